@@ -1,0 +1,102 @@
+package event
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Draft is an event as a module or a caller proposes it: decoded, not validated,
+// without id, sequence, version and hashes.
+type Draft struct {
+	Type              string
+	SchemaVersion     uint32 // 0: the newest active
+	OccurredAt        time.Time
+	EffectiveDate     Date
+	Scope             Scope // tenant and legal entity are filled in by the application
+	Stream            StreamID
+	CausedBy          ID
+	CausedByIndex     int // 1-based index of an earlier event of the same batch that caused this one; 0: none
+	CausedByPartition PartitionID
+	CorrelationID     string
+	Data              any // encoded with encoding/json once; json.RawMessage passes verbatim
+	Dimensions        map[string]string
+	Entities          []EntityRef
+	Tags              []string
+	Source            Source
+	Series            []SeriesNumber
+}
+
+// BusinessKey is a natural key that an event claims for ever within its
+// partition and event type: vendor and invoice number, journal number.
+type BusinessKey struct {
+	EventType string // the type that owns the key space
+	Key       string
+	Document  string // what a later claimant is told about the holder, such as the invoice id
+}
+
+// SeriesNumber asks for the next gap-free number of a series. The number is
+// known only under the append lock, so until then every place that shows it
+// holds Token; the appender replaces the token by Prefix and the number, padded
+// with zeros to Width, in the stream id, payload, entity ids, keys and tags.
+type SeriesNumber struct {
+	Series string
+	Prefix string
+	Width  int
+	Token  string
+}
+
+// Format renders the n-th number of the series.
+func (s SeriesNumber) Format(n uint64) string { return fmt.Sprintf("%s%0*d", s.Prefix, s.Width, n) }
+
+// Prepared is a validated event, ready to be given its place: the skeleton
+// lacks only sequence, recorded_at, stream version, payload hash and checksum.
+type Prepared struct {
+	Skeleton
+	TypeNumber      int32 // registry number of the type, part of the key index
+	Salt            Salt
+	Payload         []byte
+	PayloadHashDone bool // the hash was computed ahead of the lock; false when a series number goes into the payload
+	Keys            []string
+	BusinessKeys    []BusinessKey
+	Series          []SeriesNumber
+}
+
+// Size is the event's weight in the append queue, in bytes.
+func (p *Prepared) Size() int {
+	n := len(p.Payload) + len(p.RulesEvaluated) + 512
+	for _, k := range p.Keys {
+		n += len(k)
+	}
+	return n
+}
+
+// ReplaceToken writes a number that became known under the lock into every place
+// that holds its token. The receiver's slices are replaced, not changed, so that
+// a refused attempt leaves the request as it was.
+func (p *Prepared) ReplaceToken(token, number string) {
+	replace := func(s string) string { return strings.ReplaceAll(s, token, number) }
+	p.Payload = bytes.ReplaceAll(p.Payload, []byte(token), []byte(number))
+	p.Stream.ID = replace(p.Stream.ID)
+	p.Keys = mapStrings(p.Keys, replace)
+	p.Tags = mapStrings(p.Tags, replace)
+	p.Source.Reference = replace(p.Source.Reference)
+	keys := make([]BusinessKey, len(p.BusinessKeys))
+	for i, k := range p.BusinessKeys {
+		k.Key, k.Document = replace(k.Key), replace(k.Document)
+		keys[i] = k
+	}
+	p.BusinessKeys = keys
+}
+
+func mapStrings(in []string, f func(string) string) []string {
+	if in == nil {
+		return nil
+	}
+	out := make([]string, len(in))
+	for i, s := range in {
+		out[i] = f(s)
+	}
+	return out
+}

@@ -1,0 +1,153 @@
+// Package eventtype is the registration of an event type: who owns it, which
+// data, dimensions and entity references its events must carry, and which
+// natural keys they claim.
+package eventtype
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Cardinality says how many references of a kind an event must carry.
+type Cardinality string
+
+// The cardinalities.
+const (
+	One       Cardinality = "one"
+	OneOrMore Cardinality = "one_or_more"
+)
+
+// RequiredRef is a reference that every event of the type must carry.
+type RequiredRef struct {
+	EntityType  string      `json:"entity_type"`
+	Role        string      `json:"role"`
+	Cardinality Cardinality `json:"cardinality"`
+}
+
+// RetentionClass says how long events must be kept.
+type RetentionClass string
+
+// The retention classes.
+const (
+	Standard   RetentionClass = "standard"
+	Regulatory RetentionClass = "regulatory"
+	PIISubject RetentionClass = "pii_subject"
+)
+
+// PIIField declares personal data in the type's data.
+type PIIField struct {
+	Path    string          `json:"path"`
+	Class   string          `json:"class"`
+	Subject json.RawMessage `json:"subject,omitempty"`
+}
+
+// BusinessKeyRule builds a natural key from data fields: the values at Fields
+// (top-level names of data), each normalised, joined. An event that lacks one of
+// the fields claims nothing.
+type BusinessKeyRule struct {
+	Name      string   `json:"name"`
+	Fields    []string `json:"fields"`
+	Normalise string   `json:"normalise,omitempty"` // "" verbatim; "document_number": NFKC, upper case, blanks removed; "tax_id": also dots removed
+	Document  string   `json:"document,omitempty"`  // data field that names the document to a later claimant
+}
+
+// Registration is one version of an event type.
+type Registration struct {
+	Type               string            `json:"type"`
+	SchemaVersion      uint32            `json:"schema_version"`
+	Module             string            `json:"module"`
+	DataSchema         json.RawMessage   `json:"data_schema"`
+	RequiredDimensions []string          `json:"required_dimensions"`
+	OptionalDimensions []string          `json:"optional_dimensions"`
+	RequiredEntityRefs []RequiredRef     `json:"required_entity_refs"`
+	PIIFields          []PIIField        `json:"pii_fields"`
+	RetentionClass     RetentionClass    `json:"retention_class"`
+	MinRetentionYears  int               `json:"minimum_retention_years,omitempty"`
+	BusinessKeys       []BusinessKeyRule `json:"business_keys"`
+	Description        string            `json:"description"`
+	Examples           []json.RawMessage `json:"examples"`
+
+	// Set by the registry.
+	Number       int32     `json:"-"` // small number of the type in the key index; all versions share it
+	Active       bool      `json:"is_active"`
+	RegisteredAt time.Time `json:"registered_at"`
+	RegisteredBy string    `json:"registered_by"`
+}
+
+// typeName is two or three lower-case parts: module.entity.action.
+var typeName = regexp.MustCompile(`^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,2}$`)
+
+// ValidName reports whether a type name has two or three parts of lower-case
+// letters, digits and underscores.
+func ValidName(name string) bool { return len(name) <= 200 && typeName.MatchString(name) }
+
+// Prefix is the first part of a type name, which a module owns.
+func Prefix(name string) string {
+	p, _, _ := strings.Cut(name, ".")
+	return p
+}
+
+// Validate checks what can be checked without compiling the schema. All findings
+// are returned in one fault.
+func (r *Registration) Validate() error {
+	var found []fault.Violation
+	add := func(field, code, detail string, args ...any) {
+		found = append(found, fault.Violation{Field: field, Code: code, Detail: fmt.Sprintf(detail, args...)})
+	}
+	if !ValidName(r.Type) {
+		add("/type", "event_type.name_invalid", "use two or three parts such as module.entity.action in lower case")
+	}
+	if r.SchemaVersion < 1 || r.SchemaVersion > 32767 {
+		add("/schema_version", "event_type.version_invalid", "versions start at 1")
+	}
+	if r.Module == "" {
+		add("/module", "event_type.module_missing", "name the module that owns the type")
+	}
+	if len(r.DataSchema) == 0 || r.DataSchema[0] != '{' {
+		add("/data_schema", "event_type.schema_invalid", "give a JSON Schema object")
+	}
+	for i, ref := range r.RequiredEntityRefs {
+		if ref.EntityType == "" || ref.Role == "" || (ref.Cardinality != One && ref.Cardinality != OneOrMore) {
+			add(fmt.Sprintf("/required_entity_refs/%d", i), "event_type.reference_invalid", "entity_type, role and cardinality one or one_or_more are required")
+		}
+	}
+	switch r.RetentionClass {
+	case Standard, Regulatory, PIISubject:
+	case "":
+		r.RetentionClass = Standard
+	default:
+		add("/retention_class", "event_type.retention_invalid", "use standard, regulatory or pii_subject")
+	}
+	if len(r.PIIFields) > 0 {
+		add("/pii_fields", "event_type.pii_unsupported", "personal data cannot be sealed yet; leave pii_fields empty and keep personal data out")
+	}
+	for i, k := range r.BusinessKeys {
+		field := fmt.Sprintf("/business_keys/%d", i)
+		if k.Name == "" || len(k.Fields) == 0 {
+			add(field, "event_type.business_key_invalid", "name the key and its data fields")
+		}
+		if k.Normalise != "" && k.Normalise != NormaliseDocumentNumber && k.Normalise != NormaliseTaxID {
+			add(field+"/normalise", "event_type.business_key_invalid", "use document_number or tax_id")
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return fault.New(fault.Invalid, "event_type.invalid", "the registration has %d findings; correct them and register again", len(found)).WithViolations(found...)
+}
+
+// The normalisations of business keys.
+const (
+	NormaliseDocumentNumber = "document_number"
+	NormaliseTaxID          = "tax_id"
+)
+
+// NotRegistered is the fault for an unknown type.
+func NotRegistered(name string) *fault.Error {
+	return fault.New(fault.NotFound, "event_type.not_found", "event type %q is not registered; register it first (POST /api/event-types)", name)
+}

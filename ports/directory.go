@@ -1,0 +1,72 @@
+package ports
+
+import (
+	"context"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// LegalEntity is a partition of the log and the books behind it.
+type LegalEntity struct {
+	Partition event.PartitionID
+	TenantID  string
+	Code      string // as in scope.legal_entity
+	Name      string
+	TimeZone  string // IANA name; decides "today" for effective dates
+	Status    string // "active"
+	CreatedAt time.Time
+}
+
+// LegalEntities is the directory of partitions.
+type LegalEntities interface {
+	// LegalEntities lists those of a tenant by code; tenant "" lists all.
+	LegalEntities(ctx context.Context, tenantID string) ([]LegalEntity, error)
+	// CreateLegalEntity makes the partition with its genesis checksum and, within the
+	// configured measure, its physical partitions. The store assigns Partition.
+	// Fault legal_entity.duplicate when the tenant has the code already.
+	CreateLegalEntity(ctx context.Context, le LegalEntity) (LegalEntity, error)
+}
+
+// Principal is who may call: a person or a service, known by the hash of a
+// token.
+type Principal struct {
+	TenantID      string
+	PersonID      string // the natural person (or the service) behind all its logins
+	PrincipalID   string // what events carry as actor id
+	ActorType     event.ActorType
+	DisplayName   string // erasable; joined on read, never written into events
+	RoleLabel     string // what events carry as actor name
+	Roles         []string
+	LegalEntities []string // codes it may see; empty: all of the tenant
+	TokenHash     event.Hash
+	Development   bool // token made by `backbone dev`; refused by `backbone serve`
+	ExpiresAt     time.Time
+	CreatedAt     time.Time
+}
+
+// Principals is the directory of callers.
+type Principals interface {
+	// PrincipalByTokenHash returns fault auth.token_unknown if there is none.
+	PrincipalByTokenHash(ctx context.Context, hash event.Hash) (Principal, error)
+	// PrincipalByPerson returns fault principal.not_found if there is none.
+	PrincipalByPerson(ctx context.Context, tenantID, personID string) (Principal, error)
+	// SavePrincipal inserts or replaces by (tenant, principal id).
+	SavePrincipal(ctx context.Context, p Principal) error
+}
+
+// Installation is what was fixed when the deployment was bootstrapped.
+type Installation struct {
+	LogName    string // part of every genesis checksum; immutable
+	Deployment uint16 // 12 bits
+	CreatedAt  time.Time
+}
+
+// Installations reads and fixes the installation.
+type Installations interface {
+	// Installation returns fault installation.not_bootstrapped before the first Bootstrap.
+	Installation(ctx context.Context) (Installation, error)
+	// Bootstrap fixes the installation; a second call with another log name is fault
+	// installation.log_name_fixed, with the same one it changes nothing.
+	Bootstrap(ctx context.Context, i Installation) error
+}

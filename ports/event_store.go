@@ -1,0 +1,168 @@
+package ports
+
+import (
+	"context"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/intent"
+)
+
+// EventAppender writes to the log.
+//
+// Append stores the request's events in the given order with the next gap-free
+// sequences of the partition, all or none, together with its side rows (business
+// keys, idempotency key, intent). Everything the request demands is checked
+// under the partition's lock against everything committed before, in this order:
+// idempotency key, intent revision, streams, entities, conditions, business keys.
+// Of two requests that demand the same, exactly one succeeds. A request without
+// events writes only its side rows. A repeated idempotency key with the same
+// fingerprint writes nothing and returns the first outcome with Replayed set.
+// recorded_at never goes backwards within a partition.
+//
+// Errors (faults): append.wrong_expected_version, append.condition_failed,
+// append.condition_too_old, append.duplicate_business_key, idempotency.mismatch,
+// intent.changed, legal_entity.not_found, append.queue_full (Unavailable),
+// append.outcome_unknown (Timeout: the connection was lost at commit and the
+// outcome could not be found out), append.rejected_by_store (Internal: the store
+// refused a value nobody foresaw). Suite: test/conformance.
+type EventAppender interface {
+	Append(ctx context.Context, r AppendRequest) (AppendResult, error)
+}
+
+// AppendRequest is one caller's atomic unit.
+type AppendRequest struct {
+	Partition   event.PartitionID
+	Events      []event.Prepared
+	Streams     []concurrency.StreamExpectation
+	Entities    []concurrency.EntityExpectation
+	Conditions  []concurrency.AppendCondition
+	Idempotency *IdempotencyClaim
+	Intent      *IntentWrite
+}
+
+// IdempotencyClaim ties a caller's key to the content of the request.
+type IdempotencyClaim struct {
+	Key         string // scoped by principal and route, at most 512 bytes
+	Fingerprint event.Hash
+	ExpiresAt   time.Time
+}
+
+// IntentWrite stores the intent's row with the events: an insert when
+// ExpectedRevision is 0, else a compare-and-set from that revision. The appender
+// fills in the event range.
+type IntentWrite struct {
+	Intent           intent.Intent
+	ExpectedRevision int
+}
+
+// AppendResult tells where the events went.
+type AppendResult struct {
+	Events   []AppendedEvent
+	Head     event.Sequence // of the partition after the append
+	Replayed bool           // the idempotency key was known: Outcome is the first request's
+	Outcome  IdempotencyOutcome
+}
+
+// AppendedEvent is the receipt of one event.
+type AppendedEvent struct {
+	ID            event.ID
+	Type          string
+	Sequence      event.Sequence
+	Stream        event.StreamID
+	StreamVersion event.Version
+	RecordedAt    time.Time
+	Checksum      event.Hash
+}
+
+// IdempotencyOutcome refers to what a key's first request made.
+type IdempotencyOutcome struct {
+	Fingerprint   event.Hash
+	IntentID      event.ID
+	FirstSequence event.Sequence
+	EventCount    int
+}
+
+// IdempotencyReader looks a key up before work is done; the appender checks
+// again under the lock.
+type IdempotencyReader interface {
+	// IdempotencyOutcome returns found=false for an unknown or expired key.
+	IdempotencyOutcome(ctx context.Context, p event.PartitionID, key string, now time.Time) (o IdempotencyOutcome, found bool, err error)
+}
+
+// Direction of a read.
+type Direction bool
+
+// The directions.
+const (
+	Forward  Direction = false
+	Backward Direction = true
+)
+
+// EventReader reads the log. All results are complete up to the newest committed
+// event at the time of the call; an empty result is an empty, non-nil slice.
+type EventReader interface {
+	// EventByID returns fault event.not_found if the partition has no such event.
+	EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error)
+	// EventsOfStream reads a stream by version, from the given one, ascending.
+	EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error)
+	// Events reads by query, ordered by sequence in the query's direction.
+	Events(ctx context.Context, q EventQuery) ([]event.Recorded, error)
+	// Head is the partition's last event; before the first one it is the genesis
+	// (sequence 0). Fault legal_entity.not_found for an unknown partition.
+	Head(ctx context.Context, p event.PartitionID) (Head, error)
+	// SequenceAt is the last sequence recorded at or before t (0: none).
+	SequenceAt(ctx context.Context, p event.PartitionID, t time.Time) (event.Sequence, error)
+}
+
+// Head is the end of a partition's chain.
+type Head struct {
+	Sequence   event.Sequence
+	RecordedAt time.Time
+	Checksum   event.Hash
+	Genesis    event.Hash
+}
+
+// EventQuery selects events of one partition. Zero values do not filter.
+type EventQuery struct {
+	Partition     event.PartitionID
+	Key           string   // key index text: entity or tag
+	Types         []string // any of these
+	CorrelationID string
+	ActorID       string
+	After         event.Sequence // exclusive, in the direction of reading; 0: from the start (or from Until backwards)
+	Until         event.Sequence // inclusive upper bound in both directions; 0: the head
+	OccurredFrom  time.Time
+	OccurredTo    time.Time // exclusive
+	RecordedFrom  time.Time
+	RecordedTo    time.Time // exclusive
+	EffectiveFrom *event.Date
+	EffectiveTo   *event.Date // inclusive
+	Direction     Direction
+	Limit         int
+	WithoutData   bool // leave Payload nil
+}
+
+// CausalityReader walks causes.
+type CausalityReader interface {
+	// Lineage returns the causes of an event inside its partition, root first and
+	// the event itself last. truncated says that maxDepth cut it. A cause in another
+	// partition ends the walk; the caller goes on there.
+	Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth int) (chain []event.Recorded, truncated bool, err error)
+}
+
+// IntentReader reads stored intents.
+type IntentReader interface {
+	// Intent returns fault intent.not_found if the partition has no such intent.
+	Intent(ctx context.Context, p event.PartitionID, id event.ID) (intent.Intent, error)
+	// WaitingIntents lists intents that wait for approval, oldest first.
+	WaitingIntents(ctx context.Context, p event.PartitionID, limit int) ([]intent.Intent, error)
+}
+
+// ChainReader feeds verification: skeletons and payloads by ascending sequence.
+type ChainReader interface {
+	// ChainPage returns up to limit events after the sequence. A missing payload is
+	// a nil Payload.
+	ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error)
+}

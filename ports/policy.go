@@ -1,0 +1,19 @@
+package ports
+
+import "context"
+
+// PolicyModule is one Rego file.
+type PolicyModule struct {
+	Path   string // "modules/ap/policy/ap.rego"
+	Source string
+}
+
+// PolicyEngine decides. Every failure to decide (error, timeout, undefined,
+// unexpected shape) is a denial, reported as an error.
+type PolicyEngine interface {
+	// Decide evaluates a query such as "data.backbone.authz.decision" on the input and
+	// decodes the resulting object into out. Fault policy.undecided on any failure.
+	Decide(ctx context.Context, query string, input any, out any) error
+	// Digest identifies the loaded policies; it is part of every plan hash.
+	Digest() string
+}

@@ -1,0 +1,37 @@
+package ports
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// EventTypes stores registrations.
+type EventTypes interface {
+	// EventTypes lists all versions of all types and the registry's generation, which
+	// grows with every change.
+	EventTypes(ctx context.Context) (types []eventtype.Registration, generation int64, err error)
+	// EventTypesGeneration is the cheap question whether anything changed.
+	EventTypesGeneration(ctx context.Context) (int64, error)
+	// RegisterEventType inserts one version, assigns the type's number and wakes every
+	// node. Fault event_type.duplicate when the version exists.
+	RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error)
+}
+
+// SchemaCompiler compiles JSON Schemas. No reference outside the document is
+// ever loaded.
+type SchemaCompiler interface {
+	// Compile returns fault event_type.schema_invalid for a schema that does not
+	// compile or that refers outside itself.
+	Compile(schema json.RawMessage) (Schema, error)
+}
+
+// Schema validates documents.
+type Schema interface {
+	// Validate returns one violation per finding, none for a valid document. The
+	// document has passed domain/jsondoc. Violations hold keyword and pointer, never
+	// values.
+	Validate(document json.RawMessage) ([]fault.Violation, error)
+}
