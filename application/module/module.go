@@ -1,0 +1,179 @@
+// Package module is the contract between Backbone and a business module. A
+// module only declares: event types with their schemas and checks, folds, intents
+// with their policies, projections and read models. Build joins the declarations
+// of all modules into a Catalog, or every reason why it cannot.
+package module
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Module is a business capability.
+type Module interface {
+	// Name is short and lower case: "ap", "gl".
+	Name() string
+	// Register declares everything the module has. It has no side effects.
+	Register(r *Registrar) error
+}
+
+// Check looks at an event's decoded data for what a JSON Schema cannot say:
+// balance, money grammar, sums. It runs on every path an event can take into the
+// log and sees only the event itself. The result is nil or a fault.
+type Check func(data json.RawMessage, dimensions map[string]string) error
+
+// EventType is a declared event type.
+type EventType struct {
+	eventtype.Registration
+	Checks []Check
+}
+
+// Fold computes the state of one kind of stream from its events. States are
+// shared between readers: a planner must not change what it is given.
+type Fold struct {
+	StreamType string
+	New        func() any                                           // state of a stream without events
+	Clone      func(state any) any                                  // independent copy, made before Apply changes it
+	Apply      func(state any, e event.Recorded, data []byte) error // data is the payload's "data" member; unknown types are ignored
+}
+
+// Input is an intent on its way through the pipeline, as a planner sees it.
+type Input struct {
+	IntentID      event.ID
+	Type          string
+	Payload       json.RawMessage // valid against the intent's schema
+	Actor         event.Actor
+	PersonID      string // person behind the actor; segregation of duties compares persons
+	Roles         []string
+	LegalEntity   ports.LegalEntity
+	EffectiveDate *event.Date // nil: the planner's default
+	CorrelationID string
+	CausedBy      event.ID
+	Source        event.Source
+	Now           time.Time
+	Today         event.Date // in the legal entity's zone
+	Approvals     []intent.Approval
+}
+
+// HasRole reports whether the actor has one of the roles.
+func (in Input) HasRole(roles ...string) bool {
+	for _, have := range in.Roles {
+		for _, want := range roles {
+			if have == want {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// DocumentID is the id of the n-th (from 0) new thing that this intent makes. It
+// is derived from the intent's id, so that planning again gives the same ids.
+func (in Input) DocumentID(n int) event.ID { return DeriveID(in.IntentID, n) }
+
+// State gives a planner what the log says. Every stream that was looked at
+// becomes an expectation of the append at the version that was seen, so a plan
+// takes effect only if nothing it relied on has changed.
+type State interface {
+	// Stream folds a stream. The version is 0 for a stream without events.
+	Stream(ctx context.Context, id event.StreamID) (state any, v event.Version, err error)
+	// BusinessKeyHolder finds who holds a natural key, without making it a condition:
+	// the append claims the key exactly.
+	BusinessKeyHolder(ctx context.Context, eventType, key string) (h fault.Holder, found bool, err error)
+	// Waiting counts intents of the types that wait for approval with an effective
+	// date in the range, for closing periods.
+	Waiting(ctx context.Context, types []string, from, to event.Date) (int, error)
+}
+
+// Load folds a stream whose state has type T.
+func Load[T any](ctx context.Context, s State, streamType, id string) (T, event.Version, error) {
+	var zero T
+	raw, v, err := s.Stream(ctx, event.StreamID{Type: streamType, ID: id})
+	if err != nil {
+		return zero, 0, err
+	}
+	state, ok := raw.(T)
+	if !ok {
+		return zero, 0, fmt.Errorf("fold of %s gives %T, not %T", streamType, raw, zero)
+	}
+	return state, v, nil
+}
+
+// Plan is what an intent would do.
+type Plan struct {
+	Events     []event.Draft
+	Streams    []concurrency.StreamExpectation // beyond those that were read
+	Conditions []concurrency.AppendCondition
+	Rules      []event.RuleEvaluation // of the rules written in Go
+	Facts      any                    // what the module's policy decides on; encoded as JSON, exact numbers
+}
+
+// IntentType is a declared intent.
+type IntentType struct {
+	Type        string
+	Description string
+	Schema      json.RawMessage // JSON Schema of the payload
+	Emits       []string        // event types it may produce, its own and other modules' by contract
+	Policy      string          // Rego package: "backbone.rules.ap"; it has the rules submit and decision
+	// Plan is a pure function from intent and state to drafts. A refusal is a fault.
+	Plan func(ctx context.Context, in Input, s State) (Plan, error)
+	// OnDuplicate words a lost business key in the module's terms; nil keeps the
+	// general fault.
+	OnDuplicate func(ctx context.Context, in Input, s State, eventType string, h fault.Holder) error
+}
+
+// Projection is a declared read model writer. Its handler is bound in the
+// composition root, by name.
+type Projection struct {
+	Name       string
+	Version    int
+	EventTypes []string
+}
+
+// ParamType is how a read model's parameter is written.
+type ParamType string
+
+// The parameter types.
+const (
+	ParamString  ParamType = "string"
+	ParamDate    ParamType = "date"
+	ParamBool    ParamType = "bool"
+	ParamInteger ParamType = "integer"
+)
+
+// Param is a parameter of a read model beyond those that all have
+// (legal_entity, as_of, known_at, min_sequence, cursor, limit).
+type Param struct {
+	Name        string
+	Type        ParamType
+	Required    bool
+	InPath      bool
+	Description string
+}
+
+// Column is a column of a read model.
+type Column struct {
+	Name        string
+	Type        string // "string", "date", "time", "amount", "integer", "bool", "object"
+	Description string // with the unit
+}
+
+// ReadModel is a declared report, served under /api/<module>/<name>.
+type ReadModel struct {
+	Name        string // "open-items", "accounts/{account}/ledger"
+	Description string
+	Projection  string // the projection that writes it
+	Params      []Param
+	Columns     []Column
+	RowsName    string // "" is "rows"
+	Flat        bool
+}

@@ -1,0 +1,249 @@
+package module
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Registrar collects one module's declarations.
+type Registrar struct {
+	module   string
+	prefixes []string
+	catalog  *Catalog
+	errs     []error
+}
+
+func (r *Registrar) fail(format string, args ...any) {
+	r.errs = append(r.errs, fmt.Errorf("module %s: "+format, append([]any{r.module}, args...)...))
+}
+
+// Prefixes declares the first parts of event type names that the module owns.
+func (r *Registrar) Prefixes(prefixes ...string) {
+	for _, p := range prefixes {
+		if owner, taken := r.catalog.prefixOwner[p]; taken && owner != r.module {
+			r.fail("prefix %q belongs to module %s", p, owner)
+			continue
+		}
+		r.catalog.prefixOwner[p] = r.module
+		r.prefixes = append(r.prefixes, p)
+	}
+}
+
+// EventType declares an event type. The registration's Module is the long name
+// that the registry shows; ownership follows the prefix.
+func (r *Registrar) EventType(t EventType) {
+	if !slices.Contains(r.prefixes, eventtype.Prefix(t.Type)) {
+		r.fail("event type %s: prefix %q is not declared", t.Type, eventtype.Prefix(t.Type))
+	}
+	if err := t.Validate(); err != nil {
+		r.fail("event type %s: %w", t.Type, err)
+	}
+	for _, have := range r.catalog.EventTypes {
+		if have.Type == t.Type && have.SchemaVersion == t.SchemaVersion {
+			r.fail("event type %s version %d is declared twice", t.Type, t.SchemaVersion)
+		}
+	}
+	r.catalog.EventTypes = append(r.catalog.EventTypes, t)
+}
+
+// Fold declares how a kind of stream is folded.
+func (r *Registrar) Fold(f Fold) {
+	if f.StreamType == "" || f.New == nil || f.Clone == nil || f.Apply == nil {
+		r.fail("fold %q lacks New, Clone or Apply", f.StreamType)
+	}
+	if _, dup := r.catalog.folds[f.StreamType]; dup {
+		r.fail("fold of %s is declared twice", f.StreamType)
+	}
+	r.catalog.folds[f.StreamType] = f
+}
+
+// Intent declares an intent.
+func (r *Registrar) Intent(t IntentType) {
+	if !strings.HasPrefix(t.Type, r.module+".") {
+		r.fail("intent %s must begin with %q", t.Type, r.module+".")
+	}
+	if _, dup := r.catalog.intents[t.Type]; dup {
+		r.fail("intent %s is declared twice", t.Type)
+	}
+	if t.Policy == "" {
+		r.fail("intent %s has no policy", t.Type)
+	}
+	if t.Plan == nil {
+		r.fail("intent %s has no plan", t.Type)
+	}
+	if len(t.Schema) == 0 {
+		r.fail("intent %s has no schema", t.Type)
+	}
+	r.catalog.intents[t.Type] = t
+}
+
+// Policy declares the module's Rego files.
+func (r *Registrar) Policy(files ...ports.PolicyModule) {
+	r.catalog.Policies = append(r.catalog.Policies, files...)
+}
+
+// Projection declares a read model writer.
+func (r *Registrar) Projection(p Projection) {
+	if p.Name == "" || p.Version < 1 || len(p.EventTypes) == 0 {
+		r.fail("projection %q lacks name, version or event types", p.Name)
+	}
+	for _, have := range r.catalog.Projections {
+		if have.Name == p.Name {
+			r.fail("projection %s is declared twice", p.Name)
+		}
+	}
+	r.catalog.Projections = append(r.catalog.Projections, p)
+}
+
+// ReadModel declares a report.
+func (r *Registrar) ReadModel(m ReadModel) {
+	path := r.module + "/" + m.Name
+	if _, dup := r.catalog.readModels[path]; dup {
+		r.fail("read model %s is declared twice", path)
+	}
+	r.catalog.readModels[path] = m
+}
+
+// Catalog is everything that all modules declared.
+type Catalog struct {
+	EventTypes  []EventType
+	Policies    []ports.PolicyModule
+	Projections []Projection
+
+	folds       map[string]Fold
+	intents     map[string]IntentType
+	readModels  map[string]ReadModel
+	prefixOwner map[string]string
+}
+
+// Fold finds the fold of a stream type.
+func (c *Catalog) Fold(streamType string) (Fold, bool) { f, ok := c.folds[streamType]; return f, ok }
+
+// Intent finds an intent type.
+func (c *Catalog) Intent(name string) (IntentType, bool) { t, ok := c.intents[name]; return t, ok }
+
+// IntentTypes lists the intents by name.
+func (c *Catalog) IntentTypes() []IntentType {
+	out := make([]IntentType, 0, len(c.intents))
+	for _, t := range c.intents {
+		out = append(out, t)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Type < out[j].Type })
+	return out
+}
+
+// ReadModels lists the reports by path, "ap/open-items".
+func (c *Catalog) ReadModels() map[string]ReadModel { return c.readModels }
+
+// Owner names the built-in module that owns an event type's prefix, "" if none
+// does.
+func (c *Catalog) Owner(eventType string) string { return c.prefixOwner[eventtype.Prefix(eventType)] }
+
+// Checks finds the checks of an event type version.
+func (c *Catalog) Checks(eventType string, version uint32) []Check {
+	for i := range c.EventTypes {
+		if t := &c.EventTypes[i]; t.Type == eventType && t.SchemaVersion == version {
+			return t.Checks
+		}
+	}
+	return nil
+}
+
+// Build joins the modules' declarations. It refuses on any error and returns all
+// of them: names declared twice, foreign prefixes, intents that emit unknown
+// types or lack a policy, projections of unknown types, schemas and policies that
+// do not compile.
+func Build(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
+	c := &Catalog{
+		folds: map[string]Fold{}, intents: map[string]IntentType{},
+		readModels: map[string]ReadModel{}, prefixOwner: map[string]string{},
+	}
+	var errs []error
+	names := map[string]bool{}
+	for _, m := range modules {
+		if names[m.Name()] {
+			errs = append(errs, fmt.Errorf("module %s is given twice", m.Name()))
+			continue
+		}
+		names[m.Name()] = true
+		r := &Registrar{module: m.Name(), catalog: c}
+		if err := m.Register(r); err != nil {
+			errs = append(errs, fmt.Errorf("module %s: %w", m.Name(), err))
+		}
+		errs = append(errs, r.errs...)
+	}
+	errs = append(errs, c.crossCheck(schemas)...)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return c, nil
+}
+
+func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
+	var errs []error
+	known := map[string]bool{}
+	compile := func(what string, schema json.RawMessage) {
+		if _, err := schemas.Compile(schema); err != nil {
+			errs = append(errs, fmt.Errorf("schema of %s: %w", what, err))
+		}
+	}
+	for _, t := range c.EventTypes {
+		known[t.Type] = true
+		compile(t.Type, t.DataSchema)
+	}
+	policies := ""
+	for _, p := range c.Policies {
+		policies += "\n" + p.Source
+	}
+	for _, t := range c.IntentTypes() {
+		compile(t.Type, t.Schema)
+		for _, e := range t.Emits {
+			if !known[e] {
+				errs = append(errs, fmt.Errorf("intent %s emits %s, which no module declares", t.Type, e))
+			}
+		}
+		if t.Policy != "" && !strings.Contains(policies, "package "+t.Policy) {
+			errs = append(errs, fmt.Errorf("intent %s names policy %s, which no module brings", t.Type, t.Policy))
+		}
+	}
+	writers := map[string]bool{}
+	for _, p := range c.Projections {
+		writers[p.Name] = true
+		for _, e := range p.EventTypes {
+			if !known[e] {
+				errs = append(errs, fmt.Errorf("projection %s reads %s, which no module declares", p.Name, e))
+			}
+		}
+	}
+	for path, m := range c.readModels {
+		if !writers[m.Projection] {
+			errs = append(errs, fmt.Errorf("read model %s names projection %q, which no module declares", path, m.Projection))
+		}
+	}
+	return errs
+}
+
+// DeriveID makes the n-th id that belongs to a parent: the parent itself for 0,
+// else the parent's time with entropy SHA-256(parent ‖ n).
+func DeriveID(parent event.ID, n int) event.ID {
+	if n == 0 {
+		return parent
+	}
+	var b [20]byte
+	copy(b[:], parent[:])
+	binary.BigEndian.PutUint32(b[16:], uint32(n))
+	sum := sha256.Sum256(b[:])
+	out := parent
+	copy(out[6:], sum[:10])
+	return out
+}
