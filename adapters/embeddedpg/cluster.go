@@ -1,0 +1,231 @@
+package embeddedpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+const superuser = "postgres"
+
+// Config says where and how a cluster runs.
+type Config struct {
+	// BinDir is the folder with initdb and postgres. Empty: found by
+	// [FindBinaries], with a preference for the version that made the cluster.
+	BinDir string
+	// DataDir is created when missing. It may hold other files of its owner.
+	DataDir string
+	// Port on 127.0.0.1. 0: the one of the last start if it is free, else another.
+	Port int
+	// Settings of postgresql.conf that win over the defaults of this package.
+	Settings map[string]string
+	// Logger gets what happens to the cluster. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Ephemeral clusters are made anew at every start and give up durability for
+	// speed. A kept cluster is never started as ephemeral.
+	Ephemeral bool
+}
+
+// Cluster is a running PostgreSQL that this process owns.
+type Cluster struct {
+	directory *directory
+	state     state
+	log       *slog.Logger
+
+	process *os.Process
+	exited  chan struct{} // the server process ended and was reaped
+	died    chan struct{} // the same, without having been asked to
+
+	mutex    sync.Mutex
+	stopping bool
+	released bool
+}
+
+// Start makes the cluster on first use, starts it and waits until it accepts
+// connections. It first ends what a killed predecessor left running. The context
+// bounds the start only, not the life of the cluster; recovery after a crash
+// takes as long as it takes.
+//
+// Faults, all FailedPrecondition: dev.postgres_not_found,
+// dev.data_directory_version (made by another major version),
+// dev.data_directory_in_use, dev.data_directory_owner, dev.data_directory_damaged,
+// dev.data_directory_foreign, dev.port_in_use, dev.postgres_start_failed. None of
+// them changes or deletes anything in the cluster.
+func Start(ctx context.Context, config Config) (_ *Cluster, err error) {
+	log := config.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	settings, err := mergeSettings(config.Ephemeral, config.Settings)
+	if err != nil {
+		return nil, err
+	}
+	directory, err := openDirectory(config.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, directory.release())
+		}
+	}()
+	l := &launch{config: config, directory: directory, settings: settings, log: log}
+	if err := l.prepare(ctx); err != nil {
+		return nil, err
+	}
+	process, err := l.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{
+		directory: directory, state: l.state, log: log,
+		process: process.cmd.Process, exited: process.exited, died: make(chan struct{}),
+	}
+	go c.watch(process.cmd)
+	log.Info("PostgreSQL accepts connections", "port", c.state.Port, "pid", c.process.Pid, "major", l.installation.major)
+	return c, nil
+}
+
+// watch tells an unexpected end from a requested one.
+func (c *Cluster) watch(cmd *exec.Cmd) {
+	<-c.exited
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if !c.stopping {
+		c.log.Error("PostgreSQL ended by itself", "status", cmd.ProcessState.String(), "log", c.directory.logFile())
+		close(c.died)
+	}
+}
+
+// Port is the TCP port on 127.0.0.1.
+func (c *Cluster) Port() int { return c.state.Port }
+
+// SocketDir is the folder of the unix socket, open to the user that PostgreSQL
+// runs as and to root.
+func (c *Cluster) SocketDir() string { return c.directory.cluster() }
+
+// LogFile is where PostgreSQL writes its log.
+func (c *Cluster) LogFile() string { return c.directory.logFile() }
+
+// DSN is a connection URL for a role and a database over loopback TCP. An empty
+// password is left out.
+func (c *Cluster) DSN(user, password, database string) string {
+	return dsn(c.state.Port, user, password, database)
+}
+
+// SuperuserDSN is a connection URL with all rights over the cluster.
+func (c *Cluster) SuperuserDSN(database string) string {
+	return dsn(c.state.Port, superuser, c.state.SuperuserPassword, database)
+}
+
+func dsn(port int, user, password, database string) string {
+	u := url.URL{
+		Scheme: "postgres", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Path: "/" + database,
+		User: url.User(user), RawQuery: "sslmode=disable",
+	}
+	if password != "" {
+		u.User = url.UserPassword(user, password)
+	}
+	return u.String()
+}
+
+// Done is closed when PostgreSQL ended without [Cluster.Stop]. It stays open
+// after a requested stop.
+func (c *Cluster) Done() <-chan struct{} { return c.died }
+
+// Stop shuts PostgreSQL down cleanly, waits for its end and gives the data
+// directory back. When the context ends first, PostgreSQL is stopped at once; the
+// next start then recovers from the log. Stopping twice does nothing.
+func (c *Cluster) Stop(ctx context.Context) error {
+	c.mutex.Lock()
+	c.stopping = true
+	c.mutex.Unlock()
+
+	signal := syscall.SIGINT
+	for stopped := false; !stopped; {
+		// An error means that it has ended already, which exited then tells.
+		_ = c.process.Signal(signal)
+		switch {
+		case signal == syscall.SIGINT:
+			select {
+			case <-c.exited:
+				stopped = true
+			case <-ctx.Done():
+				c.log.Warn("PostgreSQL did not stop in time; stopping it at once")
+				signal = syscall.SIGQUIT
+			}
+		case waitUntil(context.Background(), immediateStopTime, c.hasExited) == nil:
+			stopped = true
+		default:
+			signal = syscall.SIGKILL
+		}
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.released {
+		return nil
+	}
+	c.released = true
+	if signal == syscall.SIGKILL {
+		c.log.Warn("PostgreSQL had to be killed")
+	}
+	if err := c.directory.release(); err != nil {
+		return fmt.Errorf("embeddedpg: releasing the data directory: %w", err)
+	}
+	return nil
+}
+
+func (c *Cluster) hasExited() bool {
+	select {
+	case <-c.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// portFree tells whether a server could listen on the port now.
+func portFree(port int) bool {
+	listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return false
+	}
+	return listener.Close() == nil
+}
+
+// freePort asks the system for a port that nobody listens on.
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("embeddedpg: no free port on 127.0.0.1: %w", err)
+	}
+	address, ok := listener.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0, errors.Join(errors.New("embeddedpg: a TCP listener without a TCP address"), listener.Close())
+	}
+	return address.Port, listener.Close()
+}
+
+// choosePort decides the port of the next try.
+func choosePort(wanted, last, try int) (int, error) {
+	switch {
+	case wanted != 0 && portFree(wanted):
+		return wanted, nil
+	case wanted != 0:
+		return 0, fault.New(fault.FailedPrecondition, "dev.port_in_use",
+			"Port %d on 127.0.0.1 is taken by another program. Choose another port for PostgreSQL, or none to have one found.", wanted)
+	case try == 0 && last != 0 && portFree(last):
+		return last, nil
+	}
+	return freePort()
+}

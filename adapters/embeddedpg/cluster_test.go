@@ -1,0 +1,381 @@
+package embeddedpg_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/embeddedpg"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// ownerVariable turns the test binary into a backbone that owns a cluster and can
+// be killed.
+const ownerVariable = "EMBEDDEDPG_TEST_OWNER"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(ownerVariable); dir != "" {
+		cluster, err := embeddedpg.Start(context.Background(), embeddedpg.Config{DataDir: dir, Settings: small()})
+		if err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+		fmt.Println("ready", cluster.SuperuserDSN("postgres"))
+		select {} // until killed
+	}
+	os.Exit(m.Run())
+}
+
+// small keeps kept clusters of tests cheap without touching what they promise.
+func small() map[string]string {
+	return map[string]string{"shared_buffers": "16MB", "max_connections": "20"}
+}
+
+func requirePostgres(t *testing.T) {
+	t.Helper()
+	if _, _, err := embeddedpg.FindBinaries(""); err != nil {
+		if os.Getenv("BACKBONE_REQUIRE_POSTGRES") != "" {
+			t.Fatal(err)
+		}
+		t.Skipf("no PostgreSQL server is installed: %v", err)
+	}
+}
+
+func start(t *testing.T, config embeddedpg.Config) *embeddedpg.Cluster {
+	t.Helper()
+	if config.Settings == nil {
+		config.Settings = small()
+	}
+	cluster, err := embeddedpg.Start(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { stop(t, cluster) })
+	return cluster
+}
+
+func stop(t *testing.T, cluster *embeddedpg.Cluster) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, cluster.Stop(ctx))
+}
+
+func query(t *testing.T, dsn, sql string) string {
+	t.Helper()
+	connection, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, connection.Close(context.Background())) }()
+	var value string
+	require.NoError(t, connection.QueryRow(t.Context(), sql).Scan(&value))
+	return value
+}
+
+func execute(t *testing.T, dsn, sql string) {
+	t.Helper()
+	connection, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, connection.Close(context.Background())) }()
+	_, err = connection.Exec(t.Context(), sql)
+	require.NoError(t, err)
+}
+
+func requireFault(t *testing.T, err error, code string) *fault.Error {
+	t.Helper()
+	var f *fault.Error
+	require.ErrorAs(t, err, &f)
+	require.Equal(t, code, f.Code, f.Detail)
+	require.Equal(t, fault.FailedPrecondition, f.Kind)
+	return f
+}
+
+func postmasterPID(t *testing.T, dataDir string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dataDir, "pg", "data", "postmaster.pid"))
+	require.NoError(t, err)
+	line, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(line)
+	require.NoError(t, err)
+	return pid
+}
+
+func processGone(pid int) func() bool {
+	return func() bool {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		return err != nil || len(text) == 0
+	}
+}
+
+func TestClusterKeepsItsDataBetweenStarts(t *testing.T) {
+	requirePostgres(t)
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "a folder with spaces, 'quotes' and ü")
+	first := start(t, embeddedpg.Config{DataDir: dir})
+	execute(t, first.SuperuserDSN("postgres"), "CREATE TABLE kept AS SELECT 'still here' AS value")
+	port := first.Port()
+	stop(t, first)
+	require.NoFileExists(t, filepath.Join(dir, "pg", "data", "postmaster.pid"), "a clean stop removes the server's lock file")
+
+	second := start(t, embeddedpg.Config{DataDir: dir})
+	require.Equal(t, port, second.Port(), "a free port is kept")
+	require.Equal(t, "still here", query(t, second.SuperuserDSN("postgres"), "SELECT value FROM kept"))
+}
+
+func TestClusterIsPrivateAndSafe(t *testing.T) {
+	requirePostgres(t)
+	t.Parallel()
+	dir := t.TempDir()
+	cluster := start(t, embeddedpg.Config{DataDir: dir})
+	dsn := cluster.SuperuserDSN("postgres")
+	for name, want := range map[string]string{
+		"server_encoding": "UTF8", "lc_collate": "C", "listen_addresses": "127.0.0.1", "password_encryption": "scram-sha-256",
+		"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "data_checksums": "on",
+		"log_error_verbosity": "terse", "log_min_error_statement": "panic", "log_statement": "none",
+		"log_parameter_max_length": "0", "log_parameter_max_length_on_error": "0", "TimeZone": "UTC",
+		"shared_buffers": "16MB",
+	} {
+		require.Equal(t, want, query(t, dsn, "SHOW "+name), name)
+	}
+
+	_, err := pgx.Connect(t.Context(), cluster.DSN("postgres", "wrong", "postgres"))
+	require.ErrorContains(t, err, "28P01", "a wrong password is refused")
+	_, err = pgx.Connect(t.Context(), fmt.Sprintf("host='%s' port=%d user=postgres dbname=postgres password=wrong", cluster.SocketDir(), cluster.Port()))
+	require.ErrorContains(t, err, "28P01", "also on the unix socket")
+
+	info, err := os.Stat(filepath.Join(dir, "postgres.json"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", postmasterPID(t, dir)))
+	require.NoError(t, err)
+	require.NotContains(t, string(status), "\nUid:\t0", "the server does not run as root")
+	parsed, err := url.Parse(cluster.DSN("a user", "p/w@:", "db"))
+	require.NoError(t, err)
+	password, _ := parsed.User.Password()
+	require.Equal(t, "p/w@:", password)
+}
+
+func TestClusterRecoversFromAKilledServer(t *testing.T) {
+	requirePostgres(t)
+	t.Parallel()
+	dir := t.TempDir()
+	cluster := start(t, embeddedpg.Config{DataDir: dir})
+	execute(t, cluster.SuperuserDSN("postgres"), "CREATE TABLE kept AS SELECT 'committed' AS value")
+	require.NoError(t, syscall.Kill(postmasterPID(t, dir), syscall.SIGKILL))
+	select {
+	case <-cluster.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the end of the server was not reported")
+	}
+	stop(t, cluster)
+
+	again := start(t, embeddedpg.Config{DataDir: dir})
+	require.Equal(t, "committed", query(t, again.SuperuserDSN("postgres"), "SELECT value FROM kept"))
+}
+
+func TestClusterTakesOverFromAKilledOwner(t *testing.T) {
+	requirePostgres(t)
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), ownerVariable+"="+dir)
+	output, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(output).ReadString('\n')
+	require.NoError(t, err)
+	word, dsn, _ := strings.Cut(strings.TrimSpace(line), " ")
+	require.Equal(t, "ready", word, line)
+
+	_, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir})
+	f := requireFault(t, err, "dev.data_directory_in_use")
+	require.Contains(t, f.Detail, strconv.Itoa(cmd.Process.Pid), "the holder is named")
+
+	execute(t, dsn, "CREATE TABLE kept AS SELECT 'committed' AS value")
+	orphan := postmasterPID(t, dir)
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+	require.False(t, processGone(orphan)(), "the server outlives its killed owner")
+
+	again := start(t, embeddedpg.Config{DataDir: dir})
+	require.True(t, processGone(orphan)(), "the earlier server was stopped")
+	require.NotEqual(t, orphan, postmasterPID(t, dir))
+	require.Equal(t, "committed", query(t, again.SuperuserDSN("postgres"), "SELECT value FROM kept"))
+	select {
+	case <-again.Done():
+		t.Fatal("the new server is reported as ended")
+	default:
+	}
+}
+
+func TestClusterEndsBackendsThatOutlivedTheirServer(t *testing.T) {
+	requirePostgres(t)
+	t.Parallel()
+	dir := t.TempDir()
+	cluster := start(t, embeddedpg.Config{DataDir: dir})
+	busy, err := pgx.Connect(t.Context(), cluster.SuperuserDSN("postgres"))
+	require.NoError(t, err)
+	backend := int(busy.PgConn().PID())
+	go func() {
+		// Too busy to notice that the server is gone; ends with an error when the
+		// next start ends it.
+		_, _ = busy.Exec(context.Background(), "SELECT count(*) FROM generate_series(1, 1000000000) a, generate_series(1, 1000000000) b")
+	}()
+	observer, err := pgx.Connect(t.Context(), cluster.SuperuserDSN("postgres"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		var active bool
+		err := observer.QueryRow(t.Context(), "SELECT state = 'active' FROM pg_stat_activity WHERE pid = $1", backend).Scan(&active)
+		return err == nil && active
+	}, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, syscall.Kill(postmasterPID(t, dir), syscall.SIGKILL))
+	<-cluster.Done()
+	stop(t, cluster)
+	require.False(t, processGone(backend)(), "a busy backend outlives its server")
+
+	again := start(t, embeddedpg.Config{DataDir: dir})
+	require.True(t, processGone(backend)())
+	require.Equal(t, "1", query(t, again.SuperuserDSN("postgres"), "SELECT '1'"))
+}
+
+func TestStaleLockFileOfAnotherProgramIsRemoved(t *testing.T) {
+	requirePostgres(t)
+	t.Parallel()
+	dir := t.TempDir()
+	cluster := start(t, embeddedpg.Config{DataDir: dir})
+	stop(t, cluster)
+	// The process id of a killed server went to an unrelated program.
+	other := exec.Command("sleep", "600")
+	require.NoError(t, other.Start())
+	defer func() {
+		require.NoError(t, other.Process.Kill())
+		require.Error(t, other.Wait())
+	}()
+	lock := filepath.Join(dir, "pg", "data", "postmaster.pid")
+	require.NoError(t, os.WriteFile(lock, []byte(strconv.Itoa(other.Process.Pid)+"\n/elsewhere\n"), 0o644))
+
+	start(t, embeddedpg.Config{DataDir: dir})
+	require.False(t, processGone(other.Process.Pid)(), "the unrelated program is left alone")
+}
+
+func TestOtherMajorVersionIsRefused(t *testing.T) {
+	requirePostgres(t)
+	t.Parallel()
+	dir := t.TempDir()
+	stop(t, start(t, embeddedpg.Config{DataDir: dir}))
+	version := filepath.Join(dir, "pg", "data", "PG_VERSION")
+	original, err := os.ReadFile(version)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(version, []byte("9\n"), 0o600))
+
+	_, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir})
+	f := requireFault(t, err, "dev.data_directory_version")
+	require.Equal(t, 9, f.Expected)
+
+	require.NoError(t, os.Remove(version))
+	_, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir})
+	requireFault(t, err, "dev.data_directory_damaged")
+
+	require.NoError(t, os.WriteFile(version, original, 0o644))
+	start(t, embeddedpg.Config{DataDir: dir}) // nothing was harmed
+}
+
+func TestDirectoryWithAnOwnerIsRefused(t *testing.T) {
+	requirePostgres(t)
+	t.Parallel()
+	dir := t.TempDir()
+	cluster := start(t, embeddedpg.Config{DataDir: dir})
+	_, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir})
+	requireFault(t, err, "dev.data_directory_in_use")
+	stop(t, cluster)
+
+	_, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir, Ephemeral: true})
+	requireFault(t, err, "dev.data_directory_in_use")
+	require.DirExists(t, filepath.Join(dir, "pg", "data"), "a kept cluster is never thrown away")
+
+	_, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: filepath.Join(dir, "pg", "data")})
+	requireFault(t, err, "dev.data_directory_foreign")
+}
+
+func TestTakenPort(t *testing.T) {
+	requirePostgres(t)
+	t.Parallel()
+	first := start(t, embeddedpg.Config{DataDir: t.TempDir(), Ephemeral: true})
+	dir := t.TempDir()
+	_, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir, Port: first.Port(), Ephemeral: true})
+	requireFault(t, err, "dev.port_in_use")
+
+	// The port of the last start is taken in the meantime: another one is found.
+	second := start(t, embeddedpg.Config{DataDir: dir, Ephemeral: true})
+	taken := second.Port()
+	stop(t, second)
+	third := start(t, embeddedpg.Config{DataDir: t.TempDir(), Port: taken, Ephemeral: true})
+	require.Equal(t, taken, third.Port())
+	require.NotEqual(t, taken, start(t, embeddedpg.Config{DataDir: dir, Ephemeral: true}).Port())
+}
+
+func TestEphemeralClusterIsMadeAnew(t *testing.T) {
+	requirePostgres(t)
+	t.Parallel()
+	dir := t.TempDir()
+	first := start(t, embeddedpg.Config{DataDir: dir, Ephemeral: true})
+	require.Equal(t, "off", query(t, first.SuperuserDSN("postgres"), "SHOW fsync"))
+	execute(t, first.SuperuserDSN("postgres"), "CREATE TABLE gone (id int)")
+	stop(t, first)
+	second := start(t, embeddedpg.Config{DataDir: dir, Ephemeral: true})
+	require.Equal(t, "true", query(t, second.SuperuserDSN("postgres"), "SELECT (to_regclass('gone') IS NULL)::text"))
+	stop(t, second)
+	_, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir})
+	requireFault(t, err, "dev.data_directory_in_use")
+}
+
+func TestFailedStartSaysWhyAndGivesTheDirectoryBack(t *testing.T) {
+	requirePostgres(t)
+	t.Parallel()
+	dir := t.TempDir()
+	_, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir, Settings: map[string]string{"shared_buffers": "lots"}})
+	f := requireFault(t, err, "dev.postgres_start_failed")
+	require.Contains(t, f.Detail, "shared_buffers")
+
+	_, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir, Settings: map[string]string{"Listen_Addresses": "*"}})
+	require.ErrorContains(t, err, "listen_addresses")
+
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = embeddedpg.Start(cancelled, embeddedpg.Config{DataDir: t.TempDir()})
+	require.ErrorIs(t, err, context.Canceled)
+
+	start(t, embeddedpg.Config{DataDir: dir})
+}
+
+func TestFindBinaries(t *testing.T) {
+	t.Parallel()
+	_, _, err := embeddedpg.FindBinaries(t.TempDir())
+	f := requireFault(t, err, "dev.postgres_not_found")
+	require.Contains(t, f.Detail, "apt-get install -y --no-install-recommends postgresql")
+
+	old := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(old, "initdb"), nil, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(old, "postgres"), []byte("#!/bin/sh\necho 'postgres (PostgreSQL) 13.4'\n"), 0o755))
+	_, _, err = embeddedpg.FindBinaries(old)
+	f = requireFault(t, err, "dev.postgres_not_found")
+	require.Equal(t, 13, f.Actual)
+
+	requirePostgres(t)
+	dir, major, err := embeddedpg.FindBinaries("")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, major, embeddedpg.MinimumMajor)
+	again, sameMajor, err := embeddedpg.FindBinaries(filepath.Dir(dir))
+	require.NoError(t, err, "the folder above bin is understood too")
+	require.Equal(t, dir, again)
+	require.Equal(t, major, sameMajor)
+}

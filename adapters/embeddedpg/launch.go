@@ -1,0 +1,358 @@
+package embeddedpg
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+const (
+	portTries   = 3        // another program may take a free port before PostgreSQL does
+	logFileSize = 16 << 20 // bytes; a larger log is set aside at the next start
+	progressLog = 5 * time.Second
+)
+
+// launch is one start: what it has found out and decided so far.
+type launch struct {
+	config    Config
+	directory *directory
+	settings  map[string]string
+	log       *slog.Logger
+
+	owner        *owner
+	installation installation
+	name         string // marks the cluster's processes
+	state        state
+}
+
+// serverProcess is a started server; exited is closed when it was reaped.
+type serverProcess struct {
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// prepare brings the cluster into a state from which it can be started.
+func (l *launch) prepare(ctx context.Context) (err error) {
+	d := l.directory
+	if l.owner, err = chooseOwner(d.home()); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.home(), 0o700); err != nil {
+		return directoryError(d.root, err)
+	}
+	if err := l.owner.own(d.home()); err != nil {
+		return directoryError(d.root, err)
+	}
+	if err := l.checkKind(); err != nil {
+		return err
+	}
+	if _, err := os.Stat(d.cluster()); err == nil {
+		if l.name, err = clusterName(d.cluster()); err != nil {
+			return err
+		}
+		if err := d.stopOrphans(ctx, l.name, l.log); err != nil {
+			return err
+		}
+	}
+	if l.config.Ephemeral {
+		if err := os.RemoveAll(d.cluster()); err != nil {
+			return directoryError(d.root, err)
+		}
+	}
+	made, err := d.major()
+	if err != nil {
+		return err
+	}
+	if l.installation, err = findInstallation(l.config.BinDir, made); err != nil {
+		return err
+	}
+	if made != 0 && made != l.installation.major {
+		return fault.New(fault.FailedPrecondition, "dev.data_directory_version",
+			"The data directory %s was made by PostgreSQL %d, and the one found is %d (%s); nothing was changed. "+
+				"Install PostgreSQL %d beside it (on Debian: apt-get install postgresql-%d), or choose another data directory.",
+			d.root, made, l.installation.major, l.installation.dir, made, made).
+			WithNumbers(made, l.installation.major)
+	}
+	if l.state, err = d.loadState(made != 0); err != nil {
+		return err
+	}
+	if made == 0 {
+		if err := l.initialize(ctx); err != nil {
+			return err
+		}
+	}
+	if l.name, err = clusterName(d.cluster()); err != nil {
+		return err
+	}
+	return l.writeConfiguration()
+}
+
+// checkKind keeps the two kinds of clusters apart, so that nothing kept is ever
+// thrown away.
+func (l *launch) checkKind() error {
+	d := l.directory
+	_, markErr := os.Stat(d.ephemeralMark())
+	_, clusterErr := os.Stat(d.cluster())
+	marked, exists := markErr == nil, clusterErr == nil
+	switch {
+	case l.config.Ephemeral && exists && !marked:
+		return fault.New(fault.FailedPrecondition, "dev.data_directory_in_use",
+			"%s holds a cluster that is to be kept, and an ephemeral one was asked for; nothing was changed. Choose another data directory.", d.root)
+	case !l.config.Ephemeral && marked:
+		return fault.New(fault.FailedPrecondition, "dev.data_directory_in_use",
+			"%s holds an ephemeral cluster of tests. Choose another data directory.", d.root)
+	case l.config.Ephemeral && !marked:
+		return os.WriteFile(d.ephemeralMark(), nil, 0o600)
+	}
+	return nil
+}
+
+// initialize makes the cluster beside its final place and moves it there when it
+// is complete, so that a start that was killed in between leaves no half cluster.
+func (l *launch) initialize(ctx context.Context) error {
+	d := l.directory
+	// The password is kept before the cluster that needs it exists.
+	if err := d.saveState(l.state); err != nil {
+		return directoryError(d.root, err)
+	}
+	next := d.unfinished()
+	passwordFile := filepath.Join(d.home(), "password.initializing")
+	defer os.Remove(passwordFile) //nolint:errcheck // readable by the owner only, and replaced by the next start
+	err := errors.Join(
+		os.RemoveAll(next),
+		os.Mkdir(next, 0o700),
+		l.owner.own(next),
+		replaceFile(passwordFile, []byte(l.state.SuperuserPassword+"\n"), l.owner),
+	)
+	if err != nil {
+		return directoryError(d.root, err)
+	}
+	cmd, done, err := l.owner.command(l.installation.program("initdb"), next, func(dir string) []string {
+		arguments := []string{
+			"--pgdata", dir, "--username", superuser, "--pwfile", dir + "/../" + filepath.Base(passwordFile),
+			"--encoding", "UTF8", "--locale", "C", "--auth", "scram-sha-256",
+		}
+		if l.config.Ephemeral {
+			return append(arguments, "--no-sync")
+		}
+		return append(arguments, "--data-checksums")
+	})
+	if err != nil {
+		return directoryError(d.root, err)
+	}
+	defer done()
+	l.log.Info("creating the PostgreSQL cluster", "directory", d.root, "major", l.installation.major)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := runWithin(ctx, cmd); err != nil {
+		return fault.New(fault.FailedPrecondition, "dev.postgres_start_failed",
+			"initdb could not create a cluster in %s: %s. Mend that and start again.", d.root, lastLine(output.String())).WithCause(err)
+	}
+	if err := os.Rename(next, d.cluster()); err != nil {
+		return directoryError(d.root, err)
+	}
+	return syncDirectory(d.home())
+}
+
+// runWithin runs a program and ends its process group when the context ends.
+func runWithin(ctx context.Context, cmd *exec.Cmd) error {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	defer stop()
+	return errors.Join(cmd.Wait(), ctx.Err())
+}
+
+func syncDirectory(path string) error {
+	open, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(open.Sync(), open.Close())
+}
+
+func (l *launch) writeConfiguration() error {
+	dir := l.directory.cluster()
+	err := errors.Join(
+		replaceFile(filepath.Join(dir, "postgresql.conf"), []byte(configurationFile(l.settings)), l.owner),
+		replaceFile(filepath.Join(dir, "pg_hba.conf"), []byte(accessFile), l.owner),
+	)
+	if err != nil {
+		return directoryError(l.directory.root, err)
+	}
+	return nil
+}
+
+// start runs the server and waits until it accepts connections.
+func (l *launch) start(ctx context.Context) (*serverProcess, error) {
+	var last error
+	for try := range portTries {
+		port, err := choosePort(l.config.Port, l.state.Port, try)
+		if err != nil {
+			return nil, err
+		}
+		l.state.Port = port
+		process, err := l.startOnce(ctx)
+		if err == nil {
+			if err = l.directory.saveState(l.state); err == nil {
+				return process, nil
+			}
+			process.kill()
+			return nil, directoryError(l.directory.root, err)
+		}
+		last = err
+		if ctx.Err() != nil || portFree(port) {
+			break // the port was not the reason
+		}
+	}
+	return nil, last
+}
+
+func (l *launch) startOnce(ctx context.Context) (*serverProcess, error) {
+	d := l.directory
+	output, err := l.openLog()
+	if err != nil {
+		return nil, directoryError(d.root, err)
+	}
+	defer output.Close() //nolint:errcheck // the server writes to a descriptor of its own
+	logStart, err := output.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, directoryError(d.root, err)
+	}
+	// Given on the command line these win over postgresql.auto.conf, so nobody can
+	// open the cluster to the network by ALTER SYSTEM.
+	cmd, done, err := l.owner.command(l.installation.program("postgres"), d.cluster(), func(dir string) []string {
+		return []string{
+			"-D", dir, "-p", strconv.Itoa(l.state.Port), "-c", "cluster_name=" + l.name, "-c", "listen_addresses=127.0.0.1",
+			"-c", "unix_socket_directories=.", "-c", "unix_socket_permissions=0700",
+		}
+	})
+	if err != nil {
+		return nil, directoryError(d.root, err)
+	}
+	defer done()
+	// A file, not a pipe: the server must be able to log when backbone is gone.
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		return nil, fault.New(fault.FailedPrecondition, "dev.postgres_start_failed",
+			"%s could not be run: %s. Check that every user may execute it, then start again.", cmd.Path, err).WithCause(err)
+	}
+	process := &serverProcess{cmd: cmd, exited: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // the status is read from ProcessState
+		close(process.exited)
+	}()
+	if err := l.awaitReady(ctx, process); err != nil {
+		process.kill()
+		return nil, fault.New(fault.FailedPrecondition, "dev.postgres_start_failed",
+			"PostgreSQL did not start in %s: %s. The whole log is %s; mend what it says and start again.",
+			d.root, logReason(d.logFile(), logStart, err), d.logFile()).WithCause(err)
+	}
+	return process, nil
+}
+
+// kill ends a server that never became usable.
+func (p *serverProcess) kill() {
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // fails only when it has ended
+	select {
+	case <-p.exited:
+	case <-time.After(immediateStopTime):
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	}
+}
+
+// awaitReady waits until the server says in postmaster.pid that it is ready and a
+// connection with the kept password succeeds.
+func (l *launch) awaitReady(ctx context.Context, process *serverProcess) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	lastNote := time.Now()
+	for !l.reportsReady(process.cmd.Process.Pid) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-process.exited:
+			return fmt.Errorf("the server ended: %s", process.cmd.ProcessState)
+		case <-ticker.C:
+		}
+		if time.Since(lastNote) >= progressLog {
+			lastNote = time.Now()
+			l.log.Info("waiting for PostgreSQL, which may be recovering", "log", l.directory.logFile())
+		}
+	}
+	connection, err := pgx.Connect(ctx, dsn(l.state.Port, superuser, l.state.SuperuserPassword, "postgres"))
+	if err != nil {
+		return err
+	}
+	return connection.Close(ctx)
+}
+
+// reportsReady reads the status that the server keeps in the eighth line.
+func (l *launch) reportsReady(pid int) bool {
+	text, err := os.ReadFile(filepath.Join(l.directory.cluster(), "postmaster.pid"))
+	if err != nil {
+		return false
+	}
+	lines := strings.Split(string(text), "\n")
+	return len(lines) >= 8 && strings.TrimSpace(lines[0]) == strconv.Itoa(pid) && strings.TrimSpace(lines[7]) == "ready"
+}
+
+// openLog opens the server's log for appending and sets a large one aside.
+func (l *launch) openLog() (*os.File, error) {
+	path := l.directory.logFile()
+	if info, err := os.Stat(path); err == nil && info.Size() > logFileSize {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, err
+		}
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.owner.own(path); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// logReason finds the line in which the server says why it gave up, in what it
+// logged since the start; else the error it is.
+func logReason(path string, from int64, otherwise error) string {
+	text, err := os.ReadFile(path)
+	if err != nil || int64(len(text)) < from {
+		return otherwise.Error()
+	}
+	before := ""
+	for line := range strings.Lines(string(text[from:])) {
+		line = strings.TrimRight(strings.TrimSpace(line), ".")
+		if strings.Contains(line, "FATAL:") || strings.Contains(line, "PANIC:") {
+			if strings.Contains(line, "contains errors") { // which one was said before
+				return before + "; " + line
+			}
+			return line
+		}
+		before = line
+	}
+	return otherwise.Error()
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.TrimRight(strings.TrimSpace(lines[len(lines)-1]), ".")
+}

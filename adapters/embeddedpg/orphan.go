@@ -1,0 +1,197 @@
+package embeddedpg
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+const (
+	pollInterval = 20 * time.Millisecond
+
+	// How long an earlier server may take over each way of stopping before the
+	// next, rougher one.
+	fastStopTime      = 30 * time.Second // SIGINT: ends sessions, writes a checkpoint
+	immediateStopTime = 10 * time.Second // SIGQUIT: the next start recovers from the log
+	backendExitTime   = 5 * time.Second  // backends without postmaster notice by themselves
+)
+
+// clusterName marks every process of a cluster on its command line: PostgreSQL
+// shows cluster_name there. It is made of the identity of the directory, so a
+// copied data directory has another one, and anybody may read it, also where
+// /proc/PID/cwd is closed to root (containers without CAP_SYS_PTRACE).
+func clusterName(dir string) (string, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return "", err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return "", fmt.Errorf("embeddedpg: the identity of %s is not known on this system", dir)
+	}
+	return fmt.Sprintf("backbone-%x-%x", uint64(stat.Dev), stat.Ino), nil
+}
+
+// stopOrphans ends what an earlier backbone left running in this cluster when it
+// was killed: the server, or backends that outlived their server. Afterwards
+// postmaster.pid is gone or names no living process. The caller holds the data
+// directory's lock, so no living backbone owns these processes.
+func (d *directory) stopOrphans(ctx context.Context, name string, log *slog.Logger) error {
+	lockFile := filepath.Join(d.cluster(), "postmaster.pid")
+	pid, err := readPostmasterPID(lockFile)
+	if err != nil || pid == 0 {
+		return err
+	}
+	if alive(pid) && isServer(pid, name) {
+		log.Warn("stopping the PostgreSQL of an earlier run that was killed", "pid", pid)
+		if err := stopProcess(ctx, pid, func() bool { return !isServer(pid, name) }); err != nil {
+			return err
+		}
+	}
+	// Backends of a killed server end by themselves, except those that are busy.
+	// While one lives, starting a second server would damage the data.
+	gone := func() bool { return len(clusterProcesses(name)) == 0 }
+	if err := waitUntil(ctx, backendExitTime, gone); err != nil {
+		for _, backend := range clusterProcesses(name) {
+			log.Warn("ending a PostgreSQL backend that outlived its server", "pid", backend)
+			_ = syscall.Kill(backend, syscall.SIGQUIT)
+		}
+		if err := waitUntil(ctx, immediateStopTime, gone); err != nil {
+			return fault.New(fault.FailedPrecondition, "dev.data_directory_in_use",
+				"PostgreSQL processes %v of an earlier run still work in %s and do not end. End them, then start again.",
+				clusterProcesses(name), d.cluster()).WithCause(err)
+		}
+	}
+	if pid, err = readPostmasterPID(lockFile); err != nil || pid == 0 || !alive(pid) {
+		return err // PostgreSQL replaces a stale lock file of its own accord
+	}
+	if d.foreignServer(pid) {
+		return inUse(d.root, strconv.Itoa(pid))
+	}
+	// The process id was given to an unrelated program since; PostgreSQL would
+	// take that one for its server and refuse to start.
+	log.Warn("removing a stale postmaster.pid", "pid", pid)
+	return os.Remove(lockFile)
+}
+
+// foreignServer tells whether a process is a PostgreSQL that somebody else
+// started in this cluster. In doubt it is.
+func (d *directory) foreignServer(pid int) bool {
+	program, _, _ := strings.Cut(commandLine(pid), " ")
+	switch filepath.Base(program) {
+	case "postgres", "postmaster", "postgres:":
+	default:
+		return false
+	}
+	theirs, err := os.Stat(fmt.Sprintf("/proc/%d/cwd", pid))
+	if err != nil {
+		return true
+	}
+	ours, err := os.Stat(d.cluster())
+	return err != nil || os.SameFile(theirs, ours)
+}
+
+// readPostmasterPID reads the first line of postmaster.pid; 0 when there is no
+// such file or it is empty (a machine that lost power).
+func readPostmasterPID(path string) (int, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("embeddedpg: reading postmaster.pid: %w", err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil || pid <= 1 {
+		return 0, nil //nolint:nilerr // an unreadable number names nobody; PostgreSQL itself decides what to do with the file
+	}
+	return pid, nil
+}
+
+// alive tells whether a process exists, whoever owns it.
+func alive(pid int) bool {
+	err := syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
+}
+
+// isServer tells whether a process is the server that this package started for
+// the cluster of that name.
+func isServer(pid int, name string) bool {
+	return strings.Contains(commandLine(pid)+" ", "cluster_name="+name+" ")
+}
+
+// clusterProcesses lists the processes of a cluster, by their titles. It is empty
+// where there is no /proc.
+func clusterProcesses(name string) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var out []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if line := commandLine(pid); strings.HasPrefix(line, "postgres: "+name+": ") || isServer(pid, name) {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// commandLine is a process's title with blanks between the arguments, empty when
+// it is gone or already ended.
+func commandLine(pid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return ""
+	}
+	return string(bytes.ReplaceAll(bytes.TrimRight(text, "\x00 "), []byte{0}, []byte{' '}))
+}
+
+// stopProcess ends a server, first cleanly, then at once.
+func stopProcess(ctx context.Context, pid int, gone func() bool) error {
+	steps := []struct {
+		signal syscall.Signal
+		wait   time.Duration
+	}{{syscall.SIGINT, fastStopTime}, {syscall.SIGQUIT, immediateStopTime}}
+	var err error
+	for _, step := range steps {
+		if killErr := syscall.Kill(pid, step.signal); killErr != nil && !errors.Is(killErr, syscall.ESRCH) {
+			return fmt.Errorf("embeddedpg: stopping PostgreSQL process %d: %w", pid, killErr)
+		}
+		if err = waitUntil(ctx, step.wait, gone); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return fault.New(fault.FailedPrecondition, "dev.data_directory_in_use",
+		"PostgreSQL process %d of an earlier run does not end. End it, then start again.", pid).WithCause(err)
+}
+
+// waitUntil polls a condition; other processes do not announce their end to us.
+func waitUntil(ctx context.Context, limit time.Duration, condition func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
