@@ -1,0 +1,257 @@
+package ubl
+
+import (
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+)
+
+// The checks of sums. An amount that is no number is reported by the check of
+// values; a sum with such an operand is not judged. A total that is absent counts
+// as 0 where the standard makes it optional; where it is required its absence is
+// a violation of the presence rule alone.
+
+var (
+	one     = money.FromInt(1)
+	percent = money.MustNumber("0.01")
+)
+
+// isAmount tells elements with a monetary amount that can be booked. Unit prices
+// and what is deducted from them have more decimals.
+func isAmount(e *Element) bool {
+	if e.Space != NamespaceBasic || !strings.HasSuffix(e.Name, "Amount") || e.Name == "PriceAmount" {
+		return false
+	}
+	charge := e.parent
+	return charge == nil || charge.tag != tagCharge || charge.parent == nil || charge.parent.tag != "cac:Price"
+}
+
+func checkDecimals(r Rule, root *Element) []fault.Violation {
+	var out []fault.Violation
+	root.walk(func(e *Element) {
+		if !isAmount(e) || decimals(e.Text) <= amountDecimals {
+			return
+		}
+		v := r.violation(e)
+		v.BT = termOf(e)
+		if n, ok := parseDecimal(e.Text); ok {
+			v.Got = n.String()
+			v.Currency = currencyOf(e)
+		}
+		out = append(out, v)
+	})
+	return out
+}
+
+// currencyOf gives the currency written at an amount if it looks like a code.
+func currencyOf(e *Element) string {
+	if code := e.Attribute("currencyID"); len(code) == 3 {
+		return code
+	}
+	return ""
+}
+
+// numbers reads several elements; ok is false if one is no number.
+func numbers(elements ...*Element) (out []money.Number, ok bool) {
+	for _, e := range elements {
+		n, ok := number(e)
+		if !ok {
+			return nil, false
+		}
+		out = append(out, n)
+	}
+	return out, true
+}
+
+func checkLineSum(r Rule, root *Element) []fault.Violation {
+	total := root.find(tagTotals, tagLineNet)
+	if total.value() == "" {
+		return nil
+	}
+	parts, ok := numbers(root.all(lineTag(root), tagLineNet)...)
+	got, valid := number(total)
+	if !ok || !valid {
+		return nil
+	}
+	return r.compare(root, total.parent, tagLineNet, money.Sum(parts...), got)
+}
+
+func checkAllowanceSum(r Rule, root *Element) []fault.Violation {
+	return r.chargeSum(root, false, tagAllowances)
+}
+
+func checkChargeSum(r Rule, root *Element) []fault.Violation {
+	return r.chargeSum(root, true, tagCharges)
+}
+
+func (r Rule) chargeSum(root *Element, charge bool, tag string) []fault.Violation {
+	totals := root.find(tagTotals)
+	if totals == nil {
+		return nil
+	}
+	var elements []*Element
+	for _, e := range root.all(tagCharge) {
+		if is, ok := parseIndicator(e.text("cbc:ChargeIndicator")); ok && is == charge {
+			elements = append(elements, e.find("cbc:Amount"))
+		}
+	}
+	parts, ok := numbers(elements...)
+	got, valid := number(totals.find(tag))
+	if !ok || !valid {
+		return nil
+	}
+	return r.compare(root, totals, tag, money.Sum(parts...), got)
+}
+
+func checkNetTotal(r Rule, root *Element) []fault.Violation {
+	t := root.find(tagTotals)
+	if t.text(tagExclusive) == "" || t.text(tagLineNet) == "" {
+		return nil
+	}
+	n, ok := numbers(t.find(tagExclusive), t.find(tagLineNet), t.find(tagAllowances), t.find(tagCharges))
+	if !ok {
+		return nil
+	}
+	return r.compare(root, t, tagExclusive, n[1].Sub(n[2]).Add(n[3]), n[0])
+}
+
+func checkTaxSum(r Rule, root *Element) []fault.Violation {
+	var out []fault.Violation
+	for _, t := range root.all(tagTaxTotal) {
+		if t.find(tagSubtotal) == nil {
+			continue
+		}
+		parts, ok := numbers(t.all(tagSubtotal, tagTaxAmount)...)
+		got, valid := number(t.find(tagTaxAmount))
+		if ok && valid {
+			out = append(out, r.compare(root, t, tagTaxAmount, money.Sum(parts...), got)...)
+		}
+	}
+	return out
+}
+
+// taxTotals gives the VAT totals in the given currency.
+func taxTotals(root *Element, currency string) []*Element {
+	var out []*Element
+	for _, t := range root.all(tagTaxTotal) {
+		if a := t.find(tagTaxAmount); a != nil && a.Attribute("currencyID") == currency {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func checkGrossTotal(r Rule, root *Element) []fault.Violation {
+	currency := root.text(tagCurrency)
+	if currency == "" {
+		return nil
+	}
+	switch found := taxTotals(root, currency); len(found) {
+	case 0:
+		v := r.missing(root, tagTaxTotal, tagTaxAmount)
+		v[0].BT = "BT-110"
+		return v
+	case 1:
+		t := root.find(tagTotals)
+		if t.text(tagInclusive) == "" || t.text(tagExclusive) == "" {
+			return nil
+		}
+		n, ok := numbers(t.find(tagInclusive), t.find(tagExclusive), found[0].find(tagTaxAmount))
+		if !ok {
+			return nil
+		}
+		return r.compare(root, t, tagInclusive, n[1].Add(n[2]), n[0])
+	default:
+		var out []fault.Violation
+		for _, second := range found[1:] {
+			v := r.violation(second)
+			v.BT = "BT-110"
+			v.Detail += " Here is a second one."
+			out = append(out, v)
+		}
+		return out
+	}
+}
+
+func checkPayable(r Rule, root *Element) []fault.Violation {
+	t := root.find(tagTotals)
+	if t.text(tagPayable) == "" || t.text(tagInclusive) == "" {
+		return nil
+	}
+	n, ok := numbers(t.find(tagPayable), t.find(tagInclusive), t.find(tagPrepaid), t.find(tagRounding))
+	if !ok {
+		return nil
+	}
+	return r.compare(root, t, tagPayable, n[1].Sub(n[2]).Add(n[3]), n[0])
+}
+
+// checkCategoryTax allows for rounding as the published rule does: a difference
+// below 1.00 is a warning.
+func checkCategoryTax(r Rule, root *Element) []fault.Violation {
+	var out []fault.Violation
+	for _, s := range root.all(tagTaxTotal, tagSubtotal) {
+		n, ok := numbers(s.find("cbc:TaxableAmount"), s.find("cac:TaxCategory", "cbc:Percent"), s.find(tagTaxAmount))
+		if !ok {
+			continue
+		}
+		expected := n[0].Mul(n[1]).Mul(percent).Round(amountDecimals)
+		if n[2].Equal(expected) {
+			continue
+		}
+		v := r.differing(root, s, tagTaxAmount, expected, n[2])
+		if n[2].Sub(expected).Abs().Cmp(one) < 0 {
+			v.Severity = SeverityWarning
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// terms are the business terms of amounts by the names of group and element.
+var terms = map[string]string{
+	tagTotals + "/" + tagLineNet:             "BT-106",
+	tagTotals + "/" + tagAllowances:          "BT-107",
+	tagTotals + "/" + tagCharges:             "BT-108",
+	tagTotals + "/" + tagExclusive:           "BT-109",
+	tagTotals + "/" + tagInclusive:           "BT-112",
+	tagTotals + "/" + tagPrepaid:             "BT-113",
+	tagTotals + "/" + tagRounding:            "BT-114",
+	tagTotals + "/" + tagPayable:             "BT-115",
+	tagTaxTotal + "/" + tagTaxAmount:         "BT-110",
+	tagSubtotal + "/cbc:TaxableAmount":       "BT-116",
+	tagSubtotal + "/" + tagTaxAmount:         "BT-117",
+	"cac:InvoiceLine/" + tagLineNet:          "BT-131",
+	"cac:CreditNoteLine/" + tagLineNet:       "BT-131",
+}
+
+// termOf names the business term of an amount, "" for those outside the standard.
+func termOf(e *Element) string {
+	group := e.parent
+	if group == nil {
+		return ""
+	}
+	if group.tag != tagCharge {
+		return terms[group.tag+"/"+e.tag]
+	}
+	charge, _ := parseIndicator(group.text("cbc:ChargeIndicator"))
+	var names [4]string // allowance, its base, charge, its base
+	switch {
+	case group.parent == nil:
+		return ""
+	case group.parent.tag == "cac:Price":
+		names = [4]string{"BT-147", "BT-148", "BT-147", "BT-148"}
+	case group.parent.parent == nil:
+		names = [4]string{"BT-92", "BT-93", "BT-99", "BT-100"}
+	default:
+		names = [4]string{"BT-136", "BT-137", "BT-141", "BT-142"}
+	}
+	index := 0
+	if charge {
+		index = 2
+	}
+	if e.tag == "cbc:BaseAmount" {
+		index++
+	}
+	return names[index]
+}

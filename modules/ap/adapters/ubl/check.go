@@ -1,0 +1,198 @@
+package ubl
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+)
+
+// Longest texts that are taken, in characters.
+const (
+	maxNumber           = 50  // as the payload allows
+	maxCode             = 10  // codes of two or three characters
+	maxReference        = 100 // identifiers of documents, parties and items
+	maxPaymentReference = 140 // as a credit transfer can carry
+	maxName             = 200
+	maxDescription      = 1000
+)
+
+// checker collects values that do not fit their fields. Their texts are never
+// copied into a finding.
+type checker struct{ findings []fault.Violation }
+
+func (c *checker) add(e *Element, code, bt, detail string) *fault.Violation {
+	c.findings = append(c.findings, fault.Violation{
+		Code: code, Severity: SeverityError, BT: bt, Detail: detail, Element: e.Path(), Line: e.Line,
+	})
+	return &c.findings[len(c.findings)-1]
+}
+
+func (c *checker) invalid(e *Element, bt, detail string) { c.add(e, CodeValueInvalid, bt, detail) }
+
+// text reads a text of at most longest characters.
+func (c *checker) text(e *Element, bt string, longest int) string {
+	s := e.value()
+	c.length(e, s, bt, longest)
+	return s
+}
+
+func (c *checker) length(e *Element, s, bt string, longest int) {
+	if n := utf8.RuneCountInString(s); n > longest {
+		v := c.add(e, CodeFieldTooLong, bt, "This text is longer than its field.")
+		v.Expected = "at most " + strconv.Itoa(longest) + " characters"
+		v.Got = strconv.Itoa(n) + " characters"
+	}
+}
+
+func (c *checker) date(e *Element, bt string) (event.Date, bool) {
+	if e.value() == "" {
+		return 0, false
+	}
+	d, ok := parseDate(e.value())
+	if !ok {
+		c.invalid(e, bt, "A date is written as year, month and day, for example 2026-03-31.")
+	}
+	return d, ok
+}
+
+// quantity reads a quantity or a unit price.
+func (c *checker) quantity(e *Element, bt string) *money.Number {
+	return c.limited(e, bt, money.QuantityDecimals)
+}
+
+func (c *checker) percent(e *Element, bt string) *money.Number {
+	return c.limited(e, bt, money.PercentDecimals)
+}
+
+// limited reads a number with at most scale decimals; zeros beyond do not count.
+func (c *checker) limited(e *Element, bt string, scale int) *money.Number {
+	if e.value() == "" {
+		return nil
+	}
+	n, ok := parseDecimal(e.value())
+	if !ok {
+		c.invalid(e, bt, "This is a decimal number of at most 15 digits.")
+		return nil
+	}
+	if n.Scale() > scale {
+		short, err := n.Rescale(scale)
+		if err != nil {
+			v := c.add(e, CodeValueInvalid, bt, "This number has too many decimals.")
+			v.Expected = "at most " + strconv.Itoa(scale) + " decimals"
+			v.Got = strconv.Itoa(n.Scale()) + " decimals"
+			return nil
+		}
+		n = short
+	}
+	return &n
+}
+
+// checkSupplier limits the texts that identify the seller.
+func (c *checker) checkSupplier(root *Element, s Supplier) {
+	party := root.find("cac:AccountingSupplierParty", "cac:Party")
+	if party == nil {
+		return
+	}
+	c.length(party, s.VATID, "BT-31", maxReference)
+	c.length(party, s.RegistrationID, "BT-30", maxReference)
+	for _, id := range s.PartyIDs {
+		c.length(party, id, "BT-29", maxReference)
+	}
+	c.length(party, s.LegalName, "BT-27", maxName)
+	c.length(party, s.TradeName, "BT-28", maxName)
+	if s.Country != "" && !isCountry(s.Country) {
+		c.invalid(party.find("cac:PostalAddress", "cac:Country", "cbc:IdentificationCode"), "BT-40",
+			"A country is a code of two letters as in ISO 3166-1.")
+	}
+}
+
+// singletons are elements that decide amounts or identity: a second one would let
+// the check of a rule and a reader look at different values.
+var singletons = map[string]bool{
+	"cbc:ID": true, "cbc:IssueDate": true, "cbc:DueDate": true, "cbc:InvoiceTypeCode": true, "cbc:CreditNoteTypeCode": true,
+	tagCurrency: true, "cbc:TaxCurrencyCode": true, "cac:AccountingSupplierParty": true, "cac:PayeeParty": true, "cac:Party": true,
+	tagTotals: true, tagLineNet: true, tagExclusive: true, tagInclusive: true, tagAllowances: true, tagCharges: true,
+	tagPrepaid: true, tagRounding: true, tagPayable: true, tagTaxAmount: true, "cbc:TaxableAmount": true,
+	"cbc:Amount": true, "cbc:ChargeIndicator": true, "cac:Item": true, "cac:Price": true, "cbc:PriceAmount": true,
+	"cbc:BaseQuantity": true, "cbc:InvoicedQuantity": true, "cbc:CreditedQuantity": true, "cbc:Percent": true, "cbc:CompanyID": true,
+}
+
+// checkTree judges what no rule of the standard says: that elements are not
+// repeated, and that amounts are numbers of the document's currency. It gives that
+// currency if it is supported.
+func (c *checker) checkTree(root *Element) (money.Currency, bool) {
+	root.walk(func(e *Element) {
+		seen := make(map[string]bool, min(len(e.Children), len(singletons)))
+		for _, child := range e.Children {
+			if singletons[child.tag] && seen[child.tag] {
+				c.invalid(child, "", "This element may occur only once here.")
+			}
+			if singletons[child.tag] {
+				seen[child.tag] = true
+			}
+		}
+	})
+	currency, supported := c.currency(root)
+	taxCurrency := root.text("cbc:TaxCurrencyCode")
+	root.walk(func(e *Element) {
+		if e.Space != NamespaceBasic || !strings.HasSuffix(e.Name, "Amount") {
+			return
+		}
+		code := e.Attribute("currencyID")
+		// VAT may be stated a second time in the currency of the tax report.
+		stated := code != "" && code == taxCurrency && inTaxTotal(e)
+		if code != "" && code != root.text(tagCurrency) && !stated {
+			c.add(e, CodeCurrencyMismatch, termOf(e), "This amount is in another currency than the document.")
+		}
+		if isAmount(e) && e.value() != "" {
+			c.amount(e, currency, supported && !stated)
+		}
+	})
+	return currency, supported
+}
+
+// inTaxTotal tells elements of the VAT totals of the document.
+func inTaxTotal(e *Element) bool {
+	for ; e.parent != nil; e = e.parent {
+		if e.tag == tagTaxTotal {
+			return e.parent.parent == nil
+		}
+	}
+	return false
+}
+
+func (c *checker) amount(e *Element, currency money.Currency, limited bool) {
+	n, ok := parseDecimal(e.value())
+	if !ok {
+		c.invalid(e, termOf(e), "An amount is a decimal number of at most 15 digits.")
+		return
+	}
+	// UBL-DT-01 reports amounts with more decimals than it allows.
+	if !limited || n.Scale() <= currency.MinorUnit || n.Scale() > amountDecimals {
+		return
+	}
+	if _, err := n.Rescale(currency.MinorUnit); err != nil {
+		v := c.add(e, fault.CodeOf(err), termOf(e), "This amount has more decimals than its currency.")
+		v.Got, v.Currency = n.String(), currency.Code
+	}
+}
+
+// currency looks up the currency as of the issue date. An absent one is a matter
+// of BR-05.
+func (c *checker) currency(root *Element) (money.Currency, bool) {
+	e := root.find(tagCurrency)
+	day, ok := parseDate(root.text("cbc:IssueDate"))
+	if e.value() == "" || !ok {
+		return money.Currency{}, false
+	}
+	currency, err := money.LookupCurrency(e.value(), day.Time())
+	if err != nil {
+		c.add(e, fault.CodeOf(err), "BT-5", "The currency is not one that was in use on the issue date.")
+		return money.Currency{}, false
+	}
+	return currency, true
+}

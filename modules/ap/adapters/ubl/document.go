@@ -1,0 +1,223 @@
+package ubl
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+)
+
+// Kind tells which side of the vendor's account a document falls on.
+type Kind string
+
+// The kinds.
+const (
+	KindInvoice    Kind = "invoice"
+	KindCreditMemo Kind = "credit_memo"
+)
+
+// Values of Document.DocumentType.
+const (
+	DocumentTypeStandard   = "standard"
+	DocumentTypePrepayment = "prepayment" // type code 386
+)
+
+// Document is what accounts payable takes from one supplier document. Amounts are
+// in units of Currency and have the sign that fits Kind: a document whose total is
+// negative is turned into the other kind with all amounts and quantities negated,
+// so Total is never negative. Absent texts are empty; placeholders count as absent.
+type Document struct {
+	SHA256       string // of the file, lower case hexadecimal
+	Root         string // Invoice or CreditNote
+	Kind         Kind
+	Flipped      bool   // the total was negative
+	DocumentType string // standard or prepayment
+	TypeCode     string // BT-3, as written
+	Number       string // BT-1
+	IssueDate    event.Date
+	Currency     string      // BT-5, ISO 4217
+	DueDate      *event.Date // BT-9
+	PaymentTerms string      // BT-20, the supplier's words; not parsed
+
+	TaxCurrency            string        // BT-6
+	TaxAmountInTaxCurrency *money.Number // BT-111, in TaxCurrency; for information
+
+	BuyerReference    string   // BT-10
+	ProjectReference  string   // BT-11
+	ContractReference string   // BT-12
+	OrderReference    string   // BT-13
+	ReceiptReference  string   // BT-15
+	AccountingCost    string   // BT-19
+	PrecedingInvoices []string // BT-25, in document order
+
+	Supplier         Supplier
+	PayeeDiffers     bool     // BG-10 names another than the seller
+	PaymentReference string   // BT-83, the first
+	PaymentAccounts  Accounts // BT-84
+
+	Lines       []Line // items first, then allowances and charges of the document
+	TaxLines    []TaxLine
+	Totals      Totals
+	Attachments []Attachment
+	Warnings    []fault.Violation // findings that do not refuse the document
+}
+
+// Supplier identifies the seller (BG-4).
+type Supplier struct {
+	VATID          string   // BT-31
+	RegistrationID string   // BT-30
+	PartyIDs       []string // BT-29, without creditor identifiers of SEPA
+	LegalName      string   // BT-27, empty for a natural person
+	TradeName      string   // BT-28, empty for a natural person
+	Country        string   // BT-40, else the country of the VAT identifier; ISO 3166-1
+}
+
+// NaturalPerson tells whether the seller may be a person without a company: then
+// the name is not copied anywhere.
+func (s Supplier) NaturalPerson() bool { return s.VATID == "" && s.RegistrationID == "" }
+
+// Name is the legal name, else the trade name.
+func (s Supplier) Name() string {
+	if s.LegalName != "" {
+		return s.LegalName
+	}
+	return s.TradeName
+}
+
+// Scheme says by which of its identifiers a supplier is known.
+type Scheme string
+
+// The schemes, in order of preference.
+const (
+	SchemeVAT          Scheme = "vat_id"
+	SchemeRegistration Scheme = "registration_id"
+	SchemeParty        Scheme = "party_id"
+)
+
+// Identity gives the identifier by which the supplier is looked up: the VAT
+// identifier if there is one, else the registration identifier, else the first
+// party identifier. It is in upper case without blanks and, for VAT, dots.
+func (s Supplier) Identity() (Scheme, string) {
+	switch {
+	case s.VATID != "":
+		return SchemeVAT, strings.ReplaceAll(compact(s.VATID), ".", "")
+	case s.RegistrationID != "":
+		return SchemeRegistration, compact(s.RegistrationID)
+	case len(s.PartyIDs) > 0:
+		return SchemeParty, compact(s.PartyIDs[0])
+	}
+	return "", ""
+}
+
+// compact removes blanks and folds case, for comparison.
+func compact(s string) string {
+	return strings.ToUpper(strings.Join(strings.Fields(s), ""))
+}
+
+// Values of the payload field payee_bank.
+const (
+	PayeeBankMatch    = "match"    // every account of the document is approved
+	PayeeBankMismatch = "mismatch" // an account of the document is not approved
+	PayeeBankNone     = "none"     // the document names no account
+)
+
+// Accounts are the bank accounts a document asks to be paid to. They are personal
+// data and a way to divert payments, so they can be compared and nothing else:
+// they have no text and no JSON form.
+type Accounts struct{ ids []string }
+
+// Compare tells how the accounts relate to those approved for the vendor. Blanks
+// and case do not matter.
+func (a Accounts) Compare(approved []string) string {
+	if len(a.ids) == 0 {
+		return PayeeBankNone
+	}
+	for _, id := range a.ids {
+		if !slices.ContainsFunc(approved, func(s string) bool { return compact(s) == id }) {
+			return PayeeBankMismatch
+		}
+	}
+	return PayeeBankMatch
+}
+
+// Len is the number of accounts.
+func (a Accounts) Len() int { return len(a.ids) }
+
+// Format writes the number of accounts, never the accounts, for every verb.
+func (a Accounts) Format(s fmt.State, _ rune) { _, _ = fmt.Fprintf(s, "%d account(s)", len(a.ids)) }
+
+// MarshalJSON writes null.
+func (a Accounts) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
+
+// LineKind tells lines of goods and services from those made of an allowance or a
+// charge of the whole document.
+type LineKind string
+
+// The kinds of lines.
+const (
+	LineItem      LineKind = "item"
+	LineAllowance LineKind = "allowance"
+	LineCharge    LineKind = "charge"
+)
+
+// Line is one line to book. Amounts of lines sum up to the total without VAT.
+type Line struct {
+	Kind              LineKind
+	ID                string        // BT-126, the supplier's; empty for allowances and charges
+	Description       string        // BT-153, or the reason of the allowance or charge
+	Quantity          *money.Number // BT-129
+	UnitPrice         *money.Number // BT-146, for PriceBaseQuantity units
+	PriceBaseQuantity *money.Number // BT-149
+	Amount            money.Number  // BT-131, BT-99, or BT-92 with its sign turned
+	TaxCategory       string        // BT-151, BT-95, BT-102
+	TaxRate           *money.Number // BT-152, BT-96, BT-103, percent
+	OrderLine         string        // BT-132
+	ItemID            string        // BT-156, else BT-155, else BT-157
+	AccountingCost    string        // BT-133, else BT-19
+}
+
+// TaxLine is one VAT breakdown (BG-23) in the document currency.
+type TaxLine struct {
+	Category      string        // BT-118
+	Rate          *money.Number // BT-119, percent
+	Taxable       money.Number  // BT-116
+	Tax           money.Number  // BT-117
+	ExemptionCode string        // BT-121
+}
+
+// TaxGroup names category and rate, "S/25"; a category without rate counts as 0.
+func TaxGroup(category string, rate *money.Number) string {
+	if category == "" {
+		return ""
+	}
+	if rate == nil {
+		return category + "/0"
+	}
+	return category + "/" + rate.Fixed(0)
+}
+
+// Totals are the totals of the document (BG-22) in its currency. Absent totals are
+// 0, except those that may be absent in the payload too.
+type Totals struct {
+	Lines      money.Number  // BT-106
+	Allowances money.Number  // BT-107
+	Charges    money.Number  // BT-108
+	Net        money.Number  // BT-109
+	Tax        money.Number  // BT-110
+	Gross      money.Number  // BT-112
+	Prepaid    *money.Number // BT-113
+	Rounding   *money.Number // BT-114
+	Payable    money.Number  // BT-115
+}
+
+// Attachment describes a file embedded in the document (BT-125). The file itself
+// is not kept, and its name is made from its type.
+type Attachment struct {
+	SHA256      string // of the content, lower case hexadecimal
+	FileName    string // attachment-1.pdf
+	ContentType string
+	Size        int64 // bytes
+}

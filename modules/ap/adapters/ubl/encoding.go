@@ -1,0 +1,104 @@
+package ubl
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+var errEncoding = errors.New("unsupported encoding")
+
+// charsetReader turns the two single-byte encodings that still occur into UTF-8.
+// The decoder calls it only for declared encodings other than UTF-8.
+func charsetReader(label string, in io.Reader) (io.Reader, error) {
+	switch strings.ToLower(label) {
+	case "iso-8859-1", "iso8859-1", "latin1":
+		return &singleByteReader{r: in, last: 0xff}, nil
+	case "us-ascii", "ascii":
+		return &singleByteReader{r: in, last: 0x7f}, nil
+	}
+	return nil, errEncoding
+}
+
+// singleByteReader reads bytes whose value is the code point.
+type singleByteReader struct {
+	r       io.Reader
+	last    byte // greatest byte of the encoding
+	buf     [512]byte
+	pending []byte // encoded, not yet delivered
+	err     error
+}
+
+func (s *singleByteReader) Read(p []byte) (int, error) {
+	for len(s.pending) == 0 {
+		if s.err != nil {
+			return 0, s.err
+		}
+		n, err := s.r.Read(s.buf[:])
+		s.err = err
+		s.pending = make([]byte, 0, 2*n)
+		for _, c := range s.buf[:n] {
+			if c > s.last {
+				s.err = errEncoding
+				break
+			}
+			s.pending = utf8.AppendRune(s.pending, rune(c))
+		}
+	}
+	n := copy(p, s.pending)
+	s.pending = s.pending[n:]
+	return n, nil
+}
+
+// blob digests an embedded file while it is read, so that its bytes are never
+// held. The text is base64 with blanks anywhere.
+type blob struct {
+	hash  hash.Hash
+	size  int64
+	buf   [4096]byte // a multiple of 4
+	n     int
+	ended bool // padding was seen
+	bad   bool
+}
+
+func newBlob() *blob { return &blob{hash: sha256.New()} }
+
+func (b *blob) write(text []byte) {
+	for _, c := range text {
+		switch c {
+		case ' ', '\t', '\r', '\n':
+			continue
+		}
+		b.buf[b.n] = c
+		b.n++
+		if b.n == len(b.buf) {
+			b.flush()
+		}
+	}
+}
+
+func (b *blob) flush() {
+	if b.n == 0 || b.bad {
+		b.n = 0
+		return
+	}
+	var out [3072]byte
+	n, err := base64.StdEncoding.Decode(out[:], b.buf[:b.n])
+	if err != nil || b.ended {
+		b.bad = true
+	}
+	b.ended = b.buf[b.n-1] == '='
+	b.size += int64(n)
+	_, _ = b.hash.Write(out[:n])
+	b.n = 0
+}
+
+func (b *blob) close() *content {
+	b.flush()
+	return &content{sha256: hex.EncodeToString(b.hash.Sum(nil)), size: b.size, valid: !b.bad}
+}

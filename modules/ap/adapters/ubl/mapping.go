@@ -1,0 +1,373 @@
+package ubl
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/money"
+)
+
+// typePrepayment is the code of a prepayment invoice in UNTDID 1001.
+const typePrepayment = "386"
+
+// toDocument maps the tree. Values that do not fit are reported to the checker and
+// left at zero; the document is then refused as a whole.
+func toDocument(root *Element, c *checker) Document {
+	d := Document{
+		Root:              root.Name,
+		Kind:              KindInvoice,
+		DocumentType:      DocumentTypeStandard,
+		TypeCode:          c.text(root.find(typeCodeTag(root)), "BT-3", maxCode),
+		Number:            c.text(root.find("cbc:ID"), "BT-1", maxNumber),
+		Currency:          root.text(tagCurrency),
+		PaymentTerms:      root.text("cac:PaymentTerms", "cbc:Note"),
+		TaxCurrency:       root.text("cbc:TaxCurrencyCode"),
+		BuyerReference:    c.text(root.find("cbc:BuyerReference"), "BT-10", maxReference),
+		ProjectReference:  c.text(root.find("cac:ProjectReference", "cbc:ID"), "BT-11", maxReference),
+		ContractReference: c.text(root.find("cac:ContractDocumentReference", "cbc:ID"), "BT-12", maxReference),
+		OrderReference:    c.text(root.find("cac:OrderReference", "cbc:ID"), "BT-13", maxReference),
+		ReceiptReference:  c.text(root.find("cac:ReceiptDocumentReference", "cbc:ID"), "BT-15", maxReference),
+		AccountingCost:    c.text(root.find("cbc:AccountingCost"), "BT-19", maxReference),
+		Supplier:          readSupplier(root),
+		PayeeDiffers:      payeeDiffers(root),
+		Totals:            readTotals(root),
+	}
+	if root.Name == "CreditNote" {
+		d.Kind = KindCreditMemo
+	}
+	if d.TypeCode == typePrepayment {
+		d.DocumentType = DocumentTypePrepayment
+	}
+	if date, ok := c.date(root.find("cbc:IssueDate"), "BT-2"); ok {
+		d.IssueDate = date
+	}
+	d.DueDate = readDueDate(root, c)
+	for _, e := range root.all("cac:BillingReference", "cac:InvoiceDocumentReference", "cbc:ID") {
+		if id := c.text(e, "BT-25", maxReference); id != "" {
+			d.PrecedingInvoices = append(d.PrecedingInvoices, id)
+		}
+	}
+	c.checkSupplier(root, d.Supplier)
+	if d.Supplier.NaturalPerson() {
+		d.Supplier.LegalName, d.Supplier.TradeName = "", ""
+	}
+	readPayment(root, c, &d)
+	readTax(root, c, &d)
+	readLines(root, c, &d)
+	readAttachments(root, c, &d)
+	if d.Totals.Gross.Sign() < 0 {
+		d.flip()
+	}
+	return d
+}
+
+// readSupplier takes what identifies the seller. Contacts and addresses stay
+// behind, but for the country.
+func readSupplier(root *Element) Supplier {
+	party := root.find("cac:AccountingSupplierParty", "cac:Party")
+	s := Supplier{
+		RegistrationID: party.text("cac:PartyLegalEntity", "cbc:CompanyID"),
+		LegalName:      party.text("cac:PartyLegalEntity", "cbc:RegistrationName"),
+		TradeName:      party.text("cac:PartyName", "cbc:Name"),
+		Country:        strings.ToUpper(party.text("cac:PostalAddress", "cac:Country", "cbc:IdentificationCode")),
+	}
+	for _, scheme := range party.all("cac:PartyTaxScheme") {
+		// Other schemes hold a local tax number (BT-32), which identifies nobody abroad.
+		if s.VATID == "" && strings.EqualFold(scheme.text("cac:TaxScheme", "cbc:ID"), "VAT") {
+			s.VATID = scheme.text("cbc:CompanyID")
+		}
+	}
+	for _, id := range party.all("cac:PartyIdentification", "cbc:ID") {
+		// A creditor identifier of SEPA (BT-90) belongs to a bank mandate.
+		if id.value() != "" && !strings.EqualFold(id.Attribute("schemeID"), "SEPA") {
+			s.PartyIDs = append(s.PartyIDs, id.value())
+		}
+	}
+	if s.Country == "" && len(s.VATID) > 2 {
+		s.Country = vatCountry(strings.ToUpper(s.VATID[:2]))
+	}
+	return s
+}
+
+// vatCountry gives the ISO 3166-1 code for a VAT prefix, "" if it is none. Two
+// prefixes are not country codes.
+func vatCountry(prefix string) string {
+	switch {
+	case prefix == "EL":
+		return "GR"
+	case prefix == "XI":
+		return "GB"
+	case isCountry(prefix):
+		return prefix
+	}
+	return ""
+}
+
+func isCountry(s string) bool {
+	return len(s) == 2 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+// payeeDiffers compares the payee (BG-10) with the seller by identifier, and by
+// name only if the payee has no identifier.
+func payeeDiffers(root *Element) bool {
+	payee := root.find("cac:PayeeParty")
+	if payee == nil {
+		return false
+	}
+	seller := readSupplier(root)
+	known := map[string]bool{compact(seller.VATID): true, compact(seller.RegistrationID): true}
+	for _, id := range seller.PartyIDs {
+		known[compact(id)] = true
+	}
+	delete(known, "")
+	identified := false
+	for _, path := range [][]string{{"cac:PartyIdentification", "cbc:ID"}, {"cac:PartyLegalEntity", "cbc:CompanyID"}} {
+		for _, id := range payee.all(path...) {
+			if id.value() == "" {
+				continue
+			}
+			if known[compact(id.value())] {
+				return false
+			}
+			identified = true
+		}
+	}
+	name := payee.text("cac:PartyName", "cbc:Name")
+	if identified || name == "" {
+		return identified
+	}
+	return !strings.EqualFold(name, seller.LegalName) && !strings.EqualFold(name, seller.TradeName)
+}
+
+func readDueDate(root *Element, c *checker) *event.Date {
+	due := root.find("cbc:DueDate")
+	if due.value() == "" {
+		for _, e := range root.all("cac:PaymentMeans", "cbc:PaymentDueDate") {
+			if e.value() != "" {
+				due = e
+				break
+			}
+		}
+	}
+	if date, ok := c.date(due, "BT-9"); ok {
+		return &date
+	}
+	return nil
+}
+
+func readPayment(root *Element, c *checker, d *Document) {
+	for _, e := range root.all("cac:PaymentMeans", "cbc:PaymentID") {
+		if ref := c.text(e, "BT-83", maxPaymentReference); ref != "" && d.PaymentReference == "" {
+			d.PaymentReference = ref
+		}
+	}
+	seen := map[string]bool{"": true}
+	for _, e := range root.all("cac:PaymentMeans", "cac:PayeeFinancialAccount", "cbc:ID") {
+		if id := compact(e.value()); !seen[id] {
+			seen[id] = true
+			d.PaymentAccounts.ids = append(d.PaymentAccounts.ids, id)
+		}
+	}
+}
+
+func readTotals(root *Element) Totals {
+	t := root.find(tagTotals)
+	return Totals{
+		Lines:      amount(t.find(tagLineNet)),
+		Allowances: amount(t.find(tagAllowances)),
+		Charges:    amount(t.find(tagCharges)),
+		Net:        amount(t.find(tagExclusive)),
+		Gross:      amount(t.find(tagInclusive)),
+		Prepaid:    optionalAmount(t.find(tagPrepaid)),
+		Rounding:   optionalAmount(t.find(tagRounding)),
+		Payable:    amount(t.find(tagPayable)),
+	}
+}
+
+// amount reads an amount that the check of values has judged.
+func amount(e *Element) money.Number {
+	n, _ := number(e)
+	return n
+}
+
+func optionalAmount(e *Element) *money.Number {
+	if e.value() == "" {
+		return nil
+	}
+	n := amount(e)
+	return &n
+}
+
+func readTax(root *Element, c *checker, d *Document) {
+	if found := taxTotals(root, d.Currency); len(found) > 0 {
+		d.Totals.Tax = amount(found[0].find(tagTaxAmount))
+		for _, s := range found[0].all(tagSubtotal) {
+			category := s.find("cac:TaxCategory")
+			d.TaxLines = append(d.TaxLines, TaxLine{
+				Category:      c.text(category.find("cbc:ID"), "BT-118", maxCode),
+				Rate:          c.percent(category.find("cbc:Percent"), "BT-119"),
+				Taxable:       amount(s.find("cbc:TaxableAmount")),
+				Tax:           amount(s.find(tagTaxAmount)),
+				ExemptionCode: c.text(category.find("cbc:TaxExemptionReasonCode"), "BT-121", maxReference),
+			})
+		}
+	}
+	if d.TaxCurrency == "" || d.TaxCurrency == d.Currency {
+		return
+	}
+	if found := taxTotals(root, d.TaxCurrency); len(found) > 0 {
+		d.TaxAmountInTaxCurrency = optionalAmount(found[0].find(tagTaxAmount))
+	}
+}
+
+func readLines(root *Element, c *checker, d *Document) {
+	for _, e := range root.all(lineTag(root)) {
+		item, price := e.find("cac:Item"), e.find("cac:Price")
+		quantity := e.find("cbc:InvoicedQuantity")
+		if quantity == nil {
+			quantity = e.find("cbc:CreditedQuantity")
+		}
+		tax := item.find("cac:ClassifiedTaxCategory")
+		line := Line{
+			Kind:              LineItem,
+			ID:                c.text(e.find("cbc:ID"), "BT-126", maxReference),
+			Description:       c.text(item.find("cbc:Name"), "BT-153", maxDescription),
+			Quantity:          c.quantity(quantity, "BT-129"),
+			UnitPrice:         c.quantity(price.find("cbc:PriceAmount"), "BT-146"),
+			PriceBaseQuantity: c.quantity(price.find("cbc:BaseQuantity"), "BT-149"),
+			Amount:            amount(e.find(tagLineNet)),
+			TaxCategory:       c.text(tax.find("cbc:ID"), "BT-151", maxCode),
+			TaxRate:           c.percent(tax.find("cbc:Percent"), "BT-152"),
+			OrderLine:         c.text(e.find("cac:OrderLineReference", "cbc:LineID"), "BT-132", maxReference),
+			AccountingCost:    c.text(e.find("cbc:AccountingCost"), "BT-133", maxReference),
+		}
+		for _, id := range []struct{ group, bt string }{
+			{"cac:BuyersItemIdentification", "BT-156"},
+			{"cac:SellersItemIdentification", "BT-155"},
+			{"cac:StandardItemIdentification", "BT-157"},
+		} {
+			if line.ItemID == "" {
+				line.ItemID = c.text(item.find(id.group, "cbc:ID"), id.bt, maxReference)
+			}
+		}
+		if line.AccountingCost == "" {
+			line.AccountingCost = d.AccountingCost
+		}
+		d.Lines = append(d.Lines, line)
+	}
+	for _, e := range root.all(tagCharge) {
+		charge, ok := parseIndicator(e.text("cbc:ChargeIndicator"))
+		if !ok {
+			c.invalid(e, "", "An allowance or charge has an indicator that is true or false.")
+			continue
+		}
+		line := Line{Kind: LineCharge, Amount: amount(e.find("cbc:Amount")), AccountingCost: d.AccountingCost}
+		bt := [3]string{"BT-104", "BT-102", "BT-103"}
+		if !charge {
+			line.Kind = LineAllowance
+			line.Amount = line.Amount.Neg()
+			bt = [3]string{"BT-97", "BT-95", "BT-96"}
+		}
+		line.Description = c.text(e.find("cbc:AllowanceChargeReason"), bt[0], maxDescription)
+		line.TaxCategory = c.text(e.find("cac:TaxCategory", "cbc:ID"), bt[1], maxCode)
+		line.TaxRate = c.percent(e.find("cac:TaxCategory", "cbc:Percent"), bt[2])
+		d.Lines = append(d.Lines, line)
+	}
+}
+
+// extensions names files by type; the types are those EN 16931 allows and images
+// that occur.
+var extensions = map[string]string{
+	"application/pdf": "pdf", "image/png": "png", "image/jpeg": "jpg", "image/tiff": "tif", "text/csv": "csv",
+	"application/xml": "xml", "text/xml": "xml", "application/zip": "zip",
+	"application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+	"application/vnd.oasis.opendocument.spreadsheet":                    "ods",
+}
+
+const unknownType = "application/octet-stream"
+
+func readAttachments(root *Element, c *checker, d *Document) {
+	for _, e := range root.all("cac:AdditionalDocumentReference", "cac:Attachment", "cbc:EmbeddedDocumentBinaryObject") {
+		switch {
+		case e.content == nil:
+			continue
+		case !e.content.valid:
+			c.invalid(e, "BT-125", "An embedded file is base64.")
+			continue
+		case e.content.size == 0:
+			continue
+		}
+		mime := strings.ToLower(e.Attribute("mimeCode"))
+		extension, ok := extensions[mime]
+		if !ok {
+			mime, extension = unknownType, "bin"
+		}
+		d.Attachments = append(d.Attachments, Attachment{
+			SHA256:      e.content.sha256,
+			FileName:    "attachment-" + strconv.Itoa(len(d.Attachments)+1) + "." + extension,
+			ContentType: mime,
+			Size:        e.content.size,
+		})
+	}
+}
+
+// amounts gives every amount in the document currency.
+func (d *Document) amounts() []*money.Number {
+	t := &d.Totals
+	out := []*money.Number{&t.Lines, &t.Allowances, &t.Charges, &t.Net, &t.Tax, &t.Gross, &t.Payable}
+	for _, optional := range []*money.Number{t.Prepaid, t.Rounding} {
+		if optional != nil {
+			out = append(out, optional)
+		}
+	}
+	for i := range d.TaxLines {
+		out = append(out, &d.TaxLines[i].Taxable, &d.TaxLines[i].Tax)
+	}
+	for i := range d.Lines {
+		out = append(out, &d.Lines[i].Amount)
+	}
+	return out
+}
+
+// fit drops zeros that a supplier writes beyond the minor unit of the currency,
+// as in 100.00 JPY.
+func (d *Document) fit(minorUnit int) {
+	for _, n := range d.amounts() {
+		if n.Scale() <= minorUnit {
+			continue
+		}
+		if short, err := n.Rescale(minorUnit); err == nil {
+			*n = short
+		}
+	}
+}
+
+// flip turns a document with a negative total into one of the other kind. Prices
+// keep their sign, as quantities carry the direction.
+func (d *Document) flip() {
+	d.Flipped = true
+	if d.Kind == KindInvoice {
+		d.Kind = KindCreditMemo
+	} else {
+		d.Kind = KindInvoice
+	}
+	negated := d.amounts()
+	for i := range d.Lines {
+		if d.Lines[i].Quantity != nil {
+			negated = append(negated, d.Lines[i].Quantity)
+		}
+	}
+	if d.TaxAmountInTaxCurrency != nil {
+		negated = append(negated, d.TaxAmountInTaxCurrency)
+	}
+	for _, n := range negated {
+		*n = n.Neg()
+	}
+}
+
+// String names the document for logs without its content.
+func (d Document) String() string {
+	return fmt.Sprintf("%s %.12s", d.Kind, d.SHA256)
+}

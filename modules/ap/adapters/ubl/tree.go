@@ -1,0 +1,374 @@
+package ubl
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Element is one element of a UBL document: a business term (cbc) with its text,
+// or a group of them (cac) with its children. Elements of other namespaces are not
+// kept.
+type Element struct {
+	Space    string // namespace URI
+	Name     string // local name, "LineExtensionAmount"
+	Text     string // text with blanks collapsed; empty for groups
+	Line     int    // line in the file where the element starts, from 1
+	Children []*Element
+
+	tag        string // name with the usual prefix, "cbc:LineExtensionAmount"
+	parent     *Element
+	attributes []attribute
+	content    *content
+}
+
+type attribute struct{ name, value string }
+
+// content is what is kept of an embedded file: its digest, not its bytes.
+type content struct {
+	sha256 string
+	size   int64
+	valid  bool
+}
+
+// Attribute gives the value of an attribute without namespace, "" if absent. Only
+// currencyID, schemeID and mimeCode are kept.
+func (e *Element) Attribute(name string) string {
+	for _, a := range e.attributes {
+		if a.name == name {
+			return a.value
+		}
+	}
+	return ""
+}
+
+// Path gives the position of the element with the usual prefixes, and an index
+// from 1 where siblings share a name:
+// "/Invoice/cac:InvoiceLine[2]/cbc:LineExtensionAmount".
+func (e *Element) Path() string {
+	if e == nil {
+		return ""
+	}
+	if e.parent == nil {
+		return "/" + e.Name
+	}
+	index, count := 0, 0
+	for _, s := range e.parent.Children {
+		if s.tag == e.tag {
+			count++
+			if s == e {
+				index = count
+			}
+		}
+	}
+	path := e.parent.Path() + "/" + e.tag
+	if count > 1 {
+		path += "[" + strconv.Itoa(index) + "]"
+	}
+	return path
+}
+
+// find gives the first element down the path of tags, nil if there is none. It is
+// safe on nil.
+func (e *Element) find(tags ...string) *Element {
+next:
+	for _, tag := range tags {
+		if e == nil {
+			return nil
+		}
+		for _, c := range e.Children {
+			if c.tag == tag {
+				e = c
+				continue next
+			}
+		}
+		return nil
+	}
+	return e
+}
+
+// all gives every element down the path of tags, in document order.
+func (e *Element) all(tags ...string) []*Element {
+	if e == nil {
+		return nil
+	}
+	if len(tags) == 0 {
+		return []*Element{e}
+	}
+	var out []*Element
+	for _, c := range e.Children {
+		if c.tag == tags[0] {
+			out = append(out, c.all(tags[1:]...)...)
+		}
+	}
+	return out
+}
+
+// value gives the text, "" if the element is absent or holds a placeholder.
+func (e *Element) value() string {
+	if e == nil || isPlaceholder(e.Text) {
+		return ""
+	}
+	return e.Text
+}
+
+// text gives the value of the first element down the path.
+func (e *Element) text(tags ...string) string { return e.find(tags...).value() }
+
+// walk calls visit for the element and everything below, in document order.
+func (e *Element) walk(visit func(*Element)) {
+	visit(e)
+	for _, c := range e.Children {
+		c.walk(visit)
+	}
+}
+
+// isPlaceholder tells the texts that suppliers write where a tool forces them to
+// fill a field.
+func isPlaceholder(s string) bool {
+	return s == "" || s == "-" || strings.EqualFold(s, "n/a")
+}
+
+// Parse reads one UBL Invoice or CreditNote into a tree and gives the lower case
+// hexadecimal SHA-256 of the file. The tree may be a part of a document: no rule
+// is checked here. Refusals are faults with the codes of this package; an error
+// of r is returned as it is. Memory stays within a few times the size of the file.
+func Parse(r io.Reader) (root *Element, digest string, err error) {
+	in := &input{r: r, hash: sha256.New()}
+	root, err = parse(in)
+	if err != nil {
+		// The digest identifies the refused file too, so the rest is read.
+		_, _ = io.Copy(io.Discard, in)
+	}
+	switch {
+	case in.failed != nil:
+		return nil, "", fmt.Errorf("reading the document: %w", in.failed)
+	case in.size > MaxBytes:
+		return nil, "", fault.New(fault.TooLarge, CodeTooLarge,
+			"The file is larger than %d bytes. Ask the sender to leave out attachments.", MaxBytes)
+	}
+	digest = hex.EncodeToString(in.hash.Sum(nil))
+	if err != nil {
+		return nil, digest, err
+	}
+	return root, digest, nil
+}
+
+func parse(in io.Reader) (*Element, error) {
+	buffered := bufio.NewReader(in)
+	if mark, _ := buffered.Peek(3); bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
+		_, _ = buffered.Discard(3)
+	}
+	d := xml.NewDecoder(buffered)
+	d.CharsetReader = charsetReader
+	b := builder{decoder: d, names: map[string]string{}}
+	for {
+		// The position before a token is where the token starts.
+		b.line, _ = d.InputPos()
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			if b.root == nil {
+				return nil, malformed(b.line, "there is no element")
+			}
+			return b.root, nil
+		}
+		if err != nil {
+			return nil, b.translate(err)
+		}
+		if err := b.take(token); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// builder makes the tree from the tokens of one file.
+type builder struct {
+	decoder  *xml.Decoder
+	names    map[string]string // one copy of each tag; a file repeats few
+	root     *Element
+	open     *Element // where children go, nil outside the root
+	blob     *blob    // set while inside an embedded file
+	text     []byte
+	depth    int
+	skipping int // depth below an element that is not kept
+	elements int
+	line     int
+}
+
+// translate makes a fault of a decoder's error. The decoder's words may quote the
+// file, so they become the cause only.
+func (b *builder) translate(err error) error {
+	line, _ := b.decoder.InputPos()
+	if syntax, ok := errors.AsType[*xml.SyntaxError](err); ok {
+		line = syntax.Line
+	}
+	what := "the XML is not well-formed"
+	if errors.Is(err, errEncoding) {
+		what = "the declared encoding is none of UTF-8, ISO-8859-1 and US-ASCII, or a byte is outside it"
+	}
+	return malformed(line, what).WithCause(err)
+}
+
+func (b *builder) take(token xml.Token) error {
+	switch t := token.(type) {
+	case xml.StartElement:
+		return b.start(t)
+	case xml.EndElement:
+		b.end()
+	case xml.CharData:
+		switch {
+		case b.depth == 0:
+			if len(bytes.TrimSpace(t)) > 0 {
+				return malformed(b.line, "there is text outside the root element")
+			}
+		case b.skipping > 0 || b.open == nil:
+		case b.blob != nil:
+			b.blob.write(t)
+		case b.open.Space == NamespaceBasic:
+			b.text = append(b.text, t...)
+		}
+	case xml.Directive:
+		if bytes.HasPrefix(bytes.ToUpper(bytes.TrimSpace(t)), []byte("DOCTYPE")) {
+			return fault.New(fault.Invalid, CodeDoctypeForbidden,
+				"Line %d: a document type declaration is not allowed. Ask the sender for a file without DOCTYPE.", b.line).
+				With("line", b.line)
+		}
+		return malformed(b.line, "there is a markup declaration")
+	}
+	return nil
+}
+
+func (b *builder) start(t xml.StartElement) error {
+	b.depth++
+	if b.depth > MaxDepth {
+		return malformed(b.line, fmt.Sprintf("elements are nested deeper than %d", MaxDepth))
+	}
+	if b.depth == 1 {
+		return b.startRoot(t)
+	}
+	prefix := ""
+	switch t.Name.Space {
+	case NamespaceBasic:
+		prefix = "cbc:"
+	case NamespaceAggregate:
+		prefix = "cac:"
+	}
+	if b.skipping > 0 || prefix == "" || b.open.Space == NamespaceBasic {
+		b.skipping++
+		return nil
+	}
+	b.elements++
+	if b.elements > MaxElements {
+		return fault.New(fault.TooLarge, CodeTooLarge,
+			"The file has more than %d elements. Ask the sender to split the document.", MaxElements)
+	}
+	e := &Element{Space: NamespaceAggregate, tag: b.intern(prefix + t.Name.Local), parent: b.open, Line: b.line}
+	if prefix == "cbc:" {
+		e.Space = NamespaceBasic
+	}
+	e.Name = e.tag[len(prefix):]
+	if err := b.keepAttributes(e, t.Attr); err != nil {
+		return err
+	}
+	b.open.Children = append(b.open.Children, e)
+	b.open = e
+	b.text = b.text[:0]
+	if e.tag == "cbc:EmbeddedDocumentBinaryObject" {
+		b.blob = newBlob()
+	}
+	return nil
+}
+
+func (b *builder) startRoot(t xml.StartElement) error {
+	if b.root != nil {
+		return malformed(b.line, "there is a second root element")
+	}
+	known := t.Name.Space == NamespaceInvoice && t.Name.Local == "Invoice" ||
+		t.Name.Space == NamespaceCreditNote && t.Name.Local == "CreditNote"
+	if !known {
+		return fault.New(fault.Invalid, CodeRootUnsupported,
+			"Line %d: the root element is neither Invoice nor CreditNote of UBL 2. Send one of these two.", b.line).
+			With("line", b.line)
+	}
+	b.root = &Element{Space: t.Name.Space, Name: t.Name.Local, tag: t.Name.Local, Line: b.line}
+	b.open = b.root
+	return nil
+}
+
+func (b *builder) keepAttributes(e *Element, attributes []xml.Attr) error {
+	for _, a := range attributes {
+		if a.Name.Space != "" {
+			continue
+		}
+		switch a.Name.Local {
+		case "currencyID", "schemeID", "mimeCode":
+			if e.Attribute(a.Name.Local) != "" {
+				return malformed(b.line, "an attribute is repeated")
+			}
+			e.attributes = append(e.attributes, attribute{b.intern(a.Name.Local), b.intern(strings.TrimSpace(a.Value))})
+		}
+	}
+	return nil
+}
+
+func (b *builder) end() {
+	b.depth--
+	if b.skipping > 0 {
+		b.skipping--
+		return
+	}
+	e := b.open
+	if b.blob != nil {
+		e.content = b.blob.close()
+		b.blob = nil
+	} else if e.Space == NamespaceBasic {
+		e.Text = strings.Join(strings.Fields(string(b.text)), " ")
+	}
+	b.text = b.text[:0]
+	b.open = e.parent
+}
+
+func (b *builder) intern(s string) string {
+	if known, ok := b.names[s]; ok {
+		return known
+	}
+	s = strings.Clone(s)
+	if len(b.names) < 4096 {
+		b.names[s] = s
+	}
+	return s
+}
+
+// input counts and hashes what is read and stops one byte over the limit.
+type input struct {
+	r      io.Reader
+	hash   hash.Hash
+	size   int64
+	failed error
+}
+
+func (in *input) Read(p []byte) (int, error) {
+	if in.size > MaxBytes {
+		return 0, io.ErrUnexpectedEOF
+	}
+	if room := MaxBytes + 1 - in.size; int64(len(p)) > room {
+		p = p[:room]
+	}
+	n, err := in.r.Read(p)
+	in.size += int64(n)
+	_, _ = in.hash.Write(p[:n])
+	if err != nil && !errors.Is(err, io.EOF) {
+		in.failed = err
+	}
+	return n, err
+}

@@ -1,0 +1,59 @@
+// Package ubl reads supplier documents in OASIS UBL 2.1 syntax that follow the
+// European standard EN 16931 and turns them into payloads of accounts payable
+// intents.
+//
+// Read is the whole way: it parses the XML into a light tree, checks the tree
+// against the rules of the standard that protect the books, and maps it to a
+// Document. Nothing of a document that may name a person is copied: no notes, no
+// contacts, no addresses, no extensions, no content of attachments. Bank accounts
+// can be compared but never be read back.
+//
+// The business terms (BT-1, BT-2, ...) and rule names (BR-CO-15, ...) are those of
+// EN 16931-1:2017; element names are those of UBL 2.1.
+package ubl
+
+import (
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Limits of a file. They bound memory, not what a supplier may bill.
+const (
+	MaxBytes    = 20 << 20 // size of a file in bytes
+	MaxDepth    = 64       // nesting of elements
+	MaxElements = 500_000  // elements kept of one file
+)
+
+// Codes of refused documents. They are stable.
+const (
+	CodeDoctypeForbidden = "ubl.doctype_forbidden" // the file declares a DOCTYPE
+	CodeTooLarge         = "ubl.too_large"         // over MaxBytes or MaxElements
+	CodeXMLMalformed     = "ubl.xml_malformed"     // not well-formed, too deep, or an unsupported encoding
+	CodeRootUnsupported  = "ubl.root_unsupported"  // neither a UBL 2 Invoice nor a UBL 2 CreditNote
+	CodeValueInvalid     = "ubl.value_invalid"     // a value is not of its type, or an element is repeated
+	CodeFieldTooLong     = "ubl.field_too_long"    // a text is longer than its field
+	CodeCurrencyMismatch = "ubl.currency_mismatch" // an amount is in another currency than the document
+	CodeRuleViolated     = "ubl.rule_violated"     // a rule of EN 16931 is violated
+)
+
+// Severities of a finding.
+const (
+	SeverityError   = "error"   // the document is refused
+	SeverityWarning = "warning" // the document is taken; the finding is shown
+)
+
+// Namespaces of UBL 2. A document may bind them to any prefix.
+const (
+	NamespaceInvoice    = "urn:oasis:names:specification:ubl:schema:xsd:Invoice-2"
+	NamespaceCreditNote = "urn:oasis:names:specification:ubl:schema:xsd:CreditNote-2"
+	NamespaceBasic      = "urn:oasis:names:specification:ubl:schema:xsd:CommonBasicComponents-2"
+	NamespaceAggregate  = "urn:oasis:names:specification:ubl:schema:xsd:CommonAggregateComponents-2"
+)
+
+// Syntax is the name of the syntax in source_document.
+const Syntax = "UBL 2.1"
+
+func malformed(line int, what string) *fault.Error {
+	return fault.New(fault.Invalid, CodeXMLMalformed,
+		"Line %d: %s. Ask the sender for a well-formed XML file in UTF-8.", line, what).
+		With("line", line)
+}
