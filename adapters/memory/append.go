@@ -1,0 +1,237 @@
+package memory
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Append implements ports.EventAppender. Everything that can refuse the request
+// is decided before the first write, so a refusal has nothing to undo.
+func (s *Store) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
+	if err := ctx.Err(); err != nil {
+		return ports.AppendResult{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.partitions[r.Partition]
+	if !ok {
+		return ports.AppendResult{}, unknownLegalEntity()
+	}
+	// A caller who gave up while waiting for the lock must find nothing written.
+	if err := ctx.Err(); err != nil {
+		return ports.AppendResult{}, err
+	}
+	now := s.now()
+	if outcome, replayed, err := p.replay(r.Idempotency, now); err != nil || replayed {
+		return ports.AppendResult{Events: []ports.AppendedEvent{}, Head: p.head().Sequence, Replayed: replayed, Outcome: outcome}, err
+	}
+	if err := p.check(&r); err != nil {
+		return ports.AppendResult{}, err
+	}
+	st := p.stage(&r, now)
+	claims, err := p.claim(st.events)
+	if err != nil {
+		return ports.AppendResult{}, err
+	}
+	result := p.commit(&r, st, claims)
+	if len(st.events) > 0 {
+		s.wake(r.Partition)
+	}
+	return result, nil
+}
+
+// replay answers a repeated idempotency key.
+func (p *partition) replay(claim *ports.IdempotencyClaim, now time.Time) (ports.IdempotencyOutcome, bool, error) {
+	if claim == nil {
+		return ports.IdempotencyOutcome{}, false, nil
+	}
+	row, known := p.idempotency[claim.Key]
+	if !known || !now.Before(row.expiresAt) {
+		return ports.IdempotencyOutcome{}, false, nil
+	}
+	if row.outcome.Fingerprint != claim.Fingerprint {
+		return ports.IdempotencyOutcome{}, false, concurrency.IdempotencyMismatch()
+	}
+	return row.outcome, true, nil
+}
+
+// check holds the request's demands against the log, in the order the port
+// promises; business keys follow in claim, once series numbers are known.
+func (p *partition) check(r *ports.AppendRequest) error {
+	if w := r.Intent; w != nil {
+		// The zero intent of an unknown id has revision 0, which is what an insert expects.
+		if p.intents[w.Intent.ID].Revision != w.ExpectedRevision {
+			return concurrency.IntentChanged(w.Intent.ID)
+		}
+	}
+	for _, want := range r.Streams {
+		sequences := p.byStream[want.Stream]
+		actual := event.Version(len(sequences))
+		if !want.Expected.Allows(actual) {
+			return concurrency.WrongExpectedVersion(want.Stream, want.Expected, actual, p.lastHolder(sequences))
+		}
+	}
+	for _, want := range r.Entities {
+		sequences := p.byKey[event.EntityKey(want.EntityType, want.EntityID)]
+		var actual event.Sequence
+		if n := len(sequences); n > 0 {
+			actual = sequences[n-1]
+		}
+		if actual != want.Sequence {
+			return concurrency.WrongEntityVersion(want.EntityType, want.EntityID, want.Sequence, actual)
+		}
+	}
+	for i := range r.Conditions {
+		if err := p.checkCondition(&r.Conditions[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *partition) lastHolder(sequences []event.Sequence) *fault.Holder {
+	if len(sequences) == 0 {
+		return nil
+	}
+	h := p.holder(sequences[len(sequences)-1])
+	return &h
+}
+
+func (p *partition) holder(n event.Sequence) fault.Holder {
+	return fault.Holder{EventID: p.at(n).ID.String(), Sequence: decimal(n)}
+}
+
+func decimal(n event.Sequence) string { return strconv.FormatUint(uint64(n), 10) }
+
+// staged is a request's effect before it is written.
+type staged struct {
+	events []event.Prepared
+	series map[string]uint64
+}
+
+// stage gives the events their places on copies, so that a refusal leaves the
+// caller's request and the partition as they were.
+func (p *partition) stage(r *ports.AppendRequest, now time.Time) staged {
+	st := staged{events: make([]event.Prepared, len(r.Events)), series: map[string]uint64{}}
+	head := p.head()
+	recordedAt := now
+	if recordedAt.Before(head.RecordedAt) {
+		recordedAt = head.RecordedAt
+	}
+	versions := map[event.StreamID]event.Version{}
+	checksum, scratch := head.Checksum, []byte(nil)
+	for i := range r.Events {
+		e := clonePrepared(&r.Events[i])
+		for _, number := range e.Series {
+			n, taken := st.series[number.Series]
+			if !taken {
+				n = p.series[number.Series]
+			}
+			st.series[number.Series] = n + 1
+			e.ReplaceToken(number.Token, number.Format(n+1))
+		}
+		if !e.PayloadHashDone || len(e.Series) > 0 {
+			e.PayloadHash = event.HashPayload(e.Salt, e.Payload)
+		}
+		version, seen := versions[e.Stream]
+		if !seen {
+			version = event.Version(len(p.byStream[e.Stream]))
+		}
+		versions[e.Stream] = version + 1
+		e.Partition = r.Partition
+		e.Sequence = head.Sequence + event.Sequence(i) + 1
+		e.RecordedAt = recordedAt
+		e.StreamVersion = version + 1
+		checksum, scratch = e.ChainChecksum(checksum, scratch)
+		e.Checksum = checksum
+		st.events[i] = e
+	}
+	return st
+}
+
+// claim checks the events' business keys and ids against the log and against
+// each other.
+func (p *partition) claim(events []event.Prepared) (map[businessKey]fault.Holder, error) {
+	claims := map[businessKey]fault.Holder{}
+	ids := make(map[event.ID]struct{}, len(events))
+	for i := range events {
+		e := &events[i]
+		for _, k := range e.BusinessKeys {
+			key := businessKey{k.EventType, k.Key}
+			holder, held := p.business[key]
+			if !held {
+				holder, held = claims[key]
+			}
+			if held {
+				return nil, concurrency.DuplicateBusinessKey(k.EventType, holder)
+			}
+			claims[key] = fault.Holder{EventID: e.ID.String(), DocumentID: k.Document, Sequence: decimal(e.Sequence)}
+		}
+		_, stored := p.byID[e.ID]
+		_, repeated := ids[e.ID]
+		if stored || repeated {
+			return nil, fault.New(fault.Internal, "append.rejected_by_store", "event id %s is taken already; make a new id and send the request again", e.ID)
+		}
+		ids[e.ID] = struct{}{}
+	}
+	return claims, nil
+}
+
+// commit writes what was staged. Nothing in it can fail.
+func (p *partition) commit(r *ports.AppendRequest, st staged, claims map[businessKey]fault.Holder) ports.AppendResult {
+	receipts := make([]ports.AppendedEvent, len(st.events))
+	for i := range st.events {
+		e := &st.events[i]
+		p.events = append(p.events, event.Recorded{Skeleton: e.Skeleton, Salt: e.Salt, Payload: e.Payload})
+		p.byID[e.ID] = e.Sequence
+		p.byStream[e.Stream] = append(p.byStream[e.Stream], e.Sequence)
+		p.byType[e.Type] = append(p.byType[e.Type], e.Sequence)
+		for _, k := range e.Keys {
+			// Two references to one entity in different roles are one row of the index.
+			if list := p.byKey[k]; len(list) == 0 || list[len(list)-1] != e.Sequence {
+				p.byKey[k] = append(list, e.Sequence)
+			}
+		}
+		receipts[i] = ports.AppendedEvent{
+			ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream,
+			StreamVersion: e.StreamVersion, RecordedAt: e.RecordedAt, Checksum: e.Checksum,
+		}
+	}
+	for key, holder := range claims {
+		p.business[key] = holder
+	}
+	for name, n := range st.series {
+		p.series[name] = n
+	}
+	outcome := ports.IdempotencyOutcome{EventCount: len(st.events)}
+	if len(st.events) > 0 {
+		outcome.FirstSequence = st.events[0].Sequence
+	}
+	if w := r.Intent; w != nil {
+		outcome.IntentID = w.Intent.ID
+		p.intents[w.Intent.ID] = storedIntent(r.Partition, w, outcome)
+	}
+	if c := r.Idempotency; c != nil {
+		outcome.Fingerprint = c.Fingerprint
+		p.idempotency[c.Key] = idempotencyRow{outcome: outcome, expiresAt: event.Micros(c.ExpiresAt)}
+	}
+	return ports.AppendResult{Events: receipts, Head: p.head().Sequence, Outcome: outcome}
+}
+
+func storedIntent(partition event.PartitionID, w *ports.IntentWrite, made ports.IdempotencyOutcome) intent.Intent {
+	in := cloneIntent(w.Intent)
+	in.Partition = partition
+	in.Revision = w.ExpectedRevision + 1
+	in.CreatedAt, in.UpdatedAt = event.Micros(in.CreatedAt), event.Micros(in.UpdatedAt)
+	if made.EventCount > 0 {
+		in.FirstSequence, in.EventCount = made.FirstSequence, made.EventCount
+	}
+	return in
+}

@@ -1,0 +1,98 @@
+package memory
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/intent"
+)
+
+// The store shares no slice, map or pointer with its callers, in either
+// direction. Empty collections become nil, as NULL does in a database.
+
+func cloneBytes(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return bytes.Clone(b)
+}
+
+func cloneStrings(s []string) []string {
+	if len(s) == 0 {
+		return nil
+	}
+	return slices.Clone(s)
+}
+
+func cloneSkeleton(s event.Skeleton) event.Skeleton {
+	s.OccurredAt = event.Micros(s.OccurredAt)
+	s.Scope.Custom = cloneBytes(s.Scope.Custom)
+	s.ActorDetails = cloneBytes(s.ActorDetails)
+	s.RulesEvaluated = cloneBytes(s.RulesEvaluated)
+	s.Tags = cloneStrings(s.Tags)
+	if len(s.PII) == 0 {
+		s.PII = nil
+	} else {
+		s.PII = maps.Clone(s.PII)
+	}
+	return s
+}
+
+func clonePrepared(p *event.Prepared) event.Prepared {
+	out := *p
+	out.Skeleton = cloneSkeleton(p.Skeleton)
+	out.Payload = bytes.Clone(p.Payload)
+	// Keys, business keys and series are only read before Append returns.
+	return out
+}
+
+func cloneRecorded(r *event.Recorded, withData bool) event.Recorded {
+	out := event.Recorded{Skeleton: cloneSkeleton(r.Skeleton)}
+	if withData {
+		out.Salt, out.Payload = r.Salt, bytes.Clone(r.Payload)
+	}
+	return out
+}
+
+func cloneIntent(in intent.Intent) intent.Intent {
+	in.Payload = cloneBytes(in.Payload)
+	in.Rules = cloneBytes(in.Rules)
+	in.Roles = cloneStrings(in.Roles)
+	in.Approvals = slices.Clone(in.Approvals)
+	in.Need = slices.Clone(in.Need)
+	for i := range in.Need {
+		in.Need[i].Roles = cloneStrings(in.Need[i].Roles)
+	}
+	if d := in.Actor.Details.OnBehalfOf; d != nil {
+		delegate := *d
+		in.Actor.Details.OnBehalfOf = &delegate
+	}
+	if in.Refusal != nil {
+		refusal := *in.Refusal
+		in.Refusal = &refusal
+	}
+	return in
+}
+
+func cloneRegistration(r eventtype.Registration) eventtype.Registration {
+	r.DataSchema = cloneBytes(r.DataSchema)
+	r.RequiredDimensions = slices.Clone(r.RequiredDimensions)
+	r.OptionalDimensions = slices.Clone(r.OptionalDimensions)
+	r.RequiredEntityRefs = slices.Clone(r.RequiredEntityRefs)
+	r.PIIFields = slices.Clone(r.PIIFields)
+	for i := range r.PIIFields {
+		r.PIIFields[i].Subject = cloneBytes(r.PIIFields[i].Subject)
+	}
+	r.BusinessKeys = slices.Clone(r.BusinessKeys)
+	for i := range r.BusinessKeys {
+		r.BusinessKeys[i].Fields = slices.Clone(r.BusinessKeys[i].Fields)
+	}
+	r.Examples = slices.Clone(r.Examples)
+	for i := range r.Examples {
+		r.Examples[i] = cloneBytes(r.Examples[i])
+	}
+	return r
+}

@@ -1,0 +1,93 @@
+package memory
+
+import (
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// checkCondition looks for the first event after the condition's sequence that
+// any item matches.
+func (p *partition) checkCondition(c *concurrency.AppendCondition) error {
+	var first event.Sequence
+	tooOld := false
+	for i := range c.Items {
+		n, over := p.firstMatch(&c.Items[i], c.After)
+		tooOld = tooOld || over
+		if n != 0 && (first == 0 || n < first) {
+			first = n
+		}
+	}
+	switch {
+	case first != 0:
+		return concurrency.ConditionFailed(c.After, p.holder(first))
+	case tooOld:
+		return concurrency.ConditionTooOld(c.After)
+	default:
+		return nil
+	}
+}
+
+// firstMatch scans the item's rarest key. over says that the bound was reached
+// before a match was found.
+func (p *partition) firstMatch(item *concurrency.Item, after event.Sequence) (found event.Sequence, over bool) {
+	keys := item.Keys()
+	if len(keys) == 0 {
+		return p.firstOfTypes(item.Types, after), false
+	}
+	lists := make([][]event.Sequence, len(keys))
+	shortest := 0
+	for i, k := range keys {
+		lists[i] = following(p.byKey[k], after)
+		if len(lists[i]) < len(lists[shortest]) {
+			shortest = i
+		}
+	}
+	for i, n := range lists[shortest] {
+		if i == concurrency.MaxConditionScan {
+			return 0, true
+		}
+		if p.hasType(n, item.Types) && inAll(lists, n) {
+			return n, false
+		}
+	}
+	return 0, false
+}
+
+// firstOfTypes answers an item without keys: the first event after the sequence
+// that has one of the types, or the first of all when no type is named.
+func (p *partition) firstOfTypes(types []string, after event.Sequence) event.Sequence {
+	if len(types) == 0 {
+		if int(after) < len(p.events) {
+			return after + 1
+		}
+		return 0
+	}
+	var first event.Sequence
+	for _, t := range types {
+		if list := following(p.byType[t], after); len(list) > 0 && (first == 0 || list[0] < first) {
+			first = list[0]
+		}
+	}
+	return first
+}
+
+func (p *partition) hasType(n event.Sequence, types []string) bool {
+	return len(types) == 0 || slices.Contains(types, p.at(n).Type)
+}
+
+func inAll(lists [][]event.Sequence, n event.Sequence) bool {
+	for _, list := range lists {
+		if _, ok := slices.BinarySearch(list, n); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// following is the part of an ascending list after the sequence.
+func following(list []event.Sequence, after event.Sequence) []event.Sequence {
+	i, _ := slices.BinarySearch(list, after+1)
+	return list[i:]
+}

@@ -1,0 +1,145 @@
+// Package memory keeps the log, the directories, the registry and the read
+// models in the process's memory. It makes the same promises as the PostgreSQL
+// adapter except durability (test/conformance checks both with one body), so
+// modules test decisions and projections on it without a database. One mutex
+// guards the log; another one lets a single projection batch run at a time.
+package memory
+
+import (
+	"crypto/rand"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Config says what a store takes from outside. The zero value is usable.
+type Config struct {
+	Clock      ports.Clock // nil: the system's clock
+	Random     io.Reader   // source of partition numbers; nil: crypto/rand
+	LogName    string      // when set, the store is bootstrapped with this log name at once
+	Deployment uint16      // 12 bits; used with LogName
+}
+
+// Store implements the ports of the event store. It is safe for concurrent use.
+type Store struct {
+	clock  ports.Clock
+	random io.Reader
+
+	mu           sync.RWMutex
+	installation *ports.Installation
+	partitions   map[event.PartitionID]*partition
+	principals   map[principalKey]ports.Principal
+	types        []eventtype.Registration
+	typeNumbers  map[string]int32
+	generation   int64
+	checkpoints  map[checkpointKey]ports.Checkpoint
+	tables       map[string]map[string]any
+	listeners    map[*listener]struct{}
+
+	advancing chan struct{} // holds one token: the right to run a projection batch
+}
+
+var (
+	_ ports.EventAppender     = (*Store)(nil)
+	_ ports.IdempotencyReader = (*Store)(nil)
+	_ ports.EventReader       = (*Store)(nil)
+	_ ports.CausalityReader   = (*Store)(nil)
+	_ ports.IntentReader      = (*Store)(nil)
+	_ ports.ChainReader       = (*Store)(nil)
+	_ ports.LegalEntities     = (*Store)(nil)
+	_ ports.Principals        = (*Store)(nil)
+	_ ports.Installations     = (*Store)(nil)
+	_ ports.EventTypes        = (*Store)(nil)
+	_ ports.Projections       = (*Store)(nil)
+	_ ports.WakeUps           = (*Store)(nil)
+)
+
+// New makes an empty store.
+func New(c Config) *Store {
+	s := &Store{
+		clock:       c.Clock,
+		random:      c.Random,
+		partitions:  map[event.PartitionID]*partition{},
+		principals:  map[principalKey]ports.Principal{},
+		typeNumbers: map[string]int32{},
+		checkpoints: map[checkpointKey]ports.Checkpoint{},
+		tables:      map[string]map[string]any{},
+		listeners:   map[*listener]struct{}{},
+		advancing:   make(chan struct{}, 1),
+	}
+	if s.clock == nil {
+		s.clock = systemClock{}
+	}
+	if s.random == nil {
+		s.random = rand.Reader
+	}
+	if c.LogName != "" {
+		s.installation = &ports.Installation{LogName: c.LogName, Deployment: c.Deployment & maxDeployment, CreatedAt: s.now()}
+	}
+	return s
+}
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time { return time.Now() }
+
+func (s *Store) now() time.Time { return event.Micros(s.clock.Now()) }
+
+// partition is one legal entity's log with everything that is checked under its
+// lock. Posting lists hold ascending sequences.
+type partition struct {
+	legalEntity ports.LegalEntity
+	genesis     event.Hash
+	events      []event.Recorded // the event with sequence n is at n-1
+	byID        map[event.ID]event.Sequence
+	byStream    map[event.StreamID][]event.Sequence
+	byKey       map[string][]event.Sequence
+	byType      map[string][]event.Sequence
+	business    map[businessKey]fault.Holder
+	idempotency map[string]idempotencyRow
+	series      map[string]uint64 // last number taken
+	intents     map[event.ID]intent.Intent
+}
+
+type businessKey struct{ eventType, key string }
+
+type idempotencyRow struct {
+	outcome   ports.IdempotencyOutcome
+	expiresAt time.Time
+}
+
+func newPartition(le ports.LegalEntity, genesis event.Hash) *partition {
+	return &partition{
+		legalEntity: le,
+		genesis:     genesis,
+		byID:        map[event.ID]event.Sequence{},
+		byStream:    map[event.StreamID][]event.Sequence{},
+		byKey:       map[string][]event.Sequence{},
+		byType:      map[string][]event.Sequence{},
+		business:    map[businessKey]fault.Holder{},
+		idempotency: map[string]idempotencyRow{},
+		series:      map[string]uint64{},
+		intents:     map[event.ID]intent.Intent{},
+	}
+}
+
+func (p *partition) head() ports.Head {
+	h := ports.Head{Genesis: p.genesis, Checksum: p.genesis}
+	if n := len(p.events); n > 0 {
+		last := &p.events[n-1]
+		h.Sequence, h.RecordedAt, h.Checksum = last.Sequence, last.RecordedAt, last.Checksum
+	}
+	return h
+}
+
+func (p *partition) at(n event.Sequence) *event.Recorded { return &p.events[n-1] }
+
+func unknownLegalEntity() error {
+	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity; create it first or check its code")
+}
