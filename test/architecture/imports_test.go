@@ -1,0 +1,161 @@
+package architecture
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/erpbackbone/backbone/"
+
+// domainOrder is the order inside domain: a package may import those of its own
+// or of a lower rank. Packages that are not listed are free.
+var domainOrder = map[string]int{
+	"domain/fault":       0,
+	"domain/money":       1,
+	"domain/event":       2,
+	"domain/eventtype":   3,
+	"domain/concurrency": 3,
+	"domain/shredding":   3,
+	"domain/projection":  3,
+	"domain/intent":      4,
+}
+
+// confined lists the libraries that are kept inside certain packages, so that
+// replacing one touches nothing else. A trailing slash includes what lies below.
+var confined = []struct {
+	library string
+	in      []string
+}{
+	{"github.com/cockroachdb/apd/", []string{"domain/money"}},
+	{"github.com/labstack/", []string{"adapters/httpapi/"}},
+	{"github.com/jackc/", []string{"adapters/postgres/", "adapters/embeddedpg/", "modules/*/adapters/postgres/", "cmd/wire/", "test/"}},
+	{"github.com/xeipuuv/", []string{"adapters/jsonschema/"}},
+	{"github.com/open-policy-agent/", []string{"adapters/opa/"}},
+}
+
+// layer is one row of the import table: what the packages below a folder may
+// import of this repository and of others. Test files are free, except that
+// confined libraries stay confined.
+type layer struct {
+	folder    string   // "*" stands for one path element
+	internal  []string // "{1}" stands for what the first "*" of the folder matched
+	libraries []string // prefixes; nil: none, "": all
+}
+
+// layers are looked up in order, the first that fits decides.
+var layers = []layer{
+	{"domain/money/", []string{"domain/"}, []string{"github.com/cockroachdb/apd/"}},
+	// Business keys are compared in Unicode's compatibility form: tables, no I/O.
+	{"domain/eventtype/", []string{"domain/"}, []string{"github.com/oklog/ulid/", "golang.org/x/text/unicode/norm"}},
+	{"domain/", []string{"domain/"}, []string{"github.com/oklog/ulid/"}},
+	{"ports/", []string{"domain/"}, nil},
+	{"application/*/", []string{"domain/", "ports", "application/module", "application/{1}/"}, nil},
+	{"adapters/httpapi/", []string{"domain/", "ports", "application/", "adapters/httpapi/"}, []string{""}},
+	{"adapters/postgres/", []string{"domain/", "ports", "adapters/postgres/", "sql/"}, []string{""}},
+	{"adapters/*/", []string{"domain/", "ports", "adapters/{1}/"}, []string{""}},
+	{"modules/*/adapters/*/", []string{"domain/", "ports", "modules/{1}/", "adapters/{2}/", "sql/{1}/"}, []string{""}},
+	{"modules/*/", []string{"domain/", "ports", "application/module", "modules/{1}/", "modules/*/contract/"}, nil},
+	{"sql/", []string{"sql/"}, nil},
+	{"configs/", []string{"domain/", "configs/"}, []string{""}},
+	{"cmd/wire/", []string{""}, []string{""}},
+	{"cmd/", []string{"cmd/", "configs/", "domain/"}, []string{""}},
+	{"test/testkit/", []string{"domain/", "ports", "adapters/embeddedpg/", "test/testkit/"}, []string{""}},
+	{"test/", []string{""}, []string{""}},
+}
+
+// importViolations checks one file's imports; pkg is the package's folder from
+// the repository's root.
+func importViolations(pkg string, isTest bool, imports []string) []string {
+	var out []string
+	for _, path := range imports {
+		if reason := importViolation(pkg, isTest, path); reason != "" {
+			out = append(out, fmt.Sprintf("imports %s: %s", path, reason))
+		}
+	}
+	return out
+}
+
+func importViolation(pkg string, isTest bool, path string) string {
+	for _, c := range confined {
+		fits := func(folder string) bool { _, ok := matchFolder(folder, pkg); return ok }
+		if strings.HasPrefix(path, c.library) && !isTest && !slices.ContainsFunc(c.in, fits) {
+			return "that library is kept inside " + strings.Join(c.in, ", ")
+		}
+	}
+	if isTest || isStandard(path) {
+		return ""
+	}
+	for _, l := range layers {
+		elements, ok := matchFolder(l.folder, pkg)
+		if !ok {
+			continue
+		}
+		internal, isInternal := strings.CutPrefix(path, module)
+		if !isInternal {
+			if slices.ContainsFunc(l.libraries, func(prefix string) bool { return strings.HasPrefix(path, prefix) }) {
+				return ""
+			}
+			return "no such library in " + l.folder
+		}
+		if !slices.ContainsFunc(l.internal, func(allowed string) bool {
+			for i, element := range elements {
+				allowed = strings.ReplaceAll(allowed, fmt.Sprintf("{%d}", i+1), element)
+			}
+			_, ok := matchFolder(allowed, internal)
+			return ok
+		}) {
+			return l.folder + " may import only " + strings.Join(l.internal, ", ")
+		}
+		return orderViolation(pkg, internal)
+	}
+	return "package " + pkg + " has no place in the import table"
+}
+
+// orderViolation checks the two rules about direction inside a layer.
+func orderViolation(pkg, imported string) string {
+	if from, ok := domainOrder[pkg]; ok {
+		to, ok := domainOrder[imported]
+		if ok && to > from {
+			return "it comes later in the order of the domain"
+		}
+		if pkg == "domain/fault" {
+			return "fault imports nothing"
+		}
+	}
+	parts := strings.Split(pkg, "/")
+	if parts[0] == "modules" && (len(parts) < 3 || parts[2] != "adapters") && strings.HasPrefix(imported, "modules/"+parts[1]+"/adapters/") {
+		return "a module does not know its adapters"
+	}
+	return ""
+}
+
+// matchFolder tells whether a package is the folder of a pattern, or, when the
+// pattern ends in a slash, lies below it; it returns what the stars matched.
+func matchFolder(pattern, pkg string) (elements []string, ok bool) {
+	if pattern == "" {
+		return nil, true
+	}
+	below := strings.HasSuffix(pattern, "/")
+	want := strings.Split(strings.TrimSuffix(pattern, "/"), "/")
+	have := strings.Split(pkg, "/")
+	if len(have) < len(want) || !below && len(have) > len(want) {
+		return nil, false
+	}
+	for i, element := range want {
+		switch {
+		case element == "*":
+			elements = append(elements, have[i])
+		case element != have[i]:
+			return nil, false
+		}
+	}
+	return elements, true
+}
+
+// isStandard tells the standard library by its import paths, which have no dot in
+// the first element.
+func isStandard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}

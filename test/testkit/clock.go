@@ -1,0 +1,38 @@
+package testkit
+
+import (
+	"sync"
+	"time"
+)
+
+// Clock is a clock that stands still until a test moves it. It may be used by
+// several goroutines.
+type Clock struct {
+	mutex sync.Mutex
+	now   time.Time
+}
+
+// NewClock makes a clock that shows the given time.
+func NewClock(now time.Time) *Clock { return &Clock{now: now} }
+
+// Now is the time the clock shows.
+func (c *Clock) Now() time.Time {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.now
+}
+
+// Set moves the clock to a time, also to an earlier one.
+func (c *Clock) Set(now time.Time) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.now = now
+}
+
+// Advance moves the clock on and returns the new time.
+func (c *Clock) Advance(by time.Duration) time.Time {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.now = c.now.Add(by)
+	return c.now
+}
