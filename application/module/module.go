@@ -86,9 +86,6 @@ func (in Input) DocumentID(n int) event.ID { return DeriveID(in.IntentID, n) }
 type State interface {
 	// Stream folds a stream. The version is 0 for a stream without events.
 	Stream(ctx context.Context, id event.StreamID) (state any, v event.Version, err error)
-	// BusinessKeyHolder finds who holds a natural key, without making it a condition:
-	// the append claims the key exactly.
-	BusinessKeyHolder(ctx context.Context, eventType, key string) (h fault.Holder, found bool, err error)
 	// Waiting counts intents of the types that wait for approval with an effective
 	// date in the range, for closing periods.
 	Waiting(ctx context.Context, types []string, from, to event.Date) (int, error)
@@ -130,6 +127,34 @@ type IntentType struct {
 	// general fault.
 	OnDuplicate func(ctx context.Context, in Input, s State, eventType string, h fault.Holder) error
 }
+
+// RegisteredType is an event type ready for use: its registration, compiled
+// schema and checks.
+type RegisteredType struct {
+	eventtype.Registration
+	Schema ports.Schema
+	Checks []Check
+}
+
+// Batch is what is to be prepared for one append.
+type Batch struct {
+	Drafts        []event.Draft
+	LegalEntity   ports.LegalEntity
+	Actor         event.Actor
+	CorrelationID string // for drafts that bring none
+	IntentID      event.ID
+	Source        event.Source // for drafts that bring none
+	Rules         []event.RuleEvaluation
+	Now           time.Time
+	EventIDs      []event.ID // nil: new ones
+}
+
+// EventID is the id of the i-th (from 0) event that an intent makes, known while
+// planning.
+func EventID(intentID event.ID, i int) event.ID { return DeriveID(intentID, eventIDBase+i) }
+
+// Documents take the first ids below their intent, events those after this many.
+const eventIDBase = 1000
 
 // Projection is a declared read model writer. Its handler is bound in the
 // composition root, by name.

@@ -1,0 +1,127 @@
+package append
+
+import (
+	"context"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Service is the raw door to the log, for services with their own event types and
+// for migrations. Business changes go through intents.
+type Service struct {
+	preparer    *Preparer
+	appender    ports.EventAppender
+	events      ports.EventReader
+	idempotency ports.IdempotencyReader
+	clock       ports.Clock
+	ids         ports.IDSource
+	keyTTL      time.Duration
+}
+
+// NewService makes a Service. keyTTL is how long an idempotency key is remembered.
+func NewService(p *Preparer, a ports.EventAppender, e ports.EventReader, i ports.IdempotencyReader, c ports.Clock, ids ports.IDSource, keyTTL time.Duration) *Service {
+	return &Service{preparer: p, appender: a, events: e, idempotency: i, clock: c, ids: ids, keyTTL: keyTTL}
+}
+
+// Request is a batch as asked for.
+type Request struct {
+	LegalEntity    ports.LegalEntity
+	Actor          event.Actor
+	PersonID       string
+	Drafts         []event.Draft
+	Streams        []concurrency.StreamExpectation
+	Entities       []concurrency.EntityExpectation
+	Conditions     []concurrency.AppendCondition
+	IdempotencyKey string
+	Fingerprint    event.Hash // of the content, when a key is given
+}
+
+// Append validates the batch and writes it, all or nothing. replayed says that
+// the idempotency key was known and the first receipts are given again. Faults:
+// those of Preparer.Prepare, ports.EventAppender, append.batch_empty,
+// idempotency.key_invalid.
+func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.AppendedEvent, replayed bool, err error) {
+	if len(r.Drafts) == 0 {
+		return nil, false, fault.New(fault.Invalid, "append.batch_empty", "a batch needs at least one event; add it").WithField("/events")
+	}
+	now := event.Micros(s.clock.Now())
+	req := ports.AppendRequest{Partition: r.LegalEntity.Partition, Streams: r.Streams, Entities: r.Entities, Conditions: r.Conditions}
+	if r.IdempotencyKey != "" {
+		req.Idempotency, err = s.claim(r, now)
+		if err != nil {
+			return nil, false, err
+		}
+		first, found, err := s.idempotency.IdempotencyOutcome(ctx, req.Partition, req.Idempotency.Key, now)
+		if err != nil {
+			return nil, false, err
+		}
+		if found {
+			if first.Fingerprint != req.Idempotency.Fingerprint {
+				return nil, false, concurrency.IdempotencyMismatch()
+			}
+			receipts, err := s.receipts(ctx, req.Partition, first)
+			return receipts, true, err
+		}
+	}
+	today := event.DateOf(now)
+	if loc, err := time.LoadLocation(r.LegalEntity.TimeZone); err == nil {
+		today = event.DateOf(now.In(loc))
+	}
+	correlation := s.ids.NewID(now).String()
+	for i := range r.Drafts {
+		if r.Drafts[i].EffectiveDate == 0 {
+			r.Drafts[i].EffectiveDate = today
+		}
+	}
+	req.Events, err = s.preparer.Prepare(ctx, module.Batch{
+		Drafts: r.Drafts, LegalEntity: r.LegalEntity, Actor: r.Actor, CorrelationID: correlation,
+		Source: event.Source{System: "backbone", Channel: "api"}, Now: now,
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	res, err := s.appender.Append(ctx, req)
+	if err != nil {
+		return nil, false, err
+	}
+	if res.Replayed {
+		receipts, err := s.receipts(ctx, req.Partition, res.Outcome)
+		return receipts, true, err
+	}
+	return res.Events, false, nil
+}
+
+func (s *Service) claim(r Request, now time.Time) (*ports.IdempotencyClaim, error) {
+	key := r.PersonID + "|events|" + r.IdempotencyKey
+	if len(key) > maxIdentifier {
+		return nil, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most 255 bytes; use a shorter one").WithField("Idempotency-Key")
+	}
+	if err := shredding.CheckIdentifier("Idempotency-Key", r.IdempotencyKey); err != nil {
+		return nil, err
+	}
+	return &ports.IdempotencyClaim{Key: key, Fingerprint: r.Fingerprint, ExpiresAt: now.Add(s.keyTTL)}, nil
+}
+
+// receipts gives the first request's answer again.
+func (s *Service) receipts(ctx context.Context, p event.PartitionID, o ports.IdempotencyOutcome) ([]ports.AppendedEvent, error) {
+	events, err := s.events.Events(ctx, ports.EventQuery{
+		Partition: p, After: o.FirstSequence - 1, Until: o.FirstSequence + event.Sequence(o.EventCount) - 1, Limit: o.EventCount, WithoutData: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]ports.AppendedEvent, len(events))
+	for i, e := range events {
+		out[i] = ports.AppendedEvent{
+			ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream, StreamVersion: e.StreamVersion, RecordedAt: e.RecordedAt, Checksum: e.Checksum,
+		}
+	}
+	return out, nil
+}
+

@@ -1,0 +1,357 @@
+// Package append takes events to the log: it checks drafts against the registry,
+// builds their keys, encodes each payload once, and hands them to the store,
+// which decides everything that depends on what was committed before.
+package append
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Types finds registered event types.
+type Types interface {
+	Lookup(ctx context.Context, name string, version uint32) (*module.RegisteredType, error)
+}
+
+// Limits bound one append; crossing one is a named fault.
+type Limits struct {
+	BatchEvents int
+	EventBytes  int
+	EntityRefs  int
+	Tags        int
+}
+
+// maxIdentifier bounds ids and keys, in bytes: B-tree rows have a limit, and a
+// value over it would poison a group.
+const maxIdentifier = 512
+
+// Preparer makes drafts ready for the store.
+type Preparer struct {
+	types  Types
+	ids    ports.IDSource
+	limits Limits
+}
+
+// NewPreparer makes a Preparer.
+func NewPreparer(types Types, ids ports.IDSource, limits Limits) *Preparer {
+	return &Preparer{types: types, ids: ids, limits: limits}
+}
+
+// Prepare validates and encodes a batch. Faults: append.batch_too_large,
+// append.event_too_large, event_type.not_found, append.schema_violation,
+// append.dimension_missing, append.reference_missing, append.identifier_invalid,
+// pii.in_identifier, and those of the types' own checks. Pointers in faults begin
+// with /events/<index>.
+func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepared, error) {
+	if len(b.Drafts) > p.limits.BatchEvents {
+		return nil, fault.New(fault.TooLarge, "append.batch_too_large",
+			"a batch holds at most %d events; send them in several batches", p.limits.BatchEvents).
+			WithNumbers(p.limits.BatchEvents, len(b.Drafts)).WithField("/events")
+	}
+	var rules json.RawMessage
+	if len(b.Rules) > 0 {
+		encoded, err := json.Marshal(b.Rules)
+		if err != nil {
+			return nil, fmt.Errorf("encode rule trace: %w", err)
+		}
+		rules = encoded
+	}
+	var details json.RawMessage
+	if !b.Actor.Details.IsZero() {
+		encoded, err := json.Marshal(b.Actor.Details)
+		if err != nil {
+			return nil, fmt.Errorf("encode actor details: %w", err)
+		}
+		details = encoded
+	}
+	out := make([]event.Prepared, len(b.Drafts))
+	for i := range b.Drafts {
+		id := event.ID{}
+		if i < len(b.EventIDs) {
+			id = b.EventIDs[i]
+		} else {
+			id = p.ids.NewID(b.Now)
+		}
+		out[i].ID = id
+		if err := p.prepareOne(ctx, &out[i], &b.Drafts[i], &b); err != nil {
+			return nil, at(err, i)
+		}
+		out[i].RulesEvaluated = rules
+		out[i].ActorDetails = details
+		if j := b.Drafts[i].CausedByIndex; j > 0 {
+			if j > i {
+				return nil, fmt.Errorf("draft %d is caused by a later draft %d", i+1, j)
+			}
+			out[i].CausedBy = out[j-1].ID
+		}
+	}
+	return out, nil
+}
+
+// at puts the event's place before the fault's pointers.
+func at(err error, index int) error {
+	f, ok := fault.As(err)
+	if !ok {
+		return err
+	}
+	prefix := fmt.Sprintf("/events/%d", index)
+	changed := f.WithField(prefix + f.Field)
+	if len(f.Violations) > 0 {
+		vs := make([]fault.Violation, len(f.Violations))
+		for i, v := range f.Violations {
+			v.Field = prefix + v.Field
+			vs[i] = v
+		}
+		changed = changed.WithViolations(vs...)
+	}
+	return changed
+}
+
+func (p *Preparer) prepareOne(ctx context.Context, out *event.Prepared, d *event.Draft, b *module.Batch) error {
+	if err := p.checkShape(d); err != nil {
+		return err
+	}
+	t, err := p.types.Lookup(ctx, d.Type, d.SchemaVersion)
+	if err != nil {
+		return err
+	}
+	data, err := encodeData(d.Data)
+	if err != nil {
+		return err
+	}
+	if err := checkAgainst(t, data, d); err != nil {
+		return err
+	}
+	payload, err := encodePayload(data, d.Dimensions, d.Entities)
+	if err != nil {
+		return err
+	}
+	if len(payload) > p.limits.EventBytes {
+		return fault.New(fault.TooLarge, "append.event_too_large", "an event's payload may have %d bytes; split it or keep the bulk elsewhere and refer to it", p.limits.EventBytes).
+			WithNumbers(p.limits.EventBytes, len(payload))
+	}
+	out.Type, out.SchemaVersion, out.TypeNumber = t.Type, t.SchemaVersion, t.Number
+	out.Partition = b.LegalEntity.Partition
+	out.OccurredAt = event.Micros(d.OccurredAt)
+	if d.OccurredAt.IsZero() {
+		out.OccurredAt = event.Micros(b.Now)
+	}
+	out.EffectiveDate = d.EffectiveDate
+	out.Scope = d.Scope
+	out.Scope.TenantID, out.Scope.LegalEntity = b.LegalEntity.TenantID, b.LegalEntity.Code
+	out.ActorType, out.ActorID, out.ActorName = b.Actor.Type, b.Actor.ID, b.Actor.Name
+	out.CausedBy, out.CausedByPartition = d.CausedBy, d.CausedByPartition
+	out.IntentID = b.IntentID
+	if out.CorrelationID = d.CorrelationID; out.CorrelationID == "" {
+		out.CorrelationID = b.CorrelationID
+	}
+	out.Stream = d.Stream
+	out.Tags = d.Tags
+	if out.Source = d.Source; out.Source == (event.Source{}) {
+		out.Source = b.Source
+	}
+	out.Salt = p.ids.NewSalt()
+	out.Payload = payload
+	out.Series = d.Series
+	if len(d.Series) == 0 {
+		out.PayloadHash, out.PayloadHashDone = event.HashPayload(out.Salt, payload), true
+	}
+	out.Keys = keysOf(d)
+	out.BusinessKeys, err = businessKeys(t, data)
+	return err
+}
+
+func (p *Preparer) checkShape(d *event.Draft) error {
+	if len(d.Entities) > p.limits.EntityRefs {
+		return fault.New(fault.TooLarge, "append.too_many_references", "an event may reference %d entities; split it", p.limits.EntityRefs).
+			WithNumbers(p.limits.EntityRefs, len(d.Entities)).WithField("/entities")
+	}
+	if len(d.Tags) > p.limits.Tags {
+		return fault.New(fault.TooLarge, "append.too_many_tags", "an event may carry %d tags; use fewer", p.limits.Tags).
+			WithNumbers(p.limits.Tags, len(d.Tags)).WithField("/tags")
+	}
+	required := []struct{ field, value string }{{"/stream/type", d.Stream.Type}, {"/stream/id", d.Stream.ID}}
+	for _, r := range required {
+		if r.value == "" {
+			return fault.New(fault.Invalid, "append.identifier_invalid", "this identifier is required; give one").WithField(r.field)
+		}
+	}
+	check := func(field, value string) error {
+		if len(value) > maxIdentifier || strings.ContainsRune(value, 0) {
+			return fault.New(fault.Invalid, "append.identifier_invalid", "identifiers have at most %d bytes and no NUL; shorten it", maxIdentifier).WithField(field)
+		}
+		return shredding.CheckIdentifier(field, value)
+	}
+	for _, r := range []struct{ field, value string }{
+		{"/stream/type", d.Stream.Type}, {"/stream/id", d.Stream.ID}, {"/correlation_id", d.CorrelationID},
+		{"/source/system", d.Source.System}, {"/source/channel", d.Source.Channel}, {"/source/reference", d.Source.Reference},
+		{"/scope/division", d.Scope.Division}, {"/scope/region", d.Scope.Region}, {"/scope/site", d.Scope.Site},
+	} {
+		if err := check(r.field, r.value); err != nil {
+			return err
+		}
+	}
+	for i, e := range d.Entities {
+		field := fmt.Sprintf("/entities/%d", i)
+		if e.Type == "" || e.ID == "" || e.Role == "" || strings.ContainsRune(e.Type, ':') {
+			return fault.New(fault.Invalid, "append.reference_invalid", "entity_type (without a colon), entity_id and role are required").WithField(field)
+		}
+		if len(e.Type)+len(e.ID) > maxIdentifier-8 {
+			return fault.New(fault.Invalid, "append.identifier_invalid", "identifiers have at most %d bytes; shorten it", maxIdentifier).WithField(field)
+		}
+		if err := check(field+"/entity_id", e.ID); err != nil {
+			return err
+		}
+	}
+	for i, tag := range d.Tags {
+		if tag == "" || len(tag) > maxIdentifier-4 {
+			return fault.New(fault.Invalid, "append.identifier_invalid", "a tag has 1 to %d bytes", maxIdentifier-4).WithField(fmt.Sprintf("/tags/%d", i))
+		}
+		if err := check(fmt.Sprintf("/tags/%d", i), tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkAgainst(t *module.RegisteredType, data json.RawMessage, d *event.Draft) error {
+	violations, err := t.Schema.Validate(data)
+	if err != nil {
+		return err
+	}
+	if len(violations) > 0 {
+		for i := range violations {
+			violations[i].Field = "/data" + violations[i].Field
+		}
+		return fault.New(fault.Invalid, "append.schema_violation", "data does not fit the schema of %s version %d; correct the fields named in violations", t.Type, t.SchemaVersion).
+			WithViolations(violations...)
+	}
+	for _, dim := range t.RequiredDimensions {
+		if d.Dimensions[dim] == "" {
+			return fault.New(fault.Invalid, "append.dimension_missing", "events of type %s need dimension %q; add it", t.Type, dim).WithField("/dimensions/" + dim)
+		}
+	}
+	for _, ref := range t.RequiredEntityRefs {
+		n := 0
+		for _, e := range d.Entities {
+			if e.Type == ref.EntityType && e.Role == ref.Role {
+				n++
+			}
+		}
+		if n == 0 || (ref.Cardinality == eventtype.One && n > 1) {
+			return fault.New(fault.Invalid, "append.reference_missing", "events of type %s need %s reference to a %s in role %q; they have %d",
+				t.Type, strings.ReplaceAll(string(ref.Cardinality), "_", " "), ref.EntityType, ref.Role, n).WithField("/entities")
+		}
+	}
+	for _, check := range t.Checks {
+		if err := check(data, d.Dimensions); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encodeData encodes a module's struct; a raw document passes byte for byte.
+func encodeData(data any) (json.RawMessage, error) {
+	switch v := data.(type) {
+	case json.RawMessage:
+		if len(v) == 0 {
+			return json.RawMessage("{}"), nil
+		}
+		return v, nil
+	case nil:
+		return json.RawMessage("{}"), nil
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(data); err != nil {
+		return nil, fmt.Errorf("encode event data: %w", err)
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}
+
+func encodePayload(data json.RawMessage, dimensions map[string]string, refs []event.EntityRef) ([]byte, error) {
+	if dimensions == nil {
+		dimensions = map[string]string{}
+	}
+	if refs == nil {
+		refs = []event.EntityRef{}
+	}
+	dims, err := encodeData(dimensions)
+	if err != nil {
+		return nil, err
+	}
+	entities, err := encodeData(refs)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, 0, len(data)+len(dims)+len(entities)+40)
+	out = append(out, `{"data":`...)
+	out = append(out, data...)
+	out = append(out, `,"dimensions":`...)
+	out = append(out, dims...)
+	out = append(out, `,"entity_refs":`...)
+	out = append(out, entities...)
+	return append(out, '}'), nil
+}
+
+// keysOf lists the key index rows of an event, each once, in a fixed order so
+// that every writer touches the index the same way.
+func keysOf(d *event.Draft) []string {
+	keys := make([]string, 0, len(d.Entities)+len(d.Tags))
+	for _, e := range d.Entities {
+		keys = append(keys, e.Key())
+	}
+	for _, t := range d.Tags {
+		keys = append(keys, event.TagKey(t))
+	}
+	sort.Strings(keys)
+	n := 0
+	for i, k := range keys {
+		if i == 0 || k != keys[n-1] {
+			keys[n] = k
+			n++
+		}
+	}
+	return keys[:n]
+}
+
+func businessKeys(t *module.RegisteredType, data json.RawMessage) ([]event.BusinessKey, error) {
+	if len(t.BusinessKeys) == 0 {
+		return nil, nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, fmt.Errorf("decode data for business keys: %w", err)
+	}
+	var out []event.BusinessKey
+	for _, rule := range t.BusinessKeys {
+		values, document, ok := rule.Values(fields)
+		if !ok {
+			continue
+		}
+		for i, v := range values {
+			if err := shredding.CheckIdentifier("/data/"+rule.Fields[i], v); err != nil {
+				return nil, err
+			}
+		}
+		key := rule.Claim(t.Type, values, document)
+		if len(key.Key) > maxIdentifier {
+			return nil, fault.New(fault.Invalid, "append.identifier_invalid", "a business key has at most %d bytes; shorten the values of %s", maxIdentifier, strings.Join(rule.Fields, ", "))
+		}
+		out = append(out, key)
+	}
+	return out, nil
+}

@@ -1,0 +1,135 @@
+package intake
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Get reads a stored intent and what became of it.
+func (s *Service) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, Outcome, error) {
+	stored, err := s.Intents.Intent(ctx, le.Partition, id)
+	if err != nil {
+		return intent.Intent{}, Outcome{}, err
+	}
+	out, err := s.Outcome(ctx, stored)
+	return stored, out, err
+}
+
+// Approve lets a waiting intent through: another person, with a role that the
+// waiting asks for, on the plan that was shown. The plan is made again on fresh
+// state; if it differs, it is stored as the new plan and the approver is told
+// (intent.plan_changed). Further faults: intent.not_found, intent.wrong_state,
+// sod.same_person, intent.forbidden, and everything that executing can refuse.
+func (s *Service) Approve(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID, shownPlan, comment string) (Outcome, error) {
+	a, role, err := s.waiting(ctx, approver, le, id)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if shownPlan != "" && shownPlan != a.stored.PlanHash {
+		return Outcome{}, planChanged(a.stored.PlanHash)
+	}
+	bound := a.stored.PlanHash
+	a.stored.Approvals = append(append([]intent.Approval{}, a.stored.Approvals...), intent.Approval{
+		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "approved",
+		PlanHash: bound, Comment: comment, At: event.Micros(s.Clock.Now()),
+	})
+	return a.run(ctx, func(ctx context.Context, p planned) (Outcome, error) {
+		if err := p.sealHash(s.Policies.Digest()); err != nil {
+			return Outcome{}, err
+		}
+		if p.hash != bound {
+			a.stored.Approvals = a.stored.Approvals[:len(a.stored.Approvals)-1]
+			if _, err := a.park(ctx, p, p.decision.Needs); err != nil {
+				return Outcome{}, err
+			}
+			return Outcome{}, planChanged(p.hash)
+		}
+		a.stored.PlanHash = p.hash
+		if len(unmet(p.decision.Needs, a.stored.Approvals)) > 0 {
+			return a.park(ctx, p, p.decision.Needs)
+		}
+		return a.execute(ctx, p)
+	})
+}
+
+func planChanged(now string) error {
+	return fault.New(fault.Conflict, "intent.plan_changed",
+		"the state moved and the plan is now another one; read the intent again and approve the new plan").With("plan_hash", now)
+}
+
+// Reject ends a waiting intent. Faults as Approve.
+func (s *Service) Reject(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID, reason string) (Outcome, error) {
+	a, role, err := s.waiting(ctx, approver, le, id)
+	if err != nil {
+		return Outcome{}, err
+	}
+	row := a.stored
+	row.Status = intent.Rejected
+	row.Approvals = append(append([]intent.Approval{}, row.Approvals...), intent.Approval{
+		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "rejected",
+		PlanHash: row.PlanHash, Comment: reason, At: event.Micros(s.Clock.Now()),
+	})
+	if _, err := a.write(ctx, row, ports.AppendRequest{}); err != nil {
+		return Outcome{}, err
+	}
+	return s.Outcome(ctx, row)
+}
+
+// waiting loads an intent for a decision and checks who decides.
+func (s *Service) waiting(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID) (*attempt, string, error) {
+	stored, err := s.Intents.Intent(ctx, le.Partition, id)
+	if err != nil {
+		return nil, "", err
+	}
+	if stored.Status != intent.PendingApproval {
+		return nil, "", fault.New(fault.FailedPrecondition, "intent.wrong_state", "the intent is %s; only a pending_approval intent can be decided", stored.Status).
+			With("state", string(stored.Status)).With("allowed_states", []string{string(intent.PendingApproval)}).WithIntent(stored.ID.String())
+	}
+	t, ok := s.Catalog.Intent(stored.Type)
+	if !ok {
+		return nil, "", fault.New(fault.FailedPrecondition, "intent.type_unknown", "no module plans intents of type %s any more; reject it", stored.Type)
+	}
+	if approver.Principal.ActorType != event.Human {
+		return nil, "", fault.New(fault.Forbidden, "intent.approval_needs_person", "only a person may decide on an intent; use a person's token")
+	}
+	if samePerson(approver, stored) {
+		return nil, "", fault.New(fault.Forbidden, "sod.same_person", "the requester of an intent never approves it; ask another person").
+			With("rule", "S8").WithIntent(stored.ID.String())
+	}
+	for _, earlier := range stored.Approvals {
+		if earlier.PersonID == approver.Principal.PersonID {
+			return nil, "", fault.New(fault.Forbidden, "sod.same_person", "you have decided on this intent already; another person must").With("rule", "S2").WithIntent(stored.ID.String())
+		}
+	}
+	role := ""
+	for _, need := range unmet(stored.Need, stored.Approvals) {
+		for _, have := range approver.Principal.Roles {
+			if matches(need.Roles, have) {
+				role = have
+			}
+		}
+	}
+	if role == "" {
+		return nil, "", fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may approve this intent; it waits for one of those in needs").
+			With("needs", stored.Need).WithIntent(stored.ID.String())
+	}
+	a := &attempt{service: s, intentType: t, caller: approver, entity: le, stored: stored}
+	if stored.HasEffective {
+		d := stored.EffectiveDate
+		a.askedDate = &d
+	}
+	return a, role, nil
+}
+
+func samePerson(approver Caller, stored intent.Intent) bool {
+	p := approver.Principal.PersonID
+	if p == stored.PersonID || p == stored.Actor.ID {
+		return true
+	}
+	d := stored.Actor.Details.OnBehalfOf
+	return d != nil && d.ID == p
+}

@@ -1,0 +1,415 @@
+package intake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// attempt is one intent on its way, over all retries.
+type attempt struct {
+	service     *Service
+	intentType  module.IntentType
+	caller      Caller
+	entity      ports.LegalEntity
+	askedDate   *event.Date
+	dryRun      bool
+	idempotency *ports.IdempotencyClaim
+	stored      intent.Intent
+}
+
+// planned is the result of one planning.
+type planned struct {
+	plan      module.Plan
+	hash      string
+	decision  decision
+	view      *view
+	rules     []event.RuleEvaluation
+	effective event.Date
+}
+
+func (a *attempt) submit(ctx context.Context) (Outcome, error) {
+	if err := a.maySubmit(ctx); err != nil {
+		return Outcome{}, a.refuse(ctx, intent.Denied, err)
+	}
+	if err := a.validate(); err != nil {
+		// What does not fit the schema may hold anything; it is not kept.
+		a.stored.Payload = json.RawMessage("{}")
+		return Outcome{}, a.refuse(ctx, intent.Denied, err)
+	}
+	a.stored.Status = intent.Validated
+	return a.run(ctx, a.afterPlanning)
+}
+
+func (a *attempt) validate() error {
+	schema, err := a.service.schemaOf(a.intentType)
+	if err != nil {
+		return err
+	}
+	violations, err := schema.Validate(a.stored.Payload)
+	if err != nil {
+		return err
+	}
+	if len(violations) == 0 {
+		return nil
+	}
+	code := "intent.schema_invalid"
+	for i := range violations {
+		violations[i].Field = "/payload" + violations[i].Field
+	}
+	return fault.New(fault.Invalid, code, "the payload does not fit the schema of %s; correct the fields named in violations", a.stored.Type).
+		WithField(violations[0].Field).WithViolations(violations...)
+}
+
+func (s *Service) schemaOf(t module.IntentType) (ports.Schema, error) {
+	s.schemaMu.RLock()
+	compiled, ok := s.schemas[t.Type]
+	s.schemaMu.RUnlock()
+	if ok {
+		return compiled, nil
+	}
+	compiled, err := s.Schemas.Compile(t.Schema)
+	if err != nil {
+		return nil, err
+	}
+	s.schemaMu.Lock()
+	s.schemas[t.Type] = compiled
+	s.schemaMu.Unlock()
+	return compiled, nil
+}
+
+// run plans and finishes, again after conflicts. The first planning may use kept
+// states. Whatever it then refuses, or the store refuses as a conflict, is decided
+// once more on fresh states at once; only after that do the retries wait.
+func (a *attempt) run(ctx context.Context, finish func(context.Context, planned) (Outcome, error)) (Outcome, error) {
+	mayBeBehind := !a.dryRun && a.stored.Revision == 0
+	waits := a.service.Retries
+	for {
+		p, err := a.plan(ctx, mayBeBehind)
+		var out Outcome
+		if err == nil {
+			out, err = finish(ctx, p)
+		}
+		if err == nil {
+			return out, nil
+		}
+		if p.view != nil && p.view.usedKept && !isFinal(err) {
+			mayBeBehind = false
+			continue
+		}
+		if !isConflict(err) {
+			if fault.CodeOf(err) == concurrency.CodeDuplicateKey {
+				err = a.wordDuplicate(ctx, err)
+			}
+			return Outcome{}, a.refuse(ctx, statusOf(err), err)
+		}
+		if len(waits) == 0 {
+			return Outcome{}, a.refuse(ctx, intent.Failed, err)
+		}
+		if err := wait(ctx, waits[0]); err != nil {
+			return Outcome{}, err
+		}
+		waits, mayBeBehind = waits[1:], false
+	}
+}
+
+// isConflict reports whether planning again on fresh state can help.
+func isConflict(err error) bool {
+	switch fault.CodeOf(err) {
+	case concurrency.CodeWrongExpectedVersion, concurrency.CodeConditionFailed, concurrency.CodeConditionTooOld:
+		return true
+	default:
+		return false
+	}
+}
+
+// isFinal reports whether fresher state cannot change the refusal: the store has
+// spoken under its lock, or there is no answer at all.
+func isFinal(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Internal, fault.Unavailable, fault.Timeout:
+		return true
+	}
+	switch fault.CodeOf(err) {
+	case concurrency.CodeDuplicateKey, concurrency.CodeIdempotencyMismatch, concurrency.CodeIntentChanged, "policy.undecided":
+		return true
+	default:
+		return false
+	}
+}
+
+func statusOf(err error) intent.Status {
+	switch fault.KindOf(err) {
+	case fault.Internal, fault.Unavailable, fault.Timeout:
+		return intent.Failed
+	default:
+		return intent.Denied
+	}
+}
+
+func (a *attempt) input(now time.Time) module.Input {
+	in := module.Input{
+		IntentID: a.stored.ID, Type: a.stored.Type, Payload: a.stored.Payload, Actor: a.stored.Actor, PersonID: a.stored.PersonID,
+		Roles: a.stored.Roles, LegalEntity: a.entity, EffectiveDate: a.askedDate, CorrelationID: a.stored.CorrelationID,
+		CausedBy: a.stored.CausedBy, Source: a.stored.Source, Now: now, Today: today(now, a.entity.TimeZone), Approvals: a.stored.Approvals,
+	}
+	return in
+}
+
+// today is the calendar day in a legal entity's zone.
+func today(now time.Time, zone string) event.Date {
+	if loc, err := time.LoadLocation(zone); err == nil {
+		now = now.In(loc)
+	}
+	return event.DateOf(now)
+}
+
+func (a *attempt) plan(ctx context.Context, mayBeBehind bool) (planned, error) {
+	p := planned{view: a.service.states.view(a.entity.Partition, mayBeBehind)}
+	now := event.Micros(a.service.Clock.Now())
+	started := time.Now()
+	in := a.input(now)
+	plan, err := a.intentType.Plan(ctx, in, p.view)
+	if err != nil {
+		return p, err
+	}
+	millis := time.Since(started).Milliseconds()
+	p.plan = plan
+	p.effective = in.Today
+	for i := range plan.Events {
+		if plan.Events[i].EffectiveDate == 0 {
+			plan.Events[i].EffectiveDate = in.Today
+		}
+		if plan.Events[i].CausedBy == (event.ID{}) && plan.Events[i].CausedByIndex == 0 {
+			plan.Events[i].CausedBy = a.stored.CausedBy
+		}
+	}
+	if len(plan.Events) > 0 {
+		p.effective = plan.Events[0].EffectiveDate
+	}
+	for i := range plan.Rules {
+		if plan.Rules[i].EvaluationMillis == 0 {
+			plan.Rules[i].EvaluationMillis = millis
+		}
+	}
+	started = time.Now()
+	p.decision, err = a.decide(ctx, plan.Facts, p.effective)
+	if err != nil {
+		return p, err
+	}
+	millis = time.Since(started).Milliseconds()
+	for i := range p.decision.Rules {
+		p.decision.Rules[i].EvaluationMillis = millis
+	}
+	p.rules = append(append([]event.RuleEvaluation{}, plan.Rules...), p.decision.Rules...)
+	return p, nil
+}
+
+func (p *planned) sealHash(digest string) error {
+	if p.hash != "" {
+		return nil
+	}
+	hash, err := planHash(p.plan.Events, digest)
+	p.hash = hash
+	return err
+}
+
+// afterPlanning shows, parks or executes a fresh plan.
+func (a *attempt) afterPlanning(ctx context.Context, p planned) (Outcome, error) {
+	if a.dryRun {
+		if err := p.sealHash(a.service.Policies.Digest()); err != nil {
+			return Outcome{}, err
+		}
+		return Outcome{
+			IntentID: a.stored.ID, Status: intent.Planned, CorrelationID: a.stored.CorrelationID, PlanHash: p.hash,
+			Needs: unmet(p.decision.Needs, a.stored.Approvals), Rules: p.rules, Drafts: p.plan.Events, Events: []Result{},
+		}, nil
+	}
+	if needs := unmet(p.decision.Needs, a.stored.Approvals); p.decision.Outcome == "needs_approval" && len(needs) > 0 {
+		return a.park(ctx, p, p.decision.Needs)
+	}
+	return a.execute(ctx, p)
+}
+
+// unmet lists the needs that no approval answers yet.
+func unmet(needs []intent.ApprovalNeed, approvals []intent.Approval) []intent.ApprovalNeed {
+	var out []intent.ApprovalNeed
+	for _, n := range needs {
+		met := false
+		for _, ap := range approvals {
+			met = met || (ap.Decision == "approved" && matches(n.Roles, ap.Role))
+		}
+		if !met {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// park stores the intent as waiting for approval, bound to its plan.
+func (a *attempt) park(ctx context.Context, p planned, needs []intent.ApprovalNeed) (Outcome, error) {
+	if err := p.sealHash(a.service.Policies.Digest()); err != nil {
+		return Outcome{}, err
+	}
+	row := a.stored
+	row.Status, row.PlanHash, row.Need = intent.PendingApproval, p.hash, needs
+	row.EffectiveDate, row.HasEffective = p.effective, true
+	if err := setRules(&row, p.rules); err != nil {
+		return Outcome{}, err
+	}
+	res, err := a.write(ctx, row, ports.AppendRequest{Streams: p.view.expectations()})
+	if err != nil {
+		return Outcome{}, err
+	}
+	if res.Replayed {
+		return a.service.replay(ctx, row.Partition, res.Outcome)
+	}
+	return Outcome{
+		IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, PlanHash: row.PlanHash,
+		Needs: unmet(needs, row.Approvals), Rules: p.rules, Events: []Result{},
+	}, nil
+}
+
+func setRules(row *intent.Intent, rules []event.RuleEvaluation) error {
+	if len(rules) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(rules)
+	row.Rules = b
+	return err
+}
+
+// execute appends the plan's events with everything the plan relied on as
+// expectations, and the intent's row in the same transaction.
+func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
+	rules := p.rules
+	for _, need := range p.decision.Needs {
+		for _, ap := range a.stored.Approvals {
+			if ap.Decision == "approved" && matches(need.Roles, ap.Role) {
+				rules = append(rules, event.RuleEvaluation{
+					RuleID: need.RuleID + ".approval", RuleName: "approval by another person", Result: event.RuleFired,
+					ActionsTaken: []string{"approved by " + ap.ActorID + " as " + ap.Role + ": " + need.Reason},
+				})
+				break
+			}
+		}
+	}
+	ids := make([]event.ID, len(p.plan.Events))
+	for i := range ids {
+		ids[i] = module.EventID(a.stored.ID, i)
+	}
+	now := event.Micros(a.service.Clock.Now())
+	prepared, err := a.service.Preparer.Prepare(ctx, module.Batch{
+		Drafts: p.plan.Events, LegalEntity: a.entity, Actor: a.stored.Actor, CorrelationID: a.stored.CorrelationID,
+		IntentID: a.stored.ID, Source: a.stored.Source, Rules: rules, Now: now, EventIDs: ids,
+	})
+	if err != nil {
+		return Outcome{}, err
+	}
+	row := a.stored
+	row.Status = intent.Executed
+	row.EffectiveDate, row.HasEffective = p.effective, true
+	if err := setRules(&row, rules); err != nil {
+		return Outcome{}, err
+	}
+	res, err := a.write(ctx, row, ports.AppendRequest{
+		Events: prepared, Streams: append(p.view.expectations(), p.plan.Streams...), Conditions: p.plan.Conditions,
+	})
+	if err != nil {
+		return Outcome{}, err
+	}
+	if res.Replayed {
+		return a.service.replay(ctx, row.Partition, res.Outcome)
+	}
+	out := Outcome{
+		IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, Rules: rules,
+		PlanHash: row.PlanHash, Events: make([]Result, len(res.Events)),
+	}
+	for i, e := range res.Events {
+		out.Events[i] = Result{ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream, StreamVersion: e.StreamVersion}
+	}
+	return out, nil
+}
+
+// write appends with the intent's row riding along.
+func (a *attempt) write(ctx context.Context, row intent.Intent, r ports.AppendRequest) (ports.AppendResult, error) {
+	row.UpdatedAt = event.Micros(a.service.Clock.Now())
+	r.Partition = a.entity.Partition
+	r.Intent = &ports.IntentWrite{Intent: row, ExpectedRevision: a.stored.Revision}
+	r.Intent.Intent.Revision = a.stored.Revision + 1
+	r.Idempotency = a.idempotency
+	res, err := a.service.Appender.Append(ctx, r)
+	if fault.CodeOf(err) == concurrency.CodeIdempotencyMismatch {
+		return res, idempotencyMismatch()
+	}
+	if err == nil && !res.Replayed {
+		a.service.states.wrote(r.Partition, res.Events)
+	}
+	return res, err
+}
+
+// refuse records a refusal and gives it back with the intent's id. If it cannot
+// be recorded the refusal still stands.
+func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error) error {
+	f, ok := fault.As(cause)
+	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	if fault.CodeOf(cause) == "intent.idempotency_mismatch" || fault.CodeOf(cause) == concurrency.CodeIntentChanged || fault.KindOf(cause) == fault.Unavailable {
+		return cause // nothing happened that this intent should keep
+	}
+	if a.dryRun || a.stored.Revision > 0 {
+		// A waiting intent keeps waiting: the approver is told and may try again.
+		return cause
+	}
+	row := a.stored
+	row.Status = status
+	row.Refusal = &intent.Refusal{Code: fault.CodeOf(cause), Kind: fault.KindOf(cause).String()}
+	if ok {
+		row.Refusal.Detail = f.Detail
+	}
+	claim := a.idempotency
+	a.idempotency = nil // a refusal does not use the key up: the caller may correct the state and try again
+	defer func() { a.idempotency = claim }()
+	if _, err := a.write(ctx, row, ports.AppendRequest{}); err != nil {
+		a.service.Logger.WarnContext(ctx, "refused intent could not be recorded", "intent_id", row.ID.String(), "code", fault.CodeOf(err))
+		return cause
+	}
+	if ok {
+		return f.WithIntent(row.ID.String())
+	}
+	return cause
+}
+
+// wordDuplicate lets the module say what a taken business key means.
+func (a *attempt) wordDuplicate(ctx context.Context, err error) error {
+	f, ok := fault.As(err)
+	if !ok || a.intentType.OnDuplicate == nil || f.Holder == nil {
+		return err
+	}
+	eventType, _ := f.Attributes["event_type"].(string)
+	fresh := a.service.states.view(a.entity.Partition, false)
+	if worded := a.intentType.OnDuplicate(ctx, a.input(a.service.Clock.Now()), fresh, eventType, *f.Holder); worded != nil {
+		return worded
+	}
+	return err
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

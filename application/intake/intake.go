@@ -1,0 +1,236 @@
+// Package intake is what happens to a request: an intent is validated, planned,
+// approved and executed. Each step is visible in the stored intent, refusals
+// included.
+package intake
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Preparer makes drafts ready for the store.
+type Preparer interface {
+	Prepare(ctx context.Context, b module.Batch) ([]event.Prepared, error)
+}
+
+// Catalog finds declared intents and folds.
+type Catalog interface {
+	Folds
+	Intent(name string) (module.IntentType, bool)
+}
+
+// Config is what a Service needs.
+type Config struct {
+	Catalog     Catalog
+	Schemas     ports.SchemaCompiler
+	Policies    ports.PolicyEngine
+	Preparer    Preparer
+	Appender    ports.EventAppender
+	Events      ports.EventReader
+	Intents     ports.IntentReader
+	Idempotency ports.IdempotencyReader
+	Clock       ports.Clock
+	IDs         ports.IDSource
+	Retries     []time.Duration // waits before planning again after a conflict
+	KeyTTL      time.Duration   // life of an idempotency key
+	KeptStreams int             // bound of the state cache
+	Logger      *slog.Logger
+}
+
+// Service is the pipeline.
+type Service struct {
+	Config
+	states *States
+
+	schemaMu sync.RWMutex
+	schemas  map[string]ports.Schema
+
+	submitMu sync.RWMutex
+	submits  map[string]bool // module, intent type and roles → may submit
+
+	running sync.Map // idempotency keys under way on this node
+}
+
+// New makes a Service.
+func New(c Config) *Service {
+	if c.KeptStreams == 0 {
+		c.KeptStreams = 100_000
+	}
+	if c.KeyTTL == 0 {
+		c.KeyTTL = 24 * time.Hour
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Service{
+		Config: c, states: NewStates(c.Events, c.Intents, c.Catalog, c.KeptStreams),
+		schemas: map[string]ports.Schema{}, submits: map[string]bool{},
+	}
+}
+
+// Caller is who asks, from the verified token.
+type Caller struct {
+	Principal ports.Principal
+	Actor     event.Actor
+}
+
+// Request is an intent as submitted.
+type Request struct {
+	Type           string
+	LegalEntity    ports.LegalEntity
+	Payload        json.RawMessage // has passed domain/jsondoc
+	EffectiveDate  *event.Date
+	CorrelationID  string
+	CausedBy       event.ID
+	Source         event.Source
+	DryRun         bool
+	IdempotencyKey string
+}
+
+// Outcome is what became of an intent.
+type Outcome struct {
+	IntentID      event.ID
+	Status        intent.Status
+	Events        []Result
+	Rules         []event.RuleEvaluation
+	CorrelationID string
+	PlanHash      string
+	Needs         []intent.ApprovalNeed
+	Drafts        []event.Draft // of a dry run
+	Replayed      bool
+}
+
+// Result is one event that an intent made.
+type Result struct {
+	ID            event.ID
+	Type          string
+	Sequence      event.Sequence
+	Stream        event.StreamID
+	StreamVersion event.Version
+}
+
+// Submit takes an intent through the pipeline. Faults: intent.type_unknown,
+// intent.forbidden, intent.schema_invalid, those of the module's planner and
+// policy, intent.idempotency_mismatch, idempotency.in_progress, and conflicts that
+// outlasted the retries. A fault carries the id of the stored intent that records
+// it.
+func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outcome, error) {
+	t, ok := s.Catalog.Intent(req.Type)
+	if !ok {
+		return Outcome{}, fault.New(fault.NotFound, "intent.type_unknown", "no module has an intent of this type; GET /api/openapi.yaml lists them").WithField("/type")
+	}
+	now := event.Micros(s.Clock.Now())
+	run := &attempt{
+		service: s, intentType: t, caller: caller, dryRun: req.DryRun,
+		stored: intent.Intent{
+			ID: s.IDs.NewID(now), Partition: req.LegalEntity.Partition, LegalEntity: req.LegalEntity.Code,
+			Type: req.Type, Payload: req.Payload, Actor: caller.Actor, PersonID: caller.Principal.PersonID, Roles: caller.Principal.Roles,
+			CorrelationID: req.CorrelationID, CausedBy: req.CausedBy, Source: req.Source,
+			Status: intent.Received, CreatedAt: now, UpdatedAt: now,
+		},
+		entity: req.LegalEntity,
+	}
+	if run.stored.CorrelationID == "" {
+		run.stored.CorrelationID = run.stored.ID.String()
+	}
+	if req.EffectiveDate != nil {
+		run.stored.EffectiveDate, run.stored.HasEffective = *req.EffectiveDate, true
+		run.askedDate = req.EffectiveDate
+	}
+	if req.IdempotencyKey != "" && !req.DryRun {
+		release, replay, err := s.claim(ctx, run, req)
+		if err != nil || replay != nil {
+			if replay != nil {
+				return *replay, nil
+			}
+			return Outcome{}, err
+		}
+		defer release()
+	}
+	return run.submit(ctx)
+}
+
+// claim looks the idempotency key up and holds it on this node while the request
+// runs. The store checks it once more under the lock.
+func (s *Service) claim(ctx context.Context, run *attempt, req Request) (release func(), replay *Outcome, err error) {
+	key := caller(run).PersonID + "|intents|" + req.IdempotencyKey
+	claim := &ports.IdempotencyClaim{Key: key, Fingerprint: fingerprint(req), ExpiresAt: run.stored.CreatedAt.Add(s.KeyTTL)}
+	if len(key) > 512 {
+		return nil, nil, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most 255 bytes; use a shorter one").WithField("Idempotency-Key")
+	}
+	local := req.LegalEntity.Code + "|" + key
+	if _, busy := s.running.LoadOrStore(local, struct{}{}); busy {
+		return nil, nil, fault.New(fault.Conflict, "idempotency.in_progress", "the first request with this key is still running; ask again in a moment").WithRetryAfter(time.Second)
+	}
+	release = func() { s.running.Delete(local) }
+	outcome, found, err := s.Idempotency.IdempotencyOutcome(ctx, req.LegalEntity.Partition, key, s.Clock.Now())
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	if found {
+		release()
+		if outcome.Fingerprint != claim.Fingerprint {
+			return nil, nil, idempotencyMismatch()
+		}
+		o, err := s.replay(ctx, req.LegalEntity.Partition, outcome)
+		if err != nil {
+			return nil, nil, err
+		}
+		return nil, &o, nil
+	}
+	run.idempotency = claim
+	return release, nil, nil
+}
+
+func caller(run *attempt) ports.Principal { return run.caller.Principal }
+
+func idempotencyMismatch() error {
+	return fault.New(fault.Conflict, "intent.idempotency_mismatch", "this idempotency key was used for an intent with other content; use a new key for a new intent")
+}
+
+// replay gives a first outcome again.
+func (s *Service) replay(ctx context.Context, p event.PartitionID, o ports.IdempotencyOutcome) (Outcome, error) {
+	stored, err := s.Intents.Intent(ctx, p, o.IntentID)
+	if err != nil {
+		return Outcome{}, err
+	}
+	out, err := s.Outcome(ctx, stored)
+	out.Replayed = true
+	return out, err
+}
+
+// Outcome tells what became of a stored intent.
+func (s *Service) Outcome(ctx context.Context, stored intent.Intent) (Outcome, error) {
+	out := Outcome{
+		IntentID: stored.ID, Status: stored.Status, CorrelationID: stored.CorrelationID,
+		PlanHash: stored.PlanHash, Needs: stored.Need, Events: []Result{},
+	}
+	if len(stored.Rules) > 0 {
+		if err := json.Unmarshal(stored.Rules, &out.Rules); err != nil {
+			return Outcome{}, err
+		}
+	}
+	if stored.EventCount > 0 {
+		events, err := s.Events.Events(ctx, ports.EventQuery{
+			Partition: stored.Partition, After: stored.FirstSequence - 1,
+			Until: stored.FirstSequence + event.Sequence(stored.EventCount) - 1, Limit: stored.EventCount, WithoutData: true,
+		})
+		if err != nil {
+			return Outcome{}, err
+		}
+		for _, e := range events {
+			out.Events = append(out.Events, Result{ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream, StreamVersion: e.StreamVersion})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,253 @@
+// Package registry keeps the event types: registration with all its checks, and
+// lookup from memory. Every node reloads when the store's generation has grown,
+// at once when a lookup misses.
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Registry answers lookups and takes registrations.
+type Registry struct {
+	store   ports.EventTypes
+	schemas ports.SchemaCompiler
+	catalog *module.Catalog
+	clock   ports.Clock
+
+	loading  sync.Mutex
+	snapshot atomic.Pointer[snapshot]
+}
+
+type snapshot struct {
+	generation int64
+	versions   map[string]map[uint32]*module.RegisteredType
+	newest     map[string]*module.RegisteredType // newest active version
+	all        []eventtype.Registration
+}
+
+// New makes a registry that knows nothing until the first Refresh.
+func New(store ports.EventTypes, schemas ports.SchemaCompiler, catalog *module.Catalog, clock ports.Clock) *Registry {
+	r := &Registry{store: store, schemas: schemas, catalog: catalog, clock: clock}
+	r.snapshot.Store(&snapshot{generation: -1})
+	return r
+}
+
+// Lookup finds a type's version; version 0 is the newest active one. A miss
+// reloads once, so a type registered on another node is found. Fault
+// event_type.not_found or event_type.inactive.
+func (r *Registry) Lookup(ctx context.Context, name string, version uint32) (*module.RegisteredType, error) {
+	if t := r.snapshot.Load().find(name, version); t != nil {
+		return t, nil
+	}
+	if err := r.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	if t := r.snapshot.Load().find(name, version); t != nil {
+		return t, nil
+	}
+	return nil, eventtype.NotRegistered(name)
+}
+
+func (s *snapshot) find(name string, version uint32) *module.RegisteredType {
+	if version == 0 {
+		return s.newest[name]
+	}
+	t := s.versions[name][version]
+	if t == nil || !t.Active {
+		return nil
+	}
+	return t
+}
+
+// Fetch lists all versions of a type, newest first.
+func (r *Registry) Fetch(ctx context.Context, name string) ([]eventtype.Registration, error) {
+	if err := r.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	var out []eventtype.Registration
+	for _, t := range r.snapshot.Load().versions[name] {
+		out = append(out, t.Registration)
+	}
+	if len(out) == 0 {
+		return nil, eventtype.NotRegistered(name)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].SchemaVersion > out[j].SchemaVersion })
+	return out, nil
+}
+
+// List gives all registrations by type and version.
+func (r *Registry) List(ctx context.Context) ([]eventtype.Registration, error) {
+	if err := r.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	return r.snapshot.Load().all, nil
+}
+
+// Refresh reloads if the store has changed since the last time.
+func (r *Registry) Refresh(ctx context.Context) error {
+	r.loading.Lock()
+	defer r.loading.Unlock()
+	generation, err := r.store.EventTypesGeneration(ctx)
+	if err != nil {
+		return err
+	}
+	if generation == r.snapshot.Load().generation {
+		return nil
+	}
+	types, generation, err := r.store.EventTypes(ctx)
+	if err != nil {
+		return err
+	}
+	next, err := r.build(types, generation)
+	if err != nil {
+		return err
+	}
+	r.snapshot.Store(next)
+	return nil
+}
+
+func (r *Registry) build(types []eventtype.Registration, generation int64) (*snapshot, error) {
+	old := r.snapshot.Load()
+	s := &snapshot{
+		generation: generation,
+		versions:   make(map[string]map[uint32]*module.RegisteredType, len(types)),
+		newest:     make(map[string]*module.RegisteredType, len(types)),
+		all:        types,
+	}
+	for _, reg := range types {
+		t := &module.RegisteredType{Registration: reg, Checks: r.catalog.Checks(reg.Type, reg.SchemaVersion)}
+		if have := old.versions[reg.Type][reg.SchemaVersion]; have != nil {
+			t.Schema = have.Schema // a registered version never changes its schema
+		} else {
+			compiled, err := r.schemas.Compile(reg.DataSchema)
+			if err != nil {
+				return nil, fmt.Errorf("stored schema of %s version %d: %w", reg.Type, reg.SchemaVersion, err)
+			}
+			t.Schema = compiled
+		}
+		if s.versions[reg.Type] == nil {
+			s.versions[reg.Type] = map[uint32]*module.RegisteredType{}
+		}
+		s.versions[reg.Type][reg.SchemaVersion] = t
+		if n := s.newest[reg.Type]; reg.Active && (n == nil || n.SchemaVersion < reg.SchemaVersion) {
+			s.newest[reg.Type] = t
+		}
+	}
+	sort.Slice(s.all, func(i, j int) bool {
+		a, b := s.all[i], s.all[j]
+		if a.Type != b.Type {
+			return a.Type < b.Type
+		}
+		return a.SchemaVersion < b.SchemaVersion
+	})
+	return s, nil
+}
+
+// Register checks and stores a new version. Types under a built-in module's
+// prefix cannot be registered from outside.
+func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by string) (eventtype.Registration, error) {
+	if owner := r.catalog.Owner(reg.Type); owner != "" {
+		return eventtype.Registration{}, fault.New(fault.Forbidden, "event_type.owned_by_module",
+			"types beginning with %q belong to the built-in module %s; choose a prefix of your own", eventtype.Prefix(reg.Type), owner).WithField("/type")
+	}
+	return r.register(ctx, reg, by)
+}
+
+func (r *Registry) register(ctx context.Context, reg eventtype.Registration, by string) (eventtype.Registration, error) {
+	if err := reg.Validate(); err != nil {
+		return eventtype.Registration{}, err
+	}
+	compiled, err := r.schemas.Compile(reg.DataSchema)
+	if err != nil {
+		return eventtype.Registration{}, err
+	}
+	if err := checkExamples(compiled, reg.Examples); err != nil {
+		return eventtype.Registration{}, err
+	}
+	reg.Active, reg.RegisteredAt, reg.RegisteredBy = true, event.Micros(r.clock.Now()), by
+	stored, err := r.store.RegisterEventType(ctx, reg)
+	if err != nil {
+		return eventtype.Registration{}, err
+	}
+	return stored, r.Refresh(ctx)
+}
+
+func checkExamples(schema ports.Schema, examples []json.RawMessage) error {
+	var found []fault.Violation
+	for i, ex := range examples {
+		violations, err := schema.Validate(ex)
+		if err != nil {
+			return fault.New(fault.Invalid, "event_type.example_invalid", "example %d is not a JSON document; correct it", i).WithField(fmt.Sprintf("/examples/%d", i))
+		}
+		for _, v := range violations {
+			v.Field = fmt.Sprintf("/examples/%d%s", i, v.Field)
+			found = append(found, v)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return fault.New(fault.Invalid, "event_type.example_invalid",
+		"an example does not fit its own schema; correct the example or the schema").WithViolations(found...)
+}
+
+// RegisterBuiltIn brings the modules' declared types into the store. A stored
+// version whose schema differs from the declared one is an error: a version is
+// never rewritten.
+func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
+	if err := r.Refresh(ctx); err != nil {
+		return err
+	}
+	for _, t := range r.catalog.EventTypes {
+		if have := r.snapshot.Load().versions[t.Type][t.SchemaVersion]; have != nil {
+			if !sameJSON(have.DataSchema, t.DataSchema) {
+				return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
+					"the schema of %s version %d differs from the stored one; register a new version instead of changing this one", t.Type, t.SchemaVersion)
+			}
+			continue
+		}
+		if _, err := r.register(ctx, t.Registration, "module:"+t.Module); err != nil && fault.CodeOf(err) != "event_type.duplicate" {
+			return fmt.Errorf("register %s: %w", t.Type, err)
+		}
+	}
+	return r.Refresh(ctx)
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return false
+	}
+	ca, errA := json.Marshal(x)
+	cb, errB := json.Marshal(y)
+	return errA == nil && errB == nil && string(ca) == string(cb)
+}
+
+// Run keeps the registry fresh until ctx ends. report is called with every
+// failed refresh.
+func (r *Registry) Run(ctx context.Context, every time.Duration, report func(error)) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := r.Refresh(ctx); err != nil && ctx.Err() == nil {
+				report(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package eventtype
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// Values reads the rule's fields from an event's data. ok is false when one is
+// absent, empty or not a string or number; such an event claims nothing.
+func (k BusinessKeyRule) Values(data map[string]json.RawMessage) (values []string, document string, ok bool) {
+	values = make([]string, len(k.Fields))
+	for i, f := range k.Fields {
+		v, present := scalar(data[f])
+		if !present || v == "" {
+			return nil, "", false
+		}
+		values[i] = v
+	}
+	if k.Document != "" {
+		document, _ = scalar(data[k.Document])
+	}
+	return values, document, true
+}
+
+// Claim builds the key that an event of the type claims. Values are normalised
+// and joined by the unit separator, so that no value can imitate another key.
+func (k BusinessKeyRule) Claim(eventType string, values []string, document string) event.BusinessKey {
+	parts := make([]string, 0, len(values)+1)
+	parts = append(parts, k.Name)
+	for _, v := range values {
+		parts = append(parts, Normalise(k.Normalise, v))
+	}
+	return event.BusinessKey{EventType: eventType, Key: strings.Join(parts, "\x1f"), Document: document}
+}
+
+// Normalise applies one of the normalisations of natural keys.
+func Normalise(how, value string) string {
+	switch how {
+	case NormaliseDocumentNumber:
+		return fold(value, false)
+	case NormaliseTaxID:
+		return fold(value, true)
+	default:
+		return value
+	}
+}
+
+// fold brings a document number or tax id to NFKC and upper case without blanks;
+// tax ids lose their dots too.
+func fold(value string, dots bool) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || (dots && r == '.') {
+			return -1
+		}
+		return unicode.ToUpper(r)
+	}, norm.NFKC.String(value))
+}
+
+func scalar(raw json.RawMessage) (string, bool) {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 {
+		return "", false
+	}
+	switch c := raw[0]; {
+	case c == '"':
+		var s string
+		if json.Unmarshal(raw, &s) != nil {
+			return "", false
+		}
+		return s, true
+	case c == '-' || (c >= '0' && c <= '9'):
+		return string(raw), true
+	default:
+		return "", false
+	}
+}

@@ -1,0 +1,160 @@
+// Package shredding holds the rules that keep personal data where it can be
+// erased. Identifiers and other skeleton columns are kept for ever, so nothing
+// that looks like a person's datum may stand in them.
+package shredding
+
+import (
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// PersonalPattern says which kind of personal datum a text looks like: "email",
+// "iban", "card" or "phone"; "" if none. Plain document numbers and tax ids pass
+// (security.md section 2).
+func PersonalPattern(s string) string {
+	switch {
+	case looksLikeEmail(s):
+		return "email"
+	case looksLikePhone(s):
+		return "phone"
+	case looksLikeCard(s):
+		return "card"
+	case looksLikeIBAN(s):
+		return "iban"
+	default:
+		return ""
+	}
+}
+
+// CheckIdentifier refuses an identifier, tag, key or reference that looks like a
+// person's datum.
+func CheckIdentifier(field, s string) error {
+	if kind := PersonalPattern(s); kind != "" {
+		return fault.New(fault.Invalid, "pii.in_identifier",
+			"this identifier looks like personal data (%s), and identifiers are kept for ever; use a surrogate id", kind).WithField(field)
+	}
+	return nil
+}
+
+func looksLikeEmail(s string) bool {
+	at := strings.IndexByte(s, '@')
+	if at <= 0 || at == len(s)-1 {
+		return false
+	}
+	domain := s[at+1:]
+	dot := strings.LastIndexByte(domain, '.')
+	return dot > 0 && dot < len(domain)-2 && !strings.ContainsAny(domain, "/@")
+}
+
+// looksLikePhone wants a leading plus and 7 to 15 digits (E.164).
+func looksLikePhone(s string) bool {
+	if len(s) < 8 || s[0] != '+' {
+		return false
+	}
+	digits := 0
+	for _, c := range s[1:] {
+		switch {
+		case c >= '0' && c <= '9':
+			digits++
+		case c == ' ' || c == '-' || c == '(' || c == ')' || c == '.' || c == '/':
+		default:
+			return false
+		}
+	}
+	return digits >= 7 && digits <= 15
+}
+
+// compact drops blanks and dashes, up to limit bytes; longer texts give "".
+func compact(s string, limit int) string {
+	if len(s) > 2*limit {
+		return ""
+	}
+	var b strings.Builder
+	for _, c := range s {
+		if c != ' ' && c != '-' {
+			b.WriteRune(c)
+		}
+	}
+	if b.Len() > limit {
+		return ""
+	}
+	return b.String()
+}
+
+// looksLikeCard wants 13 to 19 digits, an issuer prefix and a right Luhn digit.
+func looksLikeCard(s string) bool {
+	if len(s) < 13 || s[0] < '2' || s[0] > '6' {
+		return false
+	}
+	d := compact(s, 19)
+	if len(d) < 13 {
+		return false
+	}
+	sum, double := 0, false
+	for i := len(d) - 1; i >= 0; i-- {
+		if d[i] < '0' || d[i] > '9' {
+			return false
+		}
+		n := int(d[i] - '0')
+		if double {
+			if n *= 2; n > 9 {
+				n -= 9
+			}
+		}
+		sum, double = sum+n, !double
+	}
+	return sum%10 == 0 && cardPrefix(d)
+}
+
+func cardPrefix(d string) bool {
+	two, four := d[:2], d[:4]
+	switch {
+	case d[0] == '4', two == "34", two == "37", two == "36", two == "38", two == "65", four == "6011":
+		return true
+	case two >= "51" && two <= "55", four >= "2221" && four <= "2720", four >= "3528" && four <= "3589", d[:3] >= "300" && d[:3] <= "305", d[:3] >= "644" && d[:3] <= "649":
+		return true
+	default:
+		return false
+	}
+}
+
+// ibanLength is the registered length per country (ISO 13616 registry).
+var ibanLength = map[string]int{
+	"AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BR": 29, "BY": 28, "CH": 21,
+	"CR": 22, "CY": 28, "CZ": 24, "DE": 22, "DK": 18, "DO": 28, "EE": 20, "EG": 29, "ES": 24, "FI": 18, "FO": 18, "FR": 27,
+	"GB": 22, "GE": 22, "GI": 23, "GL": 18, "GR": 27, "GT": 28, "HR": 21, "HU": 28, "IE": 22, "IL": 23, "IQ": 23, "IS": 26,
+	"IT": 27, "JO": 30, "KW": 30, "KZ": 20, "LB": 28, "LC": 32, "LI": 21, "LT": 20, "LU": 20, "LV": 21, "LY": 25, "MC": 27,
+	"MD": 24, "ME": 22, "MK": 19, "MR": 27, "MT": 31, "MU": 30, "NL": 18, "NO": 15, "PK": 24, "PL": 28, "PS": 29, "PT": 25,
+	"QA": 29, "RO": 24, "RS": 22, "SA": 24, "SC": 31, "SE": 24, "SI": 19, "SK": 24, "SM": 27, "ST": 25, "SV": 28, "TL": 23,
+	"TN": 24, "TR": 26, "UA": 29, "VA": 22, "VG": 24, "XK": 20,
+}
+
+func looksLikeIBAN(s string) bool {
+	if len(s) < 15 || !isUpper(s[0]) || !isUpper(s[1]) {
+		return false
+	}
+	want, known := ibanLength[s[:2]]
+	if !known {
+		return false
+	}
+	v := compact(s, 34)
+	if len(v) != want {
+		return false
+	}
+	rest := 0
+	for i := 0; i < len(v); i++ {
+		c := v[(i+4)%len(v)] // the country and check digits go to the end
+		switch {
+		case c >= '0' && c <= '9':
+			rest = (rest*10 + int(c-'0')) % 97
+		case isUpper(c):
+			rest = (rest*100 + int(c-'A') + 10) % 97
+		default:
+			return false
+		}
+	}
+	return rest == 1
+}
+
+func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
