@@ -33,12 +33,12 @@ func checkDecimals(r Rule, root *Element) []fault.Violation {
 		if !isAmount(e) || decimals(e.Text) <= amountDecimals {
 			return
 		}
-		v := r.violation(e)
-		v.BT = termOf(e)
-		if n, ok := parseDecimal(e.Text); ok {
-			v.Got = n.String()
-			v.Currency = currencyOf(e)
+		n, ok := parseDecimal(e.Text)
+		if !ok {
+			return
 		}
+		v := r.violation(e)
+		v.BT, v.Got, v.Currency = termOf(e), n.String(), currencyOf(e)
 		out = append(out, v)
 	})
 	return out
@@ -210,19 +210,19 @@ func checkCategoryTax(r Rule, root *Element) []fault.Violation {
 
 // terms are the business terms of amounts by the names of group and element.
 var terms = map[string]string{
-	tagTotals + "/" + tagLineNet:             "BT-106",
-	tagTotals + "/" + tagAllowances:          "BT-107",
-	tagTotals + "/" + tagCharges:             "BT-108",
-	tagTotals + "/" + tagExclusive:           "BT-109",
-	tagTotals + "/" + tagInclusive:           "BT-112",
-	tagTotals + "/" + tagPrepaid:             "BT-113",
-	tagTotals + "/" + tagRounding:            "BT-114",
-	tagTotals + "/" + tagPayable:             "BT-115",
-	tagTaxTotal + "/" + tagTaxAmount:         "BT-110",
-	tagSubtotal + "/cbc:TaxableAmount":       "BT-116",
-	tagSubtotal + "/" + tagTaxAmount:         "BT-117",
-	"cac:InvoiceLine/" + tagLineNet:          "BT-131",
-	"cac:CreditNoteLine/" + tagLineNet:       "BT-131",
+	tagTotals + "/" + tagLineNet:       "BT-106",
+	tagTotals + "/" + tagAllowances:    "BT-107",
+	tagTotals + "/" + tagCharges:       "BT-108",
+	tagTotals + "/" + tagExclusive:     "BT-109",
+	tagTotals + "/" + tagInclusive:     "BT-112",
+	tagTotals + "/" + tagPrepaid:       "BT-113",
+	tagTotals + "/" + tagRounding:      "BT-114",
+	tagTotals + "/" + tagPayable:       "BT-115",
+	tagTaxTotal + "/" + tagTaxAmount:   "BT-110",
+	tagSubtotal + "/cbc:TaxableAmount": "BT-116",
+	tagSubtotal + "/" + tagTaxAmount:   "BT-117",
+	"cac:InvoiceLine/" + tagLineNet:    "BT-131",
+	"cac:CreditNoteLine/" + tagLineNet: "BT-131",
 }
 
 // termOf names the business term of an amount, "" for those outside the standard.

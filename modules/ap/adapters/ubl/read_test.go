@@ -1,0 +1,260 @@
+package ubl_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+)
+
+const namespaces = `xmlns:cac="` + ubl.NamespaceAggregate + `" xmlns:cbc="` + ubl.NamespaceBasic + `"`
+
+// invoice is a sound document of one line; each pair of edits replaces the first
+// text by the second.
+func invoice(edits ...string) string {
+	const text = `<Invoice xmlns="` + ubl.NamespaceInvoice + `" ` + namespaces + `>
+<cbc:ID>A-1</cbc:ID>
+<cbc:IssueDate>2026-03-31</cbc:IssueDate>
+<cbc:InvoiceTypeCode>380</cbc:InvoiceTypeCode>
+<cbc:DocumentCurrencyCode>EUR</cbc:DocumentCurrencyCode>
+<cac:AccountingSupplierParty><cac:Party>
+<cac:PartyName><cbc:Name>Trade</cbc:Name></cac:PartyName>
+<cac:PartyTaxScheme><cbc:CompanyID>EL 999.000.1</cbc:CompanyID><cac:TaxScheme><cbc:ID>VAT</cbc:ID></cac:TaxScheme></cac:PartyTaxScheme>
+<cac:PartyLegalEntity><cbc:RegistrationName>Legal</cbc:RegistrationName></cac:PartyLegalEntity>
+</cac:Party></cac:AccountingSupplierParty>
+<cac:TaxTotal><cbc:TaxAmount currencyID="EUR">24.00</cbc:TaxAmount><cac:TaxSubtotal>
+<cbc:TaxableAmount currencyID="EUR">100</cbc:TaxableAmount><cbc:TaxAmount currencyID="EUR">24.0</cbc:TaxAmount>
+<cac:TaxCategory><cbc:ID>S</cbc:ID><cbc:Percent>24.00</cbc:Percent></cac:TaxCategory></cac:TaxSubtotal></cac:TaxTotal>
+<cac:LegalMonetaryTotal><cbc:LineExtensionAmount currencyID="EUR"> +100 </cbc:LineExtensionAmount>
+<cbc:TaxExclusiveAmount currencyID="EUR">100</cbc:TaxExclusiveAmount><cbc:TaxInclusiveAmount currencyID="EUR">124.00</cbc:TaxInclusiveAmount>
+<cbc:PayableAmount currencyID="EUR">124.00</cbc:PayableAmount></cac:LegalMonetaryTotal>
+<cac:InvoiceLine><cbc:ID>1</cbc:ID><cbc:InvoicedQuantity>8</cbc:InvoicedQuantity><cbc:LineExtensionAmount currencyID="EUR">100.00</cbc:LineExtensionAmount>
+<cac:Item><cbc:Name>Bolts</cbc:Name><cac:ClassifiedTaxCategory><cbc:ID>S</cbc:ID><cbc:Percent>24</cbc:Percent></cac:ClassifiedTaxCategory></cac:Item>
+<cac:Price><cbc:PriceAmount currencyID="EUR">12.500000000000</cbc:PriceAmount></cac:Price></cac:InvoiceLine>
+</Invoice>`
+	return strings.NewReplacer(edits...).Replace(text)
+}
+
+func readText(text string) (ubl.Document, error) { return ubl.Read(strings.NewReader(text)) }
+
+func TestReadTakesASoundDocument(t *testing.T) {
+	t.Parallel()
+	d, err := readText(invoice())
+	require.NoError(t, err, violations(err))
+	require.Equal(t, "A-1", d.Number)
+	require.Equal(t, ubl.KindInvoice, d.Kind)
+	require.Equal(t, "GR", d.Supplier.Country) // from the VAT prefix, which is no country code
+	scheme, id := d.Supplier.Identity()
+	require.Equal(t, ubl.SchemeVAT, scheme)
+	require.Equal(t, "EL9990001", id)
+	require.Equal(t, "Legal", d.Supplier.Name())
+	require.Equal(t, "100", d.Totals.Lines.String())
+	require.Equal(t, "12.5000000000", d.Lines[0].UnitPrice.String())
+	require.Empty(t, d.Warnings)
+	b := payload(t, d, ubl.Submission{VendorID: "V-1", NetDays: 14, NetDaysSource: ubl.DueDateFromVendor})
+	require.Equal(t, "2026-04-14", b.DueDate.String())
+	require.Equal(t, "vendor_terms", b.DueDateSource)
+	require.Equal(t, "S/24", b.TaxLines[0].TaxGroup)
+	require.Equal(t, "S/24", b.Lines[0].TaxGroup)
+	require.Equal(t, "none", b.PayeeBank)
+	_, err = d.IntentPayload(ubl.Submission{})
+	require.Error(t, err)
+}
+
+func TestReadRefuses(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("<cac:X>", ubl.MaxDepth) + strings.Repeat("</cac:X>", ubl.MaxDepth)
+	cases := []struct {
+		name, text, code string
+		rules            []string // rules violated, or codes of other findings
+	}{
+		{name: "doctype", text: `<!DOCTYPE Invoice SYSTEM "x.dtd">` + invoice(), code: ubl.CodeDoctypeForbidden},
+		{name: "doctype in small letters", text: `<!doctype Invoice>` + invoice(), code: ubl.CodeDoctypeForbidden},
+		{name: "entity", text: invoice("Bolts", "&bolts;"), code: ubl.CodeXMLMalformed},
+		{name: "empty", text: "", code: ubl.CodeXMLMalformed},
+		{name: "no XML", text: "ID;Date\n1;2", code: ubl.CodeXMLMalformed},
+		{name: "cut off", text: invoice()[:800], code: ubl.CodeXMLMalformed},
+		{name: "second root", text: invoice() + invoice(), code: ubl.CodeXMLMalformed},
+		{name: "text after the root", text: invoice() + "x", code: ubl.CodeXMLMalformed},
+		{name: "invalid UTF-8", text: invoice("Bolts", "\xff"), code: ubl.CodeXMLMalformed},
+		{name: "unknown encoding", text: `<?xml version="1.0" encoding="EBCDIC"?>` + invoice(), code: ubl.CodeXMLMalformed},
+		{name: "not ASCII", text: `<?xml version="1.0" encoding="US-ASCII"?>` + invoice("Bolts", "\xe4"), code: ubl.CodeXMLMalformed},
+		{name: "repeated attribute", text: invoice(`<cbc:TaxAmount currencyID="EUR">24.00`, `<cbc:TaxAmount currencyID="EUR" currencyID="USD">24.00`), code: ubl.CodeXMLMalformed},
+		{name: "too deep", text: invoice("</Invoice>", deep+"</Invoice>"), code: ubl.CodeXMLMalformed},
+		{name: "other root", text: `<Order xmlns="urn:oasis:names:specification:ubl:schema:xsd:Order-2"/>`, code: ubl.CodeRootUnsupported},
+		{name: "root without namespace", text: `<Invoice/>`, code: ubl.CodeRootUnsupported},
+		{name: "credit note in the namespace of invoices", text: `<CreditNote xmlns="` + ubl.NamespaceInvoice + `"/>`, code: ubl.CodeRootUnsupported},
+		{name: "date", text: invoice("2026-03-31", "31.03.2026"), code: ubl.CodeValueInvalid, rules: []string{ubl.CodeValueInvalid}},
+		{name: "exponent", text: invoice(">124.00<", ">1.24e2<"), code: ubl.CodeValueInvalid, rules: []string{ubl.CodeValueInvalid, ubl.CodeValueInvalid}},
+		{name: "sixteen digits", text: invoice(">8<", ">1234567890123456<"), code: ubl.CodeValueInvalid, rules: []string{ubl.CodeValueInvalid}},
+		{name: "price with eleven decimals", text: invoice("12.500000000000", "12.50000000001"), code: ubl.CodeValueInvalid, rules: []string{ubl.CodeValueInvalid}},
+		{name: "two totals", text: invoice("<cac:InvoiceLine>", "<cac:LegalMonetaryTotal/><cac:InvoiceLine>"), code: ubl.CodeValueInvalid, rules: []string{ubl.CodeValueInvalid}},
+		{name: "long number", text: invoice("A-1", strings.Repeat("ä", 51)), code: ubl.CodeFieldTooLong, rules: []string{ubl.CodeFieldTooLong}},
+		{name: "line in another currency", text: invoice(`currencyID="EUR">100.00`, `currencyID="USD">100.00`), code: ubl.CodeCurrencyMismatch, rules: []string{ubl.CodeCurrencyMismatch}},
+		{name: "unknown currency", text: invoice("EUR", "EUX"), code: "money.currency_unsupported", rules: []string{"money.currency_unsupported"}},
+		{name: "decimals of the yen", text: invoice("\"EUR\">24.00<", "\"JPY\">24.10<", "24.0<", "24.10<", "124.00", "124.10", "EUR", "JPY"), code: "money.scale", rules: []string{"money.scale", "money.scale", "money.scale", "money.scale", "BR-CO-17"}},
+		{name: "placeholder for the number", text: invoice("A-1", "n/a"), code: ubl.CodeRuleViolated, rules: []string{"BR-02"}},
+		{name: "seller known by a bank mandate only", text: invoice("<cbc:ID>VAT</cbc:ID>", "<cbc:ID>LOC</cbc:ID>", "<cac:PartyName>", `<cac:PartyIdentification><cbc:ID schemeID="SEPA">DE98ZZZ09999999999</cbc:ID></cac:PartyIdentification><cac:PartyName>`), code: ubl.CodeRuleViolated, rules: []string{"BR-CO-26"}},
+		{name: "no totals", text: invoice("cac:LegalMonetaryTotal", "cac:Other"), code: ubl.CodeRuleViolated, rules: []string{"BR-12", "BR-13", "BR-14", "BR-15"}},
+		{name: "VAT off by one", text: invoice(">24.0<", ">25.0<", `"EUR">24.00<`, `"EUR">25.00<`, "124.00", "125.00"), code: ubl.CodeRuleViolated, rules: []string{"BR-CO-17"}},
+		{name: "several sums", text: invoice(">24.0<", ">23.0<", "</cbc:TaxInclusiveAmount>", "</cbc:TaxInclusiveAmount><cbc:PrepaidAmount>1</cbc:PrepaidAmount>"), code: ubl.CodeRuleViolated, rules: []string{"BR-CO-14", "BR-CO-16", "BR-CO-17"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d, err := readText(c.text)
+			f, ok := fault.As(err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, c.code, f.Code)
+			require.Equal(t, fault.Invalid, f.Kind)
+			require.Len(t, d.SHA256, 64)
+			require.Equal(t, d.SHA256, f.Attributes["sha256"])
+			var got []string
+			for _, v := range f.Violations {
+				require.NotEmpty(t, v.Element)
+				require.Positive(t, v.Line)
+				if v.Rule != "" {
+					require.Equal(t, ubl.CodeRuleViolated, v.Code)
+					got = append(got, v.Rule)
+				} else {
+					got = append(got, v.Code)
+				}
+			}
+			require.Equal(t, c.rules, got)
+		})
+	}
+}
+
+func TestViolationSaysWhereAndHowMuch(t *testing.T) {
+	t.Parallel()
+	d, err := readText(invoice("124.00</cbc:TaxInclusive", "124.10</cbc:TaxInclusive", "124.00</cbc:Payable", "124.1</cbc:Payable"))
+	require.Error(t, err)
+	require.Equal(t, "A-1", d.Number)
+	require.Equal(t, []fault.Violation{{
+		Code: "ubl.rule_violated", Rule: "BR-CO-15", Severity: "error", BT: "BT-112",
+		Expected: "124.00", Got: "124.10", Difference: "0.10", Currency: "EUR",
+		Element: "/Invoice/cac:LegalMonetaryTotal/cbc:TaxInclusiveAmount", Line: 15,
+		Detail: "There is one VAT total in the document currency, and the total with VAT (BT-112) is the total without VAT (BT-109) plus the VAT (BT-110).",
+	}}, violations(err))
+}
+
+func TestSmallTaxDifferenceIsAWarning(t *testing.T) {
+	t.Parallel()
+	d, err := readText(invoice(">24.0<", ">24.99<", `"EUR">24.00<`, `"EUR">24.99<`, "124.00", "124.99"))
+	require.NoError(t, err)
+	require.Len(t, d.Warnings, 1)
+	require.Equal(t, "BR-CO-17", d.Warnings[0].Rule)
+	require.Equal(t, "0.99", d.Warnings[0].Difference)
+}
+
+func TestReadIsTolerant(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"byte order mark":   "\xef\xbb\xbf" + invoice(),
+		"other prefixes":    invoice("cbc", "b", "cac", "a", "<Invoice", "<u:Invoice", "</Invoice", "</u:Invoice", "xmlns=", "xmlns:u="),
+		"unknown elements":  invoice("<cbc:ID>A-1", `<x:Y xmlns:x="urn:x"><cbc:ID>other</cbc:ID></x:Y><cbc:Unknown/><cac:Unknown><cbc:ID>9</cbc:ID></cac:Unknown><cbc:ID>A-1`),
+		"comment in a text": invoice(">A-1<", "> A<!-- x -->-1\n<"),
+		"character data":    invoice(">A-1<", "><![CDATA[A-1]]><"),
+		"time zone":         invoice("2026-03-31", "2026-03-31+02:00"),
+		"ISO-8859-1":        `<?xml version="1.0" encoding="ISO-8859-1"?>` + invoice("Bolts", "\xd6sen"),
+		"no comma":          invoice(">24.0<", ">024<", ">100<", ">100.<"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := readText(text)
+			require.NoError(t, err, violations(err))
+			require.Equal(t, "A-1", d.Number)
+			require.Equal(t, "2026-03-31", d.IssueDate.String())
+			if name == "ISO-8859-1" {
+				require.Equal(t, "Ösen", d.Lines[0].Description)
+			}
+		})
+	}
+}
+
+func TestReadIsBounded(t *testing.T) {
+	t.Parallel()
+	_, err := ubl.Read(io.MultiReader(strings.NewReader(`<Invoice xmlns="`+ubl.NamespaceInvoice+`">`), blanks{}))
+	require.Equal(t, ubl.CodeTooLarge, fault.CodeOf(err))
+	require.Equal(t, fault.TooLarge, fault.KindOf(err))
+
+	many := `<Invoice xmlns="` + ubl.NamespaceInvoice + `" ` + namespaces + `>` + strings.Repeat("<cac:X/>", ubl.MaxElements) + "<cac:X/></Invoice>"
+	_, err = readText(many)
+	require.Equal(t, ubl.CodeTooLarge, fault.CodeOf(err))
+
+	broken := errors.New("disk")
+	_, err = ubl.Read(io.MultiReader(strings.NewReader(invoice()[:100]), iotest.ErrReader(broken)))
+	require.ErrorIs(t, err, broken)
+	require.Equal(t, fault.Internal, fault.KindOf(err))
+}
+
+// blanks never ends.
+type blanks struct{}
+
+func (blanks) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+func TestRuleTable(t *testing.T) {
+	t.Parallel()
+	var ids []string
+	for _, r := range ubl.Rules() {
+		require.NotEmpty(t, r.Statement)
+		require.NotContains(t, ids, r.ID)
+		ids = append(ids, r.ID)
+	}
+	require.Len(t, ids, 24)
+	root, _, err := ubl.Parse(strings.NewReader(`<CreditNote xmlns="` + ubl.NamespaceCreditNote + `"/>`))
+	require.NoError(t, err)
+	var violated []string
+	for _, r := range ubl.Rules() {
+		for _, v := range r.Check(root) {
+			violated = append(violated, v.Rule)
+		}
+	}
+	require.Equal(t, []string{"BR-02", "BR-03", "BR-04", "BR-05", "BR-12", "BR-13", "BR-14", "BR-15", "BR-16", "BR-CO-26", "BR-CO-18"}, violated)
+}
+
+func FuzzRead(f *testing.F) {
+	for _, path := range slices.Concat(samples(f, ""), samples(f, "refused")) {
+		f.Add(fileText(f, path))
+	}
+	f.Add(invoice())
+	f.Add(`<?xml version="1.0" encoding="latin1"?><Invoice xmlns="` + ubl.NamespaceInvoice + `"/>`)
+	f.Fuzz(func(t *testing.T, text string) {
+		d, err := readText(text)
+		if err == nil {
+			requireBalancedAmounts(t, d)
+			_, err = d.IntentPayload(ubl.Submission{VendorID: "V-1"})
+			require.NoError(t, err)
+			_, err = d.VendorPayload(30)
+			require.NoError(t, err)
+			return
+		}
+		f, ok := fault.As(err)
+		require.True(t, ok)
+		require.NotEqual(t, fault.Internal, f.Kind)
+	})
+}
+
+func Example() {
+	d, err := ubl.Read(strings.NewReader(invoice("124.00</cbc:Payable", "214.00</cbc:Payable")))
+	fmt.Println(d.Number, err)
+	for _, v := range violations(err) {
+		fmt.Println(v.Rule, v.Element, "line", v.Line, "expected", v.Expected, "got", v.Got, v.Currency)
+	}
+	// Output:
+	// A-1 ubl.rule_violated: The document breaks BR-CO-16. Ask the supplier for a corrected document; the violations say what and where.
+	// BR-CO-16 /Invoice/cac:LegalMonetaryTotal/cbc:PayableAmount line 16 expected 124.00 got 214.00 EUR
+}
