@@ -1,0 +1,236 @@
+package jsonschema
+
+import (
+	"encoding/json"
+	"sort"
+	"strings"
+
+	"github.com/xeipuuv/gojsonschema"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// schema implements ports.Schema. It is immutable and safe for concurrent use.
+type schema struct {
+	compiled *gojsonschema.Schema
+	fast     *node // nil: the schema uses more than the common keywords
+	patterns bool  // uses patternProperties
+	enum     int   // bytes of the largest enum
+}
+
+// Validate implements ports.Schema. The findings are sorted by pointer, each
+// (pointer, keyword) once, at most 100 of them. The error is fault
+// schema.document_invalid for bytes that are not one JSON value or that carry a
+// number no limit would have let through.
+func (s *schema) Validate(document json.RawMessage) ([]fault.Violation, error) {
+	if s.fast != nil && s.fast.accepts(document) {
+		return nil, nil
+	}
+	return s.judge(document)
+}
+
+// judge asks gojsonschema.
+func (s *schema) judge(document json.RawMessage) (found []fault.Violation, err error) {
+	defer func() {
+		// The library dereferences what it failed to parse; the checks below
+		// leave no such input, and a hole in them must not end the process.
+		if recover() != nil {
+			found, err = nil, undecodable()
+		}
+	}()
+	root, err := decode(document)
+	if err != nil {
+		return nil, undecodable()
+	}
+	var size extent
+	if !size.measure(root) {
+		return nil, undecodable()
+	}
+	if s.patterns && size.names > maxPatternedNames {
+		return []fault.Violation{violation("", "pattern_properties")}, nil
+	}
+	if size.nodes*s.enum > maxEnumCost {
+		return []fault.Violation{violation("", "enum")}, nil
+	}
+	result, err := s.compiled.Validate(gojsonschema.NewRawLoader(root))
+	if err != nil {
+		return nil, undecodable()
+	}
+	if result.Valid() {
+		return nil, nil
+	}
+	return violations(result.Errors()), nil
+}
+
+func undecodable() *fault.Error {
+	return fault.New(fault.Invalid, "schema.document_invalid",
+		"The document cannot be checked against its schema; send one JSON value with plain decimal numbers.")
+}
+
+// extent is what a document costs.
+type extent struct{ nodes, names int }
+
+// measure counts and reports whether every number is small enough to be turned
+// into an exact rational.
+func (e *extent) measure(v any) bool {
+	e.nodes++
+	switch t := v.(type) {
+	case json.Number:
+		return boundedNumber(string(t))
+	case []any:
+		for _, x := range t {
+			if !e.measure(x) {
+				return false
+			}
+		}
+	case map[string]any:
+		e.names += len(t)
+		for _, x := range t {
+			if !e.measure(x) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// boundedNumber refuses numbers whose exact value would be huge: more than 64
+// characters, or an exponent of more than two digits.
+func boundedNumber(s string) bool {
+	if len(s) > 64 {
+		return false
+	}
+	i := strings.IndexAny(s, "eE")
+	if i < 0 {
+		return true
+	}
+	return len(strings.TrimLeft(s[i+1:], "+-0")) <= 2
+}
+
+// separator joins the names of a path; jsondoc refuses documents that hold it.
+const separator = "\x00"
+
+func violations(errs []gojsonschema.ResultError) []fault.Violation {
+	type finding struct{ pointer, keyword string }
+	seen := make(map[finding]bool, len(errs))
+	out := make([]fault.Violation, 0, min(len(errs), maxViolations))
+	for _, e := range errs {
+		keyword, ok := keywords[e.Type()]
+		if !ok {
+			keyword = "internal"
+		}
+		f := finding{pointerOf(e), keyword}
+		if seen[f] {
+			continue
+		}
+		seen[f] = true
+		out = append(out, violation(f.pointer, f.keyword))
+	}
+	sort.Slice(out, func(i, j int) bool {
+		if out[i].Field != out[j].Field {
+			return out[i].Field < out[j].Field
+		}
+		return out[i].Code < out[j].Code
+	})
+	return out[:min(len(out), maxViolations)]
+}
+
+// pointerOf gives the place of a finding: the value itself, or the member that is
+// missing or not allowed.
+func pointerOf(e gojsonschema.ResultError) string {
+	var b strings.Builder
+	names := strings.Split(e.Context().String(separator), separator)
+	for _, name := range names[1:] { // [0] is the root
+		b.WriteByte('/')
+		b.WriteString(escape(name))
+	}
+	switch e.(type) {
+	case *gojsonschema.RequiredError, *gojsonschema.AdditionalPropertyNotAllowedError, *gojsonschema.InvalidPropertyNameError:
+		if name, ok := e.Details()["property"].(string); ok {
+			b.WriteByte('/')
+			b.WriteString(escape(name))
+		}
+	}
+	return b.String()
+}
+
+var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
+
+// escape writes one name of a pointer as RFC 6901 asks.
+func escape(name string) string { return pointerEscaper.Replace(name) }
+
+func violation(pointer, keyword string) fault.Violation {
+	return fault.Violation{Field: pointer, Code: "schema." + keyword, Detail: sentences[keyword]}
+}
+
+// keywords maps the library's error types to the keyword that failed.
+var keywords = map[string]string{
+	"false":                           "false_schema",
+	"required":                        "required",
+	"invalid_type":                    "type",
+	"number_any_of":                   "any_of",
+	"number_one_of":                   "one_of",
+	"number_all_of":                   "all_of",
+	"number_not":                      "not",
+	"missing_dependency":              "dependencies",
+	"internal":                        "internal",
+	"const":                           "const",
+	"enum":                            "enum",
+	"array_no_additional_items":       "additional_items",
+	"array_min_items":                 "min_items",
+	"array_max_items":                 "max_items",
+	"unique":                          "unique_items",
+	"contains":                        "contains",
+	"array_min_properties":            "min_properties",
+	"array_max_properties":            "max_properties",
+	"additional_property_not_allowed": "additional_properties",
+	"invalid_property_pattern":        "pattern_properties",
+	"invalid_property_name":           "property_names",
+	"string_gte":                      "min_length",
+	"string_lte":                      "max_length",
+	"pattern":                         "pattern",
+	"format":                          "format",
+	"multiple_of":                     "multiple_of",
+	"number_gte":                      "minimum",
+	"number_gt":                       "exclusive_minimum",
+	"number_lte":                      "maximum",
+	"number_lt":                       "exclusive_maximum",
+	"condition_then":                  "then",
+	"condition_else":                  "else",
+}
+
+// sentences say in one constant sentence per keyword what is wrong.
+var sentences = map[string]string{
+	"false_schema":          "Nothing is allowed here.",
+	"required":              "This member is required.",
+	"type":                  "The value has the wrong JSON type.",
+	"any_of":                "The value matches none of the alternatives.",
+	"one_of":                "The value does not match exactly one of the alternatives.",
+	"all_of":                "The value does not match all of the parts.",
+	"not":                   "The value matches what is excluded.",
+	"dependencies":          "A member that another one depends on is missing.",
+	"internal":              "The value could not be checked.",
+	"const":                 "The value is not the one that is required.",
+	"enum":                  "The value is not one of those listed.",
+	"additional_items":      "The array has more elements than are described.",
+	"min_items":             "The array has too few elements.",
+	"max_items":             "The array has too many elements.",
+	"unique_items":          "The array holds an element twice.",
+	"contains":              "The array lacks a required element.",
+	"min_properties":        "The object has too few members.",
+	"max_properties":        "The object has too many members.",
+	"additional_properties": "This member is not described by the schema.",
+	"pattern_properties":    "The document has too many members for a schema with patterns of names.",
+	"property_names":        "The name of this member is not allowed.",
+	"min_length":            "The text is too short.",
+	"max_length":            "The text is too long.",
+	"pattern":               "The text does not have the required form.",
+	"format":                "The text does not have the required format.",
+	"multiple_of":           "The number is not a multiple of the required step.",
+	"minimum":               "The number is too small.",
+	"exclusive_minimum":     "The number is too small.",
+	"maximum":               "The number is too large.",
+	"exclusive_maximum":     "The number is too large.",
+	"then":                  "The value fails the part that its condition demands.",
+	"else":                  "The value fails the part that its condition demands.",
+}
