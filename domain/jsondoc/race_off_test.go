@@ -1,0 +1,5 @@
+//go:build !race
+
+package jsondoc_test
+
+const raceDetector = false
