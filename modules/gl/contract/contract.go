@@ -1,0 +1,60 @@
+// Package contract is all that another module may know of the general ledger:
+// the ledger's settings, calendar, rates and dimensions as a planner sees them,
+// and the planning of journals that a subledger causes. It is pure: it reads
+// through module.State, which turns everything read into an expectation of the
+// append, and returns drafts.
+package contract
+
+import (
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/modules/gl/domain"
+)
+
+// Event types that a planner of another module may emit through this package.
+const (
+	EventJournalPosted   = domain.EventJournalPosted
+	EventJournalReversed = domain.EventJournalReversed
+)
+
+// ModuleName is the ledger's own name in period checks.
+const ModuleName = "gl"
+
+// The ledger's vocabulary.
+type (
+	Settings    = domain.Settings
+	TaxGroup    = domain.TaxGroup
+	Account     = domain.Account
+	Side        = domain.Side
+	JournalType = domain.JournalType
+	PostedLine  = domain.Line // has Amount, FunctionalAmount, Rate
+)
+
+// The sides of a line.
+const (
+	Debit  = domain.Debit
+	Credit = domain.Credit
+)
+
+// Roles of the posting profile, keys of Settings.PostingProfile.
+const (
+	RoleAPControl      = domain.RoleAPControl
+	RoleInputTax       = domain.RoleInputTax
+	RoleOutputTax      = domain.RoleOutputTax
+	RoleBank           = domain.RoleBank
+	RoleDiscount       = domain.RoleDiscount
+	RoleWithholding    = domain.RoleWithholding
+	RolePrepayment     = domain.RolePrepayment
+	RoleRounding       = domain.RoleRounding
+	RoleDefaultExpense = domain.RoleDefaultExpense
+)
+
+// firstEventID is where the ids of an intent's events begin among the ids that
+// are derived from it; those below belong to documents.
+const firstEventID = 1000
+
+// EventID is the id that the i-th draft (from 0) of an intent's plan will have.
+func EventID(in module.Input, i int) event.ID { return module.DeriveID(in.IntentID, firstEventID+i) }
+
+// SeriesToken stands for a journal's number in drafts until the number is known.
+func SeriesToken(journal event.ID) string { return "series:" + journal.String() }

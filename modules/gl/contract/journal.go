@@ -1,0 +1,384 @@
+package contract
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/gl/domain"
+)
+
+// DimensionDepartment is on the envelope of every journal.
+const DimensionDepartment = "department"
+
+// SubledgerJournal is a journal that another module's event causes.
+type SubledgerJournal struct {
+	SourceModule     string // module whose period is checked and whose control accounts may be used: "ap"
+	CausedByIndex    int    // 1-based index of the causing draft in the plan; 0: none
+	CausedBy         event.ID
+	SourceEventToken string // id of the causing event: EventID(in, i).String()
+	Description      string // no names of persons
+	PostingDate      event.Date
+	Currency         string
+	Dimensions       map[string]string // of the envelope; department falls back to the ledger's default
+	Lines            []SubledgerLine
+	JournalID        event.ID // from Input.DocumentID
+	SeriesToken      string   // "" is SeriesToken(JournalID)
+}
+
+// SubledgerLine is a line of a journal before it is posted. Amount is never
+// negative: swap the side instead.
+type SubledgerLine struct {
+	Account          string
+	Side             Side
+	Amount           money.Number  // in Currency
+	Currency         string        // "" is the journal's
+	FunctionalAmount *money.Number // given instead of converted: carrying amounts, and exchange differences on lines of amount 0
+	Description      string
+	Dimensions       map[string]string // own dimensions; required ones that lack come from the envelope, then from the ledger's defaults
+	TaxCode          string
+	Control          bool // the line on the module's control account
+}
+
+// PlannedJournal is a journal ready to be appended, with what the caller's plan
+// needs of it.
+type PlannedJournal struct {
+	Draft   event.Draft
+	Journal domain.JournalPosted
+	Lines   []PostedLine // as posted, with functional amounts, the rounding line last if there is one
+	Control *PostedLine  // the first control line; nil if there is none
+	Rules   []event.RuleEvaluation
+	Period  Period
+}
+
+// PlanSubledgerJournal turns a module's lines into a posted journal of type
+// subledger: it checks period, accounts and dimensions, converts each line once
+// and adds a rounding line where conversion leaves up to half a minor unit per
+// converted line. Faults: those of CheckPeriod, Settings and Rate,
+// gl.journal.line_count, gl.journal.unbalanced, gl.journal.unbalanced_functional,
+// gl.account.*, gl.ledger.profile_missing, money.*.
+func PlanSubledgerJournal(ctx context.Context, l *Ledger, j SubledgerJournal) (PlannedJournal, error) {
+	return PlanJournal(ctx, l, Journal{SubledgerJournal: j, Type: domain.Subledger})
+}
+
+// Journal is a journal of any type, for the ledger's own intents.
+type Journal struct {
+	SubledgerJournal
+	Type         JournalType
+	ReversalDate *event.Date
+	RecurringID  string
+}
+
+// PlanJournal is PlanSubledgerJournal for a journal of any type. Without a source
+// module the ledger's own period counts and control accounts take no line
+// (gl.account.control_account).
+func PlanJournal(ctx context.Context, l *Ledger, j Journal) (PlannedJournal, error) {
+	if n := len(j.Lines); n < domain.MinLines || n > domain.MaxLines {
+		return PlannedJournal{}, domain.LineCount(n)
+	}
+	settings, err := l.Settings(ctx)
+	if err != nil {
+		return PlannedJournal{}, err
+	}
+	moduleName := j.SourceModule
+	if moduleName == "" {
+		moduleName = ModuleName
+	}
+	period, err := l.CheckPeriod(ctx, moduleName, j.PostingDate)
+	if err != nil {
+		return PlannedJournal{}, err
+	}
+	if j.ReversalDate != nil && *j.ReversalDate <= j.PostingDate {
+		return PlannedJournal{}, fault.New(fault.FailedPrecondition, "gl.journal.reversal_date_invalid",
+			"the reversal date %s is not after the posting date %s; use a later day", *j.ReversalDate, j.PostingDate).
+			WithField("/reversal_date")
+	}
+	dimensions, err := l.envelope(ctx, settings, j.Dimensions, j.PostingDate)
+	if err != nil {
+		return PlannedJournal{}, err
+	}
+	lines, control, err := l.lines(ctx, settings, &j, dimensions)
+	if err != nil {
+		return PlannedJournal{}, err
+	}
+	if err := domain.CheckBalance(lines); err != nil {
+		return PlannedJournal{}, err
+	}
+	lines, rounded, err := l.settleRounding(ctx, settings, j.PostingDate, lines)
+	if err != nil {
+		return PlannedJournal{}, err
+	}
+	posted := domain.JournalPosted{
+		JournalType: j.Type, JournalID: j.JournalID.String(), Description: j.Description, ReversalDate: j.ReversalDate,
+		RecurringID: j.RecurringID, SourceModule: j.SourceModule, SourceEventID: j.SourceEventToken,
+		FunctionalCurrency: settings.FunctionalCurrency, FiscalYear: period.FiscalYear, Period: period.ID, Lines: lines,
+	}
+	plan, err := draftJournal(posted, j.SubledgerJournal, dimensions, period)
+	if err != nil {
+		return PlannedJournal{}, err
+	}
+	if control >= 0 {
+		plan.Control = &plan.Lines[control]
+	}
+	plan.Rules = append(plan.Rules, roundingRule(rounded))
+	return plan, nil
+}
+
+// draftJournal completes the data with number and totals, checks it as every path
+// does, and wraps it.
+func draftJournal(posted domain.JournalPosted, j SubledgerJournal, dimensions map[string]string, period Period) (PlannedJournal, error) {
+	token := j.SeriesToken
+	if token == "" {
+		token = SeriesToken(j.JournalID)
+	}
+	posted.JournalNumber = token
+	posted.TotalDebit, posted.TotalCredit = domain.FunctionalTotals(posted.Lines)
+	if err := posted.Check(); err != nil {
+		return PlannedJournal{}, err
+	}
+	return PlannedJournal{
+		Draft: event.Draft{
+			Type: EventJournalPosted, EffectiveDate: j.PostingDate, Stream: domain.JournalStream(posted.JournalID),
+			CausedBy: j.CausedBy, CausedByIndex: j.CausedByIndex, Data: posted, Dimensions: dimensions,
+			Entities: []event.EntityRef{{Type: "journal", ID: posted.JournalID, Role: "subject"}},
+			Tags:     slices.Clone(period.Tags),
+			Series:   []event.SeriesNumber{domain.JournalSeries(posted.JournalType, period.FiscalYear, token)},
+		},
+		Journal: posted,
+		Lines:   posted.Lines,
+		Rules: []event.RuleEvaluation{period.Rule(), {
+			RuleID: "gl.journal.balance", RuleName: "Debit equals credit in every currency", Result: event.RuleFired,
+			ActionsTaken: []string{"accept"},
+		}},
+		Period: period,
+	}, nil
+}
+
+func roundingRule(rounded bool) event.RuleEvaluation {
+	r := event.RuleEvaluation{RuleID: "gl.journal.rounding", RuleName: "Difference of conversion", Result: event.RuleConditionFalse}
+	if rounded {
+		r.Result, r.ActionsTaken = event.RuleFired, []string{"add_rounding_line"}
+	}
+	return r
+}
+
+// envelope fills in the department and checks the values.
+func (l *Ledger) envelope(ctx context.Context, s Settings, given map[string]string, date event.Date) (map[string]string, error) {
+	out := maps.Clone(given)
+	if out == nil {
+		out = map[string]string{}
+	}
+	if out[DimensionDepartment] == "" {
+		value := s.DefaultDimensions[DimensionDepartment]
+		if value == "" {
+			return nil, fault.New(fault.FailedPrecondition, "gl.account.dimension_missing",
+				"the journal has no department and the ledger no default; send dimensions.department").
+				WithField("/dimensions/department").With("dimension", DimensionDepartment)
+		}
+		out[DimensionDepartment] = value
+	}
+	return out, l.checkDimensions(ctx, out, date, "")
+}
+
+// ownedDimension reports whether a dimension's values are the master data of a
+// subledger, which answers for them, and not values defined in the ledger.
+func ownedDimension(dimension string) bool { return dimension == "vendor" || dimension == "customer" }
+
+func (l *Ledger) checkDimensions(ctx context.Context, dimensions map[string]string, date event.Date, at string) error {
+	for _, name := range slices.Sorted(maps.Keys(dimensions)) {
+		if ownedDimension(name) {
+			continue
+		}
+		v, found, err := l.dimensionValue(ctx, name, dimensions[name])
+		if err != nil {
+			return err
+		}
+		if !found || !v.ActiveOn(date) {
+			why := "is not defined"
+			if found {
+				why = "is not active on " + date.String()
+			}
+			return fault.New(fault.FailedPrecondition, "gl.account.dimension_unknown",
+				"value %q of dimension %q %s; define it with gl.define_dimension_value or use another", dimensions[name], name, why).
+				WithField(at+"/dimensions/"+name).With("dimension", name).With("value", dimensions[name])
+		}
+	}
+	return nil
+}
+
+// lines checks and converts the lines. control is the index of the first control
+// line, -1 if there is none.
+func (l *Ledger) lines(ctx context.Context, s Settings, j *Journal, envelope map[string]string) (out []PostedLine, control int, err error) {
+	control = -1
+	out = make([]PostedLine, 0, len(j.Lines)+1)
+	for i := range j.Lines {
+		in := &j.Lines[i]
+		at := fmt.Sprintf("/lines/%d", i)
+		currency := in.Currency
+		if currency == "" {
+			currency = j.Currency
+		}
+		account, err := l.postingAccount(ctx, in, j, currency, at)
+		if err != nil {
+			return nil, 0, err
+		}
+		line := PostedLine{
+			LineNumber: i + 1, Account: in.Account, AccountName: account.Name, Side: in.Side, Amount: in.Amount,
+			Currency: currency, Description: in.Description, TaxCode: in.TaxCode,
+		}
+		if line.Dimensions, err = l.lineDimensions(ctx, s, account, in.Dimensions, envelope, j.PostingDate, at); err != nil {
+			return nil, 0, err
+		}
+		if err := l.convert(ctx, &line, in.FunctionalAmount, j.PostingDate, at); err != nil {
+			return nil, 0, err
+		}
+		if in.Control && control < 0 {
+			control = i
+		}
+		out = append(out, line)
+	}
+	return out, control, nil
+}
+
+// postingAccount demands that the account may take the line.
+func (l *Ledger) postingAccount(ctx context.Context, in *SubledgerLine, j *Journal, currency, at string) (Account, error) {
+	account, err := l.Account(ctx, in.Account)
+	if err != nil {
+		return Account{}, withField(err, at+"/account")
+	}
+	refuse := func(code, detail string, args ...any) (Account, error) {
+		return Account{}, fault.New(fault.FailedPrecondition, code, detail, args...).
+			WithField(at+"/account").With("account", in.Account)
+	}
+	switch {
+	case l.accounts[in.Account].Blocked:
+		return refuse("gl.account.blocked", "account %s is blocked; unblock it or use another", in.Account)
+	case !account.Postable:
+		return refuse("gl.account.not_postable", "account %s only sums up others; post to one below it", in.Account)
+	case !account.ActiveOn(j.PostingDate):
+		return refuse("gl.account.inactive", "account %s is not active on %s; use another account or date", in.Account, j.PostingDate)
+	case !account.Takes(currency):
+		return refuse("gl.account.currency_not_allowed", "account %s takes no amounts in %s; use another account", in.Account, currency)
+	case account.IsControl() && (!in.Control || account.Control != j.SourceModule):
+		return refuse("gl.account.control_account", "account %s belongs to the subledger %s and takes no other line; post there", in.Account, account.Control)
+	case in.Control && !account.IsControl():
+		return refuse("gl.account.control_account", "account %s is no control account of %s; correct the posting profile", in.Account, j.SourceModule)
+	}
+	return account, nil
+}
+
+// lineDimensions completes the required dimensions of the account and checks all
+// values.
+func (l *Ledger) lineDimensions(ctx context.Context, s Settings, account Account, own, envelope map[string]string, date event.Date, at string) (map[string]string, error) {
+	out := maps.Clone(own)
+	for _, name := range account.RequiredDimensions {
+		if out[name] != "" {
+			continue
+		}
+		value := envelope[name]
+		if value == "" {
+			value = s.DefaultDimensions[name]
+		}
+		if value == "" {
+			return nil, fault.New(fault.FailedPrecondition, "gl.account.dimension_missing",
+				"account %s needs dimension %s; add it to the line", account.Code, name).
+				WithField(at+"/dimensions/"+name).With("account", account.Code).With("dimension", name)
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[name] = value
+	}
+	return out, l.checkDimensions(ctx, out, date, at)
+}
+
+// convert checks the amount and sets functional amount, rate and its day.
+func (l *Ledger) convert(ctx context.Context, line *PostedLine, given *money.Number, date event.Date, at string) error {
+	book, err := l.Functional(ctx)
+	if err != nil {
+		return err
+	}
+	currency, err := money.LookupCurrency(line.Currency, date.Time())
+	if err != nil {
+		return withField(err, at+"/currency")
+	}
+	if err := domain.CheckSideAmount(line.Amount, currency); err != nil {
+		return withField(err, at+"/amount")
+	}
+	if given != nil {
+		if err := domain.CheckSideAmount(*given, book); err != nil {
+			return withField(err, at+"/functional_amount")
+		}
+		line.FunctionalAmount = *given
+		return nil
+	}
+	rate, rateDate, err := l.Rate(ctx, currency.Code, book.Code, date)
+	if err != nil {
+		return withField(err, at+"/currency")
+	}
+	line.FunctionalAmount, line.Rate = line.Amount, rate
+	if currency.Code != book.Code {
+		line.FunctionalAmount, line.RateDate = money.Convert(line.Amount, rate, book), &rateDate
+	}
+	return nil
+}
+
+// settleRounding adds the line that takes the difference of conversion, if it is
+// at most half a minor unit per converted line.
+func (l *Ledger) settleRounding(ctx context.Context, s Settings, date event.Date, lines []PostedLine) ([]PostedLine, bool, error) {
+	debit, credit := domain.FunctionalTotals(lines)
+	difference := debit.Sub(credit)
+	if difference.IsZero() {
+		return lines, false, nil
+	}
+	book, err := l.Functional(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	converted, currency := 0, ""
+	for i := range lines {
+		if lines[i].RateDate != nil {
+			converted++
+			if currency == "" {
+				currency = lines[i].Currency
+			}
+		}
+	}
+	units := difference.Abs()
+	for range book.MinorUnit {
+		units = units.Mul(money.FromInt(10))
+	}
+	if units.Mul(money.FromInt(2)).Cmp(money.FromInt(int64(converted))) > 0 {
+		return nil, false, domain.UnbalancedFunctional(book, debit, credit)
+	}
+	account, err := l.ProfileAccount(ctx, domain.RoleRounding)
+	if err != nil {
+		return nil, false, err
+	}
+	chart, err := l.Account(ctx, account)
+	if err != nil {
+		return nil, false, err
+	}
+	line := PostedLine{
+		LineNumber: len(lines) + 1, Account: account, AccountName: chart.Name, Side: Credit,
+		Currency: currency, FunctionalAmount: difference.Abs(), Description: "Rounding of conversion",
+	}
+	if difference.Sign() < 0 {
+		line.Side = Debit
+	}
+	if line.Dimensions, err = l.lineDimensions(ctx, s, chart, nil, nil, date, ""); err != nil {
+		return nil, false, err
+	}
+	return append(lines, line), true, nil
+}
+
+func withField(err error, pointer string) error {
+	if f, ok := fault.As(err); ok {
+		return f.WithField(pointer)
+	}
+	return err
+}

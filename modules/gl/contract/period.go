@@ -1,0 +1,137 @@
+package contract
+
+import (
+	"context"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/gl/domain"
+)
+
+// States of a period that let an event through.
+const (
+	PeriodOpen       = string(domain.PeriodOpen)
+	PeriodSoftClosed = string(domain.PeriodSoftClosed)
+)
+
+// TagLatePosting is on every event that went into a soft-closed period.
+const TagLatePosting = "late_posting"
+
+// LateApprovers are the roles that may let an event into a soft-closed period.
+func LateApprovers() []string { return []string{"controller", "cfo"} }
+
+// Period is the period of a date, as it bears on an event with a financial
+// effect.
+type Period struct {
+	ID         string   `json:"id"`          // "2026-03"
+	FiscalYear string   `json:"fiscal_year"` // "2026"
+	State      string   `json:"state"`       // PeriodOpen, or PeriodSoftClosed: the policy must ask LateApprovers
+	Tags       []string `json:"-"`           // for every event with a financial effect: period:…, fy:…, late_posting
+}
+
+// NeedsApproval reports whether an event must wait for one of LateApprovers.
+func (p Period) NeedsApproval() bool { return p.State == PeriodSoftClosed }
+
+// Rule is the trace of the period check.
+func (p Period) Rule() event.RuleEvaluation {
+	r := event.RuleEvaluation{RuleID: "gl.period.state", RuleName: "Posting period", Result: event.RuleConditionFalse}
+	if p.NeedsApproval() {
+		r.Result = event.RuleFired
+		r.ActionsTaken = []string{"require_approval", "period:" + p.ID}
+	}
+	return r
+}
+
+// CheckPeriod finds the period of the date and demands that events of the module
+// may go into it: the stricter of the module's own state and the ledger's counts.
+// Faults: gl.period.undefined, gl.period.not_open, gl.period.hard_closed (names
+// the first open date).
+func (l *Ledger) CheckPeriod(ctx context.Context, moduleName string, date event.Date) (Period, error) {
+	c, err := l.loadCalendar(ctx)
+	if err != nil {
+		return Period{}, err
+	}
+	year, span, found := c.Find(date)
+	if !found {
+		return Period{}, fault.New(fault.FailedPrecondition, "gl.period.undefined",
+			"no fiscal year has a period for %s; define the year with gl.define_fiscal_year or use another date", date).
+			With("date", date.String())
+	}
+	state, err := l.periodState(ctx, moduleName, span.Period)
+	if err != nil {
+		return Period{}, err
+	}
+	switch state {
+	case domain.PeriodOpen, domain.PeriodSoftClosed:
+	case domain.PeriodHardClosed:
+		return Period{}, l.hardClosed(ctx, moduleName, date, span)
+	default:
+		return Period{}, fault.New(fault.FailedPrecondition, "gl.period.not_open",
+			"period %s was not opened yet for %s; open it with gl.open_period or use another date", span.Period, moduleName).
+			With("period", span.Period).With("module", moduleName).With("date", date.String())
+	}
+	p := Period{ID: span.Period, FiscalYear: year.Label, State: string(state), Tags: []string{"period:" + span.Period, "fy:" + year.Label}}
+	if p.NeedsApproval() {
+		p.Tags = append(p.Tags, TagLatePosting)
+	}
+	return p, nil
+}
+
+func (l *Ledger) loadCalendar(ctx context.Context) (*domain.Calendar, error) {
+	if l.calendar == nil {
+		c, err := load[*domain.Calendar](ctx, l.state, domain.CalendarStream())
+		if err != nil {
+			return nil, err
+		}
+		l.calendar = c
+	}
+	return l.calendar, nil
+}
+
+// periodState is the stricter of the module's state and the ledger's.
+func (l *Ledger) periodState(ctx context.Context, moduleName, period string) (domain.PeriodState, error) {
+	p, err := load[*domain.ModulePeriod](ctx, l.state, domain.PeriodStream(ModuleName, period))
+	if err != nil || moduleName == ModuleName {
+		return stateOf(p), err
+	}
+	own, err := load[*domain.ModulePeriod](ctx, l.state, domain.PeriodStream(moduleName, period))
+	if err != nil {
+		return domain.PeriodNotOpen, err
+	}
+	return p.State.Stricter(own.State), nil
+}
+
+func stateOf(p *domain.ModulePeriod) domain.PeriodState {
+	if p == nil {
+		return domain.PeriodNotOpen
+	}
+	return p.State
+}
+
+// hardClosed looks for the first date after the closed period that is open to the
+// module.
+func (l *Ledger) hardClosed(ctx context.Context, moduleName string, date event.Date, closed domain.PeriodSpan) error {
+	f := fault.New(fault.FailedPrecondition, "gl.period.hard_closed",
+		"period %s is closed for good; no later period is open, so open one with gl.open_period and post there", closed.Period)
+	for _, span := range l.calendar.Periods() {
+		if span.Start <= closed.Start {
+			continue
+		}
+		state, err := l.periodState(ctx, moduleName, span.Period)
+		if err != nil {
+			return err
+		}
+		if state == domain.PeriodOpen {
+			f = fault.New(fault.FailedPrecondition, "gl.period.hard_closed",
+				"period %s is closed for good; the first open date is %s, use that or a later one", closed.Period, span.Start).
+				With("first_open_date", span.Start.String())
+			break
+		}
+	}
+	return f.With("period", closed.Period).With("module", moduleName).With("date", date.String())
+}
+
+// lookup finds a currency without asking for a date.
+func lookup(code string) (money.Currency, error) { return money.LookupCurrency(code, time.Time{}) }

@@ -1,0 +1,118 @@
+package contract
+
+import (
+	"context"
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/gl/domain"
+)
+
+// Reversal asks for a journal to be reversed.
+type Reversal struct {
+	Module           string   // who reverses: a journal of another module's is refused
+	OriginalID       event.ID // journal to reverse
+	PostingDate      event.Date
+	Reason           string
+	JournalID        event.ID // of the reversal, from Input.DocumentID
+	SeriesToken      string   // "" is SeriesToken(JournalID)
+	SourceEventToken string   // id of the causing event; "" for the ledger's own reversals
+	CausedBy         event.ID
+	CausedByIndex    int // 1-based index of the causing draft; 0: none
+	Index            int // place (from 0) of Journal.Draft in the plan; Reversed follows it
+}
+
+// PlannedReversal is the reversing journal and the mark on the original. Append
+// both, in this order.
+type PlannedReversal struct {
+	Journal  PlannedJournal
+	Reversed event.Draft
+}
+
+// PlanReversal posts the original again with the sides swapped, amounts and rates
+// copied. Faults: gl.journal.not_found, gl.journal.already_reversed,
+// gl.journal.is_reversal, gl.journal.is_closing, gl.journal.owned_by_module,
+// those of CheckPeriod.
+func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, error) {
+	original, err := load[*domain.JournalState](ctx, l.state, domain.JournalStream(r.OriginalID.String()))
+	if err != nil {
+		return PlannedReversal{}, err
+	}
+	if err := reversible(original, r); err != nil {
+		return PlannedReversal{}, err
+	}
+	period, err := l.CheckPeriod(ctx, r.Module, r.PostingDate)
+	if err != nil {
+		return PlannedReversal{}, err
+	}
+	was := original.Journal
+	posted := domain.JournalPosted{
+		JournalType: domain.Reversal, JournalID: r.JournalID.String(), Description: reversalText(was.JournalNumber),
+		SourceEventID: r.SourceEventToken, FunctionalCurrency: was.FunctionalCurrency,
+		FiscalYear: period.FiscalYear, Period: period.ID, ReversesJournalID: r.OriginalID.String(),
+		Lines: slices.Clone(was.Lines),
+	}
+	if r.Module != ModuleName {
+		posted.SourceModule = r.Module
+	}
+	for i := range posted.Lines {
+		posted.Lines[i].Side = posted.Lines[i].Side.Opposite()
+	}
+	causedBy := r.CausedBy
+	if causedBy == (event.ID{}) && r.CausedByIndex == 0 {
+		causedBy = original.EventID
+	}
+	journal, err := draftJournal(posted, SubledgerJournal{
+		PostingDate: r.PostingDate, JournalID: r.JournalID, SeriesToken: r.SeriesToken,
+		CausedBy: causedBy, CausedByIndex: r.CausedByIndex,
+	}, original.Dimensions, period)
+	if err != nil {
+		return PlannedReversal{}, err
+	}
+	return PlannedReversal{
+		Journal: journal,
+		Reversed: event.Draft{
+			Type: EventJournalReversed, EffectiveDate: r.PostingDate, Stream: domain.JournalStream(r.OriginalID.String()),
+			CausedByIndex: r.Index + 1,
+			Data: domain.JournalReversed{
+				JournalID: r.OriginalID.String(), ReversedByJournalID: r.JournalID.String(), PostingDate: r.PostingDate, Reason: r.Reason,
+			},
+			Entities: []event.EntityRef{
+				{Type: "journal", ID: r.OriginalID.String(), Role: "subject"},
+				{Type: "journal", ID: r.JournalID.String(), Role: "reversal"},
+			},
+			Tags: slices.Clone(period.Tags),
+		},
+	}, nil
+}
+
+func reversalText(number string) string { return "Reversal of " + number }
+
+func reversible(original *domain.JournalState, r Reversal) error {
+	id := r.OriginalID.String()
+	refuse := func(kind fault.Kind, code, detail string, args ...any) error {
+		return fault.New(kind, code, detail, args...).With("journal_id", id)
+	}
+	owner := original.Journal.SourceModule
+	if owner == "" {
+		owner = ModuleName
+	}
+	switch {
+	case !original.Posted:
+		return refuse(fault.NotFound, "gl.journal.not_found", "there is no such journal; look it up by its number")
+	case original.ReversedBy != "":
+		return refuse(fault.Conflict, "gl.journal.already_reversed",
+			"journal %s was reversed by journal %s; a journal is reversed once, post a new one instead", original.Journal.JournalNumber, original.ReversedBy)
+	case original.Journal.JournalType == domain.Reversal:
+		return refuse(fault.FailedPrecondition, "gl.journal.is_reversal",
+			"journal %s is itself a reversal; post the original again instead", original.Journal.JournalNumber)
+	case original.Journal.JournalType == domain.Closing:
+		return refuse(fault.FailedPrecondition, "gl.journal.is_closing",
+			"journal %s closes a year; reopen the year instead", original.Journal.JournalNumber)
+	case owner != r.Module:
+		return refuse(fault.FailedPrecondition, "gl.journal.owned_by_module",
+			"journal %s belongs to module %s; void its document there", original.Journal.JournalNumber, owner).(*fault.Error).With("module", owner)
+	}
+	return nil
+}

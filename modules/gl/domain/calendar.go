@@ -1,0 +1,143 @@
+package domain
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// PeriodSpan is a posting period of the calendar. Both days belong to it.
+type PeriodSpan struct {
+	Period string     `json:"period"`
+	Start  event.Date `json:"start"`
+	End    event.Date `json:"end"`
+}
+
+// FiscalYear is a year with its periods, in order, as gl.fiscal_year.defined and
+// gl.calendar.extended carry it.
+type FiscalYear struct {
+	Label   string       `json:"label"`
+	Start   event.Date   `json:"start"`
+	End     event.Date   `json:"end"`
+	Periods []PeriodSpan `json:"periods"`
+}
+
+// Calendar is the fold of gl.calendar/main: the fiscal years by start. It is
+// replaced, not changed, so clones share their years.
+type Calendar struct {
+	years []FiscalYear
+}
+
+// Years lists the fiscal years by start. The result must not be changed.
+func (c *Calendar) Years() []FiscalYear { return c.years }
+
+// Clone copies the calendar.
+func (c *Calendar) Clone() *Calendar { return &Calendar{years: slices.Clone(c.years)} }
+
+// Apply folds an event.
+func (c *Calendar) Apply(eventType string, data []byte) error {
+	if eventType != EventCalendarExtended {
+		return nil
+	}
+	var y FiscalYear
+	if err := json.Unmarshal(data, &y); err != nil {
+		return fmt.Errorf("calendar: %w", err)
+	}
+	at := sort.Search(len(c.years), func(i int) bool { return c.years[i].Start > y.Start })
+	c.years = slices.Insert(c.years, at, y)
+	return nil
+}
+
+// Find gives the year and period that the day belongs to.
+func (c *Calendar) Find(d event.Date) (FiscalYear, PeriodSpan, bool) {
+	i := sort.Search(len(c.years), func(i int) bool { return c.years[i].End >= d })
+	if i == len(c.years) || d < c.years[i].Start {
+		return FiscalYear{}, PeriodSpan{}, false
+	}
+	y := c.years[i]
+	j := sort.Search(len(y.Periods), func(j int) bool { return y.Periods[j].End >= d })
+	if j == len(y.Periods) || d < y.Periods[j].Start {
+		return FiscalYear{}, PeriodSpan{}, false
+	}
+	return y, y.Periods[j], true
+}
+
+// Period gives a period and its year by the period's id.
+func (c *Calendar) Period(id string) (FiscalYear, PeriodSpan, bool) {
+	for _, y := range c.years {
+		for _, p := range y.Periods {
+			if p.Period == id {
+				return y, p, true
+			}
+		}
+	}
+	return FiscalYear{}, PeriodSpan{}, false
+}
+
+// Periods lists all periods in order.
+func (c *Calendar) Periods() []PeriodSpan {
+	var out []PeriodSpan
+	for _, y := range c.years {
+		out = append(out, y.Periods...)
+	}
+	return out
+}
+
+// PeriodState is how far a period is open for a module.
+type PeriodState string
+
+// The states of a period, from its creation on.
+const (
+	PeriodNotOpen    PeriodState = "not_open"
+	PeriodOpen       PeriodState = "open"
+	PeriodSoftClosed PeriodState = "soft_closed"
+	PeriodHardClosed PeriodState = "hard_closed"
+)
+
+// Stricter gives the state that lets less through. A hard close is final, so it
+// outranks a period that was never opened.
+func (s PeriodState) Stricter(o PeriodState) PeriodState {
+	if o.rank() > s.rank() {
+		return o
+	}
+	return s
+}
+
+func (s PeriodState) rank() int {
+	switch s {
+	case PeriodOpen:
+		return 0
+	case PeriodSoftClosed:
+		return 1
+	case PeriodHardClosed:
+		return 3
+	default:
+		return 2
+	}
+}
+
+// ModulePeriod is the fold of gl.period/<module>:<period>.
+type ModulePeriod struct {
+	State PeriodState
+}
+
+// NewModulePeriod is a period that was not opened.
+func NewModulePeriod() *ModulePeriod { return &ModulePeriod{State: PeriodNotOpen} }
+
+// Clone copies the state.
+func (p *ModulePeriod) Clone() *ModulePeriod { c := *p; return &c }
+
+// Apply folds an event.
+func (p *ModulePeriod) Apply(eventType string) {
+	switch eventType {
+	case EventPeriodOpened, EventPeriodReopened:
+		p.State = PeriodOpen
+	case EventPeriodSoftClosed:
+		p.State = PeriodSoftClosed
+	case EventPeriodHardClosed:
+		p.State = PeriodHardClosed
+	}
+}

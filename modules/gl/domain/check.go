@@ -1,0 +1,187 @@
+package domain
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+)
+
+// CheckJournal is the check of gl.journal.posted that runs on every path into the
+// log: line count and numbering, money grammar, scale by currency, balance per
+// currency and in functional currency, totals. Faults: gl.journal.line_count,
+// gl.journal.line_number_invalid, gl.journal.unbalanced,
+// gl.journal.unbalanced_functional, gl.journal.functional_currency_invalid,
+// gl.journal.functional_amount_mismatch, gl.journal.total_mismatch, money.*.
+func CheckJournal(data json.RawMessage, _ map[string]string) error {
+	j, err := DecodeJournal(data)
+	if err != nil {
+		return decodeFault(err)
+	}
+	return j.Check()
+}
+
+// Check is CheckJournal for a journal that is already decoded.
+func (j *JournalPosted) Check() error {
+	if n := len(j.Lines); n < MinLines || n > MaxLines {
+		return LineCount(n)
+	}
+	functional, err := money.LookupCurrency(j.FunctionalCurrency, time.Time{})
+	if err != nil {
+		return err
+	}
+	seen := make(map[int]bool, len(j.Lines))
+	for i := range j.Lines {
+		l := &j.Lines[i]
+		if l.LineNumber < 1 || seen[l.LineNumber] {
+			return fault.New(fault.Invalid, "gl.journal.line_number_invalid",
+				"line numbers are 1 or more and differ; number the lines from 1").
+				WithField(fmt.Sprintf("/lines/%d/line_number", i))
+		}
+		seen[l.LineNumber] = true
+		if err := l.check(i, functional); err != nil {
+			return err
+		}
+	}
+	if err := balance(j.Lines, functional); err != nil {
+		return err
+	}
+	debit, credit := FunctionalTotals(j.Lines)
+	if !j.TotalDebit.Equal(debit) || !j.TotalCredit.Equal(credit) {
+		return fault.New(fault.Invalid, "gl.journal.total_mismatch",
+			"total_debit and total_credit are the functional sums of the lines, %s; correct or leave them out", debit.Fixed(functional.MinorUnit)).
+			With("currency", functional.Code).With("debit", debit.Fixed(functional.MinorUnit)).With("credit", credit.Fixed(functional.MinorUnit))
+	}
+	return nil
+}
+
+func (l *Line) check(i int, functional money.Currency) error {
+	at := func(err error, member string) error {
+		if f, ok := fault.As(err); ok {
+			return f.WithField(fmt.Sprintf("/lines/%d/%s", i, member))
+		}
+		return err
+	}
+	if l.Side != Debit && l.Side != Credit {
+		return fault.New(fault.Invalid, "gl.journal.side_invalid", "a line is debit or credit; send one of the two").
+			WithField(fmt.Sprintf("/lines/%d/debit_credit", i))
+	}
+	currency, err := money.LookupCurrency(l.Currency, time.Time{})
+	if err != nil {
+		return at(err, "currency")
+	}
+	if err := CheckSideAmount(l.Amount, currency); err != nil {
+		return at(err, "amount")
+	}
+	if err := CheckSideAmount(l.FunctionalAmount, functional); err != nil {
+		return at(err, "amount_in_reporting_currency")
+	}
+	if !l.Rate.IsZero() {
+		if err := money.CheckRate(l.Rate); err != nil {
+			return at(err, "exchange_rate")
+		}
+	}
+	if l.Currency == functional.Code && !l.Amount.Equal(l.FunctionalAmount) {
+		return fault.New(fault.Invalid, "gl.journal.functional_amount_mismatch",
+			"a line in %s has the same amount in functional currency; correct it or leave it out", l.Currency).
+			WithField(fmt.Sprintf("/lines/%d/amount_in_reporting_currency", i)).
+			WithNumbers(l.Amount.String(), l.FunctionalAmount.String()).With("currency", l.Currency)
+	}
+	return nil
+}
+
+// CheckSideAmount tells whether the number may stand as the amount of a line whose
+// side tells direction.
+func CheckSideAmount(n money.Number, c money.Currency) error {
+	if err := money.CheckNonNegative(n); err != nil {
+		return err
+	}
+	return money.CheckAmount(n, c)
+}
+
+// CheckBalance demands that debit equals credit in every currency, exactly.
+func CheckBalance(lines []Line) error {
+	sums := map[string][2]money.Number{}
+	for i := range lines {
+		s := sums[lines[i].Currency]
+		if lines[i].Side == Debit {
+			s[0] = s[0].Add(lines[i].Amount)
+		} else {
+			s[1] = s[1].Add(lines[i].Amount)
+		}
+		sums[lines[i].Currency] = s
+	}
+	codes := make([]string, 0, len(sums))
+	for code := range sums {
+		codes = append(codes, code)
+	}
+	sort.Strings(codes)
+	for _, code := range codes {
+		if s := sums[code]; !s[0].Equal(s[1]) {
+			c, err := money.LookupCurrency(code, time.Time{})
+			if err != nil {
+				return err
+			}
+			debit, credit := s[0].Fixed(c.MinorUnit), s[1].Fixed(c.MinorUnit)
+			return fault.New(fault.Invalid, "gl.journal.unbalanced",
+				"debit %s and credit %s in %s differ; correct the lines so that both are equal", debit, credit, code).
+				WithField("/lines").With("currency", code).With("debit", debit).With("credit", credit)
+		}
+	}
+	return nil
+}
+
+func balance(lines []Line, functional money.Currency) error {
+	if err := CheckBalance(lines); err != nil {
+		return err
+	}
+	if debit, credit := FunctionalTotals(lines); !debit.Equal(credit) {
+		return UnbalancedFunctional(functional, debit, credit)
+	}
+	return nil
+}
+
+// UnbalancedFunctional is the fault for a journal whose functional amounts differ.
+func UnbalancedFunctional(functional money.Currency, debit, credit money.Number) error {
+	d, c := debit.Fixed(functional.MinorUnit), credit.Fixed(functional.MinorUnit)
+	return fault.New(fault.Invalid, "gl.journal.unbalanced_functional",
+		"debit %s and credit %s in functional currency %s differ by more than rounding; correct the functional amounts", d, c, functional.Code).
+		WithField("/lines").With("currency", functional.Code).With("debit", d).With("credit", c)
+}
+
+// LineCount is the fault for too few or too many lines.
+func LineCount(n int) error {
+	return fault.New(fault.Invalid, "gl.journal.line_count",
+		"a journal has %d to %d lines, this one has %d; split or complete it", MinLines, MaxLines, n).
+		WithField("/lines").With("minimum", MinLines).With("maximum", MaxLines).With("got", n)
+}
+
+func functionalCurrencyMissing() error {
+	return fault.New(fault.Invalid, "gl.journal.functional_currency_invalid",
+		"a journal in several currencies names its functional currency; add functional_currency").WithField("/functional_currency")
+}
+
+func functionalAmountMissing(i int, currency string) error {
+	return fault.New(fault.Invalid, "gl.journal.functional_amount_mismatch",
+		"a line in %s needs its functional amount; add amount_in_reporting_currency", currency).
+		WithField(fmt.Sprintf("/lines/%d/amount_in_reporting_currency", i)).With("currency", currency)
+}
+
+// decodeFault keeps faults of the money grammar and hides what a decoder says,
+// which may quote values.
+func decodeFault(err error) error {
+	if f, ok := fault.As(err); ok {
+		return f
+	}
+	var typeErr *json.UnmarshalTypeError
+	if errors.As(err, &typeErr) {
+		return fault.New(fault.Invalid, "gl.journal.data_invalid",
+			"member %s has the wrong type; see the schema of gl.journal.posted", typeErr.Field).WithCause(err)
+	}
+	return fault.New(fault.Invalid, "gl.journal.data_invalid",
+		"the data is not a journal; see the schema of gl.journal.posted").WithCause(err)
+}

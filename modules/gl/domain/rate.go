@@ -1,0 +1,92 @@
+package domain
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/money"
+)
+
+// Rate types.
+const (
+	RateSpot    = "spot"
+	RateClosing = "closing"
+)
+
+// ExchangeRate is a rate as gl.exchange_rate.set carries it.
+type ExchangeRate struct {
+	From     string       `json:"from"`
+	To       string       `json:"to"`
+	RateType string       `json:"rate_type"`
+	Date     event.Date   `json:"date"`
+	Rate     money.Number `json:"rate"` // units of To per 1 From
+	Reason   string       `json:"reason,omitempty"`
+}
+
+// DatedRate is a rate of a day.
+type DatedRate struct {
+	Date event.Date
+	Rate money.Number
+}
+
+// RateHistory is the fold of a pair's stream: the rates by type and date. The
+// last rate set for a day counts.
+type RateHistory struct {
+	spot    []DatedRate
+	closing []DatedRate
+}
+
+// Clone copies the history, with room for one more rate.
+func (h *RateHistory) Clone() *RateHistory {
+	return &RateHistory{spot: cloneRates(h.spot), closing: cloneRates(h.closing)}
+}
+
+func cloneRates(in []DatedRate) []DatedRate {
+	return append(make([]DatedRate, 0, len(in)+1), in...)
+}
+
+// Apply folds an event.
+func (h *RateHistory) Apply(eventType string, data []byte) error {
+	if eventType != EventExchangeRateSet {
+		return nil
+	}
+	var r ExchangeRate
+	if err := json.Unmarshal(data, &r); err != nil {
+		return fmt.Errorf("exchange rate: %w", err)
+	}
+	list := h.list(r.RateType)
+	i := sort.Search(len(*list), func(i int) bool { return (*list)[i].Date >= r.Date })
+	dated := DatedRate{Date: r.Date, Rate: r.Rate}
+	if i < len(*list) && (*list)[i].Date == r.Date {
+		(*list)[i] = dated
+		return nil
+	}
+	*list = slices.Insert(*list, i, dated)
+	return nil
+}
+
+func (h *RateHistory) list(rateType string) *[]DatedRate {
+	if rateType == RateClosing {
+		return &h.closing
+	}
+	return &h.spot
+}
+
+// Latest gives the last rate on or before the day.
+func (h *RateHistory) Latest(rateType string, d event.Date) (DatedRate, bool) {
+	list := *h.list(rateType)
+	i := sort.Search(len(list), func(i int) bool { return list[i].Date > d })
+	if i == 0 {
+		return DatedRate{}, false
+	}
+	return list[i-1], true
+}
+
+// On gives the rate of exactly the day.
+func (h *RateHistory) On(rateType string, d event.Date) (DatedRate, bool) {
+	r, ok := h.Latest(rateType, d)
+	return r, ok && r.Date == d
+}

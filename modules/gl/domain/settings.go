@@ -1,0 +1,107 @@
+package domain
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/erpbackbone/backbone/domain/money"
+)
+
+// Roles of the posting profile.
+const (
+	RoleAPControl       = "ap_control"
+	RoleInputTax        = "input_tax"
+	RoleOutputTax       = "output_tax"
+	RoleBank            = "bank"
+	RoleDiscount        = "discount"
+	RoleWithholding     = "withholding"
+	RolePrepayment      = "prepayment"
+	RoleFXGain          = "fx_gain"
+	RoleFXLoss          = "fx_loss"
+	RoleFXUnrealised    = "fx_unrealised"
+	RoleFXClearing      = "fx_clearing"
+	RoleAPRevaluation   = "ap_revaluation"
+	RoleRounding        = "rounding"
+	RoleRetainedEarning = "retained_earnings"
+	RoleOpening         = "opening"
+	RoleDueTo           = "due_to"
+	RoleDueFrom         = "due_from"
+	RoleDefaultExpense  = "default_expense"
+)
+
+// DefaultRateAgeDays is how old a spot rate may be when the ledger does not say.
+const DefaultRateAgeDays = 31
+
+// TaxGroup says how tax of one kind is posted.
+type TaxGroup struct {
+	Rate               money.Number `json:"rate"`                      // percent of the taxable amount
+	Account            string       `json:"account,omitempty"`         // recoverable input tax; "" is the profile's input_tax
+	OutputAccount      string       `json:"output_account,omitempty"`  // reverse charge's other side; "" is the profile's output_tax
+	RecoverablePercent money.Number `json:"recoverable_percent"`       // 0 to 100; the rest is cost
+	ReverseCharge      bool         `json:"reverse_charge,omitempty"`  // the buyer owes the tax
+	ExpenseAccount     string       `json:"expense_account,omitempty"` // for the part that is not recoverable; "" is the line's own account
+	Description        string       `json:"description,omitempty"`
+}
+
+// Settings are the ledger's configuration, as the event gl.ledger.configured
+// carries it: always whole, never a difference.
+type Settings struct {
+	FunctionalCurrency string                   `json:"functional_currency"`
+	DefaultDimensions  map[string]string        `json:"default_dimensions"`
+	RateAgeDays        int                      `json:"rate_age_days"`
+	TaxGroups          map[string]TaxGroup      `json:"tax_groups"`
+	PostingProfile     map[string]string        `json:"posting_profile"` // role → account
+	Limits             map[string]*money.Number `json:"limits"`          // role → largest journal without a second person, functional currency; null is none
+	SecondPerson       bool                     `json:"second_person"`
+	OrderlyClose       bool                     `json:"orderly_close"`
+}
+
+// DefaultLimits are the limits of roles that the settings do not name.
+func DefaultLimits() map[string]*money.Number {
+	accountant, controller := money.FromInt(10_000), money.FromInt(1_000_000)
+	return map[string]*money.Number{
+		"gl_accountant": &accountant, "controller": &controller, "cfo": nil, "module": nil,
+	}
+}
+
+// EffectiveLimits are the defaults overlaid by the settings.
+func (s Settings) EffectiveLimits() map[string]*money.Number {
+	out := DefaultLimits()
+	for role, limit := range s.Limits {
+		out[role] = limit
+	}
+	return out
+}
+
+// UnmarshalJSON fills in what a writer may leave out: rate age, the two switches.
+func (s *Settings) UnmarshalJSON(b []byte) error {
+	type plain Settings
+	p := plain{RateAgeDays: DefaultRateAgeDays, SecondPerson: true, OrderlyClose: true}
+	if err := json.Unmarshal(b, &p); err != nil {
+		return err
+	}
+	*s = Settings(p)
+	return nil
+}
+
+// LedgerState is the fold of gl.ledger/main. It is never changed once shared.
+type LedgerState struct {
+	Configured bool
+	Settings   Settings
+}
+
+// Clone copies the state; settings are replaced as a whole, so they are shared.
+func (s *LedgerState) Clone() *LedgerState { c := *s; return &c }
+
+// Apply folds an event.
+func (s *LedgerState) Apply(eventType string, data []byte) error {
+	if eventType != EventLedgerConfigured {
+		return nil
+	}
+	var settings Settings
+	if err := json.Unmarshal(data, &settings); err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
+	s.Configured, s.Settings = true, settings
+	return nil
+}
