@@ -1,0 +1,124 @@
+package query
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Cursors seals positions so that clients cannot forge them or use them for
+// another question. Format: base64url(u8 version ‖ u64 after ‖ u64 until ‖
+// first 16 bytes of HMAC-SHA-256(key, version ‖ tenant ‖ query digest ‖ numbers)).
+type Cursors struct{ key []byte }
+
+// NewCursors makes a sealer; every node of a deployment needs the same key.
+func NewCursors(key []byte) *Cursors { return &Cursors{key: append([]byte(nil), key...)} }
+
+// Position is where a page ended and which head the query is pinned to.
+type Position struct {
+	After event.Sequence
+	Until event.Sequence
+}
+
+const cursorVersion = 1
+
+func (c *Cursors) mac(tenantID string, digest []byte, body []byte) []byte {
+	h := hmac.New(sha256.New, c.key)
+	var n [4]byte
+	for _, part := range [][]byte{[]byte(tenantID), digest, body} {
+		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
+		h.Write(n[:])
+		h.Write(part)
+	}
+	return h.Sum(nil)[:16]
+}
+
+// Seal makes a cursor.
+func (c *Cursors) Seal(tenantID string, digest []byte, p Position) string {
+	body := make([]byte, 17, 33)
+	body[0] = cursorVersion
+	binary.BigEndian.PutUint64(body[1:], uint64(p.After))
+	binary.BigEndian.PutUint64(body[9:], uint64(p.Until))
+	return base64.RawURLEncoding.EncodeToString(append(body, c.mac(tenantID, digest, body)...))
+}
+
+// Open checks a cursor. Faults: cursor.malformed, cursor.foreign.
+func (c *Cursors) Open(cursor, tenantID string, digest []byte) (Position, error) {
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(b) != 33 || b[0] != cursorVersion {
+		return Position{}, fault.New(fault.Invalid, "cursor.malformed", "this is not a cursor; use next_cursor of the page before, unchanged").WithField("cursor")
+	}
+	body, mac := b[:17], b[17:]
+	if !hmac.Equal(mac, c.mac(tenantID, digest, body)) {
+		return Position{}, fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
+	}
+	return Position{After: event.Sequence(binary.BigEndian.Uint64(body[1:])), Until: event.Sequence(binary.BigEndian.Uint64(body[9:]))}, nil
+}
+
+// SealText makes a cursor of a source's own text.
+func (c *Cursors) SealText(tenantID string, digest []byte, text string) string {
+	if text == "" {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(append(c.mac(tenantID, digest, []byte(text)), text...))
+}
+
+// OpenText checks a cursor made by SealText.
+func (c *Cursors) OpenText(cursor, tenantID string, digest []byte) (string, error) {
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(b) < 17 {
+		return "", fault.New(fault.Invalid, "cursor.malformed", "this is not a cursor; use next_cursor of the page before, unchanged").WithField("cursor")
+	}
+	if !hmac.Equal(b[:16], c.mac(tenantID, digest, b[16:])) {
+		return "", fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
+	}
+	return string(b[16:]), nil
+}
+
+// digestOf identifies a selection apart from cursor and limit.
+func digestOf(sel Selection) []byte {
+	sel.Cursor, sel.Limit, sel.Readable = "", 0, nil
+	sel.Filter.After, sel.Filter.Until, sel.Filter.Limit = 0, 0, 0
+	b, err := json.Marshal(sel)
+	if err != nil {
+		return nil
+	}
+	sum := sha256.Sum256(b)
+	return sum[:]
+}
+
+func sortByRecording(events []event.Recorded, d ports.Direction) {
+	sort.SliceStable(events, func(i, j int) bool {
+		a, b := events[i], events[j]
+		if d == ports.Backward {
+			a, b = b, a
+		}
+		if !a.RecordedAt.Equal(b.RecordedAt) {
+			return a.RecordedAt.Before(b.RecordedAt)
+		}
+		if a.Partition != b.Partition {
+			return a.Partition < b.Partition
+		}
+		return a.Sequence < b.Sequence
+	})
+}
+
+func seqText(n event.Sequence) string { return "seq:" + strconv.FormatUint(uint64(n), 10) }
+
+func parseSeq(s string) (event.Sequence, bool) {
+	rest, ok := strings.CutPrefix(s, "seq:")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(rest, 10, 63)
+	return event.Sequence(n), err == nil
+}

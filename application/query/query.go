@@ -1,0 +1,240 @@
+// Package query reads the log for people: events by id and by stream, pages with
+// signed cursors, lineage across legal entities, and the read models that modules
+// declare.
+package query
+
+import (
+	"context"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// MaxLineageDepth bounds how many causes are followed.
+const MaxLineageDepth = 50
+
+// Directory resolves legal entities.
+type Directory interface {
+	LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error)
+	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
+}
+
+// Service answers reads.
+type Service struct {
+	events    ports.EventReader
+	causality ports.CausalityReader
+	directory Directory
+	cursors   *Cursors
+}
+
+// New makes a Service.
+func New(events ports.EventReader, causality ports.CausalityReader, directory Directory, cursors *Cursors) *Service {
+	return &Service{events: events, causality: causality, directory: directory, cursors: cursors}
+}
+
+// ByID reads one event.
+func (s *Service) ByID(ctx context.Context, le ports.LegalEntity, id event.ID) (event.Recorded, error) {
+	return s.events.EventByID(ctx, le.Partition, id)
+}
+
+// StreamKind is what a stream of events is gathered by.
+type StreamKind string
+
+// The stream kinds.
+const (
+	ByEntity      StreamKind = "entity"
+	ByScope       StreamKind = "scope"
+	ByType        StreamKind = "type"
+	ByCorrelation StreamKind = "correlation"
+	ByActor       StreamKind = "actor"
+)
+
+// Selection is a question for a page of events.
+type Selection struct {
+	TenantID    string
+	Kind        StreamKind
+	StreamID    string
+	LegalEntity string   // "" only for correlations
+	Readable    []string // legal entities the caller may see; empty: all of the tenant
+	Filter      ports.EventQuery
+	Cursor      string
+	Limit       int
+}
+
+// Page is a page of events.
+type Page struct {
+	Events     []event.Recorded
+	HasMore    bool
+	NextCursor string
+}
+
+// Events reads a page. The first page pins the head it saw; later pages end
+// there, so the same report printed twice is the same. Faults: query.*, cursor.*,
+// legal_entity.not_found.
+func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
+	q := sel.Filter
+	switch sel.Kind {
+	case ByEntity:
+		q.Key = "entity:" + sel.StreamID
+	case ByScope:
+	case ByType:
+		q.Types = []string{sel.StreamID}
+	case ByCorrelation:
+		q.CorrelationID = sel.StreamID
+	case ByActor:
+		q.ActorID = sel.StreamID
+	default:
+		return Page{}, fault.New(fault.Invalid, "query.stream_type_unknown", "stream_type is one of entity, scope, type, correlation, actor").WithField("stream_type")
+	}
+	if sel.Kind == ByCorrelation && sel.LegalEntity == "" {
+		return s.acrossEntities(ctx, sel, q)
+	}
+	code := sel.LegalEntity
+	if sel.Kind == ByScope && sel.StreamID != "" {
+		if code != "" && code != sel.StreamID {
+			return Page{}, fault.New(fault.Invalid, "query.scope_mismatch", "stream_id and legal_entity name different legal entities; give one").WithField("stream_id")
+		}
+		code = sel.StreamID
+	}
+	le, err := s.directory.LegalEntity(ctx, sel.TenantID, code)
+	if err != nil {
+		return Page{}, err
+	}
+	q.Partition = le.Partition
+	digest := digestOf(sel)
+	if sel.Cursor != "" {
+		pos, err := s.cursors.Open(sel.Cursor, sel.TenantID, digest)
+		if err != nil {
+			return Page{}, err
+		}
+		q.After, q.Until = pos.After, pos.Until
+	}
+	if q.Until == 0 {
+		head, err := s.events.Head(ctx, le.Partition)
+		if err != nil {
+			return Page{}, err
+		}
+		if q.Until = head.Sequence; q.Until == 0 {
+			return Page{Events: []event.Recorded{}}, nil
+		}
+	}
+	q.Limit = sel.Limit + 1
+	events, err := s.events.Events(ctx, q)
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Events: events}
+	if len(events) > sel.Limit {
+		page.Events, page.HasMore = events[:sel.Limit], true
+		page.NextCursor = s.cursors.Seal(sel.TenantID, digest, Position{After: page.Events[sel.Limit-1].Sequence, Until: q.Until})
+	}
+	return page, nil
+}
+
+// acrossEntities gathers a correlation from every legal entity the caller may
+// see, in order of recording. A business process is small, so it is one page.
+func (s *Service) acrossEntities(ctx context.Context, sel Selection, q ports.EventQuery) (Page, error) {
+	entities, err := s.directory.LegalEntities(ctx, sel.TenantID)
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Events: []event.Recorded{}}
+	for _, le := range entities {
+		if !readable(sel.Readable, le.Code) {
+			continue
+		}
+		q.Partition, q.Limit = le.Partition, sel.Limit+1
+		part, err := s.events.Events(ctx, q)
+		if err != nil {
+			return Page{}, err
+		}
+		page.Events = append(page.Events, part...)
+	}
+	sortByRecording(page.Events, q.Direction)
+	if len(page.Events) > sel.Limit {
+		page.Events, page.HasMore = page.Events[:sel.Limit], true
+	}
+	return page, nil
+}
+
+func readable(codes []string, code string) bool {
+	if len(codes) == 0 {
+		return true
+	}
+	for _, c := range codes {
+		if c == code {
+			return true
+		}
+	}
+	return false
+}
+
+// Lineage is a chain of causes.
+type Lineage struct {
+	Events    []event.Recorded // root first, the event asked for last
+	Truncated bool             // depth or a legal entity out of the caller's sight cut it
+}
+
+// Lineage follows an event's causes to the root, across legal entities that the
+// caller may see.
+func (s *Service) Lineage(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID) (Lineage, error) {
+	entities, err := s.directory.LegalEntities(ctx, le.TenantID)
+	if err != nil {
+		return Lineage{}, err
+	}
+	codes := make(map[event.PartitionID]string, len(entities))
+	for _, e := range entities {
+		codes[e.Partition] = e.Code
+	}
+	var out Lineage
+	partition := le.Partition
+	for {
+		chain, cut, err := s.causality.Lineage(ctx, partition, id, MaxLineageDepth-len(out.Events))
+		if err != nil {
+			return Lineage{}, err
+		}
+		out.Events = append(chain, out.Events...)
+		if cut || len(out.Events) >= MaxLineageDepth {
+			out.Truncated = cut || hasCause(out.Events[0])
+			return out, nil
+		}
+		root := out.Events[0]
+		if root.CausedByPartition == 0 || !hasCause(root) {
+			return out, nil
+		}
+		code, known := codes[root.CausedByPartition]
+		if !known || !readable(readableCodes, code) {
+			out.Truncated = true
+			return out, nil
+		}
+		partition, id = root.CausedByPartition, root.CausedBy
+	}
+}
+
+func hasCause(e event.Recorded) bool { return e.CausedBy != event.ID{} }
+
+// Known resolves known_at to a sequence: a time, "seq:<n>", or "" for the head.
+// The text that it returns is what a report repeats.
+func (s *Service) Known(ctx context.Context, p event.PartitionID, knownAt string) (event.Sequence, string, error) {
+	head, err := s.events.Head(ctx, p)
+	if err != nil {
+		return 0, "", err
+	}
+	if knownAt == "" {
+		return head.Sequence, seqText(head.Sequence), nil
+	}
+	if n, ok := parseSeq(knownAt); ok {
+		if n > head.Sequence {
+			return 0, "", fault.New(fault.Invalid, "report.known_at_in_future", "known_at lies after the last event; ask for seq:%d or earlier", head.Sequence).WithField("known_at")
+		}
+		return n, knownAt, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, knownAt)
+	if err != nil {
+		return 0, "", fault.New(fault.Invalid, "report.known_at_invalid", "known_at is an RFC 3339 time or seq:<n>").WithField("known_at")
+	}
+	n, err := s.events.SequenceAt(ctx, p, t)
+	return n, knownAt, err
+}

@@ -1,0 +1,222 @@
+package query
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Progress tells how far a projection has read a partition.
+type Progress interface {
+	// Reached is the last sequence whose effects the projection's read model shows.
+	Reached(ctx context.Context, projection string, p event.PartitionID) (event.Sequence, error)
+}
+
+// Reports serves the read models that modules declare.
+type Reports struct {
+	query    *Service
+	models   map[string]module.ReadModel
+	sources  map[string]ports.ReadModelSource
+	progress Progress
+	clock    ports.Clock
+	patience time.Duration
+}
+
+// NewReports joins declarations and sources by path ("ap/open-items"). patience
+// is how long a caller's min_sequence is waited for.
+func NewReports(q *Service, models map[string]module.ReadModel, sources map[string]ports.ReadModelSource, progress Progress, clock ports.Clock, patience time.Duration) (*Reports, error) {
+	for path := range models {
+		if sources[path] == nil {
+			return nil, fault.New(fault.Internal, "report.unbound", "read model %s has no source; bind one in the composition root", path)
+		}
+	}
+	return &Reports{query: q, models: models, sources: sources, progress: progress, clock: clock, patience: patience}, nil
+}
+
+// Models lists the declared read models by path.
+func (r *Reports) Models() map[string]module.ReadModel { return r.models }
+
+// Question is a read model request as it came in.
+type Question struct {
+	Path        string
+	Entity      ports.LegalEntity
+	AsOf        string // ISO date; "" is today
+	KnownAt     string
+	MinSequence string
+	Params      map[string]string // given parameters by name
+	Cursor      string
+	Limit       int
+}
+
+// Ask answers a read model. With known_at or min_sequence it waits, for up to
+// patience, until the read model has got there, else fault read.not_caught_up
+// (Timeout). With neither it waits for the head of the log as it stands now, and
+// if that takes too long it shows what is there and says up to which sequence.
+// Further faults: report.*, cursor.*.
+func (r *Reports) Ask(ctx context.Context, q Question) (ports.Report, error) {
+	model, ok := r.models[q.Path]
+	if !ok {
+		return ports.Report{}, fault.New(fault.NotFound, "report.not_found", "there is no read model %q; GET /api/openapi.yaml lists them", q.Path)
+	}
+	if err := checkParams(model, q.Params); err != nil {
+		return ports.Report{}, err
+	}
+	ask := ports.ReadModelQuery{Partition: q.Entity.Partition, Entity: q.Entity, Params: q.Params, Limit: q.Limit}
+	if q.AsOf == "" {
+		now := r.clock.Now()
+		if loc, err := time.LoadLocation(q.Entity.TimeZone); err == nil {
+			now = now.In(loc)
+		}
+		ask.AsOf = event.DateOf(now)
+	} else {
+		d, err := event.ParseDate(q.AsOf)
+		if err != nil {
+			return ports.Report{}, fault.New(fault.Invalid, "report.as_of_invalid", "as_of is an ISO date such as 2026-03-31").WithField("as_of")
+		}
+		ask.AsOf = d
+	}
+	known, err := r.known(ctx, model, q)
+	if err != nil {
+		return ports.Report{}, err
+	}
+	ask.Known, ask.KnownAt = known.sequence, known.text
+	if q.Cursor != "" {
+		// The cursor pins what the first page resolved.
+		text, err := r.query.cursors.OpenText(q.Cursor, q.Entity.TenantID, []byte(q.Path))
+		if err != nil {
+			return ports.Report{}, err
+		}
+		pinned, rest, ok := cutPin(text)
+		if !ok || pinned.params != paramsKey(q.Params) || pinned.partition != q.Entity.Partition {
+			return ports.Report{}, fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
+		}
+		ask.Known, ask.KnownAt, ask.AsOf, ask.Cursor = pinned.known, pinned.knownAt, pinned.asOf, rest
+	}
+	report, err := r.sources[q.Path].Query(ctx, ask)
+	if err != nil {
+		return ports.Report{}, err
+	}
+	report.RowsName, report.Flat = model.RowsName, model.Flat
+	if report.HasMore {
+		p := pin{partition: q.Entity.Partition, known: ask.Known, knownAt: ask.KnownAt, asOf: ask.AsOf, params: paramsKey(q.Params)}
+		report.NextCursor = r.query.cursors.SealText(q.Entity.TenantID, []byte(q.Path), p.with(report.NextCursor))
+	}
+	return report, nil
+}
+
+type knownAt struct {
+	sequence event.Sequence
+	text     string
+}
+
+// known resolves the recorded axis and makes sure that the read model has got
+// there: what it does not show yet cannot be reported as known.
+func (r *Reports) known(ctx context.Context, model module.ReadModel, q Question) (knownAt, error) {
+	var k knownAt
+	need := event.Sequence(0)
+	if q.KnownAt != "" {
+		n, text, err := r.query.Known(ctx, q.Entity.Partition, q.KnownAt)
+		if err != nil {
+			return k, err
+		}
+		k, need = knownAt{n, text}, n
+	}
+	if q.MinSequence != "" {
+		n, err := strconv.ParseUint(q.MinSequence, 10, 63)
+		if err != nil {
+			return k, fault.New(fault.Invalid, "report.min_sequence_invalid", "min_sequence is a sequence such as 42").WithField("min_sequence")
+		}
+		need = max(need, event.Sequence(n))
+	}
+	bestEffort := need == 0
+	if k.text == "" {
+		head, err := r.query.events.Head(ctx, q.Entity.Partition)
+		if err != nil {
+			return k, err
+		}
+		if bestEffort {
+			need = head.Sequence
+		}
+	}
+	reached, err := r.waitFor(ctx, model.Projection, q.Entity.Partition, need)
+	if err != nil && (!bestEffort || fault.CodeOf(err) != codeNotCaughtUp) {
+		return k, err
+	}
+	if k.text == "" {
+		k = knownAt{reached, seqText(reached)}
+	}
+	return k, nil
+}
+
+const codeNotCaughtUp = "read.not_caught_up"
+
+// waitFor polls the projection's checkpoint until it has reached need.
+func (r *Reports) waitFor(ctx context.Context, projection string, p event.PartitionID, need event.Sequence) (event.Sequence, error) {
+	deadline := time.NewTimer(r.patience)
+	defer deadline.Stop()
+	pause := 5 * time.Millisecond
+	for {
+		reached, err := r.progress.Reached(ctx, projection, p)
+		if err != nil || reached >= need {
+			return reached, err
+		}
+		next := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			next.Stop()
+			return 0, ctx.Err()
+		case <-deadline.C:
+			next.Stop()
+			return reached, fault.New(fault.Timeout, codeNotCaughtUp, "the read model has reached sequence %d; ask again in a moment", reached).
+				WithNumbers(strconv.FormatUint(uint64(need), 10), strconv.FormatUint(uint64(reached), 10)).WithRetryAfter(time.Second)
+		case <-next.C:
+			pause = min(2*pause, 100*time.Millisecond)
+		}
+	}
+}
+
+func checkParams(model module.ReadModel, given map[string]string) error {
+	declared := map[string]module.Param{}
+	for _, p := range model.Params {
+		declared[p.Name] = p
+		if p.Required && given[p.Name] == "" {
+			return fault.New(fault.Invalid, "report.parameter_missing", "parameter %q is required; add it", p.Name).WithField(p.Name)
+		}
+	}
+	for name, value := range given {
+		p, ok := declared[name]
+		if !ok {
+			return fault.New(fault.Invalid, "report.parameter_unknown", "this read model has no such parameter; GET /api/openapi.yaml lists them").WithField(name)
+		}
+		if err := checkParam(p, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkParam(p module.Param, value string) error {
+	bad := func(want string) error {
+		return fault.New(fault.Invalid, "report.parameter_invalid", "parameter %q is %s", p.Name, want).WithField(p.Name)
+	}
+	switch p.Type {
+	case module.ParamDate:
+		if _, err := event.ParseDate(value); err != nil {
+			return bad("an ISO date such as 2026-03-31")
+		}
+	case module.ParamBool:
+		if value != "true" && value != "false" {
+			return bad("true or false")
+		}
+	case module.ParamInteger:
+		if _, err := strconv.ParseInt(value, 10, 64); err != nil {
+			return bad("a whole number")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+// Package tenancy knows who calls and where they may go: principals, legal
+// entities and the first set-up of a deployment.
+package tenancy
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Service answers who and where from memory, refreshed from the directory.
+type Service struct {
+	entities   ports.LegalEntities
+	principals ports.Principals
+	install    ports.Installations
+	policies   ports.PolicyEngine
+	clock      ports.Clock
+	ids        ports.IDSource
+
+	allowDevelopmentTokens bool
+
+	mu       sync.RWMutex
+	byCode   map[string]ports.LegalEntity // tenant + "/" + code
+	byToken  map[event.Hash]keptPrincipal
+	keptTime time.Duration
+}
+
+type keptPrincipal struct {
+	principal ports.Principal
+	until     time.Time
+}
+
+// Config is what a Service needs.
+type Config struct {
+	LegalEntities ports.LegalEntities
+	Principals    ports.Principals
+	Installations ports.Installations
+	Policies      ports.PolicyEngine
+	Clock         ports.Clock
+	IDs           ports.IDSource
+	// AllowDevelopmentTokens lets the tokens of `backbone dev` in.
+	AllowDevelopmentTokens bool
+}
+
+// New makes a Service.
+func New(c Config) *Service {
+	return &Service{
+		entities: c.LegalEntities, principals: c.Principals, install: c.Installations, policies: c.Policies, clock: c.Clock, ids: c.IDs,
+		allowDevelopmentTokens: c.AllowDevelopmentTokens,
+		byCode:                 map[string]ports.LegalEntity{}, byToken: map[event.Hash]keptPrincipal{}, keptTime: 5 * time.Second,
+	}
+}
+
+// NewToken makes an access token of the form bbk_<id>_<43 characters> and its
+// hash. Only the hash is stored.
+func (s *Service) NewToken() (token string, hash event.Hash) {
+	var secret [32]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	id := strings.ToLower(s.ids.NewID(s.clock.Now()).String())
+	token = "bbk_" + id + "_" + base64.RawURLEncoding.EncodeToString(secret[:])
+	return token, HashToken(token)
+}
+
+// HashToken is what the directory stores for a token: 32 random bytes need no
+// slow hash.
+func HashToken(token string) event.Hash { return sha256.Sum256([]byte(token)) }
+
+func unauthenticated() *fault.Error {
+	return fault.New(fault.Unauthenticated, "auth.token_invalid", "send a valid access token in the header Authorization: Bearer <token>")
+}
+
+// Authenticate finds the principal behind a bearer token. The answer is kept for
+// a few seconds, which bounds how long a revoked token still works. Faults:
+// auth.token_missing, auth.token_invalid, auth.token_expired,
+// auth.development_token.
+func (s *Service) Authenticate(ctx context.Context, token string) (ports.Principal, error) {
+	if token == "" {
+		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_missing", "send an access token in the header Authorization: Bearer <token>")
+	}
+	if len(token) > 8<<10 || !strings.HasPrefix(token, "bbk_") {
+		return ports.Principal{}, unauthenticated()
+	}
+	hash, now := HashToken(token), s.clock.Now()
+	s.mu.RLock()
+	kept, ok := s.byToken[hash]
+	s.mu.RUnlock()
+	if !ok || now.After(kept.until) {
+		p, err := s.principals.PrincipalByTokenHash(ctx, hash)
+		if err != nil {
+			if fault.KindOf(err) == fault.NotFound || fault.KindOf(err) == fault.Unauthenticated {
+				return ports.Principal{}, unauthenticated()
+			}
+			return ports.Principal{}, err
+		}
+		kept = keptPrincipal{principal: p, until: now.Add(s.keptTime)}
+		s.mu.Lock()
+		if len(s.byToken) > 10_000 {
+			clear(s.byToken)
+		}
+		s.byToken[hash] = kept
+		s.mu.Unlock()
+	}
+	p := kept.principal
+	switch {
+	case !p.ExpiresAt.IsZero() && now.After(p.ExpiresAt):
+		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_expired", "the access token has expired; ask an administrator for a new one")
+	case p.Development && !s.allowDevelopmentTokens:
+		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.development_token", "tokens of `backbone dev` are not accepted here; use a token made by `backbone bootstrap` or an administrator")
+	}
+	return p, nil
+}
+
+// Actor is how a principal appears on events: by the person's pseudonymous id and
+// a role label, never by name.
+func Actor(p ports.Principal) event.Actor {
+	return event.Actor{Type: p.ActorType, ID: p.PersonID, Name: p.RoleLabel, Details: event.ActorDetails{SessionID: p.PrincipalID}}
+}
+
+// Action is something the API can be asked to do, for the access policy.
+type Action struct {
+	Name        string
+	LegalEntity string       // "" when the action has none
+	EventTypes  []TypeAccess // for raw appends
+}
+
+// TypeAccess is an event type as the access policy sees it.
+type TypeAccess struct {
+	Type    string `json:"type"`
+	Module  string `json:"module"`
+	BuiltIn bool   `json:"builtin"`
+}
+
+// Authorize asks the access policy. A legal entity outside the caller's
+// entitlement is answered as unknown. Faults: auth.forbidden,
+// legal_entity.not_found.
+func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) error {
+	if a.LegalEntity != "" && !entitled(p, a.LegalEntity) {
+		return entityNotFound(a.LegalEntity)
+	}
+	input := struct {
+		Action      string       `json:"action"`
+		Roles       []string     `json:"roles"`
+		LegalEntity string       `json:"legal_entity"`
+		Entitled    []string     `json:"entitled"`
+		EventTypes  []TypeAccess `json:"event_types"`
+	}{a.Name, nonNil(p.Roles), a.LegalEntity, nonNil(p.LegalEntities), a.EventTypes}
+	if input.EventTypes == nil {
+		input.EventTypes = []TypeAccess{}
+	}
+	var answer struct {
+		Allow  bool   `json:"allow"`
+		Reason string `json:"reason"`
+	}
+	if err := s.policies.Decide(ctx, "data.backbone.authz.decision", input, &answer); err != nil {
+		return err
+	}
+	if !answer.Allow {
+		detail := "your roles do not allow this"
+		if answer.Reason != "" {
+			detail = answer.Reason
+		}
+		return fault.New(fault.Forbidden, "auth.forbidden", "%s; ask an administrator for the role", detail).With("action", a.Name)
+	}
+	return nil
+}
+
+func nonNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+func entitled(p ports.Principal, code string) bool {
+	if len(p.LegalEntities) == 0 {
+		return true
+	}
+	for _, c := range p.LegalEntities {
+		if c == code {
+			return true
+		}
+	}
+	return false
+}
+
+func entityNotFound(code string) *fault.Error {
+	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no legal entity %q that you may see; GET /api/admin/legal-entities lists them", code).WithField("legal_entity")
+}
+
+// LegalEntity finds an entity of the tenant by code.
+func (s *Service) LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error) {
+	if le, ok := s.kept(tenantID, code); ok {
+		return le, nil
+	}
+	if _, err := s.LegalEntities(ctx, tenantID); err != nil {
+		return ports.LegalEntity{}, err
+	}
+	if le, ok := s.kept(tenantID, code); ok {
+		return le, nil
+	}
+	return ports.LegalEntity{}, entityNotFound(code)
+}
+
+func (s *Service) kept(tenantID, code string) (ports.LegalEntity, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	le, ok := s.byCode[tenantID+"/"+code]
+	return le, ok
+}
+
+// LegalEntities lists a tenant's entities by code.
+func (s *Service) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	all, err := s.entities.LegalEntities(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	for _, le := range all {
+		s.byCode[le.TenantID+"/"+le.Code] = le
+	}
+	s.mu.Unlock()
+	return all, nil
+}
+
+var entityCode = regexp.MustCompile(`^[A-Z0-9][A-Z0-9_-]{0,31}$`)
+
+// CreateLegalEntity makes a legal entity and its partition. Faults:
+// legal_entity.code_invalid, legal_entity.time_zone_invalid,
+// legal_entity.duplicate.
+func (s *Service) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
+	if !entityCode.MatchString(le.Code) {
+		return ports.LegalEntity{}, fault.New(fault.Invalid, "legal_entity.code_invalid", "a code has 1 to 32 capital letters, digits, _ or -; choose another").WithField("/code")
+	}
+	if le.TimeZone == "" {
+		le.TimeZone = "UTC"
+	}
+	if _, err := time.LoadLocation(le.TimeZone); err != nil {
+		return ports.LegalEntity{}, fault.New(fault.Invalid, "legal_entity.time_zone_invalid", "use an IANA zone name such as Europe/Berlin").WithField("/time_zone")
+	}
+	if le.Name == "" {
+		le.Name = le.Code
+	}
+	le.Status, le.CreatedAt = "active", event.Micros(s.clock.Now())
+	return s.entities.CreateLegalEntity(ctx, le)
+}
+
+// Bootstrap fixes the log's name, which enters every genesis checksum and never
+// changes.
+func (s *Service) Bootstrap(ctx context.Context, logName string, deployment uint16) error {
+	if logName == "" || len(logName) > 200 || strings.ContainsAny(logName, "\n\r+ ") {
+		return fault.New(fault.Invalid, "installation.log_name_invalid", "a log name is like a host name, without blanks: ledger.example.org").WithField("log_name")
+	}
+	if deployment >= 1<<12 {
+		return fault.New(fault.Invalid, "installation.deployment_invalid", "a deployment number is 0 to 4095").WithField("deployment")
+	}
+	return s.install.Bootstrap(ctx, ports.Installation{LogName: logName, Deployment: deployment, CreatedAt: event.Micros(s.clock.Now())})
+}
+
+// Enroll stores a principal under a new token, which is returned once.
+func (s *Service) Enroll(ctx context.Context, p ports.Principal) (token string, err error) {
+	token, p.TokenHash = s.NewToken()
+	p.CreatedAt = event.Micros(s.clock.Now())
+	return token, s.principals.SavePrincipal(ctx, p)
+}
