@@ -30,7 +30,7 @@ func isAmount(e *Element) bool {
 func checkDecimals(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
 	root.walk(func(e *Element) {
-		if !isAmount(e) || decimals(e.Text) <= amountDecimals {
+		if len(out) > MaxFindings || !isAmount(e) || decimals(e.Text) <= amountDecimals {
 			return
 		}
 		n, ok := parseDecimal(e.Text)

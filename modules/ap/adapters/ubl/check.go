@@ -25,6 +25,9 @@ const (
 type checker struct{ findings []fault.Violation }
 
 func (c *checker) add(e *Element, code, bt, detail string) *fault.Violation {
+	if len(c.findings) > MaxFindings {
+		return &fault.Violation{} // the list is cut anyway
+	}
 	c.findings = append(c.findings, fault.Violation{
 		Code: code, Severity: SeverityError, BT: bt, Detail: detail, Element: e.Path(), Line: e.Line,
 	})
@@ -139,7 +142,7 @@ func (c *checker) checkTree(root *Element) (money.Currency, bool) {
 	currency, supported := c.currency(root)
 	taxCurrency := root.text("cbc:TaxCurrencyCode")
 	root.walk(func(e *Element) {
-		if e.Space != NamespaceBasic || !strings.HasSuffix(e.Name, "Amount") {
+		if len(c.findings) > MaxFindings || e.Space != NamespaceBasic || !strings.HasSuffix(e.Name, "Amount") {
 			return
 		}
 		code := e.Attribute("currencyID")

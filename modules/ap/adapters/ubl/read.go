@@ -41,7 +41,8 @@ func Read(r io.Reader) (Document, error) {
 
 // Interpret checks a tree by every rule and maps it. All findings are returned,
 // values that cannot be read first, then rules in the order of the table; the
-// document may be booked only if none has the severity error.
+// document may be booked only if none has the severity error. Of a hostile file
+// with more than MaxFindings of them the first MaxFindings are returned.
 func Interpret(root *Element) (Document, []fault.Violation) {
 	var c checker
 	currency, supported := c.checkTree(root)
@@ -52,6 +53,11 @@ func Interpret(root *Element) (Document, []fault.Violation) {
 	findings := c.findings
 	for _, rule := range rules {
 		findings = append(findings, rule.Check(root)...)
+	}
+	if len(findings) > MaxFindings {
+		// Errors first, so that warnings never hide what refuses the document.
+		slices.SortStableFunc(findings, func(a, b fault.Violation) int { return strings.Compare(a.Severity, b.Severity) })
+		findings = slices.Clone(findings[:MaxFindings])
 	}
 	return document, findings
 }

@@ -190,6 +190,16 @@ func TestReadIsBounded(t *testing.T) {
 	_, err = readText(many)
 	require.Equal(t, ubl.CodeTooLarge, fault.CodeOf(err))
 
+	lines := strings.Repeat("<cac:InvoiceLine/>", ubl.MaxElements/2)
+	_, err = readText(invoice("<cac:InvoiceLine>", lines+"<cac:InvoiceLine>"))
+	require.Equal(t, ubl.CodeRuleViolated, fault.CodeOf(err))
+	require.Len(t, violations(err), ubl.MaxFindings)
+
+	wrong := strings.Repeat("<cbc:XAmount>1.234</cbc:XAmount>", ubl.MaxElements/2)
+	_, err = readText(invoice("<cac:InvoiceLine>", "<cac:AllowanceCharge>"+wrong+"</cac:AllowanceCharge><cac:InvoiceLine>"))
+	require.Equal(t, ubl.CodeValueInvalid, fault.CodeOf(err)) // no indicator
+	require.Len(t, violations(err), ubl.MaxFindings)
+
 	broken := errors.New("disk")
 	_, err = ubl.Read(io.MultiReader(strings.NewReader(invoice()[:100]), iotest.ErrReader(broken)))
 	require.ErrorIs(t, err, broken)

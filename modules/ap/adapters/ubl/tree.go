@@ -28,6 +28,8 @@ type Element struct {
 
 	tag        string // name with the usual prefix, "cbc:LineExtensionAmount"
 	parent     *Element
+	index      int  // among siblings of the same name, from 1
+	repeated   bool // there is another sibling of the same name
 	attributes []attribute
 	content    *content
 }
@@ -62,18 +64,9 @@ func (e *Element) Path() string {
 	if e.parent == nil {
 		return "/" + e.Name
 	}
-	index, count := 0, 0
-	for _, s := range e.parent.Children {
-		if s.tag == e.tag {
-			count++
-			if s == e {
-				index = count
-			}
-		}
-	}
 	path := e.parent.Path() + "/" + e.tag
-	if count > 1 {
-		path += "[" + strconv.Itoa(index) + "]"
+	if e.repeated {
+		path += "[" + strconv.Itoa(e.index) + "]"
 	}
 	return path
 }
@@ -200,7 +193,8 @@ type builder struct {
 	blob     *blob    // set while inside an embedded file
 	text     []byte
 	depth    int
-	skipping int // depth below an element that is not kept
+	last     []map[string]*Element // per open element: the last child of each name
+	skipping int                   // depth below an element that is not kept
 	elements int
 	line     int
 }
@@ -280,8 +274,7 @@ func (b *builder) start(t xml.StartElement) error {
 	if err := b.keepAttributes(e, t.Attr); err != nil {
 		return err
 	}
-	b.open.Children = append(b.open.Children, e)
-	b.open = e
+	b.enter(e)
 	b.text = b.text[:0]
 	if e.tag == "cbc:EmbeddedDocumentBinaryObject" {
 		b.blob = newBlob()
@@ -301,8 +294,28 @@ func (b *builder) startRoot(t xml.StartElement) error {
 			With("line", b.line)
 	}
 	b.root = &Element{Space: t.Name.Space, Name: t.Name.Local, tag: t.Name.Local, Line: b.line}
-	b.open = b.root
+	b.enter(b.root)
 	return nil
+}
+
+// enter makes e the open element and the last child of the one before.
+func (b *builder) enter(e *Element) {
+	e.index = 1
+	if b.open != nil {
+		siblings := b.last[len(b.last)-1]
+		if siblings == nil {
+			siblings = map[string]*Element{}
+			b.last[len(b.last)-1] = siblings
+		}
+		if s := siblings[e.tag]; s != nil {
+			s.repeated, e.repeated = true, true
+			e.index = s.index + 1
+		}
+		siblings[e.tag] = e
+		b.open.Children = append(b.open.Children, e)
+	}
+	b.open = e
+	b.last = append(b.last, nil)
 }
 
 func (b *builder) keepAttributes(e *Element, attributes []xml.Attr) error {
@@ -336,6 +349,7 @@ func (b *builder) end() {
 	}
 	b.text = b.text[:0]
 	b.open = e.parent
+	b.last = b.last[:len(b.last)-1]
 }
 
 func (b *builder) intern(s string) string {

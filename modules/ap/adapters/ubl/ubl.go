@@ -20,7 +20,8 @@ import (
 const (
 	MaxBytes    = 20 << 20 // size of a file in bytes
 	MaxDepth    = 64       // nesting of elements
-	MaxElements = 500_000  // elements kept of one file
+	MaxElements = 200_000  // elements kept of one file; an invoice line has about 30
+	MaxFindings = 1_000    // findings listed of one document
 )
 
 // Codes of refused documents. They are stable.
