@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
 )
@@ -87,29 +88,22 @@ func (s Supplier) Name() string {
 	return s.TradeName
 }
 
-// Scheme says by which of its identifiers a supplier is known.
-type Scheme string
-
-// The schemes, in order of preference.
-const (
-	SchemeVAT          Scheme = "vat_id"
-	SchemeRegistration Scheme = "registration_id"
-	SchemeParty        Scheme = "party_id"
-)
-
-// Identity gives the identifier by which the supplier is looked up: the VAT
-// identifier if there is one, else the registration identifier, else the first
-// party identifier. It is in upper case without blanks and, for VAT, dots.
-func (s Supplier) Identity() (Scheme, string) {
-	switch {
-	case s.VATID != "":
-		return SchemeVAT, strings.ReplaceAll(compact(s.VATID), ".", "")
-	case s.RegistrationID != "":
-		return SchemeRegistration, compact(s.RegistrationID)
-	case len(s.PartyIDs) > 0:
-		return SchemeParty, compact(s.PartyIDs[0])
+// Identity is by what the supplier is known: "vat:" and its VAT identifier if it
+// has one, else "reg:" and its registration identifier, else "party:" and its first
+// party identifier, each in upper case without blanks and dots. "" if it has none.
+func (s Supplier) Identity() string {
+	party := ""
+	if len(s.PartyIDs) > 0 {
+		party = s.PartyIDs[0]
 	}
-	return "", ""
+	for _, id := range []struct{ scheme, value string }{
+		{"vat:", s.VATID}, {"reg:", s.RegistrationID}, {"party:", party},
+	} {
+		if key := eventtype.Normalise(eventtype.NormaliseTaxID, id.value); key != "" {
+			return id.scheme + key
+		}
+	}
+	return ""
 }
 
 // compact removes blanks and folds case, for comparison.

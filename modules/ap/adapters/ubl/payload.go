@@ -15,21 +15,13 @@ const (
 	IntentRegisterVendor   = "ap.register_vendor"
 )
 
-// Values of the payload field due_date_source.
-const (
-	DueDateFromDocument = "document"
-	DueDateFromVendor   = "vendor_terms"
-	DueDateFromDefault  = "default_terms"
-)
+// dueDateFromDocument is the payload's due_date_source. A document without due
+// date leaves both members out, and the terms agreed with the vendor apply.
+const dueDateFromDocument = "document"
 
 // Submission is what a document does not say and its intent needs.
 type Submission struct {
 	VendorID string // of the registered vendor
-	// NetDays is when a document without due date falls due, in days after its
-	// issue date, and NetDaysSource where that comes from: DueDateFromVendor or
-	// DueDateFromDefault (also for "").
-	NetDays       int
-	NetDaysSource string
 	// PayeeBank is the outcome of Accounts.Compare; "" stands for PayeeBankNone.
 	PayeeBank string
 	// Dimensions gives the dimensions of a line, nil for none. Nil leaves every
@@ -44,8 +36,8 @@ type intentPayload struct {
 	VendorID          string              `json:"vendor_id"`
 	VendorName        string              `json:"vendor_name,omitempty"`
 	InvoiceDate       event.Date          `json:"invoice_date"`
-	DueDate           event.Date          `json:"due_date"`
-	DueDateSource     string              `json:"due_date_source"`
+	DueDate           *event.Date         `json:"due_date,omitempty"`
+	DueDateSource     string              `json:"due_date_source,omitempty"`
 	Currency          string              `json:"currency"`
 	TotalAmount       money.Number        `json:"total_amount"`
 	TaxAmount         money.Number        `json:"tax_amount"`
@@ -59,6 +51,7 @@ type intentPayload struct {
 	PayableAmount     money.Number        `json:"payable_amount"`
 	PaymentReference  string              `json:"payment_reference,omitempty"`
 	PayeeBank         string              `json:"payee_bank"`
+	PayeeDiffers      bool                `json:"payee_differs,omitempty"`
 	SourceDocument    sourcePayload       `json:"source_document"`
 	Lines             []linePayload       `json:"lines"`
 	Attachments       []attachmentPayload `json:"attachments,omitempty"`
@@ -132,9 +125,13 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 		PayableAmount:     d.Totals.Payable,
 		PaymentReference:  d.PaymentReference,
 		PayeeBank:         s.PayeeBank,
+		PayeeDiffers:      d.PayeeDiffers,
+		DueDate:           d.DueDate,
 		SourceDocument:    sourcePayload{Syntax: Syntax, SHA256: d.SHA256, TypeCode: d.TypeCode},
 	}
-	p.DueDate, p.DueDateSource = d.due(s)
+	if d.DueDate != nil {
+		p.DueDateSource = dueDateFromDocument
+	}
 	if p.PayeeBank == "" {
 		p.PayeeBank = PayeeBankNone
 	}
@@ -160,17 +157,6 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 		})
 	}
 	return json.Marshal(p)
-}
-
-func (d Document) due(s Submission) (event.Date, string) {
-	if d.DueDate != nil {
-		return *d.DueDate, DueDateFromDocument
-	}
-	source := s.NetDaysSource
-	if source == "" {
-		source = DueDateFromDefault
-	}
-	return d.IssueDate.AddDays(s.NetDays), source
 }
 
 func (d Document) linePayload(number int, l Line, s Submission) linePayload {

@@ -17,7 +17,7 @@ type body struct {
 	VendorID          string       `json:"vendor_id"`
 	VendorName        *string      `json:"vendor_name"`
 	InvoiceDate       event.Date   `json:"invoice_date"`
-	DueDate           event.Date   `json:"due_date"`
+	DueDate           *event.Date  `json:"due_date"`
 	DueDateSource     string       `json:"due_date_source"`
 	Currency          string       `json:"currency"`
 	TotalAmount       money.Number `json:"total_amount"`
@@ -29,6 +29,7 @@ type body struct {
 	PrecedingInvoice  string       `json:"preceding_invoice"`
 	PaymentReference  string       `json:"payment_reference"`
 	PayeeBank         string       `json:"payee_bank"`
+	PayeeDiffers      bool         `json:"payee_differs"`
 	TaxLines          []struct {
 		Category  string       `json:"category"`
 		Rate      money.Number `json:"rate"`

@@ -75,7 +75,7 @@ func TestInvoicePayload(t *testing.T) {
 	t.Parallel()
 	d := sample(t, "01-invoice-two-rates.xml")
 	raw, err := d.IntentPayload(ubl.Submission{
-		VendorID: "V-7", NetDays: 30, PayeeBank: d.PaymentAccounts.Compare([]string{"DE00 1"}),
+		VendorID: "V-7", PayeeBank: d.PaymentAccounts.Compare([]string{"DE00 1"}),
 		Dimensions: func(l ubl.Line) map[string]string { return map[string]string{"cost_center": l.AccountingCost} },
 	})
 	require.NoError(t, err)
@@ -122,9 +122,9 @@ func TestCreditNoteRefersToItsInvoice(t *testing.T) {
 	d := sample(t, "03-credit-note.xml")
 	require.Equal(t, ubl.IntentSubmitCreditMemo, d.Intent())
 	require.False(t, d.Flipped)
-	b := payload(t, d, ubl.Submission{VendorID: "V-1", NetDays: 30})
+	b := payload(t, d, ubl.Submission{VendorID: "V-1"})
 	require.Equal(t, "NBA-2026-1047", b.PrecedingInvoice)
-	require.Equal(t, "default_terms", b.DueDateSource)
+	require.Nil(t, b.DueDate)
 	require.Equal(t, "381", b.SourceDocument.TypeCode)
 	require.Equal(t, "462.91", b.TotalAmount.String())
 }
@@ -199,6 +199,7 @@ c2Vj cmV0</cbc:EmbeddedDocumentBinaryObject></cac:Attachment></cac:AdditionalDoc
 	}}, d.Attachments)
 	raw, err := d.IntentPayload(ubl.Submission{VendorID: "V-1"})
 	require.NoError(t, err)
+	require.Contains(t, string(raw), `"payee_differs":true`)
 	whole, err := json.Marshal(d)
 	require.NoError(t, err)
 	for _, s := range []string{string(raw), string(whole), fmt.Sprintf("%v %+v %#v", d, d, d)} {
