@@ -90,13 +90,13 @@ func execute(t *testing.T, dsn, sql string) {
 	require.NoError(t, err)
 }
 
-func requireFault(t *testing.T, err error, code string) *fault.Error {
+func requireFault(t *testing.T, err error, code string) fault.Error {
 	t.Helper()
 	var f *fault.Error
 	require.ErrorAs(t, err, &f)
 	require.Equal(t, code, f.Code, f.Detail)
 	require.Equal(t, fault.FailedPrecondition, f.Kind)
-	return f
+	return *f
 }
 
 func postmasterPID(t *testing.T, dataDir string) int {

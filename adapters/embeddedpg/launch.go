@@ -229,7 +229,7 @@ func (l *launch) startOnce(ctx context.Context) (*serverProcess, error) {
 	if err != nil {
 		return nil, directoryError(d.root, err)
 	}
-	defer output.Close() //nolint:errcheck // the server writes to a descriptor of its own
+	defer output.Close() // the server writes to a descriptor of its own
 	logStart, err := output.Seek(0, io.SeekEnd)
 	if err != nil {
 		return nil, directoryError(d.root, err)

@@ -110,7 +110,7 @@ func sharedServer() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer starting.Close() //nolint:errcheck // closing releases the lock, there is nothing to lose
+	defer starting.Close() // closing releases the lock, there is nothing to lose
 	if dsn, ok := running(dir); ok {
 		return dsn, nil
 	}
@@ -184,7 +184,7 @@ func startKeeper(dir sharedDirectory) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer log.Close() //nolint:errcheck // the keeper writes to a descriptor of its own
+	defer log.Close() // the keeper writes to a descriptor of its own
 	keeper := exec.Command(self)
 	keeper.Dir = "/"
 	keeper.Env = append(os.Environ(), keeperVariable+"="+string(dir))

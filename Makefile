@@ -1,0 +1,98 @@
+# `make` lists the targets. A fresh Debian machine needs only Go, git and make:
+# everything but the race detector works without a C compiler (cgo is off, also for
+# the tools; sqlc then uses its WebAssembly build of PostgreSQL's parser).
+
+GO      ?= go
+TOOLS   := $(CURDIR)/bin/tools
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+GOLANGCI_LINT_VERSION := v2.15.0
+SQLC_VERSION          := v1.31.1
+OAPI_CODEGEN_VERSION  := v2.8.2
+
+export CGO_ENABLED ?= 0
+
+# The version comes from git through -ldflags; Go's own stamp would fail where git
+# refuses to read a checkout of another user.
+BUILD := $(GO) build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/erpbackbone/backbone/configs.Version=$(VERSION)"
+
+# Packages in which goroutines share memory. The others would only make the run
+# slower: a test binary takes several times as long with the race detector.
+RACE_PACKAGES ?= $(wildcard ./adapters/embeddedpg ./adapters/httpapi ./adapters/memory ./adapters/postgres ./adapters/system \
+	./application/append ./application/intake ./application/projector ./application/registry ./test/conformance)
+
+# Packages that have tests which are built only with the tag slow.
+SLOW_PACKAGES ?= $(sort $(addprefix ./,$(dir $(shell grep -rlE --include='*_test.go' '^//go:build .*\<slow\>' $(wildcard adapters application cmd modules test) 2>/dev/null))))
+
+# Flags for every run of tests and for `make run`, such as
+# make test TESTFLAGS='-run Append' or make run ARGS='--http 127.0.0.1:9000'.
+TESTFLAGS ?=
+ARGS      ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test test-race test-slow lint fmt generate generate-check bench clean tools ensure-postgres
+
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ensure-postgres build ## Set up everything, take sample documents through the books, and keep serving
+	@bin/backbone dev --sample $(ARGS)
+
+build: ## Build bin/backbone
+	$(BUILD) -o bin/backbone ./cmd/backbone
+
+# Tests find or start a shared PostgreSQL by themselves (test/testkit); set
+# BACKBONE_TEST_DSN to a superuser's DSN to use another one.
+test: ensure-postgres ## Run every fast test
+	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -shuffle=on -timeout 10m $(TESTFLAGS) ./...
+
+test-race: ensure-postgres ## Run the tests of the concurrent packages under the race detector (needs a C compiler)
+	@command -v $${CC:-gcc} >/dev/null || { echo "The race detector needs a C compiler; on Debian: apt-get install -y gcc libc6-dev" >&2; exit 1; }
+	CGO_ENABLED=1 BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -race -shuffle=on -timeout 15m $(TESTFLAGS) $(RACE_PACKAGES)
+
+test-slow: ensure-postgres ## Run the packages with slow tests, those included: faults under load, large volumes
+	$(if $(SLOW_PACKAGES),BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -tags slow -shuffle=on -timeout 30m $(TESTFLAGS) $(SLOW_PACKAGES),@echo "no package has slow tests")
+
+bench: ensure-postgres ## Measure, and print the ratios of one run as a table
+	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -tags bench -run TestReport -v -count=1 -timeout 60m $(TESTFLAGS) ./test/bench
+
+lint: tools ## Run the linters (go vet among them)
+	$(TOOLS)/golangci-lint run
+
+fmt: tools ## Format the code
+	$(TOOLS)/golangci-lint fmt
+
+# sqlc.yaml says what sqlc generates; everything else says so itself by go:generate.
+generate: tools ## Generate code from SQL and from the OpenAPI document
+	if [ -f sqlc.yaml ]; then $(TOOLS)/sqlc generate; fi
+	PATH="$(TOOLS):$$PATH" $(GO) generate ./...
+
+# Compares what is generated with what was there before, so it also works on
+# changes that are not committed yet.
+GENERATED := git ls-files --cached --others --exclude-standard -- '*.go' | sort | \
+	while read -r file; do if [ -f "$$file" ] && grep -q '^// Code generated .* DO NOT EDIT\.$$' "$$file"; then git hash-object "$$file" | sed "s|$$| $$file|"; fi; done
+
+generate-check: tools ## Fail when generated code is not current
+	@before=$$($(GENERATED)) && $(MAKE) --no-print-directory generate && after=$$($(GENERATED)) && \
+	if [ "$$before" != "$$after" ]; then \
+		echo "Generated code was not current; commit what make generate has written:" >&2; \
+		git status --short >&2; git --no-pager diff --stat >&2; exit 1; \
+	fi
+
+clean: ## Remove what was built; the data of make run and the tools stay
+	rm -rf bin/backbone
+	$(GO) clean -testcache
+
+ensure-postgres:
+	@.ci/ensure-postgres
+
+# install-tool NAME PACKAGE VERSION: builds the tool unless this version is there.
+define install-tool
+	@$(GO) version -m $(TOOLS)/$(1) 2>/dev/null | grep -q "^[[:space:]]*mod[[:space:]].*[[:space:]]$(3)\>" || \
+		{ echo "installing $(1) $(3)"; GOBIN=$(TOOLS) $(GO) install $(2)@$(3); }
+endef
+
+tools:
+	$(call install-tool,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,$(GOLANGCI_LINT_VERSION))
+	$(call install-tool,sqlc,github.com/sqlc-dev/sqlc/cmd/sqlc,$(SQLC_VERSION))
+	$(call install-tool,oapi-codegen,github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen,$(OAPI_CODEGEN_VERSION))
