@@ -1,0 +1,50 @@
+package memory_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	conformance.RunEventStore(t, conformance.Harness{
+		New: func(_ *testing.T, clock ports.Clock) conformance.Store {
+			return memory.New(memory.Config{Clock: clock})
+		},
+		ReadModel: func(t *testing.T, s conformance.Store) conformance.ReadModel {
+			store, ok := s.(*memory.Store)
+			require.True(t, ok)
+			return readModel{store}
+		},
+	})
+}
+
+type readModel struct{ store *memory.Store }
+
+func prefix(p event.PartitionID) string { return fmt.Sprintf("%d/", p) }
+
+func (readModel) Put(_ context.Context, tx ports.ProjectionTx, p event.PartitionID, key, value string) error {
+	m, err := memory.Bind(tx)
+	if err != nil {
+		return err
+	}
+	m.Put("conformance", prefix(p)+key, value)
+	return nil
+}
+
+func (r readModel) Committed(_ context.Context, p event.PartitionID) (map[string]string, error) {
+	out := map[string]string{}
+	for _, row := range r.store.Rows("conformance", prefix(p)) {
+		out[strings.TrimPrefix(row.Key, prefix(p))] = fmt.Sprint(row.Value)
+	}
+	return out, nil
+}

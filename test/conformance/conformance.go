@@ -1,0 +1,200 @@
+// Package conformance checks that a store keeps the promises written on the
+// ports. One body runs against every adapter: nothing is skipped and nothing
+// asks which adapter it is. Each sub-test is named after the promise it checks.
+// The suite is itself checked against stores that break one promise each.
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Store is everything an event store does, composed of the ports.
+type Store interface {
+	ports.EventAppender
+	ports.IdempotencyReader
+	ports.EventReader
+	ports.CausalityReader
+	ports.IntentReader
+	ports.ChainReader
+	ports.LegalEntities
+	ports.Principals
+	ports.Installations
+	ports.EventTypes
+	ports.Projections
+	ports.WakeUps
+}
+
+// ReadModel is a table of texts that a projection of the suite writes through
+// the adapter's transaction.
+type ReadModel interface {
+	// Put writes a row inside the transaction, replacing an earlier one.
+	Put(ctx context.Context, tx ports.ProjectionTx, p event.PartitionID, key, value string) error
+	// Committed lists the partition's committed rows.
+	Committed(ctx context.Context, p event.PartitionID) (map[string]string, error)
+}
+
+// Harness makes the stores under test.
+type Harness struct {
+	// New returns an empty store that has not been bootstrapped and whose only source
+	// of time is the clock; it must accept that the clock stands still, jumps and is
+	// far from the machine's. The suite calls New a few times in all, not once per
+	// sub-test: sub-tests make their own legal entities.
+	New func(t *testing.T, clock ports.Clock) Store
+	// ReadModel returns the read model of a store made by New. It is empty at first.
+	ReadModel func(t *testing.T, s Store) ReadModel
+}
+
+// LogName is the log name of every store that the suite bootstraps.
+const LogName = "conformance.example.org"
+
+// Deployment is the deployment number of every store that the suite bootstraps.
+const Deployment = 5
+
+// Clock is a clock that stands still until it is set.
+type Clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// NewClock stands at a Monday morning.
+func NewClock() *Clock { return &Clock{now: time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)} }
+
+// Now implements ports.Clock.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Advance moves the clock, backwards when d is negative.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// promise is one sub-test, named by the sentence it checks.
+type promise struct {
+	name  string
+	check func(t *testing.T, s *suite)
+}
+
+// RunEventStore runs the whole suite. The sub-tests share one store, and a clock
+// that some of them move, so they run one after another.
+func RunEventStore(t *testing.T, h Harness) {
+	t.Helper()
+	t.Run("Installation", func(t *testing.T) { runInstallation(t, h) })
+	s := newSuite(t, h)
+	for _, group := range []struct {
+		name     string
+		promises []promise
+	}{
+		{"Append", appendPromises},
+		{"Expectation", expectationPromises},
+		{"Condition", conditionPromises},
+		{"BusinessKey", businessKeyPromises},
+		{"Series", seriesPromises},
+		{"Idempotency", idempotencyPromises},
+		{"Intent", intentPromises},
+		{"Rollback", rollbackPromises},
+		{"Read", readPromises},
+		{"Causality", causalityPromises},
+		{"Chain", chainPromises},
+		{"Time", timePromises},
+		{"Cancellation", cancellationPromises},
+		{"Projection", projectionPromises},
+		{"WakeUp", wakeUpPromises},
+		{"LegalEntity", legalEntityPromises},
+		{"Principal", principalPromises},
+		{"Registry", registryPromises},
+		{"Race", racePromises},
+		{"Model", modelPromises},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, p := range group.promises {
+				t.Run(p.name, func(t *testing.T) { p.check(t, s) })
+			}
+		})
+	}
+}
+
+// suite is one store with what every sub-test needs.
+type suite struct {
+	store     Store
+	clock     *Clock
+	readModel ReadModel
+	ids       *idSource
+	opened    eventtype.Registration
+	changed   eventtype.Registration
+	closed    eventtype.Registration
+
+	mu    sync.Mutex
+	count int
+}
+
+func newSuite(t *testing.T, h Harness) *suite {
+	t.Helper()
+	clock := NewClock()
+	s := &suite{store: h.New(t, clock), clock: clock, ids: newIDSource()}
+	s.readModel = h.ReadModel(t, s.store)
+	ctx := context.Background()
+	require.NoError(t, s.store.Bootstrap(ctx, ports.Installation{LogName: LogName, Deployment: Deployment, CreatedAt: clock.Now()}))
+	s.opened = s.register(t, "conformance.case.opened")
+	s.changed = s.register(t, "conformance.case.changed")
+	s.closed = s.register(t, "conformance.case.closed")
+	return s
+}
+
+func (s *suite) register(t *testing.T, name string) eventtype.Registration {
+	t.Helper()
+	r, err := s.store.RegisterEventType(context.Background(), registration(name, 1, s.clock.Now()))
+	require.NoError(t, err)
+	return r
+}
+
+func registration(name string, version uint32, at time.Time) eventtype.Registration {
+	return eventtype.Registration{
+		Type: name, SchemaVersion: version, Module: "conformance",
+		DataSchema:     []byte(`{"type":"object"}`),
+		RetentionClass: eventtype.Standard,
+		Description:    "an event of the conformance suite",
+		Active:         true, RegisteredAt: at, RegisteredBy: "suite",
+	}
+}
+
+// unique gives a name that no other sub-test of this store uses.
+func (s *suite) unique(prefix string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count++
+	return fmt.Sprintf("%s-%d", prefix, s.count)
+}
+
+// idSource makes strictly increasing ids without looking at any clock, so that
+// they are the same in every run.
+type idSource struct {
+	mu   sync.Mutex
+	last uint64
+}
+
+func newIDSource() *idSource { return &idSource{} }
+
+func (s *idSource) next() event.ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	var id ulid.ULID
+	_ = id.SetTime(uint64(time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC).UnixMilli()) + s.last) // far from the 48-bit limit
+	return id
+}

@@ -1,0 +1,245 @@
+package conformance
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// runInstallation has a store of its own, since bootstrapping cannot be undone.
+func runInstallation(t *testing.T, h Harness) {
+	clock := NewClock()
+	store := h.New(t, clock)
+	ctx := context.Background()
+	want := ports.Installation{LogName: LogName, Deployment: Deployment, CreatedAt: clock.Now()}
+
+	t.Run("BeforeBootstrapThereIsNone", func(t *testing.T) {
+		_, err := store.Installation(ctx)
+		require.Equal(t, "installation.not_bootstrapped", fault.CodeOf(err))
+	})
+	t.Run("BootstrapFixesIt", func(t *testing.T) {
+		require.NoError(t, store.Bootstrap(ctx, want))
+		requireInstallation(t, want, store)
+	})
+	t.Run("ARepeatedBootstrapChangesNothing", func(t *testing.T) {
+		clock.Advance(time.Hour)
+		again := want
+		again.CreatedAt = clock.Now()
+		require.NoError(t, store.Bootstrap(ctx, again))
+		requireInstallation(t, want, store)
+	})
+	t.Run("AnotherLogNameIsRefused", func(t *testing.T) {
+		other := want
+		other.LogName = "another.example.org"
+		require.Equal(t, "installation.log_name_fixed", fault.CodeOf(store.Bootstrap(ctx, other)))
+		requireInstallation(t, want, store)
+	})
+}
+
+func requireInstallation(t *testing.T, want ports.Installation, s ports.Installations) {
+	t.Helper()
+	got, err := s.Installation(context.Background())
+	require.NoError(t, err)
+	require.True(t, want.CreatedAt.Equal(got.CreatedAt))
+	got.CreatedAt = want.CreatedAt
+	require.Equal(t, want, got)
+}
+
+var legalEntityPromises = []promise{
+	{"ATenantHasEachCodeOnce", legalEntityDuplicate},
+	{"TheListOfATenantIsSortedByCode", legalEntityList},
+	{"APartitionNumberCarriesItsDeployment", partitionNumber},
+}
+
+func legalEntityDuplicate(t *testing.T, s *suite) {
+	ctx := context.Background()
+	tenant := s.unique("tenant")
+	want := s.legalEntity(tenant, "DEMF")
+	got, err := s.store.CreateLegalEntity(ctx, want)
+	require.NoError(t, err)
+	require.NotZero(t, got.Partition)
+	_, err = s.store.CreateLegalEntity(ctx, want)
+	require.Equal(t, "legal_entity.duplicate", fault.CodeOf(err))
+	other, err := s.store.CreateLegalEntity(ctx, s.legalEntity(s.unique("tenant"), "DEMF"))
+	require.NoError(t, err)
+	require.NotEqual(t, got.Partition, other.Partition)
+	list, err := s.store.LegalEntities(ctx, tenant)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.True(t, want.CreatedAt.Equal(list[0].CreatedAt))
+	want.Partition, list[0].CreatedAt = got.Partition, want.CreatedAt
+	require.Equal(t, want, list[0])
+}
+
+func legalEntityList(t *testing.T, s *suite) {
+	ctx := context.Background()
+	tenant := s.unique("tenant")
+	for _, code := range []string{"USMF", "DEMF", "GBSI"} {
+		_, err := s.store.CreateLegalEntity(ctx, s.legalEntity(tenant, code))
+		require.NoError(t, err)
+	}
+	codes := func(tenant string) []string {
+		list, err := s.store.LegalEntities(ctx, tenant)
+		require.NoError(t, err)
+		out := []string{}
+		for _, le := range list {
+			out = append(out, le.Code)
+		}
+		return out
+	}
+	require.Equal(t, []string{"DEMF", "GBSI", "USMF"}, codes(tenant))
+	require.Subset(t, codes(""), []string{"DEMF", "GBSI", "USMF"})
+	require.Greater(t, len(codes("")), 3)
+}
+
+func partitionNumber(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	require.Equal(t, event.PartitionID(Deployment), b.le.Partition>>19)
+	require.NotZero(t, b.le.Partition&(1<<19-1))
+}
+
+var principalPromises = []promise{
+	{"APrincipalIsFoundByTokenAndByPerson", principalFound},
+	{"SavingAgainReplaces", principalReplaced},
+	{"AnUnknownPrincipalIsNamedAsSuch", principalUnknown},
+}
+
+func (s *suite) principal(tenant string) ports.Principal {
+	id := s.unique("u")
+	return ports.Principal{
+		TenantID: tenant, PersonID: "person-" + id, PrincipalID: id, ActorType: event.Human,
+		DisplayName: "Display " + id, RoleLabel: "clerk", Roles: []string{"ap.clerk", "ap.viewer"},
+		LegalEntities: []string{"DEMF", "USMF"}, TokenHash: fingerprint("token " + id), Development: true,
+		ExpiresAt: s.clock.Now().Add(time.Hour), CreatedAt: s.clock.Now(),
+	}
+}
+
+func requirePrincipal(t *testing.T, want, got ports.Principal) {
+	t.Helper()
+	require.True(t, want.ExpiresAt.Equal(got.ExpiresAt))
+	require.True(t, want.CreatedAt.Equal(got.CreatedAt))
+	got.ExpiresAt, got.CreatedAt = want.ExpiresAt, want.CreatedAt
+	require.Equal(t, want, got)
+}
+
+func principalFound(t *testing.T, s *suite) {
+	ctx := context.Background()
+	want, bystander := s.principal("acme"), s.principal("acme")
+	require.NoError(t, s.store.SavePrincipal(ctx, want))
+	require.NoError(t, s.store.SavePrincipal(ctx, bystander))
+	got, err := s.store.PrincipalByTokenHash(ctx, want.TokenHash)
+	require.NoError(t, err)
+	requirePrincipal(t, want, got)
+	got, err = s.store.PrincipalByPerson(ctx, "acme", want.PersonID)
+	require.NoError(t, err)
+	requirePrincipal(t, want, got)
+}
+
+func principalReplaced(t *testing.T, s *suite) {
+	ctx := context.Background()
+	old := s.principal("acme")
+	require.NoError(t, s.store.SavePrincipal(ctx, old))
+	renewed := old
+	renewed.TokenHash, renewed.Roles, renewed.DisplayName = fingerprint("renewed "+old.PrincipalID), []string{"controller"}, ""
+	require.NoError(t, s.store.SavePrincipal(ctx, renewed))
+	_, err := s.store.PrincipalByTokenHash(ctx, old.TokenHash)
+	require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
+	got, err := s.store.PrincipalByTokenHash(ctx, renewed.TokenHash)
+	require.NoError(t, err)
+	requirePrincipal(t, renewed, got)
+}
+
+func principalUnknown(t *testing.T, s *suite) {
+	ctx := context.Background()
+	known := s.principal("acme")
+	require.NoError(t, s.store.SavePrincipal(ctx, known))
+	_, err := s.store.PrincipalByTokenHash(ctx, fingerprint("nobody's"))
+	require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
+	_, err = s.store.PrincipalByPerson(ctx, "acme", "nobody")
+	require.Equal(t, "principal.not_found", fault.CodeOf(err))
+	_, err = s.store.PrincipalByPerson(ctx, "another tenant", known.PersonID)
+	require.Equal(t, "principal.not_found", fault.CodeOf(err))
+}
+
+var registryPromises = []promise{
+	{"TheGenerationGrowsWithEveryRegistration", generation},
+	{"AVersionIsRegisteredOnce", typeOnce},
+	{"AllVersionsOfATypeShareItsNumber", typeNumber},
+	{"EveryFieldOfARegistrationComesBack", registrationFields},
+}
+
+func generation(t *testing.T, s *suite) {
+	ctx := context.Background()
+	before, err := s.store.EventTypesGeneration(ctx)
+	require.NoError(t, err)
+	s.register(t, "conformance.generation.grew")
+	after, err := s.store.EventTypesGeneration(ctx)
+	require.NoError(t, err)
+	require.Greater(t, after, before)
+	_, listed, err := s.store.EventTypes(ctx)
+	require.NoError(t, err)
+	require.Equal(t, after, listed)
+}
+
+func typeOnce(t *testing.T, s *suite) {
+	ctx := context.Background()
+	s.register(t, "conformance.once.registered")
+	before, err := s.store.EventTypesGeneration(ctx)
+	require.NoError(t, err)
+	_, err = s.store.RegisterEventType(ctx, registration("conformance.once.registered", 1, s.clock.Now()))
+	require.Equal(t, "event_type.duplicate", fault.CodeOf(err))
+	after, err := s.store.EventTypesGeneration(ctx)
+	require.NoError(t, err)
+	require.Equal(t, before, after, "a refused registration is no change")
+}
+
+func typeNumber(t *testing.T, s *suite) {
+	first := s.register(t, "conformance.number.shared")
+	second, err := s.store.RegisterEventType(context.Background(), registration("conformance.number.shared", 2, s.clock.Now()))
+	require.NoError(t, err)
+	require.Equal(t, first.Number, second.Number)
+	require.NotZero(t, first.Number)
+	numbers := map[int32]string{}
+	types, _, err := s.store.EventTypes(context.Background())
+	require.NoError(t, err)
+	for _, r := range types {
+		if name, taken := numbers[r.Number]; taken {
+			require.Equal(t, name, r.Type, "two types share a number")
+		}
+		numbers[r.Number] = r.Type
+	}
+}
+
+func registrationFields(t *testing.T, s *suite) {
+	want := registration("conformance.fields.kept", 1, s.clock.Now())
+	want.RequiredDimensions, want.OptionalDimensions = []string{"cost_center"}, []string{"project"}
+	want.RequiredEntityRefs = []eventtype.RequiredRef{{EntityType: "vendor", Role: "supplier", Cardinality: eventtype.One}}
+	want.RetentionClass, want.MinRetentionYears = eventtype.Regulatory, 10
+	want.BusinessKeys = []eventtype.BusinessKeyRule{{Name: "invoice", Fields: []string{"vendor", "number"}, Normalise: eventtype.NormaliseDocumentNumber, Document: "id"}}
+	given, err := s.store.RegisterEventType(context.Background(), want)
+	require.NoError(t, err)
+	types, _, err := s.store.EventTypes(context.Background())
+	require.NoError(t, err)
+	for _, got := range types {
+		if got.Type != want.Type {
+			continue
+		}
+		require.Equal(t, given.Number, got.Number)
+		require.True(t, want.RegisteredAt.Equal(got.RegisteredAt))
+		require.JSONEq(t, string(want.DataSchema), string(got.DataSchema))
+		require.Empty(t, got.PIIFields)
+		require.Empty(t, got.Examples)
+		got.Number, got.RegisteredAt, got.DataSchema = want.Number, want.RegisteredAt, want.DataSchema
+		got.PIIFields, got.Examples = want.PIIFields, want.Examples
+		require.Equal(t, want, got)
+		return
+	}
+	t.Fatal("the registration is not listed")
+}

@@ -1,0 +1,259 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var racePromises = []promise{
+	{"OneOfSixteenWinsAnAppendCondition", raceCondition},
+	{"OneOfManyWinsAnExpectedVersion", raceVersion},
+	{"OneOfManyWinsAnEntityVersion", raceEntity},
+	{"OneOfManyWinsABusinessKey", raceBusinessKey},
+	{"OneOfManyIsFirstWithAnIdempotencyKey", raceIdempotency},
+	{"OneOfManyChangesAnIntent", raceIntent},
+	{"RacersAndRefusalsLeaveNumbersWithoutGaps", raceSeries},
+	{"OneOfManyCreatesALegalEntity", raceLegalEntity},
+	{"WritersOnManyPartitionsLeaveNoGaps", racePartitions},
+}
+
+// race starts n writers at once and collects their errors.
+func race(n int, write func(i int) error) []error {
+	errs := make([]error, n)
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			errs[i] = write(i)
+		})
+	}
+	close(start)
+	wg.Wait()
+	return errs
+}
+
+// oneWinner demands that exactly one error is nil and that all others carry the
+// code.
+func oneWinner(t *testing.T, errs []error, code string) int {
+	t.Helper()
+	winner := -1
+	for i, err := range errs {
+		if err == nil {
+			require.Equal(t, -1, winner, "writers %d and %d both won", winner, i)
+			winner = i
+			continue
+		}
+		require.Equal(t, code, fault.CodeOf(err), "error: %v", err)
+	}
+	require.NotEqual(t, -1, winner, "nobody won")
+	return winner
+}
+
+// compete lets n writers append what build makes, in several rounds, and demands
+// one winner in each.
+func (b *book) compete(t *testing.T, n, rounds int, code string, build func(round, i int) ports.AppendRequest) {
+	t.Helper()
+	for round := range rounds {
+		requests := make([]ports.AppendRequest, n)
+		for i := range requests {
+			requests[i] = build(round, i)
+		}
+		errs := race(n, func(i int) error { _, err := b.try(requests[i]); return err })
+		winner := oneWinner(t, errs, code)
+		events := b.query(t, ports.EventQuery{After: event.Sequence(round)})
+		require.Len(t, events, 1, "a loser left an event")
+		require.Equal(t, requests[winner].Events[0].ID, events[0].ID)
+	}
+	b.verify(t, 1000)
+}
+
+func raceCondition(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	b.compete(t, 16, 50, concurrency.CodeConditionFailed, func(round, i int) ports.AppendRequest {
+		tag := fmt.Sprint("round", round)
+		r := b.request(b.event(s.opened, stream(fmt.Sprint(round, "-", i)), tagged(tag)))
+		r.Conditions = absent(0, tag, s.opened.Type)
+		return r
+	})
+}
+
+func raceVersion(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	b.compete(t, 8, 20, concurrency.CodeWrongExpectedVersion, func(round, i int) ports.AppendRequest {
+		r := b.request(b.event(s.opened, stream("1")))
+		r.Streams = expect(stream("1"), concurrency.Exactly(event.Version(round)))
+		return r
+	})
+}
+
+func raceEntity(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	b.compete(t, 8, 20, concurrency.CodeWrongExpectedVersion, func(round, i int) ports.AppendRequest {
+		r := b.request(b.event(s.opened, stream(fmt.Sprint(round, "-", i)), about("vendor", "V-1")))
+		r.Entities = []concurrency.EntityExpectation{{EntityType: "vendor", EntityID: "V-1", Sequence: event.Sequence(round)}}
+		return r
+	})
+}
+
+func raceBusinessKey(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	b.compete(t, 8, 20, concurrency.CodeDuplicateKey, func(round, i int) ports.AppendRequest {
+		return b.request(b.event(s.opened, stream(fmt.Sprint(round, "-", i)), claiming(fmt.Sprint("INV-", round), "")))
+	})
+}
+
+func raceIdempotency(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	for round := range 20 {
+		requests := make([]ports.AppendRequest, 8)
+		for i := range requests {
+			requests[i] = b.request(b.event(s.opened, stream("1")))
+			requests[i].Idempotency = b.claim(fmt.Sprint("key", round), "content")
+		}
+		results := make([]ports.AppendResult, len(requests))
+		errs := race(len(requests), func(i int) (err error) { results[i], err = b.try(requests[i]); return err })
+		first := 0
+		for i := range results {
+			require.NoError(t, errs[i])
+			if !results[i].Replayed {
+				first++
+				require.Equal(t, event.Sequence(round+1), results[i].Events[0].Sequence)
+				continue
+			}
+			require.Equal(t, event.Sequence(round+1), results[i].Outcome.FirstSequence)
+		}
+		require.Equal(t, 1, first, "writers that were first with the key")
+		require.Equal(t, event.Sequence(round+1), b.head(t).Sequence)
+	}
+}
+
+func raceIntent(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	r := b.request()
+	r.Intent = insert(b.intent(intent.PendingApproval))
+	b.must(t, r)
+	id := r.Intent.Intent.ID
+	b.compete(t, 8, 10, concurrency.CodeIntentChanged, func(round, i int) ports.AppendRequest {
+		r := b.request(b.event(s.opened, stream(fmt.Sprint(round))))
+		r.Intent = update(b.stored(t, id), intent.Approved)
+		return r
+	})
+	require.Equal(t, 11, b.stored(t, id).Revision)
+}
+
+func raceSeries(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	b.write(t, b.event(s.opened, stream("0"), claiming("held", "")))
+	const writers, rounds = 8, 6
+	var mu sync.Mutex
+	numbers := []string{}
+	errs := race(writers, func(i int) error {
+		for round := range rounds {
+			r := b.request(b.event(s.opened, stream(""), numbered("journal")))
+			spoilt := (i+round)%2 == 1
+			if spoilt {
+				r.Events = append(r.Events, b.event(s.opened, stream("x"), claiming("held", "")))
+			}
+			result, err := b.try(r)
+			switch {
+			case spoilt && fault.CodeOf(err) != concurrency.CodeDuplicateKey:
+				return fmt.Errorf("the spoilt request got %w", err)
+			case !spoilt && err != nil:
+				return err
+			case !spoilt:
+				mu.Lock()
+				numbers = append(numbers, result.Events[0].Stream.ID)
+				mu.Unlock()
+			}
+		}
+		return nil
+	})
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	slices.Sort(numbers)
+	want := make([]string, writers*rounds/2)
+	for i := range want {
+		want[i] = "journal/" + number(i+1)
+	}
+	require.Equal(t, want, numbers)
+	// Numbers follow the order of the log.
+	for i, e := range b.all(t)[1:] {
+		require.Equal(t, want[i], e.Stream.ID)
+	}
+	b.verify(t, 1000)
+}
+
+func raceLegalEntity(t *testing.T, s *suite) {
+	tenant := s.unique("tenant")
+	errs := race(8, func(int) error {
+		_, err := s.store.CreateLegalEntity(context.Background(), s.legalEntity(tenant, "DEMF"))
+		return err
+	})
+	oneWinner(t, errs, "legal_entity.duplicate")
+	list, err := s.store.LegalEntities(context.Background(), tenant)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+}
+
+func racePartitions(t *testing.T, s *suite) {
+	books := make([]*book, 4)
+	for i := range books {
+		books[i] = s.newBook(t)
+	}
+	const writers, each = 16, 8
+	errs := race(writers, func(i int) error {
+		for n := range each {
+			b := books[(i+n)%len(books)]
+			if _, err := b.try(b.request(b.event(s.opened, stream(fmt.Sprint(i))), b.event(s.changed, stream("shared")))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	for _, b := range books {
+		const perBook = 2 * writers * each / 4
+		require.Len(t, b.verify(t, 1000), perBook)
+		shared := b.stream(t, stream("shared"))
+		require.Len(t, shared, perBook/2)
+		for i, e := range shared {
+			require.Equal(t, event.Version(i+1), e.StreamVersion)
+			require.Zero(t, e.Sequence%2, "the events of a request stand together")
+		}
+	}
+}
+
+// waitFor pokes until done is closed; it gives up after half a minute.
+func waitFor(t *testing.T, done <-chan struct{}, poke func()) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	for {
+		poke()
+		select {
+		case <-done:
+			return
+		case <-deadline.C:
+			t.Fatal("waited in vain")
+		case <-tick.C:
+		}
+	}
+}

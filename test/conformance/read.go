@@ -1,0 +1,343 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var readPromises = []promise{
+	{"AnEmptyResultIsEmptyNotNil", emptyResults},
+	{"PagesForwardMeetAtTheirEdges", forwardPages},
+	{"PagesBackwardMeetAtTheirEdges", backwardPages},
+	{"UntilIsInclusiveInBothDirections", untilInclusive},
+	{"AfterIsExclusiveInBothDirections", afterExclusive},
+	{"AStreamIsReadFromAVersionAscending", streamFrom},
+	{"AKeySelectsEntitiesAndTags", byKey},
+	{"AKeyIsPagedLikeTheWholeLog", keyPages},
+	{"TypesCorrelationAndActorFilter", byEnvelope},
+	{"FiltersAreCombined", combined},
+	{"DatesFilterByTheirBounds", byDates},
+	{"WithoutDataLeavesThePayloadOut", withoutData},
+	{"TheHeadBeforeTheFirstEventIsTheGenesis", genesisHead},
+	{"AnUnknownEventIsNotFound", unknownEvent},
+}
+
+func emptyResults(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	ctx := context.Background()
+	check := func() {
+		require.Empty(t, b.query(t, ports.EventQuery{Types: []string{s.closed.Type}}))
+		require.Empty(t, b.query(t, ports.EventQuery{Key: event.TagKey("none")}))
+		require.Empty(t, b.query(t, ports.EventQuery{After: 1}))
+		require.Empty(t, b.query(t, ports.EventQuery{After: 1, Direction: ports.Backward}))
+		require.Empty(t, b.stream(t, stream("none")))
+		page, err := b.store.ChainPage(ctx, b.le.Partition, 1, 10)
+		require.NoError(t, err)
+		require.NotNil(t, page)
+		require.Empty(t, page)
+	}
+	check()
+	require.Empty(t, b.all(t))
+	b.write(t, b.event(s.opened, stream("1")))
+	check()
+	past, err := b.store.EventsOfStream(ctx, b.le.Partition, stream("1"), 2, 10)
+	require.NoError(t, err)
+	require.NotNil(t, past)
+	require.Empty(t, past)
+	checkpoints, err := b.store.Checkpoints(ctx, b.unique("projection"), 1)
+	require.NoError(t, err)
+	require.NotNil(t, checkpoints)
+	require.Empty(t, checkpoints)
+	les, err := b.store.LegalEntities(ctx, b.unique("nobody"))
+	require.NoError(t, err)
+	require.NotNil(t, les)
+	require.Empty(t, les)
+}
+
+// ten events 1..10, odd ones tagged "odd".
+func (s *suite) ten(t *testing.T) *book {
+	t.Helper()
+	b := s.newBook(t)
+	for i := 1; i <= 10; i++ {
+		options := []option{tagged(fmt.Sprint(i))}
+		if i%2 == 1 {
+			options = append(options, tagged("odd"))
+		}
+		b.write(t, b.event(s.changed, stream(fmt.Sprint(i%3)), options...))
+	}
+	return b
+}
+
+// pages reads page by page until an empty one.
+func (b *book) pages(t *testing.T, q ports.EventQuery) [][]event.Sequence {
+	t.Helper()
+	out := [][]event.Sequence{}
+	for range 20 {
+		page := b.query(t, q)
+		if len(page) == 0 {
+			return out
+		}
+		out = append(out, sequences(page))
+		q.After = page[len(page)-1].Sequence
+	}
+	t.Fatal("paging does not end")
+	return nil
+}
+
+func forwardPages(t *testing.T, s *suite) {
+	b := s.ten(t)
+	require.Equal(t, [][]event.Sequence{{1, 2, 3, 4, 5}, {6, 7, 8, 9, 10}}, b.pages(t, ports.EventQuery{Limit: 5}))
+	require.Equal(t, [][]event.Sequence{{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10}}, b.pages(t, ports.EventQuery{Limit: 4}))
+	require.Equal(t, [][]event.Sequence{{3, 4, 5}, {6, 7}}, b.pages(t, ports.EventQuery{Limit: 3, After: 2, Until: 7}))
+	require.Equal(t, upTo(10), sequences(b.query(t, ports.EventQuery{Limit: 10})))
+	require.Equal(t, upTo(10), sequences(b.query(t, ports.EventQuery{Limit: 11})))
+}
+
+func backwardPages(t *testing.T, s *suite) {
+	b := s.ten(t)
+	q := ports.EventQuery{Direction: ports.Backward, Limit: 4}
+	require.Equal(t, [][]event.Sequence{{10, 9, 8, 7}, {6, 5, 4, 3}, {2, 1}}, b.pages(t, q))
+	q.Until = 8
+	require.Equal(t, [][]event.Sequence{{8, 7, 6, 5}, {4, 3, 2, 1}}, b.pages(t, q))
+}
+
+func untilInclusive(t *testing.T, s *suite) {
+	b := s.ten(t)
+	require.Equal(t, []event.Sequence{1, 2, 3}, sequences(b.query(t, ports.EventQuery{Until: 3})))
+	require.Equal(t, []event.Sequence{3, 2, 1}, sequences(b.query(t, ports.EventQuery{Until: 3, Direction: ports.Backward})))
+	require.Equal(t, []event.Sequence{10}, sequences(b.query(t, ports.EventQuery{Until: 99, After: 9})))
+	require.Equal(t, []event.Sequence{10, 9}, sequences(b.query(t, ports.EventQuery{Until: 99, Limit: 2, Direction: ports.Backward})))
+}
+
+func afterExclusive(t *testing.T, s *suite) {
+	b := s.ten(t)
+	require.Equal(t, []event.Sequence{9, 10}, sequences(b.query(t, ports.EventQuery{After: 8})))
+	require.Equal(t, []event.Sequence{2, 1}, sequences(b.query(t, ports.EventQuery{After: 3, Direction: ports.Backward})))
+	require.Empty(t, b.query(t, ports.EventQuery{After: 10}))
+	require.Empty(t, b.query(t, ports.EventQuery{After: 1, Direction: ports.Backward}))
+	require.Empty(t, b.query(t, ports.EventQuery{After: 5, Until: 5}))
+	require.Equal(t, []event.Sequence{4, 3, 2, 1}, sequences(b.query(t, ports.EventQuery{After: 5, Until: 9, Direction: ports.Backward})))
+	require.Equal(t, []event.Sequence{5, 4, 3, 2, 1}, sequences(b.query(t, ports.EventQuery{After: 9, Until: 5, Direction: ports.Backward})))
+}
+
+func streamFrom(t *testing.T, s *suite) {
+	b := s.ten(t)
+	read := func(from event.Version, limit int) []event.Sequence {
+		events, err := b.store.EventsOfStream(context.Background(), b.le.Partition, stream("1"), from, limit)
+		require.NoError(t, err)
+		require.NotNil(t, events)
+		return sequences(events)
+	}
+	require.Equal(t, []event.Sequence{1, 4, 7, 10}, read(1, 10))
+	require.Equal(t, []event.Sequence{1, 4, 7, 10}, read(0, 10))
+	require.Equal(t, []event.Sequence{4, 7}, read(2, 2))
+	require.Equal(t, []event.Sequence{10}, read(4, 1))
+	require.Empty(t, read(5, 10))
+}
+
+func byKey(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	b.write(t,
+		b.event(s.opened, stream("1"), tagged("V-1"), about("vendor", "V-1")),
+		b.event(s.opened, stream("2"), about("vendor", "V-1"), about("vendor", "V-2")),
+		b.event(s.opened, stream("3"), about("customer", "V-1")))
+	read := func(key string) []event.Sequence { return sequences(b.query(t, ports.EventQuery{Key: key})) }
+	require.Equal(t, []event.Sequence{1, 2}, read(event.EntityKey("vendor", "V-1")))
+	require.Equal(t, []event.Sequence{2}, read(event.EntityKey("vendor", "V-2")))
+	require.Equal(t, []event.Sequence{3}, read(event.EntityKey("customer", "V-1")))
+	require.Equal(t, []event.Sequence{1}, read(event.TagKey("V-1")))
+	require.Empty(t, read(event.EntityKey("vendor", "V-")))
+}
+
+func keyPages(t *testing.T, s *suite) {
+	b := s.ten(t)
+	q := ports.EventQuery{Key: event.TagKey("odd"), Limit: 2}
+	require.Equal(t, [][]event.Sequence{{1, 3}, {5, 7}, {9}}, b.pages(t, q))
+	q.Until = 7
+	require.Equal(t, [][]event.Sequence{{1, 3}, {5, 7}}, b.pages(t, q))
+	q.Direction = ports.Backward
+	require.Equal(t, [][]event.Sequence{{7, 5}, {3, 1}}, b.pages(t, q))
+	q.Until, q.After = 0, 8
+	require.Equal(t, [][]event.Sequence{{7, 5}, {3, 1}}, b.pages(t, q))
+}
+
+func byEnvelope(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	by := func(actor, correlation string) option {
+		return func(p *event.Prepared) { p.ActorID, p.CorrelationID = actor, correlation }
+	}
+	b.write(t,
+		b.event(s.opened, stream("1"), by("u-1", "c-1")),
+		b.event(s.changed, stream("1"), by("u-2", "c-1")),
+		b.event(s.closed, stream("1"), by("u-1", "c-2")))
+	read := func(q ports.EventQuery) []event.Sequence { return sequences(b.query(t, q)) }
+	require.Equal(t, []event.Sequence{1, 2}, read(ports.EventQuery{CorrelationID: "c-1"}))
+	require.Equal(t, []event.Sequence{1, 3}, read(ports.EventQuery{ActorID: "u-1"}))
+	require.Equal(t, []event.Sequence{2}, read(ports.EventQuery{Types: []string{s.changed.Type}}))
+	require.Equal(t, []event.Sequence{3, 1}, read(ports.EventQuery{Types: []string{s.closed.Type, s.opened.Type}, Direction: ports.Backward}))
+	require.Empty(t, read(ports.EventQuery{Types: []string{"conformance.never.registered"}}))
+}
+
+func combined(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	for i := range 20 {
+		typ := s.opened
+		if i%2 == 1 {
+			typ = s.changed
+		}
+		b.write(t, b.event(typ, stream("1"), tagged(fmt.Sprint(i%3)), func(p *event.Prepared) {
+			p.ActorID = fmt.Sprint(i % 5)
+			p.EffectiveDate = event.MustDate("2026-03-01").AddDays(i)
+		}))
+	}
+	from := event.MustDate("2026-03-04")
+	for _, direction := range []ports.Direction{ports.Forward, ports.Backward} {
+		got := b.query(t, ports.EventQuery{
+			Key: event.TagKey("1"), Types: []string{s.changed.Type}, ActorID: "3", CorrelationID: "corr",
+			EffectiveFrom: &from, Direction: direction, Limit: 5,
+		})
+		require.Equal(t, []event.Sequence{14}, sequences(got)) // i = 13: 13%3=1, odd, 13%5=3
+	}
+	require.Equal(t, []event.Sequence{2, 8}, sequences(b.query(t, ports.EventQuery{Key: event.TagKey("1"), Types: []string{s.changed.Type}, Limit: 2})))
+}
+
+func byDates(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	start := b.clock.Now()
+	day := event.MustDate("2026-03-01")
+	for i := range 4 {
+		b.write(t, b.event(s.changed, stream("1"), func(p *event.Prepared) {
+			p.OccurredAt = start.Add(time.Duration(-i) * time.Hour) // occurred runs against recorded
+			p.EffectiveDate = day.AddDays(i)
+		}))
+		b.clock.Advance(time.Minute)
+	}
+	read := func(q ports.EventQuery) []event.Sequence { return sequences(b.query(t, q)) }
+	require.Equal(t, []event.Sequence{1, 2}, read(ports.EventQuery{OccurredFrom: start.Add(-time.Hour)}))
+	require.Equal(t, []event.Sequence{3, 4}, read(ports.EventQuery{OccurredTo: start.Add(-time.Hour)}))
+	require.Equal(t, []event.Sequence{2}, read(ports.EventQuery{OccurredFrom: start.Add(-time.Hour), OccurredTo: start}))
+	require.Equal(t, []event.Sequence{2, 3, 4}, read(ports.EventQuery{RecordedFrom: start.Add(time.Minute)}))
+	require.Equal(t, []event.Sequence{1, 2}, read(ports.EventQuery{RecordedTo: start.Add(2 * time.Minute)}))
+	second, third := day.AddDays(1), day.AddDays(2)
+	require.Equal(t, []event.Sequence{2, 3}, read(ports.EventQuery{EffectiveFrom: &second, EffectiveTo: &third}))
+	require.Equal(t, []event.Sequence{4, 3, 2}, read(ports.EventQuery{EffectiveFrom: &second, Direction: ports.Backward}))
+	require.Equal(t, []event.Sequence{1}, read(ports.EventQuery{EffectiveTo: &day}))
+}
+
+func withoutData(t *testing.T, s *suite) {
+	b := s.ten(t)
+	for _, key := range []string{"", event.TagKey("odd")} {
+		full := b.query(t, ports.EventQuery{Key: key})
+		bare := b.query(t, ports.EventQuery{Key: key, WithoutData: true})
+		require.Len(t, bare, len(full))
+		for i := range bare {
+			require.Nil(t, bare[i].Payload)
+			require.NotNil(t, full[i].Payload)
+			require.Equal(t, full[i].Skeleton, bare[i].Skeleton)
+		}
+	}
+}
+
+func genesisHead(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	genesis := event.GenesisChecksum(LogName, b.le.Partition)
+	h := b.head(t)
+	require.Equal(t, ports.Head{Checksum: genesis, Genesis: genesis}, h)
+	b.write(t, b.event(s.opened, stream("1")))
+	last := b.all(t)[0]
+	h = b.head(t)
+	require.Equal(t, event.Sequence(1), h.Sequence)
+	require.Equal(t, last.Checksum, h.Checksum)
+	require.Equal(t, genesis, h.Genesis)
+	require.True(t, last.RecordedAt.Equal(h.RecordedAt))
+}
+
+func unknownEvent(t *testing.T, s *suite) {
+	b := s.ten(t)
+	_, err := b.store.EventByID(context.Background(), b.le.Partition, b.ids.next())
+	require.Equal(t, "event.not_found", fault.CodeOf(err))
+	require.Equal(t, fault.NotFound, fault.KindOf(err))
+}
+
+var causalityPromises = []promise{
+	{"LineageRunsFromTheRootToTheEvent", lineage},
+	{"LineageSaysWhenItWasCut", lineageCut},
+	{"LineageEndsAtACauseElsewhere", lineageElsewhere},
+}
+
+func causedBy(id event.ID) option { return func(p *event.Prepared) { p.CausedBy = id } }
+
+// causes writes a chain of five events, each caused by the one before, the last
+// two in one batch, with unrelated events in between.
+func (b *book) causes(t *testing.T) []event.ID {
+	t.Helper()
+	var ids []event.ID
+	var cause event.ID
+	for range 3 {
+		e := b.event(b.changed, stream(b.unique("s")), causedBy(cause))
+		b.write(t, b.event(b.opened, stream("noise"), causedBy(cause)), e)
+		cause = e.ID
+		ids = append(ids, e.ID)
+	}
+	fourth := b.event(b.changed, stream("x"), causedBy(cause))
+	fifth := b.event(b.closed, stream("x"), causedBy(fourth.ID))
+	b.write(t, fourth, fifth)
+	return append(ids, fourth.ID, fifth.ID)
+}
+
+func eventIDs(events []event.Recorded) []event.ID {
+	out := make([]event.ID, len(events))
+	for i, e := range events {
+		out[i] = e.ID
+	}
+	return out
+}
+
+func lineage(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	ids := b.causes(t)
+	for i, id := range ids {
+		chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, id, 100)
+		require.NoError(t, err)
+		require.False(t, truncated)
+		require.Equal(t, ids[:i+1], eventIDs(chain))
+		require.NotNil(t, chain[0].Payload)
+	}
+	_, _, err := b.store.Lineage(context.Background(), b.le.Partition, b.ids.next(), 100)
+	require.Equal(t, "event.not_found", fault.CodeOf(err))
+}
+
+func lineageCut(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	ids := b.causes(t)
+	chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, ids[4], 2)
+	require.NoError(t, err)
+	require.True(t, truncated)
+	require.NotEmpty(t, chain)
+	require.Less(t, len(chain), len(ids))
+	require.Equal(t, ids[len(ids)-len(chain):], eventIDs(chain))
+}
+
+func lineageElsewhere(t *testing.T, s *suite) {
+	a, b := s.newBook(t), s.newBook(t)
+	cause := a.event(s.opened, stream("1"))
+	a.write(t, cause)
+	first := b.event(s.opened, stream("1"), func(p *event.Prepared) {
+		p.CausedBy, p.CausedByPartition = cause.ID, a.le.Partition
+	})
+	second := b.event(s.changed, stream("1"), causedBy(first.ID))
+	b.write(t, first, second)
+	chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, second.ID, 100)
+	require.NoError(t, err)
+	require.False(t, truncated)
+	require.Equal(t, []event.ID{first.ID, second.ID}, eventIDs(chain))
+	require.Equal(t, a.le.Partition, chain[0].CausedByPartition)
+}
