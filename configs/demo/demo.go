@@ -151,6 +151,7 @@ func taxGroups(home string) object {
 		"G/0":  object{"rate": 0, "description": "export"},
 		"O/0":  object{"rate": 0, "description": "outside the scope of tax"},
 		"O":    object{"rate": 0, "description": "outside the scope of tax"},
+		"B/22": object{"rate": 22, "description": "split payment"},
 		"AE/0": object{"rate": standard, "reverse_charge": standard != "0", "description": "reverse charge"},
 		"K/0":  object{"rate": standard, "reverse_charge": standard != "0", "description": "intra-community supply"},
 	}
