@@ -49,12 +49,8 @@ const (
 	RoleDefaultExpense = domain.RoleDefaultExpense
 )
 
-// firstEventID is where the ids of an intent's events begin among the ids that
-// are derived from it; those below belong to documents.
-const firstEventID = 1000
-
 // EventID is the id that the i-th draft (from 0) of an intent's plan will have.
-func EventID(in module.Input, i int) event.ID { return module.DeriveID(in.IntentID, firstEventID+i) }
+func EventID(in module.Input, i int) event.ID { return module.EventID(in.IntentID, i) }
 
 // SeriesToken stands for a journal's number in drafts until the number is known.
 func SeriesToken(journal event.ID) string { return "series:" + journal.String() }

@@ -43,6 +43,18 @@ type TaxGroup struct {
 	Description        string       `json:"description,omitempty"`
 }
 
+// UnmarshalJSON fills in what a writer may leave out: all of the tax is
+// recoverable.
+func (g *TaxGroup) UnmarshalJSON(b []byte) error {
+	type plain TaxGroup
+	p := plain{RecoverablePercent: money.FromInt(100)}
+	if err := json.Unmarshal(b, &p); err != nil {
+		return err
+	}
+	*g = TaxGroup(p)
+	return nil
+}
+
 // Settings are the ledger's configuration, as the event gl.ledger.configured
 // carries it: always whole, never a difference.
 type Settings struct {
@@ -73,12 +85,24 @@ func (s Settings) EffectiveLimits() map[string]*money.Number {
 	return out
 }
 
-// UnmarshalJSON fills in what a writer may leave out: rate age, the two switches.
+// UnmarshalJSON fills in what a writer may leave out, so that no map is nil.
 func (s *Settings) UnmarshalJSON(b []byte) error {
 	type plain Settings
 	p := plain{RateAgeDays: DefaultRateAgeDays, SecondPerson: true, OrderlyClose: true}
 	if err := json.Unmarshal(b, &p); err != nil {
 		return err
+	}
+	if p.DefaultDimensions == nil {
+		p.DefaultDimensions = map[string]string{}
+	}
+	if p.TaxGroups == nil {
+		p.TaxGroups = map[string]TaxGroup{}
+	}
+	if p.PostingProfile == nil {
+		p.PostingProfile = map[string]string{}
+	}
+	if p.Limits == nil {
+		p.Limits = map[string]*money.Number{}
 	}
 	*s = Settings(p)
 	return nil

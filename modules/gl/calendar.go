@@ -1,0 +1,237 @@
+package gl
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/gl/contract"
+	"github.com/erpbackbone/backbone/modules/gl/domain"
+)
+
+func planDefineFiscalYear(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	var year domain.FiscalYear
+	if err := decode(in, &year); err != nil {
+		return module.Plan{}, err
+	}
+	calendar, err := loadCalendar(ctx, s)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	for _, have := range calendar.Years() {
+		if have.Label == year.Label {
+			return module.Plan{}, duplicate(domain.EventFiscalYearDefined, "fiscal year "+year.Label).WithField("/label")
+		}
+	}
+	if len(year.Periods) == 0 {
+		year.Periods = monthly(year)
+	}
+	if err := checkPeriods(calendar, year); err != nil {
+		return module.Plan{}, err
+	}
+	if err := checkAdjacent(calendar.Years(), year); err != nil {
+		return module.Plan{}, err
+	}
+	known, err := policyFacts(ctx, contract.NewLedger(s))
+	date := effectiveDate(in)
+	return module.Plan{
+		Events: []event.Draft{
+			{
+				Type: domain.EventFiscalYearDefined, EffectiveDate: date, Stream: domain.FiscalYearStream(year.Label),
+				Data: year, Entities: entity("fiscal_year", year.Label),
+			},
+			{Type: domain.EventCalendarExtended, EffectiveDate: date, Stream: domain.CalendarStream(), Data: year, CausedByIndex: 1},
+		},
+		Facts: known,
+	}, err
+}
+
+// monthly cuts a year at the ends of calendar months. A period is named by year and
+// number: "2026-03" is the third period of year "2026", so March if the year is the
+// calendar year.
+func monthly(year domain.FiscalYear) []domain.PeriodSpan {
+	var out []domain.PeriodSpan
+	for start := year.Start; start <= year.End && len(out) < maxPeriods; {
+		t := start.Time()
+		end := min(event.DateOf(time.Date(t.Year(), t.Month()+1, 0, 0, 0, 0, 0, time.UTC)), year.End)
+		out = append(out, domain.PeriodSpan{Period: fmt.Sprintf("%s-%02d", year.Label, len(out)+1), Start: start, End: end})
+		start = end + 1
+	}
+	return out
+}
+
+// maxPeriods bounds the periods of a year: weeks, and some to close with.
+const maxPeriods = 60
+
+func overlap(field, detail string, args ...any) error {
+	return fault.New(fault.FailedPrecondition, "gl.fiscal_year.overlap", detail, args...).WithField(field)
+}
+
+// checkPeriods demands that the periods fill the year without gap and overlap, in
+// order, under names of their own.
+func checkPeriods(calendar *domain.Calendar, year domain.FiscalYear) error {
+	if year.End < year.Start {
+		return overlap("/end", "the year ends on %s, before it starts on %s; correct the dates", year.End, year.Start)
+	}
+	if len(year.Periods) > maxPeriods {
+		return overlap("/periods", "a year has at most %d periods; shorten it", maxPeriods)
+	}
+	names, next := map[string]bool{}, year.Start
+	for i, p := range year.Periods {
+		field := fmt.Sprintf("/periods/%d", i)
+		_, _, taken := calendar.Period(p.Period)
+		switch {
+		case names[p.Period] || taken:
+			return overlap(field+"/period", "period %s exists already; name it differently", p.Period)
+		case p.Start != next:
+			return overlap(field+"/start", "period %s starts on %s, not on %s; leave no gap and no overlap", p.Period, p.Start, next)
+		case p.End < p.Start:
+			return overlap(field+"/end", "period %s ends before it starts; correct the dates", p.Period)
+		}
+		names[p.Period], next = true, p.End+1
+	}
+	if next != year.End+1 {
+		return overlap("/periods", "the periods end on %s and the year on %s; fill the year", next-1, year.End)
+	}
+	return nil
+}
+
+// checkAdjacent demands that the year continues the calendar at one of its ends.
+func checkAdjacent(years []domain.FiscalYear, year domain.FiscalYear) error {
+	if len(years) == 0 {
+		return nil
+	}
+	first, last := years[0], years[len(years)-1]
+	if year.Start == last.End+1 || year.End == first.Start-1 {
+		return nil
+	}
+	return overlap("/start", "the calendar covers %s to %s; a new year starts on %s or ends on %s",
+		first.Start, last.End, last.End+1, first.Start-1)
+}
+
+// periodChange is the payload of the period intents and, with the year, the data of
+// their events.
+type periodChange struct {
+	Module     string `json:"module"`
+	Period     string `json:"period"`
+	FiscalYear string `json:"fiscal_year"`
+	Reason     string `json:"reason,omitempty"`
+}
+
+type periodRequest struct {
+	periodChange
+	Level string `json:"level"`
+}
+
+// periodScene is what the period intents look at.
+type periodScene struct {
+	request  periodRequest
+	calendar *domain.Calendar
+	year     domain.FiscalYear
+	span     domain.PeriodSpan
+	own      domain.PeriodState // of the module that was named
+	ledger   domain.PeriodState
+}
+
+func readPeriod(ctx context.Context, in module.Input, s module.State) (periodScene, error) {
+	var p periodScene
+	if err := decode(in, &p.request); err != nil {
+		return p, err
+	}
+	calendar, err := loadCalendar(ctx, s)
+	if err != nil {
+		return p, err
+	}
+	year, span, found := calendar.Period(p.request.Period)
+	if !found {
+		return p, fault.New(fault.FailedPrecondition, "gl.period.undefined",
+			"no fiscal year has period %s; define the year with gl.define_fiscal_year", p.request.Period).WithField("/period")
+	}
+	p.calendar, p.year, p.span = calendar, year, span
+	p.request.FiscalYear = year.Label
+	ledger, err := loadPeriod(ctx, s, contract.ModuleName, span.Period)
+	if err != nil {
+		return p, err
+	}
+	own, err := loadPeriod(ctx, s, p.request.Module, span.Period)
+	if err != nil {
+		return p, err
+	}
+	p.own, p.ledger = own.State, ledger.State
+	return p, nil
+}
+
+// draft is the event that changes the period for a module.
+func (p periodScene) draft(in module.Input, eventType, moduleName string) event.Draft {
+	change := p.request.periodChange
+	change.Module = moduleName
+	return event.Draft{
+		Type: eventType, EffectiveDate: effectiveDate(in), Stream: domain.PeriodStream(moduleName, p.span.Period),
+		Data: change, Entities: entity("period", moduleName+":"+p.span.Period),
+	}
+}
+
+func (p periodScene) plan(ctx context.Context, s module.State, level string, drafts ...event.Draft) (module.Plan, error) {
+	known, err := policyFacts(ctx, contract.NewLedger(s))
+	known.CloseLevel = level
+	return module.Plan{Events: drafts, Facts: known}, err
+}
+
+func (p periodScene) wrongState(allowed ...string) error {
+	return wrongState("gl.period", "period "+p.span.Period+" of "+p.request.Module, string(p.own), allowed...)
+}
+
+func (p periodScene) hardClosed() error {
+	return fault.New(fault.FailedPrecondition, "gl.period.hard_closed",
+		"period %s is closed for good for %s; post the correction in an open period", p.span.Period, p.request.Module).
+		With("period", p.span.Period).With("module", p.request.Module)
+}
+
+// ledgerFirst refuses to open another module's period while the ledger's is not.
+func (p periodScene) ledgerFirst() error {
+	if p.request.Module == contract.ModuleName || p.ledger == domain.PeriodOpen {
+		return nil
+	}
+	return fault.New(fault.FailedPrecondition, "gl.period.ledger_closed",
+		"period %s of the ledger is %s, and %s cannot be more open than the ledger; open it for gl first", p.span.Period, p.ledger, p.request.Module).
+		With("period", p.span.Period).With("state", string(p.ledger))
+}
+
+func planOpenPeriod(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	p, err := readPeriod(ctx, in, s)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	switch p.own {
+	case domain.PeriodNotOpen:
+	case domain.PeriodHardClosed:
+		return module.Plan{}, p.hardClosed()
+	default:
+		return module.Plan{}, p.wrongState(string(domain.PeriodNotOpen))
+	}
+	if err := p.ledgerFirst(); err != nil {
+		return module.Plan{}, err
+	}
+	return p.plan(ctx, s, "", p.draft(in, domain.EventPeriodOpened, p.request.Module))
+}
+
+func planReopenPeriod(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	p, err := readPeriod(ctx, in, s)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	switch p.own {
+	case domain.PeriodSoftClosed:
+	case domain.PeriodHardClosed:
+		return module.Plan{}, p.hardClosed()
+	default:
+		return module.Plan{}, p.wrongState(string(domain.PeriodSoftClosed))
+	}
+	if err := p.ledgerFirst(); err != nil {
+		return module.Plan{}, err
+	}
+	return p.plan(ctx, s, "", p.draft(in, domain.EventPeriodReopened, p.request.Module))
+}

@@ -1,0 +1,102 @@
+package gl
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/gl/contract"
+	"github.com/erpbackbone/backbone/modules/gl/domain"
+)
+
+// levelHard is the level of gl.close_period that is final.
+const levelHard = "hard"
+
+// subledgers are the modules whose periods the ledger's close takes along.
+var subledgers = []string{"ap"}
+
+func (m *Module) planClosePeriod(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	p, err := readPeriod(ctx, in, s)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	eventType, allowed := domain.EventPeriodSoftClosed, []string{string(domain.PeriodOpen)}
+	hard := p.request.Level == levelHard
+	if hard {
+		eventType, allowed = domain.EventPeriodHardClosed, []string{string(domain.PeriodOpen), string(domain.PeriodSoftClosed)}
+	}
+	switch {
+	case p.own == domain.PeriodHardClosed:
+		return module.Plan{}, p.hardClosed()
+	case p.own == domain.PeriodOpen, hard && p.own == domain.PeriodSoftClosed:
+	default:
+		return module.Plan{}, p.wrongState(allowed...)
+	}
+	if hard {
+		if err := m.checkHardClose(ctx, s, p); err != nil {
+			return module.Plan{}, err
+		}
+	}
+	drafts := []event.Draft{p.draft(in, eventType, p.request.Module)}
+	if p.request.Module == contract.ModuleName {
+		for _, name := range subledgers {
+			along, err := loadPeriod(ctx, s, name, p.span.Period)
+			if err != nil {
+				return module.Plan{}, err
+			}
+			if along.State == domain.PeriodOpen || hard && along.State == domain.PeriodSoftClosed {
+				d := p.draft(in, eventType, name)
+				d.CausedByIndex = 1
+				drafts = append(drafts, d)
+			}
+		}
+	}
+	return p.plan(ctx, s, p.request.Level, drafts...)
+}
+
+// checkHardClose holds back what could not be put right afterwards.
+func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodScene) error {
+	types := m.PostingIntents[p.request.Module]
+	if p.request.Module == contract.ModuleName {
+		for _, name := range subledgers {
+			types = append(types[:len(types):len(types)], m.PostingIntents[name]...)
+		}
+	}
+	waiting, err := s.Waiting(ctx, types, p.span.Start, p.span.End)
+	if err != nil {
+		return err
+	}
+	if waiting > 0 {
+		return fault.New(fault.FailedPrecondition, "gl.period.pending_intents",
+			"%d intents that would post into period %s wait for approval; approve or reject them first", waiting, p.span.Period).
+			With("period", p.span.Period).With("waiting", waiting)
+	}
+	settings, err := contract.NewLedger(s).Settings(ctx)
+	if fault.CodeOf(err) == "gl.ledger.not_configured" {
+		settings, err = domain.Settings{OrderlyClose: true}, nil
+	}
+	if err != nil || !settings.OrderlyClose {
+		return err
+	}
+	for _, earlier := range p.calendar.Periods() {
+		if earlier.Start >= p.span.Start {
+			break
+		}
+		was, err := loadPeriod(ctx, s, p.request.Module, earlier.Period)
+		if err != nil {
+			return err
+		}
+		if was.State == domain.PeriodOpen || was.State == domain.PeriodSoftClosed {
+			return fault.New(fault.FailedPrecondition, "gl.period.out_of_order",
+				"period %s is still %s for %s; close it for good first", earlier.Period, was.State, p.request.Module).
+				With("period", earlier.Period).With("module", p.request.Module)
+		}
+	}
+	if last := p.year.Periods[len(p.year.Periods)-1]; p.request.Module == contract.ModuleName && last.Period == p.span.Period {
+		return fault.New(fault.FailedPrecondition, "gl.period.year_open",
+			"period %s is the last of fiscal year %s, which is not closed; close the year first", p.span.Period, p.year.Label).
+			With("period", p.span.Period).With("fiscal_year", p.year.Label)
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package gl
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/gl/contract"
+	"github.com/erpbackbone/backbone/modules/gl/domain"
+)
+
+func planConfigure(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	var settings domain.Settings
+	if err := decode(in, &settings); err != nil {
+		return module.Plan{}, err
+	}
+	if err := checkSettings(settings, in.Today); err != nil {
+		return module.Plan{}, err
+	}
+	ledger := contract.NewLedger(s)
+	was, err := ledger.Settings(ctx)
+	known := facts{SecondPerson: was.SecondPerson, Limits: was.EffectiveLimits()}
+	switch {
+	case fault.CodeOf(err) == "gl.ledger.not_configured":
+		// There is nothing to protect yet, so the first configuration says itself
+		// whether it needs a second person.
+		known.SecondPerson = settings.SecondPerson
+	case err != nil:
+		return module.Plan{}, err
+	case was.FunctionalCurrency != settings.FunctionalCurrency:
+		if err := checkCurrencyFree(ctx, s, was.FunctionalCurrency); err != nil {
+			return module.Plan{}, err
+		}
+	}
+	return module.Plan{
+		Events: []event.Draft{{
+			Type: domain.EventLedgerConfigured, EffectiveDate: effectiveDate(in), Stream: domain.LedgerStream(), Data: settings,
+		}},
+		Facts: known,
+	}, nil
+}
+
+func checkSettings(s domain.Settings, on event.Date) error {
+	currency, err := money.LookupCurrency(s.FunctionalCurrency, on.Time())
+	if err != nil {
+		return withField(err, "/functional_currency")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.TaxGroups)) {
+		g := s.TaxGroups[name]
+		if err := money.CheckPercent(g.Rate); err != nil {
+			return withField(err, "/tax_groups/"+pointer(name)+"/rate")
+		}
+		if err := money.CheckPercent(g.RecoverablePercent); err != nil {
+			return withField(err, "/tax_groups/"+pointer(name)+"/recoverable_percent")
+		}
+	}
+	for _, role := range slices.Sorted(maps.Keys(s.Limits)) {
+		if limit := s.Limits[role]; limit != nil {
+			if err := domain.CheckSideAmount(*limit, currency); err != nil {
+				return withField(err, "/limits/"+pointer(role))
+			}
+		}
+	}
+	return nil
+}
+
+// checkCurrencyFree refuses a new functional currency once a period was opened:
+// without an open period nothing can have been posted, and a period stream is what
+// every posting is bound to, so a journal and this change cannot pass each other.
+func checkCurrencyFree(ctx context.Context, s module.State, currency string) error {
+	calendar, err := loadCalendar(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, span := range calendar.Periods() {
+		p, err := loadPeriod(ctx, s, contract.ModuleName, span.Period)
+		if err != nil {
+			return err
+		}
+		if p.State != domain.PeriodNotOpen {
+			return fault.New(fault.FailedPrecondition, "gl.ledger.functional_currency_fixed",
+				"the books are kept in %s and may hold journals since a period was opened; keep the currency, or use another legal entity", currency).
+				WithField("/functional_currency").With("functional_currency", currency).With("period", span.Period)
+		}
+	}
+	return nil
+}
+
+func planDefineAccount(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	account := domain.Account{Postable: true, Control: domain.ControlNone}
+	if err := decode(in, &account); err != nil {
+		return module.Plan{}, err
+	}
+	if account.NormalSide == "" {
+		account.NormalSide = normalSide(account.Type)
+	}
+	for i, code := range account.Currencies {
+		if _, err := money.LookupCurrency(code, in.Today.Time()); err != nil {
+			return module.Plan{}, withField(err, "/currencies/"+itoa(i))
+		}
+	}
+	if err := checkActive(account.ActiveFrom, account.ActiveTo); err != nil {
+		return module.Plan{}, err
+	}
+	ledger := contract.NewLedger(s)
+	have, err := loadAccount(ctx, s, account.Code)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	if have.Defined {
+		return module.Plan{}, duplicate(domain.EventAccountDefined, "account "+account.Code).WithField("/code")
+	}
+	if account.Parent != "" {
+		if _, err := ledger.Account(ctx, account.Parent); err != nil {
+			return module.Plan{}, withField(err, "/parent")
+		}
+	}
+	known, err := policyFacts(ctx, ledger)
+	return module.Plan{
+		Events: []event.Draft{{
+			Type: domain.EventAccountDefined, EffectiveDate: effectiveDate(in), Stream: domain.AccountStream(account.Code),
+			Data: account, Entities: entity("account", account.Code),
+		}},
+		Facts: known,
+	}, err
+}
+
+// normalSide is the side that increases accounts of a type.
+func normalSide(accountType string) domain.Side {
+	if accountType == "asset" || accountType == "expense" {
+		return domain.Debit
+	}
+	return domain.Credit
+}
+
+func checkActive(from, to *event.Date) error {
+	if from != nil && to != nil && *to < *from {
+		return fault.New(fault.Invalid, "intent.schema_invalid", "active_to %s is before active_from %s; correct the dates", *to, *from).
+			WithField("/active_to")
+	}
+	return nil
+}
+
+// accountMark is the data of gl.account.blocked and gl.account.unblocked.
+type accountMark struct {
+	Code   string `json:"code"`
+	Reason string `json:"reason"`
+}
+
+func planBlockAccount(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	return planMarkAccount(ctx, in, s, domain.EventAccountBlocked, false)
+}
+
+func planUnblockAccount(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	return planMarkAccount(ctx, in, s, domain.EventAccountUnblocked, true)
+}
+
+func planMarkAccount(ctx context.Context, in module.Input, s module.State, eventType string, blockedBefore bool) (module.Plan, error) {
+	var mark accountMark
+	if err := decode(in, &mark); err != nil {
+		return module.Plan{}, err
+	}
+	ledger := contract.NewLedger(s)
+	if _, err := ledger.Account(ctx, mark.Code); err != nil {
+		return module.Plan{}, withField(err, "/code")
+	}
+	have, err := loadAccount(ctx, s, mark.Code)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	if have.Blocked != blockedBefore {
+		state, allowed := "blocked", "active"
+		if !have.Blocked {
+			state, allowed = allowed, state
+		}
+		return module.Plan{}, wrongState("gl.account", "account "+mark.Code, state, allowed)
+	}
+	known, err := policyFacts(ctx, ledger)
+	return module.Plan{
+		Events: []event.Draft{{
+			Type: eventType, EffectiveDate: effectiveDate(in), Stream: domain.AccountStream(mark.Code),
+			Data: mark, Entities: entity("account", mark.Code),
+		}},
+		Facts: known,
+	}, err
+}
+
+func planDefineDimensionValue(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	var value domain.DimensionValue
+	if err := decode(in, &value); err != nil {
+		return module.Plan{}, err
+	}
+	if err := checkActive(value.ActiveFrom, value.ActiveTo); err != nil {
+		return module.Plan{}, err
+	}
+	ledger := contract.NewLedger(s)
+	have, err := ledger.DimensionValueDefined(ctx, value.Dimension, value.Value)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	if have {
+		return module.Plan{}, duplicate(domain.EventDimensionValueDefined, "value "+value.Value+" of "+value.Dimension).WithField("/value")
+	}
+	known, err := policyFacts(ctx, ledger)
+	return module.Plan{
+		Events: []event.Draft{{
+			Type: domain.EventDimensionValueDefined, EffectiveDate: effectiveDate(in),
+			Stream: domain.DimensionStream(value.Dimension), Data: value,
+		}},
+		Facts: known,
+	}, err
+}

@@ -1,0 +1,148 @@
+package gl
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/gl/contract"
+	"github.com/erpbackbone/backbone/modules/gl/domain"
+)
+
+type postJournal struct {
+	Description  string            `json:"description"`
+	PostingDate  *event.Date       `json:"posting_date"`
+	ReversalDate *event.Date       `json:"reversal_date"`
+	Currency     string            `json:"currency"` // of lines that name none; default functional
+	Dimensions   map[string]string `json:"dimensions"`
+	Lines        []struct {
+		Account          string            `json:"account"`
+		Side             domain.Side       `json:"debit_credit"`
+		Amount           money.Number      `json:"amount"`
+		Currency         string            `json:"currency"`
+		FunctionalAmount *money.Number     `json:"functional_amount"` // exchange differences, on lines of amount 0 only
+		Description      string            `json:"description"`
+		TaxCode          string            `json:"tax_code"`
+		Dimensions       map[string]string `json:"dimensions"`
+	} `json:"lines"`
+}
+
+func planPostJournal(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	var p postJournal
+	if err := decode(in, &p); err != nil {
+		return module.Plan{}, err
+	}
+	date, err := postingDate(in, p.PostingDate)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	ledger := contract.NewLedger(s)
+	settings, err := ledger.Settings(ctx)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	if p.Currency == "" {
+		p.Currency = settings.FunctionalCurrency
+	}
+	journal := contract.Journal{
+		SubledgerJournal: contract.SubledgerJournal{
+			CausedBy: in.CausedBy, Description: p.Description, PostingDate: date, Currency: p.Currency,
+			JournalID: in.DocumentID(0),
+		},
+		Type: domain.General, ReversalDate: p.ReversalDate,
+	}
+	for i, l := range p.Lines {
+		if l.FunctionalAmount != nil && !l.Amount.IsZero() {
+			return module.Plan{}, fault.New(fault.Invalid, "gl.journal.functional_amount_invalid",
+				"functional_amount is for exchange differences on lines of amount 0; leave it out, the ledger converts").
+				WithField(fmt.Sprintf("/lines/%d/functional_amount", i))
+		}
+		journal.Lines = append(journal.Lines, contract.SubledgerLine{
+			Account: l.Account, Side: l.Side, Amount: l.Amount, Currency: l.Currency, FunctionalAmount: l.FunctionalAmount,
+			Description: l.Description, TaxCode: l.TaxCode, Dimensions: overlay(p.Dimensions, l.Dimensions),
+		})
+	}
+	journal.Dimensions = envelope(p.Dimensions, journal.Lines)
+	planned, err := contract.PlanJournal(ctx, ledger, journal)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	return module.Plan{
+		Events: []event.Draft{planned.Draft}, Rules: planned.Rules, Facts: journalFactsOf(settings, planned),
+	}, nil
+}
+
+// overlay gives the line's dimensions over those of the whole journal.
+func overlay(header, line map[string]string) map[string]string {
+	if len(header) == 0 {
+		return line
+	}
+	out := maps.Clone(header)
+	maps.Copy(out, line)
+	return out
+}
+
+// envelope gives the journal's own dimensions and the department on which all
+// lines agree.
+func envelope(header map[string]string, lines []contract.SubledgerLine) map[string]string {
+	out := maps.Clone(header)
+	if out == nil {
+		out = map[string]string{}
+	}
+	if len(lines) == 0 || out[contract.DimensionDepartment] != "" {
+		return out
+	}
+	department := lines[0].Dimensions[contract.DimensionDepartment]
+	for _, l := range lines {
+		if l.Dimensions[contract.DimensionDepartment] != department {
+			return out
+		}
+	}
+	if department != "" {
+		out[contract.DimensionDepartment] = department
+	}
+	return out
+}
+
+func journalFactsOf(s domain.Settings, j contract.PlannedJournal) facts {
+	return facts{
+		SecondPerson: s.SecondPerson, Limits: s.EffectiveLimits(),
+		Journal: &journalFacts{Amount: j.Journal.TotalDebit, Currency: s.FunctionalCurrency, Period: j.Period},
+	}
+}
+
+type reverseJournal struct {
+	JournalID   event.ID    `json:"journal_id"`
+	PostingDate *event.Date `json:"posting_date"`
+	Reason      string      `json:"reason"`
+}
+
+func planReverseJournal(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	var p reverseJournal
+	if err := decode(in, &p); err != nil {
+		return module.Plan{}, err
+	}
+	date, err := postingDate(in, p.PostingDate)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	ledger := contract.NewLedger(s)
+	settings, err := ledger.Settings(ctx)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	planned, err := contract.PlanReversal(ctx, ledger, contract.Reversal{
+		Module: contract.ModuleName, OriginalID: p.JournalID, PostingDate: date, Reason: p.Reason, JournalID: in.DocumentID(0),
+	})
+	if err != nil {
+		return module.Plan{}, err
+	}
+	return module.Plan{
+		Events: []event.Draft{planned.Journal.Draft, planned.Reversed}, Rules: planned.Journal.Rules,
+		Facts: journalFactsOf(settings, planned.Journal),
+	}, nil
+}

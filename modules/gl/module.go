@@ -1,0 +1,176 @@
+// Package gl is the general ledger: the chart of accounts, the calendar with its
+// periods, exchange rates, and journals that balance.
+package gl
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/modules/gl/contract"
+	"github.com/erpbackbone/backbone/modules/gl/domain"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// policyPackage decides on the ledger's intents.
+const policyPackage = "backbone.rules.gl"
+
+//go:embed schema/*.json
+var schemas embed.FS
+
+//go:embed policy/gl.rego
+var policy string
+
+// Module is the general ledger.
+type Module struct {
+	// PostingIntents names, per module, the intents that post into a period; while
+	// one of them waits for approval its period is not closed for good.
+	PostingIntents map[string][]string
+}
+
+// New makes the module. The posting intents of accounts payable are those of its
+// first cut.
+func New() *Module {
+	return &Module{PostingIntents: map[string][]string{
+		"gl": {"gl.post_journal", "gl.reverse_journal"},
+		"ap": {
+			"ap.submit_invoice", "ap.correct_invoice", "ap.approve_invoice", "ap.void_invoice",
+			"ap.submit_credit_memo", "ap.correct_credit_memo", "ap.approve_credit_memo", "ap.void_credit_memo",
+			"ap.apply_credit", "ap.unapply_credit", "ap.apply_prepayment", "ap.execute_payment", "ap.void_payment",
+		},
+	}}
+}
+
+// Name is "gl".
+func (m *Module) Name() string { return contract.ModuleName }
+
+// Register declares everything the ledger has.
+func (m *Module) Register(r *module.Registrar) error {
+	r.Prefixes(contract.ModuleName)
+	r.Policy(ports.PolicyModule{Path: "modules/gl/policy/gl.rego", Source: policy})
+	for _, t := range eventTypes() {
+		schema, err := readSchema(t.Type + ".v1")
+		if err != nil {
+			return err
+		}
+		t.DataSchema, t.SchemaVersion, t.Module = schema, 1, "general_ledger"
+		t.RetentionClass, t.MinRetentionYears = eventtype.Regulatory, 7
+		r.EventType(t)
+	}
+	for _, t := range m.intents() {
+		schema, err := readSchema(t.Type + ".intent")
+		if err != nil {
+			return err
+		}
+		t.Schema, t.Policy = schema, policyPackage
+		t.OnDuplicate = onDuplicate
+		r.Intent(t)
+	}
+	registerFolds(r)
+	registerReadModels(r)
+	return nil
+}
+
+func readSchema(name string) (json.RawMessage, error) {
+	b, err := schemas.ReadFile("schema/" + name + ".json")
+	if err != nil {
+		return nil, fmt.Errorf("schema of %s: %w", name, err)
+	}
+	return b, nil
+}
+
+func eventTypes() []module.EventType {
+	key := func(name, document string, fields ...string) []eventtype.BusinessKeyRule {
+		return []eventtype.BusinessKeyRule{{Name: name, Fields: fields, Document: document}}
+	}
+	declare := func(name, description string, example string) module.EventType {
+		t := module.EventType{Registration: eventtype.Registration{Type: name, Description: description}}
+		if example != "" {
+			t.Examples = []json.RawMessage{json.RawMessage(example)}
+		}
+		return t
+	}
+	journal := declare(domain.EventJournalPosted, "A journal entered the general ledger. Debits equal credits in every currency and in functional currency.", `{
+		"journal_number": "GJ-2026-000001", "journal_type": "general", "description": "Rent for March",
+		"functional_currency": "USD", "fiscal_year": "2026", "period": "2026-03",
+		"lines": [
+			{"line_number": 1, "account": "6000", "debit_credit": "debit", "amount": 1200.00, "currency": "USD", "amount_in_reporting_currency": 1200.00},
+			{"line_number": 2, "account": "1000", "debit_credit": "credit", "amount": 1200.00, "currency": "USD", "amount_in_reporting_currency": 1200.00}
+		],
+		"total_debit": 1200.00, "total_credit": 1200.00}`)
+	journal.RequiredDimensions = []string{contract.DimensionDepartment}
+	journal.OptionalDimensions = []string{"cost_center", "project", "customer", "vendor"}
+	journal.BusinessKeys = key("journal_number", "journal_id", "journal_number")
+	journal.Checks = []module.Check{domain.CheckJournal}
+
+	account := declare(domain.EventAccountDefined, "An account joined the chart of accounts.", "")
+	account.BusinessKeys = key("code", "code", "code")
+	value := declare(domain.EventDimensionValueDefined, "A value joined a dimension.", "")
+	value.BusinessKeys = key("value", "value", "dimension", "value")
+	year := declare(domain.EventFiscalYearDefined, "A fiscal year with its periods was defined.", "")
+	year.BusinessKeys = key("label", "label", "label")
+	rate := declare(domain.EventExchangeRateSet, "A rate was set for a day: units of to per 1 from.",
+		`{"from": "EUR", "to": "USD", "rate_type": "spot", "date": "2026-03-01", "rate": 1.0834}`)
+	rate.Checks = []module.Check{checkRate}
+
+	return []module.EventType{
+		journal, account, value, year, rate,
+		declare(domain.EventJournalReversed, "A journal was reversed by another one.", ""),
+		declare(domain.EventLedgerConfigured, "The ledger's settings, whole.", ""),
+		declare(domain.EventAccountBlocked, "An account takes no more lines.", ""),
+		declare(domain.EventAccountUnblocked, "An account takes lines again.", ""),
+		declare(domain.EventCalendarExtended, "A fiscal year joined the calendar, from which the period of a date is read.", ""),
+		declare(domain.EventPeriodOpened, "A period was opened for a module.", ""),
+		declare(domain.EventPeriodSoftClosed, "A period was closed for a module; late postings need approval.", ""),
+		declare(domain.EventPeriodHardClosed, "A period was closed for a module for good.", ""),
+		declare(domain.EventPeriodReopened, "A softly closed period was opened again for a module.", ""),
+	}
+}
+
+func (m *Module) intents() []module.IntentType {
+	return []module.IntentType{
+		{Type: "gl.configure_ledger", Description: "Set the ledger's configuration as a whole.", Emits: []string{domain.EventLedgerConfigured}, Plan: planConfigure},
+		{Type: "gl.define_account", Description: "Add an account to the chart.", Emits: []string{domain.EventAccountDefined}, Plan: planDefineAccount},
+		{Type: "gl.block_account", Description: "Let an account take no more lines.", Emits: []string{domain.EventAccountBlocked}, Plan: planBlockAccount},
+		{Type: "gl.unblock_account", Description: "Let a blocked account take lines again.", Emits: []string{domain.EventAccountUnblocked}, Plan: planUnblockAccount},
+		{Type: "gl.define_dimension_value", Description: "Add a value to a dimension.", Emits: []string{domain.EventDimensionValueDefined}, Plan: planDefineDimensionValue},
+		{Type: "gl.define_fiscal_year", Description: "Define a fiscal year; without periods it is cut at the ends of months.", Emits: []string{domain.EventFiscalYearDefined, domain.EventCalendarExtended}, Plan: planDefineFiscalYear},
+		{Type: "gl.open_period", Description: "Open a period for a module.", Emits: []string{domain.EventPeriodOpened}, Plan: planOpenPeriod},
+		{Type: "gl.close_period", Description: "Close a period for a module, softly or for good.", Emits: []string{domain.EventPeriodSoftClosed, domain.EventPeriodHardClosed}, Plan: m.planClosePeriod},
+		{Type: "gl.reopen_period", Description: "Open a softly closed period again.", Emits: []string{domain.EventPeriodReopened}, Plan: planReopenPeriod},
+		{Type: "gl.post_journal", Description: "Post a journal.", Emits: []string{domain.EventJournalPosted}, Plan: planPostJournal},
+		{Type: "gl.reverse_journal", Description: "Reverse one of the ledger's own journals.", Emits: []string{domain.EventJournalPosted, domain.EventJournalReversed}, Plan: planReverseJournal},
+		{Type: "gl.set_exchange_rate", Description: "Set the rate of a day.", Emits: []string{domain.EventExchangeRateSet}, Plan: planSetExchangeRate},
+	}
+}
+
+func registerFolds(r *module.Registrar) {
+	r.Fold(fold(domain.StreamLedger, func() *domain.LedgerState { return &domain.LedgerState{} },
+		func(s *domain.LedgerState, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) }))
+	r.Fold(fold(domain.StreamCalendar, func() *domain.Calendar { return &domain.Calendar{} },
+		func(s *domain.Calendar, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) }))
+	r.Fold(fold(domain.StreamPeriod, domain.NewModulePeriod,
+		func(s *domain.ModulePeriod, e event.Recorded, _ []byte) error { s.Apply(e.Type); return nil }))
+	r.Fold(fold(domain.StreamAccount, func() *domain.AccountState { return &domain.AccountState{} },
+		func(s *domain.AccountState, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) }))
+	r.Fold(fold(domain.StreamDimension, domain.NewDimensionState,
+		func(s *domain.DimensionState, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) }))
+	r.Fold(fold(domain.StreamExchangeRate, func() *domain.RateHistory { return &domain.RateHistory{} },
+		func(s *domain.RateHistory, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) }))
+	r.Fold(fold(domain.StreamJournal, func() *domain.JournalState { return &domain.JournalState{} },
+		func(s *domain.JournalState, e event.Recorded, data []byte) error { return s.Apply(e, data) }))
+}
+
+// fold gives the untyped form of a fold. Every state is always of type T, so the
+// assertions cannot fail.
+func fold[T interface{ Clone() T }](streamType string, empty func() T, apply func(T, event.Recorded, []byte) error) module.Fold {
+	return module.Fold{
+		StreamType: streamType,
+		New:        func() any { return empty() },
+		Clone:      func(s any) any { return s.(T).Clone() },
+		Apply:      func(s any, e event.Recorded, data []byte) error { return apply(s.(T), e, data) },
+	}
+}

@@ -1,0 +1,108 @@
+package gl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/gl/contract"
+	"github.com/erpbackbone/backbone/modules/gl/domain"
+)
+
+// facts are what the policy decides on.
+type facts struct {
+	SecondPerson bool                     `json:"second_person"`
+	Limits       map[string]*money.Number `json:"limits"` // by role, functional currency; null is none
+	Journal      *journalFacts            `json:"journal,omitempty"`
+	CloseLevel   string                   `json:"close_level,omitempty"`
+}
+
+type journalFacts struct {
+	Amount   money.Number    `json:"amount"` // total debit in functional currency
+	Currency string          `json:"currency"`
+	Period   contract.Period `json:"period"`
+}
+
+// policyFacts are the facts that the settings give. A ledger that is not
+// configured yet has the defaults.
+func policyFacts(ctx context.Context, l *contract.Ledger) (facts, error) {
+	s, err := l.Settings(ctx)
+	switch {
+	case fault.CodeOf(err) == "gl.ledger.not_configured":
+		return facts{SecondPerson: true, Limits: domain.DefaultLimits()}, nil
+	case err != nil:
+		return facts{}, err
+	}
+	return facts{SecondPerson: s.SecondPerson, Limits: s.EffectiveLimits()}, nil
+}
+
+// decode reads a payload that already fits its schema; what may still be wrong is
+// the money grammar.
+func decode(in module.Input, into any) error {
+	err := json.Unmarshal(in.Payload, into)
+	if err == nil {
+		return nil
+	}
+	if _, ok := fault.As(err); ok {
+		return err
+	}
+	f := fault.New(fault.Invalid, "intent.schema_invalid",
+		"the payload does not fit the schema of %s; correct it", in.Type).WithCause(err)
+	var typeErr *json.UnmarshalTypeError
+	if errors.As(err, &typeErr) {
+		f = f.WithField("/" + strings.ReplaceAll(typeErr.Field, ".", "/"))
+	}
+	return f
+}
+
+// effectiveDate is the date asked for, else today.
+func effectiveDate(in module.Input) event.Date {
+	if in.EffectiveDate != nil {
+		return *in.EffectiveDate
+	}
+	return in.Today
+}
+
+// postingDate is the payload's date, else the intent's, else today. Two dates that
+// differ are refused rather than chosen between.
+func postingDate(in module.Input, given *event.Date) (event.Date, error) {
+	if given == nil {
+		return effectiveDate(in), nil
+	}
+	if in.EffectiveDate != nil && *in.EffectiveDate != *given {
+		return 0, fault.New(fault.Invalid, "gl.journal.posting_date_mismatch",
+			"the intent's effective date %s and the posting date %s differ; send one of them", *in.EffectiveDate, *given).
+			WithField("/posting_date")
+	}
+	return *given, nil
+}
+
+// duplicates words the loss of a business key per event type.
+var duplicates = map[string]struct{ code, what string }{
+	domain.EventJournalPosted:         {"gl.journal.duplicate", "a journal with this number"},
+	domain.EventAccountDefined:        {"gl.account.duplicate", "an account with this code"},
+	domain.EventDimensionValueDefined: {"gl.dimension_value.duplicate", "this value of the dimension"},
+	domain.EventFiscalYearDefined:     {"gl.fiscal_year.duplicate", "a fiscal year with this label"},
+}
+
+func onDuplicate(_ context.Context, _ module.Input, _ module.State, eventType string, h fault.Holder) error {
+	d, ok := duplicates[eventType]
+	if !ok {
+		return nil
+	}
+	return duplicate(eventType, d.what).WithHolder(h)
+}
+
+func duplicate(eventType, what string) *fault.Error {
+	return fault.New(fault.Conflict, duplicates[eventType].code, "%s exists already; use it or choose another", what)
+}
+
+// entity refers to the thing an event is about.
+func entity(kind, id string) []event.EntityRef {
+	return []event.EntityRef{{Type: kind, ID: id, Role: "subject"}}
+}

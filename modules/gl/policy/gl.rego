@@ -1,0 +1,175 @@
+# Who may do what in the general ledger, and who must look at it as well.
+package backbone.rules.gl
+
+import rego.v1
+
+submitters := {
+	"gl.configure_ledger": {"admin"},
+	"gl.define_account": {"gl_accountant", "controller"},
+	"gl.block_account": {"gl_accountant", "controller"},
+	"gl.unblock_account": {"gl_accountant", "controller"},
+	"gl.define_dimension_value": {"gl_accountant"},
+	"gl.define_fiscal_year": {"controller"},
+	"gl.open_period": {"controller"},
+	"gl.close_period": {"controller"},
+	"gl.reopen_period": {"controller"},
+	"gl.post_journal": {"gl_accountant", "controller", "module"},
+	"gl.reverse_journal": {"gl_accountant", "controller", "module"},
+	"gl.set_exchange_rate": {"gl_accountant", "controller", "module"},
+}
+
+default may_submit := false
+
+may_submit if {
+	some role in input.actor.roles
+	role in submitters[input.intent.type]
+}
+
+submit := {"allow": true, "reason": ""} if may_submit
+
+else := {"allow": false, "reason": "the intent is for other roles"}
+
+# Persons who may look at journals. A service never approves.
+reviewers := ["gl_accountant", "controller", "cfo"]
+
+# Limits: a role may post journals up to its limit alone; null is no limit.
+within(role) if {
+	role in object.keys(input.facts.limits)
+	input.facts.limits[role] == null
+}
+
+within(role) if {
+	limit := input.facts.limits[role]
+	limit != null
+	input.facts.journal.amount <= limit
+}
+
+is_journal if input.facts.journal
+
+preparer_within if {
+	some role in input.actor.roles
+	role in submitters[input.intent.type]
+	within(role)
+}
+
+over_limit if {
+	is_journal
+	not preparer_within
+}
+
+sufficient := [role | some role in reviewers; within(role)]
+
+# The second person of a step is of the same or a higher role.
+default second_roles := []
+
+second_roles := ["admin", "controller", "cfo"] if input.intent.type == "gl.configure_ledger"
+
+second_roles := ["controller", "cfo"] if {
+	changes_chart
+	"controller" in input.actor.roles
+}
+
+second_roles := ["gl_accountant", "controller", "cfo"] if {
+	changes_chart
+	not "controller" in input.actor.roles
+}
+
+second_roles := ["controller", "cfo"] if {
+	input.intent.type == "gl.close_period"
+	input.facts.close_level == "hard"
+}
+
+second_roles := ["controller", "cfo"] if input.intent.type == "gl.reopen_period"
+
+changes_chart if input.intent.type in {"gl.define_account", "gl.block_account", "gl.unblock_account"}
+
+second_person if {
+	input.facts.second_person
+	count(second_roles) > 0
+}
+
+late if input.facts.journal.period.state == "soft_closed"
+
+denials contains {
+	"code": "gl.journal.over_limit",
+	"kind": "forbidden",
+	"detail": "the journal is over every role's limit; raise a limit with gl.configure_ledger",
+	"attributes": {"amount": sprintf("%v", [input.facts.journal.amount]), "currency": input.facts.journal.currency},
+} if {
+	over_limit
+	count(sufficient) == 0
+}
+
+needs contains {
+	"roles": sufficient,
+	"reason": "the journal is over the preparer's limit; somebody else whose limit is sufficient approves it",
+	"rule_id": "gl.journal.limit",
+} if {
+	over_limit
+	count(sufficient) > 0
+}
+
+needs contains {
+	"roles": second_roles,
+	"reason": "this step takes a second person",
+	"rule_id": "gl.second_person",
+} if second_person
+
+needs contains {
+	"roles": ["controller", "cfo"],
+	"reason": sprintf("period %s is softly closed; controller or cfo lets late postings in", [input.facts.journal.period.id]),
+	"rule_id": "gl.period.late_posting",
+} if late
+
+rules contains traced("gl.journal.limit", "Journal over the preparer's limit", over_limit_result, ["require_approval"])
+
+rules contains traced("gl.second_person", "Second person", second_person_result, ["require_approval"])
+
+rules contains traced("gl.period.late_posting", "Posting into a softly closed period", late_result, ["require_approval"])
+
+default over_limit_result := "not_applicable"
+
+over_limit_result := "fired" if over_limit
+
+over_limit_result := "condition_false" if {
+	is_journal
+	not over_limit
+}
+
+default second_person_result := "not_applicable"
+
+second_person_result := "fired" if second_person
+
+second_person_result := "condition_false" if {
+	count(second_roles) > 0
+	not second_person
+}
+
+default late_result := "not_applicable"
+
+late_result := "fired" if late
+
+late_result := "condition_false" if {
+	is_journal
+	not late
+}
+
+traced(id, name, "fired", actions) := {"rule_id": id, "rule_name": name, "result": "fired", "actions_taken": actions}
+
+traced(id, name, result, _) := {"rule_id": id, "rule_name": name, "result": result, "actions_taken": []} if {
+	result != "fired"
+}
+
+outcome := "deny" if {
+	count(denials) > 0
+} else := "needs_approval" if {
+	count(needs) > 0
+} else := "allow"
+
+# Sets become sorted lists, so the answer is the same every time.
+decision := {
+	"outcome": outcome,
+	"denials": [d | some d in denials],
+	"needs": [n | some n in needs],
+	"rules": [r | some r in rules],
+}

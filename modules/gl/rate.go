@@ -1,0 +1,67 @@
+package gl
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/gl/contract"
+	"github.com/erpbackbone/backbone/modules/gl/domain"
+)
+
+func planSetExchangeRate(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	rate := domain.ExchangeRate{RateType: domain.RateSpot}
+	if err := decode(in, &rate); err != nil {
+		return module.Plan{}, err
+	}
+	if err := rateValue(rate); err != nil {
+		return module.Plan{}, err
+	}
+	for field, code := range map[string]string{"/from": rate.From, "/to": rate.To} {
+		if _, err := money.LookupCurrency(code, rate.Date.Time()); err != nil {
+			return module.Plan{}, withField(err, field)
+		}
+	}
+	stream := domain.RateStream(rate.From, rate.To)
+	history, err := load[*domain.RateHistory](ctx, s, stream)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	if have, found := history.On(rate.RateType, rate.Date); found && rate.Reason == "" {
+		return module.Plan{}, fault.New(fault.Conflict, "gl.rate.duplicate",
+			"the %s rate from %s to %s on %s is %s already; give a reason to correct it", rate.RateType, rate.From, rate.To, rate.Date, have.Rate).
+			WithField("/date").WithNumbers(have.Rate.String(), rate.Rate.String())
+	}
+	known, err := policyFacts(ctx, contract.NewLedger(s))
+	return module.Plan{
+		Events: []event.Draft{{Type: domain.EventExchangeRateSet, EffectiveDate: rate.Date, Stream: stream, Data: rate}},
+		Facts:  known,
+	}, err
+}
+
+// rateValue demands a rate that can be used.
+func rateValue(r domain.ExchangeRate) error {
+	if err := money.CheckRate(r.Rate); err != nil {
+		f, _ := fault.As(err)
+		return fault.New(fault.Invalid, "gl.rate.value_invalid", "%s", f.Detail).WithField("/rate").WithCause(err)
+	}
+	if r.From == r.To {
+		return fault.New(fault.Invalid, "gl.rate.value_invalid", "a currency's rate to itself is always 1; name two currencies").WithField("/to")
+	}
+	return nil
+}
+
+// checkRate is the check of gl.exchange_rate.set that runs on every path.
+func checkRate(data json.RawMessage, _ map[string]string) error {
+	var r domain.ExchangeRate
+	if err := json.Unmarshal(data, &r); err != nil {
+		if f, ok := fault.As(err); ok {
+			return f.WithField("/rate")
+		}
+		return fault.New(fault.Invalid, "gl.rate.value_invalid", "the data is not a rate; see the schema of gl.exchange_rate.set").WithCause(err)
+	}
+	return rateValue(r)
+}
