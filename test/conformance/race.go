@@ -25,6 +25,8 @@ var racePromises = []promise{
 	{"OneOfManyIsFirstWithAnIdempotencyKey", raceIdempotency},
 	{"OneOfManyChangesAnIntent", raceIntent},
 	{"RacersAndRefusalsLeaveNumbersWithoutGaps", raceSeries},
+	{"SeveralContestsAtOnceHaveOneWinnerEach", raceContests},
+	{"ARequestTheStoreCannotTakeDoesNotHurtItsNeighbours", racePoison},
 	{"OneOfManyCreatesALegalEntity", raceLegalEntity},
 	{"WritersOnManyPartitionsLeaveNoGaps", racePartitions},
 }
@@ -195,6 +197,99 @@ func raceSeries(t *testing.T, s *suite) {
 		require.Equal(t, want[i], e.Stream.ID)
 	}
 	b.verify(t, 1000)
+}
+
+// contest is one thing that only one of several writers can have.
+type contest struct {
+	code   string // what the losers are told
+	demand func(b *book, name string, writer int, r *ports.AppendRequest)
+}
+
+var contests = []contest{
+	{concurrency.CodeConditionFailed, func(_ *book, name string, _ int, r *ports.AppendRequest) {
+		tagged(name)(&r.Events[0])
+		r.Conditions = absent(0, name)
+	}},
+	{concurrency.CodeWrongExpectedVersion, func(_ *book, name string, _ int, r *ports.AppendRequest) {
+		r.Events[0].Stream = stream(name)
+		r.Streams = expect(stream(name), concurrency.NoStream())
+	}},
+	{concurrency.CodeWrongExpectedVersion, func(_ *book, name string, _ int, r *ports.AppendRequest) {
+		about("vendor", name)(&r.Events[0])
+		r.Entities = []concurrency.EntityExpectation{{EntityType: "vendor", EntityID: name}}
+	}},
+	{concurrency.CodeDuplicateKey, func(_ *book, name string, _ int, r *ports.AppendRequest) {
+		claiming(name, "")(&r.Events[0])
+	}},
+	{concurrency.CodeIdempotencyMismatch, func(b *book, name string, writer int, r *ports.AppendRequest) {
+		r.Idempotency = b.claim(name, fmt.Sprint("content of ", writer))
+	}},
+	{concurrency.CodeIntentChanged, func(b *book, _ string, _ int, r *ports.AppendRequest) {
+		r.Intent = insert(b.intent(intent.Executed))
+	}},
+}
+
+// raceContests mixes contests, so that a store that decides several requests
+// together must hold each against what it has just granted to the others.
+func raceContests(t *testing.T, s *suite) {
+	const rivals, rounds = 4, 15
+	b := s.newBook(t)
+	for round := range rounds {
+		requests := make([]ports.AppendRequest, rivals*len(contests))
+		shared := b.ids.next() // the intent that the last contest is about
+		for i := range requests {
+			name := fmt.Sprint("contest", round, "-", i%len(contests))
+			r := b.request(b.event(s.opened, stream(""), numbered("journal")), b.event(s.opened, stream(fmt.Sprint("own", round, "-", i))))
+			slices.Reverse(r.Events)
+			contests[i%len(contests)].demand(b, name, i, &r)
+			if r.Intent != nil {
+				r.Intent.Intent.ID = shared
+			}
+			requests[i] = r
+		}
+		errs := race(len(requests), func(i int) error { _, err := b.try(requests[i]); return err })
+		for c := range contests {
+			var rivals []error
+			for i := c; i < len(errs); i += len(contests) {
+				rivals = append(rivals, errs[i])
+			}
+			oneWinner(t, rivals, contests[c].code)
+		}
+	}
+	events := b.verify(t, 1000)
+	require.Len(t, events, 2*rounds*len(contests))
+	for i, e := range events {
+		if i%2 == 1 {
+			require.Equal(t, "journal/"+number(i/2+1), e.Stream.ID)
+		}
+	}
+}
+
+// racePoison sends one request whose event id is taken among good ones.
+func racePoison(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	taken := b.event(s.opened, stream("0"))
+	b.write(t, taken)
+	const writers, rounds = 12, 5
+	for round := range rounds {
+		requests := make([]ports.AppendRequest, writers)
+		for i := range requests {
+			e := b.event(s.opened, stream(fmt.Sprint(round, "-", i)))
+			if i == round {
+				e.ID = taken.ID
+			}
+			requests[i] = b.request(e)
+		}
+		errs := race(writers, func(i int) error { _, err := b.try(requests[i]); return err })
+		for i, err := range errs {
+			if i == round {
+				require.Error(t, err)
+				continue
+			}
+			require.NoError(t, err)
+		}
+	}
+	require.Len(t, b.verify(t, 1000), 1+rounds*(writers-1))
 }
 
 func raceLegalEntity(t *testing.T, s *suite) {

@@ -1,0 +1,174 @@
+package conformance_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+// brokenStoreVariable names, in a child process, the store that the suite runs
+// on. The child is this test binary again, because a sub-test's failure cannot
+// be taken back inside the process that reports it.
+const brokenStoreVariable = "BACKBONE_BROKEN_STORE"
+
+// sound is the name of the unbroken store behind the same wrapper: it proves that
+// a failure comes from the breakage.
+const sound = "sound"
+
+// broken lists the stores that break one promise each, and the sub-tests that
+// must notice.
+var broken = []struct {
+	name   string
+	wrap   func(w *wrapper) conformance.Store
+	notice []string
+}{
+	{"ignores the expected version", ignoreVersion, []string{
+		"Expectation/AnExactVersionIsRefusedWhenTheStreamHasMovedOn", "Expectation/NoStreamIsRefusedOnceTheStreamExists",
+		"Race/OneOfManyWinsAnExpectedVersion", "Model/RandomOperationsAgreeWithASimpleModel", "Model/ConcurrentAppendsAndReadsAreLinearizable",
+	}},
+	{"ignores the entity version", ignoreEntity, []string{"Expectation/AnEntityIsAtTheSequenceOfItsLastEvent", "Race/OneOfManyWinsAnEntityVersion"}},
+	{"reorders a batch", reorder, []string{"Append/ABatchIsStoredInTheGivenOrder"}},
+	{"reorders a page", reorderPage, []string{"Append/ABatchIsStoredInTheGivenOrder", "Read/PagesForwardMeetAtTheirEdges"}},
+	{"leaks a refused batch's first event", leakEvent, []string{"Rollback/ARefusedBatchLeavesNothing"}},
+	{"leaks a refused batch's business key", leakKey, []string{"Rollback/ARefusedBatchLeavesNothing"}},
+	{"leaks a refused request's intent", leakIntent, []string{"Rollback/ARefusedBatchLeavesNothing"}},
+	{"skips a sequence", skipSequence, []string{"Append/SequencesHaveNoGaps", "Chain/TheChainRecomputesFromTheGenesis"}},
+	{"ignores append conditions", ignoreConditions, []string{"Condition/AConditionIsRefusedWhenAMatchingEventCameAfterItsSequence", "Race/OneOfSixteenWinsAnAppendCondition"}},
+	{"checks append conditions before the lock", checkTooEarly, []string{"Race/OneOfSixteenWinsAnAppendCondition"}},
+	{"never finds a condition too old", neverTooOld, []string{"Condition/AConditionOverTooManyKeysIsTooOld"}},
+	{"ignores business keys", ignoreBusinessKeys, []string{"BusinessKey/ABusinessKeyIsHeldForEver", "Race/OneOfManyWinsABusinessKey"}},
+	{"forgets the fingerprint", forgetFingerprint, []string{"Idempotency/TheSameKeyWithOtherContentIsRefused"}},
+	{"forgets the idempotency key", forgetIdempotency, []string{"Idempotency/ARepeatedRequestIsAnsweredWithTheFirstOutcome", "Race/OneOfManyIsFirstWithAnIdempotencyKey"}},
+	{"never lets an idempotency key expire", neverExpire, []string{"Idempotency/AnExpiredKeyIsFree"}},
+	{"lets the last writer of an intent win", lastWriterWins, []string{"Intent/ALostRaceOnTheRevisionIsRefused", "Race/OneOfManyChangesAnIntent"}},
+	{"takes recorded_at from the clock alone", backInTime, []string{"Time/RecordedAtNeverGoesBackwards"}},
+	{"breaks the chain", breakChain, []string{"Chain/TheChainRecomputesFromTheGenesis"}},
+	{"changes payload bytes", changePayload, []string{"Append/PayloadBytesComeBackVerbatim", "Chain/PayloadsMatchTheirHashes"}},
+	{"returns nil instead of empty", nilResults, []string{"Read/AnEmptyResultIsEmptyNotNil"}},
+	{"repeats the event at the edge of a page", overlapPages, []string{"Read/PagesForwardMeetAtTheirEdges", "Read/AfterIsExclusiveInBothDirections"}},
+	{"burns numbers of refused requests", burnNumbers, []string{"Series/ARefusedRequestTakesNoNumber", "Rollback/ARefusedBatchLeavesNothing", "Race/RacersAndRefusalsLeaveNumbersWithoutGaps"}},
+	{"appends although the caller gave up", ignoreCancellation, []string{"Cancellation/ACancelledAppendWritesNothing"}},
+	{"moves the checkpoint past a failed batch", swallowHandlerError, []string{"Projection/AFailedHandlerLeavesCheckpointAndReadModelUntouched"}},
+	{"applies a batch twice", applyTwice, []string{"Projection/EachEventIsAppliedExactlyOnceInOrder"}},
+	{"keeps the caller's payload", shareSlices, []string{"Append/TheStoreKeepsNoReferenceToTheCallersSlices"}},
+	{"mixes partitions", mixPartitions, []string{"Append/TwoLegalEntitiesAreIndependent"}},
+}
+
+// TestTheSuiteFailsOnABrokenStore runs the suite on every broken store in a child
+// process and demands that the named sub-tests failed there.
+func TestTheSuiteFailsOnABrokenStore(t *testing.T) {
+	t.Parallel()
+	t.Run(sound, func(t *testing.T) {
+		t.Parallel()
+		output, err := runOn(t, sound)
+		require.NoError(t, err, "the suite fails on a store that is not broken:\n%s", output)
+		for _, b := range broken {
+			for _, name := range b.notice {
+				require.Contains(t, output, "--- PASS: TestBrokenStore/"+name, "there is no such sub-test")
+			}
+		}
+	})
+	for _, b := range broken {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			output, err := runOn(t, b.name)
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit, "the suite passes on a store that %s", b.name)
+			require.NotContains(t, output, "panic: ", "the suite must fail, not crash")
+			failed := failures(output)
+			for _, name := range b.notice {
+				require.Contains(t, failed, "TestBrokenStore/"+name)
+			}
+		})
+	}
+}
+
+// runOn runs TestBrokenStore in a child process.
+func runOn(t *testing.T, name string) (string, error) {
+	t.Helper()
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	child := exec.CommandContext(t.Context(), binary, "-test.run=^TestBrokenStore$", "-test.v", "-test.timeout=60s",
+		"-rapid.nofailfile", "-rapid.shrinktime=1ms")
+	child.Env = append(os.Environ(), brokenStoreVariable+"="+name)
+	child.Dir = t.TempDir()
+	output, err := child.CombinedOutput()
+	return string(output), err
+}
+
+var failureLine = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+func failures(output string) []string {
+	var names []string
+	for _, match := range failureLine.FindAllStringSubmatch(output, -1) {
+		names = append(names, match[1])
+	}
+	return names
+}
+
+// TestBrokenStore is the child's side: the suite on the store that the variable
+// names. Without one it runs on the sound store, which must pass.
+func TestBrokenStore(t *testing.T) {
+	t.Parallel()
+	name := os.Getenv(brokenStoreVariable)
+	wrap := func(w *wrapper) conformance.Store { return w }
+	if i := slices.IndexFunc(broken, func(b struct {
+		name   string
+		wrap   func(w *wrapper) conformance.Store
+		notice []string
+	}) bool {
+		return b.name == name
+	}); i >= 0 {
+		wrap = broken[i].wrap
+	} else {
+		require.Contains(t, []string{"", sound}, name)
+	}
+	conformance.RunEventStore(t, conformance.Harness{
+		New: func(_ *testing.T, clock ports.Clock) conformance.Store {
+			return wrap(&wrapper{Store: memory.New(memory.Config{Clock: clock}), clock: clock})
+		},
+		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
+			return readModel{s.(interface{ inner() *memory.Store }).inner()}
+		},
+	})
+}
+
+// wrapper is the sound store under a broken one.
+type wrapper struct {
+	*memory.Store
+	clock ports.Clock
+}
+
+func (w *wrapper) inner() *memory.Store { return w.Store }
+
+type readModel struct{ store *memory.Store }
+
+func (readModel) Put(_ context.Context, tx ports.ProjectionTx, p event.PartitionID, key, value string) error {
+	m, err := memory.Bind(tx)
+	if err != nil {
+		return err
+	}
+	m.Put("conformance", fmt.Sprintf("%d/%s", p, key), value)
+	return nil
+}
+
+func (r readModel) Committed(_ context.Context, p event.PartitionID) (map[string]string, error) {
+	out := map[string]string{}
+	prefix := fmt.Sprintf("%d/", p)
+	for _, row := range r.store.Rows("conformance", prefix) {
+		out[strings.TrimPrefix(row.Key, prefix)] = fmt.Sprint(row.Value)
+	}
+	return out, nil
+}
