@@ -3,6 +3,7 @@ package embeddedpg
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -66,6 +67,11 @@ var reservedSettings = []string{
 // where they are reserved.
 func mergeSettings(ephemeral bool, custom map[string]string) (map[string]string, error) {
 	out := maps.Clone(defaultSettings)
+	if runtime.GOOS == "linux" {
+		// POSIX shared memory lies in /dev/shm, which containers cut to 64 MB or keep
+		// for root; the server needs a System V segment in any case.
+		out["dynamic_shared_memory_type"] = "sysv"
+	}
 	if ephemeral {
 		maps.Copy(out, ephemeralSettings)
 	}
