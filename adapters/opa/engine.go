@@ -1,0 +1,325 @@
+// Package opa decides with Rego policies. The policies are compiled once, with
+// built-in functions that reach nothing outside their input: no network, no
+// clock, no randomness, no environment. A decision is therefore a function of
+// policies, data and input, and everything that keeps it from being made is a
+// denial.
+package opa
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/storage"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
+	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Defaults of New.
+const (
+	AccessTimeout = 50 * time.Millisecond  // queries under data.backbone.authz
+	RuleTimeout   = 200 * time.Millisecond // all others
+	cacheEntries  = 4096
+	cacheKeyBytes = 4096 // larger inputs are not kept
+	maxQueries    = 1024 // distinct queries; they come from code
+	accessQuery   = "data.backbone.authz.decision"
+)
+
+// Engine implements ports.PolicyEngine. It is safe for concurrent use.
+type Engine struct {
+	compiler *ast.Compiler
+	store    storage.Store
+	digest   string
+	timeouts []prefixTimeout // longest prefix first
+	cached   map[string]bool
+	cache    *lru.Cache[string, []byte]
+
+	mu      sync.RWMutex
+	queries map[string]*rego.PreparedEvalQuery
+}
+
+var _ ports.PolicyEngine = (*Engine)(nil)
+
+type prefixTimeout struct {
+	prefix  string
+	timeout time.Duration
+}
+
+type settings struct {
+	data     map[string]any
+	timeouts map[string]time.Duration
+	cached   []string
+	entries  int
+}
+
+// Option changes how an engine is made.
+type Option func(*settings)
+
+// WithData adds a document under data, such as limits per role. Its numbers stay
+// exact. The document is part of the digest.
+func WithData(name string, document any) Option {
+	return func(s *settings) { s.data[name] = document }
+}
+
+// WithTimeout bounds the queries that begin with prefix; the longest prefix
+// counts.
+func WithTimeout(prefix string, timeout time.Duration) Option {
+	return func(s *settings) { s.timeouts[prefix] = timeout }
+}
+
+// WithCache keeps up to entries decisions of the named queries, 0 for none.
+// Default: 4096 decisions of data.backbone.authz.decision.
+func WithCache(entries int, queries ...string) Option {
+	return func(s *settings) { s.entries, s.cached = entries, queries }
+}
+
+// New compiles the modules. The error names the module and the place; it is meant
+// for whoever starts the program.
+func New(modules []ports.PolicyModule, options ...Option) (*Engine, error) {
+	s := settings{
+		data:     map[string]any{},
+		timeouts: map[string]time.Duration{"": RuleTimeout, "data.backbone.authz.": AccessTimeout},
+		cached:   []string{accessQuery},
+		entries:  cacheEntries,
+	}
+	for _, o := range options {
+		o(&s)
+	}
+	compiler, err := compile(modules)
+	if err != nil {
+		return nil, err
+	}
+	data, canonical, err := exact(s.data)
+	if err != nil {
+		return nil, fmt.Errorf("policy data is not JSON: %w", err)
+	}
+	documents, _ := data.(map[string]any)
+	e := &Engine{
+		compiler: compiler,
+		store:    inmem.NewFromObjectWithOpts(documents, inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true)),
+		digest:   digest(modules, canonical),
+		cached:   map[string]bool{},
+		queries:  map[string]*rego.PreparedEvalQuery{},
+	}
+	for prefix, timeout := range s.timeouts {
+		e.timeouts = append(e.timeouts, prefixTimeout{prefix, timeout})
+	}
+	sort.Slice(e.timeouts, func(i, j int) bool { return len(e.timeouts[i].prefix) > len(e.timeouts[j].prefix) })
+	if s.entries > 0 {
+		for _, q := range s.cached {
+			e.cached[q] = true
+		}
+		if e.cache, err = lru.New[string, []byte](s.entries); err != nil {
+			return nil, fmt.Errorf("decision cache: %w", err)
+		}
+	}
+	return e, nil
+}
+
+func compile(modules []ports.PolicyModule) (*ast.Compiler, error) {
+	capabilities := Capabilities()
+	parsed := make(map[string]*ast.Module, len(modules))
+	for _, m := range modules {
+		if _, dup := parsed[m.Path]; dup {
+			return nil, fmt.Errorf("policy %s is given twice", m.Path)
+		}
+		p, err := ast.ParseModuleWithOpts(m.Path, m.Source, ast.ParserOptions{Capabilities: capabilities})
+		if err != nil {
+			return nil, fmt.Errorf("policy %s does not parse: %w", m.Path, err)
+		}
+		if name := firstRefused(p); name != "" {
+			return nil, fmt.Errorf("policy %s calls %s, which policies may not use", m.Path, name)
+		}
+		parsed[m.Path] = p
+	}
+	c := ast.NewCompiler().WithCapabilities(capabilities).WithStrict(true)
+	if c.Compile(parsed); c.Failed() {
+		return nil, fmt.Errorf("policies do not compile: %w", c.Errors)
+	}
+	return c, nil
+}
+
+// Digest is the SHA-256 over all modules sorted by path, and the data, in hex.
+func (e *Engine) Digest() string { return e.digest }
+
+func digest(modules []ports.PolicyModule, data []byte) string {
+	sorted := append([]ports.PolicyModule(nil), modules...)
+	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Path < sorted[j].Path })
+	h := sha256.New()
+	part := func(s []byte) {
+		fmt.Fprintf(h, "%d:", len(s))
+		h.Write(s)
+	}
+	for _, m := range sorted {
+		part([]byte(m.Path))
+		part([]byte(m.Source))
+	}
+	part(data)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Decide implements ports.PolicyEngine. The query is the path of one rule,
+// "data.backbone.authz.decision"; the input is anything that marshals to JSON.
+func (e *Engine) Decide(ctx context.Context, query string, input, out any) error {
+	document, err := json.Marshal(input)
+	if err != nil {
+		return undecided(query, errors.New("input is not JSON"))
+	}
+	var key string
+	if e.cached[query] && len(document) <= cacheKeyBytes {
+		key = query + "\n" + string(document)
+		if result, ok := e.cache.Get(key); ok {
+			return give(query, result, out)
+		}
+	}
+	result, err := e.evaluate(ctx, query, document)
+	if err != nil {
+		return undecided(query, err)
+	}
+	if err := give(query, result, out); err != nil {
+		return err
+	}
+	if key != "" {
+		e.cache.Add(key, result)
+	}
+	return nil
+}
+
+func (e *Engine) evaluate(ctx context.Context, query string, document []byte) (result []byte, err error) {
+	prepared, err := e.prepared(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	input, err := ast.ValueFromReader(bytes.NewReader(document))
+	if err != nil {
+		return nil, errors.New("input is not JSON")
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.timeout(query))
+	defer cancel()
+	defer func() {
+		if recover() != nil { // a policy never ends the process
+			result, err = nil, errors.New("evaluation panicked")
+		}
+	}()
+	results, err := prepared.Eval(ctx, rego.EvalParsedInput(input))
+	switch {
+	case err != nil:
+		return nil, plain(err)
+	case len(results) != 1 || len(results[0].Expressions) != 1:
+		return nil, errors.New("undefined")
+	}
+	object, ok := results[0].Expressions[0].Value.(map[string]any)
+	if !ok {
+		return nil, errors.New("result is not an object")
+	}
+	return json.Marshal(object)
+}
+
+// plain reduces an evaluation error to its code and place: its message may quote
+// the input.
+func plain(err error) error {
+	var t *topdown.Error
+	if errors.As(err, &t) {
+		if t.Location != nil {
+			return fmt.Errorf("%s at %s:%d", t.Code, t.Location.File, t.Location.Row)
+		}
+		return errors.New(t.Code)
+	}
+	for _, end := range []error{context.DeadlineExceeded, context.Canceled} {
+		if errors.Is(err, end) {
+			return end
+		}
+	}
+	return errors.New("evaluation failed")
+}
+
+func (e *Engine) timeout(query string) time.Duration {
+	for _, t := range e.timeouts {
+		if strings.HasPrefix(query, t.prefix) {
+			return t.timeout
+		}
+	}
+	return RuleTimeout
+}
+
+func (e *Engine) prepared(ctx context.Context, query string) (*rego.PreparedEvalQuery, error) {
+	e.mu.RLock()
+	p, n := e.queries[query], len(e.queries)
+	e.mu.RUnlock()
+	if p != nil {
+		return p, nil
+	}
+	if n >= maxQueries {
+		return nil, errors.New("too many distinct queries")
+	}
+	ref, err := ast.ParseRef(query)
+	if err != nil || !ref.HasPrefix(ast.DefaultRootRef) || !ref.IsGround() || len(ref) < 2 {
+		return nil, errors.New("query is not the path of a rule")
+	}
+	made, err := rego.New(
+		rego.Query(query),
+		rego.Compiler(e.compiler),
+		rego.Store(e.store),
+		rego.StrictBuiltinErrors(true),
+	).PrepareForEval(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, errors.New("query does not compile")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.queries[query]; p != nil {
+		return p, nil
+	}
+	e.queries[query] = &made
+	return &made, nil
+}
+
+// give decodes a decision.
+func give(query string, result []byte, out any) error {
+	d := json.NewDecoder(bytes.NewReader(result))
+	d.UseNumber()
+	if err := d.Decode(out); err != nil {
+		return undecided(query, errors.New("result has an unexpected shape"))
+	}
+	return nil
+}
+
+func undecided(query string, cause error) error {
+	return fault.New(fault.Forbidden, "policy.undecided",
+		"No policy allows this: the decision could not be made; try again, then ask an administrator to look at the policies.").
+		WithCause(fmt.Errorf("%s: %w", query, cause))
+}
+
+// exact turns any value into decoded JSON whose numbers are as they were written,
+// and into its canonical text.
+func exact(v any) (any, []byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var out any
+	if err := d.Decode(&out); err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, err
+	}
+	return out, text, nil
+}
