@@ -1,0 +1,260 @@
+package ap
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
+	gl "github.com/erpbackbone/backbone/modules/gl/contract"
+)
+
+// planApprove plans an approval. Below the threshold for a second approver, and
+// for that second one, it is a single batch of the approval, the journal and the
+// posting, so that approved and posted cannot part.
+func planApprove(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
+	return func(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+		var p contract.Decision
+		if err := decode(in.Payload, &p); err != nil {
+			return module.Plan{}, err
+		}
+		d, err := loadDocument(ctx, s, k, p.ID())
+		if err != nil {
+			return module.Plan{}, err
+		}
+		if err := d.Demand(domain.Undecided()...); err != nil {
+			return module.Plan{}, err
+		}
+		if holds := d.OpenHolds(true); len(holds) > 0 {
+			return module.Plan{}, onHold(k, holds)
+		}
+		date, err := postingDate(in, p.PostingDate, d.PostingDate)
+		if err != nil {
+			return module.Plan{}, err
+		}
+		settings, err := loadSettings(ctx, s)
+		if err != nil {
+			return module.Plan{}, err
+		}
+		ledger := gl.NewLedger(s)
+		books, err := ledger.Settings(ctx)
+		if err != nil {
+			return module.Plan{}, err
+		}
+		gross, _, _, err := ledger.FunctionalAmount(ctx, d.Data.TotalAmount, d.Data.Currency, date)
+		if err != nil {
+			return module.Plan{}, err
+		}
+		approval := contract.DocumentApproved{
+			DocumentRef: contract.RefTo(k, p.ID()), PostingDate: date, FunctionalAmount: gross, FunctionalCurrency: books.FunctionalCurrency,
+			Step: len(d.Approvers) + 1, StepsRequired: 1, Comment: p.Comment,
+		}
+		if gross.Cmp(settings.SecondApproverAbove) > 0 {
+			approval.StepsRequired = 2
+		}
+		f := factsOf(in)
+		f.Submitters, f.Approvers = d.Submitters, d.Approvers
+		f.Approval = &approvalFacts{
+			Amount: gross, Currency: books.FunctionalCurrency, Limits: settings.Limits,
+			Step: approval.Step, StepsRequired: approval.StepsRequired,
+		}
+		plan := module.Plan{Facts: &f}
+		if approval.Step < approval.StepsRequired {
+			recorded := draft(k, d, contract.ApprovalRecorded, approval, date, correlation(in, d), nil)
+			recorded.CausedBy = d.SubmittedID
+			plan.Events = []event.Draft{recorded}
+			return plan, nil
+		}
+		a := approving{kind: k, d: d, in: in, date: date, approval: approval, ledger: ledger, books: books, settings: settings}
+		plan.Events, plan.Rules, f.Period, err = a.post(ctx, s)
+		return plan, err
+	}
+}
+
+func onHold(k contract.Kind, holds []domain.Hold) error {
+	var ids, kinds []string
+	for _, h := range holds {
+		ids = append(ids, h.ID)
+		if !slices.Contains(kinds, h.Kind) {
+			kinds = append(kinds, h.Kind)
+		}
+	}
+	return fault.New(fault.FailedPrecondition, k.Code("on_hold"),
+		"the %s is held (%s); release the holds with ap.release_hold first", k.Noun(), strings.Join(kinds, ", ")).
+		With("holds", ids).With("hold_kinds", kinds)
+}
+
+// approving is the last approval of a document.
+type approving struct {
+	kind     contract.Kind
+	d        *domain.Document
+	in       module.Input
+	date     event.Date
+	approval contract.DocumentApproved
+	ledger   *gl.Ledger
+	books    gl.Settings
+	settings *domain.Settings
+}
+
+// post plans the approval with everything that follows from it.
+func (a *approving) post(ctx context.Context, s module.State) ([]event.Draft, []event.RuleEvaluation, *gl.Period, error) {
+	thread := correlation(a.in, a.d)
+	approved := draft(a.kind, a.d, contract.Approved, a.approval, a.date, thread, nil)
+	approved.CausedBy = a.d.SubmittedID
+	id := a.d.Data.ID()
+
+	if a.d.Data.TotalAmount.IsZero() && domain.Control(&a.d.Data).IsZero() {
+		period, err := a.ledger.CheckPeriod(ctx, contract.ModuleName, a.date)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		approved.Tags = slices.Clone(period.Tags)
+		events := a.settled([]event.Draft{approved}, 1, thread, period.Tags)
+		return events, []event.RuleEvaluation{period.Rule()}, &period, nil
+	}
+
+	vendor, err := loadVendor(ctx, s, a.d.Data.VendorID)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	head, err := headDimensions(a.kind, &a.d.Data, vendor, a.books)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	currency, err := money.LookupCurrency(a.d.Data.Currency, a.d.Data.InvoiceDate.Time())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	lines, err := journalLines(ctx, a.ledger, a.books, a.settings, vendor, a.kind, &a.d.Data, currency, head)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	journalID := a.in.DocumentID(0)
+	planned, err := gl.PlanSubledgerJournal(ctx, a.ledger, gl.SubledgerJournal{
+		SourceModule: contract.ModuleName, CausedByIndex: 1, SourceEventToken: gl.EventID(a.in, 0).String(),
+		Description: journalTitle(a.kind, &a.d.Data), PostingDate: a.date, Currency: a.d.Data.Currency,
+		Dimensions: filled(map[string]string{dimensionVendor: a.d.Data.VendorID}, head), Lines: lines, JournalID: journalID,
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	tags := planned.Period.Tags
+	approved.Tags = slices.Clone(tags)
+	entry := planned.Draft
+	entry.CorrelationID = thread
+	entry.Entities = append(slices.Clone(entry.Entities), contract.VendorRef(a.d.Data.VendorID), a.kind.Ref(id))
+	events := []event.Draft{approved, entry}
+	c := planned.Control
+	if c == nil { // all of it is withheld or rounded away: nothing stays open
+		return a.settled(events, 2, thread, tags), planned.Rules, &planned.Period, nil
+	}
+	posted := draft(a.kind, a.d, contract.Posted, contract.DocumentPosted{
+		DocumentRef: contract.RefTo(a.kind, id), JournalID: journalID.String(), JournalEventID: gl.EventID(a.in, 1).String(),
+		ControlAccount: c.Account, Side: string(c.Side), Amount: c.Amount, Currency: c.Currency,
+		FunctionalAmount: c.FunctionalAmount, FunctionalCurrency: a.books.FunctionalCurrency, Rate: c.Rate, RateDate: c.RateDate,
+	}, a.date, thread, tags)
+	posted.CausedByIndex = 2
+	posted.Entities = append(posted.Entities, event.EntityRef{Type: "journal", ID: journalID.String(), Role: "posting"})
+	return append(events, posted), planned.Rules, &planned.Period, nil
+}
+
+// settled adds the end of an invoice that leaves nothing open. A credit memo of
+// that kind is known by its amount.
+func (a *approving) settled(events []event.Draft, cause int, thread string, tags []string) []event.Draft {
+	if a.kind != contract.Invoice {
+		return events
+	}
+	paid := draft(a.kind, a.d, contract.Paid, contract.DocumentPaid{DocumentRef: contract.RefTo(a.kind, a.d.Data.ID())}, a.date, thread, tags)
+	paid.CausedByIndex = cause
+	return append(events, paid)
+}
+
+func journalTitle(k contract.Kind, d *contract.Document) string {
+	return (&journal{kind: k, d: d}).title()
+}
+
+// planReject plans the end of a document that was not approved.
+func planReject(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
+	return func(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+		var p contract.Rejection
+		if err := decode(in.Payload, &p); err != nil {
+			return module.Plan{}, err
+		}
+		d, err := loadDocument(ctx, s, k, p.ID())
+		if err != nil {
+			return module.Plan{}, err
+		}
+		if err := d.Demand(domain.Undecided()...); err != nil {
+			return module.Plan{}, err
+		}
+		date, err := postingDate(in, nil, in.Today)
+		if err != nil {
+			return module.Plan{}, err
+		}
+		rejected := draft(k, d, contract.Rejected, contract.DocumentRejected{DocumentRef: contract.RefTo(k, p.ID()), Reason: p.Reason}, date, correlation(in, d), nil)
+		rejected.CausedBy = d.SubmittedID
+		f := factsOf(in)
+		f.Submitters, f.Approvers = d.Submitters, d.Approvers
+		return module.Plan{Events: []event.Draft{rejected}, Facts: f}, nil
+	}
+}
+
+// planReleaseHold plans the release of a hold. The hold's id leads to the
+// document, of either kind.
+func planReleaseHold(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	var p contract.HoldRelease
+	if err := decode(in.Payload, &p); err != nil {
+		return module.Plan{}, err
+	}
+	d, hold, err := findHold(ctx, s, p)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	if strings.TrimSpace(p.Reason) == "" {
+		return module.Plan{}, fault.New(fault.FailedPrecondition, "ap.hold.reason_required",
+			"a hold is released for a reason; send it in reason").WithField("/reason")
+	}
+	if hold.Released {
+		return module.Plan{}, fault.New(fault.Conflict, "ap.hold.already_released",
+			"this hold was released before; look at the %s's events to see by whom", d.Kind.Noun()).With("hold_id", hold.ID)
+	}
+	if err := d.Demand(domain.StateSubmitted, domain.StateValidated, domain.StatePosted); err != nil {
+		return module.Plan{}, err
+	}
+	date, err := postingDate(in, nil, in.Today)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	released := draft(d.Kind, d, contract.HoldReleased, contract.HoldReleasedData{
+		DocumentRef: contract.RefTo(d.Kind, d.Data.ID()), HoldID: hold.ID, Kind: hold.Kind, Reason: p.Reason,
+	}, date, correlation(in, d), nil)
+	released.CausedBy = d.SubmittedID
+	f := factsOf(in)
+	f.Submitters, f.Hold = d.Submitters, &holdFacts{ID: hold.ID, Kind: hold.Kind}
+	return module.Plan{Events: []event.Draft{released}, Facts: f}, nil
+}
+
+func findHold(ctx context.Context, s module.State, p contract.HoldRelease) (*domain.Document, domain.Hold, error) {
+	documentID, _, _ := strings.Cut(p.HoldID, "-H")
+	if named := p.ID(); documentID != "" && (named == "" || named == documentID) {
+		for _, k := range contract.Kinds() {
+			if (p.InvoiceID != "" && k != contract.Invoice) || (p.CreditMemoID != "" && k != contract.CreditMemo) {
+				continue
+			}
+			d, err := loadDocument(ctx, s, k, documentID)
+			if err != nil {
+				return nil, domain.Hold{}, err
+			}
+			if hold, found := d.Hold(p.HoldID); found {
+				return d, hold, nil
+			}
+		}
+	}
+	return nil, domain.Hold{}, fault.New(fault.NotFound, "ap.hold.not_found",
+		"no document in this legal entity has this hold; take hold_id from the document's events").WithField("/hold_id")
+}

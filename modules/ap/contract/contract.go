@@ -1,0 +1,148 @@
+// Package contract is what the rest of the system may know of accounts payable:
+// the names of its events, streams and entities, and the data that its events
+// carry. It has no behaviour beyond encoding.
+package contract
+
+import "github.com/erpbackbone/backbone/domain/event"
+
+// ModuleName is the module's own name, also in period checks.
+const ModuleName = "ap"
+
+// Kind tells invoices from credit memos. Both go through the same life; names of
+// events, streams, fields and codes differ by the kind alone.
+type Kind string
+
+// The kinds.
+const (
+	Invoice    Kind = "invoice"
+	CreditMemo Kind = "credit_memo"
+)
+
+// Kinds lists the kinds.
+func Kinds() []Kind { return []Kind{Invoice, CreditMemo} }
+
+// Noun is the kind in running text.
+func (k Kind) Noun() string {
+	if k == CreditMemo {
+		return "credit memo"
+	}
+	return "invoice"
+}
+
+// Event is the name of the kind's event: Event("submitted") is
+// "ap.invoice.submitted".
+func (k Kind) Event(action string) string { return "ap." + string(k) + "." + action }
+
+// Intent is the name of an intent on documents of the kind: Intent("submit") is
+// "ap.submit_invoice".
+func (k Kind) Intent(verb string) string { return "ap." + verb + "_" + string(k) }
+
+// Code is the code of a refusal: Code("duplicate") is "ap.invoice.duplicate".
+func (k Kind) Code(name string) string { return "ap." + string(k) + "." + name }
+
+// IDField is the member of data that names the document.
+func (k Kind) IDField() string { return string(k) + "_id" }
+
+// StreamType is the type of the documents' streams.
+func (k Kind) StreamType() string { return "ap." + string(k) }
+
+// Stream is a document's stream.
+func (k Kind) Stream(id string) event.StreamID { return event.StreamID{Type: k.StreamType(), ID: id} }
+
+// KindOfStream finds the kind by the type of a stream.
+func KindOfStream(streamType string) (Kind, bool) {
+	for _, k := range Kinds() {
+		if k.StreamType() == streamType {
+			return k, true
+		}
+	}
+	return "", false
+}
+
+// Actions of documents: the last parts of their events' names.
+const (
+	Submitted        = "submitted"
+	Validated        = "validated"
+	Held             = "held"
+	HoldReleased     = "hold_released"
+	ApprovalRecorded = "approval_recorded"
+	Approved         = "approved"
+	Posted           = "posted"
+	Paid             = "paid" // invoices only
+	Rejected         = "rejected"
+)
+
+// Other event types.
+const (
+	EventVendorRegistered = "ap.vendor.registered"
+	EventSettingsChanged  = "ap.settings.changed"
+	EventMatchKeyRecorded = "ap.match_key.recorded"
+)
+
+// Intents that do not belong to a document kind.
+const (
+	IntentRegisterVendor = "ap.register_vendor"
+	IntentReleaseHold    = "ap.release_hold"
+	IntentConfigure      = "ap.configure"
+)
+
+// Stream types.
+const (
+	StreamVendor   = "ap.vendor"    // id: vendor id
+	StreamSettings = "ap.settings"  // id "main"
+	StreamMatchKey = "ap.match_key" // id: kind and what documents have in common
+)
+
+// VendorStream is a vendor's stream.
+func VendorStream(id string) event.StreamID { return event.StreamID{Type: StreamVendor, ID: id} }
+
+// SettingsStream holds the module's settings.
+func SettingsStream() event.StreamID { return event.StreamID{Type: StreamSettings, ID: "main"} }
+
+// Entity types and roles of references.
+const (
+	EntityVendor  = "vendor"
+	RoleSubject   = "subject"
+	RoleDocument  = "document"
+	RolePreceding = "preceding"
+)
+
+// VendorRef refers to the vendor an event is about.
+func VendorRef(id string) event.EntityRef {
+	return event.EntityRef{Type: EntityVendor, ID: id, Role: RoleSubject}
+}
+
+// Ref refers to the document an event is about.
+func (k Kind) Ref(id string) event.EntityRef {
+	return event.EntityRef{Type: string(k), ID: id, Role: RoleDocument}
+}
+
+// Document types, the values of document_type. "" counts as standard.
+const (
+	TypeStandard   = "standard"
+	TypePrepayment = "prepayment" // posted to the prepayment account
+	TypeOpening    = "opening"    // an item taken over from earlier books, posted against the opening account
+)
+
+// Where a due date comes from, the values of due_date_source.
+const (
+	DueDateFromDocument = "document"
+	DueDateFromVendor   = "vendor_terms"
+	DueDateFromDefault  = "default_terms"
+)
+
+// Hold kinds. Those of BlocksApproval block approval and payment, the others
+// payment only.
+const (
+	HoldDuplicateSuspect = "DUPLICATE_SUSPECT"
+	HoldTaxVariance      = "TAX_VARIANCE"
+	HoldCodingMissing    = "CODING_MISSING"
+	HoldPayeeDiffers     = "PAYEE_DIFFERS"
+	HoldPrepaidUnmatched = "PREPAID_UNMATCHED"
+)
+
+// What a hold blocks, the values of blocks.
+const (
+	BlocksApproval = "approval"
+	BlocksPayment  = "payment"
+)

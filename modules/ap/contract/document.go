@@ -1,0 +1,223 @@
+package contract
+
+import (
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/money"
+)
+
+// Document is the data of ap.invoice.submitted and ap.credit_memo.submitted.
+// Amounts are in units of Currency and positive for both kinds; single lines may
+// be negative. The sum of the lines and TaxAmount is TotalAmount.
+type Document struct {
+	InvoiceID    string `json:"invoice_id,omitempty"`
+	CreditMemoID string `json:"credit_memo_id,omitempty"`
+
+	InvoiceNumber     string        `json:"invoice_number"` // the vendor's, for credit memos too
+	VendorID          string        `json:"vendor_id"`
+	VendorName        string        `json:"vendor_name,omitempty"` // never of a natural person
+	InvoiceDate       event.Date    `json:"invoice_date"`
+	DueDate           *event.Date   `json:"due_date,omitempty"` // always there in events
+	DueDateSource     string        `json:"due_date_source,omitempty"`
+	Currency          string        `json:"currency"`
+	TotalAmount       money.Number  `json:"total_amount"` // gross
+	TaxAmount         *money.Number `json:"tax_amount,omitempty"`
+	DocumentType      string        `json:"document_type,omitempty"`
+	Description       string        `json:"description,omitempty"`
+	POReference       string        `json:"po_reference,omitempty"`
+	ExternalReference string        `json:"external_reference,omitempty"`
+	PrecedingInvoice  string        `json:"preceding_invoice,omitempty"` // number of the invoice a credit memo is about
+
+	TaxLines         []TaxLine       `json:"tax_lines,omitempty"`
+	PrepaidAmount    *money.Number   `json:"prepaid_amount,omitempty"`
+	RoundingAmount   *money.Number   `json:"rounding_amount,omitempty"`
+	PayableAmount    *money.Number   `json:"payable_amount,omitempty"` // total − prepaid + rounding
+	Withholding      []Withholding   `json:"withholding,omitempty"`
+	Discount         *Discount       `json:"discount,omitempty"`
+	PaymentReference string          `json:"payment_reference,omitempty"`
+	PayeeBank        string          `json:"payee_bank,omitempty"` // match, mismatch, none
+	PayeeDiffers     bool            `json:"payee_differs,omitempty"`
+	SourceDocument   *SourceDocument `json:"source_document,omitempty"`
+
+	Lines       []Line       `json:"lines"`
+	Attachments []Attachment `json:"attachments,omitempty"`
+}
+
+// ID is the document's own id, "" where the writer gave none.
+func (d *Document) ID() string {
+	if d.CreditMemoID != "" {
+		return d.CreditMemoID
+	}
+	return d.InvoiceID
+}
+
+// SetID names the document.
+func (d *Document) SetID(k Kind, id string) {
+	if k == CreditMemo {
+		d.CreditMemoID = id
+		return
+	}
+	d.InvoiceID = id
+}
+
+// TaxLine is the tax of one category and rate.
+type TaxLine struct {
+	Category      string        `json:"category,omitempty"`
+	Rate          *money.Number `json:"rate,omitempty"` // percent
+	TaxableAmount *money.Number `json:"taxable_amount,omitempty"`
+	TaxAmount     money.Number  `json:"tax_amount"`
+	TaxGroup      string        `json:"tax_group,omitempty"` // key of the ledger's tax groups, as "S/25"
+	ExemptionCode string        `json:"exemption_code,omitempty"`
+}
+
+// Withholding is tax that the payer keeps back and pays for the vendor.
+type Withholding struct {
+	Code   string       `json:"code"` // of the settings' withholding codes
+	Amount money.Number `json:"amount"`
+}
+
+// Discount is granted for payment until a date.
+type Discount struct {
+	Date    event.Date   `json:"date"`
+	Percent money.Number `json:"percent"`
+}
+
+// SourceDocument identifies the file a document came from.
+type SourceDocument struct {
+	Syntax   string `json:"syntax"`
+	SHA256   string `json:"sha256"`
+	TypeCode string `json:"type_code,omitempty"`
+}
+
+// Line is one line of a document.
+type Line struct {
+	LineNumber        int               `json:"line_number"`
+	Kind              string            `json:"kind,omitempty"` // item, allowance, charge
+	Description       string            `json:"description,omitempty"`
+	Quantity          *money.Number     `json:"quantity,omitempty"`
+	UnitPrice         *money.Number     `json:"unit_price,omitempty"` // for PriceBaseQuantity units
+	PriceBaseQuantity *money.Number     `json:"price_base_quantity,omitempty"`
+	Amount            money.Number      `json:"amount"` // without tax
+	Account           string            `json:"account,omitempty"`
+	AccountingCost    string            `json:"accounting_cost,omitempty"`
+	TaxGroup          string            `json:"tax_group,omitempty"`
+	POLineReference   string            `json:"po_line_reference,omitempty"`
+	ItemID            string            `json:"item_id,omitempty"`
+	Dimensions        map[string]string `json:"dimensions,omitempty"`
+}
+
+// Attachment describes a file; the content is not kept.
+type Attachment struct {
+	ID          string `json:"id,omitempty"` // SHA-256 of the content
+	FileName    string `json:"filename,omitempty"`
+	ContentType string `json:"content_type,omitempty"`
+	SizeBytes   int64  `json:"size_bytes,omitempty"`
+}
+
+// Submission is the payload of ap.submit_invoice and ap.submit_credit_memo: a
+// document without id, with the date that decides the period.
+type Submission struct {
+	Document
+	PostingDate *event.Date `json:"posting_date,omitempty"` // default: the invoice date
+}
+
+// DocumentValidated is the data of ap.invoice.validated and its twin: the document
+// passed every check.
+type DocumentValidated struct {
+	DocumentRef
+	Match    string    `json:"match"`              // "off": documents are not matched with orders
+	Warnings []Warning `json:"warnings,omitempty"` // findings that block nothing
+}
+
+// Warning is a finding that blocks nothing.
+type Warning struct {
+	Code       string `json:"code"`
+	LineNumber int    `json:"line_number,omitempty"`
+}
+
+// DocumentRef names a document of either kind.
+type DocumentRef struct {
+	InvoiceID    string `json:"invoice_id,omitempty"`
+	CreditMemoID string `json:"credit_memo_id,omitempty"`
+}
+
+// RefTo names a document.
+func RefTo(k Kind, id string) DocumentRef {
+	if k == CreditMemo {
+		return DocumentRef{CreditMemoID: id}
+	}
+	return DocumentRef{InvoiceID: id}
+}
+
+// ID is the document's id.
+func (r DocumentRef) ID() string {
+	if r.CreditMemoID != "" {
+		return r.CreditMemoID
+	}
+	return r.InvoiceID
+}
+
+// DocumentHeld is the data of ap.invoice.held and its twin.
+type DocumentHeld struct {
+	DocumentRef
+	HoldID  string `json:"hold_id"`
+	Kind    string `json:"kind"`
+	Reason  string `json:"reason"`
+	Blocks  string `json:"blocks"` // approval (and payment), or payment only
+	Finding any    `json:"finding,omitempty"`
+}
+
+// HoldReleasedData is the data of ap.invoice.hold_released and its twin.
+type HoldReleasedData struct {
+	DocumentRef
+	HoldID string `json:"hold_id"`
+	Kind   string `json:"kind"`
+	Reason string `json:"reason"`
+}
+
+// DocumentApproved is the data of ap.invoice.approved and .approval_recorded and
+// their twins.
+type DocumentApproved struct {
+	DocumentRef
+	PostingDate        event.Date   `json:"posting_date"`
+	FunctionalAmount   money.Number `json:"functional_amount"` // gross, the figure that limits are compared with
+	FunctionalCurrency string       `json:"functional_currency"`
+	Step               int          `json:"step"`           // 1 or 2
+	StepsRequired      int          `json:"steps_required"` // 2 above the second approver's threshold
+	Comment            string       `json:"comment,omitempty"`
+}
+
+// DocumentPosted is the data of ap.invoice.posted and its twin: the control line
+// of the journal, copied.
+type DocumentPosted struct {
+	DocumentRef
+	JournalID          string       `json:"journal_id"`
+	JournalEventID     string       `json:"journal_event_id"`
+	ControlAccount     string       `json:"control_account"`
+	Side               string       `json:"debit_credit"` // credit for invoices, debit for credit memos
+	Amount             money.Number `json:"amount"`       // in Currency
+	Currency           string       `json:"currency"`
+	FunctionalAmount   money.Number `json:"functional_amount"`
+	FunctionalCurrency string       `json:"functional_currency"`
+	Rate               money.Number `json:"rate"` // functional units per 1 Currency
+	RateDate           *event.Date  `json:"rate_date,omitempty"`
+}
+
+// DocumentPaid is the data of ap.invoice.paid.
+type DocumentPaid struct {
+	DocumentRef
+	Applied   money.Number `json:"applied"`
+	OpenAfter money.Number `json:"open_after"`
+}
+
+// DocumentRejected is the data of ap.invoice.rejected and its twin.
+type DocumentRejected struct {
+	DocumentRef
+	Reason string `json:"reason"`
+}
+
+// MatchKeyRecorded is the data of ap.match_key.recorded: the first document that
+// has something in common which a second one should not have.
+type MatchKeyRecorded struct {
+	DocumentRef
+	Rule string `json:"rule"` // "number" or "total"
+}

@@ -1,0 +1,84 @@
+package contract
+
+import (
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/money"
+)
+
+// Terms are terms of payment.
+type Terms struct {
+	NetDays         int           `json:"net_days"` // days after the invoice date
+	DiscountDays    int           `json:"discount_days,omitempty"`
+	DiscountPercent *money.Number `json:"discount_percent,omitempty"`
+}
+
+// VendorRegistered is the data of ap.vendor.registered. Of a natural person it has
+// neither name nor VAT id.
+type VendorRegistered struct {
+	VendorID          string            `json:"vendor_id"`
+	Name              string            `json:"name,omitempty"`
+	Country           string            `json:"country"` // ISO 3166-1 alpha-2
+	VATID             string            `json:"vat_id,omitempty"`
+	RegistrationID    string            `json:"registration_id,omitempty"`
+	PartyID           string            `json:"party_id,omitempty"`
+	NaturalPerson     bool              `json:"natural_person"`
+	Currency          string            `json:"currency,omitempty"`
+	Terms             *Terms            `json:"terms,omitempty"`
+	DefaultAccount    string            `json:"default_account,omitempty"`
+	DefaultDimensions map[string]string `json:"default_dimensions,omitempty"`
+	WithholdingCode   string            `json:"withholding_code,omitempty"`
+	Identity          string            `json:"identity,omitempty"` // by what the vendor is known: "vat:…", "reg:…" or "party:…"
+}
+
+// SettingsChanged is the data of ap.settings.changed and the payload of
+// ap.configure: the sections that are given replace the earlier ones, the others
+// stay. Amounts are in functional currency.
+type SettingsChanged struct {
+	Limits              map[string]*money.Number   `json:"limits,omitempty"` // role → largest document, gross; null is no limit
+	SecondApproverAbove *money.Number              `json:"second_approver_above,omitempty"`
+	Tolerances          *Tolerances                `json:"tolerances,omitempty"`
+	DuplicateWindowDays *int                       `json:"duplicate_window_days,omitempty"` // same total within so many days is suspect
+	DefaultTerms        *Terms                     `json:"default_terms,omitempty"`
+	Coding              *[]Coding                  `json:"coding,omitempty"`
+	WithholdingCodes    map[string]WithholdingCode `json:"withholding_codes,omitempty"`
+	SecondPerson        *bool                      `json:"second_person,omitempty"`
+}
+
+// Tolerances say how far a document may be off before it is held.
+type Tolerances struct {
+	TaxAmount *money.Number `json:"tax_amount,omitempty"` // per tax line, in document currency
+}
+
+// Coding says what a vendor's accounting reference stands for.
+type Coding struct {
+	AccountingCost string            `json:"accounting_cost"`
+	Account        string            `json:"account,omitempty"`
+	Dimensions     map[string]string `json:"dimensions,omitempty"`
+}
+
+// WithholdingCode says how much is kept back and where it is owed.
+type WithholdingCode struct {
+	Percent money.Number `json:"percent"`
+	Account string       `json:"account,omitempty"` // "" is the posting profile's withholding
+}
+
+// Decision is the payload of approve intents.
+type Decision struct {
+	DocumentRef
+	PostingDate *event.Date `json:"posting_date,omitempty"`
+	Comment     string      `json:"comment,omitempty"`
+}
+
+// Rejection is the payload of reject intents.
+type Rejection struct {
+	DocumentRef
+	Reason string `json:"reason"`
+}
+
+// HoldRelease is the payload of ap.release_hold. The hold id alone finds the
+// document; a document that is named must be the one.
+type HoldRelease struct {
+	DocumentRef
+	HoldID string `json:"hold_id"`
+	Reason string `json:"reason"`
+}

@@ -1,0 +1,106 @@
+// Package domain holds the rules of accounts payable that need nothing but the
+// facts: what makes a document consistent, what is held and why, how streams
+// fold into vendors, documents and settings.
+package domain
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+)
+
+// Defaults of the settings.
+const (
+	DefaultNetDays = 30
+	// MaxDuplicateWindowDays bounds how many days around a document's date are
+	// searched for the same total.
+	MaxDuplicateWindowDays = 60
+)
+
+// Settings are a legal entity's policy data for payables. They are never changed
+// once shared.
+type Settings struct {
+	Configured          bool
+	Limits              map[string]*money.Number // role → largest document; nil is no limit
+	SecondApproverAbove money.Number
+	TaxTolerance        money.Number
+	DuplicateWindowDays int
+	DefaultTerms        contract.Terms
+	WithholdingCodes    map[string]contract.WithholdingCode
+	SecondPerson        bool
+
+	coding map[string]contract.Coding
+}
+
+// NewSettings gives the defaults.
+func NewSettings() *Settings {
+	accountant, approver, controller := money.FromInt(10_000), money.FromInt(50_000), money.FromInt(1_000_000)
+	return &Settings{
+		Limits: map[string]*money.Number{
+			"gl_accountant": &accountant, "approver": &approver, "controller": &controller, "cfo": nil,
+		},
+		SecondApproverAbove: money.FromInt(250_000),
+		TaxTolerance:        money.MustNumber("0.05"),
+		DefaultTerms:        contract.Terms{NetDays: DefaultNetDays},
+		SecondPerson:        true,
+	}
+}
+
+// Clone copies the settings. Sections are replaced as wholes, so they are shared.
+func (s *Settings) Clone() *Settings { c := *s; return &c }
+
+// Coding finds what an accounting reference stands for.
+func (s *Settings) Coding(accountingCost string) (contract.Coding, bool) {
+	c, ok := s.coding[accountingCost]
+	return c, ok
+}
+
+// Apply folds an event.
+func (s *Settings) Apply(eventType string, data []byte) error {
+	if eventType != contract.EventSettingsChanged {
+		return nil
+	}
+	var c contract.SettingsChanged
+	if err := json.Unmarshal(data, &c); err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
+	s.Change(c)
+	return nil
+}
+
+// Change replaces the sections that are given. Limits are overlaid role by role.
+func (s *Settings) Change(c contract.SettingsChanged) {
+	s.Configured = true
+	if c.Limits != nil {
+		limits := maps.Clone(s.Limits)
+		maps.Copy(limits, c.Limits)
+		s.Limits = limits
+	}
+	if c.SecondApproverAbove != nil {
+		s.SecondApproverAbove = *c.SecondApproverAbove
+	}
+	if c.Tolerances != nil && c.Tolerances.TaxAmount != nil {
+		s.TaxTolerance = *c.Tolerances.TaxAmount
+	}
+	if c.DuplicateWindowDays != nil {
+		s.DuplicateWindowDays = *c.DuplicateWindowDays
+	}
+	if c.DefaultTerms != nil {
+		s.DefaultTerms = *c.DefaultTerms
+	}
+	if c.Coding != nil {
+		s.coding = make(map[string]contract.Coding, len(*c.Coding))
+		for _, entry := range *c.Coding {
+			s.coding[entry.AccountingCost] = entry
+		}
+	}
+	if c.WithholdingCodes != nil {
+		s.WithholdingCodes = c.WithholdingCodes
+	}
+	if c.SecondPerson != nil {
+		s.SecondPerson = *c.SecondPerson
+	}
+}

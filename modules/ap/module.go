@@ -1,0 +1,314 @@
+// Package ap is accounts payable: vendors, invoices and credit memos from their
+// arrival to their posting. It plans; the pipeline decides, appends and records.
+package ap
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
+	gl "github.com/erpbackbone/backbone/modules/gl/contract"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+//go:embed schema/*.json policy/*.rego
+var files embed.FS
+
+const (
+	// policyPackage has the rules submit and decision.
+	policyPackage = "backbone.rules.ap"
+	policyFile    = "policy/ap.rego"
+	// longName is how the registry shows the owner of the event types.
+	longName = "accounts_payable"
+	// retentionYears is how long tax law wants the documents kept.
+	retentionYears = 7
+)
+
+// OpenItems is the projection and the read model of open documents.
+const (
+	OpenItems              = "ap.open-items"
+	OpenItemsVersion       = 1
+	ReadModelOpenItems     = "open-items"
+	ReadModelOpenItemsPath = contract.ModuleName + "/" + ReadModelOpenItems
+)
+
+// eventLedgerConfigured tells the projection the book currency.
+const eventLedgerConfigured = "gl.ledger.configured"
+
+// Module is accounts payable.
+type Module struct{}
+
+// New makes the module.
+func New() Module { return Module{} }
+
+// Name is "ap".
+func (Module) Name() string { return contract.ModuleName }
+
+// Register declares everything the module has.
+func (Module) Register(r *module.Registrar) error {
+	r.Prefixes("ap", "payment")
+	policy, err := files.ReadFile(policyFile)
+	if err != nil {
+		return err
+	}
+	r.Policy(ports.PolicyModule{Path: "modules/ap/" + policyFile, Source: string(policy)})
+	for _, register := range []func(*module.Registrar) error{registerEvents, registerIntents} {
+		if err := register(r); err != nil {
+			return err
+		}
+	}
+	registerFolds(r)
+	registerReadModels(r)
+	return nil
+}
+
+// schema reads a schema; schemas that both kinds of documents share name the
+// document's id by a placeholder.
+func schema(name string, k contract.Kind) (json.RawMessage, error) {
+	b, err := files.ReadFile("schema/" + name + ".json")
+	if err != nil {
+		return nil, err
+	}
+	if k != "" {
+		b = []byte(strings.ReplaceAll(string(b), "@document_id@", k.IDField()))
+	}
+	return b, nil
+}
+
+func registerEvents(r *module.Registrar) error {
+	vendorRef := eventtype.RequiredRef{EntityType: contract.EntityVendor, Role: contract.RoleSubject, Cardinality: eventtype.One}
+	declare := func(t module.EventType, schemaName string, k contract.Kind) error {
+		s, err := schema(schemaName, k)
+		if err != nil {
+			return err
+		}
+		t.SchemaVersion, t.Module, t.DataSchema, t.Active = 1, longName, s, true
+		t.RetentionClass, t.MinRetentionYears = eventtype.Regulatory, retentionYears
+		r.EventType(t)
+		return nil
+	}
+	err := declare(module.EventType{Registration: eventtype.Registration{
+		Type: contract.EventVendorRegistered, Description: "Vendor registered. Of a natural person neither name nor VAT id is kept.",
+		RequiredEntityRefs: []eventtype.RequiredRef{vendorRef},
+		BusinessKeys: []eventtype.BusinessKeyRule{
+			{Name: "vendor_id", Fields: []string{"vendor_id"}, Document: "vendor_id"},
+			{Name: "vat_id", Fields: []string{"vat_id"}, Normalise: eventtype.NormaliseTaxID, Document: "vendor_id"},
+			{Name: "identity", Fields: []string{"identity"}, Normalise: eventtype.NormaliseTaxID, Document: "vendor_id"},
+		},
+	}}, contract.EventVendorRegistered, "")
+	if err != nil {
+		return err
+	}
+	if err := declare(module.EventType{Registration: eventtype.Registration{
+		Type: contract.EventSettingsChanged, Description: "Settings of payables changed: the sections given replace the earlier ones.",
+	}}, contract.EventSettingsChanged, ""); err != nil {
+		return err
+	}
+	if err := declare(module.EventType{Registration: eventtype.Registration{
+		Type: contract.EventMatchKeyRecorded, Description: "First document with a number or total by which a second one would be suspected a duplicate.",
+	}}, contract.EventMatchKeyRecorded, ""); err != nil {
+		return err
+	}
+	for _, k := range contract.Kinds() {
+		if err := declare(submittedType(k, vendorRef), k.Event(contract.Submitted), ""); err != nil {
+			return err
+		}
+		documentRef := eventtype.RequiredRef{EntityType: string(k), Role: contract.RoleDocument, Cardinality: eventtype.One}
+		for _, a := range documentActions(k) {
+			if err := declare(module.EventType{Registration: eventtype.Registration{
+				Type: k.Event(a.action), Description: fmt.Sprintf(a.description, k.Noun()),
+				RequiredEntityRefs: []eventtype.RequiredRef{vendorRef, documentRef},
+			}}, "document."+a.action, k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func submittedType(k contract.Kind, vendorRef eventtype.RequiredRef) module.EventType {
+	t := module.EventType{
+		Registration: eventtype.Registration{
+			Type:               k.Event(contract.Submitted),
+			Description:        "Vendor invoice submitted for processing, with or without a purchase order.",
+			RequiredDimensions: []string{gl.DimensionDepartment},
+			OptionalDimensions: []string{"cost_center", "project"},
+			RequiredEntityRefs: []eventtype.RequiredRef{vendorRef},
+			BusinessKeys: []eventtype.BusinessKeyRule{{
+				Name: "number", Fields: []string{"vendor_id", "invoice_number"}, Normalise: eventtype.NormaliseDocumentNumber, Document: k.IDField(),
+			}},
+			Examples: []json.RawMessage{json.RawMessage(submittedExample)},
+		},
+		Checks: []module.Check{func(data json.RawMessage, _ map[string]string) error {
+			var d contract.Document
+			if err := decode(data, &d); err != nil {
+				return err
+			}
+			return domain.CheckDocument(k, &d)
+		}},
+	}
+	if k == contract.CreditMemo {
+		t.Description = "Vendor credit memo submitted for processing. Amounts are positive."
+	}
+	return t
+}
+
+const submittedExample = `{"invoice_number":"INV-2025-001234","vendor_id":"V-1042","vendor_name":"Contoso Supply Ltd",
+"invoice_date":"2025-03-15","due_date":"2025-04-14","currency":"USD","total_amount":12500.00,"tax_amount":0,
+"description":"Raw materials order - March delivery","po_reference":"PO-2025-00891","lines":[{"line_number":1,
+"description":"Widget Component A","quantity":500,"unit_price":25.00,"amount":12500.00,"account":"5100",
+"po_line_reference":"PO-2025-00891-1","item_id":"ITEM-4820","dimensions":{"department":"PROD","cost_center":"CC-5100"}}]}`
+
+type documentAction struct{ action, description string }
+
+func documentActions(k contract.Kind) []documentAction {
+	actions := []documentAction{
+		{contract.Validated, "Every check of the %s passed."},
+		{contract.Held, "The %s is held for a finding."},
+		{contract.HoldReleased, "A hold on the %s was released."},
+		{contract.ApprovalRecorded, "The %s was approved by the first of two persons."},
+		{contract.Approved, "The %s was approved."},
+		{contract.Posted, "The %s was posted: a copy of its line on the control account."},
+		{contract.Rejected, "The %s was rejected before approval."},
+	}
+	if k == contract.Invoice {
+		actions = append(actions, documentAction{contract.Paid, "Nothing of the %s is open any more."})
+	}
+	return actions
+}
+
+func registerIntents(r *module.Registrar) error {
+	declare := func(t module.IntentType, schemaName string, k contract.Kind) error {
+		s, err := schema("intent."+schemaName, k)
+		if err != nil {
+			return err
+		}
+		t.Schema, t.Policy = s, policyPackage
+		r.Intent(t)
+		return nil
+	}
+	err := declare(module.IntentType{
+		Type: contract.IntentRegisterVendor, Description: "Register a vendor.", Emits: []string{contract.EventVendorRegistered},
+		Plan: planRegisterVendor, OnDuplicate: onDuplicateVendor,
+	}, "register_vendor", "")
+	if err != nil {
+		return err
+	}
+	if err := declare(module.IntentType{
+		Type: contract.IntentConfigure, Description: "Change limits, tolerances, terms, the coding table or withholding codes.",
+		Emits: []string{contract.EventSettingsChanged}, Plan: planConfigure,
+	}, "configure", ""); err != nil {
+		return err
+	}
+	if err := declare(module.IntentType{
+		Type: contract.IntentReleaseHold, Description: "Release a hold on an invoice or credit memo.",
+		Emits: []string{contract.Invoice.Event(contract.HoldReleased), contract.CreditMemo.Event(contract.HoldReleased)}, Plan: planReleaseHold,
+	}, "release_hold", ""); err != nil {
+		return err
+	}
+	for _, k := range contract.Kinds() {
+		approves := []string{k.Event(contract.ApprovalRecorded), k.Event(contract.Approved), gl.EventJournalPosted, k.Event(contract.Posted)}
+		if k == contract.Invoice {
+			approves = append(approves, k.Event(contract.Paid))
+		}
+		intents := []struct {
+			schema string
+			shared contract.Kind
+			t      module.IntentType
+		}{
+			{"submit_" + string(k), "", module.IntentType{
+				Type: k.Intent("submit"), Description: "Submit a vendor's " + k.Noun() + ".",
+				Emits: []string{k.Event(contract.Submitted), k.Event(contract.Validated), k.Event(contract.Held), contract.EventMatchKeyRecorded},
+				Plan:  planSubmit(k), OnDuplicate: onDuplicateDocument(k),
+			}},
+			{"approve_document", k, module.IntentType{
+				Type: k.Intent("approve"), Description: "Approve a submitted " + k.Noun() + " and post it.", Emits: approves, Plan: planApprove(k),
+			}},
+			{"reject_document", k, module.IntentType{
+				Type: k.Intent("reject"), Description: "Reject a submitted " + k.Noun() + ".", Emits: []string{k.Event(contract.Rejected)}, Plan: planReject(k),
+			}},
+		}
+		for _, i := range intents {
+			if err := declare(i.t, i.schema, i.shared); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func registerFolds(r *module.Registrar) {
+	r.Fold(module.Fold{
+		StreamType: contract.StreamSettings,
+		New:        func() any { return domain.NewSettings() },
+		Clone:      func(s any) any { return s.(*domain.Settings).Clone() },
+		Apply: func(s any, e event.Recorded, data []byte) error {
+			return s.(*domain.Settings).Apply(e.Type, data)
+		},
+	})
+	r.Fold(module.Fold{
+		StreamType: contract.StreamVendor,
+		New:        func() any { return &domain.Vendor{} },
+		Clone:      func(s any) any { return s.(*domain.Vendor).Clone() },
+		Apply:      func(s any, e event.Recorded, data []byte) error { return s.(*domain.Vendor).Apply(e, data) },
+	})
+	r.Fold(module.Fold{
+		StreamType: contract.StreamMatchKey,
+		New:        func() any { return &domain.MatchKey{} },
+		Clone:      func(s any) any { return s.(*domain.MatchKey).Clone() },
+		Apply:      func(s any, e event.Recorded, data []byte) error { return s.(*domain.MatchKey).Apply(e, data) },
+	})
+	for _, k := range contract.Kinds() {
+		r.Fold(module.Fold{
+			StreamType: k.StreamType(),
+			New:        func() any { return &domain.Document{Kind: k} },
+			Clone:      func(s any) any { return s.(*domain.Document).Clone() },
+			Apply:      func(s any, e event.Recorded, data []byte) error { return s.(*domain.Document).Apply(e, data) },
+		})
+	}
+}
+
+func registerReadModels(r *module.Registrar) {
+	types := []string{eventLedgerConfigured}
+	for _, k := range contract.Kinds() {
+		for _, action := range []string{contract.Submitted, contract.Held, contract.HoldReleased, contract.Posted} {
+			types = append(types, k.Event(action))
+		}
+	}
+	r.Projection(module.Projection{Name: OpenItems, Version: OpenItemsVersion, EventTypes: types})
+	r.ReadModel(module.ReadModel{
+		Name: ReadModelOpenItems, Projection: OpenItems,
+		Description: "Posted documents that are not settled. Amounts are payable positive: those of credit memos are negative, so that open_functional over all rows is the credit balance of the control account.",
+		Params: []module.Param{
+			{Name: "vendor", Type: module.ParamString, Description: "vendor id"},
+			{Name: "currency", Type: module.ParamString, Description: "document currency, ISO 4217"},
+			{Name: "due_before", Type: module.ParamDate, Description: "due on an earlier date"},
+			{Name: "held", Type: module.ParamBool, Description: "with (true) or without (false) open holds"},
+			{Name: "kind", Type: module.ParamString, Description: "invoice, prepayment, opening or credit_memo"},
+		},
+		Columns: []module.Column{
+			{Name: "vendor_id", Type: "string", Description: "vendor"},
+			{Name: "document_id", Type: "string", Description: "id of the document, the last part of its stream"},
+			{Name: "number", Type: "string", Description: "the vendor's document number"},
+			{Name: "kind", Type: "string", Description: "invoice, prepayment, opening or credit_memo"},
+			{Name: "invoice_date", Type: "date", Description: "date of the document"},
+			{Name: "due_date", Type: "date", Description: "due date"},
+			{Name: "currency", Type: "string", Description: "document currency"},
+			{Name: "total", Type: "amount", Description: "what was posted to the control account, document currency"},
+			{Name: "applied", Type: "amount", Description: "payments and credits, document currency"},
+			{Name: "open", Type: "amount", Description: "total less applied, document currency"},
+			{Name: "open_functional", Type: "amount", Description: "carrying amount of open, functional currency"},
+			{Name: "state", Type: "string", Description: "posted or partially_paid"},
+			{Name: "holds", Type: "object", Description: "open holds: id, kind, blocks"},
+			{Name: "days_overdue", Type: "integer", Description: "days from the due date to as_of, 0 if not due"},
+			{Name: "dimensions", Type: "object", Description: "dimensions of the document as a whole"},
+			{Name: "event_id", Type: "string", Description: "event that posted the document"},
+		},
+	})
+}

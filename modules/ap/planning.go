@@ -1,0 +1,120 @@
+package ap
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
+	gl "github.com/erpbackbone/backbone/modules/gl/contract"
+)
+
+// decode reads a payload that fits its schema. What still fails is a number
+// outside the grammar, a fault of package money, or a date that is none.
+func decode(payload json.RawMessage, into any) error {
+	err := json.Unmarshal(payload, into)
+	if err == nil {
+		return nil
+	}
+	if f, ok := fault.As(err); ok {
+		return f
+	}
+	return fault.New(fault.Invalid, "intent.schema_invalid",
+		"a value of the payload is not of its type; compare the payload with the intent's schema").WithCause(err)
+}
+
+// postingDate is the date that decides the period: the payload's, else the
+// intent's, else the default. Both given must agree.
+func postingDate(in module.Input, given *event.Date, fallback event.Date) (event.Date, error) {
+	switch {
+	case given != nil && in.EffectiveDate != nil && *given != *in.EffectiveDate:
+		return 0, fault.New(fault.Invalid, "intent.effective_date_mismatch",
+			"posting_date is %s and the intent's effective date %s; send one of them", *given, *in.EffectiveDate).
+			WithField("/posting_date")
+	case given != nil:
+		return *given, nil
+	case in.EffectiveDate != nil:
+		return *in.EffectiveDate, nil
+	default:
+		return fallback, nil
+	}
+}
+
+func loadSettings(ctx context.Context, s module.State) (*domain.Settings, error) {
+	settings, _, err := module.Load[*domain.Settings](ctx, s, contract.StreamSettings, contract.SettingsStream().ID)
+	return settings, err
+}
+
+func loadVendor(ctx context.Context, s module.State, id string) (*domain.Vendor, error) {
+	v, _, err := module.Load[*domain.Vendor](ctx, s, contract.StreamVendor, id)
+	if err != nil {
+		return nil, err
+	}
+	if !v.Registered {
+		return nil, fault.New(fault.NotFound, "ap.vendor.not_found",
+			"no vendor has this id in this legal entity; register it with ap.register_vendor or correct vendor_id").WithField("/vendor_id")
+	}
+	return v, nil
+}
+
+func loadDocument(ctx context.Context, s module.State, k contract.Kind, id string) (*domain.Document, error) {
+	d, _, err := module.Load[*domain.Document](ctx, s, k.StreamType(), id)
+	return d, err
+}
+
+// facts are what the policy decides on.
+type facts struct {
+	Acting       []string       `json:"acting"`               // who counts as acting now
+	Service      bool           `json:"service"`              // a system acts
+	Submitters   []domain.Step  `json:"submitters,omitempty"` // of the document
+	Approvers    []domain.Step  `json:"approvers,omitempty"`  // of the document, so far
+	Approval     *approvalFacts `json:"approval,omitempty"`   // an approval is asked for
+	Period       *gl.Period     `json:"period,omitempty"`     // something is posted into it
+	SecondPerson bool           `json:"second_person"`        // a second person must agree
+	Hold         *holdFacts     `json:"hold,omitempty"`       // a hold is to be released
+}
+
+type approvalFacts struct {
+	Amount        money.Number             `json:"amount"` // gross, functional currency
+	Currency      string                   `json:"currency"`
+	Limits        map[string]*money.Number `json:"limits"`
+	Step          int                      `json:"step"`
+	StepsRequired int                      `json:"steps_required"`
+}
+
+type holdFacts struct {
+	ID   string `json:"id"`
+	Kind string `json:"kind"`
+}
+
+// factsOf says who acts.
+func factsOf(in module.Input) facts {
+	f := facts{Acting: domain.Persons(in.Actor), Service: domain.IsService(in.Actor.Type)}
+	if !f.Service && in.PersonID != "" && !slices.Contains(f.Acting, in.PersonID) {
+		f.Acting = append(f.Acting, in.PersonID)
+	}
+	return f
+}
+
+// correlation is the thread of a later step: the caller's if it named one, else
+// the document's.
+func correlation(in module.Input, d *domain.Document) string {
+	if in.CorrelationID != "" && in.CorrelationID != in.IntentID.String() {
+		return in.CorrelationID
+	}
+	return d.CorrelationID
+}
+
+// draft is an event on a document's stream.
+func draft(k contract.Kind, d *domain.Document, action string, data any, date event.Date, correlationID string, tags []string) event.Draft {
+	id := d.Data.ID()
+	return event.Draft{
+		Type: k.Event(action), EffectiveDate: date, Stream: k.Stream(id), Data: data, CorrelationID: correlationID,
+		Entities: []event.EntityRef{contract.VendorRef(d.Data.VendorID), k.Ref(id)}, Tags: slices.Clone(tags),
+	}
+}

@@ -1,0 +1,231 @@
+# Who may do what in accounts payable: roles, limits, segregation of duties,
+# postings into closing periods, second persons. Planners bring the facts.
+package backbone.rules.ap
+
+import rego.v1
+
+# --- Roles that may submit an intent at all --------------------------------
+
+approving_roles := ["approver", "controller", "cfo"]
+
+permitted := {
+	"ap.register_vendor": ["vendor_admin", "ap_clerk", "module", "importer"],
+	"ap.submit_invoice": ["ap_clerk", "module", "importer"],
+	"ap.submit_credit_memo": ["ap_clerk", "module", "importer"],
+	"ap.approve_invoice": approving_roles,
+	"ap.approve_credit_memo": approving_roles,
+	"ap.reject_invoice": ["approver", "controller"],
+	"ap.reject_credit_memo": ["approver", "controller"],
+	"ap.release_hold": ["approver", "controller"],
+	"ap.configure": ["admin"],
+}
+
+default submit := {"allow": false, "reason": "none of the actor's roles may submit this intent"}
+
+submit := {"allow": true, "reason": "role"} if may_submit
+
+default may_submit := false
+
+may_submit if {
+	some role in input.actor.roles
+	role in permitted[input.intent.type]
+}
+
+# --- The decision on a plan ------------------------------------------------
+
+approving if object.get(input.facts, "approval", null) != null
+
+releasing if object.get(input.facts, "hold", null) != null
+
+decision := {"outcome": outcome, "denials": denials, "needs": needs, "rules": rules}
+
+outcome := "deny" if {
+	count(denials) > 0
+} else := "needs_approval" if {
+	count(needs) > 0
+} else := "allow"
+
+denials := array.concat(
+	array.concat(role_denials, array.concat(service_denials, s1_denials)),
+	array.concat(s2_denials, array.concat(s6_denials, limit_denials)),
+)
+
+needs := array.concat(period_needs, second_person_needs)
+
+rules := array.concat(
+	[evaluation("ap.roles", "Roles that may submit the intent", true, role_denials)],
+	[
+		evaluation("ap.approval.service", "A service never approves", approving, service_denials),
+		evaluation("ap.sod.s1", "S1: who submitted does not approve", approving, s1_denials),
+		evaluation("ap.sod.s2", "S2: two approvers differ", approving_again, s2_denials),
+		evaluation("ap.sod.s6", "S6: who submitted does not release a hold", releasing, s6_denials),
+		evaluation("ap.approval.limit", "Approval limit of the role", approving, limit_denials),
+		evaluation("ap.approval.second", "Second approver above the threshold", approving, second_step),
+		evaluation("ap.period.soft_closed", "Posting into a soft-closed period", posting, period_needs),
+		evaluation("ap.second_person", "A second person agrees to settings", configuring, second_person_needs),
+	],
+)
+
+default approving := false
+
+default releasing := false
+
+default approving_again := false
+
+approving_again if count(object.get(input.facts, "approvers", [])) > 0
+
+default posting := false
+
+posting if object.get(input.facts, "period", null) != null
+
+default configuring := false
+
+configuring if input.intent.type == "ap.configure"
+
+# evaluation is the trace of a rule: whether it was about this plan and whether
+# it found something.
+evaluation(id, name, applies, found) := {
+	"rule_id": id,
+	"rule_name": name,
+	"result": result_of(applies, found),
+	"actions_taken": [action_of(f) | some f in found],
+}
+
+result_of(false, _) := "not_applicable"
+
+result_of(true, found) := "fired" if count(found) > 0
+
+result_of(true, found) := "condition_false" if count(found) == 0
+
+action_of(f) := concat(" ", ["deny", f.code]) if f.code
+
+action_of(f) := f.reason if f.reason
+
+# --- Roles ------------------------------------------------------------------
+
+role_denials := [{
+	"code": "intent.forbidden",
+	"kind": "forbidden",
+	"detail": "none of your roles may submit this intent; ask somebody who has the role",
+	"attributes": {},
+} |
+	not may_submit
+]
+
+service_denials := [{
+	"code": "intent.forbidden",
+	"kind": "forbidden",
+	"detail": "a service cannot approve; a person has to",
+	"attributes": {"rule": "ap.approval.service"},
+} |
+	approving
+	input.facts.service
+]
+
+# --- Segregation of duties ---------------------------------------------------
+
+# overlapping lists the earlier steps that somebody acting now took part in.
+overlapping(steps) := [step |
+	some step in steps
+	some person in step.persons
+	person in input.facts.acting
+]
+
+same_person(rule, detail, steps) := [{
+	"code": "sod.same_person",
+	"kind": "forbidden",
+	"detail": detail,
+	"attributes": {"rule": rule, "earlier_event": steps[0].event_id, "earlier_step": steps[0].step},
+} |
+	count(steps) > 0
+]
+
+s1_denials := same_person(
+	"S1",
+	"you submitted this document, so somebody else has to approve it",
+	[step | approving; some step in overlapping(object.get(input.facts, "submitters", []))],
+)
+
+s2_denials := same_person(
+	"S2",
+	"you approved this document before, so a second person has to approve it",
+	[step | approving; some step in overlapping(object.get(input.facts, "approvers", []))],
+)
+
+s6_denials := same_person(
+	"S6",
+	"you submitted this document, so somebody else has to release the hold",
+	[step | releasing; some step in overlapping(object.get(input.facts, "submitters", []))],
+)
+
+# --- Limits -------------------------------------------------------------------
+
+# within holds for roles whose limit covers the amount. A role without an entry
+# has no limit to give; an entry of null is no limit.
+within(role) if {
+	limit := input.facts.approval.limits[role]
+	limit == null
+}
+
+within(role) if {
+	limit := input.facts.approval.limits[role]
+	limit != null
+	input.facts.approval.amount <= limit
+}
+
+roles_that_may := [role | some role in approving_roles; within(role)]
+
+default covered := false
+
+covered if {
+	some role in input.actor.roles
+	role in roles_that_may
+}
+
+limit_denials := [{
+	"code": "ap.approval.over_limit",
+	"kind": "forbidden",
+	"detail": sprintf("the document is over your approval limit; %s", [who_may]),
+	"attributes": {
+		"amount": input.facts.approval.amount,
+		"currency": input.facts.approval.currency,
+		"limits": {role: limit |
+			some role in input.actor.roles
+			role in approving_roles
+			limit := input.facts.approval.limits[role]
+		},
+		"roles_that_may": roles_that_may,
+	},
+} |
+	approving
+	not covered
+]
+
+default who_may := "no role has a limit that covers it, so raise one with ap.configure"
+
+who_may := sprintf("somebody with role %s may approve it", [concat(" or ", roles_that_may)]) if count(roles_that_may) > 0
+
+second_step := [{"reason": sprintf("approval %d of %d", [input.facts.approval.step, input.facts.approval.steps_required])} |
+	approving
+	input.facts.approval.steps_required > 1
+]
+
+# --- Approval by another person ------------------------------------------------
+
+period_needs := [{
+	"roles": ["controller", "cfo"],
+	"reason": sprintf("period %s is soft-closed", [input.facts.period.id]),
+	"rule_id": "ap.period.soft_closed",
+} |
+	posting
+	input.facts.period.state == "soft_closed"
+]
+
+second_person_needs := [{
+	"roles": ["admin", "controller", "cfo"],
+	"reason": "settings of payables change with a second person",
+	"rule_id": "ap.second_person",
+} |
+	configuring
+	input.facts.second_person
+]

@@ -1,0 +1,220 @@
+package ap
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
+)
+
+// Vendor numbers that nobody chose: V-000001 and on.
+const (
+	vendorSeries = "ap.vendor"
+	vendorPrefix = "V-"
+	vendorWidth  = 6
+)
+
+// seriesVendorID matches the ids that only the series gives out: a chosen one
+// would stop the series when it gets there.
+var seriesVendorID = regexp.MustCompile(`^V-[0-9]{6,}$`)
+
+func planRegisterVendor(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	var p struct {
+		contract.VendorRegistered
+		Person json.RawMessage `json:"person"`
+	}
+	if err := decode(in.Payload, &p); err != nil {
+		return module.Plan{}, err
+	}
+	v := p.VendorRegistered
+	if err := checkVendor(&v, p.Person != nil, in.Today); err != nil {
+		return module.Plan{}, err
+	}
+	settings, err := loadSettings(ctx, s)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	if _, known := settings.WithholdingCodes[v.WithholdingCode]; v.WithholdingCode != "" && !known {
+		return module.Plan{}, fault.New(fault.NotFound, "ap.withholding_code.not_found",
+			"the settings have no such withholding code; add it with ap.configure or leave it out").WithField("/withholding_code")
+	}
+	v.Identity = domain.Identity(v.VATID, v.RegistrationID, v.PartyID)
+
+	var series []event.SeriesNumber
+	if v.VendorID == "" {
+		v.VendorID = "series:" + in.DocumentID(0).String()
+		series = []event.SeriesNumber{{Series: vendorSeries, Prefix: vendorPrefix, Width: vendorWidth, Token: v.VendorID}}
+	} else {
+		have, _, err := module.Load[*domain.Vendor](ctx, s, contract.StreamVendor, v.VendorID)
+		if err != nil {
+			return module.Plan{}, err
+		}
+		if have.Registered {
+			return module.Plan{}, vendorDuplicate(have.Holder())
+		}
+	}
+	date, err := postingDate(in, nil, in.Today)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	return module.Plan{
+		Events: []event.Draft{{
+			Type: contract.EventVendorRegistered, EffectiveDate: date, Stream: contract.VendorStream(v.VendorID), Data: v,
+			Entities: []event.EntityRef{contract.VendorRef(v.VendorID)}, Series: series,
+		}},
+		Facts: factsOf(in),
+	}, nil
+}
+
+// checkVendor demands what the schema cannot: no personal data that could not be
+// sealed, numbers and currency in order, an id that is not the series' own.
+func checkVendor(v *contract.VendorRegistered, hasPerson bool, today event.Date) error {
+	unsealed := func(field string) error {
+		return fault.New(fault.FailedPrecondition, "ap.vendor.person_unsupported",
+			"data of a natural person cannot be sealed yet; register the vendor by its party id and leave this field out").WithField(field)
+	}
+	switch {
+	case hasPerson:
+		return unsealed("/person")
+	case v.NaturalPerson && v.Name != "":
+		return unsealed("/name")
+	case v.NaturalPerson && v.VATID != "":
+		return unsealed("/vat_id")
+	case v.NaturalPerson && v.PartyID == "" && v.RegistrationID == "" && v.VendorID == "":
+		return fault.New(fault.FailedPrecondition, "ap.vendor.identity_required",
+			"a natural person is registered by an id alone; send party_id, registration_id or vendor_id").WithField("/party_id")
+	case seriesVendorID.MatchString(v.VendorID):
+		return fault.New(fault.FailedPrecondition, "ap.vendor.id_reserved",
+			"ids of V- and six or more digits are given out by the number series; leave vendor_id out or choose another form").WithField("/vendor_id")
+	}
+	if v.Currency != "" {
+		if _, err := money.LookupCurrency(v.Currency, today.Time()); err != nil {
+			return at(err, "/currency")
+		}
+	}
+	return checkTerms(v.Terms, "/terms")
+}
+
+func checkTerms(t *contract.Terms, field string) error {
+	if t == nil || t.DiscountPercent == nil {
+		return nil
+	}
+	return percent(*t.DiscountPercent, field+"/discount_percent")
+}
+
+// percent demands a number from 0 to 100 with up to 6 decimals.
+func percent(n money.Number, field string) error {
+	for _, check := range []func(money.Number) error{money.CheckPercent, money.CheckNonNegative} {
+		if err := check(n); err != nil {
+			return at(err, field)
+		}
+	}
+	if n.Cmp(money.FromInt(100)) > 0 {
+		return fault.New(fault.Invalid, "money.too_large", "a percent is at most 100; correct it").WithField(field).WithNumbers("100", n.String())
+	}
+	return nil
+}
+
+func at(err error, field string) error {
+	if f, ok := fault.As(err); ok && f.Field == "" {
+		return f.WithField(field)
+	}
+	return err
+}
+
+func vendorDuplicate(h fault.Holder) *fault.Error {
+	return fault.New(fault.Conflict, "ap.vendor.duplicate",
+		"this vendor is registered already; use the id of the holder").WithHolder(h)
+}
+
+func onDuplicateVendor(_ context.Context, _ module.Input, _ module.State, _ string, h fault.Holder) error {
+	return vendorDuplicate(h)
+}
+
+func planConfigure(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	var c contract.SettingsChanged
+	if err := decode(in.Payload, &c); err != nil {
+		return module.Plan{}, err
+	}
+	if err := checkSettings(&c); err != nil {
+		return module.Plan{}, err
+	}
+	settings, err := loadSettings(ctx, s)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	date, err := postingDate(in, nil, in.Today)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	f := factsOf(in)
+	// What is set first has nothing to protect yet and says itself whether it takes
+	// a second person. From then on the settings in
+	// force decide, so that nobody alone can do away with the second person.
+	f.SecondPerson = settings.SecondPerson
+	if !settings.Configured && c.SecondPerson != nil {
+		f.SecondPerson = *c.SecondPerson
+	}
+	return module.Plan{
+		Events: []event.Draft{{Type: contract.EventSettingsChanged, EffectiveDate: date, Stream: contract.SettingsStream(), Data: c}},
+		Facts:  f,
+	}, nil
+}
+
+func checkSettings(c *contract.SettingsChanged) error {
+	amount := func(n *money.Number, field string) error {
+		if n == nil {
+			return nil
+		}
+		if err := money.CheckNonNegative(*n); err != nil {
+			return at(err, field)
+		}
+		if _, err := n.Rescale(maxMinorUnit); err != nil {
+			return at(err, field)
+		}
+		return nil
+	}
+	for role, limit := range c.Limits {
+		if err := amount(limit, "/limits/"+role); err != nil {
+			return err
+		}
+	}
+	if err := amount(c.SecondApproverAbove, "/second_approver_above"); err != nil {
+		return err
+	}
+	if c.Tolerances != nil {
+		if err := amount(c.Tolerances.TaxAmount, "/tolerances/tax_amount"); err != nil {
+			return err
+		}
+	}
+	if err := checkTerms(c.DefaultTerms, "/default_terms"); err != nil {
+		return err
+	}
+	for code, w := range c.WithholdingCodes {
+		if err := percent(w.Percent, "/withholding_codes/"+strings.ReplaceAll(code, "/", "~1")+"/percent"); err != nil {
+			return err
+		}
+	}
+	if c.Coding != nil {
+		seen := map[string]bool{}
+		for i, entry := range *c.Coding {
+			if seen[entry.AccountingCost] {
+				return fault.New(fault.Invalid, "ap.coding.entry_invalid",
+					"an accounting_cost has two entries; keep one").WithField(fmt.Sprintf("/coding/%d/accounting_cost", i))
+			}
+			seen[entry.AccountingCost] = true
+		}
+	}
+	return nil
+}
+
+// maxMinorUnit is the most decimals that an amount of any currency has.
+const maxMinorUnit = 4
