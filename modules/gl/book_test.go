@@ -1,0 +1,208 @@
+package gl_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/opa"
+	appendpkg "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/modules/gl"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// now is the time of every test: a Friday in March.
+var now = time.Date(2026, 3, 20, 10, 0, 0, 0, time.UTC)
+
+// ids makes ULIDs at the clock's time.
+type ids struct{}
+
+func (ids) NewID(at time.Time) event.ID { return ulid.MustNew(ulid.Timestamp(at), rand.Reader) }
+
+func (ids) NewSalt() (s event.Salt) {
+	_, _ = rand.Read(s[:]) // never fails
+	return s
+}
+
+// book is a legal entity with its ledger behind the real pipeline, in memory.
+type book struct {
+	store   *memory.Store
+	intake  *intake.Service
+	append  *appendpkg.Service
+	entity  ports.LegalEntity
+	persons map[string]intake.Caller
+}
+
+// newBook is a legal entity without any configuration.
+func newBook(t testing.TB) *book {
+	t.Helper()
+	clock := testkit.NewClock(now)
+	schemas := jsonschema.New()
+	catalog, err := module.Build(schemas, gl.New(), causes{})
+	require.NoError(t, err)
+	policies, err := opa.New(catalog.Policies)
+	require.NoError(t, err)
+	store := memory.New(memory.Config{Clock: clock, LogName: "test.example"})
+	types := registry.New(store, schemas, catalog, clock)
+	require.NoError(t, types.RegisterBuiltIn(t.Context()))
+	entity, err := store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
+	require.NoError(t, err)
+	preparer := appendpkg.NewPreparer(types, ids{}, appendpkg.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 100, Tags: 50})
+	b := &book{
+		store: store, entity: entity, persons: map[string]intake.Caller{},
+		intake: intake.New(intake.Config{
+			Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: preparer, Appender: store,
+			Events: store, Intents: store, Idempotency: store, Clock: clock, IDs: ids{},
+		}),
+		append: appendpkg.NewService(preparer, store, store, store, clock, ids{}, time.Hour),
+	}
+	return b
+}
+
+// newLedger is a legal entity that keeps books in USD, with the second person off.
+func newLedger(t testing.TB) *book {
+	t.Helper()
+	b := newBook(t)
+	b.do(t, "admin", "gl.configure_ledger", exampleConfigureLedger)
+	for _, a := range exampleAccounts {
+		b.do(t, "gl_accountant", "gl.define_account", a)
+	}
+	for _, v := range exampleDimensionValues {
+		b.do(t, "gl_accountant", "gl.define_dimension_value", v)
+	}
+	b.do(t, "controller", "gl.define_fiscal_year", exampleFiscalYear)
+	for _, m := range []string{"gl", "ap"} {
+		b.period(t, "open", m, "2026-03", "")
+	}
+	b.do(t, "gl_accountant", "gl.set_exchange_rate", exampleRate)
+	return b
+}
+
+// caller is the person who has a role; "role:2" is another one with the same role.
+func (b *book) caller(role string) intake.Caller {
+	if c, ok := b.persons[role]; ok {
+		return c
+	}
+	name, _, _ := strings.Cut(role, ":")
+	person := "person-" + role
+	c := intake.Caller{
+		Principal: ports.Principal{TenantID: "demo", PersonID: person, PrincipalID: person, ActorType: event.Human, Roles: []string{name}},
+		Actor:     event.Actor{Type: event.Human, ID: person, Name: name},
+	}
+	b.persons[role] = c
+	return c
+}
+
+func (b *book) submit(role, intentType, payload string) (intake.Outcome, error) {
+	return b.intake.Submit(context.Background(), b.caller(role), intake.Request{
+		Type: intentType, LegalEntity: b.entity, Payload: json.RawMessage(payload), Source: event.Source{System: "test", Channel: "api"},
+	})
+}
+
+// do submits what must be executed at once.
+func (b *book) do(t testing.TB, role, intentType, payload string) intake.Outcome {
+	t.Helper()
+	out, err := b.submit(role, intentType, payload)
+	require.NoError(t, err, payload)
+	require.Equal(t, intent.Executed, out.Status, payload)
+	return out
+}
+
+// refused submits what must be refused with the code, and nothing written.
+func (b *book) refused(t testing.TB, code, role, intentType, payload string) *fault.Error {
+	t.Helper()
+	before, err := b.store.Head(t.Context(), b.entity.Partition)
+	require.NoError(t, err)
+	_, err = b.submit(role, intentType, payload)
+	require.Equal(t, code, fault.CodeOf(err), "%v", err)
+	after, err2 := b.store.Head(t.Context(), b.entity.Partition)
+	require.NoError(t, err2)
+	require.Equal(t, before.Sequence, after.Sequence, "a refusal writes nothing")
+	f, _ := fault.As(err)
+	return f
+}
+
+// waits submits what must wait for approval.
+func (b *book) waits(t testing.TB, role, intentType, payload string) intake.Outcome {
+	t.Helper()
+	out, err := b.submit(role, intentType, payload)
+	require.NoError(t, err)
+	require.Equal(t, intent.PendingApproval, out.Status)
+	return out
+}
+
+func (b *book) approve(t testing.TB, role string, waiting intake.Outcome) (intake.Outcome, error) {
+	t.Helper()
+	return b.intake.Approve(t.Context(), b.caller(role), b.entity, waiting.IntentID, "", "")
+}
+
+// period opens, closes ("soft", "hard") or reopens a period.
+func (b *book) period(t testing.TB, step, moduleName, period, reason string) intake.Outcome {
+	t.Helper()
+	switch step {
+	case "open":
+		return b.do(t, "controller", "gl.open_period", fmt.Sprintf(`{"module": %q, "period": %q}`, moduleName, period))
+	case "reopen":
+		return b.do(t, "controller", "gl.reopen_period", fmt.Sprintf(`{"module": %q, "period": %q, "reason": %q}`, moduleName, period, reason))
+	default:
+		return b.do(t, "controller", "gl.close_period", fmt.Sprintf(`{"module": %q, "period": %q, "level": %q}`, moduleName, period, step))
+	}
+}
+
+// journal reads the journal that an intent posted.
+func (b *book) journal(t testing.TB, out intake.Outcome) (event.Recorded, map[string]any) {
+	t.Helper()
+	require.NotEmpty(t, out.Events)
+	e, err := b.store.EventByID(t.Context(), b.entity.Partition, out.Events[0].ID)
+	require.NoError(t, err)
+	body, err := e.Body()
+	require.NoError(t, err)
+	var data map[string]any
+	decoder := json.NewDecoder(strings.NewReader(string(body.Data)))
+	decoder.UseNumber()
+	require.NoError(t, decoder.Decode(&data))
+	return e, data
+}
+
+// raw appends an event past the intents, as a migration does.
+func (b *book) raw(eventType, stream, data string, dimensions map[string]string) error {
+	_, _, err := b.append.Append(context.Background(), appendpkg.Request{
+		LegalEntity: b.entity, Actor: event.Actor{Type: event.Import, ID: "importer"}, PersonID: "importer",
+		Drafts: []event.Draft{{
+			Type: eventType, EffectiveDate: event.MustDate("2026-03-10"), Stream: event.StreamID{Type: stream, ID: ids{}.NewID(now).String()},
+			Data: json.RawMessage(data), Dimensions: dimensions,
+		}},
+	})
+	return err
+}
+
+// twoLines is a journal between account 6000 (debit) and 1000 (credit).
+func twoLines(debit, credit, currency, date string) string {
+	return fmt.Sprintf(`{"description": "Rent", "posting_date": %q, "currency": %q, "dimensions": {"department": "ENG"}, "lines": [
+		{"account": "6000", "debit_credit": "debit", "amount": %s},
+		{"account": "1000", "debit_credit": "credit", "amount": %s}]}`, date, currency, debit, credit)
+}
+
+// submitOn submits with an effective date.
+func (b *book) submitOn(role, intentType, payload string, date *event.Date) (intake.Outcome, error) {
+	return b.intake.Submit(context.Background(), b.caller(role), intake.Request{
+		Type: intentType, LegalEntity: b.entity, Payload: json.RawMessage(payload), EffectiveDate: date,
+		Source: event.Source{System: "test", Channel: "api"},
+	})
+}
