@@ -29,30 +29,29 @@ func (p *partition) checkCondition(c *concurrency.AppendCondition) error {
 	}
 }
 
-// firstMatch scans the item's rarest key. over says that the bound was reached
-// before a match was found.
+// firstMatch lets each key lead the scan once: whichever is rare enough to be
+// scanned to its end, or to a match, answers for all. over says that none is.
 func (p *partition) firstMatch(item *concurrency.Item, after event.Sequence) (found event.Sequence, over bool) {
 	keys := item.Keys()
 	if len(keys) == 0 {
 		return p.firstOfTypes(item.Types, after), false
 	}
 	lists := make([][]event.Sequence, len(keys))
-	shortest := 0
 	for i, k := range keys {
 		lists[i] = following(p.byKey[k], after)
-		if len(lists[i]) < len(lists[shortest]) {
-			shortest = i
+	}
+	for _, leading := range lists {
+		scan := leading[:min(len(leading), concurrency.MaxConditionScan)]
+		for _, n := range scan {
+			if p.hasType(n, item.Types) && inAll(lists, n) {
+				return n, false
+			}
+		}
+		if len(scan) == len(leading) {
+			return 0, false
 		}
 	}
-	for i, n := range lists[shortest] {
-		if i == concurrency.MaxConditionScan {
-			return 0, true
-		}
-		if p.hasType(n, item.Types) && inAll(lists, n) {
-			return n, false
-		}
-	}
-	return 0, false
+	return 0, true
 }
 
 // firstOfTypes answers an item without keys: the first event after the sequence

@@ -27,13 +27,15 @@ const brokenStoreVariable = "BACKBONE_BROKEN_STORE"
 // a failure comes from the breakage.
 const sound = "sound"
 
-// broken lists the stores that break one promise each, and the sub-tests that
-// must notice.
-var broken = []struct {
+// breakage is a store that breaks one promise, and the sub-tests that must
+// notice.
+type breakage struct {
 	name   string
 	wrap   func(w *wrapper) conformance.Store
 	notice []string
-}{
+}
+
+var broken = []breakage{
 	{"ignores the expected version", ignoreVersion, []string{
 		"Expectation/AnExactVersionIsRefusedWhenTheStreamHasMovedOn", "Expectation/NoStreamIsRefusedOnceTheStreamExists",
 		"Race/OneOfManyWinsAnExpectedVersion", "Model/RandomOperationsAgreeWithASimpleModel", "Model/ConcurrentAppendsAndReadsAreLinearizable",
@@ -124,13 +126,7 @@ func TestBrokenStore(t *testing.T) {
 	t.Parallel()
 	name := os.Getenv(brokenStoreVariable)
 	wrap := func(w *wrapper) conformance.Store { return w }
-	if i := slices.IndexFunc(broken, func(b struct {
-		name   string
-		wrap   func(w *wrapper) conformance.Store
-		notice []string
-	}) bool {
-		return b.name == name
-	}); i >= 0 {
+	if i := slices.IndexFunc(broken, func(b breakage) bool { return b.name == name }); i >= 0 {
 		wrap = broken[i].wrap
 	} else {
 		require.Contains(t, []string{"", sound}, name)

@@ -239,6 +239,21 @@ func firstMatch(t *testing.T, s *suite) {
 	f := b.refused(t, concurrency.CodeConditionFailed, r)
 	require.NotNil(t, f.Holder)
 	require.Equal(t, events[1].ID.String(), f.Holder.EventID)
+
+	// The first of all items and types, not of the item or type that is named first.
+	late, early := b.event(s.closed, stream("x"), tagged("late")), b.event(s.changed, stream("x"), tagged("early"))
+	b.write(t, early, late)
+	for _, items := range [][]concurrency.Item{
+		{{Tags: []string{"late"}}, {Tags: []string{"early"}}},
+		{{Tags: []string{"early"}}, {Tags: []string{"late"}}},
+		{{Types: []string{s.closed.Type, s.changed.Type}}},
+		{{Types: []string{s.changed.Type, s.closed.Type}}},
+	} {
+		r.Conditions = []concurrency.AppendCondition{{After: 4, Items: items}}
+		f = b.refused(t, concurrency.CodeConditionFailed, r)
+		require.NotNil(t, f.Holder)
+		require.Equal(t, early.ID.String(), f.Holder.EventID)
+	}
 }
 
 func ownEvents(t *testing.T, s *suite) {
@@ -270,6 +285,10 @@ func conditionTooOld(t *testing.T, s *suite) {
 	r.Events = []event.Prepared{b.event(s.changed, stream("1"))}
 	f := b.refused(t, concurrency.CodeConditionTooOld, r)
 	require.Equal(t, fault.Conflict, f.Kind)
+	// A second key that is rare bounds the scan again, whichever is named first.
+	for _, tags := range [][]string{{"hot", "rare"}, {"rare", "hot"}} {
+		require.True(t, b.holds(t, 1, concurrency.Item{Types: []string{s.closed.Type}, Tags: tags}))
+	}
 	r.Conditions = absent(b.head(t).Sequence, "hot", s.closed.Type)
 	b.must(t, r)
 }

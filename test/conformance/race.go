@@ -249,11 +249,11 @@ func raceContests(t *testing.T, s *suite) {
 		}
 		errs := race(len(requests), func(i int) error { _, err := b.try(requests[i]); return err })
 		for c := range contests {
-			var rivals []error
+			var answers []error
 			for i := c; i < len(errs); i += len(contests) {
-				rivals = append(rivals, errs[i])
+				answers = append(answers, errs[i])
 			}
-			oneWinner(t, rivals, contests[c].code)
+			oneWinner(t, answers, contests[c].code)
 		}
 	}
 	events := b.verify(t, 1000)

@@ -21,6 +21,7 @@ var readPromises = []promise{
 	{"AfterIsExclusiveInBothDirections", afterExclusive},
 	{"AStreamIsReadFromAVersionAscending", streamFrom},
 	{"AKeySelectsEntitiesAndTags", byKey},
+	{"AnEntityNamedTwiceOnAnEventIsListedOnce", keyTwice},
 	{"AKeyIsPagedLikeTheWholeLog", keyPages},
 	{"TypesCorrelationAndActorFilter", byEnvelope},
 	{"FiltersAreCombined", combined},
@@ -155,6 +156,14 @@ func byKey(t *testing.T, s *suite) {
 	require.Equal(t, []event.Sequence{3}, read(event.EntityKey("customer", "V-1")))
 	require.Equal(t, []event.Sequence{1}, read(event.TagKey("V-1")))
 	require.Empty(t, read(event.EntityKey("vendor", "V-")))
+}
+
+// keyTwice is one party in two roles, such as buyer and payer.
+func keyTwice(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	b.write(t, b.event(s.opened, stream("1"), about("vendor", "V-1"), tagged("x"), about("vendor", "V-1")), b.event(s.opened, stream("1"), about("vendor", "V-1")))
+	require.Equal(t, []event.Sequence{1, 2}, sequences(b.query(t, ports.EventQuery{Key: event.EntityKey("vendor", "V-1")})))
+	require.Equal(t, []event.Sequence{2, 1}, sequences(b.query(t, ports.EventQuery{Key: event.EntityKey("vendor", "V-1"), Direction: ports.Backward, Limit: 2})))
 }
 
 func keyPages(t *testing.T, s *suite) {
