@@ -126,7 +126,7 @@ func (b *book) must(t tester, r ports.AppendRequest) ports.AppendResult {
 
 // refused appends, demands that code is the reason why not, and that nothing was
 // written.
-func (b *book) refused(t tester, code string, r ports.AppendRequest) *fault.Error {
+func (b *book) refused(t tester, code string, r ports.AppendRequest) fault.Error {
 	t.Helper()
 	before := b.head(t)
 	_, err := b.try(r)
@@ -134,7 +134,7 @@ func (b *book) refused(t tester, code string, r ports.AppendRequest) *fault.Erro
 	f, ok := fault.As(err)
 	require.True(t, ok, "the refusal is no fault: %v", err)
 	require.Equal(t, before, b.head(t), "a refused request moved the head")
-	return f
+	return *f
 }
 
 func (b *book) head(t tester) ports.Head {
