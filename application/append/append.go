@@ -124,4 +124,3 @@ func (s *Service) receipts(ctx context.Context, p event.PartitionID, o ports.Ide
 	}
 	return out, nil
 }
-

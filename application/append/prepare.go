@@ -77,13 +77,11 @@ func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepare
 	}
 	out := make([]event.Prepared, len(b.Drafts))
 	for i := range b.Drafts {
-		id := event.ID{}
 		if i < len(b.EventIDs) {
-			id = b.EventIDs[i]
+			out[i].ID = b.EventIDs[i]
 		} else {
-			id = p.ids.NewID(b.Now)
+			out[i].ID = p.ids.NewID(b.Now)
 		}
-		out[i].ID = id
 		if err := p.prepareOne(ctx, &out[i], &b.Drafts[i], &b); err != nil {
 			return nil, at(err, i)
 		}
