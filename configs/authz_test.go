@@ -1,0 +1,329 @@
+package configs_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/cover"
+	"github.com/open-policy-agent/opa/v1/format"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const authzPath = "configs/policy/authz.rego"
+
+type question map[string]any
+
+type expectation struct {
+	name   string
+	input  question
+	allow  bool
+	reason string // "" for any
+}
+
+func modules(replace map[string]string) (out []ports.PolicyModule) {
+	for path, source := range configs.Policies() {
+		if r, ok := replace[path]; ok {
+			source = r
+		}
+		out = append(out, ports.PolicyModule{Path: path, Source: source})
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Path < out[j].Path })
+	return out
+}
+
+// expectations are the matrix and the cases that no table of roles shows.
+func expectations(t *testing.T) (out []expectation) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/authz_matrix.txt")
+	require.NoError(t, err)
+	var roles []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0 || fields[0] == "#":
+		case fields[0] == "action":
+			roles = fields[1:]
+		default:
+			require.Len(t, fields, len(roles)+1)
+			for i, role := range roles {
+				reason := "role"
+				if fields[0] == "events.delete" {
+					reason = "unknown_action"
+				}
+				if role == "auditor" && fields[i+1] == "." {
+					reason = ""
+				}
+				out = append(out, matrixCases(fields[0], role, fields[i+1] == "y", reason)...)
+			}
+		}
+	}
+	foreign := []any{map[string]any{"type": "hr.employee.hired", "module": "hr", "builtin": false}}
+	builtin := append([]any{map[string]any{"type": "ap.invoice.submitted", "module": "ap", "builtin": true}}, foreign...)
+	unknown := []any{map[string]any{"type": "hr.employee.hired", "module": "hr"}}
+	add := func(name string, allow bool, reason string, input question) {
+		out = append(out, expectation{name, input, allow, reason})
+	}
+	appendOf := func(types any) question {
+		return question{"action": "events.append", "roles": []string{"module"}, "legal_entity": "USMF", "entitled": []string{"USMF"}, "event_types": types}
+	}
+	add("foreign type", true, "allowed", appendOf(foreign))
+	add("built-in type among others", false, "event_type", appendOf(builtin))
+	add("type of unknown owner", false, "event_type", appendOf(unknown))
+	add("no types", false, "event_type", appendOf([]any{}))
+	add("types elsewhere do not matter", true, "allowed", question{"action": "events.read", "roles": []string{"module"}, "legal_entity": "USMF", "entitled": []string{}, "event_types": builtin})
+	add("second role helps", true, "allowed", question{"action": "metrics.read", "roles": []string{"ap_clerk", "operator"}, "legal_entity": "", "entitled": []string{}})
+	add("auditor with another role writes nothing", false, "auditor", question{"action": "intents.submit", "roles": []string{"controller", "auditor"}, "legal_entity": "USMF", "entitled": []string{}})
+	for _, action := range []string{"intents.approve", "events.append", "event_types.register", "legal_entities.create"} {
+		add("auditor with another role: "+action, false, "auditor", question{"action": action, "roles": []string{"module", "admin", "auditor"}, "legal_entity": "", "entitled": []string{}})
+	}
+	add("auditor with another role reads", true, "allowed", question{"action": "events.read", "roles": []string{"controller", "auditor"}, "legal_entity": "USMF", "entitled": []string{}})
+	add("no roles", false, "role", question{"action": "event_types.read", "roles": []string{}, "legal_entity": "", "entitled": []string{}})
+	add("roles missing", false, "role", question{"action": "event_types.read", "legal_entity": "", "entitled": []string{}})
+	add("roles as text", false, "role", question{"action": "event_types.read", "roles": "admin", "legal_entity": "", "entitled": []string{}})
+	add("action missing", false, "unknown_action", question{"roles": []string{"admin"}, "legal_entity": "", "entitled": []string{}})
+	add("entitlement missing", false, "legal_entity", question{"action": "events.read", "roles": []string{"auditor"}, "legal_entity": "USMF"})
+	add("entitlement null", false, "legal_entity", question{"action": "events.read", "roles": []string{"auditor"}, "legal_entity": "USMF", "entitled": nil})
+	add("legal entity missing", false, "legal_entity", question{"action": "events.read", "roles": []string{"auditor"}, "entitled": []string{}})
+	add("legal entity missing, entitled to one", false, "legal_entity", question{"action": "events.read", "roles": []string{"auditor"}, "entitled": []string{"USMF"}})
+	add("nothing", false, "unknown_action", question{})
+	return out
+}
+
+func matrixCases(action, role string, allow bool, reason string) []expectation {
+	ask := func(entity string, entitled []string, foreign bool) expectation {
+		e := expectation{
+			name:  fmt.Sprintf("%s by %s on %q of %v", action, role, entity, entitled),
+			input: question{"action": action, "roles": []string{role}, "legal_entity": entity, "entitled": entitled}, allow: allow, reason: reason,
+		}
+		if allow {
+			e.reason = "allowed"
+			if foreign {
+				e.allow, e.reason = false, "legal_entity"
+			}
+		}
+		return e
+	}
+	return []expectation{
+		ask("USMF", []string{"USMF"}, false), ask("USMF", []string{}, false), ask("", []string{"USMF"}, false),
+		ask("DEMF", []string{"USMF", "FRSI"}, true),
+	}
+}
+
+type answer struct {
+	Allow  *bool  `json:"allow"`
+	Reason string `json:"reason"`
+}
+
+func wrong(ctx context.Context, e *opa.Engine, x expectation) string {
+	var got answer
+	if err := e.Decide(ctx, "data.backbone.authz.decision", x.input, &got); err != nil {
+		return fmt.Sprintf("%s: %v", x.name, err)
+	}
+	if got.Allow == nil || *got.Allow != x.allow || (x.reason != "" && got.Reason != x.reason) {
+		return fmt.Sprintf("%s: want %v %s, got %+v", x.name, x.allow, x.reason, got)
+	}
+	return ""
+}
+
+func TestAccessMatrix(t *testing.T) {
+	t.Parallel()
+	e, err := opa.New(modules(nil))
+	require.NoError(t, err)
+	all := expectations(t)
+	require.Greater(t, len(all), 600)
+	for _, x := range all {
+		require.Empty(t, wrong(t.Context(), e, x))
+	}
+	// A list of types that is not a list keeps the decision from being made.
+	err = e.Decide(t.Context(), "data.backbone.authz.decision", question{
+		"action": "events.append", "roles": []string{"module"}, "legal_entity": "", "entitled": []string{}, "event_types": nil,
+	}, &answer{})
+	require.Equal(t, "policy.undecided", fault.CodeOf(err))
+}
+
+func TestAccessPolicyIsCovered(t *testing.T) {
+	t.Parallel()
+	module, err := ast.ParseModule(authzPath, configs.Policies()[authzPath])
+	require.NoError(t, err)
+	parsed := map[string]*ast.Module{authzPath: module}
+	compiler := ast.NewCompiler()
+	compiler.Compile(parsed)
+	require.False(t, compiler.Failed(), "%v", compiler.Errors)
+	tracer := cover.New()
+	for _, x := range expectations(t) {
+		_, err := rego.New(rego.Query("data.backbone.authz.decision"), rego.Compiler(compiler), rego.Input(map[string]any(x.input)), rego.QueryTracer(tracer)).Eval(t.Context())
+		require.NoError(t, err)
+	}
+	require.GreaterOrEqual(t, tracer.Report(parsed).Coverage, 95.0)
+}
+
+// Every change of a rule must be noticed by the expectations.
+func TestAccessPolicyMutants(t *testing.T) {
+	t.Parallel()
+	all := expectations(t)
+	mutants := mutantsOf(t, configs.Policies()[authzPath])
+	require.Greater(t, len(mutants), 60)
+	var survivors []string
+	for _, m := range mutants {
+		e, err := opa.New(modules(map[string]string{authzPath: m.source}), opa.WithCache(0))
+		if err != nil {
+			continue // does not compile: noticed at the start of the program
+		}
+		caught := false
+		for _, x := range all {
+			if caught = wrong(t.Context(), e, x) != ""; caught {
+				break
+			}
+		}
+		if !caught {
+			survivors = append(survivors, m.change)
+		}
+	}
+	require.Empty(t, survivors)
+	t.Logf("%d mutants, all caught", len(mutants))
+}
+
+type mutant struct{ change, source string }
+
+// mutantsOf changes one thing at a time: an expression is dropped or negated, a
+// rule is dropped, a constant becomes another, a member leaves a set.
+func mutantsOf(t *testing.T, source string) (out []mutant) {
+	t.Helper()
+	for n := 0; ; n++ {
+		module := ast.MustParseModule(source)
+		changes := changesOf(module)
+		if n == len(changes) {
+			return out
+		}
+		changes[n].make()
+		text, err := format.Ast(module)
+		require.NoError(t, err)
+		out = append(out, mutant{changes[n].name, string(text)})
+	}
+}
+
+type change struct {
+	name string
+	make func()
+}
+
+func changesOf(module *ast.Module) (out []change) {
+	add := func(make func(), name string, args ...any) {
+		out = append(out, change{fmt.Sprintf(name, args...), make})
+	}
+	ast.WalkRules(module, func(r *ast.Rule) bool {
+		for i, x := range r.Body {
+			if x.Equal(ast.NewExpr(ast.BooleanTerm(true))) {
+				continue // the body that the parser gives to a rule without one
+			}
+			add(func() { x.Negated = !x.Negated }, "negate %v in %v", x, r.Head)
+			if len(r.Body) > 1 {
+				add(func() { r.Body = append(append(ast.Body{}, r.Body[:i]...), r.Body[i+1:]...) }, "drop %v from %v", x, r.Head)
+			}
+		}
+		return false
+	})
+	for i, r := range module.Rules {
+		add(func() { module.Rules = append(module.Rules[:i:i], module.Rules[i+1:]...) }, "drop rule %v", r)
+	}
+	ast.WalkTerms(module, func(term *ast.Term) bool {
+		switch v := term.Value.(type) {
+		case ast.Boolean:
+			add(func() { *term = *ast.BooleanTerm(!bool(v)) }, "turn %v at %v", v, term.Location)
+		case ast.Set:
+			for _, member := range v.Slice() {
+				add(func() { term.Value = v.Diff(ast.NewSet(member)) }, "drop %v from the set at %v", member, term.Location)
+			}
+		}
+		return false
+	})
+	return out
+}
+
+func TestSamePerson(t *testing.T) {
+	t.Parallel()
+	type actor = map[string]any
+	human := actor{"type": "human", "id": "u-1"}
+	for name, c := range map[string]struct {
+		other actor
+		same  bool
+	}{
+		"itself":                    {human, true},
+		"another":                   {actor{"type": "human", "id": "u-2"}, false},
+		"agent for it":              {actor{"type": "agent", "id": "bot", "on_behalf_of": "u-1"}, true},
+		"agent for another":         {actor{"type": "agent", "id": "bot", "on_behalf_of": "u-2"}, false},
+		"agent of its own name":     {actor{"type": "agent", "id": "u-1", "on_behalf_of": "u-2"}, true},
+		"service for it":            {actor{"type": "system", "id": "svc", "on_behalf_of": "u-1"}, true},
+		"service of its own name":   {actor{"type": "external", "id": "u-1", "on_behalf_of": "u-2"}, false},
+		"import for nobody":         {actor{"type": "import", "id": "u-1"}, false},
+		"human for nobody, in text": {actor{"type": "human", "id": "u-1", "on_behalf_of": ""}, true},
+		"nobody":                    {actor{"type": "human", "id": "", "on_behalf_of": ""}, false},
+	} {
+		for _, pair := range [][2]actor{{human, c.other}, {c.other, human}} {
+			require.Equal(t, c.same, holds(t, "data.backbone.rules.same_person(input.a, input.b)", actor{"a": pair[0], "b": pair[1]}), name)
+		}
+	}
+	nobody := actor{"type": "import", "id": "svc"}
+	require.False(t, holds(t, "data.backbone.rules.same_person(input.a, input.b)", actor{"a": nobody, "b": nobody}))
+}
+
+func TestWithinLimit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		amount, limit string
+		within        bool
+	}{
+		{"50000.00", "50000", true}, {"50000.01", "50000", false}, {"0.1", "0.1", true}, {"123456789012.34", "123456789012.33", false},
+		{"1", "null", true}, {`"1"`, "2", false}, {"1", `"2"`, false}, {"null", "5", false},
+	} {
+		input := map[string]any{"amount": json.RawMessage(c.amount), "limit": json.RawMessage(c.limit)}
+		require.Equal(t, c.within, holds(t, "data.backbone.rules.within_limit(input.amount, input.limit)", input), c)
+	}
+}
+
+func holds(t *testing.T, condition string, input any) bool {
+	t.Helper()
+	e, err := opa.New(append(modules(nil), ports.PolicyModule{
+		Path:   "test.rego",
+		Source: "package test\n\ndefault holds := false\n\nholds if " + condition + "\n\nanswer := {\"holds\": holds}\n",
+	}))
+	require.NoError(t, err)
+	var out struct{ Holds *bool }
+	require.NoError(t, e.Decide(t.Context(), "data.test.answer", input, &out))
+	require.NotNil(t, out.Holds)
+	return *out.Holds
+}
+
+func BenchmarkAccess(b *testing.B) {
+	input := struct {
+		Action   string   `json:"action"`
+		Roles    []string `json:"roles"`
+		Entity   string   `json:"legal_entity"`
+		Entitled []string `json:"entitled"`
+	}{"intents.submit", []string{"ap_clerk"}, "USMF", []string{"USMF", "DEMF"}}
+	for name, entries := range map[string]int{"evaluated": 0, "kept": 100} {
+		b.Run(name, func(b *testing.B) {
+			e, err := opa.New(modules(nil), opa.WithCache(entries, "data.backbone.authz.decision"))
+			require.NoError(b, err)
+			b.ReportAllocs()
+			for b.Loop() {
+				var got answer
+				if err := e.Decide(context.Background(), "data.backbone.authz.decision", input, &got); err != nil || !*got.Allow {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+// Package configs is Backbone's configuration and its own policies. A value comes
+// from the defaults, then a YAML file, then the environment; the later wins.
+package configs
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Version is the version of this build, set by the linker
+// (-ldflags "-X github.com/erpbackbone/backbone/configs.Version=v1.2.3").
+var Version = "dev"
+
+// Config is everything that can be set. The names in the file are the tags; the
+// environment variable of http.listen is BACKBONE_HTTP_LISTEN.
+type Config struct {
+	HTTP        HTTP        `config:"http"`
+	Database    Database    `config:"database"`
+	Limits      Limits      `config:"limits"`
+	Intake      Intake      `config:"intake"`
+	Projector   Projector   `config:"projector"`
+	Idempotency Idempotency `config:"idempotency"`
+	Log         Log         `config:"log"`
+	Telemetry   Telemetry   `config:"telemetry"`
+}
+
+// HTTP is the API server.
+type HTTP struct {
+	Listen          string        `config:"listen"`           // host:port
+	BodyLimitBytes  int           `config:"body_limit_bytes"` // larger request bodies are refused while they arrive
+	ReadTimeout     time.Duration `config:"read_timeout"`     // for a whole request
+	ShutdownTimeout time.Duration `config:"shutdown_timeout"` // for requests in flight when the server stops
+}
+
+// Database is PostgreSQL.
+type Database struct {
+	DSN                DSN `config:"dsn"`                 // the application's role
+	OwnerDSN           DSN `config:"owner_dsn"`           // the owner's role, for migrations only
+	ReadPool           int `config:"read_pool"`           // connections for reads
+	Appenders          int `config:"appenders"`           // connections that append, about one per core of the database
+	PhysicalPartitions int `config:"physical_partitions"` // legal entities with tables of their own; 0 on Citus
+}
+
+// Limits bound what one caller may send.
+type Limits struct {
+	EventBytes  int `config:"event_bytes"`  // one event
+	BatchEvents int `config:"batch_events"` // events of one request
+	Depth       int `config:"depth"`        // JSON inside JSON
+	Nodes       int `config:"nodes"`        // JSON values of one event
+	EntityRefs  int `config:"entity_refs"`  // references of one event
+	Tags        int `config:"tags"`         // tags of one event
+}
+
+// Intake is the intent pipeline.
+type Intake struct {
+	Retries []time.Duration `config:"retries"` // pauses before an intent that met a conflict is planned again
+}
+
+// Projector keeps the read models.
+type Projector struct {
+	Poll  time.Duration `config:"poll"`  // how often to look when nothing wakes it
+	Batch int           `config:"batch"` // events of one transaction
+}
+
+// Idempotency is how repeated requests are recognised.
+type Idempotency struct {
+	TTL time.Duration `config:"ttl"` // how long a key is remembered; business keys never expire
+}
+
+// Log is the program's log.
+type Log struct {
+	Level  string `config:"level"`  // debug, info, warn, error
+	Format string `config:"format"` // json, text
+}
+
+// Telemetry is where traces go.
+type Telemetry struct {
+	OTLPEndpoint string `config:"otlp_endpoint"` // host:port of an OpenTelemetry collector; empty: no traces
+}
+
+// DSN is a connection string. It may hold a password, so it does not print.
+type DSN string
+
+// String implements fmt.Stringer.
+func (d DSN) String() string {
+	if d == "" {
+		return ""
+	}
+	return "[DSN]"
+}
+
+// Format implements fmt.Formatter for all verbs.
+func (d DSN) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(d.String())) }
+
+// LogValue implements slog.LogValuer.
+func (d DSN) LogValue() slog.Value { return slog.StringValue(d.String()) }
+
+// MarshalText implements encoding.TextMarshaler, which JSON and YAML use.
+func (d DSN) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// Reveal gives the connection string itself.
+func (d DSN) Reveal() string { return string(d) }
+
+// Default gives the configuration when nothing is set. backbone.example.yaml
+// shows the same.
+func Default() Config {
+	return Config{
+		HTTP:        HTTP{Listen: "127.0.0.1:8080", BodyLimitBytes: 4 << 20, ReadTimeout: 30 * time.Second, ShutdownTimeout: 20 * time.Second},
+		Database:    Database{ReadPool: 8, Appenders: 2, PhysicalPartitions: 32},
+		Limits:      Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},
+		Intake:      Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}},
+		Projector:   Projector{Poll: 500 * time.Millisecond, Batch: 500},
+		Idempotency: Idempotency{TTL: 24 * time.Hour},
+		Log:         Log{Level: "info", Format: "json"},
+	}
+}

@@ -1,0 +1,274 @@
+package configs
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"reflect"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+)
+
+const envPrefix = "BACKBONE_"
+
+// Error says which setting is wrong. It never quotes the value, which may be a
+// password.
+type Error struct {
+	Key     string // "database.read_pool", a variable of the environment, or "" for the file as a whole
+	Problem string // ends with what to write instead
+	cause   error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Key == "" {
+		return "configuration: " + e.Problem
+	}
+	return "configuration: " + e.Key + " " + e.Problem
+}
+
+// Unwrap gives the cause, if there is one.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Load reads the file at path (none if path is empty) and the environment. Every
+// error is an *Error: a file that cannot be read, a key that does not exist, a
+// value of the wrong type or out of range.
+func Load(path string) (Config, error) { return load(path, os.Environ) }
+
+func load(path string, environ func() []string) (Config, error) {
+	c := Default()
+	fields := fieldsOf(&c)
+	k := koanf.New(".")
+	if path != "" {
+		if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
+			return Config{}, &Error{Problem: "cannot read the file " + path + "; give a readable YAML file", cause: err}
+		}
+	}
+	if err := known(k, fields); err != nil {
+		return Config{}, err
+	}
+	var unknown []string
+	source := env.Provider(".", env.Opt{Prefix: envPrefix, EnvironFunc: environ, TransformFunc: func(name, value string) (string, any) {
+		key := keyOf(name)
+		if _, ok := fields[key]; ok {
+			return key, value
+		}
+		if section, _, _ := strings.Cut(key, "."); hasSection(fields, section) {
+			unknown = append(unknown, name)
+		}
+		return "", nil // variables of other commands, such as BACKBONE_TOKEN
+	}})
+	if err := k.Load(source, nil); err != nil {
+		return Config{}, &Error{Problem: "cannot read the environment; correct the variables that begin with " + envPrefix, cause: err}
+	}
+	if len(unknown) > 0 {
+		sort.Strings(unknown)
+		return Config{}, &Error{Key: unknown[0], Problem: "is not a setting; see backbone.example.yaml"}
+	}
+	for _, key := range sortedKeys(fields) {
+		if !k.Exists(key) || k.Get(key) == nil {
+			continue
+		}
+		if expected := set(fields[key], k.Get(key)); expected != "" {
+			return Config{}, &Error{Key: key, Problem: "must be " + expected}
+		}
+	}
+	if err := c.Validate(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// fieldsOf maps "http.listen" to the field.
+func fieldsOf(c *Config) map[string]reflect.Value {
+	out := map[string]reflect.Value{}
+	root := reflect.ValueOf(c).Elem()
+	for i := range root.NumField() {
+		section := root.Field(i)
+		for j := range section.NumField() {
+			out[root.Type().Field(i).Tag.Get("config")+"."+section.Type().Field(j).Tag.Get("config")] = section.Field(j)
+		}
+	}
+	return out
+}
+
+func hasSection(fields map[string]reflect.Value, section string) bool {
+	for key := range fields {
+		if strings.HasPrefix(key, section+".") {
+			return true
+		}
+	}
+	return false
+}
+
+func sortedKeys(fields map[string]reflect.Value) []string {
+	out := make([]string, 0, len(fields))
+	for key := range fields {
+		out = append(out, key)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// keyOf turns BACKBONE_HTTP_READ_TIMEOUT into http.read_timeout.
+func keyOf(name string) string {
+	return strings.Replace(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "_", ".", 1)
+}
+
+// known refuses keys of the file that mean nothing: a misspelt limit must not be
+// a limit that silently does not hold.
+func known(k *koanf.Koanf, fields map[string]reflect.Value) error {
+	keys := k.Keys()
+	sort.Strings(keys)
+	for _, key := range keys {
+		if _, ok := fields[key]; ok {
+			continue
+		}
+		if hasSection(fields, key) && k.Get(key) == nil {
+			continue // an empty section
+		}
+		return &Error{Key: key, Problem: "is not a setting; see backbone.example.yaml"}
+	}
+	return nil
+}
+
+// set assigns a value of the file or the environment. It returns what was
+// expected if the value is not that.
+func set(field reflect.Value, value any) (expected string) {
+	text, isText := value.(string)
+	switch field.Interface().(type) {
+	case string, DSN:
+		if !isText {
+			return "text; put it in quotes"
+		}
+		field.SetString(text)
+	case int:
+		n, ok := value.(int)
+		if isText {
+			var err error
+			n, err = strconv.Atoi(strings.TrimSpace(text))
+			ok = err == nil
+		}
+		if !ok {
+			return "a whole number, such as 100"
+		}
+		field.SetInt(int64(n))
+	case time.Duration:
+		d, ok := duration(value)
+		if !ok {
+			return "a duration with its unit, such as 500ms or 24h"
+		}
+		field.SetInt(int64(d))
+	case []time.Duration:
+		var parts []any
+		switch list := value.(type) {
+		case []any:
+			parts = list
+		case string:
+			for part := range strings.SplitSeq(list, ",") {
+				if strings.TrimSpace(part) != "" {
+					parts = append(parts, part)
+				}
+			}
+		default:
+			return "a list of durations, such as [50ms, 200ms]"
+		}
+		out := make([]time.Duration, len(parts))
+		for i, part := range parts {
+			var ok bool
+			if out[i], ok = duration(part); !ok {
+				return "a list of durations, such as [50ms, 200ms]"
+			}
+		}
+		field.Set(reflect.ValueOf(out))
+	default:
+		return fmt.Sprintf("of a type that can be set, not %s", field.Type())
+	}
+	return ""
+}
+
+func duration(value any) (time.Duration, bool) {
+	text, ok := value.(string)
+	if !ok {
+		return 0, false
+	}
+	d, err := time.ParseDuration(strings.TrimSpace(text))
+	return d, err == nil
+}
+
+// Validate checks ranges; the error is an *Error. A DSN may be empty here: the
+// commands that need one ask for it.
+func (c Config) Validate() error {
+	type span struct {
+		key       string
+		value     int
+		low, high int
+	}
+	for _, s := range []span{
+		{"http.body_limit_bytes", c.HTTP.BodyLimitBytes, 1 << 10, 64 << 20},
+		{"database.read_pool", c.Database.ReadPool, 1, 1000},
+		{"database.appenders", c.Database.Appenders, 1, 64},
+		{"database.physical_partitions", c.Database.PhysicalPartitions, 0, 256},
+		{"limits.event_bytes", c.Limits.EventBytes, 1 << 10, 16 << 20},
+		{"limits.batch_events", c.Limits.BatchEvents, 1, 1000},
+		{"limits.depth", c.Limits.Depth, 4, 32},
+		{"limits.nodes", c.Limits.Nodes, 100, 50_000},
+		{"limits.entity_refs", c.Limits.EntityRefs, 1, 128},
+		{"limits.tags", c.Limits.Tags, 1, 32},
+		{"intake.retries", len(c.Intake.Retries), 0, 10},
+		{"projector.batch", c.Projector.Batch, 1, 10_000},
+	} {
+		if s.value < s.low || s.value > s.high {
+			return &Error{Key: s.key, Problem: fmt.Sprintf("is out of range; use %d to %d", s.low, s.high)}
+		}
+	}
+	type period struct {
+		key       string
+		value     time.Duration
+		low, high time.Duration
+	}
+	periods := []period{
+		{"http.read_timeout", c.HTTP.ReadTimeout, time.Second, 10 * time.Minute},
+		{"http.shutdown_timeout", c.HTTP.ShutdownTimeout, time.Second, 10 * time.Minute},
+		{"projector.poll", c.Projector.Poll, 10 * time.Millisecond, time.Minute},
+		{"idempotency.ttl", c.Idempotency.TTL, time.Minute, 30 * 24 * time.Hour},
+	}
+	for _, r := range c.Intake.Retries {
+		periods = append(periods, period{"intake.retries", r, time.Millisecond, 10 * time.Second})
+	}
+	for _, p := range periods {
+		if p.value < p.low || p.value > p.high {
+			return &Error{Key: p.key, Problem: fmt.Sprintf("is out of range; use %s to %s", p.low, p.high)}
+		}
+	}
+	if !hostPort(c.HTTP.Listen) {
+		return &Error{Key: "http.listen", Problem: "must be host:port, such as 127.0.0.1:8080"}
+	}
+	if e := c.Telemetry.OTLPEndpoint; e != "" && !hostPort(e) {
+		return &Error{Key: "telemetry.otlp_endpoint", Problem: "must be host:port, such as 127.0.0.1:4317, or empty"}
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
+		return &Error{Key: "log.level", Problem: "must be debug, info, warn or error"}
+	}
+	if !slices.Contains([]string{"json", "text"}, c.Log.Format) {
+		return &Error{Key: "log.format", Problem: "must be json or text"}
+	}
+	return nil
+}
+
+func hostPort(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return false
+	}
+	n, err := strconv.Atoi(port)
+	return err == nil && n >= 0 && n <= 65535
+}

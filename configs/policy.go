@@ -1,0 +1,29 @@
+package configs
+
+import (
+	"embed"
+	"fmt"
+)
+
+//go:embed policy/*.rego
+var policyFiles embed.FS
+
+// Policies gives Backbone's own Rego files, path to source: backbone.authz, which
+// guards the API, and backbone.rules, what the policies of modules share.
+func Policies() map[string]string {
+	const folder = "policy"
+	entries, err := policyFiles.ReadDir(folder)
+	if err != nil {
+		panic(fmt.Sprintf("embedded policies: %v", err)) // the build embeds the folder
+	}
+	out := make(map[string]string, len(entries))
+	for _, e := range entries {
+		path := folder + "/" + e.Name()
+		source, err := policyFiles.ReadFile(path)
+		if err != nil {
+			panic(fmt.Sprintf("embedded policies: %v", err))
+		}
+		out["configs/"+path] = string(source)
+	}
+	return out
+}
