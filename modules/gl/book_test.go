@@ -181,11 +181,15 @@ func (b *book) journal(t testing.TB, out intake.Outcome) (event.Recorded, map[st
 }
 
 // raw appends an event past the intents, as a migration does.
-func (b *book) raw(eventType, stream, data string, dimensions map[string]string) error {
+func (b *book) raw(eventType, streamType, data string, dimensions map[string]string) error {
+	return b.rawOn(eventType, streamType, ids{}.NewID(now).String(), data, dimensions)
+}
+
+func (b *book) rawOn(eventType, streamType, streamID, data string, dimensions map[string]string) error {
 	_, _, err := b.append.Append(context.Background(), appendpkg.Request{
 		LegalEntity: b.entity, Actor: event.Actor{Type: event.Import, ID: "importer"}, PersonID: "importer",
 		Drafts: []event.Draft{{
-			Type: eventType, EffectiveDate: event.MustDate("2026-03-10"), Stream: event.StreamID{Type: stream, ID: ids{}.NewID(now).String()},
+			Type: eventType, EffectiveDate: event.MustDate("2026-03-10"), Stream: event.StreamID{Type: streamType, ID: streamID},
 			Data: json.RawMessage(data), Dimensions: dimensions,
 		}},
 	})
