@@ -210,3 +210,15 @@ func (b *book) submitOn(role, intentType, payload string, date *event.Date) (int
 		Source: event.Source{System: "test", Channel: "api"},
 	})
 }
+
+func (b *book) mustApprove(t testing.TB, role string, waiting intake.Outcome) intake.Outcome {
+	t.Helper()
+	out, err := b.approve(t, role, waiting)
+	require.NoError(t, err)
+	return out
+}
+
+// noSchemas accepts every schema; for tests of folds and planners alone.
+type noSchemas struct{}
+
+func (noSchemas) Compile(json.RawMessage) (ports.Schema, error) { return nil, nil }
