@@ -19,6 +19,8 @@ type node struct {
 	items      *node  // nil: anything
 	minItems   int
 	maxItems   int // -1: no limit, as below
+	someMember bool // minProperties 1
+	maxMembers int
 	minLength  int
 	maxLength  int
 	pattern    *regexp.Regexp
@@ -87,7 +89,7 @@ func (b *builder) build(at string) *node {
 	if n, ok := b.nodes[at]; ok {
 		return n
 	}
-	n := &node{maxItems: -1, maxLength: -1}
+	n := &node{maxItems: -1, maxLength: -1, maxMembers: -1}
 	b.nodes[at] = n
 	switch s := b.c.schemas[at].(type) {
 	case bool:
@@ -140,6 +142,12 @@ func (b *builder) keyword(n *node, s map[string]any, k string, v any, at string)
 			return
 		}
 		n.items = b.build(at + "/items")
+	case "minProperties":
+		// A name that stands twice in the document would be counted twice.
+		least := b.size(v)
+		n.someMember, b.ok = least == 1, b.ok && least <= 1
+	case "maxProperties":
+		n.maxMembers = b.size(v)
 	case "minItems":
 		n.minItems = b.size(v)
 	case "maxItems":

@@ -24,7 +24,7 @@ const invoiceSchema = `{"$schema":"http://json-schema.org/draft-07/schema#","typ
  "lines":{"type":"array","minItems":1,"maxItems":10000,"items":{"type":"object","required":["line_number","amount"],"additionalProperties":false,"properties":{
    "line_number":{"type":"integer","minimum":1},"description":{"type":"string"},"quantity":{"type":"number"},"unit_price":{"type":"number"},
    "amount":{"$ref":"#/definitions/amount"},"account":{"type":"string"},"tax_group":{"type":"string"},"kind":{"enum":["item","allowance","charge"]},
-   "dimensions":{"type":"object","additionalProperties":{"type":"string"}}}}}},
+   "dimensions":{"type":"object","maxProperties":20,"additionalProperties":{"type":"string"}}}}}},
 "definitions":{"amount":{"type":"number","exclusiveMinimum":-1000000000,"maximum":1000000000}}}`
 
 const invoiceDocument = `{"invoice_number":"INV-2026-00417","vendor_id":"V-1042","invoice_date":"2026-03-31","due_date":"2026-04-30","currency":"EUR",
@@ -73,7 +73,7 @@ func TestOnlyCommonKeywordsHaveAnAcceptor(t *testing.T) {
 		`{}`: true, `{"title":"x","x-not-pii":"y","$comment":"z"}`: true, `{"properties":{"a":{"$ref":"#/definitions/b"}},"definitions":{"b":{"oneOf":[{}]}}}`: false,
 		`{"definitions":{"b":{"oneOf":[{}]}}}`: true, `{"format":"email"}`: false, `{"enum":[1]}`: false, `{"enum":["a",null,true]}`: true, `{"const":{}}`: false,
 		`{"uniqueItems":true}`: false, `{"multipleOf":2}`: false, `{"items":[{}]}`: false, `{"minimum":1e3}`: false, `{"minimum":-1.50}`: true,
-		`{"minProperties":1}`: false, `{"patternProperties":{}}`: false, `{"enum":["a"],"const":"a"}`: false, `{"not":{}}`: false,
+		`{"minProperties":1}`: true, `{"minProperties":2}`: false, `{"maxProperties":2}`: true, `{"patternProperties":{}}`: false, `{"enum":["a"],"const":"a"}`: false, `{"not":{}}`: false,
 	} {
 		require.Equal(t, fast, mustCompile(t, source).fast != nil, source)
 	}
@@ -137,6 +137,8 @@ func drawSchema(t *rapid.T, draft string, depth int) map[string]any {
 	maybe("format", func() any { return rapid.SampledFrom([]string{"date", "date-time"}).Draw(t, "format") })
 	maybe("minItems", func() any { return rapid.IntRange(0, 2).Draw(t, "minItems") })
 	maybe("maxItems", func() any { return rapid.IntRange(0, 3).Draw(t, "maxItems") })
+	maybe("minProperties", func() any { return rapid.IntRange(0, 1).Draw(t, "minProperties") })
+	maybe("maxProperties", func() any { return rapid.IntRange(1, 2).Draw(t, "maxProperties") })
 	maybe("minimum", number)
 	maybe("maximum", number)
 	for _, bound := range []string{"Minimum", "Maximum"} {
@@ -254,7 +256,7 @@ func FuzzAcceptor(f *testing.F) {
 	schemas := []*schema{
 		mustCompile(f, invoiceSchema),
 		mustCompile(f, `{}`),
-		mustCompile(f, `{"type":["object","array","string","number"],"required":["a"],"properties":{"a":{"$ref":"#"},"b":{"enum":["x","ä",null]}},"items":{"$ref":"#"},"minimum":-1.5,"exclusiveMaximum":12.25,"minLength":1,"maxLength":3}`),
+		mustCompile(f, `{"type":["object","array","string","number"],"required":["a"],"properties":{"a":{"$ref":"#"},"b":{"enum":["x","ä",null]}},"items":{"$ref":"#"},"minimum":-1.5,"exclusiveMaximum":12.25,"minLength":1,"maxLength":3,"minProperties":1,"maxProperties":3}`),
 	}
 	for _, seed := range []string{invoiceDocument, `{"a":{"a":1}}`, `[1.50,"äöü",{"a":"\u00e4"}]`, `"\ud800"`, "\"\xff\"", `1e5`, `-0`, `01`, `1.`, `.5`, `-`, `tru`, `{"a":1,}`, `[1,]`, `{"a":1} `, `{"a":1}x`, "\ufeff1", `"\x"`} {
 		f.Add([]byte(seed))

@@ -204,9 +204,12 @@ func (s *scanner) object(n *node, depth int) bool {
 	s.pos++
 	if s.next() == '}' {
 		s.pos++
-		return n == nil || n.required == 0
+		return n == nil || n.required == 0 && !n.someMember
 	}
-	for {
+	for count := 1; ; count++ {
+		if n != nil && n.maxMembers >= 0 && count > n.maxMembers {
+			return false
+		}
 		if s.next() != '"' {
 			return false
 		}
