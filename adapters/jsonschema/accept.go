@@ -18,7 +18,7 @@ type node struct {
 	additional *node  // for members not declared; nil: anything
 	items      *node  // nil: anything
 	minItems   int
-	maxItems   int // -1: no limit, as below
+	maxItems   int  // -1: no limit, as below
 	someMember bool // minProperties 1
 	maxMembers int
 	minLength  int
