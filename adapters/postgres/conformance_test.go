@@ -1,0 +1,52 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	conformance.RunEventStore(t, conformance.Harness{
+		New: func(t *testing.T, clock ports.Clock) conformance.Store {
+			dsn := database(t)
+			execute(t, dsn, `CREATE SCHEMA conformance;
+				CREATE TABLE conformance.rows (partition_id integer, key text, value text, PRIMARY KEY (partition_id, key));
+				GRANT USAGE ON SCHEMA conformance TO backbone_app;
+				GRANT SELECT, INSERT, UPDATE ON conformance.rows TO backbone_app`)
+			return open(t, dsn, withClock(clock))
+		},
+		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
+			return readModel{s.(*postgres.Store)}
+		},
+	})
+}
+
+type readModel struct{ store *postgres.Store }
+
+func (readModel) Put(ctx context.Context, tx ports.ProjectionTx, p event.PartitionID, key, value string) error {
+	_, err := tx.(pgx.Tx).Exec(ctx, `INSERT INTO conformance.rows VALUES ($1, $2, $3)
+		ON CONFLICT (partition_id, key) DO UPDATE SET value = excluded.value`, int32(p), key, value)
+	return err
+}
+
+func (m readModel) Committed(ctx context.Context, p event.PartitionID) (map[string]string, error) {
+	rows, err := m.store.Pool().Query(ctx, `SELECT key, value FROM conformance.rows WHERE partition_id = $1`, int32(p))
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	var key, value string
+	_, err = pgx.ForEachRow(rows, []any{&key, &value}, func() error {
+		out[key] = value
+		return nil
+	})
+	return out, err
+}

@@ -1,0 +1,225 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+func eventNotFound(id event.ID) error {
+	return fault.New(fault.NotFound, "event.not_found", "there is no event %s in this legal entity; check the id and the legal entity", id)
+}
+
+func uuid(id event.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
+
+// pageSize turns a limit of 0, which reads to the end, into a number for LIMIT.
+func pageSize(limit int) int32 {
+	if limit <= 0 || limit > math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return int32(limit)
+}
+
+// recorded puts a row together. Absent text is "", absent JSON nil.
+func recorded(e *backbonedb.BackboneEvent, salt, payload []byte) (event.Recorded, error) {
+	r := event.Recorded{
+		Skeleton: event.Skeleton{
+			Partition: event.PartitionID(e.PartitionID), Sequence: event.Sequence(e.Sequence), ID: e.ID.Bytes,
+			Type: e.Type, SchemaVersion: uint32(e.SchemaVersion),
+			OccurredAt: e.OccurredAt.UTC(), RecordedAt: e.RecordedAt.UTC(), EffectiveDate: event.DateOf(e.EffectiveDate.Time),
+			Scope: event.Scope{
+				TenantID: e.TenantID, LegalEntity: e.LegalEntity,
+				Division: e.Division.String, Region: e.Region.String, Site: e.Site.String, Custom: e.CustomScopes,
+			},
+			ActorType: event.ActorType(e.ActorType), ActorID: e.ActorID, ActorName: e.ActorName.String, ActorDetails: e.ActorDetails,
+			CausedBy: e.CausedBy.Bytes, CausedByPartition: event.PartitionID(e.CausedByPartition.Int32), IntentID: e.IntentID.Bytes,
+			CorrelationID: e.CorrelationID, Stream: event.StreamID{Type: e.StreamType, ID: e.StreamID}, StreamVersion: event.Version(e.StreamVersion),
+			Tags:           e.Tags,
+			Source:         event.Source{System: e.SourceSystem.String, Channel: e.SourceChannel.String, Reference: e.SourceReference.String},
+			RulesEvaluated: e.RulesEvaluated, ContentEncoding: e.ContentEncoding.String,
+		},
+		Payload: payload,
+	}
+	copy(r.PayloadHash[:], e.PayloadHash)
+	copy(r.Checksum[:], e.Checksum)
+	copy(r.Salt[:], salt)
+	if len(e.Pii) > 0 {
+		if err := json.Unmarshal(e.Pii, &r.PII); err != nil {
+			return r, fault.New(fault.Internal, codeInternal, "event %s cannot be decoded; verify the log", r.ID).WithCause(err)
+		}
+	}
+	return r, nil
+}
+
+func recordedAll[R any](rows []R, row func(*R) (*backbonedb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {
+	out := make([]event.Recorded, len(rows))
+	for i := range rows {
+		e, salt, payload := row(&rows[i])
+		r, err := recorded(e, salt, payload)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = r
+	}
+	return out, nil
+}
+
+// EventByID implements ports.EventReader.
+func (s *Store) EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error) {
+	row, err := s.queries.GetEventByID(ctx, s.reads, &backbonedb.GetEventByIDParams{PartitionID: int32(p), ID: uuid(id)})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return event.Recorded{}, eventNotFound(id)
+	}
+	if err != nil {
+		return event.Recorded{}, translate(ctx, err)
+	}
+	return recorded(&row.BackboneEvent, row.Salt, row.Payload)
+}
+
+// EventsOfStream implements ports.EventReader. A limit of 0 reads to the end.
+func (s *Store) EventsOfStream(ctx context.Context, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
+	rows, err := s.queries.ListEventsOfStream(ctx, s.reads, &backbonedb.ListEventsOfStreamParams{
+		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, FromVersion: int64(from), PageSize: pageSize(limit),
+	})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	return recordedAll(rows, func(r *backbonedb.ListEventsOfStreamRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+		return &r.BackboneEvent, r.Salt, r.Payload
+	})
+}
+
+// eventsAfter reads the log itself. Payloads come with the given types only, with
+// all when none is named.
+func (s *Store) eventsAfter(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit int, types []string) ([]event.Recorded, error) {
+	if types == nil {
+		types = []string{}
+	}
+	rows, err := s.queries.ListEventsAfter(ctx, db, &backbonedb.ListEventsAfterParams{
+		PartitionID: int32(p), After: int64(after), PageSize: pageSize(limit), Types: types,
+	})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	return recordedAll(rows, func(r *backbonedb.ListEventsAfterRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+		return &r.BackboneEvent, r.Salt, r.Payload
+	})
+}
+
+// ChainPage implements ports.ChainReader. A limit of 0 reads to the end.
+func (s *Store) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
+	return s.eventsAfter(ctx, s.reads, p, after, limit, nil)
+}
+
+// bySequence fetches events in the given order.
+func (s *Store) bySequence(ctx context.Context, p event.PartitionID, sequences []int64, withPayload bool) ([]event.Recorded, error) {
+	if len(sequences) == 0 {
+		return []event.Recorded{}, nil
+	}
+	rows, err := s.queries.ListEventsBySequence(ctx, s.reads, &backbonedb.ListEventsBySequenceParams{
+		PartitionID: int32(p), Sequences: sequences, WithPayload: withPayload,
+	})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	events, err := recordedAll(rows, func(r *backbonedb.ListEventsBySequenceRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+		return &r.BackboneEvent, r.Salt, r.Payload
+	})
+	if err != nil {
+		return nil, err
+	}
+	place := make(map[event.Sequence]int, len(sequences))
+	for i, n := range sequences {
+		place[event.Sequence(n)] = i
+	}
+	slices.SortFunc(events, func(a, b event.Recorded) int { return place[a.Sequence] - place[b.Sequence] })
+	return events, nil
+}
+
+// Head implements ports.EventReader.
+func (s *Store) Head(ctx context.Context, p event.PartitionID) (ports.Head, error) {
+	row, err := s.queries.GetPartitionHead(ctx, s.reads, int32(p))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ports.Head{}, unknownLegalEntity()
+	}
+	if err != nil {
+		return ports.Head{}, translate(ctx, err)
+	}
+	return headOf(row.Genesis, row.Sequence, row.RecordedAt, row.Checksum), nil
+}
+
+func headOf(genesis []byte, sequence int64, recordedAt time.Time, checksum []byte) ports.Head {
+	var h ports.Head
+	copy(h.Genesis[:], genesis)
+	h.Checksum = h.Genesis
+	if sequence > 0 {
+		h.Sequence, h.RecordedAt = event.Sequence(sequence), recordedAt.UTC()
+		copy(h.Checksum[:], checksum)
+	}
+	return h
+}
+
+// PartitionHeads implements ports.Projections.
+func (s *Store) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+	rows, err := s.queries.ListPartitionHeads(ctx, s.reads)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make(map[event.PartitionID]ports.Head, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		out[event.PartitionID(r.PartitionID)] = headOf(r.Genesis, r.Sequence, r.RecordedAt, r.Checksum)
+	}
+	return out, nil
+}
+
+// SequenceAt implements ports.EventReader.
+func (s *Store) SequenceAt(ctx context.Context, p event.PartitionID, t time.Time) (event.Sequence, error) {
+	head, err := s.Head(ctx, p)
+	if fault.CodeOf(err) == "legal_entity.not_found" {
+		return 0, nil
+	}
+	if err != nil || head.Sequence == 0 {
+		return 0, err
+	}
+	n, err := s.queries.GetSequenceAt(ctx, s.reads, &backbonedb.GetSequenceAtParams{Head: int64(head.Sequence), At: t, PartitionID: int32(p)})
+	if err != nil {
+		return 0, translate(ctx, err)
+	}
+	return event.Sequence(n), nil
+}
+
+// Lineage implements ports.CausalityReader. maxDepth counts the causes that are
+// followed; the event itself is always there.
+func (s *Store) Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth int) (chain []event.Recorded, truncated bool, err error) {
+	maxDepth = min(max(maxDepth, 0), math.MaxInt32-2)
+	rows, err := s.queries.ListLineage(ctx, s.reads, &backbonedb.ListLineageParams{
+		PartitionID: int32(p), ID: uuid(id), MaxDepth: int32(maxDepth + 2), // one more, to see whether there is one
+	})
+	if err != nil {
+		return nil, false, translate(ctx, err)
+	}
+	if len(rows) == 0 {
+		return nil, false, eventNotFound(id)
+	}
+	if len(rows) > maxDepth+1 {
+		rows, truncated = rows[:maxDepth+1], true
+	}
+	sequences := make([]int64, len(rows))
+	for i, r := range rows {
+		sequences[len(rows)-1-i] = r.Sequence
+	}
+	chain, err = s.bySequence(ctx, p, sequences, true)
+	return chain, truncated, err
+}

@@ -1,0 +1,432 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// group runs the requests of one transaction. It belongs to one appender and is
+// used again, with its buffers, for the next group.
+type group struct {
+	store          *Store
+	facts          *facts
+	overlay        overlay
+	heads          map[event.PartitionID]*head
+	partitions     []event.PartitionID // ascending
+	partitionIDs   *column
+	events         []event.Prepared // accepted, in order
+	verdicts       []verdict
+	claims         []claim
+	numbers        []seriesNumber
+	tracksEntities bool
+	scratch        []byte
+	decidedAt      time.Time
+	probers        []prober
+	writer         *writer
+}
+
+func (g *group) init(s *Store) {
+	g.store = s
+	g.facts = newFacts()
+	g.overlay = newOverlay()
+	g.heads = map[event.PartitionID]*head{}
+	g.partitionIDs = newColumn(pgtype.Int4OID)
+	g.writer = newWriter()
+}
+
+// How a transaction ended.
+type ending int
+
+const (
+	committed   ending = iota
+	unwritten          // certainly nothing was written; err says why
+	uncertain          // the connection was lost at commit
+	serviceless        // certainly nothing was written; the database is not there
+)
+
+// Bounds of repetition.
+const (
+	maxReruns    = 4
+	rerunPause   = 20 * time.Millisecond
+	lookupTries  = 5
+	lookupPause  = 200 * time.Millisecond
+	discardLimit = time.Second
+)
+
+// run answers every request of the group.
+func (g *group) run(ws []*waiting) {
+	for rerun := 0; ; rerun++ {
+		started := time.Now()
+		end, err := g.transact(ws)
+		if end == uncertain {
+			g.store.log.Warn("connection lost at commit; looking for the outcome", "requests", len(ws), "error", scrub(err))
+			end, err = g.settle(ws)
+		}
+		switch {
+		case end == committed:
+			g.store.metrics.ObserveGroup(len(ws), len(g.events), time.Since(started))
+			g.answerAll(ws)
+			return
+		case end == uncertain:
+			g.store.log.Error("the outcome of an append group is not known", "requests", len(ws), "error", scrub(err))
+			// Refusals too: what refused them may be a row of this very group.
+			for _, w := range ws {
+				w.answer <- answer{err: outcomeUnknown(w.request)}
+			}
+			return
+		case rerun < maxReruns && (end == serviceless && !isLockTimeout(err) || serializationFailure(err) || errors.Is(err, errAbsent)):
+			pause(rerunPause << rerun)
+			continue
+		case end == serviceless:
+			g.store.log.Error("append group without a database", "requests", len(ws), "error", scrub(err))
+			g.refuseAll(ws, unavailableFault(err))
+			return
+		case isFault(err): // a reason that is everybody's, such as the clock
+			f, _ := fault.As(err)
+			g.refuseAll(ws, f)
+			return
+		case len(ws) > 1:
+			// Somebody's value is refused by the store. Halving finds out whose, and lets
+			// everybody else through.
+			g.store.log.Warn("append group refused by the store; halving it", "requests", len(ws), "error", scrub(err))
+			g.run(ws[:len(ws)/2])
+			g.run(ws[len(ws)/2:])
+			return
+		default:
+			g.refuseAll(ws, g.rejected(err))
+			return
+		}
+	}
+}
+
+// rejected is the fault for a request that the store refused when it was alone.
+func (g *group) rejected(err error) *fault.Error {
+	cause := scrub(err)
+	detail := "the store refused a value of this request; correct it before sending it again"
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == sqlstateUnique {
+		detail = "the store holds a row of this request already; send the request with new ids"
+		// Everything else unique was checked under the head lock.
+		g.store.log.Error("unique violation under the head lock: a used event id, or somebody writes around the lock", "error", cause)
+	} else {
+		g.store.log.Error("append rejected by the store", "error", cause)
+	}
+	f := fault.New(fault.Internal, codeRejected, "%s", detail).WithCause(cause)
+	if s, ok := errors.AsType[*storeError](cause); ok {
+		f = f.With("sqlstate", s.sqlstate)
+		if s.constraint != "" {
+			f = f.With("constraint", s.constraint)
+		}
+	}
+	return f
+}
+
+func isLockTimeout(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == sqlstateLockTimeout
+}
+
+func pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}
+
+// transact locks, reads, decides, writes and commits.
+func (g *group) transact(ws []*waiting) (ending, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), g.store.config.GroupTimeout)
+	defer cancel()
+	conn, err := g.store.appends.Acquire(ctx)
+	if err != nil {
+		return serviceless, err
+	}
+	end, err := g.transactOn(ctx, conn, ws)
+	if end != committed {
+		discard(conn)
+	} else {
+		conn.Release()
+	}
+	return end, err
+}
+
+// discard closes the connection: after a failure inside a pipeline nothing is
+// known about the state of its protocol. The server rolls back.
+func discard(conn *pgxpool.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), discardLimit)
+	defer cancel()
+	_ = conn.Conn().Close(ctx) // there is nothing left to lose on it
+	conn.Release()
+}
+
+func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) (ending, error) {
+	if err := g.lockAndRead(ctx, conn, ws); err != nil {
+		return beforeCommit(err), err
+	}
+	g.decidedAt = g.store.now()
+	for {
+		g.decideAll(ws, g.decidedAt)
+		if !g.facts.pending() {
+			g.wantHolders(ws)
+		}
+		if !g.facts.pending() {
+			break
+		}
+		if err := g.readPending(ctx, conn); err != nil {
+			return beforeCommit(err), err
+		}
+	}
+	for i := range g.verdicts {
+		g.nameHolder(ws[i].request.Partition, &g.verdicts[i])
+	}
+	if !slices.ContainsFunc(g.verdicts, func(v verdict) bool { return v.writes }) {
+		if _, err := conn.Exec(ctx, "rollback"); err != nil {
+			return beforeCommit(err), err
+		}
+		return committed, nil
+	}
+	return g.write(ctx, conn, ws)
+}
+
+func beforeCommit(err error) ending {
+	if !isFault(err) && unavailable(err) {
+		return serviceless
+	}
+	return unwritten
+}
+
+func isFault(err error) bool { _, ok := fault.As(err); return ok }
+
+// lockAndRead is the first round trip.
+func (g *group) lockAndRead(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) error {
+	g.facts.reset()
+	g.partitions = g.partitions[:0]
+	for _, w := range ws {
+		g.partitions = append(g.partitions, w.request.Partition)
+	}
+	slices.Sort(g.partitions)
+	g.partitions = slices.Compact(g.partitions)
+	g.partitionIDs.reset()
+	for _, p := range g.partitions {
+		g.partitionIDs.int4(int32(p))
+	}
+	g.wantAll(ws)
+
+	var batch pgx.Batch
+	batch.Queue("begin")
+	batch.Queue(backbonedb.LockPartitionHeads, g.partitionIDs)
+	batch.Queue(backbonedb.ListLastEvents, g.partitionIDs)
+	g.probers = g.facts.queue(&batch, g.probers[:0])
+	before := g.store.clock.Now()
+	results := conn.SendBatch(ctx, &batch)
+	defer results.Close() //nolint:errcheck // errors were reported by the statements
+	if _, err := results.Exec(); err != nil {
+		return err
+	}
+	if err := g.readHeads(results); err != nil {
+		return err
+	}
+	databaseTime, err := g.readLastEvents(results)
+	if err != nil {
+		return err
+	}
+	for _, l := range g.probers {
+		if err := l.read(results); err != nil {
+			return err
+		}
+	}
+	if err := results.Close(); err != nil {
+		return err
+	}
+	return g.checkClock(before, databaseTime, g.store.clock.Now())
+}
+
+func (g *group) readHeads(results pgx.BatchResults) error {
+	clear(g.heads)
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id int32
+		var genesis []byte
+		if err := rows.Scan(&id, &genesis); err != nil {
+			return err
+		}
+		h := &head{}
+		copy(h.genesis[:], genesis)
+		h.locked = ports.Head{Genesis: h.genesis, Checksum: h.genesis}
+		g.heads[event.PartitionID(id)] = h
+	}
+	return rows.Err()
+}
+
+func (g *group) readLastEvents(results pgx.BatchResults) (databaseTime time.Time, err error) {
+	rows, err := results.Query()
+	if err != nil {
+		return databaseTime, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r backbonedb.ListLastEventsRow
+		if err := rows.Scan(&r.PartitionID, &r.Sequence, &r.RecordedAt, &r.Checksum, &r.DatabaseTime); err != nil {
+			return databaseTime, err
+		}
+		databaseTime = r.DatabaseTime
+		if h, ok := g.heads[event.PartitionID(r.PartitionID)]; ok && r.Sequence > 0 {
+			h.locked.Sequence = event.Sequence(r.Sequence)
+			h.locked.RecordedAt = r.RecordedAt.UTC()
+			copy(h.locked.Checksum[:], r.Checksum)
+		}
+	}
+	return databaseTime, rows.Err()
+}
+
+// checkClock refuses to stamp events with a clock that is off: the database was
+// asked at some moment between the two readings.
+func (g *group) checkClock(before, database, after time.Time) error {
+	limit := g.store.config.MaxClockSkew
+	if limit < 0 || !database.Before(before.Add(-limit)) && !database.After(after.Add(limit)) {
+		return nil
+	}
+	skew := before.Sub(database)
+	g.store.log.Error("this node's clock is off; appends are refused", "skew", skew.String(), "limit", limit.String())
+	return fault.New(fault.Unavailable, codeClockSkew,
+		"this node's clock is %s off the database's; use another node until its clock is set", skew.Round(time.Millisecond)).WithRetryAfter(5 * time.Second)
+}
+
+// readPending asks for names that became known while deciding.
+func (g *group) readPending(ctx context.Context, conn *pgxpool.Conn) error {
+	var batch pgx.Batch
+	g.probers = g.facts.queue(&batch, g.probers[:0])
+	results := conn.SendBatch(ctx, &batch)
+	defer results.Close() //nolint:errcheck // errors were reported by the statements
+	for _, l := range g.probers {
+		if err := l.read(results); err != nil {
+			return err
+		}
+	}
+	return results.Close()
+}
+
+// wantHolders asks for the ids of stored events that refused a request.
+func (g *group) wantHolders(ws []*waiting) {
+	for i := range g.verdicts {
+		v := &g.verdicts[i]
+		if v.holder != 0 && v.holder <= v.partHead.locked.Sequence {
+			g.facts.ids.want(placeKey{ws[i].request.Partition, v.holder})
+		}
+	}
+}
+
+// write is the second round trip.
+func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) (ending, error) {
+	statements := g.writer.fill(g, ws)
+	var batch pgx.Batch
+	for _, s := range statements {
+		batch.Queue(s.sql, s.args...)
+	}
+	batch.Queue("commit")
+	results := conn.SendBatch(ctx, &batch)
+	defer results.Close() //nolint:errcheck // errors were reported by the statements
+	for _, s := range statements {
+		tag, err := results.Exec()
+		if err != nil {
+			return atCommit(err), err
+		}
+		if int(tag.RowsAffected()) != s.rows {
+			// The commit is on its way in the same pipeline: this must be impossible.
+			g.store.log.Error("append wrote fewer rows than it should", "statement", s.name, "rows", tag.RowsAffected(), "expected", s.rows)
+		}
+	}
+	tag, err := results.Exec()
+	if err == nil {
+		err = results.Close()
+	}
+	if err != nil {
+		return atCommit(err), err
+	}
+	if tag.String() != "COMMIT" {
+		return unwritten, errNotCommitted
+	}
+	return committed, nil
+}
+
+// errNotCommitted is COMMIT answered by ROLLBACK.
+var errNotCommitted = errors.New("the commit was answered by a rollback")
+
+// errAbsent is what settle found out: the group is not there and may run again.
+var errAbsent = errors.New("the group was not committed")
+
+// atCommit: an error that the server reported inside a living session means that
+// the transaction ended without effect. Anything else tells nothing.
+func atCommit(err error) ending {
+	if connectionLost(err) {
+		return uncertain
+	}
+	return unwritten
+}
+
+// answerAll answers from the verdicts after the commit.
+func (g *group) answerAll(ws []*waiting) {
+	for i, w := range ws {
+		v := &g.verdicts[i]
+		switch {
+		case v.err != nil:
+			w.answer <- answer{err: v.err}
+		case v.replay != nil:
+			w.answer <- answer{result: ports.AppendResult{Events: []ports.AppendedEvent{}, Head: v.head, Replayed: true, Outcome: *v.replay}}
+		default:
+			w.answer <- answer{result: g.result(v)}
+		}
+	}
+	for p, h := range g.heads {
+		if h.current.Sequence > h.locked.Sequence {
+			g.store.notifier.grew(p, h.current.Sequence)
+		}
+	}
+	clear(g.events) // let go of the callers' memory
+}
+
+func (g *group) refuseAll(ws []*waiting, err *fault.Error) {
+	for _, w := range ws {
+		w.answer <- answer{err: err}
+	}
+}
+
+// nameHolder says which event refused the request.
+func (g *group) nameHolder(p event.PartitionID, v *verdict) {
+	if v.holder == 0 {
+		return
+	}
+	id := g.facts.ids.rows[placeKey{p, v.holder}]
+	for i := range g.events {
+		if g.events[i].Partition == p && g.events[i].Sequence == v.holder {
+			id = g.events[i].ID
+		}
+	}
+	v.err = v.err.WithHolder(fault.Holder{EventID: id.String(), Sequence: decimal(v.holder)})
+}
+
+func (g *group) result(v *verdict) ports.AppendResult {
+	receipts := make([]ports.AppendedEvent, v.count)
+	for i := range receipts {
+		e := &g.events[v.first+i]
+		receipts[i] = ports.AppendedEvent{
+			ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream,
+			StreamVersion: e.StreamVersion, RecordedAt: e.RecordedAt, Checksum: e.Checksum,
+		}
+	}
+	return ports.AppendResult{Events: receipts, Head: v.head, Outcome: v.outcome}
+}

@@ -1,0 +1,298 @@
+package postgres
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// lookup is what a group knows of one kind of row, as of its head locks. Names
+// are asked for once; a name without a row has the zero value.
+type lookup[K comparable, V any] struct {
+	sql     string
+	rows    map[K]V
+	asked   []K // since the last queue
+	columns []*column
+	encode  func(columns []*column, k K)
+	scan    func(rows pgx.Rows, ordinal *int32, v *V) error
+}
+
+// prober is a lookup of any kind.
+type prober interface {
+	reset()
+	pending() bool
+	queue(*pgx.Batch)
+	read(pgx.BatchResults) error
+}
+
+func newLookup[K comparable, V any](sql string, elements []uint32, encode func([]*column, K), scan func(pgx.Rows, *int32, *V) error) *lookup[K, V] {
+	l := &lookup[K, V]{sql: sql, rows: map[K]V{}, encode: encode, scan: scan}
+	for _, e := range append([]uint32{pgtype.Int4OID}, elements...) {
+		l.columns = append(l.columns, newColumn(e))
+	}
+	return l
+}
+
+func (l *lookup[K, V]) reset() {
+	clear(l.rows)
+	l.asked = l.asked[:0]
+}
+
+// want asks for a name unless it was asked for before.
+func (l *lookup[K, V]) want(k K) {
+	if _, known := l.rows[k]; !known {
+		var zero V
+		l.rows[k] = zero
+		l.asked = append(l.asked, k)
+	}
+}
+
+// get gives the row of a name. A name that nobody asked for yet reads as absent
+// and is pending afterwards.
+func (l *lookup[K, V]) get(k K) V {
+	v, known := l.rows[k]
+	if !known {
+		l.want(k)
+	}
+	return v
+}
+
+func (l *lookup[K, V]) pending() bool { return len(l.asked) > 0 }
+
+func (l *lookup[K, V]) queue(b *pgx.Batch) {
+	for _, c := range l.columns {
+		c.reset()
+	}
+	for i, k := range l.asked {
+		l.columns[0].int4(int32(i))
+		l.encode(l.columns[1:], k)
+	}
+	args := make([]any, 0, len(l.columns))
+	for _, c := range l.columns {
+		args = append(args, c)
+	}
+	b.Queue(l.sql, args...)
+}
+
+func (l *lookup[K, V]) read(results pgx.BatchResults) error {
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		var ordinal int32
+		var v V
+		if err := l.scan(rows, &ordinal, &v); err != nil {
+			rows.Close()
+			return err
+		}
+		l.rows[l.asked[ordinal]] = v
+	}
+	rows.Close()
+	l.asked = l.asked[:0]
+	return rows.Err()
+}
+
+// The names of rows. Each begins with the partition.
+type (
+	streamKey struct {
+		partition event.PartitionID
+		stream    event.StreamID
+	}
+	textKey struct {
+		partition event.PartitionID
+		text      string
+	}
+	businessKey struct {
+		partition event.PartitionID
+		eventType string
+		key       string
+	}
+	intentKey struct {
+		partition event.PartitionID
+		id        event.ID
+	}
+	placeKey struct {
+		partition event.PartitionID
+		sequence  event.Sequence
+	}
+	keyCondition struct {
+		partition event.PartitionID
+		after     event.Sequence
+		key       string
+		others    string // array literal
+		types     string // array literal
+	}
+	typeCondition struct {
+		partition event.PartitionID
+		after     event.Sequence
+		eventType string
+	}
+)
+
+// The rows.
+type (
+	streamRow struct {
+		version     event.Version
+		first, last event.Sequence
+	}
+	idempotencyRow struct {
+		outcome   ports.IdempotencyOutcome
+		expiresAt time.Time // zero: no row
+	}
+	businessRow struct {
+		sequence event.Sequence // 0: free
+		id       event.ID
+		document string
+	}
+	conditionRow struct {
+		sequence event.Sequence
+		position int64
+	}
+	intentRow struct {
+		revision  int
+		status    string
+		updatedAt time.Time
+	}
+)
+
+// facts are all lookups of a group.
+type facts struct {
+	streams        *lookup[streamKey, streamRow]
+	idempotency    *lookup[textKey, idempotencyRow]
+	business       *lookup[businessKey, businessRow]
+	entities       *lookup[textKey, event.Sequence]
+	keyConditions  *lookup[keyCondition, conditionRow]
+	typeConditions *lookup[typeCondition, event.Sequence]
+	series         *lookup[textKey, uint64]
+	intents        *lookup[intentKey, intentRow]
+	ids            *lookup[placeKey, event.ID]
+	sequences      *lookup[intentKey, event.Sequence]
+	all            []prober
+}
+
+func newFacts() *facts {
+	const i4, i8, text, uuid = pgtype.Int4OID, pgtype.Int8OID, pgtype.TextOID, pgtype.UUIDOID
+	f := &facts{
+		streams: newLookup(backbonedb.ListStreamVersions, []uint32{i4, text, text},
+			func(c []*column, k streamKey) {
+				c[0].int4(int32(k.partition))
+				c[1].text(k.stream.Type)
+				c[2].text(k.stream.ID)
+			},
+			func(r pgx.Rows, n *int32, v *streamRow) error {
+				return r.Scan(n, (*uint64)(&v.version), (*uint64)(&v.first), (*uint64)(&v.last))
+			}),
+		idempotency: newLookup(backbonedb.ListIdempotencyKeys, []uint32{i4, text}, encodeText, scanIdempotency),
+		business: newLookup(backbonedb.ListBusinessKeys, []uint32{i4, text, text},
+			func(c []*column, k businessKey) {
+				c[0].int4(int32(k.partition))
+				c[1].text(k.eventType)
+				c[2].text(k.key)
+			},
+			func(r pgx.Rows, n *int32, v *businessRow) error {
+				var id pgtype.UUID
+				var document pgtype.Text
+				err := r.Scan(n, (*uint64)(&v.sequence), &id, &document)
+				v.id, v.document = id.Bytes, document.String
+				return err
+			}),
+		entities: newLookup(backbonedb.ListKeyVersions, []uint32{i4, text}, encodeText, scanSequence[event.Sequence]),
+		keyConditions: newLookup(backbonedb.ListKeyConditionHits, []uint32{i4, i8, text, text, text},
+			func(c []*column, k keyCondition) {
+				c[0].int4(int32(k.partition))
+				c[1].int8(int64(k.after))
+				c[2].text(k.key)
+				c[3].text(k.others)
+				c[4].text(k.types)
+			},
+			func(r pgx.Rows, n *int32, v *conditionRow) error {
+				return r.Scan(n, (*uint64)(&v.sequence), &v.position)
+			}),
+		typeConditions: newLookup(backbonedb.ListTypeConditionHits, []uint32{i4, i8, text},
+			func(c []*column, k typeCondition) {
+				c[0].int4(int32(k.partition))
+				c[1].int8(int64(k.after))
+				c[2].text(k.eventType)
+			}, scanSequence[event.Sequence]),
+		series: newLookup(backbonedb.ListNumberSeries, []uint32{i4, text}, encodeText,
+			func(r pgx.Rows, n *int32, v *uint64) error { return r.Scan(n, v) }),
+		intents: newLookup(backbonedb.ListIntentRevisions, []uint32{i4, uuid}, encodeID,
+			func(r pgx.Rows, n *int32, v *intentRow) error {
+				return r.Scan(n, &v.revision, &v.status, &v.updatedAt)
+			}),
+		ids: newLookup(backbonedb.ListEventIDs, []uint32{i4, i8},
+			func(c []*column, k placeKey) {
+				c[0].int4(int32(k.partition))
+				c[1].int8(int64(k.sequence))
+			},
+			func(r pgx.Rows, n *int32, v *event.ID) error {
+				var id pgtype.UUID
+				err := r.Scan(n, &id)
+				*v = id.Bytes
+				return err
+			}),
+		sequences: newLookup(backbonedb.ListEventSequences, []uint32{i4, uuid}, encodeID, scanSequence[event.Sequence]),
+	}
+	f.all = []prober{f.streams, f.idempotency, f.business, f.entities, f.keyConditions, f.typeConditions, f.series, f.intents, f.ids, f.sequences}
+	return f
+}
+
+func encodeText(c []*column, k textKey) {
+	c[0].int4(int32(k.partition))
+	c[1].text(k.text)
+}
+
+func encodeID(c []*column, k intentKey) {
+	c[0].int4(int32(k.partition))
+	c[1].bytes(k.id[:])
+}
+
+func scanSequence[V ~uint64](r pgx.Rows, n *int32, v *V) error {
+	var sequence uint64
+	err := r.Scan(n, &sequence)
+	*v = V(sequence)
+	return err
+}
+
+func scanIdempotency(r pgx.Rows, n *int32, v *idempotencyRow) error {
+	var fingerprint []byte
+	var intentID pgtype.UUID
+	o := &v.outcome
+	err := r.Scan(n, &fingerprint, &intentID, (*uint64)(&o.FirstSequence), &o.EventCount, &v.expiresAt)
+	copy(o.Fingerprint[:], fingerprint)
+	o.IntentID = intentID.Bytes
+	return err
+}
+
+func (f *facts) reset() {
+	for _, l := range f.all {
+		l.reset()
+	}
+}
+
+// queue adds a statement for every lookup with pending names and returns them in
+// order.
+func (f *facts) queue(b *pgx.Batch, into []prober) []prober {
+	for _, l := range f.all {
+		if l.pending() {
+			l.queue(b)
+			into = append(into, l)
+		}
+	}
+	return into
+}
+
+func (f *facts) pending() bool {
+	for _, l := range f.all {
+		if l.pending() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,234 @@
+package postgres
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Config says how to open a store. Only DSN is required.
+type Config struct {
+	// DSN connects as backbone_app. It may lead through a transaction pooler that
+	// passes on start-up parameters.
+	DSN string
+	// ListenDSN connects to PostgreSQL directly, for LISTEN; "" is DSN.
+	ListenDSN string
+	// ReadPoolSize bounds the connections of reads; 0 is four per core, at least 8.
+	ReadPoolSize int
+	// Appenders is how many groups may be in flight; 0 is one per core, at least 2.
+	Appenders int
+	// PhysicalPartitions is how many legal entities get tables of their own; 0 is
+	// DefaultPhysicalPartitions, negative none.
+	PhysicalPartitions int
+	// QueueRequests and QueueBytes bound what may wait for one appender; 0 is 4,096
+	// requests and 64 MiB.
+	QueueRequests int
+	QueueBytes    int
+	// GroupTimeout bounds one transaction of an appender; 0 is 30 s.
+	GroupTimeout time.Duration
+	// MaxClockSkew is how far the clock may be from the database's before appends are
+	// refused; 0 is one second, negative does not look (injected clocks).
+	MaxClockSkew time.Duration
+	// Clock gives recorded_at; nil is the machine's.
+	Clock ports.Clock
+	// Logger gets what operators must know; nil is slog.Default.
+	Logger *slog.Logger
+	// Metrics observes the append engine; nil observes nothing.
+	Metrics Metrics
+	// Tracer follows statements (never their arguments); nil follows nothing.
+	Tracer pgx.QueryTracer
+	// DialFunc opens connections; nil is a TCP or unix socket dialer with keepalive.
+	DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// DefaultPhysicalPartitions is how many legal entities get tables of their own
+// unless configured. Generic plans over hundreds of them exhaust the lock table.
+const DefaultPhysicalPartitions = 32
+
+// Timeouts that the sessions of appenders ask the server for. A holder that hangs
+// is ended after the first; who waits for it gives up after the second.
+const (
+	idleInTransactionTimeout = 2 * time.Second
+	lockTimeout              = 5 * time.Second
+)
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time { return time.Now() }
+
+func (c Config) withDefaults() Config {
+	cores := runtime.GOMAXPROCS(0)
+	if c.ListenDSN == "" {
+		c.ListenDSN = c.DSN
+	}
+	if c.ReadPoolSize <= 0 {
+		c.ReadPoolSize = max(8, 4*cores)
+	}
+	if c.Appenders <= 0 {
+		c.Appenders = max(2, cores)
+	}
+	if c.PhysicalPartitions == 0 {
+		c.PhysicalPartitions = DefaultPhysicalPartitions
+	}
+	c.PhysicalPartitions = max(c.PhysicalPartitions, 0)
+	if c.QueueRequests <= 0 {
+		c.QueueRequests = 4096
+	}
+	if c.QueueBytes <= 0 {
+		c.QueueBytes = 64 << 20
+	}
+	if c.GroupTimeout <= 0 {
+		c.GroupTimeout = 30 * time.Second
+	}
+	if c.MaxClockSkew == 0 {
+		c.MaxClockSkew = time.Second
+	}
+	if c.Clock == nil {
+		c.Clock = systemClock{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Metrics == nil {
+		c.Metrics = noMetrics{}
+	}
+	if c.DialFunc == nil {
+		dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+		c.DialFunc = dialer.DialContext
+	}
+	return c
+}
+
+// Store is the event store in PostgreSQL. It is safe for concurrent use.
+type Store struct {
+	config    Config
+	clock     ports.Clock
+	log       *slog.Logger
+	metrics   Metrics
+	reads     *pgxpool.Pool
+	appends   *pgxpool.Pool
+	queries   *backbonedb.Queries
+	appenders []*appender
+	notifier  *notifier
+	closing   sync.Once
+
+	installationMu sync.Mutex
+	installation   *ports.Installation
+}
+
+// The store keeps every promise of these ports.
+var (
+	_ ports.EventAppender     = (*Store)(nil)
+	_ ports.IdempotencyReader = (*Store)(nil)
+	_ ports.EventReader       = (*Store)(nil)
+	_ ports.CausalityReader   = (*Store)(nil)
+	_ ports.IntentReader      = (*Store)(nil)
+	_ ports.ChainReader       = (*Store)(nil)
+	_ ports.LegalEntities     = (*Store)(nil)
+	_ ports.Principals        = (*Store)(nil)
+	_ ports.Installations     = (*Store)(nil)
+	_ ports.EventTypes        = (*Store)(nil)
+	_ ports.Projections       = (*Store)(nil)
+	_ ports.WakeUps           = (*Store)(nil)
+)
+
+// Open connects to a migrated database and starts the appenders. Faults:
+// store.dsn_invalid, store.unavailable.
+func Open(ctx context.Context, c Config) (*Store, error) {
+	c = c.withDefaults()
+	s := &Store{config: c, clock: c.Clock, log: c.Logger, metrics: c.Metrics, queries: backbonedb.New()}
+	var err error
+	// With one plan for all values a statement locks and looks at the partitions it
+	// needs only; custom plans cost half the point reads at eight partitions.
+	if s.reads, err = s.pool(ctx, "backbone reads", c.ReadPoolSize, map[string]string{"plan_cache_mode": "force_generic_plan"}); err != nil {
+		return nil, err
+	}
+	if s.appends, err = s.pool(ctx, "backbone appends", c.Appenders, map[string]string{
+		"plan_cache_mode":                     "force_generic_plan",
+		"idle_in_transaction_session_timeout": milliseconds(idleInTransactionTimeout),
+		"lock_timeout":                        milliseconds(lockTimeout),
+		"tcp_keepalives_idle":                 "15",
+		"tcp_keepalives_interval":             "5",
+		"tcp_keepalives_count":                "3",
+	}); err != nil {
+		s.reads.Close()
+		return nil, err
+	}
+	if err := s.reads.Ping(ctx); err != nil {
+		s.reads.Close()
+		s.appends.Close()
+		return nil, unavailableFault(err)
+	}
+	s.notifier = startNotifier(s)
+	s.appenders = make([]*appender, c.Appenders)
+	for i := range s.appenders {
+		s.appenders[i] = startAppender(s, i)
+	}
+	return s, nil
+}
+
+// Close answers what is queued, then ends the appenders and all connections. New
+// appends are refused from the moment it is called.
+func (s *Store) Close() {
+	s.closing.Do(func() {
+		for _, a := range s.appenders {
+			a.queue.close()
+		}
+		for _, a := range s.appenders {
+			<-a.done
+		}
+		s.notifier.close()
+		s.appends.Close()
+		s.reads.Close()
+	})
+}
+
+// Pool is the pool of reads, for read models that modules keep in this database.
+func (s *Store) Pool() *pgxpool.Pool { return s.reads }
+
+// Ping reports whether the database answers.
+func (s *Store) Ping(ctx context.Context) error { return translate(ctx, s.reads.Ping(ctx)) }
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+func (s *Store) pool(ctx context.Context, name string, size int, parameters map[string]string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(s.config.DSN)
+	if err != nil {
+		// The library's text may quote the password.
+		return nil, fault.New(fault.Invalid, "store.dsn_invalid", "the database address cannot be read; correct it")
+	}
+	config.MaxConns = int32(size)
+	s.prepareConn(config.ConnConfig, name, parameters)
+	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		registerColumns(conn)
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, unavailableFault(err)
+	}
+	return pool, nil
+}
+
+func (s *Store) prepareConn(config *pgx.ConnConfig, name string, parameters map[string]string) {
+	config.RuntimeParams["application_name"] = name
+	for k, v := range parameters {
+		config.RuntimeParams[k] = v
+	}
+	config.DialFunc = s.config.DialFunc
+	config.Tracer = s.config.Tracer
+}
+
+// now is the clock in the store's precision.
+func (s *Store) now() time.Time { return s.clock.Now().UTC().Truncate(time.Microsecond) }

@@ -1,0 +1,283 @@
+package postgres
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// writer turns a decided group into its insert statements. Its columns are used
+// again for every group. The order of columns is the order of the parameters in
+// sql/backbone/queries/append_writes.sql, which a test compares.
+type writer struct {
+	locked     *column
+	statements []statement
+
+	events, payloads, keys, streams, business, idempotency, series, intents *rowSet
+}
+
+// statement is one insert and how many rows it must write.
+type statement struct {
+	name string
+	sql  string
+	args []any
+	rows int
+}
+
+// rowSet is the parameters of one insert.
+type rowSet struct {
+	name    string
+	sql     string
+	columns []*column
+	args    []any
+	rows    int
+}
+
+const (
+	i4    = pgtype.Int4OID
+	i8    = pgtype.Int8OID
+	txt   = pgtype.TextOID
+	uid   = pgtype.UUIDOID
+	bin   = pgtype.ByteaOID
+	stamp = pgtype.TimestamptzOID
+	day   = pgtype.DateOID
+)
+
+func newRowSet(name, sql string, locked *column, elements ...uint32) *rowSet {
+	r := &rowSet{name: name, sql: sql}
+	for _, e := range elements {
+		c := newColumn(e)
+		r.columns = append(r.columns, c)
+		r.args = append(r.args, c)
+	}
+	r.args = append(r.args, locked)
+	return r
+}
+
+func (r *rowSet) reset() {
+	r.rows = 0
+	for _, c := range r.columns {
+		c.reset()
+	}
+}
+
+func newWriter() *writer {
+	locked := newColumn(i4)
+	w := &writer{
+		locked: locked,
+		events: newRowSet("events", backbonedb.InsertEvents, locked,
+			i4, i8, uid, txt, i4, stamp, stamp, day, // partition .. effective date
+			txt, txt, txt, txt, txt, txt, // scope
+			txt, txt, txt, txt, // actor
+			uid, i4, uid, txt, txt, txt, i8, // causes, correlation, stream
+			txt, txt, txt, txt, txt, txt, // tags, source, rules, pii
+			bin, txt, bin), // hashes
+		payloads:    newRowSet("event_payloads", backbonedb.InsertEventPayloads, locked, i4, i8, bin, txt),
+		keys:        newRowSet("event_keys", backbonedb.InsertEventKeys, locked, i4, txt, i8, i4),
+		streams:     newRowSet("stream_versions", backbonedb.UpsertStreamVersions, locked, i4, txt, txt, i8, i8, i8),
+		business:    newRowSet("business_keys", backbonedb.InsertBusinessKeys, locked, i4, txt, txt, i8, uid, txt),
+		idempotency: newRowSet("idempotency_keys", backbonedb.InsertIdempotencyKeys, locked, i4, txt, bin, uid, i8, i4, stamp),
+		series:      newRowSet("number_series", backbonedb.UpsertNumberSeries, locked, i4, txt, i8),
+		intents: newRowSet("intents", backbonedb.UpsertIntents, locked,
+			i4, uid, txt, txt, txt, // partition .. payload
+			txt, txt, txt, txt, txt, txt, // actor, person, roles
+			day, txt, uid, txt, txt, txt, // effective date .. source
+			txt, txt, txt, txt, txt, txt, // status .. refusal
+			i8, i4, i4, stamp, stamp),
+	}
+	return w
+}
+
+// fill builds the statements of a decided group.
+func (w *writer) fill(g *group, ws []*waiting) []statement {
+	sets := [...]*rowSet{w.events, w.payloads, w.keys, w.streams, w.business, w.idempotency, w.series, w.intents}
+	for _, s := range sets {
+		s.reset()
+	}
+	w.locked.reset()
+	for _, p := range g.partitions {
+		w.locked.int4(int32(p))
+	}
+	for i := range g.events {
+		w.addEvent(&g.events[i])
+	}
+	for k, s := range g.overlay.streams {
+		w.addStream(k, s)
+	}
+	for k, n := range g.overlay.series {
+		c := w.series.columns
+		c[0].int4(int32(k.partition))
+		c[1].text(k.text)
+		c[2].int8(int64(n))
+		w.series.rows++
+	}
+	for i := range ws {
+		if g.verdicts[i].writes {
+			w.addSideRows(ws[i], &g.verdicts[i])
+		}
+	}
+	w.statements = w.statements[:0]
+	for _, s := range sets {
+		if s.rows == 0 {
+			continue
+		}
+		args := s.args
+		if s == w.idempotency {
+			args = append(args[:len(args):len(args)], g.decidedAt)
+		}
+		w.statements = append(w.statements, statement{s.name, s.sql, args, s.rows})
+	}
+	return w.statements
+}
+
+func (w *writer) addEvent(e *event.Prepared) {
+	c := w.events.columns
+	c[0].int4(int32(e.Partition))
+	c[1].int8(int64(e.Sequence))
+	c[2].bytes(e.ID[:])
+	c[3].text(e.Type)
+	c[4].int4(int32(e.SchemaVersion))
+	c[5].time(e.OccurredAt)
+	c[6].time(e.RecordedAt)
+	c[7].date(e.EffectiveDate)
+	c[8].text(e.Scope.TenantID)
+	c[9].text(e.Scope.LegalEntity)
+	c[10].optional(e.Scope.Division)
+	c[11].optional(e.Scope.Region)
+	c[12].optional(e.Scope.Site)
+	c[13].json(e.Scope.Custom)
+	c[14].text(string(e.ActorType))
+	c[15].text(e.ActorID)
+	c[16].optional(e.ActorName)
+	c[17].json(e.ActorDetails)
+	c[18].id(e.CausedBy)
+	if e.CausedByPartition == 0 {
+		c[19].null()
+	} else {
+		c[19].int4(int32(e.CausedByPartition))
+	}
+	c[20].id(e.IntentID)
+	c[21].text(e.CorrelationID)
+	c[22].text(e.Stream.Type)
+	c[23].text(e.Stream.ID)
+	c[24].int8(int64(e.StreamVersion))
+	c[25].list(e.Tags)
+	c[26].optional(e.Source.System)
+	c[27].optional(e.Source.Channel)
+	c[28].optional(e.Source.Reference)
+	c[29].json(e.RulesEvaluated)
+	if len(e.PII) == 0 {
+		c[30].null()
+	} else {
+		text, _ := json.Marshal(e.PII) // a map of strings always encodes
+		c[30].json(text)
+	}
+	c[31].bytes(e.PayloadHash[:])
+	c[32].optional(e.ContentEncoding)
+	c[33].bytes(e.Checksum[:])
+	w.events.rows++
+
+	c = w.payloads.columns
+	c[0].int4(int32(e.Partition))
+	c[1].int8(int64(e.Sequence))
+	c[2].bytes(e.Salt[:])
+	c[3].bytes(e.Payload)
+	w.payloads.rows++
+
+	c = w.keys.columns
+	for i, key := range e.Keys {
+		if slices.Contains(e.Keys[:i], key) {
+			continue // two references to one entity in different roles are one row
+		}
+		c[0].int4(int32(e.Partition))
+		c[1].text(key)
+		c[2].int8(int64(e.Sequence))
+		c[3].int4(e.TypeNumber)
+		w.keys.rows++
+	}
+
+	c = w.business.columns
+	for _, b := range e.BusinessKeys {
+		c[0].int4(int32(e.Partition))
+		c[1].text(b.EventType)
+		c[2].text(b.Key)
+		c[3].int8(int64(e.Sequence))
+		c[4].bytes(e.ID[:])
+		c[5].optional(b.Document)
+		w.business.rows++
+	}
+}
+
+func (w *writer) addStream(k streamKey, s streamRow) {
+	c := w.streams.columns
+	c[0].int4(int32(k.partition))
+	c[1].text(k.stream.Type)
+	c[2].text(k.stream.ID)
+	c[3].int8(int64(s.version))
+	c[4].int8(int64(s.first))
+	c[5].int8(int64(s.last))
+	w.streams.rows++
+}
+
+func (w *writer) addSideRows(r *waiting, v *verdict) {
+	if claim := r.request.Idempotency; claim != nil {
+		c := w.idempotency.columns
+		c[0].int4(int32(r.request.Partition))
+		c[1].text(claim.Key)
+		c[2].bytes(claim.Fingerprint[:])
+		c[3].id(v.outcome.IntentID)
+		c[4].int8(int64(v.outcome.FirstSequence))
+		c[5].int4(int32(v.outcome.EventCount))
+		c[6].time(claim.ExpiresAt)
+		w.idempotency.rows++
+	}
+	if r.request.Intent != nil {
+		w.addIntent(r, v)
+	}
+}
+
+func (w *writer) addIntent(r *waiting, v *verdict) {
+	in, encoded := &r.request.Intent.Intent, r.intent
+	first, count := in.FirstSequence, in.EventCount
+	if v.count > 0 {
+		first, count = v.outcome.FirstSequence, v.count
+	}
+	c := w.intents.columns
+	c[0].int4(int32(r.request.Partition))
+	c[1].bytes(in.ID[:])
+	c[2].text(in.LegalEntity)
+	c[3].text(in.Type)
+	c[4].json(encoded.payload)
+	c[5].text(string(in.Actor.Type))
+	c[6].text(in.Actor.ID)
+	c[7].optional(in.Actor.Name)
+	c[8].json(encoded.actorDetails)
+	c[9].optional(in.PersonID)
+	c[10].list(in.Roles)
+	if in.HasEffective {
+		c[11].date(in.EffectiveDate)
+	} else {
+		c[11].null()
+	}
+	c[12].optional(in.CorrelationID)
+	c[13].id(in.CausedBy)
+	c[14].optional(in.Source.System)
+	c[15].optional(in.Source.Channel)
+	c[16].optional(in.Source.Reference)
+	c[17].text(string(in.Status))
+	c[18].optional(in.PlanHash)
+	c[19].json(encoded.need)
+	c[20].json(encoded.approvals)
+	c[21].json(encoded.rules)
+	c[22].json(encoded.refusal)
+	c[23].int8(int64(first))
+	c[24].int4(int32(count))
+	c[25].int4(int32(r.request.Intent.ExpectedRevision + 1))
+	c[26].time(in.CreatedAt)
+	c[27].time(in.UpdatedAt)
+	w.intents.rows++
+}

@@ -1,0 +1,160 @@
+-- First round trip of an append group, after the head locks: what the group's
+-- requests demand or build on. Parameters are parallel arrays without duplicates;
+-- names that do not exist give no row.
+
+-- name: ListStreamVersions :many
+SELECT k.ordinal::int AS ordinal, s.version, s.first_sequence, s.last_sequence
+FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
+             unnest(@partition_ids::int[]) AS partition_id,
+             unnest(@stream_types::text[]) AS stream_type,
+             unnest(@stream_ids::text[]) AS stream_id) k
+CROSS JOIN LATERAL (
+    SELECT x.version, x.first_sequence, x.last_sequence
+    FROM backbone.stream_versions x
+    WHERE x.partition_id = k.partition_id AND x.stream_type = k.stream_type AND x.stream_id = k.stream_id
+    LIMIT 1
+) s;
+
+-- name: ListIdempotencyKeys :many
+SELECT k.ordinal::int AS ordinal, i.fingerprint, i.intent_id, i.first_sequence, i.event_count, i.expires_at
+FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
+             unnest(@partition_ids::int[]) AS partition_id,
+             unnest(@keys::text[]) AS key) k
+CROSS JOIN LATERAL (
+    SELECT x.fingerprint, x.intent_id, x.first_sequence, x.event_count, x.expires_at
+    FROM backbone.idempotency_keys x
+    WHERE x.partition_id = k.partition_id AND x.key = k.key
+    LIMIT 1
+) i;
+
+-- name: ListBusinessKeys :many
+SELECT k.ordinal::int AS ordinal, b.sequence, b.event_id, b.document
+FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
+             unnest(@partition_ids::int[]) AS partition_id,
+             unnest(@event_types::text[]) AS event_type,
+             unnest(@keys::text[]) AS key) k
+CROSS JOIN LATERAL (
+    SELECT x.sequence, x.event_id, x.document
+    FROM backbone.business_keys x
+    WHERE x.partition_id = k.partition_id AND x.event_type = k.event_type AND x.key = k.key
+    LIMIT 1
+) b;
+
+-- name: ListKeyVersions :many
+-- The version of an entity: the sequence of the last event that references it.
+SELECT k.ordinal::int AS ordinal, e.sequence
+FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
+             unnest(@partition_ids::int[]) AS partition_id,
+             unnest(@keys::text[]) AS key) k
+CROSS JOIN LATERAL (
+    SELECT x.sequence
+    FROM backbone.event_keys x
+    WHERE x.partition_id = k.partition_id AND x.key = k.key
+    ORDER BY x.sequence DESC
+    LIMIT 1
+) e;
+
+-- name: ListKeyConditionHits :many
+-- The first event after a sequence that carries the driving key, all other keys
+-- and one of the types; or, with position beyond the scan limit, the proof that
+-- the condition is too old. The limit is concurrency.MaxConditionScan; a constant
+-- lets the planner see it. Arrays inside the arrays are array literals.
+SELECT k.ordinal::int AS ordinal, hit.sequence::bigint AS sequence, hit.position::bigint AS position
+FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
+             unnest(@partition_ids::int[]) AS partition_id,
+             unnest(@after::bigint[]) AS after,
+             unnest(@keys::text[]) AS key,
+             unnest(@other_keys::text[])::text[] AS other_keys,
+             unnest(@types::text[])::text[] AS types) k
+CROSS JOIN LATERAL (
+    SELECT s.sequence, s.position
+    FROM (
+        SELECT x.sequence, x.type_no, row_number() OVER (ORDER BY x.sequence) AS position
+        FROM (
+            SELECT y.sequence, y.type_no
+            FROM backbone.event_keys y
+            WHERE y.partition_id = k.partition_id AND y.key = k.key AND y.sequence > k.after
+            ORDER BY y.sequence
+            LIMIT 10001
+        ) x
+    ) s
+    WHERE s.position > 10000
+       OR ((cardinality(k.types) = 0
+            OR s.type_no IN (SELECT t.number FROM backbone.event_types t WHERE t.type = ANY (k.types)))
+           AND NOT EXISTS (
+               SELECT 1
+               FROM unnest(k.other_keys) AS o (key)
+               WHERE NOT EXISTS (
+                   SELECT 1
+                   FROM backbone.event_keys z
+                   WHERE z.partition_id = k.partition_id AND z.key = o.key AND z.sequence = s.sequence
+               )
+           ))
+    ORDER BY s.sequence
+    LIMIT 1
+) hit;
+
+-- name: ListTypeConditionHits :many
+-- The first event of a type after a sequence.
+SELECT k.ordinal::int AS ordinal, e.sequence
+FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
+             unnest(@partition_ids::int[]) AS partition_id,
+             unnest(@after::bigint[]) AS after,
+             unnest(@types::text[]) AS type) k
+CROSS JOIN LATERAL (
+    SELECT x.sequence
+    FROM backbone.events x
+    WHERE x.partition_id = k.partition_id AND x.type = k.type AND x.sequence > k.after
+    ORDER BY x.sequence
+    LIMIT 1
+) e;
+
+-- name: ListNumberSeries :many
+SELECT k.ordinal::int AS ordinal, n.next_number
+FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
+             unnest(@partition_ids::int[]) AS partition_id,
+             unnest(@series::text[]) AS series) k
+CROSS JOIN LATERAL (
+    SELECT x.next_number
+    FROM backbone.number_series x
+    WHERE x.partition_id = k.partition_id AND x.series = k.series
+    LIMIT 1
+) n;
+
+-- name: ListIntentRevisions :many
+SELECT k.ordinal::int AS ordinal, i.revision, i.status, i.updated_at
+FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
+             unnest(@partition_ids::int[]) AS partition_id,
+             unnest(@ids::uuid[]) AS id) k
+CROSS JOIN LATERAL (
+    SELECT x.revision, x.status, x.updated_at
+    FROM backbone.intents x
+    WHERE x.partition_id = k.partition_id AND x.id = k.id
+    LIMIT 1
+) i;
+
+-- name: ListEventIDs :many
+-- The ids of events that refused a request.
+SELECT k.ordinal::int AS ordinal, e.id
+FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
+             unnest(@partition_ids::int[]) AS partition_id,
+             unnest(@sequences::bigint[]) AS sequence) k
+CROSS JOIN LATERAL (
+    SELECT x.id
+    FROM backbone.events x
+    WHERE x.partition_id = k.partition_id AND x.sequence = k.sequence
+    LIMIT 1
+) e;
+
+-- name: ListEventSequences :many
+-- Which of the ids a group meant to write are there.
+SELECT k.ordinal::int AS ordinal, e.sequence
+FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
+             unnest(@partition_ids::int[]) AS partition_id,
+             unnest(@ids::uuid[]) AS id) k
+CROSS JOIN LATERAL (
+    SELECT x.sequence
+    FROM backbone.events x
+    WHERE x.partition_id = k.partition_id AND x.id = k.id
+    LIMIT 1
+) e;

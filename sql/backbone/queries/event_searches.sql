@@ -1,0 +1,184 @@
+-- Searches by one index each, forward and backward. Bounds: after (exclusive) and
+-- until (inclusive) are sequences; a backward search begins at until.
+
+-- name: SearchKey :many
+-- Walks the key index in pages and probes the event only when there is more to ask.
+SELECT k.sequence,
+       (NOT @filtered::bool OR EXISTS (
+           SELECT 1 FROM backbone.events e
+           WHERE e.partition_id = @partition_id AND e.sequence = k.sequence
+             AND (cardinality(@types::text[]) = 0 OR e.type = ANY (@types::text[]))
+             AND (sqlc.narg(correlation_id)::text IS NULL OR e.correlation_id = sqlc.narg(correlation_id))
+             AND (sqlc.narg(actor_id)::text IS NULL OR e.actor_id = sqlc.narg(actor_id))
+             AND (sqlc.narg(occurred_from)::timestamptz IS NULL OR e.occurred_at >= sqlc.narg(occurred_from))
+             AND (sqlc.narg(occurred_to)::timestamptz IS NULL OR e.occurred_at < sqlc.narg(occurred_to))
+             AND (sqlc.narg(effective_from)::date IS NULL OR e.effective_date >= sqlc.narg(effective_from))
+             AND (sqlc.narg(effective_to)::date IS NULL OR e.effective_date <= sqlc.narg(effective_to))
+           LIMIT 1
+       ))::bool AS matches
+FROM (
+    SELECT x.sequence FROM backbone.event_keys x
+    WHERE x.partition_id = @partition_id AND x.key = @key AND x.sequence > @after::bigint AND x.sequence <= @until::bigint
+    ORDER BY x.sequence
+    LIMIT @page_size::int
+) k
+ORDER BY k.sequence;
+
+-- name: SearchCorrelation :many
+SELECT e.sequence FROM backbone.events e
+    WHERE e.partition_id = @partition_id AND e.correlation_id = @correlation::text AND e.sequence > @after::bigint AND e.sequence <= @until::bigint
+      AND (cardinality(@types::text[]) = 0 OR e.type = ANY (@types::text[]))
+      AND (sqlc.narg(actor_id)::text IS NULL OR e.actor_id = sqlc.narg(actor_id))
+      AND (sqlc.narg(occurred_from)::timestamptz IS NULL OR e.occurred_at >= sqlc.narg(occurred_from))
+      AND (sqlc.narg(occurred_to)::timestamptz IS NULL OR e.occurred_at < sqlc.narg(occurred_to))
+      AND (sqlc.narg(effective_from)::date IS NULL OR e.effective_date >= sqlc.narg(effective_from))
+      AND (sqlc.narg(effective_to)::date IS NULL OR e.effective_date <= sqlc.narg(effective_to))
+    ORDER BY e.sequence
+    LIMIT @page_size::int;
+
+-- name: SearchActor :many
+SELECT e.sequence FROM backbone.events e
+    WHERE e.partition_id = @partition_id AND e.actor_id = @actor::text AND e.sequence > @after::bigint AND e.sequence <= @until::bigint
+      AND (cardinality(@types::text[]) = 0 OR e.type = ANY (@types::text[]))
+      AND (sqlc.narg(occurred_from)::timestamptz IS NULL OR e.occurred_at >= sqlc.narg(occurred_from))
+      AND (sqlc.narg(occurred_to)::timestamptz IS NULL OR e.occurred_at < sqlc.narg(occurred_to))
+      AND (sqlc.narg(effective_from)::date IS NULL OR e.effective_date >= sqlc.narg(effective_from))
+      AND (sqlc.narg(effective_to)::date IS NULL OR e.effective_date <= sqlc.narg(effective_to))
+    ORDER BY e.sequence
+    LIMIT @page_size::int;
+
+-- name: SearchTypes :many
+SELECT s.sequence
+FROM (SELECT unnest(@types::text[]) AS type) t
+CROSS JOIN LATERAL (
+    SELECT e.sequence FROM backbone.events e
+    WHERE e.partition_id = @partition_id AND e.type = t.type AND e.sequence > @after::bigint AND e.sequence <= @until::bigint
+      AND (sqlc.narg(occurred_from)::timestamptz IS NULL OR e.occurred_at >= sqlc.narg(occurred_from))
+      AND (sqlc.narg(occurred_to)::timestamptz IS NULL OR e.occurred_at < sqlc.narg(occurred_to))
+      AND (sqlc.narg(effective_from)::date IS NULL OR e.effective_date >= sqlc.narg(effective_from))
+      AND (sqlc.narg(effective_to)::date IS NULL OR e.effective_date <= sqlc.narg(effective_to))
+    ORDER BY e.sequence
+    LIMIT @page_size::int
+) s
+ORDER BY s.sequence
+LIMIT @page_size::int;
+
+-- name: SearchLog :many
+SELECT e.sequence FROM backbone.events e
+    WHERE e.partition_id = @partition_id AND e.sequence > @after::bigint AND e.sequence <= @until::bigint
+      AND (sqlc.narg(occurred_from)::timestamptz IS NULL OR e.occurred_at >= sqlc.narg(occurred_from))
+      AND (sqlc.narg(occurred_to)::timestamptz IS NULL OR e.occurred_at < sqlc.narg(occurred_to))
+      AND (sqlc.narg(effective_from)::date IS NULL OR e.effective_date >= sqlc.narg(effective_from))
+      AND (sqlc.narg(effective_to)::date IS NULL OR e.effective_date <= sqlc.narg(effective_to))
+    ORDER BY e.sequence
+    LIMIT @page_size::int;
+
+-- name: SearchKeyBackward :many
+-- Walks the key index in pages and probes the event only when there is more to ask.
+SELECT k.sequence,
+       (NOT @filtered::bool OR EXISTS (
+           SELECT 1 FROM backbone.events e
+           WHERE e.partition_id = @partition_id AND e.sequence = k.sequence
+             AND (cardinality(@types::text[]) = 0 OR e.type = ANY (@types::text[]))
+             AND (sqlc.narg(correlation_id)::text IS NULL OR e.correlation_id = sqlc.narg(correlation_id))
+             AND (sqlc.narg(actor_id)::text IS NULL OR e.actor_id = sqlc.narg(actor_id))
+             AND (sqlc.narg(occurred_from)::timestamptz IS NULL OR e.occurred_at >= sqlc.narg(occurred_from))
+             AND (sqlc.narg(occurred_to)::timestamptz IS NULL OR e.occurred_at < sqlc.narg(occurred_to))
+             AND (sqlc.narg(effective_from)::date IS NULL OR e.effective_date >= sqlc.narg(effective_from))
+             AND (sqlc.narg(effective_to)::date IS NULL OR e.effective_date <= sqlc.narg(effective_to))
+           LIMIT 1
+       ))::bool AS matches
+FROM (
+    SELECT x.sequence FROM backbone.event_keys x
+    WHERE x.partition_id = @partition_id AND x.key = @key AND x.sequence > @after::bigint AND x.sequence <= @until::bigint
+    ORDER BY x.sequence DESC
+    LIMIT @page_size::int
+) k
+ORDER BY k.sequence DESC;
+
+-- name: SearchCorrelationBackward :many
+SELECT e.sequence FROM backbone.events e
+    WHERE e.partition_id = @partition_id AND e.correlation_id = @correlation::text AND e.sequence > @after::bigint AND e.sequence <= @until::bigint
+      AND (cardinality(@types::text[]) = 0 OR e.type = ANY (@types::text[]))
+      AND (sqlc.narg(actor_id)::text IS NULL OR e.actor_id = sqlc.narg(actor_id))
+      AND (sqlc.narg(occurred_from)::timestamptz IS NULL OR e.occurred_at >= sqlc.narg(occurred_from))
+      AND (sqlc.narg(occurred_to)::timestamptz IS NULL OR e.occurred_at < sqlc.narg(occurred_to))
+      AND (sqlc.narg(effective_from)::date IS NULL OR e.effective_date >= sqlc.narg(effective_from))
+      AND (sqlc.narg(effective_to)::date IS NULL OR e.effective_date <= sqlc.narg(effective_to))
+    ORDER BY e.sequence DESC
+    LIMIT @page_size::int;
+
+-- name: SearchActorBackward :many
+SELECT e.sequence FROM backbone.events e
+    WHERE e.partition_id = @partition_id AND e.actor_id = @actor::text AND e.sequence > @after::bigint AND e.sequence <= @until::bigint
+      AND (cardinality(@types::text[]) = 0 OR e.type = ANY (@types::text[]))
+      AND (sqlc.narg(occurred_from)::timestamptz IS NULL OR e.occurred_at >= sqlc.narg(occurred_from))
+      AND (sqlc.narg(occurred_to)::timestamptz IS NULL OR e.occurred_at < sqlc.narg(occurred_to))
+      AND (sqlc.narg(effective_from)::date IS NULL OR e.effective_date >= sqlc.narg(effective_from))
+      AND (sqlc.narg(effective_to)::date IS NULL OR e.effective_date <= sqlc.narg(effective_to))
+    ORDER BY e.sequence DESC
+    LIMIT @page_size::int;
+
+-- name: SearchTypesBackward :many
+SELECT s.sequence
+FROM (SELECT unnest(@types::text[]) AS type) t
+CROSS JOIN LATERAL (
+    SELECT e.sequence FROM backbone.events e
+    WHERE e.partition_id = @partition_id AND e.type = t.type AND e.sequence > @after::bigint AND e.sequence <= @until::bigint
+      AND (sqlc.narg(occurred_from)::timestamptz IS NULL OR e.occurred_at >= sqlc.narg(occurred_from))
+      AND (sqlc.narg(occurred_to)::timestamptz IS NULL OR e.occurred_at < sqlc.narg(occurred_to))
+      AND (sqlc.narg(effective_from)::date IS NULL OR e.effective_date >= sqlc.narg(effective_from))
+      AND (sqlc.narg(effective_to)::date IS NULL OR e.effective_date <= sqlc.narg(effective_to))
+    ORDER BY e.sequence DESC
+    LIMIT @page_size::int
+) s
+ORDER BY s.sequence DESC
+LIMIT @page_size::int;
+
+-- name: SearchLogBackward :many
+SELECT e.sequence FROM backbone.events e
+    WHERE e.partition_id = @partition_id AND e.sequence > @after::bigint AND e.sequence <= @until::bigint
+      AND (sqlc.narg(occurred_from)::timestamptz IS NULL OR e.occurred_at >= sqlc.narg(occurred_from))
+      AND (sqlc.narg(occurred_to)::timestamptz IS NULL OR e.occurred_at < sqlc.narg(occurred_to))
+      AND (sqlc.narg(effective_from)::date IS NULL OR e.effective_date >= sqlc.narg(effective_from))
+      AND (sqlc.narg(effective_to)::date IS NULL OR e.effective_date <= sqlc.narg(effective_to))
+    ORDER BY e.sequence DESC
+    LIMIT @page_size::int;
+
+-- name: GetSequenceAt :one
+-- The last event recorded at or before a time, by bisection: recorded_at never goes
+-- backwards and sequences have no gaps.
+WITH RECURSIVE bisection (low, high) AS (
+    SELECT 0::bigint, @head::bigint
+    UNION ALL
+    SELECT CASE WHEN m.before THEN m.middle ELSE b.low END,
+           CASE WHEN m.before THEN b.high ELSE m.middle - 1 END
+    FROM bisection b
+    CROSS JOIN LATERAL (
+        SELECT e.sequence AS middle, e.recorded_at <= @at::timestamptz AS before
+        FROM backbone.events e
+        WHERE e.partition_id = @partition_id AND e.sequence = (b.low + b.high + 1) / 2
+        LIMIT 1
+    ) m
+    WHERE b.low < b.high
+)
+SELECT b.low FROM bisection b WHERE b.low >= b.high LIMIT 1;
+
+-- name: ListLineage :many
+-- From the event towards its root cause, inside one partition.
+WITH RECURSIVE lineage (sequence, caused_by, caused_by_partition, depth) AS (
+    SELECT e.sequence, e.caused_by, e.caused_by_partition, 1
+    FROM backbone.events e
+    WHERE e.partition_id = @partition_id AND e.id = @id
+    UNION ALL
+    SELECT c.sequence, c.caused_by, c.caused_by_partition, l.depth + 1
+    FROM lineage l
+    CROSS JOIN LATERAL (
+        SELECT x.sequence, x.caused_by, x.caused_by_partition
+        FROM backbone.events x
+        WHERE x.partition_id = @partition_id AND x.id = l.caused_by AND x.sequence < l.sequence
+        LIMIT 1
+    ) c
+    WHERE l.caused_by_partition IS NULL AND l.depth < @max_depth::int
+)
+SELECT l.sequence::bigint AS sequence, l.depth::int AS depth FROM lineage l ORDER BY l.depth;
