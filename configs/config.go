@@ -37,6 +37,7 @@ type HTTP struct {
 type Database struct {
 	DSN                DSN `config:"dsn"`                 // the application's role
 	OwnerDSN           DSN `config:"owner_dsn"`           // the owner's role, for migrations only
+	ListenDSN          DSN `config:"listen_dsn"`          // a direct connection for wake-ups when dsn leads through a pooler; empty: dsn
 	ReadPool           int `config:"read_pool"`           // connections for reads
 	Appenders          int `config:"appenders"`           // connections that append, about one per core of the database
 	PhysicalPartitions int `config:"physical_partitions"` // legal entities with tables of their own; 0 on Citus
