@@ -265,7 +265,7 @@ func (a *attempt) park(ctx context.Context, p planned, needs []intent.ApprovalNe
 	if err := setRules(&row, p.rules); err != nil {
 		return Outcome{}, err
 	}
-	res, err := a.write(ctx, row, ports.AppendRequest{Streams: p.view.expectations()})
+	res, err := a.write(ctx, row, ports.AppendRequest{Streams: p.view.expectations(), Conditions: p.view.conditions})
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -321,7 +321,7 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 		return Outcome{}, err
 	}
 	res, err := a.write(ctx, row, ports.AppendRequest{
-		Events: prepared, Streams: append(p.view.expectations(), p.plan.Streams...), Conditions: p.plan.Conditions,
+		Events: prepared, Streams: append(p.view.expectations(), p.plan.Streams...), Conditions: append(p.view.conditions, p.plan.Conditions...),
 	})
 	if err != nil {
 		return Outcome{}, err

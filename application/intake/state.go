@@ -146,6 +146,7 @@ type view struct {
 	usedKept    bool // and one was used
 	seen        map[event.StreamID]event.Version
 	order       []event.StreamID
+	conditions  []concurrency.AppendCondition
 }
 
 func (s *States) view(p event.PartitionID, mayBeBehind bool) *view {
@@ -167,6 +168,31 @@ func (v *view) Stream(ctx context.Context, id event.StreamID) (any, event.Versio
 	v.seen[id] = f.version
 	v.order = append(v.order, id)
 	return f.state, f.version, nil
+}
+
+// Tagged implements module.State.
+func (v *view) Tagged(ctx context.Context, tags ...string) ([]event.Recorded, error) {
+	var found []event.Recorded
+	for _, tag := range tags {
+		condition := concurrency.AppendCondition{Items: []concurrency.Item{{Tags: []string{tag}}}}
+		if v.mayBeBehind {
+			v.usedKept = true
+		} else {
+			events, err := v.states.reader.Events(ctx, ports.EventQuery{Partition: v.partition, Key: event.TagKey(tag), Limit: module.TaggedLimit})
+			if err != nil {
+				return nil, err
+			}
+			if len(events) > 0 {
+				condition.After = events[len(events)-1].Sequence
+			}
+			found = append(found, events...)
+			if len(events) == module.TaggedLimit {
+				continue // there may be more, and the planner has seen enough of them
+			}
+		}
+		v.conditions = append(v.conditions, condition)
+	}
+	return found, nil
 }
 
 // Waiting implements module.State.
