@@ -1,0 +1,277 @@
+package ap_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/opa"
+	appendevents "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/modules/ap"
+	"github.com/erpbackbone/backbone/modules/gl"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// object is a JSON object of a payload.
+type object = map[string]any
+
+// n is an amount as it is written.
+func n(s string) json.Number { return json.Number(s) }
+
+type ids struct {
+	mu      sync.Mutex
+	entropy *ulid.MonotonicEntropy
+}
+
+func (s *ids) NewID(at time.Time) event.ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return ulid.MustNew(ulid.Timestamp(at), s.entropy)
+}
+
+func (s *ids) NewSalt() event.Salt { return event.Salt{1} }
+
+var (
+	shared     sync.Once
+	catalog    *module.Catalog
+	policies   *opa.Engine
+	errCatalog error
+)
+
+// books is a legal entity on the memory store, behind the real pipeline.
+type books struct {
+	tb       testing.TB
+	store    *memory.Store
+	pipeline *intake.Service
+	preparer *appendevents.Preparer
+	clock    *testkit.Clock
+	entity   ports.LegalEntity
+}
+
+// newBooks opens books in EUR with a chart of accounts and the year 2025 open.
+func newBooks(tb testing.TB) *books {
+	tb.Helper()
+	shared.Do(func() {
+		if catalog, errCatalog = module.Build(jsonschema.New(), gl.New(), ap.New()); errCatalog == nil {
+			policies, errCatalog = opa.New(catalog.Policies, opa.WithTimeout("", 10*time.Second))
+		}
+	})
+	require.NoError(tb, errCatalog)
+	clock := testkit.NewClock(time.Date(2025, 3, 20, 12, 0, 0, 0, time.UTC))
+	store := memory.New(memory.Config{Clock: clock, LogName: "test"})
+	entity, err := store.CreateLegalEntity(tb.Context(), ports.LegalEntity{TenantID: "t", Code: "DEMF", Name: "Demo", TimeZone: "Europe/Berlin", Status: "active"})
+	require.NoError(tb, err)
+	types := registry.New(store, jsonschema.New(), catalog, clock)
+	require.NoError(tb, types.RegisterBuiltIn(tb.Context()))
+	source := &ids{entropy: ulid.Monotonic(rand.New(rand.NewSource(1)), 0)}
+	preparer := appendevents.NewPreparer(types, source, appendevents.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
+	b := &books{tb: tb, store: store, preparer: preparer, clock: clock, entity: entity, pipeline: intake.New(intake.Config{
+		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer, Appender: store, Events: store,
+		Intents: store, Idempotency: store, Clock: clock, IDs: source, Retries: []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond}, KeyTTL: time.Hour,
+	})}
+	b.setUp()
+	return b
+}
+
+func (b *books) setUp() {
+	b.must("admin", "gl.configure_ledger", object{
+		"functional_currency": "EUR", "default_dimensions": object{"department": "FIN"}, "second_person": false, "orderly_close": false,
+		"tax_groups": object{
+			"S/19":  object{"rate": 19},
+			"S/7":   object{"rate": 7, "recoverable_percent": 50},
+			"S/10":  object{"rate": 10, "recoverable_percent": 0, "expense_account": "6900"},
+			"AE/0":  object{"rate": 19, "reverse_charge": true},
+			"K/0":   object{"rate": 19, "reverse_charge": true, "recoverable_percent": 40},
+			"S/5":   object{"rate": 5, "account": "1410"},
+			"AE/10": object{"rate": 10, "reverse_charge": true, "recoverable_percent": 0},
+		},
+		"posting_profile": object{
+			"ap_control": "2000", "input_tax": "1400", "output_tax": "2200", "rounding": "7900", "prepayment": "1200",
+			"opening": "3900", "withholding": "2300", "default_expense": "6000", "retained_earnings": "3100",
+		},
+	})
+	for _, a := range []struct{ code, kind, control string }{
+		{"1200", "asset", "none"}, {"1400", "asset", "none"}, {"1410", "asset", "none"}, {"2000", "liability", "ap"}, {"2200", "liability", "none"},
+		{"2300", "liability", "none"}, {"3100", "equity", "none"}, {"3900", "equity", "none"}, {"5100", "expense", "none"},
+		{"6000", "expense", "none"}, {"6100", "expense", "none"}, {"6900", "expense", "none"}, {"7900", "expense", "none"},
+	} {
+		b.must("gl_accountant", "gl.define_account", object{"code": a.code, "name": "Account " + a.code, "type": a.kind, "control": a.control})
+	}
+	for _, v := range []string{"department ENG", "department PROD", "department FIN", "cost_center CC-5100", "project P-1"} {
+		dimension, value, _ := strings.Cut(v, " ")
+		b.must("gl_accountant", "gl.define_dimension_value", object{"dimension": dimension, "value": value, "name": value})
+	}
+	b.must("controller", "gl.define_fiscal_year", object{"label": "2025", "start": "2025-01-01", "end": "2025-12-31"})
+	for month := 1; month <= 11; month++ { // December stays unopened
+		for _, m := range []string{"gl", "ap"} {
+			b.must("controller", "gl.open_period", object{"module": m, "period": fmt.Sprintf("2025-%02d", month)})
+		}
+	}
+	b.must("module", "gl.set_exchange_rate", object{"from": "USD", "to": "EUR", "date": "2025-03-01", "rate": n("0.9245")})
+	b.must("admin", "ap.configure", object{"second_person": false, "coding": []object{
+		{"accounting_cost": "BookingCode001", "account": "6100", "dimensions": object{"department": "ENG"}},
+	}, "withholding_codes": object{"W10": object{"percent": 10}}})
+}
+
+// caller is a person with one role, called after it; "approver:ann" is another
+// person with the role.
+func caller(who string) intake.Caller {
+	role, name, _ := strings.Cut(who, ":")
+	if name == "" {
+		name = role
+	}
+	actor := event.Actor{Type: event.Human, ID: "person-" + name, Name: role}
+	if role == "module" || role == "importer" {
+		actor.Type = event.System
+	}
+	return intake.Caller{Principal: ports.Principal{TenantID: "t", PersonID: actor.ID, PrincipalID: actor.ID, ActorType: actor.Type, Roles: []string{role}}, Actor: actor}
+}
+
+func (b *books) submitAs(c intake.Caller, intentType string, payload object) (intake.Outcome, error) {
+	b.tb.Helper()
+	raw, err := json.Marshal(payload)
+	require.NoError(b.tb, err)
+	return b.pipeline.Submit(b.tb.Context(), c, intake.Request{
+		Type: intentType, LegalEntity: b.entity, Payload: raw, Source: event.Source{System: "test", Channel: "api"},
+	})
+}
+
+func (b *books) submit(who, intentType string, payload object) (intake.Outcome, error) {
+	b.tb.Helper()
+	return b.submitAs(caller(who), intentType, payload)
+}
+
+// must takes an intent through to its events.
+func (b *books) must(who, intentType string, payload object) intake.Outcome {
+	b.tb.Helper()
+	out, err := b.submit(who, intentType, payload)
+	require.NoError(b.tb, err, "%s", intentType)
+	require.Equal(b.tb, intent.Executed, out.Status, "%s", intentType)
+	return out
+}
+
+// refused takes an intent that must fail with the code.
+func (b *books) refused(code, who, intentType string, payload object) *fault.Error {
+	b.tb.Helper()
+	before := b.head()
+	_, err := b.submit(who, intentType, payload)
+	return b.isRefusal(code, before, err)
+}
+
+func (b *books) isRefusal(code string, before event.Sequence, err error) *fault.Error {
+	b.tb.Helper()
+	require.Error(b.tb, err)
+	require.Equal(b.tb, code, fault.CodeOf(err), "%v", err)
+	require.Equal(b.tb, before, b.head(), "a refusal writes no event")
+	f, _ := fault.As(err)
+	return f
+}
+
+func (b *books) head() event.Sequence {
+	b.tb.Helper()
+	h, err := b.store.Head(b.tb.Context(), b.entity.Partition)
+	require.NoError(b.tb, err)
+	return h.Sequence
+}
+
+// recorded is an event with its data decoded.
+type recorded struct {
+	event.Recorded
+	data object
+	body event.Body
+}
+
+func (b *books) events(out intake.Outcome) []recorded {
+	b.tb.Helper()
+	all := make([]recorded, len(out.Events))
+	for i, r := range out.Events {
+		all[i] = b.event(r.ID)
+	}
+	return all
+}
+
+func (b *books) event(id event.ID) recorded {
+	b.tb.Helper()
+	e, err := b.store.EventByID(b.tb.Context(), b.entity.Partition, id)
+	require.NoError(b.tb, err)
+	body, err := e.Body()
+	require.NoError(b.tb, err)
+	d := json.NewDecoder(strings.NewReader(string(body.Data)))
+	d.UseNumber()
+	r := recorded{Recorded: e, body: body}
+	require.NoError(b.tb, d.Decode(&r.data))
+	return r
+}
+
+func types(events []recorded) []string {
+	out := make([]string, len(events))
+	for i, e := range events {
+		out[i] = e.Type
+	}
+	return out
+}
+
+// vendor registers a vendor with an id of its own.
+func (b *books) vendor(id string, more object) string {
+	b.tb.Helper()
+	p := object{"vendor_id": id, "name": "Vendor " + id, "country": "DE", "registration_id": "R" + id}
+	for k, v := range more {
+		if p[k] = v; v == nil {
+			delete(p, k)
+		}
+	}
+	b.must("vendor_admin", "ap.register_vendor", p)
+	return id
+}
+
+// paper is a document of one line without tax.
+func paper(vendor, number, amount string, more object) object {
+	p := object{
+		"invoice_number": number, "vendor_id": vendor, "invoice_date": "2025-03-15", "currency": "EUR", "total_amount": n(amount),
+		"lines": []object{{"line_number": 1, "amount": n(amount), "account": "5100", "dimensions": object{"department": "PROD"}}},
+	}
+	for k, v := range more {
+		if p[k] = v; v == nil {
+			delete(p, k)
+		}
+	}
+	return p
+}
+
+// invoice submits a document as the clerk and gives its id.
+func (b *books) invoice(p object) string {
+	b.tb.Helper()
+	return b.must("ap_clerk", "ap.submit_invoice", p).Events[0].Stream.ID
+}
+
+// submitDated submits an invoice as the clerk with an effective date of the
+// intent's own.
+func (b *books) submitDated(date *event.Date, payload object) (intake.Outcome, error) {
+	b.tb.Helper()
+	raw, err := json.Marshal(payload)
+	require.NoError(b.tb, err)
+	return b.pipeline.Submit(b.tb.Context(), caller("ap_clerk"), intake.Request{
+		Type: "ap.submit_invoice", LegalEntity: b.entity, Payload: raw, EffectiveDate: date,
+	})
+}
+
+// otherEntity is a legal entity whose books nobody has set up.
+func (b *books) otherEntity() ports.LegalEntity {
+	return ports.LegalEntity{TenantID: "t", Code: "NEW", Name: "New", TimeZone: "UTC", Status: "active"}
+}

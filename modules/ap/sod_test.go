@@ -1,0 +1,114 @@
+package ap_test
+
+import (
+	"encoding/csv"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// actor reads "<type>:<person>[>on behalf of]".
+func actor(text, role string) intake.Caller {
+	kind, rest, _ := strings.Cut(text, ":")
+	id, principal, delegated := strings.Cut(rest, ">")
+	a := event.Actor{Type: event.ActorType(kind), ID: id, Name: role}
+	if delegated {
+		a.Details.OnBehalfOf = &event.Delegate{Type: "human", ID: principal}
+	}
+	return intake.Caller{Principal: ports.Principal{TenantID: "t", PersonID: id, PrincipalID: id, ActorType: a.Type, Roles: []string{role}}, Actor: a}
+}
+
+// TestSegregationOfDuties goes through the table in testdata, for both kinds of
+// documents.
+func TestSegregationOfDuties(t *testing.T) {
+	t.Parallel()
+	file, err := os.Open("testdata/sod.csv")
+	require.NoError(t, err)
+	defer file.Close()
+	reader := csv.NewReader(file)
+	reader.Comment = '#'
+	rows, err := reader.ReadAll()
+	require.NoError(t, err)
+	require.Greater(t, len(rows), 20)
+	for _, kind := range []string{"invoice", "credit_memo"} {
+		for _, row := range rows[1:] {
+			first, firstActor, second, secondActor, role, outcome := row[1], row[2], row[3], row[4], row[5], row[6]
+			t.Run(kind+"/"+strings.Join(row[1:6], " "), func(t *testing.T) {
+				t.Parallel()
+				b := newBooks(t)
+				b.vendor("V1", nil)
+				submitter, amount := firstActor, "100"
+				if first == "approve" {
+					submitter, amount = "human:ann", "300000"
+				}
+				more := object{}
+				if second == "release" {
+					more["payee_differs"] = true
+				}
+				submitted, err := b.submitAs(actor(submitter, "ap_clerk"), "ap.submit_"+kind, paper("V1", "A", amount, more))
+				require.NoError(t, err)
+				id := object{kind + "_id": submitted.Events[0].Stream.ID}
+				earlier := submitted.Events[0].ID
+				if first == "approve" {
+					recorded, err := b.submitAs(actor(firstActor, "controller"), "ap.approve_"+kind, id)
+					require.NoError(t, err)
+					if outcome == "S2" {
+						earlier = recorded.Events[0].ID
+					}
+				}
+				intentType := "ap.approve_" + kind
+				if second == "release" {
+					intentType = "ap.release_hold"
+					id["hold_id"], id["reason"] = submitted.Events[0].Stream.ID+"-H1", "checked"
+				}
+				before := b.head()
+				_, err = b.submitAs(actor(secondActor, role), intentType, id)
+				switch outcome {
+				case "ok":
+					require.NoError(t, err)
+				case "S1", "S2", "S6":
+					f := b.isRefusal("sod.same_person", before, err)
+					require.Equal(t, fault.Forbidden, f.Kind)
+					require.Equal(t, outcome, f.Attributes["rule"])
+					require.Equal(t, earlier.String(), f.Attributes["earlier_event"])
+				default:
+					b.isRefusal(outcome, before, err)
+				}
+			})
+		}
+	}
+}
+
+// Every intent refuses the roles that it is not for.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.vendor("V1", nil)
+	roles := []string{"ap_clerk", "approver", "vendor_admin", "treasurer", "gl_accountant", "controller", "cfo", "admin", "auditor", "module", "importer", "compliance", "operator"}
+	allowed := map[string]string{
+		"ap.register_vendor":     "vendor_admin ap_clerk module importer",
+		"ap.submit_invoice":      "ap_clerk module importer",
+		"ap.submit_credit_memo":  "ap_clerk module importer",
+		"ap.approve_invoice":     "approver controller cfo",
+		"ap.approve_credit_memo": "approver controller cfo",
+		"ap.reject_invoice":      "approver controller",
+		"ap.reject_credit_memo":  "approver controller",
+		"ap.release_hold":        "approver controller",
+		"ap.configure":           "admin",
+	}
+	for intentType, may := range allowed {
+		for _, role := range roles {
+			_, err := b.submit(role, intentType, object{})
+			require.Error(t, err)
+			forbidden := fault.CodeOf(err) == "intent.forbidden"
+			require.Equal(t, strings.Contains(" "+may+" ", " "+role+" "), !forbidden, "%s as %s", intentType, role)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package ap_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+func TestRegisterVendor(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	for _, want := range []string{"V-000001", "V-000002"} {
+		e := b.events(b.must("ap_clerk", "ap.register_vendor", object{"name": "A " + want, "country": "DE", "registration_id": "HRB " + want}))[0]
+		require.Equal(t, event.StreamID{Type: "ap.vendor", ID: want}, e.Stream)
+		require.Equal(t, want, e.data["vendor_id"])
+		require.Equal(t, []event.EntityRef{{Type: "vendor", ID: want, Role: "subject"}}, e.body.EntityRefs)
+		b.invoice(paper(want, "1", "10", nil))
+	}
+	chosen := b.must("vendor_admin", "ap.register_vendor", object{"vendor_id": "V-1042", "name": "Contoso", "country": "US", "vat_id": "US 12.34", "currency": "USD",
+		"terms": object{"net_days": 14, "discount_days": 7, "discount_percent": 2}, "default_account": "5100", "default_dimensions": object{"department": "PROD"}, "withholding_code": "W10"})
+	e := b.events(chosen)[0]
+	require.Equal(t, "vat:US1234", e.data["identity"])
+	require.Equal(t, "US 12.34", e.data["vat_id"])
+
+	holder := func(p object) string {
+		f := b.refused("ap.vendor.duplicate", "importer", "ap.register_vendor", p)
+		require.Equal(t, fault.Conflict, f.Kind)
+		return f.Holder.DocumentID
+	}
+	require.Equal(t, "V-1042", holder(object{"vendor_id": "V-1042", "name": "Other", "country": "US"}), "same id")
+	require.Equal(t, "V-1042", holder(object{"name": "Other", "country": "US", "vat_id": "us1234"}), "same VAT id")
+	require.Equal(t, "V-000001", holder(object{"name": "Other", "country": "DE", "registration_id": "hrbV-000001"}), "same registration id")
+
+	// Party ids count only where there is nothing better, and never against others.
+	b.must("importer", "ap.register_vendor", object{"natural_person": true, "country": "DK", "party_id": "1238764941386"})
+	require.Equal(t, "V-000003", holder(object{"natural_person": true, "country": "DK", "party_id": "12387 64941386"}))
+	b.must("importer", "ap.register_vendor", object{"name": "Firm", "country": "DK", "party_id": "1238764941386", "vat_id": "DK1"})
+	b.must("importer", "ap.register_vendor", object{"name": "Firm", "country": "DK", "registration_id": "1238764941386"})
+}
+
+func TestNaturalPerson(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	register := func(more object) object {
+		p := object{"natural_person": true, "country": "DK", "party_id": "P7"}
+		for k, v := range more {
+			p[k] = v
+		}
+		return p
+	}
+	for field, p := range map[string]object{
+		"/person": register(object{"person": object{"name": "x"}}),
+		"/name":   register(object{"name": "x"}),
+		"/vat_id": register(object{"vat_id": "x"}),
+	} {
+		f := b.refused("ap.vendor.person_unsupported", "ap_clerk", "ap.register_vendor", p)
+		require.Equal(t, field, f.Field)
+		require.Equal(t, fault.FailedPrecondition, f.Kind)
+	}
+	b.refused("ap.vendor.person_unsupported", "ap_clerk", "ap.register_vendor", object{"name": "Firm", "country": "DK", "person": object{}})
+	b.refused("ap.vendor.identity_required", "ap_clerk", "ap.register_vendor", object{"natural_person": true, "country": "DK"})
+
+	e := b.events(b.must("importer", "ap.register_vendor", register(nil)))[0]
+	require.Equal(t, "party:P7", e.data["identity"])
+	require.NotContains(t, e.data, "name")
+	require.NotContains(t, e.data, "vat_id")
+	submitted := b.events(b.must("ap_clerk", "ap.submit_invoice", paper(e.Stream.ID, "1", "10", object{"vendor_name": "Somebody"})))[0]
+	require.NotContains(t, submitted.data, "vendor_name", "the name of a person is not kept")
+	b.must("approver", "ap.approve_invoice", object{"invoice_id": submitted.Stream.ID})
+}
+
+func TestVendorRefusals(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	for code, more := range map[string]object{
+		"ap.vendor.id_reserved":         {"vendor_id": "V-000017"},
+		"money.currency_unsupported":    {"currency": "XAU"},
+		"money.scale":                   {"terms": object{"net_days": 1, "discount_percent": n("1.0000001")}},
+		"ap.withholding_code.not_found": {"withholding_code": "W99"},
+		"intent.schema_invalid":         {"country": "Denmark"},
+	} {
+		p := object{"name": "A", "country": "DE"}
+		for k, v := range more {
+			p[k] = v
+		}
+		b.refused(code, "ap_clerk", "ap.register_vendor", p)
+	}
+	b.refused("intent.forbidden", "approver", "ap.register_vendor", object{"name": "A", "country": "DE"})
+}
