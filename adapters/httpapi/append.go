@@ -1,0 +1,353 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	appending "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// AppendEvents answers POST /api/events.
+func (s *Server) AppendEvents(ctx context.Context, r api.AppendEventsRequestObject) (api.AppendEventsResponseObject, error) {
+	batch := *r.Body
+	code, err := legalEntityOf(batch)
+	if err != nil {
+		return nil, err
+	}
+	le, err := s.enter(ctx, actionAppend, code, s.typesOf(batch)...)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkSizes(batch); err != nil {
+		return nil, err
+	}
+	principal := callOf(ctx).principal
+	req := appending.Request{
+		LegalEntity: le, Actor: tenancy.Actor(principal), PersonID: principal.PersonID, IdempotencyKey: r.Params.IdempotencyKey,
+		Drafts: make([]event.Draft, len(batch.Events)),
+	}
+	for i := range batch.Events {
+		if req.Drafts[i], err = s.draft(ctx, &batch.Events[i], le); err != nil {
+			return nil, under(err, i)
+		}
+	}
+	if req.Streams, err = streamExpectations(batch.Events, r.Params.ExpectedVersion); err != nil {
+		return nil, err
+	}
+	if req.Entities, err = entityExpectations(batch.Events); err != nil {
+		return nil, err
+	}
+	if req.Conditions, err = conditions(batch.AppendCondition, code); err != nil {
+		return nil, err
+	}
+	if req.IdempotencyKey != "" {
+		req.Fingerprint = fingerprint(callOf(ctx).body, r.Params.ExpectedVersion)
+	}
+	receipts, replayed, err := s.config.Appends.Append(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	out := api.AppendResponse{Events: make([]api.AppendedEvent, len(receipts))}
+	for i, e := range receipts {
+		out.Events[i] = api.AppendedEvent{
+			ID: e.ID.String(), Sequence: sequenceText(e.Sequence), StreamVersion: int64(e.StreamVersion),
+			RecordedAt: timeText(e.RecordedAt), Checksum: hex.EncodeToString(e.Checksum[:]),
+		}
+	}
+	status := http.StatusCreated
+	if replayed {
+		status = http.StatusOK
+	}
+	a, err := reply(status, out)
+	a.replayed = replayed
+	return a, err
+}
+
+// under puts the event's place before a fault's pointer.
+func under(err error, index int) error {
+	f, ok := fault.As(err)
+	if !ok {
+		return err
+	}
+	return f.WithField(fmt.Sprintf("/events/%d%s", index, f.Field))
+}
+
+// legalEntityOf gives the one legal entity of a batch.
+func legalEntityOf(batch api.AppendRequest) (string, error) {
+	if len(batch.Events) == 0 {
+		return "", fault.New(fault.Invalid, "append.batch_empty", "a batch needs at least one event; add it").WithField("/events")
+	}
+	code := batch.Events[0].Scope.LegalEntity
+	for i := range batch.Events {
+		switch have := batch.Events[i].Scope.LegalEntity; have {
+		case "":
+			return "", under(missing("/scope/legal_entity"), i)
+		case code:
+		default:
+			return "", under(mixedLegalEntities("/scope/legal_entity"), i)
+		}
+	}
+	return code, nil
+}
+
+func mixedLegalEntities(pointer string) error {
+	return fault.New(fault.Invalid, "append.mixed_legal_entities", "a batch belongs to one legal entity; send one batch for each").WithField(pointer)
+}
+
+// typesOf lists the batch's types with their owners, each once.
+func (s *Server) typesOf(batch api.AppendRequest) []tenancy.TypeAccess {
+	out := make([]tenancy.TypeAccess, 0, 1)
+	seen := make(map[string]bool, 1)
+	for i := range batch.Events {
+		name := batch.Events[i].Type
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		owner := s.config.Catalog.Owner(name)
+		out = append(out, tenancy.TypeAccess{Type: name, Module: owner, BuiltIn: owner != ""})
+	}
+	return out
+}
+
+// checkSizes refuses what is over the limits before it is looked at any closer.
+func (s *Server) checkSizes(batch api.AppendRequest) error {
+	if len(batch.Events) > s.limits.BatchEvents {
+		return fault.New(fault.TooLarge, "append.batch_too_large", "a batch holds at most %d events; send them in several batches", s.limits.BatchEvents).
+			WithNumbers(s.limits.BatchEvents, len(batch.Events)).WithField("/events")
+	}
+	for i := range batch.Events {
+		data := batch.Events[i].Data
+		if len(data) > s.limits.EventBytes {
+			return under(fault.New(fault.TooLarge, "append.event_too_large", "an event's payload may have %d bytes; split it or keep the bulk elsewhere and refer to it", s.limits.EventBytes).
+				WithNumbers(s.limits.EventBytes, len(data)), i)
+		}
+		// A value takes two bytes at least, so smaller documents cannot have too many.
+		if len(data) > 2*s.limits.EventNodes {
+			if err := jsondoc.Check(data, s.limits.ofEvent()); err != nil {
+				f, ok := fault.As(err)
+				if !ok {
+					return err
+				}
+				return under(f.WithField("/data"+f.Field), i)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntity) (event.Draft, error) {
+	d := event.Draft{
+		Type: e.Type, SchemaVersion: e.SchemaVersion, CorrelationID: e.CorrelationID, Data: e.Data, Dimensions: e.Dimensions, Tags: e.Tags,
+		Scope:  event.Scope{Division: e.Scope.Division, Region: e.Scope.Region, Site: e.Scope.Site},
+		Stream: event.StreamID{Type: e.Stream.Type, ID: e.Stream.ID},
+		Source: event.Source{System: e.Source.System, Channel: e.Source.Channel, Reference: e.Source.Reference},
+	}
+	if e.Type == "" {
+		return d, missing("/type")
+	}
+	if err := checkObject(e.Data, "/data"); err != nil {
+		return d, err
+	}
+	if len(e.Scope.Custom) > 0 {
+		var texts map[string]string
+		if err := json.Unmarshal(e.Scope.Custom, &texts); err != nil {
+			return d, fault.New(fault.Invalid, "json.wrong_type", "custom is an object of strings; send one").WithField("/scope/custom")
+		}
+		if len(texts) > 0 {
+			d.Scope.Custom = e.Scope.Custom
+		}
+	}
+	for _, r := range e.Entities {
+		d.Entities = append(d.Entities, event.EntityRef{Type: r.EntityType, ID: r.EntityID, Role: r.Role})
+	}
+	var err error
+	if e.OccurredAt != "" {
+		if d.OccurredAt, err = time.Parse(time.RFC3339Nano, e.OccurredAt); err != nil {
+			return d, fault.New(fault.Invalid, "append.time_invalid", "this is an RFC 3339 time such as 2026-03-31T12:00:00Z; correct it").WithField("/occurred_at")
+		}
+	}
+	if e.EffectiveDate != "" {
+		if d.EffectiveDate, err = event.ParseDate(e.EffectiveDate); err != nil {
+			return d, fault.New(fault.Invalid, "append.date_invalid", "this is an ISO date such as 2026-03-31; correct it").WithField("/effective_date")
+		}
+	}
+	if e.CausedBy != "" {
+		if d.CausedBy, err = event.ParseID(e.CausedBy); err != nil {
+			return d, badCause("/caused_by")
+		}
+	}
+	if e.CausedByLegalEntity != "" && e.CausedByLegalEntity != le.Code {
+		if e.CausedBy == "" {
+			return d, missing("/caused_by")
+		}
+		other, err := s.inSight(ctx, e.CausedByLegalEntity)
+		if err != nil {
+			return d, err
+		}
+		d.CausedByPartition = other.Partition
+	}
+	return d, nil
+}
+
+// inSight finds a legal entity that the caller may see but does not act in.
+func (s *Server) inSight(ctx context.Context, code string) (ports.LegalEntity, error) {
+	visible, err := s.visible(ctx)
+	if err != nil {
+		return ports.LegalEntity{}, err
+	}
+	for _, le := range visible {
+		if le.Code == code {
+			return le, nil
+		}
+	}
+	return ports.LegalEntity{}, fault.New(fault.NotFound, "legal_entity.not_found",
+		"there is no such legal entity that you may see; GET /api/admin/legal-entities lists them").WithField("/caused_by_legal_entity")
+}
+
+func badCause(pointer string) error {
+	return fault.New(fault.Invalid, "request.caused_by_invalid", "caused_by is the id of an event, 26 characters; correct it").WithField(pointer)
+}
+
+// fingerprint identifies what a request asks for: its body without white space,
+// and the header that is part of it.
+func fingerprint(body []byte, expectedVersion string) event.Hash {
+	compact := jsondoc.AppendCompact(make([]byte, 0, len(body)+len(expectedVersion)+1), body)
+	compact = append(compact, '\n')
+	return sha256.Sum256(append(compact, expectedVersion...))
+}
+
+// parseExpected reads an expected version: a number, or a word in quotes.
+func parseExpected(raw json.RawMessage) (concurrency.Expected, bool) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return concurrency.Any(), true
+	}
+	if raw[0] == '"' {
+		var word string
+		if json.Unmarshal(raw, &word) != nil || word == "" {
+			return concurrency.Expected{}, false
+		}
+		return concurrency.ParseExpected(word)
+	}
+	n, err := strconv.ParseUint(string(raw), 10, 63)
+	return concurrency.Exactly(event.Version(n)), err == nil
+}
+
+// streamExpectations gathers what the batch demands of its streams, as they were
+// before it. All events of a stream that demand something must demand the same.
+func streamExpectations(events []api.NewEvent, header string) ([]concurrency.StreamExpectation, error) {
+	var out []concurrency.StreamExpectation
+	demanded := make(map[event.StreamID]concurrency.Expected, 1)
+	demand := func(stream event.StreamID, e concurrency.Expected, field string) error {
+		if e.IsAny() {
+			return nil
+		}
+		have, again := demanded[stream]
+		switch {
+		case again && have != e:
+			return fault.New(fault.Invalid, "append.expected_version_conflict",
+				"the batch expects two versions of one stream; give the version before the batch, once or with every event alike").WithField(field)
+		case !again:
+			demanded[stream] = e
+			out = append(out, concurrency.StreamExpectation{Stream: stream, Expected: e})
+		}
+		return nil
+	}
+	for i := range events {
+		e := &events[i]
+		field := fmt.Sprintf("/events/%d/expected_version", i)
+		expected, ok := parseExpected(e.ExpectedVersion)
+		if !ok {
+			return nil, badExpectation(field)
+		}
+		if err := demand(event.StreamID{Type: e.Stream.Type, ID: e.Stream.ID}, expected, field); err != nil {
+			return nil, err
+		}
+	}
+	if header == "" {
+		return out, nil
+	}
+	expected, ok := concurrency.ParseExpected(header)
+	if !ok {
+		if expected, ok = parseExpected(json.RawMessage(header)); !ok {
+			return nil, badExpectation("Expected-Version")
+		}
+	}
+	stream := event.StreamID{Type: events[0].Stream.Type, ID: events[0].Stream.ID}
+	for i := range events {
+		if (event.StreamID{Type: events[i].Stream.Type, ID: events[i].Stream.ID}) != stream {
+			return nil, fault.New(fault.Invalid, "append.expected_version_ambiguous",
+				"the header speaks of one stream and the batch has several; give expected_version with the events").WithField("Expected-Version")
+		}
+	}
+	return out, demand(stream, expected, "Expected-Version")
+}
+
+func badExpectation(field string) error {
+	return fault.New(fault.Invalid, "append.expected_version_invalid", "an expected version is a number, no_stream, stream_exists or any; correct it").WithField(field)
+}
+
+func entityExpectations(events []api.NewEvent) ([]concurrency.EntityExpectation, error) {
+	var out []concurrency.EntityExpectation
+	for i := range events {
+		for j, e := range events[i].ExpectedEntities {
+			text := string(e.Version)
+			if unquoted, err := strconv.Unquote(text); err == nil {
+				text = unquoted
+			}
+			n, err := strconv.ParseUint(text, 10, 63)
+			if err != nil || e.EntityType == "" || e.EntityID == "" {
+				return nil, fault.New(fault.Invalid, "append.expected_entity_invalid", "name entity_type, entity_id and the version that a read gave; correct it").
+					WithField(fmt.Sprintf("/events/%d/expected_entities/%d", i, j))
+			}
+			out = append(out, concurrency.EntityExpectation{EntityType: e.EntityType, EntityID: e.EntityID, Sequence: event.Sequence(n)})
+		}
+	}
+	return out, nil
+}
+
+func conditions(c api.AppendCondition, code string) ([]concurrency.AppendCondition, error) {
+	if c.Items == nil && c.After == "" && c.LegalEntity == "" {
+		return nil, nil
+	}
+	if c.LegalEntity != "" && c.LegalEntity != code {
+		return nil, mixedLegalEntities("/append_condition/legal_entity")
+	}
+	after, err := strconv.ParseUint(c.After, 10, 63)
+	if err != nil {
+		return nil, badCondition("/append_condition/after")
+	}
+	if len(c.Items) == 0 {
+		return nil, badCondition("/append_condition/items")
+	}
+	out := concurrency.AppendCondition{After: event.Sequence(after)}
+	for i, item := range c.Items {
+		if len(item.Types)+len(item.Tags)+len(item.Entities) == 0 {
+			return nil, badCondition(fmt.Sprintf("/append_condition/items/%d", i))
+		}
+		next := concurrency.Item{Types: item.Types, Tags: item.Tags}
+		for _, e := range item.Entities {
+			next.Entities = append(next.Entities, concurrency.EntityKey{Type: e.EntityType, ID: e.EntityID})
+		}
+		out.Items = append(out.Items, next)
+	}
+	return []concurrency.AppendCondition{out}, nil
+}
+
+func badCondition(pointer string) error {
+	return fault.New(fault.Invalid, "append.condition_invalid", "a condition has items, each with types, tags or entities, and the sequence after which none may match; correct it").
+		WithField(pointer)
+}

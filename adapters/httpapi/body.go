@@ -1,0 +1,137 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+)
+
+// bodyBuffer holds a request's body while it runs. Buffers are pooled; large ones
+// are left to the collector.
+type bodyBuffer struct{ bytes.Buffer }
+
+const pooledBytes = 256 << 10
+
+var buffers = sync.Pool{New: func() any { return new(bodyBuffer) }}
+
+func (b *bodyBuffer) release() {
+	if b.Cap() <= pooledBytes {
+		b.Reset()
+		buffers.Put(b)
+	}
+}
+
+// drain is how long the rest of a body that is refused may still be read, so that
+// the sender sees the answer before the connection ends.
+const drain = 2 * time.Second
+
+// read takes the body in and looks at its bytes before any decoder does. A body
+// over the limit is refused as soon as that is known: by its announced length, or
+// while it is still being sent.
+func (s *Server) read(c echo.Context, buffer *bodyBuffer, op operation) error {
+	r := c.Request()
+	if r.ContentLength > s.limits.BodyBytes {
+		return s.tooLarge(c)
+	}
+	if r.ContentLength != 0 {
+		if err := checkMediaType(r.Header); err != nil {
+			return err
+		}
+	}
+	connection := http.NewResponseController(c.Response().Writer)
+	// A recorder in a test has no deadline to set; a connection always has.
+	_ = connection.SetReadDeadline(time.Now().Add(s.limits.Body))
+	n, err := io.Copy(buffer, io.LimitReader(r.Body, s.limits.BodyBytes+1))
+	if n > s.limits.BodyBytes {
+		return s.tooLarge(c)
+	}
+	if err != nil {
+		c.Response().Header().Set(echo.HeaderConnection, "close")
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return fault.New(fault.Timeout, "http.body_too_slow", "the body did not arrive in time; send it again in one go").WithCause(err)
+		}
+		return fault.New(fault.Invalid, "http.body_incomplete", "the body ended before its announced length; send it again").WithCause(err)
+	}
+	_ = connection.SetReadDeadline(time.Time{})
+	if buffer.Len() == 0 && op.body == optionalBody {
+		return nil
+	}
+	return jsondoc.Check(buffer.Bytes(), s.limits.ofBody(op.batch))
+}
+
+func (s *Server) tooLarge(c echo.Context) error {
+	c.Response().Header().Set(echo.HeaderConnection, "close")
+	_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(drain))
+	return fault.New(fault.TooLarge, "http.body_too_large", "a request body may have %d bytes; send less at once", s.limits.BodyBytes).
+		With("limit", s.limits.BodyBytes)
+}
+
+func checkMediaType(h http.Header) error {
+	media, _, err := mime.ParseMediaType(h.Get(echo.HeaderContentType))
+	if err != nil || media != echo.MIMEApplicationJSON || h.Get(echo.HeaderContentEncoding) != "" {
+		return echo.ErrUnsupportedMediaType
+	}
+	return nil
+}
+
+// binder decodes bodies that guard has read and checked. It refuses members that
+// the document does not name: whoever sends a tenant or an actor is told that it
+// has no effect.
+type binder struct{}
+
+// Bind implements echo.Binder. io.EOF says that there is no body.
+func (binder) Bind(target any, c echo.Context) error {
+	raw := callOf(c.Request().Context()).body
+	if len(raw) == 0 {
+		return io.EOF
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	err := d.Decode(target)
+	if err == nil {
+		return nil
+	}
+	var mistyped *json.UnmarshalTypeError
+	if errors.As(err, &mistyped) {
+		f := fault.New(fault.Invalid, "json.wrong_type", "a member has another JSON type than the API takes there; GET /api/openapi.yaml says which").
+			With("offset", mistyped.Offset)
+		if mistyped.Field != "" {
+			f = f.WithField("/" + strings.ReplaceAll(mistyped.Field, ".", "/"))
+		}
+		return f
+	}
+	if _, name, found := strings.Cut(err.Error(), "unknown field "); found {
+		return fault.New(fault.Invalid, "json.unknown_member",
+			"the body has a member that the API does not take there (tenant and actor come from the access token); leave it out").
+			With("member", strings.Trim(name, `"`))
+	}
+	return fault.New(fault.Invalid, "json.malformed", "the body cannot be read; send one RFC 8259 document").WithCause(err)
+}
+
+// missing is the refusal of a body that lacks a member.
+func missing(pointer string) error {
+	return fault.New(fault.Invalid, "request.member_missing", "this member is required; add it").WithField(pointer)
+}
+
+// checkObject refuses anything that is not a JSON object.
+func checkObject(raw json.RawMessage, pointer string) error {
+	if len(raw) == 0 {
+		return missing(pointer)
+	}
+	if raw[0] != '{' {
+		return fault.New(fault.Invalid, "json.wrong_type", "this member is a JSON object; send one").WithField(pointer)
+	}
+	return nil
+}

@@ -1,0 +1,270 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const (
+	defaultPage = 100
+	largestPage = 1000
+)
+
+// ListEvents answers GET /api/events.
+func (s *Server) ListEvents(ctx context.Context, r api.ListEventsRequestObject) (api.ListEventsResponseObject, error) {
+	p := callOf(ctx).principal
+	sel := query.Selection{
+		TenantID: p.TenantID, Kind: query.StreamKind(r.Params.StreamType), StreamID: r.Params.StreamID, LegalEntity: r.Params.LegalEntity,
+		Readable: p.LegalEntities, Cursor: r.Params.Cursor,
+	}
+	entity := sel.LegalEntity
+	if sel.Kind == query.ByScope && entity == "" {
+		entity = sel.StreamID
+	}
+	switch {
+	case entity != "":
+		if _, err := s.enter(ctx, "events.read", entity); err != nil {
+			return nil, err
+		}
+	case sel.Kind != query.ByCorrelation:
+		return nil, fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required for this stream_type; add it").WithField("legal_entity")
+	}
+	var err error
+	if sel.Filter, err = eventFilter(r.Params); err != nil {
+		return nil, err
+	}
+	if sel.Limit, err = pageLimit(r.Params.Limit); err != nil {
+		return nil, err
+	}
+	page, err := s.config.Events.Events(ctx, sel)
+	if err != nil {
+		return nil, err
+	}
+	events, err := s.events(ctx, page.Events)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, api.EventPage{Events: events, HasMore: page.HasMore, NextCursor: page.NextCursor})
+}
+
+func eventFilter(p api.ListEventsParams) (ports.EventQuery, error) {
+	var q ports.EventQuery
+	switch p.Direction {
+	case "", "forward":
+	case "backward":
+		q.Direction = ports.Backward
+	default:
+		return q, badParameter("direction", "forward or backward")
+	}
+	if p.EventTypes != "" {
+		q.Types = strings.Split(p.EventTypes, ",")
+		if p.StreamType == string(query.ByType) {
+			return q, badParameter("event_types", "not taken with stream_type=type, which names the type itself")
+		}
+	}
+	for _, t := range [...]struct {
+		name, text string
+		to         *time.Time
+	}{
+		{"occurred_from", p.OccurredFrom, &q.OccurredFrom}, {"occurred_to", p.OccurredTo, &q.OccurredTo},
+		{"recorded_from", p.RecordedFrom, &q.RecordedFrom}, {"recorded_to", p.RecordedTo, &q.RecordedTo},
+	} {
+		if t.text == "" {
+			continue
+		}
+		parsed, err := time.Parse(time.RFC3339Nano, t.text)
+		if err != nil {
+			return q, badParameter(t.name, "an RFC 3339 time such as 2026-03-31T12:00:00Z")
+		}
+		*t.to = parsed
+	}
+	for _, d := range [...]struct {
+		name, text string
+		to         **event.Date
+	}{
+		{"effective_from", p.EffectiveFrom, &q.EffectiveFrom}, {"effective_to", p.EffectiveTo, &q.EffectiveTo},
+	} {
+		if d.text == "" {
+			continue
+		}
+		parsed, err := event.ParseDate(d.text)
+		if err != nil {
+			return q, badParameter(d.name, "an ISO date such as 2026-03-31")
+		}
+		*d.to = &parsed
+	}
+	return q, nil
+}
+
+func badParameter(name, want string) error {
+	return fault.New(fault.Invalid, "request.parameter_invalid", "this parameter is %s; correct it", want).WithField(name)
+}
+
+func pageLimit(text string) (int, error) {
+	if text == "" {
+		return defaultPage, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > largestPage {
+		return 0, badParameter("limit", "a number from 1 to 1000")
+	}
+	return n, nil
+}
+
+// parseID reads the id of an event or an intent. What is no id is not found.
+func parseID(text, notFound string) (event.ID, error) {
+	id, err := event.ParseID(text)
+	if err != nil {
+		return id, fault.New(fault.NotFound, notFound, "this is not an id of 26 characters; use the one that the write or a list gave you")
+	}
+	return id, nil
+}
+
+const (
+	codeEventNotFound  = "event.not_found"
+	codeIntentNotFound = "intent.not_found"
+)
+
+// GetEvent answers GET /api/events/{id}.
+func (s *Server) GetEvent(ctx context.Context, r api.GetEventRequestObject) (api.GetEventResponseObject, error) {
+	id, err := parseID(r.ID, codeEventNotFound)
+	if err != nil {
+		return nil, err
+	}
+	var found event.Recorded
+	err = s.within(ctx, "events.read", r.Params.LegalEntity, codeEventNotFound, func(le ports.LegalEntity) (err error) {
+		found, err = s.config.Events.ByID(ctx, le, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	events, err := s.events(ctx, []event.Recorded{found})
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, api.EventAnswer{Event: events[0]})
+}
+
+// GetLineage answers GET /api/events/{id}/lineage.
+func (s *Server) GetLineage(ctx context.Context, r api.GetLineageRequestObject) (api.GetLineageResponseObject, error) {
+	id, err := parseID(r.ID, codeEventNotFound)
+	if err != nil {
+		return nil, err
+	}
+	var found query.Lineage
+	err = s.within(ctx, "events.read", r.Params.LegalEntity, codeEventNotFound, func(le ports.LegalEntity) (err error) {
+		found, err = s.config.Events.Lineage(ctx, le, callOf(ctx).principal.LegalEntities, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	events, err := s.events(ctx, found.Events)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, api.Lineage{Lineage: events, Depth: len(events), Truncated: found.Truncated})
+}
+
+// events renders recorded events as the API shows them everywhere.
+func (s *Server) events(ctx context.Context, recorded []event.Recorded) ([]api.Event, error) {
+	var codes map[event.PartitionID]string
+	out := make([]api.Event, len(recorded))
+	for i := range recorded {
+		if recorded[i].CausedByPartition != 0 && codes == nil {
+			// Only legal entities that the caller may see are named.
+			visible, err := s.visible(ctx)
+			if err != nil {
+				return nil, err
+			}
+			codes = make(map[event.PartitionID]string, len(visible))
+			for _, le := range visible {
+				codes[le.Partition] = le.Code
+			}
+		}
+		e, err := eventAnswer(&recorded[i])
+		if err != nil {
+			return nil, err
+		}
+		e.CausedByLegalEntity = codes[recorded[i].CausedByPartition]
+		out[i] = e
+	}
+	return out, nil
+}
+
+func eventAnswer(r *event.Recorded) (api.Event, error) {
+	body, err := r.Body()
+	if err != nil {
+		return api.Event{}, err
+	}
+	actor, err := r.Actor()
+	if err != nil {
+		return api.Event{}, err
+	}
+	e := api.Event{
+		ID: r.ID.String(), Type: r.Type, SchemaVersion: r.SchemaVersion, Sequence: sequenceText(r.Sequence),
+		Stream:     api.EventStream{Type: r.Stream.Type, ID: r.Stream.ID, Version: int64(r.StreamVersion)},
+		OccurredAt: timeText(r.OccurredAt), RecordedAt: timeText(r.RecordedAt), EffectiveDate: r.EffectiveDate.String(),
+		Scope: api.Scope{
+			TenantID: r.Scope.TenantID, LegalEntity: r.Scope.LegalEntity, Division: r.Scope.Division, Region: r.Scope.Region, Site: r.Scope.Site,
+			Custom: r.Scope.Custom,
+		},
+		Actor: actorAnswer(actor), CorrelationID: r.CorrelationID,
+		Data: body.Data, Dimensions: body.Dimensions, Entities: entityAnswers(body.EntityRefs),
+		Metadata: api.Metadata{
+			RulesEvaluated: rulesAnswer(r.RulesEvaluated), Pii: r.PII, Tags: list(r.Tags),
+			Source:   api.Source{System: r.Source.System, Channel: r.Source.Channel, Reference: r.Source.Reference},
+			Checksum: hex.EncodeToString(r.Checksum[:]), PayloadHash: hex.EncodeToString(r.PayloadHash[:]),
+		},
+	}
+	if e.Dimensions == nil {
+		e.Dimensions = map[string]string{}
+	}
+	if e.Metadata.Pii == nil {
+		e.Metadata.Pii = map[string]string{}
+	}
+	e.CausedBy, e.IntentID = idText(r.CausedBy), idText(r.IntentID)
+	return e, nil
+}
+
+func rulesAnswer(stored json.RawMessage) json.RawMessage {
+	if len(stored) == 0 {
+		return json.RawMessage("[]")
+	}
+	return stored
+}
+
+func idText(id event.ID) string {
+	if id == (event.ID{}) {
+		return ""
+	}
+	return id.String()
+}
+
+func actorAnswer(a event.Actor) api.Actor {
+	out := api.Actor{Type: string(a.Type), ID: a.ID, Name: a.Name, SessionID: a.Details.SessionID, TrustLevel: a.Details.TrustLevel}
+	if d := a.Details.OnBehalfOf; d != nil {
+		out.OnBehalfOf = api.Delegate{Type: d.Type, ID: d.ID, Name: d.Name}
+	}
+	return out
+}
+
+func entityAnswers(refs []event.EntityRef) []api.EntityReference {
+	out := make([]api.EntityReference, len(refs))
+	for i, r := range refs {
+		out[i] = api.EntityReference{EntityType: r.Type, EntityID: r.ID, Role: r.Role}
+	}
+	return out
+}

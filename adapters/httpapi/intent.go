@@ -1,0 +1,225 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// SubmitIntent answers POST /api/intents.
+func (s *Server) SubmitIntent(ctx context.Context, r api.SubmitIntentRequestObject) (api.SubmitIntentResponseObject, error) {
+	switch {
+	case r.Body.Type == "":
+		return nil, missing("/type")
+	case r.Body.LegalEntity == "":
+		return nil, missing("/legal_entity")
+	}
+	le, err := s.enter(ctx, "intents.submit", r.Body.LegalEntity)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkObject(r.Body.Payload, "/payload"); err != nil {
+		return nil, err
+	}
+	req := intake.Request{
+		Type: r.Body.Type, LegalEntity: le, Payload: r.Body.Payload, CorrelationID: r.Body.CorrelationID, DryRun: r.Body.DryRun,
+		IdempotencyKey: r.Params.IdempotencyKey,
+		Source:         event.Source{System: r.Body.Source.System, Channel: r.Body.Source.Channel, Reference: r.Body.Source.Reference},
+	}
+	if req.Source == (event.Source{}) {
+		req.Source = event.Source{System: "backbone", Channel: "api"}
+	}
+	if r.Body.EffectiveDate != "" {
+		d, err := event.ParseDate(r.Body.EffectiveDate)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "intent.effective_date_invalid", "effective_date is an ISO date such as 2026-03-31; correct it").WithField("/effective_date")
+		}
+		req.EffectiveDate = &d
+	}
+	if r.Body.CausedBy != "" {
+		if req.CausedBy, err = event.ParseID(r.Body.CausedBy); err != nil {
+			return nil, badCause("/caused_by")
+		}
+	}
+	out, err := s.config.Intents.Submit(ctx, callerOf(ctx), req)
+	if err != nil {
+		return nil, err
+	}
+	return outcomeAnswer(statusOf(out), out)
+}
+
+// statusOf is 200 for what has changed nothing now, 202 for what waits, 201 for
+// what is done.
+func statusOf(o intake.Outcome) int {
+	switch {
+	case o.Replayed || o.Status == intent.Planned:
+		return http.StatusOK
+	case o.Status == intent.PendingApproval:
+		return http.StatusAccepted
+	default:
+		return http.StatusCreated
+	}
+}
+
+func outcomeAnswer(status int, o intake.Outcome) (answer, error) {
+	rules, err := encode(list(o.Rules))
+	if err != nil {
+		return answer{}, err
+	}
+	out := api.IntentOutcome{
+		IntentID: o.IntentID.String(), Status: string(o.Status), Events: intentEvents(o.Events), Rules: rules,
+		CorrelationID: o.CorrelationID, PlanHash: o.PlanHash,
+	}
+	if o.Status == intent.PendingApproval || o.Status == intent.Planned {
+		out.Needs = needAnswers(o.Needs)
+	}
+	if o.Status == intent.Planned {
+		if out.Drafts, err = draftAnswers(o.Drafts); err != nil {
+			return answer{}, err
+		}
+	}
+	a, err := reply(status, out)
+	a.replayed = o.Replayed
+	return a, err
+}
+
+func intentEvents(results []intake.Result) []api.IntentEvent {
+	out := make([]api.IntentEvent, len(results))
+	for i, e := range results {
+		out[i] = api.IntentEvent{
+			ID: e.ID.String(), Type: e.Type, Sequence: sequenceText(e.Sequence), Stream: e.Stream.String(), StreamVersion: int64(e.StreamVersion),
+		}
+	}
+	return out
+}
+
+func needAnswers(needs []intent.ApprovalNeed) []api.ApprovalNeed {
+	out := make([]api.ApprovalNeed, len(needs))
+	for i, n := range needs {
+		out[i] = api.ApprovalNeed{Roles: list(n.Roles), Reason: n.Reason, RuleID: n.RuleID}
+	}
+	return out
+}
+
+func draftAnswers(drafts []event.Draft) ([]api.DraftEvent, error) {
+	out := make([]api.DraftEvent, len(drafts))
+	for i, d := range drafts {
+		data, err := encode(d.Data)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = api.DraftEvent{
+			Type: d.Type, Stream: d.Stream.String(), EffectiveDate: d.EffectiveDate.String(), Data: json.RawMessage(data),
+			Dimensions: d.Dimensions, Entities: entityAnswers(d.Entities), Tags: d.Tags,
+		}
+		if out[i].Dimensions == nil {
+			out[i].Dimensions = map[string]string{}
+		}
+	}
+	return out, nil
+}
+
+// GetIntent answers GET /api/intents/{id}.
+func (s *Server) GetIntent(ctx context.Context, r api.GetIntentRequestObject) (api.GetIntentResponseObject, error) {
+	id, err := parseID(r.ID, codeIntentNotFound)
+	if err != nil {
+		return nil, err
+	}
+	var stored intent.Intent
+	var outcome intake.Outcome
+	err = s.within(ctx, "intents.read", r.Params.LegalEntity, codeIntentNotFound, func(le ports.LegalEntity) (err error) {
+		stored, outcome, err = s.config.Intents.Get(ctx, le, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	rules, err := encode(list(outcome.Rules))
+	if err != nil {
+		return nil, err
+	}
+	out := api.Intent{
+		IntentID: stored.ID.String(), Type: stored.Type, LegalEntity: stored.LegalEntity, Status: string(stored.Status), Payload: stored.Payload,
+		Actor: actorAnswer(stored.Actor), Events: intentEvents(outcome.Events), Rules: rules, CorrelationID: stored.CorrelationID,
+		CausedBy: idText(stored.CausedBy), PlanHash: stored.PlanHash, Needs: needAnswers(stored.Need),
+		Approvals: make([]api.Approval, len(stored.Approvals)), Revision: stored.Revision,
+		CreatedAt: timeText(stored.CreatedAt), UpdatedAt: timeText(stored.UpdatedAt),
+	}
+	if stored.HasEffective {
+		out.EffectiveDate = stored.EffectiveDate.String()
+	}
+	for i, a := range stored.Approvals {
+		out.Approvals[i] = api.Approval{
+			PersonID: a.PersonID, ActorID: a.ActorID, Role: a.Role, Decision: a.Decision, PlanHash: a.PlanHash, Comment: a.Comment, At: timeText(a.At),
+		}
+	}
+	if f := stored.Refusal; f != nil {
+		out.Refusal = api.Refusal{Code: f.Code, Kind: f.Kind, Detail: f.Detail}
+	}
+	return reply(http.StatusOK, out)
+}
+
+// ApproveIntent answers POST /api/intents/{id}/approve.
+func (s *Server) ApproveIntent(ctx context.Context, r api.ApproveIntentRequestObject) (api.ApproveIntentResponseObject, error) {
+	var body api.ApproveRequest
+	if r.Body != nil {
+		body = *r.Body
+	}
+	if err := checkText("/comment", body.Comment); err != nil {
+		return nil, err
+	}
+	return s.decide(ctx, r.ID, r.Params.LegalEntity, func(le ports.LegalEntity, id event.ID) (int, intake.Outcome, error) {
+		out, err := s.config.Intents.Approve(ctx, callerOf(ctx), le, id, body.PlanHash, body.Comment)
+		return statusOf(out), out, err
+	})
+}
+
+// RejectIntent answers POST /api/intents/{id}/reject.
+func (s *Server) RejectIntent(ctx context.Context, r api.RejectIntentRequestObject) (api.RejectIntentResponseObject, error) {
+	if r.Body.Reason == "" {
+		return nil, missing("/reason")
+	}
+	if err := checkText("/reason", r.Body.Reason); err != nil {
+		return nil, err
+	}
+	return s.decide(ctx, r.ID, r.Params.LegalEntity, func(le ports.LegalEntity, id event.ID) (int, intake.Outcome, error) {
+		out, err := s.config.Intents.Reject(ctx, callerOf(ctx), le, id, r.Body.Reason)
+		return http.StatusOK, out, err
+	})
+}
+
+// decide finds the intent in the legal entity that is named, or in those that the
+// caller may see.
+func (s *Server) decide(ctx context.Context, idText, code string, decision func(ports.LegalEntity, event.ID) (int, intake.Outcome, error)) (answer, error) {
+	id, err := parseID(idText, codeIntentNotFound)
+	if err != nil {
+		return answer{}, err
+	}
+	var status int
+	var out intake.Outcome
+	err = s.within(ctx, "intents.approve", code, codeIntentNotFound, func(le ports.LegalEntity) (err error) {
+		status, out, err = decision(le, id)
+		return err
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return outcomeAnswer(status, out)
+}
+
+// longestText bounds comments and reasons, in bytes.
+const longestText = 2000
+
+func checkText(pointer, text string) error {
+	if len(text) > longestText {
+		return fault.New(fault.TooLarge, "request.text_too_long", "this text may have %d bytes; shorten it", longestText).WithField(pointer)
+	}
+	return nil
+}

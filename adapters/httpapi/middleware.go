@@ -1,0 +1,129 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"runtime/debug"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// call is what is known about a request while it runs.
+type call struct {
+	requestID string
+	route     string // "" until an operation has been found
+	principal ports.Principal
+	body      []byte // as sent, checked; valid until the answer
+	code      string // of the problem that answered it
+}
+
+type callKey struct{}
+
+// callOf finds the request's call. Outside a request it is an empty one.
+func callOf(ctx context.Context) *call {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c
+	}
+	return &call{}
+}
+
+const (
+	headerRequestID = "X-Request-Id"
+	unmatched       = "unmatched"
+)
+
+var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
+
+// observe is the outermost layer: it gives the request an id and a deadline, and
+// reports it in log and metrics once it is answered. It logs no query, no body
+// and no header.
+func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		started := time.Now()
+		r := c.Request()
+		this := &call{requestID: r.Header.Get(headerRequestID)}
+		if !requestIDPattern.MatchString(this.requestID) {
+			this.requestID = rand.Text()
+		}
+		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, this), s.limits.Body+s.limits.Request)
+		defer cancel()
+		c.SetRequest(r.WithContext(ctx))
+		h := c.Response().Header()
+		h.Set(headerRequestID, this.requestID)
+		h.Set(echo.HeaderCacheControl, "no-store")
+		h.Set(echo.HeaderXContentTypeOptions, "nosniff")
+		if err := next(c); err != nil {
+			c.Error(err)
+		}
+		s.report(ctx, c, this, time.Since(started))
+		return nil
+	}
+}
+
+func (s *Server) report(ctx context.Context, c echo.Context, this *call, took time.Duration) {
+	route := this.route
+	if route == "" {
+		route = unmatched
+	}
+	status := c.Response().Status
+	s.config.Metrics.ObserveRequest(c.Request().Method, route, status, took)
+	level := slog.LevelInfo
+	switch {
+	case status >= http.StatusInternalServerError:
+		level = slog.LevelWarn
+	case quiet(c):
+		level = slog.LevelDebug
+	}
+	if !s.log.Enabled(ctx, level) {
+		return
+	}
+	attributes := make([]slog.Attr, 0, 8)
+	attributes = append(attributes,
+		slog.String("request_id", this.requestID), slog.String("method", c.Request().Method), slog.String("route", route),
+		slog.Int("status", status), slog.Int64("ms", took.Milliseconds()), slog.Int64("bytes", c.Response().Size))
+	if this.principal.PersonID != "" {
+		attributes = append(attributes, slog.String("person_id", this.principal.PersonID))
+	}
+	if this.code != "" {
+		attributes = append(attributes, slog.String("code", this.code))
+	}
+	s.log.LogAttrs(ctx, level, "request", attributes...)
+}
+
+// quiet tells the requests that machines repeat all day.
+func quiet(c echo.Context) bool {
+	switch c.Request().URL.Path {
+	case "/livez", "/readyz", "/metrics":
+		return true
+	default:
+		return false
+	}
+}
+
+// protect turns a panic into a problem like any other error that nobody foresaw.
+func (s *Server) protect(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) (err error) {
+		defer func() {
+			thrown := recover()
+			if thrown == nil {
+				return
+			}
+			if thrown == http.ErrAbortHandler {
+				panic(thrown)
+			}
+			ctx := c.Request().Context()
+			s.log.ErrorContext(ctx, "request panicked", "request_id", callOf(ctx).requestID, "route", c.Path(), "stack", string(debug.Stack()))
+			err = fault.New(fault.Internal, "internal", "something failed that was not foreseen; tell an operator the error_id").
+				WithCause(fmt.Errorf("panic: %v", thrown))
+		}()
+		return next(c)
+	}
+}

@@ -1,0 +1,165 @@
+package httpapi
+
+import (
+	"context"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// bodyNeed says whether an operation has a body.
+type bodyNeed uint8
+
+const (
+	noBody bodyNeed = iota
+	optionalBody
+	requiredBody
+)
+
+// operation says what an operation of the document asks of its caller.
+type operation struct {
+	action string // for the access policy; "" is open to everybody
+	body   bodyNeed
+	batch  bool // the body holds many events
+}
+
+// operations by operationId. A test checks that every operation of the document
+// is here.
+var operations = map[string]operation{
+	"appendEvents":      {action: "events.append", body: requiredBody, batch: true},
+	"listEvents":        {action: "events.read"},
+	"getEvent":          {action: "events.read"},
+	"getLineage":        {action: "events.read"},
+	"registerEventType": {action: "event_types.register", body: requiredBody},
+	"listEventTypes":    {action: "event_types.read"},
+	"getEventType":      {action: "event_types.read"},
+	"submitIntent":      {action: "intents.submit", body: requiredBody},
+	"getIntent":         {action: "intents.read"},
+	"approveIntent":     {action: "intents.approve", body: optionalBody},
+	"rejectIntent":      {action: "intents.approve", body: requiredBody},
+	"createLegalEntity": {action: "legal_entities.create", body: requiredBody},
+	"listLegalEntities": {action: "legal_entities.read"},
+	"getMetrics":        {action: "metrics.read"},
+	"getDocument":       {},
+	"getLiveness":       {},
+	"getReadiness":      {},
+}
+
+// guard is the first half of the order of checks: authenticated, allowed,
+// well-formed and within the limits. Nothing of a body is read before its sender
+// is known and may do such a thing at all.
+func (s *Server) guard(op operation) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			ctx := c.Request().Context()
+			this := callOf(ctx)
+			this.route = c.Path()
+			if op.action != "" {
+				p, err := s.config.Access.Authenticate(ctx, bearer(c.Request().Header.Get(echo.HeaderAuthorization)))
+				if err != nil {
+					return err
+				}
+				this.principal = p
+				if err := s.config.Access.Authorize(ctx, p, firstQuestion(op.action)); err != nil {
+					return err
+				}
+			}
+			if op.body == noBody {
+				return next(c)
+			}
+			buffer := buffers.Get().(*bodyBuffer)
+			defer buffer.release()
+			if err := s.read(c, buffer, op); err != nil {
+				return err
+			}
+			this.body = buffer.Bytes()
+			return next(c)
+		}
+	}
+}
+
+// firstQuestion asks whether the caller may do such a thing anywhere. For raw
+// appends that is: an event of a type that no built-in module owns. The legal
+// entity and the types follow once the body has been read.
+func firstQuestion(action string) tenancy.Action {
+	a := tenancy.Action{Name: action}
+	if action == actionAppend {
+		a.EventTypes = []tenancy.TypeAccess{{}}
+	}
+	return a
+}
+
+const actionAppend = "events.append"
+
+// bearer takes the token out of the header; "" if there is none.
+func bearer(header string) string {
+	scheme, token, found := strings.Cut(header, " ")
+	if !found || !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// enter checks that the caller may do the action in a legal entity and finds it.
+// One that the caller may not see is as unknown as one that does not exist.
+func (s *Server) enter(ctx context.Context, action, code string, types ...tenancy.TypeAccess) (ports.LegalEntity, error) {
+	p := callOf(ctx).principal
+	if err := s.config.Access.Authorize(ctx, p, tenancy.Action{Name: action, LegalEntity: code, EventTypes: types}); err != nil {
+		return ports.LegalEntity{}, err
+	}
+	return s.config.Access.LegalEntity(ctx, p.TenantID, code)
+}
+
+// within calls f with the legal entity that is named, or with those that the
+// caller may see, one after the other, until f does not answer with the code that
+// says it has no such thing.
+func (s *Server) within(ctx context.Context, action, code, notFound string, f func(ports.LegalEntity) error) error {
+	if code != "" {
+		le, err := s.enter(ctx, action, code)
+		if err != nil {
+			return err
+		}
+		return f(le)
+	}
+	visible, err := s.visible(ctx)
+	if err != nil {
+		return err
+	}
+	last := error(fault.New(fault.NotFound, notFound, "nothing you may see has this id; check the id, or ask for the right to see its legal entity"))
+	for _, le := range visible {
+		if last = f(le); fault.CodeOf(last) != notFound {
+			return last
+		}
+	}
+	return last
+}
+
+// visible lists the legal entities that the caller may see.
+func (s *Server) visible(ctx context.Context) ([]ports.LegalEntity, error) {
+	p := callOf(ctx).principal
+	all, err := s.config.Access.LegalEntities(ctx, p.TenantID)
+	if err != nil || len(p.LegalEntities) == 0 {
+		return all, err
+	}
+	entitled := make(map[string]bool, len(p.LegalEntities))
+	for _, code := range p.LegalEntities {
+		entitled[code] = true
+	}
+	out := make([]ports.LegalEntity, 0, len(p.LegalEntities))
+	for _, le := range all {
+		if entitled[le.Code] {
+			out = append(out, le)
+		}
+	}
+	return out, nil
+}
+
+func callerOf(ctx context.Context) intake.Caller {
+	p := callOf(ctx).principal
+	return intake.Caller{Principal: p, Actor: tenancy.Actor(p)}
+}

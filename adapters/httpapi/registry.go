@@ -1,0 +1,113 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// RegisterEventType answers POST /api/event-types.
+func (s *Server) RegisterEventType(ctx context.Context, r api.RegisterEventTypeRequestObject) (api.RegisterEventTypeResponseObject, error) {
+	b := r.Body
+	reg := eventtype.Registration{
+		Type: b.Type, SchemaVersion: b.SchemaVersion, Module: b.Module, DataSchema: b.DataSchema,
+		RequiredDimensions: list(b.RequiredDimensions), OptionalDimensions: list(b.OptionalDimensions),
+		RequiredEntityRefs: make([]eventtype.RequiredRef, len(b.RequiredEntityRefs)), PIIFields: make([]eventtype.PIIField, len(b.PiiFields)),
+		RetentionClass: eventtype.RetentionClass(b.RetentionClass), MinRetentionYears: b.MinimumRetentionYears,
+		BusinessKeys: make([]eventtype.BusinessKeyRule, len(b.BusinessKeys)), Description: b.Description, Examples: list(b.Examples),
+	}
+	for i, ref := range b.RequiredEntityRefs {
+		reg.RequiredEntityRefs[i] = eventtype.RequiredRef{EntityType: ref.EntityType, Role: ref.Role, Cardinality: eventtype.Cardinality(ref.Cardinality)}
+	}
+	for i, f := range b.PiiFields {
+		reg.PIIFields[i] = eventtype.PIIField{Path: f.Path, Class: f.Class, Subject: f.Subject}
+	}
+	for i, k := range b.BusinessKeys {
+		reg.BusinessKeys[i] = eventtype.BusinessKeyRule{Name: k.Name, Fields: k.Fields, Normalise: k.Normalise, Document: k.Document}
+	}
+	stored, err := s.config.Types.Register(ctx, reg, callOf(ctx).principal.PersonID)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusCreated, api.EventTypeAnswer{EventType: eventTypeAnswer(stored)})
+}
+
+// ListEventTypes answers GET /api/event-types.
+func (s *Server) ListEventTypes(ctx context.Context, _ api.ListEventTypesRequestObject) (api.ListEventTypesResponseObject, error) {
+	all, err := s.config.Types.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, api.EventTypeList{EventTypes: eventTypeAnswers(all), Total: len(all)})
+}
+
+// GetEventType answers GET /api/event-types/{type}.
+func (s *Server) GetEventType(ctx context.Context, r api.GetEventTypeRequestObject) (api.GetEventTypeResponseObject, error) {
+	versions, err := s.config.Types.Fetch(ctx, r.Type)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, api.EventTypeVersions{Type: r.Type, Versions: eventTypeAnswers(versions)})
+}
+
+func eventTypeAnswers(all []eventtype.Registration) []api.EventType {
+	out := make([]api.EventType, len(all))
+	for i := range all {
+		out[i] = eventTypeAnswer(all[i])
+	}
+	return out
+}
+
+func eventTypeAnswer(r eventtype.Registration) api.EventType {
+	out := api.EventType{
+		Type: r.Type, SchemaVersion: int(r.SchemaVersion), Module: r.Module, DataSchema: r.DataSchema,
+		RequiredDimensions: list(r.RequiredDimensions), OptionalDimensions: list(r.OptionalDimensions),
+		RequiredEntityRefs: make([]api.RequiredReference, len(r.RequiredEntityRefs)), PiiFields: make([]api.PIIField, len(r.PIIFields)),
+		RetentionClass: string(r.RetentionClass), MinimumRetentionYears: r.MinRetentionYears,
+		BusinessKeys: make([]api.BusinessKey, len(r.BusinessKeys)), Description: r.Description, Examples: list(r.Examples),
+		IsActive: r.Active, RegisteredAt: timeText(r.RegisteredAt), RegisteredBy: r.RegisteredBy,
+	}
+	for i, ref := range r.RequiredEntityRefs {
+		out.RequiredEntityRefs[i] = api.RequiredReference{EntityType: ref.EntityType, Role: ref.Role, Cardinality: string(ref.Cardinality)}
+	}
+	for i, f := range r.PIIFields {
+		out.PiiFields[i] = api.PIIField{Path: f.Path, Class: f.Class, Subject: f.Subject}
+	}
+	for i, k := range r.BusinessKeys {
+		out.BusinessKeys[i] = api.BusinessKey{Name: k.Name, Fields: list(k.Fields), Normalise: k.Normalise, Document: k.Document}
+	}
+	return out
+}
+
+// CreateLegalEntity answers POST /api/admin/legal-entities.
+func (s *Server) CreateLegalEntity(ctx context.Context, r api.CreateLegalEntityRequestObject) (api.CreateLegalEntityResponseObject, error) {
+	le, err := s.config.Access.CreateLegalEntity(ctx, ports.LegalEntity{
+		TenantID: callOf(ctx).principal.TenantID, Code: r.Body.Code, Name: r.Body.Name, TimeZone: r.Body.TimeZone,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusCreated, legalEntityAnswer(le))
+}
+
+// ListLegalEntities answers GET /api/admin/legal-entities.
+func (s *Server) ListLegalEntities(ctx context.Context, _ api.ListLegalEntitiesRequestObject) (api.ListLegalEntitiesResponseObject, error) {
+	visible, err := s.visible(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := api.LegalEntityList{LegalEntities: make([]api.LegalEntity, len(visible))}
+	for i, le := range visible {
+		out.LegalEntities[i] = legalEntityAnswer(le)
+	}
+	return reply(http.StatusOK, out)
+}
+
+func legalEntityAnswer(le ports.LegalEntity) api.LegalEntity {
+	return api.LegalEntity{
+		Code: le.Code, Name: le.Name, TimeZone: le.TimeZone, Status: le.Status, PartitionID: int64(le.Partition), CreatedAt: timeText(le.CreatedAt),
+	}
+}

@@ -1,0 +1,199 @@
+package httpapi
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// readModel is a declared read model and where it is served.
+type readModel struct {
+	module.ReadModel
+	path  string // "gl/accounts/{account}/ledger"
+	route string // "/api/gl/accounts/:account/ledger"
+}
+
+// reserved are the first parts of the API's own paths.
+var reserved = map[string]bool{
+	"events": true, "event-types": true, "intents": true, "admin": true, "openapi.yaml": true, "query": true, "streams": true,
+	"entities": true, "snapshots": true, "subscriptions": true, "erasure-requests": true,
+}
+
+// readModels turns the declarations into routes.
+func (s *Server) readModels() ([]readModel, error) {
+	declared := s.config.Catalog.ReadModels()
+	out := make([]readModel, 0, len(declared))
+	for _, path := range slices.Sorted(maps.Keys(declared)) {
+		m := readModel{ReadModel: declared[path], path: path}
+		parts := strings.Split(path, "/")
+		if reserved[parts[0]] {
+			return nil, fmt.Errorf("read model %s: /api/%s is taken by the API itself", path, parts[0])
+		}
+		inPath := map[string]bool{}
+		for i, part := range parts {
+			if name, ok := strings.CutPrefix(part, "{"); ok {
+				name = strings.TrimSuffix(name, "}")
+				inPath[name] = true
+				parts[i] = ":" + name
+			}
+		}
+		for _, p := range m.Params {
+			if p.InPath != inPath[p.Name] {
+				return nil, fmt.Errorf("read model %s: parameter %s is declared in the path or is in it, but not both", path, p.Name)
+			}
+			if _, common := commonParameters[p.Name]; common {
+				return nil, fmt.Errorf("read model %s: parameter %s is one that every read model has", path, p.Name)
+			}
+			delete(inPath, p.Name)
+		}
+		if len(inPath) > 0 {
+			return nil, fmt.Errorf("read model %s: its path has parameters that are not declared", path)
+		}
+		m.route = "/api/" + strings.Join(parts, "/")
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// commonParameters are those that every read model has, with their place in the
+// document.
+var commonParameters = map[string]string{
+	"legal_entity": "LegalEntity", "as_of": "AsOf", "known_at": "KnownAt", "min_sequence": "MinSequence", "limit": "Limit", "cursor": "Cursor",
+}
+
+// readModel answers a declared read model.
+func (s *Server) readModel(m readModel) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		ctx := c.Request().Context()
+		q := query.Question{Path: m.path, Params: map[string]string{}}
+		given := map[string]string{}
+		for name, values := range c.QueryParams() {
+			if len(values) != 1 {
+				return fault.New(fault.Invalid, "request.parameter_repeated", "this parameter is given more than once; give it once").WithField(name)
+			}
+			if _, common := commonParameters[name]; common {
+				given[name] = values[0]
+				continue
+			}
+			q.Params[name] = values[0]
+		}
+		for _, p := range m.Params {
+			if p.InPath {
+				value := c.Param(p.Name)
+				if c.Request().URL.RawPath != "" { // only then the router has matched the escaped form
+					unescaped, err := url.PathUnescape(value)
+					if err != nil {
+						return badParameter(p.Name, "percent-encoded")
+					}
+					value = unescaped
+				}
+				q.Params[p.Name] = value
+			}
+		}
+		if given["legal_entity"] == "" {
+			return fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required; add it").WithField("legal_entity")
+		}
+		var err error
+		if q.Entity, err = s.enter(ctx, "readmodels.read", given["legal_entity"]); err != nil {
+			return err
+		}
+		if q.Limit, err = pageLimit(given["limit"]); err != nil {
+			return err
+		}
+		q.AsOf, q.KnownAt, q.MinSequence, q.Cursor = given["as_of"], given["known_at"], given["min_sequence"], given["cursor"]
+		report, err := s.config.Reports.Ask(ctx, q)
+		if err != nil {
+			return err
+		}
+		body, err := render(report)
+		if err != nil {
+			return err
+		}
+		return answer{status: http.StatusOK, body: body}.write(c.Response())
+	}
+}
+
+// render writes a report: header, rows, footer and paging, always in the order of
+// its fields. Nothing but the report goes into the bytes.
+func render(r ports.Report) ([]byte, error) {
+	w := reportWriter{}
+	w.buffer.WriteByte('{')
+	if r.Flat {
+		w.members(r.Header)
+	} else {
+		w.object("header", r.Header)
+	}
+	rows := r.RowsName
+	if rows == "" {
+		rows = "rows"
+	}
+	w.member(rows, list(r.Rows))
+	switch {
+	case r.Flat:
+		w.members(r.Footer)
+	case len(r.Footer) > 0:
+		w.object("footer", r.Footer)
+	}
+	if !r.Flat || r.HasMore {
+		w.member("has_more", r.HasMore)
+	}
+	if r.NextCursor != "" {
+		w.member("next_cursor", r.NextCursor)
+	}
+	w.buffer.WriteByte('}')
+	return w.buffer.Bytes(), w.err
+}
+
+type reportWriter struct {
+	buffer bytes.Buffer
+	inside bool // a member has been written before
+	err    error
+}
+
+func (w *reportWriter) name(name string) {
+	if w.inside {
+		w.buffer.WriteByte(',')
+	}
+	w.inside = true
+	w.value(name)
+	w.buffer.WriteByte(':')
+}
+
+func (w *reportWriter) value(v any) {
+	b, err := encode(v)
+	if err != nil && w.err == nil {
+		w.err = err
+	}
+	w.buffer.Write(b)
+}
+
+func (w *reportWriter) member(name string, v any) {
+	w.name(name)
+	w.value(v)
+}
+
+func (w *reportWriter) members(fields []ports.ReportField) {
+	for _, f := range fields {
+		w.member(f.Name, f.Value)
+	}
+}
+
+func (w *reportWriter) object(name string, fields []ports.ReportField) {
+	w.name(name)
+	w.buffer.WriteByte('{')
+	w.inside = false
+	w.members(fields)
+	w.buffer.WriteByte('}')
+	w.inside = true
+}

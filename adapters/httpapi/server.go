@@ -1,0 +1,175 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"go.opentelemetry.io/contrib/instrumentation/github.com/labstack/echo/otelecho"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+)
+
+// Limits bound a request. A field that is 0 has the value of DefaultLimits.
+type Limits struct {
+	BodyBytes   int64         // of a request
+	EventBytes  int           // of one event
+	EventNodes  int           // JSON values in one event
+	Depth       int           // of objects and arrays inside one another, in the whole body
+	BatchEvents int           // events in one append
+	Body        time.Duration // for a body to arrive
+	Request     time.Duration // for everything else
+}
+
+// DefaultLimits are those of the API's documentation.
+func DefaultLimits() Limits {
+	return Limits{
+		BodyBytes: 4 << 20, EventBytes: 1 << 20, EventNodes: 50_000, Depth: 32, BatchEvents: 100,
+		Body: 30 * time.Second, Request: 30 * time.Second,
+	}
+}
+
+// Config is what a Server needs.
+type Config struct {
+	Access  Access
+	Intents Intents
+	Appends Appends
+	Events  Events
+	Types   EventTypes
+	Reports Reports
+	Catalog Catalog
+
+	Limits  Limits
+	Logger  *slog.Logger         // nil: no log
+	Metrics Metrics              // nil: none
+	Tracing trace.TracerProvider // nil: no traces
+	// MetricsPage answers GET /metrics; nil: an empty page.
+	MetricsPage http.Handler
+	// Ready names each check of readiness with nil or what is wrong. The error is
+	// logged, never shown. nil: always ready.
+	Ready func(ctx context.Context) map[string]error
+}
+
+// Server answers HTTP requests.
+type Server struct {
+	config   Config
+	limits   Limits
+	log      *slog.Logger
+	document []byte
+	echo     *echo.Echo
+	http     *http.Server
+}
+
+var _ api.StrictServerInterface = (*Server)(nil)
+
+// New makes a Server. It fails if the declared read models do not fit into the
+// API: a path that is taken, or a parameter that is not in the path it belongs to.
+func New(c Config) (*Server, error) {
+	s := &Server{config: c, limits: c.Limits.withDefaults(), log: c.Logger}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.config.Metrics == nil {
+		s.config.Metrics = noMetrics{}
+	}
+	if s.config.MetricsPage == nil {
+		s.config.MetricsPage = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	}
+	models, err := s.readModels()
+	if err != nil {
+		return nil, err
+	}
+	if s.document, err = document(models, c.Catalog.IntentTypes()); err != nil {
+		return nil, err
+	}
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	e.Binder = binder{}
+	e.HTTPErrorHandler = s.answerProblem
+	e.Use(s.observe)
+	if c.Tracing != nil {
+		e.Use(otelecho.Middleware("backbone", otelecho.WithTracerProvider(c.Tracing), otelecho.WithSkipper(quiet)))
+	}
+	e.Use(s.protect)
+	guards := make(map[string][]echo.MiddlewareFunc, len(operations))
+	for id, op := range operations {
+		guards[id] = []echo.MiddlewareFunc{s.guard(op)}
+	}
+	api.RegisterHandlersWithOptions(e, api.NewStrictHandler(s, nil), api.RegisterHandlersOptions{OperationMiddlewares: guards})
+	for _, m := range models {
+		e.GET(m.route, s.readModel(m), s.guard(operation{action: "readmodels.read"}))
+	}
+	s.echo = e
+	s.http = &http.Server{
+		Handler: e, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		WriteTimeout: s.limits.Body + s.limits.Request + 30*time.Second,
+		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+	return s, nil
+}
+
+// Handler answers requests, for tests and for servers of one's own.
+func (s *Server) Handler() http.Handler { return s.echo }
+
+// Serve answers requests of the listener until Shutdown.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Shutdown stops taking requests and waits for those under way until ctx ends;
+// then it closes their connections.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		return errors.Join(err, s.http.Close())
+	}
+	return nil
+}
+
+func (l Limits) withDefaults() Limits {
+	d := DefaultLimits()
+	for _, f := range [...]struct{ value, standard *int }{
+		{&l.EventBytes, &d.EventBytes}, {&l.EventNodes, &d.EventNodes}, {&l.Depth, &d.Depth}, {&l.BatchEvents, &d.BatchEvents},
+	} {
+		if *f.value == 0 {
+			*f.value = *f.standard
+		}
+	}
+	if l.BodyBytes == 0 {
+		l.BodyBytes = d.BodyBytes
+	}
+	if l.Body == 0 {
+		l.Body = d.Body
+	}
+	if l.Request == 0 {
+		l.Request = d.Request
+	}
+	return l
+}
+
+// ofBody are the scanner's limits for a whole body. A batch may have as many
+// values as its events together; each large event is looked at again.
+func (l Limits) ofBody(batch bool) jsondoc.Limits {
+	d := jsondoc.DefaultLimits()
+	d.Bytes, d.Depth, d.Nodes = int(l.BodyBytes), l.Depth, l.EventNodes
+	if batch {
+		d.Nodes = l.EventNodes * l.BatchEvents
+	}
+	return d
+}
+
+// ofEvent are the scanner's limits for the data of one event.
+func (l Limits) ofEvent() jsondoc.Limits {
+	d := jsondoc.DefaultLimits()
+	d.Bytes, d.Depth, d.Nodes = l.EventBytes, l.Depth, l.EventNodes
+	return d
+}

@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	appending "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Access knows who calls and where they may go: tenancy.Service.
+type Access interface {
+	Authenticate(ctx context.Context, token string) (ports.Principal, error)
+	Authorize(ctx context.Context, p ports.Principal, a tenancy.Action) error
+	LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error)
+	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
+	CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error)
+}
+
+// Intents is the intent pipeline: intake.Service.
+type Intents interface {
+	Submit(ctx context.Context, caller intake.Caller, req intake.Request) (intake.Outcome, error)
+	Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, intake.Outcome, error)
+	Approve(ctx context.Context, approver intake.Caller, le ports.LegalEntity, id event.ID, shownPlan, comment string) (intake.Outcome, error)
+	Reject(ctx context.Context, approver intake.Caller, le ports.LegalEntity, id event.ID, reason string) (intake.Outcome, error)
+}
+
+// Appends is the raw door to the log: append.Service.
+type Appends interface {
+	Append(ctx context.Context, r appending.Request) (receipts []ports.AppendedEvent, replayed bool, err error)
+}
+
+// Events reads the log: query.Service.
+type Events interface {
+	ByID(ctx context.Context, le ports.LegalEntity, id event.ID) (event.Recorded, error)
+	Events(ctx context.Context, sel query.Selection) (query.Page, error)
+	Lineage(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID) (query.Lineage, error)
+}
+
+// EventTypes is the registry: registry.Registry.
+type EventTypes interface {
+	Register(ctx context.Context, reg eventtype.Registration, by string) (eventtype.Registration, error)
+	Fetch(ctx context.Context, name string) ([]eventtype.Registration, error)
+	List(ctx context.Context) ([]eventtype.Registration, error)
+}
+
+// Reports answers read models: query.Reports.
+type Reports interface {
+	Ask(ctx context.Context, q query.Question) (ports.Report, error)
+}
+
+// Catalog is what the modules declared: module.Catalog.
+type Catalog interface {
+	ReadModels() map[string]module.ReadModel
+	IntentTypes() []module.IntentType
+	Owner(eventType string) string
+}
+
+// Metrics observes requests. It is called on the hot path and must not block.
+type Metrics interface {
+	// ObserveRequest reports an answered request. The route is a pattern, "unmatched"
+	// if there is none.
+	ObserveRequest(method, route string, status int, duration time.Duration)
+}
+
+type noMetrics struct{}
+
+func (noMetrics) ObserveRequest(string, string, int, time.Duration) {}
