@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sort"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ const (
 	RuleTimeout   = 200 * time.Millisecond // all others
 	cacheEntries  = 4096
 	cacheKeyBytes = 4096 // larger inputs are not kept
+	attempts      = 2    // a runaway policy ends after twice its timeout
 	maxQueries    = 1024 // distinct queries; they come from code
 	accessQuery   = "data.backbone.authz.decision"
 )
@@ -46,6 +48,7 @@ type Engine struct {
 	store    storage.Store
 	digest   string
 	timeouts []prefixTimeout // longest prefix first
+	turns    chan struct{}   // one per processor
 	cached   map[string]bool
 	cache    *lru.Cache[string, []byte]
 
@@ -113,6 +116,7 @@ func New(modules []ports.PolicyModule, options ...Option) (*Engine, error) {
 		compiler: compiler,
 		store:    inmem.NewFromObjectWithOpts(documents, inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true)),
 		digest:   digest(modules, canonical),
+		turns:    make(chan struct{}, runtime.GOMAXPROCS(0)),
 		cached:   map[string]bool{},
 		queries:  map[string]*rego.PreparedEvalQuery{},
 	}
@@ -212,7 +216,27 @@ func (e *Engine) evaluate(ctx context.Context, query string, document []byte) (r
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.timeout(query))
+	// A busy machine must not turn into denials: evaluations wait for their turn
+	// before the clock starts, and one that ran out of time gets a second chance.
+	select {
+	case e.turns <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-e.turns }()
+	for range attempts {
+		result, err = e.attempt(ctx, prepared, input, e.timeout(query))
+		if !errors.Is(err, errOutOfTime) || ctx.Err() != nil {
+			break
+		}
+	}
+	return result, err
+}
+
+var errOutOfTime = errors.New("out of time")
+
+func (e *Engine) attempt(ctx context.Context, prepared *rego.PreparedEvalQuery, input ast.Value, timeout time.Duration) (result []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer func() {
 		if recover() != nil { // a policy never ends the process
@@ -221,6 +245,8 @@ func (e *Engine) evaluate(ctx context.Context, query string, document []byte) (r
 	}()
 	results, err := prepared.Eval(ctx, rego.EvalParsedInput(input))
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, errOutOfTime
 	case err != nil:
 		return nil, plain(err)
 	case len(results) != 1 || len(results[0].Expressions) != 1:
@@ -242,11 +268,6 @@ func plain(err error) error {
 			return fmt.Errorf("%s at %s:%d", t.Code, t.Location.File, t.Location.Row)
 		}
 		return errors.New(t.Code)
-	}
-	for _, end := range []error{context.DeadlineExceeded, context.Canceled} {
-		if errors.Is(err, end) {
-			return end
-		}
 	}
 	return errors.New("evaluation failed")
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -132,6 +133,34 @@ numbered := {"n": count(numbers.range(1, 1000000000))}
 		// Generous: the machine may be busy. Without the limit it takes minutes.
 		require.Less(t, time.Since(start), 10*time.Second)
 	}
+}
+
+// Waiting for others does not use up the time of a decision.
+func TestBusyMachineDoesNotDeny(t *testing.T) {
+	t.Parallel()
+	e := engine(t, `package p
+
+range := numbers.range(1, 3000)
+runaway := {"n": count({[a, b, c] | some a in range; some b in range; some c in range; a + b + c == -1})}
+decision := {"allow": input.n > 0}
+`, opa.WithTimeout("data.p.runaway", 400*time.Millisecond), opa.WithTimeout("data.p.decision", 200*time.Millisecond))
+	var wait sync.WaitGroup
+	for range 2 * runtime.GOMAXPROCS(0) {
+		wait.Go(func() {
+			if err := e.Decide(t.Context(), "data.p.runaway", map[string]any{}, &struct{}{}); fault.CodeOf(err) != "policy.undecided" {
+				t.Errorf("runaway: %v", err)
+			}
+		})
+	}
+	for n := range 16 {
+		wait.Go(func() {
+			var out struct{ Allow bool }
+			if err := e.Decide(t.Context(), "data.p.decision", map[string]any{"n": n + 1}, &out); err != nil || !out.Allow {
+				t.Errorf("%d: %v", n, err)
+			}
+		})
+	}
+	wait.Wait()
 }
 
 func TestNumbersStayExact(t *testing.T) {
