@@ -25,6 +25,8 @@ func (f folded) Stream(_ context.Context, id event.StreamID) (any, event.Version
 	return f.states[id], 1, nil
 }
 
+func (f folded) Tagged(context.Context, ...string) ([]event.Recorded, error) { return nil, nil }
+
 func (f folded) Waiting(context.Context, []string, event.Date, event.Date) (int, error) {
 	return 0, nil
 }

@@ -68,23 +68,25 @@ func checkSettings(s domain.Settings, on event.Date) error {
 	return nil
 }
 
-// checkCurrencyFree refuses a new functional currency once a period was opened:
-// without an open period nothing can have been posted, and a period stream is what
-// every posting is bound to, so a journal and this change cannot pass each other.
+// checkCurrencyFree refuses a new functional currency once there is a journal. All
+// journals carry the tag of their fiscal year, and looking at a tag is a condition
+// of the append, so the first journal and this change cannot pass each other. A
+// year whose first events say nothing either way counts as having one.
 func checkCurrencyFree(ctx context.Context, s module.State, currency string) error {
 	calendar, err := loadCalendar(ctx, s)
 	if err != nil {
 		return err
 	}
-	for _, span := range calendar.Periods() {
-		p, err := loadPeriod(ctx, s, contract.ModuleName, span.Period)
+	for _, year := range calendar.Years() {
+		found, err := s.Tagged(ctx, contract.YearTag(year.Label))
 		if err != nil {
 			return err
 		}
-		if p.State != domain.PeriodNotOpen {
+		journal := slices.ContainsFunc(found, func(e event.Recorded) bool { return e.Type == domain.EventJournalPosted })
+		if journal || len(found) >= module.TaggedLimit {
 			return fault.New(fault.FailedPrecondition, "gl.ledger.functional_currency_fixed",
-				"the books are kept in %s and may hold journals since a period was opened; keep the currency, or use another legal entity", currency).
-				WithField("/functional_currency").With("functional_currency", currency).With("period", span.Period)
+				"the books are kept in %s and hold journals in fiscal year %s; keep the currency, or use another legal entity", currency, year.Label).
+				WithField("/functional_currency").With("functional_currency", currency).With("fiscal_year", year.Label)
 		}
 	}
 	return nil

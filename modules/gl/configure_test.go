@@ -26,6 +26,13 @@ func TestConfigureLedger(t *testing.T) {
 	b.do(t, "controller", "gl.define_fiscal_year", exampleFiscalYear)
 	b.do(t, "admin", "gl.configure_ledger", exampleConfigureLedger)
 	b.period(t, "open", "gl", "2026-03", "")
+	b.do(t, "admin", "gl.configure_ledger", inEuro)
+	b.do(t, "admin", "gl.configure_ledger", exampleConfigureLedger)
+	for _, a := range exampleAccounts {
+		b.do(t, "gl_accountant", "gl.define_account", a)
+	}
+	b.do(t, "gl_accountant", "gl.define_dimension_value", exampleDimensionValues[0])
+	b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-15"))
 	f := b.refused(t, "gl.ledger.functional_currency_fixed", "admin", "gl.configure_ledger", inEuro)
 	require.Equal(t, "USD", f.Attributes["functional_currency"])
 	b.do(t, "admin", "gl.configure_ledger", exampleConfigureLedger)

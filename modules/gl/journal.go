@@ -116,9 +116,36 @@ func journalFactsOf(s domain.Settings, j contract.PlannedJournal) facts {
 }
 
 type reverseJournal struct {
-	JournalID   event.ID    `json:"journal_id"`
-	PostingDate *event.Date `json:"posting_date"`
-	Reason      string      `json:"reason"`
+	JournalID     event.ID    `json:"journal_id"`
+	JournalNumber string      `json:"journal_number"`
+	PostingDate   *event.Date `json:"posting_date"`
+	Reason        string      `json:"reason"`
+}
+
+// find gives the journal's id, from its number if that is what was sent.
+func (r reverseJournal) find(ctx context.Context, s module.State) (event.ID, error) {
+	byID := r.JournalID != event.ID{}
+	if byID == (r.JournalNumber != "") {
+		return event.ID{}, fault.New(fault.Invalid, "intent.schema_invalid",
+			"name the journal by journal_id or by journal_number; send one of them").WithField("/journal_id")
+	}
+	if byID {
+		return r.JournalID, nil
+	}
+	found, err := s.Tagged(ctx, contract.NumberTag(r.JournalNumber))
+	if err != nil {
+		return event.ID{}, err
+	}
+	for _, e := range found {
+		if e.Type != domain.EventJournalPosted {
+			continue
+		}
+		if id, err := event.ParseID(e.Stream.ID); err == nil {
+			return id, nil
+		}
+	}
+	return event.ID{}, fault.New(fault.NotFound, "gl.journal.not_found",
+		"there is no journal %s; look it up in the account ledger", r.JournalNumber).WithField("/journal_number")
 }
 
 func planReverseJournal(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
@@ -130,13 +157,17 @@ func planReverseJournal(ctx context.Context, in module.Input, s module.State) (m
 	if err != nil {
 		return module.Plan{}, err
 	}
+	original, err := p.find(ctx, s)
+	if err != nil {
+		return module.Plan{}, err
+	}
 	ledger := contract.NewLedger(s)
 	settings, err := ledger.Settings(ctx)
 	if err != nil {
 		return module.Plan{}, err
 	}
 	planned, err := contract.PlanReversal(ctx, ledger, contract.Reversal{
-		Module: contract.ModuleName, OriginalID: p.JournalID, PostingDate: date, Reason: p.Reason, JournalID: in.DocumentID(0),
+		Module: contract.ModuleName, OriginalID: original, PostingDate: date, Reason: p.Reason, JournalID: in.DocumentID(0),
 	})
 	if err != nil {
 		return module.Plan{}, err

@@ -26,7 +26,7 @@ func TestPostJournal(t *testing.T) {
 	require.Equal(t, e.Stream.ID, data["journal_id"])
 	require.Equal(t, "gl.journal", e.Stream.Type)
 	require.Equal(t, event.MustDate("2026-03-15"), e.EffectiveDate)
-	require.Equal(t, []string{"period:2026-03", "fy:2026"}, e.Tags)
+	require.Equal(t, []string{"period:2026-03", "fy:2026", "journal:GJ-2026-000001"}, e.Tags)
 	body, err := e.Body()
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"department": "ENG"}, body.Dimensions)
@@ -197,6 +197,8 @@ func TestRawJournals(t *testing.T) {
 		{"functional unbalanced", "gl.journal.unbalanced_functional", journal(`"functional_currency": "USD",`, `"amount": 5, "currency": "EUR", "amount_in_reporting_currency": 6`, `"amount": 5, "currency": "EUR", "amount_in_reporting_currency": 6.01`)},
 		{"rate of zero decimals", "money.not_positive", journal(`"functional_currency": "USD",`, `"amount": 5, "currency": "EUR", "amount_in_reporting_currency": 6, "exchange_rate": -1`, `"amount": 5, "currency": "EUR", "amount_in_reporting_currency": 6`)},
 		{"numbers twice", "gl.journal.line_number_invalid", strings.Replace(journal("", usd("5"), usd("5")), `"line_number": 2`, `"line_number": 1`, 1)},
+		{"no account", "gl.journal.account_invalid", strings.Replace(journal("", usd("5"), usd("5")), `"account": "1000"`, `"account": ""`, 1)},
+		{"number out of range", "gl.journal.line_number_invalid", strings.Replace(journal("", usd("5"), usd("5")), `"line_number": 2`, `"line_number": 2000000`, 1)},
 		{"unknown currency", "money.currency_unsupported", strings.ReplaceAll(journal("", usd("5"), usd("5")), "USD", "QQQ")},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -33,6 +33,11 @@ func TestReverseJournal(t *testing.T) {
 	b.refused(t, "gl.journal.already_reversed", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, first.Stream.ID))
 	b.refused(t, "gl.journal.is_reversal", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, second.Stream.ID))
 	b.refused(t, "gl.journal.not_found", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, ids{}.NewID(now)))
+	b.refused(t, "gl.journal.not_found", "gl_accountant", "gl.reverse_journal", `{"journal_number": "GJ-2026-000002", "reason": "x"}`)
+	b.refused(t, "gl.journal.already_reversed", "gl_accountant", "gl.reverse_journal", `{"journal_number": "GJ-2026-000001", "reason": "x"}`)
+	b.refused(t, "intent.schema_invalid", "gl_accountant", "gl.reverse_journal", `{"reason": "x"}`)
+	b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-10"))
+	b.do(t, "gl_accountant", "gl.reverse_journal", `{"journal_number": "GJ-2026-000002", "reason": "x"}`)
 }
 
 func TestBlockedAccountsCanBeReversed(t *testing.T) {

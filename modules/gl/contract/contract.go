@@ -52,5 +52,8 @@ const (
 // EventID is the id that the i-th draft (from 0) of an intent's plan will have.
 func EventID(in module.Input, i int) event.ID { return module.EventID(in.IntentID, i) }
 
+// NumberTag is on every journal, so that it is found by its number.
+func NumberTag(number string) string { return "journal:" + number }
+
 // SeriesToken stands for a journal's number in drafts until the number is known.
 func SeriesToken(journal event.ID) string { return "series:" + journal.String() }

@@ -145,7 +145,7 @@ func draftJournal(posted domain.JournalPosted, j SubledgerJournal, dimensions ma
 			Type: EventJournalPosted, EffectiveDate: j.PostingDate, Stream: domain.JournalStream(posted.JournalID),
 			CausedBy: j.CausedBy, CausedByIndex: j.CausedByIndex, Data: posted, Dimensions: dimensions,
 			Entities: []event.EntityRef{{Type: "journal", ID: posted.JournalID, Role: "subject"}},
-			Tags:     slices.Clone(period.Tags),
+			Tags:     append(slices.Clone(period.Tags), NumberTag(token)),
 			Series:   []event.SeriesNumber{domain.JournalSeries(posted.JournalType, period.FiscalYear, token)},
 		},
 		Journal: posted,

@@ -19,6 +19,12 @@ const (
 // TagLatePosting is on every event that went into a soft-closed period.
 const TagLatePosting = "late_posting"
 
+// PeriodTag is on every event with a financial effect in the period.
+func PeriodTag(period string) string { return "period:" + period }
+
+// YearTag is on every event with a financial effect in the fiscal year.
+func YearTag(fiscalYear string) string { return "fy:" + fiscalYear }
+
 // LateApprovers are the roles that may let an event into a soft-closed period.
 func LateApprovers() []string { return []string{"controller", "cfo"} }
 
@@ -39,7 +45,7 @@ func (p Period) Rule() event.RuleEvaluation {
 	r := event.RuleEvaluation{RuleID: "gl.period.state", RuleName: "Posting period", Result: event.RuleConditionFalse}
 	if p.NeedsApproval() {
 		r.Result = event.RuleFired
-		r.ActionsTaken = []string{"require_approval", "period:" + p.ID}
+		r.ActionsTaken = []string{"require_approval", PeriodTag(p.ID)}
 	}
 	return r
 }
@@ -72,7 +78,7 @@ func (l *Ledger) CheckPeriod(ctx context.Context, moduleName string, date event.
 			"period %s was not opened yet for %s; open it with gl.open_period or use another date", span.Period, moduleName).
 			With("period", span.Period).With("module", moduleName).With("date", date.String())
 	}
-	p := Period{ID: span.Period, FiscalYear: year.Label, State: string(state), Tags: []string{"period:" + span.Period, "fy:" + year.Label}}
+	p := Period{ID: span.Period, FiscalYear: year.Label, State: string(state), Tags: []string{PeriodTag(span.Period), YearTag(year.Label)}}
 	if p.NeedsApproval() {
 		p.Tags = append(p.Tags, TagLatePosting)
 	}

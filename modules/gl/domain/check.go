@@ -11,6 +11,13 @@ import (
 	"github.com/erpbackbone/backbone/domain/money"
 )
 
+// Bounds of what only a raw append can bring: intents number lines themselves and
+// take accounts from the chart.
+const (
+	maxLineNumber = 1_000_000
+	maxAccount    = 64 // bytes
+)
+
 // CheckJournal is the check of gl.journal.posted that runs on every path into the
 // log: line count and numbering, money grammar, scale by currency, balance per
 // currency and in functional currency, totals. Faults: gl.journal.line_count,
@@ -37,9 +44,9 @@ func (j *JournalPosted) Check() error {
 	seen := make(map[int]bool, len(j.Lines))
 	for i := range j.Lines {
 		l := &j.Lines[i]
-		if l.LineNumber < 1 || seen[l.LineNumber] {
+		if l.LineNumber < 1 || l.LineNumber > maxLineNumber || seen[l.LineNumber] {
 			return fault.New(fault.Invalid, "gl.journal.line_number_invalid",
-				"line numbers are 1 or more and differ; number the lines from 1").
+				"line numbers are 1 to %d and differ; number the lines from 1", maxLineNumber).
 				WithField(fmt.Sprintf("/lines/%d/line_number", i))
 		}
 		seen[l.LineNumber] = true
@@ -65,6 +72,10 @@ func (l *Line) check(i int, functional money.Currency) error {
 			return f.WithField(fmt.Sprintf("/lines/%d/%s", i, member))
 		}
 		return err
+	}
+	if l.Account == "" || len(l.Account) > maxAccount {
+		return fault.New(fault.Invalid, "gl.journal.account_invalid", "an account has 1 to %d characters; send its code", maxAccount).
+			WithField(fmt.Sprintf("/lines/%d/account", i))
 	}
 	if l.Side != Debit && l.Side != Credit {
 		return fault.New(fault.Invalid, "gl.journal.side_invalid", "a line is debit or credit; send one of the two").

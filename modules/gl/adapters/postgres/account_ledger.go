@@ -1,0 +1,244 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/gl/adapters/postgres/internal/gldb"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Page sizes of the account ledger, in lines.
+const (
+	defaultLimit = 500
+	maxLimit     = 5000
+)
+
+// AccountLedger answers gl/accounts/{account}/ledger.
+type AccountLedger struct {
+	pool    *pgxpool.Pool
+	queries *gldb.Queries
+}
+
+var _ ports.ReadModelSource = (*AccountLedger)(nil)
+
+// NewAccountLedger makes the source over a pool that may read the schema gl.
+func NewAccountLedger(pool *pgxpool.Pool) *AccountLedger {
+	return &AccountLedger{pool: pool, queries: gldb.New()}
+}
+
+type accountLedgerRow struct {
+	EffectiveDate    event.Date      `json:"effective_date"`
+	RecordedAt       string          `json:"recorded_at"`
+	Sequence         string          `json:"sequence"`
+	EventID          string          `json:"event_id"`
+	JournalID        string          `json:"journal_id"`
+	JournalNumber    string          `json:"journal_number"`
+	LineNumber       int32           `json:"line_number"`
+	Type             string          `json:"type"`
+	Description      string          `json:"description"`
+	Side             string          `json:"side"`
+	Amount           string          `json:"amount"`
+	Currency         string          `json:"currency"`
+	FunctionalAmount string          `json:"functional_amount"`
+	Rate             string          `json:"rate,omitempty"`
+	RateDate         *event.Date     `json:"rate_date,omitempty"`
+	Dimensions       json.RawMessage `json:"dimensions"`
+	RunningBalance   string          `json:"running_balance"`
+	SourceModule     string          `json:"source_module,omitempty"`
+	SourceEventID    string          `json:"source_event_id,omitempty"`
+	ReversedBy       string          `json:"reversed_by,omitempty"`
+}
+
+// place is a line's place in the account's order; a page begins after one.
+type place struct {
+	date     event.Date
+	sequence int64
+	line     int32
+}
+
+// beginning is before every line that effective dates allow.
+var beginning = place{date: event.MustDate("0001-01-01")}
+
+func (p place) String() string { return fmt.Sprintf("%d:%d:%d", int32(p.date), p.sequence, p.line) }
+
+// parsePlace reads a cursor that String wrote. Fault: cursor.malformed.
+func parsePlace(s string) (place, error) {
+	parts := strings.Split(s, ":")
+	if len(parts) != 3 {
+		return place{}, malformed()
+	}
+	day, err1 := strconv.ParseInt(parts[0], 10, 32)
+	sequence, err2 := strconv.ParseInt(parts[1], 10, 64)
+	line, err3 := strconv.ParseInt(parts[2], 10, 32)
+	if errors.Join(err1, err2, err3) != nil {
+		return place{}, malformed()
+	}
+	return place{date: event.Date(day), sequence: sequence, line: int32(line)}, nil
+}
+
+func malformed() error {
+	return fault.New(fault.Invalid, "cursor.malformed", "this is not a cursor; use next_cursor of the page before, unchanged").WithField("cursor")
+}
+
+// Query implements ports.ReadModelSource. The balance runs on from
+// opening_balance, which is what stands before the page. Faults:
+// gl.account.not_found, cursor.malformed.
+func (a *AccountLedger) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
+	after, err := start(q)
+	if err != nil {
+		return ports.Report{}, err
+	}
+	limit := q.Limit
+	if limit <= 0 {
+		limit = defaultLimit
+	}
+	limit = min(limit, maxLimit)
+	var report ports.Report
+	// One snapshot for the opening balance and the lines.
+	err = pgx.BeginTxFunc(ctx, a.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		report, err = a.page(ctx, tx, q, after, limit)
+		return err
+	})
+	return report, err
+}
+
+// start is the place before the page.
+func start(q ports.ReadModelQuery) (place, error) {
+	if q.Cursor != "" {
+		return parsePlace(q.Cursor)
+	}
+	from := q.Params["from"]
+	if from == "" {
+		return beginning, nil
+	}
+	d, err := event.ParseDate(from)
+	if err != nil {
+		return place{}, fault.New(fault.Invalid, "report.parameter_invalid", "parameter \"from\" is an ISO date such as 2026-03-31").WithField("from")
+	}
+	return place{date: d - 1, sequence: math.MaxInt64, line: math.MaxInt32}, nil
+}
+
+func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, after place, limit int) (ports.Report, error) {
+	account, shown := q.Params["account"], q.Params["currency"]
+	functional, err := functionalCurrency(ctx, tx, a.queries, q)
+	if err != nil {
+		return ports.Report{}, err
+	}
+	balanceCurrency := functional
+	if shown != "" {
+		if balanceCurrency, err = money.LookupCurrency(shown, time.Time{}); err != nil {
+			return ports.Report{}, fault.New(fault.Invalid, "report.parameter_invalid", "parameter \"currency\" is an ISO 4217 code").WithField("currency")
+		}
+	}
+	name, err := a.queries.AccountName(ctx, tx, &gldb.AccountNameParams{PartitionID: int32(q.Partition), Code: account, Known: int64(q.Known)})
+	undefined := errors.Is(err, pgx.ErrNoRows)
+	if err != nil && !undefined {
+		return ports.Report{}, fmt.Errorf("account name: %w", err)
+	}
+	opening, err := a.balance(ctx, tx, q, after, functional.Code)
+	if err != nil {
+		return ports.Report{}, err
+	}
+	found, err := a.queries.AccountLinePage(ctx, tx, &gldb.AccountLinePageParams{
+		Known: int64(q.Known), PartitionID: int32(q.Partition), Account: account,
+		AfterDate: date(after.date), AfterSequence: after.sequence, AfterLine: after.line, AsOf: date(q.AsOf),
+		Currency: shown, FunctionalCurrency: functional.Code, MaxRows: int32(limit + 1),
+	})
+	if err != nil {
+		return ports.Report{}, fmt.Errorf("account lines: %w", err)
+	}
+	if undefined && len(found) == 0 && opening.IsZero() {
+		return ports.Report{}, fault.New(fault.NotFound, "gl.account.not_found",
+			"account %q is not in the chart; look at gl/trial-balance for those in use", account).With("account", account)
+	}
+	report := ports.Report{
+		Header: []ports.ReportField{
+			{Name: "legal_entity", Value: q.Entity.Code}, {Name: "account", Value: account}, {Name: "name", Value: name},
+			{Name: "currency", Value: functional.Code}, {Name: "balance_currency", Value: balanceCurrency.Code},
+			{Name: "as_of", Value: q.AsOf.String()}, {Name: "known_at", Value: q.KnownAt},
+			{Name: "sequence", Value: strconv.FormatUint(uint64(q.Known), 10)}, {Name: "from", Value: q.Params["from"]},
+			{Name: "opening_balance", Value: opening.Fixed(balanceCurrency.MinorUnit)},
+		},
+	}
+	if report.HasMore = len(found) > limit; report.HasMore {
+		found = found[:limit]
+		last := found[limit-1]
+		report.NextCursor = place{date: event.DateOf(last.EffectiveDate.Time), sequence: last.Sequence, line: last.LineNumber}.String()
+	}
+	running := opening
+	for i := range found {
+		row, change, err := accountRow(&found[i], functional, shown != "")
+		if err != nil {
+			return ports.Report{}, err
+		}
+		running = running.Add(change)
+		row.RunningBalance = running.Fixed(balanceCurrency.MinorUnit)
+		report.Rows = append(report.Rows, row)
+	}
+	report.Footer = []ports.ReportField{{Name: "closing_balance", Value: running.Fixed(balanceCurrency.MinorUnit)}}
+	return report, nil
+}
+
+func (a *AccountLedger) balance(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, upto place, functional string) (money.Number, error) {
+	text, err := a.queries.AccountBalance(ctx, tx, &gldb.AccountBalanceParams{
+		Currency: q.Params["currency"], PartitionID: int32(q.Partition), Account: q.Params["account"],
+		UptoDate: date(upto.date), UptoSequence: upto.sequence, UptoLine: upto.line, Known: int64(q.Known), FunctionalCurrency: functional,
+	})
+	if err != nil {
+		return money.Number{}, fmt.Errorf("account balance: %w", err)
+	}
+	var n money.Number
+	err = n.Scan(text)
+	return n, err
+}
+
+// accountRow shows a line and says by how much it moves the balance.
+func accountRow(r *gldb.AccountLinePageRow, functional money.Currency, inDocumentCurrency bool) (accountLedgerRow, money.Number, error) {
+	currency, err := money.LookupCurrency(r.Currency, time.Time{})
+	if err != nil {
+		return accountLedgerRow{}, money.Number{}, err
+	}
+	// A line in another book currency is shown only under a currency of its own.
+	book := functional
+	if r.FunctionalCurrency != functional.Code {
+		if book, err = money.LookupCurrency(r.FunctionalCurrency, time.Time{}); err != nil {
+			return accountLedgerRow{}, money.Number{}, err
+		}
+	}
+	var amount, functionalAmount money.Number
+	if err := errors.Join(amount.Scan(r.Amount), functionalAmount.Scan(r.FunctionalAmount)); err != nil {
+		return accountLedgerRow{}, money.Number{}, err
+	}
+	row := accountLedgerRow{
+		EffectiveDate: event.DateOf(r.EffectiveDate.Time), RecordedAt: utc(r.RecordedAt), Sequence: strconv.FormatInt(r.Sequence, 10),
+		EventID: event.ID(r.EventID.Bytes).String(), JournalID: r.JournalID, JournalNumber: r.JournalNumber, LineNumber: r.LineNumber,
+		Type: r.JournalType, Description: r.Description, Side: r.Side, Amount: amount.Fixed(currency.MinorUnit), Currency: r.Currency,
+		FunctionalAmount: functionalAmount.Fixed(book.MinorUnit), Rate: r.Rate, Dimensions: r.Dimensions,
+		SourceModule: r.SourceModule, SourceEventID: r.SourceEventID, ReversedBy: r.ReversedBy,
+	}
+	if r.RateDate.Valid {
+		d := event.DateOf(r.RateDate.Time)
+		row.RateDate = &d
+	}
+	change := functionalAmount
+	if inDocumentCurrency {
+		change = amount
+	}
+	if r.Side == "credit" {
+		change = change.Neg()
+	}
+	return row, change, nil
+}
