@@ -275,3 +275,19 @@ func (b *books) submitDated(date *event.Date, payload object) (intake.Outcome, e
 func (b *books) otherEntity() ports.LegalEntity {
 	return ports.LegalEntity{TenantID: "t", Code: "NEW", Name: "New", TimeZone: "UTC", Status: "active"}
 }
+
+// realBooks opens the years and sets the rates that real documents need.
+func (b *books) realBooks() {
+	b.tb.Helper()
+	for year := 2024; year >= 2010; year-- { // a calendar grows without gaps
+		b.must("controller", "gl.define_fiscal_year", object{"label": fmt.Sprint(year), "start": fmt.Sprintf("%d-01-01", year), "end": fmt.Sprintf("%d-12-31", year)})
+		for month := 1; month <= 12; month++ {
+			for _, m := range []string{"gl", "ap"} {
+				b.must("controller", "gl.open_period", object{"module": m, "period": fmt.Sprintf("%d-%02d", year, month)})
+			}
+			for currency, rate := range map[string]string{"DKK": "0.134", "NOK": "0.0987", "SEK": "0.0911", "USD": "0.91", "GBP": "1.17"} {
+				b.must("module", "gl.set_exchange_rate", object{"from": currency, "to": "EUR", "date": fmt.Sprintf("%d-%02d-01", year, month), "rate": n(rate)})
+			}
+		}
+	}
+}
