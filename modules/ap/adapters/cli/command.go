@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// Environment variables that stand in for flags.
+const (
+	EnvServer      = "BACKBONE_SERVER"
+	EnvToken       = "BACKBONE_TOKEN"
+	EnvLegalEntity = "BACKBONE_LEGAL_ENTITY"
+)
+
+// ImportCommand is `import`, to be mounted below `ap`. newAPI connects to a server
+// at its base URL. Errors of the command are *ExitError.
+func ImportCommand(newAPI func(server, token string) (API, error)) *cobra.Command {
+	var c importFlags
+	cmd := &cobra.Command{
+		Use:   "import [flags] PATH...",
+		Short: "Submit supplier documents in UBL 2.1 / EN 16931",
+		Long: `Read UBL 2.1 invoices and credit notes, check them by the rules of EN 16931 that
+protect the books, and submit each to accounts payable. Vendors that are not
+known yet are registered on the way. A PATH is a file, or a folder whose *.xml
+files are taken in name order, those of folders in it too.
+
+Each file stands alone and ends as
+  accepted    it was submitted; holds that block its approval or payment are named
+  duplicate   the same document was submitted before, by whatever way
+  refused     it breaks a rule, or its number is taken by one with another total
+  pending     its intent waits for the approval of another person
+  failed      there was no usable answer; run the command again
+Running it twice submits nothing twice.
+
+Exit code: 0 nothing refused, 1 something refused, 2 could not run or not finish.`,
+		Example: `  export BACKBONE_SERVER=http://127.0.0.1:8080 BACKBONE_TOKEN=bbk_...
+  backbone ap import --legal-entity DEMF inbox/
+  backbone ap import --legal-entity DEMF --json inbox/ > report.json
+  backbone ap import --legal-entity DEMF --posting-date 2026-04-01 late/invoice-4711.xml`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return unusable("name at least one file or folder; backbone ap import --help shows examples", nil)
+			}
+			return nil
+		},
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd, args, newAPI)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return unusable(err.Error()+"; backbone ap import --help lists the flags", err)
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&c.server, "server", "", "base URL of the server (environment "+EnvServer+")")
+	flags.StringVar(&c.token, "token", "", "access token (environment "+EnvToken+", which other users of this machine cannot see)")
+	flags.StringVar(&c.legalEntity, "legal-entity", "", "code of the legal entity that was billed (environment "+EnvLegalEntity+")")
+	flags.StringVar(&c.postingDate, "posting-date", "", "date that decides the period, as 2026-03-31 (default each document's date)")
+	flags.IntVar(&c.parallel, "parallel", DefaultParallel, fmt.Sprintf("files under way at once, 1 to %d", MaxParallel))
+	flags.BoolVar(&c.json, "json", false, "write the report as JSON")
+	return cmd
+}
+
+type importFlags struct {
+	server, token, legalEntity, postingDate string
+	parallel                                int
+	json                                    bool
+}
+
+func (c *importFlags) run(cmd *cobra.Command, paths []string, newAPI func(server, token string) (API, error)) error {
+	options := Options{LegalEntity: either(c.legalEntity, EnvLegalEntity), Parallel: c.parallel}
+	server, token := either(c.server, EnvServer), either(c.token, EnvToken)
+	switch {
+	case server == "":
+		return unusable("no server; set "+EnvServer+" or --server to its URL", nil)
+	case token == "":
+		return unusable("no access token; set "+EnvToken+" or --token", nil)
+	case options.LegalEntity == "":
+		return unusable("no legal entity; name the one that was billed with --legal-entity or "+EnvLegalEntity, nil)
+	case c.parallel < 1 || c.parallel > MaxParallel:
+		return unusable(fmt.Sprintf("--parallel is 1 to %d", MaxParallel), nil)
+	}
+	if c.postingDate != "" {
+		date, err := event.ParseDate(c.postingDate)
+		if err != nil {
+			return unusable("--posting-date is a date such as 2026-03-31", err)
+		}
+		options.PostingDate = &date
+	}
+	files, err := FindFiles(paths)
+	if err != nil {
+		return unusable(err.Error(), err)
+	}
+	api, err := newAPI(server, token)
+	if err != nil {
+		return unusable(reason(err), err)
+	}
+
+	ctx, release := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer release()
+	finished := func() {}
+	if terminal(cmd.ErrOrStderr()) {
+		p := newProgress(cmd.ErrOrStderr(), len(files))
+		options.Progress, finished = p.step, p.close
+	}
+	report := Import(ctx, api, files, options)
+	finished()
+
+	write := report.WriteTable
+	if c.json {
+		write = report.WriteJSON
+	}
+	if err := write(cmd.OutOrStdout()); err != nil {
+		return unusable("the report cannot be written: "+bare(err).Error()+"; "+report.Totals.summary(), err)
+	}
+	return report.Err()
+}
+
+// either is the flag's value, else that of the environment variable.
+func either(flag, variable string) string {
+	if flag == "" {
+		flag = os.Getenv(variable)
+	}
+	return strings.TrimSpace(flag)
+}
+
+func unusable(text string, err error) error {
+	return &ExitError{code: ExitUnfinished, text: text, err: err}
+}

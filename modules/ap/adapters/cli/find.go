@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// FindFiles lists the files that the paths name, each once, in name order: a file
+// is itself, whatever its name; a folder stands for all files named *.xml in it and
+// below, in any case. Symbolic links to files are followed, those to folders only
+// when the path itself is one. It fails when a path does not exist or cannot be
+// listed, and when nothing is found at all.
+func FindFiles(paths []string) ([]string, error) {
+	var files []string
+	for _, path := range paths {
+		path = filepath.Clean(path)
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return nil, unreadable(path, err)
+		case info.Mode().IsRegular():
+			files = append(files, path)
+		case info.IsDir():
+			found, err := findInFolder(path)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, found...)
+		default:
+			return nil, fmt.Errorf("%s is neither a file nor a folder; name XML files or folders of them", printable(path))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no *.xml file in %s; name XML files or folders of them", printable(strings.Join(paths, ", ")))
+	}
+	slices.SortFunc(files, compareNames)
+	return slices.Compact(files), nil
+}
+
+func findInFolder(root string) ([]string, error) {
+	var files []string
+	err := fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
+		path := filepath.Join(root, filepath.FromSlash(name))
+		if err != nil {
+			return unreadable(path, err)
+		}
+		if d.IsDir() || !strings.EqualFold(filepath.Ext(name), ".xml") {
+			return nil
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return unreadable(path, err)
+		}
+		if info.Mode().IsRegular() {
+			files = append(files, path)
+		}
+		return nil
+	})
+	return files, err
+}
+
+func unreadable(path string, err error) error {
+	return fmt.Errorf("%s cannot be read: %w; nothing was sent", printable(path), bare(err))
+}
+
+// bare is the reason of a failed file operation without operation and path.
+func bare(err error) error {
+	var failed *fs.PathError
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
+}
+
+// compareNames orders paths by folder and name, so that a folder's files stay
+// together and the order does not depend on the path's separators.
+func compareNames(a, b string) int {
+	separator := string(filepath.Separator)
+	return slices.Compare(strings.Split(a, separator), strings.Split(b, separator))
+}

@@ -1,0 +1,300 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+)
+
+// Limits and defaults of an import.
+const (
+	DefaultParallel = 8
+	MaxParallel     = 64
+
+	// grace is how long requests under way may still take after an interruption,
+	// so that their outcome can be reported.
+	grace = 10 * time.Second
+)
+
+// Options say how to import.
+type Options struct {
+	LegalEntity string
+	PostingDate *event.Date // nil: each document's own date
+	Parallel    int         // files under way at once; 0 means DefaultParallel
+	// Progress is called once for each file that was worked on, in the order in
+	// which they end, never by two goroutines at once. May be nil.
+	Progress func(FileResult)
+	// Wait pauses before a retry and gives up when the context ends. Nil waits on
+	// the clock.
+	Wait func(context.Context, time.Duration) error
+}
+
+// Import reads the files and submits each as an intent, its vendor first where
+// that is not registered yet. Each file stands alone. Files of the same vendor
+// and number are sent one after another in the order given, others side by side.
+//
+// When ctx ends, or the server turns out to be of no use, no further request is
+// started; those under way may end. The report always covers every file.
+func Import(ctx context.Context, api API, files []string, o Options) *Report {
+	if o.Parallel <= 0 {
+		o.Parallel = DefaultParallel
+	}
+	if o.Wait == nil {
+		o.Wait = wait
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })()
+
+	r := &run{
+		api: api, Options: o, ctx: ctx, stop: stop, requests: requests,
+		files: files, results: make([]FileResult, len(files)), turn: closed(), lanes: map[string]chan struct{}{},
+		vendors: map[string]*vendor{}, firsts: map[string]first{},
+	}
+	var workers sync.WaitGroup
+	for range min(o.Parallel, len(files)) {
+		workers.Go(r.work)
+	}
+	workers.Wait()
+	return newReport(r.results, r.registered, context.Cause(ctx))
+}
+
+// run is one import under way.
+type run struct {
+	Options
+	api      API
+	ctx      context.Context // ends when no further request should start
+	stop     context.CancelCauseFunc
+	requests context.Context // of the requests; outlives ctx by the grace
+
+	files   []string
+	results []FileResult // one per file
+
+	next  sync.Mutex // guards index and turn
+	index int
+	turn  chan struct{} // closed when the file before has joined its lane
+
+	// lanes holds, by vendor and number, the end of the last file that joined. Only
+	// the file whose turn it is touches it.
+	lanes map[string]chan struct{}
+
+	mu         sync.Mutex // guards what follows
+	vendors    map[string]*vendor
+	firsts     map[string]first // by document id
+	registered int
+	silent     int // requests in a row without a usable answer
+	reporting  sync.Mutex
+}
+
+// first is what is known of a document that is in the books.
+type first struct {
+	total    money.Number
+	currency string
+}
+
+// paper is a file that was read.
+type paper struct {
+	document ubl.Document
+	result   FileResult
+	err      error // the file is refused, or could not be read
+}
+
+// work takes files in order until none is left. A worker reads its file beside the
+// others, then waits for its turn to join the lane, then for the file before it in
+// that lane. All that it waits for has an earlier file, which some worker has
+// taken already, so the earliest one never waits and all get on.
+func (r *run) work() {
+	for {
+		r.next.Lock()
+		i, before := r.index, r.turn
+		joined := make(chan struct{})
+		if i < len(r.files) {
+			r.index, r.turn = i+1, joined
+		}
+		r.next.Unlock()
+		if i >= len(r.files) {
+			return
+		}
+		if r.ctx.Err() != nil {
+			r.results[i] = notSent(FileResult{File: r.files[i]})
+			close(joined)
+			continue
+		}
+		p := read(r.files[i])
+		<-before
+		ahead, done := closed(), make(chan struct{})
+		if lane := p.lane(); lane != "" {
+			if last, ok := r.lanes[lane]; ok {
+				ahead = last
+			}
+			r.lanes[lane] = done
+		}
+		close(joined)
+		<-ahead
+		r.results[i] = r.finish(p)
+		close(done)
+		r.report(r.results[i])
+	}
+}
+
+func (r *run) report(f FileResult) {
+	if r.Progress == nil {
+		return
+	}
+	r.reporting.Lock()
+	defer r.reporting.Unlock()
+	r.Progress(f)
+}
+
+// lane is what files that must keep their order have in common; "" has none.
+func (p *paper) lane() string {
+	if p.err != nil {
+		return ""
+	}
+	return p.document.Supplier.Identity() + "\x1f" + eventtype.Normalise(eventtype.NormaliseDocumentNumber, p.document.Number)
+}
+
+// read reads and checks one file.
+func read(path string) *paper {
+	p := &paper{result: FileResult{File: path}}
+	f, err := os.Open(path)
+	if err != nil {
+		p.err = &fileError{err}
+		return p
+	}
+	defer f.Close()
+	source := &watched{Reader: f}
+	p.document, p.err = ubl.Read(source)
+	if source.err != nil {
+		p.err = &fileError{source.err} // the disk's fault, not the document's
+		return p
+	}
+	d := &p.document
+	p.result.SHA256, p.result.Kind, p.result.Number = d.SHA256, d.Kind, d.Number
+	p.result.Warnings = d.Warnings
+	if c, err := money.LookupCurrency(d.Currency, d.IssueDate.Time()); err == nil {
+		p.result.Currency, p.result.minorUnit = d.Currency, c.MinorUnit
+		p.result.gross, p.result.Total = d.Totals.Gross, d.Totals.Gross.Fixed(c.MinorUnit)
+	}
+	return p
+}
+
+// watched remembers what went wrong when reading.
+type watched struct {
+	io.Reader
+	err error
+}
+
+// Read reads.
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.Reader.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.err = err
+	}
+	return n, err
+}
+
+// fileError is a file that cannot be read at all.
+type fileError struct{ err error }
+
+func (e *fileError) Error() string { return bare(e.err).Error() }
+func (e *fileError) Unwrap() error { return e.err }
+
+// finish takes one file to its end.
+func (r *run) finish(p *paper) FileResult {
+	if p.err != nil {
+		return p.result.ended(p.err)
+	}
+	if r.ctx.Err() != nil {
+		return notSent(p.result)
+	}
+	vendorID, intentID, err := r.vendor(&p.document)
+	switch {
+	case err != nil:
+		return p.result.ended(err)
+	case vendorID == "":
+		return p.result.pending(intentID, "the registration of its vendor waits for the approval of another person; approve that intent, then run the command again")
+	}
+	p.result.VendorID = vendorID
+	return r.submit(p)
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// ended is the result of a file that an error ended: refused when the error is the
+// reader's or the server's word about the document, failed otherwise.
+func (f FileResult) ended(err error) FileResult {
+	var unread *fileError
+	if errors.As(err, &unread) {
+		f.Status, f.Code = StatusFailed, CodeFileUnreadable
+		f.Detail = "the file cannot be read: " + unread.Error() + "; make it readable and run the command again"
+		return f
+	}
+	if errors.Is(err, errNotSent) {
+		return notSent(f)
+	}
+	said, ok := fault.As(err)
+	if !ok {
+		f.Status, f.Code = StatusFailed, CodeNoAnswer
+		f.Detail = "the server did not answer: " + reason(err) + "; run the command again, what was taken counts as duplicate then"
+		return f
+	}
+	f.Code, f.Detail, f.Holder = said.Code, said.Detail, said.Holder
+	if said.IntentID != "" {
+		f.IntentID = said.IntentID
+	}
+	if says(err) != answered {
+		f.Status = StatusFailed
+		return f
+	}
+	f.Status = StatusRefused
+	for _, v := range said.Violations {
+		if v.Severity != ubl.SeverityWarning {
+			f.Violations = append(f.Violations, v)
+		}
+	}
+	if len(f.Violations) == 0 {
+		f.Violations = []fault.Violation{{
+			Field: said.Field, Code: said.Code, Severity: ubl.SeverityError, Detail: said.Detail,
+			Expected: text(said.Expected), Got: text(said.Actual),
+		}}
+	}
+	return f
+}
+
+func (f FileResult) pending(intentID, detail string) FileResult {
+	f.Status, f.Code, f.IntentID, f.Detail = StatusPending, "intent.pending_approval", intentID, detail
+	return f
+}
+
+func notSent(f FileResult) FileResult {
+	f.Status, f.Code = StatusFailed, CodeNotSent
+	f.Detail = "the import ended before this file was sent; run the command again"
+	return f
+}

@@ -1,0 +1,460 @@
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/cli"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+func TestExamplesOfTheStandard(t *testing.T) {
+	t.Parallel()
+	dir := testkit.SharedData(t, "en16931/ubl/examples")
+	s := newServer()
+	first := importFolder(t, s, cli.DefaultParallel, dir)
+	for _, f := range first.Files {
+		t.Logf("%-60.60s %-9s %-11s %-16s %12s %s %v", filepath.Base(f.File), f.Status, f.Kind, f.Number, f.Total, f.Currency, f.Holds)
+	}
+	require.Len(t, first.Files, 19)
+	require.True(t, first.Complete)
+	require.Equal(t, 15, first.Totals.Accepted)
+	require.Equal(t, 3, first.Totals.Duplicate)
+	require.Equal(t, 1, first.Totals.Refused)
+	require.Equal(t, 13, first.Totals.VendorsRegistered)
+	require.Equal(t, 1, exitCode(t, first.Err()))
+	memos := 0
+	for _, f := range first.Files {
+		if f.Status == cli.StatusAccepted && f.Kind == ubl.KindCreditMemo {
+			memos++
+		}
+		if f.Status != cli.StatusAccepted {
+			require.NotNil(t, f.Holder, f.File)
+		}
+		require.NotEmpty(t, f.Kind)
+		if f.Status == cli.StatusRefused {
+			require.Equal(t, "TOSL108", f.Number)
+			require.Equal(t, "ap.invoice.duplicate", f.Code)
+			require.NotEmpty(t, f.Violations[0].Difference)
+		}
+	}
+	require.Equal(t, 2, memos)
+	require.True(t, slices.IsSortedFunc(first.Files, func(a, b cli.FileResult) int { return compare(a.File, b.File) }))
+
+	second := importFolder(t, s, cli.DefaultParallel, dir)
+	require.Zero(t, second.Totals.Accepted)
+	require.Equal(t, 18, second.Totals.Duplicate)
+	require.Equal(t, 1, second.Totals.Refused)
+	require.Zero(t, second.Totals.VendorsRegistered)
+	for i, f := range second.Files {
+		if f.Status == cli.StatusDuplicate {
+			require.Equal(t, first.Files[i].DocumentID, f.DocumentID)
+		}
+	}
+}
+
+func compare(a, b string) int {
+	return slices.Compare([]string{filepath.Base(a)}, []string{filepath.Base(b)})
+}
+
+func TestSamples(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	r := importFolder(t, s, 1, sampleFolder(t))
+	require.Len(t, r.Files, 9)
+	require.Equal(t, cli.Totals{Accepted: 6, Refused: 3, VendorsRegistered: 5}, counts(r))
+	require.Equal(t, 1, exitCode(t, r.Err()))
+	doctype := byName(t, r, "doctype.xml")
+	require.Equal(t, ubl.CodeDoctypeForbidden, doctype.Code)
+	require.Len(t, doctype.Violations, 1)
+	sum := byName(t, r, "total-does-not-add-up.xml")
+	require.Equal(t, ubl.CodeRuleViolated, sum.Code)
+	require.Equal(t, "BR-CO-15", sum.Violations[0].Rule)
+	require.Equal(t, "0.10", sum.Violations[0].Difference)
+	again := byName(t, r, "number-used-again.xml")
+	require.Equal(t, "ap.invoice.duplicate", again.Code)
+	require.Equal(t, fault.Violation{
+		Code: "ap.invoice.duplicate", Severity: "error", Detail: again.Detail,
+		Expected: "2166.22", Got: "2629.13", Difference: "462.91", Currency: "EUR",
+	}, again.Violations[0])
+	require.Equal(t, byName(t, r, "01-invoice-two-rates.xml").DocumentID, again.Holder.DocumentID)
+	require.Empty(t, again.DocumentID)
+	require.Equal(t, map[string]int{"BR-CO-15": 1, "ap.invoice.duplicate": 1, ubl.CodeDoctypeForbidden: 1}, r.Totals.ByRule)
+	require.Equal(t, "2166.22", byName(t, r, "01-invoice-two-rates.xml").Total)
+
+	second := importFolder(t, s, 4, sampleFolder(t))
+	require.Equal(t, cli.Totals{Duplicate: 6, Refused: 3}, counts(second))
+	require.Equal(t, "462.91", byName(t, second, "number-used-again.xml").Violations[0].Difference)
+}
+
+// counts are the totals without the maps.
+func counts(r *cli.Report) cli.Totals {
+	t := r.Totals
+	t.ByCurrency, t.ByHold, t.ByRule, t.ByWarning = nil, nil, nil, nil
+	return t
+}
+
+// Another person's keys, keys that expired and another posting date all lead to the
+// business key, and the vendor's to its id.
+func TestDuplicatesWithoutAReplay(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	require.Equal(t, 6, importFolder(t, s, 2, sampleFolder(t)).Totals.Accepted)
+	clear(s.keys)
+	require.Equal(t, cli.Totals{Duplicate: 6, Refused: 3}, counts(importFolder(t, s, 2, sampleFolder(t))))
+
+	files, err := cli.FindFiles([]string{sampleFolder(t)})
+	require.NoError(t, err)
+	o := options(2)
+	day := event.MustDate("2026-05-02")
+	o.PostingDate = &day
+	s.received = nil
+	r := cli.Import(t.Context(), s, files, o)
+	require.Equal(t, cli.Totals{Duplicate: 6, Refused: 3}, counts(r))
+	for _, q := range s.received {
+		if q.Type == ubl.IntentRegisterVendor {
+			require.Empty(t, q.EffectiveDate)
+		} else {
+			require.Equal(t, "2026-05-02", q.EffectiveDate)
+		}
+	}
+}
+
+func TestPostingDateOfATakenFileIsADuplicate(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	path := writeInvoice(t, t.TempDir(), "a.xml")
+	require.Equal(t, 1, importFolder(t, s, 1, path).Totals.Accepted)
+	o := options(1)
+	day := event.MustDate("2026-05-02")
+	o.PostingDate = &day
+	r := cli.Import(t.Context(), s, []string{path}, o) // same keys, other content
+	require.Equal(t, cli.StatusDuplicate, r.Files[0].Status)
+	require.Equal(t, "D-1", r.Files[0].DocumentID)
+	require.NoError(t, r.Err())
+}
+
+// A later file that says more about a vendor gets it registered, although an
+// earlier one was refused for it; and a vendor is registered once, however many
+// files name it at once and whatever they call it.
+func TestVendorsAreRegisteredOnce(t *testing.T) {
+	t.Parallel()
+	dir, s := t.TempDir(), newServer()
+	for i := range 20 {
+		writeInvoice(t, dir, fmt.Sprintf("%02d.xml", i), sampleNumber, number(fmt.Sprintf("N-%d", i)),
+			"Nordlicht Bueroausstattung GmbH", fmt.Sprintf("Nordlicht %d GmbH", i))
+	}
+	r := importFolder(t, s, 8, dir)
+	require.Equal(t, cli.Totals{Accepted: 20, VendorsRegistered: 1}, counts(r))
+	registrations := 0
+	for _, q := range s.received {
+		if q.Type == ubl.IntentRegisterVendor {
+			registrations++
+			require.Equal(t, "DEMF|vendor|vat:DE999000104", q.IdempotencyKey)
+		}
+	}
+	require.Equal(t, 1, registrations)
+
+	// The same vendor by a name of its own: the key is known with other content.
+	other := writeInvoice(t, t.TempDir(), "x.xml", sampleNumber, number("X"), "Nordlicht Bueroausstattung GmbH", "Nordlicht")
+	r = importFolder(t, s, 1, other)
+	require.Equal(t, cli.Totals{Accepted: 1}, counts(r))
+	require.Equal(t, "V-000001", r.Files[0].VendorID)
+}
+
+func TestRefusedVendor(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	s.before = func(_ context.Context, q cli.Submission) error {
+		if q.Type == ubl.IntentRegisterVendor {
+			return fault.New(fault.FailedPrecondition, "ap.vendor.identity_required", "send an id").WithField("/party_id").WithIntent("I-77")
+		}
+		return nil
+	}
+	r := importFolder(t, s, 2, sampleFolder(t))
+	require.Equal(t, cli.Totals{Refused: 9}, counts(r))
+	f := byName(t, r, "05-invoice-natural-person.xml")
+	require.Equal(t, "I-77", f.IntentID)
+	require.Equal(t, "/party_id", f.Violations[0].Field)
+	require.True(t, r.Complete)
+}
+
+// Files of one vendor and number go one after another in name order, whatever the
+// number looks like; others go side by side.
+func TestOrderInLanes(t *testing.T) {
+	t.Parallel()
+	const lanes, papers = 4, 5
+	dir, s := t.TempDir(), newServer()
+	spelling := []string{"n %d", "N%d", "N %d", " n%d", "ｎ%d"}
+	for i := range papers {
+		for lane := range lanes {
+			writeInvoice(t, dir, fmt.Sprintf("%d-%d.xml", i, lane), sampleNumber, number(fmt.Sprintf(spelling[i], lane)),
+				"<cbc:IssueDate>2026-03-04<", fmt.Sprintf("<cbc:IssueDate>2026-03-0%d<", i+1))
+		}
+	}
+	var mu sync.Mutex
+	order := map[string][]string{}
+	busy := map[string]int{}
+	var under, most atomic.Int32
+	together := make(chan struct{})
+	s.before = func(_ context.Context, q cli.Submission) error {
+		if q.Type == ubl.IntentRegisterVendor {
+			return nil
+		}
+		d := document(t, q)
+		lane := d.InvoiceNumber[len(d.InvoiceNumber)-1:]
+		mu.Lock()
+		order[lane] = append(order[lane], d.InvoiceDate.String())
+		busy[lane]++
+		alone := busy[lane] == 1
+		mu.Unlock()
+		if n := under.Add(1); n == lanes {
+			close(together)
+		}
+		most.Store(max(most.Load(), under.Load()))
+		select {
+		case <-together: // all lanes are under way at once
+		case <-time.After(20 * time.Second):
+		}
+		mu.Lock()
+		busy[lane]--
+		mu.Unlock()
+		under.Add(-1)
+		if !alone {
+			return fault.New(fault.Invalid, "test.overlap", "two files of a lane at once")
+		}
+		return nil
+	}
+	r := importFolder(t, s, lanes, dir)
+	require.Equal(t, lanes, r.Totals.Accepted, r.Totals.ByRule)
+	require.Equal(t, lanes*(papers-1), r.Totals.Duplicate)
+	require.GreaterOrEqual(t, int(most.Load()), lanes)
+	for lane, dates := range order {
+		require.Equal(t, []string{"2026-03-01", "2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05"}, dates, lane)
+	}
+	for lane := range lanes {
+		require.Equal(t, cli.StatusAccepted, byName(t, r, fmt.Sprintf("0-%d.xml", lane)).Status)
+	}
+}
+
+func TestBusyServerIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	var pauses []time.Duration
+	var calls int
+	s.before = func(context.Context, cli.Submission) error {
+		switch calls++; calls {
+		case 1:
+			return fault.New(fault.Unavailable, "append.queue_full", "try again").WithRetryAfter(7 * time.Second)
+		case 2:
+			return fault.New(fault.Unavailable, "append.queue_full", "try again").WithRetryAfter(time.Hour)
+		case 3:
+			return errors.New("connection refused")
+		case 5:
+			return fault.New(fault.Conflict, "append.wrong_expected_version", "try again")
+		case 6:
+			return fault.New(fault.Conflict, "idempotency.in_progress", "try again")
+		}
+		return nil
+	}
+	o := options(1)
+	o.Wait = func(_ context.Context, d time.Duration) error { pauses = append(pauses, d); return nil }
+	r := cli.Import(t.Context(), s, []string{writeInvoice(t, t.TempDir(), "a.xml")}, o)
+	require.NoError(t, r.Err())
+	require.Equal(t, cli.Totals{Accepted: 1, VendorsRegistered: 1}, counts(r))
+	require.Equal(t, []time.Duration{7 * time.Second, 30 * time.Second, 3200 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}, pauses)
+}
+
+// What this very run did before an answer got lost counts as done by it.
+func TestLostAnswerIsNoDuplicate(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	lost := map[string]bool{}
+	s.after = func(q cli.Submission, out cli.Outcome) (cli.Outcome, error) {
+		if !lost[q.Type] {
+			lost[q.Type] = true
+			return cli.Outcome{}, errors.New("connection reset by peer")
+		}
+		return out, nil
+	}
+	r := importFolder(t, s, 1, writeInvoice(t, t.TempDir(), "a.xml"))
+	require.Equal(t, cli.Totals{Accepted: 1, VendorsRegistered: 1}, counts(r))
+	require.Len(t, s.documents, 1)
+}
+
+func TestOneFileTheServerFailsOn(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	s.before = func(_ context.Context, q cli.Submission) error {
+		if q.Type == ubl.IntentSubmitInvoice && document(t, q).Currency == "USD" {
+			return fault.New(fault.Internal, "internal", "something unforeseen; tell the operator the id")
+		}
+		return nil
+	}
+	r := importFolder(t, s, 2, sampleFolder(t))
+	require.Equal(t, cli.Totals{Accepted: 5, Refused: 3, Failed: 1, VendorsRegistered: 5}, counts(r))
+	require.Equal(t, 2, exitCode(t, r.Err()))
+	require.Equal(t, "internal", byName(t, r, "02-invoice-usd-allowance-charge.xml").Code)
+}
+
+func TestServerThatIsGone(t *testing.T) {
+	t.Parallel()
+	dir, s := t.TempDir(), newServer()
+	for i := range 40 {
+		writeInvoice(t, dir, fmt.Sprintf("%02d.xml", i), sampleNumber, number(fmt.Sprintf("N-%d", i)))
+	}
+	var calls atomic.Int32
+	s.before = func(_ context.Context, q cli.Submission) error {
+		calls.Add(1)
+		if q.Type != ubl.IntentRegisterVendor && document(t, q).InvoiceNumber >= "N-2" {
+			return errors.New("dial tcp 127.0.0.1:1: connect: connection refused")
+		}
+		return nil
+	}
+	r := importFolder(t, s, 4, dir)
+	require.Positive(t, r.Totals.Accepted)
+	require.Equal(t, 40, r.Totals.Accepted+r.Totals.Failed)
+	require.Less(t, int(calls.Load()), 60) // it did not try all of them
+	require.False(t, r.Complete)
+	require.Equal(t, 2, exitCode(t, r.Err()))
+	require.ErrorContains(t, r.Err(), "connection refused")
+	codes := map[string]int{}
+	for _, f := range r.Files {
+		codes[f.Code]++
+	}
+	require.Positive(t, codes[cli.CodeNoAnswer])
+	require.Positive(t, codes[cli.CodeNotSent])
+
+	s.before = nil
+	r = importFolder(t, s, 4, dir)
+	require.Equal(t, 40, r.Totals.Accepted+r.Totals.Duplicate)
+	require.Len(t, s.documents, 40)
+}
+
+func TestUselessServerStopsTheImport(t *testing.T) {
+	t.Parallel()
+	for _, said := range []*fault.Error{
+		fault.New(fault.Unauthenticated, "auth.token_invalid", "send a valid token"),
+		fault.New(fault.Forbidden, "intent.forbidden", "ask for the role"),
+		fault.New(fault.NotFound, "legal_entity.not_found", "name another"),
+	} {
+		s := newServer()
+		var calls atomic.Int32
+		s.before = func(context.Context, cli.Submission) error { calls.Add(1); return said }
+		r := importFolder(t, s, 1, sampleFolder(t))
+		require.EqualValues(t, 1, calls.Load())
+		require.Equal(t, said.Code, r.Files[0].Code)
+		require.Equal(t, 9, r.Totals.Failed)
+		require.Equal(t, 2, exitCode(t, r.Err()))
+		require.ErrorContains(t, r.Err(), said.Detail)
+		require.ErrorIs(t, r.Err(), said)
+	}
+}
+
+func TestInterruptionLetsRequestsEnd(t *testing.T) {
+	t.Parallel()
+	dir, s := t.TempDir(), newServer()
+	for i := range 10 {
+		writeInvoice(t, dir, fmt.Sprintf("%02d.xml", i), sampleNumber, number(fmt.Sprintf("N-%d", i)))
+	}
+	files, err := cli.FindFiles([]string{dir})
+	require.NoError(t, err)
+	ctx, interrupt := context.WithCancel(t.Context())
+	s.before = func(requestContext context.Context, q cli.Submission) error {
+		if q.Type != ubl.IntentRegisterVendor && document(t, q).InvoiceNumber == "N-3" {
+			interrupt()
+			return requestContext.Err()
+		}
+		return nil
+	}
+	r := cli.Import(ctx, s, files, options(1))
+	require.Equal(t, cli.Totals{Accepted: 4, Failed: 6, VendorsRegistered: 1}, counts(r))
+	require.Equal(t, cli.CodeNotSent, r.Files[4].Code)
+	require.Equal(t, 2, exitCode(t, r.Err()))
+	require.ErrorContains(t, r.Err(), "interrupted")
+}
+
+func TestWaitingIntents(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	status := "pending_approval"
+	s.after = func(q cli.Submission, out cli.Outcome) (cli.Outcome, error) {
+		if q.Type == ubl.IntentSubmitInvoice {
+			out.Status, out.Events = status, nil
+		}
+		return out, nil
+	}
+	path := writeInvoice(t, t.TempDir(), "a.xml")
+	r := importFolder(t, s, 1, path)
+	require.Equal(t, cli.Totals{Pending: 1, VendorsRegistered: 1}, counts(r))
+	require.NotEmpty(t, r.Files[0].IntentID)
+	require.NoError(t, r.Err())
+
+	status = "rejected"
+	r = importFolder(t, s, 1, path)
+	require.Equal(t, cli.Totals{Refused: 1}, counts(r))
+	require.Equal(t, "intent.rejected", r.Files[0].Code)
+
+	status = "executed" // without the event that the API promises
+	r = importFolder(t, s, 1, path)
+	require.Equal(t, cli.CodeUnexpected, r.Files[0].Code)
+	require.Equal(t, 2, exitCode(t, r.Err()))
+
+	s.after = func(q cli.Submission, out cli.Outcome) (cli.Outcome, error) {
+		out.Status, out.Events = "pending_approval", nil
+		return out, nil
+	}
+	r = importFolder(t, s, 1, path)
+	require.Equal(t, cli.Totals{Pending: 1}, counts(r))
+	require.Contains(t, r.Files[0].Detail, "vendor")
+}
+
+func TestUnreadableFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	gone := filepath.Join(dir, "b.xml")
+	s := newServer()
+	r := cli.Import(t.Context(), s, []string{writeInvoice(t, dir, "a.xml"), gone}, options(2))
+	require.Equal(t, cli.StatusAccepted, r.Files[0].Status)
+	require.Equal(t, cli.CodeFileUnreadable, r.Files[1].Code)
+	require.NotContains(t, r.Files[1].Detail, dir)
+	require.Equal(t, 2, exitCode(t, r.Err()))
+}
+
+func TestFindFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"b.xml", "a/z.XML", "a/deeper/k.Xml", "a-b.xml", "note.txt", "B.xml"} {
+		writeInvoice(t, dir, name)
+	}
+	require.NoError(t, os.Symlink(filepath.Join(dir, "b.xml"), filepath.Join(dir, "c.xml")))
+	require.NoError(t, os.Symlink(filepath.Join(dir, "a"), filepath.Join(dir, "linked")))
+	files, err := cli.FindFiles([]string{dir, filepath.Join(dir, "b.xml"), filepath.Join(dir, "note.txt")})
+	require.NoError(t, err)
+	for i := range files {
+		files[i], err = filepath.Rel(dir, files[i])
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"B.xml", "a/deeper/k.Xml", "a/z.XML", "a-b.xml", "b.xml", "c.xml", "note.txt"}, files)
+
+	files, err = cli.FindFiles([]string{filepath.Join(dir, "linked")})
+	require.NoError(t, err)
+	require.Len(t, files, 2)
+	_, err = cli.FindFiles([]string{t.TempDir()})
+	require.ErrorContains(t, err, "no *.xml file in")
+	_, err = cli.FindFiles([]string{dir, filepath.Join(dir, "absent")})
+	require.ErrorContains(t, err, "no such file")
+}

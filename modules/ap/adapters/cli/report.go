@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+)
+
+// Status is what became of a file.
+type Status string
+
+// The ways a file ends.
+const (
+	StatusAccepted  Status = "accepted"  // it is in the books' inbox now
+	StatusDuplicate Status = "duplicate" // the same document was submitted before
+	StatusRefused   Status = "refused"   // a rule of the standard or of the server is against it
+	StatusPending   Status = "pending"   // its intent waits for the approval of another person
+	StatusFailed    Status = "failed"    // nobody could say; run again
+)
+
+// Codes of files that did not get as far as a reader's or a server's answer.
+const (
+	CodeFileUnreadable = "import.file_unreadable" // the file cannot be opened or read
+	CodeNoAnswer       = "import.no_answer"       // the server did not answer; the outcome is open
+	CodeNotSent        = "import.not_sent"        // the import ended before this file's turn
+	CodeUnexpected     = "import.unexpected"      // the server's answer does not fit its API
+	CodeVendorUnknown  = "import.vendor_unknown"  // the document's seller has no usable identifier
+)
+
+// FileResult is what became of one file. Lists are never nil.
+type FileResult struct {
+	File       string            `json:"file"`
+	Status     Status            `json:"status"`
+	Code       string            `json:"code"`        // of the refusal or failure; "" of an accepted file
+	DocumentID string            `json:"document_id"` // of the document in the books; of a duplicate the first one's
+	Kind       ubl.Kind          `json:"kind,omitempty"`
+	Number     string            `json:"number,omitempty"`
+	Currency   string            `json:"currency,omitempty"`
+	Total      string            `json:"total,omitempty"` // gross, decimal
+	VendorID   string            `json:"vendor_id,omitempty"`
+	IntentID   string            `json:"intent_id,omitempty"`
+	SHA256     string            `json:"sha256,omitempty"`
+	Detail     string            `json:"detail,omitempty"` // one sentence and the next step
+	Violations []fault.Violation `json:"violations"`
+	Holds      []Hold            `json:"holds"`
+	Warnings   []fault.Violation `json:"warnings"`
+	Holder     *fault.Holder     `json:"holder,omitempty"` // event and document that were first
+
+	gross     money.Number
+	minorUnit int // decimals of Currency
+}
+
+// Hold is a hold on an accepted document.
+type Hold struct {
+	Kind    string `json:"kind,omitempty"` // TAX_VARIANCE, ...
+	EventID string `json:"event_id"`
+}
+
+// Report is the result of an import. Files are in name order.
+type Report struct {
+	Files    []FileResult `json:"files"`
+	Totals   Totals       `json:"totals"`
+	Complete bool         `json:"complete"` // every file was answered
+
+	cause error // why the import ended early
+}
+
+// Totals counts files.
+type Totals struct {
+	Accepted          int                       `json:"accepted"`
+	Duplicate         int                       `json:"duplicate"`
+	Refused           int                       `json:"refused"`
+	Pending           int                       `json:"pending"`
+	Failed            int                       `json:"failed"`
+	VendorsRegistered int                       `json:"vendors_registered"`
+	ByCurrency        map[string]CurrencyTotals `json:"by_currency"`
+	ByRule            map[string]int            `json:"by_rule"`    // files refused by each rule, or code where no rule is named
+	ByWarning         map[string]int            `json:"by_warning"` // files that each rule warned about
+	ByHold            map[string]int            `json:"by_hold"`    // documents held, by kind
+}
+
+// CurrencyTotals counts the files in one currency. The amounts are the gross
+// totals of the accepted documents.
+type CurrencyTotals struct {
+	Accepted         int    `json:"accepted"`
+	Duplicate        int    `json:"duplicate"`
+	Refused          int    `json:"refused"`
+	InvoiceAmount    string `json:"invoice_amount"`
+	CreditMemoAmount string `json:"credit_memo_amount"`
+}
+
+// amounts are the sums behind CurrencyTotals.
+type amounts struct {
+	invoices, creditMemos money.Number
+	minorUnit             int
+}
+
+func newReport(files []FileResult, vendors int, cause error) *Report {
+	r := &Report{
+		Files: files, cause: cause,
+		Totals: Totals{
+			VendorsRegistered: vendors,
+			ByCurrency:        map[string]CurrencyTotals{}, ByRule: map[string]int{}, ByWarning: map[string]int{}, ByHold: map[string]int{},
+		},
+	}
+	sums := map[string]amounts{}
+	for i := range files {
+		f := &files[i]
+		f.Violations, f.Holds, f.Warnings = list(f.Violations), list(f.Holds), list(f.Warnings)
+		r.Totals.add(f, sums)
+	}
+	for currency, sum := range sums {
+		c := r.Totals.ByCurrency[currency]
+		c.InvoiceAmount, c.CreditMemoAmount = sum.invoices.Fixed(sum.minorUnit), sum.creditMemos.Fixed(sum.minorUnit)
+		r.Totals.ByCurrency[currency] = c
+	}
+	r.Complete = r.Totals.Failed == 0
+	return r
+}
+
+// list is s, never nil, so that it is written as a list.
+func list[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+// tally counts a file by its status.
+func (t *Totals) tally(s Status) {
+	switch s {
+	case StatusAccepted:
+		t.Accepted++
+	case StatusDuplicate:
+		t.Duplicate++
+	case StatusRefused:
+		t.Refused++
+	case StatusPending:
+		t.Pending++
+	case StatusFailed:
+		t.Failed++
+	}
+}
+
+func (t *Totals) add(f *FileResult, sums map[string]amounts) {
+	t.tally(f.Status)
+	if f.Status == StatusRefused {
+		for _, name := range names(f.Violations) {
+			t.ByRule[name]++
+		}
+	}
+	for _, name := range names(f.Warnings) {
+		t.ByWarning[name]++
+	}
+	held := map[string]bool{}
+	for _, h := range f.Holds {
+		if !held[h.Kind] {
+			held[h.Kind] = true
+			t.ByHold[h.Kind]++
+		}
+	}
+	if f.Currency == "" {
+		return
+	}
+	c, sum := t.ByCurrency[f.Currency], sums[f.Currency]
+	sum.minorUnit = f.minorUnit
+	switch f.Status {
+	case StatusAccepted:
+		c.Accepted++
+		if f.Kind == ubl.KindCreditMemo {
+			sum.creditMemos = sum.creditMemos.Add(f.gross)
+		} else {
+			sum.invoices = sum.invoices.Add(f.gross)
+		}
+	case StatusDuplicate:
+		c.Duplicate++
+	case StatusRefused:
+		c.Refused++
+	}
+	t.ByCurrency[f.Currency], sums[f.Currency] = c, sum
+}
+
+// name is the rule of a finding, or its code where no rule is named.
+func name(v fault.Violation) string {
+	if v.Rule != "" {
+		return v.Rule
+	}
+	return v.Code
+}
+
+// names lists the names of findings, each once.
+func names(findings []fault.Violation) []string {
+	var out []string
+	for _, v := range findings {
+		if n := name(v); !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// WriteJSON writes the report as one JSON document.
+func (r *Report) WriteJSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(r)
+}
+
+// Err is nil when nothing was refused, else an *ExitError: ExitUnfinished if a
+// file was not answered, ExitRefused if one was refused.
+func (r *Report) Err() error {
+	switch t := r.Totals; {
+	case !r.Complete:
+		text := fmt.Sprintf("%d of %s could not be finished; run the command again, what was taken counts as duplicate then", t.Failed, count(len(r.Files), "file"))
+		if r.cause != nil {
+			text = "the import ended early: " + printable(reason(r.cause)) + "; " + text
+		}
+		return &ExitError{code: ExitUnfinished, text: text, err: r.cause}
+	case t.Refused > 0:
+		return &ExitError{code: ExitRefused, text: fmt.Sprintf("%d of %s refused; the report says why", t.Refused, count(len(r.Files), "file"))}
+	default:
+		return nil
+	}
+}

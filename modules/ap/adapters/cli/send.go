@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// retryWaits are the pauses before a request is sent again, unless the server
+// names another.
+var retryWaits = []time.Duration{200 * time.Millisecond, 800 * time.Millisecond, 3200 * time.Millisecond}
+
+// maxRetryWait bounds the pause that a server may ask for.
+const maxRetryWait = 30 * time.Second
+
+// errNotSent is the error of a request that was never started.
+var errNotSent = errors.New("the import has ended")
+
+// meaning is what an error of the API tells.
+type meaning int
+
+const (
+	answered meaning = iota // the server decided about this request
+	busy                    // it did nothing, and may do it later
+	unknown                 // whether it did something is not known
+	useless                 // it will answer all requests like this one the same way
+)
+
+// says tells what an error of the API means.
+func says(err error) meaning {
+	f, ok := fault.As(err)
+	if !ok {
+		return unknown
+	}
+	switch f.Code {
+	case "intent.forbidden", "auth.forbidden", "legal_entity.not_found":
+		return useless
+	case "idempotency.in_progress",
+		concurrency.CodeWrongExpectedVersion, concurrency.CodeConditionFailed, concurrency.CodeConditionTooOld:
+		return busy
+	}
+	switch f.Kind {
+	case fault.Unauthenticated:
+		return useless
+	case fault.Unavailable, fault.TooMany:
+		return busy
+	case fault.Timeout, fault.Internal:
+		return unknown
+	default:
+		return answered
+	}
+}
+
+// send submits an intent, again while the server is busy or does not answer: the
+// idempotency key makes that safe. A server that knows the key with another
+// content, say because a posting date was named this time, is asked under a key
+// for exactly this content, and then judges by the document itself.
+func (r *run) send(s Submission) (Outcome, error) {
+	out, err := r.sendSame(s)
+	if code := fault.CodeOf(err); code == "intent.idempotency_mismatch" || code == concurrency.CodeIdempotencyMismatch {
+		s.IdempotencyKey = idempotencyKey(s.IdempotencyKey, digest(s.EffectiveDate, string(s.Payload)))
+		out, err = r.sendSame(s)
+	}
+	return out, err
+}
+
+func (r *run) sendSame(s Submission) (Outcome, error) {
+	inDoubt := false // an earlier request of this call may have done it
+	for retries := retryWaits; ; retries = retries[1:] {
+		if r.ctx.Err() != nil && !inDoubt {
+			return Outcome{}, errNotSent
+		}
+		out, err := r.api.SubmitIntent(r.requests, r.LegalEntity, s)
+		meant := says(err)
+		if err == nil {
+			meant = answered
+			// A replay of what this very call may have done before the answer got
+			// lost is the first time that anybody hears of it.
+			out.Replayed = out.Replayed && !inDoubt
+		}
+		r.note(meant, err)
+		inDoubt = inDoubt || meant == unknown
+		if meant == answered || meant == useless || len(retries) == 0 {
+			return out, err
+		}
+		pause := retries[0]
+		if f, ok := fault.As(err); ok && f.RetryAfter > 0 {
+			pause = min(f.RetryAfter, maxRetryWait)
+		}
+		if r.Wait(r.ctx, pause) != nil {
+			return Outcome{}, err
+		}
+	}
+}
+
+// note watches whether the server is of any use. One file that it cannot handle
+// stops nothing; that many requests in a row without an answer do.
+func (r *run) note(m meaning, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch m {
+	case answered:
+		r.silent = 0
+	case useless:
+		r.stop(err)
+	default:
+		if r.silent++; r.silent > max(2, r.Parallel)*(len(retryWaits)+1) {
+			r.stop(err)
+		}
+	}
+}
+
+// maxKey leaves room for the digest that send may add to a key, within the 255
+// bytes that a key has at most.
+const maxKey = 255 - 1 - 2*sha256.Size
+
+// idempotencyKey joins parts to a key. What a header cannot carry, or is too long,
+// is replaced by its digest.
+func idempotencyKey(parts ...string) string {
+	key := strings.Join(parts, "|")
+	unfit := func(c rune) bool { return c <= ' ' || c > '~' }
+	if len(key) > maxKey || strings.ContainsFunc(key, unfit) {
+		return digest(parts...)
+	}
+	return key
+}
+
+// digest is the SHA-256 of the parts, in lower case hexadecimal.
+func digest(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x1f")))
+	return hex.EncodeToString(sum[:])
+}
+
+// reason words an error for the terminal.
+func reason(err error) string {
+	if f, ok := fault.As(err); ok {
+		return f.Detail + " (" + f.Code + ")"
+	}
+	if errors.Is(err, context.Canceled) {
+		return "interrupted"
+	}
+	return err.Error()
+}

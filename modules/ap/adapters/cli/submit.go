@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+)
+
+// defaultNetDays are the terms of payment of a vendor that is registered on the
+// way, in days after the invoice date: what accounts payable assumes anyway.
+const defaultNetDays = 30
+
+// Members of the source of events.
+const (
+	sourceSystem  = "backbone ap import"
+	sourceChannel = "batch"
+)
+
+// States of an intent that is answered without a fault.
+const (
+	intentExecuted = "executed"
+	intentRejected = "rejected"
+	intentDenied   = "denied"
+	intentFailed   = "failed"
+	intentExpired  = "expired"
+)
+
+// vendor is a seller met in the files. The lock is held while it is registered, so
+// that this happens once.
+type vendor struct {
+	sync.Mutex
+	id string // "" until known
+}
+
+// vendor gives the id of a document's vendor, who is registered on the way if the
+// server does not know it. Where the registration waits for approval it gives no
+// vendor id but that of the intent. A refusal is not kept: the next document of
+// the same vendor may say more about it.
+func (r *run) vendor(d *ubl.Document) (vendorID, intentID string, err error) {
+	identity := d.Supplier.Identity()
+	if identity == "" {
+		return "", "", fault.New(fault.Invalid, CodeVendorUnknown,
+			"the seller has neither a VAT identifier nor another one that could be told from blank; ask the supplier for a corrected document")
+	}
+	r.mu.Lock()
+	v, met := r.vendors[identity]
+	if !met {
+		v = &vendor{}
+		r.vendors[identity] = v
+	}
+	r.mu.Unlock()
+
+	v.Lock()
+	defer v.Unlock()
+	if v.id != "" {
+		return v.id, "", nil
+	}
+	payload, err := d.VendorPayload(defaultNetDays)
+	if err != nil {
+		return "", "", unwritable(err)
+	}
+	out, err := r.send(Submission{
+		Type: ubl.IntentRegisterVendor, Payload: payload, Source: source(d),
+		IdempotencyKey: idempotencyKey(r.LegalEntity, "vendor", identity),
+	})
+	if said, ok := fault.As(err); ok && said.Code == "ap.vendor.duplicate" && said.Holder != nil && said.Holder.DocumentID != "" {
+		v.id = said.Holder.DocumentID
+		return v.id, "", nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	registered, ok := out.find(contract.EventVendorRegistered)
+	switch {
+	case ok:
+		v.id = documentOf(registered)
+	case out.over():
+		return "", "", out.refusal("the registration of its vendor")
+	default:
+		return "", out.IntentID, nil
+	}
+	if v.id == "" {
+		return "", "", unexpected()
+	}
+	if !out.Replayed {
+		r.mu.Lock()
+		r.registered++
+		r.mu.Unlock()
+	}
+	return v.id, "", nil
+}
+
+// submit sends the document itself.
+func (r *run) submit(p *paper) FileResult {
+	d := &p.document
+	payload, err := d.IntentPayload(ubl.Submission{
+		VendorID: p.result.VendorID,
+		// No approved account of any vendor is known here, so an account that the
+		// document names is never taken for approved.
+		PayeeBank: d.PaymentAccounts.Compare(nil),
+	})
+	if err != nil {
+		return p.result.ended(unwritable(err))
+	}
+	s := Submission{
+		Type: d.Intent(), Payload: payload, Source: source(d),
+		IdempotencyKey: idempotencyKey(r.LegalEntity, d.SHA256),
+	}
+	if r.PostingDate != nil {
+		s.EffectiveDate = r.PostingDate.String()
+	}
+	out, err := r.send(s)
+	if err != nil {
+		return r.afterFault(p, err)
+	}
+	p.result.IntentID = out.IntentID
+	kind := contract.Kind(d.Kind)
+	submitted, ok := out.find(kind.Event(contract.Submitted))
+	switch {
+	case ok && documentOf(submitted) == "", !ok && out.Status == intentExecuted:
+		return p.result.ended(unexpected())
+	case ok:
+		return r.afterEvents(p, out, submitted)
+	case out.over():
+		return p.result.ended(out.refusal("this document"))
+	default:
+		return p.result.pending(out.IntentID, "it waits for the approval of another person; approve that intent")
+	}
+}
+
+// afterEvents ends a document that is in the books, since now or since before.
+func (r *run) afterEvents(p *paper, out Outcome, submitted Event) FileResult {
+	f := p.result
+	f.DocumentID = documentOf(submitted)
+	r.remember(f)
+	kind := contract.Kind(f.Kind)
+	if out.Replayed {
+		f.Status, f.Code = StatusDuplicate, kind.Code("duplicate")
+		f.Detail = "this very file was submitted before; look at the document named here"
+		f.Holder = &fault.Holder{EventID: submitted.ID, DocumentID: f.DocumentID, Sequence: submitted.Sequence}
+		return f
+	}
+	f.Status = StatusAccepted
+	for _, e := range out.Events {
+		if e.Type == kind.Event(contract.Held) {
+			f.Holds = append(f.Holds, Hold{EventID: e.ID})
+		}
+	}
+	// The answer names holds by their events and tells their kinds in the rule that
+	// placed them, both in the same order.
+	if kinds := out.holdKinds(); len(kinds) == len(f.Holds) {
+		for i := range f.Holds {
+			f.Holds[i].Kind = kinds[i]
+		}
+	}
+	return f
+}
+
+// afterFault ends a document that the server did not take: a duplicate if the
+// first one has the same total, else refused or failed.
+func (r *run) afterFault(p *paper, err error) FileResult {
+	f := p.result
+	said, ok := fault.As(err)
+	if !ok || said.Code != contract.Kind(f.Kind).Code("duplicate") {
+		return f.ended(err)
+	}
+	if agree, _ := said.Attributes["totals_agree"].(bool); !agree {
+		f = f.ended(err)
+		r.compare(&f)
+		return f
+	}
+	f.Status, f.Code, f.Detail, f.Holder = StatusDuplicate, said.Code, said.Detail, said.Holder
+	if said.IntentID != "" {
+		f.IntentID = said.IntentID
+	}
+	if said.Holder != nil {
+		f.DocumentID = said.Holder.DocumentID
+		r.remember(f)
+	}
+	return f
+}
+
+// remember keeps the total of a document in the books.
+func (r *run) remember(f FileResult) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.firsts[f.DocumentID] = first{total: f.gross, currency: f.Currency}
+}
+
+// compare adds the figures to the refusal of a number that is taken by a document
+// with another total, as far as they are known here.
+func (r *run) compare(f *FileResult) {
+	if len(f.Violations) == 0 || f.Violations[0].Got != "" || f.Total == "" {
+		return
+	}
+	v := &f.Violations[0]
+	v.Got, v.Currency = f.Total, f.Currency
+	if f.Holder == nil {
+		return
+	}
+	r.mu.Lock()
+	taken, known := r.firsts[f.Holder.DocumentID]
+	r.mu.Unlock()
+	switch {
+	case !known:
+	case taken.currency == f.Currency:
+		v.Expected, v.Difference = taken.total.Fixed(f.minorUnit), f.gross.Sub(taken.total).Fixed(f.minorUnit)
+	default:
+		v.Expected, v.Got, v.Currency = taken.total.String()+" "+taken.currency, f.Total+" "+f.Currency, ""
+	}
+}
+
+func source(d *ubl.Document) event.Source {
+	return event.Source{System: sourceSystem, Channel: sourceChannel, Reference: d.SHA256}
+}
+
+// find gives the first event of a type.
+func (o *Outcome) find(eventType string) (Event, bool) {
+	for _, e := range o.Events {
+		if e.Type == eventType {
+			return e, true
+		}
+	}
+	return Event{}, false
+}
+
+// over tells whether the intent ended without events.
+func (o *Outcome) over() bool {
+	switch o.Status {
+	case intentRejected, intentDenied, intentFailed, intentExpired:
+		return true
+	default:
+		return false
+	}
+}
+
+// refusal is the fault of an intent that ended without events, of which the server
+// reminds by a replay.
+func (o *Outcome) refusal(what string) error {
+	return fault.New(fault.Conflict, "intent."+o.Status,
+		"%s was submitted before, and that intent was %s; look at the intent, and enter the document by hand if it is to be booked after all", what, o.Status).
+		WithIntent(o.IntentID)
+}
+
+// holdKinds are the kinds of the holds that the rules placed.
+func (o *Outcome) holdKinds() []string {
+	var kinds []string
+	for _, rule := range o.Rules {
+		for _, action := range rule.Actions {
+			if kind, ok := strings.CutPrefix(action, "hold:"); ok {
+				kinds = append(kinds, kind)
+			}
+		}
+	}
+	return kinds
+}
+
+// documentOf is the id in the stream of an event.
+func documentOf(e Event) string {
+	_, id, _ := strings.Cut(e.Stream, "/")
+	return id
+}
+
+func unwritable(err error) error {
+	return fault.New(fault.Internal, CodeUnexpected,
+		"the document was read but cannot be written as an intent; report this with the file").WithCause(err)
+}
+
+func unexpected() error {
+	return fault.New(fault.Internal, CodeUnexpected,
+		"the server's answer does not fit its API; check that server and command have the same version")
+}

@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+)
+
+// findingsShown bounds the findings of one file in the table; JSON has them all.
+const findingsShown = 10
+
+// WriteTable writes the report for a person: one row per file with a row for each
+// further finding below it, then the totals.
+func (r *Report) WriteTable(w io.Writer) error {
+	var out bytes.Buffer
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "FILE\tSTATUS\tKIND\tDOCUMENT\tNUMBER\tTOTAL\tREASON")
+	for i := range r.Files {
+		f := &r.Files[i]
+		reasons := f.reasons()
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(f.File), f.Status, noun(f.Kind),
+			dash(f.DocumentID), dash(f.Number), dash(strings.TrimSpace(f.Total+" "+f.Currency)), printable(reasons[0]))
+		for _, reason := range reasons[1:] {
+			fmt.Fprintf(table, "\t\t\t\t\t\t%s\n", printable(reason))
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	out.WriteByte('\n')
+	r.Totals.write(&out, len(r.Files))
+	for line := range bytes.Lines(out.Bytes()) {
+		// tabwriter pads cells that nothing follows.
+		if _, err := fmt.Fprintf(w, "%s\n", bytes.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reasons says why the file ended as it did; there is always one.
+func (f *FileResult) reasons() []string {
+	var out []string
+	switch f.Status {
+	case StatusDuplicate:
+		out = append(out, f.Code)
+	case StatusRefused:
+		for _, v := range f.Violations {
+			out = append(out, finding(v))
+		}
+		if f.Holder != nil && f.Holder.DocumentID != "" {
+			out = append(out, "the number is taken by "+f.Holder.DocumentID)
+		}
+	case StatusPending, StatusFailed:
+		reason := f.Code + ": " + f.Detail
+		if f.IntentID != "" {
+			reason += "; intent " + f.IntentID
+		}
+		out = append(out, reason)
+	}
+	if len(f.Holds) > 0 {
+		kinds := make([]string, len(f.Holds))
+		for i, h := range f.Holds {
+			kinds[i] = cmp.Or(h.Kind, "unknown")
+		}
+		out = append(out, "held: "+strings.Join(kinds, ", "))
+	}
+	for _, v := range f.Warnings {
+		out = append(out, "warning: "+finding(v))
+	}
+	if more := len(out) - findingsShown; more > 0 {
+		out = append(out[:findingsShown], fmt.Sprintf("and %d more; --json lists all", more))
+	}
+	if len(out) == 0 {
+		return []string{"-"}
+	}
+	return out
+}
+
+// finding is one finding with its figures.
+func finding(v fault.Violation) string {
+	var b strings.Builder
+	b.WriteString(name(v))
+	if v.Expected != "" || v.Got != "" {
+		separator := " "
+		for _, figure := range []struct{ label, value string }{{"expected", v.Expected}, {"got", v.Got}, {"difference", v.Difference}} {
+			if figure.value != "" {
+				b.WriteString(separator + figure.label + " " + figure.value)
+				separator = ", "
+			}
+		}
+		if v.Currency != "" {
+			b.WriteString(" " + v.Currency)
+		}
+	}
+	switch {
+	case v.Element != "":
+		fmt.Fprintf(&b, " at %s", v.Element)
+	case v.Field != "":
+		fmt.Fprintf(&b, " at %s", v.Field)
+	}
+	if v.Line > 0 {
+		fmt.Fprintf(&b, ", line %d", v.Line)
+	}
+	if v.Detail != "" {
+		b.WriteString(": " + v.Detail)
+	}
+	return b.String()
+}
+
+func (t *Totals) write(w io.Writer, total int) {
+	fmt.Fprintf(w, "%s: %s\n", count(total, "file"), t.summary())
+	if t.VendorsRegistered > 0 {
+		fmt.Fprintf(w, "%s registered\n", count(t.VendorsRegistered, "vendor"))
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if len(t.ByCurrency) > 0 {
+		fmt.Fprintln(table, "\nCURRENCY\tACCEPTED\tDUPLICATE\tREFUSED\tINVOICES\tCREDIT MEMOS\t")
+		for _, currency := range slices.Sorted(maps.Keys(t.ByCurrency)) {
+			c := t.ByCurrency[currency]
+			fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%s\t\n", currency, c.Accepted, c.Duplicate, c.Refused, c.InvoiceAmount, c.CreditMemoAmount)
+		}
+	}
+	_ = table.Flush() // into memory
+	counts := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, group := range []struct {
+		title  string
+		counts map[string]int
+	}{{"REFUSED BY", t.ByRule}, {"HELD BY", t.ByHold}, {"WARNED BY", t.ByWarning}} {
+		if len(group.counts) == 0 {
+			continue
+		}
+		fmt.Fprintf(counts, "\n%s\tFILES\n", group.title)
+		for _, key := range slices.Sorted(maps.Keys(group.counts)) {
+			fmt.Fprintf(counts, "%s\t%d\n", cmp.Or(printable(key), "unknown"), group.counts[key])
+		}
+	}
+	_ = counts.Flush() // into memory
+}
+
+// summary counts files by status; what is rare is left out when it is nothing.
+func (t *Totals) summary() string {
+	text := fmt.Sprintf("%d accepted, %s, %d refused", t.Accepted, count(t.Duplicate, "duplicate"), t.Refused)
+	if t.Pending > 0 {
+		text += fmt.Sprintf(", %d pending", t.Pending)
+	}
+	if t.Failed > 0 {
+		text += fmt.Sprintf(", %d failed", t.Failed)
+	}
+	return text
+}
+
+func noun(k ubl.Kind) string {
+	switch k {
+	case "":
+		return "-"
+	case ubl.KindCreditMemo:
+		return "credit memo"
+	default:
+		return string(k)
+	}
+}
+
+func dash(s string) string { return cmp.Or(printable(s), "-") }
+
+// printable replaces what a terminal could take for a command, or a table for
+// structure. Names and numbers come from the files' senders.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// text is a number of a fault.
+func text(v any) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprint(v)
+}
+
+// count words a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
