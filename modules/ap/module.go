@@ -110,11 +110,6 @@ func registerEvents(r *module.Registrar) error {
 	}}, contract.EventSettingsChanged, ""); err != nil {
 		return err
 	}
-	if err := declare(module.EventType{Registration: eventtype.Registration{
-		Type: contract.EventMatchKeyRecorded, Description: "First document with a number or total by which a second one would be suspected a duplicate.",
-	}}, contract.EventMatchKeyRecorded, ""); err != nil {
-		return err
-	}
 	for _, k := range contract.Kinds() {
 		if err := declare(submittedType(k, vendorRef), k.Event(contract.Submitted), ""); err != nil {
 			return err
@@ -224,7 +219,7 @@ func registerIntents(r *module.Registrar) error {
 		}{
 			{"submit_" + string(k), "", module.IntentType{
 				Type: k.Intent("submit"), Description: "Submit a vendor's " + k.Noun() + ".",
-				Emits: []string{k.Event(contract.Submitted), k.Event(contract.Validated), k.Event(contract.Held), contract.EventMatchKeyRecorded},
+				Emits: []string{k.Event(contract.Submitted), k.Event(contract.Validated), k.Event(contract.Held)},
 				Plan:  planSubmit(k), OnDuplicate: onDuplicateDocument(k),
 			}},
 			{"approve_document", k, module.IntentType{
@@ -257,12 +252,6 @@ func registerFolds(r *module.Registrar) {
 		New:        func() any { return &domain.Vendor{} },
 		Clone:      func(s any) any { return s.(*domain.Vendor).Clone() },
 		Apply:      func(s any, e event.Recorded, data []byte) error { return s.(*domain.Vendor).Apply(e, data) },
-	})
-	r.Fold(module.Fold{
-		StreamType: contract.StreamMatchKey,
-		New:        func() any { return &domain.MatchKey{} },
-		Clone:      func(s any) any { return s.(*domain.MatchKey).Clone() },
-		Apply:      func(s any, e event.Recorded, data []byte) error { return s.(*domain.MatchKey).Apply(e, data) },
 	})
 	for _, k := range contract.Kinds() {
 		r.Fold(module.Fold{

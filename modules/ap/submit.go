@@ -3,6 +3,7 @@ package ap
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -15,8 +16,7 @@ import (
 )
 
 // planSubmit plans the submission of a document: the event itself, what is found
-// about it (validated, or one hold per finding), and the match keys it is the
-// first to have.
+// about it: validated, or one hold per finding.
 func planSubmit(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
 	return func(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
 		var p contract.Submission
@@ -65,11 +65,11 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 		if err != nil {
 			return module.Plan{}, err
 		}
-		keys, suspects, err := matchKeys(ctx, s, k, &d, currency, settings.DuplicateWindowDays)
+		matchTags, found, err := suspects(ctx, s, k, &d, currency, settings.DuplicateWindowDays)
 		if err != nil {
 			return module.Plan{}, err
 		}
-		findings := append(suspects, coded.findings...)
+		findings := append(found, coded.findings...)
 		findings = append(findings, domain.TaxFindings(&d, currency, settings.TaxTolerance,
 			func(group string) bool { return books.TaxGroups[group].ReverseCharge })...)
 		findings = append(findings, domain.PayeeFindings(&d)...)
@@ -80,12 +80,7 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 			Facts:   factsOf(in),
 		}
 		plan.Events = submissionEvents(k, &d, date, dimensions, period.Tags, findings, coded.warnings)
-		for _, key := range keys {
-			plan.Events = append(plan.Events, event.Draft{
-				Type: contract.EventMatchKeyRecorded, EffectiveDate: date, Stream: key.stream, CausedByIndex: 1,
-				Data: contract.MatchKeyRecorded{DocumentRef: contract.RefTo(k, d.ID()), Rule: key.rule},
-			})
-		}
+		plan.Events[0].Tags = append(slices.Clone(plan.Events[0].Tags), matchTags...)
 		return plan, nil
 	}
 }
@@ -152,43 +147,40 @@ func findingRule(findings []domain.Finding) event.RuleEvaluation {
 	return r
 }
 
-type matchKey struct {
-	stream event.StreamID
-	rule   string
-}
-
-// matchKeys looks for earlier documents that may be the same paper. keys are
-// those that no earlier document has; suspects has one finding per earlier
-// document. The number itself being taken is a refusal.
+// suspects looks for earlier documents that may be the same paper, by what their
+// submissions are tagged with. It returns the document's own tags and at most one
+// finding, which names the first of them. The number itself being taken is a
+// refusal.
 //
-// Every key's stream is read at the version it has, so that of two documents
-// that race for a key the second is planned again and then sees the first.
-func matchKeys(ctx context.Context, s module.State, k contract.Kind, d *contract.Document, c money.Currency, windowDays int) (keys []matchKey, suspects []domain.Finding, err error) {
-	type candidate struct {
-		matchKey
-		own bool // the document's own key, not one of a day nearby
+// The look-up becomes an append condition, so that of two documents that race
+// for a tag the second is planned again and then sees the first.
+func suspects(ctx context.Context, s module.State, k contract.Kind, d *contract.Document, c money.Currency, windowDays int) (own []string, found []domain.Finding, err error) {
+	rules := map[string]string{}
+	var wanted []string
+	if tag, ok := domain.NumberTag(k, d.VendorID, d.InvoiceNumber); ok {
+		rules[tag], own = domain.RuleSameNumber, append(own, tag)
 	}
-	var candidates []candidate
-	if stream, ok := domain.NumberKey(k, d.VendorID, d.InvoiceNumber); ok {
-		candidates = append(candidates, candidate{matchKey{stream, domain.RuleSameNumber}, true})
-	}
+	own = append(own, domain.TotalTag(k, d.VendorID, c, d.TotalAmount, d.InvoiceDate))
+	wanted = append(wanted, own...)
 	for day := -windowDays; day <= windowDays; day++ {
-		stream := domain.TotalKey(k, d.VendorID, c, d.TotalAmount, d.InvoiceDate.AddDays(day))
-		candidates = append(candidates, candidate{matchKey{stream, domain.RuleSameTotal}, day == 0})
-	}
-	byDocument := map[string]int{}
-	for _, m := range candidates {
-		first, _, err := module.Load[*domain.MatchKey](ctx, s, m.stream.Type, m.stream.ID)
-		if err != nil {
-			return nil, nil, err
+		tag := domain.TotalTag(k, d.VendorID, c, d.TotalAmount, d.InvoiceDate.AddDays(day))
+		rules[tag] = domain.RuleSameTotal
+		if day != 0 {
+			wanted = append(wanted, tag)
 		}
-		if first.DocumentID == "" {
-			if m.own {
-				keys = append(keys, m.matchKey)
-			}
+	}
+	events, err := s.Tagged(ctx, wanted...)
+	if err != nil {
+		return nil, nil, err
+	}
+	var suspect suspicion
+	seen := map[string]bool{}
+	for _, e := range events {
+		if seen[e.Stream.ID] || e.Type != k.Event(contract.Submitted) {
 			continue
 		}
-		earlier, err := loadDocument(ctx, s, k, first.DocumentID)
+		seen[e.Stream.ID] = true
+		earlier, err := loadDocument(ctx, s, k, e.Stream.ID)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -196,31 +188,31 @@ func matchKeys(ctx context.Context, s module.State, k contract.Kind, d *contract
 			return nil, nil, earlier.Duplicate(d, earlier.Holder())
 		}
 		if earlier.State == domain.StateRejected {
-			if m.own {
-				keys = append(keys, m.matchKey) // a rejected paper suspects nobody; from now on this one has the key
+			continue // a rejected paper suspects nobody
+		}
+		if suspect.DocumentID == "" {
+			suspect.DocumentID = e.Stream.ID
+		}
+		for _, tag := range e.Tags {
+			if rule, ok := rules[tag]; ok && !slices.Contains(suspect.Rules, rule) {
+				suspect.Rules = append(suspect.Rules, rule)
 			}
-			continue
 		}
-		if i, seen := byDocument[first.DocumentID]; seen {
-			detail := suspects[i].Detail.(suspicion)
-			detail.Rules = append(detail.Rules, m.rule)
-			suspects[i].Detail = detail
-			continue
-		}
-		byDocument[first.DocumentID] = len(suspects)
-		suspects = append(suspects, domain.Finding{
+	}
+	if suspect.DocumentID != "" {
+		slices.Sort(suspect.Rules)
+		found = append(found, domain.Finding{
 			Kind: contract.HoldDuplicateSuspect, Blocks: contract.BlocksApproval,
-			Reason: "an earlier document of this vendor looks like the same paper",
-			Detail: suspicion{DocumentID: first.DocumentID, Rules: []string{m.rule}},
+			Reason: "an earlier document of this vendor looks like the same paper", Detail: suspect,
 		})
 	}
-	return keys, suspects, nil
+	return own, found, nil
 }
 
 // suspicion is the finding of a DUPLICATE_SUSPECT hold.
 type suspicion struct {
-	DocumentID string   `json:"document_id"`
-	Rules      []string `json:"rules"`
+	DocumentID string   `json:"document_id"` // the first document that looks like this one
+	Rules      []string `json:"rules"`       // what this one has in common with any of them
 }
 
 // onDuplicateDocument words a number that is taken.

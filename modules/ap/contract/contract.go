@@ -76,7 +76,6 @@ const (
 const (
 	EventVendorRegistered = "ap.vendor.registered"
 	EventSettingsChanged  = "ap.settings.changed"
-	EventMatchKeyRecorded = "ap.match_key.recorded"
 )
 
 // Intents that do not belong to a document kind.
@@ -88,9 +87,8 @@ const (
 
 // Stream types.
 const (
-	StreamVendor   = "ap.vendor"    // id: vendor id
-	StreamSettings = "ap.settings"  // id "main"
-	StreamMatchKey = "ap.match_key" // id: kind and what documents have in common
+	StreamVendor   = "ap.vendor"   // id: vendor id
+	StreamSettings = "ap.settings" // id "main"
 )
 
 // VendorStream is a vendor's stream.

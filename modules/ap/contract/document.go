@@ -214,10 +214,3 @@ type DocumentRejected struct {
 	DocumentRef
 	Reason string `json:"reason"`
 }
-
-// MatchKeyRecorded is the data of ap.match_key.recorded: the first document that
-// has something in common which a second one should not have.
-type MatchKeyRecorded struct {
-	DocumentRef
-	Rule string `json:"rule"` // "number" or "total"
-}

@@ -1,8 +1,6 @@
 package domain
 
 import (
-	"encoding/json"
-	"fmt"
 	"strings"
 	"unicode"
 
@@ -18,20 +16,18 @@ const (
 	RuleSameTotal  = "total"  // same vendor, currency and total on the same day
 )
 
-// NumberKey names the stream of documents of a vendor whose numbers are the same
-// when only letters and digits count and zeros in front of a group of digits do
-// not: "INV-00123" and "inv 123". ok is false for a number without letters and
-// digits.
-func NumberKey(k contract.Kind, vendorID, number string) (id event.StreamID, ok bool) {
+// NumberTag marks the documents of a vendor whose numbers are the same when only
+// letters and digits count and zeros in front of a group of digits do not:
+// "INV-00123" and "inv 123". ok is false for a number without letters and digits.
+func NumberTag(k contract.Kind, vendorID, number string) (tag string, ok bool) {
 	loose := LooseNumber(number)
-	return event.StreamID{Type: contract.StreamMatchKey, ID: string(k) + ":number:" + vendorID + ":" + loose}, loose != ""
+	return "match:" + string(k) + ":number:" + vendorID + ":" + loose, loose != ""
 }
 
-// TotalKey names the stream of documents of a vendor with the same currency and
-// total on a day.
-func TotalKey(k contract.Kind, vendorID string, c money.Currency, total money.Number, day event.Date) event.StreamID {
-	return event.StreamID{Type: contract.StreamMatchKey,
-		ID: string(k) + ":total:" + vendorID + ":" + c.Code + ":" + total.Fixed(c.MinorUnit) + ":" + day.String()}
+// TotalTag marks the documents of a vendor with the same currency and total on a
+// day.
+func TotalTag(k contract.Kind, vendorID string, c money.Currency, total money.Number, day event.Date) string {
+	return "match:" + string(k) + ":total:" + vendorID + ":" + c.Code + ":" + total.Fixed(c.MinorUnit) + ":" + day.String()
 }
 
 // LooseNumber reduces a document number to letters and digits, in upper case,
@@ -74,26 +70,4 @@ func LooseNumber(number string) string {
 // are written: width, case and blanks do not count.
 func SameNumber(a, b string) bool {
 	return eventtype.Normalise(eventtype.NormaliseDocumentNumber, a) == eventtype.Normalise(eventtype.NormaliseDocumentNumber, b)
-}
-
-// MatchKey is the fold of a match key's stream: the first document that has it.
-type MatchKey struct {
-	DocumentID string
-	EventID    event.ID
-}
-
-// Clone copies the state.
-func (m *MatchKey) Clone() *MatchKey { c := *m; return &c }
-
-// Apply folds an event: the last document that was recorded has the key.
-func (m *MatchKey) Apply(e event.Recorded, data []byte) error {
-	if e.Type != contract.EventMatchKeyRecorded {
-		return nil
-	}
-	var r contract.MatchKeyRecorded
-	if err := json.Unmarshal(data, &r); err != nil {
-		return fmt.Errorf("match key: %w", err)
-	}
-	m.DocumentID, m.EventID = r.ID(), e.ID
-	return nil
 }
