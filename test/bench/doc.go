@@ -1,0 +1,23 @@
+// Package bench measures Backbone against what the same PostgreSQL can do without
+// it. `make bench` prints one table; every ratio in it comes from one run, in which
+// the things compared take turns, so that a machine that becomes slower or faster
+// meanwhile does not decide. The cluster is private, in a temporary folder, with
+// fsync and synchronous commit on.
+//
+// A missed target is reported, not failed: a benchmark is not a test. An error is
+// a failure, since it would make the figures worthless.
+//
+// Environment:
+//
+//	BACKBONE_BENCH_SECONDS  length of one measurement, default 4 (decimals allowed)
+//	BACKBONE_BENCH_ROUNDS   how often the compared things take turns, default 3
+//	BACKBONE_BENCH_EVENTS   events in the store that is read, default 1000000
+//	BACKBONE_BENCH_PROFILE  folder for CPU profiles of this process, one per section
+//	BACKBONE_BENCH_DIR      folder for the cluster, default the system's for temporary
+//	                        files; it should lie on the disk that matters
+//
+// One section alone: make bench TESTFLAGS='-run TestReport/append' (append, intents,
+// reads). The micro-benchmarks of single steps:
+//
+//	go test -tags bench -run '^$' -bench . ./test/bench
+package bench

@@ -1,0 +1,20 @@
+//go:build bench
+
+package bench
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+// TestReport measures everything and prints one table. Sections are sub-tests, so
+// that -run can choose.
+func TestReport(t *testing.T) {
+	o := readOptions(t)
+	cluster := startCluster(t, o)
+	var figures table
+	t.Run("append", func(t *testing.T) { reportAppend(t, o, cluster, &figures) })
+	fmt.Println()
+	figures.print(os.Stdout)
+}
