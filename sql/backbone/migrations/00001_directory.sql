@@ -17,8 +17,8 @@ CREATE TABLE backbone.installation (
 
 CREATE TABLE backbone.legal_entities (
     partition_id integer PRIMARY KEY CHECK (partition_id > 0),
-    tenant_id    text NOT NULL CHECK (tenant_id <> ''),
-    code         text NOT NULL CHECK (code <> ''),
+    tenant_id    text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
+    code         text COLLATE "C" NOT NULL CHECK (code <> ''),
     name         text NOT NULL,
     time_zone    text NOT NULL,
     status       text NOT NULL,
@@ -29,9 +29,9 @@ CREATE TABLE backbone.legal_entities (
 
 -- The directory of callers. display_name is erasable and is joined on read.
 CREATE TABLE backbone.principals (
-    tenant_id      text NOT NULL,
-    principal_id   text NOT NULL,
-    person_id      text NOT NULL,
+    tenant_id      text COLLATE "C" NOT NULL,
+    principal_id   text COLLATE "C" NOT NULL,
+    person_id      text COLLATE "C" NOT NULL,
     actor_type     text NOT NULL,
     display_name   text NOT NULL,
     role_label     text NOT NULL,
@@ -50,13 +50,13 @@ CREATE INDEX principals_person ON backbone.principals (tenant_id, person_id);
 -- A type's small number stands for its name in the key index. It is given once,
 -- under the lock of event_type_generation, and shared by all versions.
 CREATE TABLE backbone.event_types (
-    type   text PRIMARY KEY,
+    type   text COLLATE "C" PRIMARY KEY,
     number integer NOT NULL CONSTRAINT event_types_number UNIQUE CHECK (number > 0)
 );
 
 CREATE TABLE backbone.event_type_registry (
-    tenant_id       text NOT NULL, -- '' is for all tenants
-    type            text NOT NULL REFERENCES backbone.event_types (type),
+    tenant_id       text COLLATE "C" NOT NULL, -- '' is for all tenants
+    type            text COLLATE "C" NOT NULL REFERENCES backbone.event_types (type),
     schema_version  integer NOT NULL CHECK (schema_version > 0),
     module          text NOT NULL,
     retention_class text NOT NULL,

@@ -1,5 +1,8 @@
 -- +goose Up
 
+-- Indexed text is compared byte by byte: faster, and no index depends on the
+-- operating system's idea of a language.
+
 -- The lock row and the genesis checksum of a partition. Never updated: the head
 -- is the last row of events, so the lock row stays flat under any old snapshot.
 -- No hot table has a foreign key to it (each insert would add a multixact).
@@ -23,7 +26,7 @@ CREATE TABLE backbone.events (
     id                  uuid NOT NULL,
     caused_by           uuid,
     intent_id           uuid,
-    type                text NOT NULL,
+    type                text COLLATE "C" NOT NULL,
     tenant_id           text NOT NULL,
     legal_entity        text NOT NULL,
     division            text,
@@ -31,12 +34,12 @@ CREATE TABLE backbone.events (
     site                text,
     custom_scopes       json,
     actor_type          text NOT NULL,
-    actor_id            text NOT NULL,
+    actor_id            text COLLATE "C" NOT NULL,
     actor_name          text,
     actor_details       json,
-    correlation_id      text NOT NULL,
-    stream_type         text NOT NULL,
-    stream_id           text NOT NULL,
+    correlation_id      text COLLATE "C" NOT NULL,
+    stream_type         text COLLATE "C" NOT NULL,
+    stream_id           text COLLATE "C" NOT NULL,
     tags                text[],
     source_system       text,
     source_channel      text,
@@ -79,7 +82,7 @@ CREATE TABLE backbone.event_keys (
     sequence     bigint NOT NULL,
     partition_id integer NOT NULL,
     type_no      integer NOT NULL,
-    key          text NOT NULL CHECK (octet_length(key) <= 512),
+    key          text COLLATE "C" NOT NULL CHECK (octet_length(key) <= 512),
     CONSTRAINT event_keys_pkey PRIMARY KEY (partition_id, key, sequence)
 );
 
@@ -90,8 +93,8 @@ CREATE TABLE backbone.stream_versions (
     first_sequence bigint NOT NULL,
     last_sequence  bigint NOT NULL,
     partition_id   integer NOT NULL,
-    stream_type    text NOT NULL,
-    stream_id      text NOT NULL,
+    stream_type    text COLLATE "C" NOT NULL,
+    stream_id      text COLLATE "C" NOT NULL,
     lifecycle      text,
     metadata       json,
     CONSTRAINT stream_versions_pkey PRIMARY KEY (partition_id, stream_type, stream_id)
@@ -101,8 +104,8 @@ CREATE TABLE backbone.business_keys (
     sequence     bigint NOT NULL,
     partition_id integer NOT NULL,
     event_id     uuid NOT NULL,
-    event_type   text NOT NULL,
-    key          text NOT NULL CHECK (octet_length(key) <= 512),
+    event_type   text COLLATE "C" NOT NULL,
+    key          text COLLATE "C" NOT NULL CHECK (octet_length(key) <= 512),
     document     text,
     CONSTRAINT business_keys_pkey PRIMARY KEY (partition_id, event_type, key)
 );
@@ -113,7 +116,7 @@ CREATE TABLE backbone.idempotency_keys (
     partition_id   integer NOT NULL,
     event_count    integer NOT NULL,
     intent_id      uuid,
-    key            text NOT NULL CHECK (octet_length(key) <= 512),
+    key            text COLLATE "C" NOT NULL CHECK (octet_length(key) <= 512),
     fingerprint    bytea NOT NULL,
     CONSTRAINT idempotency_keys_pkey PRIMARY KEY (partition_id, key)
 );
@@ -125,7 +128,7 @@ CREATE INDEX idempotency_keys_expiry ON backbone.idempotency_keys USING brin (ex
 CREATE TABLE backbone.number_series (
     next_number  bigint NOT NULL,
     partition_id integer NOT NULL,
-    series       text NOT NULL,
+    series       text COLLATE "C" NOT NULL,
     CONSTRAINT number_series_pkey PRIMARY KEY (partition_id, series)
 ) WITH (fillfactor = 50);
 
@@ -141,7 +144,7 @@ CREATE TABLE backbone.intents (
     caused_by        uuid,
     legal_entity     text NOT NULL,
     type             text NOT NULL,
-    status           text NOT NULL,
+    status           text COLLATE "C" NOT NULL,
     actor_type       text NOT NULL,
     actor_id         text NOT NULL,
     actor_name       text,
@@ -168,7 +171,7 @@ CREATE TABLE backbone.projection_checkpoints (
     updated_at   timestamptz NOT NULL,
     version      integer NOT NULL,
     partition_id integer NOT NULL,
-    projection   text NOT NULL,
+    projection   text COLLATE "C" NOT NULL,
     status       text NOT NULL,
     error        text,
     CONSTRAINT projection_checkpoints_pkey PRIMARY KEY (projection, version, partition_id)

@@ -1,0 +1,177 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// invoice is a request of one event of about 1 KB with everything on: an
+// idempotency key, an expected stream version, two keys and the chain.
+func invoice(p event.PartitionID, events int) ports.AppendRequest {
+	r := ports.AppendRequest{Partition: p}
+	for range events {
+		id := ulid.Make()
+		document := id.String()
+		payload := []byte(`{"data":{"invoice_id":"` + document + `","vendor_id":"V-1042","number":"2026-` + document +
+			`","lines":[` + strings.Repeat(`{"account":"6000","amount":125.50,"description":"services as agreed","tax_group":"STD"},`, 8) +
+			`{"account":"1400","amount":190.76}],"total":1194.76,"currency":"USD"},"dimensions":{"department":"ENG","cost_center":"CC-1100"},"entity_refs":[]}`)
+		e := event.Prepared{
+			Skeleton: event.Skeleton{
+				Partition: p, ID: id, Type: "ap.invoice.received", SchemaVersion: 1,
+				OccurredAt: time.Now(), EffectiveDate: event.MustDate("2026-03-02"),
+				Scope: event.Scope{TenantID: "demo", LegalEntity: "USMF"}, ActorType: event.Human, ActorID: "u-17", ActorName: "ap_clerk",
+				IntentID: id, CorrelationID: document, Stream: event.StreamID{Type: "invoice", ID: document},
+				Source: event.Source{System: "erp", Channel: "api"},
+			},
+			TypeNumber: 1, Payload: payload,
+			Keys: []string{event.EntityKey("vendor", "V-1042"), event.EntityKey("invoice", document)},
+		}
+		copy(e.Salt[:], id[:])
+		e.PayloadHash, e.PayloadHashDone = event.HashPayload(e.Salt, e.Payload), true
+		r.Events = append(r.Events, e)
+		r.Streams = append(r.Streams, concurrency.StreamExpectation{Stream: e.Stream, Expected: concurrency.NoStream()})
+	}
+	r.Idempotency = &ports.IdempotencyClaim{Key: "person/append/" + r.Events[0].ID.String(), ExpiresAt: time.Now().Add(time.Hour)}
+	return r
+}
+
+func newBooks(t testing.TB, s *postgres.Store, n int) []event.PartitionID {
+	t.Helper()
+	require.NoError(t, s.Bootstrap(t.Context(), ports.Installation{LogName: logName, Deployment: 5}))
+	out := make([]event.PartitionID, n)
+	for i := range out {
+		le, err := s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: fmt.Sprintf("LE%d", i), TimeZone: "UTC"})
+		require.NoError(t, err)
+		out[i] = le.Partition
+	}
+	return out
+}
+
+func BenchmarkAppend(b *testing.B) {
+	for _, c := range []struct{ callers, partitions, batch int }{
+		{1, 1, 1}, {8, 1, 1}, {64, 1, 1}, {64, 16, 1}, {64, 32, 1}, {8, 1, 100}, {8, 16, 100},
+	} {
+		b.Run(fmt.Sprintf("callers=%d/partitions=%d/batch=%d", c.callers, c.partitions, c.batch), func(b *testing.B) {
+			s := open(b, database(b))
+			books := newBooks(b, s, c.partitions)
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for caller := range c.callers {
+				wg.Go(func() {
+					for next.Add(int64(c.batch)) <= int64(b.N)+int64(c.batch)-1 {
+						if _, err := s.Append(context.Background(), invoice(books[caller%len(books)], c.batch)); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkRawInsert is the ceiling: multi-row inserts into identical tables, one
+// connection, nothing checked and nothing hashed; and the floor: a transaction
+// per event from 64 connections.
+func BenchmarkRawInsert(b *testing.B) {
+	for _, c := range []struct{ connections, rows int }{{1, 100}, {64, 1}} {
+		b.Run(fmt.Sprintf("connections=%d/rows=%d", c.connections, c.rows), func(b *testing.B) {
+			dsn := database(b)
+			books := newBooks(b, open(b, dsn), 1)
+			var sequence atomic.Int64
+			conns := make([]*pgx.Conn, c.connections)
+			for i := range conns {
+				conns[i] = connect(b, dsn)
+			}
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for _, conn := range conns {
+				wg.Go(func() {
+					for {
+						first := sequence.Add(int64(c.rows)) - int64(c.rows) + 1
+						if first > int64(b.N) {
+							return
+						}
+						if err := rawInsert(conn, books[0], first, c.rows); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+func rawInsert(conn *pgx.Conn, p event.PartitionID, first int64, rows int) error {
+	events := rawTable{name: `backbone.events (partition_id, sequence, id, type, schema_version, occurred_at, recorded_at, effective_date,
+		tenant_id, legal_entity, actor_type, actor_id, actor_name, intent_id, correlation_id, stream_type, stream_id, stream_version,
+		source_system, source_channel, payload_hash, checksum)`}
+	payloads := rawTable{name: "backbone.event_payloads (partition_id, sequence, salt, payload)"}
+	keys := rawTable{name: "backbone.event_keys (partition_id, key, sequence, type_no)"}
+	streams := rawTable{name: "backbone.stream_versions (partition_id, stream_type, stream_id, version, first_sequence, last_sequence)"}
+	idempotency := rawTable{name: "backbone.idempotency_keys (partition_id, key, fingerprint, first_sequence, event_count, expires_at)"}
+	for i := range rows {
+		n := first + int64(i)
+		r := invoice(p, 1)
+		e := &r.Events[0]
+		now := time.Now()
+		id := pgtype.UUID{Bytes: e.ID, Valid: true}
+		events.add(int32(p), n, id, e.Type, int32(1), now, now, now, "demo", "USMF", "human", "u-17", "ap_clerk", id, e.CorrelationID,
+			"invoice", e.Stream.ID, int64(1), "erp", "api", e.PayloadHash[:], e.PayloadHash[:])
+		payloads.add(int32(p), n, e.Salt[:], string(e.Payload))
+		for _, k := range e.Keys {
+			keys.add(int32(p), k, n, int32(1))
+		}
+		streams.add(int32(p), "invoice", e.Stream.ID, int64(1), n, n)
+		idempotency.add(int32(p), r.Idempotency.Key, e.PayloadHash[:], n, int32(1), now)
+	}
+	var batch pgx.Batch
+	batch.Queue("begin")
+	for _, t := range []*rawTable{&events, &payloads, &keys, &streams, &idempotency} {
+		batch.Queue("INSERT INTO "+t.name+" VALUES "+t.values.String(), t.args...)
+	}
+	batch.Queue("commit")
+	return conn.SendBatch(context.Background(), &batch).Close()
+}
+
+type rawTable struct {
+	name   string
+	values strings.Builder
+	args   []any
+}
+
+func (t *rawTable) add(args ...any) {
+	if len(t.args) > 0 {
+		t.values.WriteString(", ")
+	}
+	for i := range args {
+		separator := ","
+		if i == 0 {
+			separator = "("
+		}
+		fmt.Fprintf(&t.values, "%s$%d", separator, len(t.args)+i+1)
+	}
+	t.values.WriteString(")")
+	t.args = append(t.args, args...)
+}
