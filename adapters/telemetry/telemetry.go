@@ -1,0 +1,124 @@
+// Package telemetry sends OpenTelemetry traces to an endpoint, if one is
+// configured. Spans leave the process with the attributes of a closed list only:
+// no ids of persons, no addresses, no paths with ids, no payloads.
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// Config says where traces go.
+type Config struct {
+	// Endpoint is the URL of an OTLP/HTTP collector, "http://127.0.0.1:4318"; "" is
+	// no tracing at all. Without a path, /v1/traces is added.
+	Endpoint string
+	// Ratio of the requests that are traced when the caller has not decided; 0 is 1.
+	Ratio float64
+	// Service and Version name the process in the traces.
+	Service string
+	Version string
+}
+
+// Telemetry holds the tracing of a process.
+type Telemetry struct {
+	provider trace.TracerProvider
+	stop     func(context.Context) error
+}
+
+// Setup prepares tracing. Without an endpoint nothing is recorded, sent or
+// started. An endpoint that cannot be reached costs spans, never requests.
+func Setup(ctx context.Context, c Config) (*Telemetry, error) {
+	if c.Endpoint == "" {
+		return &Telemetry{provider: noop.NewTracerProvider(), stop: func(context.Context) error { return nil }}, nil
+	}
+	u, err := url.Parse(c.Endpoint)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fmt.Errorf("tracing endpoint is not an http or https URL; give one such as http://127.0.0.1:4318")
+	}
+	if strings.Trim(u.Path, "/") == "" {
+		u.Path = "/v1/traces"
+	}
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(u.String()))
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	return newTelemetry(c, exporter), nil
+}
+
+func newTelemetry(c Config, exporter sdk.SpanExporter) *Telemetry {
+	ratio := c.Ratio
+	if ratio <= 0 || ratio > 1 {
+		ratio = 1
+	}
+	provider := sdk.NewTracerProvider(
+		sdk.WithBatcher(reticent{exporter}),
+		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(ratio))),
+		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", c.Service), attribute.String("service.version", c.Version))),
+	)
+	return &Telemetry{provider: provider, stop: provider.Shutdown}
+}
+
+// TracerProvider is what instrumented parts take their tracers from.
+func (t *Telemetry) TracerProvider() trace.TracerProvider { return t.provider }
+
+// Shutdown sends what is left, until ctx ends.
+func (t *Telemetry) Shutdown(ctx context.Context) error { return t.stop(ctx) }
+
+// shown are the attributes that leave the process: names that end in a dot stand
+// for all that begin with them.
+var shown = []string{
+	"http.request.method", "http.route", "http.response.status_code", "http.method", "http.status_code",
+	"network.protocol.", "server.address", "server.port", "url.scheme", "error.type",
+	"db.system", "db.system.name", "db.operation", "db.operation.name", "db.namespace", "db.collection.name", "db.query.summary",
+	"backbone.",
+}
+
+func isShown(a attribute.KeyValue) bool {
+	name := string(a.Key)
+	return slices.ContainsFunc(shown, func(s string) bool {
+		return name == s || strings.HasSuffix(s, ".") && strings.HasPrefix(name, s)
+	})
+}
+
+// reticent hands spans on without the attributes that are not shown, and without
+// events, which quote the texts of errors.
+type reticent struct{ sdk.SpanExporter }
+
+func (r reticent) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	out := make([]sdk.ReadOnlySpan, len(spans))
+	for i, s := range spans {
+		out[i] = reticentSpan{s}
+	}
+	return r.SpanExporter.ExportSpans(ctx, out)
+}
+
+type reticentSpan struct{ sdk.ReadOnlySpan }
+
+func (s reticentSpan) Attributes() []attribute.KeyValue {
+	var out []attribute.KeyValue
+	for _, a := range s.ReadOnlySpan.Attributes() {
+		if isShown(a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func (s reticentSpan) Events() []sdk.Event { return nil }
+
+func (s reticentSpan) Status() sdk.Status {
+	status := s.ReadOnlySpan.Status()
+	status.Description = ""
+	return status
+}
