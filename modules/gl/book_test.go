@@ -125,7 +125,7 @@ func (b *book) do(t testing.TB, role, intentType, payload string) intake.Outcome
 }
 
 // refused submits what must be refused with the code, and nothing written.
-func (b *book) refused(t testing.TB, code, role, intentType, payload string) *fault.Error {
+func (b *book) refused(t testing.TB, code, role, intentType, payload string) fault.Error {
 	t.Helper()
 	before, err := b.store.Head(t.Context(), b.entity.Partition)
 	require.NoError(t, err)
@@ -135,7 +135,32 @@ func (b *book) refused(t testing.TB, code, role, intentType, payload string) *fa
 	require.NoError(t, err2)
 	require.Equal(t, before.Sequence, after.Sequence, "a refusal writes nothing")
 	f, _ := fault.As(err)
-	return f
+	require.Equal(t, kindOf(code), f.Kind, code)
+	return *f
+}
+
+// kindOf is the kind that a code's wording stands for.
+func kindOf(code string) fault.Kind {
+	ends := func(suffixes ...string) bool {
+		for _, s := range suffixes {
+			if strings.HasSuffix(code, s) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case ends(".not_found"):
+		return fault.NotFound
+	case ends(".duplicate") || strings.Contains(code, ".already_"):
+		return fault.Conflict
+	case ends(".over_limit", ".forbidden") || strings.HasPrefix(code, "sod."):
+		return fault.Forbidden
+	case strings.HasPrefix(code, "money.") || strings.Contains(code, ".unbalanced") || ends("_mismatch", "_invalid"):
+		return fault.Invalid
+	default:
+		return fault.FailedPrecondition
+	}
 }
 
 // waits submits what must wait for approval.

@@ -130,7 +130,7 @@ func TestHardCloseNamesTheFirstOpenDate(t *testing.T) {
 func TestPeriodSteps(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	refuse := func(code, step, moduleName, period string) *fault.Error {
+	refuse := func(code, step, moduleName, period string) fault.Error {
 		t.Helper()
 		switch step {
 		case "open":

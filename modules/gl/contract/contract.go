@@ -20,14 +20,19 @@ const (
 // ModuleName is the ledger's own name in period checks.
 const ModuleName = "gl"
 
-// The ledger's vocabulary.
 type (
-	Settings    = domain.Settings
-	TaxGroup    = domain.TaxGroup
-	Account     = domain.Account
-	Side        = domain.Side
+	// Settings are the ledger's configuration.
+	Settings = domain.Settings
+	// TaxGroup says how tax of one kind is posted.
+	TaxGroup = domain.TaxGroup
+	// Account is an account of the chart.
+	Account = domain.Account
+	// Side is debit or credit.
+	Side = domain.Side
+	// JournalType says why a journal was posted.
 	JournalType = domain.JournalType
-	PostedLine  = domain.Line // has Amount, FunctionalAmount, Rate
+	// PostedLine is a line of a posted journal.
+	PostedLine = domain.Line
 )
 
 // The sides of a line.

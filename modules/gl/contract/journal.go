@@ -93,7 +93,7 @@ func PlanJournal(ctx context.Context, l *Ledger, j Journal) (PlannedJournal, err
 		return PlannedJournal{}, err
 	}
 	if j.ReversalDate != nil && *j.ReversalDate <= j.PostingDate {
-		return PlannedJournal{}, fault.New(fault.FailedPrecondition, "gl.journal.reversal_date_invalid",
+		return PlannedJournal{}, fault.New(fault.Invalid, "gl.journal.reversal_date_invalid",
 			"the reversal date %s is not after the posting date %s; use a later day", *j.ReversalDate, j.PostingDate).
 			WithField("/reversal_date")
 	}

@@ -91,7 +91,7 @@ func reversalText(number string) string { return "Reversal of " + number }
 
 func reversible(original *domain.JournalState, r Reversal) error {
 	id := r.OriginalID.String()
-	refuse := func(kind fault.Kind, code, detail string, args ...any) error {
+	refuse := func(kind fault.Kind, code, detail string, args ...any) *fault.Error {
 		return fault.New(kind, code, detail, args...).With("journal_id", id)
 	}
 	owner := original.Journal.SourceModule
@@ -112,7 +112,7 @@ func reversible(original *domain.JournalState, r Reversal) error {
 			"journal %s closes a year; reopen the year instead", original.Journal.JournalNumber)
 	case owner != r.Module:
 		return refuse(fault.FailedPrecondition, "gl.journal.owned_by_module",
-			"journal %s belongs to module %s; void its document there", original.Journal.JournalNumber, owner).(*fault.Error).With("module", owner)
+			"journal %s belongs to module %s; void its document there", original.Journal.JournalNumber, owner).With("module", owner)
 	}
 	return nil
 }

@@ -166,7 +166,7 @@ func UnbalancedFunctional(functional money.Currency, debit, credit money.Number)
 
 // LineCount is the fault for too few or too many lines.
 func LineCount(n int) error {
-	return fault.New(fault.Invalid, "gl.journal.line_count",
+	return fault.New(fault.FailedPrecondition, "gl.journal.line_count",
 		"a journal has %d to %d lines, this one has %d; split or complete it", MinLines, MaxLines, n).
 		WithField("/lines").With("minimum", MinLines).With("maximum", MaxLines).With("got", n)
 }
