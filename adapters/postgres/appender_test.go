@@ -1,0 +1,419 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// hold takes a partition's head lock, so that an appender waits with whatever it
+// took and the queue behind it grows into one group.
+func hold(t *testing.T, dsn string, p event.PartitionID) (release func()) {
+	t.Helper()
+	conn := connect(t, dsn)
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM backbone.partition_heads WHERE partition_id = $1 FOR UPDATE", int32(p))
+	require.NoError(t, err)
+	return func() { require.NoError(t, tx.Rollback(context.Background())) }
+}
+
+// waiters is how many sessions wait for a lock in the test's database.
+func waiters(t *testing.T, conn *pgx.Conn) int {
+	t.Helper()
+	var n int
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
+	return n
+}
+
+// groups records the groups and queue depths of a store.
+type groups struct {
+	mu       sync.Mutex
+	requests []int
+	queued   int
+}
+
+func (g *groups) ObserveAppend(time.Duration, int, string) {}
+
+func (g *groups) ObserveGroup(requests, _ int, _ time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.requests = append(g.requests, requests)
+}
+
+func (g *groups) ObserveQueue(_, requests, _ int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.queued = requests
+}
+
+func (g *groups) seen() []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return append([]int(nil), g.requests...)
+}
+
+type outcome struct {
+	result ports.AppendResult
+	err    error
+}
+
+// together makes the requests wait behind a held lock, one plug first, so that
+// they share a group, and returns their answers in order.
+func together(t *testing.T, s *postgres.Store, dsn string, p event.PartitionID, requests ...ports.AppendRequest) []outcome {
+	t.Helper()
+	release := hold(t, dsn, p)
+	observer := connect(t, dsn)
+	var wg sync.WaitGroup
+	plugged := make(chan error, 1)
+	go func() {
+		_, err := s.Append(context.Background(), invoice(p, 1))
+		plugged <- err
+	}()
+	testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == 1 }, "the plug waits for the lock")
+	out := make([]outcome, len(requests))
+	for i := range requests {
+		wg.Go(func() { out[i].result, out[i].err = s.Append(context.Background(), requests[i]) })
+	}
+	testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == len(requests) }, "the requests wait in the queue")
+	release()
+	wg.Wait()
+	require.NoError(t, <-plugged)
+	return out
+}
+
+func singleAppender(c *postgres.Config) { c.Appenders = 1 }
+
+// requireSound checks that a partition has no gap and that its chain verifies.
+func requireSound(t *testing.T, s *postgres.Store, p event.PartitionID) (events int) {
+	t.Helper()
+	head, err := s.Head(t.Context(), p)
+	require.NoError(t, err)
+	checksum := head.Genesis
+	all, err := s.ChainPage(t.Context(), p, 0, 0)
+	require.NoError(t, err)
+	for i, e := range all {
+		require.Equal(t, event.Sequence(i+1), e.Sequence)
+		require.Equal(t, event.HashPayload(e.Salt, e.Payload), e.PayloadHash)
+		checksum, _ = e.ChainChecksum(checksum, nil)
+		require.Equal(t, checksum, e.Checksum)
+	}
+	require.Equal(t, head.Sequence, event.Sequence(len(all)))
+	return len(all)
+}
+
+func TestPoisonFailsItsCallerAlone(t *testing.T) {
+	t.Parallel()
+	const secret = "ada@example.org"
+	poisons := map[string]func(*ports.AppendRequest){
+		"a value that no text may hold, in the first round trip":   func(r *ports.AppendRequest) { r.Events[0].Stream.ID = secret + "\xff" },
+		"a value that no JSON may hold, in the second round trip":  func(r *ports.AppendRequest) { r.Events[0].Payload = []byte(`{"a":"` + secret + `"`) },
+		"a constraint nobody foresaw":                              func(r *ports.AppendRequest) { r.Events[0].Source.Channel = "forbidden " + secret },
+		"a key that is too long":                                   func(r *ports.AppendRequest) { r.Events[0].Keys = []string{secret + strings.Repeat("k", 600)} },
+		"an event id that is taken":                                func(r *ports.AppendRequest) { r.Events[0].ID = takenID },
+		"the same, in two requests of one group, poisons only one": nil,
+	}
+	for name, spoil := range poisons {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := database(t)
+			execute(t, dsn, `ALTER TABLE backbone.events ADD CONSTRAINT unforeseen CHECK (source_channel NOT LIKE 'forbidden%')`)
+			s := open(t, dsn, singleAppender)
+			p := newBooks(t, s, 1)[0]
+			taken := invoice(p, 1)
+			taken.Events[0].ID = takenID
+			_, err := s.Append(t.Context(), taken)
+			require.NoError(t, err)
+
+			requests := make([]ports.AppendRequest, 20)
+			for i := range requests {
+				requests[i] = invoice(p, 1)
+			}
+			if spoil == nil {
+				requests[7].Events[0].ID = requests[6].Events[0].ID
+			} else {
+				spoil(&requests[7])
+			}
+			for i, o := range together(t, s, dsn, p, requests...) {
+				if i != 7 && (spoil != nil || i != 6) {
+					require.NoError(t, o.err)
+					continue
+				}
+				if o.err == nil {
+					continue // one of the two with the same id
+				}
+				require.Equal(t, "append.rejected_by_store", fault.CodeOf(o.err))
+				for e := o.err; e != nil; e = errors.Unwrap(e) {
+					require.NotContains(t, e.Error(), secret)
+				}
+			}
+			require.Equal(t, 21, requireSound(t, s, p))
+		})
+	}
+}
+
+var takenID = event.ID{1, 2, 3}
+
+func TestAnOversizeRequestGoesAlone(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	seen := &groups{}
+	s := open(t, dsn, singleAppender, func(c *postgres.Config) { c.Metrics = seen })
+	p := newBooks(t, s, 1)[0]
+	big := invoice(p, 1)
+	big.Events[0].Payload = []byte(`{"data":"` + strings.Repeat("x", 1<<20) + `"}`)
+	big.Events[0].PayloadHashDone = false
+	many := invoice(p, 600)
+	requests := []ports.AppendRequest{invoice(p, 1), big, invoice(p, 1), many, invoice(p, 1)}
+	for _, o := range together(t, s, dsn, p, requests...) {
+		require.NoError(t, o.err)
+	}
+	// The plug, the three small ones together, each big one alone.
+	require.ElementsMatch(t, []int{1, 3, 1, 1}, seen.seen())
+	require.Equal(t, 605, requireSound(t, s, p))
+}
+
+func TestACallerWhoGivesUpInTheQueueFindsNothingWritten(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	s := open(t, dsn, singleAppender)
+	p := newBooks(t, s, 1)[0]
+	release := hold(t, dsn, p)
+	observer := connect(t, dsn)
+	plug := make(chan error, 1)
+	go func() {
+		_, err := s.Append(context.Background(), invoice(p, 1))
+		plug <- err
+	}()
+	testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	given := make(chan error, 1)
+	abandoned := invoice(p, 1)
+	go func() {
+		_, err := s.Append(ctx, abandoned)
+		given <- err
+	}()
+	testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 1 })
+	cancel()
+	require.ErrorIs(t, <-given, context.Canceled)
+	release()
+	require.NoError(t, <-plug)
+	_, err := s.Append(t.Context(), invoice(p, 1))
+	require.NoError(t, err)
+	_, err = s.EventByID(t.Context(), p, abandoned.Events[0].ID)
+	require.Equal(t, "event.not_found", fault.CodeOf(err))
+	require.Equal(t, 2, requireSound(t, s, p))
+}
+
+func TestAFullQueueRefusesAtOnce(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	s := open(t, dsn, singleAppender, func(c *postgres.Config) { c.QueueRequests = 2 })
+	p := newBooks(t, s, 1)[0]
+	release := hold(t, dsn, p)
+	observer := connect(t, dsn)
+	answers := make(chan error, 3)
+	send := func() {
+		_, err := s.Append(context.Background(), invoice(p, 1))
+		answers <- err
+	}
+	go send()
+	testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == 1 })
+	go send()
+	go send()
+	testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 2 })
+	_, err := s.Append(t.Context(), invoice(p, 1))
+	f, ok := fault.As(err)
+	require.True(t, ok)
+	require.Equal(t, "append.queue_full", f.Code)
+	require.Equal(t, fault.Unavailable, f.Kind)
+	require.Positive(t, f.RetryAfter)
+	release()
+	for range 3 {
+		require.NoError(t, <-answers)
+	}
+}
+
+func TestCloseAnswersWhatIsQueued(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	s := open(t, dsn, singleAppender)
+	p := newBooks(t, s, 1)[0]
+	release := hold(t, dsn, p)
+	observer := connect(t, dsn)
+	answers := make(chan error, 5)
+	for range cap(answers) {
+		go func() {
+			_, err := s.Append(context.Background(), invoice(p, 1))
+			answers <- err
+		}()
+	}
+	testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == 1 })
+	closed := make(chan struct{})
+	go func() {
+		s.Close()
+		close(closed)
+	}()
+	testkit.Eventually(t, 5*time.Second, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := s.Append(ctx, invoice(p, 1))
+		return fault.CodeOf(err) == "append.shutting_down"
+	})
+	release()
+	<-closed
+	written := 0
+	for range cap(answers) {
+		if err := <-answers; err == nil {
+			written++
+		} else {
+			require.Equal(t, "append.shutting_down", fault.CodeOf(err))
+		}
+	}
+	require.Positive(t, written)
+	again := open(t, dsn)
+	require.Equal(t, written, requireSound(t, again, p))
+}
+
+func TestSixtyFourCallersOneBusinessKey(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	stores := []*postgres.Store{open(t, dsn), open(t, dsn)} // two nodes
+	p := newBooks(t, stores[0], 1)[0]
+	outcomes := make([]outcome, 64)
+	var wg sync.WaitGroup
+	for i := range outcomes {
+		r := invoice(p, 1)
+		r.Events[0].BusinessKeys = []event.BusinessKey{{EventType: r.Events[0].Type, Key: "V-1042|2026-17", Document: r.Events[0].Stream.ID}}
+		wg.Go(func() { outcomes[i].result, outcomes[i].err = stores[i%2].Append(context.Background(), r) })
+	}
+	wg.Wait()
+	require.Equal(t, 1, requireSound(t, stores[0], p))
+	all, err := stores[0].ChainPage(t.Context(), p, 0, 0)
+	require.NoError(t, err)
+	holders := 0
+	for _, o := range outcomes {
+		if o.err == nil {
+			continue
+		}
+		holders++
+		f, ok := fault.As(o.err)
+		require.True(t, ok)
+		require.Equal(t, concurrency.CodeDuplicateKey, f.Code)
+		require.Equal(t, &fault.Holder{EventID: all[0].ID.String(), DocumentID: all[0].Stream.ID, Sequence: "1"}, f.Holder)
+	}
+	require.Equal(t, 63, holders)
+}
+
+func TestSixteenCallersOneExpectedVersion(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	stores := []*postgres.Store{open(t, dsn), open(t, dsn)}
+	p := newBooks(t, stores[0], 1)[0]
+	stream := event.StreamID{Type: "invoice", ID: "contested"}
+	for round := range 10 {
+		errs := make([]error, 16)
+		var wg sync.WaitGroup
+		for i := range errs {
+			r := invoice(p, 1)
+			r.Events[0].Stream = stream
+			r.Streams = []concurrency.StreamExpectation{{Stream: stream, Expected: concurrency.Exactly(event.Version(round))}}
+			wg.Go(func() { _, errs[i] = stores[i%2].Append(context.Background(), r) })
+		}
+		wg.Wait()
+		winners := 0
+		for _, err := range errs {
+			if err == nil {
+				winners++
+				continue
+			}
+			f, ok := fault.As(err)
+			require.True(t, ok)
+			require.Equal(t, concurrency.CodeWrongExpectedVersion, f.Code)
+			require.NotNil(t, f.Holder)
+			require.NotEmpty(t, f.Holder.EventID)
+		}
+		require.Equal(t, 1, winners)
+	}
+	require.Equal(t, 10, requireSound(t, stores[0], p))
+}
+
+func TestAClockThatIsOffRefusesToAppend(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	clock := testkit.NewClock(time.Now().Add(-3 * time.Second))
+	s := open(t, dsn, func(c *postgres.Config) { c.Clock = clock })
+	p := newBooks(t, s, 1)[0]
+	for _, off := range []time.Duration{-3 * time.Second, 3 * time.Second} {
+		clock.Set(time.Now().Add(off))
+		_, err := s.Append(t.Context(), invoice(p, 1))
+		require.Equal(t, "append.clock_skew", fault.CodeOf(err))
+		require.Equal(t, fault.Unavailable, fault.KindOf(err))
+	}
+	require.Zero(t, requireSound(t, s, p))
+	clock.Set(time.Now())
+	_, err := s.Append(t.Context(), invoice(p, 1))
+	require.NoError(t, err)
+}
+
+func TestTheHeadRowIsNeverWritten(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	s := open(t, dsn)
+	p := newBooks(t, s, 1)[0]
+	conn := connect(t, dsn)
+	place := func() (tuple, author string) {
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT ctid::text, xmin::text FROM backbone.partition_heads WHERE partition_id = $1`, int32(p)).Scan(&tuple, &author))
+		return tuple, author
+	}
+	tuple, author := place()
+	for range 20 {
+		_, err := s.Append(t.Context(), invoice(p, 1))
+		require.NoError(t, err)
+	}
+	gotTuple, gotAuthor := place()
+	require.Equal(t, tuple, gotTuple)
+	require.Equal(t, author, gotAuthor)
+}
+
+func TestANotificationIsBareAndComesAfterTheCommit(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	s := open(t, dsn)
+	p := newBooks(t, s, 1)[0]
+	listener := connect(t, dsn)
+	_, err := listener.Exec(t.Context(), "LISTEN event_appended")
+	require.NoError(t, err)
+	for range 3 {
+		_, err = s.Append(t.Context(), invoice(p, 1))
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for {
+		n, err := listener.WaitForNotification(ctx)
+		require.NoError(t, err)
+		require.Regexp(t, `^\{"partition":[0-9]+,"sequence":"[1-3]"\}$`, n.Payload)
+		// The appender's session never notifies: it would hold a lock of the cluster.
+		var sender string
+		require.NoError(t, connect(t, dsn).QueryRow(ctx, `SELECT application_name FROM pg_stat_activity WHERE pid = $1`, int32(n.PID)).Scan(&sender))
+		require.Equal(t, "backbone notify", sender)
+		if strings.HasSuffix(n.Payload, `"3"}`) {
+			return
+		}
+	}
+}
