@@ -1,0 +1,178 @@
+// Package postgres keeps the read models of accounts payable in PostgreSQL, in
+// the schema ap: the projection that writes them and the source that answers from
+// them.
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/postgres/internal/apdb"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Kinds of rows that are no kinds of documents: invoices by their document type.
+const (
+	kindPrepayment = contract.TypePrepayment
+	kindOpening    = contract.TypeOpening
+)
+
+// actionPosted is the entry that a document comes into the subledger with.
+const actionPosted = "posted"
+
+// eventLedgerConfigured tells the functional currency.
+const eventLedgerConfigured = "gl.ledger.configured"
+
+// Projection writes ap.open-items. It has no state of its own. Applying an event
+// again changes nothing.
+type Projection struct{ queries *apdb.Queries }
+
+var _ ports.ProjectionHandler = (*Projection)(nil)
+
+// NewProjection makes the handler of the projection ap.open-items.
+func NewProjection() *Projection { return &Projection{queries: apdb.New()} }
+
+// Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
+func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
+	db, ok := tx.(pgx.Tx)
+	if !ok {
+		return fmt.Errorf("projection ap.open-items writes in a pgx.Tx, not in a %T", tx)
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	partition := int32(events[0].Partition)
+	b := batch{
+		documents: apdb.DocumentInsertParams{PartitionID: partition},
+		entries:   apdb.DocumentEntryInsertParams{PartitionID: partition},
+	}
+	for i := range events {
+		if err := p.apply(ctx, db, &events[i], &b); err != nil {
+			return fmt.Errorf("event %s: %w", events[i].ID, err)
+		}
+	}
+	if len(b.documents.Sequences) > 0 {
+		if err := p.queries.DocumentInsert(ctx, db, &b.documents); err != nil {
+			return err
+		}
+	}
+	if len(b.entries.Sequences) > 0 {
+		return p.queries.DocumentEntryInsert(ctx, db, &b.entries)
+	}
+	return nil
+}
+
+// batch collects the rows that are written with one statement each.
+type batch struct {
+	documents apdb.DocumentInsertParams
+	entries   apdb.DocumentEntryInsertParams
+}
+
+func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, b *batch) error {
+	body, err := e.Body()
+	if err != nil {
+		return err
+	}
+	if e.Type == eventLedgerConfigured {
+		var s struct {
+			FunctionalCurrency string `json:"functional_currency"`
+		}
+		if err := json.Unmarshal(body.Data, &s); err != nil {
+			return err
+		}
+		return p.queries.LedgerInsert(ctx, db, &apdb.LedgerInsertParams{
+			PartitionID: int32(e.Partition), Sequence: int64(e.Sequence), FunctionalCurrency: s.FunctionalCurrency,
+		})
+	}
+	for _, k := range contract.Kinds() {
+		switch e.Type {
+		case k.Event(contract.Submitted):
+			return b.addDocument(k, e, &body)
+		case k.Event(contract.Posted):
+			return b.addPosting(k, e, &body)
+		case k.Event(contract.Held):
+			var h contract.DocumentHeld
+			if err := json.Unmarshal(body.Data, &h); err != nil {
+				return err
+			}
+			return p.addHold(ctx, db, e, h.HoldID, h.Kind, h.Blocks)
+		case k.Event(contract.HoldReleased):
+			var h contract.HoldReleasedData
+			if err := json.Unmarshal(body.Data, &h); err != nil {
+				return err
+			}
+			return p.addHold(ctx, db, e, h.HoldID, h.Kind, "")
+		}
+	}
+	return nil
+}
+
+// addHold writes a hold that was put on, or taken off when it blocks nothing.
+func (p *Projection) addHold(ctx context.Context, db pgx.Tx, e *event.Recorded, id, kind, blocks string) error {
+	return p.queries.DocumentHoldInsert(ctx, db, &apdb.DocumentHoldInsertParams{
+		PartitionID: int32(e.Partition), Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), Released: blocks == "",
+		DocumentID: e.Stream.ID, HoldID: id, Kind: kind, Blocks: blocks,
+	})
+}
+
+func (b *batch) addDocument(k contract.Kind, e *event.Recorded, body *event.Body) error {
+	var d contract.Document
+	if err := json.Unmarshal(body.Data, &d); err != nil {
+		return err
+	}
+	due := d.InvoiceDate
+	if d.DueDate != nil {
+		due = *d.DueDate
+	}
+	kind := string(k)
+	if k == contract.Invoice && (d.DocumentType == kindPrepayment || d.DocumentType == kindOpening) {
+		kind = d.DocumentType
+	}
+	dimensions := []byte("{}")
+	if len(body.Dimensions) > 0 {
+		var err error
+		if dimensions, err = json.Marshal(body.Dimensions); err != nil {
+			return err
+		}
+	}
+	b.documents.Sequences = append(b.documents.Sequences, int64(e.Sequence))
+	b.documents.InvoiceDates = append(b.documents.InvoiceDates, date(d.InvoiceDate))
+	b.documents.DueDates = append(b.documents.DueDates, date(due))
+	b.documents.DocumentIds = append(b.documents.DocumentIds, e.Stream.ID)
+	b.documents.VendorIds = append(b.documents.VendorIds, d.VendorID)
+	b.documents.Kinds = append(b.documents.Kinds, kind)
+	b.documents.InvoiceNumbers = append(b.documents.InvoiceNumbers, d.InvoiceNumber)
+	b.documents.Currencies = append(b.documents.Currencies, d.Currency)
+	b.documents.Dimensions = append(b.documents.Dimensions, string(dimensions))
+	return nil
+}
+
+// addPosting writes the control line, payable positive: what the control account
+// is credited with is owed.
+func (b *batch) addPosting(k contract.Kind, e *event.Recorded, body *event.Body) error {
+	var p contract.DocumentPosted
+	if err := json.Unmarshal(body.Data, &p); err != nil {
+		return err
+	}
+	amount, functional := p.Amount, p.FunctionalAmount
+	if k == contract.CreditMemo {
+		amount, functional = amount.Neg(), functional.Neg()
+	}
+	b.entries.Sequences = append(b.entries.Sequences, int64(e.Sequence))
+	b.entries.EffectiveDates = append(b.entries.EffectiveDates, date(e.EffectiveDate))
+	b.entries.EventIds = append(b.entries.EventIds, pgtype.UUID{Bytes: e.ID, Valid: true})
+	b.entries.DocumentIds = append(b.entries.DocumentIds, e.Stream.ID)
+	b.entries.Actions = append(b.entries.Actions, actionPosted)
+	b.entries.Amounts = append(b.entries.Amounts, amount.String())
+	b.entries.FunctionalAmounts = append(b.entries.FunctionalAmounts, functional.String())
+	b.entries.FunctionalCurrencies = append(b.entries.FunctionalCurrencies, p.FunctionalCurrency)
+	return nil
+}
+
+func date(d event.Date) pgtype.Date { return pgtype.Date{Time: d.Time(), Valid: true} }
