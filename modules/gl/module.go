@@ -115,14 +115,17 @@ func eventTypes() []module.EventType {
 	rate := declare(domain.EventExchangeRateSet, "A rate was set for a day: units of to per 1 from.",
 		`{"from": "EUR", "to": "USD", "rate_type": "spot", "date": "2026-03-01", "rate": 1.0834}`)
 	rate.Checks = []module.Check{checkRate}
+	year.Checks = []module.Check{checkYear}
+	calendar := declare(domain.EventCalendarExtended, "A fiscal year joined the calendar, from which the period of a date is read.", "")
+	calendar.Checks = []module.Check{checkYear}
+	configured := declare(domain.EventLedgerConfigured, "The ledger's settings, whole.", "")
+	configured.Checks = []module.Check{checkConfigured}
 
 	return []module.EventType{
-		journal, account, value, year, rate,
+		journal, account, value, year, calendar, rate, configured,
 		declare(domain.EventJournalReversed, "A journal was reversed by another one.", ""),
-		declare(domain.EventLedgerConfigured, "The ledger's settings, whole.", ""),
 		declare(domain.EventAccountBlocked, "An account takes no more lines.", ""),
 		declare(domain.EventAccountUnblocked, "An account takes lines again.", ""),
-		declare(domain.EventCalendarExtended, "A fiscal year joined the calendar, from which the period of a date is read.", ""),
 		declare(domain.EventPeriodOpened, "A period was opened for a module.", ""),
 		declare(domain.EventPeriodSoftClosed, "A period was closed for a module; late postings need approval.", ""),
 		declare(domain.EventPeriodHardClosed, "A period was closed for a module for good.", ""),

@@ -1,0 +1,31 @@
+package gl
+
+import (
+	"encoding/json"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/gl/domain"
+)
+
+// checkYear is the check of gl.fiscal_year.defined and gl.calendar.extended that
+// runs on every path: periods fill the year in order, without gap and overlap.
+func checkYear(data json.RawMessage, _ map[string]string) error {
+	var y domain.FiscalYear
+	if err := json.Unmarshal(data, &y); err != nil {
+		return fault.New(fault.Invalid, "gl.fiscal_year.data_invalid", "the data is not a fiscal year; see the type's schema").WithCause(err)
+	}
+	return checkPeriods(&domain.Calendar{}, y)
+}
+
+// checkConfigured is the check of gl.ledger.configured that runs on every path:
+// the money grammar of rates and limits, and a currency that exists.
+func checkConfigured(data json.RawMessage, _ map[string]string) error {
+	var s domain.Settings
+	if err := json.Unmarshal(data, &s); err != nil {
+		if _, ok := fault.As(err); ok {
+			return err
+		}
+		return fault.New(fault.Invalid, "gl.ledger.data_invalid", "the data is not a configuration; see the type's schema").WithCause(err)
+	}
+	return checkSettings(s, 0) // a currency may have been retired since
+}
