@@ -166,21 +166,24 @@ func (b *books) must(who, intentType string, payload object) intake.Outcome {
 	return out
 }
 
+// refusal is a fault that was expected. It is no error.
+type refusal fault.Error
+
 // refused takes an intent that must fail with the code.
-func (b *books) refused(code, who, intentType string, payload object) *fault.Error {
+func (b *books) refused(code, who, intentType string, payload object) *refusal {
 	b.tb.Helper()
 	before := b.head()
 	_, err := b.submit(who, intentType, payload)
 	return b.isRefusal(code, before, err)
 }
 
-func (b *books) isRefusal(code string, before event.Sequence, err error) *fault.Error {
+func (b *books) isRefusal(code string, before event.Sequence, err error) *refusal {
 	b.tb.Helper()
 	require.Error(b.tb, err)
 	require.Equal(b.tb, code, fault.CodeOf(err), "%v", err)
 	require.Equal(b.tb, before, b.head(), "a refusal writes no event")
 	f, _ := fault.As(err)
-	return f
+	return (*refusal)(f)
 }
 
 func (b *books) head() event.Sequence {

@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 	gl "github.com/erpbackbone/backbone/modules/gl/contract"
@@ -145,7 +146,11 @@ func submittedType(k contract.Kind, vendorRef eventtype.RequiredRef) module.Even
 			if err := decode(data, &d); err != nil {
 				return err
 			}
-			return domain.CheckDocument(k, &d)
+			err := domain.CheckDocument(k, &d)
+			if f, ok := fault.As(err); ok {
+				return f.WithField("/data" + f.Field)
+			}
+			return err
 		}},
 	}
 	if k == contract.CreditMemo {

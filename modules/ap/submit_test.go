@@ -1,12 +1,16 @@
 package ap_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -341,4 +345,63 @@ func TestDueDate(t *testing.T) {
 	}
 	require.Equal(t, []any{"2025-03-29", "vendor_terms"}, due("V1"))
 	require.Equal(t, []any{"2025-04-14", "default_terms"}, due("V2"))
+}
+
+// Of documents that race with the same total on the same day exactly one is
+// above suspicion.
+func TestSuspicionRace(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.vendor("V1", nil)
+	const clients = 12
+	outcomes := make([]intake.Outcome, clients)
+	errs := make([]error, clients)
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			outcomes[i], errs[i] = b.submit("ap_clerk", "ap.submit_invoice", paper("V1", fmt.Sprintf("N%dX", i), "100", nil))
+		}()
+	}
+	wg.Wait()
+	clear := 0
+	for i := range clients {
+		require.NoError(t, errs[i])
+		if len(suspects(b.events(outcomes[i]))) == 0 {
+			clear++
+		}
+	}
+	require.Equal(t, 1, clear)
+}
+
+// What makes a document true in itself is checked on raw appends too.
+func TestRawSubmissionIsChecked(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	prepare := func(data string, dimensions map[string]string, entities ...event.EntityRef) ([]event.Prepared, error) {
+		return b.preparer.Prepare(t.Context(), module.Batch{
+			LegalEntity: b.entity, Actor: caller("module").Actor, Now: b.clock.Now(), CorrelationID: "c",
+			Drafts: []event.Draft{{
+				Type: "ap.invoice.submitted", Stream: event.StreamID{Type: "ap.invoice", ID: "old-1"}, EffectiveDate: event.MustDate("2025-03-15"),
+				Data: json.RawMessage(data), Dimensions: dimensions, Entities: entities,
+			}},
+		})
+	}
+	const sound = `{"invoice_number":" inv-1 ","vendor_id":"V1","invoice_date":"2025-03-15","due_date":"2025-04-14","currency":"USD","total_amount":12.50,"lines":[{"line_number":1,"amount":12.50}],"extra":true}`
+	department, vendor := map[string]string{"department": "PROD"}, event.EntityRef{Type: "vendor", ID: "V1", Role: "subject"}
+	prepared, err := prepare(sound, department, vendor)
+	require.NoError(t, err)
+	require.Equal(t, "number\x1fV1\x1fINV-1", prepared[0].BusinessKeys[0].Key)
+
+	_, err = prepare(strings.Replace(sound, "12.50", "12.51", 1), department, vendor)
+	f, _ := fault.As(err)
+	require.Equal(t, "ap.invoice.total_mismatch", f.Code)
+	require.Equal(t, "/events/0/data/total_amount", f.Field)
+	_, err = prepare(sound, nil, vendor)
+	require.Equal(t, "append.dimension_missing", fault.CodeOf(err))
+	_, err = prepare(sound, department)
+	require.Equal(t, "append.reference_missing", fault.CodeOf(err))
+	_, err = prepare(strings.ReplaceAll(sound, "12.50", "1.25e1"), department, vendor)
+	require.Equal(t, "money.exponent", fault.CodeOf(err))
 }
