@@ -77,7 +77,7 @@ type Log struct {
 
 // Telemetry is where traces go.
 type Telemetry struct {
-	OTLPEndpoint string `config:"otlp_endpoint"` // host:port of an OpenTelemetry collector; empty: no traces
+	OTLPEndpoint string `config:"otlp_endpoint"` // OTLP over HTTP: URL or host:port of a collector; empty: no traces
 }
 
 // DSN is a connection string. It may hold a password, so it does not print.

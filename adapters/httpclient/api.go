@@ -33,12 +33,29 @@ type Outcome struct {
 	IntentID      string          `json:"intent_id"`
 	Status        string          `json:"status"`
 	Events        []IntentEvent   `json:"events"`
-	Rules         json.RawMessage `json:"rules"`
+	Rules         []Rule          `json:"rules"`
 	CorrelationID string          `json:"correlation_id"`
 	PlanHash      string          `json:"plan_hash"`
 	Needs         []Need          `json:"needs"`
 	Drafts        json.RawMessage `json:"drafts"`
 	Replayed      bool            `json:"-"` // the idempotency key was known
+}
+
+// Rule is a rule that looked at an intent, and what it did.
+type Rule struct {
+	RuleID       string   `json:"rule_id"`
+	RuleName     string   `json:"rule_name"`
+	Result       string   `json:"result"`
+	ActionsTaken []string `json:"actions_taken"`
+}
+
+// Approval is one person's decision on an intent.
+type Approval struct {
+	PersonID string    `json:"person_id"`
+	Role     string    `json:"role"`
+	Decision string    `json:"decision"`
+	Comment  string    `json:"comment"`
+	At       time.Time `json:"at"`
 }
 
 // IntentEvent is an event that an intent made.
@@ -64,7 +81,7 @@ type StoredIntent struct {
 	LegalEntity string          `json:"legal_entity"`
 	Payload     json.RawMessage `json:"payload"`
 	Actor       Actor           `json:"actor"`
-	Approvals   json.RawMessage `json:"approvals"`
+	Approvals   []Approval      `json:"approvals"`
 	Refusal     *struct {
 		Code   string `json:"code"`
 		Kind   string `json:"kind"`
@@ -223,7 +240,7 @@ type Actor struct {
 
 // Metadata is what the log adds to an event.
 type Metadata struct {
-	RulesEvaluated json.RawMessage   `json:"rules_evaluated"`
+	RulesEvaluated []Rule            `json:"rules_evaluated"`
 	PII            map[string]string `json:"pii"`
 	Tags           []string          `json:"tags"`
 	Source         Source            `json:"source"`

@@ -49,6 +49,7 @@ const (
 	ByType        StreamKind = "type"
 	ByCorrelation StreamKind = "correlation"
 	ByActor       StreamKind = "actor"
+	ByTag         StreamKind = "tag"
 )
 
 // Selection is a question for a page of events.
@@ -85,8 +86,10 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 		q.CorrelationID = sel.StreamID
 	case ByActor:
 		q.ActorID = sel.StreamID
+	case ByTag:
+		q.Key = event.TagKey(sel.StreamID)
 	default:
-		return Page{}, fault.New(fault.Invalid, "query.stream_type_unknown", "stream_type is one of entity, scope, type, correlation, actor").WithField("stream_type")
+		return Page{}, fault.New(fault.Invalid, "query.stream_type_unknown", "stream_type is one of entity, scope, type, correlation, actor, tag").WithField("stream_type")
 	}
 	if sel.Kind == ByCorrelation && sel.LegalEntity == "" {
 		return s.acrossEntities(ctx, sel, q)

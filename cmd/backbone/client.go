@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/cmd/wire"
+)
+
+func apCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "ap", Short: "Work with accounts payable"}
+	cmd.AddCommand(wire.ImportCommand())
+	return cmd
+}
+
+func traceCommand() *cobra.Command {
+	var o wire.TraceOptions
+	cmd := &cobra.Command{
+		Use:   "trace ID",
+		Short: "From an event, document or journal back to its paper and the persons",
+		Long: "trace follows causes to the root: who did what, when, through which intent, let\n" +
+			"through by which rules. ID is an event's id, a document's id or a journal number.",
+		Example: "  backbone trace --legal-entity DEMF SL-2026-000001\n" +
+			"  backbone trace --legal-entity DEMF 01JQ8E6Z6G3V5T8C9N2M4K7R1P --json",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.ID, o.Out = args[0], cmd.OutOrStdout()
+			return wire.Trace(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Server, "server", envOr("BACKBONE_SERVER", "http://127.0.0.1:8080"), "server's URL (environment BACKBONE_SERVER)")
+	f.StringVar(&o.Token, "token", os.Getenv("BACKBONE_TOKEN"), "access token (environment BACKBONE_TOKEN)")
+	f.StringVar(&o.LegalEntity, "legal-entity", os.Getenv("BACKBONE_LEGAL_ENTITY"), "legal entity the ID belongs to")
+	f.BoolVar(&o.JSON, "json", false, "print the events and intents as JSON")
+	f.Lookup("token").DefValue = ""
+	return cmd
+}
+
+func envOr(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}

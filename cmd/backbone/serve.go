@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
+)
+
+const configHelp = "configuration file (YAML); the environment (BACKBONE_…) wins over it"
+
+func serveCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the API on a migrated and bootstrapped database",
+		Example: "  BACKBONE_DATABASE_DSN=postgres://backbone_app@db/backbone backbone serve\n" +
+			"  backbone serve --config /etc/backbone.yaml",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := configs.Load(path)
+			if err != nil {
+				return err
+			}
+			return wire.Serve(cmd.Context(), config)
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", "", configHelp)
+	return cmd
+}
+
+func migrateCommand() *cobra.Command {
+	var path, dsn string
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring the database to this version's schema",
+		Long: "migrate runs as the owner (role backbone_owner, or a superuser the first time,\n" +
+			"since it makes the roles). It only goes forward and may be run again at any time.",
+		Example: "  backbone migrate --dsn postgres://postgres@db/backbone\n" +
+			"  BACKBONE_DATABASE_OWNER_DSN=postgres://backbone_owner@db/backbone backbone migrate",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := configs.Load(path)
+			if err != nil {
+				return err
+			}
+			if dsn == "" {
+				dsn = config.Database.OwnerDSN.Reveal()
+			}
+			if dsn == "" {
+				return fmt.Errorf("no owner DSN; give --dsn or set BACKBONE_DATABASE_OWNER_DSN")
+			}
+			return wire.Migrate(cmd.Context(), dsn, func(line string) { fmt.Fprintln(cmd.OutOrStdout(), line) })
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", "", configHelp)
+	cmd.Flags().StringVar(&dsn, "dsn", "", "the owner's DSN (default: database.owner_dsn)")
+	return cmd
+}
+
+func bootstrapCommand() *cobra.Command {
+	var path string
+	var o wire.BootstrapOptions
+	cmd := &cobra.Command{
+		Use:   "bootstrap",
+		Short: "Make the first tenant and its first administrator",
+		Long: "bootstrap fixes the log's name, which enters every checksum and can never change,\n" +
+			"and prints the first administrator's access token once. Only its hash is kept.",
+		Example: "  backbone bootstrap --log-name ledger.example.org --tenant acme --admin p-0001",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := configs.Load(path)
+			if err != nil {
+				return err
+			}
+			token, err := wire.Bootstrap(cmd.Context(), config, o)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "Log %s, tenant %s. The administrator's token, shown once:\n", o.LogName, o.Tenant)
+			fmt.Fprintln(cmd.OutOrStdout(), token)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&path, "config", "", configHelp)
+	f.StringVar(&o.LogName, "log-name", "", "name of the log, like a host name (required)")
+	f.Uint16Var(&o.Deployment, "deployment", 0, "number of this deployment, 0 to 4095; it is part of every partition id")
+	f.StringVar(&o.Tenant, "tenant", "", "id of the first tenant (required)")
+	f.StringVar(&o.Admin, "admin", "", "pseudonymous id of the first administrator's person, such as p-0001 (required)")
+	for _, name := range []string{"log-name", "tenant", "admin"} {
+		_ = cmd.MarkFlagRequired(name) // the flag exists
+	}
+	return cmd
+}
+
+func verifyCommand() *cobra.Command {
+	var o wire.VerifyOptions
+	var dsn, dataDir string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Prove that nobody rewrote history",
+		Long: "verify computes every payload hash and the whole chain of checksums again.\n" +
+			"Exit code 0: sound. 1: tampered, and where. 2: it could not finish.",
+		Example: "  backbone verify                                  the `backbone dev` of ./dev-data\n" +
+			"  backbone verify --legal-entity DEMF --json\n" +
+			"  backbone verify --dsn postgres://backbone_reader@db/backbone",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.DSN = dsn
+			if o.DSN == "" {
+				config, err := configs.Load("")
+				if err != nil {
+					return exit{2, err}
+				}
+				o.DSN = config.Database.DSN.Reveal()
+			}
+			if o.DSN == "" {
+				file, err := wire.ReadDevFile(dataDir)
+				if err != nil {
+					return exit{2, fmt.Errorf("no database: give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running `backbone dev` with --data-dir")}
+				}
+				o.DSN = file.DSN
+			}
+			o.Out, o.Err, o.Terminal = cmd.OutOrStdout(), cmd.ErrOrStderr(), wire.IsTerminal(os.Stderr)
+			sound, err := wire.Verify(cmd.Context(), o)
+			switch {
+			case err != nil:
+				return exit{2, err}
+			case !sound:
+				return exit{code: 1}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&dsn, "dsn", "", "database to verify; the roles backbone_app and backbone_reader may (default: BACKBONE_DATABASE_DSN, then --data-dir)")
+	f.StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running `backbone dev`")
+	f.StringVar(&o.Tenant, "tenant", "", "only this tenant")
+	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities")
+	f.BoolVar(&o.JSON, "json", false, "print the verdict as JSON")
+	return cmd
+}

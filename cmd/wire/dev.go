@@ -1,0 +1,277 @@
+package wire
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/adapters/embeddedpg"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/configs/demo"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// DevOptions are the flags of `backbone dev`.
+type DevOptions struct {
+	DataDir  string
+	HTTP     string // host:port on loopback
+	Postgres string // folder of the PostgreSQL programs; "" is found
+	Sample   bool
+	Out      io.Writer // what a person reads
+	Terminal bool      // Out is a terminal: progress may redraw its line
+}
+
+// DevFile is DIR/dev.json: how to reach a running `backbone dev`.
+type DevFile struct {
+	HTTP          string            `json:"http"`
+	DSN           string            `json:"dsn"`
+	Tenant        string            `json:"tenant"`
+	LegalEntities []string          `json:"legal_entities"`
+	Tokens        map[string]string `json:"tokens"`
+}
+
+// devState is DIR/dev-state.json: what must outlive a run.
+type devState struct {
+	AppPassword string            `json:"app_password"`
+	Tokens      map[string]string `json:"tokens"`
+	BooksReady  bool              `json:"books_ready"`
+	SampleDone  bool              `json:"sample_done"`
+}
+
+const (
+	devFileName  = "dev.json"
+	devStateName = "dev-state.json"
+	devDatabase  = "backbone"
+	stopPatience = 30 * time.Second
+)
+
+// ReadDevFile reads what a running `backbone dev` wrote.
+func ReadDevFile(dataDir string) (DevFile, error) {
+	var f DevFile
+	err := readJSON(filepath.Join(dataDir, devFileName), &f)
+	return f, err
+}
+
+// Dev runs the embedded default until ctx ends or PostgreSQL dies.
+func Dev(ctx context.Context, o DevOptions) (err error) {
+	dir, err := filepath.Abs(o.DataDir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	listener, err := listenLoopback(o.HTTP)
+	if err != nil {
+		return err
+	}
+	defer listener.Close() //nolint:errcheck // the server closes it first
+	logFile, logger, err := devLogger(dir)
+	if err != nil {
+		return err
+	}
+	defer logFile.Close() //nolint:errcheck // nothing can be done about it at exit
+
+	say := func(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
+	say("Starting PostgreSQL in %s", dir)
+	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{BinDir: o.Postgres, DataDir: dir, Logger: logger})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+		defer cancel()
+		err = errors.Join(err, cluster.Stop(stopping))
+		if err == nil {
+			say("Stopped. Everything is kept in %s", dir)
+		}
+	}()
+	state, dsn, err := prepareDevDatabase(ctx, cluster, dir, say)
+	if err != nil {
+		return err
+	}
+	return serveDev(ctx, o, dir, listener, cluster, state, dsn, logger, say)
+}
+
+func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listener, cluster *embeddedpg.Cluster, state *devState, dsn string, logger *slog.Logger, say func(string, ...any)) error {
+	config := configs.Default()
+	config.Database.DSN = configs.DSN(dsn)
+	config.HTTP.Listen = listener.Addr().String()
+	server, err := NewServer(ctx, config, Options{AllowDevelopmentTokens: true, Logger: logger})
+	if err != nil {
+		return err
+	}
+	defer server.App.Close()
+	background, stop := context.WithCancel(ctx)
+	running := make(chan struct{})
+	go func() {
+		defer close(running)
+		server.App.Run(background)
+	}()
+	defer func() {
+		stop()
+		<-running
+	}()
+	if err := server.setUpDemo(ctx, o, dir, state, say); err != nil {
+		return err
+	}
+	file := DevFile{HTTP: "http://" + listener.Addr().String(), DSN: dsn, Tenant: demo.Tenant, Tokens: state.Tokens}
+	for _, e := range demo.Entities {
+		file.LegalEntities = append(file.LegalEntities, e.Code)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(background, listener) }()
+	if err := writeJSON(filepath.Join(dir, devFileName), file); err != nil {
+		return err
+	}
+	say("Ready: %s", file.HTTP)
+	if o.Sample {
+		if err := server.sample(ctx, o, dir, state, file, say); err != nil {
+			return fmt.Errorf("sample documents: %w", err)
+		}
+	}
+	printDevHints(say, dir, file)
+	select {
+	case <-ctx.Done():
+		say("\nStopping…")
+		stop()
+		return <-served
+	case err := <-served:
+		return err
+	case <-cluster.Done():
+		return fault.New(fault.Unavailable, "dev.postgres_died", "PostgreSQL ended by itself; see %s and start again, nothing that was acknowledged is lost", cluster.LogFile())
+	}
+}
+
+func (s *Server) setUpDemo(ctx context.Context, o DevOptions, dir string, state *devState, say func(string, ...any)) error {
+	var progress func(string, int, int)
+	if !state.BooksReady {
+		say("Setting up the demo tenant: two legal entities with books, calendar and rates")
+		progress = progressLine(o.Out, o.Terminal)
+	}
+	tokens, err := s.App.Demo(ctx, state.Tokens, !state.BooksReady, progress)
+	if err != nil {
+		return err
+	}
+	state.Tokens, state.BooksReady = tokens, true
+	return writeJSON(filepath.Join(dir, devStateName), state)
+}
+
+// progressLine redraws one line on a terminal and is silent otherwise, but for
+// the end.
+func progressLine(out io.Writer, terminal bool) func(string, int, int) {
+	lines := newProgress(out, terminal)
+	return lines.report
+}
+
+// prepareDevDatabase makes the database, the application's password and the
+// schema.
+func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir string, say func(string, ...any)) (*devState, string, error) {
+	state := &devState{}
+	if err := readJSON(filepath.Join(dir, devStateName), state); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, "", fmt.Errorf("%s: %w", devStateName, err)
+	}
+	if state.AppPassword == "" {
+		var b [24]byte
+		_, _ = rand.Read(b[:]) // never fails
+		state.AppPassword = hex.EncodeToString(b[:])
+	}
+	if err := ensureDatabase(ctx, cluster.SuperuserDSN("postgres")); err != nil {
+		return nil, "", err
+	}
+	if err := Migrate(ctx, cluster.SuperuserDSN(devDatabase), nil); err != nil {
+		return nil, "", err
+	}
+	conn, err := pgx.Connect(ctx, cluster.SuperuserDSN(devDatabase))
+	if err != nil {
+		return nil, "", err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // nothing is lost
+	// The password is hexadecimal, so quoting it is safe; ALTER ROLE takes no parameters.
+	if _, err := conn.Exec(ctx, "ALTER ROLE backbone_app WITH LOGIN PASSWORD '"+state.AppPassword+"'"); err != nil {
+		return nil, "", err
+	}
+	if err := writeJSON(filepath.Join(dir, devStateName), state); err != nil {
+		return nil, "", err
+	}
+	say("PostgreSQL is up on 127.0.0.1:%d", cluster.Port())
+	return state, cluster.DSN("backbone_app", state.AppPassword, devDatabase), nil
+}
+
+func ensureDatabase(ctx context.Context, dsn string) error {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // nothing is lost
+	var exists bool
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", devDatabase).Scan(&exists); err != nil || exists {
+		return err
+	}
+	_, err = conn.Exec(ctx, "CREATE DATABASE "+devDatabase+" TEMPLATE template0 ENCODING 'UTF8'")
+	return err
+}
+
+// listenLoopback refuses anything but loopback: the demo's tokens lie in a file.
+func listenLoopback(address string) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "dev.http_invalid", "--http wants host:port such as 127.0.0.1:8080")
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, fault.New(fault.Invalid, "dev.http_not_loopback", "backbone dev listens on loopback only; use 127.0.0.1, or backbone serve for a real deployment")
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fault.New(fault.FailedPrecondition, "dev.http_in_use", "%s is not free; choose another with --http 127.0.0.1:PORT", address).WithCause(err)
+	}
+	return l, nil
+}
+
+func devLogger(dir string) (*os.File, *slog.Logger, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "backbone.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("log file: %w", err)
+	}
+	return f, slog.New(slog.NewJSONHandler(f, nil)), nil
+}
+
+func readJSON(path string, into any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, into)
+}
+
+// writeJSON replaces a file in one step, readable by its owner only.
+func writeJSON(path string, value any) error {
+	b, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name()) //nolint:errcheck // gone after the rename
+	if _, err := temp.Write(append(b, '\n')); err != nil {
+		return errors.Join(err, temp.Close())
+	}
+	if err := errors.Join(temp.Sync(), temp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), path)
+}

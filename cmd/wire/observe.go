@@ -1,0 +1,51 @@
+package wire
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/exaring/otelpgx"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/adapters/prometheus"
+	"github.com/erpbackbone/backbone/adapters/telemetry"
+	"github.com/erpbackbone/backbone/configs"
+)
+
+// observed is what watches a server.
+type observed struct {
+	http    httpapi.Metrics
+	page    http.Handler
+	tracing trace.TracerProvider
+	close   func(context.Context) error
+}
+
+// observe makes metrics, and traces when a collector is configured, and hangs
+// them into the options.
+func observe(ctx context.Context, config configs.Config, o *Options) (observed, error) {
+	metrics := prometheus.New()
+	if o.Observers.Append == nil {
+		o.Observers.Append = metrics
+	}
+	if o.Observers.Projection == nil {
+		o.Observers.Projection = metrics
+	}
+	out := observed{http: metrics, page: metrics.Handler()}
+	if config.Telemetry.OTLPEndpoint == "" {
+		return out, nil
+	}
+	endpoint := config.Telemetry.OTLPEndpoint
+	if !strings.Contains(endpoint, "://") {
+		endpoint = "http://" + endpoint
+	}
+	traces, err := telemetry.Setup(ctx, telemetry.Config{Endpoint: endpoint, Service: "backbone", Version: configs.Version})
+	if err != nil {
+		return observed{}, err
+	}
+	out.tracing, out.close = traces.TracerProvider(), traces.Shutdown
+	// Statements without arguments: values never leave the process.
+	o.Observers.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(traces.TracerProvider()), otelpgx.WithTrimSQLInSpanName())
+	return out, nil
+}

@@ -1,0 +1,77 @@
+package wire
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/configs"
+)
+
+// Server is an App with its HTTP API.
+type Server struct {
+	App      *App
+	http     *httpapi.Server
+	shutdown time.Duration
+	close    func(context.Context) error // ends what observes
+}
+
+// NewServer composes an App and its API.
+func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, error) {
+	observed, err := observe(ctx, config, &o)
+	if err != nil {
+		return nil, err
+	}
+	app, err := Open(ctx, config, o)
+	if err != nil {
+		return nil, err
+	}
+	api, err := httpapi.New(httpapi.Config{
+		Access: app.Tenancy, Intents: app.Intake, Appends: app.Append, Events: app.Query, Types: app.Registry, Reports: app.Reports,
+		Catalog: app.Catalog, Logger: o.Logger, Metrics: observed.http, MetricsPage: observed.page, Tracing: observed.tracing, Ready: app.Ready,
+		Limits: httpapi.Limits{
+			BodyBytes: int64(config.HTTP.BodyLimitBytes), EventBytes: config.Limits.EventBytes, EventNodes: config.Limits.Nodes,
+			Depth: config.Limits.Depth, BatchEvents: config.Limits.BatchEvents, Body: config.HTTP.ReadTimeout,
+		},
+	})
+	if err != nil {
+		app.Close()
+		return nil, err
+	}
+	return &Server{App: app, http: api, shutdown: config.HTTP.ShutdownTimeout, close: observed.close}, nil
+}
+
+// Serve answers requests until ctx ends; then it takes no more and waits for
+// those in flight.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	served := make(chan error, 1)
+	go func() { served <- s.http.Serve(l) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdown)
+	defer cancel()
+	err := s.http.Shutdown(stopping)
+	<-served
+	if s.close != nil {
+		if closeErr := s.close(stopping); err == nil {
+			err = closeErr
+		}
+	}
+	return err
+}
+
+func newLogger(c configs.Log) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.Level)) // configs.Load has checked it
+	options := &slog.HandlerOptions{Level: level}
+	if c.Format == "text" {
+		return slog.New(slog.NewTextHandler(os.Stderr, options))
+	}
+	return slog.New(slog.NewJSONHandler(os.Stderr, options))
+}

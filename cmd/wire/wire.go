@@ -1,0 +1,205 @@
+// Package wire is the composition root: the one place that knows every adapter
+// and every module. Adding a module is one line in Modules.
+package wire
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/system"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/ap"
+	appostgres "github.com/erpbackbone/backbone/modules/ap/adapters/postgres"
+	"github.com/erpbackbone/backbone/modules/gl"
+	glpostgres "github.com/erpbackbone/backbone/modules/gl/adapters/postgres"
+	"github.com/erpbackbone/backbone/ports"
+	apsql "github.com/erpbackbone/backbone/sql/ap"
+	glsql "github.com/erpbackbone/backbone/sql/gl"
+)
+
+// Modules are the built-in business modules.
+func Modules() []module.Module { return []module.Module{gl.New(), ap.New()} }
+
+// MigrationSets are the modules' migrations, in the order of Modules.
+func MigrationSets() []postgres.MigrationSet {
+	return []postgres.MigrationSet{{Name: "gl", FS: migrations(glsql.FS)}, {Name: "ap", FS: migrations(apsql.FS)}}
+}
+
+// migrations is the folder of that name in a module's embedded files.
+func migrations(files fs.FS) fs.FS {
+	sub, err := fs.Sub(files, "migrations")
+	if err != nil {
+		panic(err) // the name is a valid path
+	}
+	return sub
+}
+
+// Migrate brings a database to this version's schema. The DSN is the owner's.
+func Migrate(ctx context.Context, ownerDSN string, progress func(string)) error {
+	return postgres.Migrate(ctx, ownerDSN, progress, MigrationSets()...)
+}
+
+// Observers are the metrics hooks; nil observes nothing.
+type Observers struct {
+	Append     postgres.Metrics
+	Projection projector.Observer
+	Tracer     pgx.QueryTracer
+}
+
+// App is everything that serves requests, without a transport.
+type App struct {
+	Config   configs.Config
+	Logger   *slog.Logger
+	Store    *postgres.Store
+	Catalog  *module.Catalog
+	Registry *registry.Registry
+	Append   *eventappend.Service
+	Intake   *intake.Service
+	Query    *query.Service
+	Reports  *query.Reports
+	Tenancy  *tenancy.Service
+	Runner   *projector.Runner
+}
+
+// Options are what differs between `serve`, `dev` and tools.
+type Options struct {
+	AllowDevelopmentTokens bool
+	Observers              Observers
+	Logger                 *slog.Logger
+}
+
+// Open composes an App over a migrated database and brings the built-in event
+// types into its registry.
+func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	clock, ids := system.Clock{}, system.NewIDs()
+	physical := config.Database.PhysicalPartitions
+	if physical == 0 {
+		physical = -1 // the store takes 0 for its default
+	}
+	store, err := postgres.Open(ctx, postgres.Config{
+		DSN: config.Database.DSN.Reveal(), ListenDSN: config.Database.ListenDSN.Reveal(), ReadPoolSize: config.Database.ReadPool,
+		Appenders: config.Database.Appenders, PhysicalPartitions: physical,
+		Clock: clock, Logger: o.Logger, Metrics: o.Observers.Append, Tracer: o.Observers.Tracer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a := &App{Config: config, Logger: o.Logger, Store: store}
+	if err := a.compose(ctx, clock, ids, o); err != nil {
+		store.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource, o Options) error {
+	schemas := jsonschema.New()
+	var err error
+	if a.Catalog, err = module.Build(schemas, Modules()...); err != nil {
+		return fmt.Errorf("modules: %w", err)
+	}
+	policies := append([]ports.PolicyModule{}, a.Catalog.Policies...)
+	for path, source := range configs.Policies() {
+		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
+	}
+	engine, err := opa.New(policies)
+	if err != nil {
+		return fmt.Errorf("policies: %w", err)
+	}
+	c := a.Config
+	a.Registry = registry.New(a.Store, schemas, a.Catalog, clock)
+	if err := a.Registry.RegisterBuiltIn(ctx); err != nil {
+		return err
+	}
+	a.Tenancy = tenancy.New(tenancy.Config{
+		LegalEntities: a.Store, Principals: a.Store, Installations: a.Store, Policies: engine, Clock: clock, IDs: ids,
+		AllowDevelopmentTokens: o.AllowDevelopmentTokens,
+	})
+	preparer := eventappend.NewPreparer(a.Registry, ids, eventappend.Limits{
+		BatchEvents: c.Limits.BatchEvents, EventBytes: c.Limits.EventBytes, EntityRefs: c.Limits.EntityRefs, Tags: c.Limits.Tags,
+	})
+	a.Append = eventappend.NewService(preparer, a.Store, a.Store, a.Store, clock, ids, c.Idempotency.TTL)
+	a.Intake = intake.New(intake.Config{
+		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: a.Store, Intents: a.Store,
+		Idempotency: a.Store, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
+	})
+	a.Runner, err = projector.New(projector.Config{
+		Store: a.Store, WakeUps: a.Store, Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
+		Poll: c.Projector.Poll, Batch: c.Projector.Batch,
+	}, a.Catalog.Projections, map[string]ports.ProjectionHandler{
+		gl.ProjectionLedger: glpostgres.NewProjection(),
+		ap.OpenItems:        appostgres.NewProjection(),
+	})
+	if err != nil {
+		return err
+	}
+	cursorKey, err := a.cursorKey(ctx)
+	if err != nil {
+		return err
+	}
+	a.Query = query.New(a.Store, a.Store, a.Tenancy, query.NewCursors(cursorKey))
+	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), map[string]ports.ReadModelSource{
+		"gl/trial-balance":             glpostgres.NewTrialBalance(a.Store.Pool()),
+		"gl/accounts/{account}/ledger": glpostgres.NewAccountLedger(a.Store.Pool()),
+		ap.ReadModelOpenItemsPath:      appostgres.NewOpenItems(a.Store.Pool()),
+	}, a.Runner, clock, 5*time.Second)
+	return err
+}
+
+// cursorKey is the secret that signs cursors, the same on every node of a
+// deployment. A cursor protects no secret; the signature keeps clients from
+// building positions by hand.
+func (a *App) cursorKey(ctx context.Context) ([]byte, error) {
+	installation, err := a.Store.Installation(ctx)
+	if fault.KindOf(err) == fault.NotFound || fault.KindOf(err) == fault.FailedPrecondition {
+		return []byte("not bootstrapped"), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte("backbone/cursor/v1|" + installation.LogName + "|" + installation.CreatedAt.UTC().Format(time.RFC3339Nano)))
+	return sum[:], nil
+}
+
+// Run keeps the registry fresh and the projections moving until ctx ends.
+func (a *App) Run(ctx context.Context) {
+	go a.Registry.Run(ctx, time.Second, func(err error) {
+		a.Logger.WarnContext(ctx, "event types could not be refreshed", "code", fault.CodeOf(err))
+	})
+	a.Runner.Run(ctx)
+}
+
+// Ready says what keeps the node from serving, by part; empty is ready.
+func (a *App) Ready(ctx context.Context) map[string]error {
+	out := map[string]error{}
+	if err := a.Store.Ping(ctx); err != nil {
+		out["database"] = err
+	}
+	if _, err := a.Store.Installation(ctx); err != nil {
+		out["installation"] = err
+	}
+	return out
+}
+
+// Close ends the store; queued appends are answered first.
+func (a *App) Close() { a.Store.Close() }

@@ -1,0 +1,10 @@
+// Package samples carries the project's own sample documents: fictional
+// companies, sound papers in ubl and unsound ones in ubl/refused.
+package samples
+
+import "embed"
+
+// UBL holds the documents as ubl/*.xml and ubl/refused/*.xml.
+//
+//go:embed ubl
+var UBL embed.FS
