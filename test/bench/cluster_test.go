@@ -29,7 +29,11 @@ func startCluster(t *testing.T, o options) *embeddedpg.Cluster {
 	dir, err := os.MkdirTemp(o.dir, "backbone-bench-")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // nothing in it is needed again
-	cluster, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir})
+	config := embeddedpg.Config{DataDir: dir}
+	if o.profile != "" {
+		config.Settings = map[string]string{"shared_preload_libraries": "pg_stat_statements"}
+	}
+	cluster, err := embeddedpg.Start(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -4,8 +4,10 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"testing"
@@ -41,26 +43,28 @@ func drive(t *testing.T, callers int, period time.Duration, step func(ctx contex
 	started := time.Now()
 	for caller := range callers {
 		running.Go(func() {
-			r := &results[caller]
-			r.latencies = make([]time.Duration, 0, 4096)
-			for before := time.Now(); before.Sub(started) < period; {
-				n, err := step(ctx, caller)
-				now := time.Now()
-				if err != nil {
-					r.err = err
-					cancel()
-					return
+			pprof.Do(ctx, loadLabels, func(ctx context.Context) {
+				r := &results[caller]
+				r.latencies = make([]time.Duration, 0, 4096)
+				for before := time.Now(); before.Sub(started) < period; {
+					n, err := step(ctx, caller)
+					now := time.Now()
+					if err != nil {
+						r.err = err
+						cancel()
+						return
+					}
+					r.count += n
+					r.latencies = append(r.latencies, now.Sub(before))
+					before = now
 				}
-				r.count += n
-				r.latencies = append(r.latencies, now.Sub(before))
-				before = now
-			}
+			})
 		})
 	}
 	running.Wait()
 	s := sample{elapsed: time.Since(started)}
 	for _, r := range results {
-		if r.err != nil && ctx.Err() != nil {
+		if !errors.Is(r.err, context.Canceled) { // who was cancelled is not the cause
 			require.NoError(t, r.err)
 		}
 		s.count += r.count
@@ -69,6 +73,10 @@ func drive(t *testing.T, callers int, period time.Duration, step func(ctx contex
 	slices.Sort(s.latencies)
 	return s
 }
+
+// loadLabels mark the load generator in profiles:
+// go tool pprof -tagignore=load shows the server alone.
+var loadLabels = pprof.Labels("side", "load")
 
 // variant is one of the things that are compared.
 type variant struct {

@@ -1,0 +1,115 @@
+//go:build bench
+
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
+)
+
+// serve runs the real server of an address in this process. The load generator
+// shares the processors with it in any case; in one process a profile shows both.
+func serve(t *testing.T, dsn string) (server *wire.Server, address string) {
+	t.Helper()
+	config := configs.Default()
+	config.Database.DSN = configs.DSN(asApp(t, dsn))
+	server, err := wire.NewServer(t.Context(), config, wire.Options{AllowDevelopmentTokens: true})
+	require.NoError(t, err)
+	t.Cleanup(server.App.Close)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	served, ran := make(chan error, 1), make(chan struct{})
+	go func() { served <- server.Serve(ctx, listener) }()
+	go func() {
+		defer close(ran)
+		server.App.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-served)
+		<-ran
+	})
+	return server, listener.Addr().String()
+}
+
+// client is one keep-alive connection, opened when it is first used: the server
+// closes those on which nothing is asked. It does as little as HTTP allows, because
+// what it uses is taken from the server.
+type client struct {
+	address, token string
+	conn           net.Conn
+	reader         *bufio.Reader
+	out            []byte
+	answer         bytes.Buffer
+}
+
+// newClients makes clients that end with the test.
+func newClients(t *testing.T, n int, address, token string) []*client {
+	t.Helper()
+	out := make([]*client, n)
+	for i := range out {
+		out[i] = &client{address: address, token: token}
+	}
+	t.Cleanup(func() {
+		for _, c := range out {
+			if c.conn != nil {
+				_ = c.conn.Close() // nothing is lost with it
+			}
+		}
+	})
+	return out
+}
+
+// send asks and reads the whole answer, which is valid until the next send.
+func (c *client) send(method, path, idempotencyKey string, body []byte) (status int, answer []byte, err error) {
+	if c.conn == nil {
+		if c.conn, err = net.Dial("tcp", c.address); err != nil {
+			return 0, nil, err
+		}
+		c.reader = bufio.NewReaderSize(c.conn, 32<<10)
+	}
+	c.out = fmt.Appendf(c.out[:0], "%s %s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n", method, path, c.token)
+	if idempotencyKey != "" {
+		c.out = fmt.Appendf(c.out, "Idempotency-Key: %s\r\n", idempotencyKey)
+	}
+	if body != nil {
+		c.out = fmt.Appendf(c.out, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
+	}
+	c.out = append(c.out, "\r\n"...)
+	c.out = append(c.out, body...)
+	if _, err := c.conn.Write(c.out); err != nil {
+		return 0, nil, err
+	}
+	response, err := http.ReadResponse(c.reader, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	c.answer.Reset()
+	_, err = io.Copy(&c.answer, response.Body)
+	_ = response.Body.Close() // the connection stays
+	return response.StatusCode, c.answer.Bytes(), err
+}
+
+// want is send that demands a status.
+func (c *client) want(status int, method, path, idempotencyKey string, body []byte) ([]byte, error) {
+	got, answer, err := c.send(method, path, idempotencyKey, body)
+	if err == nil && got != status {
+		err = fmt.Errorf("%s %s answered %d instead of %d: %.800s", method, path, got, status, answer)
+	}
+	return answer, err
+}
+
+// countEvents counts the events of a page by a field that each has once.
+func countEvents(answer []byte) int { return bytes.Count(answer, []byte(`"payload_hash"`)) }

@@ -1,0 +1,96 @@
+//go:build bench
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/embeddedpg"
+	"github.com/erpbackbone/backbone/cmd/wire"
+)
+
+const (
+	intentClients = 64
+	intentEntity  = "USMF"
+)
+
+// reportIntents measures the whole way of a business transaction: HTTP, access,
+// schema, planning on folded state, policies, append, answer; with the projections
+// of accounts payable and the ledger running beside it.
+func reportIntents(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
+	dsn := newDatabase(t, cluster, "intents", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil) })
+	server, address := serve(t, dsn)
+	started := time.Now()
+	tokens, err := server.App.Demo(t.Context(), nil, true, nil)
+	require.NoError(t, err)
+	say("books of the demonstration set up in %s", time.Since(started).Round(10*time.Millisecond))
+	registerVendors(t, newClients(t, 1, address, tokens["vendor_admin"])[0])
+
+	clients := newClients(t, intentClients, address, tokens["ap_clerk"])
+	var number, events atomic.Int64
+	step := func(_ context.Context, caller int) (int, error) {
+		n := number.Add(1)
+		answer, err := clients[caller].want(http.StatusCreated, http.MethodPost, "/api/intents", fmt.Sprintf("bench-%d", n), submission(n))
+		if err != nil {
+			return 0, err
+		}
+		events.Add(int64(bytes.Count(answer, []byte(`"stream_version"`))))
+		return 1, nil
+	}
+	drive(t, intentClients, min(o.period, 2*time.Second), step)
+
+	statements, meter := newStatistics(t, cluster, o), newMeter(t, cluster)
+	statements.reset(t)
+	var rates, eventRates []float64
+	v := &variant{}
+	before := meter.read()
+	started = time.Now()
+	o.profiled(t, "intents", func() {
+		for round := range o.rounds {
+			events.Store(0)
+			s := drive(t, intentClients, o.period, step)
+			v.samples = append(v.samples, s)
+			rates = append(rates, s.rate())
+			eventRates = append(eventRates, float64(events.Load())/s.elapsed.Seconds())
+			say("round %d: intents over HTTP: %s, %s", round+1, perSecond(rates[round], "intents"), perSecond(eventRates[round], "events"))
+		}
+	})
+	effort := meter.spent(before, time.Since(started))
+	statements.write(t, "intents")
+
+	const aim = 3000
+	intents := median(rates)
+	figures.add(figure{name: "ap.submit_invoice over HTTP, 64 clients", value: perSecond(intents, "intents"), target: ">= 3,000", ok: intents >= aim})
+	perIntent := median(eventRates) / intents
+	figures.state("   events", "%s (%.1f per intent)", perSecond(median(eventRates), "events"), perIntent)
+	latencies := v.latencies()
+	figures.state("   latency p50, p99", "%s, %s", latency(quantile(latencies, 0.5)), latency(quantile(latencies, 0.99)))
+	figures.state("   processor", "%s", effort)
+}
+
+// registerVendors makes the vendors of the invoices.
+func registerVendors(t *testing.T, c *client) {
+	t.Helper()
+	for n := range int64(vendors) {
+		id := vendorID(n)
+		body := fmt.Appendf(nil, `{"type":"ap.register_vendor","legal_entity":%q,"payload":{"vendor_id":%q,"name":"Contoso Supply Ltd","country":"US"}}`, intentEntity, id)
+		_, err := c.want(http.StatusCreated, http.MethodPost, "/api/intents", "vendor-"+id, body)
+		require.NoError(t, err)
+	}
+}
+
+// submission is the body that submits the n-th invoice.
+func submission(n int64) []byte {
+	body := make([]byte, 0, 1536)
+	body = fmt.Appendf(body, `{"type":"ap.submit_invoice","legal_entity":%q,"payload":`, intentEntity)
+	body = appendDocument(body, n)
+	return append(body, "}}"...)
+}

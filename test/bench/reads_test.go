@@ -1,0 +1,221 @@
+//go:build bench
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/erpbackbone/backbone/adapters/embeddedpg"
+	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const (
+	streamEvents = 1000 // of the streams that are read
+	longShare    = 20   // every so many events belongs to one of them, so they lie scattered
+	readCallers  = 8
+)
+
+// library is the store that is read, and what there is to be found in it.
+type library struct {
+	server  *wire.Server
+	entity  ports.LegalEntity
+	ids     []event.ID
+	streams []string
+}
+
+// reportReads fills a store and measures reads, over the ports and over HTTP, and
+// the verification of the whole log.
+func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
+	dsn := newDatabase(t, cluster, "reads", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil) })
+	server, address := serve(t, dsn)
+	app := server.App
+	require.NoError(t, app.Tenancy.Bootstrap(t.Context(), "bench.example.org", 0))
+	token, err := app.Tenancy.Enroll(t.Context(), ports.Principal{
+		TenantID: "bench", PersonID: "p-1", PrincipalID: "u-1", ActorType: event.Human, DisplayName: "Auditor", RoleLabel: "auditor", Roles: []string{"auditor"},
+	})
+	require.NoError(t, err)
+	entity, err := app.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "bench", Code: "BENCH", Name: "Bench", TimeZone: "UTC", Status: "active"})
+	require.NoError(t, err)
+	l := &library{server: server, entity: entity}
+	l.load(t, o.events, figures)
+	// What the server would do by itself within minutes; the figures should not
+	// depend on when it happens to begin.
+	execute(t, dsn, "VACUUM ANALYZE", "CHECKPOINT")
+
+	statements := newStatistics(t, cluster, o)
+	statements.reset(t)
+	o.profiled(t, "reads", func() { l.read(t, o, address, token, figures) })
+	statements.write(t, "reads")
+	o.profiled(t, "verify", func() { l.verify(t, figures) })
+}
+
+// load appends the events through the engine, in batches of 100.
+func (l *library) load(t *testing.T, total int, figures *table) {
+	t.Helper()
+	typ, err := l.server.App.Registry.Lookup(t.Context(), invoiceType, 0)
+	require.NoError(t, err)
+	v := newInvoices(typ.Number)
+	for range max(1, total/longShare/streamEvents) {
+		l.streams = append(l.streams, v.ids.NewID(time.Now()).String())
+	}
+	batches := (total + batchEvents - 1) / batchEvents
+	ids := make([][]event.ID, batches)
+	var next, done atomic.Int64
+	group, ctx := errgroup.WithContext(t.Context())
+	started := time.Now()
+	for range readCallers {
+		group.Go(func() error {
+			for {
+				batch := next.Add(1) - 1
+				if batch >= int64(batches) {
+					return nil
+				}
+				r := l.batch(v, batch)
+				for _, e := range r.Events {
+					ids[batch] = append(ids[batch], e.ID)
+				}
+				if _, err := l.server.App.Store.Append(ctx, r); err != nil {
+					return err
+				}
+				if n := done.Add(1); n%int64(max(1, batches/10)) == 0 {
+					say("%d of %d events loaded in %s", n*batchEvents, total, time.Since(started).Round(time.Second))
+				}
+			}
+		})
+	}
+	require.NoError(t, group.Wait())
+	elapsed := time.Since(started)
+	for _, some := range ids {
+		l.ids = append(l.ids, some...)
+	}
+	figures.state(fmt.Sprintf("Load: %d events in batches of 100, 8 callers", len(l.ids)), "%s", perSecond(float64(len(l.ids))/elapsed.Seconds(), "events"))
+}
+
+// batch is the n-th hundred of events; some belong to the streams that will be
+// read.
+func (l *library) batch(v *invoices, n int64) ports.AppendRequest {
+	now := time.Now()
+	r := ports.AppendRequest{Partition: l.entity.Partition, Events: make([]event.Prepared, batchEvents)}
+	for i := range r.Events {
+		number := n*batchEvents + int64(i)
+		r.Events[i] = v.prepare(l.entity, number, now)
+		if number%longShare == 0 {
+			stream := l.streams[number/longShare%int64(len(l.streams))]
+			r.Events[i].Stream.ID = stream
+			r.Events[i].Keys[0] = event.EntityKey("invoice", stream)
+		}
+	}
+	return r
+}
+
+func (l *library) read(t *testing.T, o options, address, token string, figures *table) {
+	store, partition := l.server.App.Store, l.entity.Partition
+	anyID := func() event.ID { return l.ids[rand.IntN(len(l.ids))] }
+	anyStream := func() string { return l.streams[rand.IntN(len(l.streams))] }
+	expected := min(streamEvents, max(1, len(l.ids)/longShare))
+	var events atomic.Int64
+	enough := func(n int) (int, error) {
+		if n < expected {
+			return 0, fmt.Errorf("a stream has %d events instead of %d", n, expected)
+		}
+		events.Store(int64(n))
+		return 1, nil
+	}
+	many, alone := newClients(t, readCallers, address, token), newClients(t, 1, address, token)[0]
+	size := fmt.Sprintf("at %d events", len(l.ids))
+
+	steps := []struct {
+		name    string
+		callers int
+		limit   time.Duration
+		step    func(ctx context.Context, caller int) (int, error)
+	}{
+		{"Get by id, 8 readers", readCallers, 5 * time.Millisecond, func(ctx context.Context, _ int) (int, error) {
+			id := anyID()
+			e, err := store.EventByID(ctx, partition, id)
+			if err == nil && (e.ID != id || len(e.Payload) == 0) {
+				err = fmt.Errorf("another event than %s", id)
+			}
+			return 1, err
+		}},
+		{"Get by id over HTTP, 8 clients", readCallers, 5 * time.Millisecond, func(_ context.Context, caller int) (int, error) {
+			_, err := many[caller].want(http.StatusOK, http.MethodGet, "/api/events/"+anyID().String()+"?legal_entity="+l.entity.Code, "", nil)
+			return 1, err
+		}},
+		{fmt.Sprintf("Stream of %d events, 1 reader", expected), 1, 50 * time.Millisecond, func(ctx context.Context, _ int) (int, error) {
+			got, err := store.EventsOfStream(ctx, partition, event.StreamID{Type: "ap.invoice", ID: anyStream()}, 1, streamEvents)
+			if err != nil {
+				return 0, err
+			}
+			return enough(len(got))
+		}},
+		{fmt.Sprintf("Entity's %d events, 1 reader", expected), 1, 50 * time.Millisecond, func(ctx context.Context, _ int) (int, error) {
+			got, err := store.Events(ctx, ports.EventQuery{Partition: partition, Key: event.EntityKey("invoice", anyStream()), Limit: streamEvents})
+			if err != nil {
+				return 0, err
+			}
+			return enough(len(got))
+		}},
+		{fmt.Sprintf("Entity's %d events over HTTP, 1 client", expected), 1, 50 * time.Millisecond, func(context.Context, int) (int, error) {
+			path := "/api/events?stream_type=entity&stream_id=invoice:" + anyStream() + "&legal_entity=" + l.entity.Code + "&limit=1000"
+			answer, err := alone.want(http.StatusOK, http.MethodGet, path, "", nil)
+			if err != nil {
+				return 0, err
+			}
+			return enough(countEvents(answer))
+		}},
+	}
+	for _, s := range steps {
+		drive(t, s.callers, min(o.period, time.Second), s.step)
+		got := drive(t, s.callers, o.period, s.step)
+		say("%s %s: %s", s.name, size, perSecond(got.rate(), "reads"))
+		figures.atMost(s.name+", "+size+": p99", got.quantile(0.99), s.limit)
+		figures.state("   p50, rate", "%s, %s", latency(got.quantile(0.5)), perSecond(got.rate(), "reads"))
+	}
+}
+
+// verify recomputes every hash of the log, and reads it once without.
+func (l *library) verify(t *testing.T, figures *table) {
+	t.Helper()
+	app := l.server.App
+	raw := l.readChain(t)
+	started := time.Now()
+	reports, err := verify.Run(t.Context(), app.Store, l.entity.TenantID, nil, nil)
+	require.NoError(t, err)
+	elapsed := time.Since(started)
+	require.Len(t, reports, 1)
+	require.True(t, reports[0].Sound(), "%+v", reports[0].Findings)
+	rate := float64(reports[0].Events) / elapsed.Seconds()
+	raw = (raw + l.readChain(t)) / 2
+	figures.add(figure{name: "Verify: payload hashes and chain", value: perSecond(rate, "events"), ratio: fmt.Sprintf("%.2f of reading alone", rate/raw)})
+}
+
+// readChain reads the log as verification does and gives events per second.
+func (l *library) readChain(t *testing.T) float64 {
+	t.Helper()
+	started := time.Now()
+	n, after := 0, event.Sequence(0)
+	for {
+		page, err := l.server.App.Store.ChainPage(t.Context(), l.entity.Partition, after, 1000)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		n += len(page)
+		after = page[len(page)-1].Sequence
+	}
+	require.Equal(t, len(l.ids), n)
+	return float64(n) / time.Since(started).Seconds()
+}
