@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -105,12 +106,8 @@ func (binder) Bind(target any, c echo.Context) error {
 	}
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) {
-		f := fault.New(fault.Invalid, "json.wrong_type", "a member has another JSON type than the API takes there; GET /api/openapi.yaml says which").
-			With("offset", mistyped.Offset)
-		if mistyped.Field != "" {
-			f = f.WithField("/" + strings.ReplaceAll(mistyped.Field, ".", "/"))
-		}
-		return f
+		return fault.New(fault.Invalid, "json.wrong_type", "a member has another JSON type than the API takes there; GET /api/openapi.yaml says which").
+			WithField(pointerAt(raw, mistyped.Offset)).With("offset", mistyped.Offset)
 	}
 	if _, name, found := strings.Cut(err.Error(), "unknown field "); found {
 		return fault.New(fault.Invalid, "json.unknown_member",
@@ -119,6 +116,62 @@ func (binder) Bind(target any, c echo.Context) error {
 	}
 	return fault.New(fault.Invalid, "json.malformed", "the body cannot be read; send one RFC 8259 document").WithCause(err)
 }
+
+// pointerAt gives the RFC 6901 pointer of the value that a decoder stood on at an
+// offset. The document has passed the scanner.
+func pointerAt(raw []byte, offset int64) string {
+	type level struct {
+		object, named bool // in an object; its member's name has been read
+		index         int
+		name          string
+	}
+	var path []level
+	pointer := func() string {
+		var b strings.Builder
+		for _, l := range path {
+			b.WriteByte('/')
+			if l.object {
+				b.WriteString(pointerEscapes.Replace(l.name))
+			} else {
+				b.WriteString(strconv.Itoa(l.index))
+			}
+		}
+		return b.String()
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return ""
+		}
+		delimiter, isDelimiter := token.(json.Delim)
+		if isDelimiter && (delimiter == '}' || delimiter == ']') {
+			path = path[:len(path)-1]
+		} else {
+			if n := len(path); n > 0 {
+				top := &path[n-1]
+				if top.object && !top.named {
+					top.name, _ = token.(string)
+					top.named = true
+					continue
+				}
+			}
+			if d.InputOffset() >= offset {
+				return pointer()
+			}
+			if isDelimiter {
+				path = append(path, level{object: delimiter == '{'})
+				continue
+			}
+		}
+		if n := len(path); n > 0 { // a value has ended
+			path[n-1].named = false
+			path[n-1].index++
+		}
+	}
+}
+
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 // missing is the refusal of a body that lacks a member.
 func missing(pointer string) error {

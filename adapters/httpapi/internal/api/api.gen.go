@@ -604,7 +604,7 @@ type ListEventsParams struct {
 	// StreamType What the events are gathered by.
 	StreamType string `form:"stream_type" json:"stream_type"`
 
-	// StreamID `vendor:V-1042` for entity, a code for scope, an event type, a correlation id or an actor id.
+	// StreamID `vendor:V-1042` for entity, a code for scope, an event type, a correlation id, an actor id or a tag.
 	StreamID string `form:"stream_id" json:"stream_id"`
 
 	// LegalEntity Required except for scope (which names it) and correlation (which then spans what the caller may see).

@@ -1,0 +1,255 @@
+package httpapi_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRawEventsComeBackAsTheyWereSent(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	h.machineType(t)
+	first := h.do(t, ask{method: "POST", path: "/api/events", token: "module", header: map[string]string{"Idempotency-Key": "k-1"},
+		body: `{"events":[` + serviced(`"expected_version":0,"tags":["q1"],"occurred_at":"2026-03-31T12:00:00+02:00","effective_date":"2026-03-31"`) + `]}`})
+	require.Equal(t, http.StatusCreated, first.status, string(first.body))
+	receipt := first.json(t)["events"].([]any)[0].(map[string]any)
+	require.Equal(t, "1", receipt["sequence"])
+	require.EqualValues(t, 1, receipt["stream_version"])
+
+	again := h.do(t, ask{method: "POST", path: "/api/events", token: "module", header: map[string]string{"Idempotency-Key": "k-1"},
+		body: `{ "events": [` + serviced(`"expected_version":0,"tags":["q1"],"occurred_at":"2026-03-31T12:00:00+02:00","effective_date":"2026-03-31"`) + `] }`})
+	require.Equal(t, http.StatusOK, again.status)
+	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
+	require.Equal(t, string(first.body), string(again.body))
+
+	id := receipt["id"].(string)
+	read := h.do(t, ask{method: "GET", path: "/api/events/" + id + "?legal_entity=USMF", token: "auditor"})
+	require.Equal(t, http.StatusOK, read.status)
+	e := read.json(t)["event"].(map[string]any)
+	require.Equal(t, "2026-03-31T10:00:00.000000Z", e["occurred_at"])
+	require.Equal(t, "2026-03-31", e["effective_date"])
+	require.Equal(t, map[string]any{"type": "machine", "id": "M-17", "version": 1.0}, e["stream"])
+	require.Equal(t, receipt["checksum"], e["metadata"].(map[string]any)["checksum"])
+	require.Equal(t, "p-module", e["actor"].(map[string]any)["id"])
+	require.NotContains(t, e, "caused_by")
+	require.Contains(t, string(read.body), `"data":{"hours":2.5}`)
+
+	// A second event, caused by the first, in another legal entity.
+	second := h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: `{"events":[` +
+		strings.Replace(serviced(`"caused_by":"`+id+`","caused_by_legal_entity":"USMF","correlation_id":"c-1"`), "USMF", "DEMF", 1) + `]}`})
+	require.Equal(t, http.StatusCreated, second.status, string(second.body))
+	other := second.json(t)["events"].([]any)[0].(map[string]any)["id"].(string)
+	lineage := h.do(t, ask{method: "GET", path: "/api/events/" + other + "/lineage", token: "auditor"}).json(t)
+	require.EqualValues(t, 2, lineage["depth"])
+	require.Equal(t, false, lineage["truncated"])
+	chain := lineage["lineage"].([]any)
+	require.Equal(t, id, chain[0].(map[string]any)["id"])
+	require.Equal(t, "USMF", chain[1].(map[string]any)["caused_by_legal_entity"])
+
+	// Somebody who sees only DEMF learns that there is more, and not where.
+	lineage = h.do(t, ask{method: "GET", path: "/api/events/" + other + "/lineage", token: "german_auditor"}).json(t)
+	require.EqualValues(t, 1, lineage["depth"])
+	require.Equal(t, true, lineage["truncated"])
+	require.NotContains(t, lineage["lineage"].([]any)[0], "caused_by_legal_entity")
+
+	for _, q := range []string{
+		"stream_type=entity&stream_id=machine:M-17&legal_entity=USMF", "stream_type=scope&stream_id=USMF",
+		"stream_type=type&stream_id=equipment.machine.serviced&legal_entity=USMF&effective_from=2026-03-31&effective_to=2026-03-31",
+		"stream_type=actor&stream_id=p-module&legal_entity=USMF&direction=backward", "stream_type=correlation&stream_id=c-1",
+	} {
+		page := h.do(t, ask{method: "GET", path: "/api/events?" + q, token: "auditor"})
+		require.Equal(t, http.StatusOK, page.status, string(page.body))
+		require.Len(t, page.json(t)["events"], 1, q)
+		require.Equal(t, false, page.json(t)["has_more"])
+	}
+}
+
+func TestPagesGoOnWithTheirCursor(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	h.machineType(t)
+	batch := strings.TrimSuffix(strings.Repeat(serviced("")+",", 5), ",")
+	require.Equal(t, http.StatusCreated, h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: `{"events":[` + batch + `]}`}).status)
+	path, seen := "/api/events?stream_type=scope&stream_id=USMF&limit=2", []string{}
+	for next := path; next != ""; {
+		page := h.do(t, ask{method: "GET", path: next, token: "auditor"}).json(t)
+		for _, e := range page["events"].([]any) {
+			seen = append(seen, e.(map[string]any)["sequence"].(string))
+		}
+		next = ""
+		if page["has_more"] == true {
+			next = path + "&cursor=" + page["next_cursor"].(string)
+		}
+	}
+	require.Equal(t, []string{"1", "2", "3", "4", "5"}, seen)
+}
+
+func TestConcurrencyDemands(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	h.machineType(t)
+	post := func(body string, header map[string]string) told {
+		return h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: body, header: header})
+	}
+	one := func(more string) string { return `{"events":[` + serviced(more) + `]}` }
+	require.Equal(t, 201, post(one(`"expected_version":"no_stream"`), nil).status)
+	require.Equal(t, 201, post(one(""), map[string]string{"Expected-Version": "1"}).status)
+	require.Equal(t, 201, post(one(`"expected_entities":[{"entity_type":"machine","entity_id":"M-17","version":2}]`), nil).status)
+	require.Equal(t, 201, post(`{"events":[`+serviced("")+`],"append_condition":{"legal_entity":"USMF","items":[{"entities":[{"entity_type":"machine","entity_id":"M-17"}]}],"after":"3"}}`, nil).status)
+
+	stale := post(one(`"expected_version":1`), nil).json(t)
+	require.Equal(t, "append.wrong_expected_version", stale["code"])
+	require.EqualValues(t, 1, stale["expected"])
+	require.EqualValues(t, 4, stale["actual"])
+	for body, code := range map[string]string{
+		one(`"expected_version":-1`):     "append.expected_version_invalid",
+		one(`"expected_version":"soon"`): "append.expected_version_invalid",
+		`{"events":[` + serviced(`"expected_version":4`) + `,` + serviced(`"expected_version":5`) + `]}`:                        "append.expected_version_conflict",
+		one(`"expected_entities":[{"entity_type":"machine","entity_id":"M-17","version":"3"}]`):                                 "append.wrong_expected_version",
+		`{"events":[` + serviced("") + `],"append_condition":{"items":[{"types":["equipment.machine.serviced"]}],"after":"3"}}`: "append.condition_failed",
+		`{"events":[` + serviced("") + `],"append_condition":{"items":[{}],"after":"3"}}`:                                       "append.condition_invalid",
+		`{"events":[` + serviced("") + `],"append_condition":{"legal_entity":"DEMF","items":[{"types":["x"]}],"after":"3"}}`:    "append.mixed_legal_entities",
+	} {
+		require.Equal(t, code, post(body, nil).json(t)["code"], body)
+	}
+}
+
+func TestIntentsFromSubmissionToApproval(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	submit := func(payload, more, key string) told {
+		header := map[string]string{}
+		if key != "" {
+			header["Idempotency-Key"] = key
+		}
+		return h.do(t, ask{method: "POST", path: "/api/intents", token: "ap_clerk", header: header,
+			body: `{"type":"note.add_page","legal_entity":"USMF","payload":` + payload + more + `}`})
+	}
+	planned := submit(`{"number":"P-1"}`, `,"dry_run":true`, "")
+	require.Equal(t, http.StatusOK, planned.status, string(planned.body))
+	require.Equal(t, "planned", planned.json(t)["status"])
+	require.Len(t, planned.json(t)["drafts"], 1)
+
+	done := submit(`{"number":"P-1","text":"<b> & more"}`, "", "k")
+	require.Equal(t, http.StatusCreated, done.status, string(done.body))
+	made := done.json(t)["events"].([]any)[0].(map[string]any)
+	require.Equal(t, "1", made["sequence"])
+	require.True(t, strings.HasPrefix(made["stream"].(string), "page/"))
+	again := submit(`{"number":"P-1","text":"<b> & more"}`, "", "k")
+	require.Equal(t, http.StatusOK, again.status)
+	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
+	require.Equal(t, string(done.body), string(again.body))
+
+	taken := submit(`{"number":"P-1"}`, "", "")
+	require.Equal(t, http.StatusConflict, taken.status)
+	require.Equal(t, made["id"], taken.json(t)["holder"].(map[string]any)["event_id"])
+	refused := h.do(t, ask{method: "GET", path: "/api/intents/" + taken.json(t)["intent_id"].(string), token: "ap_clerk"}).json(t)
+	require.Equal(t, "append.duplicate_business_key", refused["refusal"].(map[string]any)["code"])
+
+	waiting := submit(`{"number":"P-2","secret":true}`, "", "w")
+	require.Equal(t, http.StatusAccepted, waiting.status, string(waiting.body))
+	require.Equal(t, "pending_approval", waiting.json(t)["status"])
+	id := waiting.json(t)["intent_id"].(string)
+	replayed := submit(`{"number":"P-2","secret":true}`, "", "w")
+	require.Equal(t, http.StatusOK, replayed.status)
+	require.Equal(t, string(waiting.body), string(replayed.body))
+
+	require.Equal(t, http.StatusForbidden, h.do(t, ask{method: "POST", path: "/api/intents/" + id + "/approve", token: "ap_clerk"}).status)
+	require.Equal(t, http.StatusNotFound, h.do(t, ask{method: "POST", path: "/api/intents/" + id + "/approve", token: "german_controller"}).status)
+	approved := h.do(t, ask{method: "POST", path: "/api/intents/" + id + "/approve", token: "controller"})
+	require.Equal(t, http.StatusCreated, approved.status, string(approved.body))
+	require.Equal(t, "executed", approved.json(t)["status"])
+	stored := h.do(t, ask{method: "GET", path: "/api/intents/" + id + "?legal_entity=USMF", token: "ap_clerk"}).json(t)
+	require.Equal(t, "p-controller", stored["approvals"].([]any)[0].(map[string]any)["person_id"])
+	require.Equal(t, "2", stored["events"].([]any)[0].(map[string]any)["sequence"])
+	late := h.do(t, ask{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"too late"}`})
+	require.Equal(t, http.StatusUnprocessableEntity, late.status)
+
+	id = submit(`{"number":"P-3","secret":true}`, "", "").json(t)["intent_id"].(string)
+	rejected := h.do(t, ask{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"not ours"}`})
+	require.Equal(t, http.StatusOK, rejected.status, string(rejected.body))
+	require.Equal(t, "rejected", rejected.json(t)["status"])
+}
+
+func TestRegistryAndLegalEntities(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	h.machineType(t)
+	all := h.do(t, ask{method: "GET", path: "/api/event-types", token: "operator"}).json(t)
+	require.EqualValues(t, 2, all["total"])
+	one := h.do(t, ask{method: "GET", path: "/api/event-types/equipment.machine.serviced", token: "operator"}).json(t)
+	require.Len(t, one["versions"], 1)
+
+	made := h.do(t, ask{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`})
+	require.Equal(t, http.StatusCreated, made.status, string(made.body))
+	twice := h.do(t, ask{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"FRMF"}`})
+	require.Equal(t, http.StatusConflict, twice.status)
+	require.Len(t, h.do(t, ask{method: "GET", path: "/api/admin/legal-entities", token: "auditor"}).json(t)["legal_entities"], 3)
+	require.Len(t, h.do(t, ask{method: "GET", path: "/api/admin/legal-entities", token: "german_auditor"}).json(t)["legal_entities"], 1)
+}
+
+func TestReadModels(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	path := "/api/note/pages?legal_entity=USMF&as_of=2026-03-31&prefix=P&limit=1"
+	page := h.do(t, ask{method: "GET", path: path, token: "auditor"})
+	require.Equal(t, http.StatusOK, page.status, string(page.body))
+	cursor := page.json(t)["next_cursor"].(string)
+	require.Equal(t, `{"header":{"legal_entity":"USMF","as_of":"2026-03-31","known_at":"seq:0","prefix":"P"},`+
+		`"rows":[{"length":"1.50","number":"P-1"}],"footer":{"total":"1.50"},"has_more":true,"next_cursor":"`+cursor+`"}`, string(page.body))
+	require.Equal(t, string(page.body), string(h.do(t, ask{method: "GET", path: path, token: "auditor"}).body), "the same bytes for ever")
+	rest := h.do(t, ask{method: "GET", path: path + "&cursor=" + cursor, token: "auditor"})
+	require.Contains(t, string(rest.body), `"rows":[],"footer":{"total":"1.50"},"has_more":false}`)
+
+	flat := h.do(t, ask{method: "GET", path: "/api/note/books/B%2F1/pages?legal_entity=USMF&as_of=2026-03-31", token: "auditor"})
+	require.Equal(t, `{"legal_entity":"USMF","as_of":"2026-03-31","known_at":"seq:0","book":"B/1","pages":[],"total":"1.50"}`, string(flat.body))
+
+	for query, code := range map[string]string{
+		"":                                    "request.parameter_missing",
+		"legal_entity=USMF&x=1":               "report.parameter_unknown",
+		"legal_entity=USMF&prefix=a&prefix=b": "request.parameter_repeated",
+		"legal_entity=USMF&limit=1001":        "request.parameter_invalid",
+		"legal_entity=USMF&as_of=31.3.2026":   "report.as_of_invalid",
+		"legal_entity=USMF&known_at=seq:99":   "report.known_at_in_future",
+		"legal_entity=USMF&cursor=abc":        "cursor.malformed",
+		"legal_entity=XXXX":                   "legal_entity.not_found",
+		"legal_entity=USMF&min_sequence=-1":   "report.min_sequence_invalid",
+	} {
+		require.Equal(t, code, h.do(t, ask{method: "GET", path: "/api/note/pages?" + query, token: "auditor"}).json(t)["code"], query)
+	}
+}
+
+func TestHealthAndMetrics(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	require.Equal(t, http.StatusOK, h.do(t, ask{method: "GET", path: "/livez"}).status)
+	require.Equal(t, http.StatusOK, h.do(t, ask{method: "GET", path: "/readyz"}).status)
+	h.ready = func() map[string]error {
+		return map[string]error{"database": errors.New("password=x"), "policies": nil}
+	}
+	down := h.do(t, ask{method: "GET", path: "/readyz"})
+	require.Equal(t, http.StatusServiceUnavailable, down.status)
+	require.Equal(t, `{"checks":{"database":"failing","policies":"ok"},"status":"failing"}`, string(down.body))
+	require.Equal(t, http.StatusUnauthorized, h.do(t, ask{method: "GET", path: "/metrics"}).status)
+	require.Equal(t, http.StatusForbidden, h.do(t, ask{method: "GET", path: "/metrics", token: "ap_clerk"}).status)
+}
+
+func TestTheLogKeepsNoContents(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	h.do(t, ask{method: "POST", path: "/api/intents", token: "ap_clerk", header: map[string]string{"X-Request-Id": "request-0001"},
+		body: `{"type":"note.add_page","legal_entity":"USMF","payload":{"number":"NEVER-1"}}`})
+	h.do(t, ask{method: "GET", path: "/api/events?stream_type=entity&stream_id=page:NEVER-2&legal_entity=USMF", token: "auditor"})
+	h.do(t, ask{method: "GET", path: "/api/NEVER-3", token: "auditor"})
+	require.Eventually(t, func() bool { return strings.Count(h.log.String(), `"msg":"request"`) >= 3 }, waitFor, tick)
+	text := h.log.String()
+	require.NotContains(t, text, "NEVER")
+	require.NotContains(t, text, "bbk_")
+	require.Contains(t, text, `"request_id":"request-0001","method":"POST","route":"/api/intents","status":201`)
+	require.Contains(t, text, `"person_id":"p-ap_clerk"`)
+	require.Contains(t, text, `"route":"unmatched","status":404`)
+}

@@ -1,0 +1,343 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/legacy"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/adapters/system"
+	appending "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// note is a module as small as one can be.
+type note struct{}
+
+func (note) Name() string { return "note" }
+
+func (note) Register(r *module.Registrar) error {
+	r.Prefixes("note")
+	r.EventType(module.EventType{Registration: eventtype.Registration{
+		Type: "note.page.added", SchemaVersion: 1, Module: "notes", RetentionClass: eventtype.Standard,
+		DataSchema:   json.RawMessage(`{"type":"object","properties":{"number":{"type":"string"},"text":{"type":"string"}},"required":["number"],"additionalProperties":false}`),
+		BusinessKeys: []eventtype.BusinessKeyRule{{Name: "number", Fields: []string{"number"}, Document: "number"}},
+	}})
+	r.Intent(module.IntentType{
+		Type: "note.add_page", Description: "Add a page.", Policy: "backbone.rules.note", Emits: []string{"note.page.added"},
+		Schema: json.RawMessage(`{"type":"object","properties":{"number":{"type":"string"},"text":{"type":"string"},"secret":{"type":"boolean"}},"required":["number"],"additionalProperties":false}`),
+		Plan: func(_ context.Context, in module.Input, _ module.State) (module.Plan, error) {
+			var p struct {
+				Number string `json:"number"`
+				Text   string `json:"text,omitempty"`
+				Secret bool   `json:"secret"`
+			}
+			if err := json.Unmarshal(in.Payload, &p); err != nil {
+				return module.Plan{}, err
+			}
+			return module.Plan{
+				Events: []event.Draft{{
+					Type: "note.page.added", Stream: event.StreamID{Type: "page", ID: in.DocumentID(1).String()},
+					Data:     map[string]string{"number": p.Number, "text": p.Text},
+					Entities: []event.EntityRef{{Type: "page", ID: p.Number, Role: "subject"}},
+				}},
+				Facts: map[string]bool{"secret": p.Secret},
+			}, nil
+		},
+	})
+	r.Policy(ports.PolicyModule{Path: "note.rego", Source: `package backbone.rules.note
+submit := {"allow": "ap_clerk" in input.actor.roles}
+decision := {"outcome": "needs_approval", "needs": [{"roles": ["controller"], "reason": "it is secret", "rule_id": "note.secret"}], "denials": [], "rules": []} if input.facts.secret
+decision := {"outcome": "allow", "needs": [], "denials": [], "rules": [{"rule_id": "note.open", "rule_name": "open pages", "result": "fired", "evaluation_ms": 0}]} if not input.facts.secret
+`})
+	r.Projection(module.Projection{Name: "note_pages", Version: 1, EventTypes: []string{"note.page.added"}})
+	r.ReadModel(module.ReadModel{
+		Name: "pages", Description: "Pages by number.", Projection: "note_pages",
+		Params:  []module.Param{{Name: "prefix", Type: module.ParamString, Description: "Beginning of the number."}},
+		Columns: []module.Column{{Name: "number", Type: "string", Description: "Number."}, {Name: "length", Type: "amount", Description: "In sheets."}},
+	})
+	r.ReadModel(module.ReadModel{
+		Name: "books/{book}/pages", Description: "Pages of a book.", Projection: "note_pages", Flat: true, RowsName: "pages",
+		Params: []module.Param{{Name: "book", Type: module.ParamString, Required: true, InPath: true, Description: "The book."}},
+	})
+	return nil
+}
+
+// shelf answers read models with what it was asked.
+type shelf struct{}
+
+func (shelf) Query(_ context.Context, q ports.ReadModelQuery) (ports.Report, error) {
+	report := ports.Report{
+		Header: []ports.ReportField{{Name: "legal_entity", Value: q.Entity.Code}, {Name: "as_of", Value: q.AsOf}, {Name: "known_at", Value: q.KnownAt}},
+		Footer: []ports.ReportField{{Name: "total", Value: "1.50"}},
+	}
+	for _, name := range []string{"prefix", "book"} {
+		if v, ok := q.Params[name]; ok {
+			report.Header = append(report.Header, ports.ReportField{Name: name, Value: v})
+		}
+	}
+	if q.Cursor == "" && q.Limit == 1 {
+		report.Rows = []any{map[string]string{"number": "P-1", "length": "1.50"}}
+		report.HasMore, report.NextCursor = true, "P-1"
+	}
+	return report, nil
+}
+
+type caughtUp struct{ store *memory.Store }
+
+func (c caughtUp) Reached(ctx context.Context, _ string, p event.PartitionID) (event.Sequence, error) {
+	head, err := c.store.Head(ctx, p)
+	return head.Sequence, err
+}
+
+// house is a running server over the real application and a store in memory.
+type house struct {
+	url    string
+	store  *memory.Store
+	tokens map[string]string
+	log    *bytesLog
+	router routers.Router
+	ready  func() map[string]error
+}
+
+type bytesLog struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *bytesLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *bytesLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func openHouse(t testing.TB) *house {
+	t.Helper()
+	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
+	h := &house{store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
+	catalog, err := module.Build(schemas, note{})
+	require.NoError(t, err)
+	policies := catalog.Policies
+	for path, source := range configs.Policies() {
+		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
+	}
+	engine, err := opa.New(policies)
+	require.NoError(t, err)
+	types := registry.New(h.store, schemas, catalog, clock)
+	require.NoError(t, types.RegisterBuiltIn(ctx))
+	who := tenancy.New(tenancy.Config{LegalEntities: h.store, Principals: h.store, Installations: h.store, Policies: engine, Clock: clock, IDs: ids})
+	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
+	reads := query.New(h.store, h.store, who, query.NewCursors([]byte("key")))
+	models, sources := catalog.ReadModels(), map[string]ports.ReadModelSource{}
+	for path := range models {
+		sources[path] = shelf{}
+	}
+	reports, err := query.NewReports(reads, models, sources, caughtUp{h.store}, clock, time.Second)
+	require.NoError(t, err)
+	for _, code := range []string{"DEMF", "USMF"} {
+		_, err := who.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "demo", Code: code})
+		require.NoError(t, err)
+	}
+	for _, role := range []string{"module", "ap_clerk", "controller", "auditor", "admin", "operator"} {
+		p := ports.Principal{TenantID: "demo", PersonID: "p-" + role, PrincipalID: "l-" + role, ActorType: event.Human, RoleLabel: role, Roles: []string{role}}
+		h.tokens[role], err = who.Enroll(ctx, p)
+		require.NoError(t, err)
+		p.PrincipalID, p.PersonID, p.LegalEntities = "l-german-"+role, "p-german-"+role, []string{"DEMF"}
+		h.tokens["german_"+role], err = who.Enroll(ctx, p)
+		require.NoError(t, err)
+	}
+	expired := ports.Principal{TenantID: "demo", PersonID: "p-x", PrincipalID: "l-x", ActorType: event.Human, ExpiresAt: time.Now().Add(-time.Hour)}
+	h.tokens["expired"], err = who.Enroll(ctx, expired)
+	require.NoError(t, err)
+
+	server, err := httpapi.New(httpapi.Config{
+		Access: who, Events: reads, Types: types, Reports: reports, Catalog: catalog,
+		Appends: appending.NewService(preparer, h.store, h.store, h.store, clock, ids, time.Hour),
+		Intents: intake.New(intake.Config{
+			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: h.store, Events: h.store, Intents: h.store,
+			Idempotency: h.store, Clock: clock, IDs: ids,
+		}),
+		Logger: slog.New(slog.NewJSONHandler(h.log, nil)),
+		Ready: func(context.Context) map[string]error {
+			if h.ready != nil {
+				return h.ready()
+			}
+			return nil
+		},
+	})
+	require.NoError(t, err)
+	h.serve(t, server)
+	h.contract(t)
+	return h
+}
+
+func (h *house) serve(t testing.TB, server *httpapi.Server) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		require.NoError(t, server.Shutdown(ctx))
+		require.NoError(t, <-served)
+	})
+	h.url = "http://" + listener.Addr().String()
+}
+
+// contract reads the document that the server serves; every answer is held
+// against it.
+func (h *house) contract(t testing.TB) {
+	t.Helper()
+	res, err := http.Get(h.url + "/api/openapi.yaml")
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	loader := openapi3.NewLoader()
+	document, err := loader.LoadFromData(text)
+	require.NoError(t, err)
+	require.NoError(t, document.Validate(loader.Context))
+	h.router, err = legacy.NewRouter(document)
+	require.NoError(t, err)
+}
+
+// ask is a request of a test.
+type ask struct {
+	method, path, token string
+	body                string
+	header              map[string]string
+}
+
+// told is the answer.
+type told struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (a told) json(t *testing.T) map[string]any {
+	t.Helper()
+	var out map[string]any
+	require.NoError(t, json.Unmarshal(a.body, &out), string(a.body))
+	return out
+}
+
+// do sends a request, checks the answer against the document, and the request too
+// if it was accepted.
+func (h *house) do(t *testing.T, a ask) told {
+	t.Helper()
+	build := func() *http.Request {
+		r, err := http.NewRequestWithContext(t.Context(), a.method, h.url+a.path, strings.NewReader(a.body))
+		require.NoError(t, err)
+		if a.body != "" {
+			r.Header.Set("Content-Type", "application/json")
+		}
+		if a.token != "" {
+			token := a.token
+			if known, ok := h.tokens[a.token]; ok {
+				token = known
+			}
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		for name, value := range a.header {
+			r.Header.Set(name, value)
+		}
+		return r
+	}
+	res, err := http.DefaultClient.Do(build())
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	out := told{status: res.StatusCode, header: res.Header, body: body}
+	require.Equal(t, "no-store", res.Header.Get("Cache-Control"))
+	require.NotEmpty(t, res.Header.Get("X-Request-Id"))
+
+	r := build()
+	r.URL.Scheme, r.URL.Host = "", "" // the document's server is "/"
+	route, parameters, err := h.router.FindRoute(r)
+	if err != nil {
+		require.Contains(t, []int{http.StatusNotFound, http.StatusMethodNotAllowed}, out.status, "%s %s is not in the document", a.method, a.path)
+		return out
+	}
+	input := &openapi3filter.RequestValidationInput{
+		Request: r, PathParams: parameters, Route: route,
+		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
+	}
+	if out.status < 300 {
+		require.NoError(t, openapi3filter.ValidateRequest(t.Context(), input), "the request is not as the document says")
+	}
+	answer := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: input, Status: out.status, Header: out.header,
+		Options: &openapi3filter.Options{IncludeResponseStatus: true},
+	}
+	answer.SetBodyBytes(out.body)
+	require.NoError(t, openapi3filter.ValidateResponse(t.Context(), answer), "the answer is not as the document says: %s", out.body)
+	return out
+}
+
+// heads are the sequences of all partitions.
+func (h *house) heads(t *testing.T) map[event.PartitionID]event.Sequence {
+	t.Helper()
+	all, err := h.store.PartitionHeads(t.Context())
+	require.NoError(t, err)
+	out := map[event.PartitionID]event.Sequence{}
+	for p, head := range all {
+		out[p] = head.Sequence
+	}
+	return out
+}
+
+// machineType registers a type that no built-in module owns.
+func (h *house) machineType(t *testing.T) {
+	t.Helper()
+	a := h.do(t, ask{method: "POST", path: "/api/event-types", token: "admin", body: `{
+		"type": "equipment.machine.serviced", "schema_version": 1, "module": "equipment", "description": "A machine was serviced.",
+		"data_schema": {"type": "object", "properties": {"hours": {"type": "number"}, "note": {"type": "string"}, "filler": {"type": "array"}}, "required": ["hours"], "additionalProperties": false},
+		"required_dimensions": ["department"], "required_entity_refs": [{"entity_type": "machine", "role": "subject", "cardinality": "one"}],
+		"examples": [{"hours": 2.5}]}`})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+}
+
+// serviced is one event of that type; more replaces or adds members.
+func serviced(more string) string {
+	if more != "" {
+		more = "," + more
+	}
+	return `{"type":"equipment.machine.serviced","scope":{"legal_entity":"USMF"},"stream":{"type":"machine","id":"M-17"},"data":{"hours":2.5},` +
+		`"dimensions":{"department":"OPS"},"entities":[{"entity_type":"machine","entity_id":"M-17","role":"subject"}]` + more + `}`
+}

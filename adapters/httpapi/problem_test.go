@@ -1,0 +1,231 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const (
+	waitFor = 5 * time.Second
+	tick    = 5 * time.Millisecond
+)
+
+var update = flag.Bool("update", false, "write the expected problem documents anew")
+
+var ulids = regexp.MustCompile(`[0-7][0-9A-HJKMNP-TV-Z]{25}`)
+
+// expect compares a problem document with the committed one.
+func expect(t *testing.T, name string, a told) {
+	t.Helper()
+	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"), string(a.body))
+	var shown bytes.Buffer
+	require.NoError(t, json.Indent(&shown, ulids.ReplaceAll(a.body, []byte("ULID")), "", "  "))
+	shown.WriteByte('\n')
+	file := filepath.Join("testdata", "problems", name+".json")
+	if *update {
+		require.NoError(t, os.WriteFile(file, shown.Bytes(), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), shown.String())
+}
+
+func events(items ...string) string { return `{"events":[` + strings.Join(items, ",") + `]}` }
+
+func intentBody(payload string) string {
+	return `{"type":"note.add_page","legal_entity":"USMF","payload":` + payload + `}`
+}
+
+// TestProblemDocuments sends what the API must withstand. Each gets its own
+// problem document, and nothing is written.
+func TestProblemDocuments(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	h.machineType(t)
+	data := func(json string) string { return strings.Replace(serviced(""), `{"hours":2.5}`, json, 1) }
+	filler := `{"hours":1,"filler":["` + strings.Repeat(strings.Repeat("x", 60<<10)+`","`, 34) + `"]}`
+	crowd := `{"hours":1,"filler":[` + strings.Repeat("1,", 60_000) + `1]}`
+	post := func(body string) ask { return ask{method: "POST", path: "/api/events", token: "module", body: body} }
+	submit := func(body string) ask { return ask{method: "POST", path: "/api/intents", token: "ap_clerk", body: body} }
+	get := func(path string) ask { return ask{method: "GET", path: path, token: "auditor"} }
+	id := "01JWZX3V9K5T7Q8R2M4N6P0ABC"
+	with := func(a ask, token string) ask { a.token = token; return a }
+	before := h.heads(t)
+	for _, c := range []struct {
+		name   string
+		status int
+		ask    ask
+	}{
+		{"token_missing", 401, ask{method: "GET", path: "/api/event-types"}},
+		{"token_wrong", 401, ask{method: "GET", path: "/api/event-types", token: "bbk_01jwzx3v9k5t7q8r2m4n6p0abc_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}},
+		{"token_expired", 401, ask{method: "GET", path: "/api/event-types", token: "expired"}},
+		{"role_before_body", 403, with(post(`{"events": [broken`), "ap_clerk")},
+		{"auditor_writes_nothing", 403, with(submit(intentBody(`{"number":"1"}`)), "auditor")},
+		{"builtin_type_raw", 403, post(events(strings.Replace(serviced(""), "equipment.machine.serviced", "note.page.added", 1)))},
+		{"unknown_legal_entity", 404, post(events(strings.Replace(serviced(""), "USMF", "XXXX", 1)))},
+		{"legal_entity_out_of_sight", 404, with(post(events(serviced(""))), "german_module")},
+		{"malformed", 400, post(`{"events": [`)},
+		{"empty_body", 400, post("")},
+		{"not_json", 415, ask{method: "POST", path: "/api/events", token: "module", body: "a=b", header: map[string]string{"Content-Type": "application/x-www-form-urlencoded"}}},
+		{"nested_100_deep", 413, post(events(data(`{"hours":1,"filler":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`)))},
+		{"duplicate_keys", 400, post(events(data(`{"hours":1,"hours":2}`)))},
+		{"duplicate_keys_folded", 400, post(events(data(`{"hours":1,"Hours":2}`)))},
+		{"invalid_utf8", 400, post(events(data("{\"hours\":1,\"note\":\"\xff\"}")))},
+		{"lone_surrogate", 400, post(events(data(`{"hours":1,"note":"\ud800"}`)))},
+		{"nul_character", 400, post(events(data(`{"hours":1,"note":"\u0000"}`)))},
+		{"nan", 400, post(events(data(`{"hours":NaN}`)))},
+		{"huge_exponent", 400, post(events(data(`{"hours":1e1000000}`)))},
+		{"sixteen_digits", 400, post(events(data(`{"hours":1.234567890123456}`)))},
+		{"large_integer", 400, post(events(data(`{"hours":9007199254740993}`)))},
+		{"event_2_mib", 413, post(events(data(filler)))},
+		{"too_many_values", 413, post(events(data(crowd)))},
+		{"body_5_mib", 413, post(events(data(filler), data(filler), data(filler)))},
+		{"batch_empty", 400, post(events())},
+		{"batch_101", 413, post(events(strings.Split(strings.TrimSuffix(strings.Repeat(serviced("")+"|", 101), "|"), "|")...))},
+		{"two_legal_entities", 400, post(events(serviced(""), strings.Replace(serviced(""), "USMF", "DEMF", 1)))},
+		{"unknown_type", 404, post(events(strings.Replace(serviced(""), "machine.serviced", "machine.sold", 1)))},
+		{"schema_violation", 400, post(events(data(`{"hours":"two","extra":1}`)))},
+		{"dimension_missing", 400, post(events(strings.Replace(serviced(""), `"department"`, `"cost_center"`, 1)))},
+		{"reference_missing", 400, post(events(strings.Replace(serviced(""), `"subject"`, `"witness"`, 1)))},
+		{"data_not_object", 400, post(events(data(`[1]`)))},
+		{"actor_in_body", 400, post(events(serviced(`"actor":{"type":"human","id":"p-cfo"}`)))},
+		{"tenant_in_scope", 400, post(events(strings.Replace(serviced(""), `"legal_entity":"USMF"`, `"legal_entity":"USMF","tenant_id":"other"`, 1)))},
+		{"member_of_wrong_type", 400, post(events(strings.Replace(serviced(""), `"M-17"`, `17`, 1)))},
+		{"time_invalid", 400, post(events(serviced(`"occurred_at":"yesterday"`)))},
+		{"date_invalid", 400, post(events(serviced(`"effective_date":"2026-02-30"`)))},
+		{"intent_type_unknown", 404, submit(`{"type":"note.burn","legal_entity":"USMF","payload":{}}`)},
+		{"intent_actor_in_body", 400, submit(`{"type":"note.add_page","legal_entity":"USMF","payload":{"number":"1"},"actor":"x"}`)},
+		{"intent_legal_entity_missing", 400, submit(`{"type":"note.add_page","payload":{"number":"1"}}`)},
+		{"intent_payload_missing", 400, submit(`{"type":"note.add_page","legal_entity":"USMF"}`)},
+		{"intent_schema_violation", 400, submit(intentBody(`{"number":7}`))},
+		{"intent_forbidden", 403, with(submit(intentBody(`{"number":"1"}`)), "controller")},
+		{"intent_not_found", 404, with(get("/api/intents/"+id), "ap_clerk")},
+		{"event_not_found", 404, get("/api/events/" + id)},
+		{"event_id_malformed", 404, get("/api/events/17?legal_entity=USMF")},
+		{"stream_type_missing", 400, get("/api/events?legal_entity=USMF")},
+		{"stream_type_unknown", 400, get("/api/events?stream_type=x&stream_id=y&legal_entity=USMF")},
+		{"limit_invalid", 400, get("/api/events?stream_type=scope&stream_id=USMF&limit=0")},
+		{"cursor_malformed", 400, get("/api/events?stream_type=scope&stream_id=USMF&cursor=x")},
+		{"path_unknown", 404, get("/api/nothing/here")},
+		{"method_unknown", 405, ask{method: "DELETE", path: "/api/events", token: "admin"}},
+		{"event_type_unknown", 404, get("/api/event-types/a.b")},
+		{"event_type_of_module", 403, ask{method: "POST", path: "/api/event-types", token: "admin", body: `{"type":"note.page.burnt","schema_version":1,"module":"x","data_schema":{"type":"object"}}`}},
+		{"event_type_pii", 400, ask{method: "POST", path: "/api/event-types", token: "admin", body: `{"type":"a.b.c","schema_version":1,"module":"x","data_schema":{"type":"object"},"pii_fields":[{"path":"/name","class":"contact"}]}`}},
+		{"legal_entity_code", 400, ask{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"no good"}`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := h.do(t, c.ask)
+			require.Equal(t, c.status, a.status, string(a.body))
+			expect(t, c.name, a)
+			if c.status == http.StatusUnauthorized {
+				require.Contains(t, a.header.Get("WWW-Authenticate"), "Bearer")
+			}
+		})
+	}
+	require.Equal(t, before, h.heads(t), "nothing was written")
+}
+
+// A body that is over the limit is refused while its sender is still sending.
+func TestABodyThatNeverEndsIsRefused(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	reader, writer := io.Pipe()
+	defer func() { _ = writer.Close() }()
+	go func() {
+		_, _ = io.WriteString(writer, `{"events":[`+strings.Repeat(" ", 4<<20))
+		// The rest never comes.
+	}()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url+"/api/events", reader)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+h.tokens["module"])
+	r.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+	require.True(t, res.Close)
+}
+
+// A body that is announced as too large is refused before any of it is sent.
+func TestAnAnnouncedLengthIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	connection, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
+	require.NoError(t, err)
+	defer func() { _ = connection.Close() }()
+	require.NoError(t, connection.SetDeadline(time.Now().Add(waitFor)))
+	_, err = fmt.Fprintf(connection, "POST /api/intents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 8388608\r\n\r\n", h.tokens["ap_clerk"])
+	require.NoError(t, err)
+	res, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+	require.True(t, res.Close)
+}
+
+// nobody is an access service in which everything goes wrong.
+type nobody struct {
+	httpapi.Access
+	err error
+}
+
+func (n nobody) Authenticate(context.Context, string) (ports.Principal, error) {
+	if n.err == nil {
+		panic("secret in a panic")
+	}
+	return ports.Principal{}, n.err
+}
+
+func TestWhatNobodyForesaw(t *testing.T) {
+	t.Parallel()
+	catalog, err := module.Build(nil)
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		err        error
+		status     int
+		retryAfter string
+	}{
+		"internal_panic":    {nil, 500, ""},
+		"internal_error":    {fmt.Errorf("secret in an error"), 500, ""},
+		"internal_fault":    {fault.New(fault.Internal, "append.rejected_by_store", "the store refused a value; tell an operator").WithCause(fmt.Errorf("secret")), 500, ""},
+		"deadline_passed":   {fmt.Errorf("read: %w", context.DeadlineExceeded), 504, ""},
+		"queue_full":        {fault.New(fault.Unavailable, "append.queue_full", "too many wait; send it again").WithRetryAfter(1500 * time.Millisecond), 503, "2"},
+		"store_away":        {fault.New(fault.Unavailable, "store.unavailable", "the store is away; send it again"), 503, "1"},
+		"attributes_nested": {fault.New(fault.Conflict, "x.y", "no; stop").With("status", "lost").With("needs", []string{"<b>"}).WithNumbers(0, "2"), 409, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := httpapi.New(httpapi.Config{Access: nobody{err: c.err}, Catalog: catalog})
+			require.NoError(t, err)
+			answer := httptest.NewRecorder()
+			r := httptest.NewRequest("GET", "/api/events/x", nil)
+			r.Header.Set("X-Request-Id", "request-0001")
+			s.Handler().ServeHTTP(answer, r)
+			require.Equal(t, c.status, answer.Code)
+			require.Equal(t, c.retryAfter, answer.Header().Get("Retry-After"))
+			require.NotContains(t, answer.Body.String(), "secret")
+			expect(t, name, told{status: answer.Code, header: answer.Header(), body: answer.Body.Bytes()})
+		})
+	}
+}
