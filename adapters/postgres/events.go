@@ -127,17 +127,20 @@ func (s *Store) bySequence(ctx context.Context, p event.PartitionID, sequences [
 	if len(sequences) == 0 {
 		return []event.Recorded{}, nil
 	}
-	rows, err := s.queries.ListEventsBySequence(ctx, s.reads, &backbonedb.ListEventsBySequenceParams{
-		PartitionID: int32(p), Sequences: sequences, WithPayload: withPayload,
-	})
+	rows, err := s.queries.ListEventsBySequence(ctx, s.reads, &backbonedb.ListEventsBySequenceParams{PartitionID: int32(p), Sequences: sequences})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
-	events, err := recordedAll(rows, func(r *backbonedb.ListEventsBySequenceRow) (*backbonedb.BackboneEvent, []byte, []byte) {
-		return &r.BackboneEvent, r.Salt, r.Payload
+	events, err := recordedAll(rows, func(e *backbonedb.BackboneEvent) (*backbonedb.BackboneEvent, []byte, []byte) {
+		return e, nil, nil
 	})
 	if err != nil {
 		return nil, err
+	}
+	if withPayload {
+		if err := s.addPayloads(ctx, p, sequences, events); err != nil {
+			return nil, err
+		}
 	}
 	place := make(map[event.Sequence]int, len(sequences))
 	for i, n := range sequences {
@@ -145,6 +148,25 @@ func (s *Store) bySequence(ctx context.Context, p event.PartitionID, sequences [
 	}
 	slices.SortFunc(events, func(a, b event.Recorded) int { return place[a.Sequence] - place[b.Sequence] })
 	return events, nil
+}
+
+// addPayloads fills in what is stored of the events' payloads.
+func (s *Store) addPayloads(ctx context.Context, p event.PartitionID, sequences []int64, events []event.Recorded) error {
+	rows, err := s.queries.ListPayloadsBySequence(ctx, s.reads, &backbonedb.ListPayloadsBySequenceParams{PartitionID: int32(p), Sequences: sequences})
+	if err != nil {
+		return translate(ctx, err)
+	}
+	stored := make(map[event.Sequence]*backbonedb.ListPayloadsBySequenceRow, len(rows))
+	for i := range rows {
+		stored[event.Sequence(rows[i].Sequence)] = &rows[i]
+	}
+	for i := range events {
+		if row, ok := stored[events[i].Sequence]; ok {
+			copy(events[i].Salt[:], row.Salt)
+			events[i].Payload = row.Payload
+		}
+	}
+	return nil
 }
 
 // Head implements ports.EventReader.

@@ -151,11 +151,16 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	var err error
 	// With one plan for all values a statement locks and looks at the partitions it
 	// needs only; custom plans cost half the point reads at eight partitions.
-	if s.reads, err = s.pool(ctx, "backbone reads", c.ReadPoolSize, map[string]string{"plan_cache_mode": "force_generic_plan"}); err != nil {
+	if s.reads, err = s.pool(ctx, "backbone reads", c.ReadPoolSize, map[string]string{
+		"plan_cache_mode": "force_generic_plan",
+		"jit":             "off",
+	}); err != nil {
 		return nil, err
 	}
 	if s.appends, err = s.pool(ctx, "backbone appends", c.Appenders, map[string]string{
 		"plan_cache_mode":                     "force_generic_plan",
+		"enable_seqscan":                      "off", // a plan from when a partition was empty must not stay a scan
+		"jit":                                 "off",
 		"idle_in_transaction_session_timeout": milliseconds(idleInTransactionTimeout),
 		"lock_timeout":                        milliseconds(lockTimeout),
 		"tcp_keepalives_idle":                 "15",

@@ -86,3 +86,9 @@ func testLogger() *slog.Logger {
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, nil))
 }
+
+func withoutPhysicalPartitions(c *postgres.Config) { c.PhysicalPartitions = -1 }
+
+func legalEntity(code string) ports.LegalEntity {
+	return ports.LegalEntity{TenantID: "demo", Code: code, TimeZone: "UTC"}
+}

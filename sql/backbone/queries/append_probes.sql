@@ -134,7 +134,8 @@ CROSS JOIN LATERAL (
 ) i;
 
 -- name: ListEventIDs :many
--- The ids of events that refused a request.
+-- The ids of events that refused a request; they exist. The order makes the primary
+-- key the only index that can answer.
 SELECT k.ordinal::int AS ordinal, e.id
 FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
              unnest(@partition_ids::int[]) AS partition_id,
@@ -142,7 +143,8 @@ FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
 CROSS JOIN LATERAL (
     SELECT x.id
     FROM backbone.events x
-    WHERE x.partition_id = k.partition_id AND x.sequence = k.sequence
+    WHERE x.partition_id = k.partition_id AND x.sequence >= k.sequence
+    ORDER BY x.sequence
     LIMIT 1
 ) e;
 

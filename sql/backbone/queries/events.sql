@@ -39,12 +39,23 @@ ORDER BY e.sequence
 LIMIT @page_size::int;
 
 -- name: ListEventsBySequence :many
--- In no particular order.
-SELECT sqlc.embed(e), p.salt, p.payload
-FROM backbone.events e
-LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
-    WHERE x.partition_id = @partition_id AND x.sequence = e.sequence AND @with_payload::bool
+-- In no particular order. The probe asks for an order and not for equality, so that
+-- only the primary key can answer it, whatever the planner knows about the table.
+SELECT e.*
+FROM (SELECT unnest(@sequences::bigint[]) AS wanted) k
+CROSS JOIN LATERAL (
+    SELECT x.* FROM backbone.events x
+    WHERE x.partition_id = @partition_id AND x.sequence >= k.wanted
+    ORDER BY x.sequence
     LIMIT 1
-) p ON true
-WHERE e.partition_id = @partition_id AND e.sequence = ANY (@sequences::bigint[]);
+) e
+WHERE e.sequence = k.wanted;
+
+-- name: ListPayloadsBySequence :many
+SELECT p.sequence, p.salt, p.payload
+FROM (SELECT unnest(@sequences::bigint[]) AS wanted) k
+CROSS JOIN LATERAL (
+    SELECT x.sequence, x.salt, x.payload FROM backbone.event_payloads x
+    WHERE x.partition_id = @partition_id AND x.sequence = k.wanted
+    LIMIT 1
+) p;

@@ -78,7 +78,8 @@ FROM (SELECT unnest($1::int[]) AS ordinal,
 CROSS JOIN LATERAL (
     SELECT x.id
     FROM backbone.events x
-    WHERE x.partition_id = k.partition_id AND x.sequence = k.sequence
+    WHERE x.partition_id = k.partition_id AND x.sequence >= k.sequence
+    ORDER BY x.sequence
     LIMIT 1
 ) e
 `
@@ -94,7 +95,8 @@ type ListEventIDsRow struct {
 	ID      pgtype.UUID
 }
 
-// The ids of events that refused a request.
+// The ids of events that refused a request; they exist. The order makes the primary
+// key the only index that can answer.
 func (q *Queries) ListEventIDs(ctx context.Context, db DBTX, arg *ListEventIDsParams) ([]ListEventIDsRow, error) {
 	rows, err := db.Query(ctx, ListEventIDs, arg.Ordinals, arg.PartitionIds, arg.Sequences)
 	if err != nil {

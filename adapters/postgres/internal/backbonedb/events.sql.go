@@ -171,75 +171,68 @@ func (q *Queries) ListEventsAfter(ctx context.Context, db DBTX, arg *ListEventsA
 }
 
 const ListEventsBySequence = `-- name: ListEventsBySequence :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
-FROM backbone.events e
-LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
-    WHERE x.partition_id = $1 AND x.sequence = e.sequence AND $2::bool
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum
+FROM (SELECT unnest($1::bigint[]) AS wanted) k
+CROSS JOIN LATERAL (
+    SELECT x.sequence, x.occurred_at, x.recorded_at, x.stream_version, x.partition_id, x.schema_version, x.effective_date, x.caused_by_partition, x.id, x.caused_by, x.intent_id, x.type, x.tenant_id, x.legal_entity, x.division, x.region, x.site, x.custom_scopes, x.actor_type, x.actor_id, x.actor_name, x.actor_details, x.correlation_id, x.stream_type, x.stream_id, x.tags, x.source_system, x.source_channel, x.source_reference, x.rules_evaluated, x.pii, x.payload_hash, x.content_encoding, x.checksum FROM backbone.events x
+    WHERE x.partition_id = $2 AND x.sequence >= k.wanted
+    ORDER BY x.sequence
     LIMIT 1
-) p ON true
-WHERE e.partition_id = $1 AND e.sequence = ANY ($3::bigint[])
+) e
+WHERE e.sequence = k.wanted
 `
 
 type ListEventsBySequenceParams struct {
-	PartitionID int32
-	WithPayload bool
 	Sequences   []int64
+	PartitionID int32
 }
 
-type ListEventsBySequenceRow struct {
-	BackboneEvent BackboneEvent
-	Salt          []byte
-	Payload       []byte
-}
-
-// In no particular order.
-func (q *Queries) ListEventsBySequence(ctx context.Context, db DBTX, arg *ListEventsBySequenceParams) ([]ListEventsBySequenceRow, error) {
-	rows, err := db.Query(ctx, ListEventsBySequence, arg.PartitionID, arg.WithPayload, arg.Sequences)
+// In no particular order. The probe asks for an order and not for equality, so that
+// only the primary key can answer it, whatever the planner knows about the table.
+func (q *Queries) ListEventsBySequence(ctx context.Context, db DBTX, arg *ListEventsBySequenceParams) ([]BackboneEvent, error) {
+	rows, err := db.Query(ctx, ListEventsBySequence, arg.Sequences, arg.PartitionID)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListEventsBySequenceRow
+	var items []BackboneEvent
 	for rows.Next() {
-		var i ListEventsBySequenceRow
+		var i BackboneEvent
 		if err := rows.Scan(
-			&i.BackboneEvent.Sequence,
-			&i.BackboneEvent.OccurredAt,
-			&i.BackboneEvent.RecordedAt,
-			&i.BackboneEvent.StreamVersion,
-			&i.BackboneEvent.PartitionID,
-			&i.BackboneEvent.SchemaVersion,
-			&i.BackboneEvent.EffectiveDate,
-			&i.BackboneEvent.CausedByPartition,
-			&i.BackboneEvent.ID,
-			&i.BackboneEvent.CausedBy,
-			&i.BackboneEvent.IntentID,
-			&i.BackboneEvent.Type,
-			&i.BackboneEvent.TenantID,
-			&i.BackboneEvent.LegalEntity,
-			&i.BackboneEvent.Division,
-			&i.BackboneEvent.Region,
-			&i.BackboneEvent.Site,
-			&i.BackboneEvent.CustomScopes,
-			&i.BackboneEvent.ActorType,
-			&i.BackboneEvent.ActorID,
-			&i.BackboneEvent.ActorName,
-			&i.BackboneEvent.ActorDetails,
-			&i.BackboneEvent.CorrelationID,
-			&i.BackboneEvent.StreamType,
-			&i.BackboneEvent.StreamID,
-			&i.BackboneEvent.Tags,
-			&i.BackboneEvent.SourceSystem,
-			&i.BackboneEvent.SourceChannel,
-			&i.BackboneEvent.SourceReference,
-			&i.BackboneEvent.RulesEvaluated,
-			&i.BackboneEvent.Pii,
-			&i.BackboneEvent.PayloadHash,
-			&i.BackboneEvent.ContentEncoding,
-			&i.BackboneEvent.Checksum,
-			&i.Salt,
-			&i.Payload,
+			&i.Sequence,
+			&i.OccurredAt,
+			&i.RecordedAt,
+			&i.StreamVersion,
+			&i.PartitionID,
+			&i.SchemaVersion,
+			&i.EffectiveDate,
+			&i.CausedByPartition,
+			&i.ID,
+			&i.CausedBy,
+			&i.IntentID,
+			&i.Type,
+			&i.TenantID,
+			&i.LegalEntity,
+			&i.Division,
+			&i.Region,
+			&i.Site,
+			&i.CustomScopes,
+			&i.ActorType,
+			&i.ActorID,
+			&i.ActorName,
+			&i.ActorDetails,
+			&i.CorrelationID,
+			&i.StreamType,
+			&i.StreamID,
+			&i.Tags,
+			&i.SourceSystem,
+			&i.SourceChannel,
+			&i.SourceReference,
+			&i.RulesEvaluated,
+			&i.Pii,
+			&i.PayloadHash,
+			&i.ContentEncoding,
+			&i.Checksum,
 		); err != nil {
 			return nil, err
 		}
@@ -332,6 +325,47 @@ func (q *Queries) ListEventsOfStream(ctx context.Context, db DBTX, arg *ListEven
 			&i.Salt,
 			&i.Payload,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListPayloadsBySequence = `-- name: ListPayloadsBySequence :many
+SELECT p.sequence, p.salt, p.payload
+FROM (SELECT unnest($1::bigint[]) AS wanted) k
+CROSS JOIN LATERAL (
+    SELECT x.sequence, x.salt, x.payload FROM backbone.event_payloads x
+    WHERE x.partition_id = $2 AND x.sequence = k.wanted
+    LIMIT 1
+) p
+`
+
+type ListPayloadsBySequenceParams struct {
+	Sequences   []int64
+	PartitionID int32
+}
+
+type ListPayloadsBySequenceRow struct {
+	Sequence int64
+	Salt     []byte
+	Payload  []byte
+}
+
+func (q *Queries) ListPayloadsBySequence(ctx context.Context, db DBTX, arg *ListPayloadsBySequenceParams) ([]ListPayloadsBySequenceRow, error) {
+	rows, err := db.Query(ctx, ListPayloadsBySequence, arg.Sequences, arg.PartitionID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListPayloadsBySequenceRow
+	for rows.Next() {
+		var i ListPayloadsBySequenceRow
+		if err := rows.Scan(&i.Sequence, &i.Salt, &i.Payload); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -1,0 +1,202 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// column reads a query of one text column.
+func column(t *testing.T, conn *pgx.Conn, query string, args ...any) []string {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), query, args...)
+	require.NoError(t, err)
+	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return out
+}
+
+// directories are the tables that every shard of a cluster has in full; they are
+// not keyed by partition.
+var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation"}
+
+// TestSchemaCanBeSharded reads the catalog and fails on whatever would keep the
+// schema from running on a sharded cluster, on replicas or behind poolers.
+func TestSchemaCanBeSharded(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	newBooks(t, open(t, dsn), 3) // with physical partitions
+	conn := connect(t, dsn)
+
+	require.Empty(t, column(t, conn, `
+		SELECT c.relname FROM pg_class c
+		WHERE c.relnamespace = 'backbone'::regnamespace AND c.relkind IN ('r', 'p') AND c.relname <> ALL ($1)
+		  AND c.relname NOT LIKE 'migration%'
+		  AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'partition_id' AND a.attnotnull)`, directories),
+		"tables without partition_id")
+	require.Empty(t, column(t, conn, `
+		SELECT i.indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
+		WHERE c.relnamespace = 'backbone'::regnamespace AND i.indisunique AND c.relname <> ALL ($1) AND c.relname NOT LIKE 'migration%'
+		  AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'partition_id' AND a.attnum = ANY (i.indkey))`, directories),
+		"unique indexes without partition_id")
+	require.Equal(t, []string{"backbone.event_type_registry"}, column(t, conn, `
+		SELECT conrelid::regclass::text FROM pg_constraint WHERE contype = 'f' AND connamespace = 'backbone'::regnamespace`),
+		"foreign keys: none from a hot table, a multixact for each insert")
+	require.Empty(t, column(t, conn, `
+		SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'backbone'::regnamespace AND c.relkind = 'S' AND c.relname NOT LIKE 'migration%'`),
+		"sequences")
+	require.Empty(t, column(t, conn, `
+		SELECT a.attrelid::regclass::text FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+		WHERE c.relnamespace = 'backbone'::regnamespace AND c.relname NOT LIKE 'migration%'
+		  AND (a.attidentity <> '' OR a.atttypid IN ('xid'::regtype, 'xid8'::regtype)) AND a.attnum > 0`),
+		"identity and transaction id columns")
+	require.Empty(t, column(t, conn, `
+		SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE c.relnamespace = 'backbone'::regnamespace AND c.relkind = 'p'`),
+		"more than one level of partitions")
+	require.Equal(t, []string{
+		"event_payloads.payloads_append_only", "event_payloads.payloads_no_truncate", "event_payloads_default.payloads_no_truncate",
+		"events.events_append_only", "events.events_no_truncate", "events_default.events_no_truncate",
+		"partition_heads.partition_heads_never_change",
+	}, column(t, conn, `
+		SELECT c.relname || '.' || t.tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+		WHERE c.relnamespace = 'backbone'::regnamespace AND NOT t.tgisinternal AND t.tgparentid = 0 AND c.relname !~ '_p[0-9]+$' ORDER BY 1`),
+		"triggers: only those that refuse, nothing depends on them")
+	require.Empty(t, column(t, conn, `
+		SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'backbone'::regnamespace AND p.prosecdef
+		  AND NOT coalesce(p.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false)`),
+		"definer functions without a fixed search_path")
+	require.Empty(t, column(t, conn, `
+		SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'backbone'::regnamespace AND pg_get_userbyid(c.relowner) <> 'backbone_owner'`),
+		"relations of another owner")
+}
+
+// TestGrants lists every privilege of the schema.
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	newBooks(t, open(t, dsn), 2)
+	conn := connect(t, dsn)
+	got := column(t, conn, `
+		WITH grants AS (
+			SELECT CASE WHEN c.relkind = 'S' THEN 'sequence ' ELSE '' END || c.relname AS object, a.grantee, a.privilege_type, a.is_grantable
+			FROM pg_class c, aclexplode(c.relacl) a WHERE c.relnamespace = 'backbone'::regnamespace
+			UNION ALL
+			SELECT c.relname || '.' || t.attname, a.grantee, a.privilege_type, a.is_grantable
+			FROM pg_attribute t JOIN pg_class c ON c.oid = t.attrelid, aclexplode(t.attacl) a WHERE c.relnamespace = 'backbone'::regnamespace
+			UNION ALL
+			SELECT p.proname || '()', a.grantee, a.privilege_type, a.is_grantable
+			FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a WHERE p.pronamespace = 'backbone'::regnamespace
+			UNION ALL
+			SELECT 'schema', a.grantee, a.privilege_type, a.is_grantable
+			FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'backbone'
+		)
+		SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(grantee) END || ' ' || object || ' ' ||
+			string_agg(left(privilege_type, 1) || CASE WHEN is_grantable THEN '*' ELSE '' END, '' ORDER BY privilege_type)
+		FROM grants WHERE grantee = 0 OR pg_get_userbyid(grantee) <> 'backbone_owner'
+		GROUP BY grantee, object ORDER BY 1`)
+	// S I U D: SELECT, INSERT, UPDATE, DELETE. E: EXECUTE. "U" of the schema is USAGE.
+	require.ElementsMatch(t, strings.Fields(`
+		backbone_app:business_keys:IS backbone_app:create_legal_entity():E backbone_app:event_keys:IS backbone_app:event_payloads:IS
+		backbone_app:event_type_generation:SU backbone_app:event_type_registry:IS backbone_app:event_types:IS backbone_app:events:IS
+		backbone_app:idempotency_keys:DISU backbone_app:installation:IS backbone_app:intents:ISU backbone_app:legal_entities:S
+		backbone_app:number_series:ISU backbone_app:partition_heads.partition_id:U backbone_app:partition_heads:S
+		backbone_app:principals:ISU backbone_app:projection_checkpoints:ISU backbone_app:schema:U backbone_app:stream_versions:ISU
+		backbone_archiver:event_keys:S backbone_archiver:event_payloads:S backbone_archiver:events:S backbone_archiver:partition_heads:S
+		backbone_archiver:schema:U backbone_archiver:stream_versions:S
+		backbone_eraser:event_payloads:S backbone_eraser:event_type_registry:S backbone_eraser:event_types:S backbone_eraser:events:S backbone_eraser:schema:U
+		backbone_reader:business_keys:S backbone_reader:event_keys:S backbone_reader:event_payloads:S backbone_reader:event_type_registry:S
+		backbone_reader:event_types:S backbone_reader:events:S backbone_reader:installation:S backbone_reader:legal_entities:S
+		backbone_reader:partition_heads:S backbone_reader:projection_checkpoints:S backbone_reader:schema:U backbone_reader:stream_versions:S
+		backbone_redactor:event_payloads:S backbone_redactor:events:S backbone_redactor:schema:U
+		backbone_sealer:event_keys:S backbone_sealer:events:S backbone_sealer:partition_heads:S backbone_sealer:schema:U backbone_sealer:stream_versions:S
+	`), joined(got))
+	require.Empty(t, column(t, conn, `
+		SELECT rolname FROM pg_roles WHERE rolname LIKE 'backbone%'
+		  AND (rolsuper OR rolbypassrls OR rolcreatedb OR rolcreaterole OR rolreplication
+		       OR rolcanlogin AND rolname NOT IN ('backbone_owner', 'backbone_app', 'backbone_reader'))`), "roles with too many rights")
+	require.Empty(t, column(t, conn, `
+		SELECT m.rolname FROM pg_auth_members a JOIN pg_roles m ON m.oid = a.member JOIN pg_roles r ON r.oid = a.roleid
+		WHERE m.rolname LIKE 'backbone%' OR r.rolname LIKE 'backbone%'`), "memberships")
+}
+
+func joined(lines []string) []string {
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = strings.ReplaceAll(l, " ", ":")
+	}
+	return out
+}
+
+// attacks are statements by which the log could be changed.
+func attacks(p event.PartitionID) []string {
+	var out []string
+	for _, table := range []string{
+		"backbone.events", "backbone.event_payloads", "backbone.events_default", "backbone.event_payloads_default",
+		fmt.Sprintf("backbone.events_p%d", p), fmt.Sprintf("backbone.event_payloads_p%d", p),
+	} {
+		out = append(out,
+			"UPDATE "+table+" SET partition_id = partition_id", "DELETE FROM "+table, "TRUNCATE "+table)
+	}
+	return append(out, "TRUNCATE backbone.events, backbone.event_payloads CASCADE")
+}
+
+func sqlstate(err error) string {
+	if pg, ok := err.(*pgconn.PgError); ok {
+		return pg.Code
+	}
+	return fmt.Sprint(err)
+}
+
+func TestTheLogCannotBeChanged(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	s := open(t, dsn)
+	p := newBooks(t, s, 1)[0]
+	_, err := s.Append(t.Context(), invoice(p, 1))
+	require.NoError(t, err)
+	// The default partition is to hold a row too.
+	other := open(t, dsn, withoutPhysicalPartitions)
+	le, err := other.CreateLegalEntity(t.Context(), legalEntity("DEFAULT"))
+	require.NoError(t, err)
+	_, err = other.Append(t.Context(), invoice(le.Partition, 1))
+	require.NoError(t, err)
+
+	const refused = "42501" // insufficient_privilege, by grant or by trigger
+	superuser, app := connect(t, dsn), connect(t, as("backbone_app", dsn))
+	for _, attack := range attacks(p) {
+		_, err := superuser.Exec(t.Context(), attack)
+		require.Equal(t, refused, sqlstate(err), "superuser: %s", attack)
+		_, err = app.Exec(t.Context(), attack)
+		require.Equal(t, refused, sqlstate(err), "app: %s", attack)
+	}
+	_, err = superuser.Exec(t.Context(), "UPDATE backbone.partition_heads SET partition_id = partition_id")
+	require.Equal(t, refused, sqlstate(err))
+
+	more := append(attacks(p),
+		"UPDATE backbone.partition_heads SET genesis = genesis", "DELETE FROM backbone.partition_heads", "INSERT INTO backbone.partition_heads VALUES (1, '')",
+		"UPDATE backbone.event_keys SET type_no = 0", "DELETE FROM backbone.event_keys", "UPDATE backbone.business_keys SET document = ''",
+		"DELETE FROM backbone.business_keys", "DELETE FROM backbone.intents", "UPDATE backbone.installation SET log_name = ''",
+		"UPDATE backbone.event_type_registry SET is_active = false", "DELETE FROM backbone.event_type_registry",
+		"INSERT INTO backbone.legal_entities DEFAULT VALUES", "DELETE FROM backbone.legal_entities", "DELETE FROM backbone.principals",
+		"ALTER TABLE backbone.events ADD COLUMN x int", "ALTER TABLE backbone.events DISABLE TRIGGER ALL", "DROP TABLE backbone.events",
+		fmt.Sprintf("ALTER TABLE backbone.events DETACH PARTITION backbone.events_p%d", p),
+		"DROP TRIGGER partition_heads_never_change ON backbone.partition_heads", "CREATE RULE r AS ON INSERT TO backbone.events DO INSTEAD NOTHING",
+		"CREATE TABLE backbone.x (a int)", "SET session_replication_role = replica", "COPY backbone.events TO '/tmp/x'", "SELECT lo_import('/etc/passwd')",
+		fmt.Sprintf("SELECT * FROM backbone.events_p%d", p))
+	_, err = superuser.Exec(t.Context(), `DROP TRIGGER events_append_only ON backbone.events; DROP TRIGGER payloads_append_only ON backbone.event_payloads;
+		DROP TRIGGER events_no_truncate ON backbone.events; DROP TRIGGER payloads_no_truncate ON backbone.event_payloads`)
+	require.NoError(t, err)
+	for _, attack := range more {
+		_, err := app.Exec(context.Background(), attack)
+		require.Equal(t, refused, sqlstate(err), "app without triggers: %s", attack)
+	}
+	require.Equal(t, 1, requireSound(t, s, p))
+}

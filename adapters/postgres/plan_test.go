@@ -1,0 +1,186 @@
+package postgres_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// appendQueries and readQueries are the statements of the two pools that touch
+// tables which grow without bound.
+var appendQueries = []string{
+	backbonedb.LockPartitionHeads, backbonedb.ListLastEvents,
+	backbonedb.ListStreamVersions, backbonedb.ListIdempotencyKeys, backbonedb.ListBusinessKeys, backbonedb.ListKeyVersions,
+	backbonedb.ListKeyConditionHits, backbonedb.ListTypeConditionHits, backbonedb.ListNumberSeries, backbonedb.ListIntentRevisions,
+	backbonedb.ListEventIDs, backbonedb.ListEventSequences,
+	backbonedb.InsertEvents, backbonedb.InsertEventPayloads, backbonedb.InsertEventKeys, backbonedb.UpsertStreamVersions,
+	backbonedb.InsertBusinessKeys, backbonedb.InsertIdempotencyKeys, backbonedb.UpsertNumberSeries, backbonedb.UpsertIntents,
+}
+
+var readQueries = []string{
+	backbonedb.GetPartitionHead, backbonedb.ListPartitionHeads, backbonedb.GetEventByID, backbonedb.ListEventsOfStream, backbonedb.ListEventsAfter, backbonedb.ListEventsBySequence, backbonedb.ListPayloadsBySequence,
+	backbonedb.SearchKey, backbonedb.SearchKeyBackward, backbonedb.SearchCorrelation, backbonedb.SearchCorrelationBackward,
+	backbonedb.SearchActor, backbonedb.SearchActorBackward, backbonedb.SearchTypes, backbonedb.SearchTypesBackward,
+	backbonedb.SearchLog, backbonedb.SearchLogBackward, backbonedb.GetSequenceAt, backbonedb.ListLineage,
+	backbonedb.GetIdempotencyKey, backbonedb.GetIntent, backbonedb.ListWaitingIntents,
+}
+
+// unbounded are the tables that no plan may read from end to end.
+var unbounded = regexp.MustCompile(`^(events|event_payloads)(_default|_p[0-9]+)?$|^(event_keys|stream_versions|business_keys|idempotency_keys|intents)$`)
+
+// TestPlans runs EXPLAIN as the application's role, with generic plans as the
+// application uses them, on an empty database, on one that was filled and never
+// analysed, and after ANALYZE. Every access to a growing table must be an index
+// scan whose condition names more than the partition.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	s := open(t, dsn)
+	books := newBooks(t, s, 3)
+	owner := connect(t, dsn)
+	_, err := owner.Exec(t.Context(), "ALTER TABLE backbone.events SET (autovacuum_enabled = off)")
+	require.Error(t, err) // partitioned tables have no storage: switched off one by one below
+	for _, table := range column(t, owner, `SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'backbone'::regnamespace AND relkind = 'r'`) {
+		_, err := owner.Exec(t.Context(), "ALTER TABLE "+table+" SET (autovacuum_enabled = off)")
+		require.NoError(t, err)
+	}
+	rows := 60_000
+	if os.Getenv("BACKBONE_TEST_LARGE") != "" {
+		rows = 1_000_000
+	}
+	check := func(state string) {
+		for settings, queries := range map[string][]string{
+			"SET plan_cache_mode = force_generic_plan; SET jit = off":                           readQueries,
+			"SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off": appendQueries,
+		} {
+			conn := connect(t, as("backbone_app", dsn))
+			_, err := conn.Exec(t.Context(), settings)
+			require.NoError(t, err)
+			for _, query := range queries {
+				for _, finding := range scans(t, conn, query, books[0]) {
+					t.Errorf("%s: %s", state, finding)
+				}
+			}
+			require.NoError(t, conn.Close(t.Context()))
+		}
+	}
+	check("empty")
+	fill(t, owner, books[0], rows)
+	check("never analysed")
+	_, err = owner.Exec(t.Context(), "ANALYZE")
+	require.NoError(t, err)
+	check("analysed")
+}
+
+// fill writes many events past the appender.
+func fill(t *testing.T, conn *pgx.Conn, p event.PartitionID, rows int) {
+	t.Helper()
+	for _, statement := range []string{
+		`INSERT INTO backbone.events (partition_id, sequence, id, type, schema_version, occurred_at, recorded_at, effective_date, tenant_id, legal_entity,
+			actor_type, actor_id, correlation_id, stream_type, stream_id, stream_version, caused_by, intent_id, payload_hash, checksum)
+		SELECT %[1]d, n, lpad(to_hex(n), 32, '0')::uuid, 'ap.invoice.t' || n %% 10, 1, now(), now(), now(), 'demo', 'USMF', 'human', 'u-' || n %% 50,
+			'c-' || n, 'invoice', 'I-' || n, 1, lpad(to_hex(n - 1), 32, '0')::uuid, lpad(to_hex(n), 32, '0')::uuid, sha256(''), sha256('') FROM generate_series(1, %[2]d) n`,
+		`INSERT INTO backbone.event_payloads (partition_id, sequence, salt, payload) SELECT %[1]d, n, '', '{}' FROM generate_series(1, %[2]d) n`,
+		`INSERT INTO backbone.event_keys (partition_id, key, sequence, type_no) SELECT %[1]d, 'entity:vendor:' || n %% 100, n, 1 FROM generate_series(1, %[2]d) n`,
+		`INSERT INTO backbone.stream_versions (partition_id, stream_type, stream_id, version, first_sequence, last_sequence)
+		SELECT %[1]d, 'invoice', 'I-' || n, 1, n, n FROM generate_series(1, %[2]d) n`,
+		`INSERT INTO backbone.business_keys (partition_id, event_type, key, sequence, event_id)
+		SELECT %[1]d, 'ap.invoice.t0', 'K-' || n, n, lpad(to_hex(n), 32, '0')::uuid FROM generate_series(1, %[2]d / 4) n`,
+		`INSERT INTO backbone.idempotency_keys (partition_id, key, fingerprint, first_sequence, event_count, expires_at)
+		SELECT %[1]d, 'K-' || n, '', n, 1, now() FROM generate_series(1, %[2]d / 4) n`,
+		`INSERT INTO backbone.intents (partition_id, id, created_at, updated_at, first_sequence, event_count, revision, legal_entity, type, status, actor_type, actor_id)
+		SELECT %[1]d, lpad(to_hex(n), 32, '0')::uuid, now(), now(), n, 1, 1, 'USMF', 'ap.submit_invoice', 'executed', 'human', 'u' FROM generate_series(1, %[2]d / 4) n`,
+	} {
+		_, err := conn.Exec(t.Context(), fmt.Sprintf(statement, p, rows))
+		require.NoError(t, err)
+	}
+}
+
+type plan struct {
+	Node      string `json:"Node Type"`
+	Relation  string `json:"Relation Name"`
+	Index     string `json:"Index Name"`
+	Condition string `json:"Index Cond"`
+	Plans     []plan `json:"Plans"`
+}
+
+func (p *plan) walk(f func(*plan)) {
+	f(p)
+	for i := range p.Plans {
+		p.Plans[i].walk(f)
+	}
+}
+
+// scans explains a query and returns what is wrong with its scans.
+func scans(t *testing.T, conn *pgx.Conn, query string, p event.PartitionID) (findings []string) {
+	t.Helper()
+	name := strings.Fields(query)[2]
+	description, err := conn.Prepare(t.Context(), "described_"+name, query)
+	require.NoError(t, err, name)
+	values := make([]string, len(description.ParamOIDs))
+	for i, oid := range description.ParamOIDs {
+		values[i] = sample(t, oid, p)
+	}
+	_, err = conn.Exec(t.Context(), "PREPARE explained AS "+query)
+	require.NoError(t, err, name)
+	var text []byte
+	execute := "explained"
+	if len(values) > 0 {
+		execute += "(" + strings.Join(values, ", ") + ")"
+	}
+	require.NoError(t, conn.QueryRow(t.Context(), "EXPLAIN (FORMAT JSON) EXECUTE "+execute).Scan(&text), name)
+	_, err = conn.Exec(t.Context(), "DEALLOCATE explained")
+	require.NoError(t, err)
+	var explained []struct{ Plan plan }
+	require.NoError(t, json.Unmarshal(text, &explained))
+	explained[0].Plan.walk(func(n *plan) {
+		if !unbounded.MatchString(n.Relation) || n.Node == "ModifyTable" || n.Node == "LockRows" {
+			return
+		}
+		switch {
+		case n.Node == "Bitmap Heap Scan": // its index scan is judged below
+			n.Plans = slices.DeleteFunc(n.Plans, func(c plan) bool {
+				return c.Node == "Bitmap Index Scan" && strings.Contains(c.Condition, " AND ")
+			})
+			if len(n.Plans) > 0 {
+				findings = append(findings, fmt.Sprintf("%s reads %s by a bitmap of %q", name, n.Relation, n.Plans[0].Condition))
+			}
+		case n.Node != "Index Scan" && n.Node != "Index Only Scan":
+			findings = append(findings, fmt.Sprintf("%s reads %s by %s", name, n.Relation, n.Node))
+		case !strings.Contains(n.Condition, " AND ") && !ordered[name]:
+			findings = append(findings, fmt.Sprintf("%s reads %s through %s by %q only", name, n.Relation, n.Index, n.Condition))
+		}
+	})
+	return findings
+}
+
+// ordered are the queries that take the first rows of a partition in the index's
+// own order and stop at a limit.
+var ordered = map[string]bool{"ListLastEvents": true, "GetPartitionHead": true, "ListPartitionHeads": true, "ListWaitingIntents": true}
+
+// sample is a literal of a parameter's type.
+func sample(t *testing.T, oid uint32, p event.PartitionID) string {
+	t.Helper()
+	partition := fmt.Sprint(p)
+	literals := map[uint32]string{
+		pgtype.Int4OID: partition, pgtype.Int4ArrayOID: "'{" + partition + "}'", pgtype.Int8OID: "100", pgtype.Int8ArrayOID: "'{5}'",
+		pgtype.TextOID: "'I-5'", pgtype.TextArrayOID: "'{I-5}'", pgtype.UUIDOID: "'00000000-0000-0000-0000-000000000005'",
+		pgtype.UUIDArrayOID: "'{00000000-0000-0000-0000-000000000005}'", pgtype.ByteaOID: "'x'", pgtype.ByteaArrayOID: "'{x}'",
+		pgtype.TimestamptzOID: "now()", pgtype.TimestamptzArrayOID: "'{2026-01-01}'", pgtype.DateOID: "'2026-01-01'", pgtype.DateArrayOID: "'{2026-01-01}'",
+		pgtype.BoolOID: "true",
+	}
+	literal, ok := literals[oid]
+	require.True(t, ok, "no sample for type %d", oid)
+	return literal
+}
