@@ -54,6 +54,9 @@ func (s *Server) read(c echo.Context, buffer *bodyBuffer, op operation) error {
 	connection := http.NewResponseController(c.Response().Writer)
 	// A recorder in a test has no deadline to set; a connection always has.
 	_ = connection.SetReadDeadline(time.Now().Add(s.limits.Body))
+	if r.ContentLength > 0 {
+		buffer.Grow(int(min(r.ContentLength, pooledBytes)) + bytes.MinRead)
+	}
 	n, err := io.Copy(buffer, io.LimitReader(r.Body, s.limits.BodyBytes+1))
 	if n > s.limits.BodyBytes {
 		return s.tooLarge(c)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -227,5 +228,46 @@ func TestWhatNobodyForesaw(t *testing.T) {
 			require.NotContains(t, answer.Body.String(), "secret")
 			expect(t, name, told{status: answer.Code, header: answer.Header(), body: answer.Body.Bytes()})
 		})
+	}
+}
+
+// everybody is let in.
+type everybody struct{ httpapi.Access }
+
+func (everybody) Authenticate(context.Context, string) (ports.Principal, error) {
+	return ports.Principal{TenantID: "demo", PersonID: "p-1"}, nil
+}
+
+func (everybody) Authorize(context.Context, ports.Principal, tenancy.Action) error { return nil }
+
+// A sender that stalls does not hold a connection for ever.
+func TestABodyThatDoesNotArrive(t *testing.T) {
+	t.Parallel()
+	catalog, err := module.Build(nil)
+	require.NoError(t, err)
+	s, err := httpapi.New(httpapi.Config{Access: everybody{}, Catalog: catalog, Limits: httpapi.Limits{Body: 50 * time.Millisecond}})
+	require.NoError(t, err)
+	h := &house{}
+	h.serve(t, s)
+	for name, body := range map[string]string{"stalls": "2\r\n{}\r\n", "breaks off": "2\r\n{}\r\nnonsense\r\n"} {
+		connection, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
+		require.NoError(t, err)
+		defer func() { _ = connection.Close() }()
+		require.NoError(t, connection.SetDeadline(time.Now().Add(waitFor)))
+		_, err = io.WriteString(connection, "POST /api/intents HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"+body)
+		require.NoError(t, err)
+		res, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		require.NoError(t, err, name)
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.True(t, res.Close)
+		if name == "stalls" {
+			require.Equal(t, http.StatusGatewayTimeout, res.StatusCode)
+			require.Contains(t, string(text), "http.body_too_slow")
+		} else {
+			require.Equal(t, http.StatusBadRequest, res.StatusCode)
+			require.Contains(t, string(text), "http.body_incomplete")
+		}
 	}
 }
