@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -83,7 +84,7 @@ func newBooks(tb testing.TB) *books {
 	preparer := appendevents.NewPreparer(types, source, appendevents.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
 	b := &books{tb: tb, store: store, preparer: preparer, clock: clock, entity: entity, pipeline: intake.New(intake.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer, Appender: store, Events: store,
-		Intents: store, Idempotency: store, Clock: clock, IDs: source, Retries: []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond}, KeyTTL: time.Hour,
+		Intents: store, Idempotency: store, Clock: clock, IDs: source, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50), KeyTTL: time.Hour,
 	})}
 	b.setUp()
 	return b
