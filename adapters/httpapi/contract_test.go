@@ -9,8 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/ap"
+	"github.com/erpbackbone/backbone/modules/gl"
 )
 
 func TestEveryKindHasAStatus(t *testing.T) {
@@ -86,4 +89,27 @@ func TestAWrongTypeIsLocated(t *testing.T) {
 		require.ErrorAs(t, json.Unmarshal([]byte(body), &decoded), &mistyped, body)
 		require.Equal(t, want, pointerAt([]byte(body), mistyped.Offset), body)
 	}
+}
+
+// The document of the built-in modules is a valid one and has all their read
+// models and intents.
+func TestTheDocumentOfTheBuiltInModules(t *testing.T) {
+	t.Parallel()
+	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
+	require.NoError(t, err)
+	s, err := New(Config{Catalog: catalog})
+	require.NoError(t, err)
+	loader := openapi3.NewLoader()
+	served, err := loader.LoadFromData(s.document)
+	require.NoError(t, err)
+	require.NoError(t, served.Validate(loader.Context, openapi3.EnableExamplesValidation()))
+	for path := range catalog.ReadModels() {
+		require.NotNil(t, served.Paths.Value("/api/"+path), path)
+	}
+	intents, ok := served.Paths.Value("/api/intents").Post.Extensions["x-intents"].([]any)
+	require.True(t, ok)
+	require.Len(t, intents, len(catalog.IntentTypes()))
+	again, err := New(Config{Catalog: catalog})
+	require.NoError(t, err)
+	require.Equal(t, string(s.document), string(again.document), "the same bytes every time")
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -116,7 +117,7 @@ func (s *Server) protect(next echo.HandlerFunc) echo.HandlerFunc {
 			if thrown == nil {
 				return
 			}
-			if thrown == http.ErrAbortHandler {
+			if err, isError := thrown.(error); isError && errors.Is(err, http.ErrAbortHandler) {
 				panic(thrown)
 			}
 			ctx := c.Request().Context()
