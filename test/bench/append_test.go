@@ -71,9 +71,7 @@ func reportAppend(t *testing.T, o options, cluster *embeddedpg.Cluster, figures 
 	spread32 := &variant{name: "64 callers, 32 partitions", measure: e.measure(t, appendCallers, 1, 32)}
 	batches := &variant{name: "batches of 100, 8 callers, 1 partition", measure: e.measure(t, batchCallers, batchEvents, 1)}
 	statements := newStatistics(t, cluster, o)
-	statements.reset(t)
-	o.profiled(t, "append", func() { takeTurns(o, ceiling, single, perEvent, spread16, spread32, batches) })
-	statements.write(t, "append")
+	o.profiled(t, "append", func() { takeTurns(t, o, statements, ceiling, single, perEvent, spread16, spread32, batches) })
 
 	figures.state("Ceiling: "+ceiling.name, "%s", perSecond(ceiling.rate(), "events"))
 	figures.rate("Append: "+single.name, single.rate(), single.ratio(ceiling), "ceiling", 0.6)

@@ -12,9 +12,8 @@
 //	BACKBONE_BENCH_SECONDS  length of one measurement, default 4 (decimals allowed)
 //	BACKBONE_BENCH_ROUNDS   how often the compared things take turns, default 3
 //	BACKBONE_BENCH_EVENTS   events in the store that is read, default 1000000
-//	BACKBONE_BENCH_PROFILE  folder for CPU profiles of this process and for the times
-//	                        of PostgreSQL's statements, one file per section; costs a
-//	                        few percent
+//	BACKBONE_BENCH_PROFILE  folder for CPU profiles of this process (go tool pprof) and for
+//	                        the times of PostgreSQL's statements; costs a few percent
 //	BACKBONE_BENCH_DIR      folder for the cluster, default the system's for temporary
 //	                        files; it should lie on the disk that matters
 //

@@ -85,14 +85,18 @@ type variant struct {
 	samples []sample
 }
 
-// takeTurns warms every variant up and then measures them round by round.
-func takeTurns(o options, variants ...*variant) {
+// takeTurns warms every variant up and then measures them round by round. The
+// statistics are those of the last round.
+func takeTurns(t *testing.T, o options, statements *statistics, variants ...*variant) {
+	t.Helper()
 	for _, v := range variants {
 		v.measure(min(o.period, time.Second))
 	}
 	for round := range o.rounds {
 		for _, v := range variants {
+			statements.reset(t)
 			s := v.measure(o.period)
+			statements.write(t, v.name)
 			v.samples = append(v.samples, s)
 			say("round %d: %s: %s", round+1, v.name, perSecond(s.rate(), "events"))
 		}

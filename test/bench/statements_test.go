@@ -44,7 +44,7 @@ func (s *statistics) reset(t *testing.T) {
 }
 
 // write lists the statements that took most time since the reset.
-func (s *statistics) write(t *testing.T, section string) {
+func (s *statistics) write(t *testing.T, measurement string) {
 	t.Helper()
 	if s == nil {
 		return
@@ -63,5 +63,5 @@ func (s *statistics) write(t *testing.T, section string) {
 		return nil
 	})
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, section+"-statements.txt"), []byte(out.String()), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, strings.NewReplacer(" ", "-", ",", "").Replace(measurement)+"-statements.txt"), []byte(out.String()), 0o644))
 }
