@@ -21,11 +21,13 @@ const (
 	maxDeployment = 1<<12 - 1
 )
 
-// How long CreateLegalEntity tries to attach physical partitions while readers
-// hold the tables.
+// How CreateLegalEntity tries to attach physical partitions while readers hold the
+// tables: about ten seconds, with growing pauses, since everybody waits during the
+// tenth of a second that each attempt may take.
 const (
-	attachTries = 60
-	attachPause = 50 * time.Millisecond
+	attachTries    = 24
+	attachPause    = 50 * time.Millisecond
+	attachMaxShift = 3
 )
 
 func notBootstrapped() error {
@@ -121,7 +123,7 @@ func (s *Store) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (po
 		case try >= attachTries || !violates(err, "legal_entities_pkey") && !isLockTimeout(err) && !serializationFailure(err):
 			return ports.LegalEntity{}, translate(ctx, err)
 		}
-		timer := time.NewTimer(attachPause)
+		timer := time.NewTimer(attachPause << min(try, attachMaxShift))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
