@@ -91,7 +91,7 @@ type appender struct {
 func startAppender(s *Store, number int) *appender {
 	a := &appender{
 		store: s, number: number, done: make(chan struct{}),
-		queue: newQueue(s.config.QueueRequests, s.config.QueueBytes),
+		queue: newQueue(s.config.QueueRequests, s.config.QueueBytes, s.config.OnePartitionPerGroup),
 	}
 	a.group.init(s)
 	go a.run()
@@ -106,7 +106,6 @@ func (a *appender) run() {
 		if taken == nil {
 			return
 		}
-		a.store.metrics.ObserveQueue(a.number, len(taken), 0)
 		a.group.run(taken)
 		clear(taken)
 		requests, bytes := a.queue.depth()

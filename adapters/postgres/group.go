@@ -46,6 +46,10 @@ func (g *group) init(s *Store) {
 	g.writer = newWriter()
 }
 
+// beginAppend names the isolation level: what is read after the lock must be newer
+// than the lock, whatever the database's default.
+const beginAppend = "begin isolation level read committed"
+
 // How a transaction ended.
 type ending int
 
@@ -223,7 +227,7 @@ func (g *group) lockAndRead(ctx context.Context, conn *pgxpool.Conn, ws []*waiti
 	g.wantAll(ws)
 
 	var batch pgx.Batch
-	batch.Queue("begin")
+	batch.Queue(beginAppend)
 	batch.Queue(backbonedb.LockPartitionHeads, g.partitionIDs)
 	batch.Queue(backbonedb.ListLastEvents, g.partitionIDs)
 	g.probers = g.facts.queue(&batch, g.probers[:0])

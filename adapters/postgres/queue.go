@@ -46,17 +46,18 @@ func (w *waiting) oversize() bool {
 // queue is what waits for one appender, bounded in requests and bytes. A request
 // that does not fit is refused at once.
 type queue struct {
-	mu          sync.Mutex
-	items       []*waiting
-	bytes       int
-	maxRequests int
-	maxBytes    int
-	closed      bool
-	wake        chan struct{} // of capacity 1
+	mu           sync.Mutex
+	items        []*waiting
+	bytes        int
+	maxRequests  int
+	maxBytes     int
+	onePartition bool
+	closed       bool
+	wake         chan struct{} // of capacity 1
 }
 
-func newQueue(maxRequests, maxBytes int) *queue {
-	return &queue{maxRequests: maxRequests, maxBytes: maxBytes, wake: make(chan struct{}, 1)}
+func newQueue(maxRequests, maxBytes int, onePartition bool) *queue {
+	return &queue{maxRequests: maxRequests, maxBytes: maxBytes, onePartition: onePartition, wake: make(chan struct{}, 1)}
 }
 
 func (q *queue) push(w *waiting) error {
@@ -126,6 +127,8 @@ func (q *queue) fill(group []*waiting) []*waiting {
 		case w.state.Load() == stateAbandoned:
 			q.bytes -= w.bytes
 			continue
+		case q.onePartition && len(group) > 0 && group[0].request.Partition != w.request.Partition:
+			// Passed over: it comes first next time.
 		case w.oversize():
 			if len(group) > 0 {
 				break

@@ -69,7 +69,7 @@ func (g *group) lookAgain(ws []*waiting) (found, certain bool, err error) {
 
 func (g *group) lockOnly(ctx context.Context, conn *pgxpool.Conn) error {
 	var batch pgx.Batch
-	batch.Queue("begin")
+	batch.Queue(beginAppend)
 	batch.Queue(backbonedb.LockPartitionHeads, g.partitionIDs)
 	return conn.SendBatch(ctx, &batch).Close()
 }

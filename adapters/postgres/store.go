@@ -31,6 +31,9 @@ type Config struct {
 	// PhysicalPartitions is how many legal entities get tables of their own; 0 is
 	// DefaultPhysicalPartitions, negative none.
 	PhysicalPartitions int
+	// OnePartitionPerGroup keeps a transaction to one partition, so that on a sharded
+	// cluster it stays on one shard.
+	OnePartitionPerGroup bool
 	// QueueRequests and QueueBytes bound what may wait for one appender; 0 is 4,096
 	// requests and 64 MiB.
 	QueueRequests int

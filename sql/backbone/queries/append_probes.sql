@@ -60,12 +60,18 @@ CROSS JOIN LATERAL (
 -- the condition is too old. The limit is concurrency.MaxConditionScan; a constant
 -- lets the planner see it. Arrays inside the arrays are array literals.
 SELECT k.ordinal::int AS ordinal, hit.sequence::bigint AS sequence, hit.position::bigint AS position
-FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
-             unnest(@partition_ids::int[]) AS partition_id,
-             unnest(@after::bigint[]) AS after,
-             unnest(@keys::text[]) AS key,
-             unnest(@other_keys::text[])::text[] AS other_keys,
-             unnest(@types::text[])::text[] AS types) k
+FROM (
+    -- The numbers of the types, once per condition: OFFSET 0 keeps the planner from
+    -- asking for them again for every key.
+    SELECT a.*, ARRAY(SELECT t.number FROM backbone.event_types t WHERE t.type = ANY (a.types)) AS type_numbers
+    FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
+                 unnest(@partition_ids::int[]) AS partition_id,
+                 unnest(@after::bigint[]) AS after,
+                 unnest(@keys::text[]) AS key,
+                 unnest(@other_keys::text[])::text[] AS other_keys,
+                 unnest(@types::text[])::text[] AS types) a
+    OFFSET 0
+) k
 CROSS JOIN LATERAL (
     SELECT s.sequence, s.position
     FROM (
@@ -79,8 +85,7 @@ CROSS JOIN LATERAL (
         ) x
     ) s
     WHERE s.position > 10000
-       OR ((cardinality(k.types) = 0
-            OR s.type_no IN (SELECT t.number FROM backbone.event_types t WHERE t.type = ANY (k.types)))
+       OR ((cardinality(k.types) = 0 OR s.type_no = ANY (k.type_numbers))
            AND NOT EXISTS (
                SELECT 1
                FROM unnest(k.other_keys) AS o (key)
