@@ -1,12 +1,17 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 func TestRawEventsComeBackAsTheyWereSent(t *testing.T) {
@@ -59,6 +64,9 @@ func TestRawEventsComeBackAsTheyWereSent(t *testing.T) {
 	for _, q := range []string{
 		"stream_type=entity&stream_id=machine:M-17&legal_entity=USMF", "stream_type=scope&stream_id=USMF",
 		"stream_type=type&stream_id=equipment.machine.serviced&legal_entity=USMF&effective_from=2026-03-31&effective_to=2026-03-31",
+		"stream_type=scope&stream_id=USMF&from_date=2026-03-31&to_date=2026-03-31&event_types=a.b,equipment.machine.serviced",
+		"stream_type=scope&stream_id=USMF&from_date=2026-03-31T10:00:00Z&to_date=2026-03-31T12:00:00%2B02:00&recorded_from=2020-01-01",
+		"stream_type=tag&stream_id=q1&legal_entity=USMF",
 		"stream_type=actor&stream_id=p-module&legal_entity=USMF&direction=backward", "stream_type=correlation&stream_id=c-1",
 	} {
 		page := h.do(t, ask{method: "GET", path: "/api/events?" + q, token: "auditor"})
@@ -66,6 +74,71 @@ func TestRawEventsComeBackAsTheyWereSent(t *testing.T) {
 		require.Len(t, page.json(t)["events"], 1, q)
 		require.Equal(t, false, page.json(t)["has_more"])
 	}
+}
+
+func TestFiltersLeaveOut(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	h.machineType(t)
+	require.Equal(t, 201, h.do(t, ask{method: "POST", path: "/api/events", token: "module",
+		body: `{"events":[` + serviced(`"occurred_at":"2026-03-31T10:00:00Z","effective_date":"2026-03-31"`) + `]}`}).status)
+	for _, q := range []string{
+		"from_date=2026-04-01", "to_date=2026-03-30", "to_date=2026-03-31T09:59:59Z", "recorded_to=2020-01-01", "effective_from=2026-04-01", "event_types=a.b",
+	} {
+		page := h.do(t, ask{method: "GET", path: "/api/events?stream_type=scope&stream_id=USMF&" + q, token: "auditor"})
+		require.Equal(t, `{"events":[],"has_more":false}`, string(page.body), q)
+	}
+}
+
+// The client reads what the server writes.
+func TestTheClientOfThisAPI(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	h.machineType(t)
+	as := func(role string) *httpclient.Client {
+		c, err := httpclient.New(httpclient.Config{Server: h.url, Token: h.tokens[role]})
+		require.NoError(t, err)
+		return c
+	}
+	receipts, replayed, err := as("module").Append(t.Context(), []httpclient.NewEvent{{
+		Type: "equipment.machine.serviced", Scope: httpclient.Scope{LegalEntity: "USMF"}, Stream: httpclient.Stream{Type: "machine", ID: "M-1"},
+		ExpectedVersion: 0, Data: json.RawMessage(`{"hours":1.50}`), Dimensions: map[string]string{"department": "OPS"},
+		Entities: []httpclient.Entity{{Type: "machine", ID: "M-1", Role: "subject"}},
+	}}, "k")
+	require.NoError(t, err)
+	require.False(t, replayed)
+	e, err := as("auditor").Event(t.Context(), "", receipts[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, `{"hours":1.50}`, string(e.Data))
+	require.Equal(t, receipts[0].RecordedAt, e.RecordedAt)
+	chain, truncated, err := as("auditor").Lineage(t.Context(), "USMF", e.ID)
+	require.NoError(t, err)
+	require.False(t, truncated)
+	require.Equal(t, []httpclient.Event{e}, chain)
+	page, err := as("auditor").Events(t.Context(), url.Values{"stream_type": {"scope"}, "stream_id": {"USMF"}})
+	require.NoError(t, err)
+	require.Equal(t, []httpclient.Event{e}, page.Events)
+
+	out, err := as("ap_clerk").SubmitIntent(t.Context(), httpclient.Intent{
+		Type: "note.add_page", LegalEntity: "USMF", Payload: map[string]any{"number": "P-1", "secret": true}, CausedBy: e.ID,
+	}, "k")
+	require.NoError(t, err)
+	require.Equal(t, "pending_approval", out.Status)
+	require.Equal(t, []string{"controller"}, out.Needs[0].Roles)
+	_, err = as("controller").Approve(t.Context(), "", out.IntentID, "another plan", "")
+	require.Equal(t, "intent.plan_changed", fault.CodeOf(err))
+	done, err := as("controller").Approve(t.Context(), "", out.IntentID, out.PlanHash, "fine")
+	require.NoError(t, err)
+	require.Equal(t, "executed", done.Status)
+	stored, err := as("ap_clerk").GetIntent(t.Context(), "", out.IntentID)
+	require.NoError(t, err)
+	require.Equal(t, done.Events, stored.Events)
+	require.Equal(t, "note.add_page", stored.Type)
+	var report struct {
+		Header map[string]string `json:"header"`
+	}
+	require.NoError(t, as("auditor").ReadModel(t.Context(), "note/pages", url.Values{"legal_entity": {"USMF"}}, &report))
+	require.Equal(t, "USMF", report.Header["legal_entity"])
 }
 
 func TestPagesGoOnWithTheirCursor(t *testing.T) {

@@ -75,19 +75,20 @@ func eventFilter(p api.ListEventsParams) (ports.EventQuery, error) {
 	}
 	for _, t := range [...]struct {
 		name, text string
+		until      bool
 		to         *time.Time
 	}{
-		{"occurred_from", p.OccurredFrom, &q.OccurredFrom}, {"occurred_to", p.OccurredTo, &q.OccurredTo},
-		{"recorded_from", p.RecordedFrom, &q.RecordedFrom}, {"recorded_to", p.RecordedTo, &q.RecordedTo},
+		{"from_date", p.FromDate, false, &q.OccurredFrom}, {"to_date", p.ToDate, true, &q.OccurredTo},
+		{"recorded_from", p.RecordedFrom, false, &q.RecordedFrom}, {"recorded_to", p.RecordedTo, true, &q.RecordedTo},
 	} {
 		if t.text == "" {
 			continue
 		}
-		parsed, err := time.Parse(time.RFC3339Nano, t.text)
-		if err != nil {
-			return q, badParameter(t.name, "an RFC 3339 time such as 2026-03-31T12:00:00Z")
+		at, ok := moment(t.text, t.until)
+		if !ok {
+			return q, badParameter(t.name, "a date such as 2026-03-31 or an RFC 3339 time such as 2026-03-31T12:00:00Z")
 		}
-		*t.to = parsed
+		*t.to = at
 	}
 	for _, d := range [...]struct {
 		name, text string
@@ -105,6 +106,27 @@ func eventFilter(p api.ListEventsParams) (ports.EventQuery, error) {
 		*d.to = &parsed
 	}
 	return q, nil
+}
+
+// moment reads a bound in time: a time, or a date for the UTC day. An upper bound
+// is inclusive to the caller and exclusive to the store, so it is the end of the
+// day, or the microsecond after the time.
+func moment(text string, until bool) (time.Time, bool) {
+	if d, err := event.ParseDate(text); err == nil {
+		if until {
+			d = d.AddDays(1)
+		}
+		return d.Time(), true
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return t, false
+	}
+	t = event.Micros(t)
+	if until {
+		t = t.Add(time.Microsecond)
+	}
+	return t, true
 }
 
 func badParameter(name, want string) error {

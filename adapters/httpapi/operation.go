@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -26,13 +27,19 @@ type operation struct {
 	action string // for the access policy; "" is open to everybody
 	body   bodyNeed
 	batch  bool // the body holds many events
+	// filters are the query parameters of an operation that refuses others; a filter
+	// that is silently ignored would show more than was asked for.
+	filters []string
 }
 
 // operations by operationId. A test checks that every operation of the document
 // is here.
 var operations = map[string]operation{
-	"appendEvents":      {action: "events.append", body: requiredBody, batch: true},
-	"listEvents":        {action: "events.read"},
+	"appendEvents": {action: "events.append", body: requiredBody, batch: true},
+	"listEvents": {action: "events.read", filters: []string{
+		"stream_type", "stream_id", "legal_entity", "event_types", "from_date", "to_date", "recorded_from", "recorded_to",
+		"effective_from", "effective_to", "direction", "limit", "cursor",
+	}},
 	"getEvent":          {action: "events.read"},
 	"getLineage":        {action: "events.read"},
 	"registerEventType": {action: "event_types.register", body: requiredBody},
@@ -67,6 +74,13 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 				this.principal = p
 				if err := s.config.Access.Authorize(ctx, p, firstQuestion(op.action)); err != nil {
 					return err
+				}
+			}
+			if op.filters != nil {
+				for name := range c.QueryParams() {
+					if !slices.Contains(op.filters, name) {
+						return fault.New(fault.Invalid, "request.parameter_unknown", "there is no such parameter here; GET /api/openapi.yaml lists them").WithField(name)
+					}
 				}
 			}
 			if op.body == noBody {

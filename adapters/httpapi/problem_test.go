@@ -126,6 +126,8 @@ func TestProblemDocuments(t *testing.T) {
 		{"event_id_malformed", 404, get("/api/events/17?legal_entity=USMF")},
 		{"stream_type_missing", 400, get("/api/events?legal_entity=USMF")},
 		{"stream_type_unknown", 400, get("/api/events?stream_type=x&stream_id=y&legal_entity=USMF")},
+		{"filter_unknown", 400, get("/api/events?stream_type=scope&stream_id=USMF&form_date=2026-01-01")},
+		{"filter_invalid", 400, get("/api/events?stream_type=scope&stream_id=USMF&from_date=1.1.2026")},
 		{"limit_invalid", 400, get("/api/events?stream_type=scope&stream_id=USMF&limit=0")},
 		{"cursor_malformed", 400, get("/api/events?stream_type=scope&stream_id=USMF&cursor=x")},
 		{"path_unknown", 404, get("/api/nothing/here")},

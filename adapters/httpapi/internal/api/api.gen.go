@@ -613,22 +613,22 @@ type ListEventsParams struct {
 	// EventTypes Only these types, separated by commas.
 	EventTypes string `form:"event_types,omitempty" json:"event_types,omitempty,omitzero"`
 
-	// OccurredFrom Inclusive.
-	OccurredFrom string `form:"occurred_from,omitempty" json:"occurred_from,omitempty,omitzero"`
+	// FromDate Occurred then or later: an RFC 3339 time, or a date for the UTC day.
+	FromDate string `form:"from_date,omitempty" json:"from_date,omitempty,omitzero"`
 
-	// OccurredTo Exclusive.
-	OccurredTo string `form:"occurred_to,omitempty" json:"occurred_to,omitempty,omitzero"`
+	// ToDate Occurred then or earlier: an RFC 3339 time, or a date for the whole UTC day.
+	ToDate string `form:"to_date,omitempty" json:"to_date,omitempty,omitzero"`
 
-	// RecordedFrom Inclusive.
+	// RecordedFrom Recorded then or later; as from_date.
 	RecordedFrom string `form:"recorded_from,omitempty" json:"recorded_from,omitempty,omitzero"`
 
-	// RecordedTo Exclusive.
+	// RecordedTo Recorded then or earlier; as to_date.
 	RecordedTo string `form:"recorded_to,omitempty" json:"recorded_to,omitempty,omitzero"`
 
-	// EffectiveFrom Inclusive.
+	// EffectiveFrom Effective then or later.
 	EffectiveFrom string `form:"effective_from,omitempty" json:"effective_from,omitempty,omitzero"`
 
-	// EffectiveTo Inclusive.
+	// EffectiveTo Effective then or earlier.
 	EffectiveTo string `form:"effective_to,omitempty" json:"effective_to,omitempty,omitzero"`
 	Direction   string `form:"direction,omitempty" json:"direction,omitempty,omitzero"`
 	Limit       Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -848,30 +848,30 @@ func (w *ServerInterfaceWrapper) ListEvents(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter event_types: %s", err))
 	}
 
-	// ------------- Optional query parameter "occurred_from" -------------
+	// ------------- Optional query parameter "from_date" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "occurred_from", ctx.QueryParams(), &params.OccurredFrom, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from_date", ctx.QueryParams(), &params.FromDate, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter occurred_from: %s", err))
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter from_date: %s", err))
 	}
 
-	// ------------- Optional query parameter "occurred_to" -------------
+	// ------------- Optional query parameter "to_date" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "occurred_to", ctx.QueryParams(), &params.OccurredTo, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "to_date", ctx.QueryParams(), &params.ToDate, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
-		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter occurred_to: %s", err))
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter to_date: %s", err))
 	}
 
 	// ------------- Optional query parameter "recorded_from" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "recorded_from", ctx.QueryParams(), &params.RecordedFrom, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "recorded_from", ctx.QueryParams(), &params.RecordedFrom, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter recorded_from: %s", err))
 	}
 
 	// ------------- Optional query parameter "recorded_to" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "recorded_to", ctx.QueryParams(), &params.RecordedTo, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "recorded_to", ctx.QueryParams(), &params.RecordedTo, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter recorded_to: %s", err))
 	}
