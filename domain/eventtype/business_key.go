@@ -12,12 +12,13 @@ import (
 )
 
 // Values reads the rule's fields from an event's data. ok is false when one is
-// absent, empty or not a string or number; such an event claims nothing.
+// absent, not a string or number, or has nothing left after normalisation; such an
+// event claims nothing.
 func (k BusinessKeyRule) Values(data map[string]json.RawMessage) (values []string, document string, ok bool) {
 	values = make([]string, len(k.Fields))
 	for i, f := range k.Fields {
 		v, present := scalar(data[f])
-		if !present || v == "" {
+		if !present || Normalise(k.Normalise, v) == "" {
 			return nil, "", false
 		}
 		values[i] = v
@@ -28,15 +29,25 @@ func (k BusinessKeyRule) Values(data map[string]json.RawMessage) (values []strin
 	return values, document, true
 }
 
-// Claim builds the key that an event of the type claims. Values are normalised
-// and joined by the unit separator, so that no value can imitate another key.
+// separator stands between the parts of a key; escape stands before a separator or
+// an escape that is inside a value.
+const (
+	separator = "\x1f"
+	escape    = "\x1e"
+)
+
+var escaped = strings.NewReplacer(escape, escape+escape, separator, escape+separator)
+
+// Claim builds the key that an event of the type claims. Values are normalised,
+// escaped and joined by the unit separator, so that no value can imitate another
+// key.
 func (k BusinessKeyRule) Claim(eventType string, values []string, document string) event.BusinessKey {
 	parts := make([]string, 0, len(values)+1)
 	parts = append(parts, k.Name)
 	for _, v := range values {
-		parts = append(parts, Normalise(k.Normalise, v))
+		parts = append(parts, escaped.Replace(Normalise(k.Normalise, v)))
 	}
-	return event.BusinessKey{EventType: eventType, Key: strings.Join(parts, "\x1f"), Document: document}
+	return event.BusinessKey{EventType: eventType, Key: strings.Join(parts, separator), Document: document}
 }
 
 // Normalise applies one of the normalisations of natural keys.
