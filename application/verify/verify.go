@@ -103,7 +103,7 @@ func choose(all []ports.LegalEntity, codes []string) ([]ports.LegalEntity, error
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("there is no legal entity %q", code)
+			return nil, fmt.Errorf("there is no legal entity %q in this log; name one that exists", code)
 		}
 	}
 	return out, nil

@@ -20,7 +20,8 @@ func traceCommand() *cobra.Command {
 		Use:   "trace ID",
 		Short: "From an event, document or journal back to its paper and the persons",
 		Long: "trace follows causes to the root: who did what, when, through which intent, let\n" +
-			"through by which rules. ID is an event's id, a document's id or a journal number.",
+			"through by which rules. ID is an event's id, a journal number, or the id of a\n" +
+			"document or vendor, of which the last event is taken.",
 		Example: "  backbone trace --legal-entity DEMF SL-2026-000001\n" +
 			"  backbone trace --legal-entity DEMF 01JQ8E6Z6G3V5T8C9N2M4K7R1P --json",
 		Args: cobra.ExactArgs(1),
@@ -32,9 +33,11 @@ func traceCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Server, "server", envOr("BACKBONE_SERVER", "http://127.0.0.1:8080"), "server's URL (environment BACKBONE_SERVER)")
 	f.StringVar(&o.Token, "token", os.Getenv("BACKBONE_TOKEN"), "access token (environment BACKBONE_TOKEN)")
-	f.StringVar(&o.LegalEntity, "legal-entity", os.Getenv("BACKBONE_LEGAL_ENTITY"), "legal entity the ID belongs to")
+	f.StringVar(&o.LegalEntity, "legal-entity", os.Getenv("BACKBONE_LEGAL_ENTITY"), "legal entity the ID belongs to (environment BACKBONE_LEGAL_ENTITY)")
 	f.BoolVar(&o.JSON, "json", false, "print the events and intents as JSON")
-	f.Lookup("token").DefValue = ""
+	f.Lookup("token").DefValue = "" // help shows nobody's token
+	f.Lookup("server").DefValue = "http://127.0.0.1:8080"
+	f.Lookup("legal-entity").DefValue = ""
 	return cmd
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -38,13 +39,22 @@ func run(args []string) int {
 	return 1
 }
 
-// describe words an error for a terminal: a fault's detail first, its code after.
+// describe words an error for a terminal, on one line: a fault's detail first, its
+// code after. Where the fault only says that something is away or broken, whoever
+// sits here is the operator, so the cause follows.
 func describe(err error) string {
-	if f, ok := fault.As(err); ok {
-		return fmt.Sprintf("%s (%s)", f.Detail, f.Code)
+	f, ok := fault.As(err)
+	if !ok {
+		return oneLine(err)
 	}
-	return err.Error()
+	text := fmt.Sprintf("%s (%s)", f.Detail, f.Code)
+	if cause := f.Unwrap(); cause != nil && (f.Kind == fault.Unavailable || f.Kind == fault.Internal) {
+		text += ": " + oneLine(cause)
+	}
+	return text
 }
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // exit is an error that carries the process's exit code.
 type exit struct {
@@ -77,7 +87,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       configs.Version,
 	}
-	root.AddCommand(devCommand(), serveCommand(), migrateCommand(), bootstrapCommand(), verifyCommand(), traceCommand(), apCommand(), versionCommand())
+	root.AddCommand(devCommand(), serveCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), verifyCommand(), traceCommand(), apCommand(), versionCommand())
 	return root
 }
 

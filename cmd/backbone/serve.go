@@ -8,6 +8,7 @@ import (
 
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 const configHelp = "configuration file (YAML); the environment (BACKBONE_…) wins over it"
@@ -97,6 +98,45 @@ func bootstrapCommand() *cobra.Command {
 	return cmd
 }
 
+func enrollCommand() *cobra.Command {
+	var path string
+	var o wire.EnrollOptions
+	cmd := &cobra.Command{
+		Use:   "enroll",
+		Short: "Let a further person or service in",
+		Long: "enroll stores a principal and prints its access token once. Roles: module, importer,\n" +
+			"ap_clerk, approver, vendor_admin, treasurer, gl_accountant, controller, cfo, auditor,\n" +
+			"compliance, compliance_approver, admin, operator.",
+		Example: "  backbone enroll --tenant acme --person p-0002 --role ap_clerk --legal-entity USMF\n" +
+			"  backbone enroll --tenant acme --person s-invoices --role importer --service",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := configs.Load(path)
+			if err != nil {
+				return err
+			}
+			token, err := wire.Enroll(cmd.Context(), config, o)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s of tenant %s may come in for a year with this token, shown once:\n", o.Person, o.Tenant)
+			fmt.Fprintln(cmd.OutOrStdout(), token)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&path, "config", "", configHelp)
+	f.StringVar(&o.Tenant, "tenant", "", "id of the tenant (required)")
+	f.StringVar(&o.Person, "person", "", "pseudonymous id of the person or service (required)")
+	f.StringSliceVar(&o.Roles, "role", nil, "role; may be given several times (required)")
+	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities (default: all of the tenant)")
+	f.BoolVar(&o.Service, "service", false, "a service identity, not a person; it never approves")
+	for _, name := range []string{"tenant", "person", "role"} {
+		_ = cmd.MarkFlagRequired(name) // the flag exists
+	}
+	return cmd
+}
+
 func verifyCommand() *cobra.Command {
 	var o wire.VerifyOptions
 	var dsn, dataDir string
@@ -105,7 +145,7 @@ func verifyCommand() *cobra.Command {
 		Short: "Prove that nobody rewrote history",
 		Long: "verify computes every payload hash and the whole chain of checksums again.\n" +
 			"Exit code 0: sound. 1: tampered, and where. 2: it could not finish.",
-		Example: "  backbone verify                                  the `backbone dev` of ./dev-data\n" +
+		Example: "  backbone verify                             the \"backbone dev\" of ./dev-data\n" +
 			"  backbone verify --legal-entity DEMF --json\n" +
 			"  backbone verify --dsn postgres://backbone_reader@db/backbone",
 		Args: cobra.NoArgs,
@@ -121,12 +161,15 @@ func verifyCommand() *cobra.Command {
 			if o.DSN == "" {
 				file, err := wire.ReadDevFile(dataDir)
 				if err != nil {
-					return exit{2, fmt.Errorf("no database: give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running `backbone dev` with --data-dir")}
+					return exit{2, fmt.Errorf("no database: give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")}
 				}
 				o.DSN = file.DSN
 			}
 			o.Out, o.Err, o.Terminal = cmd.OutOrStdout(), cmd.ErrOrStderr(), wire.IsTerminal(os.Stderr)
 			sound, err := wire.Verify(cmd.Context(), o)
+			if fault.KindOf(err) == fault.Unavailable {
+				err = fmt.Errorf("%s; a `backbone dev` must be running to be verified", describe(err))
+			}
 			switch {
 			case err != nil:
 				return exit{2, err}
@@ -136,9 +179,10 @@ func verifyCommand() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{2, err} })
 	f := cmd.Flags()
 	f.StringVar(&dsn, "dsn", "", "database to verify; the roles backbone_app and backbone_reader may (default: BACKBONE_DATABASE_DSN, then --data-dir)")
-	f.StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running `backbone dev`")
+	f.StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\"")
 	f.StringVar(&o.Tenant, "tenant", "", "only this tenant")
 	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities")
 	f.BoolVar(&o.JSON, "json", false, "print the verdict as JSON")

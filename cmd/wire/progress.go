@@ -10,7 +10,8 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// progress shows long work: a bar on a terminal, a line per title elsewhere.
+// progress shows long work: a bar on a terminal, a line for each new title
+// elsewhere.
 type progress struct {
 	out      io.Writer
 	terminal bool
@@ -32,7 +33,7 @@ func (p *progress) report(title string, done, total int) {
 	if !p.terminal {
 		if have := p.label.Load(); have == nil || *have != title {
 			p.label.Store(&title)
-			fmt.Fprintf(p.out, "  %s (%d of %d)\n", title, done, total)
+			fmt.Fprintf(p.out, "  %s\n", title)
 		}
 		return
 	}

@@ -27,6 +27,9 @@ type TraceOptions struct {
 // Trace follows an event back to its first cause, with the intents and persons
 // behind each step.
 func Trace(ctx context.Context, o TraceOptions) error {
+	if o.Token == "" {
+		return fault.New(fault.Unauthenticated, "trace.token_missing", "no access token; set BACKBONE_TOKEN or --token")
+	}
 	client, err := httpclient.New(httpclient.Config{Server: o.Server, Token: o.Token})
 	if err != nil {
 		return err
@@ -77,7 +80,7 @@ var journalNumber = regexp.MustCompile(`^[A-Z]{2}-[A-Za-z0-9._-]+-\d{6}$`)
 // a journal number, or the id of a document, whose last event is taken.
 func findEvent(ctx context.Context, client *httpclient.Client, legalEntity, id string) (string, error) {
 	if journalNumber.MatchString(id) {
-		return lastEvent(ctx, client, legalEntity, "tag", "journal:"+id)
+		return lastEvent(ctx, client, legalEntity, "tag", "journal:"+id, id)
 	}
 	if _, err := event.ParseID(id); err == nil {
 		e, err := client.Event(ctx, legalEntity, id)
@@ -86,7 +89,7 @@ func findEvent(ctx context.Context, client *httpclient.Client, legalEntity, id s
 		}
 	}
 	for _, kind := range []string{"invoice", "credit_memo", "journal", "vendor"} {
-		found, err := lastEvent(ctx, client, legalEntity, "entity", kind+":"+id)
+		found, err := lastEvent(ctx, client, legalEntity, "entity", kind+":"+id, id)
 		if fault.CodeOf(err) != codeNothingToTrace {
 			return found, err
 		}
@@ -100,7 +103,11 @@ func nothingToTrace(id string) *fault.Error {
 	return fault.New(fault.NotFound, codeNothingToTrace, "there is no event, document or journal %q in this legal entity; check the id and --legal-entity", id)
 }
 
-func lastEvent(ctx context.Context, client *httpclient.Client, legalEntity, streamType, streamID string) (string, error) {
+func lastEvent(ctx context.Context, client *httpclient.Client, legalEntity, streamType, streamID, asked string) (string, error) {
+	if legalEntity == "" {
+		return "", fault.New(fault.Invalid, "trace.legal_entity_missing", "documents and journals are looked for in one legal entity; name it with --legal-entity or BACKBONE_LEGAL_ENTITY")
+	}
+
 	page, err := client.Events(ctx, url.Values{
 		"stream_type": {streamType}, "stream_id": {streamID}, "legal_entity": {legalEntity}, "direction": {"backward"}, "limit": {"1"},
 	})
@@ -108,7 +115,7 @@ func lastEvent(ctx context.Context, client *httpclient.Client, legalEntity, stre
 		return "", err
 	}
 	if len(page.Events) == 0 {
-		return "", nothingToTrace(streamID)
+		return "", nothingToTrace(asked)
 	}
 	return page.Events[0].ID, nil
 }
@@ -123,8 +130,8 @@ func printStep(out io.Writer, depth int, e httpclient.Event, in httpclient.Store
 		indent = strings.Repeat("   ", depth-1)
 	}
 	rest := strings.Repeat("   ", depth) + "     "
-	fmt.Fprintf(out, "%s%s%s  %s\n", indent, arrow, e.Type, headline(e))
-	fmt.Fprintf(out, "%s%s  %s/%s version %d, sequence %s, effective %s\n", rest, e.RecordedAt.Format("2006-01-02 15:04:05.000"), e.Stream.Type, e.Stream.ID, e.Stream.Version, e.Sequence, e.EffectiveDate)
+	fmt.Fprintln(out, strings.TrimRight(indent+arrow+e.Type+"  "+headline(e), " "))
+	fmt.Fprintf(out, "%s%s  %s/%s version %d, sequence %s, effective %s\n", rest, e.RecordedAt.UTC().Format("2006-01-02 15:04:05.000Z"), e.Stream.Type, e.Stream.ID, e.Stream.Version, e.Sequence, e.EffectiveDate)
 	fmt.Fprintf(out, "%sby %s %s (%s)", rest, e.Actor.Type, e.Actor.ID, e.Actor.Name)
 	if e.IntentID != "" {
 		fmt.Fprintf(out, ", intent %s %s", in.Type, e.IntentID)
@@ -158,6 +165,8 @@ func headline(e httpclient.Event) string {
 		Total         json.Number `json:"total_amount"`
 		TotalDebit    json.Number `json:"total_debit"`
 		Amount        json.Number `json:"amount"`
+		Functional    json.Number `json:"functional_amount"`
+		Book          string      `json:"functional_currency"`
 	}
 	if json.Unmarshal(e.Data, &d) != nil {
 		return ""
@@ -168,9 +177,12 @@ func headline(e httpclient.Event) string {
 			parts = append(parts, s)
 		}
 	}
-	for _, n := range []json.Number{d.Total, d.TotalDebit, d.Amount} {
-		if n != "" {
-			parts = append(parts, strings.TrimSpace(n.String()+" "+d.Currency))
+	for _, m := range []struct {
+		amount   json.Number
+		currency string
+	}{{d.Total, d.Currency}, {d.TotalDebit, d.Book}, {d.Amount, d.Currency}, {d.Functional, d.Book}} {
+		if m.amount != "" {
+			parts = append(parts, strings.TrimSpace(m.amount.String()+" "+m.currency))
 			break
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 // VerifyOptions are the flags of `backbone verify`.
@@ -39,6 +40,9 @@ func Verify(ctx context.Context, o VerifyOptions) (sound bool, err error) {
 	started := time.Now()
 	reports, err := verify.Run(ctx, store, o.Tenant, o.LegalEntities, onProgress)
 	elapsed := time.Since(started)
+	if err == nil && len(reports) == 0 {
+		err = nothingToVerify(o.Tenant)
+	}
 	sound = true
 	for _, r := range reports {
 		sound = sound && r.Sound()
@@ -54,7 +58,18 @@ func Verify(ctx context.Context, o VerifyOptions) (sound bool, err error) {
 	return sound, printVerdict(o.Out, reports, sound, err, elapsed)
 }
 
+// nothingToVerify keeps an empty run from passing for a sound one.
+func nothingToVerify(tenant string) error {
+	if tenant != "" {
+		return fault.New(fault.NotFound, "verify.nothing", "tenant %s has no legal entity here, so nothing was verified; check --tenant and the database", tenant)
+	}
+	return fault.New(fault.NotFound, "verify.nothing", "the database holds no legal entity, so nothing was verified; check that it is the right one")
+}
+
 func printVerdict(out io.Writer, reports []verify.EntityReport, sound bool, runErr error, elapsed time.Duration) error {
+	if len(reports) == 0 {
+		return runErr
+	}
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(table, "LEGAL ENTITY\tEVENTS\tHEAD\tHEAD CHECKSUM\tVERDICT")
 	events := uint64(0)
@@ -86,7 +101,7 @@ func printVerdict(out io.Writer, reports []verify.EntityReport, sound bool, runE
 	}
 	seconds := max(elapsed.Seconds(), 0.001)
 	if sound {
-		fmt.Fprintf(out, "Sound: %d events, every payload hash and checksum recomputed in %.1f s (%.0f events/s).\n", events, seconds, float64(events)/seconds)
+		fmt.Fprintf(out, "Sound: %d events, every payload hash and checksum computed again in %.1f s (%.0f events/s).\n", events, seconds, float64(events)/seconds)
 	} else {
 		fmt.Fprintln(out, "Tampered: the places are listed above. Compare with a backup and with exported heads before you change anything.")
 	}
