@@ -2,6 +2,7 @@ package ports
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -18,6 +19,23 @@ type LegalEntity struct {
 	CreatedAt time.Time
 }
 
+// zones keeps loaded time zones: loading one reads the zone database.
+var zones sync.Map // name → *time.Location
+
+// Today is the calendar day at the moment in the entity's zone; an unknown zone
+// counts as UTC.
+func (le LegalEntity) Today(now time.Time) event.Date {
+	zone, kept := zones.Load(le.TimeZone)
+	if !kept {
+		loaded, err := time.LoadLocation(le.TimeZone)
+		if err != nil {
+			loaded = time.UTC
+		}
+		zone, _ = zones.LoadOrStore(le.TimeZone, loaded)
+	}
+	return event.DateOf(now.In(zone.(*time.Location)))
+}
+
 // LegalEntities is the directory of partitions.
 type LegalEntities interface {
 	// LegalEntities lists those of a tenant by code; tenant "" lists all.
@@ -32,8 +50,8 @@ type LegalEntities interface {
 // token.
 type Principal struct {
 	TenantID      string
-	PersonID      string // the natural person (or the service) behind all its logins
-	PrincipalID   string // what events carry as actor id
+	PersonID      string // the natural person (or the service) behind all its logins; what events carry as actor id
+	PrincipalID   string // this login; events carry it as session id
 	ActorType     event.ActorType
 	DisplayName   string // erasable; joined on read, never written into events
 	RoleLabel     string // what events carry as actor name

@@ -69,10 +69,7 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 			return receipts, true, err
 		}
 	}
-	today := event.DateOf(now)
-	if loc, err := time.LoadLocation(r.LegalEntity.TimeZone); err == nil {
-		today = event.DateOf(now.In(loc))
-	}
+	today := r.LegalEntity.Today(now)
 	correlation := s.ids.NewID(now).String()
 	for i := range r.Drafts {
 		if r.Drafts[i].EffectiveDate == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -37,13 +38,15 @@ type planned struct {
 }
 
 func (a *attempt) submit(ctx context.Context) (Outcome, error) {
-	if err := a.maySubmit(ctx); err != nil {
-		return Outcome{}, a.refuse(ctx, intent.Denied, err)
+	err := a.maySubmit(ctx)
+	if err == nil {
+		err = a.validate()
 	}
-	if err := a.validate(); err != nil {
-		// What does not fit the schema may hold anything; it is not kept.
+	if err != nil {
+		// What was not held against the schema, or does not fit it, may hold anything,
+		// so it is not kept.
 		a.stored.Payload = json.RawMessage("{}")
-		return Outcome{}, a.refuse(ctx, intent.Denied, err)
+		return a.refuse(ctx, intent.Denied, err)
 	}
 	a.stored.Status = intent.Validated
 	return a.run(ctx, a.afterPlanning)
@@ -109,10 +112,10 @@ func (a *attempt) run(ctx context.Context, finish func(context.Context, planned)
 			if fault.CodeOf(err) == concurrency.CodeDuplicateKey {
 				err = a.wordDuplicate(ctx, err)
 			}
-			return Outcome{}, a.refuse(ctx, statusOf(err), err)
+			return a.refuse(ctx, statusOf(err), err)
 		}
 		if len(waits) == 0 {
-			return Outcome{}, a.refuse(ctx, intent.Failed, err)
+			return a.refuse(ctx, intent.Failed, err)
 		}
 		if err := wait(ctx, waits[0]); err != nil {
 			return Outcome{}, err
@@ -159,17 +162,9 @@ func (a *attempt) input(now time.Time) module.Input {
 	in := module.Input{
 		IntentID: a.stored.ID, Type: a.stored.Type, Payload: a.stored.Payload, Actor: a.stored.Actor, PersonID: a.stored.PersonID,
 		Roles: a.stored.Roles, LegalEntity: a.entity, EffectiveDate: a.askedDate, CorrelationID: a.stored.CorrelationID,
-		CausedBy: a.stored.CausedBy, Source: a.stored.Source, Now: now, Today: today(now, a.entity.TimeZone), Approvals: a.stored.Approvals,
+		CausedBy: a.stored.CausedBy, Source: a.stored.Source, Now: now, Today: a.entity.Today(now), Approvals: a.stored.Approvals,
 	}
 	return in
-}
-
-// today is the calendar day in a legal entity's zone.
-func today(now time.Time, zone string) event.Date {
-	if loc, err := time.LoadLocation(zone); err == nil {
-		now = now.In(loc)
-	}
-	return event.DateOf(now)
 }
 
 func (a *attempt) plan(ctx context.Context, mayBeBehind bool) (planned, error) {
@@ -179,7 +174,7 @@ func (a *attempt) plan(ctx context.Context, mayBeBehind bool) (planned, error) {
 	in := a.input(now)
 	plan, err := a.intentType.Plan(ctx, in, p.view)
 	if err != nil {
-		return p, err
+		return p, inPayload(err)
 	}
 	millis := time.Since(started).Milliseconds()
 	p.plan = plan
@@ -211,6 +206,15 @@ func (a *attempt) plan(ctx context.Context, mayBeBehind bool) (planned, error) {
 	}
 	p.rules = append(append([]event.RuleEvaluation{}, plan.Rules...), p.decision.Rules...)
 	return p, nil
+}
+
+// inPayload turns a planner's pointer into its payload into one into the request.
+func inPayload(err error) error {
+	f, ok := fault.As(err)
+	if !ok || !strings.HasPrefix(f.Field, "/") || strings.HasPrefix(f.Field, "/payload/") {
+		return err
+	}
+	return f.WithField("/payload" + f.Field)
 }
 
 func (p *planned) sealHash(digest string) error {
@@ -356,19 +360,29 @@ func (a *attempt) write(ctx context.Context, row intent.Intent, r ports.AppendRe
 	return res, err
 }
 
-// refuse records a refusal and gives it back with the intent's id. If it cannot
-// be recorded the refusal still stands.
-func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error) error {
+// refuse records a refusal and gives it back with the intent's id; if it cannot be
+// recorded the refusal still stands. A repeated request, which state that moved on
+// would now refuse, gets its first outcome instead.
+func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error) (Outcome, error) {
 	f, ok := fault.As(cause)
 	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
-		return cause
+		return Outcome{}, cause
 	}
-	if fault.CodeOf(cause) == "intent.idempotency_mismatch" || fault.CodeOf(cause) == concurrency.CodeIntentChanged || fault.KindOf(cause) == fault.Unavailable {
-		return cause // nothing happened that this intent should keep
+	if fault.CodeOf(cause) == codeIdempotencyMismatch || fault.CodeOf(cause) == concurrency.CodeIntentChanged || fault.KindOf(cause) == fault.Unavailable {
+		return Outcome{}, cause // nothing happened that this intent should keep
+	}
+	if a.idempotency != nil {
+		replay, err := a.service.usedBefore(ctx, a.entity.Partition, a.idempotency)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if replay != nil {
+			return *replay, nil
+		}
 	}
 	if a.dryRun || a.stored.Revision > 0 {
 		// A waiting intent keeps waiting: the approver is told and may try again.
-		return cause
+		return Outcome{}, cause
 	}
 	row := a.stored
 	row.Status = status
@@ -381,12 +395,12 @@ func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error)
 	defer func() { a.idempotency = claim }()
 	if _, err := a.write(ctx, row, ports.AppendRequest{}); err != nil {
 		a.service.Logger.WarnContext(ctx, "refused intent could not be recorded", "intent_id", row.ID.String(), "code", fault.CodeOf(err))
-		return cause
+		return Outcome{}, cause
 	}
 	if ok {
-		return f.WithIntent(row.ID.String())
+		return Outcome{}, f.WithIntent(row.ID.String())
 	}
-	return cause
+	return Outcome{}, cause
 }
 
 // wordDuplicate lets the module say what a taken business key means.

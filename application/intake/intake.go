@@ -14,6 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -147,11 +148,8 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 		run.askedDate = req.EffectiveDate
 	}
 	if req.IdempotencyKey != "" && !req.DryRun {
-		release, replay, err := s.claim(ctx, run, req)
-		if err != nil || replay != nil {
-			if replay != nil {
-				return *replay, nil
-			}
+		release, err := s.claim(run, req)
+		if err != nil {
 			return Outcome{}, err
 		}
 		defer release()
@@ -159,43 +157,48 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 	return run.submit(ctx)
 }
 
-// claim looks the idempotency key up and holds it on this node while the request
-// runs. The store checks it once more under the lock.
-func (s *Service) claim(ctx context.Context, run *attempt, req Request) (release func(), replay *Outcome, err error) {
+// claim ties the request to its idempotency key and holds the key on this node
+// while the request runs. Whether the key was used before is found out where it
+// matters: by the append, under its lock, or before a refusal is given. So a first
+// request, which is nearly every one, costs no look-up.
+func (s *Service) claim(run *attempt, req Request) (release func(), err error) {
 	key := caller(run).PersonID + "|intents|" + req.IdempotencyKey
-	claim := &ports.IdempotencyClaim{Key: key, Fingerprint: fingerprint(req), ExpiresAt: run.stored.CreatedAt.Add(s.KeyTTL)}
 	if len(key) > 512 {
-		return nil, nil, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most 255 bytes; use a shorter one").WithField("Idempotency-Key")
+		return nil, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most 255 bytes; use a shorter one").WithField("Idempotency-Key")
+	}
+	if err := shredding.CheckIdentifier("Idempotency-Key", req.IdempotencyKey); err != nil {
+		return nil, err
 	}
 	local := req.LegalEntity.Code + "|" + key
 	if _, busy := s.running.LoadOrStore(local, struct{}{}); busy {
-		return nil, nil, fault.New(fault.Conflict, "idempotency.in_progress", "the first request with this key is still running; ask again in a moment").WithRetryAfter(time.Second)
+		return nil, fault.New(fault.Conflict, "idempotency.in_progress", "the first request with this key is still running; ask again in a moment").WithRetryAfter(time.Second)
 	}
-	release = func() { s.running.Delete(local) }
-	outcome, found, err := s.Idempotency.IdempotencyOutcome(ctx, req.LegalEntity.Partition, key, s.Clock.Now())
+	run.idempotency = &ports.IdempotencyClaim{Key: key, Fingerprint: fingerprint(req), ExpiresAt: run.stored.CreatedAt.Add(s.KeyTTL)}
+	return func() { s.running.Delete(local) }, nil
+}
+
+// usedBefore looks a request's key up. replay is nil for a key that is new.
+func (s *Service) usedBefore(ctx context.Context, p event.PartitionID, claim *ports.IdempotencyClaim) (replay *Outcome, err error) {
+	outcome, found, err := s.Idempotency.IdempotencyOutcome(ctx, p, claim.Key, s.Clock.Now())
+	if err != nil || !found {
+		return nil, err
+	}
+	if outcome.Fingerprint != claim.Fingerprint {
+		return nil, idempotencyMismatch()
+	}
+	o, err := s.replay(ctx, p, outcome)
 	if err != nil {
-		release()
-		return nil, nil, err
+		return nil, err
 	}
-	if found {
-		release()
-		if outcome.Fingerprint != claim.Fingerprint {
-			return nil, nil, idempotencyMismatch()
-		}
-		o, err := s.replay(ctx, req.LegalEntity.Partition, outcome)
-		if err != nil {
-			return nil, nil, err
-		}
-		return nil, &o, nil
-	}
-	run.idempotency = claim
-	return release, nil, nil
+	return &o, nil
 }
 
 func caller(run *attempt) ports.Principal { return run.caller.Principal }
 
+const codeIdempotencyMismatch = "intent.idempotency_mismatch"
+
 func idempotencyMismatch() error {
-	return fault.New(fault.Conflict, "intent.idempotency_mismatch", "this idempotency key was used for an intent with other content; use a new key for a new intent")
+	return fault.New(fault.Conflict, codeIdempotencyMismatch, "this idempotency key was used for an intent with other content; use a new key for a new intent")
 }
 
 // replay gives a first outcome again.

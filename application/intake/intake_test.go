@@ -46,7 +46,7 @@ func TestRefusalsAreRecordedAndWriteNoEvent(t *testing.T) {
 		code    string
 		kept    string
 	}{
-		"role":   {"p-guest", `{"amount":5}`, "intent.forbidden", `{"amount":5}`},
+		"role":   {"p-guest", `{"amount":5}`, "intent.forbidden", `{}`},
 		"schema": {"p-cashier", `{"amount":"much"}`, "intent.schema_invalid", `{}`},
 		"state":  {"p-cashier", `{"amount":-5}`, "till.overdrawn", `{"amount":-5}`},
 		"policy": {"p-cashier", `{"amount":13}`, "till.closed", `{"amount":13}`},
@@ -280,4 +280,21 @@ func TestSameBusinessKeyFromManyAtOnce(t *testing.T) {
 	require.EqualValues(t, 1, b.balance(t))
 	// The till is one hot stream, so some racers may give up on the stream itself.
 	require.Positive(t, named.Load())
+}
+
+// State that moved on would refuse the repetition; the first outcome counts.
+func TestRepetitionAfterStateMovedOnIsNotRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":5}`))
+	require.NoError(t, err)
+	req := b.move(`{"amount":-5}`)
+	req.IdempotencyKey = "take-all"
+	first, err := b.service.Submit(t.Context(), cashier, req)
+	require.NoError(t, err)
+	again, err := b.service.Submit(t.Context(), cashier, req) // the till is empty now
+	require.NoError(t, err)
+	require.True(t, again.Replayed)
+	require.Equal(t, first.Events, again.Events)
+	require.Zero(t, b.balance(t))
 }

@@ -174,7 +174,6 @@ func (v *view) Stream(ctx context.Context, id event.StreamID) (any, event.Versio
 func (v *view) Tagged(ctx context.Context, tags ...string) ([]event.Recorded, error) {
 	var found []event.Recorded
 	for _, tag := range tags {
-		condition := concurrency.AppendCondition{Items: []concurrency.Item{{Tags: []string{tag}}}}
 		if v.mayBeBehind {
 			v.usedKept = true
 		} else {
@@ -183,14 +182,11 @@ func (v *view) Tagged(ctx context.Context, tags ...string) ([]event.Recorded, er
 				return nil, err
 			}
 			if len(events) > 0 {
-				condition.After = events[len(events)-1].Sequence
-			}
-			found = append(found, events...)
-			if len(events) == module.TaggedLimit {
-				continue // there may be more, and the planner has seen enough of them
+				found = append(found, events...)
+				continue // what is there stays there; one more would not change the answer
 			}
 		}
-		v.conditions = append(v.conditions, condition)
+		v.conditions = append(v.conditions, concurrency.AppendCondition{Items: []concurrency.Item{{Tags: []string{tag}}}})
 	}
 	return found, nil
 }

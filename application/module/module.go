@@ -87,9 +87,9 @@ type State interface {
 	// Stream folds a stream. The version is 0 for a stream without events.
 	Stream(ctx context.Context, id event.StreamID) (state any, v event.Version, err error)
 	// Tagged finds the first events that carry a tag, at most TaggedLimit of each, in
-	// order. What was found becomes an append condition: nothing else with these tags
-	// may have been appended. The first planning may be shown nothing without a look;
-	// if there is something, the append refuses and planning runs again on the truth.
+	// order. That a tag has no event becomes an append condition. The first planning
+	// may be shown nothing without a look; if there is something, the append refuses
+	// and planning runs again on the truth.
 	Tagged(ctx context.Context, tags ...string) ([]event.Recorded, error)
 	// Waiting counts intents of the types that wait for approval with an effective
 	// date in the range, for closing periods.

@@ -68,11 +68,7 @@ func (r *Reports) Ask(ctx context.Context, q Question) (ports.Report, error) {
 	}
 	ask := ports.ReadModelQuery{Partition: q.Entity.Partition, Entity: q.Entity, Params: q.Params, Limit: q.Limit}
 	if q.AsOf == "" {
-		now := r.clock.Now()
-		if loc, err := time.LoadLocation(q.Entity.TimeZone); err == nil {
-			now = now.In(loc)
-		}
-		ask.AsOf = event.DateOf(now)
+		ask.AsOf = q.Entity.Today(r.clock.Now())
 	} else {
 		d, err := event.ParseDate(q.AsOf)
 		if err != nil {

@@ -8,12 +8,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -164,13 +166,25 @@ func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) er
 		return err
 	}
 	if !answer.Allow {
-		detail := "your roles do not allow this"
-		if answer.Reason != "" {
-			detail = answer.Reason
-		}
-		return fault.New(fault.Forbidden, "auth.forbidden", "%s; ask an administrator for the role", detail).With("action", a.Name)
+		return fault.New(fault.Forbidden, "auth.forbidden", "%s; ask an administrator", wordDenial(answer.Reason)).With("action", a.Name)
 	}
 	return nil
+}
+
+// denials words the access policy's reasons.
+var denials = map[string]string{
+	"":             "this is not allowed",
+	"role":         "none of your roles allows this",
+	"auditor":      "an auditor reads everything and writes nothing",
+	"event_type":   "only event types that no built-in module owns may be appended directly; use an intent",
+	"legal_entity": "this legal entity is not yours",
+}
+
+func wordDenial(reason string) string {
+	if text, ok := denials[reason]; ok {
+		return text
+	}
+	return denials[""]
 }
 
 func nonNil(s []string) []string {
@@ -265,8 +279,30 @@ func (s *Service) Bootstrap(ctx context.Context, logName string, deployment uint
 	return s.install.Bootstrap(ctx, ports.Installation{LogName: logName, Deployment: deployment, CreatedAt: event.Micros(s.clock.Now())})
 }
 
-// Enroll stores a principal under a new token, which is returned once.
+// Roles are all the roles a principal may hold.
+var Roles = []string{
+	"module", "importer", "ap_clerk", "approver", "vendor_admin", "treasurer", "gl_accountant", "controller", "cfo",
+	"auditor", "compliance", "compliance_approver", "admin", "operator",
+}
+
+// Enroll stores a principal under a new token, which is returned once. Without a
+// role label the first role is it. Faults: principal.role_unknown,
+// principal.id_invalid.
 func (s *Service) Enroll(ctx context.Context, p ports.Principal) (token string, err error) {
+	for _, role := range p.Roles {
+		if !slices.Contains(Roles, role) {
+			return "", fault.New(fault.Invalid, "principal.role_unknown", "there is no role %q; the roles are %s", role, strings.Join(Roles, ", ")).WithField("roles")
+		}
+	}
+	if p.TenantID == "" || p.PersonID == "" || len(p.Roles) == 0 {
+		return "", fault.New(fault.Invalid, "principal.id_invalid", "a principal needs a tenant, a pseudonymous person id and a role")
+	}
+	if err := shredding.CheckIdentifier("person_id", p.PersonID); err != nil {
+		return "", err
+	}
+	if p.RoleLabel == "" {
+		p.RoleLabel = p.Roles[0]
+	}
 	token, p.TokenHash = s.NewToken()
 	p.CreatedAt = event.Micros(s.clock.Now())
 	return token, s.principals.SavePrincipal(ctx, p)

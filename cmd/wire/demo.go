@@ -30,9 +30,6 @@ const setupWorkers = 48
 // gets a new one. books says whether the books may be missing. done and total
 // count intents.
 func (a *App) Demo(ctx context.Context, tokens map[string]string, books bool, progress func(title string, done, total int)) (map[string]string, error) {
-	if err := a.Tenancy.Bootstrap(ctx, demoLogName, 0); err != nil {
-		return nil, err
-	}
 	tokens, err := a.enrollPersonas(ctx, tokens)
 	if err != nil {
 		return nil, err

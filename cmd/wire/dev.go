@@ -77,12 +77,12 @@ func Dev(ctx context.Context, o DevOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	defer listener.Close() //nolint:errcheck // the server closes it first
+	defer listener.Close()
 	logFile, logger, err := devLogger(dir)
 	if err != nil {
 		return err
 	}
-	defer logFile.Close() //nolint:errcheck // nothing can be done about it at exit
+	defer logFile.Close()
 
 	say := func(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
 	say("Starting PostgreSQL in %s", dir)
@@ -109,7 +109,7 @@ func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listen
 	config := configs.Default()
 	config.Database.DSN = configs.DSN(dsn)
 	config.HTTP.Listen = listener.Addr().String()
-	server, err := NewServer(ctx, config, Options{AllowDevelopmentTokens: true, Logger: logger})
+	server, err := NewServer(ctx, config, Options{AllowDevelopmentTokens: true, LogName: demoLogName, Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listen
 			return fmt.Errorf("sample documents: %w", err)
 		}
 	}
-	printDevHints(say, dir, file)
+	printDevHints(say, dir, state, file)
 	select {
 	case <-ctx.Done():
 		say("\nStopping…")
@@ -198,7 +198,7 @@ func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir st
 	if err != nil {
 		return nil, "", err
 	}
-	defer conn.Close(ctx) //nolint:errcheck // nothing is lost
+	defer conn.Close(ctx)
 	// The password is hexadecimal, so quoting it is safe; ALTER ROLE takes no parameters.
 	if _, err := conn.Exec(ctx, "ALTER ROLE backbone_app WITH LOGIN PASSWORD '"+state.AppPassword+"'"); err != nil {
 		return nil, "", err
@@ -215,7 +215,7 @@ func ensureDatabase(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(ctx) //nolint:errcheck // nothing is lost
+	defer conn.Close(ctx)
 	var exists bool
 	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", devDatabase).Scan(&exists); err != nil || exists {
 		return err
@@ -266,7 +266,7 @@ func writeJSON(path string, value any) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp.Name()) //nolint:errcheck // gone after the rename
+	defer os.Remove(temp.Name())
 	if _, err := temp.Write(append(b, '\n')); err != nil {
 		return errors.Join(err, temp.Close())
 	}

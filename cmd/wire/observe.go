@@ -46,6 +46,6 @@ func observe(ctx context.Context, config configs.Config, o *Options) (observed, 
 	}
 	out.tracing, out.close = traces.TracerProvider(), traces.Shutdown
 	// Statements without arguments: values never leave the process.
-	o.Observers.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(traces.TracerProvider()), otelpgx.WithTrimSQLInSpanName())
+	o.Observers.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(traces.TracerProvider()))
 	return out, nil
 }

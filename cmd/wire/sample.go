@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -54,7 +53,8 @@ func (s *Server) sample(ctx context.Context, o DevOptions, dir string, state *de
 		}
 		posted, err := approveDocument(ctx, client, string(f.Kind), f.DocumentID, say)
 		if err != nil {
-			return fmt.Errorf("%s: %w", f.File, err)
+			say("   %s %s waits: %s", f.Kind, f.DocumentID, err.Error())
+			continue
 		}
 		if posted != "" {
 			journal = posted
@@ -144,14 +144,19 @@ func printBooks(ctx context.Context, client *httpclient.Client, say func(string,
 	return nil
 }
 
-// printDevHints gives commands to try next.
-func printDevHints(say func(string, ...any), dir string, file DevFile) {
-	say("\nTry next, in another terminal (one token per role is in %s):", filepath.Join(dir, devFileName))
+// printDevHints gives commands to try next, such as the state of the books allows.
+func printDevHints(say func(string, ...any), dir string, state *devState, file DevFile) {
+	program := os.Args[0]
+	say("\nTry next, in another terminal (%s has a token for every role; these are the auditor's and the importer's):", filepath.Join(dir, devFileName))
 	say("  export BACKBONE_SERVER=%s BACKBONE_TOKEN=%s", file.HTTP, file.Tokens["auditor"])
+	say("  %s ap import --token %s --legal-entity %s PATH...", program, file.Tokens["importer"], sampleEntity)
 	say("  curl -s -H \"Authorization: Bearer $BACKBONE_TOKEN\" \"$BACKBONE_SERVER/api/gl/trial-balance?legal_entity=DEMF\"")
 	say("  curl -s -H \"Authorization: Bearer $BACKBONE_TOKEN\" \"$BACKBONE_SERVER/api/ap/open-items?legal_entity=DEMF\"")
-	say("  bin/backbone trace --legal-entity DEMF SL-2026-000001")
-	say("  bin/backbone verify --data-dir %s", dir)
-	say("  bin/backbone ap import --token %s --legal-entity USMF PATH...", file.Tokens["importer"])
+	if state.SampleDone {
+		say("  %s trace --legal-entity %s SL-2026-000001", program, sampleEntity)
+	} else {
+		say("  %s dev --sample --data-dir %s      (after Ctrl-C here: the sample invoices)", program, dir)
+	}
+	say("  %s verify --data-dir %s", program, dir)
 	say("Press Ctrl-C to stop.")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/term"
 
@@ -28,9 +29,6 @@ func Serve(ctx context.Context, config configs.Config) error {
 		return err
 	}
 	defer server.App.Close()
-	if _, err := server.App.Store.Installation(ctx); err != nil {
-		return err
-	}
 	listener, err := net.Listen("tcp", config.HTTP.Listen)
 	if err != nil {
 		return fmt.Errorf("http.listen: %w", err)
@@ -62,20 +60,56 @@ func Bootstrap(ctx context.Context, config configs.Config, o BootstrapOptions) (
 	if config.Database.DSN == "" {
 		return "", fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
 	}
+	app, err := Open(ctx, config, Options{LogName: o.LogName, Deployment: o.Deployment})
+	if err != nil {
+		return "", err
+	}
+	defer app.Close()
+	return enroll(ctx, app, ports.Principal{
+		TenantID: o.Tenant, PersonID: o.Admin, PrincipalID: o.Admin + "-1", ActorType: event.Human, Roles: []string{"admin"},
+	})
+}
+
+// tokenLife is how long an access token is good.
+const tokenLife = 365 * 24 * time.Hour
+
+// enroll makes a token for somebody new.
+func enroll(ctx context.Context, app *App, p ports.Principal) (string, error) {
+	if _, err := app.Store.PrincipalByPerson(ctx, p.TenantID, p.PersonID); err == nil {
+		return "", fault.New(fault.Conflict, "principal.duplicate", "tenant %s has a principal %s already, and a token is printed only once; choose another id", p.TenantID, p.PersonID)
+	} else if fault.KindOf(err) != fault.NotFound {
+		return "", err
+	}
+	p.ExpiresAt = time.Now().Add(tokenLife)
+	return app.Tenancy.Enroll(ctx, p)
+}
+
+// EnrollOptions are the flags of `backbone enroll`.
+type EnrollOptions struct {
+	Tenant        string
+	Person        string
+	Roles         []string
+	LegalEntities []string
+	Service       bool
+}
+
+// Enroll makes a further principal and returns the access token, which is not
+// kept.
+func Enroll(ctx context.Context, config configs.Config, o EnrollOptions) (string, error) {
+	if config.Database.DSN == "" {
+		return "", fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
+	}
 	app, err := Open(ctx, config, Options{})
 	if err != nil {
 		return "", err
 	}
 	defer app.Close()
-	if err := app.Tenancy.Bootstrap(ctx, o.LogName, o.Deployment); err != nil {
-		return "", err
+	kind := event.Human
+	if o.Service {
+		kind = event.System
 	}
-	if _, err := app.Store.PrincipalByPerson(ctx, o.Tenant, o.Admin); err == nil {
-		return "", fault.New(fault.Conflict, "principal.duplicate", "tenant %s has a principal %s already; an administrator's token is printed only once", o.Tenant, o.Admin)
-	} else if fault.KindOf(err) != fault.NotFound {
-		return "", err
-	}
-	return app.Tenancy.Enroll(ctx, ports.Principal{
-		TenantID: o.Tenant, PersonID: o.Admin, PrincipalID: o.Admin + "-1", ActorType: event.Human, RoleLabel: "admin", Roles: []string{"admin"},
+	return enroll(ctx, app, ports.Principal{
+		TenantID: o.Tenant, PersonID: o.Person, PrincipalID: o.Person + "-1", ActorType: kind,
+		Roles: o.Roles, LegalEntities: o.LegalEntities,
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -81,8 +82,12 @@ type App struct {
 // Options are what differs between `serve`, `dev` and tools.
 type Options struct {
 	AllowDevelopmentTokens bool
-	Observers              Observers
-	Logger                 *slog.Logger
+	// LogName and Deployment fix a new installation; "" wants one that is fixed
+	// already.
+	LogName    string
+	Deployment uint16
+	Observers  Observers
+	Logger     *slog.Logger
 }
 
 // Open composes an App over a migrated database and brings the built-in event
@@ -112,6 +117,21 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	return a, nil
 }
 
+// keptDecisions is how many policy decisions a node remembers. A decision is a pure
+// function of its input: the policies know neither time nor chance.
+const keptDecisions = 16_384
+
+// decisions names the policy queries whose inputs come again.
+func decisions(c *module.Catalog) []string {
+	queries := []string{"data.backbone.authz.decision"}
+	for _, t := range c.IntentTypes() {
+		if q := "data." + t.Policy + ".decision"; !slices.Contains(queries, q) {
+			queries = append(queries, q)
+		}
+	}
+	return queries
+}
+
 func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource, o Options) error {
 	schemas := jsonschema.New()
 	var err error
@@ -122,7 +142,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	for path, source := range configs.Policies() {
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
-	engine, err := opa.New(policies)
+	engine, err := opa.New(policies, opa.WithCache(keptDecisions, decisions(a.Catalog)...))
 	if err != nil {
 		return fmt.Errorf("policies: %w", err)
 	}
@@ -153,6 +173,11 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err != nil {
 		return err
 	}
+	if o.LogName != "" {
+		if err := a.Tenancy.Bootstrap(ctx, o.LogName, o.Deployment); err != nil {
+			return err
+		}
+	}
 	cursorKey, err := a.cursorKey(ctx)
 	if err != nil {
 		return err
@@ -166,14 +191,11 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	return err
 }
 
-// cursorKey is the secret that signs cursors, the same on every node of a
-// deployment. A cursor protects no secret; the signature keeps clients from
-// building positions by hand.
+// cursorKey signs cursors, the same on every node of a deployment. It keeps clients
+// from building positions by hand and protects no secret: whoever could compute it
+// reads the database anyway.
 func (a *App) cursorKey(ctx context.Context) ([]byte, error) {
 	installation, err := a.Store.Installation(ctx)
-	if fault.KindOf(err) == fault.NotFound || fault.KindOf(err) == fault.FailedPrecondition {
-		return []byte("not bootstrapped"), nil
-	}
 	if err != nil {
 		return nil, err
 	}
