@@ -34,7 +34,7 @@ func openEngine(t *testing.T, superuserDSN string, entities int) *engine {
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	now := time.Now()
-	require.NoError(t, store.Bootstrap(t.Context(), ports.Installation{LogName: "bench.example.org", CreatedAt: now}))
+	require.NoError(t, store.Bootstrap(t.Context(), ports.Installation{LogName: logName, CreatedAt: now}))
 	e := &engine{store: store, invoices: newInvoices(1)}
 	for i := range entities {
 		le, err := store.CreateLegalEntity(t.Context(), ports.LegalEntity{

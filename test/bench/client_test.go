@@ -18,13 +18,17 @@ import (
 	"github.com/erpbackbone/backbone/configs"
 )
 
-// serve runs the real server of an address in this process. The load generator
-// shares the processors with it in any case; in one process a profile shows both.
-func serve(t *testing.T, dsn string) (server *wire.Server, address string) {
+// logName is that of every log in this package.
+const logName = "bench.example.org"
+
+// serve runs the real server in this process. The load generator shares the
+// processors with it in any case; in one process a profile shows both. Without
+// projections nothing reads what is written but those who ask.
+func serve(t *testing.T, dsn string, projections bool) (server *wire.Server, address string) {
 	t.Helper()
 	config := configs.Default()
 	config.Database.DSN = configs.DSN(asApp(t, dsn))
-	server, err := wire.NewServer(t.Context(), config, wire.Options{AllowDevelopmentTokens: true})
+	server, err := wire.NewServer(t.Context(), config, wire.Options{AllowDevelopmentTokens: true, LogName: "bench.example.org"})
 	require.NoError(t, err)
 	t.Cleanup(server.App.Close)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +38,9 @@ func serve(t *testing.T, dsn string) (server *wire.Server, address string) {
 	go func() { served <- server.Serve(ctx, listener) }()
 	go func() {
 		defer close(ran)
-		server.App.Run(ctx)
+		if projections {
+			server.App.Run(ctx)
+		}
 	}()
 	t.Cleanup(func() {
 		stop()

@@ -120,8 +120,8 @@ func syncTime(t *testing.T, dir string) time.Duration {
 	const page, pages = 8192, 200
 	file, err := os.Create(filepath.Join(dir, "sync-test"))
 	require.NoError(t, err)
-	defer os.Remove(file.Name()) //nolint:errcheck // the whole folder goes away
-	defer file.Close()           //nolint:errcheck // nothing in it is needed
+	defer os.Remove(file.Name())
+	defer file.Close() // nothing in it is needed, the folder goes away
 	content := make([]byte, page)
 	var times []time.Duration
 	for pass := range 2 {

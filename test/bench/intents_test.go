@@ -27,7 +27,7 @@ const (
 // of accounts payable and the ledger running beside it.
 func reportIntents(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
 	dsn := newDatabase(t, cluster, "intents", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil) })
-	server, address := serve(t, dsn)
+	server, address := serve(t, dsn, true)
 	started := time.Now()
 	tokens, err := server.App.Demo(t.Context(), nil, true, nil)
 	require.NoError(t, err)

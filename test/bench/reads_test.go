@@ -39,9 +39,8 @@ type library struct {
 // the verification of the whole log.
 func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
 	dsn := newDatabase(t, cluster, "reads", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil) })
-	server, address := serve(t, dsn)
+	server, address := serve(t, dsn, false)
 	app := server.App
-	require.NoError(t, app.Tenancy.Bootstrap(t.Context(), "bench.example.org", 0))
 	token, err := app.Tenancy.Enroll(t.Context(), ports.Principal{
 		TenantID: "bench", PersonID: "p-1", PrincipalID: "u-1", ActorType: event.Human, DisplayName: "Auditor", RoleLabel: "auditor", Roles: []string{"auditor"},
 	})

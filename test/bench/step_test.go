@@ -40,7 +40,7 @@ func newPipeline(b *testing.B) *pipeline {
 	require.NoError(b, err)
 	policies, err := opa.New(catalog.Policies)
 	require.NoError(b, err)
-	store := memory.New(memory.Config{Clock: clock, LogName: "bench.example.org"})
+	store := memory.New(memory.Config{Clock: clock, LogName: logName})
 	types := registry.New(store, schemas, catalog, clock)
 	require.NoError(b, types.RegisterBuiltIn(b.Context()))
 	p := &pipeline{}
