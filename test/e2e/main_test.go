@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/embeddedpg"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// scratch holds everything that this run makes: the binary and data folders.
+var scratch string
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	if scratch, err = os.MkdirTemp("", "backbone-e2e-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// The user that PostgreSQL runs as need not be the one that runs the tests.
+	if err := os.Chmod(scratch, 0o755); err != nil { //nolint:gosec // nothing in it is secret
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := errors.Join(endAll(), os.RemoveAll(scratch)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// binary builds cmd/backbone once per run.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(scratch, "backbone")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, "github.com/erpbackbone/backbone/cmd/backbone")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building cmd/backbone: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// program is the path of the binary under test.
+func program(t *testing.T) string {
+	t.Helper()
+	path, err := binary()
+	require.NoError(t, err)
+	return path
+}
+
+// needPostgres skips where no PostgreSQL is installed, unless make test demands it.
+func needPostgres(t *testing.T) {
+	t.Helper()
+	_, _, err := embeddedpg.FindBinaries("")
+	if fault.CodeOf(err) == "dev.postgres_not_found" && os.Getenv("BACKBONE_REQUIRE_POSTGRES") == "" {
+		t.Skipf("PostgreSQL is not installed on this machine: %v", err)
+	}
+	require.NoError(t, err)
+}
+
+// repository is a path inside the repository.
+func repository(t *testing.T, path ...string) string {
+	t.Helper()
+	return filepath.Join(append([]string{testkit.RepoRoot(t)}, path...)...)
+}
