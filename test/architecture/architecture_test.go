@@ -13,7 +13,7 @@ import (
 // topLevelFolders are fixed by the product's owner.
 var topLevelFolders = map[string]bool{
 	"domain": true, "application": true, "ports": true, "adapters": true, "modules": true,
-	"sql": true, "cmd": true, "configs": true, "test": true,
+	"sql": true, "cmd": true, "configs": true, "test": true, "docs": true,
 }
 
 // ignoredFolders are made by the build and by running, and never committed.
