@@ -1,0 +1,17 @@
+package main
+
+import (
+	"os"
+	"runtime/debug"
+)
+
+// gcPercent lets the heap grow to five times what is alive before it is collected.
+// The server keeps little alive and allocates much: at Go's default of 100 the
+// collector took an eighth of the processor under load.
+const gcPercent = 400
+
+func tuneMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+}
