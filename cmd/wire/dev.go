@@ -266,7 +266,7 @@ func writeJSON(path string, value any) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp.Name())
+	defer func() { _ = os.Remove(temp.Name()) }() // gone after the rename
 	if _, err := temp.Write(append(b, '\n')); err != nil {
 		return errors.Join(err, temp.Close())
 	}

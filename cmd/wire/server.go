@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -56,12 +57,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdown)
 	defer cancel()
-	err := s.http.Shutdown(stopping)
-	<-served
+	err := errors.Join(s.http.Shutdown(stopping), <-served)
 	if s.close != nil {
-		if closeErr := s.close(stopping); err == nil {
-			err = closeErr
-		}
+		err = errors.Join(err, s.close(stopping))
 	}
 	return err
 }

@@ -194,7 +194,7 @@ func (w *walker) member(name string) (at span, found bool, err error) {
 func (w *walker) element(token string) (at span, found bool, err error) {
 	index, err := strconv.ParseUint(token, 10, 31)
 	if err != nil || len(token) > 1 && token[0] == '0' {
-		return span{}, false, nil
+		return span{}, false, nil //nolint:nilerr // what is no index names no element
 	}
 	w.pos++
 	if w.space(); w.at(']') {
