@@ -187,6 +187,20 @@ func TestAnOversizeRequestGoesAlone(t *testing.T) {
 	require.Equal(t, 605, requireSound(t, s, p))
 }
 
+func TestAGroupMayBeKeptToOnePartition(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	seen := &groups{}
+	s := open(t, dsn, singleAppender, func(c *postgres.Config) { c.Metrics, c.OnePartitionPerGroup = seen, true })
+	p := newBooks(t, s, 2)
+	for _, o := range together(t, s, dsn, p[0], invoice(p[0], 1), invoice(p[1], 1), invoice(p[0], 1), invoice(p[1], 1)) {
+		require.NoError(t, o.err)
+	}
+	require.ElementsMatch(t, []int{1, 2, 2}, seen.seen())
+	require.Equal(t, 3, requireSound(t, s, p[0]))
+	require.Equal(t, 2, requireSound(t, s, p[1]))
+}
+
 func TestACallerWhoGivesUpInTheQueueFindsNothingWritten(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)

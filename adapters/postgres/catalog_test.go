@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -149,7 +150,7 @@ func attacks(p event.PartitionID) []string {
 }
 
 func sqlstate(err error) string {
-	if pg, ok := err.(*pgconn.PgError); ok {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
 	}
 	return fmt.Sprint(err)

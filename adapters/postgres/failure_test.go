@@ -98,7 +98,7 @@ func (w *wire) Read(b []byte) (int, error) {
 // lose drops the connection before anything is sent.
 func (w *wire) lose() {
 	w.lost.Store(true)
-	_ = w.Conn.Close()
+	_ = w.Close()
 }
 
 // loseAnswer lets the server have the round trip and drops what it says.
@@ -121,7 +121,7 @@ func (d *deaf) Read(b []byte) (int, error) {
 		// ReadyForQuery in state idle: the transaction is over.
 		if err != nil || bytes.HasSuffix(tail, []byte{'Z', 0, 0, 0, 5, 'I'}) {
 			d.lost.Store(true)
-			_ = d.Conn.Close()
+			_ = d.Close()
 			return 0, net.ErrClosed
 		}
 	}

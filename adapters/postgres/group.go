@@ -233,7 +233,7 @@ func (g *group) lockAndRead(ctx context.Context, conn *pgxpool.Conn, ws []*waiti
 	g.probers = g.facts.queue(&batch, g.probers[:0])
 	before := g.store.clock.Now()
 	results := conn.SendBatch(ctx, &batch)
-	defer results.Close() //nolint:errcheck // errors were reported by the statements
+	defer results.Close()
 	if _, err := results.Exec(); err != nil {
 		return err
 	}
@@ -315,7 +315,7 @@ func (g *group) readPending(ctx context.Context, conn *pgxpool.Conn) error {
 	var batch pgx.Batch
 	g.probers = g.facts.queue(&batch, g.probers[:0])
 	results := conn.SendBatch(ctx, &batch)
-	defer results.Close() //nolint:errcheck // errors were reported by the statements
+	defer results.Close()
 	for _, l := range g.probers {
 		if err := l.read(results); err != nil {
 			return err
@@ -343,7 +343,7 @@ func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) (e
 	}
 	batch.Queue("commit")
 	results := conn.SendBatch(ctx, &batch)
-	defer results.Close() //nolint:errcheck // errors were reported by the statements
+	defer results.Close()
 	for _, s := range statements {
 		tag, err := results.Exec()
 		if err != nil {

@@ -49,7 +49,7 @@ func Migrate(ctx context.Context, ownerDSN string, progress func(string), sets .
 		return fault.New(fault.Invalid, "store.dsn_invalid", "the database address cannot be read; correct it")
 	}
 	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(becomeOwner))
-	defer db.Close() //nolint:errcheck // nothing is lost with an idle connection
+	defer db.Close()
 	own, err := fs.Sub(backbonesql.Migrations, "migrations")
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func prepareOwner(ctx context.Context, dsn string, progress func(string)) error 
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is lost with an idle connection
+	defer conn.Close(context.WithoutCancel(ctx))
 	if _, err := conn.Exec(ctx, backbonesql.Roles); err != nil {
 		return err
 	}

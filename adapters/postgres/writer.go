@@ -12,7 +12,8 @@ import (
 
 // writer turns a decided group into its insert statements. Its columns are used
 // again for every group. The order of columns is the order of the parameters in
-// sql/backbone/queries/append_writes.sql, which a test compares.
+// sql/backbone/queries/append_writes.sql; the conformance suite, which reads every
+// field back, would notice a difference.
 type writer struct {
 	locked     *column
 	statements []statement
