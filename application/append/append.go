@@ -2,6 +2,7 @@ package append
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -71,13 +72,14 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 	}
 	today := r.LegalEntity.Today(now)
 	correlation := s.ids.NewID(now).String()
-	for i := range r.Drafts {
-		if r.Drafts[i].EffectiveDate == 0 {
-			r.Drafts[i].EffectiveDate = today
+	drafts := slices.Clone(r.Drafts)
+	for i := range drafts {
+		if drafts[i].EffectiveDate == 0 {
+			drafts[i].EffectiveDate = today
 		}
 	}
 	req.Events, err = s.preparer.Prepare(ctx, module.Batch{
-		Drafts: r.Drafts, LegalEntity: r.LegalEntity, Actor: r.Actor, CorrelationID: correlation,
+		Drafts: drafts, LegalEntity: r.LegalEntity, Actor: r.Actor, CorrelationID: correlation,
 		Source: event.Source{System: "backbone", Channel: "api"}, Now: now,
 	})
 	if err != nil {
@@ -96,8 +98,8 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 
 func (s *Service) claim(r Request, now time.Time) (*ports.IdempotencyClaim, error) {
 	key := r.PersonID + "|events|" + r.IdempotencyKey
-	if len(key) > maxIdentifier {
-		return nil, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most 255 bytes; use a shorter one").WithField("Idempotency-Key")
+	if len(key) > maxIdentifier || !storable(key) {
+		return nil, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most 255 bytes of text; use a shorter one").WithField("Idempotency-Key")
 	}
 	if err := shredding.CheckIdentifier("Idempotency-Key", r.IdempotencyKey); err != nil {
 		return nil, err

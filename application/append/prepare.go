@@ -8,8 +8,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -166,7 +168,7 @@ func (p *Preparer) prepareOne(ctx context.Context, out *event.Prepared, d *event
 		out.PayloadHash, out.PayloadHashDone = event.HashPayload(out.Salt, payload), true
 	}
 	out.Keys = keysOf(d)
-	out.BusinessKeys, err = businessKeys(t, data)
+	out.BusinessKeys, err = businessKeys(t, data, d.Series)
 	return err
 }
 
@@ -185,43 +187,52 @@ func (p *Preparer) checkShape(d *event.Draft) error {
 			return fault.New(fault.Invalid, "append.identifier_invalid", "this identifier is required; give one").WithField(r.field)
 		}
 	}
-	check := func(field, value string) error {
-		if len(value) > maxIdentifier || strings.ContainsRune(value, 0) {
-			return fault.New(fault.Invalid, "append.identifier_invalid", "identifiers have at most %d bytes and no NUL; shorten it", maxIdentifier).WithField(field)
-		}
-		return shredding.CheckIdentifier(field, value)
-	}
 	for _, r := range []struct{ field, value string }{
 		{"/stream/type", d.Stream.Type}, {"/stream/id", d.Stream.ID}, {"/correlation_id", d.CorrelationID},
 		{"/source/system", d.Source.System}, {"/source/channel", d.Source.Channel}, {"/source/reference", d.Source.Reference},
 		{"/scope/division", d.Scope.Division}, {"/scope/region", d.Scope.Region}, {"/scope/site", d.Scope.Site},
 	} {
-		if err := check(r.field, r.value); err != nil {
+		if err := checkIdentifier(r.field, r.value); err != nil {
 			return err
 		}
 	}
 	for i, e := range d.Entities {
 		field := fmt.Sprintf("/entities/%d", i)
 		if e.Type == "" || e.ID == "" || e.Role == "" || strings.ContainsRune(e.Type, ':') {
-			return fault.New(fault.Invalid, "append.reference_invalid", "entity_type (without a colon), entity_id and role are required").WithField(field)
+			return fault.New(fault.Invalid, "append.reference_invalid", "entity_type (without a colon), entity_id and role are required; give all three").WithField(field)
 		}
 		if len(e.Type)+len(e.ID) > maxIdentifier-8 {
 			return fault.New(fault.Invalid, "append.identifier_invalid", "identifiers have at most %d bytes; shorten it", maxIdentifier).WithField(field)
 		}
-		if err := check(field+"/entity_id", e.ID); err != nil {
+		if err := checkIdentifier(field+"/entity_type", e.Type); err != nil {
+			return err
+		}
+		if err := checkIdentifier(field+"/entity_id", e.ID); err != nil {
 			return err
 		}
 	}
 	for i, tag := range d.Tags {
 		if tag == "" || len(tag) > maxIdentifier-4 {
-			return fault.New(fault.Invalid, "append.identifier_invalid", "a tag has 1 to %d bytes", maxIdentifier-4).WithField(fmt.Sprintf("/tags/%d", i))
+			return fault.New(fault.Invalid, "append.identifier_invalid", "a tag has 1 to %d bytes; give one that fits", maxIdentifier-4).WithField(fmt.Sprintf("/tags/%d", i))
 		}
-		if err := check(fmt.Sprintf("/tags/%d", i), tag); err != nil {
+		if err := checkIdentifier(fmt.Sprintf("/tags/%d", i), tag); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// checkIdentifier refuses what no store can index or what may not be kept for
+// ever.
+func checkIdentifier(field, value string) error {
+	if len(value) > maxIdentifier || !storable(value) {
+		return fault.New(fault.Invalid, "append.identifier_invalid", "identifiers have at most %d bytes and no NUL; shorten it", maxIdentifier).WithField(field)
+	}
+	return shredding.CheckIdentifier(field, value)
+}
+
+// storable reports whether a database takes the text: valid UTF-8 without NUL.
+func storable(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
 func checkAgainst(t *module.RegisteredType, data json.RawMessage, d *event.Draft) error {
 	violations, err := t.Schema.Validate(data)
@@ -326,7 +337,7 @@ func keysOf(d *event.Draft) []string {
 	return keys[:n]
 }
 
-func businessKeys(t *module.RegisteredType, data json.RawMessage) ([]event.BusinessKey, error) {
+func businessKeys(t *module.RegisteredType, data json.RawMessage, series []event.SeriesNumber) ([]event.BusinessKey, error) {
 	if len(t.BusinessKeys) == 0 {
 		return nil, nil
 	}
@@ -341,11 +352,19 @@ func businessKeys(t *module.RegisteredType, data json.RawMessage) ([]event.Busin
 			continue
 		}
 		for i, v := range values {
-			if err := shredding.CheckIdentifier("/data/"+rule.Fields[i], v); err != nil {
+			if err := checkIdentifier("/data/"+rule.Fields[i], v); err != nil {
 				return nil, err
 			}
 		}
+		if err := checkIdentifier("/data/"+rule.Document, document); err != nil {
+			return nil, err
+		}
 		key := rule.Claim(t.Type, values, document)
+		for _, n := range series {
+			if slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, n.Token) }) && !strings.Contains(key.Key, n.Token) {
+				return nil, fmt.Errorf("business key %s of %s: normalisation changes the token of series %s", rule.Name, t.Type, n.Series)
+			}
+		}
 		if len(key.Key) > maxIdentifier {
 			return nil, fault.New(fault.Invalid, "append.identifier_invalid", "a business key has at most %d bytes; shorten the values of %s", maxIdentifier, strings.Join(rule.Fields, ", "))
 		}

@@ -1,0 +1,329 @@
+package append_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+var (
+	order = event.EntityRef{Type: "order", ID: "O-1", Role: "subject"}
+	item  = event.EntityRef{Type: "item", ID: "I-1", Role: "content"}
+)
+
+func long(n int) string { return strings.Repeat("x", n) }
+
+// TestRefusals makes the second of two events wrong in every way there is.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	stream := func(typ, id string) func(*event.Draft) {
+		return func(d *event.Draft) { d.Stream = event.StreamID{Type: typ, ID: id} }
+	}
+	refs := func(refs ...event.EntityRef) func(*event.Draft) {
+		return func(d *event.Draft) { d.Entities = refs }
+	}
+	tags := func(tags ...string) func(*event.Draft) { return func(d *event.Draft) { d.Tags = tags } }
+	data := func(doc string) func(*event.Draft) {
+		return func(d *event.Draft) { d.Data = json.RawMessage(doc) }
+	}
+	cost := map[string]string{"cost_center": "100"}
+	for name, c := range map[string]struct {
+		draft event.Draft
+		kind  fault.Kind
+		code  string
+		field string // after /events/1
+	}{
+		"unknown type":      {placed(func(d *event.Draft) { d.Type = "shop.order.lost" }), fault.NotFound, "event_type.not_found", ""},
+		"unknown version":   {placed(func(d *event.Draft) { d.SchemaVersion = 2 }), fault.NotFound, "event_type.not_found", ""},
+		"check of the type": {placed(data(`{"amount":-1}`)), fault.Invalid, "shop.amount_negative", "/data/amount"},
+		"event too large":   {placed(data(`{"more":"` + long(5000) + `"}`)), fault.TooLarge, "append.event_too_large", ""},
+
+		"no dimension":        {shipped(nil, order, item), fault.Invalid, "append.dimension_missing", "/dimensions/cost_center"},
+		"empty dimension":     {shipped(map[string]string{"cost_center": ""}, order, item), fault.Invalid, "append.dimension_missing", "/dimensions/cost_center"},
+		"no reference":        {shipped(cost, item), fault.Invalid, "append.reference_missing", "/entities"},
+		"reference twice":     {shipped(cost, order, item, event.EntityRef{Type: "order", ID: "O-2", Role: "subject"}), fault.Invalid, "append.reference_missing", "/entities"},
+		"reference in a role": {shipped(cost, order, event.EntityRef{Type: "item", ID: "I-1", Role: "gift"}), fault.Invalid, "append.reference_missing", "/entities"},
+
+		"too many references":       {placed(refs(order, order, order, order, order)), fault.TooLarge, "append.too_many_references", "/entities"},
+		"too many tags":             {placed(tags("a", "b", "c", "d")), fault.TooLarge, "append.too_many_tags", "/tags"},
+		"reference without type":    {placed(refs(order, event.EntityRef{ID: "x", Role: "y"})), fault.Invalid, "append.reference_invalid", "/entities/1"},
+		"reference without id":      {placed(refs(event.EntityRef{Type: "x", Role: "y"})), fault.Invalid, "append.reference_invalid", "/entities/0"},
+		"reference without role":    {placed(refs(event.EntityRef{Type: "x", ID: "y"})), fault.Invalid, "append.reference_invalid", "/entities/0"},
+		"reference type with colon": {placed(refs(event.EntityRef{Type: "a:b", ID: "x", Role: "y"})), fault.Invalid, "append.reference_invalid", "/entities/0"},
+		"reference too long":        {placed(refs(event.EntityRef{Type: "vendor", ID: long(499), Role: "y"})), fault.Invalid, "append.identifier_invalid", "/entities/0"},
+		"reference type with NUL":   {placed(refs(event.EntityRef{Type: "a\x00b", ID: "x", Role: "y"})), fault.Invalid, "append.identifier_invalid", "/entities/0/entity_type"},
+		"reference id with NUL":     {placed(refs(event.EntityRef{Type: "a", ID: "x\x00", Role: "y"})), fault.Invalid, "append.identifier_invalid", "/entities/0/entity_id"},
+		"reference to a person":     {placed(refs(event.EntityRef{Type: "a", ID: "ada@example.org", Role: "y"})), fault.Invalid, "pii.in_identifier", "/entities/0/entity_id"},
+		"person as reference type":  {placed(refs(event.EntityRef{Type: "ada@example.org", ID: "1", Role: "y"})), fault.Invalid, "pii.in_identifier", "/entities/0/entity_type"},
+
+		"no stream type":       {placed(stream("", "O-1")), fault.Invalid, "append.identifier_invalid", "/stream/type"},
+		"no stream id":         {placed(stream("order", "")), fault.Invalid, "append.identifier_invalid", "/stream/id"},
+		"stream id too long":   {placed(stream("order", long(513))), fault.Invalid, "append.identifier_invalid", "/stream/id"},
+		"stream id with NUL":   {placed(stream("order", "a\x00b")), fault.Invalid, "append.identifier_invalid", "/stream/id"},
+		"stream id not UTF-8":  {placed(stream("order", "a\xff")), fault.Invalid, "append.identifier_invalid", "/stream/id"},
+		"stream id of a phone": {placed(stream("order", "+49 30 901820")), fault.Invalid, "pii.in_identifier", "/stream/id"},
+		"stream type":          {placed(stream("ada@example.org", "1")), fault.Invalid, "pii.in_identifier", "/stream/type"},
+		"correlation":          {placed(func(d *event.Draft) { d.CorrelationID = "ada@example.org" }), fault.Invalid, "pii.in_identifier", "/correlation_id"},
+		"long correlation":     {placed(func(d *event.Draft) { d.CorrelationID = long(513) }), fault.Invalid, "append.identifier_invalid", "/correlation_id"},
+		"source system":        {placed(func(d *event.Draft) { d.Source.System = "4111 1111 1111 1111" }), fault.Invalid, "pii.in_identifier", "/source/system"},
+		"source channel":       {placed(func(d *event.Draft) { d.Source.Channel = long(513) }), fault.Invalid, "append.identifier_invalid", "/source/channel"},
+		"source reference":     {placed(func(d *event.Draft) { d.Source.Reference = "DE89370400440532013000" }), fault.Invalid, "pii.in_identifier", "/source/reference"},
+		"division":             {placed(func(d *event.Draft) { d.Scope.Division = "a\x00" }), fault.Invalid, "append.identifier_invalid", "/scope/division"},
+		"region":               {placed(func(d *event.Draft) { d.Scope.Region = "ada@example.org" }), fault.Invalid, "pii.in_identifier", "/scope/region"},
+		"site":                 {placed(func(d *event.Draft) { d.Scope.Site = long(513) }), fault.Invalid, "append.identifier_invalid", "/scope/site"},
+		"empty tag":            {placed(tags("a", "")), fault.Invalid, "append.identifier_invalid", "/tags/1"},
+		"long tag":             {placed(tags(long(509))), fault.Invalid, "append.identifier_invalid", "/tags/0"},
+		"tag of a person":      {placed(tags("a", "ada@example.org")), fault.Invalid, "pii.in_identifier", "/tags/1"},
+
+		"business key of a person": {placed(data(`{"customer":"ada@example.org","number":"1"}`)), fault.Invalid, "pii.in_identifier", "/data/customer"},
+		"document of a person":     {placed(data(`{"customer":"C-1","number":"+49 30 901820"}`)), fault.Invalid, "pii.in_identifier", "/data/number"},
+		"long business key":        {placed(data(`{"customer":"` + long(300) + `","number":"` + long(300) + `"}`)), fault.Invalid, "append.identifier_invalid", ""},
+		"business key with NUL":    {placed(data(`{"customer":"C-1","number":"a\u0000"}`)), fault.Invalid, "append.identifier_invalid", "/data/number"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := b.preparer.Prepare(t.Context(), b.batch(placed(nil), c.draft))
+			f, ok := fault.As(err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, c.code, f.Code, f.Detail)
+			require.Equal(t, c.kind, f.Kind)
+			require.Equal(t, "/events/1"+c.field, f.Field)
+			require.Contains(t, f.Detail, ";", "the detail ends with the next step")
+			require.NotContains(t, f.Detail, "ada@", "no input in the detail")
+			for _, v := range f.Violations {
+				require.True(t, strings.HasPrefix(v.Field, "/events/1/data"), v.Field)
+			}
+		})
+	}
+}
+
+func TestSchemaViolationsPointIntoTheBatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.preparer.Prepare(t.Context(), b.batch(placed(nil), placed(nil), placed(func(d *event.Draft) {
+		d.Data = json.RawMessage(`{"amount":"much","note":7}`)
+	})))
+	f, ok := fault.As(err)
+	require.True(t, ok)
+	require.Equal(t, "append.schema_violation", f.Code)
+	require.Equal(t, "/events/2", f.Field)
+	var fields []string
+	for _, v := range f.Violations {
+		fields = append(fields, v.Field)
+		require.NotContains(t, fmt.Sprint(v), "much")
+	}
+	require.ElementsMatch(t, []string{"/events/2/data/amount", "/events/2/data/note"}, fields)
+}
+
+func TestLimitsAreNamedWithBothNumbers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.preparer.Prepare(t.Context(), b.batch(placed(nil), placed(nil), placed(nil), placed(nil)))
+	f, _ := fault.As(err)
+	require.Equal(t, "append.batch_too_large", f.Code)
+	require.Equal(t, fault.TooLarge, f.Kind)
+	require.Equal(t, "/events", f.Field)
+	require.Equal(t, []any{3, 4}, []any{f.Expected, f.Actual})
+
+	// The payload is measured as it is stored, with dimensions and references.
+	frame := len(b.prepare(t, placed(func(d *event.Draft) { d.Data = json.RawMessage(`{"x":""}`) }))[0].Payload)
+	fits := `{"x":"` + long(limits.EventBytes-frame) + `"}`
+	b.prepare(t, placed(func(d *event.Draft) { d.Data = json.RawMessage(fits) }))
+	_, err = b.preparer.Prepare(t.Context(), b.batch(placed(func(d *event.Draft) {
+		d.Data = json.RawMessage(strings.Replace(fits, "x\"", "xx\"", 1))
+	})))
+	f, _ = fault.As(err)
+	require.Equal(t, "append.event_too_large", f.Code)
+	require.Equal(t, []any{4096, 4097}, []any{f.Expected, f.Actual})
+
+	// Exactly at the limits everything passes.
+	b.prepare(t, placed(func(d *event.Draft) {
+		d.Entities = []event.EntityRef{order, item, order, item}
+		d.Tags = []string{"a", long(508), "c"}
+		d.Stream.ID = long(512)
+		d.Entities[3].ID = long(504 - len("item"))
+	}))
+}
+
+func TestEnvelope(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	occurred := time.Date(2026, 3, 30, 8, 0, 0, 123456789, time.FixedZone("CET", 3600))
+	out := b.prepare(t,
+		placed(nil),
+		placed(func(d *event.Draft) {
+			d.OccurredAt, d.CorrelationID, d.Source = occurred, "c-own", event.Source{System: "edi", Channel: "as4", Reference: "M-1"}
+			d.Scope = event.Scope{TenantID: "evil", LegalEntity: "evil", Division: "d", Custom: json.RawMessage(`{"a":"b"}`)}
+			d.CausedBy, d.CausedByPartition, d.SchemaVersion = event.ID{7}, 9, 1
+			d.Tags = []string{"z", "a"}
+		}),
+	)
+	first, second := out[0], out[1]
+	require.Equal(t, "shop.order.placed", first.Type)
+	require.EqualValues(t, 1, first.SchemaVersion, "the newest active version")
+	require.NotZero(t, first.TypeNumber)
+	require.Equal(t, b.entity.Partition, first.Partition)
+	require.Equal(t, b.clock.Now(), first.OccurredAt)
+	require.Equal(t, event.Scope{TenantID: "acme", LegalEntity: "DEMF"}, first.Scope)
+	require.Equal(t, "c-batch", first.CorrelationID)
+	require.Equal(t, event.Source{System: "backbone", Channel: "api"}, first.Source)
+	require.Equal(t, []any{event.Human, "p-clerk", "clerk"}, []any{first.ActorType, first.ActorID, first.ActorName})
+	require.Nil(t, first.ActorDetails)
+	require.Nil(t, first.RulesEvaluated)
+	require.True(t, first.PayloadHashDone)
+	require.Equal(t, event.HashPayload(first.Salt, first.Payload), first.PayloadHash)
+
+	require.Equal(t, time.Date(2026, 3, 30, 7, 0, 0, 123456000, time.UTC), second.OccurredAt)
+	require.Equal(t, "c-own", second.CorrelationID)
+	require.Equal(t, "edi", second.Source.System)
+	require.Equal(t, event.Scope{TenantID: "acme", LegalEntity: "DEMF", Division: "d", Custom: json.RawMessage(`{"a":"b"}`)}, second.Scope,
+		"nobody writes into another tenant by saying so")
+	require.Equal(t, event.ID{7}, second.CausedBy)
+	require.EqualValues(t, 9, second.CausedByPartition)
+	require.Equal(t, []string{"z", "a"}, second.Tags, "as given")
+	require.NotEqual(t, first.Salt, second.Salt)
+	require.Negative(t, first.ID.Compare(second.ID))
+}
+
+func TestIntentBatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	batch := b.batch(placed(nil), placed(func(d *event.Draft) { d.CausedByIndex = 1 }))
+	batch.IntentID, batch.EventIDs = event.ID{1}, []event.ID{{2}}
+	batch.Actor.Details = event.ActorDetails{SessionID: "s-1"}
+	batch.Rules = []event.RuleEvaluation{{RuleID: "shop.limit", Result: event.RuleFired}}
+	out, err := b.preparer.Prepare(t.Context(), batch)
+	require.NoError(t, err)
+	require.Equal(t, event.ID{2}, out[0].ID, "the id that the plan was shown")
+	require.NotEqual(t, event.ID{}, out[1].ID, "a new one where none was given")
+	require.Equal(t, out[0].ID, out[1].CausedBy)
+	require.Equal(t, event.ID{1}, out[1].IntentID)
+	require.JSONEq(t, `{"session_id":"s-1"}`, string(out[1].ActorDetails))
+	require.JSONEq(t, `[{"rule_id":"shop.limit","rule_name":"","result":"fired","evaluation_ms":0}]`, string(out[0].RulesEvaluated))
+
+	batch.Drafts[0].CausedByIndex = 2
+	_, err = b.preparer.Prepare(t.Context(), batch)
+	require.Error(t, err, "no event is caused by a later one")
+	batch.Drafts[0].CausedByIndex = 1
+	_, err = b.preparer.Prepare(t.Context(), batch)
+	require.Error(t, err, "nor by itself")
+}
+
+func TestPayloadIsStoredAsItCame(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for name, c := range map[string]struct {
+		data any
+		want string
+	}{
+		"verbatim":    {json.RawMessage("{ \"amount\" : 1.50,\n\t\"note\":\"\\u0041<&>\u2028é\" }"), "{ \"amount\" : 1.50,\n\t\"note\":\"\\u0041<&>\u2028é\" }"},
+		"numbers":     {json.RawMessage(`{"a":1e2,"b":-0.0,"c":100000000000000.10}`), `{"a":1e2,"b":-0.0,"c":100000000000000.10}`},
+		"order":       {json.RawMessage(`{"z":1,"a":2}`), `{"z":1,"a":2}`},
+		"none":        {nil, `{}`},
+		"empty":       {json.RawMessage(nil), `{}`},
+		"struct":      {struct{ Note string }{"<a & b>"}, `{"Note":"<a & b>"}`},
+		"json number": {map[string]json.Number{"amount": "1.50"}, `{"amount":1.50}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := b.prepare(t, placed(func(d *event.Draft) {
+				d.Data, d.Dimensions = c.data, map[string]string{"p": "<&>", "a": "1"}
+				d.Entities = []event.EntityRef{{Type: "order", ID: "<1>", Role: "subject"}}
+			}))
+			require.Equal(t, `{"data":`+c.want+`,"dimensions":{"a":"1","p":"<&>"},"entity_refs":[{"entity_type":"order","entity_id":"<1>","role":"subject"}]}`, string(out[0].Payload))
+		})
+	}
+	require.Equal(t, `{"data":{},"dimensions":{},"entity_refs":[]}`, string(b.prepare(t, placed(func(d *event.Draft) { d.Data = nil }))[0].Payload))
+
+	_, err := b.preparer.Prepare(t.Context(), b.batch(placed(func(d *event.Draft) { d.Data = func() {} })))
+	require.Equal(t, fault.Internal, fault.KindOf(err), "a module's mistake is not the caller's")
+	require.Error(t, err)
+}
+
+func TestKeysAreSortedAndListedOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	out := b.prepare(t, placed(func(d *event.Draft) {
+		d.Entities = []event.EntityRef{
+			{Type: "vendor", ID: "V-2", Role: "seller"}, {Type: "account", ID: "1", Role: "debit"},
+			{Type: "vendor", ID: "V-2", Role: "payee"}, {Type: "account", ID: "1", Role: "credit"},
+		}
+		d.Tags = []string{"q1", "a", "q1"}
+	}), placed(nil))
+	require.Equal(t, []string{"entity:account:1", "entity:vendor:V-2", "tag:a", "tag:q1"}, out[0].Keys)
+	require.Empty(t, out[1].Keys)
+}
+
+func TestBusinessKeys(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	out := b.prepare(t, placed(func(d *event.Draft) { d.Data = json.RawMessage(`{"customer":"c-1","number":"in 7"}`) }),
+		placed(func(d *event.Draft) { d.Data = json.RawMessage(`{"customer":"c-1"}`) }))
+	require.Equal(t, []event.BusinessKey{
+		{EventType: "shop.order.placed", Key: "number\x1fC-1\x1fIN7", Document: "in 7"},
+		{EventType: "shop.order.placed", Key: "plain\x1fin 7"},
+	}, out[0].BusinessKeys)
+	require.Empty(t, out[1].BusinessKeys, "without all fields nothing is claimed")
+}
+
+// TestSeriesTokens follows a token from the draft into the log.
+func TestSeriesTokens(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const token = "SERIES:01J"
+	draft := placed(func(d *event.Draft) {
+		d.Stream.ID, d.Tags, d.Entities = token, []string{token}, []event.EntityRef{{Type: "order", ID: token, Role: "subject"}}
+		d.Data = json.RawMessage(`{"customer":"c","number":"` + token + `"}`)
+		d.Series = []event.SeriesNumber{{Series: "orders", Prefix: "O-", Width: 4, Token: token}}
+	})
+	out := b.prepare(t, draft)
+	require.False(t, out[0].PayloadHashDone, "the number is not known yet")
+	require.Equal(t, event.Hash{}, out[0].PayloadHash)
+
+	for _, want := range []string{"O-0001", "O-0002"} {
+		e := b.append(t, b.prepare(t, draft)...)[0]
+		require.Equal(t, "order/"+want, e.Stream.String())
+		require.Equal(t, []string{want}, e.Tags)
+		require.NotContains(t, string(e.Payload), token)
+		require.Equal(t, event.HashPayload(e.Salt, e.Payload), e.PayloadHash)
+		found, err := b.events(t, event.EntityKey("order", want))
+		require.NoError(t, err)
+		require.Equal(t, []event.ID{e.ID}, found)
+	}
+}
+
+// TestSeriesTokenMustSurviveNormalisation: a key that lost its token would claim
+// the token, which is new every time, and so nothing.
+func TestSeriesTokenMustSurviveNormalisation(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.preparer.Prepare(t.Context(), b.batch(placed(func(d *event.Draft) {
+		d.Data = json.RawMessage(`{"customer":"c","number":"series:01J"}`)
+		d.Series = []event.SeriesNumber{{Series: "orders", Token: "series:01J"}}
+	})))
+	require.ErrorContains(t, err, "token")
+	require.Equal(t, fault.Internal, fault.KindOf(err))
+}
+
+func TestPrepareChangesNoDraft(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	d := placed(func(d *event.Draft) {
+		d.Tags, d.Entities = []string{"b", "a"}, []event.EntityRef{item, order}
+		d.Data = json.RawMessage(`{"amount": 1.50}`)
+	})
+	before := fmt.Sprintf("%#v", d)
+	b.prepare(t, d)
+	require.Equal(t, before, fmt.Sprintf("%#v", d))
+}
+
+var _ module.Module = shop{}

@@ -1,0 +1,122 @@
+package append_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// shop is a module with one event type for each thing that Prepare looks at.
+type shop struct{}
+
+func (shop) Name() string { return "shop" }
+
+func (shop) Register(r *module.Registrar) error {
+	r.Prefixes("shop")
+	r.EventType(module.EventType{
+		Registration: eventtype.Registration{
+			Type: "shop.order.placed", SchemaVersion: 1, Module: "shop",
+			DataSchema: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"number"},"note":{"type":"string","maxLength":2000},"number":{"type":"string"},"customer":{"type":"string"}}}`),
+			BusinessKeys: []eventtype.BusinessKeyRule{
+				{Name: "number", Fields: []string{"customer", "number"}, Normalise: eventtype.NormaliseDocumentNumber, Document: "number"},
+				{Name: "plain", Fields: []string{"number"}},
+			},
+		},
+		Checks: []module.Check{func(data json.RawMessage, dimensions map[string]string) error {
+			var d struct{ Amount float64 }
+			if err := json.Unmarshal(data, &d); err != nil {
+				return err
+			}
+			if d.Amount < 0 {
+				return fault.New(fault.Invalid, "shop.amount_negative", "an amount is positive; turn the sign").WithField("/data/amount").
+					WithViolations(fault.Violation{Field: "/data/amount", Code: "shop.amount_negative"})
+			}
+			return nil
+		}},
+	})
+	r.EventType(module.EventType{Registration: eventtype.Registration{
+		Type: "shop.order.shipped", SchemaVersion: 1, Module: "shop", DataSchema: json.RawMessage(`{"type":"object"}`),
+		RequiredDimensions: []string{"cost_center"},
+		RequiredEntityRefs: []eventtype.RequiredRef{
+			{EntityType: "order", Role: "subject", Cardinality: eventtype.One},
+			{EntityType: "item", Role: "content", Cardinality: eventtype.OneOrMore},
+		},
+	}})
+	return nil
+}
+
+// till is what a test needs of a store with one legal entity and the shop.
+type till struct {
+	store    *memory.Store
+	entity   ports.LegalEntity
+	preparer *eventappend.Preparer
+	clock    *testkit.Clock
+	ids      *system.IDs
+}
+
+var limits = eventappend.Limits{BatchEvents: 3, EventBytes: 4096, EntityRefs: 4, Tags: 3}
+
+func setup(t *testing.T) *till {
+	t.Helper()
+	clock := testkit.NewClock(time.Date(2026, 3, 31, 23, 30, 0, 0, time.UTC))
+	b := &till{clock: clock, ids: system.NewIDs(), store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
+	var err error
+	b.entity, err = b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
+	require.NoError(t, err)
+	catalog, err := module.Build(jsonschema.New(), shop{})
+	require.NoError(t, err)
+	types := registry.New(b.store, jsonschema.New(), catalog, clock)
+	require.NoError(t, types.RegisterBuiltIn(t.Context()))
+	b.preparer = eventappend.NewPreparer(types, b.ids, limits)
+	return b
+}
+
+var clerk = event.Actor{Type: event.Human, ID: "p-clerk", Name: "clerk"}
+
+func placed(change func(*event.Draft)) event.Draft {
+	d := event.Draft{
+		Type: "shop.order.placed", Stream: event.StreamID{Type: "order", ID: "O-1"}, EffectiveDate: event.MustDate("2026-03-31"),
+		Data: json.RawMessage(`{"amount":1}`),
+	}
+	if change != nil {
+		change(&d)
+	}
+	return d
+}
+
+func shipped(dimensions map[string]string, refs ...event.EntityRef) event.Draft {
+	return event.Draft{
+		Type: "shop.order.shipped", Stream: event.StreamID{Type: "order", ID: "O-1"}, EffectiveDate: event.MustDate("2026-03-31"),
+		Dimensions: dimensions, Entities: refs,
+	}
+}
+
+func (b *till) batch(drafts ...event.Draft) module.Batch {
+	return module.Batch{
+		Drafts: drafts, LegalEntity: b.entity, Actor: clerk, CorrelationID: "c-batch",
+		Source: event.Source{System: "backbone", Channel: "api"}, Now: b.clock.Now(),
+	}
+}
+
+// prepare is Prepare of drafts that are sound.
+func (b *till) prepare(t *testing.T, drafts ...event.Draft) []event.Prepared {
+	t.Helper()
+	out, err := b.preparer.Prepare(t.Context(), b.batch(drafts...))
+	require.NoError(t, err)
+	require.Len(t, out, len(drafts))
+	return out
+}
