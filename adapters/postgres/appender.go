@@ -91,7 +91,9 @@ type appender struct {
 func startAppender(s *Store, number int) *appender {
 	a := &appender{
 		store: s, number: number, done: make(chan struct{}),
-		queue: newQueue(s.config.QueueRequests, s.config.QueueBytes, s.config.OnePartitionPerGroup),
+		queue: newQueue(
+			load{s.config.QueueRequests, s.config.QueueBytes},
+			load{s.config.PartitionRequests, s.config.PartitionBytes}, s.config.OnePartitionPerGroup),
 	}
 	a.group.init(s)
 	go a.run()

@@ -236,11 +236,12 @@ func TestACallerWhoGivesUpInTheQueueFindsNothingWritten(t *testing.T) {
 func TestAFullQueueRefusesAtOnce(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
-	s := open(t, dsn, singleAppender, func(c *postgres.Config) { c.QueueRequests = 2 })
-	p := newBooks(t, s, 1)[0]
+	s := open(t, dsn, singleAppender, func(c *postgres.Config) { c.QueueRequests, c.PartitionRequests = 3, 2 })
+	books := newBooks(t, s, 2)
+	p := books[0]
 	release := hold(t, dsn, p)
 	observer := connect(t, dsn)
-	answers := make(chan error, 3)
+	answers := make(chan error, 4)
 	send := func() {
 		_, err := s.Append(context.Background(), invoice(p, 1))
 		answers <- err
@@ -256,8 +257,16 @@ func TestAFullQueueRefusesAtOnce(t *testing.T) {
 	require.Equal(t, "append.queue_full", f.Code)
 	require.Equal(t, fault.Unavailable, f.Kind)
 	require.Positive(t, f.RetryAfter)
+	// The other partition has room left, until the whole queue is full.
+	go func() {
+		_, err := s.Append(context.Background(), invoice(books[1], 1))
+		answers <- err
+	}()
+	testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 3 })
+	_, err = s.Append(t.Context(), invoice(books[1], 1))
+	require.Equal(t, "append.queue_full", fault.CodeOf(err))
 	release()
-	for range 3 {
+	for range 4 {
 		require.NoError(t, <-answers)
 	}
 }

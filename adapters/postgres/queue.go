@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -43,21 +44,29 @@ func (w *waiting) oversize() bool {
 	return w.bytes > oversizeBytes || len(w.request.Events) > maxGroupEvents
 }
 
-// queue is what waits for one appender, bounded in requests and bytes. A request
-// that does not fit is refused at once.
+// queue is what waits for one appender, bounded in requests and bytes, as a whole
+// and per partition. A request that does not fit is refused at once.
 type queue struct {
 	mu           sync.Mutex
 	items        []*waiting
-	bytes        int
-	maxRequests  int
-	maxBytes     int
+	load         load
+	partitions   map[event.PartitionID]load
+	limit        load // of the queue
+	share        load // of one partition
 	onePartition bool
 	closed       bool
 	wake         chan struct{} // of capacity 1
 }
 
-func newQueue(maxRequests, maxBytes int, onePartition bool) *queue {
-	return &queue{maxRequests: maxRequests, maxBytes: maxBytes, onePartition: onePartition, wake: make(chan struct{}, 1)}
+// load is a weight in the queue.
+type load struct{ requests, bytes int }
+
+func (l load) plus(requests, bytes int) load { return load{l.requests + requests, l.bytes + bytes} }
+
+func (l load) exceeds(limit load) bool { return l.requests > limit.requests || l.bytes > limit.bytes }
+
+func newQueue(limit, share load, onePartition bool) *queue {
+	return &queue{limit: limit, share: share, partitions: map[event.PartitionID]load{}, onePartition: onePartition, wake: make(chan struct{}, 1)}
 }
 
 func (q *queue) push(w *waiting) error {
@@ -66,12 +75,15 @@ func (q *queue) push(w *waiting) error {
 	if q.closed {
 		return fault.New(fault.Unavailable, codeShuttingDown, "the server is shutting down; try another node or try again").WithRetryAfter(time.Second)
 	}
-	// An empty queue takes any request, so that none is too large for ever.
-	if len(q.items) > 0 && (len(q.items) >= q.maxRequests || q.bytes+w.bytes > q.maxBytes) {
+	// An empty queue takes any request, so that none is too large for ever. No
+	// partition may fill the queue of its neighbours.
+	p := w.request.Partition
+	total, own := q.load.plus(1, w.bytes), q.partitions[p].plus(1, w.bytes)
+	if len(q.items) > 0 && (total.exceeds(q.limit) || own.requests > 1 && own.exceeds(q.share)) {
 		return fault.New(fault.Unavailable, codeQueueFull, "too many appends are waiting; try again").WithRetryAfter(retryAfter)
 	}
 	q.items = append(q.items, w)
-	q.bytes += w.bytes
+	q.load, q.partitions[p] = total, own
 	q.signal()
 	return nil
 }
@@ -93,7 +105,7 @@ func (q *queue) close() {
 func (q *queue) depth() (requests, bytes int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.items), q.bytes
+	return q.load.requests, q.load.bytes
 }
 
 // take fills group with the next requests in order of arrival: one oversize
@@ -117,6 +129,17 @@ func (q *queue) take(group []*waiting) []*waiting {
 	}
 }
 
+// left takes a request out of the loads.
+func (q *queue) left(w *waiting) {
+	p := w.request.Partition
+	q.load = q.load.plus(-1, -w.bytes)
+	if own := q.partitions[p].plus(-1, -w.bytes); own.requests > 0 {
+		q.partitions[p] = own
+	} else {
+		delete(q.partitions, p)
+	}
+}
+
 func (q *queue) fill(group []*waiting) []*waiting {
 	events, bytes := 0, 0
 	kept := q.items[:0]
@@ -125,7 +148,7 @@ func (q *queue) fill(group []*waiting) []*waiting {
 		switch {
 		case full:
 		case w.state.Load() == stateAbandoned:
-			q.bytes -= w.bytes
+			q.left(w)
 			continue
 		case q.onePartition && len(group) > 0 && group[0].request.Partition != w.request.Partition:
 			// Passed over: it comes first next time.
@@ -138,12 +161,12 @@ func (q *queue) fill(group []*waiting) []*waiting {
 			if w.state.CompareAndSwap(stateWaiting, stateTaken) {
 				group = append(group, w)
 			}
-			q.bytes -= w.bytes
+			q.left(w)
 			continue
 		case events+len(w.request.Events) > maxGroupEvents || bytes+w.bytes > maxGroupBytes:
 			full = true
 		default:
-			q.bytes -= w.bytes
+			q.left(w)
 			if w.state.CompareAndSwap(stateWaiting, stateTaken) {
 				group = append(group, w)
 				events += len(w.request.Events)

@@ -38,6 +38,10 @@ type Config struct {
 	// requests and 64 MiB.
 	QueueRequests int
 	QueueBytes    int
+	// PartitionRequests and PartitionBytes bound the share of one partition in it; 0
+	// is half.
+	PartitionRequests int
+	PartitionBytes    int
 	// GroupTimeout bounds one transaction of an appender; 0 is 30 s.
 	GroupTimeout time.Duration
 	// MaxClockSkew is how far the clock may be from the database's before appends are
@@ -90,6 +94,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.QueueBytes <= 0 {
 		c.QueueBytes = 64 << 20
+	}
+	if c.PartitionRequests <= 0 {
+		c.PartitionRequests = max(c.QueueRequests/2, 1)
+	}
+	if c.PartitionBytes <= 0 {
+		c.PartitionBytes = max(c.QueueBytes/2, 1)
 	}
 	if c.GroupTimeout <= 0 {
 		c.GroupTimeout = 30 * time.Second

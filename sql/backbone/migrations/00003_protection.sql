@@ -74,7 +74,9 @@ BEGIN
 
     SELECT count(*) - 1 INTO existing
     FROM pg_inherits WHERE inhparent = 'backbone.events'::regclass;
-    IF existing >= physical_partitions THEN
+    -- Once the default partition holds rows an attachment would have to scan it while
+    -- everybody waits, so from then on it is where new legal entities live.
+    IF existing >= physical_partitions OR EXISTS (SELECT FROM backbone.events_default) THEN
         RETURN false;
     END IF;
     EXECUTE format('CREATE TABLE backbone.events_p%s (LIKE backbone.events INCLUDING ALL)', new_partition_id);
