@@ -46,9 +46,9 @@ type dev struct {
 }
 
 // startDev starts `backbone dev` and waits until it is ready.
-func startDev(path, dataDir string, limit time.Duration) (*dev, error) {
+func startDev(path, dataDir string, limit time.Duration, flags ...string) (*dev, error) {
 	started := time.Now()
-	p, err := launch(path, dataDir, nil, "dev", "--data-dir", dataDir, "--http", "127.0.0.1:0")
+	p, err := launch(path, dataDir, nil, append([]string{"dev", "--data-dir", dataDir, "--http", "127.0.0.1:0"}, flags...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -128,9 +128,9 @@ func copyFolder(from, to string) error {
 }
 
 // startOn starts `backbone dev` on a data folder and stops it with the test.
-func startOn(t *testing.T, dir string, limit time.Duration) *dev {
+func startOn(t *testing.T, dir string, limit time.Duration, flags ...string) *dev {
 	t.Helper()
-	d, err := startDev(program(t), dir, limit)
+	d, err := startDev(program(t), dir, limit, flags...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.end()) })
 	return d
