@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -89,11 +90,15 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 // BenchmarkRawInsert is the ceiling: multi-row inserts into identical tables, one
-// connection, nothing checked and nothing hashed; and the floor: a transaction
-// per event from 64 connections.
+// connection, nothing checked and nothing hashed; and what there is without group
+// commit: a transaction per event from 64 connections, gap-free under the head lock
+// or, for comparison, with sequences from nowhere and no lock at all.
 func BenchmarkRawInsert(b *testing.B) {
-	for _, c := range []struct{ connections, rows int }{{1, 100}, {64, 1}} {
-		b.Run(fmt.Sprintf("connections=%d/rows=%d", c.connections, c.rows), func(b *testing.B) {
+	for _, c := range []struct {
+		connections, rows int
+		locked            bool
+	}{{1, 100, false}, {64, 1, true}, {64, 1, false}} {
+		b.Run(fmt.Sprintf("connections=%d/rows=%d/locked=%v", c.connections, c.rows, c.locked), func(b *testing.B) {
 			dsn := database(b)
 			books := newBooks(b, open(b, dsn), 1)
 			var sequence atomic.Int64
@@ -110,7 +115,7 @@ func BenchmarkRawInsert(b *testing.B) {
 						if first > int64(b.N) {
 							return
 						}
-						if err := rawInsert(conn, books[0], first, c.rows); err != nil {
+						if err := rawInsert(conn, books[0], first, c.rows, c.locked); err != nil {
 							b.Error(err)
 							return
 						}
@@ -123,7 +128,24 @@ func BenchmarkRawInsert(b *testing.B) {
 	}
 }
 
-func rawInsert(conn *pgx.Conn, p event.PartitionID, first int64, rows int) error {
+func rawInsert(conn *pgx.Conn, p event.PartitionID, first int64, rows int, locked bool) error {
+	var batch pgx.Batch
+	batch.Queue("begin")
+	if locked {
+		batch.Queue("SELECT FROM backbone.partition_heads WHERE partition_id = $1 FOR NO KEY UPDATE", int32(p))
+		batch.Queue("SELECT sequence FROM backbone.events WHERE partition_id = $1 ORDER BY sequence DESC LIMIT 1", int32(p)).QueryRow(func(row pgx.Row) error {
+			err := row.Scan(&first)
+			first++
+			if errors.Is(err, pgx.ErrNoRows) {
+				first, err = 1, nil
+			}
+			return err
+		})
+		if err := conn.SendBatch(context.Background(), &batch).Close(); err != nil {
+			return err
+		}
+		batch = pgx.Batch{}
+	}
 	events := rawTable{name: `backbone.events (partition_id, sequence, id, type, schema_version, occurred_at, recorded_at, effective_date,
 		tenant_id, legal_entity, actor_type, actor_id, actor_name, intent_id, correlation_id, stream_type, stream_id, stream_version,
 		source_system, source_channel, payload_hash, checksum)`}
@@ -146,8 +168,6 @@ func rawInsert(conn *pgx.Conn, p event.PartitionID, first int64, rows int) error
 		streams.add(int32(p), "invoice", e.Stream.ID, int64(1), n, n)
 		idempotency.add(int32(p), r.Idempotency.Key, e.PayloadHash[:], n, int32(1), now)
 	}
-	var batch pgx.Batch
-	batch.Queue("begin")
 	for _, t := range []*rawTable{&events, &payloads, &keys, &streams, &idempotency} {
 		batch.Queue("INSERT INTO "+t.name+" VALUES "+t.values.String(), t.args...)
 	}
