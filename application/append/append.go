@@ -96,10 +96,13 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 	return res.Events, false, nil
 }
 
+// maxIdempotencyKey bounds a caller's key, in bytes; the person's id comes on top.
+const maxIdempotencyKey = 255
+
 func (s *Service) claim(r Request, now time.Time) (*ports.IdempotencyClaim, error) {
 	key := r.PersonID + "|events|" + r.IdempotencyKey
-	if len(key) > maxIdentifier || !storable(key) {
-		return nil, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most 255 bytes of text; use a shorter one").WithField("Idempotency-Key")
+	if len(r.IdempotencyKey) > maxIdempotencyKey || len(key) > maxIdentifier || !storable(key) {
+		return nil, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes of text; use a shorter one", maxIdempotencyKey).WithField("Idempotency-Key")
 	}
 	if err := shredding.CheckIdentifier("Idempotency-Key", r.IdempotencyKey); err != nil {
 		return nil, err

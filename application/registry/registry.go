@@ -46,7 +46,7 @@ func New(store ports.EventTypes, schemas ports.SchemaCompiler, catalog *module.C
 
 // Lookup finds a type's version; version 0 is the newest active one. A miss
 // reloads once, so a type registered on another node is found. Fault
-// event_type.not_found or event_type.inactive.
+// event_type.not_found, for an inactive version too.
 func (r *Registry) Lookup(ctx context.Context, name string, version uint32) (*module.RegisteredType, error) {
 	if t := r.snapshot.Load().find(name, version); t != nil {
 		return t, nil
@@ -211,18 +211,22 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 		return err
 	}
 	for _, t := range r.catalog.EventTypes {
-		if have := r.snapshot.Load().versions[t.Type][t.SchemaVersion]; have != nil {
-			if !sameJSON(have.DataSchema, t.DataSchema) {
-				return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
-					"the schema of %s version %d differs from the stored one; register a new version instead of changing this one", t.Type, t.SchemaVersion)
+		if r.snapshot.Load().versions[t.Type][t.SchemaVersion] == nil {
+			_, err := r.register(ctx, t.Registration, "module:"+t.Module)
+			if fault.CodeOf(err) == "event_type.duplicate" {
+				err = r.Refresh(ctx) // another node was faster; its version is looked at below
 			}
-			continue
+			if err != nil {
+				return fmt.Errorf("register %s: %w", t.Type, err)
+			}
 		}
-		if _, err := r.register(ctx, t.Registration, "module:"+t.Module); err != nil && fault.CodeOf(err) != "event_type.duplicate" {
-			return fmt.Errorf("register %s: %w", t.Type, err)
+		have := r.snapshot.Load().versions[t.Type][t.SchemaVersion]
+		if have == nil || !sameJSON(have.DataSchema, t.DataSchema) {
+			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
+				"the schema of %s version %d differs from the stored one; register a new version instead of changing this one", t.Type, t.SchemaVersion)
 		}
 	}
-	return r.Refresh(ctx)
+	return nil
 }
 
 func sameJSON(a, b json.RawMessage) bool {

@@ -1,0 +1,378 @@
+package registry_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+var now = time.Date(2026, 3, 31, 12, 0, 0, 123456789, time.UTC)
+
+// shop is a built-in module with one type.
+type shop struct{ schema string }
+
+func (shop) Name() string { return "shop" }
+
+func (s shop) Register(r *module.Registrar) error {
+	r.Prefixes("shop", "store")
+	r.EventType(module.EventType{
+		Registration: eventtype.Registration{Type: "shop.order.placed", SchemaVersion: 1, Module: "shop", DataSchema: json.RawMessage(s.schema)},
+		Checks:       []module.Check{func(json.RawMessage, map[string]string) error { return errors.New("checked") }},
+	})
+	return nil
+}
+
+const orderSchema = `{"type":"object","properties":{"amount":{"type":"number"}}}`
+
+func node(t *testing.T, store ports.EventTypes, schema string) *registry.Registry {
+	t.Helper()
+	catalog, err := module.Build(jsonschema.New(), shop{schema})
+	require.NoError(t, err)
+	return registry.New(store, jsonschema.New(), catalog, testkit.NewClock(now))
+}
+
+func lead(version uint32) eventtype.Registration {
+	return eventtype.Registration{
+		Type: "crm.lead.won", SchemaVersion: version, Module: "crm", DataSchema: json.RawMessage(`{"type":"object","properties":{"size":{"type":"integer"}}}`),
+		Examples: []json.RawMessage{json.RawMessage(`{"size":3}`)},
+	}
+}
+
+func code(t *testing.T, err error) string {
+	t.Helper()
+	require.Error(t, err)
+	return fault.CodeOf(err)
+}
+
+func TestRegisterMakesATypeUsableAtOnce(t *testing.T) {
+	t.Parallel()
+	r := node(t, memory.New(memory.Config{}), orderSchema)
+	_, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+	require.Equal(t, "event_type.not_found", code(t, err))
+
+	stored, err := r.Register(t.Context(), lead(1), "p-admin")
+	require.NoError(t, err)
+	require.True(t, stored.Active)
+	require.Equal(t, "p-admin", stored.RegisteredBy)
+	require.Equal(t, now.Truncate(time.Microsecond), stored.RegisteredAt)
+	require.Equal(t, eventtype.Standard, stored.RetentionClass)
+	require.NotZero(t, stored.Number)
+
+	typ, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+	require.NoError(t, err)
+	require.Equal(t, stored.Number, typ.Number)
+	violations, err := typ.Schema.Validate(json.RawMessage(`{"size":"x"}`))
+	require.NoError(t, err)
+	require.Len(t, violations, 1)
+	require.Empty(t, typ.Checks, "checks are code of built-in modules")
+}
+
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	r := node(t, memory.New(memory.Config{}), orderSchema)
+	for _, v := range []uint32{2, 10, 1} {
+		_, err := r.Register(t.Context(), lead(v), "p-admin")
+		require.NoError(t, err)
+	}
+	newest, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 10, newest.SchemaVersion)
+	old, err := r.Lookup(t.Context(), "crm.lead.won", 2)
+	require.NoError(t, err)
+	require.Equal(t, newest.Number, old.Number, "all versions share the type's number")
+	_, err = r.Lookup(t.Context(), "crm.lead.won", 3)
+	require.Equal(t, "event_type.not_found", code(t, err))
+
+	all, err := r.Fetch(t.Context(), "crm.lead.won")
+	require.NoError(t, err)
+	require.Equal(t, []uint32{10, 2, 1}, []uint32{all[0].SchemaVersion, all[1].SchemaVersion, all[2].SchemaVersion})
+	_, err = r.Fetch(t.Context(), "crm.lead.lost")
+	require.Equal(t, "event_type.not_found", code(t, err))
+
+	_, err = r.Register(t.Context(), eventtype.Registration{Type: "a.b", SchemaVersion: 1, Module: "a", DataSchema: json.RawMessage(`{}`)}, "p")
+	require.NoError(t, err)
+	listed, err := r.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, listed, 4)
+	require.Equal(t, "a.b", listed[0].Type)
+	require.EqualValues(t, 1, listed[1].SchemaVersion)
+	require.EqualValues(t, 10, listed[3].SchemaVersion)
+}
+
+func TestRegistrationsAreRefused(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	r := node(t, store, orderSchema)
+	_, err := r.Register(t.Context(), lead(1), "p-admin")
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		change func(*eventtype.Registration)
+		kind   fault.Kind
+		code   string
+	}{
+		"duplicate":          {func(r *eventtype.Registration) { r.SchemaVersion = 1 }, fault.Conflict, "event_type.duplicate"},
+		"owned prefix":       {func(r *eventtype.Registration) { r.Type = "shop.order.lost" }, fault.Forbidden, "event_type.owned_by_module"},
+		"other owned prefix": {func(r *eventtype.Registration) { r.Type = "store.shelf.filled" }, fault.Forbidden, "event_type.owned_by_module"},
+		"findings":           {func(r *eventtype.Registration) { r.Module = "" }, fault.Invalid, "event_type.invalid"},
+		"personal data": {func(r *eventtype.Registration) {
+			r.PIIFields = []eventtype.PIIField{{Path: "/email", Class: "contact"}}
+		}, fault.Invalid, "event_type.invalid"},
+		"no JSON":      {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"type":`) }, fault.Invalid, "event_type.schema_invalid"},
+		"no schema":    {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"type":"thing"}`) }, fault.Invalid, "event_type.schema_invalid"},
+		"http $ref":    {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"$ref":"http://127.0.0.1:9/x.json"}`) }, fault.Invalid, "event_type.schema_invalid"},
+		"file $ref":    {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"$ref":"file:///etc/passwd"}`) }, fault.Invalid, "event_type.schema_invalid"},
+		"nested $ref":  {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"properties":{"a":{"$ref":"other.json#/x"}}}`) }, fault.Invalid, "event_type.schema_invalid"},
+		"example":      {func(r *eventtype.Registration) { r.Examples = append(r.Examples, json.RawMessage(`{"size":1.5}`)) }, fault.Invalid, "event_type.example_invalid"},
+		"no document":  {func(r *eventtype.Registration) { r.Examples = []json.RawMessage{json.RawMessage(`{`)} }, fault.Invalid, "event_type.example_invalid"},
+		"type by case": {func(r *eventtype.Registration) { r.Type = "Shop.order.lost" }, fault.Invalid, "event_type.invalid"},
+	} {
+		reg := lead(2)
+		c.change(&reg)
+		_, err := r.Register(t.Context(), reg, "p-admin")
+		f, ok := fault.As(err)
+		require.True(t, ok, "%s: %v", name, err)
+		require.Equal(t, c.code, f.Code, name)
+		require.Equal(t, c.kind, f.Kind, name)
+	}
+	stored, _, err := store.EventTypes(t.Context())
+	require.NoError(t, err)
+	require.Len(t, stored, 1, "nothing of it was stored")
+}
+
+func TestExampleFindingsPointIntoTheRegistration(t *testing.T) {
+	t.Parallel()
+	r := node(t, memory.New(memory.Config{}), orderSchema)
+	reg := lead(1)
+	reg.Examples = []json.RawMessage{json.RawMessage(`{"size":1}`), json.RawMessage(`{"size":"much"}`)}
+	_, err := r.Register(t.Context(), reg, "p-admin")
+	f, _ := fault.As(err)
+	require.Len(t, f.Violations, 1)
+	require.Equal(t, "/examples/1/size", f.Violations[0].Field)
+}
+
+func TestLocalReferencesAreFine(t *testing.T) {
+	t.Parallel()
+	r := node(t, memory.New(memory.Config{}), orderSchema)
+	reg := lead(1)
+	reg.DataSchema = json.RawMessage(`{"definitions":{"size":{"type":"integer"}},"properties":{"size":{"$ref":"#/definitions/size"}}}`)
+	_, err := r.Register(t.Context(), reg, "p-admin")
+	require.NoError(t, err)
+}
+
+func TestAnotherNodeSeesANewTypeWhenALookupMisses(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	one, two := node(t, store, orderSchema), node(t, store, orderSchema)
+	require.NoError(t, two.Refresh(t.Context()))
+	_, err := one.Register(t.Context(), lead(1), "p-admin")
+	require.NoError(t, err)
+	typ, err := two.Lookup(t.Context(), "crm.lead.won", 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, typ.SchemaVersion)
+
+	// A version that is named is looked for at once, the newest after a refresh.
+	_, err = one.Register(t.Context(), lead(2), "p-admin")
+	require.NoError(t, err)
+	typ, err = two.Lookup(t.Context(), "crm.lead.won", 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, typ.SchemaVersion, "what is known is answered from memory")
+	require.NoError(t, two.Refresh(t.Context()))
+	typ, err = two.Lookup(t.Context(), "crm.lead.won", 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, typ.SchemaVersion)
+	_, err = one.Register(t.Context(), lead(3), "p-admin")
+	require.NoError(t, err)
+	typ, err = two.Lookup(t.Context(), "crm.lead.won", 3)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, typ.SchemaVersion)
+}
+
+func TestLookupsOfKnownTypesStayInMemory(t *testing.T) {
+	t.Parallel()
+	store := &probe{stored: memory.New(memory.Config{})}
+	r := node(t, store, orderSchema)
+	_, err := r.Register(t.Context(), lead(1), "p-admin")
+	require.NoError(t, err)
+	loads, asked := store.loads.Load(), store.asked.Load()
+	for range 100 {
+		_, err = r.Lookup(t.Context(), "crm.lead.won", 0)
+		require.NoError(t, err)
+	}
+	require.Equal(t, []int64{loads, asked}, []int64{store.loads.Load(), store.asked.Load()})
+	for range 100 {
+		_, err = r.Lookup(t.Context(), "crm.lead.lost", 0)
+		require.Error(t, err)
+	}
+	require.Equal(t, loads, store.loads.Load(), "a miss asks for the generation, it does not load everything again")
+}
+
+func TestABrokenStoreLeavesWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	store := &probe{stored: memory.New(memory.Config{})}
+	r := node(t, store, orderSchema)
+	_, err := r.Register(t.Context(), lead(1), "p-admin")
+	require.NoError(t, err)
+	store.broken.Store(true)
+	_, err = r.Lookup(t.Context(), "crm.lead.won", 0)
+	require.NoError(t, err)
+	_, err = r.Lookup(t.Context(), "crm.lead.lost", 0)
+	require.ErrorIs(t, err, errBroken, "unknown is not the same as not found")
+
+	var failures atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Run(ctx, time.Millisecond, func(error) { failures.Add(1) })
+	}()
+	testkit.Eventually(t, 5*time.Second, func() bool { return failures.Load() > 1 }, "a failed refresh is reported")
+	store.broken.Store(false)
+	_, err = node(t, store.stored, orderSchema).Register(t.Context(), lead(2), "p-admin")
+	require.NoError(t, err)
+	testkit.Eventually(t, 5*time.Second, func() bool {
+		typ, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+		return err == nil && typ.SchemaVersion == 2
+	}, "it recovers by itself")
+	cancel()
+	<-done
+}
+
+// stored has another name than its method, so that it can be embedded.
+type stored = ports.EventTypes
+
+var errBroken = errors.New("broken")
+
+// probe counts how often the store is read, and fails when told to.
+type probe struct {
+	stored
+	loads, asked atomic.Int64
+	broken       atomic.Bool
+}
+
+func (p *probe) EventTypesGeneration(ctx context.Context) (int64, error) {
+	p.asked.Add(1)
+	if p.broken.Load() {
+		return 0, errBroken
+	}
+	return p.stored.EventTypesGeneration(ctx)
+}
+
+func (p *probe) EventTypes(ctx context.Context) ([]eventtype.Registration, int64, error) {
+	p.loads.Add(1)
+	return p.stored.EventTypes(ctx)
+}
+
+func TestBuiltInTypes(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	r := node(t, store, orderSchema)
+	require.NoError(t, r.RegisterBuiltIn(t.Context()))
+	_, generation, err := store.EventTypes(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, r.RegisterBuiltIn(t.Context()))
+	// The next start, with the schema written in another order.
+	other := node(t, store, `{ "properties": {"amount":{"type":"number"}}, "type":"object" }`)
+	require.NoError(t, other.RegisterBuiltIn(t.Context()))
+	_, again, err := store.EventTypes(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, generation, again, "a second time changes nothing")
+
+	typ, err := other.Lookup(t.Context(), "shop.order.placed", 0)
+	require.NoError(t, err)
+	require.Equal(t, "module:shop", typ.RegisteredBy)
+	require.Len(t, typ.Checks, 1)
+	require.EqualError(t, typ.Checks[0](nil, nil), "checked")
+}
+
+func TestABuiltInVersionIsNeverRewritten(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	require.NoError(t, node(t, store, orderSchema).RegisterBuiltIn(t.Context()))
+	for _, schema := range []string{
+		`{"type":"object"}`,
+		`{"type":"object","properties":{"amount":{"type":"integer"}}}`,
+	} {
+		err := node(t, store, schema).RegisterBuiltIn(t.Context())
+		require.Equal(t, "event_type.version_rewritten", code(t, err))
+	}
+}
+
+// late hides the stored types from the first look, as if another node registered
+// them in between.
+type late struct {
+	stored
+	hidden atomic.Bool
+}
+
+func (l *late) EventTypesGeneration(ctx context.Context) (int64, error) {
+	if l.hidden.CompareAndSwap(true, false) {
+		return -1, nil // what a fresh registry has
+	}
+	return l.stored.EventTypesGeneration(ctx)
+}
+
+func TestTwoNodesStartAtOnce(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	var wg sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		r := node(t, store, orderSchema)
+		wg.Go(func() { errs[i] = r.RegisterBuiltIn(t.Context()) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	// Of two nodes with different programs, the slower one is refused too.
+	store = memory.New(memory.Config{})
+	require.NoError(t, node(t, store, orderSchema).RegisterBuiltIn(t.Context()))
+	behind := &late{stored: store}
+	behind.hidden.Store(true)
+	err := node(t, behind, `{"type":"object"}`).RegisterBuiltIn(t.Context())
+	require.Equal(t, "event_type.version_rewritten", code(t, err))
+}
+
+func TestInactiveTypes(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	r := node(t, store, orderSchema)
+	_, err := r.Register(t.Context(), lead(1), "p-admin")
+	require.NoError(t, err)
+	retired := lead(2)
+	retired.Active = false
+	_, err = store.RegisterEventType(t.Context(), retired)
+	require.NoError(t, err)
+	gone := lead(1)
+	gone.Type, gone.Active = "crm.lead.lost", false
+	_, err = store.RegisterEventType(t.Context(), gone)
+	require.NoError(t, err)
+
+	require.NoError(t, r.Refresh(t.Context()))
+	typ, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, typ.SchemaVersion, "the newest active one")
+	_, err = r.Lookup(t.Context(), "crm.lead.won", 2)
+	require.Equal(t, "event_type.not_found", code(t, err))
+	_, err = r.Lookup(t.Context(), "crm.lead.lost", 0)
+	require.Equal(t, "event_type.not_found", code(t, err))
+	all, err := r.Fetch(t.Context(), "crm.lead.won")
+	require.NoError(t, err)
+	require.Len(t, all, 2, "inactive versions can be read, for the events they described")
+	require.False(t, all[0].Active)
+}
