@@ -83,7 +83,7 @@ func expectations(t *testing.T) (out []expectation) {
 	add("type of unknown owner", false, "event_type", appendOf(unknown))
 	add("no types", false, "event_type", appendOf([]any{}))
 	add("types elsewhere do not matter", true, "allowed", question{"action": "events.read", "roles": []string{"module"}, "legal_entity": "USMF", "entitled": []string{}, "event_types": builtin})
-	add("second role helps", true, "allowed", question{"action": "metrics.read", "roles": []string{"ap_clerk", "operator"}, "legal_entity": "", "entitled": []string{}})
+	add("second role helps", true, "allowed", question{"action": "event_types.register", "roles": []string{"ap_clerk", "admin"}, "legal_entity": "", "entitled": []string{}})
 	add("auditor with another role writes nothing", false, "auditor", question{"action": "intents.submit", "roles": []string{"controller", "auditor"}, "legal_entity": "USMF", "entitled": []string{}})
 	for _, action := range []string{"intents.approve", "events.append", "event_types.register", "legal_entities.create"} {
 		add("auditor with another role: "+action, false, "auditor", question{"action": action, "roles": []string{"module", "admin", "auditor"}, "legal_entity": "", "entitled": []string{}})

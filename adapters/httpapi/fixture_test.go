@@ -177,7 +177,7 @@ func openHouse(t testing.TB) *house {
 		h.tokens["german_"+role], err = who.Enroll(ctx, p)
 		require.NoError(t, err)
 	}
-	expired := ports.Principal{TenantID: "demo", PersonID: "p-x", PrincipalID: "l-x", ActorType: event.Human, ExpiresAt: time.Now().Add(-time.Hour)}
+	expired := ports.Principal{TenantID: "demo", PersonID: "p-x", PrincipalID: "l-x", ActorType: event.Human, Roles: []string{"ap_clerk"}, ExpiresAt: time.Now().Add(-time.Hour)}
 	h.tokens["expired"], err = who.Enroll(ctx, expired)
 	require.NoError(t, err)
 

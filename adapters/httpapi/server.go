@@ -79,7 +79,10 @@ func New(c Config) (*Server, error) {
 		s.config.Metrics = noMetrics{}
 	}
 	if s.config.MetricsPage == nil {
-		s.config.MetricsPage = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		s.config.MetricsPage = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+			w.WriteHeader(http.StatusOK)
+		})
 	}
 	models, err := s.readModels()
 	if err != nil {

@@ -33,7 +33,6 @@ grants := {
 	"event_types.read": everybody,
 	"legal_entities.create": {"admin"},
 	"legal_entities.read": everybody,
-	"metrics.read": {"operator", "admin", "auditor"},
 }
 
 writes := {
