@@ -259,7 +259,7 @@ func checkAgainst(t *module.RegisteredType, data json.RawMessage, d *event.Draft
 			}
 		}
 		if n == 0 || (ref.Cardinality == eventtype.One && n > 1) {
-			return fault.New(fault.Invalid, "append.reference_missing", "events of type %s need %s reference to a %s in role %q; they have %d",
+			return fault.New(fault.Invalid, "append.reference_missing", "events of type %s need %s reference to a %s in role %q; they have %d; correct the references",
 				t.Type, strings.ReplaceAll(string(ref.Cardinality), "_", " "), ref.EntityType, ref.Role, n).WithField("/entities")
 		}
 	}
