@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -203,12 +204,40 @@ func (a *App) cursorKey(ctx context.Context) ([]byte, error) {
 	return sum[:], nil
 }
 
-// Run keeps the registry fresh and the projections moving until ctx ends.
+// sweepEvery is how often expired idempotency keys are removed. An expired key is
+// void at once; removing it only frees space.
+const sweepEvery = 10 * time.Minute
+
+// Run keeps the registry fresh, the projections moving and the key table small
+// until ctx ends.
 func (a *App) Run(ctx context.Context) {
-	go a.Registry.Run(ctx, time.Second, func(err error) {
-		a.Logger.WarnContext(ctx, "event types could not be refreshed", "code", fault.CodeOf(err))
+	complain := func(err error) {
+		if err != nil && ctx.Err() == nil {
+			a.Logger.WarnContext(ctx, "background work failed; it will be tried again", "code", fault.CodeOf(err))
+		}
+	}
+	var running sync.WaitGroup
+	running.Go(func() { a.Registry.Run(ctx, time.Second, complain) })
+	running.Go(func() {
+		complain(a.Store.ListenEventTypes(ctx, func() { complain(a.Registry.Refresh(ctx)) }))
 	})
+	running.Go(func() { a.sweep(ctx, complain) })
 	a.Runner.Run(ctx)
+	running.Wait()
+}
+
+func (a *App) sweep(ctx context.Context, complain func(error)) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			_, err := a.Store.DeleteExpiredIdempotencyKeys(ctx, time.Now())
+			complain(err)
+		}
+	}
 }
 
 // Ready says what keeps the node from serving, by part; empty is ready.
