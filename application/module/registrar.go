@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -161,8 +163,8 @@ func (c *Catalog) Checks(eventType string, version uint32) []Check {
 
 // Build joins the modules' declarations. It refuses on any error and returns all
 // of them: names declared twice, foreign prefixes, intents that emit unknown
-// types or lack a policy, projections of unknown types, schemas and policies that
-// do not compile.
+// types or lack a policy, projections of unknown types, schemas that do not
+// compile. Policies are compiled by the policy engine.
 func Build(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
 	c := &Catalog{
 		folds: map[string]Fold{}, intents: map[string]IntentType{},
@@ -189,6 +191,9 @@ func Build(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
 	return c, nil
 }
 
+// packageLine finds the package that a Rego file is of.
+var packageLine = regexp.MustCompile(`(?m)^[ \t]*package[ \t]+([A-Za-z0-9_.]+)`)
+
 func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 	var errs []error
 	known := map[string]bool{}
@@ -201,9 +206,11 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 		known[t.Type] = true
 		compile(t.Type, t.DataSchema)
 	}
-	policies := ""
+	policies := map[string]bool{}
 	for _, p := range c.Policies {
-		policies += "\n" + p.Source
+		if m := packageLine.FindStringSubmatch(p.Source); m != nil {
+			policies[m[1]] = true
+		}
 	}
 	for _, t := range c.IntentTypes() {
 		compile(t.Type, t.Schema)
@@ -212,7 +219,7 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 				errs = append(errs, fmt.Errorf("intent %s emits %s, which no module declares", t.Type, e))
 			}
 		}
-		if t.Policy != "" && !strings.Contains(policies, "package "+t.Policy) {
+		if t.Policy != "" && !policies[t.Policy] {
 			errs = append(errs, fmt.Errorf("intent %s names policy %s, which no module brings", t.Type, t.Policy))
 		}
 	}
@@ -225,9 +232,9 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 			}
 		}
 	}
-	for path, m := range c.readModels {
-		if !writers[m.Projection] {
-			errs = append(errs, fmt.Errorf("read model %s names projection %q, which no module declares", path, m.Projection))
+	for _, path := range slices.Sorted(maps.Keys(c.readModels)) {
+		if projection := c.readModels[path].Projection; !writers[projection] {
+			errs = append(errs, fmt.Errorf("read model %s names projection %q, which no module declares", path, projection))
 		}
 	}
 	return errs

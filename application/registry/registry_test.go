@@ -132,11 +132,15 @@ func TestRegistrationsAreRefused(t *testing.T) {
 		"personal data": {func(r *eventtype.Registration) {
 			r.PIIFields = []eventtype.PIIField{{Path: "/email", Class: "contact"}}
 		}, fault.Invalid, "event_type.invalid"},
-		"no JSON":      {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"type":`) }, fault.Invalid, "event_type.schema_invalid"},
-		"no schema":    {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"type":"thing"}`) }, fault.Invalid, "event_type.schema_invalid"},
-		"http $ref":    {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"$ref":"http://127.0.0.1:9/x.json"}`) }, fault.Invalid, "event_type.schema_invalid"},
-		"file $ref":    {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"$ref":"file:///etc/passwd"}`) }, fault.Invalid, "event_type.schema_invalid"},
-		"nested $ref":  {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"properties":{"a":{"$ref":"other.json#/x"}}}`) }, fault.Invalid, "event_type.schema_invalid"},
+		"no JSON":   {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"type":`) }, fault.Invalid, "event_type.schema_invalid"},
+		"no schema": {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"type":"thing"}`) }, fault.Invalid, "event_type.schema_invalid"},
+		"http $ref": {func(r *eventtype.Registration) {
+			r.DataSchema = json.RawMessage(`{"$ref":"http://127.0.0.1:9/x.json"}`)
+		}, fault.Invalid, "event_type.schema_invalid"},
+		"file $ref": {func(r *eventtype.Registration) { r.DataSchema = json.RawMessage(`{"$ref":"file:///etc/passwd"}`) }, fault.Invalid, "event_type.schema_invalid"},
+		"nested $ref": {func(r *eventtype.Registration) {
+			r.DataSchema = json.RawMessage(`{"properties":{"a":{"$ref":"other.json#/x"}}}`)
+		}, fault.Invalid, "event_type.schema_invalid"},
 		"example":      {func(r *eventtype.Registration) { r.Examples = append(r.Examples, json.RawMessage(`{"size":1.5}`)) }, fault.Invalid, "event_type.example_invalid"},
 		"no document":  {func(r *eventtype.Registration) { r.Examples = []json.RawMessage{json.RawMessage(`{`)} }, fault.Invalid, "event_type.example_invalid"},
 		"type by case": {func(r *eventtype.Registration) { r.Type = "Shop.order.lost" }, fault.Invalid, "event_type.invalid"},
