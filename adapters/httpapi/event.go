@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -51,11 +50,19 @@ func (s *Server) ListEvents(ctx context.Context, r api.ListEventsRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	events, err := s.events(ctx, page.Events)
+	w, err := s.render(ctx, page.Events)
 	if err != nil {
 		return nil, err
 	}
-	return reply(http.StatusOK, api.EventPage{Events: events, HasMore: page.HasMore, NextCursor: page.NextCursor})
+	w.raw(`{"events":`)
+	if err := w.events(page.Events); err != nil {
+		return nil, err
+	}
+	w.raw(`,"has_more":`)
+	w.b = strconv.AppendBool(w.b, page.HasMore)
+	w.optional("next_cursor", page.NextCursor)
+	w.raw("}")
+	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
 func eventFilter(p api.ListEventsParams) (ports.EventQuery, error) {
@@ -172,11 +179,16 @@ func (s *Server) GetEvent(ctx context.Context, r api.GetEventRequestObject) (api
 	if err != nil {
 		return nil, err
 	}
-	events, err := s.events(ctx, []event.Recorded{found})
+	w, err := s.render(ctx, []event.Recorded{found})
 	if err != nil {
 		return nil, err
 	}
-	return reply(http.StatusOK, api.EventAnswer{Event: events[0]})
+	w.raw(`{"event":`)
+	if err := w.event(&found); err != nil {
+		return nil, err
+	}
+	w.raw("}")
+	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
 // GetLineage answers GET /api/events/{id}/lineage.
@@ -193,72 +205,20 @@ func (s *Server) GetLineage(ctx context.Context, r api.GetLineageRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	events, err := s.events(ctx, found.Events)
+	w, err := s.render(ctx, found.Events)
 	if err != nil {
 		return nil, err
 	}
-	return reply(http.StatusOK, api.Lineage{Lineage: events, Depth: len(events), Truncated: found.Truncated})
-}
-
-// events renders recorded events as the API shows them everywhere.
-func (s *Server) events(ctx context.Context, recorded []event.Recorded) ([]api.Event, error) {
-	var codes map[event.PartitionID]string
-	out := make([]api.Event, len(recorded))
-	for i := range recorded {
-		if recorded[i].CausedByPartition != 0 && codes == nil {
-			// Only legal entities that the caller may see are named.
-			visible, err := s.visible(ctx)
-			if err != nil {
-				return nil, err
-			}
-			codes = make(map[event.PartitionID]string, len(visible))
-			for _, le := range visible {
-				codes[le.Partition] = le.Code
-			}
-		}
-		e, err := eventAnswer(&recorded[i])
-		if err != nil {
-			return nil, err
-		}
-		e.CausedByLegalEntity = codes[recorded[i].CausedByPartition]
-		out[i] = e
+	w.raw(`{"lineage":`)
+	if err := w.events(found.Events); err != nil {
+		return nil, err
 	}
-	return out, nil
-}
-
-func eventAnswer(r *event.Recorded) (api.Event, error) {
-	body, err := r.Body()
-	if err != nil {
-		return api.Event{}, err
-	}
-	actor, err := r.Actor()
-	if err != nil {
-		return api.Event{}, err
-	}
-	e := api.Event{
-		ID: r.ID.String(), Type: r.Type, SchemaVersion: r.SchemaVersion, Sequence: sequenceText(r.Sequence),
-		Stream:     api.EventStream{Type: r.Stream.Type, ID: r.Stream.ID, Version: int64(r.StreamVersion)},
-		OccurredAt: timeText(r.OccurredAt), RecordedAt: timeText(r.RecordedAt), EffectiveDate: r.EffectiveDate.String(),
-		Scope: api.Scope{
-			TenantID: r.Scope.TenantID, LegalEntity: r.Scope.LegalEntity, Division: r.Scope.Division, Region: r.Scope.Region, Site: r.Scope.Site,
-			Custom: r.Scope.Custom,
-		},
-		Actor: actorAnswer(actor), CorrelationID: r.CorrelationID,
-		Data: body.Data, Dimensions: body.Dimensions, Entities: entityAnswers(body.EntityRefs),
-		Metadata: api.Metadata{
-			RulesEvaluated: rulesAnswer(r.RulesEvaluated), Pii: r.PII, Tags: list(r.Tags),
-			Source:   api.Source{System: r.Source.System, Channel: r.Source.Channel, Reference: r.Source.Reference},
-			Checksum: hex.EncodeToString(r.Checksum[:]), PayloadHash: hex.EncodeToString(r.PayloadHash[:]),
-		},
-	}
-	if e.Dimensions == nil {
-		e.Dimensions = map[string]string{}
-	}
-	if e.Metadata.Pii == nil {
-		e.Metadata.Pii = map[string]string{}
-	}
-	e.CausedBy, e.IntentID = idText(r.CausedBy), idText(r.IntentID)
-	return e, nil
+	w.raw(`,"depth":`)
+	w.b = strconv.AppendInt(w.b, int64(len(found.Events)), 10)
+	w.raw(`,"truncated":`)
+	w.b = strconv.AppendBool(w.b, found.Truncated)
+	w.raw("}")
+	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
 func rulesAnswer(stored json.RawMessage) json.RawMessage {
