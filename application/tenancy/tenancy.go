@@ -31,10 +31,12 @@ type Service struct {
 	allowDevelopmentTokens bool
 
 	mu       sync.RWMutex
-	byCode   map[string]ports.LegalEntity // tenant + "/" + code
+	byCode   map[entityKey]ports.LegalEntity
 	byToken  map[event.Hash]keptPrincipal
 	keptTime time.Duration
 }
+
+type entityKey struct{ tenantID, code string }
 
 type keptPrincipal struct {
 	principal ports.Principal
@@ -58,7 +60,7 @@ func New(c Config) *Service {
 	return &Service{
 		entities: c.LegalEntities, principals: c.Principals, install: c.Installations, policies: c.Policies, clock: c.Clock, ids: c.IDs,
 		allowDevelopmentTokens: c.AllowDevelopmentTokens,
-		byCode:                 map[string]ports.LegalEntity{}, byToken: map[event.Hash]keptPrincipal{}, keptTime: 5 * time.Second,
+		byCode:                 map[entityKey]ports.LegalEntity{}, byToken: map[event.Hash]keptPrincipal{}, keptTime: 5 * time.Second,
 	}
 }
 
@@ -113,7 +115,7 @@ func (s *Service) Authenticate(ctx context.Context, token string) (ports.Princip
 	}
 	p := kept.principal
 	switch {
-	case !p.ExpiresAt.IsZero() && now.After(p.ExpiresAt):
+	case !p.ExpiresAt.IsZero() && !now.Before(p.ExpiresAt):
 		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_expired", "the access token has expired; ask an administrator for a new one")
 	case p.Development && !s.allowDevelopmentTokens:
 		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.development_token", "tokens of `backbone dev` are not accepted here; use a token made by `backbone bootstrap` or an administrator")
@@ -227,7 +229,7 @@ func (s *Service) LegalEntity(ctx context.Context, tenantID, code string) (ports
 func (s *Service) kept(tenantID, code string) (ports.LegalEntity, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	le, ok := s.byCode[tenantID+"/"+code]
+	le, ok := s.byCode[entityKey{tenantID, code}]
 	return le, ok
 }
 
@@ -239,7 +241,7 @@ func (s *Service) LegalEntities(ctx context.Context, tenantID string) ([]ports.L
 	}
 	s.mu.Lock()
 	for _, le := range all {
-		s.byCode[le.TenantID+"/"+le.Code] = le
+		s.byCode[entityKey{le.TenantID, le.Code}] = le
 	}
 	s.mu.Unlock()
 	return all, nil
@@ -257,7 +259,8 @@ func (s *Service) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (
 	if le.TimeZone == "" {
 		le.TimeZone = "UTC"
 	}
-	if _, err := time.LoadLocation(le.TimeZone); err != nil {
+	// "Local" would be another zone on every node.
+	if _, err := time.LoadLocation(le.TimeZone); err != nil || le.TimeZone == "Local" {
 		return ports.LegalEntity{}, fault.New(fault.Invalid, "legal_entity.time_zone_invalid", "use an IANA zone name such as Europe/Berlin").WithField("/time_zone")
 	}
 	if le.Name == "" {
