@@ -66,7 +66,8 @@ func ReadDevFile(dataDir string) (DevFile, error) {
 
 // Dev runs the embedded default until ctx ends or PostgreSQL dies.
 func Dev(ctx context.Context, o DevOptions) (err error) {
-	dir, err := filepath.Abs(o.DataDir)
+	dir := filepath.Clean(o.DataDir) // as given: paths that are printed stay short
+	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func Dev(ctx context.Context, o DevOptions) (err error) {
 
 	say := func(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
 	say("Starting PostgreSQL in %s", dir)
-	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{BinDir: o.Postgres, DataDir: dir, Logger: logger})
+	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{BinDir: o.Postgres, DataDir: absolute, Logger: logger})
 	if err != nil {
 		return err
 	}
