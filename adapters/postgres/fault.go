@@ -19,6 +19,7 @@ import (
 // Codes of the faults that only this adapter raises.
 const (
 	codeUnavailable     = "store.unavailable"
+	codeNotMigrated     = "store.not_migrated"
 	codeInternal        = "store.failed"
 	codeQueueFull       = "append.queue_full"
 	codeOutcomeUnknown  = "append.outcome_unknown"
@@ -93,12 +94,33 @@ func translate(ctx context.Context, err error) error {
 	if unavailable(err) {
 		return unavailableFault(err)
 	}
+	if notMigrated(err) {
+		return fault.New(fault.Unavailable, codeNotMigrated, "the database lacks tables or columns of this version; run backbone migrate").WithCause(scrub(err))
+	}
 	return fault.New(fault.Internal, codeInternal, "the database refused a statement; the server's log has the reason").WithCause(scrub(err))
 }
 
 func unavailableFault(err error) *fault.Error {
-	return fault.New(fault.Unavailable, codeUnavailable, "the database cannot be reached or is busy; try again").
-		WithRetryAfter(retryAfter).WithCause(scrub(err))
+	detail := "the database cannot be reached or is busy; try again"
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && (strings.HasPrefix(pg.Code, "28") || pg.Code == "3D000") {
+		detail = "the database lets nobody in with this user, password and database name; correct its address (DSN)"
+	}
+	return fault.New(fault.Unavailable, codeUnavailable, detail).WithRetryAfter(retryAfter).WithCause(scrub(err))
+}
+
+// notMigrated reports that the statement named a schema, table, column or function
+// that is not there: the migrations of this version have not run.
+func notMigrated(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return false
+	}
+	switch pg.Code {
+	case "3F000", "42P01", "42703", "42883":
+		return true
+	default:
+		return false
+	}
 }
 
 // connectionLost reports whether err says nothing about what the server did: the
