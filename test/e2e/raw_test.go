@@ -162,7 +162,7 @@ func TestRawEvents(t *testing.T) {
 	a, err := auditor.do("GET", "/api/events?"+q.Encode(), "")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusBadRequest, a.status, a)
-	require.Equal(t, "cursor.invalid", a.code())
+	require.Equal(t, "cursor.foreign", a.code())
 }
 
 // TestRawEventsOfModules keeps the raw door shut for what modules own and for

@@ -1,0 +1,153 @@
+package e2e
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+var servingLine = regexp.MustCompile(`"msg":"serving","address":"(127\.0\.0\.1:\d+)"`)
+
+// asApplication is the same database with the rights of the application's role.
+func asApplication(t *testing.T, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set("role", "backbone_app")
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// startServe starts `backbone serve` on a free port.
+func startServe(t *testing.T, dsn string) (*process, client) {
+	t.Helper()
+	p, err := launch(program(t), "", []string{"BACKBONE_DATABASE_DSN=" + dsn, "BACKBONE_HTTP_LISTEN=127.0.0.1:0"}, "serve")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.end()) })
+	found, err := p.awaitOutput(p.stderr, servingLine, endTime)
+	require.NoError(t, err)
+	return p, client{server: "http://" + found[1], http: &http.Client{Transport: transport}}
+}
+
+// as is the same server for another caller.
+func (c client) as(token string) client {
+	c.token = strings.TrimSpace(token)
+	return c
+}
+
+// TestServe takes an empty database to a server for real callers.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	needPostgres(t)
+	owner := testkit.Database(t, nil, "e2e_empty")
+	app := asApplication(t, owner)
+	env := []string{"BACKBONE_DATABASE_DSN=" + app, "BACKBONE_HTTP_LISTEN=127.0.0.1:0"}
+	bootstrap := func(args ...string) result {
+		return command(t, env, append([]string{"bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name"}, args...)...)
+	}
+	refused := func(r result, want string) {
+		t.Helper()
+		require.Equal(t, 1, r.code, r)
+		require.Contains(t, r.stderr, want)
+		require.Empty(t, r.stdout)
+	}
+
+	// In the wrong order each step names the missing one. Before the first migration
+	// on a cluster its roles are missing too, so this is asked as the owner.
+	refused(command(t, []string{"BACKBONE_DATABASE_DSN=" + owner, "BACKBONE_HTTP_LISTEN=127.0.0.1:0"}, "serve"), "backbone migrate")
+	refused(command(t, nil, "migrate"), "--dsn")
+	migrated := command(t, nil, "migrate", "--dsn", owner)
+	require.Zero(t, migrated.code, migrated)
+	require.Contains(t, migrated.stdout, "00001_directory.sql")
+	migrated = command(t, []string{"BACKBONE_DATABASE_OWNER_DSN=" + owner}, "migrate")
+	require.Zero(t, migrated.code, migrated)
+	require.NotContains(t, migrated.stdout, ".sql", "there is nothing left to do")
+	refused(command(t, env, "serve"), "backbone bootstrap")
+
+	made := bootstrap("ledger.example.org")
+	require.Zero(t, made.code, made)
+	token := made.stdout
+	require.Regexp(t, `^bbk_\S+\n$`, token, "standard output is the token alone")
+	require.Contains(t, made.stderr, "shown once")
+	again := bootstrap("ledger.example.org")
+	refused(again, "principal.duplicate")
+	refused(bootstrap("another.example.org"), "log")
+
+	p, anybody := startServe(t, app)
+	admin := anybody.as(token)
+	for _, path := range []string{"/livez", "/readyz"} {
+		require.NoError(t, anybody.want(200, nil, "GET", path, ""), path)
+	}
+	document, err := anybody.do("GET", "/api/openapi.yaml", "")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, document.status)
+	for _, part := range []string{"openapi: 3.0", "/api/ap/open-items", "/api/gl/accounts/{account}/ledger", "ap.submit_invoice"} {
+		require.Contains(t, string(document.body), part)
+	}
+
+	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
+	twice, err := admin.do("POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Again","time_zone":"Europe/Paris"}`)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusConflict, twice.status, twice)
+	var entities struct {
+		LegalEntities []struct {
+			Code string `json:"code"`
+		} `json:"legal_entities"`
+	}
+	require.NoError(t, admin.want(200, &entities, "GET", "/api/admin/legal-entities", ""))
+	require.Len(t, entities.LegalEntities, 1)
+
+	// A further caller, and an event by it.
+	enrolled := command(t, env, "enroll", "--tenant", "acme", "--person", "s-workshop", "--role", "module", "--service")
+	require.Zero(t, enrolled.code, enrolled)
+	registerMachines(t, &dev{devFile: devFile{HTTP: anybody.server, Tokens: map[string]string{"admin": strings.TrimSpace(token)}}})
+	require.NoError(t, anybody.as(enrolled.stdout).want(201, nil, "POST", "/api/events", batch(serviced("FRMF", "M-1", `{"hours":1}`))))
+	verdict := command(t, env, "verify")
+	require.Zero(t, verdict.code, verdict)
+	require.Regexp(t, `(?m)^FRMF +1 +1 `, verdict.stdout)
+
+	for _, name := range []string{"append_events_total", "append_duration_seconds", "append_group_size", "append_queue_depth", "http_request_duration_seconds", "projection_lag_events", "projection_lag_seconds"} {
+		testkit.Eventually(t, endTime, func() bool { // a projection meets a new legal entity a moment later
+			metrics, err := anybody.do("GET", "/metrics", "")
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, metrics.status)
+			return strings.Contains(string(metrics.body), "\nbackbone_"+name)
+		}, name)
+	}
+	for _, guess := range []string{"", "bbk_nonsense", strings.TrimSpace(token) + "x"} {
+		a, err := anybody.as(guess).do("GET", "/api/event-types", "")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusUnauthorized, a.status, guess)
+	}
+
+	require.NoError(t, p.signal(syscall.SIGTERM))
+	code, err := p.wait(endTime)
+	require.NoError(t, err)
+	require.Zero(t, code, p.stderr)
+	for _, secret := range []string{strings.TrimSpace(token), strings.TrimSpace(enrolled.stdout), "hours"} {
+		require.NotContains(t, p.stderr.String(), secret)
+	}
+}
+
+// TestServeRefusesDevelopmentTokens: what lies in dev.json opens no real server,
+// not even on the same data.
+func TestServeRefusesDevelopmentTokens(t *testing.T) {
+	t.Parallel()
+	d := sharedDev(t)
+	_, anybody := startServe(t, d.DSN)
+	for _, persona := range personas {
+		require.NoError(t, d.as(t, persona).want(200, nil, "GET", "/api/admin/legal-entities", ""))
+		a, err := anybody.as(d.Tokens[persona]).do("GET", "/api/admin/legal-entities", "")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusUnauthorized, a.status, a)
+		expectProblem(t, "development_token", a)
+	}
+}
