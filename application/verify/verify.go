@@ -124,7 +124,7 @@ func verifyEntity(ctx context.Context, store Store, logName string, le ports.Leg
 	if head.Genesis != genesis {
 		r.add(Finding{Kind: GenesisMismatch, Detail: "the stored genesis checksum is not that of this log name and partition"})
 	}
-	c := chain{report: &r, entity: le, previous: genesis}
+	c := chain{report: &r, entity: le, head: head, previous: genesis}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for p := range readAhead(ctx, store, le.Partition) {
@@ -184,6 +184,7 @@ func (r *EntityReport) add(f Finding) {
 type chain struct {
 	report   *EntityReport
 	entity   ports.LegalEntity
+	head     ports.Head // as it was when the run began
 	previous event.Hash
 	last     event.Recorded
 	buffer   []byte
@@ -213,6 +214,9 @@ func (c *chain) check(e *event.Recorded) {
 	sum, c.buffer = e.ChainChecksum(c.previous, c.buffer)
 	if sum != e.Checksum {
 		found(ChecksumMismatch, "the checksum is not that of this skeleton after the checksum before it")
+	}
+	if e.Sequence == c.head.Sequence && e.Checksum != c.head.Checksum {
+		found(ChecksumMismatch, "the checksum is not the one that the head of the log had when the run began")
 	}
 	// Going on from the stored checksum shows further places instead of one long tail.
 	c.previous = e.Checksum
