@@ -6,6 +6,7 @@ package projector
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -81,11 +82,31 @@ func New(c Config, projections []module.Projection, handlers map[string]ports.Pr
 			return nil, fault.New(fault.Internal, "projection.unbound", "projection %s has no handler; bind one in the composition root", p.Name)
 		}
 		r.workers = append(r.workers, &worker{
-			projection: p, handler: h, wake: make(chan struct{}, 1),
+			projection: p, handler: guarded{h, p.Name, c.Logger}, wake: make(chan struct{}, 1),
 			reached: map[event.PartitionID]ports.Checkpoint{}, retry: map[event.PartitionID]backoff{},
 		})
 	}
 	return r, nil
+}
+
+// guarded turns a handler's panic into a failure of the partition at hand, so that
+// a bug in one read model stops neither the process nor the others.
+type guarded struct {
+	ports.ProjectionHandler
+	projection string
+	logger     *slog.Logger
+}
+
+// Apply implements ports.ProjectionHandler. Fault projection.panicked; the panic's
+// value may quote an event, so only the place is logged.
+func (g guarded) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) (err error) {
+	defer func() {
+		if recover() != nil {
+			g.logger.ErrorContext(ctx, "projection panicked", "projection", g.projection, "stack", string(debug.Stack()))
+			err = fault.New(fault.Internal, "projection.panicked", "projection %s stopped on a bug; look for its place in the log", g.projection)
+		}
+	}()
+	return g.ProjectionHandler.Apply(ctx, tx, events)
 }
 
 // Run works until ctx ends.

@@ -1,0 +1,530 @@
+package projector_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const patience = 10 * time.Second
+
+// counter counts the events of each partition in a read model, and fails on the
+// partitions it is told to.
+type counter struct {
+	mu      sync.Mutex
+	fails   map[event.PartitionID]error
+	batches []int
+	seen    map[event.ID]int // also of batches that were rolled back
+}
+
+func newCounter() *counter {
+	return &counter{fails: map[event.PartitionID]error{}, seen: map[event.ID]int{}}
+}
+
+func (c *counter) Apply(_ context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, err := memory.Bind(tx)
+	if err != nil {
+		return err
+	}
+	for _, e := range events {
+		c.seen[e.ID]++
+		key := fmt.Sprint(e.Partition)
+		n, _ := t.Get("counts", key)
+		sum, _ := n.(int)
+		t.Put("counts", key, sum+1)
+	}
+	c.batches = append(c.batches, len(events))
+	return c.fails[events[0].Partition] // after the writes: they must not stay
+}
+
+func (c *counter) fail(p event.PartitionID, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fails[p] = err
+}
+
+func (c *counter) attempts() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.batches)
+}
+
+// watcher is an Observer.
+type watcher struct {
+	mu       sync.Mutex
+	failures map[event.PartitionID]int
+	events   map[event.PartitionID]uint64
+	seconds  map[event.PartitionID]float64
+}
+
+func newWatcher() *watcher {
+	return &watcher{failures: map[event.PartitionID]int{}, events: map[event.PartitionID]uint64{}, seconds: map[event.PartitionID]float64{}}
+}
+
+func (w *watcher) ProjectionLag(_ string, p event.PartitionID, events uint64, seconds float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events[p], w.seconds[p] = events, seconds
+}
+
+func (w *watcher) ProjectionFailed(_ string, p event.PartitionID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failures[p]++
+}
+
+func (w *watcher) lag(p event.PartitionID) (uint64, float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events[p], w.seconds[p]
+}
+
+func (w *watcher) failed(p event.PartitionID) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failures[p]
+}
+
+// rig is a store with a runner on it.
+type rig struct {
+	store   *memory.Store
+	clock   *testkit.Clock
+	ids     *system.IDs
+	counter *counter
+	watcher *watcher
+	logged  *bytes.Buffer // read it after stop
+	runner  *projector.Runner
+	stop    func()
+}
+
+const (
+	name    = "till.balance"
+	version = 3
+)
+
+var declared = []module.Projection{{Name: name, Version: version, EventTypes: []string{"till.cash.moved"}}}
+
+// newRig makes a rig whose runner looks when it is woken, unless changed.
+func newRig(t *testing.T, change func(*projector.Config)) *rig {
+	t.Helper()
+	g := &rig{clock: testkit.NewClock(start), ids: system.NewIDs(), counter: newCounter(), watcher: newWatcher(), logged: &bytes.Buffer{}}
+	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
+	c := projector.Config{Store: g.store, Clock: g.clock, Observer: g.watcher, Poll: time.Hour, Batch: 4, Logger: slog.New(slog.NewTextHandler(g.logged, nil))}
+	if change != nil {
+		change(&c)
+	}
+	g.runner = g.node(t, c, g.counter)
+	return g
+}
+
+func (g *rig) node(t *testing.T, c projector.Config, h ports.ProjectionHandler) *projector.Runner {
+	t.Helper()
+	r, err := projector.New(c, declared, map[string]ports.ProjectionHandler{name: h})
+	require.NoError(t, err)
+	return r
+}
+
+func (g *rig) start(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); g.runner.Run(ctx) }()
+	g.stop = func() { cancel(); <-done }
+	t.Cleanup(g.stop)
+}
+
+func (g *rig) entity(t *testing.T, code string) event.PartitionID {
+	t.Helper()
+	le, err := g.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: code})
+	require.NoError(t, err)
+	return le.Partition
+}
+
+func (g *rig) write(t *testing.T, p event.PartitionID, types ...string) {
+	t.Helper()
+	batch := make([]event.Prepared, len(types))
+	for i, typ := range types {
+		batch[i] = event.Prepared{Skeleton: event.Skeleton{ID: g.ids.NewID(start), Type: typ, Stream: event.StreamID{Type: "till", ID: "main"}}, Payload: []byte(`{}`)}
+	}
+	_, err := g.store.Append(t.Context(), ports.AppendRequest{Partition: p, Events: batch})
+	require.NoError(t, err)
+}
+
+func moved(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = "till.cash.moved"
+	}
+	return out
+}
+
+func (g *rig) count(p event.PartitionID) int {
+	v, _ := g.store.Row("counts", fmt.Sprint(p))
+	n, _ := v.(int)
+	return n
+}
+
+func (g *rig) reached(t *testing.T, p event.PartitionID) event.Sequence {
+	t.Helper()
+	n, err := g.runner.Reached(t.Context(), name, p)
+	require.NoError(t, err)
+	return n
+}
+
+// until wakes the runner until a condition holds.
+func (g *rig) until(t *testing.T, condition func() bool, what string) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() bool { g.runner.Wake(); return condition() }, what)
+}
+
+func TestEveryEventIsAppliedOnce(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	a, b := g.entity(t, "A"), g.entity(t, "B")
+	g.write(t, a, moved(10)...)
+	g.write(t, b, "till.opened", "till.cash.moved", "till.closed")
+	g.start(t)
+	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 10 && g.reached(t, b) == 3 }, "caught up without a signal when it starts")
+	require.Equal(t, []int{10, 1}, []int{g.count(a), g.count(b)})
+
+	g.write(t, a, moved(3)...)
+	g.until(t, func() bool { return g.reached(t, a) == 13 }, "caught up")
+	for range 5 {
+		g.runner.Wake()
+	}
+	g.stop()
+	require.Equal(t, 13, g.count(a))
+	for id, n := range g.counter.seen {
+		require.Equal(t, 1, n, id)
+	}
+	for _, n := range g.counter.batches {
+		require.LessOrEqual(t, n, 4)
+	}
+	checkpoints, err := g.store.Checkpoints(t.Context(), name, version)
+	require.NoError(t, err)
+	require.Len(t, checkpoints, 2)
+	for _, c := range checkpoints {
+		require.Equal(t, []string{"running", ""}, []string{c.Status, c.Error})
+	}
+}
+
+func TestTwoNodesShareTheWork(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	a := g.entity(t, "A")
+	other := g.node(t, projector.Config{Store: g.store, Clock: g.clock, Poll: time.Millisecond, Batch: 3}, g.counter)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); other.Run(ctx) }()
+	g.start(t)
+	for range 20 {
+		g.write(t, a, moved(5)...)
+		g.runner.Wake()
+	}
+	g.until(t, func() bool { return g.reached(t, a) == 100 }, "caught up")
+	n, err := other.Reached(t.Context(), name, a)
+	require.NoError(t, err)
+	require.EqualValues(t, 100, n, "what the other node did counts")
+	cancel()
+	<-done
+	g.stop()
+	require.Equal(t, 100, g.count(a))
+}
+
+func TestARestartGoesOnFromTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	a := g.entity(t, "A")
+	g.write(t, a, moved(6)...)
+	g.start(t)
+	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 6 })
+	g.stop()
+	g.write(t, a, moved(2)...)
+	g.runner = g.node(t, projector.Config{Store: g.store, Clock: g.clock, Poll: time.Hour}, g.counter)
+	g.start(t)
+	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 8 })
+	g.stop()
+	require.Equal(t, 8, g.count(a))
+	require.Len(t, g.counter.seen, 8)
+}
+
+func TestAFailingPartitionIsHeldBackAlone(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	bad, good := g.entity(t, "BAD"), g.entity(t, "GOOD")
+	g.counter.fail(bad, fault.New(fault.Internal, "till.broken", "secret 4711"))
+	g.write(t, bad, moved(2)...)
+	g.start(t)
+	g.until(t, func() bool { return g.watcher.failed(bad) == 1 }, "it failed")
+
+	// The others go on, and the failing one is not tried before its time.
+	for i := range 5 {
+		g.write(t, good, moved(1)...)
+		g.until(t, func() bool { return g.reached(t, good) == event.Sequence(i)+1 }, "the others go on")
+	}
+	require.Equal(t, 1, g.watcher.failed(bad))
+	require.Zero(t, g.count(bad), "nothing of a failed batch stays")
+	require.Zero(t, g.reached(t, bad))
+	checkpoints, err := g.store.Checkpoints(t.Context(), name, version)
+	require.NoError(t, err)
+	for _, c := range checkpoints {
+		if c.Partition == bad {
+			require.Equal(t, []string{"faulted", "till.broken"}, []string{c.Status, c.Error}, "the code, not the text")
+		}
+	}
+
+	// The pauses double up to a minute.
+	for attempt, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		wait *= time.Second
+		g.clock.Advance(wait - time.Millisecond)
+		g.write(t, good, moved(1)...)
+		g.until(t, func() bool { return g.reached(t, good) == event.Sequence(attempt)+6 }, "a round without it")
+		require.Equal(t, attempt+1, g.watcher.failed(bad), "too early after %s", wait)
+		g.clock.Advance(time.Millisecond)
+		g.until(t, func() bool { return g.watcher.failed(bad) == attempt+2 }, "the next attempt")
+	}
+
+	// Once it is mended it catches up, and a later failure begins anew.
+	g.counter.fail(bad, nil)
+	g.clock.Advance(time.Minute)
+	g.until(t, func() bool { return g.reached(t, bad) == 2 }, "recovery")
+	require.Equal(t, 2, g.count(bad))
+	checkpoints, err = g.store.Checkpoints(t.Context(), name, version)
+	require.NoError(t, err)
+	for _, c := range checkpoints {
+		require.Equal(t, []string{"running", ""}, []string{c.Status, c.Error})
+	}
+	failures := g.watcher.failed(bad)
+	g.counter.fail(bad, errors.New("again"))
+	g.write(t, bad, moved(1)...)
+	g.until(t, func() bool { return g.watcher.failed(bad) == failures+1 }, "fails again")
+	g.clock.Advance(time.Second)
+	g.until(t, func() bool { return g.watcher.failed(bad) == failures+2 }, "after one second, not a minute")
+	g.stop()
+	require.NotContains(t, g.logged.String(), "4711", "logs hold codes")
+	require.Contains(t, g.logged.String(), "till.broken")
+}
+
+func TestLagIsObserved(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	a := g.entity(t, "A")
+	g.counter.fail(a, errors.New("no"))
+	g.write(t, a, moved(7)...)
+	g.clock.Advance(30 * time.Second)
+	g.start(t)
+	g.until(t, func() bool { events, seconds := g.watcher.lag(a); return events == 7 && seconds == 30 }, "behind")
+	g.counter.fail(a, nil)
+	g.clock.Advance(time.Second)
+	g.until(t, func() bool {
+		events, seconds := g.watcher.lag(a)
+		return events == 0 && seconds == 0 && g.reached(t, a) == 7
+	}, "caught up")
+}
+
+// signals is a source of wake-ups that a test rings by hand.
+type signals struct {
+	wake  chan event.PartitionID
+	ended chan struct{}
+	fail  error
+}
+
+func (s *signals) Listen(ctx context.Context, wake func(event.PartitionID)) error {
+	defer close(s.ended)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case p, open := <-s.wake:
+			if !open {
+				return s.fail
+			}
+			wake(p)
+		}
+	}
+}
+
+func TestSignalsWakeUp(t *testing.T) {
+	t.Parallel()
+	s := &signals{wake: make(chan event.PartitionID), ended: make(chan struct{})}
+	g := newRig(t, func(c *projector.Config) { c.WakeUps = s })
+	a := g.entity(t, "A")
+	g.start(t)
+	for i := range 5 {
+		g.write(t, a, moved(1)...)
+		s.wake <- a
+		testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == event.Sequence(i)+1 }, "long before the poll")
+	}
+	g.stop()
+	<-s.ended
+	require.NotContains(t, g.logged.String(), "polling only", "an ordinary end is no warning")
+}
+
+func TestTheStoreWakesItsRunner(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	c := projector.Config{Store: g.store, WakeUps: g.store, Clock: g.clock, Poll: 20 * time.Millisecond}
+	g.runner = g.node(t, c, g.counter)
+	a := g.entity(t, "A")
+	g.start(t)
+	g.write(t, a, moved(1)...)
+	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 1 })
+}
+
+func TestWithoutSignalsThePollGoesOn(t *testing.T) {
+	t.Parallel()
+	for what, s := range map[string]*signals{"none": nil, "lost": {wake: make(chan event.PartitionID), ended: make(chan struct{}), fail: errors.New("gone")}} {
+		g := newRig(t, func(c *projector.Config) {
+			c.Poll = time.Millisecond
+			if s != nil {
+				c.WakeUps = s
+			}
+		})
+		a := g.entity(t, "A")
+		g.start(t)
+		if s != nil {
+			close(s.wake)
+			<-s.ended
+		}
+		for i := range 3 {
+			g.write(t, a, moved(1)...)
+			testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == event.Sequence(i)+1 }, what)
+		}
+		g.stop()
+		if s != nil {
+			require.Contains(t, g.logged.String(), "polling only")
+		}
+	}
+}
+
+// flaky fails to answer when told to.
+type flaky struct {
+	*memory.Store
+	heads, checkpoints, mark atomic.Bool
+	asked                    atomic.Int64
+}
+
+var errFlaky = errors.New("no connection")
+
+func (f *flaky) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+	f.asked.Add(1)
+	if f.heads.Load() {
+		return nil, errFlaky
+	}
+	return f.Store.PartitionHeads(ctx)
+}
+
+func (f *flaky) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
+	if f.checkpoints.Load() {
+		return nil, errFlaky
+	}
+	return f.Store.Checkpoints(ctx, name, version)
+}
+
+func (f *flaky) MarkFaulted(ctx context.Context, name string, version int, p event.PartitionID, message string) error {
+	if f.mark.Load() {
+		return errFlaky
+	}
+	return f.Store.MarkFaulted(ctx, name, version, p, message)
+}
+
+func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	var f *flaky
+	g := newRig(t, func(c *projector.Config) {
+		f = &flaky{Store: c.Store.(*memory.Store)}
+		c.Store = f
+	})
+	a := g.entity(t, "A")
+	g.write(t, a, moved(2)...)
+	f.heads.Store(true)
+	g.start(t)
+	g.until(t, func() bool { return f.asked.Load() > 2 }, "it asks again")
+	f.checkpoints.Store(true)
+	f.heads.Store(false)
+	n := f.asked.Load()
+	g.until(t, func() bool { return f.asked.Load() > n+2 }, "it asks again")
+	require.Zero(t, g.count(a))
+	_, err := g.runner.Reached(t.Context(), name, a)
+	require.ErrorIs(t, err, errFlaky)
+	f.checkpoints.Store(false)
+	g.until(t, func() bool { return g.reached(t, a) == 2 }, "recovery")
+
+	// A fault that cannot be recorded holds the partition back all the same.
+	f.mark.Store(true)
+	g.counter.fail(a, errors.New("no"))
+	g.write(t, a, moved(1)...)
+	g.until(t, func() bool { return g.watcher.failed(a) == 1 }, "it failed")
+	attempts := g.counter.attempts()
+	n = f.asked.Load()
+	g.until(t, func() bool { return f.asked.Load() > n+2 }, "more rounds")
+	require.Equal(t, attempts, g.counter.attempts())
+}
+
+func TestReached(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	a := g.entity(t, "A")
+	require.Zero(t, g.reached(t, a), "before the first event")
+	_, err := g.runner.Reached(t.Context(), "no.such", a)
+	require.Equal(t, "projection.not_found", fault.CodeOf(err))
+}
+
+func TestUnboundProjection(t *testing.T) {
+	t.Parallel()
+	_, err := projector.New(projector.Config{}, declared, map[string]ports.ProjectionHandler{"till.other": newCounter()})
+	require.Equal(t, "projection.unbound", fault.CodeOf(err))
+	r, err := projector.New(projector.Config{}, nil, nil)
+	require.NoError(t, err)
+	r.Run(t.Context()) // nothing to do ends at once
+}
+
+// panicking is a handler with a bug.
+type panicking struct{ *counter }
+
+func (p panicking) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
+	if err := p.counter.Apply(ctx, tx, events); err != nil {
+		panic("secret 4711")
+	}
+	return nil
+}
+
+func TestAPanicIsAFailureOfItsPartition(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	c := projector.Config{Store: g.store, Clock: g.clock, Observer: g.watcher, Poll: time.Hour, Batch: 4, Logger: slog.New(slog.NewTextHandler(g.logged, nil))}
+	g.runner = g.node(t, c, panicking{g.counter})
+	bad, good := g.entity(t, "BAD"), g.entity(t, "GOOD")
+	g.counter.fail(bad, errors.New("no"))
+	g.write(t, bad, moved(1)...)
+	g.write(t, good, moved(1)...)
+	g.start(t)
+	g.until(t, func() bool { return g.watcher.failed(bad) == 1 && g.reached(t, good) == 1 }, "the process and the others live on")
+	require.Zero(t, g.count(bad))
+	g.counter.fail(bad, nil)
+	g.clock.Advance(time.Second)
+	g.until(t, func() bool { return g.reached(t, bad) == 1 }, "recovery")
+	g.stop()
+	require.NotContains(t, g.logged.String(), "4711")
+}
