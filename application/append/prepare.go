@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -341,9 +342,17 @@ func businessKeys(t *module.RegisteredType, data json.RawMessage, series []event
 	if len(t.BusinessKeys) == 0 {
 		return nil, nil
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return nil, fmt.Errorf("decode data for business keys: %w", err)
+	fields := map[string]json.RawMessage{}
+	for _, rule := range t.BusinessKeys {
+		for _, name := range append(slices.Clone(rule.Fields), rule.Document) {
+			value, found, err := jsondoc.Member(data, name)
+			if err != nil {
+				return nil, fmt.Errorf("read data for business keys: %w", err)
+			}
+			if found {
+				fields[name] = value
+			}
+		}
 	}
 	var out []event.BusinessKey
 	for _, rule := range t.BusinessKeys {

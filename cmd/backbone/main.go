@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -20,7 +21,7 @@ import (
 func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
-	tuneMemory()
+	wire.TuneMemory()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := newRoot()

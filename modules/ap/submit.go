@@ -113,6 +113,8 @@ func checkWithholding(d *contract.Document, settings *domain.Settings) error {
 	return nil
 }
 
+// submissionEvents are the document and what was found about it. Only the document
+// carries the period's tags: a finding has no financial effect.
 func submissionEvents(k contract.Kind, d *contract.Document, date event.Date, dimensions map[string]string, tags []string, findings []domain.Finding, warnings []contract.Warning) []event.Draft {
 	doc := &domain.Document{Kind: k, Data: *d}
 	submitted := draft(k, doc, contract.Submitted, *d, date, "", tags)
@@ -121,14 +123,14 @@ func submissionEvents(k contract.Kind, d *contract.Document, date event.Date, di
 	if len(findings) == 0 {
 		validated := draft(k, doc, contract.Validated, contract.DocumentValidated{
 			DocumentRef: contract.RefTo(k, d.ID()), Match: "off", Warnings: warnings,
-		}, date, "", tags)
+		}, date, "", nil)
 		validated.CausedByIndex = 1
 		return append(events, validated)
 	}
 	for i, f := range findings {
 		held := draft(k, doc, contract.Held, contract.DocumentHeld{
 			DocumentRef: contract.RefTo(k, d.ID()), HoldID: holdID(d.ID(), i+1), Kind: f.Kind, Reason: f.Reason, Blocks: f.Blocks, Finding: f.Detail,
-		}, date, "", tags)
+		}, date, "", nil)
 		held.CausedByIndex = 1
 		events = append(events, held)
 	}

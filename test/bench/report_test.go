@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/erpbackbone/backbone/cmd/wire"
 )
 
 // TestReport measures everything and prints one table. Sections are sub-tests, so
 // that -run can choose.
 func TestReport(t *testing.T) {
+	wire.TuneMemory() // as the binary does
 	o := readOptions(t)
 	cluster := startCluster(t, o)
 	var figures table

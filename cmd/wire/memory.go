@@ -1,4 +1,4 @@
-package main
+package wire
 
 import (
 	"os"
@@ -10,7 +10,8 @@ import (
 // collector took an eighth of the processor under load.
 const gcPercent = 400
 
-func tuneMemory() {
+// TuneMemory sets the collector for a server process, unless GOGC says otherwise.
+func TuneMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
