@@ -89,12 +89,12 @@ func Dev(ctx context.Context, o DevOptions) (err error) {
 	say("Starting PostgreSQL in %s", dir)
 	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{BinDir: o.Postgres, DataDir: absolute, Logger: logger})
 	if err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	defer func() {
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
 		defer cancel()
-		err = errors.Join(err, cluster.Stop(stopping))
+		err = errors.Join(unlessStopped(ctx, err), cluster.Stop(stopping))
 		if err == nil {
 			say("Stopped. Everything is kept in %s", dir)
 		}
@@ -104,6 +104,14 @@ func Dev(ctx context.Context, o DevOptions) (err error) {
 		return err
 	}
 	return serveDev(ctx, o, dir, listener, cluster, state, dsn, logger, say)
+}
+
+// unlessStopped forgives what Ctrl-C broke off: the next start goes on there.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listener, cluster *embeddedpg.Cluster, state *devState, dsn string, logger *slog.Logger, say func(string, ...any)) error {
