@@ -55,13 +55,6 @@ func (a answer) decode(into any) error {
 	return nil
 }
 
-func (a answer) json(t *testing.T) object {
-	t.Helper()
-	var out object
-	require.NoError(t, a.decode(&out))
-	return out
-}
-
 // code is that of a problem document, "" of anything else.
 func (a answer) code() string {
 	var p struct {

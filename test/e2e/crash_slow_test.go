@@ -1,0 +1,90 @@
+//go:build slow
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// TestServerKilledUnderLoad kills backbone, and the whole PostgreSQL under it, in
+// the middle of everything.
+func TestServerKilledUnderLoad(t *testing.T) {
+	dir := books(t)
+	d := startOn(t, dir, recoveryStart)
+	l := startLoad(t, d)
+	for round := range 4 {
+		l.await(t, 300)
+		if round%2 == 0 {
+			require.NoError(t, d.signal(syscall.SIGKILL))
+		} else {
+			pid, err := postmaster(dir)
+			require.NoError(t, err)
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		}
+		_, err := d.wait(endTime)
+		require.NoError(t, err)
+		d = startOn(t, dir, recoveryStart)
+		l.server.Store(d)
+	}
+	l.await(t, 300)
+	l.finish(t)
+	code, err := d.interrupt()
+	require.NoError(t, err)
+	require.Zero(t, code)
+}
+
+// TestFirstStartKilled kills the set-up of the books half way, twice; the next
+// start finishes it, and the books are what they would have been.
+func TestFirstStartKilled(t *testing.T) {
+	needPostgres(t)
+	s, err := seed()
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp(scratch, "killed-")
+	require.NoError(t, err)
+	for _, stage := range []string{"initdb", "Setting up", "open periods", "exchange rates"} {
+		p, err := launch(program(t), dir, nil, "dev", "--data-dir", dir, "--http", "127.0.0.1:0")
+		require.NoError(t, err)
+		if stage == "initdb" {
+			unfinished := filepath.Join(dir, "pg", "data.initializing", "PG_VERSION")
+			testkit.Eventually(t, endTime, func() bool { _, err := os.Stat(unfinished); return err == nil })
+		} else {
+			_, err = p.awaitOutput(p.stdout, regexp.MustCompile(stage), recoveryStart)
+			require.NoError(t, err)
+		}
+		require.NoError(t, p.signal(syscall.SIGKILL))
+		<-p.ended
+	}
+	d := startOn(t, dir, firstStart)
+	require.Len(t, d.Tokens, len(personas))
+	for _, entity := range d.LegalEntities {
+		head, err := d.as(t, "auditor").head(entity)
+		require.NoError(t, err)
+		require.Equal(t, s.heads[entity], head, "each step of the set-up was taken once")
+	}
+	require.Zero(t, command(t, nil, "verify", "--data-dir", dir).code)
+}
+
+// TestFirstStartInterrupted is Ctrl-C while the books are set up.
+func TestFirstStartInterrupted(t *testing.T) {
+	needPostgres(t)
+	dir, err := os.MkdirTemp(scratch, "interrupted-")
+	require.NoError(t, err)
+	p, err := launch(program(t), dir, nil, "dev", "--data-dir", dir, "--http", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, err = p.awaitOutput(p.stdout, regexp.MustCompile("exchange rates"), firstStart)
+	require.NoError(t, err)
+	code, err := p.interrupt()
+	require.NoError(t, err)
+	require.Zero(t, code, p.stderr)
+	require.Empty(t, p.stderr.String())
+	require.Contains(t, p.stdout.String(), "Stopped.")
+	require.NoFileExists(t, filepath.Join(dir, "pg", "data", "postmaster.pid"))
+}

@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+const (
+	loadEntity  = "USMF"
+	loadClients = 16
+)
+
+// load is clients that submit invoices and raw events under idempotency keys, and
+// send each again until it is acknowledged, whatever happens to the server.
+type load struct {
+	server atomic.Pointer[dev]
+	stop   chan struct{}
+	done   sync.WaitGroup
+
+	acknowledged atomic.Int64
+	repeats      atomic.Int64 // requests sent again because the answer did not come
+
+	mutex    sync.Mutex
+	invoices map[string]string // key to the id of its event
+	events   map[string]string
+	failures []error
+}
+
+// startLoad begins on a server whose books hold the vendor and the event type.
+func startLoad(t *testing.T, d *dev) *load {
+	t.Helper()
+	registerMachines(t, d)
+	d.as(t, "vendor_admin").must(t, loadEntity, "ap.register_vendor", object{"vendor_id": "V-LOAD", "name": "Load Ltd", "country": "US"})
+	l := &load{stop: make(chan struct{}), invoices: map[string]string{}, events: map[string]string{}}
+	l.server.Store(d)
+	for worker := range loadClients {
+		l.done.Add(1)
+		go func() {
+			defer l.done.Done()
+			for i := 0; ; i++ {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				if err := l.one(fmt.Sprintf("%d-%d", worker, i), i%2 == 0); err != nil {
+					l.mutex.Lock()
+					l.failures = append(l.failures, err)
+					l.mutex.Unlock()
+					return
+				}
+			}
+		}()
+	}
+	return l
+}
+
+// one request until it is acknowledged. An error is an answer that no crash
+// excuses.
+func (l *load) one(key string, asInvoice bool) error {
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		id, again, err := l.send(key, asInvoice)
+		if err == nil {
+			l.mutex.Lock()
+			defer l.mutex.Unlock()
+			if asInvoice {
+				l.invoices[key] = id
+			} else {
+				l.events[key] = id
+			}
+			l.acknowledged.Add(1)
+			return nil
+		}
+		if !again {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		l.repeats.Add(1)
+		<-pause.C
+	}
+}
+
+func (l *load) send(key string, asInvoice bool) (id string, again bool, err error) {
+	d := l.server.Load()
+	var a answer
+	if asInvoice {
+		a, err = clientOf(d.devFile, "ap_clerk").submit(loadEntity, "ap.submit_invoice", invoice("V-LOAD", "L-"+key), "Idempotency-Key", "invoice-"+key)
+	} else {
+		a, err = clientOf(d.devFile, "module").do("POST", "/api/events", batch(serviced(loadEntity, "M-"+key, `{"hours":1}`)), "Idempotency-Key", "event-"+key)
+	}
+	switch {
+	case err != nil: // nobody there, or gone in the middle
+		return "", true, err
+	case a.status >= 500, a.code() == "idempotency.in_progress":
+		return "", true, errors.New(a.String())
+	case a.status != http.StatusCreated && (a.status != http.StatusOK || a.header.Get("Idempotency-Replayed") != "true"):
+		return "", false, errors.New(a.String())
+	}
+	var out struct {
+		Events []struct {
+			ID string `json:"id"`
+		} `json:"events"`
+	}
+	if err := a.decode(&out); err != nil {
+		return "", false, err
+	}
+	return out.Events[0].ID, false, nil
+}
+
+// await waits for so many further acknowledgements.
+func (l *load) await(t *testing.T, more int64) {
+	t.Helper()
+	target := l.acknowledged.Load() + more
+	testkit.Eventually(t, 2*time.Minute, func() bool {
+		l.mutex.Lock()
+		defer l.mutex.Unlock()
+		require.Empty(t, l.failures)
+		return l.acknowledged.Load() >= target
+	}, "acknowledgements; so far ", l.acknowledged.Load())
+}
+
+// finish ends the load when everything under way is acknowledged, and proves that
+// each acknowledged event is there exactly once, without a gap, in a sound chain.
+func (l *load) finish(t *testing.T) {
+	t.Helper()
+	close(l.stop)
+	l.done.Wait()
+	require.Empty(t, l.failures)
+	d := l.server.Load()
+	events, err := d.as(t, "auditor").events(url.Values{"stream_type": {"scope"}, "stream_id": {loadEntity}})
+	require.NoError(t, err)
+	found, invoices, raw := map[string]int{}, 0, 0
+	for i, e := range events {
+		require.Equal(t, strconv.Itoa(i+1), e.Sequence, "no gap")
+		found[e.ID]++
+		switch e.Type {
+		case "ap.invoice.submitted":
+			invoices++
+		case machineType:
+			raw++
+		}
+	}
+	for _, acknowledged := range []map[string]string{l.invoices, l.events} {
+		for key, id := range acknowledged {
+			require.Equal(t, 1, found[id], "%s %s", key, id)
+		}
+	}
+	// All of them were sent until they were acknowledged, so there is no other.
+	require.Equal(t, len(l.invoices), invoices)
+	require.Equal(t, len(l.events), raw)
+	verdict := command(t, nil, "verify", "--dsn", d.DSN)
+	require.Zero(t, verdict.code, verdict)
+	booksAgree(t, d, loadEntity)
+	t.Logf("%d invoices and %d raw events, %d requests sent again", invoices, raw, l.repeats.Load())
+}
