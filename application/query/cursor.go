@@ -51,11 +51,15 @@ func (c *Cursors) Seal(tenantID string, digest []byte, p Position) string {
 	return base64.RawURLEncoding.EncodeToString(append(body, c.mac(tenantID, digest, body)...))
 }
 
+func malformedCursor() *fault.Error {
+	return fault.New(fault.Invalid, "cursor.malformed", "this is not a cursor; use next_cursor of the page before, unchanged").WithField("cursor")
+}
+
 // Open checks a cursor. Faults: cursor.malformed, cursor.foreign.
 func (c *Cursors) Open(cursor, tenantID string, digest []byte) (Position, error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(b) != 33 || b[0] != cursorVersion {
-		return Position{}, fault.New(fault.Invalid, "cursor.malformed", "this is not a cursor; use next_cursor of the page before, unchanged").WithField("cursor")
+		return Position{}, malformedCursor()
 	}
 	body, mac := b[:17], b[17:]
 	if !hmac.Equal(mac, c.mac(tenantID, digest, body)) {
@@ -76,7 +80,7 @@ func (c *Cursors) SealText(tenantID string, digest []byte, text string) string {
 func (c *Cursors) OpenText(cursor, tenantID string, digest []byte) (string, error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(b) < 17 {
-		return "", fault.New(fault.Invalid, "cursor.malformed", "this is not a cursor; use next_cursor of the page before, unchanged").WithField("cursor")
+		return "", malformedCursor()
 	}
 	if !hmac.Equal(b[:16], c.mac(tenantID, digest, b[16:])) {
 		return "", fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")

@@ -12,7 +12,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// MaxLineageDepth bounds how many causes are followed.
+// MaxLineageDepth bounds how many causes are followed; the event asked for comes on
+// top.
 const MaxLineageDepth = 50
 
 // Directory resolves legal entities.
@@ -73,7 +74,7 @@ type Page struct {
 
 // Events reads a page. The first page pins the head it saw; later pages end
 // there, so the same report printed twice is the same. Faults: query.*, cursor.*,
-// legal_entity.not_found.
+// request.*, legal_entity.not_found.
 func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 	q := sel.Filter
 	switch sel.Kind {
@@ -90,6 +91,12 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 		q.Key = event.TagKey(sel.StreamID)
 	default:
 		return Page{}, fault.New(fault.Invalid, "query.stream_type_unknown", "stream_type is one of entity, scope, type, correlation, actor, tag").WithField("stream_type")
+	}
+	if sel.StreamID == "" && sel.Kind != ByScope {
+		return Page{}, fault.New(fault.Invalid, "request.parameter_missing", "stream_id says what the events are gathered by; add it").WithField("stream_id")
+	}
+	if sel.Limit < 1 {
+		return Page{}, fault.New(fault.Invalid, "request.parameter_invalid", "a page holds at least one event; correct the limit").WithField("limit")
 	}
 	if sel.Kind == ByCorrelation && sel.LegalEntity == "" {
 		return s.acrossEntities(ctx, sel, q)
@@ -139,6 +146,9 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 // acrossEntities gathers a correlation from every legal entity the caller may
 // see, in order of recording. A business process is small, so it is one page.
 func (s *Service) acrossEntities(ctx context.Context, sel Selection, q ports.EventQuery) (Page, error) {
+	if sel.Cursor != "" {
+		return Page{}, malformedCursor()
+	}
 	entities, err := s.directory.LegalEntities(ctx, sel.TenantID)
 	if err != nil {
 		return Page{}, err
@@ -177,7 +187,7 @@ func readable(codes []string, code string) bool {
 // Lineage is a chain of causes.
 type Lineage struct {
 	Events    []event.Recorded // root first, the event asked for last
-	Truncated bool             // depth or a legal entity out of the caller's sight cut it
+	Truncated bool             // depth, a legal entity out of the caller's sight, or a cause that is in no log cut it
 }
 
 // Lineage follows an event's causes to the root, across legal entities that the
@@ -195,20 +205,20 @@ func (s *Service) Lineage(ctx context.Context, le ports.LegalEntity, readableCod
 	partition := le.Partition
 	for {
 		chain, cut, err := s.causality.Lineage(ctx, partition, id, MaxLineageDepth-len(out.Events))
+		if len(out.Events) > 0 && fault.KindOf(err) == fault.NotFound {
+			out.Truncated = true // a raw append may name a cause that is in no log
+			return out, nil
+		}
 		if err != nil {
 			return Lineage{}, err
 		}
 		out.Events = append(chain, out.Events...)
-		if cut || len(out.Events) >= MaxLineageDepth {
-			out.Truncated = cut || hasCause(out.Events[0])
-			return out, nil
-		}
 		root := out.Events[0]
-		if root.CausedByPartition == 0 || !hasCause(root) {
+		if !hasCause(root) {
 			return out, nil
 		}
 		code, known := codes[root.CausedByPartition]
-		if !known || !readable(readableCodes, code) {
+		if cut || len(out.Events) > MaxLineageDepth || !known || !readable(readableCodes, code) {
 			out.Truncated = true
 			return out, nil
 		}

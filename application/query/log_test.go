@@ -1,0 +1,508 @@
+package query_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+var key = []byte("0123456789abcdef0123456789abcdef")
+
+// library is a log with the services that read it.
+type library struct {
+	*query.Service
+	store     *memory.Store
+	directory *tenancy.Service
+	clock     *testkit.Clock
+	ids       *system.IDs
+}
+
+func newLibrary() *library {
+	l := &library{clock: testkit.NewClock(start), ids: system.NewIDs()}
+	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Clock: l.clock})
+	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store, Principals: l.store, Installations: l.store, Clock: l.clock, IDs: l.ids})
+	l.Service = query.New(l.store, l.store, l.directory, query.NewCursors(key))
+	return l
+}
+
+func (l *library) entity(t *testing.T, tenant, code string) ports.LegalEntity {
+	t.Helper()
+	le, err := l.directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: code})
+	require.NoError(t, err)
+	return le
+}
+
+// write appends one event a second after the last one.
+func (l *library) write(t *testing.T, le ports.LegalEntity, change func(*event.Prepared)) event.Recorded {
+	t.Helper()
+	l.clock.Advance(time.Second)
+	p := event.Prepared{
+		Skeleton: event.Skeleton{
+			ID: l.ids.NewID(l.clock.Now()), Type: "till.cash.moved", SchemaVersion: 1, OccurredAt: l.clock.Now(), EffectiveDate: event.MustDate("2026-01-01"),
+			Scope: event.Scope{TenantID: le.TenantID, LegalEntity: le.Code}, ActorType: event.Human, ActorID: "p-1", CorrelationID: "c-1",
+			Stream: event.StreamID{Type: "till", ID: "main"},
+		},
+		Payload: []byte(`{"data":{},"dimensions":{},"entity_refs":[]}`),
+	}
+	if change != nil {
+		change(&p)
+	}
+	res, err := l.store.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{p}})
+	require.NoError(t, err)
+	e, err := l.store.EventByID(t.Context(), le.Partition, res.Events[0].ID)
+	require.NoError(t, err)
+	return e
+}
+
+func (l *library) fill(t *testing.T, le ports.LegalEntity, n int) {
+	t.Helper()
+	for range n {
+		l.write(t, le, nil)
+	}
+}
+
+func sequences(events []event.Recorded) []event.Sequence {
+	out := make([]event.Sequence, len(events))
+	for i, e := range events {
+		out[i] = e.Sequence
+	}
+	return out
+}
+
+func code(t *testing.T, err error) string {
+	t.Helper()
+	require.Error(t, err)
+	return fault.CodeOf(err)
+}
+
+// all reads a selection page by page; between is called after every page.
+func (l *library) all(t *testing.T, sel query.Selection, between func()) []event.Recorded {
+	t.Helper()
+	var out []event.Recorded
+	for {
+		page, err := l.Events(t.Context(), sel)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(page.Events), sel.Limit)
+		require.NotNil(t, page.Events)
+		out = append(out, page.Events...)
+		if !page.HasMore {
+			require.Empty(t, page.NextCursor)
+			return out
+		}
+		require.NotEmpty(t, page.NextCursor)
+		sel.Cursor = page.NextCursor
+		if between != nil {
+			between()
+		}
+	}
+}
+
+func byScope(limit int) query.Selection {
+	return query.Selection{TenantID: "acme", Kind: query.ByScope, StreamID: "USMF", Limit: limit}
+}
+
+func upTo(n int) []event.Sequence {
+	out := make([]event.Sequence, n)
+	for i := range out {
+		out[i] = event.Sequence(i) + 1
+	}
+	return out
+}
+
+func TestPagesAtTheEdge(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	le := l.entity(t, "acme", "USMF")
+	page, err := l.Events(t.Context(), byScope(5))
+	require.NoError(t, err)
+	require.Equal(t, query.Page{Events: []event.Recorded{}}, page, "an empty log")
+
+	l.fill(t, le, 10)
+	for limit, pages := range map[int]int{1: 10, 3: 4, 5: 2, 9: 2, 10: 1, 11: 1} {
+		n := 1
+		require.Equal(t, upTo(10), sequences(l.all(t, byScope(limit), func() { n++ })), "limit %d", limit)
+		require.Equal(t, pages, n, "limit %d: a full last page promises no more", limit)
+	}
+	for _, limit := range []int{0, -1} {
+		_, err := l.Events(t.Context(), byScope(limit))
+		require.Equal(t, "request.parameter_invalid", code(t, err), "%d", limit)
+	}
+}
+
+func TestBackward(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	le := l.entity(t, "acme", "USMF")
+	l.fill(t, le, 7)
+	sel := byScope(3)
+	sel.Filter.Direction = ports.Backward
+	got := sequences(l.all(t, sel, func() { l.fill(t, le, 1) }))
+	require.Equal(t, []event.Sequence{7, 6, 5, 4, 3, 2, 1}, got)
+}
+
+func TestTheFirstPagePinsTheHead(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	le := l.entity(t, "acme", "USMF")
+	l.fill(t, le, 6)
+	writers := func() { l.fill(t, le, 2) }
+	first := l.all(t, byScope(2), writers)
+	require.Equal(t, upTo(6), sequences(first))
+
+	// The same cursor gives the same page whenever it is used.
+	page, err := l.Events(t.Context(), byScope(4))
+	require.NoError(t, err)
+	second := byScope(4)
+	second.Cursor = page.NextCursor
+	once, err := l.Events(t.Context(), second)
+	require.NoError(t, err)
+	writers()
+	again, err := l.Events(t.Context(), second)
+	require.NoError(t, err)
+	require.Equal(t, once, again)
+
+	// The limit may change from page to page.
+	second.Limit = 1
+	page, err = l.Events(t.Context(), second)
+	require.NoError(t, err)
+	require.Equal(t, []event.Sequence{5}, sequences(page.Events))
+}
+
+func TestCursorsBelongToTheirQuestion(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	le := l.entity(t, "acme", "USMF")
+	l.entity(t, "acme", "DEMF")
+	l.entity(t, "rival", "USMF")
+	l.fill(t, le, 5)
+	sel := byScope(2)
+	sel.Filter.Types = []string{"till.cash.moved"}
+	page, err := l.Events(t.Context(), sel)
+	require.NoError(t, err)
+	cursor := page.NextCursor
+	require.NotEmpty(t, cursor)
+
+	date := event.MustDate("2026-01-01")
+	for name, change := range map[string]func(*query.Selection){
+		"tenant":      func(s *query.Selection) { s.TenantID = "rival" },
+		"entity":      func(s *query.Selection) { s.StreamID = "DEMF" },
+		"kind":        func(s *query.Selection) { s.Kind, s.LegalEntity, s.StreamID = query.ByActor, "USMF", "p-1" },
+		"types":       func(s *query.Selection) { s.Filter.Types = nil },
+		"direction":   func(s *query.Selection) { s.Filter.Direction = ports.Backward },
+		"dates":       func(s *query.Selection) { s.Filter.EffectiveFrom = &date },
+		"times":       func(s *query.Selection) { s.Filter.RecordedFrom = start },
+		"another key": nil,
+	} {
+		s, service := sel, l.Service
+		s.Cursor = cursor
+		if change != nil {
+			change(&s)
+		} else {
+			service = query.New(l.store, l.store, l.directory, query.NewCursors([]byte("another key of another deployment")))
+		}
+		_, err := service.Events(t.Context(), s)
+		require.Equal(t, "cursor.foreign", code(t, err), name)
+		require.Equal(t, fault.Invalid, fault.KindOf(err))
+	}
+	// What the caller may see is not part of the question: roles change.
+	sel.Cursor, sel.Readable = cursor, []string{"USMF"}
+	_, err = l.Events(t.Context(), sel)
+	require.NoError(t, err)
+
+	for i := range cursor {
+		flipped := []byte(cursor)
+		flipped[i] ^= 1
+		sel.Cursor = string(flipped)
+		_, err := l.Events(t.Context(), sel)
+		require.Contains(t, []string{"cursor.foreign", "cursor.malformed"}, code(t, err), "byte %d", i)
+	}
+	for _, garbage := range []string{"x", "????", cursor[:43], cursor + "AA", cursor + "=", " " + cursor, "AAAA"} {
+		sel.Cursor = garbage
+		_, err := l.Events(t.Context(), sel)
+		f, _ := fault.As(err)
+		require.NotNil(t, f, garbage)
+		require.Equal(t, []string{"cursor.malformed", "cursor"}, []string{f.Code, f.Field}, garbage)
+	}
+}
+
+func TestStreamKinds(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	le := l.entity(t, "acme", "USMF")
+	l.entity(t, "acme", "DEMF")
+	l.write(t, le, func(p *event.Prepared) { p.Keys = []string{"entity:vendor:V-1", "tag:q1"} })
+	l.write(t, le, func(p *event.Prepared) { p.Type, p.ActorID, p.CorrelationID = "till.opened", "p-2", "c-2" })
+	l.write(t, le, func(p *event.Prepared) { p.Keys, p.ActorID = []string{"entity:vendor:V-1"}, "p-2" })
+	l.write(t, le, func(p *event.Prepared) { p.Keys = []string{"entity:vendor:V-12", "tag:q1"} })
+	for name, c := range map[string]struct {
+		kind       query.StreamKind
+		id, entity string
+		want       []event.Sequence
+		types      []string
+	}{
+		"entity":             {kind: query.ByEntity, id: "vendor:V-1", entity: "USMF", want: []event.Sequence{1, 3}},
+		"entity with types":  {kind: query.ByEntity, id: "vendor:V-1", entity: "USMF", types: []string{"till.opened"}, want: []event.Sequence{}},
+		"unknown entity":     {kind: query.ByEntity, id: "vendor:V-9", entity: "USMF", want: []event.Sequence{}},
+		"tag":                {kind: query.ByTag, id: "q1", entity: "USMF", want: []event.Sequence{1, 4}},
+		"tag like an entity": {kind: query.ByTag, id: "vendor:V-1", entity: "USMF", want: []event.Sequence{}},
+		"type":               {kind: query.ByType, id: "till.opened", entity: "USMF", want: []event.Sequence{2}},
+		"actor":              {kind: query.ByActor, id: "p-2", entity: "USMF", want: []event.Sequence{2, 3}},
+		"correlation":        {kind: query.ByCorrelation, id: "c-2", entity: "USMF", want: []event.Sequence{2}},
+		"scope":              {kind: query.ByScope, id: "USMF", want: upTo(4)},
+		"scope, named twice": {kind: query.ByScope, id: "USMF", entity: "USMF", want: upTo(4)},
+		"scope by entity":    {kind: query.ByScope, entity: "USMF", want: upTo(4)},
+		"another entity":     {kind: query.ByTag, id: "q1", entity: "DEMF", want: []event.Sequence{}},
+	} {
+		page, err := l.Events(t.Context(), query.Selection{TenantID: "acme", Kind: c.kind, StreamID: c.id, LegalEntity: c.entity, Limit: 10, Filter: ports.EventQuery{Types: c.types}})
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, sequences(page.Events), name)
+	}
+	for name, c := range map[string]struct {
+		kind       query.StreamKind
+		id, entity string
+		code       string
+	}{
+		"unknown kind":   {"stream", "x", "USMF", "query.stream_type_unknown"},
+		"no kind":        {"", "x", "USMF", "query.stream_type_unknown"},
+		"two scopes":     {query.ByScope, "USMF", "DEMF", "query.scope_mismatch"},
+		"unknown scope":  {query.ByScope, "NONE", "", "legal_entity.not_found"},
+		"no entity":      {query.ByTag, "q1", "", "legal_entity.not_found"},
+		"no entity id":   {query.ByEntity, "", "USMF", "request.parameter_missing"},
+		"no actor":       {query.ByActor, "", "USMF", "request.parameter_missing"},
+		"no correlation": {query.ByCorrelation, "", "USMF", "request.parameter_missing"},
+		"nor anywhere":   {query.ByCorrelation, "", "", "request.parameter_missing"},
+		"no type":        {query.ByType, "", "USMF", "request.parameter_missing"},
+		"no tag":         {query.ByTag, "", "USMF", "request.parameter_missing"},
+	} {
+		_, err := l.Events(t.Context(), query.Selection{TenantID: "acme", Kind: c.kind, StreamID: c.id, LegalEntity: c.entity, Limit: 10})
+		require.Equal(t, c.code, code(t, err), name)
+	}
+	_, err := l.Events(t.Context(), query.Selection{TenantID: "rival", Kind: query.ByScope, StreamID: "USMF", Limit: 1})
+	require.Equal(t, "legal_entity.not_found", code(t, err), "of another tenant")
+}
+
+func TestCorrelationAcrossEntities(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	us, de, rival := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF"), l.entity(t, "rival", "USMF")
+	for range 3 {
+		l.write(t, us, nil)
+		l.write(t, rival, nil)
+		l.write(t, de, nil)
+		l.write(t, de, func(p *event.Prepared) { p.CorrelationID = "c-2" })
+	}
+	sel := query.Selection{TenantID: "acme", Kind: query.ByCorrelation, StreamID: "c-1", Limit: 10}
+	codes := func(sel query.Selection) (out []string, more bool) {
+		page, err := l.Events(t.Context(), sel)
+		require.NoError(t, err)
+		for _, e := range page.Events {
+			require.Equal(t, "acme", e.Scope.TenantID)
+			out = append(out, fmt.Sprint(e.Scope.LegalEntity, e.Sequence))
+		}
+		return out, page.HasMore
+	}
+	got, more := codes(sel)
+	require.False(t, more)
+	require.Equal(t, []string{"USMF1", "DEMF1", "USMF2", "DEMF3", "USMF3", "DEMF5"}, got, "in order of recording")
+
+	sel.Filter.Direction = ports.Backward
+	got, _ = codes(sel)
+	require.Equal(t, []string{"DEMF5", "USMF3", "DEMF3", "USMF2", "DEMF1", "USMF1"}, got)
+	sel.Limit = 2
+	got, more = codes(sel)
+	require.True(t, more)
+	require.Equal(t, []string{"DEMF5", "USMF3"}, got)
+
+	sel.Limit, sel.Readable = 10, []string{"DEMF"}
+	got, _ = codes(sel)
+	require.Equal(t, []string{"DEMF5", "DEMF3", "DEMF1"}, got, "only what the caller may see")
+	sel.Readable = []string{"NONE"}
+	got, _ = codes(sel)
+	require.Empty(t, got)
+
+	sel.Cursor = "x"
+	_, err := l.Events(t.Context(), sel)
+	require.Equal(t, "cursor.malformed", code(t, err), "one page has no cursor")
+}
+
+func TestByID(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	e := l.write(t, us, nil)
+	got, err := l.ByID(t.Context(), us, e.ID)
+	require.NoError(t, err)
+	require.Equal(t, e, got)
+	_, err = l.ByID(t.Context(), de, e.ID)
+	require.Equal(t, "event.not_found", code(t, err), "in another legal entity")
+}
+
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	le := l.entity(t, "acme", "USMF")
+	known := func(at string) (event.Sequence, string) {
+		n, text, err := l.Known(t.Context(), le.Partition, at)
+		require.NoError(t, err, at)
+		return n, text
+	}
+	n, text := known("")
+	require.Equal(t, []any{event.Sequence(0), "seq:0"}, []any{n, text})
+	l.fill(t, le, 3) // at 12:00:01 and on
+	for at, want := range map[string]event.Sequence{
+		"seq:0": 0, "seq:2": 2, "seq:3": 3,
+		"2026-01-01T12:00:00Z": 0, "2026-01-01T12:00:02Z": 2, "2026-01-01T12:00:02.999999Z": 2, "2026-01-01T13:00:03+01:00": 3, "2030-01-01T00:00:00Z": 3,
+	} {
+		n, text := known(at)
+		require.Equal(t, want, n, at)
+		require.Equal(t, at, text, "the report repeats what was asked")
+	}
+	n, text = known("")
+	require.Equal(t, []any{event.Sequence(3), "seq:3"}, []any{n, text})
+
+	for at, want := range map[string]string{
+		"seq:4": "report.known_at_in_future", "seq:9223372036854775807": "report.known_at_in_future",
+		"seq:": "report.known_at_invalid", "seq:-1": "report.known_at_invalid", "seq:1.5": "report.known_at_invalid", "seq:18446744073709551616": "report.known_at_invalid",
+		"now": "report.known_at_invalid", "2026-01-01": "report.known_at_invalid", "2026-01-01T12:00:00": "report.known_at_invalid", " ": "report.known_at_invalid",
+	} {
+		_, _, err := l.Known(t.Context(), le.Partition, at)
+		f, _ := fault.As(err)
+		require.NotNil(t, f, at)
+		require.Equal(t, []string{want, "known_at"}, []string{f.Code, f.Field}, at)
+	}
+	_, _, err := l.Known(t.Context(), 1, "")
+	require.Equal(t, "legal_entity.not_found", code(t, err))
+}
+
+var _ query.Directory = (*tenancy.Service)(nil)
+
+// cause makes an event that is caused by another.
+func cause(of event.Recorded, in ports.LegalEntity) func(*event.Prepared) {
+	return func(p *event.Prepared) {
+		p.CausedBy = of.ID
+		if of.Partition != in.Partition {
+			p.CausedByPartition = of.Partition
+		}
+	}
+}
+
+func TestLineage(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	us, de, jp := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF"), l.entity(t, "acme", "JPMF")
+	a := l.write(t, us, nil)
+	b := l.write(t, us, cause(a, us))
+	c := l.write(t, de, cause(b, de))
+	d := l.write(t, de, cause(c, de))
+	e := l.write(t, jp, cause(d, jp))
+	f := l.write(t, us, cause(e, us)) // back where it began
+
+	ids := func(events []event.Recorded) (out []event.ID) {
+		for _, e := range events {
+			out = append(out, e.ID)
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		readable  []string
+		of        event.Recorded
+		in        ports.LegalEntity
+		want      []event.Recorded
+		truncated bool
+	}{
+		"root":          {nil, a, us, []event.Recorded{a}, false},
+		"one entity":    {nil, b, us, []event.Recorded{a, b}, false},
+		"all":           {nil, f, us, []event.Recorded{a, b, c, d, e, f}, false},
+		"all, named":    {[]string{"USMF", "DEMF", "JPMF"}, f, us, []event.Recorded{a, b, c, d, e, f}, false},
+		"out of sight":  {[]string{"USMF", "JPMF"}, f, us, []event.Recorded{e, f}, true},
+		"only its own":  {[]string{"DEMF"}, d, de, []event.Recorded{c, d}, true},
+		"not the other": {[]string{"USMF"}, f, us, []event.Recorded{f}, true},
+	} {
+		got, err := l.Lineage(t.Context(), tc.in, tc.readable, tc.of.ID)
+		require.NoError(t, err, name)
+		require.Equal(t, ids(tc.want), ids(got.Events), name)
+		require.Equal(t, tc.truncated, got.Truncated, name)
+	}
+	_, err := l.Lineage(t.Context(), de, nil, a.ID)
+	require.Equal(t, "event.not_found", code(t, err))
+}
+
+func TestLineageIsBounded(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	chain := func(entities ...ports.LegalEntity) []event.Recorded {
+		var out []event.Recorded
+		for i := range 80 {
+			le := entities[i%len(entities)]
+			var change func(*event.Prepared)
+			if i > 0 {
+				change = cause(out[i-1], le)
+			}
+			out = append(out, l.write(t, le, change))
+		}
+		return out
+	}
+	for name, entities := range map[string][]ports.LegalEntity{"inside one": {us}, "across two": {us, de}, "in runs": {us, us, us, us, us, us, us, de, de, de}} {
+		events := chain(entities...)
+		for _, n := range []int{1, 2, query.MaxLineageDepth - 1, query.MaxLineageDepth, query.MaxLineageDepth + 1, query.MaxLineageDepth + 2, 80} {
+			last := events[n-1]
+			got, err := l.Lineage(t.Context(), ports.LegalEntity{TenantID: "acme", Partition: last.Partition}, nil, last.ID)
+			require.NoError(t, err)
+			// The event itself and as many causes as are followed.
+			want := min(n, query.MaxLineageDepth+1)
+			require.Len(t, got.Events, want, "%s, %d", name, n)
+			require.Equal(t, last.ID, got.Events[want-1].ID)
+			require.Equal(t, n > want, got.Truncated, "%s, %d", name, n)
+		}
+	}
+}
+
+func TestLineageToAnEventThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	rival := l.entity(t, "rival", "USMF")
+	for name, change := range map[string]func(*event.Prepared){
+		"in another entity": func(p *event.Prepared) { p.CausedBy, p.CausedByPartition = event.ID{1}, de.Partition },
+		"in its own":        func(p *event.Prepared) { p.CausedBy = event.ID{1} },
+		"of another tenant": cause(l.write(t, rival, nil), us),
+		"in no entity":      func(p *event.Prepared) { p.CausedBy, p.CausedByPartition = event.ID{1}, 12345 },
+	} {
+		e := l.write(t, us, change)
+		got, err := l.Lineage(t.Context(), us, nil, e.ID)
+		require.NoError(t, err, name)
+		require.Len(t, got.Events, 1, name)
+		require.True(t, got.Truncated, name)
+	}
+}
+
+// broken is a log that cannot be read.
+type broken struct{ *memory.Store }
+
+func (broken) Lineage(context.Context, event.PartitionID, event.ID, int) ([]event.Recorded, bool, error) {
+	return nil, false, fault.New(fault.Unavailable, "store.unavailable", "the store is away; try again")
+}
+
+func TestABrokenLogIsNoEndOfALineage(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	us := l.entity(t, "acme", "USMF")
+	e := l.write(t, us, nil)
+	_, err := query.New(l.store, broken{l.store}, l.directory, query.NewCursors(key)).Lineage(t.Context(), us, nil, e.ID)
+	require.Equal(t, "store.unavailable", code(t, err))
+}
