@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -247,4 +249,49 @@ func TestRealDocuments(t *testing.T) {
 
 	verdict := command(t, nil, "verify", "--dsn", d.DSN, "--legal-entity", entity)
 	require.Zero(t, verdict.code, verdict)
+}
+
+// TestImportersAtOnce lets four imports of one folder race: each document is taken
+// by one of them, each vendor registered by one.
+func TestImportersAtOnce(t *testing.T) {
+	t.Parallel()
+	const entity, importers = "DEMF", 4
+	d := sharedDev(t)
+	folder := t.TempDir()
+	require.NoError(t, copyFolder(repository(t, "test", "samples", "ubl"), folder))
+	require.NoError(t, os.RemoveAll(filepath.Join(folder, "refused")))
+
+	reports := make([]importReport, importers)
+	t.Run("race", func(t *testing.T) {
+		for i := range importers {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				var r result
+				reports[i], r = importFiles(t, d, entity, folder)
+				require.Zero(t, r.code, r)
+			})
+		}
+	})
+	accepted, documents, vendors := map[string]int{}, map[string]string{}, 0
+	for _, report := range reports {
+		require.Len(t, report.Files, 6)
+		vendors += report.Totals.VendorsRegistered
+		for _, f := range report.Files {
+			if f.Status == "accepted" {
+				accepted[f.File]++
+			} else {
+				require.Equal(t, "duplicate", f.Status, f)
+			}
+			require.NotEmpty(t, f.DocumentID)
+			if documents[f.File] == "" {
+				documents[f.File] = f.DocumentID
+			}
+			require.Equal(t, documents[f.File], f.DocumentID, "all of them name the same document")
+		}
+	}
+	require.Equal(t, 5, vendors)
+	require.Len(t, accepted, 6)
+	for file, times := range accepted {
+		require.Equal(t, 1, times, file)
+	}
 }
