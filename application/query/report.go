@@ -67,42 +67,47 @@ func (r *Reports) Ask(ctx context.Context, q Question) (ports.Report, error) {
 		return ports.Report{}, err
 	}
 	ask := ports.ReadModelQuery{Partition: q.Entity.Partition, Entity: q.Entity, Params: q.Params, Limit: q.Limit}
-	if q.AsOf == "" {
-		ask.AsOf = q.Entity.Today(r.clock.Now())
-	} else {
-		d, err := event.ParseDate(q.AsOf)
-		if err != nil {
-			return ports.Report{}, fault.New(fault.Invalid, "report.as_of_invalid", "as_of is an ISO date such as 2026-03-31").WithField("as_of")
-		}
-		ask.AsOf = d
-	}
-	known, err := r.known(ctx, model, q)
+	at, rest, err := r.position(ctx, model, q)
 	if err != nil {
 		return ports.Report{}, err
 	}
-	ask.Known, ask.KnownAt = known.sequence, known.text
-	if q.Cursor != "" {
-		// The cursor pins what the first page resolved.
-		text, err := r.query.cursors.OpenText(q.Cursor, q.Entity.TenantID, []byte(q.Path))
-		if err != nil {
-			return ports.Report{}, err
-		}
-		pinned, rest, ok := cutPin(text)
-		if !ok || pinned.params != paramsKey(q.Params) || pinned.partition != q.Entity.Partition {
-			return ports.Report{}, fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
-		}
-		ask.Known, ask.KnownAt, ask.AsOf, ask.Cursor = pinned.known, pinned.knownAt, pinned.asOf, rest
-	}
+	ask.Known, ask.KnownAt, ask.AsOf, ask.Cursor = at.known, at.knownAt, at.asOf, rest
 	report, err := r.sources[q.Path].Query(ctx, ask)
 	if err != nil {
 		return ports.Report{}, err
 	}
 	report.RowsName, report.Flat = model.RowsName, model.Flat
 	if report.HasMore {
-		p := pin{partition: q.Entity.Partition, known: ask.Known, knownAt: ask.KnownAt, asOf: ask.AsOf, params: paramsKey(q.Params)}
-		report.NextCursor = r.query.cursors.SealText(q.Entity.TenantID, []byte(q.Path), p.with(report.NextCursor))
+		report.NextCursor = r.query.cursors.SealText(q.Entity.TenantID, []byte(q.Path), at.with(report.NextCursor))
 	}
 	return report, nil
+}
+
+// position says where on both axes the report stands: the first page resolves it,
+// the cursor of a later page brings it along with the source's own cursor.
+func (r *Reports) position(ctx context.Context, model module.ReadModel, q Question) (at pin, rest string, err error) {
+	asOf := q.Entity.Today(r.clock.Now())
+	if q.AsOf != "" {
+		if asOf, err = event.ParseDate(q.AsOf); err != nil {
+			return pin{}, "", fault.New(fault.Invalid, "report.as_of_invalid", "as_of is an ISO date such as 2026-03-31").WithField("as_of")
+		}
+	}
+	if q.Cursor == "" {
+		known, err := r.known(ctx, model, q)
+		return pin{partition: q.Entity.Partition, known: known.sequence, knownAt: known.text, asOf: asOf, params: paramsKey(q.Params)}, "", err
+	}
+	text, err := r.query.cursors.OpenText(q.Cursor, q.Entity.TenantID, []byte(q.Path))
+	if err != nil {
+		return pin{}, "", err
+	}
+	at, rest, ok := cutPin(text)
+	if !ok || at.params != paramsKey(q.Params) || at.partition != q.Entity.Partition ||
+		(q.AsOf != "" && asOf != at.asOf) || (q.KnownAt != "" && q.KnownAt != at.knownAt) {
+		return pin{}, "", fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
+	}
+	// A read model that is being built anew would leave rows out.
+	_, err = r.waitFor(ctx, model.Projection, q.Entity.Partition, at.known)
+	return at, rest, err
 }
 
 type knownAt struct {
@@ -119,6 +124,10 @@ func (r *Reports) known(ctx context.Context, model module.ReadModel, q Question)
 		n, text, err := r.query.Known(ctx, q.Entity.Partition, q.KnownAt)
 		if err != nil {
 			return k, err
+		}
+		// What is still to be recorded until then would change the answer.
+		if t, err := time.Parse(time.RFC3339Nano, q.KnownAt); err == nil && t.After(r.clock.Now()) {
+			return k, fault.New(fault.Invalid, "report.known_at_in_future", "known_at has not come yet; ask for a time that has passed, or for seq:<n>").WithField("known_at")
 		}
 		k, need = knownAt{n, text}, n
 	}

@@ -1,0 +1,380 @@
+package query_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// progress is a projection that a test moves.
+type progress struct {
+	mu      sync.Mutex
+	reached event.Sequence
+	asked   int
+	step    event.Sequence // moved on with every question
+	err     error
+}
+
+func (p *progress) Reached(context.Context, string, event.PartitionID) (event.Sequence, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	defer func() { p.reached += p.step }()
+	return p.reached, p.err
+}
+
+// numbers is a read model with one row for every sequence that is known. It keeps
+// the questions.
+type numbers struct {
+	mu    sync.Mutex
+	asked []ports.ReadModelQuery
+}
+
+func (n *numbers) Query(_ context.Context, q ports.ReadModelQuery) (ports.Report, error) {
+	n.mu.Lock()
+	n.asked = append(n.asked, q)
+	n.mu.Unlock()
+	from := 0
+	if q.Cursor != "" {
+		var err error
+		if from, err = strconv.Atoi(q.Cursor); err != nil {
+			return ports.Report{}, err
+		}
+	}
+	r := ports.Report{Header: []ports.ReportField{{Name: "as_of", Value: q.AsOf}, {Name: "known_at", Value: q.KnownAt}}}
+	for i := from; i < int(q.Known); i++ {
+		if len(r.Rows) == q.Limit {
+			r.HasMore, r.NextCursor = true, strconv.Itoa(i)
+			break
+		}
+		r.Rows = append(r.Rows, i+1)
+	}
+	return r, nil
+}
+
+func (n *numbers) last() ports.ReadModelQuery {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.asked[len(n.asked)-1]
+}
+
+var model = module.ReadModel{
+	Name: "numbers", Projection: "till.numbers", RowsName: "numbers", Flat: true,
+	Params: []module.Param{
+		{Name: "account", Type: module.ParamString, Required: true, InPath: true}, {Name: "from", Type: module.ParamDate},
+		{Name: "held", Type: module.ParamBool}, {Name: "days", Type: module.ParamInteger},
+	},
+}
+
+// desk is a library with a report.
+type desk struct {
+	*library
+	*query.Reports
+	entity   ports.LegalEntity
+	progress *progress
+	source   *numbers
+}
+
+func newDesk(t *testing.T, events int, patience time.Duration) *desk {
+	t.Helper()
+	d := &desk{library: newLibrary(), progress: &progress{reached: event.Sequence(events)}, source: &numbers{}}
+	d.entity = d.library.entity(t, "acme", "USMF")
+	d.fill(t, d.entity, events)
+	var err error
+	d.Reports, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": d.source}, d.progress, d.clock, patience)
+	require.NoError(t, err)
+	return d
+}
+
+func (d *desk) question() query.Question {
+	return query.Question{Path: "till/numbers", Entity: d.entity, Params: map[string]string{"account": "1"}, Limit: 100}
+}
+
+// ask asks a question that is changed first.
+func (d *desk) ask(t *testing.T, change func(*query.Question)) (ports.Report, error) {
+	t.Helper()
+	q := d.question()
+	if change != nil {
+		change(&q)
+	}
+	return d.Ask(t.Context(), q)
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 3, time.Minute)
+	r, err := d.ask(t, nil)
+	require.NoError(t, err)
+	require.Equal(t, []any{1, 2, 3}, r.Rows)
+	require.Equal(t, []any{"numbers", true}, []any{r.RowsName, r.Flat}, "as the module declared it")
+	require.False(t, r.HasMore)
+	require.Empty(t, r.NextCursor)
+	require.Equal(t, ports.ReadModelQuery{
+		Partition: d.entity.Partition, Entity: d.entity, AsOf: event.MustDate("2026-01-01"), Known: 3, KnownAt: "seq:3", Params: map[string]string{"account": "1"}, Limit: 100,
+	}, d.source.last())
+	require.Contains(t, d.Models(), "till/numbers")
+
+	_, err = d.ask(t, func(q *query.Question) { q.Path = "till/none" })
+	require.Equal(t, "report.not_found", code(t, err))
+	require.Equal(t, fault.NotFound, fault.KindOf(err))
+	_, err = query.NewReports(d.Service, d.Models(), nil, d.progress, d.clock, 0)
+	require.Equal(t, "report.unbound", code(t, err))
+}
+
+func TestAsOfIsTodayInTheEntitysZone(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 0, time.Minute)
+	d.clock.Set(time.Date(2026, 3, 31, 23, 30, 0, 0, time.UTC))
+	for zone, want := range map[string]string{"Europe/Berlin": "2026-04-01", "America/New_York": "2026-03-31", "UTC": "2026-03-31", "no/such": "2026-03-31"} {
+		_, err := d.ask(t, func(q *query.Question) { q.Entity.TimeZone = zone })
+		require.NoError(t, err)
+		require.Equal(t, want, d.source.last().AsOf.String(), zone)
+	}
+	_, err := d.ask(t, func(q *query.Question) { q.AsOf = "2020-02-29" })
+	require.NoError(t, err)
+	require.Equal(t, "2020-02-29", d.source.last().AsOf.String())
+}
+
+func TestReportParameters(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1, time.Minute)
+	for name, c := range map[string]struct {
+		params      map[string]string
+		code, field string
+	}{
+		"all":              {map[string]string{"account": "1", "from": "2026-01-31", "held": "true", "days": "-5"}, "", ""},
+		"missing":          {map[string]string{"from": "2026-01-31"}, "report.parameter_missing", "account"},
+		"empty":            {map[string]string{"account": ""}, "report.parameter_missing", "account"},
+		"unknown":          {map[string]string{"account": "1", "evil": "x"}, "report.parameter_unknown", "evil"},
+		"unknown by case":  {map[string]string{"account": "1", "Held": "true"}, "report.parameter_unknown", "Held"},
+		"date":             {map[string]string{"account": "1", "from": "31.01.2026"}, "report.parameter_invalid", "from"},
+		"no such date":     {map[string]string{"account": "1", "from": "2026-02-30"}, "report.parameter_invalid", "from"},
+		"bool":             {map[string]string{"account": "1", "held": "yes"}, "report.parameter_invalid", "held"},
+		"integer":          {map[string]string{"account": "1", "days": "1.5"}, "report.parameter_invalid", "days"},
+		"enormous integer": {map[string]string{"account": "1", "days": "9223372036854775808"}, "report.parameter_invalid", "days"},
+		"given but empty":  {map[string]string{"account": "1", "days": ""}, "report.parameter_invalid", "days"},
+	} {
+		_, err := d.ask(t, func(q *query.Question) { q.Params = c.params })
+		if c.code == "" {
+			require.NoError(t, err, name)
+			require.Equal(t, c.params, d.source.last().Params)
+			continue
+		}
+		f, _ := fault.As(err)
+		require.NotNil(t, f, name)
+		require.Equal(t, []string{c.code, c.field}, []string{f.Code, f.Field}, name)
+		require.Equal(t, fault.Invalid, f.Kind, name)
+	}
+	for name, change := range map[string]func(*query.Question){
+		"report.as_of_invalid":            func(q *query.Question) { q.AsOf = "today" },
+		"report.known_at_invalid":         func(q *query.Question) { q.KnownAt = "today" },
+		"report.known_at_in_future":       func(q *query.Question) { q.KnownAt = "seq:2" },
+		"report.min_sequence_invalid":     func(q *query.Question) { q.MinSequence = "-1" },
+		"report.min_sequence_invalid ":    func(q *query.Question) { q.MinSequence = "seq:1" },
+		"report.min_sequence_invalid  ":   func(q *query.Question) { q.MinSequence = "9223372036854775808" },
+		"report.known_at_in_future later": func(q *query.Question) { q.KnownAt = "2026-01-01T12:00:02Z" },
+	} {
+		_, err := d.ask(t, change)
+		require.Contains(t, name, code(t, err))
+	}
+}
+
+func TestKnownAtGivesTheSameForEver(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 3, time.Minute)
+	for _, at := range []string{"seq:2", "2026-01-01T12:00:02Z", "2026-01-01T12:00:03Z"} {
+		read := func() string {
+			r, err := d.ask(t, func(q *query.Question) { q.KnownAt, q.AsOf = at, "2026-01-31" })
+			require.NoError(t, err)
+			text, err := json.Marshal(r)
+			require.NoError(t, err)
+			require.Contains(t, string(text), at)
+			return string(text)
+		}
+		first := read()
+		d.fill(t, d.entity, 2)
+		d.progress.reached += 2
+		require.Equal(t, first, read())
+	}
+	// A time between two events of a busy moment is as sharp as the log.
+	_, err := d.ask(t, func(q *query.Question) { q.KnownAt = "2026-01-01T12:00:01.999999Z" })
+	require.NoError(t, err)
+	require.EqualValues(t, 1, d.source.last().Known)
+}
+
+func TestMinSequenceIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 10, time.Minute)
+	d.progress.reached, d.progress.step = 7, 1
+	r, err := d.ask(t, func(q *query.Question) { q.MinSequence = "9" })
+	require.NoError(t, err)
+	require.Len(t, r.Rows, 9, "what the read model has got to, not the head")
+	require.Equal(t, "seq:9", d.source.last().KnownAt)
+	require.Equal(t, 3, d.progress.asked)
+
+	// known_at is waited for as well, and stays what it is.
+	d.progress.reached = 3
+	r, err = d.ask(t, func(q *query.Question) { q.KnownAt, q.MinSequence = "seq:2", "5" })
+	require.NoError(t, err)
+	require.Len(t, r.Rows, 2)
+	require.EqualValues(t, 6, d.progress.reached)
+}
+
+func TestNotCaughtUp(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 10, 20*time.Millisecond)
+	d.progress.reached = 7
+	for name, change := range map[string]func(*query.Question){
+		"min_sequence":   func(q *query.Question) { q.MinSequence = "9" },
+		"beyond the log": func(q *query.Question) { q.MinSequence = "99" },
+		"known_at":       func(q *query.Question) { q.KnownAt = "seq:9" },
+		"known_at time":  func(q *query.Question) { q.KnownAt = "2026-01-01T12:00:09Z" },
+	} {
+		_, err := d.ask(t, change)
+		f, _ := fault.As(err)
+		require.NotNil(t, f, name)
+		require.Equal(t, "read.not_caught_up", f.Code, name)
+		require.Equal(t, fault.Timeout, f.Kind)
+		require.Equal(t, "7", f.Actual)
+		require.Positive(t, f.RetryAfter)
+	}
+	require.Empty(t, d.source.asked)
+
+	// Nobody asked for more than what is there: it is shown and named.
+	r, err := d.ask(t, nil)
+	require.NoError(t, err)
+	require.Len(t, r.Rows, 7)
+	require.Equal(t, "seq:7", d.source.last().KnownAt)
+	r, err = d.ask(t, func(q *query.Question) { q.MinSequence = "7" })
+	require.NoError(t, err)
+	require.Len(t, r.Rows, 7)
+	_, err = d.ask(t, func(q *query.Question) { q.KnownAt = "seq:0" })
+	require.NoError(t, err)
+}
+
+func TestWaitingEndsWithTheCaller(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 10, time.Hour)
+	d.progress.reached = 7
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := d.Ask(ctx, d.question())
+		done <- err
+	}()
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	d.progress.mu.Lock()
+	d.progress.err = errors.New("broken")
+	d.progress.mu.Unlock()
+	_, err := d.ask(t, nil)
+	require.EqualError(t, err, "broken", "an error is not a slow read model")
+}
+
+// pages reads a report page by page; between is called after every page.
+func (d *desk) pages(t *testing.T, change func(*query.Question), between func()) (rows []any, headers [][]ports.ReportField) {
+	t.Helper()
+	cursor := ""
+	for {
+		r, err := d.ask(t, func(q *query.Question) {
+			q.Limit = 2
+			if change != nil {
+				change(q)
+			}
+			q.Cursor = cursor
+		})
+		require.NoError(t, err)
+		rows, headers = append(rows, r.Rows...), append(headers, r.Header)
+		if !r.HasMore {
+			require.Empty(t, r.NextCursor)
+			return rows, headers
+		}
+		cursor = r.NextCursor
+		between()
+	}
+}
+
+func TestPagesOfAReportArePinned(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 5, time.Minute)
+	midnight := func() { // between the pages the log grows and a day passes
+		d.fill(t, d.entity, 3)
+		d.progress.reached += 3
+		d.clock.Advance(24 * time.Hour)
+	}
+	rows, headers := d.pages(t, nil, midnight)
+	require.Equal(t, []any{1, 2, 3, 4, 5}, rows)
+	for _, h := range headers {
+		require.Equal(t, headers[0], h, "as_of and known_at are those of the first page")
+	}
+	rows, _ = d.pages(t, func(q *query.Question) { q.KnownAt = "2026-01-01T12:00:04Z" }, midnight)
+	require.Equal(t, []any{1, 2, 3, 4}, rows)
+}
+
+func TestPagesWaitForWhatTheFirstPageSaw(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 5, 20*time.Millisecond)
+	r, err := d.ask(t, func(q *query.Question) { q.Limit = 2 })
+	require.NoError(t, err)
+	second := func(q *query.Question) { q.Limit, q.Cursor = 2, r.NextCursor }
+
+	// The log has grown and the read model is behind: the second page needs nothing of it.
+	d.fill(t, d.entity, 3)
+	asked := d.progress.asked
+	_, err = d.ask(t, second)
+	require.NoError(t, err)
+	require.Equal(t, asked+1, d.progress.asked, "without waiting")
+
+	// The read model is being built anew: half of the report would be missing.
+	d.progress.reached = 1
+	_, err = d.ask(t, second)
+	require.Equal(t, "read.not_caught_up", code(t, err))
+}
+
+func TestCursorsOfReports(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 5, time.Minute)
+	other := d.library.entity(t, "acme", "DEMF")
+	first, err := d.ask(t, func(q *query.Question) { q.Limit = 2 })
+	require.NoError(t, err)
+	for name, change := range map[string]func(*query.Question){
+		"parameter":          func(q *query.Question) { q.Params = map[string]string{"account": "2"} },
+		"one more parameter": func(q *query.Question) { q.Params = map[string]string{"account": "1", "held": "true"} },
+		"legal entity":       func(q *query.Question) { q.Entity = other },
+		"tenant":             func(q *query.Question) { q.Entity.TenantID = "rival" },
+		"another known_at":   func(q *query.Question) { q.KnownAt = "seq:4" },
+		"another as_of":      func(q *query.Question) { q.AsOf = "2025-12-31" },
+	} {
+		d.progress.reached = 5
+		_, err := d.ask(t, func(q *query.Question) { q.Cursor = first.NextCursor; change(q) })
+		require.Equal(t, "cursor.foreign", code(t, err), name)
+	}
+	// Repeating what the first page resolved is the same question.
+	_, err = d.ask(t, func(q *query.Question) { q.Cursor, q.KnownAt, q.AsOf = first.NextCursor, "seq:5", "2026-01-01" })
+	require.NoError(t, err)
+
+	page, err := d.Events(t.Context(), byScope(2))
+	require.NoError(t, err)
+	for name, cursor := range map[string]string{"garbage": "x", "short": "AAAA", "not base64": "????", "of events": page.NextCursor, "the source's own": "2"} {
+		_, err := d.ask(t, func(q *query.Question) { q.Cursor = cursor })
+		require.Contains(t, []string{"cursor.malformed", "cursor.foreign"}, code(t, err), name)
+	}
+	for i := range first.NextCursor[:len(first.NextCursor)-1] {
+		flipped := []byte(first.NextCursor)
+		flipped[i] ^= 1
+		_, err := d.ask(t, func(q *query.Question) { q.Cursor = string(flipped) })
+		require.Contains(t, []string{"cursor.malformed", "cursor.foreign"}, code(t, err), "byte %d", i)
+	}
+}
