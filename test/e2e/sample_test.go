@@ -37,8 +37,10 @@ func TestSample(t *testing.T) {
 	require.Equal(t, 6, items)
 	require.Contains(t, printed, postings.TotalDebit)
 
+	t.Run("README output", func(t *testing.T) { compareReadme(t, d, printed) })
 	t.Run("hints", func(t *testing.T) { runHints(t, d, printed) })
 	t.Run("trace", func(t *testing.T) { traceSamples(t, d) })
+	t.Run("README commands", func(t *testing.T) { runReadme(t, d) })
 
 	// The next start with --sample leaves the books as they are.
 	head, err := d.as(t, "auditor").head("DEMF")
