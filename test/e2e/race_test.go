@@ -9,6 +9,37 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// atOnce sends one request per client at the same moment, over connections of their
+// own that are open before.
+func atOnce(t *testing.T, d *dev, clients int, send func(client int) (answer, error)) []answer {
+	t.Helper()
+	answers := make([]answer, clients)
+	failures := make([]error, clients)
+	var ready, done sync.WaitGroup
+	start := make(chan struct{})
+	anybody := client{server: d.HTTP, http: &http.Client{Transport: transport}}
+	for i := range clients {
+		ready.Add(1)
+		done.Add(1)
+		go func() {
+			defer done.Done()
+			_, failures[i] = anybody.do("GET", "/livez", "")
+			ready.Done()
+			<-start
+			if failures[i] == nil {
+				answers[i], failures[i] = send(i)
+			}
+		}()
+	}
+	ready.Wait()
+	close(start)
+	done.Wait()
+	for _, failure := range failures {
+		require.NoError(t, failure)
+	}
+	return answers
+}
+
 // TestSameInvoiceAtOnce lets 64 clients submit one paper at the same moment.
 func TestSameInvoiceAtOnce(t *testing.T) {
 	t.Parallel()
@@ -17,32 +48,13 @@ func TestSameInvoiceAtOnce(t *testing.T) {
 	d.as(t, "vendor_admin").must(t, entity, "ap.register_vendor", object{"vendor_id": "V-RACE", "name": "Race Ltd", "country": "US"})
 	clerk := d.as(t, "ap_clerk")
 
-	answers := make([]answer, clients)
-	failures := make([]error, clients)
-	var ready, done sync.WaitGroup
-	start := make(chan struct{})
-	for i := range clients {
-		ready.Add(1)
-		done.Add(1)
-		go func() {
-			defer done.Done()
-			// A connection of its own, open before the race.
-			_, failures[i] = clerk.do("GET", "/livez", "")
-			ready.Done()
-			<-start
-			if failures[i] == nil {
-				answers[i], failures[i] = clerk.submit(entity, "ap.submit_invoice", invoice("V-RACE", "R-1"))
-			}
-		}()
-	}
-	ready.Wait()
-	close(start)
-	done.Wait()
+	answers := atOnce(t, d, clients, func(int) (answer, error) {
+		return clerk.submit(entity, "ap.submit_invoice", invoice("V-RACE", "R-1"))
+	})
 
 	var winner outcome
 	won := 0
-	for i, a := range answers {
-		require.NoError(t, failures[i])
+	for _, a := range answers {
 		if a.status == http.StatusCreated {
 			won++
 			require.NoError(t, a.decode(&winner))
@@ -82,4 +94,64 @@ func TestSameInvoiceAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, events, 1)
 	require.Equal(t, submitted, events[0].ID)
+}
+
+// TestSameKeyAtOnce sends one request 64 times under one idempotency key: it takes
+// effect once, and everybody learns the one outcome or that it is under way.
+func TestSameKeyAtOnce(t *testing.T) {
+	t.Parallel()
+	const entity, clients = "DEMF", 64
+	d := sharedDev(t)
+	d.as(t, "vendor_admin").must(t, entity, "ap.register_vendor", object{"vendor_id": "V-KEY", "name": "Key Ltd", "country": "US"})
+	clerk := d.as(t, "ap_clerk")
+	answers := atOnce(t, d, clients, func(int) (answer, error) {
+		return clerk.submit(entity, "ap.submit_invoice", invoice("V-KEY", "K-1"), "Idempotency-Key", "same-key")
+	})
+	first, outcomes := 0, map[string]bool{}
+	for _, a := range answers {
+		switch {
+		case a.status == http.StatusCreated:
+			first++
+			outcomes[string(a.body)] = true
+		case a.status == http.StatusOK:
+			require.Equal(t, "true", a.header.Get("Idempotency-Replayed"))
+			outcomes[string(a.body)] = true
+		default:
+			require.Equal(t, http.StatusConflict, a.status, a)
+			require.Equal(t, "idempotency.in_progress", a.code(), a)
+		}
+	}
+	require.Equal(t, 1, first)
+	require.Len(t, outcomes, 1, "the same bytes for everybody")
+	events, err := d.as(t, "auditor").events(url.Values{"stream_type": {"entity"}, "stream_id": {"vendor:V-KEY"}, "legal_entity": {entity}, "event_types": {"ap.invoice.submitted"}})
+	require.NoError(t, err)
+	require.Len(t, events, 1)
+}
+
+// approversRace lets everybody who may approve one invoice at the same moment: it
+// is posted once.
+func approversRace(t *testing.T, d *dev) {
+	t.Helper()
+	const entity, clients = "DEMF", 24
+	d.as(t, "vendor_admin").must(t, entity, "ap.register_vendor", object{"vendor_id": "V-APPR", "name": "Approval Ltd", "country": "US"})
+	paper := invoice("V-APPR", "A-1")
+	paper["currency"] = "EUR"
+	id := d.as(t, "ap_clerk").must(t, entity, "ap.submit_invoice", paper).IntentID
+	roles := []string{"approver", "controller", "cfo"}
+	answers := atOnce(t, d, clients, func(i int) (answer, error) {
+		return clientOf(d.devFile, roles[i%len(roles)]).submit(entity, "ap.approve_invoice", object{"invoice_id": id})
+	})
+	approved := 0
+	for _, a := range answers {
+		if a.status == http.StatusCreated {
+			approved++
+			continue
+		}
+		require.Equal(t, "ap.invoice.wrong_state", a.code(), a)
+		require.Equal(t, http.StatusUnprocessableEntity, a.status, a)
+	}
+	require.Equal(t, 1, approved)
+	events, err := d.as(t, "auditor").events(url.Values{"stream_type": {"entity"}, "stream_id": {"invoice:" + id}, "legal_entity": {entity}, "event_types": {"ap.invoice.approved,ap.invoice.posted,gl.journal.posted"}})
+	require.NoError(t, err)
+	require.Len(t, events, 3)
 }

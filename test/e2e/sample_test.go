@@ -41,6 +41,8 @@ func TestSample(t *testing.T) {
 	t.Run("hints", func(t *testing.T) { runHints(t, d, printed) })
 	t.Run("trace", func(t *testing.T) { traceSamples(t, d) })
 	t.Run("README commands", func(t *testing.T) { runReadme(t, d) })
+	t.Run("approvers race", func(t *testing.T) { approversRace(t, d) })
+	booksAgree(t, d, "DEMF")
 
 	// The next start with --sample leaves the books as they are.
 	head, err := d.as(t, "auditor").head("DEMF")
