@@ -9,7 +9,6 @@ import (
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -96,15 +95,9 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 	return res.Events, false, nil
 }
 
-// maxIdempotencyKey bounds a caller's key, in bytes; the person's id comes on top.
-const maxIdempotencyKey = 255
-
 func (s *Service) claim(r Request, now time.Time) (*ports.IdempotencyClaim, error) {
-	key := r.PersonID + "|events|" + r.IdempotencyKey
-	if len(r.IdempotencyKey) > maxIdempotencyKey || len(key) > maxIdentifier || !storable(key) {
-		return nil, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes of text; use a shorter one", maxIdempotencyKey).WithField("Idempotency-Key")
-	}
-	if err := shredding.CheckIdentifier("Idempotency-Key", r.IdempotencyKey); err != nil {
+	key, err := concurrency.ScopeIdempotencyKey(r.PersonID, "events", r.IdempotencyKey)
+	if err != nil {
 		return nil, err
 	}
 	return &ports.IdempotencyClaim{Key: key, Fingerprint: r.Fingerprint, ExpiresAt: now.Add(s.keyTTL)}, nil

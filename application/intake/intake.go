@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
-	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -162,11 +162,8 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 // matters: by the append, under its lock, or before a refusal is given. So a first
 // request, which is nearly every one, costs no look-up.
 func (s *Service) claim(run *attempt, req Request) (release func(), err error) {
-	key := caller(run).PersonID + "|intents|" + req.IdempotencyKey
-	if len(key) > 512 {
-		return nil, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most 255 bytes; use a shorter one").WithField("Idempotency-Key")
-	}
-	if err := shredding.CheckIdentifier("Idempotency-Key", req.IdempotencyKey); err != nil {
+	key, err := concurrency.ScopeIdempotencyKey(caller(run).PersonID, "intents", req.IdempotencyKey)
+	if err != nil {
 		return nil, err
 	}
 	local := req.LegalEntity.Code + "|" + key
