@@ -19,6 +19,10 @@ type Progress interface {
 
 // Reports serves the read models that modules declare.
 type Reports struct {
+	// Settle is how long after a moment an event may still be recorded with a time
+	// at or before it: twice what a node's clock may be off. known_at waits for it.
+	Settle time.Duration
+
 	query    *Service
 	models   map[string]module.ReadModel
 	sources  map[string]ports.ReadModelSource
@@ -121,13 +125,12 @@ func (r *Reports) known(ctx context.Context, model module.ReadModel, q Question)
 	var k knownAt
 	need := event.Sequence(0)
 	if q.KnownAt != "" {
+		if err := r.settled(ctx, q.KnownAt); err != nil {
+			return k, err
+		}
 		n, text, err := r.query.Known(ctx, q.Entity.Partition, q.KnownAt)
 		if err != nil {
 			return k, err
-		}
-		// What is still to be recorded until then would change the answer.
-		if t, err := time.Parse(time.RFC3339Nano, q.KnownAt); err == nil && t.After(r.clock.Now()) {
-			return k, fault.New(fault.Invalid, "report.known_at_in_future", "known_at has not come yet; ask for a time that has passed, or for seq:<n>").WithField("known_at")
 		}
 		k, need = knownAt{n, text}, n
 	}
@@ -159,6 +162,31 @@ func (r *Reports) known(ctx context.Context, model module.ReadModel, q Question)
 }
 
 const codeNotCaughtUp = "read.not_caught_up"
+
+// settled waits until nothing can be recorded any more at or before a time: what
+// is still to come until then would change the answer. A time that is far ahead is
+// refused.
+func (r *Reports) settled(ctx context.Context, knownAt string) error {
+	t, err := time.Parse(time.RFC3339Nano, knownAt)
+	if err != nil {
+		return nil //nolint:nilerr // seq:<n>, or what Known refuses
+	}
+	ahead := t.Sub(r.clock.Now())
+	if ahead > r.patience {
+		return fault.New(fault.Invalid, "report.known_at_in_future", "known_at has not come yet; ask for a time that has passed, or for seq:<n>").WithField("known_at")
+	}
+	if ahead += r.Settle; ahead <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(ahead)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
 
 // waitFor polls the projection's checkpoint until it has reached need.
 func (r *Reports) waitFor(ctx context.Context, projection string, p event.PartitionID, need event.Sequence) (event.Sequence, error) {

@@ -184,7 +184,7 @@ func TestReportParameters(t *testing.T) {
 		"report.min_sequence_invalid":     func(q *query.Question) { q.MinSequence = "-1" },
 		"report.min_sequence_invalid ":    func(q *query.Question) { q.MinSequence = "seq:1" },
 		"report.min_sequence_invalid  ":   func(q *query.Question) { q.MinSequence = "9223372036854775808" },
-		"report.known_at_in_future later": func(q *query.Question) { q.KnownAt = "2026-01-01T12:00:02Z" },
+		"report.known_at_in_future later": func(q *query.Question) { q.KnownAt = "2026-01-02T12:00:00Z" },
 	} {
 		_, err := d.ask(t, change)
 		require.Contains(t, name, code(t, err))

@@ -189,8 +189,15 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		"gl/accounts/{account}/ledger": glpostgres.NewAccountLedger(a.Store.Pool()),
 		ap.ReadModelOpenItemsPath:      appostgres.NewOpenItems(a.Store.Pool()),
 	}, a.Runner, clock, 5*time.Second)
-	return err
+	if err != nil {
+		return err
+	}
+	a.Reports.Settle = settle
+	return nil
 }
+
+// settle is twice the clock skew at which a node stops appending.
+const settle = 2 * time.Second
 
 // cursorKey signs cursors, the same on every node of a deployment. It keeps clients
 // from building positions by hand and protects no secret: whoever could compute it
