@@ -115,8 +115,8 @@ func TestAFailingPartitionIsHeldBackAlone(t *testing.T) {
 	}
 
 	// The pauses double up to a minute.
-	for attempt, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-		wait *= time.Second
+	for attempt, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+		wait := time.Duration(seconds) * time.Second
 		g.clock.Advance(wait - time.Millisecond)
 		g.write(t, good, moved(1)...)
 		g.until(t, func() bool { return g.reached(t, good) == event.Sequence(attempt)+6 }, "a round without it")

@@ -169,7 +169,7 @@ const codeNotCaughtUp = "read.not_caught_up"
 func (r *Reports) settled(ctx context.Context, knownAt string) error {
 	t, err := time.Parse(time.RFC3339Nano, knownAt)
 	if err != nil {
-		return nil //nolint:nilerr // seq:<n>, or what Known refuses
+		return nil // seq:<n>, or what Known refuses
 	}
 	ahead := t.Sub(r.clock.Now())
 	if ahead > r.patience {
