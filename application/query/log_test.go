@@ -281,6 +281,8 @@ func TestStreamKinds(t *testing.T) {
 		"unknown scope":  {query.ByScope, "NONE", "", "legal_entity.not_found"},
 		"no entity":      {query.ByTag, "q1", "", "legal_entity.not_found"},
 		"no entity id":   {query.ByEntity, "", "USMF", "request.parameter_missing"},
+		"only an id":     {query.ByEntity, "V-1", "USMF", "request.parameter_invalid"},
+		"only a type":    {query.ByEntity, "vendor:", "USMF", "request.parameter_invalid"},
 		"no actor":       {query.ByActor, "", "USMF", "request.parameter_missing"},
 		"no correlation": {query.ByCorrelation, "", "USMF", "request.parameter_missing"},
 		"nor anywhere":   {query.ByCorrelation, "", "", "request.parameter_missing"},

@@ -5,6 +5,7 @@ package query
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -94,6 +95,9 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 	}
 	if sel.StreamID == "" && sel.Kind != ByScope {
 		return Page{}, fault.New(fault.Invalid, "request.parameter_missing", "stream_id says what the events are gathered by; add it").WithField("stream_id")
+	}
+	if entityType, id, named := strings.Cut(sel.StreamID, ":"); sel.Kind == ByEntity && (!named || entityType == "" || id == "") {
+		return Page{}, fault.New(fault.Invalid, "request.parameter_invalid", "an entity is named by type and id, as in vendor:V-1042; correct stream_id").WithField("stream_id")
 	}
 	if sel.Limit < 1 {
 		return Page{}, fault.New(fault.Invalid, "request.parameter_invalid", "a page holds at least one event; correct the limit").WithField("limit")
