@@ -53,7 +53,10 @@ func TestBackendsKilledUnderLoad(t *testing.T) {
 		}
 		require.True(t, d.alive())
 	}
-	l.await(t, 300)
+	l.await(t, 200)
+	verdict := command(t, nil, "verify", "--dsn", d.DSN)
+	require.Zero(t, verdict.code, "while the log grows\n%s", verdict)
+	l.await(t, 100)
 	l.finish(t)
 	require.True(t, d.alive())
 }

@@ -45,8 +45,12 @@ func run(m *testing.M) int {
 // binary builds cmd/backbone once per run.
 var binary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(scratch, "backbone")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", path, "github.com/erpbackbone/backbone/cmd/backbone")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	args, cgo := []string{"build", "-buildvcs=false", "-o", path}, "CGO_ENABLED=0"
+	if raceDetector {
+		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
+	}
+	build := exec.Command("go", append(args, "github.com/erpbackbone/backbone/cmd/backbone")...)
+	build.Env = append(os.Environ(), cgo)
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building cmd/backbone: %w\n%s", err, out)
 	}

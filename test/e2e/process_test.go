@@ -141,6 +141,9 @@ func (p *process) end() error {
 			<-p.ended
 		}
 	}
+	if strings.Contains(p.stderr.String(), "DATA RACE") {
+		failure = errors.Join(failure, errors.New(p.stderr.String()))
+	}
 	if p.dataDir != "" {
 		if pid, err := postmaster(p.dataDir); err == nil {
 			_ = syscall.Kill(pid, syscall.SIGQUIT) // it outlived a backbone that was killed
