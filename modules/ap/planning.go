@@ -22,6 +22,9 @@ func decode(payload json.RawMessage, into any) error {
 		return nil
 	}
 	if f, ok := fault.As(err); ok {
+		if f.Field == "" {
+			f = f.WithField(money.Locate(payload))
+		}
 		return f
 	}
 	return fault.New(fault.Invalid, "intent.schema_invalid",

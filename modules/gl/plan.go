@@ -48,8 +48,11 @@ func decode(in module.Input, into any) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := fault.As(err); ok {
-		return err
+	if f, ok := fault.As(err); ok {
+		if f.Field == "" {
+			f = f.WithField(money.Locate(in.Payload))
+		}
+		return f
 	}
 	f := fault.New(fault.Invalid, "intent.schema_invalid",
 		"the payload does not fit the schema of %s; correct it", in.Type).WithCause(err)
