@@ -109,11 +109,11 @@ func TestSameKeyAtOnce(t *testing.T) {
 	})
 	first, outcomes := 0, map[string]bool{}
 	for _, a := range answers {
-		switch {
-		case a.status == http.StatusCreated:
+		switch a.status {
+		case http.StatusCreated:
 			first++
 			outcomes[string(a.body)] = true
-		case a.status == http.StatusOK:
+		case http.StatusOK:
 			require.Equal(t, "true", a.header.Get("Idempotency-Replayed"))
 			outcomes[string(a.body)] = true
 		default:
