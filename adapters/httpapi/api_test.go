@@ -301,6 +301,12 @@ func TestHealthAndMetrics(t *testing.T) {
 	h := openHouse(t)
 	require.Equal(t, http.StatusOK, h.do(t, ask{method: "GET", path: "/livez"}).status)
 	require.Equal(t, http.StatusOK, h.do(t, ask{method: "GET", path: "/readyz"}).status)
+	for _, path := range []string{"/livez", "/readyz"} {
+		answer, err := http.Head(h.url + path)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, http.StatusOK, answer.StatusCode, path)
+	}
 	h.ready = func() map[string]error {
 		return map[string]error{"database": errors.New("password=x"), "policies": nil}
 	}
@@ -324,4 +330,29 @@ func TestTheLogKeepsNoContents(t *testing.T) {
 	require.Contains(t, text, `"request_id":"request-0001","method":"POST","route":"/api/intents","status":201`)
 	require.Contains(t, text, `"person_id":"p-ap_clerk"`)
 	require.Contains(t, text, `"route":"unmatched","status":404`)
+}
+
+// Registrations keep nothing under a key: what is stored tells whether the same was
+// asked for before.
+func TestAdministrationIsRepeatable(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	key := map[string]string{"Idempotency-Key": "k-1"}
+	for path, bodies := range map[string][2]string{
+		"/api/event-types": {
+			`{"type":"desk.note.left","schema_version":1,"module":"desk","data_schema":{"type":"object"},"description":"a note"}`,
+			`{"type":"desk.note.left","schema_version":1,"module":"desk","data_schema":{"type":"array"},"description":"a note"}`,
+		},
+		"/api/admin/legal-entities": {`{"code":"FRMF","name":"France"}`, `{"code":"FRMF","name":"Another"}`},
+	} {
+		first := h.do(t, ask{method: "POST", path: path, token: "admin", header: key, body: bodies[0]})
+		require.Equal(t, http.StatusCreated, first.status, string(first.body))
+		again := h.do(t, ask{method: "POST", path: path, token: "admin", header: key, body: bodies[0]})
+		require.Equal(t, http.StatusOK, again.status, string(again.body))
+		require.JSONEq(t, string(first.body), string(again.body))
+		other := h.do(t, ask{method: "POST", path: path, token: "admin", header: key, body: bodies[1]})
+		require.GreaterOrEqual(t, other.status, 400)
+		bare := h.do(t, ask{method: "POST", path: path, token: "admin", body: bodies[0]})
+		require.Equal(t, http.StatusConflict, bare.status)
+	}
 }

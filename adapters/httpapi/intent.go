@@ -176,7 +176,7 @@ func (s *Server) ApproveIntent(ctx context.Context, r api.ApproveIntentRequestOb
 		return nil, err
 	}
 	return s.decide(ctx, r.ID, r.Params.LegalEntity, func(le ports.LegalEntity, id event.ID) (int, intake.Outcome, error) {
-		out, err := s.config.Intents.Approve(ctx, callerOf(ctx), le, id, body.PlanHash, body.Comment)
+		out, err := s.config.Intents.Approve(ctx, callerOf(ctx), intake.Decision{LegalEntity: le, Intent: id, PlanHash: body.PlanHash, Comment: body.Comment, IdempotencyKey: r.Params.IdempotencyKey})
 		return statusOf(out), out, err
 	})
 }
@@ -190,7 +190,7 @@ func (s *Server) RejectIntent(ctx context.Context, r api.RejectIntentRequestObje
 		return nil, err
 	}
 	return s.decide(ctx, r.ID, r.Params.LegalEntity, func(le ports.LegalEntity, id event.ID) (int, intake.Outcome, error) {
-		out, err := s.config.Intents.Reject(ctx, callerOf(ctx), le, id, r.Body.Reason)
+		out, err := s.config.Intents.Reject(ctx, callerOf(ctx), intake.Decision{LegalEntity: le, Intent: id, Comment: r.Body.Reason, IdempotencyKey: r.Params.IdempotencyKey})
 		return http.StatusOK, out, err
 	})
 }

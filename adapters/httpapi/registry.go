@@ -1,11 +1,14 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -29,10 +32,54 @@ func (s *Server) RegisterEventType(ctx context.Context, r api.RegisterEventTypeR
 		reg.BusinessKeys[i] = eventtype.BusinessKeyRule{Name: k.Name, Fields: k.Fields, Normalise: k.Normalise, Document: k.Document}
 	}
 	stored, err := s.config.Types.Register(ctx, reg, callOf(ctx).principal.PersonID)
+	if fault.CodeOf(err) == "event_type.duplicate" && r.Params.IdempotencyKey != "" {
+		return s.registeredBefore(ctx, reg, err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return reply(http.StatusCreated, api.EventTypeAnswer{EventType: eventTypeAnswer(stored)})
+}
+
+// registeredBefore answers a repeated registration. A version never changes, so
+// the stored one tells whether this is the same request again; nothing needs to be
+// kept under the key.
+func (s *Server) registeredBefore(ctx context.Context, reg eventtype.Registration, duplicate error) (answer, error) {
+	versions, err := s.config.Types.Fetch(ctx, reg.Type)
+	if err != nil {
+		return answer{}, err
+	}
+	for _, v := range versions {
+		if v.SchemaVersion != reg.SchemaVersion {
+			continue
+		}
+		reg.Active, reg.RegisteredAt, reg.RegisteredBy, reg.RetentionClass = v.Active, v.RegisteredAt, v.RegisteredBy, v.RetentionClass
+		if v.RegisteredBy != callOf(ctx).principal.PersonID || !sameDocument(eventTypeAnswer(reg), eventTypeAnswer(v)) {
+			break
+		}
+		a, err := reply(http.StatusOK, api.EventTypeAnswer{EventType: eventTypeAnswer(v)})
+		a.replayed = true
+		return a, err
+	}
+	return answer{}, duplicate
+}
+
+// sameDocument compares two values as JSON, whatever the order of members.
+func sameDocument(a, b any) bool {
+	canonical := func(v any) []byte {
+		var document any
+		raw, err := encode(v)
+		if err != nil || json.Unmarshal(raw, &document) != nil {
+			return nil
+		}
+		out, err := encode(document)
+		if err != nil {
+			return nil
+		}
+		return out
+	}
+	x := canonical(a)
+	return x != nil && bytes.Equal(x, canonical(b))
 }
 
 // ListEventTypes answers GET /api/event-types.
@@ -87,6 +134,14 @@ func (s *Server) CreateLegalEntity(ctx context.Context, r api.CreateLegalEntityR
 	le, err := s.config.Access.CreateLegalEntity(ctx, ports.LegalEntity{
 		TenantID: callOf(ctx).principal.TenantID, Code: r.Body.Code, Name: r.Body.Name, TimeZone: r.Body.TimeZone,
 	})
+	if fault.CodeOf(err) == "legal_entity.duplicate" && r.Params.IdempotencyKey != "" {
+		have, findErr := s.config.Access.LegalEntity(ctx, callOf(ctx).principal.TenantID, r.Body.Code)
+		if findErr == nil && (have.Name == r.Body.Name || r.Body.Name == "") && (have.TimeZone == r.Body.TimeZone || r.Body.TimeZone == "") {
+			a, err := reply(http.StatusOK, legalEntityAnswer(have))
+			a.replayed = true
+			return a, err
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -110,15 +110,27 @@ func New(c Config) (*Server, error) {
 	}
 	s.echo = e
 	s.http = &http.Server{
-		Handler: e, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: headAsGet(e), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		WriteTimeout: s.limits.Body + s.limits.Request + 30*time.Second,
 		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	return s, nil
 }
 
+// headAsGet lets load balancers ask for health without wanting the body; net/http
+// leaves the body out by the request that it holds, which stays a HEAD.
+func headAsGet(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead && (r.URL.Path == "/livez" || r.URL.Path == "/readyz") {
+			r = r.Clone(r.Context())
+			r.Method = http.MethodGet
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // Handler answers requests, for tests and for servers of one's own.
-func (s *Server) Handler() http.Handler { return s.echo }
+func (s *Server) Handler() http.Handler { return s.http.Handler }
 
 // Serve answers requests of the listener until Shutdown.
 func (s *Server) Serve(l net.Listener) error {

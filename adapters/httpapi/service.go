@@ -28,8 +28,8 @@ type Access interface {
 type Intents interface {
 	Submit(ctx context.Context, caller intake.Caller, req intake.Request) (intake.Outcome, error)
 	Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, intake.Outcome, error)
-	Approve(ctx context.Context, approver intake.Caller, le ports.LegalEntity, id event.ID, shownPlan, comment string) (intake.Outcome, error)
-	Reject(ctx context.Context, approver intake.Caller, le ports.LegalEntity, id event.ID, reason string) (intake.Outcome, error)
+	Approve(ctx context.Context, approver intake.Caller, d intake.Decision) (intake.Outcome, error)
+	Reject(ctx context.Context, approver intake.Caller, d intake.Decision) (intake.Outcome, error)
 }
 
 // Appends is the raw door to the log: append.Service.

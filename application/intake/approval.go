@@ -2,7 +2,9 @@ package intake
 
 import (
 	"context"
+	"crypto/sha256"
 
+	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
@@ -19,23 +21,38 @@ func (s *Service) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (i
 	return stored, out, err
 }
 
+// Decision is one person's word on a waiting intent.
+type Decision struct {
+	LegalEntity    ports.LegalEntity
+	Intent         event.ID
+	PlanHash       string // the plan that was shown; "" accepts the present one
+	Comment        string // of an approval, or the reason of a rejection
+	IdempotencyKey string
+}
+
 // Approve lets a waiting intent through: another person, with a role that the
 // waiting asks for, on the plan that was shown. The plan is made again on fresh
 // state; if it differs, it is stored as the new plan and the approver is told
 // (intent.plan_changed). Further faults: intent.not_found, intent.wrong_state,
-// sod.same_person, intent.forbidden, and everything that executing can refuse.
-func (s *Service) Approve(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID, shownPlan, comment string) (Outcome, error) {
-	a, role, err := s.waiting(ctx, approver, le, id)
+// sod.same_person, intent.forbidden, intent.idempotency_mismatch, and everything
+// that executing can refuse.
+func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
+	claim, err := s.claimDecision(approver, d, "approve")
 	if err != nil {
 		return Outcome{}, err
 	}
-	if shownPlan != "" && shownPlan != a.stored.PlanHash {
+	a, role, err := s.waiting(ctx, approver, d.LegalEntity, d.Intent)
+	if err != nil {
+		return s.decidedBefore(ctx, d, claim, err)
+	}
+	a.idempotency = claim
+	if d.PlanHash != "" && d.PlanHash != a.stored.PlanHash {
 		return Outcome{}, planChanged(a.stored.PlanHash)
 	}
 	bound := a.stored.PlanHash
 	a.stored.Approvals = append(append([]intent.Approval{}, a.stored.Approvals...), intent.Approval{
 		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "approved",
-		PlanHash: bound, Comment: comment, At: event.Micros(s.Clock.Now()),
+		PlanHash: bound, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
 	})
 	return a.run(ctx, func(ctx context.Context, p planned) (Outcome, error) {
 		if err := p.sealHash(s.Policies.Digest()); err != nil {
@@ -43,6 +60,7 @@ func (s *Service) Approve(ctx context.Context, approver Caller, le ports.LegalEn
 		}
 		if p.hash != bound {
 			a.stored.Approvals = a.stored.Approvals[:len(a.stored.Approvals)-1]
+			a.idempotency = nil // the approval did not happen
 			if _, err := a.park(ctx, p, p.decision.Needs); err != nil {
 				return Outcome{}, err
 			}
@@ -56,25 +74,63 @@ func (s *Service) Approve(ctx context.Context, approver Caller, le ports.LegalEn
 	})
 }
 
+// claimDecision ties a decision to its idempotency key; nil without one.
+func (s *Service) claimDecision(approver Caller, d Decision, verb string) (*ports.IdempotencyClaim, error) {
+	if d.IdempotencyKey == "" {
+		return nil, nil
+	}
+	key, err := concurrency.ScopeIdempotencyKey(approver.Principal.PersonID, "intents/"+verb, d.IdempotencyKey)
+	if err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256([]byte(d.Intent.String() + "|" + d.PlanHash + "|" + d.Comment))
+	return &ports.IdempotencyClaim{Key: key, Fingerprint: digest, ExpiresAt: s.Clock.Now().Add(s.KeyTTL)}, nil
+}
+
+// decidedBefore answers a decision that cannot be made any more: with the first
+// outcome if it was made under the same key, else with why not.
+func (s *Service) decidedBefore(ctx context.Context, d Decision, claim *ports.IdempotencyClaim, refusal error) (Outcome, error) {
+	if claim == nil {
+		return Outcome{}, refusal
+	}
+	replay, err := s.usedBefore(ctx, d.LegalEntity.Partition, claim)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if replay != nil {
+		return *replay, nil
+	}
+	return Outcome{}, refusal
+}
+
 func planChanged(now string) error {
 	return fault.New(fault.Conflict, "intent.plan_changed",
 		"the state moved and the plan is now another one; read the intent again and approve the new plan").With("plan_hash", now)
 }
 
 // Reject ends a waiting intent. Faults as Approve.
-func (s *Service) Reject(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID, reason string) (Outcome, error) {
-	a, role, err := s.waiting(ctx, approver, le, id)
+func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
+	claim, err := s.claimDecision(approver, d, "reject")
 	if err != nil {
 		return Outcome{}, err
 	}
+	a, role, err := s.waiting(ctx, approver, d.LegalEntity, d.Intent)
+	if err != nil {
+		return s.decidedBefore(ctx, d, claim, err)
+	}
+	a.idempotency = claim
 	row := a.stored
 	row.Status = intent.Rejected
 	row.Approvals = append(append([]intent.Approval{}, row.Approvals...), intent.Approval{
 		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "rejected",
-		PlanHash: row.PlanHash, Comment: reason, At: event.Micros(s.Clock.Now()),
+		PlanHash: row.PlanHash, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
 	})
-	if _, err := a.write(ctx, row, ports.AppendRequest{}); err != nil {
+	res, err := a.write(ctx, row, ports.AppendRequest{})
+	if err != nil {
 		return Outcome{}, err
+	}
+	if res.Replayed {
+		return s.replay(ctx, row.Partition, res.Outcome)
 	}
 	return s.Outcome(ctx, row)
 }

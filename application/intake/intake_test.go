@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
@@ -98,18 +99,18 @@ func TestApprovalByAnotherPerson(t *testing.T) {
 	require.Zero(t, b.balance(t))
 
 	both := person("p-cashier", "cashier", "supervisor")
-	_, err = b.service.Approve(t.Context(), both, b.entity, out.IntentID, "", "")
+	_, err = b.service.Approve(t.Context(), both, intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: ""})
 	require.Equal(t, "sod.same_person", fault.CodeOf(err))
-	_, err = b.service.Approve(t.Context(), person("p-guest", "guest"), b.entity, out.IntentID, "", "")
+	_, err = b.service.Approve(t.Context(), person("p-guest", "guest"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: ""})
 	require.Equal(t, "intent.forbidden", fault.CodeOf(err))
 	robot := person("s-robot", "supervisor")
 	robot.Principal.ActorType = event.System
-	_, err = b.service.Approve(t.Context(), robot, b.entity, out.IntentID, "", "")
+	_, err = b.service.Approve(t.Context(), robot, intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: ""})
 	require.Equal(t, "intent.approval_needs_person", fault.CodeOf(err))
-	_, err = b.service.Approve(t.Context(), person("p-boss", "supervisor"), b.entity, out.IntentID, "another plan", "")
+	_, err = b.service.Approve(t.Context(), person("p-boss", "supervisor"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "another plan", Comment: ""})
 	require.Equal(t, "intent.plan_changed", fault.CodeOf(err))
 
-	done, err := b.service.Approve(t.Context(), person("p-boss", "supervisor"), b.entity, out.IntentID, out.PlanHash, "fine")
+	done, err := b.service.Approve(t.Context(), person("p-boss", "supervisor"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: "fine"})
 	require.NoError(t, err)
 	require.Equal(t, intent.Executed, done.Status)
 	require.EqualValues(t, 500, b.balance(t))
@@ -118,7 +119,7 @@ func TestApprovalByAnotherPerson(t *testing.T) {
 	require.Equal(t, "p-boss", stored.Approvals[0].PersonID)
 	require.Contains(t, string(stored.Rules), "approved by p-boss as supervisor")
 
-	_, err = b.service.Approve(t.Context(), person("p-boss2", "supervisor"), b.entity, out.IntentID, "", "")
+	_, err = b.service.Approve(t.Context(), person("p-boss2", "supervisor"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: ""})
 	require.Equal(t, "intent.wrong_state", fault.CodeOf(err))
 }
 
@@ -131,7 +132,7 @@ func TestRacingApproversExecuteOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			_, err := b.service.Approve(t.Context(), person("p-boss"+string(rune('a'+i)), "supervisor"), b.entity, out.IntentID, out.PlanHash, "")
+			_, err := b.service.Approve(t.Context(), person("p-boss"+string(rune('a'+i)), "supervisor"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: ""})
 			if err == nil {
 				won.Add(1)
 			}
@@ -147,7 +148,7 @@ func TestRejectEndsAnIntent(t *testing.T) {
 	b := setup(t)
 	out, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":500}`))
 	require.NoError(t, err)
-	rejected, err := b.service.Reject(t.Context(), person("p-boss", "supervisor"), b.entity, out.IntentID, "not today")
+	rejected, err := b.service.Reject(t.Context(), person("p-boss", "supervisor"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, Comment: "not today"})
 	require.NoError(t, err)
 	require.Equal(t, intent.Rejected, rejected.Status)
 	require.Zero(t, b.balance(t))
@@ -297,4 +298,34 @@ func TestRepetitionAfterStateMovedOnIsNotRefused(t *testing.T) {
 	require.True(t, again.Replayed)
 	require.Equal(t, first.Events, again.Events)
 	require.Zero(t, b.balance(t))
+}
+
+func TestDecisionsAreRepeatable(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	boss := person("p-boss", "supervisor")
+	out, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":500}`))
+	require.NoError(t, err)
+	yes := intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, Comment: "fine", IdempotencyKey: "yes-1"}
+	done, err := b.service.Approve(t.Context(), boss, yes)
+	require.NoError(t, err)
+	again, err := b.service.Approve(t.Context(), boss, yes)
+	require.NoError(t, err)
+	require.True(t, again.Replayed)
+	require.Equal(t, done.Events, again.Events)
+	require.EqualValues(t, 500, b.balance(t))
+
+	yes.Comment = "another word"
+	_, err = b.service.Approve(t.Context(), boss, yes)
+	require.Equal(t, "intent.idempotency_mismatch", fault.CodeOf(err))
+
+	out, err = b.service.Submit(t.Context(), cashier, b.move(`{"amount":600}`))
+	require.NoError(t, err)
+	no := intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, Comment: "no", IdempotencyKey: "no-1"}
+	_, err = b.service.Reject(t.Context(), boss, no)
+	require.NoError(t, err)
+	again, err = b.service.Reject(t.Context(), boss, no)
+	require.NoError(t, err)
+	require.True(t, again.Replayed)
+	require.Equal(t, intent.Rejected, again.Status)
 }

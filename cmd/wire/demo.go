@@ -120,7 +120,7 @@ func (a *App) setUpStep(ctx context.Context, le ports.LegalEntity, s demo.Step, 
 		Source: event.Source{System: "backbone", Channel: "batch", Reference: "demo"},
 	})
 	if err == nil && out.Status == intent.PendingApproval {
-		_, err = a.Intake.Approve(ctx, demoCaller(approverOf(out, s.As)), le, out.IntentID, out.PlanHash, "demonstration set-up")
+		_, err = a.Intake.Approve(ctx, demoCaller(approverOf(out, s.As)), intake.Decision{LegalEntity: le, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: "demonstration set-up"})
 	}
 	if err != nil && doneBefore(err) {
 		return nil

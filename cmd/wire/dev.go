@@ -212,6 +212,10 @@ func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir st
 	if _, err := conn.Exec(ctx, "ALTER ROLE backbone_app WITH LOGIN PASSWORD '"+state.AppPassword+"'"); err != nil {
 		return nil, "", err
 	}
+	// For whoever looks around with psql; the program itself names every schema.
+	if _, err := conn.Exec(ctx, "ALTER ROLE backbone_app IN DATABASE "+devDatabase+" SET search_path = backbone, gl, ap"); err != nil {
+		return nil, "", err
+	}
 	if err := writeJSON(filepath.Join(dir, devStateName), state); err != nil {
 		return nil, "", err
 	}

@@ -174,7 +174,7 @@ func (b *book) waits(t testing.TB, role, intentType, payload string) intake.Outc
 
 func (b *book) approve(t testing.TB, role string, waiting intake.Outcome) (intake.Outcome, error) {
 	t.Helper()
-	return b.intake.Approve(t.Context(), b.caller(role), b.entity, waiting.IntentID, "", "")
+	return b.intake.Approve(t.Context(), b.caller(role), intake.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
 }
 
 // period opens, closes ("soft", "hard") or reopens a period.

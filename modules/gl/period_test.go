@@ -186,7 +186,7 @@ func TestHardCloseWaitsForPendingIntents(t *testing.T) {
 	waiting := b.waits(t, "gl_accountant", "gl.post_journal", twoLines("20000", "20000", "USD", "2026-03-15"))
 	f := b.refused(t, "gl.period.pending_intents", "controller", "gl.close_period", `{"module": "gl", "period": "2026-03", "level": "hard"}`)
 	require.Equal(t, 1, f.Attributes["waiting"])
-	_, err := b.intake.Reject(t.Context(), b.caller("controller:2"), b.entity, waiting.IntentID, "not this month")
+	_, err := b.intake.Reject(t.Context(), b.caller("controller:2"), intake.Decision{LegalEntity: b.entity, Intent: waiting.IntentID, Comment: "not this month"})
 	require.NoError(t, err)
 	b.period(t, "hard", "gl", "2026-03", "")
 }

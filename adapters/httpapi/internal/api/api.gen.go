@@ -599,6 +599,20 @@ type OptionalLegalEntity = string
 // ReplayedAppend defines model for ReplayedAppend.
 type ReplayedAppend = AppendResponse
 
+// CreateLegalEntityParams defines parameters for CreateLegalEntity.
+type CreateLegalEntityParams struct {
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// RegisterEventTypeParams defines parameters for RegisterEventType.
+type RegisterEventTypeParams struct {
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
 	// StreamType What the events are gathered by.
@@ -676,12 +690,20 @@ type GetIntentParams struct {
 type ApproveIntentParams struct {
 	// LegalEntity Without it all legal entities that the caller may see are searched.
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // RejectIntentParams defines parameters for RejectIntent.
 type RejectIntentParams struct {
 	// LegalEntity Without it all legal entities that the caller may see are searched.
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // CreateLegalEntityJSONRequestBody defines body for CreateLegalEntity for application/json ContentType.
@@ -709,13 +731,13 @@ type ServerInterface interface {
 	ListLegalEntities(ctx echo.Context) error
 	// CreateLegalEntity Create a legal entity and its part of the log
 	// (POST /api/admin/legal-entities)
-	CreateLegalEntity(ctx echo.Context) error
+	CreateLegalEntity(ctx echo.Context, params CreateLegalEntityParams) error
 	// ListEventTypes List all versions of all event types
 	// (GET /api/event-types)
 	ListEventTypes(ctx echo.Context) error
 	// RegisterEventType Register a version of an event type
 	// (POST /api/event-types)
-	RegisterEventType(ctx echo.Context) error
+	RegisterEventType(ctx echo.Context, params RegisterEventTypeParams) error
 	// GetEventType Read all versions of an event type, newest first
 	// (GET /api/event-types/{type})
 	GetEventType(ctx echo.Context, pType string) error
@@ -775,8 +797,28 @@ func (w *ServerInterfaceWrapper) ListLegalEntities(ctx echo.Context) error {
 func (w *ServerInterfaceWrapper) CreateLegalEntity(ctx echo.Context) error {
 	var err error
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateLegalEntityParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Idempotency-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.CreateLegalEntity(ctx)
+	err = w.Handler.CreateLegalEntity(ctx, params)
 	return err
 }
 
@@ -793,8 +835,28 @@ func (w *ServerInterfaceWrapper) ListEventTypes(ctx echo.Context) error {
 func (w *ServerInterfaceWrapper) RegisterEventType(ctx echo.Context) error {
 	var err error
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RegisterEventTypeParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Idempotency-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.RegisterEventType(ctx)
+	err = w.Handler.RegisterEventType(ctx, params)
 	return err
 }
 
@@ -1084,6 +1146,23 @@ func (w *ServerInterfaceWrapper) ApproveIntent(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
 	}
 
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Idempotency-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ApproveIntent(ctx, id, params)
 	return err
@@ -1107,6 +1186,23 @@ func (w *ServerInterfaceWrapper) RejectIntent(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Idempotency-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
+		}
+
+		params.IdempotencyKey = IdempotencyKey
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -1278,11 +1374,34 @@ func (response ListLegalEntitiesdefaultApplicationProblemPlusJSONResponse) Visit
 }
 
 type CreateLegalEntityRequestObject struct {
-	Body *CreateLegalEntityJSONRequestBody
+	Params CreateLegalEntityParams
+	Body   *CreateLegalEntityJSONRequestBody
 }
 
 type CreateLegalEntityResponseObject interface {
 	VisitCreateLegalEntityResponse(w http.ResponseWriter) error
+}
+
+type CreateLegalEntity200ResponseHeaders struct {
+	IdempotencyReplayed string
+}
+
+type CreateLegalEntity200JSONResponse struct {
+	Body    LegalEntity
+	Headers CreateLegalEntity200ResponseHeaders
+}
+
+func (response CreateLegalEntity200JSONResponse) VisitCreateLegalEntityResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Idempotency-Replayed", fmt.Sprint(response.Headers.IdempotencyReplayed))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
 }
 
 type CreateLegalEntity201JSONResponse LegalEntity
@@ -1359,11 +1478,34 @@ func (response ListEventTypesdefaultApplicationProblemPlusJSONResponse) VisitLis
 }
 
 type RegisterEventTypeRequestObject struct {
-	Body *RegisterEventTypeJSONRequestBody
+	Params RegisterEventTypeParams
+	Body   *RegisterEventTypeJSONRequestBody
 }
 
 type RegisterEventTypeResponseObject interface {
 	VisitRegisterEventTypeResponse(w http.ResponseWriter) error
+}
+
+type RegisterEventType200ResponseHeaders struct {
+	IdempotencyReplayed string
+}
+
+type RegisterEventType200JSONResponse struct {
+	Body    EventTypeAnswer
+	Headers RegisterEventType200ResponseHeaders
+}
+
+func (response RegisterEventType200JSONResponse) VisitRegisterEventTypeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Idempotency-Replayed", fmt.Sprint(response.Headers.IdempotencyReplayed))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
 }
 
 type RegisterEventType201JSONResponse EventTypeAnswer
@@ -1752,6 +1894,28 @@ type ApproveIntentResponseObject interface {
 	VisitApproveIntentResponse(w http.ResponseWriter) error
 }
 
+type ApproveIntent200ResponseHeaders struct {
+	IdempotencyReplayed string
+}
+
+type ApproveIntent200JSONResponse struct {
+	Body    IntentOutcome
+	Headers ApproveIntent200ResponseHeaders
+}
+
+func (response ApproveIntent200JSONResponse) VisitApproveIntentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Idempotency-Replayed", fmt.Sprint(response.Headers.IdempotencyReplayed))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ApproveIntent201JSONResponse IntentOutcome
 
 func (response ApproveIntent201JSONResponse) VisitApproveIntentResponse(w http.ResponseWriter) error {
@@ -1809,15 +1973,23 @@ type RejectIntentResponseObject interface {
 	VisitRejectIntentResponse(w http.ResponseWriter) error
 }
 
-type RejectIntent200JSONResponse IntentOutcome
+type RejectIntent200ResponseHeaders struct {
+	IdempotencyReplayed string
+}
+
+type RejectIntent200JSONResponse struct {
+	Body    IntentOutcome
+	Headers RejectIntent200ResponseHeaders
+}
 
 func (response RejectIntent200JSONResponse) VisitRejectIntentResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Idempotency-Replayed", fmt.Sprint(response.Headers.IdempotencyReplayed))
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -2072,8 +2244,10 @@ func (sh *strictHandler) ListLegalEntities(ctx echo.Context) error {
 }
 
 // CreateLegalEntity operation middleware
-func (sh *strictHandler) CreateLegalEntity(ctx echo.Context) error {
+func (sh *strictHandler) CreateLegalEntity(ctx echo.Context, params CreateLegalEntityParams) error {
 	var request CreateLegalEntityRequestObject
+
+	request.Params = params
 
 	var body CreateLegalEntityJSONRequestBody
 	var err error
@@ -2141,8 +2315,10 @@ func (sh *strictHandler) ListEventTypes(ctx echo.Context) error {
 }
 
 // RegisterEventType operation middleware
-func (sh *strictHandler) RegisterEventType(ctx echo.Context) error {
+func (sh *strictHandler) RegisterEventType(ctx echo.Context, params RegisterEventTypeParams) error {
 	var request RegisterEventTypeRequestObject
+
+	request.Params = params
 
 	var body RegisterEventTypeJSONRequestBody
 	var err error

@@ -188,7 +188,9 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 		row.RunningBalance = running.Fixed(balanceCurrency.MinorUnit)
 		report.Rows = append(report.Rows, row)
 	}
-	report.Footer = []ports.ReportField{{Name: "closing_balance", Value: running.Fixed(balanceCurrency.MinorUnit)}}
+	if !report.HasMore { // only the last page knows where the account ends
+		report.Footer = []ports.ReportField{{Name: "closing_balance", Value: running.Fixed(balanceCurrency.MinorUnit)}}
+	}
 	return report, nil
 }
 
