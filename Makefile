@@ -16,10 +16,9 @@ export CGO_ENABLED ?= 0
 # refuses to read a checkout of another user.
 BUILD := $(GO) build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/erpbackbone/backbone/configs.Version=$(VERSION)"
 
-# Packages in which goroutines share memory. The others would only make the run
-# slower: a test binary takes several times as long with the race detector.
-RACE_PACKAGES ?= $(wildcard ./adapters/embeddedpg ./adapters/httpapi ./adapters/memory ./adapters/postgres ./adapters/system \
-	./application/append ./application/intake ./application/projector ./application/registry ./test/conformance)
+# What runs under the race detector. The end-to-end tests build their binary with it
+# too.
+RACE_PACKAGES ?= ./...
 
 # Packages that have tests which are built only with the tag slow.
 SLOW_PACKAGES ?= $(sort $(addprefix ./,$(dir $(shell grep -rlE --include='*_test.go' '^//go:build .*\<slow\>' $(wildcard adapters application cmd modules test) 2>/dev/null))))
@@ -46,7 +45,7 @@ build: ## Build bin/backbone
 test: ensure-postgres ## Run every fast test
 	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -shuffle=on -timeout 10m $(TESTFLAGS) ./...
 
-test-race: ensure-postgres ## Run the tests of the concurrent packages under the race detector (needs a C compiler)
+test-race: ensure-postgres ## Run the tests under the race detector (needs a C compiler)
 	@command -v $${CC:-gcc} >/dev/null || { echo "The race detector needs a C compiler; on Debian: apt-get install -y gcc libc6-dev" >&2; exit 1; }
 	CGO_ENABLED=1 BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -race -shuffle=on -timeout 15m $(TESTFLAGS) $(RACE_PACKAGES)
 
