@@ -299,7 +299,7 @@ func (s *scanner) number() error {
 		}
 		if significant > maxDigits || decimals.end-decimals.start > maxExponent || exponent > maxExponent {
 			return s.invalid("json.number_out_of_range",
-				"a number has at most 15 significant digits, 30 decimals and an exponent within 30; send fewer digits or a string")
+				"a number has at most 15 significant digits, 30 decimals and an exponent within 30; send fewer digits")
 		}
 	}
 	s.pos = end
