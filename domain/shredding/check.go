@@ -1,0 +1,227 @@
+package shredding
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// EventType is what a manifest is checked against: the rest of the registration.
+type EventType struct {
+	Schema       json.RawMessage // of data; references are local
+	Roles        []Role          // the required entity references
+	BusinessKeys []BusinessKey
+}
+
+// Role is a required entity reference.
+type Role struct {
+	Name string
+	One  bool // cardinality is one
+}
+
+// BusinessKey is a natural key over top-level members of data.
+type BusinessKey struct {
+	Fields   []string
+	Document string
+}
+
+// Check looks for what would let personal data be stored in clear or without a
+// subject. The nil manifest is checked too, for members that should be declared.
+// Findings point into the registration:
+//
+//	pii.path_not_in_schema     a path leads to nothing
+//	pii.schema_open            an object on the way has undeclared members, or a value on the way another shape
+//	pii.schema_recursive       a schema on the way contains itself, so that no path names every level
+//	pii.subject_not_required   the field may occur without its subject
+//	pii.role_unknown           the subject's role is not required exactly once
+//	pii.business_key           a natural key reads a personal field
+//	pii.undeclared             a member named like a person's datum is not declared and has no x-not-pii
+//	pii.reason_missing         x-not-pii is no text
+//	pii.schema_unreadable      the schema is no object, refers elsewhere or is too large
+func (m *Manifest) Check(t EventType) []fault.Violation {
+	var l findings
+	s, ok := parseSchema(t.Schema)
+	if !ok {
+		l.add("/data_schema", "pii.schema_unreadable", "give a JSON Schema object")
+		return l.found
+	}
+	if m != nil {
+		for i := range m.fields {
+			l.field(s, fmt.Sprintf("/pii_fields/%d", i), &m.fields[i], t.Roles)
+		}
+		for i, k := range t.BusinessKeys {
+			l.businessKey(fmt.Sprintf("/business_keys/%d", i), m, k)
+		}
+	}
+	u := undeclared{schema: s, manifest: m, findings: &l, reported: map[string]bool{}}
+	u.walk("", nil, nil, false, true)
+	if s.budget <= 0 {
+		l.add("/data_schema", "pii.schema_unreadable", "the schema spells out too many places to look for personal data; split the event type")
+	}
+	return l.found
+}
+
+func (l *findings) businessKey(at string, m *Manifest, k BusinessKey) {
+	personal := func(name string) bool {
+		return slices.ContainsFunc(m.fields, func(f field) bool { return f.path.steps[0] == name })
+	}
+	for i, name := range k.Fields {
+		if personal(name) {
+			l.add(fmt.Sprintf("%s/fields/%d", at, i), "pii.business_key", "a natural key is kept for ever and cannot be made of personal data; use a surrogate id")
+		}
+	}
+	if k.Document != "" && personal(k.Document) {
+		l.add(at+"/document", "pii.business_key", "the document is shown to later claimants and cannot be personal; use a surrogate id")
+	}
+}
+
+func (l *findings) field(s *schema, at string, f *field, roles []Role) {
+	if !l.path(s, at+"/path", f.path.steps) {
+		return
+	}
+	if f.role != "" {
+		count, one := 0, false
+		for _, r := range roles {
+			if r.Name == f.role {
+				count, one = count+1, r.One
+			}
+		}
+		if count != 1 || !one {
+			l.add(at+"/subject/entity_role", "pii.role_unknown", "require one entity reference with this role, cardinality one")
+		}
+		return
+	}
+	if l.path(s, at+"/subject/path", f.subject.steps) && !s.names("", f.path.steps, f.subject.steps, f.shared) {
+		l.add(at+"/subject/path", "pii.subject_not_required", "require the subject's id, a string, wherever the field may occur")
+	}
+}
+
+// path follows a path through every shape of the values on its way.
+func (l *findings) path(s *schema, at string, steps []string) bool {
+	places := []string{""}
+	for i, step := range steps {
+		var next []string
+		for _, place := range places {
+			for _, v := range s.variants(place) {
+				switch {
+				case !v.closed(step):
+					l.add(at, "pii.schema_open", `%s must be an object with "additionalProperties": false or an array, and nothing else, wherever the path leads through it`, pathText(steps[:i]))
+					return false
+				case s.repeats(v.place):
+					l.add(at, "pii.schema_recursive", "the schema of %s contains itself, so no path names every level; declare a whole value further out", pathText(steps[:i]))
+					return false
+				}
+				if place, ok := v.child(step); ok && !slices.Contains(next, place) {
+					next = append(next, place)
+				}
+			}
+		}
+		if places = next; len(places) == 0 {
+			l.add(at, "pii.path_not_in_schema", "the schema of data declares no %s; correct the path or the schema", pathText(steps[:i+1]))
+			return false
+		}
+	}
+	return true
+}
+
+// undeclared looks for members that are named like a person's datum.
+type undeclared struct {
+	schema   *schema
+	manifest *Manifest
+	findings *findings
+	reported map[string]bool
+}
+
+// notPII is the keyword that gives the reason why a member is not personal.
+const notPII = "x-not-pii"
+
+// walk visits the schema at a place, which is about the value at the steps. stack
+// are the visits around it; suspect tells that a name on the way is a person's
+// datum, text that nothing said so far excludes a text here.
+func (u *undeclared) walk(place string, steps, stack []string, suspect, text bool) {
+	if u.manifest.covers(steps) && len(steps) > 0 || !u.schema.spend() {
+		return
+	}
+	if u.excused(place) {
+		suspect = false
+	}
+	n, ok := u.schema.node(place)
+	if !ok {
+		u.report(place, "pii.schema_unreadable", "refer to schemas inside the document only, as #/definitions/<name>")
+		return
+	}
+	if n.place != place && u.excused(n.place) {
+		suspect = false
+	}
+	visit := fmt.Sprint(n.place, suspect)
+	if n.never || slices.Contains(stack, visit) {
+		return
+	}
+	types := n.types()
+	text = text && (types == nil || slices.Contains(types, "string")) && n.words["enum"] == nil && n.words["const"] == nil
+	if suspect && (u.opaque(n, types) || text && !branches(n)) {
+		u.report(place, "pii.undeclared", `%s is named like a person's datum; list it in pii_fields or add "x-not-pii" with the reason`, pathText(steps))
+	}
+	stack = append(stack, visit)
+	for _, p := range n.parts() {
+		if p.step == "" {
+			if u.schema.at(p.place) != nil && !isList(u.schema.at(p.place)) {
+				u.walk(p.place, steps, stack, suspect, text)
+			}
+			continue
+		}
+		named := p.step != each && p.step != unknown && personalName(p.step)
+		u.walk(p.place, append(slices.Clone(steps), p.step), stack, suspect || named, true)
+	}
+}
+
+// branches reports whether the value must follow one of the schemas inside, which
+// are visited themselves.
+func branches(n node) bool {
+	for _, word := range []string{"allOf", "anyOf", "oneOf"} {
+		if list, _ := n.words[word].([]any); len(list) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func isList(v any) bool { _, ok := v.([]any); return ok }
+
+// opaque reports whether the schema lets through members or elements that it
+// says nothing about.
+func (u *undeclared) opaque(n node, types []string) bool {
+	switch {
+	case slices.Contains(types, "object"):
+		rest, said := n.words["additionalProperties"]
+		return !said || rest == true
+	case slices.Contains(types, "array"):
+		items, said := n.words["items"]
+		return !said || items == true
+	}
+	return false
+}
+
+// excused reports whether the schema gives a reason for not being personal.
+func (u *undeclared) excused(place string) bool {
+	words, _ := u.schema.at(place).(map[string]any)
+	reason, given := words[notPII]
+	if !given {
+		return false
+	}
+	if text, ok := reason.(string); !ok || strings.TrimSpace(text) == "" {
+		u.report(place+"/"+notPII, "pii.reason_missing", "say in words why this is not personal")
+	}
+	return true
+}
+
+func (u *undeclared) report(place, code, detail string, args ...any) {
+	if u.reported[place+code] {
+		return
+	}
+	u.reported[place+code] = true
+	u.findings.add("/data_schema"+place, code, detail, args...)
+}

@@ -1,0 +1,163 @@
+package shredding
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Limits of one event (security.md section 12).
+const (
+	MaxFields   = 64
+	MaxSubjects = 16
+)
+
+// Declaration is one entry of a registration's pii_fields:
+//
+//	{"path": "$.contacts[*].email", "class": "contact", "subject": {"path": "$.contacts[*].person_id", "type": "person"}}
+//	{"path": "$.bank.iban", "class": "bank", "subject": {"entity_role": "payee"}}
+type Declaration struct {
+	Path    string
+	Class   string
+	Subject json.RawMessage
+}
+
+// Manifest says which parts of an event type's data are personal and whose they
+// are. It is immutable and safe for concurrent use. The nil manifest declares
+// nothing.
+type Manifest struct{ fields []field }
+
+// field is one declaration. Its subject is either found at a path or is the
+// entity of a role.
+type field struct {
+	path        Path
+	class       Class
+	subject     Path
+	subjectType string // set with subject
+	role        string
+	shared      int      // steps the path has in common with the subject's
+	tokens      []string // per step of path: "/name" as pointer, "" for [*]
+	subjectAt   string   // pointer from the shared place to the subject
+}
+
+// ParseManifest reads the declarations of a registration; no declarations give a
+// manifest that declares nothing. The findings, with pointers below /pii_fields,
+// have the codes pii.path_invalid, pii.class_invalid, pii.subject_invalid,
+// pii.paths_overlap, pii.subject_is_personal and pii.too_many_fields.
+func ParseManifest(declared []Declaration) (*Manifest, []fault.Violation) {
+	var l findings
+	if len(declared) > MaxFields {
+		l.add("/pii_fields", "pii.too_many_fields", "an event has at most %d personal fields; declare whole objects", MaxFields)
+		return nil, l.found
+	}
+	m := &Manifest{fields: make([]field, len(declared))}
+	for i, d := range declared {
+		l.declaration(fmt.Sprintf("/pii_fields/%d", i), d, &m.fields[i])
+	}
+	if len(l.found) > 0 {
+		return nil, l.found
+	}
+	for i, f := range m.fields {
+		for j, other := range m.fields {
+			if j < i && overlap(f.path.steps, other.path.steps) {
+				l.add(fmt.Sprintf("/pii_fields/%d/path", i), "pii.paths_overlap", "the path leads to or into that of entry %d; declare the outer one only", j)
+			}
+			if f.role == "" && overlap(f.subject.steps, other.path.steps) {
+				l.add(fmt.Sprintf("/pii_fields/%d/subject/path", i), "pii.subject_is_personal", "the subject's id is inside entry %d and would be sealed with it; use a surrogate id elsewhere", j)
+			}
+		}
+	}
+	if len(l.found) > 0 {
+		return nil, l.found
+	}
+	return m, nil
+}
+
+// Empty reports whether the manifest declares nothing.
+func (m *Manifest) Empty() bool { return m == nil || len(m.fields) == 0 }
+
+// covers reports whether the value at the steps is sealed, alone or as a part.
+func (m *Manifest) covers(steps []string) bool {
+	return m != nil && slices.ContainsFunc(m.fields, func(f field) bool {
+		return len(f.path.steps) <= len(steps) && overlap(f.path.steps, steps)
+	})
+}
+
+// findings collects what is wrong with a registration.
+type findings struct{ found []fault.Violation }
+
+func (l *findings) add(pointer, code, detail string, args ...any) {
+	l.found = append(l.found, fault.Violation{Field: pointer, Code: code, Detail: fmt.Sprintf(detail, args...)})
+}
+
+// take adds the fault of a parser.
+func (l *findings) take(pointer string, err error) {
+	if f, ok := fault.As(err); ok {
+		l.add(pointer, f.Code, "%s", f.Detail)
+	}
+}
+
+func (l *findings) declaration(at string, d Declaration, f *field) {
+	path, err := ParsePath(d.Path)
+	if err != nil {
+		l.take(at+"/path", err)
+	}
+	f.path, f.class = path, Class(d.Class)
+	if !f.class.Valid() {
+		l.add(at+"/class", "pii.class_invalid", "use contact, identity, bank, tax, health or free_text")
+	}
+	for _, s := range path.steps {
+		token := ""
+		if s != each {
+			token = string(appendToken(nil, s))
+		}
+		f.tokens = append(f.tokens, token)
+	}
+	l.subject(at+"/subject", d.Subject, f)
+}
+
+func (l *findings) subject(at string, raw json.RawMessage, f *field) {
+	var s struct {
+		Path       string `json:"path"`
+		Type       string `json:"type"`
+		EntityRole string `json:"entity_role"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(&s)
+	if err == nil {
+		_, err = decoder.Token()
+	}
+	byPath := s.Path != "" && s.Type != "" && s.EntityRole == ""
+	byRole := s.EntityRole != "" && s.Path == "" && s.Type == ""
+	if err != io.EOF || !byPath && !byRole { //nolint:errorlint // the decoder gives io.EOF itself
+		l.add(at, "pii.subject_invalid", `say whose datum it is: {"path": "$.person_id", "type": "person"} or {"entity_role": "employee"}`)
+		return
+	}
+	if f.role = s.EntityRole; byRole {
+		return
+	}
+	if _, err := NewSubject(s.Type, "x"); err != nil || len(s.Type) > maxSubject/2 {
+		l.add(at+"/type", "pii.subject_invalid", "a subject type has at most %d letters, digits and the characters . _ -; name it like an entity type", maxSubject/2)
+	}
+	f.subjectType = s.Type
+	if f.subject, err = ParsePath(s.Path); err != nil {
+		l.take(at+"/path", err)
+		return
+	}
+	f.shared = common(f.path.steps, f.subject.steps)
+	own := f.subject.steps[f.shared:]
+	if slices.Contains(own, each) {
+		l.add(at+"/path", "pii.subject_invalid", "the path leads to many subjects; each [*] must be one that the field's path has at the same place")
+		return
+	}
+	var pointer []byte
+	for _, name := range own {
+		pointer = appendToken(pointer, name)
+	}
+	f.subjectAt = string(pointer)
+}

@@ -1,0 +1,64 @@
+package shredding
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// personalWords are words of member names that tell of a person's datum.
+var personalWords = wordSet(`
+	name names firstname lastname surname forename fullname nickname username middlename birthname
+	email emails mail mails phone phones telephone telefax mobile cellphone fax iban ibans
+	address addresses birth birthday birthdate birthplace dob dateofbirth
+	taxid taxids ssn note notes`)
+
+// documentNotes are words before "note" that make it a document.
+var documentNotes = wordSet("credit debit delivery dispatch goods promissory consignment")
+
+func wordSet(list string) map[string]bool {
+	set := map[string]bool{}
+	for _, w := range strings.Fields(list) {
+		set[w] = true
+	}
+	return set
+}
+
+// personalName reports whether a member is named like a person's datum: name,
+// email, phone, iban, address, birth, tax id or note, alone or as one of the
+// words of the name ("vendor_name", "phoneNumber", "tax-id").
+func personalName(name string) bool {
+	words := wordsOf(name)
+	for i, w := range words {
+		switch before := slices.Concat([]string{""}, words)[i]; {
+		case (w == "note" || w == "notes") && documentNotes[before]:
+		case personalWords[w], before == "tax" && (w == "id" || w == "ids" || w == "number"), before == "e" && (w == "mail" || w == "mails"):
+			return true
+		}
+	}
+	return false
+}
+
+// wordsOf splits a name at blanks, signs and the capitals of camel case.
+func wordsOf(name string) (words []string) {
+	var word []rune
+	end := func() {
+		if len(word) > 0 {
+			words = append(words, strings.ToLower(string(word)))
+			word = word[:0]
+		}
+	}
+	runes := []rune(name)
+	for i, r := range runes {
+		switch {
+		case !unicode.IsLetter(r):
+			end()
+			continue
+		case unicode.IsUpper(r) && i > 0 && (unicode.IsLower(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1])):
+			end()
+		}
+		word = append(word, r)
+	}
+	end()
+	return words
+}

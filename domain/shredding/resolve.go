@@ -1,0 +1,226 @@
+package shredding
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+)
+
+// sealedMember marks a sealed value in a document: {"$pii": "<envelope>", "sub": "<subject>"}.
+const sealedMember = "$pii"
+
+// Field is one personal value that a document holds.
+type Field struct {
+	Pointer string // RFC 6901 in the document, with real indexes
+	Class   Class
+	Subject Subject
+}
+
+// Resolve finds the personal values of a document in the order of the manifest.
+// The document must have passed jsondoc.Check and its schema: what the schema does
+// not allow is not looked for. data is the pointer of the value that the
+// manifest's $ stands for ("/data" in a stored payload, "" if it is the document);
+// entities are the references among which roles are looked up. A value that is
+// null is present.
+//
+// Faults: pii.subject_missing for a present field whose subject is absent, no text
+// or, for a role, not exactly one reference; pii.subject_invalid and
+// pii.in_identifier for an id that is no pseudonym; pii.too_many_fields and
+// pii.too_many_subjects; pii.reserved_name if the document has a member named
+// $pii anywhere, as if it were sealed already.
+func (m *Manifest) Resolve(document []byte, data string, entities []event.EntityRef) ([]Field, error) {
+	if err := CheckReserved(document); err != nil || m.Empty() {
+		return nil, err
+	}
+	start, _, found, err := jsondoc.Locate(document, data)
+	if err != nil || !found {
+		return nil, err
+	}
+	r := resolver{document: document, entities: entities, subjects: map[Subject]bool{}}
+	for i := range m.fields {
+		r.field = &m.fields[i]
+		if err := r.walk(start, 0, []byte(data)); err != nil {
+			return nil, err
+		}
+	}
+	return r.found, nil
+}
+
+type resolver struct {
+	document []byte
+	entities []event.EntityRef
+	field    *field
+	shared   int // where the value begins that holds field and subject
+	found    []Field
+	subjects map[Subject]bool
+}
+
+// walk follows the field's path from step on; the value there begins at start.
+func (r *resolver) walk(start, step int, pointer []byte) error {
+	if step == r.field.shared {
+		r.shared = start
+	}
+	if step == len(r.field.tokens) {
+		return r.take(string(pointer))
+	}
+	token := r.field.tokens[step]
+	switch c := r.document[start]; {
+	case token == "" && c == '[':
+		return eachElement(r.document, start, func(index, at int) error {
+			return r.walk(at, step+1, strconv.AppendInt(append(pointer, '/'), int64(index), 10))
+		})
+	case token != "" && c == '{':
+		at, _, found, err := jsondoc.Locate(r.document[start:], token)
+		if err != nil || !found {
+			return err
+		}
+		return r.walk(start+at, step+1, append(pointer, token...))
+	}
+	return nil
+}
+
+func (r *resolver) take(pointer string) error {
+	if len(r.found) == MaxFields {
+		return fault.New(fault.TooLarge, "pii.too_many_fields", "an event has at most %d personal fields; send several events", MaxFields).With("limit", MaxFields)
+	}
+	s, err := r.subject(pointer)
+	if err != nil {
+		return err
+	}
+	if r.subjects[s] = true; len(r.subjects) > MaxSubjects {
+		return fault.New(fault.TooLarge, "pii.too_many_subjects", "an event concerns at most %d persons; send several events", MaxSubjects).With("limit", MaxSubjects)
+	}
+	r.found = append(r.found, Field{Pointer: pointer, Class: r.field.class, Subject: s})
+	return nil
+}
+
+func (r *resolver) subject(pointer string) (Subject, error) {
+	missing := fault.New(fault.Invalid, "pii.subject_missing",
+		"this field is personal and nothing says whose it is; send the subject's id where the event type declares it").WithField(pointer)
+	kind, id := r.field.subjectType, ""
+	if role := r.field.role; role != "" {
+		count := 0
+		for _, e := range r.entities {
+			if e.Role == role {
+				kind, id = e.Type, e.ID
+				count++
+			}
+		}
+		if count != 1 {
+			return "", missing
+		}
+	} else {
+		value := r.document[r.shared:]
+		start, end, found, err := jsondoc.Locate(value, r.field.subjectAt)
+		if err != nil {
+			return "", err
+		}
+		if !found || value[start] != '"' || json.Unmarshal(value[start:end], &id) != nil {
+			return "", missing
+		}
+	}
+	if kind == "" || id == "" {
+		return "", missing
+	}
+	s, err := NewSubject(kind, id)
+	if err != nil {
+		return "", invalidSubject().WithField(pointer)
+	}
+	return s, CheckIdentifier(pointer, id)
+}
+
+// eachElement calls f for every element of the array that begins at start.
+func eachElement(document []byte, start int, f func(index, at int) error) error {
+	pos := skipSpace(document, start+1)
+	for index := 0; pos < len(document) && document[pos] != ']'; index++ {
+		at, end, _, err := jsondoc.Locate(document[pos:], "")
+		if err != nil {
+			return err
+		}
+		if err := f(index, pos+at); err != nil {
+			return err
+		}
+		if pos = skipSpace(document, pos+end); pos < len(document) && document[pos] == ',' {
+			pos++
+		}
+	}
+	return nil
+}
+
+// eachMember calls f for every member of the object that begins at start, with
+// its name as written, in quotes.
+func eachMember(document []byte, start int, f func(name []byte, at int) error) error {
+	pos := skipSpace(document, start+1)
+	for pos < len(document) && document[pos] != '}' {
+		begin, end, _, err := jsondoc.Locate(document[pos:], "")
+		if err != nil {
+			return err
+		}
+		name := document[pos+begin : pos+end]
+		if pos = skipSpace(document, pos+end); pos == len(document) || document[pos] != ':' {
+			return brokenDocument()
+		}
+		pos++
+		at, end, _, err := jsondoc.Locate(document[pos:], "")
+		if err != nil {
+			return err
+		}
+		if err := f(name, pos+at); err != nil {
+			return err
+		}
+		if pos = skipSpace(document, pos+end); pos < len(document) && document[pos] == ',' {
+			pos = skipSpace(document, pos+1)
+		}
+	}
+	return nil
+}
+
+func brokenDocument() error {
+	return fault.New(fault.Invalid, "json.malformed", "the document ends too early or is no JSON; send one RFC 8259 document")
+}
+
+func skipSpace(document []byte, pos int) int {
+	for pos < len(document) && strings.IndexByte(" \t\r\n", document[pos]) >= 0 {
+		pos++
+	}
+	return pos
+}
+
+// CheckReserved refuses a document of a caller that has a member named $pii,
+// however written: pii.reserved_name. The document must have passed
+// jsondoc.Check.
+func CheckReserved(document []byte) error {
+	if bytes.IndexByte(document, '$') < 0 && !bytes.Contains(document, []byte(`\u`)) {
+		return nil
+	}
+	for pos := 0; ; {
+		quote := bytes.IndexByte(document[pos:], '"')
+		if quote < 0 {
+			return nil
+		}
+		_, end, _, err := jsondoc.Locate(document[pos+quote:], "")
+		if err != nil {
+			return err
+		}
+		text := document[pos+quote : pos+quote+end]
+		pos += quote + end
+		if after := skipSpace(document, pos); after == len(document) || document[after] != ':' || !isReserved(text) {
+			continue
+		}
+		return fault.New(fault.Invalid, "pii.reserved_name", "the name $pii marks sealed values and is not yours to send; rename the member")
+	}
+}
+
+// isReserved compares a name as written, in quotes.
+func isReserved(quoted []byte) bool {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return strings.EqualFold(string(quoted[1:len(quoted)-1]), sealedMember)
+	}
+	var name string
+	return json.Unmarshal(quoted, &name) == nil && strings.EqualFold(name, sealedMember)
+}
