@@ -1,0 +1,254 @@
+package shredding
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+)
+
+// Answers that readers get in the place of a personal value, as JSON texts.
+const (
+	Redacted = `"[REDACTED]"` // its key was destroyed
+	Masked   = `"[MASKED]"`   // the reader lacks the class
+)
+
+// Sealed is a sealed value as it stands in a document:
+//
+//	{"$pii": "<base64url>", "sub": "<subject>"}                                          in events and intents
+//	{"$pii": "<base64url>", "sub": "<subject>", "at": [partition, kind, record id, type, schema version, pointer]}   in copies
+type Sealed struct {
+	Pointer  string // in the document it stands in
+	Envelope Envelope
+	Subject  Subject
+	Origin   *Location // where it was sealed, if the document is a copy and says so
+}
+
+// Append adds the sealed value as JSON to dst.
+func (s Sealed) Append(dst []byte) []byte {
+	dst = append(dst, `{"$pii":"`...)
+	dst = append(dst, s.Envelope.String()...)
+	dst = append(dst, `","sub":"`...)
+	dst = append(append(dst, s.Subject...), '"') // its characters need no escape
+	if o := s.Origin; o != nil {
+		// The encoder cannot fail on texts and numbers.
+		origin, _ := json.Marshal([]any{o.Partition, o.Kind, o.Record.String(), o.Type, o.SchemaVersion, o.Pointer})
+		dst = append(append(dst, `,"at":`...), origin...)
+	}
+	return append(dst, '}')
+}
+
+// SealDocument adds to dst a copy of the document in which the value of every
+// field is replaced by its sealed form and every other byte is as it was. seal is
+// called per field with the value's bytes as they stand in the document, in
+// document order. json.not_found if a field is not there, pii.paths_overlap if
+// one is inside another, or the first error of seal; dst is then unchanged.
+func SealDocument(dst, document []byte, fields []Field, seal func(f Field, value []byte) (Envelope, error)) ([]byte, error) {
+	type place struct {
+		Field
+		start, end int
+	}
+	places := make([]place, len(fields))
+	for i, f := range fields {
+		start, end, found, err := jsondoc.Locate(document, f.Pointer)
+		if err != nil {
+			return dst, err
+		}
+		if !found {
+			return dst, fault.New(fault.NotFound, "json.not_found", "the document has no value at this pointer; point to an existing one").WithField(f.Pointer)
+		}
+		places[i] = place{f, start, end}
+	}
+	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.start, b.start) })
+	out, pos := dst, 0
+	for _, p := range places {
+		if p.start < pos {
+			return dst, fault.New(fault.Invalid, "pii.paths_overlap", "a personal value lies inside another; seal the outer one only").WithField(p.Pointer)
+		}
+		envelope, err := seal(p.Field, document[p.start:p.end])
+		if err != nil {
+			return dst, err
+		}
+		out = append(out, document[pos:p.start]...)
+		out = Sealed{Envelope: envelope, Subject: p.Subject}.Append(out)
+		pos = p.end
+	}
+	return append(out, document[pos:]...), nil
+}
+
+// Answer is what a reader gets for one sealed value. The zero Answer is none and
+// an error, so that a forgotten case never becomes a redaction.
+type Answer struct {
+	plain Plain
+	text  string
+	clear bool
+}
+
+// Clear answers with the opened value.
+func Clear(p Plain) Answer { return Answer{plain: p, clear: true} }
+
+// Destroyed answers "[REDACTED]". Only a key store that says that the key was
+// destroyed allows it; an outage is an error.
+func Destroyed() Answer { return Answer{text: Redacted} }
+
+// Withheld answers "[MASKED]".
+func Withheld() Answer { return Answer{text: Masked} }
+
+// OpenDocument adds to dst a copy of the document in which every sealed value is
+// replaced by the answer of open and every other byte is as it was. The first
+// error of open ends it, dst is then unchanged; pii.unsealable if a sealed value
+// has not the form of one, pii.unanswered if open gives no answer.
+func OpenDocument(dst, document []byte, open func(Sealed) (Answer, error)) ([]byte, error) {
+	out, pos := dst, 0
+	err := eachSealed(document, func(s Sealed, start, end int) error {
+		answer, err := open(s)
+		if err != nil {
+			return err
+		}
+		text := []byte(answer.text)
+		if answer.clear {
+			if text = answer.plain.Reveal(); text == nil {
+				return evicted()
+			}
+			defer clear(text)
+		}
+		if len(text) == 0 {
+			return fault.New(fault.Internal, "pii.unanswered", "nobody decided about a sealed value; report this defect").WithField(s.Pointer)
+		}
+		out = append(append(out, document[pos:start]...), text...)
+		pos = end
+		return nil
+	})
+	if err != nil {
+		return dst, err
+	}
+	return append(out, document[pos:]...), nil
+}
+
+// FindSealed lists the sealed values of a document in document order, to fetch
+// their keys before opening. pii.unsealable if one has not the form of one.
+func FindSealed(document []byte) ([]Sealed, error) {
+	var all []Sealed
+	err := eachSealed(document, func(s Sealed, _, _ int) error { all = append(all, s); return nil })
+	return all, err
+}
+
+// HasSealed reports whether the document may hold sealed values; it is cheap and
+// errs on the side of yes.
+func HasSealed(document []byte) bool { return bytes.Contains(document, []byte(`"`+sealedMember+`"`)) }
+
+func eachSealed(document []byte, f func(s Sealed, start, end int) error) error {
+	start, end, found, err := jsondoc.Locate(document, "")
+	if err != nil || !found {
+		return err
+	}
+	return findSealed(document, start, end, nil, f)
+}
+
+// findSealed visits the value document[start:end]. Parts without the mark are not
+// looked into; the mark cannot be written in another way, as callers may not send
+// it and the stores write it as we do.
+func findSealed(document []byte, start, end int, pointer []byte, f func(s Sealed, start, end int) error) error {
+	if !HasSealed(document[start:end]) {
+		return nil
+	}
+	inner := func(at int, pointer []byte) error {
+		_, length, _, err := jsondoc.Locate(document[at:end], "")
+		if err != nil {
+			return err
+		}
+		return findSealed(document, at, at+length, pointer, f)
+	}
+	switch document[start] {
+	case '[':
+		return eachElement(document[:end], start, func(index, at int) error {
+			return inner(at, strconv.AppendInt(append(pointer, '/'), int64(index), 10))
+		})
+	case '{':
+		_, marked, err := jsondoc.Member(document[start:end], sealedMember)
+		if err != nil {
+			return err
+		}
+		if marked {
+			s, err := parseSealed(document[start:end])
+			if err != nil {
+				return err
+			}
+			s.Pointer = string(pointer)
+			return f(s, start, end)
+		}
+		return eachMember(document[:end], start, func(quoted []byte, at int) error {
+			var name string
+			if json.Unmarshal(quoted, &name) != nil {
+				return brokenDocument()
+			}
+			return inner(at, appendToken(pointer, name))
+		})
+	}
+	return nil
+}
+
+// parseSealed reads a sealed value, with blanks and in any order, as a store may
+// give it back.
+func parseSealed(raw []byte) (Sealed, error) {
+	var s Sealed
+	var sub string
+	err := eachMember(raw, 0, func(name []byte, at int) error {
+		_, end, _, err := jsondoc.Locate(raw[at:], "")
+		if err != nil {
+			return unsealable()
+		}
+		value := raw[at : at+end]
+		switch string(name) {
+		case `"$pii"`:
+			var text string
+			if json.Unmarshal(value, &text) != nil {
+				return unsealable()
+			}
+			s.Envelope, err = ParseEnvelope(text)
+			return err
+		case `"sub"`:
+			if json.Unmarshal(value, &sub) != nil {
+				return unsealable()
+			}
+			return nil
+		case `"at"`:
+			s.Origin, err = parseOrigin(value)
+			return err
+		}
+		return unsealable()
+	})
+	if err != nil || s.Envelope == nil {
+		return Sealed{}, unsealable()
+	}
+	if s.Subject, err = ParseSubject(sub); err != nil {
+		return Sealed{}, unsealable()
+	}
+	return s, nil
+}
+
+func parseOrigin(raw []byte) (*Location, error) {
+	var l Location
+	var record string
+	parts := []any{&l.Partition, &l.Kind, &record, &l.Type, &l.SchemaVersion, &l.Pointer}
+	var given []json.RawMessage
+	if json.Unmarshal(raw, &given) != nil || len(given) != len(parts) {
+		return nil, unsealable()
+	}
+	for i, p := range parts {
+		if string(given[i]) == "null" || json.Unmarshal(given[i], p) != nil {
+			return nil, unsealable()
+		}
+	}
+	id, err := event.ParseID(record)
+	if err != nil {
+		return nil, unsealable()
+	}
+	l.Record = id
+	return &l, nil
+}

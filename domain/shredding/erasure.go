@@ -1,0 +1,144 @@
+package shredding
+
+import (
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Times of an erasure request.
+const (
+	ApprovalValidity = 72 * time.Hour      // an older approval does not start an erasure
+	ErasureDue       = 30 * 24 * time.Hour // unless the request names another date
+)
+
+// Basis is why data are erased.
+type Basis string
+
+// The bases.
+const (
+	GDPRArticle17    Basis = "gdpr_art_17"
+	SubjectRequest   Basis = "subject_request"
+	RetentionExpired Basis = "retention_expired"
+	CourtOrder       Basis = "court_order"
+)
+
+// Valid reports whether the basis is one of the list.
+func (b Basis) Valid() bool {
+	return slices.Contains([]Basis{GDPRArticle17, SubjectRequest, RetentionExpired, CourtOrder}, b)
+}
+
+// ErasureState is how far an erasure request has come.
+type ErasureState string
+
+// The states of the way, in order.
+const (
+	ErasureRequested ErasureState = "requested"
+	ErasurePreviewed ErasureState = "previewed" // the scope is counted and its digest stored
+	ErasureApproved  ErasureState = "approved"  // by a second person, for that digest
+	ErasureFenced    ErasureState = "fenced"    // appends about the subject are refused
+	ErasureDestroyed ErasureState = "destroyed" // the point of no return
+	ErasureReceipted ErasureState = "receipted" // the signed receipt is outside the database
+	ErasureAnnounced ErasureState = "announced" // the event is appended
+	ErasureEvicted   ErasureState = "evicted"   // no node holds the key any more
+	ErasureRebuilt   ErasureState = "rebuilt"   // projections and snapshots show [REDACTED]
+	ErasureVerified  ErasureState = "verified"
+	ErasureCompleted ErasureState = "completed" // the certificate is stored
+)
+
+// The side exits.
+const (
+	ErasureRejected  ErasureState = "rejected"  // by the approver
+	ErasureWithdrawn ErasureState = "withdrawn" // before the fences
+	ErasureExpired   ErasureState = "expired"   // the approval grew too old
+	ErasureRefused   ErasureState = "refused"   // by a hold or retention
+)
+
+var erasureWay = []ErasureState{
+	ErasureRequested, ErasurePreviewed, ErasureApproved, ErasureFenced, ErasureDestroyed, ErasureReceipted,
+	ErasureAnnounced, ErasureEvicted, ErasureRebuilt, ErasureVerified, ErasureCompleted,
+}
+
+// erasureExits are the moves beside the way. From approved a request goes back
+// when its scope has changed: a new partition needs a new preview and approval.
+var erasureExits = map[ErasureState][]ErasureState{
+	ErasureRequested: {ErasureRejected, ErasureWithdrawn, ErasureRefused},
+	ErasurePreviewed: {ErasureRejected, ErasureWithdrawn, ErasureRefused},
+	ErasureApproved:  {ErasurePreviewed, ErasureWithdrawn, ErasureExpired, ErasureRefused},
+	ErasureFenced:    {ErasureRefused},
+}
+
+// ErasureStates lists every state, those of the way first and in order.
+func ErasureStates() []ErasureState {
+	return append(slices.Clone(erasureWay), ErasureRejected, ErasureWithdrawn, ErasureExpired, ErasureRefused)
+}
+
+// Valid reports whether the state is one of the list.
+func (s ErasureState) Valid() bool { return slices.Contains(ErasureStates(), s) }
+
+// Next is the state after this one on the way, false at the end and off the way.
+func (s ErasureState) Next() (ErasureState, bool) {
+	i := slices.Index(erasureWay, s)
+	if i < 0 || i+1 == len(erasureWay) {
+		return "", false
+	}
+	return erasureWay[i+1], true
+}
+
+// Final reports whether nothing follows.
+func (s ErasureState) Final() bool {
+	_, more := s.Next()
+	return s.Valid() && !more
+}
+
+// Irrevocable reports whether keys are destroyed, after which there is only
+// forward.
+func (s ErasureState) Irrevocable() bool {
+	return slices.Index(erasureWay, s) >= slices.Index(erasureWay, ErasureDestroyed)
+}
+
+// Fences reports whether a request in this state keeps appends about its subject
+// out. A refusal lifts the fences in the same transaction.
+func (s ErasureState) Fences() bool {
+	return slices.Index(erasureWay, s) >= slices.Index(erasureWay, ErasureFenced)
+}
+
+// CanBecome reports whether a request may move from one state to another.
+func (s ErasureState) CanBecome(to ErasureState) bool {
+	next, ok := s.Next()
+	return ok && next == to || slices.Contains(erasureExits[s], to)
+}
+
+// Move is CanBecome with the fault erasure.move_refused. Repeating a step that is
+// done is for the caller to notice: a state does not become itself.
+func (s ErasureState) Move(to ErasureState) (ErasureState, error) {
+	if !s.CanBecome(to) {
+		return s, fault.New(fault.FailedPrecondition, "erasure.move_refused",
+			"an erasure request that is %s cannot become %s; read the request again", s, to)
+	}
+	return to, nil
+}
+
+// CheckApprover wants a second person: erasure.same_person if the approver made
+// the request or one of the two is not known as a person. Persons are compared,
+// not logins.
+func CheckApprover(requester, approver string) error {
+	if requester == "" || approver == "" || requester == approver {
+		return fault.New(fault.Forbidden, "erasure.same_person", "an erasure is approved by another person than requested it; ask a colleague")
+	}
+	return nil
+}
+
+// CheckApproval wants an approval that is younger than ApprovalValidity, was not
+// given in the future and covers the scope as it is now: erasure.approval_expired
+// or erasure.scope_changed.
+func CheckApproval(approvedAt, now time.Time, approvedScope, scope [32]byte) error {
+	if age := now.Sub(approvedAt); age < 0 || age >= ApprovalValidity {
+		return fault.New(fault.FailedPrecondition, "erasure.approval_expired", "the approval is valid for %d hours and is over; request the erasure again", int(ApprovalValidity.Hours()))
+	}
+	if approvedScope != scope {
+		return fault.New(fault.FailedPrecondition, "erasure.scope_changed", "the request concerns more or less than was approved; approve the new preview")
+	}
+	return nil
+}
