@@ -49,6 +49,26 @@ func (s Sealed) Append(dst []byte) []byte {
 // document order. json.not_found if a field is not there, pii.paths_overlap if
 // one is inside another, or the first error of seal; dst is then unchanged.
 func SealDocument(dst, document []byte, fields []Field, seal func(f Field, value []byte) (Envelope, error)) ([]byte, error) {
+	return replaceFields(dst, document, fields, func(dst []byte, f Field, value []byte) ([]byte, error) {
+		envelope, err := seal(f, value)
+		if err != nil {
+			return nil, err
+		}
+		return Sealed{Envelope: envelope, Subject: f.Subject}.Append(dst), nil
+	})
+}
+
+// DescribeDocument adds to dst a copy of the document in which the value of every
+// field is replaced by {"present":true,"class":"..."}, for rules and policies,
+// which decide without the value. The faults are those of SealDocument.
+func DescribeDocument(dst, document []byte, fields []Field) ([]byte, error) {
+	return replaceFields(dst, document, fields, func(dst []byte, f Field, _ []byte) ([]byte, error) {
+		return append(append(append(dst, `{"present":true,"class":"`...), f.Class...), `"}`...), nil
+	})
+}
+
+// replaceFields copies the document with other values, which write adds to dst.
+func replaceFields(dst, document []byte, fields []Field, write func(dst []byte, f Field, value []byte) ([]byte, error)) ([]byte, error) {
 	type place struct {
 		Field
 		start, end int
@@ -70,12 +90,10 @@ func SealDocument(dst, document []byte, fields []Field, seal func(f Field, value
 		if p.start < pos {
 			return dst, fault.New(fault.Invalid, "pii.paths_overlap", "a personal value lies inside another; seal the outer one only").WithField(p.Pointer)
 		}
-		envelope, err := seal(p.Field, document[p.start:p.end])
-		if err != nil {
+		var err error
+		if out, err = write(append(out, document[pos:p.start]...), p.Field, document[p.start:p.end]); err != nil {
 			return dst, err
 		}
-		out = append(out, document[pos:p.start]...)
-		out = Sealed{Envelope: envelope, Subject: p.Subject}.Append(out)
 		pos = p.end
 	}
 	return append(out, document[pos:]...), nil

@@ -201,6 +201,10 @@ func TestOpenDocumentAnswers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `{"a":{"x":"[REDACTED]"},"b":"[MASKED]","c":[true],"d":4}`, string(opened))
 
+	described, err := shredding.DescribeDocument(nil, document, []shredding.Field{{Pointer: "/b", Class: "bank"}, {Pointer: "/a", Class: "health"}})
+	require.NoError(t, err)
+	require.Equal(t, `{"a":{"present":true,"class":"health"},"b":{"present":true,"class":"bank"},"c":[true],"d":4}`, string(described))
+
 	outage := errors.New("outage")
 	for code, open := range map[string]func(shredding.Sealed) (shredding.Answer, error){
 		"internal":        func(shredding.Sealed) (shredding.Answer, error) { return shredding.Destroyed(), outage },

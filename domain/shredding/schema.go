@@ -302,10 +302,10 @@ func (n node) parts() (out []part) {
 				add(unknown, word)
 			case "properties", "patternProperties", "dependencies":
 				for _, name := range slices.Sorted(maps.Keys(v)) {
-					switch {
-					case word == "properties":
+					switch word {
+					case "properties":
 						add(name, word, name)
-					case word == "patternProperties":
+					case "patternProperties":
 						add(unknown, word, name)
 					default:
 						add("", word, name) // a list of names is no schema and is passed over

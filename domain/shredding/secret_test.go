@@ -68,7 +68,7 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 // clean looks for the canary as text, in hexadecimal and as a list of bytes.
 func clean(t *testing.T, out string) {
 	t.Helper()
-	list := fmt.Sprint([]byte(canary)[:6])
+	list := fmt.Sprintf("%d", []byte(canary)[:6])
 	for _, form := range []string{canary[:6], fmt.Sprintf("%x", canary[:6]), fmt.Sprintf("%X", canary[:6]), strings.Trim(list, "[]"), "0x63, 0x61"} {
 		require.NotContains(t, out, form)
 	}

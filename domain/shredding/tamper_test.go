@@ -151,11 +151,11 @@ func TestAnotherKeyOpensNothing(t *testing.T) {
 	refused(t, err)
 }
 
-// Salts and nonces of 100,000 values, and the value keys made of them, are all
+// Salts and nonces of many values, and the value keys made of them, are all
 // different.
 func TestSaltsAndNoncesDoNotRepeat(t *testing.T) {
 	t.Parallel()
-	const count = 100_000
+	const count = saltCount
 	key := testKey(t, shredding.KeyStandard, 1, run(0, 32))
 	at, value := knownLocation(), []byte(`"x"`)
 	salts, nonces, commitments := make(map[[24]byte]bool, count), make(map[[12]byte]bool, count), make(map[[32]byte]bool, count)

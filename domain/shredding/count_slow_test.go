@@ -1,0 +1,5 @@
+//go:build slow
+
+package shredding_test
+
+const saltCount = 1_000_000
