@@ -1,0 +1,186 @@
+// Package awskms reaches AWS KMS, or a server that speaks its protocol such as
+// kmsd, through the AWS SDK. Nothing is cached here and no key is kept.
+package awskms
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/kms"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// The defaults of Config.
+const (
+	DefaultTimeout = 2 * time.Second
+	DefaultTries   = 3
+	DefaultBackoff = 100 * time.Millisecond
+)
+
+// Observer hears of every call. Operation is the name at AWS ("Decrypt"), outcome
+// "ok" or the fault's code, elapsed the time with all tries. It must not block.
+type Observer func(operation, outcome string, elapsed time.Duration)
+
+// Config says how to reach the service.
+type Config struct {
+	// Endpoint is empty for AWS itself, otherwise an https URL, an http URL of this
+	// machine, or "unix:PATH". Plain keys travel in the answers, so http to another
+	// machine is refused.
+	Endpoint string
+	Region   string // "eu-central-1"; kmsd has "local"
+
+	// Credentials: a file in the form of AWS's shared credentials and a profile in it.
+	// Without a file they come the way AWS tools find them: environment, shared
+	// configuration, role of the machine.
+	CredentialsFile string
+	Profile         string
+
+	Timeout time.Duration // of one try; 0 is DefaultTimeout
+	Tries   int           // 0 is DefaultTries
+	Backoff time.Duration // mean pause before the second try, doubled for each further one; 0 is DefaultBackoff
+
+	Observe Observer // may be nil
+
+	// Transport carries the requests instead of a plain one; tests break it.
+	Transport http.RoundTripper
+}
+
+// Client implements ports.DataKeys, ports.KeyLifecycle and ports.Signer. Safe for
+// concurrent use.
+type Client struct {
+	kms     *kms.Client
+	observe Observer
+}
+
+var (
+	_ ports.DataKeys     = (*Client)(nil)
+	_ ports.KeyLifecycle = (*Client)(nil)
+	_ ports.Signer       = (*Client)(nil)
+)
+
+// New makes a client. It does not call the service. Faults: kms.endpoint_invalid,
+// kms.region_missing, kms.credentials_unreadable.
+func New(ctx context.Context, c Config) (*Client, error) {
+	if c.Region == "" {
+		return nil, fault.New(fault.Invalid, "kms.region_missing", "the key service has no region; set it (kmsd has the region \"local\")")
+	}
+	endpoint, socket, err := parseEndpoint(c.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Tries <= 0 {
+		c.Tries = DefaultTries
+	}
+	if c.Backoff <= 0 {
+		c.Backoff = DefaultBackoff
+	}
+	loaded, err := load(ctx, c)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "kms.credentials_unreadable", "the credentials of the key service cannot be read; check file and profile").WithCause(err)
+	}
+	client := kms.NewFromConfig(loaded, func(o *kms.Options) {
+		if endpoint != "" {
+			o.BaseEndpoint = aws.String(endpoint)
+		}
+		o.HTTPClient = transport(c, socket)
+		o.Retryer = retry.NewStandard(func(r *retry.StandardOptions) {
+			r.MaxAttempts = c.Tries
+			r.Backoff = jitter(c.Backoff)
+		})
+	})
+	return &Client{kms: client, observe: c.Observe}, nil
+}
+
+func load(ctx context.Context, c Config) (aws.Config, error) {
+	if c.CredentialsFile == "" {
+		return config.LoadDefaultConfig(ctx, config.WithRegion(c.Region), config.WithSharedConfigProfile(c.Profile))
+	}
+	shared, err := config.LoadSharedConfigProfile(ctx, c.Profile, func(o *config.LoadSharedConfigOptions) {
+		o.CredentialsFiles, o.ConfigFiles = []string{c.CredentialsFile}, []string{}
+	})
+	if err != nil {
+		return aws.Config{}, err
+	}
+	static := credentials.StaticCredentialsProvider{Value: shared.Credentials}
+	if _, err := static.Retrieve(ctx); err != nil {
+		return aws.Config{}, err
+	}
+	return aws.Config{Region: c.Region, Credentials: static}, nil
+}
+
+// transport times out every try by itself.
+func transport(c Config, socket string) kms.HTTPClient {
+	if c.Transport != nil {
+		return &http.Client{Transport: c.Transport, Timeout: c.Timeout}
+	}
+	client := awshttp.NewBuildableClient().WithTimeout(c.Timeout)
+	if socket == "" {
+		return client
+	}
+	return client.WithTransportOptions(func(t *http.Transport) {
+		t.Proxy = nil
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}
+	})
+}
+
+// jitter pauses a random time around a mean that doubles, so that clients that
+// failed together do not come back together.
+func jitter(mean time.Duration) retry.BackoffDelayerFunc {
+	return func(attempt int, _ error) (time.Duration, error) {
+		bound := mean << min(max(attempt, 1), 6)
+		return rand.N(bound), nil
+	}
+}
+
+// parseEndpoint splits an endpoint into the URL that requests name and the socket
+// they go through.
+func parseEndpoint(text string) (endpoint, socket string, err error) {
+	if text == "" {
+		return "", "", nil
+	}
+	if path, ok := strings.CutPrefix(text, "unix:"); ok && path != "" {
+		return "http://localhost", path, nil
+	}
+	u, parseErr := url.Parse(text)
+	if parseErr == nil && u.Host != "" && u.User == nil && u.RawQuery == "" && strings.Trim(u.Path, "/") == "" && (u.Scheme == "https" || u.Scheme == "http" && isLocal(u.Hostname())) {
+		return u.Scheme + "://" + u.Host, "", nil
+	}
+	return "", "", fault.New(fault.Invalid, "kms.endpoint_invalid", "the endpoint of the key service must be an https URL, an http URL of this machine, or unix:PATH; correct it")
+}
+
+func isLocal(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// call runs one operation, translates its error and tells the observer.
+func call[In, Out any](ctx context.Context, c *Client, operation string, run func(context.Context, In, ...func(*kms.Options)) (Out, error), in In) (Out, error) {
+	began := time.Now()
+	out, err := run(ctx, in)
+	err = translate(ctx, err)
+	if c.observe != nil {
+		outcome := "ok"
+		if err != nil {
+			outcome = fault.CodeOf(err)
+		}
+		c.observe(operation, outcome, time.Since(began))
+	}
+	return out, err
+}

@@ -1,0 +1,112 @@
+package awskms_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/kms"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/awskms"
+	"github.com/erpbackbone/backbone/adapters/kmsd"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+// awsRegionVariable names the AWS region in which the suite may make keys, with the
+// credentials that AWS tools find. The keys cost money until they are destroyed
+// seven days later, so credentials alone do not make the suite run there.
+const awsRegionVariable = "BACKBONE_TEST_AWS_KMS_REGION"
+
+// administrator is the plain SDK client: the product has no such methods.
+type administrator struct{ client *kms.Client }
+
+func (a administrator) Disable(ctx context.Context, key string) error {
+	_, err := a.client.DisableKey(ctx, &kms.DisableKeyInput{KeyId: &key})
+	return err
+}
+
+func (a administrator) Enable(ctx context.Context, key string) error {
+	_, err := a.client.EnableKey(ctx, &kms.EnableKeyInput{KeyId: &key})
+	return err
+}
+
+func (a administrator) CancelDeletion(ctx context.Context, key string) error {
+	_, err := a.client.CancelKeyDeletion(ctx, &kms.CancelKeyDeletionInput{KeyId: &key})
+	return err
+}
+
+// startServer serves a fresh key folder on a loopback port until the test ends.
+func startServer(t *testing.T, listen string) (endpoint, credentialsFile string) {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "keys")
+	server, err := kmsd.Open(kmsd.Config{Directory: folder, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	listener, err := kmsd.Listen(listen)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, listener) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-done)
+		require.NoError(t, server.Close())
+	})
+	return "http://" + listener.Addr().String(), filepath.Join(folder, kmsd.CredentialsFile)
+}
+
+func TestKeyServiceContractOnKMSD(t *testing.T) {
+	t.Parallel()
+	endpoint, credentials := startServer(t, "127.0.0.1:0")
+	const timeout = time.Second // a busy machine must not look like a slow service
+	shared, err := config.LoadSharedConfigProfile(t.Context(), kmsd.BreakGlass, func(o *config.LoadSharedConfigOptions) {
+		o.CredentialsFiles, o.ConfigFiles = []string{credentials}, []string{}
+	})
+	require.NoError(t, err)
+	admin := kms.New(kms.Options{
+		Region: kmsd.Region, BaseEndpoint: aws.String(endpoint),
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return shared.Credentials, nil }),
+	})
+	conformance.RunKeyService(t, conformance.KeyServiceHarness{
+		Administrator: administrator{admin}, Timeout: timeout,
+		New: func(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) conformance.KeyService {
+			return newClient(t, awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.BreakGlass, Timeout: timeout}, wrap)
+		},
+	})
+}
+
+func TestKeyServiceContractOnAWS(t *testing.T) {
+	region := os.Getenv(awsRegionVariable)
+	if region == "" {
+		t.Skipf("AWS KMS is not tested: set %s, and credentials of an account in which keys may be made", awsRegionVariable)
+	}
+	loaded, err := config.LoadDefaultConfig(t.Context(), config.WithRegion(region))
+	require.NoError(t, err)
+	conformance.RunKeyService(t, conformance.KeyServiceHarness{
+		Administrator: administrator{kms.NewFromConfig(loaded)}, Timeout: awskms.DefaultTimeout, Settle: 5 * time.Minute,
+		New: func(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) conformance.KeyService {
+			return newClient(t, awskms.Config{Region: region}, wrap)
+		},
+	})
+}
+
+// newClient lets pauses be short: the suite counts tries, not pauses.
+func newClient(t *testing.T, c awskms.Config, wrap func(http.RoundTripper) http.RoundTripper) *awskms.Client {
+	t.Helper()
+	c.Backoff = 10 * time.Millisecond
+	if wrap != nil {
+		plain := &http.Transport{DialContext: (&net.Dialer{}).DialContext, ForceAttemptHTTP2: true}
+		t.Cleanup(plain.CloseIdleConnections)
+		c.Transport = wrap(plain)
+	}
+	client, err := awskms.New(t.Context(), c)
+	require.NoError(t, err)
+	return client
+}
