@@ -89,7 +89,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       configs.Version,
 	}
-	root.AddCommand(devCommand(), serveCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), verifyCommand(), traceCommand(), apCommand(), versionCommand())
+	root.AddCommand(devCommand(), serveCommand(), kmsdCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), verifyCommand(), traceCommand(), apCommand(), versionCommand())
 	return root
 }
 
