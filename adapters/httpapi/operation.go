@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"context"
+	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
@@ -76,6 +78,11 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 					return err
 				}
 			}
+			if op.action != "" {
+				if err := checkAddress(c.Request().URL); err != nil {
+					return err
+				}
+			}
 			if op.filters != nil {
 				for name := range c.QueryParams() {
 					if !slices.Contains(op.filters, name) {
@@ -96,6 +103,33 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 		}
 	}
 }
+
+// checkAddress refuses a path and query that cannot be read, before anybody acts
+// on the part that can: a filter that is silently dropped would show more than was
+// asked for. No id, code or name that is stored holds U+0000 or bytes that are not
+// UTF-8.
+func checkAddress(u *url.URL) error {
+	if !readable(u.Path) {
+		return fault.New(fault.Invalid, "request.path_invalid", "the path holds U+0000 or bytes that are not UTF-8; correct it")
+	}
+	params, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return fault.New(fault.Invalid, "request.query_malformed",
+			"the query cannot be read; percent-encode values and join parameters by &")
+	}
+	for name, values := range params {
+		if !readable(name) {
+			return fault.New(fault.Invalid, "request.query_malformed",
+				"the name of a parameter holds U+0000 or bytes that are not UTF-8; correct it")
+		}
+		if slices.ContainsFunc(values, func(v string) bool { return !readable(v) }) {
+			return badParameter(name, "text in UTF-8 without U+0000")
+		}
+	}
+	return nil
+}
+
+func readable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
 
 // firstQuestion asks whether the caller may do such a thing anywhere. For raw
 // appends that is: an event of a type that no built-in module owns. The legal
