@@ -29,6 +29,9 @@ func (s *Server) AppendEvents(ctx context.Context, r api.AppendEventsRequestObje
 	}
 	le, err := s.enter(ctx, actionAppend, code, s.typesOf(batch)...)
 	if err != nil {
+		return nil, ofMember(err, "/events/0/scope/legal_entity")
+	}
+	if err := s.checkStreams(batch); err != nil {
 		return nil, err
 	}
 	if err := s.checkSizes(batch); err != nil {
@@ -85,6 +88,15 @@ func under(err error, index int) error {
 	return f.WithField(fmt.Sprintf("/events/%d%s", index, f.Field))
 }
 
+// ofMember points a fault about a legal entity, which reads name as a parameter,
+// at the member of the body that names it.
+func ofMember(err error, pointer string) error {
+	if f, ok := fault.As(err); ok && f.Field == "legal_entity" {
+		return f.WithField(pointer)
+	}
+	return err
+}
+
 // legalEntityOf gives the one legal entity of a batch.
 func legalEntityOf(batch api.AppendRequest) (string, error) {
 	if len(batch.Events) == 0 {
@@ -121,6 +133,20 @@ func (s *Server) typesOf(batch api.AppendRequest) []tenancy.TypeAccess {
 		out = append(out, tenancy.TypeAccess{Type: name, Module: owner, BuiltIn: owner != ""})
 	}
 	return out
+}
+
+// checkStreams keeps foreign events out of the streams of built-in modules, which
+// fold them into their documents and count on their versions.
+func (s *Server) checkStreams(batch api.AppendRequest) error {
+	for i := range batch.Events {
+		e := &batch.Events[i]
+		if owner := s.config.Catalog.Owner(e.Stream.Type); owner != "" && owner != s.config.Catalog.Owner(e.Type) {
+			return under(fault.New(fault.Forbidden, "append.stream_owned_by_module",
+				"streams of this type belong to the built-in module %s; choose a stream type of your own and refer to its documents by entities", owner).
+				WithField("/stream/type"), i)
+		}
+	}
+	return nil
 }
 
 // checkSizes refuses what is over the limits before it is looked at any closer.
@@ -196,7 +222,7 @@ func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntit
 		}
 		other, err := s.inSight(ctx, e.CausedByLegalEntity)
 		if err != nil {
-			return d, err
+			return d, ofMember(err, "/caused_by_legal_entity")
 		}
 		d.CausedByPartition = other.Partition
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/intake"
@@ -23,7 +24,7 @@ func (s *Server) SubmitIntent(ctx context.Context, r api.SubmitIntentRequestObje
 	}
 	le, err := s.enter(ctx, "intents.submit", r.Body.LegalEntity)
 	if err != nil {
-		return nil, err
+		return nil, ofMember(err, "/legal_entity")
 	}
 	if err := checkObject(r.Body.Payload, "/payload"); err != nil {
 		return nil, err
@@ -183,7 +184,7 @@ func (s *Server) ApproveIntent(ctx context.Context, r api.ApproveIntentRequestOb
 
 // RejectIntent answers POST /api/intents/{id}/reject.
 func (s *Server) RejectIntent(ctx context.Context, r api.RejectIntentRequestObject) (api.RejectIntentResponseObject, error) {
-	if r.Body.Reason == "" {
+	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, missing("/reason")
 	}
 	if err := checkText("/reason", r.Body.Reason); err != nil {
