@@ -2,6 +2,8 @@ package domain
 
 import (
 	"fmt"
+	"strings"
+	"unicode"
 
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
@@ -11,9 +13,12 @@ import (
 // CheckDocument demands what makes a document true in itself: numbers that fit
 // their currency as of the invoice date, sums that agree to the last digit, a due
 // date that is not before the invoice date. Faults: money.*, and of the kind:
-// total_mismatch, tax_mismatch, payable_mismatch, due_date_invalid,
-// line_number_invalid.
+// number_invalid, total_mismatch, tax_mismatch, payable_mismatch,
+// due_date_invalid, line_number_invalid.
 func CheckDocument(k contract.Kind, d *contract.Document) error {
+	if err := checkNumber(k, d.InvoiceNumber); err != nil {
+		return err
+	}
 	currency, err := money.LookupCurrency(d.Currency, d.InvoiceDate.Time())
 	if err != nil {
 		return at(err, "/currency")
@@ -31,6 +36,18 @@ func CheckDocument(k contract.Kind, d *contract.Document) error {
 		return fault.New(fault.Invalid, k.Code("due_date_invalid"),
 			"the due date %s is before the invoice date %s; correct one of them", *d.DueDate, d.InvoiceDate).
 			WithField("/due_date").With("due_date", d.DueDate.String()).With("invoice_date", d.InvoiceDate.String())
+	}
+	return nil
+}
+
+// checkNumber demands a number that can be seen: two papers must not differ by
+// something that nobody can read, and no number may be claimed by blanks alone.
+func checkNumber(k contract.Kind, number string) error {
+	invisible := func(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
+	if strings.TrimSpace(number) == "" || strings.ContainsFunc(number, invisible) {
+		return fault.New(fault.Invalid, k.Code("number_invalid"),
+			"the number is blank, or it holds line breaks or invisible characters; send it as it is printed on the paper").
+			WithField("/invoice_number")
 	}
 	return nil
 }
