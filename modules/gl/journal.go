@@ -161,6 +161,13 @@ func planReverseJournal(ctx context.Context, in module.Input, s module.State) (m
 	if err != nil {
 		return module.Plan{}, err
 	}
+	if p.PostingDate == nil && in.EffectiveDate == nil {
+		was, err := load[*domain.JournalState](ctx, s, domain.JournalStream(original.String()))
+		if err != nil {
+			return module.Plan{}, err
+		}
+		date = max(date, was.EffectiveDate)
+	}
 	ledger := contract.NewLedger(s)
 	settings, err := ledger.Settings(ctx)
 	if err != nil {

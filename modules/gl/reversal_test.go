@@ -40,6 +40,21 @@ func TestReverseJournal(t *testing.T) {
 	b.do(t, "gl_accountant", "gl.reverse_journal", `{"journal_number": "GJ-2026-000002", "reason": "x"}`)
 }
 
+// What has not happened yet cannot be undone, so without a date the reversal of a
+// journal that is dated ahead falls on the journal's own day.
+func TestReversalIsNotBeforeTheJournal(t *testing.T) {
+	t.Parallel()
+	b := newLedger(t)
+	first, _ := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-25")))
+	b.refused(t, "gl.journal.reversal_date_invalid", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, first.Stream.ID))
+	second, _ := b.journal(t, b.do(t, "gl_accountant", "gl.reverse_journal", fmt.Sprintf(`{"journal_id": %q, "reason": "x"}`, first.Stream.ID)))
+	require.Equal(t, "2026-03-25", second.EffectiveDate.String())
+
+	first, _ = b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-10")))
+	second, _ = b.journal(t, b.do(t, "gl_accountant", "gl.reverse_journal", fmt.Sprintf(`{"journal_id": %q, "reason": "x"}`, first.Stream.ID)))
+	require.Equal(t, "2026-03-20", second.EffectiveDate.String(), "today")
+}
+
 func TestBlockedAccountsCanBeReversed(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)

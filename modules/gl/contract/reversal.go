@@ -33,7 +33,7 @@ type PlannedReversal struct {
 // PlanReversal posts the original again with the sides swapped, amounts and rates
 // copied. Faults: gl.journal.not_found, gl.journal.already_reversed,
 // gl.journal.is_reversal, gl.journal.is_closing, gl.journal.owned_by_module,
-// those of CheckPeriod.
+// gl.journal.reversal_date_invalid, those of CheckPeriod.
 func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, error) {
 	original, err := load[*domain.JournalState](ctx, l.state, domain.JournalStream(r.OriginalID.String()))
 	if err != nil {
@@ -41,6 +41,13 @@ func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, 
 	}
 	if err := reversible(original, r); err != nil {
 		return PlannedReversal{}, err
+	}
+	if r.PostingDate < original.EffectiveDate {
+		// Between the two dates the books would show the reversal of something that
+		// has not happened yet.
+		return PlannedReversal{}, fault.New(fault.Invalid, "gl.journal.reversal_date_invalid",
+			"the posting date %s is before the journal's own, %s; use that day or a later one", r.PostingDate, original.EffectiveDate).
+			WithField("/posting_date").With("journal_id", r.OriginalID.String())
 	}
 	period, err := l.CheckPeriod(ctx, r.Module, r.PostingDate)
 	if err != nil {
