@@ -13,8 +13,10 @@ import (
 // FindFiles lists the files that the paths name, each once, in name order: a file
 // is itself, whatever its name; a folder stands for all files named *.xml in it and
 // below, in any case. Symbolic links to files are followed, those to folders only
-// when the path itself is one. It fails when a path does not exist or cannot be
-// listed, and when nothing is found at all.
+// when the path itself is one. What cannot be looked at inside a folder, such as a
+// link to nothing, is listed all the same: reading it fails for that file alone.
+// It fails when a path does not exist or cannot be listed, and when nothing is
+// found at all.
 func FindFiles(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
@@ -52,11 +54,7 @@ func findInFolder(root string) ([]string, error) {
 		if d.IsDir() || !strings.EqualFold(filepath.Ext(name), ".xml") {
 			return nil
 		}
-		info, err := os.Stat(path)
-		if err != nil {
-			return unreadable(path, err)
-		}
-		if info.Mode().IsRegular() {
+		if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() {
 			files = append(files, path)
 		}
 		return nil

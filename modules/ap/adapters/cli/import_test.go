@@ -434,6 +434,19 @@ func TestUnreadableFile(t *testing.T) {
 	require.Equal(t, 2, exitCode(t, r.Err()))
 }
 
+func TestALinkToNothingStopsNoOtherFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "a.xml")))
+	writeInvoice(t, dir, "b.xml")
+	files, err := cli.FindFiles([]string{dir})
+	require.NoError(t, err)
+	r := cli.Import(t.Context(), newServer(), files, options(1))
+	require.Equal(t, cli.Totals{Accepted: 1, Failed: 1, VendorsRegistered: 1}, counts(r))
+	require.Equal(t, cli.CodeFileUnreadable, r.Files[0].Code)
+	require.Equal(t, 2, exitCode(t, r.Err()))
+}
+
 func TestFindFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -442,13 +455,14 @@ func TestFindFiles(t *testing.T) {
 	}
 	require.NoError(t, os.Symlink(filepath.Join(dir, "b.xml"), filepath.Join(dir, "c.xml")))
 	require.NoError(t, os.Symlink(filepath.Join(dir, "a"), filepath.Join(dir, "linked")))
+	require.NoError(t, os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "d.xml")))
 	files, err := cli.FindFiles([]string{dir, filepath.Join(dir, "b.xml"), filepath.Join(dir, "note.txt")})
 	require.NoError(t, err)
 	for i := range files {
 		files[i], err = filepath.Rel(dir, files[i])
 		require.NoError(t, err)
 	}
-	require.Equal(t, []string{"B.xml", "a/deeper/k.Xml", "a/z.XML", "a-b.xml", "b.xml", "c.xml", "note.txt"}, files)
+	require.Equal(t, []string{"B.xml", "a/deeper/k.Xml", "a/z.XML", "a-b.xml", "b.xml", "c.xml", "d.xml", "note.txt"}, files)
 
 	files, err = cli.FindFiles([]string{filepath.Join(dir, "linked")})
 	require.NoError(t, err)
