@@ -111,6 +111,16 @@ func (r *Registration) Validate() error {
 	if len(r.DataSchema) == 0 || r.DataSchema[0] != '{' {
 		add("/data_schema", "event_type.schema_invalid", "give a JSON Schema object")
 	}
+	for _, d := range []struct {
+		field string
+		names []string
+	}{{"/required_dimensions", r.RequiredDimensions}, {"/optional_dimensions", r.OptionalDimensions}} {
+		for i, name := range d.names {
+			if strings.TrimSpace(name) == "" {
+				add(fmt.Sprintf("%s/%d", d.field, i), "event_type.dimension_invalid", "name the dimension")
+			}
+		}
+	}
 	for i, ref := range r.RequiredEntityRefs {
 		if ref.EntityType == "" || ref.Role == "" || (ref.Cardinality != One && ref.Cardinality != OneOrMore) {
 			add(fmt.Sprintf("/required_entity_refs/%d", i), "event_type.reference_invalid", "entity_type, role and cardinality one or one_or_more are required")

@@ -38,6 +38,12 @@ func TestValidate(t *testing.T) {
 		"reference cardinality": {func(r *eventtype.Registration) {
 			r.RequiredEntityRefs = []eventtype.RequiredRef{{EntityType: "lead", Role: "subject", Cardinality: "many"}}
 		}, finding{"/required_entity_refs/0", "event_type.reference_invalid"}},
+		"nameless dimension": {func(r *eventtype.Registration) {
+			r.RequiredDimensions = []string{"department", " "}
+		}, finding{"/required_dimensions/1", "event_type.dimension_invalid"}},
+		"nameless optional dimension": {func(r *eventtype.Registration) {
+			r.OptionalDimensions = []string{""}
+		}, finding{"/optional_dimensions/0", "event_type.dimension_invalid"}},
 		"retention": {func(r *eventtype.Registration) { r.RetentionClass = "for_ever" }, finding{"/retention_class", "event_type.retention_invalid"}},
 		"personal data": {func(r *eventtype.Registration) {
 			r.PIIFields = []eventtype.PIIField{{Path: "/email", Class: "contact"}}
