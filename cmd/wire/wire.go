@@ -185,9 +185,9 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	}
 	a.Query = query.New(a.Store, a.Store, a.Tenancy, query.NewCursors(cursorKey))
 	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), map[string]ports.ReadModelSource{
-		"gl/trial-balance":             glpostgres.NewTrialBalance(a.Store.Pool()),
-		"gl/accounts/{account}/ledger": glpostgres.NewAccountLedger(a.Store.Pool()),
-		ap.ReadModelOpenItemsPath:      appostgres.NewOpenItems(a.Store.Pool()),
+		"gl/trial-balance":             postgres.ReadModel(glpostgres.NewTrialBalance(a.Store.Pool())),
+		"gl/accounts/{account}/ledger": postgres.ReadModel(glpostgres.NewAccountLedger(a.Store.Pool())),
+		ap.ReadModelOpenItemsPath:      postgres.ReadModel(appostgres.NewOpenItems(a.Store.Pool())),
 	}, a.Runner, clock, 5*time.Second)
 	if err != nil {
 		return err
