@@ -47,7 +47,7 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 	}
 	a.idempotency = claim
 	if d.PlanHash != "" && d.PlanHash != a.stored.PlanHash {
-		return Outcome{}, planChanged(a.stored.PlanHash)
+		return Outcome{}, planChanged(d.Intent, a.stored.PlanHash)
 	}
 	bound := a.stored.PlanHash
 	a.stored.Approvals = append(append([]intent.Approval{}, a.stored.Approvals...), intent.Approval{
@@ -64,7 +64,7 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 			if _, err := a.park(ctx, p, p.decision.Needs); err != nil {
 				return Outcome{}, err
 			}
-			return Outcome{}, planChanged(p.hash)
+			return Outcome{}, planChanged(d.Intent, p.hash)
 		}
 		a.stored.PlanHash = p.hash
 		if len(unmet(p.decision.Needs, a.stored.Approvals)) > 0 {
@@ -103,9 +103,10 @@ func (s *Service) decidedBefore(ctx context.Context, d Decision, claim *ports.Id
 	return Outcome{}, refusal
 }
 
-func planChanged(now string) error {
+func planChanged(id event.ID, now string) error {
 	return fault.New(fault.Conflict, "intent.plan_changed",
-		"the state moved and the plan is now another one; read the intent again and approve the new plan").With("plan_hash", now)
+		"the state moved and the plan is now another one; read the intent again and approve the new plan").
+		With("plan_hash", now).WithIntent(id.String())
 }
 
 // Reject ends a waiting intent. Faults as Approve.
@@ -142,7 +143,7 @@ func (s *Service) waiting(ctx context.Context, approver Caller, le ports.LegalEn
 		return nil, "", err
 	}
 	if stored.Status != intent.PendingApproval {
-		return nil, "", fault.New(fault.FailedPrecondition, "intent.wrong_state", "the intent is %s; only a pending_approval intent can be decided", stored.Status).
+		return nil, "", fault.New(fault.FailedPrecondition, "intent.wrong_state", "the intent is %s, and only one that is pending_approval can be decided; read it to see what became of it", stored.Status).
 			With("state", string(stored.Status)).With("allowed_states", []string{string(intent.PendingApproval)}).WithIntent(stored.ID.String())
 	}
 	t, ok := s.Catalog.Intent(stored.Type)

@@ -108,7 +108,10 @@ func TestApprovalByAnotherPerson(t *testing.T) {
 	_, err = b.service.Approve(t.Context(), robot, intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: ""})
 	require.Equal(t, "intent.approval_needs_person", fault.CodeOf(err))
 	_, err = b.service.Approve(t.Context(), person("p-boss", "supervisor"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "another plan", Comment: ""})
-	require.Equal(t, "intent.plan_changed", fault.CodeOf(err))
+	f, ok := fault.As(err)
+	require.True(t, ok)
+	require.Equal(t, "intent.plan_changed", f.Code)
+	require.Equal(t, out.IntentID.String(), f.IntentID)
 
 	done, err := b.service.Approve(t.Context(), person("p-boss", "supervisor"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: "fine"})
 	require.NoError(t, err)
