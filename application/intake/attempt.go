@@ -208,6 +208,16 @@ func (a *attempt) plan(ctx context.Context, mayBeBehind bool) (planned, error) {
 	return p, nil
 }
 
+// withoutEvents takes pointers into planned events out of a refusal: the caller
+// has sent a payload and never saw the events.
+func withoutEvents(err error) error {
+	f, ok := fault.As(err)
+	if !ok || !strings.HasPrefix(f.Field, "/events/") {
+		return err
+	}
+	return f.WithField("")
+}
+
 // inPayload turns a planner's pointer into its payload into one into the request.
 func inPayload(err error) error {
 	f, ok := fault.As(err)
@@ -316,7 +326,7 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 		IntentID: a.stored.ID, Source: a.stored.Source, Rules: rules, Now: now, EventIDs: ids,
 	})
 	if err != nil {
-		return Outcome{}, err
+		return Outcome{}, withoutEvents(err)
 	}
 	row := a.stored
 	row.Status = intent.Executed
