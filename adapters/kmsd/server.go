@@ -125,7 +125,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
-	served := make(chan error, 1)
+	served := make(chan error, 1) // buffered: after a shutdown nobody asks
 	go func() { served <- server.Serve(listener) }()
 	sweep := time.NewTicker(sweepInterval)
 	defer sweep.Stop()
@@ -143,7 +143,6 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 			if err := server.Shutdown(grace); err != nil {
 				_ = server.Close()
 			}
-			_ = <-served // always ErrServerClosed here
 			return nil
 		}
 	}
