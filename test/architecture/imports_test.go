@@ -29,6 +29,7 @@ var confined = []struct {
 }{
 	{"github.com/cockroachdb/apd/", []string{"domain/money"}},
 	{"github.com/labstack/", []string{"adapters/httpapi/"}},
+	{"github.com/aws/", []string{"adapters/awskms/", "adapters/kmsd/", "test/"}},
 	{"github.com/jackc/", []string{"adapters/postgres/", "adapters/embeddedpg/", "modules/*/adapters/postgres/", "cmd/wire/", "test/"}},
 	{"github.com/xeipuuv/", []string{"adapters/jsonschema/"}},
 	{"github.com/open-policy-agent/", []string{"adapters/opa/"}},
