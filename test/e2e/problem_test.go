@@ -187,8 +187,9 @@ func pendingJournal(t *testing.T, d *dev) string {
 	return out.IntentID
 }
 
-// sendSlowly sends a body piece by piece, without saying how long it is, and sees
-// the answer before the end.
+// sendSlowly sends the greater part of a body piece by piece, without saying how
+// long it is, and sees the answer although the rest has not come: it sends on only
+// up to a point between the limit and the end, and waits there.
 func sendSlowly(t *testing.T, d *dev) {
 	t.Helper()
 	const piece, whole = 64 << 10, 8 << 20
@@ -210,7 +211,7 @@ func sendSlowly(t *testing.T, d *dev) {
 	pace := time.NewTicker(2 * time.Millisecond)
 	defer pace.Stop()
 	chunk := fmt.Sprintf("%x\r\n%s\r\n", piece, strings.Repeat(" ", piece))
-	for sent := 0; sent < whole; sent += piece {
+	for sent := 0; ; {
 		select {
 		case a := <-answers:
 			require.NoError(t, a.err)
@@ -225,9 +226,11 @@ func sendSlowly(t *testing.T, d *dev) {
 			t.Logf("answered after %d of %d bytes", sent, whole)
 			return
 		case <-pace.C:
-			// The server may close when it has answered; the answer is what counts.
-			_, _ = connection.Write([]byte(chunk))
+			if sent < whole-piece {
+				// The server may close when it has answered; the answer is what counts.
+				_, _ = connection.Write([]byte(chunk))
+				sent += piece
+			}
 		}
 	}
-	t.Fatal("the whole body was taken without an answer")
 }
