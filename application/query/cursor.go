@@ -16,8 +16,9 @@ import (
 )
 
 // Cursors seals positions so that clients cannot forge them or use them for
-// another question. Format: base64url(u8 version ‖ u64 after ‖ u64 until ‖
-// first 16 bytes of HMAC-SHA-256(key, version ‖ tenant ‖ query digest ‖ numbers)).
+// another question. Format: base64url(u8 version ‖ u64 after ‖ u64 until ‖ witness
+// ‖ first 17 bytes of HMAC-SHA-256(key, tenant ‖ query digest ‖ all before)), which
+// is a whole number of base64 groups, so that no text has a second spelling.
 type Cursors struct{ key []byte }
 
 // NewCursors makes a sealer; every node of a deployment needs the same key.
@@ -27,11 +28,21 @@ func NewCursors(key []byte) *Cursors { return &Cursors{key: append([]byte(nil), 
 type Position struct {
 	After event.Sequence
 	Until event.Sequence
+	// Witness is the beginning of the checksum of the event at Until. A checksum
+	// commits to everything before it, so after a failover that lost the tail the
+	// cursor is found to speak of another log, whatever stands at its sequences now.
+	Witness [8]byte
 }
 
-const cursorVersion = 1
+const (
+	cursorVersion = 2
+	positionBytes = 1 + 8 + 8 + 8
+	cursorBytes   = positionBytes + cursorMAC
+	cursorMAC     = 17
+	textMAC       = 16
+)
 
-func (c *Cursors) mac(tenantID string, digest []byte, body []byte) []byte {
+func (c *Cursors) mac(tenantID string, digest []byte, body []byte, size int) []byte {
 	h := hmac.New(sha256.New, c.key)
 	var n [4]byte
 	for _, part := range [][]byte{[]byte(tenantID), digest, body} {
@@ -39,16 +50,17 @@ func (c *Cursors) mac(tenantID string, digest []byte, body []byte) []byte {
 		h.Write(n[:])
 		h.Write(part)
 	}
-	return h.Sum(nil)[:16]
+	return h.Sum(nil)[:size]
 }
 
 // Seal makes a cursor.
 func (c *Cursors) Seal(tenantID string, digest []byte, p Position) string {
-	body := make([]byte, 17, 33)
+	body := make([]byte, positionBytes, cursorBytes)
 	body[0] = cursorVersion
 	binary.BigEndian.PutUint64(body[1:], uint64(p.After))
 	binary.BigEndian.PutUint64(body[9:], uint64(p.Until))
-	return base64.RawURLEncoding.EncodeToString(append(body, c.mac(tenantID, digest, body)...))
+	copy(body[17:], p.Witness[:])
+	return base64.RawURLEncoding.EncodeToString(append(body, c.mac(tenantID, digest, body, cursorMAC)...))
 }
 
 func malformedCursor() *fault.Error {
@@ -58,14 +70,16 @@ func malformedCursor() *fault.Error {
 // Open checks a cursor. Faults: cursor.malformed, cursor.foreign.
 func (c *Cursors) Open(cursor, tenantID string, digest []byte) (Position, error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || len(b) != 33 || b[0] != cursorVersion {
+	if err != nil || len(b) != cursorBytes || b[0] != cursorVersion {
 		return Position{}, malformedCursor()
 	}
-	body, mac := b[:17], b[17:]
-	if !hmac.Equal(mac, c.mac(tenantID, digest, body)) {
+	body, mac := b[:positionBytes], b[positionBytes:]
+	if !hmac.Equal(mac, c.mac(tenantID, digest, body, cursorMAC)) {
 		return Position{}, fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
 	}
-	return Position{After: event.Sequence(binary.BigEndian.Uint64(body[1:])), Until: event.Sequence(binary.BigEndian.Uint64(body[9:]))}, nil
+	p := Position{After: event.Sequence(binary.BigEndian.Uint64(body[1:])), Until: event.Sequence(binary.BigEndian.Uint64(body[9:]))}
+	copy(p.Witness[:], body[17:])
+	return p, nil
 }
 
 // SealText makes a cursor of a source's own text.
@@ -73,7 +87,7 @@ func (c *Cursors) SealText(tenantID string, digest []byte, text string) string {
 	if text == "" {
 		return ""
 	}
-	return base64.RawURLEncoding.EncodeToString(append(c.mac(tenantID, digest, []byte(text)), text...))
+	return base64.RawURLEncoding.EncodeToString(append(c.mac(tenantID, digest, []byte(text), textMAC), text...))
 }
 
 // OpenText checks a cursor made by SealText.
@@ -82,7 +96,7 @@ func (c *Cursors) OpenText(cursor, tenantID string, digest []byte) (string, erro
 	if err != nil || len(b) < 17 {
 		return "", malformedCursor()
 	}
-	if !hmac.Equal(b[:16], c.mac(tenantID, digest, b[16:])) {
+	if !hmac.Equal(b[:16], c.mac(tenantID, digest, b[16:], textMAC)) {
 		return "", fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
 	}
 	return string(b[16:]), nil

@@ -118,12 +118,19 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 	}
 	q.Partition = le.Partition
 	digest := digestOf(sel)
+	var pos Position
 	if sel.Cursor != "" {
-		pos, err := s.cursors.Open(sel.Cursor, sel.TenantID, digest)
-		if err != nil {
+		if pos, err = s.cursors.Open(sel.Cursor, sel.TenantID, digest); err != nil {
 			return Page{}, err
 		}
 		q.After, q.Until = pos.After, pos.Until
+		now, err := s.witness(ctx, le.Partition, pos.Until)
+		if err != nil {
+			return Page{}, err
+		}
+		if now != pos.Witness {
+			return Page{}, fault.New(fault.Conflict, "cursor.diverged", "the log is not the one that this cursor was made on, as after a failover that lost its end; start the query again without a cursor").WithField("cursor")
+		}
 	}
 	if q.Until == 0 {
 		head, err := s.events.Head(ctx, le.Partition)
@@ -142,9 +149,27 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 	page := Page{Events: events}
 	if len(events) > sel.Limit {
 		page.Events, page.HasMore = events[:sel.Limit], true
-		page.NextCursor = s.cursors.Seal(sel.TenantID, digest, Position{After: page.Events[sel.Limit-1].Sequence, Until: q.Until})
+		if sel.Cursor == "" {
+			if pos.Witness, err = s.witness(ctx, le.Partition, q.Until); err != nil {
+				return Page{}, err
+			}
+		}
+		page.NextCursor = s.cursors.Seal(sel.TenantID, digest, Position{After: page.Events[sel.Limit-1].Sequence, Until: q.Until, Witness: pos.Witness})
 	}
 	return page, nil
+}
+
+// witness is the beginning of the checksum of the event at a sequence, zero if
+// there is none.
+func (s *Service) witness(ctx context.Context, p event.PartitionID, at event.Sequence) (w [8]byte, err error) {
+	if at == 0 {
+		return w, nil
+	}
+	events, err := s.events.Events(ctx, ports.EventQuery{Partition: p, After: at - 1, Until: at, Limit: 1, WithoutData: true})
+	if err == nil && len(events) == 1 {
+		copy(w[:], events[0].Checksum[:])
+	}
+	return w, err
 }
 
 // acrossEntities gathers a correlation from every legal entity the caller may
