@@ -15,7 +15,9 @@ import (
 // sequences of the partition, all or none, together with its side rows (business
 // keys, idempotency key, intent). Everything the request demands is checked
 // under the partition's lock against everything committed before, in this order:
-// idempotency key, intent revision, streams, entities, conditions, business keys.
+// idempotency key, intent revision, subject keys, streams, entities, conditions,
+// business keys. Every key that values are sealed with must be active in the version
+// they are sealed with, not fenced, and stays so until the transaction has ended.
 // Of two requests that demand the same, exactly one succeeds. A request without
 // events writes only its side rows. A repeated idempotency key with the same
 // fingerprint writes nothing and returns the first outcome with Replayed set.
@@ -23,7 +25,8 @@ import (
 //
 // Errors (faults): append.wrong_expected_version, append.condition_failed,
 // append.condition_too_old, append.duplicate_business_key, idempotency.mismatch,
-// intent.changed, legal_entity.not_found, append.queue_full (Unavailable),
+// intent.changed, pii.subject_erased (Gone), pii.key_moved (Conflict: seal again with
+// the key's newest version, or the key was busy for a moment), legal_entity.not_found, append.queue_full (Unavailable),
 // append.outcome_unknown (Timeout: the connection was lost at commit and the
 // outcome could not be found out), append.rejected_by_store (Internal: the store
 // refused a value nobody foresaw). Suite: test/conformance.
@@ -55,6 +58,7 @@ type IdempotencyClaim struct {
 type IntentWrite struct {
 	Intent           intent.Intent
 	ExpectedRevision int
+	Sealed           []event.SealedSubject // values that were sealed for this write; empty when the payload is as it was
 }
 
 // AppendResult tells where the events went.

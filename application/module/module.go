@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -127,8 +128,13 @@ type IntentType struct {
 	Type        string
 	Description string
 	Schema      json.RawMessage // JSON Schema of the payload
-	Emits       []string        // event types it may produce, its own and other modules' by contract
-	Policy      string          // Rego package: "backbone.rules.ap"; it has the rules submit and decision
+	// PIIFields declares personal data in the payload; RetentionClass decides under
+	// which key they are sealed, "" is standard. The stored intent obeys them as events
+	// obey their type's.
+	PIIFields      []eventtype.PIIField
+	RetentionClass eventtype.RetentionClass
+	Emits          []string // event types it may produce, its own and other modules' by contract
+	Policy         string   // Rego package: "backbone.rules.ap"; it has the rules submit and decision
 	// Plan is a pure function from intent and state to drafts. A refusal is a fault.
 	Plan func(ctx context.Context, in Input, s State) (Plan, error)
 	// OnDuplicate words a lost business key in the module's terms; nil keeps the
@@ -137,11 +143,13 @@ type IntentType struct {
 }
 
 // RegisteredType is an event type ready for use: its registration, compiled
-// schema and checks.
+// schema, PII manifest and checks.
 type RegisteredType struct {
 	eventtype.Registration
-	Schema ports.Schema
-	Checks []Check
+	Schema   ports.Schema
+	Manifest *shredding.Manifest // nil or empty without personal data
+	KeyClass shredding.KeyClass
+	Checks   []Check
 }
 
 // Batch is what is to be prepared for one append.

@@ -61,6 +61,18 @@ type Prepared struct {
 	Keys            []string
 	BusinessKeys    []BusinessKey
 	Series          []SeriesNumber
+	Sealed          []SealedSubject
+}
+
+// SealedSubject says that a record holds values sealed with one key of a person,
+// the data subject. The store takes a lease on each such key before it writes, so
+// that nothing is written under a key that is being destroyed, and keeps the list,
+// so that the person's records are found again.
+type SealedSubject struct {
+	Subject    string // canonical type:id
+	KeyClass   uint8  // number of the key class
+	KeyVersion uint32
+	Pointers   []string // RFC 6901, in the stored document, in document order
 }
 
 // Size is the event's weight in the append queue, in bytes.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -160,4 +161,36 @@ func (l *findings) subject(at string, raw json.RawMessage, f *field) {
 		pointer = appendToken(pointer, name)
 	}
 	f.subjectAt = string(pointer)
+}
+
+// ClassAt gives the class of the declared field that a pointer of Resolve leads to;
+// data is the pointer of the value that $ stands for, as there.
+func (m *Manifest) ClassAt(pointer, data string) (Class, bool) {
+	rest, below := strings.CutPrefix(pointer, data)
+	if m == nil || !below || rest == "" || rest[0] != '/' {
+		return "", false
+	}
+	tokens := strings.Split(rest[1:], "/")
+	for i := range m.fields {
+		if f := &m.fields[i]; f.leadsTo(tokens) {
+			return f.class, true
+		}
+	}
+	return "", false
+}
+
+// leadsTo compares pointer tokens with the declared steps; [*] is any index.
+func (f *field) leadsTo(tokens []string) bool {
+	if len(tokens) != len(f.tokens) {
+		return false
+	}
+	for i, t := range f.tokens {
+		if t != "" && t[1:] != tokens[i] {
+			return false
+		}
+		if t == "" && (tokens[i] == "" || strings.Trim(tokens[i], "0123456789") != "") {
+			return false
+		}
+	}
+	return true
 }

@@ -214,3 +214,34 @@ func TestResolveIsLinear(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "/contacts/300000/email", fields[0].Pointer)
 }
+
+func TestClassAt(t *testing.T) {
+	t.Parallel()
+	m, findings := shredding.ParseManifest([]shredding.Declaration{
+		{Path: "$.contacts[*].email", Class: "contact", Subject: json.RawMessage(`{"path":"$.contacts[*].person_id","type":"person"}`)},
+		{Path: "$.bank.iban", Class: "bank", Subject: json.RawMessage(`{"entity_role":"payee"}`)},
+	})
+	require.Empty(t, findings)
+	for _, c := range []struct {
+		pointer, data string
+		want          shredding.Class
+	}{
+		{"/data/contacts/0/email", "/data", shredding.Contact},
+		{"/data/contacts/17/email", "/data", shredding.Contact},
+		{"/contacts/17/email", "", shredding.Contact},
+		{"/data/bank/iban", "/data", shredding.Bank},
+		{"/data/contacts/x/email", "/data", ""},
+		{"/data/contacts//email", "/data", ""},
+		{"/data/contacts/0/phone", "/data", ""},
+		{"/data/bank", "/data", ""},
+		{"/bank/iban", "/data", ""},
+		{"/database/bank/iban", "/data", ""},
+		{"", "", ""},
+	} {
+		got, found := m.ClassAt(c.pointer, c.data)
+		require.Equal(t, c.want, got, c.pointer)
+		require.Equal(t, c.want != "", found, c.pointer)
+	}
+	_, found := (*shredding.Manifest)(nil).ClassAt("/data/x", "/data")
+	require.False(t, found)
+}

@@ -1,0 +1,81 @@
+package module
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
+)
+
+// IntentSchemaVersion is the schema version that sealed values of intents are bound
+// to. Intents are not versioned.
+const IntentSchemaVersion = 1
+
+// Sealer seals the personal values of documents before they go to the store. It is
+// the only way in.
+type Sealer interface {
+	// Seal replaces the fields of the document by their sealed form, every other byte
+	// as it was, and lists the keys it used, for the store's lease. Without fields the
+	// document comes back as it is and nothing is asked of anybody.
+	//
+	//	pii.subject_erased    Gone: the person is erased or being erased
+	//	pii.receipts_behind   Unavailable: this installation may have forgotten erasures
+	//	pii.keys_missing      FailedPrecondition: no key service is configured
+	//	kms.*, keys.*         of the key service and the key store
+	Seal(ctx context.Context, r SealRequest) (document []byte, used []event.SealedSubject, err error)
+	// Forget drops what is kept about the keys, after the store answered
+	// pii.key_moved; sealing again then asks the key store.
+	Forget(p event.PartitionID, used []event.SealedSubject)
+}
+
+// SealRequest is a document on its way to the store.
+type SealRequest struct {
+	TenantID string
+	At       shredding.Location // of the document; Pointer is empty
+	Class    shredding.KeyClass
+	Document []byte
+	Fields   []shredding.Field
+}
+
+// Opener opens sealed values for a reader. It is the only way out.
+type Opener interface {
+	// Open replaces the sealed values of all documents: by the value if the reader may
+	// see its class, by "[MASKED]" if not, by "[REDACTED]" if the key store says that
+	// the key was destroyed. Keys are fetched once for all documents. On an error no
+	// document is changed: an outage never looks like an erasure. A value that cannot
+	// be opened is pii.unsealable; pii.receipts_behind as in Seal.
+	Open(ctx context.Context, documents []SealedDocument, r Reader) error
+}
+
+// SealedDocument is a stored document that is opened in place: Document is replaced,
+// its bytes are not written to.
+type SealedDocument struct {
+	At       shredding.Location // of the document; Pointer is empty. A copy's values bring their own
+	Document []byte
+}
+
+// Reader says which classes of personal data somebody reads in clear.
+type Reader interface {
+	// Reads decides by the type of the event or intent that a value was sealed in.
+	Reads(recordType string, class shredding.Class) bool
+}
+
+// Planning reads everything: planners and folds work for the caller's request, not
+// for the caller's eyes.
+type Planning struct{}
+
+// Reads implements Reader.
+func (Planning) Reads(string, shredding.Class) bool { return true }
+
+// Fingerprints makes digests of callers' content unguessable: nobody finds a value
+// back by trying. One content gives one fingerprint within a tenant.
+type Fingerprints interface {
+	// Fingerprint is HMAC-SHA-256 of the digest under a secret of the tenant.
+	Fingerprint(ctx context.Context, tenantID string, digest event.Hash) (event.Hash, error)
+}
+
+// Manifests finds the PII manifest of a stored record's type.
+type Manifests interface {
+	// Manifest is nil for a type without personal data, or an unknown one.
+	Manifest(ctx context.Context, kind shredding.Kind, recordType string, version uint32) (*shredding.Manifest, error)
+}
