@@ -21,6 +21,11 @@ type Config struct {
 	Intake      Intake      `config:"intake"`
 	Projector   Projector   `config:"projector"`
 	Idempotency Idempotency `config:"idempotency"`
+	KMS         KMS         `config:"kms"`
+	KeyStore    KeyStore    `config:"keystore"`
+	Erasure     Erasure     `config:"erasure"`
+	Rotation    Rotation    `config:"rotation"`
+	Node        Node        `config:"node"`
 	Log         Log         `config:"log"`
 	Telemetry   Telemetry   `config:"telemetry"`
 }
@@ -37,6 +42,7 @@ type HTTP struct {
 type Database struct {
 	DSN                DSN `config:"dsn"`                 // the application's role
 	OwnerDSN           DSN `config:"owner_dsn"`           // the owner's role, for migrations only
+	EraserDSN          DSN `config:"eraser_dsn"`          // the eraser's role: erasures, redactions and rotation of keys; empty: this node does none of them
 	ListenDSN          DSN `config:"listen_dsn"`          // a direct connection for wake-ups when dsn leads through a pooler; empty: dsn
 	ReadPool           int `config:"read_pool"`           // connections for reads
 	Appenders          int `config:"appenders"`           // connections that append, about one per core of the database
@@ -67,6 +73,51 @@ type Projector struct {
 // Idempotency is how repeated requests are recognised.
 type Idempotency struct {
 	TTL time.Duration `config:"ttl"` // how long a key is remembered; business keys never expire
+}
+
+// KMS is the key service that wraps the keys of persons and signs receipts: AWS KMS,
+// a `backbone kmsd`, or the same embedded in this process.
+type KMS struct {
+	Endpoint        string `config:"endpoint"`         // URL or unix:PATH; empty with a region: AWS KMS itself
+	Region          string `config:"region"`           // such as eu-central-1; empty with an endpoint: "local", which is kmsd's
+	CredentialsFile string `config:"credentials_file"` // in the form of AWS's shared credentials; empty: found the way AWS tools do
+	AppProfile      string `config:"app_profile"`      // makes and opens data keys. Empty: "app" of credentials_file, else AWS's default
+	RotatorProfile  string `config:"rotator_profile"`  // makes, re-wraps and ends KEKs. Empty: "rotator", else as above
+	SignerProfile   string `config:"signer_profile"`   // signs receipts and certificates. Empty: "signer", else as above
+	LocalDirectory  string `config:"local_directory"`  // keys of an embedded kmsd, instead of endpoint
+	AllowLocal      bool   `config:"allow_local"`      // an embedded kmsd is accepted by `backbone serve`
+}
+
+// Configured tells whether there is a key service at all.
+func (k KMS) Configured() bool { return k.Endpoint != "" || k.Region != "" || k.LocalDirectory != "" }
+
+// KeyStore is where the wrapped keys of persons lie when it is not the database of
+// the log.
+type KeyStore struct {
+	DSN       DSN `config:"dsn"`        // the application's role; empty: database.dsn
+	OwnerDSN  DSN `config:"owner_dsn"`  // the owner's role, for migrations only; empty: database.owner_dsn
+	EraserDSN DSN `config:"eraser_dsn"` // the eraser's role; empty: database.eraser_dsn unless dsn is set
+	ListenDSN DSN `config:"listen_dsn"` // a direct connection when dsn leads through a pooler; empty: database.listen_dsn unless dsn is set
+}
+
+// Erasure is how persons are erased.
+type Erasure struct {
+	ExportDirectory string        `config:"export_directory"` // receipts, certificates and exports of keys; outside the database and its backups, the same for all nodes
+	Poll            time.Duration `config:"poll"`             // how often approved requests are looked for
+	GateInterval    time.Duration `config:"gate_interval"`    // how often receipts outside and inside the database are compared
+}
+
+// Rotation is how KEKs are replaced, which makes backups from before an erasure
+// useless to find an erased person's keys in.
+type Rotation struct {
+	At           string        `config:"at"`            // time of day in UTC, such as 02:00, of the tenants with erasures since the last one; empty: never by itself
+	MaximumAge   time.Duration `config:"max_age"`       // tenants without erasures are rotated when their KEK is this old
+	DeletionDays int           `config:"deletion_days"` // from the end of an epoch to the destruction of its KEK
+}
+
+// Node is this process among several on one database.
+type Node struct {
+	ID string `config:"id"` // empty: the host's name and a random part, new at every start
 }
 
 // Log is the program's log.
@@ -113,6 +164,8 @@ func Default() Config {
 		Intake:      Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}},
 		Projector:   Projector{Poll: 500 * time.Millisecond, Batch: 500},
 		Idempotency: Idempotency{TTL: 24 * time.Hour},
+		Erasure:     Erasure{Poll: time.Second, GateInterval: time.Minute},
+		Rotation:    Rotation{At: "02:00", MaximumAge: 365 * 24 * time.Hour, DeletionDays: 7},
 		Log:         Log{Level: "info", Format: "json"},
 	}
 }

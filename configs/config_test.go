@@ -72,6 +72,13 @@ func TestEnvironmentWinsOverFileOverDefaults(t *testing.T) {
 	want.Log.Level = "debug"
 	require.Equal(t, want, c)
 
+	c, err = load("", func() []string {
+		return []string{"BACKBONE_KMS_ALLOW_LOCAL=true", "BACKBONE_KMS_LOCAL_DIRECTORY=/keys"}
+	})
+	require.NoError(t, err)
+	require.True(t, c.KMS.AllowLocal)
+	require.True(t, c.KMS.Configured())
+
 	c, err = load(written(t, "intake:\n  retries: []\n"), noEnvironment)
 	require.NoError(t, err)
 	require.Empty(t, c.Intake.Retries)
@@ -107,6 +114,14 @@ func TestErrorsNameTheKeyAndNotTheValue(t *testing.T) {
 		"intake:\n  retries: [50]\n":                     "intake.retries",
 		"intake:\n  retries: [1h]\n":                     "intake.retries",
 		"idempotency:\n  ttl: 1s\n":                      "idempotency.ttl",
+		"kms:\n  allow_local: SECRET\n":                  "kms.allow_local",
+		"kms:\n  endpoint: SECRET\n":                     "kms.endpoint",
+		"kms:\n  region: x\n  local_directory: SECRET\n": "kms.local_directory",
+		"rotation:\n  at: SECRET\n":                      "rotation.at",
+		"rotation:\n  at: 25:00\n":                       "rotation.at",
+		"rotation:\n  deletion_days: 6\n":                "rotation.deletion_days",
+		"erasure:\n  gate_interval: 2m\n":                "erasure.gate_interval",
+		"node:\n  id: SECRET NAME\n":                     "node.id",
 		"log:\n  level: SECRET\n":                        "log.level",
 		"log:\n  format: xml\n":                          "log.format",
 		"telemetry:\n  otlp_endpoint: http://SECRET/x\n": "telemetry.otlp_endpoint",

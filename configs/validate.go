@@ -1,0 +1,106 @@
+package configs
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Validate checks ranges; the error is an *Error. A DSN may be empty here: the
+// commands that need one ask for it.
+func (c Config) Validate() error {
+	type span struct {
+		key       string
+		value     int
+		low, high int
+	}
+	for _, s := range []span{
+		{"http.body_limit_bytes", c.HTTP.BodyLimitBytes, 1 << 10, 64 << 20},
+		{"database.read_pool", c.Database.ReadPool, 1, 1000},
+		{"database.appenders", c.Database.Appenders, 1, 64},
+		{"database.physical_partitions", c.Database.PhysicalPartitions, 0, 256},
+		{"limits.event_bytes", c.Limits.EventBytes, 1 << 10, 16 << 20},
+		{"limits.batch_events", c.Limits.BatchEvents, 1, 1000},
+		{"limits.depth", c.Limits.Depth, 4, 32},
+		{"limits.nodes", c.Limits.Nodes, 100, 50_000},
+		{"limits.entity_refs", c.Limits.EntityRefs, 1, 128},
+		{"limits.tags", c.Limits.Tags, 1, 32},
+		{"intake.retries", len(c.Intake.Retries), 0, 10},
+		{"projector.batch", c.Projector.Batch, 1, 10_000},
+		{"rotation.deletion_days", c.Rotation.DeletionDays, 7, 30},
+	} {
+		if s.value < s.low || s.value > s.high {
+			return &Error{Key: s.key, Problem: fmt.Sprintf("is out of range; use %d to %d", s.low, s.high)}
+		}
+	}
+	type period struct {
+		key       string
+		value     time.Duration
+		low, high time.Duration
+	}
+	periods := []period{
+		{"http.read_timeout", c.HTTP.ReadTimeout, time.Second, 10 * time.Minute},
+		{"http.shutdown_timeout", c.HTTP.ShutdownTimeout, time.Second, 10 * time.Minute},
+		{"projector.poll", c.Projector.Poll, 10 * time.Millisecond, time.Minute},
+		{"idempotency.ttl", c.Idempotency.TTL, time.Minute, 30 * 24 * time.Hour},
+		{"erasure.poll", c.Erasure.Poll, 50 * time.Millisecond, time.Minute},
+		{"erasure.gate_interval", c.Erasure.GateInterval, time.Second, time.Minute},
+		{"rotation.max_age", c.Rotation.MaximumAge, 24 * time.Hour, 10 * 365 * 24 * time.Hour},
+	}
+	for _, r := range c.Intake.Retries {
+		periods = append(periods, period{"intake.retries", r, time.Millisecond, 10 * time.Second})
+	}
+	for _, p := range periods {
+		if p.value < p.low || p.value > p.high {
+			return &Error{Key: p.key, Problem: fmt.Sprintf("is out of range; use %s to %s", p.low, p.high)}
+		}
+	}
+	if !hostPort(c.HTTP.Listen) {
+		return &Error{Key: "http.listen", Problem: "must be host:port, such as 127.0.0.1:8080"}
+	}
+	if e := c.Telemetry.OTLPEndpoint; e != "" && !hostPort(e) {
+		return &Error{Key: "telemetry.otlp_endpoint", Problem: "must be host:port, such as 127.0.0.1:4317, or empty"}
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
+		return &Error{Key: "log.level", Problem: "must be debug, info, warn or error"}
+	}
+	if !slices.Contains([]string{"json", "text"}, c.Log.Format) {
+		return &Error{Key: "log.format", Problem: "must be json or text"}
+	}
+	return c.validateKeys()
+}
+
+var nodeID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+func (c Config) validateKeys() error {
+	k := c.KMS
+	switch {
+	case k.LocalDirectory != "" && (k.Endpoint != "" || k.Region != "" || k.CredentialsFile != ""):
+		return &Error{Key: "kms.local_directory", Problem: "is an embedded key server and excludes kms.endpoint, kms.region and kms.credentials_file; keep one of the two"}
+	case k.Endpoint != "" && !strings.Contains(k.Endpoint, ":"):
+		return &Error{Key: "kms.endpoint", Problem: "must be a URL such as https://kms.eu-central-1.amazonaws.com or http://127.0.0.1:8089, or unix:PATH"}
+	case c.Rotation.At != "" && !isTimeOfDay(c.Rotation.At):
+		return &Error{Key: "rotation.at", Problem: "must be a time of day in UTC such as 02:00, or empty"}
+	case c.Node.ID != "" && !nodeID.MatchString(c.Node.ID):
+		return &Error{Key: "node.id", Problem: "must be 1 to 63 of letters, digits, dot, underscore and hyphen, or empty"}
+	}
+	return nil
+}
+
+func isTimeOfDay(text string) bool {
+	_, err := time.Parse("15:04", text)
+	return err == nil
+}
+
+func hostPort(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return false
+	}
+	n, err := strconv.Atoi(port)
+	return err == nil && n >= 0 && n <= 65535
+}
