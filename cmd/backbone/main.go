@@ -22,6 +22,9 @@ func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
 	wire.TuneMemory()
+	if err := wire.ForbidCoreDumps(); err != nil {
+		fmt.Fprintln(os.Stderr, "backbone: core dumps could not be turned off, so keys may reach the disk if this process dies:", err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := newRoot()
@@ -89,7 +92,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       configs.Version,
 	}
-	root.AddCommand(devCommand(), serveCommand(), kmsdCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), verifyCommand(), traceCommand(), apCommand(), versionCommand())
+	root.AddCommand(devCommand(), serveCommand(), kmsdCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), verifyCommand(), doctorCommand(), traceCommand(), apCommand(), versionCommand())
 	return root
 }
 

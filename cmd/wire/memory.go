@@ -3,6 +3,7 @@ package wire
 import (
 	"os"
 	"runtime/debug"
+	"syscall"
 )
 
 // gcPercent lets the heap grow to five times what is alive before it is collected.
@@ -15,4 +16,10 @@ func TuneMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+}
+
+// ForbidCoreDumps keeps keys and opened values out of files that the system writes
+// when a process dies.
+func ForbidCoreDumps() error {
+	return syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 }
