@@ -204,8 +204,8 @@ func checkExamples(schema ports.Schema, examples []json.RawMessage) error {
 }
 
 // RegisterBuiltIn brings the modules' declared types into the store. A stored
-// version whose schema differs from the declared one is an error: a version is
-// never rewritten.
+// version whose schema differs from the declared one, other than by a reason in
+// x-not-pii, is an error: a version is never rewritten.
 func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 	if err := r.Refresh(ctx); err != nil {
 		return err
@@ -221,22 +221,12 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 			}
 		}
 		have := r.snapshot.Load().versions[t.Type][t.SchemaVersion]
-		if have == nil || !sameJSON(have.DataSchema, t.DataSchema) {
+		if have == nil || !sameSchema(have.DataSchema, t.DataSchema) {
 			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
 				"the schema of %s version %d differs from the stored one; register a new version instead of changing this one", t.Type, t.SchemaVersion)
 		}
 	}
 	return nil
-}
-
-func sameJSON(a, b json.RawMessage) bool {
-	var x, y any
-	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
-		return false
-	}
-	ca, errA := json.Marshal(x)
-	cb, errB := json.Marshal(y)
-	return errA == nil && errB == nil && string(ca) == string(cb)
 }
 
 // Run keeps the registry fresh until ctx ends. report is called with every

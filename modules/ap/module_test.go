@@ -69,7 +69,11 @@ func TestInvoiceSchemaKeepsWhatWasPublished(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(published), &want))
 		for name, s := range want {
 			require.Contains(t, properties, name)
-			require.JSONEq(t, string(s), string(properties[name]), name)
+			var have any
+			require.NoError(t, json.Unmarshal(properties[name], &have))
+			without, err := json.Marshal(bare(have))
+			require.NoError(t, err)
+			require.JSONEq(t, string(s), string(without), name)
 		}
 	}
 	data := decode(invoice.DataSchema)

@@ -1,0 +1,47 @@
+package registry_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+)
+
+// A database of an earlier version has the schema without the reasons.
+func TestAReasonMayJoinAStoredVersion(t *testing.T) {
+	t.Parallel()
+	const before = `{"type":"object","properties":{"name":{"type":"string"},"lines":{"type":"array","items":{"anyOf":[{"properties":{"name":{"type":"string"}}}]}}},"definitions":{"name":{"type":"string"}}}`
+	store := memory.New(memory.Config{})
+	require.NoError(t, node(t, store, before).RegisterBuiltIn(t.Context()))
+	_, generation, err := store.EventTypes(t.Context())
+	require.NoError(t, err)
+
+	next := node(t, store, `{"type":"object","properties":{"name":{"type":"string","x-not-pii":"of a company"},"lines":{"type":"array","x-not-pii":"papers",
+		"items":{"anyOf":[{"properties":{"name":{"type":"string","x-not-pii":"of an account"}}}]}}},"definitions":{"name":{"type":"string","x-not-pii":"of an account"}}}`)
+	require.NoError(t, next.RegisterBuiltIn(t.Context()))
+	typ, err := next.Lookup(t.Context(), "shop.order.placed", 1)
+	require.NoError(t, err)
+	require.JSONEq(t, before, string(typ.DataSchema), "what is stored stays")
+	_, again, err := store.EventTypes(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, generation, again)
+	require.NoError(t, node(t, store, before).RegisterBuiltIn(t.Context()), "and the way back")
+}
+
+func TestAReasonHidesNoOtherChange(t *testing.T) {
+	t.Parallel()
+	for before, after := range map[string]string{
+		`{"properties":{"name":{"type":"string"}}}`:                         `{"properties":{"name":{"type":"number","x-not-pii":"of a company"}}}`,
+		`{"properties":{"name":{"type":"string"}},"required":["name"]}`:     `{"properties":{"name":{"type":"string","x-not-pii":"of a company"}}}`,
+		`{"properties":{"a":{"type":"string"}}}`:                            `{"properties":{"a":{"type":"string"},"x-not-pii":{"type":"string"}}}`,
+		`{"definitions":{"x-not-pii":{"type":"string"}}}`:                   `{"definitions":{}}`,
+		`{"properties":{"a":{"enum":[{"x-not-pii":"a"}]}}}`:                 `{"properties":{"a":{"enum":[{}]}}}`,
+		`{"properties":{"a":{"type":"number","maximum":9007199254740993}}}`: `{"properties":{"a":{"type":"number","maximum":9007199254740992}}}`,
+	} {
+		store := memory.New(memory.Config{})
+		require.NoError(t, node(t, store, before).RegisterBuiltIn(t.Context()))
+		err := node(t, store, after).RegisterBuiltIn(t.Context())
+		require.Equal(t, "event_type.version_rewritten", code(t, err), after)
+	}
+}

@@ -1,0 +1,29 @@
+package gl_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/modules/gl"
+)
+
+// The ledger has no personal data: no type declares any, and what is named like a
+// person's datum says why it is none.
+func TestLedgerHasNoPersonalData(t *testing.T) {
+	t.Parallel()
+	catalog, err := module.Build(jsonschema.New(), gl.New())
+	require.NoError(t, err)
+	var none *shredding.Manifest
+	for _, e := range catalog.EventTypes {
+		require.Empty(t, e.PIIFields, e.Type)
+		require.Empty(t, none.Check(shredding.EventType{Schema: e.DataSchema}), "%s version %d", e.Type, e.SchemaVersion)
+	}
+	for _, i := range catalog.IntentTypes() {
+		require.Empty(t, i.PIIFields, i.Type)
+		require.Empty(t, none.Check(shredding.EventType{Schema: i.Schema}), i.Type)
+	}
+}
