@@ -139,6 +139,30 @@ type KeyRotation interface {
 	ExportKeys(ctx context.Context, row func(line []byte) error) error
 }
 
+// ExportedLines hands the lines of an export, as ExportKeys gave them, to yield until
+// it returns false, and returns the error that ended the reading early. It may be
+// called again.
+type ExportedLines func(yield func(line []byte) bool) error
+
+// KeyRecovery brings wrapped keys back from an export when the key store was restored
+// from a backup whose keys are wrapped with KEKs that are gone.
+//
+//	keys.export_damaged  Invalid: not lines of ExportKeys
+type KeyRecovery interface {
+	// SampleExport restores an export in a scratch place, the way RestoreKeys would, and
+	// gives how many rows it holds that are wrapped with an epoch, with up to n of them
+	// at random. Nothing of it stays and the store is not changed.
+	SampleExport(ctx context.Context, lines ExportedLines, tenantID string, epoch uint32, n int) (rows []WrappedRow, total int64, err error)
+	// ExportedKEKs gives the KEKs that an export knows, by tenant and epoch.
+	ExportedKEKs(ctx context.Context, lines ExportedLines) ([]KEK, error)
+	// RestoreKeys takes an export's rows where the store has none, or has one that is
+	// wrapped with a dead KEK, and makes the KEKs known with their states; dead ones
+	// become deleting. Rows under other KEKs stay, since they may be newer, and so does
+	// everything that is destroyed. One transaction; repeated, it changes nothing. It
+	// returns how many rows it took.
+	RestoreKeys(ctx context.Context, lines ExportedLines, dead []KEK) (int64, error)
+}
+
 // WrappedRow is a wrapped key with what binds it.
 type WrappedRow struct {
 	Partition event.PartitionID // 0 for a tenant secret
