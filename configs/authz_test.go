@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"reflect"
 	"sort"
 	"strings"
 	"testing"
@@ -16,8 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -29,7 +32,8 @@ type expectation struct {
 	name   string
 	input  question
 	allow  bool
-	reason string // "" for any
+	reason string              // "" for any
+	reads  map[string][]string // classes in clear, sorted, by owner of the type; nil: not about them
 }
 
 func modules(replace map[string]string) (out []ports.PolicyModule) {
@@ -59,7 +63,7 @@ func expectations(t *testing.T) (out []expectation) {
 			require.Len(t, fields, len(roles)+1)
 			for i, role := range roles {
 				reason := "role"
-				if fields[0] == "events.delete" {
+				if fields[0] == "events.delete" || fields[0] == "keys.rotate" {
 					reason = "unknown_action"
 				}
 				if role == "auditor" && fields[i+1] == "." {
@@ -73,7 +77,7 @@ func expectations(t *testing.T) (out []expectation) {
 	builtin := append([]any{map[string]any{"type": "ap.invoice.submitted", "module": "ap", "builtin": true}}, foreign...)
 	unknown := []any{map[string]any{"type": "hr.employee.hired", "module": "hr"}}
 	add := func(name string, allow bool, reason string, input question) {
-		out = append(out, expectation{name, input, allow, reason})
+		out = append(out, expectation{name: name, input: input, allow: allow, reason: reason})
 	}
 	appendOf := func(types any) question {
 		return question{"action": "events.append", "roles": []string{"module"}, "legal_entity": "USMF", "entitled": []string{"USMF"}, "event_types": types}
@@ -85,8 +89,13 @@ func expectations(t *testing.T) (out []expectation) {
 	add("types elsewhere do not matter", true, "allowed", question{"action": "events.read", "roles": []string{"module"}, "legal_entity": "USMF", "entitled": []string{}, "event_types": builtin})
 	add("second role helps", true, "allowed", question{"action": "event_types.register", "roles": []string{"ap_clerk", "admin"}, "legal_entity": "", "entitled": []string{}})
 	add("auditor with another role writes nothing", false, "auditor", question{"action": "intents.submit", "roles": []string{"controller", "auditor"}, "legal_entity": "USMF", "entitled": []string{}})
-	for _, action := range []string{"intents.approve", "events.append", "event_types.register", "legal_entities.create"} {
-		add("auditor with another role: "+action, false, "auditor", question{"action": action, "roles": []string{"module", "admin", "auditor"}, "legal_entity": "", "entitled": []string{}})
+	for _, action := range []string{
+		"intents.approve", "events.append", "event_types.register", "legal_entities.create",
+		"erasure.request", "erasure.approve", "holds.place", "holds.release",
+	} {
+		add("auditor with another role: "+action, false, "auditor", question{
+			"action": action, "roles": []string{"module", "admin", "compliance", "auditor"}, "legal_entity": "", "entitled": []string{}, "actor": person,
+		})
 	}
 	add("auditor with another role reads", true, "allowed", question{"action": "events.read", "roles": []string{"controller", "auditor"}, "legal_entity": "USMF", "entitled": []string{}})
 	add("no roles", false, "role", question{"action": "event_types.read", "roles": []string{}, "legal_entity": "", "entitled": []string{}})
@@ -98,6 +107,77 @@ func expectations(t *testing.T) (out []expectation) {
 	add("legal entity missing", false, "legal_entity", question{"action": "events.read", "roles": []string{"auditor"}, "entitled": []string{}})
 	add("legal entity missing, entitled to one", false, "legal_entity", question{"action": "events.read", "roles": []string{"auditor"}, "entitled": []string{"USMF"}})
 	add("nothing", false, "unknown_action", question{})
+
+	approve := func(actor, requester any) question {
+		q := question{"action": "erasure.approve", "roles": []string{"compliance"}, "legal_entity": "", "entitled": []string{}, "actor": actor}
+		if requester != nil {
+			q["requester"] = requester
+		}
+		return q
+	}
+	add("another person approves", true, "allowed", approve(person, "p-2"))
+	add("the requester approves", false, "same_person", approve(person, "p-1"))
+	add("requester unknown", false, "same_person", approve(person, ""))
+	add("requester no text", false, "same_person", approve(person, 7))
+	add("approver unknown", false, "same_person", approve(map[string]any{"type": "human", "person": ""}, "p-2"))
+	add("approver missing", false, "same_person", approve(map[string]any{"type": "human"}, "p-2"))
+	add("approver no text", false, "same_person", approve(map[string]any{"type": "human", "person": 7}, "p-2"))
+	for _, kind := range []any{"system", "external", "import", "agent", "", nil} {
+		add(fmt.Sprintf("%v approves", kind), false, "service", approve(map[string]any{"type": kind, "person": "p-1"}, "p-2"))
+	}
+	add("requester elsewhere does not matter", true, "allowed", question{"action": "erasure.read", "roles": []string{"compliance"}, "legal_entity": "", "entitled": []string{}, "actor": person, "requester": "p-1"})
+	add("nobody approves", false, "service", approve(nil, "p-2"))
+	return append(out, readings(t)...)
+}
+
+var person = map[string]any{"type": "human", "person": "p-1"}
+
+// readings are who reads which class of personal data.
+func readings(t *testing.T) (out []expectation) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/pii_matrix.txt")
+	require.NoError(t, err)
+	var columns []string
+	byRole := map[string]map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0 || fields[0] == "#":
+		case fields[0] == "role":
+			columns = fields[1:]
+			require.Len(t, columns, 2*len(shredding.Classes()))
+		default:
+			require.Len(t, fields, len(columns)+1)
+			reads := map[string][]string{"builtin": {}, "foreign": {}}
+			for i, column := range columns {
+				owner, class, _ := strings.Cut(column, "/")
+				require.True(t, shredding.Class(class).Valid(), class)
+				if fields[i+1] == "y" {
+					reads[owner] = append(reads[owner], class)
+				}
+			}
+			sort.Strings(reads["builtin"])
+			sort.Strings(reads["foreign"])
+			byRole[fields[0]] = reads
+			out = append(out, expectation{name: "reads by " + fields[0], input: question{"roles": []string{fields[0]}}, reads: reads})
+		}
+	}
+	require.Len(t, byRole, len(tenancy.Roles))
+	for _, role := range tenancy.Roles {
+		require.Contains(t, byRole, role)
+	}
+	none := map[string][]string{"builtin": {}, "foreign": {}}
+	add := func(name string, input question, reads map[string][]string) {
+		out = append(out, expectation{name: name, input: input, reads: reads})
+	}
+	for _, role := range []string{"auditor", "compliance", "compliance_approver", "admin", "operator"} {
+		add(role+" with other roles reads nothing", question{"roles": []string{"module", role, "controller"}}, none)
+	}
+	add("two roles", question{"roles": []string{"ap_clerk", "module"}}, map[string][]string{"builtin": {"contact"}, "foreign": byRole["module"]["foreign"]})
+	add("unknown role", question{"roles": []string{"king"}}, none)
+	add("no roles", question{"roles": []string{}}, none)
+	add("roles missing", question{}, none)
+	add("roles as text", question{"roles": "controller"}, none)
 	return out
 }
 
@@ -105,7 +185,7 @@ func matrixCases(action, role string, allow bool, reason string) []expectation {
 	ask := func(entity string, entitled []string, foreign bool) expectation {
 		e := expectation{
 			name:  fmt.Sprintf("%s by %s on %q of %v", action, role, entity, entitled),
-			input: question{"action": action, "roles": []string{role}, "legal_entity": entity, "entitled": entitled}, allow: allow, reason: reason,
+			input: question{"action": action, "roles": []string{role}, "legal_entity": entity, "entitled": entitled, "actor": person}, allow: allow, reason: reason,
 		}
 		if allow {
 			e.reason = "allowed"
@@ -127,6 +207,16 @@ type answer struct {
 }
 
 func wrong(ctx context.Context, e *opa.Engine, x expectation) string {
+	if x.reads != nil {
+		var got map[string][]string
+		if err := e.Decide(ctx, "data.backbone.authz.pii", x.input, &got); err != nil {
+			return fmt.Sprintf("%s: %v", x.name, err)
+		}
+		if !reflect.DeepEqual(x.reads, got) {
+			return fmt.Sprintf("%s: want %v, got %v", x.name, x.reads, got)
+		}
+		return ""
+	}
 	var got answer
 	if err := e.Decide(ctx, "data.backbone.authz.decision", x.input, &got); err != nil {
 		return fmt.Sprintf("%s: %v", x.name, err)
@@ -142,7 +232,7 @@ func TestAccessMatrix(t *testing.T) {
 	e, err := opa.New(modules(nil))
 	require.NoError(t, err)
 	all := expectations(t)
-	require.Greater(t, len(all), 600)
+	require.Greater(t, len(all), 900)
 	for _, x := range all {
 		require.Empty(t, wrong(t.Context(), e, x))
 	}
@@ -163,7 +253,11 @@ func TestAccessPolicyIsCovered(t *testing.T) {
 	require.False(t, compiler.Failed(), "%v", compiler.Errors)
 	tracer := cover.New()
 	for _, x := range expectations(t) {
-		_, err := rego.New(rego.Query("data.backbone.authz.decision"), rego.Compiler(compiler), rego.Input(map[string]any(x.input)), rego.QueryTracer(tracer)).Eval(t.Context())
+		query := "data.backbone.authz.decision"
+		if x.reads != nil {
+			query = "data.backbone.authz.pii"
+		}
+		_, err := rego.New(rego.Query(query), rego.Compiler(compiler), rego.Input(map[string]any(x.input)), rego.QueryTracer(tracer)).Eval(t.Context())
 		require.NoError(t, err)
 	}
 	require.GreaterOrEqual(t, tracer.Report(parsed).Coverage, 95.0)
@@ -174,7 +268,7 @@ func TestAccessPolicyMutants(t *testing.T) {
 	t.Parallel()
 	all := expectations(t)
 	mutants := mutantsOf(t, configs.Policies()[authzPath])
-	require.Greater(t, len(mutants), 60)
+	require.Greater(t, len(mutants), 110)
 	var survivors []string
 	for _, m := range mutants {
 		e, err := opa.New(modules(map[string]string{authzPath: m.source}), opa.WithCache(0))

@@ -25,6 +25,7 @@ type Service struct {
 	principals ports.Principals
 	install    ports.Installations
 	policies   ports.PolicyEngine
+	owner      func(string) string
 	clock      ports.Clock
 	ids        ports.IDSource
 
@@ -33,6 +34,7 @@ type Service struct {
 	mu       sync.RWMutex
 	byCode   map[entityKey]ports.LegalEntity
 	byToken  map[event.Hash]keptPrincipal
+	readers  map[string]reader // by roles
 	keptTime time.Duration
 }
 
@@ -49,8 +51,11 @@ type Config struct {
 	Principals    ports.Principals
 	Installations ports.Installations
 	Policies      ports.PolicyEngine
-	Clock         ports.Clock
-	IDs           ports.IDSource
+	// Owner tells which built-in module owns an event or intent type, "" if none does:
+	// module.Catalog.Owner. Without it nobody reads personal values.
+	Owner func(recordType string) string
+	Clock ports.Clock
+	IDs   ports.IDSource
 	// AllowDevelopmentTokens lets the tokens of `backbone dev` in.
 	AllowDevelopmentTokens bool
 }
@@ -58,9 +63,9 @@ type Config struct {
 // New makes a Service.
 func New(c Config) *Service {
 	return &Service{
-		entities: c.LegalEntities, principals: c.Principals, install: c.Installations, policies: c.Policies, clock: c.Clock, ids: c.IDs,
+		entities: c.LegalEntities, principals: c.Principals, install: c.Installations, policies: c.Policies, owner: c.Owner, clock: c.Clock, ids: c.IDs,
 		allowDevelopmentTokens: c.AllowDevelopmentTokens,
-		byCode:                 map[entityKey]ports.LegalEntity{}, byToken: map[event.Hash]keptPrincipal{}, keptTime: 5 * time.Second,
+		byCode:                 map[entityKey]ports.LegalEntity{}, byToken: map[event.Hash]keptPrincipal{}, readers: map[string]reader{}, keptTime: 5 * time.Second,
 	}
 }
 
@@ -127,66 +132,6 @@ func (s *Service) Authenticate(ctx context.Context, token string) (ports.Princip
 // a role label, never by name.
 func Actor(p ports.Principal) event.Actor {
 	return event.Actor{Type: p.ActorType, ID: p.PersonID, Name: p.RoleLabel, Details: event.ActorDetails{SessionID: p.PrincipalID}}
-}
-
-// Action is something the API can be asked to do, for the access policy.
-type Action struct {
-	Name        string
-	LegalEntity string       // "" when the action has none
-	EventTypes  []TypeAccess // for raw appends
-}
-
-// TypeAccess is an event type as the access policy sees it.
-type TypeAccess struct {
-	Type    string `json:"type"`
-	Module  string `json:"module"`
-	BuiltIn bool   `json:"builtin"`
-}
-
-// Authorize asks the access policy. A legal entity outside the caller's
-// entitlement is answered as unknown. Faults: auth.forbidden,
-// legal_entity.not_found.
-func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) error {
-	if a.LegalEntity != "" && !entitled(p, a.LegalEntity) {
-		return entityNotFound(a.LegalEntity)
-	}
-	input := struct {
-		Action      string       `json:"action"`
-		Roles       []string     `json:"roles"`
-		LegalEntity string       `json:"legal_entity"`
-		Entitled    []string     `json:"entitled"`
-		EventTypes  []TypeAccess `json:"event_types"`
-	}{a.Name, nonNil(p.Roles), a.LegalEntity, nonNil(p.LegalEntities), a.EventTypes}
-	if input.EventTypes == nil {
-		input.EventTypes = []TypeAccess{}
-	}
-	var answer struct {
-		Allow  bool   `json:"allow"`
-		Reason string `json:"reason"`
-	}
-	if err := s.policies.Decide(ctx, "data.backbone.authz.decision", input, &answer); err != nil {
-		return err
-	}
-	if !answer.Allow {
-		return fault.New(fault.Forbidden, "auth.forbidden", "%s; ask an administrator", wordDenial(answer.Reason)).With("action", a.Name)
-	}
-	return nil
-}
-
-// denials words the access policy's reasons.
-var denials = map[string]string{
-	"":             "this is not allowed",
-	"role":         "none of your roles allows this",
-	"auditor":      "an auditor reads everything and writes nothing",
-	"event_type":   "only event types that no built-in module owns may be appended directly; use an intent",
-	"legal_entity": "this legal entity is not yours",
-}
-
-func wordDenial(reason string) string {
-	if text, ok := denials[reason]; ok {
-		return text
-	}
-	return denials[""]
 }
 
 func nonNil(s []string) []string {

@@ -18,6 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -410,4 +411,58 @@ func TestBootstrapIsDoneOnce(t *testing.T) {
 	head, err := store.Head(t.Context(), le.Partition)
 	require.NoError(t, err)
 	require.Equal(t, event.GenesisChecksum("ledger.example.org", le.Partition), head.Genesis)
+}
+
+func TestWhoReadsWhichClass(t *testing.T) {
+	t.Parallel()
+	o := open(t, func(c *tenancy.Config) {
+		c.Owner = func(recordType string) string {
+			if strings.HasPrefix(recordType, "ap.") {
+				return "ap"
+			}
+			return ""
+		}
+	})
+	for _, c := range []struct {
+		roles  []string
+		record string
+		class  shredding.Class
+		reads  bool
+	}{
+		{[]string{"ap_clerk"}, "ap.vendor.contact_set", shredding.Contact, true},
+		{[]string{"ap_clerk"}, "ap.set_vendor_contact", shredding.Contact, true},
+		{[]string{"ap_clerk"}, "ap.vendor.contact_set", shredding.Bank, false},
+		{[]string{"ap_clerk"}, "hr.employee.hired", shredding.Contact, false},
+		{[]string{"ap_clerk", "treasurer"}, "ap.vendor.contact_set", shredding.Bank, true},
+		{[]string{"treasurer", "ap_clerk"}, "ap.vendor.contact_set", shredding.Identity, true},
+		{[]string{"ap_clerk", "auditor"}, "ap.vendor.contact_set", shredding.Contact, false},
+		{[]string{"module"}, "hr.employee.hired", shredding.Health, true},
+		{[]string{"module"}, "hr.employee.hired", "", false},
+		{[]string{"module"}, "", shredding.Health, false},
+		{[]string{"module"}, "ap.vendor.contact_set", shredding.Contact, false},
+		{nil, "hr.employee.hired", shredding.Contact, false},
+	} {
+		for range 2 { // asked, then kept
+			r, err := o.Reader(t.Context(), ports.Principal{Roles: c.roles})
+			require.NoError(t, err)
+			require.Equal(t, c.reads, r.Reads(c.record, c.class), "%v", c)
+		}
+	}
+	r, err := open(t, nil).Reader(t.Context(), ports.Principal{Roles: []string{"module"}})
+	require.NoError(t, err)
+	require.False(t, r.Reads("hr.employee.hired", shredding.Contact), "without a catalog nobody can tell whose a type is")
+}
+
+func TestTwoPersonsForAnErasure(t *testing.T) {
+	t.Parallel()
+	o := open(t, nil)
+	approve := func(kind event.ActorType, person, requester string) error {
+		p := ports.Principal{Roles: []string{"compliance"}, ActorType: kind, PersonID: person}
+		return o.Authorize(t.Context(), p, tenancy.Action{Name: "erasure.approve", Requester: requester})
+	}
+	require.NoError(t, approve(event.Human, "p-1", ""), "whether at all is asked before the request is known")
+	require.NoError(t, approve(event.Human, "p-1", "p-2"))
+	require.Equal(t, "erasure.same_person", code(t, approve(event.Human, "p-1", "p-1")))
+	require.Equal(t, "auth.forbidden", code(t, approve(event.System, "p-1", "")))
+	require.Contains(t, approve(event.System, "p-1", "p-2").Error(), "use a person's token")
 }

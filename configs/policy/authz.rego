@@ -6,11 +6,17 @@
 #   "legal_entity": "USMF",            "" when the action concerns none
 #   "entitled":     ["USMF"],          the legal entities of the caller, [] for all of the tenant
 #   "event_types":  [{"type": "hr.x", "module": "hr", "builtin": false}]   events.append only
+#   "actor":        {"type": "human", "person": "p-1"},                    erasure.approve only
+#   "requester":    "p-2"              who made the request                erasure.approve only
 # }
 #
 # events.append is asked twice: without event_types before the body is read, and
-# with them before anything is written. Which intents a role may submit or approve
-# is decided by the policies of the modules.
+# with them before anything is written. erasure.approve is too: without requester
+# before the request is known, and with it before anything is decided. Which intents
+# a role may submit or approve is decided by the policies of the modules.
+#
+# pii says which classes of personal data a caller reads in clear; it looks at
+# roles alone.
 package backbone.authz
 
 business := {
@@ -33,11 +39,18 @@ grants := {
 	"event_types.read": everybody,
 	"legal_entities.create": {"admin"},
 	"legal_entities.read": everybody,
+	"erasure.request": {"compliance"},
+	"erasure.approve": {"compliance", "compliance_approver"},
+	"erasure.read": {"compliance", "compliance_approver", "auditor"},
+	"holds.place": {"compliance"},
+	"holds.release": {"compliance"},
+	"holds.read": {"compliance", "compliance_approver", "auditor"},
 }
 
 writes := {
 	"intents.submit", "intents.approve", "events.append",
 	"event_types.register", "legal_entities.create",
+	"erasure.request", "erasure.approve", "holds.place", "holds.release",
 }
 
 decision := {"allow": reason == "allowed", "reason": reason}
@@ -54,6 +67,10 @@ reason := "unknown_action" if {
 	not entity_granted
 } else := "event_type" if {
 	not types_granted
+} else := "service" if {
+	not human
+} else := "same_person" if {
+	not second_person
 } else := "allowed"
 
 known if grants[input.action]
@@ -86,5 +103,55 @@ types_granted if {
 	count(input.event_types) > 0
 	every t in input.event_types {
 		t.builtin == false
+	}
+}
+
+# A service never approves an erasure, nor does an agent for a person.
+human if input.action != "erasure.approve"
+
+human if input.actor.type == "human"
+
+# Two persons, not two logins.
+second_person if input.action != "erasure.approve"
+
+second_person if not "requester" in object.keys(input)
+
+second_person if {
+	is_string(input.requester)
+	is_string(input.actor.person)
+	count({input.requester, input.actor.person} - {""}) == 2
+}
+
+classes := {"contact", "identity", "bank", "tax", "health", "free_text"}
+
+# The persons of accounts payable and of the ledger, for types of the built-in
+# modules: whom a vendor's clerk writes to, whose account is paid.
+builtin := {
+	"ap_clerk": {"contact"},
+	"approver": {"contact", "bank"},
+	"controller": {"contact", "bank"},
+	"cfo": {"contact", "bank"},
+	"vendor_admin": {"contact", "identity", "tax"},
+	"treasurer": {"contact", "bank", "identity"},
+}
+
+# Types that no built-in module owns belong to the services that write them.
+foreign := {"module": classes}
+
+# These read no personal value, whatever other roles the same person has.
+blind := {"auditor", "compliance", "compliance_approver", "admin", "operator"}
+
+pii := {"builtin": readable(builtin), "foreign": readable(foreign)}
+
+readable(by_role) := {class |
+	sighted
+	some role in input.roles
+	some class in by_role[role]
+}
+
+# Undefined without roles.
+sighted if {
+	every role in input.roles {
+		not role in blind
 	}
 }
