@@ -25,6 +25,7 @@ type attempt struct {
 	dryRun      bool
 	idempotency *ports.IdempotencyClaim
 	stored      intent.Intent
+	kept        json.RawMessage // what the planner keeps of the payload; nil: all
 }
 
 // planned is the result of one planning.
@@ -173,6 +174,7 @@ func (a *attempt) plan(ctx context.Context, mayBeBehind bool) (planned, error) {
 	started := time.Now()
 	in := a.input(now)
 	plan, err := a.intentType.Plan(ctx, in, p.view)
+	a.kept = plan.Kept
 	if err != nil {
 		return p, inPayload(err)
 	}
@@ -357,6 +359,9 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 func (a *attempt) write(ctx context.Context, row intent.Intent, r ports.AppendRequest) (ports.AppendResult, error) {
 	row.UpdatedAt = event.Micros(a.service.Clock.Now())
 	r.Partition = a.entity.Partition
+	if a.kept != nil {
+		row.Payload = a.kept
+	}
 	r.Intent = &ports.IntentWrite{Intent: row, ExpectedRevision: a.stored.Revision}
 	r.Intent.Intent.Revision = a.stored.Revision + 1
 	r.Idempotency = a.idempotency

@@ -51,6 +51,8 @@ func TestRefusalsAreRecordedAndWriteNoEvent(t *testing.T) {
 		"schema": {"p-cashier", `{"amount":"much"}`, "intent.schema_invalid", `{}`},
 		"state":  {"p-cashier", `{"amount":-5}`, "till.overdrawn", `{"amount":-5}`},
 		"policy": {"p-cashier", `{"amount":13}`, "till.closed", `{"amount":13}`},
+		"kept":   {"p-cashier", `{"amount":5,"slip":"by "}`, "till.slip_invalid", `{"amount":1}`},
+		"both":   {"p-cashier", `{"amount":13,"slip":"by Ada"}`, "till.closed", `{"amount":1}`},
 	} {
 		who := person(c.caller, "guest")
 		if c.caller == "p-cashier" {
@@ -73,6 +75,18 @@ func TestRefusalsAreRecordedAndWriteNoEvent(t *testing.T) {
 	head, err := b.store.Head(t.Context(), b.entity.Partition)
 	require.NoError(t, err)
 	require.Zero(t, head.Sequence)
+}
+
+func TestAPlannerMayKeepLessOfThePayload(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, payload := range []string{`{"amount":5,"slip":"by Ada"}`, `{"amount":500,"slip":"by Ada"}`} {
+		out, err := b.service.Submit(t.Context(), cashier, b.move(payload))
+		require.NoError(t, err)
+		stored, _, err := b.service.Get(t.Context(), b.entity, out.IntentID)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"amount":1}`, string(stored.Payload), out.Status)
+	}
 }
 
 func TestDryRunShowsThePlanAndWritesNothing(t *testing.T) {

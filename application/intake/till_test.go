@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -74,6 +75,12 @@ func (till) Register(r *module.Registrar) error {
 			if err := json.Unmarshal(in.Payload, &p); err != nil {
 				return module.Plan{}, err
 			}
+			var kept json.RawMessage // a slip that names somebody is not kept
+			if name, personal := strings.CutPrefix(p.Slip, "by "); personal {
+				if p.Slip, kept = "", json.RawMessage(`{"amount":1}`); name == "" {
+					return module.Plan{Kept: kept}, fault.New(fault.Invalid, "till.slip_invalid", "the slip names nobody; correct it")
+				}
+			}
 			box, _, err := module.Load[*tillState](ctx, s, "till", "main")
 			if err != nil {
 				return module.Plan{}, err
@@ -84,6 +91,7 @@ func (till) Register(r *module.Registrar) error {
 			return module.Plan{
 				Events: []event.Draft{{Type: "till.cash.moved", Stream: event.StreamID{Type: "till", ID: "main"}, Data: p}},
 				Facts:  map[string]any{"amount": max(p.Amount, -p.Amount)},
+				Kept:   kept,
 			}, nil
 		},
 		OnDuplicate: func(_ context.Context, _ module.Input, _ module.State, _ string, h fault.Holder) error {

@@ -121,6 +121,10 @@ type Plan struct {
 	Conditions []concurrency.AppendCondition
 	Rules      []event.RuleEvaluation // of the rules written in Go
 	Facts      any                    // what the module's policy decides on; encoded as JSON, exact numbers
+	// Kept replaces the payload in the stored intent, nil keeps it as it came: for
+	// personal data in a member where it does not belong and would not be sealed. It
+	// counts beside a refusal too.
+	Kept json.RawMessage
 }
 
 // IntentType is a declared intent.
