@@ -50,12 +50,12 @@ func (s *Server) ListEvents(ctx context.Context, r api.ListEventsRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.render(ctx, page.Events)
+	w, shown, err := s.render(ctx, page.Events)
 	if err != nil {
 		return nil, err
 	}
 	w.raw(`{"events":`)
-	if err := w.events(page.Events); err != nil {
+	if err := w.events(shown); err != nil {
 		return nil, err
 	}
 	w.raw(`,"has_more":`)
@@ -179,12 +179,12 @@ func (s *Server) GetEvent(ctx context.Context, r api.GetEventRequestObject) (api
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.render(ctx, []event.Recorded{found})
+	w, shown, err := s.render(ctx, []event.Recorded{found})
 	if err != nil {
 		return nil, err
 	}
 	w.raw(`{"event":`)
-	if err := w.event(&found); err != nil {
+	if err := w.event(&shown[0]); err != nil {
 		return nil, err
 	}
 	w.raw("}")
@@ -205,12 +205,12 @@ func (s *Server) GetLineage(ctx context.Context, r api.GetLineageRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.render(ctx, found.Events)
+	w, shown, err := s.render(ctx, found.Events)
 	if err != nil {
 		return nil, err
 	}
 	w.raw(`{"lineage":`)
-	if err := w.events(found.Events); err != nil {
+	if err := w.events(shown); err != nil {
 		return nil, err
 	}
 	w.raw(`,"depth":`)

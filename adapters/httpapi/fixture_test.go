@@ -142,7 +142,8 @@ func (l *bytesLog) String() string {
 	return l.b.String()
 }
 
-func openHouse(t testing.TB) *house {
+// openHouse serves; change may put something else in the place of a part.
+func openHouse(t testing.TB, change ...func(*httpapi.Config)) *house {
 	t.Helper()
 	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
 	h := &house{store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
@@ -156,7 +157,7 @@ func openHouse(t testing.TB) *house {
 	require.NoError(t, err)
 	types := registry.New(h.store, schemas, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
-	who := tenancy.New(tenancy.Config{LegalEntities: h.store, Principals: h.store, Installations: h.store, Policies: engine, Clock: clock, IDs: ids})
+	who := tenancy.New(tenancy.Config{LegalEntities: h.store, Principals: h.store, Installations: h.store, Policies: engine, Owner: catalog.Owner, Clock: clock, IDs: ids})
 	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
 	reads := query.New(h.store, h.store, who, query.NewCursors([]byte("key")))
 	models, sources := catalog.ReadModels(), map[string]ports.ReadModelSource{}
@@ -169,7 +170,7 @@ func openHouse(t testing.TB) *house {
 		_, err := who.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "demo", Code: code})
 		require.NoError(t, err)
 	}
-	for _, role := range []string{"module", "ap_clerk", "controller", "auditor", "admin", "operator"} {
+	for _, role := range []string{"module", "ap_clerk", "controller", "auditor", "admin", "operator", "compliance", "compliance_approver"} {
 		p := ports.Principal{TenantID: "demo", PersonID: "p-" + role, PrincipalID: "l-" + role, ActorType: event.Human, RoleLabel: role, Roles: []string{role}}
 		h.tokens[role], err = who.Enroll(ctx, p)
 		require.NoError(t, err)
@@ -181,7 +182,7 @@ func openHouse(t testing.TB) *house {
 	h.tokens["expired"], err = who.Enroll(ctx, expired)
 	require.NoError(t, err)
 
-	server, err := httpapi.New(httpapi.Config{
+	config := httpapi.Config{
 		Access: who, Events: reads, Types: types, Reports: reports, Catalog: catalog,
 		Appends: appending.NewService(preparer, h.store, h.store, h.store, clock, ids, time.Hour),
 		Intents: intake.New(intake.Config{
@@ -195,7 +196,11 @@ func openHouse(t testing.TB) *house {
 			}
 			return nil
 		},
-	})
+	}
+	for _, f := range change {
+		f(&config)
+	}
+	server, err := httpapi.New(config)
 	require.NoError(t, err)
 	h.serve(t, server)
 	h.contract(t)

@@ -53,7 +53,13 @@ func (s *Server) SubmitIntent(ctx context.Context, r api.SubmitIntentRequestObje
 	if err != nil {
 		return nil, err
 	}
-	return outcomeAnswer(statusOf(out), out)
+	a, err := outcomeAnswer(statusOf(out), out)
+	if err != nil {
+		return nil, err
+	}
+	// The drafts of a dry run may take over what a read model or an event has sealed.
+	a.body, err = s.openCopies(ctx, a.body)
+	return a, err
 }
 
 // statusOf is 200 for what has changed nothing now, 202 for what waits, 201 for
@@ -142,12 +148,16 @@ func (s *Server) GetIntent(ctx context.Context, r api.GetIntentRequestObject) (a
 	if err != nil {
 		return nil, err
 	}
+	payload, err := s.openIntent(ctx, stored)
+	if err != nil {
+		return nil, err
+	}
 	rules, err := encode(list(outcome.Rules))
 	if err != nil {
 		return nil, err
 	}
 	out := api.Intent{
-		IntentID: stored.ID.String(), Type: stored.Type, LegalEntity: stored.LegalEntity, Status: string(stored.Status), Payload: stored.Payload,
+		IntentID: stored.ID.String(), Type: stored.Type, LegalEntity: stored.LegalEntity, Status: string(stored.Status), Payload: payload,
 		Actor: actorAnswer(stored.Actor), Events: intentEvents(outcome.Events), Rules: rules, CorrelationID: stored.CorrelationID,
 		CausedBy: idText(stored.CausedBy), PlanHash: stored.PlanHash, Needs: needAnswers(stored.Need),
 		Approvals: make([]api.Approval, len(stored.Approvals)), Revision: stored.Revision,

@@ -21,9 +21,13 @@ type renderer struct {
 	codes map[event.PartitionID]string // legal entities that the caller may see
 }
 
-// render prepares a renderer for the events. Legal entities are looked up only if
-// an event was caused in another one.
-func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*renderer, error) {
+// render prepares a renderer and the events for it, opened for the caller. Legal
+// entities are looked up only if an event was caused in another one.
+func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*renderer, []event.Recorded, error) {
+	recorded, err := s.openEvents(ctx, recorded)
+	if err != nil {
+		return nil, nil, err
+	}
 	size := 512
 	elsewhere := false
 	for i := range recorded {
@@ -32,17 +36,17 @@ func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*render
 	}
 	r := &renderer{b: make([]byte, 0, size)}
 	if !elsewhere {
-		return r, nil
+		return r, recorded, nil
 	}
 	visible, err := s.visible(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r.codes = make(map[event.PartitionID]string, len(visible))
 	for _, le := range visible {
 		r.codes[le.Partition] = le.Code
 	}
-	return r, nil
+	return r, recorded, nil
 }
 
 func (r *renderer) raw(s string)   { r.b = append(r.b, s...) }

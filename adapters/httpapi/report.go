@@ -27,7 +27,7 @@ type readModel struct {
 // reserved are the first parts of the API's own paths.
 var reserved = map[string]bool{
 	"events": true, "event-types": true, "intents": true, "admin": true, "openapi.yaml": true, "query": true, "streams": true,
-	"entities": true, "snapshots": true, "subscriptions": true, "erasure-requests": true,
+	"entities": true, "snapshots": true, "subscriptions": true, "erasure-requests": true, "legal-holds": true,
 }
 
 // readModels turns the declarations into routes.
@@ -118,6 +118,9 @@ func (s *Server) readModel(m readModel) echo.HandlerFunc {
 		}
 		body, err := render(report)
 		if err != nil {
+			return err
+		}
+		if body, err = s.openCopies(ctx, body); err != nil {
 			return err
 		}
 		return answer{status: http.StatusOK, body: body}.write(c.Response())

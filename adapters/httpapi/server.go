@@ -44,6 +44,8 @@ type Config struct {
 	Types   EventTypes
 	Reports Reports
 	Catalog Catalog
+	// Personal opens personal values in answers; nil: everybody sees "[MASKED]".
+	Personal Personal
 
 	Limits  Limits
 	Logger  *slog.Logger         // nil: no log
@@ -77,6 +79,9 @@ func New(c Config) (*Server, error) {
 	}
 	if s.config.Metrics == nil {
 		s.config.Metrics = noMetrics{}
+	}
+	if s.config.Personal == nil {
+		s.config.Personal = masking{}
 	}
 	if s.config.MetricsPage == nil {
 		s.config.MetricsPage = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -22,6 +22,15 @@ type Access interface {
 	LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error)
 	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
 	CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error)
+	// Reader tells which classes of personal data the principal reads in clear.
+	Reader(ctx context.Context, p ports.Principal) (module.Reader, error)
+}
+
+// Personal opens sealed personal values: sealing.Vault.
+type Personal interface {
+	// Open replaces the sealed values of all documents for the reader; on an error no
+	// document is changed. See module.Opener.
+	Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error
 }
 
 // Intents is the intent pipeline: intake.Service.
