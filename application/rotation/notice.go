@@ -1,0 +1,55 @@
+package rotation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// NoticeName is where the notice of an ended epoch lies in the export store.
+func NoticeName(tenantID string, epoch uint32) string {
+	return fmt.Sprintf("epochs/%s/%d/ended.note", Segment(tenantID), epoch)
+}
+
+// giveNotice exports the signed notice of an ended epoch, once. It says which
+// erasures no backup can undo from the key's destruction on: those up to a receipt,
+// whose keys were never wrapped with a later KEK.
+func (s *Service) giveNotice(ctx context.Context, ended ports.KEK, successor uint32, destroyedAt time.Time) error {
+	name := NoticeName(ended.TenantID, ended.Epoch)
+	if _, err := s.c.Exports.Get(ctx, name); fault.KindOf(err) != fault.NotFound || err == nil {
+		return err
+	}
+	covers, err := s.covered(ctx, ended.TenantID, successor)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "backbone/epoch-notice/v1\ntenant %s\nended epoch %d\nkey %s\nsucceeded by epoch %d\nkey destroyed at %s\ncovers erasure receipts to %d\n",
+		ended.TenantID, ended.Epoch, ended.KeyID, successor, destroyedAt.UTC().Format(time.RFC3339), covers)
+	note, err := s.c.Notary.SignNote(ctx, []byte(text.String()))
+	if err != nil {
+		return err
+	}
+	err = s.c.Exports.PutIfAbsent(ctx, name, note)
+	if fault.CodeOf(err) == "export.name_taken" {
+		return nil // another process gave it
+	}
+	return err
+}
+
+// sameKey compares an opened key with the fingerprint that is stored beside it.
+func sameKey(plain shredding.Secret, row ports.WrappedRow) error {
+	if row.Fingerprint == (shredding.Fingerprint{}) {
+		return nil // a secret that has none
+	}
+	got, err := shredding.Key{DEK: plain}.Fingerprint()
+	if err == nil && got != row.Fingerprint {
+		err = fault.New(fault.Internal, "keys.fingerprint_differs", "key %s opens to another key than was stored; keep the old epoch and restore the key store's row from an export", row.Reference)
+	}
+	return err
+}
