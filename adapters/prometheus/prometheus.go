@@ -17,10 +17,12 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Metrics observes the append engine, the projections and the HTTP API, each
+// Metrics observes the append engine, the projections, the HTTP API, and what keeps
+// and erases personal data, each
 // through the interface that it declares. It is safe for concurrent use.
 type Metrics struct {
 	registry *client.Registry
+	personal
 
 	appendDuration  *client.HistogramVec
 	appendedEvents  client.Counter
@@ -88,6 +90,7 @@ func New() *Metrics {
 		m.lagEvents, m.lagSeconds, m.projectionFailures, m.requestDuration,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	m.personal = newPersonal(m.registry)
 	return m
 }
 

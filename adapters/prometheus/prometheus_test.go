@@ -23,6 +23,21 @@ func TestEverythingReportedIsOnThePage(t *testing.T) {
 	m.ProjectionFailed("gl_balances", 12)
 	m.ObserveRequest("POST", "/api/intents", 201, 2*time.Millisecond)
 	m.ObserveRequest("BREW", "unmatched", 405, time.Millisecond)
+	m.CacheHits(9)
+	m.CacheMisses(2)
+	m.Evicted(1)
+	m.KMSCall("unwrap", "")
+	m.KMSCall("generate", "kms.unavailable")
+	m.Sealed(3)
+	m.Opened(4)
+	m.Redacted(5)
+	m.ObserveKMS("Decrypt", "ok", 2*time.Millisecond)
+	m.GenerationLag(1)
+	m.ReceiptsBehind(true)
+	m.ErasureRequests(map[string]int{"approved": 2}, time.Unix(1_800_000_000, 0))
+	m.ErasureFailed("destroyed")
+	m.Rotated(12, time.Second, "")
+	m.Rotated(0, time.Second, "kms.unavailable")
 
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
@@ -41,6 +56,23 @@ func TestEverythingReportedIsOnThePage(t *testing.T) {
 		`backbone_projection_failures_total{projection="gl_balances"} 1`,
 		`backbone_http_request_duration_seconds_count{method="POST",route="/api/intents",status="201"} 1`,
 		`backbone_http_request_duration_seconds_count{method="other",route="unmatched",status="405"} 1`,
+		`backbone_vault_cache_hits_total 9`,
+		`backbone_vault_cache_misses_total 2`,
+		`backbone_vault_cache_evictions_total 1`,
+		`backbone_vault_kms_calls_total{operation="generate",outcome="kms.unavailable"} 1`,
+		`backbone_vault_kms_calls_total{operation="unwrap",outcome="ok"} 1`,
+		`backbone_vault_sealed_values_total 3`,
+		`backbone_vault_opened_values_total 4`,
+		`backbone_vault_redacted_values_total 5`,
+		`backbone_kms_call_duration_seconds_count{operation="Decrypt",outcome="ok"} 1`,
+		`backbone_keystore_generation_lag 1`,
+		`backbone_erasure_receipts_behind 1`,
+		`backbone_erasure_requests{state="approved"} 2`,
+		`backbone_erasure_oldest_due_timestamp_seconds 1.8e+09`,
+		`backbone_erasure_failures_total{state="destroyed"} 1`,
+		`backbone_key_rotations_total{outcome="ok"} 1`,
+		`backbone_key_rotations_total{outcome="failed"} 1`,
+		`backbone_key_rotation_rewrapped_total 12`,
 		`go_goroutines`,
 	} {
 		require.Contains(t, page, line)
