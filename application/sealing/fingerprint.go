@@ -1,0 +1,106 @@
+package sealing
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// fingerprintPurpose names the tenants' secrets of fingerprints.
+const fingerprintPurpose = "fingerprint"
+
+// tenantSecret is a tenant's secret on its way or there. It stays for the process's
+// life, so that appends go on while the key service is away; it opens no personal
+// value.
+type tenantSecret struct {
+	done  chan struct{}
+	value shredding.Secret
+	err   error
+}
+
+// Fingerprint implements module.Fingerprints. Without keys it gives the digest as it
+// is, for tests. Faults of the key store and the key service, until the tenant's
+// secret has been loaded once.
+func (v *Vault) Fingerprint(ctx context.Context, tenantID string, digest event.Hash) (event.Hash, error) {
+	if v.Keys == nil {
+		return digest, nil
+	}
+	v.mu.Lock()
+	s := v.secrets[tenantID]
+	if s == nil {
+		s = &tenantSecret{done: make(chan struct{})}
+		v.secrets[tenantID] = s
+		go v.loadSecret(ctx, s, tenantID)
+	}
+	v.mu.Unlock()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		return event.Hash{}, ctx.Err()
+	}
+	if s.err != nil {
+		return event.Hash{}, s.err
+	}
+	var out event.Hash
+	err := s.value.Use(func(key []byte) error {
+		mac := hmac.New(sha256.New, key)
+		mac.Write(digest[:])
+		mac.Sum(out[:0])
+		return nil
+	})
+	return out, err
+}
+
+func (v *Vault) loadSecret(ctx context.Context, s *tenantSecret, tenantID string) {
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	s.value, s.err = v.secret(ctx, tenantID)
+	if fault.CodeOf(s.err) == codeEpochClosed {
+		s.value, s.err = v.secret(ctx, tenantID)
+	}
+	if s.err != nil { // those who wait are told, the next one tries again
+		v.mu.Lock()
+		delete(v.secrets, tenantID)
+		v.mu.Unlock()
+	}
+	close(s.done)
+}
+
+// secret reads a tenant's secret, or makes the first one.
+func (v *Vault) secret(ctx context.Context, tenantID string) (shredding.Secret, error) {
+	stands, err := v.Keys.TenantSecret(ctx, tenantID, fingerprintPurpose)
+	if err != nil {
+		return shredding.Secret{}, err
+	}
+	if stands.Reference == "" {
+		reference := newReference()
+		kek, plain, wrapped, err := v.generate(ctx, tenantID, ports.Bound(0, reference, firstVersion))
+		if err != nil {
+			return shredding.Secret{}, err
+		}
+		fingerprint, err := shredding.Key{Class: shredding.KeyStandard, Version: firstVersion, DEK: plain}.Fingerprint()
+		if err != nil {
+			return shredding.Secret{}, err
+		}
+		stands, err = v.Keys.SaveTenantSecret(ctx, ports.TenantSecret{
+			TenantID: tenantID, Purpose: fingerprintPurpose, Reference: reference,
+			WrappedKey: ports.WrappedKey{Version: firstVersion, Epoch: kek.Epoch, KEK: kek.KeyID, Wrapped: wrapped, Fingerprint: fingerprint},
+		})
+		if err == nil && stands.Reference == reference {
+			return plain, nil
+		}
+		plain.Zero()
+		if err != nil {
+			v.dropKEK(tenantID, err)
+			return shredding.Secret{}, err
+		}
+	}
+	plain, err := v.DataKeys.Unwrap(ctx, stands.KEK, stands.Wrapped, ports.Bound(0, stands.Reference, stands.Version))
+	v.Observer.KMSCall("unwrap", fault.CodeOf(err))
+	return plain, err
+}
