@@ -85,35 +85,18 @@ func TestGrants(t *testing.T) {
 	dsn := database(t)
 	newBooks(t, open(t, dsn), 2)
 	conn := connect(t, dsn)
-	got := column(t, conn, `
-		WITH grants AS (
-			SELECT CASE WHEN c.relkind = 'S' THEN 'sequence ' ELSE '' END || c.relname AS object, a.grantee, a.privilege_type, a.is_grantable
-			FROM pg_class c, aclexplode(c.relacl) a WHERE c.relnamespace = 'backbone'::regnamespace
-			UNION ALL
-			SELECT c.relname || '.' || t.attname, a.grantee, a.privilege_type, a.is_grantable
-			FROM pg_attribute t JOIN pg_class c ON c.oid = t.attrelid, aclexplode(t.attacl) a WHERE c.relnamespace = 'backbone'::regnamespace
-			UNION ALL
-			SELECT p.proname || '()', a.grantee, a.privilege_type, a.is_grantable
-			FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a WHERE p.pronamespace = 'backbone'::regnamespace
-			UNION ALL
-			SELECT 'schema', a.grantee, a.privilege_type, a.is_grantable
-			FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'backbone'
-		)
-		SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(grantee) END || ' ' || object || ' ' ||
-			string_agg(left(privilege_type, 1) || CASE WHEN is_grantable THEN '*' ELSE '' END, '' ORDER BY privilege_type)
-		FROM grants WHERE grantee = 0 OR pg_get_userbyid(grantee) <> 'backbone_owner'
-		GROUP BY grantee, object ORDER BY 1`)
+	got := grants(t, conn, "backbone", "backbone_owner")
 	// S I U D: SELECT, INSERT, UPDATE, DELETE. E: EXECUTE. "U" of the schema is USAGE.
 	require.ElementsMatch(t, strings.Fields(`
 		backbone_app:business_keys:IS backbone_app:create_legal_entity():E backbone_app:event_keys:IS backbone_app:event_payloads:IS
-		backbone_app:event_type_generation:SU backbone_app:event_type_registry:IS backbone_app:event_types:IS backbone_app:events:IS
+		backbone_app:event_pii_subjects:IS backbone_app:intent_pii_subjects:IS backbone_app:event_type_generation:SU backbone_app:event_type_registry:IS backbone_app:event_types:IS backbone_app:events:IS
 		backbone_app:idempotency_keys:DISU backbone_app:installation:IS backbone_app:intents:ISU backbone_app:legal_entities:S
 		backbone_app:number_series:ISU backbone_app:partition_heads.partition_id:U backbone_app:partition_heads:S
 		backbone_app:principals:ISU backbone_app:projection_checkpoints:ISU backbone_app:schema:U backbone_app:stream_versions:ISU
 		backbone_archiver:event_keys:S backbone_archiver:event_payloads:S backbone_archiver:events:S backbone_archiver:partition_heads:S
 		backbone_archiver:schema:U backbone_archiver:stream_versions:S
-		backbone_eraser:event_payloads:S backbone_eraser:event_type_registry:S backbone_eraser:event_types:S backbone_eraser:events:S backbone_eraser:schema:U
-		backbone_reader:business_keys:S backbone_reader:event_keys:S backbone_reader:event_payloads:S backbone_reader:event_type_registry:S
+		backbone_eraser:event_pii_subjects:S backbone_eraser:intent_pii_subjects:S backbone_eraser:event_payloads:S backbone_eraser:event_type_registry:S backbone_eraser:event_types:S backbone_eraser:events:S backbone_eraser:schema:U
+		backbone_reader:event_pii_subjects:S backbone_reader:intent_pii_subjects:S backbone_reader:business_keys:S backbone_reader:event_keys:S backbone_reader:event_payloads:S backbone_reader:event_type_registry:S
 		backbone_reader:event_types:S backbone_reader:events:S backbone_reader:installation:S backbone_reader:legal_entities:S
 		backbone_reader:partition_heads:S backbone_reader:projection_checkpoints:S backbone_reader:schema:U backbone_reader:stream_versions:S
 		backbone_redactor:event_payloads:S backbone_redactor:events:S backbone_redactor:schema:U
@@ -122,7 +105,7 @@ func TestGrants(t *testing.T) {
 	require.Empty(t, column(t, conn, `
 		SELECT rolname FROM pg_roles WHERE rolname LIKE 'backbone%'
 		  AND (rolsuper OR rolbypassrls OR rolcreatedb OR rolcreaterole OR rolreplication
-		       OR rolcanlogin AND rolname NOT IN ('backbone_owner', 'backbone_app', 'backbone_reader'))`), "roles with too many rights")
+		       OR rolcanlogin AND rolname NOT IN ('backbone_owner', 'backbone_app', 'backbone_reader', 'backbone_eraser'))`), "roles with too many rights")
 	require.Empty(t, column(t, conn, `
 		SELECT m.rolname FROM pg_auth_members a JOIN pg_roles m ON m.oid = a.member JOIN pg_roles r ON r.oid = a.roleid
 		WHERE m.rolname LIKE 'backbone%' OR r.rolname LIKE 'backbone%'`), "memberships")

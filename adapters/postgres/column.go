@@ -42,6 +42,11 @@ func (c *column) null() {
 	c.data = binary.BigEndian.AppendUint32(c.data, 0xffffffff)
 }
 
+func (c *column) int2(v int16) {
+	c.size(2)
+	c.data = binary.BigEndian.AppendUint16(c.data, uint16(v))
+}
+
 func (c *column) int4(v int32) {
 	c.size(4)
 	c.data = binary.BigEndian.AppendUint32(c.data, uint32(v))
@@ -100,6 +105,11 @@ func (c *column) list(items []string) {
 		c.null()
 		return
 	}
+	c.texts(items)
+}
+
+// texts is list, {} when empty.
+func (c *column) texts(items []string) {
 	at := len(c.data)
 	c.size(0)
 	c.data = appendArrayLiteral(c.data, items)
@@ -170,7 +180,7 @@ func (columnPlan) Encode(value any, buf []byte) ([]byte, error) {
 func registerColumns(conn *pgx.Conn) {
 	m := conn.TypeMap()
 	for _, oid := range []uint32{
-		pgtype.Int4ArrayOID, pgtype.Int8ArrayOID, pgtype.TextArrayOID, pgtype.UUIDArrayOID,
+		pgtype.Int2ArrayOID, pgtype.Int4ArrayOID, pgtype.Int8ArrayOID, pgtype.TextArrayOID, pgtype.UUIDArrayOID,
 		pgtype.ByteaArrayOID, pgtype.TimestamptzArrayOID, pgtype.DateArrayOID,
 	} {
 		if t, ok := m.TypeForOID(oid); ok {

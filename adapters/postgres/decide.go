@@ -142,6 +142,9 @@ func (g *group) checkDemands(r *ports.AppendRequest, v *verdict) {
 			return
 		}
 	}
+	if v.err = g.checkKeys(r); v.err != nil {
+		return
+	}
 	for _, want := range r.Streams {
 		row := g.streamOf(streamKey{r.Partition, want.Stream})
 		if !want.Expected.Allows(row.version) {
@@ -376,6 +379,7 @@ func (g *group) wantAll(ws []*waiting) {
 		if r.Intent != nil {
 			g.facts.intents.want(intentKey{p, r.Intent.Intent.ID})
 		}
+		g.wantKeys(r)
 		for _, s := range r.Streams {
 			g.facts.streams.want(streamKey{p, s.Stream})
 		}

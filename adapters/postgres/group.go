@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -35,11 +36,14 @@ type group struct {
 	decidedAt      time.Time
 	probers        []prober
 	writer         *writer
+	lease          apartLease
+	keyFault       *fault.Error // why no key can be leased; nil when they can
 }
 
 func (g *group) init(s *Store) {
 	g.store = s
-	g.facts = newFacts()
+	g.facts = newFacts(s.leases != nil)
+	g.lease.pool = s.leases
 	g.overlay = newOverlay()
 	g.heads = map[event.PartitionID]*head{}
 	g.partitionIDs = newColumn(pgtype.Int4OID)
@@ -69,16 +73,33 @@ const (
 	discardLimit = time.Second
 )
 
+// attempt runs the group once. A lease in another database lives until the outcome
+// is known.
+func (g *group) attempt(ws []*waiting, keyFault *fault.Error) (ending, error) {
+	g.keyFault = keyFault
+	defer g.lease.release()
+	end, err := g.transact(ws)
+	if end == uncertain {
+		g.store.log.Warn("connection lost at commit; looking for the outcome", "requests", len(ws), "error", scrub(err))
+		end, err = g.settle(ws)
+	}
+	return end, err
+}
+
 // run answers every request of the group.
 func (g *group) run(ws []*waiting) {
+	var keyFault *fault.Error
 	for rerun := 0; ; rerun++ {
 		started := time.Now()
-		end, err := g.transact(ws)
-		if end == uncertain {
-			g.store.log.Warn("connection lost at commit; looking for the outcome", "requests", len(ws), "error", scrub(err))
-			end, err = g.settle(ws)
-		}
+		end, err := g.attempt(ws, keyFault)
 		switch {
+		case errors.Is(err, errNoKeyStore) && keyFault == nil:
+			g.store.log.Error("the key store's schema is missing; personal values are refused", "error", scrub(err))
+			keyFault = keyStoreMissing(err)
+			continue
+		case errors.Is(err, errLeaseLost) && rerun >= maxReruns:
+			keyFault = keyStoreUnavailable(err) // nothing left to lose: those without personal values go on
+			continue
 		case end == committed:
 			g.store.metrics.ObserveGroup(len(ws), len(g.events), time.Since(started))
 			g.answerAll(ws)
@@ -90,7 +111,7 @@ func (g *group) run(ws []*waiting) {
 				w.answer <- answer{err: outcomeUnknown(w.request)}
 			}
 			return
-		case rerun < maxReruns && (end == serviceless && !isLockTimeout(err) || serializationFailure(err) || errors.Is(err, errAbsent)):
+		case rerun < maxReruns && (end == serviceless && !isLockTimeout(err) || serializationFailure(err) || errors.Is(err, errAbsent) || errors.Is(err, errLeaseLost)):
 			pause(rerunPause << rerun)
 			continue
 		case end == serviceless:
@@ -155,6 +176,7 @@ func (g *group) transact(ws []*waiting) (ending, error) {
 	if err != nil {
 		return serviceless, err
 	}
+	g.openLease(ctx, ws)
 	end, err := g.transactOn(ctx, conn, ws)
 	if end != committed {
 		discard(conn)
@@ -177,6 +199,7 @@ func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, ws []*waitin
 	if err := g.lockAndRead(ctx, conn, ws); err != nil {
 		return beforeCommit(err), err
 	}
+	g.takeLease(ctx)
 	g.decidedAt = g.store.now()
 	for {
 		g.decideAll(ws, g.decidedAt)
@@ -203,7 +226,7 @@ func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, ws []*waitin
 }
 
 func beforeCommit(err error) ending {
-	if !isFault(err) && unavailable(err) {
+	if !isFault(err) && !errors.Is(err, errLeaseLost) && unavailable(err) {
 		return serviceless
 	}
 	return unwritten
@@ -213,6 +236,14 @@ func isFault(err error) bool { _, ok := fault.As(err); return ok }
 
 // lockAndRead is the first round trip.
 func (g *group) lockAndRead(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) error {
+	err := g.lockAndAsk(ctx, conn, ws)
+	if err != nil && g.lease.pool == nil && g.keyFault == nil && lacksKeyStore(err) && anySealed(ws) {
+		return fmt.Errorf("%w: %w", errNoKeyStore, err)
+	}
+	return err
+}
+
+func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) error {
 	g.facts.reset()
 	g.partitions = g.partitions[:0]
 	for _, w := range ws {
@@ -230,7 +261,7 @@ func (g *group) lockAndRead(ctx context.Context, conn *pgxpool.Conn, ws []*waiti
 	batch.Queue(beginAppend)
 	batch.Queue(backbonedb.LockPartitionHeads, g.partitionIDs)
 	batch.Queue(backbonedb.ListLastEvents, g.partitionIDs)
-	g.probers = g.facts.queue(&batch, g.probers[:0])
+	g.probers = queuePending(&batch, g.facts.log, g.probers[:0])
 	before := g.store.clock.Now()
 	results := conn.SendBatch(ctx, &batch)
 	defer results.Close()
@@ -312,8 +343,15 @@ func (g *group) checkClock(before, database, after time.Time) error {
 
 // readPending asks for names that became known while deciding.
 func (g *group) readPending(ctx context.Context, conn *pgxpool.Conn) error {
+	if slices.ContainsFunc(g.facts.keys, isPending) {
+		if err := g.lease.read(ctx, g.facts); err != nil {
+			return fmt.Errorf("%w: %w", errLeaseLost, scrub(err))
+		}
+	}
 	var batch pgx.Batch
-	g.probers = g.facts.queue(&batch, g.probers[:0])
+	if g.probers = queuePending(&batch, g.facts.log, g.probers[:0]); len(g.probers) == 0 {
+		return nil
+	}
 	results := conn.SendBatch(ctx, &batch)
 	defer results.Close()
 	for _, l := range g.probers {
@@ -332,54 +370,6 @@ func (g *group) wantHolders(ws []*waiting) {
 			g.facts.ids.want(placeKey{ws[i].request.Partition, v.holder})
 		}
 	}
-}
-
-// write is the second round trip.
-func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) (ending, error) {
-	statements := g.writer.fill(g, ws)
-	var batch pgx.Batch
-	for _, s := range statements {
-		batch.Queue(s.sql, s.args...)
-	}
-	batch.Queue("commit")
-	results := conn.SendBatch(ctx, &batch)
-	defer results.Close()
-	for _, s := range statements {
-		tag, err := results.Exec()
-		if err != nil {
-			return atCommit(err), err
-		}
-		if int(tag.RowsAffected()) != s.rows {
-			// The commit is on its way in the same pipeline: this must be impossible.
-			g.store.log.Error("append wrote fewer rows than it should", "statement", s.name, "rows", tag.RowsAffected(), "expected", s.rows)
-		}
-	}
-	tag, err := results.Exec()
-	if err == nil {
-		err = results.Close()
-	}
-	if err != nil {
-		return atCommit(err), err
-	}
-	if tag.String() != "COMMIT" {
-		return unwritten, errNotCommitted
-	}
-	return committed, nil
-}
-
-// errNotCommitted is COMMIT answered by ROLLBACK.
-var errNotCommitted = errors.New("the commit was answered by a rollback")
-
-// errAbsent is what settle found out: the group is not there and may run again.
-var errAbsent = errors.New("the group was not committed")
-
-// atCommit: an error that the server reported inside a living session means that
-// the transaction ended without effect. Anything else tells nothing.
-func atCommit(err error) ending {
-	if connectionLost(err) {
-		return uncertain
-	}
-	return unwritten
 }
 
 // answerAll answers from the verdicts after the commit.

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -173,11 +175,14 @@ type facts struct {
 	intents        *lookup[intentKey, intentRow]
 	ids            *lookup[placeKey, event.ID]
 	sequences      *lookup[intentKey, event.Sequence]
-	all            []prober
+	leases         *lookup[keyVersion, bool]
+	keyStates      *lookup[subjectKey, shredding.KeyState]
+	log            []prober // asked on the group's own connection
+	keys           []prober // asked on a lease's connection: the key store is another database
 }
 
-func newFacts() *facts {
-	const i4, i8, text, uuid = pgtype.Int4OID, pgtype.Int8OID, pgtype.TextOID, pgtype.UUIDOID
+func newFacts(keysApart bool) *facts {
+	const i2, i4, i8, text, uuid = pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID, pgtype.TextOID, pgtype.UUIDOID
 	f := &facts{
 		streams: newLookup(backbonedb.ListStreamVersions, []uint32{i4, text, text},
 			func(c []*column, k streamKey) {
@@ -238,8 +243,14 @@ func newFacts() *facts {
 				return err
 			}),
 		sequences: newLookup(backbonedb.ListEventSequences, []uint32{i4, uuid}, encodeID, scanSequence[event.Sequence]),
+		leases:    newLookup(leaseKeys, []uint32{i4, text, i2, i4}, encodeKeyVersion, scanLease),
+		keyStates: newLookup(readKeyStates, []uint32{i4, text, i2}, encodeSubjectKey, scanKeyState),
 	}
-	f.all = []prober{f.streams, f.idempotency, f.business, f.entities, f.keyConditions, f.typeConditions, f.series, f.intents, f.ids, f.sequences}
+	f.log = []prober{f.streams, f.idempotency, f.business, f.entities, f.keyConditions, f.typeConditions, f.series, f.intents, f.ids, f.sequences}
+	f.keys = []prober{f.leases, f.keyStates}
+	if !keysApart {
+		f.log, f.keys = append(f.log, f.keys...), nil
+	}
 	return f
 }
 
@@ -271,15 +282,23 @@ func scanIdempotency(r pgx.Rows, n *int32, v *idempotencyRow) error {
 }
 
 func (f *facts) reset() {
-	for _, l := range f.all {
+	for _, l := range f.log {
+		l.reset()
+	}
+	f.forgetKeys()
+}
+
+// forgetKeys drops what was asked of a key store in another database.
+func (f *facts) forgetKeys() {
+	for _, l := range f.keys {
 		l.reset()
 	}
 }
 
-// queue adds a statement for every lookup with pending names and returns them in
-// order.
-func (f *facts) queue(b *pgx.Batch, into []prober) []prober {
-	for _, l := range f.all {
+// queuePending adds a statement for every lookup with pending names and returns
+// them in order.
+func queuePending(b *pgx.Batch, lookups, into []prober) []prober {
+	for _, l := range lookups {
 		if l.pending() {
 			l.queue(b)
 			into = append(into, l)
@@ -288,11 +307,8 @@ func (f *facts) queue(b *pgx.Batch, into []prober) []prober {
 	return into
 }
 
+func isPending(l prober) bool { return l.pending() }
+
 func (f *facts) pending() bool {
-	for _, l := range f.all {
-		if l.pending() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.log, isPending) || slices.ContainsFunc(f.keys, isPending)
 }

@@ -26,6 +26,7 @@ var appendQueries = []string{
 	backbonedb.ListEventIDs, backbonedb.ListEventSequences,
 	backbonedb.InsertEvents, backbonedb.InsertEventPayloads, backbonedb.InsertEventKeys, backbonedb.UpsertStreamVersions,
 	backbonedb.InsertBusinessKeys, backbonedb.InsertIdempotencyKeys, backbonedb.UpsertNumberSeries, backbonedb.UpsertIntents,
+	backbonedb.InsertEventPIISubjects, backbonedb.InsertIntentPIISubjects,
 }
 
 var readQueries = []string{
@@ -34,10 +35,11 @@ var readQueries = []string{
 	backbonedb.SearchActor, backbonedb.SearchActorBackward, backbonedb.SearchTypes, backbonedb.SearchTypesBackward,
 	backbonedb.SearchLog, backbonedb.SearchLogBackward, backbonedb.GetSequenceAt, backbonedb.ListLineage,
 	backbonedb.GetIdempotencyKey, backbonedb.GetIntent, backbonedb.ListWaitingIntents,
+	backbonedb.CountPersonalEvents, backbonedb.CountPersonalIntents, backbonedb.ListPersonalEvents, backbonedb.ListPersonalIntents,
 }
 
 // unbounded are the tables that no plan may read from end to end.
-var unbounded = regexp.MustCompile(`^(events|event_payloads)(_default|_p[0-9]+)?$|^(event_keys|stream_versions|business_keys|idempotency_keys|intents)$`)
+var unbounded = regexp.MustCompile(`^(events|event_payloads)(_default|_p[0-9]+)?$|^(event_keys|stream_versions|business_keys|idempotency_keys|intents|event_pii_subjects|intent_pii_subjects)$`)
 
 // TestPlans runs EXPLAIN as the application's role, with generic plans as the
 // application uses them, on an empty database, on one that was filled and never
@@ -99,6 +101,10 @@ func fill(t *testing.T, conn *pgx.Conn, p event.PartitionID, rows int) {
 		SELECT %[1]d, 'ap.invoice.t0', 'K-' || n, n, lpad(to_hex(n), 32, '0')::uuid FROM generate_series(1, %[2]d / 4) n`,
 		`INSERT INTO backbone.idempotency_keys (partition_id, key, fingerprint, first_sequence, event_count, expires_at)
 		SELECT %[1]d, 'K-' || n, '', n, 1, now() FROM generate_series(1, %[2]d / 4) n`,
+		`INSERT INTO backbone.event_pii_subjects (partition_id, subject_id, sequence, class, paths)
+		SELECT %[1]d, 'employee:E-' || n %% 50, n, 0, '{/data/email}' FROM generate_series(1, %[2]d / 2) n`,
+		`INSERT INTO backbone.intent_pii_subjects (partition_id, subject_id, intent_id, class, paths)
+		SELECT %[1]d, 'employee:E-' || n %% 50, lpad(to_hex(n), 32, '0')::uuid, 0, '{/email}' FROM generate_series(1, %[2]d / 4) n`,
 		`INSERT INTO backbone.intents (partition_id, id, created_at, updated_at, first_sequence, event_count, revision, legal_entity, type, status, actor_type, actor_id)
 		SELECT %[1]d, lpad(to_hex(n), 32, '0')::uuid, now(), now(), n, 1, 1, 'USMF', 'ap.submit_invoice', 'executed', 'human', 'u' FROM generate_series(1, %[2]d / 4) n`,
 	} {
@@ -178,7 +184,7 @@ func sample(t *testing.T, oid uint32, p event.PartitionID) string {
 		pgtype.TextOID: "'I-5'", pgtype.TextArrayOID: "'{I-5}'", pgtype.UUIDOID: "'00000000-0000-0000-0000-000000000005'",
 		pgtype.UUIDArrayOID: "'{00000000-0000-0000-0000-000000000005}'", pgtype.ByteaOID: "'x'", pgtype.ByteaArrayOID: "'{x}'",
 		pgtype.TimestamptzOID: "now()", pgtype.TimestamptzArrayOID: "'{2026-01-01}'", pgtype.DateOID: "'2026-01-01'", pgtype.DateArrayOID: "'{2026-01-01}'",
-		pgtype.BoolOID: "true",
+		pgtype.BoolOID: "true", pgtype.Int2OID: "0", pgtype.Int2ArrayOID: "'{0}'",
 	}
 	literal, ok := literals[oid]
 	require.True(t, ok, "no sample for type %d", oid)

@@ -24,6 +24,10 @@ type Config struct {
 	DSN string
 	// ListenDSN connects to PostgreSQL directly, for LISTEN; "" is DSN.
 	ListenDSN string
+	// KeyStoreDSN connects as backbone_app to the database of the key store; "" or the
+	// log's own database takes leases on keys in the append's transaction. Only its
+	// address is read here, and connections are opened when values are sealed.
+	KeyStoreDSN string
 	// ReadPoolSize bounds the connections of reads; 0 is four per core, at least 8.
 	ReadPoolSize int
 	// Appenders is how many groups may be in flight; 0 is one per core, at least 2.
@@ -131,6 +135,7 @@ type Store struct {
 	metrics   Metrics
 	reads     *pgxpool.Pool
 	appends   *pgxpool.Pool
+	leases    *leasePool // nil: the key store is in the log's database
 	queries   *backbonedb.Queries
 	appenders []*appender
 	notifier  *notifier
@@ -154,6 +159,7 @@ var (
 	_ ports.EventTypes        = (*Store)(nil)
 	_ ports.Projections       = (*Store)(nil)
 	_ ports.WakeUps           = (*Store)(nil)
+	_ ports.PersonalRecords   = (*Store)(nil)
 )
 
 // Open connects to a migrated database and starts the appenders. Faults:
@@ -164,13 +170,13 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	var err error
 	// With one plan for all values a statement locks and looks at the partitions it
 	// needs only; custom plans cost half the point reads at eight partitions.
-	if s.reads, err = s.pool(ctx, "backbone reads", c.ReadPoolSize, map[string]string{
+	if s.reads, err = s.pool(ctx, c.DSN, "backbone reads", c.ReadPoolSize, map[string]string{
 		"plan_cache_mode": "force_generic_plan",
 		"jit":             "off",
 	}); err != nil {
 		return nil, err
 	}
-	if s.appends, err = s.pool(ctx, "backbone appends", c.Appenders, map[string]string{
+	if s.appends, err = s.pool(ctx, c.DSN, "backbone appends", c.Appenders, map[string]string{
 		"plan_cache_mode":                     "force_generic_plan",
 		"enable_seqscan":                      "off", // a plan from when a partition was empty must not stay a scan
 		"jit":                                 "off",
@@ -183,9 +189,14 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		s.reads.Close()
 		return nil, err
 	}
+	if c.KeyStoreDSN != "" && !sameDatabase(c.KeyStoreDSN, c.DSN) {
+		if s.leases, err = openLeasePool(ctx, s); err != nil {
+			s.closePools()
+			return nil, err
+		}
+	}
 	if err := s.reads.Ping(ctx); err != nil {
-		s.reads.Close()
-		s.appends.Close()
+		s.closePools()
 		return nil, unavailableFault(err)
 	}
 	s.notifier = startNotifier(s)
@@ -207,9 +218,16 @@ func (s *Store) Close() {
 			<-a.done
 		}
 		s.notifier.close()
-		s.appends.Close()
-		s.reads.Close()
+		s.closePools()
 	})
+}
+
+func (s *Store) closePools() {
+	if s.leases != nil {
+		s.leases.pool.Close()
+	}
+	s.appends.Close()
+	s.reads.Close()
 }
 
 // Pool is the pool of reads, for read models that modules keep in this database.
@@ -220,8 +238,8 @@ func (s *Store) Ping(ctx context.Context) error { return translate(ctx, s.reads.
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-func (s *Store) pool(ctx context.Context, name string, size int, parameters map[string]string) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(s.config.DSN)
+func (s *Store) pool(ctx context.Context, dsn, name string, size int, parameters map[string]string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		// The library's text may quote the password.
 		return nil, fault.New(fault.Invalid, "store.dsn_invalid", "the database address cannot be read; correct it")

@@ -19,15 +19,19 @@ type writer struct {
 	statements []statement
 
 	events, payloads, keys, streams, business, idempotency, series, intents *rowSet
+	eventSubjects, intentSubjects                                           *rowSet
 }
 
-// statement is one insert and how many rows it must write.
+// statement is one insert and how many rows it must write; anyRows: it leaves out
+// what is there.
 type statement struct {
 	name string
 	sql  string
 	args []any
 	rows int
 }
+
+const anyRows = -1
 
 // rowSet is the parameters of one insert.
 type rowSet struct {
@@ -39,6 +43,7 @@ type rowSet struct {
 }
 
 const (
+	i2    = pgtype.Int2OID
 	i4    = pgtype.Int4OID
 	i8    = pgtype.Int8OID
 	txt   = pgtype.TextOID
@@ -89,13 +94,17 @@ func newWriter() *writer {
 			day, txt, uid, txt, txt, txt, // effective date .. source
 			txt, txt, txt, txt, txt, txt, // status .. refusal
 			i8, i4, i4, stamp, stamp),
+		eventSubjects:  newRowSet("event_pii_subjects", backbonedb.InsertEventPIISubjects, locked, i4, txt, i8, i2, txt),
+		intentSubjects: newRowSet("intent_pii_subjects", backbonedb.InsertIntentPIISubjects, locked, i4, txt, uid, i2, txt),
 	}
 	return w
 }
 
 // fill builds the statements of a decided group.
 func (w *writer) fill(g *group, ws []*waiting) []statement {
-	sets := [...]*rowSet{w.events, w.payloads, w.keys, w.streams, w.business, w.idempotency, w.series, w.intents}
+	sets := [...]*rowSet{
+		w.events, w.payloads, w.keys, w.streams, w.business, w.idempotency, w.series, w.intents, w.eventSubjects, w.intentSubjects,
+	}
 	for _, s := range sets {
 		s.reset()
 	}
@@ -126,11 +135,14 @@ func (w *writer) fill(g *group, ws []*waiting) []statement {
 		if s.rows == 0 {
 			continue
 		}
-		args := s.args
-		if s == w.idempotency {
+		args, rows := s.args, s.rows
+		switch s {
+		case w.idempotency:
 			args = append(args[:len(args):len(args)], g.decidedAt)
+		case w.intentSubjects:
+			rows = anyRows
 		}
-		w.statements = append(w.statements, statement{s.name, s.sql, args, s.rows})
+		w.statements = append(w.statements, statement{s.name, s.sql, args, rows})
 	}
 	return w.statements
 }
@@ -211,7 +223,21 @@ func (w *writer) addEvent(e *event.Prepared) {
 		c[5].optional(b.Document)
 		w.business.rows++
 	}
+
+	c = w.eventSubjects.columns
+	for i := range e.Sealed {
+		s := &e.Sealed[i]
+		c[0].int4(int32(e.Partition))
+		c[1].text(s.Subject)
+		c[2].int8(int64(e.Sequence))
+		c[3].int2(int16(s.KeyClass))
+		c[4].texts(s.Pointers)
+		w.eventSubjects.rows++
+	}
 }
+
+// sealed reports whether what was filled holds values under a person's key.
+func (w *writer) sealed() bool { return w.eventSubjects.rows > 0 || w.intentSubjects.rows > 0 }
 
 func (w *writer) addStream(k streamKey, s streamRow) {
 	c := w.streams.columns
@@ -281,4 +307,15 @@ func (w *writer) addIntent(r *waiting, v *verdict) {
 	c[26].time(in.CreatedAt)
 	c[27].time(in.UpdatedAt)
 	w.intents.rows++
+
+	c = w.intentSubjects.columns
+	for i := range r.request.Intent.Sealed {
+		s := &r.request.Intent.Sealed[i]
+		c[0].int4(int32(r.request.Partition))
+		c[1].text(s.Subject)
+		c[2].bytes(in.ID[:])
+		c[3].int2(int16(s.KeyClass))
+		c[4].texts(s.Pointers)
+		w.intentSubjects.rows++
+	}
 }
