@@ -13,7 +13,7 @@ BEGIN
             ('backbone_redactor', false),
             ('backbone_archiver', false),
             ('backbone_sealer', false),
-            ('backbone_eraser', false),
+            ('backbone_eraser', true),    -- erasure and rotation of keys; not the server's role
             ('backbone_ks_owner', false)  -- owns the key store
         ) AS r (name, login)
     LOOP
@@ -26,5 +26,25 @@ BEGIN
             END;
         END IF;
     END LOOP;
+    -- Earlier versions made this role without login.
+    IF EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'backbone_eraser' AND NOT rolcanlogin) THEN
+        BEGIN
+            ALTER ROLE backbone_eraser LOGIN;
+        EXCEPTION WHEN insufficient_privilege OR internal_error THEN
+            NULL; -- who may will do it; internal_error is another migration at the same time
+        END;
+    END IF;
+END
+$$;
+
+-- The owner makes functions that belong to the redactor. What the redactor may, the
+-- owner could do anyway: the tables are its own.
+DO $$
+BEGIN
+    IF NOT pg_catalog.pg_has_role('backbone_owner', 'backbone_redactor', 'MEMBER') THEN
+        GRANT backbone_redactor TO backbone_owner;
+    END IF;
+EXCEPTION WHEN unique_violation OR internal_error OR insufficient_privilege THEN
+    NULL; -- another migration at the same time, or one that does not need it
 END
 $$;
