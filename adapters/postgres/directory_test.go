@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,8 +15,6 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
-	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
-	keystoresql "github.com/erpbackbone/backbone/sql/keystore"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
