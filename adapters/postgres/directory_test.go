@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"strings"
 	"sync"
 	"testing"
@@ -159,14 +158,6 @@ func TestMigrateMayRunAgainAndAtOnce(t *testing.T) {
 	err := postgres.Migrate(t.Context(), dsn, nil, set)
 	require.Equal(t, "store.migration_failed", fault.CodeOf(err))
 	require.ErrorContains(t, err, "00003_shop.sql")
-}
-
-// files counts the migrations of a set.
-func files(t *testing.T, set fs.FS) int {
-	t.Helper()
-	names, err := fs.Glob(set, "migrations/*.sql")
-	require.NoError(t, err)
-	return len(names)
 }
 
 func unwrapped(err error) error {

@@ -31,7 +31,8 @@ type MigrationSet struct {
 var setName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
 // Migrate brings the database to the newest version: roles, the store's own
-// schema, then each module's set in the given order. It may be run again at any
+// schema, the key store (see MigrateKeyStore), then each module's set in the given
+// order. It may be run again at any
 // time, also by several processes at once: a lock row that does not depend on the
 // session (poolers) lets one work while the others wait. The DSN is that of a
 // superuser, of a member of backbone_owner, or of backbone_owner itself; through
@@ -58,8 +59,14 @@ func Migrate(ctx context.Context, ownerDSN string, progress func(string), sets .
 		if !setName.MatchString(set.Name) {
 			return fault.New(fault.Internal, codeInternal, "migration set %q is not a lower-case name", set.Name)
 		}
-		if err := migrateSet(ctx, db, set, int64(i+1), progress); err != nil {
+		where := bookkeeping{versions: "backbone.migrations_" + set.Name, lock: "backbone.migration_lock", lockID: int64(i + 1)}
+		if err := migrateSet(ctx, db, set, where, progress); err != nil {
 			return err
+		}
+		if i == 0 {
+			if err := MigrateKeyStore(ctx, ownerDSN, progress); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -135,15 +142,22 @@ func retryConcurrentUpdate(ctx context.Context, f func() error) error {
 	return err
 }
 
-func migrateSet(ctx context.Context, db *sql.DB, set MigrationSet, lockID int64, progress func(string)) error {
+// bookkeeping names the tables in which a set's versions and lock are kept.
+type bookkeeping struct {
+	versions string
+	lock     string
+	lockID   int64
+}
+
+func migrateSet(ctx context.Context, db *sql.DB, set MigrationSet, where bookkeeping, progress func(string)) error {
 	locker, err := lock.NewPostgresTableLocker(
-		lock.WithTableName("backbone.migration_lock"), lock.WithTableLockID(lockID),
+		lock.WithTableName(where.lock), lock.WithTableLockID(where.lockID),
 		lock.WithTableLockTimeout(time.Second, 300))
 	if err != nil {
 		return migrationFault("preparing the lock", err)
 	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, set.FS,
-		goose.WithTableName("backbone.migrations_"+set.Name),
+		goose.WithTableName(where.versions),
 		goose.WithLocker(locker), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
 	if errors.Is(err, goose.ErrNoMigrations) {
 		return nil

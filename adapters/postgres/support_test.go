@@ -13,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/ports"
 	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
+	keystoresql "github.com/erpbackbone/backbone/sql/keystore"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -22,7 +23,7 @@ const logName = "test.example.org"
 // database is a migrated database of the test's own, as a superuser sees it.
 func database(t testing.TB) string {
 	t.Helper()
-	fingerprint, err := testkit.Fingerprint(backbonesql.Migrations)
+	fingerprint, err := testkit.Fingerprint(backbonesql.Migrations, keystoresql.Migrations)
 	require.NoError(t, err)
 	return testkit.Database(t, func(ctx context.Context, dsn string) error {
 		return postgres.Migrate(ctx, dsn, nil)

@@ -1,0 +1,95 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// grants lists every privilege in a schema that its owner does not hold as such:
+// "grantee object privileges".
+func grants(t *testing.T, conn *pgx.Conn, schema, owner string) []string {
+	t.Helper()
+	return column(t, conn, `
+		WITH grants AS (
+			SELECT CASE WHEN c.relkind = 'S' THEN 'sequence ' ELSE '' END || c.relname AS object, a.grantee, a.privilege_type, a.is_grantable
+			FROM pg_class c, aclexplode(c.relacl) a WHERE c.relnamespace = $1::text::regnamespace
+			UNION ALL
+			SELECT c.relname || '.' || t.attname, a.grantee, a.privilege_type, a.is_grantable
+			FROM pg_attribute t JOIN pg_class c ON c.oid = t.attrelid, aclexplode(t.attacl) a WHERE c.relnamespace = $1::text::regnamespace
+			UNION ALL
+			SELECT p.proname || '()', a.grantee, a.privilege_type, a.is_grantable
+			FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a WHERE p.pronamespace = $1::text::regnamespace
+			UNION ALL
+			SELECT 'schema', a.grantee, a.privilege_type, a.is_grantable
+			FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = $1::text
+		)
+		SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(grantee) END || ' ' || object || ' ' ||
+			string_agg(left(privilege_type, 1) || CASE WHEN is_grantable THEN '*' ELSE '' END, '' ORDER BY privilege_type)
+		FROM grants WHERE grantee = 0 OR pg_get_userbyid(grantee) <> $2
+		GROUP BY grantee, object ORDER BY 1`, schema, owner)
+}
+
+// TestKeyStoreGrants lists every privilege of the key store: functions and nothing
+// else, and none for both the server and the eraser.
+func TestKeyStoreGrants(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, database(t))
+	require.ElementsMatch(t, strings.Fields(`
+		backbone_app:schema:U backbone_eraser:schema:U backbone_owner:schema:U backbone_owner:schema_version():E
+		backbone_app:lease():E backbone_app:key_states():E backbone_app:read():E backbone_app:mint():E backbone_app:active_kek():E
+		backbone_app:secret():E backbone_app:save_secret():E backbone_app:report_node():E
+	`), joined(grants(t, conn, "keystore", "backbone_ks_owner")))
+	require.Empty(t, column(t, conn, `
+		SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'keystore'::regnamespace
+		  AND NOT coalesce(p.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false)`), "functions without a fixed search_path")
+	require.Empty(t, column(t, conn, `
+		SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'keystore'::regnamespace AND pg_get_userbyid(c.relowner) <> 'backbone_ks_owner'
+		UNION ALL SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'keystore'::regnamespace AND pg_get_userbyid(p.proowner) <> 'backbone_ks_owner'`),
+		"things of another owner")
+	require.Empty(t, column(t, conn, `SELECT rolname FROM pg_roles WHERE rolname = 'backbone_ks_owner' AND rolcanlogin`))
+}
+
+// TestKeyStoreMigratesOnlyAsItsOwner migrates with users who may do less and less.
+func TestKeyStoreMigratesOnlyAsItsOwner(t *testing.T) {
+	t.Parallel()
+	dsn := testkit.Database(t, nil, "empty")
+	superuser := connect(t, dsn)
+	_, err := superuser.Exec(t.Context(), `DO $$ BEGIN CREATE ROLE test_migrator LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`)
+	require.NoError(t, err)
+	migrator := signIn(t, dsn, "test_migrator")
+	// The roles exist in the cluster already, so this user gets as far as the key store.
+	require.Equal(t, "store.key_store_owner", fault.CodeOf(postgres.MigrateKeyStore(t.Context(), migrator, nil)))
+	require.NoError(t, postgres.MigrateKeyStore(t.Context(), dsn, nil))
+	require.NoError(t, postgres.MigrateKeyStore(t.Context(), as("backbone_owner", dsn), nil))
+
+	// With nothing to do, whoever may read the version is welcome.
+	_, err = superuser.Exec(t.Context(), `GRANT USAGE ON SCHEMA keystore TO test_migrator; GRANT EXECUTE ON FUNCTION keystore.schema_version() TO test_migrator`)
+	require.NoError(t, err)
+	require.NoError(t, postgres.MigrateKeyStore(t.Context(), migrator, nil))
+	_, err = superuser.Exec(t.Context(), `DELETE FROM keystore.migrations WHERE version_id > 1`)
+	require.NoError(t, err)
+	err = postgres.MigrateKeyStore(t.Context(), migrator, nil)
+	require.Equal(t, "store.key_store_owner", fault.CodeOf(err))
+	require.Equal(t, fault.FailedPrecondition, fault.KindOf(err))
+}
+
+// signIn is the same database with another session user.
+func signIn(t *testing.T, dsn, user string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	password := "test"
+	_, err = connect(t, dsn).Exec(context.WithoutCancel(t.Context()), `ALTER ROLE `+pgx.Identifier{user}.Sanitize()+` PASSWORD '`+password+`'`)
+	require.NoError(t, err)
+	out := "host=" + config.Host + " user=" + user + " password=" + password + " dbname=" + config.Database
+	return out + fmt.Sprintf(" port=%d sslmode=disable", config.Port)
+}

@@ -1,0 +1,1 @@
+CREATE SCHEMA IF NOT EXISTS keystore AUTHORIZATION backbone_ks_owner;
