@@ -37,23 +37,36 @@ type DevOptions struct {
 type DevFile struct {
 	HTTP          string            `json:"http"`
 	DSN           string            `json:"dsn"`
+	EraserDSN     string            `json:"eraser_dsn"`
+	KMS           DevKMS            `json:"kms"`
+	Exports       string            `json:"exports"` // folder of receipts, certificates and exports of keys
 	Tenant        string            `json:"tenant"`
 	LegalEntities []string          `json:"legal_entities"`
 	Tokens        map[string]string `json:"tokens"`
 }
 
+// DevKMS is how to reach the key server of a running `backbone dev`.
+type DevKMS struct {
+	Endpoint    string `json:"endpoint"`
+	Credentials string `json:"credentials_file"`
+}
+
 // devState is DIR/dev-state.json: what must outlive a run.
 type devState struct {
-	AppPassword string            `json:"app_password"`
-	Tokens      map[string]string `json:"tokens"`
-	BooksReady  bool              `json:"books_ready"`
-	SampleDone  bool              `json:"sample_done"`
+	AppPassword    string            `json:"app_password"`
+	EraserPassword string            `json:"eraser_password"`
+	Tokens         map[string]string `json:"tokens"`
+	BooksReady     bool              `json:"books_ready"`
+	SampleDone     bool              `json:"sample_done"`
 }
 
 const (
 	devFileName  = "dev.json"
 	devStateName = "dev-state.json"
 	devDatabase  = "backbone"
+	devKeys      = "kms"           // folder
+	devExports   = "exports"       // folder
+	devKeysAudit = "kms-audit.log" // not beside the keys
 	stopPatience = 30 * time.Second
 )
 
@@ -99,11 +112,20 @@ func Dev(ctx context.Context, o DevOptions) (err error) {
 			say("Stopped. Everything is kept in %s", dir)
 		}
 	}()
-	state, dsn, err := prepareDevDatabase(ctx, cluster, dir, say)
+	audit, err := openLog(filepath.Join(dir, devKeysAudit))
 	if err != nil {
 		return err
 	}
-	return serveDev(ctx, o, dir, listener, cluster, state, dsn, logger, say)
+	defer audit.Close()
+	state, config, err := prepareDevDatabase(ctx, cluster, dir, say)
+	if err != nil {
+		return err
+	}
+	config.HTTP.Listen = listener.Addr().String()
+	config.KMS.LocalDirectory, config.KMS.AllowLocal = filepath.Join(absolute, devKeys), true
+	config.Erasure.ExportDirectory = filepath.Join(absolute, devExports)
+	config.Rotation.At = "" // by `backbone keys rotate` only: nothing happens behind a visitor's back
+	return serveDev(ctx, o, dir, listener, cluster, state, config, Options{Logger: logger, Audit: audit}, say)
 }
 
 // unlessStopped forgives what Ctrl-C broke off: the next start goes on there.
@@ -114,15 +136,13 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
-func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listener, cluster *embeddedpg.Cluster, state *devState, dsn string, logger *slog.Logger, say func(string, ...any)) error {
-	config := configs.Default()
-	config.Database.DSN = configs.DSN(dsn)
-	config.HTTP.Listen = listener.Addr().String()
-	server, err := NewServer(ctx, config, Options{AllowDevelopmentTokens: true, LogName: demoLogName, Logger: logger})
+func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listener, cluster *embeddedpg.Cluster, state *devState, config configs.Config, options Options, say func(string, ...any)) (err error) {
+	options.AllowDevelopmentTokens, options.LogName = true, demoLogName
+	server, err := NewServer(ctx, config, options)
 	if err != nil {
 		return err
 	}
-	defer server.App.Close()
+	defer func() { err = errors.Join(err, server.Close()) }()
 	background, stop := context.WithCancel(ctx)
 	running := make(chan struct{})
 	go func() {
@@ -136,7 +156,11 @@ func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listen
 	if err := server.setUpDemo(ctx, o, dir, state, say); err != nil {
 		return err
 	}
-	file := DevFile{HTTP: "http://" + listener.Addr().String(), DSN: dsn, Tenant: demo.Tenant, Tokens: state.Tokens}
+	file := DevFile{
+		HTTP: "http://" + listener.Addr().String(), DSN: config.Database.DSN.Reveal(), EraserDSN: config.Database.EraserDSN.Reveal(),
+		Exports: config.Erasure.ExportDirectory, KMS: DevKMS{Endpoint: server.keys.endpoint, Credentials: server.keys.credentials},
+		Tenant: demo.Tenant, Tokens: state.Tokens,
+	}
 	for _, e := range demo.Entities {
 		file.LegalEntities = append(file.LegalEntities, e.Code)
 	}
@@ -185,42 +209,60 @@ func progressLine(out io.Writer, terminal bool) func(string, int, int) {
 	return lines.report
 }
 
-// prepareDevDatabase makes the database, the application's password and the
-// schema.
-func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir string, say func(string, ...any)) (*devState, string, error) {
-	state := &devState{}
-	if err := readJSON(filepath.Join(dir, devStateName), state); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, "", fmt.Errorf("%s: %w", devStateName, err)
-	}
-	if state.AppPassword == "" {
-		var b [24]byte
-		_, _ = rand.Read(b[:]) // never fails
-		state.AppPassword = hex.EncodeToString(b[:])
+// prepareDevDatabase makes the database, the passwords of its roles and the schema,
+// and a configuration that leads there.
+func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir string, say func(string, ...any)) (*devState, configs.Config, error) {
+	state, err := readDevState(dir)
+	if err != nil {
+		return nil, configs.Config{}, err
 	}
 	if err := ensureDatabase(ctx, cluster.SuperuserDSN("postgres")); err != nil {
-		return nil, "", err
+		return nil, configs.Config{}, err
 	}
 	if err := Migrate(ctx, cluster.SuperuserDSN(devDatabase), nil); err != nil {
-		return nil, "", err
+		return nil, configs.Config{}, err
 	}
 	conn, err := pgx.Connect(ctx, cluster.SuperuserDSN(devDatabase))
 	if err != nil {
-		return nil, "", err
+		return nil, configs.Config{}, err
 	}
 	defer conn.Close(ctx)
-	// The password is hexadecimal, so quoting it is safe; ALTER ROLE takes no parameters.
-	if _, err := conn.Exec(ctx, "ALTER ROLE backbone_app WITH LOGIN PASSWORD '"+state.AppPassword+"'"); err != nil {
-		return nil, "", err
-	}
-	// For whoever looks around with psql; the program itself names every schema.
-	if _, err := conn.Exec(ctx, "ALTER ROLE backbone_app IN DATABASE "+devDatabase+" SET search_path = backbone, gl, ap"); err != nil {
-		return nil, "", err
+	for _, statement := range []string{
+		// The passwords are hexadecimal, so quoting them is safe; ALTER ROLE takes no
+		// parameters.
+		"ALTER ROLE backbone_app WITH LOGIN PASSWORD '" + state.AppPassword + "'",
+		"ALTER ROLE backbone_eraser WITH LOGIN PASSWORD '" + state.EraserPassword + "'",
+		// For whoever looks around with psql; the program itself names every schema.
+		"ALTER ROLE backbone_app IN DATABASE " + devDatabase + " SET search_path = backbone, gl, ap",
+	} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return nil, configs.Config{}, err
+		}
 	}
 	if err := writeJSON(filepath.Join(dir, devStateName), state); err != nil {
-		return nil, "", err
+		return nil, configs.Config{}, err
 	}
 	say("PostgreSQL is up on 127.0.0.1:%d", cluster.Port())
-	return state, cluster.DSN("backbone_app", state.AppPassword, devDatabase), nil
+	config := configs.Default()
+	config.Database.DSN = configs.DSN(cluster.DSN("backbone_app", state.AppPassword, devDatabase))
+	config.Database.EraserDSN = configs.DSN(cluster.DSN("backbone_eraser", state.EraserPassword, devDatabase))
+	return state, config, nil
+}
+
+// readDevState reads what earlier runs left, and fills in what is new.
+func readDevState(dir string) (*devState, error) {
+	state := &devState{}
+	if err := readJSON(filepath.Join(dir, devStateName), state); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", devStateName, err)
+	}
+	for _, password := range []*string{&state.AppPassword, &state.EraserPassword} {
+		if *password == "" {
+			var b [24]byte
+			_, _ = rand.Read(b[:]) // never fails
+			*password = hex.EncodeToString(b[:])
+		}
+	}
+	return state, nil
 }
 
 func ensureDatabase(ctx context.Context, dsn string) error {
@@ -254,11 +296,19 @@ func listenLoopback(address string) (net.Listener, error) {
 }
 
 func devLogger(dir string) (*os.File, *slog.Logger, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "backbone.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := openLog(filepath.Join(dir, "backbone.log"))
 	if err != nil {
-		return nil, nil, fmt.Errorf("log file: %w", err)
+		return nil, nil, err
 	}
 	return f, slog.New(slog.NewJSONHandler(f, nil)), nil
+}
+
+func openLog(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("log file: %w", err)
+	}
+	return f, nil
 }
 
 func readJSON(path string, into any) error {

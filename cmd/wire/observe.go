@@ -8,6 +8,7 @@ import (
 	"github.com/exaring/otelpgx"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/erpbackbone/backbone/adapters/awskms"
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/telemetry"
@@ -17,6 +18,7 @@ import (
 // observed is what watches a server.
 type observed struct {
 	http    httpapi.Metrics
+	kms     awskms.Observer
 	page    http.Handler
 	tracing trace.TracerProvider
 	close   func(context.Context) error
@@ -32,7 +34,7 @@ func observe(ctx context.Context, config configs.Config, o *Options) (observed, 
 	if o.Observers.Projection == nil {
 		o.Observers.Projection = metrics
 	}
-	out := observed{http: metrics, page: metrics.Handler()}
+	out := observed{http: metrics, kms: metrics.ObserveKMS, page: metrics.Handler()}
 	if config.Telemetry.OTLPEndpoint == "" {
 		return out, nil
 	}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -19,16 +20,19 @@ import (
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // Serve runs the API until ctx ends.
-func Serve(ctx context.Context, config configs.Config) error {
+func Serve(ctx context.Context, config configs.Config) (err error) {
 	if config.Database.DSN == "" {
 		return fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
 	}
+	if err := requireKeys(config); err != nil {
+		return err
+	}
 	logger := newLogger(config.Log)
-	server, err := NewServer(ctx, config, Options{Logger: logger})
+	server, err := NewServer(ctx, config, Options{Logger: logger, Audit: os.Stderr})
 	if err != nil {
 		return err
 	}
-	defer server.App.Close()
+	defer func() { err = errors.Join(err, server.Close()) }()
 	listener, err := net.Listen("tcp", config.HTTP.Listen)
 	if err != nil {
 		return fmt.Errorf("http.listen: %w", err)

@@ -15,6 +15,7 @@ import (
 // Server is an App with its HTTP API.
 type Server struct {
 	App      *App
+	keys     *keyService // nil without one
 	http     *httpapi.Server
 	shutdown time.Duration
 	close    func(context.Context) error // ends what observes
@@ -26,9 +27,13 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 	if err != nil {
 		return nil, err
 	}
-	app, err := Open(ctx, config, o)
+	keys, err := openKeyService(ctx, config.KMS, observed.kms, auditLog(o.Audit))
 	if err != nil {
 		return nil, err
+	}
+	app, err := Open(ctx, config, o)
+	if err != nil {
+		return nil, errors.Join(err, keys.end())
 	}
 	api, err := httpapi.New(httpapi.Config{
 		Access: app.Tenancy, Intents: app.Intake, Appends: app.Append, Events: app.Query, Types: app.Registry, Reports: app.Reports,
@@ -40,9 +45,15 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 	})
 	if err != nil {
 		app.Close()
-		return nil, err
+		return nil, errors.Join(err, keys.end())
 	}
-	return &Server{App: app, http: api, shutdown: config.HTTP.ShutdownTimeout, close: observed.close}, nil
+	return &Server{App: app, keys: keys, http: api, shutdown: config.HTTP.ShutdownTimeout, close: observed.close}, nil
+}
+
+// Close ends what the server stands on, last the key server if it is embedded.
+func (s *Server) Close() error {
+	s.App.Close()
+	return s.keys.end()
 }
 
 // Serve answers requests until ctx ends; then it takes no more and waits for

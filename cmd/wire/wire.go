@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"slices"
@@ -89,6 +90,7 @@ type Options struct {
 	Deployment uint16
 	Observers  Observers
 	Logger     *slog.Logger
+	Audit      io.Writer // of an embedded key server, one JSON line per call; nil: nowhere
 }
 
 // Open composes an App over a migrated database and brings the built-in event

@@ -3,6 +3,7 @@ package e2e
 import (
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -26,10 +27,29 @@ func asApplication(t *testing.T, dsn string) string {
 	return u.String()
 }
 
-// startServe starts `backbone serve` on a free port.
-func startServe(t *testing.T, dsn string) (*process, client) {
+// asEraser is the same database with the rights of the eraser's role.
+func asEraser(t *testing.T, dsn string) string {
 	t.Helper()
-	p, err := launch(program(t), "", []string{"BACKBONE_DATABASE_DSN=" + dsn, "BACKBONE_HTTP_LISTEN=127.0.0.1:0"}, "serve")
+	return strings.Replace(asApplication(t, dsn), "backbone_app", "backbone_eraser", 1)
+}
+
+// ownKeys configures a key server inside the process and a folder for exports.
+func ownKeys(t *testing.T) []string {
+	t.Helper()
+	return []string{
+		"BACKBONE_KMS_LOCAL_DIRECTORY=" + filepath.Join(t.TempDir(), "kms"), "BACKBONE_KMS_ALLOW_LOCAL=true",
+		"BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(t.TempDir(), "exports"),
+	}
+}
+
+// startServe starts `backbone serve` on a free port, with keys of its own unless the
+// environment says otherwise.
+func startServe(t *testing.T, dsn string, env ...string) (*process, client) {
+	t.Helper()
+	if env == nil {
+		env = ownKeys(t)
+	}
+	p, err := launch(program(t), "", append([]string{"BACKBONE_DATABASE_DSN=" + dsn, "BACKBONE_HTTP_LISTEN=127.0.0.1:0"}, env...), "serve")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.end()) })
 	found, err := p.awaitOutput(p.stderr, servingLine, endTime)
@@ -49,7 +69,7 @@ func TestServe(t *testing.T) {
 	needPostgres(t)
 	owner := testkit.Database(t, nil, "e2e_empty")
 	app := asApplication(t, owner)
-	env := []string{"BACKBONE_DATABASE_DSN=" + app, "BACKBONE_HTTP_LISTEN=127.0.0.1:0"}
+	env := append(ownKeys(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner), "BACKBONE_HTTP_LISTEN=127.0.0.1:0")
 	bootstrap := func(args ...string) result {
 		return command(t, env, append([]string{"bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name"}, args...)...)
 	}
@@ -62,7 +82,12 @@ func TestServe(t *testing.T) {
 
 	// In the wrong order each step names the missing one. Before the first migration
 	// on a cluster its roles are missing too, so this is asked as the owner.
-	refused(command(t, []string{"BACKBONE_DATABASE_DSN=" + owner, "BACKBONE_HTTP_LISTEN=127.0.0.1:0"}, "serve"), "backbone migrate")
+	refused(command(t, nil, "serve"), "BACKBONE_DATABASE_DSN")
+	without := []string{"BACKBONE_DATABASE_DSN=" + owner}
+	refused(command(t, without, "serve"), "config.kms_missing")
+	refused(command(t, append(without, "BACKBONE_KMS_LOCAL_DIRECTORY="+t.TempDir()), "serve"), "config.kms_local")
+	refused(command(t, append(without, "BACKBONE_KMS_REGION=eu-central-1"), "serve"), "config.exports_missing")
+	refused(command(t, append(without, env[:3]...), "serve"), "backbone migrate")
 	refused(command(t, nil, "migrate"), "--dsn")
 	migrated := command(t, nil, "migrate", "--dsn", owner)
 	require.Zero(t, migrated.code, migrated)
@@ -81,7 +106,7 @@ func TestServe(t *testing.T) {
 	refused(again, "principal.duplicate")
 	refused(bootstrap("another.example.org"), "log")
 
-	p, anybody := startServe(t, app)
+	p, anybody := startServe(t, app, env...)
 	admin := anybody.as(token)
 	for _, path := range []string{"/livez", "/readyz"} {
 		require.NoError(t, anybody.want(200, nil, "GET", path, ""), path)

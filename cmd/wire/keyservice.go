@@ -1,0 +1,136 @@
+package wire
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+
+	"github.com/erpbackbone/backbone/adapters/awskms"
+	"github.com/erpbackbone/backbone/adapters/kmsd"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// keyService is the key service in the three roles of this product, each with the
+// credentials that its work needs and no more.
+type keyService struct {
+	app     *awskms.Client // makes and opens data keys
+	rotator *awskms.Client // makes, re-wraps and ends KEKs
+	signer  *awskms.Client // signs
+
+	endpoint, credentials string
+	close                 func() error // of an embedded server
+}
+
+// openKeyService makes the clients, and starts the embedded server when one is
+// configured. It does not call the service: a node starts while that is away.
+// Nothing is opened when no key service is configured.
+func openKeyService(ctx context.Context, c configs.KMS, observe awskms.Observer, audit *slog.Logger) (_ *keyService, err error) {
+	if !c.Configured() {
+		return nil, nil
+	}
+	s := &keyService{endpoint: c.Endpoint, credentials: c.CredentialsFile, close: func() error { return nil }}
+	region := c.Region
+	if c.LocalDirectory != "" {
+		if err := s.embed(ctx, c.LocalDirectory, audit); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, s.close())
+			}
+		}()
+	}
+	if region == "" {
+		region = kmsd.Region
+	}
+	for _, role := range []struct {
+		client         **awskms.Client
+		profile, named string
+	}{{&s.app, c.AppProfile, kmsd.App}, {&s.rotator, c.RotatorProfile, kmsd.Rotator}, {&s.signer, c.SignerProfile, kmsd.SealSigner}} {
+		profile := role.profile
+		if profile == "" && s.credentials != "" {
+			profile = role.named
+		}
+		*role.client, err = awskms.New(ctx, awskms.Config{
+			Endpoint: s.endpoint, Region: region, CredentialsFile: s.credentials, Profile: profile, Observe: observe,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// embed serves the keys of a folder on a free port of loopback.
+func (s *keyService) embed(ctx context.Context, directory string, audit *slog.Logger) error {
+	server, err := kmsd.Open(kmsd.Config{Directory: directory, Logger: audit})
+	if err != nil {
+		return err
+	}
+	listener, err := kmsd.Listen("127.0.0.1:0")
+	if err != nil {
+		return errors.Join(err, server.Close())
+	}
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(serving, listener) }()
+	s.endpoint, s.credentials = "http://"+listener.Addr().String(), filepath.Join(directory, kmsd.CredentialsFile)
+	s.close = func() error {
+		stop()
+		return errors.Join(<-served, server.Close())
+	}
+	return nil
+}
+
+// requireKeys refuses to serve without what sealing and erasing need: a server that
+// came up without it would refuse every personal value later.
+func requireKeys(c configs.Config) error {
+	switch {
+	case !c.KMS.Configured():
+		return fault.New(fault.Invalid, "config.kms_missing",
+			"no key service for personal data; set kms.endpoint and kms.credentials_file to a `backbone kmsd`, or kms.region to use AWS KMS. To try it out on one machine, kms.local_directory with kms.allow_local: true serves keys in this process")
+	case c.KMS.LocalDirectory != "" && !c.KMS.AllowLocal:
+		return fault.New(fault.Invalid, "config.kms_local",
+			"kms.local_directory keeps the keys inside this process; run `backbone kmsd` and set kms.endpoint to it, or accept that with kms.allow_local: true")
+	case c.Erasure.ExportDirectory == "":
+		return fault.New(fault.Invalid, "config.exports_missing",
+			"no folder for receipts of erasures; set erasure.export_directory to one outside the database and its backups, the same for all nodes")
+	}
+	return nil
+}
+
+// aliasPrefix begins the names of an installation's keys in the key service, so that
+// several installations may share one.
+func aliasPrefix(logName string) string {
+	sum := sha256.Sum256([]byte(logName))
+	readable := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_':
+			return r
+		}
+		return '-'
+	}, logName)
+	return "alias/backbone/" + readable[:min(len(readable), 64)] + "-" + hex.EncodeToString(sum[:4])
+}
+
+// auditLog is the audit of an embedded key server, apart from other logs.
+func auditLog(to io.Writer) *slog.Logger {
+	if to == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewJSONHandler(to, nil))
+}
+
+// end stops an embedded server; without a key service there is nothing to end.
+func (s *keyService) end() error {
+	if s == nil {
+		return nil
+	}
+	return s.close()
+}
