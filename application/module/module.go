@@ -144,7 +144,16 @@ type IntentType struct {
 	// OnDuplicate words a lost business key in the module's terms; nil keeps the
 	// general fault.
 	OnDuplicate func(ctx context.Context, in Input, s State, eventType string, h fault.Holder) error
+
+	manifest *shredding.Manifest
+	keyClass shredding.KeyClass
 }
+
+// Manifest is the PII manifest of the payload, known once the intent is in a catalog.
+func (t IntentType) Manifest() *shredding.Manifest { return t.manifest }
+
+// KeyClass tells under which key of a person the payload's values are sealed.
+func (t IntentType) KeyClass() shredding.KeyClass { return t.keyClass }
 
 // RegisteredType is an event type ready for use: its registration, compiled
 // schema, PII manifest and checks.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -86,6 +87,15 @@ func (r *Registrar) Intent(t IntentType) {
 	if len(t.Schema) == 0 {
 		r.fail("intent %s has no schema", t.Type)
 	}
+	manifest, found := eventtype.Manifest(t.PIIFields)
+	for _, f := range found {
+		r.fail("intent %s: %s at %s: %s", t.Type, f.Code, f.Field, f.Detail)
+	}
+	class, err := shredding.ParseKeyClass(string(t.RetentionClass))
+	if err != nil {
+		r.fail("intent %s: %w", t.Type, err)
+	}
+	t.manifest, t.keyClass = manifest, class
 	r.catalog.intents[t.Type] = t
 }
 

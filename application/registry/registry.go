@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -29,6 +30,8 @@ type Registry struct {
 	loading  sync.Mutex
 	snapshot atomic.Pointer[snapshot]
 }
+
+var _ module.Manifests = (*Registry)(nil)
 
 type snapshot struct {
 	generation int64
@@ -129,8 +132,11 @@ func (r *Registry) build(types []eventtype.Registration, generation int64) (*sna
 	for _, reg := range types {
 		t := &module.RegisteredType{Registration: reg, Checks: r.catalog.Checks(reg.Type, reg.SchemaVersion)}
 		if have := old.versions[reg.Type][reg.SchemaVersion]; have != nil {
-			t.Schema = have.Schema // a registered version never changes its schema
+			t.Schema, t.Manifest, t.KeyClass = have.Schema, have.Manifest, have.KeyClass // a registered version never changes them
 		} else {
+			if err := readManifest(t); err != nil {
+				return nil, err
+			}
 			compiled, err := r.schemas.Compile(reg.DataSchema)
 			if err != nil {
 				return nil, fmt.Errorf("stored schema of %s version %d: %w", reg.Type, reg.SchemaVersion, err)
@@ -155,14 +161,68 @@ func (r *Registry) build(types []eventtype.Registration, generation int64) (*sna
 	return s, nil
 }
 
+// readManifest fills in what a registration says about personal data.
+func readManifest(t *module.RegisteredType) error {
+	manifest, found := eventtype.Manifest(t.PIIFields)
+	if len(found) > 0 {
+		return fmt.Errorf("stored pii_fields of %s version %d: %w", t.Type, t.SchemaVersion, eventtype.Invalid(found))
+	}
+	class, err := shredding.ParseKeyClass(string(t.RetentionClass))
+	if err != nil {
+		return fmt.Errorf("stored retention class of %s version %d: %w", t.Type, t.SchemaVersion, err)
+	}
+	t.Manifest, t.KeyClass = manifest, class
+	return nil
+}
+
+// Manifest implements module.Manifests. Versions that are not active count too: their
+// events stay readable.
+func (r *Registry) Manifest(ctx context.Context, kind shredding.Kind, recordType string, version uint32) (*shredding.Manifest, error) {
+	if kind == shredding.KindIntent {
+		t, _ := r.catalog.Intent(recordType)
+		return t.Manifest(), nil
+	}
+	t := r.snapshot.Load().versions[recordType][version]
+	if t == nil {
+		if err := r.Refresh(ctx); err != nil {
+			return nil, err
+		}
+		if t = r.snapshot.Load().versions[recordType][version]; t == nil {
+			return nil, nil
+		}
+	}
+	return t.Manifest, nil
+}
+
 // Register checks and stores a new version. Types under a built-in module's
-// prefix cannot be registered from outside.
+// prefix cannot be registered from outside. What would let personal data be stored in
+// clear is refused: eventtype.Registration.CheckPersonal.
 func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by string) (eventtype.Registration, error) {
 	if owner := r.catalog.Owner(reg.Type); owner != "" {
 		return eventtype.Registration{}, fault.New(fault.Forbidden, "event_type.owned_by_module",
 			"types beginning with %q belong to the built-in module %s; choose a prefix of your own", eventtype.Prefix(reg.Type), owner).WithField("/type")
 	}
+	if err := r.checkPersonal(&reg); err != nil {
+		return eventtype.Registration{}, err
+	}
 	return r.register(ctx, reg, by)
+}
+
+// checkPersonal gives what a registration says wrongly about personal data together
+// with whatever else is wrong. A schema that does not compile is left for later.
+func (r *Registry) checkPersonal(reg *eventtype.Registration) error {
+	if _, err := r.schemas.Compile(reg.DataSchema); err != nil {
+		return nil
+	}
+	personal := reg.CheckPersonal()
+	if len(personal) == 0 {
+		return nil
+	}
+	var found []fault.Violation
+	if f, ok := fault.As(reg.Validate()); ok {
+		found = f.Violations
+	}
+	return eventtype.Invalid(append(found, personal...))
 }
 
 func (r *Registry) register(ctx context.Context, reg eventtype.Registration, by string) (eventtype.Registration, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -379,4 +380,64 @@ func TestInactiveTypes(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 2, "inactive versions can be read, for the events they described")
 	require.False(t, all[0].Active)
+}
+
+const contactSchema = `{"type":"object","additionalProperties":false,"required":["person"],"properties":{"person":{"type":"string"},"email":{"type":"string"}}}`
+
+func contact() eventtype.Registration {
+	return eventtype.Registration{
+		Type: "crm.contact.made", SchemaVersion: 1, Module: "crm", DataSchema: json.RawMessage(contactSchema), RetentionClass: eventtype.Regulatory,
+		PIIFields: []eventtype.PIIField{{Path: "$.email", Class: "contact", Subject: json.RawMessage(`{"path":"$.person","type":"person"}`)}},
+	}
+}
+
+func TestPersonalDataIsDeclared(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	r := node(t, store, orderSchema)
+	_, err := r.Register(t.Context(), contact(), "p-admin")
+	require.NoError(t, err)
+	typ, err := r.Lookup(t.Context(), "crm.contact.made", 0)
+	require.NoError(t, err)
+	require.False(t, typ.Manifest.Empty())
+	require.Equal(t, shredding.KeyRegulatory, typ.KeyClass)
+
+	// Another node answers for it too, and a type without personal data has no manifest.
+	other := node(t, store, orderSchema)
+	m, err := other.Manifest(t.Context(), shredding.KindEvent, "crm.contact.made", 1)
+	require.NoError(t, err)
+	class, known := m.ClassAt("/data/email", "/data")
+	require.True(t, known)
+	require.Equal(t, shredding.Contact, class)
+	for _, unknown := range []struct {
+		kind    shredding.Kind
+		name    string
+		version uint32
+	}{{shredding.KindEvent, "crm.contact.made", 2}, {shredding.KindEvent, "crm.contact.lost", 1}, {shredding.KindIntent, "crm.contact.made", 1}} {
+		m, err := other.Manifest(t.Context(), unknown.kind, unknown.name, unknown.version)
+		require.NoError(t, err)
+		require.True(t, m.Empty())
+	}
+}
+
+func TestAllFindingsAboutPersonalDataComeAtOnce(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	r := node(t, store, orderSchema)
+	reg := contact()
+	reg.Module, reg.DataSchema = "", json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{"person":{"type":"string"},"email":{"type":"string"},"phone":{"type":"string"}}}`)
+	_, err := r.Register(t.Context(), reg, "p-admin")
+	f, ok := fault.As(err)
+	require.True(t, ok)
+	require.Equal(t, "event_type.invalid", f.Code)
+	got := map[string]string{}
+	for _, v := range f.Violations {
+		got[v.Field] = v.Code
+	}
+	require.Equal(t, map[string]string{
+		"/module": "event_type.module_missing", "/pii_fields/0/subject/path": "pii.subject_not_required", "/data_schema/properties/phone": "pii.undeclared",
+	}, got)
+	stored, _, err := store.EventTypes(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, stored)
 }

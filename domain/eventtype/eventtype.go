@@ -92,8 +92,8 @@ func Prefix(name string) string {
 	return p
 }
 
-// Validate checks what can be checked without compiling the schema. All findings
-// are returned in one fault.
+// Validate checks what can be checked without looking into the schema; personal
+// data are for CheckPersonal. All findings are returned in one fault.
 func (r *Registration) Validate() error {
 	var found []fault.Violation
 	add := func(field, code, detail string, args ...any) {
@@ -133,9 +133,6 @@ func (r *Registration) Validate() error {
 	default:
 		add("/retention_class", "event_type.retention_invalid", "use standard, regulatory or pii_subject")
 	}
-	if len(r.PIIFields) > 0 {
-		add("/pii_fields", "event_type.pii_unsupported", "personal data cannot be sealed yet; leave pii_fields empty and keep personal data out")
-	}
 	for i, k := range r.BusinessKeys {
 		field := fmt.Sprintf("/business_keys/%d", i)
 		if k.Name == "" || len(k.Fields) == 0 {
@@ -145,6 +142,11 @@ func (r *Registration) Validate() error {
 			add(field+"/normalise", "event_type.business_key_invalid", "use document_number or tax_id")
 		}
 	}
+	return Invalid(found)
+}
+
+// Invalid is the fault for a registration with findings, nil without any.
+func Invalid(found []fault.Violation) error {
 	if len(found) == 0 {
 		return nil
 	}

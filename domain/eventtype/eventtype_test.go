@@ -45,9 +45,6 @@ func TestValidate(t *testing.T) {
 			r.OptionalDimensions = []string{""}
 		}, finding{"/optional_dimensions/0", "event_type.dimension_invalid"}},
 		"retention": {func(r *eventtype.Registration) { r.RetentionClass = "for_ever" }, finding{"/retention_class", "event_type.retention_invalid"}},
-		"personal data": {func(r *eventtype.Registration) {
-			r.PIIFields = []eventtype.PIIField{{Path: "/email", Class: "contact"}}
-		}, finding{"/pii_fields", "event_type.pii_unsupported"}},
 		"nameless key": {func(r *eventtype.Registration) {
 			r.BusinessKeys = []eventtype.BusinessKeyRule{{Fields: []string{"no"}}}
 		}, finding{"/business_keys/0", "event_type.business_key_invalid"}},
