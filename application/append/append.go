@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -22,12 +23,33 @@ type Service struct {
 	clock       ports.Clock
 	ids         ports.IDSource
 	keyTTL      time.Duration
+
+	fingerprints module.Fingerprints
+}
+
+// ServiceOption is an optional part of a Service.
+type ServiceOption func(*Service)
+
+// WithFingerprints stores fingerprints of requests under a secret of the tenant.
+// Without, they are stored as they come, which is for tests.
+func WithFingerprints(f module.Fingerprints) ServiceOption {
+	return func(s *Service) { s.fingerprints = f }
 }
 
 // NewService makes a Service. keyTTL is how long an idempotency key is remembered.
-func NewService(p *Preparer, a ports.EventAppender, e ports.EventReader, i ports.IdempotencyReader, c ports.Clock, ids ports.IDSource, keyTTL time.Duration) *Service {
-	return &Service{preparer: p, appender: a, events: e, idempotency: i, clock: c, ids: ids, keyTTL: keyTTL}
+func NewService(
+	p *Preparer, a ports.EventAppender, e ports.EventReader, i ports.IdempotencyReader, c ports.Clock, ids ports.IDSource, keyTTL time.Duration,
+	options ...ServiceOption,
+) *Service {
+	s := &Service{preparer: p, appender: a, events: e, idempotency: i, clock: c, ids: ids, keyTTL: keyTTL}
+	for _, o := range options {
+		o(s)
+	}
+	return s
 }
+
+// reseals is how often values are sealed again because a key had moved.
+const reseals = 3
 
 // Request is a batch as asked for.
 type Request struct {
@@ -44,8 +66,8 @@ type Request struct {
 
 // Append validates the batch and writes it, all or nothing. replayed says that
 // the idempotency key was known and the first receipts are given again. Faults:
-// those of Preparer.Prepare, ports.EventAppender, append.batch_empty,
-// idempotency.key_invalid.
+// those of Preparer.Prepare, ports.EventAppender, module.Fingerprints,
+// append.batch_empty, idempotency.key_invalid.
 func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.AppendedEvent, replayed bool, err error) {
 	if len(r.Drafts) == 0 {
 		return nil, false, fault.New(fault.Invalid, "append.batch_empty", "a batch needs at least one event; add it").WithField("/events")
@@ -53,7 +75,7 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 	now := event.Micros(s.clock.Now())
 	req := ports.AppendRequest{Partition: r.LegalEntity.Partition, Streams: r.Streams, Entities: r.Entities, Conditions: r.Conditions}
 	if r.IdempotencyKey != "" {
-		req.Idempotency, err = s.claim(r, now)
+		req.Idempotency, err = s.claim(ctx, r, now)
 		if err != nil {
 			return nil, false, err
 		}
@@ -77,14 +99,10 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 			drafts[i].EffectiveDate = today
 		}
 	}
-	req.Events, err = s.preparer.Prepare(ctx, module.Batch{
+	res, err := s.write(ctx, req, module.Batch{
 		Drafts: drafts, LegalEntity: r.LegalEntity, Actor: r.Actor, CorrelationID: correlation,
 		Source: event.Source{System: "backbone", Channel: "api"}, Now: now,
 	})
-	if err != nil {
-		return nil, false, err
-	}
-	res, err := s.appender.Append(ctx, req)
 	if err != nil {
 		return nil, false, err
 	}
@@ -95,12 +113,32 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 	return res.Events, false, nil
 }
 
-func (s *Service) claim(r Request, now time.Time) (*ports.IdempotencyClaim, error) {
+// write prepares a batch and appends it, again with fresh keys if one had moved.
+func (s *Service) write(ctx context.Context, req ports.AppendRequest, b module.Batch) (res ports.AppendResult, err error) {
+	for try := 0; ; try++ {
+		if req.Events, err = s.preparer.Prepare(ctx, b); err != nil {
+			return res, err
+		}
+		res, err = s.appender.Append(ctx, req)
+		if fault.CodeOf(err) != shredding.CodeKeyMoved || try == reseals {
+			return res, err
+		}
+		s.preparer.forget(req.Partition, req.Events)
+	}
+}
+
+func (s *Service) claim(ctx context.Context, r Request, now time.Time) (*ports.IdempotencyClaim, error) {
 	key, err := concurrency.ScopeIdempotencyKey(r.PersonID, "events", r.IdempotencyKey)
 	if err != nil {
 		return nil, err
 	}
-	return &ports.IdempotencyClaim{Key: key, Fingerprint: r.Fingerprint, ExpiresAt: now.Add(s.keyTTL)}, nil
+	fingerprint := r.Fingerprint
+	if s.fingerprints != nil {
+		if fingerprint, err = s.fingerprints.Fingerprint(ctx, r.LegalEntity.TenantID, fingerprint); err != nil {
+			return nil, err
+		}
+	}
+	return &ports.IdempotencyClaim{Key: key, Fingerprint: fingerprint, ExpiresAt: now.Add(s.keyTTL)}, nil
 }
 
 // receipts gives the first request's answer again.

@@ -44,18 +44,31 @@ type Preparer struct {
 	types  Types
 	ids    ports.IDSource
 	limits Limits
+	sealer module.Sealer
 }
+
+// Option is an optional part of a Preparer.
+type Option func(*Preparer)
+
+// WithSealer seals the personal values of events. Without a sealer events that have
+// some are refused with pii.keys_missing.
+func WithSealer(s module.Sealer) Option { return func(p *Preparer) { p.sealer = s } }
 
 // NewPreparer makes a Preparer.
-func NewPreparer(types Types, ids ports.IDSource, limits Limits) *Preparer {
-	return &Preparer{types: types, ids: ids, limits: limits}
+func NewPreparer(types Types, ids ports.IDSource, limits Limits, options ...Option) *Preparer {
+	p := &Preparer{types: types, ids: ids, limits: limits}
+	for _, o := range options {
+		o(p)
+	}
+	return p
 }
 
-// Prepare validates and encodes a batch. Faults: append.batch_too_large,
-// append.event_too_large, event_type.not_found, append.schema_violation,
-// append.dimension_missing, append.reference_missing, append.identifier_invalid,
-// pii.in_identifier, and those of the types' own checks. Pointers in faults begin
-// with /events/<index>.
+// Prepare validates and encodes a batch and seals its personal values. Faults:
+// append.batch_too_large, append.event_too_large, event_type.not_found,
+// append.schema_violation, append.dimension_missing, append.reference_missing,
+// append.identifier_invalid, pii.in_identifier, those of the types' own checks, of
+// shredding.Manifest.Resolve and of module.Sealer. Pointers in faults begin with
+// /events/<index>.
 func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepared, error) {
 	if len(b.Drafts) > p.limits.BatchEvents {
 		return nil, fault.New(fault.TooLarge, "append.batch_too_large",
@@ -138,9 +151,11 @@ func (p *Preparer) prepareOne(ctx context.Context, out *event.Prepared, d *event
 	if err != nil {
 		return err
 	}
-	if len(payload) > p.limits.EventBytes {
-		return fault.New(fault.TooLarge, "append.event_too_large", "an event's payload may have %d bytes; split it or keep the bulk elsewhere and refer to it", p.limits.EventBytes).
-			WithNumbers(p.limits.EventBytes, len(payload))
+	if err := p.checkSize(payload); err != nil {
+		return err
+	}
+	if payload, err = p.seal(ctx, out, t, d, b, payload); err != nil {
+		return err
 	}
 	out.Type, out.SchemaVersion, out.TypeNumber = t.Type, t.SchemaVersion, t.Number
 	out.Partition = b.LegalEntity.Partition
@@ -171,6 +186,14 @@ func (p *Preparer) prepareOne(ctx context.Context, out *event.Prepared, d *event
 	out.Keys = keysOf(d)
 	out.BusinessKeys, err = businessKeys(t, data, d.Series)
 	return err
+}
+
+func (p *Preparer) checkSize(payload []byte) error {
+	if len(payload) <= p.limits.EventBytes {
+		return nil
+	}
+	return fault.New(fault.TooLarge, "append.event_too_large", "an event's payload may have %d bytes; split it or keep the bulk elsewhere and refer to it", p.limits.EventBytes).
+		WithNumbers(p.limits.EventBytes, len(payload))
 }
 
 func (p *Preparer) checkShape(d *event.Draft) error {

@@ -30,7 +30,7 @@ func (shop) Register(r *module.Registrar) error {
 	r.EventType(module.EventType{
 		Registration: eventtype.Registration{
 			Type: "shop.order.placed", SchemaVersion: 1, Module: "shop",
-			DataSchema: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"number"},"note":{"type":"string","maxLength":2000},"number":{"type":"string"},"customer":{"type":"string"}}}`),
+			DataSchema: json.RawMessage(`{"type":"object","properties":{"amount":{"type":"number"},"note":{"type":"string","maxLength":2000,"x-not-pii":"wording of the order"},"number":{"type":"string"},"customer":{"type":"string"}}}`),
 			BusinessKeys: []eventtype.BusinessKeyRule{
 				{Name: "number", Fields: []string{"customer", "number"}, Normalise: eventtype.NormaliseDocumentNumber, Document: "number"},
 				{Name: "plain", Fields: []string{"number"}},
@@ -56,6 +56,16 @@ func (shop) Register(r *module.Registrar) error {
 			{EntityType: "item", Role: "content", Cardinality: eventtype.OneOrMore},
 		},
 	}})
+	r.EventType(module.EventType{Registration: eventtype.Registration{
+		Type: "shop.customer.greeted", SchemaVersion: 1, Module: "shop", RetentionClass: eventtype.Regulatory,
+		DataSchema: json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{"email":{"type":"string"},"visits":{"type":"number"},
+			"contacts":{"type":"array","items":{"type":"object","additionalProperties":false,"required":["person"],"properties":{"person":{"type":"string"},"phone":{"type":"string"}}}}}}`),
+		RequiredEntityRefs: []eventtype.RequiredRef{{EntityType: "customer", Role: "subject", Cardinality: eventtype.One}},
+		PIIFields: []eventtype.PIIField{
+			{Path: "$.email", Class: "contact", Subject: json.RawMessage(`{"entity_role":"subject"}`)},
+			{Path: "$.contacts[*].phone", Class: "contact", Subject: json.RawMessage(`{"path":"$.contacts[*].person","type":"person"}`)},
+		},
+	}})
 	return nil
 }
 
@@ -70,7 +80,7 @@ type till struct {
 
 var limits = eventappend.Limits{BatchEvents: 3, EventBytes: 4096, EntityRefs: 4, Tags: 3}
 
-func setup(t *testing.T) *till {
+func setup(t testing.TB, options ...eventappend.Option) *till {
 	t.Helper()
 	clock := testkit.NewClock(time.Date(2026, 3, 31, 23, 30, 0, 0, time.UTC))
 	b := &till{clock: clock, ids: system.NewIDs(), store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
@@ -81,7 +91,7 @@ func setup(t *testing.T) *till {
 	require.NoError(t, err)
 	types := registry.New(b.store, jsonschema.New(), catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
-	b.preparer = eventappend.NewPreparer(types, b.ids, limits)
+	b.preparer = eventappend.NewPreparer(types, b.ids, limits, options...)
 	return b
 }
 

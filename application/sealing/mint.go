@@ -11,10 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-const (
-	codeEpochClosed   = "keys.epoch_closed"
-	codeSubjectErased = "pii.subject_erased"
-)
+const codeEpochClosed = "keys.epoch_closed"
 
 // firstVersion is the version of a key that is made for an absent one.
 const firstVersion = 1
@@ -51,7 +48,7 @@ func (v *Vault) mintFor(ctx context.Context, m *making, tenantID string, id port
 	}
 	is := useful
 	switch {
-	case fault.CodeOf(err) == codeSubjectErased:
+	case fault.CodeOf(err) == shredding.CodeSubjectErased:
 		is, err = destroyed, nil
 	case err == nil && !e.known.State.Seals():
 		is = destroyed

@@ -37,9 +37,15 @@ func (s KeyState) Seals() bool { return s == KeyActive }
 // Opens reports whether values may be opened.
 func (s KeyState) Opens() bool { return s == KeyActive || s == KeyFenced }
 
+// Codes of faults that callers act on.
+const (
+	CodeKeyMoved      = "pii.key_moved"      // of the store: seal again
+	CodeSubjectErased = "pii.subject_erased" // Erased
+)
+
 // Erased is the fault for an append about a subject whose key is fenced or
 // destroyed.
 func Erased(pointer string) *fault.Error {
-	return fault.New(fault.Gone, "pii.subject_erased",
+	return fault.New(fault.Gone, CodeSubjectErased,
 		"the personal data of this subject are erased or being erased; leave the personal fields out or have the subject reopened").WithField(pointer)
 }
