@@ -1,0 +1,208 @@
+// Package signednote writes and reads signed notes (c2sp.org/signed-note) whose
+// Ed25519 keys stay in a key management service.
+package signednote
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const (
+	algorithmEd25519 = 0x01
+	algorithmOther   = 0xff // followed by a name of its own
+
+	digestName = "backbone/note-digest/v1"
+)
+
+// Signer implements ports.NoteSigner with one key of a signing service. Safe for
+// concurrent use.
+type Signer struct {
+	name string
+	key  string
+	sign ports.Signer
+
+	mu     sync.Mutex
+	public ed25519.PublicKey
+}
+
+var (
+	_ ports.NoteSigner = (*Signer)(nil)
+	_ ports.NoteOpener = Opener{}
+)
+
+// NewSigner makes a Signer. name says who signs and stands in every note, such as
+// "receipts.books.example.org": no blanks, no plus sign. note.key_invalid (Invalid)
+// for another.
+func NewSigner(name, keyID string, s ports.Signer) (*Signer, error) {
+	if name == "" || strings.ContainsAny(name, "+ \t\r\n\u00a0") {
+		return nil, keyInvalid("the name of a signer has neither blanks nor plus signs; choose another")
+	}
+	return &Signer{name: name, key: keyID, sign: s}, nil
+}
+
+// SignNote implements ports.NoteSigner.
+func (s *Signer) SignNote(ctx context.Context, text []byte) ([]byte, error) {
+	public, err := s.publicKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	message, prefix := message(text), keyPrefix(text)
+	var failed error
+	signed, err := note.Sign(&note.Note{Text: string(text)}, keyed{
+		name: s.name, hash: keyHash(s.name, prefix, public),
+		sign: func([]byte) ([]byte, error) {
+			var signature []byte
+			if signature, failed = s.sign.Sign(ctx, s.key, message); failed == nil && !ed25519.Verify(public, message, signature) {
+				failed = fault.New(fault.Unavailable, "kms.signature_wrong", "the signing service answered with a wrong signature; check the key and the connection")
+			}
+			return signature, failed
+		},
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	if err != nil {
+		return nil, fault.New(fault.Internal, "note.text_invalid", "a note holds lines of printable text, each ended by a line break; report this defect").WithCause(err)
+	}
+	return signed, nil
+}
+
+// VerifierKey implements ports.NoteSigner.
+func (s *Signer) VerifierKey(ctx context.Context) (string, error) {
+	public, err := s.publicKey(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s+%08x+%s", s.name, keyHash(s.name, []byte{algorithmEd25519}, public),
+		base64.StdEncoding.EncodeToString(append([]byte{algorithmEd25519}, public...))), nil
+}
+
+// publicKey asks the service once.
+func (s *Signer) publicKey(ctx context.Context) (ed25519.PublicKey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.public != nil {
+		return s.public, nil
+	}
+	public, err := s.sign.PublicKey(ctx, s.key)
+	if err != nil {
+		return nil, err
+	}
+	if len(public) != ed25519.PublicKeySize {
+		return nil, keyInvalid("the signing service gave no Ed25519 key; check the key's id")
+	}
+	s.public = public
+	return public, nil
+}
+
+// Opener implements ports.NoteOpener.
+type Opener struct{}
+
+// OpenNote implements ports.NoteOpener.
+func (Opener) OpenNote(signed []byte, verifierKeys ...string) ([]byte, error) {
+	var verifiers []note.Verifier
+	for _, text := range verifierKeys {
+		name, public, err := parseKey(text)
+		if err != nil {
+			return nil, err
+		}
+		for _, prefix := range [][]byte{{algorithmEd25519}, digestPrefix()} {
+			verifiers = append(verifiers, keyed{name: name, hash: keyHash(name, prefix, public), verify: func(text, signature []byte) bool {
+				return bytes.Equal(keyPrefix(text), prefix) && ed25519.Verify(public, message(text), signature)
+			}})
+		}
+	}
+	opened, err := note.Open(signed, note.VerifierList(verifiers...))
+	if err != nil {
+		return nil, notVerified().WithCause(err)
+	}
+	// Base64 has spare bits that decoders ignore, and signatures of unknown keys are
+	// passed over: compare with the one spelling there is.
+	if len(opened.Sigs) != 1 || len(opened.UnverifiedSigs) != 0 {
+		return nil, notVerified()
+	}
+	raw, err := base64.StdEncoding.Strict().DecodeString(opened.Sigs[0].Base64)
+	if err != nil {
+		return nil, notVerified()
+	}
+	spelled := opened.Text + "\n— " + opened.Sigs[0].Name + " " + base64.StdEncoding.EncodeToString(raw) + "\n"
+	if spelled != string(signed) {
+		return nil, notVerified()
+	}
+	return []byte(opened.Text), nil
+}
+
+// parseKey reads a verifier key in its one spelling.
+func parseKey(text string) (name string, public ed25519.PublicKey, err error) {
+	invalid := keyInvalid("a verifier key is <name>+<8 hex digits>+<base64 of an Ed25519 key>; copy it as it was published")
+	if _, err := note.NewVerifier(text); err != nil {
+		return "", nil, invalid
+	}
+	name, rest, _ := strings.Cut(text, "+")
+	hash, encoded, _ := strings.Cut(rest, "+")
+	raw, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	if err != nil || len(raw) != 1+ed25519.PublicKeySize || raw[0] != algorithmEd25519 || hash != strings.ToLower(hash) {
+		return "", nil, invalid
+	}
+	return name, raw[1:], nil
+}
+
+// keyed implements note.Signer and note.Verifier.
+type keyed struct {
+	name   string
+	hash   uint32
+	sign   func(message []byte) ([]byte, error)
+	verify func(message, signature []byte) bool
+}
+
+func (k keyed) Name() string                          { return k.name }
+func (k keyed) KeyHash() uint32                       { return k.hash }
+func (k keyed) Sign(message []byte) ([]byte, error)   { return k.sign(message) }
+func (k keyed) Verify(message, signature []byte) bool { return k.verify(message, signature) }
+
+// message is what is signed for a text: the text, or its digest when it is longer
+// than a signing service takes.
+func message(text []byte) []byte {
+	if len(text) <= ports.MaximumSignedMessage {
+		return text
+	}
+	return fmt.Appendf(nil, "%s\n%x\n", digestName, sha256.Sum256(text))
+}
+
+func keyPrefix(text []byte) []byte {
+	if len(text) <= ports.MaximumSignedMessage {
+		return []byte{algorithmEd25519}
+	}
+	return digestPrefix()
+}
+
+func digestPrefix() []byte { return append([]byte{algorithmOther}, digestName...) }
+
+// keyHash is the first four bytes of SHA-256(name ‖ "\n" ‖ algorithm ‖ public key).
+func keyHash(name string, prefix []byte, public ed25519.PublicKey) uint32 {
+	h := sha256.New()
+	h.Write([]byte(name + "\n"))
+	h.Write(prefix)
+	h.Write(public)
+	return binary.BigEndian.Uint32(h.Sum(nil))
+}
+
+func keyInvalid(detail string) *fault.Error {
+	return fault.New(fault.Invalid, "note.key_invalid", detail)
+}
+
+func notVerified() *fault.Error {
+	return fault.New(fault.Invalid, "note.not_verified", "the signature is missing, does not fit the text, or is of another key; compare the document with another copy and check the key")
+}

@@ -1,0 +1,248 @@
+package erasure
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const (
+	certificateFormat = "backbone/erasure-certificate/v1"
+
+	epochLimit   = 24 * time.Hour     // until the KEK that wrapped the keys is replaced, at the latest
+	deletionWait = 7 * 24 * time.Hour // in which the old KEK's deletion could still be cancelled
+)
+
+// Certificate says what an erasure did, for the person and for a supervisory
+// authority. It holds the person's pseudonym and no personal data.
+type Certificate struct {
+	Format        string             `json:"format"`
+	RequestID     event.ID           `json:"request_id"`
+	TenantID      string             `json:"tenant_id"`
+	Subject       string             `json:"subject"`
+	LegalEntities []string           `json:"legal_entities"`
+	Basis         string             `json:"basis"`
+	Outcome       string             `json:"outcome"` // "complete" or "partial"
+	RequestedBy   string             `json:"requested_by"`
+	RequestedAt   time.Time          `json:"requested_at"`
+	ApprovedBy    string             `json:"approved_by"`
+	ApprovedAt    time.Time          `json:"approved_at"`
+	DueOn         event.Date         `json:"due_on"`
+	Classes       []Class            `json:"classes"`
+	Counts        CertificateCounts  `json:"counts"`
+	Times         CertificateTimes   `json:"times"`
+	Verification  Results            `json:"verification"`
+	Receipt       CertificateReceipt `json:"receipt"`
+	OutOfReach    []string           `json:"out_of_reach"`
+}
+
+// CertificateCounts counts what was concerned.
+type CertificateCounts struct {
+	Events   int64 `json:"events"`
+	Intents  int64 `json:"intents"`
+	Redacted int64 `json:"redacted_values"`
+	Keys     int   `json:"keys"`         // closed for ever, per legal entity and class
+	Versions int   `json:"key_versions"` // destroyed
+}
+
+// CertificateTimes are the times of what is promised, and no more.
+type CertificateTimes struct {
+	Destroyed   time.Time `json:"keys_destroyed_at"`       // from then on no node reads the key from the store
+	Undecrypted time.Time `json:"no_node_decrypts_from"`   // a minute later at the latest
+	Confirmed   time.Time `json:"nodes_confirmed_at"`      // when all nodes had said so, or the minute was over
+	Backups     time.Time `json:"backups_unreadable_from"` // at the latest, but for who may cancel the deletion of a key in the key service
+	Irrevocable time.Time `json:"irrevocable_from"`        // at the latest, for everybody
+}
+
+// CertificateReceipt names the receipt outside the database.
+type CertificateReceipt struct {
+	Number uint64 `json:"number"`
+	SHA256 string `json:"sha256"`
+}
+
+// outOfReach is what an erasure here does not touch.
+func outOfReach() []string {
+	return []string{
+		"documents, reports and exports that were taken out of this system",
+		"systems that received events or answers while the data were readable",
+		"what persons noted down or printed",
+		"display names of users in the directory of principals",
+	}
+}
+
+func certificateName(id event.ID) string { return certificateFolder + id.String() + ".json" }
+
+// certify signs and stores the certificate, and completes the request.
+func (c Config) certify(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	name := certificateName(r.ID)
+	if stored, err := c.Exports.Get(ctx, name); fault.KindOf(err) != fault.NotFound || err == nil {
+		// Another attempt stored it, maybe signed with a key that was replaced since.
+		if err == nil {
+			err = sameRequest(stored, r.ID)
+		}
+		if err != nil {
+			return r, err
+		}
+	} else {
+		document, err := c.certificate(ctx, r)
+		if err != nil {
+			return r, err
+		}
+		if err := c.Exports.PutIfAbsent(ctx, name, document); err != nil {
+			return r, err
+		}
+	}
+	r.State, r.CompletedAt = shredding.ErasureCompleted, c.now()
+	return c.move(ctx, r)
+}
+
+func sameRequest(document []byte, id event.ID) error {
+	var d struct {
+		Certificate struct {
+			RequestID event.ID `json:"request_id"`
+		} `json:"certificate"`
+	}
+	if json.Unmarshal(document, &d) != nil || d.Certificate.RequestID != id {
+		return fault.New(fault.Internal, "erasure.certificate_changed", "another document lies where the certificate belongs; look who put it there")
+	}
+	return nil
+}
+
+// certificate makes the document. It depends on nothing but what is stored, so it is
+// the same bytes for ever.
+func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte, error) {
+	dir, err := c.directory(ctx, r.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	note, err := c.storedReceipt(ctx, r.Receipt)
+	if err != nil {
+		return nil, err
+	}
+	receipt, err := unverified(note)
+	if err != nil {
+		return nil, err
+	}
+	var results Results
+	if err := json.Unmarshal(r.Results, &results); err != nil {
+		return nil, damaged().WithCause(err)
+	}
+	destroyed := event.Micros(r.DestroyedAt)
+	out := Certificate{
+		Format: certificateFormat, RequestID: r.ID, TenantID: r.TenantID, Subject: r.Subject.String(), LegalEntities: dir.codes(r.Partitions),
+		Basis: string(r.Basis), Outcome: "complete", RequestedBy: r.RequestedBy, RequestedAt: event.Micros(r.RequestedAt),
+		ApprovedBy: r.ApprovedBy, ApprovedAt: event.Micros(r.ApprovedAt), DueOn: r.DueOn, Classes: describeClasses(r.Classes),
+		Counts: CertificateCounts{Events: results.Events, Intents: results.Intents, Redacted: results.Redacted, Keys: len(receipt.Keys)},
+		Times: CertificateTimes{
+			Destroyed: destroyed, Undecrypted: destroyed.Add(evictionLimit), Confirmed: event.Micros(r.EvictedAt),
+			Backups: destroyed.Add(epochLimit), Irrevocable: destroyed.Add(epochLimit + deletionWait),
+		},
+		Verification: results, Receipt: CertificateReceipt{Number: r.Receipt, SHA256: fmt.Sprintf("%x", noteHash(note))}, OutOfReach: outOfReach(),
+	}
+	if !complete(r) {
+		out.Outcome = "partial"
+	}
+	for _, k := range receipt.Keys {
+		out.Counts.Versions += len(k.Fingerprints)
+	}
+	encoded, err := json.MarshalIndent(out, "  ", "  ")
+	if err != nil {
+		return nil, err
+	}
+	signed, err := c.Notes.SignNote(ctx, certificateText(r.ID, encoded))
+	if err != nil {
+		return nil, err
+	}
+	return certificateDocument(encoded, signed), nil
+}
+
+// certificateText is what the note under a certificate says.
+func certificateText(id event.ID, certificate []byte) []byte {
+	return fmt.Appendf(nil, "%s\n%s\n%x\n", certificateFormat, id, sha256.Sum256(certificate))
+}
+
+// certificateDocument has one spelling, so that every changed byte is found.
+func certificateDocument(certificate, note []byte) []byte {
+	quoted, _ := json.Marshal(string(note)) // a text cannot fail
+	return fmt.Appendf(nil, "{\n  \"certificate\": %s,\n  \"note\": %s\n}\n", certificate, quoted)
+}
+
+// VerifyCertificate checks a certificate without any service: that it is signed with
+// one of the keys and that not a byte was changed.
+//
+//	erasure.certificate_malformed  Invalid: no certificate, or changed in its form
+//	erasure.certificate_altered    Invalid: not what was signed
+//	note.key_invalid, note.not_verified
+func VerifyCertificate(document []byte, notes ports.NoteOpener, verifierKeys ...string) (Certificate, error) {
+	var out Certificate
+	malformed := fault.New(fault.Invalid, "erasure.certificate_malformed", "this is not a certificate as it was issued; download it again and do not reformat it")
+	certificate, found, err := jsondoc.Member(document, "certificate")
+	if err != nil || !found {
+		return out, malformed
+	}
+	quoted, found, err := jsondoc.Member(document, "note")
+	var note string
+	if err != nil || !found || json.Unmarshal(quoted, &note) != nil {
+		return out, malformed
+	}
+	text, err := notes.OpenNote([]byte(note), verifierKeys...)
+	if err != nil {
+		return out, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(certificate))
+	decoder.DisallowUnknownFields()
+	if decoder.Decode(&out) != nil || out.Format != certificateFormat || !bytes.Equal(certificateDocument(certificate, []byte(note)), document) {
+		return Certificate{}, malformed
+	}
+	if !bytes.Equal(text, certificateText(out.RequestID, certificate)) {
+		return Certificate{}, fault.New(fault.Invalid, "erasure.certificate_altered", "the certificate was changed after it was signed; download it again")
+	}
+	return out, nil
+}
+
+// Summary words a certificate for a person, on several lines.
+func (c Certificate) Summary() string {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-22s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("Subject", "%s of tenant %s, legal entities %s", c.Subject, c.TenantID, strings.Join(c.LegalEntities, ", "))
+	line("Request", "%s, basis %s, %s", c.RequestID, c.Basis, c.Outcome)
+	line("Requested", "by %s at %s", c.RequestedBy, c.RequestedAt.Format(time.RFC3339))
+	line("Approved", "by %s at %s", c.ApprovedBy, c.ApprovedAt.Format(time.RFC3339))
+	for _, class := range c.Classes {
+		switch {
+		case class.Erased:
+			line("Class "+class.Class, "erased")
+		case class.Until != nil:
+			line("Class "+class.Class, "kept until %s (%s)", class.Until, class.Refused)
+		default:
+			line("Class "+class.Class, "kept (%s)", class.Refused)
+		}
+	}
+	line("Keys destroyed", "%s (%d keys, %d versions)", c.Times.Destroyed.Format(time.RFC3339), c.Counts.Keys, c.Counts.Versions)
+	line("No node decrypts from", "%s", c.Times.Undecrypted.Format(time.RFC3339))
+	line("Backups are dead from", "%s at the latest", c.Times.Backups.Format(time.RFC3339))
+	line("Irrevocable from", "%s at the latest", c.Times.Irrevocable.Format(time.RFC3339))
+	line("Verified", "%s: %d values in %d events and %d intents read [REDACTED], %d copies left, %d late events",
+		c.Verification.VerifiedAt.Format(time.RFC3339), c.Verification.Redacted, c.Verification.Events, c.Verification.Intents, c.Verification.Copies, len(c.Verification.Late))
+	line("Receipt", "%d, SHA-256 %s", c.Receipt.Number, c.Receipt.SHA256)
+	for i, place := range c.OutOfReach {
+		name := ""
+		if i == 0 {
+			name = "Not reached"
+		}
+		line(name, "%s", place)
+	}
+	return b.String()
+}

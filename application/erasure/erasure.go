@@ -1,0 +1,139 @@
+// Package erasure forgets persons: it takes requests, lets a second person approve
+// them, destroys the keys that a person's data are sealed with, and proves it. The
+// events stay, so the chain of the log stays; what was personal in them cannot be
+// read by anybody any more.
+//
+// A request goes through the states of shredding.ErasureState. Each step is one
+// transaction of the register or one call that may be repeated, and what is stored
+// decides what comes next, so a worker that dies is followed by any other. Several
+// may work at once: the register moves a request from a revision only once.
+package erasure
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Config is what Service and Worker work with. Everything is needed unless it says
+// otherwise; Service needs no Announcer, Opener, Chains, Projections, Notes and Gate.
+type Config struct {
+	Register      ports.ErasureRegister
+	Records       ports.PersonalRecords
+	Intents       ports.IntentReader
+	Streams       Streams
+	LegalEntities ports.LegalEntities
+	Types         Types
+	Copies        map[string]ports.PersonalCopies // read models with personal values, by projection; may be empty
+	ReadModels    ReadModels                      // nil without Copies
+	Projections   Projections                     // nil without Copies
+	Announcer     Announcer
+	Opener        module.Opener
+	Chains        Chains
+	Notes         ports.NoteSigner
+	Exports       ports.ExportStore
+	Gate          Check
+	Clock         ports.Clock
+	IDs           ports.IDSource
+	Logger        *slog.Logger  // nil: silent
+	Observer      Observer      // nil: nobody watches
+	Poll          time.Duration // how often a worker looks without being woken; 0 is a second
+}
+
+// Streams reads one stream of a partition. ports.EventReader has it.
+type Streams interface {
+	EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error)
+}
+
+// Types lists the registered event types. ports.EventTypes has it.
+type Types interface {
+	EventTypes(ctx context.Context) (types []eventtype.Registration, generation int64, err error)
+}
+
+// ReadModels runs a function in one transaction on the read models of a partition;
+// an error rolls it back.
+type ReadModels interface {
+	InReadModelTx(ctx context.Context, p event.PartitionID, f func(tx ports.ProjectionTx) error) error
+}
+
+// Projections tells how far a projection has read. projector.Runner has it.
+type Projections interface {
+	Reached(ctx context.Context, projection string, p event.PartitionID) (event.Sequence, error)
+}
+
+// Announcer appends one event to a log.
+type Announcer interface {
+	// Announce appends the draft as a system actor. With a key that is known already it
+	// does nothing.
+	Announce(ctx context.Context, a Announcement) error
+}
+
+// Announcement is the event that tells of an erasure, for one partition.
+type Announcement struct {
+	LegalEntity    ports.LegalEntity
+	Draft          event.Draft
+	IdempotencyKey string
+	Fingerprint    event.Hash
+}
+
+// Chains verifies logs.
+type Chains interface {
+	VerifyChain(ctx context.Context, le ports.LegalEntity) (ChainVerdict, error)
+}
+
+// ChainVerdict is what the verification of a partition found.
+type ChainVerdict struct {
+	LegalEntity string         `json:"legal_entity"`
+	Events      uint64         `json:"events"`
+	Head        event.Sequence `json:"head_sequence"`
+	Checksum    string         `json:"head_checksum"` // hex; "" without events
+	Findings    int            `json:"findings"`      // 0: sound
+}
+
+// Check refuses when something does not hold now.
+type Check interface {
+	Check(ctx context.Context) error
+}
+
+// Observer counts what happens. It must not block.
+type Observer interface {
+	// ErasureFailed reports a failed attempt at the step that follows a state.
+	ErasureFailed(state string)
+	// ErasureRequests reports the requests that have not ended, and when the most urgent
+	// of them is due (zero without any).
+	ErasureRequests(byState map[string]int, oldestDue time.Time)
+}
+
+// AlarmAttempts is how many attempts at a step fail before it is an alarm.
+const AlarmAttempts = 5
+
+// Names in the export store.
+const (
+	receiptFolder     = "receipts/"
+	certificateFolder = "certificates/"
+)
+
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Observer == nil {
+		c.Observer = nobody{}
+	}
+	if c.Poll <= 0 {
+		c.Poll = time.Second
+	}
+	return c
+}
+
+func (c Config) now() time.Time { return event.Micros(c.Clock.Now()) }
+
+type nobody struct{}
+
+func (nobody) ErasureFailed(string)                      {}
+func (nobody) ErasureRequests(map[string]int, time.Time) {}

@@ -1,0 +1,219 @@
+package erasure
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const (
+	gateInterval = time.Minute
+	gateTimeout  = 15 * time.Second
+	staleAfter   = 3 // intervals without a look, after which a verdict does not count any more
+	receiptsPage = 500
+)
+
+// Receipts reads the register's receipts. ports.ErasureRegister has it.
+type Receipts interface {
+	Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error)
+}
+
+// GateConfig is what a Gate works with.
+type GateConfig struct {
+	Exports  ports.ExportStore
+	Receipts Receipts
+	Clock    ports.Clock
+	Interval time.Duration     // 0 is a minute
+	Logger   *slog.Logger      // nil: silent
+	Behind   func(behind bool) // hears every verdict; nil: nobody
+}
+
+// Gate compares the receipts outside the database with those inside. A database that
+// was restored from a backup, or a standby that lost the last commits, may have
+// forgotten erasures; until they are replayed, personal data are neither sealed nor
+// opened.
+type Gate struct {
+	config GateConfig
+
+	mu      sync.Mutex
+	verdict error
+	at      time.Time
+}
+
+// NewGate makes a Gate, closed until the first look.
+func NewGate(c GateConfig) *Gate {
+	if c.Interval <= 0 {
+		c.Interval = gateInterval
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Behind == nil {
+		c.Behind = func(bool) {}
+	}
+	return &Gate{config: c}
+}
+
+// Run looks at once and then in each interval, until ctx ends.
+func (g *Gate) Run(ctx context.Context) {
+	tick := time.NewTicker(g.config.Interval)
+	defer tick.Stop()
+	for {
+		_ = g.Check(ctx) // the verdict is kept and logged
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Open gives the newest verdict: nil, or pii.receipts_behind (Unavailable), also
+// before the first look and when nobody has looked for three intervals.
+func (g *Gate) Open() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.at.IsZero() || g.config.Clock.Now().Sub(g.at) > staleAfter*g.config.Interval {
+		return behind("it is not known whether this installation has forgotten erasures; wait until the receipts are compared")
+	}
+	return g.verdict
+}
+
+// Check looks now and keeps the verdict.
+func (g *Gate) Check(ctx context.Context) error {
+	looking, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	verdict := g.compare(looking)
+	if ctx.Err() != nil {
+		return verdict // the process ends; that says nothing about receipts
+	}
+	g.mu.Lock()
+	before, first := g.verdict, g.at.IsZero()
+	g.verdict, g.at = verdict, g.config.Clock.Now()
+	g.mu.Unlock()
+	g.config.Behind(verdict != nil)
+	switch {
+	case verdict != nil && (before == nil || first):
+		f, _ := fault.As(verdict)
+		g.config.Logger.ErrorContext(ctx, "personal data are withheld", "code", f.Code, "detail", f.Detail, "cause", fault.CodeOf(f.Unwrap()))
+	case verdict == nil && before != nil:
+		g.config.Logger.InfoContext(ctx, "receipts are in step; personal data are served again")
+	}
+	return verdict
+}
+
+func behind(detail string) *fault.Error {
+	return fault.New(fault.Unavailable, "pii.receipts_behind", detail).WithRetryAfter(gateInterval)
+}
+
+// compare reads the outside first, so that what a running erasure adds in between is
+// inside already.
+func (g *Gate) compare(ctx context.Context) error {
+	names, err := g.config.Exports.List(ctx, receiptFolder)
+	if err != nil {
+		return behind("the receipts of erasures outside the database cannot be read; bring the export store back").WithCause(err)
+	}
+	newest := uint64(0)
+	for _, name := range names {
+		newest = max(newest, receiptNumber(name))
+	}
+	if newest == 0 {
+		return nil
+	}
+	outside, err := g.config.Exports.Get(ctx, ReceiptName(newest))
+	if err != nil {
+		return behind("the receipts of erasures outside the database cannot be read; bring the export store back").WithCause(err)
+	}
+	inside, err := g.config.Receipts.Receipts(ctx, newest, 1)
+	if err != nil {
+		return behind("the register of erasures cannot be read; bring the key store back").WithCause(err)
+	}
+	forgotten := behind("this database was restored from before an erasure; run `backbone erasure replay`")
+	if len(inside) == 0 || inside[0].Number != newest {
+		return forgotten
+	}
+	// Each receipt holds the hash of the one before, so equal ends are equal wholes.
+	if note := inside[0].Note; len(note) > 0 {
+		if !bytes.Equal(note, outside) {
+			return forgotten
+		}
+		return nil
+	}
+	receipt, err := unverified(outside)
+	if err != nil || receipt.RequestID != inside[0].RequestID {
+		return forgotten.WithCause(err)
+	}
+	return nil
+}
+
+// unverified reads a note without checking its signature.
+func unverified(note []byte) (Receipt, error) {
+	text, _, _ := bytes.Cut(note, []byte("\n\n"))
+	return ParseReceipt(append(bytes.Clone(text), '\n'))
+}
+
+// ReplayConfig is what Replay works with.
+type ReplayConfig struct {
+	Exports      ports.ExportStore
+	Register     ports.ErasureRegister
+	Notes        ports.NoteOpener
+	VerifierKeys []string                         // with which receipts are or were signed
+	Progress     func(done, total int, r Receipt) // may be nil
+}
+
+// Replay carries every erasure that has a receipt outside the database out again, in
+// their order: fences and destroys by fingerprint. What is done already stays, so it
+// may be repeated and interrupted. It returns how many receipts it went through.
+//
+//	erasure.receipt_invalid  Invalid: a receipt is missing, not signed with one of the
+//	                         keys, or not the successor of the one before; nothing after
+//	                         it was replayed
+func Replay(ctx context.Context, c ReplayConfig) (int, error) {
+	names, err := c.Exports.List(ctx, receiptFolder)
+	if err != nil {
+		return 0, err
+	}
+	var previous ports.ErasureReceipt
+	done := 0
+	for _, name := range names {
+		number := receiptNumber(name)
+		if number == 0 {
+			continue
+		}
+		note, err := c.Exports.Get(ctx, name)
+		if err != nil {
+			return done, err
+		}
+		text, err := c.Notes.OpenNote(note, c.VerifierKeys...)
+		if err != nil {
+			return done, invalidReceipt(number, err)
+		}
+		r, err := ParseReceipt(text)
+		if err != nil {
+			return done, invalidReceipt(number, err)
+		}
+		follows := number == 1 && r.Previous == [32]byte{} || number > 1 && number == previous.Number+1 && r.Previous == noteHash(previous.Note)
+		if r.Number != number || !follows {
+			return done, invalidReceipt(number, nil)
+		}
+		receipt := ports.ErasureReceipt{Number: number, RequestID: r.RequestID, TenantID: r.TenantID, Note: note, Exported: true}
+		if err := c.Register.ReplayErasure(ctx, receipt, r.Keys); err != nil {
+			return done, err
+		}
+		previous, done = receipt, done+1
+		if c.Progress != nil {
+			c.Progress(done, len(names), r)
+		}
+	}
+	return done, nil
+}
+
+func invalidReceipt(number uint64, err error) error {
+	return fault.New(fault.Invalid, "erasure.receipt_invalid",
+		"receipt %d is not signed with a known key, or does not follow the one before it; bring the document back from another copy, or name the older key", number).WithCause(err)
+}

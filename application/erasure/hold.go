@@ -1,0 +1,107 @@
+package erasure
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// NewHold is a legal hold as asked for.
+type NewHold struct {
+	Subject       string
+	LegalEntities []string // codes; none: all of the tenant, which needs a caller who sees all
+	Reason        string
+	Until         *event.Date // the last day; nil: until it is released
+}
+
+// PlaceHold keeps a person's data from being erased, one hold per legal entity. A
+// hold that comes before the keys are destroyed ends an erasure that has begun.
+// Faults of Request, and erasure.until_invalid.
+func (s *Service) PlaceHold(ctx context.Context, principal ports.Principal, n NewHold) ([]Hold, error) {
+	if err := needsPerson(principal); err != nil {
+		return nil, err
+	}
+	subject, err := parseSubject(n.Subject)
+	if err != nil {
+		return nil, err
+	}
+	reason, err := checkReason(n.Reason)
+	if err != nil {
+		return nil, err
+	}
+	if n.Until != nil && *n.Until < s.today() {
+		return nil, fault.New(fault.Invalid, "erasure.until_invalid", "the last day of the hold is over already; name one from today on").WithField("/until")
+	}
+	dir, err := s.directory(ctx, principal.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	partitions, all, err := dir.choose(principal, n.LegalEntities)
+	if err != nil {
+		return nil, err
+	}
+	if all {
+		partitions = []event.PartitionID{0}
+	}
+	now := s.config.now()
+	var out []Hold
+	for _, p := range partitions {
+		h := ports.LegalHold{
+			ID: s.config.IDs.NewID(now), TenantID: principal.TenantID, Subject: subject, Partition: p,
+			Reason: reason, PlacedBy: principal.PersonID, PlacedAt: now, Until: n.Until,
+		}
+		if err := s.config.Register.PlaceHold(ctx, h); err != nil {
+			return out, err
+		}
+		out = append(out, dir.hold(h))
+	}
+	return out, nil
+}
+
+// ReleaseHold ends a hold. What it refused is not requested again by itself.
+// erasure.not_found.
+func (s *Service) ReleaseHold(ctx context.Context, principal ports.Principal, id event.ID) (Hold, error) {
+	if err := needsPerson(principal); err != nil {
+		return Hold{}, err
+	}
+	dir, err := s.directory(ctx, principal.TenantID)
+	if err != nil {
+		return Hold{}, err
+	}
+	// The register finds a hold by its id only when it ends it, so it cannot be asked
+	// first which legal entity the hold is of.
+	if len(principal.LegalEntities) > 0 {
+		return Hold{}, fault.New(fault.Forbidden, "erasure.needs_all_entities", "holds are released by somebody who sees all legal entities; ask such a colleague")
+	}
+	h, err := s.config.Register.ReleaseHold(ctx, principal.TenantID, id, principal.PersonID, s.config.now())
+	if err != nil {
+		return Hold{}, err
+	}
+	return dir.hold(h), nil
+}
+
+// Holds lists a person's holds that are in force today and that the caller sees.
+// pii.subject_invalid.
+func (s *Service) Holds(ctx context.Context, principal ports.Principal, subject string) ([]Hold, error) {
+	of, err := parseSubject(subject)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := s.directory(ctx, principal.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	holds, err := s.config.Register.Holds(ctx, principal.TenantID, of, s.today())
+	if err != nil {
+		return nil, err
+	}
+	out := []Hold{}
+	for _, h := range holds {
+		if h.Partition == 0 || dir.sees(principal, []event.PartitionID{h.Partition}) {
+			out = append(out, dir.hold(h))
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,232 @@
+package erasure
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Why a key class is refused, and the end reasons of a request that is refused as a
+// whole.
+const (
+	refusedByHold      = "legal_hold"
+	refusedByRetention = "retention"
+	endedByExpiry      = "approval_expired"
+)
+
+// survey is what a request concerns at one moment.
+type survey struct {
+	partitions []event.PartitionID
+	classes    []ports.ErasureClass // all of them, ascending
+	preview    Preview
+	scope      event.Hash
+}
+
+// refused gives the reason if nothing at all may be erased.
+func (s survey) refused() string { return refusedWholly(s.classes) }
+
+func refusedWholly(classes []ports.ErasureClass) string {
+	reason := ""
+	for _, c := range classes {
+		if c.Erased {
+			return ""
+		}
+		reason = cmp.Or(reason, c.Refused)
+	}
+	return reason
+}
+
+// survey counts a person's records, copies and holds, and decides per key class.
+func (c Config) survey(ctx context.Context, r ports.ErasureRequest) (survey, error) {
+	dir, err := c.directory(ctx, r.TenantID)
+	if err != nil {
+		return survey{}, err
+	}
+	now := c.now()
+	s := survey{partitions: r.Partitions}
+	if r.AllEntities {
+		s.partitions = dir.all
+	}
+	s.preview = Preview{
+		LegalEntities: dir.codes(s.partitions), CountedAt: now,
+		Types: []TypeCount{}, Projections: []string{}, Holds: []Hold{}, Retained: []Retained{},
+	}
+	keep, err := c.count(ctx, r.Subject, dir, &s)
+	if err != nil {
+		return s, err
+	}
+	if err := c.findCopies(ctx, r.Subject, &s); err != nil {
+		return s, err
+	}
+	holds, err := c.Register.Holds(ctx, r.TenantID, r.Subject, event.DateOf(now))
+	if err != nil {
+		return s, err
+	}
+	holds = slices.DeleteFunc(holds, func(h ports.LegalHold) bool { return h.Partition != 0 && !slices.Contains(s.partitions, h.Partition) })
+	for _, h := range holds {
+		s.preview.Holds = append(s.preview.Holds, dir.hold(h))
+	}
+	s.decide(keep, holds)
+	s.preview.Classes = describeClasses(s.classes)
+	s.scope = scopeOf(r, s.partitions, s.classes)
+	return s, nil
+}
+
+// count fills in the records and finds the classes under minimum retention: the
+// newest record of a type and the years that its registration demands, in the legal
+// entity's days.
+func (c Config) count(ctx context.Context, subject shredding.Subject, dir directory, s *survey) (keep map[shredding.KeyClass]event.Date, err error) {
+	types, _, err := c.Types.EventTypes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	years := map[string]int{}
+	for _, t := range types {
+		years[t.Type] = max(years[t.Type], t.MinRetentionYears)
+	}
+	keep = map[shredding.KeyClass]event.Date{}
+	for _, p := range s.partitions {
+		counts, err := c.Records.CountPersonalRecords(ctx, p, subject)
+		if err != nil {
+			return nil, err
+		}
+		le := dir.byPartition[p]
+		for _, n := range counts {
+			s.preview.Types = append(s.preview.Types, TypeCount{Type: n.Type, LegalEntity: le.Code, Intent: n.Intent, Events: n.Records, Fields: n.Fields})
+			if n.Intent {
+				s.preview.Intents += n.Records
+				continue
+			}
+			s.preview.Events += n.Records
+			if years[n.Type] == 0 {
+				continue
+			}
+			until := event.DateOf(le.Today(n.NewestAt).Time().AddDate(years[n.Type], 0, 0))
+			if until > le.Today(s.preview.CountedAt) {
+				keep[n.Class] = max(keep[n.Class], until)
+			}
+		}
+	}
+	for _, class := range slices.Sorted(maps.Keys(keep)) {
+		s.preview.Retained = append(s.preview.Retained, Retained{Class: class.String(), Until: keep[class]})
+	}
+	return keep, nil
+}
+
+// findCopies lists the projections that hold copies.
+func (c Config) findCopies(ctx context.Context, subject shredding.Subject, s *survey) error {
+	for _, name := range slices.Sorted(maps.Keys(c.Copies)) {
+		var rows int64
+		for _, p := range s.partitions {
+			n, err := c.countCopies(ctx, name, p, subject)
+			if err != nil {
+				return err
+			}
+			rows += n
+		}
+		if rows > 0 {
+			s.preview.Projections = append(s.preview.Projections, name)
+		}
+	}
+	return nil
+}
+
+// decide refuses per key class. A hold is about the person, so it refuses every
+// class, in all legal entities of the request.
+func (s *survey) decide(keep map[shredding.KeyClass]event.Date, holds []ports.LegalHold) {
+	for _, class := range shredding.KeyClasses() {
+		c := ports.ErasureClass{Class: class, Erased: true}
+		if until, kept := keep[class]; kept {
+			c = ports.ErasureClass{Class: class, Refused: refusedByRetention, Until: &until}
+		}
+		if len(holds) > 0 {
+			c.Erased, c.Refused = false, refusedByHold
+			for _, h := range holds {
+				if h.Until == nil { // nobody knows when it ends
+					c.Until = nil
+					break
+				}
+				if c.Until == nil || *h.Until > *c.Until {
+					c.Until = h.Until
+				}
+			}
+		}
+		s.classes = append(s.classes, c)
+	}
+}
+
+// scopeOf is what an approval is bound to: the request, the partitions, and which
+// key classes are erased and which not. It leaves the numbers of events out, since
+// they grow as long as the person is dealt with; a new legal entity, or a class that
+// came under retention or out of it, needs a new approval.
+func scopeOf(r ports.ErasureRequest, partitions []event.PartitionID, classes []ports.ErasureClass) event.Hash {
+	h := sha256.New()
+	fmt.Fprintf(h, "backbone/erasure-scope/v1\n%s\n%s\n%s\n", r.ID, r.TenantID, r.Subject)
+	for _, p := range partitions {
+		fmt.Fprintf(h, "partition %d\n", p)
+	}
+	for _, c := range classes {
+		fmt.Fprintf(h, "class %d %t %s\n", c.Class, c.Erased, c.Refused)
+	}
+	return event.Hash(h.Sum(nil))
+}
+
+// preview counts a request's scope anew and stores it. The request waits for an
+// approval afterwards, or is refused if all of it must be kept.
+func (c Config) preview(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	s, err := c.survey(ctx, r)
+	if err != nil {
+		return r, err
+	}
+	if r, err = c.previewed(ctx, r, s); err != nil {
+		return r, err
+	}
+	return c.refuseWholly(ctx, r)
+}
+
+// previewed stores a survey as what is to be approved.
+func (c Config) previewed(ctx context.Context, r ports.ErasureRequest, s survey) (ports.ErasureRequest, error) {
+	encoded, err := json.Marshal(s.preview)
+	if err != nil {
+		return r, err
+	}
+	r.State, r.Partitions, r.Preview, r.Scope, r.Classes = shredding.ErasurePreviewed, s.partitions, encoded, s.scope, s.classes
+	r.ApprovedBy, r.ApprovedAt = "", time.Time{}
+	return c.move(ctx, r)
+}
+
+// refuseWholly ends a previewed request of which nothing may be erased.
+func (c Config) refuseWholly(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	reason := refusedWholly(r.Classes)
+	if r.State != shredding.ErasurePreviewed || reason == "" {
+		return r, nil
+	}
+	refused, err := c.Register.RefuseErasure(ctx, r, reason)
+	return c.reread(ctx, r, refused, err)
+}
+
+// move stores a request's next state, or takes it as another process has moved it.
+func (c Config) move(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	r.Attempts, r.LastError, r.UpdatedAt = 0, "", c.now()
+	moved, err := c.Register.MoveErasure(ctx, r)
+	return c.reread(ctx, r, moved, err)
+}
+
+// reread answers a lost compare-and-set with what stands: the winner has done the
+// same work, or decided otherwise, and the next step starts from there.
+func (c Config) reread(ctx context.Context, r, moved ports.ErasureRequest, err error) (ports.ErasureRequest, error) {
+	if fault.CodeOf(err) != "erasure.changed" {
+		return moved, err
+	}
+	return c.Register.Erasure(ctx, r.TenantID, r.ID)
+}

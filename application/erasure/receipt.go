@@ -1,0 +1,213 @@
+package erasure
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const (
+	receiptFormat = "backbone/erasure-receipt/v1"
+	timeFormat    = "2006-01-02T15:04:05.000000Z"
+)
+
+// Receipt is what a signed note tells of a destruction, so that it can be done again
+// in a database that was restored from before it:
+//
+//	backbone/erasure-receipt/v1
+//	<number>
+//	<SHA-256 of the previous receipt's note, in hex; zeros for the first>
+//	<tenant>
+//	<request id>
+//	<time of the destruction, UTC, in microseconds>
+//	<partition> <class> <subject> <fingerprint in hex>...     per key, by partition and class
+type Receipt struct {
+	Number    uint64
+	Previous  event.Hash
+	TenantID  string
+	RequestID event.ID
+	At        time.Time
+	Keys      []ports.ReplayKey
+}
+
+// ReceiptName is where a receipt lies in the export store.
+func ReceiptName(number uint64) string { return fmt.Sprintf("%s%020d.note", receiptFolder, number) }
+
+// receiptNumber reads a name; 0 if it is none of a receipt.
+func receiptNumber(name string) uint64 {
+	digits, ok := strings.CutSuffix(strings.TrimPrefix(name, receiptFolder), ".note")
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if !ok || err != nil || ReceiptName(n) != name {
+		return 0
+	}
+	return n
+}
+
+// receiptOf words a destruction. It depends on nothing but what is stored, so it is
+// the same text for ever.
+func receiptOf(r ports.ErasureRequest, d ports.Destruction) Receipt {
+	out := Receipt{Number: d.Receipt, Previous: d.PreviousHash, TenantID: r.TenantID, RequestID: r.ID, At: event.Micros(d.DestroyedAt)}
+	for _, k := range d.Keys {
+		out.Keys = append(out.Keys, ports.ReplayKey{Partition: k.Partition, Class: k.Class, Subject: r.Subject, Fingerprints: k.Fingerprints})
+	}
+	slices.SortStableFunc(out.Keys, func(a, b ports.ReplayKey) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Class, b.Class))
+	})
+	return out
+}
+
+// Text gives the text that is signed.
+func (r Receipt) Text() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s\n%d\n%x\n%s\n%s\n%s\n", receiptFormat, r.Number, r.Previous[:], r.TenantID, r.RequestID, r.At.UTC().Format(timeFormat))
+	for _, k := range r.Keys {
+		fmt.Fprintf(&b, "%d %s %s", k.Partition, k.Class, k.Subject)
+		for _, f := range k.Fingerprints {
+			fmt.Fprintf(&b, " %x", f[:])
+		}
+		b.WriteByte('\n')
+	}
+	return b.Bytes()
+}
+
+// ParseReceipt reads the text of a receipt. It has one spelling:
+// erasure.receipt_invalid (Invalid) for any other.
+func ParseReceipt(text []byte) (Receipt, error) {
+	var r Receipt
+	invalid := fault.New(fault.Invalid, "erasure.receipt_invalid", "this is not the text of a receipt; compare the document with another copy")
+	lines := strings.Split(string(text), "\n")
+	if len(lines) < 7 || lines[0] != receiptFormat {
+		return r, invalid
+	}
+	var err error
+	if r.Number, err = strconv.ParseUint(lines[1], 10, 64); err != nil || r.Number == 0 {
+		return r, invalid
+	}
+	if n, err := hex.Decode(r.Previous[:], []byte(lines[2])[:min(len(lines[2]), 64)]); err != nil || n != len(r.Previous) {
+		return r, invalid
+	}
+	r.TenantID = lines[3]
+	if r.RequestID, err = event.ParseID(lines[4]); err != nil {
+		return r, invalid
+	}
+	if r.At, err = time.Parse(timeFormat, lines[5]); err != nil {
+		return r, invalid
+	}
+	for _, line := range lines[6 : len(lines)-1] {
+		k, ok := parseKeyLine(strings.Split(line, " "))
+		if !ok {
+			return r, invalid
+		}
+		r.Keys = append(r.Keys, k)
+	}
+	if !bytes.Equal(r.Text(), text) {
+		return r, invalid
+	}
+	return r, nil
+}
+
+func parseKeyLine(words []string) (k ports.ReplayKey, ok bool) {
+	if len(words) < 3 {
+		return k, false
+	}
+	p, err := strconv.ParseUint(words[0], 10, 32)
+	if err != nil {
+		return k, false
+	}
+	k.Partition = event.PartitionID(p)
+	if k.Class, err = shredding.ParseKeyClass(words[1]); err != nil {
+		return k, false
+	}
+	if k.Subject, err = shredding.ParseSubject(words[2]); err != nil {
+		return k, false
+	}
+	for _, word := range words[3:] {
+		var f shredding.Fingerprint
+		if len(word) != hex.EncodedLen(len(f)) {
+			return k, false
+		}
+		if _, err := hex.Decode(f[:], []byte(word)); err != nil {
+			return k, false
+		}
+		k.Fingerprints = append(k.Fingerprints, f)
+	}
+	return k, true
+}
+
+// noteHash is the hash that the next receipt, the event and the certificate name.
+func noteHash(note []byte) event.Hash { return sha256.Sum256(note) }
+
+// issueReceipt signs the receipt of a destruction and brings it outside. Once a note
+// is stored in the register it stays, whatever happens to the signing key meanwhile.
+func (c Config) issueReceipt(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	d, r, err := c.Register.DestroyErasure(ctx, r.ID) // the first destruction again
+	if err != nil {
+		return r, err
+	}
+	if r.State != shredding.ErasureDestroyed {
+		return r, nil // another worker is further
+	}
+	note, err := c.storedReceipt(ctx, d.Receipt)
+	if err != nil {
+		return r, err
+	}
+	if note == nil {
+		if !d.PreviousKnown {
+			return r, waitFor("erasure.receipt_order") // the one before is signed first
+		}
+		text := receiptOf(r, d).Text()
+		if note, err = c.Notes.SignNote(ctx, text); err != nil {
+			return r, err
+		}
+		if err := c.Register.SaveReceipt(ctx, d.Receipt, note, false); err != nil {
+			if note = c.raced(ctx, d.Receipt, err); note == nil {
+				return r, err
+			}
+		}
+	}
+	if err := c.Exports.PutIfAbsent(ctx, ReceiptName(d.Receipt), note); err != nil {
+		return r, err
+	}
+	if err := c.Register.SaveReceipt(ctx, d.Receipt, note, true); err != nil {
+		return r, err
+	}
+	r.State = shredding.ErasureReceipted
+	return c.move(ctx, r)
+}
+
+// raced takes the note that another worker stored first, which differs when the
+// signing key was replaced in between.
+func (c Config) raced(ctx context.Context, number uint64, err error) []byte {
+	if fault.CodeOf(err) != "erasure.receipt_changed" {
+		return nil
+	}
+	note, _ := c.storedReceipt(ctx, number)
+	return note
+}
+
+// storedReceipt gives the note of a receipt, nil if it is not signed yet.
+func (c Config) storedReceipt(ctx context.Context, number uint64) ([]byte, error) {
+	found, err := c.Register.Receipts(ctx, number, 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 || found[0].Number != number {
+		return nil, fault.New(fault.Internal, "erasure.receipt_missing", "receipt %d is not in the register; run `backbone erasure replay`", number)
+	}
+	if len(found[0].Note) == 0 {
+		return nil, nil
+	}
+	return found[0].Note, nil
+}

@@ -1,0 +1,402 @@
+package erasure
+
+import (
+	"context"
+	"crypto/sha256"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const (
+	maxReason      = 1000 // bytes
+	maxKey         = 200  // bytes of an idempotency key
+	defaultListing = 100
+	maxListing     = 1000
+)
+
+// Service takes the requests of officers. Policies decide before it who may call;
+// it decides what needs a person, a second person and a look at all of the legal
+// entities concerned.
+type Service struct {
+	config Config
+	wake   func()
+}
+
+// NewService makes a Service. wake is called when a request was approved, to make a
+// worker of this process look at once; nil: nobody is called.
+func NewService(c Config, wake func()) *Service {
+	if wake == nil {
+		wake = func() {}
+	}
+	return &Service{config: c.withDefaults(), wake: wake}
+}
+
+// NewRequest is a request as asked for.
+type NewRequest struct {
+	Subject        string
+	LegalEntities  []string // codes; none: all that the caller sees
+	Basis          string
+	Reason         string
+	DueOn          *event.Date // nil: shredding.ErasureDue from today
+	IdempotencyKey string      // remembered for this day and the one before; may be ""
+}
+
+// Request stores a request and counts at once what it concerns. If a hold or
+// retention forbids all of it, it is refused at once.
+//
+//	erasure.needs_person    Forbidden: services and agents request nothing
+//	pii.subject_invalid, erasure.basis_invalid, erasure.reason_missing,
+//	erasure.reason_invalid, erasure.due_invalid  Invalid
+//	legal_entity.not_found  NotFound: not there, or out of the caller's sight
+//	erasure.duplicate       Conflict: one for the subject is under way
+//	idempotency.mismatch    Conflict: the key was used for another request
+func (s *Service) Request(ctx context.Context, principal ports.Principal, n NewRequest) (Status, error) {
+	if err := needsPerson(principal); err != nil {
+		return Status{}, err
+	}
+	dir, err := s.directory(ctx, principal.TenantID)
+	if err != nil {
+		return Status{}, err
+	}
+	r, err := s.check(principal, dir, n)
+	if err != nil {
+		return Status{}, err
+	}
+	stored, err := s.add(ctx, principal, r, n.IdempotencyKey)
+	if err != nil {
+		return Status{}, err
+	}
+	if stored.State == shredding.ErasureRequested {
+		if stored, err = s.config.preview(ctx, stored); err != nil {
+			return Status{}, err
+		}
+	}
+	return dir.status(stored, s.today())
+}
+
+func (s *Service) check(principal ports.Principal, dir directory, n NewRequest) (ports.ErasureRequest, error) {
+	now := s.config.now()
+	r := ports.ErasureRequest{
+		TenantID: principal.TenantID, Basis: shredding.Basis(n.Basis), RequestedBy: principal.PersonID, RequestedAt: now,
+		State: shredding.ErasureRequested, DueOn: event.DateOf(now.Add(shredding.ErasureDue)), UpdatedAt: now,
+	}
+	var err error
+	if r.Subject, err = parseSubject(n.Subject); err != nil {
+		return r, err
+	}
+	if !r.Basis.Valid() {
+		return r, fault.New(fault.Invalid, "erasure.basis_invalid",
+			"the basis is gdpr_art_17, subject_request, retention_expired or court_order; name one").WithField("/basis")
+	}
+	if r.Reason, err = checkReason(n.Reason); err != nil {
+		return r, err
+	}
+	if n.DueOn != nil {
+		if r.DueOn = *n.DueOn; r.DueOn < event.DateOf(now) {
+			return r, fault.New(fault.Invalid, "erasure.due_invalid", "the due date is over already; name one from today on").WithField("/due_on")
+		}
+	}
+	r.Partitions, r.AllEntities, err = dir.choose(principal, n.LegalEntities)
+	return r, err
+}
+
+// choose finds the partitions of a request or hold. all says that no legal entity
+// was named by somebody who sees all of them.
+func (d directory) choose(principal ports.Principal, codes []string) (partitions []event.PartitionID, all bool, err error) {
+	if len(codes) == 0 {
+		if len(principal.LegalEntities) == 0 {
+			if len(d.all) == 0 {
+				return nil, false, noEntity()
+			}
+			return slices.Clone(d.all), true, nil
+		}
+		codes = principal.LegalEntities
+	}
+	for _, code := range codes {
+		le, found := d.byCode[code]
+		if !found || !d.sees(principal, []event.PartitionID{le.Partition}) {
+			return nil, false, noEntity()
+		}
+		partitions = append(partitions, le.Partition)
+	}
+	slices.Sort(partitions)
+	return slices.Compact(partitions), false, nil
+}
+
+func noEntity() error {
+	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity in your sight; use a code from GET /api/legal-entities").WithField("/legal_entities")
+}
+
+// add stores a request, or finds the one that the same key made before.
+func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.ErasureRequest, key string) (ports.ErasureRequest, error) {
+	if len(key) > maxKey {
+		return r, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", maxKey)
+	}
+	if key == "" {
+		r.ID = s.config.IDs.NewID(r.RequestedAt)
+		if err := s.config.Register.AddErasure(ctx, r); err != nil {
+			return r, err
+		}
+		return s.config.Register.Erasure(ctx, r.TenantID, r.ID)
+	}
+	// The id of a request with a key follows from the key and the day, so that the
+	// register's primary key finds the first one again.
+	today := keyedID(principal, key, r.RequestedAt)
+	for _, id := range []event.ID{today, keyedID(principal, key, r.RequestedAt.AddDate(0, 0, -1))} {
+		first, found, err := s.first(ctx, r, id)
+		if err != nil || found {
+			return first, err
+		}
+	}
+	r.ID = today
+	if err := s.config.Register.AddErasure(ctx, r); err != nil {
+		if first, found, firstErr := s.first(ctx, r, today); found && firstErr == nil {
+			return first, nil // the same call, made twice at once
+		}
+		return r, err
+	}
+	return s.config.Register.Erasure(ctx, r.TenantID, r.ID)
+}
+
+func (s *Service) first(ctx context.Context, r ports.ErasureRequest, id event.ID) (ports.ErasureRequest, bool, error) {
+	first, err := s.config.Register.Erasure(ctx, r.TenantID, id)
+	if err != nil {
+		if fault.KindOf(err) == fault.NotFound {
+			return first, false, nil
+		}
+		return first, false, err
+	}
+	same := first.Subject == r.Subject && first.Basis == r.Basis && first.Reason == r.Reason && first.AllEntities == r.AllEntities &&
+		(r.AllEntities || slices.Equal(first.Partitions, r.Partitions))
+	if !same {
+		return first, false, fault.New(fault.Conflict, "idempotency.mismatch", "this idempotency key was used for another erasure request; use a new key")
+	}
+	return first, true, nil
+}
+
+func keyedID(principal ports.Principal, key string, at time.Time) event.ID {
+	h := sha256.New()
+	for _, part := range []string{"backbone/erasure-request/v1", principal.TenantID, principal.PersonID, key} {
+		h.Write([]byte(part))
+		h.Write([]byte{0})
+	}
+	var id event.ID
+	_ = id.SetTime(uint64(at.UTC().Truncate(24 * time.Hour).UnixMilli())) // fails after the year 10889
+	copy(id[6:], h.Sum(nil))
+	return id
+}
+
+// Approve approves a request as it was last previewed, by a second person, and lets
+// it begin. Approving again changes nothing.
+//
+//	erasure.needs_person, erasure.same_person  Forbidden
+//	erasure.not_found                          NotFound
+//	erasure.move_refused                       FailedPrecondition: it waits for no approval
+func (s *Service) Approve(ctx context.Context, principal ports.Principal, id event.ID) (Status, error) {
+	r, dir, err := s.find(ctx, principal, id, true)
+	if err != nil {
+		return Status{}, err
+	}
+	if err := shredding.CheckApprover(r.RequestedBy, principal.PersonID); err != nil {
+		return Status{}, err
+	}
+	if r.ApprovedBy == principal.PersonID && r.State != shredding.ErasurePreviewed {
+		return dir.status(r, s.today())
+	}
+	if _, err := r.State.Move(shredding.ErasureApproved); err != nil {
+		return Status{}, err
+	}
+	r, err = s.config.Register.ApproveErasure(ctx, id, principal.PersonID, r.Scope, s.config.now())
+	if err != nil {
+		return Status{}, err
+	}
+	s.wake()
+	return dir.status(r, s.today())
+}
+
+// Reject ends a request that waits for approval, by a second person. Faults of
+// Approve, erasure.reason_missing and erasure.reason_invalid.
+func (s *Service) Reject(ctx context.Context, principal ports.Principal, id event.ID, reason string) (Status, error) {
+	r, _, err := s.find(ctx, principal, id, true)
+	if err != nil {
+		return Status{}, err
+	}
+	if err := shredding.CheckApprover(r.RequestedBy, principal.PersonID); err != nil {
+		return Status{}, err
+	}
+	return s.end(ctx, principal, r, shredding.ErasureRejected, reason)
+}
+
+// Withdraw ends a request that has not begun. Faults of Reject, except
+// erasure.same_person.
+func (s *Service) Withdraw(ctx context.Context, principal ports.Principal, id event.ID, reason string) (Status, error) {
+	r, _, err := s.find(ctx, principal, id, true)
+	if err != nil {
+		return Status{}, err
+	}
+	return s.end(ctx, principal, r, shredding.ErasureWithdrawn, reason)
+}
+
+func (s *Service) end(ctx context.Context, principal ports.Principal, r ports.ErasureRequest, to shredding.ErasureState, reason string) (Status, error) {
+	reason, err := checkReason(reason)
+	if err != nil {
+		return Status{}, err
+	}
+	if r.State != to { // ended so already: the answer is the same
+		if _, err := r.State.Move(to); err != nil {
+			return Status{}, err
+		}
+		r.State, r.EndedBy, r.EndReason = to, principal.PersonID, reason
+		r.Attempts, r.LastError, r.UpdatedAt = 0, "", s.config.now()
+		if r, err = s.config.Register.MoveErasure(ctx, r); err != nil {
+			return Status{}, err
+		}
+	}
+	return s.status(ctx, r)
+}
+
+// Get reads a request. erasure.not_found.
+func (s *Service) Get(ctx context.Context, principal ports.Principal, id event.ID) (Status, error) {
+	r, dir, err := s.find(ctx, principal, id, false)
+	if err != nil {
+		return Status{}, err
+	}
+	return dir.status(r, s.today())
+}
+
+// List lists the requests that the caller sees, newest first. No states: all;
+// erasure.state_invalid. At most 1,000; 0 is 100.
+func (s *Service) List(ctx context.Context, principal ports.Principal, states []string, limit int) ([]Status, error) {
+	wanted := make([]shredding.ErasureState, len(states))
+	for i, state := range states {
+		if wanted[i] = shredding.ErasureState(state); !wanted[i].Valid() {
+			return nil, fault.New(fault.Invalid, "erasure.state_invalid", "there is no such state of an erasure request; use those that requests show").WithField("/status")
+		}
+	}
+	if limit <= 0 {
+		limit = defaultListing
+	}
+	dir, err := s.directory(ctx, principal.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	fetch := min(limit, maxListing)
+	if len(principal.LegalEntities) > 0 {
+		fetch = maxListing // some of them are out of sight
+	}
+	all, err := s.config.Register.Erasures(ctx, principal.TenantID, wanted, fetch)
+	if err != nil {
+		return nil, err
+	}
+	out := []Status{}
+	for _, r := range all {
+		if len(out) == limit || !dir.sees(principal, r.Partitions) {
+			continue
+		}
+		status, err := dir.status(r, s.today())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, status)
+	}
+	slices.SortStableFunc(out, func(a, b Status) int { return b.RequestedAt.Compare(a.RequestedAt) })
+	return out, nil
+}
+
+// Certificate gives the signed certificate of a completed request.
+// erasure.not_completed (FailedPrecondition) before.
+func (s *Service) Certificate(ctx context.Context, principal ports.Principal, id event.ID) ([]byte, error) {
+	r, _, err := s.find(ctx, principal, id, false)
+	if err != nil {
+		return nil, err
+	}
+	if r.State != shredding.ErasureCompleted {
+		return nil, fault.New(fault.FailedPrecondition, "erasure.not_completed",
+			"the request is %s, and there is a certificate once it is completed; wait, or look at its steps", r.State)
+	}
+	return s.config.Exports.Get(ctx, certificateName(id))
+}
+
+// find reads a request that the caller sees as a whole; for a change the caller must
+// be a person.
+func (s *Service) find(ctx context.Context, principal ports.Principal, id event.ID, change bool) (ports.ErasureRequest, directory, error) {
+	if change {
+		if err := needsPerson(principal); err != nil {
+			return ports.ErasureRequest{}, directory{}, err
+		}
+	}
+	dir, err := s.directory(ctx, principal.TenantID)
+	if err != nil {
+		return ports.ErasureRequest{}, dir, err
+	}
+	r, err := s.config.Register.Erasure(ctx, principal.TenantID, id)
+	if err == nil && !dir.sees(principal, r.Partitions) {
+		err = notFound()
+	}
+	return r, dir, err
+}
+
+func notFound() error {
+	return fault.New(fault.NotFound, "erasure.not_found", "there is no such erasure request in your sight; list them to find its id")
+}
+
+func (s *Service) status(ctx context.Context, r ports.ErasureRequest) (Status, error) {
+	dir, err := s.directory(ctx, r.TenantID)
+	if err != nil {
+		return Status{}, err
+	}
+	return dir.status(r, s.today())
+}
+
+func (s *Service) directory(ctx context.Context, tenantID string) (directory, error) {
+	return s.config.directory(ctx, tenantID)
+}
+
+func (c Config) directory(ctx context.Context, tenantID string) (directory, error) {
+	entities, err := c.LegalEntities.LegalEntities(ctx, tenantID)
+	return newDirectory(entities), err
+}
+
+func (s *Service) today() event.Date { return event.DateOf(s.config.now()) }
+
+// needsPerson wants a human being: two of them answer for an erasure.
+func needsPerson(p ports.Principal) error {
+	if p.ActorType != event.Human || p.PersonID == "" || p.TenantID == "" {
+		return fault.New(fault.Forbidden, "erasure.needs_person", "erasures and holds are decided by persons, not by services; sign in as a person")
+	}
+	return nil
+}
+
+func parseSubject(text string) (shredding.Subject, error) {
+	subject, err := shredding.ParseSubject(text)
+	if f, ok := fault.As(err); ok {
+		return "", f.WithField("/subject")
+	}
+	if err == nil && shredding.PersonalPattern(subject.ID()) != "" {
+		return "", fault.New(fault.Invalid, "pii.subject_invalid", "the id looks like personal data itself; name the person by a surrogate id").WithField("/subject")
+	}
+	return subject, err
+}
+
+// checkReason wants a short text without what looks like a person's datum, since it
+// is kept for ever.
+func checkReason(text string) (string, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return "", fault.New(fault.Invalid, "erasure.reason_missing", "say why; the reason is kept with the request").WithField("/reason")
+	}
+	personal := slices.ContainsFunc(strings.Fields(text), func(word string) bool {
+		return shredding.PersonalPattern(strings.Trim(word, `.,;:!?()<>"'`)) != ""
+	})
+	if len(text) > maxReason || personal || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == '\uFFFD' }) {
+		return "", fault.New(fault.Invalid, "erasure.reason_invalid",
+			"a reason has at most %d bytes and holds no personal data, since it is kept; word it without", maxReason).WithField("/reason")
+	}
+	return text, nil
+}

@@ -1,0 +1,215 @@
+package erasure
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Status is a request as an officer sees it. Times that have not come are zero.
+type Status struct {
+	ID            event.ID
+	Subject       string
+	LegalEntities []string // codes, by partition
+	Basis         string
+	Reason        string
+	State         string // of shredding.ErasureState
+	Preview       Preview
+	RequestedBy   string // person id
+	RequestedAt   time.Time
+	DueOn         event.Date
+	DaysLeft      int // until DueOn, negative after it; 0 once the request has ended
+	ApprovedBy    string
+	ApprovedAt    time.Time
+	Classes       []Class
+	Steps         []Step
+	DestroyedAt   time.Time
+	CompletedAt   time.Time
+	EndedBy       string // who rejected or withdrew it
+	EndReason     string // why it was rejected, withdrawn, refused or expired
+}
+
+// Class is what happens to one key class, which is a retention class of types.
+type Class struct {
+	Class   string      `json:"class"`
+	Erased  bool        `json:"erased"`
+	Refused string      `json:"refused,omitempty"` // "legal_hold" or "retention"
+	Until   *event.Date `json:"until,omitempty"`   // when the refusal ends; nil: not known
+}
+
+// Step is one state of the way.
+type Step struct {
+	State     string
+	Done      bool
+	At        time.Time // zero when it is not done or its time is not kept
+	Attempts  int       // that failed, of the step that is next
+	LastError string    // code
+}
+
+// Preview counts what an erasure concerns. It holds no values.
+type Preview struct {
+	Events        int64       `json:"events"`
+	Intents       int64       `json:"intents"`
+	Types         []TypeCount `json:"types"`
+	LegalEntities []string    `json:"legal_entities"`
+	Projections   []string    `json:"projections"` // that hold copies
+	Holds         []Hold      `json:"holds"`
+	Retained      []Retained  `json:"retained"`
+	Classes       []Class     `json:"classes"`
+	CountedAt     time.Time   `json:"counted_at"`
+}
+
+// TypeCount counts the records of a type in a legal entity.
+type TypeCount struct {
+	Type        string `json:"type"`
+	LegalEntity string `json:"legal_entity"`
+	Intent      bool   `json:"intent,omitempty"` // the type is an intent's
+	Events      int64  `json:"events"`           // records
+	Fields      int64  `json:"fields"`
+}
+
+// Retained is a key class that must still be kept.
+type Retained struct {
+	Class string     `json:"class"`
+	Until event.Date `json:"until"`
+}
+
+// Hold is a legal hold.
+type Hold struct {
+	ID          event.ID    `json:"id"`
+	Subject     string      `json:"subject"`
+	LegalEntity string      `json:"legal_entity,omitempty"` // "": all of the tenant
+	Reason      string      `json:"reason"`
+	PlacedBy    string      `json:"placed_by"`
+	PlacedAt    time.Time   `json:"placed_at"`
+	Until       *event.Date `json:"until,omitempty"` // nil: until it is released
+	ReleasedBy  string      `json:"released_by,omitempty"`
+	ReleasedAt  time.Time   `json:"released_at,omitzero"`
+}
+
+// directory knows the legal entities of a tenant by partition and by code.
+type directory struct {
+	byPartition map[event.PartitionID]ports.LegalEntity
+	byCode      map[string]ports.LegalEntity
+	all         []event.PartitionID // ascending
+}
+
+func newDirectory(entities []ports.LegalEntity) directory {
+	d := directory{byPartition: map[event.PartitionID]ports.LegalEntity{}, byCode: map[string]ports.LegalEntity{}}
+	for _, le := range entities {
+		d.byPartition[le.Partition], d.byCode[le.Code] = le, le
+		d.all = append(d.all, le.Partition)
+	}
+	slices.Sort(d.all)
+	return d
+}
+
+func (d directory) codes(partitions []event.PartitionID) []string {
+	out := make([]string, 0, len(partitions))
+	for _, p := range partitions {
+		out = append(out, d.byPartition[p].Code)
+	}
+	return out
+}
+
+// sees reports whether a caller may see all of the partitions.
+func (d directory) sees(p ports.Principal, partitions []event.PartitionID) bool {
+	if len(p.LegalEntities) == 0 {
+		return true
+	}
+	return !slices.ContainsFunc(d.codes(partitions), func(code string) bool { return !slices.Contains(p.LegalEntities, code) })
+}
+
+func (d directory) hold(h ports.LegalHold) Hold {
+	return Hold{
+		ID: h.ID, Subject: h.Subject.String(), LegalEntity: d.byPartition[h.Partition].Code, Reason: h.Reason,
+		PlacedBy: h.PlacedBy, PlacedAt: h.PlacedAt, Until: h.Until, ReleasedBy: h.ReleasedBy, ReleasedAt: h.ReleasedAt,
+	}
+}
+
+func (d directory) status(r ports.ErasureRequest, today event.Date) (Status, error) {
+	s := Status{
+		ID: r.ID, Subject: r.Subject.String(), LegalEntities: d.codes(r.Partitions), Basis: string(r.Basis), Reason: r.Reason,
+		State: string(r.State), RequestedBy: r.RequestedBy, RequestedAt: r.RequestedAt, DueOn: r.DueOn,
+		ApprovedBy: r.ApprovedBy, ApprovedAt: r.ApprovedAt, Classes: describeClasses(r.Classes), Steps: steps(r),
+		DestroyedAt: r.DestroyedAt, CompletedAt: r.CompletedAt, EndedBy: r.EndedBy, EndReason: r.EndReason,
+	}
+	if !r.State.Final() {
+		s.DaysLeft = int(r.DueOn - today)
+	}
+	var err error
+	s.Preview, err = readPreview(r)
+	if len(s.Classes) == 0 {
+		s.Classes = s.Preview.Classes
+	}
+	return s, err
+}
+
+func readPreview(r ports.ErasureRequest) (Preview, error) {
+	var p Preview
+	if len(r.Preview) == 0 {
+		return p, nil
+	}
+	if err := json.Unmarshal(r.Preview, &p); err != nil {
+		return Preview{}, damaged().WithCause(err)
+	}
+	return p, nil
+}
+
+func damaged() *fault.Error {
+	return fault.New(fault.Internal, "erasure.damaged", "the stored request cannot be read; compare the register with its backup")
+}
+
+func describeClasses(classes []ports.ErasureClass) []Class {
+	out := make([]Class, 0, len(classes))
+	for _, c := range classes {
+		out = append(out, Class{Class: c.Class.String(), Erased: c.Erased, Refused: c.Refused, Until: c.Until})
+	}
+	return out
+}
+
+// steps lists the way with the times that are kept.
+func steps(r ports.ErasureRequest) []Step {
+	at := map[shredding.ErasureState]time.Time{
+		shredding.ErasureRequested: r.RequestedAt, shredding.ErasureApproved: r.ApprovedAt, shredding.ErasureDestroyed: r.DestroyedAt,
+		shredding.ErasureEvicted: r.EvictedAt, shredding.ErasureCompleted: r.CompletedAt,
+	}
+	way := way()
+	reached := slices.Index(way, r.State)
+	if reached < 0 { // left by a side exit; what is known to be done is done
+		reached = 0
+		for i, state := range way {
+			if !at[state].IsZero() {
+				reached = i
+			}
+		}
+	}
+	out := make([]Step, len(way))
+	for i, state := range way {
+		out[i] = Step{State: string(state), Done: i <= reached}
+		if out[i].Done {
+			out[i].At = at[state]
+		} else if i == reached+1 && !r.State.Final() {
+			out[i].Attempts, out[i].LastError = r.Attempts, r.LastError
+		}
+	}
+	return out
+}
+
+// way lists the states that lead to completed.
+func way() []shredding.ErasureState {
+	state := shredding.ErasureRequested
+	out := []shredding.ErasureState{state}
+	for {
+		next, more := state.Next()
+		if !more {
+			return out
+		}
+		out, state = append(out, next), next
+	}
+}

@@ -1,0 +1,290 @@
+package erasure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const (
+	evictionLimit = time.Minute     // after which no node decrypts with a destroyed key, acknowledged or not
+	clockMargin   = 2 * time.Second // between this clock and the register's
+	nodeSilence   = 2 * time.Minute // a node that reported longer ago is gone, and its keys with it
+	maxSkew       = 5 * time.Minute // of an approval that seems to be given in the future
+	maxRefused    = 10_000          // that followUps looks through
+)
+
+// What steps wait for.
+const (
+	waitEviction   = "erasure.eviction"
+	waitProjection = "erasure.projection_behind"
+)
+
+// step does what follows a request's state. Each case is one transaction of the
+// register, or calls that may be repeated and then such a transaction.
+func (c Config) step(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	switch r.State {
+	case shredding.ErasureRequested:
+		return c.preview(ctx, r)
+	case shredding.ErasurePreviewed:
+		return c.refuseWholly(ctx, r)
+	case shredding.ErasureApproved:
+		return c.fence(ctx, r)
+	case shredding.ErasureFenced:
+		return c.destroy(ctx, r)
+	case shredding.ErasureDestroyed:
+		return c.issueReceipt(ctx, r)
+	case shredding.ErasureReceipted:
+		return c.announce(ctx, r)
+	case shredding.ErasureAnnounced:
+		return c.awaitEviction(ctx, r)
+	case shredding.ErasureEvicted:
+		return c.rebuild(ctx, r)
+	case shredding.ErasureRebuilt:
+		return c.verify(ctx, r)
+	case shredding.ErasureVerified:
+		return c.certify(ctx, r)
+	default:
+		return r, nil
+	}
+}
+
+// fence checks once more what was approved, and shuts appends about the person out.
+func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	if err := c.Gate.Check(ctx); err != nil {
+		return r, err
+	}
+	s, err := c.survey(ctx, r)
+	if err != nil {
+		return r, err
+	}
+	now := c.now()
+	if ahead := r.ApprovedAt.Sub(now); ahead > 0 && ahead < maxSkew {
+		now = r.ApprovedAt // given on a node whose clock is a little ahead
+	}
+	switch err := shredding.CheckApproval(r.ApprovedAt, now, r.Scope, s.scope); fault.CodeOf(err) {
+	case "":
+	case "erasure.approval_expired":
+		r.State, r.EndReason = shredding.ErasureExpired, endedByExpiry
+		return c.move(ctx, r)
+	default:
+		if reason := s.refused(); reason != "" {
+			r.Classes = s.classes
+			return c.refuse(ctx, r, reason)
+		}
+		return c.previewed(ctx, r, s)
+	}
+	r.Partitions, r.Classes = s.partitions, s.classes
+	r.Attempts, r.LastError, r.UpdatedAt = 0, "", c.now()
+	fenced, err := c.Register.FenceErasure(ctx, r)
+	if forbidden(err) {
+		return c.refuseForHold(ctx, r)
+	}
+	return c.reread(ctx, r, fenced, err)
+}
+
+// forbidden reports whether a hold or retention stands against the erasure.
+func forbidden(err error) bool {
+	code := fault.CodeOf(err)
+	return code == "erasure.held" || code == "erasure.retained"
+}
+
+func (c Config) refuse(ctx context.Context, r ports.ErasureRequest, reason string) (ports.ErasureRequest, error) {
+	r.Attempts, r.LastError, r.UpdatedAt = 0, "", c.now()
+	refused, err := c.Register.RefuseErasure(ctx, r, reason)
+	return c.reread(ctx, r, refused, err)
+}
+
+// refuseForHold ends a request that met a hold, with the hold's end on it.
+func (c Config) refuseForHold(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	s, err := c.survey(ctx, r)
+	if err != nil {
+		return r, err
+	}
+	reason := s.refused()
+	if reason == "" { // released meanwhile: the next attempt goes through
+		return r, fault.New(fault.Conflict, "erasure.hold_moved", "a hold came and went; the step is tried again")
+	}
+	r.Classes = s.classes
+	return c.refuse(ctx, r, reason)
+}
+
+// destroy deletes the keys: the point of no return.
+func (c Config) destroy(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	// With receipts outside that this database does not know, the next number may be
+	// taken by an erasure that was forgotten.
+	if err := c.Gate.Check(ctx); err != nil {
+		return r, err
+	}
+	_, destroyed, err := c.Register.DestroyErasure(ctx, r.ID)
+	if forbidden(err) {
+		return c.refuseForHold(ctx, r)
+	}
+	if err != nil {
+		return r, err
+	}
+	return destroyed, nil
+}
+
+// announce appends the event that tells of the erasure to each partition's log.
+func (c Config) announce(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	note, err := c.storedReceipt(ctx, r.Receipt)
+	if err != nil {
+		return r, err
+	}
+	dir, err := c.directory(ctx, r.TenantID)
+	if err != nil {
+		return r, err
+	}
+	for _, p := range r.Partitions {
+		// An idempotency key is forgotten some day, an event is not.
+		if at, err := c.announcedAt(ctx, r, p); err != nil || at > 0 {
+			if err != nil {
+				return r, err
+			}
+			continue
+		}
+		le, known := dir.byPartition[p]
+		if !known {
+			return r, fault.New(fault.Internal, "legal_entity.not_found", "partition %d has no legal entity any more; compare the directory with its backup", p)
+		}
+		a, err := announcement(r, le, noteHash(note))
+		if err != nil {
+			return r, err
+		}
+		if err := c.Announcer.Announce(ctx, a); err != nil {
+			return r, fmt.Errorf("announce in partition %d: %w", p, err)
+		}
+	}
+	r.State = shredding.ErasureAnnounced
+	return c.move(ctx, r)
+}
+
+// announcedAt finds the sequence of the announcement in a partition; 0 if there is
+// none yet.
+func (c Config) announcedAt(ctx context.Context, r ports.ErasureRequest, p event.PartitionID) (event.Sequence, error) {
+	found, err := c.Streams.EventsOfStream(ctx, p, stream(r.ID), 1, 1)
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	return found[0].Sequence, nil
+}
+
+// awaitEviction waits until no node can decrypt any more: all that live have said
+// so, or the life of a cached key is over.
+func (c Config) awaitEviction(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	now := c.now()
+	if now.Before(r.DestroyedAt.Add(evictionLimit + clockMargin)) {
+		behind, err := c.Register.NodesBehind(ctx, r.Generation, now.Add(-nodeSilence))
+		if err != nil {
+			return r, err
+		}
+		if behind > 0 {
+			return r, waitFor(waitEviction)
+		}
+	}
+	r.State, r.EvictedAt = shredding.ErasureEvicted, now
+	return c.move(ctx, r)
+}
+
+// complete reports whether no class was refused.
+func complete(r ports.ErasureRequest) bool {
+	return !slices.ContainsFunc(r.Classes, func(c ports.ErasureClass) bool { return !c.Erased })
+}
+
+// rebuild replaces the copies in read models. Every projection must have passed the
+// announcement first: what was sealed before lies before it, so no copy comes later.
+// When a class is kept, copies stay as they are: a read model does not know the
+// class of a copy, and what is destroyed reads [REDACTED] there as it does in events.
+func (c Config) rebuild(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	if complete(r) {
+		for _, p := range r.Partitions {
+			if err := c.redactCopies(ctx, r, p); err != nil {
+				return r, err
+			}
+		}
+	}
+	r.State = shredding.ErasureRebuilt
+	return c.move(ctx, r)
+}
+
+func (c Config) redactCopies(ctx context.Context, r ports.ErasureRequest, p event.PartitionID) error {
+	if len(c.Copies) == 0 {
+		return nil
+	}
+	announced, err := c.announcedAt(ctx, r, p)
+	if err != nil {
+		return err
+	}
+	for _, name := range c.projections() {
+		reached, err := c.Projections.Reached(ctx, name, p)
+		if err != nil {
+			return err
+		}
+		if reached < announced {
+			return waitFor(waitProjection)
+		}
+		err = c.ReadModels.InReadModelTx(ctx, p, func(tx ports.ProjectionTx) error {
+			_, err := c.Copies[name].RedactPerson(ctx, tx, p, r.Subject)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("redact copies of %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (c Config) projections() []string {
+	names := make([]string, 0, len(c.Copies))
+	for name := range c.Copies {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (c Config) countCopies(ctx context.Context, projection string, p event.PartitionID, s shredding.Subject) (n int64, err error) {
+	err = c.ReadModels.InReadModelTx(ctx, p, func(tx ports.ProjectionTx) error {
+		n, err = c.Copies[projection].CountPerson(ctx, tx, p, s)
+		return err
+	})
+	return n, err
+}
+
+// followUps makes the requests that were put off until a day that has come.
+func (c Config) followUps(ctx context.Context, now time.Time) error {
+	ended, err := c.Register.Erasures(ctx, "", []shredding.ErasureState{shredding.ErasureCompleted, shredding.ErasureRefused}, maxRefused)
+	if err != nil {
+		return err
+	}
+	today := event.DateOf(now)
+	for _, r := range ended {
+		if !slices.ContainsFunc(r.Classes, func(c ports.ErasureClass) bool { return !c.Erased && c.Until != nil && *c.Until < today }) {
+			continue
+		}
+		next := ports.ErasureRequest{
+			ID: module.DeriveID(r.ID, 1), TenantID: r.TenantID, Subject: r.Subject, Partitions: r.Partitions, AllEntities: r.AllEntities,
+			Basis: r.Basis, Reason: fmt.Sprintf("follows request %s, of which a part had to be kept until now", r.ID),
+			RequestedBy: r.RequestedBy, RequestedAt: now, DueOn: event.DateOf(now.Add(shredding.ErasureDue)),
+			State: shredding.ErasureRequested, UpdatedAt: now,
+		}
+		if _, err := c.Register.Erasure(ctx, next.TenantID, next.ID); fault.KindOf(err) != fault.NotFound || err == nil {
+			if err != nil {
+				return err
+			}
+			continue // made before
+		}
+		if err := c.Register.AddErasure(ctx, next); err != nil && fault.KindOf(err) != fault.Conflict {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package erasure
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const page = 200
+
+// Results is what the verification of an erasure found. A value counts once per
+// place in a record.
+type Results struct {
+	VerifiedAt time.Time      `json:"verified_at"`
+	Events     int64          `json:"events"`          // that hold sealed values of the person
+	Intents    int64          `json:"intents"`         // the same
+	Redacted   int64          `json:"redacted"`        // values that read [REDACTED]
+	Kept       int64          `json:"kept"`            // values of classes that are not erased
+	Copies     int64          `json:"copies"`          // rows of read models that still hold sealed copies
+	Late       []LateEvent    `json:"late_events"`     // written in the moment of the destruction; unreadable like the others
+	Chains     []ChainVerdict `json:"verified_chains"` // of the logs concerned
+}
+
+// LateEvent is an event that was recorded after its key was destroyed.
+type LateEvent struct {
+	LegalEntity string         `json:"legal_entity"`
+	Sequence    event.Sequence `json:"sequence"`
+	EventID     event.ID       `json:"event_id"`
+}
+
+// verify proves the erasure: every sealed value of the person is opened by the way
+// that all readers take, with every right, and must be redacted; read models hold no
+// copies; the logs concerned are sound.
+func (c Config) verify(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	dir, err := c.directory(ctx, r.TenantID)
+	if err != nil {
+		return r, err
+	}
+	v := verification{config: c, request: r, results: Results{Late: []LateEvent{}, Chains: []ChainVerdict{}}}
+	for _, class := range r.Classes {
+		v.erased[class.Class] = class.Erased
+	}
+	for _, p := range r.Partitions {
+		le := dir.byPartition[p]
+		if err := v.events(ctx, le); err != nil {
+			return r, err
+		}
+		if err := v.intents(ctx, p); err != nil {
+			return r, err
+		}
+		if err := v.copies(ctx, p); err != nil {
+			return r, err
+		}
+		verdict, err := c.Chains.VerifyChain(ctx, le)
+		if err != nil {
+			return r, err
+		}
+		if verdict.Findings > 0 {
+			return r, fault.New(fault.Internal, "erasure.chain_unsound", "the log of a legal entity concerned is not sound; run `backbone verify`")
+		}
+		v.results.Chains = append(v.results.Chains, verdict)
+	}
+	v.results.VerifiedAt = c.now()
+	encoded, err := json.Marshal(v.results)
+	if err != nil {
+		return r, err
+	}
+	r.State, r.Results = shredding.ErasureVerified, encoded
+	return c.move(ctx, r)
+}
+
+type verification struct {
+	config  Config
+	request ports.ErasureRequest
+	erased  [3]bool // by key class
+	results Results
+}
+
+func (v *verification) events(ctx context.Context, le ports.LegalEntity) error {
+	for after := event.Sequence(0); ; {
+		found, err := v.config.Records.PersonalEvents(ctx, le.Partition, v.request.Subject, after, page)
+		if err != nil {
+			return err
+		}
+		var opening []module.SealedDocument
+		for _, e := range found {
+			after = e.Sequence
+			v.results.Events++
+			at := shredding.Location{Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion}
+			document, err := v.collect(e.Payload, at)
+			if err != nil {
+				return err
+			}
+			if document == nil {
+				continue
+			}
+			opening = append(opening, module.SealedDocument{At: at, Document: document})
+			if e.RecordedAt.After(v.request.DestroyedAt) {
+				v.results.Late = append(v.results.Late, LateEvent{LegalEntity: le.Code, Sequence: e.Sequence, EventID: e.ID})
+			}
+		}
+		if err := v.open(ctx, opening); err != nil || len(found) < page {
+			return err
+		}
+	}
+}
+
+func (v *verification) intents(ctx context.Context, p event.PartitionID) error {
+	for after := (event.ID{}); ; {
+		found, err := v.config.Records.PersonalIntents(ctx, p, v.request.Subject, after, page)
+		if err != nil {
+			return err
+		}
+		var opening []module.SealedDocument
+		for _, id := range found {
+			after = id
+			v.results.Intents++
+			i, err := v.config.Intents.Intent(ctx, p, id)
+			if err != nil {
+				return err
+			}
+			at := shredding.Location{Partition: p, Kind: shredding.KindIntent, Record: id, Type: i.Type, SchemaVersion: module.IntentSchemaVersion}
+			document, err := v.collect(i.Payload, at)
+			if err != nil {
+				return err
+			}
+			if document != nil {
+				opening = append(opening, module.SealedDocument{At: at, Document: document})
+			}
+		}
+		if err := v.open(ctx, opening); err != nil || len(found) < page {
+			return err
+		}
+	}
+}
+
+// collect makes a document of the person's sealed values alone, each with the place
+// it was sealed in, so that nobody else's data are opened. Values of classes that are
+// kept are left out; nil if nothing is left.
+func (v *verification) collect(document []byte, at shredding.Location) ([]byte, error) {
+	sealed, err := shredding.FindSealed(document)
+	if err != nil {
+		return nil, err
+	}
+	var out []byte
+	for _, s := range sealed {
+		if s.Subject != v.request.Subject {
+			continue
+		}
+		h, err := s.Envelope.Header()
+		if err != nil {
+			return nil, err
+		}
+		if !v.erased[h.Class] {
+			v.results.Kept++
+			continue
+		}
+		if s.Origin == nil {
+			origin := at
+			origin.Pointer = s.Pointer
+			s.Origin = &origin
+		}
+		out = s.Append(append(out, ','))
+	}
+	if out == nil {
+		return nil, nil
+	}
+	out[0] = '['
+	return append(out, ']'), nil
+}
+
+// open opens the collected values and wants nothing but redactions.
+func (v *verification) open(ctx context.Context, documents []module.SealedDocument) error {
+	if len(documents) == 0 {
+		return nil
+	}
+	if err := v.config.Opener.Open(ctx, documents, module.Planning{}); err != nil {
+		return err
+	}
+	for _, d := range documents {
+		var values []json.RawMessage
+		if err := json.Unmarshal(d.Document, &values); err != nil {
+			return fault.New(fault.Internal, "erasure.verification_failed", "an opened document cannot be read; report this defect")
+		}
+		for _, value := range values {
+			if string(value) != shredding.Redacted {
+				return fault.New(fault.Internal, "erasure.still_readable", "a value of an erased person does not read [REDACTED]; look for a key that came back")
+			}
+			v.results.Redacted++
+		}
+	}
+	return nil
+}
+
+// copies wants none in read models. One that an event brought in late is replaced.
+func (v *verification) copies(ctx context.Context, p event.PartitionID) error {
+	if !complete(v.request) || len(v.config.Copies) == 0 {
+		return nil
+	}
+	left, err := v.countAll(ctx, p)
+	if err != nil || left == 0 {
+		return err
+	}
+	if err := v.config.redactCopies(ctx, v.request, p); err != nil {
+		return err
+	}
+	if left, err = v.countAll(ctx, p); err == nil && left > 0 {
+		err = fault.New(fault.Internal, "erasure.copies_left", "read models still hold sealed copies of an erased person; rebuild them")
+	}
+	return err
+}
+
+func (v *verification) countAll(ctx context.Context, p event.PartitionID) (left int64, err error) {
+	for _, name := range v.config.projections() {
+		n, err := v.config.countCopies(ctx, name, p, v.request.Subject)
+		if err != nil {
+			return 0, err
+		}
+		left += n
+	}
+	return left, nil
+}

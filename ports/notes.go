@@ -1,0 +1,37 @@
+package ports
+
+import "context"
+
+// A note is a short text with a signature under it, in the signed note format of C2SP
+// (c2sp.org/signed-note): the text, which ends in a line break, an empty line, and
+// "— <name> <base64(key hash ‖ signature)>". A verifier key is the text
+// "<name>+<8 hex digits of the key hash>+<base64(0x01 ‖ Ed25519 public key)>".
+//
+// A text longer than MaximumSignedMessage is signed by its digest: what is signed is
+//
+//	backbone/note-digest/v1
+//	<SHA-256 of the text, in lower-case hex>
+//
+// with a line break after each of the two lines, under the key hash of the algorithm
+// 0xff "backbone/note-digest/v1", so that nobody takes it for a signature of the text.
+// It is checked with the same verifier key.
+
+// NoteSigner signs texts with one key. The same text gives the same note for ever.
+// Safe for concurrent use.
+type NoteSigner interface {
+	// SignNote signs a text of printable UTF-8 lines, the last one ended by a line
+	// break: note.text_invalid (Internal) otherwise. Faults of Signer too.
+	SignNote(ctx context.Context, text []byte) (note []byte, err error)
+	// VerifierKey gives the key to check the notes with.
+	VerifierKey(ctx context.Context) (string, error)
+}
+
+// NoteOpener checks notes. It needs no service.
+type NoteOpener interface {
+	// OpenNote gives a note's text if it is signed with one of the keys and has no other
+	// signature. A note has one spelling, so every changed byte is found.
+	//
+	//	note.key_invalid   Invalid: not a verifier key
+	//	note.not_verified  Invalid: malformed, changed, or signed with another key
+	OpenNote(note []byte, verifierKeys ...string) (text []byte, err error)
+}
