@@ -32,6 +32,14 @@ func (s *Store) Append(ctx context.Context, r ports.AppendRequest) (ports.Append
 	if outcome, replayed, err := p.replay(r.Idempotency, now); err != nil || replayed {
 		return ports.AppendResult{Events: []ports.AppendedEvent{}, Head: p.head().Sequence, Replayed: replayed, Outcome: outcome}, err
 	}
+	if err := p.checkIntent(r.Intent); err != nil {
+		return ports.AppendResult{}, err
+	}
+	release, err := s.lease(&r)
+	if err != nil {
+		return ports.AppendResult{}, err
+	}
+	defer release()
 	if err := p.check(&r); err != nil {
 		return ports.AppendResult{}, err
 	}
@@ -62,15 +70,18 @@ func (p *partition) replay(claim *ports.IdempotencyClaim, now time.Time) (ports.
 	return row.outcome, true, nil
 }
 
-// check holds the request's demands against the log, in the order the port
+// checkIntent comes first of what the port promises to check, subject keys second.
+func (p *partition) checkIntent(w *ports.IntentWrite) error {
+	// The zero intent of an unknown id has revision 0, which is what an insert expects.
+	if w != nil && p.intents[w.Intent.ID].Revision != w.ExpectedRevision {
+		return concurrency.IntentChanged(w.Intent.ID)
+	}
+	return nil
+}
+
+// check holds the request's further demands against the log, in the order the port
 // promises; business keys follow in claim, once series numbers are known.
 func (p *partition) check(r *ports.AppendRequest) error {
-	if w := r.Intent; w != nil {
-		// The zero intent of an unknown id has revision 0, which is what an insert expects.
-		if p.intents[w.Intent.ID].Revision != w.ExpectedRevision {
-			return concurrency.IntentChanged(w.Intent.ID)
-		}
-	}
 	for _, want := range r.Streams {
 		sequences := p.byStream[want.Stream]
 		actual := event.Version(len(sequences))
@@ -190,6 +201,7 @@ func (p *partition) commit(r *ports.AppendRequest, st staged, claims map[busines
 	for i := range st.events {
 		e := &st.events[i]
 		p.events = append(p.events, event.Recorded{Skeleton: e.Skeleton, Salt: e.Salt, Payload: e.Payload})
+		p.noteEvent(e)
 		p.byID[e.ID] = e.Sequence
 		p.byStream[e.Stream] = append(p.byStream[e.Stream], e.Sequence)
 		p.byType[e.Type] = append(p.byType[e.Type], e.Sequence)
@@ -217,6 +229,7 @@ func (p *partition) commit(r *ports.AppendRequest, st staged, claims map[busines
 	if w := r.Intent; w != nil {
 		outcome.IntentID = w.Intent.ID
 		p.intents[w.Intent.ID] = storedIntent(r.Partition, w, outcome)
+		p.noteIntent(w)
 	}
 	if c := r.Idempotency; c != nil {
 		outcome.Fingerprint = c.Fingerprint

@@ -16,10 +16,12 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	keys := conformance.NewKeyTable()
 	conformance.RunEventStore(t, conformance.Harness{
 		New: func(_ *testing.T, clock ports.Clock) conformance.Store {
-			return memory.New(memory.Config{Clock: clock})
+			return memory.New(memory.Config{Clock: clock, Keys: keys})
 		},
+		Keys: func(*testing.T, conformance.Store) conformance.Keys { return keys },
 		ReadModel: func(t *testing.T, s conformance.Store) conformance.ReadModel {
 			store, ok := s.(*memory.Store)
 			require.True(t, ok)

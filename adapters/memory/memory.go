@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -24,12 +25,14 @@ type Config struct {
 	Random     io.Reader   // source of partition numbers; nil: crypto/rand
 	LogName    string      // when set, the store is bootstrapped with this log name at once
 	Deployment uint16      // 12 bits; used with LogName
+	Keys       KeyLeases   // nil: sealed values are refused with pii.keys_missing
 }
 
 // Store implements the ports of the event store. It is safe for concurrent use.
 type Store struct {
 	clock  ports.Clock
 	random io.Reader
+	keys   KeyLeases
 
 	mu           sync.RWMutex
 	installation *ports.Installation
@@ -58,6 +61,7 @@ var (
 	_ ports.EventTypes        = (*Store)(nil)
 	_ ports.Projections       = (*Store)(nil)
 	_ ports.WakeUps           = (*Store)(nil)
+	_ ports.PersonalRecords   = (*Store)(nil)
 )
 
 // New makes an empty store.
@@ -65,6 +69,7 @@ func New(c Config) *Store {
 	s := &Store{
 		clock:       c.Clock,
 		random:      c.Random,
+		keys:        c.Keys,
 		partitions:  map[event.PartitionID]*partition{},
 		principals:  map[principalKey]ports.Principal{},
 		typeNumbers: map[string]int32{},
@@ -105,6 +110,9 @@ type partition struct {
 	idempotency map[string]idempotencyRow
 	series      map[string]uint64 // last number taken
 	intents     map[event.ID]intent.Intent
+	// What holds sealed values of a person: fields by record and key class.
+	eventSubjects  map[shredding.Subject]map[eventClass]int
+	intentSubjects map[shredding.Subject]map[intentClass]int
 }
 
 type businessKey struct{ eventType, key string }
@@ -126,6 +134,9 @@ func newPartition(le ports.LegalEntity, genesis event.Hash) *partition {
 		idempotency: map[string]idempotencyRow{},
 		series:      map[string]uint64{},
 		intents:     map[event.ID]intent.Intent{},
+
+		eventSubjects:  map[shredding.Subject]map[eventClass]int{},
+		intentSubjects: map[shredding.Subject]map[intentClass]int{},
 	}
 }
 

@@ -14,15 +14,31 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	t.Run("OneDatabase", func(t *testing.T) {
+		t.Parallel()
+		runConformance(t, func(_ *testing.T, dsn string) string { return dsn })
+	})
+	t.Run("KeyStoreApart", func(t *testing.T) {
+		t.Parallel()
+		runConformance(t, func(t *testing.T, _ string) string { return keyStoreDatabase(t) })
+	})
+}
+
+// runConformance runs the suite on stores whose key stores are where keyStore says.
+func runConformance(t *testing.T, keyStore func(t *testing.T, dsn string) (keysDSN string)) {
+	t.Helper()
+	var keysDSN string // of the newest store; the suite makes one after another
 	conformance.RunEventStore(t, conformance.Harness{
 		New: func(t *testing.T, clock ports.Clock) conformance.Store {
 			dsn := database(t)
+			keysDSN = keyStore(t, dsn)
 			execute(t, dsn, `CREATE SCHEMA conformance;
 				CREATE TABLE conformance.rows (partition_id integer, key text, value text, PRIMARY KEY (partition_id, key));
 				GRANT USAGE ON SCHEMA conformance TO backbone_app;
 				GRANT SELECT, INSERT, UPDATE ON conformance.rows TO backbone_app`)
-			return open(t, dsn, withClock(clock))
+			return open(t, dsn, withClock(clock), withKeyStore(keysDSN))
 		},
+		Keys: func(t *testing.T, _ conformance.Store) conformance.Keys { return keyTables{keysDSN} },
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
 			return readModel{s.(*postgres.Store)}
 		},

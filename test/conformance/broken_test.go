@@ -65,6 +65,15 @@ var broken = []breakage{
 	{"moves the checkpoint past a failed batch", swallowHandlerError, []string{"Projection/AFailedHandlerLeavesCheckpointAndReadModelUntouched"}},
 	{"applies a batch twice", applyTwice, []string{"Projection/EachEventIsAppliedExactlyOnceInOrder"}},
 	{"keeps the caller's payload", shareSlices, []string{"Append/TheStoreKeepsNoReferenceToTheCallersSlices"}},
+	{"looks at no key", ignoreKeys, []string{
+		"Personal/AFencedKeyRefusesTheAppend", "Personal/ADestroyedKeyRefusesTheAppend", "Personal/AnAbsentKeyRefusesTheAppend",
+		"Personal/AnotherVersionOfTheKeyIsSealedAgain", "Personal/KeysOfOtherClassesSubjectsAndLegalEntitiesDoNotCount",
+		"Personal/ARefusedNeighbourLeavesTheOthersAlone", "Personal/ASealedIntentNeedsItsKeys", "Personal/APersonsRecordsAreFoundAgain",
+		"Personal/KeysComeAfterTheIntentAndBeforeTheStreams",
+	}},
+	{"looks at keys too early", checkKeysTooEarly, []string{"Personal/NothingIsWrittenUnderADestroyedKey"}},
+	{"looks at keys before the idempotency key", keysFirst, []string{"Personal/AReplayNeedsNoKey"}},
+	{"forgets whom an intent is about", forgetIntentSubjects, []string{"Personal/APersonsRecordsAreFoundAgain", "Personal/APersonsRecordsComeInPages"}},
 	{"mixes partitions", mixPartitions, []string{"Append/TwoLegalEntitiesAreIndependent"}},
 }
 
@@ -131,10 +140,12 @@ func TestBrokenStore(t *testing.T) {
 	} else {
 		require.Contains(t, []string{"", sound}, name)
 	}
+	keys := conformance.NewKeyTable()
 	conformance.RunEventStore(t, conformance.Harness{
 		New: func(_ *testing.T, clock ports.Clock) conformance.Store {
-			return wrap(&wrapper{Store: memory.New(memory.Config{Clock: clock}), clock: clock})
+			return wrap(&wrapper{Store: memory.New(memory.Config{Clock: clock, Keys: keys}), clock: clock, keys: keys})
 		},
+		Keys: func(*testing.T, conformance.Store) conformance.Keys { return keys },
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
 			return readModel{s.(interface{ inner() *memory.Store }).inner()}
 		},
@@ -145,6 +156,7 @@ func TestBrokenStore(t *testing.T) {
 type wrapper struct {
 	*memory.Store
 	clock ports.Clock
+	keys  *conformance.KeyTable
 }
 
 func (w *wrapper) inner() *memory.Store { return w.Store }

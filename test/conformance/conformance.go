@@ -33,6 +33,7 @@ type Store interface {
 	ports.EventTypes
 	ports.Projections
 	ports.WakeUps
+	ports.PersonalRecords
 }
 
 // ReadModel is a table of texts that a projection of the suite writes through
@@ -53,6 +54,8 @@ type Harness struct {
 	New func(t *testing.T, clock ports.Clock) Store
 	// ReadModel returns the read model of a store made by New. It is empty at first.
 	ReadModel func(t *testing.T, s Store) ReadModel
+	// Keys returns the key store of a store made by New. It is empty at first.
+	Keys func(t *testing.T, s Store) Keys
 }
 
 // LogName is the log name of every store that the suite bootstraps.
@@ -107,6 +110,7 @@ func RunEventStore(t *testing.T, h Harness) {
 		{"Series", seriesPromises},
 		{"Idempotency", idempotencyPromises},
 		{"Intent", intentPromises},
+		{"Personal", personalPromises},
 		{"Rollback", rollbackPromises},
 		{"Read", readPromises},
 		{"Causality", causalityPromises},
@@ -134,6 +138,7 @@ type suite struct {
 	store     Store
 	clock     *Clock
 	readModel ReadModel
+	keys      Keys
 	ids       *idSource
 	opened    eventtype.Registration
 	changed   eventtype.Registration
@@ -147,7 +152,7 @@ func newSuite(t *testing.T, h Harness) *suite {
 	t.Helper()
 	clock := NewClock()
 	s := &suite{store: h.New(t, clock), clock: clock, ids: newIDSource()}
-	s.readModel = h.ReadModel(t, s.store)
+	s.readModel, s.keys = h.ReadModel(t, s.store), h.Keys(t, s.store)
 	ctx := context.Background()
 	require.NoError(t, s.store.Bootstrap(ctx, ports.Installation{LogName: LogName, Deployment: Deployment, CreatedAt: clock.Now()}))
 	s.opened = s.register(t, "conformance.case.opened")

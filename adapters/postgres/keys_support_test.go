@@ -1,0 +1,101 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+	keystoresql "github.com/erpbackbone/backbone/sql/keystore"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// keyStoreDatabase is a database of the test's own that holds a key store and
+// nothing else.
+func keyStoreDatabase(t testing.TB) string {
+	t.Helper()
+	fingerprint, err := testkit.Fingerprint(keystoresql.Migrations)
+	require.NoError(t, err)
+	return testkit.Database(t, func(ctx context.Context, dsn string) error {
+		return postgres.MigrateKeyStore(ctx, dsn, nil)
+	}, "keystore_"+fingerprint)
+}
+
+func withKeyStore(superuserDSN string) option {
+	return func(c *postgres.Config) { c.KeyStoreDSN = as("backbone_app", superuserDSN) }
+}
+
+// keyTables changes states of keys as a superuser, without keys and without the
+// ceremony of an erasure.
+type keyTables struct{ dsn string }
+
+func (k keyTables) do(t *testing.T, f func(conn *pgx.Conn) error) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), k.dsn)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	require.NoError(t, f(conn))
+}
+
+// The statements of the states, for one key: partition, subject, class.
+const (
+	mintKey = `INSERT INTO keystore.data_subjects AS d (created_at, key_ref, partition_id, active_version, class, tenant_id, subject_id, state)
+		VALUES (now(), gen_random_uuid(), $1, 1, $3, 'demo', $2, 'active')
+		ON CONFLICT ON CONSTRAINT data_subjects_pkey DO UPDATE SET active_version = d.active_version + 1
+		RETURNING active_version`
+	fenceKey = `INSERT INTO keystore.subject_fences (fenced_at, request_id, partition_id, class, subject_id)
+		VALUES (now(), gen_random_uuid(), $1, $3, $2)`
+	lockKey    = `SELECT FROM keystore.data_subjects WHERE partition_id = $1 AND subject_id = $2 AND class = $3 FOR UPDATE`
+	destroyKey = `UPDATE keystore.data_subjects SET state = 'destroyed', destroyed_at = now(), active_version = 0
+		WHERE partition_id = $1 AND subject_id = $2 AND class = $3`
+)
+
+func keyArguments(id ports.SubjectKeyID) []any {
+	return []any{int32(id.Partition), string(id.Subject), int16(id.Class)}
+}
+
+// Mint implements conformance.Keys.
+func (k keyTables) Mint(t *testing.T, id ports.SubjectKeyID) (version uint32) {
+	t.Helper()
+	k.do(t, func(conn *pgx.Conn) error {
+		return conn.QueryRow(t.Context(), mintKey, keyArguments(id)...).Scan(&version)
+	})
+	return version
+}
+
+// Fence implements conformance.Keys.
+func (k keyTables) Fence(t *testing.T, id ports.SubjectKeyID) {
+	t.Helper()
+	k.do(t, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(t.Context(), fenceKey, keyArguments(id)...)
+		return err
+	})
+}
+
+// Destroy implements conformance.Keys.
+func (k keyTables) Destroy(t *testing.T, id ports.SubjectKeyID) {
+	t.Helper()
+	k.do(t, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(t.Context(), destroyKey, keyArguments(id)...)
+		return err
+	})
+}
+
+func keyID(p event.PartitionID, subject string) ports.SubjectKeyID {
+	return ports.SubjectKeyID{Partition: p, Subject: shredding.Subject(subject), Class: shredding.KeyStandard}
+}
+
+// personal is an invoice with a value sealed with the first version of each subject's
+// key.
+func personal(p event.PartitionID, subjects ...string) ports.AppendRequest {
+	r := invoice(p, 1)
+	for _, subject := range subjects {
+		r.Events[0].Sealed = append(r.Events[0].Sealed, event.SealedSubject{Subject: subject, KeyVersion: 1, Pointers: []string{"/data/contact"}})
+	}
+	return r
+}
