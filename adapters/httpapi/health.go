@@ -2,35 +2,60 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 )
 
 const (
-	healthOK      = "ok"
-	healthFailing = "failing"
+	healthOK       = "ok"
+	healthDegraded = "degraded"
+	healthFailing  = "failing"
 )
+
+// Degraded is an error of a check without which the server does less but still
+// serves: traffic goes on coming to it.
+type Degraded struct{ Err error }
+
+// Error implements error.
+func (d Degraded) Error() string { return d.Err.Error() }
+
+// Unwrap gives what is wrong.
+func (d Degraded) Unwrap() error { return d.Err }
 
 // GetLiveness answers GET /livez.
 func (s *Server) GetLiveness(context.Context, api.GetLivenessRequestObject) (api.GetLivenessResponseObject, error) {
 	return reply(http.StatusOK, api.Health{Status: healthOK, Checks: map[string]string{}})
 }
 
-// GetReadiness answers GET /readyz. What is wrong with a check is in the log.
+// GetReadiness answers GET /readyz: 200 also while it is degraded. What is wrong with a check is in the log.
 func (s *Server) GetReadiness(ctx context.Context, _ api.GetReadinessRequestObject) (api.GetReadinessResponseObject, error) {
 	out, status := api.Health{Status: healthOK, Checks: map[string]string{}}, http.StatusOK
 	if s.config.Ready == nil {
 		return reply(status, out)
 	}
 	for name, err := range s.config.Ready(ctx) {
-		out.Checks[name] = healthOK
-		if err != nil {
+		switch {
+		case err == nil:
+			out.Checks[name] = healthOK
+			continue
+		case isDegraded(err):
+			out.Checks[name] = healthDegraded
+			if out.Status == healthOK {
+				out.Status = healthDegraded
+			}
+		default:
 			out.Checks[name], out.Status, status = healthFailing, healthFailing, http.StatusServiceUnavailable
-			s.log.WarnContext(ctx, "not ready", "check", name, "error", err.Error())
 		}
+		s.log.WarnContext(ctx, "not ready", "check", name, "status", out.Checks[name], "error", err.Error())
 	}
 	return reply(status, out)
+}
+
+func isDegraded(err error) bool {
+	_, ok := errors.AsType[Degraded](err)
+	return ok
 }
 
 // metricsPage lets the metrics' own handler write.
