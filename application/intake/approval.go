@@ -11,7 +11,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Get reads a stored intent and what became of it.
+// Get reads a stored intent and what became of it. The payload is as stored: its
+// personal values are sealed at Location and are for module.Opener to open.
 func (s *Service) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, Outcome, error) {
 	stored, err := s.Intents.Intent(ctx, le.Partition, id)
 	if err != nil {
@@ -34,10 +35,11 @@ type Decision struct {
 // waiting asks for, on the plan that was shown. The plan is made again on fresh
 // state; if it differs, it is stored as the new plan and the approver is told
 // (intent.plan_changed). Further faults: intent.not_found, intent.wrong_state,
-// sod.same_person, intent.forbidden, intent.idempotency_mismatch, and everything
-// that executing can refuse.
+// sod.same_person, intent.forbidden, intent.idempotency_mismatch, pii.subject_erased
+// when a person of the payload was erased since, those of module.Opener, and
+// everything that executing can refuse.
 func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
-	claim, err := s.claimDecision(approver, d, "approve")
+	claim, err := s.claimDecision(ctx, approver, d, "approve")
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -49,13 +51,16 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 	if d.PlanHash != "" && d.PlanHash != a.stored.PlanHash {
 		return Outcome{}, planChanged(d.Intent, a.stored.PlanHash)
 	}
+	if err := a.openPayload(ctx); err != nil {
+		return Outcome{}, err
+	}
 	bound := a.stored.PlanHash
 	a.stored.Approvals = append(append([]intent.Approval{}, a.stored.Approvals...), intent.Approval{
 		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "approved",
 		PlanHash: bound, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
 	})
 	return a.run(ctx, func(ctx context.Context, p planned) (Outcome, error) {
-		if err := p.sealHash(s.Policies.Digest()); err != nil {
+		if err := a.hashPlan(ctx, &p); err != nil {
 			return Outcome{}, err
 		}
 		if p.hash != bound {
@@ -75,7 +80,7 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 }
 
 // claimDecision ties a decision to its idempotency key; nil without one.
-func (s *Service) claimDecision(approver Caller, d Decision, verb string) (*ports.IdempotencyClaim, error) {
+func (s *Service) claimDecision(ctx context.Context, approver Caller, d Decision, verb string) (*ports.IdempotencyClaim, error) {
 	if d.IdempotencyKey == "" {
 		return nil, nil
 	}
@@ -83,7 +88,10 @@ func (s *Service) claimDecision(approver Caller, d Decision, verb string) (*port
 	if err != nil {
 		return nil, err
 	}
-	digest := sha256.Sum256([]byte(d.Intent.String() + "|" + d.PlanHash + "|" + d.Comment))
+	digest, err := s.keyed(ctx, d.LegalEntity, sha256.Sum256([]byte(d.Intent.String()+"|"+d.PlanHash+"|"+d.Comment)))
+	if err != nil {
+		return nil, err
+	}
 	return &ports.IdempotencyClaim{Key: key, Fingerprint: digest, ExpiresAt: s.Clock.Now().Add(s.KeyTTL)}, nil
 }
 
@@ -111,7 +119,7 @@ func planChanged(id event.ID, now string) error {
 
 // Reject ends a waiting intent. Faults as Approve.
 func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
-	claim, err := s.claimDecision(approver, d, "reject")
+	claim, err := s.claimDecision(ctx, approver, d, "reject")
 	if err != nil {
 		return Outcome{}, err
 	}

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -24,8 +26,13 @@ type attempt struct {
 	askedDate   *event.Date
 	dryRun      bool
 	idempotency *ports.IdempotencyClaim
-	stored      intent.Intent
+	stored      intent.Intent   // Payload is what the store has, or nothing before the first write
+	payload     json.RawMessage // in clear, for planning; never goes to the store
+	valid       bool            // the payload fits the schema and says whose its personal values are
 	kept        json.RawMessage // what the planner keeps of the payload; nil: all
+	sealed      *sealedPayload
+	persons     []string // the payload's personal texts
+	knowPersons bool
 }
 
 // planned is the result of one planning.
@@ -44,11 +51,9 @@ func (a *attempt) submit(ctx context.Context) (Outcome, error) {
 		err = a.validate()
 	}
 	if err != nil {
-		// What was not held against the schema, or does not fit it, may hold anything,
-		// so it is not kept.
-		a.stored.Payload = json.RawMessage("{}")
 		return a.refuse(ctx, intent.Denied, err)
 	}
+	a.valid = true
 	a.stored.Status = intent.Validated
 	return a.run(ctx, a.afterPlanning)
 }
@@ -58,12 +63,13 @@ func (a *attempt) validate() error {
 	if err != nil {
 		return err
 	}
-	violations, err := schema.Validate(a.stored.Payload)
+	violations, err := schema.Validate(a.payload)
 	if err != nil {
 		return err
 	}
 	if len(violations) == 0 {
-		return nil
+		_, err := a.intentType.Manifest().Resolve(a.payload, "", nil)
+		return inPayload(err)
 	}
 	code := "intent.schema_invalid"
 	for i := range violations {
@@ -143,7 +149,8 @@ func isFinal(err error) bool {
 		return true
 	}
 	switch fault.CodeOf(err) {
-	case concurrency.CodeDuplicateKey, concurrency.CodeIdempotencyMismatch, concurrency.CodeIntentChanged, "policy.undecided":
+	case concurrency.CodeDuplicateKey, concurrency.CodeIdempotencyMismatch, concurrency.CodeIntentChanged, "policy.undecided",
+		shredding.CodeKeyMoved, shredding.CodeSubjectErased:
 		return true
 	default:
 		return false
@@ -154,14 +161,16 @@ func statusOf(err error) intent.Status {
 	switch fault.KindOf(err) {
 	case fault.Internal, fault.Unavailable, fault.Timeout:
 		return intent.Failed
-	default:
-		return intent.Denied
 	}
+	if fault.CodeOf(err) == shredding.CodeKeyMoved {
+		return intent.Failed
+	}
+	return intent.Denied
 }
 
 func (a *attempt) input(now time.Time) module.Input {
 	in := module.Input{
-		IntentID: a.stored.ID, Type: a.stored.Type, Payload: a.stored.Payload, Actor: a.stored.Actor, PersonID: a.stored.PersonID,
+		IntentID: a.stored.ID, Type: a.stored.Type, Payload: a.payload, Actor: a.stored.Actor, PersonID: a.stored.PersonID,
 		Roles: a.stored.Roles, LegalEntity: a.entity, EffectiveDate: a.askedDate, CorrelationID: a.stored.CorrelationID,
 		CausedBy: a.stored.CausedBy, Source: a.stored.Source, Now: now, Today: a.entity.Today(now), Approvals: a.stored.Approvals,
 	}
@@ -207,7 +216,7 @@ func (a *attempt) plan(ctx context.Context, mayBeBehind bool) (planned, error) {
 		p.decision.Rules[i].EvaluationMillis = millis
 	}
 	p.rules = append(append([]event.RuleEvaluation{}, plan.Rules...), p.decision.Rules...)
-	return p, nil
+	return p, a.withoutPersons(plan.Rules, "the rule trace")
 }
 
 // withoutEvents takes pointers into planned events out of a refusal: the caller
@@ -229,19 +238,27 @@ func inPayload(err error) error {
 	return f.WithField("/payload" + f.Field)
 }
 
-func (p *planned) sealHash(digest string) error {
+// hashPlan identifies the plan, keyed, so that nobody finds its personal values by
+// trying.
+func (a *attempt) hashPlan(ctx context.Context, p *planned) error {
 	if p.hash != "" {
 		return nil
 	}
-	hash, err := planHash(p.plan.Events, digest)
-	p.hash = hash
-	return err
+	digest, err := planHash(p.plan.Events, a.service.Policies.Digest())
+	if err != nil {
+		return err
+	}
+	if digest, err = a.service.keyed(ctx, a.entity, digest); err != nil {
+		return err
+	}
+	p.hash = hex.EncodeToString(digest[:])
+	return nil
 }
 
 // afterPlanning shows, parks or executes a fresh plan.
 func (a *attempt) afterPlanning(ctx context.Context, p planned) (Outcome, error) {
 	if a.dryRun {
-		if err := p.sealHash(a.service.Policies.Digest()); err != nil {
+		if err := a.hashPlan(ctx, &p); err != nil {
 			return Outcome{}, err
 		}
 		return Outcome{
@@ -272,7 +289,7 @@ func unmet(needs []intent.ApprovalNeed, approvals []intent.Approval) []intent.Ap
 
 // park stores the intent as waiting for approval, bound to its plan.
 func (a *attempt) park(ctx context.Context, p planned, needs []intent.ApprovalNeed) (Outcome, error) {
-	if err := p.sealHash(a.service.Policies.Digest()); err != nil {
+	if err := a.hashPlan(ctx, &p); err != nil {
 		return Outcome{}, err
 	}
 	row := a.stored
@@ -322,25 +339,27 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 	for i := range ids {
 		ids[i] = module.EventID(a.stored.ID, i)
 	}
-	now := event.Micros(a.service.Clock.Now())
-	prepared, err := a.service.Preparer.Prepare(ctx, module.Batch{
-		Drafts: p.plan.Events, LegalEntity: a.entity, Actor: a.stored.Actor, CorrelationID: a.stored.CorrelationID,
-		IntentID: a.stored.ID, Source: a.stored.Source, Rules: rules, Now: now, EventIDs: ids,
-	})
-	if err != nil {
-		return Outcome{}, withoutEvents(err)
-	}
 	row := a.stored
 	row.Status = intent.Executed
 	row.EffectiveDate, row.HasEffective = p.effective, true
 	if err := setRules(&row, rules); err != nil {
 		return Outcome{}, err
 	}
-	res, err := a.write(ctx, row, ports.AppendRequest{
-		Events: prepared, Streams: append(p.view.expectations(), p.plan.Streams...), Conditions: append(p.view.conditions, p.plan.Conditions...),
+	batch := module.Batch{
+		Drafts: p.plan.Events, LegalEntity: a.entity, Actor: a.stored.Actor, CorrelationID: a.stored.CorrelationID,
+		IntentID: a.stored.ID, Source: a.stored.Source, Rules: rules, Now: event.Micros(a.service.Clock.Now()), EventIDs: ids,
+	}
+	res, err := whileKeysMove(func() (ports.AppendResult, error) {
+		prepared, err := a.service.Preparer.Prepare(ctx, batch)
+		if err != nil {
+			return ports.AppendResult{}, err
+		}
+		return a.writeOnce(ctx, row, ports.AppendRequest{
+			Events: prepared, Streams: append(p.view.expectations(), p.plan.Streams...), Conditions: append(p.view.conditions, p.plan.Conditions...),
+		})
 	})
 	if err != nil {
-		return Outcome{}, err
+		return Outcome{}, withoutEvents(err)
 	}
 	if res.Replayed {
 		return a.service.replay(ctx, row.Partition, res.Outcome)
@@ -355,14 +374,22 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 	return out, nil
 }
 
-// write appends with the intent's row riding along.
+// write appends the intent's row and what rides along and needs no preparing.
 func (a *attempt) write(ctx context.Context, row intent.Intent, r ports.AppendRequest) (ports.AppendResult, error) {
+	return whileKeysMove(func() (ports.AppendResult, error) { return a.writeOnce(ctx, row, r) })
+}
+
+// writeOnce appends with the intent's row riding along. Keys that turn out to have
+// moved are forgotten.
+func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, r ports.AppendRequest) (ports.AppendResult, error) {
 	row.UpdatedAt = event.Micros(a.service.Clock.Now())
 	r.Partition = a.entity.Partition
-	if a.kept != nil {
-		row.Payload = a.kept
+	payload, sealed, err := a.storedPayload(ctx)
+	if err != nil {
+		return ports.AppendResult{}, err
 	}
-	r.Intent = &ports.IntentWrite{Intent: row, ExpectedRevision: a.stored.Revision}
+	row.Payload = payload
+	r.Intent = &ports.IntentWrite{Intent: row, ExpectedRevision: a.stored.Revision, Sealed: sealed}
 	r.Intent.Intent.Revision = a.stored.Revision + 1
 	r.Idempotency = a.idempotency
 	res, err := a.service.Appender.Append(ctx, r)
@@ -371,6 +398,9 @@ func (a *attempt) write(ctx context.Context, row intent.Intent, r ports.AppendRe
 	}
 	if err == nil && !res.Replayed {
 		a.service.states.wrote(r.Partition, res.Events)
+	}
+	if fault.CodeOf(err) == shredding.CodeKeyMoved {
+		a.forgetKeys(r)
 	}
 	return res, err
 }
@@ -402,13 +432,13 @@ func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error)
 	row := a.stored
 	row.Status = status
 	row.Refusal = &intent.Refusal{Code: fault.CodeOf(cause), Kind: fault.KindOf(cause).String()}
-	if ok {
+	if ok && a.withoutPersons(f.Detail, "the refusal") == nil {
 		row.Refusal.Detail = f.Detail
 	}
 	claim := a.idempotency
 	a.idempotency = nil // a refusal does not use the key up: the caller may correct the state and try again
 	defer func() { a.idempotency = claim }()
-	if _, err := a.write(ctx, row, ports.AppendRequest{}); err != nil {
+	if err := a.record(ctx, row); err != nil {
 		a.service.Logger.WarnContext(ctx, "refused intent could not be recorded", "intent_id", row.ID.String(), "code", fault.CodeOf(err))
 		return Outcome{}, cause
 	}

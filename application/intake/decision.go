@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"sort"
@@ -110,6 +109,9 @@ func (a *attempt) maySubmit(ctx context.Context) error {
 func (a *attempt) decide(ctx context.Context, facts any, effective event.Date) (decision, error) {
 	in := a.policyInput()
 	in.Intent.EffectiveDate = effective.String()
+	if err := a.withoutPersons(facts, "the policy"); err != nil {
+		return decision{}, err
+	}
 	in.Facts = facts
 	var d decision
 	if err := a.service.Policies.Decide(ctx, "data."+a.intentType.Policy+".decision", in, &d); err != nil {
@@ -155,8 +157,9 @@ func kindByName(name string) fault.Kind {
 }
 
 // planHash identifies what a plan would write: canonical drafts without times,
-// series numbers and sequences, and the policies in force.
-func planHash(drafts []event.Draft, policyDigest string) (string, error) {
+// series numbers and sequences, and the policies in force. The drafts hold personal
+// values in clear, so it is stored keyed only.
+func planHash(drafts []event.Draft, policyDigest string) (event.Hash, error) {
 	h := sha256.New()
 	put := func(b []byte) {
 		var n [4]byte
@@ -183,11 +186,11 @@ func planHash(drafts []event.Draft, policyDigest string) (string, error) {
 		}{d.Type, d.SchemaVersion, d.EffectiveDate, d.Scope, d.Stream, d.CausedBy.String(), d.CausedByIndex, d.Data, d.Dimensions, d.Entities, d.Tags}
 		b, err := json.Marshal(c)
 		if err != nil {
-			return "", fmt.Errorf("plan hash: %w", err)
+			return event.Hash{}, fmt.Errorf("plan hash: %w", err)
 		}
 		put(b)
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return event.Hash(h.Sum(nil)), nil
 }
 
 // fingerprint identifies a request's content for its idempotency key.

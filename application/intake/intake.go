@@ -45,6 +45,13 @@ type Config struct {
 	KeyTTL      time.Duration   // life of an idempotency key
 	KeptStreams int             // bound of the state cache
 	Logger      *slog.Logger
+
+	// Sealer and Opener keep personal values of payloads out of the store; without them
+	// intents that have some are refused with pii.keys_missing. Fingerprints key what is
+	// stored about requests and plans; without, they are digests, which is for tests.
+	Sealer       module.Sealer
+	Opener       module.Opener
+	Fingerprints module.Fingerprints
 }
 
 // Service is the pipeline.
@@ -121,7 +128,7 @@ type Result struct {
 
 // Submit takes an intent through the pipeline. Faults: intent.type_unknown,
 // intent.forbidden, intent.schema_invalid, those of the module's planner and
-// policy, intent.idempotency_mismatch, idempotency.in_progress, and conflicts that
+// policy, of shredding.Manifest.Resolve, module.Sealer and module.Fingerprints, intent.idempotency_mismatch, idempotency.in_progress, and conflicts that
 // outlasted the retries. A fault carries the id of the stored intent that records
 // it.
 func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outcome, error) {
@@ -134,11 +141,11 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 		service: s, intentType: t, caller: caller, dryRun: req.DryRun,
 		stored: intent.Intent{
 			ID: s.IDs.NewID(now), Partition: req.LegalEntity.Partition, LegalEntity: req.LegalEntity.Code,
-			Type: req.Type, Payload: req.Payload, Actor: caller.Actor, PersonID: caller.Principal.PersonID, Roles: caller.Principal.Roles,
+			Type: req.Type, Payload: nothing, Actor: caller.Actor, PersonID: caller.Principal.PersonID, Roles: caller.Principal.Roles,
 			CorrelationID: req.CorrelationID, CausedBy: req.CausedBy, Source: req.Source,
 			Status: intent.Received, CreatedAt: now, UpdatedAt: now,
 		},
-		entity: req.LegalEntity,
+		entity: req.LegalEntity, payload: req.Payload,
 	}
 	if run.stored.CorrelationID == "" {
 		run.stored.CorrelationID = run.stored.ID.String()
@@ -148,7 +155,7 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 		run.askedDate = req.EffectiveDate
 	}
 	if req.IdempotencyKey != "" && !req.DryRun {
-		release, err := s.claim(run, req)
+		release, err := s.claim(ctx, run, req)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -157,12 +164,24 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 	return run.submit(ctx)
 }
 
+// keyed makes a digest unguessable.
+func (s *Service) keyed(ctx context.Context, le ports.LegalEntity, digest event.Hash) (event.Hash, error) {
+	if s.Fingerprints == nil {
+		return digest, nil
+	}
+	return s.Fingerprints.Fingerprint(ctx, le.TenantID, digest)
+}
+
 // claim ties the request to its idempotency key and holds the key on this node
 // while the request runs. Whether the key was used before is found out where it
 // matters: by the append, under its lock, or before a refusal is given. So a first
 // request, which is nearly every one, costs no look-up.
-func (s *Service) claim(run *attempt, req Request) (release func(), err error) {
+func (s *Service) claim(ctx context.Context, run *attempt, req Request) (release func(), err error) {
 	key, err := concurrency.ScopeIdempotencyKey(caller(run).PersonID, "intents", req.IdempotencyKey)
+	if err != nil {
+		return nil, err
+	}
+	print, err := s.keyed(ctx, req.LegalEntity, fingerprint(req))
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +189,7 @@ func (s *Service) claim(run *attempt, req Request) (release func(), err error) {
 	if _, busy := s.running.LoadOrStore(local, struct{}{}); busy {
 		return nil, fault.New(fault.Conflict, "idempotency.in_progress", "the first request with this key is still running; ask again in a moment").WithRetryAfter(time.Second)
 	}
-	run.idempotency = &ports.IdempotencyClaim{Key: key, Fingerprint: fingerprint(req), ExpiresAt: run.stored.CreatedAt.Add(s.KeyTTL)}
+	run.idempotency = &ports.IdempotencyClaim{Key: key, Fingerprint: print, ExpiresAt: run.stored.CreatedAt.Add(s.KeyTTL)}
 	return func() { s.running.Delete(local) }, nil
 }
 
