@@ -40,9 +40,10 @@ type GateConfig struct {
 type Gate struct {
 	config GateConfig
 
-	mu      sync.Mutex
-	verdict error
-	at      time.Time
+	mu       sync.Mutex
+	verdict  error
+	at       time.Time
+	exported uint64 // the newest receipt known to be exported; receipts never vanish
 }
 
 // NewGate makes a Gate, closed until the first look.
@@ -114,24 +115,25 @@ func behind(detail string) *fault.Error {
 // compare reads the outside first, so that what a running erasure adds in between is
 // inside already.
 func (g *Gate) compare(ctx context.Context) error {
+	const away = "the receipts of erasures outside the database cannot be read; bring the export store back"
 	names, err := g.config.Exports.List(ctx, receiptFolder)
 	if err != nil {
-		return behind("the receipts of erasures outside the database cannot be read; bring the export store back").WithCause(err)
+		return behind(away).WithCause(err)
 	}
 	newest := uint64(0)
 	for _, name := range names {
 		newest = max(newest, receiptNumber(name))
 	}
-	if newest == 0 {
-		return nil
+	if err := g.compareInside(ctx, newest); err != nil || newest == 0 {
+		return err
 	}
 	outside, err := g.config.Exports.Get(ctx, ReceiptName(newest))
 	if err != nil {
-		return behind("the receipts of erasures outside the database cannot be read; bring the export store back").WithCause(err)
+		return behind(away).WithCause(err)
 	}
 	inside, err := g.config.Receipts.Receipts(ctx, newest, 1)
 	if err != nil {
-		return behind("the register of erasures cannot be read; bring the key store back").WithCause(err)
+		return registerAway(err)
 	}
 	forgotten := behind("this database was restored from before an erasure; run `backbone erasure replay`")
 	if len(inside) == 0 || inside[0].Number != newest {
@@ -151,6 +153,52 @@ func (g *Gate) compare(ctx context.Context) error {
 	return nil
 }
 
+// compareInside wants the register's newest exported receipt outside: without it
+// that is not the store that it was exported to, such as a share that is not mounted,
+// and what else is missing there cannot be known.
+func (g *Gate) compareInside(ctx context.Context, outside uint64) error {
+	exported, err := g.newestExported(ctx)
+	if err != nil {
+		return registerAway(err)
+	}
+	if exported <= outside {
+		return nil
+	}
+	// It may have come after the names were listed.
+	if _, err := g.config.Exports.Get(ctx, ReceiptName(exported)); err != nil {
+		return behind("the export store lacks receipts that were brought there; mount the right one, or bring them back with `backbone erasure replay`").WithCause(err)
+	}
+	return nil
+}
+
+func registerAway(err error) error {
+	return behind("the register of erasures cannot be read; bring the key store back").WithCause(err)
+}
+
+func (g *Gate) newestExported(ctx context.Context) (uint64, error) {
+	g.mu.Lock()
+	newest := g.exported
+	g.mu.Unlock()
+	for from := newest + 1; ; {
+		found, err := g.config.Receipts.Receipts(ctx, from, receiptsPage)
+		if err != nil {
+			return 0, err
+		}
+		for _, r := range found {
+			if from = r.Number + 1; r.Exported {
+				newest = max(newest, r.Number)
+			}
+		}
+		if len(found) < receiptsPage {
+			break
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.exported = max(g.exported, newest)
+	return newest, nil
+}
+
 // unverified reads a note without checking its signature.
 func unverified(note []byte) (Receipt, error) {
 	text, _, _ := bytes.Cut(note, []byte("\n\n"))
@@ -166,6 +214,29 @@ type ReplayConfig struct {
 	Progress     func(done, total int, r Receipt) // may be nil
 }
 
+// reexport brings receipts back that the register knows and the store lacks.
+func reexport(ctx context.Context, c ReplayConfig) error {
+	for from := uint64(1); ; {
+		found, err := c.Register.Receipts(ctx, from, receiptsPage)
+		if err != nil {
+			return err
+		}
+		for _, r := range found {
+			from = r.Number + 1
+			if len(r.Note) == 0 || !r.Exported {
+				continue
+			}
+			// A name that is taken by other bytes shows when the chain is checked.
+			if err := c.Exports.PutIfAbsent(ctx, ReceiptName(r.Number), r.Note); err != nil && fault.KindOf(err) != fault.Conflict {
+				return err
+			}
+		}
+		if len(found) < receiptsPage {
+			return nil
+		}
+	}
+}
+
 // Replay carries every erasure that has a receipt outside the database out again, in
 // their order: fences and destroys by fingerprint. What is done already stays, so it
 // may be repeated and interrupted. It returns how many receipts it went through.
@@ -174,6 +245,9 @@ type ReplayConfig struct {
 //	                         keys, or not the successor of the one before; nothing after
 //	                         it was replayed
 func Replay(ctx context.Context, c ReplayConfig) (int, error) {
+	if err := reexport(ctx, c); err != nil {
+		return 0, err
+	}
 	names, err := c.Exports.List(ctx, receiptFolder)
 	if err != nil {
 		return 0, err

@@ -1,0 +1,296 @@
+// Package exportdir keeps documents in a folder outside the database and its
+// backups, such as a mounted share: one file per document, written once and never
+// again.
+package exportdir
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const (
+	folderMode = 0o700
+	fileMode   = 0o400
+
+	// unfinished begins the names of files that are being written. No document's name
+	// begins with a dot.
+	unfinished = ".writing-"
+	// leftAfter is when such a file is taken for what a crash left.
+	leftAfter = time.Hour
+)
+
+// names are slash-separated paths of plain elements that begin with no dot.
+var names = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$`)
+
+const maxName = 1000
+
+// Store implements ports.ExportStore. Several processes, also on several machines,
+// may use one folder if its file system has hard links and tells the truth about
+// fsync. Safe for concurrent use.
+//
+// Faults beside those of the port: export.name_invalid (Internal) and
+// export.unavailable (Unavailable) when the folder cannot be read or written.
+type Store struct{ folder string }
+
+var _ ports.ExportStore = (*Store)(nil)
+
+// Open makes the folder if it is absent and clears away what crashes left.
+func Open(folder string) (*Store, error) {
+	if folder == "" {
+		return nil, fault.New(fault.Invalid, "export.folder_missing", "the export store has no folder; set erasure.export_directory")
+	}
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	s := &Store{folder: folder}
+	if err := makeFolder(folder); err != nil {
+		return nil, unavailable(err)
+	}
+	return s, s.clear(time.Now().Add(-leftAfter))
+}
+
+// clear removes unfinished files from before a moment. Whoever wrote them is gone,
+// or will see its link fail and say so.
+func (s *Store) clear(before time.Time) error {
+	return s.walk(s.folder, func(path string, entry fs.DirEntry) error {
+		if !strings.HasPrefix(entry.Name(), unfinished) {
+			return nil
+		}
+		info, err := entry.Info()
+		if err == nil && info.ModTime().Before(before) {
+			err = os.Remove(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // another process cleared it
+		}
+		return err
+	})
+}
+
+// PutIfAbsent implements ports.ExportStore. The document is written beside its place
+// and synced, then linked to its name, which fails if the name is taken.
+func (s *Store) PutIfAbsent(ctx context.Context, name string, content []byte) error {
+	path, err := s.path(name)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return unavailable(err)
+	}
+	folder := filepath.Dir(path)
+	if err := s.makeBelow(folder); err != nil {
+		return unavailable(err)
+	}
+	temporary, err := write(folder, content)
+	if err != nil {
+		return unavailable(err)
+	}
+	err = os.Link(temporary, path)
+	removed := os.Remove(temporary)
+	if errors.Is(err, fs.ErrExist) {
+		stands, readErr := os.ReadFile(path)
+		if readErr != nil {
+			return unavailable(readErr)
+		}
+		if !bytes.Equal(stands, content) {
+			return fault.New(fault.Conflict, "export.name_taken", "the export store has another document of this name already, and documents are never replaced; look who wrote it")
+		}
+		err = nil
+	}
+	// Whoever linked the name first may not have synced yet.
+	if err := errors.Join(err, removed, syncFolder(folder)); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// write makes a synced file of a name that nobody else has.
+func write(folder string, content []byte) (path string, err error) {
+	f, err := os.CreateTemp(folder, unfinished+"*")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(fileMode), f.Sync(), f.Close())
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return f.Name(), err
+}
+
+// Get implements ports.ExportStore.
+func (s *Store) Get(ctx context.Context, name string) ([]byte, error) {
+	path, err := s.path(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, unavailable(err)
+	}
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := s.reachable(); err != nil {
+			return nil, err
+		}
+		return nil, fault.New(fault.NotFound, "export.not_found", "the export store has no document of this name; list the names")
+	}
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return content, nil
+}
+
+// List implements ports.ExportStore. The prefix is one of names, such as
+// "receipts/".
+func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
+	if err := s.reachable(); err != nil {
+		return nil, err
+	}
+	start, _, _ := cutLast(prefix)
+	if start != "" && !names.MatchString(start) {
+		return nil, invalidName()
+	}
+	out := []string{}
+	err := s.walk(filepath.Join(s.folder, filepath.FromSlash(start)), func(path string, entry fs.DirEntry) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(s.folder, path)
+		if err != nil {
+			return err
+		}
+		if name := filepath.ToSlash(relative); strings.HasPrefix(name, prefix) && names.MatchString(name) && entry.Type().IsRegular() {
+			out = append(out, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// cutLast splits at the last slash.
+func cutLast(prefix string) (before, after string, found bool) {
+	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
+		return prefix[:i], prefix[i+1:], true
+	}
+	return "", prefix, false
+}
+
+// walk visits the files below a folder, which may be absent.
+func (s *Store) walk(folder string, visit func(path string, entry fs.DirEntry) error) error {
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed while we look
+			return nil
+		case err != nil:
+			return err
+		case entry.IsDir():
+			return nil
+		}
+		return visit(path, entry)
+	})
+	if err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// Delete implements ports.ExportStore.
+func (s *Store) Delete(ctx context.Context, name string) error {
+	path, err := s.path(name)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return unavailable(err)
+	}
+	if err := os.Remove(path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return s.reachable()
+		}
+		return unavailable(err)
+	}
+	if err := syncFolder(filepath.Dir(path)); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+func (s *Store) path(name string) (string, error) {
+	if len(name) > maxName || !names.MatchString(name) {
+		return "", invalidName()
+	}
+	return filepath.Join(s.folder, filepath.FromSlash(name)), nil
+}
+
+// reachable tells an empty store from a share that is not mounted any more.
+func (s *Store) reachable() error {
+	info, err := os.Stat(s.folder)
+	if err == nil && !info.IsDir() {
+		err = fs.ErrInvalid
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// makeBelow makes a folder inside the store, but never the store itself: if that is
+// gone, the share is not mounted.
+func (s *Store) makeBelow(folder string) error {
+	if err := s.reachable(); err != nil {
+		return err
+	}
+	return makeFolder(folder)
+}
+
+// makeFolder makes a folder and those above it, each synced into its parent.
+func makeFolder(folder string) error {
+	if info, err := os.Stat(folder); err == nil && info.IsDir() {
+		return nil
+	}
+	parent := filepath.Dir(folder)
+	if parent != folder {
+		if err := makeFolder(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(folder, folderMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncFolder(parent)
+}
+
+func syncFolder(folder string) error {
+	f, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func invalidName() error {
+	return fault.New(fault.Internal, "export.name_invalid", "names in the export store are paths of letters, digits and . _ - without a leading dot; report this defect")
+}
+
+func unavailable(err error) error {
+	if f, ok := fault.As(err); ok {
+		return f
+	}
+	return fault.New(fault.Unavailable, "export.unavailable", "the folder of the export store cannot be read or written; check that it is mounted, writable and not full").WithCause(err)
+}
