@@ -1,87 +1,73 @@
 // Package verify proves a log sound or says where it was tampered with: every
-// payload is hashed again, every checksum computed again from the genesis on.
+// payload is hashed again, every checksum computed again from the genesis on, and
+// compared with what is kept beside the events and, if there is one, with a head
+// that was exported earlier. It reads a database or an export file and writes
+// neither.
 package verify
 
 import (
 	"context"
 	"fmt"
+	"iter"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
 // Store is what verification reads.
 type Store interface {
 	ports.ChainReader
+	ports.ChainAudit
 	ports.LegalEntities
 	ports.Installations
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
 }
 
-// FindingKind says what does not fit.
-type FindingKind string
-
-// The findings.
-const (
-	GenesisMismatch  FindingKind = "genesis_mismatch"  // the partition's first link is not what log name and partition id give
-	SequenceGap      FindingKind = "sequence_gap"      // an event is missing or was put in
-	PayloadMismatch  FindingKind = "payload_mismatch"  // the payload is not what the skeleton vouches for
-	PayloadMissing   FindingKind = "payload_missing"   // there is no payload
-	ChecksumMismatch FindingKind = "checksum_mismatch" // the skeleton, or one before it, was changed
-	TimeBackwards    FindingKind = "time_backwards"    // recorded_at goes back
-	ForeignScope     FindingKind = "foreign_scope"     // the event names another legal entity than its partition's
-)
-
-// Finding is one place that does not fit.
-type Finding struct {
-	Kind     FindingKind    `json:"kind"`
-	Sequence event.Sequence `json:"sequence"`
-	EventID  string         `json:"event_id,omitempty"`
-	Detail   string         `json:"detail"`
-}
-
-// EntityReport is the verdict on one legal entity.
-type EntityReport struct {
-	Tenant      string            `json:"tenant_id"`
-	LegalEntity string            `json:"legal_entity"`
-	Partition   event.PartitionID `json:"partition_id"`
-	Events      uint64            `json:"events"`
-	Head        event.Sequence    `json:"head_sequence"`
-	Checksum    string            `json:"head_checksum"`
-	Findings    []Finding         `json:"findings"`
-	Suppressed  int               `json:"suppressed_findings"` // beyond MaxFindings
-}
-
-// Sound reports whether nothing was found.
-func (r EntityReport) Sound() bool { return len(r.Findings) == 0 }
-
-// MaxFindings bounds the findings listed per legal entity; the rest is counted.
-const MaxFindings = 20
-
-const pageSize = 1000
-
 // Progress is told how many events of how many are checked.
 type Progress func(legalEntity string, done, total uint64)
+
+// Option is a further demand on a run.
+type Option func(*run)
+
+// Against compares with heads that were exported earlier. The chain of each of their
+// legal entities, as far as it is chosen, must pass through that sequence with that
+// checksum.
+func Against(heads Heads) Option {
+	return func(r *run) { r.reference = newReference(heads) }
+}
+
+// run is what holds for all legal entities of a run.
+type run struct {
+	logName   string
+	reference *reference // nil: none
+	progress  Progress   // nil: nobody asks
+}
 
 // Run verifies the named legal entities of a tenant, all of them when none is
 // named. An error means that the run could not finish; what was found until then
 // is in the reports.
-func Run(ctx context.Context, store Store, tenantID string, codes []string, progress Progress) ([]EntityReport, error) {
+func Run(ctx context.Context, store Store, tenantID string, codes []string, progress Progress, options ...Option) ([]EntityReport, error) {
 	installation, err := store.Installation(ctx)
 	if err != nil {
 		return nil, err
+	}
+	r := run{logName: installation.LogName, progress: progress}
+	for _, o := range options {
+		o(&r)
 	}
 	entities, err := store.LegalEntities(ctx, tenantID)
 	if err != nil {
 		return nil, err
 	}
-	selected, err := choose(entities, codes)
+	selected, err := choose(entities, codes, r.reference.knows)
 	if err != nil {
 		return nil, err
 	}
-	var reports []EntityReport
+	// Those first that ought to be there and are not.
+	reports := r.reference.vanished(entities, tenantID, codes)
 	for _, le := range selected {
-		report, err := verifyEntity(ctx, store, installation.LogName, le, progress)
+		report, err := r.verify(ctx, store, le)
 		reports = append(reports, report)
 		if err != nil {
 			return reports, fmt.Errorf("legal entity %s: %w", le.Code, err)
@@ -90,7 +76,9 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 	return reports, nil
 }
 
-func choose(all []ports.LegalEntity, codes []string) ([]ports.LegalEntity, error) {
+// choose picks by code. A legal entity that only an exported head knows is found
+// missing, not unknown.
+func choose(all []ports.LegalEntity, codes []string, known func(code string) bool) ([]ports.LegalEntity, error) {
 	if len(codes) == 0 {
 		return all, nil
 	}
@@ -102,125 +90,150 @@ func choose(all []ports.LegalEntity, codes []string) ([]ports.LegalEntity, error
 				out, found = append(out, le), true
 			}
 		}
-		if !found {
+		if !found && !known(code) {
 			return nil, fmt.Errorf("there is no legal entity %q in this log; name one that exists", code)
 		}
 	}
 	return out, nil
 }
 
-type page struct {
-	events []event.Recorded
-	err    error
+// verify walks one partition of a store.
+func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (EntityReport, error) {
+	report := newReport(le)
+	head, headErr := store.Head(ctx, le.Partition)
+	if headErr != nil && fault.KindOf(headErr) != fault.Internal {
+		return report, headErr
+	}
+	known, err := store.Redactions(ctx, le.Partition)
+	if err != nil {
+		return report, err
+	}
+	if headErr != nil {
+		head.Genesis = event.GenesisChecksum(r.logName, le.Partition) // it came with what cannot be read
+	}
+	c := newChain(r, &report, le, head.Genesis)
+	c.head = head
+	c.redactions.know(known)
+	if err := r.walkAll(ctx, store, c); err != nil {
+		c.abort()
+		return report, err
+	}
+	if headErr != nil {
+		c.add(EventUnreadable, report.Head, "the last event holds a value that cannot be read")
+	}
+	if report.Head < head.Sequence {
+		c.add(SequenceGap, report.Head+1, fmt.Sprintf("the log ends at %d, but its head was %d", report.Head, head.Sequence))
+	}
+	c.finish()
+	return report, nil
 }
 
-func verifyEntity(ctx context.Context, store Store, logName string, le ports.LegalEntity, progress Progress) (EntityReport, error) {
-	r := EntityReport{Tenant: le.TenantID, LegalEntity: le.Code, Partition: le.Partition, Findings: []Finding{}}
-	head, err := store.Head(ctx, le.Partition)
-	if err != nil {
-		return r, err
-	}
-	genesis := event.GenesisChecksum(logName, le.Partition)
-	if head.Genesis != genesis {
-		r.add(Finding{Kind: GenesisMismatch, Detail: "the stored genesis checksum is not that of this log name and partition"})
-	}
-	c := chain{report: &r, entity: le, head: head, previous: genesis}
+// walkAll checks all events and what is kept beside them.
+func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for p := range readAhead(ctx, store, le.Partition) {
-		if p.err != nil {
-			return r, p.err
+	side := newSideRows(ctx, store, c.entity.Partition, c.head.Sequence)
+	defer side.stop()
+	if err := r.walk(ctx, store, c, side); err != nil {
+		return err
+	}
+	// Whoever redacts while this runs writes the record first and the event after: when
+	// something needs an explanation, the records and the rest of the log are read again.
+	if c.redactions.unexplained() {
+		late, err := store.Redactions(ctx, c.entity.Partition)
+		if err != nil {
+			return err
+		}
+		c.redactions.learn(late)
+		if err := r.walk(ctx, store, c, side); err != nil {
+			return err
+		}
+	}
+	if err := side.rest(c); err != nil {
+		return err
+	}
+	count, err := store.CountEvents(ctx, c.entity.Partition, c.report.Head)
+	if err != nil {
+		return err
+	}
+	if count != c.report.Events {
+		c.add(HiddenEvents, 0, fmt.Sprintf("there are %d events up to the last one, but reading them in order gave %d", count, c.report.Events))
+	}
+	return nil
+}
+
+// walk checks what is after the last event that was checked.
+func (r *run) walk(ctx context.Context, store Store, c *chain, side *sideRows) error {
+	for p := range readAhead(ctx, store, c.entity.Partition, c.report.Head) {
+		for _, n := range p.unreadable {
+			c.unreadable(n)
 		}
 		for i := range p.events {
-			c.check(&p.events[i])
-		}
-		if progress != nil {
-			progress(le.Code, r.Events, max(uint64(head.Sequence), r.Events))
-		}
-	}
-	if ctx.Err() != nil {
-		return r, ctx.Err()
-	}
-	if r.Head < head.Sequence {
-		r.add(Finding{Kind: SequenceGap, Sequence: r.Head + 1, Detail: fmt.Sprintf("the log ends at %d, but its head was %d", r.Head, head.Sequence)})
-	}
-	return r, nil
-}
-
-// readAhead reads the next page while the last one is hashed.
-func readAhead(ctx context.Context, store ports.ChainReader, p event.PartitionID) <-chan page {
-	out := make(chan page, 1)
-	go func() {
-		defer close(out)
-		after := event.Sequence(0)
-		for {
-			events, err := store.ChainPage(ctx, p, after, pageSize)
-			if err == nil && len(events) == 0 {
-				return
+			rows, err := side.of(c, p.events[i].Sequence)
+			if err != nil {
+				return err
 			}
-			select {
-			case out <- page{events, err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil || len(events) < pageSize {
-				return
-			}
-			after = events[len(events)-1].Sequence
+			c.check(&p.events[i], rows, p.events[i].Sequence <= c.head.Sequence)
 		}
-	}()
-	return out
+		if p.err != nil {
+			return p.err
+		}
+		if r.progress != nil && len(p.events) > 0 {
+			r.progress(c.entity.Code, c.report.Events, max(uint64(c.head.Sequence), c.report.Events))
+		}
+	}
+	return ctx.Err()
 }
 
-func (r *EntityReport) add(f Finding) {
-	if len(r.Findings) == MaxFindings {
-		r.Suppressed++
-		return
-	}
-	r.Findings = append(r.Findings, f)
+// sideRows follows the rows about persons beside the events.
+type sideRows struct {
+	next func() (ports.PersonalRow, error, bool)
+	stop func()
+	row  ports.PersonalRow // the next one, if there is one
+	have bool
+	err  error
 }
 
-// chain walks one partition.
-type chain struct {
-	report   *EntityReport
-	entity   ports.LegalEntity
-	head     ports.Head // as it was when the run began
-	previous event.Hash
-	last     event.Recorded
-	buffer   []byte
+func newSideRows(ctx context.Context, store ports.ChainAudit, p event.PartitionID, until event.Sequence) *sideRows {
+	s := &sideRows{}
+	s.next, s.stop = iter.Pull2(store.PersonalRows(ctx, p, until))
+	s.advance()
+	return s
 }
 
-func (c *chain) check(e *event.Recorded) {
-	r := c.report
-	found := func(kind FindingKind, format string, args ...any) {
-		r.add(Finding{Kind: kind, Sequence: e.Sequence, EventID: e.ID.String(), Detail: fmt.Sprintf(format, args...)})
+func (s *sideRows) advance() {
+	s.row, s.err, s.have = s.next()
+	s.have = s.have && s.err == nil
+}
+
+// of gives the rows of one event; rows before it belong to no event.
+func (s *sideRows) of(c *chain, n event.Sequence) (rows []ports.PersonalRow, err error) {
+	for s.have && int64(s.row.Sequence) <= int64(n) {
+		if s.row.Sequence == n {
+			rows = append(rows, s.row)
+		} else {
+			c.add(PersonalRowExtra, s.row.Sequence, "a row names a person for an event that is not there")
+		}
+		s.advance()
 	}
-	if e.Sequence != r.Head+1 {
-		found(SequenceGap, "sequence %d follows %d", e.Sequence, r.Head)
+	return rows, s.err
+}
+
+// exact gives the rows of one event for an export, which has no place for others.
+func (s *sideRows) exact(n event.Sequence) (rows []ports.PersonalRow, err error) {
+	for ; s.have && int64(s.row.Sequence) <= int64(n); s.advance() {
+		if s.row.Sequence == n {
+			rows = append(rows, s.row)
+		}
 	}
-	if e.Scope.TenantID != c.entity.TenantID || e.Scope.LegalEntity != c.entity.Code {
-		found(ForeignScope, "the event's scope is not that of its partition")
+	return rows, s.err
+}
+
+// rest finds the rows after the last event.
+func (s *sideRows) rest(c *chain) error {
+	for s.have {
+		c.add(PersonalRowExtra, s.row.Sequence, "a row names a person for an event that is not there")
+		s.advance()
 	}
-	if e.RecordedAt.Before(c.last.RecordedAt) {
-		found(TimeBackwards, "recorded before the event before it")
-	}
-	switch {
-	case e.Payload == nil:
-		found(PayloadMissing, "the event has no payload")
-	case event.HashPayload(e.Salt, e.Payload) != e.PayloadHash:
-		found(PayloadMismatch, "the payload's hash is not the one in the skeleton")
-	}
-	var sum event.Hash
-	sum, c.buffer = e.ChainChecksum(c.previous, c.buffer)
-	if sum != e.Checksum {
-		found(ChecksumMismatch, "the checksum is not that of this skeleton after the checksum before it")
-	}
-	if e.Sequence == c.head.Sequence && e.Checksum != c.head.Checksum {
-		found(ChecksumMismatch, "the checksum is not the one that the head of the log had when the run began")
-	}
-	// Going on from the stored checksum shows further places instead of one long tail.
-	c.previous = e.Checksum
-	r.Events++
-	r.Head, r.Checksum = e.Sequence, fmt.Sprintf("%x", e.Checksum[:])
-	c.last = *e
+	return s.err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -32,6 +33,10 @@ type vault struct {
 	tamper func(p event.PartitionID, events []event.Recorded) []event.Recorded // of a whole partition
 	head   func(ports.Head) ports.Head
 	pages  func(after event.Sequence) error
+
+	redactions []ports.Redaction
+	personal   []ports.PersonalRow
+	hidden     int // events that reading in order does not come across
 }
 
 func newVault() *vault {
@@ -100,6 +105,34 @@ func (v *vault) Head(ctx context.Context, p event.PartitionID) (ports.Head, erro
 		h = v.head(h)
 	}
 	return h, err
+}
+
+func (v *vault) Redactions(context.Context, event.PartitionID) ([]ports.Redaction, error) {
+	return v.redactions, nil
+}
+
+func (v *vault) PersonalRows(context.Context, event.PartitionID, event.Sequence) iter.Seq2[ports.PersonalRow, error] {
+	return func(yield func(ports.PersonalRow, error) bool) {
+		for _, r := range v.personal {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (v *vault) CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
+	events, err := v.Store.ChainPage(ctx, p, 0, 0)
+	if v.tamper != nil {
+		events = v.tamper(p, events)
+	}
+	n := uint64(v.hidden)
+	for _, e := range events {
+		if e.Sequence <= until {
+			n++
+		}
+	}
+	return n, err
 }
 
 func (v *vault) run(t *testing.T) []verify.EntityReport {

@@ -1,0 +1,220 @@
+package verify
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// The event types that explain what happened to personal data.
+const (
+	subjectErased   = "pii.subject.erased"
+	payloadRedacted = "pii.payload.redacted"
+)
+
+// chain walks one partition, from a store or an export file.
+type chain struct {
+	report     *EntityReport
+	entity     ports.LegalEntity
+	head       ports.Head // as it was when the run began; zero for an export file
+	earlier    *Head      // of an earlier export; nil: none
+	passed     bool       // the chain went through it
+	previous   event.Hash
+	unlinked   bool // the event before could not be read
+	last       event.Recorded
+	buffer     []byte
+	redactions redactions
+}
+
+func newChain(r *run, report *EntityReport, le ports.LegalEntity, genesis event.Hash) *chain {
+	c := &chain{report: report, entity: le, previous: event.GenesisChecksum(r.logName, le.Partition)}
+	if genesis != c.previous {
+		c.add(GenesisMismatch, 0, "the stored genesis checksum is not that of this log name and partition")
+	}
+	if r.reference != nil {
+		if r.reference.logName != r.logName {
+			c.add(LogNameChanged, 0, "the exported heads are those of a log of another name")
+		}
+		if c.earlier = r.reference.of(le.Partition); c.earlier != nil {
+			report.Reference = &c.earlier.Sequence
+			c.pass(0, c.previous)
+		}
+	}
+	return c
+}
+
+func (c *chain) add(kind FindingKind, n event.Sequence, detail string) {
+	c.report.add(Finding{Kind: kind, Sequence: n, Detail: detail})
+}
+
+// pass compares with the earlier head.
+func (c *chain) pass(n event.Sequence, checksum event.Hash) {
+	if c.earlier == nil || n != c.earlier.Sequence {
+		return
+	}
+	c.passed = true
+	if hex.EncodeToString(checksum[:]) != c.earlier.Checksum {
+		c.add(HeadMismatch, n, "the checksum is not the one that was exported earlier: the log was computed again up to here")
+	}
+}
+
+// check takes the next event. rows are those about persons, if they are known.
+func (c *chain) check(e *event.Recorded, rows []ports.PersonalRow, rowsKnown bool) {
+	r := c.report
+	found := func(kind FindingKind, format string, args ...any) {
+		r.add(Finding{Kind: kind, Sequence: e.Sequence, EventID: e.ID.String(), Detail: fmt.Sprintf(format, args...)})
+	}
+	if e.Sequence != r.Head+1 {
+		found(SequenceGap, "sequence %d follows %d", e.Sequence, r.Head)
+	}
+	if e.Scope.TenantID != c.entity.TenantID || e.Scope.LegalEntity != c.entity.Code {
+		found(ForeignScope, "the event's scope is not that of its partition")
+	}
+	if e.RecordedAt.Before(c.last.RecordedAt) {
+		found(TimeBackwards, "recorded before the event before it")
+	}
+	if e.Payload == nil {
+		found(PayloadMissing, "the event has no payload")
+	} else {
+		stored := event.HashPayload(e.Salt, e.Payload)
+		c.redactions.saw(e, stored)
+		if stored == e.PayloadHash {
+			c.explain(e, found)
+		}
+		c.checkSealed(e, rows, rowsKnown, found)
+	}
+	var sum event.Hash
+	sum, c.buffer = e.ChainChecksum(c.previous, c.buffer)
+	if sum != e.Checksum && !c.unlinked {
+		found(ChecksumMismatch, "the checksum is not that of this skeleton after the checksum before it")
+	}
+	if e.Sequence == c.head.Sequence && e.Checksum != c.head.Checksum {
+		found(ChecksumMismatch, "the checksum is not the one that the head of the log had when the run began")
+	}
+	c.pass(e.Sequence, e.Checksum)
+	// Going on from the stored checksum shows further places instead of one long tail.
+	c.previous, c.unlinked = e.Checksum, false
+	r.Events++
+	r.Head, r.Checksum = e.Sequence, hex.EncodeToString(e.Checksum[:])
+	c.last = *e
+}
+
+// unreadable takes an event that the store cannot give.
+func (c *chain) unreadable(n event.Sequence) {
+	c.add(EventUnreadable, n, "a column holds a value that cannot be read")
+	c.report.Events++
+	c.report.Head, c.unlinked = n, true
+}
+
+// explain keeps what an event says about erasures and redactions.
+func (c *chain) explain(e *event.Recorded, found func(FindingKind, string, ...any)) {
+	switch e.Type {
+	case subjectErased:
+		var erased Erasure
+		if !decodeData(e, &erased) {
+			found(AnnouncementUnreadable, "the event of an erasure cannot be read")
+			return
+		}
+		erased.Sequence = e.Sequence
+		c.report.Erasures = append(c.report.Erasures, erased)
+	case payloadRedacted:
+		var said announcement
+		if !decodeData(e, &said) {
+			found(AnnouncementUnreadable, "the event of a redaction cannot be read")
+			return
+		}
+		said.place = e.Sequence
+		c.redactions.announce(said)
+	}
+}
+
+// decodeData reads the data of a payload.
+func decodeData(e *event.Recorded, to any) bool {
+	body, err := e.Body()
+	return err == nil && json.Unmarshal(body.Data, to) == nil
+}
+
+// checkSealed looks at the form of sealed values and whether an erasure would find
+// the event by each of its persons.
+func (c *chain) checkSealed(e *event.Recorded, rows []ports.PersonalRow, rowsKnown bool, found func(FindingKind, string, ...any)) {
+	if !shredding.HasSealed(e.Payload) && len(e.PII) == 0 && len(rows) == 0 {
+		return
+	}
+	sealed, err := shredding.FindSealed(e.Payload)
+	if err != nil {
+		found(SealedMalformed, "a sealed value has not the form of one")
+		return
+	}
+	c.report.Sealed += uint64(len(sealed))
+	type key struct {
+		subject string
+		class   uint8
+	}
+	want := map[key][]string{}
+	declared := len(sealed) == len(e.PII)
+	for _, s := range sealed {
+		header, err := s.Envelope.Header()
+		if err != nil {
+			found(SealedMalformed, "a sealed value has not the form of one")
+			return
+		}
+		k := key{s.Subject.String(), uint8(header.Class)}
+		want[k] = append(want[k], s.Pointer)
+		if _, ok := e.PII[s.Pointer]; !ok {
+			declared = false
+		}
+	}
+	if !declared {
+		found(SealedMalformed, "the skeleton names other personal fields than the payload has sealed")
+	}
+	if !rowsKnown {
+		return
+	}
+	for _, row := range rows {
+		k := key{row.Subject, row.KeyClass}
+		pointers, ok := want[k]
+		if !ok || !sameSet(pointers, row.Pointers) {
+			found(PersonalRowExtra, "a row names a person or fields that the payload has not sealed")
+		}
+		if ok {
+			delete(want, k)
+		}
+	}
+	for range want {
+		found(PersonalRowMissing, "no row names a person whose values the payload has sealed: an erasure would not find this event")
+	}
+}
+
+func sameSet(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.Sort(a)
+	slices.Sort(b)
+	return slices.Equal(a, b)
+}
+
+// abort judges what is certain although the chain could not be read to its end.
+func (c *chain) abort() {
+	c.redactions.abort(c.report)
+	c.report.sort()
+}
+
+// finish judges what only the whole chain can tell.
+func (c *chain) finish() {
+	defer c.report.sort()
+	c.redactions.judge(c.report)
+	if c.earlier != nil && !c.passed {
+		if c.earlier.Sequence > c.report.Head {
+			c.add(HeadBeyondEnd, c.report.Head+1, fmt.Sprintf("the log ends at %d, but a head of %d was exported earlier: its tail was cut off or it was set back", c.report.Head, c.earlier.Sequence))
+		} else {
+			c.add(HeadMismatch, c.earlier.Sequence, "the event that was the head when heads were exported is not there")
+		}
+	}
+}

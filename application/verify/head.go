@@ -1,0 +1,114 @@
+package verify
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Heads is where every chain stood at a time. Kept outside the database, it shows
+// what no chain can show by itself: that its tail was cut off, that it was set back,
+// or that all of it was computed again.
+type Heads struct {
+	LogName    string    `json:"log_name"`
+	Time       time.Time `json:"time"`
+	Partitions []Head    `json:"partitions"`
+}
+
+// Head is where one chain stood.
+type Head struct {
+	Tenant      string            `json:"tenant"`
+	LegalEntity string            `json:"legal_entity"`
+	Partition   event.PartitionID `json:"partition_id"`
+	Sequence    event.Sequence    `json:"sequence"`
+	Checksum    string            `json:"checksum"` // hexadecimal; of the genesis for sequence 0
+}
+
+// HeadsOf takes the heads of reports, which should be sound.
+func HeadsOf(logName string, at time.Time, reports []EntityReport) Heads {
+	h := Heads{LogName: logName, Time: at.UTC(), Partitions: make([]Head, len(reports))}
+	for i, r := range reports {
+		h.Partitions[i] = Head{r.Tenant, r.LegalEntity, r.Partition, r.Head, r.Checksum}
+		if r.Head == 0 {
+			genesis := event.GenesisChecksum(logName, r.Partition)
+			h.Partitions[i].Checksum = hex.EncodeToString(genesis[:])
+		}
+	}
+	return h
+}
+
+// Encode gives the file's text.
+func (h Heads) Encode() ([]byte, error) {
+	text, err := json.MarshalIndent(h, "", "  ")
+	return append(text, '\n'), err
+}
+
+// ParseHeads reads the file's text. Fault verify.heads_invalid.
+func ParseHeads(text []byte) (Heads, error) {
+	var h Heads
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	bad := d.Decode(&h) != nil || h.LogName == "" || len(h.Partitions) == 0
+	if _, err := d.Token(); err != io.EOF {
+		bad = true
+	}
+	for i, p := range h.Partitions {
+		checksum, err := hex.DecodeString(p.Checksum)
+		bad = bad || err != nil || len(checksum) != len(event.Hash{}) || p.Partition == 0 || p.LegalEntity == "" ||
+			slices.ContainsFunc(h.Partitions[:i], func(o Head) bool { return o.Partition == p.Partition })
+	}
+	if bad {
+		return Heads{}, fault.New(fault.Invalid, "verify.heads_invalid", "the file of exported heads is not as `backbone verify --export-head` wrote it; take the original")
+	}
+	return h, nil
+}
+
+// reference finds the earlier heads. A nil reference has none.
+type reference struct {
+	logName string
+	heads   []Head
+}
+
+func newReference(h Heads) *reference { return &reference{h.LogName, h.Partitions} }
+
+func (r *reference) of(p event.PartitionID) *Head {
+	for i := range r.heads {
+		if r.heads[i].Partition == p {
+			return &r.heads[i]
+		}
+	}
+	return nil
+}
+
+// knows reports whether a legal entity of this code had a head.
+func (r *reference) knows(code string) bool {
+	return r != nil && slices.ContainsFunc(r.heads, func(h Head) bool { return h.LegalEntity == code })
+}
+
+// vanished reports the chosen legal entities that had a head and are not there.
+func (r *reference) vanished(there []ports.LegalEntity, tenantID string, codes []string) []EntityReport {
+	var out []EntityReport
+	if r == nil {
+		return out
+	}
+	for _, h := range r.heads {
+		chosen := (tenantID == "" || tenantID == h.Tenant) && (len(codes) == 0 || slices.Contains(codes, h.LegalEntity))
+		if !chosen || slices.ContainsFunc(there, func(le ports.LegalEntity) bool {
+			return le.Partition == h.Partition && le.TenantID == h.Tenant && le.Code == h.LegalEntity
+		}) {
+			continue
+		}
+		report := newReport(ports.LegalEntity{TenantID: h.Tenant, Code: h.LegalEntity, Partition: h.Partition})
+		report.Reference = &h.Sequence
+		report.add(Finding{Kind: LegalEntityMissing, Sequence: h.Sequence, Detail: "heads of this legal entity were exported earlier, but the log has it no more under this tenant, code and partition"})
+		out = append(out, report)
+	}
+	return out
+}

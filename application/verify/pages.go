@@ -1,0 +1,89 @@
+package verify
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const (
+	pageSize  = 1000
+	pageBytes = 16 << 20 // what a page of large events should not exceed by much
+	// maxUnreadable ends a run: whatever makes so many events unreadable is not an edit.
+	maxUnreadable = 100
+)
+
+type page struct {
+	unreadable []event.Sequence // before the events
+	events     []event.Recorded
+	err        error // after both
+}
+
+// readAhead reads the next page while the last one is hashed.
+func readAhead(ctx context.Context, store ports.ChainReader, p event.PartitionID, after event.Sequence) <-chan page {
+	out := make(chan page, 1)
+	go func() {
+		defer close(out)
+		r := pager{store: store, partition: p, after: after, limit: pageSize}
+		for more := true; more; {
+			var next page
+			next, more = r.next(ctx)
+			select {
+			case out <- next:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// pager reads a partition page by page. An event that cannot be read is searched for
+// one by one and passed over.
+type pager struct {
+	store     ports.ChainReader
+	partition event.PartitionID
+	after     event.Sequence
+	limit     int
+	alone     int // so many events more are read one by one
+	passed    int
+}
+
+func (r *pager) next(ctx context.Context) (next page, more bool) {
+	for {
+		events, err := r.store.ChainPage(ctx, r.partition, r.after, r.limit)
+		f, _ := fault.As(err)
+		switch {
+		case err == nil:
+			next.events, more = events, len(events) == r.limit
+			if len(events) > 0 {
+				r.after = events[len(events)-1].Sequence
+				r.alone = max(r.alone-len(events), 0)
+			}
+			if r.alone == 0 && more {
+				r.limit = nextLimit(events)
+			}
+			return next, more
+		case f != nil && f.Kind == fault.Internal && r.limit > 1:
+			r.limit, r.alone = 1, r.limit
+		case f != nil && f.Kind == fault.Internal && r.passed < maxUnreadable:
+			r.passed++
+			r.after++
+			// Reported with the next event that can be read: when none can, it is not the events.
+			next.unreadable = append(next.unreadable, r.after)
+		default:
+			return page{err: err}, false
+		}
+	}
+}
+
+// nextLimit keeps pages of large events small.
+func nextLimit(events []event.Recorded) int {
+	bytes := 0
+	for i := range events {
+		bytes += len(events[i].Payload) + 1000
+	}
+	return max(min(pageSize, pageBytes/max(bytes/len(events), 1)), 10)
+}
