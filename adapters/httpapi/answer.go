@@ -52,22 +52,32 @@ func (a answer) write(w http.ResponseWriter) error {
 	return nil
 }
 
-func (a answer) VisitAppendEventsResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitListEventsResponse(w http.ResponseWriter) error        { return a.write(w) }
-func (a answer) VisitGetEventResponse(w http.ResponseWriter) error          { return a.write(w) }
-func (a answer) VisitGetLineageResponse(w http.ResponseWriter) error        { return a.write(w) }
-func (a answer) VisitRegisterEventTypeResponse(w http.ResponseWriter) error { return a.write(w) }
-func (a answer) VisitListEventTypesResponse(w http.ResponseWriter) error    { return a.write(w) }
-func (a answer) VisitGetEventTypeResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitSubmitIntentResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitGetIntentResponse(w http.ResponseWriter) error         { return a.write(w) }
-func (a answer) VisitApproveIntentResponse(w http.ResponseWriter) error     { return a.write(w) }
-func (a answer) VisitRejectIntentResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitCreateLegalEntityResponse(w http.ResponseWriter) error { return a.write(w) }
-func (a answer) VisitListLegalEntitiesResponse(w http.ResponseWriter) error { return a.write(w) }
-func (a answer) VisitGetDocumentResponse(w http.ResponseWriter) error       { return a.write(w) }
-func (a answer) VisitGetLivenessResponse(w http.ResponseWriter) error       { return a.write(w) }
-func (a answer) VisitGetReadinessResponse(w http.ResponseWriter) error      { return a.write(w) }
+func (a answer) VisitAppendEventsResponse(w http.ResponseWriter) error           { return a.write(w) }
+func (a answer) VisitListEventsResponse(w http.ResponseWriter) error             { return a.write(w) }
+func (a answer) VisitGetEventResponse(w http.ResponseWriter) error               { return a.write(w) }
+func (a answer) VisitGetLineageResponse(w http.ResponseWriter) error             { return a.write(w) }
+func (a answer) VisitRegisterEventTypeResponse(w http.ResponseWriter) error      { return a.write(w) }
+func (a answer) VisitListEventTypesResponse(w http.ResponseWriter) error         { return a.write(w) }
+func (a answer) VisitGetEventTypeResponse(w http.ResponseWriter) error           { return a.write(w) }
+func (a answer) VisitSubmitIntentResponse(w http.ResponseWriter) error           { return a.write(w) }
+func (a answer) VisitGetIntentResponse(w http.ResponseWriter) error              { return a.write(w) }
+func (a answer) VisitApproveIntentResponse(w http.ResponseWriter) error          { return a.write(w) }
+func (a answer) VisitRejectIntentResponse(w http.ResponseWriter) error           { return a.write(w) }
+func (a answer) VisitCreateLegalEntityResponse(w http.ResponseWriter) error      { return a.write(w) }
+func (a answer) VisitListLegalEntitiesResponse(w http.ResponseWriter) error      { return a.write(w) }
+func (a answer) VisitRequestErasureResponse(w http.ResponseWriter) error         { return a.write(w) }
+func (a answer) VisitListErasureRequestsResponse(w http.ResponseWriter) error    { return a.write(w) }
+func (a answer) VisitGetErasureRequestResponse(w http.ResponseWriter) error      { return a.write(w) }
+func (a answer) VisitApproveErasureRequestResponse(w http.ResponseWriter) error  { return a.write(w) }
+func (a answer) VisitRejectErasureRequestResponse(w http.ResponseWriter) error   { return a.write(w) }
+func (a answer) VisitWithdrawErasureRequestResponse(w http.ResponseWriter) error { return a.write(w) }
+func (a answer) VisitGetErasureCertificateResponse(w http.ResponseWriter) error  { return a.write(w) }
+func (a answer) VisitPlaceLegalHoldResponse(w http.ResponseWriter) error         { return a.write(w) }
+func (a answer) VisitListLegalHoldsResponse(w http.ResponseWriter) error         { return a.write(w) }
+func (a answer) VisitReleaseLegalHoldResponse(w http.ResponseWriter) error       { return a.write(w) }
+func (a answer) VisitGetDocumentResponse(w http.ResponseWriter) error            { return a.write(w) }
+func (a answer) VisitGetLivenessResponse(w http.ResponseWriter) error            { return a.write(w) }
+func (a answer) VisitGetReadinessResponse(w http.ResponseWriter) error           { return a.write(w) }
 
 // timeLayout is RFC 3339 with microseconds.
 const timeLayout = "2006-01-02T15:04:05.000000Z"

@@ -332,6 +332,27 @@ func TestTheLogKeepsNoContents(t *testing.T) {
 	require.Contains(t, text, `"route":"unmatched","status":404`)
 }
 
+// The personal fields of a registration come back as they were given.
+func TestRegistrationsWithPersonalFields(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	fields := `[{"path":"$.contacts[*].email","class":"contact","subject":{"path":"$.contacts[*].person_id","type":"person"}},` +
+		`{"path":"$.iban","class":"bank","subject":{"entity_role":"payee"}}]`
+	body := `{"type":"hr.employee.hired","schema_version":1,"module":"hr","description":"Hired.","data_schema":{"type":"object","additionalProperties":false,"properties":{
+		"iban":{"type":"string"},"contacts":{"type":"array","items":{"type":"object","additionalProperties":false,"required":["person_id"],
+		"properties":{"person_id":{"type":"string"},"email":{"type":"string"}}}}}},
+		"required_entity_refs":[{"entity_type":"person","role":"payee","cardinality":"one"}],"pii_fields":` + fields + `}`
+	key := map[string]string{"Idempotency-Key": "k-1"}
+	made := h.do(t, ask{method: "POST", path: "/api/event-types", token: "admin", header: key, body: body})
+	require.Equal(t, http.StatusCreated, made.status, string(made.body))
+	again := h.do(t, ask{method: "POST", path: "/api/event-types", token: "admin", header: key, body: body})
+	require.Equal(t, http.StatusOK, again.status, string(again.body))
+	versions := h.do(t, ask{method: "GET", path: "/api/event-types/hr.employee.hired", token: "operator"}).json(t)["versions"].([]any)
+	shown, err := json.Marshal(versions[0].(map[string]any)["pii_fields"])
+	require.NoError(t, err)
+	require.JSONEq(t, fields, string(shown))
+}
+
 // Registrations keep nothing under a key: what is stored tells whether the same was
 // asked for before.
 func TestAdministrationIsRepeatable(t *testing.T) {

@@ -178,6 +178,9 @@ func openHouse(t testing.TB, change ...func(*httpapi.Config)) *house {
 		h.tokens["german_"+role], err = who.Enroll(ctx, p)
 		require.NoError(t, err)
 	}
+	service := ports.Principal{TenantID: "demo", PersonID: "s-1", PrincipalID: "l-s", ActorType: event.System, Roles: []string{"compliance_approver"}}
+	h.tokens["compliance_service"], err = who.Enroll(ctx, service)
+	require.NoError(t, err)
 	expired := ports.Principal{TenantID: "demo", PersonID: "p-x", PrincipalID: "l-x", ActorType: event.Human, Roles: []string{"ap_clerk"}, ExpiresAt: time.Now().Add(-time.Hour)}
 	h.tokens["expired"], err = who.Enroll(ctx, expired)
 	require.NoError(t, err)
@@ -332,7 +335,7 @@ func (h *house) machineType(t *testing.T) {
 	t.Helper()
 	a := h.do(t, ask{method: "POST", path: "/api/event-types", token: "admin", body: `{
 		"type": "equipment.machine.serviced", "schema_version": 1, "module": "equipment", "description": "A machine was serviced.",
-		"data_schema": {"type": "object", "properties": {"hours": {"type": "number"}, "note": {"type": "string"}, "filler": {"type": "array"}}, "required": ["hours"], "additionalProperties": false},
+		"data_schema": {"type": "object", "properties": {"hours": {"type": "number"}, "note": {"type": "string", "x-not-pii": "a remark on the machine"}, "filler": {"type": "array"}}, "required": ["hours"], "additionalProperties": false},
 		"required_dimensions": ["department"], "required_entity_refs": [{"entity_type": "machine", "role": "subject", "cardinality": "one"}],
 		"examples": [{"hours": 2.5}]}`})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))

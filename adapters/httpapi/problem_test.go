@@ -70,6 +70,9 @@ func TestProblemDocuments(t *testing.T) {
 	post := func(body string) ask { return ask{method: "POST", path: "/api/events", token: "module", body: body} }
 	submit := func(body string) ask { return ask{method: "POST", path: "/api/intents", token: "ap_clerk", body: body} }
 	get := func(path string) ask { return ask{method: "GET", path: path, token: "auditor"} }
+	register := func(schema, fields string) ask {
+		return ask{method: "POST", path: "/api/event-types", token: "admin", body: `{"type":"a.b.c","schema_version":1,"module":"x","data_schema":` + schema + `,"pii_fields":` + fields + `}`}
+	}
 	id := "01JWZX3V9K5T7Q8R2M4N6P0ABC"
 	with := func(a ask, token string) ask { a.token = token; return a }
 	before := h.heads(t)
@@ -144,7 +147,11 @@ func TestProblemDocuments(t *testing.T) {
 		{"method_unknown", 405, ask{method: "DELETE", path: "/api/events", token: "admin"}},
 		{"event_type_unknown", 404, get("/api/event-types/a.b")},
 		{"event_type_of_module", 403, ask{method: "POST", path: "/api/event-types", token: "admin", body: `{"type":"note.page.burnt","schema_version":1,"module":"x","data_schema":{"type":"object"}}`}},
-		{"event_type_pii", 400, ask{method: "POST", path: "/api/event-types", token: "admin", body: `{"type":"a.b.c","schema_version":1,"module":"x","data_schema":{"type":"object"},"pii_fields":[{"path":"/name","class":"contact"}]}`}},
+		{"event_type_pii", 400, register(`{"type":"object"}`, `[{"path":"/name","class":"contact"}]`)},
+		{"event_type_pii_findings", 400, register(`{"type":"object","properties":{"email":{"type":"string"},"iban":{"type":"string"}}}`,
+			`[{"path":"$.phone","class":"contact","subject":{"entity_role":"hired"}},{"path":"$.email","class":"letters","subject":{"role":"hired"}}]`)},
+		{"event_type_pii_unreachable", 400, register(`{"type":"object","properties":{"email":{"type":"string"},"iban":{"type":"string"}}}`,
+			`[{"path":"$.phone","class":"contact","subject":{"entity_role":"hired"}},{"path":"$.email","class":"contact","subject":{"path":"$.id","type":"employee"}}]`)},
 		{"legal_entity_code", 400, ask{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"no good"}`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -46,6 +46,8 @@ type Config struct {
 	Catalog Catalog
 	// Personal opens personal values in answers; nil: everybody sees "[MASKED]".
 	Personal Personal
+	// Erasures answers erasure requests and legal holds; nil: pii.keys_missing.
+	Erasures Erasures
 
 	Limits  Limits
 	Logger  *slog.Logger         // nil: no log

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	appending "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
@@ -58,6 +59,22 @@ type EventTypes interface {
 	Register(ctx context.Context, reg eventtype.Registration, by string) (eventtype.Registration, error)
 	Fetch(ctx context.Context, name string) ([]eventtype.Registration, error)
 	List(ctx context.Context) ([]eventtype.Registration, error)
+}
+
+// Erasures erases the personal data of persons and keeps legal holds:
+// erasure.Service. It shows and takes only what the caller may see.
+type Erasures interface {
+	Request(ctx context.Context, p ports.Principal, r erasure.NewRequest) (erasure.Status, error)
+	Approve(ctx context.Context, p ports.Principal, id event.ID) (erasure.Status, error)
+	Reject(ctx context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error)
+	Withdraw(ctx context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error)
+	Get(ctx context.Context, p ports.Principal, id event.ID) (erasure.Status, error)
+	List(ctx context.Context, p ports.Principal, states []string, limit int) ([]erasure.Status, error)
+	// Certificate gives the file's bytes; erasure.not_completed before there is one.
+	Certificate(ctx context.Context, p ports.Principal, id event.ID) ([]byte, error)
+	PlaceHold(ctx context.Context, p ports.Principal, h erasure.NewHold) ([]erasure.Hold, error)
+	ReleaseHold(ctx context.Context, p ports.Principal, id event.ID) (erasure.Hold, error)
+	Holds(ctx context.Context, p ports.Principal, subject string) ([]erasure.Hold, error)
 }
 
 // Reports answers read models: query.Reports.

@@ -174,28 +174,137 @@ type EntityReference struct {
 	Role       string `json:"role"`
 }
 
+// ErasureClass What the erasure does with the data under one retention class.
+type ErasureClass struct {
+	Class   string `json:"class"`
+	Erased  bool   `json:"erased"`
+	Refused string `json:"refused,omitempty,omitzero"`
+
+	// Until When the refusal ends.
+	Until string `json:"until,omitempty,omitzero"`
+}
+
+// ErasurePreview What an erasure concerns, in counts.
+type ErasurePreview struct {
+	CountedAt string `json:"counted_at,omitempty,omitzero"`
+
+	// Events Events that hold values of the person.
+	Events int64 `json:"events"`
+
+	// Holds Legal holds in force.
+	Holds         []LegalHold `json:"holds"`
+	Intents       int64       `json:"intents"`
+	LegalEntities []string    `json:"legal_entities"`
+
+	// Projections Read models that are rebuilt for the person.
+	Projections []string `json:"projections"`
+
+	// Retained Retention classes that must still be kept.
+	Retained []RetainedClass    `json:"retained"`
+	Types    []ErasureTypeCount `json:"types"`
+}
+
+// ErasureRequest defines model for ErasureRequest.
+type ErasureRequest struct {
+	ApprovedAt string `json:"approved_at,omitempty,omitzero"`
+	ApprovedBy string `json:"approved_by,omitempty,omitzero"`
+	Basis      string `json:"basis"`
+
+	// Classes Decided when the erasure begins.
+	Classes     []ErasureClass `json:"classes"`
+	CompletedAt string         `json:"completed_at,omitempty,omitzero"`
+
+	// DaysLeft Until due_on, negative once it is over; only while the request is under way.
+	DaysLeft *int `json:"days_left,omitempty,omitzero"`
+
+	// DestroyedAt Since then no node reads the keys.
+	DestroyedAt string `json:"destroyed_at,omitempty,omitzero"`
+	DueOn       string `json:"due_on"`
+
+	// EndReason Why it was rejected or withdrawn, `legal_hold`, `retention` or `approval_expired`.
+	EndReason string `json:"end_reason,omitempty,omitzero"`
+
+	// EndedBy Who rejected or withdrew it.
+	EndedBy       string   `json:"ended_by,omitempty,omitzero"`
+	ID            string   `json:"id"`
+	LegalEntities []string `json:"legal_entities"`
+
+	// Preview What an erasure concerns, in counts.
+	Preview     ErasurePreview `json:"preview"`
+	Reason      string         `json:"reason"`
+	RequestedAt string         `json:"requested_at"`
+
+	// RequestedBy Pseudonymous id of the person.
+	RequestedBy string `json:"requested_by"`
+
+	// Status The way of a request, in order, ends as completed; rejected, withdrawn, expired and refused end it without
+	// effect. From destroyed on there is no way back.
+	Status  ErasureStatus `json:"status"`
+	Steps   []ErasureStep `json:"steps"`
+	Subject string        `json:"subject"`
+}
+
+// ErasureRequestList defines model for ErasureRequestList.
+type ErasureRequestList struct {
+	ErasureRequests []ErasureRequest `json:"erasure_requests"`
+}
+
+// ErasureStatus The way of a request, in order, ends as completed; rejected, withdrawn, expired and refused end it without
+// effect. From destroyed on there is no way back.
+type ErasureStatus = string
+
+// ErasureStep defines model for ErasureStep.
+type ErasureStep struct {
+	// At When it was done, where that is kept.
+	At string `json:"at,omitempty,omitzero"`
+
+	// Attempts Of the step that is next.
+	Attempts int  `json:"attempts,omitempty,omitzero"`
+	Done     bool `json:"done"`
+
+	// Error Code of its last failure.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// Step A status on the way.
+	Step string `json:"step"`
+}
+
+// ErasureTypeCount defines model for ErasureTypeCount.
+type ErasureTypeCount struct {
+	// Events Records of the type.
+	Events int64 `json:"events"`
+	Fields int64 `json:"fields"`
+
+	// Intent These are intents.
+	Intent      bool   `json:"intent,omitempty,omitzero"`
+	LegalEntity string `json:"legal_entity"`
+	Type        string `json:"type"`
+}
+
 // Event defines model for Event.
 type Event struct {
 	Actor    Actor  `json:"actor"`
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Only when it is another one.
-	CausedByLegalEntity string            `json:"caused_by_legal_entity,omitempty,omitzero"`
-	CorrelationID       string            `json:"correlation_id"`
-	Data                json.RawMessage   `json:"data"`
-	Dimensions          map[string]string `json:"dimensions"`
-	EffectiveDate       string            `json:"effective_date"`
-	Entities            []EntityReference `json:"entities"`
-	ID                  string            `json:"id"`
-	IntentID            string            `json:"intent_id,omitempty,omitzero"`
-	Metadata            Metadata          `json:"metadata"`
-	OccurredAt          string            `json:"occurred_at"`
-	RecordedAt          string            `json:"recorded_at"`
-	SchemaVersion       uint32            `json:"schema_version"`
-	Scope               Scope             `json:"scope"`
-	Sequence            string            `json:"sequence"`
-	Stream              EventStream       `json:"stream"`
-	Type                string            `json:"type"`
+	CausedByLegalEntity string `json:"caused_by_legal_entity,omitempty,omitzero"`
+	CorrelationID       string `json:"correlation_id"`
+
+	// Data As stored; personal values as the caller reads them.
+	Data          json.RawMessage   `json:"data"`
+	Dimensions    map[string]string `json:"dimensions"`
+	EffectiveDate string            `json:"effective_date"`
+	Entities      []EntityReference `json:"entities"`
+	ID            string            `json:"id"`
+	IntentID      string            `json:"intent_id,omitempty,omitzero"`
+	Metadata      Metadata          `json:"metadata"`
+	OccurredAt    string            `json:"occurred_at"`
+	RecordedAt    string            `json:"recorded_at"`
+	SchemaVersion uint32            `json:"schema_version"`
+	Scope         Scope             `json:"scope"`
+	Sequence      string            `json:"sequence"`
+	Stream        EventStream       `json:"stream"`
+	Type          string            `json:"type"`
 }
 
 // EventAnswer defines model for EventAnswer.
@@ -392,6 +501,26 @@ type LegalEntityRequest struct {
 	TimeZone string `json:"time_zone,omitempty,omitzero"`
 }
 
+// LegalHold defines model for LegalHold.
+type LegalHold struct {
+	ID string `json:"id"`
+
+	// LegalEntity Absent for all of the tenant.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+	PlacedAt    string `json:"placed_at"`
+	PlacedBy    string `json:"placed_by"`
+	Reason      string `json:"reason"`
+	ReleasedAt  string `json:"released_at,omitempty,omitzero"`
+	ReleasedBy  string `json:"released_by,omitempty,omitzero"`
+	Subject     string `json:"subject"`
+	Until       string `json:"until,omitempty,omitzero"`
+}
+
+// LegalHoldList defines model for LegalHoldList.
+type LegalHoldList struct {
+	LegalHolds []LegalHold `json:"legal_holds"`
+}
+
 // Lineage defines model for Lineage.
 type Lineage struct {
 	// Depth Events in the chain.
@@ -407,11 +536,28 @@ type Metadata struct {
 	Checksum    string `json:"checksum"`
 	PayloadHash string `json:"payload_hash"`
 
-	// Pii Pointer to class.
+	// Pii Class by RFC 6901 pointer into the stored payload: `/data/email`.
 	Pii            map[string]string `json:"pii"`
 	RulesEvaluated json.RawMessage   `json:"rules_evaluated"`
 	Source         Source            `json:"source"`
 	Tags           []string          `json:"tags"`
+}
+
+// NewErasureRequest defines model for NewErasureRequest.
+type NewErasureRequest struct {
+	Basis string `json:"basis"`
+
+	// DueOn In 30 days by default.
+	DueOn string `json:"due_on,omitempty,omitzero"`
+
+	// LegalEntities All of the tenant by default, also those that are new when the erasure begins.
+	LegalEntities []string `json:"legal_entities,omitempty,omitzero"`
+
+	// Reason For colleagues and auditors; no personal data.
+	Reason string `json:"reason"`
+
+	// Subject `type:id`, the pseudonym beside the person's sealed values.
+	Subject string `json:"subject"`
 }
 
 // NewEvent defines model for NewEvent.
@@ -449,6 +595,19 @@ type NewEvent struct {
 	Type          string   `json:"type"`
 }
 
+// NewLegalHold defines model for NewLegalHold.
+type NewLegalHold struct {
+	// LegalEntities All of the tenant by default.
+	LegalEntities []string `json:"legal_entities,omitempty,omitzero"`
+
+	// Reason No personal data.
+	Reason  string `json:"reason"`
+	Subject string `json:"subject"`
+
+	// Until Last day of the hold; without it the hold lasts until it is released.
+	Until string `json:"until,omitempty,omitzero"`
+}
+
 // NewScope defines model for NewScope.
 type NewScope struct {
 	Custom      json.RawMessage `json:"custom,omitempty,omitzero"`
@@ -458,14 +617,27 @@ type NewScope struct {
 	Site        string          `json:"site,omitempty,omitzero"`
 }
 
-// PIIField defines model for PIIField.
+// PIIField A part of data that is personal. It is sealed with the key of the person it is about before it is stored.
+// The schema must be closed on the way to it (`additionalProperties: false`) and require the subject where
+// the part may occur. A property named like a person's datum is listed here or carries `x-not-pii` with the
+// reason in the schema.
 type PIIField struct {
+	// Class Decides who reads it.
 	Class string `json:"class"`
-	Path  string `json:"path"`
 
-	// Subject Whose it is.
-	Subject json.RawMessage `json:"subject,omitempty,omitzero"`
+	// Path `$`, `.name` and `[*]`: `$.contacts[*].email`. A whole object or array may be one part.
+	//
+	// Example: $.contacts[*].email
+	Path string `json:"path"`
+
+	// Subject Where the id of the person is found: at a path, where `[*]` stands for the same element as in the part's
+	// path, or as the one entity reference with a role. The subject is then `type:id`, a pseudonym.
+	Subject PIISubject `json:"subject"`
 }
+
+// PIISubject Where the id of the person is found: at a path, where `[*]` stands for the same element as in the part's
+// path, or as the one entity reference with a role. The subject is then `type:id`, a pseudonym.
+type PIISubject = json.RawMessage
 
 // Problem RFC 9457. Some codes bring further members.
 type Problem struct {
@@ -518,6 +690,12 @@ type RequiredReference struct {
 	Cardinality string `json:"cardinality"`
 	EntityType  string `json:"entity_type"`
 	Role        string `json:"role"`
+}
+
+// RetainedClass defines model for RetainedClass.
+type RetainedClass struct {
+	Class string `json:"class"`
+	Until string `json:"until"`
 }
 
 // RuleEvaluation defines model for RuleEvaluation.
@@ -601,6 +779,20 @@ type ReplayedAppend = AppendResponse
 
 // CreateLegalEntityParams defines parameters for CreateLegalEntity.
 type CreateLegalEntityParams struct {
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// ListErasureRequestsParams defines parameters for ListErasureRequests.
+type ListErasureRequestsParams struct {
+	// Status Only requests in these states, separated by commas.
+	Status string `form:"status,omitempty" json:"status,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// RequestErasureParams defines parameters for RequestErasure.
+type RequestErasureParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
 	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
@@ -706,8 +898,23 @@ type RejectIntentParams struct {
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// ListLegalHoldsParams defines parameters for ListLegalHolds.
+type ListLegalHoldsParams struct {
+	// Subject Whose holds; a pseudonym.
+	Subject string `form:"subject" json:"subject"`
+}
+
 // CreateLegalEntityJSONRequestBody defines body for CreateLegalEntity for application/json ContentType.
 type CreateLegalEntityJSONRequestBody = LegalEntityRequest
+
+// RequestErasureJSONRequestBody defines body for RequestErasure for application/json ContentType.
+type RequestErasureJSONRequestBody = NewErasureRequest
+
+// RejectErasureRequestJSONRequestBody defines body for RejectErasureRequest for application/json ContentType.
+type RejectErasureRequestJSONRequestBody = RejectRequest
+
+// WithdrawErasureRequestJSONRequestBody defines body for WithdrawErasureRequest for application/json ContentType.
+type WithdrawErasureRequestJSONRequestBody = RejectRequest
 
 // RegisterEventTypeJSONRequestBody defines body for RegisterEventType for application/json ContentType.
 type RegisterEventTypeJSONRequestBody = EventTypeRegistration
@@ -724,6 +931,9 @@ type ApproveIntentJSONRequestBody = ApproveRequest
 // RejectIntentJSONRequestBody defines body for RejectIntent for application/json ContentType.
 type RejectIntentJSONRequestBody = RejectRequest
 
+// PlaceLegalHoldJSONRequestBody defines body for PlaceLegalHold for application/json ContentType.
+type PlaceLegalHoldJSONRequestBody = NewLegalHold
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// ListLegalEntities List the legal entities that the caller may see
@@ -732,6 +942,27 @@ type ServerInterface interface {
 	// CreateLegalEntity Create a legal entity and its part of the log
 	// (POST /api/admin/legal-entities)
 	CreateLegalEntity(ctx echo.Context, params CreateLegalEntityParams) error
+	// ListErasureRequests List erasure requests, newest first
+	// (GET /api/erasure-requests)
+	ListErasureRequests(ctx echo.Context, params ListErasureRequestsParams) error
+	// RequestErasure Ask for the personal data of a person to be erased
+	// (POST /api/erasure-requests)
+	RequestErasure(ctx echo.Context, params RequestErasureParams) error
+	// GetErasureRequest Read an erasure request and how far it is
+	// (GET /api/erasure-requests/{id})
+	GetErasureRequest(ctx echo.Context, id ID) error
+	// ApproveErasureRequest Let an erasure begin
+	// (POST /api/erasure-requests/{id}/approve)
+	ApproveErasureRequest(ctx echo.Context, id ID) error
+	// GetErasureCertificate Download the signed certificate of a completed erasure
+	// (GET /api/erasure-requests/{id}/certificate)
+	GetErasureCertificate(ctx echo.Context, id ID) error
+	// RejectErasureRequest End an erasure request without effect, as the second person
+	// (POST /api/erasure-requests/{id}/reject)
+	RejectErasureRequest(ctx echo.Context, id ID) error
+	// WithdrawErasureRequest Take an erasure request back before it begins
+	// (POST /api/erasure-requests/{id}/withdraw)
+	WithdrawErasureRequest(ctx echo.Context, id ID) error
 	// ListEventTypes List all versions of all event types
 	// (GET /api/event-types)
 	ListEventTypes(ctx echo.Context) error
@@ -765,6 +996,15 @@ type ServerInterface interface {
 	// RejectIntent End a waiting intent without effect
 	// (POST /api/intents/{id}/reject)
 	RejectIntent(ctx echo.Context, id ID, params RejectIntentParams) error
+	// ListLegalHolds List the legal holds in force on a person
+	// (GET /api/legal-holds)
+	ListLegalHolds(ctx echo.Context, params ListLegalHoldsParams) error
+	// PlaceLegalHold Keep the personal data of a person from being erased
+	// (POST /api/legal-holds)
+	PlaceLegalHold(ctx echo.Context) error
+	// ReleaseLegalHold End a legal hold
+	// (POST /api/legal-holds/{id}/release)
+	ReleaseLegalHold(ctx echo.Context, id ID) error
 	// GetDocument This document, with the read models of the running modules
 	// (GET /api/openapi.yaml)
 	GetDocument(ctx echo.Context) error
@@ -819,6 +1059,140 @@ func (w *ServerInterfaceWrapper) CreateLegalEntity(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.CreateLegalEntity(ctx, params)
+	return err
+}
+
+// ListErasureRequests converts echo context to params.
+func (w *ServerInterfaceWrapper) ListErasureRequests(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListErasureRequestsParams
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", ctx.QueryParams(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter status: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListErasureRequests(ctx, params)
+	return err
+}
+
+// RequestErasure converts echo context to params.
+func (w *ServerInterfaceWrapper) RequestErasure(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RequestErasureParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Idempotency-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RequestErasure(ctx, params)
+	return err
+}
+
+// GetErasureRequest converts echo context to params.
+func (w *ServerInterfaceWrapper) GetErasureRequest(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id ID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetErasureRequest(ctx, id)
+	return err
+}
+
+// ApproveErasureRequest converts echo context to params.
+func (w *ServerInterfaceWrapper) ApproveErasureRequest(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id ID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ApproveErasureRequest(ctx, id)
+	return err
+}
+
+// GetErasureCertificate converts echo context to params.
+func (w *ServerInterfaceWrapper) GetErasureCertificate(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id ID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetErasureCertificate(ctx, id)
+	return err
+}
+
+// RejectErasureRequest converts echo context to params.
+func (w *ServerInterfaceWrapper) RejectErasureRequest(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id ID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RejectErasureRequest(ctx, id)
+	return err
+}
+
+// WithdrawErasureRequest converts echo context to params.
+func (w *ServerInterfaceWrapper) WithdrawErasureRequest(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id ID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.WithdrawErasureRequest(ctx, id)
 	return err
 }
 
@@ -1210,6 +1584,49 @@ func (w *ServerInterfaceWrapper) RejectIntent(ctx echo.Context) error {
 	return err
 }
 
+// ListLegalHolds converts echo context to params.
+func (w *ServerInterfaceWrapper) ListLegalHolds(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListLegalHoldsParams
+	// ------------- Required query parameter "subject" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "subject", ctx.QueryParams(), &params.Subject, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter subject: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListLegalHolds(ctx, params)
+	return err
+}
+
+// PlaceLegalHold converts echo context to params.
+func (w *ServerInterfaceWrapper) PlaceLegalHold(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PlaceLegalHold(ctx)
+	return err
+}
+
+// ReleaseLegalHold converts echo context to params.
+func (w *ServerInterfaceWrapper) ReleaseLegalHold(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id ID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReleaseLegalHold(ctx, id)
+	return err
+}
+
 // GetDocument converts echo context to params.
 func (w *ServerInterfaceWrapper) GetDocument(ctx echo.Context) error {
 	var err error
@@ -1304,6 +1721,16 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/api/intents/:id", wrapper.GetIntent, options.OperationMiddlewares["getIntent"]...)
 	router.POST(options.BaseURL+"/api/intents/:id/approve", wrapper.ApproveIntent, options.OperationMiddlewares["approveIntent"]...)
 	router.POST(options.BaseURL+"/api/intents/:id/reject", wrapper.RejectIntent, options.OperationMiddlewares["rejectIntent"]...)
+	router.GET(options.BaseURL+"/api/erasure-requests", wrapper.ListErasureRequests, options.OperationMiddlewares["listErasureRequests"]...)
+	router.POST(options.BaseURL+"/api/erasure-requests", wrapper.RequestErasure, options.OperationMiddlewares["requestErasure"]...)
+	router.GET(options.BaseURL+"/api/erasure-requests/:id", wrapper.GetErasureRequest, options.OperationMiddlewares["getErasureRequest"]...)
+	router.POST(options.BaseURL+"/api/erasure-requests/:id/approve", wrapper.ApproveErasureRequest, options.OperationMiddlewares["approveErasureRequest"]...)
+	router.POST(options.BaseURL+"/api/erasure-requests/:id/reject", wrapper.RejectErasureRequest, options.OperationMiddlewares["rejectErasureRequest"]...)
+	router.POST(options.BaseURL+"/api/erasure-requests/:id/withdraw", wrapper.WithdrawErasureRequest, options.OperationMiddlewares["withdrawErasureRequest"]...)
+	router.GET(options.BaseURL+"/api/erasure-requests/:id/certificate", wrapper.GetErasureCertificate, options.OperationMiddlewares["getErasureCertificate"]...)
+	router.GET(options.BaseURL+"/api/legal-holds", wrapper.ListLegalHolds, options.OperationMiddlewares["listLegalHolds"]...)
+	router.POST(options.BaseURL+"/api/legal-holds", wrapper.PlaceLegalHold, options.OperationMiddlewares["placeLegalHold"]...)
+	router.POST(options.BaseURL+"/api/legal-holds/:id/release", wrapper.ReleaseLegalHold, options.OperationMiddlewares["releaseLegalHold"]...)
 	router.GET(options.BaseURL+"/api/admin/legal-entities", wrapper.ListLegalEntities, options.OperationMiddlewares["listLegalEntities"]...)
 	router.POST(options.BaseURL+"/api/admin/legal-entities", wrapper.CreateLegalEntity, options.OperationMiddlewares["createLegalEntity"]...)
 	router.GET(options.BaseURL+"/api/openapi.yaml", wrapper.GetDocument, options.OperationMiddlewares["getDocument"]...)
@@ -1425,6 +1852,318 @@ type CreateLegalEntitydefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response CreateLegalEntitydefaultApplicationProblemPlusJSONResponse) VisitCreateLegalEntityResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListErasureRequestsRequestObject struct {
+	Params ListErasureRequestsParams
+}
+
+type ListErasureRequestsResponseObject interface {
+	VisitListErasureRequestsResponse(w http.ResponseWriter) error
+}
+
+type ListErasureRequests200JSONResponse ErasureRequestList
+
+func (response ListErasureRequests200JSONResponse) VisitListErasureRequestsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListErasureRequestsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ListErasureRequestsdefaultApplicationProblemPlusJSONResponse) VisitListErasureRequestsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RequestErasureRequestObject struct {
+	Params RequestErasureParams
+	Body   *RequestErasureJSONRequestBody
+}
+
+type RequestErasureResponseObject interface {
+	VisitRequestErasureResponse(w http.ResponseWriter) error
+}
+
+type RequestErasure200ResponseHeaders struct {
+	IdempotencyReplayed string
+}
+
+type RequestErasure200JSONResponse struct {
+	Body    ErasureRequest
+	Headers RequestErasure200ResponseHeaders
+}
+
+func (response RequestErasure200JSONResponse) VisitRequestErasureResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Idempotency-Replayed", fmt.Sprint(response.Headers.IdempotencyReplayed))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RequestErasure201JSONResponse ErasureRequest
+
+func (response RequestErasure201JSONResponse) VisitRequestErasureResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RequestErasuredefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response RequestErasuredefaultApplicationProblemPlusJSONResponse) VisitRequestErasureResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetErasureRequestRequestObject struct {
+	ID ID `json:"id"`
+}
+
+type GetErasureRequestResponseObject interface {
+	VisitGetErasureRequestResponse(w http.ResponseWriter) error
+}
+
+type GetErasureRequest200JSONResponse ErasureRequest
+
+func (response GetErasureRequest200JSONResponse) VisitGetErasureRequestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetErasureRequestdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetErasureRequestdefaultApplicationProblemPlusJSONResponse) VisitGetErasureRequestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ApproveErasureRequestRequestObject struct {
+	ID ID `json:"id"`
+}
+
+type ApproveErasureRequestResponseObject interface {
+	VisitApproveErasureRequestResponse(w http.ResponseWriter) error
+}
+
+type ApproveErasureRequest200JSONResponse ErasureRequest
+
+func (response ApproveErasureRequest200JSONResponse) VisitApproveErasureRequestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ApproveErasureRequestdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ApproveErasureRequestdefaultApplicationProblemPlusJSONResponse) VisitApproveErasureRequestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetErasureCertificateRequestObject struct {
+	ID ID `json:"id"`
+}
+
+type GetErasureCertificateResponseObject interface {
+	VisitGetErasureCertificateResponse(w http.ResponseWriter) error
+}
+
+type GetErasureCertificate200JSONResponse map[string]interface{}
+
+func (response GetErasureCertificate200JSONResponse) VisitGetErasureCertificateResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetErasureCertificatedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetErasureCertificatedefaultApplicationProblemPlusJSONResponse) VisitGetErasureCertificateResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RejectErasureRequestRequestObject struct {
+	ID   ID `json:"id"`
+	Body *RejectErasureRequestJSONRequestBody
+}
+
+type RejectErasureRequestResponseObject interface {
+	VisitRejectErasureRequestResponse(w http.ResponseWriter) error
+}
+
+type RejectErasureRequest200JSONResponse ErasureRequest
+
+func (response RejectErasureRequest200JSONResponse) VisitRejectErasureRequestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RejectErasureRequestdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response RejectErasureRequestdefaultApplicationProblemPlusJSONResponse) VisitRejectErasureRequestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawErasureRequestRequestObject struct {
+	ID   ID `json:"id"`
+	Body *WithdrawErasureRequestJSONRequestBody
+}
+
+type WithdrawErasureRequestResponseObject interface {
+	VisitWithdrawErasureRequestResponse(w http.ResponseWriter) error
+}
+
+type WithdrawErasureRequest200JSONResponse ErasureRequest
+
+func (response WithdrawErasureRequest200JSONResponse) VisitWithdrawErasureRequestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WithdrawErasureRequestdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response WithdrawErasureRequestdefaultApplicationProblemPlusJSONResponse) VisitWithdrawErasureRequestResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -2014,6 +2753,129 @@ func (response RejectIntentdefaultApplicationProblemPlusJSONResponse) VisitRejec
 	return err
 }
 
+type ListLegalHoldsRequestObject struct {
+	Params ListLegalHoldsParams
+}
+
+type ListLegalHoldsResponseObject interface {
+	VisitListLegalHoldsResponse(w http.ResponseWriter) error
+}
+
+type ListLegalHolds200JSONResponse LegalHoldList
+
+func (response ListLegalHolds200JSONResponse) VisitListLegalHoldsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListLegalHoldsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ListLegalHoldsdefaultApplicationProblemPlusJSONResponse) VisitListLegalHoldsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PlaceLegalHoldRequestObject struct {
+	Body *PlaceLegalHoldJSONRequestBody
+}
+
+type PlaceLegalHoldResponseObject interface {
+	VisitPlaceLegalHoldResponse(w http.ResponseWriter) error
+}
+
+type PlaceLegalHold201JSONResponse LegalHoldList
+
+func (response PlaceLegalHold201JSONResponse) VisitPlaceLegalHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PlaceLegalHolddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response PlaceLegalHolddefaultApplicationProblemPlusJSONResponse) VisitPlaceLegalHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReleaseLegalHoldRequestObject struct {
+	ID ID `json:"id"`
+}
+
+type ReleaseLegalHoldResponseObject interface {
+	VisitReleaseLegalHoldResponse(w http.ResponseWriter) error
+}
+
+type ReleaseLegalHold200JSONResponse LegalHold
+
+func (response ReleaseLegalHold200JSONResponse) VisitReleaseLegalHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReleaseLegalHolddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ReleaseLegalHolddefaultApplicationProblemPlusJSONResponse) VisitReleaseLegalHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetDocumentRequestObject struct {
 }
 
@@ -2161,6 +3023,27 @@ type StrictServerInterface interface {
 	// CreateLegalEntity Create a legal entity and its part of the log
 	// (POST /api/admin/legal-entities)
 	CreateLegalEntity(ctx context.Context, request CreateLegalEntityRequestObject) (CreateLegalEntityResponseObject, error)
+	// ListErasureRequests List erasure requests, newest first
+	// (GET /api/erasure-requests)
+	ListErasureRequests(ctx context.Context, request ListErasureRequestsRequestObject) (ListErasureRequestsResponseObject, error)
+	// RequestErasure Ask for the personal data of a person to be erased
+	// (POST /api/erasure-requests)
+	RequestErasure(ctx context.Context, request RequestErasureRequestObject) (RequestErasureResponseObject, error)
+	// GetErasureRequest Read an erasure request and how far it is
+	// (GET /api/erasure-requests/{id})
+	GetErasureRequest(ctx context.Context, request GetErasureRequestRequestObject) (GetErasureRequestResponseObject, error)
+	// ApproveErasureRequest Let an erasure begin
+	// (POST /api/erasure-requests/{id}/approve)
+	ApproveErasureRequest(ctx context.Context, request ApproveErasureRequestRequestObject) (ApproveErasureRequestResponseObject, error)
+	// GetErasureCertificate Download the signed certificate of a completed erasure
+	// (GET /api/erasure-requests/{id}/certificate)
+	GetErasureCertificate(ctx context.Context, request GetErasureCertificateRequestObject) (GetErasureCertificateResponseObject, error)
+	// RejectErasureRequest End an erasure request without effect, as the second person
+	// (POST /api/erasure-requests/{id}/reject)
+	RejectErasureRequest(ctx context.Context, request RejectErasureRequestRequestObject) (RejectErasureRequestResponseObject, error)
+	// WithdrawErasureRequest Take an erasure request back before it begins
+	// (POST /api/erasure-requests/{id}/withdraw)
+	WithdrawErasureRequest(ctx context.Context, request WithdrawErasureRequestRequestObject) (WithdrawErasureRequestResponseObject, error)
 	// ListEventTypes List all versions of all event types
 	// (GET /api/event-types)
 	ListEventTypes(ctx context.Context, request ListEventTypesRequestObject) (ListEventTypesResponseObject, error)
@@ -2194,6 +3077,15 @@ type StrictServerInterface interface {
 	// RejectIntent End a waiting intent without effect
 	// (POST /api/intents/{id}/reject)
 	RejectIntent(ctx context.Context, request RejectIntentRequestObject) (RejectIntentResponseObject, error)
+	// ListLegalHolds List the legal holds in force on a person
+	// (GET /api/legal-holds)
+	ListLegalHolds(ctx context.Context, request ListLegalHoldsRequestObject) (ListLegalHoldsResponseObject, error)
+	// PlaceLegalHold Keep the personal data of a person from being erased
+	// (POST /api/legal-holds)
+	PlaceLegalHold(ctx context.Context, request PlaceLegalHoldRequestObject) (PlaceLegalHoldResponseObject, error)
+	// ReleaseLegalHold End a legal hold
+	// (POST /api/legal-holds/{id}/release)
+	ReleaseLegalHold(ctx context.Context, request ReleaseLegalHoldRequestObject) (ReleaseLegalHoldResponseObject, error)
 	// GetDocument This document, with the read models of the running modules
 	// (GET /api/openapi.yaml)
 	GetDocument(ctx context.Context, request GetDocumentRequestObject) (GetDocumentResponseObject, error)
@@ -2285,6 +3177,250 @@ func (sh *strictHandler) CreateLegalEntity(ctx echo.Context, params CreateLegalE
 		return err
 	} else if validResponse, ok := response.(CreateLegalEntityResponseObject); ok {
 		return validResponse.VisitCreateLegalEntityResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListErasureRequests operation middleware
+func (sh *strictHandler) ListErasureRequests(ctx echo.Context, params ListErasureRequestsParams) error {
+	var request ListErasureRequestsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListErasureRequests(ctx.Request().Context(), request.(ListErasureRequestsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListErasureRequests")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListErasureRequestsResponseObject); ok {
+		return validResponse.VisitListErasureRequestsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RequestErasure operation middleware
+func (sh *strictHandler) RequestErasure(ctx echo.Context, params RequestErasureParams) error {
+	var request RequestErasureRequestObject
+
+	request.Params = params
+
+	var body RequestErasureJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RequestErasure(ctx.Request().Context(), request.(RequestErasureRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RequestErasure")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RequestErasureResponseObject); ok {
+		return validResponse.VisitRequestErasureResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetErasureRequest operation middleware
+func (sh *strictHandler) GetErasureRequest(ctx echo.Context, id ID) error {
+	var request GetErasureRequestRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetErasureRequest(ctx.Request().Context(), request.(GetErasureRequestRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetErasureRequest")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetErasureRequestResponseObject); ok {
+		return validResponse.VisitGetErasureRequestResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ApproveErasureRequest operation middleware
+func (sh *strictHandler) ApproveErasureRequest(ctx echo.Context, id ID) error {
+	var request ApproveErasureRequestRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ApproveErasureRequest(ctx.Request().Context(), request.(ApproveErasureRequestRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ApproveErasureRequest")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ApproveErasureRequestResponseObject); ok {
+		return validResponse.VisitApproveErasureRequestResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetErasureCertificate operation middleware
+func (sh *strictHandler) GetErasureCertificate(ctx echo.Context, id ID) error {
+	var request GetErasureCertificateRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetErasureCertificate(ctx.Request().Context(), request.(GetErasureCertificateRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetErasureCertificate")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetErasureCertificateResponseObject); ok {
+		return validResponse.VisitGetErasureCertificateResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RejectErasureRequest operation middleware
+func (sh *strictHandler) RejectErasureRequest(ctx echo.Context, id ID) error {
+	var request RejectErasureRequestRequestObject
+
+	request.ID = id
+
+	var body RejectErasureRequestJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RejectErasureRequest(ctx.Request().Context(), request.(RejectErasureRequestRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RejectErasureRequest")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RejectErasureRequestResponseObject); ok {
+		return validResponse.VisitRejectErasureRequestResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// WithdrawErasureRequest operation middleware
+func (sh *strictHandler) WithdrawErasureRequest(ctx echo.Context, id ID) error {
+	var request WithdrawErasureRequestRequestObject
+
+	request.ID = id
+
+	var body WithdrawErasureRequestJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.WithdrawErasureRequest(ctx.Request().Context(), request.(WithdrawErasureRequestRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "WithdrawErasureRequest")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(WithdrawErasureRequestResponseObject); ok {
+		return validResponse.VisitWithdrawErasureRequestResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -2681,6 +3817,102 @@ func (sh *strictHandler) RejectIntent(ctx echo.Context, id ID, params RejectInte
 		return err
 	} else if validResponse, ok := response.(RejectIntentResponseObject); ok {
 		return validResponse.VisitRejectIntentResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListLegalHolds operation middleware
+func (sh *strictHandler) ListLegalHolds(ctx echo.Context, params ListLegalHoldsParams) error {
+	var request ListLegalHoldsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListLegalHolds(ctx.Request().Context(), request.(ListLegalHoldsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListLegalHolds")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListLegalHoldsResponseObject); ok {
+		return validResponse.VisitListLegalHoldsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PlaceLegalHold operation middleware
+func (sh *strictHandler) PlaceLegalHold(ctx echo.Context) error {
+	var request PlaceLegalHoldRequestObject
+
+	var body PlaceLegalHoldJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PlaceLegalHold(ctx.Request().Context(), request.(PlaceLegalHoldRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PlaceLegalHold")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PlaceLegalHoldResponseObject); ok {
+		return validResponse.VisitPlaceLegalHoldResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReleaseLegalHold operation middleware
+func (sh *strictHandler) ReleaseLegalHold(ctx echo.Context, id ID) error {
+	var request ReleaseLegalHoldRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReleaseLegalHold(ctx.Request().Context(), request.(ReleaseLegalHoldRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReleaseLegalHold")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReleaseLegalHoldResponseObject); ok {
+		return validResponse.VisitReleaseLegalHoldResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

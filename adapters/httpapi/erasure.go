@@ -1,0 +1,316 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+)
+
+const (
+	codeErasureNotFound = "erasure.not_found"
+	actionApproveErase  = "erasure.approve"
+)
+
+// erasures gives the service, or what a server without keys answers.
+func (s *Server) erasures() (Erasures, error) {
+	if s.config.Erasures == nil {
+		return nil, fault.New(fault.FailedPrecondition, "pii.keys_missing", "this server has no key service and nothing to erase; ask an operator to configure one")
+	}
+	return s.config.Erasures, nil
+}
+
+// RequestErasure answers POST /api/erasure-requests.
+func (s *Server) RequestErasure(ctx context.Context, r api.RequestErasureRequestObject) (api.RequestErasureResponseObject, error) {
+	b := r.Body
+	switch {
+	case b.Subject == "":
+		return nil, missing("/subject")
+	case b.Basis == "":
+		return nil, missing("/basis")
+	case b.Reason == "":
+		return nil, missing("/reason")
+	}
+	if err := checkConcerned(b.LegalEntities); err != nil {
+		return nil, err
+	}
+	request := erasure.NewRequest{Subject: b.Subject, LegalEntities: b.LegalEntities, Basis: b.Basis, Reason: b.Reason, IdempotencyKey: r.Params.IdempotencyKey}
+	var err error
+	if request.DueOn, err = optionalDate("/due_on", b.DueOn); err != nil {
+		return nil, err
+	}
+	service, err := s.erasures()
+	if err != nil {
+		return nil, err
+	}
+	made, err := service.Request(ctx, callOf(ctx).principal, request)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusCreated, erasureAnswer(made))
+}
+
+// checkConcerned refuses an empty list: whoever sends one may mean nobody or
+// everybody. The service checks whether the caller may see the legal entities.
+func checkConcerned(codes []string) error {
+	if codes != nil && len(codes) == 0 {
+		return fault.New(fault.Invalid, "request.member_empty", "name a legal entity, or leave the member out for all").WithField("/legal_entities")
+	}
+	return nil
+}
+
+func optionalDate(pointer, text string) (*event.Date, error) {
+	if text == "" {
+		return nil, nil
+	}
+	d, err := event.ParseDate(text)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "request.date_invalid", "this is an ISO date such as 2026-03-31; correct it").WithField(pointer)
+	}
+	return &d, nil
+}
+
+// erasureOf finds a request that the caller may see.
+func (s *Server) erasureOf(ctx context.Context, idText string) (Erasures, erasure.Status, error) {
+	id, err := parseID(idText, codeErasureNotFound)
+	if err != nil {
+		return nil, erasure.Status{}, err
+	}
+	service, err := s.erasures()
+	if err != nil {
+		return nil, erasure.Status{}, err
+	}
+	found, err := service.Get(ctx, callOf(ctx).principal, id)
+	return service, found, err
+}
+
+// GetErasureRequest answers GET /api/erasure-requests/{id}.
+func (s *Server) GetErasureRequest(ctx context.Context, r api.GetErasureRequestRequestObject) (api.GetErasureRequestResponseObject, error) {
+	_, found, err := s.erasureOf(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, erasureAnswer(found))
+}
+
+// ListErasureRequests answers GET /api/erasure-requests.
+func (s *Server) ListErasureRequests(ctx context.Context, r api.ListErasureRequestsRequestObject) (api.ListErasureRequestsResponseObject, error) {
+	var states []string
+	if r.Params.Status != "" {
+		states = strings.Split(r.Params.Status, ",")
+	}
+	if slices.ContainsFunc(states, func(text string) bool { return !shredding.ErasureState(text).Valid() }) {
+		return nil, badParameter("status", "a list of states such as previewed,approved")
+	}
+	limit, err := pageLimit(r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	service, err := s.erasures()
+	if err != nil {
+		return nil, err
+	}
+	all, err := service.List(ctx, callOf(ctx).principal, states, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := api.ErasureRequestList{ErasureRequests: make([]api.ErasureRequest, len(all))}
+	for i := range all {
+		out.ErasureRequests[i] = erasureAnswer(all[i])
+	}
+	return reply(http.StatusOK, out)
+}
+
+// ApproveErasureRequest answers POST /api/erasure-requests/{id}/approve.
+func (s *Server) ApproveErasureRequest(ctx context.Context, r api.ApproveErasureRequestRequestObject) (api.ApproveErasureRequestResponseObject, error) {
+	return s.decideErasure(ctx, r.ID, func(service Erasures, id event.ID) (erasure.Status, error) {
+		return service.Approve(ctx, callOf(ctx).principal, id)
+	})
+}
+
+// RejectErasureRequest answers POST /api/erasure-requests/{id}/reject.
+func (s *Server) RejectErasureRequest(ctx context.Context, r api.RejectErasureRequestRequestObject) (api.RejectErasureRequestResponseObject, error) {
+	if r.Body.Reason == "" {
+		return nil, missing("/reason")
+	}
+	return s.decideErasure(ctx, r.ID, func(service Erasures, id event.ID) (erasure.Status, error) {
+		return service.Reject(ctx, callOf(ctx).principal, id, r.Body.Reason)
+	})
+}
+
+// decideErasure lets the second person decide. The policy is asked again now that it
+// is known who made the request.
+func (s *Server) decideErasure(ctx context.Context, idText string, decision func(Erasures, event.ID) (erasure.Status, error)) (answer, error) {
+	service, found, err := s.erasureOf(ctx, idText)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: actionApproveErase, Requester: found.RequestedBy}); err != nil {
+		return answer{}, err
+	}
+	decided, err := decision(service, found.ID)
+	if err != nil {
+		return answer{}, err
+	}
+	return reply(http.StatusOK, erasureAnswer(decided))
+}
+
+// WithdrawErasureRequest answers POST /api/erasure-requests/{id}/withdraw.
+func (s *Server) WithdrawErasureRequest(ctx context.Context, r api.WithdrawErasureRequestRequestObject) (api.WithdrawErasureRequestResponseObject, error) {
+	if r.Body.Reason == "" {
+		return nil, missing("/reason")
+	}
+	service, found, err := s.erasureOf(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	withdrawn, err := service.Withdraw(ctx, callOf(ctx).principal, found.ID, r.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, erasureAnswer(withdrawn))
+}
+
+// GetErasureCertificate answers GET /api/erasure-requests/{id}/certificate with the
+// stored bytes, which its signature covers.
+func (s *Server) GetErasureCertificate(ctx context.Context, r api.GetErasureCertificateRequestObject) (api.GetErasureCertificateResponseObject, error) {
+	service, found, err := s.erasureOf(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if found.State != string(shredding.ErasureCompleted) {
+		return nil, fault.New(fault.Conflict, "erasure.not_completed", "the request is %s, and its certificate is signed once it is completed; ask again then", found.State)
+	}
+	certificate, err := service.Certificate(ctx, callOf(ctx).principal, found.ID)
+	if err != nil {
+		return nil, err
+	}
+	return answer{status: http.StatusOK, body: certificate}, nil
+}
+
+// PlaceLegalHold answers POST /api/legal-holds.
+func (s *Server) PlaceLegalHold(ctx context.Context, r api.PlaceLegalHoldRequestObject) (api.PlaceLegalHoldResponseObject, error) {
+	switch {
+	case r.Body.Subject == "":
+		return nil, missing("/subject")
+	case r.Body.Reason == "":
+		return nil, missing("/reason")
+	}
+	if err := checkConcerned(r.Body.LegalEntities); err != nil {
+		return nil, err
+	}
+	hold := erasure.NewHold{Subject: r.Body.Subject, LegalEntities: r.Body.LegalEntities, Reason: r.Body.Reason}
+	var err error
+	if hold.Until, err = optionalDate("/until", r.Body.Until); err != nil {
+		return nil, err
+	}
+	service, err := s.erasures()
+	if err != nil {
+		return nil, err
+	}
+	placed, err := service.PlaceHold(ctx, callOf(ctx).principal, hold)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusCreated, api.LegalHoldList{LegalHolds: holdAnswers(placed)})
+}
+
+// ListLegalHolds answers GET /api/legal-holds.
+func (s *Server) ListLegalHolds(ctx context.Context, r api.ListLegalHoldsRequestObject) (api.ListLegalHoldsResponseObject, error) {
+	if r.Params.Subject == "" {
+		return nil, fault.New(fault.Invalid, "request.parameter_missing", "subject is required; add it").WithField("subject")
+	}
+	service, err := s.erasures()
+	if err != nil {
+		return nil, err
+	}
+	all, err := service.Holds(ctx, callOf(ctx).principal, r.Params.Subject)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, api.LegalHoldList{LegalHolds: holdAnswers(all)})
+}
+
+// ReleaseLegalHold answers POST /api/legal-holds/{id}/release.
+func (s *Server) ReleaseLegalHold(ctx context.Context, r api.ReleaseLegalHoldRequestObject) (api.ReleaseLegalHoldResponseObject, error) {
+	id, err := parseID(r.ID, codeErasureNotFound)
+	if err != nil {
+		return nil, err
+	}
+	service, err := s.erasures()
+	if err != nil {
+		return nil, err
+	}
+	released, err := service.ReleaseHold(ctx, callOf(ctx).principal, id)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, holdAnswer(released))
+}
+
+func erasureAnswer(e erasure.Status) api.ErasureRequest {
+	out := api.ErasureRequest{
+		ID: e.ID.String(), Subject: e.Subject, LegalEntities: list(e.LegalEntities), Basis: e.Basis, Reason: e.Reason, Status: e.State,
+		Preview: api.ErasurePreview{
+			Events: e.Preview.Events, Intents: e.Preview.Intents, Types: make([]api.ErasureTypeCount, len(e.Preview.Types)),
+			LegalEntities: list(e.Preview.LegalEntities), Projections: list(e.Preview.Projections), Holds: holdAnswers(e.Preview.Holds),
+			Retained: make([]api.RetainedClass, len(e.Preview.Retained)), CountedAt: optionalTime(e.Preview.CountedAt),
+		},
+		RequestedBy: e.RequestedBy, RequestedAt: timeText(e.RequestedAt), DueOn: e.DueOn.String(), ApprovedBy: e.ApprovedBy,
+		ApprovedAt: optionalTime(e.ApprovedAt), Classes: make([]api.ErasureClass, len(e.Classes)), Steps: make([]api.ErasureStep, len(e.Steps)),
+		DestroyedAt: optionalTime(e.DestroyedAt), CompletedAt: optionalTime(e.CompletedAt), EndedBy: e.EndedBy, EndReason: e.EndReason,
+	}
+	for i, t := range e.Preview.Types {
+		out.Preview.Types[i] = api.ErasureTypeCount{Type: t.Type, LegalEntity: t.LegalEntity, Intent: t.Intent, Events: t.Events, Fields: t.Fields}
+	}
+	for i, c := range e.Preview.Retained {
+		out.Preview.Retained[i] = api.RetainedClass{Class: c.Class, Until: c.Until.String()}
+	}
+	for i, c := range e.Classes {
+		out.Classes[i] = api.ErasureClass{Class: c.Class, Erased: c.Erased, Refused: c.Refused, Until: dateText(c.Until)}
+	}
+	for i, t := range e.Steps {
+		out.Steps[i] = api.ErasureStep{Step: t.State, Done: t.Done, At: optionalTime(t.At), Attempts: t.Attempts, Error: t.LastError}
+	}
+	if !shredding.ErasureState(e.State).Final() {
+		out.DaysLeft = &e.DaysLeft
+	}
+	return out
+}
+
+func holdAnswers(all []erasure.Hold) []api.LegalHold {
+	out := make([]api.LegalHold, len(all))
+	for i := range all {
+		out[i] = holdAnswer(all[i])
+	}
+	return out
+}
+
+func holdAnswer(h erasure.Hold) api.LegalHold {
+	return api.LegalHold{
+		ID: h.ID.String(), Subject: h.Subject, LegalEntity: h.LegalEntity, Reason: h.Reason, PlacedBy: h.PlacedBy,
+		PlacedAt: timeText(h.PlacedAt), Until: dateText(h.Until), ReleasedBy: h.ReleasedBy, ReleasedAt: optionalTime(h.ReleasedAt),
+	}
+}
+
+func optionalTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return timeText(t)
+}
+
+func dateText(d *event.Date) string {
+	if d == nil {
+		return ""
+	}
+	return d.String()
+}
