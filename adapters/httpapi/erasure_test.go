@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/adapters/httpclient"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -294,4 +295,59 @@ func TestErasureProblemDocuments(t *testing.T) {
 	} {
 		expect(t, "erasure_without_keys", bare.do(t, a))
 	}
+}
+
+// The client reads what the server writes.
+func TestTheClientOfErasures(t *testing.T) {
+	t.Parallel()
+	h, _ := openBureau(t)
+	as := func(role string) *httpclient.Client {
+		c, err := httpclient.New(httpclient.Config{Server: h.url, Token: h.tokens[role]})
+		require.NoError(t, err)
+		return c
+	}
+	ctx := t.Context()
+	made, err := as("compliance").RequestErasure(ctx, httpclient.NewErasure{
+		Subject: "employee:E-1", LegalEntities: []string{"USMF"}, Basis: "court_order", Reason: "File 4711.", DueOn: "2026-04-15",
+	}, "k")
+	require.NoError(t, err)
+	require.Equal(t, []string{"USMF"}, made.LegalEntities)
+	require.Equal(t, "2026-04-15", made.DueOn)
+	require.Equal(t, 30, *made.DaysLeft)
+	require.Equal(t, []httpclient.RetainedClass{{Class: "regulatory", Until: "2027-12-31"}}, made.Preview.Retained)
+	require.Equal(t, httpclient.ErasureStep{Step: "approved", Attempts: 1, Error: "keys.unavailable"}, made.Steps[2])
+	_, err = as("compliance").ApproveErasure(ctx, made.ID)
+	require.Equal(t, "erasure.same_person", fault.CodeOf(err))
+	approved, err := as("compliance_approver").ApproveErasure(ctx, made.ID)
+	require.NoError(t, err)
+	require.Equal(t, bureauOpened.Add(time.Hour), approved.ApprovedAt)
+	done, err := as("auditor").Erasure(ctx, made.ID)
+	require.NoError(t, err)
+	require.Equal(t, "completed", done.Status)
+	require.Nil(t, done.DaysLeft)
+	all, err := as("auditor").Erasures(ctx, []string{"completed"}, 5)
+	require.NoError(t, err)
+	require.Equal(t, []httpclient.Erasure{done}, all)
+	certificate, err := as("auditor").ErasureCertificate(ctx, made.ID)
+	require.NoError(t, err)
+	require.Equal(t, `{ "note": "`+made.ID+`" }`+"\n", string(certificate))
+	for verb, end := range map[string]func(string) (httpclient.Erasure, error){
+		"rejected": func(id string) (httpclient.Erasure, error) {
+			return as("compliance_approver").RejectErasure(ctx, id, "No.")
+		},
+		"withdrawn": func(id string) (httpclient.Erasure, error) { return as("compliance").WithdrawErasure(ctx, id, "No.") },
+	} {
+		ended, err := end(h.requestErasure(t, "compliance"))
+		require.NoError(t, err)
+		require.Equal(t, []string{verb, "No."}, []string{ended.Status, ended.EndReason})
+	}
+
+	placed, err := as("compliance").PlaceHold(ctx, httpclient.NewHold{Subject: "employee:E-1", LegalEntities: []string{"USMF"}, Reason: "File 4711.", Until: "2027-12-31"})
+	require.NoError(t, err)
+	found, err := as("auditor").Holds(ctx, "employee:E-1")
+	require.NoError(t, err)
+	require.Equal(t, placed, found)
+	released, err := as("compliance").ReleaseHold(ctx, placed[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, "p-compliance", released.ReleasedBy)
 }
