@@ -43,6 +43,13 @@ func document(models []readModel, intents []module.IntentType) ([]byte, error) {
 			return nil, fmt.Errorf("schema of intent %s: %w", t.Type, err)
 		}
 		listed[i] = object{"type": t.Type, "description": t.Description, "emits": list(t.Emits), "payload_schema": schema}
+		if len(t.PIIFields) > 0 {
+			fields := make([]object, len(t.PIIFields))
+			for j, f := range t.PIIFields {
+				fields[j] = object{"path": f.Path, "class": f.Class}
+			}
+			listed[i]["pii_fields"] = fields
+		}
 	}
 	if err := add(child(child(paths, "/api/intents"), "post"), "x-intents", listed); err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func (s *Server) SubmitIntent(ctx context.Context, r api.SubmitIntentRequestObje
 		return nil, err
 	}
 	// The drafts of a dry run may take over what a read model or an event has sealed.
-	a.body, err = s.openCopies(ctx, a.body)
+	a.body, err = s.openCopies(ctx, le.Partition, a.body)
 	return a, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -92,25 +93,20 @@ func (s *Server) openIntent(ctx context.Context, stored intent.Intent) ([]byte, 
 	if !shredding.HasSealed(stored.Payload) {
 		return stored.Payload, nil
 	}
-	documents := []module.SealedDocument{{
-		At: shredding.Location{
-			Partition: stored.Partition, Kind: shredding.KindIntent, Record: stored.ID, Type: stored.Type, SchemaVersion: module.IntentSchemaVersion,
-		},
-		Document: stored.Payload,
-	}}
+	documents := []module.SealedDocument{{At: intake.Location(stored), Document: stored.Payload}}
 	if err := s.open(ctx, documents); err != nil {
 		return nil, err
 	}
 	return documents[0].Document, nil
 }
 
-// openCopies opens the copies in an encoded answer. Each says by itself where it was
-// sealed.
-func (s *Server) openCopies(ctx context.Context, body []byte) ([]byte, error) {
+// openCopies opens the copies in an encoded answer about a legal entity. Each says by
+// itself where it was sealed, which must be in that legal entity's part of the log.
+func (s *Server) openCopies(ctx context.Context, p event.PartitionID, body []byte) ([]byte, error) {
 	if !shredding.HasSealed(body) {
 		return body, nil
 	}
-	documents := []module.SealedDocument{{Document: body}}
+	documents := []module.SealedDocument{{At: shredding.Location{Partition: p}, Document: body}}
 	if err := s.open(ctx, documents); err != nil {
 		return nil, err
 	}

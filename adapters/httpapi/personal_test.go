@@ -69,7 +69,9 @@ func (s *safe) Open(_ context.Context, documents []module.SealedDocument, r modu
 			at := d.At
 			at.Pointer = v.Pointer
 			if v.Origin != nil {
-				at = *v.Origin
+				if at = *v.Origin; at.Partition != d.At.Partition {
+					return shredding.Answer{}, fault.New(fault.Internal, "pii.unsealable", "the copy is of another legal entity")
+				}
 			}
 			switch {
 			case !r.Reads(at.Type, shredding.Contact):
@@ -142,7 +144,7 @@ type sealedIntents struct {
 
 func (i sealedIntents) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, intake.Outcome, error) {
 	stored, outcome, err := i.Intents.Get(ctx, le, id)
-	at := shredding.Location{Partition: stored.Partition, Kind: shredding.KindIntent, Record: stored.ID, Type: stored.Type, SchemaVersion: module.IntentSchemaVersion}
+	at := intake.Location(stored)
 	stored.Payload = i.safe.seal(stored.Payload, at, "/text")
 	return stored, outcome, err
 }
@@ -150,8 +152,8 @@ func (i sealedIntents) Get(ctx context.Context, le ports.LegalEntity, id event.I
 // sealedReports keep a copy of a page's text.
 type sealedReports struct{ safe *safe }
 
-func (r sealedReports) Ask(context.Context, query.Question) (ports.Report, error) {
-	at := shredding.Location{Partition: 1, Kind: shredding.KindEvent, Record: event.ID{1}, Type: "note.page.added", SchemaVersion: 1, Pointer: "/data/text"}
+func (r sealedReports) Ask(_ context.Context, q query.Question) (ports.Report, error) {
+	at := shredding.Location{Partition: q.Entity.Partition, Kind: shredding.KindEvent, Record: event.ID{1}, Type: "note.page.added", SchemaVersion: 1, Pointer: "/data/text"}
 	rows := make([]any, 2)
 	for i, text := range []string{`"call <Ada>"`, `"erased"`} {
 		subject := shredding.Subject("person:P-1")
