@@ -1,0 +1,173 @@
+package postgres_test
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// apartStore is a store with one appender behind a network, its key store in another
+// database, one book and one person.
+func apartStore(t *testing.T, n *network) (s *postgres.Store, dsn, keysDSN string, p event.PartitionID) {
+	t.Helper()
+	dsn, keysDSN = database(t), keyStoreDatabase(t)
+	s = open(t, dsn, behind(n), withKeyStore(keysDSN))
+	p = newBooks(t, s, 1)[0]
+	keyTables{keysDSN}.Mint(t, keyID(p, "employee:A-1"))
+	warm(t, s, personal(p, "employee:A-1"))
+	return s, dsn, keysDSN, p
+}
+
+// killLeases ends the sessions that hold leases and waits until they are gone.
+func killLeases(t *testing.T, keysDSN string) (killed int) {
+	conn := connect(t, keysDSN)
+	err := conn.QueryRow(context.Background(), `SELECT count(*) FROM (SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name = 'backbone leases' AND state = 'idle in transaction') k`).Scan(&killed)
+	if err != nil {
+		t.Errorf("kill: %v", err)
+	}
+	return killed
+}
+
+func TestALeaseThatIsLostBeforeTheCommitIsTakenAgain(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s, _, keysDSN, p := apartStore(t, n)
+	killed := 0
+	n.atCommit(func(*wire) { killed = killLeases(t, keysDSN) })
+	result, err := s.Append(t.Context(), personal(p, "employee:A-1"))
+	n.requireCut(t)
+	require.NoError(t, err)
+	require.Equal(t, 1, killed)
+	require.EqualValues(t, 2, result.Head)
+	require.Equal(t, 2, requireSound(t, s, p), "the group without a lease was rolled back")
+	requireNoLease(t, keysDSN, keyID(p, "employee:A-1"))
+}
+
+func TestAKeyDestroyedAfterItsLeaseWasLostRefusesTheAppend(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s, dsn, keysDSN, p := apartStore(t, n)
+	id := keyID(p, "employee:A-1")
+	n.atCommit(func(*wire) {
+		killLeases(t, keysDSN)
+		keyTables{keysDSN}.Fence(t, id)
+		keyTables{keysDSN}.Destroy(t, id)
+	})
+	_, err := s.Append(t.Context(), personal(p, "employee:A-1"))
+	n.requireCut(t)
+	require.Equal(t, "pii.subject_erased", fault.CodeOf(err))
+	require.Equal(t, 1, requireSound(t, s, p))
+	got := together(t, s, dsn, p, personal(p, "employee:A-1"), invoice(p, 1))
+	require.Equal(t, "pii.subject_erased", fault.CodeOf(got[0].err))
+	require.NoError(t, got[1].err)
+}
+
+func TestALeaseThatIsLostEveryTimeRefusesPersonalValuesOnly(t *testing.T) {
+	t.Parallel()
+	s, dsn, keysDSN, p := apartStore(t, &network{})
+	keys, err := url.Parse(keysDSN)
+	require.NoError(t, err)
+	execute(t, dsn, `CREATE FUNCTION public.lose_leases() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+		BEGIN
+			PERFORM pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+			WHERE datname = '`+strings.TrimPrefix(keys.Path, "/")+`' AND application_name = 'backbone leases';
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER lose_leases BEFORE INSERT ON backbone.event_pii_subjects FOR EACH ROW EXECUTE FUNCTION public.lose_leases()`)
+	got := together(t, s, dsn, p, invoice(p, 1), personal(p, "employee:A-1"), invoice(p, 1))
+	require.Equal(t, "keys.unavailable", fault.CodeOf(got[1].err))
+	require.Equal(t, fault.Unavailable, fault.KindOf(got[1].err))
+	require.NoError(t, got[0].err)
+	require.NoError(t, got[2].err)
+	require.Equal(t, 4, requireSound(t, s, p))
+}
+
+func TestAConnectionLostAtTheCommitKeepsTheLease(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s, _, keysDSN, p := apartStore(t, n)
+	// The second round trip writes; the third commits.
+	n.atCommit(func(w *wire) {
+		var third func(*wire)
+		third = func(again *wire) {
+			if again != w { // the probe of the lease
+				n.atCommit(third)
+				return
+			}
+			n.refused.Store(true)
+			again.loseAnswer()
+		}
+		w.trips = 1
+		n.atCommit(third)
+	})
+	answered := make(chan error, 1)
+	go func() {
+		_, err := s.Append(context.Background(), personal(p, "employee:A-1"))
+		answered <- err
+	}()
+	testkit.Eventually(t, 5*time.Second, n.refused.Load)
+	n.requireCut(t)
+	// Nobody knows yet whether the event was written.
+	_, err := connect(t, keysDSN).Exec(t.Context(), lockKey+" NOWAIT", keyArguments(keyID(p, "employee:A-1"))...)
+	require.Equal(t, "55P03", sqlstate(err), "the lease ended before the outcome was known")
+	n.refused.Store(false)
+	require.NoError(t, <-answered)
+	require.Equal(t, 2, requireSound(t, s, p))
+	requireNoLease(t, keysDSN, keyID(p, "employee:A-1"))
+}
+
+func TestWithoutAKeyStoreAppendsWithoutPersonalValuesGoOn(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	// Two ways not to be there: nobody listens, and somebody who never answers.
+	refusing, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, refusing.Close())
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	p := newBooks(t, open(t, dsn), 1)[0]
+	for _, address := range []string{refusing.Addr().String(), silent.Addr().String()} {
+		s := open(t, dsn, singleAppender, func(c *postgres.Config) {
+			c.KeyStoreDSN = "postgres://backbone_app@" + address + "/keys?sslmode=disable"
+		})
+		for range 2 {
+			got := together(t, s, dsn, p, personal(p, "employee:U-1"), invoice(p, 1), personal(p, "employee:U-2"))
+			for _, j := range []int{0, 2} {
+				f, ok := fault.As(got[j].err)
+				require.True(t, ok)
+				require.Equal(t, "keys.unavailable", f.Code)
+				require.Equal(t, fault.Unavailable, f.Kind)
+				require.Positive(t, f.RetryAfter)
+			}
+			require.NoError(t, got[1].err)
+		}
+	}
+}
+
+func TestAStoreFindsItsKeyStoreAgain(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s, _, keysDSN, p := apartStore(t, n)
+	admin := connect(t, keysDSN)
+	for range 3 {
+		// All idle connections of the pool are dead; it does not know.
+		_, err := admin.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = 'backbone leases'`)
+		require.NoError(t, err)
+		_, err = s.Append(t.Context(), personal(p, "employee:A-1"))
+		require.NoError(t, err)
+	}
+	require.Equal(t, 4, requireSound(t, s, p))
+}
