@@ -71,9 +71,8 @@ func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.Erasur
 	}
 	switch err := shredding.CheckApproval(r.ApprovedAt, now, r.Scope, s.scope); fault.CodeOf(err) {
 	case "":
-	case "erasure.approval_expired":
-		r.State, r.EndReason = shredding.ErasureExpired, endedByExpiry
-		return c.move(ctx, r)
+	case codeExpired:
+		return c.expire(ctx, r)
 	default:
 		if reason := s.refused(); reason != "" {
 			r.Classes = s.classes
@@ -84,10 +83,20 @@ func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.Erasur
 	r.Partitions, r.Classes = s.partitions, s.classes
 	r.Attempts, r.LastError, r.UpdatedAt = 0, "", c.now()
 	fenced, err := c.Register.FenceErasure(ctx, r)
-	if forbidden(err) {
+	switch {
+	case forbidden(err):
 		return c.refuseForHold(ctx, r)
+	case fault.CodeOf(err) == codeExpired: // by the register's clock
+		return c.expire(ctx, r)
 	}
 	return c.reread(ctx, r, fenced, err)
+}
+
+const codeExpired = "erasure.approval_expired"
+
+func (c Config) expire(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	r.State, r.EndReason = shredding.ErasureExpired, endedByExpiry
+	return c.move(ctx, r)
 }
 
 // forbidden reports whether a hold or retention stands against the erasure.

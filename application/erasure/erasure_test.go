@@ -1,0 +1,270 @@
+package erasure_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/signednote"
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+func TestTheWholeWay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 20)
+	b.hire(t, b.us, contacted, "E-1", 2)
+	b.hire(t, b.us, contacted, "E-2", 3)
+
+	s := b.requested(t)
+	require.Equal(t, "previewed", s.State)
+	require.Equal(t, 30, s.DaysLeft)
+	require.EqualValues(t, 22, s.Preview.Events)
+	require.ElementsMatch(t, []string{"DEMF", "USMF"}, s.Preview.LegalEntities)
+	require.ElementsMatch(t, []erasure.TypeCount{{Type: contacted, LegalEntity: "DEMF", Events: 20, Fields: 40}, {Type: contacted, LegalEntity: "USMF", Events: 2, Fields: 4}}, s.Preview.Types)
+	require.Equal(t, []string{"hr_people"}, s.Preview.Projections)
+	require.Empty(t, s.Preview.Holds)
+
+	b.work(t)
+	require.Equal(t, "previewed", b.get(t, s.ID).State, "it waits for a second person")
+	_, err := b.service.Certificate(t.Context(), officer, s.ID)
+	require.Equal(t, "erasure.not_completed", fault.CodeOf(err))
+
+	b.clock.Advance(time.Hour)
+	_, err = b.service.Approve(t.Context(), approver, s.ID)
+	require.NoError(t, err)
+	b.work(t)
+	s = b.get(t, s.ID)
+	require.Equal(t, "completed", s.State, "%+v", s.Steps)
+	require.Empty(t, b.observer.failures)
+	for _, step := range s.Steps {
+		require.True(t, step.Done, step.State)
+	}
+	for _, c := range s.Classes {
+		require.True(t, c.Erased)
+	}
+
+	for _, le := range []struct {
+		code string
+		got  []event.Recorded
+	}{{"DEMF", b.announcements(t, b.de)}, {"USMF", b.announcements(t, b.us)}} {
+		require.Len(t, le.got, 1, le.code)
+		require.Equal(t, "pii.erasure/"+s.ID.String(), le.got[0].Stream.String())
+	}
+	require.Equal(t, []string{"certificates/" + s.ID.String() + ".json", erasure.ReceiptName(1)}, b.exports.names())
+
+	text, err := signednote.Opener{}.OpenNote(b.exports.documents[erasure.ReceiptName(1)], b.vkey)
+	require.NoError(t, err)
+	receipt, err := erasure.ParseReceipt(text)
+	require.NoError(t, err)
+	require.Equal(t, s.ID, receipt.RequestID)
+	require.Len(t, receipt.Keys, 6, "two legal entities, three classes")
+
+	c, _ := b.certificate(t, s.ID)
+	require.Equal(t, "complete", c.Outcome)
+	require.Equal(t, erasure.CertificateCounts{Events: 22, Redacted: 44, Keys: 6, Versions: 2}, c.Counts)
+	require.Equal(t, c.Times.Destroyed.Add(time.Minute), c.Times.Undecrypted)
+	require.Equal(t, c.Times.Destroyed.Add(24*time.Hour), c.Times.Backups)
+	require.Equal(t, c.Times.Backups.AddDate(0, 0, 7), c.Times.Irrevocable)
+	require.Len(t, c.Verification.Chains, 2)
+	require.Empty(t, c.Verification.Late)
+	require.NotEmpty(t, c.Summary())
+
+	// The other employee is untouched, the erased one is kept out.
+	require.EqualValues(t, 3, b.copies.rows[b.us.Partition]["employee:E-2"])
+	require.Zero(t, b.copies.rows[b.us.Partition][subject])
+	b.hire(t, b.us, contacted, "E-2", 1)
+	require.NoError(t, b.gate.Check(t.Context()))
+}
+
+func TestAnUnknownSubjectIsKeptOut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.approved(t)
+	require.Zero(t, s.Preview.Events)
+	b.work(t)
+	require.Equal(t, "completed", b.get(t, s.ID).State)
+	c, _ := b.certificate(t, s.ID)
+	require.Equal(t, erasure.CertificateCounts{Keys: 6}, c.Counts)
+}
+
+func TestErasedTwice(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	first := b.approved(t)
+	_, err := b.service.Request(t.Context(), officer, request())
+	require.Equal(t, "erasure.duplicate", fault.CodeOf(err), "while one is under way")
+	b.work(t)
+	second := b.approved(t)
+	b.work(t)
+	require.Equal(t, "completed", b.get(t, second.ID).State)
+	c, _ := b.certificate(t, second.ID)
+	require.EqualValues(t, 2, c.Receipt.Number)
+	require.Zero(t, c.Counts.Versions, "there was nothing left to destroy")
+	require.Len(t, b.announcements(t, b.de), 2)
+	require.NotEqual(t, first.ID, second.ID)
+
+	// The receipts are a chain.
+	one, two := b.exports.documents[erasure.ReceiptName(1)], b.exports.documents[erasure.ReceiptName(2)]
+	text, err := signednote.Opener{}.OpenNote(two, b.vkey)
+	require.NoError(t, err)
+	r, err := erasure.ParseReceipt(text)
+	require.NoError(t, err)
+	require.Equal(t, hash(one), r.Previous)
+}
+
+func TestPartial(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	b.hire(t, b.de, paid, "E-1", 2)
+	until := event.MustDate("2036-03-31")
+	s := b.approved(t)
+	require.Equal(t, []erasure.Retained{{Class: "regulatory", Until: until}}, s.Preview.Retained)
+	b.work(t)
+	s = b.get(t, s.ID)
+	require.Equal(t, "completed", s.State)
+	require.Equal(t, []erasure.Class{
+		{Class: "standard", Erased: true}, {Class: "regulatory", Refused: "retention", Until: &until}, {Class: "pii_subject", Erased: true},
+	}, s.Classes)
+	c, _ := b.certificate(t, s.ID)
+	require.Equal(t, "partial", c.Outcome)
+	require.EqualValues(t, 2, c.Verification.Redacted)
+	require.EqualValues(t, 4, c.Verification.Kept)
+	require.EqualValues(t, 3, b.copies.rows[b.de.Partition][subject], "read models keep their sealed copies: some must stay readable")
+	b.hire(t, b.de, paid, "E-1", 1)
+
+	// When the retention is over, a new request waits for its own approval.
+	b.clock.Set(until.Time())
+	b.work(t)
+	require.Len(t, b.list(t), 1, "not on the day itself, which has not begun everywhere")
+	b.clock.Set(until.AddDays(1).Time())
+	worker := erasure.NewWorker(b.config)
+	worker.RunOnce(t.Context())
+	b.clock.Advance(2 * time.Hour)
+	worker.RunOnce(t.Context())
+	all := b.list(t)
+	require.Len(t, all, 2)
+	require.Equal(t, "previewed", all[0].State)
+	require.Equal(t, officer.PersonID, all[0].RequestedBy)
+	require.Contains(t, all[0].Reason, s.ID.String())
+}
+
+func TestEverythingMustBeKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	last := event.DateOf(start).AddDays(10)
+	_, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, LegalEntities: []string{"DEMF"}, Reason: "law suit 17/26", Until: &last})
+	require.NoError(t, err)
+	s := b.requested(t)
+	require.Equal(t, "refused", s.State)
+	require.Equal(t, "legal_hold", s.EndReason)
+	require.Len(t, s.Preview.Holds, 1)
+	for _, c := range s.Classes {
+		require.Equal(t, &last, c.Until)
+	}
+	_, err = b.service.Approve(t.Context(), approver, s.ID)
+	require.Equal(t, "erasure.move_refused", fault.CodeOf(err))
+	require.Equal(t, "previewed", b.requested(t, func(n *erasure.NewRequest) { n.LegalEntities = []string{"USMF"} }).State, "the hold is of the other legal entity")
+}
+
+func TestAHoldBeforeTheFence(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	s := b.approved(t)
+	holds, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "law suit 17/26"})
+	require.NoError(t, err)
+	b.work(t)
+	s = b.get(t, s.ID)
+	require.Equal(t, "refused", s.State)
+	require.Equal(t, "legal_hold", s.EndReason)
+	require.Nil(t, s.Classes[0].Until)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	require.Empty(t, b.exports.names())
+
+	_, err = b.service.ReleaseHold(t.Context(), officer, holds[0].ID)
+	require.NoError(t, err)
+	again := b.approved(t)
+	b.work(t)
+	require.Equal(t, "completed", b.get(t, again.ID).State)
+}
+
+func TestAHoldBetweenFenceAndDestruction(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	s := b.approved(t)
+	b.stopAt(t, "fenced")
+	b.refusesAppends(t, b.de)
+	_, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "law suit 17/26"})
+	require.NoError(t, err)
+	b.work(t)
+	require.Equal(t, "refused", b.get(t, s.ID).State)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	require.Empty(t, b.exports.names())
+}
+
+func TestANewLegalEntityNeedsANewApproval(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	s := b.approved(t)
+	b.hire(t, b.de, contacted, "E-1", 5)
+	fr := b.entity(t, "FRMF")
+	b.hire(t, fr, contacted, "E-1", 1)
+	b.work(t)
+	s = b.get(t, s.ID)
+	require.Equal(t, "previewed", s.State)
+	require.Empty(t, s.ApprovedBy)
+	require.EqualValues(t, 7, s.Preview.Events)
+	b.work(t)
+	require.Equal(t, "previewed", b.get(t, s.ID).State, "the old approval is worth nothing")
+	_, err := b.service.Approve(t.Context(), approver, s.ID)
+	require.NoError(t, err)
+	b.hire(t, b.de, contacted, "E-1", 1) // more events are no other scope
+	b.work(t)
+	require.Equal(t, "completed", b.get(t, s.ID).State)
+	require.Len(t, b.announcements(t, fr), 1)
+}
+
+func TestNamedLegalEntitiesOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	b.hire(t, b.us, contacted, "E-1", 1)
+	s := b.approved(t, func(n *erasure.NewRequest) { n.LegalEntities = []string{"USMF"} })
+	b.entity(t, "FRMF")
+	b.work(t)
+	require.Equal(t, "completed", b.get(t, s.ID).State)
+	require.Empty(t, b.announcements(t, b.de))
+	b.hire(t, b.de, contacted, "E-1", 1)
+	b.refusesAppends(t, b.us)
+}
+
+func TestAnApprovalExpires(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	s := b.approved(t)
+	b.clock.Advance(72 * time.Hour)
+	b.work(t)
+	s = b.get(t, s.ID)
+	require.Equal(t, "expired", s.State)
+	require.Equal(t, "approval_expired", s.EndReason)
+	b.hire(t, b.de, contacted, "E-1", 1)
+}
+
+func TestAnApprovalFromAClockAhead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.approved(t)
+	b.clock.Advance(-2 * time.Second)
+	b.work(t)
+	require.Equal(t, "completed", b.get(t, s.ID).State)
+}
