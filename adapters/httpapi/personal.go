@@ -49,7 +49,10 @@ func (s *Server) open(ctx context.Context, documents []module.SealedDocument) er
 // come again, and never gets a placeholder instead.
 func awayForNow(err error) error {
 	f, ok := fault.As(err)
-	if !ok || f.Kind == fault.Unavailable || f.Kind == fault.Timeout || !(strings.HasPrefix(f.Code, "kms.") || strings.HasPrefix(f.Code, "keys.")) {
+	if !ok || f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
+		return err
+	}
+	if !strings.HasPrefix(f.Code, "kms.") && !strings.HasPrefix(f.Code, "keys.") {
 		return err
 	}
 	away := *f
