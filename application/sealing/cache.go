@@ -30,6 +30,11 @@ func newEntry(k ports.SubjectKey, dies time.Time) *entry {
 	return &entry{known: k, dies: dies, deks: map[uint32]*dek{}, unwraps: map[uint32]*making{}}
 }
 
+// says reports whether a read says nothing else than the entry.
+func (e *entry) says(k ports.SubjectKey) bool {
+	return e.known.Reference == k.Reference && e.known.State == k.State && e.known.Active == k.Active && len(e.known.Versions) == len(k.Versions)
+}
+
 // weight counts an entry's keys; one without keys takes a place too.
 func (e *entry) weight() int { return max(1, len(e.deks)) }
 

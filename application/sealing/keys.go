@@ -152,7 +152,7 @@ const (
 	useful    verdict = iota // here it is
 	destroyed                // it is no more; to seal with: or is about to be
 	moved                    // what was read does not fit, and may be old
-	died                     // it took so long that the read has died
+	died                     // it took so long that the read has died, or is known to be old
 )
 
 func evictedMeanwhile() error {
@@ -190,6 +190,9 @@ func (v *Vault) key(ctx context.Context, tenantID string, w want, e found) (*dek
 	d, err := v.unwrapped(ctx, e.entry, version)
 	if err != nil {
 		return nil, useful, err
+	}
+	if d == nil { // the minting that it waited for found the subject erased
+		return nil, died, nil
 	}
 	if !v.Clock.Now().Before(e.dies) {
 		v.giveBack(d)
@@ -245,7 +248,8 @@ func (v *Vault) await(ctx context.Context, m *making) (*dek, verdict, error) {
 	return nil, useful, ctx.Err()
 }
 
-// unwrapped gives a version of a key in clear, with a share in it.
+// unwrapped gives a version of a key in clear, with a share in it. It is nil if the
+// subject turns out to be erased.
 func (v *Vault) unwrapped(ctx context.Context, e *entry, version uint32) (*dek, error) {
 	v.mu.Lock()
 	if d := e.deks[version]; d != nil && d.kept {
@@ -254,6 +258,9 @@ func (v *Vault) unwrapped(ctx context.Context, e *entry, version uint32) (*dek, 
 		return d, nil
 	}
 	m := e.unwraps[version]
+	if m == nil && version == firstVersion {
+		m = v.mints[e.known.SubjectKeyID] // stored already, and about to be here in clear
+	}
 	if m == nil {
 		m = &making{done: make(chan struct{})}
 		e.unwraps[version] = m
@@ -275,9 +282,9 @@ func (v *Vault) unwrap(ctx context.Context, m *making, e *entry, version uint32)
 		evicted = v.cache.add(e, d)
 	}
 	delete(e.unwraps, version)
+	v.evicted(evicted)
 	m.end(d, useful, err)
 	v.mu.Unlock()
-	v.evicted(evicted)
 }
 
 // open calls the key service.

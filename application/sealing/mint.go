@@ -65,15 +65,17 @@ func (v *Vault) mintFor(ctx context.Context, m *making, tenantID string, id port
 		d = nil
 	}
 	if d != nil {
-		evicted += v.cache.add(e, d)
+		if later := v.cache.byID[id]; later != nil && later.known.Reference == e.known.Reference {
+			evicted += v.cache.add(later, d) // e, or what a read found that began after the key was stored
+		}
 	}
 	if v.mints[id] == m {
 		delete(v.mints, id)
 	}
 	delete(v.flying, &m.watch)
+	v.evicted(evicted)
 	m.end(d, is, err)
 	v.mu.Unlock()
-	v.evicted(evicted)
 }
 
 // mintOnce tries with the active KEK. d is nil if another key stands.

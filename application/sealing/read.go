@@ -89,6 +89,7 @@ func (v *Vault) read(ctx context.Context, r *reading, dies time.Time) {
 	if err == nil && len(keys) != len(r.ids) {
 		err = fmt.Errorf("the key store answered %d keys for %d", len(keys), len(r.ids))
 	}
+	now := v.Clock.Now()
 	v.mu.Lock()
 	r.err = err
 	evicted := 0
@@ -97,10 +98,14 @@ func (v *Vault) read(ctx context.Context, r *reading, dies time.Time) {
 		for i, k := range keys {
 			k.SubjectKeyID = r.ids[i]
 			e := newEntry(k, dies)
-			r.entries[r.ids[i]] = e
 			if !r.stale(k.Reference) {
-				evicted += v.cache.put(e)
+				if have := v.cache.get(k.SubjectKeyID, now); have != nil && have.says(k) {
+					e = have // it came meanwhile, by a minting, and has the key in clear
+				} else {
+					evicted += v.cache.put(e)
+				}
 			}
+			r.entries[k.SubjectKeyID] = e
 		}
 	}
 	for _, id := range r.ids {
@@ -109,9 +114,9 @@ func (v *Vault) read(ctx context.Context, r *reading, dies time.Time) {
 		}
 	}
 	delete(v.flying, &r.watch)
+	v.evicted(evicted)
 	close(r.done)
 	v.mu.Unlock()
-	v.evicted(evicted)
 }
 
 // Evict forgets the key with the reference at once, whoever uses it.

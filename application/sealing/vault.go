@@ -32,7 +32,8 @@ const (
 	rounds = 3
 )
 
-// Observer sees what a Vault does. The methods are called often and must be quick.
+// Observer sees what a Vault does. The methods are called often, some under the
+// Vault's lock: they must be quick and must not call the Vault.
 type Observer interface {
 	CacheHits(keys int)
 	CacheMisses(keys int)
