@@ -33,6 +33,7 @@ type attempt struct {
 	sealed      *sealedPayload
 	persons     []string // the payload's personal texts
 	knowPersons bool
+	refused     bool // what is stored needs no personal values
 }
 
 // planned is the result of one planning.
@@ -68,6 +69,9 @@ func (a *attempt) validate() error {
 		return err
 	}
 	if len(violations) == 0 {
+		if a.intentType.Complete != nil {
+			a.payload = a.intentType.Complete(a.stored.ID, a.payload)
+		}
 		_, err := a.intentType.Manifest().Resolve(a.payload, "", nil)
 		return inPayload(err)
 	}
@@ -437,7 +441,8 @@ func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error)
 	}
 	claim := a.idempotency
 	a.idempotency = nil // a refusal does not use the key up: the caller may correct the state and try again
-	defer func() { a.idempotency = claim }()
+	a.refused = true
+	defer func() { a.idempotency, a.refused = claim, false }()
 	if err := a.record(ctx, row); err != nil {
 		a.service.Logger.WarnContext(ctx, "refused intent could not be recorded", "intent_id", row.ID.String(), "code", fault.CodeOf(err))
 		return Outcome{}, cause

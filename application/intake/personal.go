@@ -36,7 +36,8 @@ type sealedPayload struct {
 }
 
 // storedPayload gives the payload for the intent's row: as it is in the store; for
-// the first write sealed; and nothing of one that was not found valid. The used keys
+// the first write sealed; of a refusal without personal values; and nothing of one
+// that was not found valid. The used keys
 // are those that values were sealed with for this write.
 func (a *attempt) storedPayload(ctx context.Context) (json.RawMessage, []event.SealedSubject, error) {
 	if a.stored.Revision > 0 {
@@ -52,12 +53,18 @@ func (a *attempt) storedPayload(ctx context.Context) (json.RawMessage, []event.S
 	if a.intentType.Manifest().Empty() {
 		return plain, nil, nil
 	}
-	if a.sealed != nil && bytes.Equal(a.sealed.plain, plain) {
+	if a.sealed != nil && bytes.Equal(a.sealed.plain, plain) && !a.refused {
 		return a.sealed.document, a.sealed.used, nil
 	}
 	fields, err := a.intentType.Manifest().Resolve(plain, "", nil)
 	if err != nil || len(fields) == 0 {
 		return plain, nil, inPayload(err)
+	}
+	if a.refused {
+		// Nothing came of it, so nobody's data is kept, and no key made, for it: the person
+		// may be known under another id.
+		document, err := shredding.DescribeDocument(nil, plain, fields)
+		return document, nil, err
 	}
 	if a.service.Sealer == nil {
 		return nil, nil, keysMissing().WithField("/payload" + fields[0].Pointer)

@@ -139,6 +139,10 @@ type IntentType struct {
 	RetentionClass eventtype.RetentionClass
 	Emits          []string // event types it may produce, its own and other modules' by contract
 	Policy         string   // Rego package: "backbone.rules.ap"; it has the rules submit and decision
+	// Complete fills in what a payload that fits the schema may leave out and sealing
+	// needs: the id of a person who is new. nil leaves payloads as they are. It depends
+	// on nothing but its arguments.
+	Complete func(intentID event.ID, payload json.RawMessage) json.RawMessage
 	// Plan is a pure function from intent and state to drafts. A refusal is a fault.
 	Plan func(ctx context.Context, in Input, s State) (Plan, error)
 	// OnDuplicate words a lost business key in the module's terms; nil keeps the

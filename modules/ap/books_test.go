@@ -63,6 +63,7 @@ type books struct {
 	preparer *appendevents.Preparer
 	clock    *testkit.Clock
 	entity   ports.LegalEntity
+	keys     *safe
 }
 
 // newBooks opens books in EUR with a chart of accounts and the year 2025 open.
@@ -75,16 +76,18 @@ func newBooks(tb testing.TB) *books {
 	})
 	require.NoError(tb, errCatalog)
 	clock := testkit.NewClock(time.Date(2025, 3, 20, 12, 0, 0, 0, time.UTC))
-	store := memory.New(memory.Config{Clock: clock, LogName: "test"})
+	keys := newSafe()
+	store := memory.New(memory.Config{Clock: clock, LogName: "test", Keys: keys})
 	entity, err := store.CreateLegalEntity(tb.Context(), ports.LegalEntity{TenantID: "t", Code: "DEMF", Name: "Demo", TimeZone: "Europe/Berlin", Status: "active"})
 	require.NoError(tb, err)
 	types := registry.New(store, jsonschema.New(), catalog, clock)
 	require.NoError(tb, types.RegisterBuiltIn(tb.Context()))
 	source := &ids{entropy: ulid.Monotonic(rand.New(rand.NewSource(1)), 0)}
-	preparer := appendevents.NewPreparer(types, source, appendevents.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
-	b := &books{tb: tb, store: store, preparer: preparer, clock: clock, entity: entity, pipeline: intake.New(intake.Config{
+	preparer := appendevents.NewPreparer(types, source, appendevents.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32},
+		appendevents.WithSealer(keys))
+	b := &books{tb: tb, store: store, preparer: preparer, clock: clock, entity: entity, keys: keys, pipeline: intake.New(intake.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer, Appender: store, Events: store,
-		Intents: store, Idempotency: store, Clock: clock, IDs: source, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50), KeyTTL: time.Hour,
+		Intents: store, Idempotency: store, Sealer: keys, Opener: keys, Clock: clock, IDs: source, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50), KeyTTL: time.Hour,
 	})}
 	b.setUp()
 	return b

@@ -39,6 +39,14 @@ const (
 	ReadModelOpenItemsPath = contract.ModuleName + "/" + ReadModelOpenItems
 )
 
+// Vendors is the projection and the read model of vendors and their contacts.
+const (
+	Vendors              = "ap.vendors"
+	VendorsVersion       = 1
+	ReadModelVendors     = "vendors"
+	ReadModelVendorsPath = contract.ModuleName + "/" + ReadModelVendors
+)
+
 // eventLedgerConfigured tells the projection the book currency.
 const eventLedgerConfigured = "gl.ledger.configured"
 
@@ -89,22 +97,24 @@ func registerEvents(r *module.Registrar) error {
 		if err != nil {
 			return err
 		}
-		t.SchemaVersion, t.Module, t.DataSchema, t.Active = 1, longName, s, true
-		t.RetentionClass, t.MinRetentionYears = eventtype.Regulatory, retentionYears
+		t.Module, t.DataSchema, t.Active = longName, s, true
+		if t.SchemaVersion == 0 {
+			t.SchemaVersion = 1
+		}
+		if t.RetentionClass == "" {
+			t.RetentionClass, t.MinRetentionYears = eventtype.Regulatory, retentionYears
+		}
 		r.EventType(t)
 		return nil
 	}
-	err := declare(module.EventType{Registration: eventtype.Registration{
-		Type: contract.EventVendorRegistered, Description: "Vendor registered. Of a natural person neither name nor VAT id is kept.",
-		RequiredEntityRefs: []eventtype.RequiredRef{vendorRef},
-		BusinessKeys: []eventtype.BusinessKeyRule{
-			{Name: "vendor_id", Fields: []string{"vendor_id"}, Document: "vendor_id"},
-			{Name: "vat_id", Fields: []string{"vat_id"}, Normalise: eventtype.NormaliseTaxID, Document: "vendor_id"},
-			{Name: "identity", Fields: []string{"identity"}, Normalise: eventtype.NormaliseTaxID, Document: "vendor_id"},
-		},
-	}}, contract.EventVendorRegistered, "")
-	if err != nil {
-		return err
+	for _, t := range vendorTypes(vendorRef) {
+		name := t.Type
+		if t.SchemaVersion > 1 {
+			name = fmt.Sprintf("%s.v%d", t.Type, t.SchemaVersion)
+		}
+		if err := declare(t, name, ""); err != nil {
+			return err
+		}
 	}
 	if err := declare(module.EventType{Registration: eventtype.Registration{
 		Type: contract.EventSettingsChanged, Description: "Settings of payables changed: the sections given replace the earlier ones.",
@@ -126,6 +136,40 @@ func registerEvents(r *module.Registrar) error {
 		}
 	}
 	return nil
+}
+
+// vendorTypes are the types of the vendor master. Those with personal data are of
+// the class of persons' data: what is sealed in them may be erased on request,
+// while figures and ids stay as long as tax law wants.
+func vendorTypes(vendorRef eventtype.RequiredRef) []module.EventType {
+	registered := eventtype.Registration{
+		Type: contract.EventVendorRegistered, SchemaVersion: 1,
+		Description:        "Vendor registered. Of a natural person neither name nor VAT id is kept.",
+		RequiredEntityRefs: []eventtype.RequiredRef{vendorRef},
+		BusinessKeys: []eventtype.BusinessKeyRule{
+			{Name: "vendor_id", Fields: []string{"vendor_id"}, Document: "vendor_id"},
+			{Name: "vat_id", Fields: []string{"vat_id"}, Normalise: eventtype.NormaliseTaxID, Document: "vendor_id"},
+			{Name: "identity", Fields: []string{"identity"}, Normalise: eventtype.NormaliseTaxID, Document: "vendor_id"},
+		},
+	}
+	sealed := registered
+	sealed.SchemaVersion, sealed.PIIFields, sealed.RetentionClass = 2, personFields(), eventtype.PIISubject
+	sealed.Description = "Vendor registered. Name, address and VAT id of a natural person are sealed under the vendor's id."
+	contactRefs := []eventtype.RequiredRef{
+		vendorRef, {EntityType: contract.EntityContact, Role: contract.RoleContact, Cardinality: eventtype.One},
+	}
+	return []module.EventType{
+		{Registration: registered, Checks: []module.Check{checkPersonSealed}},
+		{Registration: sealed},
+		{Registration: eventtype.Registration{
+			Type: contract.EventContactRecorded, Description: "Contact of a vendor recorded, new or changed. All but the ids is sealed under the contact's id.",
+			RequiredEntityRefs: contactRefs, PIIFields: contactFields(), RetentionClass: eventtype.PIISubject,
+		}},
+		{Registration: eventtype.Registration{
+			Type: contract.EventContactRemoved, Description: "Contact of a vendor removed.",
+			RequiredEntityRefs: contactRefs, RetentionClass: eventtype.PIISubject,
+		}},
+	}
 }
 
 func submittedType(k contract.Kind, vendorRef eventtype.RequiredRef) module.EventType {
@@ -193,12 +237,10 @@ func registerIntents(r *module.Registrar) error {
 		r.Intent(t)
 		return nil
 	}
-	err := declare(module.IntentType{
-		Type: contract.IntentRegisterVendor, Description: "Register a vendor.", Emits: []string{contract.EventVendorRegistered},
-		Plan: planRegisterVendor, OnDuplicate: onDuplicateVendor,
-	}, "register_vendor", "")
-	if err != nil {
-		return err
+	for name, t := range vendorIntents() {
+		if err := declare(t, name, ""); err != nil {
+			return err
+		}
 	}
 	if err := declare(module.IntentType{
 		Type: contract.IntentConfigure, Description: "Change limits, tolerances, terms, the coding table or withholding codes.",
@@ -241,6 +283,25 @@ func registerIntents(r *module.Registrar) error {
 		}
 	}
 	return nil
+}
+
+// vendorIntents are the intents of the vendor master, by the names of their schemas.
+func vendorIntents() map[string]module.IntentType {
+	return map[string]module.IntentType{
+		"register_vendor": {
+			Type: contract.IntentRegisterVendor, Description: "Register a vendor.", Emits: []string{contract.EventVendorRegistered},
+			PIIFields: personFields(), RetentionClass: eventtype.PIISubject, Complete: withVendorID,
+			Plan: planRegisterVendor, OnDuplicate: onDuplicateVendor,
+		},
+		"set_vendor_contact": {
+			Type: contract.IntentSetVendorContact, Description: "Record a contact of a vendor, new or changed.", Emits: []string{contract.EventContactRecorded},
+			PIIFields: contactFields(), RetentionClass: eventtype.PIISubject, Plan: planSetVendorContact,
+		},
+		"remove_vendor_contact": {
+			Type: contract.IntentRemoveVendorContact, Description: "Remove a contact of a vendor.", Emits: []string{contract.EventContactRemoved},
+			Plan: planRemoveVendorContact,
+		},
+	}
 }
 
 func registerFolds(r *module.Registrar) {
@@ -303,6 +364,23 @@ func registerReadModels(r *module.Registrar) {
 			{Name: "days_overdue", Type: "integer", Description: "days from the due date to as_of, 0 if not due"},
 			{Name: "dimensions", Type: "object", Description: "dimensions of the document as a whole"},
 			{Name: "event_id", Type: "string", Description: "event that posted the document"},
+		},
+	})
+	r.Projection(module.Projection{Name: Vendors, Version: VendorsVersion, EventTypes: []string{
+		contract.EventVendorRegistered, contract.EventContactRecorded, contract.EventContactRemoved,
+	}})
+	r.ReadModel(module.ReadModel{
+		Name: ReadModelVendors, Projection: Vendors,
+		Description: "Vendors and their contacts. Personal data is shown to those who may read its class: [MASKED] is not for the reader, [REDACTED] was erased.",
+		Params:      []module.Param{{Name: "vendor", Type: module.ParamString, Description: "vendor id"}},
+		Columns: []module.Column{
+			{Name: "vendor_id", Type: "string", Description: "vendor"},
+			{Name: "name", Type: "object", Description: "a company's name, a text; of a natural person name, address and vat_id as far as they are known; null if not known"},
+			{Name: "country", Type: "string", Description: "ISO 3166-1 alpha-2"},
+			{Name: "status", Type: "string", Description: "active"},
+			{Name: "natural_person", Type: "bool", Description: "the vendor is a person, not a company"},
+			{Name: "contacts", Type: "object", Description: "contacts: contact_id, name, email, phone, function"},
+			{Name: "event_id", Type: "string", Description: "event that registered the vendor"},
 		},
 	})
 }

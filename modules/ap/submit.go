@@ -18,7 +18,7 @@ import (
 // planSubmit plans the submission of a document: the event itself, what is found
 // about it: validated, or one hold per finding.
 func planSubmit(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
-	return func(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	return func(ctx context.Context, in module.Input, s module.State) (plan module.Plan, err error) {
 		var p contract.Submission
 		if err := decode(in.Payload, &p); err != nil {
 			return module.Plan{}, err
@@ -32,6 +32,9 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 		vendor, err := loadVendor(ctx, s, d.VendorID)
 		if err != nil {
 			return module.Plan{}, err
+		}
+		if kept := keptSubmission(in.Payload, &d, vendor); kept != nil {
+			defer func() { plan.Kept = kept }()
 		}
 		complete(&d, vendor, settings)
 		if err := domain.CheckDocument(k, &d); err != nil {
@@ -74,7 +77,7 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 			func(group string) bool { return books.TaxGroups[group].ReverseCharge })...)
 		findings = append(findings, domain.PayeeFindings(&d)...)
 
-		plan := module.Plan{
+		plan = module.Plan{
 			Streams: []concurrency.StreamExpectation{{Stream: k.Stream(d.ID()), Expected: concurrency.NoStream()}},
 			Rules:   append([]event.RuleEvaluation{coded.rule}, findingRule(findings)),
 			Facts:   factsOf(in),

@@ -2,7 +2,6 @@ package ap
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -26,16 +25,22 @@ const (
 // would stop the series when it gets there.
 var seriesVendorID = regexp.MustCompile(`^V-[0-9]{6,}$`)
 
+// planRegisterVendor plans a registration. Of a natural person who is refused the
+// stored intent keeps no name and no VAT id, wherever they stand.
 func planRegisterVendor(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-	var p struct {
-		contract.VendorRegistered
-		Person json.RawMessage `json:"person"`
+	plan, err := registerVendor(ctx, in, s)
+	if err != nil && mentionsPerson(in.Payload) {
+		plan.Kept = edited(in.Payload, func(p members) { delete(p, "name"); delete(p, "vat_id"); delete(p, "person") })
 	}
-	if err := decode(in.Payload, &p); err != nil {
+	return plan, err
+}
+
+func registerVendor(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	var v contract.VendorRegistration
+	if err := decode(in.Payload, &v); err != nil {
 		return module.Plan{}, err
 	}
-	v := p.VendorRegistered
-	if err := checkVendor(&v, p.Person != nil, in.Today); err != nil {
+	if err := checkVendor(&v, in.Today); err != nil {
 		return module.Plan{}, err
 	}
 	settings, err := loadSettings(ctx, s)
@@ -49,10 +54,8 @@ func planRegisterVendor(ctx context.Context, in module.Input, s module.State) (m
 	v.Identity = domain.Identity(v.VATID, v.RegistrationID, v.PartyID)
 
 	var series []event.SeriesNumber
-	if v.VendorID == "" {
-		v.VendorID = "series:" + in.DocumentID(0).String()
-		series = []event.SeriesNumber{{Series: vendorSeries, Prefix: vendorPrefix, Width: vendorWidth, Token: v.VendorID}}
-	} else {
+	switch {
+	case v.VendorID != "":
 		have, _, err := module.Load[*domain.Vendor](ctx, s, contract.StreamVendor, v.VendorID)
 		if err != nil {
 			return module.Plan{}, err
@@ -60,6 +63,13 @@ func planRegisterVendor(ctx context.Context, in module.Input, s module.State) (m
 		if have.Registered {
 			return module.Plan{}, vendorDuplicate(have.Holder())
 		}
+	case v.NaturalPerson:
+		// A number of the series is known only under the store's lock, too late to seal
+		// anything under it.
+		v.VendorID = personID(in.IntentID)
+	default:
+		v.VendorID = "series:" + in.DocumentID(0).String()
+		series = []event.SeriesNumber{{Series: vendorSeries, Prefix: vendorPrefix, Width: vendorWidth, Token: v.VendorID}}
 	}
 	date, err := postingDate(in, nil, in.Today)
 	if err != nil {
@@ -74,23 +84,20 @@ func planRegisterVendor(ctx context.Context, in module.Input, s module.State) (m
 	}, nil
 }
 
-// checkVendor demands what the schema cannot: no personal data that could not be
+// checkVendor demands what the schema cannot: personal data only where it is
 // sealed, numbers and currency in order, an id that is not the series' own.
-func checkVendor(v *contract.VendorRegistered, hasPerson bool, today event.Date) error {
-	unsealed := func(field string) error {
-		return fault.New(fault.FailedPrecondition, "ap.vendor.person_unsupported",
-			"data of a natural person cannot be sealed yet; register the vendor by its party id and leave this field out").WithField(field)
-	}
+func checkVendor(v *contract.VendorRegistration, today event.Date) error {
 	switch {
-	case hasPerson:
-		return unsealed("/person")
+	case v.Person != nil && !v.NaturalPerson:
+		return fault.New(fault.FailedPrecondition, "ap.vendor.person_unexpected",
+			"only a natural person has a person; send natural_person: true, or name and vat_id of the company").WithField("/person")
 	case v.NaturalPerson && v.Name != "":
-		return unsealed("/name")
+		return personInClear("/name")
 	case v.NaturalPerson && v.VATID != "":
-		return unsealed("/vat_id")
-	case v.NaturalPerson && v.PartyID == "" && v.RegistrationID == "" && v.VendorID == "":
+		return personInClear("/vat_id")
+	case v.NaturalPerson && v.Person == nil && v.PartyID == "" && v.RegistrationID == "" && v.VendorID == "":
 		return fault.New(fault.FailedPrecondition, "ap.vendor.identity_required",
-			"a natural person is registered by an id alone; send party_id, registration_id or vendor_id").WithField("/party_id")
+			"nothing tells who the vendor is; send person, party_id, registration_id or vendor_id").WithField("/person")
 	case seriesVendorID.MatchString(v.VendorID):
 		return fault.New(fault.FailedPrecondition, "ap.vendor.id_reserved",
 			"ids of V- and six or more digits are given out by the number series; leave vendor_id out or choose another form").WithField("/vendor_id")

@@ -75,14 +75,18 @@ const (
 // Other event types.
 const (
 	EventVendorRegistered = "ap.vendor.registered"
+	EventContactRecorded  = "ap.vendor.contact_recorded"
+	EventContactRemoved   = "ap.vendor.contact_removed"
 	EventSettingsChanged  = "ap.settings.changed"
 )
 
 // Intents that do not belong to a document kind.
 const (
-	IntentRegisterVendor = "ap.register_vendor"
-	IntentReleaseHold    = "ap.release_hold"
-	IntentConfigure      = "ap.configure"
+	IntentRegisterVendor      = "ap.register_vendor"
+	IntentSetVendorContact    = "ap.set_vendor_contact"
+	IntentRemoveVendorContact = "ap.remove_vendor_contact"
+	IntentReleaseHold         = "ap.release_hold"
+	IntentConfigure           = "ap.configure"
 )
 
 // Stream types.
@@ -100,7 +104,9 @@ func SettingsStream() event.StreamID { return event.StreamID{Type: StreamSetting
 // Entity types and roles of references.
 const (
 	EntityVendor  = "vendor"
+	EntityContact = "contact" // a person at a vendor
 	RoleSubject   = "subject"
+	RoleContact   = "contact"
 	RoleDocument  = "document"
 	RolePreceding = "preceding"
 )
@@ -108,6 +114,11 @@ const (
 // VendorRef refers to the vendor an event is about.
 func VendorRef(id string) event.EntityRef {
 	return event.EntityRef{Type: EntityVendor, ID: id, Role: RoleSubject}
+}
+
+// ContactRef refers to the contact an event is about.
+func ContactRef(id string) event.EntityRef {
+	return event.EntityRef{Type: EntityContact, ID: id, Role: RoleContact}
 }
 
 // Ref refers to the document an event is about.

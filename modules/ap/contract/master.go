@@ -12,8 +12,8 @@ type Terms struct {
 	DiscountPercent *money.Number `json:"discount_percent,omitempty"`
 }
 
-// VendorRegistered is the data of ap.vendor.registered. Of a natural person it has
-// neither name nor VAT id.
+// VendorRegistered is the data of ap.vendor.registered, without the personal part.
+// Of a natural person it has neither name nor VAT id.
 type VendorRegistered struct {
 	VendorID          string            `json:"vendor_id"`
 	Name              string            `json:"name,omitempty"`
@@ -28,6 +28,39 @@ type VendorRegistered struct {
 	DefaultDimensions map[string]string `json:"default_dimensions,omitempty"`
 	WithholdingCode   string            `json:"withholding_code,omitempty"`
 	Identity          string            `json:"identity,omitempty"` // by what the vendor is known: "vat:…", "reg:…" or "party:…"
+}
+
+// VendorRegistration is the data of ap.vendor.registered version 2 on its way to the
+// log, where the person is sealed. The payload of ap.register_vendor has the same
+// form.
+type VendorRegistration struct {
+	VendorRegistered
+	Person *Person `json:"person,omitempty"`
+}
+
+// Person is what a vendor who is a natural person is called. It is personal data of
+// subject vendor:<vendor id>.
+type Person struct {
+	Name    string `json:"name"`
+	Address string `json:"address,omitempty"`
+	VATID   string `json:"vat_id,omitempty"`
+}
+
+// VendorContactRef names a contact of a vendor: the data of ap.vendor.contact_removed.
+// Both ids are surrogates.
+type VendorContactRef struct {
+	VendorID  string `json:"vendor_id"`
+	ContactID string `json:"contact_id"`
+}
+
+// VendorContact is the data of ap.vendor.contact_recorded on its way to the log. All
+// but the ids is personal data of subject contact:<contact id> and sealed there.
+type VendorContact struct {
+	VendorContactRef
+	Name     string `json:"name"`
+	Email    string `json:"email,omitempty"`
+	Phone    string `json:"phone,omitempty"`
+	Function string `json:"function,omitempty"` // what the person does at the vendor
 }
 
 // SettingsChanged is the data of ap.settings.changed and the payload of

@@ -10,6 +10,8 @@ approving_roles := ["approver", "controller", "cfo"]
 
 permitted := {
 	"ap.register_vendor": ["vendor_admin", "ap_clerk", "module", "importer"],
+	"ap.set_vendor_contact": ["vendor_admin", "ap_clerk"],
+	"ap.remove_vendor_contact": ["vendor_admin", "ap_clerk"],
 	"ap.submit_invoice": ["ap_clerk", "module", "importer"],
 	"ap.submit_credit_memo": ["ap_clerk", "module", "importer"],
 	"ap.approve_invoice": approving_roles,

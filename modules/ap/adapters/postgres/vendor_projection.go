@@ -1,0 +1,165 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/postgres/internal/apdb"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// vendorActive is the status of a vendor that may be dealt with.
+const vendorActive = "active"
+
+// VendorProjection writes ap.vendors. It has no state of its own. Applying an event
+// again changes nothing.
+type VendorProjection struct{ queries *apdb.Queries }
+
+var (
+	_ ports.ProjectionHandler = (*VendorProjection)(nil)
+	_ ports.PersonalCopies    = (*VendorProjection)(nil)
+)
+
+// NewVendorProjection makes the handler of the projection ap.vendors.
+func NewVendorProjection() *VendorProjection { return &VendorProjection{queries: apdb.New()} }
+
+// Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
+func (p *VendorProjection) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
+	db, err := vendorTx(tx)
+	if err != nil {
+		return err
+	}
+	for i := range events {
+		if err := p.apply(ctx, db, &events[i]); err != nil {
+			return fmt.Errorf("event %s: %w", events[i].ID, err)
+		}
+	}
+	return nil
+}
+
+func vendorTx(tx ports.ProjectionTx) (pgx.Tx, error) {
+	db, ok := tx.(pgx.Tx)
+	if !ok {
+		return nil, fmt.Errorf("projection ap.vendors writes in a pgx.Tx, not in a %T", tx)
+	}
+	return db, nil
+}
+
+func (p *VendorProjection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded) error {
+	switch e.Type {
+	case contract.EventVendorRegistered, contract.EventContactRecorded, contract.EventContactRemoved:
+	default:
+		return nil
+	}
+	body, err := e.Body()
+	if err != nil {
+		return err
+	}
+	if e.Type == contract.EventVendorRegistered {
+		return p.addVendor(ctx, db, e, body.Data)
+	}
+	return p.addContact(ctx, db, e, body.Data)
+}
+
+func (p *VendorProjection) addVendor(ctx context.Context, db pgx.Tx, e *event.Recorded, data []byte) error {
+	var v struct {
+		VendorID      string          `json:"vendor_id"`
+		Country       string          `json:"country"`
+		NaturalPerson bool            `json:"natural_person"`
+		Name          json.RawMessage `json:"name"`
+		Person        json.RawMessage `json:"person"`
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return err
+	}
+	row := &apdb.VendorInsertParams{
+		PartitionID: int32(e.Partition), Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), NaturalPerson: v.NaturalPerson,
+		EventID: pgtype.UUID{Bytes: e.ID, Valid: true}, VendorID: v.VendorID, Country: v.Country, Status: vendorActive, Name: string(v.Name),
+	}
+	if v.NaturalPerson {
+		copies := copier{event: e}
+		row.Name = copies.of("person", v.Person)
+		row.Subject = copies.subject
+	}
+	return p.queries.VendorInsert(ctx, db, row)
+}
+
+func (p *VendorProjection) addContact(ctx context.Context, db pgx.Tx, e *event.Recorded, data []byte) error {
+	var c struct {
+		VendorID  string          `json:"vendor_id"`
+		ContactID string          `json:"contact_id"`
+		Name      json.RawMessage `json:"name"`
+		Email     json.RawMessage `json:"email"`
+		Phone     json.RawMessage `json:"phone"`
+		Function  json.RawMessage `json:"function"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return err
+	}
+	copies := copier{event: e}
+	row := &apdb.VendorContactInsertParams{
+		PartitionID: int32(e.Partition), Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), Removed: e.Type == contract.EventContactRemoved,
+		VendorID: c.VendorID, ContactID: c.ContactID,
+		Name: copies.of("name", c.Name), Email: copies.of("email", c.Email), Phone: copies.of("phone", c.Phone), JobFunction: copies.of("function", c.Function),
+	}
+	row.Subject = copies.subject
+	return p.queries.VendorContactInsert(ctx, db, row)
+}
+
+// copier makes copies of an event's personal values: sealed, with the place where
+// they were sealed, by which they open.
+type copier struct {
+	event   *event.Recorded
+	subject string // of the copies; those of one row are one person's
+}
+
+// of copies a member of data. What is no sealed value is not copied, unless it says
+// that there was one: personal data in clear, of before there were keys, belongs in
+// no table.
+func (c *copier) of(member string, value json.RawMessage) string {
+	if bytes.Equal(value, []byte(shredding.Redacted)) {
+		return shredding.Redacted
+	}
+	found, err := shredding.FindSealed(value)
+	if err != nil || len(found) != 1 || found[0].Pointer != "" {
+		return ""
+	}
+	s := found[0]
+	s.Origin = &shredding.Location{
+		Partition: c.event.Partition, Kind: shredding.KindEvent, Record: c.event.ID,
+		Type: c.event.Type, SchemaVersion: c.event.SchemaVersion, Pointer: "/data/" + member,
+	}
+	c.subject = s.Subject.String()
+	return string(s.Append(nil))
+}
+
+// RedactPerson implements ports.PersonalCopies.
+func (p *VendorProjection) RedactPerson(ctx context.Context, tx ports.ProjectionTx, partition event.PartitionID, s shredding.Subject) (int64, error) {
+	db, err := vendorTx(tx)
+	if err != nil {
+		return 0, err
+	}
+	vendors, err := p.queries.VendorRedact(ctx, db, &apdb.VendorRedactParams{PartitionID: int32(partition), Subject: s.String()})
+	if err != nil {
+		return 0, err
+	}
+	contacts, err := p.queries.VendorContactRedact(ctx, db, &apdb.VendorContactRedactParams{PartitionID: int32(partition), Subject: s.String()})
+	return vendors + contacts, err
+}
+
+// CountPerson implements ports.PersonalCopies.
+func (p *VendorProjection) CountPerson(ctx context.Context, tx ports.ProjectionTx, partition event.PartitionID, s shredding.Subject) (int64, error) {
+	db, err := vendorTx(tx)
+	if err != nil {
+		return 0, err
+	}
+	return p.queries.VendorPersonCount(ctx, db, &apdb.VendorPersonCountParams{PartitionID: int32(partition), Subject: s.String()})
+}

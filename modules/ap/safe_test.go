@@ -1,0 +1,137 @@
+package ap_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// safe keeps one key per person, which is there until the person is erased.
+type safe struct {
+	mu     sync.Mutex
+	erased map[shredding.Subject]bool
+}
+
+func newSafe() *safe { return &safe{erased: map[shredding.Subject]bool{}} }
+
+func (s *safe) erase(subjects ...shredding.Subject) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, subject := range subjects {
+		s.erased[subject] = true
+	}
+}
+
+func (s *safe) isErased(subject shredding.Subject) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.erased[subject]
+}
+
+func (s *safe) key(subject shredding.Subject, class shredding.KeyClass) (shredding.Key, error) {
+	dek := sha256.Sum256([]byte(subject))
+	return shredding.NewKey(class, 1, dek[:])
+}
+
+// Seal implements module.Sealer.
+func (s *safe) Seal(_ context.Context, r module.SealRequest) ([]byte, []event.SealedSubject, error) {
+	var used []event.SealedSubject
+	out, err := shredding.SealDocument(nil, r.Document, r.Fields, func(f shredding.Field, value []byte) (shredding.Envelope, error) {
+		if s.isErased(f.Subject) {
+			return nil, shredding.Erased(f.Pointer)
+		}
+		key, err := s.key(f.Subject, r.Class)
+		if err != nil {
+			return nil, err
+		}
+		used = append(used, event.SealedSubject{Subject: f.Subject.String(), KeyClass: uint8(r.Class), KeyVersion: 1, Pointers: []string{f.Pointer}})
+		at := r.At
+		at.Pointer = f.Pointer
+		return shredding.Seal(key, at, f.Subject, value)
+	})
+	return out, used, err
+}
+
+// Open implements module.Opener.
+func (s *safe) Open(_ context.Context, documents []module.SealedDocument, _ module.Reader) error {
+	for i, d := range documents {
+		out, err := shredding.OpenDocument(nil, d.Document, func(v shredding.Sealed) (shredding.Answer, error) {
+			at := d.At
+			at.Pointer = v.Pointer
+			return s.answer(v, at)
+		})
+		if err != nil {
+			return err
+		}
+		documents[i].Document = out
+	}
+	return nil
+}
+
+// Forget implements module.Sealer.
+func (s *safe) Forget(event.PartitionID, []event.SealedSubject) {}
+
+// LeaseKeys implements memory.KeyLeases.
+func (s *safe) LeaseKeys(ids []ports.SubjectKeyID) ([]ports.SubjectKey, func()) {
+	keys := make([]ports.SubjectKey, len(ids))
+	for i, id := range ids {
+		keys[i] = ports.SubjectKey{SubjectKeyID: id, State: shredding.KeyActive, Active: 1}
+		if s.isErased(id.Subject) {
+			keys[i] = ports.SubjectKey{SubjectKeyID: id, State: shredding.KeyDestroyed}
+		}
+	}
+	return keys, func() {}
+}
+
+// open opens copies, by the places that they bring along.
+func (s *safe) open(t *testing.T, document []byte) string {
+	t.Helper()
+	out, err := shredding.OpenDocument(nil, document, func(v shredding.Sealed) (shredding.Answer, error) {
+		if v.Origin == nil {
+			return shredding.Answer{}, fmt.Errorf("the copy at %s does not say where it was sealed", v.Pointer)
+		}
+		return s.answer(v, *v.Origin)
+	})
+	require.NoError(t, err)
+	return string(out)
+}
+
+// openEvent opens the data of an event.
+func (s *safe) openEvent(t *testing.T, e event.Recorded) string {
+	t.Helper()
+	at := shredding.Location{Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion}
+	out, err := shredding.OpenDocument(nil, e.Payload, func(v shredding.Sealed) (shredding.Answer, error) {
+		at.Pointer = v.Pointer
+		return s.answer(v, at)
+	})
+	require.NoError(t, err)
+	var body event.Body
+	require.NoError(t, json.Unmarshal(out, &body))
+	return string(body.Data)
+}
+
+func (s *safe) answer(v shredding.Sealed, at shredding.Location) (shredding.Answer, error) {
+	if s.isErased(v.Subject) {
+		return shredding.Destroyed(), nil
+	}
+	header, err := v.Envelope.Header()
+	if err != nil {
+		return shredding.Answer{}, err
+	}
+	key, err := s.key(v.Subject, header.Class)
+	if err != nil {
+		return shredding.Answer{}, err
+	}
+	plain, err := shredding.Open(key, at, v.Subject, v.Envelope)
+	return shredding.Clear(plain), err
+}
