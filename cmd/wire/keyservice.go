@@ -101,6 +101,9 @@ func requireKeys(c configs.Config) error {
 	case c.Erasure.ExportDirectory == "":
 		return fault.New(fault.Invalid, "config.exports_missing",
 			"no folder for receipts of erasures; set erasure.export_directory to one outside the database and its backups, the same for all nodes")
+	case keyStoreConfig(c).EraserDSN == "":
+		return fault.New(fault.Invalid, "config.eraser_missing",
+			"no address for the role that erases; give backbone_eraser a password and set database.eraser_dsn or BACKBONE_DATABASE_ERASER_DSN (keystore.eraser_dsn when the key store has a database of its own)")
 	}
 	return nil
 }

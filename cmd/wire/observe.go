@@ -31,6 +31,9 @@ func observe(ctx context.Context, config configs.Config, o *Options) (observed, 
 	if o.Observers.Append == nil {
 		o.Observers.Append = metrics
 	}
+	if o.Observers.Personal == nil {
+		o.Observers.Personal = metrics
+	}
 	if o.Observers.Projection == nil {
 		o.Observers.Projection = metrics
 	}

@@ -31,18 +31,23 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 	if err != nil {
 		return nil, err
 	}
+	o.keys = keys
 	app, err := Open(ctx, config, o)
 	if err != nil {
 		return nil, errors.Join(err, keys.end())
 	}
-	api, err := httpapi.New(httpapi.Config{
+	parts := httpapi.Config{
 		Access: app.Tenancy, Intents: app.Intake, Appends: app.Append, Events: app.Query, Types: app.Registry, Reports: app.Reports,
 		Catalog: app.Catalog, Logger: o.Logger, Metrics: observed.http, MetricsPage: observed.page, Tracing: observed.tracing, Ready: app.Ready,
 		Limits: httpapi.Limits{
 			BodyBytes: int64(config.HTTP.BodyLimitBytes), EventBytes: config.Limits.EventBytes, EventNodes: config.Limits.Nodes,
 			Depth: config.Limits.Depth, BatchEvents: config.Limits.BatchEvents, Body: config.HTTP.ReadTimeout,
 		},
-	})
+	}
+	if app.personal != nil {
+		parts.Personal, parts.Erasures = app.personal.vault, app.personal.service
+	}
+	api, err := httpapi.New(parts)
 	if err != nil {
 		app.Close()
 		return nil, errors.Join(err, keys.end())

@@ -18,8 +18,10 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
 	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/projector"
@@ -38,7 +40,7 @@ import (
 )
 
 // Modules are the built-in business modules.
-func Modules() []module.Module { return []module.Module{gl.New(), ap.New()} }
+func Modules() []module.Module { return []module.Module{gl.New(), ap.New(), erasure.Module{}} }
 
 // MigrationSets are the modules' migrations, in the order of Modules.
 func MigrationSets() []postgres.MigrationSet {
@@ -63,6 +65,7 @@ func Migrate(ctx context.Context, ownerDSN string, progress func(string)) error 
 type Observers struct {
 	Append     postgres.Metrics
 	Projection projector.Observer
+	Personal   *prometheus.Metrics
 	Tracer     pgx.QueryTracer
 }
 
@@ -79,6 +82,8 @@ type App struct {
 	Reports  *query.Reports
 	Tenancy  *tenancy.Service
 	Runner   *projector.Runner
+
+	personal *personal // nil without a key service
 }
 
 // Options are what differs between `serve`, `dev` and tools.
@@ -91,6 +96,8 @@ type Options struct {
 	Observers  Observers
 	Logger     *slog.Logger
 	Audit      io.Writer // of an embedded key server, one JSON line per call; nil: nowhere
+
+	keys *keyService // nil: personal data is refused, which is enough for tools
 }
 
 // Open composes an App over a migrated database and brings the built-in event
@@ -105,7 +112,7 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 		physical = -1 // the store takes 0 for its default
 	}
 	store, err := postgres.Open(ctx, postgres.Config{
-		DSN: config.Database.DSN.Reveal(), ListenDSN: config.Database.ListenDSN.Reveal(), ReadPoolSize: config.Database.ReadPool,
+		DSN: config.Database.DSN.Reveal(), KeyStoreDSN: config.KeyStore.DSN.Reveal(), ListenDSN: config.Database.ListenDSN.Reveal(), ReadPoolSize: config.Database.ReadPool,
 		Appenders: config.Database.Appenders, PhysicalPartitions: physical,
 		Clock: clock, Logger: o.Logger, Metrics: o.Observers.Append, Tracer: o.Observers.Tracer,
 	})
@@ -114,7 +121,7 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	}
 	a := &App{Config: config, Logger: o.Logger, Store: store}
 	if err := a.compose(ctx, clock, ids, o); err != nil {
-		store.Close()
+		a.Close()
 		return nil, err
 	}
 	return a, nil
@@ -155,32 +162,40 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	a.Tenancy = tenancy.New(tenancy.Config{
-		LegalEntities: a.Store, Principals: a.Store, Installations: a.Store, Policies: engine, Clock: clock, IDs: ids,
-		AllowDevelopmentTokens: o.AllowDevelopmentTokens,
+		LegalEntities: newTenants{a.Store, a.tenantMade}, Principals: a.Store, Installations: a.Store, Policies: engine, Owner: a.Catalog.Owner,
+		Clock: clock, IDs: ids, AllowDevelopmentTokens: o.AllowDevelopmentTokens,
 	})
-	preparer := eventappend.NewPreparer(a.Registry, ids, eventappend.Limits{
-		BatchEvents: c.Limits.BatchEvents, EventBytes: c.Limits.EventBytes, EntityRefs: c.Limits.EntityRefs, Tags: c.Limits.Tags,
-	})
-	a.Append = eventappend.NewService(preparer, a.Store, a.Store, a.Store, clock, ids, c.Idempotency.TTL)
-	a.Intake = intake.New(intake.Config{
-		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: a.Store, Intents: a.Store,
-		Idempotency: a.Store, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
-	})
-	a.Runner, err = projector.New(projector.Config{
-		Store: a.Store, WakeUps: a.Store, Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
-		Poll: c.Projector.Poll, Batch: c.Projector.Batch,
-	}, a.Catalog.Projections, map[string]ports.ProjectionHandler{
-		gl.ProjectionLedger: glpostgres.NewProjection(),
-		ap.OpenItems:        appostgres.NewProjection(),
-		ap.Vendors:          appostgres.NewVendorProjection(),
-	})
-	if err != nil {
-		return err
-	}
 	if o.LogName != "" {
 		if err := a.Tenancy.Bootstrap(ctx, o.LogName, o.Deployment); err != nil {
 			return err
 		}
+	}
+	if err := a.openPersonal(ctx, o, clock); err != nil {
+		return err
+	}
+	vault := a.Vault()
+	preparer := eventappend.NewPreparer(a.Registry, ids, eventappend.Limits{
+		BatchEvents: c.Limits.BatchEvents, EventBytes: c.Limits.EventBytes, EntityRefs: c.Limits.EntityRefs, Tags: c.Limits.Tags,
+	}, eventappend.WithSealer(vault))
+	a.Append = eventappend.NewService(preparer, a.Store, a.Store, a.Store, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(vault))
+	a.Intake = intake.New(intake.Config{
+		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: a.Store, Intents: a.Store,
+		Idempotency: a.Store, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
+		Sealer: vault, Opener: vault, Fingerprints: vault,
+	})
+	handlers := map[string]ports.ProjectionHandler{
+		gl.ProjectionLedger: glpostgres.NewProjection(),
+		ap.OpenItems:        appostgres.NewProjection(),
+	}
+	a.Runner, err = projector.New(projector.Config{
+		Store: a.Store, WakeUps: a.Store, Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
+		Poll: c.Projector.Poll, Batch: c.Projector.Batch,
+	}, a.Catalog.Projections, handlers)
+	if err != nil {
+		return err
+	}
+	if a.personal != nil {
+		a.personal.addErasures(a, copiesIn(handlers), clock, ids)
 	}
 	cursorKey, err := a.cursorKey(ctx)
 	if err != nil {
@@ -191,7 +206,6 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		"gl/trial-balance":             postgres.ReadModel(glpostgres.NewTrialBalance(a.Store.Pool())),
 		"gl/accounts/{account}/ledger": postgres.ReadModel(glpostgres.NewAccountLedger(a.Store.Pool())),
 		ap.ReadModelOpenItemsPath:      postgres.ReadModel(appostgres.NewOpenItems(a.Store.Pool())),
-		ap.ReadModelVendorsPath:        postgres.ReadModel(appostgres.NewVendors(a.Store.Pool())),
 	}, a.Runner, clock, 5*time.Second)
 	if err != nil {
 		return err
@@ -233,6 +247,9 @@ func (a *App) Run(ctx context.Context) {
 		complain(a.Store.ListenEventTypes(ctx, func() { complain(a.Registry.Refresh(ctx)) }))
 	})
 	running.Go(func() { a.sweep(ctx, complain) })
+	if a.personal != nil {
+		running.Go(func() { a.personal.run(ctx, a, complain) })
+	}
 	a.Runner.Run(ctx)
 	running.Wait()
 }
@@ -251,7 +268,8 @@ func (a *App) sweep(ctx context.Context, complain func(error)) {
 	}
 }
 
-// Ready says what keeps the node from serving, by part; empty is ready.
+// Ready says what keeps the node from serving, by part; nothing wrong is ready. What
+// only personal data needs is httpapi.Degraded.
 func (a *App) Ready(ctx context.Context) map[string]error {
 	out := map[string]error{}
 	if err := a.Store.Ping(ctx); err != nil {
@@ -260,8 +278,16 @@ func (a *App) Ready(ctx context.Context) map[string]error {
 	if _, err := a.Store.Installation(ctx); err != nil {
 		out["installation"] = err
 	}
+	if a.personal != nil {
+		a.personal.ready(ctx, out)
+	}
 	return out
 }
 
-// Close ends the store; queued appends are answered first.
-func (a *App) Close() { a.Store.Close() }
+// Close ends the stores; queued appends are answered first.
+func (a *App) Close() {
+	a.Store.Close()
+	if a.personal != nil {
+		a.personal.close()
+	}
+}

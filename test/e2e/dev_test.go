@@ -31,8 +31,14 @@ var readyLine = regexp.MustCompile(`(?m)^Ready: (http://127\.0\.0\.1:\d+)$`)
 
 // devFile is DIR/dev.json as a customer reads it.
 type devFile struct {
-	HTTP          string            `json:"http"`
-	DSN           string            `json:"dsn"`
+	HTTP      string `json:"http"`
+	DSN       string `json:"dsn"`
+	EraserDSN string `json:"eraser_dsn"`
+	Exports   string `json:"exports"`
+	KMS       struct {
+		Endpoint    string `json:"endpoint"`
+		Credentials string `json:"credentials_file"`
+	} `json:"kms"`
 	Tenant        string            `json:"tenant"`
 	LegalEntities []string          `json:"legal_entities"`
 	Tokens        map[string]string `json:"tokens"`
@@ -43,6 +49,14 @@ type dev struct {
 	*process
 	devFile
 	took time.Duration // from the start to the ready line
+}
+
+// keys configures the same keys for another process on the same data.
+func (d devFile) keys() []string {
+	return []string{
+		"BACKBONE_DATABASE_ERASER_DSN=" + d.EraserDSN, "BACKBONE_KMS_ENDPOINT=" + d.KMS.Endpoint,
+		"BACKBONE_KMS_CREDENTIALS_FILE=" + d.KMS.Credentials, "BACKBONE_ERASURE_EXPORT_DIRECTORY=" + d.Exports,
+	}
 }
 
 // startDev starts `backbone dev` and waits until it is ready.

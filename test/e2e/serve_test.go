@@ -42,13 +42,9 @@ func ownKeys(t *testing.T) []string {
 	}
 }
 
-// startServe starts `backbone serve` on a free port, with keys of its own unless the
-// environment says otherwise.
+// startServe starts `backbone serve` on a free port.
 func startServe(t *testing.T, dsn string, env ...string) (*process, client) {
 	t.Helper()
-	if env == nil {
-		env = ownKeys(t)
-	}
 	p, err := launch(program(t), "", append([]string{"BACKBONE_DATABASE_DSN=" + dsn, "BACKBONE_HTTP_LISTEN=127.0.0.1:0"}, env...), "serve")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.end()) })
@@ -87,7 +83,8 @@ func TestServe(t *testing.T) {
 	refused(command(t, without, "serve"), "config.kms_missing")
 	refused(command(t, append(without, "BACKBONE_KMS_LOCAL_DIRECTORY="+t.TempDir()), "serve"), "config.kms_local")
 	refused(command(t, append(without, "BACKBONE_KMS_REGION=eu-central-1"), "serve"), "config.exports_missing")
-	refused(command(t, append(without, env[:3]...), "serve"), "backbone migrate")
+	refused(command(t, append(without, env[:3]...), "serve"), "config.eraser_missing")
+	refused(command(t, append(env[:3:3], "BACKBONE_DATABASE_DSN="+owner, "BACKBONE_DATABASE_ERASER_DSN="+owner), "serve"), "backbone migrate")
 	refused(command(t, nil, "migrate"), "--dsn")
 	migrated := command(t, nil, "migrate", "--dsn", owner)
 	require.Zero(t, migrated.code, migrated)
@@ -167,7 +164,7 @@ func TestServe(t *testing.T) {
 func TestServeRefusesDevelopmentTokens(t *testing.T) {
 	t.Parallel()
 	d := sharedDev(t)
-	_, anybody := startServe(t, d.DSN)
+	_, anybody := startServe(t, d.DSN, d.keys()...)
 	for _, persona := range personas {
 		require.NoError(t, d.as(t, persona).want(200, nil, "GET", "/api/admin/legal-entities", ""))
 		a, err := anybody.as(d.Tokens[persona]).do("GET", "/api/admin/legal-entities", "")

@@ -1,0 +1,105 @@
+package wire
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/prometheus"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// announcer appends what an erasure announces, as the system.
+type announcer struct{ appends *eventappend.Service }
+
+// eraserActor is who appends the announcements; the persons stand in the request.
+const eraserActor = "s-backbone-erasure"
+
+// Announce implements erasure.Announcer. The stream of a request has one event per
+// log, which keeps it to one when the idempotency key has expired meanwhile.
+func (a announcer) Announce(ctx context.Context, e erasure.Announcement) error {
+	_, _, err := a.appends.Append(ctx, eventappend.Request{
+		LegalEntity: e.LegalEntity, Actor: event.Actor{Type: event.System, ID: eraserActor, Name: "erasure"}, PersonID: eraserActor,
+		Drafts: []event.Draft{e.Draft}, Streams: []concurrency.StreamExpectation{{Stream: e.Draft.Stream, Expected: concurrency.NoStream()}},
+		IdempotencyKey: e.IdempotencyKey, Fingerprint: e.Fingerprint,
+	})
+	if fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion {
+		return nil
+	}
+	return err
+}
+
+// chains verifies logs.
+type chains struct{ store *postgres.Store }
+
+// VerifyChain implements erasure.Chains.
+func (c chains) VerifyChain(ctx context.Context, le ports.LegalEntity) (erasure.ChainVerdict, error) {
+	reports, err := verify.Run(ctx, c.store, le.TenantID, []string{le.Code}, nil)
+	if err != nil {
+		return erasure.ChainVerdict{}, err
+	}
+	var v erasure.ChainVerdict
+	for _, r := range reports {
+		v = erasure.ChainVerdict{LegalEntity: r.LegalEntity, Events: r.Events, Head: r.Head, Checksum: r.Checksum, Findings: v.Findings + len(r.Findings) + r.Suppressed}
+	}
+	return v, nil
+}
+
+// The embedded interfaces have a method of their own name.
+type (
+	subjectKeys   = ports.SubjectKeys
+	legalEntities = ports.LegalEntities
+)
+
+// firstKEKs makes the first KEK of a tenant when it is wanted.
+type firstKEKs struct {
+	subjectKeys
+	ensure func(ctx context.Context, tenantID string) error
+}
+
+// ActiveKEK implements ports.SubjectKeys.
+func (f firstKEKs) ActiveKEK(ctx context.Context, tenantID string) (ports.KEK, error) {
+	kek, err := f.subjectKeys.ActiveKEK(ctx, tenantID)
+	if fault.CodeOf(err) != "keys.kek_missing" {
+		return kek, err
+	}
+	if err := f.ensure(ctx, tenantID); err != nil {
+		return ports.KEK{}, err
+	}
+	return f.subjectKeys.ActiveKEK(ctx, tenantID)
+}
+
+// newTenants tells of legal entities that were made.
+type newTenants struct {
+	legalEntities
+	made func()
+}
+
+// CreateLegalEntity implements ports.LegalEntities.
+func (n newTenants) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
+	le, err := n.legalEntities.CreateLegalEntity(ctx, le)
+	if err == nil {
+		n.made()
+	}
+	return le, err
+}
+
+// watchedEvictions measures how far behind a node is.
+type watchedEvictions struct {
+	ports.KeyEvictions
+	metrics *prometheus.Metrics // may be nil
+}
+
+// ReportNode implements ports.KeyEvictions.
+func (w watchedEvictions) ReportNode(ctx context.Context, node string, forgotten int64) (int64, error) {
+	newest, err := w.KeyEvictions.ReportNode(ctx, node, forgotten)
+	if err == nil && w.metrics != nil {
+		w.metrics.GenerationLag(newest - forgotten)
+	}
+	return newest, err
+}

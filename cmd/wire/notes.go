@@ -1,0 +1,104 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/erpbackbone/backbone/adapters/signednote"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// verifierKeys is where the public keys of signers lie in the export store, for
+// whoever checks notes when the key service is gone.
+const verifierKeys = "verifier-keys/"
+
+// receiptSigner signs receipts, certificates and notices of epochs with one key of the
+// key service, which it makes on first use: a node starts while the service is away.
+type receiptSigner struct {
+	name    string
+	alias   string
+	rotator ports.KeyLifecycle
+	signer  ports.Signer
+	exports ports.ExportStore
+
+	mu     sync.Mutex
+	opened *signednote.Signer
+}
+
+func newReceiptSigner(logName string, keys *keyService, exports ports.ExportStore) *receiptSigner {
+	name := strings.Map(func(r rune) rune {
+		if r <= ' ' || r == '+' || r == 0xa0 {
+			return '-'
+		}
+		return r
+	}, logName)
+	return &receiptSigner{name: "receipts." + name, alias: aliasPrefix(logName) + "/receipts", rotator: keys.rotator, signer: keys.signer, exports: exports}
+}
+
+// open finds or makes the key, and leaves its public half in the export store.
+func (s *receiptSigner) open(ctx context.Context) (*signednote.Signer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened != nil {
+		return s.opened, nil
+	}
+	key, err := s.rotator.Create(ctx, s.alias, ports.SignMessages)
+	if err != nil {
+		return nil, err
+	}
+	if key.Purpose != ports.SignMessages || key.State != ports.KeyEnabled {
+		return nil, fault.New(fault.FailedPrecondition, "kms.signing_key_unusable", "the key %s of the key service cannot sign; enable it, or cancel its deletion", s.alias)
+	}
+	signer, err := signednote.NewSigner(s.name, key.ID, s.signer)
+	if err != nil {
+		return nil, err
+	}
+	public, err := signer.VerifierKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hash, _, _ := strings.Cut(strings.TrimPrefix(public, s.name+"+"), "+")
+	if err := s.exports.PutIfAbsent(ctx, verifierKeys+hash, []byte(public+"\n")); err != nil {
+		return nil, err
+	}
+	s.opened = signer
+	return signer, nil
+}
+
+// SignNote implements ports.NoteSigner.
+func (s *receiptSigner) SignNote(ctx context.Context, text []byte) ([]byte, error) {
+	signer, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return signer.SignNote(ctx, text)
+}
+
+// VerifierKey implements ports.NoteSigner.
+func (s *receiptSigner) VerifierKey(ctx context.Context) (string, error) {
+	signer, err := s.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	return signer.VerifierKey(ctx)
+}
+
+// storedVerifierKeys are the public keys that lie in the export store.
+func storedVerifierKeys(ctx context.Context, exports ports.ExportStore) ([]string, error) {
+	names, err := exports.List(ctx, verifierKeys)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, name := range names {
+		content, err := exports.Get(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		out = append(out, strings.TrimSpace(string(content)))
+	}
+	return out, nil
+}

@@ -1,0 +1,320 @@
+package wire
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/exportdir"
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/prometheus"
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/rotation"
+	"github.com/erpbackbone/backbone/application/sealing"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// keyring is everything that keeps keys: the key service, the key store, the export
+// store, and what rotates. It needs no catalog, so tools open it too.
+type keyring struct {
+	service  *keyService
+	store    *postgres.KeyStore
+	eraser   *postgres.Eraser
+	exports  ports.ExportStore
+	notes    *receiptSigner
+	rotation *rotation.Service
+}
+
+// keyStoreConfig says where the key store is: in the log's database unless it has an
+// address of its own.
+func keyStoreConfig(c configs.Config) postgres.KeyStoreConfig {
+	k := postgres.KeyStoreConfig{
+		DSN: c.KeyStore.DSN.Reveal(), EraserDSN: c.KeyStore.EraserDSN.Reveal(), ListenDSN: c.KeyStore.ListenDSN.Reveal(),
+	}
+	if k.DSN == "" {
+		k.DSN = c.Database.DSN.Reveal()
+		if k.EraserDSN == "" {
+			k.EraserDSN = c.Database.EraserDSN.Reveal()
+		}
+		if k.ListenDSN == "" {
+			k.ListenDSN = c.Database.ListenDSN.Reveal()
+		}
+	}
+	return k
+}
+
+// openKeyring connects to the key store. service stays the caller's to end.
+func openKeyring(ctx context.Context, c configs.Config, service *keyService, logName string, clock ports.Clock, logger *slog.Logger, watch rotation.Observer) (*keyring, error) {
+	exports, err := exportdir.Open(c.Erasure.ExportDirectory)
+	if err != nil {
+		return nil, err
+	}
+	config := keyStoreConfig(c)
+	config.Logger = logger
+	store, err := postgres.OpenKeyStore(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	k := &keyring{service: service, store: store, eraser: store.Eraser(), exports: exports, notes: newReceiptSigner(logName, service, exports)}
+	k.rotation = rotation.New(rotation.Config{
+		Keys: k.eraser, Recovery: k.eraser, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.eraser, Notary: k.notes,
+		Clock: clock, AliasPrefix: aliasPrefix(logName), DeletionDays: c.Rotation.DeletionDays, Node: nodeID(c), Logger: logger, Observer: watch,
+	})
+	return k, nil
+}
+
+func (k *keyring) close() {
+	if k != nil {
+		k.store.Close()
+	}
+}
+
+var notNode = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// nodeID is the configured one, or the host's name and a random part: a node that
+// starts again has forgotten everything and is another one.
+func nodeID(c configs.Config) string {
+	if c.Node.ID != "" {
+		return c.Node.ID
+	}
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "node"
+	}
+	host = notNode.ReplaceAllString(host, "-")
+	return host[:min(len(host), 40)] + "-" + strings.ToLower(rand.Text()[:8])
+}
+
+// personal seals, opens and erases personal data.
+type personal struct {
+	*keyring
+	node    string
+	vault   *sealing.Vault
+	gate    *erasure.Gate
+	worker  *erasure.Worker
+	service *erasure.Service
+	metrics *prometheus.Metrics // nil: nobody watches
+	logger  *slog.Logger
+	prepare chan struct{} // a tenant may be new
+	kms     probe
+	keys    probe
+}
+
+// openPersonal makes what seals and opens, if there is a key service.
+func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) error {
+	if o.keys == nil {
+		return nil
+	}
+	installation, err := a.Store.Installation(ctx)
+	if err != nil {
+		return err
+	}
+	var watch rotation.Observer
+	if o.Observers.Personal != nil {
+		watch = o.Observers.Personal
+	}
+	ring, err := openKeyring(ctx, a.Config, o.keys, installation.LogName, clock, a.Logger, watch)
+	if err != nil {
+		return err
+	}
+	a.personal = newPersonal(ctx, a.Config, ring, a.Registry, clock, a.Logger, o.Observers.Personal)
+	return nil
+}
+
+// Vault seals and opens personal values. Without a key service it refuses both.
+func (a *App) Vault() *sealing.Vault {
+	if a.personal == nil {
+		return sealing.New(sealing.Config{Manifests: a.Registry})
+	}
+	return a.personal.vault
+}
+
+// tenantMade hears of new legal entities.
+func (a *App) tenantMade() {
+	if a.personal != nil {
+		a.personal.newTenant()
+	}
+}
+
+// copiesIn are the projections that keep copies of personal values.
+func copiesIn(handlers map[string]ports.ProjectionHandler) map[string]ports.PersonalCopies {
+	out := map[string]ports.PersonalCopies{}
+	for name, h := range handlers {
+		if c, ok := h.(ports.PersonalCopies); ok {
+			out[name] = c
+		}
+	}
+	return out
+}
+
+// newPersonal makes what the append path needs; addErasures adds the rest.
+func newPersonal(ctx context.Context, c configs.Config, ring *keyring, manifests module.Manifests, clock ports.Clock, logger *slog.Logger, metrics *prometheus.Metrics) *personal {
+	p := &personal{keyring: ring, node: nodeID(c), metrics: metrics, logger: logger, prepare: make(chan struct{}, 1)}
+	p.gate = erasure.NewGate(erasure.GateConfig{
+		Exports: ring.exports, Receipts: ring.eraser, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger, Behind: p.behind(),
+	})
+	_ = p.gate.Check(ctx) // the verdict is kept: a node starts with a closed gate too
+	config := sealing.Config{
+		Keys:     firstKEKs{subjectKeys: ring.store, ensure: ring.rotation.EnsureKEK},
+		DataKeys: ring.service.app, Manifests: manifests, Gate: p.gate.Open,
+	}
+	if metrics != nil {
+		config.Observer = metrics
+	}
+	p.vault = sealing.New(config)
+	p.kms.ask = func(ctx context.Context) error {
+		_, err := ring.service.rotator.Describe(ctx, ring.notes.alias)
+		if fault.KindOf(err) == fault.NotFound {
+			return nil // it answered
+		}
+		return err
+	}
+	p.keys.ask = func(ctx context.Context) error {
+		_, err := ring.store.ActiveKEK(ctx, "no tenant")
+		if fault.CodeOf(err) == "keys.kek_missing" {
+			return nil
+		}
+		return err
+	}
+	return p
+}
+
+func (p *personal) behind() func(bool) {
+	if p.metrics == nil {
+		return nil
+	}
+	return p.metrics.ReceiptsBehind
+}
+
+// addErasures makes what erases, from the parts of the App.
+func (p *personal) addErasures(a *App, copies map[string]ports.PersonalCopies, clock ports.Clock, ids ports.IDSource) {
+	config := erasure.Config{
+		Register: p.eraser, Records: a.Store, Intents: a.Store, Streams: a.Store, LegalEntities: a.Store, Types: a.Store,
+		Copies: copies, ReadModels: a.Store, Projections: a.Runner, Announcer: announcer{a.Append}, Opener: p.vault, Chains: chains{a.Store},
+		Notes: p.notes, Exports: p.exports, Gate: p.gate, Clock: clock, IDs: ids, Logger: a.Logger, Poll: a.Config.Erasure.Poll,
+	}
+	if p.metrics != nil {
+		config.Observer = p.metrics
+	}
+	p.worker = erasure.NewWorker(config)
+	p.service = erasure.NewService(config, p.worker.Wake)
+}
+
+// run works until ctx ends.
+func (p *personal) run(ctx context.Context, a *App, complain func(error)) {
+	var running sync.WaitGroup
+	running.Go(func() { p.gate.Run(ctx) })
+	running.Go(func() { p.vault.Run(ctx, watchedEvictions{p.store, p.metrics}, p.node) })
+	running.Go(func() { p.worker.Run(ctx) })
+	running.Go(func() { p.prepareTenants(ctx, a, complain) })
+	if at, err := time.Parse("15:04", a.Config.Rotation.At); err == nil {
+		night := rotation.Nightly{At: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute, MaximumAge: a.Config.Rotation.MaximumAge}
+		running.Go(func() { p.rotation.RunNightly(ctx, night, complain) })
+	}
+	running.Wait()
+}
+
+// prepareAgain is the pause after a failure to prepare the tenants.
+const prepareAgain = 5 * time.Second
+
+// prepareTenants makes the key that signs, every tenant's first KEK, and loads what
+// appends without personal data need of the key service, so that they go on when it is
+// away later.
+func (p *personal) prepareTenants(ctx context.Context, a *App, complain func(error)) {
+	for {
+		err := p.prepareOnce(ctx, a)
+		complain(err)
+		var again <-chan time.Time
+		if err != nil {
+			again = time.After(prepareAgain)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.prepare:
+		case <-again:
+		}
+	}
+}
+
+func (p *personal) prepareOnce(ctx context.Context, a *App) error {
+	entities, err := a.Store.LegalEntities(ctx, "")
+	if err != nil {
+		return err
+	}
+	if _, err := p.notes.VerifierKey(ctx); err != nil {
+		return err
+	}
+	var failures []error
+	done := map[string]bool{}
+	for _, le := range entities {
+		if done[le.TenantID] {
+			continue
+		}
+		done[le.TenantID] = true
+		if err := p.rotation.EnsureKEK(ctx, le.TenantID); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		_, err := p.vault.Fingerprint(ctx, le.TenantID, event.Hash{})
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+// newTenant asks for a look at the tenants.
+func (p *personal) newTenant() {
+	select {
+	case p.prepare <- struct{}{}:
+	default: // asked already
+	}
+}
+
+// ready says what of personal data does not work. The rest does.
+func (p *personal) ready(ctx context.Context, out map[string]error) {
+	for name, err := range map[string]error{"kms": p.kms.check(ctx), "key_store": p.keys.check(ctx), "receipts": p.gate.Open()} {
+		if err != nil {
+			err = httpapi.Degraded{Err: err}
+		}
+		out[name] = err
+	}
+}
+
+// Bounds of a probe: load balancers ask every second or so, and a service that is
+// away takes its time to say so.
+const (
+	probeLife    = 5 * time.Second
+	probeTimeout = 2 * time.Second
+)
+
+// probe asks for health and keeps the answer for a moment.
+type probe struct {
+	ask func(context.Context) error
+
+	mu  sync.Mutex
+	at  time.Time
+	err error
+}
+
+func (p *probe) check(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.at.IsZero() && time.Since(p.at) < probeLife {
+		return p.err
+	}
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
+	defer cancel()
+	p.err, p.at = p.ask(asking), time.Now()
+	return p.err
+}
