@@ -1,0 +1,59 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// BenchmarkAppendPersonal is BenchmarkAppend with one sealed value in every event,
+// beside the same events without.
+func BenchmarkAppendPersonal(b *testing.B) {
+	for _, callers := range []int{1, 64} {
+		for _, layout := range []string{"none", "one_database", "key_store_apart"} {
+			b.Run(fmt.Sprintf("callers=%d/sealed=%s", callers, layout), func(b *testing.B) {
+				dsn := database(b)
+				keysDSN := dsn
+				if layout == "key_store_apart" {
+					keysDSN = keyStoreDatabase(b)
+				}
+				s := open(b, dsn, withKeyStore(keysDSN))
+				books := newBooks(b, s, min(callers, 4))
+				conn := connect(b, keysDSN)
+				subjects := make([]string, callers)
+				for i := range subjects {
+					subjects[i] = fmt.Sprintf("employee:E-%d", i)
+					if _, err := conn.Exec(b.Context(), mintKey, keyArguments(keyID(books[i%len(books)], subjects[i]))...); err != nil {
+						b.Fatal(err)
+					}
+				}
+				var next atomic.Int64
+				var wg sync.WaitGroup
+				b.ReportAllocs()
+				b.ResetTimer()
+				for caller := range callers {
+					wg.Go(func() {
+						for next.Add(1) <= int64(b.N) {
+							var r ports.AppendRequest
+							if p := books[caller%len(books)]; layout == "none" {
+								r = personal(p)
+							} else {
+								r = personal(p, subjects[caller])
+							}
+							if _, err := s.Append(context.Background(), r); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+			})
+		}
+	}
+}
