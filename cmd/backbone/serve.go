@@ -2,13 +2,11 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
-	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 const configHelp = "configuration file (YAML); the environment (BACKBONE_…) wins over it"
@@ -134,57 +132,5 @@ func enrollCommand() *cobra.Command {
 	for _, name := range []string{"tenant", "person", "role"} {
 		_ = cmd.MarkFlagRequired(name) // the flag exists
 	}
-	return cmd
-}
-
-func verifyCommand() *cobra.Command {
-	var o wire.VerifyOptions
-	var dsn, dataDir string
-	cmd := &cobra.Command{
-		Use:   "verify",
-		Short: "Prove that nobody rewrote history",
-		Long: "verify computes every payload hash and the whole chain of checksums again.\n" +
-			"Exit code 0: sound. 1: tampered, and where. 2: it could not finish.",
-		Example: "  backbone verify                             the \"backbone dev\" of ./dev-data\n" +
-			"  backbone verify --legal-entity DEMF --json\n" +
-			"  backbone verify --dsn postgres://backbone_reader@db/backbone",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.DSN = dsn
-			if o.DSN == "" {
-				config, err := configs.Load("")
-				if err != nil {
-					return exit{2, err}
-				}
-				o.DSN = config.Database.DSN.Reveal()
-			}
-			if o.DSN == "" {
-				file, err := wire.ReadDevFile(dataDir)
-				if err != nil {
-					return exit{2, fmt.Errorf("no database: give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")}
-				}
-				o.DSN = file.DSN
-			}
-			o.Out, o.Err, o.Terminal = cmd.OutOrStdout(), cmd.ErrOrStderr(), wire.IsTerminal(os.Stderr)
-			sound, err := wire.Verify(cmd.Context(), o)
-			if fault.KindOf(err) == fault.Unavailable {
-				err = fmt.Errorf("%s; a `backbone dev` must be running to be verified", describe(err))
-			}
-			switch {
-			case err != nil:
-				return exit{2, err}
-			case !sound:
-				return exit{code: 1}
-			}
-			return nil
-		},
-	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{2, err} })
-	f := cmd.Flags()
-	f.StringVar(&dsn, "dsn", "", "database to verify; the roles backbone_app and backbone_reader may (default: BACKBONE_DATABASE_DSN, then --data-dir)")
-	f.StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\"")
-	f.StringVar(&o.Tenant, "tenant", "", "only this tenant")
-	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities")
-	f.BoolVar(&o.JSON, "json", false, "print the verdict as JSON")
 	return cmd
 }

@@ -1,14 +1,16 @@
 package wire
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"text/tabwriter"
 	"time"
 
-	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -16,46 +18,176 @@ import (
 // VerifyOptions are the flags of `backbone verify`.
 type VerifyOptions struct {
 	DSN           string
-	Tenant        string // "" is all
+	Dumps         []string // export files to verify instead of a database
+	Tenant        string   // "" is all
 	LegalEntities []string
+	Head          string // file of heads exported earlier; "": none
+	ExportHead    string // file to write the heads of a sound log to; "": none
 	JSON          bool
 	Out           io.Writer
 	Err           io.Writer // progress
 	Terminal      bool      // Err is a terminal
 }
 
-// Verify proves the log sound. sound is meaningful only without an error: an
-// error means that the run could not finish.
+// Verify proves the log sound. sound false without an error is a verdict. With an
+// error, sound false says that something was found before the run had to end.
 func Verify(ctx context.Context, o VerifyOptions) (sound bool, err error) {
-	store, err := postgres.Open(ctx, postgres.Config{DSN: o.DSN, MaxClockSkew: -1})
-	if err != nil {
-		return false, err
+	var options []verify.Option
+	if o.Head != "" {
+		text, err := os.ReadFile(o.Head)
+		if err != nil {
+			return true, fault.New(fault.NotFound, "verify.heads_missing", "the file of exported heads cannot be read; check --head").WithCause(err)
+		}
+		heads, err := verify.ParseHeads(text)
+		if err != nil {
+			return true, err
+		}
+		options = append(options, verify.Against(heads))
 	}
-	defer store.Close()
 	show := newProgress(o.Err, o.Terminal)
-	var onProgress verify.Progress
-	if o.Terminal {
-		onProgress = func(entity string, done, total uint64) { show.report(entity, int(done), int(total)) }
-	}
 	started := time.Now()
-	reports, err := verify.Run(ctx, store, o.Tenant, o.LegalEntities, onProgress)
-	elapsed := time.Since(started)
-	if err == nil && len(reports) == 0 {
+	v := verdict{}
+	if len(o.Dumps) > 0 {
+		err = v.dumps(ctx, o, show, options)
+	} else {
+		err = v.database(ctx, o, show, options)
+	}
+	if err == nil && len(v.reports) == 0 {
 		err = nothingToVerify(o.Tenant)
 	}
+	elapsed := time.Since(started)
 	sound = true
-	for _, r := range reports {
+	for _, r := range v.reports {
 		sound = sound && r.Sound()
+	}
+	if sound && err == nil && o.ExportHead != "" {
+		if err = writeHeads(o.ExportHead, verify.HeadsOf(v.logName, started, v.reports)); err == nil {
+			v.headFile = o.ExportHead
+		}
 	}
 	if o.JSON {
 		encoder := json.NewEncoder(o.Out)
 		encoder.SetIndent("", "  ")
-		if writeErr := encoder.Encode(map[string]any{"sound": sound && err == nil, "finished": err == nil, "legal_entities": reports}); writeErr != nil {
-			return false, writeErr
+		if writeErr := encoder.Encode(map[string]any{"sound": sound && err == nil, "finished": err == nil, "legal_entities": v.reports}); writeErr != nil {
+			return sound, writeErr
 		}
 		return sound, err
 	}
-	return sound, printVerdict(o.Out, reports, sound, err, elapsed)
+	return sound, v.print(o.Out, sound, err, elapsed)
+}
+
+// verdict collects what a run finds.
+type verdict struct {
+	logName  string
+	reports  []verify.EntityReport
+	headFile string // written
+}
+
+func (v *verdict) database(ctx context.Context, o VerifyOptions, show *progress, options []verify.Option) error {
+	store, err := openReader(ctx, o.DSN)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	var onProgress verify.Progress
+	if o.Terminal {
+		onProgress = func(entity string, done, total uint64) { show.report(entity, int(done), int(total)) }
+	}
+	installation, err := store.Installation(ctx)
+	if err != nil {
+		return err
+	}
+	v.logName = installation.LogName
+	v.reports, err = verify.Run(ctx, store, o.Tenant, o.LegalEntities, onProgress, options...)
+	return err
+}
+
+func (v *verdict) dumps(ctx context.Context, o VerifyOptions, show *progress, options []verify.Option) error {
+	for _, path := range o.Dumps {
+		file, err := os.Open(path)
+		if err != nil {
+			return fault.New(fault.NotFound, "verify.dump_missing", "an export file cannot be read; check --dump").WithCause(err)
+		}
+		in := &countingReader{ctx: ctx, in: file}
+		if info, err := file.Stat(); err == nil && o.Terminal && info.Size() > 0 {
+			in.report = func(done int64) { show.report(filepath.Base(path), int(done), int(info.Size())) }
+		}
+		report, logName, err := verify.Dump(in, options...)
+		_ = file.Close() // read only
+		if report.Partition != 0 {
+			v.reports = append(v.reports, report)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(path), err)
+		}
+		if v.logName != "" && v.logName != logName {
+			return fault.New(fault.Invalid, "verify.logs_differ", "the export files are of several logs; verify those of one log at a time")
+		}
+		v.logName = logName
+	}
+	return nil
+}
+
+// countingReader reads until the context ends and tells how far it is.
+type countingReader struct {
+	ctx    context.Context
+	in     io.Reader
+	done   int64
+	report func(done int64)
+}
+
+func (r *countingReader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := r.in.Read(b)
+	r.done += int64(n)
+	if r.report != nil && n > 0 {
+		r.report(r.done)
+	}
+	return n, err
+}
+
+// writeHeads writes a file that is either whole or not there.
+func writeHeads(path string, heads verify.Heads) error {
+	text, err := heads.Encode()
+	if err != nil {
+		return err
+	}
+	return writeWhole(path, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
+// writeWhole writes a file under another name and renames it when it is complete.
+func writeWhole(path string, write func(io.Writer) error) (err error) {
+	cannot := func(err error) error {
+		return fault.New(fault.FailedPrecondition, "file.not_written", "the file cannot be written; check that its folder is there and has room").WithCause(err)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
+	if err != nil {
+		return cannot(err)
+	}
+	defer func() {
+		if err != nil {
+			_ = file.Close()
+			_ = os.Remove(file.Name())
+		}
+	}()
+	if err := write(file); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return cannot(err)
+	}
+	if err := file.Close(); err != nil {
+		return cannot(err)
+	}
+	if err := os.Rename(file.Name(), path); err != nil {
+		return cannot(err)
+	}
+	return nil
 }
 
 // nothingToVerify keeps an empty run from passing for a sound one.
@@ -66,29 +198,34 @@ func nothingToVerify(tenant string) error {
 	return fault.New(fault.NotFound, "verify.nothing", "the database holds no legal entity, so nothing was verified; check that it is the right one")
 }
 
-func printVerdict(out io.Writer, reports []verify.EntityReport, sound bool, runErr error, elapsed time.Duration) error {
-	if len(reports) == 0 {
+// listed bounds the redactions and the erasures that are printed per legal entity;
+// --json has them all.
+const listed = 20
+
+func (v *verdict) print(out io.Writer, sound bool, runErr error, elapsed time.Duration) error {
+	if len(v.reports) == 0 {
 		return runErr
 	}
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "LEGAL ENTITY\tEVENTS\tHEAD\tHEAD CHECKSUM\tVERDICT")
+	fmt.Fprintln(table, "LEGAL ENTITY\tEVENTS\tHEAD\tHEAD CHECKSUM\tREDACTIONS\tERASURES\tVERDICT")
 	events := uint64(0)
-	for _, r := range reports {
-		verdict := "sound"
+	for _, r := range v.reports {
+		said := "sound"
 		if !r.Sound() {
-			verdict = fmt.Sprintf("TAMPERED (%d findings)", len(r.Findings)+r.Suppressed)
+			said = fmt.Sprintf("TAMPERED (%d findings)", len(r.Findings)+r.Suppressed)
 		}
 		checksum := r.Checksum
 		if checksum == "" {
 			checksum = "-"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", r.LegalEntity, r.Events, r.Head, checksum, verdict)
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%d\t%d\t%s\n", r.LegalEntity, r.Events, r.Head, checksum, len(r.Redactions), len(r.Erasures), said)
 		events += r.Events
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for _, r := range reports {
+	for _, r := range v.reports {
+		printExplained(out, r)
 		for _, f := range r.Findings {
 			fmt.Fprintf(out, "%s sequence %d (event %s): %s: %s\n", r.LegalEntity, f.Sequence, f.EventID, f.Kind, f.Detail)
 		}
@@ -100,10 +237,82 @@ func printVerdict(out io.Writer, reports []verify.EntityReport, sound bool, runE
 		return runErr
 	}
 	seconds := max(elapsed.Seconds(), 0.001)
-	if sound {
-		fmt.Fprintf(out, "Sound: %d events, every payload hash and checksum computed again in %.1f s (%.0f events/s).\n", events, seconds, float64(events)/seconds)
-	} else {
+	if !sound {
 		fmt.Fprintln(out, "Tampered: the places are listed above. Compare with a backup and with exported heads before you change anything.")
+		return nil
 	}
+	fmt.Fprintf(out, "Sound: %d events, every payload hash and checksum computed again in %.1f s (%.0f events/s).\n", events, seconds, float64(events)/seconds)
+	if v.headFile != "" {
+		fmt.Fprintf(out, "The heads are in %s. Keep it where nobody who can write to the database can write.\n", v.headFile)
+	}
+	return nil
+}
+
+// printExplained lists what happened to personal data with authority.
+func printExplained(out io.Writer, r verify.EntityReport) {
+	for i, x := range r.Redactions {
+		if i == listed {
+			fmt.Fprintf(out, "%s: %d further redactions, see --json\n", r.LegalEntity, len(r.Redactions)-listed)
+			break
+		}
+		fmt.Fprintf(out, "%s sequence %d (event %s): redacted by %s, requested by %s, approved by %s\n", r.LegalEntity, x.Sequence, x.EventID, x.ID, x.RequestedBy, x.ApprovedBy)
+	}
+	for i, x := range r.Erasures {
+		if i == listed {
+			fmt.Fprintf(out, "%s: %d further erasures, see --json\n", r.LegalEntity, len(r.Erasures)-listed)
+			break
+		}
+		fmt.Fprintf(out, "%s sequence %d: %s erased by request %s, receipt %d (SHA-256 %s)\n", r.LegalEntity, x.Sequence, x.Subject, x.RequestID, x.ReceiptNumber, x.ReceiptSHA256)
+	}
+}
+
+// ExportOptions are the flags of `backbone export-log`.
+type ExportOptions struct {
+	DSN         string
+	Tenant      string // needed where two tenants have the legal entity
+	LegalEntity string
+	File        string // "-": Out
+	Out         io.Writer
+	Err         io.Writer // progress and the summary
+	Terminal    bool      // Err is a terminal
+}
+
+// ExportLog writes the log of a legal entity to a file that can be verified offline.
+func ExportLog(ctx context.Context, o ExportOptions) error {
+	store, err := openReader(ctx, o.DSN)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	le, err := findLegalEntity(ctx, store, o.Tenant, o.LegalEntity)
+	if err != nil {
+		return err
+	}
+	show := newProgress(o.Err, o.Terminal)
+	var onProgress verify.Progress
+	if o.Terminal {
+		onProgress = func(entity string, done, total uint64) { show.report(entity, int(done), int(total)) }
+	}
+	var summary verify.ExportSummary
+	started := time.Now()
+	write := func(w io.Writer) error {
+		buffered := bufio.NewWriterSize(w, 1<<20)
+		summary, err = verify.Export(ctx, store, le, started, buffered, onProgress)
+		if err == nil {
+			err = buffered.Flush()
+		}
+		return err
+	}
+	if o.File == "-" {
+		err = write(o.Out)
+	} else {
+		err = writeWhole(o.File, write)
+	}
+	if err != nil {
+		return err
+	}
+	seconds := max(time.Since(started).Seconds(), 0.001)
+	fmt.Fprintf(o.Err, "%s: %d events up to %d (%x) in %.1f s (%.0f events/s). Verify it with `backbone verify --dump`.\n",
+		le.Code, summary.Events, summary.Head, summary.Checksum, seconds, float64(summary.Events)/seconds)
 	return nil
 }
