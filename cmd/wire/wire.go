@@ -186,6 +186,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	handlers := map[string]ports.ProjectionHandler{
 		gl.ProjectionLedger: glpostgres.NewProjection(),
 		ap.OpenItems:        appostgres.NewProjection(),
+		ap.Vendors:          appostgres.NewVendorProjection(),
 	}
 	a.Runner, err = projector.New(projector.Config{
 		Store: a.Store, WakeUps: a.Store, Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
@@ -206,6 +207,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		"gl/trial-balance":             postgres.ReadModel(glpostgres.NewTrialBalance(a.Store.Pool())),
 		"gl/accounts/{account}/ledger": postgres.ReadModel(glpostgres.NewAccountLedger(a.Store.Pool())),
 		ap.ReadModelOpenItemsPath:      postgres.ReadModel(appostgres.NewOpenItems(a.Store.Pool())),
+		ap.ReadModelVendorsPath:        postgres.ReadModel(appostgres.NewVendors(a.Store.Pool())),
 	}, a.Runner, clock, 5*time.Second)
 	if err != nil {
 		return err
