@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
 	"github.com/erpbackbone/backbone/cmd/wire"
 )
 
@@ -42,7 +40,7 @@ func erasureCommand() *cobra.Command {
 const waitHelp = "follow the request until it has ended; exit code 1 unless it is completed"
 
 func requestErasureCommand() *cobra.Command {
-	var e httpclient.NewErasure
+	var e wire.NewErasure
 	var key string
 	var wait bool
 	cmd := &cobra.Command{
@@ -67,9 +65,7 @@ func requestErasureCommand() *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		e.Subject = args[0]
-		return wire.ErasureCommand(cmd.Context(), options(), wait, func(ctx context.Context, c *httpclient.Client) (httpclient.Erasure, error) {
-			return c.RequestErasure(ctx, e, key)
-		})
+		return wire.RequestErasure(cmd.Context(), options(), wait, e, key)
 	}
 	return cmd
 }
@@ -86,9 +82,7 @@ func approveErasureCommand() *cobra.Command {
 	options := clientFlags(cmd)
 	cmd.Flags().BoolVar(&wait, "wait", false, waitHelp)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return wire.ErasureCommand(cmd.Context(), options(), wait, func(ctx context.Context, c *httpclient.Client) (httpclient.Erasure, error) {
-			return c.ApproveErasure(ctx, args[0])
-		})
+		return wire.ApproveErasure(cmd.Context(), options(), wait, args[0])
 	}
 	return cmd
 }
@@ -106,12 +100,10 @@ func endErasureCommand(verb string) *cobra.Command {
 	cmd.Flags().StringVar(&reason, "reason", "", "why; no personal data (required)")
 	_ = cmd.MarkFlagRequired("reason") // the flag exists
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return wire.ErasureCommand(cmd.Context(), options(), false, func(ctx context.Context, c *httpclient.Client) (httpclient.Erasure, error) {
-			if verb == "reject" {
-				return c.RejectErasure(ctx, args[0], reason)
-			}
-			return c.WithdrawErasure(ctx, args[0], reason)
-		})
+		if verb == "reject" {
+			return wire.RejectErasure(cmd.Context(), options(), args[0], reason)
+		}
+		return wire.WithdrawErasure(cmd.Context(), options(), args[0], reason)
 	}
 	return cmd
 }
@@ -128,9 +120,7 @@ func erasureStatusCommand() *cobra.Command {
 	options := clientFlags(cmd)
 	cmd.Flags().BoolVar(&wait, "wait", false, waitHelp)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return wire.ErasureCommand(cmd.Context(), options(), wait, func(ctx context.Context, c *httpclient.Client) (httpclient.Erasure, error) {
-			return c.Erasure(ctx, args[0])
-		})
+		return wire.ErasureStatus(cmd.Context(), options(), wait, args[0])
 	}
 	return cmd
 }
@@ -188,7 +178,7 @@ func holdsCommand() *cobra.Command {
 }
 
 func placeHoldCommand() *cobra.Command {
-	var h httpclient.NewHold
+	var h wire.NewHold
 	cmd := &cobra.Command{
 		Use:   "place SUBJECT",
 		Short: "Place a legal hold",
@@ -204,9 +194,7 @@ func placeHoldCommand() *cobra.Command {
 	_ = cmd.MarkFlagRequired("reason") // the flag exists
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		h.Subject = args[0]
-		return wire.HoldsCommand(cmd.Context(), options(), func(ctx context.Context, c *httpclient.Client) ([]httpclient.Hold, error) {
-			return c.PlaceHold(ctx, h)
-		})
+		return wire.PlaceHold(cmd.Context(), options(), h)
 	}
 	return cmd
 }
@@ -220,10 +208,7 @@ func releaseHoldCommand() *cobra.Command {
 	}
 	options := clientFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return wire.HoldsCommand(cmd.Context(), options(), func(ctx context.Context, c *httpclient.Client) ([]httpclient.Hold, error) {
-			h, err := c.ReleaseHold(ctx, args[0])
-			return []httpclient.Hold{h}, err
-		})
+		return wire.ReleaseHold(cmd.Context(), options(), args[0])
 	}
 	return cmd
 }
@@ -237,9 +222,7 @@ func listHoldsCommand() *cobra.Command {
 	}
 	options := clientFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return wire.HoldsCommand(cmd.Context(), options(), func(ctx context.Context, c *httpclient.Client) ([]httpclient.Hold, error) {
-			return c.Holds(ctx, args[0])
-		})
+		return wire.ListHolds(cmd.Context(), options(), args[0])
 	}
 	return cmd
 }

@@ -40,14 +40,44 @@ func (o ClientOptions) json(v any) error {
 	return encoder.Encode(v)
 }
 
-// ErasureCommand does one thing with erasure requests and prints the request that
-// comes of it; with wait it follows the request to its end first.
-func ErasureCommand(ctx context.Context, o ClientOptions, wait bool, do func(context.Context, *httpclient.Client) (httpclient.Erasure, error)) error {
+// NewErasure is what `backbone erasure request` asks for.
+type NewErasure = httpclient.NewErasure
+
+// RequestErasure requests an erasure and prints it. This and the following commands
+// print the request that comes of them; with wait they follow it to its end first,
+// and end with the fault erasure.ended unless it is completed.
+func RequestErasure(ctx context.Context, o ClientOptions, wait bool, e NewErasure, idempotencyKey string) error {
+	return erasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) {
+		return c.RequestErasure(ctx, e, idempotencyKey)
+	})
+}
+
+// ApproveErasure approves a request.
+func ApproveErasure(ctx context.Context, o ClientOptions, wait bool, id string) error {
+	return erasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.ApproveErasure(ctx, id) })
+}
+
+// RejectErasure ends a request as the second person.
+func RejectErasure(ctx context.Context, o ClientOptions, id, reason string) error {
+	return erasure(ctx, o, false, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.RejectErasure(ctx, id, reason) })
+}
+
+// WithdrawErasure takes a request back.
+func WithdrawErasure(ctx context.Context, o ClientOptions, id, reason string) error {
+	return erasure(ctx, o, false, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.WithdrawErasure(ctx, id, reason) })
+}
+
+// ErasureStatus reads a request.
+func ErasureStatus(ctx context.Context, o ClientOptions, wait bool, id string) error {
+	return erasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.Erasure(ctx, id) })
+}
+
+func erasure(ctx context.Context, o ClientOptions, wait bool, do func(*httpclient.Client) (httpclient.Erasure, error)) error {
 	client, err := o.connect()
 	if err != nil {
 		return err
 	}
-	e, err := do(ctx, client)
+	e, err := do(client)
 	if err != nil {
 		return err
 	}
@@ -254,26 +284,46 @@ func ErasureCertificate(ctx context.Context, o ClientOptions, id string) ([]byte
 	return client.ErasureCertificate(ctx, id)
 }
 
-// HoldsCommand does one thing with legal holds and prints those that come of it.
-func HoldsCommand(ctx context.Context, o ClientOptions, do func(context.Context, *httpclient.Client) ([]httpclient.Hold, error)) error {
+// NewHold is what `backbone holds place` asks for.
+type NewHold = httpclient.NewHold
+
+// PlaceHold places legal holds and prints them.
+func PlaceHold(ctx context.Context, o ClientOptions, h NewHold) error {
+	return holds(o, func(c *httpclient.Client) ([]httpclient.Hold, error) { return c.PlaceHold(ctx, h) })
+}
+
+// ReleaseHold ends a legal hold and prints it.
+func ReleaseHold(ctx context.Context, o ClientOptions, id string) error {
+	return holds(o, func(c *httpclient.Client) ([]httpclient.Hold, error) {
+		h, err := c.ReleaseHold(ctx, id)
+		return []httpclient.Hold{h}, err
+	})
+}
+
+// ListHolds prints the legal holds in force on a person.
+func ListHolds(ctx context.Context, o ClientOptions, subject string) error {
+	return holds(o, func(c *httpclient.Client) ([]httpclient.Hold, error) { return c.Holds(ctx, subject) })
+}
+
+func holds(o ClientOptions, do func(*httpclient.Client) ([]httpclient.Hold, error)) error {
 	client, err := o.connect()
 	if err != nil {
 		return err
 	}
-	holds, err := do(ctx, client)
+	all, err := do(client)
 	if err != nil {
 		return err
 	}
 	if o.JSON {
-		return o.json(map[string]any{"legal_holds": holds})
+		return o.json(map[string]any{"legal_holds": all})
 	}
-	if len(holds) == 0 {
+	if len(all) == 0 {
 		fmt.Fprintln(o.Out, "There is no legal hold in force.")
 		return nil
 	}
 	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tSUBJECT\tLEGAL ENTITY\tUNTIL\tPLACED BY\tRELEASED BY\tREASON")
-	for _, h := range holds {
+	for _, h := range all {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.ID, h.Subject, cmp.Or(h.LegalEntity, "all"), cmp.Or(h.Until, "released"), h.PlacedBy, cmp.Or(h.ReleasedBy, "-"), h.Reason)
 	}
 	return table.Flush()

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -72,9 +71,7 @@ func erasureAt(status string, done int) httpclient.Erasure {
 
 func (o *officer) run(t *testing.T, wait bool) error {
 	t.Helper()
-	return ErasureCommand(t.Context(), o.ClientOptions, wait, func(ctx context.Context, c *httpclient.Client) (httpclient.Erasure, error) {
-		return c.Erasure(ctx, "01JQ8E6Z6G3V5T8C9N2M4K7R1P")
-	})
+	return ErasureStatus(t.Context(), o.ClientOptions, wait, "01JQ8E6Z6G3V5T8C9N2M4K7R1P")
 }
 
 func TestAnErasureIsShown(t *testing.T) {
@@ -153,15 +150,10 @@ func TestErasuresAreListedByUrgency(t *testing.T) {
 func TestHoldsAreListed(t *testing.T) {
 	t.Parallel()
 	o := newOfficer(t, map[string]any{"legal_holds": []any{httpclient.Hold{ID: "01JQ", Subject: "employee:E-1", Reason: "File 4711", PlacedBy: "p-1"}}})
-	list := func() error {
-		return HoldsCommand(t.Context(), o.ClientOptions, func(ctx context.Context, c *httpclient.Client) ([]httpclient.Hold, error) {
-			return c.Holds(ctx, "employee:E-1")
-		})
-	}
-	require.NoError(t, list())
+	require.NoError(t, ListHolds(t.Context(), o.ClientOptions, "employee:E-1"))
 	require.Equal(t, "ID    SUBJECT       LEGAL ENTITY  UNTIL     PLACED BY  RELEASED BY  REASON\n01JQ  employee:E-1  all           released  p-1        -            File 4711\n", o.out.String())
 	require.Equal(t, []string{"GET /api/legal-holds?subject=employee%3AE-1"}, o.requests())
 	o = newOfficer(t, map[string]any{"legal_holds": []any{}})
-	require.NoError(t, list())
+	require.NoError(t, ListHolds(t.Context(), o.ClientOptions, "employee:E-1"))
 	require.Equal(t, "There is no legal hold in force.\n", o.out.String())
 }
