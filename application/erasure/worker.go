@@ -30,6 +30,7 @@ const (
 type Worker struct {
 	config Config
 	woken  chan struct{}
+	rested chan struct{}
 
 	mu       sync.Mutex
 	pending  map[event.ID]*pending
@@ -46,7 +47,7 @@ type pending struct {
 
 // NewWorker makes a Worker.
 func NewWorker(c Config) *Worker {
-	return &Worker{config: c.withDefaults(), woken: make(chan struct{}, 1), pending: map[event.ID]*pending{}}
+	return &Worker{config: c.withDefaults(), woken: make(chan struct{}, 1), rested: make(chan struct{}, 1), pending: map[event.ID]*pending{}}
 }
 
 // Wake makes the worker look at once.
@@ -69,6 +70,9 @@ func (w *Worker) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-w.rested: // a request may be due before the next poll
+			timer.Reset(w.pause())
+			continue
 		case <-timer.C:
 		case <-w.woken:
 		}
@@ -165,8 +169,12 @@ func (w *Worker) observe(open []ports.ErasureRequest) {
 
 func (w *Worker) rest(id event.ID) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.pending[id].running = false
+	w.mu.Unlock()
+	select {
+	case w.rested <- struct{}{}:
+	default: // told already
+	}
 }
 
 // pause is how long to sleep: until the next request is due, at most a poll.

@@ -1,0 +1,282 @@
+package erasure_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// breaker counts the moments before and after each call of a worker to the outside,
+// and breaks at one of them: the process dies, the call fails, or its answer is lost.
+type breaker struct {
+	mu    sync.Mutex
+	seen  []string
+	at    int // 1-based; 0: never
+	death bool
+}
+
+var errBroken = fault.New(fault.Unavailable, "test.broken", "broken on purpose")
+
+func (x *breaker) point(name string) error {
+	x.mu.Lock()
+	x.seen = append(x.seen, name)
+	broken := len(x.seen) == x.at
+	x.mu.Unlock()
+	if !broken {
+		return nil
+	}
+	if x.death {
+		runtime.Goexit() // nothing after it runs but deferred calls, and nothing recovers
+	}
+	return errBroken
+}
+
+func around[T any](x *breaker, name string, f func() (T, error)) (T, error) {
+	var nothing T
+	if err := x.point("before " + name); err != nil {
+		return nothing, err
+	}
+	out, err := f()
+	if err != nil {
+		return out, err
+	}
+	if err := x.point("after " + name); err != nil {
+		return nothing, err
+	}
+	return out, nil
+}
+
+func run(x *breaker, name string, f func() error) error {
+	_, err := around(x, name, func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
+// fragile is a configuration whose every call goes through the breaker.
+func fragile(c erasure.Config, x *breaker) erasure.Config {
+	c.Register = brokenRegister{c.Register, x}
+	c.Exports = brokenExports{c.Exports, x}
+	c.Opener = brokenParts{x: x, opener: c.Opener}
+	c.Chains = brokenParts{x: x, chains: c.Chains}
+	c.Announcer = brokenParts{x: x, announcer: c.Announcer}
+	c.Notes = brokenNotes{c.Notes, x}
+	c.ReadModels = brokenParts{x: x, readModels: c.ReadModels}
+	c.Streams = brokenParts{x: x, streams: c.Streams}
+	c.Records = brokenRecords{c.Records, x}
+	c.LegalEntities = brokenEntities{c.LegalEntities, x}
+	return c
+}
+
+type brokenRegister struct {
+	ports.ErasureRegister
+	x *breaker
+}
+
+func (b brokenRegister) MoveErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	return around(b.x, "move to "+string(r.State), func() (ports.ErasureRequest, error) { return b.ErasureRegister.MoveErasure(ctx, r) })
+}
+
+func (b brokenRegister) FenceErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	return around(b.x, "fence", func() (ports.ErasureRequest, error) { return b.ErasureRegister.FenceErasure(ctx, r) })
+}
+
+func (b brokenRegister) DestroyErasure(ctx context.Context, id event.ID) (ports.Destruction, ports.ErasureRequest, error) {
+	type both struct {
+		d ports.Destruction
+		r ports.ErasureRequest
+	}
+	out, err := around(b.x, "destroy", func() (both, error) {
+		d, r, err := b.ErasureRegister.DestroyErasure(ctx, id)
+		return both{d, r}, err
+	})
+	return out.d, out.r, err
+}
+
+func (b brokenRegister) SaveReceipt(ctx context.Context, number uint64, note []byte, exported bool) error {
+	return run(b.x, fmt.Sprintf("save receipt, exported %t", exported), func() error { return b.ErasureRegister.SaveReceipt(ctx, number, note, exported) })
+}
+
+func (b brokenRegister) Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error) {
+	return around(b.x, "receipts", func() ([]ports.ErasureReceipt, error) { return b.ErasureRegister.Receipts(ctx, from, limit) })
+}
+
+func (b brokenRegister) NodesBehind(ctx context.Context, generation int64, since time.Time) (int, error) {
+	return around(b.x, "nodes", func() (int, error) { return b.ErasureRegister.NodesBehind(ctx, generation, since) })
+}
+
+func (b brokenRegister) Holds(ctx context.Context, tenantID string, s shredding.Subject, on event.Date) ([]ports.LegalHold, error) {
+	return around(b.x, "holds", func() ([]ports.LegalHold, error) { return b.ErasureRegister.Holds(ctx, tenantID, s, on) })
+}
+
+type brokenExports struct {
+	ports.ExportStore
+	x *breaker
+}
+
+func (b brokenExports) PutIfAbsent(ctx context.Context, name string, content []byte) error {
+	return run(b.x, "put "+name, func() error { return b.ExportStore.PutIfAbsent(ctx, name, content) })
+}
+
+func (b brokenExports) Get(ctx context.Context, name string) ([]byte, error) {
+	return around(b.x, "get "+name, func() ([]byte, error) { return b.ExportStore.Get(ctx, name) })
+}
+
+type brokenNotes struct {
+	ports.NoteSigner
+	x *breaker
+}
+
+func (b brokenNotes) SignNote(ctx context.Context, text []byte) ([]byte, error) {
+	return around(b.x, "sign", func() ([]byte, error) { return b.NoteSigner.SignNote(ctx, text) })
+}
+
+type brokenRecords struct {
+	ports.PersonalRecords
+	x *breaker
+}
+
+func (b brokenRecords) PersonalEvents(ctx context.Context, p event.PartitionID, s shredding.Subject, after event.Sequence, limit int) ([]event.Recorded, error) {
+	return around(b.x, "events", func() ([]event.Recorded, error) {
+		return b.PersonalRecords.PersonalEvents(ctx, p, s, after, limit)
+	})
+}
+
+type brokenEntities struct {
+	entities
+	x *breaker
+}
+
+type entities = ports.LegalEntities
+
+func (b brokenEntities) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	return around(b.x, "legal entities", func() ([]ports.LegalEntity, error) { return b.entities.LegalEntities(ctx, tenantID) })
+}
+
+type brokenParts struct {
+	x          *breaker
+	opener     module.Opener
+	chains     erasure.Chains
+	announcer  erasure.Announcer
+	readModels erasure.ReadModels
+	streams    erasure.Streams
+}
+
+func (b brokenParts) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
+	return run(b.x, "open", func() error { return b.opener.Open(ctx, documents, r) })
+}
+
+func (b brokenParts) VerifyChain(ctx context.Context, le ports.LegalEntity) (erasure.ChainVerdict, error) {
+	return around(b.x, "verify chain", func() (erasure.ChainVerdict, error) { return b.chains.VerifyChain(ctx, le) })
+}
+
+func (b brokenParts) Announce(ctx context.Context, a erasure.Announcement) error {
+	return run(b.x, "announce in "+a.LegalEntity.Code, func() error { return b.announcer.Announce(ctx, a) })
+}
+
+func (b brokenParts) InReadModelTx(ctx context.Context, p event.PartitionID, f func(tx ports.ProjectionTx) error) error {
+	return run(b.x, "read model", func() error { return b.readModels.InReadModelTx(ctx, p, f) })
+}
+
+func (b brokenParts) EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
+	return around(b.x, "stream", func() ([]event.Recorded, error) { return b.streams.EventsOfStream(ctx, p, s, from, limit) })
+}
+
+// brokenAt lets a first worker break at a moment and others finish, and returns the
+// moments there were.
+func brokenAt(t *testing.T, at int, death bool) []string {
+	t.Helper()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 2)
+	b.hire(t, b.us, contacted, "E-1", 1)
+	s := b.approved(t)
+	x := &breaker{at: at, death: death}
+	var worked sync.WaitGroup
+	worked.Go(func() { erasure.NewWorker(fragile(b.config, x)).RunOnce(t.Context()) })
+	worked.Wait()
+	moment := "nowhere"
+	if at > 0 {
+		require.GreaterOrEqual(t, len(x.seen), at)
+		moment = x.seen[at-1]
+	}
+	if death {
+		require.Empty(t, b.observer.failures, moment)
+	} else if at > 0 {
+		require.Len(t, b.observer.failures, 1, moment)
+	}
+	b.clock.Advance(5 * time.Minute) // what is signed must not depend on when
+	b.work(t)
+
+	s = b.get(t, s.ID)
+	require.Equal(t, "completed", s.State, "%s: %+v", moment, s.Steps)
+	if death {
+		require.Empty(t, b.observer.failures, moment)
+	}
+	require.Equal(t, []string{"certificates/" + s.ID.String() + ".json", erasure.ReceiptName(1)}, b.exports.names(), moment)
+	require.Len(t, b.register.receipts, 1, moment)
+	require.True(t, b.register.receipts[0].Exported, moment)
+	require.Equal(t, b.exports.documents[erasure.ReceiptName(1)], b.register.receipts[0].Note, moment)
+	require.Len(t, b.announcements(t, b.de), 1, moment)
+	require.Len(t, b.announcements(t, b.us), 1, moment)
+	c, _ := b.certificate(t, s.ID)
+	require.Equal(t, erasure.CertificateCounts{Events: 3, Redacted: 6, Keys: 6, Versions: 2}, c.Counts, moment)
+	b.refusesAppends(t, b.de)
+	return x.seen
+}
+
+func TestACrashAtEveryMoment(t *testing.T) {
+	t.Parallel()
+	moments := brokenAt(t, 0, true)
+	require.Greater(t, len(moments), 60)
+	t.Logf("%d moments", len(moments))
+	for at := 1; at <= len(moments); at++ {
+		brokenAt(t, at, true)
+	}
+}
+
+func TestAFailureAtEveryMoment(t *testing.T) {
+	t.Parallel()
+	for at := 1; at <= len(brokenAt(t, 0, false)); at++ {
+		brokenAt(t, at, false)
+	}
+}
+
+// TestTheSameBytesAgain signs receipt and certificate anew, as after a crash before
+// they were stored.
+func TestTheSameBytesAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 2)
+	s := b.approved(t)
+	b.work(t)
+	_, certificate := b.certificate(t, s.ID)
+	receipt := b.exports.documents[erasure.ReceiptName(1)]
+
+	b.clock.Advance(time.Hour)
+	clear(b.exports.documents)
+	r := b.raw(t, s.ID)
+	r.State, r.CompletedAt = shredding.ErasureVerified, time.Time{}
+	b.register.requests[s.ID] = r
+	b.work(t)
+	_, again := b.certificate(t, s.ID)
+	require.Equal(t, string(certificate), string(again))
+
+	b.register.receipts[0] = ports.ErasureReceipt{Number: 1, RequestID: s.ID, TenantID: "acme"}
+	r = b.raw(t, s.ID)
+	r.State = shredding.ErasureDestroyed
+	b.register.requests[s.ID] = r
+	b.work(t)
+	require.Equal(t, string(receipt), string(b.exports.documents[erasure.ReceiptName(1)]))
+	require.Equal(t, "completed", b.get(t, s.ID).State)
+	require.Len(t, b.announcements(t, b.de), 1)
+}

@@ -1,0 +1,263 @@
+package erasure_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// TestManyWorkers lets four workers, as on four nodes, carry out ten requests.
+func TestManyWorkers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const requests = 10
+	ids := make([]event.ID, requests)
+	for i := range ids {
+		employee := fmt.Sprintf("E-%d", i)
+		b.hire(t, b.de, contacted, employee, 2)
+		ids[i] = b.approved(t, func(n *erasure.NewRequest) { n.Subject = "employee:" + employee }).ID
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() { erasure.NewWorker(b.config).Run(ctx) })
+	}
+	testkit.Eventually(t, 30*time.Second, func() bool {
+		b.clock.Advance(250 * time.Millisecond)
+		for _, id := range ids {
+			if b.get(t, id).State != "completed" {
+				return false
+			}
+		}
+		return true
+	})
+	stop()
+	workers.Wait()
+	require.Len(t, b.announcements(t, b.de), requests)
+	require.Len(t, b.exports.names(), 2*requests)
+	previous := event.Hash{}
+	for n := range uint64(requests) {
+		note := b.exports.documents[erasure.ReceiptName(n+1)]
+		text, _, _ := bytes.Cut(note, []byte("\n\n"))
+		r, err := erasure.ParseReceipt(append(bytes.Clone(text), '\n'))
+		require.NoError(t, err)
+		require.Equal(t, previous, r.Previous)
+		previous = hash(note)
+	}
+	for _, id := range ids {
+		b.certificate(t, id)
+	}
+}
+
+// TestWokenByTheApproval completes a request over 20 events while the only node
+// acknowledges at once; nothing polls within the test's time.
+func TestWokenByTheApproval(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 20)
+	b.register.report("node-1", 0)
+	b.config.Poll = time.Hour
+	worker := erasure.NewWorker(b.config)
+	b.service = erasure.NewService(b.config, worker.Wake)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() { worker.Run(ctx) })
+	s := b.approved(t)
+	testkit.Eventually(t, 10*time.Second, func() bool { return b.get(t, s.ID).State == "announced" })
+	require.Equal(t, "announced", b.get(t, s.ID).State, "the node has not forgotten the key yet")
+	b.register.report("node-1", b.raw(t, s.ID).Generation)
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		b.clock.Advance(200 * time.Millisecond)
+		return b.get(t, s.ID).State == "completed"
+	})
+}
+
+func TestASilentNodeIsWaitedForAMinute(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.register.report("deaf", 0)
+	b.register.report("gone", 0)
+	b.clock.Advance(119 * time.Second)
+	b.register.report("deaf", 0)
+	s := b.approved(t)
+	worker := erasure.NewWorker(b.config)
+	worker.RunOnce(t.Context())
+	for range 61 {
+		require.Equal(t, "announced", b.get(t, s.ID).State)
+		b.clock.Advance(time.Second)
+		worker.RunOnce(t.Context())
+	}
+	b.clock.Advance(time.Second)
+	worker.RunOnce(t.Context())
+	s = b.get(t, s.ID)
+	require.Equal(t, "completed", s.State)
+	require.Empty(t, b.observer.failures, "waiting is no failure")
+	c, _ := b.certificate(t, s.ID)
+	require.Equal(t, 62*time.Second, c.Times.Confirmed.Sub(c.Times.Destroyed))
+}
+
+// TestAProjectionBehind is waited for: a copy that it wrote afterwards would stay.
+func TestAProjectionBehind(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 2)
+	b.reached = func(event.Sequence) event.Sequence { return 2 }
+	s := b.approved(t)
+	worker := erasure.NewWorker(b.config)
+	worker.RunOnce(t.Context())
+	require.Equal(t, "evicted", b.get(t, s.ID).State)
+	require.EqualValues(t, 2, b.copies.rows[b.de.Partition][subject])
+	b.clock.Advance(time.Second)
+	worker.RunOnce(t.Context())
+	require.Empty(t, b.observer.failures)
+	b.clock.Advance(time.Minute)
+	worker.RunOnce(t.Context())
+	require.Equal(t, []string{"evicted"}, b.observer.failures, "somebody should know by now")
+	require.Equal(t, "erasure.projection_behind", b.raw(t, s.ID).LastError)
+	b.reached = func(head event.Sequence) event.Sequence { return head }
+	b.clock.Advance(time.Minute)
+	worker.RunOnce(t.Context())
+	require.Equal(t, "completed", b.get(t, s.ID).State)
+}
+
+// TestAFailingStepIsNeverSkipped fails more often than the alarm's limit.
+func TestAFailingStepIsNeverSkipped(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.approved(t)
+	var logged bytes.Buffer
+	b.config.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))
+	notes := b.config.Notes
+	b.config.Notes = brokenSigner{notes}
+	worker := erasure.NewWorker(b.config)
+	worker.RunOnce(t.Context())
+	worker.RunOnce(t.Context())
+	require.Len(t, b.observer.failures, 1, "not before its time")
+	for i := range 6 {
+		require.Equal(t, i >= erasure.AlarmAttempts-1, bytes.Contains(logged.Bytes(), []byte("somebody has to look")), "attempt %d", i+1)
+		b.clock.Advance(time.Hour)
+		worker.RunOnce(t.Context())
+	}
+	s = b.get(t, s.ID)
+	require.Equal(t, "destroyed", s.State)
+	require.Equal(t, erasure.Step{State: "receipted", Attempts: 7, LastError: "kms.unavailable"}, s.Steps[5])
+	b.config.Notes = notes
+	b.work(t)
+	require.Equal(t, "completed", b.get(t, s.ID).State)
+}
+
+type brokenSigner struct{ ports.NoteSigner }
+
+func (brokenSigner) SignNote(context.Context, []byte) ([]byte, error) {
+	return nil, fault.New(fault.Unavailable, "kms.unavailable", "away")
+}
+
+// TestABugInAReadModel stops the request and not the process, and its panic is not
+// quoted.
+func TestABugInAReadModel(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	s := b.approved(t)
+	var logged bytes.Buffer
+	b.config.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	b.config.Copies = map[string]ports.PersonalCopies{"hr_people": panicking{b.copies}}
+	b.work(t)
+	require.Equal(t, "erasure.panicked", b.raw(t, s.ID).LastError)
+	require.NotContains(t, logged.String(), "ada@example.org")
+	require.Equal(t, "evicted", b.get(t, s.ID).State)
+}
+
+type panicking struct{ *copies }
+
+func (panicking) RedactPerson(context.Context, ports.ProjectionTx, event.PartitionID, shredding.Subject) (int64, error) {
+	panic(errors.New("ada@example.org"))
+}
+
+func TestVerificationFindsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	s := b.approved(t)
+	b.opener.alive = true
+	worker := erasure.NewWorker(b.config)
+	worker.RunOnce(t.Context())
+	require.Equal(t, "rebuilt", b.get(t, s.ID).State)
+	require.Equal(t, "erasure.still_readable", b.raw(t, s.ID).LastError)
+
+	b.opener.alive = false
+	b.copies.add(b.de.Partition, subject) // by an event that came late
+	b.clock.Advance(time.Minute)
+	worker.RunOnce(t.Context())
+	require.Equal(t, "completed", b.get(t, s.ID).State)
+	require.Zero(t, b.copies.rows[b.de.Partition][subject])
+}
+
+// TestALateEvent was sealed before and recorded after the destruction, as may happen
+// with a key store of its own.
+func TestALateEvent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, contacted, "E-1", 1)
+	s := b.approved(t)
+	b.stopAt(t, shredding.ErasureAnnounced)
+	b.config.Records = late{b.config.Records, b.raw(t, s.ID).DestroyedAt.Add(time.Millisecond)}
+	b.work(t)
+	c, _ := b.certificate(t, s.ID)
+	require.Len(t, c.Verification.Late, 1)
+	require.Equal(t, "DEMF", c.Verification.Late[0].LegalEntity)
+	require.EqualValues(t, 1, c.Verification.Late[0].Sequence)
+}
+
+type late struct {
+	ports.PersonalRecords
+	at time.Time
+}
+
+func (l late) PersonalEvents(ctx context.Context, p event.PartitionID, s shredding.Subject, after event.Sequence, limit int) ([]event.Recorded, error) {
+	found, err := l.PersonalRecords.PersonalEvents(ctx, p, s, after, limit)
+	for i := range found {
+		found[i].RecordedAt = l.at
+	}
+	return found, err
+}
+
+// TestASignerReplacedInBetween keeps the note that was stored first.
+func TestASignerReplacedInBetween(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.approved(t)
+	b.exports.away = true
+	config := b.config
+	config.Gate = open{}
+	erasure.NewWorker(config).RunOnce(t.Context())
+	require.Equal(t, "destroyed", b.get(t, s.ID).State)
+	stored := b.register.receipts[0].Note
+	require.NotEmpty(t, stored)
+	require.False(t, b.register.receipts[0].Exported)
+
+	b.exports.away = false
+	b.kms.key = newKMS(2).key
+	b.work(t)
+	require.Equal(t, string(stored), string(b.exports.documents[erasure.ReceiptName(1)]))
+}
+
+type open struct{}
+
+func (open) Check(context.Context) error { return nil }
