@@ -47,32 +47,32 @@ type NewErasure = httpclient.NewErasure
 // print the request that comes of them; with wait they follow it to its end first,
 // and end with the fault erasure.ended unless it is completed.
 func RequestErasure(ctx context.Context, o ClientOptions, wait bool, e NewErasure, idempotencyKey string) error {
-	return erasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) {
+	return askErasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) {
 		return c.RequestErasure(ctx, e, idempotencyKey)
 	})
 }
 
 // ApproveErasure approves a request.
 func ApproveErasure(ctx context.Context, o ClientOptions, wait bool, id string) error {
-	return erasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.ApproveErasure(ctx, id) })
+	return askErasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.ApproveErasure(ctx, id) })
 }
 
 // RejectErasure ends a request as the second person.
 func RejectErasure(ctx context.Context, o ClientOptions, id, reason string) error {
-	return erasure(ctx, o, false, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.RejectErasure(ctx, id, reason) })
+	return askErasure(ctx, o, false, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.RejectErasure(ctx, id, reason) })
 }
 
 // WithdrawErasure takes a request back.
 func WithdrawErasure(ctx context.Context, o ClientOptions, id, reason string) error {
-	return erasure(ctx, o, false, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.WithdrawErasure(ctx, id, reason) })
+	return askErasure(ctx, o, false, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.WithdrawErasure(ctx, id, reason) })
 }
 
 // ErasureStatus reads a request.
 func ErasureStatus(ctx context.Context, o ClientOptions, wait bool, id string) error {
-	return erasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.Erasure(ctx, id) })
+	return askErasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.Erasure(ctx, id) })
 }
 
-func erasure(ctx context.Context, o ClientOptions, wait bool, do func(*httpclient.Client) (httpclient.Erasure, error)) error {
+func askErasure(ctx context.Context, o ClientOptions, wait bool, do func(*httpclient.Client) (httpclient.Erasure, error)) error {
 	client, err := o.connect()
 	if err != nil {
 		return err
