@@ -289,12 +289,12 @@ type NewHold = httpclient.NewHold
 
 // PlaceHold places legal holds and prints them.
 func PlaceHold(ctx context.Context, o ClientOptions, h NewHold) error {
-	return holds(o, func(c *httpclient.Client) ([]httpclient.Hold, error) { return c.PlaceHold(ctx, h) })
+	return showHolds(o, func(c *httpclient.Client) ([]httpclient.Hold, error) { return c.PlaceHold(ctx, h) })
 }
 
 // ReleaseHold ends a legal hold and prints it.
 func ReleaseHold(ctx context.Context, o ClientOptions, id string) error {
-	return holds(o, func(c *httpclient.Client) ([]httpclient.Hold, error) {
+	return showHolds(o, func(c *httpclient.Client) ([]httpclient.Hold, error) {
 		h, err := c.ReleaseHold(ctx, id)
 		return []httpclient.Hold{h}, err
 	})
@@ -302,10 +302,10 @@ func ReleaseHold(ctx context.Context, o ClientOptions, id string) error {
 
 // ListHolds prints the legal holds in force on a person.
 func ListHolds(ctx context.Context, o ClientOptions, subject string) error {
-	return holds(o, func(c *httpclient.Client) ([]httpclient.Hold, error) { return c.Holds(ctx, subject) })
+	return showHolds(o, func(c *httpclient.Client) ([]httpclient.Hold, error) { return c.Holds(ctx, subject) })
 }
 
-func holds(o ClientOptions, do func(*httpclient.Client) ([]httpclient.Hold, error)) error {
+func showHolds(o ClientOptions, do func(*httpclient.Client) ([]httpclient.Hold, error)) error {
 	client, err := o.connect()
 	if err != nil {
 		return err
