@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -54,6 +55,9 @@ func NewSigner(name, keyID string, s ports.Signer) (*Signer, error) {
 
 // SignNote implements ports.NoteSigner.
 func (s *Signer) SignNote(ctx context.Context, text []byte) ([]byte, error) {
+	if !printable(text) {
+		return nil, textInvalid()
+	}
 	public, err := s.publicKey(ctx)
 	if err != nil {
 		return nil, err
@@ -74,9 +78,19 @@ func (s *Signer) SignNote(ctx context.Context, text []byte) ([]byte, error) {
 		return nil, failed
 	}
 	if err != nil {
-		return nil, fault.New(fault.Internal, "note.text_invalid", "a note holds lines of printable text, each ended by a line break; report this defect").WithCause(err)
+		return nil, textInvalid().WithCause(err)
 	}
 	return signed, nil
+}
+
+// printable reports whether readers of notes accept the text; the library's writer
+// does not look.
+func printable(text []byte) bool {
+	return utf8.Valid(text) && bytes.HasSuffix(text, []byte("\n")) && !bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\n' })
+}
+
+func textInvalid() *fault.Error {
+	return fault.New(fault.Internal, "note.text_invalid", "a note holds lines of printable text, each ended by a line break; report this defect")
 }
 
 // VerifierKey implements ports.NoteSigner.
