@@ -26,8 +26,9 @@ import (
 // Errors (faults): append.wrong_expected_version, append.condition_failed,
 // append.condition_too_old, append.duplicate_business_key, idempotency.mismatch,
 // intent.changed, pii.subject_erased (Gone), pii.key_moved (Conflict: seal again with
-// the key's newest version, or the key was busy for a moment), legal_entity.not_found, append.queue_full (Unavailable),
-// append.outcome_unknown (Timeout: the connection was lost at commit and the
+// the key's newest version, or the key was busy for a moment), keys.unavailable
+// (Unavailable: the key store was not reached; sealed values only),
+// legal_entity.not_found, append.queue_full (Unavailable), append.outcome_unknown (Timeout: the connection was lost at commit and the
 // outcome could not be found out), append.rejected_by_store (Internal: the store
 // refused a value nobody foresaw). Suite: test/conformance.
 type EventAppender interface {

@@ -18,6 +18,9 @@ import (
 const (
 	leaseTimeout = idleInTransactionTimeout / 2
 	leaseTries   = 2 // the pool may hold a connection that a restart has cut
+	// silenceTimeout is for how long a key store that did not answer is not asked again:
+	// waiting for it delays the appends without personal values too.
+	silenceTimeout = 3 * time.Second
 )
 
 // sameDatabase reports whether two addresses lead to one database, whoever
@@ -64,7 +67,7 @@ func (p *leasePool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	defer cancel()
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil && ctx.Err() != nil {
-		p.brokenUntil.Store(time.Now().Add(leaseTimeout).UnixNano())
+		p.brokenUntil.Store(time.Now().Add(silenceTimeout).UnixNano())
 	}
 	return conn, err
 }
