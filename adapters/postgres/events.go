@@ -51,15 +51,20 @@ func recorded(e *backbonedb.BackboneEvent, salt, payload []byte) (event.Recorded
 		},
 		Payload: payload,
 	}
-	copy(r.PayloadHash[:], e.PayloadHash)
-	copy(r.Checksum[:], e.Checksum)
-	copy(r.Salt[:], salt)
+	// A byte more would be cut off here and never be noticed.
+	if copy(r.PayloadHash[:], e.PayloadHash) != len(e.PayloadHash) || copy(r.Checksum[:], e.Checksum) != len(e.Checksum) || copy(r.Salt[:], salt) != len(salt) {
+		return r, undecodable(r.ID)
+	}
 	if len(e.Pii) > 0 {
 		if err := json.Unmarshal(e.Pii, &r.PII); err != nil {
-			return r, fault.New(fault.Internal, codeInternal, "event %s cannot be decoded; verify the log", r.ID).WithCause(err)
+			return r, undecodable(r.ID) // the cause might quote the text
 		}
 	}
 	return r, nil
+}
+
+func undecodable(id event.ID) error {
+	return fault.New(fault.Internal, codeInternal, "event %s cannot be decoded; verify the log", id)
 }
 
 func recordedAll[R any](rows []R, row func(*R) (*backbonedb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {

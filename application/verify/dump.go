@@ -22,7 +22,7 @@ const maxLine = 32 << 20
 // memory. Fault verify.not_an_export (Invalid): the file does not begin like one. An
 // error of the reader passes as it is; what was found until then is in the report.
 func Dump(file io.Reader, options ...Option) (EntityReport, string, error) {
-	d := dump{in: bufio.NewReaderSize(file, 1<<20), digest: sha256.New()}
+	d := dump{in: bufio.NewReaderSize(file, 64<<10), digest: sha256.New()}
 	text, err := d.line()
 	if err != nil && err != io.EOF {
 		return EntityReport{}, "", err
