@@ -33,7 +33,7 @@ func erasureCommand() *cobra.Command {
 			"requests, another approves.",
 	}
 	cmd.AddCommand(requestErasureCommand(), approveErasureCommand(), endErasureCommand("reject"), endErasureCommand("withdraw"),
-		erasureStatusCommand(), listErasuresCommand(), erasureCertificateCommand())
+		erasureStatusCommand(), listErasuresCommand(), erasureCertificateCommand(), replayCommand())
 	return cmd
 }
 

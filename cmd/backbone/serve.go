@@ -16,8 +16,11 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the API on a migrated and bootstrapped database",
-		Example: "  BACKBONE_DATABASE_DSN=postgres://backbone_app@db/backbone backbone serve\n" +
-			"  backbone serve --config /etc/backbone.yaml",
+		Long: "serve needs a key service for personal data (kms.endpoint of a `backbone kmsd`, or\n" +
+			"kms.region for AWS KMS), the address of the role that erases (database.eraser_dsn) and\n" +
+			"a folder for receipts (erasure.export_directory) outside the database's backups.",
+		Example: "  backbone serve --config /etc/backbone.yaml\n" +
+			"  BACKBONE_DATABASE_DSN=postgres://backbone_app@db/backbone backbone serve --config /etc/backbone.yaml",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := configs.Load(path)
@@ -37,7 +40,8 @@ func migrateCommand() *cobra.Command {
 		Use:   "migrate",
 		Short: "Bring the database to this version's schema",
 		Long: "migrate runs as the owner (role backbone_owner, or a superuser the first time,\n" +
-			"since it makes the roles). It only goes forward and may be run again at any time.",
+			"since it makes the roles). It only goes forward and may be run again at any time. A key\n" +
+			"store with a database of its own is migrated too when keystore.owner_dsn is set.",
 		Example: "  backbone migrate --dsn postgres://postgres@db/backbone\n" +
 			"  BACKBONE_DATABASE_OWNER_DSN=postgres://backbone_owner@db/backbone backbone migrate",
 		Args: cobra.NoArgs,
@@ -52,7 +56,11 @@ func migrateCommand() *cobra.Command {
 			if dsn == "" {
 				return fmt.Errorf("no owner DSN; give --dsn or set BACKBONE_DATABASE_OWNER_DSN")
 			}
-			return wire.Migrate(cmd.Context(), dsn, func(line string) { fmt.Fprintln(cmd.OutOrStdout(), line) })
+			show := func(line string) { fmt.Fprintln(cmd.OutOrStdout(), line) }
+			if err := wire.Migrate(cmd.Context(), dsn, show); err != nil || config.KeyStore.OwnerDSN == "" {
+				return err
+			}
+			return wire.MigrateKeyStore(cmd.Context(), config.KeyStore.OwnerDSN.Reveal(), show)
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", "", configHelp)

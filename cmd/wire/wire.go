@@ -61,6 +61,12 @@ func Migrate(ctx context.Context, ownerDSN string, progress func(string)) error 
 	return postgres.Migrate(ctx, ownerDSN, progress, MigrationSets()...)
 }
 
+// MigrateKeyStore brings a key store with a database of its own to this version's
+// schema.
+func MigrateKeyStore(ctx context.Context, ownerDSN string, progress func(string)) error {
+	return postgres.MigrateKeyStore(ctx, ownerDSN, progress)
+}
+
 // Observers are the metrics hooks; nil observes nothing.
 type Observers struct {
 	Append     postgres.Metrics
