@@ -37,8 +37,8 @@ type sealedPayload struct {
 
 // storedPayload gives the payload for the intent's row: as it is in the store; for
 // the first write sealed; of a refusal without personal values; and nothing of one
-// that was not found valid. The used keys
-// are those that values were sealed with for this write.
+// that was not found valid. The used keys are those that values were sealed with for
+// this write.
 func (a *attempt) storedPayload(ctx context.Context) (json.RawMessage, []event.SealedSubject, error) {
 	if a.stored.Revision > 0 {
 		return a.stored.Payload, nil, nil
