@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -38,7 +39,14 @@ func runConformance(t *testing.T, keyStore func(t *testing.T, dsn string) (keysD
 				GRANT SELECT, INSERT, UPDATE ON conformance.rows TO backbone_app`)
 			return open(t, dsn, withClock(clock), withKeyStore(keysDSN))
 		},
-		Keys: func(t *testing.T, _ conformance.Store) conformance.Keys { return keyTables{keysDSN} },
+		Keys: func(t *testing.T, _ conformance.Store) conformance.Keys {
+			keys, err := postgres.OpenKeyStore(t.Context(), postgres.KeyStoreConfig{
+				DSN: as("backbone_app", keysDSN), EraserDSN: as("backbone_eraser", keysDSN), Logger: testLogger(),
+			})
+			require.NoError(t, err)
+			t.Cleanup(keys.Close)
+			return conformance.NewKeyRegister(keys, keys.Eraser(), keys.Eraser())
+		},
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
 			return readModel{s.(*postgres.Store)}
 		},
