@@ -11,9 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// verifierKeys is where the public keys of signers lie in the export store, for
+// verifierKeyFolder is where the public keys of signers lie in the export store, for
 // whoever checks notes when the key service is gone.
-const verifierKeys = "verifier-keys/"
+const verifierKeyFolder = "verifier-keys/"
 
 // receiptSigner signs receipts, certificates and notices of epochs with one key of the
 // key service, which it makes on first use: a node starts while the service is away.
@@ -61,7 +61,7 @@ func (s *receiptSigner) open(ctx context.Context) (*signednote.Signer, error) {
 		return nil, err
 	}
 	hash, _, _ := strings.Cut(strings.TrimPrefix(public, s.name+"+"), "+")
-	if err := s.exports.PutIfAbsent(ctx, verifierKeys+hash, []byte(public+"\n")); err != nil {
+	if err := s.exports.PutIfAbsent(ctx, verifierKeyFolder+hash, []byte(public+"\n")); err != nil {
 		return nil, err
 	}
 	s.opened = signer
@@ -88,7 +88,7 @@ func (s *receiptSigner) VerifierKey(ctx context.Context) (string, error) {
 
 // storedVerifierKeys are the public keys that lie in the export store.
 func storedVerifierKeys(ctx context.Context, exports ports.ExportStore) ([]string, error) {
-	names, err := exports.List(ctx, verifierKeys)
+	names, err := exports.List(ctx, verifierKeyFolder)
 	if err != nil {
 		return nil, err
 	}
