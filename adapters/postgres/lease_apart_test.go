@@ -171,3 +171,18 @@ func TestAStoreFindsItsKeyStoreAgain(t *testing.T) {
 	}
 	require.Equal(t, 4, requireSound(t, s, p))
 }
+
+func TestAddressesOfOneDatabase(t *testing.T) {
+	t.Parallel()
+	const log = "postgres://backbone_app:one@db.example:5432/books?sslmode=require"
+	for other, same := range map[string]bool{
+		log: true,
+		"host=db.example port=5432 dbname=books user=backbone_eraser": true,
+		"postgres://backbone_app:one@db.example:5432/keys":            false,
+		"postgres://backbone_app:one@keys.example:5432/books":         false,
+		"postgres://backbone_app:one@db.example:6432/books":           false,
+		"postgres://[": false,
+	} {
+		require.Equal(t, same, postgres.SameDatabase(other, log), other)
+	}
+}

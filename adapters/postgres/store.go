@@ -25,8 +25,8 @@ type Config struct {
 	// ListenDSN connects to PostgreSQL directly, for LISTEN; "" is DSN.
 	ListenDSN string
 	// KeyStoreDSN connects as backbone_app to the database of the key store; "" or the
-	// log's own database takes leases on keys in the append's transaction. Only its
-	// address is read here, and connections are opened when values are sealed.
+	// log's own database takes leases on keys in the append's transaction. Another
+	// one is connected to when the first sealed values are appended.
 	KeyStoreDSN string
 	// ReadPoolSize bounds the connections of reads; 0 is four per core, at least 8.
 	ReadPoolSize int
