@@ -62,6 +62,7 @@ type CertificateTimes struct {
 	Confirmed   time.Time `json:"nodes_confirmed_at"`      // when all nodes had said so, or the minute was over
 	Backups     time.Time `json:"backups_unreadable_from"` // at the latest, but for who may cancel the deletion of a key in the key service
 	Irrevocable time.Time `json:"irrevocable_from"`        // at the latest, for everybody
+	Condition   string    `json:"condition"`
 }
 
 // CertificateReceipt names the receipt outside the database.
@@ -69,6 +70,10 @@ type CertificateReceipt struct {
 	Number uint64 `json:"number"`
 	SHA256 string `json:"sha256"`
 }
+
+// rotationCondition goes with the last two times, which this installation brings about
+// after the certificate is issued.
+const rotationCondition = "the last two times are kept by replacing the key that wrapped the destroyed keys; the signed notice of that key's end, which names the receipts it covers, proves it"
 
 // outOfReach is what an erasure here does not touch.
 func outOfReach() []string {
@@ -145,7 +150,7 @@ func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte
 		Counts: CertificateCounts{Events: results.Events, Intents: results.Intents, Redacted: results.Redacted, Keys: len(receipt.Keys)},
 		Times: CertificateTimes{
 			Destroyed: destroyed, Undecrypted: destroyed.Add(evictionLimit), Confirmed: event.Micros(r.EvictedAt),
-			Backups: destroyed.Add(epochLimit), Irrevocable: destroyed.Add(epochLimit + deletionWait),
+			Backups: destroyed.Add(epochLimit), Irrevocable: destroyed.Add(epochLimit + deletionWait), Condition: rotationCondition,
 		},
 		Verification: results, Receipt: CertificateReceipt{Number: r.Receipt, SHA256: fmt.Sprintf("%x", noteHash(note))}, OutOfReach: outOfReach(),
 	}
@@ -234,8 +239,13 @@ func (c Certificate) Summary() string {
 	line("No node decrypts from", "%s", c.Times.Undecrypted.Format(time.RFC3339))
 	line("Backups are dead from", "%s at the latest", c.Times.Backups.Format(time.RFC3339))
 	line("Irrevocable from", "%s at the latest", c.Times.Irrevocable.Format(time.RFC3339))
-	line("Verified", "%s: %d values in %d events and %d intents read [REDACTED], %d copies left, %d late events",
-		c.Verification.VerifiedAt.Format(time.RFC3339), c.Verification.Redacted, c.Verification.Events, c.Verification.Intents, c.Verification.Copies, len(c.Verification.Late))
+	line("", "%s", c.Times.Condition)
+	copies := "copies in read models read the same"
+	if c.Verification.Copies != nil {
+		copies = fmt.Sprintf("%d copies left in read models", *c.Verification.Copies)
+	}
+	line("Verified", "%s: %d values in %d events and %d intents read [REDACTED], %s, %d late events",
+		c.Verification.VerifiedAt.Format(time.RFC3339), c.Verification.Redacted, c.Verification.Events, c.Verification.Intents, copies, len(c.Verification.Late))
 	line("Receipt", "%d, SHA-256 %s", c.Receipt.Number, c.Receipt.SHA256)
 	for i, place := range c.OutOfReach {
 		name := ""

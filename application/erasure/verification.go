@@ -18,13 +18,13 @@ const page = 200
 // place in a record.
 type Results struct {
 	VerifiedAt time.Time      `json:"verified_at"`
-	Events     int64          `json:"events"`          // that hold sealed values of the person
-	Intents    int64          `json:"intents"`         // the same
-	Redacted   int64          `json:"redacted"`        // values that read [REDACTED]
-	Kept       int64          `json:"kept"`            // values of classes that are not erased
-	Copies     int64          `json:"copies"`          // rows of read models that still hold sealed copies
-	Late       []LateEvent    `json:"late_events"`     // written in the moment of the destruction; unreadable like the others
-	Chains     []ChainVerdict `json:"verified_chains"` // of the logs concerned
+	Events     int64          `json:"events"`           // that hold sealed values of the person
+	Intents    int64          `json:"intents"`          // the same
+	Redacted   int64          `json:"redacted"`         // values that read [REDACTED]
+	Kept       int64          `json:"kept"`             // values of classes that are not erased
+	Copies     *int64         `json:"copies,omitempty"` // rows of read models with sealed copies, which is 0; absent when a class is kept, whose copies stay
+	Late       []LateEvent    `json:"late_events"`      // written in the moment of the destruction; unreadable like the others
+	Chains     []ChainVerdict `json:"verified_chains"`  // of the logs concerned
 }
 
 // LateEvent is an event that was recorded after its key was destroyed.
@@ -65,6 +65,9 @@ func (c Config) verify(ctx context.Context, r ports.ErasureRequest) (ports.Erasu
 			return r, fault.New(fault.Internal, "erasure.chain_unsound", "the log of a legal entity concerned is not sound; run `backbone verify`")
 		}
 		v.results.Chains = append(v.results.Chains, verdict)
+	}
+	if complete(r) {
+		v.results.Copies = new(int64) // copies has looked
 	}
 	v.results.VerifiedAt = c.now()
 	encoded, err := json.Marshal(v.results)

@@ -1,0 +1,58 @@
+package wire_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+func TestVerifyCertificate(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(testkit.RepoRoot(t), "application", "erasure", "testdata")
+	document, keyFile := filepath.Join(folder, "certificate-v1.json"), filepath.Join(folder, "verifier.key")
+	content, err := os.ReadFile(document)
+	require.NoError(t, err)
+	changed := filepath.Join(t.TempDir(), "changed.json")
+	require.NoError(t, os.WriteFile(changed, bytes.Replace(content, []byte(`"partial"`), []byte(`"complete"`), 1), 0o600))
+	key, err := os.ReadFile(keyFile)
+	require.NoError(t, err)
+	const otherKey = "sum.golang.org+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8"
+
+	for name, c := range map[string]struct {
+		options wire.CertificateOptions
+		genuine bool
+		code    string
+		says    string
+	}{
+		"genuine":          {wire.CertificateOptions{File: document, Keys: []string{keyFile}}, true, "", "Genuine: signed"},
+		"key as text":      {wire.CertificateOptions{File: document, Keys: []string{string(key)}}, true, "", "employee:E-1"},
+		"one of two keys":  {wire.CertificateOptions{File: document, Keys: []string{otherKey, keyFile}}, true, "", "kept until"},
+		"from the input":   {wire.CertificateOptions{File: "-", In: bytes.NewReader(content), Keys: []string{keyFile}, JSON: true}, true, "", `"genuine": true`},
+		"changed":          {wire.CertificateOptions{File: changed, Keys: []string{keyFile}}, false, "erasure.certificate_altered", "Not genuine"},
+		"changed, as JSON": {wire.CertificateOptions{File: changed, Keys: []string{keyFile}, JSON: true}, false, "erasure.certificate_altered", `"genuine": false`},
+		"another key":      {wire.CertificateOptions{File: document, Keys: []string{otherKey}}, false, "note.not_verified", "Not genuine"},
+		"no certificate":   {wire.CertificateOptions{File: keyFile, Keys: []string{keyFile}}, false, "erasure.certificate_malformed", "Not genuine"},
+		"no file":          {wire.CertificateOptions{File: document + "x", Keys: []string{keyFile}}, true, "erasure.certificate_unreadable", ""},
+		"no key":           {wire.CertificateOptions{File: document}, true, "note.key_missing", ""},
+		"no key file":      {wire.CertificateOptions{File: document, Keys: []string{keyFile + "x"}}, true, "note.key_unreadable", ""},
+		"no such key":      {wire.CertificateOptions{File: document, Keys: []string{"a+b+c"}}, true, "note.key_invalid", ""},
+	} {
+		var out strings.Builder
+		c.options.Out = &out
+		genuine, err := wire.VerifyCertificate(c.options)
+		require.Equal(t, c.genuine, genuine, name)
+		require.Equal(t, c.code, fault.CodeOf(err), name)
+		require.Contains(t, out.String(), c.says, name)
+		if c.says == "" {
+			require.Empty(t, out.String(), name)
+		}
+	}
+}
