@@ -10,6 +10,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
 )
 
 // retryWaits are the pauses before a request is sent again, unless the server
@@ -60,11 +61,17 @@ func says(err error) meaning {
 // send submits an intent, again while the server is busy or does not answer: the
 // idempotency key makes that safe. A server that knows the key with another
 // content, say because a posting date was named this time, is asked under a key
-// for exactly this content, and then judges by the document itself.
+// for exactly this content, and then judges by the document itself. The key of a
+// vendor is made of the file's hash instead: a registration may be about a person,
+// and a hash of little more than a name tells the name to whoever tries names.
 func (r *run) send(s Submission) (Outcome, error) {
 	out, err := r.sendSame(s)
 	if code := fault.CodeOf(err); code == "intent.idempotency_mismatch" || code == concurrency.CodeIdempotencyMismatch {
-		s.IdempotencyKey = idempotencyKey(s.IdempotencyKey, digest(s.EffectiveDate, string(s.Payload)))
+		content := string(s.Payload)
+		if s.Type == ubl.IntentRegisterVendor {
+			content = s.Source.Reference
+		}
+		s.IdempotencyKey = idempotencyKey(s.IdempotencyKey, digest(s.EffectiveDate, content))
 		out, err = r.sendSame(s)
 	}
 	return out, err

@@ -17,6 +17,7 @@ const (
 	maxReference        = 100 // identifiers of documents, parties and items
 	maxPaymentReference = 140 // as a credit transfer can carry
 	maxName             = 200
+	maxAddress          = 500
 	maxDescription      = 1000
 )
 

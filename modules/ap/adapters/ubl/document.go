@@ -74,10 +74,22 @@ type Supplier struct {
 	LegalName      string   // BT-27, empty for a natural person
 	TradeName      string   // BT-28, empty for a natural person
 	Country        string   // BT-40, else the country of the VAT identifier; ISO 3166-1
+	Person         Person   // of a natural person only
 }
 
+// Person is what a document says of a seller who may be a natural person. It goes
+// into the registration of the vendor, where it is sealed, and nowhere else: it has
+// no text and no JSON form.
+type Person struct{ name, address string }
+
+// Format writes whether there is one, never who, for every verb.
+func (p Person) Format(s fmt.State, _ rune) { _, _ = fmt.Fprintf(s, "known: %t", p.name != "") }
+
+// MarshalJSON writes null.
+func (p Person) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
+
 // NaturalPerson tells whether the seller may be a person without a company: then
-// the name is not copied anywhere.
+// name and address are in Person alone.
 func (s Supplier) NaturalPerson() bool { return s.VATID == "" && s.RegistrationID == "" }
 
 // Name is the legal name, else the trade name.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/money"
@@ -51,6 +52,7 @@ func toDocument(root *Element, c *checker) Document {
 	}
 	c.checkSupplier(root, d.Supplier)
 	if d.Supplier.NaturalPerson() {
+		d.Supplier.Person = Person{name: d.Supplier.Name(), address: readAddress(root)}
 		d.Supplier.LegalName, d.Supplier.TradeName = "", ""
 	}
 	readPayment(root, c, &d)
@@ -63,8 +65,28 @@ func toDocument(root *Element, c *checker) Document {
 	return d
 }
 
+// readAddress joins the seller's address (BG-5) to one text, "" if it is longer than
+// its field: an address is no reason to refuse a document.
+func readAddress(root *Element) string {
+	at := root.find("cac:AccountingSupplierParty", "cac:Party", "cac:PostalAddress")
+	var parts []string
+	for _, e := range []*Element{
+		at.find("cbc:StreetName"), at.find("cbc:AdditionalStreetName"), at.find("cac:AddressLine", "cbc:Line"),
+		at.find("cbc:PostalZone"), at.find("cbc:CityName"), at.find("cbc:CountrySubentity"),
+	} {
+		if s := e.value(); s != "" {
+			parts = append(parts, s)
+		}
+	}
+	address := strings.Join(parts, ", ")
+	if utf8.RuneCountInString(address) > maxAddress {
+		return ""
+	}
+	return address
+}
+
 // readSupplier takes what identifies the seller. Contacts and addresses stay
-// behind, but for the country.
+// behind, but for the country and the address of a natural person.
 func readSupplier(root *Element) Supplier {
 	party := root.find("cac:AccountingSupplierParty", "cac:Party")
 	s := Supplier{

@@ -176,14 +176,21 @@ func (d Document) linePayload(number int, l Line, s Submission) linePayload {
 }
 
 type vendorPayload struct {
-	Name           string       `json:"name,omitempty"`
-	Country        string       `json:"country,omitempty"`
-	VATID          string       `json:"vat_id,omitempty"`
-	RegistrationID string       `json:"registration_id,omitempty"`
-	PartyID        string       `json:"party_id,omitempty"`
-	NaturalPerson  bool         `json:"natural_person"`
-	Currency       string       `json:"currency"`
-	Terms          termsPayload `json:"terms"`
+	Name           string         `json:"name,omitempty"`
+	Country        string         `json:"country,omitempty"`
+	VATID          string         `json:"vat_id,omitempty"`
+	RegistrationID string         `json:"registration_id,omitempty"`
+	PartyID        string         `json:"party_id,omitempty"`
+	NaturalPerson  bool           `json:"natural_person"`
+	Person         *personPayload `json:"person,omitempty"`
+	Currency       string         `json:"currency"`
+	Terms          termsPayload   `json:"terms"`
+}
+
+// personPayload is sealed where it is stored.
+type personPayload struct {
+	Name    string `json:"name"`
+	Address string `json:"address,omitempty"`
 }
 
 type termsPayload struct {
@@ -191,8 +198,8 @@ type termsPayload struct {
 }
 
 // VendorPayload gives the payload of IntentRegisterVendor for the seller, with the
-// given terms of payment in days after the invoice date. A seller that may be a
-// natural person is described by its party identifier alone.
+// given terms of payment in days after the invoice date. Of a seller that may be a
+// natural person, name and address are in person, where the server seals them.
 func (d Document) VendorPayload(netDays int) (json.RawMessage, error) {
 	s := d.Supplier
 	p := vendorPayload{
@@ -201,6 +208,9 @@ func (d Document) VendorPayload(netDays int) (json.RawMessage, error) {
 	}
 	if len(s.PartyIDs) > 0 {
 		p.PartyID = s.PartyIDs[0]
+	}
+	if s.Person.name != "" {
+		p.Person = &personPayload{Name: s.Person.name, Address: s.Person.address}
 	}
 	return json.Marshal(p)
 }

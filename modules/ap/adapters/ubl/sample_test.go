@@ -146,7 +146,7 @@ func TestNegativeInvoiceBecomesACreditMemo(t *testing.T) {
 	require.Equal(t, "-18.00", b.Lines[1].Amount.String())
 }
 
-func TestNaturalPersonIsKnownByPartyIDOnly(t *testing.T) {
+func TestNaturalPersonIsSealedInTheRegistration(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(repositoryRoot(t), "test", "samples", "ubl", "05-invoice-natural-person.xml")
 	require.Contains(t, fileText(t, path), "Mira Sandvik")
@@ -154,8 +154,14 @@ func TestNaturalPersonIsKnownByPartyIDOnly(t *testing.T) {
 	require.NoError(t, err)
 	vendor, err := d.VendorPayload(30)
 	require.NoError(t, err)
-	require.Equal(t, `{"country":"SE","party_id":"7350000000014","natural_person":true,"currency":"EUR","terms":{"net_days":30}}`, string(vendor))
-	require.NotContains(t, fmt.Sprintf("%+v", d), "Mira")
+	require.Equal(t, `{"country":"SE","party_id":"7350000000014","natural_person":true,`+
+		`"person":{"name":"Mira Sandvik","address":"Birkenweg 9, 22100, Lund"},"currency":"EUR","terms":{"net_days":30}}`, string(vendor))
+	whole, err := json.Marshal(d)
+	require.NoError(t, err)
+	for _, s := range []string{string(whole), fmt.Sprintf("%v %+v %#v %s %q %d", d, d, d, d.Supplier, d.Supplier.Person, d.Supplier.Person)} {
+		require.NotContains(t, s, "Mira")
+		require.NotContains(t, s, "Birkenweg")
+	}
 	b := payload(t, d, ubl.Submission{VendorID: "V-1"})
 	require.Nil(t, b.VendorName)
 	require.Equal(t, "O/0", b.Lines[0].TaxGroup)
