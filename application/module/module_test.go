@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -284,4 +286,50 @@ func TestLoad(t *testing.T) {
 	require.ErrorContains(t, err, "fold of order gives *event.Source, not string")
 	_, _, err = module.Load[string](t.Context(), s, "order", "broken")
 	require.EqualError(t, err, "broken")
+}
+
+// TestPersonalDataMustBeDeclared: what would be stored in clear, or without saying
+// whose it is, keeps the program from starting.
+func TestPersonalDataMustBeDeclared(t *testing.T) {
+	t.Parallel()
+	const closed = `{"type":"object","additionalProperties":false,"properties":{"customer":{"type":"string"},"email":{"type":"string"}}}`
+	field := eventtype.PIIField{Path: "$.email", Class: "contact", Subject: json.RawMessage(`{"path":"$.customer","type":"customer"}`)}
+	build := func(change func(*module.IntentType)) error {
+		_, err := module.Build(jsonschema.New(), shop(func(r *module.Registrar) {
+			i := placeOrder()
+			i.Type = "shop.greet"
+			i.Schema, i.PIIFields = json.RawMessage(closed), []eventtype.PIIField{field}
+			change(&i)
+			r.Intent(i)
+		}))
+		return err
+	}
+	err := build(func(i *module.IntentType) { i.PIIFields = nil })
+	require.ErrorContains(t, err, "personal data of shop.greet: pii.undeclared at /data_schema/properties/email")
+	err = build(func(*module.IntentType) {})
+	require.ErrorContains(t, err, "pii.subject_not_required at /pii_fields/0/subject/path")
+	require.NoError(t, build(func(i *module.IntentType) {
+		i.Complete = func(_ event.ID, payload json.RawMessage) json.RawMessage { return payload }
+	}), "the planner's module fills the subject in")
+	err = build(func(i *module.IntentType) { i.PIIFields[0].Class, i.RetentionClass = "secret", "for_ever" })
+	require.ErrorContains(t, err, "pii.class_invalid at /pii_fields/0/class")
+	require.ErrorContains(t, err, "pii.key_class_invalid")
+	_, err = module.Build(jsonschema.New(), shop(func(r *module.Registrar) {
+		r.EventType(module.EventType{Registration: eventtype.Registration{Type: "shop.order.lost", SchemaVersion: 1, Module: "shop", DataSchema: json.RawMessage(closed)}})
+	}))
+	require.ErrorContains(t, err, "personal data of shop.order.lost: pii.undeclared")
+
+	catalog, err := module.Build(jsonschema.New(), shop(func(r *module.Registrar) {
+		i := placeOrder()
+		i.Type = "shop.greet"
+		i.Schema = json.RawMessage(strings.Replace(closed, `"properties"`, `"required":["customer"],"properties"`, 1))
+		i.PIIFields, i.RetentionClass = []eventtype.PIIField{field}, eventtype.Regulatory
+		r.Intent(i)
+	}))
+	require.NoError(t, err)
+	i, _ := catalog.Intent("shop.greet")
+	class, known := i.Manifest().ClassAt("/email", "")
+	require.True(t, known)
+	require.Equal(t, shredding.Contact, class)
+	require.Equal(t, shredding.KeyRegulatory, i.KeyClass())
 }

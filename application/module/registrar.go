@@ -14,6 +14,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -173,8 +174,9 @@ func (c *Catalog) Checks(eventType string, version uint32) []Check {
 
 // Build joins the modules' declarations. It refuses on any error and returns all
 // of them: names declared twice, foreign prefixes, intents that emit unknown
-// types or lack a policy, projections of unknown types, schemas that do not
-// compile. Policies are compiled by the policy engine.
+// types or lack a policy, projections of unknown types, schemas that do not compile
+// or would let personal data be stored in clear. Policies are compiled by the policy
+// engine.
 func Build(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
 	c := &Catalog{
 		folds: map[string]Fold{}, intents: map[string]IntentType{},
@@ -212,9 +214,15 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 			errs = append(errs, fmt.Errorf("schema of %s: %w", what, err))
 		}
 	}
+	personal := func(what string, found []fault.Violation) {
+		for _, f := range found {
+			errs = append(errs, fmt.Errorf("personal data of %s: %s at %s: %s", what, f.Code, f.Field, f.Detail))
+		}
+	}
 	for _, t := range c.EventTypes {
 		known[t.Type] = true
 		compile(t.Type, t.DataSchema)
+		personal(t.Type, t.CheckPersonal())
 	}
 	policies := map[string]bool{}
 	for _, p := range c.Policies {
@@ -224,6 +232,9 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 	}
 	for _, t := range c.IntentTypes() {
 		compile(t.Type, t.Schema)
+		personal(t.Type, slices.DeleteFunc(t.manifest.Check(shredding.EventType{Schema: t.Schema}), func(f fault.Violation) bool {
+			return t.Complete != nil && f.Code == "pii.subject_not_required" // it fills the subject in; what it leaves out is refused
+		}))
 		for _, e := range t.Emits {
 			if !known[e] {
 				errs = append(errs, fmt.Errorf("intent %s emits %s, which no module declares", t.Type, e))

@@ -11,14 +11,14 @@ import (
 // A database of an earlier version has the schema without the reasons.
 func TestAReasonMayJoinAStoredVersion(t *testing.T) {
 	t.Parallel()
-	const before = `{"type":"object","properties":{"name":{"type":"string"},"lines":{"type":"array","items":{"anyOf":[{"properties":{"name":{"type":"string"}}}]}}},"definitions":{"name":{"type":"string"}}}`
+	const before = `{"type":"object","properties":{"size":{"type":"string"},"lines":{"type":"array","items":{"anyOf":[{"properties":{"size":{"type":"string"}}}]}}},"definitions":{"size":{"type":"string"}}}`
 	store := memory.New(memory.Config{})
 	require.NoError(t, node(t, store, before).RegisterBuiltIn(t.Context()))
 	_, generation, err := store.EventTypes(t.Context())
 	require.NoError(t, err)
 
-	next := node(t, store, `{"type":"object","properties":{"name":{"type":"string","x-not-pii":"of a company"},"lines":{"type":"array","x-not-pii":"papers",
-		"items":{"anyOf":[{"properties":{"name":{"type":"string","x-not-pii":"of an account"}}}]}}},"definitions":{"name":{"type":"string","x-not-pii":"of an account"}}}`)
+	next := node(t, store, `{"type":"object","properties":{"size":{"type":"string","x-not-pii":"of a company"},"lines":{"type":"array","x-not-pii":"papers",
+		"items":{"anyOf":[{"properties":{"size":{"type":"string","x-not-pii":"of an account"}}}]}}},"definitions":{"size":{"type":"string","x-not-pii":"of an account"}}}`)
 	require.NoError(t, next.RegisterBuiltIn(t.Context()))
 	typ, err := next.Lookup(t.Context(), "shop.order.placed", 1)
 	require.NoError(t, err)
@@ -32,8 +32,8 @@ func TestAReasonMayJoinAStoredVersion(t *testing.T) {
 func TestAReasonHidesNoOtherChange(t *testing.T) {
 	t.Parallel()
 	for before, after := range map[string]string{
-		`{"properties":{"name":{"type":"string"}}}`:                         `{"properties":{"name":{"type":"number","x-not-pii":"of a company"}}}`,
-		`{"properties":{"name":{"type":"string"}},"required":["name"]}`:     `{"properties":{"name":{"type":"string","x-not-pii":"of a company"}}}`,
+		`{"properties":{"size":{"type":"string"}}}`:                         `{"properties":{"size":{"type":"number","x-not-pii":"of a company"}}}`,
+		`{"properties":{"size":{"type":"string"}},"required":["size"]}`:     `{"properties":{"size":{"type":"string","x-not-pii":"of a company"}}}`,
 		`{"properties":{"a":{"type":"string"}}}`:                            `{"properties":{"a":{"type":"string"},"x-not-pii":{"type":"string"}}}`,
 		`{"definitions":{"x-not-pii":{"type":"string"}}}`:                   `{"definitions":{}}`,
 		`{"properties":{"a":{"enum":[{"x-not-pii":"a"}]}}}`:                 `{"properties":{"a":{"enum":[{}]}}}`,

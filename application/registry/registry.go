@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -265,7 +266,7 @@ func checkExamples(schema ports.Schema, examples []json.RawMessage) error {
 
 // RegisterBuiltIn brings the modules' declared types into the store. A stored
 // version whose schema differs from the declared one, other than by a reason in
-// x-not-pii, is an error: a version is never rewritten.
+// x-not-pii, or whose personal data do, is an error: a version is never rewritten.
 func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 	if err := r.Refresh(ctx); err != nil {
 		return err
@@ -285,8 +286,23 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
 				"the schema of %s version %d differs from the stored one; register a new version instead of changing this one", t.Type, t.SchemaVersion)
 		}
+		if !samePersonal(&have.Registration, &t.Registration) {
+			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
+				"the personal data of %s version %d are declared otherwise than stored; register a new version instead of changing this one", t.Type, t.SchemaVersion)
+		}
 	}
 	return nil
+}
+
+// samePersonal reports whether two registrations seal the same values for the same
+// subjects under the same keys.
+func samePersonal(a, b *eventtype.Registration) bool {
+	if len(a.PIIFields) == 0 && len(b.PIIFields) == 0 {
+		return true
+	}
+	return a.RetentionClass == b.RetentionClass && slices.EqualFunc(a.PIIFields, b.PIIFields, func(x, y eventtype.PIIField) bool {
+		return x.Path == y.Path && x.Class == y.Class && sameSchema(x.Subject, y.Subject)
+	})
 }
 
 // Run keeps the registry fresh until ctx ends. report is called with every

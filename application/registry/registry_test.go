@@ -441,3 +441,50 @@ func TestAllFindingsAboutPersonalDataComeAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, stored)
 }
+
+// What a stored version seals is never declared otherwise afterwards.
+func TestPersonalDataOfAStoredVersionStay(t *testing.T) {
+	t.Parallel()
+	const schema = `{"type":"object","additionalProperties":false,"required":["person"],"properties":{"person":{"type":"string"},"mobile":{"type":"string","x-not-pii":"of the desk"}}}`
+	declared := []eventtype.PIIField{{Path: "$.mobile", Class: "contact", Subject: json.RawMessage(`{"path":"$.person","type":"person"}`)}}
+	other := []eventtype.PIIField{{Path: "$.mobile", Class: "identity", Subject: json.RawMessage(`{"path":"$.person","type":"person"}`)}}
+	spaced := []eventtype.PIIField{{Path: "$.mobile", Class: "contact", Subject: json.RawMessage(`{"type": "person", "path": "$.person"}`)}}
+	for name, c := range map[string]struct {
+		stored eventtype.Registration
+		same   bool
+	}{
+		"none":      {eventtype.Registration{}, false},
+		"class":     {eventtype.Registration{PIIFields: other}, false},
+		"retention": {eventtype.Registration{PIIFields: declared, RetentionClass: eventtype.Regulatory}, false},
+		"same":      {eventtype.Registration{PIIFields: spaced}, true},
+	} {
+		store := memory.New(memory.Config{})
+		c.stored.Type, c.stored.SchemaVersion, c.stored.Module, c.stored.DataSchema, c.stored.Active = "shop.order.placed", 1, "shop", json.RawMessage(schema), true
+		require.NoError(t, c.stored.Validate())
+		_, err := store.RegisterEventType(t.Context(), c.stored)
+		require.NoError(t, err)
+		catalog, err := module.Build(jsonschema.New(), personalShop{schema, declared})
+		require.NoError(t, err)
+		err = registry.New(store, jsonschema.New(), catalog, testkit.NewClock(now)).RegisterBuiltIn(t.Context())
+		if c.same {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.Equal(t, "event_type.version_rewritten", code(t, err), name)
+	}
+}
+
+type personalShop struct {
+	schema string
+	fields []eventtype.PIIField
+}
+
+func (personalShop) Name() string { return "shop" }
+
+func (s personalShop) Register(r *module.Registrar) error {
+	r.Prefixes("shop")
+	r.EventType(module.EventType{Registration: eventtype.Registration{
+		Type: "shop.order.placed", SchemaVersion: 1, Module: "shop", DataSchema: json.RawMessage(s.schema), PIIFields: s.fields,
+	}})
+	return nil
+}
