@@ -124,6 +124,7 @@ func Dev(ctx context.Context, o DevOptions) (err error) {
 	config.HTTP.Listen = listener.Addr().String()
 	config.KMS.LocalDirectory, config.KMS.AllowLocal = filepath.Join(absolute, devKeys), true
 	config.Erasure.ExportDirectory = filepath.Join(absolute, devExports)
+	config.Node.ID = "dev"  // the same at every start: erasures wait for nodes that have just gone
 	config.Rotation.At = "" // by `backbone keys rotate` only: nothing happens behind a visitor's back
 	return serveDev(ctx, o, dir, listener, cluster, state, config, Options{Logger: logger, Audit: audit}, say)
 }

@@ -167,15 +167,15 @@ BEGIN
     INSERT INTO keystore.subject_fences AS f (fenced_at, request_id, partition_id, class, subject_id)
     SELECT clock_timestamp(), new_request_id, u.partition_id, u.class, u.subject_id
     FROM unnest(partition_ids, subject_ids, classes) AS u (partition_id, subject_id, class)
-    ORDER BY 3, 5 COLLATE "C", 4
+    ORDER BY u.partition_id, u.subject_id COLLATE "C", u.class
     ON CONFLICT ON CONSTRAINT subject_fences_pkey DO UPDATE
     SET fenced_at = excluded.fenced_at, request_id = excluded.request_id, lifted_at = NULL
     WHERE f.lifted_at IS NOT NULL;
     PERFORM keystore.lock_keys(new_tenant_id, partition_ids, subject_ids, classes);
     moment := clock_timestamp();
     FOR w IN
-        SELECT d.partition_id, d.subject_id, d.class, d.key_ref, string_to_array(u.fingerprints, ',') AS named
-        FROM unnest(partition_ids, subject_ids, classes, fingerprints) AS u (partition_id, subject_id, class, fingerprints)
+        SELECT d.partition_id, d.subject_id, d.class, d.key_ref, string_to_array(u.named, ',') AS named
+        FROM unnest(partition_ids, subject_ids, classes, fingerprints) AS u (partition_id, subject_id, class, named)
         JOIN keystore.data_subjects d ON d.partition_id = u.partition_id AND d.subject_id = u.subject_id AND d.class = u.class
     LOOP
         DELETE FROM keystore.data_subject_keys v
@@ -194,8 +194,8 @@ BEGIN
     INSERT INTO keystore.erasure_receipts (number, destroyed_at, generation, request_id, exported, tenant_id, keys, note)
     SELECT new_number, moment, raised, new_request_id, is_exported, new_tenant_id,
         coalesce(json_agg(json_build_object('partition', d.partition_id, 'class', d.class, 'reference', d.key_ref,
-            'fingerprints', string_to_array(u.fingerprints, ',')) ORDER BY d.partition_id, d.class), '[]'), new_note
-    FROM unnest(partition_ids, subject_ids, classes, fingerprints) AS u (partition_id, subject_id, class, fingerprints)
+            'fingerprints', string_to_array(u.named, ',')) ORDER BY d.partition_id, d.class), '[]'), new_note
+    FROM unnest(partition_ids, subject_ids, classes, fingerprints) AS u (partition_id, subject_id, class, named)
     JOIN keystore.data_subjects d ON d.partition_id = u.partition_id AND d.subject_id = u.subject_id AND d.class = u.class;
 END
 $$;
