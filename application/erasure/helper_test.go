@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/memory"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -28,6 +29,21 @@ func (b *rig) list(t testing.TB) []erasure.Status {
 	all, err := b.service.List(t.Context(), officer, nil, 0)
 	require.NoError(t, err)
 	return all
+}
+
+// receipts lists those of the register.
+func (b *rig) receipts(t testing.TB) []ports.ErasureReceipt {
+	t.Helper()
+	all, err := b.register.Receipts(t.Context(), 1, 100)
+	require.NoError(t, err)
+	return all
+}
+
+// report says that a node has forgotten what was destroyed up to a generation.
+func (b *rig) report(t testing.TB, node string, forgotten int64) {
+	t.Helper()
+	_, err := b.register.ReportNode(t.Context(), node, forgotten)
+	require.NoError(t, err)
 }
 
 func (b *rig) entity(t testing.TB, code string) ports.LegalEntity {
@@ -60,7 +76,7 @@ func (b *rig) stopAt(t testing.TB, state shredding.ErasureState) {
 
 // stopping ends the worker's context when a request reaches a state.
 type stopping struct {
-	*register
+	*memory.KeyStore
 	state shredding.ErasureState
 	stop  context.CancelFunc
 }
@@ -73,15 +89,15 @@ func (s stopping) look(r ports.ErasureRequest, err error) (ports.ErasureRequest,
 }
 
 func (s stopping) MoveErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	return s.look(s.register.MoveErasure(ctx, r))
+	return s.look(s.KeyStore.MoveErasure(ctx, r))
 }
 
 func (s stopping) FenceErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	return s.look(s.register.FenceErasure(ctx, r))
+	return s.look(s.KeyStore.FenceErasure(ctx, r))
 }
 
 func (s stopping) DestroyErasure(ctx context.Context, id event.ID) (ports.Destruction, ports.ErasureRequest, error) {
-	d, r, err := s.register.DestroyErasure(ctx, id)
+	d, r, err := s.KeyStore.DestroyErasure(ctx, id)
 	r, err = s.look(r, err)
 	return d, r, err
 }

@@ -2,7 +2,9 @@ package erasure_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -116,9 +119,26 @@ func erased(t *testing.T, n int) *rig {
 	return b
 }
 
+// book is the receipts of a register in some state.
+type book struct{ receipts []ports.ErasureReceipt }
+
+func (b *book) Receipts(_ context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error) {
+	if from > uint64(len(b.receipts)) {
+		return nil, nil
+	}
+	out := b.receipts[max(from, 1)-1:]
+	return out[:min(limit, len(out))], nil
+}
+
 func TestTheGate(t *testing.T) {
 	t.Parallel()
 	b := erased(t, 3)
+	kept := b.receipts(t)
+	inside := &book{slices.Clone(kept)}
+	gate := func() *erasure.Gate {
+		return erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: inside, Clock: b.clock})
+	}
+	b.gate = gate()
 	closed := func(why string) {
 		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Check(t.Context())), why)
 		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Open()), why)
@@ -132,24 +152,23 @@ func TestTheGate(t *testing.T) {
 	b.clock.Advance(4 * time.Minute)
 	require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Open()), "nobody has looked for long")
 	isOpen("looked again")
-	fresh := erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: b.register, Clock: b.clock})
+	fresh := gate()
 	require.Equal(t, "pii.receipts_behind", fault.CodeOf(fresh.Open()), "before the first look")
 
-	kept := slices.Clone(b.register.receipts)
-	b.register.receipts = kept[:1]
+	inside.receipts = kept[:1]
 	closed("two receipts forgotten")
-	fresh = erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: b.register, Clock: b.clock})
+	fresh = gate()
 	require.Error(t, fresh.Check(t.Context()), "a process started after the restore")
-	b.register.receipts = nil
+	inside.receipts = nil
 	closed("all forgotten")
-	b.register.receipts = slices.Clone(kept)
-	b.register.receipts[2].Note = []byte("another erasure took the number")
+	inside.receipts = slices.Clone(kept)
+	inside.receipts[2].Note = []byte("another erasure took the number")
 	closed("forked")
-	b.register.receipts[2] = ports.ErasureReceipt{Number: 3, RequestID: kept[2].RequestID, TenantID: "acme"}
+	inside.receipts[2] = ports.ErasureReceipt{Number: 3, RequestID: kept[2].RequestID, TenantID: "acme"}
 	isOpen("restored between destruction and signature: the keys are gone")
-	b.register.receipts[2].RequestID = kept[1].RequestID
+	inside.receipts[2].RequestID = kept[1].RequestID
 	closed("another request's destruction")
-	b.register.receipts = kept
+	inside.receipts = kept
 	isOpen("as before")
 
 	b.exports.away = true
@@ -164,7 +183,8 @@ func TestTheGate(t *testing.T) {
 	isOpen("other documents do not count")
 
 	// Nothing is destroyed behind a closed gate.
-	b.register.receipts = kept[:2]
+	inside.receipts = kept[:2]
+	b.config.Gate = b.gate
 	b.hire(t, b.de, contacted, "E-9", 1)
 	s := b.approved(t, func(r *erasure.NewRequest) { r.Subject = "employee:E-9" })
 	b.work(t)
@@ -174,11 +194,33 @@ func TestTheGate(t *testing.T) {
 
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	b := erased(t, 3)
-	restored := newRegister(b.clock)
-	key := ports.SubjectKeyID{Partition: b.de.Partition, Subject: "employee:E-2"}
-	restored.mint(key)
-	restored.receipts = slices.Clone(b.register.receipts[:1])
+	b := erased(t, 2)
+	b.hire(t, b.de, contacted, "E-2", 1)
+	var backup [][]byte // of the keys, from before the last erasure
+	require.NoError(t, b.register.ExportKeys(t.Context(), func(line []byte) error {
+		backup = append(backup, bytes.Clone(line))
+		return nil
+	}))
+	s := b.approved(t, func(r *erasure.NewRequest) { r.Subject = "employee:E-2" })
+	b.work(t)
+	require.Equal(t, "completed", b.get(t, s.ID).State)
+
+	restored := memory.NewKeyStore()
+	_, err := restored.RestoreKeys(t.Context(), func(yield func([]byte) bool) error {
+		for _, line := range backup {
+			if !yield(line) {
+				break
+			}
+		}
+		return nil
+	}, nil)
+	require.NoError(t, err)
+	state := func() shredding.KeyState {
+		keys, err := restored.SubjectKeys(t.Context(), []ports.SubjectKeyID{{Partition: b.de.Partition, Subject: "employee:E-2"}})
+		require.NoError(t, err)
+		return keys[0].State
+	}
+	require.Equal(t, shredding.KeyActive, state(), "the backup brought it back")
 	gate := erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: restored, Clock: b.clock})
 	require.Error(t, gate.Check(t.Context()))
 
@@ -193,9 +235,8 @@ func TestReplay(t *testing.T) {
 	done, err := replay()
 	require.NoError(t, err)
 	require.Equal(t, 3, done)
-	require.Equal(t, []uint64{1, 2, 3}, restored.replayed)
 	require.Equal(t, []string{"1/3 1", "2/3 2", "3/3 3"}, progress)
-	require.True(t, restored.keys[key].destroyed)
+	require.Equal(t, shredding.KeyDestroyed, state())
 	require.NoError(t, gate.Check(t.Context()))
 	_, err = replay()
 	require.NoError(t, err, "it may be repeated")
@@ -208,8 +249,6 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, lost, b.exports.documents[erasure.ReceiptName(2)])
 
 	// Nothing is destroyed for a receipt that is not ours or out of its order.
-	empty := newRegister(b.clock)
-	config.Register = empty
 	for name, change := range map[string]func(documents map[string][]byte){
 		"missing": func(d map[string][]byte) { delete(d, erasure.ReceiptName(2)) },
 		"changed": func(d map[string][]byte) {
@@ -218,19 +257,18 @@ func TestReplay(t *testing.T) {
 		"exchanged": func(d map[string][]byte) { d[erasure.ReceiptName(2)] = d[erasure.ReceiptName(3)] },
 		"unsigned":  func(d map[string][]byte) { d[erasure.ReceiptName(2)] = lost[:bytes.Index(lost, []byte("\n\n"))+1] },
 	} {
-		documents := map[string][]byte{}
-		for n, d := range b.exports.documents {
-			documents[n] = d
-		}
+		documents := maps.Clone(b.exports.documents)
 		change(documents)
-		config.Exports, empty.replayed, empty.receipts = &exports{documents: documents}, nil, nil
+		empty := memory.NewKeyStore()
+		config.Exports, config.Register = &exports{documents: documents}, empty
 		done, err = replay()
 		require.Equal(t, "erasure.receipt_invalid", fault.CodeOf(err), name)
 		require.Equal(t, 1, done, name)
-		require.Equal(t, []uint64{1}, empty.replayed, name)
+		known, err := empty.Receipts(t.Context(), 1, 10)
+		require.NoError(t, err)
+		require.Len(t, known, 1, name)
 	}
-	config.VerifierKeys = nil
-	config.Exports = b.exports
+	config.VerifierKeys, config.Exports, config.Register = nil, b.exports, memory.NewKeyStore()
 	_, err = replay()
 	require.Equal(t, "erasure.receipt_invalid", fault.CodeOf(err))
 }

@@ -80,7 +80,7 @@ func TestTwoPersons(t *testing.T) {
 	again, err = b.service.Approve(t.Context(), approver, s.ID)
 	require.NoError(t, err)
 	require.Equal(t, "completed", again.State)
-	require.Len(t, b.register.receipts, 2)
+	require.Len(t, b.receipts(t), 2)
 }
 
 func seeing(p ports.Principal, codes ...string) ports.Principal {

@@ -69,7 +69,7 @@ func TestWokenByTheApproval(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 20)
-	b.register.report("node-1", 0)
+	b.report(t, "node-1", 0)
 	b.config.Poll = time.Hour
 	worker := erasure.NewWorker(b.config)
 	b.service = erasure.NewService(b.config, worker.Wake)
@@ -81,7 +81,7 @@ func TestWokenByTheApproval(t *testing.T) {
 	s := b.approved(t)
 	testkit.Eventually(t, 10*time.Second, func() bool { return b.get(t, s.ID).State == "announced" })
 	require.Equal(t, "announced", b.get(t, s.ID).State, "the node has not forgotten the key yet")
-	b.register.report("node-1", b.raw(t, s.ID).Generation)
+	b.report(t, "node-1", b.raw(t, s.ID).Generation)
 	testkit.Eventually(t, 10*time.Second, func() bool {
 		b.clock.Advance(200 * time.Millisecond)
 		return b.get(t, s.ID).State == "completed"
@@ -91,10 +91,10 @@ func TestWokenByTheApproval(t *testing.T) {
 func TestASilentNodeIsWaitedForAMinute(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.register.report("deaf", 0)
-	b.register.report("gone", 0)
+	b.report(t, "deaf", 0)
+	b.report(t, "gone", 0)
 	b.clock.Advance(119 * time.Second)
-	b.register.report("deaf", 0)
+	b.report(t, "deaf", 0)
 	s := b.approved(t)
 	worker := erasure.NewWorker(b.config)
 	worker.RunOnce(t.Context())
@@ -248,9 +248,9 @@ func TestASignerReplacedInBetween(t *testing.T) {
 	config.Gate = open{}
 	erasure.NewWorker(config).RunOnce(t.Context())
 	require.Equal(t, "destroyed", b.get(t, s.ID).State)
-	stored := b.register.receipts[0].Note
+	stored := b.receipts(t)[0].Note
 	require.NotEmpty(t, stored)
-	require.False(t, b.register.receipts[0].Exported)
+	require.False(t, b.receipts(t)[0].Exported)
 
 	b.exports.away = false
 	b.kms.key = newKMS(2).key
