@@ -32,8 +32,9 @@ func TestPersonalDataIsDeclared(t *testing.T) {
 	require.Equal(t, 4, declared["ap.vendor.contact_recorded 1"])
 	for _, i := range catalog.IntentTypes() {
 		for _, f := range i.Manifest().Check(shredding.EventType{Schema: i.Schema}) {
-			// The planner gives the id that a registration may leave out.
+			// The id that a registration may leave out is filled in before it is sealed.
 			require.Equal(t, "ap.register_vendor pii.subject_not_required", i.Type+" "+f.Code, f.Field)
+			require.NotNil(t, i.Complete)
 		}
 	}
 }

@@ -1,0 +1,55 @@
+package ap_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// A database of the version before personal data could be sealed has the first
+// versions, without the reasons of x-not-pii. It starts with this one, keeps them
+// and gets the new versions beside them.
+func TestUpgradeOfRegisteredTypes(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	store := memory.New(memory.Config{Clock: b.clock, LogName: "test"})
+	before := map[string]json.RawMessage{}
+	for _, e := range catalog.EventTypes {
+		if e.SchemaVersion > 1 || len(e.PIIFields) > 0 || e.Type == "ap.vendor.contact_removed" {
+			continue
+		}
+		old := e.Registration
+		var schema any
+		require.NoError(t, json.Unmarshal(old.DataSchema, &schema))
+		var err error
+		old.DataSchema, err = json.Marshal(bare(schema))
+		require.NoError(t, err)
+		old.Active, before[old.Type] = true, old.DataSchema
+		_, err = store.RegisterEventType(t.Context(), old)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 33, len(before))
+	for range 2 { // the first start, and the next one
+		types := registry.New(store, jsonschema.New(), catalog, testkit.NewClock(b.clock.Now()))
+		require.NoError(t, types.RegisterBuiltIn(t.Context()))
+		for name, schema := range before {
+			first, err := types.Lookup(t.Context(), name, 1)
+			require.NoError(t, err)
+			require.JSONEq(t, string(schema), string(first.DataSchema), name)
+			require.True(t, first.Manifest.Empty())
+		}
+		newest, err := types.Lookup(t.Context(), "ap.vendor.registered", 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, newest.SchemaVersion)
+		require.False(t, newest.Manifest.Empty())
+		stored, _, err := store.EventTypes(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, len(catalog.EventTypes), len(stored))
+	}
+}
