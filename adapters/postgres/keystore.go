@@ -190,7 +190,7 @@ func wrappedKey(version, epoch int32, kek string, wrapped, fingerprint []byte) p
 func (k *KeyStore) MintSubjectKey(ctx context.Context, tenantID string, m ports.MintedKey) (ports.SubjectKey, error) {
 	ref, err := parseReference(m.Reference)
 	if err != nil {
-		return ports.SubjectKey{}, err
+		return ports.SubjectKey{}, keyFault("keys.request_invalid", "")
 	}
 	rows, err := k.queries.MintSubjectKey(ctx, k.pool, &keystoredb.MintSubjectKeyParams{
 		TenantID: tenantID, PartitionID: int32(m.Partition), SubjectID: string(m.Subject), Class: int16(m.Class), KeyRef: ref,
@@ -235,7 +235,7 @@ func (k *KeyStore) TenantSecret(ctx context.Context, tenantID, purpose string) (
 func (k *KeyStore) SaveTenantSecret(ctx context.Context, s ports.TenantSecret) (ports.TenantSecret, error) {
 	ref, err := parseReference(s.Reference)
 	if err != nil {
-		return ports.TenantSecret{}, err
+		return ports.TenantSecret{}, keyFault("keys.request_invalid", "")
 	}
 	row, err := k.queries.SaveTenantSecret(ctx, k.pool, &keystoredb.SaveTenantSecretParams{
 		TenantID: s.TenantID, Purpose: s.Purpose, NewSecretRef: ref, NewVersion: int32(s.Version), NewKekEpoch: int32(s.Epoch),
@@ -264,8 +264,6 @@ func reference(u pgtype.UUID) string {
 
 func parseReference(text string) (pgtype.UUID, error) {
 	var u pgtype.UUID
-	if err := u.Scan(text); err != nil || !u.Valid {
-		return u, keyFault("keys.request_invalid", "")
-	}
-	return u, nil
+	err := u.Scan(text)
+	return u, err
 }

@@ -33,7 +33,7 @@ var (
 )
 
 // AddErasure implements ports.ErasureRegister. The fault erasure.duplicate has the
-// id of the open request as "id".
+// id of the open request as "request_id".
 func (e *Eraser) AddErasure(ctx context.Context, r ports.ErasureRequest) error {
 	return translateKeys(ctx, e.queries.RequestErasure(ctx, e.pool, &keystoredb.RequestErasureParams{
 		RequestID: uuid(r.ID), TenantID: r.TenantID, SubjectID: string(r.Subject), Partitions: partitionColumn(r.Partitions),

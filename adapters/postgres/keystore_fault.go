@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
@@ -47,8 +48,9 @@ func keyFault(code, detail string) *fault.Error {
 		return fault.New(fault.Internal, codeInternal, "the key store refused a statement; the server's log has the reason")
 	}
 	f := fault.New(r.kind, code, r.detail)
-	if detail != "" {
-		f = f.With("id", detail)
+	// The detail is the id of the request that is in the way.
+	if id, err := parseReference(detail); err == nil {
+		f = f.With("request_id", event.ID(id.Bytes).String())
 	}
 	return f
 }

@@ -90,7 +90,7 @@ func (e *Eraser) SaveRewrapped(ctx context.Context, tenantID string, from, to ui
 	for i, r := range rows {
 		ref, err := parseReference(r.Reference)
 		if err != nil {
-			return 0, err
+			return 0, keyFault("keys.request_invalid", "")
 		}
 		params.Refs[i], params.Versions[i], params.Wrappings[i] = ref, int32(r.Version), r.Wrapped
 	}

@@ -1,0 +1,156 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// randomReference is a random UUID.
+func randomReference() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// SaveReceipt implements ports.ErasureRegister.
+func (k *KeyStore) SaveReceipt(_ context.Context, number uint64, note []byte, exported bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.receipts {
+		if r.Number == number {
+			return r.save(note, exported)
+		}
+	}
+	return erasureNotFound()
+}
+
+func (r *receipt) save(note []byte, exported bool) error {
+	if len(note) == 0 || len(r.Note) > 0 && !bytes.Equal(r.Note, note) {
+		return receiptChanged()
+	}
+	r.Note, r.Exported = bytes.Clone(note), r.Exported || exported
+	return nil
+}
+
+// Receipts implements ports.ErasureRegister.
+func (k *KeyStore) Receipts(_ context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	out := []ports.ErasureReceipt{}
+	for _, r := range k.receipts {
+		if r.Number >= from && (limit <= 0 || len(out) < limit) {
+			c := r.ErasureReceipt
+			c.Note = bytes.Clone(c.Note)
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// ReplayErasure implements ports.ErasureRegister.
+func (k *KeyStore) ReplayErasure(_ context.Context, replayed ports.ErasureReceipt, keys []ports.ReplayKey) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.receipts {
+		if r.Number == replayed.Number && r.RequestID == replayed.RequestID {
+			return r.save(replayed.Note, replayed.Exported)
+		}
+		if r.Number == replayed.Number || r.RequestID == replayed.RequestID {
+			return receiptChanged()
+		}
+	}
+	k.generation++
+	d := ports.Destruction{DestroyedAt: k.now(), Generation: k.generation, Receipt: replayed.Number}
+	for _, key := range keys {
+		id := ports.SubjectKeyID{Partition: key.Partition, Subject: key.Subject, Class: key.Class}
+		k.fence(id, replayed.RequestID)
+		s := k.anchor(id, replayed.TenantID)
+		s.Versions = slices.DeleteFunc(s.Versions, func(v ports.WrappedKey) bool { return slices.Contains(key.Fingerprints, v.Fingerprint) })
+		s.Active = 0
+		for _, v := range s.Versions {
+			s.Active = v.Version
+		}
+		if s.Active == 0 {
+			s.State, s.Versions = shredding.KeyDestroyed, nil
+		}
+		d.Keys = append(d.Keys, ports.DestroyedKey{Partition: key.Partition, Class: key.Class, Reference: s.Reference, Fingerprints: slices.Clone(key.Fingerprints)})
+		k.tell(s.Reference)
+	}
+	replayed.Note = bytes.Clone(replayed.Note)
+	k.receipts = append(k.receipts, &receipt{ErasureReceipt: replayed, destruction: d})
+	slices.SortFunc(k.receipts, func(a, b *receipt) int { return cmp.Compare(a.Number, b.Number) })
+	return nil
+}
+
+// NodesBehind implements ports.ErasureRegister.
+func (k *KeyStore) NodesBehind(_ context.Context, generation int64, since time.Time) (int, error) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	n := 0
+	for _, r := range k.nodes {
+		if !r.at.Before(since) && r.generation < generation {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// PlaceHold implements ports.ErasureRegister.
+func (k *KeyStore) PlaceHold(_ context.Context, h ports.LegalHold) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, stands := range k.holds {
+		if stands.ID != h.ID {
+			continue
+		}
+		sameEnd := (stands.Until == nil) == (h.Until == nil) && (h.Until == nil || *h.Until == *stands.Until)
+		if stands.TenantID == h.TenantID && stands.Subject == h.Subject && stands.Partition == h.Partition && stands.Reason == h.Reason && stands.PlacedBy == h.PlacedBy && sameEnd {
+			return nil
+		}
+		return erasureChanged()
+	}
+	h.ReleasedBy, h.ReleasedAt = "", time.Time{}
+	k.holds = append(k.holds, h)
+	return nil
+}
+
+// ReleaseHold implements ports.ErasureRegister.
+func (k *KeyStore) ReleaseHold(_ context.Context, tenantID string, id event.ID, by string, at time.Time) (ports.LegalHold, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range k.holds {
+		h := &k.holds[i]
+		if h.ID == id && h.TenantID == tenantID {
+			if h.ReleasedAt.IsZero() {
+				h.ReleasedBy, h.ReleasedAt = by, at.UTC()
+			}
+			return *h, nil
+		}
+	}
+	return ports.LegalHold{}, erasureNotFound()
+}
+
+// Holds implements ports.ErasureRegister; the day of Until is still in force. Subject
+// "" lists those of all subjects.
+func (k *KeyStore) Holds(_ context.Context, tenantID string, subject shredding.Subject, on event.Date) ([]ports.LegalHold, error) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	out := []ports.LegalHold{}
+	for _, h := range k.holds {
+		if h.TenantID == tenantID && (subject == "" || h.Subject == subject) && inForce(&h, on) {
+			out = append(out, h)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b ports.LegalHold) int { return a.PlacedAt.Compare(b.PlacedAt) })
+	return out, nil
+}

@@ -1,0 +1,231 @@
+package conformance
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var destructionTests = map[string]func(*testing.T, *keyFixture){
+	"EveryVersionIsGone": func(t *testing.T, f *keyFixture) {
+		key := f.mint(t, subjectKeyID(2, "employee:E-1", 0))
+		key, err := f.node.MintSubjectKey(t.Context(), keyTenant, minted(key.SubjectKeyID, key.Reference, 2, 1))
+		require.NoError(t, err)
+		other := f.mint(t, subjectKeyID(2, "employee:E-2", 0))
+		r := f.fenced(t, key.SubjectKeyID)
+		d, done := f.destroyed(t, r)
+		require.Equal(t, []ports.DestroyedKey{{
+			Partition: 2, Class: 0, Reference: key.Reference, Fingerprints: []shredding.Fingerprint{key.Versions[0].Fingerprint, key.Versions[1].Fingerprint},
+		}}, d.Keys)
+		require.Equal(t, []any{uint64(1), int64(1), true, event.Hash{}}, []any{d.Receipt, d.Generation, d.PreviousKnown, d.PreviousHash})
+		require.Equal(t, []any{d.Receipt, d.Generation, d.DestroyedAt}, []any{done.Receipt, done.Generation, done.DestroyedAt})
+
+		got := f.read(t, key.SubjectKeyID)
+		require.Equal(t, ports.SubjectKey{SubjectKeyID: key.SubjectKeyID, Reference: key.Reference, State: shredding.KeyDestroyed}, got)
+		require.Equal(t, other, f.read(t, other.SubjectKeyID))
+		for _, version := range []uint32{1, 3} {
+			_, err := f.node.MintSubjectKey(t.Context(), keyTenant, minted(key.SubjectKeyID, key.Reference, version, 1))
+			requireRefused(t, fault.Gone, "pii.subject_erased", err)
+		}
+		again, doneAgain, err := f.eraser.DestroyErasure(t.Context(), r.ID)
+		require.NoError(t, err)
+		require.Equal(t, d, again, "the first destruction again")
+		require.Equal(t, done, doneAgain)
+		newest, err := f.node.ReportNode(t.Context(), "n", 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, newest)
+	},
+	"UnknownSubjectIsNeverMinted": func(t *testing.T, f *keyFixture) {
+		r := newRequest(subjectKeyID(2, "employee:E-9", 0))
+		r.Partitions = []event.PartitionID{2, 3}
+		r = f.requested(t, r)
+		r.Scope = scopeOfRequest
+		r = f.move(t, r, shredding.ErasurePreviewed)
+		r, err := f.eraser.ApproveErasure(t.Context(), r.ID, "p-controller", scopeOfRequest, r.UpdatedAt)
+		require.NoError(t, err)
+		r.Classes = []ports.ErasureClass{{Class: 2, Erased: true}, {Class: 0, Erased: true}, {Class: 1}}
+		r, err = f.eraser.FenceErasure(t.Context(), r)
+		require.NoError(t, err)
+		require.Equal(t, shredding.KeyFenced, f.read(t, subjectKeyID(3, "employee:E-9", 2)).State)
+		d, _ := f.destroyed(t, r)
+		require.Len(t, d.Keys, 4)
+		for i, k := range d.Keys {
+			require.Equal(t, []any{event.PartitionID(2 + i/2), shredding.KeyClass(i % 2 * 2)}, []any{k.Partition, k.Class}, "by partition and class")
+			require.Empty(t, k.Fingerprints)
+			id := subjectKeyID(k.Partition, "employee:E-9", k.Class)
+			require.Equal(t, k.Reference, f.read(t, id).Reference)
+			_, err := f.node.MintSubjectKey(t.Context(), keyTenant, minted(id, uuid.NewString(), 1, 1))
+			requireRefused(t, fault.Gone, "pii.subject_erased", err)
+		}
+		f.mint(t, subjectKeyID(2, "employee:E-9", 1))
+	},
+	"OnlyFencedRequestsDestroy": func(t *testing.T, f *keyFixture) {
+		for _, state := range []shredding.ErasureState{shredding.ErasureRequested, shredding.ErasurePreviewed, shredding.ErasureApproved, shredding.ErasureRefused, shredding.ErasureExpired} {
+			key := f.mint(t, subjectKeyID(2, "employee:"+string(state), 0))
+			r := f.at(t, state, key.SubjectKeyID)
+			_, _, err := f.eraser.DestroyErasure(t.Context(), r.ID)
+			requireRefused(t, fault.FailedPrecondition, "erasure.move_refused", err)
+			require.Equal(t, key.Versions, f.read(t, key.SubjectKeyID).Versions)
+		}
+		_, _, err := f.eraser.DestroyErasure(t.Context(), event.ID{1})
+		requireRefused(t, fault.NotFound, "erasure.not_found", err)
+	},
+	"NothingGoesOnBeforeTheReceiptIsOutside": func(t *testing.T, f *keyFixture) {
+		d, r := f.destroyed(t, f.fenced(t, subjectKeyID(2, "employee:E-1", 0)))
+		next := r
+		next.State = shredding.ErasureReceipted
+		refused := func() {
+			_, err := f.eraser.MoveErasure(t.Context(), next)
+			requireRefused(t, fault.FailedPrecondition, "erasure.move_refused", err)
+		}
+		refused()
+		require.NoError(t, f.eraser.SaveReceipt(t.Context(), d.Receipt, []byte("note"), false))
+		refused()
+		requireRefused(t, fault.Internal, "erasure.receipt_changed", f.eraser.SaveReceipt(t.Context(), d.Receipt, []byte("other"), true))
+		requireRefused(t, fault.NotFound, "erasure.not_found", f.eraser.SaveReceipt(t.Context(), 99, []byte("note"), true))
+		for range 2 {
+			require.NoError(t, f.eraser.SaveReceipt(t.Context(), d.Receipt, []byte("note"), true))
+		}
+		f.move(t, r, shredding.ErasureReceipted)
+	},
+	"ReceiptsAreNumberedWithoutGaps": func(t *testing.T, f *keyFixture) {
+		const n = 8
+		var requests []ports.ErasureRequest
+		for i := range n {
+			requests = append(requests, f.fenced(t, f.mint(t, subjectKeyID(2, fmt.Sprintf("employee:E-%d", i), 0)).SubjectKeyID))
+		}
+		_, _, err := f.eraser.DestroyErasure(t.Context(), event.ID{1}) // takes no number
+		require.Error(t, err)
+		var wg sync.WaitGroup
+		errs := make([]error, 2*n)
+		for i := range errs {
+			wg.Go(func() { _, _, errs[i] = f.eraser.DestroyErasure(context.WithoutCancel(t.Context()), requests[i/2].ID) })
+		}
+		wg.Wait()
+		for _, err := range errs {
+			require.NoError(t, err)
+		}
+		receipts, err := f.eraser.Receipts(t.Context(), 1, 0)
+		require.NoError(t, err)
+		require.Len(t, receipts, n)
+		var previous event.Hash
+		for i, r := range receipts {
+			require.EqualValues(t, i+1, r.Number)
+			d, _, err := f.eraser.DestroyErasure(t.Context(), r.RequestID)
+			require.NoError(t, err)
+			require.Equal(t, r.Number, d.Receipt)
+			require.EqualValues(t, i+1, d.Generation)
+			require.True(t, d.PreviousKnown)
+			require.Equal(t, previous, d.PreviousHash)
+			if i+2 < n {
+				later, _, err := f.eraser.DestroyErasure(t.Context(), receipts[i+2].RequestID)
+				require.NoError(t, err)
+				require.False(t, later.PreviousKnown)
+			}
+			note := fmt.Appendf(nil, "note %d", i)
+			require.NoError(t, f.eraser.SaveReceipt(t.Context(), r.Number, note, true))
+			previous = sha256.Sum256(note)
+		}
+		page, err := f.eraser.Receipts(t.Context(), 3, 2)
+		require.NoError(t, err)
+		require.Equal(t, []ports.ErasureReceipt{
+			{Number: 3, RequestID: receipts[2].RequestID, TenantID: keyTenant, Note: []byte("note 2"), Exported: true},
+			{Number: 4, RequestID: receipts[3].RequestID, TenantID: keyTenant, Note: []byte("note 3"), Exported: true},
+		}, page)
+	},
+	"MintAndDestructionRace": func(t *testing.T, f *keyFixture) {
+		for i := range 20 {
+			id := subjectKeyID(2, fmt.Sprintf("employee:E-%d", i), 0)
+			r := f.approved(t, id)
+			r.Classes = []ports.ErasureClass{{Class: 0, Erased: true}}
+			var wg sync.WaitGroup
+			var mintErr, eraseErr error
+			wg.Go(func() {
+				_, mintErr = f.node.MintSubjectKey(context.WithoutCancel(t.Context()), keyTenant, minted(id, uuid.NewString(), 1, 1))
+			})
+			wg.Go(func() {
+				if _, eraseErr = f.eraser.FenceErasure(context.WithoutCancel(t.Context()), r); eraseErr == nil {
+					_, _, eraseErr = f.eraser.DestroyErasure(context.WithoutCancel(t.Context()), r.ID)
+				}
+			})
+			wg.Wait()
+			require.NoError(t, eraseErr)
+			if mintErr != nil {
+				requireRefused(t, fault.Gone, "pii.subject_erased", mintErr)
+			}
+			got := f.read(t, id)
+			require.Equal(t, shredding.KeyDestroyed, got.State)
+			require.Empty(t, got.Versions)
+		}
+	},
+	"ReplayDestroysByFingerprint": func(t *testing.T, f *keyFixture) {
+		node, eraser := f.harness.New(t)
+		backup := &keyFixture{harness: f.harness, node: node, eraser: eraser}
+		backup.activate(t, 1)
+		id, later := subjectKeyID(2, "employee:E-1", 0), subjectKeyID(2, "employee:E-2", 0)
+		key := minted(id, uuid.NewString(), 1, 1)
+		for _, s := range []*keyFixture{f, backup} {
+			_, err := s.node.MintSubjectKey(t.Context(), keyTenant, key)
+			require.NoError(t, err)
+			s.mint(t, later)
+		}
+		r := f.fenced(t, id)
+		d, _ := f.destroyed(t, r)
+		receipt := ports.ErasureReceipt{Number: d.Receipt, RequestID: r.ID, TenantID: keyTenant, Note: []byte("note"), Exported: true}
+		keys := []ports.ReplayKey{
+			{Partition: 2, Class: 0, Subject: id.Subject, Fingerprints: d.Keys[0].Fingerprints},
+			{Partition: 2, Class: 0, Subject: later.Subject, Fingerprints: []shredding.Fingerprint{{1}}}, // of a key before the one that stands
+			{Partition: 9, Class: 1, Subject: "employee:E-9"},
+		}
+		heard := backup.listen(t)
+		for range 2 {
+			require.NoError(t, backup.eraser.ReplayErasure(t.Context(), receipt, keys))
+		}
+		heard.wait(t, key.Reference, 1)
+		require.Equal(t, shredding.KeyDestroyed, backup.read(t, id).State)
+		require.Equal(t, shredding.KeyDestroyed, backup.read(t, subjectKeyID(9, "employee:E-9", 1)).State)
+		kept := backup.read(t, later)
+		require.Equal(t, shredding.KeyFenced, kept.State)
+		require.Len(t, kept.Versions, 1)
+		receipts, err := backup.eraser.Receipts(t.Context(), 1, 0)
+		require.NoError(t, err)
+		require.Equal(t, []ports.ErasureReceipt{receipt}, receipts)
+		newest, err := backup.node.ReportNode(t.Context(), "n", 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, newest)
+
+		other := receipt
+		other.Note = []byte("other")
+		requireRefused(t, fault.Internal, "erasure.receipt_changed", backup.eraser.ReplayErasure(t.Context(), other, keys))
+		other.RequestID = event.ID{5}
+		requireRefused(t, fault.Internal, "erasure.receipt_changed", backup.eraser.ReplayErasure(t.Context(), other, keys))
+		// The next one takes the next number.
+		next, _ := backup.destroyed(t, backup.fenced(t, subjectKeyID(2, "employee:E-3", 0)))
+		require.EqualValues(t, 2, next.Receipt)
+		require.True(t, next.PreviousKnown)
+		require.Equal(t, event.Hash(sha256.Sum256([]byte("note"))), next.PreviousHash)
+	},
+	"ReplayedRequestEndsAsItBegan": func(t *testing.T, f *keyFixture) {
+		key := f.mint(t, subjectKeyID(2, "employee:E-1", 0))
+		r := f.fenced(t, key.SubjectKeyID)
+		receipt := ports.ErasureReceipt{Number: 1, RequestID: r.ID, TenantID: keyTenant, Note: []byte("note"), Exported: true}
+		require.NoError(t, f.eraser.ReplayErasure(t.Context(), receipt, []ports.ReplayKey{
+			{Partition: 2, Class: 0, Subject: "employee:E-1", Fingerprints: []shredding.Fingerprint{key.Versions[0].Fingerprint}},
+		}))
+		d, done := f.destroyed(t, r)
+		require.EqualValues(t, 1, d.Receipt)
+		require.EqualValues(t, 1, d.Generation, "destroyed once")
+		require.Equal(t, []ports.DestroyedKey{{Partition: 2, Class: 0, Reference: key.Reference, Fingerprints: []shredding.Fingerprint{key.Versions[0].Fingerprint}}}, d.Keys)
+		f.move(t, done, shredding.ErasureReceipted)
+	},
+}
