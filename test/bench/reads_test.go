@@ -3,10 +3,14 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -185,7 +189,8 @@ func (l *library) read(t *testing.T, o options, address, token string, figures *
 	}
 }
 
-// verify recomputes every hash of the log, and reads it once without.
+// verify recomputes every hash of the log, and reads it once without; then the same
+// from an export file.
 func (l *library) verify(t *testing.T, figures *table) {
 	t.Helper()
 	app := l.server.App
@@ -199,6 +204,29 @@ func (l *library) verify(t *testing.T, figures *table) {
 	rate := float64(reports[0].Events) / elapsed.Seconds()
 	raw = (raw + l.readChain(t)) / 2
 	figures.add(figure{name: "Verify: payload hashes and chain", value: perSecond(rate, "events"), ratio: fmt.Sprintf("%.2f of reading alone", rate/raw)})
+	figures.state("   raw read rate, before and after", "%s", perSecond(raw, "events"))
+	l.dump(t, reports[0], figures)
+}
+
+// dump exports the log to a file and verifies that.
+func (l *library) dump(t *testing.T, want verify.EntityReport, figures *table) {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "log.jsonl"))
+	require.NoError(t, err)
+	defer file.Close()
+	started := time.Now()
+	out := bufio.NewWriterSize(file, 1<<20)
+	summary, err := verify.Export(t.Context(), l.server.App.Store, l.entity, started, out, nil)
+	require.NoError(t, err)
+	require.NoError(t, out.Flush())
+	figures.state("Export to a file", "%s", perSecond(float64(summary.Events)/time.Since(started).Seconds(), "events"))
+	_, err = file.Seek(0, io.SeekStart)
+	require.NoError(t, err)
+	started = time.Now()
+	report, _, err := verify.Dump(file)
+	require.NoError(t, err)
+	require.Equal(t, want, report)
+	figures.state("Verify that file", "%s", perSecond(float64(report.Events)/time.Since(started).Seconds(), "events"))
 }
 
 // readChain reads the log as verification does and gives events per second.
