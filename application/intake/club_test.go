@@ -214,6 +214,7 @@ type watchedAppender struct {
 	fail     error // answers this to whatever holds sealed values
 	searched int
 	found    []string // where
+	forgets  bool     // the store behind has no keys to ask for
 }
 
 func (w *watchedAppender) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
@@ -221,11 +222,8 @@ func (w *watchedAppender) Append(ctx context.Context, r ports.AppendRequest) (po
 	w.scan(reflect.ValueOf(r), "")
 	w.seen = append(w.seen, r)
 	holds := r.Intent != nil && len(r.Intent.Sealed) > 0
-	events := make([]event.Prepared, len(r.Events)) // the store behind has no keys to ask for
-	for i, e := range r.Events {
+	for _, e := range r.Events {
 		holds = holds || len(e.Sealed) > 0
-		e.Sealed = nil
-		events[i] = e
 	}
 	err := w.fail
 	if holds && w.moved > 0 {
@@ -236,11 +234,18 @@ func (w *watchedAppender) Append(ctx context.Context, r ports.AppendRequest) (po
 	if holds && err != nil {
 		return ports.AppendResult{}, err
 	}
-	r.Events = events
-	if r.Intent != nil {
-		write := *r.Intent
-		write.Sealed = nil
-		r.Intent = &write
+	if w.forgets {
+		events := make([]event.Prepared, len(r.Events))
+		for i, e := range r.Events {
+			e.Sealed = nil
+			events[i] = e
+		}
+		r.Events = events
+		if r.Intent != nil {
+			write := *r.Intent
+			write.Sealed = nil
+			r.Intent = &write
+		}
 	}
 	return w.EventAppender.Append(ctx, r)
 }
@@ -316,8 +321,24 @@ type clubhouse struct {
 
 func openClub(t *testing.T) *clubhouse {
 	t.Helper()
+	key, err := shredding.NewKey(shredding.KeyStandard, 1, bytes.Repeat([]byte{5}, shredding.DEKSize))
+	require.NoError(t, err)
+	room := &strongroom{key: key, fenced: map[string]bool{}, gone: map[string]bool{}}
+	h := furnish(t, memory.New(memory.Config{LogName: "club.example.org"}), func(module.Manifests) keeper { return room })
+	h.room, h.watch.forgets = room, true
+	return h
+}
+
+// keeper is all that the pipeline needs of a vault.
+type keeper interface {
+	module.Sealer
+	module.Opener
+	module.Fingerprints
+}
+
+func furnish(t *testing.T, store *memory.Store, keep func(module.Manifests) keeper) *clubhouse {
+	t.Helper()
 	ctx := t.Context()
-	store := memory.New(memory.Config{LogName: "club.example.org"})
 	entity, err := store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), club{})
@@ -326,14 +347,12 @@ func openClub(t *testing.T) *clubhouse {
 	require.NoError(t, err)
 	types := registry.New(store, jsonschema.New(), catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
-	key, err := shredding.NewKey(shredding.KeyStandard, 1, bytes.Repeat([]byte{5}, shredding.DEKSize))
-	require.NoError(t, err)
-	room := &strongroom{key: key, fenced: map[string]bool{}, gone: map[string]bool{}}
+	room := keep(types)
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
 	watch := &watchedAppender{EventAppender: store, forbids: spellings(canary)}
 	preparer := eventappend.NewPreparer(types, source, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, eventappend.WithSealer(room))
 	t.Cleanup(func() { require.Empty(t, watch.found, "in clear on its way to the store") })
-	h := &clubhouse{store: store, entity: entity, watch: watch, room: room}
+	h := &clubhouse{store: store, entity: entity, watch: watch}
 	h.append = eventappend.NewService(preparer, watch, store, store, clock{}, source, time.Hour, eventappend.WithFingerprints(room))
 	h.service = intake.New(intake.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer,
