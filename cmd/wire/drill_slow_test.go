@@ -189,9 +189,6 @@ func TestRestoreDrill(t *testing.T) {
 	root, err := os.MkdirTemp("", "backbone-drill-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
-	t.Cleanup(func() {
-		fmt.Println(string(b[max(0, len(b)-3000):]))
-	})
 	require.NoError(t, os.Chmod(root, 0o755)) //nolint:gosec // PostgreSQL may run as another user
 	d.config.Erasure.ExportDirectory = filepath.Join(t.TempDir(), "exports")
 	d.config.Rotation.At = ""
