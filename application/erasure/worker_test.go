@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -261,3 +263,33 @@ func TestASignerReplacedInBetween(t *testing.T) {
 type open struct{}
 
 func (open) Check(context.Context) error { return nil }
+
+// TestReceiptsAreSignedInTheirOrder lets a worker meet the second receipt first.
+func TestReceiptsAreSignedInTheirOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := b.approved(t)
+	b.stopAt(t, shredding.ErasureDestroyed)
+	b.clock.Advance(time.Minute)
+	second := b.approved(t, func(n *erasure.NewRequest) { n.Subject = "employee:E-2" })
+	config := b.config
+	config.Register = without{b.register, first.ID}
+	erasure.NewWorker(config).RunOnce(t.Context())
+	require.Equal(t, "destroyed", b.get(t, second.ID).State)
+	require.Empty(t, b.receipts(t)[1].Note, "its text would lack the hash of the first")
+	require.Empty(t, b.observer.failures)
+	b.work(t)
+	require.Equal(t, "completed", b.get(t, first.ID).State)
+	require.Equal(t, "completed", b.get(t, second.ID).State)
+}
+
+// without hides a request from a worker.
+type without struct {
+	*memory.KeyStore
+	id event.ID
+}
+
+func (w without) Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ports.ErasureRequest, error) {
+	all, err := w.KeyStore.Erasures(ctx, tenantID, states, limit)
+	return slices.DeleteFunc(all, func(r ports.ErasureRequest) bool { return r.ID == w.id }), err
+}
