@@ -49,29 +49,35 @@ func (e *Eraser) ActivateKEK(ctx context.Context, tenantID string, epoch uint32)
 
 // WrappedWith implements ports.KeyRotation. A limit of 0 is none.
 func (e *Eraser) WrappedWith(ctx context.Context, tenantID string, epoch uint32, limit int) ([]ports.WrappedRow, error) {
-	return e.wrappedWith(ctx, tenantID, epoch, limit, false)
-}
-
-// SampleKeys implements ports.KeyRotation.
-func (e *Eraser) SampleKeys(ctx context.Context, tenantID string, epoch uint32, n int) ([]ports.WrappedRow, error) {
-	return e.wrappedWith(ctx, tenantID, epoch, n, true)
-}
-
-func (e *Eraser) wrappedWith(ctx context.Context, tenantID string, epoch uint32, limit int, random bool) ([]ports.WrappedRow, error) {
-	rows, err := e.queries.ListWrappedWith(ctx, e.pool, &keystoredb.ListWrappedWithParams{
-		TenantID: tenantID, Epoch: int32(epoch), PageSize: pageSize(limit), AtRandom: random,
-	})
+	rows, err := e.queries.ListWrappedWith(ctx, e.pool, &keystoredb.ListWrappedWithParams{TenantID: tenantID, Epoch: int32(epoch), PageSize: pageSize(limit)})
 	if err != nil {
 		return nil, translateKeys(ctx, err)
 	}
 	out := make([]ports.WrappedRow, len(rows))
-	for i, r := range rows {
-		out[i] = ports.WrappedRow{
-			Partition: event.PartitionID(r.PartitionID), Reference: reference(r.Reference),
-			WrappedKey: wrappedKey(r.Version, r.KekEpoch, r.KmsKeyID, r.Wrapped, r.Fingerprint),
-		}
+	for i := range rows {
+		out[i] = wrappedRow(&rows[i])
 	}
 	return out, nil
+}
+
+// SampleKeys implements ports.KeyRotation.
+func (e *Eraser) SampleKeys(ctx context.Context, tenantID string, epoch uint32, n int) ([]ports.WrappedRow, error) {
+	rows, err := e.queries.SampleWrappedWith(ctx, e.pool, &keystoredb.SampleWrappedWithParams{TenantID: tenantID, Epoch: int32(epoch), PageSize: int32(n)})
+	if err != nil {
+		return nil, translateKeys(ctx, err)
+	}
+	out := make([]ports.WrappedRow, len(rows))
+	for i := range rows {
+		out[i] = wrappedRow((*keystoredb.ListWrappedWithRow)(&rows[i]))
+	}
+	return out, nil
+}
+
+func wrappedRow(r *keystoredb.ListWrappedWithRow) ports.WrappedRow {
+	return ports.WrappedRow{
+		Partition: event.PartitionID(r.PartitionID), Reference: reference(r.Reference),
+		WrappedKey: wrappedKey(r.Version, r.KekEpoch, r.KmsKeyID, r.Wrapped, r.Fingerprint),
+	}
 }
 
 // CountWrappedWith implements ports.KeyRotation.

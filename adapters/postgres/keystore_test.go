@@ -284,8 +284,7 @@ func TestKeyStorePlans(t *testing.T) {
 	k := openKeys(t, dsn)
 	activeKEK(t, k, 1)
 	mintStandard(t, k, "employee:E-1")
-	superuser, app := connect(t, dsn), connect(t, as("backbone_app", dsn))
-	require.NoError(t, superuser.QueryRow(t.Context(), "SELECT").Scan())
+	superuser, app, eraser := connect(t, dsn), connect(t, as("backbone_app", dsn)), connect(t, as("backbone_eraser", dsn))
 	scans := func() string {
 		_, err := superuser.Exec(t.Context(), `SELECT pg_stat_clear_snapshot()`)
 		require.NoError(t, err)
@@ -304,6 +303,10 @@ func TestKeyStorePlans(t *testing.T) {
 		require.NoError(t, err)
 		_, err = app.Exec(t.Context(), `SELECT 1`)
 		require.NoError(t, err)
+	}
+	epochRows := func() (n int64) {
+		require.NoError(t, superuser.QueryRow(t.Context(), `SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'data_subject_keys_epoch'`).Scan(&n))
+		return n
 	}
 	before := scans()
 	use()
@@ -326,6 +329,16 @@ func TestKeyStorePlans(t *testing.T) {
 		use()
 		require.Equal(t, before, scans(), "large tables are not scanned")
 		require.Less(t, time.Since(began), 2*time.Second)
+		read := epochRows()
+		for range 7 {
+			_, err = eraser.Exec(t.Context(), `SELECT * FROM keystore.wrapped_with('acme', 1, 10)`)
+			require.NoError(t, err)
+		}
+		_, err = eraser.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`)
+		require.NoError(t, err)
+		_, err = eraser.Exec(t.Context(), `SELECT 1`)
+		require.NoError(t, err)
+		require.InDelta(t, 70, epochRows()-read, 10, "a page of a rotation is not the whole epoch")
 	}
 }
 

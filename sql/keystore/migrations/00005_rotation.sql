@@ -66,12 +66,12 @@ END
 $$;
 -- +goose StatementEnd
 
--- What is wrapped with an epoch; partition 0 is a tenant's secret.
+-- What is wrapped with an epoch, in any order; partition 0 is a tenant's secret.
 -- +goose StatementBegin
-CREATE FUNCTION keystore.wrapped_with(for_tenant_id text, for_epoch integer, page_size integer, at_random boolean) RETURNS TABLE (
+CREATE FUNCTION keystore.wrapped_with(for_tenant_id text, for_epoch integer, page_size integer) RETURNS TABLE (
     partition_id integer, reference uuid, version integer, kek_epoch integer, kms_key_id text, wrapped bytea, fingerprint bytea
 )
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql STABLE
     SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -79,19 +79,54 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT w.partition_id, w.reference, w.version, for_epoch, t.kms_key_id, w.wrapped, w.fingerprint
-    FROM (
+    FROM keystore.tenant_keks t
+    CROSS JOIN LATERAL (
         SELECT s.partition_id, d.key_ref AS reference, s.version, s.wrapped, s.fingerprint
         FROM keystore.data_subject_keys s
-        JOIN keystore.data_subjects d ON d.partition_id = s.partition_id AND d.subject_id = s.subject_id AND d.class = s.class
+        CROSS JOIN LATERAL (
+            SELECT x.key_ref FROM keystore.data_subjects x
+            WHERE x.partition_id = s.partition_id AND x.subject_id = s.subject_id AND x.class = s.class
+            LIMIT 1
+        ) AS d
         WHERE s.tenant_id = for_tenant_id AND s.kek_epoch = for_epoch
         UNION ALL
         SELECT 0, x.secret_ref, x.version, x.wrapped, x.fingerprint
         FROM keystore.tenant_secrets x
         WHERE x.tenant_id = for_tenant_id AND x.kek_epoch = for_epoch
     ) AS w
-    JOIN keystore.tenant_keks t ON t.tenant_id = for_tenant_id AND t.epoch = for_epoch
-    ORDER BY CASE WHEN at_random THEN random() END
+    WHERE t.tenant_id = for_tenant_id AND t.epoch = for_epoch
     LIMIT page_size;
+END
+$$;
+-- +goose StatementEnd
+
+-- Random rows of an epoch. It looks at all of them, without their wrappings.
+-- +goose StatementBegin
+CREATE FUNCTION keystore.sample_wrapped_with(for_tenant_id text, for_epoch integer, page_size integer) RETURNS TABLE (
+    partition_id integer, reference uuid, version integer, kek_epoch integer, kms_key_id text, wrapped bytea, fingerprint bytea
+)
+    LANGUAGE plpgsql
+    SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT w.partition_id, coalesce(d.key_ref, x.secret_ref), w.version, for_epoch, t.kms_key_id, coalesce(k.wrapped, x.wrapped), coalesce(k.fingerprint, x.fingerprint)
+    FROM (
+        SELECT u.* FROM (
+            SELECT s.partition_id, s.subject_id, s.class, s.version, NULL AS purpose
+            FROM keystore.data_subject_keys s WHERE s.tenant_id = for_tenant_id AND s.kek_epoch = for_epoch
+            UNION ALL
+            SELECT 0, NULL, NULL, s.version, s.purpose
+            FROM keystore.tenant_secrets s WHERE s.tenant_id = for_tenant_id AND s.kek_epoch = for_epoch
+        ) AS u
+        ORDER BY random()
+        LIMIT page_size
+    ) AS w
+    JOIN keystore.tenant_keks t ON t.tenant_id = for_tenant_id AND t.epoch = for_epoch
+    LEFT JOIN keystore.data_subjects d ON d.partition_id = w.partition_id AND d.subject_id = w.subject_id AND d.class = w.class
+    LEFT JOIN keystore.data_subject_keys k ON k.partition_id = w.partition_id AND k.subject_id = w.subject_id AND k.class = w.class AND k.version = w.version
+    LEFT JOIN keystore.tenant_secrets x ON x.tenant_id = for_tenant_id AND x.purpose = w.purpose;
 END
 $$;
 -- +goose StatementEnd
@@ -358,7 +393,8 @@ GRANT EXECUTE ON FUNCTION
     keystore.keks(text),
     keystore.add_kek(text, integer, text),
     keystore.activate_kek(text, integer),
-    keystore.wrapped_with(text, integer, integer, boolean),
+    keystore.wrapped_with(text, integer, integer),
+    keystore.sample_wrapped_with(text, integer, integer),
     keystore.count_wrapped_with(text, integer),
     keystore.save_rewrapped(text, integer, integer, uuid[], integer[], bytea[]),
     keystore.close_kek(text, integer, text),

@@ -12,7 +12,13 @@ SELECT keystore.activate_kek(@tenant_id::text, @epoch::int);
 -- name: ListWrappedWith :many
 SELECT r.partition_id::int AS partition_id, r.reference::uuid AS reference, r.version::int AS version, r.kek_epoch::int AS kek_epoch,
        r.kms_key_id::text AS kms_key_id, r.wrapped::bytea AS wrapped, r.fingerprint::bytea AS fingerprint
-FROM keystore.wrapped_with(@tenant_id::text, @epoch::int, @page_size::int, @at_random::boolean)
+FROM keystore.wrapped_with(@tenant_id::text, @epoch::int, @page_size::int)
+    AS r (partition_id, reference, version, kek_epoch, kms_key_id, wrapped, fingerprint);
+
+-- name: SampleWrappedWith :many
+SELECT r.partition_id::int AS partition_id, r.reference::uuid AS reference, r.version::int AS version, r.kek_epoch::int AS kek_epoch,
+       r.kms_key_id::text AS kms_key_id, r.wrapped::bytea AS wrapped, r.fingerprint::bytea AS fingerprint
+FROM keystore.sample_wrapped_with(@tenant_id::text, @epoch::int, @page_size::int)
     AS r (partition_id, reference, version, kek_epoch, kms_key_id, wrapped, fingerprint);
 
 -- name: CountWrappedWith :one

@@ -144,7 +144,7 @@ func (q *Queries) ListScratchKEKs(ctx context.Context, db DBTX) ([]KeystoreTenan
 const listWrappedWith = `-- name: ListWrappedWith :many
 SELECT r.partition_id::int AS partition_id, r.reference::uuid AS reference, r.version::int AS version, r.kek_epoch::int AS kek_epoch,
        r.kms_key_id::text AS kms_key_id, r.wrapped::bytea AS wrapped, r.fingerprint::bytea AS fingerprint
-FROM keystore.wrapped_with($1::text, $2::int, $3::int, $4::boolean)
+FROM keystore.wrapped_with($1::text, $2::int, $3::int)
     AS r (partition_id, reference, version, kek_epoch, kms_key_id, wrapped, fingerprint)
 `
 
@@ -152,7 +152,6 @@ type ListWrappedWithParams struct {
 	TenantID string
 	Epoch    int32
 	PageSize int32
-	AtRandom bool
 }
 
 type ListWrappedWithRow struct {
@@ -166,12 +165,7 @@ type ListWrappedWithRow struct {
 }
 
 func (q *Queries) ListWrappedWith(ctx context.Context, db DBTX, arg *ListWrappedWithParams) ([]ListWrappedWithRow, error) {
-	rows, err := db.Query(ctx, listWrappedWith,
-		arg.TenantID,
-		arg.Epoch,
-		arg.PageSize,
-		arg.AtRandom,
-	)
+	rows, err := db.Query(ctx, listWrappedWith, arg.TenantID, arg.Epoch, arg.PageSize)
 	if err != nil {
 		return nil, err
 	}
@@ -267,6 +261,57 @@ func (q *Queries) SampleScratch(ctx context.Context, db DBTX, arg *SampleScratch
 		var i SampleScratchRow
 		if err := rows.Scan(
 			&i.Total,
+			&i.PartitionID,
+			&i.Reference,
+			&i.Version,
+			&i.KekEpoch,
+			&i.KmsKeyID,
+			&i.Wrapped,
+			&i.Fingerprint,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const sampleWrappedWith = `-- name: SampleWrappedWith :many
+SELECT r.partition_id::int AS partition_id, r.reference::uuid AS reference, r.version::int AS version, r.kek_epoch::int AS kek_epoch,
+       r.kms_key_id::text AS kms_key_id, r.wrapped::bytea AS wrapped, r.fingerprint::bytea AS fingerprint
+FROM keystore.sample_wrapped_with($1::text, $2::int, $3::int)
+    AS r (partition_id, reference, version, kek_epoch, kms_key_id, wrapped, fingerprint)
+`
+
+type SampleWrappedWithParams struct {
+	TenantID string
+	Epoch    int32
+	PageSize int32
+}
+
+type SampleWrappedWithRow struct {
+	PartitionID int32
+	Reference   pgtype.UUID
+	Version     int32
+	KekEpoch    int32
+	KmsKeyID    string
+	Wrapped     []byte
+	Fingerprint []byte
+}
+
+func (q *Queries) SampleWrappedWith(ctx context.Context, db DBTX, arg *SampleWrappedWithParams) ([]SampleWrappedWithRow, error) {
+	rows, err := db.Query(ctx, sampleWrappedWith, arg.TenantID, arg.Epoch, arg.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SampleWrappedWithRow
+	for rows.Next() {
+		var i SampleWrappedWithRow
+		if err := rows.Scan(
 			&i.PartitionID,
 			&i.Reference,
 			&i.Version,
