@@ -16,12 +16,14 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	keys := conformance.NewKeyTable()
+	keys := memory.NewKeyStore()
 	conformance.RunEventStore(t, conformance.Harness{
 		New: func(_ *testing.T, clock ports.Clock) conformance.Store {
 			return memory.New(memory.Config{Clock: clock, Keys: keys})
 		},
-		Keys: func(*testing.T, conformance.Store) conformance.Keys { return keys },
+		Keys: func(*testing.T, conformance.Store) conformance.Keys {
+			return conformance.NewKeyRegister(keys, keys, keys)
+		},
 		ReadModel: func(t *testing.T, s conformance.Store) conformance.ReadModel {
 			store, ok := s.(*memory.Store)
 			require.True(t, ok)
