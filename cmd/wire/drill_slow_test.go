@@ -192,7 +192,6 @@ func TestRestoreDrill(t *testing.T) {
 	require.NoError(t, os.Chmod(root, 0o755)) //nolint:gosec // PostgreSQL may run as another user
 	d.config.Erasure.ExportDirectory = filepath.Join(t.TempDir(), "exports")
 	d.config.Rotation.At = ""
-	d.config.Node.ID = "node-1" // the same one each time: nobody waits for a node that is gone
 	d.startKMS()
 
 	// A life before the backup.

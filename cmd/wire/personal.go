@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"regexp"
 	"strings"
@@ -215,7 +216,10 @@ func (p *personal) addErasures(a *App, copies map[string]ports.PersonalCopies, c
 func (p *personal) run(ctx context.Context, a *App, complain func(error)) {
 	var running sync.WaitGroup
 	running.Go(func() { p.gate.Run(ctx) })
-	running.Go(func() { p.vault.Run(ctx, watchedEvictions{p.store, p.metrics}, p.node) })
+	running.Go(func() {
+		p.vault.Run(ctx, watchedEvictions{p.store, p.metrics}, p.node)
+		p.leave(ctx)
+	})
 	running.Go(func() { p.worker.Run(ctx) })
 	running.Go(func() { p.prepareTenants(ctx, a, complain) })
 	if at, err := time.Parse("15:04", a.Config.Rotation.At); err == nil {
@@ -223,6 +227,19 @@ func (p *personal) run(ctx context.Context, a *App, complain func(error)) {
 		running.Go(func() { p.rotation.RunNightly(ctx, night, complain) })
 	}
 	running.Wait()
+}
+
+// leaveTimeout bounds the last report of a node that ends.
+const leaveTimeout = 2 * time.Second
+
+// leave reports that this node holds no keys any more and never will, so that no
+// erasure waits for it. Without the report they wait a minute.
+func (p *personal) leave(ctx context.Context) {
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	if _, err := p.store.ReportNode(leaving, p.node, math.MaxInt64); err != nil {
+		p.logger.WarnContext(leaving, "erasures will wait for this node for a minute", "code", fault.CodeOf(err))
+	}
 }
 
 // prepareAgain is the pause after a failure to prepare the tenants.

@@ -276,16 +276,11 @@ func (a *App) sweep(ctx context.Context, complain func(error)) {
 	}
 }
 
-// Ready says what keeps the node from serving, by part; nothing wrong is ready. What
+// Ready says what keeps the node from serving, by part; nil is ready. What
 // only personal data needs is httpapi.Degraded.
 func (a *App) Ready(ctx context.Context) map[string]error {
-	out := map[string]error{}
-	if err := a.Store.Ping(ctx); err != nil {
-		out["database"] = err
-	}
-	if _, err := a.Store.Installation(ctx); err != nil {
-		out["installation"] = err
-	}
+	out := map[string]error{"database": a.Store.Ping(ctx)}
+	_, out["installation"] = a.Store.Installation(ctx)
 	if a.personal != nil {
 		a.personal.ready(ctx, out)
 	}

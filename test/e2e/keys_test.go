@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+const hireType = `{"type":"hr.employee.hired","schema_version":1,"module":"hr",
+	"data_schema":{"type":"object","additionalProperties":false,"required":["email","grade"],"properties":{"email":{"type":"string"},"grade":{"type":"integer"}}},
+	"required_entity_refs":[{"entity_type":"employee","role":"subject","cardinality":"one"}],
+	"pii_fields":[{"path":"$.email","class":"contact","subject":{"entity_role":"subject"}}],
+	"examples":[{"email":"ada@example.org","grade":1}]}`
+
+// hired is an event with the address of a person in it.
+func hired(entity, person string) string {
+	return fmt.Sprintf(`{"type":"hr.employee.hired","scope":{"legal_entity":%q},"stream":{"type":"employment","id":%q},"data":{"email":"%s@example.org","grade":3},
+		"dimensions":{},"entities":[{"entity_type":"employee","entity_id":%q,"role":"subject"}]}`, entity, person, strings.ToLower(person), person)
+}
+
+// health is what /readyz says.
+type health struct {
+	Status string            `json:"status"`
+	Checks map[string]string `json:"checks"`
+}
+
+var listeningLine = regexp.MustCompile(`(?m)^Listening on `)
+
+// startKMSD starts `backbone kmsd` on a socket.
+func startKMSD(t *testing.T, folder, socket string) *process {
+	t.Helper()
+	p, err := launch(program(t), "", nil, "kmsd", "--listen", "unix:"+socket, "--keys", folder)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.end()) })
+	_, err = p.awaitOutput(p.stdout, listeningLine, endTime)
+	require.NoError(t, err)
+	return p
+}
+
+// TestKeyServiceOutage: while the key service is away everything without personal data
+// goes on, what needs a key fails and may be retried, nothing looks erased, and the
+// server says degraded. Nobody has to restart anything.
+func TestKeyServiceOutage(t *testing.T) {
+	t.Parallel()
+	needPostgres(t)
+	owner := testkit.Database(t, nil, "e2e_empty")
+	require.Zero(t, command(t, nil, "migrate", "--dsn", owner).code)
+	folder, socket := filepath.Join(t.TempDir(), "kms"), filepath.Join(t.TempDir(), "s")
+	kms := startKMSD(t, folder, socket)
+	env := []string{
+		"BACKBONE_DATABASE_DSN=" + asApplication(t, owner), "BACKBONE_DATABASE_ERASER_DSN=" + asEraser(t, owner), "BACKBONE_KMS_ENDPOINT=unix:" + socket,
+		"BACKBONE_KMS_CREDENTIALS_FILE=" + filepath.Join(folder, "credentials"), "BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(t.TempDir(), "exports"),
+	}
+	boot := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
+	require.Zero(t, boot.code, boot)
+	_, anybody := startServe(t, asApplication(t, owner), env...)
+	admin := anybody.as(boot.stdout)
+	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`))
+	require.NoError(t, admin.want(201, nil, "POST", "/api/event-types", hireType))
+	registerMachines(t, &dev{devFile: devFile{HTTP: anybody.server, Tokens: map[string]string{"admin": admin.token}}})
+	enroll := func(person, role string, more ...string) client {
+		t.Helper()
+		r := command(t, env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role", role}, more...)...)
+		require.Zero(t, r.code, r)
+		return anybody.as(r.stdout)
+	}
+	hr, auditor := enroll("s-hr", "module", "--service"), enroll("p-0002", "auditor")
+	ready := func() (h health) {
+		t.Helper()
+		require.NoError(t, anybody.want(200, &h, "GET", "/readyz", ""))
+		return h
+	}
+	var first struct {
+		Events []struct {
+			ID string `json:"id"`
+		} `json:"events"`
+	}
+	require.NoError(t, hr.want(201, &first, "POST", "/api/events", batch(hired("FRMF", "E-1"))))
+	email := func(c client) string {
+		t.Helper()
+		var e struct {
+			Event struct {
+				Data struct {
+					Email string `json:"email"`
+				} `json:"data"`
+			} `json:"event"`
+		}
+		require.NoError(t, c.want(200, &e, "GET", "/api/events/"+first.Events[0].ID+"?legal_entity=FRMF", ""))
+		return e.Event.Data.Email
+	}
+	require.Equal(t, "e-1@example.org", email(hr))
+	require.Equal(t, "[MASKED]", email(auditor))
+	require.Equal(t, health{"ok", map[string]string{"database": "ok", "installation": "ok", "kms": "ok", "key_store": "ok", "receipts": "ok"}}, ready())
+
+	require.NoError(t, kms.signal(syscall.SIGKILL))
+	_, err := kms.wait(endTime)
+	require.NoError(t, err)
+	for i := range 3 {
+		require.NoError(t, hr.want(201, nil, "POST", "/api/events", batch(serviced("FRMF", fmt.Sprintf("M-%d", i), `{"hours":1}`))))
+	}
+	refused, err := hr.do("POST", "/api/events", batch(hired("FRMF", "E-2")))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, refused.status, refused)
+	require.Equal(t, "kms.unavailable", refused.code())
+	require.NotEmpty(t, refused.header.Get("Retry-After"))
+	require.NotContains(t, string(refused.body), "example.org")
+	require.Equal(t, "e-1@example.org", email(hr), "its key is in memory, for a minute")
+	testkit.Eventually(t, endTime, func() bool { h := ready(); return h.Status == "degraded" && h.Checks["kms"] == "degraded" }, "readiness is degraded")
+
+	kms = startKMSD(t, folder, socket)
+	testkit.Eventually(t, endTime, func() bool {
+		a, err := hr.do("POST", "/api/events", batch(hired("FRMF", "E-2")))
+		require.NoError(t, err)
+		return a.status == http.StatusCreated
+	}, "the key service is back")
+	testkit.Eventually(t, endTime, func() bool { return ready().Status == "ok" }, "readiness is ok")
+
+	// Rotating goes on under a server that runs.
+	rotated := command(t, env, "keys", "rotate", "--tenant", "acme", "--json")
+	require.Zero(t, rotated.code, rotated)
+	var listed struct {
+		Epochs []struct {
+			Epoch int    `json:"epoch"`
+			State string `json:"state"`
+			Keys  int    `json:"keys"`
+		} `json:"epochs"`
+	}
+	list := command(t, env, "keys", "list", "--json")
+	require.Zero(t, list.code, list)
+	require.NoError(t, json.Unmarshal([]byte(list.stdout), &listed))
+	require.Len(t, listed.Epochs, 2)
+	require.Equal(t, []string{"deleting", "active"}, []string{listed.Epochs[0].State, listed.Epochs[1].State})
+	require.Equal(t, 3, listed.Epochs[1].Keys, "two persons and the tenant's secret")
+	require.Equal(t, "e-1@example.org", email(hr))
+	require.NoError(t, hr.want(201, nil, "POST", "/api/events", batch(hired("FRMF", "E-3"))))
+	require.True(t, kms.alive())
+	verdict := command(t, env, "verify")
+	require.Zero(t, verdict.code, verdict)
+}
