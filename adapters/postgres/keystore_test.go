@@ -138,6 +138,36 @@ func TestDestructionWaitsForLeases(t *testing.T) {
 	require.Equal(t, []int32{1}, leaseKeys(t, other, "employee:E-1", "employee:E-2"))
 }
 
+func TestDestructionSeesAMintInFlight(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	k := openKeys(t, dsn)
+	activeKEK(t, k, 1)
+	key := mintStandard(t, k, "employee:E-1")
+	superuser, app := connect(t, dsn), connect(t, as("backbone_app", dsn))
+	mint, err := app.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = mint.Exec(t.Context(), `SELECT * FROM keystore.mint('acme', 1, 'employee:E-1', 0::smallint, $1, 2, 1, 'w', decode(repeat('02', 16), 'hex'))`, key.Reference)
+	require.NoError(t, err)
+	id := fenceRow(t, superuser, "employee:E-1")
+	type outcome struct {
+		keys []ports.DestroyedKey
+		err  error
+	}
+	destroyed := make(chan outcome, 1)
+	go func() {
+		d, _, err := k.Eraser().DestroyErasure(context.WithoutCancel(t.Context()), [16]byte(id))
+		destroyed <- outcome{d.Keys, err}
+	}()
+	waitsForLock(t, superuser, "backbone eraser")
+	require.NoError(t, mint.Commit(t.Context()))
+	got := <-destroyed
+	require.NoError(t, got.err)
+	require.Len(t, got.keys, 1)
+	require.Len(t, got.keys[0].Fingerprints, 2)
+	require.Equal(t, []string{"0"}, column(t, superuser, `SELECT count(*)::text FROM keystore.data_subject_keys`))
+}
+
 func TestLeasePassesOverABusyKey(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
