@@ -104,21 +104,27 @@ func (w *Worker) RunOnce(ctx context.Context) {
 	}
 }
 
-// openStates are those in which a worker may have something to do.
-func openStates() []shredding.ErasureState {
-	var out []shredding.ErasureState
+// open lists the requests that have not ended, those that wait for a person
+// first, each sort newest first; no number of the former hides one with work to do.
+func (w *Worker) open(ctx context.Context) ([]ports.ErasureRequest, error) {
+	var working []shredding.ErasureState
 	for _, state := range shredding.ErasureStates() {
-		if !state.Final() {
-			out = append(out, state)
+		if !state.Final() && state != shredding.ErasurePreviewed {
+			working = append(working, state)
 		}
 	}
-	return out
+	waiting, err := w.config.Register.Erasures(ctx, "", []shredding.ErasureState{shredding.ErasurePreviewed}, maxOpen)
+	if err != nil {
+		return nil, err
+	}
+	atWork, err := w.config.Register.Erasures(ctx, "", working, maxOpen)
+	return append(waiting, atWork...), err
 }
 
 // due claims the requests to look at now, the oldest first, so that receipts are
 // signed in their order.
 func (w *Worker) due(ctx context.Context) []ports.ErasureRequest {
-	open, err := w.config.Register.Erasures(ctx, "", openStates(), maxOpen)
+	open, err := w.open(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.config.Logger.WarnContext(ctx, "erasure requests could not be read", "code", fault.CodeOf(err))
