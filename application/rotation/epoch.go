@@ -198,10 +198,10 @@ func (s *Service) begin(ctx context.Context, tenantID string, epoch uint32) erro
 // covered reads what begin wrote. An epoch of which nothing is written covers nothing.
 func (s *Service) covered(ctx context.Context, tenantID string, epoch uint32) (uint64, error) {
 	content, err := s.c.Exports.Get(ctx, begunName(tenantID, epoch))
-	if fault.KindOf(err) == fault.NotFound && err != nil {
-		return 0, nil
-	}
 	if err != nil {
+		if fault.CodeOf(err) == "export.not_found" {
+			err = nil
+		}
 		return 0, err
 	}
 	var b begun

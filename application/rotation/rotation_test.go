@@ -95,10 +95,10 @@ func TestCrashAtEveryCall(t *testing.T) {
 	calls := 0
 	{
 		r := started(t, survivors)
-		r.trap.calls, r.names = 0, nil
+		r.calls, r.names = 0, nil
 		_, err := r.service().Rotate(t.Context(), tenant, nil)
 		require.NoError(t, err)
-		calls = r.trap.calls
+		calls = r.calls
 		require.Greater(t, calls, 40)
 	}
 	for _, after := range []bool{false, true} {

@@ -311,7 +311,7 @@ func (p *personal) ready(ctx context.Context, out map[string]error) {
 // Bounds of a probe: load balancers ask every second or so, and a service that is
 // away takes its time to say so.
 const (
-	probeLife    = 5 * time.Second
+	probeLife    = 2 * time.Second
 	probeTimeout = 2 * time.Second
 )
 
