@@ -37,8 +37,8 @@ func (n *network) dial(ctx context.Context, network, address string) (net.Conn, 
 	return &wire{Conn: conn, network: n}, nil
 }
 
-// atCommit arms the network: f gets the wire whose second round trip is about to
-// be sent.
+// atCommit arms the network: f gets the appender's wire whose second round trip is
+// about to be sent.
 func (n *network) atCommit(f func(*wire)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -56,7 +56,8 @@ func (n *network) requireCut(t *testing.T) {
 type wire struct {
 	net.Conn
 	network *network
-	trips   int // round trips since the network was armed
+	appends bool // an appender's, as its start-up message says
+	trips   int  // round trips since the network was armed
 	lost    atomic.Bool
 }
 
@@ -69,7 +70,8 @@ func (w *wire) Write(b []byte) (int, error) {
 	}
 	w.network.mu.Lock()
 	cut := w.network.cut
-	if cut != nil && bytes.HasSuffix(b, syncMessage) {
+	w.appends = w.appends || bytes.Contains(b, []byte("application_name\x00backbone appends\x00"))
+	if cut != nil && w.appends && bytes.HasSuffix(b, syncMessage) {
 		if w.trips++; w.trips == 2 {
 			w.network.cut, w.trips = nil, 0
 			w.network.mu.Unlock()

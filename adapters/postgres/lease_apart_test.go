@@ -99,17 +99,11 @@ func TestAConnectionLostAtTheCommitKeepsTheLease(t *testing.T) {
 	s, _, keysDSN, p := apartStore(t, n)
 	// The second round trip writes; the third commits.
 	n.atCommit(func(w *wire) {
-		var third func(*wire)
-		third = func(again *wire) {
-			if again != w { // the probe of the lease
-				n.atCommit(third)
-				return
-			}
-			n.refused.Store(true)
-			again.loseAnswer()
-		}
 		w.trips = 1
-		n.atCommit(third)
+		n.atCommit(func(w *wire) {
+			n.refused.Store(true)
+			w.loseAnswer()
+		})
 	})
 	answered := make(chan error, 1)
 	go func() {
