@@ -335,3 +335,37 @@ func TestEvictionsWhileKeysAreUsed(t *testing.T) {
 	r.vault.EvictAll()
 	require.Zero(t, r.service.alive(), "no key is left behind")
 }
+
+// A key is zeroed at once although a request holds it, which then looks again.
+func TestAnEvictionDoesNotWaitForARequest(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	sealed := r.seal(t, r.document(couple))
+	r.vault.Forget(7, []event.SealedSubject{{Subject: "person:P-9"}})
+	require.Equal(t, 1, r.service.alive())
+	text, err := during(t, r, sealed, false, func() { // stopped with one key in hand
+		r.vault.Evict(r.store.set(employee("E-1"), destroy))
+		require.Zero(t, r.service.alive())
+	})
+	require.NoError(t, err)
+	require.Equal(t, `{"data":{"iban" : "[REDACTED]" ,"id":"E-1","email":"[REDACTED]","partner":{"id":"P-9","name":"Bob"},"grade":1.50}}`, text)
+}
+
+// A row of one partition is no way to the values of another.
+func TestCopiesStayInTheirPartition(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	request := r.hired("E-1")
+	request.At.Partition = 8
+	values, err := shredding.FindSealed(r.seal(t, request))
+	require.NoError(t, err)
+	origin := request.At
+	origin.Pointer = "/data/email"
+	values[0].Origin = &origin
+	row := append(values[0].Append([]byte(`{"mail":`)), '}')
+	_, err = open(t.Context(), r.vault, all, row)
+	require.Equal(t, "pii.unsealable", fault.CodeOf(err))
+	documents := []module.SealedDocument{{At: shredding.Location{Partition: 8}, Document: row}}
+	require.NoError(t, r.vault.Open(t.Context(), documents, all))
+	require.Contains(t, string(documents[0].Document), canary)
+}
