@@ -146,3 +146,40 @@ func TestKeyServiceOutage(t *testing.T) {
 	verdict := command(t, env, "verify")
 	require.Zero(t, verdict.code, verdict)
 }
+
+// TestDevKeepsKeys: what was sealed in one run opens in the next, also after a kill,
+// and the keys do not lie among PostgreSQL's data.
+func TestDevKeepsKeys(t *testing.T) {
+	t.Parallel()
+	dir := books(t)
+	entity, id := "", ""
+	for run := range 3 {
+		d := startOn(t, dir, recoveryStart)
+		entity = d.LegalEntities[0]
+		if run == 0 {
+			require.NoError(t, d.as(t, "admin").want(201, nil, "POST", "/api/event-types", hireType))
+			var made struct {
+				Events []struct {
+					ID string `json:"id"`
+				} `json:"events"`
+			}
+			require.NoError(t, d.as(t, "module").want(201, &made, "POST", "/api/events", batch(hired(entity, "E-1"))))
+			id = made.Events[0].ID
+		}
+		a, err := d.as(t, "module").do("GET", "/api/events/"+id+"?legal_entity="+entity, "")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, a.status, a)
+		require.Contains(t, string(a.body), `"e-1@example.org"`)
+		require.DirExists(t, filepath.Join(dir, "kms"))
+		require.DirExists(t, filepath.Join(dir, "exports"))
+		if run == 0 {
+			require.NoError(t, d.signal(syscall.SIGKILL))
+			_, err = d.wait(endTime)
+			require.NoError(t, err)
+			continue
+		}
+		code, err := d.interrupt()
+		require.NoError(t, err)
+		require.Zero(t, code, d.stderr)
+	}
+}
