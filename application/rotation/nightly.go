@@ -52,6 +52,9 @@ func (s *Service) Night(ctx context.Context, n Nightly) error {
 	if now.Before(night) {
 		night = night.Add(-24 * time.Hour)
 	}
+	if err := s.c.Gate(ctx); err != nil {
+		return err
+	}
 	folder := nightlyFolder + night.Format(time.DateOnly) + "/"
 	mine, err := s.claimNight(ctx, folder, now)
 	if err != nil || !mine {

@@ -73,6 +73,7 @@ type rig struct {
 	keks     []ports.KEK
 	rows     []row
 	receipts []ports.ErasureReceipt
+	behind   error // what the gate says
 	exports  map[string][]byte
 	keys     map[string]*managed // by id
 	aliases  map[string]string
@@ -100,6 +101,7 @@ func newRig() *rig {
 func (r *rig) service() *rotation.Service {
 	return rotation.New(rotation.Config{
 		Keys: r, Recovery: r, KMS: r, DataKeys: r, Exports: exports{r}, Receipts: r, Notary: r, Clock: r.clock,
+		Gate:        func(context.Context) error { return r.behind },
 		AliasPrefix: "alias/backbone/test", Workers: 1, Node: "node-1",
 	})
 }

@@ -55,6 +55,9 @@ type Config struct {
 	Receipts Receipts
 	Notary   Notary
 	Clock    ports.Clock
+	// Gate refuses rotations while it gives an error, such as pii.receipts_behind: a
+	// database that was restored is repaired first. nil never refuses.
+	Gate func(ctx context.Context) error
 
 	AliasPrefix  string // of all KEKs of the installation, "alias/backbone/NAME"; no slash at the end
 	DeletionDays int    // 7 to 30; 0 is 7
@@ -75,6 +78,9 @@ func New(c Config) *Service {
 	}
 	if c.Workers == 0 {
 		c.Workers = defaultWorkers
+	}
+	if c.Gate == nil {
+		c.Gate = func(context.Context) error { return nil }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -116,6 +122,7 @@ type Outcome struct {
 // finished for a run before, erasures since its beginning get another.
 //
 //	keys.kek_missing   FailedPrecondition: the tenant has no KEK
+//	pii.receipts_behind, or what else Config.Gate says
 //	keys.*, kms.*      of the key store and the key service; the next run goes on there
 func (s *Service) Rotate(ctx context.Context, tenantID string, progress Progress) (out Outcome, err error) {
 	began := s.c.Clock.Now()
@@ -129,6 +136,9 @@ func (s *Service) Rotate(ctx context.Context, tenantID string, progress Progress
 			s.c.Observer.Rotated(rewrapped, s.c.Clock.Now().Sub(began), code)
 		}
 	}()
+	if err := s.c.Gate(ctx); err != nil {
+		return Outcome{TenantID: tenantID}, err
+	}
 	for {
 		out, err = s.rotateOnce(ctx, tenantID, progress)
 		rewrapped += out.Rewrapped

@@ -153,6 +153,21 @@ func TestErasuresDuringAnInterruptedRotationGetAnother(t *testing.T) {
 	r.requireOpen(t)
 }
 
+// TestARestoredDatabaseIsNotRotated: its epochs are of the past, and its keys want to
+// be restored first.
+func TestARestoredDatabaseIsNotRotated(t *testing.T) {
+	t.Parallel()
+	r := started(t, 3)
+	r.behind = fault.New(fault.Unavailable, "pii.receipts_behind", "restored; replay")
+	_, err := r.service().Rotate(t.Context(), tenant, nil)
+	require.ErrorIs(t, err, r.behind)
+	require.ErrorIs(t, r.service().Night(t.Context(), rotation.Nightly{}), r.behind)
+	require.Len(t, r.keks, 1)
+	r.behind = nil
+	require.NoError(t, r.service().Night(t.Context(), rotation.Nightly{}))
+	r.requireRotated(t, 3)
+}
+
 func TestFirstKEKIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig()

@@ -244,6 +244,8 @@ func TestRestoreDrill(t *testing.T) {
 	_, _, failed, code := d.fields(app.personal.vault, survivorName)
 	require.Equal(t, 2*events, failed)
 	require.Equal(t, "pii.receipts_behind", code)
+	_, err = app.personal.rotation.Rotate(t.Context(), drillTenant, nil)
+	require.Equal(t, "pii.receipts_behind", fault.CodeOf(err), "nothing is rotated before the repair")
 	// Who goes around the gate finds nothing that opens: the KEK is destroyed.
 	ungated := func() *sealing.Vault {
 		return sealing.New(sealing.Config{Keys: app.personal.store, DataKeys: app.personal.keyring.service.app, Manifests: app.Registry})

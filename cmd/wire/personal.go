@@ -34,6 +34,7 @@ type keyring struct {
 	eraser   *postgres.Eraser
 	exports  ports.ExportStore
 	notes    *receiptSigner
+	gate     *erasure.Gate
 	rotation *rotation.Service
 }
 
@@ -56,7 +57,7 @@ func keyStoreConfig(c configs.Config) postgres.KeyStoreConfig {
 }
 
 // openKeyring connects to the key store. service stays the caller's to end.
-func openKeyring(ctx context.Context, c configs.Config, service *keyService, logName string, clock ports.Clock, logger *slog.Logger, watch rotation.Observer) (*keyring, error) {
+func openKeyring(ctx context.Context, c configs.Config, service *keyService, logName string, clock ports.Clock, logger *slog.Logger, metrics *prometheus.Metrics) (*keyring, error) {
 	exports, err := exportdir.Open(c.Erasure.ExportDirectory)
 	if err != nil {
 		return nil, err
@@ -68,9 +69,15 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 		return nil, err
 	}
 	k := &keyring{service: service, store: store, eraser: store.Eraser(), exports: exports, notes: newReceiptSigner(logName, service, exports)}
+	guard := erasure.GateConfig{Exports: exports, Receipts: k.eraser, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger}
+	var watch rotation.Observer
+	if metrics != nil {
+		guard.Behind, watch = metrics.ReceiptsBehind, metrics
+	}
+	k.gate = erasure.NewGate(guard)
 	k.rotation = rotation.New(rotation.Config{
 		Keys: k.eraser, Recovery: k.eraser, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.eraser, Notary: k.notes,
-		Clock: clock, AliasPrefix: aliasPrefix(logName), DeletionDays: c.Rotation.DeletionDays, Node: nodeID(c), Logger: logger, Observer: watch,
+		Gate: k.gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), DeletionDays: c.Rotation.DeletionDays, Node: nodeID(c), Logger: logger, Observer: watch,
 	})
 	return k, nil
 }
@@ -102,7 +109,6 @@ type personal struct {
 	*keyring
 	node    string
 	vault   *sealing.Vault
-	gate    *erasure.Gate
 	worker  *erasure.Worker
 	service *erasure.Service
 	metrics *prometheus.Metrics // nil: nobody watches
@@ -121,15 +127,11 @@ func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) er
 	if err != nil {
 		return err
 	}
-	var watch rotation.Observer
-	if o.Observers.Personal != nil {
-		watch = o.Observers.Personal
-	}
-	ring, err := openKeyring(ctx, a.Config, o.keys, installation.LogName, clock, a.Logger, watch)
+	ring, err := openKeyring(ctx, a.Config, o.keys, installation.LogName, clock, a.Logger, o.Observers.Personal)
 	if err != nil {
 		return err
 	}
-	a.personal = newPersonal(ctx, a.Config, ring, a.Registry, clock, a.Logger, o.Observers.Personal)
+	a.personal = newPersonal(ctx, a.Config, ring, a.Registry, a.Logger, o.Observers.Personal)
 	return nil
 }
 
@@ -160,11 +162,8 @@ func copiesIn(handlers map[string]ports.ProjectionHandler) map[string]ports.Pers
 }
 
 // newPersonal makes what the append path needs; addErasures adds the rest.
-func newPersonal(ctx context.Context, c configs.Config, ring *keyring, manifests module.Manifests, clock ports.Clock, logger *slog.Logger, metrics *prometheus.Metrics) *personal {
+func newPersonal(ctx context.Context, c configs.Config, ring *keyring, manifests module.Manifests, logger *slog.Logger, metrics *prometheus.Metrics) *personal {
 	p := &personal{keyring: ring, node: nodeID(c), metrics: metrics, logger: logger, prepare: make(chan struct{}, 1)}
-	p.gate = erasure.NewGate(erasure.GateConfig{
-		Exports: ring.exports, Receipts: ring.eraser, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger, Behind: p.behind(),
-	})
 	_ = p.gate.Check(ctx) // the verdict is kept: a node starts with a closed gate too
 	config := sealing.Config{
 		Keys:     firstKEKs{subjectKeys: ring.store, ensure: ring.rotation.EnsureKEK},
@@ -189,13 +188,6 @@ func newPersonal(ctx context.Context, c configs.Config, ring *keyring, manifests
 		return err
 	}
 	return p
-}
-
-func (p *personal) behind() func(bool) {
-	if p.metrics == nil {
-		return nil
-	}
-	return p.metrics.ReceiptsBehind
 }
 
 // addErasures makes what erases, from the parts of the App.
