@@ -178,6 +178,11 @@ func TestDevKeepsKeys(t *testing.T) {
 			require.NoError(t, err)
 			continue
 		}
+		rotated := command(t, nil, "keys", "rotate", "--data-dir", dir)
+		require.Zero(t, rotated.code, rotated)
+		require.Contains(t, rotated.stdout, fmt.Sprintf("epoch %d is active", run+1))
+		replayed := command(t, nil, "erasure", "replay", "--data-dir", dir)
+		require.Zero(t, replayed.code, replayed)
 		code, err := d.interrupt()
 		require.NoError(t, err)
 		require.Zero(t, code, d.stderr)
