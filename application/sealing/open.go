@@ -11,7 +11,9 @@ import (
 
 // Open implements module.Opener. The class of a value is that of the type and version
 // it was sealed in; a value whose class nobody knows is withheld from everybody but
-// module.Planning. A copy from another partition than its document's is
+// module.Planning. That a key was destroyed is told to them too, as far as the key store
+// can be asked: it is no secret, and who may not see a value must not think that it is
+// still there. A copy from another partition than its document's is
 // pii.unsealable, unless the document names none.
 func (v *Vault) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
 	o := opening{vault: v, reader: r, documents: documents}
@@ -46,8 +48,9 @@ type opening struct {
 	reader    module.Reader
 	documents []module.SealedDocument
 
-	values    [][]sealedValue // by document, in document order; nil: none
-	wants     []want
+	values    [][]sealedValue      // by document, in document order; nil: none
+	wants     []want               // keys to open with
+	hidden    []ports.SubjectKeyID // keys of withheld values
 	known     map[want]bool
 	manifests map[recordType]*shredding.Manifest
 
@@ -67,7 +70,7 @@ type recordType struct {
 	version uint32
 }
 
-// find lists all sealed values and the keys of those that the reader may see.
+// find lists all sealed values and their keys.
 func (o *opening) find(ctx context.Context) error {
 	for i, document := range o.documents {
 		if !shredding.HasSealed(document.Document) {
@@ -89,13 +92,27 @@ func (o *opening) find(ctx context.Context) error {
 				return err
 			}
 			o.values[i] = append(o.values[i], value)
-			if !value.withheld && !o.known[value.want] {
-				o.known[value.want] = true
-				o.wants = append(o.wants, value.want)
-			}
+			o.ask(value)
 		}
 	}
 	return nil
+}
+
+// ask notes the key of a value, once.
+func (o *opening) ask(value sealedValue) {
+	w := value.want
+	if value.withheld {
+		w.version = 0 // whatever the version: its state is of interest
+	}
+	if o.known[w] {
+		return
+	}
+	o.known[w] = true
+	if value.withheld {
+		o.hidden = append(o.hidden, w.id)
+		return
+	}
+	o.wants = append(o.wants, w)
 }
 
 func (o *opening) value(ctx context.Context, document shredding.Location, s shredding.Sealed) (sealedValue, error) {
@@ -107,8 +124,8 @@ func (o *opening) value(ctx context.Context, document shredding.Location, s shre
 		}
 	}
 	allowed, err := o.reads(ctx, at)
-	if err != nil || !allowed {
-		return sealedValue{at: at, withheld: true}, err
+	if err != nil {
+		return sealedValue{}, err
 	}
 	h, err := s.Envelope.Header()
 	if err != nil {
@@ -117,7 +134,8 @@ func (o *opening) value(ctx context.Context, document shredding.Location, s shre
 	if h.Version == 0 {
 		return sealedValue{}, unsealable(s.Pointer)
 	}
-	return sealedValue{at: at, want: want{ports.SubjectKeyID{Partition: at.Partition, Subject: s.Subject, Class: h.Class}, h.Version}}, nil
+	id := ports.SubjectKeyID{Partition: at.Partition, Subject: s.Subject, Class: h.Class}
+	return sealedValue{at: at, want: want{id, h.Version}, withheld: !allowed}, nil
 }
 
 // reads asks the reader for the value's class.
@@ -164,6 +182,7 @@ func (o *opening) once(ctx context.Context) (opened [][]byte, err error) {
 			opened = nil
 		}
 	}()
+	erased := o.vault.destroyed(ctx, o.hidden)
 	o.opened, o.redacted = 0, 0
 	opened = make([][]byte, len(o.documents))
 	for i, values := range o.values {
@@ -175,9 +194,9 @@ func (o *opening) once(ctx context.Context) (opened [][]byte, err error) {
 			value := values[next]
 			next++
 			switch d := keys.deks[value.want]; {
-			case value.withheld:
+			case value.withheld && !erased[value.want.id]:
 				return shredding.Withheld(), nil
-			case keys.gone[value.want]:
+			case value.withheld, keys.gone[value.want]:
 				o.redacted++
 				return shredding.Destroyed(), nil
 			case d == nil:

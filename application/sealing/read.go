@@ -186,3 +186,23 @@ func (v *Vault) evicted(keys int) {
 		v.Observer.Evicted(keys)
 	}
 }
+
+// destroyed tells which of the keys are known to be destroyed, for readers who get
+// no value in any case. While the key store cannot be asked it says none, which
+// withholds.
+func (v *Vault) destroyed(ctx context.Context, ids []ports.SubjectKeyID) map[ports.SubjectKeyID]bool {
+	if len(ids) == 0 || v.ready() != nil {
+		return nil
+	}
+	states, err := v.known(ctx, ids)
+	if err != nil {
+		return nil
+	}
+	gone := make(map[ports.SubjectKeyID]bool, len(ids))
+	for id, e := range states {
+		if e.known.State == shredding.KeyDestroyed {
+			gone[id] = true
+		}
+	}
+	return gone
+}

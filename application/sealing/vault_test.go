@@ -56,7 +56,8 @@ func TestNothingToSealOrOpenAsksNobody(t *testing.T) {
 	require.Equal(t, string(document), r.open(t, document))
 	sealed := r.seal(t, r.hired("E-1"))
 
-	// Withheld values cost no key, and neither do those whose class nobody knows.
+	// Withheld values cost no key, and neither do those whose class nobody knows; their
+	// state is asked for once.
 	other := r.node()
 	for name, c := range map[string]struct {
 		reader module.Reader
@@ -73,7 +74,7 @@ func TestNothingToSealOrOpenAsksNobody(t *testing.T) {
 		require.Equal(t, `{"data":{"id":"E-1","email":"[MASKED]"}}`, string(documents[0].Document), name)
 	}
 	reads, _ := r.store.counts()
-	require.Equal(t, 1, reads)
+	require.Equal(t, 2, reads, "one of each node")
 	generated, unwrapped := r.service.counts()
 	require.Equal(t, 1, generated+unwrapped)
 
@@ -81,6 +82,32 @@ func TestNothingToSealOrOpenAsksNobody(t *testing.T) {
 	text, err := open(t.Context(), r.node(func(c *sealing.Config) { c.Manifests = nil }), module.Planning{}, sealed)
 	require.NoError(t, err)
 	require.Contains(t, text, canary)
+}
+
+func TestDestroyedIsToldToThoseWhoMayNotRead(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	sealed := r.seal(t, r.hired("E-1"))
+	other := r.seal(t, r.hired("E-2"))
+	r.store.set(employee("E-1"), destroy)
+	read := func(v *sealing.Vault, document []byte) string {
+		text, err := open(t.Context(), v, sees{}, document)
+		require.NoError(t, err)
+		return text
+	}
+	fresh := r.node()
+	require.Contains(t, read(fresh, sealed), "[REDACTED]")
+	require.Contains(t, read(fresh, other), "[MASKED]")
+
+	// Who gets nothing in any case needs no key store; nothing looks erased for it.
+	r.store.break_(fault.New(fault.Unavailable, "keys.unavailable", "away"))
+	require.Contains(t, read(r.node(), sealed), "[MASKED]")
+	closed := r.node(func(c *sealing.Config) {
+		c.Gate = func() error { return fault.New(fault.Unavailable, "pii.receipts_behind", "closed") }
+	})
+	require.Contains(t, read(closed, sealed), "[MASKED]")
+	_, err := open(t.Context(), r.node(), all, sealed)
+	require.Equal(t, "keys.unavailable", fault.CodeOf(err))
 }
 
 func TestWithoutKeys(t *testing.T) {
