@@ -59,10 +59,15 @@ func newDatabase(t *testing.T, cluster *embeddedpg.Cluster, name string, migrate
 // asApp is the same database with the rights of the application's role.
 func asApp(t *testing.T, dsn string) string {
 	t.Helper()
+	return asRole(t, dsn, "backbone_app")
+}
+
+func asRole(t *testing.T, dsn, role string) string {
+	t.Helper()
 	u, err := url.Parse(dsn)
 	require.NoError(t, err)
 	q := u.Query()
-	q.Set("role", "backbone_app")
+	q.Set("role", role)
 	u.RawQuery = q.Encode()
 	return u.String()
 }
