@@ -66,6 +66,35 @@ func TestKeyStoreGrants(t *testing.T) {
 	require.Empty(t, column(t, conn, `SELECT rolname FROM pg_roles WHERE rolname = 'backbone_ks_owner' AND rolcanlogin`))
 }
 
+// TestForgedScratchTables puts relations of the eraser's own making where the store's
+// functions look for their scratch tables: what those run would run as the owner.
+func TestForgedScratchTables(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	superuser, eraser := connect(t, dsn), connect(t, as("backbone_eraser", dsn))
+	_, err := superuser.Exec(t.Context(), `INSERT INTO keystore.subject_fences (fenced_at, request_id, partition_id, class, subject_id) VALUES (now(), gen_random_uuid(), 1, 0, 'employee:E-1')`)
+	require.NoError(t, err)
+	_, err = eraser.Exec(t.Context(), `
+		CREATE FUNCTION pg_temp.lift() RETURNS text LANGUAGE plpgsql AS $$ BEGIN UPDATE keystore.subject_fences SET lifted_at = now(); RETURN 'acme'; END $$;
+		CREATE FUNCTION pg_temp.lift_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_temp.lift(); RETURN NEW; END $$;
+		CREATE TEMPORARY VIEW scratch_keks AS SELECT pg_temp.lift() AS tenant_id, 1 AS epoch, 'k'::text AS kms_key_id, 'active'::text AS state,
+			now() AS created_at, now() AS activated_at, now() AS drained_at, now() AS deleting_at, now() AS deleted_at;
+		CREATE TEMPORARY TABLE scratch_subjects (created_at timestamptz, destroyed_at timestamptz, key_ref uuid, partition_id int, active_version int, class smallint, tenant_id text, subject_id text, state text);
+		CREATE TEMPORARY TABLE scratch_keys (created_at timestamptz, partition_id int, version int, kek_epoch int, class smallint, tenant_id text, subject_id text, wrapped bytea, fingerprint bytea);
+		CREATE TEMPORARY TABLE scratch_secrets (created_at timestamptz, secret_ref uuid, version int, kek_epoch int, tenant_id text, purpose text, wrapped bytea, fingerprint bytea);
+		CREATE TRIGGER lift BEFORE INSERT ON scratch_subjects FOR EACH ROW EXECUTE FUNCTION pg_temp.lift_row();
+		GRANT ALL ON scratch_keks, scratch_subjects, scratch_keys, scratch_secrets TO PUBLIC`)
+	require.NoError(t, err)
+	for _, call := range []string{
+		`SELECT keystore.scratch_keks_list()`, `SELECT keystore.sample_scratch('acme', 1, 10)`, `SELECT keystore.restore_scratch('{}', '{}')`,
+		`SELECT keystore.load_scratch(ARRAY['{"table":"data_subjects","row":{"partition_id":1}}'])`,
+	} {
+		_, err := eraser.Exec(t.Context(), call)
+		require.Equal(t, "BK001", sqlstate(err), call)
+	}
+	require.Empty(t, column(t, superuser, `SELECT subject_id FROM keystore.subject_fences WHERE lifted_at IS NOT NULL`))
+}
+
 // TestKeyStoreMigratesOnlyAsItsOwner migrates with users who may do less and less.
 func TestKeyStoreMigratesOnlyAsItsOwner(t *testing.T) {
 	t.Parallel()

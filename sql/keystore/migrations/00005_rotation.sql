@@ -258,6 +258,24 @@ END
 $$;
 -- +goose StatementEnd
 
+-- Wants the scratch tables to be those of open_scratch. Whoever calls could have put a
+-- view or a table with triggers in their place, and what those run, the functions
+-- below would run as the store's owner.
+-- +goose StatementBegin
+CREATE FUNCTION keystore.check_scratch() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF (SELECT count(*) FROM pg_class c
+        WHERE c.relnamespace = pg_my_temp_schema() AND c.relname IN ('scratch_keks', 'scratch_subjects', 'scratch_keys', 'scratch_secrets')
+          AND c.relkind = 'r' AND c.relowner = (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user)) <> 4 THEN
+        PERFORM keystore.refuse('keys.request_invalid');
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+
 -- +goose StatementBegin
 CREATE FUNCTION keystore.load_scratch(lines text[]) RETURNS void
     LANGUAGE plpgsql
@@ -267,6 +285,7 @@ AS $$
 DECLARE
     entries json[];
 BEGIN
+    PERFORM keystore.check_scratch();
     SELECT array_agg(u.line::json) INTO entries FROM unnest(lines) AS u (line);
     INSERT INTO pg_temp.scratch_keks
     SELECT (json_populate_record(NULL::keystore.tenant_keks, e.entry -> 'row')).* FROM unnest(entries) AS e (entry) WHERE e.entry ->> 'table' = 'tenant_keks';
@@ -287,6 +306,7 @@ CREATE FUNCTION keystore.scratch_keks_list() RETURNS SETOF keystore.tenant_keks
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    PERFORM keystore.check_scratch();
     RETURN QUERY SELECT t.* FROM pg_temp.scratch_keks t ORDER BY t.tenant_id, t.epoch;
 END
 $$;
@@ -303,6 +323,7 @@ CREATE FUNCTION keystore.sample_scratch(for_tenant_id text, for_epoch integer, p
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    PERFORM keystore.check_scratch();
     RETURN QUERY
     WITH held AS (
         SELECT s.partition_id, d.key_ref AS reference, s.version, s.wrapped, s.fingerprint
@@ -338,6 +359,7 @@ DECLARE
     taken bigint := 0;
     n     bigint;
 BEGIN
+    PERFORM keystore.check_scratch();
     LOCK TABLE keystore.tenant_keks, keystore.data_subjects, keystore.data_subject_keys, keystore.tenant_secrets IN SHARE ROW EXCLUSIVE MODE;
     CREATE TEMPORARY TABLE scratch_dead ON COMMIT DROP AS
         SELECT DISTINCT u.tenant_id, u.epoch FROM unnest(dead_tenants, dead_epochs) AS u (tenant_id, epoch);
