@@ -82,17 +82,38 @@ func (c Config) survey(ctx context.Context, r ports.ErasureRequest) (survey, err
 	return s, nil
 }
 
-// count fills in the records and finds the classes under minimum retention: the
-// newest record of a type and the years that its registration demands, in the legal
-// entity's days.
-func (c Config) count(ctx context.Context, subject shredding.Subject, dir directory, s *survey) (keep map[shredding.KeyClass]event.Date, err error) {
+// kept are the records of a type under one key class. Versions of a type may differ in
+// class, and the years that one demands are no reason to keep what another seals.
+type kept struct {
+	eventType string
+	class     shredding.KeyClass
+}
+
+// retention gives the years that registrations demand.
+func (c Config) retention(ctx context.Context) (map[kept]int, error) {
 	types, _, err := c.Types.EventTypes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	years := map[string]int{}
+	years := map[kept]int{}
 	for _, t := range types {
-		years[t.Type] = max(years[t.Type], t.MinRetentionYears)
+		class, err := shredding.ParseKeyClass(string(t.RetentionClass))
+		if err != nil {
+			return nil, err
+		}
+		k := kept{t.Type, class}
+		years[k] = max(years[k], t.MinRetentionYears)
+	}
+	return years, nil
+}
+
+// count fills in the records and finds the classes under minimum retention: the
+// newest record of a type and the years that its registration demands, in the legal
+// entity's days.
+func (c Config) count(ctx context.Context, subject shredding.Subject, dir directory, s *survey) (keep map[shredding.KeyClass]event.Date, err error) {
+	retained, err := c.retention(ctx)
+	if err != nil {
+		return nil, err
 	}
 	keep = map[shredding.KeyClass]event.Date{}
 	for _, p := range s.partitions {
@@ -108,10 +129,11 @@ func (c Config) count(ctx context.Context, subject shredding.Subject, dir direct
 				continue
 			}
 			s.preview.Events += n.Records
-			if years[n.Type] == 0 {
+			years := retained[kept{n.Type, n.Class}]
+			if years == 0 {
 				continue
 			}
-			until := event.DateOf(le.Today(n.NewestAt).Time().AddDate(years[n.Type], 0, 0))
+			until := event.DateOf(le.Today(n.NewestAt).Time().AddDate(years, 0, 0))
 			if until > le.Today(s.preview.CountedAt) {
 				keep[n.Class] = max(keep[n.Class], until)
 			}

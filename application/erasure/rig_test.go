@@ -50,6 +50,13 @@ func (staff) Register(r *module.Registrar) error {
 		if class == eventtype.Regulatory {
 			t.MinRetentionYears = 10
 		}
+		if class == eventtype.Standard {
+			// What an earlier version had to be kept for says nothing about this one.
+			earlier := t
+			earlier.RetentionClass, earlier.MinRetentionYears = eventtype.Regulatory, 10
+			r.EventType(module.EventType{Registration: earlier})
+			t.SchemaVersion = 2
+		}
 		r.EventType(module.EventType{Registration: t})
 	}
 	return nil

@@ -159,7 +159,11 @@ const (
 	NormaliseTaxID          = "tax_id"
 )
 
-// NotRegistered is the fault for an unknown type.
+// NotRegistered is the fault for an unknown type. It repeats the name only if it is
+// formed like one: anything else may be anything.
 func NotRegistered(name string) *fault.Error {
+	if !ValidName(name) {
+		return fault.New(fault.NotFound, "event_type.not_found", "there is no event type of this name, which is not even formed like one; GET /api/event-types lists all")
+	}
 	return fault.New(fault.NotFound, "event_type.not_found", "event type %q is not registered; register it first (POST /api/event-types)", name)
 }
