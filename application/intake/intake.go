@@ -7,14 +7,17 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -130,11 +133,15 @@ type Result struct {
 // intent.forbidden, intent.schema_invalid, those of the module's planner and
 // policy, of shredding.Manifest.Resolve, module.Sealer and module.Fingerprints, intent.idempotency_mismatch, idempotency.in_progress, and conflicts that
 // outlasted the retries. A fault carries the id of the stored intent that records
-// it.
+// it. append.identifier_invalid and pii.in_identifier for what the caller says about
+// the request: that would stand in its row, so there is none.
 func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outcome, error) {
 	t, ok := s.Catalog.Intent(req.Type)
 	if !ok {
 		return Outcome{}, fault.New(fault.NotFound, "intent.type_unknown", "no module has an intent of this type; GET /api/openapi.yaml lists them").WithField("/type")
+	}
+	if err := checkIdentifiers(req); err != nil {
+		return Outcome{}, err
 	}
 	now := event.Micros(s.Clock.Now())
 	run := &attempt{
@@ -162,6 +169,27 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 		defer release()
 	}
 	return run.submit(ctx)
+}
+
+// maxIdentifier bounds what a caller says about a request, in bytes, as that of an
+// event: the correlation id is indexed.
+const maxIdentifier = 512
+
+// checkIdentifiers refuses what no store can index or what may not be kept for ever,
+// before anything of the request is kept.
+func checkIdentifiers(req Request) error {
+	for _, r := range []struct{ field, value string }{
+		{"/correlation_id", req.CorrelationID},
+		{"/source/system", req.Source.System}, {"/source/channel", req.Source.Channel}, {"/source/reference", req.Source.Reference},
+	} {
+		if len(r.value) > maxIdentifier || !utf8.ValidString(r.value) || strings.IndexByte(r.value, 0) >= 0 {
+			return fault.New(fault.Invalid, "append.identifier_invalid", "identifiers have at most %d bytes and no NUL; shorten it", maxIdentifier).WithField(r.field)
+		}
+		if err := shredding.CheckIdentifier(r.field, r.value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keyed makes a digest unguessable.
