@@ -41,6 +41,13 @@ type ErasureRequest struct {
 	UpdatedAt   time.Time
 }
 
+// ErasureStep is a state that a request reached.
+type ErasureStep struct {
+	State    shredding.ErasureState
+	At       time.Time // of the database
+	Attempts int       // that failed before
+}
+
 // ErasureClass is what an erasure does with one key class.
 type ErasureClass struct {
 	Class   shredding.KeyClass `json:"class"`
@@ -104,6 +111,9 @@ type ErasureRegister interface {
 	Erasure(ctx context.Context, tenantID string, id event.ID) (ErasureRequest, error)
 	// Erasures lists a tenant's requests, newest first; tenant "" lists all tenants'.
 	Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ErasureRequest, error)
+	// ErasureSteps reads the journal of a request, in the order in which its states were
+	// reached; one that went back has states twice. Nothing for an unknown request.
+	ErasureSteps(ctx context.Context, tenantID string, id event.ID) ([]ErasureStep, error)
 	// MoveErasure stores the request at its next state, with everything the caller set
 	// on it, if its revision is still r.Revision, and journals the step. The store
 	// checks the move itself. It does not approve, fence or destroy.

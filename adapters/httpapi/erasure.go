@@ -55,7 +55,13 @@ func (s *Server) RequestErasure(ctx context.Context, r api.RequestErasureRequest
 	if err != nil {
 		return nil, err
 	}
-	return reply(http.StatusCreated, erasureAnswer(made))
+	status := http.StatusCreated
+	if made.Replayed {
+		status = http.StatusOK
+	}
+	a, err := reply(status, erasureAnswer(made))
+	a.replayed = made.Replayed
+	return a, err
 }
 
 // checkConcerned refuses an empty list: whoever sends one may mean nobody or

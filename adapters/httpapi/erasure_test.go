@@ -27,6 +27,7 @@ type bureau struct {
 	requests []erasure.Status
 	holds    []erasure.Hold
 	asked    []string // what the last list was asked for
+	keys     map[string]int
 }
 
 var (
@@ -40,6 +41,14 @@ func (b *bureau) Request(_ context.Context, p ports.Principal, r erasure.NewRequ
 	defer b.mu.Unlock()
 	if r.LegalEntities != nil && !slices.Contains([]string{"USMF", "DEMF"}, r.LegalEntities[0]) {
 		return erasure.Status{}, fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity; name another").WithField("/legal_entities")
+	}
+	if i, known := b.keys[r.IdempotencyKey]; known {
+		again := b.requests[i]
+		again.Replayed = true
+		return again, nil
+	}
+	if r.IdempotencyKey != "" {
+		b.keys = map[string]int{r.IdempotencyKey: len(b.requests)}
 	}
 	made := erasure.Status{
 		ID: event.ID{15: byte(len(b.requests) + 1)}, Subject: r.Subject, LegalEntities: []string{"USMF", "DEMF"}, Basis: r.Basis, Reason: r.Reason,
@@ -206,6 +215,22 @@ func TestAnErasureByTwoPersons(t *testing.T) {
 	all := h.do(t, ask{method: "GET", path: "/api/erasure-requests?status=previewed,approved&limit=7", token: "compliance_approver"})
 	require.Len(t, all.json(t)["erasure_requests"], 3)
 	require.Equal(t, []string{"previewed", "approved", "7"}, b.asked)
+}
+
+func TestAnErasureIsAskedForOnce(t *testing.T) {
+	t.Parallel()
+	h, _ := openBureau(t)
+	keyed := ask{
+		method: "POST", path: "/api/erasure-requests", token: "compliance", header: map[string]string{"Idempotency-Key": "k-1"},
+		body: `{"subject":"employee:E-1","basis":"gdpr_art_17","reason":"Letter of 12 March."}`,
+	}
+	first := h.do(t, keyed)
+	require.Equal(t, http.StatusCreated, first.status, string(first.body))
+	require.Empty(t, first.header.Get("Idempotency-Replayed"))
+	again := h.do(t, keyed)
+	require.Equal(t, http.StatusOK, again.status)
+	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
+	require.Equal(t, first.body, again.body)
 }
 
 func TestLegalHolds(t *testing.T) {

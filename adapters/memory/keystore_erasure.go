@@ -23,6 +23,7 @@ type erasure struct {
 	ports.ErasureRequest
 	approvalStored time.Time
 	fencedClasses  []shredding.KeyClass
+	steps          []ports.ErasureStep
 }
 
 type receipt struct {
@@ -65,6 +66,7 @@ func (k *KeyStore) request(id event.ID) (*erasure, error) {
 }
 
 func (k *KeyStore) reach(e *erasure, s shredding.ErasureState) ports.ErasureRequest {
+	e.steps = append(e.steps, ports.ErasureStep{State: s, At: k.now(), Attempts: e.Attempts})
 	e.State, e.Attempts, e.LastError, e.UpdatedAt = s, 0, "", k.now()
 	e.Revision++
 	return e.copy()
@@ -86,7 +88,7 @@ func (k *KeyStore) AddErasure(_ context.Context, r ports.ErasureRequest) error {
 		}
 	}
 	r.State, r.Revision, r.UpdatedAt = shredding.ErasureRequested, 1, k.now()
-	e := &erasure{ErasureRequest: r}
+	e := &erasure{ErasureRequest: r, steps: []ports.ErasureStep{{State: r.State, At: r.UpdatedAt}}}
 	e.ErasureRequest = e.copy()
 	k.requests = append(k.requests, e)
 	return nil
@@ -120,6 +122,17 @@ func (k *KeyStore) Erasures(_ context.Context, tenantID string, states []shreddi
 		out = out[:limit]
 	}
 	return out, nil
+}
+
+// ErasureSteps implements ports.ErasureRegister.
+func (k *KeyStore) ErasureSteps(_ context.Context, tenantID string, id event.ID) ([]ports.ErasureStep, error) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	e, err := k.request(id)
+	if err != nil || tenantID != "" && e.TenantID != tenantID {
+		return []ports.ErasureStep{}, nil
+	}
+	return slices.Clone(e.steps), nil
 }
 
 // MoveErasure implements ports.ErasureRegister.

@@ -47,7 +47,7 @@ func TestKeyStoreGrants(t *testing.T) {
 		backbone_app:schema:U backbone_eraser:schema:U backbone_owner:schema:U backbone_owner:schema_version():E
 		backbone_app:lease():E backbone_app:key_states():E backbone_app:read():E backbone_app:mint():E backbone_app:active_kek():E
 		backbone_app:secret():E backbone_app:save_secret():E backbone_app:report_node():E
-		backbone_eraser:request_erasure():E backbone_eraser:erasure():E backbone_eraser:erasures():E backbone_eraser:move_erasure():E
+		backbone_eraser:request_erasure():E backbone_eraser:erasure():E backbone_eraser:erasures():E backbone_eraser:erasure_steps():E backbone_eraser:move_erasure():E
 		backbone_eraser:note_erasure_failure():E backbone_eraser:approve_erasure():E backbone_eraser:fence_erasure():E
 		backbone_eraser:refuse_erasure():E backbone_eraser:destroy_erasure():E backbone_eraser:save_receipt():E backbone_eraser:receipts():E
 		backbone_eraser:replay_erasure():E backbone_eraser:nodes_behind():E backbone_eraser:place_hold():E backbone_eraser:release_hold():E

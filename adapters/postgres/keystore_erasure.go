@@ -78,6 +78,19 @@ func (e *Eraser) Erasures(ctx context.Context, tenantID string, states []shreddi
 	return out, nil
 }
 
+// ErasureSteps implements ports.ErasureRegister.
+func (e *Eraser) ErasureSteps(ctx context.Context, tenantID string, id event.ID) ([]ports.ErasureStep, error) {
+	rows, err := e.queries.ListErasureSteps(ctx, e.pool, &keystoredb.ListErasureStepsParams{TenantID: tenantID, RequestID: uuid(id)})
+	if err != nil {
+		return nil, translateKeys(ctx, err)
+	}
+	out := make([]ports.ErasureStep, len(rows))
+	for i, r := range rows {
+		out[i] = ports.ErasureStep{State: shredding.ErasureState(r.State), At: r.DoneAt.UTC(), Attempts: int(r.Attempts)}
+	}
+	return out, nil
+}
+
 // MoveErasure implements ports.ErasureRegister.
 func (e *Eraser) MoveErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	classes, err := json.Marshal(r.Classes)

@@ -68,7 +68,7 @@ func (s *Service) Request(ctx context.Context, principal ports.Principal, n NewR
 	if err != nil {
 		return Status{}, err
 	}
-	stored, err := s.add(ctx, principal, r, n.IdempotencyKey)
+	stored, replayed, err := s.add(ctx, principal, r, n.IdempotencyKey)
 	if err != nil {
 		return Status{}, err
 	}
@@ -77,7 +77,9 @@ func (s *Service) Request(ctx context.Context, principal ports.Principal, n NewR
 			return Status{}, err
 		}
 	}
-	return dir.status(stored, s.today())
+	status, err := dir.status(stored, s.today())
+	status.Replayed = replayed
+	return status, err
 }
 
 func (s *Service) check(principal ports.Principal, dir directory, n NewRequest) (ports.ErasureRequest, error) {
@@ -133,17 +135,18 @@ func noEntity() error {
 	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity in your sight; use a code from GET /api/legal-entities").WithField("/legal_entities")
 }
 
-// add stores a request, or finds the one that the same key made before.
-func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.ErasureRequest, key string) (ports.ErasureRequest, error) {
+// add stores a request, or finds the one that the same key made before (replayed).
+func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.ErasureRequest, key string) (stored ports.ErasureRequest, replayed bool, err error) {
 	if len(key) > maxKey {
-		return r, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", maxKey)
+		return r, false, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", maxKey)
 	}
 	if key == "" {
 		r.ID = s.config.IDs.NewID(r.RequestedAt)
 		if err := s.config.Register.AddErasure(ctx, r); err != nil {
-			return r, err
+			return r, false, err
 		}
-		return s.config.Register.Erasure(ctx, r.TenantID, r.ID)
+		stored, err = s.config.Register.Erasure(ctx, r.TenantID, r.ID)
+		return stored, false, err
 	}
 	// The id of a request with a key follows from the key and the day, so that the
 	// register's primary key finds the first one again.
@@ -151,17 +154,18 @@ func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.Er
 	for _, id := range []event.ID{today, keyedID(principal, key, r.RequestedAt.AddDate(0, 0, -1))} {
 		first, found, err := s.first(ctx, r, id)
 		if err != nil || found {
-			return first, err
+			return first, found, err
 		}
 	}
 	r.ID = today
 	if err := s.config.Register.AddErasure(ctx, r); err != nil {
 		if first, found, firstErr := s.first(ctx, r, today); found && firstErr == nil {
-			return first, nil // the same call, made twice at once
+			return first, true, nil // the same call, made twice at once
 		}
-		return r, err
+		return r, false, err
 	}
-	return s.config.Register.Erasure(ctx, r.TenantID, r.ID)
+	stored, err = s.config.Register.Erasure(ctx, r.TenantID, r.ID)
+	return stored, false, err
 }
 
 func (s *Service) first(ctx context.Context, r ports.ErasureRequest, id event.ID) (ports.ErasureRequest, bool, error) {
@@ -261,13 +265,19 @@ func (s *Service) end(ctx context.Context, principal ports.Principal, r ports.Er
 	return s.status(ctx, r)
 }
 
-// Get reads a request. erasure.not_found.
+// Get reads a request, with the times of its steps. erasure.not_found.
 func (s *Service) Get(ctx context.Context, principal ports.Principal, id event.ID) (Status, error) {
 	r, dir, err := s.find(ctx, principal, id, false)
 	if err != nil {
 		return Status{}, err
 	}
-	return dir.status(r, s.today())
+	journal, err := s.config.Register.ErasureSteps(ctx, r.TenantID, id)
+	if err != nil {
+		return Status{}, err
+	}
+	status, err := dir.status(r, s.today())
+	status.Steps = steps(r, journal)
+	return status, err
 }
 
 // List lists the requests that the caller sees, newest first. No states: all;

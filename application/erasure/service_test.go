@@ -174,7 +174,10 @@ func TestIdempotencyKeys(t *testing.T) {
 	b := setup(t)
 	keyed := func(n *erasure.NewRequest) { n.IdempotencyKey = "k-1" }
 	first := b.requested(t, keyed)
-	require.Equal(t, first.ID, b.requested(t, keyed).ID)
+	require.False(t, first.Replayed)
+	again := b.requested(t, keyed)
+	require.Equal(t, first.ID, again.ID)
+	require.True(t, again.Replayed)
 	b.clock.Advance(24 * time.Hour)
 	require.Equal(t, first.ID, b.requested(t, keyed).ID, "the next day")
 	_, err := b.service.Request(t.Context(), officer, request(keyed, func(n *erasure.NewRequest) { n.Subject = "employee:E-2" }))
@@ -182,6 +185,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	s, err := b.service.Request(t.Context(), approver, request(keyed, func(n *erasure.NewRequest) { n.Subject = "employee:E-2" }))
 	require.NoError(t, err, "keys are a person's own")
 	require.NotEqual(t, first.ID, s.ID)
+	require.False(t, s.Replayed)
 	_, err = b.service.Withdraw(t.Context(), officer, first.ID, "asked by mistake")
 	require.NoError(t, err)
 	require.Equal(t, "withdrawn", b.requested(t, keyed).State, "the first answer, as it stands now")
@@ -217,4 +221,36 @@ func TestEndings(t *testing.T) {
 	for _, step := range b.get(t, s.ID).Steps {
 		require.Equal(t, step.State == "requested" || step.State == "previewed" || step.State == "approved" || step.State == "fenced", step.Done, step.State)
 	}
+}
+
+// TestWhenEveryStepWasDone reads the times of the steps, also of a request that went
+// back and of one that left the way.
+func TestWhenEveryStepWasDone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.us, contacted, "E-1", 1)
+	s := b.approved(t)
+	b.work(t)
+	done := b.get(t, s.ID)
+	require.Equal(t, "completed", done.State)
+	for i, step := range done.Steps {
+		require.True(t, step.Done)
+		require.False(t, step.At.IsZero(), step.State)
+		require.True(t, i == 0 || !step.At.Before(done.Steps[i-1].At), step.State)
+	}
+	s = b.approved(t, func(n *erasure.NewRequest) { n.Subject = "employee:E-2" })
+	at := start.Add(time.Hour)
+	b.clock.Set(at)
+	_, err := b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "FRRT", TimeZone: "Europe/Paris"})
+	require.NoError(t, err)
+	b.work(t)
+	back := b.get(t, s.ID)
+	require.Equal(t, "previewed", back.State)
+	require.Equal(t, at, back.Steps[1].At, "the last time")
+	require.True(t, back.Steps[2].At.IsZero(), "that approval is void")
+	_, err = b.service.Reject(t.Context(), approver, s.ID, "too much")
+	require.NoError(t, err)
+	left := b.get(t, s.ID)
+	require.True(t, left.Steps[1].Done)
+	require.False(t, left.Steps[2].Done)
 }

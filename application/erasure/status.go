@@ -32,6 +32,7 @@ type Status struct {
 	CompletedAt   time.Time
 	EndedBy       string // who rejected or withdrew it
 	EndReason     string // why it was rejected, withdrawn, refused or expired
+	Replayed      bool   `json:"-"` // the idempotency key was known: an earlier request, as it stands now
 }
 
 // Class is what happens to one key class, which is a retention class of types.
@@ -136,7 +137,7 @@ func (d directory) status(r ports.ErasureRequest, today event.Date) (Status, err
 	s := Status{
 		ID: r.ID, Subject: r.Subject.String(), LegalEntities: d.codes(r.Partitions), Basis: string(r.Basis), Reason: r.Reason,
 		State: string(r.State), RequestedBy: r.RequestedBy, RequestedAt: r.RequestedAt, DueOn: r.DueOn,
-		ApprovedBy: r.ApprovedBy, ApprovedAt: r.ApprovedAt, Classes: describeClasses(r.Classes), Steps: steps(r),
+		ApprovedBy: r.ApprovedBy, ApprovedAt: r.ApprovedAt, Classes: describeClasses(r.Classes), Steps: steps(r, nil),
 		DestroyedAt: r.DestroyedAt, CompletedAt: r.CompletedAt, EndedBy: r.EndedBy, EndReason: r.EndReason,
 	}
 	if !r.State.Final() {
@@ -173,21 +174,25 @@ func describeClasses(classes []ports.ErasureClass) []Class {
 	return out
 }
 
-// steps lists the way with the times that are kept.
-func steps(r ports.ErasureRequest) []Step {
-	at := map[shredding.ErasureState]time.Time{
+// steps lists the way with the times that are kept: those of the request, and of the
+// journal if it was read.
+func steps(r ports.ErasureRequest, journal []ports.ErasureStep) []Step {
+	at := map[shredding.ErasureState]time.Time{}
+	for _, s := range journal {
+		at[s.State] = s.At // a state that was reached again: the last time
+	}
+	for state, known := range map[shredding.ErasureState]time.Time{
 		shredding.ErasureRequested: r.RequestedAt, shredding.ErasureApproved: r.ApprovedAt, shredding.ErasureDestroyed: r.DestroyedAt,
 		shredding.ErasureEvicted: r.EvictedAt, shredding.ErasureCompleted: r.CompletedAt,
+	} {
+		if !known.IsZero() {
+			at[state] = known
+		}
 	}
 	way := way()
 	reached := slices.Index(way, r.State)
 	if reached < 0 { // left by a side exit; what is known to be done is done
-		reached = 0
-		for i, state := range way {
-			if !at[state].IsZero() {
-				reached = i
-			}
-		}
+		reached = lastOnWay(way, at, journal)
 	}
 	out := make([]Step, len(way))
 	for i, state := range way {
@@ -199,6 +204,22 @@ func steps(r ports.ErasureRequest) []Step {
 		}
 	}
 	return out
+}
+
+// lastOnWay finds the state from which a request left the way.
+func lastOnWay(way []shredding.ErasureState, at map[shredding.ErasureState]time.Time, journal []ports.ErasureStep) int {
+	for _, s := range slices.Backward(journal) {
+		if i := slices.Index(way, s.State); i >= 0 {
+			return i
+		}
+	}
+	last := 0
+	for i, state := range way {
+		if !at[state].IsZero() {
+			last = i
+		}
+	}
+	return last
 }
 
 // way lists the states that lead to completed.

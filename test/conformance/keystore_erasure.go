@@ -150,6 +150,32 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 			require.Equal(t, c.want, ids)
 		}
 	},
+	"EveryStepIsJournaled": func(t *testing.T, f *keyFixture) {
+		r := f.at(t, shredding.ErasureCompleted, subjectKeyID(2, "employee:E-1", 0))
+		steps, err := f.eraser.ErasureSteps(t.Context(), r.TenantID, r.ID)
+		require.NoError(t, err)
+		var states []shredding.ErasureState
+		for i, s := range steps {
+			states = append(states, s.State)
+			require.WithinDuration(t, time.Now(), s.At, time.Minute)
+			require.True(t, i == 0 || !s.At.Before(steps[i-1].At))
+		}
+		require.Equal(t, shredding.ErasureStates()[:11], states)
+		again := f.approved(t, subjectKeyID(3, "employee:E-2", 0))
+		_, err = f.eraser.NoteErasureFailure(t.Context(), again.ID, "erasure.held")
+		require.NoError(t, err)
+		again = f.move(t, again, shredding.ErasurePreviewed)
+		steps, err = f.eraser.ErasureSteps(t.Context(), "", again.ID)
+		require.NoError(t, err)
+		require.Len(t, steps, 4)
+		require.Equal(t, shredding.ErasurePreviewed, steps[3].State)
+		require.Equal(t, 1, steps[3].Attempts)
+		for tenant, id := range map[string]event.ID{"another": r.ID, keyTenant: event.ID(ulid.Make())} {
+			steps, err = f.eraser.ErasureSteps(t.Context(), tenant, id)
+			require.NoError(t, err)
+			require.Empty(t, steps)
+		}
+	},
 	"OneRequestAtATime": func(t *testing.T, f *keyFixture) {
 		first := newRequest(subjectKeyID(2, "employee:E-1", 0))
 		stored := f.requested(t, first)

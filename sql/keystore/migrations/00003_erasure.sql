@@ -148,6 +148,22 @@ END
 $$;
 -- +goose StatementEnd
 
+-- What happened to a request, in order.
+-- +goose StatementBegin
+CREATE FUNCTION keystore.erasure_steps(for_tenant_id text, for_request_id uuid) RETURNS TABLE (state text, done_at timestamptz, attempts integer)
+    LANGUAGE plpgsql STABLE
+    SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY SELECT s.state, s.done_at, s.attempts
+    FROM keystore.pii_deletion_steps s JOIN keystore.pii_deletion_log l ON l.request_id = s.request_id
+    WHERE s.request_id = for_request_id AND (for_tenant_id = '' OR l.tenant_id = for_tenant_id)
+    ORDER BY s.revision;
+END
+$$;
+-- +goose StatementEnd
+
 -- Stores a request at its next state. Partitions and scope belong to the preview;
 -- what was approved does not change without another one.
 -- +goose StatementBegin
@@ -327,6 +343,7 @@ GRANT EXECUTE ON FUNCTION
     keystore.request_erasure(uuid, text, text, integer[], boolean, text, text, text, timestamptz, date),
     keystore.erasure(text, uuid),
     keystore.erasures(text, text[], integer),
+    keystore.erasure_steps(text, uuid),
     keystore.move_erasure(uuid, integer, text, integer[], bytea, json, text, text, json, timestamptz, timestamptz, json),
     keystore.note_erasure_failure(uuid, text),
     keystore.approve_erasure(uuid, text, bytea, timestamptz),

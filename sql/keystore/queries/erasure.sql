@@ -10,6 +10,10 @@ SELECT * FROM keystore.erasure(@tenant_id::text, @request_id::uuid);
 -- name: ListErasures :many
 SELECT * FROM keystore.erasures(@tenant_id::text, @states::text[], @page_size::int);
 
+-- name: ListErasureSteps :many
+SELECT r.state::text AS state, r.done_at::timestamptz AS done_at, r.attempts::int AS attempts
+FROM keystore.erasure_steps(@tenant_id::text, @request_id::uuid) AS r (state, done_at, attempts);
+
 -- name: MoveErasure :one
 SELECT * FROM keystore.move_erasure(@request_id::uuid, @from_revision::int, @new_state::text, @partitions::int[], sqlc.narg('scope')::bytea, sqlc.narg('preview')::json,
     sqlc.narg('ended_by')::text, sqlc.narg('end_reason')::text, sqlc.narg('classes')::json, sqlc.narg('evicted_at')::timestamptz, sqlc.narg('completed_at')::timestamptz, sqlc.narg('results')::json);

@@ -209,6 +209,42 @@ func (q *Queries) GetErasure(ctx context.Context, db DBTX, arg *GetErasureParams
 	return i, err
 }
 
+const listErasureSteps = `-- name: ListErasureSteps :many
+SELECT r.state::text AS state, r.done_at::timestamptz AS done_at, r.attempts::int AS attempts
+FROM keystore.erasure_steps($1::text, $2::uuid) AS r (state, done_at, attempts)
+`
+
+type ListErasureStepsParams struct {
+	TenantID  string
+	RequestID pgtype.UUID
+}
+
+type ListErasureStepsRow struct {
+	State    string
+	DoneAt   time.Time
+	Attempts int32
+}
+
+func (q *Queries) ListErasureSteps(ctx context.Context, db DBTX, arg *ListErasureStepsParams) ([]ListErasureStepsRow, error) {
+	rows, err := db.Query(ctx, listErasureSteps, arg.TenantID, arg.RequestID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListErasureStepsRow
+	for rows.Next() {
+		var i ListErasureStepsRow
+		if err := rows.Scan(&i.State, &i.DoneAt, &i.Attempts); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listErasures = `-- name: ListErasures :many
 SELECT request_id, requested_at, approved_at, destroyed_at, evicted_at, completed_at, updated_at, generation, receipt, due_on, revision, attempts, all_entities, tenant_id, subject_id, basis, reason, requester_person, approver_person, ended_by, end_reason, last_error, state, partitions, erased_classes, scope, preview, classes, results FROM keystore.erasures($1::text, $2::text[], $3::int)
 `
