@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -68,12 +69,18 @@ func NewPreparer(types Types, ids ports.IDSource, limits Limits, options ...Opti
 // append.schema_violation, append.dimension_missing, append.reference_missing,
 // append.identifier_invalid, pii.in_identifier, those of the types' own checks, of
 // shredding.Manifest.Resolve and of module.Sealer. Pointers in faults begin with
-// /events/<index>.
+// /events/<index>, but for those to what the batch says about all events.
 func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepared, error) {
 	if len(b.Drafts) > p.limits.BatchEvents {
 		return nil, fault.New(fault.TooLarge, "append.batch_too_large",
 			"a batch holds at most %d events; send them in several batches", p.limits.BatchEvents).
 			WithNumbers(p.limits.BatchEvents, len(b.Drafts)).WithField("/events")
+	}
+	if err := checkTexts(
+		text{"/correlation_id", b.CorrelationID}, text{"/source/system", b.Source.System},
+		text{"/source/channel", b.Source.Channel}, text{"/source/reference", b.Source.Reference},
+	); err != nil {
+		return nil, err
 	}
 	var rules json.RawMessage
 	if len(b.Rules) > 0 {
@@ -205,18 +212,24 @@ func (p *Preparer) checkShape(d *event.Draft) error {
 		return fault.New(fault.TooLarge, "append.too_many_tags", "an event may carry %d tags; use fewer", p.limits.Tags).
 			WithNumbers(p.limits.Tags, len(d.Tags)).WithField("/tags")
 	}
-	required := []struct{ field, value string }{{"/stream/type", d.Stream.Type}, {"/stream/id", d.Stream.ID}}
+	required := []text{{"/stream/type", d.Stream.Type}, {"/stream/id", d.Stream.ID}}
 	for _, r := range required {
 		if r.value == "" {
 			return fault.New(fault.Invalid, "append.identifier_invalid", "this identifier is required; give one").WithField(r.field)
 		}
 	}
-	for _, r := range []struct{ field, value string }{
-		{"/stream/type", d.Stream.Type}, {"/stream/id", d.Stream.ID}, {"/correlation_id", d.CorrelationID},
-		{"/source/system", d.Source.System}, {"/source/channel", d.Source.Channel}, {"/source/reference", d.Source.Reference},
-		{"/scope/division", d.Scope.Division}, {"/scope/region", d.Scope.Region}, {"/scope/site", d.Scope.Site},
-	} {
-		if err := checkIdentifier(r.field, r.value); err != nil {
+	if err := checkTexts(
+		text{"/stream/type", d.Stream.Type}, text{"/stream/id", d.Stream.ID}, text{"/correlation_id", d.CorrelationID},
+		text{"/source/system", d.Source.System}, text{"/source/channel", d.Source.Channel}, text{"/source/reference", d.Source.Reference},
+		text{"/scope/division", d.Scope.Division}, text{"/scope/region", d.Scope.Region}, text{"/scope/site", d.Scope.Site},
+	); err != nil {
+		return err
+	}
+	if err := checkCustomScopes(d.Scope.Custom); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Dimensions)) {
+		if err := checkNamed("/dimensions", name, d.Dimensions[name]); err != nil {
 			return err
 		}
 	}
@@ -228,10 +241,7 @@ func (p *Preparer) checkShape(d *event.Draft) error {
 		if len(e.Type)+len(e.ID) > maxIdentifier-8 {
 			return fault.New(fault.Invalid, "append.identifier_invalid", "identifiers have at most %d bytes; shorten it", maxIdentifier).WithField(field)
 		}
-		if err := checkIdentifier(field+"/entity_type", e.Type); err != nil {
-			return err
-		}
-		if err := checkIdentifier(field+"/entity_id", e.ID); err != nil {
+		if err := checkTexts(text{field + "/entity_type", e.Type}, text{field + "/entity_id", e.ID}, text{field + "/role", e.Role}); err != nil {
 			return err
 		}
 	}
@@ -240,6 +250,45 @@ func (p *Preparer) checkShape(d *event.Draft) error {
 			return fault.New(fault.Invalid, "append.identifier_invalid", "a tag has 1 to %d bytes; give one that fits", maxIdentifier-4).WithField(fmt.Sprintf("/tags/%d", i))
 		}
 		if err := checkIdentifier(fmt.Sprintf("/tags/%d", i), tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// text is an identifier and where it stands.
+type text struct{ field, value string }
+
+func checkTexts(texts ...text) error {
+	for _, t := range texts {
+		if err := checkIdentifier(t.field, t.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNamed checks a member that the caller has named.
+func checkNamed(field, name, value string) error {
+	if err := checkIdentifier(field, name); err != nil {
+		return err
+	}
+	return checkIdentifier(field+"/"+escapeToken.Replace(name), value)
+}
+
+var escapeToken = strings.NewReplacer("~", "~0", "/", "~1")
+
+// checkCustomScopes wants an object of texts, each an identifier.
+func checkCustomScopes(custom json.RawMessage) error {
+	if len(custom) == 0 {
+		return nil
+	}
+	var texts map[string]string
+	if json.Unmarshal(custom, &texts) != nil {
+		return fault.New(fault.Invalid, "append.identifier_invalid", "custom scopes are an object of texts; send one").WithField("/scope/custom")
+	}
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		if err := checkNamed("/scope/custom", name, texts[name]); err != nil {
 			return err
 		}
 	}

@@ -65,6 +65,11 @@ func TestRefusals(t *testing.T) {
 		"reference to a person":     {placed(refs(event.EntityRef{Type: "a", ID: "ada@example.org", Role: "y"})), fault.Invalid, "pii.in_identifier", "/entities/0/entity_id"},
 		"person as reference type":  {placed(refs(event.EntityRef{Type: "ada@example.org", ID: "1", Role: "y"})), fault.Invalid, "pii.in_identifier", "/entities/0/entity_type"},
 
+		"role of a person":         {placed(refs(event.EntityRef{Type: "a", ID: "x", Role: "ada@example.org"})), fault.Invalid, "pii.in_identifier", "/entities/0/role"},
+		"long role":                {placed(refs(event.EntityRef{Type: "a", ID: "x", Role: long(513)})), fault.Invalid, "append.identifier_invalid", "/entities/0/role"},
+		"dimension of a person":    {placed(func(d *event.Draft) { d.Dimensions = map[string]string{"desk": "ada@example.org"} }), fault.Invalid, "pii.in_identifier", "/dimensions/desk"},
+		"dimension named a person": {placed(func(d *event.Draft) { d.Dimensions = map[string]string{"ada@example.org": "x"} }), fault.Invalid, "pii.in_identifier", "/dimensions"},
+
 		"no stream type":       {placed(stream("", "O-1")), fault.Invalid, "append.identifier_invalid", "/stream/type"},
 		"no stream id":         {placed(stream("order", "")), fault.Invalid, "append.identifier_invalid", "/stream/id"},
 		"stream id too long":   {placed(stream("order", long(513))), fault.Invalid, "append.identifier_invalid", "/stream/id"},
@@ -80,6 +85,10 @@ func TestRefusals(t *testing.T) {
 		"division":             {placed(func(d *event.Draft) { d.Scope.Division = "a\x00" }), fault.Invalid, "append.identifier_invalid", "/scope/division"},
 		"region":               {placed(func(d *event.Draft) { d.Scope.Region = "ada@example.org" }), fault.Invalid, "pii.in_identifier", "/scope/region"},
 		"site":                 {placed(func(d *event.Draft) { d.Scope.Site = long(513) }), fault.Invalid, "append.identifier_invalid", "/scope/site"},
+		"custom scope":         {placed(func(d *event.Draft) { d.Scope.Custom = json.RawMessage(`{"desk":"ada@example.org"}`) }), fault.Invalid, "pii.in_identifier", "/scope/custom/desk"},
+		"name of a scope":      {placed(func(d *event.Draft) { d.Scope.Custom = json.RawMessage(`{"+49 30 901820":"x"}`) }), fault.Invalid, "pii.in_identifier", "/scope/custom"},
+		"long custom scope":    {placed(func(d *event.Draft) { d.Scope.Custom = json.RawMessage(`{"desk":"` + long(513) + `"}`) }), fault.Invalid, "append.identifier_invalid", "/scope/custom/desk"},
+		"scope of no texts":    {placed(func(d *event.Draft) { d.Scope.Custom = json.RawMessage(`{"desk":{"mail":"x"}}`) }), fault.Invalid, "append.identifier_invalid", "/scope/custom"},
 		"empty tag":            {placed(tags("a", "")), fault.Invalid, "append.identifier_invalid", "/tags/1"},
 		"long tag":             {placed(tags(long(509))), fault.Invalid, "append.identifier_invalid", "/tags/0"},
 		"tag of a person":      {placed(tags("a", "ada@example.org")), fault.Invalid, "pii.in_identifier", "/tags/1"},
@@ -152,6 +161,26 @@ func TestLimitsAreNamedWithBothNumbers(t *testing.T) {
 		d.Stream.ID = long(512)
 		d.Entities[3].ID = long(504 - len("item"))
 	}))
+}
+
+func TestTheBatchIsCheckedToo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for field, set := range map[string]func(*module.Batch, string){
+		"/correlation_id":   func(m *module.Batch, s string) { m.CorrelationID = s },
+		"/source/system":    func(m *module.Batch, s string) { m.Source.System = s },
+		"/source/channel":   func(m *module.Batch, s string) { m.Source.Channel = s },
+		"/source/reference": func(m *module.Batch, s string) { m.Source.Reference = s },
+	} {
+		for text, code := range map[string]string{"ada@example.org": "pii.in_identifier", long(513): "append.identifier_invalid"} {
+			batch := b.batch(placed(nil))
+			set(&batch, text)
+			_, err := b.preparer.Prepare(t.Context(), batch)
+			require.Equal(t, code, fault.CodeOf(err), field)
+			f, _ := fault.As(err)
+			require.Equal(t, field, f.Field)
+		}
+	}
 }
 
 func TestEnvelope(t *testing.T) {
