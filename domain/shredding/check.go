@@ -104,6 +104,7 @@ func (l *findings) path(s *schema, at string, steps []string) bool {
 	places := []string{""}
 	for i, step := range steps {
 		var next []string
+		unsaid := false // a list of anything
 		for _, place := range places {
 			for _, v := range s.variants(place) {
 				switch {
@@ -114,13 +115,19 @@ func (l *findings) path(s *schema, at string, steps []string) bool {
 					l.add(at, "pii.schema_recursive", "the schema of %s contains itself, so no path names every level; declare a whole value further out", pathText(steps[:i]))
 					return false
 				}
-				if place, ok := v.child(step); ok && !slices.Contains(next, place) {
+				place, ok := v.child(step)
+				if ok && !slices.Contains(next, place) {
 					next = append(next, place)
 				}
+				unsaid = unsaid || !ok && step == each && v.words["items"] != false
 			}
 		}
 		if places = next; len(places) == 0 {
 			l.add(at, "pii.path_not_in_schema", "the schema of data declares no %s; correct the path or the schema", pathText(steps[:i+1]))
+			return false
+		}
+		if unsaid {
+			l.add(at, "pii.schema_open", "%s may be a list of anything; give every shape of it one schema for all elements", pathText(steps[:i]))
 			return false
 		}
 	}
@@ -161,7 +168,7 @@ func (u *undeclared) walk(place string, steps, stack []string, suspect, text boo
 		return
 	}
 	types := n.types()
-	text = text && (types == nil || slices.Contains(types, "string")) && n.words["enum"] == nil && n.words["const"] == nil
+	text = text && (types == nil || slices.Contains(types, "string")) && n.words["enum"] == nil && (n.words["const"] == nil || u.schema.draft4())
 	if suspect && (u.opaque(n, types) || text && !branches(n)) {
 		u.report(place, "pii.undeclared", `%s is named like a person's datum; list it in pii_fields or add "x-not-pii" with the reason`, pathText(steps))
 	}
@@ -173,7 +180,7 @@ func (u *undeclared) walk(place string, steps, stack []string, suspect, text boo
 			}
 			continue
 		}
-		named := p.step != each && p.step != unknown && personalName(p.step)
+		named := p.step != each && p.step != unknown && personalName(p.step) || personalName(p.pattern)
 		u.walk(p.place, append(slices.Clone(steps), p.step), stack, suspect || named, true)
 	}
 }
@@ -194,15 +201,14 @@ func isList(v any) bool { _, ok := v.([]any); return ok }
 // opaque reports whether the schema lets through members or elements that it
 // says nothing about.
 func (u *undeclared) opaque(n node, types []string) bool {
-	switch {
-	case slices.Contains(types, "object"):
-		rest, said := n.words["additionalProperties"]
+	open := func(word string) bool {
+		rest, said := n.words[word]
 		return !said || rest == true
-	case slices.Contains(types, "array"):
-		items, said := n.words["items"]
-		return !said || items == true
 	}
-	return false
+	if slices.Contains(types, "object") && open("additionalProperties") {
+		return true
+	}
+	return slices.Contains(types, "array") && (open("items") || isList(n.words["items"]) && open("additionalItems"))
 }
 
 // excused reports whether the schema gives a reason for not being personal.

@@ -33,6 +33,12 @@ func parseSchema(raw []byte) (*schema, bool) {
 	return s, ok
 }
 
+// draft4 reports whether the schema is of the draft that has no const.
+func (s *schema) draft4() bool {
+	draft, _ := s.at("/$schema").(string)
+	return strings.Contains(draft, "draft-04")
+}
+
 // spend counts one step of work, false when none is left.
 func (s *schema) spend() bool {
 	s.budget--
@@ -272,8 +278,9 @@ func (s *schema) repeats(place string) bool {
 
 // part is a schema inside another.
 type part struct {
-	place string
-	step  string // to the value it is about; "" for the same value
+	place   string
+	step    string // to the value it is about; "" for the same value
+	pattern string // of the names of the members it is about
 }
 
 // unknown is the step to members whose names the schema does not tell; no path
@@ -288,7 +295,7 @@ func (n node) parts() (out []part) {
 		for _, t := range tokens {
 			at += string(appendToken(nil, t))
 		}
-		out = append(out, part{at, step})
+		out = append(out, part{place: at, step: step})
 	}
 	for _, word := range slices.Sorted(maps.Keys(n.words)) {
 		switch v := n.words[word].(type) {
@@ -307,6 +314,7 @@ func (n node) parts() (out []part) {
 						add(name, word, name)
 					case "patternProperties":
 						add(unknown, word, name)
+						out[len(out)-1].pattern = name
 					default:
 						add("", word, name) // a list of names is no schema and is passed over
 					}
