@@ -137,8 +137,12 @@ func (s *Server) ListErasureRequests(ctx context.Context, r api.ListErasureReque
 
 // ApproveErasureRequest answers POST /api/erasure-requests/{id}/approve.
 func (s *Server) ApproveErasureRequest(ctx context.Context, r api.ApproveErasureRequestRequestObject) (api.ApproveErasureRequestResponseObject, error) {
+	var body api.ApproveErasure
+	if r.Body != nil {
+		body = *r.Body
+	}
 	return s.decideErasure(ctx, r.ID, func(service Erasures, id event.ID) (erasure.Status, error) {
-		return service.Approve(ctx, callOf(ctx).principal, id)
+		return service.Approve(ctx, callOf(ctx).principal, id, body.Scope)
 	})
 }
 
@@ -268,7 +272,7 @@ func erasureAnswer(e erasure.Status) api.ErasureRequest {
 		Preview: api.ErasurePreview{
 			Events: e.Preview.Events, Intents: e.Preview.Intents, Types: make([]api.ErasureTypeCount, len(e.Preview.Types)),
 			LegalEntities: list(e.Preview.LegalEntities), Projections: list(e.Preview.Projections), Holds: holdAnswers(e.Preview.Holds),
-			Retained: make([]api.RetainedClass, len(e.Preview.Retained)), CountedAt: optionalTime(e.Preview.CountedAt),
+			Retained: make([]api.RetainedClass, len(e.Preview.Retained)), CountedAt: optionalTime(e.Preview.CountedAt), Scope: e.Scope,
 		},
 		RequestedBy: e.RequestedBy, RequestedAt: timeText(e.RequestedAt), DueOn: e.DueOn.String(), ApprovedBy: e.ApprovedBy,
 		ApprovedAt: optionalTime(e.ApprovedAt), Classes: make([]api.ErasureClass, len(e.Classes)), Steps: make([]api.ErasureStep, len(e.Steps)),

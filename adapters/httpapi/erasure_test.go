@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ type bureau struct {
 
 var (
 	bureauOpened = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
+	bureauScope  = strings.Repeat("0a", 32)
 	bureauDue    = event.MustDate("2026-04-30")
 	held         = event.MustDate("2027-12-31")
 )
@@ -53,6 +55,7 @@ func (b *bureau) Request(_ context.Context, p ports.Principal, r erasure.NewRequ
 	made := erasure.Status{
 		ID: event.ID{15: byte(len(b.requests) + 1)}, Subject: r.Subject, LegalEntities: []string{"USMF", "DEMF"}, Basis: r.Basis, Reason: r.Reason,
 		State: string(shredding.ErasurePreviewed), RequestedBy: p.PersonID, RequestedAt: bureauOpened, DueOn: bureauDue, DaysLeft: 30,
+		Scope: bureauScope,
 		Preview: erasure.Preview{
 			Events: 20, Intents: 2, Types: []erasure.TypeCount{{Type: "hr.employee.hired", LegalEntity: "USMF", Events: 20, Fields: 41}},
 			LegalEntities: []string{"USMF", "DEMF"}, Projections: []string{"hr_staff"}, CountedAt: bureauOpened,
@@ -83,7 +86,10 @@ func (b *bureau) change(id event.ID, f func(*erasure.Status)) (erasure.Status, e
 	return erasure.Status{}, fault.New(fault.NotFound, "erasure.not_found", "there is no such erasure request; list them")
 }
 
-func (b *bureau) Approve(_ context.Context, p ports.Principal, id event.ID) (erasure.Status, error) {
+func (b *bureau) Approve(_ context.Context, p ports.Principal, id event.ID, scope string) (erasure.Status, error) {
+	if scope != "" && scope != bureauScope {
+		return erasure.Status{}, fault.New(fault.FailedPrecondition, "erasure.scope_changed", "look again")
+	}
 	return b.change(id, func(s *erasure.Status) {
 		s.State, s.ApprovedBy, s.ApprovedAt = string(shredding.ErasureApproved), p.PersonID, bureauOpened.Add(time.Hour)
 	})
@@ -194,7 +200,10 @@ func TestAnErasureByTwoPersons(t *testing.T) {
 	require.Equal(t, "erasure.same_person", post("/reject", "compliance", `{"reason":"No."}`).json(t)["code"])
 	require.Equal(t, "erasure.not_completed", h.do(t, ask{method: "GET", path: path + "/certificate", token: "auditor"}).json(t)["code"])
 
-	approved := post("/approve", "compliance_approver", "")
+	require.Equal(t, bureauScope, preview["scope"])
+	stale := post("/approve", "compliance_approver", `{"scope":"another"}`)
+	require.Equal(t, "erasure.scope_changed", stale.json(t)["code"])
+	approved := post("/approve", "compliance_approver", `{"scope":"`+bureauScope+`"}`)
 	require.Equal(t, http.StatusOK, approved.status, string(approved.body))
 	require.Equal(t, "approved", approved.json(t)["status"])
 	require.Equal(t, "p-compliance_approver", approved.json(t)["approved_by"])
@@ -341,9 +350,9 @@ func TestTheClientOfErasures(t *testing.T) {
 	require.Equal(t, 30, *made.DaysLeft)
 	require.Equal(t, []httpclient.RetainedClass{{Class: "regulatory", Until: "2027-12-31"}}, made.Preview.Retained)
 	require.Equal(t, httpclient.ErasureStep{Step: "approved", Attempts: 1, Error: "keys.unavailable"}, made.Steps[2])
-	_, err = as("compliance").ApproveErasure(ctx, made.ID)
+	_, err = as("compliance").ApproveErasure(ctx, made.ID, "")
 	require.Equal(t, "erasure.same_person", fault.CodeOf(err))
-	approved, err := as("compliance_approver").ApproveErasure(ctx, made.ID)
+	approved, err := as("compliance_approver").ApproveErasure(ctx, made.ID, made.Preview.Scope)
 	require.NoError(t, err)
 	require.Equal(t, bureauOpened.Add(time.Hour), approved.ApprovedAt)
 	done, err := as("auditor").Erasure(ctx, made.ID)

@@ -56,7 +56,7 @@ var operations = map[string]operation{
 	"requestErasure":         {action: "erasure.request", body: requiredBody},
 	"listErasureRequests":    {action: "erasure.read", filters: []string{"status", "limit"}},
 	"getErasureRequest":      {action: "erasure.read"},
-	"approveErasureRequest":  {action: actionApproveErase},
+	"approveErasureRequest":  {action: actionApproveErase, body: optionalBody},
 	"rejectErasureRequest":   {action: actionApproveErase, body: requiredBody},
 	"withdrawErasureRequest": {action: "erasure.request", body: requiredBody},
 	"getErasureCertificate":  {action: "erasure.read"},

@@ -65,7 +65,9 @@ type EventTypes interface {
 // erasure.Service. It shows and takes only what the caller may see.
 type Erasures interface {
 	Request(ctx context.Context, p ports.Principal, r erasure.NewRequest) (erasure.Status, error)
-	Approve(ctx context.Context, p ports.Principal, id event.ID) (erasure.Status, error)
+	// Approve takes the scope of the preview that was seen; erasure.scope_changed if it is
+	// another one now. "" takes what stands.
+	Approve(ctx context.Context, p ports.Principal, id event.ID, scope string) (erasure.Status, error)
 	Reject(ctx context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error)
 	Withdraw(ctx context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error)
 	Get(ctx context.Context, p ports.Principal, id event.ID) (erasure.Status, error)

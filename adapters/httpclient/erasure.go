@@ -53,6 +53,7 @@ type ErasurePreview struct {
 	Holds         []Hold             `json:"holds"`
 	Retained      []RetainedClass    `json:"retained"`
 	CountedAt     time.Time          `json:"counted_at,omitzero"`
+	Scope         string             `json:"scope,omitempty"` // what an approval is bound to
 }
 
 // ErasureTypeCount counts the records of one type.
@@ -128,10 +129,14 @@ func (c *Client) RequestErasure(ctx context.Context, e NewErasure, idempotencyKe
 	return out, err
 }
 
-// ApproveErasure lets an erasure begin. Approving again changes nothing.
-func (c *Client) ApproveErasure(ctx context.Context, id string) (Erasure, error) {
+// ApproveErasure lets an erasure begin, if it still has the scope of the preview that
+// was seen. Approving again changes nothing.
+func (c *Client) ApproveErasure(ctx context.Context, id, scope string) (Erasure, error) {
+	body := struct {
+		Scope string `json:"scope,omitempty"`
+	}{scope}
 	var out Erasure
-	_, err := c.do(ctx, request{method: http.MethodPost, path: erasurePath(id, "approve"), repeatable: true}, &out)
+	_, err := c.do(ctx, request{method: http.MethodPost, path: erasurePath(id, "approve"), body: body, repeatable: true}, &out)
 	return out, err
 }
 

@@ -34,7 +34,7 @@ func TestTheWholeWay(t *testing.T) {
 	require.Equal(t, "erasure.not_completed", fault.CodeOf(err))
 
 	b.clock.Advance(time.Hour)
-	_, err = b.service.Approve(t.Context(), approver, s.ID)
+	_, err = b.service.Approve(t.Context(), approver, s.ID, "")
 	require.NoError(t, err)
 	b.work(t)
 	s = b.get(t, s.ID)
@@ -168,7 +168,7 @@ func TestEverythingMustBeKept(t *testing.T) {
 	for _, c := range s.Classes {
 		require.Equal(t, &last, c.Until)
 	}
-	_, err = b.service.Approve(t.Context(), approver, s.ID)
+	_, err = b.service.Approve(t.Context(), approver, s.ID, "")
 	require.Equal(t, "erasure.move_refused", fault.CodeOf(err))
 	require.Equal(t, "previewed", b.requested(t, func(n *erasure.NewRequest) { n.LegalEntities = []string{"USMF"} }).State, "the hold is of the other legal entity")
 }
@@ -225,7 +225,7 @@ func TestANewLegalEntityNeedsANewApproval(t *testing.T) {
 	require.EqualValues(t, 7, s.Preview.Events)
 	b.work(t)
 	require.Equal(t, "previewed", b.get(t, s.ID).State, "the old approval is worth nothing")
-	_, err := b.service.Approve(t.Context(), approver, s.ID)
+	_, err := b.service.Approve(t.Context(), approver, s.ID, "")
 	require.NoError(t, err)
 	b.hire(t, b.de, contacted, "E-1", 1) // more events are no other scope
 	b.work(t)

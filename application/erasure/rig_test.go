@@ -179,7 +179,7 @@ func (b *rig) requested(t testing.TB, change ...func(*erasure.NewRequest)) erasu
 
 func (b *rig) approved(t testing.TB, change ...func(*erasure.NewRequest)) erasure.Status {
 	t.Helper()
-	s, err := b.service.Approve(t.Context(), approver, b.requested(t, change...).ID)
+	s, err := b.service.Approve(t.Context(), approver, b.requested(t, change...).ID, "")
 	require.NoError(t, err)
 	return s
 }

@@ -197,18 +197,24 @@ func keyedID(principal ports.Principal, key string, at time.Time) event.ID {
 }
 
 // Approve approves a request as it was last previewed, by a second person, and lets
-// it begin. Approving again changes nothing.
+// it begin. Approving again changes nothing. scope is the one of the preview that the
+// person saw: between the look and the approval, and between an approval and its
+// repeat, a request may have come to concern more. "" takes what stands.
 //
+//	erasure.scope_changed                      FailedPrecondition: it concerns something else than was seen
 //	erasure.needs_person, erasure.same_person  Forbidden
 //	erasure.not_found                          NotFound
 //	erasure.move_refused                       FailedPrecondition: it waits for no approval
-func (s *Service) Approve(ctx context.Context, principal ports.Principal, id event.ID) (Status, error) {
+func (s *Service) Approve(ctx context.Context, principal ports.Principal, id event.ID, scope string) (Status, error) {
 	r, dir, err := s.find(ctx, principal, id, true)
 	if err != nil {
 		return Status{}, err
 	}
 	if err := shredding.CheckApprover(r.RequestedBy, principal.PersonID); err != nil {
 		return Status{}, err
+	}
+	if scope != "" && scope != scopeText(r) {
+		return Status{}, fault.New(fault.FailedPrecondition, "erasure.scope_changed", "the request concerns more or less than you saw; look at its preview again, then approve that").WithField("/scope")
 	}
 	if r.ApprovedBy == principal.PersonID && r.State != shredding.ErasurePreviewed {
 		return dir.status(r, s.today())

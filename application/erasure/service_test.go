@@ -39,7 +39,7 @@ func TestTwoPersons(t *testing.T) {
 		"who sees one entity":  {seeing(approver, "DEMF"), "erasure.not_found"},
 		"who sees another one": {seeing(approver, "FRMF"), "erasure.not_found"},
 	} {
-		_, err := b.service.Approve(t.Context(), c.who, s.ID)
+		_, err := b.service.Approve(t.Context(), c.who, s.ID, "")
 		require.Equal(t, c.code, fault.CodeOf(err), name)
 		_, err = b.service.Reject(t.Context(), c.who, s.ID, "no")
 		require.Equal(t, c.code, fault.CodeOf(err), name)
@@ -68,16 +68,16 @@ func TestTwoPersons(t *testing.T) {
 	require.Equal(t, "erasure.scope_changed", fault.CodeOf(err))
 
 	// A repeated approval is no second one, and a used one starts nothing.
-	first, err := b.service.Approve(t.Context(), approver, s.ID)
+	first, err := b.service.Approve(t.Context(), approver, s.ID, "")
 	require.NoError(t, err)
 	b.clock.Advance(time.Minute)
-	again, err := b.service.Approve(t.Context(), approver, s.ID)
+	again, err := b.service.Approve(t.Context(), approver, s.ID, "")
 	require.NoError(t, err)
 	require.Equal(t, first.ApprovedAt, again.ApprovedAt)
-	_, err = b.service.Approve(t.Context(), person("p-third"), s.ID)
+	_, err = b.service.Approve(t.Context(), person("p-third"), s.ID, "")
 	require.Equal(t, "erasure.move_refused", fault.CodeOf(err))
 	b.work(t)
-	again, err = b.service.Approve(t.Context(), approver, s.ID)
+	again, err = b.service.Approve(t.Context(), approver, s.ID, "")
 	require.NoError(t, err)
 	require.Equal(t, "completed", again.State)
 	require.Len(t, b.receipts(t), 2)
@@ -204,7 +204,7 @@ func TestEndings(t *testing.T) {
 	require.Zero(t, rejected.DaysLeft)
 	_, err = b.service.Reject(t.Context(), approver, s.ID, "again")
 	require.NoError(t, err, "it is as it should be")
-	_, err = b.service.Approve(t.Context(), approver, s.ID)
+	_, err = b.service.Approve(t.Context(), approver, s.ID, "")
 	require.Equal(t, "erasure.move_refused", fault.CodeOf(err))
 
 	s = b.approved(t)
@@ -253,4 +253,27 @@ func TestWhenEveryStepWasDone(t *testing.T) {
 	left := b.get(t, s.ID)
 	require.True(t, left.Steps[1].Done)
 	require.False(t, left.Steps[2].Done)
+}
+
+// TestNobodyApprovesWhatTheyDidNotSee repeats an approval after the request has come
+// to concern another legal entity, as a client does whose answer was lost.
+func TestNobodyApprovesWhatTheyDidNotSee(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.requested(t)
+	require.NotEmpty(t, s.Scope)
+	_, err := b.service.Approve(t.Context(), approver, s.ID, s.Scope)
+	require.NoError(t, err)
+	_, err = b.service.Approve(t.Context(), approver, s.ID, s.Scope)
+	require.NoError(t, err, "a repeat")
+	_, err = b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "FRRT", TimeZone: "Europe/Paris"})
+	require.NoError(t, err)
+	b.work(t)
+	require.Equal(t, "previewed", b.get(t, s.ID).State)
+	_, err = b.service.Approve(t.Context(), approver, s.ID, s.Scope)
+	require.Equal(t, "erasure.scope_changed", fault.CodeOf(err))
+	seen := b.get(t, s.ID)
+	require.ElementsMatch(t, []string{"DEMF", "USMF", "FRRT"}, seen.LegalEntities)
+	_, err = b.service.Approve(t.Context(), approver, s.ID, seen.Scope)
+	require.NoError(t, err)
 }

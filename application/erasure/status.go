@@ -1,6 +1,7 @@
 package erasure
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"slices"
 	"time"
@@ -20,6 +21,7 @@ type Status struct {
 	Reason        string
 	State         string // of shredding.ErasureState
 	Preview       Preview
+	Scope         string // of the preview: what an approval is bound to, in hex; "" before it
 	RequestedBy   string // person id
 	RequestedAt   time.Time
 	DueOn         event.Date
@@ -136,7 +138,7 @@ func (d directory) hold(h ports.LegalHold) Hold {
 func (d directory) status(r ports.ErasureRequest, today event.Date) (Status, error) {
 	s := Status{
 		ID: r.ID, Subject: r.Subject.String(), LegalEntities: d.codes(r.Partitions), Basis: string(r.Basis), Reason: r.Reason,
-		State: string(r.State), RequestedBy: r.RequestedBy, RequestedAt: r.RequestedAt, DueOn: r.DueOn,
+		State: string(r.State), RequestedBy: r.RequestedBy, RequestedAt: r.RequestedAt, DueOn: r.DueOn, Scope: scopeText(r),
 		ApprovedBy: r.ApprovedBy, ApprovedAt: r.ApprovedAt, Classes: describeClasses(r.Classes), Steps: steps(r, nil),
 		DestroyedAt: r.DestroyedAt, CompletedAt: r.CompletedAt, EndedBy: r.EndedBy, EndReason: r.EndReason,
 	}
@@ -149,6 +151,14 @@ func (d directory) status(r ports.ErasureRequest, today event.Date) (Status, err
 		s.Classes = s.Preview.Classes
 	}
 	return s, err
+}
+
+// scopeText names what a request was previewed to concern.
+func scopeText(r ports.ErasureRequest) string {
+	if r.Scope == (event.Hash{}) {
+		return ""
+	}
+	return hex.EncodeToString(r.Scope[:])
 }
 
 func readPreview(r ports.ErasureRequest) (Preview, error) {

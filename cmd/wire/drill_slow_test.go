@@ -171,7 +171,7 @@ func (d *drill) erase(person string) {
 	service, first, second := d.server.App.personal.service, officer("p-10", "compliance"), officer("p-11", "compliance_approver")
 	request, err := service.Request(d.t.Context(), first, erasure.NewRequest{Subject: person, Basis: "gdpr_art_17", Reason: "Letter of March"})
 	require.NoError(d.t, err)
-	_, err = service.Approve(d.t.Context(), second, request.ID)
+	_, err = service.Approve(d.t.Context(), second, request.ID, request.Scope)
 	require.NoError(d.t, err)
 	testkit.Eventually(d.t, drillPatience, func() bool {
 		status, err := service.Get(d.t.Context(), first, request.ID)

@@ -52,9 +52,16 @@ func RequestErasure(ctx context.Context, o ClientOptions, wait bool, e NewErasur
 	})
 }
 
-// ApproveErasure approves a request.
+// ApproveErasure approves a request as it stands at the call; if it comes to concern
+// something else before an attempt gets through, nothing is approved.
 func ApproveErasure(ctx context.Context, o ClientOptions, wait bool, id string) error {
-	return askErasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.ApproveErasure(ctx, id) })
+	return askErasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) {
+		seen, err := c.Erasure(ctx, id)
+		if err != nil {
+			return seen, err
+		}
+		return c.ApproveErasure(ctx, id, seen.Preview.Scope)
+	})
 }
 
 // RejectErasure ends a request as the second person.

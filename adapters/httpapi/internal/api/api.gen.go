@@ -117,6 +117,12 @@ type ApprovalNeed struct {
 	RuleID string   `json:"rule_id"`
 }
 
+// ApproveErasure defines model for ApproveErasure.
+type ApproveErasure struct {
+	// Scope The scope of the preview that was seen.
+	Scope string `json:"scope,omitempty,omitzero"`
+}
+
 // ApproveRequest defines model for ApproveRequest.
 type ApproveRequest struct {
 	Comment string `json:"comment,omitempty,omitzero"`
@@ -200,8 +206,11 @@ type ErasurePreview struct {
 	Projections []string `json:"projections"`
 
 	// Retained Retention classes that must still be kept.
-	Retained []RetainedClass    `json:"retained"`
-	Types    []ErasureTypeCount `json:"types"`
+	Retained []RetainedClass `json:"retained"`
+
+	// Scope What an approval is bound to: the legal entities, and which classes are erased. Send it with the approval.
+	Scope string             `json:"scope,omitempty,omitzero"`
+	Types []ErasureTypeCount `json:"types"`
 }
 
 // ErasureRequest defines model for ErasureRequest.
@@ -909,6 +918,9 @@ type CreateLegalEntityJSONRequestBody = LegalEntityRequest
 
 // RequestErasureJSONRequestBody defines body for RequestErasure for application/json ContentType.
 type RequestErasureJSONRequestBody = NewErasureRequest
+
+// ApproveErasureRequestJSONRequestBody defines body for ApproveErasureRequest for application/json ContentType.
+type ApproveErasureRequestJSONRequestBody = ApproveErasure
 
 // RejectErasureRequestJSONRequestBody defines body for RejectErasureRequest for application/json ContentType.
 type RejectErasureRequestJSONRequestBody = RejectRequest
@@ -2011,7 +2023,8 @@ func (response GetErasureRequestdefaultApplicationProblemPlusJSONResponse) Visit
 }
 
 type ApproveErasureRequestRequestObject struct {
-	ID ID `json:"id"`
+	ID   ID `json:"id"`
+	Body *ApproveErasureRequestJSONRequestBody
 }
 
 type ApproveErasureRequestResponseObject interface {
@@ -3286,6 +3299,32 @@ func (sh *strictHandler) ApproveErasureRequest(ctx echo.Context, id ID) error {
 	var request ApproveErasureRequestRequestObject
 
 	request.ID = id
+
+	var body ApproveErasureRequestJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.ApproveErasureRequest(ctx.Request().Context(), request.(ApproveErasureRequestRequestObject))
