@@ -48,7 +48,8 @@ type opening struct {
 	reader    module.Reader
 	documents []module.SealedDocument
 
-	values    [][]sealedValue      // by document, in document order; nil: none
+	found     [][]shredding.Sealed // by document, in document order; nil: none
+	values    [][]sealedValue      // what they need, in the same order
 	wants     []want               // keys to open with
 	hidden    []ports.SubjectKeyID // keys of withheld values
 	known     map[want]bool
@@ -84,8 +85,9 @@ func (o *opening) find(ctx context.Context) error {
 			continue
 		}
 		if o.values == nil {
-			o.values, o.known = make([][]sealedValue, len(o.documents)), map[want]bool{}
+			o.found, o.values, o.known = make([][]shredding.Sealed, len(o.documents)), make([][]sealedValue, len(o.documents)), map[want]bool{}
 		}
+		o.found[i], o.values[i] = all, make([]sealedValue, 0, len(all))
 		for _, s := range all {
 			value, err := o.value(ctx, document.At, s)
 			if err != nil {
@@ -189,10 +191,9 @@ func (o *opening) once(ctx context.Context) (opened [][]byte, err error) {
 		if values == nil {
 			continue
 		}
-		next := 0
-		opened[i], err = shredding.OpenDocument(make([]byte, 0, len(o.documents[i].Document)), o.documents[i].Document, func(s shredding.Sealed) (shredding.Answer, error) {
-			value := values[next]
-			next++
+		found := o.found[i]
+		opened[i], err = shredding.OpenFound(make([]byte, 0, len(o.documents[i].Document)), o.documents[i].Document, found, func(n int) (shredding.Answer, error) {
+			value, s := values[n], &found[n]
 			switch d := keys.deks[value.want]; {
 			case value.withheld && !erased[value.want.id]:
 				return shredding.Withheld(), nil

@@ -27,6 +27,8 @@ type Sealed struct {
 	Envelope Envelope
 	Subject  Subject
 	Origin   *Location // where it was sealed, if the document is a copy and says so
+
+	start, end int // in the document that it was found in
 }
 
 // Append adds the sealed value as JSON to dst.
@@ -122,37 +124,53 @@ func Withheld() Answer { return Answer{text: Masked} }
 // error of open ends it, dst is then unchanged; pii.unsealable if a sealed value
 // has not the form of one, pii.unanswered if open gives no answer.
 func OpenDocument(dst, document []byte, open func(Sealed) (Answer, error)) ([]byte, error) {
-	out, pos := dst, 0
-	err := eachSealed(document, func(s Sealed, start, end int) error {
-		answer, err := open(s)
-		if err != nil {
-			return err
-		}
-		text := []byte(answer.text)
-		if answer.clear {
-			if text = answer.plain.Reveal(); text == nil {
-				return evicted()
-			}
-			defer clear(text)
-		}
-		if len(text) == 0 {
-			return fault.New(fault.Internal, "pii.unanswered", "nobody decided about a sealed value; report this defect").WithField(s.Pointer)
-		}
-		out = append(append(out, document[pos:start]...), text...)
-		pos = end
-		return nil
-	})
+	found, err := FindSealed(document)
 	if err != nil {
 		return dst, err
 	}
+	return OpenFound(dst, document, found, func(i int) (Answer, error) { return open(found[i]) })
+}
+
+// OpenFound is OpenDocument for values that FindSealed found in this very document,
+// so that it is read once. open is given their indexes, in order.
+func OpenFound(dst, document []byte, found []Sealed, open func(i int) (Answer, error)) ([]byte, error) {
+	out, pos := dst, 0
+	for i := range found {
+		answer, err := open(i)
+		if err != nil {
+			return dst, err
+		}
+		if out, err = answer.append(append(out, document[pos:found[i].start]...), found[i].Pointer); err != nil {
+			return dst, err
+		}
+		pos = found[i].end
+	}
 	return append(out, document[pos:]...), nil
+}
+
+func (a Answer) append(dst []byte, pointer string) ([]byte, error) {
+	text := []byte(a.text)
+	if a.clear {
+		if text = a.plain.Reveal(); text == nil {
+			return nil, evicted()
+		}
+		defer clear(text)
+	}
+	if len(text) == 0 {
+		return nil, fault.New(fault.Internal, "pii.unanswered", "nobody decided about a sealed value; report this defect").WithField(pointer)
+	}
+	return append(dst, text...), nil
 }
 
 // FindSealed lists the sealed values of a document in document order, to fetch
 // their keys before opening. pii.unsealable if one has not the form of one.
 func FindSealed(document []byte) ([]Sealed, error) {
 	var all []Sealed
-	err := eachSealed(document, func(s Sealed, _, _ int) error { all = append(all, s); return nil })
+	err := eachSealed(document, func(s Sealed, start, end int) error {
+		s.start, s.end = start, end
+		all = append(all, s)
+		return nil
+	})
 	return all, err
 }
 

@@ -259,7 +259,7 @@ func TestOriginsOfCopies(t *testing.T) {
 	found, err := shredding.FindSealed([]byte(`{"x":[null, ` + string(text) + `]}`))
 	require.NoError(t, err)
 	s.Pointer = "/x/1"
-	require.Equal(t, []shredding.Sealed{s}, found)
+	require.EqualExportedValues(t, []shredding.Sealed{s}, found)
 
 	turned := `{ "at" : [7, "event", "` + at.Record.String() + `", "hr.employee.hired", 1, "/data/email"], "sub": "employee:E-1", "$pii": "` + knownEnvelope + `" }`
 	found, err = shredding.FindSealed([]byte(turned))
