@@ -153,7 +153,12 @@ func entitled(p ports.Principal, code string) bool {
 	return false
 }
 
+// entityNotFound repeats the code only if it is formed like one: anything else may be
+// anything.
 func entityNotFound(code string) *fault.Error {
+	if !entityCode.MatchString(code) || shredding.PersonalPattern(code) != "" {
+		return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity; use a code from GET /api/admin/legal-entities").WithField("legal_entity")
+	}
 	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no legal entity %q that you may see; GET /api/admin/legal-entities lists them", code).WithField("legal_entity")
 }
 
