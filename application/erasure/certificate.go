@@ -19,8 +19,8 @@ import (
 const (
 	certificateFormat = "backbone/erasure-certificate/v1"
 
-	epochLimit   = 24 * time.Hour     // until the KEK that wrapped the keys is replaced, at the latest
-	deletionWait = 7 * 24 * time.Hour // in which the old KEK's deletion could still be cancelled
+	epochLimit         = 24 * time.Hour     // until the KEK that wrapped the keys is replaced, at the latest
+	defaultKeyDeletion = 7 * 24 * time.Hour // in which the old KEK's deletion could still be cancelled
 )
 
 // Certificate says what an erasure did, for the person and for a supervisory
@@ -57,11 +57,11 @@ type CertificateCounts struct {
 
 // CertificateTimes are the times of what is promised, and no more.
 type CertificateTimes struct {
-	Destroyed   time.Time `json:"keys_destroyed_at"`       // from then on no node reads the key from the store
-	Undecrypted time.Time `json:"no_node_decrypts_from"`   // a minute later at the latest
-	Confirmed   time.Time `json:"nodes_confirmed_at"`      // when all nodes had said so, or the minute was over
-	Backups     time.Time `json:"backups_unreadable_from"` // at the latest, but for who may cancel the deletion of a key in the key service
-	Irrevocable time.Time `json:"irrevocable_from"`        // at the latest, for everybody
+	Destroyed   time.Time `json:"keys_destroyed_at"`                // from then on no node reads the key from the store
+	Undecrypted time.Time `json:"no_node_decrypts_from"`            // a minute later at the latest
+	Confirmed   time.Time `json:"nodes_confirmed_at"`               // when all nodes had said so, or the minute was over
+	Backups     time.Time `json:"backups_unreadable_from,omitzero"` // at the latest, but for who may cancel the deletion of a key in the key service; zero: not promised
+	Irrevocable time.Time `json:"irrevocable_from,omitzero"`        // at the latest, for everybody; zero: not promised
 	Condition   string    `json:"condition"`
 }
 
@@ -74,6 +74,9 @@ type CertificateReceipt struct {
 // rotationCondition goes with the last two times, which this installation brings about
 // after the certificate is issued.
 const rotationCondition = "the last two times are kept by replacing the key that wrapped the destroyed keys; the signed notice of that key's end, which names the receipts it covers, proves it"
+
+// byHandCondition stands there where no job replaces keys.
+const byHandCondition = "keys are replaced by hand here, so no time is promised from which backups are unreadable; the signed notice of the end of the key that wrapped the destroyed keys, which names the receipts it covers, tells it"
 
 // outOfReach is what an erasure here does not touch.
 func outOfReach() []string {
@@ -150,9 +153,12 @@ func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte
 		Counts: CertificateCounts{Events: results.Events, Intents: results.Intents, Redacted: results.Redacted, Keys: len(receipt.Keys)},
 		Times: CertificateTimes{
 			Destroyed: destroyed, Undecrypted: destroyed.Add(evictionLimit), Confirmed: event.Micros(r.EvictedAt),
-			Backups: destroyed.Add(epochLimit), Irrevocable: destroyed.Add(epochLimit + deletionWait), Condition: rotationCondition,
+			Backups: destroyed.Add(epochLimit), Irrevocable: destroyed.Add(epochLimit + c.KeyDeletion), Condition: rotationCondition,
 		},
 		Verification: results, Receipt: CertificateReceipt{Number: r.Receipt, SHA256: fmt.Sprintf("%x", noteHash(note))}, OutOfReach: outOfReach(),
+	}
+	if c.RotatedByHand {
+		out.Times.Backups, out.Times.Irrevocable, out.Times.Condition = time.Time{}, time.Time{}, byHandCondition
 	}
 	if !complete(r) {
 		out.Outcome = "partial"
@@ -237,8 +243,10 @@ func (c Certificate) Summary() string {
 	}
 	line("Keys destroyed", "%s (%d keys, %d versions)", c.Times.Destroyed.Format(time.RFC3339), c.Counts.Keys, c.Counts.Versions)
 	line("No node decrypts from", "%s", c.Times.Undecrypted.Format(time.RFC3339))
-	line("Backups are dead from", "%s at the latest", c.Times.Backups.Format(time.RFC3339))
-	line("Irrevocable from", "%s at the latest", c.Times.Irrevocable.Format(time.RFC3339))
+	if !c.Times.Backups.IsZero() {
+		line("Backups are dead from", "%s at the latest", c.Times.Backups.Format(time.RFC3339))
+		line("Irrevocable from", "%s at the latest", c.Times.Irrevocable.Format(time.RFC3339))
+	}
 	line("", "%s", c.Times.Condition)
 	copies := "copies in read models read the same"
 	if c.Verification.Copies != nil {

@@ -43,6 +43,12 @@ type Config struct {
 	Logger        *slog.Logger  // nil: silent
 	Observer      Observer      // nil: nobody watches
 	Poll          time.Duration // how often a worker looks without being woken; 0 is a second
+
+	// What certificates promise of backups. KeyDeletion is how long the key service keeps
+	// a key that was ended, 0: 7 days. RotatedByHand: no job ends the keys that wrapped
+	// destroyed ones, so no time is promised.
+	KeyDeletion   time.Duration
+	RotatedByHand bool
 }
 
 // Streams reads one stream of a partition. ports.EventReader has it.
@@ -124,6 +130,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Observer == nil {
 		c.Observer = nobody{}
+	}
+	if c.KeyDeletion <= 0 {
+		c.KeyDeletion = defaultKeyDeletion
 	}
 	if c.Poll <= 0 {
 		c.Poll = time.Second

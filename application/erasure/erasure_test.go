@@ -268,3 +268,26 @@ func TestAnApprovalFromAClockAhead(t *testing.T) {
 	b.work(t)
 	require.Equal(t, "completed", b.get(t, s.ID).State)
 }
+
+// TestCertificatesPromiseWhatTheInstallationKeeps looks at the times of backups where
+// ended keys are kept longer, and where nobody ends them by itself.
+func TestCertificatesPromiseWhatTheInstallationKeeps(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.config.KeyDeletion = 30 * 24 * time.Hour
+	s := b.approved(t)
+	b.work(t)
+	c, _ := b.certificate(t, s.ID)
+	require.Equal(t, c.Times.Destroyed.Add(24*time.Hour), c.Times.Backups)
+	require.Equal(t, c.Times.Backups.AddDate(0, 0, 30), c.Times.Irrevocable)
+
+	b.config.RotatedByHand = true
+	s = b.approved(t, func(n *erasure.NewRequest) { n.Subject = "employee:E-2" })
+	b.work(t)
+	c, document := b.certificate(t, s.ID)
+	require.Zero(t, c.Times.Backups)
+	require.Zero(t, c.Times.Irrevocable)
+	require.NotContains(t, string(document), "irrevocable_from")
+	require.Contains(t, c.Times.Condition, "by hand")
+	require.NotContains(t, c.Summary(), "0001-01-01")
+}

@@ -196,6 +196,7 @@ func (p *personal) addErasures(a *App, copies map[string]ports.PersonalCopies, c
 		Register: p.eraser, Records: a.Store, Intents: a.Store, Streams: a.Store, LegalEntities: a.Store, Types: a.Store,
 		Copies: copies, ReadModels: a.Store, Projections: a.Runner, Announcer: announcer{a.Append}, Opener: p.vault, Chains: chains{a.Store},
 		Notes: p.notes, Exports: p.exports, Gate: p.gate, Clock: clock, IDs: ids, Logger: a.Logger, Poll: a.Config.Erasure.Poll,
+		KeyDeletion: time.Duration(a.Config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.Config.Rotation.At == "",
 	}
 	if p.metrics != nil {
 		config.Observer = p.metrics
