@@ -155,6 +155,66 @@ type CausalityReader interface {
 	// the event itself last. truncated says that maxDepth cut it. A cause in another
 	// partition ends the walk; the caller goes on there.
 	Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth int) (chain []event.Recorded, truncated bool, err error)
+	// Descendants returns the events of a partition that the given ones led to, level
+	// by level, those of a level by sequence. Effects in another partition are not
+	// among them; the caller goes on there. More says that the limit cut the answer;
+	// the depth never counts as a cut. An event whose cause is in none of the levels
+	// above is not there, and none comes twice.
+	Descendants(ctx context.Context, q DescendantQuery) (found []Descendant, more bool, err error)
+}
+
+// DescendantQuery asks for effects inside one partition.
+type DescendantQuery struct {
+	Partition event.PartitionID
+	Causes    []Cause
+	// Stop is an event of the partition that is returned if it is reached and not gone
+	// beyond: where a walk began, so that written circles end; 0 is none.
+	Stop        event.Sequence
+	MaxDepth    int // 1: only what the causes led to directly
+	Limit       int
+	WithoutData bool // leave Payload nil
+}
+
+// Cause names an event of any partition.
+type Cause struct {
+	Partition event.PartitionID
+	ID        event.ID
+}
+
+// Descendant is an effect of the event that its CausedBy names.
+type Descendant struct {
+	Event event.Recorded
+	Depth int // 1: led to directly by one of the causes
+}
+
+// MatchReader reads by the items of append conditions.
+type MatchReader interface {
+	// Matches returns the events that match any of the items, by sequence. Work is
+	// bounded: the answer holds all matches up to Through and says so; read on after
+	// it. An event is there once and names every item it matches.
+	Matches(ctx context.Context, q MatchQuery) (MatchPage, error)
+}
+
+// MatchQuery selects events of one partition.
+type MatchQuery struct {
+	Partition   event.PartitionID
+	Items       []concurrency.Item // an item without types, tags and entities matches every event
+	After       event.Sequence     // exclusive
+	Until       event.Sequence     // inclusive; not beyond the head
+	Limit       int                // at least 1
+	WithoutData bool               // leave Payload nil
+}
+
+// MatchPage is what a MatchQuery found.
+type MatchPage struct {
+	Matches []Match
+	Through event.Sequence // all matches up to here are in the page; Until when nothing is left
+}
+
+// Match is an event with the places, ascending, of the items that it matches.
+type Match struct {
+	Event event.Recorded
+	Items []int
 }
 
 // IntentReader reads stored intents.

@@ -34,6 +34,7 @@ var readQueries = []string{
 	backbonedb.SearchKey, backbonedb.SearchKeyBackward, backbonedb.SearchCorrelation, backbonedb.SearchCorrelationBackward,
 	backbonedb.SearchActor, backbonedb.SearchActorBackward, backbonedb.SearchTypes, backbonedb.SearchTypesBackward,
 	backbonedb.SearchLog, backbonedb.SearchLogBackward, backbonedb.GetSequenceAt, backbonedb.ListLineage,
+	backbonedb.ListDescendants, backbonedb.ListKeySpans, backbonedb.ListKeyMatches, backbonedb.ListTypeMatches,
 	backbonedb.GetIdempotencyKey, backbonedb.GetIntent, backbonedb.ListWaitingIntents,
 	backbonedb.CountPersonalEvents, backbonedb.CountPersonalIntents, backbonedb.ListPersonalEvents, backbonedb.ListPersonalIntents,
 }

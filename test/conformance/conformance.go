@@ -7,6 +7,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ type Store interface {
 	ports.IdempotencyReader
 	ports.EventReader
 	ports.CausalityReader
+	ports.MatchReader
 	ports.IntentReader
 	ports.ChainReader
 	ports.LegalEntities
@@ -113,7 +115,8 @@ func RunEventStore(t *testing.T, h Harness) {
 		{"Personal", personalPromises},
 		{"Rollback", rollbackPromises},
 		{"Read", readPromises},
-		{"Causality", causalityPromises},
+		{"Causality", slices.Concat(causalityPromises, descendantPromises)},
+		{"Match", matchPromises},
 		{"Chain", chainPromises},
 		{"Time", timePromises},
 		{"Cancellation", cancellationPromises},

@@ -70,17 +70,19 @@ func (m *model) lastOf(key string) event.Sequence {
 
 func (m *model) matches(c concurrency.AppendCondition) bool {
 	for _, e := range m.events {
-		for _, item := range c.Items {
-			all := e.sequence > c.After && (len(item.Types) == 0 || slices.Contains(item.Types, e.typ))
-			for _, key := range item.Keys() {
-				all = all && slices.Contains(e.keys, key)
-			}
-			if all {
-				return true
-			}
+		if e.sequence > c.After && slices.ContainsFunc(c.Items, e.matches) {
+			return true
 		}
 	}
 	return false
+}
+
+func (e modelEvent) matches(item concurrency.Item) bool {
+	all := len(item.Types) == 0 || slices.Contains(item.Types, e.typ)
+	for _, key := range item.Keys() {
+		all = all && slices.Contains(e.keys, key)
+	}
+	return all
 }
 
 // verdict is the code of the refusal, "" for none, in the promised order.
