@@ -59,7 +59,7 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "approved",
 		PlanHash: bound, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
 	})
-	return a.run(ctx, func(ctx context.Context, p planned) (Outcome, error) {
+	out, err := a.run(ctx, func(ctx context.Context, p planned) (Outcome, error) {
 		if err := a.hashPlan(ctx, &p); err != nil {
 			return Outcome{}, err
 		}
@@ -77,6 +77,7 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 		}
 		return a.execute(ctx, p)
 	})
+	return out, a.discreet(err, true)
 }
 
 // claimDecision ties a decision to its idempotency key; nil without one.

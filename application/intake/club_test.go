@@ -38,9 +38,11 @@ import (
 type club struct{}
 
 const (
-	feeTellsPolicy  = 66 // the facts hold the email
-	feeTellsTrace   = 67 // the rule trace does
-	feeTellsRefusal = -1 // the refusal does
+	feeTellsPolicy  = 66  // the facts hold the email
+	feeTellsTrace   = 67  // the rule trace does
+	feeTellsRefusal = -1  // the refusal does
+	feeTellsBoard   = 166 // the refusal of an approval does
+	feeBreaks       = -2  // an error that nobody foresaw does
 	feeDenied       = 13
 )
 
@@ -107,6 +109,13 @@ func (club) Register(r *module.Registrar) error {
 				p.Rules = []event.RuleEvaluation{{RuleID: "r", RuleName: "welcomes " + string(m.Email), Result: event.RuleFired}}
 			case feeTellsRefusal:
 				return p, fault.New(fault.Invalid, "club.fee_negative", "%s pays nothing; correct the fee", m.Email).WithField("/fee")
+			case feeBreaks:
+				return p, fmt.Errorf("no desk for %s", m.Email)
+			case feeTellsBoard:
+				if len(in.Approvals) > 0 {
+					return p, fault.New(fault.FailedPrecondition, "club.closed", "the club is closed; ask later").WithField("/fee").
+						With("of", m.Email).WithViolations(fault.Violation{Code: "club.closed", Got: string(m.Email)}).WithNumbers(nil, string(m.Email))
+				}
 			}
 			return p, nil
 		},

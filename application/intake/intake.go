@@ -168,7 +168,8 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 		}
 		defer release()
 	}
-	return run.submit(ctx)
+	out, err := run.submit(ctx)
+	return out, run.discreet(err, false)
 }
 
 // maxIdentifier bounds what a caller says about a request, in bytes, as that of an

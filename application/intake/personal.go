@@ -2,8 +2,12 @@ package intake
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -177,11 +181,11 @@ func (a *attempt) readPersons(pointers []string) error {
 		if err := json.Unmarshal(a.payload[start:end], &value); err != nil {
 			return err
 		}
-		eachText(value, false, func(s string) {
+		eachText(value, func(s string) {
 			if len(s) >= minimumTell {
 				a.persons = append(a.persons, s)
 			}
-		})
+		}, func(string) {})
 	}
 	return nil
 }
@@ -214,9 +218,14 @@ func (a *attempt) withoutPersons(shown any, to string) error {
 		return err
 	}
 	told := false
-	eachText(decoded, true, func(s string) {
-		for _, person := range a.persons {
-			told = told || strings.Contains(s, person)
+	look := func(s string) {
+		told = told || slices.ContainsFunc(a.persons, func(person string) bool { return strings.Contains(s, person) })
+	}
+	fixed := map[string]bool{}
+	memberNames(reflect.ValueOf(shown), fixed)
+	eachText(decoded, look, func(name string) {
+		if !fixed[name] {
+			look(name)
 		}
 	})
 	if told {
@@ -225,21 +234,71 @@ func (a *attempt) withoutPersons(shown any, to string) error {
 	return nil
 }
 
-// eachText visits the texts of a decoded document, member names too if asked.
-func eachText(v any, names bool, visit func(string)) {
+// discreet leaves out of an error what would show personal values of the payload: to
+// others than the submitter, who has sent them, and to logs, which get the texts of
+// errors that nobody foresaw.
+func (a *attempt) discreet(err error, others bool) error {
+	f, ok := fault.As(err)
+	if err == nil || ok && f.Kind != fault.Internal && !others {
+		return err
+	}
+	var texts []string
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		texts = append(texts, e.Error())
+	}
+	shown := []any{texts}
+	if ok {
+		shown = append(shown, f.Field, f.Expected, f.Actual, f.Holder, f.Violations, f.Attributes)
+	}
+	if a.withoutPersons(shown, "others") == nil {
+		return err
+	}
+	hidden := fault.New(fault.KindOf(err), fault.CodeOf(err), "what the module says about this holds personal data and is left out; report this defect")
+	if ok {
+		hidden.IntentID, hidden.RetryAfter = f.IntentID, f.RetryAfter
+	}
+	return hidden
+}
+
+// memberNames notes how the structs in a value name their members: a person's text
+// that is such a name comes from the module's code, not from the person.
+func memberNames(v reflect.Value, names map[string]bool) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		memberNames(v.Elem(), names)
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() != reflect.Uint8 {
+			for i := range v.Len() {
+				memberNames(v.Index(i), names)
+			}
+		}
+	case reflect.Map:
+		for _, k := range v.MapKeys() {
+			memberNames(v.MapIndex(k), names)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			field := v.Type().Field(i)
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			names[cmp.Or(name, field.Name)] = true
+			memberNames(v.Field(i), names)
+		}
+	}
+}
+
+// eachText visits the texts of a decoded document and the names of its members.
+func eachText(v any, visit, visitName func(string)) {
 	switch v := v.(type) {
 	case string:
 		visit(v)
 	case []any:
 		for _, x := range v {
-			eachText(x, names, visit)
+			eachText(x, visit, visitName)
 		}
 	case map[string]any:
 		for name, x := range v {
-			if names {
-				visit(name)
-			}
-			eachText(x, names, visit)
+			visitName(name)
+			eachText(x, visit, visitName)
 		}
 	}
 }

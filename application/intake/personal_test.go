@@ -2,6 +2,8 @@ package intake_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -176,6 +178,32 @@ func TestRefusalsKeepNoPersonalValue(t *testing.T) {
 	_, err := h.service.Submit(t.Context(), clerk, h.join(feeTellsRefusal))
 	require.Contains(t, err.Error(), canary, "the caller is told their own words")
 	require.Zero(t, h.room.opens)
+}
+
+// TestOthersAreNotToldPersonalValues: who approves may see another class of values
+// than who submitted, and a log shows none to anybody.
+func TestOthersAreNotToldPersonalValues(t *testing.T) {
+	t.Parallel()
+	h := openClub(t)
+	out, err := h.service.Submit(t.Context(), clerk, h.join(feeTellsBoard))
+	require.NoError(t, err)
+	_, err = h.service.Approve(t.Context(), board, intake.Decision{LegalEntity: h.entity, Intent: out.IntentID, PlanHash: out.PlanHash})
+	f, ok := fault.As(err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, []any{"club.closed", fault.FailedPrecondition}, []any{f.Code, f.Kind})
+	require.Contains(t, f.Detail, ";", "the next step")
+	require.NotContains(t, fmt.Sprintf("%+v", *f), canary)
+
+	for _, dry := range []bool{false, true} {
+		req := h.join(feeBreaks)
+		req.DryRun = dry
+		_, err = h.service.Submit(t.Context(), clerk, req)
+		require.Error(t, err)
+		for e := err; e != nil; e = errors.Unwrap(e) {
+			require.NotContains(t, e.Error(), canary, "it will be logged")
+		}
+		require.Equal(t, fault.Internal, fault.KindOf(err))
+	}
 }
 
 func TestRefusalsBySealing(t *testing.T) {

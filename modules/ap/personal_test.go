@@ -179,6 +179,7 @@ func TestContacts(t *testing.T) {
 	again := b.events(b.must("ap_clerk", "ap.set_vendor_contact", contact(nil)))[0]
 	require.JSONEq(t, `{"vendor_id":"V1","contact_id":"C-1","name":"Olaf Petersen"}`, b.keys.openEvent(t, again.Recorded))
 	b.must("ap_clerk", "ap.set_vendor_contact", contact(object{"vendor_id": "V2"}))
+	b.must("ap_clerk", "ap.set_vendor_contact", contact(object{"function": "service", "name": "acting"})) // as members of the facts are named
 
 	removed := b.events(b.must("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-1"}))[0]
 	require.Equal(t, object{"vendor_id": "V1", "contact_id": "C-1"}, removed.data)
