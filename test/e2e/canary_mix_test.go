@@ -1,0 +1,434 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// mix is everything that callers do with personal data, at one server in one legal
+// entity.
+type mix struct {
+	*cage
+	entity string
+	suffix string // of ids, different in each mix
+	as     func(persona string) client
+
+	person, relative, other string // ids; other is another relative
+	vendor, contact         string
+	events                  []string // about person
+	vendorIntent            string
+	contactIntent           string
+}
+
+func (c *cage) mix(t *testing.T, entity, suffix string, as func(string) client) *mix {
+	t.Helper()
+	return &mix{
+		cage: c, entity: entity, suffix: suffix, as: as,
+		person: "E-" + suffix, relative: "R-" + suffix, other: "Q-" + suffix, vendor: "SOLE-" + suffix, contact: "C-" + suffix,
+	}
+}
+
+// whole is the data with every canary, each in its place.
+func (m *mix) whole(code string) object {
+	return object{
+		"name": m.name, "birth_name": m.birthName, "email": m.email, "phone": m.phone, "iban": m.iban, "tax_id": m.taxID, "note": m.note, "letter": m.letter,
+		"address": object{"street": m.street, "city": m.city, "geo": object{"hint": m.hint}}, "diagnoses": m.diagnoses,
+		"relatives": []object{
+			{"person_id": m.relative, "name": m.relativeName, "email": m.relativeEmail}, {"person_id": m.other, "phone": m.relativePhone},
+		},
+		"code": code + "-" + m.suffix, "remark": m.control, "grade": 1.5,
+	}
+}
+
+// with is whole with a change; nil leaves a member out.
+func (m *mix) with(change object) object {
+	data := m.whole("bad")
+	data["person_id"] = m.person
+	for k, v := range change {
+		if data[k] = v; v == nil {
+			delete(data, k)
+		}
+	}
+	return data
+}
+
+// send sends a request; whatever comes back is kept and scanned unless the caller may
+// read the values.
+func (m *mix) send(t *testing.T, persona, method, path, body string, header ...string) answer {
+	t.Helper()
+	a := m.entitled(t, persona, method, path, body, header...)
+	text := []byte(a.String())
+	for name, values := range a.header {
+		text = fmt.Appendf(text, "\n%s: %s", name, values)
+	}
+	m.keep(t, "answers", persona+" "+method, text)
+	return a
+}
+
+// entitled is send for who may read what comes back.
+func (m *mix) entitled(t *testing.T, persona, method, path, body string, header ...string) answer {
+	t.Helper()
+	caller := m.second
+	if persona != "" {
+		caller = m.as(persona)
+	}
+	a, err := caller.do(method, path, body, header...)
+	require.NoError(t, err)
+	require.Equal(t, "no-store", a.header.Get("Cache-Control"))
+	return a
+}
+
+func (m *mix) expect(t *testing.T, status int, code string, a answer) {
+	t.Helper()
+	if a.status != status || a.code() != code {
+		t.Errorf("%d %s wanted: %s", status, code, a)
+	}
+}
+
+// escapeAll spells every character of the texts of a document as an escape.
+func escapeAll(document string) string {
+	var out strings.Builder
+	inside, value := false, false
+	for i, r := range document {
+		switch {
+		case r == '"' && (i == 0 || document[i-1] != '\\'):
+			inside = !inside
+			value = inside && i > 0 && document[i-1] == ':'
+			out.WriteRune(r)
+		case value && r < 0x80 && r != '\\' && document[i-1] != '\\':
+			fmt.Fprintf(&out, `\u%04x`, r)
+		default:
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
+}
+
+// appends are raw appends that are taken.
+func (m *mix) appends(t *testing.T) {
+	t.Helper()
+	var out receipts
+	take := func(a answer, status int) {
+		t.Helper()
+		require.Equal(t, status, a.status, a)
+		require.NoError(t, a.decode(&out))
+		for _, e := range out.Events {
+			m.events = append(m.events, e.ID)
+		}
+	}
+	single := batch(person(m.entity, m.person, m.whole("first")))
+	take(m.send(t, "module", "POST", "/api/events", single, "Idempotency-Key", "canary-"+m.suffix), 201)
+	again := m.send(t, "module", "POST", "/api/events", single, "Idempotency-Key", "canary-"+m.suffix)
+	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"), again)
+	m.expect(t, 409, "idempotency.mismatch", m.send(t, "module", "POST", "/api/events",
+		batch(person(m.entity, m.person, object{"name": m.contactName, "note": m.letter})), "Idempotency-Key", "canary-"+m.suffix))
+	take(m.send(t, "module", "POST", "/api/events", batch(
+		person(m.entity, m.person, m.whole("second")), person(m.entity, m.relative, object{"name": m.relativeName, "email": m.relativeEmail}),
+		person(m.entity, m.person, object{"diagnoses": m.diagnoses}), person(m.entity, m.other, object{"letter": m.letter, "phone": m.relativePhone}))), 201)
+	escaped := escapeAll(batch(person(m.entity, m.person, object{"name": m.name, "iban": m.iban, "phone": m.phone})))
+	require.NotContains(t, escaped, m.name)
+	take(m.send(t, "module", "POST", "/api/events", escaped), 201)
+	var many []string
+	for i := range 60 {
+		many = append(many, person(m.entity, m.person, object{"name": m.name, "note": m.note, "email": m.email, "grade": i, "remark": m.control}))
+	}
+	take(m.send(t, "module", "POST", "/api/events", batch(many...)), 201)
+}
+
+// refusedAppends are refused at every stage; nothing of them may stay anywhere.
+func (m *mix) refusedAppends(t *testing.T) {
+	t.Helper()
+	post := func(status int, code, body string, header ...string) {
+		t.Helper()
+		m.expect(t, status, code, m.send(t, "module", "POST", "/api/events", body, header...))
+	}
+	bad := func(change object) string { return batch(personEvent(m.entity, m.person, m.with(change))) }
+	sound := personEvent(m.entity, m.person, m.with(nil))
+	for _, change := range []object{
+		{"email": m.name}, {"name": strings.Repeat(m.name, 10)}, {"name": []string{m.name}}, {"diagnoses": m.note}, {"diagnoses": object{m.name: m.note}}, // in a personal field
+		{"address": object{"street": m.street, "district": m.city}}, {"relatives": []object{{"person_id": m.relative, "email": []string{m.relativeName}}}},
+		{"nickname": m.name}, {"grade": m.iban}, {"remark": []string{m.name}}, // beside one
+		{"person_id": nil}, {"person_id": 7}, {"relatives": []object{{"name": m.relativeName}}},
+	} {
+		post(400, "append.schema_violation", bad(change))
+	}
+	// A pointer names the members that the caller named; nobody else hears of them.
+	for _, change := range []object{{m.email: 1}, {"address": object{"street": m.street, m.city: m.hint}}} {
+		m.expect(t, 400, "append.schema_violation", m.entitled(t, "module", "POST", "/api/events", bad(change)))
+	}
+	post(400, "pii.subject_invalid", bad(object{"person_id": "no good " + m.suffix}))
+	post(400, "pii.subject_invalid", bad(object{"person_id": m.name}))
+	post(400, "pii.subject_invalid", bad(object{"person_id": m.email}))
+	post(400, "pii.in_identifier", bad(object{"person_id": m.iban}))
+	post(400, "pii.in_identifier", bad(object{"code": m.email}))
+	post(400, "append.schema_violation", bad(object{"name": object{"$pii": m.name, "sub": "employee:" + m.person}}))
+	post(400, "pii.reserved_name", bad(object{"letter": object{"$pii": m.name, "sub": "employee:" + m.person}}))
+	post(404, "event_type.not_found", strings.Replace(batch(sound), personType, "crm.person.sold", 1))
+	post(404, "legal_entity.not_found", strings.Replace(batch(sound), `"legal_entity":"`+m.entity, `"legal_entity":"XXXX`, 1))
+	post(400, "append.mixed_legal_entities", batch(sound, person("NOPE", m.person, m.whole("x"))))
+	post(409, "append.wrong_expected_version", batch(with(sound, `"expected_version":4711`)))
+	post(409, "append.condition_failed", strings.TrimSuffix(batch(personEvent(m.entity, m.person, m.with(object{"code": nil}))), "}")+`,"append_condition":{"items":[{"types":["`+personType+`"]}],"after":"0"}}`)
+	post(409, "append.duplicate_business_key", bad(object{"code": "first-" + m.suffix}))
+	post(409, "append.wrong_expected_version", batch(person(m.entity, m.other, object{"phone": m.phone}), with(person(m.entity, m.relative, object{"name": m.name}), `"expected_version":"no_stream"`)))
+	post(413, "append.event_too_large", bad(object{"note": m.note, "diagnoses": strings.Split(strings.Repeat(m.note+"|", 9000), "|")}))
+	post(413, "http.body_too_large", bad(object{"diagnoses": strings.Split(strings.Repeat(m.note+"|", 40_000), "|")}))
+	post(413, "json.string_too_long", bad(object{"note": strings.Repeat(m.note, 800)}))
+	post(413, "pii.too_many_fields", bad(object{"relatives": relatives(m, 70)}))
+	whole := batch(sound)
+	cut := strings.Index(whole, m.email) + len(m.email)
+	for code, body := range map[string]string{
+		"json.malformed":           whole[:cut],
+		"json.duplicate_name":      strings.Replace(whole, `"email":`, `"email":"`+m.relativeEmail+`","email":`, 1),
+		"json.invalid_utf8":        whole[:cut] + "\xff" + whole[cut:],
+		"json.lone_surrogate":      whole[:cut] + `\ud83d` + whole[cut:],
+		"json.nul_character":       whole[:cut] + `\u0000` + whole[cut:],
+		"json.number_out_of_range": strings.Replace(whole, `"grade":1.5`, `"grade":1234567890.123456`, 1),
+	} {
+		post(400, code, body)
+	}
+	post(413, "json.too_deep", bad(object{"note": json.RawMessage(strings.Repeat(`[`, 60) + `"` + m.email + `"` + strings.Repeat(`]`, 60))}))
+
+	// A person's datum where ids stand.
+	for place, members := range map[string]string{
+		"tag": `"tags":["` + m.email + `"]`, "correlation": `"correlation_id":"` + m.iban + `"`, "source": `"source":{"system":"x","channel":"api","reference":"` + m.email + `"}`,
+	} {
+		a := m.send(t, "module", "POST", "/api/events", batch(with(sound, members)))
+		require.Equal(t, http.StatusBadRequest, a.status, "%s: %s", place, a)
+		require.Equal(t, "pii.in_identifier", a.code(), place)
+	}
+	post(400, "pii.in_identifier", batch(personEvent(m.entity, m.email, m.with(nil))))
+	post(400, "pii.in_identifier", whole, "Idempotency-Key", m.email)
+
+	// Who may not append, and who is nobody.
+	for _, persona := range []string{"auditor", "ap_clerk", "admin", "compliance"} {
+		require.Equal(t, http.StatusForbidden, m.send(t, persona, "POST", "/api/events", whole).status)
+	}
+	m.expect(t, 401, "auth.token_missing", m.send(t, "", "POST", "/api/events", whole))
+
+	// Addresses of requests: they are neither logged nor traced.
+	for _, path := range []string{
+		"/api/events/" + url.PathEscape(m.email), "/api/events?" + url.Values{"stream": {m.iban}}.Encode(), "/api/nothing/" + url.PathEscape(m.name),
+		"/api/events?" + url.Values{"stream_type": {m.note}, "stream_id": {m.name}, "legal_entity": {m.entity}}.Encode(),
+		"/api/event-types/" + url.PathEscape(m.name), "/api/intents/" + url.PathEscape(m.birthName), "/api/erasure-requests/" + url.PathEscape(m.phone),
+		"/api/ap/vendors?legal_entity=" + m.entity + "&" + url.Values{"cursor": {m.name}}.Encode(),
+		"/api/ap/vendors?" + url.Values{"legal_entity": {m.name}}.Encode(), "/api/ap/vendors?" + url.Values{"legal_entity": {m.iban}}.Encode(), "/api/ap/vendors?legal_entity=" + m.entity + "&" + url.Values{"as_of": {m.name}}.Encode(),
+	} {
+		a := m.send(t, "module", "GET", path, "")
+		require.GreaterOrEqual(t, a.status, 400, a)
+	}
+	for _, path := range []string{"/api/events?", "/api/ap/vendors?legal_entity=" + m.entity + "&"} { // names of parameters come back too
+		a := m.entitled(t, "module", "GET", path+url.Values{m.email: {m.iban}}.Encode(), "")
+		require.Equal(t, http.StatusBadRequest, a.status, a)
+		require.NotContains(t, string(a.body), m.iban)
+	}
+	// A registration that is refused.
+	refused := strings.NewReplacer(`"schema_version":1`, `"schema_version":2`, `"example"`, `"`+m.name+`"`, `"name":"An example"`, `"name":["`+m.relativeName+`"]`).Replace(personTypes)
+	a := m.send(t, "admin", "POST", "/api/event-types", refused)
+	require.Equal(t, http.StatusBadRequest, a.status, a)
+}
+
+func relatives(m *mix, n int) (out []object) {
+	for range n {
+		out = append(out, object{"person_id": m.relative, "email": m.relativeEmail})
+	}
+	return out
+}
+
+// vendors are the built-in types with personal data.
+func (m *mix) vendors(t *testing.T) {
+	t.Helper()
+	submit := func(persona, intentType string, payload object, members string, header ...string) answer {
+		t.Helper()
+		text, err := json.Marshal(object{"type": intentType, "legal_entity": m.entity, "payload": payload})
+		require.NoError(t, err)
+		if strings.Contains(members, "dry_run") { // it shows the caller what the caller sent
+			return m.entitled(t, persona, "POST", "/api/intents", strings.TrimSuffix(string(text), "}")+members+"}", header...)
+		}
+		return m.send(t, persona, "POST", "/api/intents", strings.TrimSuffix(string(text), "}")+members+"}", header...)
+	}
+	change := func(base, change object) object {
+		out := object{}
+		for _, from := range []object{base, change} {
+			for k, v := range from {
+				if out[k] = v; v == nil {
+					delete(out, k)
+				}
+			}
+		}
+		return out
+	}
+	sole := object{
+		"vendor_id": m.vendor, "natural_person": true, "country": "CH",
+		"person": object{"name": m.vendorName, "address": m.vendorAddress, "vat_id": m.vendorVAT},
+	}
+	contact := object{"vendor_id": m.vendor, "contact_id": m.contact, "name": m.contactName, "email": m.relativeEmail, "phone": m.relativePhone, "function": m.note[:90]}
+	var out outcome
+	dry := submit("vendor_admin", "ap.register_vendor", sole, `,"dry_run":true`)
+	require.Equal(t, http.StatusOK, dry.status, dry)
+	a := submit("vendor_admin", "ap.register_vendor", sole, "", "Idempotency-Key", "vendor-"+m.suffix)
+	require.Equal(t, http.StatusCreated, a.status, a)
+	require.NoError(t, a.decode(&out))
+	m.vendorIntent = out.IntentID
+	require.Equal(t, http.StatusOK, submit("vendor_admin", "ap.register_vendor", sole, "", "Idempotency-Key", "vendor-"+m.suffix).status)
+	m.expect(t, 409, "intent.idempotency_mismatch", submit("vendor_admin", "ap.register_vendor", change(sole, object{"person": object{"name": m.name}}), "", "Idempotency-Key", "vendor-"+m.suffix))
+	for _, c := range []struct {
+		persona string
+		status  int
+		code    string
+		change  object
+	}{
+		{"vendor_admin", 409, "ap.vendor.duplicate", nil},
+		{"auditor", 403, "auth.forbidden", nil},
+		{"approver", 403, "intent.forbidden", nil},
+		{"vendor_admin", 400, "intent.schema_invalid", object{"vendor_id": "S2-" + m.suffix, "person": object{"name": m.vendorName, "birth": m.vendorVAT}}},
+		{"vendor_admin", 400, "intent.schema_invalid", object{"vendor_id": "S2-" + m.suffix, "person": m.vendorName}},
+		{"vendor_admin", 400, "intent.schema_invalid", object{"vendor_id": m.vendorName}},
+		{"vendor_admin", 422, "ap.vendor.person_in_clear", object{"vendor_id": "S2-" + m.suffix, "name": m.vendorName}},
+		{"vendor_admin", 422, "ap.vendor.person_in_clear", object{"vendor_id": "S2-" + m.suffix, "vat_id": m.vendorVAT}},
+		{"vendor_admin", 422, "ap.vendor.person_unexpected", object{"vendor_id": "S2-" + m.suffix, "natural_person": false}},
+		{"vendor_admin", 404, "ap.withholding_code.not_found", object{"vendor_id": "S2-" + m.suffix, "withholding_code": "X"}},
+		{"vendor_admin", 422, "ap.vendor.id_reserved", object{"vendor_id": "V-000017"}},
+		{"vendor_admin", 400, "pii.in_identifier", object{"vendor_id": "4111111111111111"}},
+		{"vendor_admin", 400, "pii.in_identifier", object{"vendor_id": m.iban}},
+	} {
+		a := submit(c.persona, "ap.register_vendor", change(sole, c.change), "")
+		m.expect(t, c.status, c.code, a)
+	}
+
+	dry = submit("ap_clerk", "ap.set_vendor_contact", contact, `,"dry_run":true`)
+	require.Equal(t, http.StatusOK, dry.status, dry)
+	a = submit("ap_clerk", "ap.set_vendor_contact", contact, "", "Idempotency-Key", "contact-"+m.suffix)
+	require.Equal(t, http.StatusCreated, a.status, a)
+	require.NoError(t, a.decode(&out))
+	m.contactIntent = out.IntentID
+	require.Equal(t, http.StatusOK, submit("ap_clerk", "ap.set_vendor_contact", contact, "", "Idempotency-Key", "contact-"+m.suffix).status)
+	m.expect(t, 409, "intent.idempotency_mismatch", submit("ap_clerk", "ap.set_vendor_contact", change(contact, object{"name": m.name}), "", "Idempotency-Key", "contact-"+m.suffix))
+	for _, c := range []struct {
+		persona string
+		status  int
+		code    string
+		change  object
+	}{
+		{"approver", 403, "intent.forbidden", nil},
+		{"controller", 403, "intent.forbidden", nil},
+		{"auditor", 403, "auth.forbidden", nil},
+		{"compliance", 403, "auth.forbidden", nil},
+		{"ap_clerk", 400, "intent.schema_invalid", object{"email": m.contactName}},
+		{"ap_clerk", 400, "intent.schema_invalid", object{"name": object{"given": m.contactName}}},
+		{"ap_clerk", 400, "intent.schema_invalid", object{"birth": m.contactName}},
+		{"ap_clerk", 400, "intent.schema_invalid", object{"contact_id": m.contactName}},
+		{"ap_clerk", 404, "ap.vendor.not_found", object{"vendor_id": "V-NONE"}},
+		{"ap_clerk", 400, "pii.in_identifier", object{"contact_id": "4111111111111111"}},
+		{"ap_clerk", 400, "intent.schema_invalid", object{"name": object{"$pii": m.contactName, "sub": "contact:" + m.contact}}},
+	} {
+		a := submit(c.persona, "ap.set_vendor_contact", change(contact, c.change), "")
+		m.expect(t, c.status, c.code, a)
+	}
+	require.Equal(t, http.StatusCreated, submit("ap_clerk", "ap.set_vendor_contact", change(contact, object{"contact_id": m.contact + "-2"}), "").status)
+	require.Equal(t, http.StatusCreated, submit("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": m.vendor, "contact_id": m.contact + "-2"}, "").status)
+
+	// The name of a vendor who is a person is not kept with documents.
+	bill := func(number string) object {
+		p := invoice(m.vendor, number+m.suffix)
+		p["vendor_name"] = m.vendorName
+		return p
+	}
+	require.Equal(t, http.StatusCreated, submit("ap_clerk", "ap.submit_invoice", bill("K-1"), "").status)
+	m.expect(t, 409, "ap.invoice.duplicate", submit("ap_clerk", "ap.submit_invoice", bill("K-1"), ""))
+	require.Equal(t, http.StatusOK, submit("ap_clerk", "ap.submit_invoice", bill("K-2"), `,"dry_run":true`).status)
+	wrong := bill("K-3")
+	wrong["lines"] = m.vendorName
+	m.expect(t, 400, "intent.schema_invalid", submit("ap_clerk", "ap.submit_invoice", wrong, ""))
+}
+
+// reads show the values to who may read them, and to nobody else.
+func (m *mix) reads(t *testing.T) {
+	t.Helper()
+	first := "/api/events/" + m.events[0] + "?legal_entity=" + m.entity
+	a := m.entitled(t, "module", "GET", first, "")
+	require.Equal(t, http.StatusOK, a.status, a)
+	var read struct {
+		Event struct {
+			Data json.RawMessage `json:"data"`
+		} `json:"event"`
+	}
+	require.NoError(t, a.decode(&read))
+	want := m.whole("first")
+	want["person_id"] = m.person
+	text, err := json.Marshal(want)
+	require.NoError(t, err)
+	require.JSONEq(t, string(text), string(read.Event.Data))
+
+	streams := []string{
+		"stream_type=entity&stream_id=person:" + m.person, "stream_type=type&stream_id=" + personType, "stream_type=type&stream_id=ap.vendor.registered",
+		"stream_type=type&stream_id=ap.vendor.contact_recorded", "stream_type=entity&stream_id=vendor:" + m.vendor,
+	}
+	paths := []string{first, "/api/events/" + m.events[0] + "/lineage?legal_entity=" + m.entity, "/api/ap/vendors?legal_entity=" + m.entity}
+	for _, s := range streams {
+		paths = append(paths, "/api/events?"+s+"&legal_entity="+m.entity+"&direction=backward")
+	}
+	for _, path := range paths {
+		for _, persona := range []string{"auditor", "importer", "compliance"} {
+			a := m.send(t, persona, "GET", path, "")
+			require.Contains(t, []int{http.StatusOK, http.StatusForbidden}, a.status, a)
+			if a.status == http.StatusOK && persona == "auditor" {
+				require.Contains(t, string(a.body), "[MASKED]", path)
+			}
+		}
+	}
+	for _, id := range []string{m.vendorIntent, m.contactIntent} {
+		a := m.send(t, "auditor", "GET", "/api/intents/"+id+"?legal_entity="+m.entity, "")
+		require.Equal(t, http.StatusOK, a.status, a)
+		require.Contains(t, string(a.body), "[MASKED]")
+	}
+	// Each sees its classes: a clerk the contact and not who the vendor is, others the
+	// other way round.
+	clerk := m.entitled(t, "ap_clerk", "GET", "/api/ap/vendors?legal_entity="+m.entity+"&vendor="+m.vendor, "")
+	require.Contains(t, string(clerk.body), m.contactName)
+	require.NotContains(t, string(clerk.body), m.vendorName)
+	admin := m.entitled(t, "vendor_admin", "GET", "/api/ap/vendors?legal_entity="+m.entity+"&vendor="+m.vendor, "")
+	require.Contains(t, string(admin.body), m.vendorName)
+	require.Contains(t, string(admin.body), m.contactName)
+	for _, persona := range []string{"ap_clerk", "vendor_admin"} {
+		a := m.entitled(t, persona, "GET", "/api/intents/"+m.contactIntent+"?legal_entity="+m.entity, "")
+		require.Contains(t, string(a.body), m.contactName, persona)
+	}
+	module := m.send(t, "module", "GET", "/api/ap/vendors?legal_entity="+m.entity, "")
+	require.Equal(t, http.StatusOK, module.status, module)
+	require.Contains(t, string(module.body), "[MASKED]", "services read nothing of the built-in types")
+}
+
+// erasures end three of the subjects; the relatives stay.
+func (m *mix) erasures(t *testing.T) {
+	t.Helper()
+	post := func(persona, path, body string) answer { t.Helper(); return m.send(t, persona, "POST", path, body) }
+	m.expect(t, 400, "erasure.reason_invalid", post("compliance", "/api/erasure-requests", erasureBody("employee:"+m.person, "Asked for by "+m.email+".")))
+	m.expect(t, 400, "pii.subject_invalid", post("compliance", "/api/erasure-requests", erasureBody("employee:"+m.email, "Asked for.")))
+	m.expect(t, 400, "pii.subject_invalid", post("compliance", "/api/erasure-requests", erasureBody(m.name, "Asked for.")))
+	m.expect(t, 400, "erasure.reason_invalid", post("compliance", "/api/legal-holds", `{"subject":"employee:`+m.person+`","reason":"`+m.iban+`"}`))
+	for _, subject := range []string{"employee:" + m.person, "vendor:" + m.vendor, "contact:" + m.contact} {
+		r := eraseSubject(t, m.as("compliance"), m.as("compliance_approver"), subject)
+		a := m.send(t, "compliance", "GET", "/api/erasure-requests/"+r.ID, "")
+		require.Equal(t, http.StatusOK, a.status)
+	}
+	m.expect(t, 410, "pii.subject_erased", m.send(t, "module", "POST", "/api/events", batch(personEvent(m.entity, m.person, m.with(nil)))))
+	contact, err := json.Marshal(object{"type": "ap.set_vendor_contact", "legal_entity": m.entity, "payload": object{"vendor_id": m.vendor, "contact_id": m.contact, "name": m.contactName}})
+	require.NoError(t, err)
+	m.expect(t, 410, "pii.subject_erased", m.send(t, "ap_clerk", "POST", "/api/intents", string(contact)))
+
+	data := m.as("module").data(t, m.entity, m.events[0])
+	for _, member := range []string{"name", "birth_name", "email", "phone", "iban", "tax_id", "note", "letter", "address", "diagnoses"} {
+		require.Equal(t, "[REDACTED]", data[member], member)
+	}
+	require.Equal(t, []any{
+		object{"person_id": m.relative, "name": m.relativeName, "email": m.relativeEmail}, object{"person_id": m.other, "phone": m.relativePhone},
+	}, data["relatives"])
+	vendors := m.send(t, "vendor_admin", "GET", "/api/ap/vendors?legal_entity="+m.entity+"&vendor="+m.vendor, "")
+	require.Contains(t, string(vendors.body), "[REDACTED]")
+}
