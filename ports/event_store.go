@@ -143,10 +143,57 @@ type EventQuery struct {
 	RecordedFrom  time.Time
 	RecordedTo    time.Time // exclusive
 	EffectiveFrom *event.Date
-	EffectiveTo   *event.Date // inclusive
+	EffectiveTo   *event.Date    // inclusive
+	From          event.Sequence // inclusive lower bound in both directions
+	To            event.Sequence // inclusive upper bound in both directions
+	Division      string
+	Region        string
+	Site          string
+	SchemaVersion uint32
+	Source        event.Source // each part that is not empty
+	Dimension     Dimension
+	Predicate     *event.Predicate // over the stored data; sealed values are compared as they are stored
 	Direction     Direction
 	Limit         int
 	WithoutData   bool // leave Payload nil
+}
+
+// Dimension is a value of a dimension. The zero value does not filter.
+type Dimension struct{ Name, Value string }
+
+// EventSearcher reads the log a bounded step at a time.
+type EventSearcher interface {
+	// SearchEvents is Events, except that it looks at no more than about scan
+	// candidates: the events that the query's most selective index leads to, before
+	// any other filter. A query that needs no filter beside its index never stops
+	// early.
+	SearchEvents(ctx context.Context, q EventQuery, scan int) (EventScan, error)
+}
+
+// EventScan is how far a search came.
+type EventScan struct {
+	Events []event.Recorded
+	// Stopped says that the scan ended before the limit or the end of the query was
+	// reached: everything up to and with Reached, in the direction of reading, has been
+	// looked at, and Reached as the next After goes on from there.
+	Stopped bool
+	Reached event.Sequence
+}
+
+// StreamReader reads one stream in both directions.
+type StreamReader interface {
+	// ReadStream reads a stream by version; none is an empty slice.
+	ReadStream(ctx context.Context, q StreamQuery) ([]event.Recorded, error)
+}
+
+// StreamQuery selects a part of a stream.
+type StreamQuery struct {
+	Partition   event.PartitionID
+	Stream      event.StreamID
+	From        event.Version // inclusive, in the direction of reading; 0: the beginning, backward the end
+	Direction   Direction
+	Limit       int  // 0 reads to the end
+	WithoutData bool // leave Payload nil
 }
 
 // CausalityReader walks causes.

@@ -70,31 +70,6 @@ func (s *Store) EventsOfStream(ctx context.Context, id event.PartitionID, stream
 
 func full(n, limit int) bool { return limit > 0 && n >= limit }
 
-// Events implements ports.EventReader. A limit of 0 reads to the end.
-func (s *Store) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
-	out := []event.Recorded{}
-	err := s.read(ctx, q.Partition, func(p *partition) error {
-		if p == nil {
-			return nil
-		}
-		candidates := p.candidates(&q)
-		for i := range candidates {
-			n := candidates[i]
-			if q.Direction == ports.Backward {
-				n = candidates[len(candidates)-1-i]
-			}
-			if full(len(out), q.Limit) {
-				break
-			}
-			if e := p.at(n); selects(&q, e) {
-				out = append(out, cloneRecorded(e, !q.WithoutData))
-			}
-		}
-		return nil
-	})
-	return out, err
-}
-
 // candidates are the ascending sequences inside the query's bounds, through the
 // key index when a key is asked for.
 func (p *partition) candidates(q *ports.EventQuery) []event.Sequence {
@@ -107,6 +82,12 @@ func (p *partition) candidates(q *ports.EventQuery) []event.Sequence {
 		low = q.After
 	case q.After != 0:
 		high = min(high, q.After-1)
+	}
+	if q.From != 0 {
+		low = max(low, q.From-1)
+	}
+	if q.To != 0 {
+		high = min(high, q.To)
 	}
 	if low >= high {
 		return nil
@@ -130,7 +111,8 @@ func selects(q *ports.EventQuery, e *event.Recorded) bool {
 		within(e.OccurredAt, q.OccurredFrom, q.OccurredTo) &&
 		within(e.RecordedAt, q.RecordedFrom, q.RecordedTo) &&
 		(q.EffectiveFrom == nil || e.EffectiveDate >= *q.EffectiveFrom) &&
-		(q.EffectiveTo == nil || e.EffectiveDate <= *q.EffectiveTo)
+		(q.EffectiveTo == nil || e.EffectiveDate <= *q.EffectiveTo) &&
+		selectsMore(q, e)
 }
 
 // within reports from <= t < to; a zero bound is open.

@@ -30,10 +30,10 @@ var appendQueries = []string{
 }
 
 var readQueries = []string{
-	backbonedb.GetPartitionHead, backbonedb.ListPartitionHeads, backbonedb.GetEventByID, backbonedb.ListEventsOfStream, backbonedb.ListEventsAfter, backbonedb.ListEventsBySequence, backbonedb.ListPayloadsBySequence,
+	backbonedb.GetPartitionHead, backbonedb.ListPartitionHeads, backbonedb.GetEventByID, backbonedb.ListEventsOfStream, backbonedb.ListEventsOfStreamBackward, backbonedb.ListEventsAfter, backbonedb.ListEventsBySequence, backbonedb.ListPayloadsBySequence,
 	backbonedb.SearchKey, backbonedb.SearchKeyBackward, backbonedb.SearchCorrelation, backbonedb.SearchCorrelationBackward,
 	backbonedb.SearchActor, backbonedb.SearchActorBackward, backbonedb.SearchTypes, backbonedb.SearchTypesBackward,
-	backbonedb.SearchLog, backbonedb.SearchLogBackward, backbonedb.GetSequenceAt, backbonedb.ListLineage,
+	backbonedb.SearchLog, backbonedb.SearchLogBackward, backbonedb.MatchEvents, backbonedb.GetSequenceAt, backbonedb.ListLineage,
 	backbonedb.ListDescendants, backbonedb.ListKeySpans, backbonedb.ListKeyMatches, backbonedb.ListTypeMatches,
 	backbonedb.GetIdempotencyKey, backbonedb.GetIntent, backbonedb.ListWaitingIntents,
 	backbonedb.CountPersonalEvents, backbonedb.CountPersonalIntents, backbonedb.ListPersonalEvents, backbonedb.ListPersonalIntents,
@@ -185,7 +185,7 @@ func sample(t *testing.T, oid uint32, p event.PartitionID) string {
 		pgtype.TextOID: "'I-5'", pgtype.TextArrayOID: "'{I-5}'", pgtype.UUIDOID: "'00000000-0000-0000-0000-000000000005'",
 		pgtype.UUIDArrayOID: "'{00000000-0000-0000-0000-000000000005}'", pgtype.ByteaOID: "'x'", pgtype.ByteaArrayOID: "'{x}'",
 		pgtype.TimestamptzOID: "now()", pgtype.TimestamptzArrayOID: "'{2026-01-01}'", pgtype.DateOID: "'2026-01-01'", pgtype.DateArrayOID: "'{2026-01-01}'",
-		pgtype.BoolOID: "true", pgtype.Int2OID: "0", pgtype.Int2ArrayOID: "'{0}'",
+		pgtype.BoolOID: "true", pgtype.Int2OID: "0", pgtype.Int2ArrayOID: "'{0}'", pgtype.JSONBOID: "'{}'",
 	}
 	literal, ok := literals[oid]
 	require.True(t, ok, "no sample for type %d", oid)

@@ -2,7 +2,10 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -12,25 +15,34 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// A key search with further filters walks the key index in pages of this size.
+// A search with filters beside its index looks at so many candidates at a time.
 const searchPage = 1000
 
-// Events implements ports.EventReader. A search through one index finds the
-// sequences, then the events are fetched by primary key. A limit of 0 reads to the
-// end.
+// Events implements ports.EventReader. A limit of 0 reads to the end.
 func (s *Store) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+	found, err := s.SearchEvents(ctx, q, 0)
+	return found.Events, err
+}
+
+// SearchEvents implements ports.EventSearcher. A scan of 0 reads to the end. One
+// index finds candidates, the filters are asked of a page of them at a time, and
+// what passes is fetched by primary key.
+func (s *Store) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+	out := ports.EventScan{Events: []event.Recorded{}}
 	b, empty, err := s.bounds(ctx, &q)
 	if err != nil || empty {
-		return []event.Recorded{}, err
+		return out, err
 	}
-	if q.Key == "" && !filtered(&q) && q.Direction == ports.Forward && b.until == math.MaxInt64 && !q.WithoutData {
-		return s.eventsAfter(ctx, s.reads, q.Partition, event.Sequence(b.after), q.Limit, nil)
+	if leaderOf(&q) == byLog && !filtered(&q) && q.Direction == ports.Forward && b.until == math.MaxInt64 && !q.WithoutData {
+		out.Events, err = s.eventsAfter(ctx, s.reads, q.Partition, event.Sequence(b.after), q.Limit, nil)
+		return out, err
 	}
-	sequences, err := s.search(ctx, &q, b)
+	sequences, err := s.search(ctx, &q, b, scan, &out)
 	if err != nil {
-		return nil, translate(ctx, err)
+		return out, translate(ctx, err)
 	}
-	return s.bySequence(ctx, q.Partition, sequences, !q.WithoutData)
+	out.Events, err = s.bySequence(ctx, q.Partition, sequences, !q.WithoutData)
+	return out, err
 }
 
 // span is the searched sequences: after < n <= until.
@@ -63,6 +75,12 @@ func (s *Store) bounds(ctx context.Context, q *ports.EventQuery) (b span, empty 
 		}
 		b.until = min(b.until, int64(n))
 	}
+	if q.From != 0 {
+		b.after = max(b.after, int64(q.From)-1)
+	}
+	if q.To != 0 {
+		b.until = min(b.until, int64(q.To))
+	}
 	return b, b.after >= b.until, nil
 }
 
@@ -75,10 +93,40 @@ func beforeMicro(t time.Time) time.Time {
 	return last
 }
 
-// filtered reports whether the query asks for more than a key and bounds.
+// leader is the index that leads a search.
+type leader int
+
+const (
+	byLog leader = iota
+	byKey
+	byCorrelation
+	byActor
+	byTypes
+)
+
+// leaderOf picks the index: key, then correlation, actor, types, then the log.
+func leaderOf(q *ports.EventQuery) leader {
+	switch {
+	case q.Key != "":
+		return byKey
+	case q.CorrelationID != "":
+		return byCorrelation
+	case q.ActorID != "":
+		return byActor
+	case len(q.Types) > 0:
+		return byTypes
+	default:
+		return byLog
+	}
+}
+
+// filtered reports whether the query asks for more than its leader and bounds.
 func filtered(q *ports.EventQuery) bool {
-	return len(q.Types) > 0 || q.CorrelationID != "" || q.ActorID != "" || !q.OccurredFrom.IsZero() || !q.OccurredTo.IsZero() ||
-		q.EffectiveFrom != nil || q.EffectiveTo != nil
+	lead := leaderOf(q)
+	return len(q.Types) > 0 && lead != byTypes || q.CorrelationID != "" && lead != byCorrelation || q.ActorID != "" && lead != byActor ||
+		!q.OccurredFrom.IsZero() || !q.OccurredTo.IsZero() || q.EffectiveFrom != nil || q.EffectiveTo != nil ||
+		q.Division != "" || q.Region != "" || q.Site != "" || q.SchemaVersion != 0 || q.Source != (event.Source{}) ||
+		q.Dimension.Name != "" || q.Predicate != nil
 }
 
 func optionalTime(t time.Time) pgtype.Timestamptz {
@@ -94,102 +142,151 @@ func optionalDate(d *event.Date) pgtype.Date {
 
 func optionalText(s string) pgtype.Text { return pgtype.Text{String: s, Valid: s != ""} }
 
-// search picks the index: key, then correlation, actor, types, then the log.
-func (s *Store) search(ctx context.Context, q *ports.EventQuery, b span) ([]int64, error) {
-	types := q.Types
-	if types == nil {
-		types = []string{}
+// search gives the sequences that the query selects. Without filters that is one
+// page of candidates; with filters it goes on until the limit, the end or the scan
+// is reached, and tells the latter.
+func (s *Store) search(ctx context.Context, q *ports.EventQuery, b span, scan int, out *ports.EventScan) ([]int64, error) {
+	if !filtered(q) {
+		return s.candidates(ctx, q, b, pageSize(q.Limit))
 	}
-	switch {
-	case q.Key != "":
-		return s.searchKey(ctx, q, b, types)
-	case q.CorrelationID != "":
-		p := &backbonedb.SearchCorrelationParams{
-			PartitionID: int32(q.Partition), Correlation: q.CorrelationID, After: b.after, Until: b.until, Types: types,
-			ActorID: optionalText(q.ActorID), OccurredFrom: optionalTime(q.OccurredFrom), OccurredTo: optionalTime(q.OccurredTo),
-			EffectiveFrom: optionalDate(q.EffectiveFrom), EffectiveTo: optionalDate(q.EffectiveTo), PageSize: pageSize(q.Limit),
+	match, err := matching(q)
+	if err != nil {
+		return nil, err
+	}
+	page, limit := int32(searchPage), int(pageSize(q.Limit))
+	if n := len(q.Types); leaderOf(q) == byTypes && n > 4 { // each type brings a page of its own
+		page = max(int32(4*searchPage/n), 100)
+	}
+	var found []int64
+	for looked := 0; ; {
+		size := page
+		if scan > 0 {
+			size = min(size, int32(scan-looked))
 		}
+		candidates, err := s.candidates(ctx, q, b, size)
+		if err != nil || len(candidates) == 0 {
+			return found, err
+		}
+		match.Sequences = candidates
+		passed, err := s.queries.MatchEvents(ctx, s.reads, match)
+		if err != nil {
+			return nil, err
+		}
+		slices.Sort(passed)
 		if q.Direction == ports.Backward {
+			slices.Reverse(passed)
+		}
+		found = append(found, passed[:min(len(passed), limit-len(found))]...)
+		if len(found) >= limit || len(candidates) < int(size) {
+			return found, nil
+		}
+		last := candidates[len(candidates)-1]
+		if q.Direction == ports.Backward {
+			b.until = last - 1
+		} else {
+			b.after = last
+		}
+		if looked += len(candidates); scan > 0 && looked >= scan {
+			out.Stopped, out.Reached = true, event.Sequence(last)
+			return found, nil
+		}
+	}
+}
+
+// candidates reads a page of the leading index.
+func (s *Store) candidates(ctx context.Context, q *ports.EventQuery, b span, size int32) ([]int64, error) {
+	partition, back := int32(q.Partition), q.Direction == ports.Backward
+	switch leaderOf(q) {
+	case byKey:
+		p := &backbonedb.SearchKeyParams{PartitionID: partition, Key: q.Key, After: b.after, Until: b.until, PageSize: size}
+		if back {
+			return s.queries.SearchKeyBackward(ctx, s.reads, (*backbonedb.SearchKeyBackwardParams)(p))
+		}
+		return s.queries.SearchKey(ctx, s.reads, p)
+	case byCorrelation:
+		p := &backbonedb.SearchCorrelationParams{PartitionID: partition, Correlation: q.CorrelationID, After: b.after, Until: b.until, PageSize: size}
+		if back {
 			return s.queries.SearchCorrelationBackward(ctx, s.reads, (*backbonedb.SearchCorrelationBackwardParams)(p))
 		}
 		return s.queries.SearchCorrelation(ctx, s.reads, p)
-	case q.ActorID != "":
-		p := &backbonedb.SearchActorParams{
-			PartitionID: int32(q.Partition), Actor: q.ActorID, After: b.after, Until: b.until, Types: types,
-			OccurredFrom: optionalTime(q.OccurredFrom), OccurredTo: optionalTime(q.OccurredTo),
-			EffectiveFrom: optionalDate(q.EffectiveFrom), EffectiveTo: optionalDate(q.EffectiveTo), PageSize: pageSize(q.Limit),
-		}
-		if q.Direction == ports.Backward {
+	case byActor:
+		p := &backbonedb.SearchActorParams{PartitionID: partition, Actor: q.ActorID, After: b.after, Until: b.until, PageSize: size}
+		if back {
 			return s.queries.SearchActorBackward(ctx, s.reads, (*backbonedb.SearchActorBackwardParams)(p))
 		}
 		return s.queries.SearchActor(ctx, s.reads, p)
-	case len(types) > 0:
-		p := &backbonedb.SearchTypesParams{
-			Types: types, PartitionID: int32(q.Partition), After: b.after, Until: b.until,
-			OccurredFrom: optionalTime(q.OccurredFrom), OccurredTo: optionalTime(q.OccurredTo),
-			EffectiveFrom: optionalDate(q.EffectiveFrom), EffectiveTo: optionalDate(q.EffectiveTo), PageSize: pageSize(q.Limit),
-		}
-		if q.Direction == ports.Backward {
+	case byTypes:
+		p := &backbonedb.SearchTypesParams{Types: eachOnce(q.Types), PartitionID: partition, After: b.after, Until: b.until, PageSize: size}
+		if back {
 			return s.queries.SearchTypesBackward(ctx, s.reads, (*backbonedb.SearchTypesBackwardParams)(p))
 		}
 		return s.queries.SearchTypes(ctx, s.reads, p)
 	default:
-		p := &backbonedb.SearchLogParams{
-			PartitionID: int32(q.Partition), After: b.after, Until: b.until,
-			OccurredFrom: optionalTime(q.OccurredFrom), OccurredTo: optionalTime(q.OccurredTo),
-			EffectiveFrom: optionalDate(q.EffectiveFrom), EffectiveTo: optionalDate(q.EffectiveTo), PageSize: pageSize(q.Limit),
-		}
-		if q.Direction == ports.Backward {
+		p := &backbonedb.SearchLogParams{PartitionID: partition, After: b.after, Until: b.until, PageSize: size}
+		if back {
 			return s.queries.SearchLogBackward(ctx, s.reads, (*backbonedb.SearchLogBackwardParams)(p))
 		}
 		return s.queries.SearchLog(ctx, s.reads, p)
 	}
 }
 
-// searchKey walks the key index page by page until the limit is reached or the
-// index ends.
-func (s *Store) searchKey(ctx context.Context, q *ports.EventQuery, b span, types []string) ([]int64, error) {
-	p := &backbonedb.SearchKeyParams{
-		Filtered: filtered(q), PartitionID: int32(q.Partition), Key: q.Key, After: b.after, Until: b.until, Types: types,
-		CorrelationID: optionalText(q.CorrelationID), ActorID: optionalText(q.ActorID),
-		OccurredFrom: optionalTime(q.OccurredFrom), OccurredTo: optionalTime(q.OccurredTo),
-		EffectiveFrom: optionalDate(q.EffectiveFrom), EffectiveTo: optionalDate(q.EffectiveTo), PageSize: pageSize(q.Limit),
-	}
-	if p.Filtered {
-		p.PageSize = searchPage
-	}
-	limit := int(pageSize(q.Limit))
-	var found []int64
-	for {
-		rows, err := s.keyPage(ctx, q.Direction, p)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range rows {
-			if r.Matches && len(found) < limit {
-				found = append(found, r.Sequence)
-			}
-		}
-		if len(found) >= limit || len(rows) < int(p.PageSize) {
-			return found, nil
-		}
-		last := rows[len(rows)-1].Sequence
-		if q.Direction == ports.Backward {
-			p.Until = last - 1
-		} else {
-			p.After = last
-		}
-	}
+// eachOnce names each type once; a type that is named twice would be found twice.
+func eachOnce(types []string) []string {
+	out := slices.Clone(types)
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
-func (s *Store) keyPage(ctx context.Context, d ports.Direction, p *backbonedb.SearchKeyParams) ([]backbonedb.SearchKeyRow, error) {
-	if d == ports.Forward {
-		return s.queries.SearchKey(ctx, s.reads, p)
+// matching puts the query's filters together.
+func matching(q *ports.EventQuery) (*backbonedb.MatchEventsParams, error) {
+	p := &backbonedb.MatchEventsParams{
+		PartitionID: int32(q.Partition), Types: q.Types, SchemaVersion: pgtype.Int4{Int32: int32(q.SchemaVersion), Valid: q.SchemaVersion != 0},
+		CorrelationID: optionalText(q.CorrelationID), ActorID: optionalText(q.ActorID),
+		OccurredFrom: optionalTime(q.OccurredFrom), OccurredTo: optionalTime(q.OccurredTo),
+		EffectiveFrom: optionalDate(q.EffectiveFrom), EffectiveTo: optionalDate(q.EffectiveTo),
+		Division: optionalText(q.Division), Region: optionalText(q.Region), Site: optionalText(q.Site),
+		SourceSystem: optionalText(q.Source.System), SourceChannel: optionalText(q.Source.Channel), SourceReference: optionalText(q.Source.Reference),
+		Dimension: optionalText(q.Dimension.Name), DimensionValue: pgtype.Text{String: q.Dimension.Value, Valid: q.Dimension.Name != ""},
+		JsonVars: []byte("{}"),
 	}
-	rows, err := s.queries.SearchKeyBackward(ctx, s.reads, (*backbonedb.SearchKeyBackwardParams)(p))
-	out := make([]backbonedb.SearchKeyRow, len(rows))
-	for i, r := range rows {
-		out[i] = backbonedb.SearchKeyRow(r)
+	if p.Types == nil {
+		p.Types = []string{}
 	}
-	return out, err
+	if q.Predicate == nil {
+		return p, nil
+	}
+	path := jsonPath(q.Predicate.Path)
+	p.JsonPath = optionalText(path)
+	var err error
+	switch op := q.Predicate.Operator; op {
+	case event.Exists:
+	case event.Contains:
+		p.JsonPath.String, p.Part = path+` ? (@.type() == "string")`, optionalText(q.Predicate.Text())
+	case event.NotEqual:
+		p.EqualPath = optionalText(path + " ? (@ == $value)")
+		p.JsonVars, err = json.Marshal(map[string]json.RawMessage{"value": q.Predicate.Value})
+	default:
+		p.JsonPath.String = path + " ? (@ " + comparisons[op] + " $value)"
+		p.JsonVars, err = json.Marshal(map[string]json.RawMessage{"value": q.Predicate.Value})
+	}
+	return p, err
+}
+
+var comparisons = map[event.Operator]string{
+	event.Equal: "==", event.Greater: ">", event.GreaterOrEqual: ">=", event.Less: "<", event.LessOrEqual: "<=",
+}
+
+// jsonPath writes a predicate's path, whose names hold letters, digits, _ and -
+// only, for SQL.
+func jsonPath(steps []string) string {
+	var b strings.Builder
+	b.WriteString("$.data")
+	for _, step := range steps {
+		if step == event.EachElement {
+			b.WriteString(step)
+			continue
+		}
+		b.WriteString(`."` + step + `"`)
+	}
+	return b.String()
 }

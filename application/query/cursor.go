@@ -1,12 +1,13 @@
 package query
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -104,7 +105,7 @@ func (c *Cursors) OpenText(cursor, tenantID string, digest []byte) (string, erro
 
 // digestOf identifies a selection apart from cursor and limit.
 func digestOf(sel Selection) []byte {
-	sel.Cursor, sel.Limit, sel.Readable = "", 0, nil
+	sel.Cursor, sel.Limit, sel.Readable, sel.ModuleTypes = "", 0, nil, nil
 	sel.Filter.After, sel.Filter.Until, sel.Filter.Limit = 0, 0, 0
 	b, err := json.Marshal(sel)
 	if err != nil {
@@ -114,20 +115,23 @@ func digestOf(sel Selection) []byte {
 	return sum[:]
 }
 
+// sortByRecording puts events of several legal entities in one order. Within one it
+// is the order of its sequences, because times of recording never go backwards.
 func sortByRecording(events []event.Recorded, d ports.Direction) {
-	sort.SliceStable(events, func(i, j int) bool {
-		a, b := events[i], events[j]
-		if d == ports.Backward {
-			a, b = b, a
-		}
-		if !a.RecordedAt.Equal(b.RecordedAt) {
-			return a.RecordedAt.Before(b.RecordedAt)
-		}
-		if a.Partition != b.Partition {
-			return a.Partition < b.Partition
-		}
-		return a.Sequence < b.Sequence
-	})
+	slices.SortFunc(events, func(a, b event.Recorded) int { return byRecording(&a, &b, d) })
+}
+
+func byRecording(a, b *event.Recorded, d ports.Direction) int {
+	if d == ports.Backward {
+		a, b = b, a
+	}
+	if c := a.RecordedAt.Compare(b.RecordedAt); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Partition, b.Partition); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Sequence, b.Sequence)
 }
 
 func seqText(n event.Sequence) string { return "seq:" + strconv.FormatUint(uint64(n), 10) }

@@ -5,7 +5,6 @@ package query
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -23,16 +22,23 @@ type Directory interface {
 	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
 }
 
+// Log is what is read.
+type Log interface {
+	ports.EventReader
+	ports.EventSearcher
+	ports.StreamReader
+}
+
 // Service answers reads.
 type Service struct {
-	events    ports.EventReader
+	events    Log
 	causality ports.CausalityReader
 	directory Directory
 	cursors   *Cursors
 }
 
 // New makes a Service.
-func New(events ports.EventReader, causality ports.CausalityReader, directory Directory, cursors *Cursors) *Service {
+func New(events Log, causality ports.CausalityReader, directory Directory, cursors *Cursors) *Service {
 	return &Service{events: events, causality: causality, directory: directory, cursors: cursors}
 }
 
@@ -52,6 +58,7 @@ const (
 	ByCorrelation StreamKind = "correlation"
 	ByActor       StreamKind = "actor"
 	ByTag         StreamKind = "tag"
+	ByDimension   StreamKind = "dimension"
 )
 
 // Selection is a question for a page of events.
@@ -62,6 +69,8 @@ type Selection struct {
 	LegalEntity string   // "" only for correlations
 	Readable    []string // legal entities the caller may see; empty: all of the tenant
 	Filter      ports.EventQuery
+	Modules     []string // whose events; the types that are theirs are in ModuleTypes
+	ModuleTypes []string // read when Modules is not empty; may grow from page to page
 	Cursor      string
 	Limit       int
 }
@@ -71,92 +80,6 @@ type Page struct {
 	Events     []event.Recorded
 	HasMore    bool
 	NextCursor string
-}
-
-// Events reads a page. The first page pins the head it saw; later pages end
-// there, so the same report printed twice is the same. Faults: query.*, cursor.*,
-// request.*, legal_entity.not_found.
-func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
-	q := sel.Filter
-	switch sel.Kind {
-	case ByEntity:
-		q.Key = "entity:" + sel.StreamID
-	case ByScope:
-	case ByType:
-		q.Types = []string{sel.StreamID}
-	case ByCorrelation:
-		q.CorrelationID = sel.StreamID
-	case ByActor:
-		q.ActorID = sel.StreamID
-	case ByTag:
-		q.Key = event.TagKey(sel.StreamID)
-	default:
-		return Page{}, fault.New(fault.Invalid, "query.stream_type_unknown", "stream_type is one of entity, scope, type, correlation, actor, tag").WithField("stream_type")
-	}
-	if sel.StreamID == "" && sel.Kind != ByScope {
-		return Page{}, fault.New(fault.Invalid, "request.parameter_missing", "stream_id says what the events are gathered by; add it").WithField("stream_id")
-	}
-	if entityType, id, named := strings.Cut(sel.StreamID, ":"); sel.Kind == ByEntity && (!named || entityType == "" || id == "") {
-		return Page{}, fault.New(fault.Invalid, "request.parameter_invalid", "an entity is named by type and id, as in vendor:V-1042; correct stream_id").WithField("stream_id")
-	}
-	if sel.Limit < 1 {
-		return Page{}, fault.New(fault.Invalid, "request.parameter_invalid", "a page holds at least one event; correct the limit").WithField("limit")
-	}
-	if sel.Kind == ByCorrelation && sel.LegalEntity == "" {
-		return s.acrossEntities(ctx, sel, q)
-	}
-	code := sel.LegalEntity
-	if sel.Kind == ByScope && sel.StreamID != "" {
-		if code != "" && code != sel.StreamID {
-			return Page{}, fault.New(fault.Invalid, "query.scope_mismatch", "stream_id and legal_entity name different legal entities; give one").WithField("stream_id")
-		}
-		code = sel.StreamID
-	}
-	le, err := s.directory.LegalEntity(ctx, sel.TenantID, code)
-	if err != nil {
-		return Page{}, err
-	}
-	q.Partition = le.Partition
-	digest := digestOf(sel)
-	var pos Position
-	if sel.Cursor != "" {
-		if pos, err = s.cursors.Open(sel.Cursor, sel.TenantID, digest); err != nil {
-			return Page{}, err
-		}
-		q.After, q.Until = pos.After, pos.Until
-		now, err := s.witness(ctx, le.Partition, pos.Until)
-		if err != nil {
-			return Page{}, err
-		}
-		if now != pos.Witness {
-			return Page{}, fault.New(fault.Conflict, "cursor.diverged", "the log is not the one that this cursor was made on, as after a failover that lost its end; start the query again without a cursor").WithField("cursor")
-		}
-	}
-	if q.Until == 0 {
-		head, err := s.events.Head(ctx, le.Partition)
-		if err != nil {
-			return Page{}, err
-		}
-		if q.Until = head.Sequence; q.Until == 0 {
-			return Page{Events: []event.Recorded{}}, nil
-		}
-	}
-	q.Limit = sel.Limit + 1
-	events, err := s.events.Events(ctx, q)
-	if err != nil {
-		return Page{}, err
-	}
-	page := Page{Events: events}
-	if len(events) > sel.Limit {
-		page.Events, page.HasMore = events[:sel.Limit], true
-		if sel.Cursor == "" {
-			if pos.Witness, err = s.witness(ctx, le.Partition, q.Until); err != nil {
-				return Page{}, err
-			}
-		}
-		page.NextCursor = s.cursors.Seal(sel.TenantID, digest, Position{After: page.Events[sel.Limit-1].Sequence, Until: q.Until, Witness: pos.Witness})
-	}
-	return page, nil
 }
 
 // witness is the beginning of the checksum of the event at a sequence, zero if
@@ -170,35 +93,6 @@ func (s *Service) witness(ctx context.Context, p event.PartitionID, at event.Seq
 		copy(w[:], events[0].Checksum[:])
 	}
 	return w, err
-}
-
-// acrossEntities gathers a correlation from every legal entity the caller may
-// see, in order of recording. A business process is small, so it is one page.
-func (s *Service) acrossEntities(ctx context.Context, sel Selection, q ports.EventQuery) (Page, error) {
-	if sel.Cursor != "" {
-		return Page{}, malformedCursor()
-	}
-	entities, err := s.directory.LegalEntities(ctx, sel.TenantID)
-	if err != nil {
-		return Page{}, err
-	}
-	page := Page{Events: []event.Recorded{}}
-	for _, le := range entities {
-		if !readable(sel.Readable, le.Code) {
-			continue
-		}
-		q.Partition, q.Limit = le.Partition, sel.Limit+1
-		part, err := s.events.Events(ctx, q)
-		if err != nil {
-			return Page{}, err
-		}
-		page.Events = append(page.Events, part...)
-	}
-	sortByRecording(page.Events, q.Direction)
-	if len(page.Events) > sel.Limit {
-		page.Events, page.HasMore = page.Events[:sel.Limit], true
-	}
-	return page, nil
 }
 
 func readable(codes []string, code string) bool {

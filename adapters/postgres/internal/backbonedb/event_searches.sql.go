@@ -96,29 +96,132 @@ func (q *Queries) ListLineage(ctx context.Context, db DBTX, arg *ListLineagePara
 	return items, nil
 }
 
+const MatchEvents = `-- name: MatchEvents :many
+SELECT e.sequence
+FROM (SELECT unnest($1::bigint[]) AS wanted) k
+CROSS JOIN LATERAL (
+    SELECT x.sequence, x.type, x.schema_version, x.correlation_id, x.actor_id, x.occurred_at, x.effective_date,
+           x.division, x.region, x.site, x.source_system, x.source_channel, x.source_reference
+    FROM backbone.events x
+    WHERE x.partition_id = $2 AND x.sequence >= k.wanted
+    ORDER BY x.sequence
+    LIMIT 1
+) e
+WHERE e.sequence = k.wanted
+  AND (cardinality($3::text[]) = 0 OR e.type = ANY ($3::text[]))
+  AND ($4::int IS NULL OR e.schema_version = $4)
+  AND ($5::text IS NULL OR e.correlation_id = $5)
+  AND ($6::text IS NULL OR e.actor_id = $6)
+  AND ($7::timestamptz IS NULL OR e.occurred_at >= $7)
+  AND ($8::timestamptz IS NULL OR e.occurred_at < $8)
+  AND ($9::date IS NULL OR e.effective_date >= $9)
+  AND ($10::date IS NULL OR e.effective_date <= $10)
+  AND ($11::text IS NULL OR e.division = $11)
+  AND ($12::text IS NULL OR e.region = $12)
+  AND ($13::text IS NULL OR e.site = $13)
+  AND ($14::text IS NULL OR e.source_system = $14)
+  AND ($15::text IS NULL OR e.source_channel = $15)
+  AND ($16::text IS NULL OR e.source_reference = $16)
+  AND ($17::text IS NULL AND $18::text IS NULL OR EXISTS (
+      SELECT 1 FROM backbone.event_payloads p
+      WHERE p.partition_id = $2 AND p.sequence = e.sequence
+        AND ($17::text IS NULL OR p.payload -> 'dimensions' ->> $17 = $19::text)
+        AND ($18::text IS NULL OR CASE
+            WHEN $20::text IS NOT NULL THEN EXISTS (
+                SELECT 1 FROM jsonb_path_query(p.payload::jsonb, $18::jsonpath) AS t(value)
+                WHERE strpos(t.value #>> '{}' COLLATE "C", $20 COLLATE "C") > 0)
+            ELSE jsonb_path_exists(p.payload::jsonb, $18::jsonpath, $21::jsonb, true)
+                AND ($22::text IS NULL OR NOT jsonb_path_exists(p.payload::jsonb, $22::jsonpath, $21::jsonb, true))
+            END)
+      LIMIT 1
+  ))
+`
+
+type MatchEventsParams struct {
+	Sequences       []int64
+	PartitionID     int32
+	Types           []string
+	SchemaVersion   pgtype.Int4
+	CorrelationID   pgtype.Text
+	ActorID         pgtype.Text
+	OccurredFrom    pgtype.Timestamptz
+	OccurredTo      pgtype.Timestamptz
+	EffectiveFrom   pgtype.Date
+	EffectiveTo     pgtype.Date
+	Division        pgtype.Text
+	Region          pgtype.Text
+	Site            pgtype.Text
+	SourceSystem    pgtype.Text
+	SourceChannel   pgtype.Text
+	SourceReference pgtype.Text
+	Dimension       pgtype.Text
+	JsonPath        pgtype.Text
+	DimensionValue  pgtype.Text
+	Part            pgtype.Text
+	JsonVars        []byte
+	EqualPath       pgtype.Text
+}
+
+// Those of the candidates that pass all filters, in no particular order. Probed like
+// ListEventsBySequence. Payloads are read only when something is asked of them:
+// a value of a dimension, or that json_path leads to something (and equal_path, if
+// there is one, to nothing), or that one of the texts it leads to has the text in it.
+func (q *Queries) MatchEvents(ctx context.Context, db DBTX, arg *MatchEventsParams) ([]int64, error) {
+	rows, err := db.Query(ctx, MatchEvents,
+		arg.Sequences,
+		arg.PartitionID,
+		arg.Types,
+		arg.SchemaVersion,
+		arg.CorrelationID,
+		arg.ActorID,
+		arg.OccurredFrom,
+		arg.OccurredTo,
+		arg.EffectiveFrom,
+		arg.EffectiveTo,
+		arg.Division,
+		arg.Region,
+		arg.Site,
+		arg.SourceSystem,
+		arg.SourceChannel,
+		arg.SourceReference,
+		arg.Dimension,
+		arg.JsonPath,
+		arg.DimensionValue,
+		arg.Part,
+		arg.JsonVars,
+		arg.EqualPath,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var sequence int64
+		if err := rows.Scan(&sequence); err != nil {
+			return nil, err
+		}
+		items = append(items, sequence)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const SearchActor = `-- name: SearchActor :many
 SELECT e.sequence FROM backbone.events e
     WHERE e.partition_id = $1 AND e.actor_id = $2::text AND e.sequence > $3::bigint AND e.sequence <= $4::bigint
-      AND (cardinality($5::text[]) = 0 OR e.type = ANY ($5::text[]))
-      AND ($6::timestamptz IS NULL OR e.occurred_at >= $6)
-      AND ($7::timestamptz IS NULL OR e.occurred_at < $7)
-      AND ($8::date IS NULL OR e.effective_date >= $8)
-      AND ($9::date IS NULL OR e.effective_date <= $9)
     ORDER BY e.sequence
-    LIMIT $10::int
+    LIMIT $5::int
 `
 
 type SearchActorParams struct {
-	PartitionID   int32
-	Actor         string
-	After         int64
-	Until         int64
-	Types         []string
-	OccurredFrom  pgtype.Timestamptz
-	OccurredTo    pgtype.Timestamptz
-	EffectiveFrom pgtype.Date
-	EffectiveTo   pgtype.Date
-	PageSize      int32
+	PartitionID int32
+	Actor       string
+	After       int64
+	Until       int64
+	PageSize    int32
 }
 
 func (q *Queries) SearchActor(ctx context.Context, db DBTX, arg *SearchActorParams) ([]int64, error) {
@@ -127,11 +230,6 @@ func (q *Queries) SearchActor(ctx context.Context, db DBTX, arg *SearchActorPara
 		arg.Actor,
 		arg.After,
 		arg.Until,
-		arg.Types,
-		arg.OccurredFrom,
-		arg.OccurredTo,
-		arg.EffectiveFrom,
-		arg.EffectiveTo,
 		arg.PageSize,
 	)
 	if err != nil {
@@ -155,26 +253,16 @@ func (q *Queries) SearchActor(ctx context.Context, db DBTX, arg *SearchActorPara
 const SearchActorBackward = `-- name: SearchActorBackward :many
 SELECT e.sequence FROM backbone.events e
     WHERE e.partition_id = $1 AND e.actor_id = $2::text AND e.sequence > $3::bigint AND e.sequence <= $4::bigint
-      AND (cardinality($5::text[]) = 0 OR e.type = ANY ($5::text[]))
-      AND ($6::timestamptz IS NULL OR e.occurred_at >= $6)
-      AND ($7::timestamptz IS NULL OR e.occurred_at < $7)
-      AND ($8::date IS NULL OR e.effective_date >= $8)
-      AND ($9::date IS NULL OR e.effective_date <= $9)
     ORDER BY e.sequence DESC
-    LIMIT $10::int
+    LIMIT $5::int
 `
 
 type SearchActorBackwardParams struct {
-	PartitionID   int32
-	Actor         string
-	After         int64
-	Until         int64
-	Types         []string
-	OccurredFrom  pgtype.Timestamptz
-	OccurredTo    pgtype.Timestamptz
-	EffectiveFrom pgtype.Date
-	EffectiveTo   pgtype.Date
-	PageSize      int32
+	PartitionID int32
+	Actor       string
+	After       int64
+	Until       int64
+	PageSize    int32
 }
 
 func (q *Queries) SearchActorBackward(ctx context.Context, db DBTX, arg *SearchActorBackwardParams) ([]int64, error) {
@@ -183,11 +271,6 @@ func (q *Queries) SearchActorBackward(ctx context.Context, db DBTX, arg *SearchA
 		arg.Actor,
 		arg.After,
 		arg.Until,
-		arg.Types,
-		arg.OccurredFrom,
-		arg.OccurredTo,
-		arg.EffectiveFrom,
-		arg.EffectiveTo,
 		arg.PageSize,
 	)
 	if err != nil {
@@ -211,28 +294,16 @@ func (q *Queries) SearchActorBackward(ctx context.Context, db DBTX, arg *SearchA
 const SearchCorrelation = `-- name: SearchCorrelation :many
 SELECT e.sequence FROM backbone.events e
     WHERE e.partition_id = $1 AND e.correlation_id = $2::text AND e.sequence > $3::bigint AND e.sequence <= $4::bigint
-      AND (cardinality($5::text[]) = 0 OR e.type = ANY ($5::text[]))
-      AND ($6::text IS NULL OR e.actor_id = $6)
-      AND ($7::timestamptz IS NULL OR e.occurred_at >= $7)
-      AND ($8::timestamptz IS NULL OR e.occurred_at < $8)
-      AND ($9::date IS NULL OR e.effective_date >= $9)
-      AND ($10::date IS NULL OR e.effective_date <= $10)
     ORDER BY e.sequence
-    LIMIT $11::int
+    LIMIT $5::int
 `
 
 type SearchCorrelationParams struct {
-	PartitionID   int32
-	Correlation   string
-	After         int64
-	Until         int64
-	Types         []string
-	ActorID       pgtype.Text
-	OccurredFrom  pgtype.Timestamptz
-	OccurredTo    pgtype.Timestamptz
-	EffectiveFrom pgtype.Date
-	EffectiveTo   pgtype.Date
-	PageSize      int32
+	PartitionID int32
+	Correlation string
+	After       int64
+	Until       int64
+	PageSize    int32
 }
 
 func (q *Queries) SearchCorrelation(ctx context.Context, db DBTX, arg *SearchCorrelationParams) ([]int64, error) {
@@ -241,12 +312,6 @@ func (q *Queries) SearchCorrelation(ctx context.Context, db DBTX, arg *SearchCor
 		arg.Correlation,
 		arg.After,
 		arg.Until,
-		arg.Types,
-		arg.ActorID,
-		arg.OccurredFrom,
-		arg.OccurredTo,
-		arg.EffectiveFrom,
-		arg.EffectiveTo,
 		arg.PageSize,
 	)
 	if err != nil {
@@ -270,28 +335,16 @@ func (q *Queries) SearchCorrelation(ctx context.Context, db DBTX, arg *SearchCor
 const SearchCorrelationBackward = `-- name: SearchCorrelationBackward :many
 SELECT e.sequence FROM backbone.events e
     WHERE e.partition_id = $1 AND e.correlation_id = $2::text AND e.sequence > $3::bigint AND e.sequence <= $4::bigint
-      AND (cardinality($5::text[]) = 0 OR e.type = ANY ($5::text[]))
-      AND ($6::text IS NULL OR e.actor_id = $6)
-      AND ($7::timestamptz IS NULL OR e.occurred_at >= $7)
-      AND ($8::timestamptz IS NULL OR e.occurred_at < $8)
-      AND ($9::date IS NULL OR e.effective_date >= $9)
-      AND ($10::date IS NULL OR e.effective_date <= $10)
     ORDER BY e.sequence DESC
-    LIMIT $11::int
+    LIMIT $5::int
 `
 
 type SearchCorrelationBackwardParams struct {
-	PartitionID   int32
-	Correlation   string
-	After         int64
-	Until         int64
-	Types         []string
-	ActorID       pgtype.Text
-	OccurredFrom  pgtype.Timestamptz
-	OccurredTo    pgtype.Timestamptz
-	EffectiveFrom pgtype.Date
-	EffectiveTo   pgtype.Date
-	PageSize      int32
+	PartitionID int32
+	Correlation string
+	After       int64
+	Until       int64
+	PageSize    int32
 }
 
 func (q *Queries) SearchCorrelationBackward(ctx context.Context, db DBTX, arg *SearchCorrelationBackwardParams) ([]int64, error) {
@@ -300,12 +353,6 @@ func (q *Queries) SearchCorrelationBackward(ctx context.Context, db DBTX, arg *S
 		arg.Correlation,
 		arg.After,
 		arg.Until,
-		arg.Types,
-		arg.ActorID,
-		arg.OccurredFrom,
-		arg.OccurredTo,
-		arg.EffectiveFrom,
-		arg.EffectiveTo,
 		arg.PageSize,
 	)
 	if err != nil {
@@ -328,63 +375,27 @@ func (q *Queries) SearchCorrelationBackward(ctx context.Context, db DBTX, arg *S
 
 const SearchKey = `-- name: SearchKey :many
 
-SELECT k.sequence,
-       (NOT $1::bool OR EXISTS (
-           SELECT 1 FROM backbone.events e
-           WHERE e.partition_id = $2 AND e.sequence = k.sequence
-             AND (cardinality($3::text[]) = 0 OR e.type = ANY ($3::text[]))
-             AND ($4::text IS NULL OR e.correlation_id = $4)
-             AND ($5::text IS NULL OR e.actor_id = $5)
-             AND ($6::timestamptz IS NULL OR e.occurred_at >= $6)
-             AND ($7::timestamptz IS NULL OR e.occurred_at < $7)
-             AND ($8::date IS NULL OR e.effective_date >= $8)
-             AND ($9::date IS NULL OR e.effective_date <= $9)
-           LIMIT 1
-       ))::bool AS matches
-FROM (
-    SELECT x.sequence FROM backbone.event_keys x
-    WHERE x.partition_id = $2 AND x.key = $10 AND x.sequence > $11::bigint AND x.sequence <= $12::bigint
+SELECT x.sequence FROM backbone.event_keys x
+    WHERE x.partition_id = $1 AND x.key = $2 AND x.sequence > $3::bigint AND x.sequence <= $4::bigint
     ORDER BY x.sequence
-    LIMIT $13::int
-) k
-ORDER BY k.sequence
+    LIMIT $5::int
 `
 
 type SearchKeyParams struct {
-	Filtered      bool
-	PartitionID   int32
-	Types         []string
-	CorrelationID pgtype.Text
-	ActorID       pgtype.Text
-	OccurredFrom  pgtype.Timestamptz
-	OccurredTo    pgtype.Timestamptz
-	EffectiveFrom pgtype.Date
-	EffectiveTo   pgtype.Date
-	Key           string
-	After         int64
-	Until         int64
-	PageSize      int32
-}
-
-type SearchKeyRow struct {
-	Sequence int64
-	Matches  bool
+	PartitionID int32
+	Key         string
+	After       int64
+	Until       int64
+	PageSize    int32
 }
 
 // Searches by one index each, forward and backward. Bounds: after (exclusive) and
-// until (inclusive) are sequences; a backward search begins at until.
-// Walks the key index in pages and probes the event only when there is more to ask.
-func (q *Queries) SearchKey(ctx context.Context, db DBTX, arg *SearchKeyParams) ([]SearchKeyRow, error) {
+// until (inclusive) are sequences; a backward search begins at until. They answer
+// candidates; what else is asked of them is for MatchEvents, so that no filter
+// makes a scan longer than its page.
+func (q *Queries) SearchKey(ctx context.Context, db DBTX, arg *SearchKeyParams) ([]int64, error) {
 	rows, err := db.Query(ctx, SearchKey,
-		arg.Filtered,
 		arg.PartitionID,
-		arg.Types,
-		arg.CorrelationID,
-		arg.ActorID,
-		arg.OccurredFrom,
-		arg.OccurredTo,
-		arg.EffectiveFrom,
-		arg.EffectiveTo,
 		arg.Key,
 		arg.After,
 		arg.Until,
@@ -394,13 +405,13 @@ func (q *Queries) SearchKey(ctx context.Context, db DBTX, arg *SearchKeyParams) 
 		return nil, err
 	}
 	defer rows.Close()
-	var items []SearchKeyRow
+	var items []int64
 	for rows.Next() {
-		var i SearchKeyRow
-		if err := rows.Scan(&i.Sequence, &i.Matches); err != nil {
+		var sequence int64
+		if err := rows.Scan(&sequence); err != nil {
 			return nil, err
 		}
-		items = append(items, i)
+		items = append(items, sequence)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -409,61 +420,23 @@ func (q *Queries) SearchKey(ctx context.Context, db DBTX, arg *SearchKeyParams) 
 }
 
 const SearchKeyBackward = `-- name: SearchKeyBackward :many
-SELECT k.sequence,
-       (NOT $1::bool OR EXISTS (
-           SELECT 1 FROM backbone.events e
-           WHERE e.partition_id = $2 AND e.sequence = k.sequence
-             AND (cardinality($3::text[]) = 0 OR e.type = ANY ($3::text[]))
-             AND ($4::text IS NULL OR e.correlation_id = $4)
-             AND ($5::text IS NULL OR e.actor_id = $5)
-             AND ($6::timestamptz IS NULL OR e.occurred_at >= $6)
-             AND ($7::timestamptz IS NULL OR e.occurred_at < $7)
-             AND ($8::date IS NULL OR e.effective_date >= $8)
-             AND ($9::date IS NULL OR e.effective_date <= $9)
-           LIMIT 1
-       ))::bool AS matches
-FROM (
-    SELECT x.sequence FROM backbone.event_keys x
-    WHERE x.partition_id = $2 AND x.key = $10 AND x.sequence > $11::bigint AND x.sequence <= $12::bigint
+SELECT x.sequence FROM backbone.event_keys x
+    WHERE x.partition_id = $1 AND x.key = $2 AND x.sequence > $3::bigint AND x.sequence <= $4::bigint
     ORDER BY x.sequence DESC
-    LIMIT $13::int
-) k
-ORDER BY k.sequence DESC
+    LIMIT $5::int
 `
 
 type SearchKeyBackwardParams struct {
-	Filtered      bool
-	PartitionID   int32
-	Types         []string
-	CorrelationID pgtype.Text
-	ActorID       pgtype.Text
-	OccurredFrom  pgtype.Timestamptz
-	OccurredTo    pgtype.Timestamptz
-	EffectiveFrom pgtype.Date
-	EffectiveTo   pgtype.Date
-	Key           string
-	After         int64
-	Until         int64
-	PageSize      int32
+	PartitionID int32
+	Key         string
+	After       int64
+	Until       int64
+	PageSize    int32
 }
 
-type SearchKeyBackwardRow struct {
-	Sequence int64
-	Matches  bool
-}
-
-// Walks the key index in pages and probes the event only when there is more to ask.
-func (q *Queries) SearchKeyBackward(ctx context.Context, db DBTX, arg *SearchKeyBackwardParams) ([]SearchKeyBackwardRow, error) {
+func (q *Queries) SearchKeyBackward(ctx context.Context, db DBTX, arg *SearchKeyBackwardParams) ([]int64, error) {
 	rows, err := db.Query(ctx, SearchKeyBackward,
-		arg.Filtered,
 		arg.PartitionID,
-		arg.Types,
-		arg.CorrelationID,
-		arg.ActorID,
-		arg.OccurredFrom,
-		arg.OccurredTo,
-		arg.EffectiveFrom,
-		arg.EffectiveTo,
 		arg.Key,
 		arg.After,
 		arg.Until,
@@ -473,13 +446,13 @@ func (q *Queries) SearchKeyBackward(ctx context.Context, db DBTX, arg *SearchKey
 		return nil, err
 	}
 	defer rows.Close()
-	var items []SearchKeyBackwardRow
+	var items []int64
 	for rows.Next() {
-		var i SearchKeyBackwardRow
-		if err := rows.Scan(&i.Sequence, &i.Matches); err != nil {
+		var sequence int64
+		if err := rows.Scan(&sequence); err != nil {
 			return nil, err
 		}
-		items = append(items, i)
+		items = append(items, sequence)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -490,23 +463,15 @@ func (q *Queries) SearchKeyBackward(ctx context.Context, db DBTX, arg *SearchKey
 const SearchLog = `-- name: SearchLog :many
 SELECT e.sequence FROM backbone.events e
     WHERE e.partition_id = $1 AND e.sequence > $2::bigint AND e.sequence <= $3::bigint
-      AND ($4::timestamptz IS NULL OR e.occurred_at >= $4)
-      AND ($5::timestamptz IS NULL OR e.occurred_at < $5)
-      AND ($6::date IS NULL OR e.effective_date >= $6)
-      AND ($7::date IS NULL OR e.effective_date <= $7)
     ORDER BY e.sequence
-    LIMIT $8::int
+    LIMIT $4::int
 `
 
 type SearchLogParams struct {
-	PartitionID   int32
-	After         int64
-	Until         int64
-	OccurredFrom  pgtype.Timestamptz
-	OccurredTo    pgtype.Timestamptz
-	EffectiveFrom pgtype.Date
-	EffectiveTo   pgtype.Date
-	PageSize      int32
+	PartitionID int32
+	After       int64
+	Until       int64
+	PageSize    int32
 }
 
 func (q *Queries) SearchLog(ctx context.Context, db DBTX, arg *SearchLogParams) ([]int64, error) {
@@ -514,10 +479,6 @@ func (q *Queries) SearchLog(ctx context.Context, db DBTX, arg *SearchLogParams) 
 		arg.PartitionID,
 		arg.After,
 		arg.Until,
-		arg.OccurredFrom,
-		arg.OccurredTo,
-		arg.EffectiveFrom,
-		arg.EffectiveTo,
 		arg.PageSize,
 	)
 	if err != nil {
@@ -541,23 +502,15 @@ func (q *Queries) SearchLog(ctx context.Context, db DBTX, arg *SearchLogParams) 
 const SearchLogBackward = `-- name: SearchLogBackward :many
 SELECT e.sequence FROM backbone.events e
     WHERE e.partition_id = $1 AND e.sequence > $2::bigint AND e.sequence <= $3::bigint
-      AND ($4::timestamptz IS NULL OR e.occurred_at >= $4)
-      AND ($5::timestamptz IS NULL OR e.occurred_at < $5)
-      AND ($6::date IS NULL OR e.effective_date >= $6)
-      AND ($7::date IS NULL OR e.effective_date <= $7)
     ORDER BY e.sequence DESC
-    LIMIT $8::int
+    LIMIT $4::int
 `
 
 type SearchLogBackwardParams struct {
-	PartitionID   int32
-	After         int64
-	Until         int64
-	OccurredFrom  pgtype.Timestamptz
-	OccurredTo    pgtype.Timestamptz
-	EffectiveFrom pgtype.Date
-	EffectiveTo   pgtype.Date
-	PageSize      int32
+	PartitionID int32
+	After       int64
+	Until       int64
+	PageSize    int32
 }
 
 func (q *Queries) SearchLogBackward(ctx context.Context, db DBTX, arg *SearchLogBackwardParams) ([]int64, error) {
@@ -565,10 +518,6 @@ func (q *Queries) SearchLogBackward(ctx context.Context, db DBTX, arg *SearchLog
 		arg.PartitionID,
 		arg.After,
 		arg.Until,
-		arg.OccurredFrom,
-		arg.OccurredTo,
-		arg.EffectiveFrom,
-		arg.EffectiveTo,
 		arg.PageSize,
 	)
 	if err != nil {
@@ -595,27 +544,19 @@ FROM (SELECT unnest($1::text[]) AS type) t
 CROSS JOIN LATERAL (
     SELECT e.sequence FROM backbone.events e
     WHERE e.partition_id = $2 AND e.type = t.type AND e.sequence > $3::bigint AND e.sequence <= $4::bigint
-      AND ($5::timestamptz IS NULL OR e.occurred_at >= $5)
-      AND ($6::timestamptz IS NULL OR e.occurred_at < $6)
-      AND ($7::date IS NULL OR e.effective_date >= $7)
-      AND ($8::date IS NULL OR e.effective_date <= $8)
     ORDER BY e.sequence
-    LIMIT $9::int
+    LIMIT $5::int
 ) s
 ORDER BY s.sequence
-LIMIT $9::int
+LIMIT $5::int
 `
 
 type SearchTypesParams struct {
-	Types         []string
-	PartitionID   int32
-	After         int64
-	Until         int64
-	OccurredFrom  pgtype.Timestamptz
-	OccurredTo    pgtype.Timestamptz
-	EffectiveFrom pgtype.Date
-	EffectiveTo   pgtype.Date
-	PageSize      int32
+	Types       []string
+	PartitionID int32
+	After       int64
+	Until       int64
+	PageSize    int32
 }
 
 func (q *Queries) SearchTypes(ctx context.Context, db DBTX, arg *SearchTypesParams) ([]int64, error) {
@@ -624,10 +565,6 @@ func (q *Queries) SearchTypes(ctx context.Context, db DBTX, arg *SearchTypesPara
 		arg.PartitionID,
 		arg.After,
 		arg.Until,
-		arg.OccurredFrom,
-		arg.OccurredTo,
-		arg.EffectiveFrom,
-		arg.EffectiveTo,
 		arg.PageSize,
 	)
 	if err != nil {
@@ -654,27 +591,19 @@ FROM (SELECT unnest($1::text[]) AS type) t
 CROSS JOIN LATERAL (
     SELECT e.sequence FROM backbone.events e
     WHERE e.partition_id = $2 AND e.type = t.type AND e.sequence > $3::bigint AND e.sequence <= $4::bigint
-      AND ($5::timestamptz IS NULL OR e.occurred_at >= $5)
-      AND ($6::timestamptz IS NULL OR e.occurred_at < $6)
-      AND ($7::date IS NULL OR e.effective_date >= $7)
-      AND ($8::date IS NULL OR e.effective_date <= $8)
     ORDER BY e.sequence DESC
-    LIMIT $9::int
+    LIMIT $5::int
 ) s
 ORDER BY s.sequence DESC
-LIMIT $9::int
+LIMIT $5::int
 `
 
 type SearchTypesBackwardParams struct {
-	Types         []string
-	PartitionID   int32
-	After         int64
-	Until         int64
-	OccurredFrom  pgtype.Timestamptz
-	OccurredTo    pgtype.Timestamptz
-	EffectiveFrom pgtype.Date
-	EffectiveTo   pgtype.Date
-	PageSize      int32
+	Types       []string
+	PartitionID int32
+	After       int64
+	Until       int64
+	PageSize    int32
 }
 
 func (q *Queries) SearchTypesBackward(ctx context.Context, db DBTX, arg *SearchTypesBackwardParams) ([]int64, error) {
@@ -683,10 +612,6 @@ func (q *Queries) SearchTypesBackward(ctx context.Context, db DBTX, arg *SearchT
 		arg.PartitionID,
 		arg.After,
 		arg.Until,
-		arg.OccurredFrom,
-		arg.OccurredTo,
-		arg.EffectiveFrom,
-		arg.EffectiveTo,
 		arg.PageSize,
 	)
 	if err != nil {

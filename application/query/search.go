@@ -1,0 +1,322 @@
+package query
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// MaxScan bounds the events that are looked at for one page and legal entity. A
+// page that comes to it ends early, empty if nothing fitted, and its cursor goes on
+// from there.
+const MaxScan = 10_000
+
+// Events reads a page. The first page pins the head it saw; later pages end
+// there, so the same report printed twice is the same. A page may have fewer events
+// than the limit, or none, and more after it; see MaxScan. Faults: query.*, cursor.*,
+// request.*, legal_entity.not_found.
+func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
+	q, err := sel.query()
+	if err != nil {
+		return Page{}, err
+	}
+	if sel.Kind == ByCorrelation && sel.LegalEntity == "" {
+		return s.acrossEntities(ctx, sel, q)
+	}
+	code := sel.LegalEntity
+	if sel.Kind == ByScope && sel.StreamID != "" {
+		if code != "" && code != sel.StreamID {
+			return Page{}, fault.New(fault.Invalid, "query.scope_mismatch", "stream_id and legal_entity name different legal entities; give one").WithField("stream_id")
+		}
+		code = sel.StreamID
+	}
+	le, err := s.directory.LegalEntity(ctx, sel.TenantID, code)
+	if err != nil {
+		return Page{}, err
+	}
+	q.Partition = le.Partition
+	digest := digestOf(sel)
+	var pos Position
+	if sel.Cursor != "" {
+		if pos, err = s.cursors.Open(sel.Cursor, sel.TenantID, digest); err != nil {
+			return Page{}, err
+		}
+		q.After, q.Until = pos.After, pos.Until
+		now, err := s.witness(ctx, le.Partition, pos.Until)
+		if err != nil {
+			return Page{}, err
+		}
+		if now != pos.Witness {
+			return Page{}, diverged()
+		}
+	}
+	if q.Until == 0 {
+		head, err := s.events.Head(ctx, le.Partition)
+		if err != nil {
+			return Page{}, err
+		}
+		if q.Until = head.Sequence; q.Until == 0 {
+			return Page{Events: []event.Recorded{}}, nil
+		}
+		copy(pos.Witness[:], head.Checksum[:])
+	}
+	if sel.matchesNothing(q) {
+		return Page{Events: []event.Recorded{}}, nil
+	}
+	q.Limit = sel.Limit + 1
+	found, err := s.events.SearchEvents(ctx, q, MaxScan)
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Events: found.Events, HasMore: found.Stopped}
+	next := Position{After: found.Reached, Until: q.Until, Witness: pos.Witness}
+	if len(found.Events) > sel.Limit {
+		page.Events, page.HasMore = found.Events[:sel.Limit], true
+		next.After = page.Events[sel.Limit-1].Sequence
+	}
+	if page.HasMore {
+		page.NextCursor = s.cursors.Seal(sel.TenantID, digest, next)
+	}
+	return page, nil
+}
+
+func diverged() error {
+	return fault.New(fault.Conflict, "cursor.diverged", "the log is not the one that this cursor was made on, as after a failover that lost its end; start the query again without a cursor").WithField("cursor")
+}
+
+// query checks a selection and turns it into a question for the store, without
+// partition and bounds.
+func (sel *Selection) query() (ports.EventQuery, error) {
+	q := sel.Filter
+	name, rest, named := strings.Cut(sel.StreamID, ":")
+	named = named && name != "" && rest != ""
+	invalid := func(detail string) (ports.EventQuery, error) {
+		return q, (&fault.Error{Kind: fault.Invalid, Code: "request.parameter_invalid", Detail: detail}).WithField("stream_id")
+	}
+	switch sel.Kind {
+	case ByEntity:
+		q.Key = "entity:" + sel.StreamID
+	case ByScope:
+	case ByType:
+		q.Types = []string{sel.StreamID}
+	case ByCorrelation:
+		q.CorrelationID = sel.StreamID
+	case ByActor:
+		q.ActorID = sel.StreamID
+	case ByTag:
+		q.Key = event.TagKey(sel.StreamID)
+	case ByDimension:
+		q.Dimension = ports.Dimension{Name: name, Value: rest}
+	default:
+		return q, fault.New(fault.Invalid, "query.stream_type_unknown", "stream_type is one of entity, scope, type, correlation, actor, tag, dimension").WithField("stream_type")
+	}
+	switch {
+	case sel.StreamID == "" && sel.Kind != ByScope:
+		return q, fault.New(fault.Invalid, "request.parameter_missing", "stream_id says what the events are gathered by; add it").WithField("stream_id")
+	case sel.Kind == ByEntity && !named:
+		return invalid("an entity is named by type and id, as in vendor:V-1042; correct stream_id")
+	case sel.Kind == ByDimension && !named:
+		return invalid("a dimension is given by name and value, as in department:OPS; correct stream_id")
+	case sel.Limit < 1:
+		return q, fault.New(fault.Invalid, "request.parameter_invalid", "a page holds at least one event; correct the limit").WithField("limit")
+	}
+	if err := reversed(&q); err != nil {
+		return q, err
+	}
+	if len(sel.Modules) > 0 {
+		q.Types = common(q.Types, sel.ModuleTypes)
+	}
+	return q, nil
+}
+
+// common gives the types that are in both lists; wanted nil is all.
+func common(wanted, theirs []string) []string {
+	if wanted == nil {
+		return theirs
+	}
+	out := []string{}
+	for _, t := range wanted {
+		if slices.Contains(theirs, t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// matchesNothing tells that no type is left to look for.
+func (sel *Selection) matchesNothing(q ports.EventQuery) bool {
+	return len(sel.Modules) > 0 && len(q.Types) == 0
+}
+
+// reversed refuses ranges that end before they begin. Upper bounds of times are
+// exclusive here.
+func reversed(q *ports.EventQuery) error {
+	field := ""
+	switch {
+	case !q.OccurredTo.IsZero() && !q.OccurredFrom.Before(q.OccurredTo):
+		field = "to_date"
+	case !q.RecordedTo.IsZero() && !q.RecordedFrom.Before(q.RecordedTo):
+		field = "recorded_to"
+	case q.EffectiveFrom != nil && q.EffectiveTo != nil && *q.EffectiveTo < *q.EffectiveFrom:
+		field = "effective_to"
+	case q.To != 0 && q.To < q.From:
+		field = "to_sequence"
+	default:
+		return nil
+	}
+	return fault.New(fault.Invalid, "query.range_reversed", "this range ends before it begins; exchange its bounds or correct them").WithField(field)
+}
+
+// across is one legal entity's part in a search over several.
+type across struct {
+	at      mark
+	q       ports.EventQuery
+	found   []event.Recorded
+	taken   int
+	stopped bool // by MaxScan
+}
+
+// acrossEntities gathers a correlation from every legal entity that the caller may
+// see, in order of recording, each up to the head that the first page saw.
+func (s *Service) acrossEntities(ctx context.Context, sel Selection, q ports.EventQuery) (Page, error) {
+	digest := digestOf(sel)
+	marks, err := s.pinned(ctx, &sel, digest)
+	if err != nil || sel.matchesNothing(q) {
+		return Page{Events: []event.Recorded{}}, err
+	}
+	parts := make([]*across, 0, len(marks))
+	var all []event.Recorded
+	var barrier *event.Recorded // behind it some legal entity has not been looked at
+	for _, m := range marks {
+		part := &across{at: m, q: q}
+		part.q.Partition, part.q.After, part.q.Until, part.q.Limit = m.Partition, m.After, m.Until, sel.Limit+1
+		found, err := s.events.SearchEvents(ctx, part.q, MaxScan)
+		if err != nil {
+			return Page{}, err
+		}
+		part.found, part.stopped = found.Events, found.Stopped
+		if part.stopped {
+			part.at.After = found.Reached
+			at, err := s.at(ctx, m.Partition, found.Reached)
+			if err != nil {
+				return Page{}, err
+			}
+			if barrier == nil || byRecording(at, barrier, q.Direction) < 0 {
+				barrier = at
+			}
+		}
+		parts = append(parts, part)
+		all = append(all, part.found...)
+	}
+	sortByRecording(all, q.Direction)
+	page := Page{Events: []event.Recorded{}}
+	taken := map[event.PartitionID]int{}
+	for i := range all {
+		if len(page.Events) == sel.Limit || barrier != nil && byRecording(&all[i], barrier, q.Direction) > 0 {
+			break
+		}
+		page.Events = append(page.Events, all[i])
+		taken[all[i].Partition]++
+	}
+	var rest []mark
+	for _, part := range parts {
+		part.taken = taken[part.at.Partition]
+		if next, more := part.next(sel.Limit); more {
+			rest = append(rest, next)
+		}
+	}
+	if page.HasMore = len(rest) > 0; page.HasMore {
+		page.NextCursor = s.cursors.SealText(sel.TenantID, digest, encodeMarks(0, rest))
+	}
+	return page, nil
+}
+
+// next says where the part goes on, and whether it does.
+func (a *across) next(limit int) (mark, bool) {
+	switch m := a.at; {
+	case a.taken < len(a.found): // what was found and not shown comes again
+		m.After = a.q.After
+		if a.taken > 0 {
+			m.After = a.found[a.taken-1].Sequence
+		}
+		return m, true
+	case a.stopped:
+		return m, true
+	default:
+		return m, len(a.found) > limit
+	}
+}
+
+// pinned gives the marks of the legal entities that a search over several reads: of
+// the cursor, or on the first page of all that the caller may see.
+func (s *Service) pinned(ctx context.Context, sel *Selection, digest []byte) ([]mark, error) {
+	entities, err := s.readableEntities(ctx, sel.TenantID, sel.Readable)
+	if err != nil {
+		return nil, err
+	}
+	if sel.Cursor == "" {
+		var marks []mark
+		for _, le := range entities {
+			head, err := s.events.Head(ctx, le.Partition)
+			if err != nil {
+				return nil, err
+			}
+			if head.Sequence > 0 {
+				m := mark{Partition: le.Partition, Until: head.Sequence}
+				copy(m.Witness[:], head.Checksum[:])
+				marks = append(marks, m)
+			}
+		}
+		return marks, nil
+	}
+	text, err := s.cursors.OpenText(sel.Cursor, sel.TenantID, digest)
+	if err != nil {
+		return nil, err
+	}
+	_, marks, ok := decodeMarks(text)
+	if !ok {
+		return nil, malformedCursor()
+	}
+	seen := make(map[event.PartitionID]bool, len(entities))
+	for _, le := range entities {
+		seen[le.Partition] = true
+	}
+	marks = slices.DeleteFunc(marks, func(m mark) bool { return !seen[m.Partition] })
+	for _, m := range marks {
+		now, err := s.witness(ctx, m.Partition, m.Until)
+		if err != nil {
+			return nil, err
+		}
+		if now != m.Witness {
+			return nil, diverged()
+		}
+	}
+	return marks, nil
+}
+
+// readableEntities lists what the caller may see, by partition.
+func (s *Service) readableEntities(ctx context.Context, tenantID string, codes []string) ([]ports.LegalEntity, error) {
+	entities, err := s.directory.LegalEntities(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	entities = slices.DeleteFunc(slices.Clone(entities), func(le ports.LegalEntity) bool { return !readable(codes, le.Code) })
+	slices.SortFunc(entities, func(a, b ports.LegalEntity) int { return int(a.Partition) - int(b.Partition) })
+	return entities, nil
+}
+
+// at reads one event without its data.
+func (s *Service) at(ctx context.Context, p event.PartitionID, n event.Sequence) (*event.Recorded, error) {
+	events, err := s.events.Events(ctx, ports.EventQuery{Partition: p, After: n - 1, Until: n, Limit: 1, WithoutData: true})
+	if err != nil {
+		return nil, err
+	}
+	if len(events) != 1 {
+		return nil, diverged()
+	}
+	return &events[0], nil
+}
