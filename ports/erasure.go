@@ -141,7 +141,8 @@ type ErasureRegister interface {
 	// Receipts lists receipts by number, from one on.
 	Receipts(ctx context.Context, from uint64, limit int) ([]ErasureReceipt, error)
 	// ReplayErasure destroys again what a receipt names, after the store was restored
-	// from a backup that did not know it, and stores the receipt.
+	// from a backup that did not know it, and stores the receipt. If the store has the
+	// receipt's request and it has not ended, it goes on from destroyed.
 	ReplayErasure(ctx context.Context, receipt ErasureReceipt, keys []ReplayKey) error
 	// NodesBehind counts nodes that reported since the moment and have not forgotten
 	// the generation.

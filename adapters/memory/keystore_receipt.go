@@ -73,7 +73,7 @@ func (k *KeyStore) ReplayErasure(_ context.Context, replayed ports.ErasureReceip
 	d := ports.Destruction{DestroyedAt: k.now(), Generation: k.generation, Receipt: replayed.Number}
 	for _, key := range keys {
 		id := ports.SubjectKeyID{Partition: key.Partition, Subject: key.Subject, Class: key.Class}
-		k.fence(id, replayed.RequestID)
+		k.fences[id] = &fence{request: replayed.RequestID}
 		s := k.anchor(id, replayed.TenantID)
 		s.Versions = slices.DeleteFunc(s.Versions, func(v ports.WrappedKey) bool { return slices.Contains(key.Fingerprints, v.Fingerprint) })
 		s.Active = 0
@@ -89,7 +89,32 @@ func (k *KeyStore) ReplayErasure(_ context.Context, replayed ports.ErasureReceip
 	replayed.Note = bytes.Clone(replayed.Note)
 	k.receipts = append(k.receipts, &receipt{ErasureReceipt: replayed, destruction: d})
 	slices.SortFunc(k.receipts, func(a, b *receipt) int { return cmp.Compare(a.Number, b.Number) })
+	if e, err := k.request(replayed.RequestID); err == nil && e.TenantID == replayed.TenantID && !e.State.Final() && !e.State.Irrevocable() {
+		k.takeAlong(e, keys, d)
+	}
 	return nil
+}
+
+// takeAlong lets the request of a replayed receipt go on from destroyed, with what the
+// receipt names.
+func (k *KeyStore) takeAlong(e *erasure, keys []ports.ReplayKey, d ports.Destruction) {
+	decided := e.Classes
+	e.Partitions, e.fencedClasses, e.Classes = nil, nil, nil
+	for _, key := range keys {
+		e.Partitions, e.fencedClasses = append(e.Partitions, key.Partition), append(e.fencedClasses, key.Class)
+	}
+	slices.Sort(e.Partitions)
+	slices.Sort(e.fencedClasses)
+	e.Partitions, e.fencedClasses = slices.Compact(e.Partitions), slices.Compact(e.fencedClasses)
+	for _, class := range shredding.KeyClasses() {
+		c := ports.ErasureClass{Class: class, Erased: slices.Contains(e.fencedClasses, class)}
+		if i := slices.IndexFunc(decided, func(c ports.ErasureClass) bool { return c.Class == class && !c.Erased }); i >= 0 && !c.Erased {
+			c = decided[i] // why it was kept
+		}
+		e.Classes = append(e.Classes, c)
+	}
+	e.DestroyedAt, e.Generation, e.Receipt = d.DestroyedAt, d.Generation, d.Receipt
+	k.reach(e, shredding.ErasureDestroyed)
 }
 
 // NodesBehind implements ports.ErasureRegister.

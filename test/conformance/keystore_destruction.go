@@ -3,9 +3,11 @@ package conformance
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -214,6 +216,76 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		require.EqualValues(t, 2, next.Receipt)
 		require.True(t, next.PreviousKnown)
 		require.Equal(t, event.Hash(sha256.Sum256([]byte("note"))), next.PreviousHash)
+	},
+	"ReplayTakesItsRequestAlong": func(t *testing.T, f *keyFixture) {
+		// The store comes from a backup in which the request had not come so far. Whatever
+		// it was about to become, its keys are gone, so there is only forward.
+		until := event.MustDate("2031-12-31")
+		for i, state := range []shredding.ErasureState{shredding.ErasureRequested, shredding.ErasurePreviewed, shredding.ErasureApproved, shredding.ErasureFenced} {
+			key := f.mint(t, subjectKeyID(2, "employee:"+string(state), 0))
+			r := newRequest(key.SubjectKeyID)
+			r.Partitions = []event.PartitionID{2, 7} // the backup knows of more than was erased in the end
+			r = f.requested(t, r)
+			if state != shredding.ErasureRequested {
+				r.Preview, r.Scope, r.Classes = json.RawMessage(`{}`), scopeOfRequest, []ports.ErasureClass{{Class: 0, Erased: true}, {Class: 1, Refused: "retention", Until: &until}, {Class: 2, Erased: true}}
+				r = f.move(t, r, shredding.ErasurePreviewed)
+			}
+			if state == shredding.ErasureApproved || state == shredding.ErasureFenced {
+				var err error
+				r, err = f.eraser.ApproveErasure(t.Context(), r.ID, "p-controller", scopeOfRequest, time.Now())
+				require.NoError(t, err)
+			}
+			if state == shredding.ErasureFenced {
+				var err error
+				r, err = f.eraser.FenceErasure(t.Context(), r)
+				require.NoError(t, err)
+			}
+			receipt := ports.ErasureReceipt{Number: uint64(i + 1), RequestID: r.ID, TenantID: keyTenant, Note: []byte("note"), Exported: true}
+			print := key.Versions[0].Fingerprint
+			for range 2 {
+				require.NoError(t, f.eraser.ReplayErasure(t.Context(), receipt, []ports.ReplayKey{
+					{Partition: 2, Class: 0, Subject: key.Subject, Fingerprints: []shredding.Fingerprint{print}},
+					{Partition: 2, Class: 2, Subject: key.Subject},
+				}))
+			}
+			for _, end := range []shredding.ErasureState{shredding.ErasureRejected, shredding.ErasureWithdrawn, shredding.ErasureExpired, shredding.ErasureRefused} {
+				ended := r
+				ended.State = end
+				_, err := f.eraser.MoveErasure(t.Context(), ended)
+				require.Error(t, err, "%s to %s", state, end)
+			}
+			_, err := f.eraser.RefuseErasure(t.Context(), r, "legal_hold")
+			requireRefused(t, fault.Conflict, "erasure.changed", err)
+			require.Equal(t, shredding.KeyDestroyed, f.read(t, key.SubjectKeyID).State)
+
+			d, done := f.destroyed(t, r)
+			require.Len(t, d.Keys, 2)
+			require.EqualValues(t, i+1, d.Receipt)
+			require.EqualValues(t, i+1, done.Receipt)
+			require.Equal(t, d.Generation, done.Generation)
+			require.Equal(t, r.Revision+1, done.Revision)
+			require.False(t, done.DestroyedAt.IsZero())
+			require.Equal(t, []event.PartitionID{2}, done.Partitions, "what the receipt names")
+			kept := ports.ErasureClass{Class: 1}
+			if state != shredding.ErasureRequested {
+				kept.Refused, kept.Until = "retention", &until
+			}
+			require.Equal(t, []ports.ErasureClass{{Class: 0, Erased: true}, kept, {Class: 2, Erased: true}}, done.Classes)
+			f.move(t, done, shredding.ErasureReceipted)
+		}
+	},
+	"ReplayTakesFencesOver": func(t *testing.T, f *keyFixture) {
+		// Another request for the person is under way and is refused after the replay: its
+		// fence was there first, but it is not its own any more.
+		key := f.mint(t, subjectKeyID(2, "employee:E-1", 0))
+		r := f.fenced(t, key.SubjectKeyID)
+		receipt := ports.ErasureReceipt{Number: 1, RequestID: event.ID{9}, TenantID: keyTenant, Note: []byte("note"), Exported: true}
+		require.NoError(t, f.eraser.ReplayErasure(t.Context(), receipt, []ports.ReplayKey{
+			{Partition: 2, Class: 0, Subject: key.Subject, Fingerprints: []shredding.Fingerprint{{1}}}, // of a key before the one that stands
+		}))
+		_, err := f.eraser.RefuseErasure(t.Context(), r, "legal_hold")
+		require.NoError(t, err)
+		require.Equal(t, shredding.KeyFenced, f.read(t, key.SubjectKeyID).State)
 	},
 	"ReplayedRequestEndsAsItBegan": func(t *testing.T, f *keyFixture) {
 		key := f.mint(t, subjectKeyID(2, "employee:E-1", 0))

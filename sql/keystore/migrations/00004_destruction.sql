@@ -137,8 +137,10 @@ $$;
 -- +goose StatementEnd
 
 -- Destroys what a receipt names, by fingerprint: a version that the receipt does not
--- name was minted later and stays, behind the fence. Fingerprints of one key are
--- hexadecimal, divided by commas.
+-- name was minted later and stays, behind the fence, which is the receipt's from then
+-- on: another request that set it first lifts it no more. The receipt's own request, if
+-- it is known and has not come so far, goes on from destroyed: whatever it was about to
+-- become, its keys are gone. Fingerprints of one key are hexadecimal, divided by commas.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.replay_erasure(
     new_number bigint, new_request_id uuid, new_tenant_id text, new_note bytea, is_exported boolean,
@@ -151,11 +153,16 @@ CREATE FUNCTION keystore.replay_erasure(
 AS $$
 DECLARE
     e         keystore.erasure_receipts;
+    own       keystore.pii_deletion_log;
     w         record;
     newest    integer;
     raised    bigint;
     moment    timestamptz;
 BEGIN
+    -- As everywhere, the request is locked before the keys.
+    SELECT l.* INTO own FROM keystore.pii_deletion_log l
+    WHERE l.request_id = new_request_id AND l.tenant_id = new_tenant_id AND l.state IN ('requested', 'previewed', 'approved', 'fenced')
+    FOR UPDATE;
     SELECT x.* INTO e FROM keystore.erasure_receipts x WHERE x.number = new_number OR x.request_id = new_request_id;
     IF FOUND THEN
         IF e.number <> new_number OR e.request_id <> new_request_id THEN
@@ -169,8 +176,7 @@ BEGIN
     FROM unnest(partition_ids, subject_ids, classes) AS u (partition_id, subject_id, class)
     ORDER BY u.partition_id, u.subject_id COLLATE "C", u.class
     ON CONFLICT ON CONSTRAINT subject_fences_pkey DO UPDATE
-    SET fenced_at = excluded.fenced_at, request_id = excluded.request_id, lifted_at = NULL
-    WHERE f.lifted_at IS NOT NULL;
+    SET fenced_at = excluded.fenced_at, request_id = excluded.request_id, lifted_at = NULL;
     PERFORM keystore.lock_keys(new_tenant_id, partition_ids, subject_ids, classes);
     moment := clock_timestamp();
     FOR w IN
@@ -197,6 +203,23 @@ BEGIN
             'fingerprints', string_to_array(u.named, ',')) ORDER BY d.partition_id, d.class), '[]'), new_note
     FROM unnest(partition_ids, subject_ids, classes, fingerprints) AS u (partition_id, subject_id, class, named)
     JOIN keystore.data_subjects d ON d.partition_id = u.partition_id AND d.subject_id = u.subject_id AND d.class = u.class;
+    IF own.request_id IS NULL OR cardinality(partition_ids) = 0 THEN
+        RETURN;
+    END IF;
+    UPDATE keystore.pii_deletion_log l
+    SET partitions = ARRAY(SELECT DISTINCT u.partition_id FROM unnest(partition_ids) AS u (partition_id) ORDER BY 1),
+        erased_classes = ARRAY(SELECT DISTINCT u.class FROM unnest(replay_erasure.classes) AS u (class) ORDER BY 1),
+        -- Why a class was kept is known from the preview, if at all.
+        classes = (SELECT json_agg(CASE
+                WHEN c.class = ANY (replay_erasure.classes) THEN json_build_object('class', c.class, 'erased', true)
+                ELSE coalesce(
+                    (SELECT p.decided FROM json_array_elements(CASE WHEN json_typeof(own.classes) = 'array' THEN own.classes ELSE '[]' END) AS p (decided)
+                     WHERE (p.decided ->> 'class')::integer = c.class AND p.decided ->> 'erased' = 'false' LIMIT 1),
+                    json_build_object('class', c.class, 'erased', false))
+                END ORDER BY c.class) FROM generate_series(0, 2) AS c (class)),
+        destroyed_at = moment, generation = raised, receipt = new_number
+    WHERE l.request_id = new_request_id;
+    PERFORM keystore.reach(new_request_id, 'destroyed', NULL);
 END
 $$;
 -- +goose StatementEnd
