@@ -99,6 +99,8 @@ func (s *Server) report(ctx context.Context, c echo.Context, this *call, took ti
 	s.log.LogAttrs(ctx, level, "request", attributes...)
 }
 
+var errPanic = errors.New("panic")
+
 // quiet tells the requests that machines repeat all day.
 func quiet(c echo.Context) bool {
 	switch c.Request().URL.Path {
@@ -109,7 +111,21 @@ func quiet(c echo.Context) bool {
 	}
 }
 
-// protect turns a panic into a problem like any other error that nobody foresaw.
+// nameOnly answers an error and hands its code alone to the tracer, which writes down
+// the text of what it is given: details may repeat the caller's words.
+func (s *Server) nameOnly(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		err := next(c)
+		if err == nil {
+			return nil
+		}
+		c.Error(err)
+		return errors.New(callOf(c.Request().Context()).code)
+	}
+}
+
+// protect turns a panic into a problem like any other error that nobody foresaw. The
+// panic's value may quote the request, so only its type and its place are logged.
 func (s *Server) protect(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		defer func() {
@@ -121,9 +137,10 @@ func (s *Server) protect(next echo.HandlerFunc) echo.HandlerFunc {
 				panic(thrown)
 			}
 			ctx := c.Request().Context()
-			s.log.ErrorContext(ctx, "request panicked", "request_id", callOf(ctx).requestID, "route", c.Path(), "stack", string(debug.Stack()))
+			s.log.ErrorContext(ctx, "request panicked",
+				"request_id", callOf(ctx).requestID, "route", c.Path(), "type", fmt.Sprintf("%T", thrown), "stack", string(debug.Stack()))
 			err = fault.New(fault.Internal, "internal", "something failed that was not foreseen; tell an operator the error_id").
-				WithCause(fmt.Errorf("panic: %v", thrown))
+				WithCause(errPanic)
 		}()
 		return next(c)
 	}

@@ -105,6 +105,7 @@ func New(c Config) (*Server, error) {
 	e.Use(s.observe)
 	if c.Tracing != nil {
 		e.Use(otelecho.Middleware("backbone", otelecho.WithTracerProvider(c.Tracing), otelecho.WithSkipper(quiet)))
+		e.Use(s.nameOnly)
 	}
 	e.Use(s.protect)
 	guards := make(map[string][]echo.MiddlewareFunc, len(operations))

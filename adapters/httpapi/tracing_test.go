@@ -1,7 +1,11 @@
 package httpapi_test
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,4 +33,36 @@ func TestRequestsAreTracedByRoute(t *testing.T) {
 	s.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/livez", nil))
 	require.Len(t, spans.Ended(), 1)
 	require.Contains(t, spans.Ended()[0].Name(), "/api/events/:id")
+}
+
+// Details answer the caller and may repeat the caller's words; a trace keeps them for
+// others.
+func TestTracesHoldNoWords(t *testing.T) {
+	t.Parallel()
+	catalog, err := module.Build(nil)
+	require.NoError(t, err)
+	const canary = "ada-canary"
+	for name, cause := range map[string]error{
+		"refused": fault.New(fault.Invalid, "club.full", "%s comes too late; ask later", canary).WithField("/" + canary),
+		"failed":  errors.New("no desk for " + canary),
+		"panic":   nil,
+	} {
+		spans := tracetest.NewSpanRecorder()
+		log := &strings.Builder{}
+		s, err := httpapi.New(httpapi.Config{
+			Access: nobody{err: cause}, Catalog: catalog, Tracing: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), Logger: slog.New(slog.NewTextHandler(log, nil)),
+		})
+		require.NoError(t, err)
+		answer := httptest.NewRecorder()
+		s.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/api/events/01J?legal_entity="+canary, nil))
+		require.Equal(t, map[string]int{"refused": 400, "failed": 500, "panic": 500}[name], answer.Code)
+		require.Equal(t, name == "refused", strings.Contains(answer.Body.String(), canary), "the caller is told their own words")
+		require.Len(t, spans.Ended(), 1, name)
+		span := spans.Ended()[0]
+		require.NotContains(t, fmt.Sprint(span.Name(), span.Attributes(), span.Events(), span.Status()), canary, name)
+		if name == "panic" {
+			require.NotContains(t, fmt.Sprint(span.Attributes(), span.Events(), span.Status(), log), "secret")
+			require.Contains(t, log.String(), "request panicked")
+		}
+	}
 }
