@@ -1,0 +1,157 @@
+package eventtype
+
+import (
+	"math/big"
+	"regexp"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+func number(i int) string { return strconv.Itoa(i) }
+
+// accepts reports whether it is shown that a schema accepts a value. Like the
+// prover it errs to the side of no: a format, for one, is never shown.
+func (p *prover) accepts(n node, v any) bool {
+	if p.steps++; p.exhausted() || p.depth > maxNesting {
+		return false
+	}
+	p.depth++
+	defer func() { p.depth-- }()
+	n, ok := n.resolve()
+	if !ok {
+		return false
+	}
+	if flag, isFlag := n.v.(bool); isFlag {
+		return flag
+	}
+	words := n.words()
+	if words == nil || typeOf(v)&^typesOf(map[string]any{"type": words["type"]}) != 0 || !listed(words, v) {
+		return false
+	}
+	for _, unproven := range []string{"not", "oneOf", "if"} {
+		if _, has := words[unproven]; has {
+			return false
+		}
+	}
+	if !p.all(schemaList(words, "allOf"), func(i int, s any) bool { return p.accepts(n.child(s, "allOf", number(i)), v) }) {
+		return false
+	}
+	if alternatives := schemaList(words, "anyOf"); len(alternatives) > 0 && !slices.ContainsFunc(indexes(alternatives), func(i int) bool {
+		return p.accepts(n.child(alternatives[i], "anyOf", number(i)), v)
+	}) {
+		return false
+	}
+	_, hasFormat := words["format"]
+	switch x := v.(type) {
+	case string:
+		return !hasFormat && sized(words, "minLength", "maxLength", utf8.RuneCountInString(x)) && matches(words, x)
+	case []any:
+		return p.acceptsArray(n, words, x)
+	case map[string]any:
+		return p.acceptsObject(n, words, x)
+	case nil, bool:
+		return true
+	default:
+		return !hasFormat && acceptsNumber(words, v)
+	}
+}
+
+func acceptsNumber(words map[string]any, v any) bool {
+	if _, ok := rational(v); !ok {
+		return false
+	}
+	types := typeOf(v)
+	// The number is the whole of the range from itself to itself.
+	alone := map[string]any{"minimum": v, "maximum": v}
+	limits := map[string]any{}
+	for _, k := range []string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"} {
+		if w, has := words[k]; has {
+			limits[k] = w
+		}
+	}
+	if !numbersWithin(alone, limits, types) {
+		return false
+	}
+	unit, has := words["multipleOf"]
+	if !has {
+		return true
+	}
+	step, ok := rational(unit)
+	if !ok || step.Sign() <= 0 {
+		return false
+	}
+	r, _ := rational(v)
+	return new(big.Rat).Quo(r, step).IsInt()
+}
+
+func sized(words map[string]any, least, most string, size int) bool {
+	is := new(big.Rat).SetInt64(int64(size))
+	if v, has := words[least]; has {
+		if r, ok := rational(v); !ok || is.Cmp(r) < 0 {
+			return false
+		}
+	}
+	if v, has := words[most]; has {
+		if r, ok := rational(v); !ok || is.Cmp(r) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func matches(words map[string]any, text string) bool {
+	v, has := words["pattern"]
+	if !has {
+		return true
+	}
+	source, _ := v.(string)
+	pattern, err := regexp.Compile(source)
+	return err == nil && pattern.MatchString(text)
+}
+
+func (p *prover) acceptsArray(n node, words map[string]any, list []any) bool {
+	if !sized(words, "minItems", "maxItems", len(list)) {
+		return false
+	}
+	if words["uniqueItems"] == true {
+		for i := range list {
+			if typeOf(list[i])&(isString|isBoolean|isNull) == 0 || slices.Contains(list[:i], list[i]) {
+				return false // of numbers, arrays and objects it is not shown
+			}
+		}
+	}
+	if want, has := words["contains"]; has && !slices.ContainsFunc(list, func(v any) bool { return p.accepts(n.child(want, "contains"), v) }) {
+		return false
+	}
+	return p.all(list, func(i int, v any) bool { return p.accepts(element(n, words, i), v) })
+}
+
+func (p *prover) acceptsObject(n node, words, members map[string]any) bool {
+	for _, unproven := range []string{"dependencies", "propertyNames", "patternProperties"} {
+		if _, has := words[unproven]; has {
+			return false
+		}
+	}
+	if !sized(words, "minProperties", "maxProperties", len(members)) {
+		return false
+	}
+	for _, name := range names(words["required"]) {
+		if _, has := members[name]; !has {
+			return false
+		}
+	}
+	properties := schemasByName(words, "properties")
+	for name, v := range members {
+		var s any = true
+		if inner, has := properties[name]; has {
+			s = inner
+		} else if rest, has := words["additionalProperties"]; has {
+			s = rest
+		}
+		if !p.accepts(n.child(s, "properties", name), v) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,175 @@
+package eventtype
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Compare names what sets a newer version of a type apart from an older one, and
+// what the policy demands for each difference:
+//
+//	a member becomes optional or is added as optional, more values are accepted,
+//	    a member is removed                     a new version
+//	a member becomes required                   a new version whose schema gives a default
+//	a member is renamed, values are refused,
+//	    the type, a key or the owner is another  a new type; the old one is deprecated
+//
+// A change of meaning that leaves the schema as it is cannot be seen; it demands a
+// new type as well. Compare is bounded: schemas that are too large to compare
+// count as changed.
+func Compare(older, newer *Registration) Comparison {
+	out := Comparison{Older: older.SchemaVersion, Newer: newer.SchemaVersion}
+	docOlder, errOlder := parse(older.DataSchema)
+	docNewer, errNewer := parse(newer.DataSchema)
+	if errOlder != nil || errNewer != nil {
+		out.Differences = []Difference{{Kind: Changed, Pointer: dataSchema, Demand: DemandType, Detail: "the schemas cannot be compared; correct the new one"}}
+		return out
+	}
+	w := &walker{prover: newProver(), seen: map[[2]place]bool{}}
+	out.Compatible = w.within(docOlder.node(), docNewer.node())
+	w.walk(docOlder.node(), docNewer.node())
+	if !out.Compatible && len(w.found) == 0 {
+		w.add(Changed, docNewer.node(), DemandType, false, "it is not shown that earlier events still fit; take the change back, or register a new type")
+	}
+	out.Differences = append(w.found, registrationDifferences(older, newer)...)
+	out.Truncated = w.truncated || w.exhausted()
+	if w.exhausted() && len(out.Unmet()) == 0 {
+		out.Differences = append(out.Differences, Difference{
+			Kind: Changed, Pointer: dataSchema, Demand: DemandType, Detail: "the schemas are too large to compare to the end; split the type",
+		})
+	}
+	return out
+}
+
+// registrationDifferences are those beside the schema.
+func registrationDifferences(older, newer *Registration) (out []Difference) {
+	add := func(kind DifferenceKind, demand Demand, detail, pointer string, args ...any) {
+		out = append(out, Difference{Kind: kind, Pointer: fmt.Sprintf(pointer, args...), Demand: demand, Met: demand != DemandType, Detail: detail})
+	}
+	if older.Module != newer.Module {
+		add(OwnerChanged, DemandType, "another module owns the type; name that module, or register a type of your own", "/module")
+	}
+	if retention(older) != retention(newer) || older.MinRetentionYears != newer.MinRetentionYears {
+		add(RetentionChanged, DemandVersion, "earlier events are kept as they were registered", "/retention_class")
+	}
+	for i, name := range newer.RequiredDimensions {
+		if !slices.Contains(older.RequiredDimensions, name) {
+			add(DimensionRequired, DemandVersion, "earlier events may lack the dimension", "/required_dimensions/%d", i)
+		}
+	}
+	for i, name := range older.RequiredDimensions {
+		if !slices.Contains(newer.RequiredDimensions, name) {
+			add(DimensionNotRequired, DemandVersion, "readers must do without the dimension", "/required_dimensions/%d", i)
+		}
+	}
+	for i, ref := range newer.RequiredEntityRefs {
+		if !slices.Contains(older.RequiredEntityRefs, ref) {
+			add(ReferenceRequired, DemandVersion, "earlier events may lack the reference, or have another number of them", "/required_entity_refs/%d", i)
+		}
+	}
+	for i, ref := range older.RequiredEntityRefs {
+		if !slices.ContainsFunc(newer.RequiredEntityRefs, func(r RequiredRef) bool { return r.EntityType == ref.EntityType && r.Role == ref.Role }) {
+			add(ReferenceNotRequired, DemandVersion, "readers must do without the reference", "/required_entity_refs/%d", i)
+		}
+	}
+	keyDifferences(older, newer, add)
+	personalDifferences(older, newer, add)
+	return out
+}
+
+func retention(r *Registration) RetentionClass {
+	if r.RetentionClass == "" {
+		return Standard
+	}
+	return r.RetentionClass
+}
+
+type addition = func(kind DifferenceKind, demand Demand, detail, pointer string, args ...any)
+
+func keyDifferences(older, newer *Registration, add addition) {
+	for i, k := range newer.BusinessKeys {
+		j := slices.IndexFunc(older.BusinessKeys, func(o BusinessKeyRule) bool { return o.Name == k.Name })
+		switch {
+		case j < 0:
+			add(BusinessKeyAdded, DemandVersion, "earlier events claim nothing under it", "/business_keys/%d", i)
+		case !slices.Equal(older.BusinessKeys[j].Fields, k.Fields) || older.BusinessKeys[j].Normalise != k.Normalise:
+			add(BusinessKeyChanged, DemandType, "what earlier events claimed would be claimed again; keep fields and normalisation, or add a key of another name", "/business_keys/%d", i)
+		}
+	}
+	for i, k := range older.BusinessKeys {
+		if !slices.ContainsFunc(newer.BusinessKeys, func(n BusinessKeyRule) bool { return n.Name == k.Name }) {
+			add(BusinessKeyRemoved, DemandType, "what earlier events claimed would be claimed again; keep the key, or register a new type", "/business_keys/%d", i)
+		}
+	}
+}
+
+func personalDifferences(older, newer *Registration, add addition) {
+	for i, f := range newer.PIIFields {
+		j := slices.IndexFunc(older.PIIFields, func(o PIIField) bool { return o.Path == f.Path })
+		switch {
+		case j < 0:
+			add(PersonalDataDeclared, DemandVersion, "where earlier events carry it, they hold it in clear", "/pii_fields/%d", i)
+		case older.PIIFields[j].Class != f.Class || !sameText(older.PIIFields[j].Subject, f.Subject):
+			add(PersonalDataChanged, DemandVersion, "earlier events stay sealed under their own class and subject", "/pii_fields/%d", i)
+		}
+	}
+	schema, err := parse(newer.DataSchema)
+	for i, f := range older.PIIFields {
+		if slices.ContainsFunc(newer.PIIFields, func(n PIIField) bool { return n.Path == f.Path }) {
+			continue
+		}
+		if err == nil && !namesMember(schema, f.Path) {
+			continue // the member is gone with its declaration
+		}
+		add(PersonalDataNotDeclared, DemandType, "the value would stand in clear beside earlier events that seal it; declare it, or leave the member out", "/pii_fields/%d", i)
+	}
+}
+
+// namesMember reports whether the first member of a path is one of the schema's.
+func namesMember(doc *document, path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "$."), ".")
+	first, _, _ = strings.Cut(first, "[")
+	root, ok := doc.node().resolve()
+	if !ok {
+		return true
+	}
+	words := root.words()
+	if !isMembers(words) {
+		return true
+	}
+	_, has := schemasByName(words, "properties")[first]
+	return has
+}
+
+func sameText(a, b json.RawMessage) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	var x, y any
+	dx, dy := json.NewDecoder(bytes.NewReader(a)), json.NewDecoder(bytes.NewReader(b))
+	dx.UseNumber()
+	dy.UseNumber()
+	return dx.Decode(&x) == nil && dy.Decode(&y) == nil && sameValue(x, y)
+}
+
+// Refusal is the fault for a version whose differences to another do not meet the
+// policy; nil when they do. Violations have the code event_type.<kind>.
+func (c *Comparison) Refusal(name string) error {
+	unmet := c.Unmet()
+	if len(unmet) == 0 {
+		return nil
+	}
+	f := fault.New(fault.FailedPrecondition, "event_type.incompatible",
+		"version %d of event type %q is not what events of version %d can be read as, for %d reasons; change the schema as each says, or register a new type and deprecate this one",
+		c.Newer, name, c.Older, len(unmet))
+	violations := make([]fault.Violation, len(unmet))
+	for i, d := range unmet {
+		violations[i] = fault.Violation{Field: d.Pointer, Code: "event_type." + string(d.Kind), Detail: d.Detail}
+	}
+	return f.WithViolations(violations...)
+}

@@ -1,0 +1,446 @@
+package eventtype
+
+import (
+	"encoding/json"
+	"math/big"
+	"slices"
+)
+
+// prover decides whether every document that one schema accepts is accepted by
+// another. It only ever errs to the side of no: whatever it cannot show, and
+// whatever goes beyond its budget, is not shown.
+type prover struct {
+	steps int
+	depth int
+	// Two schemas that are being compared count as shown where they meet again: a
+	// document is finite, so a difference would have been met on the way. What was
+	// not shown is remembered; what was shown might rest on such an assumption.
+	open    map[[2]place]bool
+	refuted map[[2]place]bool
+}
+
+type place struct {
+	doc *document
+	at  string
+}
+
+func newProver() *prover {
+	return &prover{open: map[[2]place]bool{}, refuted: map[[2]place]bool{}}
+}
+
+func (p *prover) exhausted() bool { return p.steps > maxSteps }
+
+// within reports whether it is shown that whatever a accepts, b accepts.
+func (p *prover) within(a, b node) bool {
+	if p.steps++; p.exhausted() || p.depth > maxNesting {
+		return false
+	}
+	p.depth++
+	defer func() { p.depth-- }()
+	a, okA := a.resolve()
+	b, okB := b.resolve()
+	if !okB {
+		return false
+	}
+	if !okA {
+		a = anything(a.doc) // nothing is known of it
+	}
+	if a.at == "?" || b.at == "?" {
+		return p.contained(a, b)
+	}
+	pair := [2]place{{a.doc, a.at}, {b.doc, b.at}}
+	if p.refuted[pair] {
+		return false
+	}
+	if p.open[pair] {
+		return true
+	}
+	p.open[pair] = true
+	shown := p.contained(a, b)
+	delete(p.open, pair)
+	if !shown {
+		p.refuted[pair] = true
+	}
+	return shown
+}
+
+// same reports whether two schemas are shown to accept the same.
+func (p *prover) same(a, b node) bool { return p.within(a, b) && p.within(b, a) }
+
+func (p *prover) contained(a, b node) bool {
+	if v, ok := b.v.(bool); ok && (v || a.v == false) {
+		return true
+	}
+	if a.v == false {
+		return true
+	}
+	if b.v == false {
+		return false
+	}
+	wordsA, wordsB := a.words(), b.words()
+	if values, ok := finite(wordsA); ok {
+		if !slices.ContainsFunc(values, func(v any) bool { return !p.accepts(b, v) }) {
+			return true
+		}
+	}
+	if typesOf(wordsA) == 0 {
+		return true
+	}
+	for _, keyword := range []string{"anyOf", "oneOf"} {
+		alternatives := schemaList(wordsA, keyword)
+		if len(alternatives) > 0 && p.all(alternatives, func(i int, s any) bool { return p.within(a.child(s, keyword, number(i)), b) }) {
+			return true
+		}
+	}
+	for i, s := range schemaList(wordsA, "allOf") {
+		if p.within(a.child(s, "allOf", number(i)), b) {
+			return true
+		}
+	}
+	return p.keywords(a, b, wordsA, wordsB)
+}
+
+func (p *prover) all(list []any, f func(int, any) bool) bool {
+	for i, s := range list {
+		if !f(i, s) {
+			return false
+		}
+	}
+	return true
+}
+
+// keywords shows each constraint of b by itself.
+func (p *prover) keywords(a, b node, wordsA, wordsB map[string]any) bool {
+	types := typesOf(wordsA)
+	if _, has := wordsB["type"]; has && types&^typesOf(map[string]any{"type": wordsB["type"]}) != 0 {
+		return false
+	}
+	if _, bounded := finite(wordsB); bounded {
+		values, ok := finite(wordsA)
+		if !ok || slices.ContainsFunc(values, func(v any) bool { return !listed(wordsB, v) }) {
+			return false
+		}
+	}
+	if types&isNumber != 0 && !numbersWithin(wordsA, wordsB, types) {
+		return false
+	}
+	if types&isString != 0 && !(atLeast(wordsA, wordsB, "minLength") && atMost(wordsA, wordsB, "maxLength") && equalWord(wordsA, wordsB, "pattern")) {
+		return false
+	}
+	if types&(isString|isNumber) != 0 && !equalWord(wordsA, wordsB, "format") {
+		return false
+	}
+	if types&isArray != 0 && !p.arrays(a, b, wordsA, wordsB) {
+		return false
+	}
+	if types&isObject != 0 && !p.objects(a, b, wordsA, wordsB) {
+		return false
+	}
+	return p.combinations(a, b, wordsA, wordsB)
+}
+
+func listed(words map[string]any, v any) bool {
+	if c, ok := words["const"]; ok && !sameValue(c, v) {
+		return false
+	}
+	if values, ok := words["enum"].([]any); ok {
+		return slices.ContainsFunc(values, func(w any) bool { return sameValue(v, w) })
+	}
+	return true
+}
+
+// equalWord: b has no such keyword, or both have the same.
+func equalWord(wordsA, wordsB map[string]any, keyword string) bool {
+	want, has := wordsB[keyword]
+	if !has {
+		return true
+	}
+	have, has := wordsA[keyword]
+	return has && sameValue(have, want)
+}
+
+func atLeast(wordsA, wordsB map[string]any, keyword string) bool {
+	return bounded(wordsA, wordsB, keyword, func(a, b *big.Rat) bool { return a.Cmp(b) >= 0 })
+}
+
+func atMost(wordsA, wordsB map[string]any, keyword string) bool {
+	return bounded(wordsA, wordsB, keyword, func(a, b *big.Rat) bool { return a.Cmp(b) <= 0 })
+}
+
+func bounded(wordsA, wordsB map[string]any, keyword string, holds func(a, b *big.Rat) bool) bool {
+	want, has := wordsB[keyword]
+	if !has {
+		return true
+	}
+	limit, ok := rational(want)
+	if !ok {
+		return false
+	}
+	if limit.Sign() <= 0 && (keyword == "minLength" || keyword == "minItems" || keyword == "minProperties") {
+		return true
+	}
+	have, ok := rational(wordsA[keyword])
+	return ok && holds(have, limit)
+}
+
+// bound is a limit of numbers.
+type bound struct {
+	value *big.Rat
+	open  bool // the value itself is outside
+}
+
+// bounds reads the limits of both spellings: a flag beside minimum in draft 4, a
+// number of its own later. known is false where one cannot be read.
+func bounds(words map[string]any, inclusive, exclusive string, tighter func(a, b *big.Rat) bool) (out *bound, known bool) {
+	if v, has := words[inclusive]; has {
+		r, ok := rational(v)
+		if !ok {
+			return nil, false
+		}
+		out = &bound{value: r, open: words[exclusive] == true}
+	}
+	if v, isNumeral := words[exclusive].(json.Number); isNumeral {
+		r, ok := rational(v)
+		if !ok {
+			return nil, false
+		}
+		if out == nil || !tighter(out.value, r) {
+			out = &bound{value: r, open: true}
+		}
+	}
+	return out, true
+}
+
+func numbersWithin(wordsA, wordsB map[string]any, types int) bool {
+	for _, side := range []struct {
+		inclusive, exclusive string
+		tighter              func(a, b *big.Rat) bool
+	}{
+		{"minimum", "exclusiveMinimum", func(a, b *big.Rat) bool { return a.Cmp(b) > 0 }},
+		{"maximum", "exclusiveMaximum", func(a, b *big.Rat) bool { return a.Cmp(b) < 0 }},
+	} {
+		want, known := bounds(wordsB, side.inclusive, side.exclusive, side.tighter)
+		if !known {
+			return false
+		}
+		if want == nil {
+			continue
+		}
+		have, _ := bounds(wordsA, side.inclusive, side.exclusive, side.tighter)
+		switch {
+		case have == nil:
+			return false
+		case have.value.Cmp(want.value) == 0:
+			if want.open && !have.open {
+				return false
+			}
+		case !side.tighter(have.value, want.value):
+			return false
+		}
+	}
+	want, has := wordsB["multipleOf"]
+	if !has {
+		return true
+	}
+	unit, ok := rational(want)
+	if !ok || unit.Sign() <= 0 {
+		return false
+	}
+	if have, ok := rational(wordsA["multipleOf"]); ok {
+		return new(big.Rat).Quo(have, unit).IsInt()
+	}
+	return types&isFraction == 0 && new(big.Rat).Inv(unit).IsInt()
+}
+
+func (p *prover) arrays(a, b node, wordsA, wordsB map[string]any) bool {
+	if !atLeast(wordsA, wordsB, "minItems") || !atMost(wordsA, wordsB, "maxItems") {
+		return false
+	}
+	if wordsB["uniqueItems"] == true && wordsA["uniqueItems"] != true {
+		return false
+	}
+	if want, has := wordsB["contains"]; has {
+		have, has := wordsA["contains"]
+		if !has || !p.within(a.child(have, "contains"), b.child(want, "contains")) {
+			return false
+		}
+	}
+	for i := range max(len(schemaList(wordsA, "items")), len(schemaList(wordsB, "items"))) + 1 {
+		if !p.within(element(a, wordsA, i), element(b, wordsB, i)) {
+			return false
+		}
+	}
+	return true
+}
+
+// element is the schema of an array's element at a place.
+func element(n node, words map[string]any, i int) node {
+	switch items := words["items"].(type) {
+	case nil:
+		return anything(n.doc)
+	case []any:
+		if i < len(items) {
+			return n.child(items[i], "items", number(i))
+		}
+		if rest, has := words["additionalItems"]; has {
+			return n.child(rest, "additionalItems")
+		}
+		return anything(n.doc)
+	default:
+		return n.child(items, "items")
+	}
+}
+
+func (p *prover) objects(a, b node, wordsA, wordsB map[string]any) bool {
+	if !atLeast(wordsA, wordsB, "minProperties") || !atMost(wordsA, wordsB, "maxProperties") {
+		return false
+	}
+	required := names(wordsA["required"])
+	for _, name := range names(wordsB["required"]) {
+		if _, found := slices.BinarySearch(required, name); !found {
+			return false
+		}
+	}
+	if want, has := wordsB["propertyNames"]; has {
+		have, has := wordsA["propertyNames"]
+		if !has || !p.within(a.child(have, "propertyNames"), b.child(want, "propertyNames")) {
+			return false
+		}
+	}
+	return p.dependencies(a, b, wordsA, wordsB) && p.members(a, b, wordsA, wordsB)
+}
+
+func (p *prover) dependencies(a, b node, wordsA, wordsB map[string]any) bool {
+	have := schemasByName(wordsA, "dependencies")
+	for name, want := range schemasByName(wordsB, "dependencies") {
+		given, ok := have[name]
+		if !ok {
+			return false
+		}
+		_, wantNames := want.([]any)
+		_, haveNames := given.([]any)
+		switch {
+		case wantNames != haveNames:
+			return false
+		case wantNames:
+			there := names(given)
+			if slices.ContainsFunc(names(want), func(n string) bool { return !slices.Contains(there, n) }) {
+				return false
+			}
+		case !p.within(a.child(given, "dependencies", name), b.child(want, "dependencies", name)):
+			return false
+		}
+	}
+	return true
+}
+
+func (p *prover) members(a, b node, wordsA, wordsB map[string]any) bool {
+	propsA, propsB := schemasByName(wordsA, "properties"), schemasByName(wordsB, "properties")
+	patternsA, patternsB := schemasByName(wordsA, "patternProperties"), schemasByName(wordsB, "patternProperties")
+	for pattern, want := range patternsB {
+		have, ok := patternsA[pattern]
+		if !ok || !p.within(a.child(have, "patternProperties", pattern), b.child(want, "patternProperties", pattern)) {
+			return false
+		}
+	}
+	if len(patternsA) != len(patternsB) {
+		// Names that match a pattern of a are none of its additional ones.
+		_, isConstrained := wordsB["additionalProperties"]
+		if isConstrained && wordsB["additionalProperties"] != true {
+			return false
+		}
+	}
+	additional := func(n node, words map[string]any) node {
+		if v, has := words["additionalProperties"]; has {
+			return n.child(v, "additionalProperties")
+		}
+		return anything(n.doc)
+	}
+	for _, name := range keys(propsA, propsB) {
+		have, want := additional(a, wordsA), additional(b, wordsB)
+		if len(patternsA) > 0 {
+			have = anything(a.doc) // the name may match a pattern instead
+		}
+		if v, ok := propsA[name]; ok {
+			have = a.child(v, "properties", name)
+		}
+		if v, ok := propsB[name]; ok {
+			want = b.child(v, "properties", name)
+		}
+		if !p.within(have, want) {
+			return false
+		}
+		// A named member must also satisfy the patterns of b that its name matches; those
+		// are patterns of a as well.
+	}
+	return p.within(additional(a, wordsA), additional(b, wordsB))
+}
+
+func (p *prover) combinations(a, b node, wordsA, wordsB map[string]any) bool {
+	if !p.all(schemaList(wordsB, "allOf"), func(i int, s any) bool { return p.within(a, b.child(s, "allOf", number(i))) }) {
+		return false
+	}
+	if alternatives := schemaList(wordsB, "anyOf"); len(alternatives) > 0 {
+		shown := false
+		for i, s := range alternatives {
+			shown = shown || p.within(a, b.child(s, "anyOf", number(i)))
+		}
+		if !shown && !p.alternatives(a, b, wordsA, wordsB, "anyOf") {
+			return false
+		}
+	}
+	if len(schemaList(wordsB, "oneOf")) > 0 && !p.exclusive(a, b, wordsA, wordsB) {
+		return false
+	}
+	if want, has := wordsB["not"]; has {
+		have, has := wordsA["not"]
+		if !has || !p.within(b.child(want, "not"), a.child(have, "not")) {
+			return false
+		}
+	}
+	if want, has := wordsB["if"]; has {
+		have, has := wordsA["if"]
+		if !has || !p.same(a.child(have, "if"), b.child(want, "if")) {
+			return false
+		}
+		for _, branch := range []string{"then", "else"} {
+			if want, has := wordsB[branch]; has {
+				have, has := wordsA[branch]
+				if !has || !p.within(a.child(have, branch), b.child(want, branch)) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// alternatives shows that each alternative of a is one of b.
+func (p *prover) alternatives(a, b node, wordsA, wordsB map[string]any, keyword string) bool {
+	have := schemaList(wordsA, keyword)
+	return len(have) > 0 && p.all(have, func(i int, s any) bool {
+		return slices.ContainsFunc(indexes(schemaList(wordsB, keyword)), func(j int) bool {
+			return p.within(a.child(s, keyword, number(i)), b.child(schemaList(wordsB, keyword)[j], keyword, number(j)))
+		})
+	})
+}
+
+// exclusive shows that both have the same alternatives of which one applies: a
+// further one could apply together with another.
+func (p *prover) exclusive(a, b node, wordsA, wordsB map[string]any) bool {
+	have, want := schemaList(wordsA, "oneOf"), schemaList(wordsB, "oneOf")
+	if len(have) != len(want) {
+		return false
+	}
+	return p.all(have, func(i int, s any) bool {
+		return p.same(a.child(s, "oneOf", number(i)), b.child(want[i], "oneOf", number(i)))
+	})
+}
+
+func indexes(list []any) []int {
+	out := make([]int, len(list))
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}

@@ -1,0 +1,334 @@
+package eventtype
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// DifferenceKind names how two versions of a type differ.
+type DifferenceKind string
+
+// The kinds of differences. Pointers lead into the newer registration; those of
+// Removed, Renamed and of what else is gone lead into the older one.
+const (
+	OptionalAdded   DifferenceKind = "optional_added"   // a member that events may carry
+	RequiredAdded   DifferenceKind = "required_added"   // a member that events must carry now
+	RequiredDropped DifferenceKind = "required_dropped" // a member that events need not carry any more
+	Removed         DifferenceKind = "removed"          // a member that the schema does not name any more
+	Renamed         DifferenceKind = "renamed"          // one member gone and one new with the same schema: a guess
+	Narrowed        DifferenceKind = "narrowed"         // fewer values are accepted
+	Widened         DifferenceKind = "widened"          // more values are accepted
+	EnumReduced     DifferenceKind = "enum_reduced"
+	EnumExtended    DifferenceKind = "enum_extended"
+	EnumChanged     DifferenceKind = "enum_changed"
+	TypeChanged     DifferenceKind = "type_changed" // no JSON type in common
+	Changed         DifferenceKind = "changed"      // neither is shown to contain the other
+
+	OwnerChanged            DifferenceKind = "owner_changed"
+	RetentionChanged        DifferenceKind = "retention_changed"
+	DimensionRequired       DifferenceKind = "dimension_required"
+	DimensionNotRequired    DifferenceKind = "dimension_not_required"
+	ReferenceRequired       DifferenceKind = "reference_required"
+	ReferenceNotRequired    DifferenceKind = "reference_not_required"
+	BusinessKeyAdded        DifferenceKind = "business_key_added"
+	BusinessKeyRemoved      DifferenceKind = "business_key_removed"
+	BusinessKeyChanged      DifferenceKind = "business_key_changed"
+	PersonalDataDeclared    DifferenceKind = "pii_declared"
+	PersonalDataNotDeclared DifferenceKind = "pii_not_declared"
+	PersonalDataChanged     DifferenceKind = "pii_changed"
+)
+
+// Demand is what the policy of schema evolution asks for a difference. Stored
+// events are never rewritten and no version is ever deleted, so each can be met
+// beside them only.
+type Demand string
+
+// The demands, weakest first.
+const (
+	DemandVersion Demand = "new_version"              // a version of its own
+	DemandDefault Demand = "new_version_with_default" // and a `default` that stands for the member in earlier events
+	DemandType    Demand = "new_type"                 // earlier events would mean something else: a type of its own
+)
+
+// Difference is one named difference of two versions.
+type Difference struct {
+	Kind    DifferenceKind `json:"kind"`
+	Pointer string         `json:"pointer"` // RFC 6901 in the registration that Kind says
+	Demand  Demand         `json:"demands"`
+	Met     bool           `json:"met"` // the newer version gives what is demanded
+	// Guess marks what was concluded from likeness.
+	Guess  bool   `json:"guess,omitempty"`
+	Detail string `json:"detail"`
+}
+
+// Comparison is what sets two versions apart.
+type Comparison struct {
+	Older       uint32       `json:"older"`
+	Newer       uint32       `json:"newer"`
+	Differences []Difference `json:"differences"`
+	// Compatible says that whatever data the older schema accepts, the newer one
+	// accepts too. It is said only where that is shown.
+	Compatible bool `json:"compatible"`
+	// Truncated says that there are more differences than listed, or that the schemas
+	// are too large to compare to the end.
+	Truncated bool `json:"truncated,omitempty"`
+}
+
+// Unmet lists the differences whose demand is not met.
+func (c *Comparison) Unmet() []Difference {
+	return slices.DeleteFunc(slices.Clone(c.Differences), func(d Difference) bool { return d.Met })
+}
+
+// walker names the differences of two schemas.
+type walker struct {
+	*prover
+	found     []Difference
+	truncated bool
+	seen      map[[2]place]bool
+}
+
+const dataSchema = "/data_schema"
+
+func (w *walker) add(kind DifferenceKind, n node, demand Demand, met bool, detail string) {
+	if len(w.found) >= maxDifferences {
+		w.truncated = true
+		if met || len(w.found) >= 2*maxDifferences {
+			return // enough of the others are listed
+		}
+	}
+	at := n.at
+	if at == "?" {
+		at = ""
+	}
+	w.found = append(w.found, Difference{Kind: kind, Pointer: dataSchema + at, Demand: demand, Met: met, Detail: detail})
+}
+
+// walk names the differences between two schemas for the same value.
+func (w *walker) walk(older, newer node) {
+	older, okOlder := older.resolve()
+	newer, okNewer := newer.resolve()
+	if !okOlder || !okNewer {
+		w.direction(older, newer, newer)
+		return
+	}
+	pair := [2]place{{older.doc, older.at}, {newer.doc, newer.at}}
+	if w.seen[pair] || len(w.seen) > maxSteps/100 {
+		return
+	}
+	w.seen[pair] = true
+	if w.same(older, newer) {
+		w.sameValues(older, newer)
+		return
+	}
+	wordsOlder, wordsNewer := older.words(), newer.words()
+	apart := map[string]bool{}
+	if isMembers(wordsOlder) && isMembers(wordsNewer) {
+		apart["properties"], apart["required"] = true, true
+		w.members(older, newer, wordsOlder, wordsNewer)
+	}
+	_, listOlder := wordsOlder["items"].(map[string]any)
+	_, listNewer := wordsNewer["items"].(map[string]any)
+	if listOlder && listNewer {
+		apart["items"] = true
+		w.walk(older.child(wordsOlder["items"], "items"), newer.child(wordsNewer["items"], "items"))
+	}
+	if len(apart) == 0 {
+		w.direction(older, newer, newer)
+		return
+	}
+	w.direction(w.rest(older, wordsOlder, apart), w.rest(newer, wordsNewer, apart), newer)
+}
+
+// sameValues looks for members that an open schema accepts anyway and that only one
+// version names.
+func (w *walker) sameValues(older, newer node) {
+	wordsOlder, wordsNewer := older.words(), newer.words()
+	if isMembers(wordsOlder) && isMembers(wordsNewer) {
+		w.members(older, newer, wordsOlder, wordsNewer)
+	}
+}
+
+func isMembers(words map[string]any) bool {
+	_, has := words["properties"].(map[string]any)
+	return has
+}
+
+func (w *walker) rest(n node, words map[string]any, apart map[string]bool) node {
+	out := maps.Clone(words)
+	maps.DeleteFunc(out, func(word string, _ any) bool { return apart[word] })
+	return node{n.doc, "?", out}
+}
+
+// direction names a difference that is not taken apart further.
+func (w *walker) direction(older, newer, at node) {
+	wider, tighter := w.within(older, newer), w.within(newer, older)
+	wordsOlder, wordsNewer := older.words(), newer.words()
+	_, enumOlder := finite(wordsOlder)
+	_, enumNewer := finite(wordsNewer)
+	enums := enumOlder && enumNewer
+	switch {
+	case wider && tighter:
+	case wider && enums:
+		w.add(EnumExtended, at, DemandVersion, true, "further values are listed; every earlier event still fits")
+	case wider:
+		w.add(Widened, at, DemandVersion, true, "more values are accepted; every earlier event still fits")
+	case typesOf(wordsOlder)&typesOf(wordsNewer) == 0:
+		w.add(TypeChanged, at, DemandType, false, "the JSON type is another one, so earlier events do not fit; register a new type and deprecate this one")
+	case tighter && enums:
+		w.add(EnumReduced, at, DemandType, false, "values are no longer listed that earlier events may hold; list them again, or register a new type")
+	case tighter:
+		w.add(Narrowed, at, DemandType, false, "values are refused that earlier events may hold; accept them again, or register a new type")
+	case enums:
+		w.add(EnumChanged, at, DemandType, false, "the listed values are others, so earlier events may not fit; list the earlier ones too, or register a new type")
+	default:
+		w.add(Changed, at, DemandType, false, "it is not shown that earlier events still fit; take the change back, or register a new type")
+	}
+}
+
+// members names what became of the members of an object.
+func (w *walker) members(older, newer node, wordsOlder, wordsNewer map[string]any) {
+	before, after := schemasByName(wordsOlder, "properties"), schemasByName(wordsNewer, "properties")
+	had, has := names(wordsOlder["required"]), names(wordsNewer["required"])
+	renames := w.renames(older, newer, before, after, had, has)
+	for _, name := range keys(before, after) {
+		schemaBefore, wasThere := before[name]
+		schemaAfter, isThere := after[name]
+		_, wasRequired := slices.BinarySearch(had, name)
+		_, isRequired := slices.BinarySearch(has, name)
+		gone, added := older.child(schemaBefore, "properties", name), newer.child(schemaAfter, "properties", name)
+		switch {
+		case wasThere && !isThere:
+			if to, ok := renames[name]; ok {
+				w.add(Renamed, gone, DemandType, false, "it seems to be called "+quoted(to)+" now, so earlier events would be read without it; "+
+					"keep the name, or give the new member a default to say that it is another one, or register a new type")
+				if last := len(w.found) - 1; w.found[last].Kind == Renamed {
+					w.found[last].Guess = true
+				}
+				continue
+			}
+			w.add(Removed, gone, DemandVersion, true, "new events need not carry it; earlier events keep it")
+		case isThere && !wasThere && renamedTo(renames, name):
+		case isThere && isRequired && (!wasThere || !wasRequired):
+			w.addRequired(added)
+			if wasThere {
+				w.walk(gone, added)
+			}
+		case isThere && !wasThere:
+			w.add(OptionalAdded, added, DemandVersion, true, "events may carry it; earlier events do not")
+		default:
+			if wasRequired && !isRequired {
+				w.add(RequiredDropped, added, DemandVersion, true, "events need not carry it any more; readers must do without it")
+			}
+			w.walk(gone, added)
+		}
+	}
+	for _, name := range has { // required, but without a schema
+		_, named := after[name]
+		if _, was := slices.BinarySearch(had, name); !named && !was {
+			w.addRequired(newer.child(nil, "required"))
+		}
+	}
+	for _, name := range had {
+		_, known := before[name]
+		_, named := after[name]
+		if _, still := slices.BinarySearch(has, name); !known && !named && !still {
+			w.add(RequiredDropped, newer, DemandVersion, true, "member "+quoted(name)+" need not be carried any more; readers must do without it")
+		}
+	}
+}
+
+func (w *walker) addRequired(n node) {
+	value, given := defaultOf(n)
+	switch {
+	case !given:
+		w.add(RequiredAdded, n, DemandDefault, false, "earlier events do not carry it; give its schema a default, or make it optional")
+	case !w.accepts(unformatted(n), value):
+		w.add(RequiredAdded, n, DemandDefault, false, "its default is not shown to fit its own schema; correct the default")
+	default:
+		w.add(RequiredAdded, n, DemandDefault, true, "its default stands for it in earlier events")
+	}
+}
+
+// defaultOf reads a member's default, beside a reference or where it leads.
+func defaultOf(n node) (any, bool) {
+	words, _ := n.v.(map[string]any)
+	if value, given := words["default"]; given {
+		return value, true
+	}
+	n, _ = n.resolve()
+	words, _ = n.v.(map[string]any)
+	value, given := words["default"]
+	return value, given
+}
+
+// unformatted is a schema without its format, which the examples prove.
+func unformatted(n node) node {
+	resolved, ok := n.resolve()
+	if !ok {
+		return n
+	}
+	words, isObject := resolved.v.(map[string]any)
+	if _, has := words["format"]; !isObject || !has {
+		return resolved
+	}
+	out := maps.Clone(words)
+	delete(out, "format")
+	return node{n.doc, "?", out}
+}
+
+// renames guesses which members were renamed: those that are gone and those that are
+// new, where exactly one new one without a default has the same schema, and is
+// required or not as well.
+func (w *walker) renames(older, newer node, before, after map[string]any, had, has []string) map[string]string {
+	var gone, added []string
+	for _, name := range keys(before, after) {
+		_, was := before[name]
+		_, is := after[name]
+		_, hasDefault := defaultOf(newer.child(after[name], "properties", name))
+		switch {
+		case was && !is:
+			gone = append(gone, name)
+		case is && !was && !hasDefault:
+			added = append(added, name)
+		}
+	}
+	if len(gone)*len(added) > 1024 {
+		return nil
+	}
+	out := map[string]string{}
+	claimed := map[string]int{}
+	for _, from := range gone {
+		var like []string
+		for _, to := range added {
+			if slices.Contains(had, from) == slices.Contains(has, to) &&
+				w.same(older.child(before[from], "properties", from), newer.child(after[to], "properties", to)) {
+				like = append(like, to)
+			}
+		}
+		if len(like) == 1 {
+			out[from] = like[0]
+			claimed[like[0]]++
+		}
+	}
+	maps.DeleteFunc(out, func(_, to string) bool { return claimed[to] > 1 })
+	return out
+}
+
+func renamedTo(renames map[string]string, name string) bool {
+	for _, to := range renames {
+		if to == name {
+			return true
+		}
+	}
+	return false
+}
+
+func quoted(name string) string {
+	b, err := json.Marshal(name)
+	if err != nil {
+		return name
+	}
+	return strings.ToValidUTF8(string(b), "")
+}
