@@ -45,6 +45,10 @@ func moveRefused() error {
 	return refused(fault.FailedPrecondition, "erasure.move_refused", "the erasure request is not in a state from which it can go there; read the request again")
 }
 
+func anothersKey() error {
+	return refused(fault.Internal, "keys.request_invalid", "the key store was asked for a key of another tenant; report this")
+}
+
 func receiptChanged() error {
 	return refused(fault.Internal, "erasure.receipt_changed", "another receipt is stored under this number; compare the store with the export store before anything else is erased")
 }
@@ -245,6 +249,11 @@ func (k *KeyStore) FenceErasure(_ context.Context, r ports.ErasureRequest) (port
 		return ports.ErasureRequest{}, moveRefused()
 	case k.now().Sub(e.approvalStored) >= shredding.ApprovalValidity:
 		return ports.ErasureRequest{}, refused(fault.FailedPrecondition, "erasure.approval_expired", "the approval is missing or too old; request the erasure again")
+	}
+	for id, s := range k.subjects {
+		if id.Subject == e.Subject && slices.Contains(e.Partitions, id.Partition) && s.tenantID != e.TenantID {
+			return ports.ErasureRequest{}, anothersKey()
+		}
 	}
 	if err := k.held(e); err != nil {
 		return ports.ErasureRequest{}, err

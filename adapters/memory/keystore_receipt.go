@@ -69,6 +69,11 @@ func (k *KeyStore) ReplayErasure(_ context.Context, replayed ports.ErasureReceip
 			return receiptChanged()
 		}
 	}
+	for _, key := range keys {
+		if s, ok := k.subjects[ports.SubjectKeyID{Partition: key.Partition, Subject: key.Subject, Class: key.Class}]; ok && s.tenantID != replayed.TenantID {
+			return anothersKey()
+		}
+	}
 	k.generation++
 	d := ports.Destruction{DestroyedAt: k.now(), Generation: k.generation, Receipt: replayed.Number}
 	for _, key := range keys {

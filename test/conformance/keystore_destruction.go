@@ -217,6 +217,27 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		require.True(t, next.PreviousKnown)
 		require.Equal(t, event.Hash(sha256.Sum256([]byte("note"))), next.PreviousHash)
 	},
+	"AnotherTenantsKeyStays": func(t *testing.T, f *keyFixture) {
+		key := f.mint(t, subjectKeyID(2, "employee:E-1", 1))
+		r := newRequest(key.SubjectKeyID)
+		r.TenantID = "rival" // whoever made it, it names a partition that is not its tenant's
+		r = f.requested(t, r)
+		r.Preview, r.Scope = json.RawMessage(`{}`), scopeOfRequest
+		r = f.move(t, r, shredding.ErasurePreviewed)
+		r, err := f.eraser.ApproveErasure(t.Context(), r.ID, "p-controller", scopeOfRequest, time.Now())
+		require.NoError(t, err)
+		r.Classes = []ports.ErasureClass{{Class: 0, Erased: true}}
+		_, err = f.eraser.FenceErasure(t.Context(), r)
+		requireRefused(t, fault.Internal, "keys.request_invalid", err)
+		r.Classes[0].Class = 1
+		_, err = f.eraser.FenceErasure(t.Context(), r)
+		requireRefused(t, fault.Internal, "keys.request_invalid", err)
+		receipt := ports.ErasureReceipt{Number: 1, RequestID: r.ID, TenantID: "rival", Note: []byte("note"), Exported: true}
+		requireRefused(t, fault.Internal, "keys.request_invalid", f.eraser.ReplayErasure(t.Context(), receipt, []ports.ReplayKey{
+			{Partition: 2, Class: 1, Subject: key.Subject, Fingerprints: []shredding.Fingerprint{key.Versions[0].Fingerprint}},
+		}))
+		require.Equal(t, shredding.KeyActive, f.read(t, key.SubjectKeyID).State)
+	},
 	"ReplayTakesItsRequestAlong": func(t *testing.T, f *keyFixture) {
 		// The store comes from a backup in which the request had not come so far. Whatever
 		// it was about to become, its keys are gone, so there is only forward.

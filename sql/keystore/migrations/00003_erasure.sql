@@ -267,6 +267,21 @@ END
 $$;
 -- +goose StatementEnd
 
+-- Whether a subject has a key in one of the partitions that is another tenant's.
+-- +goose StatementBegin
+CREATE FUNCTION keystore.is_foreign(for_tenant_id text, for_subject_id text, for_partitions integer[]) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM keystore.data_subjects d
+        WHERE d.partition_id = ANY (for_partitions) AND d.subject_id = for_subject_id AND d.tenant_id <> for_tenant_id);
+END
+$$;
+-- +goose StatementEnd
+
 -- Keeps the subject out, for the classes that are erased. It wants an approval of
 -- this very scope that the database itself stored in the last 72 hours.
 -- +goose StatementBegin
@@ -293,6 +308,8 @@ BEGIN
         WHERE a.request_id = of_request_id AND a.revision = r.revision AND a.scope = r.scope
           AND a.requester_person = r.requester_person AND a.stored_at > clock_timestamp() - interval '72 hours') THEN
         PERFORM keystore.refuse('erasure.approval_expired');
+    ELSIF keystore.is_foreign(r.tenant_id, r.subject_id, r.partitions) THEN
+        PERFORM keystore.refuse('keys.request_invalid');
     ELSIF keystore.is_held(r.tenant_id, r.subject_id, r.partitions) THEN
         PERFORM keystore.refuse('erasure.held');
     END IF;

@@ -3,7 +3,7 @@
 -- The destruction of keys, its receipts, and the holds that stand against it.
 
 -- Locks the given keys in key order, which waits for appends in flight, makes rows
--- for subjects nobody knew, and answers nothing.
+-- for subjects nobody knew, and answers nothing. No key of another tenant is locked.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.lock_keys(of_tenant_id text, partition_ids integer[], subject_ids text[], classes smallint[]) RETURNS void
     LANGUAGE plpgsql
@@ -23,8 +23,11 @@ BEGIN
         VALUES (now(), now(), gen_random_uuid(), w.partition_id, 0, w.class, of_tenant_id, w.subject_id, 'destroyed')
         ON CONFLICT ON CONSTRAINT data_subjects_pkey DO NOTHING;
         PERFORM FROM keystore.data_subjects d
-        WHERE d.partition_id = w.partition_id AND d.subject_id = w.subject_id AND d.class = w.class
+        WHERE d.partition_id = w.partition_id AND d.subject_id = w.subject_id AND d.class = w.class AND d.tenant_id = of_tenant_id
         FOR UPDATE;
+        IF NOT FOUND THEN -- another tenant's
+            PERFORM keystore.refuse('keys.request_invalid');
+        END IF;
     END LOOP;
 END
 $$;
