@@ -25,6 +25,8 @@ type Store interface {
 	ports.EventAppender
 	ports.IdempotencyReader
 	ports.EventReader
+	ports.EventSearcher
+	ports.StreamReader
 	ports.CausalityReader
 	ports.MatchReader
 	ports.IntentReader
@@ -115,6 +117,8 @@ func RunEventStore(t *testing.T, h Harness) {
 		{"Personal", personalPromises},
 		{"Rollback", rollbackPromises},
 		{"Read", readPromises},
+		{"Search", searchPromises},
+		{"Feed", feedPromises},
 		{"Causality", slices.Concat(causalityPromises, descendantPromises)},
 		{"Match", matchPromises},
 		{"Chain", chainPromises},
