@@ -188,6 +188,9 @@ func TestRedactionIsRefused(t *testing.T) {
 		`{"data":{"name":"[REDACTED]","amount":9.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`,
 		`{"data":{"name":"[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":"[REDACTED]"},"dimensions":{},"entity_refs":[]}`,
 		`{"data":{"name":"Bob","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`,
+		// The last of two members counts for the comparison, the first for most readers.
+		`{"data":{"name":"Bob","name":"[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`,
+		`{"data":{"name":"[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"forged","n\u006fte":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`,
 		`{}`, `null`,
 	} {
 		refused("payload_refused", r, replacement(a.event.PayloadHash, payload))
