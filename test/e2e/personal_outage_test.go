@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// TestKeyServiceOutageOfAFreshNode: a node that starts while the key service is away has
+// no key in memory. It serves what needs none, refuses the rest for now, and shows a
+// value as erased only if it is. An erasure under way waits, and ends later.
+func TestKeyServiceOutageOfAFreshNode(t *testing.T) {
+	t.Parallel()
+	needPostgres(t)
+	owner := testkit.Database(t, nil, "e2e_empty")
+	require.Zero(t, command(t, nil, "migrate", "--dsn", owner).code)
+	folder, socket := filepath.Join(t.TempDir(), "kms"), filepath.Join(t.TempDir(), "s")
+	kms := startKMSD(t, folder, socket)
+	env := []string{
+		"BACKBONE_DATABASE_DSN=" + asApplication(t, owner), "BACKBONE_DATABASE_ERASER_DSN=" + asEraser(t, owner), "BACKBONE_KMS_ENDPOINT=unix:" + socket,
+		"BACKBONE_KMS_CREDENTIALS_FILE=" + filepath.Join(folder, "credentials"), "BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(t.TempDir(), "exports"),
+	}
+	boot := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
+	require.Zero(t, boot.code, boot)
+	_, first := startServe(t, asApplication(t, owner), env...)
+	admin := first.as(boot.stdout)
+	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`))
+	registerPersons(t, admin)
+	registerMachines(t, &dev{devFile: devFile{HTTP: first.server, Tokens: map[string]string{"admin": admin.token}}})
+	token := func(person, role string, more ...string) string {
+		t.Helper()
+		r := command(t, env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role", role}, more...)...)
+		require.Zero(t, r.code, r)
+		return r.stdout
+	}
+	module, auditor := token("s-hr", "module", "--service"), token("p-0002", "auditor")
+	officer, second := first.as(token("p-0003", "compliance")), first.as(token("p-0004", "compliance_approver"))
+	record := func(id string) string {
+		t.Helper()
+		return first.as(module).record(t, person("FRMF", id, object{"name": "Ada Mosley"}))[0]
+	}
+	kept, leaving, gone := record("E-1"), record("E-2"), record("E-3")
+	machine := first.as(module).record(t, serviced("FRMF", "M-1", `{"hours":1}`))[0]
+	eraseSubject(t, officer, second, "employee:E-3")
+	r := officer.requestErasure(t, "employee:E-2")
+
+	require.NoError(t, kms.signal(syscall.SIGKILL))
+	_, err := kms.wait(endTime)
+	require.NoError(t, err)
+	_, fresh := startServe(t, asApplication(t, owner), env...)
+	require.NoError(t, fresh.want(200, nil, "GET", "/livez", ""))
+	var state health
+	require.NoError(t, fresh.want(200, &state, "GET", "/readyz", ""))
+	require.Equal(t, []string{"degraded", "degraded", "ok", "ok"}, []string{state.Status, state.Checks["kms"], state.Checks["key_store"], state.Checks["database"]})
+
+	away := func(a answer) {
+		t.Helper()
+		require.Equal(t, http.StatusServiceUnavailable, a.status, a)
+		require.NotEmpty(t, a.header.Get("Retry-After"))
+		require.Contains(t, a.code(), "kms.")
+		require.NotContains(t, string(a.body), redactedValue)
+		require.NotContains(t, string(a.body), "Ada")
+	}
+	away(must(fresh.as(module).do("GET", "/api/events/"+kept+"?legal_entity=FRMF", "")))
+	away(must(fresh.as(module).do("GET", "/api/events?stream_type=scope&stream_id=FRMF", "")))
+	away(must(fresh.as(module).do("POST", "/api/events", batch(person("FRMF", "E-1", object{"name": "Ada Mosley"})))))
+	away(must(fresh.as(module).do("POST", "/api/events", batch(person("FRMF", "E-9", object{"name": "Ada Mosley"})))))
+	require.Equal(t, redactedValue, fresh.as(module).data(t, "FRMF", gone)["name"], "its key is destroyed, says the key store")
+	require.Equal(t, maskedValue, fresh.as(auditor).data(t, "FRMF", kept)["name"], "who may not read needs no key")
+	require.NotEmpty(t, fresh.as(module).data(t, "FRMF", machine)["hours"])
+	fresh.as(module).record(t, serviced("FRMF", "M-1", `{"hours":2}`), person("FRMF", "E-1", object{"grade": 1}))
+
+	// The keys are destroyed without the key service; the receipt waits for it.
+	second.approveErasure(t, r.ID)
+	testkit.EventuallyNoError(t, endTime, func() error {
+		for _, step := range officer.erasure(t, r.ID).Steps {
+			if step.Step == "receipted" && step.Attempts > 0 && step.Error == "kms.unavailable" {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is %s", officer.erasure(t, r.ID).Status)
+	})
+	for _, c := range []client{first.as(module), fresh.as(module)} {
+		expect(t, http.StatusGone, "pii.subject_erased", must(c.do("POST", "/api/events", batch(person("FRMF", "E-2", object{"name": "Ada Mosley"})))))
+		testkit.Eventually(t, endTime, func() bool { return c.data(t, "FRMF", leaving)["name"] == redactedValue })
+	}
+
+	startKMSD(t, folder, socket)
+	officer.awaitErasure(t, r.ID, 2*endTime)
+	testkit.Eventually(t, endTime, func() bool {
+		a := must(fresh.as(module).do("GET", "/api/events/"+kept+"?legal_entity=FRMF", ""))
+		return a.status == http.StatusOK
+	})
+	require.Equal(t, "Ada Mosley", fresh.as(module).data(t, "FRMF", kept)["name"])
+	fresh.as(module).record(t, person("FRMF", "E-1", object{"name": "Ada Mosley"}))
+	require.Zero(t, command(t, env, "verify").code)
+}
