@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"strings"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -64,7 +65,9 @@ type Service struct{ config Config }
 func New(c Config) *Service { return &Service{c} }
 
 // Request asks to redact the values at the pointers of an event. Everything that
-// could refuse it later is checked at once. Faults: those of ports.Redactions.
+// could refuse it later is checked at once. Faults: those of ports.Redactions, and
+// redaction.pointer_personal for a pointer through a member named like a person's
+// datum: pointers are kept for ever.
 func (s *Service) Request(ctx context.Context, le ports.LegalEntity, id event.ID, pointers []string, reason, person string) (ports.RedactionRequest, error) {
 	e, err := s.config.Events.EventByID(ctx, le.Partition, id)
 	if err != nil {
@@ -73,6 +76,14 @@ func (s *Service) Request(ctx context.Context, le ports.LegalEntity, id event.ID
 	if _, err := redact(e.Payload, pointers); err != nil {
 		return ports.RedactionRequest{}, err
 	}
+	for _, p := range pointers {
+		for token := range strings.SplitSeq(p, "/") {
+			if kind := shredding.PersonalPattern(unescapeToken.Replace(token)); kind != "" {
+				return ports.RedactionRequest{}, fault.New(fault.Invalid, "redaction.pointer_personal",
+					"the name of a member on a pointer looks like personal data itself (%s), and pointers are kept for ever; redact the whole object around it", kind)
+			}
+		}
+	}
 	if kind := shredding.PersonalPattern(reason); kind != "" {
 		return ports.RedactionRequest{}, fault.New(fault.Invalid, "redaction.invalid", "the reason looks like personal data itself (%s) and is kept for ever; word it without", kind)
 	}
@@ -80,6 +91,8 @@ func (s *Service) Request(ctx context.Context, le ports.LegalEntity, id event.ID
 		ID: s.config.IDs.NewID(s.config.Clock.Now()), Partition: le.Partition, Sequence: e.Sequence, Pointers: pointers, Reason: reason, RequestedBy: person,
 	})
 }
+
+var unescapeToken = strings.NewReplacer("~1", "/", "~0", "~")
 
 // Approve is the second person's word.
 func (s *Service) Approve(ctx context.Context, le ports.LegalEntity, id event.ID, person string) (ports.RedactionRequest, error) {

@@ -221,6 +221,19 @@ func TestRequestsThatCannotRun(t *testing.T) {
 	require.Equal(t, "redaction.repeated", fault.CodeOf(err))
 	_, err = s.Request(t.Context(), entity, a.event.ID, []string{"/data/name"}, "ada@example.org", "p-1")
 	require.Equal(t, "redaction.invalid", fault.CodeOf(err))
+	// A pointer is kept for ever, in the record and in the event.
+	a.event.Payload = []byte(`{"data":{"mails":{"ada@example.org":{"ok":true},"+49~130 901820":1}}}`)
+	for _, p := range []string{"/data/mails/ada@example.org/ok", "/data/mails/ada@example.org"} {
+		_, err = s.Request(t.Context(), entity, a.event.ID, []string{p}, "x", "p-1")
+		require.Equal(t, "redaction.pointer_personal", fault.CodeOf(err), p)
+		require.NotContains(t, err.Error(), "ada")
+	}
+	_, err = s.Request(t.Context(), entity, a.event.ID, []string{"/data/mails/+49~0130 901820"}, "x", "p-1")
+	require.NoError(t, err, "no phone")
+	a.requests = nil
+	_, err = s.Request(t.Context(), entity, a.event.ID, []string{"/data/mails"}, "x", "p-1")
+	require.NoError(t, err)
+	a.requests = nil
 	_, err = s.Request(t.Context(), entity, event.ID{}, []string{"/data/name"}, "x", "p-1")
 	require.Equal(t, "event.not_found", fault.CodeOf(err))
 	require.Empty(t, a.requests)
