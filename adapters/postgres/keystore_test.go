@@ -372,6 +372,60 @@ func TestKeyStorePlans(t *testing.T) {
 	}
 }
 
+// TestErasurePlans looks at what the polls and lists of erasures touch when many have
+// ended, on sessions that are older than the rows.
+func TestErasurePlans(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	superuser, eraser := connect(t, dsn), connect(t, as("backbone_eraser", dsn))
+	use := func() {
+		for range 7 { // plans are kept from the sixth call on
+			for _, call := range []string{
+				`SELECT count(*) FROM keystore.erasures('', '{previewed}', 1000)`,
+				`SELECT count(*) FROM keystore.erasures('', '{requested,approved,fenced,destroyed,receipted,announced,evicted,rebuilt,verified}', 1000)`,
+				`SELECT count(*) FROM keystore.erasures('acme', '{}', 10)`,
+				`SELECT count(*) FROM keystore.erasures('', '{completed}', 10)`,
+				`SELECT count(*) FROM keystore.erasure_steps('acme', '00000000-0000-0000-0000-000000000001')`,
+				`SELECT count(*) FROM keystore.receipts(900, 10)`,
+				`SELECT count(*) FROM keystore.holds('acme', 'customer:C-1', now()::date)`,
+			} {
+				_, err := eraser.Exec(t.Context(), call)
+				require.NoError(t, err)
+			}
+		}
+		_, err := eraser.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`)
+		require.NoError(t, err)
+		_, err = eraser.Exec(t.Context(), `SELECT 1`)
+		require.NoError(t, err)
+	}
+	touched := func() (rows int64) {
+		_, err := superuser.Exec(t.Context(), `SELECT pg_stat_clear_snapshot()`)
+		require.NoError(t, err)
+		require.NoError(t, superuser.QueryRow(t.Context(), `SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables
+			WHERE schemaname = 'keystore' AND relname IN ('pii_deletion_log', 'pii_deletion_steps', 'erasure_receipts', 'legal_holds')`).Scan(&rows))
+		return rows
+	}
+	use()
+	_, err := superuser.Exec(t.Context(), `
+		INSERT INTO keystore.pii_deletion_log (request_id, requested_at, updated_at, due_on, revision, all_entities, tenant_id, subject_id, basis, reason, requester_person, state, partitions)
+			SELECT gen_random_uuid(), now() - n * interval '1 minute', now(), now(), 11, false, 'acme', 'customer:C-' || n, 'gdpr_art_17', '', 'p-officer', 'completed', '{1}' FROM generate_series(1, 20000) n;
+		INSERT INTO keystore.pii_deletion_steps (request_id, revision, done_at, attempts, state) SELECT request_id, 11, now(), 0, 'completed' FROM keystore.pii_deletion_log;
+		INSERT INTO keystore.erasure_receipts (number, destroyed_at, generation, request_id, tenant_id, keys)
+			SELECT row_number() OVER (), now(), 1, request_id, 'acme', '[]' FROM keystore.pii_deletion_log;
+		INSERT INTO keystore.legal_holds (hold_id, placed_at, partition_id, tenant_id, subject_id, reason, placed_by)
+			SELECT gen_random_uuid(), now(), 0, 'acme', subject_id, 'x', 'p-officer' FROM keystore.pii_deletion_log`)
+	require.NoError(t, err)
+	for _, statistics := range []string{"SELECT 1", "ANALYZE keystore.pii_deletion_log, keystore.pii_deletion_steps, keystore.erasure_receipts, keystore.legal_holds"} {
+		_, err = superuser.Exec(t.Context(), statistics)
+		require.NoError(t, err)
+		_, err = superuser.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`)
+		require.NoError(t, err)
+		before := touched()
+		use()
+		require.Less(t, touched()-before, int64(7*100), "what has ended is not read")
+	}
+}
+
 func TestEvictionsComeBackAfterALostConnection(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)

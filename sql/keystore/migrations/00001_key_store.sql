@@ -128,6 +128,8 @@ CREATE TABLE keystore.pii_deletion_log (
 CREATE UNIQUE INDEX pii_deletion_log_open ON keystore.pii_deletion_log (subject_id, tenant_id)
     WHERE state NOT IN ('completed', 'rejected', 'withdrawn', 'expired', 'refused');
 CREATE INDEX pii_deletion_log_tenant ON keystore.pii_deletion_log (tenant_id, requested_at DESC, request_id DESC);
+-- Workers look every second for those that have not ended.
+CREATE INDEX pii_deletion_log_state ON keystore.pii_deletion_log (state, requested_at DESC, request_id DESC);
 
 -- The second person. The requester stands in the row, bound by the foreign key, so
 -- that the check compares with who requested, whoever calls. A request whose scope

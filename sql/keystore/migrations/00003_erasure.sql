@@ -27,6 +27,7 @@ $$;
 CREATE FUNCTION keystore.is_held(for_tenant_id text, for_subject_id text, for_partitions integer[]) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 BEGIN
     RETURN EXISTS (
@@ -138,12 +139,29 @@ CREATE FUNCTION keystore.erasures(for_tenant_id text, for_states text[], page_si
     LANGUAGE plpgsql STABLE
     SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 BEGIN
-    RETURN QUERY SELECT l.* FROM keystore.pii_deletion_log l
-    WHERE (for_tenant_id = '' OR l.tenant_id = for_tenant_id) AND (cardinality(for_states) = 0 OR l.state = ANY (for_states))
-    ORDER BY l.requested_at DESC, l.request_id DESC
-    LIMIT page_size;
+    -- State by state along the index: nothing that is not listed is read, however many
+    -- have ended.
+    IF for_tenant_id = '' AND cardinality(for_states) > 0 THEN
+        RETURN QUERY SELECT l.*
+        FROM (SELECT DISTINCT u.state FROM unnest(for_states) AS u (state)) AS s
+        CROSS JOIN LATERAL (
+            SELECT x.* FROM keystore.pii_deletion_log x WHERE x.state = s.state
+            ORDER BY x.requested_at DESC, x.request_id DESC
+            LIMIT page_size
+        ) AS l
+        ORDER BY l.requested_at DESC, l.request_id DESC
+        LIMIT page_size;
+    ELSIF for_tenant_id = '' THEN
+        RETURN QUERY SELECT l.* FROM keystore.pii_deletion_log l ORDER BY l.requested_at DESC, l.request_id DESC LIMIT page_size;
+    ELSE
+        RETURN QUERY SELECT l.* FROM keystore.pii_deletion_log l
+        WHERE l.tenant_id = for_tenant_id AND (cardinality(for_states) = 0 OR l.state = ANY (for_states))
+        ORDER BY l.requested_at DESC, l.request_id DESC
+        LIMIT page_size;
+    END IF;
 END
 $$;
 -- +goose StatementEnd
@@ -154,6 +172,7 @@ CREATE FUNCTION keystore.erasure_steps(for_tenant_id text, for_request_id uuid) 
     LANGUAGE plpgsql STABLE
     SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 BEGIN
     RETURN QUERY SELECT s.state, s.done_at, s.attempts

@@ -131,6 +131,7 @@ CREATE FUNCTION keystore.receipts(from_number bigint, page_size integer) RETURNS
     LANGUAGE plpgsql STABLE
     SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 BEGIN
     RETURN QUERY SELECT e.number, e.request_id, e.tenant_id, e.note, e.exported
@@ -291,12 +292,19 @@ CREATE FUNCTION keystore.holds(for_tenant_id text, for_subject_id text, on_day d
     LANGUAGE plpgsql STABLE
     SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
 AS $$
 BEGIN
-    RETURN QUERY SELECT h.* FROM keystore.legal_holds h
-    WHERE h.tenant_id = for_tenant_id AND (for_subject_id = '' OR h.subject_id = for_subject_id)
-      AND h.released_at IS NULL AND (h.until IS NULL OR h.until >= on_day)
-    ORDER BY h.placed_at, h.hold_id;
+    IF for_subject_id <> '' THEN
+        RETURN QUERY SELECT h.* FROM keystore.legal_holds h
+        WHERE h.subject_id = for_subject_id AND h.tenant_id = for_tenant_id
+          AND h.released_at IS NULL AND (h.until IS NULL OR h.until >= on_day)
+        ORDER BY h.placed_at, h.hold_id;
+    ELSE
+        RETURN QUERY SELECT h.* FROM keystore.legal_holds h
+        WHERE h.tenant_id = for_tenant_id AND h.released_at IS NULL AND (h.until IS NULL OR h.until >= on_day)
+        ORDER BY h.placed_at, h.hold_id;
+    END IF;
 END
 $$;
 -- +goose StatementEnd
