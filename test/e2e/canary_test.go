@@ -109,6 +109,7 @@ func TestCanaryScan(t *testing.T) {
 		m.appends(t)
 		m.refusedAppends(t)
 		m.vendors(t)
+		m.papers(t)
 		m.reads(t)
 		keys = append(keys, c.keys(t)...)
 		m.erasures(t)
