@@ -15,9 +15,19 @@ type EventTypes interface {
 	EventTypes(ctx context.Context) (types []eventtype.Registration, generation int64, err error)
 	// EventTypesGeneration is the cheap question whether anything changed.
 	EventTypesGeneration(ctx context.Context) (int64, error)
-	// RegisterEventType inserts one version, assigns the type's number and wakes every
-	// node. Fault event_type.duplicate when the version exists.
+	// RegisterEventType inserts one version and its change, assigns the type's number
+	// and wakes every node. Fault event_type.duplicate when the version exists.
 	RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error)
+	// RegisterEventTypeAt does so if the registry is still at the generation; fault
+	// event_type.registry_moved otherwise.
+	RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error)
+	// ChangeEventType deprecates or reactivates the version that is named, or all of
+	// the type, and wakes every node. It gives the changes; those that are in that
+	// state already change nothing. Fault event_type.not_found.
+	ChangeEventType(ctx context.Context, c eventtype.Change) ([]eventtype.Change, error)
+	// EventTypeHistory lists all changes of a type, by number and version. Empty for an
+	// unknown type.
+	EventTypeHistory(ctx context.Context, name string) ([]eventtype.Change, error)
 }
 
 // SchemaCompiler compiles JSON Schemas. No reference outside the document is

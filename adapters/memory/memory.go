@@ -41,6 +41,7 @@ type Store struct {
 	types        []eventtype.Registration
 	typeNumbers  map[string]int32
 	generation   int64
+	typeChanges  []eventtype.Change
 	checkpoints  map[checkpointKey]ports.Checkpoint
 	tables       map[string]map[string]any
 	listeners    map[*listener]struct{}

@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"slices"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -39,11 +40,27 @@ func (s *Store) EventTypesGeneration(ctx context.Context) (int64, error) {
 
 // RegisterEventType implements ports.EventTypes.
 func (s *Store) RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error) {
+	return s.registerEventType(ctx, r, nil)
+}
+
+// RegisterEventTypeAt implements ports.EventTypes.
+func (s *Store) RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error) {
+	return s.registerEventType(ctx, r, &generation)
+}
+
+func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration, at *int64) (eventtype.Registration, error) {
 	if err := ctx.Err(); err != nil {
+		return eventtype.Registration{}, err
+	}
+	document, err := r.Document()
+	if err != nil {
 		return eventtype.Registration{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if at != nil && *at != s.generation {
+		return eventtype.Registration{}, eventtype.RegistryMoved()
+	}
 	for i := range s.types {
 		if s.types[i].Type == r.Type && s.types[i].SchemaVersion == r.SchemaVersion {
 			return eventtype.Registration{}, fault.New(fault.Conflict, "event_type.duplicate",
@@ -63,5 +80,75 @@ func (s *Store) RegisterEventType(ctx context.Context, r eventtype.Registration)
 	r.RegisteredAt = event.Micros(r.RegisteredAt)
 	s.types = append(s.types, r)
 	s.generation++
+	s.typeChanges = append(s.typeChanges, eventtype.Change{
+		Number: s.generation, Action: eventtype.ActionRegistered, Type: r.Type, SchemaVersion: r.SchemaVersion,
+		Digest: sha256.Sum256(document), Actor: r.RegisteredBy, At: r.RegisteredAt,
+	})
 	return cloneRegistration(r), nil
+}
+
+// ChangeEventType implements ports.EventTypes.
+func (s *Store) ChangeEventType(ctx context.Context, c eventtype.Change) ([]eventtype.Change, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.At.IsZero() {
+		c.At = s.now()
+	}
+	c.At = event.Micros(c.At)
+	known := false
+	out := []eventtype.Change{}
+	for i := range s.types {
+		t := &s.types[i]
+		if t.Type != c.Type || (c.SchemaVersion != 0 && t.SchemaVersion != c.SchemaVersion) {
+			continue
+		}
+		known = true
+		active := c.Action == eventtype.ActionReactivated
+		if t.Active == active {
+			continue
+		}
+		t.Active = active
+		made := c
+		made.Number, made.SchemaVersion = s.generation+1, t.SchemaVersion
+		made.Digest = s.digestOf(c.Type, t.SchemaVersion)
+		out = append(out, made)
+	}
+	if !known {
+		return nil, eventtype.NotRegistered(c.Type)
+	}
+	if len(out) > 0 {
+		s.generation++
+		slices.SortFunc(out, func(a, b eventtype.Change) int { return cmp.Compare(a.SchemaVersion, b.SchemaVersion) })
+		s.typeChanges = append(s.typeChanges, out...)
+	}
+	return slices.Clone(out), nil
+}
+
+// digestOf is the digest with which a version was registered.
+func (s *Store) digestOf(name string, version uint32) (digest [sha256.Size]byte) {
+	for _, c := range s.typeChanges {
+		if c.Type == name && c.SchemaVersion == version {
+			return c.Digest
+		}
+	}
+	return digest
+}
+
+// EventTypeHistory implements ports.EventTypes.
+func (s *Store) EventTypeHistory(ctx context.Context, name string) ([]eventtype.Change, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := []eventtype.Change{}
+	for _, c := range s.typeChanges {
+		if c.Type == name {
+			out = append(out, c)
+		}
+	}
+	return out, nil
 }

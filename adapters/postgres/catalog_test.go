@@ -26,7 +26,7 @@ func column(t *testing.T, conn *pgx.Conn, query string, args ...any) []string {
 
 // directories are the tables that every shard of a cluster has in full; they are
 // not keyed by partition.
-var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation"}
+var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation", "event_type_history"}
 
 // TestSchemaCanBeSharded reads the catalog and fails on whatever would keep the
 // schema from running on a sharded cluster, on replicas or behind poolers.
@@ -106,6 +106,7 @@ func TestGrants(t *testing.T) {
 		backbone_eraser:request_redaction():E backbone_eraser:approve_redaction():E backbone_eraser:redact_payload():E
 		backbone_redactor:redact_payload():E backbone_redactor:redaction_requests:S backbone_redactor:pii_redactions:IS
 		backbone_redactor:event_payloads.salt:U backbone_redactor:event_payloads.payload:U
+		backbone_app:event_type_history:IS backbone_reader:event_type_history:S backbone_eraser:event_type_history:S
 		backbone_sealer:event_keys:S backbone_sealer:events:S backbone_sealer:partition_heads:S backbone_sealer:schema:U backbone_sealer:stream_versions:S
 	`), joined(got))
 	require.Empty(t, column(t, conn, `
@@ -179,6 +180,7 @@ func TestTheLogCannotBeChanged(t *testing.T) {
 		"UPDATE backbone.event_keys SET type_no = 0", "DELETE FROM backbone.event_keys", "UPDATE backbone.business_keys SET document = ''",
 		"DELETE FROM backbone.business_keys", "DELETE FROM backbone.intents", "UPDATE backbone.installation SET log_name = ''",
 		"UPDATE backbone.event_type_registry SET is_active = false", "DELETE FROM backbone.event_type_registry",
+		"UPDATE backbone.event_type_history SET actor = ''", "DELETE FROM backbone.event_type_history",
 		"INSERT INTO backbone.legal_entities DEFAULT VALUES", "DELETE FROM backbone.legal_entities", "DELETE FROM backbone.principals",
 		"ALTER TABLE backbone.events ADD COLUMN x int", "ALTER TABLE backbone.events DISABLE TRIGGER ALL", "DROP TABLE backbone.events",
 		fmt.Sprintf("ALTER TABLE backbone.events DETACH PARTITION backbone.events_p%d", p),

@@ -1,10 +1,10 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
-	"time"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 
@@ -46,17 +46,30 @@ func (s *Store) EventTypesGeneration(ctx context.Context) (int64, error) {
 
 // RegisterEventType implements ports.EventTypes.
 func (s *Store) RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error) {
+	return s.registerEventType(ctx, r, nil)
+}
+
+// RegisterEventTypeAt implements ports.EventTypes.
+func (s *Store) RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error) {
+	return s.registerEventType(ctx, r, &generation)
+}
+
+func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration, at *int64) (eventtype.Registration, error) {
 	if r.RegisteredAt.IsZero() {
 		r.RegisteredAt = s.now()
 	}
 	r.RegisteredAt = event.Micros(r.RegisteredAt)
-	document, err := encodeRegistration(r)
+	document, err := r.Document()
 	if err != nil {
 		return eventtype.Registration{}, err
 	}
 	err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
-		if _, err := s.queries.AdvanceEventTypeGeneration(ctx, tx); err != nil {
+		number, err := s.queries.AdvanceEventTypeGeneration(ctx, tx)
+		if err != nil {
 			return err
+		}
+		if at != nil && number != *at+1 {
+			return eventtype.RegistryMoved()
 		}
 		if err := s.queries.InsertEventType(ctx, tx, r.Type); err != nil {
 			return err
@@ -70,11 +83,21 @@ func (s *Store) RegisterEventType(ctx context.Context, r eventtype.Registration)
 		}); err != nil {
 			return err
 		}
+		digest := sha256.Sum256(document)
+		if err := s.queries.InsertEventTypeChange(ctx, tx, &backbonedb.InsertEventTypeChangeParams{
+			Change: number, Type: r.Type, SchemaVersion: int32(r.SchemaVersion), Action: string(eventtype.ActionRegistered),
+			Digest: digest[:], Actor: r.RegisteredBy, ChangedAt: r.RegisteredAt,
+		}); err != nil {
+			return err
+		}
 		return s.queries.NotifyChannel(ctx, tx, &backbonedb.NotifyChannelParams{Channel: channelEventTypes})
 	})
 	if violates(err, "event_type_registry_pkey") {
 		return eventtype.Registration{}, fault.New(fault.Conflict, "event_type.duplicate",
 			"version %d of event type %q is registered already; register the next version", r.SchemaVersion, r.Type)
+	}
+	if _, known := fault.As(err); known {
+		return eventtype.Registration{}, err
 	}
 	if err != nil {
 		return eventtype.Registration{}, translate(ctx, err)
@@ -82,14 +105,77 @@ func (s *Store) RegisterEventType(ctx context.Context, r eventtype.Registration)
 	return r, nil
 }
 
-// encodeRegistration keeps the characters of schemas and examples as they are.
-func encodeRegistration(r eventtype.Registration) ([]byte, error) {
-	r.RegisteredAt, r.RegisteredBy, r.Active = time.Time{}, "", false // columns
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(r); err != nil {
-		return nil, fault.New(fault.Invalid, "event_type.schema_invalid", "schema and examples must be JSON; correct them")
+// ChangeEventType implements ports.EventTypes.
+func (s *Store) ChangeEventType(ctx context.Context, c eventtype.Change) ([]eventtype.Change, error) {
+	if c.At.IsZero() {
+		c.At = s.now()
 	}
-	return b.Bytes(), nil
+	c.At = event.Micros(c.At)
+	var out []eventtype.Change
+	err := pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+		number, err := s.queries.AdvanceEventTypeGeneration(ctx, tx)
+		if err != nil {
+			return err
+		}
+		versions, err := s.queries.ListEventTypeVersions(ctx, tx, c.Type)
+		if err != nil {
+			return err
+		}
+		known := false
+		for _, v := range versions {
+			if c.SchemaVersion != 0 && uint32(v.SchemaVersion) != c.SchemaVersion {
+				continue
+			}
+			known = true
+			if v.IsActive == (c.Action == eventtype.ActionReactivated) {
+				continue
+			}
+			made := c
+			made.Number, made.SchemaVersion, made.Digest = number, uint32(v.SchemaVersion), sha256.Sum256(v.Document)
+			if err := s.queries.InsertEventTypeChange(ctx, tx, &backbonedb.InsertEventTypeChangeParams{
+				TenantID: v.TenantID, Change: number, Type: c.Type, SchemaVersion: v.SchemaVersion, Action: string(c.Action),
+				Digest: made.Digest[:], Actor: c.Actor, Reason: c.Reason, ChangedAt: c.At,
+			}); err != nil {
+				return err
+			}
+			out = append(out, made)
+		}
+		switch {
+		case !known:
+			return eventtype.NotRegistered(c.Type)
+		case len(out) == 0:
+			return errUnchanged
+		}
+		return s.queries.NotifyChannel(ctx, tx, &backbonedb.NotifyChannelParams{Channel: channelEventTypes})
+	})
+	if errors.Is(err, errUnchanged) {
+		return []eventtype.Change{}, nil
+	}
+	if _, known := fault.As(err); known {
+		return nil, err
+	}
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	return out, nil
+}
+
+// errUnchanged rolls back a change that changes nothing.
+var errUnchanged = errors.New("unchanged")
+
+// EventTypeHistory implements ports.EventTypes.
+func (s *Store) EventTypeHistory(ctx context.Context, name string) ([]eventtype.Change, error) {
+	rows, err := s.queries.ListEventTypeHistory(ctx, s.reads, name)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]eventtype.Change, len(rows))
+	for i, r := range rows {
+		out[i] = eventtype.Change{
+			Number: r.Change, Action: eventtype.Action(r.Action), Type: name, SchemaVersion: uint32(r.SchemaVersion),
+			Actor: r.Actor, Reason: r.Reason, At: r.ChangedAt.UTC(),
+		}
+		copy(out[i].Digest[:], r.Digest)
+	}
+	return out, nil
 }

@@ -128,7 +128,7 @@ func RunEventStore(t *testing.T, h Harness) {
 		{"WakeUp", wakeUpPromises},
 		{"LegalEntity", legalEntityPromises},
 		{"Principal", principalPromises},
-		{"Registry", registryPromises},
+		{"Registry", slices.Concat(registryPromises, historyPromises)},
 		{"Race", racePromises},
 		{"Model", modelPromises},
 	} {

@@ -55,6 +55,40 @@ func (q *Queries) InsertEventType(ctx context.Context, db DBTX, type_ string) er
 	return err
 }
 
+const InsertEventTypeChange = `-- name: InsertEventTypeChange :exec
+INSERT INTO backbone.event_type_history (
+    tenant_id, type, schema_version, change, action, digest, actor, reason, changed_at
+)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+`
+
+type InsertEventTypeChangeParams struct {
+	TenantID      string
+	Type          string
+	SchemaVersion int32
+	Change        int64
+	Action        string
+	Digest        []byte
+	Actor         string
+	Reason        string
+	ChangedAt     time.Time
+}
+
+func (q *Queries) InsertEventTypeChange(ctx context.Context, db DBTX, arg *InsertEventTypeChangeParams) error {
+	_, err := db.Exec(ctx, InsertEventTypeChange,
+		arg.TenantID,
+		arg.Type,
+		arg.SchemaVersion,
+		arg.Change,
+		arg.Action,
+		arg.Digest,
+		arg.Actor,
+		arg.Reason,
+		arg.ChangedAt,
+	)
+	return err
+}
+
 const InsertEventTypeVersion = `-- name: InsertEventTypeVersion :exec
 INSERT INTO backbone.event_type_registry (
     tenant_id, type, schema_version, module, retention_class, is_active, document, registered_at, registered_by
@@ -89,8 +123,98 @@ func (q *Queries) InsertEventTypeVersion(ctx context.Context, db DBTX, arg *Inse
 	return err
 }
 
+const ListEventTypeHistory = `-- name: ListEventTypeHistory :many
+SELECT h.change, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at
+FROM backbone.event_type_history h
+WHERE h.type = $1
+ORDER BY h.change, h.schema_version
+`
+
+type ListEventTypeHistoryRow struct {
+	Change        int64
+	SchemaVersion int32
+	Action        string
+	Digest        []byte
+	Actor         string
+	Reason        string
+	ChangedAt     time.Time
+}
+
+func (q *Queries) ListEventTypeHistory(ctx context.Context, db DBTX, type_ string) ([]ListEventTypeHistoryRow, error) {
+	rows, err := db.Query(ctx, ListEventTypeHistory, type_)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEventTypeHistoryRow
+	for rows.Next() {
+		var i ListEventTypeHistoryRow
+		if err := rows.Scan(
+			&i.Change,
+			&i.SchemaVersion,
+			&i.Action,
+			&i.Digest,
+			&i.Actor,
+			&i.Reason,
+			&i.ChangedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListEventTypeVersions = `-- name: ListEventTypeVersions :many
+SELECT r.tenant_id, r.schema_version, r.document, coalesce((
+    SELECT h.action = 'registry.type.reactivated' FROM backbone.event_type_history h
+    WHERE h.tenant_id = r.tenant_id AND h.type = r.type AND h.schema_version = r.schema_version AND h.action <> 'registry.type.registered'
+    ORDER BY h.change DESC LIMIT 1), r.is_active)::boolean AS is_active
+FROM backbone.event_type_registry r
+WHERE r.type = $1
+ORDER BY r.schema_version
+`
+
+type ListEventTypeVersionsRow struct {
+	TenantID      string
+	SchemaVersion int32
+	Document      []byte
+	IsActive      bool
+}
+
+func (q *Queries) ListEventTypeVersions(ctx context.Context, db DBTX, type_ string) ([]ListEventTypeVersionsRow, error) {
+	rows, err := db.Query(ctx, ListEventTypeVersions, type_)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEventTypeVersionsRow
+	for rows.Next() {
+		var i ListEventTypeVersionsRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.SchemaVersion,
+			&i.Document,
+			&i.IsActive,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListEventTypes = `-- name: ListEventTypes :many
-SELECT r.document, r.is_active, r.registered_at, r.registered_by, t.number
+SELECT r.document, r.registered_at, r.registered_by, t.number, coalesce((
+    SELECT h.action = 'registry.type.reactivated' FROM backbone.event_type_history h
+    WHERE h.tenant_id = r.tenant_id AND h.type = r.type AND h.schema_version = r.schema_version AND h.action <> 'registry.type.registered'
+    ORDER BY h.change DESC LIMIT 1), r.is_active)::boolean AS is_active
 FROM backbone.event_type_registry r
 JOIN backbone.event_types t ON t.type = r.type
 ORDER BY r.type, r.schema_version
@@ -98,12 +222,14 @@ ORDER BY r.type, r.schema_version
 
 type ListEventTypesRow struct {
 	Document     []byte
-	IsActive     bool
 	RegisteredAt time.Time
 	RegisteredBy string
 	Number       int32
+	IsActive     bool
 }
 
+// What was deprecated or reactivated last counts; the registration itself never
+// changes.
 func (q *Queries) ListEventTypes(ctx context.Context, db DBTX) ([]ListEventTypesRow, error) {
 	rows, err := db.Query(ctx, ListEventTypes)
 	if err != nil {
@@ -115,10 +241,10 @@ func (q *Queries) ListEventTypes(ctx context.Context, db DBTX) ([]ListEventTypes
 		var i ListEventTypesRow
 		if err := rows.Scan(
 			&i.Document,
-			&i.IsActive,
 			&i.RegisteredAt,
 			&i.RegisteredBy,
 			&i.Number,
+			&i.IsActive,
 		); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,65 @@
+package eventtype
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Action names a change of the registry.
+type Action string
+
+// The changes. A version is never changed otherwise and never deleted.
+const (
+	ActionRegistered  Action = "registry.type.registered"
+	ActionDeprecated  Action = "registry.type.deprecated"
+	ActionReactivated Action = "registry.type.reactivated"
+)
+
+// Change is one change of one version: an event of the registry, kept for ever.
+type Change struct {
+	// Number orders the changes of the whole registry; the versions that one request
+	// changes share it.
+	Number        int64
+	Action        Action
+	Type          string
+	SchemaVersion uint32 // in a request 0: all versions
+	// Digest is the SHA-256 of the version's document as it is stored.
+	Digest [sha256.Size]byte
+	Actor  string // person id, or "module:<name>"
+	Reason string // no personal data
+	At     time.Time
+}
+
+// MaxReasonBytes bounds the reason of a change.
+const MaxReasonBytes = 1000
+
+// Document is the registration as it is stored, without what the registry sets. The
+// characters of schemas and examples stay as they are. Fault
+// event_type.schema_invalid when they are no JSON.
+func (r Registration) Document() ([]byte, error) {
+	r.RegisteredAt, r.RegisteredBy, r.Active = time.Time{}, "", false
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(r); err != nil {
+		return nil, fault.New(fault.Invalid, "event_type.schema_invalid", "schema and examples must be JSON; correct them")
+	}
+	return b.Bytes(), nil
+}
+
+// Deprecated is the fault for an append of a deprecated version, and for another
+// version of a type of which all are deprecated.
+func Deprecated(name string) *fault.Error {
+	return fault.New(fault.FailedPrecondition, "event_type.deprecated",
+		"event type %q, or the version asked for, is deprecated and takes no new events; use its successor, or reactivate it (POST /api/event-types/{type}/reactivate)", name)
+}
+
+// RegistryMoved is the fault for a registration that was checked against another
+// state of the registry than the store has.
+func RegistryMoved() *fault.Error {
+	return fault.New(fault.Conflict, "event_type.registry_moved", "the registry has changed in the meantime; register again")
+}
