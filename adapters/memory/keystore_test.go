@@ -30,7 +30,9 @@ func TestDataKeys(t *testing.T) {
 	require.NoError(t, err)
 	plain, err := d.Unwrap(t.Context(), "kek", made.Wrapped, bound)
 	require.NoError(t, err)
-	reveal := func(s interface{ Use(func([]byte) error) error }) (out []byte) {
+	reveal := func(s interface {
+		Use(func([]byte) error) error
+	}) (out []byte) {
 		require.NoError(t, s.Use(func(b []byte) error { out = append(out, b...); return nil }))
 		return out
 	}

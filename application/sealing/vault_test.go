@@ -335,7 +335,7 @@ func TestARewrappedKeyIsReadAgain(t *testing.T) {
 func TestANewVersionSealsAfterForgetting(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
-	old, used, err := r.vault.Seal(t.Context(), r.hired("E-1"))
+	old, _, err := r.vault.Seal(t.Context(), r.hired("E-1"))
 	require.NoError(t, err)
 	key, err := r.service.Generate(t.Context(), "kek-acme-1", ports.Bound(7, r.store.keys[employee("E-1")].Reference, 2))
 	require.NoError(t, err)
@@ -343,7 +343,7 @@ func TestANewVersionSealsAfterForgetting(t *testing.T) {
 		k.Active = 2
 		k.Versions = append(k.Versions, ports.WrappedKey{Version: 2, Epoch: 1, KEK: "kek-acme-1", Wrapped: key.Wrapped})
 	})
-	_, used, err = r.vault.Seal(t.Context(), r.hired("E-1"))
+	_, used, err := r.vault.Seal(t.Context(), r.hired("E-1"))
 	require.NoError(t, err)
 	require.EqualValues(t, 1, used[0].KeyVersion)
 	r.vault.Forget(7, used)

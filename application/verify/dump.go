@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -24,7 +25,7 @@ const maxLine = 32 << 20
 func Dump(file io.Reader, options ...Option) (EntityReport, string, error) {
 	d := dump{in: bufio.NewReaderSize(file, 64<<10), digest: sha256.New()}
 	text, err := d.line()
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return EntityReport{}, "", err
 	}
 	var header headerLine
@@ -69,8 +70,8 @@ func (d *dump) line() ([]byte, error) {
 		}
 		long = append(long, part...)
 		switch {
-		case err == bufio.ErrBufferFull && len(long) <= maxLine:
-		case err == bufio.ErrBufferFull:
+		case errors.Is(err, bufio.ErrBufferFull) && len(long) <= maxLine:
+		case errors.Is(err, bufio.ErrBufferFull):
 			return long, io.EOF // no such line was written, so whatever follows counts for nothing
 		default:
 			return long, err
@@ -82,7 +83,7 @@ func (d *dump) line() ([]byte, error) {
 func (d *dump) read() error {
 	for {
 		text, err := d.line()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			d.truncated("the file ends without its trailer")
 			return nil
 		}
