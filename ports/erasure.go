@@ -116,7 +116,9 @@ type ErasureRegister interface {
 	ErasureSteps(ctx context.Context, tenantID string, id event.ID) ([]ErasureStep, error)
 	// MoveErasure stores the request at its next state, with everything the caller set
 	// on it, if its revision is still r.Revision, and journals the step. The store
-	// checks the move itself. It does not approve, fence or destroy.
+	// checks the move itself: no receipted without an exported receipt, and no evicted in
+	// the minute after the destruction, by its own clock, while a node that was there has
+	// not forgotten. It does not approve, fence or destroy.
 	MoveErasure(ctx context.Context, r ErasureRequest) (ErasureRequest, error)
 	// NoteErasureFailure counts a failed attempt at a step.
 	NoteErasureFailure(ctx context.Context, id event.ID, code string) (attempts int, err error)

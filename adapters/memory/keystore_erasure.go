@@ -157,7 +157,7 @@ func (k *KeyStore) MoveErasure(_ context.Context, r ports.ErasureRequest) (ports
 	switch to := r.State; {
 	case !e.State.CanBecome(to), to == shredding.ErasureApproved, to == shredding.ErasureFenced, to == shredding.ErasureDestroyed,
 		to == shredding.ErasureRefused && e.State == shredding.ErasureFenced, to == shredding.ErasurePreviewed && r.Scope == (event.Hash{}),
-		to == shredding.ErasureReceipted && !k.exported(e.ID):
+		to == shredding.ErasureReceipted && !k.exported(e.ID), to == shredding.ErasureEvicted && k.remembered(e):
 		return ports.ErasureRequest{}, moveRefused()
 	case to == shredding.ErasurePreviewed:
 		e.Partitions, e.Scope, e.Preview = slices.Clone(r.Partitions), r.Scope, bytes.Clone(r.Preview)
@@ -168,6 +168,20 @@ func (k *KeyStore) MoveErasure(_ context.Context, r ports.ErasureRequest) (ports
 	}
 	e.EndedBy, e.EndReason, e.EvictedAt, e.CompletedAt, e.Results = r.EndedBy, r.EndReason, r.EvictedAt, r.CompletedAt, bytes.Clone(r.Results)
 	return k.reach(e, r.State), nil
+}
+
+// remembered reports whether a node may still open with the keys of an erasure: it
+// was there at the destruction, has not said that it forgot, and a cached key may live.
+func (k *KeyStore) remembered(e *erasure) bool {
+	if !k.now().Before(e.DestroyedAt.Add(time.Minute)) {
+		return false
+	}
+	for _, n := range k.nodes {
+		if !n.at.Before(e.DestroyedAt.Add(-2*time.Minute)) && n.generation < e.Generation {
+			return true
+		}
+	}
+	return false
 }
 
 func (k *KeyStore) exported(request event.ID) bool {

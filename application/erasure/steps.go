@@ -16,7 +16,7 @@ import (
 const (
 	evictionLimit = time.Minute     // after which no node decrypts with a destroyed key, acknowledged or not
 	clockMargin   = 2 * time.Second // between this clock and the register's
-	nodeSilence   = 2 * time.Minute // a node that reported longer ago is gone, and its keys with it
+	nodeSilence   = 2 * time.Minute // a node that reported longer before the destruction is gone, and its keys with it
 	maxSkew       = 5 * time.Minute // of an approval that seems to be given in the future
 	maxRefused    = 10_000          // that followUps looks through
 )
@@ -191,7 +191,8 @@ func (c Config) announcedAt(ctx context.Context, r ports.ErasureRequest, p event
 func (c Config) awaitEviction(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	now := c.now()
 	if now.Before(r.DestroyedAt.Add(evictionLimit + clockMargin)) {
-		behind, err := c.Register.NodesBehind(ctx, r.Generation, now.Add(-nodeSilence))
+		// Both times are the register's, whose clock also wrote when nodes reported.
+		behind, err := c.Register.NodesBehind(ctx, r.Generation, r.DestroyedAt.Add(-nodeSilence))
 		if err != nil {
 			return r, err
 		}

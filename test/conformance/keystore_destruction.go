@@ -217,6 +217,21 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		require.True(t, next.PreviousKnown)
 		require.Equal(t, event.Hash(sha256.Sum256([]byte("note"))), next.PreviousHash)
 	},
+	"NoNodeIsPassedOver": func(t *testing.T, f *keyFixture) {
+		// Whatever the caller's clock says of the minute after a destruction.
+		_, err := f.node.ReportNode(t.Context(), "n", 0)
+		require.NoError(t, err)
+		d, r := f.destroyed(t, f.fenced(t, f.mint(t, subjectKeyID(2, "employee:E-1", 0)).SubjectKeyID))
+		require.NoError(t, f.eraser.SaveReceipt(t.Context(), d.Receipt, []byte("note"), true))
+		r = f.move(t, f.move(t, r, shredding.ErasureReceipted), shredding.ErasureAnnounced)
+		early := r
+		early.State, early.EvictedAt = shredding.ErasureEvicted, time.Now().Add(time.Hour).Truncate(time.Microsecond)
+		_, err = f.eraser.MoveErasure(t.Context(), early)
+		requireRefused(t, fault.FailedPrecondition, "erasure.move_refused", err)
+		_, err = f.node.ReportNode(t.Context(), "n", d.Generation)
+		require.NoError(t, err)
+		f.move(t, r, shredding.ErasureEvicted)
+	},
 	"AnotherTenantsKeyStays": func(t *testing.T, f *keyFixture) {
 		key := f.mint(t, subjectKeyID(2, "employee:E-1", 1))
 		r := newRequest(key.SubjectKeyID)

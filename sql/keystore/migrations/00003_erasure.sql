@@ -213,7 +213,11 @@ BEGIN
         OR new_state = 'refused' AND r.state = 'fenced' OR new_state = 'previewed' AND new_scope IS NULL
         -- No request goes on before its receipt is outside the database.
         OR new_state = 'receipted' AND NOT EXISTS (
-            SELECT FROM keystore.erasure_receipts e WHERE e.request_id = of_request_id AND e.note IS NOT NULL AND e.exported) THEN
+            SELECT FROM keystore.erasure_receipts e WHERE e.request_id = of_request_id AND e.note IS NOT NULL AND e.exported)
+        -- By this clock, whatever the caller's says: while a cached key may live, all
+        -- nodes that were there at the destruction have forgotten it.
+        OR new_state = 'evicted' AND clock_timestamp() < r.destroyed_at + interval '60 seconds' AND EXISTS (
+            SELECT FROM keystore.nodes n WHERE n.seen_at >= r.destroyed_at - interval '2 minutes' AND n.generation < r.generation) THEN
         PERFORM keystore.refuse('erasure.move_refused');
     END IF;
     UPDATE keystore.pii_deletion_log l
