@@ -167,6 +167,8 @@ func scans(t *testing.T, conn *pgx.Conn, query string, p event.PartitionID) (fin
 			findings = append(findings, fmt.Sprintf("%s reads %s by %s", name, n.Relation, n.Node))
 		case !strings.Contains(n.Condition, " AND ") && !ordered[name]:
 			findings = append(findings, fmt.Sprintf("%s reads %s through %s by %q only", name, n.Relation, n.Index, n.Condition))
+		case n.Relation == "event_keys" && !strings.Contains(n.Condition, "(key = "):
+			findings = append(findings, fmt.Sprintf("%s reads all keys of a partition by %q", name, n.Condition))
 		}
 	})
 	return findings

@@ -1,7 +1,9 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,8 +24,8 @@ func TestMatchesOfFrequentKeysComeInSteps(t *testing.T) {
 	owner := connect(t, dsn)
 	fill(t, owner, p, rows)
 	_, err := owner.Exec(t.Context(), `INSERT INTO backbone.event_keys (partition_id, key, sequence, type_no)
-		SELECT $1, CASE WHEN n % 2 = 0 THEN 'tag:even' ELSE 'tag:odd' END, n, 1 FROM generate_series(1, $2::int) n
-		UNION ALL SELECT $1, 'tag:rare', n, 1 FROM generate_series(9999, $2::int, 10000) n`, int32(p), rows)
+		SELECT $1::int, CASE WHEN n % 2 = 0 THEN 'tag:even' ELSE 'tag:odd' END, n, 1 FROM generate_series(1, $2::int) n
+		UNION ALL SELECT $1::int, 'tag:rare', n, 1 FROM generate_series(9999, $2::int, 10000) n`, int32(p), rows)
 	require.NoError(t, err)
 
 	read := func(tags ...string) (sequences []event.Sequence, calls int) {
@@ -48,4 +50,12 @@ func TestMatchesOfFrequentKeysComeInSteps(t *testing.T) {
 	require.Equal(t, 1, calls)
 	sequences, _ = read("even", "rare")
 	require.Empty(t, sequences)
+
+	// An append that holds such a condition against the log keeps nobody waiting.
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = s.Append(ctx, ports.AppendRequest{Partition: p, Conditions: []concurrency.AppendCondition{
+		{After: rows - 2*concurrency.MaxConditionScan, Items: []concurrency.Item{{Tags: []string{"even", "odd"}}}},
+	}})
+	require.NoError(t, err)
 }

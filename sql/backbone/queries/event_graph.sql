@@ -44,17 +44,19 @@ CROSS JOIN LATERAL (
 
 -- name: ListKeyMatches :many
 -- A page of a key's entries, and for each whether it has one of the types and all of
--- the other keys.
+-- the other keys. The innermost query is one that no planner turns into a join: a join
+-- would look the sequence up in the whole partition, whatever the key.
 SELECT k.sequence,
        ((cardinality(@types::text[]) = 0 OR k.type_no = ANY (ARRAY(SELECT t.number FROM backbone.event_types t WHERE t.type = ANY (@types::text[]))))
         AND NOT EXISTS (
             SELECT 1
             FROM unnest(@other_keys::text[]) AS o (key)
-            WHERE NOT EXISTS (
-                SELECT 1
+            WHERE (
+                SELECT z.sequence
                 FROM backbone.event_keys z
                 WHERE z.partition_id = @partition_id AND z.key = o.key AND z.sequence = k.sequence
-            )
+                LIMIT 1
+            ) IS NULL
         ))::bool AS matches
 FROM (
     SELECT x.sequence, x.type_no

@@ -299,11 +299,12 @@ CROSS JOIN LATERAL (
            AND NOT EXISTS (
                SELECT 1
                FROM unnest(k.other_keys) AS o (key)
-               WHERE NOT EXISTS (
-                   SELECT 1
+               WHERE (
+                   SELECT z.sequence
                    FROM backbone.event_keys z
                    WHERE z.partition_id = k.partition_id AND z.key = o.key AND z.sequence = s.sequence
-               )
+                   LIMIT 1
+               ) IS NULL
            ))
     ORDER BY s.sequence
     LIMIT 1
@@ -328,7 +329,9 @@ type ListKeyConditionHitsRow struct {
 // The first event after a sequence that carries the driving key, all other keys
 // and one of the types; or, with position beyond the scan limit, the proof that
 // the condition is too old. The limit is concurrency.MaxConditionScan; a constant
-// lets the planner see it. Arrays inside the arrays are array literals.
+// lets the planner see it. Arrays inside the arrays are array literals. The innermost
+// query is one that no planner turns into a join: a join would look each sequence up in
+// the whole partition, whatever the key, while the append holds the head.
 func (q *Queries) ListKeyConditionHits(ctx context.Context, db DBTX, arg *ListKeyConditionHitsParams) ([]ListKeyConditionHitsRow, error) {
 	rows, err := db.Query(ctx, ListKeyConditionHits,
 		arg.Ordinals,

@@ -87,11 +87,12 @@ SELECT k.sequence,
         AND NOT EXISTS (
             SELECT 1
             FROM unnest($2::text[]) AS o (key)
-            WHERE NOT EXISTS (
-                SELECT 1
+            WHERE (
+                SELECT z.sequence
                 FROM backbone.event_keys z
                 WHERE z.partition_id = $3 AND z.key = o.key AND z.sequence = k.sequence
-            )
+                LIMIT 1
+            ) IS NULL
         ))::bool AS matches
 FROM (
     SELECT x.sequence, x.type_no
@@ -119,7 +120,8 @@ type ListKeyMatchesRow struct {
 }
 
 // A page of a key's entries, and for each whether it has one of the types and all of
-// the other keys.
+// the other keys. The innermost query is one that no planner turns into a join: a join
+// would look the sequence up in the whole partition, whatever the key.
 func (q *Queries) ListKeyMatches(ctx context.Context, db DBTX, arg *ListKeyMatchesParams) ([]ListKeyMatchesRow, error) {
 	rows, err := db.Query(ctx, ListKeyMatches,
 		arg.Types,
