@@ -100,7 +100,5 @@ func (v *Vault) secret(ctx context.Context, tenantID string) (shredding.Secret, 
 			return shredding.Secret{}, err
 		}
 	}
-	plain, err := v.DataKeys.Unwrap(ctx, stands.KEK, stands.Wrapped, ports.Bound(0, stands.Reference, stands.Version))
-	v.Observer.KMSCall("unwrap", fault.CodeOf(err))
-	return plain, err
+	return v.unwrapKey(ctx, stands.KEK, stands.Wrapped, ports.Bound(0, stands.Reference, stands.Version))
 }

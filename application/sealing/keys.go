@@ -294,8 +294,7 @@ func (v *Vault) open(ctx context.Context, k ports.SubjectKey, version uint32) (*
 		return nil, fault.New(fault.Internal, "pii.key_invalid", "the key store names an active version of a key and does not have it; verify the key store")
 	}
 	w := k.Versions[i]
-	plain, err := v.DataKeys.Unwrap(ctx, w.KEK, w.Wrapped, ports.Bound(k.Partition, k.Reference, version))
-	v.Observer.KMSCall("unwrap", fault.CodeOf(err))
+	plain, err := v.unwrapKey(ctx, w.KEK, w.Wrapped, ports.Bound(k.Partition, k.Reference, version))
 	if err != nil {
 		return nil, err
 	}

@@ -126,8 +126,7 @@ func (v *Vault) generate(ctx context.Context, tenantID string, bound ports.Encry
 		if err != nil {
 			return ports.KEK{}, shredding.Secret{}, nil, err
 		}
-		made, err := v.DataKeys.Generate(ctx, kek.KeyID, bound)
-		v.Observer.KMSCall("generate", fault.CodeOf(err))
+		made, err := v.generateKey(ctx, kek.KeyID, bound)
 		if err == nil {
 			return kek, made.Plain, made.Wrapped, nil
 		}

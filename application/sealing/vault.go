@@ -10,6 +10,7 @@ import (
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -18,6 +19,13 @@ const (
 	DefaultEntries = 50_000
 	DefaultLife    = 60 * time.Second
 	DefaultPoll    = 5 * time.Second
+)
+
+// Bounds of what a key service that is slow or silent can take: it holds every call
+// for seconds.
+const (
+	DefaultCalls = 64
+	DefaultTurn  = 5 * time.Second
 )
 
 const (
@@ -65,6 +73,8 @@ type Config struct {
 	Entries int           // keys in memory; 0: DefaultEntries
 	Life    time.Duration // of a key in memory; 0: DefaultLife
 	Poll    time.Duration // of Run; 0: DefaultPoll
+	Calls   int           // of the key service at the same time; 0: DefaultCalls
+	Turn    time.Duration // how long a call may wait for its turn; 0: DefaultTurn
 }
 
 // Vault implements module.Sealer, module.Opener and module.Fingerprints. It is safe
@@ -88,6 +98,8 @@ type Vault struct {
 	keks    map[string]keptKEK              // by tenant
 	secrets map[string]*tenantSecret        // by tenant
 	nudge   chan struct{}                   // wakes Run
+
+	turns chan struct{} // one for each call of the key service
 }
 
 var (
@@ -119,10 +131,17 @@ func New(c Config) *Vault {
 	if c.Poll <= 0 {
 		c.Poll = DefaultPoll
 	}
+	if c.Calls <= 0 {
+		c.Calls = DefaultCalls
+	}
+	if c.Turn <= 0 {
+		c.Turn = DefaultTurn
+	}
 	v := &Vault{
 		Config: c,
 		reads:  map[ports.SubjectKeyID]*reading{}, mints: map[ports.SubjectKeyID]*making{}, flying: map[*watch]struct{}{},
 		keks: map[string]keptKEK{}, secrets: map[string]*tenantSecret{}, nudge: make(chan struct{}, 1),
+		turns: make(chan struct{}, c.Calls),
 	}
 	v.cache.init(c.Entries)
 	return v
@@ -140,6 +159,49 @@ func (v *Vault) ready() error {
 func KeysMissing() error {
 	return fault.New(fault.FailedPrecondition, "pii.keys_missing",
 		"this installation has no key service, so personal data can neither be stored nor read; configure one")
+}
+
+// takeTurn waits until the key service may be called; done ends the turn. A service
+// that answers nothing in the time of a turn is as good as away: kms.unavailable.
+func (v *Vault) takeTurn(ctx context.Context) (done func(), err error) {
+	end := func() { <-v.turns }
+	select {
+	case v.turns <- struct{}{}:
+		return end, nil
+	default:
+	}
+	late := time.NewTimer(v.Turn)
+	defer late.Stop()
+	select {
+	case v.turns <- struct{}{}:
+		return end, nil
+	case <-late.C:
+		return nil, fault.New(fault.Unavailable, "kms.unavailable", "the key service is slow and many wait for it; try again").WithRetryAfter(time.Second)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (v *Vault) generateKey(ctx context.Context, kek string, bound ports.EncryptionContext) (made ports.DataKey, err error) {
+	done, err := v.takeTurn(ctx)
+	if err != nil {
+		return made, err
+	}
+	defer done()
+	made, err = v.DataKeys.Generate(ctx, kek, bound)
+	v.Observer.KMSCall("generate", fault.CodeOf(err))
+	return made, err
+}
+
+func (v *Vault) unwrapKey(ctx context.Context, kek string, wrapped []byte, bound ports.EncryptionContext) (plain shredding.Secret, err error) {
+	done, err := v.takeTurn(ctx)
+	if err != nil {
+		return plain, err
+	}
+	defer done()
+	plain, err = v.DataKeys.Unwrap(ctx, kek, wrapped, bound)
+	v.Observer.KMSCall("unwrap", fault.CodeOf(err))
+	return plain, err
 }
 
 // detached outlives the request that began it, since others may wait for its result.
