@@ -49,8 +49,8 @@ func New(store ports.EventTypes, schemas ports.SchemaCompiler, catalog *module.C
 }
 
 // Lookup finds a type's version; version 0 is the newest active one. A miss
-// reloads once, so a type registered on another node is found. Fault
-// event_type.not_found, for an inactive version too.
+// reloads once, so a type registered on another node is found. Faults
+// event_type.not_found and event_type.deprecated.
 func (r *Registry) Lookup(ctx context.Context, name string, version uint32) (*module.RegisteredType, error) {
 	if t := r.snapshot.Load().find(name, version); t != nil {
 		return t, nil
@@ -58,8 +58,13 @@ func (r *Registry) Lookup(ctx context.Context, name string, version uint32) (*mo
 	if err := r.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	if t := r.snapshot.Load().find(name, version); t != nil {
+	now := r.snapshot.Load()
+	if t := now.find(name, version); t != nil {
 		return t, nil
+	}
+	versions := now.versions[name]
+	if versions[version] != nil || (version == 0 && len(versions) > 0) {
+		return nil, eventtype.Deprecated(name)
 	}
 	return nil, eventtype.NotRegistered(name)
 }
@@ -197,16 +202,17 @@ func (r *Registry) Manifest(ctx context.Context, kind shredding.Kind, recordType
 
 // Register checks and stores a new version. Types under a built-in module's
 // prefix cannot be registered from outside. What would let personal data be stored in
-// clear is refused: eventtype.Registration.CheckPersonal.
+// clear is refused (eventtype.Registration.CheckPersonal), and so is a version that
+// does not meet the policy of schema evolution: fault event_type.incompatible, see
+// eventtype.Compare.
 func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by string) (eventtype.Registration, error) {
-	if owner := r.catalog.Owner(reg.Type); owner != "" {
-		return eventtype.Registration{}, fault.New(fault.Forbidden, "event_type.owned_by_module",
-			"types beginning with %q belong to the built-in module %s; choose a prefix of your own", eventtype.Prefix(reg.Type), owner).WithField("/type")
+	if err := r.checkOwner(&reg); err != nil {
+		return eventtype.Registration{}, err
 	}
 	if err := r.checkPersonal(&reg); err != nil {
 		return eventtype.Registration{}, err
 	}
-	return r.register(ctx, reg, by)
+	return r.register(ctx, reg, by, r.registerChecked)
 }
 
 // checkPersonal gives what a registration says wrongly about personal data together
@@ -231,7 +237,9 @@ func (r *Registry) compiles(schema json.RawMessage) bool {
 	return err == nil
 }
 
-func (r *Registry) register(ctx context.Context, reg eventtype.Registration, by string) (eventtype.Registration, error) {
+func (r *Registry) register(
+	ctx context.Context, reg eventtype.Registration, by string, store func(context.Context, eventtype.Registration) (eventtype.Registration, error),
+) (eventtype.Registration, error) {
 	if err := reg.Validate(); err != nil {
 		return eventtype.Registration{}, err
 	}
@@ -243,7 +251,7 @@ func (r *Registry) register(ctx context.Context, reg eventtype.Registration, by 
 		return eventtype.Registration{}, err
 	}
 	reg.Active, reg.RegisteredAt, reg.RegisteredBy = true, event.Micros(r.clock.Now()), by
-	stored, err := r.store.RegisterEventType(ctx, reg)
+	stored, err := store(ctx, reg)
 	if err != nil {
 		return eventtype.Registration{}, err
 	}
@@ -278,7 +286,7 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 	}
 	for _, t := range r.catalog.EventTypes {
 		if r.snapshot.Load().versions[t.Type][t.SchemaVersion] == nil {
-			_, err := r.register(ctx, t.Registration, "module:"+t.Module)
+			_, err := r.register(ctx, t.Registration, "module:"+t.Module, r.store.RegisterEventType)
 			if fault.CodeOf(err) == "event_type.duplicate" {
 				err = r.Refresh(ctx) // another node was faster; its version is looked at below
 			}

@@ -51,7 +51,7 @@ func registrationDifferences(older, newer *Registration) (out []Difference) {
 	add := func(kind DifferenceKind, demand Demand, detail, pointer string, args ...any) {
 		out = append(out, Difference{Kind: kind, Pointer: fmt.Sprintf(pointer, args...), Demand: demand, Met: demand != DemandType, Detail: detail})
 	}
-	if older.Module != newer.Module {
+	if newer.Module != "" && older.Module != newer.Module {
 		add(OwnerChanged, DemandType, "another module owns the type; name that module, or register a type of your own", "/module")
 	}
 	if retention(older) != retention(newer) || older.MinRetentionYears != newer.MinRetentionYears {

@@ -1,0 +1,354 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Verdict is what registering would come to.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictNewType    Verdict = "new_type"    // the first version
+	VerdictNewVersion Verdict = "new_version" // the policy of schema evolution is met
+	VerdictUnchanged  Verdict = "unchanged"   // registered already, exactly so
+	VerdictRefused    Verdict = "refused"
+)
+
+// Assessment is what registering a version would find.
+type Assessment struct {
+	Verdict Verdict
+	// Findings are all the reasons for which it would be refused, those of Comparison
+	// among them.
+	Findings []fault.Violation
+	// Comparison is with the version before it, or with itself as it is stored; nil
+	// for the first version of a type.
+	Comparison *eventtype.Comparison
+}
+
+// Check finds whatever registering would, and writes nothing.
+func (r *Registry) Check(ctx context.Context, reg eventtype.Registration) (Assessment, error) {
+	if err := r.Refresh(ctx); err != nil {
+		return Assessment{}, err
+	}
+	var out Assessment
+	collect := func(err error) {
+		f, ok := fault.As(err)
+		switch {
+		case !ok:
+		case len(f.Violations) > 0:
+			out.Findings = append(out.Findings, f.Violations...)
+		default:
+			out.Findings = append(out.Findings, fault.Violation{Field: f.Field, Code: f.Code, Detail: f.Detail})
+		}
+	}
+	collect(r.checkOwner(&reg))
+	valid := reg.Validate() // sets the retention class
+	compiled, broken := r.schemas.Compile(reg.DataSchema)
+	if broken != nil {
+		collect(valid)
+		collect(inSchema(broken))
+	} else {
+		collect(valid)
+		out.Findings = append(out.Findings, reg.CheckPersonal()...)
+		collect(checkExamples(compiled, reg.Examples))
+	}
+	now := r.snapshot.Load()
+	if have := now.versions[reg.Type][reg.SchemaVersion]; have != nil {
+		c := eventtype.Compare(&have.Registration, &reg)
+		out.Comparison, out.Verdict = &c, VerdictUnchanged
+		if !sameRegistration(have.Registration, reg) {
+			collect(fault.New(fault.Conflict, "event_type.duplicate", "this version is registered otherwise; versions never change, register the next one").WithField("/schema_version"))
+		}
+	} else {
+		older, err := r.evolves(now, &reg)
+		out.Comparison = older
+		collect(err)
+		out.Verdict = VerdictNewVersion
+		if len(now.versions[reg.Type]) == 0 {
+			out.Verdict = VerdictNewType
+		}
+	}
+	if len(out.Findings) > 0 {
+		out.Verdict = VerdictRefused
+	}
+	return out, nil
+}
+
+// inSchema makes a finding's pointer lead into the registration.
+func inSchema(err error) error {
+	f, ok := fault.As(err)
+	if !ok {
+		return err
+	}
+	placed := *f
+	placed.Field = "/data_schema" + f.Field
+	return &placed
+}
+
+func (r *Registry) checkOwner(reg *eventtype.Registration) error {
+	if owner := r.catalog.Owner(reg.Type); owner != "" {
+		return fault.New(fault.Forbidden, "event_type.owned_by_module",
+			"types beginning with %q belong to the built-in module %s; choose a prefix of your own", eventtype.Prefix(reg.Type), owner).WithField("/type")
+	}
+	return nil
+}
+
+// evolves compares a version with the one before it and, if there is one already,
+// with the one after it. Faults event_type.incompatible and event_type.deprecated.
+func (r *Registry) evolves(now *snapshot, reg *eventtype.Registration) (*eventtype.Comparison, error) {
+	var before, after *eventtype.Registration
+	active := len(now.versions[reg.Type]) == 0
+	for version, t := range now.versions[reg.Type] {
+		active = active || t.Active
+		switch {
+		case version < reg.SchemaVersion && (before == nil || before.SchemaVersion < version):
+			before = &t.Registration
+		case version > reg.SchemaVersion && (after == nil || after.SchemaVersion > version):
+			after = &t.Registration
+		}
+	}
+	if !active {
+		return nil, eventtype.Deprecated(reg.Type)
+	}
+	var first *eventtype.Comparison
+	if before != nil {
+		c := eventtype.Compare(before, reg)
+		if err := c.Refusal(reg.Type); err != nil {
+			return &c, err
+		}
+		if err := r.checkDefaults(reg, &c); err != nil {
+			return &c, err
+		}
+		first = &c
+	}
+	if after != nil {
+		c := eventtype.Compare(reg, after)
+		if err := c.Refusal(reg.Type); err != nil {
+			return first, err
+		}
+	}
+	return first, nil
+}
+
+// checkDefaults asks the validator whether the defaults that stand for members in
+// earlier events fit.
+func (r *Registry) checkDefaults(reg *eventtype.Registration, c *eventtype.Comparison) error {
+	var found []fault.Violation
+	for _, d := range c.Differences {
+		if d.Kind != eventtype.RequiredAdded {
+			continue
+		}
+		wrapped, value, ok := alone(reg.DataSchema, strings.TrimPrefix(d.Pointer, "/data_schema"))
+		if !ok {
+			continue
+		}
+		schema, err := r.schemas.Compile(wrapped)
+		if err != nil {
+			continue // within its limits only as a part; the comparison has looked at it
+		}
+		violations, err := schema.Validate(value)
+		if err == nil && len(violations) == 0 {
+			continue
+		}
+		found = append(found, fault.Violation{Field: d.Pointer + "/default", Code: "event_type.default_invalid", Detail: "the default does not fit its own schema; correct it"})
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return fault.New(fault.FailedPrecondition, "event_type.incompatible",
+		"a default does not fit its own schema, so nothing can stand for the member in earlier events; correct the default").WithViolations(found...)
+}
+
+// alone makes a schema of which the member "value" is the part at a pointer, and a
+// document that has the part's default there.
+func alone(schema json.RawMessage, pointer string) (wrapped, document json.RawMessage, ok bool) {
+	var decoded any
+	if !decodeExact(schema, &decoded) {
+		return nil, nil, false
+	}
+	root, isObject := decoded.(map[string]any)
+	if !isObject {
+		return nil, nil, false
+	}
+	value, given := defaultAt(root, pointer)
+	if !given {
+		return nil, nil, false
+	}
+	wrapper := map[string]any{
+		"type": "object", "definitions": map[string]any{"whole": root},
+		"properties": map[string]any{"value": map[string]any{"$ref": whole + escapeFragment(pointer)}},
+	}
+	if draft, has := root["$schema"]; has {
+		wrapper["$schema"] = draft
+	}
+	for _, word := range []string{"$schema", "$id", "id"} {
+		delete(root, word)
+	}
+	moveReferences(root)
+	var err error
+	if wrapped, err = json.Marshal(wrapper); err != nil {
+		return nil, nil, false
+	}
+	document, err = json.Marshal(map[string]any{"value": value})
+	return wrapped, document, err == nil
+}
+
+const whole = "#/definitions/whole"
+
+// moveReferences makes references lead to the same places one level further in.
+func moveReferences(v any) {
+	switch inner := v.(type) {
+	case map[string]any:
+		for word, x := range inner {
+			if text, isText := x.(string); word == "$ref" && isText && strings.HasPrefix(text, "#") {
+				inner[word] = whole + strings.TrimPrefix(text, "#")
+				continue
+			}
+			moveReferences(x)
+		}
+	case []any:
+		for _, x := range inner {
+			moveReferences(x)
+		}
+	}
+}
+
+var fragmentEscapes = strings.NewReplacer("%", "%25", " ", "%20", `"`, "%22", "#", "%23", "?", "%3F")
+
+func escapeFragment(pointer string) string { return fragmentEscapes.Replace(pointer) }
+
+// defaultAt follows a pointer, and a reference at its end.
+func defaultAt(root map[string]any, pointer string) (any, bool) {
+	for range 64 {
+		v, ok := at(root, pointer)
+		part, isObject := v.(map[string]any)
+		if !ok || !isObject {
+			return nil, false
+		}
+		if value, given := part["default"]; given {
+			return value, true
+		}
+		ref, _ := part["$ref"].(string)
+		if !strings.HasPrefix(ref, "#/") {
+			return nil, false
+		}
+		pointer = ref[1:]
+	}
+	return nil, false
+}
+
+func at(v any, pointer string) (any, bool) {
+	if pointer == "" {
+		return v, true
+	}
+	for _, token := range strings.Split(pointer[1:], "/") {
+		inner, ok := v.(map[string]any)
+		if !ok {
+			return nil, false // defaults stand in members, which no list holds directly
+		}
+		if v, ok = inner[strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")]; !ok {
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+// sameRegistration compares what was given, whatever the order of members.
+func sameRegistration(a, b eventtype.Registration) bool {
+	canonical := func(r eventtype.Registration) []byte {
+		for _, list := range []*[]string{&r.RequiredDimensions, &r.OptionalDimensions} {
+			if len(*list) == 0 {
+				*list = nil
+			}
+		}
+		if len(r.RequiredEntityRefs) == 0 {
+			r.RequiredEntityRefs = nil
+		}
+		if len(r.PIIFields) == 0 {
+			r.PIIFields = nil
+		}
+		if len(r.BusinessKeys) == 0 {
+			r.BusinessKeys = nil
+		}
+		if len(r.Examples) == 0 {
+			r.Examples = nil
+		}
+		document, err := r.Document()
+		var v any
+		if err != nil || !decodeExact(document, &v) {
+			return nil
+		}
+		out, err := json.Marshal(v)
+		if err != nil {
+			return nil
+		}
+		return out
+	}
+	x := canonical(a)
+	return x != nil && bytes.Equal(x, canonical(b))
+}
+
+// registerChecked stores a version that the policy was checked for against what the
+// store has at that moment.
+func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
+	for attempt := 1; ; attempt++ {
+		if err := r.Refresh(ctx); err != nil {
+			return eventtype.Registration{}, err
+		}
+		now := r.snapshot.Load()
+		if now.versions[reg.Type][reg.SchemaVersion] != nil {
+			return r.store.RegisterEventType(ctx, reg) // says that it is there
+		}
+		if _, err := r.evolves(now, &reg); err != nil {
+			return eventtype.Registration{}, err
+		}
+		stored, err := r.store.RegisterEventTypeAt(ctx, reg, now.generation)
+		if fault.CodeOf(err) != eventtype.RegistryMoved().Code || attempt == 10 {
+			return stored, err
+		}
+	}
+}
+
+// Deprecate ends the appends of a version, or of all when it is 0. Its events stay as
+// they are, and readable. Again changes nothing. Built-in types cannot be
+// deprecated.
+func (r *Registry) Deprecate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error) {
+	return r.change(ctx, eventtype.Change{Action: eventtype.ActionDeprecated, Type: name, SchemaVersion: version, Actor: by, Reason: reason})
+}
+
+// Reactivate lets a version, or all when it is 0, take events again.
+func (r *Registry) Reactivate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error) {
+	return r.change(ctx, eventtype.Change{Action: eventtype.ActionReactivated, Type: name, SchemaVersion: version, Actor: by, Reason: reason})
+}
+
+func (r *Registry) change(ctx context.Context, c eventtype.Change) ([]eventtype.Registration, error) {
+	if owner := r.catalog.Owner(c.Type); owner != "" {
+		return nil, fault.New(fault.Forbidden, "event_type.owned_by_module",
+			"types beginning with %q belong to the built-in module %s and live as long as it does", eventtype.Prefix(c.Type), owner).WithField("/type")
+	}
+	if len(c.Reason) > eventtype.MaxReasonBytes {
+		return nil, fault.New(fault.Invalid, "event_type.reason_too_long", "a reason has at most %d bytes; shorten it", eventtype.MaxReasonBytes).WithField("/reason")
+	}
+	c.At = event.Micros(r.clock.Now())
+	if _, err := r.store.ChangeEventType(ctx, c); err != nil {
+		return nil, err
+	}
+	return r.Fetch(ctx, c.Type)
+}
+
+// History lists all changes of a type, oldest first.
+func (r *Registry) History(ctx context.Context, name string) ([]eventtype.Change, error) {
+	out, err := r.store.EventTypeHistory(ctx, name)
+	if err == nil && len(out) == 0 {
+		err = eventtype.NotRegistered(name)
+	}
+	return out, err
+}

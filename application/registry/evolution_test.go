@@ -1,0 +1,211 @@
+package registry_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+func leadWith(version uint32, schema string) eventtype.Registration {
+	r := lead(version)
+	r.DataSchema, r.Examples = json.RawMessage(schema), nil
+	return r
+}
+
+const (
+	sized      = `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"integer"}}}`
+	sizedMore  = `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"integer"},"colour":{"type":"string"}}}`
+	sizedOwed  = `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"integer"},"colour":{"type":"string"}},"required":["colour"]}`
+	sizedGiven = `{"$schema":"http://json-schema.org/draft-07/schema#","$id":"https://x.example/lead","definitions":{"day":{"type":"string","format":"date","default":"2020-01-01"}},"type":"object","additionalProperties":false,"properties":{"size":{"type":"integer"},"since":{"$ref":"#/definitions/day"}},"required":["since"]}`
+	sizedWrong = `{"definitions":{"day":{"type":"string","format":"date","default":"yesterday"}},"type":"object","additionalProperties":false,"properties":{"size":{"type":"integer"},"since":{"$ref":"#/definitions/day"}},"required":["since"]}`
+	unsized    = `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"string"}}}`
+)
+
+func TestThePolicyOfSchemaEvolution(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		schema     string
+		violations []string
+	}{
+		"the same":          {sized, nil},
+		"optional":          {sizedMore, nil},
+		"required":          {sizedOwed, []string{"/data_schema/properties/colour event_type.required_added"}},
+		"required, default": {sizedGiven, nil},
+		"default no date":   {sizedWrong, []string{"/data_schema/properties/since/default event_type.default_invalid"}},
+		"another type":      {unsized, []string{"/data_schema/properties/size event_type.type_changed"}},
+	} {
+		store := memory.New(memory.Config{})
+		r := node(t, store, orderSchema)
+		_, err := r.Register(t.Context(), leadWith(1, sized), "p-admin")
+		require.NoError(t, err)
+		assessed, err := r.Check(t.Context(), leadWith(2, c.schema))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, assessed.Comparison.Older)
+		_, err = r.Register(t.Context(), leadWith(2, c.schema), "p-admin")
+		var got []string
+		if f, ok := fault.As(err); ok {
+			require.Equal(t, "event_type.incompatible", f.Code)
+			require.Equal(t, fault.FailedPrecondition, f.Kind)
+			for _, v := range f.Violations {
+				got = append(got, v.Field+" "+v.Code)
+			}
+			require.Equal(t, f.Violations, assessed.Findings, "checking finds what registering finds")
+			require.Equal(t, registry.VerdictRefused, assessed.Verdict)
+		} else {
+			require.NoError(t, err)
+			require.Equal(t, registry.VerdictNewVersion, assessed.Verdict, name)
+			require.Empty(t, assessed.Findings)
+		}
+		require.Equal(t, c.violations, got, name)
+	}
+}
+
+// A version between two others must fit both.
+func TestAVersionBetweenOthers(t *testing.T) {
+	t.Parallel()
+	r := node(t, memory.New(memory.Config{}), orderSchema)
+	for _, v := range []eventtype.Registration{leadWith(1, sized), leadWith(5, sizedMore)} {
+		_, err := r.Register(t.Context(), v, "p-admin")
+		require.NoError(t, err)
+	}
+	loose := `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"number"}}}`
+	_, err := r.Register(t.Context(), leadWith(3, loose), "p-admin")
+	require.Equal(t, "event_type.incompatible", code(t, err), "version 5 narrows it")
+	_, err = r.Register(t.Context(), leadWith(6, loose), "p-admin")
+	require.NoError(t, err)
+}
+
+func TestCheckFindsEverythingAndWritesNothing(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	r := node(t, store, orderSchema)
+	_, err := r.Register(t.Context(), leadWith(1, sized), "p-admin")
+	require.NoError(t, err)
+	_, before, err := store.EventTypes(t.Context())
+	require.NoError(t, err)
+
+	bad := leadWith(2, `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"string"},"email":{"type":"string"}}}`)
+	bad.Module, bad.Examples = "", []json.RawMessage{json.RawMessage(`{"size":1}`)}
+	got, err := r.Check(t.Context(), bad)
+	require.NoError(t, err)
+	require.Equal(t, registry.VerdictRefused, got.Verdict)
+	codes := map[string]string{}
+	for _, v := range got.Findings {
+		codes[v.Field] = v.Code
+	}
+	require.Equal(t, "event_type.module_missing", codes["/module"])
+	require.Equal(t, "pii.undeclared", codes["/data_schema/properties/email"])
+	require.Equal(t, "event_type.type_changed", codes["/data_schema/properties/size"])
+	require.Contains(t, codes, "/examples/0/size")
+
+	for name, c := range map[string]struct {
+		reg     eventtype.Registration
+		verdict registry.Verdict
+		code    string
+	}{
+		"first":      {contact(), registry.VerdictNewType, ""},
+		"unchanged":  {leadWith(1, ` {"properties":{"size":{"type":"integer"}},"additionalProperties":false,"type":"object"}`), registry.VerdictUnchanged, ""},
+		"rewritten":  {leadWith(1, sizedMore), registry.VerdictRefused, "event_type.duplicate"},
+		"built in":   {eventtype.Registration{Type: "shop.order.lost", SchemaVersion: 1, Module: "shop", DataSchema: json.RawMessage(sized)}, registry.VerdictRefused, "event_type.owned_by_module"},
+		"no schema":  {leadWith(2, `{"type":"thing"}`), registry.VerdictRefused, "event_type.schema_invalid"},
+		"no version": {leadWith(0, sized), registry.VerdictRefused, "event_type.version_invalid"},
+	} {
+		got, err := r.Check(t.Context(), c.reg)
+		require.NoError(t, err)
+		require.Equal(t, c.verdict, got.Verdict, "%s: %v", name, got.Findings)
+		if c.code != "" {
+			require.Equal(t, c.code, got.Findings[0].Code, name)
+		}
+	}
+	_, after, err := store.EventTypes(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
+func TestDeprecateAndReactivate(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{})
+	r, other := node(t, store, orderSchema), node(t, store, orderSchema)
+	require.NoError(t, r.RegisterBuiltIn(t.Context()))
+	for v := range uint32(2) {
+		_, err := r.Register(t.Context(), lead(v+1), "p-admin")
+		require.NoError(t, err)
+	}
+	all, err := r.Deprecate(t.Context(), "crm.lead.won", 2, "p-admin", "wrong")
+	require.NoError(t, err)
+	require.False(t, all[0].Active)
+	typ, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, typ.SchemaVersion)
+	_, err = r.Deprecate(t.Context(), "crm.lead.won", 0, "p-other", "")
+	require.NoError(t, err)
+	_, err = r.Deprecate(t.Context(), "crm.lead.won", 0, "p-other", "")
+	require.NoError(t, err, "again changes nothing")
+	require.NoError(t, other.Refresh(t.Context()))
+	_, err = other.Lookup(t.Context(), "crm.lead.won", 0)
+	require.Equal(t, "event_type.deprecated", code(t, err))
+	_, err = r.Register(t.Context(), lead(3), "p-admin")
+	require.Equal(t, "event_type.deprecated", code(t, err))
+	_, err = r.Reactivate(t.Context(), "crm.lead.won", 2, "p-admin", "right after all")
+	require.NoError(t, err)
+	_, err = other.Lookup(t.Context(), "crm.lead.won", 2)
+	require.NoError(t, err, "found again at once, by a miss")
+
+	history, err := r.History(t.Context(), "crm.lead.won")
+	require.NoError(t, err)
+	require.Len(t, history, 5)
+	require.Equal(t, eventtype.ActionReactivated, history[4].Action)
+	require.Equal(t, "right after all", history[4].Reason)
+
+	for name, c := range map[string]struct{ typ, reason, code string }{
+		"built in": {"shop.order.placed", "", "event_type.owned_by_module"},
+		"unknown":  {"crm.lead.lost", "", "event_type.not_found"},
+		"reason":   {"crm.lead.won", string(make([]byte, 1001)), "event_type.reason_too_long"},
+	} {
+		_, err := r.Deprecate(t.Context(), c.typ, 0, "p-admin", c.reason)
+		require.Equal(t, c.code, code(t, err), name)
+	}
+	_, err = r.History(t.Context(), "crm.lead.lost")
+	require.Equal(t, "event_type.not_found", code(t, err))
+	history, err = r.History(t.Context(), "shop.order.placed")
+	require.NoError(t, err)
+	require.Equal(t, "module:shop", history[0].Actor)
+}
+
+// moving is a store in which somebody else registers in the moment between a check
+// and the write.
+type moving struct {
+	stored
+	once  sync.Once
+	first eventtype.Registration
+}
+
+func (m *moving) RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error) {
+	m.once.Do(func() {
+		m.first.Active = true
+		if _, err := m.RegisterEventType(ctx, m.first); err != nil {
+			panic(err)
+		}
+	})
+	return m.stored.RegisterEventTypeAt(ctx, r, generation)
+}
+
+func TestThePolicyHoldsAgainstWhatIsStored(t *testing.T) {
+	t.Parallel()
+	r := node(t, &moving{stored: memory.New(memory.Config{}), first: leadWith(1, unsized)}, orderSchema)
+	_, err := r.Register(t.Context(), leadWith(2, sized), "p-admin")
+	require.Equal(t, "event_type.incompatible", code(t, err), "with the version that came in between")
+	unrelated := leadWith(1, unsized)
+	unrelated.Type = "crm.lead.lost"
+	r = node(t, &moving{stored: memory.New(memory.Config{}), first: unrelated}, orderSchema)
+	_, err = r.Register(t.Context(), leadWith(2, sized), "p-admin")
+	require.NoError(t, err)
+}
