@@ -217,6 +217,90 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		require.True(t, next.PreviousKnown)
 		require.Equal(t, event.Hash(sha256.Sum256([]byte("note"))), next.PreviousHash)
 	},
+	"ErasuresMintsAndRotationsRace": func(t *testing.T, f *keyFixture) {
+		// Rotations wrap the keys of persons again while they are minted, get new versions
+		// and are erased. Nobody waits for ever, and what is destroyed stays.
+		const persons = 12
+		ctx := context.WithoutCancel(t.Context())
+		var ids []ports.SubjectKeyID
+		var requests []ports.ErasureRequest
+		for i := range persons {
+			id := f.mint(t, subjectKeyID(2, fmt.Sprintf("employee:E-%d", i), 0)).SubjectKeyID
+			r := f.approved(t, id)
+			r.Classes = []ports.ErasureClass{{Class: 0, Erased: true}}
+			ids, requests = append(ids, id), append(requests, r)
+		}
+		done := make(chan struct{})
+		var rotating, wg sync.WaitGroup
+		errs := make([]error, 2*persons)
+		var rotated error
+		rotating.Go(func() {
+			for epoch := uint32(1); rotated == nil; epoch++ {
+				if rotated = f.eraser.AddKEK(ctx, ports.KEK{TenantID: keyTenant, Epoch: epoch + 1, KeyID: kekOf(epoch + 1)}); rotated == nil {
+					rotated = f.eraser.ActivateKEK(ctx, keyTenant, epoch+1)
+				}
+				for rotated == nil {
+					var page []ports.WrappedRow
+					if page, rotated = f.eraser.WrappedWith(ctx, keyTenant, epoch, 5); len(page) == 0 {
+						break
+					}
+					_, rotated = f.eraser.SaveRewrapped(ctx, keyTenant, epoch, epoch+1, page)
+				}
+				if rotated == nil {
+					rotated = f.eraser.CloseKEK(ctx, keyTenant, epoch, ports.KEKDeleting)
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+		for i, id := range ids {
+			wg.Go(func() { // new versions until it is erased
+				for {
+					got, err := f.node.SubjectKeys(ctx, []ports.SubjectKeyID{id})
+					if err != nil || got[0].State == shredding.KeyDestroyed {
+						errs[i] = err
+						return
+					}
+					if got[0].State == shredding.KeyFenced {
+						continue
+					}
+					kek, err := f.node.ActiveKEK(ctx, keyTenant)
+					if err == nil {
+						_, err = f.node.MintSubjectKey(ctx, keyTenant, minted(id, got[0].Reference, got[0].Active+1, kek.Epoch))
+					}
+					if err != nil && fault.CodeOf(err) != "keys.epoch_closed" && fault.CodeOf(err) != "pii.subject_erased" {
+						errs[i] = err
+						return
+					}
+				}
+			})
+			wg.Go(func() {
+				if _, errs[persons+i] = f.eraser.FenceErasure(ctx, requests[i]); errs[persons+i] == nil {
+					_, _, errs[persons+i] = f.eraser.DestroyErasure(ctx, requests[i].ID)
+				}
+			})
+		}
+		wg.Wait()
+		close(done)
+		rotating.Wait()
+		require.NoError(t, rotated)
+		for _, err := range errs {
+			require.NoError(t, err)
+		}
+		keks, err := f.eraser.KEKs(t.Context(), keyTenant)
+		require.NoError(t, err)
+		for _, kek := range keks {
+			left, err := f.eraser.CountWrappedWith(t.Context(), keyTenant, kek.Epoch)
+			require.NoError(t, err)
+			require.Zero(t, left, "nothing came back")
+		}
+		for _, id := range ids {
+			require.Equal(t, shredding.KeyDestroyed, f.read(t, id).State)
+		}
+	},
 	"NoNodeIsPassedOver": func(t *testing.T, f *keyFixture) {
 		// Whatever the caller's clock says of the minute after a destruction.
 		_, err := f.node.ReportNode(t.Context(), "n", 0)
