@@ -112,7 +112,7 @@ func TestCheckFindsEverythingAndWritesNothing(t *testing.T) {
 		code    string
 	}{
 		"first":      {contact(), registry.VerdictNewType, ""},
-		"unchanged":  {leadWith(1, ` {"properties":{"size":{"type":"integer"}},"additionalProperties":false,"type":"object"}`), registry.VerdictUnchanged, ""},
+		"unchanged":  {leadWith(1, `{"properties":{"size":{"type":"integer"}},"additionalProperties":false,"type":"object"}`), registry.VerdictUnchanged, ""},
 		"rewritten":  {leadWith(1, sizedMore), registry.VerdictRefused, "event_type.duplicate"},
 		"built in":   {eventtype.Registration{Type: "shop.order.lost", SchemaVersion: 1, Module: "shop", DataSchema: json.RawMessage(sized)}, registry.VerdictRefused, "event_type.owned_by_module"},
 		"no schema":  {leadWith(2, `{"type":"thing"}`), registry.VerdictRefused, "event_type.schema_invalid"},
