@@ -11,7 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// NoticeName is where the notice of an ended epoch lies in the export store.
+// NoticeName is where the notice of an ended epoch lies in the export store. A database
+// that was restored may come to end an epoch once more, with another key: that notice
+// lies beside it, as ended-2.note and so on.
 func NoticeName(tenantID string, epoch uint32) string {
 	return fmt.Sprintf("epochs/%s/%d/ended.note", Segment(tenantID), epoch)
 }
@@ -20,8 +22,8 @@ func NoticeName(tenantID string, epoch uint32) string {
 // erasures no backup can undo from the key's destruction on: those up to a receipt,
 // whose keys were never wrapped with a later KEK.
 func (s *Service) giveNotice(ctx context.Context, ended ports.KEK, successor uint32, destroyedAt time.Time) error {
-	name := NoticeName(ended.TenantID, ended.Epoch)
-	if _, err := s.c.Exports.Get(ctx, name); fault.KindOf(err) != fault.NotFound || err == nil {
+	name, given, err := s.noticeName(ctx, ended)
+	if err != nil || given {
 		return err
 	}
 	covers, err := s.covered(ctx, ended.TenantID, successor)
@@ -40,6 +42,25 @@ func (s *Service) giveNotice(ctx context.Context, ended ports.KEK, successor uin
 		return nil // another process gave it
 	}
 	return err
+}
+
+// noticeName finds where the notice of a KEK belongs, and whether it lies there.
+func (s *Service) noticeName(ctx context.Context, ended ports.KEK) (name string, given bool, err error) {
+	first := NoticeName(ended.TenantID, ended.Epoch)
+	name = first
+	for n := 2; ; n++ {
+		note, err := s.c.Exports.Get(ctx, name)
+		if err != nil {
+			if fault.KindOf(err) == fault.NotFound {
+				err = nil
+			}
+			return name, false, err
+		}
+		if strings.Contains(string(note), "\nkey "+ended.KeyID+"\n") {
+			return name, true, nil
+		}
+		name = fmt.Sprintf("%s-%d.note", strings.TrimSuffix(first, ".note"), n)
+	}
 }
 
 // sameKey compares an opened key with the fingerprint that is stored beside it.

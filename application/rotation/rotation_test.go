@@ -307,3 +307,19 @@ func TestANightIsTakenOverFromANodeThatDied(t *testing.T) {
 	require.NoError(t, r.service().Night(t.Context(), rotation.Nightly{}))
 	r.requireRotated(t, 5)
 }
+
+// TestEveryEndedKeyHasItsNotice ends an epoch of which another key's end was announced
+// before the database was restored.
+func TestEveryEndedKeyHasItsNotice(t *testing.T) {
+	t.Parallel()
+	r := started(t, 3)
+	earlier := []byte("backbone/epoch-notice/v1\ntenant acme\nended epoch 1\nkey another\n")
+	r.exports[rotation.NoticeName(tenant, 1)] = earlier
+	for range 2 { // the second one looks at the first one's end again
+		_, err := r.service().Rotate(t.Context(), tenant, nil)
+		require.NoError(t, err)
+		require.Equal(t, earlier, r.exports[rotation.NoticeName(tenant, 1)])
+		require.Contains(t, string(r.exports["epochs/acme/1/ended-2.note"]), "\nkey "+r.keks[0].KeyID+"\n")
+		require.NotContains(t, r.exports, "epochs/acme/1/ended-3.note")
+	}
+}
