@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -88,11 +89,15 @@ func spellings(name, value string) []needle {
 
 // encoded are the forms that bytes have, whatever they mean.
 func encoded(value []byte) []needle {
+	decimals := make([]string, len(value))
+	for i, b := range value {
+		decimals[i] = strconv.Itoa(int(b))
+	}
 	out := []needle{
 		{"hex", []byte(hex.EncodeToString(value))},
 		{"upper hex", []byte(strings.ToUpper(hex.EncodeToString(value)))},
-		{"decimal bytes", []byte(strings.Trim(fmt.Sprint(value), "[]"))},
-		{"decimal list", []byte(strings.ReplaceAll(strings.Trim(fmt.Sprint(value), "[]"), " ", ","))},
+		{"decimal bytes", []byte(strings.Join(decimals, " "))},
+		{"decimal list", []byte(strings.Join(decimals, ","))},
 	}
 	for before := range 3 { // bytes that stand before it in the same base64 text
 		for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {

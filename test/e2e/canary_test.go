@@ -58,7 +58,7 @@ func hatch() canaries {
 		name: "Alma Kestrel " + word(), birthName: "Żółć Ångström-" + word() + " Ñuñez", email: "alma." + word() + "@canary.example.org",
 		phone: "+49 30 " + digits(11), iban: fmt.Sprintf("DE%02d%s", check, account), taxID: "TAX-" + digits(14),
 		note:   "Called on Monday about " + word() + "; wants the letter sent to the \"other\" flat.\nSecond line, tab\there, " + word() + ".",
-		letter: "手紙 " + word() + " – très confidentiel 🦜 " + word(),
+		letter: "手紙 " + word() + " – für dich süß 🦜 " + word(),
 		street: "Nachtigallenweg " + word() + " 12b", city: "Świnoujście " + word(), hint: "behind the blue gate " + word(),
 		diagnoses:    [2]string{"J45.0 asthma " + word(), "M54.5 Rückenschmerz " + word()},
 		relativeName: "Bertram Siskin " + word(), relativeEmail: word() + ".siskin@canary.example.net", relativePhone: "+45 70" + digits(10),
