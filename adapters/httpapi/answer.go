@@ -54,6 +54,9 @@ func (a answer) write(w http.ResponseWriter) error {
 
 func (a answer) VisitAppendEventsResponse(w http.ResponseWriter) error           { return a.write(w) }
 func (a answer) VisitListEventsResponse(w http.ResponseWriter) error             { return a.write(w) }
+func (a answer) VisitReadStreamResponse(w http.ResponseWriter) error             { return a.write(w) }
+func (a answer) VisitReadAllResponse(w http.ResponseWriter) error                { return a.write(w) }
+func (a answer) VisitAppendToStreamResponse(w http.ResponseWriter) error         { return a.write(w) }
 func (a answer) VisitGetEventResponse(w http.ResponseWriter) error               { return a.write(w) }
 func (a answer) VisitGetLineageResponse(w http.ResponseWriter) error             { return a.write(w) }
 func (a answer) VisitRegisterEventTypeResponse(w http.ResponseWriter) error      { return a.write(w) }

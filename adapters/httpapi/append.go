@@ -22,46 +22,51 @@ import (
 
 // AppendEvents answers POST /api/events.
 func (s *Server) AppendEvents(ctx context.Context, r api.AppendEventsRequestObject) (api.AppendEventsResponseObject, error) {
-	batch := *r.Body
+	return s.appendBatch(ctx, *r.Body, r.Params.IdempotencyKey, r.Params.ExpectedVersion, "")
+}
+
+// appendBatch writes a batch. The place is what the address says beside the body.
+func (s *Server) appendBatch(ctx context.Context, batch api.AppendRequest, idempotencyKey, expectedVersion, place string) (answer, error) {
+	var none answer
 	code, err := legalEntityOf(batch)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	le, err := s.enter(ctx, actionAppend, code, s.typesOf(batch)...)
 	if err != nil {
-		return nil, ofMember(err, "/events/0/scope/legal_entity")
+		return none, ofMember(err, "/events/0/scope/legal_entity")
 	}
 	if err := s.checkStreams(batch); err != nil {
-		return nil, err
+		return none, err
 	}
 	if err := s.checkSizes(batch); err != nil {
-		return nil, err
+		return none, err
 	}
 	principal := callOf(ctx).principal
 	req := appending.Request{
-		LegalEntity: le, Actor: tenancy.Actor(principal), PersonID: principal.PersonID, IdempotencyKey: r.Params.IdempotencyKey,
+		LegalEntity: le, Actor: tenancy.Actor(principal), PersonID: principal.PersonID, IdempotencyKey: idempotencyKey,
 		Drafts: make([]event.Draft, len(batch.Events)),
 	}
 	for i := range batch.Events {
 		if req.Drafts[i], err = s.draft(ctx, &batch.Events[i], le); err != nil {
-			return nil, under(err, i)
+			return none, under(err, i)
 		}
 	}
-	if req.Streams, err = streamExpectations(batch.Events, r.Params.ExpectedVersion); err != nil {
-		return nil, err
+	if req.Streams, err = streamExpectations(batch.Events, expectedVersion); err != nil {
+		return none, err
 	}
 	if req.Entities, err = entityExpectations(batch.Events); err != nil {
-		return nil, err
+		return none, err
 	}
 	if req.Conditions, err = conditions(batch.AppendCondition, code); err != nil {
-		return nil, err
+		return none, err
 	}
 	if req.IdempotencyKey != "" {
-		req.Fingerprint = fingerprint(callOf(ctx).body, r.Params.ExpectedVersion)
+		req.Fingerprint = fingerprint(callOf(ctx).body, expectedVersion+place)
 	}
 	receipts, replayed, err := s.config.Appends.Append(ctx, req)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	out := api.AppendResponse{Events: make([]api.AppendedEvent, len(receipts))}
 	for i, e := range receipts {

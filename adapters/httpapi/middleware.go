@@ -24,6 +24,7 @@ type call struct {
 	principal ports.Principal
 	body      []byte // as sent, checked; valid until the answer
 	code      string // of the problem that answered it
+	aborted   bool   // the answer broke off; its connection must not look as if it had ended well
 }
 
 type callKey struct{}
@@ -54,7 +55,10 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		if !requestIDPattern.MatchString(this.requestID) {
 			this.requestID = rand.Text()
 		}
-		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, this), s.limits.Body+s.limits.Request)
+		ctx, cancel := context.WithValue(r.Context(), callKey{}, this), context.CancelFunc(func() {})
+		if !streaming[c.Path()] {
+			ctx, cancel = context.WithTimeout(ctx, s.limits.Body+s.limits.Request)
+		}
 		defer cancel()
 		c.SetRequest(r.WithContext(ctx))
 		h := c.Response().Header()
@@ -65,9 +69,16 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			c.Error(err)
 		}
 		s.report(ctx, c, this, time.Since(started))
+		if this.aborted {
+			panic(http.ErrAbortHandler)
+		}
 		return nil
 	}
 }
+
+// streaming are the routes whose answers last as long as they need; each of their
+// pages has the deadline of a request.
+var streaming = map[string]bool{"/api/events/export": true}
 
 func (s *Server) report(ctx context.Context, c echo.Context, this *call, took time.Duration) {
 	route := this.route

@@ -37,11 +37,12 @@ type operation struct {
 // operations by operationId. A test checks that every operation of the document
 // is here.
 var operations = map[string]operation{
-	"appendEvents": {action: "events.append", body: requiredBody, batch: true},
-	"listEvents": {action: "events.read", filters: []string{
-		"stream_type", "stream_id", "legal_entity", "event_types", "from_date", "to_date", "recorded_from", "recorded_to",
-		"effective_from", "effective_to", "direction", "limit", "cursor",
-	}},
+	"appendEvents":           {action: "events.append", body: requiredBody, batch: true},
+	"listEvents":             {action: "events.read", filters: slices.Concat(eventFilters, []string{"limit", "cursor"})},
+	"exportEvents":           {action: "events.export", filters: slices.Concat(eventFilters, []string{"limit", "cursor", "checkpoints"})},
+	"readStream":             {action: "events.read", filters: []string{"legal_entity", "direction", "from", "count", "include_data"}},
+	"readAll":                {action: "events.read", filters: []string{"from", "count", "include_data"}},
+	"appendToStream":         {action: actionAppend, body: requiredBody, batch: true, filters: []string{"legal_entity"}},
 	"getEvent":               {action: "events.read"},
 	"getLineage":             {action: "events.read"},
 	"registerEventType":      {action: "event_types.register", body: requiredBody},

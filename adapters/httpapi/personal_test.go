@@ -130,6 +130,18 @@ func (l sealedLog) Events(ctx context.Context, sel query.Selection) (query.Page,
 	return page, err
 }
 
+func (l sealedLog) Stream(ctx context.Context, q query.StreamQuery) (query.StreamPage, error) {
+	page, err := l.log.Stream(ctx, q)
+	l.seal(page.Events)
+	return page, err
+}
+
+func (l sealedLog) Feed(ctx context.Context, q query.FeedQuery) (query.Page, error) {
+	page, err := l.log.Feed(ctx, q)
+	l.seal(page.Events)
+	return page, err
+}
+
 func (l sealedLog) Lineage(ctx context.Context, le ports.LegalEntity, codes []string, id event.ID) (query.Lineage, error) {
 	found, err := l.log.Lineage(ctx, le, codes, id)
 	l.seal(found.Events)
@@ -219,6 +231,11 @@ func TestPersonalValuesAreOpenedForTheirReaders(t *testing.T) {
 		{"lineage", "/api/events/" + machine + "/lineage", "module", []string{`"note":"call <Ada>"`}, 1},
 		{"page", "/api/events?stream_type=scope&stream_id=USMF", "module", []string{`"note":"call <Ada>"`, `"note":"[REDACTED]"`, `"hours":2.5}`, `"text":"[MASKED]"`}, 1},
 		{"page", "/api/events?stream_type=scope&stream_id=USMF", "ap_clerk", []string{`"note":"[MASKED]"`, `"text":"call <Ada>"`}, 1},
+		{"export", "/api/events/export?stream_type=scope&stream_id=USMF", "module", []string{`"note":"call <Ada>"`, `"note":"[REDACTED]"`, `"text":"[MASKED]"`}, 1},
+		{"export", "/api/events/export?stream_type=scope&stream_id=USMF", "auditor", []string{`"note":"[MASKED]"`, `"text":"[MASKED]"`}, 1},
+		{"stream", "/api/streams/machine/M-17?legal_entity=USMF", "module", []string{`"note":"call <Ada>"`, `"note":"[REDACTED]"`}, 1},
+		{"stream", "/api/streams/machine/M-17?legal_entity=USMF&direction=backward", "controller", []string{`"note":"[MASKED]"`}, 1},
+		{"all", "/api/streams/$all", "ap_clerk", []string{`"note":"[MASKED]"`, `"text":"call <Ada>"`}, 1},
 		{"page without any", "/api/events?stream_type=scope&stream_id=DEMF", "module", []string{`"events":[]`}, 0},
 		{"intent", "/api/intents/" + intentID, "controller", []string{`"payload":{"number":"P-1","text":"call <Ada>"}`}, 1},
 		{"intent", "/api/intents/" + intentID, "admin", []string{`"payload":{"number":"P-1","text":"[MASKED]"}`}, 1},
@@ -250,7 +267,7 @@ func TestAnOutageIsNoRedaction(t *testing.T) {
 		"pii.receipts_behind": fault.New(fault.Unavailable, "pii.receipts_behind", "the store may have forgotten erasures; tell an operator"),
 	} {
 		keys.fail(err)
-		for _, path := range []string{"/api/events/" + machine, "/api/events?stream_type=scope&stream_id=USMF", "/api/events/" + machine + "/lineage", "/api/intents/" + intentID, "/api/note/pages?legal_entity=USMF"} {
+		for _, path := range []string{"/api/events/" + machine, "/api/events?stream_type=scope&stream_id=USMF", "/api/events/export?stream_type=scope&stream_id=USMF", "/api/streams/$all", "/api/streams/machine/M-17?legal_entity=USMF", "/api/events/" + machine + "/lineage", "/api/intents/" + intentID, "/api/note/pages?legal_entity=USMF"} {
 			a := h.do(t, ask{method: "GET", path: path, token: "ap_clerk"})
 			require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
 			require.Equal(t, code, a.json(t)["code"])

@@ -105,13 +105,10 @@ func fromEcho(h *echo.HTTPError) *fault.Error {
 	}
 }
 
-// answerProblem is echo's error handler.
-func (s *Server) answerProblem(err error, c echo.Context) {
-	if c.Response().Committed {
-		return
-	}
+// problemOf words an error as a problem and notes it for the log.
+func (s *Server) problemOf(ctx context.Context, err error) (problem, *fault.Error) {
 	f, status, foreseen := faultOf(err)
-	call := callOf(c.Request().Context())
+	call := callOf(ctx)
 	p := problem{
 		Type: "/problems/" + f.Code, Title: http.StatusText(status), Status: status, Code: f.Code, Detail: f.Detail, Field: f.Field,
 		IntentID: f.IntentID, Expected: f.Expected, Actual: f.Actual, Holder: f.Holder, Violations: f.Violations,
@@ -119,8 +116,17 @@ func (s *Server) answerProblem(err error, c echo.Context) {
 	call.code = f.Code
 	if !foreseen {
 		p.ErrorID = call.requestID
-		s.log.ErrorContext(c.Request().Context(), "request failed", "request_id", call.requestID, "route", c.Path(), "code", f.Code, "error", chain(err))
+		s.log.ErrorContext(ctx, "request failed", "request_id", call.requestID, "route", call.route, "code", f.Code, "error", chain(err))
 	}
+	return p, f
+}
+
+// answerProblem is echo's error handler.
+func (s *Server) answerProblem(err error, c echo.Context) {
+	if c.Response().Committed {
+		return
+	}
+	p, f := s.problemOf(c.Request().Context(), err)
 	retry := f.RetryAfter
 	if retry == 0 && f.Kind == fault.Unavailable {
 		retry = defaultRetry
@@ -135,12 +141,12 @@ func (s *Server) answerProblem(err error, c echo.Context) {
 	}
 	body, err := p.encode(f.Attributes)
 	if err != nil {
-		s.log.ErrorContext(c.Request().Context(), "problem document could not be encoded", "request_id", call.requestID, "error", err.Error())
+		s.log.ErrorContext(c.Request().Context(), "problem document could not be encoded", "request_id", callOf(c.Request().Context()).requestID, "error", err.Error())
 		body = []byte(`{"type":"/problems/internal","title":"Internal Server Error","status":500,"code":"internal","detail":"something failed that was not foreseen; tell an operator the error_id"}`)
-		status = http.StatusInternalServerError
+		p.Status = http.StatusInternalServerError
 	}
 	h.Set(echo.HeaderContentType, "application/problem+json")
-	c.Response().WriteHeader(status)
+	c.Response().WriteHeader(p.Status)
 	_, _ = c.Response().Write(body) // if the caller is gone nobody is left to tell
 }
 

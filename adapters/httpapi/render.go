@@ -19,6 +19,7 @@ import (
 type renderer struct {
 	b     []byte
 	codes map[event.PartitionID]string // legal entities that the caller may see
+	bare  bool                         // leave the payload out
 }
 
 // render prepares a renderer and the events for it, opened for the caller. Legal
@@ -151,8 +152,10 @@ func (r *renderer) event(e *event.Recorded) error {
 		r.member("intent_id", e.IntentID.String())
 	}
 	r.member("correlation_id", e.CorrelationID)
-	if err := r.payload(e); err != nil {
-		return err
+	if !r.bare {
+		if err := r.payload(e); err != nil {
+			return err
+		}
 	}
 	r.metadata(e)
 	r.raw("}")

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
 	"go.opentelemetry.io/contrib/instrumentation/github.com/labstack/echo/otelecho"
 	"go.opentelemetry.io/otel/trace"
 
@@ -34,6 +36,9 @@ func DefaultLimits() Limits {
 		Body: 30 * time.Second, Request: 30 * time.Second,
 	}
 }
+
+// smallAnswer is the size in bytes below which packing an answer is not worth it.
+const smallAnswer = 1400
 
 // Config is what a Server needs.
 type Config struct {
@@ -107,6 +112,7 @@ func New(c Config) (*Server, error) {
 		e.Use(otelecho.Middleware("backbone", otelecho.WithTracerProvider(c.Tracing), otelecho.WithSkipper(quiet)))
 		e.Use(s.nameOnly)
 	}
+	e.Use(middleware.GzipWithConfig(middleware.GzipConfig{MinLength: smallAnswer, Level: gzip.BestSpeed, Skipper: quiet}))
 	e.Use(s.protect)
 	guards := make(map[string][]echo.MiddlewareFunc, len(operations))
 	for id, op := range operations {

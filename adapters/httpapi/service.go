@@ -51,6 +51,8 @@ type Appends interface {
 type Events interface {
 	ByID(ctx context.Context, le ports.LegalEntity, id event.ID) (event.Recorded, error)
 	Events(ctx context.Context, sel query.Selection) (query.Page, error)
+	Stream(ctx context.Context, q query.StreamQuery) (query.StreamPage, error)
+	Feed(ctx context.Context, q query.FeedQuery) (query.Page, error)
 	Lineage(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID) (query.Lineage, error)
 }
 

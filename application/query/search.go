@@ -112,7 +112,7 @@ func (sel *Selection) query() (ports.EventQuery, error) {
 	case ByDimension:
 		q.Dimension = ports.Dimension{Name: name, Value: rest}
 	default:
-		return q, fault.New(fault.Invalid, "query.stream_type_unknown", "stream_type is one of entity, scope, type, correlation, actor, tag, dimension").WithField("stream_type")
+		return q, fault.New(fault.Invalid, "query.stream_type_unknown", "stream_type is one of entity, scope, type, correlation, actor, tag, dimension; correct it").WithField("stream_type")
 	}
 	switch {
 	case sel.StreamID == "" && sel.Kind != ByScope:

@@ -34,6 +34,7 @@ grants := {
 	"intents.read": business | services | {"admin", "auditor"},
 	"events.append": {"module"},
 	"events.read": business | {"module", "auditor"},
+	"events.export": business | {"module", "auditor"},
 	"readmodels.read": business | services | {"auditor"},
 	"event_types.register": {"admin"},
 	"event_types.read": everybody,

@@ -290,7 +290,7 @@ type ErasureTypeCount struct {
 	Type        string `json:"type"`
 }
 
-// Event defines model for Event.
+// Event With `include_data=false` data, dimensions and entities are left out.
 type Event struct {
 	Actor    Actor  `json:"actor"`
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
@@ -300,10 +300,10 @@ type Event struct {
 	CorrelationID       string `json:"correlation_id"`
 
 	// Data As stored; personal values as the caller reads them.
-	Data          json.RawMessage   `json:"data"`
-	Dimensions    map[string]string `json:"dimensions"`
+	Data          json.RawMessage   `json:"data,omitempty,omitzero"`
+	Dimensions    map[string]string `json:"dimensions,omitempty,omitzero"`
 	EffectiveDate string            `json:"effective_date"`
-	Entities      []EntityReference `json:"entities"`
+	Entities      []EntityReference `json:"entities,omitempty,omitzero"`
 	ID            string            `json:"id"`
 	IntentID      string            `json:"intent_id,omitempty,omitzero"`
 	Metadata      Metadata          `json:"metadata"`
@@ -318,6 +318,7 @@ type Event struct {
 
 // EventAnswer defines model for EventAnswer.
 type EventAnswer struct {
+	// Event With `include_data=false` data, dimensions and entities are left out.
 	Event Event `json:"event"`
 }
 
@@ -402,6 +403,13 @@ type ExpectedEntity struct {
 
 // ExpectedVersion A number >= 0 (0: the stream must not exist), `no_stream`, `stream_exists` or `any` (default).
 type ExpectedVersion = json.RawMessage
+
+// FeedPage defines model for FeedPage.
+type FeedPage struct {
+	Events     []Event `json:"events"`
+	HasMore    bool    `json:"has_more"`
+	NextCursor string  `json:"next_cursor"`
+}
 
 // Health defines model for Health.
 type Health struct {
@@ -742,6 +750,67 @@ type Stream struct {
 	Type string `json:"type"`
 }
 
+// StreamAppendRequest defines model for StreamAppendRequest.
+type StreamAppendRequest struct {
+	// AppendCondition No event after the sequence may match any of the items.
+	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
+
+	// Events 1 to 100.
+	Events []StreamEvent `json:"events"`
+
+	// ExpectedVersion A number >= 0 (0: the stream must not exist), `no_stream`, `stream_exists` or `any` (default).
+	ExpectedVersion ExpectedVersion `json:"expected_version,omitempty,omitzero"`
+}
+
+// StreamEvent An event without the stream and legal entity that the address names.
+type StreamEvent struct {
+	// CausedBy Id of the event that caused this one.
+	CausedBy string `json:"caused_by,omitempty,omitzero"`
+
+	// CausedByLegalEntity Where the cause is when it is another legal entity.
+	CausedByLegalEntity string `json:"caused_by_legal_entity,omitempty,omitzero"`
+
+	// CorrelationID A new one by default; one for the whole batch.
+	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
+
+	// Data Stored byte for byte.
+	Data       json.RawMessage   `json:"data"`
+	Dimensions map[string]string `json:"dimensions,omitempty,omitzero"`
+
+	// EffectiveDate Today in the legal entity's zone by default.
+	EffectiveDate    string            `json:"effective_date,omitempty,omitzero"`
+	Entities         []EntityReference `json:"entities,omitempty,omitzero"`
+	ExpectedEntities []ExpectedEntity  `json:"expected_entities,omitempty,omitzero"`
+
+	// OccurredAt Now by default.
+	OccurredAt string `json:"occurred_at,omitempty,omitzero"`
+
+	// SchemaVersion The newest active one by default.
+	SchemaVersion uint32      `json:"schema_version,omitempty,omitzero"`
+	Scope         StreamScope `json:"scope,omitempty,omitzero"`
+	Source        Source      `json:"source,omitempty,omitzero"`
+	Tags          []string    `json:"tags,omitempty,omitzero"`
+	Type          string      `json:"type"`
+}
+
+// StreamPage defines model for StreamPage.
+type StreamPage struct {
+	Events  []Event `json:"events"`
+	HasMore bool    `json:"has_more"`
+
+	// NextFrom The version to go on with.
+	NextFrom int64       `json:"next_from,omitempty,omitzero"`
+	Stream   EventStream `json:"stream"`
+}
+
+// StreamScope defines model for StreamScope.
+type StreamScope struct {
+	Custom   json.RawMessage `json:"custom,omitempty,omitzero"`
+	Division string          `json:"division,omitempty,omitzero"`
+	Region   string          `json:"region,omitempty,omitzero"`
+	Site     string          `json:"site,omitempty,omitzero"`
+}
+
 // Violation One finding.
 type Violation struct {
 	// Bt Business term of EN 16931.
@@ -768,8 +837,41 @@ type Violation struct {
 // ViolationSeverity defines model for Violation.Severity.
 type ViolationSeverity string
 
+// Count defines model for Count.
+type Count = string
+
 // Cursor defines model for Cursor.
 type Cursor = string
+
+// DataOperator defines model for DataOperator.
+type DataOperator = string
+
+// DataPath defines model for DataPath.
+type DataPath = string
+
+// DataValue defines model for DataValue.
+type DataValue = string
+
+// Direction defines model for Direction.
+type Direction = string
+
+// Division defines model for Division.
+type Division = string
+
+// EffectiveFrom defines model for EffectiveFrom.
+type EffectiveFrom = string
+
+// EffectiveTo defines model for EffectiveTo.
+type EffectiveTo = string
+
+// EventTypes defines model for EventTypes.
+type EventTypes = string
+
+// FromDate defines model for FromDate.
+type FromDate = string
+
+// FromSequence defines model for FromSequence.
+type FromSequence = string
 
 // ID defines model for ID.
 type ID = string
@@ -777,11 +879,65 @@ type ID = string
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
 
+// IncludeData defines model for IncludeData.
+type IncludeData = string
+
 // Limit defines model for Limit.
 type Limit = string
 
+// Modules defines model for Modules.
+type Modules = string
+
+// OfLegalEntity defines model for OfLegalEntity.
+type OfLegalEntity = string
+
+// OfStreamID defines model for OfStreamID.
+type OfStreamID = string
+
+// OfStreamType defines model for OfStreamType.
+type OfStreamType = string
+
 // OptionalLegalEntity defines model for OptionalLegalEntity.
 type OptionalLegalEntity = string
+
+// RecordedFrom defines model for RecordedFrom.
+type RecordedFrom = string
+
+// RecordedTo defines model for RecordedTo.
+type RecordedTo = string
+
+// Region defines model for Region.
+type Region = string
+
+// SchemaVersion defines model for SchemaVersion.
+type SchemaVersion = string
+
+// Site defines model for Site.
+type Site = string
+
+// SourceChannel defines model for SourceChannel.
+type SourceChannel = string
+
+// SourceReference defines model for SourceReference.
+type SourceReference = string
+
+// SourceSystem defines model for SourceSystem.
+type SourceSystem = string
+
+// StreamID defines model for StreamID.
+type StreamID = string
+
+// StreamLegalEntity defines model for StreamLegalEntity.
+type StreamLegalEntity = string
+
+// StreamType defines model for StreamType.
+type StreamType = string
+
+// ToDate defines model for ToDate.
+type ToDate = string
+
+// ToSequence defines model for ToSequence.
+type ToSequence = string
 
 // ReplayedAppend defines model for ReplayedAppend.
 type ReplayedAppend = AppendResponse
@@ -817,36 +973,81 @@ type RegisterEventTypeParams struct {
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
 	// StreamType What the events are gathered by.
-	StreamType string `form:"stream_type" json:"stream_type"`
+	StreamType StreamType `form:"stream_type" json:"stream_type"`
 
-	// StreamID `vendor:V-1042` for entity, a code for scope, an event type, a correlation id, an actor id or a tag.
-	StreamID string `form:"stream_id" json:"stream_id"`
+	// StreamID `vendor:V-1042` for entity, a code for scope, an event type, a correlation id, an actor id, a tag, or `department:OPS` for dimension.
+	StreamID StreamID `form:"stream_id" json:"stream_id"`
 
 	// LegalEntity Required except for scope (which names it) and correlation (which then spans what the caller may see).
-	LegalEntity string `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+	LegalEntity StreamLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 
 	// EventTypes Only these types, separated by commas.
-	EventTypes string `form:"event_types,omitempty" json:"event_types,omitempty,omitzero"`
+	EventTypes EventTypes `form:"event_types,omitempty" json:"event_types,omitempty,omitzero"`
+
+	// Modules Only types of these modules, separated by commas.
+	Modules Modules `form:"modules,omitempty" json:"modules,omitempty,omitzero"`
+
+	// Division Only events of this division.
+	Division Division `form:"division,omitempty" json:"division,omitempty,omitzero"`
+
+	// Region Only events of this region.
+	Region Region `form:"region,omitempty" json:"region,omitempty,omitzero"`
+
+	// Site Only events of this site.
+	Site Site `form:"site,omitempty" json:"site,omitempty,omitzero"`
 
 	// FromDate Occurred then or later: an RFC 3339 time, or a date for the UTC day.
-	FromDate string `form:"from_date,omitempty" json:"from_date,omitempty,omitzero"`
+	FromDate FromDate `form:"from_date,omitempty" json:"from_date,omitempty,omitzero"`
 
 	// ToDate Occurred then or earlier: an RFC 3339 time, or a date for the whole UTC day.
-	ToDate string `form:"to_date,omitempty" json:"to_date,omitempty,omitzero"`
+	ToDate ToDate `form:"to_date,omitempty" json:"to_date,omitempty,omitzero"`
 
 	// RecordedFrom Recorded then or later; as from_date.
-	RecordedFrom string `form:"recorded_from,omitempty" json:"recorded_from,omitempty,omitzero"`
+	RecordedFrom RecordedFrom `form:"recorded_from,omitempty" json:"recorded_from,omitempty,omitzero"`
 
 	// RecordedTo Recorded then or earlier; as to_date.
-	RecordedTo string `form:"recorded_to,omitempty" json:"recorded_to,omitempty,omitzero"`
+	RecordedTo RecordedTo `form:"recorded_to,omitempty" json:"recorded_to,omitempty,omitzero"`
 
 	// EffectiveFrom Effective then or later.
-	EffectiveFrom string `form:"effective_from,omitempty" json:"effective_from,omitempty,omitzero"`
+	EffectiveFrom EffectiveFrom `form:"effective_from,omitempty" json:"effective_from,omitempty,omitzero"`
 
 	// EffectiveTo Effective then or earlier.
-	EffectiveTo string `form:"effective_to,omitempty" json:"effective_to,omitempty,omitzero"`
-	Direction   string `form:"direction,omitempty" json:"direction,omitempty,omitzero"`
-	Limit       Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+	EffectiveTo EffectiveTo `form:"effective_to,omitempty" json:"effective_to,omitempty,omitzero"`
+
+	// FromSequence Only events from this sequence on.
+	FromSequence FromSequence `form:"from_sequence,omitempty" json:"from_sequence,omitempty,omitzero"`
+
+	// ToSequence Only events up to and with this sequence.
+	ToSequence ToSequence `form:"to_sequence,omitempty" json:"to_sequence,omitempty,omitzero"`
+
+	// SchemaVersion Only events of this version of their type.
+	SchemaVersion SchemaVersion `form:"schema_version,omitempty" json:"schema_version,omitempty,omitzero"`
+
+	// SourceSystem Only events from this system.
+	SourceSystem SourceSystem `form:"source_system,omitempty" json:"source_system,omitempty,omitzero"`
+
+	// SourceChannel Only events that came by this channel.
+	SourceChannel SourceChannel `form:"source_channel,omitempty" json:"source_channel,omitempty,omitzero"`
+
+	// SourceReference Only events from this document of their source.
+	SourceReference SourceReference `form:"source_reference,omitempty" json:"source_reference,omitempty,omitzero"`
+
+	// Path Where in `data` to look, with operator and value: `$.lines[*].account`, `$` followed by `.name` and `[*]` only.
+	// Where it meets an array each of its elements is looked at, and one that answers is enough. A field that is
+	// personal in any of the types asked for is refused (`query.predicate_personal`).
+	Path DataPath `form:"path,omitempty" json:"path,omitempty,omitzero"`
+
+	// Operator Values of different JSON types are neither equal nor in any order; texts are ordered by their bytes. `ne`
+	// is true if there is a value and none of them is equal; `contains` looks for a part of a text.
+	Operator DataOperator `form:"operator,omitempty" json:"operator,omitempty,omitzero"`
+
+	// Value A number, true, false, null, or text. `"42"` in quotes is a text that looks like a number. Not with exists.
+	Value DataValue `form:"value,omitempty" json:"value,omitempty,omitzero"`
+
+	// IncludeData false leaves data, dimensions and entities out of the events.
+	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
+	Direction   Direction   `form:"direction,omitempty" json:"direction,omitempty,omitzero"`
+	Limit       Limit       `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Cursor `next_cursor` of the page before, unchanged.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
@@ -860,6 +1061,94 @@ type AppendEventsParams struct {
 
 	// ExpectedVersion The expected version of the stream, when the whole batch belongs to one stream.
 	ExpectedVersion string `json:"Expected-Version,omitempty,omitzero"`
+}
+
+// ExportEventsParams defines parameters for ExportEvents.
+type ExportEventsParams struct {
+	// StreamType What the events are gathered by.
+	StreamType StreamType `form:"stream_type" json:"stream_type"`
+
+	// StreamID `vendor:V-1042` for entity, a code for scope, an event type, a correlation id, an actor id, a tag, or `department:OPS` for dimension.
+	StreamID StreamID `form:"stream_id" json:"stream_id"`
+
+	// LegalEntity Required except for scope (which names it) and correlation (which then spans what the caller may see).
+	LegalEntity StreamLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+
+	// EventTypes Only these types, separated by commas.
+	EventTypes EventTypes `form:"event_types,omitempty" json:"event_types,omitempty,omitzero"`
+
+	// Modules Only types of these modules, separated by commas.
+	Modules Modules `form:"modules,omitempty" json:"modules,omitempty,omitzero"`
+
+	// Division Only events of this division.
+	Division Division `form:"division,omitempty" json:"division,omitempty,omitzero"`
+
+	// Region Only events of this region.
+	Region Region `form:"region,omitempty" json:"region,omitempty,omitzero"`
+
+	// Site Only events of this site.
+	Site Site `form:"site,omitempty" json:"site,omitempty,omitzero"`
+
+	// FromDate Occurred then or later: an RFC 3339 time, or a date for the UTC day.
+	FromDate FromDate `form:"from_date,omitempty" json:"from_date,omitempty,omitzero"`
+
+	// ToDate Occurred then or earlier: an RFC 3339 time, or a date for the whole UTC day.
+	ToDate ToDate `form:"to_date,omitempty" json:"to_date,omitempty,omitzero"`
+
+	// RecordedFrom Recorded then or later; as from_date.
+	RecordedFrom RecordedFrom `form:"recorded_from,omitempty" json:"recorded_from,omitempty,omitzero"`
+
+	// RecordedTo Recorded then or earlier; as to_date.
+	RecordedTo RecordedTo `form:"recorded_to,omitempty" json:"recorded_to,omitempty,omitzero"`
+
+	// EffectiveFrom Effective then or later.
+	EffectiveFrom EffectiveFrom `form:"effective_from,omitempty" json:"effective_from,omitempty,omitzero"`
+
+	// EffectiveTo Effective then or earlier.
+	EffectiveTo EffectiveTo `form:"effective_to,omitempty" json:"effective_to,omitempty,omitzero"`
+
+	// FromSequence Only events from this sequence on.
+	FromSequence FromSequence `form:"from_sequence,omitempty" json:"from_sequence,omitempty,omitzero"`
+
+	// ToSequence Only events up to and with this sequence.
+	ToSequence ToSequence `form:"to_sequence,omitempty" json:"to_sequence,omitempty,omitzero"`
+
+	// SchemaVersion Only events of this version of their type.
+	SchemaVersion SchemaVersion `form:"schema_version,omitempty" json:"schema_version,omitempty,omitzero"`
+
+	// SourceSystem Only events from this system.
+	SourceSystem SourceSystem `form:"source_system,omitempty" json:"source_system,omitempty,omitzero"`
+
+	// SourceChannel Only events that came by this channel.
+	SourceChannel SourceChannel `form:"source_channel,omitempty" json:"source_channel,omitempty,omitzero"`
+
+	// SourceReference Only events from this document of their source.
+	SourceReference SourceReference `form:"source_reference,omitempty" json:"source_reference,omitempty,omitzero"`
+
+	// Path Where in `data` to look, with operator and value: `$.lines[*].account`, `$` followed by `.name` and `[*]` only.
+	// Where it meets an array each of its elements is looked at, and one that answers is enough. A field that is
+	// personal in any of the types asked for is refused (`query.predicate_personal`).
+	Path DataPath `form:"path,omitempty" json:"path,omitempty,omitzero"`
+
+	// Operator Values of different JSON types are neither equal nor in any order; texts are ordered by their bytes. `ne`
+	// is true if there is a value and none of them is equal; `contains` looks for a part of a text.
+	Operator DataOperator `form:"operator,omitempty" json:"operator,omitempty,omitzero"`
+
+	// Value A number, true, false, null, or text. `"42"` in quotes is a text that looks like a number. Not with exists.
+	Value DataValue `form:"value,omitempty" json:"value,omitempty,omitzero"`
+
+	// IncludeData false leaves data, dimensions and entities out of the events.
+	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
+	Direction   Direction   `form:"direction,omitempty" json:"direction,omitempty,omitzero"`
+
+	// Limit Export at most so many events.
+	Limit string `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+
+	// Checkpoints After every page but the last a line `{"next_cursor"}`, with which an export that broke off goes on behind that line.
+	Checkpoints string `form:"checkpoints,omitempty" json:"checkpoints,omitempty,omitzero"`
 }
 
 // GetEventParams defines parameters for GetEvent.
@@ -913,6 +1202,41 @@ type ListLegalHoldsParams struct {
 	Subject string `form:"subject" json:"subject"`
 }
 
+// ReadAllParams defines parameters for ReadAll.
+type ReadAllParams struct {
+	// From `next_cursor` of the page before, unchanged; `0` is the start.
+	From  string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+	Count Count  `form:"count,omitempty" json:"count,omitempty,omitzero"`
+
+	// IncludeData false leaves data, dimensions and entities out of the events.
+	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
+}
+
+// ReadStreamParams defines parameters for ReadStream.
+type ReadStreamParams struct {
+	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+	Direction   Direction     `form:"direction,omitempty" json:"direction,omitempty,omitzero"`
+
+	// From The version to begin with; by default the first, backward the last.
+	From  string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+	Count Count  `form:"count,omitempty" json:"count,omitempty,omitzero"`
+
+	// IncludeData false leaves data, dimensions and entities out of the events.
+	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
+}
+
+// AppendToStreamParams defines parameters for AppendToStream.
+type AppendToStreamParams struct {
+	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+
+	// ExpectedVersion The expected version of the stream, when the body does not give it.
+	ExpectedVersion string `json:"Expected-Version,omitempty,omitzero"`
+}
+
 // CreateLegalEntityJSONRequestBody defines body for CreateLegalEntity for application/json ContentType.
 type CreateLegalEntityJSONRequestBody = LegalEntityRequest
 
@@ -945,6 +1269,9 @@ type RejectIntentJSONRequestBody = RejectRequest
 
 // PlaceLegalHoldJSONRequestBody defines body for PlaceLegalHold for application/json ContentType.
 type PlaceLegalHoldJSONRequestBody = NewLegalHold
+
+// AppendToStreamJSONRequestBody defines body for AppendToStream for application/json ContentType.
+type AppendToStreamJSONRequestBody = StreamAppendRequest
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
@@ -990,6 +1317,9 @@ type ServerInterface interface {
 	// AppendEvents Append a batch of events, all or nothing
 	// (POST /api/events)
 	AppendEvents(ctx echo.Context, params AppendEventsParams) error
+	// ExportEvents Export all events of a query as JSON Lines
+	// (GET /api/events/export)
+	ExportEvents(ctx echo.Context, params ExportEventsParams) error
 	// GetEvent Read one event
 	// (GET /api/events/{id})
 	GetEvent(ctx echo.Context, id ID, params GetEventParams) error
@@ -1020,6 +1350,15 @@ type ServerInterface interface {
 	// GetDocument This document, with the read models of the running modules
 	// (GET /api/openapi.yaml)
 	GetDocument(ctx echo.Context) error
+	// ReadAll Follow the events of all legal entities
+	// (GET /api/streams/$all)
+	ReadAll(ctx echo.Context, params ReadAllParams) error
+	// ReadStream Read a stream by version
+	// (GET /api/streams/{type}/{id})
+	ReadStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params ReadStreamParams) error
+	// AppendToStream Append a batch to one stream, all or nothing
+	// (POST /api/streams/{type}/{id}/events)
+	AppendToStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params AppendToStreamParams) error
 	// GetLiveness The process runs
 	// (GET /livez)
 	GetLiveness(ctx echo.Context) error
@@ -1296,6 +1635,34 @@ func (w *ServerInterfaceWrapper) ListEvents(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter event_types: %s", err))
 	}
 
+	// ------------- Optional query parameter "modules" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "modules", ctx.QueryParams(), &params.Modules, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter modules: %s", err))
+	}
+
+	// ------------- Optional query parameter "division" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "division", ctx.QueryParams(), &params.Division, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter division: %s", err))
+	}
+
+	// ------------- Optional query parameter "region" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "region", ctx.QueryParams(), &params.Region, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter region: %s", err))
+	}
+
+	// ------------- Optional query parameter "site" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "site", ctx.QueryParams(), &params.Site, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter site: %s", err))
+	}
+
 	// ------------- Optional query parameter "from_date" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "from_date", ctx.QueryParams(), &params.FromDate, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -1336,6 +1703,76 @@ func (w *ServerInterfaceWrapper) ListEvents(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "effective_to", ctx.QueryParams(), &params.EffectiveTo, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter effective_to: %s", err))
+	}
+
+	// ------------- Optional query parameter "from_sequence" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from_sequence", ctx.QueryParams(), &params.FromSequence, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter from_sequence: %s", err))
+	}
+
+	// ------------- Optional query parameter "to_sequence" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "to_sequence", ctx.QueryParams(), &params.ToSequence, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter to_sequence: %s", err))
+	}
+
+	// ------------- Optional query parameter "schema_version" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "schema_version", ctx.QueryParams(), &params.SchemaVersion, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter schema_version: %s", err))
+	}
+
+	// ------------- Optional query parameter "source_system" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source_system", ctx.QueryParams(), &params.SourceSystem, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source_system: %s", err))
+	}
+
+	// ------------- Optional query parameter "source_channel" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source_channel", ctx.QueryParams(), &params.SourceChannel, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source_channel: %s", err))
+	}
+
+	// ------------- Optional query parameter "source_reference" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source_reference", ctx.QueryParams(), &params.SourceReference, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source_reference: %s", err))
+	}
+
+	// ------------- Optional query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// ------------- Optional query parameter "operator" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "operator", ctx.QueryParams(), &params.Operator, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter operator: %s", err))
+	}
+
+	// ------------- Optional query parameter "value" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "value", ctx.QueryParams(), &params.Value, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter value: %s", err))
+	}
+
+	// ------------- Optional query parameter "include_data" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "include_data", ctx.QueryParams(), &params.IncludeData, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter include_data: %s", err))
 	}
 
 	// ------------- Optional query parameter "direction" -------------
@@ -1405,6 +1842,213 @@ func (w *ServerInterfaceWrapper) AppendEvents(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.AppendEvents(ctx, params)
+	return err
+}
+
+// ExportEvents converts echo context to params.
+func (w *ServerInterfaceWrapper) ExportEvents(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExportEventsParams
+	// ------------- Required query parameter "stream_type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "stream_type", ctx.QueryParams(), &params.StreamType, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter stream_type: %s", err))
+	}
+
+	// ------------- Required query parameter "stream_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "stream_id", ctx.QueryParams(), &params.StreamID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter stream_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// ------------- Optional query parameter "event_types" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "event_types", ctx.QueryParams(), &params.EventTypes, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter event_types: %s", err))
+	}
+
+	// ------------- Optional query parameter "modules" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "modules", ctx.QueryParams(), &params.Modules, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter modules: %s", err))
+	}
+
+	// ------------- Optional query parameter "division" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "division", ctx.QueryParams(), &params.Division, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter division: %s", err))
+	}
+
+	// ------------- Optional query parameter "region" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "region", ctx.QueryParams(), &params.Region, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter region: %s", err))
+	}
+
+	// ------------- Optional query parameter "site" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "site", ctx.QueryParams(), &params.Site, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter site: %s", err))
+	}
+
+	// ------------- Optional query parameter "from_date" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from_date", ctx.QueryParams(), &params.FromDate, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter from_date: %s", err))
+	}
+
+	// ------------- Optional query parameter "to_date" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "to_date", ctx.QueryParams(), &params.ToDate, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter to_date: %s", err))
+	}
+
+	// ------------- Optional query parameter "recorded_from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "recorded_from", ctx.QueryParams(), &params.RecordedFrom, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter recorded_from: %s", err))
+	}
+
+	// ------------- Optional query parameter "recorded_to" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "recorded_to", ctx.QueryParams(), &params.RecordedTo, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter recorded_to: %s", err))
+	}
+
+	// ------------- Optional query parameter "effective_from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "effective_from", ctx.QueryParams(), &params.EffectiveFrom, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter effective_from: %s", err))
+	}
+
+	// ------------- Optional query parameter "effective_to" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "effective_to", ctx.QueryParams(), &params.EffectiveTo, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter effective_to: %s", err))
+	}
+
+	// ------------- Optional query parameter "from_sequence" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from_sequence", ctx.QueryParams(), &params.FromSequence, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter from_sequence: %s", err))
+	}
+
+	// ------------- Optional query parameter "to_sequence" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "to_sequence", ctx.QueryParams(), &params.ToSequence, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter to_sequence: %s", err))
+	}
+
+	// ------------- Optional query parameter "schema_version" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "schema_version", ctx.QueryParams(), &params.SchemaVersion, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter schema_version: %s", err))
+	}
+
+	// ------------- Optional query parameter "source_system" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source_system", ctx.QueryParams(), &params.SourceSystem, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source_system: %s", err))
+	}
+
+	// ------------- Optional query parameter "source_channel" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source_channel", ctx.QueryParams(), &params.SourceChannel, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source_channel: %s", err))
+	}
+
+	// ------------- Optional query parameter "source_reference" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source_reference", ctx.QueryParams(), &params.SourceReference, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source_reference: %s", err))
+	}
+
+	// ------------- Optional query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// ------------- Optional query parameter "operator" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "operator", ctx.QueryParams(), &params.Operator, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter operator: %s", err))
+	}
+
+	// ------------- Optional query parameter "value" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "value", ctx.QueryParams(), &params.Value, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter value: %s", err))
+	}
+
+	// ------------- Optional query parameter "include_data" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "include_data", ctx.QueryParams(), &params.IncludeData, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter include_data: %s", err))
+	}
+
+	// ------------- Optional query parameter "direction" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "direction", ctx.QueryParams(), &params.Direction, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter direction: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", ctx.QueryParams(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
+	}
+
+	// ------------- Optional query parameter "checkpoints" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "checkpoints", ctx.QueryParams(), &params.Checkpoints, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter checkpoints: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ExportEvents(ctx, params)
 	return err
 }
 
@@ -1648,6 +2292,164 @@ func (w *ServerInterfaceWrapper) GetDocument(ctx echo.Context) error {
 	return err
 }
 
+// ReadAll converts echo context to params.
+func (w *ServerInterfaceWrapper) ReadAll(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ReadAllParams
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", ctx.QueryParams(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter from: %s", err))
+	}
+
+	// ------------- Optional query parameter "count" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "count", ctx.QueryParams(), &params.Count, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter count: %s", err))
+	}
+
+	// ------------- Optional query parameter "include_data" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "include_data", ctx.QueryParams(), &params.IncludeData, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter include_data: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReadAll(ctx, params)
+	return err
+}
+
+// ReadStream converts echo context to params.
+func (w *ServerInterfaceWrapper) ReadStream(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType OfStreamType
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "id" -------------
+	var id OfStreamID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ReadStreamParams
+	// ------------- Required query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// ------------- Optional query parameter "direction" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "direction", ctx.QueryParams(), &params.Direction, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter direction: %s", err))
+	}
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", ctx.QueryParams(), &params.From, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter from: %s", err))
+	}
+
+	// ------------- Optional query parameter "count" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "count", ctx.QueryParams(), &params.Count, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter count: %s", err))
+	}
+
+	// ------------- Optional query parameter "include_data" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "include_data", ctx.QueryParams(), &params.IncludeData, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter include_data: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReadStream(ctx, pType, id, params)
+	return err
+}
+
+// AppendToStream converts echo context to params.
+func (w *ServerInterfaceWrapper) AppendToStream(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType OfStreamType
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "id" -------------
+	var id OfStreamID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params AppendToStreamParams
+	// ------------- Required query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Idempotency-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+	}
+	// ------------- Optional header parameter "Expected-Version" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Expected-Version")]; found {
+		var ExpectedVersion string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Expected-Version, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Expected-Version", valueList[0], &ExpectedVersion, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Expected-Version: %s", err))
+		}
+
+		params.ExpectedVersion = ExpectedVersion
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.AppendToStream(ctx, pType, id, params)
+	return err
+}
+
 // GetLiveness converts echo context to params.
 func (w *ServerInterfaceWrapper) GetLiveness(ctx echo.Context) error {
 	var err error
@@ -1724,8 +2526,12 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 
 	router.GET(options.BaseURL+"/api/events", wrapper.ListEvents, options.OperationMiddlewares["listEvents"]...)
 	router.POST(options.BaseURL+"/api/events", wrapper.AppendEvents, options.OperationMiddlewares["appendEvents"]...)
+	router.GET(options.BaseURL+"/api/events/export", wrapper.ExportEvents, options.OperationMiddlewares["exportEvents"]...)
 	router.GET(options.BaseURL+"/api/events/:id", wrapper.GetEvent, options.OperationMiddlewares["getEvent"]...)
 	router.GET(options.BaseURL+"/api/events/:id/lineage", wrapper.GetLineage, options.OperationMiddlewares["getLineage"]...)
+	router.GET(options.BaseURL+"/api/streams/$all", wrapper.ReadAll, options.OperationMiddlewares["readAll"]...)
+	router.GET(options.BaseURL+"/api/streams/:type/:id", wrapper.ReadStream, options.OperationMiddlewares["readStream"]...)
+	router.POST(options.BaseURL+"/api/streams/:type/:id/events", wrapper.AppendToStream, options.OperationMiddlewares["appendToStream"]...)
 	router.GET(options.BaseURL+"/api/event-types", wrapper.ListEventTypes, options.OperationMiddlewares["listEventTypes"]...)
 	router.POST(options.BaseURL+"/api/event-types", wrapper.RegisterEventType, options.OperationMiddlewares["registerEventType"]...)
 	router.GET(options.BaseURL+"/api/event-types/:type", wrapper.GetEventType, options.OperationMiddlewares["getEventType"]...)
@@ -2432,6 +3238,76 @@ func (response AppendEventsdefaultApplicationProblemPlusJSONResponse) VisitAppen
 	return err
 }
 
+type ExportEventsRequestObject struct {
+	Params ExportEventsParams
+}
+
+type ExportEventsResponseObject interface {
+	VisitExportEventsResponse(w http.ResponseWriter) error
+}
+
+type ExportEvents200ApplicationJsonlResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ExportEvents200ApplicationJsonlResponse) VisitExportEventsResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "application/jsonl")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type ExportEventsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ExportEventsdefaultApplicationProblemPlusJSONResponse) VisitExportEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetEventRequestObject struct {
 	ID     ID `json:"id"`
 	Params GetEventParams
@@ -2935,6 +3811,149 @@ func (response GetDocumentdefaultApplicationProblemPlusJSONResponse) VisitGetDoc
 	return err
 }
 
+type ReadAllRequestObject struct {
+	Params ReadAllParams
+}
+
+type ReadAllResponseObject interface {
+	VisitReadAllResponse(w http.ResponseWriter) error
+}
+
+type ReadAll200JSONResponse FeedPage
+
+func (response ReadAll200JSONResponse) VisitReadAllResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadAlldefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ReadAlldefaultApplicationProblemPlusJSONResponse) VisitReadAllResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadStreamRequestObject struct {
+	Type   OfStreamType `json:"type"`
+	ID     OfStreamID   `json:"id"`
+	Params ReadStreamParams
+}
+
+type ReadStreamResponseObject interface {
+	VisitReadStreamResponse(w http.ResponseWriter) error
+}
+
+type ReadStream200JSONResponse StreamPage
+
+func (response ReadStream200JSONResponse) VisitReadStreamResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadStreamdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ReadStreamdefaultApplicationProblemPlusJSONResponse) VisitReadStreamResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AppendToStreamRequestObject struct {
+	Type   OfStreamType `json:"type"`
+	ID     OfStreamID   `json:"id"`
+	Params AppendToStreamParams
+	Body   *AppendToStreamJSONRequestBody
+}
+
+type AppendToStreamResponseObject interface {
+	VisitAppendToStreamResponse(w http.ResponseWriter) error
+}
+
+type AppendToStream200JSONResponse struct{ ReplayedAppendJSONResponse }
+
+func (response AppendToStream200JSONResponse) VisitAppendToStreamResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Idempotency-Replayed", fmt.Sprint(response.Headers.IdempotencyReplayed))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AppendToStream201JSONResponse AppendResponse
+
+func (response AppendToStream201JSONResponse) VisitAppendToStreamResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AppendToStreamdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response AppendToStreamdefaultApplicationProblemPlusJSONResponse) VisitAppendToStreamResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetLivenessRequestObject struct {
 }
 
@@ -3072,6 +4091,9 @@ type StrictServerInterface interface {
 	// AppendEvents Append a batch of events, all or nothing
 	// (POST /api/events)
 	AppendEvents(ctx context.Context, request AppendEventsRequestObject) (AppendEventsResponseObject, error)
+	// ExportEvents Export all events of a query as JSON Lines
+	// (GET /api/events/export)
+	ExportEvents(ctx context.Context, request ExportEventsRequestObject) (ExportEventsResponseObject, error)
 	// GetEvent Read one event
 	// (GET /api/events/{id})
 	GetEvent(ctx context.Context, request GetEventRequestObject) (GetEventResponseObject, error)
@@ -3102,6 +4124,15 @@ type StrictServerInterface interface {
 	// GetDocument This document, with the read models of the running modules
 	// (GET /api/openapi.yaml)
 	GetDocument(ctx context.Context, request GetDocumentRequestObject) (GetDocumentResponseObject, error)
+	// ReadAll Follow the events of all legal entities
+	// (GET /api/streams/$all)
+	ReadAll(ctx context.Context, request ReadAllRequestObject) (ReadAllResponseObject, error)
+	// ReadStream Read a stream by version
+	// (GET /api/streams/{type}/{id})
+	ReadStream(ctx context.Context, request ReadStreamRequestObject) (ReadStreamResponseObject, error)
+	// AppendToStream Append a batch to one stream, all or nothing
+	// (POST /api/streams/{type}/{id}/events)
+	AppendToStream(ctx context.Context, request AppendToStreamRequestObject) (AppendToStreamResponseObject, error)
 	// GetLiveness The process runs
 	// (GET /livez)
 	GetLiveness(ctx context.Context, request GetLivenessRequestObject) (GetLivenessResponseObject, error)
@@ -3635,6 +4666,31 @@ func (sh *strictHandler) AppendEvents(ctx echo.Context, params AppendEventsParam
 	return nil
 }
 
+// ExportEvents operation middleware
+func (sh *strictHandler) ExportEvents(ctx echo.Context, params ExportEventsParams) error {
+	var request ExportEventsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ExportEvents(ctx.Request().Context(), request.(ExportEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExportEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ExportEventsResponseObject); ok {
+		return validResponse.VisitExportEventsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetEvent operation middleware
 func (sh *strictHandler) GetEvent(ctx echo.Context, id ID, params GetEventParams) error {
 	var request GetEventRequestObject
@@ -3975,6 +5031,108 @@ func (sh *strictHandler) GetDocument(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetDocumentResponseObject); ok {
 		return validResponse.VisitGetDocumentResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReadAll operation middleware
+func (sh *strictHandler) ReadAll(ctx echo.Context, params ReadAllParams) error {
+	var request ReadAllRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReadAll(ctx.Request().Context(), request.(ReadAllRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReadAll")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReadAllResponseObject); ok {
+		return validResponse.VisitReadAllResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReadStream operation middleware
+func (sh *strictHandler) ReadStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params ReadStreamParams) error {
+	var request ReadStreamRequestObject
+
+	request.Type = pType
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReadStream(ctx.Request().Context(), request.(ReadStreamRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReadStream")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReadStreamResponseObject); ok {
+		return validResponse.VisitReadStreamResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// AppendToStream operation middleware
+func (sh *strictHandler) AppendToStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params AppendToStreamParams) error {
+	var request AppendToStreamRequestObject
+
+	request.Type = pType
+	request.ID = id
+	request.Params = params
+
+	var body AppendToStreamJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.AppendToStream(ctx.Request().Context(), request.(AppendToStreamRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AppendToStream")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(AppendToStreamResponseObject); ok {
+		return validResponse.VisitAppendToStreamResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -1,0 +1,156 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+)
+
+// The pages of an export: their sizes in events, and the bytes between which the
+// size stays as it is. An export holds one page at a time.
+const (
+	firstExportPage = 100
+	largeExportPage = 8 << 20
+	smallExportPage = 2 << 20
+)
+
+// export is an answer under way: JSON Lines, a page at a time.
+type export struct {
+	server      *Server
+	ctx         context.Context
+	sel         query.Selection
+	left        int  // events that may still be written; -1: all
+	checkpoints bool // a line with a cursor after every page
+	page        query.Page
+	lines       []byte
+}
+
+// ExportEvents answers GET /api/events/export.
+func (s *Server) ExportEvents(ctx context.Context, r api.ExportEventsRequestObject) (api.ExportEventsResponseObject, error) {
+	sel, err := s.selection(ctx, "events.export", listParams(r.Params))
+	if err != nil {
+		return nil, err
+	}
+	e := &export{server: s, ctx: ctx, sel: sel, left: -1, checkpoints: r.Params.Checkpoints == "true"}
+	if t := r.Params.Checkpoints; t != "" && t != "true" && t != "false" {
+		return nil, badParameter("checkpoints", "true or false")
+	}
+	if r.Params.Limit != "" {
+		if e.left, err = strconv.Atoi(r.Params.Limit); err != nil || e.left < 1 {
+			return nil, badParameter("limit", "a number from 1; without it everything is exported")
+		}
+	}
+	e.sel.Limit = firstExportPage
+	return e, e.read()
+}
+
+// listParams gives the parameters that an export has in common with a page.
+func listParams(p api.ExportEventsParams) api.ListEventsParams {
+	return api.ListEventsParams{
+		StreamType: p.StreamType, StreamID: p.StreamID, LegalEntity: p.LegalEntity, EventTypes: p.EventTypes, Modules: p.Modules,
+		Division: p.Division, Region: p.Region, Site: p.Site, FromDate: p.FromDate, ToDate: p.ToDate,
+		RecordedFrom: p.RecordedFrom, RecordedTo: p.RecordedTo, EffectiveFrom: p.EffectiveFrom, EffectiveTo: p.EffectiveTo,
+		FromSequence: p.FromSequence, ToSequence: p.ToSequence, SchemaVersion: p.SchemaVersion,
+		SourceSystem: p.SourceSystem, SourceChannel: p.SourceChannel, SourceReference: p.SourceReference,
+		Path: p.Path, Operator: p.Operator, Value: p.Value, IncludeData: p.IncludeData, Direction: p.Direction, Cursor: p.Cursor,
+	}
+}
+
+// read fetches the next page and writes its lines down.
+func (e *export) read() error {
+	ctx, cancel := context.WithTimeout(e.ctx, e.server.limits.Request)
+	defer cancel()
+	if e.left >= 0 {
+		e.sel.Limit = min(e.sel.Limit, e.left)
+	}
+	page, err := e.server.config.Events.Events(ctx, e.sel)
+	if err != nil {
+		return err
+	}
+	w, shown, err := e.server.render(ctx, page.Events)
+	if err != nil {
+		return err
+	}
+	w.bare = e.sel.Filter.WithoutData
+	for i := range shown {
+		from := len(w.b)
+		if err := w.event(&shown[i]); err != nil {
+			return err
+		}
+		if line := w.b[from:]; bytes.ContainsAny(line, "\r\n") { // white space between members, kept as it was sent
+			w.b = append(w.b[:from], jsondoc.AppendCompact(nil, line)...)
+		}
+		w.raw("\n")
+	}
+	if e.left >= 0 {
+		e.left -= len(shown)
+	}
+	e.page, e.lines, e.sel.Cursor = page, w.b, page.NextCursor
+	switch {
+	case len(w.b) > largeExportPage:
+		e.sel.Limit = max(e.sel.Limit/2, 1)
+	case len(w.b) < smallExportPage:
+		e.sel.Limit = min(e.sel.Limit*2, largestPage)
+	}
+	return nil
+}
+
+// VisitExportEventsResponse writes the pages as they come. An error ends the export
+// with a line that says so and with a connection that breaks off, so that nobody
+// takes it for complete.
+func (e *export) VisitExportEventsResponse(w http.ResponseWriter) error {
+	h := w.Header()
+	h.Set(echo.HeaderContentType, "application/jsonl")
+	w.WriteHeader(http.StatusOK)
+	connection := http.NewResponseController(w)
+	for {
+		more := e.page.HasMore && e.left != 0
+		if e.checkpoints && more {
+			e.lines = e.cursorLine(e.lines)
+		}
+		// A recorder in a test has no deadline to set; a connection always has.
+		_ = connection.SetWriteDeadline(time.Now().Add(e.server.limits.Request + 30*time.Second))
+		if _, err := w.Write(e.lines); err != nil {
+			return e.abort()
+		}
+		if !more {
+			return nil
+		}
+		if err := connection.Flush(); err != nil {
+			return e.abort()
+		}
+		if err := e.read(); err != nil {
+			line, _ := e.server.problemOf(e.ctx, err)
+			body, failed := line.encode(nil)
+			if failed != nil {
+				return e.abort()
+			}
+			last := append([]byte(`{"error":`), body...)
+			if e.sel.Cursor != "" {
+				last = append(append(append(last, `,"next_cursor":"`...), e.sel.Cursor...), '"')
+			}
+			if _, err := w.Write(append(last, "}\n"...)); err == nil {
+				_ = connection.Flush() // the connection ends here in any case
+			}
+			return e.abort()
+		}
+	}
+}
+
+func (e *export) cursorLine(b []byte) []byte {
+	return append(append(append(b, `{"next_cursor":"`...), e.sel.Cursor...), "\"}\n"...)
+}
+
+// abort makes the connection break off once the request has been reported.
+func (e *export) abort() error {
+	callOf(e.ctx).aborted = true
+	return nil
+}

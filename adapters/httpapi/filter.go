@@ -1,0 +1,250 @@
+package httpapi
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const (
+	defaultPage = 100
+	largestPage = 1000
+)
+
+// eventFilters are the parameters that say which events are read.
+var eventFilters = []string{
+	"stream_type", "stream_id", "legal_entity", "event_types", "modules", "division", "region", "site", "from_date", "to_date", "recorded_from", "recorded_to",
+	"effective_from", "effective_to", "from_sequence", "to_sequence", "schema_version", "source_system", "source_channel", "source_reference",
+	"path", "operator", "value", "include_data", "direction",
+}
+
+// selection reads the parameters of a query for events, without its limit, and
+// checks that the caller may do the action there.
+func (s *Server) selection(ctx context.Context, action string, params api.ListEventsParams) (query.Selection, error) {
+	p := callOf(ctx).principal
+	sel := query.Selection{
+		TenantID: p.TenantID, Kind: query.StreamKind(params.StreamType), StreamID: params.StreamID, LegalEntity: params.LegalEntity,
+		Readable: p.LegalEntities, Cursor: params.Cursor,
+	}
+	entity := sel.LegalEntity
+	if sel.Kind == query.ByScope && entity == "" {
+		entity = sel.StreamID
+	}
+	switch {
+	case entity != "":
+		if _, err := s.enter(ctx, action, entity); err != nil {
+			return sel, err
+		}
+	case sel.Kind != query.ByCorrelation:
+		return sel, fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required for this stream_type; add it").WithField("legal_entity")
+	}
+	var err error
+	if sel.Filter, err = eventFilter(params); err != nil {
+		return sel, err
+	}
+	if params.Modules != "" {
+		sel.Modules = strings.Split(params.Modules, ",")
+		slices.Sort(sel.Modules)
+	}
+	if len(sel.Modules) == 0 && sel.Filter.Predicate == nil {
+		return sel, nil
+	}
+	return sel, s.consultTypes(ctx, &sel)
+}
+
+// consultTypes asks the registry which types are of the modules, and refuses a
+// predicate over a field that any of the types asked for declares as personal: it
+// would compare sealed values, and answer nothing true about the persons.
+func (s *Server) consultTypes(ctx context.Context, sel *query.Selection) error {
+	registered, err := s.config.Types.List(ctx)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for i := range registered {
+		t := &registered[i]
+		owner := s.config.Catalog.Owner(t.Type)
+		if owner == "" {
+			owner = t.Module
+		}
+		ours := len(sel.Modules) == 0 || slices.Contains(sel.Modules, owner)
+		if ours && len(sel.Modules) > 0 {
+			known[owner] = true
+			if !slices.Contains(sel.ModuleTypes, t.Type) {
+				sel.ModuleTypes = append(sel.ModuleTypes, t.Type)
+			}
+		}
+		asked := len(sel.Filter.Types) == 0 || slices.Contains(sel.Filter.Types, t.Type)
+		if sel.Kind == query.ByType {
+			asked = t.Type == sel.StreamID
+		}
+		if sel.Filter.Predicate == nil || !ours || !asked {
+			continue
+		}
+		for _, f := range t.PIIFields {
+			if sel.Filter.Predicate.Within(f.Path) {
+				return fault.New(fault.Invalid, "query.predicate_personal",
+					"this field is personal in events of type %s, whose values are sealed and cannot be searched; choose another field, or name event_types in which it is not personal", t.Type).WithField("path")
+			}
+		}
+	}
+	for _, m := range sel.Modules {
+		if !known[m] {
+			return fault.New(fault.Invalid, "query.module_unknown", "no event type belongs to one of these modules; GET /api/event-types lists types with their modules").WithField("modules")
+		}
+	}
+	return nil
+}
+
+func eventFilter(p api.ListEventsParams) (ports.EventQuery, error) {
+	q := ports.EventQuery{
+		Division: p.Division, Region: p.Region, Site: p.Site,
+		Source: event.Source{System: p.SourceSystem, Channel: p.SourceChannel, Reference: p.SourceReference},
+	}
+	var err error
+	if q.Direction, err = direction(p.Direction); err != nil {
+		return q, err
+	}
+	if q.WithoutData, err = withoutData(p.IncludeData); err != nil {
+		return q, err
+	}
+	if p.EventTypes != "" {
+		q.Types = strings.Split(p.EventTypes, ",")
+		if p.StreamType == string(query.ByType) {
+			return q, badParameter("event_types", "not taken with stream_type=type, which names the type itself")
+		}
+	}
+	if err := timeFilter(p, &q); err != nil {
+		return q, err
+	}
+	for _, n := range [...]struct {
+		name, text string
+		to         *event.Sequence
+	}{{"from_sequence", p.FromSequence, &q.From}, {"to_sequence", p.ToSequence, &q.To}} {
+		if n.text == "" {
+			continue
+		}
+		parsed, err := strconv.ParseUint(n.text, 10, 63)
+		if err != nil || parsed == 0 {
+			return q, badParameter(n.name, "a sequence such as 42; the first is 1")
+		}
+		*n.to = event.Sequence(parsed)
+	}
+	if p.SchemaVersion != "" {
+		n, err := strconv.ParseUint(p.SchemaVersion, 10, 15)
+		if err != nil || n == 0 {
+			return q, badParameter("schema_version", "a number from 1 to 32767")
+		}
+		q.SchemaVersion = uint32(n)
+	}
+	if p.Path != "" || p.Operator != "" || p.Value != "" {
+		q.Predicate, err = event.ParsePredicate(p.Path, p.Operator, p.Value)
+	}
+	return q, err
+}
+
+func timeFilter(p api.ListEventsParams, q *ports.EventQuery) error {
+	for _, t := range [...]struct {
+		name, text string
+		until      bool
+		to         *time.Time
+	}{
+		{"from_date", p.FromDate, false, &q.OccurredFrom}, {"to_date", p.ToDate, true, &q.OccurredTo},
+		{"recorded_from", p.RecordedFrom, false, &q.RecordedFrom}, {"recorded_to", p.RecordedTo, true, &q.RecordedTo},
+	} {
+		if t.text == "" {
+			continue
+		}
+		at, ok := moment(t.text, t.until)
+		if !ok {
+			return badParameter(t.name, "a date such as 2026-03-31 or an RFC 3339 time such as 2026-03-31T12:00:00Z")
+		}
+		*t.to = at
+	}
+	for _, d := range [...]struct {
+		name, text string
+		to         **event.Date
+	}{
+		{"effective_from", p.EffectiveFrom, &q.EffectiveFrom}, {"effective_to", p.EffectiveTo, &q.EffectiveTo},
+	} {
+		if d.text == "" {
+			continue
+		}
+		parsed, err := event.ParseDate(d.text)
+		if err != nil {
+			return badParameter(d.name, "an ISO date such as 2026-03-31")
+		}
+		*d.to = &parsed
+	}
+	return nil
+}
+
+func direction(text string) (ports.Direction, error) {
+	switch text {
+	case "", "forward":
+		return ports.Forward, nil
+	case "backward":
+		return ports.Backward, nil
+	default:
+		return ports.Forward, badParameter("direction", "forward or backward")
+	}
+}
+
+// withoutData reads include_data.
+func withoutData(text string) (bool, error) {
+	switch text {
+	case "", "true":
+		return false, nil
+	case "false":
+		return true, nil
+	default:
+		return false, badParameter("include_data", "true or false")
+	}
+}
+
+// moment reads a bound in time: a time, or a date for the UTC day. An upper bound
+// is inclusive to the caller and exclusive to the store, so it is the end of the
+// day, or the microsecond after the time.
+func moment(text string, until bool) (time.Time, bool) {
+	if d, err := event.ParseDate(text); err == nil {
+		if until {
+			d = d.AddDays(1)
+		}
+		return d.Time(), true
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return t, false
+	}
+	t = event.Micros(t)
+	if until {
+		t = t.Add(time.Microsecond)
+	}
+	return t, true
+}
+
+func badParameter(name, want string) error {
+	return fault.New(fault.Invalid, "request.parameter_invalid", "this parameter is %s; correct it", want).WithField(name)
+}
+
+func pageLimit(text string) (int, error) { return pageCount("limit", text) }
+
+// pageCount reads how many events a page may have.
+func pageCount(name, text string) (int, error) {
+	if text == "" {
+		return defaultPage, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > largestPage {
+		return 0, badParameter(name, "a number from 1 to 1000")
+	}
+	return n, nil
+}
