@@ -12,10 +12,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// MaxLineageDepth bounds how many causes are followed; the event asked for comes on
-// top.
-const MaxLineageDepth = 50
-
 // Directory resolves legal entities.
 type Directory interface {
 	LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error)
@@ -27,6 +23,7 @@ type Log interface {
 	ports.EventReader
 	ports.EventSearcher
 	ports.StreamReader
+	ports.MatchReader
 }
 
 // Service answers reads.
@@ -106,50 +103,6 @@ func readable(codes []string, code string) bool {
 	}
 	return false
 }
-
-// Lineage is a chain of causes.
-type Lineage struct {
-	Events    []event.Recorded // root first, the event asked for last
-	Truncated bool             // depth, a legal entity out of the caller's sight, or a cause that is in no log cut it
-}
-
-// Lineage follows an event's causes to the root, across legal entities that the
-// caller may see.
-func (s *Service) Lineage(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID) (Lineage, error) {
-	entities, err := s.directory.LegalEntities(ctx, le.TenantID)
-	if err != nil {
-		return Lineage{}, err
-	}
-	codes := make(map[event.PartitionID]string, len(entities))
-	for _, e := range entities {
-		codes[e.Partition] = e.Code
-	}
-	var out Lineage
-	partition := le.Partition
-	for {
-		chain, cut, err := s.causality.Lineage(ctx, partition, id, MaxLineageDepth-len(out.Events))
-		if len(out.Events) > 0 && fault.KindOf(err) == fault.NotFound {
-			out.Truncated = true // a raw append may name a cause that is in no log
-			return out, nil
-		}
-		if err != nil {
-			return Lineage{}, err
-		}
-		out.Events = append(chain, out.Events...)
-		root := out.Events[0]
-		if !hasCause(root) {
-			return out, nil
-		}
-		code, known := codes[root.CausedByPartition]
-		if cut || len(out.Events) > MaxLineageDepth || !known || !readable(readableCodes, code) {
-			out.Truncated = true
-			return out, nil
-		}
-		partition, id = root.CausedByPartition, root.CausedBy
-	}
-}
-
-func hasCause(e event.Recorded) bool { return e.CausedBy != event.ID{} }
 
 // Known resolves known_at to a sequence: a time, "seq:<n>", or "" for the head.
 // The text that it returns is what a report repeats.

@@ -1,0 +1,57 @@
+package query
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// MatchQuery asks for the events that a decision depends on.
+type MatchQuery struct {
+	Entity ports.LegalEntity
+	Items  []concurrency.Item
+	After  event.Sequence // events up to here are known
+	Limit  int
+}
+
+// MatchPage is a page of events and the condition that guards them.
+type MatchPage struct {
+	Events  []event.Recorded
+	HasMore bool
+	// Condition says that no event but those that have been read matches. Its After is
+	// how far the reading has come, the head as of the read when there is no more, and
+	// is the After of the next page's query. So a condition that is taken from a page
+	// before the last one refuses the append instead of guarding too little.
+	Condition concurrency.AppendCondition
+}
+
+// Match reads a page of events that match any of the items. Faults:
+// query.after_beyond_head, legal_entity.not_found.
+func (s *Service) Match(ctx context.Context, q MatchQuery) (MatchPage, error) {
+	// The head comes first: what is committed up to it is there for the search.
+	head, err := s.events.Head(ctx, q.Entity.Partition)
+	if err != nil {
+		return MatchPage{}, err
+	}
+	if q.After > head.Sequence {
+		return MatchPage{}, fault.New(fault.Invalid, "query.after_beyond_head",
+			"after lies beyond the last event, as after a failover that lost the end of the log; query again without it").WithField("/after")
+	}
+	found, err := s.events.Matches(ctx, ports.MatchQuery{
+		Partition: q.Entity.Partition, Items: q.Items, After: q.After, Until: head.Sequence, Limit: q.Limit,
+	})
+	if err != nil {
+		return MatchPage{}, err
+	}
+	page := MatchPage{
+		Events: make([]event.Recorded, len(found.Matches)), HasMore: found.Through < head.Sequence,
+		Condition: concurrency.AppendCondition{Items: q.Items, After: found.Through},
+	}
+	for i := range found.Matches {
+		page.Events[i] = found.Matches[i].Event
+	}
+	return page, nil
+}

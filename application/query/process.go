@@ -1,0 +1,113 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Process is everything that happened under one correlation id.
+type Process struct {
+	CorrelationID string
+	Events        []event.Recorded // in order of recording
+	Steps         []Step           // of each event
+	Duration      time.Duration    // from the first event to the last
+	Actors        []string         // ids, in order of appearance
+	Entities      []event.EntityRef
+	LeftOut       []LeftOut
+}
+
+// Step tells when an event was recorded: after the first one, and after the one
+// before it.
+type Step struct {
+	SinceStart, SincePrevious time.Duration
+}
+
+// Process gathers a business process from the legal entities that the caller may
+// see, at most limit events: the first ones. Faults: process.not_found.
+func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []string, correlationID string, limit int) (Process, error) {
+	all, err := s.readableEntities(ctx, tenantID, nil)
+	if err != nil {
+		return Process{}, err
+	}
+	out := Process{CorrelationID: correlationID, Actors: []string{}, Entities: []event.EntityRef{}}
+	var left leftOut
+	var hidden []ports.LegalEntity
+	for _, le := range all {
+		if !readable(readableCodes, le.Code) {
+			hidden = append(hidden, le)
+			continue
+		}
+		part, err := s.events.Events(ctx, ports.EventQuery{Partition: le.Partition, CorrelationID: correlationID, Limit: limit + 1})
+		if err != nil {
+			return Process{}, err
+		}
+		out.Events = append(out.Events, part...)
+	}
+	if len(out.Events) == 0 {
+		return Process{}, fault.New(fault.NotFound, "process.not_found", "no event that you may see has this correlation id; use the one that the write or an event gave you")
+	}
+	sortByRecording(out.Events, ports.Forward)
+	if len(out.Events) > limit {
+		out.Events = slices.Clip(out.Events[:limit])
+		left.add(ReasonCount, event.ID{})
+	}
+	for _, le := range hidden {
+		part, err := s.events.Events(ctx, ports.EventQuery{Partition: le.Partition, CorrelationID: correlationID, Limit: 1, WithoutData: true})
+		if err != nil {
+			return Process{}, err
+		}
+		if len(part) > 0 {
+			left.add(ReasonLegalEntity, event.ID{})
+			break
+		}
+	}
+	out.LeftOut = left
+	return out, out.measure()
+}
+
+// measure fills in what the events say together.
+func (p *Process) measure() error {
+	first, previous := p.Events[0].RecordedAt, p.Events[0].RecordedAt
+	actors, entities := map[string]bool{}, map[event.EntityRef]bool{}
+	for i := range p.Events {
+		e := &p.Events[i]
+		p.Steps = append(p.Steps, Step{SinceStart: e.RecordedAt.Sub(first), SincePrevious: e.RecordedAt.Sub(previous)})
+		previous = e.RecordedAt
+		if !actors[e.ActorID] {
+			actors[e.ActorID] = true
+			p.Actors = append(p.Actors, e.ActorID)
+		}
+		refs, err := entityRefs(e)
+		if err != nil {
+			return err
+		}
+		for _, r := range refs {
+			if !entities[r] {
+				entities[r] = true
+				p.Entities = append(p.Entities, r)
+			}
+		}
+	}
+	p.Duration = previous.Sub(first)
+	return nil
+}
+
+// entityRefs reads what an event is about; nothing if its payload is not there.
+func entityRefs(e *event.Recorded) (refs []event.EntityRef, err error) {
+	member, found, err := jsondoc.Member(e.Payload, "entity_refs")
+	if err != nil || !found {
+		return nil, nil //nolint:nilerr // a payload that was taken out is no error here
+	}
+	if err := json.Unmarshal(member, &refs); err != nil {
+		return nil, fmt.Errorf("entity references of event %s: %w", e.ID, err)
+	}
+	return refs, nil
+}
