@@ -124,6 +124,21 @@ func (s *Service) write(ctx context.Context, req ports.AppendRequest, b module.B
 			return res, err
 		}
 		s.preparer.forget(req.Partition, req.Events)
+		if moved, ok := fault.As(err); ok && !pause(ctx, moved.RetryAfter) {
+			return res, err
+		}
+	}
+}
+
+// pause waits for the time that the store asks for; false if ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 

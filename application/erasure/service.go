@@ -407,9 +407,7 @@ func checkReason(text string) (string, error) {
 	if text == "" {
 		return "", fault.New(fault.Invalid, "erasure.reason_missing", "say why; the reason is kept with the request").WithField("/reason")
 	}
-	personal := slices.ContainsFunc(strings.Fields(text), func(word string) bool {
-		return shredding.PersonalPattern(strings.Trim(word, `.,;:!?()<>"'`)) != ""
-	})
+	personal := shredding.CheckText("/reason", text) != nil
 	if len(text) > maxReason || personal || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == '\uFFFD' }) {
 		return "", fault.New(fault.Invalid, "erasure.reason_invalid",
 			"a reason has at most %d bytes and holds no personal data, since it is kept; word it without", maxReason).WithField("/reason")

@@ -8,6 +8,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -35,10 +36,14 @@ type Decision struct {
 // waiting asks for, on the plan that was shown. The plan is made again on fresh
 // state; if it differs, it is stored as the new plan and the approver is told
 // (intent.plan_changed). Further faults: intent.not_found, intent.wrong_state,
-// sod.same_person, intent.forbidden, intent.idempotency_mismatch, pii.subject_erased
+// sod.same_person, intent.forbidden, intent.idempotency_mismatch, pii.in_text (the
+// comment is kept for ever), pii.subject_erased
 // when a person of the payload was erased since, those of module.Opener, and
 // everything that executing can refuse.
 func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
+	if err := shredding.CheckText("/comment", d.Comment); err != nil {
+		return Outcome{}, err
+	}
 	claim, err := s.claimDecision(ctx, approver, d, "approve")
 	if err != nil {
 		return Outcome{}, err
@@ -120,6 +125,9 @@ func planChanged(id event.ID, now string) error {
 
 // Reject ends a waiting intent. Faults as Approve.
 func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
+	if err := shredding.CheckText("/reason", d.Comment); err != nil {
+		return Outcome{}, err
+	}
 	claim, err := s.claimDecision(ctx, approver, d, "reject")
 	if err != nil {
 		return Outcome{}, err

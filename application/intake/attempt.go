@@ -353,7 +353,7 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 		Drafts: p.plan.Events, LegalEntity: a.entity, Actor: a.stored.Actor, CorrelationID: a.stored.CorrelationID,
 		IntentID: a.stored.ID, Source: a.stored.Source, Rules: rules, Now: event.Micros(a.service.Clock.Now()), EventIDs: ids,
 	}
-	res, err := whileKeysMove(func() (ports.AppendResult, error) {
+	res, err := whileKeysMove(ctx, func() (ports.AppendResult, error) {
 		prepared, err := a.service.Preparer.Prepare(ctx, batch)
 		if err != nil {
 			return ports.AppendResult{}, err
@@ -380,7 +380,7 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 
 // write appends the intent's row and what rides along and needs no preparing.
 func (a *attempt) write(ctx context.Context, row intent.Intent, r ports.AppendRequest) (ports.AppendResult, error) {
-	return whileKeysMove(func() (ports.AppendResult, error) { return a.writeOnce(ctx, row, r) })
+	return whileKeysMove(ctx, func() (ports.AppendResult, error) { return a.writeOnce(ctx, row, r) })
 }
 
 // writeOnce appends with the intent's row riding along. Keys that turn out to have

@@ -126,6 +126,11 @@ func TestApprovalByAnotherPerson(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "intent.plan_changed", f.Code)
 	require.Equal(t, out.IntentID.String(), f.IntentID)
+	// What is said with a decision is kept for ever.
+	_, err = b.service.Approve(t.Context(), person("p-boss", "supervisor"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, Comment: "as ada@example.org asked"})
+	require.Equal(t, "pii.in_text", fault.CodeOf(err))
+	_, err = b.service.Reject(t.Context(), person("p-boss", "supervisor"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, Comment: "ask ada@example.org"})
+	require.Equal(t, "pii.in_text", fault.CodeOf(err))
 
 	done, err := b.service.Approve(t.Context(), person("p-boss", "supervisor"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: "fine"})
 	require.NoError(t, err)

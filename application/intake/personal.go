@@ -88,10 +88,14 @@ func keysMissing() *fault.Error {
 		"this installation has no key service, so personal data can neither be stored nor read; leave the personal fields out or have one configured")
 }
 
-// whileKeysMove tries again while keys turn out to have moved.
-func whileKeysMove(try func() (ports.AppendResult, error)) (res ports.AppendResult, err error) {
+// whileKeysMove tries again while keys turn out to have moved, after the time that
+// the store asks for.
+func whileKeysMove(ctx context.Context, try func() (ports.AppendResult, error)) (res ports.AppendResult, err error) {
 	for n := 0; ; n++ {
 		if res, err = try(); fault.CodeOf(err) != shredding.CodeKeyMoved || n == reseals {
+			return res, err
+		}
+		if moved, ok := fault.As(err); ok && wait(ctx, moved.RetryAfter) != nil {
 			return res, err
 		}
 	}

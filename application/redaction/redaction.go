@@ -84,8 +84,8 @@ func (s *Service) Request(ctx context.Context, le ports.LegalEntity, id event.ID
 			}
 		}
 	}
-	if kind := shredding.PersonalPattern(reason); kind != "" {
-		return ports.RedactionRequest{}, fault.New(fault.Invalid, "redaction.invalid", "the reason looks like personal data itself (%s) and is kept for ever; word it without", kind)
+	if shredding.CheckText("", reason) != nil {
+		return ports.RedactionRequest{}, fault.New(fault.Invalid, "redaction.invalid", "the reason holds what looks like personal data itself and is kept for ever; word it without")
 	}
 	return s.config.Redactions.RequestRedaction(ctx, ports.RedactionRequest{
 		ID: s.config.IDs.NewID(s.config.Clock.Now()), Partition: le.Partition, Sequence: e.Sequence, Pointers: pointers, Reason: reason, RequestedBy: person,

@@ -37,6 +37,24 @@ func CheckIdentifier(field, s string) error {
 	return nil
 }
 
+// CheckText refuses a short free text that is kept for ever, such as a reason or a
+// comment, if the whole of it or one of its words looks like a person's datum:
+// pii.in_text. Names are not recognised; whoever writes must leave them out.
+func CheckText(field, s string) error {
+	kind := PersonalPattern(s)
+	for word := range strings.FieldsSeq(s) {
+		if kind != "" {
+			break
+		}
+		kind = PersonalPattern(strings.Trim(word, `.,;:!?()<>"'`))
+	}
+	if kind == "" {
+		return nil
+	}
+	return fault.New(fault.Invalid, "pii.in_text",
+		"this text holds what looks like personal data (%s) and is kept for ever; word it without", kind).WithField(field)
+}
+
 func looksLikeEmail(s string) bool {
 	at := strings.IndexByte(s, '@')
 	if at <= 0 || at == len(s)-1 {

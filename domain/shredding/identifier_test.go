@@ -37,3 +37,18 @@ func TestPersonalPattern(t *testing.T) {
 	require.Equal(t, "pii.in_identifier", fault.CodeOf(err))
 	require.NotContains(t, err.Error(), "ada@example.org")
 }
+
+func TestCheckText(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "checked against order 4711 and INV-2026-0042", "vendor employee:E-1 left on 2026-03-31", "see GB123456789"} {
+		require.NoError(t, shredding.CheckText("/comment", text), text)
+	}
+	for _, text := range []string{
+		"ask ada@example.org.", "call +4917012345678", "pays to DE89370400440532013000, as before", "+49 170 1234567",
+	} {
+		err := shredding.CheckText("/comment", text)
+		require.Equal(t, "pii.in_text", fault.CodeOf(err), text)
+		f, _ := fault.As(err)
+		require.Equal(t, "/comment", f.Field)
+	}
+}
