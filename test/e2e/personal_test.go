@@ -196,7 +196,7 @@ func eraseSubject(t *testing.T, officer, second client, subject string, entities
 // verifierKeys are the files of verifier keys in a folder of exports.
 func verifierKeys(t *testing.T, exports string) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(exports, "verifier-keys", "*"))
+	files, err := filepath.Glob(filepath.Join(exports, "verifier-keys", "[^.]*"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	return files
