@@ -32,11 +32,12 @@ type Service struct {
 	causality ports.CausalityReader
 	directory Directory
 	cursors   *Cursors
+	scan      int // MaxScan
 }
 
 // New makes a Service.
 func New(events Log, causality ports.CausalityReader, directory Directory, cursors *Cursors) *Service {
-	return &Service{events: events, causality: causality, directory: directory, cursors: cursors}
+	return &Service{events: events, causality: causality, directory: directory, cursors: cursors, scan: MaxScan}
 }
 
 // ByID reads one event.

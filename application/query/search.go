@@ -68,7 +68,7 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 		return Page{Events: []event.Recorded{}}, nil
 	}
 	q.Limit = sel.Limit + 1
-	found, err := s.events.SearchEvents(ctx, q, MaxScan)
+	found, err := s.events.SearchEvents(ctx, q, s.scan)
 	if err != nil {
 		return Page{}, err
 	}
@@ -194,7 +194,7 @@ func (s *Service) acrossEntities(ctx context.Context, sel Selection, q ports.Eve
 	for _, m := range marks {
 		part := &across{at: m, q: q}
 		part.q.Partition, part.q.After, part.q.Until, part.q.Limit = m.Partition, m.After, m.Until, sel.Limit+1
-		found, err := s.events.SearchEvents(ctx, part.q, MaxScan)
+		found, err := s.events.SearchEvents(ctx, part.q, s.scan)
 		if err != nil {
 			return Page{}, err
 		}
