@@ -14,6 +14,9 @@ import (
 // effects; the event asked for comes on top.
 const MaxLineageDepth = 50
 
+// MaxEvents bounds how many events an answer about causality shows; it is not paged.
+const MaxEvents = 1000
+
 // Reason says why an answer about causality does not have everything.
 type Reason string
 
@@ -286,18 +289,24 @@ func (w *walk) keep(fresh []Descendant) []Descendant {
 
 // look finds the shown events that led to something out of the caller's sight.
 func (w *walk) look(ctx context.Context, hidden []ports.LegalEntity) error {
-	q := ports.DescendantQuery{MaxDepth: 1, Limit: w.limit, WithoutData: true, Causes: []ports.Cause{{Partition: w.root.Partition, ID: w.root.ID}}}
+	shown := []ports.Cause{{Partition: w.root.Partition, ID: w.root.ID}}
 	for _, d := range w.found {
-		q.Causes = append(q.Causes, ports.Cause{Partition: d.Event.Partition, ID: d.Event.ID})
+		shown = append(shown, ports.Cause{Partition: d.Event.Partition, ID: d.Event.ID})
 	}
 	for _, le := range hidden {
-		q.Partition = le.Partition
-		effects, _, err := w.causality.Descendants(ctx, q)
-		if err != nil {
-			return err
-		}
-		for _, d := range effects {
-			w.left.add(ReasonLegalEntity, d.Event.CausedBy)
+		q := ports.DescendantQuery{Partition: le.Partition, MaxDepth: 1, Limit: MaxEvents, WithoutData: true, Causes: shown}
+		for more := true; more; {
+			var effects []ports.Descendant
+			var err error
+			if effects, more, err = w.causality.Descendants(ctx, q); err != nil {
+				return err
+			}
+			reported := map[ports.Cause]bool{}
+			for _, d := range effects {
+				w.left.add(ReasonLegalEntity, d.Event.CausedBy)
+				reported[causeOf(&d.Event)] = true
+			}
+			q.Causes = slices.DeleteFunc(slices.Clone(q.Causes), func(c ports.Cause) bool { return reported[c] })
 		}
 	}
 	return nil

@@ -86,6 +86,22 @@ func TestDescendantsAreBounded(t *testing.T) {
 	}
 }
 
+func TestManyUnseenEffectsOfOneEventHideNoOther(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	a := l.write(t, us, nil)
+	b := l.write(t, us, cause(a, us))
+	for range query.MaxEvents + 1 {
+		l.write(t, de, cause(a, de))
+	}
+	l.write(t, de, cause(b, de))
+	got, err := l.Descendants(t.Context(), us, []string{"USMF"}, a.ID, 10)
+	require.NoError(t, err)
+	require.Len(t, got.Events, 1)
+	require.Equal(t, []query.LeftOut{{Reason: query.ReasonLegalEntity, At: a.ID}, {Reason: query.ReasonLegalEntity, At: b.ID}}, got.LeftOut)
+}
+
 func TestWrittenCirclesAreReported(t *testing.T) {
 	t.Parallel()
 	l := newLibrary()
