@@ -14,7 +14,19 @@ import (
 
 // RegisterEventType answers POST /api/event-types.
 func (s *Server) RegisterEventType(ctx context.Context, r api.RegisterEventTypeRequestObject) (api.RegisterEventTypeResponseObject, error) {
-	b := r.Body
+	reg := registrationOf(r.Body)
+	stored, err := s.config.Types.Register(ctx, reg, callOf(ctx).principal.PersonID)
+	if fault.CodeOf(err) == "event_type.duplicate" && r.Params.IdempotencyKey != "" {
+		return s.registeredBefore(ctx, reg, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusCreated, api.EventTypeAnswer{EventType: eventTypeAnswer(stored)})
+}
+
+// registrationOf reads a registration out of a request.
+func registrationOf(b *api.EventTypeRegistration) eventtype.Registration {
 	reg := eventtype.Registration{
 		Type: b.Type, SchemaVersion: b.SchemaVersion, Module: b.Module, DataSchema: b.DataSchema,
 		RequiredDimensions: list(b.RequiredDimensions), OptionalDimensions: list(b.OptionalDimensions),
@@ -31,14 +43,7 @@ func (s *Server) RegisterEventType(ctx context.Context, r api.RegisterEventTypeR
 	for i, k := range b.BusinessKeys {
 		reg.BusinessKeys[i] = eventtype.BusinessKeyRule{Name: k.Name, Fields: k.Fields, Normalise: k.Normalise, Document: k.Document}
 	}
-	stored, err := s.config.Types.Register(ctx, reg, callOf(ctx).principal.PersonID)
-	if fault.CodeOf(err) == "event_type.duplicate" && r.Params.IdempotencyKey != "" {
-		return s.registeredBefore(ctx, reg, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return reply(http.StatusCreated, api.EventTypeAnswer{EventType: eventTypeAnswer(stored)})
+	return reg
 }
 
 // registeredBefore answers a repeated registration. A version never changes, so

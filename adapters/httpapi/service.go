@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -59,8 +60,12 @@ type Events interface {
 // EventTypes is the registry: registry.Registry.
 type EventTypes interface {
 	Register(ctx context.Context, reg eventtype.Registration, by string) (eventtype.Registration, error)
+	Check(ctx context.Context, reg eventtype.Registration) (registry.Assessment, error)
 	Fetch(ctx context.Context, name string) ([]eventtype.Registration, error)
 	List(ctx context.Context) ([]eventtype.Registration, error)
+	Deprecate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error)
+	Reactivate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error)
+	History(ctx context.Context, name string) ([]eventtype.Change, error)
 }
 
 // Erasures erases the personal data of persons and keeps legal holds:

@@ -332,7 +332,7 @@ func (r *Registry) Reactivate(ctx context.Context, name string, version uint32, 
 func (r *Registry) change(ctx context.Context, c eventtype.Change) ([]eventtype.Registration, error) {
 	if owner := r.catalog.Owner(c.Type); owner != "" {
 		return nil, fault.New(fault.Forbidden, "event_type.owned_by_module",
-			"types beginning with %q belong to the built-in module %s and live as long as it does", eventtype.Prefix(c.Type), owner).WithField("/type")
+			"types beginning with %q belong to the built-in module %s, which alone decides about them; deprecate types of your own only", eventtype.Prefix(c.Type), owner).WithField("/type")
 	}
 	if len(c.Reason) > eventtype.MaxReasonBytes {
 		return nil, fault.New(fault.Invalid, "event_type.reason_too_long", "a reason has at most %d bytes; shorten it", eventtype.MaxReasonBytes).WithField("/reason")

@@ -37,6 +37,8 @@ grants := {
 	"events.export": business | {"module", "auditor"},
 	"readmodels.read": business | services | {"auditor"},
 	"event_types.register": {"admin"},
+	"event_types.check": {"admin", "module"},
+	"event_types.deprecate": {"admin"},
 	"event_types.read": everybody,
 	"legal_entities.create": {"admin"},
 	"legal_entities.read": everybody,
@@ -50,7 +52,7 @@ grants := {
 
 writes := {
 	"intents.submit", "intents.approve", "events.append",
-	"event_types.register", "legal_entities.create",
+	"event_types.register", "event_types.deprecate", "legal_entities.create",
 	"erasure.request", "erasure.approve", "holds.place", "holds.release",
 }
 

@@ -165,8 +165,8 @@ func (c *Comparison) Refusal(name string) error {
 		return nil
 	}
 	f := fault.New(fault.FailedPrecondition, "event_type.incompatible",
-		"version %d of event type %q is not what events of version %d can be read as, for %d reasons; change the schema as each says, or register a new type and deprecate this one",
-		c.Newer, name, c.Older, len(unmet))
+		"events of version %[3]d of event type %[2]q cannot be read as version %[1]d; change the schema as each of the violations says, or register a new type and deprecate this one",
+		c.Newer, name, c.Older)
 	violations := make([]fault.Violation, len(unmet))
 	for i, d := range unmet {
 		violations[i] = fault.Violation{Field: d.Pointer, Code: "event_type." + string(d.Kind), Detail: d.Detail}

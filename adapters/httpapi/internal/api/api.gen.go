@@ -361,6 +361,73 @@ type EventTypeAnswer struct {
 	EventType EventType `json:"event_type"`
 }
 
+// EventTypeChange defines model for EventTypeChange.
+type EventTypeChange struct {
+	// Actor Pseudonymous id of the person, or `module:<name>`.
+	Actor string `json:"actor"`
+	At    string `json:"at"`
+
+	// DocumentSha256 SHA-256 of the version's document as it is stored.
+	DocumentSha256 string `json:"document_sha256"`
+	Event          string `json:"event"`
+
+	// Number Orders the changes of the whole registry; versions that one request changed share it.
+	Number        string `json:"number"`
+	Reason        string `json:"reason,omitempty,omitzero"`
+	SchemaVersion int    `json:"schema_version"`
+}
+
+// EventTypeChangeRequest defines model for EventTypeChangeRequest.
+type EventTypeChangeRequest struct {
+	// Reason Why; no personal data.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// SchemaVersion Only this version; all of the type if absent.
+	SchemaVersion uint32 `json:"schema_version,omitempty,omitzero"`
+}
+
+// EventTypeCheck defines model for EventTypeCheck.
+type EventTypeCheck struct {
+	// ComparedWith The version that `differences` are to; absent for the first version of a type.
+	ComparedWith int `json:"compared_with,omitempty,omitzero"`
+
+	// Compatible Whatever data the older schema accepts, the newer one is shown to accept too. Absent for the first version of a type.
+	Compatible  *bool                 `json:"compatible,omitempty,omitzero"`
+	Differences []EventTypeDifference `json:"differences"`
+
+	// Findings All reasons for which registering would be refused.
+	Findings      []Violation `json:"findings"`
+	SchemaVersion int         `json:"schema_version"`
+
+	// Truncated There are more differences than listed.
+	Truncated bool   `json:"truncated,omitempty,omitzero"`
+	Type      string `json:"type"`
+	Verdict   string `json:"verdict"`
+}
+
+// EventTypeDifference defines model for EventTypeDifference.
+type EventTypeDifference struct {
+	// Demands What the policy of schema evolution asks for.
+	Demands string `json:"demands"`
+	Detail  string `json:"detail"`
+
+	// Guess Concluded from likeness: one member gone and one new with the same schema look like a renaming.
+	Guess bool   `json:"guess,omitempty,omitzero"`
+	Kind  string `json:"kind"`
+
+	// Met The registration gives it.
+	Met bool `json:"met"`
+
+	// Pointer RFC 6901 pointer into the newer registration; into the older one for what is gone or renamed.
+	Pointer string `json:"pointer"`
+}
+
+// EventTypeHistory defines model for EventTypeHistory.
+type EventTypeHistory struct {
+	Changes []EventTypeChange `json:"changes"`
+	Type    string            `json:"type"`
+}
+
 // EventTypeList defines model for EventTypeList.
 type EventTypeList struct {
 	EventTypes []EventType `json:"event_types"`
@@ -864,6 +931,9 @@ type EffectiveFrom = string
 // EffectiveTo defines model for EffectiveTo.
 type EffectiveTo = string
 
+// EventTypeName defines model for EventTypeName.
+type EventTypeName = string
+
 // EventTypes defines model for EventTypes.
 type EventTypes = string
 
@@ -1255,6 +1325,15 @@ type WithdrawErasureRequestJSONRequestBody = RejectRequest
 // RegisterEventTypeJSONRequestBody defines body for RegisterEventType for application/json ContentType.
 type RegisterEventTypeJSONRequestBody = EventTypeRegistration
 
+// CheckEventTypeJSONRequestBody defines body for CheckEventType for application/json ContentType.
+type CheckEventTypeJSONRequestBody = EventTypeRegistration
+
+// DeprecateEventTypeJSONRequestBody defines body for DeprecateEventType for application/json ContentType.
+type DeprecateEventTypeJSONRequestBody = EventTypeChangeRequest
+
+// ReactivateEventTypeJSONRequestBody defines body for ReactivateEventType for application/json ContentType.
+type ReactivateEventTypeJSONRequestBody = EventTypeChangeRequest
+
 // AppendEventsJSONRequestBody defines body for AppendEvents for application/json ContentType.
 type AppendEventsJSONRequestBody = AppendRequest
 
@@ -1308,9 +1387,21 @@ type ServerInterface interface {
 	// RegisterEventType Register a version of an event type
 	// (POST /api/event-types)
 	RegisterEventType(ctx echo.Context, params RegisterEventTypeParams) error
+	// CheckEventType Find what registering a version would find, and write nothing
+	// (POST /api/event-types/check)
+	CheckEventType(ctx echo.Context) error
 	// GetEventType Read all versions of an event type, newest first
 	// (GET /api/event-types/{type})
 	GetEventType(ctx echo.Context, pType string) error
+	// DeprecateEventType Take no more events of a type, or of one version
+	// (POST /api/event-types/{type}/deprecate)
+	DeprecateEventType(ctx echo.Context, pType EventTypeName) error
+	// GetEventTypeHistory Read who registered, deprecated and reactivated what of an event type, oldest first
+	// (GET /api/event-types/{type}/history)
+	GetEventTypeHistory(ctx echo.Context, pType EventTypeName) error
+	// ReactivateEventType Take events of a type, or of one version, again
+	// (POST /api/event-types/{type}/reactivate)
+	ReactivateEventType(ctx echo.Context, pType EventTypeName) error
 	// ListEvents Read a page of events
 	// (GET /api/events)
 	ListEvents(ctx echo.Context, params ListEventsParams) error
@@ -1585,6 +1676,15 @@ func (w *ServerInterfaceWrapper) RegisterEventType(ctx echo.Context) error {
 	return err
 }
 
+// CheckEventType converts echo context to params.
+func (w *ServerInterfaceWrapper) CheckEventType(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CheckEventType(ctx)
+	return err
+}
+
 // GetEventType converts echo context to params.
 func (w *ServerInterfaceWrapper) GetEventType(ctx echo.Context) error {
 	var err error
@@ -1598,6 +1698,54 @@ func (w *ServerInterfaceWrapper) GetEventType(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetEventType(ctx, pType)
+	return err
+}
+
+// DeprecateEventType converts echo context to params.
+func (w *ServerInterfaceWrapper) DeprecateEventType(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType EventTypeName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DeprecateEventType(ctx, pType)
+	return err
+}
+
+// GetEventTypeHistory converts echo context to params.
+func (w *ServerInterfaceWrapper) GetEventTypeHistory(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType EventTypeName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetEventTypeHistory(ctx, pType)
+	return err
+}
+
+// ReactivateEventType converts echo context to params.
+func (w *ServerInterfaceWrapper) ReactivateEventType(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType EventTypeName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReactivateEventType(ctx, pType)
 	return err
 }
 
@@ -2534,6 +2682,10 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/api/streams/:type/:id/events", wrapper.AppendToStream, options.OperationMiddlewares["appendToStream"]...)
 	router.GET(options.BaseURL+"/api/event-types", wrapper.ListEventTypes, options.OperationMiddlewares["listEventTypes"]...)
 	router.POST(options.BaseURL+"/api/event-types", wrapper.RegisterEventType, options.OperationMiddlewares["registerEventType"]...)
+	router.POST(options.BaseURL+"/api/event-types/check", wrapper.CheckEventType, options.OperationMiddlewares["checkEventType"]...)
+	router.POST(options.BaseURL+"/api/event-types/:type/deprecate", wrapper.DeprecateEventType, options.OperationMiddlewares["deprecateEventType"]...)
+	router.POST(options.BaseURL+"/api/event-types/:type/reactivate", wrapper.ReactivateEventType, options.OperationMiddlewares["reactivateEventType"]...)
+	router.GET(options.BaseURL+"/api/event-types/:type/history", wrapper.GetEventTypeHistory, options.OperationMiddlewares["getEventTypeHistory"]...)
 	router.GET(options.BaseURL+"/api/event-types/:type", wrapper.GetEventType, options.OperationMiddlewares["getEventType"]...)
 	router.POST(options.BaseURL+"/api/intents", wrapper.SubmitIntent, options.OperationMiddlewares["submitIntent"]...)
 	router.GET(options.BaseURL+"/api/intents/:id", wrapper.GetIntent, options.OperationMiddlewares["getIntent"]...)
@@ -3099,6 +3251,47 @@ func (response RegisterEventTypedefaultApplicationProblemPlusJSONResponse) Visit
 	return err
 }
 
+type CheckEventTypeRequestObject struct {
+	Body *CheckEventTypeJSONRequestBody
+}
+
+type CheckEventTypeResponseObject interface {
+	VisitCheckEventTypeResponse(w http.ResponseWriter) error
+}
+
+type CheckEventType200JSONResponse EventTypeCheck
+
+func (response CheckEventType200JSONResponse) VisitCheckEventTypeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CheckEventTypedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response CheckEventTypedefaultApplicationProblemPlusJSONResponse) VisitCheckEventTypeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetEventTypeRequestObject struct {
 	Type string `json:"type"`
 }
@@ -3128,6 +3321,131 @@ type GetEventTypedefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetEventTypedefaultApplicationProblemPlusJSONResponse) VisitGetEventTypeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeprecateEventTypeRequestObject struct {
+	Type EventTypeName `json:"type"`
+	Body *DeprecateEventTypeJSONRequestBody
+}
+
+type DeprecateEventTypeResponseObject interface {
+	VisitDeprecateEventTypeResponse(w http.ResponseWriter) error
+}
+
+type DeprecateEventType200JSONResponse EventTypeVersions
+
+func (response DeprecateEventType200JSONResponse) VisitDeprecateEventTypeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeprecateEventTypedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response DeprecateEventTypedefaultApplicationProblemPlusJSONResponse) VisitDeprecateEventTypeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetEventTypeHistoryRequestObject struct {
+	Type EventTypeName `json:"type"`
+}
+
+type GetEventTypeHistoryResponseObject interface {
+	VisitGetEventTypeHistoryResponse(w http.ResponseWriter) error
+}
+
+type GetEventTypeHistory200JSONResponse EventTypeHistory
+
+func (response GetEventTypeHistory200JSONResponse) VisitGetEventTypeHistoryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetEventTypeHistorydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetEventTypeHistorydefaultApplicationProblemPlusJSONResponse) VisitGetEventTypeHistoryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReactivateEventTypeRequestObject struct {
+	Type EventTypeName `json:"type"`
+	Body *ReactivateEventTypeJSONRequestBody
+}
+
+type ReactivateEventTypeResponseObject interface {
+	VisitReactivateEventTypeResponse(w http.ResponseWriter) error
+}
+
+type ReactivateEventType200JSONResponse EventTypeVersions
+
+func (response ReactivateEventType200JSONResponse) VisitReactivateEventTypeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReactivateEventTypedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ReactivateEventTypedefaultApplicationProblemPlusJSONResponse) VisitReactivateEventTypeResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -4082,9 +4400,21 @@ type StrictServerInterface interface {
 	// RegisterEventType Register a version of an event type
 	// (POST /api/event-types)
 	RegisterEventType(ctx context.Context, request RegisterEventTypeRequestObject) (RegisterEventTypeResponseObject, error)
+	// CheckEventType Find what registering a version would find, and write nothing
+	// (POST /api/event-types/check)
+	CheckEventType(ctx context.Context, request CheckEventTypeRequestObject) (CheckEventTypeResponseObject, error)
 	// GetEventType Read all versions of an event type, newest first
 	// (GET /api/event-types/{type})
 	GetEventType(ctx context.Context, request GetEventTypeRequestObject) (GetEventTypeResponseObject, error)
+	// DeprecateEventType Take no more events of a type, or of one version
+	// (POST /api/event-types/{type}/deprecate)
+	DeprecateEventType(ctx context.Context, request DeprecateEventTypeRequestObject) (DeprecateEventTypeResponseObject, error)
+	// GetEventTypeHistory Read who registered, deprecated and reactivated what of an event type, oldest first
+	// (GET /api/event-types/{type}/history)
+	GetEventTypeHistory(ctx context.Context, request GetEventTypeHistoryRequestObject) (GetEventTypeHistoryResponseObject, error)
+	// ReactivateEventType Take events of a type, or of one version, again
+	// (POST /api/event-types/{type}/reactivate)
+	ReactivateEventType(ctx context.Context, request ReactivateEventTypeRequestObject) (ReactivateEventTypeResponseObject, error)
 	// ListEvents Read a page of events
 	// (GET /api/events)
 	ListEvents(ctx context.Context, request ListEventsRequestObject) (ListEventsResponseObject, error)
@@ -4568,6 +4898,52 @@ func (sh *strictHandler) RegisterEventType(ctx echo.Context, params RegisterEven
 	return nil
 }
 
+// CheckEventType operation middleware
+func (sh *strictHandler) CheckEventType(ctx echo.Context) error {
+	var request CheckEventTypeRequestObject
+
+	var body CheckEventTypeJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CheckEventType(ctx.Request().Context(), request.(CheckEventTypeRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CheckEventType")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CheckEventTypeResponseObject); ok {
+		return validResponse.VisitCheckEventTypeResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetEventType operation middleware
 func (sh *strictHandler) GetEventType(ctx echo.Context, pType string) error {
 	var request GetEventTypeRequestObject
@@ -4587,6 +4963,133 @@ func (sh *strictHandler) GetEventType(ctx echo.Context, pType string) error {
 		return err
 	} else if validResponse, ok := response.(GetEventTypeResponseObject); ok {
 		return validResponse.VisitGetEventTypeResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeprecateEventType operation middleware
+func (sh *strictHandler) DeprecateEventType(ctx echo.Context, pType EventTypeName) error {
+	var request DeprecateEventTypeRequestObject
+
+	request.Type = pType
+
+	var body DeprecateEventTypeJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DeprecateEventType(ctx.Request().Context(), request.(DeprecateEventTypeRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeprecateEventType")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeprecateEventTypeResponseObject); ok {
+		return validResponse.VisitDeprecateEventTypeResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetEventTypeHistory operation middleware
+func (sh *strictHandler) GetEventTypeHistory(ctx echo.Context, pType EventTypeName) error {
+	var request GetEventTypeHistoryRequestObject
+
+	request.Type = pType
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetEventTypeHistory(ctx.Request().Context(), request.(GetEventTypeHistoryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetEventTypeHistory")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetEventTypeHistoryResponseObject); ok {
+		return validResponse.VisitGetEventTypeHistoryResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReactivateEventType operation middleware
+func (sh *strictHandler) ReactivateEventType(ctx echo.Context, pType EventTypeName) error {
+	var request ReactivateEventTypeRequestObject
+
+	request.Type = pType
+
+	var body ReactivateEventTypeJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReactivateEventType(ctx.Request().Context(), request.(ReactivateEventTypeRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReactivateEventType")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReactivateEventTypeResponseObject); ok {
+		return validResponse.VisitReactivateEventTypeResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -1,0 +1,85 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// CheckEventType answers POST /api/event-types/check.
+func (s *Server) CheckEventType(ctx context.Context, r api.CheckEventTypeRequestObject) (api.CheckEventTypeResponseObject, error) {
+	found, err := s.config.Types.Check(ctx, registrationOf(r.Body))
+	if err != nil {
+		return nil, err
+	}
+	out := api.EventTypeCheck{
+		Type: r.Body.Type, SchemaVersion: int(r.Body.SchemaVersion), Verdict: string(found.Verdict),
+		Findings: make([]api.Violation, len(found.Findings)), Differences: []api.EventTypeDifference{},
+	}
+	for i, v := range found.Findings {
+		out.Findings[i] = violationAnswer(v)
+	}
+	if c := found.Comparison; c != nil {
+		out.ComparedWith, out.Compatible, out.Truncated = int(c.Older), &c.Compatible, c.Truncated
+		for _, d := range c.Differences {
+			out.Differences = append(out.Differences, api.EventTypeDifference{
+				Kind: string(d.Kind), Pointer: d.Pointer, Demands: string(d.Demand), Met: d.Met, Guess: d.Guess, Detail: d.Detail,
+			})
+		}
+	}
+	return reply(http.StatusOK, out)
+}
+
+// violationAnswer is a finding as it is written.
+func violationAnswer(v fault.Violation) api.Violation {
+	return api.Violation{
+		Field: v.Field, Code: v.Code, Rule: v.Rule, Severity: api.ViolationSeverity(v.Severity), Detail: v.Detail, Expected: v.Expected, Got: v.Got,
+		Difference: v.Difference, Currency: v.Currency, Bt: v.BT, Element: v.Element, Line: v.Line,
+	}
+}
+
+// DeprecateEventType answers POST /api/event-types/{type}/deprecate.
+func (s *Server) DeprecateEventType(ctx context.Context, r api.DeprecateEventTypeRequestObject) (api.DeprecateEventTypeResponseObject, error) {
+	return s.changeEventType(ctx, r.Type, r.Body, s.config.Types.Deprecate)
+}
+
+// ReactivateEventType answers POST /api/event-types/{type}/reactivate.
+func (s *Server) ReactivateEventType(ctx context.Context, r api.ReactivateEventTypeRequestObject) (api.ReactivateEventTypeResponseObject, error) {
+	return s.changeEventType(ctx, r.Type, r.Body, s.config.Types.Reactivate)
+}
+
+func (s *Server) changeEventType(
+	ctx context.Context, name string, body *api.EventTypeChangeRequest,
+	change func(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error),
+) (answer, error) {
+	var asked api.EventTypeChangeRequest
+	if body != nil {
+		asked = *body
+	}
+	versions, err := change(ctx, name, asked.SchemaVersion, callOf(ctx).principal.PersonID, asked.Reason)
+	if err != nil {
+		return answer{}, err
+	}
+	return reply(http.StatusOK, api.EventTypeVersions{Type: name, Versions: eventTypeAnswers(versions)})
+}
+
+// GetEventTypeHistory answers GET /api/event-types/{type}/history.
+func (s *Server) GetEventTypeHistory(ctx context.Context, r api.GetEventTypeHistoryRequestObject) (api.GetEventTypeHistoryResponseObject, error) {
+	changes, err := s.config.Types.History(ctx, r.Type)
+	if err != nil {
+		return nil, err
+	}
+	out := api.EventTypeHistory{Type: r.Type, Changes: make([]api.EventTypeChange, len(changes))}
+	for i, c := range changes {
+		out.Changes[i] = api.EventTypeChange{
+			Number: strconv.FormatInt(c.Number, 10), Event: string(c.Action), SchemaVersion: int(c.SchemaVersion),
+			DocumentSha256: hex.EncodeToString(c.Digest[:]), Actor: c.Actor, Reason: c.Reason, At: timeText(c.At),
+		}
+	}
+	return reply(http.StatusOK, out)
+}

@@ -1,0 +1,85 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// leadVersion is a registration of crm.lead.won.
+func leadVersion(version int, properties, required string) string {
+	return fmt.Sprintf(`{"type":"crm.lead.won","schema_version":%d,"module":"crm","data_schema":{"type":"object","additionalProperties":false,`+
+		`"properties":{%s},"required":[%s]}}`, version, properties, required)
+}
+
+func requireProblem(t *testing.T, name string, a told, status int) {
+	t.Helper()
+	require.Equal(t, status, a.status, string(a.body))
+	expect(t, name, a)
+}
+
+func TestEventTypesEvolve(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	post := func(path, token, body string) told {
+		return h.do(t, ask{method: "POST", path: "/api/event-types" + path, token: token, body: body})
+	}
+	const size, colour = `"size":{"type":"integer"}`, `"colour":{"type":"string"}`
+	verdict := func(body string) map[string]any {
+		a := post("/check", "module", body)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		return a.json(t)
+	}
+	first := verdict(leadVersion(1, size, ""))
+	require.Equal(t, "new_type", first["verdict"])
+	require.NotContains(t, first, "compared_with")
+	require.NotContains(t, first, "compatible")
+	require.Equal(t, http.StatusCreated, post("", "admin", leadVersion(1, size, "")).status)
+	require.Equal(t, "unchanged", verdict(leadVersion(1, size, ""))["verdict"])
+
+	refused := verdict(leadVersion(2, size+","+colour, `"colour"`))
+	require.Equal(t, "refused", refused["verdict"])
+	require.Equal(t, false, refused["compatible"])
+	require.EqualValues(t, 1, refused["compared_with"])
+	require.Equal(t, []any{map[string]any{
+		"kind": "required_added", "pointer": "/data_schema/properties/colour", "demands": "new_version_with_default", "met": false,
+		"detail": "earlier events do not carry it; give its schema a default, or make it optional",
+	}}, refused["differences"])
+	require.Equal(t, "event_type.required_added", refused["findings"].([]any)[0].(map[string]any)["code"])
+	requireProblem(t, "type_incompatible", post("", "admin", leadVersion(2, size+","+colour, `"colour"`)), http.StatusUnprocessableEntity)
+	second := leadVersion(2, size+`,"colour":{"type":"string","default":"none"}`, `"colour"`)
+	require.Equal(t, "new_version", verdict(second)["verdict"])
+	require.Equal(t, http.StatusCreated, post("", "admin", second).status)
+
+	// Deprecated: no more appends. Nobody but an administrator may.
+	for _, verb := range []string{"/deprecate", "/reactivate"} {
+		require.Equal(t, http.StatusForbidden, post("/crm.lead.won"+verb, "module", "").status)
+		require.Equal(t, http.StatusNotFound, post("/crm.lead.lost"+verb, "admin", "").status)
+	}
+	requireProblem(t, "type_builtin_deprecated", post("/note.page.added/deprecate", "admin", ""), http.StatusForbidden)
+	one := post("/crm.lead.won/deprecate", "admin", `{"schema_version":1,"reason":"superseded"}`)
+	require.Equal(t, http.StatusOK, one.status, string(one.body))
+	require.Equal(t, false, one.json(t)["versions"].([]any)[1].(map[string]any)["is_active"])
+	require.Equal(t, http.StatusOK, post("/crm.lead.won/deprecate", "admin", "").status)
+	won := `{"events":[{"type":"crm.lead.won","scope":{"legal_entity":"USMF"},"stream":{"type":"lead","id":"L-1"},"data":{"size":1,"colour":"red"}}]}`
+	appended := func() told { return h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: won}) }
+	requireProblem(t, "type_deprecated", appended(), http.StatusUnprocessableEntity)
+	require.Equal(t, http.StatusOK, post("/crm.lead.won/reactivate", "admin", `{"schema_version":2}`).status)
+	require.Equal(t, http.StatusCreated, appended().status)
+
+	history := h.do(t, ask{method: "GET", path: "/api/event-types/crm.lead.won/history", token: "auditor"}).json(t)
+	var changes []string
+	for _, c := range history["changes"].([]any) {
+		c := c.(map[string]any)
+		changes = append(changes, fmt.Sprint(strings.TrimPrefix(c["event"].(string), "registry.type."), " ", c["schema_version"], " ", c["actor"], " ", c["reason"]))
+		require.Len(t, c["document_sha256"], 64)
+	}
+	require.Equal(t, []string{
+		"registered 1 p-admin <nil>", "registered 2 p-admin <nil>", "deprecated 1 p-admin superseded", "deprecated 2 p-admin <nil>", "reactivated 2 p-admin <nil>",
+	}, changes)
+	builtIn := h.do(t, ask{method: "GET", path: "/api/event-types/note.page.added/history", token: "ap_clerk"}).json(t)
+	require.Equal(t, "module:notes", builtIn["changes"].([]any)[0].(map[string]any)["actor"])
+}
