@@ -3,6 +3,7 @@ package query_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -133,7 +134,7 @@ func TestACursorIsOfOneQueryAndTenant(t *testing.T) {
 // newReplica is a library whose legal entities have the same partitions every time.
 func newReplica() *library {
 	l := newLibrary()
-	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Deployment: 1, Clock: l.clock})
+	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Deployment: 1, Clock: l.clock, Random: strings.NewReader("abcdefgh")})
 	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store, Principals: l.store, Installations: l.store, Clock: l.clock, IDs: l.ids})
 	l.Service = query.New(l.store, l.store, l.directory, query.NewCursors(key))
 	return l
@@ -153,6 +154,7 @@ func TestTheFeedNoticesThatALogIsAnother(t *testing.T) {
 		after := newReplica()
 		after.fill(t, after.entity(t, "acme", "USMF"), events)
 		_, err = follow(after, page.NextCursor)
+
 		require.Equal(t, "cursor.diverged", code(t, err), name)
 	}
 	other := newLibrary()
