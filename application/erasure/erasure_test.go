@@ -154,6 +154,26 @@ func TestPartial(t *testing.T) {
 	require.Contains(t, all[0].Reason, s.ID.String())
 }
 
+func TestAllThatThereIsUnderRetention(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.hire(t, b.de, paid, "E-1", 2)
+	until := event.MustDate("2036-03-31")
+	s := b.requested(t)
+	require.Equal(t, "refused", s.State)
+	require.Equal(t, "retention", s.EndReason)
+	for _, c := range s.Classes {
+		require.Equal(t, erasure.Class{Class: c.Class, Refused: "retention", Until: &until}, c)
+	}
+	b.hire(t, b.de, paid, "E-1", 1)
+
+	// The follow-up comes when the retention of what there was is over; what came
+	// since keeps it refused.
+	b.clock.Set(until.AddDays(2).Time())
+	erasure.NewWorker(b.config).RunOnce(t.Context())
+	require.Len(t, b.list(t), 2)
+}
+
 func TestEverythingMustBeKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

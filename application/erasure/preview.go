@@ -27,7 +27,8 @@ const (
 // survey is what a request concerns at one moment.
 type survey struct {
 	partitions []event.PartitionID
-	classes    []ports.ErasureClass // all of them, ascending
+	found      map[shredding.KeyClass]bool // classes with records
+	classes    []ports.ErasureClass        // all of them, ascending
 	preview    Preview
 	scope      event.Hash
 }
@@ -115,7 +116,7 @@ func (c Config) count(ctx context.Context, subject shredding.Subject, dir direct
 	if err != nil {
 		return nil, err
 	}
-	keep = map[shredding.KeyClass]event.Date{}
+	keep, s.found = map[shredding.KeyClass]event.Date{}, map[shredding.KeyClass]bool{}
 	for _, p := range s.partitions {
 		counts, err := c.Records.CountPersonalRecords(ctx, p, subject)
 		if err != nil {
@@ -123,6 +124,7 @@ func (c Config) count(ctx context.Context, subject shredding.Subject, dir direct
 		}
 		le := dir.byPartition[p]
 		for _, n := range counts {
+			s.found[n.Class] = true
 			s.preview.Types = append(s.preview.Types, TypeCount{Type: n.Type, LegalEntity: le.Code, Intent: n.Intent, Events: n.Records, Fields: n.Fields})
 			if n.Intent {
 				s.preview.Intents += n.Records
@@ -164,11 +166,22 @@ func (c Config) findCopies(ctx context.Context, subject shredding.Subject, s *su
 }
 
 // decide refuses per key class. A hold is about the person, so it refuses every
-// class, in all legal entities of the request.
+// class, in all legal entities of the request. If whatever there is must be kept,
+// the classes without records are refused as well: a request that would erase
+// nothing does not end as completed.
 func (s *survey) decide(keep map[shredding.KeyClass]event.Date, holds []ports.LegalHold) {
+	allKept, last := len(s.found) > 0, event.Date(0)
+	for class := range s.found {
+		until, kept := keep[class]
+		allKept, last = allKept && kept, max(last, until)
+	}
 	for _, class := range shredding.KeyClasses() {
 		c := ports.ErasureClass{Class: class, Erased: true}
-		if until, kept := keep[class]; kept {
+		until, kept := keep[class]
+		if !kept && allKept {
+			until, kept = last, !s.found[class]
+		}
+		if kept {
 			c = ports.ErasureClass{Class: class, Refused: refusedByRetention, Until: &until}
 		}
 		if len(holds) > 0 {
