@@ -101,7 +101,9 @@ func exportLogCommand() *cobra.Command {
 		Use:   "export-log FILE",
 		Short: "Write a legal entity's log to a file that can be verified offline",
 		Long: "export-log writes the events of a legal entity, up to its head, as JSON Lines with all that\n" +
-			"\"backbone verify --dump\" needs. Sealed personal values stay sealed. FILE - is standard output.",
+			"\"backbone verify --dump\" needs. Sealed personal values stay sealed. FILE - is standard output.\n\n" +
+			"It reads the database. To get the events of a query from a server, as a person may read them,\n" +
+			"use \"backbone export\".",
 		Example: "  backbone export-log --legal-entity DEMF DEMF.jsonl\n" +
 			"  backbone export-log --legal-entity DEMF - | gzip > DEMF.jsonl.gz",
 		Args: cobra.ExactArgs(1),

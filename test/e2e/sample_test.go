@@ -40,6 +40,7 @@ func TestSample(t *testing.T) {
 	t.Run("README output", func(t *testing.T) { compareReadme(t, d, printed) })
 	t.Run("hints", func(t *testing.T) { runHints(t, d, printed) })
 	t.Run("trace", func(t *testing.T) { traceSamples(t, d) })
+	t.Run("export", func(t *testing.T) { exportSamples(t, d) })
 	t.Run("README commands", func(t *testing.T) { runReadme(t, d) })
 	t.Run("approvers race", func(t *testing.T) { approversRace(t, d) })
 	booksAgree(t, d, "DEMF")
