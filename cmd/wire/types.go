@@ -1,0 +1,331 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// plannedType is a file and what becomes of it.
+type plannedType struct {
+	File string `json:"file"`
+	httpclient.EventTypeCheck
+
+	version version
+}
+
+// The verdicts of the server that the plan looks at.
+const (
+	verdictNewVersion = "new_version"
+	verdictUnchanged  = "unchanged"
+	verdictRefused    = "refused"
+)
+
+// planTypes asks the server about each file, in order. Where the version before is a
+// file that is not registered yet, the two are compared here: that is what the
+// server will find once it has the first.
+func planTypes(ctx context.Context, client *httpclient.Client, files []typeFile) ([]plannedType, error) {
+	out := make([]plannedType, 0, len(files))
+	for _, f := range files {
+		found, err := client.CheckEventType(ctx, f.version)
+		if err != nil {
+			return nil, inFile(f.path, err)
+		}
+		p := plannedType{File: f.path, EventTypeCheck: found, version: f.version}
+		if len(out) > 0 && found.Verdict != verdictUnchanged {
+			before := out[len(out)-1]
+			if before.Type == p.Type && before.Verdict != verdictUnchanged && before.SchemaVersion > p.ComparedWith {
+				p.follow(before)
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// inFile says which file a fault is about.
+func inFile(path string, err error) error {
+	f, ok := fault.As(err)
+	if !ok {
+		return err
+	}
+	placed := *f
+	placed.Detail = path + ": " + f.Detail
+	return &placed
+}
+
+// follow replaces the comparison with the newest registered version by the one with
+// the file before.
+func (p *plannedType) follow(before plannedType) {
+	older, newer := before.version.Registration(), p.version.Registration()
+	c := eventtype.Compare(&older, &newer)
+	ofComparison := func(v fault.Violation) bool {
+		return v.Code == "event_type.default_invalid" || slices.ContainsFunc(p.Differences, func(d eventtype.Difference) bool {
+			return !d.Met && v.Field == d.Pointer && v.Code == "event_type."+string(d.Kind)
+		})
+	}
+	p.Findings = slices.DeleteFunc(p.Findings, ofComparison)
+	if f, ok := fault.As(c.Refusal(p.Type)); ok {
+		p.Findings = append(p.Findings, f.Violations...)
+	}
+	p.ComparedWith, p.Compatible, p.Truncated = c.Older, &c.Compatible, c.Truncated
+	p.Differences = append([]eventtype.Difference{}, c.Differences...)
+	p.Verdict = verdictNewVersion
+	if len(p.Findings) > 0 {
+		p.Verdict = verdictRefused
+	}
+	if before.Verdict == verdictRefused {
+		p.Verdict = verdictRefused
+		p.Findings = append(p.Findings, fault.Violation{Field: "/schema_version", Code: "types.version_before_refused", Detail: "the version before it is refused; correct that one"})
+	}
+}
+
+// refusedTypes is the fault for a plan with files that would be refused; nil
+// otherwise.
+func refusedTypes(plan []plannedType) error {
+	refused := 0
+	for _, p := range plan {
+		if p.Verdict == verdictRefused {
+			refused++
+		}
+	}
+	if refused == 0 {
+		return nil
+	}
+	return fault.New(fault.FailedPrecondition, "types.refused", "%d of %d versions would be refused, so nothing is registered; correct what is listed", refused, len(plan))
+}
+
+// CheckTypes prints what registering files would find. Fault types.refused.
+func CheckTypes(ctx context.Context, o ClientOptions, paths []string) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	files, err := readTypeFiles(paths)
+	if err != nil {
+		return err
+	}
+	plan, err := planTypes(ctx, client, files)
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		err = o.json(map[string]any{"checks": plan})
+	} else {
+		err = printTypePlan(o.Out, plan)
+	}
+	if err != nil {
+		return err
+	}
+	return refusedTypes(plan)
+}
+
+// PushTypes registers the files of a directory that the server does not have, after
+// printing what it will do. If it would refuse one, nothing is registered: fault
+// types.refused.
+func PushTypes(ctx context.Context, o ClientOptions, directory string, dryRun bool) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	files, err := readTypeDirectory(directory)
+	if err != nil {
+		return err
+	}
+	plan, err := planTypes(ctx, client, files)
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		err = o.json(map[string]any{"plan": plan, "dry_run": dryRun})
+	} else {
+		err = printTypePlan(o.Out, plan)
+	}
+	if err != nil {
+		return err
+	}
+	if err := refusedTypes(plan); err != nil || dryRun {
+		return err
+	}
+	registered := 0
+	for _, p := range plan {
+		if p.Verdict == verdictUnchanged {
+			continue
+		}
+		if _, err := client.RegisterEventType(ctx, p.version, "types-push-"+typeFileName(p.Type, p.SchemaVersion)); err != nil {
+			return inFile(fmt.Sprintf("%s, after %d were registered", p.File, registered), err)
+		}
+		registered++
+	}
+	if !o.JSON {
+		fmt.Fprintf(o.Out, "Registered %d, unchanged %d.\n", registered, len(plan)-registered)
+	}
+	return nil
+}
+
+func printTypePlan(out io.Writer, plan []plannedType) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "TYPE\tVERSION\tVERDICT\tCOMPARED WITH\tEARLIER DATA FIT")
+	for _, p := range plan {
+		with, fit := "-", "-"
+		if p.ComparedWith > 0 {
+			with = fmt.Sprintf("version %d", p.ComparedWith)
+		}
+		if p.Compatible != nil {
+			fit = map[bool]string{true: "yes", false: "not shown"}[*p.Compatible]
+		}
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\n", p.Type, p.SchemaVersion, p.Verdict, with, fit)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, p := range plan {
+		listed := map[string]bool{}
+		for _, d := range p.Differences {
+			mark := "ok"
+			if !d.Met {
+				mark = "REFUSED"
+			}
+			guess := ""
+			if d.Guess {
+				guess = " (a guess)"
+			}
+			fmt.Fprintf(out, "  %s v%d  %s  %s%s %s: %s\n", p.Type, p.SchemaVersion, mark, d.Kind, guess, d.Pointer, d.Detail)
+			listed["event_type."+string(d.Kind)+d.Pointer] = true
+		}
+		for _, v := range p.Findings {
+			if !listed[v.Code+v.Field] {
+				fmt.Fprintf(out, "  %s v%d  REFUSED  %s %s: %s\n", p.Type, p.SchemaVersion, v.Code, v.Field, v.Detail)
+			}
+		}
+	}
+	return nil
+}
+
+// PullTypes writes every version that is not of a built-in module into a directory.
+// A file that holds just that already is left alone, and so is one that the server
+// has nothing for.
+func PullTypes(ctx context.Context, o ClientOptions, directory string) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	all, err := client.EventTypes(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(directory, 0o750); err != nil {
+		return err
+	}
+	report := struct {
+		Written   []string `json:"written"`
+		Unchanged int      `json:"unchanged"`
+		OnlyHere  []string `json:"only_here"` // files of versions that the server does not have
+	}{Written: []string{}, OnlyHere: []string{}}
+	known := map[string]bool{}
+	for _, r := range all {
+		if strings.HasPrefix(r.RegisteredBy, "module:") {
+			continue
+		}
+		name := typeFileName(r.Type, r.SchemaVersion)
+		known[name] = true
+		written, err := writeTypeFile(directory, r)
+		switch {
+		case err != nil:
+			return err
+		case written:
+			report.Written = append(report.Written, name)
+		default:
+			report.Unchanged++
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(escapeGlob(directory), "*.json"))
+	if err != nil {
+		return err
+	}
+	for _, path := range files {
+		if name := filepath.Base(path); !known[name] {
+			report.OnlyHere = append(report.OnlyHere, name)
+		}
+	}
+	if o.JSON {
+		return o.json(report)
+	}
+	for _, name := range report.Written {
+		fmt.Fprintln(o.Out, "written  ", name)
+	}
+	for _, name := range report.OnlyHere {
+		fmt.Fprintln(o.Out, "only here", name)
+	}
+	fmt.Fprintf(o.Out, "Written %d, unchanged %d.\n", len(report.Written), report.Unchanged)
+	return nil
+}
+
+// TypeChange is what `backbone types deprecate` and `reactivate` ask for.
+type TypeChange struct {
+	Type          string
+	SchemaVersion uint32 // 0: all
+	Reason        string
+	Reactivate    bool
+}
+
+// ChangeType deprecates or reactivates a type and prints its versions.
+func ChangeType(ctx context.Context, o ClientOptions, c TypeChange) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	change := client.DeprecateEventType
+	if c.Reactivate {
+		change = client.ReactivateEventType
+	}
+	versions, err := change(ctx, c.Type, c.SchemaVersion, c.Reason)
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		return o.json(map[string]any{"type": c.Type, "versions": versions})
+	}
+	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "TYPE\tVERSION\tSTATE\tREGISTERED\tBY")
+	for _, v := range versions {
+		state := "deprecated"
+		if v.Active {
+			state = "active"
+		}
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\n", v.Type, v.SchemaVersion, state, v.RegisteredAt.UTC().Format(minute), v.RegisteredBy)
+	}
+	return table.Flush()
+}
+
+// TypeHistory prints who changed what of a type.
+func TypeHistory(ctx context.Context, o ClientOptions, name string) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	changes, err := client.EventTypeHistory(ctx, name)
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		return o.json(map[string]any{"type": name, "changes": changes})
+	}
+	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NUMBER\tAT\tVERSION\tWHAT\tBY\tDOCUMENT\tREASON")
+	for _, c := range changes {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%.12s\t%s\n", c.Number, c.At.UTC().Format(minute), c.SchemaVersion,
+			strings.TrimPrefix(c.Event, "registry.type."), c.Actor, c.DocumentSHA256, cmp.Or(c.Reason, "-"))
+	}
+	return table.Flush()
+}
