@@ -361,21 +361,11 @@ func conditions(c api.AppendCondition, code string) ([]concurrency.AppendConditi
 	if err != nil {
 		return nil, badCondition("/append_condition/after")
 	}
-	if len(c.Items) == 0 {
-		return nil, badCondition("/append_condition/items")
+	items, err := conditionItems(c.Items, "/append_condition/items")
+	if err != nil {
+		return nil, err
 	}
-	out := concurrency.AppendCondition{After: event.Sequence(after)}
-	for i, item := range c.Items {
-		if len(item.Types)+len(item.Tags)+len(item.Entities) == 0 {
-			return nil, badCondition(fmt.Sprintf("/append_condition/items/%d", i))
-		}
-		next := concurrency.Item{Types: item.Types, Tags: item.Tags}
-		for _, e := range item.Entities {
-			next.Entities = append(next.Entities, concurrency.EntityKey{Type: e.EntityType, ID: e.EntityID})
-		}
-		out.Items = append(out.Items, next)
-	}
-	return []concurrency.AppendCondition{out}, nil
+	return []concurrency.AppendCondition{{Items: items, After: event.Sequence(after)}}, nil
 }
 
 func badCondition(pointer string) error {

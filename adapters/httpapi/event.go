@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -78,36 +77,6 @@ func (s *Server) GetEvent(ctx context.Context, r api.GetEventRequestObject) (api
 	if err := w.event(&shown[0]); err != nil {
 		return nil, err
 	}
-	w.raw("}")
-	return answer{status: http.StatusOK, body: w.b}, nil
-}
-
-// GetLineage answers GET /api/events/{id}/lineage.
-func (s *Server) GetLineage(ctx context.Context, r api.GetLineageRequestObject) (api.GetLineageResponseObject, error) {
-	id, err := parseID(r.ID, codeEventNotFound)
-	if err != nil {
-		return nil, err
-	}
-	var found query.Lineage
-	err = s.within(ctx, "events.read", r.Params.LegalEntity, codeEventNotFound, func(le ports.LegalEntity) (err error) {
-		found, err = s.config.Events.Lineage(ctx, le, callOf(ctx).principal.LegalEntities, id)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	w, shown, err := s.render(ctx, found.Events)
-	if err != nil {
-		return nil, err
-	}
-	w.raw(`{"lineage":`)
-	if err := w.events(shown); err != nil {
-		return nil, err
-	}
-	w.raw(`,"depth":`)
-	w.b = strconv.AppendInt(w.b, int64(len(found.Events)), 10)
-	w.raw(`,"truncated":`)
-	w.b = strconv.AppendBool(w.b, found.Truncated)
 	w.raw("}")
 	return answer{status: http.StatusOK, body: w.b}, nil
 }

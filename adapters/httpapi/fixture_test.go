@@ -177,6 +177,9 @@ func openHouse(t testing.TB, change ...func(*httpapi.Config)) *house {
 		p.PrincipalID, p.PersonID, p.LegalEntities = "l-german-"+role, "p-german-"+role, []string{"DEMF"}
 		h.tokens["german_"+role], err = who.Enroll(ctx, p)
 		require.NoError(t, err)
+		p.PrincipalID, p.PersonID, p.LegalEntities = "l-american-"+role, "p-american-"+role, []string{"USMF"}
+		h.tokens["american_"+role], err = who.Enroll(ctx, p)
+		require.NoError(t, err)
 	}
 	service := ports.Principal{TenantID: "demo", PersonID: "s-1", PrincipalID: "l-s", ActorType: event.System, Roles: []string{"compliance_approver"}}
 	h.tokens["compliance_service"], err = who.Enroll(ctx, service)

@@ -55,6 +55,9 @@ type Events interface {
 	Stream(ctx context.Context, q query.StreamQuery) (query.StreamPage, error)
 	Feed(ctx context.Context, q query.FeedQuery) (query.Page, error)
 	Lineage(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID) (query.Lineage, error)
+	Descendants(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID, limit int) (query.Descendants, error)
+	Process(ctx context.Context, tenantID string, readableCodes []string, correlationID string, limit int) (query.Process, error)
+	Match(ctx context.Context, q query.MatchQuery) (query.MatchPage, error)
 }
 
 // EventTypes is the registry: registry.Registry.

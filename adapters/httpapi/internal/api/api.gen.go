@@ -142,7 +142,7 @@ type BusinessKey struct {
 	Normalise string   `json:"normalise,omitempty,omitzero"`
 }
 
-// ConditionItem Matches an event of one of the types that carries all the tags and entities.
+// ConditionItem Matches an event of one of the types that carries all the tags and entities: at most 128 types, and 16 tags and entities together.
 type ConditionItem struct {
 	Entities []EntityName `json:"entities,omitempty,omitzero"`
 	Tags     []string     `json:"tags,omitempty,omitzero"`
@@ -154,6 +154,28 @@ type Delegate struct {
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty,omitzero"`
 	Type string `json:"type"`
+}
+
+// Descendant defines model for Descendant.
+type Descendant struct {
+	// Depth 1: caused by the event asked for.
+	Depth int `json:"depth"`
+
+	// Event With `include_data=false` data, dimensions and entities are left out.
+	Event Event `json:"event"`
+
+	// Parent Id of the event that caused it.
+	Parent string `json:"parent"`
+}
+
+// Descendants defines model for Descendants.
+type Descendants struct {
+	Count       int          `json:"count"`
+	Descendants []Descendant `json:"descendants"`
+	LeftOut     []LeftOut    `json:"left_out,omitempty,omitzero"`
+
+	// Truncated There are more effects; left_out says where and why they are not shown.
+	Truncated bool `json:"truncated"`
 }
 
 // DraftEvent An event that a dry run would append.
@@ -327,6 +349,15 @@ type EventPage struct {
 	Events     []Event `json:"events"`
 	HasMore    bool    `json:"has_more"`
 	NextCursor string  `json:"next_cursor,omitempty,omitzero"`
+}
+
+// EventQuery defines model for EventQuery.
+type EventQuery struct {
+	// After A sequence: events up to it are known. 0 by default.
+	After       string          `json:"after,omitempty,omitzero"`
+	Items       []ConditionItem `json:"items"`
+	LegalEntity string          `json:"legal_entity"`
+	Limit       *int            `json:"limit,omitempty"`
 }
 
 // EventStream defines model for EventStream.
@@ -558,6 +589,15 @@ type IntentRequest struct {
 // IntentStatus defines model for IntentStatus.
 type IntentStatus = string
 
+// LeftOut Where an answer stops before its end. `depth`: there are more levels than are followed. `count`: there are
+// more events than were asked for. `legal_entity`: it goes on in a legal entity that the caller may not see.
+// `missing`: the cause is in no log. `cycle`: the events name each other as their cause.
+type LeftOut struct {
+	// EventID The last event that is shown there.
+	EventID string `json:"event_id,omitempty,omitzero"`
+	Reason  string `json:"reason"`
+}
+
 // LegalEntity defines model for LegalEntity.
 type LegalEntity struct {
 	Code      string `json:"code"`
@@ -608,10 +648,11 @@ type LegalHoldList struct {
 // Lineage defines model for Lineage.
 type Lineage struct {
 	// Depth Events in the chain.
-	Depth   int     `json:"depth"`
-	Lineage []Event `json:"lineage"`
+	Depth   int       `json:"depth"`
+	LeftOut []LeftOut `json:"left_out,omitempty,omitzero"`
+	Lineage []Event   `json:"lineage"`
 
-	// Truncated The depth, or a legal entity that the caller may not see, cut it.
+	// Truncated There are earlier causes; left_out says why they are not shown.
 	Truncated bool `json:"truncated"`
 }
 
@@ -755,6 +796,40 @@ type Problem struct {
 	// Type `/problems/<code>`, a stable identifier.
 	Type       string      `json:"type"`
 	Violations []Violation `json:"violations,omitempty,omitzero"`
+}
+
+// Process defines model for Process.
+type Process struct {
+	// ActorsInvolved Ids, in order of appearance.
+	ActorsInvolved   []string          `json:"actors_involved"`
+	CorrelationID    string            `json:"correlation_id"`
+	EntitiesInvolved []EntityReference `json:"entities_involved"`
+	Events           []Event           `json:"events"`
+	LeftOut          []LeftOut         `json:"left_out,omitempty,omitzero"`
+
+	// ProcessDurationMs From the first event to the last, in milliseconds.
+	ProcessDurationMs float32 `json:"process_duration_ms"`
+
+	// Steps One for each event.
+	Steps     []ProcessStep `json:"steps"`
+	Truncated bool          `json:"truncated"`
+}
+
+// ProcessStep defines model for ProcessStep.
+type ProcessStep struct {
+	EventID         string  `json:"event_id"`
+	SincePreviousMs float32 `json:"since_previous_ms"`
+	SinceStartMs    float32 `json:"since_start_ms"`
+}
+
+// QueryPage defines model for QueryPage.
+type QueryPage struct {
+	// AppendCondition No event after the sequence may match any of the items.
+	AppendCondition AppendCondition `json:"append_condition"`
+	Events          []Event         `json:"events"`
+
+	// HasMore Read on with append_condition.after.
+	HasMore bool `json:"has_more"`
 }
 
 // Refusal defines model for Refusal.
@@ -957,6 +1032,9 @@ type Limit = string
 
 // Modules defines model for Modules.
 type Modules = string
+
+// Most defines model for Most.
+type Most = string
 
 // OfLegalEntity defines model for OfLegalEntity.
 type OfLegalEntity = string
@@ -1221,10 +1299,25 @@ type ExportEventsParams struct {
 	Checkpoints string `form:"checkpoints,omitempty" json:"checkpoints,omitempty,omitzero"`
 }
 
+// GetProcessParams defines parameters for GetProcess.
+type GetProcessParams struct {
+	// Limit How many events at most.
+	Limit Most `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // GetEventParams defines parameters for GetEvent.
 type GetEventParams struct {
 	// LegalEntity Without it all legal entities that the caller may see are searched.
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+}
+
+// GetDescendantsParams defines parameters for GetDescendants.
+type GetDescendantsParams struct {
+	// LegalEntity Without it all legal entities that the caller may see are searched.
+	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+
+	// Limit How many events at most.
+	Limit Most `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
 // GetLineageParams defines parameters for GetLineage.
@@ -1349,6 +1442,9 @@ type RejectIntentJSONRequestBody = RejectRequest
 // PlaceLegalHoldJSONRequestBody defines body for PlaceLegalHold for application/json ContentType.
 type PlaceLegalHoldJSONRequestBody = NewLegalHold
 
+// QueryEventsJSONRequestBody defines body for QueryEvents for application/json ContentType.
+type QueryEventsJSONRequestBody = EventQuery
+
 // AppendToStreamJSONRequestBody defines body for AppendToStream for application/json ContentType.
 type AppendToStreamJSONRequestBody = StreamAppendRequest
 
@@ -1411,9 +1507,15 @@ type ServerInterface interface {
 	// ExportEvents Export all events of a query as JSON Lines
 	// (GET /api/events/export)
 	ExportEvents(ctx echo.Context, params ExportEventsParams) error
+	// GetProcess Trace a business process
+	// (GET /api/events/process/{correlation_id})
+	GetProcess(ctx echo.Context, correlationID string, params GetProcessParams) error
 	// GetEvent Read one event
 	// (GET /api/events/{id})
 	GetEvent(ctx echo.Context, id ID, params GetEventParams) error
+	// GetDescendants Find what an event led to
+	// (GET /api/events/{id}/descendants)
+	GetDescendants(ctx echo.Context, id ID, params GetDescendantsParams) error
 	// GetLineage Follow an event's causes to the root
 	// (GET /api/events/{id}/lineage)
 	GetLineage(ctx echo.Context, id ID, params GetLineageParams) error
@@ -1441,6 +1543,9 @@ type ServerInterface interface {
 	// GetDocument This document, with the read models of the running modules
 	// (GET /api/openapi.yaml)
 	GetDocument(ctx echo.Context) error
+	// QueryEvents Read the events that a decision depends on
+	// (POST /api/query)
+	QueryEvents(ctx echo.Context) error
 	// ReadAll Follow the events of all legal entities
 	// (GET /api/streams/$all)
 	ReadAll(ctx echo.Context, params ReadAllParams) error
@@ -2200,6 +2305,31 @@ func (w *ServerInterfaceWrapper) ExportEvents(ctx echo.Context) error {
 	return err
 }
 
+// GetProcess converts echo context to params.
+func (w *ServerInterfaceWrapper) GetProcess(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "correlation_id" -------------
+	var correlationID string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "correlation_id", ctx.Param("correlation_id"), &correlationID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter correlation_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetProcessParams
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetProcess(ctx, correlationID, params)
+	return err
+}
+
 // GetEvent converts echo context to params.
 func (w *ServerInterfaceWrapper) GetEvent(ctx echo.Context) error {
 	var err error
@@ -2222,6 +2352,38 @@ func (w *ServerInterfaceWrapper) GetEvent(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetEvent(ctx, id, params)
+	return err
+}
+
+// GetDescendants converts echo context to params.
+func (w *ServerInterfaceWrapper) GetDescendants(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id ID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetDescendantsParams
+	// ------------- Optional query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetDescendants(ctx, id, params)
 	return err
 }
 
@@ -2437,6 +2599,15 @@ func (w *ServerInterfaceWrapper) GetDocument(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetDocument(ctx)
+	return err
+}
+
+// QueryEvents converts echo context to params.
+func (w *ServerInterfaceWrapper) QueryEvents(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.QueryEvents(ctx)
 	return err
 }
 
@@ -2680,6 +2851,9 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/api/streams/$all", wrapper.ReadAll, options.OperationMiddlewares["readAll"]...)
 	router.GET(options.BaseURL+"/api/streams/:type/:id", wrapper.ReadStream, options.OperationMiddlewares["readStream"]...)
 	router.POST(options.BaseURL+"/api/streams/:type/:id/events", wrapper.AppendToStream, options.OperationMiddlewares["appendToStream"]...)
+	router.GET(options.BaseURL+"/api/events/:id/descendants", wrapper.GetDescendants, options.OperationMiddlewares["getDescendants"]...)
+	router.GET(options.BaseURL+"/api/events/process/:correlation_id", wrapper.GetProcess, options.OperationMiddlewares["getProcess"]...)
+	router.POST(options.BaseURL+"/api/query", wrapper.QueryEvents, options.OperationMiddlewares["queryEvents"]...)
 	router.GET(options.BaseURL+"/api/event-types", wrapper.ListEventTypes, options.OperationMiddlewares["listEventTypes"]...)
 	router.POST(options.BaseURL+"/api/event-types", wrapper.RegisterEventType, options.OperationMiddlewares["registerEventType"]...)
 	router.POST(options.BaseURL+"/api/event-types/check", wrapper.CheckEventType, options.OperationMiddlewares["checkEventType"]...)
@@ -3626,6 +3800,48 @@ func (response ExportEventsdefaultApplicationProblemPlusJSONResponse) VisitExpor
 	return err
 }
 
+type GetProcessRequestObject struct {
+	CorrelationID string `json:"correlation_id"`
+	Params        GetProcessParams
+}
+
+type GetProcessResponseObject interface {
+	VisitGetProcessResponse(w http.ResponseWriter) error
+}
+
+type GetProcess200JSONResponse Process
+
+func (response GetProcess200JSONResponse) VisitGetProcessResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetProcessdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetProcessdefaultApplicationProblemPlusJSONResponse) VisitGetProcessResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetEventRequestObject struct {
 	ID     ID `json:"id"`
 	Params GetEventParams
@@ -3656,6 +3872,48 @@ type GetEventdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetEventdefaultApplicationProblemPlusJSONResponse) VisitGetEventResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetDescendantsRequestObject struct {
+	ID     ID `json:"id"`
+	Params GetDescendantsParams
+}
+
+type GetDescendantsResponseObject interface {
+	VisitGetDescendantsResponse(w http.ResponseWriter) error
+}
+
+type GetDescendants200JSONResponse Descendants
+
+func (response GetDescendants200JSONResponse) VisitGetDescendantsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetDescendantsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetDescendantsdefaultApplicationProblemPlusJSONResponse) VisitGetDescendantsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -4129,6 +4387,47 @@ func (response GetDocumentdefaultApplicationProblemPlusJSONResponse) VisitGetDoc
 	return err
 }
 
+type QueryEventsRequestObject struct {
+	Body *QueryEventsJSONRequestBody
+}
+
+type QueryEventsResponseObject interface {
+	VisitQueryEventsResponse(w http.ResponseWriter) error
+}
+
+type QueryEvents200JSONResponse QueryPage
+
+func (response QueryEvents200JSONResponse) VisitQueryEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type QueryEventsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response QueryEventsdefaultApplicationProblemPlusJSONResponse) VisitQueryEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ReadAllRequestObject struct {
 	Params ReadAllParams
 }
@@ -4424,9 +4723,15 @@ type StrictServerInterface interface {
 	// ExportEvents Export all events of a query as JSON Lines
 	// (GET /api/events/export)
 	ExportEvents(ctx context.Context, request ExportEventsRequestObject) (ExportEventsResponseObject, error)
+	// GetProcess Trace a business process
+	// (GET /api/events/process/{correlation_id})
+	GetProcess(ctx context.Context, request GetProcessRequestObject) (GetProcessResponseObject, error)
 	// GetEvent Read one event
 	// (GET /api/events/{id})
 	GetEvent(ctx context.Context, request GetEventRequestObject) (GetEventResponseObject, error)
+	// GetDescendants Find what an event led to
+	// (GET /api/events/{id}/descendants)
+	GetDescendants(ctx context.Context, request GetDescendantsRequestObject) (GetDescendantsResponseObject, error)
 	// GetLineage Follow an event's causes to the root
 	// (GET /api/events/{id}/lineage)
 	GetLineage(ctx context.Context, request GetLineageRequestObject) (GetLineageResponseObject, error)
@@ -4454,6 +4759,9 @@ type StrictServerInterface interface {
 	// GetDocument This document, with the read models of the running modules
 	// (GET /api/openapi.yaml)
 	GetDocument(ctx context.Context, request GetDocumentRequestObject) (GetDocumentResponseObject, error)
+	// QueryEvents Read the events that a decision depends on
+	// (POST /api/query)
+	QueryEvents(ctx context.Context, request QueryEventsRequestObject) (QueryEventsResponseObject, error)
 	// ReadAll Follow the events of all legal entities
 	// (GET /api/streams/$all)
 	ReadAll(ctx context.Context, request ReadAllRequestObject) (ReadAllResponseObject, error)
@@ -5194,6 +5502,32 @@ func (sh *strictHandler) ExportEvents(ctx echo.Context, params ExportEventsParam
 	return nil
 }
 
+// GetProcess operation middleware
+func (sh *strictHandler) GetProcess(ctx echo.Context, correlationID string, params GetProcessParams) error {
+	var request GetProcessRequestObject
+
+	request.CorrelationID = correlationID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetProcess(ctx.Request().Context(), request.(GetProcessRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetProcess")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetProcessResponseObject); ok {
+		return validResponse.VisitGetProcessResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetEvent operation middleware
 func (sh *strictHandler) GetEvent(ctx echo.Context, id ID, params GetEventParams) error {
 	var request GetEventRequestObject
@@ -5214,6 +5548,32 @@ func (sh *strictHandler) GetEvent(ctx echo.Context, id ID, params GetEventParams
 		return err
 	} else if validResponse, ok := response.(GetEventResponseObject); ok {
 		return validResponse.VisitGetEventResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetDescendants operation middleware
+func (sh *strictHandler) GetDescendants(ctx echo.Context, id ID, params GetDescendantsParams) error {
+	var request GetDescendantsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetDescendants(ctx.Request().Context(), request.(GetDescendantsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetDescendants")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetDescendantsResponseObject); ok {
+		return validResponse.VisitGetDescendantsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -5534,6 +5894,52 @@ func (sh *strictHandler) GetDocument(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetDocumentResponseObject); ok {
 		return validResponse.VisitGetDocumentResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// QueryEvents operation middleware
+func (sh *strictHandler) QueryEvents(ctx echo.Context) error {
+	var request QueryEventsRequestObject
+
+	var body QueryEventsJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.QueryEvents(ctx.Request().Context(), request.(QueryEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "QueryEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(QueryEventsResponseObject); ok {
+		return validResponse.VisitQueryEventsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

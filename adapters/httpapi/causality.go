@@ -1,0 +1,179 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+func (a answer) VisitGetDescendantsResponse(w http.ResponseWriter) error { return a.write(w) }
+func (a answer) VisitGetProcessResponse(w http.ResponseWriter) error     { return a.write(w) }
+
+// GetLineage answers GET /api/events/{id}/lineage.
+func (s *Server) GetLineage(ctx context.Context, r api.GetLineageRequestObject) (api.GetLineageResponseObject, error) {
+	id, err := parseID(r.ID, codeEventNotFound)
+	if err != nil {
+		return nil, err
+	}
+	var found query.Lineage
+	err = s.within(ctx, "events.read", r.Params.LegalEntity, codeEventNotFound, func(le ports.LegalEntity) (err error) {
+		found, err = s.config.Events.Lineage(ctx, le, callOf(ctx).principal.LegalEntities, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	w, shown, err := s.render(ctx, found.Events)
+	if err != nil {
+		return nil, err
+	}
+	w.raw(`{"lineage":`)
+	if err := w.events(shown); err != nil {
+		return nil, err
+	}
+	w.raw(`,"depth":`)
+	w.b = strconv.AppendInt(w.b, int64(len(found.Events)), 10)
+	w.leftOut(found.LeftOut)
+	w.raw("}")
+	return answer{status: http.StatusOK, body: w.b}, nil
+}
+
+// GetDescendants answers GET /api/events/{id}/descendants.
+func (s *Server) GetDescendants(ctx context.Context, r api.GetDescendantsRequestObject) (api.GetDescendantsResponseObject, error) {
+	id, err := parseID(r.ID, codeEventNotFound)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := most(r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	var found query.Descendants
+	err = s.within(ctx, "events.read", r.Params.LegalEntity, codeEventNotFound, func(le ports.LegalEntity) (err error) {
+		found, err = s.config.Events.Descendants(ctx, le, callOf(ctx).principal.LegalEntities, id, limit)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	events := make([]event.Recorded, len(found.Events))
+	for i := range found.Events {
+		events[i] = found.Events[i].Event
+	}
+	w, shown, err := s.render(ctx, events)
+	if err != nil {
+		return nil, err
+	}
+	w.raw(`{"descendants":[`)
+	for i, d := range found.Events {
+		if i > 0 {
+			w.raw(",")
+		}
+		w.raw(`{"event":`)
+		if err := w.event(&shown[i]); err != nil {
+			return nil, err
+		}
+		w.member("parent", d.Parent.String())
+		w.raw(`,"depth":`)
+		w.b = strconv.AppendInt(w.b, int64(d.Depth), 10)
+		w.raw("}")
+	}
+	w.raw(`],"count":`)
+	w.b = strconv.AppendInt(w.b, int64(len(shown)), 10)
+	w.leftOut(found.LeftOut)
+	w.raw("}")
+	return answer{status: http.StatusOK, body: w.b}, nil
+}
+
+// GetProcess answers GET /api/events/process/{correlation_id}.
+func (s *Server) GetProcess(ctx context.Context, r api.GetProcessRequestObject) (api.GetProcessResponseObject, error) {
+	limit, err := most(r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	p := callOf(ctx).principal
+	found, err := s.config.Events.Process(ctx, p.TenantID, p.LegalEntities, r.CorrelationID, limit)
+	if err != nil {
+		return nil, err
+	}
+	w, shown, err := s.render(ctx, found.Events)
+	if err != nil {
+		return nil, err
+	}
+	w.raw(`{"correlation_id":`)
+	w.text(found.CorrelationID)
+	w.raw(`,"events":`)
+	if err := w.events(shown); err != nil {
+		return nil, err
+	}
+	w.raw(`,"steps":[`)
+	for i, step := range found.Steps {
+		if i > 0 {
+			w.raw(",")
+		}
+		w.raw(`{"event_id":`)
+		w.text(found.Events[i].ID.String())
+		w.millis("since_start_ms", step.SinceStart)
+		w.millis("since_previous_ms", step.SincePrevious)
+		w.raw("}")
+	}
+	w.raw("]")
+	w.millis("process_duration_ms", found.Duration)
+	w.raw(`,"actors_involved":`)
+	actors, err := encode(found.Actors)
+	if err != nil {
+		return nil, err
+	}
+	w.bytes(actors)
+	w.raw(`,"entities_involved":`)
+	entities, err := encode(entityAnswers(found.Entities))
+	if err != nil {
+		return nil, err
+	}
+	w.bytes(entities)
+	w.leftOut(found.LeftOut)
+	w.raw("}")
+	return answer{status: http.StatusOK, body: w.b}, nil
+}
+
+// most reads the limit of an answer that is not paged.
+func most(text string) (int, error) {
+	if text == "" {
+		return query.MaxEvents, nil
+	}
+	return pageLimit(text)
+}
+
+// leftOut writes what an answer does not show.
+func (r *renderer) leftOut(left []query.LeftOut) {
+	r.raw(`,"truncated":`)
+	r.b = strconv.AppendBool(r.b, len(left) > 0)
+	if len(left) == 0 {
+		return
+	}
+	r.raw(`,"left_out":[`)
+	for i, l := range left {
+		if i > 0 {
+			r.raw(",")
+		}
+		r.raw(`{"reason":`)
+		r.text(string(l.Reason))
+		r.optional("event_id", idText(l.At))
+		r.raw("}")
+	}
+	r.raw("]")
+}
+
+// millis writes a duration, which is a whole number of microseconds.
+func (r *renderer) millis(name string, d time.Duration) {
+	r.raw(`,"`)
+	r.raw(name)
+	r.raw(`":`)
+	r.b = strconv.AppendFloat(r.b, float64(d.Microseconds())/1000, 'f', -1, 64)
+}

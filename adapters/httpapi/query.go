@@ -1,0 +1,111 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+func (a answer) VisitQueryEventsResponse(w http.ResponseWriter) error { return a.write(w) }
+
+// Bounds of what one condition or query may ask for.
+const (
+	mostItems     = 64
+	mostItemTypes = 128
+	mostItemKeys  = 16
+)
+
+// QueryEvents answers POST /api/query.
+func (s *Server) QueryEvents(ctx context.Context, r api.QueryEventsRequestObject) (api.QueryEventsResponseObject, error) {
+	asked := *r.Body
+	if asked.LegalEntity == "" {
+		return nil, missing("/legal_entity")
+	}
+	le, err := s.enter(ctx, "events.read", asked.LegalEntity)
+	if err != nil {
+		return nil, ofMember(err, "/legal_entity")
+	}
+	q := query.MatchQuery{Entity: le, Limit: defaultPage}
+	if asked.Limit != nil {
+		q.Limit = *asked.Limit
+	}
+	if q.Limit < 1 || q.Limit > largestPage {
+		return nil, badParameter("/limit", "a number from 1 to 1000")
+	}
+	if asked.After != "" {
+		after, err := strconv.ParseUint(asked.After, 10, 63)
+		if err != nil {
+			return nil, badParameter("/after", `a sequence in quotes, such as "4711"`)
+		}
+		q.After = event.Sequence(after)
+	}
+	if q.Items, err = conditionItems(asked.Items, "/items"); err != nil {
+		return nil, err
+	}
+	page, err := s.config.Events.Match(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	condition, err := encode(api.AppendCondition{LegalEntity: le.Code, Items: asked.Items, After: sequenceText(page.Condition.After)})
+	if err != nil {
+		return nil, err
+	}
+	w, shown, err := s.render(ctx, page.Events)
+	if err != nil {
+		return nil, err
+	}
+	w.raw(`{"events":`)
+	if err := w.events(shown); err != nil {
+		return nil, err
+	}
+	w.raw(`,"has_more":`)
+	w.b = strconv.AppendBool(w.b, page.HasMore)
+	w.raw(`,"append_condition":`)
+	w.bytes(condition)
+	w.raw("}")
+	return answer{status: http.StatusOK, body: w.b}, nil
+}
+
+// conditionItems reads the items of a query or a condition.
+func conditionItems(given []api.ConditionItem, pointer string) ([]concurrency.Item, error) {
+	if len(given) == 0 {
+		return nil, badCondition(pointer)
+	}
+	if len(given) > mostItems {
+		return nil, conditionTooLarge(pointer, "items", mostItems, len(given))
+	}
+	out := make([]concurrency.Item, len(given))
+	for i, item := range given {
+		at := fmt.Sprintf("%s/%d", pointer, i)
+		if keys := len(item.Tags) + len(item.Entities); keys > mostItemKeys {
+			return nil, conditionTooLarge(at, "tags and entities in an item", mostItemKeys, keys)
+		}
+		if len(item.Types) > mostItemTypes {
+			return nil, conditionTooLarge(at, "types in an item", mostItemTypes, len(item.Types))
+		}
+		if len(item.Types)+len(item.Tags)+len(item.Entities) == 0 || slices.Contains(item.Types, "") || slices.Contains(item.Tags, "") {
+			return nil, badCondition(at)
+		}
+		out[i] = concurrency.Item{Types: item.Types, Tags: item.Tags}
+		for _, e := range item.Entities {
+			if e.EntityType == "" || e.EntityID == "" {
+				return nil, badCondition(at)
+			}
+			out[i].Entities = append(out[i].Entities, concurrency.EntityKey{Type: e.EntityType, ID: e.EntityID})
+		}
+	}
+	return out, nil
+}
+
+func conditionTooLarge(pointer, of string, limit, actual int) error {
+	return fault.New(fault.TooLarge, "append.condition_too_large", "there may be at most %d %s; ask for less at once", limit, of).
+		WithNumbers(limit, actual).WithField(pointer)
+}
