@@ -33,8 +33,12 @@ func (s *Store) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) 
 	if err != nil || empty {
 		return out, err
 	}
-	if leaderOf(&q) == byLog && !filtered(&q) && q.Direction == ports.Forward && b.until == math.MaxInt64 && !q.WithoutData {
-		out.Events, err = s.eventsAfter(ctx, s.reads, q.Partition, event.Sequence(b.after), q.Limit, nil)
+	if leaderOf(&q) == byLog && !filtered(&q) && q.Direction == ports.Forward && b.until == math.MaxInt64 {
+		var types []string
+		if q.WithoutData {
+			types = []string{""} // payloads of no type
+		}
+		out.Events, err = s.eventsAfter(ctx, s.reads, q.Partition, event.Sequence(b.after), q.Limit, types)
 		return out, err
 	}
 	sequences, err := s.search(ctx, &q, b, scan, &out)

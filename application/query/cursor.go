@@ -118,7 +118,16 @@ func digestOf(sel Selection) []byte {
 // sortByRecording puts events of several legal entities in one order. Within one it
 // is the order of its sequences, because times of recording never go backwards.
 func sortByRecording(events []event.Recorded, d ports.Direction) {
-	slices.SortFunc(events, func(a, b event.Recorded) int { return byRecording(&a, &b, d) })
+	order := make([]*event.Recorded, len(events)) // events are large; only pointers are moved about
+	for i := range events {
+		order[i] = &events[i]
+	}
+	slices.SortFunc(order, func(a, b *event.Recorded) int { return byRecording(a, b, d) })
+	sorted := make([]event.Recorded, len(events))
+	for i, e := range order {
+		sorted[i] = *e
+	}
+	copy(events, sorted)
 }
 
 func byRecording(a, b *event.Recorded, d ports.Direction) int {
