@@ -124,7 +124,7 @@ func (p *prover) keywords(a, b node, wordsA, wordsB map[string]any) bool {
 	if types&isNumber != 0 && !numbersWithin(wordsA, wordsB, types) {
 		return false
 	}
-	if types&isString != 0 && !(atLeast(wordsA, wordsB, "minLength") && atMost(wordsA, wordsB, "maxLength") && equalWord(wordsA, wordsB, "pattern")) {
+	if types&isString != 0 && (!atLeast(wordsA, wordsB, "minLength") || !atMost(wordsA, wordsB, "maxLength") || !equalWord(wordsA, wordsB, "pattern")) {
 		return false
 	}
 	if types&(isString|isNumber) != 0 && !equalWord(wordsA, wordsB, "format") {
