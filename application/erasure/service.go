@@ -132,7 +132,7 @@ func (d directory) choose(principal ports.Principal, codes []string) (partitions
 }
 
 func noEntity() error {
-	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity in your sight; use a code from GET /api/legal-entities").WithField("/legal_entities")
+	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity in your sight; use a code from GET /api/admin/legal-entities").WithField("/legal_entities")
 }
 
 // add stores a request, or finds the one that the same key made before (replayed).

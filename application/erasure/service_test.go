@@ -119,6 +119,7 @@ func TestRequestsAreChecked(t *testing.T) {
 	}
 	_, err := b.service.Request(t.Context(), seeing(officer, "DEMF"), request(func(n *erasure.NewRequest) { n.LegalEntities = []string{"USMF"} }))
 	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err), "out of sight is as if it were not there")
+	require.Contains(t, err.Error(), "GET /api/admin/legal-entities")
 	require.Empty(t, b.list(t))
 
 	due := event.DateOf(start).AddDays(3)

@@ -149,7 +149,7 @@ func (s *Service) ReadExport(ctx context.Context, number uint64) (Export, error)
 	if err != nil {
 		return Export{}, err
 	}
-	missing := fault.New(fault.NotFound, "keys.export_missing", "the export store has no such complete export of the key store; look at what `backbone keys export --list` shows, and at the folder of exports")
+	missing := fault.New(fault.NotFound, "keys.export_missing", "the export store has no such complete export of the key store; look into the folder keystore of the export store for those that have a manifest.json, or make one with `backbone keys export`")
 	if len(exports) == 0 {
 		return Export{}, missing
 	}

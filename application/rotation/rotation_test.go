@@ -257,6 +257,7 @@ func TestRestoreBringsSurvivorsBack(t *testing.T) {
 	require.Zero(t, again.Keys)
 	_, err = r.service().Restore(t.Context(), 99, nil)
 	require.Equal(t, "keys.export_missing", fault.CodeOf(err))
+	require.NotContains(t, err.Error(), "--list", "there is no such flag")
 }
 
 func TestNightRotatesTenantsWithErasuresOnceForAllNodes(t *testing.T) {

@@ -116,4 +116,5 @@ func TestKeyMoves(t *testing.T) {
 	}
 	require.Equal(t, fault.Gone, shredding.Erased("/data/email").Kind)
 	require.Equal(t, "/data/email", shredding.Erased("/data/email").Field)
+	require.NotContains(t, shredding.Erased("/data/email").Detail, "reopen", "nobody can do that")
 }

@@ -47,5 +47,5 @@ const (
 // destroyed.
 func Erased(pointer string) *fault.Error {
 	return fault.New(fault.Gone, CodeSubjectErased,
-		"the personal data of this subject are erased or being erased; leave the personal fields out or have the subject reopened").WithField(pointer)
+		"the personal data of this subject are erased or being erased; leave the personal fields out").WithField(pointer)
 }
