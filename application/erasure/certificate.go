@@ -241,7 +241,8 @@ func (c Certificate) Summary() string {
 			line("Class "+class.Class, "kept (%s)", class.Refused)
 		}
 	}
-	line("Keys destroyed", "%s (%d keys, %d versions)", c.Times.Destroyed.Format(time.RFC3339), c.Counts.Keys, c.Counts.Versions)
+	line("Keys destroyed", "%s (%s, all that there were of the erased classes)", c.Times.Destroyed.Format(time.RFC3339), counted(int64(c.Counts.Versions), "version"))
+	line("Closed for ever", "%s: one per erased class and legal entity, whether it existed or not", counted(int64(c.Counts.Keys), "key"))
 	line("No node decrypts from", "%s", c.Times.Undecrypted.Format(time.RFC3339))
 	if !c.Times.Backups.IsZero() {
 		line("Backups are dead from", "%s at the latest", c.Times.Backups.Format(time.RFC3339))
@@ -250,10 +251,11 @@ func (c Certificate) Summary() string {
 	line("", "%s", c.Times.Condition)
 	copies := "copies in read models read the same"
 	if c.Verification.Copies != nil {
-		copies = fmt.Sprintf("%d copies left in read models", *c.Verification.Copies)
+		copies = plural(*c.Verification.Copies, "copy", "copies") + " left in read models"
 	}
-	line("Verified", "%s: %d values in %d events and %d intents read [REDACTED], %s, %d late events",
-		c.Verification.VerifiedAt.Format(time.RFC3339), c.Verification.Redacted, c.Verification.Events, c.Verification.Intents, copies, len(c.Verification.Late))
+	line("Verified", "%s: %s in %s and %s read [REDACTED], %s, %s",
+		c.Verification.VerifiedAt.Format(time.RFC3339), counted(c.Verification.Redacted, "value"), counted(c.Verification.Events, "event"),
+		counted(c.Verification.Intents, "intent"), copies, counted(int64(len(c.Verification.Late)), "late event"))
 	line("Receipt", "%d, SHA-256 %s", c.Receipt.Number, c.Receipt.SHA256)
 	for i, place := range c.OutOfReach {
 		name := ""
@@ -263,4 +265,14 @@ func (c Certificate) Summary() string {
 		line(name, "%s", place)
 	}
 	return b.String()
+}
+
+// counted words a number of things whose plural ends in s.
+func counted(n int64, thing string) string { return plural(n, thing, thing+"s") }
+
+func plural(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }

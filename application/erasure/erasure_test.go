@@ -71,7 +71,12 @@ func TestTheWholeWay(t *testing.T) {
 	require.Equal(t, c.Times.Backups.AddDate(0, 0, 7), c.Times.Irrevocable)
 	require.Len(t, c.Verification.Chains, 2)
 	require.Empty(t, c.Verification.Late)
-	require.NotEmpty(t, c.Summary())
+	require.Contains(t, c.Summary(), " (2 versions, all that there were of the erased classes)\n")
+	require.Contains(t, c.Summary(), "Closed for ever        6 keys: one per erased class and legal entity, whether it existed or not\n")
+	c.Counts.Keys, c.Counts.Versions, c.Verification.Events = 1, 1, 1
+	require.Contains(t, c.Summary(), " (1 version, ")
+	require.Contains(t, c.Summary(), "  1 key: ")
+	require.Contains(t, c.Summary(), " in 1 event and 0 intents read")
 
 	// The other employee is untouched, the erased one is kept out.
 	require.EqualValues(t, 3, b.copies.rows[b.us.Partition]["employee:E-2"])
