@@ -6,6 +6,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
 )
 
@@ -48,9 +49,33 @@ type AppendRequest struct {
 
 // IdempotencyClaim ties a caller's key to the content of the request.
 type IdempotencyClaim struct {
-	Key         string // scoped by principal and route, at most 512 bytes
-	Fingerprint event.Hash
+	Key         string     // scoped by principal and route, at most 512 bytes
+	Fingerprint event.Hash // of the content, under a secret of the tenant; zero while the secret cannot be had
+	Digest      event.Hash // of the content, plain; zero if the content holds personal values, which a digest would give away
 	ExpiresAt   time.Time
+}
+
+// Kept is what is stored with the key.
+func (c *IdempotencyClaim) Kept() event.Hash {
+	if c.Fingerprint == (event.Hash{}) {
+		return c.Digest
+	}
+	return c.Fingerprint
+}
+
+// Check compares with what was stored: nil for the same content,
+// idempotency.mismatch, or idempotency.undecided (Unavailable) when only the secret
+// could tell.
+func (c *IdempotencyClaim) Check(kept event.Hash) *fault.Error {
+	none := event.Hash{}
+	switch {
+	case kept != none && (kept == c.Fingerprint || kept == c.Digest):
+		return nil
+	case c.Fingerprint == none:
+		return concurrency.IdempotencyUndecided()
+	default:
+		return concurrency.IdempotencyMismatch()
+	}
 }
 
 // IntentWrite stores the intent's row with the events: an insert when

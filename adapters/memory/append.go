@@ -64,8 +64,8 @@ func (p *partition) replay(claim *ports.IdempotencyClaim, now time.Time) (ports.
 	if !known || !now.Before(row.expiresAt) {
 		return ports.IdempotencyOutcome{}, false, nil
 	}
-	if row.outcome.Fingerprint != claim.Fingerprint {
-		return ports.IdempotencyOutcome{}, false, concurrency.IdempotencyMismatch()
+	if f := claim.Check(row.outcome.Fingerprint); f != nil {
+		return ports.IdempotencyOutcome{}, false, f
 	}
 	return row.outcome, true, nil
 }
@@ -232,7 +232,7 @@ func (p *partition) commit(r *ports.AppendRequest, st staged, claims map[busines
 		p.noteIntent(w)
 	}
 	if c := r.Idempotency; c != nil {
-		outcome.Fingerprint = c.Fingerprint
+		outcome.Fingerprint = c.Kept()
 		p.idempotency[c.Key] = idempotencyRow{outcome: outcome, expiresAt: event.Micros(c.ExpiresAt)}
 	}
 	return ports.AppendResult{Events: receipts, Head: p.head().Sequence, Outcome: outcome}

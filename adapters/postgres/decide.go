@@ -93,9 +93,7 @@ func (g *group) decide(w *waiting, now time.Time, v *verdict) {
 	if c := r.Idempotency; c != nil {
 		row := g.idempotencyOf(textKey{r.Partition, c.Key})
 		if row.expiresAt.After(now) {
-			if row.outcome.Fingerprint != c.Fingerprint {
-				v.err = concurrency.IdempotencyMismatch()
-			} else {
+			if v.err = c.Check(row.outcome.Fingerprint); v.err == nil {
 				v.replay = &row.outcome
 			}
 			return
@@ -362,7 +360,7 @@ func (g *group) accept(w *waiting, h *head, now time.Time, v *verdict) {
 		g.overlay.intents[intentKey{r.Partition, r.Intent.Intent.ID}] = r.Intent.ExpectedRevision + 1
 	}
 	if c := r.Idempotency; c != nil {
-		v.outcome.Fingerprint = c.Fingerprint
+		v.outcome.Fingerprint = c.Kept()
 		g.overlay.idempotency[textKey{r.Partition, c.Key}] = idempotencyRow{v.outcome, c.ExpiresAt}
 	}
 }

@@ -255,7 +255,8 @@ func (w *writer) addSideRows(r *waiting, v *verdict) {
 		c := w.idempotency.columns
 		c[0].int4(int32(r.request.Partition))
 		c[1].text(claim.Key)
-		c[2].bytes(claim.Fingerprint[:])
+		kept := claim.Kept()
+		c[2].bytes(kept[:])
 		c[3].id(v.outcome.IntentID)
 		c[4].int8(int64(v.outcome.FirstSequence))
 		c[5].int4(int32(v.outcome.EventCount))

@@ -84,8 +84,8 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 			return nil, false, err
 		}
 		if found {
-			if first.Fingerprint != req.Idempotency.Fingerprint {
-				return nil, false, concurrency.IdempotencyMismatch()
+			if f := req.Idempotency.Check(first.Fingerprint); f != nil {
+				return nil, false, f
 			}
 			receipts, err := s.receipts(ctx, req.Partition, first)
 			return receipts, true, err
@@ -147,13 +147,22 @@ func (s *Service) claim(ctx context.Context, r Request, now time.Time) (*ports.I
 	if err != nil {
 		return nil, err
 	}
-	fingerprint := r.Fingerprint
-	if s.fingerprints != nil {
-		if fingerprint, err = s.fingerprints.Fingerprint(ctx, r.LegalEntity.TenantID, fingerprint); err != nil {
-			return nil, err
-		}
+	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: now.Add(s.keyTTL)}
+	if !s.preparer.personal(ctx, r.Drafts) {
+		claim.Digest = r.Fingerprint
 	}
-	return &ports.IdempotencyClaim{Key: key, Fingerprint: fingerprint, ExpiresAt: now.Add(s.keyTTL)}, nil
+	if s.fingerprints == nil {
+		claim.Fingerprint = r.Fingerprint
+		return claim, nil
+	}
+	fingerprint, err := s.fingerprints.Fingerprint(ctx, r.LegalEntity.TenantID, r.Fingerprint)
+	switch {
+	case err == nil:
+		claim.Fingerprint = fingerprint
+	case claim.Digest == (event.Hash{}):
+		return nil, err
+	}
+	return claim, nil // without the secret, what holds no personal data goes on
 }
 
 // receipts gives the first request's answer again.

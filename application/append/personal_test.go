@@ -242,8 +242,44 @@ func TestFingerprintsAreKeyed(t *testing.T) {
 	_, _, err = s.Append(t.Context(), r)
 	require.Equal(t, "idempotency.mismatch", code(t, err))
 
+}
+
+func TestFingerprintsWithoutTheSecret(t *testing.T) {
+	t.Parallel()
+	b := setup(t, eventappend.WithSealer(newTap(t)))
 	away := fault.New(fault.Unavailable, "kms.unavailable", "try again")
-	s = eventappend.NewService(b.preparer, store, b.store, b.store, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(keyed{away}))
-	_, _, err = s.Append(t.Context(), r)
-	require.ErrorIs(t, err, away, "nothing is stored with a digest that can be guessed")
+	service := func(k keyed) *eventappend.Service {
+		return eventappend.NewService(b.preparer, b.store, b.store, b.store, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(k))
+	}
+	there, gone := service(keyed{}), service(keyed{away})
+	do := func(s *eventappend.Service, key string, content byte) (bool, error) {
+		r := b.request(key, placed(nil))
+		r.Fingerprint = event.Hash{content}
+		_, replayed, err := s.Append(t.Context(), r)
+		return replayed, err
+	}
+	personal := b.request("p", greeted(nil))
+	personal.Fingerprint = event.Hash{1}
+	_, _, err := gone.Append(t.Context(), personal)
+	require.ErrorIs(t, err, away, "nothing personal is stored with a digest that can be guessed")
+
+	// What holds no personal data goes on, and is known again with and without the secret.
+	replayed, err := do(gone, "k", 1)
+	require.NoError(t, err)
+	require.False(t, replayed)
+	for _, s := range []*eventappend.Service{gone, there} {
+		replayed, err = do(s, "k", 1)
+		require.NoError(t, err)
+		require.True(t, replayed)
+	}
+	_, err = do(there, "k", 2)
+	require.Equal(t, "idempotency.mismatch", code(t, err))
+	_, err = do(gone, "k", 2)
+	require.Equal(t, "idempotency.undecided", code(t, err), "it may have been stored with the secret")
+
+	// A key that was stored with the secret cannot be compared without.
+	_, err = do(there, "l", 1)
+	require.NoError(t, err)
+	_, err = do(gone, "l", 1)
+	require.Equal(t, "idempotency.undecided", code(t, err))
 }

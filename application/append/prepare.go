@@ -453,3 +453,12 @@ func businessKeys(t *module.RegisteredType, data json.RawMessage, series []event
 	}
 	return out, nil
 }
+
+// personal reports whether a draft may hold personal values; it does when its type
+// cannot be found.
+func (p *Preparer) personal(ctx context.Context, drafts []event.Draft) bool {
+	return slices.ContainsFunc(drafts, func(d event.Draft) bool {
+		t, err := p.types.Lookup(ctx, d.Type, d.SchemaVersion)
+		return err != nil || !t.Manifest.Empty()
+	})
+}

@@ -94,11 +94,9 @@ func (s *Service) claimDecision(ctx context.Context, approver Caller, d Decision
 	if err != nil {
 		return nil, err
 	}
-	digest, err := s.keyed(ctx, d.LegalEntity, sha256.Sum256([]byte(d.Intent.String()+"|"+d.PlanHash+"|"+d.Comment)))
-	if err != nil {
-		return nil, err
-	}
-	return &ports.IdempotencyClaim{Key: key, Fingerprint: digest, ExpiresAt: s.Clock.Now().Add(s.KeyTTL)}, nil
+	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: s.Clock.Now().Add(s.KeyTTL)}
+	digest := sha256.Sum256([]byte(d.Intent.String() + "|" + d.PlanHash + "|" + d.Comment))
+	return claim, s.fingerprint(ctx, d.LegalEntity, claim, digest, false)
 }
 
 // decidedBefore answers a decision that cannot be made any more: with the first

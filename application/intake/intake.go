@@ -201,6 +201,22 @@ func (s *Service) keyed(ctx context.Context, le ports.LegalEntity, digest event.
 	return s.Fingerprints.Fingerprint(ctx, le.TenantID, digest)
 }
 
+// fingerprint sets what a claim is compared by. While the tenant's secret cannot be
+// had, content without personal values is tied by its plain digest.
+func (s *Service) fingerprint(ctx context.Context, le ports.LegalEntity, claim *ports.IdempotencyClaim, digest event.Hash, personal bool) error {
+	if !personal {
+		claim.Digest = digest
+	}
+	print, err := s.keyed(ctx, le, digest)
+	switch {
+	case err == nil:
+		claim.Fingerprint = print
+	case personal:
+		return err
+	}
+	return nil
+}
+
 // claim ties the request to its idempotency key and holds the key on this node
 // while the request runs. Whether the key was used before is found out where it
 // matters: by the append, under its lock, or before a refusal is given. So a first
@@ -210,15 +226,15 @@ func (s *Service) claim(ctx context.Context, run *attempt, req Request) (release
 	if err != nil {
 		return nil, err
 	}
-	print, err := s.keyed(ctx, req.LegalEntity, fingerprint(req))
-	if err != nil {
+	tie := &ports.IdempotencyClaim{Key: key, ExpiresAt: run.stored.CreatedAt.Add(s.KeyTTL)}
+	if err := s.fingerprint(ctx, req.LegalEntity, tie, fingerprint(req), len(run.intentType.PIIFields) > 0); err != nil {
 		return nil, err
 	}
 	local := req.LegalEntity.Code + "|" + key
 	if _, busy := s.running.LoadOrStore(local, struct{}{}); busy {
 		return nil, fault.New(fault.Conflict, "idempotency.in_progress", "the first request with this key is still running; ask again in a moment").WithRetryAfter(time.Second)
 	}
-	run.idempotency = &ports.IdempotencyClaim{Key: key, Fingerprint: print, ExpiresAt: run.stored.CreatedAt.Add(s.KeyTTL)}
+	run.idempotency = tie
 	return func() { s.running.Delete(local) }, nil
 }
 
@@ -228,8 +244,8 @@ func (s *Service) usedBefore(ctx context.Context, p event.PartitionID, claim *po
 	if err != nil || !found {
 		return nil, err
 	}
-	if outcome.Fingerprint != claim.Fingerprint {
-		return nil, idempotencyMismatch()
+	if f := claim.Check(outcome.Fingerprint); f != nil {
+		return nil, ofIntent(f)
 	}
 	o, err := s.replay(ctx, p, outcome)
 	if err != nil {
@@ -241,6 +257,14 @@ func (s *Service) usedBefore(ctx context.Context, p event.PartitionID, claim *po
 func caller(run *attempt) ports.Principal { return run.caller.Principal }
 
 const codeIdempotencyMismatch = "intent.idempotency_mismatch"
+
+// ofIntent words a refused idempotency key for intents.
+func ofIntent(f *fault.Error) error {
+	if f.Code == concurrency.CodeIdempotencyMismatch {
+		return idempotencyMismatch()
+	}
+	return f
+}
 
 func idempotencyMismatch() error {
 	return fault.New(fault.Conflict, codeIdempotencyMismatch, "this idempotency key was used for an intent with other content; use a new key for a new intent")

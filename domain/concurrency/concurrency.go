@@ -5,6 +5,8 @@
 package concurrency
 
 import (
+	"time"
+
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -17,6 +19,7 @@ const (
 	CodeDuplicateKey         = "append.duplicate_business_key"
 	CodeIntentChanged        = "intent.changed"
 	CodeIdempotencyMismatch  = "idempotency.mismatch"
+	CodeIdempotencyUndecided = "idempotency.undecided"
 )
 
 // MaxConditionScan bounds how many keys a condition may look at after its
@@ -190,6 +193,14 @@ func DuplicateBusinessKey(eventType string, holder fault.Holder) *fault.Error {
 func IdempotencyMismatch() *fault.Error {
 	return fault.New(fault.Conflict, CodeIdempotencyMismatch,
 		"this idempotency key was used for a request with other content; use a new key for a new request")
+}
+
+// IdempotencyUndecided says that a key was used and that nobody can tell for what
+// before the key service is back.
+func IdempotencyUndecided() *fault.Error {
+	return fault.New(fault.Unavailable, CodeIdempotencyUndecided,
+		"this idempotency key was used, and while the key service is away nobody can tell whether for the same content; try again").
+		WithRetryAfter(5 * time.Second)
 }
 
 // IntentChanged is the lost race on a stored intent.

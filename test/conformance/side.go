@@ -94,6 +94,8 @@ func seriesRefused(t *testing.T, s *suite) {
 var idempotencyPromises = []promise{
 	{"ARepeatedRequestIsAnsweredWithTheFirstOutcome", replay},
 	{"TheSameKeyWithOtherContentIsRefused", mismatch},
+	{"AKeyIsKnownByItsPlainDigestToo", plainDigest},
+	{"WithoutTheSecretNobodyGuesses", withoutSecret},
 	{"AnExpiredKeyIsFree", expiredKey},
 	{"AReplayComesBeforeEveryOtherCheck", replayFirst},
 	{"AReaderFindsTheOutcome", outcomeReader},
@@ -130,6 +132,40 @@ func mismatch(t *testing.T, s *suite) {
 	require.Equal(t, fault.Conflict, f.Kind)
 	r.Idempotency = b.claim("other key", "content")
 	require.False(t, b.must(t, r).Replayed)
+}
+
+// plainDigest: what was stored while the secret could not be had is known afterwards.
+func plainDigest(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	r := b.request(b.event(s.opened, stream("1")))
+	r.Idempotency = b.claim("key", "")
+	r.Idempotency.Fingerprint, r.Idempotency.Digest = event.Hash{}, fingerprint("content")
+	b.must(t, r)
+	for _, keyed := range []event.Hash{{}, fingerprint("keyed content")} {
+		r.Idempotency = b.claim("key", "")
+		r.Idempotency.Fingerprint, r.Idempotency.Digest = keyed, fingerprint("content")
+		again, err := b.try(r)
+		require.NoError(t, err)
+		require.True(t, again.Replayed)
+		require.Equal(t, fingerprint("content"), again.Outcome.Fingerprint)
+	}
+	r.Events = []event.Prepared{b.event(s.opened, stream("2"))}
+	r.Idempotency = b.claim("key", "keyed other content")
+	r.Idempotency.Digest = fingerprint("other content")
+	b.refused(t, concurrency.CodeIdempotencyMismatch, r)
+}
+
+func withoutSecret(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	r := b.request(b.event(s.opened, stream("1")))
+	r.Idempotency = b.claim("key", "keyed content")
+	r.Idempotency.Digest = fingerprint("content")
+	b.must(t, r)
+	r.Idempotency = b.claim("key", "")
+	r.Idempotency.Fingerprint, r.Idempotency.Digest = event.Hash{}, fingerprint("content")
+	f := b.refused(t, concurrency.CodeIdempotencyUndecided, r)
+	require.Equal(t, fault.Unavailable, f.Kind)
+	require.Positive(t, f.RetryAfter)
 }
 
 func expiredKey(t *testing.T, s *suite) {
