@@ -22,6 +22,8 @@ const (
 	smallExportPage = 2 << 20
 )
 
+const actionExport = "events.export"
+
 // export is an answer under way: JSON Lines, a page at a time.
 type export struct {
 	server      *Server
@@ -35,7 +37,7 @@ type export struct {
 
 // ExportEvents answers GET /api/events/export.
 func (s *Server) ExportEvents(ctx context.Context, r api.ExportEventsRequestObject) (api.ExportEventsResponseObject, error) {
-	sel, err := s.selection(ctx, "events.export", listParams(r.Params))
+	sel, err := s.selection(ctx, actionExport, listParams(r.Params))
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +52,22 @@ func (s *Server) ExportEvents(ctx context.Context, r api.ExportEventsRequestObje
 	}
 	e.sel.Limit = firstExportPage
 	return e, e.read()
+}
+
+// entitle looks again at who asks: an export may last longer than a token or a
+// right.
+func (e *export) entitle(ctx context.Context) error {
+	call := callOf(ctx)
+	p, err := e.server.config.Access.Authenticate(ctx, call.token)
+	if err != nil {
+		return err
+	}
+	call.principal, e.sel.Readable = p, p.LegalEntities
+	a := firstQuestion(actionExport)
+	if a.LegalEntity = e.sel.LegalEntity; e.sel.Kind == query.ByScope && a.LegalEntity == "" {
+		a.LegalEntity = e.sel.StreamID
+	}
+	return e.server.config.Access.Authorize(ctx, p, a)
 }
 
 // listParams gives the parameters that an export has in common with a page.
@@ -68,6 +86,11 @@ func listParams(p api.ExportEventsParams) api.ListEventsParams {
 func (e *export) read() error {
 	ctx, cancel := context.WithTimeout(e.ctx, e.server.limits.Request)
 	defer cancel()
+	if e.lines != nil {
+		if err := e.entitle(ctx); err != nil {
+			return err
+		}
+	}
 	if e.left >= 0 {
 		e.sel.Limit = min(e.sel.Limit, e.left)
 	}

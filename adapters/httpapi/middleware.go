@@ -21,6 +21,7 @@ import (
 type call struct {
 	requestID string
 	route     string // "" until an operation has been found
+	token     string // of the caller; long answers look at it again
 	principal ports.Principal
 	body      []byte // as sent, checked; valid until the answer
 	code      string // of the problem that answered it

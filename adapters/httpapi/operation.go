@@ -39,7 +39,7 @@ type operation struct {
 var operations = map[string]operation{
 	"appendEvents":           {action: "events.append", body: requiredBody, batch: true},
 	"listEvents":             {action: "events.read", filters: slices.Concat(eventFilters, []string{"limit", "cursor"})},
-	"exportEvents":           {action: "events.export", filters: slices.Concat(eventFilters, []string{"limit", "cursor", "checkpoints"})},
+	"exportEvents":           {action: actionExport, filters: slices.Concat(eventFilters, []string{"limit", "cursor", "checkpoints"})},
 	"readStream":             {action: "events.read", filters: []string{"legal_entity", "direction", "from", "count", "include_data"}},
 	"readAll":                {action: "events.read", filters: []string{"from", "count", "include_data"}},
 	"appendToStream":         {action: actionAppend, body: requiredBody, batch: true, filters: []string{"legal_entity"}},
@@ -87,7 +87,8 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 			this := callOf(ctx)
 			this.route = c.Path()
 			if op.action != "" {
-				p, err := s.config.Access.Authenticate(ctx, bearer(c.Request().Header.Get(echo.HeaderAuthorization)))
+				this.token = bearer(c.Request().Header.Get(echo.HeaderAuthorization))
+				p, err := s.config.Access.Authenticate(ctx, this.token)
 				if err != nil {
 					return err
 				}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/stretchr/testify/require"
@@ -20,6 +21,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 func init() {
@@ -278,6 +280,59 @@ func TestAnExportThatFailsIsNotTakenForComplete(t *testing.T) {
 	rest, err := h.export(t, "stream_type=scope&stream_id=USMF&checkpoints=true&cursor="+url.QueryEscape(last.NextCursor), "auditor")
 	require.NoError(t, err)
 	require.Equal(t, all[300:], rest)
+}
+
+// expiring is access for callers whose token expires after so many looks.
+type expiring struct {
+	httpapi.Access
+	left atomic.Int64
+}
+
+func (a *expiring) Authenticate(ctx context.Context, token string) (ports.Principal, error) {
+	if a.left.Add(-1) < 0 {
+		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_expired", "the access token has expired; ask an administrator for a new one")
+	}
+	return a.Access.Authenticate(ctx, token)
+}
+
+func TestAnExportEndsWithTheToken(t *testing.T) {
+	t.Parallel()
+	access := &expiring{}
+	access.left.Store(1 << 30)
+	h := openHouse(t, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
+	h.machineType(t)
+	h.machines(t, "USMF", 350)
+	access.left.Store(2) // the request and its second page
+	lines, err := h.export(t, "stream_type=scope&stream_id=USMF", "auditor")
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Len(t, lines, 301)
+	require.Contains(t, lines[300], `{"error":{"type":"/problems/auth.token_expired"`)
+}
+
+// slowLog takes its time for every page.
+type slowLog struct{ log }
+
+func (l slowLog) Events(ctx context.Context, sel query.Selection) (query.Page, error) {
+	select {
+	case <-ctx.Done():
+		return query.Page{}, ctx.Err()
+	case <-time.After(900 * time.Millisecond):
+		return l.log.Events(ctx, sel)
+	}
+}
+
+// The deadline is of a page, not of an export.
+func TestAnExportMayLastLongerThanARequest(t *testing.T) {
+	t.Parallel()
+	limits := httpapi.Limits{Request: 2 * time.Second, Body: 500 * time.Millisecond}
+	h := openHouse(t, func(c *httpapi.Config) { c.Events, c.Limits = slowLog{c.Events}, limits })
+	h.machineType(t)
+	h.machines(t, "USMF", 350) // pages of 100, 200 and 50
+	started := time.Now()
+	lines, err := h.export(t, "stream_type=scope&stream_id=USMF", "auditor")
+	require.NoError(t, err)
+	require.Len(t, lines, 350)
+	require.Greater(t, time.Since(started), limits.Request+limits.Body)
 }
 
 func TestStreams(t *testing.T) {
