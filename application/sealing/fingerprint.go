@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -21,7 +22,12 @@ type tenantSecret struct {
 	done  chan struct{}
 	value shredding.Secret
 	err   error
+	again time.Time // when the next one may try again, after an error
 }
+
+// secretPause is how long a failure to load a secret is kept: requests that can go
+// on without it must not wait for the key service one after another.
+const secretPause = 2 * time.Second
 
 // Fingerprint implements module.Fingerprints. Without keys it gives the digest as it
 // is, for tests. Faults of the key store and the key service, until the tenant's
@@ -32,7 +38,7 @@ func (v *Vault) Fingerprint(ctx context.Context, tenantID string, digest event.H
 	}
 	v.mu.Lock()
 	s := v.secrets[tenantID]
-	if s == nil {
+	if s == nil || !s.again.IsZero() && !v.Clock.Now().Before(s.again) {
 		s = &tenantSecret{done: make(chan struct{})}
 		v.secrets[tenantID] = s
 		go v.loadSecret(ctx, s, tenantID)
@@ -63,9 +69,9 @@ func (v *Vault) loadSecret(ctx context.Context, s *tenantSecret, tenantID string
 	if fault.CodeOf(s.err) == codeEpochClosed {
 		s.value, s.err = v.secret(ctx, tenantID)
 	}
-	if s.err != nil { // those who wait are told, the next one tries again
+	if s.err != nil { // those who wait are told, and those who come within the pause
 		v.mu.Lock()
-		delete(v.secrets, tenantID)
+		s.again = v.Clock.Now().Add(secretPause)
 		v.mu.Unlock()
 	}
 	close(s.done)

@@ -173,7 +173,10 @@ func TestFingerprints(t *testing.T) {
 	require.ErrorIs(t, err, down)
 	r.store.break_(nil)
 	r.service.set(func(s *keyService) { s.fail = nil })
+	_, err = cold.Fingerprint(t.Context(), "acme", digest)
+	require.ErrorIs(t, err, down, "a failure is kept for a moment, so that nobody waits in line")
+	r.clock.Advance(2 * time.Second)
 	print, err = cold.Fingerprint(t.Context(), "acme", digest)
 	require.NoError(t, err)
-	require.Equal(t, prints[0], print, "a failure is not kept")
+	require.Equal(t, prints[0], print, "a failure is not kept for long")
 }

@@ -75,6 +75,11 @@ func TestKeyServiceOutageOfAFreshNode(t *testing.T) {
 	require.Equal(t, maskedValue, fresh.as(auditor).data(t, "FRMF", kept)["name"], "who may not read needs no key")
 	require.NotEmpty(t, fresh.as(module).data(t, "FRMF", machine)["hours"])
 	fresh.as(module).record(t, serviced("FRMF", "M-1", `{"hours":2}`), person("FRMF", "E-1", object{"grade": 1}))
+	// Idempotency keys work without the secret of fingerprints where nothing is personal.
+	for _, status := range []int{http.StatusCreated, http.StatusOK} {
+		a := must(fresh.as(module).do("POST", "/api/events", batch(serviced("FRMF", "M-1", `{"hours":3}`)), "Idempotency-Key", "outage"))
+		require.Equal(t, status, a.status, a)
+	}
 
 	// The keys are destroyed without the key service; the receipt waits for it.
 	second.approveErasure(t, r.ID)
