@@ -37,7 +37,7 @@ func erasureCommand() *cobra.Command {
 	return cmd
 }
 
-const waitHelp = "follow the request until it has ended; exit code 1 unless it is completed"
+const waitHelp = "follow the request until it has ended or needs a new approval; exit code 1 unless it is completed"
 
 func requestErasureCommand() *cobra.Command {
 	var e wire.NewErasure
@@ -47,7 +47,8 @@ func requestErasureCommand() *cobra.Command {
 		Use:   "request SUBJECT",
 		Short: "Request an erasure and see what it would concern",
 		Long: "SUBJECT is the pseudonym beside the person's sealed values, type:id. Nothing is erased\n" +
-			"before another person has approved.",
+			"before another person has approved. Exit code 1 if the request is refused at once, by a\n" +
+			"legal hold or by retention.",
 		Example: "  backbone erasure request employee:E-1 --basis gdpr_art_17 --reason \"Letter of 12 March\"\n" +
 			"  backbone erasure request person:P-7 --basis court_order --reason \"File 4711\" --legal-entity DEMF --due-on 2026-04-15",
 		Args: cobra.ExactArgs(1),
@@ -73,9 +74,10 @@ func requestErasureCommand() *cobra.Command {
 func approveErasureCommand() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
-		Use:     "approve ID",
-		Short:   "Let an erasure begin, as another person than requested it",
-		Long:    "The approval covers what the request shows now. Once keys are destroyed there is no\nway back.",
+		Use:   "approve ID",
+		Short: "Let an erasure begin, as another person than requested it",
+		Long: "The approval covers what the request concerns now, which is shown first. Once keys are\n" +
+			"destroyed there is no way back.",
 		Example: "  backbone erasure approve 01JQ8E6Z6G3V5T8C9N2M4K7R1P --wait",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -130,6 +132,7 @@ func listErasuresCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List requests with the days left, the most urgent first",
+		Long:  "Open requests come first, whatever their age; those that have ended fill up the list.",
 		Example: "  backbone erasure list\n" +
 			"  backbone erasure list --status previewed,approved",
 		Args: cobra.NoArgs,

@@ -44,24 +44,65 @@ func (o ClientOptions) json(v any) error {
 type NewErasure = httpclient.NewErasure
 
 // RequestErasure requests an erasure and prints it. This and the following commands
-// print the request that comes of them; with wait they follow it to its end first,
-// and end with the fault erasure.ended unless it is completed.
+// print the request that comes of them; with wait they follow it to its end first.
+//
+//	erasure.ended          FailedPrecondition: the request that was made or followed
+//	                       ended and nothing was erased
+//	erasure.scope_changed  FailedPrecondition: a request that was followed needs a new
+//	                       approval
 func RequestErasure(ctx context.Context, o ClientOptions, wait bool, e NewErasure, idempotencyKey string) error {
-	return askErasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) {
-		return c.RequestErasure(ctx, e, idempotencyKey)
-	})
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	made, err := client.RequestErasure(ctx, e, idempotencyKey)
+	if err != nil {
+		return err
+	}
+	if err := o.showErasure(ctx, client, wait, made); err != nil || wait {
+		return err
+	}
+	if made.Status == string(shredding.ErasureRefused) {
+		return endedWithout(made)
+	}
+	return nil
 }
 
-// ApproveErasure approves a request as it stands at the call; if it comes to concern
-// something else before an attempt gets through, nothing is approved.
+// ApproveErasure says what a request concerns and approves that; if it comes to
+// concern something else before an attempt gets through, nothing is approved.
 func ApproveErasure(ctx context.Context, o ClientOptions, wait bool, id string) error {
-	return askErasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) {
-		seen, err := c.Erasure(ctx, id)
-		if err != nil {
-			return seen, err
-		}
-		return c.ApproveErasure(ctx, id, seen.Preview.Scope)
-	})
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	seen, err := client.Erasure(ctx, id)
+	if err != nil {
+		return err
+	}
+	switch shredding.ErasureState(seen.Status) {
+	case shredding.ErasureRequested: // without a scope, whatever is counted next would be approved
+		return fault.New(fault.FailedPrecondition, "erasure.move_refused", "it is not counted yet what the request concerns; try again in a moment")
+	case shredding.ErasurePreviewed:
+		sayApproval(o.Err, seen)
+	}
+	approved, err := client.ApproveErasure(ctx, id, seen.Preview.Scope)
+	if err != nil {
+		return err
+	}
+	return o.showErasure(ctx, client, wait, approved)
+}
+
+// sayApproval says on one line what is about to be approved.
+func sayApproval(out io.Writer, e httpclient.Erasure) {
+	classes := make([]string, len(e.Classes))
+	for i, c := range e.Classes {
+		classes[i] = c.Class + " " + fate(e, c)
+	}
+	fmt.Fprintf(out, "Approving what it concerns now: %s in %s, %s, %s; %s\n", e.Subject, strings.Join(e.LegalEntities, ", "),
+		counted(e.Preview.Events, "event"), counted(e.Preview.Intents, "intent"), strings.Join(classes, ", "))
+	if unknown(e) {
+		fmt.Fprintln(out, unknownWarning)
+	}
 }
 
 // RejectErasure ends a request as the second person.
@@ -88,6 +129,12 @@ func askErasure(ctx context.Context, o ClientOptions, wait bool, do func(*httpcl
 	if err != nil {
 		return err
 	}
+	return o.showErasure(ctx, client, wait, e)
+}
+
+// showErasure prints a request, with wait what has become of it.
+func (o ClientOptions) showErasure(ctx context.Context, client *httpclient.Client, wait bool, e httpclient.Erasure) error {
+	var err error
 	if wait {
 		if e, err = followErasure(ctx, client, o, e); err != nil {
 			return err
@@ -98,10 +145,44 @@ func askErasure(ctx context.Context, o ClientOptions, wait bool, do func(*httpcl
 	} else {
 		err = printErasure(o.Out, e)
 	}
-	if err == nil && wait && e.Status != string(shredding.ErasureCompleted) {
-		return fault.New(fault.FailedPrecondition, "erasure.ended", "the request ended as %s and nothing was erased; read its end_reason", e.Status)
+	switch {
+	case err != nil || !wait || e.Status == string(shredding.ErasureCompleted):
+		return err
+	case !shredding.ErasureState(e.Status).Final():
+		return fault.New(fault.FailedPrecondition, "erasure.scope_changed",
+			"what the request concerns has changed since it was approved, so it needs a new approval and nothing is erased yet; look at the preview, then run `backbone erasure approve %s`", e.ID)
+	default:
+		return endedWithout(e)
 	}
-	return err
+}
+
+// endedWithout is the fault for a request that ended and erased nothing.
+func endedWithout(e httpclient.Erasure) error {
+	ended := func(format string, args ...any) error {
+		return fault.New(fault.FailedPrecondition, "erasure.ended", format, args...)
+	}
+	if e.Status != string(shredding.ErasureRefused) {
+		return ended("the request ended as %s and nothing was erased; read its end_reason", e.Status)
+	}
+	against := map[string]string{"legal_hold": "a legal hold", "retention": "minimum retention"}[e.EndReason]
+	if against == "" {
+		return ended("the request is refused (%s) and nothing is erased; read its classes", e.EndReason)
+	}
+	until := []string{} // ISO dates, which sort as texts
+	for _, c := range e.Classes {
+		if c.Until != "" {
+			until = append(until, c.Until)
+		}
+	}
+	if len(until) == 0 || len(until) < len(e.Classes) {
+		return ended("the request is refused by %s until it is released, and nothing is erased; request it again then", against)
+	}
+	first, last := slices.Min(until), slices.Max(until)
+	when := last
+	if first != last {
+		when = first + ", in part until " + last
+	}
+	return ended("the request is refused by %s until %s, and nothing is erased; on the day after, a new request is made by itself and needs an approval", against, when)
 }
 
 // Waits between two looks at a request under way.
@@ -110,11 +191,17 @@ const (
 	longestLook = 2 * time.Second
 )
 
-// followErasure reads a request until it has ended.
+// followErasure reads a request until it has ended, or until it waits for an approval
+// for the second time: the first comes from whoever this waits for, but nobody knows
+// of the second.
 func followErasure(ctx context.Context, client *httpclient.Client, o ClientOptions, e httpclient.Erasure) (httpclient.Erasure, error) {
+	if waitsForApproval(e) {
+		fmt.Fprintf(o.Err, "Erasure %s waits until another person runs  backbone erasure approve %s\n", e.ID, e.ID)
+	}
 	shown := newProgress(o.Err, o.Terminal)
 	pause := time.NewTimer(0)
 	defer pause.Stop()
+	scope, approved := "", false
 	for wait := firstLook; ; wait = min(2*wait, longestLook) {
 		total, done := len(e.Steps), 0
 		for _, s := range e.Steps {
@@ -126,6 +213,13 @@ func followErasure(ctx context.Context, client *httpclient.Client, o ClientOptio
 			shown.report(e.Status, total, total)
 			return e, nil
 		}
+		if !waitsForApproval(e) {
+			approved = true
+		} else if approved || scope != "" && e.Preview.Scope != scope { // or it was approved between two looks
+			shown.report("waits for a new approval", total, total) // a bar ends only when it is full
+			return e, nil
+		}
+		scope = e.Preview.Scope
 		shown.report(stepTitle(e), done, max(total, done+1)) // never full before the end
 		pause.Reset(wait)
 		select {
@@ -140,13 +234,18 @@ func followErasure(ctx context.Context, client *httpclient.Client, o ClientOptio
 	}
 }
 
+func waitsForApproval(e httpclient.Erasure) bool {
+	state := shredding.ErasureState(e.Status)
+	return state == shredding.ErasureRequested || state == shredding.ErasurePreviewed
+}
+
 func stepTitle(e httpclient.Erasure) string {
 	if e.Status == string(shredding.ErasurePreviewed) {
-		return "waits for approval"
+		return "waits for another person's approval"
 	}
 	for _, s := range e.Steps {
 		if !s.Done && s.Error != "" {
-			return fmt.Sprintf("%s, next step failed %d times (%s)", e.Status, s.Attempts, s.Error)
+			return fmt.Sprintf("%s, next step failed %s (%s)", e.Status, counted(s.Attempts, "time"), s.Error)
 		}
 	}
 	return e.Status
@@ -167,13 +266,13 @@ func printErasure(out io.Writer, e httpclient.Erasure) error {
 	if e.ApprovedBy != "" {
 		row("approved", "%s by %s", e.ApprovedAt.UTC().Format(minute), e.ApprovedBy)
 	}
-	row("concerns", "%d events, %d intents", e.Preview.Events, e.Preview.Intents)
+	row("concerns", "%s, %s", counted(e.Preview.Events, "event"), counted(e.Preview.Intents, "intent"))
 	for _, t := range e.Preview.Types {
-		kind := "events"
+		kind := "event"
 		if t.Intent {
-			kind = "intents"
+			kind = "intent"
 		}
-		row("", "%s %s, %d %s with %d values", t.LegalEntity, t.Type, t.Events, kind, t.Fields)
+		row("", "%s %s, %s with %s", t.LegalEntity, t.Type, counted(t.Events, kind), counted(t.Fields, "value"))
 	}
 	if len(e.Preview.Projections) > 0 {
 		row("read models", "%s", strings.Join(e.Preview.Projections, ", "))
@@ -186,7 +285,7 @@ func printErasure(out io.Writer, e httpclient.Erasure) error {
 	}
 	for _, s := range e.Steps {
 		if !s.Done && s.Error != "" {
-			row("trouble", "the step after %s failed %d times: %s", e.Status, s.Attempts, s.Error)
+			row("trouble", "the step after %s failed %s: %s", e.Status, counted(s.Attempts, "time"), s.Error)
 		}
 	}
 	if !e.DestroyedAt.IsZero() {
@@ -203,6 +302,9 @@ func printErasure(out io.Writer, e httpclient.Erasure) error {
 	}
 	switch shredding.ErasureState(e.Status) {
 	case shredding.ErasurePreviewed:
+		if unknown(e) {
+			fmt.Fprintln(out, unknownWarning)
+		}
 		fmt.Fprintf(out, "Next: another person runs  backbone erasure approve %s\n", e.ID)
 	case shredding.ErasureCompleted:
 		fmt.Fprintf(out, "Next: backbone erasure certificate %s\n", e.ID)
@@ -210,24 +312,41 @@ func printErasure(out io.Writer, e httpclient.Erasure) error {
 	return nil
 }
 
+const unknownWarning = "Warning: nothing is known about this subject; check the id: approving it keeps the id from ever being used"
+
+// unknown reports whether a request concerns nothing that there is.
+func unknown(e httpclient.Erasure) bool {
+	return e.Preview.Events == 0 && e.Preview.Intents == 0 && len(e.Preview.Projections) == 0
+}
+
+// counted words a number of things whose plural ends in s.
+func counted[N int | int64 | uint64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 func daysLeft(e httpclient.Erasure) string {
 	switch {
 	case e.DaysLeft == nil:
 		return ""
 	case *e.DaysLeft < 0:
-		return fmt.Sprintf(", %d days over", -*e.DaysLeft)
+		return fmt.Sprintf(", %s over", counted(-*e.DaysLeft, "day"))
 	default:
-		return fmt.Sprintf(", %d days left", *e.DaysLeft)
+		return fmt.Sprintf(", %s left", counted(*e.DaysLeft, "day"))
 	}
 }
 
 // fate words what happens, or has happened, to a class.
 func fate(e httpclient.Erasure, c httpclient.ErasureClass) string {
 	switch {
-	case c.Erased && e.DestroyedAt.IsZero():
-		return "to be erased"
-	case c.Erased:
+	case c.Erased && !e.DestroyedAt.IsZero():
 		return "erased"
+	case c.Erased && shredding.ErasureState(e.Status).Final():
+		return "not erased"
+	case c.Erased:
+		return "to be erased"
 	case c.Until != "":
 		return fmt.Sprintf("kept until %s (%s)", c.Until, c.Refused)
 	default:
@@ -241,15 +360,28 @@ type ErasureList struct {
 	Limit    int
 }
 
-// ListErasures prints requests with the days left, the most urgent first.
+// Listings of requests.
+const (
+	defaultErasures = 100
+	mostErasures    = 1000 // the server gives no more at once
+)
+
+// ListErasures prints requests with the days left, the most urgent first and those
+// that have ended last.
 func ListErasures(ctx context.Context, o ClientOptions, l ErasureList) error {
+	if l.Limit < 0 || l.Limit > mostErasures {
+		return fault.New(fault.Invalid, "request.parameter_invalid", "a list has 1 to %d requests; correct --limit", mostErasures).WithField("limit")
+	}
 	client, err := o.connect()
 	if err != nil {
 		return err
 	}
-	all, err := client.Erasures(ctx, l.Statuses, l.Limit)
+	all, left, err := erasuresByUrgency(ctx, client, l.Statuses, cmp.Or(l.Limit, defaultErasures))
 	if err != nil {
 		return err
+	}
+	if left {
+		fmt.Fprintln(o.Err, "There are more open requests than are listed; raise --limit, or name states with --status.")
 	}
 	if o.JSON {
 		return o.json(map[string]any{"erasure_requests": all})
@@ -258,18 +390,6 @@ func ListErasures(ctx context.Context, o ClientOptions, l ErasureList) error {
 		fmt.Fprintln(o.Out, "There are no such erasure requests.")
 		return nil
 	}
-	slices.SortStableFunc(all, func(a, b httpclient.Erasure) int {
-		switch {
-		case a.DaysLeft != nil && b.DaysLeft != nil:
-			return *a.DaysLeft - *b.DaysLeft
-		case a.DaysLeft != nil:
-			return -1
-		case b.DaysLeft != nil:
-			return 1
-		default:
-			return 0
-		}
-	})
 	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tSUBJECT\tSTATUS\tDAYS LEFT\tDUE\tEVENTS\tREQUESTED BY")
 	for _, e := range all {
@@ -282,6 +402,46 @@ func ListErasures(ctx context.Context, o ClientOptions, l ErasureList) error {
 	return table.Flush()
 }
 
+// erasuresByUrgency asks for the open requests apart: the server lists by age, and
+// requests that have ended would crowd the oldest open ones, which are the most
+// urgent, out. left: not all of the open ones are listed.
+func erasuresByUrgency(ctx context.Context, client *httpclient.Client, states []string, limit int) (all []httpclient.Erasure, left bool, err error) {
+	if len(states) == 0 {
+		for _, s := range shredding.ErasureStates() {
+			states = append(states, string(s))
+		}
+	}
+	var open, ended []string
+	for _, s := range states {
+		if shredding.ErasureState(s).Final() {
+			ended = append(ended, s)
+		} else {
+			open = append(open, s) // also one that does not exist: the server says so
+		}
+	}
+	all = []httpclient.Erasure{}
+	if len(open) > 0 {
+		if all, err = client.Erasures(ctx, open, mostErasures); err != nil {
+			return nil, false, err
+		}
+		left = len(all) > limit || len(all) == mostErasures
+		slices.SortStableFunc(all, func(a, b httpclient.Erasure) int { return cmp.Compare(a.DueOn, b.DueOn) }) // ISO dates
+		all = all[:min(len(all), limit)]
+	}
+	if rest := limit - len(all); rest > 0 && len(ended) > 0 {
+		more, err := client.Erasures(ctx, ended, rest)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, e := range more {
+			if !slices.ContainsFunc(all, func(a httpclient.Erasure) bool { return a.ID == e.ID }) { // it ended between the two looks
+				all = append(all, e)
+			}
+		}
+	}
+	return all, left, nil
+}
+
 // ErasureCertificate gives a certificate's bytes.
 func ErasureCertificate(ctx context.Context, o ClientOptions, id string) ([]byte, error) {
 	client, err := o.connect()
@@ -289,49 +449,4 @@ func ErasureCertificate(ctx context.Context, o ClientOptions, id string) ([]byte
 		return nil, err
 	}
 	return client.ErasureCertificate(ctx, id)
-}
-
-// NewHold is what `backbone holds place` asks for.
-type NewHold = httpclient.NewHold
-
-// PlaceHold places legal holds and prints them.
-func PlaceHold(ctx context.Context, o ClientOptions, h NewHold) error {
-	return showHolds(o, func(c *httpclient.Client) ([]httpclient.Hold, error) { return c.PlaceHold(ctx, h) })
-}
-
-// ReleaseHold ends a legal hold and prints it.
-func ReleaseHold(ctx context.Context, o ClientOptions, id string) error {
-	return showHolds(o, func(c *httpclient.Client) ([]httpclient.Hold, error) {
-		h, err := c.ReleaseHold(ctx, id)
-		return []httpclient.Hold{h}, err
-	})
-}
-
-// ListHolds prints the legal holds in force on a person.
-func ListHolds(ctx context.Context, o ClientOptions, subject string) error {
-	return showHolds(o, func(c *httpclient.Client) ([]httpclient.Hold, error) { return c.Holds(ctx, subject) })
-}
-
-func showHolds(o ClientOptions, do func(*httpclient.Client) ([]httpclient.Hold, error)) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	all, err := do(client)
-	if err != nil {
-		return err
-	}
-	if o.JSON {
-		return o.json(map[string]any{"legal_holds": all})
-	}
-	if len(all) == 0 {
-		fmt.Fprintln(o.Out, "There is no legal hold in force.")
-		return nil
-	}
-	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tSUBJECT\tLEGAL ENTITY\tUNTIL\tPLACED BY\tRELEASED BY\tREASON")
-	for _, h := range all {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.ID, h.Subject, cmp.Or(h.LegalEntity, "all"), cmp.Or(h.Until, "released"), h.PlacedBy, cmp.Or(h.ReleasedBy, "-"), h.Reason)
-	}
-	return table.Flush()
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -25,6 +26,13 @@ type officer struct {
 
 	mu    sync.Mutex
 	asked []string
+	sent  []string // bodies
+}
+
+func (o *officer) bodies() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.sent)
 }
 
 func (o *officer) requests() []string {
@@ -40,6 +48,9 @@ func newOfficer(t *testing.T, answers ...any) *officer {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.asked = append(o.asked, r.Method+" "+r.URL.RequestURI())
+		if body, _ := io.ReadAll(r.Body); len(body) > 0 {
+			o.sent = append(o.sent, strings.TrimSpace(string(body)))
+		}
 		_ = json.NewEncoder(w).Encode(answers[0])
 		if len(answers) > 1 {
 			answers = answers[1:]
@@ -114,7 +125,8 @@ func TestAnErasureIsFollowedToItsEnd(t *testing.T) {
 	done.DaysLeft, done.DestroyedAt, done.CompletedAt = nil, done.RequestedAt.Add(time.Hour), done.RequestedAt.Add(time.Hour)
 	o := newOfficer(t, erasureAt("previewed", 2), stuck, done)
 	require.NoError(t, o.run(t, true))
-	require.Equal(t, "  waits for approval\n  approved, next step failed 2 times (keys.unavailable)\n  completed\n", o.err.String())
+	require.Equal(t, "Erasure 01JQ8E6Z6G3V5T8C9N2M4K7R1P waits until another person runs  backbone erasure approve 01JQ8E6Z6G3V5T8C9N2M4K7R1P\n"+
+		"  waits for another person's approval\n  approved, next step failed 2 times (keys.unavailable)\n  completed\n", o.err.String())
 	require.Contains(t, o.out.String(), "is completed\n")
 	require.Contains(t, o.out.String(), "class standard    erased\n")
 	require.Contains(t, o.out.String(), "backbone erasure certificate")
@@ -127,31 +139,121 @@ func TestAnErasureIsFollowedToItsEnd(t *testing.T) {
 	require.Contains(t, o.out.String(), "ended             legal_hold\n")
 }
 
+// previewedAs is a request that waits for the approval of a scope.
+func previewedAs(scope string) httpclient.Erasure {
+	e := erasureAt("previewed", 2)
+	e.Preview.Scope = scope
+	return e
+}
+
+func TestAnErasureThatNeedsANewApprovalIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	approved := erasureAt("approved", 3)
+	const id = "01JQ8E6Z6G3V5T8C9N2M4K7R1P"
+	waitsAgain := func(err error, o *officer) {
+		t.Helper()
+		require.Equal(t, "erasure.scope_changed", fault.CodeOf(err))
+		require.ErrorContains(t, err, "needs a new approval")
+		require.Contains(t, o.out.String(), "is previewed\n")
+	}
+	o := newOfficer(t, previewedAs("aa"), approved, approved, previewedAs("bb"))
+	waitsAgain(ApproveErasure(t.Context(), o.ClientOptions, true, id), o)
+	require.Equal(t, []string{`{"scope":"aa"}`}, o.bodies(), "what was seen is what is approved")
+	require.Contains(t, o.err.String(), "Approving what it concerns now: employee:E-1 in USMF, DEMF, 20 events, 2 intents; standard to be erased, regulatory kept until 2036-12-31 (retention)\n")
+
+	o = newOfficer(t, previewedAs("aa"), approved, previewedAs("bb"))
+	waitsAgain(o.run(t, true), o)
+	o = newOfficer(t, previewedAs("aa"), previewedAs("bb")) // approved and back between two looks
+	waitsAgain(o.run(t, true), o)
+	o = newOfficer(t, erasureAt("requested", 1), previewedAs("aa"), approved, previewedAs("bb"))
+	waitsAgain(RequestErasure(t.Context(), o.ClientOptions, true, NewErasure{}, ""), o)
+	require.Contains(t, o.err.String(), "waits until another person runs  backbone erasure approve "+id)
+
+	o = newOfficer(t, erasureAt("requested", 1))
+	require.Equal(t, "erasure.move_refused", fault.CodeOf(ApproveErasure(t.Context(), o.ClientOptions, false, id)), "without a scope anything would be approved")
+	require.Equal(t, []string{"GET /api/erasure-requests/" + id}, o.requests())
+}
+
+func TestARequestThatIsRefusedAtOnceFails(t *testing.T) {
+	t.Parallel()
+	refused := func(reason string, until ...string) *officer {
+		e := erasureAt("refused", 2)
+		e.EndReason, e.Classes = reason, nil
+		for _, day := range until {
+			e.Classes = append(e.Classes, httpclient.ErasureClass{Class: "standard", Refused: reason, Until: day})
+		}
+		return newOfficer(t, e)
+	}
+	for want, o := range map[string]*officer{
+		"a legal hold until 2027-12-31,":                                 refused("legal_hold", "2027-12-31", "2027-12-31"),
+		"a legal hold until it is released,":                             refused("legal_hold", "", ""),
+		"minimum retention until 2030-12-31, in part until 2036-12-31, ": refused("retention", "2036-12-31", "2030-12-31"),
+	} {
+		err := RequestErasure(t.Context(), o.ClientOptions, false, NewErasure{}, "")
+		require.Equal(t, "erasure.ended", fault.CodeOf(err))
+		require.ErrorContains(t, err, want)
+		require.Contains(t, o.out.String(), "is refused\n")
+		require.NoError(t, o.run(t, false), "looking at it is no failure")
+	}
+	rejected := erasureAt("rejected", 2)
+	o := newOfficer(t, rejected)
+	require.NoError(t, o.run(t, false))
+	require.Contains(t, o.out.String(), "class standard    not erased\n")
+}
+
+func TestARequestForNobodyIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	e := previewedAs("aa")
+	e.Preview.Events, e.Preview.Intents, e.Preview.Types, e.Preview.Projections = 0, 0, nil, nil
+	o := newOfficer(t, e)
+	require.NoError(t, RequestErasure(t.Context(), o.ClientOptions, false, NewErasure{}, ""))
+	require.Contains(t, o.out.String(), "Warning: nothing is known about this subject; check the id")
+	e.Preview.Events, *e.DaysLeft = 1, 1
+	o = newOfficer(t, e)
+	require.NoError(t, o.run(t, false))
+	require.NotContains(t, o.out.String(), "Warning")
+	require.Contains(t, o.out.String(), "1 event, 0 intents\n")
+	require.Contains(t, o.out.String(), ", 1 day left\n")
+}
+
 func TestErasuresAreListedByUrgency(t *testing.T) {
 	t.Parallel()
 	late, ended := erasureAt("fenced", 3), erasureAt("rejected", 2)
 	over := -3
-	late.ID, late.DaysLeft = "01JQ8E6Z6G3V5T8C9N2M4K7R1Q", &over
+	late.ID, late.DaysLeft, late.DueOn = "01JQ8E6Z6G3V5T8C9N2M4K7R1Q", &over, "2026-03-28"
 	ended.ID, ended.DaysLeft = "01JQ8E6Z6G3V5T8C9N2M4K7R1R", nil
-	o := newOfficer(t, map[string]any{"erasure_requests": []any{ended, erasureAt("previewed", 2), late}})
-	require.NoError(t, ListErasures(t.Context(), o.ClientOptions, ErasureList{Statuses: []string{"fenced", "previewed"}, Limit: 7}))
+	answer := func(all ...any) map[string]any { return map[string]any{"erasure_requests": all} }
+	o := newOfficer(t, answer(erasureAt("previewed", 2), late), answer(ended, late))
+	require.NoError(t, ListErasures(t.Context(), o.ClientOptions, ErasureList{Limit: 7}))
 	lines := strings.Split(o.out.String(), "\n")
+	require.Len(t, lines, 5, "a request that ends meanwhile is listed once")
 	require.Equal(t, "ID                          SUBJECT       STATUS     DAYS LEFT  DUE         EVENTS  REQUESTED BY", lines[0])
 	require.Contains(t, lines[1], "R1Q  employee:E-1  fenced     -3 ")
 	require.Contains(t, lines[2], "R1P  employee:E-1  previewed  30 ")
 	require.Contains(t, lines[3], "R1R  employee:E-1  rejected   - ")
-	require.Equal(t, []string{"GET /api/erasure-requests?limit=7&status=fenced%2Cpreviewed"}, o.requests())
+	require.Equal(t, []string{
+		"GET /api/erasure-requests?limit=1000&status=requested%2Cpreviewed%2Capproved%2Cfenced%2Cdestroyed%2Creceipted%2Cannounced%2Cevicted%2Crebuilt%2Cverified",
+		"GET /api/erasure-requests?limit=5&status=completed%2Crejected%2Cwithdrawn%2Cexpired%2Crefused",
+	}, o.requests())
 
-	o = newOfficer(t, map[string]any{"erasure_requests": []any{}})
+	o = newOfficer(t, answer(erasureAt("previewed", 2), late))
+	require.NoError(t, ListErasures(t.Context(), o.ClientOptions, ErasureList{Statuses: []string{"fenced", "previewed"}, Limit: 1}))
+	require.Contains(t, o.out.String(), late.ID)
+	require.NotContains(t, o.out.String(), "R1P")
+	require.Contains(t, o.err.String(), "more open requests")
+	require.Equal(t, []string{"GET /api/erasure-requests?limit=1000&status=fenced%2Cpreviewed"}, o.requests())
+
+	o = newOfficer(t, answer())
 	require.NoError(t, ListErasures(t.Context(), o.ClientOptions, ErasureList{}))
 	require.Equal(t, "There are no such erasure requests.\n", o.out.String())
+	require.Equal(t, "request.parameter_invalid", fault.CodeOf(ListErasures(t.Context(), o.ClientOptions, ErasureList{Limit: 1001})))
 }
 
 func TestHoldsAreListed(t *testing.T) {
 	t.Parallel()
 	o := newOfficer(t, map[string]any{"legal_holds": []any{httpclient.Hold{ID: "01JQ", Subject: "employee:E-1", Reason: "File 4711", PlacedBy: "p-1"}}})
 	require.NoError(t, ListHolds(t.Context(), o.ClientOptions, "employee:E-1"))
-	require.Equal(t, "ID    SUBJECT       LEGAL ENTITY  UNTIL     PLACED BY  RELEASED BY  REASON\n01JQ  employee:E-1  all           released  p-1        -            File 4711\n", o.out.String())
+	require.Equal(t, "ID    SUBJECT       LEGAL ENTITY  UNTIL           PLACED BY  RELEASED BY  REASON\n01JQ  employee:E-1  all           until released  p-1        -            File 4711\n", o.out.String())
 	require.Equal(t, []string{"GET /api/legal-holds?subject=employee%3AE-1"}, o.requests())
 	o = newOfficer(t, map[string]any{"legal_holds": []any{}})
 	require.NoError(t, ListHolds(t.Context(), o.ClientOptions, "employee:E-1"))
