@@ -212,7 +212,7 @@ func (v *verdict) print(out io.Writer, sound bool, runErr error, elapsed time.Du
 	for _, r := range v.reports {
 		said := "sound"
 		if !r.Sound() {
-			said = fmt.Sprintf("TAMPERED (%d findings)", len(r.Findings)+r.Suppressed)
+			said = fmt.Sprintf("TAMPERED (%s)", counted(len(r.Findings)+r.Suppressed, "finding"))
 		}
 		checksum := r.Checksum
 		if checksum == "" {
@@ -227,10 +227,14 @@ func (v *verdict) print(out io.Writer, sound bool, runErr error, elapsed time.Du
 	for _, r := range v.reports {
 		printExplained(out, r)
 		for _, f := range r.Findings {
-			fmt.Fprintf(out, "%s sequence %d (event %s): %s: %s\n", r.LegalEntity, f.Sequence, f.EventID, f.Kind, f.Detail)
+			about := ""
+			if f.EventID != "" { // an event that is not there has no id
+				about = " (event " + f.EventID + ")"
+			}
+			fmt.Fprintf(out, "%s sequence %d%s: %s: %s\n", r.LegalEntity, f.Sequence, about, f.Kind, f.Detail)
 		}
 		if r.Suppressed > 0 {
-			fmt.Fprintf(out, "%s: %d further findings\n", r.LegalEntity, r.Suppressed)
+			fmt.Fprintf(out, "%s: %s\n", r.LegalEntity, counted(r.Suppressed, "further finding"))
 		}
 	}
 	if runErr != nil {
@@ -241,7 +245,7 @@ func (v *verdict) print(out io.Writer, sound bool, runErr error, elapsed time.Du
 		fmt.Fprintln(out, "Tampered: the places are listed above. Compare with a backup and with exported heads before you change anything.")
 		return nil
 	}
-	fmt.Fprintf(out, "Sound: %d events, every payload hash and checksum computed again in %.1f s (%.0f events/s).\n", events, seconds, float64(events)/seconds)
+	fmt.Fprintf(out, "Sound: %s, every payload hash and checksum computed again in %.1f s (%.0f events/s).\n", counted(events, "event"), seconds, float64(events)/seconds)
 	if v.headFile != "" {
 		fmt.Fprintf(out, "The heads are in %s. Keep it where nobody who can write to the database can write.\n", v.headFile)
 	}
@@ -252,14 +256,14 @@ func (v *verdict) print(out io.Writer, sound bool, runErr error, elapsed time.Du
 func printExplained(out io.Writer, r verify.EntityReport) {
 	for i, x := range r.Redactions {
 		if i == listed {
-			fmt.Fprintf(out, "%s: %d further redactions, see --json\n", r.LegalEntity, len(r.Redactions)-listed)
+			fmt.Fprintf(out, "%s: %s, see --json\n", r.LegalEntity, counted(len(r.Redactions)-listed, "further redaction"))
 			break
 		}
 		fmt.Fprintf(out, "%s sequence %d (event %s): redacted by %s, requested by %s, approved by %s\n", r.LegalEntity, x.Sequence, x.EventID, x.ID, x.RequestedBy, x.ApprovedBy)
 	}
 	for i, x := range r.Erasures {
 		if i == listed {
-			fmt.Fprintf(out, "%s: %d further erasures, see --json\n", r.LegalEntity, len(r.Erasures)-listed)
+			fmt.Fprintf(out, "%s: %s, see --json\n", r.LegalEntity, counted(len(r.Erasures)-listed, "further erasure"))
 			break
 		}
 		fmt.Fprintf(out, "%s sequence %d: %s erased by request %s, receipt %d (SHA-256 %s)\n", r.LegalEntity, x.Sequence, x.Subject, x.RequestID, x.ReceiptNumber, x.ReceiptSHA256)
@@ -312,7 +316,7 @@ func ExportLog(ctx context.Context, o ExportOptions) error {
 		return err
 	}
 	seconds := max(time.Since(started).Seconds(), 0.001)
-	fmt.Fprintf(o.Err, "%s: %d events up to %d (%x) in %.1f s (%.0f events/s). Verify it with `backbone verify --dump`.\n",
-		le.Code, summary.Events, summary.Head, summary.Checksum, seconds, float64(summary.Events)/seconds)
+	fmt.Fprintf(o.Err, "%s: %s up to %d (%x) in %.1f s (%.0f events/s). Verify it with `backbone verify --dump`.\n",
+		le.Code, counted(summary.Events, "event"), summary.Head, summary.Checksum, seconds, float64(summary.Events)/seconds)
 	return nil
 }
