@@ -272,17 +272,6 @@ func (c *Client) Event(ctx context.Context, legalEntity, id string) (Event, erro
 	return out.Event, err
 }
 
-// Lineage reads an event's causes, root first, the event itself last. truncated
-// says that there is more than the caller may see or the server follows.
-func (c *Client) Lineage(ctx context.Context, legalEntity, id string) (chain []Event, truncated bool, err error) {
-	var out struct {
-		Lineage   []Event `json:"lineage"`
-		Truncated bool    `json:"truncated"`
-	}
-	_, err = c.do(ctx, request{method: http.MethodGet, path: "/api/events/" + url.PathEscape(id) + "/lineage", query: inEntity(legalEntity), repeatable: true}, &out)
-	return out.Lineage, out.Truncated, err
-}
-
 // ReadModel asks a read model by its path, "ap/open-items" or
 // "gl/accounts/2000/ledger", and decodes the report into out.
 func (c *Client) ReadModel(ctx context.Context, path string, parameters url.Values, out any) error {

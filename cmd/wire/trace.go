@@ -20,12 +20,14 @@ type TraceOptions struct {
 	Token       string
 	LegalEntity string
 	ID          string // event, document or journal number
+	Effects     bool   // what the event led to, instead of its causes
+	Process     bool   // everything that happened under the event's correlation id
 	JSON        bool
 	Out         io.Writer
 }
 
 // Trace follows an event back to its first cause, with the intents and persons
-// behind each step.
+// behind each step, or forward to its effects, or shows the process that it is part of.
 func Trace(ctx context.Context, o TraceOptions) error {
 	if o.Token == "" {
 		return fault.New(fault.Unauthenticated, "trace.token_missing", "no access token; set BACKBONE_TOKEN or --token")
@@ -42,12 +44,18 @@ func traceBack(ctx context.Context, client *httpclient.Client, o TraceOptions) e
 	if err != nil {
 		return err
 	}
-	chain, truncated, err := client.Lineage(ctx, o.LegalEntity, id)
+	switch {
+	case o.Effects:
+		return traceEffects(ctx, client, o, id)
+	case o.Process:
+		return traceProcess(ctx, client, o, id)
+	}
+	chain, err := client.Lineage(ctx, o.LegalEntity, id)
 	if err != nil {
 		return err
 	}
 	intents := map[string]httpclient.StoredIntent{}
-	for _, e := range chain {
+	for _, e := range chain.Events {
 		if e.IntentID == "" {
 			continue
 		}
@@ -61,17 +69,19 @@ func traceBack(ctx context.Context, client *httpclient.Client, o TraceOptions) e
 		intents[e.IntentID] = stored
 	}
 	if o.JSON {
-		encoder := json.NewEncoder(o.Out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(map[string]any{"lineage": chain, "truncated": truncated, "intents": intents})
+		return printJSON(o.Out, map[string]any{"lineage": chain.Events, "truncated": chain.Truncated, "left_out": shownLeftOut(chain.LeftOut), "intents": intents})
 	}
-	for depth, e := range chain {
+	for depth, e := range chain.Events {
 		printStep(o.Out, depth, e, intents[e.IntentID])
 	}
-	if truncated {
-		fmt.Fprintln(o.Out, "… and earlier causes that you may not see, or more than are followed")
-	}
+	printLeftOut(o.Out, chain.LeftOut)
 	return nil
+}
+
+func printJSON(out io.Writer, v any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
 }
 
 var journalNumber = regexp.MustCompile(`^[A-Z]{2}-[A-Za-z0-9._-]+-\d{6}$`)

@@ -127,6 +127,17 @@ func traceSamples(t *testing.T, d *dev) {
 	require.Zero(t, r.code, r)
 	require.Contains(t, r.stdout, report.Lineage[0].Metadata.Source.Reference)
 
+	// Forward from the first cause to the journal, and the whole process.
+	r = trace("--effects", report.Lineage[0].ID)
+	require.Zero(t, r.code, r)
+	require.True(t, strings.HasPrefix(r.stdout, report.Lineage[0].Type), r.stdout)
+	require.Contains(t, r.stdout, "└─ "+journal.Type+"  SL-2026-000001")
+	require.NotContains(t, r.stdout, "…")
+	r = trace("--process", journal.ID)
+	require.Zero(t, r.code, r)
+	require.Contains(t, r.stdout, journal.Type+"  SL-2026-000001")
+	require.Regexp(t, `(?m)^process \S+: \d+ events in \S+ by `, r.stdout)
+
 	for args, want := range map[string]string{
 		"--legal-entity DEMF SL-2026-900001":                `no event, document or journal "SL-2026-900001"`,
 		"SL-2026-000001":                                    "--legal-entity",
