@@ -1,0 +1,86 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Projector folds the events that match any of its items into a state of its own.
+type Projector struct {
+	Items []concurrency.Item
+	// Apply is called once for each event, by sequence. data is the payload's "data"
+	// member, nil if the payload is not there any more.
+	Apply func(e event.Recorded, data []byte) error
+}
+
+// Project is a Projector that keeps its state in *state, which begins as it is.
+func Project[S any](state *S, apply func(s S, e event.Recorded, data []byte) (S, error), items ...concurrency.Item) Projector {
+	return Projector{Items: items, Apply: func(e event.Recorded, data []byte) error {
+		next, err := apply(*state, e, data)
+		if err == nil {
+			*state = next
+		}
+		return err
+	}}
+}
+
+// DecisionLog is what decisions are made on. An event store is one.
+type DecisionLog interface {
+	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
+	ports.MatchReader
+}
+
+// Decide brings projectors up to the newest committed event in one read and returns
+// the condition under which what they say is still true: no further event matches any
+// of their items. An append that carries it takes effect only if the decision still
+// stands; refused with append.condition_failed, decide again with fresh states.
+func Decide(ctx context.Context, log DecisionLog, p event.PartitionID, projectors ...Projector) (concurrency.AppendCondition, error) {
+	var none concurrency.AppendCondition
+	var items []concurrency.Item
+	var owners []int // of each item
+	for i, projector := range projectors {
+		if len(projector.Items) == 0 {
+			return none, errors.New("a projector of a decision has no items")
+		}
+		for range projector.Items {
+			owners = append(owners, i)
+		}
+		items = append(items, projector.Items...)
+	}
+	if len(items) == 0 {
+		return none, errors.New("a decision has no projectors")
+	}
+	// The head comes first: what is committed up to it is there for the search.
+	head, err := log.Head(ctx, p)
+	if err != nil {
+		return none, err
+	}
+	for m, err := range Matches(ctx, log, ports.MatchQuery{Partition: p, Items: items, Until: head.Sequence}) {
+		if err != nil {
+			return none, err
+		}
+		var data []byte
+		if m.Event.Payload != nil {
+			if data, _, err = jsondoc.Member(m.Event.Payload, "data"); err != nil {
+				return none, fmt.Errorf("payload of event %s: %w", m.Event.ID, err)
+			}
+		}
+		last := -1 // the owners of ascending items ascend
+		for _, item := range m.Items {
+			if owners[item] == last {
+				continue
+			}
+			last = owners[item]
+			if err := projectors[last].Apply(m.Event, data); err != nil {
+				return none, fmt.Errorf("project event %s: %w", m.Event.ID, err)
+			}
+		}
+	}
+	return concurrency.AppendCondition{Items: items, After: head.Sequence}, nil
+}

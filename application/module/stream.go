@@ -1,0 +1,85 @@
+package module
+
+import (
+	"context"
+	"iter"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// streamPage is how many events a stream reads at a time.
+const streamPage = 500
+
+// Events streams what a query selects. Pages are read only as fast as the events are
+// taken, so a slow consumer holds one page in memory and nothing in the store. A
+// forward stream without an Until ends at the head as of its beginning. A limit of 0
+// is none. An error, the context's too, ends the stream as its last element.
+func Events(ctx context.Context, log ports.EventReader, q ports.EventQuery) iter.Seq2[event.Recorded, error] {
+	return func(yield func(event.Recorded, error) bool) {
+		if q.Until == 0 {
+			head, err := log.Head(ctx, q.Partition)
+			if err != nil {
+				yield(event.Recorded{}, err)
+				return
+			}
+			if q.Until = head.Sequence; q.Until == 0 {
+				return
+			}
+		}
+		left, unlimited := q.Limit, q.Limit == 0
+		for unlimited || left > 0 {
+			if q.Limit = streamPage; !unlimited {
+				q.Limit = min(left, streamPage)
+			}
+			page, err := log.Events(ctx, q)
+			if err != nil {
+				yield(event.Recorded{}, err)
+				return
+			}
+			for i := range page {
+				if err := ctx.Err(); err != nil {
+					yield(event.Recorded{}, err)
+					return
+				}
+				if !yield(page[i], nil) {
+					return
+				}
+			}
+			if len(page) < q.Limit {
+				return
+			}
+			left -= len(page)
+			q.After = page[len(page)-1].Sequence
+		}
+	}
+}
+
+// Matches streams the events that match items up to the query's Until, like Events. A
+// limit of 0 is none.
+func Matches(ctx context.Context, log ports.MatchReader, q ports.MatchQuery) iter.Seq2[ports.Match, error] {
+	return func(yield func(ports.Match, error) bool) {
+		left, unlimited := q.Limit, q.Limit == 0
+		for (unlimited || left > 0) && q.After < q.Until {
+			if q.Limit = streamPage; !unlimited {
+				q.Limit = min(left, streamPage)
+			}
+			page, err := log.Matches(ctx, q)
+			if err != nil {
+				yield(ports.Match{}, err)
+				return
+			}
+			for i := range page.Matches {
+				if err := ctx.Err(); err != nil {
+					yield(ports.Match{}, err)
+					return
+				}
+				if !yield(page.Matches[i], nil) {
+					return
+				}
+			}
+			left -= len(page.Matches)
+			q.After = page.Through
+		}
+	}
+}
