@@ -74,6 +74,11 @@ var broken = []breakage{
 	{"looks at keys too early", checkKeysTooEarly, []string{"Personal/NothingIsWrittenUnderADestroyedKey"}},
 	{"looks at keys before the idempotency key", keysFirst, []string{"Personal/AReplayNeedsNoKey"}},
 	{"forgets whom an intent is about", forgetIntentSubjects, []string{"Personal/APersonsRecordsAreFoundAgain", "Personal/APersonsRecordsComeInPages"}},
+	{"skips an event where a scan stopped", skipAtStop, []string{"Search/RandomFiltersAgreeWithASimpleModel", "Search/AScanEndsAndGoesOnWhereItStopped"}},
+	{"ignores a filter on a dimension", ignoreDimension, []string{"Search/RandomFiltersAgreeWithASimpleModel"}},
+	{"compares loosely", compareLoosely, []string{"Search/PredicatesAgreeWithTheirDefinition"}},
+	{"loses an event on the way", loseOnTheWay, []string{"Feed/AFollowerSeesEveryEventOnceWhileWritersWrite"}},
+	{"reads streams forward only", readForward, []string{"Search/AStreamIsReadInBothDirections"}},
 	{"mixes partitions", mixPartitions, []string{"Append/TwoLegalEntitiesAreIndependent"}},
 }
 
