@@ -22,6 +22,7 @@ import (
 var modelPromises = []promise{
 	{"RandomOperationsAgreeWithASimpleModel", randomOperations},
 	{"ConcurrentAppendsAndReadsAreLinearizable", linearizable},
+	{"ConditionalAppendsAreLinearizable", linearizableConditions},
 }
 
 // modelEvent is what the model remembers of an event.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -19,6 +20,7 @@ import (
 
 var racePromises = []promise{
 	{"OneOfSixteenWinsAnAppendCondition", raceCondition},
+	{"DecisionsNeverOversell", raceDecisions},
 	{"OneOfManyWinsAnExpectedVersion", raceVersion},
 	{"OneOfManyWinsAnEntityVersion", raceEntity},
 	{"OneOfManyWinsABusinessKey", raceBusinessKey},
@@ -84,12 +86,57 @@ func (b *book) compete(t *testing.T, n, rounds int, code string, build func(roun
 
 func raceCondition(t *testing.T, s *suite) {
 	b := s.newBook(t)
-	b.compete(t, 16, 50, concurrency.CodeConditionFailed, func(round, i int) ports.AppendRequest {
+	b.compete(t, 16, 1000, concurrency.CodeConditionFailed, func(round, i int) ports.AppendRequest {
 		tag := fmt.Sprint("round", round)
 		r := b.request(b.event(s.opened, stream(fmt.Sprint(round, "-", i)), tagged(tag)))
 		r.Conditions = absent(0, tag, s.opened.Type)
 		return r
 	})
+}
+
+// raceDecisions lets sixteen buyers decide on what they read: a seat is taken while
+// there are seats, and nobody takes two.
+func raceDecisions(t *testing.T, s *suite) {
+	const buyers, seats = 16, 5
+	b := s.newBook(t)
+	var mu sync.Mutex
+	taken, tries := 0, 0
+	errs := race(buyers, func(i int) error {
+		buyer := fmt.Sprint("buyer", i%(buyers-4)) // four come twice
+		for {
+			sold, own := 0, 0
+			count := func(n int, _ event.Recorded, _ []byte) (int, error) { return n + 1, nil }
+			condition, err := module.Decide(context.Background(), s.store, b.le.Partition,
+				module.Project(&sold, count, concurrency.Item{Types: []string{s.opened.Type}, Tags: []string{"show"}}),
+				module.Project(&own, count, concurrency.Item{Tags: []string{"show", buyer}}))
+			if err != nil || sold >= seats || own > 0 {
+				return err
+			}
+			r := b.request(b.event(s.opened, stream(buyer), tagged("show", buyer)))
+			r.Conditions = []concurrency.AppendCondition{condition}
+			_, err = b.try(r)
+			mu.Lock()
+			tries++
+			if err == nil {
+				taken++
+			}
+			mu.Unlock()
+			if err != nil && fault.CodeOf(err) != concurrency.CodeConditionFailed {
+				return err
+			}
+		}
+	})
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	require.Equal(t, seats, taken, "after %d tries", tries)
+	events := b.verify(t, 1000)
+	require.Len(t, events, seats)
+	holders := map[string]bool{}
+	for _, e := range events {
+		require.False(t, holders[e.Tags[1]], "%s has two seats", e.Tags[1])
+		holders[e.Tags[1]] = true
+	}
 }
 
 func raceVersion(t *testing.T, s *suite) {
