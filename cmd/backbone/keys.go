@@ -98,7 +98,8 @@ func restoreKeysCommand() *cobra.Command {
 		Short: "Bring keys back after the database was restored from a backup",
 		Long: "After a database was restored, its keys may be wrapped with keys that the key service has\n" +
 			"destroyed since. restore replaces those from the newest export, and adds keys that the\n" +
-			"backup does not know. Run `backbone erasure replay` afterwards.",
+			"backup does not know, and says whether erasures were forgotten: run\n" +
+			"`backbone erasure replay` then. A database that lacks nothing stays as it is.",
 		Example: "  backbone keys restore --config /etc/backbone.yaml\n" +
 			"  backbone keys restore --export 12",
 	}, &o, wire.RestoreKeys)

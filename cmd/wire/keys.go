@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/rotation"
 	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -173,8 +174,8 @@ func RotateKeys(ctx context.Context, o KeysOptions) error {
 }
 
 func describeRotation(r rotation.Outcome) string {
-	text := fmt.Sprintf("%s: epoch %d is active, %d keys were wrapped again. Export %d of the key store restores.\nEpoch %d opens nothing any more and is destroyed on %s",
-		r.TenantID, r.Active, r.Rewrapped, r.Export, r.Ended, r.DeletionAt.UTC().Format(time.DateOnly))
+	text := fmt.Sprintf("%s: epoch %d is active, %s wrapped again. Export %d of the key store restores.\nEpoch %d opens nothing any more and is destroyed on %s",
+		r.TenantID, r.Active, counted(r.Rewrapped, "key"), r.Export, r.Ended, r.DeletionAt.UTC().Format(time.DateOnly))
 	if r.Covers == 0 {
 		return text + "."
 	}
@@ -191,7 +192,7 @@ func ExportKeys(ctx context.Context, o KeysOptions) error {
 		if o.JSON {
 			return o.json(e)
 		}
-		fmt.Fprintf(o.Out, "Export %d: %d lines in %d parts.\n", e.Number, e.Lines, len(e.Parts))
+		fmt.Fprintf(o.Out, "Export %d: %s in %s.\n", e.Number, counted(e.Lines, "line"), counted(len(e.Parts), "part"))
 		return nil
 	})
 }
@@ -204,12 +205,44 @@ func RestoreKeys(ctx context.Context, o KeysOptions) error {
 		if err != nil {
 			return err
 		}
-		if o.JSON {
-			return o.json(map[string]any{"export": out.Export, "keys": out.Keys, "dead_epochs": len(out.Dead)})
+		withheld := k.gate.Check(ctx)
+		if withheld != nil && ctx.Err() != nil {
+			return ctx.Err()
 		}
-		fmt.Fprintf(o.Out, "%d keys came from export %d; %d epochs are dead.\nNow run `backbone erasure replay`: until then personal data is withheld.\n", out.Keys, out.Export, len(out.Dead))
+		if o.JSON {
+			return o.json(map[string]any{"export": out.Export, "keys": out.Keys, "dead_epochs": len(out.Dead), "receipts_behind": withheld != nil})
+		}
+		fmt.Fprint(o.Out, describeRestore(out, withheld))
 		return nil
 	})
+}
+
+const afterBackup = "Erasure requests that were made after the backup are not in the database; their receipts and certificates are in the folder of exports.\n"
+
+// describeRestore tells what came back, and what the gate says afterwards: a database
+// that lacks no key may have forgotten erasures, and the other way round.
+func describeRestore(r rotation.Restored, withheld error) string {
+	text := fmt.Sprintf("Nothing came from export %d: the database lacks no key that is in it.\n", r.Export)
+	if r.Keys > 0 {
+		verb := "are"
+		if len(r.Dead) == 1 {
+			verb = "is"
+		}
+		text = fmt.Sprintf("%s came from export %d; %s %s dead.\n", counted(r.Keys, "key"), r.Export, counted(len(r.Dead), "epoch"), verb)
+	}
+	if withheld == nil {
+		text += "No erasure is forgotten: the database knows all receipts in the folder of exports.\n"
+	} else {
+		why := withheld.Error()
+		if f, ok := fault.As(withheld); ok {
+			why = f.Detail
+		}
+		text += "Until the next step is done, personal data is withheld: " + why + ".\n"
+	}
+	if r.Keys > 0 || withheld != nil {
+		text += afterBackup
+	}
+	return text
 }
 
 // ReplayErasures does again what receipts outside the database name and the database
@@ -224,17 +257,58 @@ func ReplayErasures(ctx context.Context, o KeysOptions) error {
 			}
 		}
 		show := newProgress(o.Err, o.Terminal)
-		n, err := erasure.Replay(ctx, erasure.ReplayConfig{
+		var receipts []erasure.Receipt
+		_, err := erasure.Replay(ctx, erasure.ReplayConfig{
 			Exports: k.exports, Register: k.eraser, Notes: signednote.Opener{}, VerifierKeys: keys,
-			Progress: func(done, total int, _ erasure.Receipt) { show.report("Receipts", done, total) },
+			Progress: func(done, total int, r erasure.Receipt) {
+				receipts = append(receipts, r)
+				show.report("Receipts", done, total)
+			},
 		})
 		if err != nil {
 			return err
 		}
-		if o.JSON {
-			return o.json(map[string]any{"receipts": n})
+		lost, err := lostRequests(ctx, k.eraser, receipts)
+		if err != nil {
+			return err
 		}
-		fmt.Fprintf(o.Out, "%d receipts were gone through; whoever they name stays erased. Servers notice within a minute.\n", n)
+		if o.JSON {
+			return o.json(map[string]any{"receipts": len(receipts), "requests_lost": lost})
+		}
+		fmt.Fprint(o.Out, describeReplay(len(receipts), lost))
 		return nil
 	})
+}
+
+// erasureRequests reads requests. ports.ErasureRegister has it.
+type erasureRequests interface {
+	Erasure(ctx context.Context, tenantID string, id event.ID) (ports.ErasureRequest, error)
+}
+
+// lostRequests counts the receipts whose requests the database does not have.
+func lostRequests(ctx context.Context, register erasureRequests, receipts []erasure.Receipt) (lost int, err error) {
+	for _, r := range receipts {
+		if _, err := register.Erasure(ctx, r.TenantID, r.RequestID); err != nil {
+			if fault.KindOf(err) != fault.NotFound {
+				return lost, err
+			}
+			lost++
+		}
+	}
+	return lost, nil
+}
+
+func describeReplay(receipts, lost int) string {
+	text := fmt.Sprintf("%d receipts were gone through; whoever they name stays erased. Servers notice within a minute.\n", receipts)
+	switch receipts {
+	case 0:
+		text = "There are no receipts in the folder of exports: nobody was erased.\n"
+	case 1:
+		text = "1 receipt was gone through; whoever it names stays erased. Servers notice within a minute.\n"
+	}
+	if lost > 0 {
+		text += fmt.Sprintf("The database lacks %s of these erasures. ", counted(lost, "request")) + afterBackup +
+			"Requests of that time that had no receipt yet have to be made again.\n"
+	}
+	return text
 }
