@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,6 +49,74 @@ func TestCompatibleVersionsAcceptEarlierData(t *testing.T) {
 	})
 	require.Greater(t, compatible, 5, "the generator finds compatible pairs")
 	require.Greater(t, judged, 20, "and documents for them")
+}
+
+// Where the policy is met, earlier data fit once what was removed is left out: no
+// narrowing hides behind another difference.
+func TestNothingHidesBehindARemovedMember(t *testing.T) {
+	t.Parallel()
+	judged := 0
+	rapid.Check(t, func(t *rapid.T) {
+		older := object(t, 3)
+		newer := mutate(t, older)
+		before, after := marshal(t, older), marshal(t, newer)
+		a, err := jsonschema.New().Compile(before)
+		if err != nil {
+			return
+		}
+		b, err := jsonschema.New().Compile(after)
+		if err != nil {
+			return
+		}
+		c := eventtype.Compare(&eventtype.Registration{SchemaVersion: 1, DataSchema: before}, &eventtype.Registration{SchemaVersion: 2, DataSchema: after})
+		if len(c.Unmet()) > 0 {
+			return
+		}
+		for _, d := range c.Differences {
+			if d.Kind == eventtype.OptionalAdded {
+				return // an open schema may have had anything there
+			}
+		}
+		for range 5 {
+			doc := instance(t, older, 4)
+			text := marshal(t, doc)
+			if v, err := a.Validate(text); err != nil || len(v) > 0 {
+				continue
+			}
+			for _, d := range c.Differences {
+				if d.Kind == eventtype.Removed {
+					leaveOut(doc, strings.Split(strings.TrimPrefix(d.Pointer, "/data_schema/"), "/"))
+				}
+			}
+			judged++
+			text = marshal(t, doc)
+			v, err := b.Validate(text)
+			require.NoError(t, err)
+			require.Empty(t, v, "%s\nolder %s\nnewer %s\n%v", text, before, after, c.Differences)
+		}
+	})
+	require.Greater(t, judged, 20)
+}
+
+// leaveOut takes members out of a value, by the pointer of their schema.
+func leaveOut(v any, path []string) {
+	switch inner := v.(type) {
+	case map[string]any:
+		if path[0] != "properties" {
+			return
+		}
+		if len(path) == 2 {
+			delete(inner, path[1])
+			return
+		}
+		leaveOut(inner[path[1]], path[2:])
+	case []any:
+		if path[0] == "items" {
+			for _, x := range inner {
+				leaveOut(x, path[1:])
+			}
+		}
+	}
 }
 
 func marshal(t *rapid.T, v any) json.RawMessage {

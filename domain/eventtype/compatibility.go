@@ -33,7 +33,7 @@ func Compare(older, newer *Registration) Comparison {
 	w := &walker{prover: newProver(), seen: map[[2]place]bool{}}
 	out.Compatible = w.within(docOlder.node(), docNewer.node())
 	w.walk(docOlder.node(), docNewer.node())
-	if !out.Compatible && len(w.found) == 0 {
+	if !out.Compatible && !slices.ContainsFunc(w.found, explains) {
 		w.add(Changed, docNewer.node(), DemandType, false, "it is not shown that earlier events still fit; take the change back, or register a new type")
 	}
 	out.Differences = append(w.found, registrationDifferences(older, newer)...)
@@ -44,6 +44,16 @@ func Compare(older, newer *Registration) Comparison {
 		})
 	}
 	return out
+}
+
+// explains reports whether a difference is a reason for earlier data not to fit.
+func explains(d Difference) bool {
+	switch d.Kind {
+	case Widened, EnumExtended, RequiredDropped:
+		return false
+	default:
+		return true
+	}
 }
 
 // registrationDifferences are those beside the schema.

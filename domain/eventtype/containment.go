@@ -350,12 +350,6 @@ func (p *prover) members(a, b node, wordsA, wordsB map[string]any) bool {
 			return false
 		}
 	}
-	additional := func(n node, words map[string]any) node {
-		if v, has := words["additionalProperties"]; has {
-			return n.child(v, "additionalProperties")
-		}
-		return anything(n.doc)
-	}
 	for _, name := range keys(propsA, propsB) {
 		have, want := additional(a, wordsA), additional(b, wordsB)
 		if len(patternsA) > 0 {
@@ -367,13 +361,19 @@ func (p *prover) members(a, b node, wordsA, wordsB map[string]any) bool {
 		if v, ok := propsB[name]; ok {
 			want = b.child(v, "properties", name)
 		}
-		if !p.within(have, want) {
+		if !p.within(have, want) { // the patterns of b that the name matches are patterns of a as well
 			return false
 		}
-		// A named member must also satisfy the patterns of b that its name matches; those
-		// are patterns of a as well.
 	}
 	return p.within(additional(a, wordsA), additional(b, wordsB))
+}
+
+// additional is the schema of the members that are not named.
+func additional(n node, words map[string]any) node {
+	if v, has := words["additionalProperties"]; has {
+		return n.child(v, "additionalProperties")
+	}
+	return anything(n.doc)
 }
 
 func (p *prover) combinations(a, b node, wordsA, wordsB map[string]any) bool {

@@ -199,6 +199,8 @@ func (w *walker) members(older, newer node, wordsOlder, wordsNewer map[string]an
 		_, isRequired := slices.BinarySearch(has, name)
 		gone, added := older.child(schemaBefore, "properties", name), newer.child(schemaAfter, "properties", name)
 		switch {
+		case wasThere && !isThere && isRequired:
+			w.direction(gone, additional(newer, wordsNewer), gone) // it is still carried, under what holds for any other member
 		case wasThere && !isThere:
 			if to, ok := renames[name]; ok {
 				w.add(Renamed, gone, DemandType, false, "it seems to be called "+quoted(to)+" now, so earlier events would be read without it; "+
