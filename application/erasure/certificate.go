@@ -241,7 +241,11 @@ func (c Certificate) Summary() string {
 			line("Class "+class.Class, "kept (%s)", class.Refused)
 		}
 	}
-	line("Keys destroyed", "%s (%s, all that there were of the erased classes)", c.Times.Destroyed.Format(time.RFC3339), counted(int64(c.Counts.Versions), "version"))
+	versions := "there had been none"
+	if c.Counts.Versions > 0 {
+		versions = counted(int64(c.Counts.Versions), "version") + ", all that there were of the erased classes"
+	}
+	line("Keys destroyed", "%s (%s)", c.Times.Destroyed.Format(time.RFC3339), versions)
 	line("Closed for ever", "%s: one per erased class and legal entity, whether it existed or not", counted(int64(c.Counts.Keys), "key"))
 	line("No node decrypts from", "%s", c.Times.Undecrypted.Format(time.RFC3339))
 	if !c.Times.Backups.IsZero() {

@@ -75,6 +75,8 @@ func TestTheWholeWay(t *testing.T) {
 	require.Contains(t, c.Summary(), "Closed for ever        6 keys: one per erased class and legal entity, whether it existed or not\n")
 	c.Counts.Keys, c.Counts.Versions, c.Verification.Events = 1, 1, 1
 	require.Contains(t, c.Summary(), " (1 version, ")
+	c.Counts.Versions = 0
+	require.Contains(t, c.Summary(), " (there had been none)\n")
 	require.Contains(t, c.Summary(), "  1 key: ")
 	require.Contains(t, c.Summary(), " in 1 event and 0 intents read")
 
