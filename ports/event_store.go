@@ -190,8 +190,8 @@ type Dimension struct{ Name, Value string }
 type EventSearcher interface {
 	// SearchEvents is Events, except that it looks at no more than about scan
 	// candidates: the events that the query's most selective index leads to, before
-	// any other filter. A query that needs no filter beside its index never stops
-	// early.
+	// any other filter. It may stop earlier when looking takes long. A query that needs
+	// no filter beside its index never stops early.
 	SearchEvents(ctx context.Context, q EventQuery, scan int) (EventScan, error)
 }
 

@@ -18,6 +18,10 @@ import (
 // A search with filters beside its index looks at so many candidates at a time.
 const searchPage = 1000
 
+// A bounded search that has taken so long ends after the page that it is at: large
+// payloads cost more than their number says.
+const searchTime = 3 * time.Second
+
 // Events implements ports.EventReader. A limit of 0 reads to the end.
 func (s *Store) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
 	found, err := s.SearchEvents(ctx, q, 0)
@@ -162,6 +166,7 @@ func (s *Store) search(ctx context.Context, q *ports.EventQuery, b span, scan in
 		page = max(int32(4*searchPage/n), 100)
 	}
 	var found []int64
+	started := time.Now()
 	for looked := 0; ; {
 		size := page
 		if scan > 0 {
@@ -190,7 +195,7 @@ func (s *Store) search(ctx context.Context, q *ports.EventQuery, b span, scan in
 		} else {
 			b.after = last
 		}
-		if looked += len(candidates); scan > 0 && looked >= scan {
+		if looked += len(candidates); scan > 0 && (looked >= scan || time.Since(started) > searchTime) {
 			out.Stopped, out.Reached = true, event.Sequence(last)
 			return found, nil
 		}
