@@ -69,7 +69,7 @@ func (c *IdempotencyClaim) Kept() event.Hash {
 func (c *IdempotencyClaim) Check(kept event.Hash) *fault.Error {
 	none := event.Hash{}
 	switch {
-	case kept != none && (kept == c.Fingerprint || kept == c.Digest):
+	case kept == c.Kept(), kept == c.Digest && kept != none:
 		return nil
 	case c.Fingerprint == none:
 		return concurrency.IdempotencyUndecided()
