@@ -37,6 +37,17 @@ type library struct {
 	entity  ports.LegalEntity
 	ids     []event.ID
 	streams []string
+
+	processes []string // correlation ids, of as many events
+	causes    causes
+}
+
+// readStep is one kind of read and the latency that it must stay below.
+type readStep struct {
+	name    string
+	callers int
+	limit   time.Duration
+	step    func(ctx context.Context, caller int) (int, error)
 }
 
 // reportReads fills a store and measures reads, over the ports and over HTTP, and
@@ -61,6 +72,7 @@ func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *
 	statements.reset(t)
 	o.profiled(t, "reads", func() { l.read(t, o, address, token, figures) })
 	statements.write(t, "reads")
+	l.offsets(t, o, address, token, figures, statements)
 	o.profiled(t, "verify", func() { l.verify(t, figures) })
 }
 
@@ -72,6 +84,7 @@ func (l *library) load(t *testing.T, total int, figures *table) {
 	v := newInvoices(typ.Number)
 	for range max(1, total/longShare/streamEvents) {
 		l.streams = append(l.streams, v.ids.NewID(time.Now()).String())
+		l.processes = append(l.processes, v.ids.NewID(time.Now()).String())
 	}
 	batches := (total + batchEvents - 1) / batchEvents
 	ids := make([][]event.ID, batches)
@@ -92,7 +105,13 @@ func (l *library) load(t *testing.T, total int, figures *table) {
 				if _, err := l.server.App.Store.Append(ctx, r); err != nil {
 					return err
 				}
-				if n := done.Add(1); n%int64(max(1, batches/10)) == 0 {
+				n := done.Add(1)
+				if n%int64(max(1, batches/chainLinks)) == 0 {
+					if err := l.link(ctx, v); err != nil {
+						return err
+					}
+				}
+				if n%int64(max(1, batches/10)) == 0 {
 					say("%d of %d events loaded in %s", n*batchEvents, total, time.Since(started).Round(time.Second))
 				}
 			}
@@ -100,6 +119,10 @@ func (l *library) load(t *testing.T, total int, figures *table) {
 	}
 	require.NoError(t, group.Wait())
 	elapsed := time.Since(started)
+	for range chainLinks { // of a small store
+		require.NoError(t, l.link(t.Context(), v))
+	}
+	l.ids = append(l.ids, l.causes.all...)
 	for _, some := range ids {
 		l.ids = append(l.ids, some...)
 	}
@@ -114,6 +137,9 @@ func (l *library) batch(v *invoices, n int64) ports.AppendRequest {
 	for i := range r.Events {
 		number := n*batchEvents + int64(i)
 		r.Events[i] = v.prepare(l.entity, number, now)
+		if number%longShare == 1 {
+			r.Events[i].CorrelationID = l.processes[number/longShare%int64(len(l.processes))]
+		}
 		if number%longShare == 0 {
 			stream := l.streams[number/longShare%int64(len(l.streams))]
 			r.Events[i].Stream.ID = stream
@@ -139,12 +165,7 @@ func (l *library) read(t *testing.T, o options, address, token string, figures *
 	many, alone := newClients(t, readCallers, address, token), newClients(t, 1, address, token)[0]
 	size := fmt.Sprintf("at %d events", len(l.ids))
 
-	steps := []struct {
-		name    string
-		callers int
-		limit   time.Duration
-		step    func(ctx context.Context, caller int) (int, error)
-	}{
+	steps := []readStep{
 		{"Get by id, 8 readers", readCallers, 5 * time.Millisecond, func(ctx context.Context, _ int) (int, error) {
 			id := anyID()
 			e, err := store.EventByID(ctx, partition, id)
@@ -180,6 +201,7 @@ func (l *library) read(t *testing.T, o options, address, token string, figures *
 			return enough(countEvents(answer))
 		}},
 	}
+	steps = append(steps, l.causalitySteps(address, token, t)...)
 	for _, s := range steps {
 		drive(t, s.callers, min(o.period, time.Second), s.step)
 		got := drive(t, s.callers, o.period, s.step)
