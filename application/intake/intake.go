@@ -32,6 +32,12 @@ type Catalog interface {
 	Intent(name string) (module.IntentType, bool)
 }
 
+// Log is what planners see.
+type Log interface {
+	ports.EventReader
+	ports.MatchReader
+}
+
 // Config is what a Service needs.
 type Config struct {
 	Catalog     Catalog
@@ -39,7 +45,7 @@ type Config struct {
 	Policies    ports.PolicyEngine
 	Preparer    Preparer
 	Appender    ports.EventAppender
-	Events      ports.EventReader
+	Events      Log
 	Intents     ports.IntentReader
 	Idempotency ports.IdempotencyReader
 	Clock       ports.Clock

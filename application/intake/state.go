@@ -18,7 +18,7 @@ import (
 // is dropped. A kept state may be behind; that is safe, because every stream a
 // plan read is checked again under the append lock.
 type States struct {
-	reader  ports.EventReader
+	reader  Log
 	intents ports.IntentReader
 	folds   Folds
 	limit   int
@@ -47,7 +47,7 @@ type folded struct {
 const foldPage = 500
 
 // NewStates makes a cache of up to limit streams.
-func NewStates(reader ports.EventReader, intents ports.IntentReader, folds Folds, limit int) *States {
+func NewStates(reader Log, intents ports.IntentReader, folds Folds, limit int) *States {
 	return &States{reader: reader, intents: intents, folds: folds, limit: limit, young: map[stateKey]folded{}, old: map[stateKey]folded{}}
 }
 
@@ -189,6 +189,15 @@ func (v *view) Tagged(ctx context.Context, tags ...string) ([]event.Recorded, er
 		v.conditions = append(v.conditions, concurrency.AppendCondition{Items: []concurrency.Item{{Tags: []string{tag}}}})
 	}
 	return found, nil
+}
+
+// Decide implements module.State.
+func (v *view) Decide(ctx context.Context, projectors ...module.Projector) error {
+	condition, err := module.Decide(ctx, v.states.reader, v.partition, projectors...)
+	if err == nil {
+		v.conditions = append(v.conditions, condition)
+	}
+	return err
 }
 
 // Waiting implements module.State.

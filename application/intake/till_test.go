@@ -149,11 +149,16 @@ func (h *hookedAppender) Append(ctx context.Context, r ports.AppendRequest) (por
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
+	return setupWith(t, till{})
+}
+
+func setupWith(t *testing.T, modules ...module.Module) *bundle {
+	t.Helper()
 	ctx := t.Context()
 	store := memory.New(memory.Config{LogName: "till.example.org"})
 	entity, err := store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), till{})
+	catalog, err := module.Build(jsonschema.New(), modules...)
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies)
 	require.NoError(t, err)

@@ -92,6 +92,10 @@ type State interface {
 	// may be shown nothing without a look; if there is something, the append refuses
 	// and planning runs again on the truth.
 	Tagged(ctx context.Context, tags ...string) ([]event.Recorded, error)
+	// Decide brings projectors up to the newest committed event in one read, see Decide.
+	// That what they say still holds becomes an append condition. It never shows kept
+	// states.
+	Decide(ctx context.Context, projectors ...Projector) error
 	// Waiting counts intents of the types that wait for approval with an effective
 	// date in the range, for closing periods.
 	Waiting(ctx context.Context, types []string, from, to event.Date) (int, error)

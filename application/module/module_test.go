@@ -273,6 +273,8 @@ func (s state) Stream(_ context.Context, id event.StreamID) (any, event.Version,
 
 func (state) Tagged(context.Context, ...string) ([]event.Recorded, error) { return nil, nil }
 
+func (state) Decide(context.Context, ...module.Projector) error { return nil }
+
 func (state) Waiting(context.Context, []string, event.Date, event.Date) (int, error) { return 0, nil }
 
 func TestLoad(t *testing.T) {

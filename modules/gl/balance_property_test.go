@@ -27,6 +27,8 @@ func (f folded) Stream(_ context.Context, id event.StreamID) (any, event.Version
 
 func (f folded) Tagged(context.Context, ...string) ([]event.Recorded, error) { return nil, nil }
 
+func (f folded) Decide(context.Context, ...module.Projector) error { return nil }
+
 func (f folded) Waiting(context.Context, []string, event.Date, event.Date) (int, error) {
 	return 0, nil
 }
