@@ -173,7 +173,8 @@ func TestStreamsReadAsFastAsTheyAreTaken(t *testing.T) {
 
 	// Who stops is read no further for; who is cancelled learns of it once.
 	s.reads = 0
-	for range module.Events(t.Context(), s, ports.EventQuery{Partition: s.partition}) {
+	for _, err := range module.Events(t.Context(), s, ports.EventQuery{Partition: s.partition}) {
+		require.NoError(t, err)
 		break
 	}
 	require.Equal(t, 1, s.reads)
