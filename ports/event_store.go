@@ -25,7 +25,7 @@ import (
 // recorded_at never goes backwards within a partition.
 //
 // Errors (faults): append.wrong_expected_version, append.condition_failed,
-// append.condition_too_old, append.duplicate_business_key, idempotency.mismatch,
+// append.condition_too_old, append.condition_beyond_head, append.duplicate_business_key, idempotency.mismatch,
 // intent.changed, pii.subject_erased (Gone), pii.key_moved (Conflict: seal again with
 // the key's newest version, or the key was busy for a moment), keys.unavailable
 // (Unavailable: the key store was not reached; sealed values only),

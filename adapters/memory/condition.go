@@ -10,6 +10,9 @@ import (
 // checkCondition looks for the first event after the condition's sequence that
 // any item matches.
 func (p *partition) checkCondition(c *concurrency.AppendCondition) error {
+	if head := event.Sequence(len(p.events)); c.After > head {
+		return concurrency.ConditionBeyondHead(c.After, head)
+	}
 	var first event.Sequence
 	tooOld := false
 	for i := range c.Items {

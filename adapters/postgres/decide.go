@@ -170,6 +170,10 @@ func (g *group) checkDemands(r *ports.AppendRequest, v *verdict) {
 }
 
 func (g *group) checkCondition(p event.PartitionID, c *concurrency.AppendCondition, v *verdict) {
+	if c.After > v.head {
+		v.err = concurrency.ConditionBeyondHead(c.After, v.head)
+		return
+	}
 	var first event.Sequence
 	tooOld := false
 	for i := range c.Items {

@@ -16,6 +16,7 @@ const (
 	CodeWrongExpectedVersion = "append.wrong_expected_version"
 	CodeConditionFailed      = "append.condition_failed"
 	CodeConditionTooOld      = "append.condition_too_old"
+	CodeConditionBeyondHead  = "append.condition_beyond_head"
 	CodeDuplicateKey         = "append.duplicate_business_key"
 	CodeIntentChanged        = "intent.changed"
 	CodeIdempotencyMismatch  = "idempotency.mismatch"
@@ -180,6 +181,13 @@ func ConditionFailed(after event.Sequence, holder fault.Holder) *fault.Error {
 func ConditionTooOld(after event.Sequence) *fault.Error {
 	return fault.New(fault.Conflict, CodeConditionTooOld,
 		"more than %d keys lie after sequence %d; query again for a fresh condition", MaxConditionScan, after)
+}
+
+// ConditionBeyondHead refuses a condition of another log: it would guard nothing
+// against what is written up to its sequence.
+func ConditionBeyondHead(after, head event.Sequence) *fault.Error {
+	return fault.New(fault.Conflict, CodeConditionBeyondHead,
+		"the condition speaks of sequence %d and the log ends at %d, as after a failover that lost its end; query again for a fresh condition", after, head)
 }
 
 // DuplicateBusinessKey names the event that holds the key.

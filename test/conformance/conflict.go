@@ -150,6 +150,23 @@ var conditionPromises = []promise{
 	{"TheRefusalNamesTheFirstMatchingEvent", firstMatch},
 	{"AConditionDoesNotSeeTheRequestsOwnEvents", ownEvents},
 	{"AConditionOverTooManyKeysIsTooOld", conditionTooOld},
+	{"AConditionBeyondTheHeadIsOfAnotherLog", conditionBeyondHead},
+}
+
+func conditionBeyondHead(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	r := b.request(b.event(s.opened, stream("1"), tagged("t")))
+	r.Conditions = absent(1, "t")
+	f := b.refused(t, concurrency.CodeConditionBeyondHead, r)
+	require.Equal(t, fault.Conflict, f.Kind)
+	r.Conditions = absent(0, "t")
+	b.must(t, r)
+	r = b.request(b.event(s.changed, stream("1")))
+	r.Conditions = absent(1, "t")
+	b.must(t, r)
+	r.Events = []event.Prepared{b.event(s.changed, stream("1"))}
+	r.Conditions = append(r.Conditions, absent(3, "never seen", s.opened.Type)...)
+	b.refused(t, concurrency.CodeConditionBeyondHead, r)
 }
 
 func conditionFails(t *testing.T, s *suite) {
