@@ -24,6 +24,7 @@ import (
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/sealing"
+	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -44,6 +45,7 @@ type personal struct {
 	preparer *eventappend.Preparer
 	calls    *kmsCalls
 	number   atomic.Int64
+	full     bool // with references, tags, an expected version and an idempotency key, as the other figures' appends
 }
 
 // oneType is a registry of one type.
@@ -112,17 +114,28 @@ func (p *personal) append(ctx context.Context, person int64) error {
 	data := fmt.Appendf(nil, `{"person_id":"P%d","email":"%s%020d","address":"%s%020d","phone":"%s%020d"}`, person, value, n, value, n, value, n)
 	now := time.Now()
 	id := p.engine.invoices.ids.NewID(now).String()
+	draft := event.Draft{
+		Type: "bench.person.recorded", EffectiveDate: event.MustDate("2025-03-15"), Stream: event.StreamID{Type: "person", ID: id}, Data: json.RawMessage(data),
+	}
+	if p.full {
+		draft.Dimensions = map[string]string{"department": "PROD", "cost_center": "CC-5100"}
+		draft.Entities = []event.EntityRef{{Type: "person", ID: fmt.Sprintf("P%d", person), Role: "subject"}, {Type: "record", ID: id, Role: "document"}}
+		draft.Tags = []string{"period:2025-03", "fy:2025"}
+	}
 	prepared, err := p.preparer.Prepare(ctx, module.Batch{
-		Drafts: []event.Draft{{
-			Type: "bench.person.recorded", EffectiveDate: event.MustDate("2025-03-15"), Stream: event.StreamID{Type: "person", ID: id}, Data: json.RawMessage(data),
-		}},
+		Drafts:      []event.Draft{draft},
 		LegalEntity: le, Actor: event.Actor{Type: event.System, ID: "bench", Name: "module"}, CorrelationID: id,
 		Source: event.Source{System: "backbone", Channel: "api"}, Now: now,
 	})
 	if err != nil {
 		return err
 	}
-	_, err = p.engine.store.Append(ctx, ports.AppendRequest{Partition: le.Partition, Events: prepared})
+	r := ports.AppendRequest{Partition: le.Partition, Events: prepared}
+	if p.full {
+		r.Streams = []concurrency.StreamExpectation{{Stream: prepared[0].Stream, Expected: concurrency.NoStream()}}
+		r.Idempotency = claim(&prepared[0], now)
+	}
+	_, err = p.engine.store.Append(ctx, r)
 	return err
 }
 
@@ -146,12 +159,18 @@ func reportPersonal(t *testing.T, o options, cluster *embeddedpg.Cluster, figure
 	}
 	require.Equal(t, int64(warmPersons), sealed.calls.generates.Load(), "one call per new person")
 
-	inClear := &variant{name: "three fields in clear", measure: clear.measure(t)}
-	inSeal := &variant{name: "three sealed fields, keys in memory", measure: sealed.measure(t)}
+	fullClear, fullSealed := newPersonal(t, e, keys, data, false), newPersonal(t, e, keys, data, true)
+	fullClear.full, fullSealed.full = true, true
+	inClear := &variant{name: "three fields in clear", measure: fullClear.measure(t)}
+	inSeal := &variant{name: "three sealed fields, keys in memory", measure: fullSealed.measure(t)}
+	bareClear := &variant{name: "three fields in clear and nothing else", measure: clear.measure(t)}
+	bareSeal := &variant{name: "three sealed fields and nothing else", measure: sealed.measure(t)}
 	statements := newStatistics(t, cluster, o)
-	o.profiled(t, "personal", func() { takeTurns(t, o, statements, inClear, inSeal) })
+	o.profiled(t, "personal", func() { takeTurns(t, o, statements, inClear, inSeal, bareClear, bareSeal) })
 	figures.state("Append, prepared and stored: "+inClear.name, "%s", perSecond(inClear.rate(), "events"))
 	figures.rate("   "+inSeal.name, inSeal.rate(), inSeal.ratio(inClear), "in clear", 0.8)
+	figures.state("   "+bareClear.name, "%s", perSecond(bareClear.rate(), "events"))
+	figures.add(figure{name: "   " + bareSeal.name, value: perSecond(bareSeal.rate(), "events"), ratio: fmt.Sprintf("%.2f of that", bareSeal.ratio(bareClear))})
 
 	// A node that starts anew knows nobody: one read and one unwrap each.
 	cold := newPersonal(t, e, keys, data, true)
