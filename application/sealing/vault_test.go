@@ -388,3 +388,32 @@ func TestAnImpatientLeaderDoesNotFailTheOthers(t *testing.T) {
 	_, unwrapped := r.service.counts()
 	require.Equal(t, 1, unwrapped)
 }
+
+// TestKeysThatTheServiceRefuses: a KEK that is scheduled for deletion or disabled, or
+// another than the row names, is an error of its own and never looks like an erasure.
+func TestKeysThatTheServiceRefuses(t *testing.T) {
+	t.Parallel()
+	for code, kind := range map[string]fault.Kind{
+		"kms.key_pending_deletion": fault.FailedPrecondition, "kms.key_disabled": fault.FailedPrecondition,
+		"kms.key_mismatch": fault.Invalid, "kms.ciphertext_invalid": fault.Invalid, "kms.key_not_found": fault.NotFound,
+	} {
+		r := setup(t)
+		sealed := r.seal(t, r.hired("E-1"))
+		r.service.set(func(s *keyService) { s.fail = fault.New(kind, code, "ask an operator") })
+		cold := r.node()
+		text, err := open(t.Context(), cold, all, sealed)
+		require.Equal(t, code, fault.CodeOf(err))
+		require.NotContains(t, text, "[REDACTED]")
+		require.Contains(t, text, "$pii", "on an error nothing is changed")
+		for _, id := range []string{"E-1", "E-2"} { // one whose key is there, one whose is to be made
+			document, used, err := cold.Seal(t.Context(), r.hired(id))
+			require.Equal(t, code, fault.CodeOf(err), id)
+			require.Empty(t, used)
+			require.Empty(t, document)
+		}
+		r.service.set(func(s *keyService) { s.fail = nil })
+		text, err = open(t.Context(), cold, all, sealed)
+		require.NoError(t, err, code)
+		require.Contains(t, text, canary)
+	}
+}
