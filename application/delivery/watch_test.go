@@ -1,0 +1,148 @@
+package delivery_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// growing is a store whose partitions grow on demand.
+type growing struct {
+	mu    sync.Mutex
+	heads map[event.PartitionID]ports.Head
+	reads atomic.Int64
+	wake  chan struct{} // nil: its signals are lost
+	fails atomic.Bool
+}
+
+func (g *growing) PartitionHeads(context.Context) (map[event.PartitionID]ports.Head, error) {
+	g.reads.Add(1)
+	if g.fails.Load() {
+		return nil, context.DeadlineExceeded
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make(map[event.PartitionID]ports.Head, len(g.heads))
+	for p, h := range g.heads {
+		out[p] = h
+	}
+	return out, nil
+}
+
+func (g *growing) grow(p event.PartitionID) {
+	g.mu.Lock()
+	h := g.heads[p]
+	h.Sequence++
+	g.heads[p] = h
+	g.mu.Unlock()
+	if g.wake != nil {
+		g.wake <- struct{}{}
+	}
+}
+
+func (g *growing) Listen(ctx context.Context, wake func(event.PartitionID)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-g.wake:
+			wake(1)
+		}
+	}
+}
+
+func run(t *testing.T, w *delivery.Watch) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { w.Run(ctx) })
+	t.Cleanup(func() { cancel(); done.Wait() })
+}
+
+// reach waits, as a reader does, until the partition's head is known.
+func reach(t *testing.T, w *delivery.Watch, p event.PartitionID, want event.Sequence) {
+	t.Helper()
+	limit := time.After(20 * time.Second)
+	for {
+		heads, changed := w.Heads()
+		if heads[p].Sequence >= want {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			require.Failf(t, "the head never came", "partition %d, sequence %d", p, want)
+		}
+	}
+}
+
+func TestSignalsBringTheHeads(t *testing.T) {
+	t.Parallel()
+	g := &growing{heads: map[event.PartitionID]ports.Head{1: {}, 2: {}}, wake: make(chan struct{})}
+	w := delivery.NewWatch(delivery.WatchConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour})
+	run(t, w)
+	for n := event.Sequence(1); n <= 50; n++ {
+		g.grow(1)
+		reach(t, w, 1, n)
+	}
+	require.NotZero(t, w.Looked())
+}
+
+func TestLostSignalsAreCoveredByThePoll(t *testing.T) {
+	t.Parallel()
+	g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}}
+	w := delivery.NewWatch(delivery.WatchConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: 10 * time.Millisecond})
+	run(t, w)
+	reach(t, w, 1, 0)
+	g.grow(1)
+	reach(t, w, 1, 1)
+	g.fails.Store(true)
+	g.grow(1)
+	before := g.reads.Load()
+	require.Eventually(t, func() bool { return g.reads.Load() > before+2 }, 20*time.Second, time.Millisecond)
+	g.fails.Store(false)
+	reach(t, w, 1, 2)
+}
+
+// Whoever takes the heads and the channel together misses nothing, however the
+// growth falls between: a thousand waiters see every step.
+func TestNoGrowthIsMissed(t *testing.T) {
+	t.Parallel()
+	g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
+	w := delivery.NewWatch(delivery.WatchConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour, Rest: time.Microsecond})
+	run(t, w)
+	const last = 300
+	var waiters sync.WaitGroup
+	for range 8 {
+		waiters.Go(func() { reach(t, w, 1, last) })
+	}
+	for range last {
+		g.grow(1)
+	}
+	waiters.Wait()
+}
+
+func TestQuietPartitionsWakeNobody(t *testing.T) {
+	t.Parallel()
+	g := &growing{heads: map[event.PartitionID]ports.Head{1: {Sequence: 7}}}
+	w := delivery.NewWatch(delivery.WatchConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond})
+	run(t, w)
+	reach(t, w, 1, 7)
+	_, changed := w.Heads()
+	before := g.reads.Load()
+	require.Eventually(t, func() bool { return g.reads.Load() > before+5 }, 20*time.Second, time.Millisecond)
+	select {
+	case <-changed:
+		require.Fail(t, "nothing has grown")
+	default:
+	}
+}
