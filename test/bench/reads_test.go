@@ -67,13 +67,23 @@ func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *
 	// What the server would do by itself within minutes; the figures should not
 	// depend on when it happens to begin.
 	execute(t, dsn, "VACUUM ANALYZE", "CHECKPOINT")
+	l.size(t, dsn, figures)
 
 	statements := newStatistics(t, cluster, o)
 	statements.reset(t)
 	o.profiled(t, "reads", func() { l.read(t, o, address, token, figures) })
 	statements.write(t, "reads")
 	l.offsets(t, o, address, token, figures, statements)
+	l.replay(t, o, address, token, figures, statements)
 	o.profiled(t, "verify", func() { l.verify(t, figures) })
+}
+
+// size says what the events take on disk.
+func (l *library) size(t *testing.T, dsn string, figures *table) {
+	t.Helper()
+	var bytes int64
+	require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "SELECT pg_database_size(current_database())").Scan(&bytes))
+	figures.state("   size on disk", "%.1f GB, %d bytes an event", float64(bytes)/1e9, bytes/int64(len(l.ids)))
 }
 
 // load appends the events through the engine, in batches of 100.
