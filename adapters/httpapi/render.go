@@ -176,15 +176,19 @@ func (r *renderer) scope(s *event.Scope) {
 	r.raw("}")
 }
 
+// What a payload's members are called where they are stored, and where they are shown.
+var storedMembers, shownMembers = []string{"data", "dimensions", "entity_refs"}, []string{"data", "dimensions", "entities"}
+
 // payload copies the stored members.
 func (r *renderer) payload(e *event.Recorded) error {
-	for _, m := range [...]struct{ stored, shown string }{{"data", "data"}, {"dimensions", "dimensions"}, {"entity_refs", "entities"}} {
-		value, found, err := jsondoc.Member(e.Payload, m.stored)
-		if err != nil || !found {
-			return fmt.Errorf("payload of event %s has no %s", e.ID, m.stored)
+	var values [3][]byte
+	err := jsondoc.Members(e.Payload, storedMembers, values[:])
+	for i, value := range values {
+		if err != nil || value == nil {
+			return fmt.Errorf("payload of event %s has no %s", e.ID, storedMembers[i])
 		}
 		r.raw(`,"`)
-		r.raw(m.shown)
+		r.raw(shownMembers[i])
 		r.raw(`":`)
 		r.bytes(value)
 	}

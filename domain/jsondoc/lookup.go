@@ -1,6 +1,7 @@
 package jsondoc
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -23,6 +24,26 @@ func Member(raw []byte, name string) (value []byte, found bool, err error) {
 		return nil, false, err
 	}
 	return raw[at.start:at.end], true, nil
+}
+
+// Members is Member for several names in one pass: values[i] becomes the bytes of
+// the member names[i], nil if there is none. Both have the same length.
+func Members(raw []byte, names []string, values [][]byte) error {
+	w := walker{raw: raw}
+	if w.space(); !w.at('{') {
+		return broken()
+	}
+	clear(values)
+	left := len(names)
+	return w.members(func(name []byte, at span) bool {
+		for i, wanted := range names {
+			if values[i] == nil && equalName(name, wanted) {
+				values[i] = raw[at.start:at.end]
+				left--
+			}
+		}
+		return left > 0
+	})
 }
 
 // Locate finds the value at an RFC 6901 pointer ("" is the whole document):
@@ -158,33 +179,49 @@ func (w *walker) space() {
 // member searches the object that begins here. If it is not found the walker
 // stands on the closing brace.
 func (w *walker) member(name string) (at span, found bool, err error) {
+	err = w.members(func(key []byte, value span) bool {
+		if found = equalName(key, name); found {
+			at = value
+		}
+		return !found
+	})
+	if err != nil {
+		return span{}, false, err
+	}
+	return at, found, nil
+}
+
+// members shows the members of the object that begins here, names as written and
+// without quotes, until one is not wanted any more. After the last one the walker
+// stands on the closing brace.
+func (w *walker) members(more func(name []byte, value span) bool) error {
 	w.pos++
 	w.space()
 	if w.at('}') {
 		w.empty = true
-		return span{}, false, nil
+		return nil
 	}
 	for {
 		key, err := w.value()
 		if err != nil || w.raw[key.start] != '"' {
-			return span{}, false, broken()
+			return broken()
 		}
 		if w.space(); !w.at(':') {
-			return span{}, false, broken()
+			return broken()
 		}
 		w.pos++
 		at, err := w.value()
 		if err != nil {
-			return span{}, false, err
+			return err
 		}
-		if equalName(w.raw[key.start+1:key.end-1], name) {
-			return at, true, nil
+		if !more(w.raw[key.start+1:key.end-1], at) {
+			return nil
 		}
 		switch w.space(); {
 		case w.at('}'):
-			return span{}, false, nil
+			return nil
 		case !w.at(','):
-			return span{}, false, broken()
+			return broken()
 		}
 		w.pos++
 	}
@@ -234,15 +271,9 @@ func (w *walker) value() (span, error) {
 			}
 			w.pos++
 		case '"':
-			for w.pos++; w.pos < len(w.raw) && w.raw[w.pos] != '"'; w.pos++ {
-				if w.raw[w.pos] == '\\' {
-					w.pos++
-				}
-			}
-			if w.pos >= len(w.raw) {
+			if !w.text() {
 				return span{}, broken()
 			}
-			w.pos++
 		case ',', ':', ' ', '\t', '\r', '\n':
 			if depth == 0 {
 				return span{}, broken()
@@ -259,6 +290,26 @@ func (w *walker) value() (span, error) {
 		}
 	}
 	return span{}, broken()
+}
+
+// text steps over the string that begins here; false if it has no end. A quote
+// after an odd number of backslashes is part of it.
+func (w *walker) text() bool {
+	begin := w.pos + 1
+	for from := begin; ; {
+		n := bytes.IndexByte(w.raw[from:], '"')
+		if n < 0 {
+			return false
+		}
+		quote, escapes := from+n, 0
+		for quote-escapes > begin && w.raw[quote-escapes-1] == '\\' {
+			escapes++
+		}
+		if from = quote + 1; escapes%2 == 0 {
+			w.pos = from
+			return true
+		}
+	}
 }
 
 // isDelimiter tells whether a number or literal ends before c.

@@ -36,6 +36,19 @@ func TestMember(t *testing.T) {
 	require.False(t, found)
 }
 
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	raw := []byte(` {"a" : 1.50 , "b":{"a":2, "c":"}\\\\\"]\\\\"}, "\u0063":[ 1, {} ]} `)
+	values := [][]byte{[]byte("left over"), nil, nil}
+	require.NoError(t, jsondoc.Members(raw, []string{"c", "x", "a"}, values))
+	require.Equal(t, [][]byte{[]byte("[ 1, {} ]"), nil, []byte("1.50")}, values)
+	require.NoError(t, jsondoc.Members([]byte(`{"a":1,"b":`), []string{"a"}, values[:1]), "nothing is read after the last one")
+	require.Equal(t, "1", string(values[0]))
+	for _, in := range []string{"", "[]", "{", `{"b":1`, `{"b":"\"`, `{"b":"\\\"}`, `{"b":1]`} {
+		require.Equal(t, "json.malformed", fault.CodeOf(jsondoc.Members([]byte(in), []string{"a"}, values[:1])), in)
+	}
+}
+
 func TestLocateAndSplice(t *testing.T) {
 	t.Parallel()
 	raw := []byte(` {"data": {"lines":[{"amount":1.50}, {"amount" : 2}],"a/b":1,"m~n":2,"":3, "0":4}} `)
@@ -114,7 +127,12 @@ func FuzzLookup(f *testing.F) {
 	f.Add([]byte(`{"a\`), "/a", "a")
 	f.Add([]byte(`[[1,2],{"":"\u12"}]`), "/1/", "")
 	f.Fuzz(func(t *testing.T, raw []byte, pointer, name string) {
-		_, _, _ = jsondoc.Member(raw, name)
+		value, found, err := jsondoc.Member(raw, name)
+		several := make([][]byte, 2)
+		if together := jsondoc.Members(raw, []string{name, "type"}, several); err == nil && together == nil {
+			require.Equal(t, found, several[0] != nil)
+			require.Equal(t, value, several[0])
+		}
 		_, _ = jsondoc.SetMember(nil, raw, name, []byte("1"))
 		_ = jsondoc.AppendCompact(nil, raw)
 		start, end, found, err := jsondoc.Locate(raw, pointer)
