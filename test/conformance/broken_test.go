@@ -84,7 +84,22 @@ var broken = []breakage{
 	{"ignores a filter on a dimension", ignoreDimension, []string{"Search/RandomFiltersAgreeWithASimpleModel"}},
 	{"compares loosely", compareLoosely, []string{"Search/PredicatesAgreeWithTheirDefinition"}},
 	{"loses an event on the way", loseOnTheWay, []string{"Feed/AFollowerSeesEveryEventOnceWhileWritersWrite"}},
+	{"lets streams live for ever", ignoreStates, []string{
+		"Lifecycle/EveryActionInEveryState", "Lifecycle/ExpectationsOnADeletedAndATombstonedStream", "Lifecycle/TheEventsOfARequestSeeEachOther",
+		"Lifecycle/ADeletionAmongAppendsIsExactlyInItsPlace", "Lifecycle/OneOfManyRecreatesAStream", "Lifecycle/NothingFollowsATombstone",
+	}},
+	{"looks at a stream's state too early", checkStateTooEarly, []string{"Lifecycle/NothingFollowsATombstone"}},
+	{"ignores access lists", ignoreAccess, []string{"Lifecycle/AnAccessListIsHeldAgainstTheRolesOfTheCaller"}},
+	{"forgets metadata when a stream is deleted", forgetMetadata, []string{"Lifecycle/MetadataSurviveUntilTheyAreReplaced"}},
+	{"shows what was deleted again", showDeleted, []string{"Lifecycle/EveryActionInEveryState"}},
+	{"deletes a stream in all legal entities", deleteEverywhere, []string{"Lifecycle/StreamsOfOtherLegalEntitiesStayAsTheyAre"}},
 	{"reads streams forward only", readForward, []string{"Search/AStreamIsReadInBothDirections"}},
+	{"saves states folded before a redaction", ignoreEpoch, []string{"Snapshot/NothingIsSavedInAnotherEpoch"}},
+	{"mixes the states of entities", mixEntities, []string{"Snapshot/SnapshotsOfOthersDoNotCount"}},
+	{"takes no state for stale", neverStale, []string{"Snapshot/ABackDatedEventMakesSnapshotsStale"}},
+	{"takes every state for stale", alwaysStale, []string{"Snapshot/ABackDatedEventMakesSnapshotsStale"}},
+	{"overwrites the states of streams", overwriteSnapshots, []string{"Snapshot/AVersionHasOneContent", "Snapshot/InternalSnapshotsAreApart"}},
+	{"reads a projection's state of later", newestProjectionState, []string{"Snapshot/AProjectionGoesOnFromItsNewestSnapshot"}},
 	{"mixes partitions", mixPartitions, []string{"Append/TwoLegalEntitiesAreIndependent"}},
 }
 

@@ -38,6 +38,9 @@ type Store interface {
 	ports.Projections
 	ports.WakeUps
 	ports.PersonalRecords
+	ports.EntitySnapshots
+	ports.StreamSnapshots
+	ports.ProjectionSnapshots
 }
 
 // ReadModel is a table of texts that a projection of the suite writes through
@@ -126,9 +129,11 @@ func RunEventStore(t *testing.T, h Harness) {
 		{"Cancellation", cancellationPromises},
 		{"Projection", projectionPromises},
 		{"WakeUp", wakeUpPromises},
+		{"Snapshot", snapshotPromises},
 		{"LegalEntity", legalEntityPromises},
 		{"Principal", principalPromises},
 		{"Registry", slices.Concat(registryPromises, historyPromises)},
+		{"Lifecycle", lifecyclePromises},
 		{"Race", racePromises},
 		{"Model", modelPromises},
 	} {

@@ -1,0 +1,182 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/snapshot"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var (
+	_ ports.EntitySnapshots     = (*Store)(nil)
+	_ ports.StreamSnapshots     = (*Store)(nil)
+	_ ports.ProjectionSnapshots = (*Store)(nil)
+)
+
+type entityKey struct {
+	partition event.PartitionID
+	kind, id  string
+}
+
+type streamSnapshotKey struct {
+	partition event.PartitionID
+	stream    event.StreamID
+	internal  bool
+}
+
+// snapshots of each kind, newest first. Nothing is redacted in this store, so there
+// is one epoch.
+type snapshots struct {
+	entities    map[entityKey][]ports.EntitySnapshot
+	streams     map[streamSnapshotKey][]ports.StreamSnapshot
+	projections map[checkpointKey][]ports.ProjectionSnapshot
+}
+
+func newSnapshots() snapshots {
+	return snapshots{
+		entities: map[entityKey][]ports.EntitySnapshot{}, streams: map[streamSnapshotKey][]ports.StreamSnapshot{},
+		projections: map[checkpointKey][]ports.ProjectionSnapshot{},
+	}
+}
+
+// keepNewest puts a snapshot in its place, newest first. kept is false if it is too
+// old for one.
+func keepNewest[S any](have []S, s S, position func(S) uint64) (now []S, kept bool) {
+	at, taken := slices.BinarySearchFunc(have, position(s), func(h S, n uint64) int { return cmp.Compare(n, position(h)) })
+	switch {
+	case at >= snapshot.Kept:
+		return have, false
+	case taken:
+		now = slices.Clone(have)
+		now[at] = s
+	default:
+		now = slices.Insert(slices.Clone(have), at, s)
+	}
+	return now[:min(len(now), snapshot.Kept)], true
+}
+
+// EntitySnapshots implements ports.EntitySnapshots.
+func (s *Store) EntitySnapshots(ctx context.Context, p event.PartitionID, entityType, entityID string) ([]ports.EntitySnapshot, ports.SnapshotEpoch, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	have := s.snapshots.entities[entityKey{p, entityType, entityID}]
+	out := make([]ports.EntitySnapshot, len(have))
+	for i, h := range have {
+		h.State = bytes.Clone(h.State)
+		out[i] = h
+	}
+	return out, 0, nil
+}
+
+// SaveEntitySnapshot implements ports.EntitySnapshots.
+func (s *Store) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot, epoch ports.SnapshotEpoch) (kept bool, err error) {
+	if err := ctx.Err(); err != nil || epoch != 0 {
+		return false, err
+	}
+	n.State, n.CreatedAt = bytes.Clone(n.State), event.Micros(n.CreatedAt)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := entityKey{n.Partition, n.EntityType, n.EntityID}
+	s.snapshots.entities[k], kept = keepNewest(s.snapshots.entities[k], n, func(e ports.EntitySnapshot) uint64 { return uint64(e.AsOf) })
+	return kept, nil
+}
+
+// MarkEntitySnapshotsStale implements ports.EntitySnapshots.
+func (s *Store) MarkEntitySnapshotsStale(ctx context.Context, p event.PartitionID, entityType, entityID string, at event.Sequence, effective event.Date) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	marked := 0
+	have := s.snapshots.entities[entityKey{p, entityType, entityID}]
+	for i := range have {
+		if h := &have[i]; !h.Stale && h.AsOf < at && h.EffectiveThrough > effective {
+			h.Stale = true
+			marked++
+		}
+	}
+	return marked, nil
+}
+
+// StreamSnapshot implements ports.StreamSnapshots.
+func (s *Store) StreamSnapshot(ctx context.Context, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, ports.SnapshotEpoch, error) {
+	if err := ctx.Err(); err != nil {
+		return ports.StreamSnapshot{}, 0, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, h := range s.snapshots.streams[streamSnapshotKey{p, stream, internal}] {
+		if v == 0 || h.Version == v {
+			h.State, h.Metadata = bytes.Clone(h.State), cloneBytes(h.Metadata)
+			return h, 0, nil
+		}
+	}
+	return ports.StreamSnapshot{}, 0, snapshot.NotFound()
+}
+
+// SaveStreamSnapshot implements ports.StreamSnapshots.
+func (s *Store) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapshot, epoch ports.SnapshotEpoch) (ports.StreamSnapshot, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return ports.StreamSnapshot{}, false, err
+	}
+	n.State, n.Metadata, n.CreatedAt = bytes.Clone(n.State), cloneBytes(n.Metadata), event.Micros(n.CreatedAt)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := streamSnapshotKey{n.Partition, n.Stream, n.Internal}
+	if !n.Internal {
+		for _, h := range s.snapshots.streams[k] {
+			if h.Version != n.Version {
+				continue
+			}
+			if h.StateType != n.StateType || h.SchemaVersion != n.SchemaVersion || !bytes.Equal(h.State, n.State) || !bytes.Equal(h.Metadata, n.Metadata) {
+				return ports.StreamSnapshot{}, false, snapshot.Exists()
+			}
+			h.State, h.Metadata = bytes.Clone(h.State), cloneBytes(h.Metadata)
+			return h, false, nil
+		}
+	}
+	now, kept := keepNewest(s.snapshots.streams[k], n, func(e ports.StreamSnapshot) uint64 { return uint64(e.Version) })
+	if !kept || epoch != 0 {
+		return ports.StreamSnapshot{}, false, snapshot.Superseded()
+	}
+	s.snapshots.streams[k] = now
+	n.State, n.Metadata = bytes.Clone(n.State), cloneBytes(n.Metadata)
+	return n, true, nil
+}
+
+// ProjectionSnapshot implements ports.ProjectionSnapshots.
+func (s *Store) ProjectionSnapshot(ctx context.Context, projection string, version int, p event.PartitionID, until event.Sequence) (ports.ProjectionSnapshot, ports.SnapshotEpoch, error) {
+	if err := ctx.Err(); err != nil {
+		return ports.ProjectionSnapshot{}, 0, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, h := range s.snapshots.projections[checkpointKey{projection, version, p}] {
+		if until == 0 || h.Sequence <= until {
+			h.State = bytes.Clone(h.State)
+			return h, 0, nil
+		}
+	}
+	return ports.ProjectionSnapshot{}, 0, snapshot.NotFound()
+}
+
+// SaveProjectionSnapshot implements ports.ProjectionSnapshots.
+func (s *Store) SaveProjectionSnapshot(ctx context.Context, n ports.ProjectionSnapshot, epoch ports.SnapshotEpoch) (kept bool, err error) {
+	if err := ctx.Err(); err != nil || epoch != 0 {
+		return false, err
+	}
+	n.State, n.CreatedAt = bytes.Clone(n.State), event.Micros(n.CreatedAt)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := checkpointKey{n.Projection, n.Version, n.Partition}
+	s.snapshots.projections[k], kept = keepNewest(s.snapshots.projections[k], n, func(e ports.ProjectionSnapshot) uint64 { return uint64(e.Sequence) })
+	return kept, nil
+}

@@ -1,0 +1,190 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/snapshot"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var (
+	_ ports.EntitySnapshots     = (*Store)(nil)
+	_ ports.StreamSnapshots     = (*Store)(nil)
+	_ ports.ProjectionSnapshots = (*Store)(nil)
+)
+
+// The states of an entity's snapshot.
+const (
+	snapshotValid = "valid"
+	snapshotStale = "stale"
+)
+
+func pgDate(d event.Date) pgtype.Date { return pgtype.Date{Time: d.Time(), Valid: true} }
+
+func (s *Store) epoch(ctx context.Context, p event.PartitionID) (ports.SnapshotEpoch, error) {
+	n, err := s.queries.GetSnapshotEpoch(ctx, s.reads, int32(p))
+	return ports.SnapshotEpoch(n), translate(ctx, err)
+}
+
+// EntitySnapshots implements ports.EntitySnapshots. The epoch is read first: a
+// redaction after it is noticed when a snapshot is saved.
+func (s *Store) EntitySnapshots(ctx context.Context, p event.PartitionID, entityType, entityID string) ([]ports.EntitySnapshot, ports.SnapshotEpoch, error) {
+	epoch, err := s.epoch(ctx, p)
+	if err != nil {
+		return nil, 0, err
+	}
+	rows, err := s.queries.ListEntitySnapshots(ctx, s.reads, &backbonedb.ListEntitySnapshotsParams{
+		PartitionID: int32(p), EntityType: entityType, EntityID: entityID,
+	})
+	if err != nil {
+		return nil, 0, translate(ctx, err)
+	}
+	out := make([]ports.EntitySnapshot, len(rows))
+	for i, r := range rows {
+		out[i] = ports.EntitySnapshot{
+			Partition: p, EntityType: entityType, EntityID: entityID, AsOf: event.Sequence(r.AsOfSequence), Version: event.Sequence(r.Version),
+			FoldVersion: int(r.FoldVersion), Stale: r.Status == snapshotStale, EffectiveThrough: event.DateOf(r.EffectiveThrough.Time),
+			EventCount: int(r.EventCount), CreatedAt: r.CreatedAt.UTC(), State: r.State,
+		}
+	}
+	return out, epoch, nil
+}
+
+// SaveEntitySnapshot implements ports.EntitySnapshots.
+func (s *Store) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot, epoch ports.SnapshotEpoch) (bool, error) {
+	status := snapshotValid
+	if n.Stale {
+		status = snapshotStale
+	}
+	return s.keep(ctx, s.queries.LockEntitySnapshots, func(tx pgx.Tx) (int64, error) {
+		return s.queries.SaveEntitySnapshot(ctx, tx, &backbonedb.SaveEntitySnapshotParams{
+			AsOfSequence: int64(n.AsOf), Version: int64(n.Version), EventCount: int64(n.EventCount), CreatedAt: event.Micros(n.CreatedAt),
+			PartitionID: int32(n.Partition), FoldVersion: int32(n.FoldVersion), SizeBytes: int32(len(n.State)), EffectiveThrough: pgDate(n.EffectiveThrough),
+			Status: status, EntityType: n.EntityType, EntityID: n.EntityID, State: n.State, Epoch: int64(epoch), Kept: snapshot.Kept,
+		})
+	}, func(tx pgx.Tx) error {
+		return s.queries.DeleteOldEntitySnapshots(ctx, tx, &backbonedb.DeleteOldEntitySnapshotsParams{
+			PartitionID: int32(n.Partition), EntityType: n.EntityType, EntityID: n.EntityID, Kept: snapshot.Kept,
+		})
+	})
+}
+
+// keep saves one snapshot and removes what is too many, if it was kept.
+func (s *Store) keep(ctx context.Context, lock func(context.Context, backbonedb.DBTX) error, save func(pgx.Tx) (int64, error), prune func(pgx.Tx) error) (kept bool, err error) {
+	err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+		if err := lock(ctx, tx); err != nil {
+			return err
+		}
+		n, err := save(tx)
+		if kept = n > 0; err != nil || !kept {
+			return err
+		}
+		return prune(tx)
+	})
+	return kept && err == nil, translate(ctx, err)
+}
+
+// MarkEntitySnapshotsStale implements ports.EntitySnapshots.
+func (s *Store) MarkEntitySnapshotsStale(ctx context.Context, p event.PartitionID, entityType, entityID string, at event.Sequence, effective event.Date) (int, error) {
+	n, err := s.queries.MarkEntitySnapshotsStale(ctx, s.reads, &backbonedb.MarkEntitySnapshotsStaleParams{
+		PartitionID: int32(p), EntityType: entityType, EntityID: entityID, AtSequence: int64(at), Effective: pgDate(effective),
+	})
+	return int(n), translate(ctx, err)
+}
+
+// StreamSnapshot implements ports.StreamSnapshots.
+func (s *Store) StreamSnapshot(ctx context.Context, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, ports.SnapshotEpoch, error) {
+	epoch, err := s.epoch(ctx, p)
+	if err != nil {
+		return ports.StreamSnapshot{}, 0, err
+	}
+	found, err := s.streamSnapshot(ctx, s.reads, p, stream, internal, v)
+	return found, epoch, err
+}
+
+func (s *Store) streamSnapshot(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, error) {
+	r, err := s.queries.GetStreamSnapshot(ctx, db, &backbonedb.GetStreamSnapshotParams{
+		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, Internal: internal, Version: int64(v),
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ports.StreamSnapshot{}, snapshot.NotFound()
+	}
+	if err != nil {
+		return ports.StreamSnapshot{}, translate(ctx, err)
+	}
+	return ports.StreamSnapshot{
+		ID: r.ID.Bytes, Partition: p, Stream: stream, Internal: internal, Version: event.Version(r.Version), StateType: r.StateType,
+		SchemaVersion: int(r.SchemaVersion), State: r.State, Metadata: r.Metadata, CreatedAt: r.CreatedAt.UTC(),
+	}, nil
+}
+
+// SaveStreamSnapshot implements ports.StreamSnapshots.
+func (s *Store) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapshot, epoch ports.SnapshotEpoch) (ports.StreamSnapshot, bool, error) {
+	n.CreatedAt = event.Micros(n.CreatedAt)
+	kept, err := s.keep(ctx, s.queries.LockStreamSnapshots, func(tx pgx.Tx) (int64, error) {
+		return s.queries.SaveStreamSnapshot(ctx, tx, &backbonedb.SaveStreamSnapshotParams{
+			Version: int64(n.Version), CreatedAt: n.CreatedAt, PartitionID: int32(n.Partition), SchemaVersion: int32(n.SchemaVersion),
+			SizeBytes: int32(len(n.State)), Internal: n.Internal, ID: uuid(n.ID), StreamType: n.Stream.Type, StreamID: n.Stream.ID,
+			StateType: n.StateType, State: n.State, Metadata: n.Metadata, Epoch: int64(epoch), Kept: snapshot.Kept,
+		})
+	}, func(tx pgx.Tx) error {
+		return s.queries.DeleteOldStreamSnapshots(ctx, tx, &backbonedb.DeleteOldStreamSnapshotsParams{
+			PartitionID: int32(n.Partition), StreamType: n.Stream.Type, StreamID: n.Stream.ID, Internal: n.Internal, Kept: snapshot.Kept,
+		})
+	})
+	if err != nil || kept {
+		return n, kept, err
+	}
+	have, err := s.streamSnapshot(ctx, s.reads, n.Partition, n.Stream, n.Internal, n.Version)
+	switch {
+	case fault.KindOf(err) == fault.NotFound || err == nil && n.Internal:
+		return ports.StreamSnapshot{}, false, snapshot.Superseded()
+	case err != nil:
+		return ports.StreamSnapshot{}, false, err
+	case have.StateType != n.StateType || have.SchemaVersion != n.SchemaVersion || !bytes.Equal(have.State, n.State) || !bytes.Equal(have.Metadata, n.Metadata):
+		return ports.StreamSnapshot{}, false, snapshot.Exists()
+	}
+	return have, false, nil
+}
+
+// ProjectionSnapshot implements ports.ProjectionSnapshots.
+func (s *Store) ProjectionSnapshot(ctx context.Context, projection string, version int, p event.PartitionID, until event.Sequence) (ports.ProjectionSnapshot, ports.SnapshotEpoch, error) {
+	epoch, err := s.epoch(ctx, p)
+	if err != nil {
+		return ports.ProjectionSnapshot{}, 0, err
+	}
+	r, err := s.queries.GetProjectionSnapshot(ctx, s.reads, &backbonedb.GetProjectionSnapshotParams{
+		PartitionID: int32(p), Projection: projection, Version: int32(version), Until: int64(until),
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ports.ProjectionSnapshot{}, epoch, snapshot.NotFound()
+	}
+	if err != nil {
+		return ports.ProjectionSnapshot{}, epoch, translate(ctx, err)
+	}
+	return ports.ProjectionSnapshot{
+		Projection: projection, Version: version, Partition: p, Sequence: event.Sequence(r.Sequence), State: r.State, CreatedAt: r.CreatedAt.UTC(),
+	}, epoch, nil
+}
+
+// SaveProjectionSnapshot implements ports.ProjectionSnapshots.
+func (s *Store) SaveProjectionSnapshot(ctx context.Context, n ports.ProjectionSnapshot, epoch ports.SnapshotEpoch) (bool, error) {
+	return s.keep(ctx, s.queries.LockProjectionSnapshots, func(tx pgx.Tx) (int64, error) {
+		return s.queries.SaveProjectionSnapshot(ctx, tx, &backbonedb.SaveProjectionSnapshotParams{
+			Sequence: int64(n.Sequence), CreatedAt: event.Micros(n.CreatedAt), Version: int32(n.Version), PartitionID: int32(n.Partition),
+			SizeBytes: int32(len(n.State)), Projection: n.Projection, State: n.State, Epoch: int64(epoch), Kept: snapshot.Kept,
+		})
+	}, func(tx pgx.Tx) error {
+		return s.queries.DeleteOldProjectionSnapshots(ctx, tx, &backbonedb.DeleteOldProjectionSnapshotsParams{
+			PartitionID: int32(n.Partition), Projection: n.Projection, Version: int32(n.Version), Kept: snapshot.Kept,
+		})
+	})
+}

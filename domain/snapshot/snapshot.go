@@ -1,0 +1,26 @@
+// Package snapshot has the rules of stored states: how many are kept, and what is
+// refused. A snapshot is derived from events; whoever loses it folds again.
+package snapshot
+
+import "github.com/erpbackbone/backbone/domain/fault"
+
+// Kept is how many snapshots of one thing are kept: the newest ones.
+const Kept = 3
+
+// MaxBytes is how large a stored state may be, as JSON.
+const MaxBytes = 1 << 20
+
+// NotFound is the fault of a snapshot that is not there.
+func NotFound() *fault.Error {
+	return fault.New(fault.NotFound, "snapshot.not_found", "there is no such snapshot; the newest %d are kept, read the latest", Kept)
+}
+
+// Exists is the fault of another content for a version that has a snapshot.
+func Exists() *fault.Error {
+	return fault.New(fault.Conflict, "snapshot.exists", "this version of the stream has a snapshot with another content; read it, or store the state of a later version")
+}
+
+// Superseded is the fault of a snapshot that is too old to be kept.
+func Superseded() *fault.Error {
+	return fault.New(fault.FailedPrecondition, "snapshot.superseded", "the newest %d snapshots of a stream are kept and this one is older; read the latest", Kept)
+}
