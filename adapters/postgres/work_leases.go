@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Leases are rows of the log's database, which several nodes share work with.
+type Leases struct{ store *Store }
+
+var _ ports.Leases = (*Leases)(nil)
+
+// Leases gives the leases on work, which are not those on keys.
+func (s *Store) Leases() *Leases { return &Leases{s} }
+
+// Hold implements ports.Leases.
+func (l *Leases) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
+	if err := ports.CheckLease(holder, ttl); err != nil {
+		return nil, err
+	}
+	if len(resources) == 0 {
+		return []ports.Lease{}, ctx.Err()
+	}
+	names, partitions := resourceColumns(resources)
+	rows, err := l.store.queries.HoldLeases(ctx, l.store.reads, &backbonedb.HoldLeasesParams{
+		Holder: holder, Ttl: interval(ttl), Names: names, Partitions: partitions,
+	})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]ports.Lease, len(rows))
+	for i, r := range rows {
+		out[i] = lease(backbonedb.ListLeasesRow(r))
+	}
+	slices.SortFunc(out, func(a, b ports.Lease) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
+	})
+	return out, nil
+}
+
+// Release implements ports.Leases.
+func (l *Leases) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
+	if len(resources) == 0 {
+		return ctx.Err()
+	}
+	names, partitions := resourceColumns(resources)
+	return translate(ctx, l.store.queries.ReleaseLeases(ctx, l.store.reads, &backbonedb.ReleaseLeasesParams{
+		Holder: holder, Names: names, Partitions: partitions,
+	}))
+}
+
+// List implements ports.Leases.
+func (l *Leases) List(ctx context.Context, name string) ([]ports.Lease, error) {
+	rows, err := l.store.queries.ListLeases(ctx, l.store.reads, name)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]ports.Lease, len(rows))
+	for i, r := range rows {
+		out[i] = lease(r)
+	}
+	return out, nil
+}
+
+// forgetNodes is how long the last sign of life of a node stays, in units of what is
+// alive.
+const forgetNodes = 100
+
+// Beat implements ports.Leases.
+func (l *Leases) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
+	if err := ports.CheckLease(node, within); err != nil {
+		return nil, err
+	}
+	nodes, err := l.store.queries.BeatNode(ctx, l.store.reads, &backbonedb.BeatNodeParams{
+		Node: node, Within: interval(within), Forget: interval(forgetNodes * within),
+	})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	return nodes, nil
+}
+
+// Leave implements ports.Leases.
+func (l *Leases) Leave(ctx context.Context, node string) error {
+	return translate(ctx, l.store.queries.DeleteNode(ctx, l.store.reads, node))
+}
+
+func lease(r backbonedb.ListLeasesRow) ports.Lease {
+	return ports.Lease{
+		LeaseResource: ports.LeaseResource{Name: r.Name, Partition: event.PartitionID(r.PartitionID)},
+		Holder:        r.Holder, Term: uint64(r.Term), TakenAt: r.TakenAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(),
+	}
+}
+
+func resourceColumns(resources []ports.LeaseResource) (names []string, partitions []int32) {
+	names, partitions = make([]string, len(resources)), make([]int32, len(resources))
+	for i, r := range resources {
+		names[i], partitions[i] = r.Name, int32(r.Partition)
+	}
+	return names, partitions
+}
+
+func interval(d time.Duration) pgtype.Interval {
+	return pgtype.Interval{Microseconds: d.Microseconds(), Valid: true}
+}

@@ -1,0 +1,61 @@
+package ports
+
+import (
+	"context"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// LeaseResource is work that one holder at a time does, such as a projection's of one
+// partition.
+type LeaseResource struct {
+	Name      string            // what is worked, such as "projection/gl.ledger/1"
+	Partition event.PartitionID // 0: work of no single partition
+}
+
+// Lease says who works a resource.
+type Lease struct {
+	LeaseResource
+	Holder string // "" in a list: given back
+	// Term numbers the holders of the resource, from 1. It grows whenever the holder
+	// changes and never when a lease is renewed, so whoever acts for a holder can be
+	// told from one who was paused past its lease.
+	Term      uint64
+	TakenAt   time.Time // when the holder took it
+	ExpiresAt time.Time
+}
+
+// Leases shares work between the nodes of an installation. Every time is of the
+// store's clock, so that a node whose own clock jumps changes nothing. A lease alone
+// protects nothing: a transaction of a holder checks the term before it commits.
+type Leases interface {
+	// Hold takes every resource that is free or expired, renews what is the holder's
+	// already, all for ttl from now, and returns what is the holder's afterwards, in the
+	// order of name and partition. A resource that somebody else holds is left out. It is
+	// one statement: all of it or, on an error, nothing. A resource that is named twice
+	// counts once.
+	Hold(ctx context.Context, holder string, ttl time.Duration, resources []LeaseResource) ([]Lease, error)
+	// Release gives back those of the resources that are the holder's, and leaves others
+	// alone. The next holder needs not wait until they expire.
+	Release(ctx context.Context, holder string, resources []LeaseResource) error
+	// List shows the leases of a name, or all for "", by name and partition, those that
+	// are expired or given back too.
+	List(ctx context.Context, name string) ([]Lease, error)
+
+	// Beat records a sign of life of a node and returns the nodes that gave one less than
+	// within ago, by name; the node itself is one of them.
+	Beat(ctx context.Context, node string, within time.Duration) ([]string, error)
+	// Leave ends a node's life, so that the others share its work at once. Its leases
+	// stay until they are released or expire.
+	Leave(ctx context.Context, node string) error
+}
+
+// CheckLease refuses what no store takes. Fault lease.invalid.
+func CheckLease(holder string, ttl time.Duration) error {
+	if holder == "" || ttl <= 0 {
+		return fault.New(fault.Internal, "lease.invalid", "a lease needs a holder and a time to live; pass both")
+	}
+	return nil
+}
