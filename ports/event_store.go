@@ -2,6 +2,7 @@ package ports
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -24,7 +25,13 @@ import (
 // fingerprint writes nothing and returns the first outcome with Replayed set.
 // recorded_at never goes backwards within a partition.
 //
-// Errors (faults): append.wrong_expected_version, append.condition_failed,
+// A stream moves from state to state by the events that change it, under the same
+// lock: see event.StreamState. Its state and access list count with the streams of
+// the request, the access list first, the state of what is written after all
+// expectations.
+//
+// Errors (faults): stream.access_denied (Forbidden), stream.deleted, stream.not_deleted
+// (Conflict), stream.tombstoned (Gone), stream.not_found, append.wrong_expected_version, append.condition_failed,
 // append.condition_too_old, append.condition_beyond_head, append.duplicate_business_key, idempotency.mismatch,
 // intent.changed, pii.subject_erased (Gone), pii.key_moved (Conflict: seal again with
 // the key's newest version, or the key was busy for a moment), keys.unavailable
@@ -45,6 +52,9 @@ type AppendRequest struct {
 	Conditions  []concurrency.AppendCondition
 	Idempotency *IdempotencyClaim
 	Intent      *IntentWrite
+	// Roles of the caller, held against the access lists of the events' streams; nil
+	// is the log itself and its modules, for whom they are not made.
+	Roles []string
 }
 
 // IdempotencyClaim ties a caller's key to the content of the request.
@@ -207,8 +217,19 @@ type EventScan struct {
 
 // StreamReader reads one stream in both directions.
 type StreamReader interface {
+	// StreamStatus tells how a stream stands; one without events is absent.
+	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (StreamStatus, error)
 	// ReadStream reads a stream by version; none is an empty slice.
 	ReadStream(ctx context.Context, q StreamQuery) ([]event.Recorded, error)
+}
+
+// StreamStatus is how a stream stands.
+type StreamStatus struct {
+	State           event.StreamState
+	Version         event.Version
+	ReadableFrom    event.Version   // events before it were deleted by a soft deletion; 0: none were
+	Settings        json.RawMessage // of the metadata what the log obeys; nil: nothing
+	MetadataVersion event.Version   // of the event that set the metadata last; 0: none did
 }
 
 // StreamQuery selects a part of a stream.

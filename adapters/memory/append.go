@@ -48,6 +48,9 @@ func (s *Store) Append(ctx context.Context, r ports.AppendRequest) (ports.Append
 	if err != nil {
 		return ports.AppendResult{}, err
 	}
+	if err := p.checkStates(st.events); err != nil {
+		return ports.AppendResult{}, err
+	}
 	result := p.commit(&r, st, claims)
 	if len(st.events) > 0 {
 		s.wake(r.Partition)
@@ -82,11 +85,14 @@ func (p *partition) checkIntent(w *ports.IntentWrite) error {
 // check holds the request's further demands against the log, in the order the port
 // promises; business keys follow in claim, once series numbers are known.
 func (p *partition) check(r *ports.AppendRequest) error {
+	if err := p.checkAccess(r); err != nil {
+		return err
+	}
 	for _, want := range r.Streams {
 		sequences := p.byStream[want.Stream]
-		actual := event.Version(len(sequences))
-		if !want.Expected.Allows(actual) {
-			return concurrency.WrongExpectedVersion(want.Stream, want.Expected, actual, p.lastHolder(sequences))
+		actual, state := event.Version(len(sequences)), p.streamState(want.Stream)
+		if !want.Expected.AllowsIn(state, actual) {
+			return concurrency.UnmetExpectation(want, state, actual, p.lastHolder(sequences))
 		}
 	}
 	for _, want := range r.Entities {
@@ -204,6 +210,7 @@ func (p *partition) commit(r *ports.AppendRequest, st staged, claims map[busines
 		p.noteEvent(e)
 		p.byID[e.ID] = e.Sequence
 		p.byStream[e.Stream] = append(p.byStream[e.Stream], e.Sequence)
+		p.changeStream(e)
 		p.byType[e.Type] = append(p.byType[e.Type], e.Sequence)
 		for _, k := range e.Keys {
 			// Two references to one entity in different roles are one row of the index.

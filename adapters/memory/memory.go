@@ -46,6 +46,7 @@ type Store struct {
 	tables       map[string]map[string]any
 	listeners    map[*listener]struct{}
 	work         *Leases
+	snapshots    snapshots
 
 	advancing chan struct{} // holds one token: the right to run a projection batch
 }
@@ -78,6 +79,7 @@ func New(c Config) *Store {
 		checkpoints: map[checkpointKey]ports.Checkpoint{},
 		tables:      map[string]map[string]any{},
 		listeners:   map[*listener]struct{}{},
+		snapshots:   newSnapshots(),
 		advancing:   make(chan struct{}, 1),
 	}
 	if s.clock == nil {
@@ -107,6 +109,7 @@ type partition struct {
 	events      []event.Recorded // the event with sequence n is at n-1
 	byID        map[event.ID]event.Sequence
 	byStream    map[event.StreamID][]event.Sequence
+	streams     map[event.StreamID]changedStream // those that are not as every stream begins
 	byKey       map[string][]event.Sequence
 	byType      map[string][]event.Sequence
 	business    map[businessKey]fault.Holder
@@ -131,6 +134,7 @@ func newPartition(le ports.LegalEntity, genesis event.Hash) *partition {
 		genesis:     genesis,
 		byID:        map[event.ID]event.Sequence{},
 		byStream:    map[event.StreamID][]event.Sequence{},
+		streams:     map[event.StreamID]changedStream{},
 		byKey:       map[string][]event.Sequence{},
 		byType:      map[string][]event.Sequence{},
 		business:    map[businessKey]fault.Holder{},

@@ -143,10 +143,13 @@ func (g *group) checkDemands(r *ports.AppendRequest, v *verdict) {
 	if v.err = g.checkKeys(r); v.err != nil {
 		return
 	}
+	if v.err = g.checkAccess(r); v.err != nil {
+		return
+	}
 	for _, want := range r.Streams {
 		row := g.streamOf(streamKey{r.Partition, want.Stream})
-		if !want.Expected.Allows(row.version) {
-			v.err = concurrency.WrongExpectedVersion(want.Stream, want.Expected, row.version, nil)
+		if !want.Expected.AllowsIn(row.state, row.version) {
+			v.err = concurrency.UnmetExpectation(want, row.state, row.version, nil)
 			v.holder = row.last
 			return
 		}
@@ -247,7 +250,7 @@ func containsAll(have, wanted []string) bool {
 }
 
 // stage copies the request's events to the end of the group's, gives them their
-// series numbers and checks their business keys.
+// series numbers and checks their business keys and the states of their streams.
 func (g *group) stage(r *ports.AppendRequest, v *verdict) {
 	g.numbers, g.claims = g.numbers[:0], g.claims[:0]
 	for i := range r.Events {
@@ -281,6 +284,7 @@ func (g *group) stage(r *ports.AppendRequest, v *verdict) {
 			g.claims = append(g.claims, claim{k, businessRow{sequence, e.ID, b.Document}})
 		}
 	}
+	g.checkStates(r, v)
 }
 
 type claim struct {
@@ -325,11 +329,7 @@ func (g *group) accept(w *waiting, h *head, now time.Time, v *verdict) {
 		e.Sequence, e.RecordedAt, e.OccurredAt = h.current.Sequence, recordedAt, event.Micros(e.OccurredAt)
 		k := streamKey{r.Partition, e.Stream}
 		stream := g.streamOf(k)
-		stream.version++
-		stream.last = e.Sequence
-		if stream.first == 0 {
-			stream.first = e.Sequence
-		}
+		stream.add(e)
 		g.overlay.streams[k] = stream
 		e.StreamVersion = stream.version
 		if !e.PayloadHashDone {

@@ -142,6 +142,9 @@ type (
 	streamRow struct {
 		version     event.Version
 		first, last event.Sequence
+		state       event.StreamState
+		access      string        // access list, JSON; "": none
+		change      *streamChange // what the group changes besides; nil: nothing
 	}
 	idempotencyRow struct {
 		outcome   ports.IdempotencyOutcome
@@ -191,7 +194,10 @@ func newFacts(keysApart bool) *facts {
 				c[2].text(k.stream.ID)
 			},
 			func(r pgx.Rows, n *int32, v *streamRow) error {
-				return r.Scan(n, (*uint64)(&v.version), (*uint64)(&v.first), (*uint64)(&v.last))
+				var lifecycle, access pgtype.Text
+				err := r.Scan(n, (*uint64)(&v.version), (*uint64)(&v.first), (*uint64)(&v.last), &lifecycle, &access)
+				v.state, v.access = event.ParseStreamState(lifecycle.String), access.String
+				return err
 			}),
 		idempotency: newLookup(backbonedb.ListIdempotencyKeys, []uint32{i4, text}, encodeText, scanIdempotency),
 		business: newLookup(backbonedb.ListBusinessKeys, []uint32{i4, text, text},

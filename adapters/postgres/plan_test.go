@@ -26,7 +26,7 @@ var appendQueries = []string{
 	backbonedb.ListEventIDs, backbonedb.ListEventSequences,
 	backbonedb.InsertEvents, backbonedb.InsertEventPayloads, backbonedb.InsertEventKeys, backbonedb.UpsertStreamVersions,
 	backbonedb.InsertBusinessKeys, backbonedb.InsertIdempotencyKeys, backbonedb.UpsertNumberSeries, backbonedb.UpsertIntents,
-	backbonedb.InsertEventPIISubjects, backbonedb.InsertIntentPIISubjects,
+	backbonedb.InsertEventPIISubjects, backbonedb.InsertIntentPIISubjects, backbonedb.ChangeStreams,
 }
 
 var readQueries = []string{
@@ -35,7 +35,7 @@ var readQueries = []string{
 	backbonedb.SearchActor, backbonedb.SearchActorBackward, backbonedb.SearchTypes, backbonedb.SearchTypesBackward,
 	backbonedb.SearchLog, backbonedb.SearchLogBackward, backbonedb.MatchEvents, backbonedb.GetSequenceAt, backbonedb.ListLineage,
 	backbonedb.ListDescendants, backbonedb.ListKeySpans, backbonedb.ListKeyMatches, backbonedb.ListTypeMatches,
-	backbonedb.GetIdempotencyKey, backbonedb.GetIntent, backbonedb.ListWaitingIntents,
+	backbonedb.GetStreamStatus, backbonedb.GetIdempotencyKey, backbonedb.GetIntent, backbonedb.ListWaitingIntents,
 	backbonedb.CountPersonalEvents, backbonedb.CountPersonalIntents, backbonedb.ListPersonalEvents, backbonedb.ListPersonalIntents,
 }
 

@@ -2,12 +2,30 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"math"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 )
+
+// StreamStatus implements ports.StreamReader.
+func (s *Store) StreamStatus(ctx context.Context, p event.PartitionID, id event.StreamID) (ports.StreamStatus, error) {
+	row, err := s.queries.GetStreamStatus(ctx, s.reads, &backbonedb.GetStreamStatusParams{PartitionID: int32(p), StreamType: id.Type, StreamID: id.ID})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ports.StreamStatus{}, nil
+	}
+	if err != nil {
+		return ports.StreamStatus{}, translate(ctx, err)
+	}
+	return ports.StreamStatus{
+		State: event.ParseStreamState(row.Lifecycle.String), Version: event.Version(row.Version), ReadableFrom: event.Version(row.ReadableFrom.Int64),
+		Settings: row.Metadata, MetadataVersion: event.Version(row.MetadataVersion.Int64),
+	}, nil
+}
 
 // ReadStream implements ports.StreamReader. A limit of 0 reads to the end.
 func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, error) {

@@ -19,7 +19,7 @@ type writer struct {
 	statements []statement
 
 	events, payloads, keys, streams, business, idempotency, series, intents *rowSet
-	eventSubjects, intentSubjects                                           *rowSet
+	changedStreams, eventSubjects, intentSubjects                           *rowSet
 }
 
 // statement is one insert and how many rows it must write; anyRows: it leaves out
@@ -94,6 +94,7 @@ func newWriter() *writer {
 			day, txt, uid, txt, txt, txt, // effective date .. source
 			txt, txt, txt, txt, txt, txt, // status .. refusal
 			i8, i4, i4, stamp, stamp),
+		changedStreams: newRowSet("stream_versions", backbonedb.ChangeStreams, locked, i4, txt, txt, i8, i8, i8, txt, i8, txt, i8),
 		eventSubjects:  newRowSet("event_pii_subjects", backbonedb.InsertEventPIISubjects, locked, i4, txt, i8, i2, txt),
 		intentSubjects: newRowSet("intent_pii_subjects", backbonedb.InsertIntentPIISubjects, locked, i4, txt, uid, i2, txt),
 	}
@@ -103,7 +104,7 @@ func newWriter() *writer {
 // fill builds the statements of a decided group.
 func (w *writer) fill(g *group, ws []*waiting) []statement {
 	sets := [...]*rowSet{
-		w.events, w.payloads, w.keys, w.streams, w.business, w.idempotency, w.series, w.intents, w.eventSubjects, w.intentSubjects,
+		w.events, w.payloads, w.keys, w.streams, w.changedStreams, w.business, w.idempotency, w.series, w.intents, w.eventSubjects, w.intentSubjects,
 	}
 	for _, s := range sets {
 		s.reset()
@@ -240,14 +241,21 @@ func (w *writer) addEvent(e *event.Prepared) {
 func (w *writer) sealed() bool { return w.eventSubjects.rows > 0 || w.intentSubjects.rows > 0 }
 
 func (w *writer) addStream(k streamKey, s streamRow) {
-	c := w.streams.columns
+	set := w.streams
+	if s.change != nil {
+		set = w.changedStreams
+	}
+	c := set.columns
 	c[0].int4(int32(k.partition))
 	c[1].text(k.stream.Type)
 	c[2].text(k.stream.ID)
 	c[3].int8(int64(s.version))
 	c[4].int8(int64(s.first))
 	c[5].int8(int64(s.last))
-	w.streams.rows++
+	if s.change != nil {
+		s.change.fill(c[6:], s.state)
+	}
+	set.rows++
 }
 
 func (w *writer) addSideRows(r *waiting, v *verdict) {

@@ -26,6 +26,7 @@ type Draft struct {
 	Tags              []string
 	Source            Source
 	Series            []SeriesNumber
+	Change            *StreamChange // of the log's own events about a stream; nil for all others
 }
 
 // BusinessKey is a natural key that an event claims for ever within its
@@ -62,6 +63,7 @@ type Prepared struct {
 	BusinessKeys    []BusinessKey
 	Series          []SeriesNumber
 	Sealed          []SealedSubject
+	Change          *StreamChange // what the event changes of its stream; nil: nothing but the version
 }
 
 // SealedSubject says that a record holds values sealed with one key of a person,
@@ -73,6 +75,14 @@ type SealedSubject struct {
 	KeyClass   uint8  // number of the key class
 	KeyVersion uint32
 	Pointers   []string // RFC 6901, in the stored document, in document order
+}
+
+// Action is what the event does to its stream.
+func (p *Prepared) Action() StreamAction {
+	if p.Change == nil {
+		return AppendToStream
+	}
+	return p.Change.Action
 }
 
 // Size is the event's weight in the append queue, in bytes.

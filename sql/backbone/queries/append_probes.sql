@@ -3,13 +3,14 @@
 -- names that do not exist give no row.
 
 -- name: ListStreamVersions :many
-SELECT k.ordinal::int AS ordinal, s.version, s.first_sequence, s.last_sequence
+-- lifecycle and access list are NULL but for streams that somebody gave one.
+SELECT k.ordinal::int AS ordinal, s.version, s.first_sequence, s.last_sequence, s.lifecycle, s.acl
 FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
              unnest(@partition_ids::int[]) AS partition_id,
              unnest(@stream_types::text[]) AS stream_type,
              unnest(@stream_ids::text[]) AS stream_id) k
 CROSS JOIN LATERAL (
-    SELECT x.version, x.first_sequence, x.last_sequence
+    SELECT x.version, x.first_sequence, x.last_sequence, x.lifecycle, (x.metadata -> 'acl')::text AS acl
     FROM backbone.stream_versions x
     WHERE x.partition_id = k.partition_id AND x.stream_type = k.stream_type AND x.stream_id = k.stream_id
     LIMIT 1

@@ -451,13 +451,13 @@ func (q *Queries) ListNumberSeries(ctx context.Context, db DBTX, arg *ListNumber
 
 const ListStreamVersions = `-- name: ListStreamVersions :many
 
-SELECT k.ordinal::int AS ordinal, s.version, s.first_sequence, s.last_sequence
+SELECT k.ordinal::int AS ordinal, s.version, s.first_sequence, s.last_sequence, s.lifecycle, s.acl
 FROM (SELECT unnest($1::int[]) AS ordinal,
              unnest($2::int[]) AS partition_id,
              unnest($3::text[]) AS stream_type,
              unnest($4::text[]) AS stream_id) k
 CROSS JOIN LATERAL (
-    SELECT x.version, x.first_sequence, x.last_sequence
+    SELECT x.version, x.first_sequence, x.last_sequence, x.lifecycle, (x.metadata -> 'acl')::text AS acl
     FROM backbone.stream_versions x
     WHERE x.partition_id = k.partition_id AND x.stream_type = k.stream_type AND x.stream_id = k.stream_id
     LIMIT 1
@@ -476,11 +476,14 @@ type ListStreamVersionsRow struct {
 	Version       int64
 	FirstSequence int64
 	LastSequence  int64
+	Lifecycle     pgtype.Text
+	Acl           string
 }
 
 // First round trip of an append group, after the head locks: what the group's
 // requests demand or build on. Parameters are parallel arrays without duplicates;
 // names that do not exist give no row.
+// lifecycle and access list are NULL but for streams that somebody gave one.
 func (q *Queries) ListStreamVersions(ctx context.Context, db DBTX, arg *ListStreamVersionsParams) ([]ListStreamVersionsRow, error) {
 	rows, err := db.Query(ctx, ListStreamVersions,
 		arg.Ordinals,
@@ -500,6 +503,8 @@ func (q *Queries) ListStreamVersions(ctx context.Context, db DBTX, arg *ListStre
 			&i.Version,
 			&i.FirstSequence,
 			&i.LastSequence,
+			&i.Lifecycle,
+			&i.Acl,
 		); err != nil {
 			return nil, err
 		}

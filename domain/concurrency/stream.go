@@ -1,0 +1,74 @@
+package concurrency
+
+import (
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Codes of what a stream's state refuses.
+const (
+	CodeStreamNotFound   = "stream.not_found"
+	CodeStreamDeleted    = "stream.deleted"
+	CodeStreamNotDeleted = "stream.not_deleted"
+	CodeStreamTombstoned = "stream.tombstoned"
+)
+
+// AllowsIn is Allows for a stream in a state. To those who want a stream not to
+// exist, and to those who want it to exist, a deleted stream does not; a tombstoned
+// one neither exists nor leaves its place free.
+func (e Expected) AllowsIn(state event.StreamState, actual event.Version) bool {
+	switch {
+	case state == event.StreamDeleted && e.mode == modeNoStream:
+		return true
+	case state == event.StreamDeleted && e.mode == modeStreamExists:
+		return false
+	case state == event.StreamTombstoned && e.mode != modeAny && e.mode != modeExact:
+		return false
+	default:
+		return e.Allows(actual)
+	}
+}
+
+// UnmetExpectation is the answer to an expectation that AllowsIn does not allow.
+func UnmetExpectation(want StreamExpectation, state event.StreamState, actual event.Version, holder *fault.Holder) *fault.Error {
+	var f *fault.Error
+	switch {
+	case state == event.StreamTombstoned:
+		f = StreamTombstoned(want.Stream)
+	case state == event.StreamDeleted && want.Expected.mode == modeStreamExists:
+		f = StreamDeleted(want.Stream).WithNumbers(want.Expected.Value(), uint64(actual))
+	default:
+		return WrongExpectedVersion(want.Stream, want.Expected, actual, holder)
+	}
+	if holder != nil {
+		f = f.WithHolder(*holder)
+	}
+	return f
+}
+
+// ActionRefused is the answer to an action that the stream's state does not allow.
+func ActionRefused(stream event.StreamID, state event.StreamState, action event.StreamAction) *fault.Error {
+	switch {
+	case state == event.StreamTombstoned:
+		return StreamTombstoned(stream)
+	case action == event.RecreateStream:
+		return fault.New(fault.Conflict, CodeStreamNotDeleted, "stream %s is %s, so there is nothing to recreate; append to it as it is", stream, state).
+			With("stream", stream.String())
+	case state == event.StreamDeleted:
+		return StreamDeleted(stream)
+	default:
+		return fault.New(fault.NotFound, CodeStreamNotFound, "this legal entity has no stream %s; check type, id and legal entity", stream).
+			With("stream", stream.String())
+	}
+}
+
+// StreamDeleted is the conflict with a soft deletion.
+func StreamDeleted(stream event.StreamID) *fault.Error {
+	return fault.New(fault.Conflict, CodeStreamDeleted, "stream %s is deleted; append to it to recreate it", stream).With("stream", stream.String())
+}
+
+// StreamTombstoned refuses what comes after a hard deletion.
+func StreamTombstoned(stream event.StreamID) *fault.Error {
+	return fault.New(fault.Gone, CodeStreamTombstoned, "stream %s was ended for good and takes no events any more; use another stream", stream).
+		With("stream", stream.String())
+}

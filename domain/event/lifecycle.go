@@ -1,0 +1,93 @@
+package event
+
+import "encoding/json"
+
+// StreamState is where a stream stands in its life. The zero value is a stream
+// without events.
+type StreamState uint8
+
+// The states. Deleted is soft: the stream begins anew with the next append.
+// Tombstoned is for good. No state takes a fact away: the events stay in the log.
+const (
+	StreamAbsent StreamState = iota
+	StreamActive
+	StreamDeleted
+	StreamTombstoned
+)
+
+var streamStates = [...]string{"absent", "active", "deleted", "tombstoned"}
+
+// String gives the name that is stored and shown.
+func (s StreamState) String() string {
+	if int(s) < len(streamStates) {
+		return streamStates[s]
+	}
+	return streamStates[StreamTombstoned] // what nobody knows takes no events
+}
+
+// ParseStreamState reads what is stored of a stream that exists; "" is active.
+func ParseStreamState(stored string) StreamState {
+	switch stored {
+	case "", streamStates[StreamActive]:
+		return StreamActive
+	case streamStates[StreamDeleted]:
+		return StreamDeleted
+	default:
+		return StreamTombstoned // what nobody knows takes no events
+	}
+}
+
+// StreamAction is what an event does to the stream that it is written into.
+type StreamAction uint8
+
+// The actions. The zero value is an ordinary event.
+const (
+	AppendToStream StreamAction = iota
+	DescribeStream              // sets the stream's metadata
+	DeleteStream
+	TombstoneStream
+	RecreateStream // begins a deleted stream anew
+)
+
+// StreamActions lists every action, for tests that check a table is complete.
+func StreamActions() []StreamAction {
+	return []StreamAction{AppendToStream, DescribeStream, DeleteStream, TombstoneStream, RecreateStream}
+}
+
+// After gives the state that follows an action; false if the action is not possible
+// in this state.
+func (s StreamState) After(a StreamAction) (StreamState, bool) {
+	switch s {
+	case StreamAbsent:
+		if a == AppendToStream || a == DescribeStream {
+			return StreamActive, true
+		}
+	case StreamActive:
+		switch a {
+		case AppendToStream, DescribeStream:
+			return StreamActive, true
+		case DeleteStream:
+			return StreamDeleted, true
+		case TombstoneStream:
+			return StreamTombstoned, true
+		}
+	case StreamDeleted:
+		switch a {
+		case RecreateStream:
+			return StreamActive, true
+		case TombstoneStream:
+			return StreamTombstoned, true
+		}
+	}
+	return s, false
+}
+
+// StreamChange is what an event changes of its stream beyond the version. Only the
+// log's own events bring one.
+type StreamChange struct {
+	Action StreamAction
+	// Of DescribeStream: what the log itself obeys of the metadata, and the access list
+	// out of it; nil when there is none.
+	Settings json.RawMessage
+	Access   json.RawMessage
+}
