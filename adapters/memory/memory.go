@@ -45,6 +45,7 @@ type Store struct {
 	checkpoints  map[checkpointKey]ports.Checkpoint
 	tables       map[string]map[string]any
 	listeners    map[*listener]struct{}
+	work         *Leases
 	snapshots    snapshots
 
 	advancing chan struct{} // holds one token: the right to run a projection batch
@@ -87,6 +88,7 @@ func New(c Config) *Store {
 	if s.random == nil {
 		s.random = rand.Reader
 	}
+	s.work = newLeases(s.clock)
 	if c.LogName != "" {
 		s.installation = &ports.Installation{LogName: c.LogName, Deployment: c.Deployment & maxDeployment, CreatedAt: s.now()}
 	}
@@ -107,6 +109,7 @@ type partition struct {
 	events      []event.Recorded // the event with sequence n is at n-1
 	byID        map[event.ID]event.Sequence
 	byStream    map[event.StreamID][]event.Sequence
+	streams     map[event.StreamID]changedStream // those that are not as every stream begins
 	byKey       map[string][]event.Sequence
 	byType      map[string][]event.Sequence
 	business    map[businessKey]fault.Holder
@@ -131,6 +134,7 @@ func newPartition(le ports.LegalEntity, genesis event.Hash) *partition {
 		genesis:     genesis,
 		byID:        map[event.ID]event.Sequence{},
 		byStream:    map[event.StreamID][]event.Sequence{},
+		streams:     map[event.StreamID]changedStream{},
 		byKey:       map[string][]event.Sequence{},
 		byType:      map[string][]event.Sequence{},
 		business:    map[businessKey]fault.Holder{},

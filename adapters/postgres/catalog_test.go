@@ -26,7 +26,7 @@ func column(t *testing.T, conn *pgx.Conn, query string, args ...any) []string {
 
 // directories are the tables that every shard of a cluster has in full; they are
 // not keyed by partition.
-var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation", "event_type_history"}
+var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation", "event_type_history", "nodes", "projections"}
 
 // TestSchemaCanBeSharded reads the catalog and fails on whatever would keep the
 // schema from running on a sharded cluster, on replicas or behind poolers.
@@ -111,6 +111,8 @@ func TestGrants(t *testing.T) {
 		backbone_reader:entity_snapshots:S backbone_reader:stream_snapshots:S backbone_reader:event_snapshots:S
 		backbone_redactor:entity_snapshots:DS backbone_redactor:stream_snapshots:DS backbone_redactor:event_snapshots:DS
 		backbone_redactor:replace_payload():E
+		backbone_app:leases:ISU backbone_app:nodes:DISU backbone_app:projections:DISU backbone_app:dead_letters:DISU backbone_app:projection_rows:DISU
+		backbone_reader:leases:S backbone_reader:nodes:S backbone_reader:projections:S backbone_reader:dead_letters:S
 		backbone_sealer:event_keys:S backbone_sealer:events:S backbone_sealer:partition_heads:S backbone_sealer:schema:U backbone_sealer:stream_versions:S
 	`), joined(got))
 	require.Empty(t, column(t, conn, `
