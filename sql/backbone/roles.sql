@@ -13,6 +13,7 @@ BEGIN
             ('backbone_redactor', false),
             ('backbone_archiver', false),
             ('backbone_sealer', false),
+            ('backbone_outbox_reader', false), -- who tails the log through the outbox view
             ('backbone_eraser', true),    -- erasure and rotation of keys; not the server's role
             ('backbone_ks_owner', false)  -- owns the key store
         ) AS r (name, login)

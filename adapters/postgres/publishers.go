@@ -1,0 +1,95 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var _ ports.PublisherCursors = (*Store)(nil)
+
+func publisherFenced() error {
+	return fault.New(fault.Conflict, "publisher.fenced", "another node publishes this partition since; leave it to that one")
+}
+
+func publisherCursor(publisher string, p, through, term int64, moved pgtype.Timestamptz, failures int32, lastError pgtype.Text, failed pgtype.Timestamptz) ports.PublisherCursor {
+	c := ports.PublisherCursor{
+		Publisher: publisher, Partition: event.PartitionID(p), PublishedThrough: event.Sequence(through), Term: uint64(term),
+		Failures: int(failures), LastError: lastError.String,
+	}
+	if moved.Valid {
+		c.MovedAt = moved.Time.UTC()
+	}
+	if failed.Valid {
+		c.FailedAt = failed.Time.UTC()
+	}
+	return c
+}
+
+// BeginPublishing implements ports.PublisherCursors.
+func (s *Store) BeginPublishing(ctx context.Context, publisher string, p event.PartitionID, term uint64) (ports.PublisherCursor, error) {
+	r, err := s.queries.BeginPublishing(ctx, s.reads, &backbonedb.BeginPublishingParams{Publisher: publisher, PartitionID: int32(p), Term: int64(term)})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ports.PublisherCursor{}, publisherFenced()
+	}
+	if err != nil {
+		return ports.PublisherCursor{}, translate(ctx, err)
+	}
+	return publisherCursor(r.Publisher, int64(r.PartitionID), r.PublishedThrough, r.Term, r.MovedAt, r.Failures, r.LastError, r.FailedAt), nil
+}
+
+// onCursor runs change in a transaction that holds the cursor's row, if the term is
+// the one that has begun on it.
+func (s *Store) onCursor(ctx context.Context, publisher string, p event.PartitionID, term uint64, change func(tx pgx.Tx, through event.Sequence) error) error {
+	return translate(ctx, pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+		c, err := s.queries.LockPublisherCursor(ctx, tx, &backbonedb.LockPublisherCursorParams{Publisher: publisher, PartitionID: int32(p)})
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && uint64(c.Term) != term {
+			return publisherFenced()
+		}
+		if err != nil {
+			return err
+		}
+		return change(tx, event.Sequence(c.PublishedThrough))
+	}))
+}
+
+// MovePublished implements ports.PublisherCursors.
+func (s *Store) MovePublished(ctx context.Context, publisher string, p event.PartitionID, term uint64, from, to event.Sequence) error {
+	return s.onCursor(ctx, publisher, p, term, func(tx pgx.Tx, through event.Sequence) error {
+		if through != from || to <= from {
+			return fault.New(fault.Conflict, "publisher.cursor_moved", "the cursor is at %d and cannot move from %d to %d; begin again", through, from, to)
+		}
+		return s.queries.MovePublisherCursor(ctx, tx, &backbonedb.MovePublisherCursorParams{
+			Publisher: publisher, PartitionID: int32(p), PublishedThrough: int64(to), MovedAt: pgtype.Timestamptz{Time: s.now(), Valid: true},
+		})
+	})
+}
+
+// NotePublishFailure implements ports.PublisherCursors.
+func (s *Store) NotePublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
+	return s.onCursor(ctx, publisher, p, term, func(tx pgx.Tx, _ event.Sequence) error {
+		return s.queries.NotePublishFailure(ctx, tx, &backbonedb.NotePublishFailureParams{
+			Publisher: publisher, PartitionID: int32(p), LastError: optionalText(code), FailedAt: pgtype.Timestamptz{Time: s.now(), Valid: true},
+		})
+	})
+}
+
+// PublisherCursors implements ports.PublisherCursors.
+func (s *Store) PublisherCursors(ctx context.Context, publisher string) ([]ports.PublisherCursor, error) {
+	rows, err := s.queries.ListPublisherCursors(ctx, s.reads, publisher)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]ports.PublisherCursor, len(rows))
+	for i, r := range rows {
+		out[i] = publisherCursor(r.Publisher, int64(r.PartitionID), r.PublishedThrough, r.Term, r.MovedAt, r.Failures, r.LastError, r.FailedAt)
+	}
+	return out, nil
+}
