@@ -133,6 +133,7 @@ func RunEventStore(t *testing.T, h Harness) {
 		{"LegalEntity", legalEntityPromises},
 		{"Principal", principalPromises},
 		{"Registry", slices.Concat(registryPromises, historyPromises)},
+		{"Lifecycle", lifecyclePromises},
 		{"Race", racePromises},
 		{"Model", modelPromises},
 	} {
