@@ -60,12 +60,15 @@ type Request struct {
 	Streams        []concurrency.StreamExpectation
 	Entities       []concurrency.EntityExpectation
 	Conditions     []concurrency.AppendCondition
+	Roles          []string // of the caller, for access lists of streams; nil: the log itself
 	IdempotencyKey string
 	Fingerprint    event.Hash // of the content, when a key is given
 }
 
 // Append validates the batch and writes it, all or nothing. replayed says that
-// the idempotency key was known and the first receipts are given again. Faults:
+// the idempotency key was known and the first receipts are given again. A deleted
+// stream that the batch writes to is recreated, unless the batch demands that it
+// exists; the receipts are those of the drafts. Faults:
 // those of Preparer.Prepare, ports.EventAppender, module.Fingerprints,
 // append.batch_empty, idempotency.key_invalid.
 func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.AppendedEvent, replayed bool, err error) {
@@ -73,7 +76,7 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 		return nil, false, fault.New(fault.Invalid, "append.batch_empty", "a batch needs at least one event; add it").WithField("/events")
 	}
 	now := event.Micros(s.clock.Now())
-	req := ports.AppendRequest{Partition: r.LegalEntity.Partition, Streams: r.Streams, Entities: r.Entities, Conditions: r.Conditions}
+	req := ports.AppendRequest{Partition: r.LegalEntity.Partition, Streams: r.Streams, Entities: r.Entities, Conditions: r.Conditions, Roles: r.Roles}
 	if r.IdempotencyKey != "" {
 		req.Idempotency, err = s.claim(ctx, r, now)
 		if err != nil {
@@ -110,19 +113,29 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 		receipts, err := s.receipts(ctx, req.Partition, res.Outcome)
 		return receipts, true, err
 	}
-	return res.Events, false, nil
+	return withoutRecreations(res.Events), false, nil
 }
 
-// write prepares a batch and appends it, again with fresh keys if one had moved.
+// write prepares a batch and appends it: again with fresh keys if one had moved, and
+// again with the recreation of a stream that turned out to be deleted, or without it
+// if somebody else was faster.
 func (s *Service) write(ctx context.Context, req ports.AppendRequest, b module.Batch) (res ports.AppendResult, err error) {
-	for try := 0; ; try++ {
+	anew := newRecreations(b, req.Streams)
+	for try := 0; ; {
 		if req.Events, err = s.preparer.Prepare(ctx, b); err != nil {
 			return res, err
 		}
+		if req.Events, err = anew.before(ctx, s.preparer, req.Events); err != nil {
+			return res, err
+		}
 		res, err = s.appender.Append(ctx, req)
+		if anew.learn(err) {
+			continue
+		}
 		if fault.CodeOf(err) != shredding.CodeKeyMoved || try == reseals {
 			return res, err
 		}
+		try++
 		s.preparer.forget(req.Partition, req.Events)
 		if moved, ok := fault.As(err); ok && !pause(ctx, moved.RetryAfter) {
 			return res, err
@@ -179,5 +192,5 @@ func (s *Service) receipts(ctx context.Context, p event.PartitionID, o ports.Ide
 			ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream, StreamVersion: e.StreamVersion, RecordedAt: e.RecordedAt, Checksum: e.Checksum,
 		}
 	}
-	return out, nil
+	return withoutRecreations(out), nil
 }

@@ -67,7 +67,7 @@ func NewPreparer(types Types, ids ports.IDSource, limits Limits, options ...Opti
 // Prepare validates and encodes a batch and seals its personal values. Faults:
 // append.batch_too_large, append.event_too_large, event_type.not_found,
 // append.schema_violation, append.dimension_missing, append.reference_missing,
-// append.identifier_invalid, pii.in_identifier, those of the types' own checks, of
+// append.identifier_invalid, stream.event_reserved, pii.in_identifier, those of the types' own checks, of
 // shredding.Manifest.Resolve and of module.Sealer. Pointers in faults begin with
 // /events/<index>, but for those to what the batch says about all events.
 func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepared, error) {
@@ -143,6 +143,9 @@ func (p *Preparer) prepareOne(ctx context.Context, out *event.Prepared, d *event
 	if err := p.checkShape(d); err != nil {
 		return err
 	}
+	if err := checkChange(d, b); err != nil {
+		return err
+	}
 	t, err := p.types.Lookup(ctx, d.Type, d.SchemaVersion)
 	if err != nil {
 		return err
@@ -186,7 +189,7 @@ func (p *Preparer) prepareOne(ctx context.Context, out *event.Prepared, d *event
 	}
 	out.Salt = p.ids.NewSalt()
 	out.Payload = payload
-	out.Series = d.Series
+	out.Series, out.Change = d.Series, d.Change
 	if len(d.Series) == 0 {
 		out.PayloadHash, out.PayloadHashDone = event.HashPayload(out.Salt, payload), true
 	}

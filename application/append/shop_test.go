@@ -13,6 +13,7 @@ import (
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/registry"
+	streams "github.com/erpbackbone/backbone/application/stream"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -87,7 +88,7 @@ func setup(t testing.TB, options ...eventappend.Option) *till {
 	var err error
 	b.entity, err = b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), shop{})
+	catalog, err := module.Build(jsonschema.New(), shop{}, streams.Module{})
 	require.NoError(t, err)
 	types := registry.New(b.store, jsonschema.New(), catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))

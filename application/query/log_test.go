@@ -34,7 +34,7 @@ func newLibrary() *library {
 	l := &library{clock: testkit.NewClock(start), ids: system.NewIDs()}
 	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Clock: l.clock})
 	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store, Principals: l.store, Installations: l.store, Clock: l.clock, IDs: l.ids})
-	l.Service = query.New(l.store, l.store, l.directory, query.NewCursors(key))
+	l.Service = query.New(l.store, l.store, l.directory, query.NewCursors(key), query.WithClock(l.clock))
 	return l
 }
 

@@ -33,11 +33,22 @@ type Service struct {
 	directory Directory
 	cursors   *Cursors
 	scan      int // MaxScan
+	now       func() time.Time
 }
 
+// Option is an optional part of a Service.
+type Option func(*Service)
+
+// WithClock asks another clock than the machine's how old events are.
+func WithClock(c ports.Clock) Option { return func(s *Service) { s.now = c.Now } }
+
 // New makes a Service.
-func New(events Log, causality ports.CausalityReader, directory Directory, cursors *Cursors) *Service {
-	return &Service{events: events, causality: causality, directory: directory, cursors: cursors, scan: MaxScan}
+func New(events Log, causality ports.CausalityReader, directory Directory, cursors *Cursors, options ...Option) *Service {
+	s := &Service{events: events, causality: causality, directory: directory, cursors: cursors, scan: MaxScan, now: time.Now}
+	for _, o := range options {
+		o(s)
+	}
+	return s
 }
 
 // ByID reads one event.

@@ -2,9 +2,12 @@ package query
 
 import (
 	"context"
+	"sort"
 
+	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -12,6 +15,7 @@ import (
 type StreamQuery struct {
 	Entity      ports.LegalEntity
 	Stream      event.StreamID
+	Roles       []string      // of the reader, for the stream's access list; nil: it does not apply
 	From        event.Version // the first to be read; 0: the beginning, backward the end
 	Direction   ports.Direction
 	Count       int
@@ -20,31 +24,56 @@ type StreamQuery struct {
 
 // StreamPage is a part of a stream.
 type StreamPage struct {
-	Version event.Version // of the stream now
-	Events  []event.Recorded
-	HasMore bool
-	Next    event.Version // the From to go on with, when there is more
+	Version      event.Version // of the stream now
+	Events       []event.Recorded
+	HasMore      bool
+	Next         event.Version // the From to go on with, when there is more
+	CacheControl string        // what the stream's metadata say about keeping the page; "": nothing
 }
 
-// Stream reads a stream by version. Faults: request.*, stream.not_found.
+// Stream reads a stream by version, as far as its metadata and a deletion show it.
+// Faults: request.*, stream.not_found, stream.access_denied, stream.deleted (NotFound),
+// stream.tombstoned.
 func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error) {
 	if q.Count < 1 {
 		return StreamPage{}, fault.New(fault.Invalid, "request.parameter_invalid", "a page holds at least one event; correct the count").WithField("count")
 	}
-	ask := ports.StreamQuery{Partition: q.Entity.Partition, Stream: q.Stream, Direction: ports.Backward, Limit: 1, WithoutData: true}
-	last, err := s.events.ReadStream(ctx, ask)
+	status, err := s.events.StreamStatus(ctx, q.Entity.Partition, q.Stream)
 	if err != nil {
 		return StreamPage{}, err
 	}
-	if len(last) == 0 {
-		return StreamPage{}, fault.New(fault.NotFound, "stream.not_found", "this legal entity has no such stream; check type, id and legal entity")
+	metadata, err := stream.ParseSettings(status.Settings)
+	if err != nil {
+		return StreamPage{}, err
 	}
-	ask.From, ask.Direction, ask.Limit, ask.WithoutData = q.From, q.Direction, q.Count+1, q.WithoutData
+	if err := metadata.ACL.Check(stream.Read, q.Roles); err != nil {
+		return StreamPage{}, err
+	}
+	if err := inState(status.State); err != nil {
+		return StreamPage{}, err
+	}
+	page := StreamPage{Version: status.Version, Events: []event.Recorded{}, CacheControl: metadata.CacheHeader()}
+	first, err := s.firstShown(ctx, q, status, metadata)
+	if err != nil || first > status.Version {
+		return page, err
+	}
+	ask := ports.StreamQuery{
+		Partition: q.Entity.Partition, Stream: q.Stream, Direction: q.Direction, From: q.From, Limit: q.Count + 1, WithoutData: q.WithoutData,
+	}
+	if q.Direction == ports.Forward {
+		ask.From = max(ask.From, first)
+	}
 	events, err := s.events.ReadStream(ctx, ask)
 	if err != nil {
 		return StreamPage{}, err
 	}
-	page := StreamPage{Version: last[0].StreamVersion, Events: events}
+	for i := range events {
+		if events[i].StreamVersion < first { // backward: those that follow are older still
+			events = events[:i]
+			break
+		}
+	}
+	page.Events = events
 	if len(events) > q.Count {
 		page.Events, page.HasMore, page.Next = events[:q.Count], true, events[q.Count].StreamVersion
 	}
@@ -52,4 +81,42 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 		page.Version = max(page.Version, page.Events[0].StreamVersion, page.Events[n-1].StreamVersion)
 	}
 	return page, nil
+}
+
+// inState refuses what a stream's state hides. Its events stay in the log.
+func inState(s event.StreamState) error {
+	switch s {
+	case event.StreamAbsent:
+		return fault.New(fault.NotFound, concurrency.CodeStreamNotFound, "this legal entity has no such stream; check type, id and legal entity")
+	case event.StreamActive:
+		return nil
+	case event.StreamDeleted:
+		return fault.New(fault.NotFound, concurrency.CodeStreamDeleted,
+			"the stream was deleted; append to it to recreate it, or read its facts under GET /api/events")
+	default:
+		return fault.New(fault.Gone, concurrency.CodeStreamTombstoned, "the stream was ended for good; read its facts under GET /api/events")
+	}
+}
+
+// firstShown is the first version of the stream that may be shown, one beyond the
+// last when none may. Events of a stream are recorded in order, so whether the age
+// allows an event is found by halving.
+func (s *Service) firstShown(ctx context.Context, q StreamQuery, status ports.StreamStatus, m stream.Metadata) (event.Version, error) {
+	first := max(status.ReadableFrom, m.Floor(status.Version))
+	since := m.Since(s.now())
+	if since.IsZero() {
+		return first, nil
+	}
+	var failed error
+	n := sort.Search(int(status.Version-first)+1, func(i int) bool {
+		if failed != nil {
+			return true
+		}
+		events, err := s.events.ReadStream(ctx, ports.StreamQuery{
+			Partition: q.Entity.Partition, Stream: q.Stream, From: first + event.Version(i), Limit: 1, WithoutData: true,
+		})
+		failed = err
+		return err != nil || len(events) == 0 || !events[0].RecordedAt.Before(since)
+	})
+	return first + event.Version(n), failed
 }
