@@ -22,7 +22,7 @@ type EntitySnapshot struct {
 	EntityID         string
 	AsOf             event.Sequence // everything recorded up to here is in it
 	Version          event.Sequence // of the last event that was folded
-	FoldVersion      int            // of the fold; the state of another one is not read
+	Fold             string         // which fold made the state; that of another one is not read
 	Stale            bool           // a back-dated event came after it
 	EffectiveThrough event.Date     // greatest effective date that was folded
 	EventCount       int            // events that were folded

@@ -51,7 +51,7 @@ func (s *Store) EntitySnapshots(ctx context.Context, p event.PartitionID, entity
 	for i, r := range rows {
 		out[i] = ports.EntitySnapshot{
 			Partition: p, EntityType: entityType, EntityID: entityID, AsOf: event.Sequence(r.AsOfSequence), Version: event.Sequence(r.Version),
-			FoldVersion: int(r.FoldVersion), Stale: r.Status == snapshotStale, EffectiveThrough: event.DateOf(r.EffectiveThrough.Time),
+			Fold: r.Fold, Stale: r.Status == snapshotStale, EffectiveThrough: event.DateOf(r.EffectiveThrough.Time),
 			EventCount: int(r.EventCount), CreatedAt: r.CreatedAt.UTC(), State: r.State,
 		}
 	}
@@ -67,7 +67,7 @@ func (s *Store) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot, 
 	return s.keep(ctx, s.queries.LockEntitySnapshots, func(tx pgx.Tx) (int64, error) {
 		return s.queries.SaveEntitySnapshot(ctx, tx, &backbonedb.SaveEntitySnapshotParams{
 			AsOfSequence: int64(n.AsOf), Version: int64(n.Version), EventCount: int64(n.EventCount), CreatedAt: event.Micros(n.CreatedAt),
-			PartitionID: int32(n.Partition), FoldVersion: int32(n.FoldVersion), SizeBytes: int32(len(n.State)), EffectiveThrough: pgDate(n.EffectiveThrough),
+			PartitionID: int32(n.Partition), Fold: n.Fold, SizeBytes: int32(len(n.State)), EffectiveThrough: pgDate(n.EffectiveThrough),
 			Status: status, EntityType: n.EntityType, EntityID: n.EntityID, State: n.State, Epoch: int64(epoch), Kept: snapshot.Kept,
 		})
 	}, func(tx pgx.Tx) error {

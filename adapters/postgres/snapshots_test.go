@@ -23,7 +23,7 @@ func TestARedactionTakesSnapshotsWithIt(t *testing.T) {
 	state := json.RawMessage(`{"name":"Ada"}`)
 	entity := func(at event.Sequence) ports.EntitySnapshot {
 		return ports.EntitySnapshot{
-			Partition: a.partition, EntityType: "invoice", EntityID: "1", AsOf: at, Version: at, FoldVersion: 1, EventCount: 1, CreatedAt: time.Now(), State: state,
+			Partition: a.partition, EntityType: "invoice", EntityID: "1", AsOf: at, Version: at, Fold: "1", EventCount: 1, CreatedAt: time.Now(), State: state,
 		}
 	}
 	stream := func(id event.StreamID, v event.Version, internal bool) ports.StreamSnapshot {

@@ -45,6 +45,7 @@ type Fold struct {
 	New        func() any                                           // state of a stream without events
 	Clone      func(state any) any                                  // independent copy, made before Apply changes it
 	Apply      func(state any, e event.Recorded, data []byte) error // data is the payload's "data" member; unknown types are ignored
+	Codec      *Codec                                               // nil: the state is always folded from the first event
 }
 
 // Input is an intent on its way through the pipeline, as a planner sees it.

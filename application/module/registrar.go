@@ -65,6 +65,9 @@ func (r *Registrar) Fold(f Fold) {
 	if f.StreamType == "" || f.New == nil || f.Clone == nil || f.Apply == nil {
 		r.fail("fold %q lacks New, Clone or Apply", f.StreamType)
 	}
+	if c := f.Codec; c != nil && (c.Version < 1 || c.Encode == nil || c.Decode == nil) {
+		r.fail("codec of fold %q lacks Version, Encode or Decode", f.StreamType)
+	}
 	if _, dup := r.catalog.folds[f.StreamType]; dup {
 		r.fail("fold of %s is declared twice", f.StreamType)
 	}
@@ -134,6 +137,7 @@ type Catalog struct {
 	Projections []Projection
 
 	folds       map[string]Fold
+	entityFolds map[string]EntityFold
 	intents     map[string]IntentType
 	readModels  map[string]ReadModel
 	prefixOwner map[string]string
@@ -179,7 +183,7 @@ func (c *Catalog) Checks(eventType string, version uint32) []Check {
 // engine.
 func Build(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
 	c := &Catalog{
-		folds: map[string]Fold{}, intents: map[string]IntentType{},
+		folds: map[string]Fold{}, entityFolds: map[string]EntityFold{}, intents: map[string]IntentType{},
 		readModels: map[string]ReadModel{}, prefixOwner: map[string]string{},
 	}
 	var errs []error

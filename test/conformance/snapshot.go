@@ -30,7 +30,7 @@ var snapshotPromises = []promise{
 
 func (b *book) entitySnapshot(id string, at event.Sequence) ports.EntitySnapshot {
 	return ports.EntitySnapshot{
-		Partition: b.le.Partition, EntityType: "case", EntityID: id, AsOf: at, Version: at - 1, FoldVersion: 2, EffectiveThrough: event.MustDate("2026-03-02"),
+		Partition: b.le.Partition, EntityType: "case", EntityID: id, AsOf: at, Version: at - 1, Fold: "2", EffectiveThrough: event.MustDate("2026-03-02"),
 		EventCount: int(at) - 2, CreatedAt: b.clock.Now(), State: json.RawMessage(fmt.Sprintf(`{"at": %d, "amount": 1.50}`, at)),
 	}
 }
@@ -78,7 +78,7 @@ func sameEntitySnapshot(t *testing.T, s *suite) {
 	want := b.entitySnapshot("S", 10)
 	require.True(t, b.saveEntity(t, want))
 	require.Equal(t, []ports.EntitySnapshot{want}, b.entitySnapshots(t, "S"), "the state byte for byte")
-	want.FoldVersion, want.Stale, want.EventCount, want.EffectiveThrough = 3, true, 1, event.MustDate("2026-04-01")
+	want.Fold, want.Stale, want.EventCount, want.EffectiveThrough = "3", true, 1, event.MustDate("2026-04-01")
 	want.Version, want.State = 3, json.RawMessage(`{"other":"\u0000 1.50"}`)
 	require.True(t, b.saveEntity(t, want))
 	got := b.entitySnapshots(t, "S")

@@ -10,12 +10,12 @@ CREATE TABLE backbone.entity_snapshots (
     event_count       bigint NOT NULL,
     created_at        timestamptz NOT NULL,
     partition_id      integer NOT NULL,
-    fold_version      integer NOT NULL,
     size_bytes        integer NOT NULL,
     effective_through date NOT NULL,
     status            text COLLATE "C" NOT NULL CHECK (status IN ('valid', 'stale')),
     entity_type       text COLLATE "C" NOT NULL,
     entity_id         text COLLATE "C" NOT NULL,
+    fold              text NOT NULL, -- version of what folded it
     state             json NOT NULL,
     CONSTRAINT entity_snapshots_pkey PRIMARY KEY (partition_id, entity_type, entity_id, as_of_sequence)
 );

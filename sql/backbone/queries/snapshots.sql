@@ -15,21 +15,21 @@ LOCK TABLE backbone.stream_snapshots IN ROW EXCLUSIVE MODE;
 LOCK TABLE backbone.event_snapshots IN ROW EXCLUSIVE MODE;
 
 -- name: ListEntitySnapshots :many
-SELECT s.as_of_sequence, s.version, s.event_count, s.created_at, s.fold_version, s.effective_through, s.status, s.state
+SELECT s.as_of_sequence, s.version, s.event_count, s.created_at, s.fold, s.effective_through, s.status, s.state
 FROM backbone.entity_snapshots s
 WHERE s.partition_id = @partition_id AND s.entity_type = @entity_type AND s.entity_id = @entity_id
 ORDER BY s.as_of_sequence DESC;
 
 -- name: SaveEntitySnapshot :execrows
-INSERT INTO backbone.entity_snapshots (as_of_sequence, version, event_count, created_at, partition_id, fold_version, size_bytes,
+INSERT INTO backbone.entity_snapshots (as_of_sequence, version, event_count, created_at, partition_id, fold, size_bytes,
     effective_through, status, entity_type, entity_id, state)
-SELECT @as_of_sequence, @version, @event_count, @created_at, @partition_id::int, @fold_version, @size_bytes,
+SELECT @as_of_sequence, @version, @event_count, @created_at, @partition_id::int, @fold, @size_bytes,
     @effective_through, @status, @entity_type::text, @entity_id::text, @state
 WHERE (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = @partition_id::int) = @epoch::bigint
   AND (SELECT count(*) FROM backbone.entity_snapshots s WHERE s.partition_id = @partition_id::int AND s.entity_type = @entity_type::text
         AND s.entity_id = @entity_id::text AND s.as_of_sequence > @as_of_sequence) < @kept::bigint
 ON CONFLICT (partition_id, entity_type, entity_id, as_of_sequence) DO UPDATE SET
-    version = excluded.version, event_count = excluded.event_count, created_at = excluded.created_at, fold_version = excluded.fold_version,
+    version = excluded.version, event_count = excluded.event_count, created_at = excluded.created_at, fold = excluded.fold,
     size_bytes = excluded.size_bytes, effective_through = excluded.effective_through, status = excluded.status, state = excluded.state;
 
 -- name: DeleteOldEntitySnapshots :exec

@@ -195,7 +195,7 @@ func (q *Queries) GetStreamSnapshot(ctx context.Context, db DBTX, arg *GetStream
 }
 
 const ListEntitySnapshots = `-- name: ListEntitySnapshots :many
-SELECT s.as_of_sequence, s.version, s.event_count, s.created_at, s.fold_version, s.effective_through, s.status, s.state
+SELECT s.as_of_sequence, s.version, s.event_count, s.created_at, s.fold, s.effective_through, s.status, s.state
 FROM backbone.entity_snapshots s
 WHERE s.partition_id = $1 AND s.entity_type = $2 AND s.entity_id = $3
 ORDER BY s.as_of_sequence DESC
@@ -212,7 +212,7 @@ type ListEntitySnapshotsRow struct {
 	Version          int64
 	EventCount       int64
 	CreatedAt        time.Time
-	FoldVersion      int32
+	Fold             string
 	EffectiveThrough pgtype.Date
 	Status           string
 	State            []byte
@@ -232,7 +232,7 @@ func (q *Queries) ListEntitySnapshots(ctx context.Context, db DBTX, arg *ListEnt
 			&i.Version,
 			&i.EventCount,
 			&i.CreatedAt,
-			&i.FoldVersion,
+			&i.Fold,
 			&i.EffectiveThrough,
 			&i.Status,
 			&i.State,
@@ -304,7 +304,7 @@ func (q *Queries) MarkEntitySnapshotsStale(ctx context.Context, db DBTX, arg *Ma
 }
 
 const SaveEntitySnapshot = `-- name: SaveEntitySnapshot :execrows
-INSERT INTO backbone.entity_snapshots (as_of_sequence, version, event_count, created_at, partition_id, fold_version, size_bytes,
+INSERT INTO backbone.entity_snapshots (as_of_sequence, version, event_count, created_at, partition_id, fold, size_bytes,
     effective_through, status, entity_type, entity_id, state)
 SELECT $1, $2, $3, $4, $5::int, $6, $7,
     $8, $9, $10::text, $11::text, $12
@@ -312,7 +312,7 @@ WHERE (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = $5:
   AND (SELECT count(*) FROM backbone.entity_snapshots s WHERE s.partition_id = $5::int AND s.entity_type = $10::text
         AND s.entity_id = $11::text AND s.as_of_sequence > $1) < $14::bigint
 ON CONFLICT (partition_id, entity_type, entity_id, as_of_sequence) DO UPDATE SET
-    version = excluded.version, event_count = excluded.event_count, created_at = excluded.created_at, fold_version = excluded.fold_version,
+    version = excluded.version, event_count = excluded.event_count, created_at = excluded.created_at, fold = excluded.fold,
     size_bytes = excluded.size_bytes, effective_through = excluded.effective_through, status = excluded.status, state = excluded.state
 `
 
@@ -322,7 +322,7 @@ type SaveEntitySnapshotParams struct {
 	EventCount       int64
 	CreatedAt        time.Time
 	PartitionID      int32
-	FoldVersion      int32
+	Fold             string
 	SizeBytes        int32
 	EffectiveThrough pgtype.Date
 	Status           string
@@ -340,7 +340,7 @@ func (q *Queries) SaveEntitySnapshot(ctx context.Context, db DBTX, arg *SaveEnti
 		arg.EventCount,
 		arg.CreatedAt,
 		arg.PartitionID,
-		arg.FoldVersion,
+		arg.Fold,
 		arg.SizeBytes,
 		arg.EffectiveThrough,
 		arg.Status,

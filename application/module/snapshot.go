@@ -1,0 +1,69 @@
+package module
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// Codec says how the state of a Fold is kept in the store, so that long streams are
+// not folded from their beginning again. A decoded state equals the encoded one. It
+// holds nothing that the events do not hold; personal values stay sealed.
+type Codec struct {
+	Version int // raise it whenever New, Apply or the form change; what another version wrote is not read
+	Encode  func(state any) ([]byte, error)
+	Decode  func(stored []byte) (any, error)
+}
+
+// JSONCodec keeps states of type *T as JSON. T may have MarshalJSON and UnmarshalJSON.
+func JSONCodec[T any](version int) *Codec {
+	return &Codec{
+		Version: version,
+		Encode: func(state any) ([]byte, error) {
+			s, ok := state.(*T)
+			if !ok {
+				return nil, fmt.Errorf("state is a %T, not a %T", state, s)
+			}
+			return json.Marshal(s)
+		},
+		Decode: func(stored []byte) (any, error) {
+			s := new(T)
+			if err := json.Unmarshal(stored, s); err != nil {
+				return nil, fmt.Errorf("stored state: %w", err)
+			}
+			return s, nil
+		},
+	}
+}
+
+// EntityFold computes what GET /api/entities shows of an entity, from all events of a
+// legal entity that refer to it, in the order of their sequences, back-dated ones too.
+// Without one the members of the events' data are laid over one another.
+type EntityFold struct {
+	EntityType string
+	Version    int        // raise it whenever New, Apply or the state's form change; snapshots of another one are not used
+	New        func() any // a pointer that encodes to a JSON object and decodes from it
+	// Apply folds an event. Data is the payload's "data" member; a sealed value in it
+	// tells where it was sealed, so it may be kept in the state as it is (json.RawMessage)
+	// and is opened for the reader. Personal data in clear belongs in no state. Unknown
+	// types are ignored.
+	Apply func(state any, e event.Recorded, data []byte) error
+}
+
+// EntityFold declares how a type of entity is folded.
+func (r *Registrar) EntityFold(f EntityFold) {
+	if f.EntityType == "" || f.Version < 1 || f.New == nil || f.Apply == nil {
+		r.fail("entity fold %q lacks Version, New or Apply", f.EntityType)
+	}
+	if _, dup := r.catalog.entityFolds[f.EntityType]; dup {
+		r.fail("entity fold of %s is declared twice", f.EntityType)
+	}
+	r.catalog.entityFolds[f.EntityType] = f
+}
+
+// EntityFold finds the fold of a type of entity.
+func (c *Catalog) EntityFold(entityType string) (EntityFold, bool) {
+	f, ok := c.entityFolds[entityType]
+	return f, ok
+}
