@@ -189,6 +189,14 @@ type Recorded struct {
 	Skeleton
 	Salt    Salt
 	Payload []byte // stored bytes: {"data":…,"dimensions":…,"entity_refs":…}; nil when archived or not asked for
+
+	// StoredVersion is the schema version that the event was written in, if SchemaVersion
+	// and Payload show it in a later one; 0: they are as stored. PayloadHash and Checksum
+	// are always those of what is stored.
+	StoredVersion uint32
+	// UpcastError is why the event is shown as stored although there is a later version:
+	// the code of a fault, for people. Folds and projections get an error instead.
+	UpcastError string
 }
 
 // Body is the decoded form of a payload.

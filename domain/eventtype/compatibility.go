@@ -17,7 +17,9 @@ import (
 //	    a member is removed                     a new version
 //	a member becomes required                   a new version whose schema gives a default
 //	a member is renamed, values are refused,
-//	    the type, a key or the owner is another  a new type; the old one is deprecated
+//	    the JSON type is another                a new version with an upcaster
+//	a key or the owner is another, personal
+//	    data would stand in clear               a new type; the old one is deprecated
 //
 // A change of meaning that leaves the schema as it is cannot be seen; it demands a
 // new type as well. Compare is bounded: schemas that are too large to compare
@@ -43,6 +45,7 @@ func Compare(older, newer *Registration) Comparison {
 			Kind: Changed, Pointer: dataSchema, Demand: DemandType, Detail: "the schemas are too large to compare to the end; split the type",
 		})
 	}
+	out.Differences = lifted(out.Differences, newer.Upcasts(older.SchemaVersion))
 	return out
 }
 

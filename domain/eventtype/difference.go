@@ -47,9 +47,10 @@ type Demand string
 
 // The demands, weakest first.
 const (
-	DemandVersion Demand = "new_version"              // a version of its own
-	DemandDefault Demand = "new_version_with_default" // and a `default` that stands for the member in earlier events
-	DemandType    Demand = "new_type"                 // earlier events would mean something else: a type of its own
+	DemandVersion  Demand = "new_version"               // a version of its own
+	DemandDefault  Demand = "new_version_with_default"  // and a `default` that stands for the member in earlier events, or an upcaster
+	DemandUpcaster Demand = "new_version_with_upcaster" // and an upcaster that lifts earlier events, or a type of its own
+	DemandType     Demand = "new_type"                  // earlier events would mean something else: a type of its own
 )
 
 // Difference is one named difference of two versions.

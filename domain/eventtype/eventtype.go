@@ -71,6 +71,7 @@ type Registration struct {
 	BusinessKeys       []BusinessKeyRule `json:"business_keys"`
 	Description        string            `json:"description"`
 	Examples           []json.RawMessage `json:"examples"`
+	Upcasters          []Upcaster        `json:"upcasters,omitempty"` // lead to this version
 
 	// Set by the registry.
 	Number       int32     `json:"-"` // small number of the type in the key index; all versions share it
@@ -142,7 +143,7 @@ func (r *Registration) Validate() error {
 			add(field+"/normalise", "event_type.business_key_invalid", "use document_number or tax_id")
 		}
 	}
-	return Invalid(found)
+	return Invalid(append(found, r.checkUpcasters()...))
 }
 
 // Invalid is the fault for a registration with findings, nil without any.

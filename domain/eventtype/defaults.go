@@ -1,0 +1,158 @@
+package eventtype
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+)
+
+// Defaults fills what a schema requires, and data of an earlier version lack, with the
+// schema's defaults. The zero value fills nothing.
+type Defaults struct{ doc *document }
+
+// Bounds of filling: a schema may refer to itself.
+const (
+	mostFilled    = 1000
+	deepestFilled = 32
+)
+
+// DefaultsOf reads the defaults of a schema.
+func DefaultsOf(schema json.RawMessage) Defaults {
+	if !bytes.Contains(schema, []byte(`"default"`)) && !bytes.Contains(schema, []byte(`\u`)) {
+		return Defaults{}
+	}
+	doc, err := parse(schema)
+	if err != nil {
+		return Defaults{}
+	}
+	return Defaults{doc}
+}
+
+// filling is a member that is put into an object.
+type filling struct {
+	object, name string
+	value        []byte
+}
+
+// Fill gives data with the members that are required, absent and have a default, at
+// every level; every other byte is as it was, and data that lack nothing come back as
+// they are. Sealed values are not looked into. Fault event_type.default_endless if the
+// defaults require each other without end.
+func (d Defaults) Fill(data json.RawMessage) (json.RawMessage, error) {
+	if d.doc == nil {
+		return data, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var v any
+	if err := decoder.Decode(&v); err != nil {
+		return nil, fault.New(fault.Invalid, "json.malformed", "the data are no JSON; send one RFC 8259 document").WithCause(err)
+	}
+	var all []filling
+	if !d.look(d.doc.node(), v, "", 0, &all) {
+		return nil, fault.New(fault.FailedPrecondition, "event_type.default_endless", "the schema's defaults require further defaults without end; write them out")
+	}
+	for _, f := range all {
+		start, end, found, err := jsondoc.Locate(data, f.object)
+		if err != nil || !found {
+			return nil, err
+		}
+		object, err := jsondoc.SetMember(nil, data[start:end], f.name, f.value)
+		if err != nil {
+			return nil, err
+		}
+		data = slices.Concat(data[:start], object, data[end:])
+	}
+	return data, nil
+}
+
+// look notes what a value lacks. It reports false if there is no end of it.
+func (d Defaults) look(n node, v any, pointer string, depth int, all *[]filling) bool {
+	if depth > deepestFilled || len(*all) > mostFilled {
+		return false
+	}
+	n, ok := n.resolve()
+	if !ok {
+		return true
+	}
+	words := n.words()
+	for i, s := range schemaList(words, "allOf") {
+		if !d.look(n.child(s, "allOf", number(i)), v, pointer, depth+1, all) {
+			return false
+		}
+	}
+	switch v := v.(type) {
+	case []any:
+		items, one := words["items"].(map[string]any)
+		if !one {
+			return true
+		}
+		for i, inner := range v {
+			if !d.look(n.child(items, "items"), inner, pointer+"/"+strconv.Itoa(i), depth+1, all) {
+				return false
+			}
+		}
+	case map[string]any:
+		if _, sealed := v["$pii"]; sealed {
+			return true
+		}
+		return d.members(n, words, v, pointer, depth, all)
+	}
+	return true
+}
+
+func (d Defaults) members(n node, words, v map[string]any, pointer string, depth int, all *[]filling) bool {
+	properties := schemasByName(words, "properties")
+	for _, name := range names(words["required"]) {
+		if _, has := v[name]; has {
+			continue
+		}
+		value, given := defaultOf(n.child(properties[name], "properties", name))
+		if !given {
+			continue
+		}
+		var text bytes.Buffer
+		encoder := json.NewEncoder(&text)
+		encoder.SetEscapeHTML(false)
+		if encoder.Encode(value) != nil {
+			continue
+		}
+		raw := bytes.TrimSpace(text.Bytes())
+		*all = append(*all, filling{pointer, name, raw})
+		v[name] = copied(value)
+	}
+	for _, name := range keys(v) {
+		s, known := properties[name]
+		if !known {
+			continue
+		}
+		if !d.look(n.child(s, "properties", name), v[name], pointer+"/"+pointerToken(name), depth+1, all) {
+			return false
+		}
+	}
+	return true
+}
+
+// copied is a value of the schema that may be filled in itself.
+func copied(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, inner := range v {
+			out[name] = copied(inner)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, inner := range v {
+			out[i] = copied(inner)
+		}
+		return out
+	default:
+		return v
+	}
+}

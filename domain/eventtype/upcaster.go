@@ -1,0 +1,78 @@
+package eventtype
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Upcaster lifts the data of events of an earlier version to the version that it is
+// registered with. What is stored stays as it is.
+type Upcaster struct {
+	FromVersion uint32 `json:"from_version"`
+	// JQ is a program that makes one object out of the data. It sees nothing else, and
+	// sealed values are tokens to it which it may move.
+	JQ string `json:"jq"`
+}
+
+// maxUpcasters bounds the earlier versions that lead to one directly.
+const maxUpcasters = 16
+
+// Upcasts reports whether the registration declares how data of a version is lifted
+// to it.
+func (r *Registration) Upcasts(from uint32) bool {
+	return slices.ContainsFunc(r.Upcasters, func(u Upcaster) bool { return u.FromVersion == from })
+}
+
+func (r *Registration) checkUpcasters() (found []fault.Violation) {
+	const code = "event_type.upcaster_invalid"
+	if len(r.Upcasters) > maxUpcasters {
+		return []fault.Violation{{Field: "/upcasters", Code: code, Detail: fmt.Sprintf("a version may have %d upcasters; lift earlier versions step by step", maxUpcasters)}}
+	}
+	for i, u := range r.Upcasters {
+		field := fmt.Sprintf("/upcasters/%d", i)
+		switch {
+		case u.FromVersion < 1 || u.FromVersion >= r.SchemaVersion:
+			found = append(found, fault.Violation{Field: field + "/from_version", Code: code, Detail: "it leads from an earlier version to this one; name that version"})
+		case slices.ContainsFunc(r.Upcasters[:i], func(o Upcaster) bool { return o.FromVersion == u.FromVersion }):
+			found = append(found, fault.Violation{Field: field + "/from_version", Code: code, Detail: "another upcaster leads from this version already; keep one"})
+		}
+		if strings.TrimSpace(u.JQ) == "" {
+			found = append(found, fault.Violation{Field: field + "/jq", Code: code, Detail: "write the program; . leaves the data as they are"})
+		}
+	}
+	return found
+}
+
+// lifted marks the differences that an upcaster of the newer version answers: earlier
+// events are not read by their schema then, but by what the upcaster makes of them,
+// and that is proven on all of them before the version is registered. It cannot answer
+// for keys that were claimed, an owner, or personal data that would stand in clear.
+func lifted(all []Difference, declared bool) []Difference {
+	for i := range all {
+		d := &all[i]
+		switch d.Kind {
+		case Renamed, Narrowed, EnumReduced, EnumChanged, TypeChanged, Changed:
+			if d.Demand != DemandType {
+				continue
+			}
+			d.Demand = DemandUpcaster
+		case RequiredAdded:
+			if d.Met || !declared {
+				continue
+			}
+		default:
+			continue
+		}
+		if !declared {
+			if d.Demand == DemandUpcaster {
+				d.Detail += "; an upcaster that lifts earlier events would do as well"
+			}
+			continue
+		}
+		d.Met, d.Detail = true, "the upcaster lifts earlier events, which is proven on all of them before the version is registered"
+	}
+	return all
+}
