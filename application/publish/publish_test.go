@@ -1,0 +1,284 @@
+package publish_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/publish"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+func TestEveryPartitionIsPublishedInOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig()
+	r.log.write(1, 500)
+	r.log.write(2, 3)
+	_, _ = run(t, r.config("a"))
+	r.settled(t, 1, 2)
+	r.log.write(3, 40) // a new legal entity
+	r.log.write(1, 1)
+	r.settled(t, 1, 2, 3)
+}
+
+// TestTheCursorNeverPassesWhatIsNotStored runs nodes on a broker, and on cursors, that
+// fail in every way.
+func TestTheCursorNeverPassesWhatIsNotStored(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			r := newRig()
+			r.broker.fail = unreliable(seed)
+			random := rand.New(rand.NewPCG(seed, 2))
+			r.cursors.breaks = func() error {
+				if random.IntN(5) == 0 {
+					return errors.New("the database is away")
+				}
+				return nil
+			}
+			for p := event.PartitionID(1); p <= 5; p++ {
+				r.log.write(p, 200)
+			}
+			_, _ = run(t, r.config("a"))
+			_, stop := run(t, r.config("b"))
+			testkit.Eventually(t, patience, func() bool { return r.broker.has(1) > 20 })
+			stop()
+			r.log.write(1, 100)
+			r.settled(t, 1, 2, 3, 4, 5)
+		})
+	}
+}
+
+// paused are the leases of a node that can be cut off, as a node is that stands still.
+type paused struct {
+	publish.Leases
+	off atomic.Bool
+}
+
+func (p *paused) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
+	if p.off.Load() {
+		return nil, errors.New("asleep")
+	}
+	return p.Leases.Hold(ctx, holder, ttl, resources)
+}
+
+func (p *paused) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
+	if p.off.Load() {
+		return errors.New("asleep")
+	}
+	return p.Leases.Release(ctx, holder, resources)
+}
+
+// TestANodeThatSleptPastItsLeaseIsFenced lets a node wake up in the middle of a batch
+// after another node has gone on.
+func TestANodeThatSleptPastItsLeaseIsFenced(t *testing.T) {
+	t.Parallel()
+	r := newRig()
+	sleeper := newBroker() // the sleeper's way to the same stream
+	sleeper.stored = r.broker.stored
+	block, blocked := make(chan struct{}), make(chan struct{}, 1)
+	sleeper.block, sleeper.blocked = block, blocked
+	r.log.write(1, 10)
+	leases := &paused{Leases: r.leases}
+	c := r.config("sleeper")
+	c.Leases, c.Publisher = leases, sleeper
+	// The fence must not depend on this context: the sleeper's clock stood still too.
+	c.Cursors = deaf{r.cursors}
+	_, stop := run(t, c)
+	<-blocked
+	leases.off.Store(true)
+	_, _ = run(t, r.config("other"))
+	r.settled(t, 1)
+	r.log.write(1, 10)
+	r.settled(t, 1)
+
+	r.broker.mu.Lock() // both write to one stream
+	sleeper.mu.Lock()
+	sleeper.block = nil
+	sleeper.mu.Unlock()
+	close(block)
+	r.broker.mu.Unlock()
+	testkit.Eventually(t, patience, func() bool {
+		r.cursors.mu.Lock()
+		defer r.cursors.mu.Unlock()
+		return r.cursors.fenced > 0
+	})
+	stop()
+	require.Equal(t, event.Sequence(20), r.cursors.through(t, 1), "the sleeper moved the cursor")
+	r.log.write(1, 5)
+	r.settled(t, 1)
+}
+
+// deaf moves cursors although the caller's time is over.
+type cursors = ports.PublisherCursors
+
+type deaf struct{ cursors }
+
+func (d deaf) MovePublished(ctx context.Context, publisher string, p event.PartitionID, term uint64, from, to event.Sequence) error {
+	return d.cursors.MovePublished(context.WithoutCancel(ctx), publisher, p, term, from, to)
+}
+
+func TestANodeThatEndsHandsOverAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig()
+	r.log.write(1, 10)
+	c := r.config("a")
+	c.TTL = time.Hour
+	_, stop := run(t, c)
+	r.settled(t, 1)
+	stop()
+	r.log.write(1, 10)
+	c = r.config("b")
+	c.TTL = time.Hour
+	_, _ = run(t, c)
+	r.settled(t, 1)
+}
+
+// TestAFailingPartitionHoldsUpNoOther also shows what a failure leaves behind.
+func TestAFailingPartitionHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig()
+	var broken atomic.Bool
+	broken.Store(true)
+	r.broker.fail = func(m []ports.Message) (int, ports.Published, error, bool) {
+		if m[0].Partition == 1 && broken.Load() {
+			return 0, ports.Published{}, fault.New(fault.FailedPrecondition, "publisher.refused", "no; change it"), true
+		}
+		return 0, ports.Published{}, nil, false
+	}
+	r.log.write(1, 10)
+	r.log.write(2, 100)
+	c := r.config("a")
+	c.Workers, c.Longest, c.Retry = 1, time.Hour, time.Hour
+	d, _ := run(t, c)
+	r.settled(t, 2)
+	status := func() publish.PartitionStatus {
+		list, err := publish.Status(context.Background(), publish.StatusSources{
+			Cursors: r.cursors, Heads: r.log, Leases: r.leases, Entities: entities{}, Log: r.log, Clock: system.Clock{},
+		}, "nats")
+		require.NoError(t, err)
+		require.Len(t, list, 2)
+		require.Equal(t, event.Sequence(100), list[1].PublishedThrough)
+		require.Zero(t, list[1].LagEvents)
+		require.Zero(t, list[1].LagSeconds)
+		require.True(t, strings.HasPrefix(list[1].Holder, "a/"))
+		return list[0]
+	}
+	testkit.Eventually(t, patience, func() bool { return status().Failures == 1 })
+	s := status()
+	require.Equal(t, uint64(10), s.LagEvents)
+	require.Positive(t, s.LagSeconds)
+	require.Equal(t, "publisher.refused", s.LastError)
+	require.NotNil(t, s.FailedAt)
+	broken.Store(false)
+	d.Wake() // the broker is back: nobody waits for the end of the pause
+	r.settled(t, 1)
+	require.Zero(t, status().Failures)
+}
+
+type entities struct{}
+
+func (entities) LegalEntities(context.Context, string) ([]ports.LegalEntity, error) {
+	return []ports.LegalEntity{{Partition: 2, TenantID: "acme", Code: "LE2"}, {Partition: 1, TenantID: "acme", Code: "LE1"}}, nil
+}
+
+func TestATooLargeEventGoesAsAReference(t *testing.T) {
+	t.Parallel()
+	r := newRig()
+	r.broker.fail = func(m []ports.Message) (int, ports.Published, error, bool) {
+		for i := range m {
+			if m[i].Sequence == 5 && !m[i].Reference {
+				return i, ports.Published{Stored: i}, fault.New(fault.TooLarge, "publisher.too_large", "too large; make it smaller"), true
+			}
+		}
+		return 0, ports.Published{}, nil, false
+	}
+	r.log.write(1, 10)
+	_, _ = run(t, r.config("a"))
+	r.settled(t, 1)
+	for n, body := range r.broker.bodies {
+		require.Equal(t, fmt.Sprintf(`{"sequence":"%d","reference":%t}`, n, n == 5), body)
+	}
+}
+
+// TestAPageWithAGapIsNotPublished has a reader that loses an event.
+func TestAPageWithAGapIsNotPublished(t *testing.T) {
+	t.Parallel()
+	r := newRig()
+	var lying atomic.Bool
+	lying.Store(true)
+	r.log.lies = func(page []event.Recorded) []event.Recorded {
+		if lying.Load() && len(page) > 2 {
+			return append(page[:1:1], page[2:]...)
+		}
+		return page
+	}
+	r.log.write(1, 10)
+	_, _ = run(t, r.config("a"))
+	testkit.Eventually(t, patience, func() bool {
+		list, err := r.cursors.PublisherCursors(context.Background(), "nats")
+		return err == nil && len(list) == 1 && list[0].LastError == "publisher.gap"
+	})
+	require.Zero(t, r.broker.has(1))
+	lying.Store(false)
+	r.settled(t, 1)
+}
+
+// counting is an Observer.
+type counting struct {
+	mu                  sync.Mutex
+	messages, failures  int
+	leases              int
+	lag                 uint64
+	reportedWithoutLags int
+}
+
+func (c *counting) Published(_ string, messages, _ int) {
+	c.mu.Lock()
+	c.messages += messages
+	c.mu.Unlock()
+}
+func (c *counting) PublishFailed(string, string) { c.mu.Lock(); c.failures++; c.mu.Unlock() }
+func (c *counting) PublishLag(_ string, events uint64, _ float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lag = events
+	if events == 0 {
+		c.reportedWithoutLags++
+	}
+}
+func (c *counting) PublisherLeases(_ string, held int) { c.mu.Lock(); c.leases = held; c.mu.Unlock() }
+
+func TestADispatcherIsObserved(t *testing.T) {
+	t.Parallel()
+	r := newRig()
+	var once sync.Once
+	r.broker.fail = func([]ports.Message) (n int, p ports.Published, err error, broken bool) {
+		once.Do(func() { err, broken = fault.New(fault.Unavailable, "publisher.unavailable", "away; wait"), true })
+		return n, p, err, broken
+	}
+	r.log.write(1, 50)
+	c := r.config("a")
+	seen := &counting{}
+	c.Observer = seen
+	_, _ = run(t, c)
+	r.settled(t, 1)
+	testkit.Eventually(t, patience, func() bool {
+		seen.mu.Lock()
+		defer seen.mu.Unlock()
+		return seen.messages == 50 && seen.failures == 1 && seen.leases == 1 && seen.lag == 0 && seen.reportedWithoutLags > 0
+	})
+}
