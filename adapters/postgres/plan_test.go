@@ -36,6 +36,7 @@ var readQueries = []string{
 	backbonedb.SearchLog, backbonedb.SearchLogBackward, backbonedb.MatchEvents, backbonedb.GetSequenceAt, backbonedb.ListLineage,
 	backbonedb.ListDescendants, backbonedb.ListKeySpans, backbonedb.ListKeyMatches, backbonedb.ListTypeMatches,
 	backbonedb.GetStreamStatus, backbonedb.GetIdempotencyKey, backbonedb.GetIntent, backbonedb.ListWaitingIntents,
+	backbonedb.ListSequencesAt, backbonedb.CountCommits, backbonedb.SampleEvents, backbonedb.GetStreamSize, backbonedb.ListProjectionLags, backbonedb.GetWaitingIntents,
 	backbonedb.CountPersonalEvents, backbonedb.CountPersonalIntents, backbonedb.ListPersonalEvents, backbonedb.ListPersonalIntents,
 }
 
@@ -176,7 +177,7 @@ func scans(t *testing.T, conn *pgx.Conn, query string, p event.PartitionID) (fin
 
 // ordered are the queries that take the first rows of a partition in the index's
 // own order and stop at a limit.
-var ordered = map[string]bool{"ListLastEvents": true, "GetPartitionHead": true, "ListPartitionHeads": true, "ListWaitingIntents": true}
+var ordered = map[string]bool{"ListLastEvents": true, "GetPartitionHead": true, "ListPartitionHeads": true, "ListWaitingIntents": true, "ListProjectionLags": true, "GetWaitingIntents": true}
 
 // sample is a literal of a parameter's type.
 func sample(t *testing.T, oid uint32, p event.PartitionID) string {

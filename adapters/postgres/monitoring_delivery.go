@@ -1,0 +1,150 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/keystoredb"
+	"github.com/erpbackbone/backbone/domain/shredding"
+)
+
+// Delivery is how far what follows the log has come.
+type Delivery struct {
+	Projections    []ProjectionLag `json:"projections"`
+	WaitingIntents int64           `json:"waiting_intents"`
+	OldestIntent   time.Time       `json:"oldest_waiting_intent"` // zero without one
+	Erasures       *OpenErasures   `json:"erasures"`              // nil: not asked, only the eraser's role may
+}
+
+// ProjectionLag is one version of a projection, over the legal entities that it has
+// begun with.
+type ProjectionLag struct {
+	Projection   string    `json:"projection"`
+	Version      int32     `json:"version"`
+	Newest       bool      `json:"newest"` // of the versions that left checkpoints
+	Entities     int       `json:"legal_entities"`
+	Faulted      int       `json:"faulted"`       // legal entities in which it stands still
+	Behind       int64     `json:"behind_events"` // over all of them
+	WaitingSince time.Time `json:"waiting_since"` // when the oldest event was recorded that it has not seen; zero without one
+	AsOf         time.Time `json:"as_of"`
+}
+
+// OpenErasures are requests that have not ended.
+type OpenErasures struct {
+	Open  int64     `json:"open"`
+	Stuck int64     `json:"stuck"`  // failed at one step five times or more
+	DueOn time.Time `json:"due_on"` // of the most urgent; zero without one
+}
+
+const (
+	countedIntents = 10_000        // of a legal entity; more are not counted
+	lagWarn        = 60            // seconds that an event waits for a projection
+	intentWarn     = 7 * 24 * 3600 // seconds that an intent waits for a person
+	dueWarn        = 7 * 24 * time.Hour
+)
+
+// Delivery reads checkpoints and what waits. Fault store.question_too_slow.
+func (m *Monitor) Delivery(ctx context.Context, now time.Time) (Delivery, error) {
+	out := Delivery{Projections: []ProjectionLag{}}
+	rows, err := m.queries.ListProjectionLags(ctx, m.conn)
+	if err != nil {
+		return out, monitorFault(ctx, err)
+	}
+	for _, r := range rows { // by projection and version
+		last := len(out.Projections) - 1
+		if last < 0 || out.Projections[last].Projection != r.Projection || out.Projections[last].Version != r.Version {
+			if last >= 0 && out.Projections[last].Projection == r.Projection {
+				out.Projections[last].Newest = false
+			}
+			out.Projections = append(out.Projections, ProjectionLag{Projection: r.Projection, Version: r.Version, Newest: true, AsOf: now.UTC()})
+			last++
+		}
+		p := &out.Projections[last]
+		p.Entities++
+		p.Behind += max(0, r.Head-r.Sequence)
+		if r.Status == statusFaulted {
+			p.Faulted++
+		}
+		if since := stampOf(r.WaitingSince); !since.IsZero() && (p.WaitingSince.IsZero() || since.Before(p.WaitingSince)) {
+			p.WaitingSince = since
+		}
+	}
+	waiting, err := m.queries.GetWaitingIntents(ctx, m.conn, countedIntents)
+	if err != nil {
+		return out, monitorFault(ctx, err)
+	}
+	out.WaitingIntents, out.OldestIntent = waiting.Waiting, stampOf(waiting.Oldest)
+	return out, nil
+}
+
+// Findings judges what is late at the given time.
+func (d Delivery) Findings(now time.Time) []Finding {
+	var out []Finding
+	for _, p := range d.Projections {
+		if !p.Newest {
+			continue
+		}
+		var late float64
+		if !p.WaitingSince.IsZero() {
+			late = now.Sub(p.WaitingSince).Seconds()
+		}
+		f := judged("delivery", fmt.Sprintf("projection %s v%d", p.Projection, p.Version), late, lagWarn, 0)
+		next := "see that a server runs; the metric backbone_projection_lag_seconds says whether it catches up"
+		if p.Faulted > 0 {
+			f.Status, next = FindingFail, "the server's log line \"projection failed\" names the code; it is tried again every minute at most"
+		}
+		detail := fmt.Sprintf("%d events behind", p.Behind)
+		if late > 0 {
+			detail += ", the oldest waits since " + duration(late)
+		}
+		if p.Faulted > 0 {
+			detail += fmt.Sprintf("; stands still in %d of %d legal entities", p.Faulted, p.Entities)
+		}
+		out = append(out, f.with(next, "%s", detail))
+	}
+	if d.WaitingIntents == 0 {
+		out = append(out, judged("delivery", "waiting intents", 0, 0, 0).with("", "none"))
+	} else {
+		age := now.Sub(d.OldestIntent).Seconds()
+		out = append(out, judged("delivery", "waiting intents", age, intentWarn, 0).with("remind the approvers, or let the requesters withdraw",
+			"%d wait for approval, the oldest since %s", d.WaitingIntents, duration(age)))
+	}
+	return append(out, d.Erasures.judge(now))
+}
+
+func (e *OpenErasures) judge(now time.Time) Finding {
+	f := judged("delivery", "erasures", 0, 0, 0)
+	switch {
+	case e == nil:
+		return f.with("", "not asked: give the configuration with database.eraser_dsn or keystore.eraser_dsn")
+	case e.Open == 0:
+		return f.with("", "no request is open")
+	case e.Stuck > 0 || e.DueOn.Before(now.Truncate(24*time.Hour)):
+		f.Status = FindingFail
+	case e.DueOn.Before(now.Add(dueWarn)):
+		f.Status = FindingWarn
+	}
+	return f.with("backbone erasure list says which, and what each waits for",
+		"%d requests are open, %d of them stuck; the most urgent is due on %s", e.Open, e.Stuck, e.DueOn.Format(time.DateOnly))
+}
+
+// OpenErasures counts the requests in the key store's database, which only the eraser's
+// role may. Fault store.question_too_slow.
+func (m *Monitor) OpenErasures(ctx context.Context) (OpenErasures, error) {
+	var open []string
+	for _, state := range shredding.ErasureStates() {
+		if !state.Final() {
+			open = append(open, string(state))
+		}
+	}
+	row, err := keystoredb.New().CountOpenErasures(ctx, m.conn, open)
+	if err != nil {
+		return OpenErasures{}, monitorFault(ctx, err)
+	}
+	out := OpenErasures{Open: row.Open, Stuck: row.Stuck}
+	if row.Open > 0 {
+		out.DueOn = row.DueOn.Time
+	}
+	return out, nil
+}
