@@ -20,6 +20,8 @@ type Config struct {
 	Limits      Limits      `config:"limits"`
 	Intake      Intake      `config:"intake"`
 	Projector   Projector   `config:"projector"`
+	Delivery    Delivery    `config:"delivery"`
+	Feeds       Feeds       `config:"feeds"`
 	Idempotency Idempotency `config:"idempotency"`
 	KMS         KMS         `config:"kms"`
 	KeyStore    KeyStore    `config:"keystore"`
@@ -68,6 +70,23 @@ type Intake struct {
 type Projector struct {
 	Poll  time.Duration `config:"poll"`  // how often to look when nothing wakes it
 	Batch int           `config:"batch"` // events of one transaction
+}
+
+// Delivery is how a node learns that events were written, for all who wait for them.
+type Delivery struct {
+	Listen string        `config:"listen"` // notify: PostgreSQL's signals wake; poll: none are listened to, as behind a pooler without a direct way
+	Poll   time.Duration `config:"poll"`   // how often to look when nothing wakes
+}
+
+// Feeds are the live feeds of the API.
+type Feeds struct {
+	PerPrincipal int           `config:"per_principal"` // feeds of one principal on a node
+	PerNode      int           `config:"per_node"`      // feeds on a node
+	Batch        int           `config:"batch"`         // events that are read at once
+	Heartbeat    time.Duration `config:"heartbeat"`     // silence after which a feed shows that it lives
+	WriteTimeout time.Duration `config:"write_timeout"` // for a reader to take what it is sent
+	Review       time.Duration `config:"review"`        // how often the reader's rights are looked at again
+	Origins      []string      `config:"origins"`       // hosts, such as *.example.org, whose pages may open WebSockets besides the server's own
 }
 
 // Idempotency is how repeated requests are recognised.
@@ -163,6 +182,8 @@ func Default() Config {
 		Limits:      Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},
 		Intake:      Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}},
 		Projector:   Projector{Poll: 500 * time.Millisecond, Batch: 500},
+		Delivery:    Delivery{Listen: "notify", Poll: 500 * time.Millisecond},
+		Feeds:       Feeds{PerPrincipal: 20, PerNode: 1000, Batch: 100, Heartbeat: 15 * time.Second, WriteTimeout: 30 * time.Second, Review: time.Minute},
 		Idempotency: Idempotency{TTL: 24 * time.Hour},
 		Erasure:     Erasure{Poll: time.Second, GateInterval: time.Minute},
 		Rotation:    Rotation{At: "02:00", MaximumAge: 365 * 24 * time.Hour, DeletionDays: 7},

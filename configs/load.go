@@ -198,6 +198,30 @@ func set(field reflect.Value, value any) (expected string) {
 			}
 		}
 		field.Set(reflect.ValueOf(out))
+	case []string:
+		out := []string{}
+		switch list := value.(type) {
+		case []any:
+			for _, part := range list {
+				text, ok := part.(string)
+				if !ok {
+					return "a list of texts, such as [a.example.org, b.example.org]"
+				}
+				out = append(out, strings.TrimSpace(text))
+			}
+		case string:
+			for part := range strings.SplitSeq(list, ",") {
+				if part = strings.TrimSpace(part); part != "" {
+					out = append(out, part)
+				}
+			}
+		default:
+			return "a list of texts, such as [a.example.org, b.example.org]"
+		}
+		if len(out) == 0 {
+			out = nil
+		}
+		field.Set(reflect.ValueOf(out))
 	default:
 		return fmt.Sprintf("of a type that can be set, not %s", field.Type())
 	}

@@ -3,6 +3,7 @@ package configs
 import (
 	"fmt"
 	"net"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -31,6 +32,10 @@ func (c Config) Validate() error {
 		{"limits.tags", c.Limits.Tags, 1, 32},
 		{"intake.retries", len(c.Intake.Retries), 0, 10},
 		{"projector.batch", c.Projector.Batch, 1, 10_000},
+		{"feeds.per_principal", c.Feeds.PerPrincipal, 1, 100_000},
+		{"feeds.per_node", c.Feeds.PerNode, 1, 100_000},
+		{"feeds.batch", c.Feeds.Batch, 1, 1000},
+		{"feeds.origins", len(c.Feeds.Origins), 0, 100},
 		{"rotation.deletion_days", c.Rotation.DeletionDays, 7, 30},
 	} {
 		if s.value < s.low || s.value > s.high {
@@ -46,6 +51,10 @@ func (c Config) Validate() error {
 		{"http.read_timeout", c.HTTP.ReadTimeout, time.Second, 10 * time.Minute},
 		{"http.shutdown_timeout", c.HTTP.ShutdownTimeout, time.Second, 10 * time.Minute},
 		{"projector.poll", c.Projector.Poll, 10 * time.Millisecond, time.Minute},
+		{"delivery.poll", c.Delivery.Poll, 10 * time.Millisecond, time.Minute},
+		{"feeds.heartbeat", c.Feeds.Heartbeat, time.Second, 10 * time.Minute},
+		{"feeds.write_timeout", c.Feeds.WriteTimeout, time.Second, 10 * time.Minute},
+		{"feeds.review", c.Feeds.Review, time.Second, time.Minute},
 		{"idempotency.ttl", c.Idempotency.TTL, time.Minute, 30 * 24 * time.Hour},
 		{"erasure.poll", c.Erasure.Poll, 50 * time.Millisecond, time.Minute},
 		{"erasure.gate_interval", c.Erasure.GateInterval, time.Second, time.Minute},
@@ -64,6 +73,14 @@ func (c Config) Validate() error {
 	}
 	if e := c.Telemetry.OTLPEndpoint; e != "" && !hostPort(e) {
 		return &Error{Key: "telemetry.otlp_endpoint", Problem: "must be host:port, such as 127.0.0.1:4317, or empty"}
+	}
+	if !slices.Contains([]string{"notify", "poll"}, c.Delivery.Listen) {
+		return &Error{Key: "delivery.listen", Problem: "must be notify or poll"}
+	}
+	for _, o := range c.Feeds.Origins {
+		if _, err := path.Match(o, ""); err != nil || o == "" || strings.Contains(o, "/") {
+			return &Error{Key: "feeds.origins", Problem: "must be hosts such as app.example.org or *.example.org, without scheme and path"}
+		}
 	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
 		return &Error{Key: "log.level", Problem: "must be debug, info, warn or error"}

@@ -29,6 +29,7 @@ type answer struct {
 	media    string // "" is JSON
 	body     []byte
 	replayed bool
+	cache    string // Cache-Control; "" is as for every answer
 }
 
 // reply encodes a value of the generated models.
@@ -47,6 +48,10 @@ func (a answer) write(w http.ResponseWriter) error {
 	if a.replayed {
 		h.Set("Idempotency-Replayed", "true")
 	}
+	if a.cache != "" {
+		h.Set(echo.HeaderCacheControl, a.cache)
+		h.Add(echo.HeaderVary, echo.HeaderAuthorization)
+	}
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body) // if the caller is gone nobody is left to tell
 	return nil
@@ -57,6 +62,9 @@ func (a answer) VisitListEventsResponse(w http.ResponseWriter) error            
 func (a answer) VisitReadStreamResponse(w http.ResponseWriter) error             { return a.write(w) }
 func (a answer) VisitReadAllResponse(w http.ResponseWriter) error                { return a.write(w) }
 func (a answer) VisitAppendToStreamResponse(w http.ResponseWriter) error         { return a.write(w) }
+func (a answer) VisitDeleteStreamResponse(w http.ResponseWriter) error           { return a.write(w) }
+func (a answer) VisitGetStreamMetadataResponse(w http.ResponseWriter) error      { return a.write(w) }
+func (a answer) VisitSetStreamMetadataResponse(w http.ResponseWriter) error      { return a.write(w) }
 func (a answer) VisitGetEventResponse(w http.ResponseWriter) error               { return a.write(w) }
 func (a answer) VisitGetLineageResponse(w http.ResponseWriter) error             { return a.write(w) }
 func (a answer) VisitRegisterEventTypeResponse(w http.ResponseWriter) error      { return a.write(w) }

@@ -45,6 +45,7 @@ func (s *Server) appendBatch(ctx context.Context, batch api.AppendRequest, idemp
 	principal := callOf(ctx).principal
 	req := appending.Request{
 		LegalEntity: le, Actor: tenancy.Actor(principal), PersonID: principal.PersonID, IdempotencyKey: idempotencyKey,
+		Roles:  append([]string{}, principal.Roles...), // not nil: a caller without roles is not the log itself
 		Drafts: make([]event.Draft, len(batch.Events)),
 	}
 	for i := range batch.Events {
@@ -311,11 +312,9 @@ func streamExpectations(events []api.NewEvent, header string) ([]concurrency.Str
 	if header == "" {
 		return out, nil
 	}
-	expected, ok := concurrency.ParseExpected(header)
-	if !ok {
-		if expected, ok = parseExpected(json.RawMessage(header)); !ok {
-			return nil, badExpectation("Expected-Version")
-		}
+	expected, err := expectedHeader(header)
+	if err != nil {
+		return nil, err
 	}
 	stream := event.StreamID{Type: events[0].Stream.Type, ID: events[0].Stream.ID}
 	for i := range events {

@@ -23,9 +23,10 @@ type call struct {
 	route     string // "" until an operation has been found
 	token     string // of the caller; long answers look at it again
 	principal ports.Principal
-	body      []byte // as sent, checked; valid until the answer
-	code      string // of the problem that answered it
-	aborted   bool   // the answer broke off; its connection must not look as if it had ended well
+	body      []byte        // as sent, checked; valid until the answer
+	code      string        // of the problem that answered it
+	request   *http.Request // of a live feed
+	aborted   bool          // the answer broke off; its connection must not look as if it had ended well
 }
 
 type callKey struct{}
@@ -79,7 +80,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 
 // streaming are the routes whose answers last as long as they need; each of their
 // pages has the deadline of a request.
-var streaming = map[string]bool{"/api/events/export": true}
+var streaming = map[string]bool{"/api/events/export": true, pathFeedAll: true, pathFeedStream: true}
 
 func (s *Server) report(ctx context.Context, c echo.Context, this *call, took time.Duration) {
 	route := this.route
@@ -87,7 +88,9 @@ func (s *Server) report(ctx context.Context, c echo.Context, this *call, took ti
 		route = unmatched
 	}
 	status := c.Response().Status
-	s.config.Metrics.ObserveRequest(c.Request().Method, route, status, took)
+	if this.request == nil || status >= http.StatusBadRequest { // how long a feed lasts is no latency
+		s.config.Metrics.ObserveRequest(c.Request().Method, route, status, took)
+	}
 	level := slog.LevelInfo
 	switch {
 	case status >= http.StatusInternalServerError:

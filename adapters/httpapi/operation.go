@@ -42,6 +42,11 @@ var operations = map[string]operation{
 	"exportEvents":           {action: actionExport, filters: slices.Concat(eventFilters, []string{"limit", "cursor", "checkpoints"})},
 	"readStream":             {action: "events.read", filters: []string{"legal_entity", "direction", "from", "count", "include_data"}},
 	"readAll":                {action: "events.read", filters: []string{"from", "count", "include_data"}},
+	"subscribeToStream":      {action: actionSubscribe, filters: []string{"legal_entity", "from", "include_data"}},
+	"subscribeToAll":         {action: actionSubscribe, filters: []string{"from", "event_types", "legal_entities", "modules", "include_data"}},
+	"deleteStream":           {action: actionDeleteStream, filters: []string{"legal_entity", "hard", "reason"}},
+	"getStreamMetadata":      {action: actionReadStatus, filters: []string{"legal_entity"}},
+	"setStreamMetadata":      {action: actionDescribeStream, body: requiredBody, filters: []string{"legal_entity", "reason"}},
 	"appendToStream":         {action: actionAppend, body: requiredBody, batch: true, filters: []string{"legal_entity"}},
 	"getEvent":               {action: "events.read"},
 	"getLineage":             {action: "events.read"},
@@ -87,7 +92,7 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 			this := callOf(ctx)
 			this.route = c.Path()
 			if op.action != "" {
-				this.token = bearer(c.Request().Header.Get(echo.HeaderAuthorization))
+				this.token = tokenOf(c.Request())
 				p, err := s.config.Access.Authenticate(ctx, this.token)
 				if err != nil {
 					return err
@@ -108,6 +113,9 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 						return fault.New(fault.Invalid, "request.parameter_unknown", "there is no such parameter here; GET /api/openapi.yaml lists them").WithField(name)
 					}
 				}
+			}
+			if isFeed(c) {
+				this.request = c.Request()
 			}
 			if op.body == noBody {
 				return next(c)

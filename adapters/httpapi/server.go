@@ -45,6 +45,7 @@ type Config struct {
 	Access  Access
 	Intents Intents
 	Appends Appends
+	Streams Streams
 	Events  Events
 	Types   EventTypes
 	Reports Reports
@@ -53,6 +54,9 @@ type Config struct {
 	Personal Personal
 	// Erasures answers erasure requests and legal holds; nil: pii.keys_missing.
 	Erasures Erasures
+
+	// Live serves live feeds; without its parts they are refused.
+	Live LiveConfig
 
 	Limits  Limits
 	Logger  *slog.Logger         // nil: no log
@@ -112,7 +116,7 @@ func New(c Config) (*Server, error) {
 		e.Use(otelecho.Middleware("backbone", otelecho.WithTracerProvider(c.Tracing), otelecho.WithSkipper(quiet)))
 		e.Use(s.nameOnly)
 	}
-	e.Use(middleware.GzipWithConfig(middleware.GzipConfig{MinLength: smallAnswer, Level: gzip.BestSpeed, Skipper: quiet}))
+	e.Use(middleware.GzipWithConfig(middleware.GzipConfig{MinLength: smallAnswer, Level: gzip.BestSpeed, Skipper: unpacked}))
 	e.Use(s.protect)
 	guards := make(map[string][]echo.MiddlewareFunc, len(operations))
 	for id, op := range operations {
@@ -154,10 +158,10 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown stops taking requests and waits for those under way until ctx ends;
-// then it closes their connections.
+// Shutdown ends live feeds, stops taking requests and waits for those under way until
+// ctx ends; then it closes their connections.
 func (s *Server) Shutdown(ctx context.Context) error {
-	err := s.http.Shutdown(ctx)
+	err := errors.Join(s.closeFeeds(ctx), s.http.Shutdown(ctx))
 	if err != nil {
 		return errors.Join(err, s.http.Close())
 	}

@@ -10,10 +10,12 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
+	streams "github.com/erpbackbone/backbone/application/stream"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -46,6 +48,13 @@ type Intents interface {
 // Appends is the raw door to the log: append.Service.
 type Appends interface {
 	Append(ctx context.Context, r appending.Request) (receipts []ports.AppendedEvent, replayed bool, err error)
+}
+
+// Streams changes streams and tells how they stand: stream.Service.
+type Streams interface {
+	Delete(ctx context.Context, c streams.Change, forGood bool) (streams.Outcome, error)
+	Describe(ctx context.Context, c streams.Change, m stream.Metadata) (streams.Outcome, error)
+	Status(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (streams.Status, error)
 }
 
 // Events reads the log: query.Service.

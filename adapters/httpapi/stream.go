@@ -20,7 +20,9 @@ func (s *Server) ReadStream(ctx context.Context, r api.ReadStreamRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	q := query.StreamQuery{Entity: le, Stream: event.StreamID{Type: r.Type, ID: r.ID}}
+	// Not nil: a caller without roles is not the log itself.
+	roles := append([]string{}, callOf(ctx).principal.Roles...)
+	q := query.StreamQuery{Entity: le, Stream: event.StreamID{Type: r.Type, ID: r.ID}, Roles: roles}
 	if q.Direction, err = direction(r.Params.Direction); err != nil {
 		return nil, err
 	}
@@ -62,7 +64,18 @@ func (s *Server) ReadStream(ctx context.Context, r api.ReadStreamRequestObject) 
 		w.b = strconv.AppendUint(w.b, uint64(page.Next), 10)
 	}
 	w.raw("}")
-	return answer{status: http.StatusOK, body: w.b}, nil
+	return answer{status: http.StatusOK, body: w.b, cache: cacheOf(page)}, nil
+}
+
+// cacheOf is what a page may be kept for. Personal data are not kept: they must be
+// gone when the person is erased.
+func cacheOf(page query.StreamPage) string {
+	for i := range page.Events {
+		if len(page.Events[i].PII) > 0 {
+			return ""
+		}
+	}
+	return page.CacheControl
 }
 
 // ReadAll answers GET /api/streams/$all.

@@ -23,6 +23,7 @@ import (
 type Metrics struct {
 	registry *client.Registry
 	personal
+	feeds
 
 	appendDuration  *client.HistogramVec
 	appendedEvents  client.Counter
@@ -91,6 +92,7 @@ func New() *Metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.personal = newPersonal(m.registry)
+	m.feeds = newFeeds(m.registry)
 	return m
 }
 

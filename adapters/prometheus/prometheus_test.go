@@ -38,12 +38,26 @@ func TestEverythingReportedIsOnThePage(t *testing.T) {
 	m.ErasureFailed("destroyed")
 	m.Rotated(12, time.Second, "")
 	m.Rotated(0, time.Second, "kms.unavailable")
+	m.FeedState("sse", "", "catching_up")
+	m.FeedState("sse", "catching_up", "idle")
+	m.FeedState("websocket", "", "catching_up")
+	m.FeedState("websocket", "catching_up", "disconnected")
+	m.FeedDelivered("sse", 7, 3*time.Millisecond)
+	m.FeedEnded("websocket", "")
+	m.FeedEnded("sse", "auth.token_expired")
 
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	require.Equal(t, 200, answer.Code)
 	page := answer.Body.String()
 	for _, line := range []string{
+		`backbone_feeds_open{state="catching_up",transport="sse"} 0`,
+		`backbone_feeds_open{state="idle",transport="sse"} 1`,
+		`backbone_feeds_open{state="catching_up",transport="websocket"} 0`,
+		`backbone_feed_events_total{transport="sse"} 7`,
+		`backbone_feed_event_age_seconds_count{transport="sse"} 1`,
+		`backbone_feeds_ended_total{reason="left",transport="websocket"} 1`,
+		`backbone_feeds_ended_total{reason="auth.token_expired",transport="sse"} 1`,
 		`backbone_append_duration_seconds_count{outcome="appended"} 1`,
 		`backbone_append_duration_seconds_count{outcome="conflict"} 1`,
 		`backbone_append_duration_seconds_count{outcome="refused"} 1`,

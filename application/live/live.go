@@ -41,22 +41,19 @@ type Sink interface {
 	Heartbeat(ctx context.Context, cursor string) error
 }
 
-// State is where a feed is in its life.
-type State string
-
-// The states. A feed that has caught up is idle while nothing comes and live while
+// The states of a feed. One that has caught up is idle while nothing comes and live while
 // something does.
 const (
-	CatchingUp   State = "catching_up"
-	Live         State = "live"
-	Idle         State = "idle"
-	Disconnected State = "disconnected"
+	CatchingUp   = "catching_up"
+	Live         = "live"
+	Idle         = "idle"
+	Disconnected = "disconnected"
 )
 
 // Observer sees feeds come, change and go.
 type Observer interface {
 	// FeedState reports a change; from is "" for a new feed.
-	FeedState(transport string, from, to State)
+	FeedState(transport, from, to string)
 	// FeedDelivered reports events that the reader took, and how old the newest was.
 	FeedDelivered(transport string, events int, age time.Duration)
 	// FeedEnded reports the code of the fault that a feed ended with; "" is the reader's
@@ -242,7 +239,7 @@ func reason(ctx context.Context) error {
 type run struct {
 	service   *Service
 	feed      Feed
-	state     State
+	state     string
 	told      string // the cursor that the reader has
 	heartbeat alarm
 	review    alarm
@@ -269,7 +266,7 @@ func (r *run) setReview() {
 	r.set(&r.review, d)
 }
 
-func (r *run) become(s State) {
+func (r *run) become(s string) {
 	if s != r.state {
 		r.service.config.Observer.FeedState(r.feed.Transport, r.state, s)
 		r.state = s
@@ -414,6 +411,6 @@ func (r *run) look(ctx context.Context) error {
 
 type nobodyWatches struct{}
 
-func (nobodyWatches) FeedState(string, State, State)           {}
+func (nobodyWatches) FeedState(string, string, string)         {}
 func (nobodyWatches) FeedDelivered(string, int, time.Duration) {}
 func (nobodyWatches) FeedEnded(string, string)                 {}

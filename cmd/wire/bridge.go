@@ -7,6 +7,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/erasure"
+	streams "github.com/erpbackbone/backbone/application/stream"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -32,6 +33,21 @@ func (a announcer) Announce(ctx context.Context, e erasure.Announcement) error {
 		return nil
 	}
 	return err
+}
+
+// streamWriter appends the events that change streams.
+type streamWriter struct{ appends *eventappend.Service }
+
+// Write implements stream.Writer.
+func (w streamWriter) Write(ctx context.Context, r streams.Write) (ports.AppendedEvent, bool, error) {
+	receipts, replayed, err := w.appends.Append(ctx, eventappend.Request{
+		LegalEntity: r.LegalEntity, Actor: r.Actor, PersonID: r.PersonID, Roles: r.Roles, Drafts: []event.Draft{r.Draft}, Streams: r.Expected,
+		IdempotencyKey: r.IdempotencyKey, Fingerprint: r.Fingerprint,
+	})
+	if err != nil {
+		return ports.AppendedEvent{}, false, err
+	}
+	return receipts[0], replayed, nil
 }
 
 // chains verifies logs.

@@ -37,13 +37,14 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 		return nil, errors.Join(err, keys.end())
 	}
 	parts := httpapi.Config{
-		Access: app.Tenancy, Intents: app.Intake, Appends: app.Append, Events: app.Query, Types: app.Registry, Reports: app.Reports,
+		Access: app.Tenancy, Intents: app.Intake, Appends: app.Append, Streams: app.Streams, Events: app.Query, Types: app.Registry, Reports: app.Reports,
 		Catalog: app.Catalog, Logger: o.Logger, Metrics: observed.http, MetricsPage: observed.page, Tracing: observed.tracing, Ready: app.Ready,
 		Limits: httpapi.Limits{
 			BodyBytes: int64(config.HTTP.BodyLimitBytes), EventBytes: config.Limits.EventBytes, EventNodes: config.Limits.Nodes,
 			Depth: config.Limits.Depth, BatchEvents: config.Limits.BatchEvents, Body: config.HTTP.ReadTimeout,
 		},
 	}
+	parts.Live = app.liveParts()
 	if app.personal != nil {
 		parts.Personal, parts.Erasures = app.personal.vault, app.personal.service
 	}

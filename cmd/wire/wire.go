@@ -21,12 +21,15 @@ import (
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
 	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/projector"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
+	streams "github.com/erpbackbone/backbone/application/stream"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -40,7 +43,9 @@ import (
 )
 
 // Modules are the built-in business modules.
-func Modules() []module.Module { return []module.Module{gl.New(), ap.New(), erasure.Module{}} }
+func Modules() []module.Module {
+	return []module.Module{gl.New(), ap.New(), erasure.Module{}, streams.Module{}}
+}
 
 // MigrationSets are the modules' migrations, in the order of Modules.
 func MigrationSets() []postgres.MigrationSet {
@@ -72,6 +77,7 @@ type Observers struct {
 	Append     postgres.Metrics
 	Projection projector.Observer
 	Personal   *prometheus.Metrics
+	Feeds      live.Observer
 	Tracer     pgx.QueryTracer
 }
 
@@ -83,11 +89,15 @@ type App struct {
 	Catalog  *module.Catalog
 	Registry *registry.Registry
 	Append   *eventappend.Service
+	Streams  *streams.Service
 	Intake   *intake.Service
 	Query    *query.Service
 	Reports  *query.Reports
 	Tenancy  *tenancy.Service
 	Runner   *projector.Runner
+	Watch    *delivery.Watch
+	Feeds    *query.Feeds
+	Live     *live.Service
 
 	personal *personal // nil without a key service
 }
@@ -184,6 +194,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		BatchEvents: c.Limits.BatchEvents, EventBytes: c.Limits.EventBytes, EntityRefs: c.Limits.EntityRefs, Tags: c.Limits.Tags,
 	}, eventappend.WithSealer(vault))
 	a.Append = eventappend.NewService(preparer, a.Store, a.Store, a.Store, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(vault))
+	a.Streams = streams.New(streams.Config{Writer: streamWriter{a.Append}, Reader: a.Store, Catalog: a.Catalog, Roles: tenancy.Roles})
 	a.Intake = intake.New(intake.Config{
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: a.Store, Intents: a.Store,
 		Idempotency: a.Store, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
@@ -209,6 +220,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	a.Query = query.New(a.Store, a.Store, a.Tenancy, query.NewCursors(cursorKey))
+	a.follow(clock, o)
 	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), map[string]ports.ReadModelSource{
 		"gl/trial-balance":             postgres.ReadModel(glpostgres.NewTrialBalance(a.Store.Pool())),
 		"gl/accounts/{account}/ledger": postgres.ReadModel(glpostgres.NewAccountLedger(a.Store.Pool())),
@@ -258,6 +270,7 @@ func (a *App) Run(ctx context.Context) {
 	if a.personal != nil {
 		running.Go(func() { a.personal.run(ctx, a, complain) })
 	}
+	running.Go(func() { a.Watch.Run(ctx) })
 	a.Runner.Run(ctx)
 	running.Wait()
 }

@@ -35,6 +35,11 @@ grants := {
 	"events.append": {"module"},
 	"events.read": business | {"module", "auditor"},
 	"events.export": business | {"module", "auditor"},
+	"streams.read": business | {"module", "auditor", "admin"},
+	"streams.describe": {"module", "admin"},
+	"streams.delete": {"module", "admin"},
+	"streams.tombstone": {"admin"},
+	"events.subscribe": business | {"module", "auditor"},
 	"readmodels.read": business | services | {"auditor"},
 	"event_types.register": {"admin"},
 	"event_types.check": {"admin", "module"},
@@ -52,6 +57,7 @@ grants := {
 
 writes := {
 	"intents.submit", "intents.approve", "events.append",
+	"streams.describe", "streams.delete", "streams.tombstone",
 	"event_types.register", "event_types.deprecate", "legal_entities.create",
 	"erasure.request", "erasure.approve", "holds.place", "holds.release",
 }

@@ -857,6 +857,9 @@ type RetainedClass struct {
 	Until string `json:"until"`
 }
 
+// RoleList defines model for RoleList.
+type RoleList = []string
+
 // RuleEvaluation defines model for RuleEvaluation.
 type RuleEvaluation struct {
 	ActionsTaken []string             `json:"actions_taken,omitempty,omitzero"`
@@ -904,6 +907,13 @@ type StreamAppendRequest struct {
 	ExpectedVersion ExpectedVersion `json:"expected_version,omitempty,omitzero"`
 }
 
+// StreamChange defines model for StreamChange.
+type StreamChange struct {
+	Event  AppendedEvent `json:"event"`
+	State  StreamState   `json:"state"`
+	Stream EventStream   `json:"stream"`
+}
+
 // StreamEvent An event without the stream and legal entity that the address names.
 type StreamEvent struct {
 	// CausedBy Id of the event that caused this one.
@@ -935,6 +945,9 @@ type StreamEvent struct {
 	Type          string      `json:"type"`
 }
 
+// StreamMetadata What is absent or null limits nothing. No personal data.
+type StreamMetadata = json.RawMessage
+
 // StreamPage defines model for StreamPage.
 type StreamPage struct {
 	Events  []Event `json:"events"`
@@ -951,6 +964,23 @@ type StreamScope struct {
 	Division string          `json:"division,omitempty,omitzero"`
 	Region   string          `json:"region,omitempty,omitzero"`
 	Site     string          `json:"site,omitempty,omitzero"`
+}
+
+// StreamState defines model for StreamState.
+type StreamState = string
+
+// StreamStatus defines model for StreamStatus.
+type StreamStatus struct {
+	// Metadata What is absent or null limits nothing. No personal data.
+	Metadata StreamMetadata `json:"metadata"`
+
+	// MetadataVersion Version of the event that set the metadata last; absent if none did.
+	MetadataVersion int64 `json:"metadata_version,omitempty,omitzero"`
+
+	// ReadableFrom Version from which the stream is read since it was recreated.
+	ReadableFrom int64       `json:"readable_from,omitempty,omitzero"`
+	State        StreamState `json:"state"`
+	Stream       EventStream `json:"stream"`
 }
 
 // Violation One finding.
@@ -978,6 +1008,9 @@ type Violation struct {
 
 // ViolationSeverity defines model for Violation.Severity.
 type ViolationSeverity string
+
+// ChangeReason defines model for ChangeReason.
+type ChangeReason = string
 
 // Count defines model for Count.
 type Count = string
@@ -1011,6 +1044,9 @@ type EventTypeName = string
 
 // EventTypes defines model for EventTypes.
 type EventTypes = string
+
+// ExpectedVersionOfStream defines model for ExpectedVersionOfStream.
+type ExpectedVersionOfStream = string
 
 // FromDate defines model for FromDate.
 type FromDate = string
@@ -1375,6 +1411,24 @@ type ReadAllParams struct {
 	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
 }
 
+// DeleteStreamParams defines parameters for DeleteStream.
+type DeleteStreamParams struct {
+	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// Hard End the stream for good. This cannot be undone.
+	Hard string `form:"hard,omitempty" json:"hard,omitempty,omitzero"`
+
+	// Reason Why, at most 1,000 characters; kept in the event. No personal data.
+	Reason ChangeReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
+
+	// ExpectedVersion The version that the stream is expected to have; 409 `append.wrong_expected_version` if it has another one.
+	ExpectedVersion ExpectedVersionOfStream `json:"Expected-Version,omitempty,omitzero"`
+
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ReadStreamParams defines parameters for ReadStream.
 type ReadStreamParams struct {
 	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
@@ -1398,6 +1452,55 @@ type AppendToStreamParams struct {
 
 	// ExpectedVersion The expected version of the stream, when the body does not give it.
 	ExpectedVersion string `json:"Expected-Version,omitempty,omitzero"`
+}
+
+// GetStreamMetadataParams defines parameters for GetStreamMetadata.
+type GetStreamMetadataParams struct {
+	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+}
+
+// SetStreamMetadataParams defines parameters for SetStreamMetadata.
+type SetStreamMetadataParams struct {
+	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// Reason Why, at most 1,000 characters; kept in the event. No personal data.
+	Reason ChangeReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
+
+	// ExpectedVersion The version that the stream is expected to have; 409 `append.wrong_expected_version` if it has another one.
+	ExpectedVersion ExpectedVersionOfStream `json:"Expected-Version,omitempty,omitzero"`
+
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// SubscribeToAllParams defines parameters for SubscribeToAll.
+type SubscribeToAllParams struct {
+	// From The cursor of the last event that was seen, `0` for the beginning, `now` for what comes.
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// EventTypes Only these types, separated by commas.
+	EventTypes EventTypes `form:"event_types,omitempty" json:"event_types,omitempty,omitzero"`
+
+	// LegalEntities Only these legal entities, separated by commas; by default all that the caller may see, later ones too.
+	LegalEntities string `form:"legal_entities,omitempty" json:"legal_entities,omitempty,omitzero"`
+
+	// Modules Only types of these modules, separated by commas.
+	Modules Modules `form:"modules,omitempty" json:"modules,omitempty,omitzero"`
+
+	// IncludeData false leaves data, dimensions and entities out of the events.
+	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
+}
+
+// SubscribeToStreamParams defines parameters for SubscribeToStream.
+type SubscribeToStreamParams struct {
+	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// From The version to begin with, by default the first; `now` for what comes.
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// IncludeData false leaves data, dimensions and entities out of the events.
+	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
 }
 
 // CreateLegalEntityJSONRequestBody defines body for CreateLegalEntity for application/json ContentType.
@@ -1447,6 +1550,9 @@ type QueryEventsJSONRequestBody = EventQuery
 
 // AppendToStreamJSONRequestBody defines body for AppendToStream for application/json ContentType.
 type AppendToStreamJSONRequestBody = StreamAppendRequest
+
+// SetStreamMetadataJSONRequestBody defines body for SetStreamMetadata for application/json ContentType.
+type SetStreamMetadataJSONRequestBody = StreamMetadata
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
@@ -1549,12 +1655,27 @@ type ServerInterface interface {
 	// ReadAll Follow the events of all legal entities
 	// (GET /api/streams/$all)
 	ReadAll(ctx echo.Context, params ReadAllParams) error
+	// DeleteStream Delete a stream, or end it for good
+	// (DELETE /api/streams/{type}/{id})
+	DeleteStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params DeleteStreamParams) error
 	// ReadStream Read a stream by version
 	// (GET /api/streams/{type}/{id})
 	ReadStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params ReadStreamParams) error
 	// AppendToStream Append a batch to one stream, all or nothing
 	// (POST /api/streams/{type}/{id}/events)
 	AppendToStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params AppendToStreamParams) error
+	// GetStreamMetadata Read how a stream stands and what its metadata are
+	// (GET /api/streams/{type}/{id}/metadata)
+	GetStreamMetadata(ctx echo.Context, pType OfStreamType, id OfStreamID, params GetStreamMetadataParams) error
+	// SetStreamMetadata Replace a stream's metadata
+	// (PUT /api/streams/{type}/{id}/metadata)
+	SetStreamMetadata(ctx echo.Context, pType OfStreamType, id OfStreamID, params SetStreamMetadataParams) error
+	// SubscribeToAll Follow the events of all legal entities as they come
+	// (GET /api/subscribe/streams/$all)
+	SubscribeToAll(ctx echo.Context, params SubscribeToAllParams) error
+	// SubscribeToStream Follow one stream as it grows
+	// (GET /api/subscribe/streams/{type}/{id})
+	SubscribeToStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params SubscribeToStreamParams) error
 	// GetLiveness The process runs
 	// (GET /livez)
 	GetLiveness(ctx echo.Context) error
@@ -2643,6 +2764,85 @@ func (w *ServerInterfaceWrapper) ReadAll(ctx echo.Context) error {
 	return err
 }
 
+// DeleteStream converts echo context to params.
+func (w *ServerInterfaceWrapper) DeleteStream(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType OfStreamType
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "id" -------------
+	var id OfStreamID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteStreamParams
+	// ------------- Required query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// ------------- Optional query parameter "hard" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "hard", ctx.QueryParams(), &params.Hard, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter hard: %s", err))
+	}
+
+	// ------------- Optional query parameter "reason" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "reason", ctx.QueryParams(), &params.Reason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter reason: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Expected-Version" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Expected-Version")]; found {
+		var ExpectedVersion ExpectedVersionOfStream
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Expected-Version, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Expected-Version", valueList[0], &ExpectedVersion, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Expected-Version: %s", err))
+		}
+
+		params.ExpectedVersion = ExpectedVersion
+	}
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Idempotency-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DeleteStream(ctx, pType, id, params)
+	return err
+}
+
 // ReadStream converts echo context to params.
 func (w *ServerInterfaceWrapper) ReadStream(ctx echo.Context) error {
 	var err error
@@ -2769,6 +2969,204 @@ func (w *ServerInterfaceWrapper) AppendToStream(ctx echo.Context) error {
 	return err
 }
 
+// GetStreamMetadata converts echo context to params.
+func (w *ServerInterfaceWrapper) GetStreamMetadata(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType OfStreamType
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "id" -------------
+	var id OfStreamID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetStreamMetadataParams
+	// ------------- Required query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetStreamMetadata(ctx, pType, id, params)
+	return err
+}
+
+// SetStreamMetadata converts echo context to params.
+func (w *ServerInterfaceWrapper) SetStreamMetadata(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType OfStreamType
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "id" -------------
+	var id OfStreamID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SetStreamMetadataParams
+	// ------------- Required query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// ------------- Optional query parameter "reason" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "reason", ctx.QueryParams(), &params.Reason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter reason: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Expected-Version" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Expected-Version")]; found {
+		var ExpectedVersion ExpectedVersionOfStream
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Expected-Version, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Expected-Version", valueList[0], &ExpectedVersion, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Expected-Version: %s", err))
+		}
+
+		params.ExpectedVersion = ExpectedVersion
+	}
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Idempotency-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SetStreamMetadata(ctx, pType, id, params)
+	return err
+}
+
+// SubscribeToAll converts echo context to params.
+func (w *ServerInterfaceWrapper) SubscribeToAll(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SubscribeToAllParams
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", ctx.QueryParams(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter from: %s", err))
+	}
+
+	// ------------- Optional query parameter "event_types" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "event_types", ctx.QueryParams(), &params.EventTypes, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter event_types: %s", err))
+	}
+
+	// ------------- Optional query parameter "legal_entities" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "legal_entities", ctx.QueryParams(), &params.LegalEntities, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entities: %s", err))
+	}
+
+	// ------------- Optional query parameter "modules" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "modules", ctx.QueryParams(), &params.Modules, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter modules: %s", err))
+	}
+
+	// ------------- Optional query parameter "include_data" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "include_data", ctx.QueryParams(), &params.IncludeData, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter include_data: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SubscribeToAll(ctx, params)
+	return err
+}
+
+// SubscribeToStream converts echo context to params.
+func (w *ServerInterfaceWrapper) SubscribeToStream(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType OfStreamType
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "id" -------------
+	var id OfStreamID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SubscribeToStreamParams
+	// ------------- Required query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", ctx.QueryParams(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter from: %s", err))
+	}
+
+	// ------------- Optional query parameter "include_data" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "include_data", ctx.QueryParams(), &params.IncludeData, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter include_data: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SubscribeToStream(ctx, pType, id, params)
+	return err
+}
+
 // GetLiveness converts echo context to params.
 func (w *ServerInterfaceWrapper) GetLiveness(ctx echo.Context) error {
 	var err error
@@ -2849,7 +3247,12 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/api/events/:id", wrapper.GetEvent, options.OperationMiddlewares["getEvent"]...)
 	router.GET(options.BaseURL+"/api/events/:id/lineage", wrapper.GetLineage, options.OperationMiddlewares["getLineage"]...)
 	router.GET(options.BaseURL+"/api/streams/$all", wrapper.ReadAll, options.OperationMiddlewares["readAll"]...)
+	router.GET(options.BaseURL+"/api/subscribe/streams/$all", wrapper.SubscribeToAll, options.OperationMiddlewares["subscribeToAll"]...)
+	router.GET(options.BaseURL+"/api/subscribe/streams/:type/:id", wrapper.SubscribeToStream, options.OperationMiddlewares["subscribeToStream"]...)
+	router.DELETE(options.BaseURL+"/api/streams/:type/:id", wrapper.DeleteStream, options.OperationMiddlewares["deleteStream"]...)
 	router.GET(options.BaseURL+"/api/streams/:type/:id", wrapper.ReadStream, options.OperationMiddlewares["readStream"]...)
+	router.GET(options.BaseURL+"/api/streams/:type/:id/metadata", wrapper.GetStreamMetadata, options.OperationMiddlewares["getStreamMetadata"]...)
+	router.PUT(options.BaseURL+"/api/streams/:type/:id/metadata", wrapper.SetStreamMetadata, options.OperationMiddlewares["setStreamMetadata"]...)
 	router.POST(options.BaseURL+"/api/streams/:type/:id/events", wrapper.AppendToStream, options.OperationMiddlewares["appendToStream"]...)
 	router.GET(options.BaseURL+"/api/events/:id/descendants", wrapper.GetDescendants, options.OperationMiddlewares["getDescendants"]...)
 	router.GET(options.BaseURL+"/api/events/process/:correlation_id", wrapper.GetProcess, options.OperationMiddlewares["getProcess"]...)
@@ -4469,6 +4872,57 @@ func (response ReadAlldefaultApplicationProblemPlusJSONResponse) VisitReadAllRes
 	return err
 }
 
+type DeleteStreamRequestObject struct {
+	Type   OfStreamType `json:"type"`
+	ID     OfStreamID   `json:"id"`
+	Params DeleteStreamParams
+}
+
+type DeleteStreamResponseObject interface {
+	VisitDeleteStreamResponse(w http.ResponseWriter) error
+}
+
+type DeleteStream200ResponseHeaders struct {
+	IdempotencyReplayed string
+}
+
+type DeleteStream200JSONResponse struct {
+	Body    StreamChange
+	Headers DeleteStream200ResponseHeaders
+}
+
+func (response DeleteStream200JSONResponse) VisitDeleteStreamResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Idempotency-Replayed", fmt.Sprint(response.Headers.IdempotencyReplayed))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteStreamdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response DeleteStreamdefaultApplicationProblemPlusJSONResponse) VisitDeleteStreamResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ReadStreamRequestObject struct {
 	Type   OfStreamType `json:"type"`
 	ID     OfStreamID   `json:"id"`
@@ -4559,6 +5013,259 @@ type AppendToStreamdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response AppendToStreamdefaultApplicationProblemPlusJSONResponse) VisitAppendToStreamResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetStreamMetadataRequestObject struct {
+	Type   OfStreamType `json:"type"`
+	ID     OfStreamID   `json:"id"`
+	Params GetStreamMetadataParams
+}
+
+type GetStreamMetadataResponseObject interface {
+	VisitGetStreamMetadataResponse(w http.ResponseWriter) error
+}
+
+type GetStreamMetadata200JSONResponse StreamStatus
+
+func (response GetStreamMetadata200JSONResponse) VisitGetStreamMetadataResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetStreamMetadatadefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetStreamMetadatadefaultApplicationProblemPlusJSONResponse) VisitGetStreamMetadataResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetStreamMetadataRequestObject struct {
+	Type   OfStreamType `json:"type"`
+	ID     OfStreamID   `json:"id"`
+	Params SetStreamMetadataParams
+	Body   *SetStreamMetadataJSONRequestBody
+}
+
+type SetStreamMetadataResponseObject interface {
+	VisitSetStreamMetadataResponse(w http.ResponseWriter) error
+}
+
+type SetStreamMetadata200ResponseHeaders struct {
+	IdempotencyReplayed string
+}
+
+type SetStreamMetadata200JSONResponse struct {
+	Body    StreamChange
+	Headers SetStreamMetadata200ResponseHeaders
+}
+
+func (response SetStreamMetadata200JSONResponse) VisitSetStreamMetadataResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Idempotency-Replayed", fmt.Sprint(response.Headers.IdempotencyReplayed))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetStreamMetadatadefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response SetStreamMetadatadefaultApplicationProblemPlusJSONResponse) VisitSetStreamMetadataResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SubscribeToAllRequestObject struct {
+	Params SubscribeToAllParams
+}
+
+type SubscribeToAllResponseObject interface {
+	VisitSubscribeToAllResponse(w http.ResponseWriter) error
+}
+
+type SubscribeToAll101Response struct {
+}
+
+func (response SubscribeToAll101Response) VisitSubscribeToAllResponse(w http.ResponseWriter) error {
+	w.WriteHeader(101)
+	return nil
+}
+
+type SubscribeToAll200TextEventStreamResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response SubscribeToAll200TextEventStreamResponse) VisitSubscribeToAllResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type SubscribeToAlldefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response SubscribeToAlldefaultApplicationProblemPlusJSONResponse) VisitSubscribeToAllResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SubscribeToStreamRequestObject struct {
+	Type   OfStreamType `json:"type"`
+	ID     OfStreamID   `json:"id"`
+	Params SubscribeToStreamParams
+}
+
+type SubscribeToStreamResponseObject interface {
+	VisitSubscribeToStreamResponse(w http.ResponseWriter) error
+}
+
+type SubscribeToStream101Response struct {
+}
+
+func (response SubscribeToStream101Response) VisitSubscribeToStreamResponse(w http.ResponseWriter) error {
+	w.WriteHeader(101)
+	return nil
+}
+
+type SubscribeToStream200TextEventStreamResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response SubscribeToStream200TextEventStreamResponse) VisitSubscribeToStreamResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type SubscribeToStreamdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response SubscribeToStreamdefaultApplicationProblemPlusJSONResponse) VisitSubscribeToStreamResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -4765,12 +5472,27 @@ type StrictServerInterface interface {
 	// ReadAll Follow the events of all legal entities
 	// (GET /api/streams/$all)
 	ReadAll(ctx context.Context, request ReadAllRequestObject) (ReadAllResponseObject, error)
+	// DeleteStream Delete a stream, or end it for good
+	// (DELETE /api/streams/{type}/{id})
+	DeleteStream(ctx context.Context, request DeleteStreamRequestObject) (DeleteStreamResponseObject, error)
 	// ReadStream Read a stream by version
 	// (GET /api/streams/{type}/{id})
 	ReadStream(ctx context.Context, request ReadStreamRequestObject) (ReadStreamResponseObject, error)
 	// AppendToStream Append a batch to one stream, all or nothing
 	// (POST /api/streams/{type}/{id}/events)
 	AppendToStream(ctx context.Context, request AppendToStreamRequestObject) (AppendToStreamResponseObject, error)
+	// GetStreamMetadata Read how a stream stands and what its metadata are
+	// (GET /api/streams/{type}/{id}/metadata)
+	GetStreamMetadata(ctx context.Context, request GetStreamMetadataRequestObject) (GetStreamMetadataResponseObject, error)
+	// SetStreamMetadata Replace a stream's metadata
+	// (PUT /api/streams/{type}/{id}/metadata)
+	SetStreamMetadata(ctx context.Context, request SetStreamMetadataRequestObject) (SetStreamMetadataResponseObject, error)
+	// SubscribeToAll Follow the events of all legal entities as they come
+	// (GET /api/subscribe/streams/$all)
+	SubscribeToAll(ctx context.Context, request SubscribeToAllRequestObject) (SubscribeToAllResponseObject, error)
+	// SubscribeToStream Follow one stream as it grows
+	// (GET /api/subscribe/streams/{type}/{id})
+	SubscribeToStream(ctx context.Context, request SubscribeToStreamRequestObject) (SubscribeToStreamResponseObject, error)
 	// GetLiveness The process runs
 	// (GET /livez)
 	GetLiveness(ctx context.Context, request GetLivenessRequestObject) (GetLivenessResponseObject, error)
@@ -5971,6 +6693,33 @@ func (sh *strictHandler) ReadAll(ctx echo.Context, params ReadAllParams) error {
 	return nil
 }
 
+// DeleteStream operation middleware
+func (sh *strictHandler) DeleteStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params DeleteStreamParams) error {
+	var request DeleteStreamRequestObject
+
+	request.Type = pType
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteStream(ctx.Request().Context(), request.(DeleteStreamRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteStream")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteStreamResponseObject); ok {
+		return validResponse.VisitDeleteStreamResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ReadStream operation middleware
 func (sh *strictHandler) ReadStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params ReadStreamParams) error {
 	var request ReadStreamRequestObject
@@ -6042,6 +6791,135 @@ func (sh *strictHandler) AppendToStream(ctx echo.Context, pType OfStreamType, id
 		return err
 	} else if validResponse, ok := response.(AppendToStreamResponseObject); ok {
 		return validResponse.VisitAppendToStreamResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetStreamMetadata operation middleware
+func (sh *strictHandler) GetStreamMetadata(ctx echo.Context, pType OfStreamType, id OfStreamID, params GetStreamMetadataParams) error {
+	var request GetStreamMetadataRequestObject
+
+	request.Type = pType
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetStreamMetadata(ctx.Request().Context(), request.(GetStreamMetadataRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetStreamMetadata")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetStreamMetadataResponseObject); ok {
+		return validResponse.VisitGetStreamMetadataResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SetStreamMetadata operation middleware
+func (sh *strictHandler) SetStreamMetadata(ctx echo.Context, pType OfStreamType, id OfStreamID, params SetStreamMetadataParams) error {
+	var request SetStreamMetadataRequestObject
+
+	request.Type = pType
+	request.ID = id
+	request.Params = params
+
+	var body SetStreamMetadataJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SetStreamMetadata(ctx.Request().Context(), request.(SetStreamMetadataRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SetStreamMetadata")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SetStreamMetadataResponseObject); ok {
+		return validResponse.VisitSetStreamMetadataResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SubscribeToAll operation middleware
+func (sh *strictHandler) SubscribeToAll(ctx echo.Context, params SubscribeToAllParams) error {
+	var request SubscribeToAllRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SubscribeToAll(ctx.Request().Context(), request.(SubscribeToAllRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SubscribeToAll")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SubscribeToAllResponseObject); ok {
+		return validResponse.VisitSubscribeToAllResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SubscribeToStream operation middleware
+func (sh *strictHandler) SubscribeToStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params SubscribeToStreamParams) error {
+	var request SubscribeToStreamRequestObject
+
+	request.Type = pType
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SubscribeToStream(ctx.Request().Context(), request.(SubscribeToStreamRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SubscribeToStream")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SubscribeToStreamResponseObject); ok {
+		return validResponse.VisitSubscribeToStreamResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -1,0 +1,338 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/live"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+)
+
+const actionSubscribe = "events.subscribe"
+
+// The paths of live feeds.
+const (
+	pathFeeds      = "/api/subscribe/"
+	pathFeedAll    = "/api/subscribe/streams/$all"
+	pathFeedStream = "/api/subscribe/streams/:type/:id"
+	feedProtocol   = "backbone.v1" // the WebSocket subprotocol
+	bearerProtocol = "bearer."     // followed by an access token, among the subprotocols
+)
+
+// Feeds opens positions in the log to follow: query.Feeds.
+type Feeds interface {
+	All(q query.AllQuery) (*query.AllFeed, error)
+	Stream(q query.StreamFollowQuery) *query.StreamFeed
+}
+
+// Live serves feeds: live.Service.
+type Live interface {
+	Enter(principal string) (leave func(), err error)
+	Run(ctx context.Context, f live.Feed) error
+	Close(ctx context.Context) error
+}
+
+// LiveConfig is what live feeds need.
+type LiveConfig struct {
+	Feeds Feeds // nil: feed.not_served
+	Live  Live
+	// WriteTimeout is how long a reader may take to take what it is sent; 0 is 30 s.
+	WriteTimeout time.Duration
+	// Origins are the hosts, besides the server's own, whose pages may open WebSockets,
+	// as patterns of path.Match.
+	Origins []string
+	Batch   int // events of one page; 0 is 100
+}
+
+// isFeed tells requests whose answers are never packed nor held back.
+func isFeed(c echo.Context) bool { return strings.HasPrefix(c.Request().URL.Path, pathFeeds) }
+
+// unpacked tells requests whose answers are not compressed.
+func unpacked(c echo.Context) bool { return quiet(c) || isFeed(c) }
+
+// wantsWebSocket tells the transport that is asked for.
+func wantsWebSocket(r *http.Request) bool {
+	return strings.EqualFold(r.Header.Get(echo.HeaderUpgrade), "websocket")
+}
+
+// tokenOf takes the access token out of a request. Browsers cannot set headers of a
+// WebSocket, so there the token may be one of the subprotocols; never is it in the
+// URL, which logs keep.
+func tokenOf(r *http.Request) string {
+	if h := r.Header.Get(echo.HeaderAuthorization); h != "" || !strings.HasPrefix(r.URL.Path, pathFeeds) || !wantsWebSocket(r) {
+		return bearer(h)
+	}
+	for _, p := range subprotocols(r) {
+		if token, found := strings.CutPrefix(p, bearerProtocol); found {
+			return token
+		}
+	}
+	return ""
+}
+
+func subprotocols(r *http.Request) (out []string) {
+	for _, line := range r.Header.Values("Sec-WebSocket-Protocol") {
+		for p := range strings.SplitSeq(line, ",") {
+			out = append(out, strings.TrimSpace(p))
+		}
+	}
+	return out
+}
+
+// liveFeed is a feed under way, whatever it is sent over.
+type liveFeed struct {
+	server   *Server
+	ctx      context.Context
+	request  *http.Request
+	open     func(from string, given bool) (followed, error)
+	entities []string // that were named; each must stay readable
+	implicit bool     // follows all that the caller may see
+	bare     bool     // without payloads
+	versions bool     // cursors are versions of a stream
+	from     string
+	fromSet  bool
+	batch    int
+	source   followed
+	leave    func()
+	write    time.Duration
+}
+
+// followed is a source whose rights may change.
+type followed interface {
+	live.Source
+	Entitle(readable []string)
+}
+
+// SubscribeToStream answers GET /api/subscribe/streams/{type}/{id}.
+func (s *Server) SubscribeToStream(ctx context.Context, r api.SubscribeToStreamRequestObject) (api.SubscribeToStreamResponseObject, error) {
+	le, err := s.enter(ctx, actionSubscribe, r.Params.LegalEntity)
+	if err != nil {
+		return nil, err
+	}
+	f := &liveFeed{server: s, ctx: ctx, versions: true, entities: []string{le.Code}}
+	f.open = func(from string, resumed bool) (followed, error) {
+		q := query.StreamFollowQuery{Entity: le, Stream: event.StreamID{Type: r.Type, ID: r.ID}, Now: from == query.FromNow && !resumed}
+		if from != "" && !q.Now {
+			n, err := strconv.ParseUint(from, 10, 63)
+			if err != nil {
+				return nil, badParameter("from", "a version such as 4, or now")
+			}
+			q.From = event.Version(n)
+			if resumed {
+				q.From++
+			}
+		}
+		return s.config.Live.Feeds.Stream(q), nil
+	}
+	return f, f.admit(r.Params.From, r.Params.IncludeData)
+}
+
+// SubscribeToAll answers GET /api/subscribe/streams/$all.
+func (s *Server) SubscribeToAll(ctx context.Context, r api.SubscribeToAllRequestObject) (api.SubscribeToAllResponseObject, error) {
+	p := callOf(ctx).principal
+	q := query.AllQuery{TenantID: p.TenantID, Readable: p.LegalEntities}
+	if r.Params.LegalEntities != "" {
+		q.LegalEntities = strings.Split(r.Params.LegalEntities, ",")
+		for _, code := range q.LegalEntities {
+			if _, err := s.enter(ctx, actionSubscribe, code); err != nil {
+				return nil, ofMember(err, "legal_entities")
+			}
+		}
+	}
+	if r.Params.EventTypes != "" {
+		q.Types = strings.Split(r.Params.EventTypes, ",")
+	}
+	if r.Params.Modules != "" {
+		modules := strings.Split(r.Params.Modules, ",")
+		if err := s.consultTypes(ctx, &query.Selection{Modules: modules}); err != nil {
+			return nil, err
+		}
+		q.Wants = s.ofModules(modules)
+	}
+	f := &liveFeed{server: s, ctx: ctx, entities: q.LegalEntities, implicit: len(q.LegalEntities) == 0}
+	f.open = func(from string, _ bool) (followed, error) {
+		q := q
+		q.From = from
+		return s.config.Live.Feeds.All(q)
+	}
+	return f, f.admit(r.Params.From, r.Params.IncludeData)
+}
+
+// ofModules tells whose a type is, also one that is registered while a feed runs.
+func (s *Server) ofModules(modules []string) func(context.Context, string) (bool, error) {
+	known := map[string]bool{}
+	return func(ctx context.Context, eventType string) (bool, error) {
+		if wants, ok := known[eventType]; ok {
+			return wants, nil
+		}
+		owner := s.config.Catalog.Owner(eventType)
+		if owner == "" {
+			versions, err := s.config.Types.Fetch(ctx, eventType)
+			if err != nil {
+				return false, err
+			}
+			owner = versions[0].Module
+		}
+		known[eventType] = slices.Contains(modules, owner)
+		return known[eventType], nil
+	}
+}
+
+func notServed() error {
+	return fault.New(fault.Unavailable, "feed.not_served", "this server has no live feeds; read GET /api/streams/$all and come back with its cursors")
+}
+
+// admit checks all that can be refused with a status, while there still is one.
+func (f *liveFeed) admit(from, includeData string) (err error) {
+	c := f.server.config.Live
+	if c.Feeds == nil || c.Live == nil {
+		return notServed()
+	}
+	this := callOf(f.ctx)
+	f.request = this.request
+	if f.batch = c.Batch; f.batch <= 0 {
+		f.batch = defaultPage
+	}
+	if f.write = c.WriteTimeout; f.write <= 0 {
+		f.write = 30 * time.Second
+	}
+	if f.bare, err = withoutData(includeData); err != nil {
+		return err
+	}
+	f.from, f.fromSet = from, f.request.URL.Query().Has("from")
+	resumed := false
+	if id := f.request.Header.Get("Last-Event-ID"); id != "" && !wantsWebSocket(f.request) {
+		f.from, f.fromSet, resumed = id, true, true
+	}
+	if f.source, err = f.open(f.from, resumed); err != nil {
+		return err
+	}
+	if wantsWebSocket(f.request) {
+		if err := f.server.checkHandshake(f.request); err != nil {
+			return err
+		}
+	} else if a := f.request.Header.Get(echo.HeaderAccept); a != "" && !strings.Contains(a, "text/event-stream") && !strings.Contains(a, "*/*") {
+		return fault.New(fault.Invalid, "feed.transport_missing", "a feed is sent as Accept: text/event-stream, or over a WebSocket; ask for one of them")
+	}
+	f.leave, err = c.Live.Enter(this.principal.TenantID + "/" + this.principal.PrincipalID)
+	return err
+}
+
+// review looks again at who reads. What somebody could see and no longer may ends the
+// feed, so that nothing goes missing silently; more to see is simply shown.
+func (f *liveFeed) review(ctx context.Context) error {
+	this, access := callOf(f.ctx), f.server.config.Access
+	p, err := access.Authenticate(ctx, this.token)
+	if err != nil {
+		return err
+	}
+	if err := access.Authorize(ctx, p, firstQuestion(actionSubscribe)); err != nil {
+		return err
+	}
+	for _, code := range f.entities {
+		if err := access.Authorize(ctx, p, tenancy.Action{Name: actionSubscribe, LegalEntity: code}); err != nil {
+			return err
+		}
+	}
+	if f.implicit && lost(this.principal.LegalEntities, p.LegalEntities) {
+		return fault.New(fault.Forbidden, "feed.rights_changed", "you may no longer see all legal entities of this feed; connect again with the last cursor to go on with the others")
+	}
+	this.principal = p
+	f.source.Entitle(p.LegalEntities)
+	return nil
+}
+
+// lost tells whether a set of legal entities is smaller than it was; an empty one is
+// all of them.
+func lost(before, now []string) bool {
+	if len(now) == 0 {
+		return false
+	}
+	return len(before) == 0 || slices.ContainsFunc(before, func(code string) bool { return !slices.Contains(now, code) })
+}
+
+// run serves the feed over a sink.
+func (f *liveFeed) run(ctx context.Context, transport string, sink live.Sink) error {
+	return f.server.config.Live.Live.Run(ctx, live.Feed{
+		Transport: transport, Source: f.source, Sink: sink, Batch: f.batch,
+		Expires: callOf(f.ctx).principal.ExpiresAt, Review: f.review,
+	})
+}
+
+// shown writes the events of a page as answers show them, each by itself.
+func (f *liveFeed) shown(ctx context.Context, events []event.Recorded) ([][]byte, error) {
+	w, shown, err := f.server.render(ctx, events)
+	if err != nil {
+		return nil, err
+	}
+	w.bare = f.bare
+	ends := make([]int, len(shown))
+	for i := range shown {
+		if err := w.event(&shown[i]); err != nil {
+			return nil, err
+		}
+		ends[i] = len(w.b)
+	}
+	out, from := make([][]byte, len(shown)), 0
+	for i, end := range ends {
+		out[i], from = w.b[from:end:end], end
+		if bytes.ContainsAny(out[i], "\r\n") { // white space between members, kept as it was sent
+			out[i] = jsondoc.AppendCompact(nil, out[i])
+		}
+	}
+	return out, nil
+}
+
+// position is the member that tells where a feed stands.
+func (f *liveFeed) position(b []byte, cursor string) []byte {
+	if f.versions {
+		return append(append(b, `"version":`...), cursor...)
+	}
+	return append(append(append(b, `"cursor":"`...), cursor...), '"')
+}
+
+// problem words why a feed ended, as every other problem.
+func (f *liveFeed) problem(err error) (body []byte, status int, code string) {
+	p, _ := f.server.problemOf(f.ctx, err)
+	body, failed := p.encode(nil)
+	if failed != nil {
+		body = []byte(`{"type":"/problems/internal","title":"Internal Server Error","status":500,"code":"internal","detail":"something failed that was not foreseen; connect again with the last cursor"}`)
+	}
+	return body, p.Status, p.Code
+}
+
+// closeFeeds ends the feeds, which would otherwise outlast every shutdown.
+func (s *Server) closeFeeds(ctx context.Context) error {
+	if s.config.Live.Live == nil {
+		return nil
+	}
+	return s.config.Live.Live.Close(ctx)
+}
+
+var _ followed = (*query.AllFeed)(nil)
+
+// sameOrigin tells whether a page may open WebSockets here. Programs send no origin.
+func sameOrigin(r *http.Request, patterns []string) bool {
+	origin := r.Header.Get(echo.HeaderOrigin)
+	if origin == "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	if err != nil || u.Host == "" {
+		return false
+	}
+	return strings.EqualFold(u.Host, r.Host) || matchesAny(patterns, u.Host)
+}

@@ -1,0 +1,139 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/erpbackbone/backbone/application/live"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// VisitSubscribeToStreamResponse serves the feed until it ends.
+func (f *liveFeed) VisitSubscribeToStreamResponse(w http.ResponseWriter) error { return f.serve(w) }
+
+// VisitSubscribeToAllResponse serves the feed until it ends.
+func (f *liveFeed) VisitSubscribeToAllResponse(w http.ResponseWriter) error { return f.serve(w) }
+
+func (f *liveFeed) serve(w http.ResponseWriter) error {
+	defer f.leave()
+	if wantsWebSocket(f.request) {
+		return f.serveWebSocket(w)
+	}
+	return f.serveEvents(w)
+}
+
+// serverSent is a reader of server-sent events.
+type serverSent struct {
+	feed       *liveFeed
+	w          http.ResponseWriter
+	connection *http.ResponseController
+	b          []byte
+}
+
+// reconnectMS is how long clients are told to wait before they connect again.
+const reconnectMS = "2000"
+
+// serveEvents writes server-sent events. A feed that ends for a reason says so with an
+// event "problem": "error" is what browsers name their own trouble.
+func (f *liveFeed) serveEvents(w http.ResponseWriter) error {
+	h := w.Header()
+	h.Set(echo.HeaderContentType, "text/event-stream")
+	h.Set("X-Accel-Buffering", "no") // proxies must not hold events back
+	w.WriteHeader(http.StatusOK)
+	s := &serverSent{feed: f, w: w, connection: http.NewResponseController(w)}
+	if err := s.send([]byte("retry: " + reconnectMS + "\n\n")); err != nil {
+		return nil // nobody is left to tell
+	}
+	err := f.run(f.ctx, "sse", s)
+	if errors.Is(err, live.ErrLeft) || fault.CodeOf(err) == live.CodeTooSlow {
+		callOf(f.ctx).code = codeOfEnd(err)
+		callOf(f.ctx).aborted = !errors.Is(err, live.ErrLeft)
+		return nil
+	}
+	body, _, _ := f.problem(err)
+	s.b = append(append(append(s.b[:0], "event: problem\ndata: "...), body...), "\n\n"...)
+	_ = s.send(s.b) // the feed ends in any case
+	return nil
+}
+
+// codeOfEnd is what the log says about the end of a feed.
+func codeOfEnd(err error) string {
+	if errors.Is(err, live.ErrLeft) {
+		return ""
+	}
+	return fault.CodeOf(err)
+}
+
+// send writes and flushes within the time that a reader has.
+func (s *serverSent) send(b []byte) error {
+	// A recorder in a test has no deadline to set; a connection always has.
+	_ = s.connection.SetWriteDeadline(time.Now().Add(s.feed.write))
+	_, err := s.w.Write(b)
+	if err == nil {
+		err = s.connection.Flush()
+	}
+	return unsent(err)
+}
+
+// unsent says why a reader did not take something.
+func unsent(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return live.TooSlow(err)
+	default:
+		return live.ErrLeft
+	}
+}
+
+func (s *serverSent) id(cursor string) {
+	s.b = append(append(append(s.b, "id: "...), cursor...), '\n')
+}
+
+// Events implements live.Sink.
+func (s *serverSent) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
+	shown, err := s.feed.shown(ctx, events)
+	if err != nil {
+		return err
+	}
+	s.b = s.b[:0]
+	for i := range shown {
+		s.id(cursors[i])
+		s.b = append(append(append(s.b, "event: event\ndata: "...), shown[i]...), "\n\n"...)
+		if len(s.b) > largestWrite || i == len(shown)-1 {
+			if err := s.send(s.b); err != nil {
+				return err
+			}
+			s.b = s.b[:0]
+		}
+	}
+	return nil
+}
+
+// largestWrite bounds what a reader must take within one deadline, but for one event.
+const largestWrite = 256 << 10
+
+// CaughtUp implements live.Sink.
+func (s *serverSent) CaughtUp(_ context.Context, cursor string) error {
+	s.b = s.b[:0]
+	s.id(cursor)
+	s.b = append(s.feed.position(append(s.b, "event: caughtUp\ndata: {"...), cursor), "}\n\n"...)
+	return s.send(s.b)
+}
+
+// Heartbeat implements live.Sink: a comment, and an id without an event where the
+// position has moved over what the filters leave out.
+func (s *serverSent) Heartbeat(_ context.Context, cursor string) error {
+	s.b = s.b[:0]
+	if cursor != "" {
+		s.id(cursor)
+	}
+	return s.send(append(s.b, ": heartbeat\n\n"...))
+}

@@ -1,0 +1,34 @@
+package wire
+
+import (
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/live"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// listenNotify is the value of delivery.listen that uses PostgreSQL's signals.
+const listenNotify = "notify"
+
+// follow composes what waits for events: one watch of the heads for the whole node,
+// and the live feeds.
+func (a *App) follow(clock ports.Clock, o Options) {
+	c := a.Config
+	watch := delivery.WatchConfig{Heads: a.Store, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll}
+	if c.Delivery.Listen == listenNotify {
+		watch.WakeUps = a.Store
+	}
+	a.Watch = delivery.NewWatch(watch)
+	a.Feeds = query.NewFeeds(a.Query, a.Store, clock)
+	a.Live = live.New(live.Config{
+		Heads: a.Watch, Clock: clock, Observer: o.Observers.Feeds, Heartbeat: c.Feeds.Heartbeat, Review: c.Feeds.Review,
+		PerPrincipal: c.Feeds.PerPrincipal, PerNode: c.Feeds.PerNode,
+	})
+}
+
+// liveParts is what the API needs to serve live feeds.
+func (a *App) liveParts() httpapi.LiveConfig {
+	c := a.Config.Feeds
+	return httpapi.LiveConfig{Feeds: a.Feeds, Live: a.Live, WriteTimeout: c.WriteTimeout, Origins: c.Origins, Batch: c.Batch}
+}
