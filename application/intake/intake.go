@@ -55,6 +55,13 @@ type Config struct {
 	KeptStreams int             // bound of the state cache
 	Logger      *slog.Logger
 
+	// Snapshots keeps the states of long streams whose folds have a codec, taken every
+	// so many events by Background; nil keeps none. They save time and decide nothing:
+	// every version that a plan read is checked again under the append lock.
+	Snapshots     ports.StreamSnapshots
+	Background    Background
+	SnapshotEvery int // 0 is 100
+
 	// Sealer and Opener keep personal values of payloads out of the store; without them
 	// intents that have some are refused with pii.keys_missing. Fingerprints key what is
 	// stored about requests and plans; without, they are digests, which is for tests.
@@ -88,8 +95,10 @@ func New(c Config) *Service {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	states := NewStates(c.Events, c.Intents, c.Catalog, c.KeptStreams)
+	states.stored = newStoredStates(c)
 	return &Service{
-		Config: c, states: NewStates(c.Events, c.Intents, c.Catalog, c.KeptStreams),
+		Config: c, states: states,
 		schemas: map[string]ports.Schema{}, submits: map[string]bool{},
 	}
 }

@@ -22,6 +22,7 @@ type States struct {
 	intents ports.IntentReader
 	folds   Folds
 	limit   int
+	stored  *storedStates // nil: states are always folded from the first event
 
 	mu         sync.Mutex
 	young, old map[stateKey]folded
@@ -40,7 +41,8 @@ type stateKey struct {
 type folded struct {
 	state   any
 	version event.Version
-	behind  bool // this node itself has written to the stream since
+	behind  bool          // this node itself has written to the stream since
+	kept    event.Version // up to which the store has the state, or is about to get it
 }
 
 // foldPage is how many events of a stream are read at a time.
@@ -91,36 +93,47 @@ func (s *States) load(ctx context.Context, k stateKey, mayBeBehind bool) (folded
 		return folded{}, false, fmt.Errorf("no module declares a fold of stream type %q", k.stream.Type)
 	}
 	if !have {
-		kept = folded{state: fold.New()}
+		kept = s.stored.load(ctx, k, fold)
 	}
-	changed := false
+	kept, err := s.advance(ctx, k, fold, kept, have)
+	if err != nil {
+		return folded{}, false, err
+	}
+	kept.behind = false
+	if s.stored.wants(fold, kept) {
+		kept.kept = kept.version
+		s.stored.save(s, k, fold)
+	}
+	s.put(k, kept)
+	return kept, false, nil
+}
+
+// advance folds what came after a state, a copy of it if others have it too.
+func (s *States) advance(ctx context.Context, k stateKey, fold module.Fold, f folded, shared bool) (folded, error) {
 	for {
-		page, err := s.reader.EventsOfStream(ctx, k.partition, k.stream, kept.version+1, foldPage)
+		page, err := s.reader.EventsOfStream(ctx, k.partition, k.stream, f.version+1, foldPage)
 		if err != nil {
-			return folded{}, false, err
+			return folded{}, err
 		}
-		if len(page) > 0 && !changed {
-			kept.state, changed = fold.Clone(kept.state), true
+		if len(page) > 0 && shared {
+			f.state, shared = fold.Clone(f.state), false
 		}
 		for _, e := range page {
 			var body struct {
 				Data json.RawMessage `json:"data"`
 			}
 			if err := json.Unmarshal(e.Payload, &body); err != nil {
-				return folded{}, false, fmt.Errorf("payload of event %s: %w", e.ID, err)
+				return folded{}, fmt.Errorf("payload of event %s: %w", e.ID, err)
 			}
-			if err := fold.Apply(kept.state, e, body.Data); err != nil {
-				return folded{}, false, fmt.Errorf("fold event %s: %w", e.ID, err)
+			if err := fold.Apply(f.state, e, body.Data); err != nil {
+				return folded{}, fmt.Errorf("fold event %s: %w", e.ID, err)
 			}
-			kept.version = e.StreamVersion
+			f.version = e.StreamVersion
 		}
 		if len(page) < foldPage {
-			break
+			return f, nil
 		}
 	}
-	kept.behind = false
-	s.put(k, kept)
-	return kept, false, nil
 }
 
 // wrote marks streams that this node has just appended to.

@@ -2,6 +2,7 @@ package module
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -16,7 +17,7 @@ type Codec struct {
 	Decode  func(stored []byte) (any, error)
 }
 
-// JSONCodec keeps states of type *T as JSON. T may have MarshalJSON and UnmarshalJSON.
+// JSONCodec keeps states of type *T as a JSON object. T may have MarshalJSON and UnmarshalJSON.
 func JSONCodec[T any](version int) *Codec {
 	return &Codec{
 		Version: version,
@@ -29,6 +30,9 @@ func JSONCodec[T any](version int) *Codec {
 		},
 		Decode: func(stored []byte) (any, error) {
 			s := new(T)
+			if len(stored) == 0 || stored[0] != '{' {
+				return nil, errors.New("stored state is no JSON object")
+			}
 			if err := json.Unmarshal(stored, s); err != nil {
 				return nil, fmt.Errorf("stored state: %w", err)
 			}

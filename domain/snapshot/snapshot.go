@@ -10,6 +10,9 @@ const Kept = 3
 // MaxBytes is how large a stored state may be, as JSON.
 const MaxBytes = 1 << 20
 
+// CodeSuperseded is the code of Superseded.
+const CodeSuperseded = "snapshot.superseded"
+
 // NotFound is the fault of a snapshot that is not there.
 func NotFound() *fault.Error {
 	return fault.New(fault.NotFound, "snapshot.not_found", "there is no such snapshot; the newest %d are kept, read the latest", Kept)
@@ -22,5 +25,5 @@ func Exists() *fault.Error {
 
 // Superseded is the fault of a snapshot that is too old to be kept.
 func Superseded() *fault.Error {
-	return fault.New(fault.FailedPrecondition, "snapshot.superseded", "the newest %d snapshots of a stream are kept and this one is older; read the latest", Kept)
+	return fault.New(fault.FailedPrecondition, CodeSuperseded, "the newest %d snapshots of a stream are kept and this one is older; read the latest", Kept)
 }

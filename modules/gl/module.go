@@ -159,10 +159,15 @@ func registerFolds(r *module.Registrar) {
 		func(s *domain.ModulePeriod, e event.Recorded, _ []byte) error { s.Apply(e.Type); return nil }))
 	r.Fold(fold(domain.StreamAccount, func() *domain.AccountState { return &domain.AccountState{} },
 		func(s *domain.AccountState, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) }))
-	r.Fold(fold(domain.StreamDimension, domain.NewDimensionState,
-		func(s *domain.DimensionState, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) }))
-	r.Fold(fold(domain.StreamExchangeRate, func() *domain.RateHistory { return &domain.RateHistory{} },
-		func(s *domain.RateHistory, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) }))
+	// These two grow for ever: a rate per day, a value per project.
+	dimension := fold(domain.StreamDimension, domain.NewDimensionState,
+		func(s *domain.DimensionState, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) })
+	dimension.Codec = module.JSONCodec[domain.DimensionState](1)
+	r.Fold(dimension)
+	rates := fold(domain.StreamExchangeRate, func() *domain.RateHistory { return &domain.RateHistory{} },
+		func(s *domain.RateHistory, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) })
+	rates.Codec = module.JSONCodec[domain.RateHistory](1)
+	r.Fold(rates)
 	r.Fold(fold(domain.StreamJournal, func() *domain.JournalState { return &domain.JournalState{} },
 		func(s *domain.JournalState, e event.Recorded, data []byte) error { return s.Apply(e, data) }))
 }

@@ -101,6 +101,15 @@ func (s *DimensionState) Clone() *DimensionState {
 	return &DimensionState{values: c}
 }
 
+// MarshalJSON keeps the values in the store.
+func (s *DimensionState) MarshalJSON() ([]byte, error) { return json.Marshal(s.values) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (s *DimensionState) UnmarshalJSON(b []byte) error {
+	s.values = map[string]DimensionValue{}
+	return json.Unmarshal(b, &s.values)
+}
+
 // Value finds a value.
 func (s *DimensionState) Value(value string) (DimensionValue, bool) {
 	v, ok := s.values[value]

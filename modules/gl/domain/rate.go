@@ -28,8 +28,8 @@ type ExchangeRate struct {
 
 // DatedRate is a rate of a day.
 type DatedRate struct {
-	Date event.Date
-	Rate money.Number
+	Date event.Date   `json:"date"`
+	Rate money.Number `json:"rate"`
 }
 
 // RateHistory is the fold of a pair's stream: the rates by type and date. The
@@ -37,6 +37,27 @@ type DatedRate struct {
 type RateHistory struct {
 	spot    []DatedRate
 	closing []DatedRate
+}
+
+// storedRates is the form of a history in the store.
+type storedRates struct {
+	Spot    []DatedRate `json:"spot"`
+	Closing []DatedRate `json:"closing"`
+}
+
+// MarshalJSON keeps the rates in the store.
+func (h *RateHistory) MarshalJSON() ([]byte, error) {
+	return json.Marshal(storedRates{h.spot, h.closing})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (h *RateHistory) UnmarshalJSON(b []byte) error {
+	var s storedRates
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	h.spot, h.closing = s.Spot, s.Closing
+	return nil
 }
 
 // Clone copies the history, with room for one more rate.

@@ -1,0 +1,53 @@
+package ap_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/modules/ap"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/gl"
+)
+
+// TestStoredVendorsEqualFoldedOnes stores a vendor of a random history on the way and
+// goes on from there.
+func TestStoredVendorsEqualFoldedOnes(t *testing.T) {
+	t.Parallel()
+	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
+	require.NoError(t, err)
+	fold, ok := catalog.Fold(contract.StreamVendor)
+	require.True(t, ok)
+	rapid.Check(t, func(rt *rapid.T) {
+		straight, stored := fold.New(), fold.New()
+		for n := range rapid.IntRange(0, 20).Draw(rt, "events") {
+			e := event.Recorded{Skeleton: event.Skeleton{Sequence: event.Sequence(n + 1), ID: ulid.Make()}}
+			contact := fmt.Sprintf(`{"vendor_id":"V-1","contact_id":"C-%d","name":{"$pii":"x"}}`, rapid.IntRange(1, 4).Draw(rt, "contact"))
+			data := contact
+			switch rapid.IntRange(0, 3).Draw(rt, "type") {
+			case 0:
+				e.Type, data = contract.EventVendorRegistered, `{"vendor_id":"V-1","name":"Nordbau","country":"DE","natural_person":false,"terms":{"net_days":14,"discount_percent":2.50},"default_dimensions":{"department":"FIN"}}`
+			case 1:
+				e.Type = contract.EventContactRemoved
+			default:
+				e.Type = contract.EventContactRecorded
+			}
+			require.NoError(rt, fold.Apply(straight, e, []byte(data)))
+			require.NoError(rt, fold.Apply(stored, e, []byte(data)))
+			if rapid.Bool().Draw(rt, "store") {
+				text, err := fold.Codec.Encode(stored)
+				require.NoError(rt, err)
+				require.NotContains(rt, string(text), "$pii")
+				stored, err = fold.Codec.Decode(text)
+				require.NoError(rt, err)
+			}
+		}
+		require.Equal(rt, straight, stored)
+	})
+}
