@@ -25,6 +25,7 @@ type ProjectionLag struct {
 	Newest       bool      `json:"newest"` // of the versions that left checkpoints
 	Entities     int       `json:"legal_entities"`
 	Faulted      int       `json:"faulted"`       // legal entities in which it stands still
+	Retrying     int       `json:"retrying"`      // legal entities in which its last attempt failed
 	Behind       int64     `json:"behind_events"` // over all of them
 	WaitingSince time.Time `json:"waiting_since"` // when the oldest event was recorded that it has not seen; zero without one
 	AsOf         time.Time `json:"as_of"`
@@ -63,8 +64,12 @@ func (m *Monitor) Delivery(ctx context.Context, now time.Time) (Delivery, error)
 		p := &out.Projections[last]
 		p.Entities++
 		p.Behind += max(0, r.Head-r.Sequence)
-		if r.Status == statusFaulted {
+		switch r.Status {
+		case "running":
+		case "faulted":
 			p.Faulted++
+		default:
+			p.Retrying++
 		}
 		if since := stampOf(r.WaitingSince); !since.IsZero() && (p.WaitingSince.IsZero() || since.Before(p.WaitingSince)) {
 			p.WaitingSince = since
@@ -91,8 +96,11 @@ func (d Delivery) Findings(now time.Time) []Finding {
 		}
 		f := judged("delivery", fmt.Sprintf("projection %s v%d", p.Projection, p.Version), late, lagWarn, 0)
 		next := "see that a server runs; the metric backbone_projection_lag_seconds says whether it catches up"
-		if p.Faulted > 0 {
-			f.Status, next = FindingFail, "the server's log line \"projection failed\" names the code; it is tried again every minute at most"
+		switch {
+		case p.Faulted > 0:
+			f.Status, next = FindingFail, "the server's log line \"projection failed\" names the code; correct its cause"
+		case p.Retrying > 0:
+			f.Status, next = FindingWarn, "the server's log line \"projection failed\" names the code; it is tried again by itself"
 		}
 		detail := fmt.Sprintf("%d events behind", p.Behind)
 		if late > 0 {
@@ -100,6 +108,9 @@ func (d Delivery) Findings(now time.Time) []Finding {
 		}
 		if p.Faulted > 0 {
 			detail += fmt.Sprintf("; stands still in %d of %d legal entities", p.Faulted, p.Entities)
+		}
+		if p.Retrying > 0 {
+			detail += fmt.Sprintf("; failed last time in %d", p.Retrying)
 		}
 		out = append(out, f.with(next, "%s", detail))
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -296,10 +295,13 @@ func TestStorageFindsWhatIsBroken(t *testing.T) {
 	require.Equal(t, []string{fmt.Sprintf("backbone.events_p%d", books[0])}, got.Partitioning.Unattached)
 }
 
-// nothingDone is a projection that does nothing.
-type nothingDone struct{}
-
-func (nothingDone) Apply(context.Context, ports.ProjectionTx, []event.Recorded) error { return nil }
+// checkpoint says that a projection has come that far.
+func checkpoint(t *testing.T, dsn, projection string, version int, p event.PartitionID, sequence int, status string) {
+	t.Helper()
+	execute(t, dsn, fmt.Sprintf(`INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, updated_at)
+		VALUES ('%s', %d, %d, %d, '%s', now())
+		ON CONFLICT (projection, version, partition_id) DO UPDATE SET sequence = excluded.sequence, status = excluded.status`, projection, version, p, sequence, status))
+}
 
 func TestDeliveryFindsWhatIsLate(t *testing.T) {
 	t.Parallel()
@@ -310,12 +312,9 @@ func TestDeliveryFindsWhatIsLate(t *testing.T) {
 		_, err := s.Append(t.Context(), invoice(p, 5))
 		require.NoError(t, err)
 	}
-	_, _, err := s.Advance(t.Context(), "ap.ledger", 1, books[0], nil, 2, nothingDone{})
-	require.NoError(t, err)
-	_, _, err = s.Advance(t.Context(), "ap.ledger", 2, books[0], nil, 2, nothingDone{})
-	require.NoError(t, err)
-	_, _, err = s.Advance(t.Context(), "ap.ledger", 2, books[1], nil, 0, nothingDone{})
-	require.NoError(t, err)
+	checkpoint(t, dsn, "ap.ledger", 1, books[0], 2, "running")
+	checkpoint(t, dsn, "ap.ledger", 2, books[0], 2, "running")
+	checkpoint(t, dsn, "ap.ledger", 2, books[1], 5, "running")
 	m := monitor(t, as("backbone_app", dsn))
 	now := time.Now()
 	got, err := m.Delivery(t.Context(), now)
@@ -333,7 +332,7 @@ func TestDeliveryFindsWhatIsLate(t *testing.T) {
 	require.Equal(t, "none", finding(t, got.Findings(now), "waiting intents").Detail)
 	require.Contains(t, finding(t, got.Findings(now), "erasures").Detail, "not asked")
 
-	require.NoError(t, s.MarkFaulted(t.Context(), "ap.ledger", 2, books[1], "store.unavailable"))
+	checkpoint(t, dsn, "ap.ledger", 2, books[1], 5, "faulted")
 	execute(t, dsn, fmt.Sprintf(`INSERT INTO backbone.intents (partition_id, id, created_at, updated_at, first_sequence, event_count, revision, legal_entity, type, status, actor_type, actor_id)
 		SELECT %d, gen_random_uuid(), now() - n * interval '1 day' - interval '1 hour', now(), 0, 0, 1, 'LE0', 'ap.submit_invoice', 'pending_approval', 'human', 'u' FROM generate_series(1, 9) n`, books[0]))
 	conn := connect(t, dsn)
@@ -398,8 +397,7 @@ func TestDocumentedQueries(t *testing.T) {
 	books := newBooks(t, s, 2)
 	_, err = s.Append(t.Context(), invoice(books[0], 5))
 	require.NoError(t, err)
-	_, _, err = s.Advance(t.Context(), "ap.ledger", 1, books[0], nil, 2, nothingDone{})
-	require.NoError(t, err)
+	checkpoint(t, dsn, "ap.ledger", 1, books[0], 2, "running")
 	release := hold(t, dsn, books[0])
 	answered := make(chan error, 1)
 	go func() {

@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+func as(t *testing.T, role, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set("role", role)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// patient is a migrated log with one legal entity.
+func patient(t *testing.T) string {
+	t.Helper()
+	dsn := testkit.Database(t, nil, "empty")
+	require.NoError(t, Migrate(t.Context(), dsn, nil))
+	s, err := postgres.Open(t.Context(), postgres.Config{DSN: as(t, "backbone_app", dsn)})
+	require.NoError(t, err)
+	defer s.Close()
+	require.NoError(t, s.Bootstrap(t.Context(), ports.Installation{LogName: "test.example.org"}))
+	_, err = s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: "USMF", TimeZone: "UTC", Status: "active"})
+	require.NoError(t, err)
+	return dsn
+}
+
+func doctor(t *testing.T, o DoctorOptions) (d Diagnosis, text string) {
+	t.Helper()
+	var out strings.Builder
+	o.Out = &out
+	shown, err := Doctor(t.Context(), o)
+	require.NoError(t, err)
+	text = out.String()
+	out.Reset()
+	o.JSON = true
+	sound, err := Doctor(t.Context(), o)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(out.String()), &d))
+	require.Equal(t, shown, sound)
+	require.Equal(t, d.Sound, sound)
+	return d, text
+}
+
+func TestDoctorExaminesBothDatabases(t *testing.T) {
+	t.Parallel()
+	dsn, keys := patient(t), testkit.Database(t, nil, "empty")
+	require.NoError(t, MigrateKeyStore(t.Context(), keys, nil))
+	o := DoctorOptions{DSN: as(t, "backbone_app", dsn), KeyStoreDSN: as(t, "backbone_app", keys), EraserDSN: as(t, "backbone_eraser", keys), PhysicalPartitions: 32}
+	d, text := doctor(t, o)
+	require.NotNil(t, d.Throughput)
+	require.NotNil(t, d.Distribution)
+	require.NotNil(t, d.Contention)
+	require.NotNil(t, d.Storage)
+	require.NotNil(t, d.Delivery.Erasures)
+	require.NotNil(t, d.KeyStore.Contention)
+	require.NotNil(t, d.KeyStore.Storage)
+	subjects := map[string]bool{}
+	for _, f := range d.Findings {
+		subjects[f.Section+"/"+f.Subject] = true
+	}
+	for _, want := range []string{"contention/oldest snapshot", "contention/key store: oldest snapshot", "storage/partitions", "delivery/erasures", "throughput/appends", "distribution/events"} {
+		require.Contains(t, subjects, want)
+	}
+	require.NotContains(t, subjects, "storage/key store: partitions")
+	first, _, _ := strings.Cut(text, "\n")
+	require.Regexp(t, `^(OK|WARN|FAIL) +[a-z]+: `, first, "findings come first")
+	for _, table := range []string{"\nSettings\n", "\nThroughput by hour", "\nTables, ", "\nKey store: Tables, ", "demo/USMF"} {
+		require.Contains(t, text, table)
+	}
+}
+
+func TestDoctorShowsOneSection(t *testing.T) {
+	t.Parallel()
+	o := DoctorOptions{DSN: as(t, "backbone_app", patient(t)), Section: "throughput", LegalEntity: "USMF", PhysicalPartitions: 32}
+	d, text := doctor(t, o)
+	require.NotNil(t, d.Throughput)
+	require.Len(t, d.Findings, 1)
+	require.Nil(t, d.Settings)
+	require.Nil(t, d.Storage)
+	require.NotContains(t, text, "Tables")
+
+	o.LegalEntity = "NONE"
+	_, err := Doctor(t.Context(), o)
+	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err))
+	o.Section = "feelings"
+	_, err = Doctor(t.Context(), o)
+	require.Equal(t, "doctor.section_unknown", fault.CodeOf(err))
+	require.ErrorContains(t, err, "throughput")
+	o.Section, o.DSN = "distribution", as(t, "backbone_app", testkit.Database(t, nil, "empty"))
+	_, err = Doctor(t.Context(), o)
+	require.Equal(t, "store.not_migrated", fault.CodeOf(err))
+}
+
+// TestDoctorPutsTheWorstFirst lets a wrong setting fail, and a table that is locked
+// keep one question from being answered but not the others.
+func TestDoctorPutsTheWorstFirst(t *testing.T) {
+	t.Parallel()
+	dsn := patient(t)
+	config, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	_, err = conn.Exec(t.Context(), "ALTER DATABASE "+pgx.Identifier{config.Database}.Sanitize()+" SET synchronous_commit = off")
+	require.NoError(t, err)
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE backbone.projection_checkpoints IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	var out strings.Builder
+	sound, err := Doctor(t.Context(), DoctorOptions{DSN: as(t, "backbone_app", dsn), PhysicalPartitions: 32, Out: &out, Now: func() time.Time { return time.Now() }})
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.False(t, sound)
+	lines := strings.Split(out.String(), "\n")
+	require.True(t, strings.HasPrefix(lines[0], "FAIL  settings: "), lines[0])
+	require.Contains(t, lines[1], "      -> ")
+	require.Contains(t, out.String(), "WARN  delivery: delivery: not answered (store.question_too_slow)")
+	require.Contains(t, out.String(), "distribution: events")
+}
