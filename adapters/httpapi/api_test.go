@@ -259,7 +259,7 @@ func TestRegistryAndLegalEntities(t *testing.T) {
 	h := openHouse(t)
 	h.machineType(t)
 	all := h.do(t, ask{method: "GET", path: "/api/event-types", token: "operator"}).json(t)
-	require.EqualValues(t, 2, all["total"])
+	require.EqualValues(t, 6, all["total"])
 	one := h.do(t, ask{method: "GET", path: "/api/event-types/equipment.machine.serviced", token: "operator"}).json(t)
 	require.Len(t, one["versions"], 1)
 

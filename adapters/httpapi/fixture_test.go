@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -29,6 +30,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
+	streams "github.com/erpbackbone/backbone/application/stream"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -115,6 +117,20 @@ func (c caughtUp) Reached(ctx context.Context, _ string, p event.PartitionID) (e
 	return head.Sequence, err
 }
 
+// streamWriter lends the append service to the stream service.
+type streamWriter struct{ appends *appending.Service }
+
+func (w streamWriter) Write(ctx context.Context, r streams.Write) (ports.AppendedEvent, bool, error) {
+	receipts, replayed, err := w.appends.Append(ctx, appending.Request{
+		LegalEntity: r.LegalEntity, Actor: r.Actor, PersonID: r.PersonID, Roles: r.Roles, Drafts: []event.Draft{r.Draft}, Streams: r.Expected,
+		IdempotencyKey: r.IdempotencyKey, Fingerprint: r.Fingerprint,
+	})
+	if err != nil {
+		return ports.AppendedEvent{}, false, err
+	}
+	return receipts[0], replayed, nil
+}
+
 // house is a running server over the real application and a store in memory.
 type house struct {
 	url    string
@@ -147,7 +163,7 @@ func openHouse(t testing.TB, change ...func(*httpapi.Config)) *house {
 	t.Helper()
 	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
 	h := &house{store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
-	catalog, err := module.Build(schemas, note{})
+	catalog, err := module.Build(schemas, note{}, streams.Module{})
 	require.NoError(t, err)
 	policies := catalog.Policies
 	for path, source := range configs.Policies() {
@@ -188,9 +204,11 @@ func openHouse(t testing.TB, change ...func(*httpapi.Config)) *house {
 	h.tokens["expired"], err = who.Enroll(ctx, expired)
 	require.NoError(t, err)
 
+	appends := appending.NewService(preparer, h.store, h.store, h.store, clock, ids, time.Hour)
 	config := httpapi.Config{
 		Access: who, Events: reads, Types: types, Reports: reports, Catalog: catalog,
-		Appends: appending.NewService(preparer, h.store, h.store, h.store, clock, ids, time.Hour),
+		Appends: appends,
+		Streams: streams.New(streams.Config{Writer: streamWriter{appends}, Reader: h.store, Catalog: catalog, Roles: tenancy.Roles}),
 		Intents: intake.New(intake.Config{
 			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: h.store, Events: h.store, Intents: h.store,
 			Idempotency: h.store, Clock: clock, IDs: ids,
@@ -251,6 +269,7 @@ type ask struct {
 	method, path, token string
 	body                string
 	header              map[string]string
+	keep                string // Cache-Control of the answer; "": no-store
 }
 
 // told is the answer.
@@ -295,7 +314,7 @@ func (h *house) do(t *testing.T, a ask) told {
 	body, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
 	out := told{status: res.StatusCode, header: res.Header, body: body}
-	require.Equal(t, "no-store", res.Header.Get("Cache-Control"))
+	require.Equal(t, cmp.Or(a.keep, "no-store"), res.Header.Get("Cache-Control"))
 	require.NotEmpty(t, res.Header.Get("X-Request-Id"))
 
 	r := build()

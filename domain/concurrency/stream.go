@@ -36,7 +36,8 @@ func UnmetExpectation(want StreamExpectation, state event.StreamState, actual ev
 	case state == event.StreamTombstoned:
 		f = StreamTombstoned(want.Stream)
 	case state == event.StreamDeleted && want.Expected.mode == modeStreamExists:
-		f = StreamDeleted(want.Stream).WithNumbers(want.Expected.Value(), uint64(actual))
+		f = fault.New(fault.Conflict, CodeStreamDeleted, "stream %s is deleted and was expected to exist; append without that expectation to recreate it", want.Stream).
+			WithNumbers(want.Expected.Value(), uint64(actual)).With("stream", want.Stream.String())
 	default:
 		return WrongExpectedVersion(want.Stream, want.Expected, actual, holder)
 	}
