@@ -48,6 +48,10 @@ type Config struct {
 	PartitionBytes    int
 	// GroupTimeout bounds one transaction of an appender; 0 is 30 s.
 	GroupTimeout time.Duration
+	// ListenCheck is the silence after which a listening connection is asked whether it
+	// is still there, since one that the network has forgotten hears nothing and does not
+	// fail; 0 is 15 s.
+	ListenCheck time.Duration
 	// MaxClockSkew is how far the clock may be from the database's before appends are
 	// refused; 0 is one second, negative does not look (injected clocks).
 	MaxClockSkew time.Duration
@@ -107,6 +111,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.GroupTimeout <= 0 {
 		c.GroupTimeout = 30 * time.Second
+	}
+	if c.ListenCheck <= 0 {
+		c.ListenCheck = 15 * time.Second
 	}
 	if c.MaxClockSkew == 0 {
 		c.MaxClockSkew = time.Second

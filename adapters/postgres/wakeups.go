@@ -6,14 +6,20 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
 // Listen implements ports.WakeUps. It keeps a direct connection of its own, since
-// LISTEN does not survive a pooler, and opens it again whenever it breaks.
+// LISTEN does not survive a pooler, and opens it again whenever it breaks. Whenever it
+// listens anew it wakes once with partition 0, since signals may have been missed.
 func (s *Store) Listen(ctx context.Context, wake func(event.PartitionID)) error {
 	return s.listen(ctx, channelAppended, func(payload string) {
+		if payload == "" {
+			wake(0)
+			return
+		}
 		var message struct {
 			Partition event.PartitionID `json:"partition"`
 		}
@@ -23,12 +29,17 @@ func (s *Store) Listen(ctx context.Context, wake func(event.PartitionID)) error 
 	})
 }
 
+// listenCheckTimeout is how long a listening connection may take to begin, and to show
+// that it is still there.
+const listenCheckTimeout = 5 * time.Second
+
 // ListenEventTypes calls changed whenever somebody registered an event type, and
 // after every reconnection, until ctx ends.
 func (s *Store) ListenEventTypes(ctx context.Context, changed func()) error {
 	return s.listen(ctx, channelEventTypes, func(string) { changed() })
 }
 
+// listen hears payloads, and an empty one whenever it begins to listen.
 func (s *Store) listen(ctx context.Context, channel string, hear func(payload string)) error {
 	for {
 		err := s.listenOnce(ctx, channel, hear)
@@ -47,19 +58,39 @@ func (s *Store) listen(ctx context.Context, channel string, hear func(payload st
 }
 
 func (s *Store) listenOnce(ctx context.Context, channel string, hear func(payload string)) error {
-	conn, err := s.connect(ctx, s.config.ListenDSN, "backbone listen")
+	beginning, cancel := context.WithTimeout(ctx, listenCheckTimeout)
+	defer cancel()
+	conn, err := s.connect(beginning, s.config.ListenDSN, "backbone listen")
 	if err != nil {
 		return err
 	}
 	defer closeConn(conn)
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+	if _, err := conn.Exec(beginning, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return err
 	}
+	hear("")
 	for {
-		n, err := conn.WaitForNotification(ctx)
+		n, err := s.waitNotification(ctx, conn)
 		if err != nil {
 			return err
 		}
-		hear(n.Payload)
+		if n != nil {
+			hear(n.Payload)
+		}
 	}
+}
+
+// waitNotification waits for a signal. After a silence it asks the server whether the
+// connection still is one; nil without an error is that it is.
+func (s *Store) waitNotification(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
+	quiet, cancel := context.WithTimeout(ctx, s.config.ListenCheck)
+	n, err := conn.WaitForNotification(quiet)
+	silent := err != nil && quiet.Err() != nil && ctx.Err() == nil && !conn.IsClosed()
+	cancel()
+	if !silent {
+		return n, err
+	}
+	asking, cancel := context.WithTimeout(ctx, listenCheckTimeout)
+	defer cancel()
+	return nil, conn.Ping(asking)
 }
