@@ -19,9 +19,11 @@ type Config struct {
 	Database    Database    `config:"database"`
 	Limits      Limits      `config:"limits"`
 	Intake      Intake      `config:"intake"`
+	Query       Query       `config:"query"`
 	Projector   Projector   `config:"projector"`
 	Delivery    Delivery    `config:"delivery"`
 	Feeds       Feeds       `config:"feeds"`
+	NATS        NATS        `config:"nats"`
 	Idempotency Idempotency `config:"idempotency"`
 	KMS         KMS         `config:"kms"`
 	KeyStore    KeyStore    `config:"keystore"`
@@ -64,6 +66,12 @@ type Limits struct {
 // Intake is the intent pipeline.
 type Intake struct {
 	Retries []time.Duration `config:"retries"` // pauses before an intent that met a conflict is planned again
+}
+
+// Query is how entities and streams are folded on read.
+type Query struct {
+	FoldBudget    time.Duration `config:"fold_budget"`    // a fold of an entity that takes longer is answered as far as it came
+	SnapshotEvery int           `config:"snapshot_every"` // events between snapshots of an entity or a stream
 }
 
 // Projector keeps the read models.
@@ -181,9 +189,11 @@ func Default() Config {
 		Database:    Database{ReadPool: 8, Appenders: 2, PhysicalPartitions: 32},
 		Limits:      Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},
 		Intake:      Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}},
+		Query:       Query{FoldBudget: 500 * time.Millisecond, SnapshotEvery: 100},
 		Projector:   Projector{Poll: 500 * time.Millisecond, Batch: 500},
 		Delivery:    Delivery{Listen: "notify", Poll: 500 * time.Millisecond},
 		Feeds:       Feeds{PerPrincipal: 20, PerNode: 1000, Batch: 100, Heartbeat: 15 * time.Second, WriteTimeout: 30 * time.Second, Review: time.Minute},
+		NATS:        defaultNATS(),
 		Idempotency: Idempotency{TTL: 24 * time.Hour},
 		Erasure:     Erasure{Poll: time.Second, GateInterval: time.Minute},
 		Rotation:    Rotation{At: "02:00", MaximumAge: 365 * 24 * time.Hour, DeletionDays: 7},

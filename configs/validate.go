@@ -31,6 +31,7 @@ func (c Config) Validate() error {
 		{"limits.entity_refs", c.Limits.EntityRefs, 1, 128},
 		{"limits.tags", c.Limits.Tags, 1, 32},
 		{"intake.retries", len(c.Intake.Retries), 0, 10},
+		{"query.snapshot_every", c.Query.SnapshotEvery, 10, 100_000},
 		{"projector.batch", c.Projector.Batch, 1, 10_000},
 		{"feeds.per_principal", c.Feeds.PerPrincipal, 1, 100_000},
 		{"feeds.per_node", c.Feeds.PerNode, 1, 100_000},
@@ -50,6 +51,7 @@ func (c Config) Validate() error {
 	periods := []period{
 		{"http.read_timeout", c.HTTP.ReadTimeout, time.Second, 10 * time.Minute},
 		{"http.shutdown_timeout", c.HTTP.ShutdownTimeout, time.Second, 10 * time.Minute},
+		{"query.fold_budget", c.Query.FoldBudget, 10 * time.Millisecond, 30 * time.Second},
 		{"projector.poll", c.Projector.Poll, 10 * time.Millisecond, time.Minute},
 		{"delivery.poll", c.Delivery.Poll, 10 * time.Millisecond, time.Minute},
 		{"feeds.heartbeat", c.Feeds.Heartbeat, time.Second, 10 * time.Minute},
@@ -87,6 +89,9 @@ func (c Config) Validate() error {
 	}
 	if !slices.Contains([]string{"json", "text"}, c.Log.Format) {
 		return &Error{Key: "log.format", Problem: "must be json or text"}
+	}
+	if err := c.NATS.validate(); err != nil {
+		return err
 	}
 	return c.validateKeys()
 }

@@ -86,7 +86,7 @@ func Open(c Config) (*Publisher, error) {
 	options.Servers = c.URLs
 	p.conn, err = options.Connect()
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "publisher.config_invalid", "the broker's addresses, credentials or certificates cannot be used; correct fanout.nats").WithCause(err)
+		return nil, fault.New(fault.Invalid, "publisher.config_invalid", "the broker's addresses, credentials or certificates cannot be used; correct the settings nats.*").WithCause(err)
 	}
 	if p.js, err = jetstream.New(p.conn, jetstream.WithDefaultTimeout(c.Timeout)); err != nil {
 		p.conn.Close()
@@ -144,7 +144,7 @@ func (p *Publisher) options() (client.Options, error) {
 	}
 	for _, option := range apply {
 		if err := option(&o); err != nil {
-			return o, fault.New(fault.Invalid, "publisher.config_invalid", "credentials or certificates cannot be read; correct fanout.nats").WithCause(err)
+			return o, fault.New(fault.Invalid, "publisher.config_invalid", "credentials or certificates cannot be read; correct the settings nats.*").WithCause(err)
 		}
 	}
 	back := func(*client.Conn) {

@@ -38,7 +38,7 @@ func (p *Publisher) verify(ctx context.Context) (verified, error) {
 	}
 	c := stream.CachedInfo().Config
 	if problem := p.mismatch(&c); problem != "" {
-		return verified{}, fault.New(fault.FailedPrecondition, "publisher.refused", "the stream %s %s; change it or fanout.nats", c.Name, problem)
+		return verified{}, fault.New(fault.FailedPrecondition, "publisher.refused", "the stream %s %s; change it, or the settings nats.*", c.Name, problem)
 	}
 	found := verified{atomic: c.AllowAtomicPublish}
 	if c.MaxMsgSize > 0 {
@@ -80,9 +80,9 @@ func (p *Publisher) mismatch(c *jetstream.StreamConfig) string {
 	case !covered:
 		return "does not take the subjects " + p.config.SubjectPrefix + ".>"
 	case c.Replicas < p.config.Replicas:
-		return "has fewer replicas than fanout.nats.replicas"
+		return "has fewer replicas than nats.replicas"
 	case c.Duplicates < window:
-		return "recognises duplicates for a shorter time than fanout.nats.duplicate_window (" + window.Round(time.Second).String() + ")"
+		return "recognises duplicates for a shorter time than nats.duplicate_window (" + window.Round(time.Second).String() + ")"
 	case c.NoAck:
 		return "acknowledges nothing, so nobody would know what is stored"
 	case c.Sealed:

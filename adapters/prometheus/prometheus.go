@@ -24,6 +24,7 @@ type Metrics struct {
 	registry *client.Registry
 	personal
 	feeds
+	fanout
 
 	appendDuration  *client.HistogramVec
 	appendedEvents  client.Counter
@@ -93,6 +94,7 @@ func New() *Metrics {
 	)
 	m.personal = newPersonal(m.registry)
 	m.feeds = newFeeds(m.registry)
+	m.fanout = newFanout(m.registry)
 	return m
 }
 

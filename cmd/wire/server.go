@@ -36,8 +36,13 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 	if err != nil {
 		return nil, errors.Join(err, keys.end())
 	}
+	if err := app.openFanout(ctx, o.Observers.Fanout); err != nil {
+		app.Close()
+		return nil, errors.Join(err, keys.end())
+	}
 	parts := httpapi.Config{
 		Access: app.Tenancy, Intents: app.Intake, Appends: app.Append, Streams: app.Streams, Events: app.Query, Types: app.Registry, Reports: app.Reports,
+		Entities: app.Entities, Snapshots: app.Snapshots,
 		Catalog: app.Catalog, Logger: o.Logger, Metrics: observed.http, MetricsPage: observed.page, Tracing: observed.tracing, Ready: app.Ready,
 		Limits: httpapi.Limits{
 			BodyBytes: int64(config.HTTP.BodyLimitBytes), EventBytes: config.Limits.EventBytes, EventNodes: config.Limits.Nodes,

@@ -22,13 +22,16 @@ import (
 	"github.com/erpbackbone/backbone/adapters/system"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/entity"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/publish"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/snapshot"
 	streams "github.com/erpbackbone/backbone/application/stream"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/configs"
@@ -78,28 +81,33 @@ type Observers struct {
 	Projection projector.Observer
 	Personal   *prometheus.Metrics
 	Feeds      live.Observer
+	Fanout     publish.Observer
 	Tracer     pgx.QueryTracer
 }
 
 // App is everything that serves requests, without a transport.
 type App struct {
-	Config   configs.Config
-	Logger   *slog.Logger
-	Store    *postgres.Store
-	Catalog  *module.Catalog
-	Registry *registry.Registry
-	Append   *eventappend.Service
-	Streams  *streams.Service
-	Intake   *intake.Service
-	Query    *query.Service
-	Reports  *query.Reports
-	Tenancy  *tenancy.Service
-	Runner   *projector.Runner
-	Watch    *delivery.Watch
-	Feeds    *query.Feeds
-	Live     *live.Service
+	Config    configs.Config
+	Logger    *slog.Logger
+	Store     *postgres.Store
+	Catalog   *module.Catalog
+	Registry  *registry.Registry
+	Append    *eventappend.Service
+	Streams   *streams.Service
+	Intake    *intake.Service
+	Query     *query.Service
+	Reports   *query.Reports
+	Tenancy   *tenancy.Service
+	Runner    *projector.Runner
+	Entities  *entity.Service
+	Snapshots *snapshot.Service
+	Watch     *delivery.Watch
+	Feeds     *query.Feeds
+	Live      *live.Service
 
-	personal *personal // nil without a key service
+	personal   *personal // nil without a key service
+	background *snapshot.Background
+	fanout     *fanout // nil in tools and without a broker
 }
 
 // Options are what differs between `serve`, `dev` and tools.
@@ -135,7 +143,7 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &App{Config: config, Logger: o.Logger, Store: store}
+	a := &App{Config: config, Logger: o.Logger, Store: store, background: snapshot.NewBackground()}
 	if err := a.compose(ctx, clock, ids, o); err != nil {
 		a.Close()
 		return nil, err
@@ -199,6 +207,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: a.Store, Intents: a.Store,
 		Idempotency: a.Store, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
 		Sealer: vault, Opener: vault, Fingerprints: vault,
+		Snapshots: a.Store, Background: a.background, SnapshotEvery: c.Query.SnapshotEvery,
 	})
 	handlers := map[string]ports.ProjectionHandler{
 		gl.ProjectionLedger: glpostgres.NewProjection(),
@@ -231,6 +240,11 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	a.Reports.Settle = settle
+	a.Entities = entity.New(entity.Config{
+		Log: a.Store, Snapshots: a.Store, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
+		Logger: a.Logger, Every: c.Query.SnapshotEvery, Budget: c.Query.FoldBudget,
+	})
+	a.Snapshots = snapshot.New(a.Store, a.Store, clock, ids)
 	return nil
 }
 
@@ -271,6 +285,9 @@ func (a *App) Run(ctx context.Context) {
 		running.Go(func() { a.personal.run(ctx, a, complain) })
 	}
 	running.Go(func() { a.Watch.Run(ctx) })
+	if a.fanout != nil {
+		running.Go(func() { a.fanout.dispatcher.Load().Run(ctx) })
+	}
 	a.Runner.Run(ctx)
 	running.Wait()
 }
@@ -302,6 +319,10 @@ func (a *App) Ready(ctx context.Context) map[string]error {
 
 // Close ends the stores; queued appends are answered first.
 func (a *App) Close() {
+	a.background.Close()
+	if a.fanout != nil {
+		a.fanout.publisher.Close()
+	}
 	a.Store.Close()
 	if a.personal != nil {
 		a.personal.close()

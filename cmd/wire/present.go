@@ -1,0 +1,113 @@
+package wire
+
+import (
+	"context"
+	"slices"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// nobody reads no personal data.
+type nobody struct{}
+
+// Reads implements module.Reader.
+func (nobody) Reads(string, shredding.Class) bool { return false }
+
+// presenter writes events as the API shows them, for a receiver that makes no request
+// of its own.
+type presenter struct {
+	opener   module.Opener
+	entities ports.LegalEntities
+	// reader says what the receiver may see of a legal entity's personal data.
+	reader func(ctx context.Context, scope event.Scope) (module.Reader, error)
+}
+
+// Encode opens and writes events of one legal entity.
+func (p presenter) Encode(ctx context.Context, recorded []event.Recorded, reference bool) ([][]byte, error) {
+	if len(recorded) == 0 {
+		return nil, nil
+	}
+	codes, err := p.codes(ctx, recorded)
+	if err != nil {
+		return nil, err
+	}
+	if !reference {
+		if recorded, err = p.open(ctx, recorded); err != nil {
+			return nil, err
+		}
+	}
+	return httpapi.EncodeEvents(recorded, codes, reference)
+}
+
+// open gives the events with opened payloads; what was read stays as it is.
+func (p presenter) open(ctx context.Context, recorded []event.Recorded) ([]event.Recorded, error) {
+	var documents []module.SealedDocument
+	var places []int
+	for i := range recorded {
+		e := &recorded[i]
+		if shredding.HasSealed(e.Payload) {
+			places = append(places, i)
+			documents = append(documents, module.SealedDocument{
+				At:       shredding.Location{Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion},
+				Document: e.Payload,
+			})
+		}
+	}
+	if len(documents) == 0 {
+		return recorded, nil
+	}
+	reader, err := p.reader(ctx, recorded[0].Scope)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.opener.Open(ctx, documents, reader); err != nil {
+		return nil, err
+	}
+	opened := slices.Clone(recorded)
+	for i, place := range places {
+		opened[place].Payload = documents[i].Document
+	}
+	return opened, nil
+}
+
+// codes finds the names of the legal entities in which events were caused.
+func (p presenter) codes(ctx context.Context, recorded []event.Recorded) (map[event.PartitionID]string, error) {
+	if !slices.ContainsFunc(recorded, func(e event.Recorded) bool { return e.CausedByPartition != 0 }) {
+		return nil, nil
+	}
+	entities, err := p.entities.LegalEntities(ctx, recorded[0].Scope.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[event.PartitionID]string, len(entities))
+	for _, le := range entities {
+		out[le.Partition] = le.Code
+	}
+	return out, nil
+}
+
+// readerOf gives what a person may see; nothing where there is no such person, or
+// where it may not see the legal entity. "" is nobody.
+func (a *App) readerOf(person string) func(context.Context, event.Scope) (module.Reader, error) {
+	return func(ctx context.Context, scope event.Scope) (module.Reader, error) {
+		if person == "" {
+			return nobody{}, nil
+		}
+		p, err := a.Store.PrincipalByPerson(ctx, scope.TenantID, person)
+		if fault.KindOf(err) == fault.NotFound {
+			return nobody{}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(p.LegalEntities) > 0 && !slices.Contains(p.LegalEntities, scope.LegalEntity) {
+			return nobody{}, nil
+		}
+		return a.Tenancy.Reader(ctx, p)
+	}
+}
