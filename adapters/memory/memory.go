@@ -48,6 +48,8 @@ type Store struct {
 	work         *Leases
 	snapshots    snapshots
 
+	subs subscriptions
+
 	advancing chan struct{} // holds one token: the right to run a projection batch
 }
 

@@ -26,7 +26,7 @@ func column(t *testing.T, conn *pgx.Conn, query string, args ...any) []string {
 
 // directories are the tables that every shard of a cluster has in full; they are
 // not keyed by partition.
-var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation", "event_type_history", "nodes", "projections"}
+var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation", "event_type_history", "nodes", "projections", "subscriptions", "subscription_consumers"}
 
 // TestSchemaCanBeSharded reads the catalog and fails on whatever would keep the
 // schema from running on a sharded cluster, on replicas or behind poolers.
@@ -114,6 +114,8 @@ func TestGrants(t *testing.T) {
 		backbone_app:leases:ISU backbone_app:nodes:DISU backbone_app:projections:DISU backbone_app:dead_letters:DISU backbone_app:projection_rows:DISU
 		backbone_reader:leases:S backbone_reader:nodes:S backbone_reader:projections:S backbone_reader:dead_letters:S
 		backbone_app:publisher_cursors:ISU backbone_reader:publisher_cursors:S backbone_outbox_reader:schema:U backbone_outbox_reader:outbox:S
+		backbone_app:subscriptions:DISU backbone_app:subscription_consumers:DISU backbone_app:subscription_cursors:DISU backbone_app:subscription_messages:DISU backbone_app:subscription_decisions:IS
+		backbone_reader:subscriptions:S backbone_reader:subscription_cursors:S backbone_reader:subscription_messages:S backbone_reader:subscription_decisions:S
 		backbone_sealer:event_keys:S backbone_sealer:events:S backbone_sealer:partition_heads:S backbone_sealer:schema:U backbone_sealer:stream_versions:S
 	`), joined(got))
 	require.Empty(t, column(t, conn, `
@@ -187,6 +189,7 @@ func TestTheLogCannotBeChanged(t *testing.T) {
 		"UPDATE backbone.event_keys SET type_no = 0", "DELETE FROM backbone.event_keys", "UPDATE backbone.business_keys SET document = ''",
 		"DELETE FROM backbone.business_keys", "DELETE FROM backbone.intents", "UPDATE backbone.installation SET log_name = ''",
 		"UPDATE backbone.event_type_registry SET is_active = false", "DELETE FROM backbone.event_type_registry",
+		"UPDATE backbone.subscription_decisions SET actor = ''", "DELETE FROM backbone.subscription_decisions",
 		"UPDATE backbone.event_type_history SET actor = ''", "DELETE FROM backbone.event_type_history",
 		"INSERT INTO backbone.legal_entities DEFAULT VALUES", "DELETE FROM backbone.legal_entities", "DELETE FROM backbone.principals",
 		"ALTER TABLE backbone.events ADD COLUMN x int", "ALTER TABLE backbone.events DISABLE TRIGGER ALL", "DROP TABLE backbone.events",

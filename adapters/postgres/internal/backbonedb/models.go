@@ -10,6 +10,24 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+type BackboneDeadLetter struct {
+	Sequence      int64
+	FirstFailedAt time.Time
+	LastFailedAt  time.Time
+	SettledAt     pgtype.Timestamptz
+	PartitionID   int32
+	Version       int32
+	Attempts      int32
+	EventID       pgtype.UUID
+	Kind          string
+	Name          string
+	Code          string
+	Detail        string
+	Status        string
+	SettledBy     pgtype.Text
+	Reason        pgtype.Text
+}
+
 type BackboneEvent struct {
 	Sequence          int64
 	OccurredAt        time.Time
@@ -96,4 +114,77 @@ type BackbonePrincipal struct {
 	Development   bool
 	ExpiresAt     pgtype.Timestamptz
 	CreatedAt     time.Time
+}
+
+type BackboneProjection struct {
+	CreatedAt  time.Time
+	ChangedAt  time.Time
+	Revision   int64
+	Version    int32
+	Name       string
+	Status     string
+	ChangedBy  string
+	Settings   []byte
+	Definition []byte
+}
+
+type BackboneProjectionCheckpoint struct {
+	Sequence      int64
+	UpdatedAt     time.Time
+	Version       int32
+	PartitionID   int32
+	Projection    string
+	Status        string
+	Error         pgtype.Text
+	Term          int64
+	Processed     int64
+	Skipped       int64
+	Failed        int64
+	Attempts      int32
+	FirstFailedAt pgtype.Timestamptz
+	LastFailedAt  pgtype.Timestamptz
+	NextAttemptAt pgtype.Timestamptz
+	LastEventAt   pgtype.Timestamptz
+}
+
+type BackboneSubscription struct {
+	Uid            pgtype.UUID
+	TenantID       string
+	ID             string
+	SubscriberType string
+	SubscriberID   string
+	Definition     []byte
+	Status         string
+	Owner          string
+	Revision       int64
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+	Failures       int32
+	FailureCode    pgtype.Text
+	FailedAt       pgtype.Timestamptz
+}
+
+type BackboneSubscriptionCursor struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+	ReadThrough  int64
+	Checkpoint   int64
+	Pending      int32
+	Term         int64
+	Counts       []byte
+	UpdatedAt    time.Time
+}
+
+type BackboneSubscriptionDecision struct {
+	PartitionID  int32
+	ID           pgtype.UUID
+	TenantID     string
+	Subscription string
+	Sequence     int64
+	EventID      pgtype.UUID
+	Action       string
+	Actor        string
+	Reason       string
+	Code         string
+	At           time.Time
 }

@@ -1,0 +1,496 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var (
+	_ ports.Subscriptions           = (*Store)(nil)
+	_ ports.Deliveries              = (*Store)(nil)
+	_ ports.SubscriptionDeadLetters = (*Store)(nil)
+)
+
+// subscriptions keeps subscriptions under a lock of its own, taken before the log's.
+type subscriptions struct {
+	mu        sync.Mutex
+	byUID     map[event.ID]*kept
+	decisions []ports.ParkedDecision
+}
+
+// kept is a subscription with all that belongs to it.
+type kept struct {
+	definition subscription.Subscription
+	cursors    map[event.PartitionID]*delivery
+	consumers  map[string]time.Time // back until
+}
+
+// delivery is a subscription in one partition. busy holds a token while somebody is
+// there.
+type delivery struct {
+	busy     chan struct{}
+	cursor   ports.DeliveryCursor
+	messages map[event.Sequence]subscription.Message
+}
+
+func subscriptionNotFound() error {
+	return fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription; GET /api/subscriptions lists them")
+}
+
+func (s *subscriptions) find(tenantID, id string) *kept {
+	for _, k := range s.byUID {
+		if k.definition.TenantID == tenantID && k.definition.ID == id {
+			return k
+		}
+	}
+	return nil
+}
+
+// CreateSubscription implements ports.Subscriptions.
+func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor) (subscription.Subscription, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return sub, false, err
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	if k := s.subs.find(sub.TenantID, sub.ID); k != nil {
+		return k.definition, false, nil
+	}
+	if s.subs.byUID == nil {
+		s.subs.byUID = map[event.ID]*kept{}
+	}
+	k := &kept{definition: sub, cursors: map[event.PartitionID]*delivery{}, consumers: map[string]time.Time{}}
+	s.subs.byUID[sub.UID] = k
+	k.open(cursors, s.now())
+	return k.definition, true, nil
+}
+
+func (k *kept) open(cursors []ports.DeliveryCursor, now time.Time) {
+	for _, c := range cursors {
+		if k.cursors[c.Partition] == nil {
+			k.cursors[c.Partition] = &delivery{
+				busy: make(chan struct{}, 1), messages: map[event.Sequence]subscription.Message{},
+				cursor: ports.DeliveryCursor{Partition: c.Partition, ReadThrough: c.ReadThrough, Checkpoint: c.ReadThrough, Term: 1, UpdatedAt: now},
+			}
+		}
+	}
+}
+
+// Subscription implements ports.Subscriptions.
+func (s *Store) Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error) {
+	if err := ctx.Err(); err != nil {
+		return subscription.Subscription{}, err
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	if k := s.subs.find(tenantID, id); k != nil {
+		return k.definition, nil
+	}
+	return subscription.Subscription{}, subscriptionNotFound()
+}
+
+// Subscriptions implements ports.Subscriptions.
+func (s *Store) Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	out := []subscription.Subscription{}
+	for _, k := range s.subs.byUID {
+		if tenantID == "" || k.definition.TenantID == tenantID {
+			out = append(out, k.definition)
+		}
+	}
+	slices.SortFunc(out, func(a, b subscription.Subscription) int {
+		return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), cmp.Compare(a.ID, b.ID))
+	})
+	return out, nil
+}
+
+// ChangeSubscription implements ports.Subscriptions.
+func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscription) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	k := s.subs.byUID[sub.UID]
+	if k == nil || k.definition.Revision != sub.Revision-1 {
+		return fault.New(fault.Conflict, "subscription.changed", "somebody else changed the subscription meanwhile; read it and try again")
+	}
+	d := &k.definition
+	d.Filter, d.Settings, d.Status, d.Revision, d.Failures, d.LastFailure = sub.Filter, sub.Settings, sub.Status, sub.Revision, sub.Failures, sub.LastFailure
+	d.UpdatedAt = s.now()
+	return nil
+}
+
+// DeleteSubscription implements ports.Subscriptions.
+func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	delete(s.subs.byUID, uid)
+	return nil
+}
+
+// OpenDeliveries implements ports.Deliveries.
+func (s *Store) OpenDeliveries(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	if k := s.subs.byUID[uid]; k != nil {
+		k.open(cursors, s.now())
+	}
+	return nil
+}
+
+// Backlogs implements ports.Deliveries.
+func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBacklog, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	out := []ports.DeliveryBacklog{}
+	k := s.subs.byUID[uid]
+	if k == nil {
+		return out, nil
+	}
+	for _, d := range k.cursors {
+		b := ports.DeliveryBacklog{DeliveryCursor: d.cursor}
+		for _, m := range d.messages {
+			switch m.State {
+			case subscription.DeadState:
+				b.Parked++
+				continue
+			case subscription.Leased:
+				b.InFlight++
+			default:
+				b.Waiting++
+			}
+			if b.First == 0 || m.Sequence < b.First {
+				b.First = m.Sequence
+			}
+			if !m.Due.IsZero() && (b.NextDue.IsZero() || m.Due.Before(b.NextDue)) {
+				b.NextDue = m.Due
+			}
+		}
+		out = append(out, b)
+	}
+	slices.SortFunc(out, func(a, b ports.DeliveryBacklog) int { return cmp.Compare(a.Partition, b.Partition) })
+	return out, nil
+}
+
+// AllBacklogs implements ports.Deliveries.
+func (s *Store) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
+	all, err := s.Subscriptions(ctx, "")
+	out := map[event.ID][]ports.DeliveryBacklog{}
+	for i := 0; i < len(all) && err == nil; i++ {
+		out[all[i].UID], err = s.Backlogs(ctx, all[i].UID)
+	}
+	return out, err
+}
+
+// Due implements ports.Deliveries.
+func (s *Store) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	now := s.now()
+	out := []ports.DueDelivery{}
+	for uid, k := range s.subs.byUID {
+		for p, d := range k.cursors {
+			due := ports.DueDelivery{UID: uid, Partition: p}
+			found := false
+			for _, m := range d.messages {
+				if !m.Due.IsZero() && !m.Due.After(now) {
+					found = true
+					due.Expired = due.Expired || m.State == subscription.Leased
+				}
+			}
+			if found && !full(len(out), limit) {
+				out = append(out, due)
+			}
+		}
+	}
+	return out, nil
+}
+
+// Consumers implements ports.Deliveries.
+func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	k := s.subs.byUID[uid]
+	if k == nil {
+		return nil, subscriptionNotFound()
+	}
+	now := s.now()
+	if until := now.Add(back); until.After(k.consumers[consumer]) {
+		k.consumers[consumer] = until
+	}
+	maps.DeleteFunc(k.consumers, func(_ string, until time.Time) bool { return !until.After(now) })
+	return slices.Sorted(maps.Keys(k.consumers)), nil
+}
+
+// EventsAt implements ports.Deliveries.
+func (s *Store) EventsAt(ctx context.Context, id event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error) {
+	out := []event.Recorded{}
+	err := s.read(ctx, id, func(p *partition) error {
+		if p == nil {
+			return nil
+		}
+		sorted := slices.Clone(sequences)
+		slices.Sort(sorted)
+		for _, n := range slices.Compact(sorted) {
+			if n > 0 && n <= event.Sequence(len(p.events)) {
+				out = append(out, cloneRecorded(p.at(n), true))
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Deliver implements ports.Deliveries.
+func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (bool, error) {
+	s.subs.mu.Lock()
+	k := s.subs.byUID[uid]
+	if k == nil || k.cursors[p] == nil {
+		s.subs.mu.Unlock()
+		return false, subscriptionNotFound()
+	}
+	d := k.cursors[p]
+	s.subs.mu.Unlock()
+	if wait {
+		select {
+		case d.busy <- struct{}{}:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	} else {
+		select {
+		case d.busy <- struct{}{}:
+		default:
+			return false, nil
+		}
+	}
+	defer func() { <-d.busy }()
+	s.subs.mu.Lock()
+	if s.subs.byUID[uid] != k {
+		s.subs.mu.Unlock()
+		return false, subscriptionNotFound()
+	}
+	tx := &deliveryTx{store: s, kept: k, delivery: d, now: s.now(), definition: k.definition, cursor: d.cursor, messages: maps.Clone(d.messages)}
+	s.subs.mu.Unlock()
+	if err := f(ctx, tx); err != nil {
+		return false, err
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	d.cursor, d.messages = tx.cursor, tx.messages
+	if tx.outcome != nil {
+		tx.outcome()
+	}
+	s.subs.decisions = append(s.subs.decisions, tx.decisions...)
+	return true, nil
+}
+
+// deliveryTx implements ports.DeliveryTx on a copy that replaces the original.
+type deliveryTx struct {
+	store      *Store
+	kept       *kept
+	delivery   *delivery
+	now        time.Time
+	definition subscription.Subscription
+	cursor     ports.DeliveryCursor
+	messages   map[event.Sequence]subscription.Message
+	decisions  []ports.ParkedDecision
+	outcome    func() // for the breaker, under the lock at the end; nil: none
+}
+
+func (d *deliveryTx) Now() time.Time               { return d.now }
+func (d *deliveryTx) Status() subscription.Status  { return d.definition.Status }
+func (d *deliveryTx) Revision() int64              { return d.definition.Revision }
+func (d *deliveryTx) Cursor() ports.DeliveryCursor { return d.cursor }
+
+func (d *deliveryTx) Open(context.Context) ([]subscription.Message, map[subscription.Key]event.Sequence, error) {
+	out := []subscription.Message{}
+	parked := map[subscription.Key]event.Sequence{}
+	for _, n := range slices.Sorted(maps.Keys(d.messages)) {
+		m := d.messages[n]
+		if m.State != subscription.DeadState {
+			out = append(out, m)
+		} else if _, known := parked[m.Key]; !known {
+			parked[m.Key] = n
+		}
+	}
+	return out, parked, nil
+}
+
+func (d *deliveryTx) Parked(_ context.Context, q ports.ParkedQuery) ([]subscription.Message, error) {
+	return parkedIn(d.messages, q), nil
+}
+
+func parkedIn(messages map[event.Sequence]subscription.Message, q ports.ParkedQuery) []subscription.Message {
+	out := []subscription.Message{}
+	for _, n := range slices.Sorted(maps.Keys(messages)) {
+		m := messages[n]
+		if m.State == subscription.DeadState && n > q.After && (q.Code == "" || m.Code == q.Code) &&
+			(len(q.EventIDs) == 0 || slices.Contains(q.EventIDs, m.EventID)) && !full(len(out), q.Limit) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit int, _ []string) ([]event.Recorded, error) {
+	return d.store.ChainPage(ctx, d.cursor.Partition, after, limit)
+}
+
+func (d *deliveryTx) Save(_ context.Context, c ports.DeliveryCursor, changed []subscription.Message, done []event.Sequence) error {
+	c.Partition, c.UpdatedAt = d.cursor.Partition, d.now
+	d.cursor = c
+	for _, m := range changed {
+		d.messages[m.Sequence] = m
+	}
+	for _, n := range done {
+		delete(d.messages, n)
+	}
+	return nil
+}
+
+func (d *deliveryTx) Clear(_ context.Context, parkedAfter event.Sequence) error {
+	maps.DeleteFunc(d.messages, func(n event.Sequence, m subscription.Message) bool {
+		return m.State != subscription.DeadState || n > parkedAfter
+	})
+	return nil
+}
+
+func (d *deliveryTx) Fail(_ context.Context, failures int, code string, threshold int) (bool, error) {
+	d.store.subs.mu.Lock()
+	defer d.store.subs.mu.Unlock()
+	s := &d.kept.definition
+	before := s.Failures
+	opens := s.Status == subscription.Active && threshold > 0 && before < threshold && before+failures >= threshold
+	d.outcome = func() {
+		s.Failures += failures
+		s.LastFailure = subscription.Failure{Code: code, At: d.now}
+		if s.Status == subscription.Active && threshold > 0 && s.Failures >= threshold {
+			s.Status = subscription.Parked
+		}
+	}
+	return opens, nil
+}
+
+func (d *deliveryTx) Succeed(context.Context) error {
+	d.outcome = func() { d.kept.definition.Failures = 0 }
+	return nil
+}
+
+func (d *deliveryTx) Record(_ context.Context, decisions []ports.ParkedDecision) error {
+	for _, r := range decisions {
+		r.TenantID, r.Subscription, r.Partition, r.At = d.definition.TenantID, d.definition.ID, d.cursor.Partition, d.now
+		d.decisions = append(d.decisions, r)
+	}
+	return nil
+}
+
+// ParkedMessages implements ports.SubscriptionDeadLetters.
+func (s *Store) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	out := []ports.ParkedMessage{}
+	k := s.subs.byUID[uid]
+	if k == nil {
+		return out, nil
+	}
+	sorted := slices.Clone(partitions)
+	slices.Sort(sorted)
+	for _, p := range sorted {
+		if d := k.cursors[p]; d != nil && p >= from {
+			one := q
+			if p > from {
+				one.After = 0
+			}
+			for _, m := range parkedIn(d.messages, one) {
+				if !full(len(out), q.Limit) {
+					out = append(out, ports.ParkedMessage{Partition: p, Message: m})
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// ParkedGroups implements ports.SubscriptionDeadLetters.
+func (s *Store) ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ports.ParkedGroup, error) {
+	all, err := s.ParkedMessages(ctx, uid, partitions, 0, ports.ParkedQuery{})
+	if err != nil {
+		return nil, err
+	}
+	groups := map[string]*ports.ParkedGroup{}
+	for _, m := range all {
+		g := groups[m.Code]
+		if g == nil {
+			g = &ports.ParkedGroup{Code: m.Code, First: m.ChangedAt, Last: m.ChangedAt}
+			groups[m.Code] = g
+		}
+		g.Messages++
+		if m.ChangedAt.Before(g.First) {
+			g.First = m.ChangedAt
+		}
+		if m.ChangedAt.After(g.Last) {
+			g.Last = m.ChangedAt
+		}
+	}
+	out := []ports.ParkedGroup{}
+	for _, g := range groups {
+		out = append(out, *g)
+	}
+	slices.SortFunc(out, func(a, b ports.ParkedGroup) int {
+		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Code, b.Code))
+	})
+	return out, nil
+}
+
+// Decisions implements ports.SubscriptionDeadLetters.
+func (s *Store) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	out := []ports.ParkedDecision{}
+	for _, d := range s.subs.decisions {
+		if d.TenantID == tenantID && d.Subscription == id && slices.Contains(partitions, d.Partition) {
+			out = append(out, d)
+		}
+	}
+	slices.SortFunc(out, func(a, b ports.ParkedDecision) int { return b.ID.Compare(a.ID) })
+	if full(len(out), limit) {
+		out = out[:limit]
+	}
+	return out, nil
+}

@@ -1,0 +1,214 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const deliverTries = 3
+
+// Deliver implements ports.Deliveries: a short transaction that begins with the
+// cursor's row lock. A deadlock or serialization failure runs all of it again.
+func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
+	for range deliverTries {
+		ran, err = s.deliverOnce(ctx, uid, p, wait, f)
+		if !serializationFailure(err) {
+			break
+		}
+	}
+	return ran, translate(ctx, err)
+}
+
+func (s *Store) deliverOnce(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
+	err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+		ran = false
+		row, err := s.lockCursor(ctx, tx, uid, p, wait)
+		if errors.Is(err, pgx.ErrNoRows) && !wait {
+			there, err := s.queries.SubscriptionCursorExists(ctx, tx, &backbonedb.SubscriptionCursorExistsParams{Subscription: uuid(uid), PartitionID: int32(p)})
+			if err != nil || there {
+				return err
+			}
+			return subscriptionNotFound()
+		}
+		if errors.Is(err, pgx.ErrNoRows) {
+			return subscriptionNotFound()
+		}
+		if err != nil {
+			return err
+		}
+		d := &deliveryTx{store: s, tx: tx, uid: uid, partition: p, row: row}
+		if err := json.Unmarshal(row.Counts, &d.counts); err != nil {
+			return err
+		}
+		// After the lock, which may have taken its time.
+		if d.now, err = s.storeTime(ctx, tx); err != nil {
+			return err
+		}
+		ran = true
+		return f(ctx, d)
+	})
+	return ran && err == nil, err
+}
+
+func (s *Store) lockCursor(ctx context.Context, tx pgx.Tx, uid event.ID, p event.PartitionID, wait bool) (backbonedb.LockSubscriptionCursorRow, error) {
+	if wait {
+		return s.queries.LockSubscriptionCursor(ctx, tx, &backbonedb.LockSubscriptionCursorParams{Subscription: uuid(uid), PartitionID: int32(p)})
+	}
+	row, err := s.queries.TryLockSubscriptionCursor(ctx, tx, &backbonedb.TryLockSubscriptionCursorParams{Subscription: uuid(uid), PartitionID: int32(p)})
+	return backbonedb.LockSubscriptionCursorRow(row), err
+}
+
+// deliveryTx implements ports.DeliveryTx.
+type deliveryTx struct {
+	store     *Store
+	tx        pgx.Tx
+	uid       event.ID
+	partition event.PartitionID
+	row       backbonedb.LockSubscriptionCursorRow
+	counts    subscription.Counts
+	now       time.Time
+}
+
+func (d *deliveryTx) Now() time.Time              { return d.now }
+func (d *deliveryTx) Status() subscription.Status { return subscription.Status(d.row.Status) }
+func (d *deliveryTx) Revision() int64             { return d.row.Revision }
+
+func (d *deliveryTx) Cursor() ports.DeliveryCursor {
+	return ports.DeliveryCursor{
+		Partition: d.partition, ReadThrough: event.Sequence(d.row.ReadThrough), Checkpoint: event.Sequence(d.row.Checkpoint),
+		Pending: int(d.row.Pending), Term: d.row.Term, Counts: d.counts,
+	}
+}
+
+func (d *deliveryTx) Open(ctx context.Context) ([]subscription.Message, map[subscription.Key]event.Sequence, error) {
+	rows, err := d.store.queries.ListOpenMessages(ctx, d.tx, &backbonedb.ListOpenMessagesParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition)})
+	if err != nil {
+		return nil, nil, err
+	}
+	out := make([]subscription.Message, len(rows))
+	for i := range rows {
+		out[i] = messageOf(&rows[i])
+	}
+	parked, err := d.store.queries.ListParkedKeys(ctx, d.tx, &backbonedb.ListParkedKeysParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition)})
+	if err != nil {
+		return nil, nil, err
+	}
+	keys := make(map[subscription.Key]event.Sequence, len(parked))
+	for i := range parked {
+		var k subscription.Key
+		copy(k[:], parked[i].OrderKey)
+		keys[k] = event.Sequence(parked[i].First)
+	}
+	return out, keys, nil
+}
+
+func (d *deliveryTx) Parked(ctx context.Context, q ports.ParkedQuery) ([]subscription.Message, error) {
+	found, err := d.store.parkedMessages(ctx, d.tx, d.uid, []int32{int32(d.partition)}, d.partition, q)
+	out := make([]subscription.Message, len(found))
+	for i := range found {
+		out[i] = found[i].Message
+	}
+	return out, err
+}
+
+func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit int, types []string) ([]event.Recorded, error) {
+	return d.store.eventsAfter(ctx, d.tx, d.partition, after, limit, types)
+}
+
+func (d *deliveryTx) Save(ctx context.Context, c ports.DeliveryCursor, changed []subscription.Message, done []event.Sequence) error {
+	counts, err := json.Marshal(c.Counts)
+	if err != nil {
+		return err
+	}
+	queries := d.store.queries
+	if len(changed) > 0 {
+		if err := queries.SaveMessages(ctx, d.tx, d.columns(changed)); err != nil {
+			return err
+		}
+	}
+	if len(done) > 0 {
+		sequences := make([]int64, len(done))
+		for i, n := range done {
+			sequences[i] = int64(n)
+		}
+		if err := queries.DeleteMessages(ctx, d.tx, &backbonedb.DeleteMessagesParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition), Sequences: sequences}); err != nil {
+			return err
+		}
+	}
+	return queries.SaveCursor(ctx, d.tx, &backbonedb.SaveCursorParams{
+		ReadThrough: int64(c.ReadThrough), Checkpoint: int64(c.Checkpoint), Pending: int32(c.Pending), Term: c.Term, Counts: counts, UpdatedAt: d.now,
+		Subscription: uuid(d.uid), PartitionID: int32(d.partition),
+	})
+}
+
+// epoch stands for no time in arrays, which hold no NULL.
+var epoch = time.Unix(0, 0).UTC()
+
+func (d *deliveryTx) columns(messages []subscription.Message) *backbonedb.SaveMessagesParams {
+	p := &backbonedb.SaveMessagesParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition)}
+	at := func(t time.Time) time.Time {
+		if t.IsZero() {
+			return epoch
+		}
+		return t
+	}
+	for i := range messages {
+		m := &messages[i]
+		p.Sequences = append(p.Sequences, int64(m.Sequence))
+		p.EventIds = append(p.EventIds, uuid(m.EventID))
+		p.OrderKeys = append(p.OrderKeys, m.Key[:])
+		p.States = append(p.States, string(m.State))
+		p.Consumers = append(p.Consumers, m.Consumer)
+		p.Attempts = append(p.Attempts, int32(m.Attempts))
+		p.Due = append(p.Due, at(m.Due))
+		p.Handed = append(p.Handed, at(m.HandedAt))
+		p.Codes = append(p.Codes, m.Code)
+		p.Details = append(p.Details, m.Detail)
+		p.Changed = append(p.Changed, m.ChangedAt)
+	}
+	return p
+}
+
+func (d *deliveryTx) Clear(ctx context.Context, parkedAfter event.Sequence) error {
+	return d.store.queries.ClearMessages(ctx, d.tx, &backbonedb.ClearMessagesParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition), ParkedAfter: int64(parkedAfter)})
+}
+
+func (d *deliveryTx) Fail(ctx context.Context, failures int, code string, threshold int) (opened bool, err error) {
+	row, err := d.store.queries.FailSubscription(ctx, d.tx, &backbonedb.FailSubscriptionParams{
+		Failures: int32(failures), FailureCode: optionalText(code), FailedAt: orNull(d.now), Threshold: int32(threshold), Uid: uuid(d.uid),
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, subscriptionNotFound()
+	}
+	return err == nil && row.Status == string(subscription.Parked) && row.Failures-int32(failures) < int32(threshold), err
+}
+
+func (d *deliveryTx) Succeed(ctx context.Context) error {
+	return d.store.queries.ClearSubscriptionFailures(ctx, d.tx, uuid(d.uid))
+}
+
+func (d *deliveryTx) Record(ctx context.Context, decisions []ports.ParkedDecision) error {
+	if len(decisions) == 0 {
+		return nil
+	}
+	first := &decisions[0]
+	p := &backbonedb.InsertDecisionsParams{
+		PartitionID: int32(d.partition), TenantID: d.row.TenantID, Subscription: d.row.ID, Action: first.Action, Actor: first.Actor, Reason: first.Reason, At: d.now,
+	}
+	for i := range decisions {
+		p.Ids = append(p.Ids, uuid(decisions[i].ID))
+		p.Sequences = append(p.Sequences, int64(decisions[i].Sequence))
+		p.EventIds = append(p.EventIds, uuid(decisions[i].EventID))
+		p.Codes = append(p.Codes, decisions[i].Code)
+	}
+	return d.store.queries.InsertDecisions(ctx, d.tx, p)
+}

@@ -1,0 +1,368 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var (
+	_ ports.Subscriptions           = (*Store)(nil)
+	_ ports.Deliveries              = (*Store)(nil)
+	_ ports.SubscriptionDeadLetters = (*Store)(nil)
+)
+
+func subscriptionNotFound() error {
+	return fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription; GET /api/subscriptions lists them")
+}
+
+// subscriptionDefinition is the stored document.
+type subscriptionDefinition struct {
+	Filter   subscription.Filter   `json:"filter"`
+	Settings subscription.Settings `json:"settings"`
+}
+
+func subscriptionOf(r *backbonedb.BackboneSubscription) (subscription.Subscription, error) {
+	var d subscriptionDefinition
+	if err := json.Unmarshal(r.Definition, &d); err != nil {
+		return subscription.Subscription{}, fault.New(fault.Internal, codeInternal, "the definition of a subscription cannot be read; delete it and make it again")
+	}
+	return subscription.Subscription{
+		UID: r.Uid.Bytes, TenantID: r.TenantID, ID: r.ID, SubscriberType: r.SubscriberType, SubscriberID: r.SubscriberID,
+		Filter: d.Filter, Settings: d.Settings, Status: subscription.Status(r.Status), Owner: r.Owner, Revision: r.Revision,
+		CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(), Failures: int(r.Failures),
+		LastFailure: subscription.Failure{Code: r.FailureCode.String, At: orZero(r.FailedAt)},
+	}, nil
+}
+
+func orZero(t pgtype.Timestamptz) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
+}
+
+func orNull(t time.Time) pgtype.Timestamptz {
+	return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()}
+}
+
+// CreateSubscription implements ports.Subscriptions.
+func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor) (stored subscription.Subscription, created bool, err error) {
+	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings})
+	if err != nil {
+		return sub, false, err
+	}
+	err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+		rows, err := s.queries.InsertSubscription(ctx, tx, &backbonedb.InsertSubscriptionParams{
+			Uid: uuid(sub.UID), TenantID: sub.TenantID, ID: sub.ID, SubscriberType: sub.SubscriberType, SubscriberID: sub.SubscriberID,
+			Definition: definition, Status: string(sub.Status), Owner: sub.Owner, Revision: sub.Revision, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
+		})
+		if err != nil {
+			return err
+		}
+		if created = rows > 0; !created {
+			return nil
+		}
+		return s.insertCursors(ctx, tx, sub.UID, cursors)
+	})
+	if err != nil {
+		return sub, false, translate(ctx, err)
+	}
+	stored, err = s.Subscription(ctx, sub.TenantID, sub.ID)
+	return stored, created, err
+}
+
+func (s *Store) insertCursors(ctx context.Context, db backbonedb.DBTX, uid event.ID, cursors []ports.DeliveryCursor) error {
+	if len(cursors) == 0 {
+		return nil
+	}
+	p := backbonedb.InsertSubscriptionCursorsParams{Subscription: uuid(uid), UpdatedAt: s.now()}
+	for _, c := range cursors {
+		p.Partitions = append(p.Partitions, int32(c.Partition))
+		p.ReadThrough = append(p.ReadThrough, int64(c.ReadThrough))
+	}
+	return s.queries.InsertSubscriptionCursors(ctx, db, &p)
+}
+
+// Subscription implements ports.Subscriptions.
+func (s *Store) Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error) {
+	row, err := s.queries.GetSubscription(ctx, s.reads, &backbonedb.GetSubscriptionParams{TenantID: tenantID, ID: id})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return subscription.Subscription{}, subscriptionNotFound()
+	}
+	if err != nil {
+		return subscription.Subscription{}, translate(ctx, err)
+	}
+	return subscriptionOf(&row)
+}
+
+// Subscriptions implements ports.Subscriptions.
+func (s *Store) Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error) {
+	rows, err := s.queries.ListSubscriptions(ctx, s.reads, tenantID)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]subscription.Subscription, len(rows))
+	for i := range rows {
+		if out[i], err = subscriptionOf(&rows[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// ChangeSubscription implements ports.Subscriptions.
+func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscription) error {
+	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings})
+	if err != nil {
+		return err
+	}
+	rows, err := s.queries.ChangeSubscription(ctx, s.reads, &backbonedb.ChangeSubscriptionParams{
+		Definition: definition, Status: string(sub.Status), Revision: sub.Revision, ExpectedRevision: sub.Revision - 1, UpdatedAt: s.now(),
+		Failures: int32(sub.Failures), FailureCode: optionalText(sub.LastFailure.Code), FailedAt: orNull(sub.LastFailure.At), Uid: uuid(sub.UID),
+	})
+	if err != nil {
+		return translate(ctx, err)
+	}
+	if rows == 0 {
+		return fault.New(fault.Conflict, "subscription.changed", "somebody else changed the subscription meanwhile; read it and try again")
+	}
+	return nil
+}
+
+// DeleteSubscription implements ports.Subscriptions. The definition goes first: from
+// then on nobody hands anything out, and a row that a hand-out under way adds after
+// its partition was cleared belongs to an incarnation that does not come back.
+func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
+	if err := s.queries.DeleteSubscription(ctx, s.reads, uuid(uid)); err != nil {
+		return translate(ctx, err)
+	}
+	cursors, err := s.queries.ListSubscriptionCursors(ctx, s.reads, uuid(uid))
+	if err != nil {
+		return translate(ctx, err)
+	}
+	for i := range cursors {
+		one := []int32{cursors[i].PartitionID}
+		err := pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+			// The cursor's row lock waits for a hand-out under way.
+			if err := s.queries.DeleteSubscriptionCursors(ctx, tx, &backbonedb.DeleteSubscriptionCursorsParams{Subscription: uuid(uid), Partitions: one}); err != nil {
+				return err
+			}
+			return s.queries.DeleteSubscriptionMessages(ctx, tx, &backbonedb.DeleteSubscriptionMessagesParams{Subscription: uuid(uid), Partitions: one})
+		})
+		if err != nil {
+			return translate(ctx, err)
+		}
+	}
+	return translate(ctx, s.queries.DeleteSubscriptionConsumers(ctx, s.reads, uuid(uid)))
+}
+
+// OpenDeliveries implements ports.Deliveries.
+func (s *Store) OpenDeliveries(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
+	return translate(ctx, s.insertCursors(ctx, s.reads, uid, cursors))
+}
+
+// Backlogs implements ports.Deliveries.
+func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBacklog, error) {
+	cursors, err := s.queries.ListSubscriptionCursors(ctx, s.reads, uuid(uid))
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	partitions := make([]int32, len(cursors))
+	for i := range cursors {
+		partitions[i] = cursors[i].PartitionID
+	}
+	counts, err := s.queries.CountSubscriptionMessages(ctx, s.reads, &backbonedb.CountSubscriptionMessagesParams{Subscription: uuid(uid), Partitions: partitions})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	open := make([]backbonedb.CountAllMessagesRow, len(counts))
+	for i := range counts {
+		open[i] = backbonedb.CountAllMessagesRow(counts[i])
+	}
+	found, err := backlogsOf(cursors, open)
+	return found[uid], err
+}
+
+// AllBacklogs implements ports.Deliveries.
+func (s *Store) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
+	cursors, err := s.queries.ListAllSubscriptionCursors(ctx, s.reads)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	counts, err := s.queries.CountAllMessages(ctx, s.reads)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	return backlogsOf(cursors, counts)
+}
+
+func backlogsOf(cursors []backbonedb.BackboneSubscriptionCursor, counts []backbonedb.CountAllMessagesRow) (map[event.ID][]ports.DeliveryBacklog, error) {
+	type place struct {
+		subscription event.ID
+		partition    int32
+	}
+	open := make(map[place]*backbonedb.CountAllMessagesRow, len(counts))
+	for i := range counts {
+		open[place{counts[i].Subscription.Bytes, counts[i].PartitionID}] = &counts[i]
+	}
+	out := map[event.ID][]ports.DeliveryBacklog{}
+	for i := range cursors {
+		c := &cursors[i]
+		b := ports.DeliveryBacklog{DeliveryCursor: ports.DeliveryCursor{
+			Partition: event.PartitionID(c.PartitionID), ReadThrough: event.Sequence(c.ReadThrough), Checkpoint: event.Sequence(c.Checkpoint),
+			Pending: int(c.Pending), Term: c.Term, UpdatedAt: c.UpdatedAt.UTC(),
+		}}
+		if err := json.Unmarshal(c.Counts, &b.Counts); err != nil {
+			return nil, fault.New(fault.Internal, codeInternal, "the counts of a subscription cannot be read; delete it and make it again")
+		}
+		if n := open[place{c.Subscription.Bytes, c.PartitionID}]; n != nil {
+			b.First, b.InFlight, b.Waiting, b.Parked = event.Sequence(n.First), int(n.InFlight), int(n.Waiting), int(n.Parked)
+			if n.NextDue.Unix() != 0 {
+				b.NextDue = n.NextDue.UTC()
+			}
+		}
+		out[c.Subscription.Bytes] = append(out[c.Subscription.Bytes], b)
+	}
+	return out, nil
+}
+
+// Due implements ports.Deliveries.
+func (s *Store) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
+	now, err := s.storeTime(ctx, s.reads)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	rows, err := s.queries.ListDueMessages(ctx, s.reads, &backbonedb.ListDueMessagesParams{Now: now, Scan: pageSize(limit)})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]ports.DueDelivery, len(rows))
+	for i, r := range rows {
+		out[i] = ports.DueDelivery{UID: r.Subscription.Bytes, Partition: event.PartitionID(r.PartitionID), Expired: r.Expired}
+	}
+	return out, nil
+}
+
+// Consumers implements ports.Deliveries.
+func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
+	now, err := s.storeTime(ctx, s.reads)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	if err := s.queries.SaveConsumer(ctx, s.reads, &backbonedb.SaveConsumerParams{Subscription: uuid(uid), Consumer: consumer, ActiveUntil: now.Add(back)}); err != nil {
+		return nil, translate(ctx, err)
+	}
+	all, err := s.queries.ListConsumers(ctx, s.reads, &backbonedb.ListConsumersParams{Subscription: uuid(uid), Now: now})
+	return all, translate(ctx, err)
+}
+
+// EventsAt implements ports.Deliveries.
+func (s *Store) EventsAt(ctx context.Context, p event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error) {
+	wanted := make([]int64, len(sequences))
+	for i, n := range sequences {
+		wanted[i] = int64(n)
+	}
+	return s.bySequence(ctx, p, wanted, true)
+}
+
+// storeTime is the database's clock, so that all nodes agree on when a lease ends;
+// with an injected clock, which only tests have, it is that.
+func (s *Store) storeTime(ctx context.Context, db backbonedb.DBTX) (time.Time, error) {
+	if s.config.MaxClockSkew < 0 {
+		return s.now(), nil
+	}
+	now, err := s.queries.StoreClock(ctx, db)
+	return now.UTC(), err
+}
+
+func partitionNumbers(partitions []event.PartitionID) []int32 {
+	out := make([]int32, len(partitions))
+	for i, p := range partitions {
+		out[i] = int32(p)
+	}
+	return out
+}
+
+func uuids(ids []event.ID) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ids))
+	for i, id := range ids {
+		out[i] = uuid(id)
+	}
+	return out
+}
+
+// ParkedMessages implements ports.SubscriptionDeadLetters.
+func (s *Store) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
+	return s.parkedMessages(ctx, s.reads, uid, partitionNumbers(partitions), from, q)
+}
+
+func (s *Store) parkedMessages(ctx context.Context, db backbonedb.DBTX, uid event.ID, partitions []int32, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
+	rows, err := s.queries.ListParkedMessages(ctx, db, &backbonedb.ListParkedMessagesParams{
+		Subscription: uuid(uid), Partitions: partitions, FromPartition: int32(from), After: int64(q.After),
+		EventIds: uuids(q.EventIDs), Code: q.Code, PageSize: pageSize(q.Limit),
+	})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]ports.ParkedMessage, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		out[i] = ports.ParkedMessage{Partition: event.PartitionID(r.PartitionID), Message: messageOf(&backbonedb.ListOpenMessagesRow{
+			Sequence: r.Sequence, EventID: r.EventID, OrderKey: r.OrderKey, State: r.State, Consumer: r.Consumer, Attempts: r.Attempts,
+			DueAt: r.DueAt, HandedAt: r.HandedAt, Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt,
+		})}
+	}
+	return out, nil
+}
+
+func messageOf(r *backbonedb.ListOpenMessagesRow) subscription.Message {
+	m := subscription.Message{
+		Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.State(r.State), Consumer: r.Consumer, Attempts: int(r.Attempts),
+		Due: orZero(r.DueAt), HandedAt: orZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
+	}
+	copy(m.Key[:], r.OrderKey)
+	return m
+}
+
+// ParkedGroups implements ports.SubscriptionDeadLetters.
+func (s *Store) ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ports.ParkedGroup, error) {
+	rows, err := s.queries.CountParkedByCode(ctx, s.reads, &backbonedb.CountParkedByCodeParams{Subscription: uuid(uid), Partitions: partitionNumbers(partitions)})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]ports.ParkedGroup, len(rows))
+	for i, r := range rows {
+		out[i] = ports.ParkedGroup{Code: r.Code, Messages: int(r.Messages), First: r.First.UTC(), Last: r.Last.UTC()}
+	}
+	return out, nil
+}
+
+// Decisions implements ports.SubscriptionDeadLetters.
+func (s *Store) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
+	rows, err := s.queries.ListDecisions(ctx, s.reads, &backbonedb.ListDecisionsParams{
+		TenantID: tenantID, Subscription: id, Partitions: partitionNumbers(partitions), PageSize: pageSize(limit),
+	})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]ports.ParkedDecision, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		out[i] = ports.ParkedDecision{
+			ID: r.ID.Bytes, TenantID: r.TenantID, Subscription: r.Subscription, Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
+			EventID: r.EventID.Bytes, Action: r.Action, Actor: r.Actor, Reason: r.Reason, Code: r.Code, At: r.At.UTC(),
+		}
+	}
+	return out, nil
+}

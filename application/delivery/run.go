@@ -1,0 +1,138 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const sweepLimit = 10_000
+
+// Run ends leases whose time is over, wakes polls that wait for a retry, and measures,
+// until ctx ends. All subscriptions together cost one look per sweep.
+func (s *Service) Run(ctx context.Context) {
+	sweep, measure := time.NewTicker(s.config.Sweep), time.NewTicker(s.config.Measure)
+	defer sweep.Stop()
+	defer measure.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-sweep.C:
+			err = s.Sweep(ctx)
+		case <-measure.C:
+			err = s.measure(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			s.config.Logger.WarnContext(ctx, "subscriptions could not be looked after; it will be tried again", "code", fault.CodeOf(err))
+		}
+	}
+}
+
+// Sweep looks once for leases that have ended and messages whose next attempt has
+// come. Several nodes may do so at the same time.
+func (s *Service) Sweep(ctx context.Context) error {
+	due, err := s.config.Store.Due(ctx, sweepLimit)
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	var byUID map[event.ID]*subscription.Subscription
+	for _, d := range due {
+		if !d.Expired {
+			continue
+		}
+		if byUID == nil {
+			all, err := s.config.Store.Subscriptions(ctx, "")
+			if err != nil {
+				return err
+			}
+			byUID = make(map[event.ID]*subscription.Subscription, len(all))
+			for i := range all {
+				byUID[all[i].UID] = &all[i]
+			}
+		}
+		if sub := byUID[d.UID]; sub != nil {
+			if err := s.expire(ctx, sub, d.Partition); err != nil && fault.KindOf(err) != fault.NotFound {
+				return err
+			}
+		}
+	}
+	for _, d := range due {
+		s.kicks.kick(d.UID)
+	}
+	return nil
+}
+
+// expire ends leases in one legal entity, unless somebody else is there, who does it.
+func (s *Service) expire(ctx context.Context, sub *subscription.Subscription, p event.PartitionID) error {
+	unlock, err := s.locks.lock(ctx, place{sub.UID, p})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var counts subscription.Counts
+	var opened bool
+	ran, err := s.config.Store.Deliver(ctx, sub.UID, p, false, func(ctx context.Context, tx ports.DeliveryTx) error {
+		counts, opened = subscription.Counts{}, false
+		w, err := window(ctx, tx, sub)
+		if err != nil || !w.Expire() {
+			return err
+		}
+		if opened, err = s.failed(ctx, tx, sub, w); err != nil {
+			return err
+		}
+		counts = w.Counts
+		return store(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
+	})
+	if err != nil || !ran {
+		return err
+	}
+	s.observe(sub, counts)
+	if opened {
+		s.config.Observer.SubscriptionBreaker(sub.TenantID, sub.ID)
+	}
+	return nil
+}
+
+func (s *Service) observe(sub *subscription.Subscription, c subscription.Counts) {
+	if c != (subscription.Counts{}) {
+		s.config.Observer.SubscriptionCounts(sub.TenantID, sub.ID, c)
+	}
+}
+
+// measure reports how far every subscription is behind.
+func (s *Service) measure(ctx context.Context) error {
+	all, err := s.config.Store.Subscriptions(ctx, "")
+	if err != nil {
+		return err
+	}
+	there, err := s.config.Store.AllBacklogs(ctx)
+	if err != nil {
+		return err
+	}
+	heads, _ := s.config.Watch.Heads()
+	now := s.config.Clock.Now()
+	for i := range all {
+		sub := &all[i]
+		var events uint64
+		var seconds float64
+		parked := 0
+		for _, b := range there[sub.UID] {
+			head := heads[b.Partition]
+			n := lag(&b, head.Sequence)
+			events += n
+			parked += b.Parked
+			if n > 0 && head.Sequence > b.ReadThrough {
+				seconds = max(seconds, now.Sub(head.RecordedAt).Seconds())
+			}
+		}
+		s.config.Observer.SubscriptionLag(sub.TenantID, sub.ID, events, seconds)
+		s.config.Observer.SubscriptionParked(sub.TenantID, sub.ID, parked)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package delivery
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+func sequenceText(n event.Sequence) string { return strconv.FormatUint(uint64(n), 10) }
+
+// Progress is how far a subscription is in one legal entity.
+type Progress struct {
+	LegalEntity string
+	ports.DeliveryBacklog
+	Head       event.Sequence
+	LagEvents  uint64        // after the read position, and open ones; the filter may leave some out
+	LagSeconds time.Duration // age of the oldest event that is not done with; 0: none
+}
+
+// Status is a subscription with its progress.
+type Status struct {
+	subscription.Subscription
+	Progress   []Progress // in the legal entities that the caller sees
+	LagEvents  uint64
+	LagSeconds time.Duration // the longest
+	InFlight   int
+	Waiting    int
+	Parked     int
+	Counts     subscription.Counts
+}
+
+// Get gives a subscription with its progress. Fault subscription.not_found.
+func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) {
+	sub, err := s.find(ctx, c, id)
+	if err != nil {
+		return Status{}, err
+	}
+	out := Status{Subscription: sub, Progress: []Progress{}}
+	_, codes, err := s.seen(ctx, c, &sub, "")
+	if err != nil {
+		return out, err
+	}
+	there, err := s.config.Store.Backlogs(ctx, sub.UID)
+	if err != nil {
+		return out, err
+	}
+	heads, err := s.config.Log.PartitionHeads(ctx)
+	if err != nil {
+		return out, err
+	}
+	now := s.config.Clock.Now()
+	for _, b := range there {
+		code, seen := codes[b.Partition]
+		if !seen {
+			continue
+		}
+		p := Progress{LegalEntity: code, DeliveryBacklog: b, Head: heads[b.Partition].Sequence}
+		p.LagEvents = lag(&b, p.Head)
+		if p.LagEvents > 0 {
+			oldest := b.First
+			if oldest == 0 {
+				oldest = b.ReadThrough + 1
+			}
+			events, err := s.config.Store.EventsAt(ctx, b.Partition, []event.Sequence{oldest})
+			if err != nil {
+				return out, err
+			}
+			if len(events) > 0 {
+				p.LagSeconds = max(now.Sub(events[0].RecordedAt), 0)
+			}
+		}
+		out.Progress = append(out.Progress, p)
+		out.LagEvents += p.LagEvents
+		out.LagSeconds = max(out.LagSeconds, p.LagSeconds)
+		out.InFlight += b.InFlight
+		out.Waiting += b.Waiting
+		out.Parked += b.Parked
+		out.Counts.Add(b.Counts)
+	}
+	return out, nil
+}
+
+// lag counts what is not done with.
+func lag(b *ports.DeliveryBacklog, head event.Sequence) uint64 {
+	open := uint64(b.InFlight + b.Waiting)
+	if head > b.ReadThrough {
+		open += uint64(head - b.ReadThrough)
+	}
+	return open
+}

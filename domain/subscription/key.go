@@ -1,0 +1,122 @@
+package subscription
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// Key says in whose order a message stands: messages with the same key are handed
+// out one after another. It is a hash, so that no value of a payload is stored with
+// a message. The zero Key stands in nobody's order.
+type Key [16]byte
+
+// KeyOf gives an event's key. An event that is about no entity of the type, or has no
+// scalar value at the path, stands in the order of its stream. Of several entities or
+// values the first counts.
+func (s *Settings) KeyOf(e *event.Recorded) Key {
+	switch {
+	case s.PartitionBy == NoOrder:
+		return Key{}
+	case s.PartitionBy == PerLegalEntity:
+		return hashKey(PerLegalEntity)
+	case s.PartitionBy == PerCorrelation:
+		return hashKey(PerCorrelation, e.CorrelationID)
+	case strings.HasPrefix(s.PartitionBy, entityPrefix):
+		kind := s.PartitionBy[len(entityPrefix):]
+		if body, err := e.Body(); err == nil {
+			for _, r := range body.EntityRefs {
+				if r.Type == kind {
+					return hashKey(entityPrefix, r.Type, r.ID)
+				}
+			}
+		}
+	case strings.HasPrefix(s.PartitionBy, pathPrefix):
+		if value, ok := firstAt(e.Payload, s.PartitionBy); ok {
+			return hashKey(pathPrefix, value)
+		}
+	}
+	return hashKey(PerStream, e.Stream.Type, e.Stream.ID)
+}
+
+// NeedsPayload reports whether keys are in the payload.
+func (s *Settings) NeedsPayload() bool {
+	return strings.HasPrefix(s.PartitionBy, entityPrefix) || strings.HasPrefix(s.PartitionBy, pathPrefix)
+}
+
+func hashKey(parts ...string) Key {
+	h := sha256.New()
+	var n [4]byte
+	for _, p := range parts {
+		binary.BigEndian.PutUint32(n[:], uint32(len(p)))
+		h.Write(n[:])
+		h.Write([]byte(p))
+	}
+	return Key(h.Sum(nil)[:16])
+}
+
+// firstAt gives the first scalar at a path of the stored data, as JSON.
+func firstAt(payload []byte, path string) (string, bool) {
+	var stored struct {
+		Data any `json:"data"`
+	}
+	d := json.NewDecoder(bytes.NewReader(payload))
+	d.UseNumber()
+	if d.Decode(&stored) != nil {
+		return "", false
+	}
+	at := stored.Data
+	for step := range strings.SplitSeq(strings.ReplaceAll(strings.TrimPrefix(path, pathPrefix), event.EachElement, ""), ".") {
+		object, ok := first(at).(map[string]any)
+		if !ok {
+			return "", false
+		}
+		if at, ok = object[step]; !ok {
+			return "", false
+		}
+	}
+	switch v := first(at).(type) {
+	case string:
+		return "s" + v, true
+	case json.Number:
+		return "n" + v.String(), true
+	case bool:
+		if v {
+			return "true", true
+		}
+		return "false", true
+	default:
+		return "", false
+	}
+}
+
+func first(v any) any {
+	for {
+		list, ok := v.([]any)
+		if !ok {
+			return v
+		}
+		if len(list) == 0 {
+			return nil
+		}
+		v = list[0]
+	}
+}
+
+// Owner is the consumer that a key is pinned to: the one of the list with the highest
+// weight, so that a consumer who comes or goes moves its own keys only.
+func (k Key) Owner(consumers []string) string {
+	var owner string
+	var highest [32]byte
+	for i, c := range consumers {
+		weight := sha256.Sum256(append(k[:], c...))
+		if i == 0 || bytes.Compare(weight[:], highest[:]) > 0 {
+			owner, highest = c, weight
+		}
+	}
+	return owner
+}

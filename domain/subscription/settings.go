@@ -1,0 +1,181 @@
+package subscription
+
+import (
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Strategy says which consumer of a group gets a message.
+type Strategy string
+
+// The strategies.
+const (
+	RoundRobin Strategy = "round_robin" // whoever asks next
+	Pinned     Strategy = "pinned"      // the same consumer for the same key, while it keeps asking
+)
+
+// Origin is where a subscription begins in each legal entity.
+type Origin string
+
+// The origins.
+const (
+	Beginning Origin = "beginning"
+	End       Origin = "end"      // what is appended after the subscription was made
+	Position  Origin = "position" // at the sequences that are named
+	Moment    Origin = "time"     // with what was recorded at the time or later
+)
+
+// Start says where a subscription begins. Legal entities that Positions does not
+// name begin at their beginning, and so do those made after the subscription.
+type Start struct {
+	From      Origin                    `json:"from"`
+	Positions map[string]event.Sequence `json:"positions,omitempty"` // by legal entity: the first to be handed out
+	Time      time.Time                 `json:"time,omitzero"`
+}
+
+// Settings say how messages are handed out. Zero values stand for the defaults.
+type Settings struct {
+	Start            Start         `json:"start"`
+	MessageTimeout   time.Duration `json:"message_timeout"`   // after which a message that was not answered counts as failed; 30 s
+	MaxRetries       int           `json:"max_retries"`       // before a message is parked; 5. NoRetries is none
+	BreakerAfter     int           `json:"breaker_after"`     // failures in a row until nothing is handed out; 10. NoBreaker never does
+	CheckpointAfter  int           `json:"checkpoint_after"`  // acknowledgements until the checkpoint is written; 10
+	MaxInFlight      int           `json:"max_in_flight"`     // messages handed out and not answered; 1,000
+	ConsumerStrategy Strategy      `json:"consumer_strategy"` // round_robin
+	PartitionBy      string        `json:"partition_by"`      // PerLegalEntity; see KeyOf
+	RetryFirst       time.Duration `json:"retry_first"`       // 1 s; doubles with every attempt
+	RetryLongest     time.Duration `json:"retry_longest"`     // 60 s
+}
+
+// Values that stand for none, since zero is the default.
+const (
+	NoRetries = -1
+	NoBreaker = -1
+)
+
+// What the order of messages is kept by, apart from "entity:<type>" and JSON paths.
+const (
+	PerLegalEntity = "legal_entity" // one after another in a legal entity; a parked message steps aside
+	PerStream      = "stream"
+	PerCorrelation = "correlation"
+	NoOrder        = "none" // consumers share messages in whatever order
+	entityPrefix   = "entity:"
+	pathPrefix     = "$."
+)
+
+func settingsInvalid(field, detail string) error {
+	return fault.New(fault.Invalid, "subscription.settings_invalid", detail).WithField("/settings/" + field)
+}
+
+func (s *Settings) check() error {
+	if s.Start.From == "" {
+		s.Start.From = Beginning
+	}
+	if s.MessageTimeout == 0 {
+		s.MessageTimeout = 30 * time.Second
+	}
+	for _, n := range [...]struct {
+		value    *int
+		standard int
+	}{{&s.MaxRetries, 5}, {&s.BreakerAfter, 10}, {&s.CheckpointAfter, 10}, {&s.MaxInFlight, 1000}} {
+		if *n.value == 0 {
+			*n.value = n.standard
+		}
+	}
+	if s.ConsumerStrategy == "" {
+		s.ConsumerStrategy = RoundRobin
+	}
+	if s.PartitionBy == "" {
+		s.PartitionBy = PerLegalEntity
+	}
+	if s.RetryFirst == 0 {
+		s.RetryFirst = time.Second
+	}
+	if s.RetryLongest == 0 {
+		s.RetryLongest = max(time.Minute, s.RetryFirst)
+	}
+	return s.bounds()
+}
+
+func (s *Settings) bounds() error {
+	switch {
+	case s.MessageTimeout < 100*time.Millisecond || s.MessageTimeout > 24*time.Hour:
+		return settingsInvalid("message_timeout_ms", "a message times out after 100 ms to 24 hours; correct it")
+	case s.MaxRetries != NoRetries && (s.MaxRetries < 0 || s.MaxRetries > 1000):
+		return settingsInvalid("max_retry_count", "a message is tried again 0 to 1000 times; correct it")
+	case s.BreakerAfter != NoBreaker && (s.BreakerAfter < 0 || s.BreakerAfter > 1_000_000):
+		return settingsInvalid("breaker_after", "the breaker opens after 1 to 1,000,000 failures in a row, 0 never; correct it")
+	case s.CheckpointAfter < 0 || s.CheckpointAfter > 10_000:
+		return settingsInvalid("checkpoint_after", "a checkpoint is written after 1 to 10,000 acknowledgements; correct it")
+	case s.MaxInFlight < 0 || s.MaxInFlight > 10_000:
+		return settingsInvalid("max_checkpoint_count", "1 to 10,000 messages may be in flight; correct it")
+	case s.RetryFirst < time.Millisecond || s.RetryLongest < s.RetryFirst || s.RetryLongest > 24*time.Hour:
+		return settingsInvalid("retry_first_ms", "the first retry comes after 1 ms or later, the longest wait is no shorter and at most 24 hours; correct them")
+	}
+	switch s.ConsumerStrategy {
+	case RoundRobin:
+	case Pinned:
+		if s.PartitionBy == NoOrder {
+			return settingsInvalid("consumer_strategy", "pinned needs a key to pin; choose another partition_by than none")
+		}
+	default:
+		return settingsInvalid("consumer_strategy", "the strategy is round_robin or pinned; correct it")
+	}
+	if !validKey(s.PartitionBy) {
+		return settingsInvalid("partition_by", "the order is kept by legal_entity, none, stream, correlation, entity:<type> or a path such as $.invoice.number; correct it")
+	}
+	switch s.Start.From {
+	case Beginning, End:
+	case Position:
+		if len(s.Start.Positions) == 0 {
+			return settingsInvalid("start_positions", "name the sequence to begin with for each legal entity")
+		}
+	case Moment:
+		if s.Start.Time.IsZero() {
+			return settingsInvalid("start_time", "name the time to begin at")
+		}
+	default:
+		return settingsInvalid("start_from", "a subscription begins at beginning, end, position or time; correct it")
+	}
+	return nil
+}
+
+func validKey(by string) bool {
+	switch {
+	case by == PerLegalEntity, by == PerStream, by == PerCorrelation, by == NoOrder:
+		return true
+	case strings.HasPrefix(by, entityPrefix):
+		return len(by) > len(entityPrefix) && len(by) <= 100
+	case strings.HasPrefix(by, pathPrefix):
+		_, err := event.ParsePredicate(by, string(event.Exists), "")
+		return err == nil
+	default:
+		return false
+	}
+}
+
+// KeyPath is the JSON path that the order is kept by, "" if it is none.
+func (s *Settings) KeyPath() string {
+	if strings.HasPrefix(s.PartitionBy, pathPrefix) {
+		return s.PartitionBy
+	}
+	return ""
+}
+
+// holds reports whether what follows a parked message of its key waits for it.
+func (s *Settings) holds() bool { return s.PartitionBy != PerLegalEntity && s.PartitionBy != NoOrder }
+
+// Backoff is how long a message waits after its n-th failed attempt.
+func (s *Settings) Backoff(attempts int) time.Duration {
+	wait := s.RetryFirst
+	for range min(attempts-1, 60) {
+		if wait >= s.RetryLongest/2 {
+			return s.RetryLongest
+		}
+		wait *= 2
+	}
+	return min(wait, s.RetryLongest)
+}

@@ -1,0 +1,405 @@
+package subscription
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// State says what a message waits for.
+type State string
+
+// The states of a message. What is done with has none: its row is gone.
+const (
+	Waiting   State = "waiting" // read, not handed out yet: one before it of its key is not done
+	Leased    State = "leased"  // handed out, until Due
+	Retry     State = "retry"   // failed, to be handed out again from Due on
+	DeadState State = "parked"  // a dead letter: a person decides
+)
+
+// Codes of failures that the engine itself finds.
+const (
+	CodeTimeout = "timeout"
+	CodeNack    = "nack"
+)
+
+// Message is an event on its way to a subscriber. It holds no payload.
+type Message struct {
+	Sequence  event.Sequence
+	EventID   event.ID
+	Key       Key
+	State     State
+	Consumer  string    // that has it or had it last
+	Attempts  int       // how often it was handed out since it was read or replayed
+	Due       time.Time // when the lease ends, or the next attempt may be made; zero: neither
+	HandedAt  time.Time // last; zero: never
+	Code      string    // of the last failure
+	Detail    string    // in words; never values of a payload
+	ChangedAt time.Time
+}
+
+// Counts add up what happened to messages.
+type Counts struct {
+	Delivered    int64 `json:"delivered"` // every handing-out, also a second one
+	Acknowledged int64 `json:"acknowledged"`
+	Retried      int64 `json:"retried"` // failures that are tried again
+	TimedOut     int64 `json:"timed_out"`
+	Parked       int64 `json:"parked"`
+	Skipped      int64 `json:"skipped"`
+	Discarded    int64 `json:"discarded"`
+	Replayed     int64 `json:"replayed"`
+}
+
+// Add adds up.
+func (c *Counts) Add(o Counts) {
+	c.Delivered += o.Delivered
+	c.Acknowledged += o.Acknowledged
+	c.Retried += o.Retried
+	c.TimedOut += o.TimedOut
+	c.Parked += o.Parked
+	c.Skipped += o.Skipped
+	c.Discarded += o.Discarded
+	c.Replayed += o.Replayed
+}
+
+// Window is what is open of a subscription in one legal entity, while nobody else
+// changes it.
+type Window struct {
+	settings Settings
+	now      time.Time
+	open     []Message               // not parked, by sequence
+	parked   map[Key]event.Sequence  // the first of each key, where it holds back the rest
+	changed  map[event.Sequence]bool // by sequence: to be stored
+	done     map[event.Sequence]bool // to be removed
+	handed   map[event.Sequence]bool // handed out in this window
+
+	// Counts is what happened in this window.
+	Counts Counts
+	// Failures counts failures of this window, for the breaker. Messages that one
+	// consumer was handed together and let time out are one failure: it went away.
+	Failures int
+	// LastCode is the code of the newest of them.
+	LastCode string
+	// Succeeded says that something was acknowledged.
+	Succeeded bool
+}
+
+// NewWindow takes the open messages, those that are not parked, by sequence, and the
+// first parked sequence of each key that has one.
+func NewWindow(s Settings, now time.Time, open []Message, parked map[Key]event.Sequence) *Window {
+	w := &Window{
+		settings: s, now: now, open: open, parked: map[Key]event.Sequence{},
+		changed: map[event.Sequence]bool{}, done: map[event.Sequence]bool{}, handed: map[event.Sequence]bool{},
+	}
+	if s.holds() {
+		for k, n := range parked {
+			if k != (Key{}) {
+				w.parked[k] = n
+			}
+		}
+	}
+	return w
+}
+
+// Expire lets leases end whose time is over. It reports whether there were any.
+func (w *Window) Expire() bool {
+	type lease struct {
+		consumer string
+		due      int64
+	}
+	ended := map[lease]bool{}
+	for i := range w.open {
+		m := &w.open[i]
+		if w.gone(m) || m.State != Leased || m.Due.After(w.now) {
+			continue
+		}
+		if l := (lease{m.Consumer, m.Due.UnixMicro()}); !ended[l] {
+			ended[l] = true
+			w.Failures++
+			w.LastCode = CodeTimeout
+		}
+		w.Counts.TimedOut++
+		w.fail(m, CodeTimeout, "")
+	}
+	return len(ended) > 0
+}
+
+func (w *Window) gone(m *Message) bool { return w.done[m.Sequence] || m.State == DeadState }
+
+func (w *Window) fail(m *Message, code, detail string) {
+	m.Code, m.Detail = code, detail
+	if m.Attempts > max(w.settings.MaxRetries, 0) {
+		w.park(m)
+		return
+	}
+	m.State, m.Due, m.ChangedAt = Retry, w.now.Add(w.settings.Backoff(m.Attempts)), w.now
+	w.changed[m.Sequence] = true
+	w.Counts.Retried++
+}
+
+func (w *Window) park(m *Message) {
+	m.State, m.Due, m.ChangedAt = DeadState, time.Time{}, w.now
+	w.changed[m.Sequence] = true
+	w.Counts.Parked++
+	if w.settings.holds() && m.Key != (Key{}) {
+		if n, known := w.parked[m.Key]; !known || m.Sequence < n {
+			w.parked[m.Key] = m.Sequence
+		}
+	}
+}
+
+// behindParked reports whether a parked message of the key holds back a sequence.
+func (w *Window) behindParked(k Key, n event.Sequence) bool {
+	first, known := w.parked[k]
+	return known && first < n
+}
+
+// Claim hands out what is due, in order, and no message before an earlier one of its
+// key is done with, unless both are handed out together. mine says whose keys the
+// consumer takes; nil: all.
+func (w *Window) Claim(consumer string, limit int, mine func(Key) bool) []Message {
+	held := map[Key]bool{}
+	var out []Message
+	for i := range w.open {
+		m := &w.open[i]
+		if w.gone(m) {
+			continue
+		}
+		ready := m.State == Waiting || m.State == Retry && !m.Due.After(w.now)
+		if !ready || held[m.Key] || w.behindParked(m.Key, m.Sequence) || len(out) >= limit || mine != nil && !mine(m.Key) {
+			if m.Key != (Key{}) && !w.handed[m.Sequence] {
+				held[m.Key] = true
+			}
+			continue
+		}
+		w.lease(m, consumer)
+		out = append(out, *m)
+	}
+	return out
+}
+
+func (w *Window) lease(m *Message, consumer string) {
+	m.State, m.Consumer, m.HandedAt, m.ChangedAt = Leased, consumer, w.now, w.now
+	m.Attempts++
+	m.Due = event.Micros(w.now.Add(w.settings.MessageTimeout))
+	w.changed[m.Sequence] = true
+	w.handed[m.Sequence] = true
+	w.Counts.Delivered++
+}
+
+// Candidate is an event that the filter lets pass and that follows all messages of
+// the window.
+type Candidate struct {
+	Sequence event.Sequence
+	EventID  event.ID
+	Key      Key
+}
+
+// Admit takes events in, in order: hands out what may be and lets the rest wait. It
+// ends, answering how many it took, when no room is left for either.
+func (w *Window) Admit(candidates []Candidate, consumer string, room, waiting int, mine func(Key) bool) (handed []Message, taken int) {
+	held := map[Key]bool{}
+	for i := range w.open {
+		if m := &w.open[i]; !w.gone(m) && m.Key != (Key{}) && !w.handed[m.Sequence] {
+			held[m.Key] = true
+		}
+	}
+	for _, c := range candidates {
+		m := Message{Sequence: c.Sequence, EventID: c.EventID, Key: c.Key, State: Waiting, ChangedAt: w.now}
+		switch {
+		case held[c.Key] || w.behindParked(c.Key, c.Sequence) || mine != nil && !mine(c.Key):
+			if waiting <= 0 {
+				return handed, taken
+			}
+			waiting--
+			if c.Key != (Key{}) {
+				held[c.Key] = true
+			}
+			w.open = append(w.open, m)
+			w.changed[m.Sequence] = true
+		case room <= 0:
+			return handed, taken
+		default:
+			room--
+			w.lease(&m, consumer)
+			w.open = append(w.open, m)
+			handed = append(handed, m)
+		}
+		taken++
+	}
+	return handed, taken
+}
+
+// Stuck reports that nothing new can be handed out before something is answered:
+// with one key for all, any open message holds back the rest.
+func (w *Window) Stuck() bool {
+	if w.settings.PartitionBy != PerLegalEntity {
+		return false
+	}
+	return slices.ContainsFunc(w.open, func(m Message) bool { return !w.gone(&m) && !w.handed[m.Sequence] })
+}
+
+// InFlight counts the messages that are handed out, WaitingCount those that are not.
+func (w *Window) InFlight() (n int) {
+	for i := range w.open {
+		if m := &w.open[i]; !w.gone(m) && m.State == Leased {
+			n++
+		}
+	}
+	return n
+}
+
+// WaitingCount counts the messages that were read and not handed out yet.
+func (w *Window) WaitingCount() (n int) {
+	for i := range w.open {
+		if m := &w.open[i]; !w.gone(m) && m.State == Waiting {
+			n++
+		}
+	}
+	return n
+}
+
+// First is the lowest sequence that is not done with, parked ones apart; 0 if there
+// is none.
+func (w *Window) First() event.Sequence {
+	for i := range w.open {
+		if m := &w.open[i]; !w.gone(m) {
+			return m.Sequence
+		}
+	}
+	return 0
+}
+
+// Outcome is what an answer of a subscriber did to one message.
+type Outcome string
+
+// The outcomes.
+const (
+	Taken          Outcome = "taken"
+	NotOutstanding Outcome = "not_outstanding" // acknowledged already, or never handed out
+	OtherConsumer  Outcome = "other_consumer"  // handed out to another consumer meanwhile
+	AlreadyParked  Outcome = "parked"          // a dead letter: replay or discard it
+)
+
+func (w *Window) find(n event.Sequence) *Message {
+	i, found := slices.BinarySearchFunc(w.open, n, func(m Message, n event.Sequence) int { return cmp.Compare(m.Sequence, n) })
+	if !found || w.done[n] {
+		return nil
+	}
+	return &w.open[i]
+}
+
+// answerable finds a message that was handed out. A lease that has ended meanwhile
+// still takes an answer: the subscriber did see the message.
+func (w *Window) answerable(n event.Sequence, consumer string) (*Message, Outcome) {
+	m := w.find(n)
+	switch {
+	case m == nil || m.Attempts == 0 || m.State == Waiting:
+		return nil, NotOutstanding
+	case m.State == DeadState:
+		return nil, AlreadyParked
+	case consumer != "" && m.Consumer != consumer:
+		return nil, OtherConsumer
+	}
+	return m, Taken
+}
+
+// Acknowledge ends a message. With a consumer, only one that it has.
+func (w *Window) Acknowledge(n event.Sequence, consumer string) Outcome {
+	m, outcome := w.answerable(n, consumer)
+	if m != nil {
+		w.acknowledge(m)
+	}
+	return outcome
+}
+
+func (w *Window) acknowledge(m *Message) {
+	w.done[m.Sequence] = true
+	w.Counts.Acknowledged++
+	w.Succeeded = true
+}
+
+// AcknowledgeThrough ends every message up to and with a sequence that was handed out
+// and not refused. With a consumer, only those that it has.
+func (w *Window) AcknowledgeThrough(n event.Sequence, consumer string) (ended int) {
+	for i := range w.open {
+		m := &w.open[i]
+		if m.Sequence > n {
+			break
+		}
+		answered := m.State == Leased || m.State == Retry && m.Code == CodeTimeout
+		if w.gone(m) || !answered || consumer != "" && m.Consumer != consumer {
+			continue
+		}
+		w.acknowledge(m)
+		ended++
+	}
+	return ended
+}
+
+// Refusal is what a subscriber wants done with a message that it could not take.
+type Refusal string
+
+// The refusals.
+const (
+	Again Refusal = "retry"
+	Park  Refusal = "park"
+	Skip  Refusal = "skip"
+)
+
+// Refuse answers a message that was handed out with a failure.
+func (w *Window) Refuse(n event.Sequence, consumer string, how Refusal, code, detail string) Outcome {
+	m, outcome := w.answerable(n, consumer)
+	if m == nil {
+		return outcome
+	}
+	if m.State == Retry && how == Again {
+		return NotOutstanding // it failed already, and its time is set
+	}
+	switch how {
+	case Skip:
+		w.done[m.Sequence] = true
+		w.Counts.Skipped++
+		return Taken
+	case Park:
+		m.Code, m.Detail = code, detail
+		w.park(m)
+	default:
+		w.fail(m, code, detail)
+	}
+	w.Failures++
+	w.LastCode = code
+	return Taken
+}
+
+// Replay lets a parked message begin anew.
+func (w *Window) Replay(m Message) {
+	m.State, m.Attempts, m.Due, m.ChangedAt = Retry, 0, w.now, w.now
+	i, _ := slices.BinarySearchFunc(w.open, m.Sequence, func(o Message, n event.Sequence) int { return cmp.Compare(o.Sequence, n) })
+	w.open = slices.Insert(w.open, i, m)
+	w.changed[m.Sequence] = true
+	w.Counts.Replayed++
+}
+
+// Discard removes a parked message.
+func (w *Window) Discard(n event.Sequence) {
+	w.done[n] = true
+	w.Counts.Discarded++
+}
+
+// Changes are what must be stored: messages as they are now, and the sequences of
+// those that are done with.
+func (w *Window) Changes() (changed []Message, done []event.Sequence) {
+	for i := range w.open {
+		if n := w.open[i].Sequence; w.changed[n] && !w.done[n] {
+			changed = append(changed, w.open[i])
+		}
+	}
+	for n := range w.done {
+		done = append(done, n)
+	}
+	slices.Sort(done)
+	return changed, done
+}

@@ -1,0 +1,162 @@
+package ports
+
+import (
+	"context"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
+)
+
+// Subscriptions keeps the definitions of persistent subscriptions.
+type Subscriptions interface {
+	// CreateSubscription stores a definition with its first cursors, all or nothing. An
+	// id that the tenant has already changes nothing: the stored one comes back with
+	// created false.
+	CreateSubscription(ctx context.Context, s subscription.Subscription, cursors []DeliveryCursor) (stored subscription.Subscription, created bool, err error)
+	// Subscription returns fault subscription.not_found if the tenant has none of that id.
+	Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error)
+	// Subscriptions lists those of a tenant by id; tenant "" lists all.
+	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
+	// ChangeSubscription replaces filter, settings, status and failures of the
+	// subscription with this UID if its revision is the one before s.Revision; else fault
+	// subscription.changed (Conflict).
+	ChangeSubscription(ctx context.Context, s subscription.Subscription) error
+	// DeleteSubscription removes a subscription with its cursors and messages. What was
+	// decided about its parked messages stays. Deleting again changes nothing.
+	DeleteSubscription(ctx context.Context, uid event.ID) error
+}
+
+// DeliveryCursor is how far a subscription is in one legal entity.
+type DeliveryCursor struct {
+	Partition event.PartitionID
+	// ReadThrough is the last sequence that was looked at: everything up to it is done
+	// with, left out by the filter, or a message.
+	ReadThrough event.Sequence
+	// Checkpoint is the last sequence up to which nothing is open, parked messages apart,
+	// as it was last written.
+	Checkpoint event.Sequence
+	Pending    int   // acknowledgements since then
+	Term       int64 // grows with every reset
+	Counts     subscription.Counts
+	UpdatedAt  time.Time
+}
+
+// DeliveryBacklog is a cursor with what is open behind it.
+type DeliveryBacklog struct {
+	DeliveryCursor
+	First    event.Sequence // that is open, parked messages apart; 0: none
+	InFlight int
+	Waiting  int // messages that wait for another one or for their next attempt
+	Parked   int
+	NextDue  time.Time // when the first message is due that is not handed out, or a lease ends; zero: none
+}
+
+// Deliveries keeps cursors and messages of subscriptions. Times are the store's, so
+// that all nodes agree on when a lease ends.
+type Deliveries interface {
+	// OpenDeliveries adds the cursors that are missing.
+	OpenDeliveries(ctx context.Context, uid event.ID, cursors []DeliveryCursor) error
+	// Backlogs lists the cursors of a subscription by partition.
+	Backlogs(ctx context.Context, uid event.ID) ([]DeliveryBacklog, error)
+	// AllBacklogs lists those of all subscriptions.
+	AllBacklogs(ctx context.Context) (map[event.ID][]DeliveryBacklog, error)
+	// Deliver runs f while nobody else touches the subscription's cursor and messages in
+	// the partition; its changes become visible together, or not at all if it fails. With
+	// wait false it answers ran false at once if somebody else is there. Fault
+	// subscription.not_found if the subscription or its cursor is gone.
+	Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx DeliveryTx) error) (ran bool, err error)
+	// Due lists the subscriptions that have a message whose lease has ended or whose time
+	// to be handed out has come, with its partition. One query for all of them.
+	Due(ctx context.Context, limit int) ([]DueDelivery, error)
+	// Consumers says that a consumer will be back within the time, and lists all those of
+	// which that was said and is still so, by name.
+	Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error)
+	// EventsAt reads events by sequence, ascending; those that do not exist are left out.
+	EventsAt(ctx context.Context, p event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error)
+}
+
+// DueDelivery names where something is to be done.
+type DueDelivery struct {
+	UID       event.ID
+	Partition event.PartitionID
+	Expired   bool // a lease has ended
+}
+
+// DeliveryTx is a subscription in one partition, locked.
+type DeliveryTx interface {
+	Now() time.Time
+	Status() subscription.Status
+	Revision() int64 // of the definition
+	Cursor() DeliveryCursor
+	// Open lists the messages that are not parked, by sequence, and the first parked
+	// sequence of each key.
+	Open(ctx context.Context) ([]subscription.Message, map[subscription.Key]event.Sequence, error)
+	// Parked lists parked messages after a sequence, by sequence: those that are named, or
+	// all, or those with a code.
+	Parked(ctx context.Context, q ParkedQuery) ([]subscription.Message, error)
+	// EventsAfter reads the log; payloads come with the given types only, with all when
+	// none is named.
+	EventsAfter(ctx context.Context, after event.Sequence, limit int, types []string) ([]event.Recorded, error)
+	// Save stores messages, removes those that are done with, and moves the cursor.
+	Save(ctx context.Context, c DeliveryCursor, changed []subscription.Message, done []event.Sequence) error
+	// Clear removes the messages that are not parked, and the parked ones after a
+	// sequence.
+	Clear(ctx context.Context, parkedAfter event.Sequence) error
+	// Fail adds failures in a row and parks an active subscription that has reached the
+	// threshold (0: none does); it reports whether that happened.
+	Fail(ctx context.Context, failures int, code string, threshold int) (opened bool, err error)
+	// Succeed sets the failures in a row to none.
+	Succeed(ctx context.Context) error
+	// Record keeps what was decided, for good.
+	Record(ctx context.Context, d []ParkedDecision) error
+}
+
+// ParkedQuery selects parked messages of one subscription.
+type ParkedQuery struct {
+	After    event.Sequence
+	EventIDs []event.ID // none: all
+	Code     string     // "": any
+	Limit    int
+}
+
+// ParkedMessage is a dead letter.
+type ParkedMessage struct {
+	Partition event.PartitionID
+	subscription.Message
+}
+
+// ParkedGroup counts dead letters with the same code.
+type ParkedGroup struct {
+	Code     string
+	Messages int
+	First    time.Time // when the first and the last one was parked
+	Last     time.Time
+}
+
+// ParkedDecision is what a person decided about a parked message, or a subscriber
+// about one that it skipped.
+type ParkedDecision struct {
+	ID           event.ID
+	TenantID     string
+	Subscription string // its id; the record outlives the subscription
+	Partition    event.PartitionID
+	Sequence     event.Sequence
+	EventID      event.ID
+	Action       string // "discard", "replay", "skip"
+	Actor        string // person id
+	Reason       string
+	Code         string // of the failure it was parked for
+	At           time.Time
+}
+
+// SubscriptionDeadLetters lists parked messages and what became of them.
+type SubscriptionDeadLetters interface {
+	// ParkedMessages lists a page, by partition and sequence, in the partitions given,
+	// after the one named (0, 0: from the start).
+	ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ParkedQuery) ([]ParkedMessage, error)
+	// ParkedGroups counts them by code.
+	ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ParkedGroup, error)
+	// Decisions lists the newest decisions in the partitions given first.
+	Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ParkedDecision, error)
+}
