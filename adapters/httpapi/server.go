@@ -50,6 +50,9 @@ type Config struct {
 	Types   EventTypes
 	Reports Reports
 	Catalog Catalog
+	// Entities and Snapshots answer /api/entities and /api/snapshots.
+	Entities  Entities
+	Snapshots Snapshots
 	// Personal opens personal values in answers; nil: everybody sees "[MASKED]".
 	Personal Personal
 	// Erasures answers erasure requests and legal holds; nil: pii.keys_missing.

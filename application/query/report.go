@@ -125,7 +125,7 @@ func (r *Reports) known(ctx context.Context, model module.ReadModel, q Question)
 	var k knownAt
 	need := event.Sequence(0)
 	if q.KnownAt != "" {
-		if err := r.settled(ctx, q.KnownAt); err != nil {
+		if err := r.Settled(ctx, q.KnownAt); err != nil {
 			return k, err
 		}
 		n, text, err := r.query.Known(ctx, q.Entity.Partition, q.KnownAt)
@@ -163,10 +163,10 @@ func (r *Reports) known(ctx context.Context, model module.ReadModel, q Question)
 
 const codeNotCaughtUp = "read.not_caught_up"
 
-// settled waits until nothing can be recorded any more at or before a time: what
+// Settled waits until nothing can be recorded any more at or before a time: what
 // is still to come until then would change the answer. A time that is far ahead is
 // refused.
-func (r *Reports) settled(ctx context.Context, knownAt string) error {
+func (r *Reports) Settled(ctx context.Context, knownAt string) error {
 	t, err := time.Parse(time.RFC3339Nano, knownAt)
 	if err != nil {
 		return nil // seq:<n>, or what Known refuses

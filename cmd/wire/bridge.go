@@ -7,6 +7,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/application/query"
 	streams "github.com/erpbackbone/backbone/application/stream"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -14,6 +15,22 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
+
+// positions resolves moments, those that are just over too.
+type positions struct {
+	query   *query.Service
+	reports *query.Reports
+}
+
+// Known implements entity.Positions.
+func (p positions) Known(ctx context.Context, partition event.PartitionID, knownAt string) (event.Sequence, string, error) {
+	if knownAt != "" {
+		if err := p.reports.Settled(ctx, knownAt); err != nil {
+			return 0, "", err
+		}
+	}
+	return p.query.Known(ctx, partition, knownAt)
+}
 
 // announcer appends what an erasure announces, as the system.
 type announcer struct{ appends *eventappend.Service }

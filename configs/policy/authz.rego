@@ -40,6 +40,9 @@ grants := {
 	"streams.delete": {"module", "admin"},
 	"streams.tombstone": {"admin"},
 	"events.subscribe": business | {"module", "auditor"},
+	"entities.read": business | {"module", "auditor"},
+	"snapshots.read": business | {"module", "auditor"},
+	"snapshots.write": {"module"},
 	"readmodels.read": business | services | {"auditor"},
 	"event_types.register": {"admin"},
 	"event_types.check": {"admin", "module"},
@@ -56,7 +59,7 @@ grants := {
 }
 
 writes := {
-	"intents.submit", "intents.approve", "events.append",
+	"intents.submit", "intents.approve", "events.append", "snapshots.write",
 	"streams.describe", "streams.delete", "streams.tombstone",
 	"event_types.register", "event_types.deprecate", "legal_entities.create",
 	"erasure.request", "erasure.approve", "holds.place", "holds.release",

@@ -189,6 +189,12 @@ type DraftEvent struct {
 	Type          string            `json:"type"`
 }
 
+// EntityIdentity defines model for EntityIdentity.
+type EntityIdentity struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
+}
+
 // EntityName defines model for EntityName.
 type EntityName struct {
 	EntityID   string `json:"entity_id"`
@@ -200,6 +206,53 @@ type EntityReference struct {
 	EntityID   string `json:"entity_id"`
 	EntityType string `json:"entity_type"`
 	Role       string `json:"role"`
+}
+
+// EntitySnapshot defines model for EntitySnapshot.
+type EntitySnapshot struct {
+	AsOfSequence string `json:"as_of_sequence"`
+	CreatedAt    string `json:"created_at"`
+
+	// EffectiveThrough Greatest effective date in it.
+	EffectiveThrough string `json:"effective_through"`
+	EventCount       int    `json:"event_count"`
+	SizeBytes        int    `json:"size_bytes"`
+	Version          string `json:"version"`
+}
+
+// EntityState defines model for EntityState.
+type EntityState struct {
+	// AsOf As asked.
+	AsOf string `json:"as_of,omitempty,omitzero"`
+
+	// AsOfSequence Every event up to this sequence that was asked for is in the state.
+	AsOfSequence string `json:"as_of_sequence"`
+
+	// Consistency What was reached.
+	Consistency string         `json:"consistency"`
+	Entity      EntityIdentity `json:"entity"`
+
+	// EventCount Events that are in the state.
+	EventCount int `json:"event_count"`
+
+	// EventsFolded Events that were folded for this answer.
+	EventsFolded int `json:"events_folded"`
+
+	// HeadVersion Sequence of the newest event that refers to the entity; the version for `expected_entities`.
+	HeadVersion string `json:"head_version"`
+
+	// KnownAt As asked.
+	KnownAt     string `json:"known_at,omitempty,omitzero"`
+	LegalEntity string `json:"legal_entity"`
+
+	// Snapshot Where the fold began; null if it was the first event.
+	Snapshot *EntitySnapshot `json:"snapshot"`
+
+	// State What the type's fold makes of the events. Amounts of built-in types are decimal strings.
+	State json.RawMessage `json:"state"`
+
+	// Version Sequence of the last event that is in the state.
+	Version string `json:"version"`
 }
 
 // ErasureClass What the erasure does with the data under one retention class.
@@ -742,6 +795,24 @@ type NewScope struct {
 	Site        string          `json:"site,omitempty,omitzero"`
 }
 
+// NewSnapshot defines model for NewSnapshot.
+type NewSnapshot struct {
+	// Metadata Anything, at most 16 KiB. No personal data.
+	Metadata json.RawMessage `json:"metadata,omitempty,omitzero"`
+
+	// SchemaVersion Version of the state's form.
+	SchemaVersion int32 `json:"schema_version"`
+
+	// State JSON, at most 1 MiB. No personal data.
+	State json.RawMessage `json:"state"`
+
+	// StateType What the state is of.
+	StateType string `json:"state_type"`
+
+	// Version Version of the last event in the state.
+	Version int64 `json:"version"`
+}
+
 // PIIField A part of data that is personal. It is sealed with the key of the person it is about before it is stored.
 // The schema must be closed on the way to it (`additionalProperties: false`) and require the subject where
 // the part may occur. A property named like a person's datum is listed here or carries `x-not-pii` with the
@@ -966,6 +1037,21 @@ type StreamScope struct {
 	Site     string          `json:"site,omitempty,omitzero"`
 }
 
+// StreamSnapshot defines model for StreamSnapshot.
+type StreamSnapshot struct {
+	CreatedAt     string          `json:"created_at"`
+	Metadata      json.RawMessage `json:"metadata,omitempty,omitzero"`
+	SchemaVersion int32           `json:"schema_version"`
+
+	// SizeBytes Of the state as it is stored.
+	SizeBytes  int             `json:"size_bytes"`
+	SnapshotID string          `json:"snapshot_id"`
+	State      json.RawMessage `json:"state,omitempty,omitzero"`
+	StateType  string          `json:"state_type"`
+	Stream     Stream          `json:"stream"`
+	Version    int64           `json:"version"`
+}
+
 // StreamState defines model for StreamState.
 type StreamState = string
 
@@ -1033,6 +1119,9 @@ type Direction = string
 // Division defines model for Division.
 type Division = string
 
+// EffectiveAsOf defines model for EffectiveAsOf.
+type EffectiveAsOf = string
+
 // EffectiveFrom defines model for EffectiveFrom.
 type EffectiveFrom = string
 
@@ -1062,6 +1151,9 @@ type IdempotencyKey = string
 
 // IncludeData defines model for IncludeData.
 type IncludeData = string
+
+// KnownAt defines model for KnownAt.
+type KnownAt = string
 
 // Limit defines model for Limit.
 type Limit = string
@@ -1131,6 +1223,18 @@ type CreateLegalEntityParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
 	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// GetEntityParams defines parameters for GetEntity.
+type GetEntityParams struct {
+	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+	Consistency string        `form:"consistency,omitempty" json:"consistency,omitempty,omitzero"`
+
+	// AsOf Only events that take effect on this day or before; by default all.
+	AsOf EffectiveAsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
 }
 
 // ListErasureRequestsParams defines parameters for ListErasureRequests.
@@ -1401,6 +1505,21 @@ type ListLegalHoldsParams struct {
 	Subject string `form:"subject" json:"subject"`
 }
 
+// SaveSnapshotParams defines parameters for SaveSnapshot.
+type SaveSnapshotParams struct {
+	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+}
+
+// GetLatestSnapshotParams defines parameters for GetLatestSnapshot.
+type GetLatestSnapshotParams struct {
+	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+}
+
+// GetSnapshotParams defines parameters for GetSnapshot.
+type GetSnapshotParams struct {
+	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+}
+
 // ReadAllParams defines parameters for ReadAll.
 type ReadAllParams struct {
 	// From `next_cursor` of the page before, unchanged; `0` is the start.
@@ -1548,6 +1667,9 @@ type PlaceLegalHoldJSONRequestBody = NewLegalHold
 // QueryEventsJSONRequestBody defines body for QueryEvents for application/json ContentType.
 type QueryEventsJSONRequestBody = EventQuery
 
+// SaveSnapshotJSONRequestBody defines body for SaveSnapshot for application/json ContentType.
+type SaveSnapshotJSONRequestBody = NewSnapshot
+
 // AppendToStreamJSONRequestBody defines body for AppendToStream for application/json ContentType.
 type AppendToStreamJSONRequestBody = StreamAppendRequest
 
@@ -1562,6 +1684,9 @@ type ServerInterface interface {
 	// CreateLegalEntity Create a legal entity and its part of the log
 	// (POST /api/admin/legal-entities)
 	CreateLegalEntity(ctx echo.Context, params CreateLegalEntityParams) error
+	// GetEntity Read the state of an entity
+	// (GET /api/entities/{type}/{id})
+	GetEntity(ctx echo.Context, pType string, id string, params GetEntityParams) error
 	// ListErasureRequests List erasure requests, newest first
 	// (GET /api/erasure-requests)
 	ListErasureRequests(ctx echo.Context, params ListErasureRequestsParams) error
@@ -1652,6 +1777,15 @@ type ServerInterface interface {
 	// QueryEvents Read the events that a decision depends on
 	// (POST /api/query)
 	QueryEvents(ctx echo.Context) error
+	// SaveSnapshot Store the state of a stream at a version
+	// (POST /api/snapshots/{type}/{id})
+	SaveSnapshot(ctx echo.Context, pType OfStreamType, id OfStreamID, params SaveSnapshotParams) error
+	// GetLatestSnapshot Read the newest snapshot of a stream
+	// (GET /api/snapshots/{type}/{id}/latest)
+	GetLatestSnapshot(ctx echo.Context, pType OfStreamType, id OfStreamID, params GetLatestSnapshotParams) error
+	// GetSnapshot Read the snapshot of a stream at a version
+	// (GET /api/snapshots/{type}/{id}/{version})
+	GetSnapshot(ctx echo.Context, pType OfStreamType, id OfStreamID, version string, params GetSnapshotParams) error
 	// ReadAll Follow the events of all legal entities
 	// (GET /api/streams/$all)
 	ReadAll(ctx echo.Context, params ReadAllParams) error
@@ -1727,6 +1861,60 @@ func (w *ServerInterfaceWrapper) CreateLegalEntity(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.CreateLegalEntity(ctx, params)
+	return err
+}
+
+// GetEntity converts echo context to params.
+func (w *ServerInterfaceWrapper) GetEntity(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetEntityParams
+	// ------------- Required query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// ------------- Optional query parameter "consistency" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "consistency", ctx.QueryParams(), &params.Consistency, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter consistency: %s", err))
+	}
+
+	// ------------- Optional query parameter "as_of" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "as_of", ctx.QueryParams(), &params.AsOf, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter as_of: %s", err))
+	}
+
+	// ------------- Optional query parameter "known_at" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "known_at", ctx.QueryParams(), &params.KnownAt, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter known_at: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetEntity(ctx, pType, id, params)
 	return err
 }
 
@@ -2732,6 +2920,113 @@ func (w *ServerInterfaceWrapper) QueryEvents(ctx echo.Context) error {
 	return err
 }
 
+// SaveSnapshot converts echo context to params.
+func (w *ServerInterfaceWrapper) SaveSnapshot(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType OfStreamType
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "id" -------------
+	var id OfStreamID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SaveSnapshotParams
+	// ------------- Required query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SaveSnapshot(ctx, pType, id, params)
+	return err
+}
+
+// GetLatestSnapshot converts echo context to params.
+func (w *ServerInterfaceWrapper) GetLatestSnapshot(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType OfStreamType
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "id" -------------
+	var id OfStreamID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetLatestSnapshotParams
+	// ------------- Required query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetLatestSnapshot(ctx, pType, id, params)
+	return err
+}
+
+// GetSnapshot converts echo context to params.
+func (w *ServerInterfaceWrapper) GetSnapshot(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "type" -------------
+	var pType OfStreamType
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", ctx.Param("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter type: %s", err))
+	}
+
+	// ------------- Path parameter "id" -------------
+	var id OfStreamID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// ------------- Path parameter "version" -------------
+	var version string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "version", ctx.Param("version"), &version, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter version: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetSnapshotParams
+	// ------------- Required query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetSnapshot(ctx, pType, id, version, params)
+	return err
+}
+
 // ReadAll converts echo context to params.
 func (w *ServerInterfaceWrapper) ReadAll(ctx echo.Context) error {
 	var err error
@@ -3254,6 +3549,10 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/api/streams/:type/:id/metadata", wrapper.GetStreamMetadata, options.OperationMiddlewares["getStreamMetadata"]...)
 	router.PUT(options.BaseURL+"/api/streams/:type/:id/metadata", wrapper.SetStreamMetadata, options.OperationMiddlewares["setStreamMetadata"]...)
 	router.POST(options.BaseURL+"/api/streams/:type/:id/events", wrapper.AppendToStream, options.OperationMiddlewares["appendToStream"]...)
+	router.GET(options.BaseURL+"/api/entities/:type/:id", wrapper.GetEntity, options.OperationMiddlewares["getEntity"]...)
+	router.POST(options.BaseURL+"/api/snapshots/:type/:id", wrapper.SaveSnapshot, options.OperationMiddlewares["saveSnapshot"]...)
+	router.GET(options.BaseURL+"/api/snapshots/:type/:id/latest", wrapper.GetLatestSnapshot, options.OperationMiddlewares["getLatestSnapshot"]...)
+	router.GET(options.BaseURL+"/api/snapshots/:type/:id/:version", wrapper.GetSnapshot, options.OperationMiddlewares["getSnapshot"]...)
 	router.GET(options.BaseURL+"/api/events/:id/descendants", wrapper.GetDescendants, options.OperationMiddlewares["getDescendants"]...)
 	router.GET(options.BaseURL+"/api/events/process/:correlation_id", wrapper.GetProcess, options.OperationMiddlewares["getProcess"]...)
 	router.POST(options.BaseURL+"/api/query", wrapper.QueryEvents, options.OperationMiddlewares["queryEvents"]...)
@@ -3399,6 +3698,49 @@ type CreateLegalEntitydefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response CreateLegalEntitydefaultApplicationProblemPlusJSONResponse) VisitCreateLegalEntityResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetEntityRequestObject struct {
+	Type   string `json:"type"`
+	ID     string `json:"id"`
+	Params GetEntityParams
+}
+
+type GetEntityResponseObject interface {
+	VisitGetEntityResponse(w http.ResponseWriter) error
+}
+
+type GetEntity200JSONResponse EntityState
+
+func (response GetEntity200JSONResponse) VisitGetEntityResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetEntitydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetEntitydefaultApplicationProblemPlusJSONResponse) VisitGetEntityResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -4831,6 +5173,151 @@ func (response QueryEventsdefaultApplicationProblemPlusJSONResponse) VisitQueryE
 	return err
 }
 
+type SaveSnapshotRequestObject struct {
+	Type   OfStreamType `json:"type"`
+	ID     OfStreamID   `json:"id"`
+	Params SaveSnapshotParams
+	Body   *SaveSnapshotJSONRequestBody
+}
+
+type SaveSnapshotResponseObject interface {
+	VisitSaveSnapshotResponse(w http.ResponseWriter) error
+}
+
+type SaveSnapshot200JSONResponse StreamSnapshot
+
+func (response SaveSnapshot200JSONResponse) VisitSaveSnapshotResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SaveSnapshot201JSONResponse StreamSnapshot
+
+func (response SaveSnapshot201JSONResponse) VisitSaveSnapshotResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SaveSnapshotdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response SaveSnapshotdefaultApplicationProblemPlusJSONResponse) VisitSaveSnapshotResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLatestSnapshotRequestObject struct {
+	Type   OfStreamType `json:"type"`
+	ID     OfStreamID   `json:"id"`
+	Params GetLatestSnapshotParams
+}
+
+type GetLatestSnapshotResponseObject interface {
+	VisitGetLatestSnapshotResponse(w http.ResponseWriter) error
+}
+
+type GetLatestSnapshot200JSONResponse StreamSnapshot
+
+func (response GetLatestSnapshot200JSONResponse) VisitGetLatestSnapshotResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetLatestSnapshotdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetLatestSnapshotdefaultApplicationProblemPlusJSONResponse) VisitGetLatestSnapshotResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSnapshotRequestObject struct {
+	Type    OfStreamType `json:"type"`
+	ID      OfStreamID   `json:"id"`
+	Version string       `json:"version"`
+	Params  GetSnapshotParams
+}
+
+type GetSnapshotResponseObject interface {
+	VisitGetSnapshotResponse(w http.ResponseWriter) error
+}
+
+type GetSnapshot200JSONResponse StreamSnapshot
+
+func (response GetSnapshot200JSONResponse) VisitGetSnapshotResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSnapshotdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetSnapshotdefaultApplicationProblemPlusJSONResponse) VisitGetSnapshotResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ReadAllRequestObject struct {
 	Params ReadAllParams
 }
@@ -5379,6 +5866,9 @@ type StrictServerInterface interface {
 	// CreateLegalEntity Create a legal entity and its part of the log
 	// (POST /api/admin/legal-entities)
 	CreateLegalEntity(ctx context.Context, request CreateLegalEntityRequestObject) (CreateLegalEntityResponseObject, error)
+	// GetEntity Read the state of an entity
+	// (GET /api/entities/{type}/{id})
+	GetEntity(ctx context.Context, request GetEntityRequestObject) (GetEntityResponseObject, error)
 	// ListErasureRequests List erasure requests, newest first
 	// (GET /api/erasure-requests)
 	ListErasureRequests(ctx context.Context, request ListErasureRequestsRequestObject) (ListErasureRequestsResponseObject, error)
@@ -5469,6 +5959,15 @@ type StrictServerInterface interface {
 	// QueryEvents Read the events that a decision depends on
 	// (POST /api/query)
 	QueryEvents(ctx context.Context, request QueryEventsRequestObject) (QueryEventsResponseObject, error)
+	// SaveSnapshot Store the state of a stream at a version
+	// (POST /api/snapshots/{type}/{id})
+	SaveSnapshot(ctx context.Context, request SaveSnapshotRequestObject) (SaveSnapshotResponseObject, error)
+	// GetLatestSnapshot Read the newest snapshot of a stream
+	// (GET /api/snapshots/{type}/{id}/latest)
+	GetLatestSnapshot(ctx context.Context, request GetLatestSnapshotRequestObject) (GetLatestSnapshotResponseObject, error)
+	// GetSnapshot Read the snapshot of a stream at a version
+	// (GET /api/snapshots/{type}/{id}/{version})
+	GetSnapshot(ctx context.Context, request GetSnapshotRequestObject) (GetSnapshotResponseObject, error)
 	// ReadAll Follow the events of all legal entities
 	// (GET /api/streams/$all)
 	ReadAll(ctx context.Context, request ReadAllRequestObject) (ReadAllResponseObject, error)
@@ -5581,6 +6080,33 @@ func (sh *strictHandler) CreateLegalEntity(ctx echo.Context, params CreateLegalE
 		return err
 	} else if validResponse, ok := response.(CreateLegalEntityResponseObject); ok {
 		return validResponse.VisitCreateLegalEntityResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetEntity operation middleware
+func (sh *strictHandler) GetEntity(ctx echo.Context, pType string, id string, params GetEntityParams) error {
+	var request GetEntityRequestObject
+
+	request.Type = pType
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetEntity(ctx.Request().Context(), request.(GetEntityRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetEntity")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetEntityResponseObject); ok {
+		return validResponse.VisitGetEntityResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -6662,6 +7188,111 @@ func (sh *strictHandler) QueryEvents(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(QueryEventsResponseObject); ok {
 		return validResponse.VisitQueryEventsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SaveSnapshot operation middleware
+func (sh *strictHandler) SaveSnapshot(ctx echo.Context, pType OfStreamType, id OfStreamID, params SaveSnapshotParams) error {
+	var request SaveSnapshotRequestObject
+
+	request.Type = pType
+	request.ID = id
+	request.Params = params
+
+	var body SaveSnapshotJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SaveSnapshot(ctx.Request().Context(), request.(SaveSnapshotRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SaveSnapshot")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SaveSnapshotResponseObject); ok {
+		return validResponse.VisitSaveSnapshotResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetLatestSnapshot operation middleware
+func (sh *strictHandler) GetLatestSnapshot(ctx echo.Context, pType OfStreamType, id OfStreamID, params GetLatestSnapshotParams) error {
+	var request GetLatestSnapshotRequestObject
+
+	request.Type = pType
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetLatestSnapshot(ctx.Request().Context(), request.(GetLatestSnapshotRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetLatestSnapshot")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetLatestSnapshotResponseObject); ok {
+		return validResponse.VisitGetLatestSnapshotResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetSnapshot operation middleware
+func (sh *strictHandler) GetSnapshot(ctx echo.Context, pType OfStreamType, id OfStreamID, version string, params GetSnapshotParams) error {
+	var request GetSnapshotRequestObject
+
+	request.Type = pType
+	request.ID = id
+	request.Version = version
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSnapshot(ctx.Request().Context(), request.(GetSnapshotRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSnapshot")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetSnapshotResponseObject); ok {
+		return validResponse.VisitGetSnapshotResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
