@@ -92,7 +92,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       configs.Version,
 	}
-	root.AddCommand(devCommand(), serveCommand(), kmsdCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(), verifyCertificateCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), redactCommand(), doctorCommand(), traceCommand(), typesCommand(), apCommand(), versionCommand())
+	root.AddCommand(devCommand(), serveCommand(), kmsdCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(), verifyCertificateCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), redactCommand(), doctorCommand(), traceCommand(), typesCommand(), streamsCommand(), apCommand(), versionCommand())
 	return root
 }
 
