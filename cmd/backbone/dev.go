@@ -21,6 +21,7 @@ func devCommand() *cobra.Command {
 			"reach it.",
 		Example: "  backbone dev\n" +
 			"  backbone dev --sample\n" +
+			"  backbone dev --nats\n" +
 			"  backbone dev --data-dir /tmp/books --http 127.0.0.1:9000",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,6 +33,7 @@ func devCommand() *cobra.Command {
 	f.StringVar(&o.DataDir, "data-dir", defaultDataDir, "folder for PostgreSQL's data, log and dev.json")
 	f.StringVar(&o.HTTP, "http", "127.0.0.1:8080", "loopback address of the API; port 0 takes a free one")
 	f.StringVar(&o.Postgres, "postgres", "", "folder of PostgreSQL's programs (default: found on PATH and in /usr/lib/postgresql)")
+	f.BoolVar(&o.NATS, "nats", false, "run a NATS server with JetStream too, and publish all events to it")
 	f.BoolVar(&o.Sample, "sample", false, "take the sample invoices through submit, approve, post and trace first")
 	return cmd
 }

@@ -29,6 +29,7 @@ type DevOptions struct {
 	HTTP     string // host:port on loopback
 	Postgres string // folder of the PostgreSQL programs; "" is found
 	Sample   bool
+	NATS     bool      // an embedded NATS server, and the fan-out to it
 	Out      io.Writer // what a person reads
 	Terminal bool      // Out is a terminal: progress may redraw its line
 }
@@ -43,6 +44,7 @@ type DevFile struct {
 	Tenant        string            `json:"tenant"`
 	LegalEntities []string          `json:"legal_entities"`
 	Tokens        map[string]string `json:"tokens"`
+	NATS          string            `json:"nats,omitempty"` // address of the embedded NATS server
 }
 
 // DevKMS is how to reach the key server of a running `backbone dev`.
@@ -58,6 +60,8 @@ type devState struct {
 	Tokens         map[string]string `json:"tokens"`
 	BooksReady     bool              `json:"books_ready"`
 	SampleDone     bool              `json:"sample_done"`
+	NATSPort       int               `json:"nats_port,omitempty"`
+	NATSPassword   string            `json:"nats_password,omitempty"`
 }
 
 const (
@@ -126,6 +130,13 @@ func Dev(ctx context.Context, o DevOptions) (err error) {
 	config.Erasure.ExportDirectory = filepath.Join(absolute, devExports)
 	config.Node.ID = "dev"  // the same at every start: erasures wait for nodes that have just gone
 	config.Rotation.At = "" // by `backbone keys rotate` only: nothing happens behind a visitor's back
+	if o.NATS {
+		broker, err := startDevNATS(absolute, state, &config, logger)
+		if err != nil {
+			return err
+		}
+		defer broker.Stop()
+	}
 	return serveDev(ctx, o, dir, listener, cluster, state, config, Options{Logger: logger, Audit: audit}, say)
 }
 
@@ -160,7 +171,7 @@ func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listen
 	file := DevFile{
 		HTTP: "http://" + listener.Addr().String(), DSN: config.Database.DSN.Reveal(), EraserDSN: config.Database.EraserDSN.Reveal(),
 		Exports: config.Erasure.ExportDirectory, KMS: DevKMS{Endpoint: server.keys.endpoint, Credentials: server.keys.credentials},
-		Tenant: demo.Tenant, Tokens: state.Tokens,
+		Tenant: demo.Tenant, Tokens: state.Tokens, NATS: config.NATS.URLs.Reveal(),
 	}
 	for _, e := range demo.Entities {
 		file.LegalEntities = append(file.LegalEntities, e.Code)
@@ -177,6 +188,9 @@ func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listen
 		}
 	}
 	printDevHints(say, dir, state, file)
+	if file.NATS != "" {
+		say("\nEvents are published to %s, stream %s, subjects %s.<tenant>.<legal entity>.<type>", file.NATS, config.NATS.Stream, config.NATS.SubjectPrefix)
+	}
 	select {
 	case <-ctx.Done():
 		say("\nStopping…")

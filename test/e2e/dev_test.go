@@ -42,6 +42,7 @@ type devFile struct {
 	Tenant        string            `json:"tenant"`
 	LegalEntities []string          `json:"legal_entities"`
 	Tokens        map[string]string `json:"tokens"`
+	NATS          string            `json:"nats"`
 }
 
 // dev is a running `backbone dev`.
