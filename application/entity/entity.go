@@ -195,7 +195,7 @@ func (s *Service) Read(ctx context.Context, q Query) (State, error) {
 // events' data, the later ones over the earlier.
 var laidOver = module.EntityFold{
 	Version: 1,
-	New:     func() any { return &map[string]json.RawMessage{} },
+	New:     func(string) any { return &map[string]json.RawMessage{} },
 	Apply: func(state any, _ event.Recorded, data []byte) error {
 		if !isObject(data) {
 			return nil

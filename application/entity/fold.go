@@ -107,7 +107,7 @@ func (r *reading) next(ctx context.Context) progress {
 	for len(r.stored) > 0 {
 		s := r.stored[0]
 		r.stored = r.stored[1:]
-		state := r.fold.New()
+		state := r.fold.New(r.query.ID)
 		if !isObject(s.State) || json.Unmarshal(s.State, state) != nil {
 			// The cause may quote what is stored.
 			r.service.Logger.WarnContext(ctx, "a snapshot of an entity cannot be read and is not used; the next one takes its place",
@@ -117,7 +117,7 @@ func (r *reading) next(ctx context.Context) progress {
 		}
 		return progress{state: state, base: &s, after: s.AsOf, version: s.Version, through: s.EffectiveThrough, count: s.EventCount}
 	}
-	return progress{state: r.fold.New()}
+	return progress{state: r.fold.New(r.query.ID)}
 }
 
 func isObject(b []byte) bool { return len(b) > 0 && b[0] == '{' }

@@ -46,8 +46,8 @@ func JSONCodec[T any](version int) *Codec {
 // Without one the members of the events' data are laid over one another.
 type EntityFold struct {
 	EntityType string
-	Version    int        // raise it whenever New, Apply or the state's form change; snapshots of another one are not used
-	New        func() any // a pointer that encodes to a JSON object and decodes from it
+	Version    int                 // raise it whenever New, Apply or the state's form change; snapshots of another one are not used
+	New        func(id string) any // a pointer that encodes to a JSON object and decodes from it
 	// Apply folds an event. Data is the payload's "data" member; a sealed value in it
 	// tells where it was sealed, so it may be kept in the state as it is (json.RawMessage)
 	// and is opened for the reader. Personal data in clear belongs in no state. Unknown

@@ -73,6 +73,7 @@ func (Module) Register(r *module.Registrar) error {
 		}
 	}
 	registerFolds(r)
+	registerEntities(r)
 	registerReadModels(r)
 	return nil
 }

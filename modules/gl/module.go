@@ -70,6 +70,7 @@ func (m *Module) Register(r *module.Registrar) error {
 		r.Intent(t)
 	}
 	registerFolds(r)
+	registerEntities(r)
 	registerReadModels(r)
 	return nil
 }
