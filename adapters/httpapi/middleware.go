@@ -26,6 +26,7 @@ type call struct {
 	body      []byte        // as sent, checked; valid until the answer
 	code      string        // of the problem that answered it
 	request   *http.Request // of a live feed
+	raw       bool          // events are wanted as they are stored
 	aborted   bool          // the answer broke off; its connection must not look as if it had ended well
 }
 

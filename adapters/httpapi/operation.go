@@ -32,18 +32,19 @@ type operation struct {
 	// filters are the query parameters of an operation that refuses others; a filter
 	// that is silently ignored would show more than was asked for.
 	filters []string
+	events  bool // it shows events, as stored if it is asked for that
 }
 
 // operations by operationId. A test checks that every operation of the document
 // is here.
 var operations = map[string]operation{
 	"appendEvents":           {action: "events.append", body: requiredBody, batch: true},
-	"listEvents":             {action: "events.read", filters: slices.Concat(eventFilters, []string{"limit", "cursor"})},
-	"exportEvents":           {action: actionExport, filters: slices.Concat(eventFilters, []string{"limit", "cursor", "checkpoints"})},
-	"readStream":             {action: "events.read", filters: []string{"legal_entity", "direction", "from", "count", "include_data"}},
-	"readAll":                {action: "events.read", filters: []string{"from", "count", "include_data"}},
-	"subscribeToStream":      {action: actionSubscribe, filters: []string{"legal_entity", "from", "include_data"}},
-	"subscribeToAll":         {action: actionSubscribe, filters: []string{"from", "event_types", "legal_entities", "modules", "include_data"}},
+	"listEvents":             {action: "events.read", filters: slices.Concat(eventFilters, []string{"limit", "cursor", rawParameter}), events: true},
+	"exportEvents":           {action: actionExport, filters: slices.Concat(eventFilters, []string{"limit", "cursor", "checkpoints", rawParameter}), events: true},
+	"readStream":             {action: "events.read", filters: []string{"legal_entity", "direction", "from", "count", "include_data", rawParameter}, events: true},
+	"readAll":                {action: "events.read", filters: []string{"from", "count", "include_data", rawParameter}, events: true},
+	"subscribeToStream":      {action: actionSubscribe, filters: []string{"legal_entity", "from", "include_data", rawParameter}, events: true},
+	"subscribeToAll":         {action: actionSubscribe, filters: []string{"from", "event_types", "legal_entities", "modules", "include_data", rawParameter}, events: true},
 	"deleteStream":           {action: actionDeleteStream, filters: []string{"legal_entity", "hard", "reason"}},
 	"getStreamMetadata":      {action: actionReadStatus, filters: []string{"legal_entity"}},
 	"setStreamMetadata":      {action: actionDescribeStream, body: requiredBody, filters: []string{"legal_entity", "reason"}},
@@ -52,11 +53,11 @@ var operations = map[string]operation{
 	"saveSnapshot":           {action: actionWriteSnapshots, body: requiredBody, filters: []string{"legal_entity"}},
 	"getLatestSnapshot":      {action: actionReadSnapshots, filters: []string{"legal_entity"}},
 	"getSnapshot":            {action: actionReadSnapshots, filters: []string{"legal_entity"}},
-	"getEvent":               {action: "events.read"},
-	"getLineage":             {action: "events.read"},
-	"getDescendants":         {action: "events.read", filters: []string{"legal_entity", "limit"}},
-	"getProcess":             {action: "events.read", filters: []string{"limit"}},
-	"queryEvents":            {action: "events.read", body: requiredBody, filters: []string{}},
+	"getEvent":               {action: "events.read", events: true},
+	"getLineage":             {action: "events.read", events: true},
+	"getDescendants":         {action: "events.read", filters: []string{"legal_entity", "limit", rawParameter}, events: true},
+	"getProcess":             {action: "events.read", filters: []string{"limit", rawParameter}, events: true},
+	"queryEvents":            {action: "events.read", body: requiredBody, filters: []string{rawParameter}, events: true},
 	"registerEventType":      {action: "event_types.register", body: requiredBody},
 	"checkEventType":         {action: "event_types.check", body: requiredBody},
 	"deprecateEventType":     {action: "event_types.deprecate", body: optionalBody},
@@ -85,6 +86,9 @@ var operations = map[string]operation{
 	"getLiveness":            {},
 	"getReadiness":           {},
 }
+
+// rawParameter asks for events as they are stored.
+const rawParameter = "raw"
 
 // guard is the first half of the order of checks: authenticated, allowed,
 // well-formed and within the limits. Nothing of a body is read before its sender
@@ -120,6 +124,15 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 			}
 			if isFeed(c) {
 				this.request = c.Request()
+			}
+			if op.events {
+				switch c.QueryParam(rawParameter) {
+				case "", "false":
+				case "true":
+					this.raw = true
+				default:
+					return badParameter(rawParameter, "true or false")
+				}
 			}
 			if op.body == noBody {
 				return next(c)

@@ -15,12 +15,16 @@ import (
 // RegisterEventType answers POST /api/event-types.
 func (s *Server) RegisterEventType(ctx context.Context, r api.RegisterEventTypeRequestObject) (api.RegisterEventTypeResponseObject, error) {
 	reg := registrationOf(r.Body)
-	stored, err := s.config.Types.Register(ctx, reg, callOf(ctx).principal.PersonID)
+	proof, err := s.proof(ctx, r.Body.Proof)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.config.Types.Register(ctx, reg, callOf(ctx).principal.PersonID, proof)
 	if fault.CodeOf(err) == "event_type.duplicate" && r.Params.IdempotencyKey != "" {
 		return s.registeredBefore(ctx, reg, err)
 	}
 	if err != nil {
-		return nil, err
+		return nil, ofProof(err)
 	}
 	return reply(http.StatusCreated, api.EventTypeAnswer{EventType: eventTypeAnswer(stored)})
 }
@@ -33,6 +37,9 @@ func registrationOf(b *api.EventTypeRegistration) eventtype.Registration {
 		RequiredEntityRefs: make([]eventtype.RequiredRef, len(b.RequiredEntityRefs)), PIIFields: make([]eventtype.PIIField, len(b.PiiFields)),
 		RetentionClass: eventtype.RetentionClass(b.RetentionClass), MinRetentionYears: b.MinimumRetentionYears,
 		BusinessKeys: make([]eventtype.BusinessKeyRule, len(b.BusinessKeys)), Description: b.Description, Examples: list(b.Examples),
+	}
+	for _, u := range b.Upcasters {
+		reg.Upcasters = append(reg.Upcasters, eventtype.Upcaster{FromVersion: u.FromVersion, JQ: u.Jq})
 	}
 	for i, ref := range b.RequiredEntityRefs {
 		reg.RequiredEntityRefs[i] = eventtype.RequiredRef{EntityType: ref.EntityType, Role: ref.Role, Cardinality: eventtype.Cardinality(ref.Cardinality)}
@@ -121,6 +128,9 @@ func eventTypeAnswer(r eventtype.Registration) api.EventType {
 		RetentionClass: string(r.RetentionClass), MinimumRetentionYears: r.MinRetentionYears,
 		BusinessKeys: make([]api.BusinessKey, len(r.BusinessKeys)), Description: r.Description, Examples: list(r.Examples),
 		IsActive: r.Active, RegisteredAt: timeText(r.RegisteredAt), RegisteredBy: r.RegisteredBy,
+	}
+	for _, u := range r.Upcasters {
+		out.Upcasters = append(out.Upcasters, api.Upcaster{FromVersion: u.FromVersion, Jq: u.JQ})
 	}
 	for i, ref := range r.RequiredEntityRefs {
 		out.RequiredEntityRefs[i] = api.RequiredReference{EntityType: ref.EntityType, Role: ref.Role, Cardinality: string(ref.Cardinality)}

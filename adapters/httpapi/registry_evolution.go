@@ -7,15 +7,21 @@ import (
 	"strconv"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 // CheckEventType answers POST /api/event-types/check.
 func (s *Server) CheckEventType(ctx context.Context, r api.CheckEventTypeRequestObject) (api.CheckEventTypeResponseObject, error) {
-	found, err := s.config.Types.Check(ctx, registrationOf(r.Body))
+	proof, err := s.proof(ctx, r.Body.Proof)
 	if err != nil {
 		return nil, err
+	}
+	found, err := s.config.Types.Check(ctx, registrationOf(r.Body), proof)
+	if err != nil {
+		return nil, ofProof(err)
 	}
 	out := api.EventTypeCheck{
 		Type: r.Body.Type, SchemaVersion: int(r.Body.SchemaVersion), Verdict: string(found.Verdict),
@@ -32,7 +38,40 @@ func (s *Server) CheckEventType(ctx context.Context, r api.CheckEventTypeRequest
 			})
 		}
 	}
+	if p := found.Proof; p != nil {
+		out.Proof = api.UpcastProof{
+			Examples: p.Examples, EventsScanned: p.Events, Partitions: p.Partitions, PartitionsDone: p.Done, Failures: make([]api.UpcastFailure, len(p.Failures)),
+			FailuresElsewhere: p.Elsewhere, Failed: p.Failed, Complete: p.Complete, NextCursor: p.Cursor, Proof: p.Proof,
+		}
+		for i, f := range p.Failures {
+			out.Proof.Failures[i] = api.UpcastFailure{
+				EventID: f.EventID, LegalEntity: f.LegalEntity, Sequence: f.Sequence, Example: f.Example, SchemaVersion: int(f.SchemaVersion), Code: f.Code, Pointer: f.Pointer,
+			}
+		}
+	}
 	return reply(http.StatusOK, out)
+}
+
+// proof is what a caller brings along to have upcasters proven, with the legal entities
+// whose events may be named to them.
+func (s *Server) proof(ctx context.Context, token string) (registry.Proof, error) {
+	visible, err := s.visible(ctx)
+	if err != nil {
+		return registry.Proof{}, err
+	}
+	p := registry.Proof{Token: token, Visible: make(map[event.PartitionID]string, len(visible))}
+	for _, le := range visible {
+		p.Visible[le.Partition] = le.Code
+	}
+	return p, nil
+}
+
+// ofProof makes a fault of a token point to where it was sent.
+func ofProof(err error) error {
+	if f, ok := fault.As(err); ok && f.Field == "cursor" {
+		return f.WithField("/proof")
+	}
+	return err
 }
 
 // violationAnswer is a finding as it is written.

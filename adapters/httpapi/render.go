@@ -24,9 +24,17 @@ type renderer struct {
 
 // render prepares a renderer and the events for it, opened for the caller. Legal
 // entities are looked up only if an event was caused in another one.
+//
+// They are in the version in which their type is read, unless the caller asked for
+// what is stored. That comes before opening: programs see no personal value.
 func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*renderer, []event.Recorded, error) {
-	recorded, err := s.openEvents(ctx, recorded)
-	if err != nil {
+	var err error
+	if s.config.Upcaster != nil && !callOf(ctx).raw {
+		if recorded, err = s.config.Upcaster.Show(ctx, recorded); err != nil {
+			return nil, nil, err
+		}
+	}
+	if recorded, err = s.openEvents(ctx, recorded); err != nil {
 		return nil, nil, err
 	}
 	size := 512
@@ -226,5 +234,10 @@ func (r *renderer) metadata(e *event.Recorded) {
 	r.raw("}")
 	r.hash("checksum", e.Checksum)
 	r.hash("payload_hash", e.PayloadHash)
+	if e.StoredVersion != 0 {
+		r.raw(`,"stored_schema_version":`)
+		r.b = strconv.AppendUint(r.b, uint64(e.StoredVersion), 10)
+	}
+	r.optional("upcast_error", e.UpcastError)
 	r.raw("}")
 }

@@ -55,6 +55,8 @@ type Config struct {
 	Snapshots Snapshots
 	// Personal opens personal values in answers; nil: everybody sees "[MASKED]".
 	Personal Personal
+	// Upcaster shows events in the newest version; nil: as they are stored.
+	Upcaster Upcasts
 	// Erasures answers erasure requests and legal holds; nil: pii.keys_missing.
 	Erasures Erasures
 

@@ -57,6 +57,12 @@ type Streams interface {
 	Status(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (streams.Status, error)
 }
 
+// Upcasts shows events of earlier schema versions in the one in which their type is
+// read: upcasting.Service.
+type Upcasts interface {
+	Show(ctx context.Context, events []event.Recorded) ([]event.Recorded, error)
+}
+
 // Events reads the log: query.Service.
 type Events interface {
 	ByID(ctx context.Context, le ports.LegalEntity, id event.ID) (event.Recorded, error)
@@ -71,8 +77,8 @@ type Events interface {
 
 // EventTypes is the registry: registry.Registry.
 type EventTypes interface {
-	Register(ctx context.Context, reg eventtype.Registration, by string) (eventtype.Registration, error)
-	Check(ctx context.Context, reg eventtype.Registration) (registry.Assessment, error)
+	Register(ctx context.Context, reg eventtype.Registration, by string, p registry.Proof) (eventtype.Registration, error)
+	Check(ctx context.Context, reg eventtype.Registration, p registry.Proof) (registry.Assessment, error)
 	Fetch(ctx context.Context, name string) ([]eventtype.Registration, error)
 	List(ctx context.Context) ([]eventtype.Registration, error)
 	Deprecate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error)

@@ -46,6 +46,9 @@ type Preparer struct {
 	ids    ports.IDSource
 	limits Limits
 	sealer module.Sealer
+	// upcaster wants events of earlier versions to be readable in the newest; nil takes
+	// them as they are.
+	upcaster module.Upcaster
 }
 
 // Option is an optional part of a Preparer.
@@ -54,6 +57,10 @@ type Option func(*Preparer)
 // WithSealer seals the personal values of events. Without a sealer events that have
 // some are refused with pii.keys_missing.
 func WithSealer(s module.Sealer) Option { return func(p *Preparer) { p.sealer = s } }
+
+// WithUpcaster refuses events of earlier versions that could not be read in the version
+// in which their type is read: event_type.not_upcastable.
+func WithUpcaster(u module.Upcaster) Option { return func(p *Preparer) { p.upcaster = u } }
 
 // NewPreparer makes a Preparer.
 func NewPreparer(types Types, ids ports.IDSource, limits Limits, options ...Option) *Preparer {
@@ -166,6 +173,14 @@ func (p *Preparer) prepareOne(ctx context.Context, out *event.Prepared, d *event
 	}
 	if payload, err = p.seal(ctx, out, t, d, b, payload); err != nil {
 		return err
+	}
+	if p.upcaster != nil {
+		// As it will be stored, since that is what will be read.
+		if err := p.upcaster.Try(ctx, event.Recorded{Skeleton: event.Skeleton{
+			Partition: b.LegalEntity.Partition, ID: out.ID, Type: t.Type, SchemaVersion: t.SchemaVersion, PII: out.PII,
+		}, Payload: payload}); err != nil {
+			return err
+		}
 	}
 	out.Type, out.SchemaVersion, out.TypeNumber = t.Type, t.SchemaVersion, t.Number
 	out.Partition = b.LegalEntity.Partition

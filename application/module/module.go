@@ -36,6 +36,8 @@ type Check func(data json.RawMessage, dimensions map[string]string) error
 type EventType struct {
 	eventtype.Registration
 	Checks []Check
+	// Upcast lifts data of the version before to this one; nil: see Step.
+	Upcast Upcast
 }
 
 // Fold computes the state of one kind of stream from its events. States are
@@ -172,6 +174,8 @@ type RegisteredType struct {
 	Manifest *shredding.Manifest // nil or empty without personal data
 	KeyClass shredding.KeyClass
 	Checks   []Check
+	Defaults eventtype.Defaults
+	Lifts    map[uint32]Lift // declared steps to this version, by the version they lead from
 }
 
 // Batch is what is to be prepared for one append.

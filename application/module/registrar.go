@@ -176,6 +176,23 @@ func (c *Catalog) Checks(eventType string, version uint32) []Check {
 	return nil
 }
 
+// Upcast finds how a module lifts data to a version, and from which. nil if none does.
+func (c *Catalog) Upcast(eventType string, version uint32) (from uint32, u Upcast) {
+	for i := range c.EventTypes {
+		t := &c.EventTypes[i]
+		if t.Type != eventType {
+			continue
+		}
+		if t.SchemaVersion == version {
+			u = t.Upcast
+		}
+		if t.SchemaVersion < version && t.SchemaVersion > from {
+			from = t.SchemaVersion
+		}
+	}
+	return from, u
+}
+
 // Build joins the modules' declarations. It refuses on any error and returns all
 // of them: names declared twice, foreign prefixes, intents that emit unknown
 // types or lack a policy, projections of unknown types, schemas that do not compile
@@ -227,6 +244,7 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 		known[t.Type] = true
 		compile(t.Type, t.DataSchema)
 		personal(t.Type, t.CheckPersonal())
+		errs = append(errs, c.crossCheckUpcast(t, schemas)...)
 	}
 	policies := map[string]bool{}
 	for _, p := range c.Policies {
@@ -260,6 +278,44 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 	for _, path := range slices.Sorted(maps.Keys(c.readModels)) {
 		if projection := c.readModels[path].Projection; !writers[projection] {
 			errs = append(errs, fmt.Errorf("read model %s names projection %q, which no module declares", path, projection))
+		}
+	}
+	return errs
+}
+
+// crossCheckUpcast runs a module's upcaster on the examples of the version before.
+func (c *Catalog) crossCheckUpcast(t EventType, schemas ports.SchemaCompiler) (errs []error) {
+	if len(t.Upcasters) > 0 {
+		errs = append(errs, fmt.Errorf("event type %s version %d declares jq programs; a module lifts data in Go", t.Type, t.SchemaVersion))
+	}
+	from, upcast := c.Upcast(t.Type, t.SchemaVersion)
+	if upcast == nil {
+		return errs
+	}
+	if from == 0 {
+		return append(errs, fmt.Errorf("event type %s version %d has an upcaster, but there is no version before it", t.Type, t.SchemaVersion))
+	}
+	schema, err := schemas.Compile(t.DataSchema)
+	if err != nil {
+		return errs // said already
+	}
+	for _, older := range c.EventTypes {
+		if older.Type != t.Type || older.SchemaVersion != from {
+			continue
+		}
+		for i, example := range older.Examples {
+			data, err := upcast(example)
+			if err == nil {
+				data, err = eventtype.DefaultsOf(t.DataSchema).Fill(data)
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("upcaster of %s version %d fails on example %d of version %d: %w", t.Type, t.SchemaVersion, i, from, err))
+				continue
+			}
+			violations, err := schema.Validate(data)
+			if err != nil || len(violations) > 0 {
+				errs = append(errs, fmt.Errorf("upcaster of %s version %d makes of example %d of version %d what does not fit: %v", t.Type, t.SchemaVersion, i, from, violations))
+			}
 		}
 	}
 	return errs

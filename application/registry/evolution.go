@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -31,10 +32,15 @@ type Assessment struct {
 	// Comparison is with the version before it, or with itself as it is stored; nil
 	// for the first version of a type.
 	Comparison *eventtype.Comparison
+	// Proof is how far stored events were looked at; nil if nothing is to be proven, or
+	// if there are findings without it.
+	Proof *module.ProofReport
 }
 
-// Check finds whatever registering would, and writes nothing.
-func (r *Registry) Check(ctx context.Context, reg eventtype.Registration) (Assessment, error) {
+// Check finds whatever registering would, and writes nothing. What is to be proven on
+// stored events takes several calls if there are many: each goes on with the token of
+// the one before.
+func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proof) (Assessment, error) {
 	if err := r.Refresh(ctx); err != nil {
 		return Assessment{}, err
 	}
@@ -74,6 +80,15 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration) (Asses
 		out.Verdict = VerdictNewVersion
 		if len(now.versions[reg.Type]) == 0 {
 			out.Verdict = VerdictNewType
+		}
+	}
+	if len(out.Findings) == 0 && out.Verdict == VerdictNewVersion {
+		var err error
+		if out.Proof, err = r.prove(ctx, now, &reg, out.Comparison, p); err != nil {
+			return Assessment{}, err
+		}
+		if out.Proof != nil && out.Proof.Failed {
+			collect(proven(out.Proof))
 		}
 	}
 	if len(out.Findings) > 0 {
@@ -117,6 +132,9 @@ func (r *Registry) evolves(now *snapshot, reg *eventtype.Registration) (*eventty
 	}
 	if !active {
 		return nil, eventtype.Deprecated(reg.Type)
+	}
+	if err := r.checkUpcasters(now, reg); err != nil {
+		return nil, err
 	}
 	var first *eventtype.Comparison
 	if before != nil {
@@ -281,6 +299,9 @@ func sameRegistration(a, b eventtype.Registration) bool {
 		if len(r.Examples) == 0 {
 			r.Examples = nil
 		}
+		if len(r.Upcasters) == 0 {
+			r.Upcasters = nil
+		}
 		document, err := r.Document()
 		var v any
 		if err != nil || !decodeExact(document, &v) {
@@ -298,7 +319,7 @@ func sameRegistration(a, b eventtype.Registration) bool {
 
 // registerChecked stores a version that the policy was checked for against what the
 // store has at that moment.
-func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
+func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registration, p Proof) (eventtype.Registration, error) {
 	for attempt := 1; ; attempt++ {
 		if err := r.Refresh(ctx); err != nil {
 			return eventtype.Registration{}, err
@@ -307,7 +328,15 @@ func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registrati
 		if now.versions[reg.Type][reg.SchemaVersion] != nil {
 			return r.store.RegisterEventType(ctx, reg) // says that it is there
 		}
-		if _, err := r.evolves(now, &reg); err != nil {
+		compared, err := r.evolves(now, &reg)
+		if err != nil {
+			return eventtype.Registration{}, err
+		}
+		report, err := r.prove(ctx, now, &reg, compared, p)
+		if err == nil {
+			err = proven(report)
+		}
+		if err != nil {
 			return eventtype.Registration{}, err
 		}
 		stored, err := r.store.RegisterEventTypeAt(ctx, reg, now.generation)

@@ -28,6 +28,9 @@ type Registry struct {
 	catalog *module.Catalog
 	clock   ports.Clock
 
+	transforms ports.TransformCompiler // nil: no upcasters in jq
+	prover     module.Prover           // nil: only examples
+
 	loading  sync.Mutex
 	snapshot atomic.Pointer[snapshot]
 }
@@ -38,12 +41,16 @@ type snapshot struct {
 	generation int64
 	versions   map[string]map[uint32]*module.RegisteredType
 	newest     map[string]*module.RegisteredType // newest active version
+	steps      map[string]map[uint32][]module.Step
 	all        []eventtype.Registration
 }
 
 // New makes a registry that knows nothing until the first Refresh.
-func New(store ports.EventTypes, schemas ports.SchemaCompiler, catalog *module.Catalog, clock ports.Clock) *Registry {
+func New(store ports.EventTypes, schemas ports.SchemaCompiler, catalog *module.Catalog, clock ports.Clock, options ...Option) *Registry {
 	r := &Registry{store: store, schemas: schemas, catalog: catalog, clock: clock}
+	for _, o := range options {
+		o(r)
+	}
 	r.snapshot.Store(&snapshot{generation: -1})
 	return r
 }
@@ -138,7 +145,8 @@ func (r *Registry) build(types []eventtype.Registration, generation int64) (*sna
 	for _, reg := range types {
 		t := &module.RegisteredType{Registration: reg, Checks: r.catalog.Checks(reg.Type, reg.SchemaVersion)}
 		if have := old.versions[reg.Type][reg.SchemaVersion]; have != nil {
-			t.Schema, t.Manifest, t.KeyClass = have.Schema, have.Manifest, have.KeyClass // a registered version never changes them
+			// A registered version never changes them.
+			t.Schema, t.Manifest, t.KeyClass, t.Defaults, t.Lifts = have.Schema, have.Manifest, have.KeyClass, have.Defaults, have.Lifts
 		} else {
 			if err := readManifest(t); err != nil {
 				return nil, err
@@ -148,6 +156,9 @@ func (r *Registry) build(types []eventtype.Registration, generation int64) (*sna
 				return nil, fmt.Errorf("stored schema of %s version %d: %w", reg.Type, reg.SchemaVersion, err)
 			}
 			t.Schema = compiled
+			if err := r.readUpcasters(t); err != nil {
+				return nil, fmt.Errorf("stored upcasters of %s version %d: %w", reg.Type, reg.SchemaVersion, err)
+			}
 		}
 		if s.versions[reg.Type] == nil {
 			s.versions[reg.Type] = map[uint32]*module.RegisteredType{}
@@ -155,6 +166,12 @@ func (r *Registry) build(types []eventtype.Registration, generation int64) (*sna
 		s.versions[reg.Type][reg.SchemaVersion] = t
 		if n := s.newest[reg.Type]; reg.Active && (n == nil || n.SchemaVersion < reg.SchemaVersion) {
 			s.newest[reg.Type] = t
+		}
+	}
+	s.steps = map[string]map[uint32][]module.Step{}
+	for name, versions := range s.versions {
+		if steps := stepsOf(versions); steps != nil {
+			s.steps[name] = steps
 		}
 	}
 	sort.Slice(s.all, func(i, j int) bool {
@@ -204,15 +221,19 @@ func (r *Registry) Manifest(ctx context.Context, kind shredding.Kind, recordType
 // prefix cannot be registered from outside. What would let personal data be stored in
 // clear is refused (eventtype.Registration.CheckPersonal), and so is a version that
 // does not meet the policy of schema evolution: fault event_type.incompatible, see
-// eventtype.Compare.
-func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by string) (eventtype.Registration, error) {
+// eventtype.Compare. If it declares upcasters, or requires what earlier events lack, all
+// stored events of the type are looked at first: faults event_type.upcaster_failed and
+// event_type.proof_needed. A proof that Check gave spares all but the newest ones.
+func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by string, p Proof) (eventtype.Registration, error) {
 	if err := r.checkOwner(&reg); err != nil {
 		return eventtype.Registration{}, err
 	}
 	if err := r.checkPersonal(&reg); err != nil {
 		return eventtype.Registration{}, err
 	}
-	return r.register(ctx, reg, by, r.registerChecked)
+	return r.register(ctx, reg, by, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
+		return r.registerChecked(ctx, reg, p)
+	})
 }
 
 // checkPersonal gives what a registration says wrongly about personal data together

@@ -66,7 +66,7 @@ func TestRegisterMakesATypeUsableAtOnce(t *testing.T) {
 	_, err := r.Lookup(t.Context(), "crm.lead.won", 0)
 	require.Equal(t, "event_type.not_found", code(t, err))
 
-	stored, err := r.Register(t.Context(), lead(1), "p-admin")
+	stored, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	require.True(t, stored.Active)
 	require.Equal(t, "p-admin", stored.RegisteredBy)
@@ -87,7 +87,7 @@ func TestVersions(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}), orderSchema)
 	for _, v := range []uint32{2, 10, 1} {
-		_, err := r.Register(t.Context(), lead(v), "p-admin")
+		_, err := r.Register(t.Context(), lead(v), "p-admin", registry.Proof{})
 		require.NoError(t, err)
 	}
 	newest, err := r.Lookup(t.Context(), "crm.lead.won", 0)
@@ -105,7 +105,7 @@ func TestVersions(t *testing.T) {
 	_, err = r.Fetch(t.Context(), "crm.lead.lost")
 	require.Equal(t, "event_type.not_found", code(t, err))
 
-	_, err = r.Register(t.Context(), eventtype.Registration{Type: "a.b", SchemaVersion: 1, Module: "a", DataSchema: json.RawMessage(`{}`)}, "p")
+	_, err = r.Register(t.Context(), eventtype.Registration{Type: "a.b", SchemaVersion: 1, Module: "a", DataSchema: json.RawMessage(`{}`)}, "p", registry.Proof{})
 	require.NoError(t, err)
 	listed, err := r.List(t.Context())
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestRegistrationsAreRefused(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), "p-admin")
+	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		change func(*eventtype.Registration)
@@ -148,7 +148,7 @@ func TestRegistrationsAreRefused(t *testing.T) {
 	} {
 		reg := lead(2)
 		c.change(&reg)
-		_, err := r.Register(t.Context(), reg, "p-admin")
+		_, err := r.Register(t.Context(), reg, "p-admin", registry.Proof{})
 		f, ok := fault.As(err)
 		require.True(t, ok, "%s: %v", name, err)
 		require.Equal(t, c.code, f.Code, name)
@@ -164,7 +164,7 @@ func TestExampleFindingsPointIntoTheRegistration(t *testing.T) {
 	r := node(t, memory.New(memory.Config{}), orderSchema)
 	reg := lead(1)
 	reg.Examples = []json.RawMessage{json.RawMessage(`{"size":1}`), json.RawMessage(`{"size":"much"}`)}
-	_, err := r.Register(t.Context(), reg, "p-admin")
+	_, err := r.Register(t.Context(), reg, "p-admin", registry.Proof{})
 	f, _ := fault.As(err)
 	require.Len(t, f.Violations, 1)
 	require.Equal(t, "/examples/1/size", f.Violations[0].Field)
@@ -175,7 +175,7 @@ func TestLocalReferencesAreFine(t *testing.T) {
 	r := node(t, memory.New(memory.Config{}), orderSchema)
 	reg := lead(1)
 	reg.DataSchema = json.RawMessage(`{"definitions":{"size":{"type":"integer"}},"properties":{"size":{"$ref":"#/definitions/size"}}}`)
-	_, err := r.Register(t.Context(), reg, "p-admin")
+	_, err := r.Register(t.Context(), reg, "p-admin", registry.Proof{})
 	require.NoError(t, err)
 }
 
@@ -184,14 +184,14 @@ func TestAnotherNodeSeesANewTypeWhenALookupMisses(t *testing.T) {
 	store := memory.New(memory.Config{})
 	one, two := node(t, store, orderSchema), node(t, store, orderSchema)
 	require.NoError(t, two.Refresh(t.Context()))
-	_, err := one.Register(t.Context(), lead(1), "p-admin")
+	_, err := one.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	typ, err := two.Lookup(t.Context(), "crm.lead.won", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, typ.SchemaVersion)
 
 	// A version that is named is looked for at once, the newest after a refresh.
-	_, err = one.Register(t.Context(), lead(2), "p-admin")
+	_, err = one.Register(t.Context(), lead(2), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	typ, err = two.Lookup(t.Context(), "crm.lead.won", 0)
 	require.NoError(t, err)
@@ -200,7 +200,7 @@ func TestAnotherNodeSeesANewTypeWhenALookupMisses(t *testing.T) {
 	typ, err = two.Lookup(t.Context(), "crm.lead.won", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, typ.SchemaVersion)
-	_, err = one.Register(t.Context(), lead(3), "p-admin")
+	_, err = one.Register(t.Context(), lead(3), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	typ, err = two.Lookup(t.Context(), "crm.lead.won", 3)
 	require.NoError(t, err)
@@ -211,7 +211,7 @@ func TestLookupsOfKnownTypesStayInMemory(t *testing.T) {
 	t.Parallel()
 	store := &probe{stored: memory.New(memory.Config{})}
 	r := node(t, store, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), "p-admin")
+	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	loads, asked := store.loads.Load(), store.asked.Load()
 	for range 100 {
@@ -230,7 +230,7 @@ func TestABrokenStoreLeavesWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	store := &probe{stored: memory.New(memory.Config{})}
 	r := node(t, store, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), "p-admin")
+	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	store.broken.Store(true)
 	_, err = r.Lookup(t.Context(), "crm.lead.won", 0)
@@ -247,7 +247,7 @@ func TestABrokenStoreLeavesWhatIsKnown(t *testing.T) {
 	}()
 	testkit.Eventually(t, 5*time.Second, func() bool { return failures.Load() > 1 }, "a failed refresh is reported")
 	store.broken.Store(false)
-	_, err = node(t, store.stored, orderSchema).Register(t.Context(), lead(2), "p-admin")
+	_, err = node(t, store.stored, orderSchema).Register(t.Context(), lead(2), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	testkit.Eventually(t, 5*time.Second, func() bool {
 		typ, err := r.Lookup(t.Context(), "crm.lead.won", 0)
@@ -357,7 +357,7 @@ func TestInactiveTypes(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), "p-admin")
+	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	retired := lead(2)
 	retired.Active = false
@@ -395,7 +395,7 @@ func TestPersonalDataIsDeclared(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store, orderSchema)
-	_, err := r.Register(t.Context(), contact(), "p-admin")
+	_, err := r.Register(t.Context(), contact(), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	typ, err := r.Lookup(t.Context(), "crm.contact.made", 0)
 	require.NoError(t, err)
@@ -426,7 +426,7 @@ func TestAllFindingsAboutPersonalDataComeAtOnce(t *testing.T) {
 	r := node(t, store, orderSchema)
 	reg := contact()
 	reg.Module, reg.DataSchema = "", json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{"person":{"type":"string"},"email":{"type":"string"},"phone":{"type":"string"}}}`)
-	_, err := r.Register(t.Context(), reg, "p-admin")
+	_, err := r.Register(t.Context(), reg, "p-admin", registry.Proof{})
 	f, ok := fault.As(err)
 	require.True(t, ok)
 	require.Equal(t, "event_type.invalid", f.Code)

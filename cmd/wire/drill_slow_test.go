@@ -23,6 +23,7 @@ import (
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/application/sealing"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -207,7 +208,7 @@ func TestRestoreDrill(t *testing.T) {
 		RequiredEntityRefs: []eventtype.RequiredRef{{EntityType: "person", Role: "subject", Cardinality: eventtype.One}},
 		PIIFields:          []eventtype.PIIField{{Path: "$.name", Class: "identity", Subject: subject}, {Path: "$.email", Class: "contact", Subject: subject}},
 		RetentionClass:     eventtype.Standard, Examples: []json.RawMessage{json.RawMessage(`{"name":"Ada","email":"ada@example.org","grade":1}`)},
-	}, "p-0001")
+	}, "p-0001", registry.Proof{})
 	require.NoError(t, err)
 	d.hire(erasedName, events)
 	d.hire(survivorName, events)

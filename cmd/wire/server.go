@@ -41,7 +41,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 		return nil, errors.Join(err, keys.end())
 	}
 	parts := httpapi.Config{
-		Access: app.Tenancy, Intents: app.Intake, Appends: app.Append, Streams: app.Streams, Events: app.Query, Types: app.Registry, Reports: app.Reports,
+		Access: app.Tenancy, Intents: app.Intake, Appends: app.Append, Streams: app.Streams, Events: app.Query, Types: app.Registry, Upcaster: app.Upcaster, Reports: app.Reports,
 		Entities: app.Entities, Snapshots: app.Snapshots,
 		Catalog: app.Catalog, Logger: o.Logger, Metrics: observed.http, MetricsPage: observed.page, Tracing: observed.tracing, Ready: app.Ready,
 		Limits: httpapi.Limits{

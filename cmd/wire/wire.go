@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/erpbackbone/backbone/adapters/jq"
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/postgres"
@@ -34,6 +35,7 @@ import (
 	"github.com/erpbackbone/backbone/application/snapshot"
 	streams "github.com/erpbackbone/backbone/application/stream"
 	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/application/upcasting"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap"
@@ -92,6 +94,7 @@ type App struct {
 	Store     *postgres.Store
 	Catalog   *module.Catalog
 	Registry  *registry.Registry
+	Upcaster  *upcasting.Service
 	Append    *eventappend.Service
 	Streams   *streams.Service
 	Intake    *intake.Service
@@ -181,7 +184,8 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return fmt.Errorf("policies: %w", err)
 	}
 	c := a.Config
-	a.Registry = registry.New(a.Store, schemas, a.Catalog, clock)
+	a.Registry = registry.New(a.Store, schemas, a.Catalog, clock, registry.WithTransforms(jq.New()))
+	a.Upcaster = upcasting.New(a.Registry)
 	if err := a.Registry.RegisterBuiltIn(ctx); err != nil {
 		return err
 	}
@@ -200,11 +204,11 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	vault := a.Vault()
 	preparer := eventappend.NewPreparer(a.Registry, ids, eventappend.Limits{
 		BatchEvents: c.Limits.BatchEvents, EventBytes: c.Limits.EventBytes, EntityRefs: c.Limits.EntityRefs, Tags: c.Limits.Tags,
-	}, eventappend.WithSealer(vault))
+	}, eventappend.WithSealer(vault), eventappend.WithUpcaster(a.Upcaster))
 	a.Append = eventappend.NewService(preparer, a.Store, a.Store, a.Store, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(vault))
 	a.Streams = streams.New(streams.Config{Writer: streamWriter{a.Append}, Reader: a.Store, Catalog: a.Catalog, Roles: tenancy.Roles})
 	a.Intake = intake.New(intake.Config{
-		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: a.Store, Intents: a.Store,
+		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: upcasting.Reads(a.Store, a.Upcaster), Intents: a.Store,
 		Idempotency: a.Store, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
 		Sealer: vault, Opener: vault, Fingerprints: vault,
 		Snapshots: a.Store, Background: a.background, SnapshotEvery: c.Query.SnapshotEvery,
@@ -217,7 +221,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	a.Runner, err = projector.New(projector.Config{
 		Store: a.Store, WakeUps: a.Store, Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
 		Poll: c.Projector.Poll, Batch: c.Projector.Batch,
-	}, a.Catalog.Projections, handlers)
+	}, a.Catalog.Projections, a.upcast(handlers))
 	if err != nil {
 		return err
 	}
@@ -228,7 +232,9 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err != nil {
 		return err
 	}
-	a.Query = query.New(a.Store, a.Store, a.Tenancy, query.NewCursors(cursorKey))
+	cursors := query.NewCursors(cursorKey)
+	a.Query = query.New(a.Store, a.Store, a.Tenancy, cursors)
+	a.Registry.ProveWith(upcasting.NewProver(a.Store, cursors))
 	a.follow(clock, o)
 	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), map[string]ports.ReadModelSource{
 		"gl/trial-balance":             postgres.ReadModel(glpostgres.NewTrialBalance(a.Store.Pool())),
@@ -241,11 +247,20 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	}
 	a.Reports.Settle = settle
 	a.Entities = entity.New(entity.Config{
-		Log: a.Store, Snapshots: a.Store, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
+		Log: upcasting.Reads(a.Store, a.Upcaster), Snapshots: a.Store, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
 		Logger: a.Logger, Every: c.Query.SnapshotEvery, Budget: c.Query.FoldBudget,
 	})
 	a.Snapshots = snapshot.New(a.Store, a.Store, clock, ids)
 	return nil
+}
+
+// upcast hands events to projections in the version in which their type is read.
+func (a *App) upcast(handlers map[string]ports.ProjectionHandler) map[string]ports.ProjectionHandler {
+	out := make(map[string]ports.ProjectionHandler, len(handlers))
+	for name, h := range handlers {
+		out[name] = upcasting.Projection(h, a.Upcaster)
+	}
+	return out
 }
 
 // settle is twice the clock skew at which a node stops appending.

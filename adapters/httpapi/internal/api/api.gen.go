@@ -438,6 +438,7 @@ type EventType struct {
 	RetentionClass        string              `json:"retention_class"`
 	SchemaVersion         int                 `json:"schema_version"`
 	Type                  string              `json:"type"`
+	Upcasters             []Upcaster          `json:"upcasters,omitempty,omitzero"`
 }
 
 // EventTypeAnswer defines model for EventTypeAnswer.
@@ -480,7 +481,11 @@ type EventTypeCheck struct {
 	Differences []EventTypeDifference `json:"differences"`
 
 	// Findings All reasons for which registering would be refused.
-	Findings      []Violation `json:"findings"`
+	Findings []Violation `json:"findings"`
+
+	// Proof How far it is proven that stored events of earlier versions can be read in this one; there if the version declares
+	// upcasters or requires what earlier ones did not. One check looks at events for about ten seconds.
+	Proof         UpcastProof `json:"proof,omitempty,omitzero"`
 	SchemaVersion int         `json:"schema_version"`
 
 	// Truncated There are more differences than listed.
@@ -523,20 +528,26 @@ type EventTypeRegistration struct {
 	BusinessKeys []BusinessKey `json:"business_keys,omitempty,omitzero"`
 
 	// DataSchema A JSON Schema without outside references.
-	DataSchema            json.RawMessage     `json:"data_schema"`
-	Description           string              `json:"description,omitempty,omitzero"`
-	Examples              []json.RawMessage   `json:"examples,omitempty,omitzero"`
-	MinimumRetentionYears int                 `json:"minimum_retention_years,omitempty,omitzero"`
-	Module                string              `json:"module"`
-	OptionalDimensions    []string            `json:"optional_dimensions,omitempty,omitzero"`
-	PiiFields             []PIIField          `json:"pii_fields,omitempty,omitzero"`
-	RequiredDimensions    []string            `json:"required_dimensions,omitempty,omitzero"`
-	RequiredEntityRefs    []RequiredReference `json:"required_entity_refs,omitempty,omitzero"`
-	RetentionClass        string              `json:"retention_class,omitempty,omitzero"`
-	SchemaVersion         uint32              `json:"schema_version"`
+	DataSchema            json.RawMessage   `json:"data_schema"`
+	Description           string            `json:"description,omitempty,omitzero"`
+	Examples              []json.RawMessage `json:"examples,omitempty,omitzero"`
+	MinimumRetentionYears int               `json:"minimum_retention_years,omitempty,omitzero"`
+	Module                string            `json:"module"`
+	OptionalDimensions    []string          `json:"optional_dimensions,omitempty,omitzero"`
+	PiiFields             []PIIField        `json:"pii_fields,omitempty,omitzero"`
+
+	// Proof What a check gave: its `next_cursor` to go on with the check, its `proof` to register without looking at all events again.
+	Proof              string              `json:"proof,omitempty,omitzero"`
+	RequiredDimensions []string            `json:"required_dimensions,omitempty,omitzero"`
+	RequiredEntityRefs []RequiredReference `json:"required_entity_refs,omitempty,omitzero"`
+	RetentionClass     string              `json:"retention_class,omitempty,omitzero"`
+	SchemaVersion      uint32              `json:"schema_version"`
 
 	// Type Two or three parts such as module.entity.action.
 	Type string `json:"type"`
+
+	// Upcasters How data of earlier versions are lifted to this one when they are read.
+	Upcasters []Upcaster `json:"upcasters,omitempty,omitzero"`
 }
 
 // EventTypeVersions defines model for EventTypeVersions.
@@ -711,14 +722,22 @@ type Lineage struct {
 
 // Metadata defines model for Metadata.
 type Metadata struct {
-	Checksum    string `json:"checksum"`
+	Checksum string `json:"checksum"`
+
+	// PayloadHash Of the event as it is stored.
 	PayloadHash string `json:"payload_hash"`
 
 	// Pii Class by RFC 6901 pointer into the stored payload: `/data/email`.
 	Pii            map[string]string `json:"pii"`
 	RulesEvaluated json.RawMessage   `json:"rules_evaluated"`
 	Source         Source            `json:"source"`
-	Tags           []string          `json:"tags"`
+
+	// StoredSchemaVersion The version that the event was written in, if it is shown in a later one.
+	StoredSchemaVersion int      `json:"stored_schema_version,omitempty,omitzero"`
+	Tags                []string `json:"tags"`
+
+	// UpcastError Why the event is shown as it is stored although there is a later version: the code of a problem.
+	UpcastError string `json:"upcast_error,omitempty,omitzero"`
 }
 
 // NewErasureRequest defines model for NewErasureRequest.
@@ -1069,6 +1088,64 @@ type StreamStatus struct {
 	Stream       EventStream `json:"stream"`
 }
 
+// UpcastFailure defines model for UpcastFailure.
+type UpcastFailure struct {
+	Code    string `json:"code"`
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// Example Its place among the examples of the version, from 0; instead of the members before.
+	Example     *int   `json:"example,omitempty,omitzero"`
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
+	// Pointer RFC 6901 pointer into the data that the upcasters make.
+	Pointer string `json:"pointer"`
+
+	// SchemaVersion As stored.
+	SchemaVersion int    `json:"schema_version"`
+	Sequence      string `json:"sequence,omitempty,omitzero"`
+}
+
+// UpcastProof How far it is proven that stored events of earlier versions can be read in this one; there if the version declares
+// upcasters or requires what earlier ones did not. One check looks at events for about ten seconds.
+type UpcastProof struct {
+	// Complete All events were looked at.
+	Complete bool `json:"complete"`
+
+	// EventsScanned Events of earlier versions, in this check and those that it goes on with.
+	EventsScanned int `json:"events_scanned"`
+
+	// Examples Examples of earlier versions.
+	Examples int `json:"examples"`
+
+	// Failed Something failed, in this check or those that it goes on with.
+	Failed bool `json:"failed"`
+
+	// Failures At most 20, of legal entities that the caller may see; no values.
+	Failures []UpcastFailure `json:"failures"`
+
+	// FailuresElsewhere Failures in legal entities that the caller may not see.
+	FailuresElsewhere int `json:"failures_elsewhere,omitempty,omitzero"`
+
+	// NextCursor Goes on, sent as `proof` with the same registration.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
+
+	// Partitions Legal entities of the installation.
+	Partitions     int `json:"partitions"`
+	PartitionsDone int `json:"partitions_done"`
+
+	// Proof Registers, sent as `proof` with the same registration; only what was stored since is looked at then.
+	Proof string `json:"proof,omitempty,omitzero"`
+}
+
+// Upcaster defines model for Upcaster.
+type Upcaster struct {
+	// FromVersion An earlier, registered version.
+	FromVersion uint32 `json:"from_version"`
+
+	// Jq A jq program that makes one object out of the data of that version.
+	Jq string `json:"jq"`
+}
+
 // Violation One finding.
 type Violation struct {
 	// Bt Business term of EN 16931.
@@ -1175,6 +1252,9 @@ type OfStreamType = string
 
 // OptionalLegalEntity defines model for OptionalLegalEntity.
 type OptionalLegalEntity = string
+
+// Raw defines model for Raw.
+type Raw = string
 
 // RecordedFrom defines model for RecordedFrom.
 type RecordedFrom = string
@@ -1339,6 +1419,11 @@ type ListEventsParams struct {
 
 	// Cursor `next_cursor` of the page before, unchanged.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
 // AppendEventsParams defines parameters for AppendEvents.
@@ -1437,18 +1522,33 @@ type ExportEventsParams struct {
 
 	// Checkpoints After every page but the last a line `{"next_cursor"}`, with which an export that broke off goes on behind that line.
 	Checkpoints string `form:"checkpoints,omitempty" json:"checkpoints,omitempty,omitzero"`
+
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
 // GetProcessParams defines parameters for GetProcess.
 type GetProcessParams struct {
 	// Limit How many events at most.
 	Limit Most `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
 // GetEventParams defines parameters for GetEvent.
 type GetEventParams struct {
 	// LegalEntity Without it all legal entities that the caller may see are searched.
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
 // GetDescendantsParams defines parameters for GetDescendants.
@@ -1458,12 +1558,22 @@ type GetDescendantsParams struct {
 
 	// Limit How many events at most.
 	Limit Most `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
 // GetLineageParams defines parameters for GetLineage.
 type GetLineageParams struct {
 	// LegalEntity Without it all legal entities that the caller may see are searched.
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
 // SubmitIntentParams defines parameters for SubmitIntent.
@@ -1505,6 +1615,14 @@ type ListLegalHoldsParams struct {
 	Subject string `form:"subject" json:"subject"`
 }
 
+// QueryEventsParams defines parameters for QueryEvents.
+type QueryEventsParams struct {
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+}
+
 // SaveSnapshotParams defines parameters for SaveSnapshot.
 type SaveSnapshotParams struct {
 	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
@@ -1528,6 +1646,11 @@ type ReadAllParams struct {
 
 	// IncludeData false leaves data, dimensions and entities out of the events.
 	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
+
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
 // DeleteStreamParams defines parameters for DeleteStream.
@@ -1559,6 +1682,11 @@ type ReadStreamParams struct {
 
 	// IncludeData false leaves data, dimensions and entities out of the events.
 	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
+
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
 // AppendToStreamParams defines parameters for AppendToStream.
@@ -1609,6 +1737,11 @@ type SubscribeToAllParams struct {
 
 	// IncludeData false leaves data, dimensions and entities out of the events.
 	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
+
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
 // SubscribeToStreamParams defines parameters for SubscribeToStream.
@@ -1620,6 +1753,11 @@ type SubscribeToStreamParams struct {
 
 	// IncludeData false leaves data, dimensions and entities out of the events.
 	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
+
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
 // CreateLegalEntityJSONRequestBody defines body for CreateLegalEntity for application/json ContentType.
@@ -1776,7 +1914,7 @@ type ServerInterface interface {
 	GetDocument(ctx echo.Context) error
 	// QueryEvents Read the events that a decision depends on
 	// (POST /api/query)
-	QueryEvents(ctx echo.Context) error
+	QueryEvents(ctx echo.Context, params QueryEventsParams) error
 	// SaveSnapshot Store the state of a stream at a version
 	// (POST /api/snapshots/{type}/{id})
 	SaveSnapshot(ctx echo.Context, pType OfStreamType, id OfStreamID, params SaveSnapshotParams) error
@@ -2358,6 +2496,13 @@ func (w *ServerInterfaceWrapper) ListEvents(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
 	}
 
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", ctx.QueryParams(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter raw: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ListEvents(ctx, params)
 	return err
@@ -2609,6 +2754,13 @@ func (w *ServerInterfaceWrapper) ExportEvents(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter checkpoints: %s", err))
 	}
 
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", ctx.QueryParams(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter raw: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ExportEvents(ctx, params)
 	return err
@@ -2634,6 +2786,13 @@ func (w *ServerInterfaceWrapper) GetProcess(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
 	}
 
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", ctx.QueryParams(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter raw: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetProcess(ctx, correlationID, params)
 	return err
@@ -2657,6 +2816,13 @@ func (w *ServerInterfaceWrapper) GetEvent(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", ctx.QueryParams(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter raw: %s", err))
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -2691,6 +2857,13 @@ func (w *ServerInterfaceWrapper) GetDescendants(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
 	}
 
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", ctx.QueryParams(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter raw: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetDescendants(ctx, id, params)
 	return err
@@ -2714,6 +2887,13 @@ func (w *ServerInterfaceWrapper) GetLineage(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", ctx.QueryParams(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter raw: %s", err))
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -2915,8 +3095,17 @@ func (w *ServerInterfaceWrapper) GetDocument(ctx echo.Context) error {
 func (w *ServerInterfaceWrapper) QueryEvents(ctx echo.Context) error {
 	var err error
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params QueryEventsParams
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", ctx.QueryParams(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter raw: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.QueryEvents(ctx)
+	err = w.Handler.QueryEvents(ctx, params)
 	return err
 }
 
@@ -3052,6 +3241,13 @@ func (w *ServerInterfaceWrapper) ReadAll(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "include_data", ctx.QueryParams(), &params.IncludeData, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter include_data: %s", err))
+	}
+
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", ctx.QueryParams(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter raw: %s", err))
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -3192,6 +3388,13 @@ func (w *ServerInterfaceWrapper) ReadStream(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "include_data", ctx.QueryParams(), &params.IncludeData, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter include_data: %s", err))
+	}
+
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", ctx.QueryParams(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter raw: %s", err))
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -3410,6 +3613,13 @@ func (w *ServerInterfaceWrapper) SubscribeToAll(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter include_data: %s", err))
 	}
 
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", ctx.QueryParams(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter raw: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.SubscribeToAll(ctx, params)
 	return err
@@ -3455,6 +3665,13 @@ func (w *ServerInterfaceWrapper) SubscribeToStream(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "include_data", ctx.QueryParams(), &params.IncludeData, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter include_data: %s", err))
+	}
+
+	// ------------- Optional query parameter "raw" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "raw", ctx.QueryParams(), &params.Raw, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter raw: %s", err))
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -5133,7 +5350,8 @@ func (response GetDocumentdefaultApplicationProblemPlusJSONResponse) VisitGetDoc
 }
 
 type QueryEventsRequestObject struct {
-	Body *QueryEventsJSONRequestBody
+	Params QueryEventsParams
+	Body   *QueryEventsJSONRequestBody
 }
 
 type QueryEventsResponseObject interface {
@@ -7149,8 +7367,10 @@ func (sh *strictHandler) GetDocument(ctx echo.Context) error {
 }
 
 // QueryEvents operation middleware
-func (sh *strictHandler) QueryEvents(ctx echo.Context) error {
+func (sh *strictHandler) QueryEvents(ctx echo.Context, params QueryEventsParams) error {
 	var request QueryEventsRequestObject
+
+	request.Params = params
 
 	var body QueryEventsJSONRequestBody
 	var err error

@@ -133,9 +133,11 @@ func (c *copier) of(member string, value json.RawMessage) string {
 		return ""
 	}
 	s := found[0]
-	s.Origin = &shredding.Location{
-		Partition: c.event.Partition, Kind: shredding.KindEvent, Record: c.event.ID,
-		Type: c.event.Type, SchemaVersion: c.event.SchemaVersion, Pointer: "/data/" + member,
+	if s.Origin == nil { // an upcaster has moved one that says so itself
+		s.Origin = &shredding.Location{
+			Partition: c.event.Partition, Kind: shredding.KindEvent, Record: c.event.ID,
+			Type: c.event.Type, SchemaVersion: c.event.SchemaVersion, Pointer: "/data/" + member,
+		}
 	}
 	c.subject = s.Subject.String()
 	return string(s.Append(nil))

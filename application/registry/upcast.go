@@ -1,0 +1,232 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Option configures a registry.
+type Option func(*Registry)
+
+// WithTransforms lets versions declare upcasters in jq. Without it they are refused.
+func WithTransforms(c ports.TransformCompiler) Option {
+	return func(r *Registry) { r.transforms = c }
+}
+
+// ProveWith proves upcasters on what is stored before their version is registered. It is
+// set once, before the first registration. Without it examples alone are proven.
+func (r *Registry) ProveWith(p module.Prover) { r.prover = p }
+
+// Patience is how long one call looks at stored events.
+const Patience = 10 * time.Second
+
+// Steps implements module.Versions.
+func (r *Registry) Steps(eventType string, from uint32) []module.Step {
+	return r.snapshot.Load().steps[eventType][from]
+}
+
+var _ module.Versions = (*Registry)(nil)
+
+// stepsOf finds, for every version of a type, how its events are read: in the newest
+// version that takes events or, if none does, in the newest. From each version it is
+// one declared step that leads furthest, else the next version.
+func stepsOf(versions map[uint32]*module.RegisteredType) map[uint32][]module.Step {
+	if len(versions) < 2 {
+		return nil
+	}
+	all := slices.Sorted(maps.Keys(versions))
+	latest := uint32(0)
+	for _, v := range all {
+		if versions[v].Active {
+			latest = v
+		}
+	}
+	latest = cmp.Or(latest, all[len(all)-1])
+	out := map[uint32][]module.Step{}
+	for _, from := range all {
+		for at := from; at < latest; {
+			step := nextStep(versions, all, at, latest)
+			out[from] = append(out[from], step)
+			at = step.To.SchemaVersion
+		}
+	}
+	return out
+}
+
+func nextStep(versions map[uint32]*module.RegisteredType, all []uint32, at, latest uint32) module.Step {
+	next := uint32(0)
+	for _, v := range slices.Backward(all) {
+		if v > latest || v <= at {
+			continue
+		}
+		if l := versions[v].Lifts[at]; l != nil {
+			return module.Step{To: versions[v], Lift: l}
+		}
+		next = v
+	}
+	return module.Step{To: versions[next]}
+}
+
+// readUpcasters fills in how data are lifted to a version.
+func (r *Registry) readUpcasters(t *module.RegisteredType) error {
+	t.Defaults = eventtype.DefaultsOf(t.DataSchema)
+	t.Lifts = map[uint32]module.Lift{}
+	if from, u := r.catalog.Upcast(t.Type, t.SchemaVersion); u != nil {
+		t.Lifts[from] = module.LiftOf(u)
+	}
+	for i, u := range t.Upcasters {
+		field := fmt.Sprintf("/upcasters/%d", i)
+		if r.transforms == nil {
+			return fault.New(fault.FailedPrecondition, "event_type.upcaster_invalid", "this installation runs no jq programs; leave upcasters out").WithField(field)
+		}
+		program, err := r.transforms.Compile(u.JQ)
+		if err != nil {
+			if f, ok := fault.As(err); ok {
+				return fault.New(fault.Invalid, "event_type.upcaster_invalid", "%s", f.Detail).WithField(field + "/jq")
+			}
+			return err
+		}
+		t.Lifts[u.FromVersion] = program.Apply
+	}
+	return nil
+}
+
+// checkUpcasters wants the programs of a version to compile, and to lead from versions
+// that there are.
+func (r *Registry) checkUpcasters(now *snapshot, reg *eventtype.Registration) error {
+	if len(reg.Upcasters) == 0 {
+		return nil
+	}
+	var found []fault.Violation
+	for i, u := range reg.Upcasters {
+		if now.versions[reg.Type][u.FromVersion] == nil {
+			found = append(found, fault.Violation{
+				Field: fmt.Sprintf("/upcasters/%d/from_version", i), Code: "event_type.upcaster_from_unknown",
+				Detail: "there is no such version of the type; name one that is registered",
+			})
+		}
+		one := module.RegisteredType{Registration: *reg}
+		one.Upcasters = reg.Upcasters[i : i+1]
+		if f, ok := fault.As(r.readUpcasters(&one)); ok {
+			found = append(found, fault.Violation{Field: fmt.Sprintf("/upcasters/%d/jq", i), Code: f.Code, Detail: f.Detail})
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return eventtype.Invalid(found)
+}
+
+// candidate is how earlier events would be read with a further version. ok is false if
+// it changes nothing that is to be proven: it declares no upcaster and requires nothing
+// new.
+func (r *Registry) candidate(now *snapshot, reg *eventtype.Registration, c *eventtype.Comparison) (out module.Candidate, ok bool, err error) {
+	requires := c != nil && slices.ContainsFunc(c.Differences, func(d eventtype.Difference) bool { return d.Kind == eventtype.RequiredAdded })
+	if len(reg.Upcasters) == 0 && !requires {
+		return out, false, nil
+	}
+	t := &module.RegisteredType{Registration: *reg, Checks: r.catalog.Checks(reg.Type, reg.SchemaVersion)}
+	t.Active = true
+	if err := readManifest(t); err != nil {
+		return out, false, err
+	}
+	if t.Schema, err = r.schemas.Compile(reg.DataSchema); err != nil {
+		return out, false, err
+	}
+	if err := r.readUpcasters(t); err != nil {
+		return out, false, err
+	}
+	versions := maps.Clone(now.versions[reg.Type])
+	if versions == nil {
+		return out, false, nil
+	}
+	versions[reg.SchemaVersion] = t
+	steps := stepsOf(versions)
+	out = module.Candidate{
+		Type: reg.Type, Version: reg.SchemaVersion, Examples: map[uint32][]json.RawMessage{},
+		Steps: func(from uint32) []module.Step { return steps[from] },
+	}
+	// Whatever decides how earlier events are read: all versions as they are.
+	digest := sha256.New()
+	for _, v := range slices.Sorted(maps.Keys(versions)) {
+		known := versions[v]
+		if v < reg.SchemaVersion && len(known.Examples) > 0 {
+			out.Examples[v] = known.Examples
+		}
+		canonical := known.Registration
+		canonical.Number = 0
+		document, err := canonical.Document()
+		if err != nil {
+			return out, false, err
+		}
+		active := byte(0)
+		if known.Active {
+			active = 1
+		}
+		digest.Write(binary.BigEndian.AppendUint32([]byte{active}, uint32(len(document))))
+		digest.Write(document)
+	}
+	copy(out.Digest[:], digest.Sum(nil))
+	return out, true, nil
+}
+
+// Proof is what a caller brings along to have a version proven.
+type Proof = module.ProofRequest
+
+// prove proves a candidate. The report is nil if there is nothing to prove.
+func (r *Registry) prove(ctx context.Context, now *snapshot, reg *eventtype.Registration, c *eventtype.Comparison, p Proof) (*module.ProofReport, error) {
+	candidate, ok, err := r.candidate(now, reg, c)
+	if err != nil || !ok || r.prover == nil {
+		return nil, err
+	}
+	if p.Patience == 0 {
+		p.Patience = Patience
+	}
+	report, err := r.prover.Prove(ctx, candidate, p)
+	if err != nil {
+		return nil, err
+	}
+	return &report, nil
+}
+
+// proven turns a report into what it means for the registration. Faults
+// event_type.upcaster_failed and event_type.proof_needed.
+func proven(report *module.ProofReport) error {
+	switch {
+	case report == nil || report.Complete && !report.Failed:
+		return nil
+	case report.Failed:
+		f := fault.New(fault.FailedPrecondition, "event_type.upcaster_failed",
+			"events of earlier versions cannot be read as this version says: %d that you may see, %d of other legal entities; correct the upcaster and check again (POST /api/event-types/check)",
+			len(report.Failures), report.Elsewhere)
+		violations := make([]fault.Violation, len(report.Failures))
+		for i, failure := range report.Failures {
+			violations[i] = failureOf(failure)
+		}
+		return f.WithViolations(violations...)
+	default:
+		return fault.New(fault.FailedPrecondition, "event_type.proof_needed",
+			"there are more events of earlier versions than can be looked at in one request; check (POST /api/event-types/check) with next_cursor until it gives a proof, and register with that")
+	}
+}
+
+// failureOf tells of a failure where findings are told.
+func failureOf(f module.ProofFailure) fault.Violation {
+	what := fmt.Sprintf("an event of version %d cannot be read in this version: event %s, sequence %s of %s; correct the upcaster", f.SchemaVersion, f.EventID, f.Sequence, f.LegalEntity)
+	if f.Example != nil {
+		what = fmt.Sprintf("example %d of version %d cannot be read in this version; correct the upcaster", *f.Example, f.SchemaVersion)
+	}
+	return fault.Violation{Field: f.Pointer, Code: f.Code, Detail: what}
+}

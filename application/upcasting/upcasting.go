@@ -1,0 +1,305 @@
+// Package upcasting shows events of earlier schema versions in the version in which
+// their type is read, and proves before a version is registered that all stored events
+// can be shown so. What is stored never changes.
+package upcasting
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Service implements module.Upcaster.
+type Service struct{ versions module.Versions }
+
+var _ module.Upcaster = (*Service)(nil)
+
+// New makes a Service.
+func New(versions module.Versions) *Service { return &Service{versions} }
+
+// Upcast implements module.Upcaster.
+func (s *Service) Upcast(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
+	return s.each(ctx, events, func(e *event.Recorded, err error) error {
+		return fault.New(fault.Internal, "event_type.upcast_failed",
+			"event %s of %s version %d cannot be lifted to the version in which it is read; register a version whose upcaster can", e.ID, e.Type, e.SchemaVersion).WithCause(err)
+	})
+}
+
+// Show implements module.Upcaster.
+func (s *Service) Show(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
+	return s.each(ctx, events, func(e *event.Recorded, err error) error {
+		if e.UpcastError = fault.CodeOf(err); e.UpcastError == "" {
+			e.UpcastError = "event_type.upcast_failed"
+		}
+		return nil
+	})
+}
+
+// each lifts what is to be lifted, in a copy. failed decides about an event that cannot
+// be: it is as stored.
+func (s *Service) each(ctx context.Context, events []event.Recorded, failed func(e *event.Recorded, err error) error) ([]event.Recorded, error) {
+	out := events
+	for i := range events {
+		steps := s.versions.Steps(events[i].Type, events[i].SchemaVersion)
+		if len(steps) == 0 {
+			continue
+		}
+		if &out[0] == &events[0] {
+			out = slices.Clone(events)
+		}
+		lifted, err := lift(ctx, events[i], steps, nil)
+		if err == nil {
+			out[i] = lifted
+			continue
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err := failed(&out[i], err); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Try implements module.Upcaster.
+func (s *Service) Try(ctx context.Context, e event.Recorded) error {
+	steps := s.versions.Steps(e.Type, e.SchemaVersion)
+	if len(steps) == 0 {
+		return nil
+	}
+	var found []fault.Violation
+	if _, err := lift(ctx, e, steps, &found); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		found = append(found, violationOf(err))
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	for i := range found {
+		found[i].Field = "/data" + found[i].Field
+	}
+	return module.NotUpcastable(e.Type, e.SchemaVersion).WithViolations(found...)
+}
+
+func violationOf(err error) fault.Violation {
+	if f, ok := fault.As(err); ok {
+		return fault.Violation{Field: f.Field, Code: f.Code, Detail: f.Detail}
+	}
+	return fault.Violation{Code: "event_type.upcast_failed", Detail: "the upcaster ended with an error; correct it"}
+}
+
+// lift leads an event through steps. With found it also checks what comes of every step
+// and adds what does not fit; pointers lead into the data.
+func lift(ctx context.Context, e event.Recorded, steps []module.Step, found *[]fault.Violation) (event.Recorded, error) {
+	last := steps[len(steps)-1].To
+	out := e
+	out.StoredVersion, out.SchemaVersion = e.SchemaVersion, last.SchemaVersion
+	if e.Payload == nil {
+		return out, nil
+	}
+	stored, has, err := jsondoc.Member(e.Payload, "data")
+	if err != nil || !has {
+		return event.Recorded{}, fault.New(fault.Internal, "event_type.upcast_failed", "the payload of event %s has no data; verify the log", e.ID).WithCause(err)
+	}
+	data, held, err := shredding.Detach(stored, shredding.Location{
+		Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion, Pointer: "/data",
+	})
+	if err != nil {
+		return event.Recorded{}, err
+	}
+	bare, declared, err := run(ctx, data, steps, found)
+	if err != nil {
+		return event.Recorded{}, err
+	}
+	if len(held) == 0 && bytes.Equal(bare, stored) {
+		return out, nil
+	}
+	document, placed, err := shredding.Attach(bare, held)
+	if err != nil {
+		return event.Recorded{}, err
+	}
+	if out.PII, err = moved(e.PII, placed, last, declared); err != nil {
+		return event.Recorded{}, err
+	}
+	out.Payload, err = jsondoc.Splice(make([]byte, 0, len(e.Payload)+len(document)-len(stored)), e.Payload, "/data", document)
+	return out, err
+}
+
+// run leads data through steps. declared says that one of them was written by somebody.
+func run(ctx context.Context, data json.RawMessage, steps []module.Step, found *[]fault.Violation) (out json.RawMessage, declared bool, err error) {
+	for _, step := range steps {
+		if step.Lift != nil {
+			declared = true
+			if data, err = step.Lift(ctx, data); err != nil {
+				return nil, declared, err
+			}
+			if err := jsondoc.Check(data, jsondoc.DefaultLimits()); err != nil {
+				return nil, declared, err
+			}
+			if trimmed := bytes.TrimSpace(data); trimmed[0] != '{' {
+				return nil, declared, fault.New(fault.FailedPrecondition, "event_type.upcast_failed", "the upcaster gives no object; correct it")
+			}
+		}
+		if data, err = step.To.Defaults.Fill(data); err != nil {
+			return nil, declared, err
+		}
+		if found == nil {
+			continue
+		}
+		violations, err := step.To.Schema.Validate(data)
+		if err != nil {
+			return nil, declared, err
+		}
+		for _, v := range violations {
+			if (step.Lift != nil || v.Code == "schema.required") && !withheld(data, v.Field) {
+				*found = append(*found, v)
+			}
+		}
+	}
+	return data, declared, nil
+}
+
+// withheld reports whether a pointer leads into a value that nobody can judge: one that
+// is sealed or was redacted. Its own schema has accepted it when it was written.
+func withheld(data json.RawMessage, pointer string) bool {
+	for {
+		if start, end, has, err := jsondoc.Locate(data, pointer); err == nil && has {
+			value := data[start:end]
+			if string(value) == shredding.Redacted {
+				return true
+			}
+			if value[0] == '{' {
+				if _, sealed, err := jsondoc.Member(value, "$pii"); err == nil && sealed {
+					return true
+				}
+			}
+		}
+		cut := strings.LastIndexByte(pointer, '/')
+		if cut < 0 {
+			return false
+		}
+		pointer = pointer[:cut]
+	}
+}
+
+// moved gives the classes of sealed values by where they are now. A declared step moves
+// a value only to where its version declares personal data of the same class.
+func moved(stored map[string]string, placed []shredding.Sealed, to *module.RegisteredType, declared bool) (map[string]string, error) {
+	if len(placed) == 0 && len(stored) == 0 {
+		return stored, nil
+	}
+	out := make(map[string]string, len(placed))
+	for _, s := range placed {
+		pointer := "/data" + s.Pointer
+		class := stored[s.Origin.Pointer]
+		if now, known := to.Manifest.ClassAt(pointer, "/data"); declared && (!known || string(now) != class) {
+			return nil, fault.New(fault.FailedPrecondition, "event_type.upcaster_moves_personal",
+				"a personal value is moved to where version %d of %s does not declare one of its class; declare it in pii_fields, or move it elsewhere", to.SchemaVersion, to.Type).WithField(s.Pointer)
+		}
+		out[pointer] = class
+	}
+	if maps.Equal(out, stored) {
+		return stored, nil
+	}
+	return out, nil
+}
+
+// Projection hands events to a handler in the version in which they are read.
+func Projection(h ports.ProjectionHandler, u module.Upcaster) ports.ProjectionHandler {
+	return projection{h, u}
+}
+
+type projection struct {
+	ports.ProjectionHandler
+	upcaster module.Upcaster
+}
+
+// Apply implements ports.ProjectionHandler.
+func (p projection) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
+	lifted, err := p.upcaster.Upcast(ctx, events)
+	if err != nil {
+		return err
+	}
+	return p.ProjectionHandler.Apply(ctx, tx, lifted)
+}
+
+// Reader is what decisions are made on.
+type Reader interface {
+	ports.EventReader
+	ports.MatchReader
+}
+
+// Reads gives what a reader gives, in the version in which events are read. Queries
+// still look at what is stored.
+func Reads(r Reader, u module.Upcaster) Reader { return reader{r, u} }
+
+type reader struct {
+	Reader
+	upcaster module.Upcaster
+}
+
+// EventByID implements ports.EventReader.
+func (r reader) EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error) {
+	found, err := r.Reader.EventByID(ctx, p, id)
+	if err != nil {
+		return found, err
+	}
+	lifted, err := r.upcaster.Upcast(ctx, []event.Recorded{found})
+	if err != nil {
+		return event.Recorded{}, err
+	}
+	return lifted[0], nil
+}
+
+// EventsOfStream implements ports.EventReader.
+func (r reader) EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
+	found, err := r.Reader.EventsOfStream(ctx, p, s, from, limit)
+	if err != nil {
+		return nil, err
+	}
+	return r.upcaster.Upcast(ctx, found)
+}
+
+// Events implements ports.EventReader.
+func (r reader) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+	found, err := r.Reader.Events(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return r.upcaster.Upcast(ctx, found)
+}
+
+// Matches implements ports.MatchReader.
+func (r reader) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
+	page, err := r.Reader.Matches(ctx, q)
+	if err != nil {
+		return page, err
+	}
+	events := make([]event.Recorded, len(page.Matches))
+	for i := range page.Matches {
+		events[i] = page.Matches[i].Event
+	}
+	lifted, err := r.upcaster.Upcast(ctx, events)
+	if err != nil {
+		return ports.MatchPage{}, err
+	}
+	matches := slices.Clone(page.Matches)
+	for i := range matches {
+		matches[i].Event = lifted[i]
+	}
+	page.Matches = matches
+	return page, nil
+}
