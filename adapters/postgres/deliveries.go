@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -19,11 +20,19 @@ const deliverTries = 3
 // Deliver implements ports.Deliveries: a short transaction that begins with the
 // cursor's row lock. A deadlock or serialization failure runs all of it again.
 func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
+	var own error // of f; what is not the database's passes as it is
 	for range deliverTries {
-		ran, err = s.deliverOnce(ctx, uid, p, wait, f)
+		own = nil
+		ran, err = s.deliverOnce(ctx, uid, p, wait, func(ctx context.Context, tx ports.DeliveryTx) error {
+			own = f(ctx, tx)
+			return own
+		})
 		if !serializationFailure(err) {
 			break
 		}
+	}
+	if _, ofDatabase := errors.AsType[*pgconn.PgError](own); own != nil && !ofDatabase && !unavailable(own) {
+		return ran, own
 	}
 	return ran, translate(ctx, err)
 }

@@ -1,0 +1,16 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+func TestSubscriptions(t *testing.T) {
+	t.Parallel()
+	conformance.RunSubscriptions(t, func(_ *testing.T, clock ports.Clock) conformance.SubscriptionStore {
+		return memory.New(memory.Config{Clock: clock})
+	})
+}

@@ -1,0 +1,15 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+func TestSubscriptions(t *testing.T) {
+	t.Parallel()
+	conformance.RunSubscriptions(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
+		return open(t, database(t), withClock(clock))
+	})
+}

@@ -1,0 +1,226 @@
+package conformance_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+// brokenSubscriptions break one promise of a sound store.
+type brokenSubscriptions struct {
+	*memory.Store
+	create  func(s *memory.Store, sub *subscription.Subscription)
+	change  func(s *memory.Store, sub *subscription.Subscription)
+	deliver func(s *memory.Store, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error)
+	tx      func(ports.DeliveryTx) ports.DeliveryTx
+	due     func([]ports.DueDelivery) []ports.DueDelivery
+	stay    bool // consumers never leave
+	parked  func(*ports.ParkedQuery)
+	forget  bool // deleting forgets decisions
+	keep    bool // deleting does nothing
+	deleted map[string]bool
+}
+
+func (b *brokenSubscriptions) CreateSubscription(ctx context.Context, s subscription.Subscription, c []ports.DeliveryCursor) (subscription.Subscription, bool, error) {
+	if b.create != nil {
+		b.create(b.Store, &s)
+	}
+	return b.Store.CreateSubscription(ctx, s, c)
+}
+
+func (b *brokenSubscriptions) ChangeSubscription(ctx context.Context, s subscription.Subscription) error {
+	if b.change != nil {
+		b.change(b.Store, &s)
+	}
+	return b.Store.ChangeSubscription(ctx, s)
+}
+
+func (b *brokenSubscriptions) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error) {
+	inner := f
+	if b.tx != nil {
+		inner = func(ctx context.Context, tx ports.DeliveryTx) error { return f(ctx, b.tx(tx)) }
+	}
+	if b.deliver != nil {
+		return b.deliver(b.Store, uid, p, wait, inner)
+	}
+	return b.Store.Deliver(ctx, uid, p, wait, inner)
+}
+
+func (b *brokenSubscriptions) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
+	out, err := b.Store.Due(ctx, limit)
+	if b.due != nil {
+		out = b.due(out)
+	}
+	return out, err
+}
+
+func (b *brokenSubscriptions) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
+	if b.stay {
+		back = 24 * time.Hour
+	}
+	return b.Store.Consumers(ctx, uid, consumer, back)
+}
+
+func (b *brokenSubscriptions) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
+	if b.parked != nil {
+		b.parked(&q)
+	}
+	return b.Store.ParkedMessages(ctx, uid, partitions, from, q)
+}
+
+func (b *brokenSubscriptions) DeleteSubscription(ctx context.Context, uid event.ID) error {
+	if b.keep {
+		return nil
+	}
+	if all, err := b.Subscriptions(ctx, ""); err == nil && b.forget {
+		for _, s := range all {
+			if s.UID == uid {
+				b.deleted[s.TenantID+"/"+s.ID] = true
+			}
+		}
+	}
+	return b.Store.DeleteSubscription(ctx, uid)
+}
+
+func (b *brokenSubscriptions) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
+	if b.deleted[tenantID+"/"+id] {
+		return nil, nil
+	}
+	return b.Store.Decisions(ctx, tenantID, id, partitions, limit)
+}
+
+// brokenDelivery changes what happens inside of a delivery.
+type brokenDelivery struct {
+	ports.DeliveryTx
+	message   func(*subscription.Message)
+	clear     func(event.Sequence) event.Sequence
+	threshold func(int) int
+	cursor    func(*ports.DeliveryCursor)
+}
+
+func (d brokenDelivery) Save(ctx context.Context, c ports.DeliveryCursor, changed []subscription.Message, done []event.Sequence) error {
+	if d.cursor != nil {
+		d.cursor(&c)
+	}
+	for i := range changed {
+		if d.message != nil {
+			d.message(&changed[i])
+		}
+	}
+	return d.DeliveryTx.Save(ctx, c, changed, done)
+}
+
+func (d brokenDelivery) Clear(ctx context.Context, n event.Sequence) error {
+	if d.clear != nil {
+		n = d.clear(n)
+	}
+	return d.DeliveryTx.Clear(ctx, n)
+}
+
+func (d brokenDelivery) Fail(ctx context.Context, n int, code string, threshold int) (bool, error) {
+	if d.threshold != nil {
+		threshold = d.threshold(threshold)
+	}
+	return d.DeliveryTx.Fail(ctx, n, code, threshold)
+}
+
+func inside(d brokenDelivery) func(ports.DeliveryTx) ports.DeliveryTx {
+	return func(tx ports.DeliveryTx) ports.DeliveryTx {
+		d.DeliveryTx = tx
+		return d
+	}
+}
+
+// passOn runs f and keeps its changes although it failed.
+func passOn(s *memory.Store, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error) {
+	var failed error
+	ran, err := s.Deliver(context.Background(), uid, p, wait, func(ctx context.Context, tx ports.DeliveryTx) error {
+		failed = f(ctx, tx)
+		return nil
+	})
+	if failed != nil {
+		return false, failed
+	}
+	return ran, err
+}
+
+func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		store  brokenSubscriptions
+		notice string // "" is a sound store
+	}{
+		{"sound", brokenSubscriptions{}, ""},
+		{"replaces a definition", brokenSubscriptions{create: func(s *memory.Store, sub *subscription.Subscription) {
+			if there, err := s.Subscription(context.Background(), sub.TenantID, sub.ID); err == nil {
+				_ = s.DeleteSubscription(context.Background(), there.UID)
+			}
+		}}, "TheFirstDefinitionOfAnIDStays"},
+		{"forgets settings", brokenSubscriptions{create: func(_ *memory.Store, sub *subscription.Subscription) { sub.Settings.RetryLongest = 0 }}, "ADefinitionComesBackAsItWas"},
+		{"lets the last change win", brokenSubscriptions{change: func(s *memory.Store, sub *subscription.Subscription) {
+			if there, err := s.Subscription(context.Background(), sub.TenantID, sub.ID); err == nil {
+				sub.Revision = there.Revision + 1
+			}
+		}}, "AChangeFromAnotherRevisionIsRefused"},
+		{"keeps what failed", brokenSubscriptions{deliver: passOn}, "WhatFailsLeavesNothing"},
+		{"forgets who has a message", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) { m.Consumer = "" }})}, "MessagesComeBackAsTheyWere"},
+		{"forgets the term", brokenSubscriptions{tx: inside(brokenDelivery{cursor: func(c *ports.DeliveryCursor) { c.Term = 1 }})}, "MessagesComeBackAsTheyWere"},
+		{"finds due what waits", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) {
+			if m.State == subscription.Waiting {
+				m.Due = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			}
+		}})}, "WhatIsDueIsFoundAndNothingElse"},
+		{"does not say that a lease ended", brokenSubscriptions{due: func(list []ports.DueDelivery) []ports.DueDelivery {
+			for i := range list {
+				list[i].Expired = false
+			}
+			return list
+		}}, "WhatIsDueIsFoundAndNothingElse"},
+		{"clears dead letters too", brokenSubscriptions{tx: inside(brokenDelivery{clear: func(event.Sequence) event.Sequence { return 0 }})}, "AResetKeepsParkedMessagesBeforeIt"},
+		{"begins every page anew", brokenSubscriptions{parked: func(q *ports.ParkedQuery) { q.After = 0 }}, "ParkedMessagesComeInPagesAndGroups"},
+		{"mixes failures", brokenSubscriptions{parked: func(q *ports.ParkedQuery) { q.Code = "" }}, "ParkedMessagesComeInPagesAndGroups"},
+		{"forgets decisions", brokenSubscriptions{forget: true, deleted: map[string]bool{}}, "DecisionsOutliveTheirSubscription"},
+		{"never opens the breaker", brokenSubscriptions{tx: inside(brokenDelivery{threshold: func(int) int { return 0 }})}, "TheBreakerOpensAtItsThresholdOnce"},
+		{"keeps consumers for ever", brokenSubscriptions{stay: true}, "ConsumersAreForgottenWhenTheyStayAway"},
+		{"deletes nothing", brokenSubscriptions{keep: true}, "ADeletedSubscriptionHandsOutNothing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			noticed := map[string]bool{}
+			for _, p := range conformance.SubscriptionPromises() {
+				clock := conformance.NewClock()
+				store := c.store
+				store.Store = memory.New(memory.Config{Clock: clock})
+				noticed[p.Name] = subscriptionFails(p, &store, clock)
+			}
+			if c.notice == "" {
+				for name, failed := range noticed {
+					require.False(t, failed, name)
+				}
+				return
+			}
+			require.True(t, noticed[c.notice])
+		})
+	}
+}
+
+func subscriptionFails(p conformance.SubscriptionPromise, s conformance.SubscriptionStore, clock *conformance.Clock) (failed bool) {
+	f := &failing{}
+	defer func() {
+		if r := recover(); r != nil && r != any(ended{}) {
+			panic(r)
+		}
+		failed = f.failed
+	}()
+	p.Check(f, conformance.NewDesk(f, s, clock, "tenant"))
+	return f.failed
+}
