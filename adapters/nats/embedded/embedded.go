@@ -107,17 +107,6 @@ func (s *Server) URL() string {
 	return u.String()
 }
 
-// Current reports whether a server of a cluster has met its peers and knows their
-// leader.
-func (s *Server) Current() bool {
-	return s.server.JetStreamIsCurrent() && s.server.NumRoutes() > 0
-}
-
-// LeadsStream reports whether this server leads a stream of the only account.
-func (s *Server) LeadsStream(stream string) bool {
-	return s.server.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
-}
-
 // Stop ends the server in order and waits for it.
 func (s *Server) Stop() {
 	s.server.Shutdown()
