@@ -123,8 +123,9 @@ func (s *Server) SubscribeToStream(ctx context.Context, r api.SubscribeToStreamR
 		return nil, err
 	}
 	f := &liveFeed{server: s, ctx: ctx, versions: true, entities: []string{le.Code}}
+	roles := append([]string{}, callOf(ctx).principal.Roles...) // not nil: a caller without roles is not the log itself
 	f.open = func(from string, resumed bool) (followed, error) {
-		q := query.StreamFollowQuery{Entity: le, Stream: event.StreamID{Type: r.Type, ID: r.ID}, Now: from == query.FromNow && !resumed}
+		q := query.StreamFollowQuery{Entity: le, Stream: event.StreamID{Type: r.Type, ID: r.ID}, Roles: roles, Now: from == query.FromNow && !resumed}
 		if from != "" && !q.Now {
 			n, err := strconv.ParseUint(from, 10, 63)
 			if err != nil {

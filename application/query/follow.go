@@ -8,6 +8,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -302,6 +303,7 @@ const allDigest = "$all"
 type StreamFollowQuery struct {
 	Entity ports.LegalEntity
 	Stream event.StreamID
+	Roles  []string      // of the reader, for the stream's access list; nil: it does not apply
 	From   event.Version // the first to be shown; 0 is the beginning
 	Now    bool          // only what comes; From is not looked at
 }
@@ -347,7 +349,7 @@ func (s *StreamFeed) Start(ctx context.Context) (map[event.PartitionID]ports.Hea
 
 // page reads by version; a stream that is not there yet is empty.
 func (s *StreamFeed) page(ctx context.Context, from event.Version, count int) (StreamPage, error) {
-	page, err := s.feeds.service.Stream(ctx, StreamQuery{Entity: s.query.Entity, Stream: s.query.Stream, From: from, Count: count})
+	page, err := s.feeds.service.Stream(ctx, StreamQuery{Entity: s.query.Entity, Stream: s.query.Stream, Roles: s.query.Roles, From: from, Count: count})
 	if fault.CodeOf(err) == "stream.not_found" {
 		return StreamPage{}, nil
 	}
@@ -400,6 +402,11 @@ func (s *StreamFeed) goOn(ctx context.Context, head ports.Head, count int) ([]ev
 	for i := range added {
 		if e := &added[i]; e.Stream == s.query.Stream && e.StreamVersion > s.reached {
 			events = append(events, *e)
+		}
+	}
+	if slices.ContainsFunc(events, func(e event.Recorded) bool { return e.Type == stream.MetadataChanged }) {
+		if _, _, err := s.feeds.service.admit(ctx, s.query.Entity, s.query.Stream, s.query.Roles); err != nil {
+			return nil, false, err // the access list may be another one now
 		}
 	}
 	s.at = markOf(&added[len(added)-1])

@@ -38,15 +38,8 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 	if q.Count < 1 {
 		return StreamPage{}, fault.New(fault.Invalid, "request.parameter_invalid", "a page holds at least one event; correct the count").WithField("count")
 	}
-	status, err := s.events.StreamStatus(ctx, q.Entity.Partition, q.Stream)
+	status, metadata, err := s.admit(ctx, q.Entity, q.Stream, q.Roles)
 	if err != nil {
-		return StreamPage{}, err
-	}
-	metadata, err := stream.ParseSettings(status.Settings)
-	if err != nil {
-		return StreamPage{}, err
-	}
-	if err := metadata.ACL.Check(stream.Read, q.Roles); err != nil {
 		return StreamPage{}, err
 	}
 	if err := inState(status.State); err != nil {
@@ -81,6 +74,19 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 		page.Version = max(page.Version, page.Events[0].StreamVersion, page.Events[n-1].StreamVersion)
 	}
 	return page, nil
+}
+
+// admit holds the reader's roles against the stream's access list.
+func (s *Service) admit(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (ports.StreamStatus, stream.Metadata, error) {
+	status, err := s.events.StreamStatus(ctx, le.Partition, id)
+	if err != nil {
+		return status, stream.Metadata{}, err
+	}
+	metadata, err := stream.ParseSettings(status.Settings)
+	if err != nil {
+		return status, metadata, err
+	}
+	return status, metadata, metadata.ACL.Check(stream.Read, roles)
 }
 
 // inState refuses what a stream's state hides. Its events stay in the log.

@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -133,4 +134,54 @@ func TestStreamsThatAreNotShown(t *testing.T) {
 	l.act(t, le, event.TombstoneStream, "")
 	require.Equal(t, "stream.tombstoned", code(t, ask("controller")))
 	require.Equal(t, fault.Gone, fault.KindOf(ask("controller")))
+}
+
+// A live feed of a stream shows what may be read of it, and ends with the right to.
+func TestAFeedOfAStreamObeysItsMetadata(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	le := l.entity(t, "acme", "DEMF")
+	l.fill(t, le, 5)
+	l.act(t, le, event.DescribeStream, `{"max_count":3}`)
+	feeds := query.NewFeeds(l.Service, l.store, l.clock)
+	read := func(f *query.StreamFeed) (out []event.Version, err error) {
+		heads, err := l.store.PartitionHeads(t.Context())
+		require.NoError(t, err)
+		events, _, _, err := f.Read(t.Context(), heads, 100)
+		for _, e := range events {
+			out = append(out, e.StreamVersion)
+		}
+		return out, err
+	}
+	follow := func(roles ...string) (*query.StreamFeed, error) {
+		f := feeds.Stream(query.StreamFollowQuery{Entity: le, Stream: mainTill, Roles: append([]string{}, roles...)})
+		_, err := f.Start(t.Context())
+		return f, err
+	}
+	clerk, err := follow("clerk")
+	require.NoError(t, err)
+	shown, err := read(clerk)
+	require.NoError(t, err)
+	require.Equal(t, span(4, 6), shown)
+	l.fill(t, le, 1)
+	shown, err = read(clerk)
+	require.NoError(t, err)
+	require.Equal(t, span(7, 7), shown)
+	describe := func(p *event.Prepared) {
+		p.Type, p.Change = stream.MetadataChanged, &event.StreamChange{Action: event.DescribeStream, Settings: []byte(`{"acl":{"read":["chief"]}}`)}
+	}
+	l.write(t, le, describe)
+	l.fill(t, le, 1)
+	_, err = read(clerk)
+	require.Equal(t, "stream.access_denied", code(t, err))
+	_, err = follow("clerk")
+	require.Equal(t, "stream.access_denied", code(t, err))
+	chief, err := follow("chief")
+	require.NoError(t, err)
+	shown, err = read(chief)
+	require.NoError(t, err)
+	require.Equal(t, span(1, 9), shown)
+	l.act(t, le, event.TombstoneStream, "")
+	_, err = follow("chief")
+	require.Equal(t, "stream.tombstoned", code(t, err))
 }
