@@ -152,6 +152,8 @@ type EventReader interface {
 	// Head is the partition's last event; before the first one it is the genesis
 	// (sequence 0). Fault legal_entity.not_found for an unknown partition.
 	Head(ctx context.Context, p event.PartitionID) (Head, error)
+	// Heads is Head for several partitions at once; unknown ones are left out.
+	Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]Head, error)
 	// SequenceAt is the last sequence recorded at or before t (0: none).
 	SequenceAt(ctx context.Context, p event.PartitionID, t time.Time) (event.Sequence, error)
 }

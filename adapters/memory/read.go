@@ -132,6 +132,22 @@ func (s *Store) Head(ctx context.Context, id event.PartitionID) (h ports.Head, e
 	return h, err
 }
 
+// Heads implements ports.EventReader.
+func (s *Store) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
+	out := make(map[event.PartitionID]ports.Head, len(partitions))
+	for _, id := range partitions {
+		if err := s.read(ctx, id, func(p *partition) error {
+			if p != nil {
+				out[id] = p.head()
+			}
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 // SequenceAt implements ports.EventReader.
 func (s *Store) SequenceAt(ctx context.Context, id event.PartitionID, t time.Time) (n event.Sequence, err error) {
 	err = s.read(ctx, id, func(p *partition) error {

@@ -186,6 +186,24 @@ func (s *Store) Head(ctx context.Context, p event.PartitionID) (ports.Head, erro
 	return headOf(row.Genesis, row.Sequence, row.RecordedAt, row.Checksum), nil
 }
 
+// Heads implements ports.EventReader.
+func (s *Store) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
+	ids := make([]int32, len(partitions))
+	for i, p := range partitions {
+		ids[i] = int32(p)
+	}
+	rows, err := s.queries.ListHeads(ctx, s.reads, ids)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make(map[event.PartitionID]ports.Head, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		out[event.PartitionID(r.PartitionID)] = headOf(r.Genesis, r.Sequence, r.RecordedAt, r.Checksum)
+	}
+	return out, nil
+}
+
 func headOf(genesis []byte, sequence int64, recordedAt time.Time, checksum []byte) ports.Head {
 	var h ports.Head
 	copy(h.Genesis[:], genesis)

@@ -156,7 +156,7 @@ func (c Contention) judgeWaits() Finding {
 	blockers := strings.Trim(strings.ReplaceAll(fmt.Sprint(longest.BlockedBy), " ", ", "), "[]")
 	return judged("contention", "lock waits", longest.Seconds, waitWarn, waitFail).with(
 		"find out what the holder does; if nobody needs it, end it: SELECT pg_terminate_backend(pid)",
-		"%d sessions wait; longest: pid %d since %s for %s, behind pid %s%s", len(c.Waits), longest.PID, duration(longest.Seconds), what, blockers,
+		"waiting sessions: %d; longest: pid %d since %s for %s, behind pid %s%s", len(c.Waits), longest.PID, duration(longest.Seconds), what, blockers,
 		c.describe(longest.BlockedBy))
 }
 
@@ -185,7 +185,7 @@ func (c Contention) judgeSnapshots() Finding {
 			oldest.PID, oldest.Role, oldest.Application, duration(oldest.Seconds), oldest.SnapshotAge)
 	}
 	if c.Hidden > 0 {
-		detail += fmt.Sprintf("; %d sessions of other roles are hidden from this one (GRANT pg_read_all_stats shows them)", c.Hidden)
+		detail += fmt.Sprintf("; sessions of other roles that are hidden from this one: %d (GRANT pg_read_all_stats shows them)", c.Hidden)
 	}
 	return judged("contention", "oldest snapshot", oldest.Seconds, snapshotWarn, snapshotFail).with(
 		"end it, or move the report or dump to a standby: rows that were rewritten meanwhile cannot be cleaned away and appends slow down", "%s", detail)
@@ -206,5 +206,5 @@ func (c Contention) judgeIdle() Finding {
 		return f.with("", "no session")
 	}
 	return f.with("end it and correct the program: it holds locks and a snapshot without working",
-		"%d sessions; longest: pid %d (%s, %q) since %s", count, oldest.PID, oldest.Role, oldest.Application, duration(oldest.IdleSeconds))
+		"sessions: %d; longest: pid %d (%s, %q) since %s", count, oldest.PID, oldest.Role, oldest.Application, duration(oldest.IdleSeconds))
 }

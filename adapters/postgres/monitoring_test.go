@@ -157,7 +157,7 @@ func TestContentionNamesTheHeadThatIsWaitedFor(t *testing.T) {
 	require.Equal(t, "LE1", hidden.Waits[0].LegalEntity)
 	require.Empty(t, hidden.Sessions)
 	require.Positive(t, hidden.Hidden)
-	require.Contains(t, finding(t, hidden.Findings(), "oldest snapshot").Detail, "hidden from this one")
+	require.Contains(t, finding(t, hidden.Findings(), "oldest snapshot").Detail, "hidden from this one: ")
 	release()
 	require.NoError(t, <-answered)
 }

@@ -30,7 +30,7 @@ var appendQueries = []string{
 }
 
 var readQueries = []string{
-	backbonedb.GetPartitionHead, backbonedb.ListPartitionHeads, backbonedb.GetEventByID, backbonedb.ListEventsOfStream, backbonedb.ListEventsOfStreamBackward, backbonedb.ListEventsAfter, backbonedb.ListEventsBySequence, backbonedb.ListPayloadsBySequence,
+	backbonedb.GetPartitionHead, backbonedb.ListHeads, backbonedb.ListPartitionHeads, backbonedb.GetEventByID, backbonedb.ListEventsOfStream, backbonedb.ListEventsOfStreamBackward, backbonedb.ListEventsAfter, backbonedb.ListEventsBySequence, backbonedb.ListPayloadsBySequence,
 	backbonedb.SearchKey, backbonedb.SearchKeyBackward, backbonedb.SearchCorrelation, backbonedb.SearchCorrelationBackward,
 	backbonedb.SearchActor, backbonedb.SearchActorBackward, backbonedb.SearchTypes, backbonedb.SearchTypesBackward,
 	backbonedb.SearchLog, backbonedb.SearchLogBackward, backbonedb.MatchEvents, backbonedb.GetSequenceAt, backbonedb.ListLineage,
@@ -177,7 +177,7 @@ func scans(t *testing.T, conn *pgx.Conn, query string, p event.PartitionID) (fin
 
 // ordered are the queries that take the first rows of a partition in the index's
 // own order and stop at a limit.
-var ordered = map[string]bool{"ListLastEvents": true, "GetPartitionHead": true, "ListPartitionHeads": true, "ListWaitingIntents": true, "ListProjectionLags": true, "GetWaitingIntents": true}
+var ordered = map[string]bool{"ListLastEvents": true, "GetPartitionHead": true, "ListHeads": true, "ListPartitionHeads": true, "ListWaitingIntents": true, "ListProjectionLags": true, "GetWaitingIntents": true}
 
 // sample is a literal of a parameter's type.
 func sample(t *testing.T, oid uint32, p event.PartitionID) string {

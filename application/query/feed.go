@@ -150,13 +150,13 @@ type backlog struct {
 
 // backlogs finds the legal entities in which something waits, by partition.
 func (s *Service) backlogs(ctx context.Context, entities []ports.LegalEntity, marks map[event.PartitionID]mark) ([]backlog, error) {
+	heads, err := s.heads(ctx, entities)
+	if err != nil {
+		return nil, err
+	}
 	var out []backlog
 	for _, le := range entities {
-		head, err := s.events.Head(ctx, le.Partition)
-		if err != nil {
-			return nil, err
-		}
-		m := marks[le.Partition]
+		head, m := heads[le.Partition], marks[le.Partition]
 		m.Partition = le.Partition
 		switch {
 		case head.Sequence < m.After:
@@ -170,15 +170,23 @@ func (s *Service) backlogs(ctx context.Context, entities []ports.LegalEntity, ma
 	return out, nil
 }
 
+// sharers are the partitions with long backlogs among which a page is divided: asking
+// for a share costs as much as reading some dozens of events.
+const sharers = 8
+
 // share divides a page among the partitions, beginning after the one that was last
-// served, so that a busy one keeps none waiting. More says that something is left.
+// served, so that a busy one keeps none waiting for more than a turn. More says that
+// something is left.
 func share(behind []backlog, turn event.PartitionID, count int) (shares []backlog, more bool) {
 	first := slices.IndexFunc(behind, func(b backlog) bool { return b.at.Partition > turn })
 	if first > 0 {
 		behind = slices.Concat(behind[first:], behind[:first])
 	}
-	if len(behind) > count {
-		behind, more = behind[:count], true
+	for i, taken, least := 0, event.Sequence(0), event.Sequence(max(1, count/sharers)); i < len(behind); i++ {
+		if taken += min(behind[i].size, least); taken >= event.Sequence(count) {
+			more = i+1 < len(behind)
+			behind = behind[:i+1]
+		}
 	}
 	order := make([]*backlog, len(behind))
 	for i := range behind {

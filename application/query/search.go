@@ -259,13 +259,13 @@ func (s *Service) pinned(ctx context.Context, sel *Selection, digest []byte) ([]
 		return nil, err
 	}
 	if sel.Cursor == "" {
+		heads, err := s.heads(ctx, entities)
+		if err != nil {
+			return nil, err
+		}
 		var marks []mark
 		for _, le := range entities {
-			head, err := s.events.Head(ctx, le.Partition)
-			if err != nil {
-				return nil, err
-			}
-			if head.Sequence > 0 {
+			if head := heads[le.Partition]; head.Sequence > 0 {
 				m := mark{Partition: le.Partition, Until: head.Sequence}
 				copy(m.Witness[:], head.Checksum[:])
 				marks = append(marks, m)
@@ -307,6 +307,16 @@ func (s *Service) readableEntities(ctx context.Context, tenantID string, codes [
 	entities = slices.DeleteFunc(slices.Clone(entities), func(le ports.LegalEntity) bool { return !readable(codes, le.Code) })
 	slices.SortFunc(entities, func(a, b ports.LegalEntity) int { return int(a.Partition) - int(b.Partition) })
 	return entities, nil
+}
+
+// heads are the ends of the logs of legal entities. One that the directory knows has
+// a log.
+func (s *Service) heads(ctx context.Context, entities []ports.LegalEntity) (map[event.PartitionID]ports.Head, error) {
+	partitions := make([]event.PartitionID, len(entities))
+	for i := range entities {
+		partitions[i] = entities[i].Partition
+	}
+	return s.events.Heads(ctx, partitions)
 }
 
 // at reads one event without its data.

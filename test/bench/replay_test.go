@@ -13,9 +13,12 @@ import (
 
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 const (
+	groupEntities  = 32   // legal entities of a group that is read as one feed
+	groupEvents    = 2000 // of each
 	replayPage     = 1000 // what a page holds at most
 	replayOverHTTP = 20_000
 	replayInGo     = 100_000
@@ -27,9 +30,9 @@ const (
 func (l *library) replay(t *testing.T, o options, address, token string, figures *table, statements *statistics) {
 	t.Helper()
 	reader := newClients(t, 1, address, token)[0]
-	feed := func(withoutData bool) func(ctx context.Context, cursor string) (int, bool, string, error) {
+	feed := func(tenant string, withoutData bool) func(ctx context.Context, cursor string) (int, bool, string, error) {
 		return func(ctx context.Context, cursor string) (int, bool, string, error) {
-			page, err := l.server.App.Query.Feed(ctx, query.FeedQuery{TenantID: l.entity.TenantID, Cursor: cursor, Count: replayPage, WithoutData: withoutData})
+			page, err := l.server.App.Query.Feed(ctx, query.FeedQuery{TenantID: tenant, Cursor: cursor, Count: replayPage, WithoutData: withoutData})
 			return len(page.Events), page.HasMore, page.NextCursor, err
 		}
 	}
@@ -68,9 +71,10 @@ func (l *library) replay(t *testing.T, o options, address, token string, figures
 			return len(page), err
 		})
 	}}
-	goAll, goBare := follow("go with payloads", feed(false)), follow("go without payloads", feed(true))
+	goAll, goBare := follow("go with payloads", feed(l.entity.TenantID, false)), follow("go without payloads", feed(l.entity.TenantID, true))
+	group := follow("go of a group", feed(l.group(t), false))
 	httpAll, httpBare := follow("http with payloads", overHTTP("true")), follow("http without payloads", overHTTP("false"))
-	takeTurns(t, o, statements, chain, goAll, goBare, httpAll, httpBare)
+	takeTurns(t, o, statements, chain, goAll, goBare, group, httpAll, httpBare)
 	require.Positive(t, chain.rate())
 	for _, f := range []struct {
 		name   string
@@ -87,5 +91,33 @@ func (l *library) replay(t *testing.T, o options, address, token string, figures
 			target: ">= " + perSecond(f.target, "events"), ok: f.v.rate() >= f.target,
 		})
 	}
+	figures.add(figure{
+		name:  fmt.Sprintf("Replay of $all of %d legal entities through the Go API", groupEntities),
+		value: perSecond(group.rate(), "events"), ratio: fmt.Sprintf("%.2f of one legal entity's", group.ratio(goAll)),
+	})
 	figures.state("   reading the log a page at a time", "%s", perSecond(chain.rate(), "events"))
+}
+
+// group fills the logs of a tenant with many legal entities.
+func (l *library) group(t *testing.T) (tenant string) {
+	t.Helper()
+	tenant = "group"
+	typ, err := l.server.App.Registry.Lookup(t.Context(), invoiceType, 0)
+	require.NoError(t, err)
+	v := newInvoices(typ.Number)
+	for n := range groupEntities {
+		le, err := l.server.App.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{
+			TenantID: tenant, Code: fmt.Sprintf("LE%02d", n), Name: "Bench", TimeZone: "UTC", Status: "active",
+		})
+		require.NoError(t, err)
+		for range groupEvents / batchEvents {
+			r := ports.AppendRequest{Partition: le.Partition, Events: make([]event.Prepared, batchEvents)}
+			for i := range r.Events {
+				r.Events[i] = v.prepare(le, v.number.Add(1), time.Now())
+			}
+			_, err := l.server.App.Store.Append(t.Context(), r)
+			require.NoError(t, err)
+		}
+	}
+	return tenant
 }

@@ -40,6 +40,22 @@ LEFT JOIN LATERAL (
 ) e ON true
 WHERE h.partition_id = @partition_id;
 
+-- name: ListHeads :many
+SELECT h.partition_id,
+       h.genesis,
+       coalesce(e.sequence, 0)::bigint AS sequence,
+       coalesce(e.recorded_at, to_timestamp(0))::timestamptz AS recorded_at,
+       e.checksum
+FROM backbone.partition_heads h
+LEFT JOIN LATERAL (
+    SELECT x.sequence, x.recorded_at, x.checksum
+    FROM backbone.events x
+    WHERE x.partition_id = h.partition_id
+    ORDER BY x.sequence DESC
+    LIMIT 1
+) e ON true
+WHERE h.partition_id = ANY (@partition_ids::int[]);
+
 -- name: ListPartitionHeads :many
 SELECT h.partition_id,
        h.genesis,

@@ -45,6 +45,57 @@ func (q *Queries) GetPartitionHead(ctx context.Context, db DBTX, partitionID int
 	return i, err
 }
 
+const ListHeads = `-- name: ListHeads :many
+SELECT h.partition_id,
+       h.genesis,
+       coalesce(e.sequence, 0)::bigint AS sequence,
+       coalesce(e.recorded_at, to_timestamp(0))::timestamptz AS recorded_at,
+       e.checksum
+FROM backbone.partition_heads h
+LEFT JOIN LATERAL (
+    SELECT x.sequence, x.recorded_at, x.checksum
+    FROM backbone.events x
+    WHERE x.partition_id = h.partition_id
+    ORDER BY x.sequence DESC
+    LIMIT 1
+) e ON true
+WHERE h.partition_id = ANY ($1::int[])
+`
+
+type ListHeadsRow struct {
+	PartitionID int32
+	Genesis     []byte
+	Sequence    int64
+	RecordedAt  time.Time
+	Checksum    []byte
+}
+
+func (q *Queries) ListHeads(ctx context.Context, db DBTX, partitionIds []int32) ([]ListHeadsRow, error) {
+	rows, err := db.Query(ctx, ListHeads, partitionIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListHeadsRow
+	for rows.Next() {
+		var i ListHeadsRow
+		if err := rows.Scan(
+			&i.PartitionID,
+			&i.Genesis,
+			&i.Sequence,
+			&i.RecordedAt,
+			&i.Checksum,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListLastEvents = `-- name: ListLastEvents :many
 SELECT p.partition_id::int AS partition_id,
        coalesce(e.sequence, 0)::bigint AS sequence,
