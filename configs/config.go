@@ -76,8 +76,12 @@ type Query struct {
 
 // Projector keeps the read models.
 type Projector struct {
-	Poll  time.Duration `config:"poll"`  // how often to look when nothing wakes it
-	Batch int           `config:"batch"` // events of one transaction
+	Poll    time.Duration `config:"poll"`    // how often to look for what operators decided
+	Batch   int           `config:"batch"`   // events of one transaction, unless a projection's settings say
+	Workers int           `config:"workers"` // partitions that a node works at a time
+	TTL     time.Duration `config:"ttl"`     // another node takes over when a node was silent for so long
+	Renew   time.Duration `config:"renew"`   // how often a node gives a sign of life; at most a third of ttl
+	Stall   time.Duration `config:"stall"`   // readiness is degraded when events wait so long without an attempt
 }
 
 // Delivery is how a node learns that events were written, for all who wait for them.
@@ -190,7 +194,7 @@ func Default() Config {
 		Limits:      Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},
 		Intake:      Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}},
 		Query:       Query{FoldBudget: 500 * time.Millisecond, SnapshotEvery: 100},
-		Projector:   Projector{Poll: 500 * time.Millisecond, Batch: 500},
+		Projector:   Projector{Poll: 500 * time.Millisecond, Batch: 500, Workers: 4, TTL: 10 * time.Second, Renew: 3 * time.Second, Stall: 30 * time.Second},
 		Delivery:    Delivery{Listen: "notify", Poll: 500 * time.Millisecond},
 		Feeds:       Feeds{PerPrincipal: 20, PerNode: 1000, Batch: 100, Heartbeat: 15 * time.Second, WriteTimeout: 30 * time.Second, Review: time.Minute},
 		NATS:        defaultNATS(),

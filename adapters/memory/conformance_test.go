@@ -24,6 +24,7 @@ func TestConformance(t *testing.T) {
 		Keys: func(*testing.T, conformance.Store) conformance.Keys {
 			return conformance.NewKeyRegister(keys, keys, keys)
 		},
+		Leases: func(s conformance.Store) ports.Leases { return s.(*memory.Store).Leases() },
 		ReadModel: func(t *testing.T, s conformance.Store) conformance.ReadModel {
 			store, ok := s.(*memory.Store)
 			require.True(t, ok)

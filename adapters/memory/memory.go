@@ -46,6 +46,7 @@ type Store struct {
 	tables       map[string]map[string]any
 	listeners    map[*listener]struct{}
 	work         *Leases
+	operated     projectionState
 	snapshots    snapshots
 
 	subs subscriptions
@@ -81,6 +82,7 @@ func New(c Config) *Store {
 		checkpoints: map[checkpointKey]ports.Checkpoint{},
 		tables:      map[string]map[string]any{},
 		listeners:   map[*listener]struct{}{},
+		operated:    newProjectionState(),
 		snapshots:   newSnapshots(),
 		advancing:   make(chan struct{}, 1),
 	}

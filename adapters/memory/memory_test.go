@@ -19,7 +19,7 @@ const table = "balance"
 
 type handlerFunc func(tx *memory.Tx) error
 
-func (f handlerFunc) Apply(_ context.Context, tx ports.ProjectionTx, _ []event.Recorded) error {
+func (f handlerFunc) Apply(_ context.Context, tx ports.ProjectionTx, _ ports.ProjectionBatch) error {
 	m, err := memory.Bind(tx)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (b *testBundle) apply(t *testing.T, n byte, f handlerFunc) error {
 		Payload:  []byte(`{}`),
 	}}})
 	require.NoError(t, err)
-	_, _, err = b.store.Advance(ctx, "balance", 1, b.partition, nil, 10, f)
+	_, _, err = b.store.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: "balance", Version: 1, Partition: b.partition}, Limit: 10}, f)
 	return err
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -15,64 +17,83 @@ type checkpointKey struct {
 	partition  event.PartitionID
 }
 
-// The states of a checkpoint.
-const (
-	statusRunning = "running"
-	statusFaulted = "faulted"
-)
-
 // Advance implements ports.Projections. The handler gets a *Tx and may read the
-// store; it must not call Advance. Without types every event is handed over; a
-// limit of 0 reads to the end. The checkpoint passes events of other types too.
-func (s *Store) Advance(ctx context.Context, projection string, version int, id event.PartitionID, types []string, limit int, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
+// store; it must not call Advance. The checkpoint passes events of other types too.
+func (s *Store) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
+	passed := 0
+	c, err := s.onCheckpoint(ctx, a.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
+		if c.Status == projection.Halted {
+			return false, nil
+		}
+		events, err := s.Events(ctx, ports.EventQuery{Partition: a.Partition, After: c.Sequence, Limit: a.Limit})
+		if err != nil || len(events) == 0 {
+			return false, err
+		}
+		passed = len(events)
+		last := events[passed-1]
+		if len(a.Types) > 0 {
+			events = slices.DeleteFunc(events, func(e event.Recorded) bool { return !slices.Contains(a.Types, e.Type) })
+		}
+		if len(events) > 0 {
+			b := ports.ProjectionBatch{Projection: a.Projection, Version: a.Version, Partition: a.Partition, Events: events}
+			if err := h.Apply(ctx, tx, b); err != nil {
+				return false, err
+			}
+		}
+		if c.Troubled() {
+			tx.atEnd(func() { s.settleLetters(a.ProjectionWork, last.Sequence, ports.LetterResolved, "", "") })
+		}
+		c.Pass(last.Sequence, len(events), last.RecordedAt, s.now())
+		return true, nil
+	})
+	if err != nil {
+		passed = 0
+	}
+	return c, passed, err
+}
+
+// onCheckpoint runs f on a checkpoint, one at a time in the whole store, after it has
+// made sure of the lease, and writes the checkpoint with what f staged when f says so.
+func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
 	select {
 	case <-ctx.Done():
-		return ports.Checkpoint{}, 0, ctx.Err()
+		return ports.Checkpoint{}, ctx.Err()
 	case s.advancing <- struct{}{}:
 	}
 	defer func() { <-s.advancing }()
 
-	key := checkpointKey{projection, version, id}
+	key := checkpointKey{w.Projection, w.Version, w.Partition}
 	s.mu.RLock()
-	checkpoint, known := s.checkpoints[key]
+	before, known := s.checkpoints[key]
 	s.mu.RUnlock()
 	if !known {
-		checkpoint = ports.Checkpoint{Projection: projection, Version: version, Partition: id}
+		before = ports.Checkpoint{Projection: w.Projection, Version: w.Version, Partition: w.Partition, Status: projection.Reading}
 	}
-	before := checkpoint
-	events, err := s.Events(ctx, ports.EventQuery{Partition: id, After: checkpoint.Sequence, Limit: limit})
-	if err != nil {
-		return before, 0, err
+	if w.Lease != nil && s.work.term(w.Lease.LeaseResource, w.Lease.Holder) != w.Lease.Term {
+		return before, projection.Fenced()
 	}
 	tx := newTx(s)
-	passed := len(events)
-	if passed > 0 {
-		checkpoint.Sequence = events[passed-1].Sequence
+	c := before
+	write, err := f(tx, &c)
+	if err == nil {
+		err = ctx.Err() // a caller who gave up gets neither the effects nor the checkpoint
 	}
-	if len(types) > 0 {
-		events = slices.DeleteFunc(events, func(e event.Recorded) bool { return !slices.Contains(types, e.Type) })
-	}
-	if len(events) > 0 {
-		if err := h.Apply(ctx, tx, events); err != nil {
-			tx.close()
-			return before, 0, err
-		}
-	}
-	// A caller who gave up gets neither the effects nor the checkpoint.
-	if err := ctx.Err(); err != nil {
+	if err != nil || !write {
 		tx.close()
-		return before, 0, err
+		return before, err
 	}
-	checkpoint.Status, checkpoint.Error, checkpoint.UpdatedAt = statusRunning, "", s.now()
+	if w.Lease != nil {
+		c.Term = w.Lease.Term
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tx.commit()
-	s.checkpoints[key] = checkpoint
-	return checkpoint, passed, nil
+	s.checkpoints[key] = c
+	return c, nil
 }
 
 // Checkpoints implements ports.Projections, by partition.
-func (s *Store) Checkpoints(ctx context.Context, projection string, version int) ([]ports.Checkpoint, error) {
+func (s *Store) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -80,7 +101,7 @@ func (s *Store) Checkpoints(ctx context.Context, projection string, version int)
 	defer s.mu.RUnlock()
 	out := []ports.Checkpoint{}
 	for key, c := range s.checkpoints {
-		if key.projection == projection && key.version == version {
+		if key.projection == name && key.version == version {
 			out = append(out, c)
 		}
 	}
@@ -88,22 +109,110 @@ func (s *Store) Checkpoints(ctx context.Context, projection string, version int)
 	return out, nil
 }
 
-// MarkFaulted implements ports.Projections. A projection that failed on its very
+// RecordFailure implements ports.Projections. A projection that failed on its very
 // first event gets a checkpoint at sequence 0.
-func (s *Store) MarkFaulted(ctx context.Context, projection string, version int, id event.PartitionID, message string) error {
-	if err := ctx.Err(); err != nil {
-		return err
+func (s *Store) RecordFailure(ctx context.Context, f ports.ProjectionFailure) (ports.Checkpoint, error) {
+	return s.onCheckpoint(ctx, f.ProjectionWork, func(_ *Tx, c *ports.Checkpoint) (bool, error) {
+		if c.Sequence != f.At || c.Status == projection.Halted {
+			return false, nil
+		}
+		c.Fail(f.Code, f.Pause, s.now())
+		return true, nil
+	})
+}
+
+// Isolate implements ports.Projections.
+func (s *Store) Isolate(ctx context.Context, f ports.ProjectionFailure, policy string) (ports.Checkpoint, error) {
+	return s.onCheckpoint(ctx, f.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
+		if c.Sequence != f.At || c.Status == projection.Halted {
+			return false, nil
+		}
+		e, err := s.next(ctx, f.Partition, c.Sequence)
+		if err != nil {
+			return false, err
+		}
+		c.Halt(f.Code, s.now(), f.Attempts, f.Since)
+		letter := ports.DeadLetter{
+			Kind: ports.LetterOfProjection, Name: f.Projection, Version: f.Version, Partition: f.Partition, Sequence: e.Sequence, EventID: e.ID,
+			Code: f.Code, Detail: f.Detail, Attempts: c.Attempts, FirstFailedAt: c.FirstFailedAt, LastFailedAt: c.LastFailedAt, Status: ports.LetterWaiting,
+		}
+		if policy == projection.SkipEvent {
+			letter.Status = ports.LetterPassed
+			c.PassOver(e.Sequence, e.RecordedAt, s.now())
+		}
+		tx.atEnd(func() {
+			s.putLetter(letter)
+			if policy == projection.StopProjection {
+				s.changeProjection(f.Projection, f.Version, systemActor, func(p *projection.Projection) {
+					if next, err := p.Status.After(projection.Fault); err == nil {
+						p.Status = next
+					}
+				})
+			}
+		})
+		return true, nil
+	})
+}
+
+// systemActor is who does what nobody asked for.
+const systemActor = "system"
+
+func (s *Store) next(ctx context.Context, p event.PartitionID, after event.Sequence) (event.Recorded, error) {
+	events, err := s.Events(ctx, ports.EventQuery{Partition: p, After: after, Limit: 1})
+	if err == nil && len(events) == 0 {
+		err = fault.New(fault.FailedPrecondition, "projection.no_event", "there is no event after the checkpoint; look at the checkpoints again")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := checkpointKey{projection, version, id}
-	c, known := s.checkpoints[key]
-	if !known {
-		c = ports.Checkpoint{Projection: projection, Version: version, Partition: id}
+	if err != nil {
+		return event.Recorded{}, err
 	}
-	c.Status, c.Error, c.UpdatedAt = statusFaulted, message, s.now()
-	s.checkpoints[key] = c
-	return nil
+	return events[0], nil
+}
+
+// Fix implements ports.Projections.
+func (s *Store) Fix(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
+	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
+		tx.atEnd(func() { s.touch(o) })
+		return true, c.Mend(s.now())
+	})
+}
+
+// Skip implements ports.Projections.
+func (s *Store) Skip(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
+	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
+		if err := c.RequireHalted(); err != nil {
+			return false, err
+		}
+		e, err := s.next(ctx, o.Partition, c.Sequence)
+		if err != nil {
+			return false, err
+		}
+		c.PassOver(e.Sequence, e.RecordedAt, s.now())
+		tx.atEnd(func() {
+			s.settleLetters(o.ProjectionWork, e.Sequence, ports.LetterSkipped, o.By, o.Reason)
+			s.touch(o)
+		})
+		return true, nil
+	})
+}
+
+// Reset implements ports.Projections.
+func (s *Store) Reset(ctx context.Context, o ports.ProjectionOperation, h ports.ProjectionResetter) (ports.Checkpoint, error) {
+	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
+		b := ports.ProjectionBatch{Projection: o.Projection, Version: o.Version, Partition: o.Partition}
+		if err := h.Reset(ctx, tx, b); err != nil {
+			return false, err
+		}
+		c.Rewind(s.now())
+		tx.atEnd(func() {
+			s.settleLetters(o.ProjectionWork, ^event.Sequence(0), ports.LetterDiscarded, o.By, o.Reason)
+			s.touch(o)
+		})
+		return true, nil
+	})
+}
+
+func (s *Store) touch(o ports.ProjectionOperation) {
+	s.changeProjection(o.Projection, o.Version, o.By, func(*projection.Projection) {})
 }
 
 // PartitionHeads implements ports.Projections.

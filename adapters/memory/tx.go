@@ -18,6 +18,7 @@ import (
 type Tx struct {
 	store  *Store
 	writes map[string]map[string]write
+	last   []func()
 	closed bool
 }
 
@@ -83,6 +84,9 @@ func (tx *Tx) Rows(table, prefix string) []Row {
 	return rows(merged, prefix)
 }
 
+// atEnd adds what else is done when the writes are applied, with the store's lock held.
+func (tx *Tx) atEnd(f func()) { tx.last = append(tx.last, f) }
+
 // commit applies the writes; the caller holds the store's lock.
 func (tx *Tx) commit() {
 	for name, writes := range tx.writes {
@@ -92,6 +96,9 @@ func (tx *Tx) commit() {
 			tx.store.tables[name] = table
 		}
 		apply(table, writes)
+	}
+	for _, f := range tx.last {
+		f()
 	}
 	tx.close()
 }

@@ -47,6 +47,7 @@ func runConformance(t *testing.T, keyStore func(t *testing.T, dsn string) (keysD
 			t.Cleanup(keys.Close)
 			return conformance.NewKeyRegister(keys, keys.Eraser(), keys.Eraser())
 		},
+		Leases: func(s conformance.Store) ports.Leases { return s.(*postgres.Store).Leases() },
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
 			return readModel{s.(*postgres.Store)}
 		},

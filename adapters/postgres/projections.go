@@ -2,106 +2,303 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The states of a checkpoint.
+// The states of a checkpoint that others look for.
 const (
-	statusRunning = "running"
-	statusFaulted = "faulted"
+	statusRunning = projection.Reading
+	statusFaulted = projection.Halted
 )
 
 const advanceTries = 3
 
+// advanceIdle ends the transaction of a node that was paused or cut off in the middle
+// of it, so that the next one gets the checkpoint's lock within seconds.
+const advanceIdle = 10 * time.Second
+
 // Advance implements ports.Projections. The handler's transaction is a pgx.Tx at
 // READ COMMITTED. A deadlock or serialization failure runs all of it again, so the
-// handler may be called again with the same events in a new transaction. Without
-// types every event is handed over; a limit of 0 reads to the end. The checkpoint
+// handler may be called again with the same events in a new transaction. The checkpoint
 // passes events of other types too.
-func (s *Store) Advance(ctx context.Context, projection string, version int, p event.PartitionID, types []string, limit int, h ports.ProjectionHandler) (checkpoint ports.Checkpoint, passed int, err error) {
+func (s *Store) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (c ports.Checkpoint, passed int, err error) {
+	c, err = s.onCheckpoint(ctx, a.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
+		passed = 0
+		if c.Status == projection.Halted {
+			return false, nil
+		}
+		events, err := s.eventsAfter(ctx, tx, a.Partition, c.Sequence, a.Limit, a.Types)
+		if err != nil || len(events) == 0 {
+			return false, err
+		}
+		passed = len(events)
+		last := events[passed-1]
+		if len(a.Types) > 0 {
+			events = slices.DeleteFunc(events, func(e event.Recorded) bool { return !slices.Contains(a.Types, e.Type) })
+		}
+		if len(events) > 0 {
+			b := ports.ProjectionBatch{Projection: a.Projection, Version: a.Version, Partition: a.Partition, Events: events}
+			if err := h.Apply(ctx, tx, b); err != nil {
+				return false, ownWords(ctx, err)
+			}
+		}
+		if c.Troubled() {
+			if err := s.settleLetters(ctx, tx, a.ProjectionWork, last.Sequence, ports.LetterResolved, "", ""); err != nil {
+				return false, err
+			}
+		}
+		c.Pass(last.Sequence, len(events), last.RecordedAt, s.now())
+		return true, nil
+	})
+	if err != nil {
+		passed = 0
+	}
+	return c, passed, err
+}
+
+// said is an error in a handler's own words, which are the caller's to judge.
+type said struct{ error }
+
+func (s said) Unwrap() error { return s.error }
+
+// ownWords keeps what a handler says, unless it is what PostgreSQL says: that may quote
+// a value, and a database that is away is not the event's fault.
+func ownWords(ctx context.Context, err error) error {
+	if serializationFailure(err) {
+		return err
+	}
+	if _, database := errors.AsType[*pgconn.PgError](err); database || unavailable(err) {
+		return translate(ctx, err)
+	}
+	return said{err}
+}
+
+// onCheckpoint runs f in a transaction that holds the checkpoint, after it has made
+// sure of the lease, and writes the checkpoint when f says so. It tries again after a
+// deadlock.
+func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(pgx.Tx, *ports.Checkpoint) (bool, error)) (c ports.Checkpoint, err error) {
 	for range advanceTries {
-		checkpoint, passed, err = s.advanceOnce(ctx, projection, version, p, types, limit, h)
+		var before ports.Checkpoint
+		err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+			if before, err = s.lockCheckpoint(ctx, tx, w); err != nil {
+				return err
+			}
+			c = before
+			write, err := f(tx, &c)
+			if err != nil || !write {
+				return err
+			}
+			if w.Lease != nil {
+				c.Term = w.Lease.Term
+			}
+			return s.queries.UpdateCheckpoint(ctx, tx, &backbonedb.UpdateCheckpointParams{
+				Projection: w.Projection, Version: int32(w.Version), PartitionID: int32(w.Partition), Sequence: int64(c.Sequence),
+				Status: c.Status, Error: optionalText(c.Error), Attempts: int32(c.Attempts), UpdatedAt: c.UpdatedAt,
+				FirstFailedAt: optionalTime(c.FirstFailedAt), LastFailedAt: optionalTime(c.LastFailedAt), NextAttemptAt: optionalTime(c.NextAttemptAt),
+				LastEventAt: optionalTime(c.LastEventAt), Term: int64(c.Term),
+				Processed: int64(c.Processed), Skipped: int64(c.Skipped), Failed: int64(c.Failed),
+			})
+		})
+		if err != nil {
+			c = before
+		}
 		if !serializationFailure(err) {
 			break
 		}
 	}
-	return checkpoint, passed, err
+	if own, handlers := errors.AsType[said](err); handlers {
+		return c, own.error
+	}
+	return c, translate(ctx, err)
 }
 
-func (s *Store) advanceOnce(ctx context.Context, projection string, version int, p event.PartitionID, types []string, limit int, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
-	before := ports.Checkpoint{Projection: projection, Version: version, Partition: p}
-	after, passed := before, 0
-	var handlerErr error
-	err := pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
-		if err := s.queries.InsertCheckpoint(ctx, tx, &backbonedb.InsertCheckpointParams{
-			Projection: projection, Version: int32(version), PartitionID: int32(p), UpdatedAt: s.now(),
-		}); err != nil {
-			return err
+// lockCheckpoint takes the row's lock first and reads the lease in a statement of its
+// own after it: while it waited somebody may have taken over, and a statement sees what
+// was committed before it began. A partition without a row gets one.
+func (s *Store) lockCheckpoint(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) (ports.Checkpoint, error) {
+	c, found, err := s.readLocked(ctx, tx, w)
+	if err != nil || found {
+		return c, err
+	}
+	if err := s.queries.InsertCheckpoint(ctx, tx, &backbonedb.InsertCheckpointParams{
+		Projection: w.Projection, Version: int32(w.Version), PartitionID: int32(w.Partition), UpdatedAt: s.now(),
+	}); err != nil {
+		return c, err
+	}
+	c, _, err = s.readLocked(ctx, tx, w)
+	return c, err
+}
+
+const advanceTimeouts = `SELECT set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)`
+
+// readLocked sends all statements at once.
+func (s *Store) readLocked(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) (c ports.Checkpoint, found bool, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue(advanceTimeouts, milliseconds(advanceIdle), milliseconds(lockTimeout))
+	batch.Queue(backbonedb.LockCheckpoint, w.Projection, int32(w.Version), int32(w.Partition)).QueryRow(func(row pgx.Row) error {
+		var r backbonedb.BackboneProjectionCheckpoint
+		err := row.Scan(&r.Sequence, &r.UpdatedAt, &r.Version, &r.PartitionID, &r.Projection, &r.Status, &r.Error, &r.Term, &r.Processed,
+			&r.Skipped, &r.Failed, &r.Attempts, &r.FirstFailedAt, &r.LastFailedAt, &r.NextAttemptAt, &r.LastEventAt)
+		if errors.Is(err, pgx.ErrNoRows) {
+			c = ports.Checkpoint{Projection: w.Projection, Version: w.Version, Partition: w.Partition, Status: projection.Reading}
+			return nil
 		}
-		row, err := s.queries.LockCheckpoint(ctx, tx, &backbonedb.LockCheckpointParams{
-			Projection: projection, Version: int32(version), PartitionID: int32(p),
-		})
-		if err != nil {
-			return err
-		}
-		before.Sequence, before.Status, before.Error, before.UpdatedAt = event.Sequence(row.Sequence), row.Status, row.Error.String, row.UpdatedAt.UTC()
-		events, err := s.eventsAfter(ctx, tx, p, before.Sequence, limit, types)
-		if err != nil {
-			return err
-		}
-		after = before
-		if passed = len(events); passed > 0 {
-			after.Sequence = events[passed-1].Sequence
-		}
-		if len(types) > 0 {
-			events = slices.DeleteFunc(events, func(e event.Recorded) bool { return !slices.Contains(types, e.Type) })
-		}
-		if len(events) > 0 {
-			if handlerErr = h.Apply(ctx, tx, events); handlerErr != nil {
-				return handlerErr
-			}
-		}
-		after.Status, after.Error, after.UpdatedAt = statusRunning, "", s.now()
-		return s.queries.UpdateCheckpoint(ctx, tx, &backbonedb.UpdateCheckpointParams{
-			Projection: projection, Version: int32(version), PartitionID: int32(p), Sequence: int64(after.Sequence), UpdatedAt: after.UpdatedAt,
-		})
+		c, found = checkpoint(&r), err == nil
+		return err
 	})
-	switch {
-	case err == nil:
-		return after, passed, nil
-	case serializationFailure(err) || handlerErr != nil:
-		return before, 0, err // the handler's own words are the caller's to judge
-	default:
-		return before, 0, translate(ctx, err)
+	if w.Lease != nil {
+		batch.Queue(backbonedb.LeaseTerm, w.Lease.Name, int32(w.Lease.Partition), w.Lease.Holder).QueryRow(func(row pgx.Row) error {
+			var term int64
+			err := row.Scan(&term)
+			if errors.Is(err, pgx.ErrNoRows) || err == nil && uint64(term) != w.Lease.Term {
+				return projection.Fenced()
+			}
+			return err
+		})
+	}
+	return c, found, tx.SendBatch(ctx, batch).Close()
+}
+
+func checkpoint(r *backbonedb.BackboneProjectionCheckpoint) ports.Checkpoint {
+	return ports.Checkpoint{
+		Projection: r.Projection, Version: int(r.Version), Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
+		Status: r.Status, Error: r.Error.String, Attempts: int(r.Attempts), UpdatedAt: r.UpdatedAt.UTC(),
+		FirstFailedAt: utcOrZero(r.FirstFailedAt), LastFailedAt: utcOrZero(r.LastFailedAt), NextAttemptAt: utcOrZero(r.NextAttemptAt),
+		LastEventAt: utcOrZero(r.LastEventAt), Term: uint64(r.Term),
+		Processed: uint64(r.Processed), Skipped: uint64(r.Skipped), Failed: uint64(r.Failed),
 	}
 }
 
 // Checkpoints implements ports.Projections, by partition.
-func (s *Store) Checkpoints(ctx context.Context, projection string, version int) ([]ports.Checkpoint, error) {
-	rows, err := s.queries.ListCheckpoints(ctx, s.reads, &backbonedb.ListCheckpointsParams{Projection: projection, Version: int32(version)})
+func (s *Store) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
+	rows, err := s.queries.ListCheckpoints(ctx, s.reads, &backbonedb.ListCheckpointsParams{Projection: name, Version: int32(version)})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
 	out := make([]ports.Checkpoint, len(rows))
-	for i, r := range rows {
-		out[i] = ports.Checkpoint{
-			Projection: projection, Version: version, Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
-			Status: r.Status, Error: r.Error.String, UpdatedAt: r.UpdatedAt.UTC(),
-		}
+	for i := range rows {
+		out[i] = checkpoint(&rows[i].BackboneProjectionCheckpoint)
 	}
 	return out, nil
 }
 
-// MarkFaulted implements ports.Projections. A projection that failed on its very
+// RecordFailure implements ports.Projections. A projection that failed on its very
 // first event gets a checkpoint at sequence 0.
-func (s *Store) MarkFaulted(ctx context.Context, projection string, version int, p event.PartitionID, message string) error {
-	return translate(ctx, s.queries.FaultCheckpoint(ctx, s.reads, &backbonedb.FaultCheckpointParams{
-		Projection: projection, Version: int32(version), PartitionID: int32(p), Error: optionalText(message), UpdatedAt: s.now(),
-	}))
+func (s *Store) RecordFailure(ctx context.Context, f ports.ProjectionFailure) (ports.Checkpoint, error) {
+	return s.onCheckpoint(ctx, f.ProjectionWork, func(_ pgx.Tx, c *ports.Checkpoint) (bool, error) {
+		if c.Sequence != f.At || c.Status == projection.Halted {
+			return false, nil
+		}
+		c.Fail(f.Code, f.Pause, s.now())
+		return true, nil
+	})
+}
+
+// Isolate implements ports.Projections.
+func (s *Store) Isolate(ctx context.Context, f ports.ProjectionFailure, policy string) (ports.Checkpoint, error) {
+	return s.onCheckpoint(ctx, f.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
+		if c.Sequence != f.At || c.Status == projection.Halted {
+			return false, nil
+		}
+		e, err := s.next(ctx, tx, f.Partition, c.Sequence)
+		if err != nil {
+			return false, err
+		}
+		status := ports.LetterWaiting
+		c.Halt(f.Code, s.now(), f.Attempts, f.Since)
+		letter := &backbonedb.UpsertDeadLetterParams{
+			Kind: ports.LetterOfProjection, Name: f.Projection, Version: int32(f.Version), PartitionID: int32(f.Partition), Sequence: int64(e.Sequence),
+			EventID: uuid(e.ID), Code: f.Code, Detail: f.Detail, Attempts: int32(c.Attempts),
+			FirstFailedAt: c.FirstFailedAt, LastFailedAt: c.LastFailedAt,
+		}
+		if policy == projection.SkipEvent {
+			status = ports.LetterPassed
+			c.PassOver(e.Sequence, e.RecordedAt, s.now())
+		}
+		letter.Status = status
+		if err := s.queries.UpsertDeadLetter(ctx, tx, letter); err != nil {
+			return false, err
+		}
+		if policy == projection.StopProjection {
+			return true, s.queries.FaultProjection(ctx, tx, &backbonedb.FaultProjectionParams{
+				Name: f.Projection, Version: int32(f.Version), ChangedAt: s.now(), ChangedBy: systemActor,
+			})
+		}
+		return true, nil
+	})
+}
+
+// systemActor is who does what nobody asked for.
+const systemActor = "system"
+
+// next is the event after a sequence.
+func (s *Store) next(ctx context.Context, tx pgx.Tx, p event.PartitionID, after event.Sequence) (event.Recorded, error) {
+	events, err := s.eventsAfter(ctx, tx, p, after, 1, []string{""})
+	if err == nil && len(events) == 0 {
+		err = fault.New(fault.FailedPrecondition, "projection.no_event", "there is no event after the checkpoint; look at the checkpoints again")
+	}
+	if err != nil {
+		return event.Recorded{}, err
+	}
+	return events[0], nil
+}
+
+// Fix implements ports.Projections.
+func (s *Store) Fix(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
+	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
+		if err := c.Mend(s.now()); err != nil {
+			return false, err
+		}
+		return true, s.touch(ctx, tx, o)
+	})
+}
+
+// Skip implements ports.Projections.
+func (s *Store) Skip(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
+	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
+		if err := c.RequireHalted(); err != nil {
+			return false, err
+		}
+		e, err := s.next(ctx, tx, o.Partition, c.Sequence)
+		if err != nil {
+			return false, err
+		}
+		c.PassOver(e.Sequence, e.RecordedAt, s.now())
+		if err := s.settleLetters(ctx, tx, o.ProjectionWork, e.Sequence, ports.LetterSkipped, o.By, o.Reason); err != nil {
+			return false, err
+		}
+		return true, s.touch(ctx, tx, o)
+	})
+}
+
+// Reset implements ports.Projections.
+func (s *Store) Reset(ctx context.Context, o ports.ProjectionOperation, h ports.ProjectionResetter) (ports.Checkpoint, error) {
+	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
+		b := ports.ProjectionBatch{Projection: o.Projection, Version: o.Version, Partition: o.Partition}
+		if err := h.Reset(ctx, tx, b); err != nil {
+			return false, ownWords(ctx, err)
+		}
+		if err := s.settleLetters(ctx, tx, o.ProjectionWork, maxSequence, ports.LetterDiscarded, o.By, o.Reason); err != nil {
+			return false, err
+		}
+		c.Rewind(s.now())
+		return true, s.touch(ctx, tx, o)
+	})
+}
+
+func (s *Store) touch(ctx context.Context, tx pgx.Tx, o ports.ProjectionOperation) error {
+	return s.queries.TouchProjection(ctx, tx, &backbonedb.TouchProjectionParams{
+		Name: o.Projection, Version: int32(o.Version), ChangedAt: s.now(), ChangedBy: o.By,
+	})
 }

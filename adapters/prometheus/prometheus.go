@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
-	"github.com/erpbackbone/backbone/domain/event"
 )
 
 // Metrics observes the append engine, the projections, the HTTP API, and what keeps
@@ -35,9 +34,7 @@ type Metrics struct {
 	queueRequests   *client.GaugeVec
 	queueBytes      *client.GaugeVec
 
-	lagEvents          *client.GaugeVec
-	lagSeconds         *client.GaugeVec
-	projectionFailures *client.CounterVec
+	projections
 
 	requestDuration *client.HistogramVec
 }
@@ -74,24 +71,16 @@ func New() *Metrics {
 		queueBytes: client.NewGaugeVec(client.GaugeOpts{
 			Name: "backbone_append_queue_bytes", Help: "Bytes that wait for an appender.",
 		}, []string{"appender"}),
-		lagEvents: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_projection_lag_events", Help: "Events of a partition that a projection has not read yet.",
-		}, []string{"projection", "partition"}),
-		lagSeconds: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_projection_lag_seconds", Help: "Age of the newest event while a projection has not reached it, else 0.",
-		}, []string{"projection", "partition"}),
-		projectionFailures: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_projection_failures_total", Help: "Attempts of a projection that were rolled back.",
-		}, []string{"projection"}),
 		requestDuration: client.NewHistogramVec(client.HistogramOpts{
 			Name: "backbone_http_request_duration_seconds", Help: "HTTP requests by method, route and status.", Buckets: fast,
 		}, []string{"method", "route", "status"}),
 	}
 	m.registry.MustRegister(
 		m.appendDuration, m.appendedEvents, m.appendConflicts, m.groupRequests, m.groupEvents, m.groupDuration, m.queueRequests, m.queueBytes,
-		m.lagEvents, m.lagSeconds, m.projectionFailures, m.requestDuration,
+		m.requestDuration,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	m.projections = newProjections(m.registry)
 	m.personal = newPersonal(m.registry)
 	m.feeds = newFeeds(m.registry)
 	m.fanout = newFanout(m.registry)
@@ -140,18 +129,6 @@ func (m *Metrics) ObserveQueue(appender, requests, bytes int) {
 	label := strconv.Itoa(appender)
 	m.queueRequests.WithLabelValues(label).Set(float64(requests))
 	m.queueBytes.WithLabelValues(label).Set(float64(bytes))
-}
-
-// ProjectionLag reports how far a projection is behind in a partition.
-func (m *Metrics) ProjectionLag(projection string, p event.PartitionID, events uint64, seconds float64) {
-	label := strconv.FormatUint(uint64(p), 10)
-	m.lagEvents.WithLabelValues(projection, label).Set(float64(events))
-	m.lagSeconds.WithLabelValues(projection, label).Set(seconds)
-}
-
-// ProjectionFailed counts an attempt that was rolled back.
-func (m *Metrics) ProjectionFailed(projection string, _ event.PartitionID) {
-	m.projectionFailures.WithLabelValues(projection).Inc()
 }
 
 // methods are those that get a label of their own; a caller may send anything.

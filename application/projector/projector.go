@@ -1,6 +1,7 @@
-// Package projector keeps read models in step with the log: one worker per
-// projection, woken by signals and by a poll, advancing partition after partition
-// with checkpoint and read model in one transaction.
+// Package projector keeps read models in step with the log. One loop per node looks
+// at what is new in all partitions and hands it to a few workers; a partition of a
+// projection is worked by one node at a time, under a lease, with checkpoint and read
+// model in one transaction.
 package projector
 
 import (
@@ -13,80 +14,150 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 )
+
+// Heads knows how far the log is.
+type Heads interface {
+	// Heads gives what is known and a channel that is closed when there is more.
+	Heads() (map[event.PartitionID]ports.Head, <-chan struct{})
+	// Looked is when the log last answered.
+	Looked() time.Time
+}
 
 // Config is what a Runner needs.
 type Config struct {
 	Store    ports.Projections
-	WakeUps  ports.WakeUps // nil: poll only
+	Register ports.ProjectionRegister // nil: all that is declared runs, with default settings
+	Leases   ports.Leases             // nil: this node works alone and without leases
+	Heads    Heads
+	Node     string // names this process among those that share the work
 	Logger   *slog.Logger
 	Clock    ports.Clock
-	Observer Observer      // nil: nobody watches
-	Poll     time.Duration // how often to look without a signal
-	Batch    int           // events per transaction
+	Observer Observer // nil: nobody watches
+
+	Batch   int           // events of one transaction unless a projection's settings say; 0 is 500
+	Workers int           // partitions that are worked at a time; 0 is 4
+	Refresh time.Duration // how often operators' decisions are looked for; 0 is 1 s
+	TTL     time.Duration // of leases and of a node's sign of life; 0 is 10 s
+	Renew   time.Duration // how often they are renewed; 0 is 3 s
+	Stall   time.Duration // without an attempt where one is due: something stopped; 0 is 30 s
 }
 
-// Observer sees how far projections are behind.
-type Observer interface {
-	// ProjectionLag reports a partition's lag in events and, by recording time, in
-	// seconds.
-	ProjectionLag(projection string, p event.PartitionID, events uint64, seconds float64)
-	// ProjectionFailed reports an attempt that was rolled back.
-	ProjectionFailed(projection string, p event.PartitionID)
-}
-
-// Runner drives projections.
-type Runner struct {
-	config  Config
-	workers []*worker
-}
-
-type worker struct {
-	projection module.Projection
-	handler    ports.ProjectionHandler
-	wake       chan struct{}
-
-	mu      sync.Mutex
-	reached map[event.PartitionID]ports.Checkpoint
-	retry   map[event.PartitionID]backoff
-}
-
-// backoff holds a failing partition back, so that it does not stop the others.
-type backoff struct {
-	wait  time.Duration
-	until time.Time
-}
-
-const (
-	firstBackoff = time.Second
-	maxBackoff   = time.Minute
-)
-
-// New binds declared projections to their handlers. Fault projection.unbound for
-// one without a handler.
-func New(c Config, projections []module.Projection, handlers map[string]ports.ProjectionHandler) (*Runner, error) {
-	if c.Poll == 0 {
-		c.Poll = 500 * time.Millisecond
+func (c Config) withDefaults() Config {
+	orElse := func(d *time.Duration, value time.Duration) {
+		if *d <= 0 {
+			*d = value
+		}
 	}
-	if c.Batch == 0 {
+	orElse(&c.Refresh, time.Second)
+	orElse(&c.TTL, 10*time.Second)
+	orElse(&c.Renew, 3*time.Second)
+	orElse(&c.Stall, 30*time.Second)
+	if c.Batch <= 0 {
 		c.Batch = 500
+	}
+	if c.Workers <= 0 {
+		c.Workers = 4
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{config: c}
+	if c.Observer == nil {
+		c.Observer = unobserved{}
+	}
+	return c
+}
+
+// Observer sees how projections fare. Partitions are only reported by the node that
+// works them.
+type Observer interface {
+	// ProjectionLag reports a partition's lag in events and, by recording time, in
+	// seconds.
+	ProjectionLag(projection string, p event.PartitionID, events uint64, seconds float64)
+	// ProjectionLeft reports that another node works the partition from now on.
+	ProjectionLeft(projection string, p event.PartitionID)
+	// ProjectionAdvanced reports events that a transaction passed.
+	ProjectionAdvanced(projection string, events int)
+	// ProjectionFailed reports an attempt that was rolled back.
+	ProjectionFailed(projection string, p event.PartitionID)
+	// ProjectionDeadLetter reports an event that could not be digested.
+	ProjectionDeadLetter(projection string, p event.PartitionID)
+	// ProjectionLease reports a lease that was "taken", "lost", or "released".
+	ProjectionLease(projection, change string)
+}
+
+type unobserved struct{}
+
+func (unobserved) ProjectionLag(string, event.PartitionID, uint64, float64) {}
+func (unobserved) ProjectionLeft(string, event.PartitionID)                 {}
+func (unobserved) ProjectionAdvanced(string, int)                           {}
+func (unobserved) ProjectionFailed(string, event.PartitionID)               {}
+func (unobserved) ProjectionDeadLetter(string, event.PartitionID)           {}
+func (unobserved) ProjectionLease(string, string)                           {}
+
+// Runner drives projections. What its loop alone touches is loop's; the rest is
+// guarded by mu.
+type Runner struct {
+	config   Config
+	declared []*running
+	kick     chan struct{}
+	working  sync.WaitGroup
+
+	loop struct {
+		refreshed time.Time
+		renewed   time.Time
+		alive     []string // nodes, by name
+		waited    bool     // a signal of life was given
+	}
+
+	mu     sync.Mutex
+	leases map[ports.LeaseResource]held
+	queue  []*unit
+	busy   int
+	began  time.Time
+	turned time.Time // when the loop last went round
+}
+
+// running is one projection on this node.
+type running struct {
+	module.Projection
+	handler  ports.ProjectionHandler
+	known    projection.Projection
+	resource string // of its leases
+	loaded   bool   // its checkpoints have been read
+	units    map[event.PartitionID]*unit
+}
+
+// held is a lease as this node remembers it.
+type held struct {
+	ports.Lease
+	until time.Time // by this node's clock; the store's decides
+	used  time.Time
+}
+
+// New binds declared projections to their handlers. Fault projection.unbound for
+// one without a handler.
+func New(c Config, projections []module.Projection, handlers map[string]ports.ProjectionHandler) (*Runner, error) {
+	c = c.withDefaults()
+	r := &Runner{config: c, kick: make(chan struct{}, 1), leases: map[ports.LeaseResource]held{}}
 	for _, p := range projections {
 		h := handlers[p.Name]
 		if h == nil {
 			return nil, fault.New(fault.Internal, "projection.unbound", "projection %s has no handler; bind one in the composition root", p.Name)
 		}
-		r.workers = append(r.workers, &worker{
-			projection: p, handler: guarded{h, p.Name, c.Logger}, wake: make(chan struct{}, 1),
-			reached: map[event.PartitionID]ports.Checkpoint{}, retry: map[event.PartitionID]backoff{},
+		r.declared = append(r.declared, &running{
+			Projection: p, handler: guarded{h, p.Name, c.Logger}, resource: LeaseName(p.Name, p.Version), units: map[event.PartitionID]*unit{},
+			known: builtIn(p),
 		})
 	}
 	return r, nil
+}
+
+// builtIn is a declared projection before anybody decided anything about it.
+func builtIn(p module.Projection) projection.Projection {
+	return projection.Projection{Name: p.Name, Version: p.Version, Status: projection.Running, Settings: projection.DefaultSettings(), ChangedBy: "system"}
 }
 
 // guarded turns a handler's panic into a failure of the partition at hand, so that
@@ -99,160 +170,144 @@ type guarded struct {
 
 // Apply implements ports.ProjectionHandler. Fault projection.panicked; the panic's
 // value may quote an event, so only the place is logged.
-func (g guarded) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) (err error) {
+func (g guarded) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) (err error) {
 	defer func() {
 		if recover() != nil {
 			g.logger.ErrorContext(ctx, "projection panicked", "projection", g.projection, "stack", string(debug.Stack()))
 			err = fault.New(fault.Internal, "projection.panicked", "projection %s stopped on a bug; look for its place in the log", g.projection)
 		}
 	}()
-	return g.ProjectionHandler.Apply(ctx, tx, events)
+	return g.ProjectionHandler.Apply(ctx, tx, b)
 }
 
-// Run works until ctx ends.
+// Run works until ctx ends; then it waits for the workers, gives its leases back and
+// leaves.
 func (r *Runner) Run(ctx context.Context) {
-	var wg sync.WaitGroup
-	for _, w := range r.workers {
-		wg.Go(func() { r.work(ctx, w) })
-	}
-	if r.config.WakeUps != nil {
-		wg.Go(func() {
-			err := r.config.WakeUps.Listen(ctx, func(event.PartitionID) { r.Wake() })
-			if err != nil && ctx.Err() == nil {
-				r.config.Logger.WarnContext(ctx, "wake-up signals ended; polling only", "error", err.Error())
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// Wake makes every worker look at once.
-func (r *Runner) Wake() {
-	for _, w := range r.workers {
-		select {
-		case w.wake <- struct{}{}:
-		default: // already told
-		}
-	}
-}
-
-func (r *Runner) work(ctx context.Context, w *worker) {
-	tick := time.NewTicker(r.config.Poll)
+	tick := time.NewTicker(min(r.config.Refresh, r.config.Renew))
 	defer tick.Stop()
+	due := time.NewTimer(time.Hour)
+	defer due.Stop()
 	for {
-		r.catchUp(ctx, w)
+		heads, changed := r.config.Heads.Heads()
+		next := r.round(ctx, heads)
+		due.Reset(next)
 		select {
 		case <-ctx.Done():
+			r.working.Wait()
+			r.leave(ctx)
 			return
+		case <-changed:
 		case <-tick.C:
-		case <-w.wake:
+		case <-r.kick:
+		case <-due.C:
 		}
 	}
 }
 
-// catchUp advances every partition that has something new.
-func (r *Runner) catchUp(ctx context.Context, w *worker) {
-	heads, err := r.config.Store.PartitionHeads(ctx)
-	if err != nil {
-		r.config.Logger.WarnContext(ctx, "projection could not read the heads", "projection", w.projection.Name, "code", fault.CodeOf(err))
-		return
-	}
-	if err := w.load(ctx, r.config.Store); err != nil {
-		r.config.Logger.WarnContext(ctx, "projection could not read its checkpoints", "projection", w.projection.Name, "code", fault.CodeOf(err))
-		return
-	}
-	for p, head := range heads {
-		for ctx.Err() == nil && w.position(p) < head.Sequence && w.due(p, r.config.Clock.Now()) {
-			if !r.advance(ctx, w, p) {
-				break
-			}
-		}
-		r.observe(w, p, head)
+// Wake makes the loop go round at once.
+func (r *Runner) Wake() {
+	select {
+	case r.kick <- struct{}{}:
+	default: // already told
 	}
 }
 
-// load fills the checkpoints in once.
-func (w *worker) load(ctx context.Context, store ports.Projections) error {
-	w.mu.Lock()
-	known := len(w.reached) > 0
-	w.mu.Unlock()
-	if known {
+// round does what is due, starts workers, and returns how long there is nothing more
+// to do unless something happens.
+func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.Head) time.Duration {
+	now := r.config.Clock.Now()
+	r.mu.Lock()
+	r.turned = now
+	if r.began.IsZero() {
+		r.began = now
+	}
+	r.mu.Unlock()
+	tick := false
+	if r.loop.refreshed.IsZero() || apart(now, r.loop.refreshed) >= r.config.Refresh {
+		r.loop.refreshed, tick = now, true
+		r.refresh(ctx)
+	}
+	if r.config.Leases != nil && (r.loop.renewed.IsZero() || apart(now, r.loop.renewed) >= r.config.Renew) {
+		r.loop.renewed = now
+		r.renew(ctx)
+	}
+	missing, next := r.look(heads, now)
+	if len(missing) > 0 && ctx.Err() == nil {
+		r.hold(ctx, missing)
+		_, next = r.look(heads, now)
+	}
+	if tick {
+		r.observe(heads, now)
+	}
+	r.start(ctx, heads)
+	return next
+}
+
+// apart is how far two times are from each other: a clock that is set back makes
+// nothing wait.
+func apart(a, b time.Time) time.Duration { return a.Sub(b).Abs() }
+
+// refresh reads what operators decided, and the checkpoints of what they touched.
+func (r *Runner) refresh(ctx context.Context) {
+	var all []projection.Projection
+	var err error
+	if r.config.Register != nil {
+		all, err = r.config.Register.ListProjections(ctx)
+	}
+	for _, p := range r.declared {
+		if err == nil {
+			err = r.refreshOne(ctx, p, all)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		r.config.Logger.WarnContext(ctx, "the state of the projections could not be read; it will be looked for again", "code", fault.CodeOf(err))
+	}
+}
+
+func (r *Runner) refreshOne(ctx context.Context, p *running, all []projection.Projection) (err error) {
+	known, found := p.known, r.config.Register == nil
+	for _, k := range all {
+		if k.Name == p.Name && k.Version == p.Version {
+			known, found = k, true
+		}
+	}
+	if !found {
+		if known, err = r.config.Register.AddProjection(ctx, builtIn(p.Projection)); err != nil {
+			return err
+		}
+	}
+	if p.loaded && known.Revision == p.known.Revision {
 		return nil
 	}
-	all, err := store.Checkpoints(ctx, w.projection.Name, w.projection.Version)
+	checkpoints, err := r.config.Store.Checkpoints(ctx, p.Name, p.Version)
 	if err != nil {
 		return err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range all {
-		w.reached[c.Partition] = c
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.known, p.loaded = known, true
+	for _, u := range p.units {
+		u.again = true // also where it has got to by now is looked at again
+		u.halted, u.until, u.outages, u.attempts, u.isolating = false, time.Time{}, 0, 0, false
+	}
+	for _, c := range checkpoints {
+		u := p.unit(c.Partition)
+		if !u.busy {
+			u.position = c.Sequence
+		}
+		u.halted = c.Status == projection.Halted
+		u.again = u.again || c.Troubled()
 	}
 	return nil
 }
 
-// advance does one transaction. It reports whether to go on with the partition.
-func (r *Runner) advance(ctx context.Context, w *worker, p event.PartitionID) bool {
-	c, n, err := r.config.Store.Advance(ctx, w.projection.Name, w.projection.Version, p, w.projection.EventTypes, r.config.Batch, w.handler)
-	if err == nil {
-		w.mu.Lock()
-		w.reached[p] = c
-		delete(w.retry, p)
-		w.mu.Unlock()
-		return n > 0
-	}
-	if ctx.Err() != nil {
-		return false
-	}
-	w.mu.Lock()
-	b := w.retry[p]
-	b.wait = min(max(2*b.wait, firstBackoff), maxBackoff)
-	b.until = r.config.Clock.Now().Add(b.wait)
-	w.retry[p] = b
-	w.mu.Unlock()
-	r.config.Logger.ErrorContext(ctx, "projection failed; it will try again",
-		"projection", w.projection.Name, "partition", uint32(p), "after_sequence", uint64(w.position(p)), "code", fault.CodeOf(err), "retry_in", b.wait.String())
-	if r.config.Observer != nil {
-		r.config.Observer.ProjectionFailed(w.projection.Name, p)
-	}
-	if err := r.config.Store.MarkFaulted(ctx, w.projection.Name, w.projection.Version, p, fault.CodeOf(err)); err != nil {
-		r.config.Logger.WarnContext(ctx, "projection fault could not be recorded", "projection", w.projection.Name, "code", fault.CodeOf(err))
-	}
-	return false
-}
-
-func (r *Runner) observe(w *worker, p event.PartitionID, head ports.Head) {
-	if r.config.Observer == nil {
-		return
-	}
-	behind, seconds := uint64(0), 0.0
-	if at := w.position(p); at < head.Sequence {
-		behind = uint64(head.Sequence - at)
-		seconds = r.config.Clock.Now().Sub(head.RecordedAt).Seconds()
-	}
-	r.config.Observer.ProjectionLag(w.projection.Name, p, behind, seconds)
-}
-
-func (w *worker) position(p event.PartitionID) event.Sequence {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.reached[p].Sequence
-}
-
-func (w *worker) due(p event.PartitionID, now time.Time) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	b, failing := w.retry[p]
-	return !failing || !now.Before(b.until)
-}
-
-// Reached is how far this node's worker has got; another node may be further.
-func (r *Runner) Reached(ctx context.Context, projection string, p event.PartitionID) (event.Sequence, error) {
-	for _, w := range r.workers {
-		if w.projection.Name != projection {
+// Reached is how far the projection has got, on whatever node.
+func (r *Runner) Reached(ctx context.Context, name string, p event.PartitionID) (event.Sequence, error) {
+	for _, d := range r.declared {
+		if d.Name != name {
 			continue
 		}
-		checkpoints, err := r.config.Store.Checkpoints(ctx, projection, w.projection.Version)
+		checkpoints, err := r.config.Store.Checkpoints(ctx, name, d.Version)
 		if err != nil {
 			return 0, err
 		}
@@ -263,5 +318,5 @@ func (r *Runner) Reached(ctx context.Context, projection string, p event.Partiti
 		}
 		return 0, nil
 	}
-	return 0, fault.New(fault.NotFound, "projection.not_found", "there is no projection %q", projection)
+	return 0, projection.NotFound(name)
 }

@@ -3,7 +3,6 @@ package projector_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/application/projector"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -49,29 +49,6 @@ func TestEveryEventIsAppliedOnce(t *testing.T) {
 	}
 }
 
-func TestTwoNodesShareTheWork(t *testing.T) {
-	t.Parallel()
-	g := newRig(t, nil)
-	a := g.entity(t, "A")
-	other := g.node(t, projector.Config{Store: g.store, Clock: g.clock, Poll: time.Millisecond, Batch: 3}, g.counter)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); other.Run(ctx) }()
-	g.start(t)
-	for range 20 {
-		g.write(t, a, moved(5)...)
-		g.runner.Wake()
-	}
-	g.until(t, func() bool { return g.reached(t, a) == 100 }, "caught up")
-	n, err := other.Reached(t.Context(), name, a)
-	require.NoError(t, err)
-	require.EqualValues(t, 100, n, "what the other node did counts")
-	cancel()
-	<-done
-	g.stop()
-	require.Equal(t, 100, g.count(a))
-}
-
 func TestARestartGoesOnFromTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, nil)
@@ -81,7 +58,7 @@ func TestARestartGoesOnFromTheCheckpoint(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 6 })
 	g.stop()
 	g.write(t, a, moved(2)...)
-	g.runner = g.node(t, projector.Config{Store: g.store, Clock: g.clock, Poll: time.Hour}, g.counter)
+	g.runner = g.node(t, g.config(), g.counter)
 	g.start(t)
 	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 8 })
 	g.stop()
@@ -92,6 +69,7 @@ func TestARestartGoesOnFromTheCheckpoint(t *testing.T) {
 func TestAFailingPartitionIsHeldBackAlone(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, nil)
+	g.settings(t, func(s *projection.Settings) { s.MaxAttempts = 100 })
 	bad, good := g.entity(t, "BAD"), g.entity(t, "GOOD")
 	g.counter.fail(bad, fault.New(fault.Internal, "till.broken", "secret 4711"))
 	g.write(t, bad, moved(2)...)
@@ -106,13 +84,8 @@ func TestAFailingPartitionIsHeldBackAlone(t *testing.T) {
 	require.Equal(t, 1, g.watcher.failed(bad))
 	require.Zero(t, g.count(bad), "nothing of a failed batch stays")
 	require.Zero(t, g.reached(t, bad))
-	checkpoints, err := g.store.Checkpoints(t.Context(), name, version)
-	require.NoError(t, err)
-	for _, c := range checkpoints {
-		if c.Partition == bad {
-			require.Equal(t, []string{"faulted", "till.broken"}, []string{c.Status, c.Error}, "the code, not the text")
-		}
-	}
+	testkit.Eventually(t, patience, func() bool { return g.checkpoint(t, bad).Attempts == 1 }, "it is written down")
+	require.Equal(t, []string{"retrying", "till.broken"}, []string{g.checkpoint(t, bad).Status, g.checkpoint(t, bad).Error}, "the code, not the text")
 
 	// The pauses double up to a minute.
 	for attempt, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
@@ -130,11 +103,7 @@ func TestAFailingPartitionIsHeldBackAlone(t *testing.T) {
 	g.clock.Advance(time.Minute)
 	g.until(t, func() bool { return g.reached(t, bad) == 2 }, "recovery")
 	require.Equal(t, 2, g.count(bad))
-	checkpoints, err = g.store.Checkpoints(t.Context(), name, version)
-	require.NoError(t, err)
-	for _, c := range checkpoints {
-		require.Equal(t, []string{"running", ""}, []string{c.Status, c.Error})
-	}
+	require.Equal(t, []string{"running", ""}, []string{g.checkpoint(t, bad).Status, g.checkpoint(t, bad).Error})
 	failures := g.watcher.failed(bad)
 	g.counter.fail(bad, errors.New("again"))
 	g.write(t, bad, moved(1)...)
@@ -163,81 +132,6 @@ func TestLagIsObserved(t *testing.T) {
 	}, "caught up")
 }
 
-// signals is a source of wake-ups that a test rings by hand.
-type signals struct {
-	wake  chan event.PartitionID
-	ended chan struct{}
-	fail  error
-}
-
-func (s *signals) Listen(ctx context.Context, wake func(event.PartitionID)) error {
-	defer close(s.ended)
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case p, open := <-s.wake:
-			if !open {
-				return s.fail
-			}
-			wake(p)
-		}
-	}
-}
-
-func TestSignalsWakeUp(t *testing.T) {
-	t.Parallel()
-	s := &signals{wake: make(chan event.PartitionID), ended: make(chan struct{})}
-	g := newRig(t, func(c *projector.Config) { c.WakeUps = s })
-	a := g.entity(t, "A")
-	g.start(t)
-	for i := range 5 {
-		g.write(t, a, moved(1)...)
-		s.wake <- a
-		testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == event.Sequence(i)+1 }, "long before the poll")
-	}
-	g.stop()
-	<-s.ended
-	require.NotContains(t, g.logged.String(), "polling only", "an ordinary end is no warning")
-}
-
-func TestTheStoreWakesItsRunner(t *testing.T) {
-	t.Parallel()
-	g := newRig(t, nil)
-	c := projector.Config{Store: g.store, WakeUps: g.store, Clock: g.clock, Poll: 20 * time.Millisecond}
-	g.runner = g.node(t, c, g.counter)
-	a := g.entity(t, "A")
-	g.start(t)
-	g.write(t, a, moved(1)...)
-	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 1 })
-}
-
-func TestWithoutSignalsThePollGoesOn(t *testing.T) {
-	t.Parallel()
-	for what, s := range map[string]*signals{"none": nil, "lost": {wake: make(chan event.PartitionID), ended: make(chan struct{}), fail: errors.New("gone")}} {
-		g := newRig(t, func(c *projector.Config) {
-			c.Poll = time.Millisecond
-			if s != nil {
-				c.WakeUps = s
-			}
-		})
-		a := g.entity(t, "A")
-		g.start(t)
-		if s != nil {
-			close(s.wake)
-			<-s.ended
-		}
-		for i := range 3 {
-			g.write(t, a, moved(1)...)
-			testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == event.Sequence(i)+1 }, what)
-		}
-		g.stop()
-		if s != nil {
-			require.Contains(t, g.logged.String(), "polling only")
-		}
-	}
-}
-
 // flaky fails to answer when told to.
 type flaky struct {
 	*memory.Store
@@ -262,11 +156,11 @@ func (f *flaky) Checkpoints(ctx context.Context, name string, version int) ([]po
 	return f.Store.Checkpoints(ctx, name, version)
 }
 
-func (f *flaky) MarkFaulted(ctx context.Context, name string, version int, p event.PartitionID, message string) error {
+func (f *flaky) RecordFailure(ctx context.Context, failure ports.ProjectionFailure) (ports.Checkpoint, error) {
 	if f.mark.Load() {
-		return errFlaky
+		return ports.Checkpoint{}, errFlaky
 	}
-	return f.Store.MarkFaulted(ctx, name, version, p, message)
+	return f.Store.RecordFailure(ctx, failure)
 }
 
 func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
@@ -276,19 +170,19 @@ func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
 		f = &flaky{Store: c.Store.(*memory.Store)}
 		c.Store = f
 	})
+	g.taps.source = f
 	a := g.entity(t, "A")
 	g.write(t, a, moved(2)...)
 	f.heads.Store(true)
 	g.start(t)
 	g.until(t, func() bool { return f.asked.Load() > 2 }, "it asks again")
-	f.checkpoints.Store(true)
-	f.heads.Store(false)
-	n := f.asked.Load()
-	g.until(t, func() bool { return f.asked.Load() > n+2 }, "it asks again")
 	require.Zero(t, g.count(a))
+	f.checkpoints.Store(true)
 	_, err := g.runner.Reached(t.Context(), name, a)
 	require.ErrorIs(t, err, errFlaky)
 	f.checkpoints.Store(false)
+	f.heads.Store(false)
+	n := f.asked.Load()
 	g.until(t, func() bool { return g.reached(t, a) == 2 }, "recovery")
 
 	// A fault that cannot be recorded holds the partition back all the same.
@@ -315,16 +209,13 @@ func TestUnboundProjection(t *testing.T) {
 	t.Parallel()
 	_, err := projector.New(projector.Config{}, declared, map[string]ports.ProjectionHandler{"till.other": newCounter()})
 	require.Equal(t, "projection.unbound", fault.CodeOf(err))
-	r, err := projector.New(projector.Config{}, nil, nil)
-	require.NoError(t, err)
-	r.Run(t.Context()) // nothing to do ends at once
 }
 
 // panicking is a handler with a bug.
 type panicking struct{ *counter }
 
-func (p panicking) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
-	if err := p.counter.Apply(ctx, tx, events); err != nil {
+func (p panicking) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	if err := p.counter.Apply(ctx, tx, b); err != nil {
 		panic("secret 4711")
 	}
 	return nil
@@ -333,8 +224,7 @@ func (p panicking) Apply(ctx context.Context, tx ports.ProjectionTx, events []ev
 func TestAPanicIsAFailureOfItsPartition(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, nil)
-	c := projector.Config{Store: g.store, Clock: g.clock, Observer: g.watcher, Poll: time.Hour, Batch: 4, Logger: slog.New(slog.NewTextHandler(g.logged, nil))}
-	g.runner = g.node(t, c, panicking{g.counter})
+	g.runner = g.node(t, g.config(), panicking{g.counter})
 	bad, good := g.entity(t, "BAD"), g.entity(t, "GOOD")
 	g.counter.fail(bad, errors.New("no"))
 	g.write(t, bad, moved(1)...)

@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/projector"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -30,29 +31,41 @@ type counter struct {
 	mu      sync.Mutex
 	fails   map[event.PartitionID]error
 	batches []int
-	seen    map[event.ID]int // also of batches that were rolled back
+	poison  map[event.ID]error
+	seen    map[event.ID]int                                   // also of batches that were rolled back
+	block   func(context.Context, ports.ProjectionBatch) error // before anything; set it before the start
 }
 
 func newCounter() *counter {
-	return &counter{fails: map[event.PartitionID]error{}, seen: map[event.ID]int{}}
+	return &counter{fails: map[event.PartitionID]error{}, seen: map[event.ID]int{}, poison: map[event.ID]error{}}
 }
 
-func (c *counter) Apply(_ context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
+func (c *counter) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	if c.block != nil {
+		if err := c.block(ctx, b); err != nil {
+			return err
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t, err := memory.Bind(tx)
 	if err != nil {
 		return err
 	}
-	for _, e := range events {
+	for _, e := range b.Events {
 		c.seen[e.ID]++
 		key := fmt.Sprint(e.Partition)
 		n, _ := t.Get("counts", key)
 		sum, _ := n.(int)
 		t.Put("counts", key, sum+1)
 	}
-	c.batches = append(c.batches, len(events))
-	return c.fails[events[0].Partition] // after the writes: they must not stay
+	c.batches = append(c.batches, len(b.Events))
+	for _, e := range b.Events {
+		if err := c.poison[e.ID]; err != nil {
+			return err
+		}
+	}
+	return c.fails[b.Partition] // after the writes: they must not stay
 }
 
 func (c *counter) fail(p event.PartitionID, err error) {
@@ -73,16 +86,45 @@ type watcher struct {
 	failures map[event.PartitionID]int
 	events   map[event.PartitionID]uint64
 	seconds  map[event.PartitionID]float64
+	leases   map[string]int
+	letters  int
+	left     int
 }
 
 func newWatcher() *watcher {
-	return &watcher{failures: map[event.PartitionID]int{}, events: map[event.PartitionID]uint64{}, seconds: map[event.PartitionID]float64{}}
+	return &watcher{failures: map[event.PartitionID]int{}, events: map[event.PartitionID]uint64{}, seconds: map[event.PartitionID]float64{}, leases: map[string]int{}}
 }
 
 func (w *watcher) ProjectionLag(_ string, p event.PartitionID, events uint64, seconds float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events[p], w.seconds[p] = events, seconds
+}
+
+func (w *watcher) ProjectionAdvanced(string, int) {}
+
+func (w *watcher) ProjectionLeft(string, event.PartitionID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left++
+}
+
+func (w *watcher) ProjectionDeadLetter(string, event.PartitionID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.letters++
+}
+
+func (w *watcher) ProjectionLease(_, change string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leases[change]++
+}
+
+func (w *watcher) changes(change string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leases[change]
 }
 
 func (w *watcher) ProjectionFailed(_ string, p event.PartitionID) {
@@ -103,6 +145,47 @@ func (w *watcher) failed(p event.PartitionID) int {
 	return w.failures[p]
 }
 
+// taps are heads that are read from the store whenever they are asked for, and whose
+// signal is given by hand.
+type taps struct {
+	source interface {
+		PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
+	}
+	clock ports.Clock
+
+	mu      sync.Mutex
+	heads   map[event.PartitionID]ports.Head
+	looked  time.Time
+	changed chan struct{}
+	stuck   bool
+}
+
+func newTaps(s *memory.Store, c ports.Clock) *taps {
+	return &taps{source: s, clock: c, changed: make(chan struct{})}
+}
+
+func (h *taps) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if heads, err := h.source.PartitionHeads(context.Background()); err == nil && !h.stuck {
+		h.heads, h.looked = heads, h.clock.Now()
+	}
+	return h.heads, h.changed
+}
+
+func (h *taps) Looked() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.looked
+}
+
+func (h *taps) signal() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
 // rig is a store with a runner on it.
 type rig struct {
 	store   *memory.Store
@@ -112,6 +195,7 @@ type rig struct {
 	watcher *watcher
 	logged  *bytes.Buffer // read it after stop
 	runner  *projector.Runner
+	taps    *taps
 	stop    func()
 }
 
@@ -127,12 +211,19 @@ func newRig(t *testing.T, change func(*projector.Config)) *rig {
 	t.Helper()
 	g := &rig{clock: testkit.NewClock(start), ids: system.NewIDs(), counter: newCounter(), watcher: newWatcher(), logged: &bytes.Buffer{}}
 	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
-	c := projector.Config{Store: g.store, Clock: g.clock, Observer: g.watcher, Poll: time.Hour, Batch: 4, Logger: slog.New(slog.NewTextHandler(g.logged, nil))}
+	g.taps = newTaps(g.store, g.clock)
+	c := g.config()
 	if change != nil {
 		change(&c)
 	}
 	g.runner = g.node(t, c, g.counter)
 	return g
+}
+
+func (g *rig) config() projector.Config {
+	return projector.Config{
+		Store: g.store, Register: g.store, Heads: g.taps, Clock: g.clock, Observer: g.watcher, Batch: 4, Logger: slog.New(slog.NewTextHandler(g.logged, nil)),
+	}
 }
 
 func (g *rig) node(t *testing.T, c projector.Config, h ports.ProjectionHandler) *projector.Runner {
@@ -187,6 +278,27 @@ func (g *rig) reached(t *testing.T, p event.PartitionID) event.Sequence {
 	n, err := g.runner.Reached(t.Context(), name, p)
 	require.NoError(t, err)
 	return n
+}
+
+// settings makes the projection known with settings of the test's.
+func (g *rig) settings(t *testing.T, change func(*projection.Settings)) {
+	t.Helper()
+	s := projection.DefaultSettings()
+	change(&s)
+	_, err := g.store.AddProjection(t.Context(), projection.Projection{Name: name, Version: version, Status: projection.Running, Settings: s})
+	require.NoError(t, err)
+}
+
+func (g *rig) checkpoint(t *testing.T, p event.PartitionID) ports.Checkpoint {
+	t.Helper()
+	all, err := g.store.Checkpoints(t.Context(), name, version)
+	require.NoError(t, err)
+	for _, c := range all {
+		if c.Partition == p {
+			return c
+		}
+	}
+	return ports.Checkpoint{}
 }
 
 // until wakes the runner until a condition holds.

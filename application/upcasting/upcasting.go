@@ -228,12 +228,13 @@ type projection struct {
 }
 
 // Apply implements ports.ProjectionHandler.
-func (p projection) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
-	lifted, err := p.upcaster.Upcast(ctx, events)
+func (p projection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	lifted, err := p.upcaster.Upcast(ctx, b.Events)
 	if err != nil {
 		return err
 	}
-	return p.ProjectionHandler.Apply(ctx, tx, lifted)
+	b.Events = lifted
+	return p.ProjectionHandler.Apply(ctx, tx, b)
 }
 
 // Reader is what decisions are made on.

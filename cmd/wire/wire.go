@@ -218,16 +218,6 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		ap.OpenItems:        appostgres.NewProjection(),
 		ap.Vendors:          appostgres.NewVendorProjection(),
 	}
-	a.Runner, err = projector.New(projector.Config{
-		Store: a.Store, WakeUps: a.Store, Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
-		Poll: c.Projector.Poll, Batch: c.Projector.Batch,
-	}, a.Catalog.Projections, a.upcast(handlers))
-	if err != nil {
-		return err
-	}
-	if a.personal != nil {
-		a.personal.addErasures(a, copiesIn(handlers), clock, ids)
-	}
 	cursorKey, err := a.cursorKey(ctx)
 	if err != nil {
 		return err
@@ -236,6 +226,12 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	a.Query = query.New(a.Store, a.Store, a.Tenancy, cursors)
 	a.Registry.ProveWith(upcasting.NewProver(a.Store, cursors))
 	a.follow(clock, o)
+	if err := a.project(handlers, clock, o); err != nil {
+		return err
+	}
+	if a.personal != nil {
+		a.personal.addErasures(a, copiesIn(handlers), clock, ids)
+	}
 	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), map[string]ports.ReadModelSource{
 		"gl/trial-balance":             postgres.ReadModel(glpostgres.NewTrialBalance(a.Store.Pool())),
 		"gl/accounts/{account}/ledger": postgres.ReadModel(glpostgres.NewAccountLedger(a.Store.Pool())),
@@ -329,6 +325,7 @@ func (a *App) Ready(ctx context.Context) map[string]error {
 	if a.personal != nil {
 		a.personal.ready(ctx, out)
 	}
+	a.projectionsReady(out)
 	return out
 }
 

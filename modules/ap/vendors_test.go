@@ -22,7 +22,9 @@ func projectVendors(t *testing.T, p *pgxpool.Pool, events []event.Recorded, size
 	handler := appostgres.NewVendorProjection()
 	for len(events) > 0 {
 		n := min(size, len(events))
-		require.NoError(t, pgx.BeginFunc(t.Context(), p, func(tx pgx.Tx) error { return handler.Apply(t.Context(), tx, events[:n]) }))
+		require.NoError(t, pgx.BeginFunc(t.Context(), p, func(tx pgx.Tx) error {
+			return handler.Apply(t.Context(), tx, ports.ProjectionBatch{Partition: events[0].Partition, Events: events[:n]})
+		}))
 		events = events[n:]
 	}
 }

@@ -417,9 +417,9 @@ type projectionBroken struct {
 	handler func(ports.ProjectionHandler) ports.ProjectionHandler
 }
 
-func (s *projectionBroken) Advance(ctx context.Context, projection string, version int, p event.PartitionID, types []string, limit int, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
+func (s *projectionBroken) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
 	kept := &keptError{ProjectionHandler: h}
-	c, passed, err := s.wrapper.Advance(ctx, projection, version, p, types, limit, s.handler(kept))
+	c, passed, err := s.wrapper.Advance(ctx, a, s.handler(kept))
 	return c, passed, errors.Join(err, kept.err)
 }
 
@@ -429,22 +429,22 @@ type keptError struct {
 	err error
 }
 
-func (k *keptError) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
-	k.err = k.ProjectionHandler.Apply(ctx, tx, events)
+func (k *keptError) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	k.err = k.ProjectionHandler.Apply(ctx, tx, b)
 	return k.err
 }
 
-type handlerFunc func(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error
+type handlerFunc func(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error
 
-func (f handlerFunc) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
-	return f(ctx, tx, events)
+func (f handlerFunc) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	return f(ctx, tx, b)
 }
 
 // swallowHandlerError reports the handler's error but commits all the same.
 func swallowHandlerError(w *wrapper) conformance.Store {
 	return &projectionBroken{w, func(h ports.ProjectionHandler) ports.ProjectionHandler {
-		return handlerFunc(func(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
-			_ = h.Apply(ctx, tx, events)
+		return handlerFunc(func(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+			_ = h.Apply(ctx, tx, b)
 			return nil
 		})
 	}}
@@ -452,11 +452,11 @@ func swallowHandlerError(w *wrapper) conformance.Store {
 
 func applyTwice(w *wrapper) conformance.Store {
 	return &projectionBroken{w, func(h ports.ProjectionHandler) ports.ProjectionHandler {
-		return handlerFunc(func(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
-			if err := h.Apply(ctx, tx, events); err != nil {
+		return handlerFunc(func(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+			if err := h.Apply(ctx, tx, b); err != nil {
 				return err
 			}
-			return h.Apply(ctx, tx, events)
+			return h.Apply(ctx, tx, b)
 		})
 	}}
 }

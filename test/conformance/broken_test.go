@@ -171,7 +171,8 @@ func TestBrokenStore(t *testing.T) {
 		New: func(_ *testing.T, clock ports.Clock) conformance.Store {
 			return wrap(&wrapper{Store: memory.New(memory.Config{Clock: clock, Keys: keys}), clock: clock, keys: keys})
 		},
-		Keys: func(*testing.T, conformance.Store) conformance.Keys { return keys },
+		Keys:   func(*testing.T, conformance.Store) conformance.Keys { return keys },
+		Leases: func(s conformance.Store) ports.Leases { return s.(interface{ inner() *memory.Store }).inner().Leases() },
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
 			return readModel{s.(interface{ inner() *memory.Store }).inner()}
 		},

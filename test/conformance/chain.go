@@ -197,11 +197,11 @@ func cancelledAdvance(t *testing.T, s *suite) {
 	b := s.ten(t)
 	name := b.unique("projection")
 	h := &recorder{book: b}
-	_, _, err := b.store.Advance(cancelled(), name, 1, b.le.Partition, nil, 5, h)
+	_, _, err := b.store.Advance(cancelled(), b.step(name, 1, nil, 5), h)
 	require.ErrorIs(t, err, context.Canceled)
 	ctx, cancel := context.WithCancel(context.Background())
 	h.after = func() error { cancel(); return nil } // the caller gives up while the handler runs
-	_, _, err = b.store.Advance(ctx, name, 1, b.le.Partition, []string{s.changed.Type}, 5, h)
+	_, _, err = b.store.Advance(ctx, b.step(name, 1, []string{s.changed.Type}, 5), h)
 	require.Error(t, err)
 	require.Empty(t, h.committed(t))
 	h.after = nil

@@ -36,6 +36,8 @@ type Store interface {
 	ports.Installations
 	ports.EventTypes
 	ports.Projections
+	ports.ProjectionRegister
+	ports.DeadLetters
 	ports.WakeUps
 	ports.PersonalRecords
 	ports.EntitySnapshots
@@ -63,6 +65,8 @@ type Harness struct {
 	ReadModel func(t *testing.T, s Store) ReadModel
 	// Keys returns the key store of a store made by New. It is empty at first.
 	Keys func(t *testing.T, s Store) Keys
+	// Leases returns the leases on work of a store made by New.
+	Leases func(s Store) ports.Leases
 }
 
 // LogName is the log name of every store that the suite bootstraps.
@@ -127,7 +131,8 @@ func RunEventStore(t *testing.T, h Harness) {
 		{"Chain", chainPromises},
 		{"Time", timePromises},
 		{"Cancellation", cancellationPromises},
-		{"Projection", projectionPromises},
+		{"Projection", slices.Concat(projectionPromises, troublePromises)},
+		{"ProjectionRegister", registerPromises},
 		{"WakeUp", wakeUpPromises},
 		{"Snapshot", snapshotPromises},
 		{"LegalEntity", legalEntityPromises},
@@ -151,6 +156,7 @@ type suite struct {
 	clock     *Clock
 	readModel ReadModel
 	keys      Keys
+	leases    ports.Leases
 	ids       *idSource
 	opened    eventtype.Registration
 	changed   eventtype.Registration
@@ -164,7 +170,7 @@ func newSuite(t *testing.T, h Harness) *suite {
 	t.Helper()
 	clock := NewClock()
 	s := &suite{store: h.New(t, clock), clock: clock, ids: newIDSource()}
-	s.readModel, s.keys = h.ReadModel(t, s.store), h.Keys(t, s.store)
+	s.readModel, s.keys, s.leases = h.ReadModel(t, s.store), h.Keys(t, s.store), h.Leases(s.store)
 	ctx := context.Background()
 	require.NoError(t, s.store.Bootstrap(ctx, ports.Installation{LogName: LogName, Deployment: Deployment, CreatedAt: clock.Now()}))
 	s.opened = s.register(t, "conformance.case.opened")

@@ -20,7 +20,6 @@ var projectionPromises = []promise{
 	{"AFailedHandlerLeavesCheckpointAndReadModelUntouched", handlerFails},
 	{"SeveralWorkersPassEachEventOnce", advanceRace},
 	{"VersionsAndPartitionsHaveTheirOwnCheckpoints", ownCheckpoints},
-	{"AFaultIsRecordedAndClearedByTheNextAdvance", faulted},
 	{"PartitionHeadsKnowEveryPartition", partitionHeads},
 }
 
@@ -34,11 +33,11 @@ type recorder struct {
 	after func() error // runs after the writes, before the end of Apply
 }
 
-func (r *recorder) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
+func (r *recorder) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sizes = append(r.sizes, len(events))
-	for _, e := range events {
+	r.sizes = append(r.sizes, len(b.Events))
+	for _, e := range b.Events {
 		if err := r.readModel.Put(ctx, tx, r.le.Partition, fmt.Sprintf("%06d", e.Sequence), e.ID.String()); err != nil {
 			return err
 		}
@@ -50,9 +49,17 @@ func (r *recorder) Apply(ctx context.Context, tx ports.ProjectionTx, events []ev
 	return nil
 }
 
+func (b *book) step(name string, version int, types []string, limit int) ports.ProjectionAdvance {
+	return ports.ProjectionAdvance{ProjectionWork: b.work(name, version), Types: types, Limit: limit}
+}
+
+func (b *book) work(name string, version int) ports.ProjectionWork {
+	return ports.ProjectionWork{Projection: name, Version: version, Partition: b.le.Partition}
+}
+
 func (r *recorder) advance(t tester, name string, limit int) (ports.Checkpoint, int) {
 	t.Helper()
-	c, passed, err := r.store.Advance(context.Background(), name, 1, r.le.Partition, []string{r.opened.Type, r.changed.Type}, limit, r)
+	c, passed, err := r.store.Advance(context.Background(), r.step(name, 1, []string{r.opened.Type, r.changed.Type}, limit), r)
 	require.NoError(t, err)
 	return c, passed
 }
@@ -129,7 +136,7 @@ func handlerFails(t *testing.T, s *suite) {
 	broken := errors.New("the handler broke")
 	h.after = func() error { return broken }
 	for range 2 {
-		_, _, err := b.store.Advance(ctx, name, 1, b.le.Partition, []string{s.changed.Type}, 3, h)
+		_, _, err := b.store.Advance(ctx, b.step(name, 1, []string{s.changed.Type}, 3), h)
 		require.ErrorIs(t, err, broken)
 		require.Len(t, h.committed(t), 3, "the rows of a failed batch were kept")
 		list, err := b.store.Checkpoints(ctx, name, 1)
@@ -152,7 +159,7 @@ func advanceRace(t *testing.T, s *suite) {
 	for i := range errs {
 		wg.Go(func() {
 			for {
-				_, passed, err := b.store.Advance(context.Background(), name, 1, b.le.Partition, []string{s.changed.Type}, 1, h)
+				_, passed, err := b.store.Advance(context.Background(), b.step(name, 1, []string{s.changed.Type}, 1), h)
 				if err != nil || passed == 0 {
 					errs[i] = err
 					return
@@ -181,7 +188,7 @@ func ownCheckpoints(t *testing.T, s *suite) {
 		limit   int
 	}{{a, 1, 4}, {a, 2, 3}, {b, 1, 2}} {
 		h := &recorder{book: c.book}
-		checkpoint, passed, err := s.store.Advance(ctx, name, c.version, c.book.le.Partition, []string{s.changed.Type}, c.limit, h)
+		checkpoint, passed, err := s.store.Advance(ctx, c.book.step(name, c.version, []string{s.changed.Type}, c.limit), h)
 		require.NoError(t, err)
 		require.Equal(t, c.limit, passed)
 		require.Equal(t, event.Sequence(c.limit), checkpoint.Sequence)
@@ -194,31 +201,6 @@ func ownCheckpoints(t *testing.T, s *suite) {
 		got[c.Partition] = c.Sequence
 	}
 	require.Equal(t, map[event.PartitionID]event.Sequence{a.le.Partition: 4, b.le.Partition: 2}, got)
-}
-
-func faulted(t *testing.T, s *suite) {
-	b := s.ten(t)
-	ctx := context.Background()
-	h, name := &recorder{book: b}, b.unique("projection")
-	status := func() ports.Checkpoint {
-		list, err := b.store.Checkpoints(ctx, name, 1)
-		require.NoError(t, err)
-		require.Len(t, list, 1)
-		return list[0]
-	}
-	for _, sequence := range []event.Sequence{0, 4, 8} { // also before the first success
-		require.NoError(t, b.store.MarkFaulted(ctx, name, 1, b.le.Partition, "it broke"))
-		c := status()
-		require.Equal(t, "faulted", c.Status)
-		require.Equal(t, "it broke", c.Error)
-		require.Equal(t, sequence, c.Sequence, "a fault must not move the checkpoint")
-		c, passed := h.advance(t, name, 4)
-		require.NotZero(t, passed)
-		require.Equal(t, "running", c.Status)
-		require.Equal(t, "running", status().Status)
-		require.Empty(t, status().Error)
-	}
-	require.Equal(t, upTo(10), h.seen)
 }
 
 func partitionHeads(t *testing.T, s *suite) {

@@ -4,24 +4,46 @@ VALUES (@projection, @version, @partition_id, 0, 'running', @updated_at)
 ON CONFLICT (projection, version, partition_id) DO NOTHING;
 
 -- name: LockCheckpoint :one
-SELECT c.sequence, c.status, c.error, c.updated_at
+SELECT sqlc.embed(c)
 FROM backbone.projection_checkpoints c
 WHERE c.projection = @projection AND c.version = @version AND c.partition_id = @partition_id
 FOR UPDATE;
 
 -- name: UpdateCheckpoint :exec
 UPDATE backbone.projection_checkpoints
-SET sequence = @sequence, status = 'running', error = NULL, updated_at = @updated_at
+SET sequence = @sequence, status = @status, error = @error, attempts = @attempts, updated_at = @updated_at,
+    first_failed_at = @first_failed_at, last_failed_at = @last_failed_at, next_attempt_at = @next_attempt_at, last_event_at = @last_event_at,
+    term = @term, processed = @processed, skipped = @skipped, failed = @failed
 WHERE projection = @projection AND version = @version AND partition_id = @partition_id;
 
--- name: FaultCheckpoint :exec
-INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, error, updated_at)
-VALUES (@projection, @version, @partition_id, 0, 'faulted', @error, @updated_at)
-ON CONFLICT (projection, version, partition_id)
-DO UPDATE SET status = 'faulted', error = excluded.error, updated_at = excluded.updated_at;
-
 -- name: ListCheckpoints :many
-SELECT c.partition_id, c.sequence, c.status, c.error, c.updated_at
+SELECT sqlc.embed(c)
 FROM backbone.projection_checkpoints c
 WHERE c.projection = @projection AND c.version = @version
 ORDER BY c.partition_id;
+
+-- name: InsertProjection :exec
+INSERT INTO backbone.projections (name, version, status, settings, definition, revision, created_at, changed_at, changed_by)
+VALUES (@name, @version, @status, @settings, @definition, 1, @created_at, @created_at, @changed_by)
+ON CONFLICT (name, version) DO NOTHING;
+
+-- name: ListProjections :many
+SELECT sqlc.embed(p)
+FROM backbone.projections p
+ORDER BY p.name, p.version;
+
+-- name: UpdateProjection :execrows
+UPDATE backbone.projections
+SET status = @status, settings = @settings, revision = revision + 1, changed_at = @changed_at, changed_by = @changed_by
+WHERE name = @name AND version = @version AND revision = @revision;
+
+-- name: TouchProjection :exec
+-- What was done to a partition: nodes look at its checkpoints again.
+UPDATE backbone.projections
+SET revision = revision + 1, changed_at = @changed_at, changed_by = @changed_by
+WHERE name = @name AND version = @version;
+
+-- name: FaultProjection :exec
+UPDATE backbone.projections
+SET status = 'faulted', revision = revision + 1, changed_at = @changed_at, changed_by = @changed_by
+WHERE name = @name AND version = @version AND status IN ('running', 'paused');

@@ -12,28 +12,25 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const FaultCheckpoint = `-- name: FaultCheckpoint :exec
-INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, error, updated_at)
-VALUES ($1, $2, $3, 0, 'faulted', $4, $5)
-ON CONFLICT (projection, version, partition_id)
-DO UPDATE SET status = 'faulted', error = excluded.error, updated_at = excluded.updated_at
+const FaultProjection = `-- name: FaultProjection :exec
+UPDATE backbone.projections
+SET status = 'faulted', revision = revision + 1, changed_at = $1, changed_by = $2
+WHERE name = $3 AND version = $4 AND status IN ('running', 'paused')
 `
 
-type FaultCheckpointParams struct {
-	Projection  string
-	Version     int32
-	PartitionID int32
-	Error       pgtype.Text
-	UpdatedAt   time.Time
+type FaultProjectionParams struct {
+	ChangedAt time.Time
+	ChangedBy string
+	Name      string
+	Version   int32
 }
 
-func (q *Queries) FaultCheckpoint(ctx context.Context, db DBTX, arg *FaultCheckpointParams) error {
-	_, err := db.Exec(ctx, FaultCheckpoint,
-		arg.Projection,
+func (q *Queries) FaultProjection(ctx context.Context, db DBTX, arg *FaultProjectionParams) error {
+	_, err := db.Exec(ctx, FaultProjection,
+		arg.ChangedAt,
+		arg.ChangedBy,
+		arg.Name,
 		arg.Version,
-		arg.PartitionID,
-		arg.Error,
-		arg.UpdatedAt,
 	)
 	return err
 }
@@ -61,8 +58,37 @@ func (q *Queries) InsertCheckpoint(ctx context.Context, db DBTX, arg *InsertChec
 	return err
 }
 
+const InsertProjection = `-- name: InsertProjection :exec
+INSERT INTO backbone.projections (name, version, status, settings, definition, revision, created_at, changed_at, changed_by)
+VALUES ($1, $2, $3, $4, $5, 1, $6, $6, $7)
+ON CONFLICT (name, version) DO NOTHING
+`
+
+type InsertProjectionParams struct {
+	Name       string
+	Version    int32
+	Status     string
+	Settings   []byte
+	Definition []byte
+	CreatedAt  time.Time
+	ChangedBy  string
+}
+
+func (q *Queries) InsertProjection(ctx context.Context, db DBTX, arg *InsertProjectionParams) error {
+	_, err := db.Exec(ctx, InsertProjection,
+		arg.Name,
+		arg.Version,
+		arg.Status,
+		arg.Settings,
+		arg.Definition,
+		arg.CreatedAt,
+		arg.ChangedBy,
+	)
+	return err
+}
+
 const ListCheckpoints = `-- name: ListCheckpoints :many
-SELECT c.partition_id, c.sequence, c.status, c.error, c.updated_at
+SELECT c.sequence, c.updated_at, c.version, c.partition_id, c.projection, c.status, c.error, c.term, c.processed, c.skipped, c.failed, c.attempts, c.first_failed_at, c.last_failed_at, c.next_attempt_at, c.last_event_at
 FROM backbone.projection_checkpoints c
 WHERE c.projection = $1 AND c.version = $2
 ORDER BY c.partition_id
@@ -74,11 +100,7 @@ type ListCheckpointsParams struct {
 }
 
 type ListCheckpointsRow struct {
-	PartitionID int32
-	Sequence    int64
-	Status      string
-	Error       pgtype.Text
-	UpdatedAt   time.Time
+	BackboneProjectionCheckpoint BackboneProjectionCheckpoint
 }
 
 func (q *Queries) ListCheckpoints(ctx context.Context, db DBTX, arg *ListCheckpointsParams) ([]ListCheckpointsRow, error) {
@@ -91,11 +113,62 @@ func (q *Queries) ListCheckpoints(ctx context.Context, db DBTX, arg *ListCheckpo
 	for rows.Next() {
 		var i ListCheckpointsRow
 		if err := rows.Scan(
-			&i.PartitionID,
-			&i.Sequence,
-			&i.Status,
-			&i.Error,
-			&i.UpdatedAt,
+			&i.BackboneProjectionCheckpoint.Sequence,
+			&i.BackboneProjectionCheckpoint.UpdatedAt,
+			&i.BackboneProjectionCheckpoint.Version,
+			&i.BackboneProjectionCheckpoint.PartitionID,
+			&i.BackboneProjectionCheckpoint.Projection,
+			&i.BackboneProjectionCheckpoint.Status,
+			&i.BackboneProjectionCheckpoint.Error,
+			&i.BackboneProjectionCheckpoint.Term,
+			&i.BackboneProjectionCheckpoint.Processed,
+			&i.BackboneProjectionCheckpoint.Skipped,
+			&i.BackboneProjectionCheckpoint.Failed,
+			&i.BackboneProjectionCheckpoint.Attempts,
+			&i.BackboneProjectionCheckpoint.FirstFailedAt,
+			&i.BackboneProjectionCheckpoint.LastFailedAt,
+			&i.BackboneProjectionCheckpoint.NextAttemptAt,
+			&i.BackboneProjectionCheckpoint.LastEventAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListProjections = `-- name: ListProjections :many
+SELECT p.created_at, p.changed_at, p.revision, p.version, p.name, p.status, p.changed_by, p.settings, p.definition
+FROM backbone.projections p
+ORDER BY p.name, p.version
+`
+
+type ListProjectionsRow struct {
+	BackboneProjection BackboneProjection
+}
+
+func (q *Queries) ListProjections(ctx context.Context, db DBTX) ([]ListProjectionsRow, error) {
+	rows, err := db.Query(ctx, ListProjections)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListProjectionsRow
+	for rows.Next() {
+		var i ListProjectionsRow
+		if err := rows.Scan(
+			&i.BackboneProjection.CreatedAt,
+			&i.BackboneProjection.ChangedAt,
+			&i.BackboneProjection.Revision,
+			&i.BackboneProjection.Version,
+			&i.BackboneProjection.Name,
+			&i.BackboneProjection.Status,
+			&i.BackboneProjection.ChangedBy,
+			&i.BackboneProjection.Settings,
+			&i.BackboneProjection.Definition,
 		); err != nil {
 			return nil, err
 		}
@@ -108,7 +181,7 @@ func (q *Queries) ListCheckpoints(ctx context.Context, db DBTX, arg *ListCheckpo
 }
 
 const LockCheckpoint = `-- name: LockCheckpoint :one
-SELECT c.sequence, c.status, c.error, c.updated_at
+SELECT c.sequence, c.updated_at, c.version, c.partition_id, c.projection, c.status, c.error, c.term, c.processed, c.skipped, c.failed, c.attempts, c.first_failed_at, c.last_failed_at, c.next_attempt_at, c.last_event_at
 FROM backbone.projection_checkpoints c
 WHERE c.projection = $1 AND c.version = $2 AND c.partition_id = $3
 FOR UPDATE
@@ -121,45 +194,134 @@ type LockCheckpointParams struct {
 }
 
 type LockCheckpointRow struct {
-	Sequence  int64
-	Status    string
-	Error     pgtype.Text
-	UpdatedAt time.Time
+	BackboneProjectionCheckpoint BackboneProjectionCheckpoint
 }
 
 func (q *Queries) LockCheckpoint(ctx context.Context, db DBTX, arg *LockCheckpointParams) (LockCheckpointRow, error) {
 	row := db.QueryRow(ctx, LockCheckpoint, arg.Projection, arg.Version, arg.PartitionID)
 	var i LockCheckpointRow
 	err := row.Scan(
-		&i.Sequence,
-		&i.Status,
-		&i.Error,
-		&i.UpdatedAt,
+		&i.BackboneProjectionCheckpoint.Sequence,
+		&i.BackboneProjectionCheckpoint.UpdatedAt,
+		&i.BackboneProjectionCheckpoint.Version,
+		&i.BackboneProjectionCheckpoint.PartitionID,
+		&i.BackboneProjectionCheckpoint.Projection,
+		&i.BackboneProjectionCheckpoint.Status,
+		&i.BackboneProjectionCheckpoint.Error,
+		&i.BackboneProjectionCheckpoint.Term,
+		&i.BackboneProjectionCheckpoint.Processed,
+		&i.BackboneProjectionCheckpoint.Skipped,
+		&i.BackboneProjectionCheckpoint.Failed,
+		&i.BackboneProjectionCheckpoint.Attempts,
+		&i.BackboneProjectionCheckpoint.FirstFailedAt,
+		&i.BackboneProjectionCheckpoint.LastFailedAt,
+		&i.BackboneProjectionCheckpoint.NextAttemptAt,
+		&i.BackboneProjectionCheckpoint.LastEventAt,
 	)
 	return i, err
 }
 
+const TouchProjection = `-- name: TouchProjection :exec
+UPDATE backbone.projections
+SET revision = revision + 1, changed_at = $1, changed_by = $2
+WHERE name = $3 AND version = $4
+`
+
+type TouchProjectionParams struct {
+	ChangedAt time.Time
+	ChangedBy string
+	Name      string
+	Version   int32
+}
+
+// What was done to a partition: nodes look at its checkpoints again.
+func (q *Queries) TouchProjection(ctx context.Context, db DBTX, arg *TouchProjectionParams) error {
+	_, err := db.Exec(ctx, TouchProjection,
+		arg.ChangedAt,
+		arg.ChangedBy,
+		arg.Name,
+		arg.Version,
+	)
+	return err
+}
+
 const UpdateCheckpoint = `-- name: UpdateCheckpoint :exec
 UPDATE backbone.projection_checkpoints
-SET sequence = $1, status = 'running', error = NULL, updated_at = $2
-WHERE projection = $3 AND version = $4 AND partition_id = $5
+SET sequence = $1, status = $2, error = $3, attempts = $4, updated_at = $5,
+    first_failed_at = $6, last_failed_at = $7, next_attempt_at = $8, last_event_at = $9,
+    term = $10, processed = $11, skipped = $12, failed = $13
+WHERE projection = $14 AND version = $15 AND partition_id = $16
 `
 
 type UpdateCheckpointParams struct {
-	Sequence    int64
-	UpdatedAt   time.Time
-	Projection  string
-	Version     int32
-	PartitionID int32
+	Sequence      int64
+	Status        string
+	Error         pgtype.Text
+	Attempts      int32
+	UpdatedAt     time.Time
+	FirstFailedAt pgtype.Timestamptz
+	LastFailedAt  pgtype.Timestamptz
+	NextAttemptAt pgtype.Timestamptz
+	LastEventAt   pgtype.Timestamptz
+	Term          int64
+	Processed     int64
+	Skipped       int64
+	Failed        int64
+	Projection    string
+	Version       int32
+	PartitionID   int32
 }
 
 func (q *Queries) UpdateCheckpoint(ctx context.Context, db DBTX, arg *UpdateCheckpointParams) error {
 	_, err := db.Exec(ctx, UpdateCheckpoint,
 		arg.Sequence,
+		arg.Status,
+		arg.Error,
+		arg.Attempts,
 		arg.UpdatedAt,
+		arg.FirstFailedAt,
+		arg.LastFailedAt,
+		arg.NextAttemptAt,
+		arg.LastEventAt,
+		arg.Term,
+		arg.Processed,
+		arg.Skipped,
+		arg.Failed,
 		arg.Projection,
 		arg.Version,
 		arg.PartitionID,
 	)
 	return err
+}
+
+const UpdateProjection = `-- name: UpdateProjection :execrows
+UPDATE backbone.projections
+SET status = $1, settings = $2, revision = revision + 1, changed_at = $3, changed_by = $4
+WHERE name = $5 AND version = $6 AND revision = $7
+`
+
+type UpdateProjectionParams struct {
+	Status    string
+	Settings  []byte
+	ChangedAt time.Time
+	ChangedBy string
+	Name      string
+	Version   int32
+	Revision  int64
+}
+
+func (q *Queries) UpdateProjection(ctx context.Context, db DBTX, arg *UpdateProjectionParams) (int64, error) {
+	result, err := db.Exec(ctx, UpdateProjection,
+		arg.Status,
+		arg.Settings,
+		arg.ChangedAt,
+		arg.ChangedBy,
+		arg.Name,
+		arg.Version,
+		arg.Revision,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }

@@ -33,28 +33,28 @@ const eventLedgerConfigured = "gl.ledger.configured"
 // again changes nothing.
 type Projection struct{ queries *apdb.Queries }
 
-var _ ports.ProjectionHandler = (*Projection)(nil)
+var (
+	_ ports.ProjectionHandler  = (*Projection)(nil)
+	_ ports.ProjectionResetter = (*Projection)(nil)
+)
 
 // NewProjection makes the handler of the projection ap.open-items.
 func NewProjection() *Projection { return &Projection{queries: apdb.New()} }
 
 // Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
-func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
-	db, ok := tx.(pgx.Tx)
-	if !ok {
-		return fmt.Errorf("projection ap.open-items writes in a pgx.Tx, not in a %T", tx)
+func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, given ports.ProjectionBatch) error {
+	db, err := openItemsTx(tx)
+	if err != nil || len(given.Events) == 0 {
+		return err
 	}
-	if len(events) == 0 {
-		return nil
-	}
-	partition := int32(events[0].Partition)
+	partition := int32(given.Partition)
 	b := batch{
 		documents: apdb.DocumentInsertParams{PartitionID: partition},
 		entries:   apdb.DocumentEntryInsertParams{PartitionID: partition},
 	}
-	for i := range events {
-		if err := p.apply(ctx, db, &events[i], &b); err != nil {
-			return fmt.Errorf("event %s: %w", events[i].ID, err)
+	for i := range given.Events {
+		if err := p.apply(ctx, db, &given.Events[i], &b); err != nil {
+			return fmt.Errorf("event %s: %w", given.Events[i].ID, err)
 		}
 	}
 	if len(b.documents.Sequences) > 0 {
@@ -64,6 +64,33 @@ func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, events []
 	}
 	if len(b.entries.Sequences) > 0 {
 		return p.queries.DocumentEntryInsert(ctx, db, &b.entries)
+	}
+	return nil
+}
+
+func openItemsTx(tx ports.ProjectionTx) (pgx.Tx, error) {
+	db, ok := tx.(pgx.Tx)
+	if !ok {
+		return nil, fmt.Errorf("projection ap.open-items writes in a pgx.Tx, not in a %T", tx)
+	}
+	return db, nil
+}
+
+// Reset implements ports.ProjectionResetter.
+func (p *Projection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	db, err := openItemsTx(tx)
+	if err != nil {
+		return err
+	}
+	return forget(ctx, db, b, "DELETE FROM ap.document_holds WHERE partition_id = $1", "DELETE FROM ap.document_entries WHERE partition_id = $1",
+		"DELETE FROM ap.documents WHERE partition_id = $1", "DELETE FROM ap.ledgers WHERE partition_id = $1")
+}
+
+func forget(ctx context.Context, db pgx.Tx, b ports.ProjectionBatch, statements ...string) error {
+	for _, statement := range statements {
+		if _, err := db.Exec(ctx, statement, int32(b.Partition)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -24,25 +24,35 @@ const vendorActive = "active"
 type VendorProjection struct{ queries *apdb.Queries }
 
 var (
-	_ ports.ProjectionHandler = (*VendorProjection)(nil)
-	_ ports.PersonalCopies    = (*VendorProjection)(nil)
+	_ ports.ProjectionHandler  = (*VendorProjection)(nil)
+	_ ports.ProjectionResetter = (*VendorProjection)(nil)
+	_ ports.PersonalCopies     = (*VendorProjection)(nil)
 )
 
 // NewVendorProjection makes the handler of the projection ap.vendors.
 func NewVendorProjection() *VendorProjection { return &VendorProjection{queries: apdb.New()} }
 
 // Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
-func (p *VendorProjection) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
+func (p *VendorProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	db, err := vendorTx(tx)
 	if err != nil {
 		return err
 	}
-	for i := range events {
-		if err := p.apply(ctx, db, &events[i]); err != nil {
-			return fmt.Errorf("event %s: %w", events[i].ID, err)
+	for i := range b.Events {
+		if err := p.apply(ctx, db, &b.Events[i]); err != nil {
+			return fmt.Errorf("event %s: %w", b.Events[i].ID, err)
 		}
 	}
 	return nil
+}
+
+// Reset implements ports.ProjectionResetter.
+func (p *VendorProjection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	db, err := vendorTx(tx)
+	if err != nil {
+		return err
+	}
+	return forget(ctx, db, b, "DELETE FROM ap.vendor_contacts WHERE partition_id = $1", "DELETE FROM ap.vendors WHERE partition_id = $1")
 }
 
 func vendorTx(tx ports.ProjectionTx) (pgx.Tx, error) {

@@ -19,17 +19,21 @@ import (
 // Projection writes gl.ledger. It has no state of its own.
 type Projection struct{ queries *gldb.Queries }
 
-var _ ports.ProjectionHandler = (*Projection)(nil)
+var (
+	_ ports.ProjectionHandler  = (*Projection)(nil)
+	_ ports.ProjectionResetter = (*Projection)(nil)
+)
 
 // NewProjection makes the handler of the projection gl.ledger.
 func NewProjection() *Projection { return &Projection{queries: gldb.New()} }
 
 // Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
-func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, events []event.Recorded) error {
+func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	db, ok := tx.(pgx.Tx)
 	if !ok {
-		return fmt.Errorf("projection gl.ledger writes in a pgx.Tx, not in a %T", tx)
+		return wrongTx(tx)
 	}
+	events := b.Events
 	if len(events) == 0 {
 		return nil
 	}
@@ -48,6 +52,27 @@ func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, events []
 		return err
 	}
 	return p.queries.JournalLineInsert(ctx, db, lines)
+}
+
+func wrongTx(tx ports.ProjectionTx) error {
+	return fmt.Errorf("projection gl.ledger writes in a pgx.Tx, not in a %T", tx)
+}
+
+// Reset implements ports.ProjectionResetter.
+func (p *Projection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	db, ok := tx.(pgx.Tx)
+	if !ok {
+		return wrongTx(tx)
+	}
+	for _, statement := range []string{
+		"DELETE FROM gl.journal_lines WHERE partition_id = $1", "DELETE FROM gl.journal_reversals WHERE partition_id = $1",
+		"DELETE FROM gl.journals WHERE partition_id = $1", "DELETE FROM gl.accounts WHERE partition_id = $1", "DELETE FROM gl.ledgers WHERE partition_id = $1",
+	} {
+		if _, err := db.Exec(ctx, statement, int32(b.Partition)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, journals *gldb.JournalInsertParams, lines *gldb.JournalLineInsertParams) error {

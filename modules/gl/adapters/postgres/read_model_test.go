@@ -92,7 +92,7 @@ func (b *ledgerBundle) project(t *testing.T) {
 	t.Helper()
 	for page := range slices.Chunk(b.events, 50) {
 		require.NoError(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
-			return postgres.NewProjection().Apply(t.Context(), tx, page)
+			return postgres.NewProjection().Apply(t.Context(), tx, ports.ProjectionBatch{Partition: page[0].Partition, Events: page})
 		}))
 	}
 }

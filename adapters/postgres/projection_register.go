@@ -1,0 +1,128 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// AddProjection implements ports.ProjectionRegister.
+func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
+	settings, err := json.Marshal(p.Settings)
+	if err != nil {
+		return p, err
+	}
+	if err := s.queries.InsertProjection(ctx, s.reads, &backbonedb.InsertProjectionParams{
+		Name: p.Name, Version: int32(p.Version), Status: string(p.Status), Settings: settings, Definition: p.Definition,
+		CreatedAt: s.now(), ChangedBy: p.ChangedBy,
+	}); err != nil {
+		return p, translate(ctx, err)
+	}
+	return s.findProjection(ctx, p.Name, p.Version)
+}
+
+func (s *Store) findProjection(ctx context.Context, name string, version int) (projection.Projection, error) {
+	all, err := s.ListProjections(ctx)
+	if err != nil {
+		return projection.Projection{}, err
+	}
+	for _, p := range all {
+		if p.Name == name && p.Version == version {
+			return p, nil
+		}
+	}
+	return projection.Projection{}, projection.NotFound(name)
+}
+
+// ListProjections implements ports.ProjectionRegister.
+func (s *Store) ListProjections(ctx context.Context) ([]projection.Projection, error) {
+	rows, err := s.queries.ListProjections(ctx, s.reads)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]projection.Projection, len(rows))
+	for i := range rows {
+		r := &rows[i].BackboneProjection
+		out[i] = projection.Projection{
+			Name: r.Name, Version: int(r.Version), Status: projection.Status(r.Status), Definition: r.Definition,
+			CreatedAt: r.CreatedAt.UTC(), ChangedAt: r.ChangedAt.UTC(), ChangedBy: r.ChangedBy, Revision: r.Revision,
+		}
+		if err := json.Unmarshal(r.Settings, &out[i].Settings); err != nil {
+			return nil, fault.New(fault.Internal, codeInternal, "the settings of projection %s cannot be read; write them again", r.Name)
+		}
+	}
+	return out, nil
+}
+
+// ChangeProjection implements ports.ProjectionRegister.
+func (s *Store) ChangeProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
+	settings, err := json.Marshal(p.Settings)
+	if err != nil {
+		return p, err
+	}
+	changed, err := s.queries.UpdateProjection(ctx, s.reads, &backbonedb.UpdateProjectionParams{
+		Name: p.Name, Version: int32(p.Version), Revision: p.Revision, Status: string(p.Status), Settings: settings,
+		ChangedAt: s.now(), ChangedBy: p.ChangedBy,
+	})
+	if err != nil {
+		return p, translate(ctx, err)
+	}
+	now, err := s.findProjection(ctx, p.Name, p.Version)
+	if err == nil && changed == 0 {
+		err = projection.Changed()
+	}
+	return now, err
+}
+
+const maxSequence = event.Sequence(math.MaxInt64)
+
+// settleLetters ends what waits up to a sequence; nobody is the system.
+func (s *Store) settleLetters(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, through event.Sequence, status, by, reason string) error {
+	return s.queries.SettleDeadLetters(ctx, tx, &backbonedb.SettleDeadLettersParams{
+		Kind: ports.LetterOfProjection, Name: w.Projection, Version: int32(w.Version), PartitionID: int32(w.Partition), Through: int64(through),
+		Status: status, SettledAt: optionalTime(s.now()), SettledBy: optionalText(by), Reason: optionalText(reason),
+	})
+}
+
+// ListDeadLetters implements ports.DeadLetters.
+func (s *Store) ListDeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error) {
+	p := &backbonedb.ListDeadLettersParams{Kind: q.Kind, Name: q.Name, Statuses: q.Statuses, PageSize: pageSize(q.Limit), AfterPartitionID: -1}
+	if p.Statuses == nil {
+		p.Statuses = []string{}
+	}
+	if a := q.After; a != nil {
+		p.AfterKind, p.AfterName, p.AfterVersion, p.AfterPartitionID, p.AfterSequence = a.Kind, a.Name, int32(a.Version), int32(a.Partition), int64(a.Sequence)
+	}
+	rows, err := s.queries.ListDeadLetters(ctx, s.reads, p)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]ports.DeadLetter, len(rows))
+	for i := range rows {
+		r := &rows[i].BackboneDeadLetter
+		out[i] = ports.DeadLetter{
+			Kind: r.Kind, Name: r.Name, Version: int(r.Version), Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
+			EventID: r.EventID.Bytes, Code: r.Code, Detail: r.Detail, Attempts: int(r.Attempts),
+			FirstFailedAt: r.FirstFailedAt.UTC(), LastFailedAt: r.LastFailedAt.UTC(), Status: r.Status,
+			SettledAt: utcOrZero(r.SettledAt), SettledBy: r.SettledBy.String, Reason: r.Reason.String,
+		}
+	}
+	return out, nil
+}
+
+func utcOrZero(t pgtype.Timestamptz) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
+}

@@ -1,0 +1,27 @@
+package wire
+
+import (
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// project makes the runner of the projections, after the watch.
+func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.Clock, o Options) (err error) {
+	c := a.Config.Projector
+	a.Runner, err = projector.New(projector.Config{
+		Store: a.Store, Register: a.Store, Leases: a.Store.Leases(), Heads: a.Watch, Node: nodeID(a.Config),
+		Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
+		Batch: c.Batch, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall,
+	}, a.Catalog.Projections, a.upcast(handlers))
+	return err
+}
+
+// projectionsReady says what is wrong with the projections; requests are served all the
+// same.
+func (a *App) projectionsReady(out map[string]error) {
+	out["projections"] = nil
+	if err := a.Runner.Health(); err != nil {
+		out["projections"] = httpapi.Degraded{Err: err}
+	}
+}
