@@ -14,3 +14,10 @@ func TestSubscriptions(t *testing.T) {
 		return memory.New(memory.Config{Clock: clock})
 	})
 }
+
+func TestDeliveryRace(t *testing.T) {
+	t.Parallel()
+	conformance.RunDeliveryRace(t, func(_ *testing.T, clock ports.Clock) conformance.SubscriptionStore {
+		return memory.New(memory.Config{Clock: clock})
+	}, 400)
+}

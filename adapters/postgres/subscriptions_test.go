@@ -13,3 +13,10 @@ func TestSubscriptions(t *testing.T) {
 		return open(t, database(t), withClock(clock))
 	})
 }
+
+func TestDeliveryRace(t *testing.T) {
+	t.Parallel()
+	conformance.RunDeliveryRace(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
+		return open(t, database(t), withClock(clock))
+	}, 120)
+}

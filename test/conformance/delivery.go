@@ -1,0 +1,311 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Counter is a desk with a service of subscriptions over it.
+type Counter struct {
+	*Desk
+	Service *delivery.Service
+	Person  ports.Principal
+	Watch   *delivery.Watch
+}
+
+type issued struct{ ids *idSource }
+
+func (i issued) NewID(time.Time) event.ID { return i.ids.next() }
+func (i issued) NewSalt() event.Salt      { return event.Salt{} }
+
+// everybody may read all legal entities of the desk.
+type everybody struct{ desk *Desk }
+
+func (e everybody) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+	all, err := e.desk.Store.LegalEntities(ctx, e.desk.Tenant)
+	if err != nil || len(p.LegalEntities) == 0 {
+		return all, err
+	}
+	var out []ports.LegalEntity
+	for _, le := range all {
+		for _, code := range p.LegalEntities {
+			if le.Code == code {
+				out = append(out, le)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (e everybody) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+	return e.Readable(ctx, p)
+}
+
+func (e everybody) Owner(_ context.Context, tenantID, personID string) (ports.Principal, error) {
+	return ports.Principal{TenantID: tenantID, PersonID: personID}, nil
+}
+
+// NewCounter makes a service over a desk. change adapts its configuration; nil: no
+// change.
+func NewCounter(d *Desk, change func(*delivery.Config)) *Counter {
+	c := &Counter{Desk: d, Person: ports.Principal{TenantID: d.Tenant, PersonID: "person-1"}}
+	c.Watch = delivery.NewWatch(delivery.WatchConfig{Heads: d.Store, Clock: d.Clock, Poll: 5 * time.Millisecond})
+	config := delivery.Config{
+		Store: d.Store, Log: d.Store, Access: everybody{d}, Watch: c.Watch, IDs: issued{d.ids}, Clock: d.Clock,
+		ModuleOf: func(string) string { return "conformance" },
+	}
+	if change != nil {
+		change(&config)
+	}
+	c.Service = delivery.New(config)
+	return c
+}
+
+// Subscribe makes a subscription of the person's.
+func (c *Counter) Subscribe(t require.TestingT, id string, s subscription.Settings, f subscription.Filter) {
+	_, created, err := c.Service.Create(context.Background(), c.Person, subscription.Subscription{
+		ID: id, SubscriberType: "service", SubscriberID: "suite", Settings: s, Filter: f,
+	})
+	require.NoError(t, err)
+	require.True(t, created)
+}
+
+// RunDeliveryRace lets producers write while consumers take, refuse, forget and park
+// what they are handed, and checks that nobody misses anything or sees it out of its
+// order. The store's only source of time is the clock.
+func RunDeliveryRace(t *testing.T, newStore func(t *testing.T, clock ports.Clock) SubscriptionStore, events int) {
+	t.Helper()
+	clock := NewClock()
+	store := newStore(t, clock)
+	for i, by := range []string{subscription.PerLegalEntity, subscription.PerStream, subscription.NoOrder, "$.id"} {
+		for _, strategy := range []subscription.Strategy{subscription.RoundRobin, subscription.Pinned} {
+			if by == subscription.NoOrder && strategy == subscription.Pinned {
+				continue
+			}
+			t.Run(by+"/"+string(strategy), func(t *testing.T) {
+				c := NewCounter(NewDesk(t, store, clock, fmt.Sprintf("race-%d-%s", i, strategy)), nil)
+				c.Subscribe(t, "race", subscription.Settings{
+					PartitionBy: by, ConsumerStrategy: strategy, MaxRetries: 1000, BreakerAfter: subscription.NoBreaker, MaxInFlight: 40,
+				}, subscription.Filter{})
+				newCrowd(c, by, events).run(t)
+			})
+		}
+	}
+}
+
+// crowd is the model that deliveries are held against.
+type crowd struct {
+	*Counter
+	by     string
+	events int
+
+	mu       sync.Mutex
+	order    map[string][]event.ID // by legal entity and key, in order of sequence
+	index    map[event.ID]int
+	settled  map[event.ID]bool      // acknowledged, or about to be
+	finished map[event.ID]bool      // acknowledged, and it was taken
+	attempts map[event.ID]int       // of the newest handing-out that is known
+	parked   map[event.ID]bool      // also if it was replayed since
+	deadline map[event.ID]time.Time // of the last handing-out that is known
+	excuse   map[event.ID]bool      // refused
+	wrong    []string
+}
+
+func newCrowd(c *Counter, by string, events int) *crowd {
+	return &crowd{
+		Counter: c, by: by, events: events, order: map[string][]event.ID{}, index: map[event.ID]int{},
+		settled: map[event.ID]bool{}, finished: map[event.ID]bool{}, attempts: map[event.ID]int{}, parked: map[event.ID]bool{}, deadline: map[event.ID]time.Time{}, excuse: map[event.ID]bool{},
+	}
+}
+
+func (c *crowd) run(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() { c.produce(t, i) })
+	}
+	for i := range 8 {
+		all.Go(func() { c.consume(ctx, t, i) })
+	}
+	all.Wait()
+	require.NoError(t, ctx.Err(), "not everything was handed out in time")
+	require.Empty(t, c.wrong)
+	require.Len(t, c.finished, c.events)
+	status, err := c.Service.Get(t.Context(), delivery.Caller{Principal: c.Person}, "race")
+	require.NoError(t, err)
+	require.Zero(t, status.LagEvents)
+	require.Zero(t, status.Parked)
+	for _, p := range status.Progress {
+		require.Equal(t, p.Head, p.ReadThrough)
+		require.Equal(t, p.Head, p.Checkpoint)
+	}
+}
+
+// produce writes one event after the other; each stream has one producer, and so its
+// order is known.
+func (c *crowd) produce(t require.TestingT, i int) {
+	r := rand.New(rand.NewPCG(uint64(i), 7))
+	for n := 0; n < c.events/4; n++ {
+		c.Write(t, i%2, 1, fmt.Sprintf("%d-%d", i, r.IntN(3)))
+	}
+}
+
+func (c *crowd) consume(ctx context.Context, t require.TestingT, i int) {
+	r := rand.New(rand.NewPCG(uint64(i), 8))
+	consumer := fmt.Sprintf("c-%d", i)
+	for ctx.Err() == nil && !c.over() {
+		batch, err := c.Service.Poll(ctx, c.Person, delivery.Poll{ID: "race", Consumer: consumer, Limit: 1 + r.IntN(20)})
+		if err != nil {
+			c.complain("poll: %v", err)
+			return
+		}
+		if len(batch.Deliveries) == 0 {
+			if err := c.idle(ctx, r); err != nil {
+				c.complain("idle: %v", err)
+				return
+			}
+			continue
+		}
+		c.handed(batch.Deliveries)
+		var done []event.ID
+		for _, d := range batch.Deliveries {
+			id := []event.ID{d.Event.ID}
+			switch x := r.IntN(100); {
+			case x < 6: // forgotten
+			case x < 14:
+				c.note(c.excuse, id)
+				_, err = c.Service.Refuse(ctx, c.Person, delivery.Refusal{ID: "race", EventIDs: id, Action: subscription.Again, Code: "case.busy"})
+			case x < 16:
+				c.note(c.excuse, id)
+				c.note(c.parked, id)
+				_, err = c.Service.Refuse(ctx, c.Person, delivery.Refusal{ID: "race", EventIDs: id, Action: subscription.Park, Code: "case.broken"})
+			default:
+				done = append(done, id[0])
+			}
+			if err != nil {
+				c.complain("refuse: %v", err)
+				return
+			}
+		}
+		if len(done) > 0 {
+			c.note(c.settled, done)
+			answered, err := c.Service.Acknowledge(ctx, c.Person, delivery.Acknowledgement{ID: "race", EventIDs: done})
+			if err != nil {
+				c.complain("acknowledge: %v", err)
+				return
+			}
+			for _, ignored := range answered.Ignored { // somebody else was faster, or it is parked
+				done = slices.DeleteFunc(done, func(id event.ID) bool { return id == ignored.EventID })
+			}
+			c.note(c.finished, done)
+		}
+	}
+}
+
+// idle lets time pass and dead letters come again.
+func (c *crowd) idle(ctx context.Context, r *rand.Rand) error {
+	c.Clock.Advance(time.Duration(1+r.IntN(20)) * time.Second)
+	if r.IntN(4) == 0 {
+		if _, err := c.Service.Replay(ctx, delivery.Caller{Principal: c.Person}, "race", delivery.DeadLetterQuery{Limit: 1 + r.IntN(5)}, ""); err != nil {
+			return err
+		}
+	}
+	return c.Service.Sweep(ctx)
+}
+
+func (c *crowd) over() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.finished) >= c.events
+}
+
+func (c *crowd) note(in map[event.ID]bool, ids []event.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		in[id] = true
+	}
+}
+
+func (c *crowd) complain(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
+}
+
+// handed checks a batch. What was settled only grows, so whoever is found to have been
+// overtaken was.
+func (c *crowd) handed(batch []delivery.Delivery) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	here := map[event.ID]bool{}
+	for _, d := range batch {
+		e := &d.Event
+		before, known := c.deadline[e.ID]
+		if d.Attempt > c.attempts[e.ID] { // else a later one was noted first
+			if known && !c.excuse[e.ID] && c.Clock.Now().Before(before) {
+				c.wrong = append(c.wrong, fmt.Sprintf("event %d came again without a reason", e.Sequence))
+			}
+			c.deadline[e.ID], c.attempts[e.ID] = d.Deadline, d.Attempt
+		}
+		here[e.ID] = true
+	}
+	for _, d := range batch {
+		for _, before := range c.before(&d.Event) {
+			if !c.settled[before] && !here[before] && (c.by != subscription.PerLegalEntity || !c.parked[before]) {
+				c.wrong = append(c.wrong, fmt.Sprintf("event %d of %s overtook another", d.Event.Sequence, d.Event.Stream))
+			}
+		}
+	}
+}
+
+// before lists the events of the same key that come first.
+func (c *crowd) before(e *event.Recorded) (out []event.ID) {
+	if c.by == subscription.NoOrder {
+		return nil
+	}
+	le := c.Entities[0]
+	if e.Partition == c.Entities[1].Partition {
+		le = c.Entities[1]
+	}
+	// The log is asked for what is known before the event; it does not change.
+	key := le.Code
+	if c.by == subscription.PerStream {
+		key = e.Stream.String()
+	} else if c.by != subscription.PerLegalEntity {
+		return nil // every event has a value of its own there
+	}
+	list := c.order[le.Code+key]
+	if known, ok := c.index[e.ID]; ok {
+		return list[:known]
+	}
+	events, err := c.Store.Events(context.Background(), ports.EventQuery{Partition: e.Partition, Limit: 100_000, WithoutData: true})
+	if err != nil {
+		c.wrong = append(c.wrong, err.Error())
+		return nil
+	}
+	list = nil
+	for i := range events {
+		if c.by == subscription.PerStream && events[i].Stream != e.Stream {
+			continue
+		}
+		c.index[events[i].ID] = len(list)
+		list = append(list, events[i].ID)
+	}
+	c.order[le.Code+key] = list
+	return list[:c.index[e.ID]]
+}
