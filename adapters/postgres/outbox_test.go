@@ -1,0 +1,78 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// TestTheOutboxIsTailedBySequence reads as somebody does who polls the view.
+func TestTheOutboxIsTailedBySequence(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	s := open(t, dsn)
+	partitions := newBooks(t, s, 2)
+	reader := connect(t, dsn)
+	_, err := reader.Exec(t.Context(), "SET ROLE backbone_outbox_reader")
+	require.NoError(t, err)
+	type row struct {
+		ID            event.ID
+		AggregateType string
+		AggregateID   string
+		Type          string
+		Payload       []byte
+		Sequence      int64
+	}
+	after := map[event.PartitionID]int64{}
+	tail := func(p event.PartitionID, limit int) []row {
+		rows, err := reader.Query(t.Context(), `
+			SELECT id, aggregatetype, aggregateid, type, payload, sequence FROM backbone.outbox
+			WHERE partition_id = $1 AND sequence > $2 ORDER BY sequence LIMIT $3`, int32(p), after[p], limit)
+		require.NoError(t, err)
+		out, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (o row, err error) {
+			var id [16]byte
+			err = r.Scan(&id, &o.AggregateType, &o.AggregateID, &o.Type, &o.Payload, &o.Sequence)
+			o.ID = id
+			return o, err
+		})
+		require.NoError(t, err)
+		if n := len(out); n > 0 {
+			after[p] = out[n-1].Sequence
+		}
+		return out
+	}
+	for _, p := range partitions {
+		var got []row
+		for n := range 5 {
+			_, err := s.Append(t.Context(), invoice(p, n+1))
+			require.NoError(t, err)
+			got = append(got, tail(p, 2)...)
+		}
+		for {
+			more := tail(p, 2)
+			if len(more) == 0 {
+				break
+			}
+			got = append(got, more...)
+		}
+		want, err := s.ChainPage(t.Context(), p, 0, 0)
+		require.NoError(t, err)
+		require.Len(t, got, len(want))
+		for i, e := range want {
+			require.Equal(t, row{e.ID, e.Stream.Type, e.Stream.ID, e.Type, e.Payload, int64(e.Sequence)}, got[i], "stored bytes, sealed values included")
+		}
+	}
+
+	for _, denied := range []string{"SELECT FROM backbone.events", "SELECT FROM backbone.event_payloads", "INSERT INTO backbone.outbox (id) VALUES (NULL)", "DELETE FROM backbone.outbox"} {
+		_, err := reader.Exec(t.Context(), denied)
+		require.Contains(t, []string{"42501", "55000"}, sqlstate(err), denied)
+	}
+	require.Equal(t, []string{
+		"id uuid", "aggregatetype text", "aggregateid text", "type text", "payload json", "timestamp timestamp with time zone", "partition_id integer", "sequence bigint",
+	}, column(t, connect(t, dsn), `
+		SELECT column_name || ' ' || data_type FROM information_schema.columns
+		WHERE table_schema = 'backbone' AND table_name = 'outbox' ORDER BY ordinal_position LIMIT 8`))
+}
