@@ -26,7 +26,9 @@ import (
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/system"
 	appending "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
@@ -161,6 +163,12 @@ func (l *bytesLog) String() string {
 // openHouse serves; change may put something else in the place of a part.
 func openHouse(t testing.TB, change ...func(*httpapi.Config)) *house {
 	t.Helper()
+	return openLiveHouse(t, live.Config{}, change...)
+}
+
+// openLiveHouse is openHouse with what live feeds are to be like.
+func openLiveHouse(t testing.TB, feeds live.Config, change ...func(*httpapi.Config)) *house {
+	t.Helper()
 	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
 	h := &house{store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
 	catalog, err := module.Build(schemas, note{}, streams.Module{})
@@ -221,6 +229,12 @@ func openHouse(t testing.TB, change ...func(*httpapi.Config)) *house {
 			return nil
 		},
 	}
+	watch := delivery.NewWatch(delivery.WatchConfig{Heads: h.store, WakeUps: h.store, Clock: clock, Rest: time.Millisecond})
+	watching := make(chan struct{})
+	go func() { defer close(watching); watch.Run(ctx) }()
+	t.Cleanup(func() { <-watching })
+	feeds.Heads, feeds.Clock = watch, clock
+	config.Live = httpapi.LiveConfig{Feeds: query.NewFeeds(reads, h.store, clock), Live: live.New(feeds)}
 	for _, f := range change {
 		f(&config)
 	}

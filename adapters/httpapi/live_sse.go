@@ -47,7 +47,7 @@ func (f *liveFeed) serveEvents(w http.ResponseWriter) error {
 	h.Set("X-Accel-Buffering", "no") // proxies must not hold events back
 	w.WriteHeader(http.StatusOK)
 	s := &serverSent{feed: f, w: w, connection: http.NewResponseController(w)}
-	if err := s.send([]byte("retry: " + reconnectMS + "\n\n")); err != nil {
+	if err := s.send(f.ctx, []byte("retry: " + reconnectMS + "\n\n")); err != nil {
 		return nil // nobody is left to tell
 	}
 	err := f.run(f.ctx, "sse", s)
@@ -58,7 +58,7 @@ func (f *liveFeed) serveEvents(w http.ResponseWriter) error {
 	}
 	body, _, _ := f.problem(err)
 	s.b = append(append(append(s.b[:0], "event: problem\ndata: "...), body...), "\n\n"...)
-	_ = s.send(s.b) // the feed ends in any case
+	_ = s.send(f.ctx, s.b) // the feed ends in any case
 	return nil
 }
 
@@ -71,9 +71,10 @@ func codeOfEnd(err error) string {
 }
 
 // send writes and flushes within the time that a reader has.
-func (s *serverSent) send(b []byte) error {
+func (s *serverSent) send(ctx context.Context, b []byte) error {
 	// A recorder in a test has no deadline to set; a connection always has.
 	_ = s.connection.SetWriteDeadline(time.Now().Add(s.feed.write))
+	defer context.AfterFunc(ctx, func() { _ = s.connection.SetWriteDeadline(time.Now().Add(goodbyeTime)) })()
 	_, err := s.w.Write(b)
 	if err == nil {
 		err = s.connection.Flush()
@@ -108,7 +109,7 @@ func (s *serverSent) Events(ctx context.Context, events []event.Recorded, cursor
 		s.id(cursors[i])
 		s.b = append(append(append(s.b, "event: event\ndata: "...), shown[i]...), "\n\n"...)
 		if len(s.b) > largestWrite || i == len(shown)-1 {
-			if err := s.send(s.b); err != nil {
+			if err := s.send(ctx, s.b); err != nil {
 				return err
 			}
 			s.b = s.b[:0]
@@ -121,19 +122,19 @@ func (s *serverSent) Events(ctx context.Context, events []event.Recorded, cursor
 const largestWrite = 256 << 10
 
 // CaughtUp implements live.Sink.
-func (s *serverSent) CaughtUp(_ context.Context, cursor string) error {
+func (s *serverSent) CaughtUp(ctx context.Context, cursor string) error {
 	s.b = s.b[:0]
 	s.id(cursor)
 	s.b = append(s.feed.position(append(s.b, "event: caughtUp\ndata: {"...), cursor), "}\n\n"...)
-	return s.send(s.b)
+	return s.send(ctx, s.b)
 }
 
 // Heartbeat implements live.Sink: a comment, and an id without an event where the
 // position has moved over what the filters leave out.
-func (s *serverSent) Heartbeat(_ context.Context, cursor string) error {
+func (s *serverSent) Heartbeat(ctx context.Context, cursor string) error {
 	s.b = s.b[:0]
 	if cursor != "" {
 		s.id(cursor)
 	}
-	return s.send(append(s.b, ": heartbeat\n\n"...))
+	return s.send(ctx, append(s.b, ": heartbeat\n\n"...))
 }

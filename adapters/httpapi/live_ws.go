@@ -91,7 +91,7 @@ func (f *liveFeed) serveWebSocket(w http.ResponseWriter) error {
 // hear reads what the client sends; also its answers to pings are read here.
 func (s *socket) hear(ctx context.Context, cancel context.CancelCauseFunc, commands chan<- command) {
 	for {
-		_, text, err := s.conn.Read(ctx)
+		_, text, err := s.conn.Read(context.WithoutCancel(ctx)) // ends with the connection: a canceled read would break it off
 		if err != nil {
 			cancel(live.ErrLeft)
 			return
@@ -128,7 +128,7 @@ func (s *socket) begin(ctx context.Context, commands <-chan command) error {
 	}
 }
 
-func (s *socket) subscribe(c command) (err error) {
+func (s *socket) subscribe(c command) error {
 	switch {
 	case c.Action != "subscribe":
 		return unknownAction()
@@ -139,7 +139,10 @@ func (s *socket) subscribe(c command) (err error) {
 	case c.Options.BatchSize > 0:
 		s.feed.batch = c.Options.BatchSize
 	}
-	s.feed.source, err = s.feed.open(strings.Trim(string(c.From), `"`), false)
+	source, err := s.feed.open(strings.Trim(string(c.From), `"`), false)
+	if err == nil {
+		s.feed.source = source
+	}
 	return err
 }
 
@@ -178,13 +181,21 @@ func (s *socket) end(err error) {
 }
 
 func (s *socket) send(ctx context.Context, b []byte) error {
-	within, cancel := context.WithTimeout(ctx, s.feed.write)
+	within, cancel := s.within(ctx)
 	defer cancel()
 	err := s.conn.Write(within, websocket.MessageText, b)
-	if err != nil && ctx.Err() == nil && within.Err() != nil {
+	if err != nil && within.Err() != nil {
 		return live.TooSlow(err)
 	}
 	return unsent(err)
+}
+
+// within bounds what a reader has to take. When a feed ends, what is on its way may
+// still arrive: a canceled write would break the connection off.
+func (s *socket) within(ctx context.Context) (context.Context, func()) {
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.feed.write)
+	unlink := context.AfterFunc(ctx, func() { time.AfterFunc(goodbyeTime, cancel) })
+	return within, func() { unlink(); cancel() }
 }
 
 // Events implements live.Sink.
@@ -219,10 +230,10 @@ func (s *socket) Heartbeat(ctx context.Context, cursor string) error {
 	if err := s.send(ctx, append(s.b, '}')); err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, s.feed.write)
+	within, cancel := s.within(ctx)
 	defer cancel()
 	if err := s.conn.Ping(within); err != nil {
-		if within.Err() != nil && ctx.Err() == nil {
+		if within.Err() != nil {
 			return live.TooSlow(err)
 		}
 		return live.ErrLeft
