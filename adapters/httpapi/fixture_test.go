@@ -27,11 +27,13 @@ import (
 	"github.com/erpbackbone/backbone/adapters/system"
 	appending "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/entity"
 	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/snapshot"
 	streams "github.com/erpbackbone/backbone/application/stream"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/configs"
@@ -221,7 +223,11 @@ func openLiveHouse(t testing.TB, feeds live.Config, change ...func(*httpapi.Conf
 			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: h.store, Events: h.store, Intents: h.store,
 			Idempotency: h.store, Clock: clock, IDs: ids,
 		}),
-		Logger: slog.New(slog.NewJSONHandler(h.log, nil)),
+		Entities: entity.New(entity.Config{
+			Log: h.store, Snapshots: h.store, Positions: reads, Folds: catalog, Background: atOnce{}, Clock: clock, Every: 10,
+		}),
+		Snapshots: snapshot.New(h.store, h.store, clock, ids),
+		Logger:    slog.New(slog.NewJSONHandler(h.log, nil)),
 		Ready: func(context.Context) map[string]error {
 			if h.ready != nil {
 				return h.ready()

@@ -69,7 +69,7 @@ func (n *NewSnapshot) check() error {
 		return fault.New(fault.TooLarge, "snapshot.too_large", "metadata have at most %d bytes; store less of them", maxMetadata).WithField("/metadata")
 	case n.Metadata != nil && n.Metadata[0] != '{':
 		return invalid("/metadata", "metadata are a JSON object; correct them or leave them out")
-	case shredding.HasSealed(n.State) || shredding.HasSealed(n.Metadata):
+	case shredding.CheckReserved(n.State) != nil || shredding.CheckReserved(n.Metadata) != nil:
 		return fault.New(fault.Invalid, "snapshot.personal_data",
 			"a snapshot holds no personal data, sealed or not: an erasure would not reach it; leave it out and read it from the events").WithField("/state")
 	}

@@ -87,12 +87,13 @@ func newRoot() *cobra.Command {
 			"on PostgreSQL, and answers who did what, when, why and caused by what.",
 		Example: "  backbone dev --sample            try it: an own PostgreSQL, demo books, sample invoices\n" +
 			"  backbone verify --data-dir DIR   prove that nobody rewrote history\n" +
-			"  backbone trace ID                from a journal back to the paper and the persons",
+			"  backbone trace ID                from a journal back to the paper and the persons\n" +
+			"  backbone entity TYPE ID          what the events say of a vendor, an invoice, an account",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       configs.Version,
 	}
-	root.AddCommand(devCommand(), serveCommand(), kmsdCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(), verifyCertificateCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), redactCommand(), doctorCommand(), traceCommand(), typesCommand(), streamsCommand(), apCommand(), versionCommand())
+	root.AddCommand(devCommand(), serveCommand(), kmsdCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(), verifyCertificateCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), redactCommand(), doctorCommand(), traceCommand(), entityCommand(), typesCommand(), streamsCommand(), apCommand(), versionCommand())
 	return root
 }
 
