@@ -158,6 +158,14 @@ type taps struct {
 	looked  time.Time
 	changed chan struct{}
 	stuck   bool
+	asked   int
+}
+
+// rounds is how often the loop has asked.
+func (h *taps) rounds() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.asked
 }
 
 func newTaps(s *memory.Store, c ports.Clock) *taps {
@@ -167,6 +175,7 @@ func newTaps(s *memory.Store, c ports.Clock) *taps {
 func (h *taps) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.asked++
 	if heads, err := h.source.PartitionHeads(context.Background()); err == nil && !h.stuck {
 		h.heads, h.looked = heads, h.clock.Now()
 	}

@@ -203,13 +203,14 @@ func transient(err error) bool {
 func (r *Runner) advanced(p *running, u *unit, c ports.Checkpoint, passed int) bool {
 	r.mu.Lock()
 	u.position, u.halted = c.Sequence, c.Status == projection.Halted
-	u.outages, u.attempts, u.until, u.since = 0, 0, time.Time{}, time.Time{}
-	if u.isolating {
-		if u.position >= u.bound {
-			u.isolating = false // it went well this time
-		} else {
-			u.limit = max(1, int(u.bound-u.position)/2)
-		}
+	u.outages, u.until = 0, time.Time{}
+	switch {
+	case !u.isolating:
+		u.attempts, u.since = 0, time.Time{}
+	case u.position >= u.bound: // it went well this time
+		u.isolating, u.attempts, u.since = false, 0, time.Time{}
+	default:
+		u.limit = max(1, int(u.bound-u.position)/2)
 	}
 	r.mu.Unlock()
 	if passed > 0 {
