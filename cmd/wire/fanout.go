@@ -51,7 +51,7 @@ func (a *App) openFanout(ctx context.Context, observer publish.Observer) error {
 	}
 	f.dispatcher.Store(publish.New(publish.Config{
 		Name: natsPublisher, Node: nodeID(a.Config), Publisher: f.publisher, Cursors: a.Store, Leases: a.Store.Leases(), Heads: a.Watch, Log: a.Store,
-		Encoder: presenter{opener: a.Vault(), entities: a.Store, reader: a.readerOf(c.Reader)},
+		Encoder: presenter{opener: a.Vault(), upcaster: a.Upcaster, entities: a.Store, reader: a.readerOf(c.Reader)},
 		Clock:   system.Clock{}, Logger: a.Logger, Observer: observer, Batch: c.Batch, Workers: c.Workers,
 	}))
 	a.fanout = f

@@ -22,6 +22,7 @@ func (nobody) Reads(string, shredding.Class) bool { return false }
 // of its own.
 type presenter struct {
 	opener   module.Opener
+	upcaster module.Upcaster // events are shown in the newest version
 	entities ports.LegalEntities
 	// reader says what the receiver may see of a legal entity's personal data.
 	reader func(ctx context.Context, scope event.Scope) (module.Reader, error)
@@ -37,6 +38,11 @@ func (p presenter) Encode(ctx context.Context, recorded []event.Recorded, refere
 		return nil, err
 	}
 	if !reference {
+		// An event that cannot be lifted is shown as it is stored and says why: what waits
+		// for an administrator must not hold up the rest.
+		if recorded, err = p.upcaster.Show(ctx, recorded); err != nil {
+			return nil, err
+		}
 		if recorded, err = p.open(ctx, recorded); err != nil {
 			return nil, err
 		}
