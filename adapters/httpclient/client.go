@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -24,6 +25,7 @@ import (
 type Config struct {
 	Server string // base URL, "http://127.0.0.1:8080"
 	Token  string // access token
+	Raw    bool   // events are read as they are stored, not in the newest schema version
 	// HTTP does the transport; nil: a client of its own that keeps connections.
 	HTTP *http.Client
 	// Attempts bounds how often a request is sent while the server is unavailable;
@@ -41,6 +43,7 @@ type Client struct {
 	http        *http.Client
 	attempts    int
 	longestWait time.Duration
+	raw         bool
 }
 
 // New makes a Client. Fault client.server_invalid if the server is no URL.
@@ -49,7 +52,7 @@ func New(c Config) (*Client, error) {
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
 		return nil, fault.New(fault.Invalid, "client.server_invalid", "the server is given as a URL such as http://127.0.0.1:8080; correct it")
 	}
-	out := &Client{base: base, token: c.Token, http: c.HTTP, attempts: c.Attempts, longestWait: c.LongestWait}
+	out := &Client{base: base, token: c.Token, http: c.HTTP, attempts: c.Attempts, longestWait: c.LongestWait, raw: c.Raw}
 	if out.http == nil {
 		transport := &http.Transport{
 			Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true,
@@ -128,7 +131,12 @@ func (c *Client) send(ctx context.Context, r request, body []byte) (reply, error
 	if err != nil {
 		return reply{}, fault.New(fault.Invalid, "client.path_invalid", "this cannot be asked for; correct the id or path").WithCause(err)
 	}
-	target.Path, target.RawQuery = path, r.query.Encode()
+	query := r.query
+	if c.raw && r.method == http.MethodGet && strings.HasPrefix(r.path, "/api/events") {
+		query = url.Values{"raw": {"true"}}
+		maps.Copy(query, r.query)
+	}
+	target.Path, target.RawQuery = path, query.Encode()
 	req, err := http.NewRequestWithContext(ctx, r.method, target.String(), bytes.NewReader(body))
 	if err != nil {
 		return reply{}, err

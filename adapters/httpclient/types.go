@@ -26,7 +26,14 @@ type NewEventType struct {
 	RequiredEntityRefs []eventtype.RequiredRef     `json:"required_entity_refs,omitempty"`
 	PIIFields          []eventtype.PIIField        `json:"pii_fields,omitempty"`
 	BusinessKeys       []eventtype.BusinessKeyRule `json:"business_keys,omitempty"`
+	Upcasters          []eventtype.Upcaster        `json:"upcasters,omitempty"`
 	Examples           []json.RawMessage           `json:"examples,omitempty"`
+}
+
+// ofRegistry is a version with what a check of it gave.
+type ofRegistry struct {
+	NewEventType
+	Proof string `json:"proof,omitempty"`
 }
 
 // NewEventTypeOf takes out of a registration what was given to register it.
@@ -35,7 +42,7 @@ func NewEventTypeOf(r eventtype.Registration) NewEventType {
 		Type: r.Type, SchemaVersion: r.SchemaVersion, Module: r.Module, Description: r.Description, RetentionClass: r.RetentionClass,
 		MinRetentionYears: r.MinRetentionYears, DataSchema: r.DataSchema, RequiredDimensions: r.RequiredDimensions,
 		OptionalDimensions: r.OptionalDimensions, RequiredEntityRefs: r.RequiredEntityRefs, PIIFields: r.PIIFields,
-		BusinessKeys: r.BusinessKeys, Examples: r.Examples,
+		BusinessKeys: r.BusinessKeys, Examples: r.Examples, Upcasters: r.Upcasters,
 	}
 }
 
@@ -45,7 +52,7 @@ func (t NewEventType) Registration() eventtype.Registration {
 		Type: t.Type, SchemaVersion: t.SchemaVersion, Module: t.Module, Description: t.Description, RetentionClass: t.RetentionClass,
 		MinRetentionYears: t.MinRetentionYears, DataSchema: t.DataSchema, RequiredDimensions: t.RequiredDimensions,
 		OptionalDimensions: t.OptionalDimensions, RequiredEntityRefs: t.RequiredEntityRefs, PIIFields: t.PIIFields,
-		BusinessKeys: t.BusinessKeys, Examples: t.Examples,
+		BusinessKeys: t.BusinessKeys, Examples: t.Examples, Upcasters: t.Upcasters,
 	}
 }
 
@@ -59,6 +66,34 @@ type EventTypeCheck struct {
 	Differences   []eventtype.Difference `json:"differences"`
 	Truncated     bool                   `json:"truncated,omitempty"`
 	Findings      []fault.Violation      `json:"findings"`
+	// Proof is how far stored events of earlier versions were looked at; nil if nothing is
+	// to be proven.
+	Proof *UpcastProof `json:"proof,omitempty"`
+}
+
+// UpcastProof is how far it is proven that stored events can be read in a version.
+type UpcastProof struct {
+	Examples   int             `json:"examples"`
+	Events     int             `json:"events_scanned"`
+	Partitions int             `json:"partitions"`
+	Done       int             `json:"partitions_done"`
+	Failures   []UpcastFailure `json:"failures"`
+	Elsewhere  int             `json:"failures_elsewhere,omitempty"`
+	Failed     bool            `json:"failed"`
+	Complete   bool            `json:"complete"`
+	NextCursor string          `json:"next_cursor,omitempty"` // sent along, the next check goes on
+	Proof      string          `json:"proof,omitempty"`       // sent along, the version is registered
+}
+
+// UpcastFailure is an event, or an example, that cannot be read in a version.
+type UpcastFailure struct {
+	EventID       string `json:"event_id,omitempty"`
+	LegalEntity   string `json:"legal_entity,omitempty"`
+	Sequence      string `json:"sequence,omitempty"`
+	Example       *int   `json:"example,omitempty"`
+	SchemaVersion uint32 `json:"schema_version"`
+	Code          string `json:"code"`
+	Pointer       string `json:"pointer"`
 }
 
 // EventTypeChange is one change of a version in the registry's log.
@@ -87,19 +122,21 @@ func (c *Client) EventTypes(ctx context.Context) ([]eventtype.Registration, erro
 	return out.Types, err
 }
 
-// RegisterEventType registers a version. With a key it may be sent again safely.
-func (c *Client) RegisterEventType(ctx context.Context, t NewEventType, idempotencyKey string) (eventtype.Registration, error) {
+// RegisterEventType registers a version, with the proof that a check gave or "". With a
+// key it may be sent again safely.
+func (c *Client) RegisterEventType(ctx context.Context, t NewEventType, proof, idempotencyKey string) (eventtype.Registration, error) {
 	var out struct {
 		Type eventtype.Registration `json:"event_type"`
 	}
-	_, err := c.do(ctx, request{method: http.MethodPost, path: eventTypesPath, body: t, header: keyHeader(idempotencyKey), repeatable: idempotencyKey != ""}, &out)
+	_, err := c.do(ctx, request{method: http.MethodPost, path: eventTypesPath, body: ofRegistry{t, proof}, header: keyHeader(idempotencyKey), repeatable: idempotencyKey != ""}, &out)
 	return out.Type, err
 }
 
-// CheckEventType asks what registering a version would find.
-func (c *Client) CheckEventType(ctx context.Context, t NewEventType) (EventTypeCheck, error) {
+// CheckEventType asks what registering a version would find. It goes on behind the
+// cursor of the check before, if that was not complete; "" begins.
+func (c *Client) CheckEventType(ctx context.Context, t NewEventType, cursor string) (EventTypeCheck, error) {
 	var out EventTypeCheck
-	_, err := c.do(ctx, request{method: http.MethodPost, path: eventTypesPath + "/check", body: t, repeatable: true}, &out)
+	_, err := c.do(ctx, request{method: http.MethodPost, path: eventTypesPath + "/check", body: ofRegistry{t, cursor}, repeatable: true}, &out)
 	return out, err
 }
 

@@ -146,10 +146,12 @@ func run(ctx context.Context, data json.RawMessage, steps []module.Step, found *
 			if data, err = step.Lift(ctx, data); err != nil {
 				return nil, declared, err
 			}
-			if err := jsondoc.Check(data, jsondoc.DefaultLimits()); err != nil {
-				return nil, declared, err
+			if found != nil {
+				if err := jsondoc.Check(data, jsondoc.DefaultLimits()); err != nil {
+					return nil, declared, err
+				}
 			}
-			if trimmed := bytes.TrimSpace(data); trimmed[0] != '{' {
+			if data = bytes.TrimSpace(data); !json.Valid(data) || data[0] != '{' {
 				return nil, declared, fault.New(fault.FailedPrecondition, "event_type.upcast_failed", "the upcaster gives no object; correct it")
 			}
 		}

@@ -38,6 +38,7 @@ func traceCommand() *cobra.Command {
 	f.StringVar(&o.LegalEntity, "legal-entity", os.Getenv("BACKBONE_LEGAL_ENTITY"), "legal entity the ID belongs to (environment BACKBONE_LEGAL_ENTITY)")
 	f.BoolVar(&o.Effects, "effects", false, "what the event led to, instead of what led to it")
 	f.BoolVar(&o.Process, "process", false, "everything that happened under the event's correlation id")
+	f.BoolVar(&o.Raw, "raw", false, "events as they are stored, not in the newest version of their type")
 	f.BoolVar(&o.JSON, "json", false, "print the events and intents as JSON")
 	cmd.MarkFlagsMutuallyExclusive("effects", "process")
 	f.Lookup("token").DefValue = "" // help shows nobody's token

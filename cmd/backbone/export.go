@@ -36,6 +36,7 @@ var exportFilters = []struct{ flag, parameter, usage string }{
 	{"operator", "operator", "eq, ne, gt, ge, lt, le, contains or exists"},
 	{"value", "value", "a number, true, false, null or a text"},
 	{"include-data", "include_data", "false leaves data, dimensions and entities out"},
+	{"raw", "raw", "events as they are stored, not in the newest version of their type"},
 	{"direction", "direction", "forward or backward"},
 	{"limit", "limit", "export at most so many events"},
 }
@@ -78,6 +79,7 @@ func exportCommand() *cobra.Command {
 		standard := map[string]string{"stream-type": "scope", "legal-entity": os.Getenv("BACKBONE_LEGAL_ENTITY")}[filter.flag]
 		f.StringVar(&values[i], filter.flag, standard, filter.usage)
 	}
+	f.Lookup("raw").NoOptDefVal = "true"
 	f.Lookup("token").DefValue = "" // help shows nobody's token
 	f.Lookup("server").DefValue = "http://127.0.0.1:8080"
 	f.Lookup("legal-entity").DefValue = ""

@@ -22,6 +22,7 @@ type TraceOptions struct {
 	ID          string // event, document or journal number
 	Effects     bool   // what the event led to, instead of its causes
 	Process     bool   // everything that happened under the event's correlation id
+	Raw         bool   // events as they are stored
 	JSON        bool
 	Out         io.Writer
 }
@@ -32,7 +33,7 @@ func Trace(ctx context.Context, o TraceOptions) error {
 	if o.Token == "" {
 		return fault.New(fault.Unauthenticated, "trace.token_missing", "no access token; set BACKBONE_TOKEN or --token")
 	}
-	client, err := httpclient.New(httpclient.Config{Server: o.Server, Token: o.Token})
+	client, err := httpclient.New(httpclient.Config{Server: o.Server, Token: o.Token, Raw: o.Raw})
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,14 @@ type plannedType struct {
 	version version
 }
 
+// token is what registering the version needs to look at few events only.
+func (p *plannedType) token() string {
+	if p.Proof == nil {
+		return ""
+	}
+	return p.Proof.Proof
+}
+
 // The verdicts of the server that the plan looks at.
 const (
 	verdictNewVersion = "new_version"
@@ -34,10 +42,10 @@ const (
 // planTypes asks the server about each file, in order. Where the version before is a
 // file that is not registered yet, the two are compared here: that is what the
 // server will find once it has the first.
-func planTypes(ctx context.Context, client *httpclient.Client, files []typeFile) ([]plannedType, error) {
+func planTypes(ctx context.Context, o ClientOptions, client *httpclient.Client, files []typeFile) ([]plannedType, error) {
 	out := make([]plannedType, 0, len(files))
 	for _, f := range files {
-		found, err := client.CheckEventType(ctx, f.version)
+		found, err := checkType(ctx, o, client, f.version)
 		if err != nil {
 			return nil, inFile(f.path, err)
 		}
@@ -51,6 +59,25 @@ func planTypes(ctx context.Context, client *httpclient.Client, files []typeFile)
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// checkType asks until all stored events of earlier versions were looked at, or one of
+// them cannot be read in this version.
+func checkType(ctx context.Context, o ClientOptions, client *httpclient.Client, v version) (httpclient.EventTypeCheck, error) {
+	found, err := client.CheckEventType(ctx, v, "")
+	if err != nil || found.Proof == nil || found.Proof.Complete {
+		return found, err
+	}
+	show, title, total := newProgress(o.Err, o.Terminal), fmt.Sprintf("%s v%d", v.Type, v.SchemaVersion), found.Proof.Partitions
+	for found.Proof != nil && !found.Proof.Failed && !found.Proof.Complete {
+		// The last part is told when it is over: a bar that is full is gone.
+		show.report(title, min(found.Proof.Done, total-1), total)
+		if found, err = client.CheckEventType(ctx, v, found.Proof.NextCursor); err != nil {
+			return found, err
+		}
+	}
+	show.report(title, total, total)
+	return found, nil
 }
 
 // inFile says which file a fault is about.
@@ -70,6 +97,9 @@ func (p *plannedType) follow(before plannedType) {
 	older, newer := before.version.Registration(), p.version.Registration()
 	c := eventtype.Compare(&older, &newer)
 	ofComparison := func(v fault.Violation) bool {
+		if v.Code == "event_type.upcaster_from_unknown" {
+			return slices.ContainsFunc(p.version.Upcasters, func(u eventtype.Upcaster) bool { return u.FromVersion == before.SchemaVersion })
+		}
 		return v.Code == "event_type.default_invalid" || slices.ContainsFunc(p.Differences, func(d eventtype.Difference) bool {
 			return !d.Met && v.Field == d.Pointer && v.Code == "event_type."+string(d.Kind)
 		})
@@ -115,7 +145,7 @@ func CheckTypes(ctx context.Context, o ClientOptions, paths []string) error {
 	if err != nil {
 		return err
 	}
-	plan, err := planTypes(ctx, client, files)
+	plan, err := planTypes(ctx, o, client, files)
 	if err != nil {
 		return err
 	}
@@ -142,7 +172,7 @@ func PushTypes(ctx context.Context, o ClientOptions, directory string, dryRun bo
 	if err != nil {
 		return err
 	}
-	plan, err := planTypes(ctx, client, files)
+	plan, err := planTypes(ctx, o, client, files)
 	if err != nil {
 		return err
 	}
@@ -162,7 +192,16 @@ func PushTypes(ctx context.Context, o ClientOptions, directory string, dryRun bo
 		if p.Verdict == verdictUnchanged {
 			continue
 		}
-		if _, err := client.RegisterEventType(ctx, p.version, "types-push-"+typeFileName(p.Type, p.SchemaVersion)); err != nil {
+		proof := p.token()
+		if proof == "" && len(p.version.Upcasters) > 0 {
+			// The version before was registered just now.
+			found, err := checkType(ctx, o, client, p.version)
+			if err != nil {
+				return inFile(p.File, err)
+			}
+			proof = (&plannedType{EventTypeCheck: found}).token()
+		}
+		if _, err := client.RegisterEventType(ctx, p.version, proof, "types-push-"+typeFileName(p.Type, p.SchemaVersion)); err != nil {
 			return inFile(fmt.Sprintf("%s, after %d were registered", p.File, registered), err)
 		}
 		registered++
@@ -202,6 +241,10 @@ func printTypePlan(out io.Writer, plan []plannedType) error {
 			}
 			fmt.Fprintf(out, "  %s v%d  %s  %s%s %s: %s\n", p.Type, p.SchemaVersion, mark, d.Kind, guess, d.Pointer, d.Detail)
 			listed["event_type."+string(d.Kind)+d.Pointer] = true
+		}
+		if f := p.Proof; f != nil {
+			fmt.Fprintf(out, "  %s v%d  %d stored events of earlier versions looked at, %d examples; %d cannot be read in this version\n",
+				p.Type, p.SchemaVersion, f.Events, f.Examples, len(f.Failures)+f.Elsewhere)
 		}
 		for _, v := range p.Findings {
 			if !listed[v.Code+v.Field] {

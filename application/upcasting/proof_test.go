@@ -1,0 +1,205 @@
+package upcasting_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+func (b *bench) check(r eventtype.Registration, p registry.Proof) registry.Assessment {
+	b.t.Helper()
+	out, err := b.types.Check(b.t.Context(), r, p)
+	require.NoError(b.t, err)
+	return out
+}
+
+// TestProofNamesWhatFails names the events that the caller may see, counts the others,
+// and says no value of any.
+func TestProofNamesWhatFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.register(version(1, leadV1))
+	for _, data := range []string{`{"size":12}`, `{"size":-3,"who":"ada@example.org"}`, `{"size":7}`} {
+		require.NoError(t, b.append(0, lead, 1, data))
+		require.NoError(t, b.append(1, lead, 1, data))
+	}
+	positive := version(2, `{"type":"object","additionalProperties":false,"required":["volume"],"properties":{"volume":{"type":"number","minimum":1},"who":{"type":"string","x-not-pii":"a code"}}}`, from(1, rename))
+	mine := registry.Proof{Visible: map[event.PartitionID]string{b.entities[0].Partition: "DEMF"}}
+	found := b.check(positive, mine)
+	require.Equal(t, registry.VerdictRefused, found.Verdict)
+	bad := b.stored(0)[1]
+	require.Equal(t, []module.ProofFailure{{EventID: bad.ID.String(), LegalEntity: "DEMF", Sequence: "2", SchemaVersion: 1, Code: "schema.minimum", Pointer: "/volume"}}, found.Proof.Failures)
+	require.Equal(t, 1, found.Proof.Elsewhere)
+	require.Equal(t, 6, found.Proof.Events)
+	require.True(t, found.Proof.Failed)
+	require.Empty(t, found.Proof.Proof)
+	text, err := json.Marshal(found)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "ada")
+	require.NotContains(t, string(text), b.stored(1)[1].ID.String())
+
+	_, err = b.types.Register(t.Context(), positive, "p-admin", mine)
+	require.Equal(t, "event_type.upcaster_failed", code(t, err))
+	f, _ := fault.As(err)
+	require.Len(t, f.Violations, 1)
+	require.Contains(t, f.Violations[0].Detail, bad.ID.String())
+	require.NotContains(t, err.Error(), "ada")
+	require.Contains(t, f.Detail, "1 of other legal entities")
+
+	repaired := positive
+	repaired.Upcasters = []eventtype.Upcaster{from(1, `.size |= (if . < 1 then 1 else . end) | `+rename)}
+	found = b.check(repaired, mine)
+	require.Equal(t, registry.VerdictNewVersion, found.Verdict, found.Findings)
+	require.NotEmpty(t, found.Proof.Proof)
+	mine.Token = found.Proof.Proof
+	_, err = b.types.Register(t.Context(), repaired, "p-admin", mine)
+	require.NoError(t, err)
+}
+
+// TestExamplesAreProven before any event is looked at.
+func TestExamplesAreProven(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := version(1, leadV1)
+	first.Examples = []json.RawMessage{json.RawMessage(`{"size":1}`), json.RawMessage(`{"size":2,"who":"x"}`)}
+	b.register(first)
+	found := b.check(version(2, leadV2, from(1, `{volume: .size, gone: .who}`)), registry.Proof{})
+	one := 1
+	require.Equal(t, registry.VerdictRefused, found.Verdict)
+	require.Equal(t, 2, found.Proof.Examples)
+	require.Len(t, found.Proof.Failures, 2, "the other has a member that is null and not described")
+	require.Equal(t, &one, found.Proof.Failures[1].Example)
+	for program, want := range map[string]string{
+		`{volume: .size}`: "", `error`: "transform.failed", `empty`: "transform.output_invalid", `., .`: "transform.output_invalid", `.size`: "transform.output_invalid",
+		`def f: f; f`: "transform.limit_exceeded", `[range(1e9)]`: "transform.limit_exceeded", `{volume: (1 / 3)}`: "json.number_out_of_range", `{volume: "1"}`: "schema.type",
+	} {
+		found := b.check(version(2, leadV2, from(1, program)), registry.Proof{})
+		if want == "" {
+			require.Equal(t, registry.VerdictNewVersion, found.Verdict)
+			continue
+		}
+		require.Equal(t, want, found.Proof.Failures[0].Code, program)
+	}
+	bad := b.check(version(2, leadV2, from(1, "{\n  volume: now\n}")), registry.Proof{})
+	require.Equal(t, "/upcasters/0/jq", bad.Findings[0].Field)
+	require.Equal(t, "event_type.upcaster_invalid", bad.Findings[0].Code)
+	require.Contains(t, bad.Findings[0].Detail, "line 2, column 11")
+	require.Nil(t, bad.Proof)
+	unknown := b.check(version(9, leadV2, from(1, rename), from(5, ".")), registry.Proof{})
+	require.Equal(t, "event_type.upcaster_from_unknown", unknown.Findings[0].Code)
+}
+
+// TestProofGoesOn looks at events a part at a time; a proof spares what was looked at.
+func TestProofGoesOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.register(version(1, leadV1))
+	for i := range 450 {
+		require.NoError(t, b.append(i%2, lead, 1, fmt.Sprintf(`{"size":%d}`, i)))
+	}
+	next := version(2, leadV2, from(1, rename))
+	brief := registry.Proof{Patience: time.Nanosecond}
+	_, err := b.types.Register(t.Context(), next, "p-admin", brief)
+	require.Equal(t, "event_type.proof_needed", code(t, err))
+	var found registry.Assessment
+	for calls, before := 1, 0; ; calls++ {
+		found = b.check(next, brief)
+		require.Equal(t, registry.VerdictNewVersion, found.Verdict)
+		require.Greater(t, found.Proof.Events, before, "each call gets further")
+		require.LessOrEqual(t, found.Proof.Events-before, 200, "and not much")
+		before = found.Proof.Events
+		if found.Proof.Complete {
+			require.Greater(t, calls, 2)
+			break
+		}
+		require.Empty(t, found.Proof.Proof)
+		require.NotEmpty(t, found.Proof.Cursor)
+		brief.Token = found.Proof.Cursor
+	}
+	require.Equal(t, 450, found.Proof.Events)
+	require.Equal(t, []int{2, 2}, []int{found.Proof.Partitions, found.Proof.Done})
+
+	// What comes afterwards is looked at when the version is registered.
+	require.NoError(t, b.append(1, lead, 1, `{"size":1}`))
+	brief.Token = found.Proof.Proof
+	_, err = b.types.Register(t.Context(), next, "p-admin", brief)
+	require.NoError(t, err)
+	shown, err := b.service.Upcast(t.Context(), b.stored(1))
+	require.NoError(t, err)
+	for _, e := range shown {
+		require.EqualValues(t, 2, e.SchemaVersion)
+	}
+}
+
+// TestProofsAreNotMadeUp, and hold for what they were given for.
+func TestProofsAreNotMadeUp(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.register(version(1, leadV1))
+	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
+	next := version(2, leadV2, from(1, rename))
+	good := b.check(next, registry.Proof{}).Proof.Proof
+	other := version(2, leadV2, from(1, `{volume: 0}`))
+	for token, want := range map[string]string{good: "cursor.foreign", good[:len(good)-4] + "AAAA": "cursor.foreign", "x": "cursor.malformed"} {
+		_, err := b.types.Check(t.Context(), other, registry.Proof{Token: token})
+		require.Equal(t, want, code(t, err))
+		_, err = b.types.Register(t.Context(), other, "p-admin", registry.Proof{Token: token})
+		require.Equal(t, want, code(t, err))
+	}
+	// A proof that failed stays one that failed, however far it goes.
+	require.NoError(t, b.append(1, lead, 1, `{"size":1}`))
+	failing := version(2, leadV2, from(1, `{}`))
+	first := b.check(failing, registry.Proof{Patience: time.Nanosecond})
+	require.True(t, first.Proof.Failed)
+	require.False(t, first.Proof.Complete)
+	last := b.check(failing, registry.Proof{Token: first.Proof.Cursor})
+	require.True(t, last.Proof.Complete)
+	require.True(t, last.Proof.Failed)
+	require.Empty(t, last.Proof.Proof)
+	// Another version in between changes how earlier events are read.
+	third := version(3, leadV3, from(2, `. + {unit: "t"}`))
+	b.register(next)
+	token := b.check(third, registry.Proof{}).Proof.Proof
+	_, err := b.types.Deprecate(t.Context(), lead, 2, "p-admin", "")
+	require.NoError(t, err)
+	_, err = b.types.Register(t.Context(), third, "p-admin", registry.Proof{Token: token})
+	require.Equal(t, "cursor.foreign", code(t, err))
+}
+
+// TestDefaultsAreProven where a version requires what earlier events lack.
+func TestDefaultsAreProven(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.register(version(1, leadV2))
+	require.NoError(t, b.append(0, lead, 1, `{"volume":1,"who":"x"}`))
+	// A member that is gone is kept by earlier events; only what is required counts.
+	second := version(2, `{"type":"object","additionalProperties":false,"required":["volume","unit"],"properties":{"volume":{"type":"number"},"unit":{"type":"string","default":"t"}}}`)
+	found := b.check(second, registry.Proof{})
+	require.Equal(t, registry.VerdictNewVersion, found.Verdict, found.Findings)
+	require.Equal(t, 1, found.Proof.Events)
+	require.NotEmpty(t, found.Proof.Proof)
+	b.register(second)
+	require.Nil(t, b.check(version(3, `{"type":"object","required":["volume","unit"],"properties":{"volume":{"type":"number"},"unit":{"type":"string","default":"t"}}}`), registry.Proof{}).Proof,
+		"nothing is to be proven of a schema that accepts more")
+}
+
+// TestNewestOfAllNodes: a node that does not know a version yet shows its events as
+// they are.
+func TestNewestOfAllNodes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.register(version(1, leadV1))
+	later := event.Recorded{Skeleton: event.Skeleton{Type: lead, SchemaVersion: 2}, Payload: []byte(`{"data":{"volume":1}}`)}
+	shown, err := b.service.Show(t.Context(), []event.Recorded{later})
+	require.NoError(t, err)
+	require.Equal(t, later, shown[0])
+}

@@ -1,0 +1,125 @@
+package upcasting_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jq"
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/upcasting"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// shop is a built-in module whose second version has an amount where the first had
+// cents.
+type shop struct{}
+
+func (shop) Name() string { return "shop" }
+
+func (shop) Register(r *module.Registrar) error {
+	r.Prefixes("shop")
+	declare := func(version uint32, schema, example string, u module.Upcast) {
+		r.EventType(module.EventType{Upcast: u, Registration: eventtype.Registration{
+			Type: "shop.order.placed", SchemaVersion: version, Module: "shop", DataSchema: json.RawMessage(schema), Examples: []json.RawMessage{json.RawMessage(example)},
+		}})
+	}
+	declare(1, `{"type":"object","additionalProperties":false,"required":["euros","cents"],"properties":{"euros":{"type":"integer"},"cents":{"type":"integer"}}}`, `{"euros":12,"cents":10}`, nil)
+	declare(2, `{"type":"object","additionalProperties":false,"required":["amount","currency"],"properties":{"amount":{"type":"number"},"currency":{"type":"string","default":"EUR"}}}`, `{"amount":12.10,"currency":"EUR"}`,
+		func(data json.RawMessage) (json.RawMessage, error) {
+			var d struct{ Euros, Cents int }
+			err := json.Unmarshal(data, &d)
+			return json.RawMessage(fmt.Sprintf(`{"amount":%d.%02d}`, d.Euros, d.Cents)), err
+		})
+	return nil
+}
+
+// bench is a store with two legal entities, a registry and everything that lifts.
+type bench struct {
+	t        testing.TB
+	store    *memory.Store
+	types    *registry.Registry
+	service  *upcasting.Service
+	appends  *eventappend.Service
+	entities []ports.LegalEntity
+}
+
+func setup(t testing.TB) *bench {
+	t.Helper()
+	clock := testkit.NewClock(time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC))
+	b := &bench{t: t, store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
+	for _, code := range []string{"DEMF", "USMF"} {
+		le, err := b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "t-" + code, Code: code, TimeZone: "Europe/Berlin"})
+		require.NoError(t, err)
+		b.entities = append(b.entities, le)
+	}
+	catalog, err := module.Build(jsonschema.New(), shop{})
+	require.NoError(t, err)
+	b.types = registry.New(b.store, jsonschema.New(), catalog, clock, registry.WithTransforms(jq.New()))
+	b.types.ProveWith(upcasting.NewProver(b.store, query.NewCursors([]byte("key"))))
+	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
+	b.service = upcasting.New(b.types)
+	ids := system.NewIDs()
+	preparer := eventappend.NewPreparer(b.types, ids, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 8, Tags: 8}, eventappend.WithUpcaster(b.service))
+	b.appends = eventappend.NewService(preparer, b.store, b.store, b.store, clock, ids, time.Hour)
+	return b
+}
+
+const lead = "crm.lead.won"
+
+// version is a version of a type that is registered from outside.
+func version(n uint32, schema string, upcasters ...eventtype.Upcaster) eventtype.Registration {
+	return eventtype.Registration{Type: lead, SchemaVersion: n, Module: "crm", DataSchema: json.RawMessage(schema), Upcasters: upcasters}
+}
+
+func from(v uint32, program string) eventtype.Upcaster {
+	return eventtype.Upcaster{FromVersion: v, JQ: program}
+}
+
+func (b *bench) register(r eventtype.Registration) {
+	b.t.Helper()
+	_, err := b.types.Register(b.t.Context(), r, "p-admin", registry.Proof{})
+	require.NoError(b.t, err)
+}
+
+func (b *bench) append(entity int, name string, version uint32, data string) error {
+	_, _, err := b.appends.Append(b.t.Context(), eventappend.Request{
+		LegalEntity: b.entities[entity], Actor: event.Actor{Type: event.Human, ID: "p-1", Name: "clerk"}, PersonID: "p-1",
+		Drafts: []event.Draft{{Type: name, SchemaVersion: version, Stream: event.StreamID{Type: "lead", ID: "L-1"}, Data: json.RawMessage(data), EffectiveDate: event.MustDate("2026-03-31")}},
+	})
+	return err
+}
+
+// stored gives all events of a legal entity as they are stored.
+func (b *bench) stored(entity int) []event.Recorded {
+	b.t.Helper()
+	out, err := b.store.Events(b.t.Context(), ports.EventQuery{Partition: b.entities[entity].Partition, Limit: 1000})
+	require.NoError(b.t, err)
+	return out
+}
+
+func dataOf(t testing.TB, e event.Recorded) string {
+	t.Helper()
+	body, err := e.Body()
+	require.NoError(t, err)
+	return string(body.Data)
+}
+
+func code(t testing.TB, err error) string {
+	t.Helper()
+	require.Error(t, err)
+	return fault.CodeOf(err)
+}
