@@ -45,7 +45,7 @@ const (
 // CodeMetadataInvalid refuses a metadata document.
 const CodeMetadataInvalid = "stream.metadata_invalid"
 
-func invalid(pointer, detail string) error {
+func invalid(pointer, detail string) *fault.Error {
 	return (&fault.Error{Kind: fault.Invalid, Code: CodeMetadataInvalid, Detail: detail}).WithField(pointer)
 }
 
@@ -62,7 +62,7 @@ func ParseMetadata(raw []byte) (Metadata, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&d); err != nil {
-		return Metadata{}, invalid("", "metadata is an object of max_age_seconds, max_count (whole numbers), cache_control (text), acl (lists of roles) and custom (object); correct it").(*fault.Error).WithCause(err)
+		return Metadata{}, invalid("", "metadata is an object of max_age_seconds, max_count (whole numbers), cache_control (text), acl (lists of roles) and custom (object); correct it").WithCause(err)
 	}
 	m := Metadata{ACL: d.ACL}
 	if d.MaxAgeSeconds != nil {
