@@ -240,8 +240,10 @@ type StreamQuery struct {
 	Stream      event.StreamID
 	From        event.Version // inclusive, in the direction of reading; 0: the beginning, backward the end
 	Direction   Direction
-	Limit       int  // 0 reads to the end
-	WithoutData bool // leave Payload nil
+	Until       event.Sequence // recorded up to here; 0: now
+	EffectiveTo *event.Date    // inclusive; nil: all
+	Limit       int            // 0 reads to the end
+	WithoutData bool           // leave Payload nil
 }
 
 // CausalityReader walks causes.

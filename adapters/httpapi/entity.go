@@ -91,7 +91,7 @@ func (s *Server) SaveSnapshot(ctx context.Context, r api.SaveSnapshotRequestObje
 		return nil, err
 	}
 	b := r.Body
-	stored, created, err := s.config.Snapshots.Save(ctx, le, callOf(ctx).principal.Roles, snapshot.NewSnapshot{
+	stored, created, err := s.config.Snapshots.Save(ctx, le, rolesOf(ctx), snapshot.NewSnapshot{
 		Stream: event.StreamID{Type: r.Type, ID: r.ID}, Version: event.Version(max(b.Version, 0)), StateType: b.StateType, SchemaVersion: int(b.SchemaVersion),
 		State: b.State, Metadata: b.Metadata,
 	})
@@ -124,11 +124,17 @@ func (s *Server) readSnapshot(ctx context.Context, legalEntity string, id event.
 	if err != nil {
 		return answer{}, err
 	}
-	found, err := s.config.Snapshots.Get(ctx, le, callOf(ctx).principal.Roles, id, v)
+	found, err := s.config.Snapshots.Get(ctx, le, rolesOf(ctx), id, v)
 	if err != nil {
 		return answer{}, err
 	}
 	return snapshotAnswer(http.StatusOK, found, true)
+}
+
+// rolesOf are the caller's roles, for access lists. They are not nil: a caller without
+// roles is not the log itself.
+func rolesOf(ctx context.Context) []string {
+	return append([]string{}, callOf(ctx).principal.Roles...)
 }
 
 func snapshotAnswer(status int, n ports.StreamSnapshot, whole bool) (answer, error) {

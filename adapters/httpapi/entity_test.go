@@ -97,6 +97,45 @@ func TestEntities(t *testing.T) {
 	}
 }
 
+func TestStreamsAsOf(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	h.machineType(t)
+	for _, day := range []string{"2026-03-01", "2026-03-09", "2026-03-02", "2026-03-03", "2026-03-08"} {
+		h.serviced(t, "1", day)
+	}
+	read := func(query string) (sequences []string, more bool) {
+		a := h.do(t, ask{method: "GET", path: "/api/streams/machine/M-17?legal_entity=USMF&" + query, token: "auditor"})
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		var page shownPage
+		require.NoError(t, json.Unmarshal(a.body, &page))
+		require.Equal(t, 5, page.Stream.Version, "of the stream now")
+		for _, e := range page.Events {
+			sequences = append(sequences, e.Sequence)
+		}
+		return sequences, page.HasMore
+	}
+	for query, want := range map[string]string{
+		"as_of=2026-03-03": "1 3 4 ", "as_of=2026-03-03&count=3": "1 3 4 ", "as_of=2026-03-03&count=2": "1 3 +", "as_of=2026-03-03&from=4": "4 ",
+		"as_of=2026-03-03&direction=backward&count=2": "4 3 +", "as_of=2026-03-03&direction=backward&from=2": "1 ", "as_of=2026-02-01": "",
+		"known_at=seq:3": "1 2 3 ", "known_at=seq:3&direction=backward": "3 2 1 ", "known_at=seq:3&as_of=2026-03-03&include_data=false": "1 3 ",
+		"known_at=seq:0": "", "known_at=2026-01-01T00:00:00Z": "",
+	} {
+		got, more := read(query)
+		text := strings.Join(append(got, ""), " ")
+		if more {
+			text += "+"
+		}
+		require.Equal(t, want, text, query)
+	}
+	for query, code := range map[string]string{
+		"known_at=seq:6": "report.known_at_in_future", "known_at=2999-01-01T00:00:00Z": "report.known_at_in_future", "known_at=x": "report.known_at_invalid", "as_of=x": "request.parameter_invalid",
+	} {
+		a := h.do(t, ask{method: "GET", path: "/api/streams/machine/M-17?legal_entity=USMF&" + query, token: "auditor"})
+		require.Equal(t, code, a.json(t)["code"], query)
+	}
+}
+
 func TestSnapshotsOfStreams(t *testing.T) {
 	t.Parallel()
 	h := openHouse(t)

@@ -41,7 +41,7 @@ var operations = map[string]operation{
 	"appendEvents":           {action: "events.append", body: requiredBody, batch: true},
 	"listEvents":             {action: "events.read", filters: slices.Concat(eventFilters, []string{"limit", "cursor", rawParameter}), events: true},
 	"exportEvents":           {action: actionExport, filters: slices.Concat(eventFilters, []string{"limit", "cursor", "checkpoints", rawParameter}), events: true},
-	"readStream":             {action: "events.read", filters: []string{"legal_entity", "direction", "from", "count", "include_data", rawParameter}, events: true},
+	"readStream":             {action: "events.read", filters: []string{"legal_entity", "direction", "from", "as_of", "known_at", "count", "include_data", rawParameter}, events: true},
 	"readAll":                {action: "events.read", filters: []string{"from", "count", "include_data", rawParameter}, events: true},
 	"subscribeToStream":      {action: actionSubscribe, filters: []string{"legal_entity", "from", "include_data", rawParameter}, events: true},
 	"subscribeToAll":         {action: actionSubscribe, filters: []string{"from", "event_types", "legal_entities", "modules", "include_data", rawParameter}, events: true},

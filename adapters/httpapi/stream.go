@@ -39,6 +39,10 @@ func (s *Server) ReadStream(ctx context.Context, r api.ReadStreamRequestObject) 
 		}
 		q.From = event.Version(n)
 	}
+	if q.AsOf, err = effectiveDate(r.Params.AsOf); err != nil {
+		return nil, err
+	}
+	q.KnownAt = r.Params.KnownAt
 	page, err := s.config.Events.Stream(ctx, q)
 	if err != nil {
 		return nil, err

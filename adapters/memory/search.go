@@ -75,7 +75,10 @@ func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Re
 			v = last
 		}
 		for v >= 1 && v <= last && !full(len(out), q.Limit) {
-			out = append(out, cloneRecorded(p.at(sequences[v-1]), !q.WithoutData))
+			e := p.at(sequences[v-1])
+			if (q.Until == 0 || e.Sequence <= q.Until) && (q.EffectiveTo == nil || e.EffectiveDate <= *q.EffectiveTo) {
+				out = append(out, cloneRecorded(e, !q.WithoutData))
+			}
 			if q.Direction == ports.Backward {
 				v--
 			} else {

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -29,6 +30,9 @@ func (s *Store) StreamStatus(ctx context.Context, p event.PartitionID, id event.
 
 // ReadStream implements ports.StreamReader. A limit of 0 reads to the end.
 func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, error) {
+	if q.Until != 0 || q.EffectiveTo != nil {
+		return s.readStreamAsOf(ctx, q)
+	}
 	if q.Direction == ports.Forward {
 		events, err := s.EventsOfStream(ctx, q.Partition, q.Stream, q.From, q.Limit)
 		if q.WithoutData {
@@ -50,6 +54,43 @@ func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Re
 		return nil, translate(ctx, err)
 	}
 	return recordedAll(rows, func(r *backbonedb.ListEventsOfStreamBackwardRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+		return &r.BackboneEvent, r.Salt, r.Payload
+	})
+}
+
+// readStreamAsOf is ReadStream of what was known, or took effect, up to a point.
+func (s *Store) readStreamAsOf(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, error) {
+	until, effective := int64(math.MaxInt64), pgtype.Date{InfinityModifier: pgtype.Infinity, Valid: true}
+	if q.Until != 0 && q.Until <= math.MaxInt64 {
+		until = int64(q.Until)
+	}
+	if q.EffectiveTo != nil {
+		effective = pgDate(*q.EffectiveTo)
+	}
+	if q.Direction == ports.Forward {
+		rows, err := s.queries.ListEventsOfStreamAsOf(ctx, s.reads, &backbonedb.ListEventsOfStreamAsOfParams{
+			PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: int64(min(q.From, math.MaxInt64)),
+			Until: until, EffectiveTo: effective, WithPayload: !q.WithoutData, PageSize: pageSize(q.Limit),
+		})
+		if err != nil {
+			return nil, translate(ctx, err)
+		}
+		return recordedAll(rows, func(r *backbonedb.ListEventsOfStreamAsOfRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+			return &r.BackboneEvent, r.Salt, r.Payload
+		})
+	}
+	from := int64(math.MaxInt64)
+	if q.From != 0 && q.From <= math.MaxInt64 {
+		from = int64(q.From)
+	}
+	rows, err := s.queries.ListEventsOfStreamAsOfBackward(ctx, s.reads, &backbonedb.ListEventsOfStreamAsOfBackwardParams{
+		PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: from,
+		Until: until, EffectiveTo: effective, WithPayload: !q.WithoutData, PageSize: pageSize(q.Limit),
+	})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	return recordedAll(rows, func(r *backbonedb.ListEventsOfStreamAsOfBackwardRow) (*backbonedb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"sort"
+	"time"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -18,6 +19,8 @@ type StreamQuery struct {
 	Roles       []string      // of the reader, for the stream's access list; nil: it does not apply
 	From        event.Version // the first to be read; 0: the beginning, backward the end
 	Direction   ports.Direction
+	AsOf        *event.Date // only events that take effect on this day or before; nil: all
+	KnownAt     string      // only events recorded then, see Known; "": all
 	Count       int
 	WithoutData bool
 }
@@ -32,7 +35,7 @@ type StreamPage struct {
 }
 
 // Stream reads a stream by version, as far as its metadata and a deletion show it.
-// Faults: request.*, stream.not_found, stream.access_denied, stream.deleted (NotFound),
+// Faults: request.*, report.known_at_*, stream.not_found, stream.access_denied, stream.deleted (NotFound),
 // stream.tombstoned.
 func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error) {
 	if q.Count < 1 {
@@ -55,6 +58,14 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 	}
 	if q.Direction == ports.Forward {
 		ask.From = max(ask.From, first)
+	}
+	if ask.EffectiveTo = q.AsOf; q.KnownAt != "" {
+		if t, err := time.Parse(time.RFC3339Nano, q.KnownAt); err == nil && t.After(s.now()) {
+			return page, fault.New(fault.Invalid, "report.known_at_in_future", "known_at has not come yet; ask for a time that has passed, or for seq:<n>").WithField("known_at")
+		}
+		if ask.Until, _, err = s.Known(ctx, q.Entity.Partition, q.KnownAt); err != nil || ask.Until == 0 {
+			return page, err
+		}
 	}
 	events, err := s.events.ReadStream(ctx, ask)
 	if err != nil {

@@ -76,3 +76,12 @@ func overwriteSnapshots(w *wrapper) conformance.Store {
 func newestProjectionState(w *wrapper) conformance.Store {
 	return &snapshotBroken{wrapper: w, projection: func(until *event.Sequence) { *until = 0 }}
 }
+
+type asOfBroken struct{ *wrapper }
+
+func (s asOfBroken) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, error) {
+	q.Until, q.EffectiveTo = 0, nil
+	return s.wrapper.ReadStream(ctx, q)
+}
+
+func forgetAsOf(w *wrapper) conformance.Store { return asOfBroken{w} }

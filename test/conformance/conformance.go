@@ -135,6 +135,7 @@ func RunEventStore(t *testing.T, h Harness) {
 		{"ProjectionRegister", registerPromises},
 		{"WakeUp", wakeUpPromises},
 		{"Snapshot", snapshotPromises},
+		{"AsOf", asOfPromises},
 		{"LegalEntity", legalEntityPromises},
 		{"Principal", principalPromises},
 		{"Registry", slices.Concat(registryPromises, historyPromises)},

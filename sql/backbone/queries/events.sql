@@ -37,6 +37,32 @@ WHERE e.partition_id = @partition_id AND e.stream_type = @stream_type AND e.stre
 ORDER BY e.stream_version DESC
 LIMIT @page_size::int;
 
+-- name: ListEventsOfStreamAsOf :many
+SELECT sqlc.embed(e), p.salt, p.payload
+FROM backbone.events e
+LEFT JOIN LATERAL (
+    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    WHERE x.partition_id = @partition_id AND x.sequence = e.sequence AND @with_payload::bool
+    LIMIT 1
+) p ON true
+WHERE e.partition_id = @partition_id AND e.stream_type = @stream_type AND e.stream_id = @stream_id
+  AND e.stream_version >= @from_version::bigint AND e.sequence <= @until::bigint AND e.effective_date <= @effective_to::date
+ORDER BY e.stream_version
+LIMIT @page_size::int;
+
+-- name: ListEventsOfStreamAsOfBackward :many
+SELECT sqlc.embed(e), p.salt, p.payload
+FROM backbone.events e
+LEFT JOIN LATERAL (
+    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    WHERE x.partition_id = @partition_id AND x.sequence = e.sequence AND @with_payload::bool
+    LIMIT 1
+) p ON true
+WHERE e.partition_id = @partition_id AND e.stream_type = @stream_type AND e.stream_id = @stream_id
+  AND e.stream_version <= @from_version::bigint AND e.sequence <= @until::bigint AND e.effective_date <= @effective_to::date
+ORDER BY e.stream_version DESC
+LIMIT @page_size::int;
+
 -- name: ListEventsAfter :many
 -- Payloads only of the given types; of all when none is named.
 SELECT sqlc.embed(e), p.salt, p.payload

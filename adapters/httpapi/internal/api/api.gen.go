@@ -1677,8 +1677,14 @@ type ReadStreamParams struct {
 	Direction   Direction     `form:"direction,omitempty" json:"direction,omitempty,omitzero"`
 
 	// From The version to begin with; by default the first, backward the last.
-	From  string `form:"from,omitempty" json:"from,omitempty,omitzero"`
-	Count Count  `form:"count,omitempty" json:"count,omitempty,omitzero"`
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// AsOf Only events that take effect on this day or before; by default all.
+	AsOf EffectiveAsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+	Count   Count   `form:"count,omitempty" json:"count,omitempty,omitzero"`
 
 	// IncludeData false leaves data, dimensions and entities out of the events.
 	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
@@ -3374,6 +3380,20 @@ func (w *ServerInterfaceWrapper) ReadStream(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", ctx.QueryParams(), &params.From, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter from: %s", err))
+	}
+
+	// ------------- Optional query parameter "as_of" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "as_of", ctx.QueryParams(), &params.AsOf, runtime.BindQueryParameterOptions{Type: "string", Format: "date"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter as_of: %s", err))
+	}
+
+	// ------------- Optional query parameter "known_at" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "known_at", ctx.QueryParams(), &params.KnownAt, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter known_at: %s", err))
 	}
 
 	// ------------- Optional query parameter "count" -------------

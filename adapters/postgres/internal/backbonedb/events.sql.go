@@ -335,6 +335,200 @@ func (q *Queries) ListEventsOfStream(ctx context.Context, db DBTX, arg *ListEven
 	return items, nil
 }
 
+const ListEventsOfStreamAsOf = `-- name: ListEventsOfStreamAsOf :many
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
+FROM backbone.events e
+LEFT JOIN LATERAL (
+    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    WHERE x.partition_id = $1 AND x.sequence = e.sequence AND $2::bool
+    LIMIT 1
+) p ON true
+WHERE e.partition_id = $1 AND e.stream_type = $3 AND e.stream_id = $4
+  AND e.stream_version >= $5::bigint AND e.sequence <= $6::bigint AND e.effective_date <= $7::date
+ORDER BY e.stream_version
+LIMIT $8::int
+`
+
+type ListEventsOfStreamAsOfParams struct {
+	PartitionID int32
+	WithPayload bool
+	StreamType  string
+	StreamID    string
+	FromVersion int64
+	Until       int64
+	EffectiveTo pgtype.Date
+	PageSize    int32
+}
+
+type ListEventsOfStreamAsOfRow struct {
+	BackboneEvent BackboneEvent
+	Salt          []byte
+	Payload       []byte
+}
+
+func (q *Queries) ListEventsOfStreamAsOf(ctx context.Context, db DBTX, arg *ListEventsOfStreamAsOfParams) ([]ListEventsOfStreamAsOfRow, error) {
+	rows, err := db.Query(ctx, ListEventsOfStreamAsOf,
+		arg.PartitionID,
+		arg.WithPayload,
+		arg.StreamType,
+		arg.StreamID,
+		arg.FromVersion,
+		arg.Until,
+		arg.EffectiveTo,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEventsOfStreamAsOfRow
+	for rows.Next() {
+		var i ListEventsOfStreamAsOfRow
+		if err := rows.Scan(
+			&i.BackboneEvent.Sequence,
+			&i.BackboneEvent.OccurredAt,
+			&i.BackboneEvent.RecordedAt,
+			&i.BackboneEvent.StreamVersion,
+			&i.BackboneEvent.PartitionID,
+			&i.BackboneEvent.SchemaVersion,
+			&i.BackboneEvent.EffectiveDate,
+			&i.BackboneEvent.CausedByPartition,
+			&i.BackboneEvent.ID,
+			&i.BackboneEvent.CausedBy,
+			&i.BackboneEvent.IntentID,
+			&i.BackboneEvent.Type,
+			&i.BackboneEvent.TenantID,
+			&i.BackboneEvent.LegalEntity,
+			&i.BackboneEvent.Division,
+			&i.BackboneEvent.Region,
+			&i.BackboneEvent.Site,
+			&i.BackboneEvent.CustomScopes,
+			&i.BackboneEvent.ActorType,
+			&i.BackboneEvent.ActorID,
+			&i.BackboneEvent.ActorName,
+			&i.BackboneEvent.ActorDetails,
+			&i.BackboneEvent.CorrelationID,
+			&i.BackboneEvent.StreamType,
+			&i.BackboneEvent.StreamID,
+			&i.BackboneEvent.Tags,
+			&i.BackboneEvent.SourceSystem,
+			&i.BackboneEvent.SourceChannel,
+			&i.BackboneEvent.SourceReference,
+			&i.BackboneEvent.RulesEvaluated,
+			&i.BackboneEvent.Pii,
+			&i.BackboneEvent.PayloadHash,
+			&i.BackboneEvent.ContentEncoding,
+			&i.BackboneEvent.Checksum,
+			&i.Salt,
+			&i.Payload,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListEventsOfStreamAsOfBackward = `-- name: ListEventsOfStreamAsOfBackward :many
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
+FROM backbone.events e
+LEFT JOIN LATERAL (
+    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    WHERE x.partition_id = $1 AND x.sequence = e.sequence AND $2::bool
+    LIMIT 1
+) p ON true
+WHERE e.partition_id = $1 AND e.stream_type = $3 AND e.stream_id = $4
+  AND e.stream_version <= $5::bigint AND e.sequence <= $6::bigint AND e.effective_date <= $7::date
+ORDER BY e.stream_version DESC
+LIMIT $8::int
+`
+
+type ListEventsOfStreamAsOfBackwardParams struct {
+	PartitionID int32
+	WithPayload bool
+	StreamType  string
+	StreamID    string
+	FromVersion int64
+	Until       int64
+	EffectiveTo pgtype.Date
+	PageSize    int32
+}
+
+type ListEventsOfStreamAsOfBackwardRow struct {
+	BackboneEvent BackboneEvent
+	Salt          []byte
+	Payload       []byte
+}
+
+func (q *Queries) ListEventsOfStreamAsOfBackward(ctx context.Context, db DBTX, arg *ListEventsOfStreamAsOfBackwardParams) ([]ListEventsOfStreamAsOfBackwardRow, error) {
+	rows, err := db.Query(ctx, ListEventsOfStreamAsOfBackward,
+		arg.PartitionID,
+		arg.WithPayload,
+		arg.StreamType,
+		arg.StreamID,
+		arg.FromVersion,
+		arg.Until,
+		arg.EffectiveTo,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEventsOfStreamAsOfBackwardRow
+	for rows.Next() {
+		var i ListEventsOfStreamAsOfBackwardRow
+		if err := rows.Scan(
+			&i.BackboneEvent.Sequence,
+			&i.BackboneEvent.OccurredAt,
+			&i.BackboneEvent.RecordedAt,
+			&i.BackboneEvent.StreamVersion,
+			&i.BackboneEvent.PartitionID,
+			&i.BackboneEvent.SchemaVersion,
+			&i.BackboneEvent.EffectiveDate,
+			&i.BackboneEvent.CausedByPartition,
+			&i.BackboneEvent.ID,
+			&i.BackboneEvent.CausedBy,
+			&i.BackboneEvent.IntentID,
+			&i.BackboneEvent.Type,
+			&i.BackboneEvent.TenantID,
+			&i.BackboneEvent.LegalEntity,
+			&i.BackboneEvent.Division,
+			&i.BackboneEvent.Region,
+			&i.BackboneEvent.Site,
+			&i.BackboneEvent.CustomScopes,
+			&i.BackboneEvent.ActorType,
+			&i.BackboneEvent.ActorID,
+			&i.BackboneEvent.ActorName,
+			&i.BackboneEvent.ActorDetails,
+			&i.BackboneEvent.CorrelationID,
+			&i.BackboneEvent.StreamType,
+			&i.BackboneEvent.StreamID,
+			&i.BackboneEvent.Tags,
+			&i.BackboneEvent.SourceSystem,
+			&i.BackboneEvent.SourceChannel,
+			&i.BackboneEvent.SourceReference,
+			&i.BackboneEvent.RulesEvaluated,
+			&i.BackboneEvent.Pii,
+			&i.BackboneEvent.PayloadHash,
+			&i.BackboneEvent.ContentEncoding,
+			&i.BackboneEvent.Checksum,
+			&i.Salt,
+			&i.Payload,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListEventsOfStreamBackward = `-- name: ListEventsOfStreamBackward :many
 SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
 FROM backbone.events e
