@@ -56,6 +56,19 @@ func newDatabase(t *testing.T, cluster *embeddedpg.Cluster, name string, migrate
 	return dsn
 }
 
+// requireRoom fails at once when the events will not fit on the cluster's disk.
+func requireRoom(t *testing.T, cluster *embeddedpg.Cluster, events int) {
+	t.Helper()
+	const eventBytes, rest = 3700, 6_000_000_000 // with indexes, as measured; the log of PostgreSQL and the other sections
+	var dir string
+	require.NoError(t, connect(t, cluster.SuperuserDSN("postgres")).QueryRow(t.Context(), "SHOW data_directory").Scan(&dir))
+	var disk syscall.Statfs_t
+	require.NoError(t, syscall.Statfs(dir, &disk))
+	free, needed := int64(disk.Bavail)*int64(disk.Bsize), int64(events)*eventBytes+rest
+	require.Greater(t, free, needed, "%d events take %d GB and %d GB are free; set BACKBONE_BENCH_EVENTS lower or BACKBONE_BENCH_DIR to a larger disk",
+		events, needed>>30, free>>30)
+}
+
 // asApp is the same database with the rights of the application's role.
 func asApp(t *testing.T, dsn string) string {
 	t.Helper()
@@ -83,7 +96,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 // execute also works while the test is being cleaned up.
 func execute(t *testing.T, dsn string, statements ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute) // VACUUM of ten million events
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
 	require.NoError(t, err)

@@ -1,0 +1,260 @@
+//go:build bench
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/embeddedpg"
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/live"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Section delivery: make bench TESTFLAGS='-run TestReport/delivery'. How long events
+// take from the call of the append to whoever waits for them, at a steady 1,000
+// events/s over 4 legal entities: a live feed (in this process, without rendering and
+// network) and a projection's handler (inside its transaction), woken by NOTIFY and,
+// with NOTIFY blocked, by the poll of 500 ms alone; and what 50 feeds that are shown
+// everything cost those who append. The compared things take turns.
+const (
+	deliveryRate     = 1000 // events/s
+	deliveryCallers  = 32
+	deliveryEntities = 4
+	manyFeeds        = 50
+)
+
+// arrivals notes when events were appended and when they arrived.
+type arrivals struct {
+	mu        sync.Mutex
+	begun     map[event.ID]time.Time
+	latencies []time.Duration
+}
+
+func (a *arrivals) begin(id event.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.begun[id] = time.Now()
+}
+
+func (a *arrivals) arrive(events []event.Recorded) {
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range events {
+		if began, ok := a.begun[events[i].ID]; ok {
+			a.latencies = append(a.latencies, now.Sub(began))
+			delete(a.begun, events[i].ID)
+		}
+	}
+}
+
+func (a *arrivals) missing() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.begun)
+}
+
+// Events implements live.Sink.
+func (a *arrivals) Events(_ context.Context, events []event.Recorded, _ []string) error {
+	a.arrive(events)
+	return nil
+}
+
+// CaughtUp implements live.Sink.
+func (*arrivals) CaughtUp(context.Context, string) error { return nil }
+
+// Heartbeat implements live.Sink.
+func (*arrivals) Heartbeat(context.Context, string) error { return nil }
+
+// Apply implements ports.ProjectionHandler.
+func (a *arrivals) Apply(_ context.Context, _ ports.ProjectionTx, b ports.ProjectionBatch) error {
+	a.arrive(b.Events)
+	return nil
+}
+
+// post is a node that delivers.
+type post struct {
+	t      *testing.T
+	engine *engine
+}
+
+// deliver appends at the steady rate for the period while something receives, waits
+// until everything has arrived, and gives the latencies of arrival and of the appends.
+// Without a receiver nothing is waited for.
+func (p *post) deliver(period time.Duration, listen bool, receive func(ctx context.Context, w *delivery.Watch, a *arrivals)) (arrived, appended sample) {
+	t, e := p.t, p.engine
+	t.Helper()
+	watch := delivery.WatchConfig{Heads: e.store, Clock: system.Clock{}}
+	if listen {
+		watch.WakeUps = e.store
+	}
+	w := delivery.NewWatch(watch)
+	a := &arrivals{begun: map[event.ID]time.Time{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { w.Run(ctx) })
+	if receive != nil {
+		running.Go(func() { receive(ctx, w, a) })
+	}
+	pace := make(chan struct{}, deliveryRate)
+	running.Go(func() { // tokens by the clock, so that a slow tick is made up for
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		started, given := time.Now(), 0
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-tick.C:
+				for due := int(now.Sub(started) * deliveryRate / time.Second); given < due; given++ {
+					select {
+					case pace <- struct{}{}:
+					default:
+					}
+				}
+			}
+		}
+	})
+	// The first events find the receiver at the end of the log.
+	first := e.invoices.request(e.entities[0], 1)
+	a.begin(first.Events[0].ID)
+	_, err := e.store.Append(ctx, first)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return receive == nil || a.missing() == 0 }, time.Minute, time.Millisecond)
+	a.mu.Lock()
+	a.latencies = nil
+	a.mu.Unlock()
+
+	var mu sync.Mutex
+	var latencies []time.Duration
+	appended = drive(t, deliveryCallers, period, func(ctx context.Context, caller int) (int, error) {
+		select {
+		case <-pace:
+		case <-time.After(10 * time.Millisecond):
+			return 0, nil
+		}
+		r := e.invoices.request(e.entities[caller%deliveryEntities], 1)
+		a.begin(r.Events[0].ID)
+		before := time.Now()
+		_, err := e.store.Append(ctx, r)
+		mu.Lock()
+		latencies = append(latencies, time.Since(before))
+		mu.Unlock()
+		return 1, err
+	})
+	require.Eventually(t, func() bool { return receive == nil || a.missing() == 0 }, time.Minute, time.Millisecond, "events did not arrive")
+	cancel()
+	running.Wait()
+	slices.Sort(latencies)
+	slices.Sort(a.latencies)
+	appended.latencies = latencies
+	if receive == nil {
+		return appended, appended
+	}
+	return sample{count: len(a.latencies), elapsed: appended.elapsed, latencies: a.latencies}, appended
+}
+
+// feeds follows everything with n feeds; the first one's arrivals count.
+func (p *post) feeds(n int) func(context.Context, *delivery.Watch, *arrivals) {
+	return func(ctx context.Context, w *delivery.Watch, a *arrivals) {
+		reads := query.New(p.engine.store, p.engine.store, directory{p.engine.store}, query.NewCursors([]byte("bench")))
+		feeds := query.NewFeeds(reads, p.engine.store, system.Clock{})
+		service := live.New(live.Config{Heads: w, Clock: system.Clock{}})
+		var running sync.WaitGroup
+		for i := range n {
+			sink := live.Sink(a)
+			if i > 0 {
+				sink = &arrivals{begun: map[event.ID]time.Time{}}
+			}
+			running.Go(func() {
+				source, err := feeds.All(query.AllQuery{TenantID: "bench", From: query.FromNow})
+				if err == nil {
+					err = service.Run(ctx, live.Feed{Transport: "bench", Source: source, Sink: sink, Batch: 100})
+				}
+				if ctx.Err() == nil {
+					p.t.Errorf("a feed ended: %v", err)
+				}
+			})
+		}
+		running.Wait()
+	}
+}
+
+// directory gives the store's legal entities; feeds ask for no single one.
+type directory struct{ *postgres.Store }
+
+// LegalEntity implements query.Directory.
+func (directory) LegalEntity(context.Context, string, string) (ports.LegalEntity, error) {
+	return ports.LegalEntity{}, fmt.Errorf("not asked")
+}
+
+// projection works a projection under leases, as a node does.
+func (p *post) projection(name string) func(context.Context, *delivery.Watch, *arrivals) {
+	return func(ctx context.Context, w *delivery.Watch, a *arrivals) {
+		runner, err := projector.New(projector.Config{
+			Store: p.engine.store, Register: p.engine.store, Leases: p.engine.store.Leases(), Heads: w, Node: "bench", Clock: system.Clock{},
+		}, []module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: a})
+		if err != nil {
+			p.t.Error(err)
+			return
+		}
+		runner.Run(ctx)
+	}
+}
+
+// reportDelivery measures how fast events reach those who wait for them.
+func reportDelivery(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
+	dsn := newDatabase(t, cluster, "delivery", func(ctx context.Context, dsn string) error { return postgres.Migrate(ctx, dsn, nil) })
+	p := &post{t: t, engine: openEngine(t, dsn, deliveryEntities)}
+	execute(t, dsn, "CHECKPOINT")
+
+	appends := map[string]*variant{}
+	compared := func(name string, listen bool, receive func(context.Context, *delivery.Watch, *arrivals)) *variant {
+		costs := &variant{name: name}
+		appends[name] = costs
+		return &variant{name: name, measure: func(period time.Duration) sample {
+			arrived, appended := p.deliver(period, listen, receive)
+			costs.samples = append(costs.samples, appended)
+			return arrived
+		}}
+	}
+	none := compared("nobody", true, nil)
+	feed := compared("a live feed, by NOTIFY", true, p.feeds(1))
+	polled := compared("a live feed, NOTIFY blocked", false, p.feeds(1))
+	handler := compared("a projection's handler, by NOTIFY", true, p.projection("bench_notified"))
+	polledHandler := compared("a projection's handler, NOTIFY blocked", false, p.projection("bench_polled"))
+	many := compared(fmt.Sprintf("%d live feeds", manyFeeds), true, p.feeds(manyFeeds))
+	statements := newStatistics(t, cluster, o)
+	o.profiled(t, "delivery", func() { takeTurns(t, o, statements, none, feed, polled, handler, polledHandler, many) })
+
+	for _, v := range []struct {
+		*variant
+		limit time.Duration
+	}{{feed, 25 * time.Millisecond}, {polled, 600 * time.Millisecond}, {handler, 25 * time.Millisecond}, {polledHandler, 600 * time.Millisecond}, {many, 0}} {
+		latencies := v.latencies()
+		figures.state("Append to "+v.name+fmt.Sprintf(", at %s", perSecond(v.rate(), "events")), "p50 %s", latency(quantile(latencies, 0.5)))
+		if v.limit > 0 {
+			figures.atMost("   latency p99", quantile(latencies, 0.99), v.limit)
+		} else {
+			figures.state("   latency p99", "%s", latency(quantile(latencies, 0.99)))
+		}
+	}
+	alone, crowded := appends[none.name].latencies(), appends[many.name].latencies()
+	added := quantile(crowded, 0.99) - quantile(alone, 0.99)
+	figures.state(fmt.Sprintf("Append latency without and with %d live feeds, p99", manyFeeds), "%s, %s", latency(quantile(alone, 0.99)), latency(quantile(crowded, 0.99)))
+	figures.atMost("   added by subscribers", max(added, 0), 10*time.Millisecond)
+}
