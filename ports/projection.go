@@ -160,11 +160,12 @@ const LetterOfProjection = "projection"
 
 // DeadLetterQuery chooses dead letters.
 type DeadLetterQuery struct {
-	Kind     string      // "": all
-	Name     string      // "": all
-	Statuses []string    // none: all
-	After    *DeadLetter // the last one of the page before; its key counts
-	Limit    int
+	Kind       string              // "": all
+	Name       string              // "": all
+	Partitions []event.PartitionID // none: all
+	Statuses   []string            // none: all
+	After      *DeadLetter         // the last one of the page before; its key counts
+	Limit      int
 }
 
 // DeadLetters shows what could not be digested.

@@ -141,6 +141,7 @@ func (s *Store) ListDeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([
 	out := []ports.DeadLetter{}
 	for _, d := range s.operated.letters {
 		if (q.Kind == "" || d.Kind == q.Kind) && (q.Name == "" || d.Name == q.Name) &&
+			(len(q.Partitions) == 0 || slices.Contains(q.Partitions, d.Partition)) &&
 			(len(q.Statuses) == 0 || slices.Contains(q.Statuses, d.Status)) && (q.After == nil || compareLetters(d, *q.After) > 0) {
 			out = append(out, d)
 		}

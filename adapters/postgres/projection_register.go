@@ -97,6 +97,10 @@ func (s *Store) settleLetters(ctx context.Context, tx pgx.Tx, w ports.Projection
 // ListDeadLetters implements ports.DeadLetters.
 func (s *Store) ListDeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error) {
 	p := &backbonedb.ListDeadLettersParams{Kind: q.Kind, Name: q.Name, Statuses: q.Statuses, PageSize: pageSize(q.Limit), AfterPartitionID: -1}
+	p.PartitionIds = make([]int32, len(q.Partitions))
+	for i, id := range q.Partitions {
+		p.PartitionIds[i] = int32(id)
+	}
 	if p.Statuses == nil {
 		p.Statuses = []string{}
 	}

@@ -99,7 +99,7 @@ func (c *Checkpoint) Mend(at time.Time) error {
 // projection.not_halted.
 func (c *Checkpoint) RequireHalted() error {
 	if c.Status != Halted {
-		return fault.New(fault.FailedPrecondition, "projection.not_halted",
+		return fault.New(fault.FailedPrecondition, CodeNotHalted,
 			"the projection does not stand still at an event in this legal entity; look at its checkpoints")
 	}
 	return nil
@@ -110,6 +110,9 @@ func (c *Checkpoint) Rewind(at time.Time) {
 	c.Sequence, c.LastEventAt = 0, time.Time{}
 	c.clear(at)
 }
+
+// CodeNotHalted says that there is nothing to fix or to skip.
+const CodeNotHalted = "projection.not_halted"
 
 // CodeFenced says that somebody else has taken over.
 const CodeFenced = "projection.fenced"

@@ -16,6 +16,7 @@ WHERE kind = @kind AND name = @name AND version = @version AND partition_id = @p
 SELECT sqlc.embed(d)
 FROM backbone.dead_letters d
 WHERE (@kind::text = '' OR d.kind = @kind) AND (@name::text = '' OR d.name = @name)
+  AND (cardinality(@partition_ids::int[]) = 0 OR d.partition_id = ANY (@partition_ids))
   AND (cardinality(@statuses::text[]) = 0 OR d.status = ANY (@statuses))
   AND (d.kind, d.name, d.version, d.partition_id, d.sequence)
       > (@after_kind::text, @after_name::text, @after_version::int, @after_partition_id::int, @after_sequence::bigint)

@@ -16,16 +16,18 @@ const ListDeadLetters = `-- name: ListDeadLetters :many
 SELECT d.sequence, d.first_failed_at, d.last_failed_at, d.settled_at, d.partition_id, d.version, d.attempts, d.event_id, d.kind, d.name, d.code, d.detail, d.status, d.settled_by, d.reason
 FROM backbone.dead_letters d
 WHERE ($1::text = '' OR d.kind = $1) AND ($2::text = '' OR d.name = $2)
-  AND (cardinality($3::text[]) = 0 OR d.status = ANY ($3))
+  AND (cardinality($3::int[]) = 0 OR d.partition_id = ANY ($3))
+  AND (cardinality($4::text[]) = 0 OR d.status = ANY ($4))
   AND (d.kind, d.name, d.version, d.partition_id, d.sequence)
-      > ($4::text, $5::text, $6::int, $7::int, $8::bigint)
+      > ($5::text, $6::text, $7::int, $8::int, $9::bigint)
 ORDER BY d.kind, d.name, d.version, d.partition_id, d.sequence
-LIMIT $9
+LIMIT $10
 `
 
 type ListDeadLettersParams struct {
 	Kind             string
 	Name             string
+	PartitionIds     []int32
 	Statuses         []string
 	AfterKind        string
 	AfterName        string
@@ -43,6 +45,7 @@ func (q *Queries) ListDeadLetters(ctx context.Context, db DBTX, arg *ListDeadLet
 	rows, err := db.Query(ctx, ListDeadLetters,
 		arg.Kind,
 		arg.Name,
+		arg.PartitionIds,
 		arg.Statuses,
 		arg.AfterKind,
 		arg.AfterName,

@@ -1,0 +1,278 @@
+package projector
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// OperationsConfig is what Operations need.
+type OperationsConfig struct {
+	Store    ports.Projections
+	Register ports.ProjectionRegister
+	Letters  ports.DeadLetters
+	Leases   ports.Leases
+	Clock    ports.Clock
+	Declared []module.Projection
+	Handlers map[string]ports.ProjectionHandler // as the modules made them
+	Wake     func()                             // lets this node's runner look; nil: it looks by itself
+}
+
+// Operations are what operators see of projections and do to them, on any node: nodes
+// learn of it by the projection's revision, within the runner's Refresh.
+type Operations struct{ config OperationsConfig }
+
+// NewOperations makes Operations.
+func NewOperations(c OperationsConfig) *Operations {
+	if c.Wake == nil {
+		c.Wake = func() {}
+	}
+	return &Operations{c}
+}
+
+// View is a projection with how it fares.
+type View struct {
+	projection.Projection
+	EventTypes []string
+	Current    bool // the version that this node runs
+	Partitions []PartitionView
+}
+
+// PartitionView is how a projection fares in one partition.
+type PartitionView struct {
+	ports.Checkpoint
+	Head          event.Sequence
+	BehindEvents  uint64
+	BehindSeconds float64 // age of the newest event, 0 when it has been read
+	Holder        string  // the node that works it; "" nobody at the moment
+}
+
+// List shows all projections in the partitions that the caller may see.
+func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]View, error) {
+	known, err := o.config.Register.ListProjections(ctx)
+	if err != nil {
+		return nil, err
+	}
+	heads, err := o.config.Store.PartitionHeads(ctx)
+	if err != nil {
+		return nil, err
+	}
+	leases, err := o.config.Leases.List(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	now := o.config.Clock.Now()
+	out := make([]View, 0, len(known))
+	for _, p := range known {
+		v := View{Projection: p}
+		if d := o.declared(p.Name); d != nil {
+			v.EventTypes, v.Current = d.EventTypes, d.Version == p.Version
+		}
+		if v.Partitions, err = o.partitions(ctx, p, visible, heads, leases, now); err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+func (o *Operations) partitions(ctx context.Context, p projection.Projection, visible []event.PartitionID, heads map[event.PartitionID]ports.Head, leases []ports.Lease, now time.Time) ([]PartitionView, error) {
+	checkpoints, err := o.config.Store.Checkpoints(ctx, p.Name, p.Version)
+	if err != nil {
+		return nil, err
+	}
+	at := make(map[event.PartitionID]ports.Checkpoint, len(checkpoints))
+	for _, c := range checkpoints {
+		at[c.Partition] = c
+	}
+	out := make([]PartitionView, 0, len(visible))
+	for _, id := range slices.Sorted(slices.Values(visible)) {
+		c, begun := at[id]
+		if !begun {
+			c = ports.Checkpoint{Projection: p.Name, Version: p.Version, Partition: id, Status: projection.Reading}
+		}
+		head := heads[id]
+		v := PartitionView{Checkpoint: c, Head: head.Sequence}
+		if c.Sequence < head.Sequence {
+			v.BehindEvents = uint64(head.Sequence - c.Sequence)
+			v.BehindSeconds = max(0, now.Sub(head.RecordedAt).Seconds())
+		}
+		for _, l := range leases {
+			if l.Name == LeaseName(p.Name, p.Version) && (l.Partition == id || l.Partition == 0) && l.ExpiresAt.After(now) {
+				v.Holder = l.Holder
+			}
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+func (o *Operations) declared(name string) *module.Projection {
+	for i := range o.config.Declared {
+		if o.config.Declared[i].Name == name {
+			return &o.config.Declared[i]
+		}
+	}
+	return nil
+}
+
+// Show gives the version of a projection that this node runs. Fault
+// projection.not_found.
+func (o *Operations) Show(ctx context.Context, name string, visible []event.PartitionID) (View, error) {
+	all, err := o.List(ctx, visible)
+	if err != nil {
+		return View{}, err
+	}
+	for _, v := range all {
+		if v.Name == name && v.Current {
+			return v, nil
+		}
+	}
+	return View{}, projection.NotFound(name)
+}
+
+// Command is what an operator wants to be done.
+type Command struct {
+	Name   string
+	Action projection.Action
+	// Partition is the one it is about; 0: all of Partitions. Only fix, skip and reset are
+	// about partitions, and skip always about one.
+	Partition  event.PartitionID
+	Partitions []event.PartitionID
+	By         string
+	Reason     string
+}
+
+// Do does it. Faults: projection.not_found, those of projection.Status.After,
+// projection.not_halted, projection.partition_missing, projection.partition_unwanted,
+// projection.reset_unsupported, projection.changed.
+func (o *Operations) Do(ctx context.Context, c Command) error {
+	if !slices.Contains(projection.Actions(), c.Action) {
+		c.Action = "" // those that are not an operator's are unknown to one
+	}
+	p, err := o.find(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	next, err := p.Status.After(c.Action)
+	if err != nil {
+		return err
+	}
+	partitions := c.Partitions
+	if c.Partition != 0 {
+		partitions = []event.PartitionID{c.Partition}
+	}
+	switch c.Action {
+	case projection.Fix, projection.Skip, projection.Reset:
+		if c.Action == projection.Skip && c.Partition == 0 {
+			return fault.New(fault.Invalid, "projection.partition_missing", "an event is skipped in one legal entity; name it").WithField("/legal_entity")
+		}
+		if err := o.onPartitions(ctx, c, p, partitions); err != nil {
+			return err
+		}
+	default:
+		if c.Partition != 0 {
+			return fault.New(fault.Invalid, "projection.partition_unwanted", "a projection is treated with %s in all legal entities; leave the legal entity out", c.Action).WithField("/legal_entity")
+		}
+	}
+	return o.become(ctx, p.Name, p.Version, next, c)
+}
+
+// become writes the new status, which what was done to partitions may have outrun.
+func (o *Operations) become(ctx context.Context, name string, version int, next projection.Status, c Command) error {
+	defer o.config.Wake()
+	for range changeTries {
+		p, err := o.find(ctx, name)
+		if err != nil {
+			return err
+		}
+		if p.Status == next {
+			return nil
+		}
+		if _, err := p.Status.After(c.Action); err != nil {
+			return err
+		}
+		p.Status, p.ChangedBy = next, c.By
+		_, err = o.config.Register.ChangeProjection(ctx, p)
+		if fault.KindOf(err) != fault.Conflict || err == nil {
+			return err
+		}
+	}
+	return projection.Changed()
+}
+
+const changeTries = 5
+
+func (o *Operations) find(ctx context.Context, name string) (projection.Projection, error) {
+	d := o.declared(name)
+	if d == nil {
+		return projection.Projection{}, projection.NotFound(name)
+	}
+	all, err := o.config.Register.ListProjections(ctx)
+	if err != nil {
+		return projection.Projection{}, err
+	}
+	for _, p := range all {
+		if p.Name == d.Name && p.Version == d.Version {
+			return p, nil
+		}
+	}
+	return o.config.Register.AddProjection(ctx, builtIn(*d))
+}
+
+// onPartitions fixes, skips or resets. Without a partition of its own, fix leaves those
+// alone that are not halted.
+func (o *Operations) onPartitions(ctx context.Context, c Command, p projection.Projection, partitions []event.PartitionID) error {
+	resetter, can := o.config.Handlers[p.Name].(ports.ProjectionResetter)
+	if c.Action == projection.Reset && !can {
+		return fault.New(fault.FailedPrecondition, "projection.reset_unsupported", "projection %s cannot forget what it wrote; rebuild it instead", p.Name)
+	}
+	for _, id := range partitions {
+		operation := ports.ProjectionOperation{
+			ProjectionWork: ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: id}, By: c.By, Reason: c.Reason,
+		}
+		var err error
+		switch c.Action {
+		case projection.Fix:
+			_, err = o.config.Store.Fix(ctx, operation)
+			if c.Partition == 0 && fault.CodeOf(err) == projection.CodeNotHalted {
+				err = nil
+			}
+		case projection.Skip:
+			_, err = o.config.Store.Skip(ctx, operation)
+		default:
+			_, err = o.config.Store.Reset(ctx, operation, resetter)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Configure replaces the settings. Fault projection.settings_invalid.
+func (o *Operations) Configure(ctx context.Context, name string, s projection.Settings, by string) error {
+	s, err := s.Complete()
+	if err != nil {
+		return err
+	}
+	p, err := o.find(ctx, name)
+	if err != nil {
+		return err
+	}
+	p.Settings, p.ChangedBy = s, by
+	_, err = o.config.Register.ChangeProjection(ctx, p)
+	o.config.Wake()
+	return err
+}
+
+// DeadLetters lists dead letters of all partitions.
+func (o *Operations) DeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error) {
+	return o.config.Letters.ListDeadLetters(ctx, q)
+}
