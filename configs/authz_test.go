@@ -92,6 +92,7 @@ func expectations(t *testing.T) (out []expectation) {
 	for _, action := range []string{
 		"intents.approve", "events.append", "snapshots.write", "streams.describe", "streams.delete", "streams.tombstone", "event_types.register", "event_types.deprecate", "legal_entities.create",
 		"erasure.request", "erasure.approve", "holds.place", "holds.release",
+		"subscriptions.manage", "subscriptions.consume", "subscriptions.operate",
 	} {
 		add("auditor with another role: "+action, false, "auditor", question{
 			"action": action, "roles": []string{"module", "admin", "compliance", "auditor"}, "legal_entity": "", "entitled": []string{}, "actor": person,

@@ -59,6 +59,8 @@ type Config struct {
 	Upcaster Upcasts
 	// Erasures answers erasure requests and legal holds; nil: pii.keys_missing.
 	Erasures Erasures
+	// Subscriptions keeps persistent subscriptions; nil: subscription.not_served.
+	Subscriptions Subscriptions
 
 	// Live serves live feeds; without its parts they are refused.
 	Live LiveConfig
@@ -163,9 +165,12 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown ends live feeds, stops taking requests and waits for those under way until
+// Shutdown ends live feeds and waiting polls, stops taking requests and waits for those under way until
 // ctx ends; then it closes their connections.
 func (s *Server) Shutdown(ctx context.Context) error {
+	if s.config.Subscriptions != nil {
+		s.config.Subscriptions.Close()
+	}
 	err := errors.Join(s.closeFeeds(ctx), s.http.Shutdown(ctx))
 	if err != nil {
 		return errors.Join(err, s.http.Close())

@@ -22,6 +22,7 @@ import (
 type Metrics struct {
 	registry *client.Registry
 	personal
+	subscriptions
 	feeds
 	fanout
 
@@ -82,6 +83,7 @@ func New() *Metrics {
 	)
 	m.projections = newProjections(m.registry)
 	m.personal = newPersonal(m.registry)
+	m.subscriptions = newSubscriptions(m.registry)
 	m.feeds = newFeeds(m.registry)
 	m.fanout = newFanout(m.registry)
 	return m

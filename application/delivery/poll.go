@@ -101,6 +101,8 @@ func (s *Service) await(ctx context.Context, r round, grown, kicked <-chan struc
 			return false, ctx.Err()
 		case <-over:
 			return false, nil
+		case <-s.closing:
+			return false, nil
 		case <-kicked:
 			return true, nil
 		case <-recheck:
@@ -169,7 +171,12 @@ func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription
 	})
 	// The one that was served longest ago first, so that a busy one keeps none waiting.
 	slices.SortStableFunc(there, func(a, b ports.DeliveryBacklog) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
-	t := taking{service: s, sub: &sub, consumer: q.Consumer, mine: mine, scan: scanPoll}
+	t := taking{service: s, sub: &sub, consumer: q.Consumer, mine: mine, scan: scanPoll, moduleOf: noModule}
+	if len(sub.Filter.Modules) > 0 {
+		if t.moduleOf, err = s.config.Modules(ctx); err != nil {
+			return r, err
+		}
+	}
 	for _, b := range there {
 		r.known[b.Partition] = b.ReadThrough
 		if b.InFlight > 0 || b.Waiting > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -62,8 +63,9 @@ type Config struct {
 	Watch  *Watch
 	IDs    ports.IDSource
 	Clock  ports.Clock
-	// ModuleOf tells which module an event type belongs to, for filters on modules.
-	ModuleOf func(eventType string) string
+	// Modules gives what tells which module an event type belongs to now, for filters on
+	// modules; nil: types belong to none.
+	Modules  func(ctx context.Context) (moduleOf func(eventType string) string, err error)
 	Observer Observer      // nil: none
 	Logger   *slog.Logger  // nil: silent
 	Sweep    time.Duration // how often to look for leases that have ended; 0 is 500 ms
@@ -76,7 +78,15 @@ type Service struct {
 	config Config
 	kicks  kicks
 	locks  locks
+
+	closing chan struct{}
+	closed  sync.Once
 }
+
+func noModule(string) string { return "" }
+
+// Close lets polls that wait come back empty, for a server that shuts down.
+func (s *Service) Close() { s.closed.Do(func() { close(s.closing) }) }
 
 // New makes a Service.
 func New(c Config) *Service {
@@ -92,10 +102,10 @@ func New(c Config) *Service {
 	if c.Measure <= 0 {
 		c.Measure = 15 * time.Second
 	}
-	if c.ModuleOf == nil {
-		c.ModuleOf = func(string) string { return "" }
+	if c.Modules == nil {
+		c.Modules = func(context.Context) (func(string) string, error) { return noModule, nil }
 	}
-	return &Service{config: c}
+	return &Service{config: c, closing: make(chan struct{})}
 }
 
 // Caller is who asks.

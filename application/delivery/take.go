@@ -14,6 +14,7 @@ type taking struct {
 	sub      *subscription.Subscription
 	consumer string
 	mine     func(subscription.Key) bool
+	moduleOf func(eventType string) string
 	scan     int                 // events that may still be looked at
 	stopped  bool                // the subscription was paused, parked, changed or deleted meanwhile
 	status   subscription.Status // then
@@ -110,7 +111,7 @@ func (t *taking) read(ctx context.Context, tx ports.DeliveryTx, w *subscription.
 	bySequence := make(map[event.Sequence]*event.Recorded, len(events))
 	for i := range events {
 		e := &events[i]
-		if t.sub.Filter.Matches(e, t.service.config.ModuleOf) {
+		if t.sub.Filter.Matches(e, t.moduleOf) {
 			candidates = append(candidates, subscription.Candidate{Sequence: e.Sequence, EventID: e.ID, Key: t.sub.Settings.KeyOf(e)})
 			bySequence[e.Sequence] = e
 		}

@@ -40,6 +40,9 @@ func observe(ctx context.Context, config configs.Config, o *Options) (observed, 
 	if o.Observers.Fanout == nil {
 		o.Observers.Fanout = metrics
 	}
+	if o.Observers.Subscriptions == nil {
+		o.Observers.Subscriptions = metrics
+	}
 	if o.Observers.Feeds == nil {
 		o.Observers.Feeds = metrics
 	}

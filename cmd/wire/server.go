@@ -50,6 +50,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 		},
 	}
 	parts.Live = app.liveParts()
+	parts.Subscriptions = app.Subscriptions
 	if app.personal != nil {
 		parts.Personal, parts.Erasures = app.personal.vault, app.personal.service
 	}

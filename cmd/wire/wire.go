@@ -79,34 +79,36 @@ func MigrateKeyStore(ctx context.Context, ownerDSN string, progress func(string)
 
 // Observers are the metrics hooks; nil observes nothing.
 type Observers struct {
-	Append     postgres.Metrics
-	Projection projector.Observer
-	Personal   *prometheus.Metrics
-	Feeds      live.Observer
-	Fanout     publish.Observer
-	Tracer     pgx.QueryTracer
+	Append        postgres.Metrics
+	Projection    projector.Observer
+	Personal      *prometheus.Metrics
+	Feeds         live.Observer
+	Fanout        publish.Observer
+	Subscriptions delivery.Observer
+	Tracer        pgx.QueryTracer
 }
 
 // App is everything that serves requests, without a transport.
 type App struct {
-	Config    configs.Config
-	Logger    *slog.Logger
-	Store     *postgres.Store
-	Catalog   *module.Catalog
-	Registry  *registry.Registry
-	Upcaster  *upcasting.Service
-	Append    *eventappend.Service
-	Streams   *streams.Service
-	Intake    *intake.Service
-	Query     *query.Service
-	Reports   *query.Reports
-	Tenancy   *tenancy.Service
-	Runner    *projector.Runner
-	Entities  *entity.Service
-	Snapshots *snapshot.Service
-	Watch     *delivery.Watch
-	Feeds     *query.Feeds
-	Live      *live.Service
+	Config        configs.Config
+	Logger        *slog.Logger
+	Store         *postgres.Store
+	Catalog       *module.Catalog
+	Registry      *registry.Registry
+	Upcaster      *upcasting.Service
+	Append        *eventappend.Service
+	Streams       *streams.Service
+	Intake        *intake.Service
+	Query         *query.Service
+	Reports       *query.Reports
+	Tenancy       *tenancy.Service
+	Runner        *projector.Runner
+	Entities      *entity.Service
+	Snapshots     *snapshot.Service
+	Watch         *delivery.Watch
+	Feeds         *query.Feeds
+	Live          *live.Service
+	Subscriptions *delivery.Service
 
 	personal   *personal // nil without a key service
 	background *snapshot.Background
@@ -226,6 +228,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	a.Query = query.New(a.Store, a.Store, a.Tenancy, cursors)
 	a.Registry.ProveWith(upcasting.NewProver(a.Store, cursors))
 	a.follow(clock, o)
+	a.subscribe(clock, ids, o)
 	if err := a.project(handlers, clock, o); err != nil {
 		return err
 	}
@@ -296,6 +299,7 @@ func (a *App) Run(ctx context.Context) {
 		running.Go(func() { a.personal.run(ctx, a, complain) })
 	}
 	running.Go(func() { a.Watch.Run(ctx) })
+	running.Go(func() { a.Subscriptions.Run(ctx) })
 	if a.fanout != nil {
 		running.Go(func() { a.fanout.dispatcher.Load().Run(ctx) })
 	}

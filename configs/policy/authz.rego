@@ -56,6 +56,10 @@ grants := {
 	"holds.place": {"compliance"},
 	"holds.release": {"compliance"},
 	"holds.read": {"compliance", "compliance_approver", "auditor"},
+	"subscriptions.manage": business | {"module", "admin", "operator"},
+	"subscriptions.consume": business | {"module"},
+	"subscriptions.read": business | {"module", "auditor", "admin", "operator"},
+	"subscriptions.operate": {"admin", "operator"},
 }
 
 writes := {
@@ -63,6 +67,7 @@ writes := {
 	"streams.describe", "streams.delete", "streams.tombstone",
 	"event_types.register", "event_types.deprecate", "legal_entities.create",
 	"erasure.request", "erasure.approve", "holds.place", "holds.release",
+	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate",
 }
 
 decision := {"allow": reason == "allowed", "reason": reason}

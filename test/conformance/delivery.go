@@ -64,7 +64,9 @@ func NewCounter(d *Desk, change func(*delivery.Config)) *Counter {
 	c.Watch = delivery.NewWatch(delivery.WatchConfig{Heads: d.Store, Clock: d.Clock, Poll: 5 * time.Millisecond})
 	config := delivery.Config{
 		Store: d.Store, Log: d.Store, Access: everybody{d}, Watch: c.Watch, IDs: issued{d.ids}, Clock: d.Clock,
-		ModuleOf: func(string) string { return "conformance" },
+		Modules: func(context.Context) (func(string) string, error) {
+			return func(string) string { return "conformance" }, nil
+		},
 	}
 	if change != nil {
 		change(&config)

@@ -55,6 +55,22 @@ func (e ViolationSeverity) Valid() bool {
 	}
 }
 
+// Acknowledge defines model for Acknowledge.
+type Acknowledge struct {
+	// Consumer Only what this consumer has.
+	Consumer    string   `json:"consumer,omitempty,omitzero"`
+	EventID     string   `json:"event_id,omitempty,omitzero"`
+	EventIds    []string `json:"event_ids,omitempty,omitzero"`
+	LegalEntity string   `json:"legal_entity,omitempty,omitzero"`
+	Sequence    string   `json:"sequence,omitempty,omitzero"`
+}
+
+// Acknowledged defines model for Acknowledged.
+type Acknowledged struct {
+	Acknowledged int            `json:"acknowledged"`
+	Ignored      []IgnoredEvent `json:"ignored"`
+}
+
 // Actor defines model for Actor.
 type Actor struct {
 	ID string `json:"id"`
@@ -586,6 +602,12 @@ type Holder struct {
 	Sequence   string `json:"sequence,omitempty,omitzero"`
 }
 
+// IgnoredEvent defines model for IgnoredEvent.
+type IgnoredEvent struct {
+	EventID string `json:"event_id"`
+	Reason  string `json:"reason"`
+}
+
 // Intent defines model for Intent.
 type Intent struct {
 	Actor         Actor           `json:"actor"`
@@ -740,6 +762,22 @@ type Metadata struct {
 	UpcastError string `json:"upcast_error,omitempty,omitzero"`
 }
 
+// Nack defines model for Nack.
+type Nack struct {
+	Action string `json:"action"`
+
+	// Code Groups failures.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// Consumer Only what this consumer has.
+	Consumer    string   `json:"consumer,omitempty,omitzero"`
+	EventIds    []string `json:"event_ids"`
+	LegalEntity string   `json:"legal_entity,omitempty,omitzero"`
+
+	// Reason For people; no personal data.
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
 // NewErasureRequest defines model for NewErasureRequest.
 type NewErasureRequest struct {
 	Basis string `json:"basis"`
@@ -832,6 +870,27 @@ type NewSnapshot struct {
 	Version int64 `json:"version"`
 }
 
+// NewSubscription defines model for NewSubscription.
+type NewSubscription struct {
+	Divisions  []string `json:"divisions,omitempty,omitzero"`
+	EventTypes []string `json:"event_types,omitempty,omitzero"`
+
+	// ID Chosen by who makes it.
+	ID            string   `json:"id"`
+	LegalEntities []string `json:"legal_entities,omitempty,omitzero"`
+	Modules       []string `json:"modules,omitempty,omitzero"`
+
+	// Predicate A condition on the data, as in GET /api/events.
+	Predicate      SubscriptionPredicate `json:"predicate,omitempty,omitzero"`
+	Settings       SubscriptionSettings  `json:"settings,omitempty,omitzero"`
+	StreamTypes    []string              `json:"stream_types,omitempty,omitzero"`
+	SubscriberID   string                `json:"subscriber_id"`
+	SubscriberType string                `json:"subscriber_type"`
+
+	// Tags Any of them.
+	Tags []string `json:"tags,omitempty,omitzero"`
+}
+
 // PIIField A part of data that is personal. It is sealed with the key of the person it is about before it is stored.
 // The schema must be closed on the way to it (`additionalProperties: false`) and require the subject where
 // the part may occur. A property named like a person's datum is listed here or carries `x-not-pii` with the
@@ -853,6 +912,97 @@ type PIIField struct {
 // PIISubject Where the id of the person is found: at a path, where `[*]` stands for the same element as in the part's
 // path, or as the one entity reference with a role. The subject is then `type:id`, a pseudonym.
 type PIISubject = json.RawMessage
+
+// ParkedDecision defines model for ParkedDecision.
+type ParkedDecision struct {
+	Action      string `json:"action"`
+	Actor       string `json:"actor"`
+	At          string `json:"at"`
+	Code        string `json:"code"`
+	EventID     string `json:"event_id"`
+	ID          string `json:"id"`
+	LegalEntity string `json:"legal_entity"`
+	Reason      string `json:"reason"`
+	Sequence    string `json:"sequence"`
+}
+
+// ParkedDecisionList defines model for ParkedDecisionList.
+type ParkedDecisionList struct {
+	Decisions []ParkedDecision `json:"decisions"`
+}
+
+// ParkedGroup defines model for ParkedGroup.
+type ParkedGroup struct {
+	Code          string `json:"code"`
+	FirstParkedAt string `json:"first_parked_at"`
+	LastParkedAt  string `json:"last_parked_at"`
+	Messages      int    `json:"messages"`
+}
+
+// ParkedGroupList defines model for ParkedGroupList.
+type ParkedGroupList struct {
+	Groups []ParkedGroup `json:"groups"`
+}
+
+// ParkedList defines model for ParkedList.
+type ParkedList struct {
+	HasMore    bool            `json:"has_more"`
+	Messages   []ParkedMessage `json:"messages"`
+	NextCursor string          `json:"next_cursor,omitempty,omitzero"`
+}
+
+// ParkedMessage defines model for ParkedMessage.
+type ParkedMessage struct {
+	Attempts int    `json:"attempts"`
+	Code     string `json:"code"`
+	Consumer string `json:"consumer,omitempty,omitzero"`
+	Detail   string `json:"detail,omitempty,omitzero"`
+
+	// Event Where one message is read by who may read the event.
+	Event           map[string]interface{} `json:"event,omitempty,omitzero"`
+	EventID         string                 `json:"event_id"`
+	LastDeliveredAt string                 `json:"last_delivered_at,omitempty,omitzero"`
+	LegalEntity     string                 `json:"legal_entity"`
+	ParkedAt        string                 `json:"parked_at"`
+	Sequence        string                 `json:"sequence"`
+}
+
+// PolledEvents defines model for PolledEvents.
+type PolledEvents struct {
+	Events []struct {
+		Actor    Actor  `json:"actor"`
+		CausedBy string `json:"caused_by,omitempty,omitzero"`
+
+		// CausedByLegalEntity Only when it is another one.
+		CausedByLegalEntity string `json:"caused_by_legal_entity,omitempty,omitzero"`
+		CorrelationID       string `json:"correlation_id"`
+
+		// Data As stored; personal values as the caller reads them.
+		Data     json.RawMessage `json:"data,omitempty,omitzero"`
+		Delivery struct {
+			// Attempt 1: for the first time.
+			Attempt  int    `json:"attempt"`
+			Deadline string `json:"deadline"`
+		} `json:"delivery,omitempty,omitzero"`
+		Dimensions    map[string]string `json:"dimensions,omitempty,omitzero"`
+		EffectiveDate string            `json:"effective_date"`
+		Entities      []EntityReference `json:"entities,omitempty,omitzero"`
+		ID            string            `json:"id"`
+		IntentID      string            `json:"intent_id,omitempty,omitzero"`
+		Metadata      Metadata          `json:"metadata"`
+		OccurredAt    string            `json:"occurred_at"`
+		RecordedAt    string            `json:"recorded_at"`
+		SchemaVersion uint32            `json:"schema_version"`
+		Scope         Scope             `json:"scope"`
+		Sequence      string            `json:"sequence"`
+		Stream        EventStream       `json:"stream"`
+		Type          string            `json:"type"`
+	} `json:"events"`
+	HasMore bool `json:"has_more"`
+
+	// Status Of the subscription; only an active one hands out.
+	Status string `json:"status"`
+}
 
 // Problem RFC 9457. Some codes bring further members.
 type Problem struct {
@@ -929,6 +1079,12 @@ type Refusal struct {
 	Kind   string `json:"kind"`
 }
 
+// Refused defines model for Refused.
+type Refused struct {
+	Ignored []IgnoredEvent `json:"ignored"`
+	Refused int            `json:"refused"`
+}
+
 // RejectRequest defines model for RejectRequest.
 type RejectRequest struct {
 	Reason string `json:"reason"`
@@ -939,6 +1095,13 @@ type RequiredReference struct {
 	Cardinality string `json:"cardinality"`
 	EntityType  string `json:"entity_type"`
 	Role        string `json:"role"`
+}
+
+// ResetSubscription defines model for ResetSubscription.
+type ResetSubscription struct {
+	Positions map[string]string `json:"positions,omitempty,omitzero"`
+	Time      string            `json:"time,omitempty,omitzero"`
+	To        string            `json:"to"`
 }
 
 // RetainedClass defines model for RetainedClass.
@@ -970,6 +1133,22 @@ type Scope struct {
 	Region      string          `json:"region,omitempty,omitzero"`
 	Site        string          `json:"site,omitempty,omitzero"`
 	TenantID    string          `json:"tenant_id"`
+}
+
+// SettleParked defines model for SettleParked.
+type SettleParked struct {
+	All         bool     `json:"all,omitempty,omitzero"`
+	Code        string   `json:"code,omitempty,omitzero"`
+	EventIds    []string `json:"event_ids,omitempty,omitzero"`
+	LegalEntity string   `json:"legal_entity,omitempty,omitzero"`
+	Limit       *int     `json:"limit,omitempty"`
+	Reason      string   `json:"reason,omitempty,omitzero"`
+}
+
+// SettledParked defines model for SettledParked.
+type SettledParked struct {
+	HasMore  bool `json:"has_more"`
+	Messages int  `json:"messages"`
 }
 
 // Source defines model for Source.
@@ -1086,6 +1265,131 @@ type StreamStatus struct {
 	ReadableFrom int64       `json:"readable_from,omitempty,omitzero"`
 	State        StreamState `json:"state"`
 	Stream       EventStream `json:"stream"`
+}
+
+// Subscription defines model for Subscription.
+type Subscription struct {
+	CreatedAt      string   `json:"created_at"`
+	Divisions      []string `json:"divisions,omitempty,omitzero"`
+	EventTypes     []string `json:"event_types,omitempty,omitzero"`
+	FailuresInARow int      `json:"failures_in_a_row"`
+
+	// ID Chosen by who makes it.
+	ID              string   `json:"id"`
+	LastFailureAt   string   `json:"last_failure_at,omitempty,omitzero"`
+	LastFailureCode string   `json:"last_failure_code,omitempty,omitzero"`
+	LegalEntities   []string `json:"legal_entities,omitempty,omitzero"`
+	Modules         []string `json:"modules,omitempty,omitzero"`
+	Owner           string   `json:"owner"`
+
+	// Predicate A condition on the data, as in GET /api/events.
+	Predicate      SubscriptionPredicate `json:"predicate,omitempty,omitzero"`
+	Settings       SubscriptionSettings  `json:"settings"`
+	Status         string                `json:"status"`
+	StreamTypes    []string              `json:"stream_types,omitempty,omitzero"`
+	SubscriberID   string                `json:"subscriber_id"`
+	SubscriberType string                `json:"subscriber_type"`
+
+	// Tags Any of them.
+	Tags      []string `json:"tags,omitempty,omitzero"`
+	UpdatedAt string   `json:"updated_at"`
+}
+
+// SubscriptionCursor defines model for SubscriptionCursor.
+type SubscriptionCursor struct {
+	// Checkpoint The last sequence up to which nothing is open, as last written.
+	Checkpoint  string  `json:"checkpoint"`
+	Head        string  `json:"head"`
+	InFlight    int     `json:"in_flight"`
+	LagEvents   int     `json:"lag_events"`
+	LagSeconds  float32 `json:"lag_seconds"`
+	LegalEntity string  `json:"legal_entity"`
+	Parked      int     `json:"parked"`
+
+	// ReadThrough The last sequence that was looked at.
+	ReadThrough string `json:"read_through"`
+	UpdatedAt   string `json:"updated_at"`
+	Waiting     int    `json:"waiting"`
+}
+
+// SubscriptionDeleted defines model for SubscriptionDeleted.
+type SubscriptionDeleted struct {
+	Deleted bool   `json:"deleted"`
+	ID      string `json:"id"`
+}
+
+// SubscriptionList defines model for SubscriptionList.
+type SubscriptionList struct {
+	Subscriptions []Subscription `json:"subscriptions"`
+}
+
+// SubscriptionPredicate A condition on the data, as in GET /api/events.
+type SubscriptionPredicate struct {
+	Operator string `json:"operator"`
+
+	// Path Such as `$.lines[*].account`.
+	Path string `json:"path"`
+
+	// Value A JSON scalar; what is none is text.
+	Value string `json:"value,omitempty,omitzero"`
+}
+
+// SubscriptionSettings defines model for SubscriptionSettings.
+type SubscriptionSettings struct {
+	// BreakerAfter Failures in a row until nothing is handed out any more; 0: never.
+	BreakerAfter *int `json:"breaker_after,omitempty"`
+
+	// CheckpointAfter Acknowledgements until the checkpoint is written.
+	CheckpointAfter  int    `json:"checkpoint_after,omitempty,omitzero"`
+	ConsumerStrategy string `json:"consumer_strategy,omitempty,omitzero"`
+
+	// MaxCheckpointCount Most events handed out and not answered.
+	MaxCheckpointCount int  `json:"max_checkpoint_count,omitempty,omitzero"`
+	MaxRetryCount      *int `json:"max_retry_count,omitempty"`
+	MessageTimeoutMs   int  `json:"message_timeout_ms,omitempty,omitzero"`
+
+	// PartitionBy What order is kept by: `legal_entity` (one after another in each; a dead letter steps aside), `none`, `stream`,
+	// `correlation`, `entity:<type>` or a path such as `$.invoice.number`. With a key, a dead letter holds back what
+	// follows of its key, and nothing else.
+	PartitionBy string `json:"partition_by,omitempty,omitzero"`
+
+	// ResolveLinks Not supported: there are no links between streams.
+	ResolveLinks   bool   `json:"resolve_links,omitempty,omitzero"`
+	RetryFirstMs   int    `json:"retry_first_ms,omitempty,omitzero"`
+	RetryLongestMs int    `json:"retry_longest_ms,omitempty,omitzero"`
+	StartFrom      string `json:"start_from,omitempty,omitzero"`
+
+	// StartPositions By legal entity the first sequence to be handed out.
+	StartPositions map[string]string `json:"start_positions,omitempty,omitzero"`
+	StartTime      string            `json:"start_time,omitempty,omitzero"`
+}
+
+// SubscriptionStatistics defines model for SubscriptionStatistics.
+type SubscriptionStatistics struct {
+	Acknowledged int `json:"acknowledged"`
+	Delivered    int `json:"delivered"`
+	Discarded    int `json:"discarded"`
+	Parked       int `json:"parked"`
+	Replayed     int `json:"replayed"`
+	Retried      int `json:"retried"`
+	Skipped      int `json:"skipped"`
+	TimedOut     int `json:"timed_out"`
+}
+
+// SubscriptionStatus defines model for SubscriptionStatus.
+type SubscriptionStatus struct {
+	Cursors  []SubscriptionCursor `json:"cursors"`
+	InFlight int                  `json:"in_flight"`
+
+	// LagEvents Not done with; the filter may leave some of them out.
+	LagEvents int `json:"lag_events"`
+
+	// LagSeconds Age of the oldest of them.
+	LagSeconds   float32                `json:"lag_seconds"`
+	Parked       int                    `json:"parked"`
+	Statistics   SubscriptionStatistics `json:"statistics"`
+	Subscription Subscription           `json:"subscription"`
+	Waiting      int                    `json:"waiting"`
 }
 
 // UpcastFailure defines model for UpcastFailure.
@@ -1253,6 +1557,9 @@ type OfStreamType = string
 // OptionalLegalEntity defines model for OptionalLegalEntity.
 type OptionalLegalEntity = string
 
+// ParkedEventID defines model for ParkedEventID.
+type ParkedEventID = string
+
 // Raw defines model for Raw.
 type Raw = string
 
@@ -1288,6 +1595,9 @@ type StreamLegalEntity = string
 
 // StreamType defines model for StreamType.
 type StreamType = string
+
+// SubscriptionID defines model for SubscriptionID.
+type SubscriptionID = string
 
 // ToDate defines model for ToDate.
 type ToDate = string
@@ -1766,6 +2076,35 @@ type SubscribeToStreamParams struct {
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
+// ListParkedDecisionsParams defines parameters for ListParkedDecisions.
+type ListParkedDecisionsParams struct {
+	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// ListParkedParams defines parameters for ListParked.
+type ListParkedParams struct {
+	// LegalEntity Only of this legal entity.
+	LegalEntity string `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+
+	// Code Only with this code.
+	Code  string `form:"code,omitempty" json:"code,omitempty,omitzero"`
+	Limit Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// PollSubscriptionParams defines parameters for PollSubscription.
+type PollSubscriptionParams struct {
+	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// WaitMs How long to wait, at most 30000.
+	WaitMs string `form:"wait_ms,omitempty" json:"wait_ms,omitempty,omitzero"`
+
+	// Consumer Who asks, in a group.
+	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty,omitzero"`
+}
+
 // CreateLegalEntityJSONRequestBody defines body for CreateLegalEntity for application/json ContentType.
 type CreateLegalEntityJSONRequestBody = LegalEntityRequest
 
@@ -1819,6 +2158,27 @@ type AppendToStreamJSONRequestBody = StreamAppendRequest
 
 // SetStreamMetadataJSONRequestBody defines body for SetStreamMetadata for application/json ContentType.
 type SetStreamMetadataJSONRequestBody = StreamMetadata
+
+// CreateSubscriptionJSONRequestBody defines body for CreateSubscription for application/json ContentType.
+type CreateSubscriptionJSONRequestBody = NewSubscription
+
+// AcknowledgeEventsJSONRequestBody defines body for AcknowledgeEvents for application/json ContentType.
+type AcknowledgeEventsJSONRequestBody = Acknowledge
+
+// RefuseEventsJSONRequestBody defines body for RefuseEvents for application/json ContentType.
+type RefuseEventsJSONRequestBody = Nack
+
+// DiscardParkedJSONRequestBody defines body for DiscardParked for application/json ContentType.
+type DiscardParkedJSONRequestBody = SettleParked
+
+// ReplayParkedJSONRequestBody defines body for ReplayParked for application/json ContentType.
+type ReplayParkedJSONRequestBody = SettleParked
+
+// ResetSubscriptionJSONRequestBody defines body for ResetSubscription for application/json ContentType.
+type ResetSubscriptionJSONRequestBody = ResetSubscription
+
+// ChangeSubscriptionJSONRequestBody defines body for ChangeSubscription for application/json ContentType.
+type ChangeSubscriptionJSONRequestBody = SubscriptionSettings
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
@@ -1954,6 +2314,57 @@ type ServerInterface interface {
 	// SubscribeToStream Follow one stream as it grows
 	// (GET /api/subscribe/streams/{type}/{id})
 	SubscribeToStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params SubscribeToStreamParams) error
+	// ListSubscriptions List subscriptions
+	// (GET /api/subscriptions)
+	ListSubscriptions(ctx echo.Context) error
+	// CreateSubscription Make a persistent subscription
+	// (POST /api/subscriptions)
+	CreateSubscription(ctx echo.Context) error
+	// DeleteSubscription Delete a subscription with all that is open and parked
+	// (DELETE /api/subscriptions/{id})
+	DeleteSubscription(ctx echo.Context, id SubscriptionID) error
+	// GetSubscription Read a subscription and how far it is
+	// (GET /api/subscriptions/{id})
+	GetSubscription(ctx echo.Context, id SubscriptionID) error
+	// AcknowledgeEvents Say what was dealt with
+	// (POST /api/subscriptions/{id}/acknowledge)
+	AcknowledgeEvents(ctx echo.Context, id SubscriptionID) error
+	// ListParkedDecisions List what was decided about dead letters and skipped events, newest first
+	// (GET /api/subscriptions/{id}/decisions)
+	ListParkedDecisions(ctx echo.Context, id SubscriptionID, params ListParkedDecisionsParams) error
+	// RefuseEvents Say what could not be dealt with
+	// (POST /api/subscriptions/{id}/nack)
+	RefuseEvents(ctx echo.Context, id SubscriptionID) error
+	// ListParked List dead letters
+	// (GET /api/subscriptions/{id}/parked)
+	ListParked(ctx echo.Context, id SubscriptionID, params ListParkedParams) error
+	// DiscardParked Give dead letters up, in bounded steps
+	// (POST /api/subscriptions/{id}/parked/discard)
+	DiscardParked(ctx echo.Context, id SubscriptionID) error
+	// GroupParked Count dead letters by failure
+	// (GET /api/subscriptions/{id}/parked/groups)
+	GroupParked(ctx echo.Context, id SubscriptionID) error
+	// ReplayParked Hand dead letters out again, in bounded steps
+	// (POST /api/subscriptions/{id}/parked/replay)
+	ReplayParked(ctx echo.Context, id SubscriptionID) error
+	// GetParked Inspect a dead letter
+	// (GET /api/subscriptions/{id}/parked/{event_id})
+	GetParked(ctx echo.Context, id SubscriptionID, eventID ParkedEventID) error
+	// PauseSubscription Stop handing out
+	// (POST /api/subscriptions/{id}/pause)
+	PauseSubscription(ctx echo.Context, id SubscriptionID) error
+	// PollSubscription Take events
+	// (GET /api/subscriptions/{id}/poll)
+	PollSubscription(ctx echo.Context, id SubscriptionID, params PollSubscriptionParams) error
+	// ResetSubscription Move a subscription to any position
+	// (POST /api/subscriptions/{id}/reset)
+	ResetSubscription(ctx echo.Context, id SubscriptionID) error
+	// ResumeSubscription Go on after a pause, or after the breaker opened
+	// (POST /api/subscriptions/{id}/resume)
+	ResumeSubscription(ctx echo.Context, id SubscriptionID) error
+	// ChangeSubscription Replace the settings
+	// (PUT /api/subscriptions/{id}/settings)
+	ChangeSubscription(ctx echo.Context, id SubscriptionID) error
 	// GetLiveness The process runs
 	// (GET /livez)
 	GetLiveness(ctx echo.Context) error
@@ -3699,6 +4110,334 @@ func (w *ServerInterfaceWrapper) SubscribeToStream(ctx echo.Context) error {
 	return err
 }
 
+// ListSubscriptions converts echo context to params.
+func (w *ServerInterfaceWrapper) ListSubscriptions(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListSubscriptions(ctx)
+	return err
+}
+
+// CreateSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) CreateSubscription(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CreateSubscription(ctx)
+	return err
+}
+
+// DeleteSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) DeleteSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DeleteSubscription(ctx, id)
+	return err
+}
+
+// GetSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) GetSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetSubscription(ctx, id)
+	return err
+}
+
+// AcknowledgeEvents converts echo context to params.
+func (w *ServerInterfaceWrapper) AcknowledgeEvents(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.AcknowledgeEvents(ctx, id)
+	return err
+}
+
+// ListParkedDecisions converts echo context to params.
+func (w *ServerInterfaceWrapper) ListParkedDecisions(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListParkedDecisionsParams
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListParkedDecisions(ctx, id, params)
+	return err
+}
+
+// RefuseEvents converts echo context to params.
+func (w *ServerInterfaceWrapper) RefuseEvents(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RefuseEvents(ctx, id)
+	return err
+}
+
+// ListParked converts echo context to params.
+func (w *ServerInterfaceWrapper) ListParked(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListParkedParams
+	// ------------- Optional query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// ------------- Optional query parameter "code" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "code", ctx.QueryParams(), &params.Code, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter code: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", ctx.QueryParams(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListParked(ctx, id, params)
+	return err
+}
+
+// DiscardParked converts echo context to params.
+func (w *ServerInterfaceWrapper) DiscardParked(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DiscardParked(ctx, id)
+	return err
+}
+
+// GroupParked converts echo context to params.
+func (w *ServerInterfaceWrapper) GroupParked(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GroupParked(ctx, id)
+	return err
+}
+
+// ReplayParked converts echo context to params.
+func (w *ServerInterfaceWrapper) ReplayParked(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReplayParked(ctx, id)
+	return err
+}
+
+// GetParked converts echo context to params.
+func (w *ServerInterfaceWrapper) GetParked(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// ------------- Path parameter "event_id" -------------
+	var eventID ParkedEventID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "event_id", ctx.Param("event_id"), &eventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter event_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetParked(ctx, id, eventID)
+	return err
+}
+
+// PauseSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) PauseSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PauseSubscription(ctx, id)
+	return err
+}
+
+// PollSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) PollSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PollSubscriptionParams
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "wait_ms" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "wait_ms", ctx.QueryParams(), &params.WaitMs, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter wait_ms: %s", err))
+	}
+
+	// ------------- Optional query parameter "consumer" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "consumer", ctx.QueryParams(), &params.Consumer, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter consumer: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PollSubscription(ctx, id, params)
+	return err
+}
+
+// ResetSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) ResetSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ResetSubscription(ctx, id)
+	return err
+}
+
+// ResumeSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) ResumeSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ResumeSubscription(ctx, id)
+	return err
+}
+
+// ChangeSubscription converts echo context to params.
+func (w *ServerInterfaceWrapper) ChangeSubscription(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ChangeSubscription(ctx, id)
+	return err
+}
+
 // GetLiveness converts echo context to params.
 func (w *ServerInterfaceWrapper) GetLiveness(ctx echo.Context) error {
 	var err error
@@ -3811,6 +4550,23 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/api/erasure-requests/:id/reject", wrapper.RejectErasureRequest, options.OperationMiddlewares["rejectErasureRequest"]...)
 	router.POST(options.BaseURL+"/api/erasure-requests/:id/withdraw", wrapper.WithdrawErasureRequest, options.OperationMiddlewares["withdrawErasureRequest"]...)
 	router.GET(options.BaseURL+"/api/erasure-requests/:id/certificate", wrapper.GetErasureCertificate, options.OperationMiddlewares["getErasureCertificate"]...)
+	router.GET(options.BaseURL+"/api/subscriptions", wrapper.ListSubscriptions, options.OperationMiddlewares["listSubscriptions"]...)
+	router.POST(options.BaseURL+"/api/subscriptions", wrapper.CreateSubscription, options.OperationMiddlewares["createSubscription"]...)
+	router.DELETE(options.BaseURL+"/api/subscriptions/:id", wrapper.DeleteSubscription, options.OperationMiddlewares["deleteSubscription"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id", wrapper.GetSubscription, options.OperationMiddlewares["getSubscription"]...)
+	router.PUT(options.BaseURL+"/api/subscriptions/:id/settings", wrapper.ChangeSubscription, options.OperationMiddlewares["changeSubscription"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/pause", wrapper.PauseSubscription, options.OperationMiddlewares["pauseSubscription"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/resume", wrapper.ResumeSubscription, options.OperationMiddlewares["resumeSubscription"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/reset", wrapper.ResetSubscription, options.OperationMiddlewares["resetSubscription"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/poll", wrapper.PollSubscription, options.OperationMiddlewares["pollSubscription"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/acknowledge", wrapper.AcknowledgeEvents, options.OperationMiddlewares["acknowledgeEvents"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/nack", wrapper.RefuseEvents, options.OperationMiddlewares["refuseEvents"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/parked", wrapper.ListParked, options.OperationMiddlewares["listParked"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/parked/groups", wrapper.GroupParked, options.OperationMiddlewares["groupParked"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/parked/:event_id", wrapper.GetParked, options.OperationMiddlewares["getParked"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/parked/replay", wrapper.ReplayParked, options.OperationMiddlewares["replayParked"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/parked/discard", wrapper.DiscardParked, options.OperationMiddlewares["discardParked"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/decisions", wrapper.ListParkedDecisions, options.OperationMiddlewares["listParkedDecisions"]...)
 	router.GET(options.BaseURL+"/api/legal-holds", wrapper.ListLegalHolds, options.OperationMiddlewares["listLegalHolds"]...)
 	router.POST(options.BaseURL+"/api/legal-holds", wrapper.PlaceLegalHold, options.OperationMiddlewares["placeLegalHold"]...)
 	router.POST(options.BaseURL+"/api/legal-holds/:id/release", wrapper.ReleaseLegalHold, options.OperationMiddlewares["releaseLegalHold"]...)
@@ -6003,6 +6759,734 @@ func (response SubscribeToStreamdefaultApplicationProblemPlusJSONResponse) Visit
 	return err
 }
 
+type ListSubscriptionsRequestObject struct {
+}
+
+type ListSubscriptionsResponseObject interface {
+	VisitListSubscriptionsResponse(w http.ResponseWriter) error
+}
+
+type ListSubscriptions200JSONResponse SubscriptionList
+
+func (response ListSubscriptions200JSONResponse) VisitListSubscriptionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSubscriptionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ListSubscriptionsdefaultApplicationProblemPlusJSONResponse) VisitListSubscriptionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateSubscriptionRequestObject struct {
+	Body *CreateSubscriptionJSONRequestBody
+}
+
+type CreateSubscriptionResponseObject interface {
+	VisitCreateSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type CreateSubscription200ResponseHeaders struct {
+	IdempotencyReplayed string
+}
+
+type CreateSubscription200JSONResponse struct {
+	Body    Subscription
+	Headers CreateSubscription200ResponseHeaders
+}
+
+func (response CreateSubscription200JSONResponse) VisitCreateSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Idempotency-Replayed", fmt.Sprint(response.Headers.IdempotencyReplayed))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateSubscription201JSONResponse Subscription
+
+func (response CreateSubscription201JSONResponse) VisitCreateSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response CreateSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitCreateSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteSubscriptionRequestObject struct {
+	ID SubscriptionID `json:"id"`
+}
+
+type DeleteSubscriptionResponseObject interface {
+	VisitDeleteSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type DeleteSubscription200JSONResponse SubscriptionDeleted
+
+func (response DeleteSubscription200JSONResponse) VisitDeleteSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response DeleteSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitDeleteSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSubscriptionRequestObject struct {
+	ID SubscriptionID `json:"id"`
+}
+
+type GetSubscriptionResponseObject interface {
+	VisitGetSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type GetSubscription200JSONResponse SubscriptionStatus
+
+func (response GetSubscription200JSONResponse) VisitGetSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitGetSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AcknowledgeEventsRequestObject struct {
+	ID   SubscriptionID `json:"id"`
+	Body *AcknowledgeEventsJSONRequestBody
+}
+
+type AcknowledgeEventsResponseObject interface {
+	VisitAcknowledgeEventsResponse(w http.ResponseWriter) error
+}
+
+type AcknowledgeEvents200JSONResponse Acknowledged
+
+func (response AcknowledgeEvents200JSONResponse) VisitAcknowledgeEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AcknowledgeEventsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response AcknowledgeEventsdefaultApplicationProblemPlusJSONResponse) VisitAcknowledgeEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListParkedDecisionsRequestObject struct {
+	ID     SubscriptionID `json:"id"`
+	Params ListParkedDecisionsParams
+}
+
+type ListParkedDecisionsResponseObject interface {
+	VisitListParkedDecisionsResponse(w http.ResponseWriter) error
+}
+
+type ListParkedDecisions200JSONResponse ParkedDecisionList
+
+func (response ListParkedDecisions200JSONResponse) VisitListParkedDecisionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListParkedDecisionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ListParkedDecisionsdefaultApplicationProblemPlusJSONResponse) VisitListParkedDecisionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RefuseEventsRequestObject struct {
+	ID   SubscriptionID `json:"id"`
+	Body *RefuseEventsJSONRequestBody
+}
+
+type RefuseEventsResponseObject interface {
+	VisitRefuseEventsResponse(w http.ResponseWriter) error
+}
+
+type RefuseEvents200JSONResponse Refused
+
+func (response RefuseEvents200JSONResponse) VisitRefuseEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RefuseEventsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response RefuseEventsdefaultApplicationProblemPlusJSONResponse) VisitRefuseEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListParkedRequestObject struct {
+	ID     SubscriptionID `json:"id"`
+	Params ListParkedParams
+}
+
+type ListParkedResponseObject interface {
+	VisitListParkedResponse(w http.ResponseWriter) error
+}
+
+type ListParked200JSONResponse ParkedList
+
+func (response ListParked200JSONResponse) VisitListParkedResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListParkeddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ListParkeddefaultApplicationProblemPlusJSONResponse) VisitListParkedResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiscardParkedRequestObject struct {
+	ID   SubscriptionID `json:"id"`
+	Body *DiscardParkedJSONRequestBody
+}
+
+type DiscardParkedResponseObject interface {
+	VisitDiscardParkedResponse(w http.ResponseWriter) error
+}
+
+type DiscardParked200JSONResponse SettledParked
+
+func (response DiscardParked200JSONResponse) VisitDiscardParkedResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DiscardParkeddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response DiscardParkeddefaultApplicationProblemPlusJSONResponse) VisitDiscardParkedResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GroupParkedRequestObject struct {
+	ID SubscriptionID `json:"id"`
+}
+
+type GroupParkedResponseObject interface {
+	VisitGroupParkedResponse(w http.ResponseWriter) error
+}
+
+type GroupParked200JSONResponse ParkedGroupList
+
+func (response GroupParked200JSONResponse) VisitGroupParkedResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GroupParkeddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GroupParkeddefaultApplicationProblemPlusJSONResponse) VisitGroupParkedResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayParkedRequestObject struct {
+	ID   SubscriptionID `json:"id"`
+	Body *ReplayParkedJSONRequestBody
+}
+
+type ReplayParkedResponseObject interface {
+	VisitReplayParkedResponse(w http.ResponseWriter) error
+}
+
+type ReplayParked200JSONResponse SettledParked
+
+func (response ReplayParked200JSONResponse) VisitReplayParkedResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplayParkeddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ReplayParkeddefaultApplicationProblemPlusJSONResponse) VisitReplayParkedResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetParkedRequestObject struct {
+	ID      SubscriptionID `json:"id"`
+	EventID ParkedEventID  `json:"event_id"`
+}
+
+type GetParkedResponseObject interface {
+	VisitGetParkedResponse(w http.ResponseWriter) error
+}
+
+type GetParked200JSONResponse ParkedMessage
+
+func (response GetParked200JSONResponse) VisitGetParkedResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetParkeddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetParkeddefaultApplicationProblemPlusJSONResponse) VisitGetParkedResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseSubscriptionRequestObject struct {
+	ID SubscriptionID `json:"id"`
+}
+
+type PauseSubscriptionResponseObject interface {
+	VisitPauseSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type PauseSubscription200JSONResponse Subscription
+
+func (response PauseSubscription200JSONResponse) VisitPauseSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response PauseSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitPauseSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PollSubscriptionRequestObject struct {
+	ID     SubscriptionID `json:"id"`
+	Params PollSubscriptionParams
+}
+
+type PollSubscriptionResponseObject interface {
+	VisitPollSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type PollSubscription200JSONResponse PolledEvents
+
+func (response PollSubscription200JSONResponse) VisitPollSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PollSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response PollSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitPollSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResetSubscriptionRequestObject struct {
+	ID   SubscriptionID `json:"id"`
+	Body *ResetSubscriptionJSONRequestBody
+}
+
+type ResetSubscriptionResponseObject interface {
+	VisitResetSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type ResetSubscription200JSONResponse Subscription
+
+func (response ResetSubscription200JSONResponse) VisitResetSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResetSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ResetSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitResetSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeSubscriptionRequestObject struct {
+	ID SubscriptionID `json:"id"`
+}
+
+type ResumeSubscriptionResponseObject interface {
+	VisitResumeSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type ResumeSubscription200JSONResponse Subscription
+
+func (response ResumeSubscription200JSONResponse) VisitResumeSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ResumeSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitResumeSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeSubscriptionRequestObject struct {
+	ID   SubscriptionID `json:"id"`
+	Body *ChangeSubscriptionJSONRequestBody
+}
+
+type ChangeSubscriptionResponseObject interface {
+	VisitChangeSubscriptionResponse(w http.ResponseWriter) error
+}
+
+type ChangeSubscription200JSONResponse Subscription
+
+func (response ChangeSubscription200JSONResponse) VisitChangeSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ChangeSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitChangeSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetLivenessRequestObject struct {
 }
 
@@ -6230,6 +7714,57 @@ type StrictServerInterface interface {
 	// SubscribeToStream Follow one stream as it grows
 	// (GET /api/subscribe/streams/{type}/{id})
 	SubscribeToStream(ctx context.Context, request SubscribeToStreamRequestObject) (SubscribeToStreamResponseObject, error)
+	// ListSubscriptions List subscriptions
+	// (GET /api/subscriptions)
+	ListSubscriptions(ctx context.Context, request ListSubscriptionsRequestObject) (ListSubscriptionsResponseObject, error)
+	// CreateSubscription Make a persistent subscription
+	// (POST /api/subscriptions)
+	CreateSubscription(ctx context.Context, request CreateSubscriptionRequestObject) (CreateSubscriptionResponseObject, error)
+	// DeleteSubscription Delete a subscription with all that is open and parked
+	// (DELETE /api/subscriptions/{id})
+	DeleteSubscription(ctx context.Context, request DeleteSubscriptionRequestObject) (DeleteSubscriptionResponseObject, error)
+	// GetSubscription Read a subscription and how far it is
+	// (GET /api/subscriptions/{id})
+	GetSubscription(ctx context.Context, request GetSubscriptionRequestObject) (GetSubscriptionResponseObject, error)
+	// AcknowledgeEvents Say what was dealt with
+	// (POST /api/subscriptions/{id}/acknowledge)
+	AcknowledgeEvents(ctx context.Context, request AcknowledgeEventsRequestObject) (AcknowledgeEventsResponseObject, error)
+	// ListParkedDecisions List what was decided about dead letters and skipped events, newest first
+	// (GET /api/subscriptions/{id}/decisions)
+	ListParkedDecisions(ctx context.Context, request ListParkedDecisionsRequestObject) (ListParkedDecisionsResponseObject, error)
+	// RefuseEvents Say what could not be dealt with
+	// (POST /api/subscriptions/{id}/nack)
+	RefuseEvents(ctx context.Context, request RefuseEventsRequestObject) (RefuseEventsResponseObject, error)
+	// ListParked List dead letters
+	// (GET /api/subscriptions/{id}/parked)
+	ListParked(ctx context.Context, request ListParkedRequestObject) (ListParkedResponseObject, error)
+	// DiscardParked Give dead letters up, in bounded steps
+	// (POST /api/subscriptions/{id}/parked/discard)
+	DiscardParked(ctx context.Context, request DiscardParkedRequestObject) (DiscardParkedResponseObject, error)
+	// GroupParked Count dead letters by failure
+	// (GET /api/subscriptions/{id}/parked/groups)
+	GroupParked(ctx context.Context, request GroupParkedRequestObject) (GroupParkedResponseObject, error)
+	// ReplayParked Hand dead letters out again, in bounded steps
+	// (POST /api/subscriptions/{id}/parked/replay)
+	ReplayParked(ctx context.Context, request ReplayParkedRequestObject) (ReplayParkedResponseObject, error)
+	// GetParked Inspect a dead letter
+	// (GET /api/subscriptions/{id}/parked/{event_id})
+	GetParked(ctx context.Context, request GetParkedRequestObject) (GetParkedResponseObject, error)
+	// PauseSubscription Stop handing out
+	// (POST /api/subscriptions/{id}/pause)
+	PauseSubscription(ctx context.Context, request PauseSubscriptionRequestObject) (PauseSubscriptionResponseObject, error)
+	// PollSubscription Take events
+	// (GET /api/subscriptions/{id}/poll)
+	PollSubscription(ctx context.Context, request PollSubscriptionRequestObject) (PollSubscriptionResponseObject, error)
+	// ResetSubscription Move a subscription to any position
+	// (POST /api/subscriptions/{id}/reset)
+	ResetSubscription(ctx context.Context, request ResetSubscriptionRequestObject) (ResetSubscriptionResponseObject, error)
+	// ResumeSubscription Go on after a pause, or after the breaker opened
+	// (POST /api/subscriptions/{id}/resume)
+	ResumeSubscription(ctx context.Context, request ResumeSubscriptionRequestObject) (ResumeSubscriptionResponseObject, error)
+	// ChangeSubscription Replace the settings
+	// (PUT /api/subscriptions/{id}/settings)
+	ChangeSubscription(ctx context.Context, request ChangeSubscriptionRequestObject) (ChangeSubscriptionResponseObject, error)
 	// GetLiveness The process runs
 	// (GET /livez)
 	GetLiveness(ctx context.Context, request GetLivenessRequestObject) (GetLivenessResponseObject, error)
@@ -7791,6 +9326,592 @@ func (sh *strictHandler) SubscribeToStream(ctx echo.Context, pType OfStreamType,
 		return err
 	} else if validResponse, ok := response.(SubscribeToStreamResponseObject); ok {
 		return validResponse.VisitSubscribeToStreamResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListSubscriptions operation middleware
+func (sh *strictHandler) ListSubscriptions(ctx echo.Context) error {
+	var request ListSubscriptionsRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSubscriptions(ctx.Request().Context(), request.(ListSubscriptionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSubscriptions")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListSubscriptionsResponseObject); ok {
+		return validResponse.VisitListSubscriptionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateSubscription operation middleware
+func (sh *strictHandler) CreateSubscription(ctx echo.Context) error {
+	var request CreateSubscriptionRequestObject
+
+	var body CreateSubscriptionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateSubscription(ctx.Request().Context(), request.(CreateSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateSubscriptionResponseObject); ok {
+		return validResponse.VisitCreateSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteSubscription operation middleware
+func (sh *strictHandler) DeleteSubscription(ctx echo.Context, id SubscriptionID) error {
+	var request DeleteSubscriptionRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteSubscription(ctx.Request().Context(), request.(DeleteSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteSubscriptionResponseObject); ok {
+		return validResponse.VisitDeleteSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetSubscription operation middleware
+func (sh *strictHandler) GetSubscription(ctx echo.Context, id SubscriptionID) error {
+	var request GetSubscriptionRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSubscription(ctx.Request().Context(), request.(GetSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetSubscriptionResponseObject); ok {
+		return validResponse.VisitGetSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// AcknowledgeEvents operation middleware
+func (sh *strictHandler) AcknowledgeEvents(ctx echo.Context, id SubscriptionID) error {
+	var request AcknowledgeEventsRequestObject
+
+	request.ID = id
+
+	var body AcknowledgeEventsJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.AcknowledgeEvents(ctx.Request().Context(), request.(AcknowledgeEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AcknowledgeEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(AcknowledgeEventsResponseObject); ok {
+		return validResponse.VisitAcknowledgeEventsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListParkedDecisions operation middleware
+func (sh *strictHandler) ListParkedDecisions(ctx echo.Context, id SubscriptionID, params ListParkedDecisionsParams) error {
+	var request ListParkedDecisionsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListParkedDecisions(ctx.Request().Context(), request.(ListParkedDecisionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListParkedDecisions")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListParkedDecisionsResponseObject); ok {
+		return validResponse.VisitListParkedDecisionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RefuseEvents operation middleware
+func (sh *strictHandler) RefuseEvents(ctx echo.Context, id SubscriptionID) error {
+	var request RefuseEventsRequestObject
+
+	request.ID = id
+
+	var body RefuseEventsJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RefuseEvents(ctx.Request().Context(), request.(RefuseEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RefuseEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RefuseEventsResponseObject); ok {
+		return validResponse.VisitRefuseEventsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListParked operation middleware
+func (sh *strictHandler) ListParked(ctx echo.Context, id SubscriptionID, params ListParkedParams) error {
+	var request ListParkedRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListParked(ctx.Request().Context(), request.(ListParkedRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListParked")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListParkedResponseObject); ok {
+		return validResponse.VisitListParkedResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DiscardParked operation middleware
+func (sh *strictHandler) DiscardParked(ctx echo.Context, id SubscriptionID) error {
+	var request DiscardParkedRequestObject
+
+	request.ID = id
+
+	var body DiscardParkedJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DiscardParked(ctx.Request().Context(), request.(DiscardParkedRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DiscardParked")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DiscardParkedResponseObject); ok {
+		return validResponse.VisitDiscardParkedResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GroupParked operation middleware
+func (sh *strictHandler) GroupParked(ctx echo.Context, id SubscriptionID) error {
+	var request GroupParkedRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GroupParked(ctx.Request().Context(), request.(GroupParkedRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GroupParked")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GroupParkedResponseObject); ok {
+		return validResponse.VisitGroupParkedResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReplayParked operation middleware
+func (sh *strictHandler) ReplayParked(ctx echo.Context, id SubscriptionID) error {
+	var request ReplayParkedRequestObject
+
+	request.ID = id
+
+	var body ReplayParkedJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReplayParked(ctx.Request().Context(), request.(ReplayParkedRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReplayParked")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReplayParkedResponseObject); ok {
+		return validResponse.VisitReplayParkedResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetParked operation middleware
+func (sh *strictHandler) GetParked(ctx echo.Context, id SubscriptionID, eventID ParkedEventID) error {
+	var request GetParkedRequestObject
+
+	request.ID = id
+	request.EventID = eventID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetParked(ctx.Request().Context(), request.(GetParkedRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetParked")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetParkedResponseObject); ok {
+		return validResponse.VisitGetParkedResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PauseSubscription operation middleware
+func (sh *strictHandler) PauseSubscription(ctx echo.Context, id SubscriptionID) error {
+	var request PauseSubscriptionRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PauseSubscription(ctx.Request().Context(), request.(PauseSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PauseSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PauseSubscriptionResponseObject); ok {
+		return validResponse.VisitPauseSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PollSubscription operation middleware
+func (sh *strictHandler) PollSubscription(ctx echo.Context, id SubscriptionID, params PollSubscriptionParams) error {
+	var request PollSubscriptionRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PollSubscription(ctx.Request().Context(), request.(PollSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PollSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PollSubscriptionResponseObject); ok {
+		return validResponse.VisitPollSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ResetSubscription operation middleware
+func (sh *strictHandler) ResetSubscription(ctx echo.Context, id SubscriptionID) error {
+	var request ResetSubscriptionRequestObject
+
+	request.ID = id
+
+	var body ResetSubscriptionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ResetSubscription(ctx.Request().Context(), request.(ResetSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResetSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ResetSubscriptionResponseObject); ok {
+		return validResponse.VisitResetSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ResumeSubscription operation middleware
+func (sh *strictHandler) ResumeSubscription(ctx echo.Context, id SubscriptionID) error {
+	var request ResumeSubscriptionRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ResumeSubscription(ctx.Request().Context(), request.(ResumeSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResumeSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ResumeSubscriptionResponseObject); ok {
+		return validResponse.VisitResumeSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ChangeSubscription operation middleware
+func (sh *strictHandler) ChangeSubscription(ctx echo.Context, id SubscriptionID) error {
+	var request ChangeSubscriptionRequestObject
+
+	request.ID = id
+
+	var body ChangeSubscriptionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ChangeSubscription(ctx.Request().Context(), request.(ChangeSubscriptionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ChangeSubscription")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ChangeSubscriptionResponseObject); ok {
+		return validResponse.VisitChangeSubscriptionResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

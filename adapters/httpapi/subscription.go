@@ -1,0 +1,321 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// The actions of subscriptions.
+const (
+	actionSubscriptionManage  = "subscriptions.manage"  // of one's own
+	actionSubscriptionOperate = "subscriptions.operate" // those of others too
+	actionSubscriptionConsume = "subscriptions.consume"
+)
+
+// Subscriptions keeps persistent subscriptions: delivery.Service.
+type Subscriptions interface {
+	Create(ctx context.Context, p ports.Principal, s subscription.Subscription) (made subscription.Subscription, created bool, err error)
+	List(ctx context.Context, c delivery.Caller) ([]subscription.Subscription, error)
+	Get(ctx context.Context, c delivery.Caller, id string) (delivery.Status, error)
+	Change(ctx context.Context, c delivery.Caller, id string, s subscription.Settings) (subscription.Subscription, error)
+	Pause(ctx context.Context, c delivery.Caller, id string) (subscription.Subscription, error)
+	Resume(ctx context.Context, c delivery.Caller, id string) (subscription.Subscription, error)
+	Reset(ctx context.Context, c delivery.Caller, id string, to subscription.Start) (subscription.Subscription, error)
+	Delete(ctx context.Context, c delivery.Caller, id string) error
+	Poll(ctx context.Context, p ports.Principal, q delivery.Poll) (delivery.Batch, error)
+	Acknowledge(ctx context.Context, p ports.Principal, a delivery.Acknowledgement) (delivery.Answered, error)
+	Refuse(ctx context.Context, p ports.Principal, r delivery.Refusal) (delivery.Answered, error)
+	DeadLetters(ctx context.Context, c delivery.Caller, id string, q delivery.DeadLetterQuery) (delivery.DeadLetterPage, error)
+	DeadLetterGroups(ctx context.Context, c delivery.Caller, id string) ([]ports.ParkedGroup, error)
+	DeadLetter(ctx context.Context, c delivery.Caller, id string, eventID event.ID) (delivery.DeadLetter, error)
+	Decisions(ctx context.Context, c delivery.Caller, id string, limit int) ([]ports.ParkedDecision, map[event.PartitionID]string, error)
+	Replay(ctx context.Context, c delivery.Caller, id string, q delivery.DeadLetterQuery, reason string) (delivery.Settled, error)
+	Discard(ctx context.Context, c delivery.Caller, id string, q delivery.DeadLetterQuery, reason string) (delivery.Settled, error)
+	// Close lets polls that wait come back empty.
+	Close()
+}
+
+// subscriptions gives the service and the caller as it sees them.
+func (s *Server) subscriptions(ctx context.Context) (Subscriptions, delivery.Caller, error) {
+	if s.config.Subscriptions == nil {
+		return nil, delivery.Caller{}, fault.New(fault.FailedPrecondition, "subscription.not_served", "this server keeps no subscriptions; ask another one")
+	}
+	p := callOf(ctx).principal
+	err := s.config.Access.Authorize(ctx, p, tenancy.Action{Name: actionSubscriptionOperate})
+	if err != nil && fault.KindOf(err) != fault.Forbidden {
+		return nil, delivery.Caller{}, err
+	}
+	return s.config.Subscriptions, delivery.Caller{Principal: p, Operator: err == nil}, nil
+}
+
+// CreateSubscription answers POST /api/subscriptions.
+func (s *Server) CreateSubscription(ctx context.Context, r api.CreateSubscriptionRequestObject) (api.CreateSubscriptionResponseObject, error) {
+	b := r.Body
+	sub := subscription.Subscription{
+		ID: b.ID, SubscriberType: b.SubscriberType, SubscriberID: b.SubscriberID,
+		Filter: subscription.Filter{
+			EventTypes: b.EventTypes, LegalEntities: b.LegalEntities, Modules: b.Modules, Divisions: b.Divisions, Tags: b.Tags, StreamTypes: b.StreamTypes,
+		},
+	}
+	var err error
+	if b.Predicate != (api.SubscriptionPredicate{}) {
+		if sub.Filter.Predicate, err = event.ParsePredicate(b.Predicate.Path, b.Predicate.Operator, b.Predicate.Value); err != nil {
+			return nil, underField(err, "/predicate/")
+		}
+	}
+	if sub.Settings, err = subscriptionSettings(&b.Settings); err != nil {
+		return nil, err
+	}
+	if err := s.checkSubscribed(ctx, &sub); err != nil {
+		return nil, err
+	}
+	service, _, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made, created, err := service.Create(ctx, callOf(ctx).principal, sub)
+	if err != nil {
+		return nil, err
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	a, err := reply(status, subscriptionAnswer(&made))
+	a.replayed = !created
+	return a, err
+}
+
+func underField(err error, prefix string) error {
+	if f, ok := fault.As(err); ok && f.Field != "" {
+		return f.WithField(prefix + f.Field)
+	}
+	return err
+}
+
+// checkSubscribed refuses event types that nobody registered, modules that own none,
+// and conditions or orders over personal fields: sealed values compare with nothing.
+func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscription) error {
+	f := &sub.Filter
+	if len(f.EventTypes) == 0 && len(f.Modules) == 0 && f.Predicate == nil && sub.Settings.KeyPath() == "" {
+		return nil
+	}
+	registered, err := s.config.Types.List(ctx)
+	if err != nil {
+		return err
+	}
+	var key *event.Predicate
+	if path := sub.Settings.KeyPath(); path != "" {
+		if key, err = event.ParsePredicate(path, string(event.Exists), ""); err != nil {
+			return underField(err, "/settings/partition_by/")
+		}
+	}
+	types, modules := map[string]bool{}, map[string]bool{}
+	for i := range registered {
+		t := &registered[i]
+		owner := s.config.Catalog.Owner(t.Type)
+		if owner == "" {
+			owner = t.Module
+		}
+		types[t.Type], modules[owner] = true, true
+		if len(f.EventTypes) > 0 && !slices.Contains(f.EventTypes, t.Type) || len(f.Modules) > 0 && !slices.Contains(f.Modules, owner) {
+			continue
+		}
+		for _, p := range t.PIIFields {
+			if f.Predicate != nil && f.Predicate.Within(p.Path) {
+				return fault.New(fault.Invalid, "query.predicate_personal",
+					"this field is personal in events of type %s, whose values are sealed and cannot be compared; choose another field, or name event_types in which it is not personal", t.Type).WithField("/predicate/path")
+			}
+			if key != nil && key.Within(p.Path) {
+				return fault.New(fault.Invalid, "subscription.key_personal",
+					"this field is personal in events of type %s, whose values are sealed, so no order follows from it; choose another field, or name event_types in which it is not personal", t.Type).WithField("/settings/partition_by")
+			}
+		}
+	}
+	if slices.ContainsFunc(f.EventTypes, func(t string) bool { return !types[t] }) {
+		return fault.New(fault.Invalid, "subscription.filter_invalid", "one of these event types is not registered; GET /api/event-types lists them").WithField("/event_types")
+	}
+	if slices.ContainsFunc(f.Modules, func(m string) bool { return !modules[m] }) {
+		return fault.New(fault.Invalid, "query.module_unknown", "no event type belongs to one of these modules; GET /api/event-types lists types with their modules").WithField("/modules")
+	}
+	return nil
+}
+
+// subscriptionSettings reads settings; what is left out has its default.
+func subscriptionSettings(b *api.SubscriptionSettings) (subscription.Settings, error) {
+	if b.ResolveLinks {
+		return subscription.Settings{}, fault.New(fault.Invalid, "subscription.setting_unsupported",
+			"there are no links between streams to resolve; leave resolve_links out, and use entity references and tags").WithField("/settings/resolve_links")
+	}
+	start, err := subscriptionStart(b.StartFrom, b.StartPositions, b.StartTime, "/settings/start_")
+	if err != nil {
+		return subscription.Settings{}, err
+	}
+	out := subscription.Settings{
+		Start: start, ConsumerStrategy: subscription.Strategy(b.ConsumerStrategy), PartitionBy: b.PartitionBy,
+		MessageTimeout: milliseconds(b.MessageTimeoutMs), RetryFirst: milliseconds(b.RetryFirstMs), RetryLongest: milliseconds(b.RetryLongestMs),
+		CheckpointAfter: b.CheckpointAfter, MaxInFlight: b.MaxCheckpointCount,
+	}
+	if b.MaxRetryCount != nil {
+		if out.MaxRetries = *b.MaxRetryCount; out.MaxRetries == 0 {
+			out.MaxRetries = subscription.NoRetries
+		}
+	}
+	if b.BreakerAfter != nil {
+		if out.BreakerAfter = *b.BreakerAfter; out.BreakerAfter == 0 {
+			out.BreakerAfter = subscription.NoBreaker
+		}
+	}
+	return out, nil
+}
+
+func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// subscriptionStart reads a position. The prefix is that of the fields.
+func subscriptionStart(from string, positions map[string]string, at, prefix string) (subscription.Start, error) {
+	out := subscription.Start{From: subscription.Origin(from)}
+	for code, text := range positions {
+		n, err := strconv.ParseUint(text, 10, 63)
+		if err != nil || n == 0 {
+			return out, fault.New(fault.Invalid, "subscription.position_invalid", "a position is a sequence such as \"42\" by legal entity; the first is 1").WithField(prefix + "positions")
+		}
+		if out.Positions == nil {
+			out.Positions = map[string]event.Sequence{}
+		}
+		out.Positions[code] = event.Sequence(n)
+	}
+	if at != "" {
+		t, ok := moment(at, false)
+		if !ok {
+			return out, fault.New(fault.Invalid, "subscription.position_invalid", "this is a date such as 2026-03-31 or an RFC 3339 time; correct it").WithField(prefix + "time")
+		}
+		out.Time = t
+	}
+	return out, nil
+}
+
+// ListSubscriptions answers GET /api/subscriptions.
+func (s *Server) ListSubscriptions(ctx context.Context, _ api.ListSubscriptionsRequestObject) (api.ListSubscriptionsResponseObject, error) {
+	service, caller, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := service.List(ctx, caller)
+	if err != nil {
+		return nil, err
+	}
+	out := api.SubscriptionList{Subscriptions: make([]api.Subscription, len(all))}
+	for i := range all {
+		out.Subscriptions[i] = subscriptionAnswer(&all[i])
+	}
+	return reply(http.StatusOK, out)
+}
+
+// GetSubscription answers GET /api/subscriptions/{id}.
+func (s *Server) GetSubscription(ctx context.Context, r api.GetSubscriptionRequestObject) (api.GetSubscriptionResponseObject, error) {
+	service, caller, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := service.Get(ctx, caller, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, subscriptionStatusAnswer(&found))
+}
+
+// ChangeSubscription answers PUT /api/subscriptions/{id}/settings.
+func (s *Server) ChangeSubscription(ctx context.Context, r api.ChangeSubscriptionRequestObject) (api.ChangeSubscriptionResponseObject, error) {
+	settings, err := subscriptionSettings(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if settings.Start.From != "" || settings.Start.Positions != nil || !settings.Start.Time.IsZero() {
+		return nil, fault.New(fault.Invalid, "subscription.settings_invalid", "where a subscription began does not change; POST .../reset moves it").WithField("/start_from")
+	}
+	service, caller, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if settings.KeyPath() != "" {
+		there, err := service.Get(ctx, caller, r.ID)
+		if err != nil {
+			return nil, err
+		}
+		there.Settings = settings
+		if err := s.checkSubscribed(ctx, &there.Subscription); err != nil {
+			return nil, err
+		}
+	}
+	changed, err := service.Change(ctx, caller, r.ID, settings)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, subscriptionAnswer(&changed))
+}
+
+// DeleteSubscription answers DELETE /api/subscriptions/{id}.
+func (s *Server) DeleteSubscription(ctx context.Context, r api.DeleteSubscriptionRequestObject) (api.DeleteSubscriptionResponseObject, error) {
+	service, caller, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := service.Delete(ctx, caller, r.ID); err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, api.SubscriptionDeleted{ID: r.ID, Deleted: true})
+}
+
+// PauseSubscription answers POST /api/subscriptions/{id}/pause.
+func (s *Server) PauseSubscription(ctx context.Context, r api.PauseSubscriptionRequestObject) (api.PauseSubscriptionResponseObject, error) {
+	service, caller, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return changedSubscription(service.Pause(ctx, caller, r.ID))
+}
+
+// ResumeSubscription answers POST /api/subscriptions/{id}/resume.
+func (s *Server) ResumeSubscription(ctx context.Context, r api.ResumeSubscriptionRequestObject) (api.ResumeSubscriptionResponseObject, error) {
+	service, caller, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return changedSubscription(service.Resume(ctx, caller, r.ID))
+}
+
+// ResetSubscription answers POST /api/subscriptions/{id}/reset.
+func (s *Server) ResetSubscription(ctx context.Context, r api.ResetSubscriptionRequestObject) (api.ResetSubscriptionResponseObject, error) {
+	to, err := subscriptionStart(r.Body.To, r.Body.Positions, r.Body.Time, "/")
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case to.From == subscription.Beginning, to.From == subscription.End, to.From == subscription.Moment && !to.Time.IsZero(), to.From == subscription.Position && len(to.Positions) > 0:
+	default:
+		return nil, fault.New(fault.Invalid, "subscription.position_invalid", "to is beginning, end, position with positions, or time with a time; correct it").WithField("/to")
+	}
+	service, caller, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return changedSubscription(service.Reset(ctx, caller, r.ID, to))
+}
+
+func changedSubscription(sub subscription.Subscription, err error) (answer, error) {
+	if err != nil {
+		return answer{}, err
+	}
+	return reply(http.StatusOK, subscriptionAnswer(&sub))
+}

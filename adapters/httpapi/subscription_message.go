@@ -1,0 +1,368 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// PollSubscription answers GET /api/subscriptions/{id}/poll.
+func (s *Server) PollSubscription(ctx context.Context, r api.PollSubscriptionRequestObject) (api.PollSubscriptionResponseObject, error) {
+	limit, err := pageLimit(r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	wait := 0
+	if r.Params.WaitMs != "" {
+		if wait, err = strconv.Atoi(r.Params.WaitMs); err != nil || wait < 0 || milliseconds(wait) > delivery.MaxWait {
+			return nil, badParameter("wait_ms", "a number from 0 to 30000")
+		}
+	}
+	service, _, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	batch, err := service.Poll(ctx, callOf(ctx).principal, delivery.Poll{ID: r.ID, Consumer: r.Params.Consumer, Limit: limit, Wait: milliseconds(wait)})
+	if err != nil {
+		return nil, err
+	}
+	recorded := make([]event.Recorded, len(batch.Deliveries))
+	for i := range batch.Deliveries {
+		recorded[i] = batch.Deliveries[i].Event
+	}
+	w, shown, err := s.render(ctx, recorded)
+	if err != nil {
+		return nil, err
+	}
+	w.raw(`{"events":[`)
+	for i := range shown {
+		if i > 0 {
+			w.raw(",")
+		}
+		if err := w.event(&shown[i]); err != nil {
+			return nil, err
+		}
+		// An event is an object: the delivery is its last member.
+		w.b = bytes.TrimSuffix(w.b, []byte("}"))
+		w.raw(`,"delivery":{"attempt":`)
+		w.b = strconv.AppendInt(w.b, int64(batch.Deliveries[i].Attempt), 10)
+		w.time("deadline", batch.Deliveries[i].Deadline)
+		w.raw("}}")
+	}
+	w.raw(`],"has_more":`)
+	w.b = strconv.AppendBool(w.b, batch.HasMore)
+	w.member("status", string(batch.Status))
+	w.raw("}")
+	return answer{status: http.StatusOK, body: w.b}, nil
+}
+
+// eventIDs reads a list of ids.
+func eventIDs(texts []string, pointer string) ([]event.ID, error) {
+	out := make([]event.ID, len(texts))
+	for i, text := range texts {
+		var err error
+		if out[i], err = event.ParseID(text); err != nil {
+			return nil, fault.New(fault.Invalid, "subscription.answer_invalid", "an event id has 26 characters; send those that a poll brought").WithField(pointer + "/" + strconv.Itoa(i))
+		}
+	}
+	return out, nil
+}
+
+// AcknowledgeEvents answers POST /api/subscriptions/{id}/acknowledge.
+func (s *Server) AcknowledgeEvents(ctx context.Context, r api.AcknowledgeEventsRequestObject) (api.AcknowledgeEventsResponseObject, error) {
+	b := r.Body
+	a := delivery.Acknowledgement{ID: r.ID, Consumer: b.Consumer, LegalEntity: b.LegalEntity}
+	var err error
+	if a.EventIDs, err = eventIDs(b.EventIds, "/event_ids"); err != nil {
+		return nil, err
+	}
+	if len(a.EventIDs) > 0 && (b.EventID != "" || b.Sequence != "") {
+		return nil, fault.New(fault.Invalid, "subscription.answer_invalid", "name one event by event_id, sequence and legal_entity, or several by event_ids, not both").WithField("/event_ids")
+	}
+	if b.EventID != "" {
+		if a.EventID, err = event.ParseID(b.EventID); err != nil {
+			return nil, fault.New(fault.Invalid, "subscription.answer_invalid", "an event id has 26 characters; send one that a poll brought").WithField("/event_id")
+		}
+	}
+	if b.Sequence != "" {
+		n, err := strconv.ParseUint(b.Sequence, 10, 63)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "subscription.answer_invalid", "a sequence is a number in quotes; send that of the event").WithField("/sequence")
+		}
+		a.Sequence = event.Sequence(n)
+	}
+	service, _, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out, err := service.Acknowledge(ctx, callOf(ctx).principal, a)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, api.Acknowledged{Acknowledged: out.Taken, Ignored: ignoredAnswers(out.Ignored)})
+}
+
+// RefuseEvents answers POST /api/subscriptions/{id}/nack.
+func (s *Server) RefuseEvents(ctx context.Context, r api.RefuseEventsRequestObject) (api.RefuseEventsResponseObject, error) {
+	b := r.Body
+	n := delivery.Refusal{ID: r.ID, Consumer: b.Consumer, LegalEntity: b.LegalEntity, Action: subscription.Refusal(b.Action), Code: b.Code, Reason: b.Reason}
+	var err error
+	if n.EventIDs, err = eventIDs(b.EventIds, "/event_ids"); err != nil {
+		return nil, err
+	}
+	service, _, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out, err := service.Refuse(ctx, callOf(ctx).principal, n)
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, api.Refused{Refused: out.Taken, Ignored: ignoredAnswers(out.Ignored)})
+}
+
+func ignoredAnswers(all []delivery.Ignored) []api.IgnoredEvent {
+	out := make([]api.IgnoredEvent, len(all))
+	for i, x := range all {
+		out[i] = api.IgnoredEvent{EventID: x.EventID.String(), Reason: string(x.Reason)}
+	}
+	return out
+}
+
+// ListParked answers GET /api/subscriptions/{id}/parked.
+func (s *Server) ListParked(ctx context.Context, r api.ListParkedRequestObject) (api.ListParkedResponseObject, error) {
+	limit, err := pageLimit(r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	service, caller, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	page, err := service.DeadLetters(ctx, caller, r.ID, delivery.DeadLetterQuery{LegalEntity: r.Params.LegalEntity, Code: r.Params.Code, After: r.Params.Cursor, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	out := api.ParkedList{Messages: make([]api.ParkedMessage, len(page.DeadLetters)), HasMore: page.Next != "", NextCursor: page.Next}
+	for i := range page.DeadLetters {
+		out.Messages[i] = parkedAnswer(&page.DeadLetters[i])
+	}
+	return reply(http.StatusOK, out)
+}
+
+func parkedAnswer(m *delivery.DeadLetter) api.ParkedMessage {
+	return api.ParkedMessage{
+		LegalEntity: m.LegalEntity, Sequence: sequenceText(m.Sequence), EventID: m.EventID.String(), Consumer: m.Consumer, Attempts: m.Attempts,
+		Code: m.Code, Detail: m.Detail, ParkedAt: timeText(m.ChangedAt), LastDeliveredAt: optionalTime(m.HandedAt),
+	}
+}
+
+// GroupParked answers GET /api/subscriptions/{id}/parked/groups.
+func (s *Server) GroupParked(ctx context.Context, r api.GroupParkedRequestObject) (api.GroupParkedResponseObject, error) {
+	service, caller, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := service.DeadLetterGroups(ctx, caller, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := api.ParkedGroupList{Groups: make([]api.ParkedGroup, len(groups))}
+	for i, g := range groups {
+		out.Groups[i] = api.ParkedGroup{Code: g.Code, Messages: g.Messages, FirstParkedAt: timeText(g.First), LastParkedAt: timeText(g.Last)}
+	}
+	return reply(http.StatusOK, out)
+}
+
+// GetParked answers GET /api/subscriptions/{id}/parked/{event_id}. Whoever may read
+// the event sees it too, opened for them.
+func (s *Server) GetParked(ctx context.Context, r api.GetParkedRequestObject) (api.GetParkedResponseObject, error) {
+	id, err := parseID(r.EventID, "subscription.message_not_found")
+	if err != nil {
+		return nil, err
+	}
+	service, caller, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := service.DeadLetter(ctx, caller, r.ID, id)
+	if err != nil {
+		return nil, err
+	}
+	head, err := encode(parkedAnswer(&m))
+	if err != nil {
+		return nil, err
+	}
+	var found []event.Recorded
+	switch err := s.config.Access.Authorize(ctx, caller.Principal, tenancy.Action{Name: "events.read", LegalEntity: m.LegalEntity}); {
+	case err == nil:
+		le, err := s.config.Access.LegalEntity(ctx, caller.Principal.TenantID, m.LegalEntity)
+		if err != nil {
+			return nil, err
+		}
+		e, err := s.config.Events.ByID(ctx, le, id)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, e)
+	case fault.KindOf(err) != fault.Forbidden:
+		return nil, err
+	}
+	w, shown, err := s.render(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	w.bytes(bytes.TrimSuffix(head, []byte("}")))
+	if len(shown) > 0 {
+		w.raw(`,"event":`)
+		if err := w.event(&shown[0]); err != nil {
+			return nil, err
+		}
+	}
+	w.raw("}")
+	return answer{status: http.StatusOK, body: w.b}, nil
+}
+
+// ReplayParked answers POST /api/subscriptions/{id}/parked/replay.
+func (s *Server) ReplayParked(ctx context.Context, r api.ReplayParkedRequestObject) (api.ReplayParkedResponseObject, error) {
+	return s.settleParked(ctx, r.ID, r.Body, Subscriptions.Replay)
+}
+
+// DiscardParked answers POST /api/subscriptions/{id}/parked/discard.
+func (s *Server) DiscardParked(ctx context.Context, r api.DiscardParkedRequestObject) (api.DiscardParkedResponseObject, error) {
+	return s.settleParked(ctx, r.ID, r.Body, Subscriptions.Discard)
+}
+
+type settleMethod func(s Subscriptions, ctx context.Context, c delivery.Caller, id string, q delivery.DeadLetterQuery, reason string) (delivery.Settled, error)
+
+func (s *Server) settleParked(ctx context.Context, id string, b *api.SettleParked, settle settleMethod) (answer, error) {
+	q := delivery.DeadLetterQuery{LegalEntity: b.LegalEntity, Code: b.Code, Limit: defaultPage}
+	var err error
+	if q.EventIDs, err = eventIDs(b.EventIds, "/event_ids"); err != nil {
+		return answer{}, err
+	}
+	if b.All == (len(q.EventIDs) > 0) {
+		return answer{}, fault.New(fault.Invalid, "subscription.answer_invalid", "name event_ids, or all: true with a code or legal_entity to narrow it, and not both").WithField("/event_ids")
+	}
+	if b.Limit != nil {
+		if q.Limit = *b.Limit; q.Limit < 1 || q.Limit > largestPage {
+			return answer{}, fault.New(fault.Invalid, "subscription.answer_invalid", "a step is 1 to 1000 messages; correct the limit").WithField("/limit")
+		}
+	}
+	service, caller, err := s.subscriptions(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	out, err := settle(service, ctx, caller, id, q, b.Reason)
+	if err != nil {
+		return answer{}, err
+	}
+	return reply(http.StatusOK, api.SettledParked{Messages: out.Messages, HasMore: out.HasMore})
+}
+
+// ListParkedDecisions answers GET /api/subscriptions/{id}/decisions.
+func (s *Server) ListParkedDecisions(ctx context.Context, r api.ListParkedDecisionsRequestObject) (api.ListParkedDecisionsResponseObject, error) {
+	limit, err := pageLimit(r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	service, caller, err := s.subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, codes, err := service.Decisions(ctx, caller, r.ID, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := api.ParkedDecisionList{Decisions: make([]api.ParkedDecision, len(all))}
+	for i := range all {
+		out.Decisions[i] = decisionAnswer(&all[i], codes[all[i].Partition])
+	}
+	return reply(http.StatusOK, out)
+}
+
+func decisionAnswer(d *ports.ParkedDecision, legalEntity string) api.ParkedDecision {
+	return api.ParkedDecision{
+		ID: d.ID.String(), Action: d.Action, LegalEntity: legalEntity, Sequence: sequenceText(d.Sequence), EventID: d.EventID.String(),
+		Actor: d.Actor, Reason: d.Reason, Code: d.Code, At: timeText(d.At),
+	}
+}
+
+// subscriptionAnswer is a definition with its state.
+func subscriptionAnswer(s *subscription.Subscription) api.Subscription {
+	out := api.Subscription{
+		ID: s.ID, SubscriberType: s.SubscriberType, SubscriberID: s.SubscriberID, Owner: s.Owner, Status: string(s.Status),
+		EventTypes: s.Filter.EventTypes, LegalEntities: s.Filter.LegalEntities, Modules: s.Filter.Modules, Divisions: s.Filter.Divisions,
+		Tags: s.Filter.Tags, StreamTypes: s.Filter.StreamTypes,
+		Settings: settingsAnswer(&s.Settings), CreatedAt: timeText(s.CreatedAt), UpdatedAt: timeText(s.UpdatedAt),
+		FailuresInARow: s.Failures, LastFailureCode: s.LastFailure.Code, LastFailureAt: optionalTime(s.LastFailure.At),
+	}
+	if p := s.Filter.Predicate; p != nil {
+		out.Predicate = api.SubscriptionPredicate{Path: pathText(p.Path), Operator: string(p.Operator), Value: string(p.Value)}
+	}
+	return out
+}
+
+// pathText writes a predicate's path as it is read.
+func pathText(steps []string) string {
+	var b strings.Builder
+	b.WriteString("$")
+	for _, step := range steps {
+		if step != event.EachElement {
+			b.WriteString(".")
+		}
+		b.WriteString(step)
+	}
+	return b.String()
+}
+
+func settingsAnswer(s *subscription.Settings) api.SubscriptionSettings {
+	retries, breaker := max(s.MaxRetries, 0), max(s.BreakerAfter, 0)
+	out := api.SubscriptionSettings{
+		StartFrom: string(s.Start.From), StartTime: optionalTime(s.Start.Time), MessageTimeoutMs: int(s.MessageTimeout.Milliseconds()),
+		MaxRetryCount: &retries, BreakerAfter: &breaker, CheckpointAfter: s.CheckpointAfter, MaxCheckpointCount: s.MaxInFlight,
+		ConsumerStrategy: string(s.ConsumerStrategy), PartitionBy: s.PartitionBy,
+		RetryFirstMs: int(s.RetryFirst.Milliseconds()), RetryLongestMs: int(s.RetryLongest.Milliseconds()),
+	}
+	for code, n := range s.Start.Positions {
+		if out.StartPositions == nil {
+			out.StartPositions = map[string]string{}
+		}
+		out.StartPositions[code] = sequenceText(n)
+	}
+	return out
+}
+
+func subscriptionStatusAnswer(s *delivery.Status) api.SubscriptionStatus {
+	d := subscriptionAnswer(&s.Subscription)
+	out := api.SubscriptionStatus{
+		Subscription: d, LagEvents: int(s.LagEvents), LagSeconds: float32(s.LagSeconds.Seconds()), InFlight: s.InFlight, Waiting: s.Waiting, Parked: s.Parked,
+		Statistics: statisticsAnswer(&s.Counts), Cursors: make([]api.SubscriptionCursor, len(s.Progress)),
+	}
+	for i := range s.Progress {
+		p := &s.Progress[i]
+		out.Cursors[i] = api.SubscriptionCursor{
+			LegalEntity: p.LegalEntity, ReadThrough: sequenceText(p.ReadThrough), Checkpoint: sequenceText(p.Checkpoint), Head: sequenceText(p.Head),
+			LagEvents: int(p.LagEvents), LagSeconds: float32(p.LagSeconds.Seconds()), InFlight: p.InFlight, Waiting: p.Waiting, Parked: p.Parked,
+			UpdatedAt: timeText(p.UpdatedAt),
+		}
+	}
+	return out
+}
+
+func statisticsAnswer(c *subscription.Counts) api.SubscriptionStatistics {
+	return api.SubscriptionStatistics{
+		Delivered: int(c.Delivered), Acknowledged: int(c.Acknowledged), Retried: int(c.Retried), TimedOut: int(c.TimedOut),
+		Parked: int(c.Parked), Skipped: int(c.Skipped), Discarded: int(c.Discarded), Replayed: int(c.Replayed),
+	}
+}

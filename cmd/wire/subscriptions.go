@@ -1,0 +1,67 @@
+package wire
+
+import (
+	"context"
+	"slices"
+
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// subscribe composes the persistent subscriptions.
+func (a *App) subscribe(clock ports.Clock, ids ports.IDSource, o Options) {
+	a.Subscriptions = delivery.New(delivery.Config{
+		Store: a.Store, Log: a.Store, Access: subscribers{a}, Watch: a.Watch, IDs: ids, Clock: clock,
+		Modules: a.modules, Observer: o.Observers.Subscriptions, Logger: a.Logger,
+	})
+}
+
+// modules tells which module an event type belongs to: a built-in one, or the one it
+// was registered for.
+func (a *App) modules(ctx context.Context) (func(string) string, error) {
+	registered, err := a.Registry.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	foreign := make(map[string]string, len(registered))
+	for i := range registered {
+		foreign[registered[i].Type] = registered[i].Module
+	}
+	return func(eventType string) string {
+		if owner := a.Catalog.Owner(eventType); owner != "" {
+			return owner
+		}
+		return foreign[eventType]
+	}, nil
+}
+
+// subscribers implements delivery.Access.
+type subscribers struct{ app *App }
+
+// Readable implements delivery.Access. A role that was taken away counts at once.
+func (s subscribers) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+	err := s.app.Tenancy.Authorize(ctx, p, tenancy.Action{Name: "events.read"})
+	if fault.KindOf(err) == fault.Forbidden {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.Visible(ctx, p)
+}
+
+// Visible implements delivery.Access.
+func (s subscribers) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+	all, err := s.app.Tenancy.LegalEntities(ctx, p.TenantID)
+	if err != nil || len(p.LegalEntities) == 0 {
+		return all, err
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(le ports.LegalEntity) bool { return !slices.Contains(p.LegalEntities, le.Code) }), nil
+}
+
+// Owner implements delivery.Access.
+func (s subscribers) Owner(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
+	return s.app.Store.PrincipalByPerson(ctx, tenantID, personID)
+}
