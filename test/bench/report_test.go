@@ -22,6 +22,7 @@ func TestReport(t *testing.T) {
 	t.Run("personal", func(t *testing.T) { reportPersonal(t, o, cluster, &figures) })
 	t.Run("intents", func(t *testing.T) { reportIntents(t, o, cluster, &figures) })
 	t.Run("reads", func(t *testing.T) { reportReads(t, o, cluster, &figures) })
+	t.Run("delivery", func(t *testing.T) { reportDelivery(t, o, cluster, &figures) })
 	fmt.Println()
 	figures.print(os.Stdout)
 }
