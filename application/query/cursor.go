@@ -7,9 +7,11 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"hash"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -20,10 +22,13 @@ import (
 // another question. Format: base64url(u8 version ‖ u64 after ‖ u64 until ‖ witness
 // ‖ first 17 bytes of HMAC-SHA-256(key, tenant ‖ query digest ‖ all before)), which
 // is a whole number of base64 groups, so that no text has a second spelling.
-type Cursors struct{ key []byte }
+type Cursors struct{ macs sync.Pool } // of hash.Hash, keyed
 
 // NewCursors makes a sealer; every node of a deployment needs the same key.
-func NewCursors(key []byte) *Cursors { return &Cursors{key: append([]byte(nil), key...)} }
+func NewCursors(key []byte) *Cursors {
+	key = append([]byte(nil), key...)
+	return &Cursors{macs: sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
+}
 
 // Position is where a page ended and which head the query is pinned to.
 type Position struct {
@@ -44,7 +49,9 @@ const (
 )
 
 func (c *Cursors) mac(tenantID string, digest []byte, body []byte, size int) []byte {
-	h := hmac.New(sha256.New, c.key)
+	h := c.macs.Get().(hash.Hash) // a live feed makes a cursor per event; keying costs more than hashing
+	defer c.macs.Put(h)
+	h.Reset()
 	var n [4]byte
 	for _, part := range [][]byte{[]byte(tenantID), digest, body} {
 		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
