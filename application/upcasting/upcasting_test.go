@@ -166,10 +166,10 @@ func TestFailures(t *testing.T) {
 	require.Equal(t, "event_type.upcast_failed", code(t, err))
 	require.NotContains(t, err.Error(), "ada")
 	applied := &handler{}
-	err = upcasting.Projection(applied, b.service).Apply(t.Context(), nil, events)
+	err = upcasting.Projection(applied, b.service).Apply(t.Context(), nil, ports.ProjectionBatch{Events: events})
 	require.Equal(t, "event_type.upcast_failed", code(t, err))
 	require.Nil(t, applied.events, "a projection gets all of a page or nothing")
-	require.NoError(t, upcasting.Projection(applied, b.service).Apply(t.Context(), nil, events[:1]))
+	require.NoError(t, upcasting.Projection(applied, b.service).Apply(t.Context(), nil, ports.ProjectionBatch{Events: events[:1]}))
 	require.EqualValues(t, 2, applied.events[0].SchemaVersion)
 
 	cancelled, cancel := context.WithCancel(t.Context())
@@ -180,8 +180,8 @@ func TestFailures(t *testing.T) {
 
 type handler struct{ events []event.Recorded }
 
-func (h *handler) Apply(_ context.Context, _ ports.ProjectionTx, events []event.Recorded) error {
-	h.events = events
+func (h *handler) Apply(_ context.Context, _ ports.ProjectionTx, b ports.ProjectionBatch) error {
+	h.events = b.Events
 	return nil
 }
 
