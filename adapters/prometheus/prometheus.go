@@ -25,6 +25,7 @@ type Metrics struct {
 	subscriptions
 	feeds
 	fanout
+	entities
 
 	appendDuration  *client.HistogramVec
 	appendedEvents  client.Counter
@@ -86,6 +87,7 @@ func New() *Metrics {
 	m.subscriptions = newSubscriptions(m.registry)
 	m.feeds = newFeeds(m.registry)
 	m.fanout = newFanout(m.registry)
+	m.entities = newEntities(m.registry)
 	return m
 }
 

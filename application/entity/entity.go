@@ -77,7 +77,7 @@ type Background interface {
 type Observer interface {
 	// EntityRead reports what an answer reached, how many events were folded for it,
 	// and that its time was up before the fold was complete.
-	EntityRead(reached Consistency, folded int, exhausted bool)
+	EntityRead(reached string, folded int, exhausted bool)
 }
 
 // Config is what a Service needs.
@@ -182,7 +182,7 @@ func (s *Service) Read(ctx context.Context, q Query) (State, error) {
 		out.KnownAt = text
 	}
 	if s.Observer != nil {
-		s.Observer.EntityRead(out.Reached, out.Folded, r.exhausted)
+		s.Observer.EntityRead(string(out.Reached), out.Folded, r.exhausted)
 	}
 	if r.exhausted {
 		s.Logger.WarnContext(ctx, "an entity took too long to fold; what was folded in time was answered",

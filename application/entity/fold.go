@@ -223,9 +223,11 @@ func (r *reading) page(ctx context.Context, after event.Sequence, first bool) (p
 }
 
 func (r *reading) apply(p *progress, e *event.Recorded) error {
-	body, err := e.Body()
-	if err != nil {
-		return err
+	var body struct {
+		Data json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(e.Payload, &body); err != nil {
+		return fmt.Errorf("payload of event %s: %w", e.ID, err)
 	}
 	data, err := shredding.CopySealed(body.Data, shredding.Location{
 		Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion, Pointer: "/data",

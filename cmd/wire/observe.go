@@ -43,6 +43,9 @@ func observe(ctx context.Context, config configs.Config, o *Options) (observed, 
 	if o.Observers.Subscriptions == nil {
 		o.Observers.Subscriptions = metrics
 	}
+	if o.Observers.Entities == nil {
+		o.Observers.Entities = metrics
+	}
 	if o.Observers.Feeds == nil {
 		o.Observers.Feeds = metrics
 	}

@@ -85,6 +85,7 @@ type Observers struct {
 	Feeds         live.Observer
 	Fanout        publish.Observer
 	Subscriptions delivery.Observer
+	Entities      entity.Observer
 	Tracer        pgx.QueryTracer
 }
 
@@ -247,7 +248,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	a.Reports.Settle = settle
 	a.Entities = entity.New(entity.Config{
 		Log: upcasting.Reads(a.Store, a.Upcaster), Snapshots: a.Store, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
-		Logger: a.Logger, Every: c.Query.SnapshotEvery, Budget: c.Query.FoldBudget,
+		Logger: a.Logger, Observer: o.Observers.Entities, Every: c.Query.SnapshotEvery, Budget: c.Query.FoldBudget,
 	})
 	a.Snapshots = snapshot.New(a.Store, a.Store, clock, ids)
 	return nil
