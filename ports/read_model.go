@@ -17,6 +17,7 @@ type ReadModelSource interface {
 type ReadModelQuery struct {
 	Partition event.PartitionID
 	Entity    LegalEntity
+	Version   int               // of the projection that writes it: rows of others do not count
 	AsOf      event.Date        // effective axis, inclusive
 	Known     event.Sequence    // recorded axis, inclusive, already resolved
 	KnownAt   string            // the caller's known_at as asked, or "seq:<n>" of the head

@@ -116,7 +116,9 @@ func (shelf) Query(_ context.Context, q ports.ReadModelQuery) (ports.Report, err
 
 type caughtUp struct{ store *memory.Store }
 
-func (c caughtUp) Reached(ctx context.Context, _ string, p event.PartitionID) (event.Sequence, error) {
+func (c caughtUp) Active(context.Context, string) (int, error) { return 1, nil }
+
+func (c caughtUp) Reached(ctx context.Context, _ string, _ int, p event.PartitionID) (event.Sequence, error) {
 	head, err := c.store.Head(ctx, p)
 	return head.Sequence, err
 }

@@ -69,7 +69,8 @@ type ReadModels interface {
 
 // Projections tells how far a projection has read. projector.Runner has it.
 type Projections interface {
-	Reached(ctx context.Context, projection string, p event.PartitionID) (event.Sequence, error)
+	Active(ctx context.Context, projection string) (version int, err error)
+	Reached(ctx context.Context, projection string, version int, p event.PartitionID) (event.Sequence, error)
 }
 
 // Announcer appends one event to a log.

@@ -274,7 +274,9 @@ func (inline) InReadModelTx(_ context.Context, _ event.PartitionID, f func(ports
 
 type position struct{ b *rig }
 
-func (p position) Reached(ctx context.Context, _ string, partition event.PartitionID) (event.Sequence, error) {
+func (p position) Active(context.Context, string) (int, error) { return 1, nil }
+
+func (p position) Reached(ctx context.Context, _ string, _ int, partition event.PartitionID) (event.Sequence, error) {
 	head, err := p.b.store.Head(ctx, partition)
 	return p.b.reached(head.Sequence), err
 }

@@ -234,7 +234,11 @@ func (c Config) redactCopies(ctx context.Context, r ports.ErasureRequest, p even
 		return err
 	}
 	for _, name := range c.projections() {
-		reached, err := c.Projections.Reached(ctx, name, p)
+		version, err := c.Projections.Active(ctx, name)
+		if err != nil {
+			return err
+		}
+		reached, err := c.Projections.Reached(ctx, name, version, p)
 		if err != nil {
 			return err
 		}

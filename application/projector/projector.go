@@ -301,22 +301,26 @@ func (r *Runner) refreshOne(ctx context.Context, p *running, all []projection.Pr
 	return nil
 }
 
-// Reached is how far the projection has got, on whatever node.
-func (r *Runner) Reached(ctx context.Context, name string, p event.PartitionID) (event.Sequence, error) {
+// Active is the version of the projection that readers are shown.
+func (r *Runner) Active(_ context.Context, name string) (int, error) {
 	for _, d := range r.declared {
-		if d.Name != name {
-			continue
+		if d.Name == name {
+			return d.Version, nil
 		}
-		checkpoints, err := r.config.Store.Checkpoints(ctx, name, d.Version)
-		if err != nil {
-			return 0, err
-		}
-		for _, c := range checkpoints {
-			if c.Partition == p {
-				return c.Sequence, nil
-			}
-		}
-		return 0, nil
 	}
 	return 0, projection.NotFound(name)
+}
+
+// Reached is how far a version of the projection has got, on whatever node.
+func (r *Runner) Reached(ctx context.Context, name string, version int, p event.PartitionID) (event.Sequence, error) {
+	checkpoints, err := r.config.Store.Checkpoints(ctx, name, version)
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range checkpoints {
+		if c.Partition == p {
+			return c.Sequence, nil
+		}
+	}
+	return 0, nil
 }

@@ -178,7 +178,7 @@ func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
 	g.until(t, func() bool { return f.asked.Load() > 2 }, "it asks again")
 	require.Zero(t, g.count(a))
 	f.checkpoints.Store(true)
-	_, err := g.runner.Reached(t.Context(), name, a)
+	_, err := g.runner.Reached(t.Context(), name, version, a)
 	require.ErrorIs(t, err, errFlaky)
 	f.checkpoints.Store(false)
 	f.heads.Store(false)
@@ -201,7 +201,7 @@ func TestReached(t *testing.T) {
 	g := newRig(t, nil)
 	a := g.entity(t, "A")
 	require.Zero(t, g.reached(t, a), "before the first event")
-	_, err := g.runner.Reached(t.Context(), "no.such", a)
+	_, err := g.runner.Active(t.Context(), "no.such")
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
 }
 

@@ -284,7 +284,7 @@ func (g *rig) count(p event.PartitionID) int {
 
 func (g *rig) reached(t *testing.T, p event.PartitionID) event.Sequence {
 	t.Helper()
-	n, err := g.runner.Reached(t.Context(), name, p)
+	n, err := g.runner.Reached(t.Context(), name, version, p)
 	require.NoError(t, err)
 	return n
 }

@@ -13,8 +13,10 @@ import (
 
 // Progress tells how far a projection has read a partition.
 type Progress interface {
-	// Reached is the last sequence whose effects the projection's read model shows.
-	Reached(ctx context.Context, projection string, p event.PartitionID) (event.Sequence, error)
+	// Active is the version of the projection that is shown.
+	Active(ctx context.Context, projection string) (version int, err error)
+	// Reached is the last sequence whose effects the read model of that version shows.
+	Reached(ctx context.Context, projection string, version int, p event.PartitionID) (event.Sequence, error)
 }
 
 // Reports serves the read models that modules declare.
@@ -70,8 +72,13 @@ func (r *Reports) Ask(ctx context.Context, q Question) (ports.Report, error) {
 	if err := checkParams(model, q.Params); err != nil {
 		return ports.Report{}, err
 	}
-	ask := ports.ReadModelQuery{Partition: q.Entity.Partition, Entity: q.Entity, Params: q.Params, Limit: q.Limit}
-	at, rest, err := r.position(ctx, model, q)
+	// One report is of one version: a switch in the middle does not mix two.
+	version, err := r.progress.Active(ctx, model.Projection)
+	if err != nil {
+		return ports.Report{}, err
+	}
+	ask := ports.ReadModelQuery{Partition: q.Entity.Partition, Entity: q.Entity, Version: version, Params: q.Params, Limit: q.Limit}
+	at, rest, err := r.position(ctx, model, version, q)
 	if err != nil {
 		return ports.Report{}, err
 	}
@@ -89,7 +96,7 @@ func (r *Reports) Ask(ctx context.Context, q Question) (ports.Report, error) {
 
 // position says where on both axes the report stands: the first page resolves it,
 // the cursor of a later page brings it along with the source's own cursor.
-func (r *Reports) position(ctx context.Context, model module.ReadModel, q Question) (at pin, rest string, err error) {
+func (r *Reports) position(ctx context.Context, model module.ReadModel, version int, q Question) (at pin, rest string, err error) {
 	asOf := q.Entity.Today(r.clock.Now())
 	if q.AsOf != "" {
 		if asOf, err = event.ParseDate(q.AsOf); err != nil {
@@ -97,7 +104,7 @@ func (r *Reports) position(ctx context.Context, model module.ReadModel, q Questi
 		}
 	}
 	if q.Cursor == "" {
-		known, err := r.known(ctx, model, q)
+		known, err := r.known(ctx, model, version, q)
 		return pin{partition: q.Entity.Partition, known: known.sequence, knownAt: known.text, asOf: asOf, params: paramsKey(q.Params)}, "", err
 	}
 	text, err := r.query.cursors.OpenText(q.Cursor, q.Entity.TenantID, []byte(q.Path))
@@ -110,7 +117,7 @@ func (r *Reports) position(ctx context.Context, model module.ReadModel, q Questi
 		return pin{}, "", fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
 	}
 	// A read model that is being built anew would leave rows out.
-	_, err = r.waitFor(ctx, model.Projection, q.Entity.Partition, at.known)
+	_, err = r.waitFor(ctx, model.Projection, version, q.Entity.Partition, at.known)
 	return at, rest, err
 }
 
@@ -121,7 +128,7 @@ type knownAt struct {
 
 // known resolves the recorded axis and makes sure that the read model has got
 // there: what it does not show yet cannot be reported as known.
-func (r *Reports) known(ctx context.Context, model module.ReadModel, q Question) (knownAt, error) {
+func (r *Reports) known(ctx context.Context, model module.ReadModel, version int, q Question) (knownAt, error) {
 	var k knownAt
 	need := event.Sequence(0)
 	if q.KnownAt != "" {
@@ -151,7 +158,7 @@ func (r *Reports) known(ctx context.Context, model module.ReadModel, q Question)
 			need = head.Sequence
 		}
 	}
-	reached, err := r.waitFor(ctx, model.Projection, q.Entity.Partition, need)
+	reached, err := r.waitFor(ctx, model.Projection, version, q.Entity.Partition, need)
 	if err != nil && (!bestEffort || fault.CodeOf(err) != codeNotCaughtUp) {
 		return k, err
 	}
@@ -189,12 +196,12 @@ func (r *Reports) Settled(ctx context.Context, knownAt string) error {
 }
 
 // waitFor polls the projection's checkpoint until it has reached need.
-func (r *Reports) waitFor(ctx context.Context, projection string, p event.PartitionID, need event.Sequence) (event.Sequence, error) {
+func (r *Reports) waitFor(ctx context.Context, projection string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, error) {
 	deadline := time.NewTimer(r.patience)
 	defer deadline.Stop()
 	pause := 5 * time.Millisecond
 	for {
-		reached, err := r.progress.Reached(ctx, projection, p)
+		reached, err := r.progress.Reached(ctx, projection, version, p)
 		if err != nil || reached >= need {
 			return reached, err
 		}

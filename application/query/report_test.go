@@ -27,7 +27,9 @@ type progress struct {
 	err     error
 }
 
-func (p *progress) Reached(context.Context, string, event.PartitionID) (event.Sequence, error) {
+func (p *progress) Active(context.Context, string) (int, error) { return 7, nil }
+
+func (p *progress) Reached(context.Context, string, int, event.PartitionID) (event.Sequence, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
@@ -122,7 +124,7 @@ func TestReport(t *testing.T) {
 	require.False(t, r.HasMore)
 	require.Empty(t, r.NextCursor)
 	require.Equal(t, ports.ReadModelQuery{
-		Partition: d.entity.Partition, Entity: d.entity, AsOf: event.MustDate("2026-01-01"), Known: 3, KnownAt: "seq:3", Params: map[string]string{"account": "1"}, Limit: 100,
+		Partition: d.entity.Partition, Entity: d.entity, Version: 7, AsOf: event.MustDate("2026-01-01"), Known: 3, KnownAt: "seq:3", Params: map[string]string{"account": "1"}, Limit: 100,
 	}, d.source.last())
 	require.Contains(t, d.Models(), "till/numbers")
 

@@ -1,9 +1,9 @@
 -- name: DocumentEntryInsert :exec
 INSERT INTO ap.document_entries (
-    partition_id, sequence, effective_date, event_id, document_id, action, amount, functional_amount, functional_currency
+    partition_id, version, sequence, effective_date, event_id, document_id, action, amount, functional_amount, functional_currency
 )
 SELECT
-    @partition_id::integer, e.sequence, e.effective_date, e.event_id, e.document_id, e.action, e.amount::numeric, e.functional_amount::numeric, e.functional_currency
+    @partition_id::integer, @version::integer, e.sequence, e.effective_date, e.event_id, e.document_id, e.action, e.amount::numeric, e.functional_amount::numeric, e.functional_currency
 FROM (
     SELECT
         unnest(@sequences::bigint[]) AS sequence,

@@ -1,9 +1,9 @@
 -- name: DocumentInsert :exec
 INSERT INTO ap.documents (
-    partition_id, sequence, invoice_date, due_date, document_id, vendor_id, kind, invoice_number, currency, dimensions
+    partition_id, version, sequence, invoice_date, due_date, document_id, vendor_id, kind, invoice_number, currency, dimensions
 )
 SELECT
-    @partition_id::integer, d.sequence, d.invoice_date, d.due_date, d.document_id, d.vendor_id, d.kind, d.invoice_number, d.currency, d.dimensions::jsonb
+    @partition_id::integer, @version::integer, d.sequence, d.invoice_date, d.due_date, d.document_id, d.vendor_id, d.kind, d.invoice_number, d.currency, d.dimensions::jsonb
 FROM (
     -- set-returning functions in one list advance together
     SELECT
@@ -46,25 +46,25 @@ FROM (
         coalesce(min(e.event_id::text) FILTER (WHERE e.action = 'posted'), '') AS event_id
     FROM ap.document_entries AS e
     WHERE
-        e.partition_id = @partition_id AND e.effective_date <= @as_of AND e.sequence <= @known
+        e.partition_id = @partition_id AND e.version = @version AND e.effective_date <= @as_of AND e.sequence <= @known
         AND e.functional_currency = @functional_currency
     GROUP BY e.document_id
     HAVING sum(e.amount) <> 0 OR sum(e.functional_amount) <> 0
 ) AS t
-INNER JOIN ap.documents AS d ON d.partition_id = @partition_id AND d.document_id = t.document_id
+INNER JOIN ap.documents AS d ON d.partition_id = @partition_id AND d.version = @version AND d.document_id = t.document_id
 CROSS JOIN LATERAL (
     SELECT coalesce(
         json_agg(json_build_object('hold_id', o.hold_id, 'kind', o.kind, 'blocks', o.blocks) ORDER BY o.sequence), '[]'::json
     ) AS holds
     FROM ap.document_holds AS o
     WHERE
-        o.partition_id = @partition_id AND o.document_id = d.document_id AND NOT o.released
+        o.partition_id = @partition_id AND o.version = @version AND o.document_id = d.document_id AND NOT o.released
         AND o.effective_date <= @as_of AND o.sequence <= @known
         AND NOT EXISTS (
             SELECT 1
             FROM ap.document_holds AS r
             WHERE
-                r.partition_id = @partition_id AND r.document_id = o.document_id AND r.hold_id = o.hold_id AND r.released
+                r.partition_id = @partition_id AND r.version = @version AND r.document_id = o.document_id AND r.hold_id = o.hold_id AND r.released
                 AND r.effective_date <= @as_of AND r.sequence <= @known
         )
 ) AS h

@@ -3,11 +3,11 @@
 
 -- name: JournalLineInsert :exec
 INSERT INTO gl.journal_lines (
-    partition_id, sequence, line_number, effective_date, rate_date, side, account, amount, currency,
+    partition_id, version, sequence, line_number, effective_date, rate_date, side, account, amount, currency,
     functional_amount, functional_currency, rate, description, tax_code, dimensions
 )
 SELECT
-    @partition_id::integer, l.sequence, l.line_number, l.effective_date, nullif(l.rate_date, '')::date, l.side, l.account, l.amount::numeric, l.currency,
+    @partition_id::integer, @version::integer, l.sequence, l.line_number, l.effective_date, nullif(l.rate_date, '')::date, l.side, l.account, l.amount::numeric, l.currency,
     l.functional_amount::numeric, l.functional_currency, nullif(l.rate, '')::numeric, l.description, l.tax_code, l.dimensions::jsonb
 FROM (
     -- set-returning functions in one list advance together
@@ -35,7 +35,7 @@ SELECT
     coalesce((
         SELECT a.name
         FROM gl.accounts AS a
-        WHERE a.partition_id = @partition_id AND a.code = t.account AND a.sequence <= @known
+        WHERE a.partition_id = @partition_id AND a.version = @version AND a.code = t.account AND a.sequence <= @known
         ORDER BY a.sequence DESC
         LIMIT 1
     ), '')::text AS name,
@@ -47,7 +47,7 @@ FROM (
         coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'debit'), 0) AS debit,
         coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'credit'), 0) AS credit
     FROM gl.journal_lines AS l
-    WHERE l.partition_id = @partition_id
+    WHERE l.partition_id = @partition_id AND l.version = @version
         AND l.effective_date <= @as_of
         AND l.sequence <= @known
         AND l.functional_currency = @functional_currency
@@ -62,7 +62,7 @@ SELECT coalesce(sum(
     CASE WHEN l.side = 'debit' THEN 1 ELSE -1 END * CASE WHEN @currency::text = '' THEN l.functional_amount ELSE l.amount END
 ), 0)::text AS balance
 FROM gl.journal_lines AS l
-WHERE l.partition_id = @partition_id
+WHERE l.partition_id = @partition_id AND l.version = @version
     AND l.account = @account
     AND (l.effective_date, l.sequence, l.line_number) <= (@upto_date::date, @upto_sequence::bigint, @upto_line::integer)
     AND l.sequence <= @known
@@ -78,11 +78,11 @@ SELECT
     coalesce((
         SELECT r.reversed_by
         FROM gl.journal_reversals AS r
-        WHERE r.partition_id = l.partition_id AND r.journal_id = j.journal_id AND r.sequence <= @known
+        WHERE r.partition_id = l.partition_id AND r.version = l.version AND r.journal_id = j.journal_id AND r.sequence <= @known
     ), '')::text AS reversed_by
 FROM gl.journal_lines AS l
-JOIN gl.journals AS j ON j.partition_id = l.partition_id AND j.sequence = l.sequence
-WHERE l.partition_id = @partition_id
+JOIN gl.journals AS j ON j.partition_id = l.partition_id AND j.version = l.version AND j.sequence = l.sequence
+WHERE l.partition_id = @partition_id AND l.version = @version
     AND l.account = @account
     AND (l.effective_date, l.sequence, l.line_number) > (@after_date::date, @after_sequence::bigint, @after_line::integer)
     AND l.effective_date <= @as_of

@@ -1,10 +1,10 @@
 -- name: JournalInsert :exec
 INSERT INTO gl.journals (
-    partition_id, sequence, recorded_at, effective_date, event_id, source_event_id, journal_id, reverses_journal_id,
+    partition_id, version, sequence, recorded_at, effective_date, event_id, source_event_id, journal_id, reverses_journal_id,
     journal_number, journal_type, description, functional_currency, fiscal_year, period, source_module
 )
 SELECT
-    @partition_id::integer, j.sequence, j.recorded_at, j.effective_date, j.event_id, j.source_event_id, j.journal_id, j.reverses_journal_id,
+    @partition_id::integer, @version::integer, j.sequence, j.recorded_at, j.effective_date, j.event_id, j.source_event_id, j.journal_id, j.reverses_journal_id,
     j.journal_number, j.journal_type, j.description, j.functional_currency, j.fiscal_year, j.period, j.source_module
 FROM (
     -- set-returning functions in one list advance together
@@ -27,6 +27,6 @@ FROM (
 ON CONFLICT DO NOTHING;
 
 -- name: JournalReversalInsert :exec
-INSERT INTO gl.journal_reversals (partition_id, sequence, journal_id, reversed_by)
-VALUES (@partition_id, @sequence, @journal_id, @reversed_by)
+INSERT INTO gl.journal_reversals (partition_id, version, sequence, journal_id, reversed_by)
+VALUES (@partition_id, @version, @sequence, @journal_id, @reversed_by)
 ON CONFLICT DO NOTHING;

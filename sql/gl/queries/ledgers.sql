@@ -1,13 +1,13 @@
 -- Inserts skip what is there, since a rebuild passes the same events again.
 
 -- name: LedgerInsert :exec
-INSERT INTO gl.ledgers (partition_id, sequence, functional_currency)
-VALUES (@partition_id, @sequence, @functional_currency)
+INSERT INTO gl.ledgers (partition_id, version, sequence, functional_currency)
+VALUES (@partition_id, @version, @sequence, @functional_currency)
 ON CONFLICT DO NOTHING;
 
 -- name: LedgerCurrency :one
 SELECT functional_currency
 FROM gl.ledgers
-WHERE partition_id = @partition_id AND sequence <= @known
+WHERE partition_id = @partition_id AND version = @version AND sequence <= @known
 ORDER BY sequence DESC
 LIMIT 1;

@@ -84,7 +84,8 @@ func (o *OpenItems) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Re
 	case limit > maxLimit:
 		limit = maxLimit
 	}
-	params.PartitionID, params.Known, params.AsOf = int32(q.Partition), int64(q.Known), date(q.AsOf)
+	params.PartitionID, params.Version = int32(q.Partition), int32(q.Version)
+	params.Known, params.AsOf = int64(q.Known), date(q.AsOf)
 	params.FunctionalCurrency, params.PageSize = book.Code, int32(limit+1)
 	found, err := o.queries.OpenItems(ctx, o.pool, params)
 	if err != nil {
@@ -109,7 +110,7 @@ func (o *OpenItems) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Re
 // book is the functional currency as known at the query's sequence, the zero
 // currency before there was one.
 func (o *OpenItems) book(ctx context.Context, q ports.ReadModelQuery) (money.Currency, error) {
-	code, err := o.queries.LedgerCurrency(ctx, o.pool, &apdb.LedgerCurrencyParams{PartitionID: int32(q.Partition), Known: int64(q.Known)})
+	code, err := o.queries.LedgerCurrency(ctx, o.pool, &apdb.LedgerCurrencyParams{PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return money.Currency{}, nil
 	}

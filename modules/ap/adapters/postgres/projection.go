@@ -47,10 +47,11 @@ func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, given por
 	if err != nil || len(given.Events) == 0 {
 		return err
 	}
-	partition := int32(given.Partition)
+	partition, version := int32(given.Partition), int32(given.Version)
 	b := batch{
-		documents: apdb.DocumentInsertParams{PartitionID: partition},
-		entries:   apdb.DocumentEntryInsertParams{PartitionID: partition},
+		version:   version,
+		documents: apdb.DocumentInsertParams{PartitionID: partition, Version: version},
+		entries:   apdb.DocumentEntryInsertParams{PartitionID: partition, Version: version},
 	}
 	for i := range given.Events {
 		if err := p.apply(ctx, db, &given.Events[i], &b); err != nil {
@@ -82,13 +83,13 @@ func (p *Projection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.P
 	if err != nil {
 		return err
 	}
-	return forget(ctx, db, b, "DELETE FROM ap.document_holds WHERE partition_id = $1", "DELETE FROM ap.document_entries WHERE partition_id = $1",
-		"DELETE FROM ap.documents WHERE partition_id = $1", "DELETE FROM ap.ledgers WHERE partition_id = $1")
+	return forget(ctx, db, b, "DELETE FROM ap.document_holds WHERE partition_id = $1 AND version = $2", "DELETE FROM ap.document_entries WHERE partition_id = $1 AND version = $2",
+		"DELETE FROM ap.documents WHERE partition_id = $1 AND version = $2", "DELETE FROM ap.ledgers WHERE partition_id = $1 AND version = $2")
 }
 
 func forget(ctx context.Context, db pgx.Tx, b ports.ProjectionBatch, statements ...string) error {
 	for _, statement := range statements {
-		if _, err := db.Exec(ctx, statement, int32(b.Partition)); err != nil {
+		if _, err := db.Exec(ctx, statement, int32(b.Partition), int32(b.Version)); err != nil {
 			return err
 		}
 	}
@@ -97,6 +98,7 @@ func forget(ctx context.Context, db pgx.Tx, b ports.ProjectionBatch, statements 
 
 // batch collects the rows that are written with one statement each.
 type batch struct {
+	version   int32
 	documents apdb.DocumentInsertParams
 	entries   apdb.DocumentEntryInsertParams
 }
@@ -114,7 +116,7 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, b 
 			return err
 		}
 		return p.queries.LedgerInsert(ctx, db, &apdb.LedgerInsertParams{
-			PartitionID: int32(e.Partition), Sequence: int64(e.Sequence), FunctionalCurrency: s.FunctionalCurrency,
+			PartitionID: int32(e.Partition), Version: b.version, Sequence: int64(e.Sequence), FunctionalCurrency: s.FunctionalCurrency,
 		})
 	}
 	for _, k := range contract.Kinds() {
@@ -128,22 +130,22 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, b 
 			if err := json.Unmarshal(body.Data, &h); err != nil {
 				return err
 			}
-			return p.addHold(ctx, db, e, h.HoldID, h.Kind, h.Blocks)
+			return p.addHold(ctx, db, b.version, e, h.HoldID, h.Kind, h.Blocks)
 		case k.Event(contract.HoldReleased):
 			var h contract.HoldReleasedData
 			if err := json.Unmarshal(body.Data, &h); err != nil {
 				return err
 			}
-			return p.addHold(ctx, db, e, h.HoldID, h.Kind, "")
+			return p.addHold(ctx, db, b.version, e, h.HoldID, h.Kind, "")
 		}
 	}
 	return nil
 }
 
 // addHold writes a hold that was put on, or taken off when it blocks nothing.
-func (p *Projection) addHold(ctx context.Context, db pgx.Tx, e *event.Recorded, id, kind, blocks string) error {
+func (p *Projection) addHold(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded, id, kind, blocks string) error {
 	return p.queries.DocumentHoldInsert(ctx, db, &apdb.DocumentHoldInsertParams{
-		PartitionID: int32(e.Partition), Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), Released: blocks == "",
+		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), Released: blocks == "",
 		DocumentID: e.Stream.ID, HoldID: id, Kind: kind, Blocks: blocks,
 	})
 }

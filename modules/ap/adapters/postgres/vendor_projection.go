@@ -39,7 +39,7 @@ func (p *VendorProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b p
 		return err
 	}
 	for i := range b.Events {
-		if err := p.apply(ctx, db, &b.Events[i]); err != nil {
+		if err := p.apply(ctx, db, int32(b.Version), &b.Events[i]); err != nil {
 			return fmt.Errorf("event %s: %w", b.Events[i].ID, err)
 		}
 	}
@@ -52,7 +52,7 @@ func (p *VendorProjection) Reset(ctx context.Context, tx ports.ProjectionTx, b p
 	if err != nil {
 		return err
 	}
-	return forget(ctx, db, b, "DELETE FROM ap.vendor_contacts WHERE partition_id = $1", "DELETE FROM ap.vendors WHERE partition_id = $1")
+	return forget(ctx, db, b, "DELETE FROM ap.vendor_contacts WHERE partition_id = $1 AND version = $2", "DELETE FROM ap.vendors WHERE partition_id = $1 AND version = $2")
 }
 
 func vendorTx(tx ports.ProjectionTx) (pgx.Tx, error) {
@@ -63,7 +63,7 @@ func vendorTx(tx ports.ProjectionTx) (pgx.Tx, error) {
 	return db, nil
 }
 
-func (p *VendorProjection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded) error {
+func (p *VendorProjection) apply(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error {
 	switch e.Type {
 	case contract.EventVendorRegistered, contract.EventContactRecorded, contract.EventContactRemoved:
 	default:
@@ -74,12 +74,12 @@ func (p *VendorProjection) apply(ctx context.Context, db pgx.Tx, e *event.Record
 		return err
 	}
 	if e.Type == contract.EventVendorRegistered {
-		return p.addVendor(ctx, db, e, body.Data)
+		return p.addVendor(ctx, db, version, e, body.Data)
 	}
-	return p.addContact(ctx, db, e, body.Data)
+	return p.addContact(ctx, db, version, e, body.Data)
 }
 
-func (p *VendorProjection) addVendor(ctx context.Context, db pgx.Tx, e *event.Recorded, data []byte) error {
+func (p *VendorProjection) addVendor(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded, data []byte) error {
 	var v struct {
 		VendorID      string          `json:"vendor_id"`
 		Country       string          `json:"country"`
@@ -91,7 +91,7 @@ func (p *VendorProjection) addVendor(ctx context.Context, db pgx.Tx, e *event.Re
 		return err
 	}
 	row := &apdb.VendorInsertParams{
-		PartitionID: int32(e.Partition), Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), NaturalPerson: v.NaturalPerson,
+		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), NaturalPerson: v.NaturalPerson,
 		EventID: pgtype.UUID{Bytes: e.ID, Valid: true}, VendorID: v.VendorID, Country: v.Country, Status: vendorActive, Name: string(v.Name),
 	}
 	if v.NaturalPerson {
@@ -102,7 +102,7 @@ func (p *VendorProjection) addVendor(ctx context.Context, db pgx.Tx, e *event.Re
 	return p.queries.VendorInsert(ctx, db, row)
 }
 
-func (p *VendorProjection) addContact(ctx context.Context, db pgx.Tx, e *event.Recorded, data []byte) error {
+func (p *VendorProjection) addContact(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded, data []byte) error {
 	var c struct {
 		VendorID  string          `json:"vendor_id"`
 		ContactID string          `json:"contact_id"`
@@ -116,7 +116,7 @@ func (p *VendorProjection) addContact(ctx context.Context, db pgx.Tx, e *event.R
 	}
 	copies := copier{event: e}
 	row := &apdb.VendorContactInsertParams{
-		PartitionID: int32(e.Partition), Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), Removed: e.Type == contract.EventContactRemoved,
+		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), Removed: e.Type == contract.EventContactRemoved,
 		VendorID: c.VendorID, ContactID: c.ContactID,
 		Name: copies.of("name", c.Name), Email: copies.of("email", c.Email), Phone: copies.of("phone", c.Phone), JobFunction: copies.of("function", c.Function),
 	}

@@ -48,7 +48,7 @@ func (v *Vendors) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Repo
 		limit = maxLimit
 	}
 	params := &apdb.VendorsParams{
-		PartitionID: int32(q.Partition), Known: int64(q.Known), AsOf: date(q.AsOf), VendorID: q.Params[paramVendor], PageSize: int32(limit + 1),
+		PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known), AsOf: date(q.AsOf), VendorID: q.Params[paramVendor], PageSize: int32(limit + 1),
 	}
 	if q.Cursor != "" {
 		if err := json.Unmarshal([]byte(q.Cursor), &params.AfterVendorID); err != nil {

@@ -143,7 +143,7 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 			return ports.Report{}, fault.New(fault.Invalid, "report.parameter_invalid", "parameter \"currency\" is an ISO 4217 code").WithField("currency")
 		}
 	}
-	name, err := a.queries.AccountName(ctx, tx, &gldb.AccountNameParams{PartitionID: int32(q.Partition), Code: account, Known: int64(q.Known)})
+	name, err := a.queries.AccountName(ctx, tx, &gldb.AccountNameParams{PartitionID: int32(q.Partition), Version: int32(q.Version), Code: account, Known: int64(q.Known)})
 	undefined := errors.Is(err, pgx.ErrNoRows)
 	if err != nil && !undefined {
 		return ports.Report{}, fmt.Errorf("account name: %w", err)
@@ -153,7 +153,7 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 		return ports.Report{}, err
 	}
 	found, err := a.queries.AccountLinePage(ctx, tx, &gldb.AccountLinePageParams{
-		Known: int64(q.Known), PartitionID: int32(q.Partition), Account: account,
+		Known: int64(q.Known), PartitionID: int32(q.Partition), Version: int32(q.Version), Account: account,
 		AfterDate: date(after.date), AfterSequence: after.sequence, AfterLine: after.line, AsOf: date(q.AsOf),
 		Currency: shown, FunctionalCurrency: functional.Code, MaxRows: int32(limit + 1),
 	})
@@ -196,7 +196,7 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 
 func (a *AccountLedger) balance(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, upto place, functional string) (money.Number, error) {
 	text, err := a.queries.AccountBalance(ctx, tx, &gldb.AccountBalanceParams{
-		Currency: q.Params["currency"], PartitionID: int32(q.Partition), Account: q.Params["account"],
+		Currency: q.Params["currency"], PartitionID: int32(q.Partition), Version: int32(q.Version), Account: q.Params["account"],
 		UptoDate: date(upto.date), UptoSequence: upto.sequence, UptoLine: upto.line, Known: int64(q.Known), FunctionalCurrency: functional,
 	})
 	if err != nil {

@@ -37,9 +37,9 @@ func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.P
 	if len(events) == 0 {
 		return nil
 	}
-	partition := int32(events[0].Partition)
-	journals := &gldb.JournalInsertParams{PartitionID: partition}
-	lines := &gldb.JournalLineInsertParams{PartitionID: partition}
+	partition, version := int32(b.Partition), int32(b.Version)
+	journals := &gldb.JournalInsertParams{PartitionID: partition, Version: version}
+	lines := &gldb.JournalLineInsertParams{PartitionID: partition, Version: version}
 	for i := range events {
 		if err := p.apply(ctx, db, &events[i], journals, lines); err != nil {
 			return fmt.Errorf("event %s: %w", events[i].ID, err)
@@ -65,10 +65,10 @@ func (p *Projection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.P
 		return wrongTx(tx)
 	}
 	for _, statement := range []string{
-		"DELETE FROM gl.journal_lines WHERE partition_id = $1", "DELETE FROM gl.journal_reversals WHERE partition_id = $1",
-		"DELETE FROM gl.journals WHERE partition_id = $1", "DELETE FROM gl.accounts WHERE partition_id = $1", "DELETE FROM gl.ledgers WHERE partition_id = $1",
+		"DELETE FROM gl.journal_lines WHERE partition_id = $1 AND version = $2", "DELETE FROM gl.journal_reversals WHERE partition_id = $1 AND version = $2",
+		"DELETE FROM gl.journals WHERE partition_id = $1 AND version = $2", "DELETE FROM gl.accounts WHERE partition_id = $1 AND version = $2", "DELETE FROM gl.ledgers WHERE partition_id = $1 AND version = $2",
 	} {
-		if _, err := db.Exec(ctx, statement, int32(b.Partition)); err != nil {
+		if _, err := db.Exec(ctx, statement, int32(b.Partition), int32(b.Version)); err != nil {
 			return err
 		}
 	}
@@ -80,7 +80,7 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, jo
 	if err != nil {
 		return err
 	}
-	partition, sequence := int32(e.Partition), int64(e.Sequence)
+	partition, version, sequence := int32(e.Partition), journals.Version, int64(e.Sequence)
 	switch e.Type {
 	case domain.EventJournalPosted:
 		journal, err := domain.DecodeJournal(body.Data)
@@ -95,7 +95,7 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, jo
 			return err
 		}
 		return p.queries.JournalReversalInsert(ctx, db, &gldb.JournalReversalInsertParams{
-			PartitionID: partition, Sequence: sequence, JournalID: r.JournalID, ReversedBy: r.ReversedByJournalID,
+			PartitionID: partition, Version: version, Sequence: sequence, JournalID: r.JournalID, ReversedBy: r.ReversedByJournalID,
 		})
 	case domain.EventLedgerConfigured:
 		var s domain.Settings
@@ -103,7 +103,7 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, jo
 			return err
 		}
 		return p.queries.LedgerInsert(ctx, db, &gldb.LedgerInsertParams{
-			PartitionID: partition, Sequence: sequence, FunctionalCurrency: s.FunctionalCurrency,
+			PartitionID: partition, Version: version, Sequence: sequence, FunctionalCurrency: s.FunctionalCurrency,
 		})
 	case domain.EventAccountDefined:
 		var a domain.Account
@@ -111,7 +111,7 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, jo
 			return err
 		}
 		return p.queries.AccountInsert(ctx, db, &gldb.AccountInsertParams{
-			PartitionID: partition, Sequence: sequence, Code: a.Code, Name: a.Name, Type: a.Type,
+			PartitionID: partition, Version: version, Sequence: sequence, Code: a.Code, Name: a.Name, Type: a.Type,
 		})
 	}
 	return nil

@@ -313,3 +313,47 @@ func TestGrants(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, wrong)
 }
+
+// A version that is built beside another neither shows in its reports nor is lost
+// when the other forgets.
+func TestVersionsDoNotMix(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.journal("2026-03-10", "10")
+	apply := func(version int, events []event.Recorded) {
+		t.Helper()
+		require.NoError(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+			return postgres.NewProjection().Apply(t.Context(), tx, ports.ProjectionBatch{Partition: partition, Version: version, Events: events})
+		}))
+	}
+	report := func(version int) string {
+		t.Helper()
+		q := b.query("2026-12-31", 99, nil)
+		q.Version = version
+		r, err := postgres.NewTrialBalance(b.pool).Query(t.Context(), q)
+		require.NoError(t, err)
+		lines := flat(t, r)
+		if len(r.Rows) == 0 {
+			return lines
+		}
+		q.Params = map[string]string{"account": "1000"}
+		r, err = postgres.NewAccountLedger(b.pool).Query(t.Context(), q)
+		require.NoError(t, err)
+		return lines + flat(t, r)
+	}
+	apply(1, b.events)
+	one := report(1)
+	require.Contains(t, one, `"total_debit":"10.00"`)
+	require.Contains(t, report(2), `"total_debit":"0"`, "nothing is built yet")
+	apply(2, b.events)
+	require.Equal(t, one, report(2))
+	b.journal("2026-03-11", "5")
+	apply(2, b.events[len(b.events)-1:])
+	require.Equal(t, one, report(1))
+	require.Contains(t, report(2), `"total_debit":"15.00"`)
+	require.NoError(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+		return postgres.NewProjection().Reset(t.Context(), tx, ports.ProjectionBatch{Partition: partition, Version: 2})
+	}))
+	require.Equal(t, one, report(1))
+	require.Contains(t, report(2), `"total_debit":"0"`)
+}

@@ -44,7 +44,7 @@ func (b *TrialBalance) Query(ctx context.Context, q ports.ReadModelQuery) (ports
 		return ports.Report{}, err
 	}
 	found, err := b.queries.TrialBalance(ctx, b.pool, &gldb.TrialBalanceParams{
-		PartitionID: int32(q.Partition), Known: int64(q.Known), AsOf: date(q.AsOf), FunctionalCurrency: currency.Code,
+		PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known), AsOf: date(q.AsOf), FunctionalCurrency: currency.Code,
 	})
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("trial balance: %w", err)
@@ -78,7 +78,7 @@ func (b *TrialBalance) Query(ctx context.Context, q ports.ReadModelQuery) (ports
 // functionalCurrency is the book currency as known at the query's sequence, the
 // zero currency before there was one.
 func functionalCurrency(ctx context.Context, db gldb.DBTX, queries *gldb.Queries, q ports.ReadModelQuery) (money.Currency, error) {
-	code, err := queries.LedgerCurrency(ctx, db, &gldb.LedgerCurrencyParams{PartitionID: int32(q.Partition), Known: int64(q.Known)})
+	code, err := queries.LedgerCurrency(ctx, db, &gldb.LedgerCurrencyParams{PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return money.Currency{}, nil
 	}

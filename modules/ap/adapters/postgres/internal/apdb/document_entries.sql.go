@@ -13,26 +13,27 @@ import (
 
 const documentEntryInsert = `-- name: DocumentEntryInsert :exec
 INSERT INTO ap.document_entries (
-    partition_id, sequence, effective_date, event_id, document_id, action, amount, functional_amount, functional_currency
+    partition_id, version, sequence, effective_date, event_id, document_id, action, amount, functional_amount, functional_currency
 )
 SELECT
-    $1::integer, e.sequence, e.effective_date, e.event_id, e.document_id, e.action, e.amount::numeric, e.functional_amount::numeric, e.functional_currency
+    $1::integer, $2::integer, e.sequence, e.effective_date, e.event_id, e.document_id, e.action, e.amount::numeric, e.functional_amount::numeric, e.functional_currency
 FROM (
     SELECT
-        unnest($2::bigint[]) AS sequence,
-        unnest($3::date[]) AS effective_date,
-        unnest($4::uuid[]) AS event_id,
-        unnest($5::text[]) AS document_id,
-        unnest($6::text[]) AS action,
-        unnest($7::text[]) AS amount,
-        unnest($8::text[]) AS functional_amount,
-        unnest($9::text[]) AS functional_currency
+        unnest($3::bigint[]) AS sequence,
+        unnest($4::date[]) AS effective_date,
+        unnest($5::uuid[]) AS event_id,
+        unnest($6::text[]) AS document_id,
+        unnest($7::text[]) AS action,
+        unnest($8::text[]) AS amount,
+        unnest($9::text[]) AS functional_amount,
+        unnest($10::text[]) AS functional_currency
 ) AS e
 ON CONFLICT DO NOTHING
 `
 
 type DocumentEntryInsertParams struct {
 	PartitionID          int32
+	Version              int32
 	Sequences            []int64
 	EffectiveDates       []pgtype.Date
 	EventIds             []pgtype.UUID
@@ -46,6 +47,7 @@ type DocumentEntryInsertParams struct {
 func (q *Queries) DocumentEntryInsert(ctx context.Context, db DBTX, arg *DocumentEntryInsertParams) error {
 	_, err := db.Exec(ctx, documentEntryInsert,
 		arg.PartitionID,
+		arg.Version,
 		arg.Sequences,
 		arg.EffectiveDates,
 		arg.EventIds,

@@ -12,13 +12,14 @@ import (
 )
 
 const documentHoldInsert = `-- name: DocumentHoldInsert :exec
-INSERT INTO ap.document_holds (partition_id, sequence, effective_date, released, document_id, hold_id, kind, blocks)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO ap.document_holds (partition_id, version, sequence, effective_date, released, document_id, hold_id, kind, blocks)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT DO NOTHING
 `
 
 type DocumentHoldInsertParams struct {
 	PartitionID   int32
+	Version       int32
 	Sequence      int64
 	EffectiveDate pgtype.Date
 	Released      bool
@@ -31,6 +32,7 @@ type DocumentHoldInsertParams struct {
 func (q *Queries) DocumentHoldInsert(ctx context.Context, db DBTX, arg *DocumentHoldInsertParams) error {
 	_, err := db.Exec(ctx, documentHoldInsert,
 		arg.PartitionID,
+		arg.Version,
 		arg.Sequence,
 		arg.EffectiveDate,
 		arg.Released,

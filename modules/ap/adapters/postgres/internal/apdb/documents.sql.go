@@ -13,28 +13,29 @@ import (
 
 const documentInsert = `-- name: DocumentInsert :exec
 INSERT INTO ap.documents (
-    partition_id, sequence, invoice_date, due_date, document_id, vendor_id, kind, invoice_number, currency, dimensions
+    partition_id, version, sequence, invoice_date, due_date, document_id, vendor_id, kind, invoice_number, currency, dimensions
 )
 SELECT
-    $1::integer, d.sequence, d.invoice_date, d.due_date, d.document_id, d.vendor_id, d.kind, d.invoice_number, d.currency, d.dimensions::jsonb
+    $1::integer, $2::integer, d.sequence, d.invoice_date, d.due_date, d.document_id, d.vendor_id, d.kind, d.invoice_number, d.currency, d.dimensions::jsonb
 FROM (
     -- set-returning functions in one list advance together
     SELECT
-        unnest($2::bigint[]) AS sequence,
-        unnest($3::date[]) AS invoice_date,
-        unnest($4::date[]) AS due_date,
-        unnest($5::text[]) AS document_id,
-        unnest($6::text[]) AS vendor_id,
-        unnest($7::text[]) AS kind,
-        unnest($8::text[]) AS invoice_number,
-        unnest($9::text[]) AS currency,
-        unnest($10::text[]) AS dimensions
+        unnest($3::bigint[]) AS sequence,
+        unnest($4::date[]) AS invoice_date,
+        unnest($5::date[]) AS due_date,
+        unnest($6::text[]) AS document_id,
+        unnest($7::text[]) AS vendor_id,
+        unnest($8::text[]) AS kind,
+        unnest($9::text[]) AS invoice_number,
+        unnest($10::text[]) AS currency,
+        unnest($11::text[]) AS dimensions
 ) AS d
 ON CONFLICT DO NOTHING
 `
 
 type DocumentInsertParams struct {
 	PartitionID    int32
+	Version        int32
 	Sequences      []int64
 	InvoiceDates   []pgtype.Date
 	DueDates       []pgtype.Date
@@ -49,6 +50,7 @@ type DocumentInsertParams struct {
 func (q *Queries) DocumentInsert(ctx context.Context, db DBTX, arg *DocumentInsertParams) error {
 	_, err := db.Exec(ctx, documentInsert,
 		arg.PartitionID,
+		arg.Version,
 		arg.Sequences,
 		arg.InvoiceDates,
 		arg.DueDates,
@@ -87,41 +89,42 @@ FROM (
         coalesce(min(e.event_id::text) FILTER (WHERE e.action = 'posted'), '') AS event_id
     FROM ap.document_entries AS e
     WHERE
-        e.partition_id = $1 AND e.effective_date <= $2 AND e.sequence <= $3
-        AND e.functional_currency = $4
+        e.partition_id = $1 AND e.version = $2 AND e.effective_date <= $3 AND e.sequence <= $4
+        AND e.functional_currency = $5
     GROUP BY e.document_id
     HAVING sum(e.amount) <> 0 OR sum(e.functional_amount) <> 0
 ) AS t
-INNER JOIN ap.documents AS d ON d.partition_id = $1 AND d.document_id = t.document_id
+INNER JOIN ap.documents AS d ON d.partition_id = $1 AND d.version = $2 AND d.document_id = t.document_id
 CROSS JOIN LATERAL (
     SELECT coalesce(
         json_agg(json_build_object('hold_id', o.hold_id, 'kind', o.kind, 'blocks', o.blocks) ORDER BY o.sequence), '[]'::json
     ) AS holds
     FROM ap.document_holds AS o
     WHERE
-        o.partition_id = $1 AND o.document_id = d.document_id AND NOT o.released
-        AND o.effective_date <= $2 AND o.sequence <= $3
+        o.partition_id = $1 AND o.version = $2 AND o.document_id = d.document_id AND NOT o.released
+        AND o.effective_date <= $3 AND o.sequence <= $4
         AND NOT EXISTS (
             SELECT 1
             FROM ap.document_holds AS r
             WHERE
-                r.partition_id = $1 AND r.document_id = o.document_id AND r.hold_id = o.hold_id AND r.released
-                AND r.effective_date <= $2 AND r.sequence <= $3
+                r.partition_id = $1 AND r.version = $2 AND r.document_id = o.document_id AND r.hold_id = o.hold_id AND r.released
+                AND r.effective_date <= $3 AND r.sequence <= $4
         )
 ) AS h
 WHERE
-    ($5::text = '' OR d.vendor_id = $5)
-    AND ($6::text = '' OR d.currency = $6)
-    AND ($7::text = '' OR d.kind = $7)
-    AND ($8::text = '' OR d.due_date < nullif($8::text, '')::date)
-    AND ($9::text = '' OR (json_array_length(h.holds) > 0) = ($9::text = 'true'))
-    AND (d.vendor_id, d.due_date, d.document_id) > ($10::text, $11::date, $12::text)
+    ($6::text = '' OR d.vendor_id = $6)
+    AND ($7::text = '' OR d.currency = $7)
+    AND ($8::text = '' OR d.kind = $8)
+    AND ($9::text = '' OR d.due_date < nullif($9::text, '')::date)
+    AND ($10::text = '' OR (json_array_length(h.holds) > 0) = ($10::text = 'true'))
+    AND (d.vendor_id, d.due_date, d.document_id) > ($11::text, $12::date, $13::text)
 ORDER BY d.vendor_id, d.due_date, d.document_id
-LIMIT $13
+LIMIT $14
 `
 
 type OpenItemsParams struct {
 	PartitionID        int32
+	Version            int32
 	AsOf               pgtype.Date
 	Known              int64
 	FunctionalCurrency string
@@ -157,6 +160,7 @@ type OpenItemsRow struct {
 func (q *Queries) OpenItems(ctx context.Context, db DBTX, arg *OpenItemsParams) ([]OpenItemsRow, error) {
 	rows, err := db.Query(ctx, openItems,
 		arg.PartitionID,
+		arg.Version,
 		arg.AsOf,
 		arg.Known,
 		arg.FunctionalCurrency,

@@ -12,36 +12,43 @@ import (
 const ledgerCurrency = `-- name: LedgerCurrency :one
 SELECT functional_currency
 FROM ap.ledgers
-WHERE partition_id = $1 AND sequence <= $2
+WHERE partition_id = $1 AND version = $2 AND sequence <= $3
 ORDER BY sequence DESC
 LIMIT 1
 `
 
 type LedgerCurrencyParams struct {
 	PartitionID int32
+	Version     int32
 	Known       int64
 }
 
 func (q *Queries) LedgerCurrency(ctx context.Context, db DBTX, arg *LedgerCurrencyParams) (string, error) {
-	row := db.QueryRow(ctx, ledgerCurrency, arg.PartitionID, arg.Known)
+	row := db.QueryRow(ctx, ledgerCurrency, arg.PartitionID, arg.Version, arg.Known)
 	var functional_currency string
 	err := row.Scan(&functional_currency)
 	return functional_currency, err
 }
 
 const ledgerInsert = `-- name: LedgerInsert :exec
-INSERT INTO ap.ledgers (partition_id, sequence, functional_currency)
-VALUES ($1, $2, $3)
+INSERT INTO ap.ledgers (partition_id, version, sequence, functional_currency)
+VALUES ($1, $2, $3, $4)
 ON CONFLICT DO NOTHING
 `
 
 type LedgerInsertParams struct {
 	PartitionID        int32
+	Version            int32
 	Sequence           int64
 	FunctionalCurrency string
 }
 
 func (q *Queries) LedgerInsert(ctx context.Context, db DBTX, arg *LedgerInsertParams) error {
-	_, err := db.Exec(ctx, ledgerInsert, arg.PartitionID, arg.Sequence, arg.FunctionalCurrency)
+	_, err := db.Exec(ctx, ledgerInsert,
+		arg.PartitionID,
+		arg.Version,
+		arg.Sequence,
+		arg.FunctionalCurrency,
+	)
 	return err
 }

@@ -13,17 +13,18 @@ import (
 
 const vendorContactInsert = `-- name: VendorContactInsert :exec
 INSERT INTO ap.vendor_contacts (
-    partition_id, sequence, effective_date, removed, vendor_id, contact_id, subject, name, email, phone, job_function
+    partition_id, version, sequence, effective_date, removed, vendor_id, contact_id, subject, name, email, phone, job_function
 )
 VALUES (
-    $1, $2, $3, $4, $5, $6, $7,
-    nullif($8::text, '')::json, nullif($9::text, '')::json, nullif($10::text, '')::json, nullif($11::text, '')::json
+    $1, $2, $3, $4, $5, $6, $7, $8,
+    nullif($9::text, '')::json, nullif($10::text, '')::json, nullif($11::text, '')::json, nullif($12::text, '')::json
 )
 ON CONFLICT DO NOTHING
 `
 
 type VendorContactInsertParams struct {
 	PartitionID   int32
+	Version       int32
 	Sequence      int64
 	EffectiveDate pgtype.Date
 	Removed       bool
@@ -39,6 +40,7 @@ type VendorContactInsertParams struct {
 func (q *Queries) VendorContactInsert(ctx context.Context, db DBTX, arg *VendorContactInsertParams) error {
 	_, err := db.Exec(ctx, vendorContactInsert,
 		arg.PartitionID,
+		arg.Version,
 		arg.Sequence,
 		arg.EffectiveDate,
 		arg.Removed,
@@ -78,16 +80,17 @@ func (q *Queries) VendorContactRedact(ctx context.Context, db DBTX, arg *VendorC
 }
 
 const vendorInsert = `-- name: VendorInsert :exec
-INSERT INTO ap.vendors (partition_id, sequence, effective_date, natural_person, event_id, vendor_id, country, status, subject, name)
+INSERT INTO ap.vendors (partition_id, version, sequence, effective_date, natural_person, event_id, vendor_id, country, status, subject, name)
 VALUES (
-    $1, $2, $3, $4, $5, $6, $7, $8, $9,
-    nullif($10::text, '')::json
+    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+    nullif($11::text, '')::json
 )
 ON CONFLICT DO NOTHING
 `
 
 type VendorInsertParams struct {
 	PartitionID   int32
+	Version       int32
 	Sequence      int64
 	EffectiveDate pgtype.Date
 	NaturalPerson bool
@@ -102,6 +105,7 @@ type VendorInsertParams struct {
 func (q *Queries) VendorInsert(ctx context.Context, db DBTX, arg *VendorInsertParams) error {
 	_, err := db.Exec(ctx, vendorInsert,
 		arg.PartitionID,
+		arg.Version,
 		arg.Sequence,
 		arg.EffectiveDate,
 		arg.NaturalPerson,
@@ -168,9 +172,9 @@ FROM (
         r.vendor_id, r.country, r.status, r.natural_person, r.name, r.event_id
     FROM ap.vendors AS r
     WHERE
-        r.partition_id = $1 AND r.sequence <= $2 AND r.effective_date <= $3
-        AND ($4::text = '' OR r.vendor_id = $4)
-        AND r.vendor_id > $5::text
+        r.partition_id = $1 AND r.version = $2 AND r.sequence <= $3 AND r.effective_date <= $4
+        AND ($5::text = '' OR r.vendor_id = $5)
+        AND r.vendor_id > $6::text
     ORDER BY r.vendor_id, r.sequence DESC
 ) AS v
 CROSS JOIN LATERAL (
@@ -185,17 +189,18 @@ CROSS JOIN LATERAL (
             k.contact_id, k.removed, k.name, k.email, k.phone, k.job_function
         FROM ap.vendor_contacts AS k
         WHERE
-            k.partition_id = $1 AND k.vendor_id = v.vendor_id
-            AND k.sequence <= $2 AND k.effective_date <= $3
+            k.partition_id = $1 AND k.version = $2 AND k.vendor_id = v.vendor_id
+            AND k.sequence <= $3 AND k.effective_date <= $4
         ORDER BY k.contact_id, k.sequence DESC
     ) AS n
 ) AS c
 ORDER BY v.vendor_id
-LIMIT $6
+LIMIT $7
 `
 
 type VendorsParams struct {
 	PartitionID   int32
+	Version       int32
 	Known         int64
 	AsOf          pgtype.Date
 	VendorID      string
@@ -217,6 +222,7 @@ type VendorsRow struct {
 func (q *Queries) Vendors(ctx context.Context, db DBTX, arg *VendorsParams) ([]VendorsRow, error) {
 	rows, err := db.Query(ctx, vendors,
 		arg.PartitionID,
+		arg.Version,
 		arg.Known,
 		arg.AsOf,
 		arg.VendorID,

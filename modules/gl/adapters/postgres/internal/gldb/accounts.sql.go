@@ -10,13 +10,14 @@ import (
 )
 
 const accountInsert = `-- name: AccountInsert :exec
-INSERT INTO gl.accounts (partition_id, sequence, code, name, type)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO gl.accounts (partition_id, version, sequence, code, name, type)
+VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT DO NOTHING
 `
 
 type AccountInsertParams struct {
 	PartitionID int32
+	Version     int32
 	Sequence    int64
 	Code        string
 	Name        string
@@ -26,6 +27,7 @@ type AccountInsertParams struct {
 func (q *Queries) AccountInsert(ctx context.Context, db DBTX, arg *AccountInsertParams) error {
 	_, err := db.Exec(ctx, accountInsert,
 		arg.PartitionID,
+		arg.Version,
 		arg.Sequence,
 		arg.Code,
 		arg.Name,
@@ -37,19 +39,25 @@ func (q *Queries) AccountInsert(ctx context.Context, db DBTX, arg *AccountInsert
 const accountName = `-- name: AccountName :one
 SELECT name
 FROM gl.accounts
-WHERE partition_id = $1 AND code = $2 AND sequence <= $3
+WHERE partition_id = $1 AND version = $2 AND code = $3 AND sequence <= $4
 ORDER BY sequence DESC
 LIMIT 1
 `
 
 type AccountNameParams struct {
 	PartitionID int32
+	Version     int32
 	Code        string
 	Known       int64
 }
 
 func (q *Queries) AccountName(ctx context.Context, db DBTX, arg *AccountNameParams) (string, error) {
-	row := db.QueryRow(ctx, accountName, arg.PartitionID, arg.Code, arg.Known)
+	row := db.QueryRow(ctx, accountName,
+		arg.PartitionID,
+		arg.Version,
+		arg.Code,
+		arg.Known,
+	)
 	var name string
 	err := row.Scan(&name)
 	return name, err

@@ -17,17 +17,18 @@ SELECT coalesce(sum(
     CASE WHEN l.side = 'debit' THEN 1 ELSE -1 END * CASE WHEN $1::text = '' THEN l.functional_amount ELSE l.amount END
 ), 0)::text AS balance
 FROM gl.journal_lines AS l
-WHERE l.partition_id = $2
-    AND l.account = $3
-    AND (l.effective_date, l.sequence, l.line_number) <= ($4::date, $5::bigint, $6::integer)
-    AND l.sequence <= $7
+WHERE l.partition_id = $2 AND l.version = $3
+    AND l.account = $4
+    AND (l.effective_date, l.sequence, l.line_number) <= ($5::date, $6::bigint, $7::integer)
+    AND l.sequence <= $8
     AND ($1::text = '' OR l.currency = $1::text)
-    AND ($1::text <> '' OR l.functional_currency = $8::text)
+    AND ($1::text <> '' OR l.functional_currency = $9::text)
 `
 
 type AccountBalanceParams struct {
 	Currency           string
 	PartitionID        int32
+	Version            int32
 	Account            string
 	UptoDate           pgtype.Date
 	UptoSequence       int64
@@ -42,6 +43,7 @@ func (q *Queries) AccountBalance(ctx context.Context, db DBTX, arg *AccountBalan
 	row := db.QueryRow(ctx, accountBalance,
 		arg.Currency,
 		arg.PartitionID,
+		arg.Version,
 		arg.Account,
 		arg.UptoDate,
 		arg.UptoSequence,
@@ -63,24 +65,25 @@ SELECT
     coalesce((
         SELECT r.reversed_by
         FROM gl.journal_reversals AS r
-        WHERE r.partition_id = l.partition_id AND r.journal_id = j.journal_id AND r.sequence <= $1
+        WHERE r.partition_id = l.partition_id AND r.version = l.version AND r.journal_id = j.journal_id AND r.sequence <= $1
     ), '')::text AS reversed_by
 FROM gl.journal_lines AS l
-JOIN gl.journals AS j ON j.partition_id = l.partition_id AND j.sequence = l.sequence
-WHERE l.partition_id = $2
-    AND l.account = $3
-    AND (l.effective_date, l.sequence, l.line_number) > ($4::date, $5::bigint, $6::integer)
-    AND l.effective_date <= $7
+JOIN gl.journals AS j ON j.partition_id = l.partition_id AND j.version = l.version AND j.sequence = l.sequence
+WHERE l.partition_id = $2 AND l.version = $3
+    AND l.account = $4
+    AND (l.effective_date, l.sequence, l.line_number) > ($5::date, $6::bigint, $7::integer)
+    AND l.effective_date <= $8
     AND l.sequence <= $1
-    AND ($8::text = '' OR l.currency = $8::text)
-    AND ($8::text <> '' OR l.functional_currency = $9::text)
+    AND ($9::text = '' OR l.currency = $9::text)
+    AND ($9::text <> '' OR l.functional_currency = $10::text)
 ORDER BY l.effective_date, l.sequence, l.line_number
-LIMIT $10
+LIMIT $11
 `
 
 type AccountLinePageParams struct {
 	Known              int64
 	PartitionID        int32
+	Version            int32
 	Account            string
 	AfterDate          pgtype.Date
 	AfterSequence      int64
@@ -118,6 +121,7 @@ func (q *Queries) AccountLinePage(ctx context.Context, db DBTX, arg *AccountLine
 	rows, err := db.Query(ctx, accountLinePage,
 		arg.Known,
 		arg.PartitionID,
+		arg.Version,
 		arg.Account,
 		arg.AfterDate,
 		arg.AfterSequence,
@@ -169,35 +173,36 @@ func (q *Queries) AccountLinePage(ctx context.Context, db DBTX, arg *AccountLine
 const journalLineInsert = `-- name: JournalLineInsert :exec
 
 INSERT INTO gl.journal_lines (
-    partition_id, sequence, line_number, effective_date, rate_date, side, account, amount, currency,
+    partition_id, version, sequence, line_number, effective_date, rate_date, side, account, amount, currency,
     functional_amount, functional_currency, rate, description, tax_code, dimensions
 )
 SELECT
-    $1::integer, l.sequence, l.line_number, l.effective_date, nullif(l.rate_date, '')::date, l.side, l.account, l.amount::numeric, l.currency,
+    $1::integer, $2::integer, l.sequence, l.line_number, l.effective_date, nullif(l.rate_date, '')::date, l.side, l.account, l.amount::numeric, l.currency,
     l.functional_amount::numeric, l.functional_currency, nullif(l.rate, '')::numeric, l.description, l.tax_code, l.dimensions::jsonb
 FROM (
     -- set-returning functions in one list advance together
     SELECT
-        unnest($2::bigint[]) AS sequence,
-        unnest($3::integer[]) AS line_number,
-        unnest($4::date[]) AS effective_date,
-        unnest($5::text[]) AS rate_date,
-        unnest($6::text[]) AS side,
-        unnest($7::text[]) AS account,
-        unnest($8::text[]) AS amount,
-        unnest($9::text[]) AS currency,
-        unnest($10::text[]) AS functional_amount,
-        unnest($11::text[]) AS functional_currency,
-        unnest($12::text[]) AS rate,
-        unnest($13::text[]) AS description,
-        unnest($14::text[]) AS tax_code,
-        unnest($15::text[]) AS dimensions
+        unnest($3::bigint[]) AS sequence,
+        unnest($4::integer[]) AS line_number,
+        unnest($5::date[]) AS effective_date,
+        unnest($6::text[]) AS rate_date,
+        unnest($7::text[]) AS side,
+        unnest($8::text[]) AS account,
+        unnest($9::text[]) AS amount,
+        unnest($10::text[]) AS currency,
+        unnest($11::text[]) AS functional_amount,
+        unnest($12::text[]) AS functional_currency,
+        unnest($13::text[]) AS rate,
+        unnest($14::text[]) AS description,
+        unnest($15::text[]) AS tax_code,
+        unnest($16::text[]) AS dimensions
 ) AS l
 ON CONFLICT DO NOTHING
 `
 
 type JournalLineInsertParams struct {
 	PartitionID          int32
+	Version              int32
 	Sequences            []int64
 	LineNumbers          []int32
 	EffectiveDates       []pgtype.Date
@@ -219,6 +224,7 @@ type JournalLineInsertParams struct {
 func (q *Queries) JournalLineInsert(ctx context.Context, db DBTX, arg *JournalLineInsertParams) error {
 	_, err := db.Exec(ctx, journalLineInsert,
 		arg.PartitionID,
+		arg.Version,
 		arg.Sequences,
 		arg.LineNumbers,
 		arg.EffectiveDates,
@@ -243,7 +249,7 @@ SELECT
     coalesce((
         SELECT a.name
         FROM gl.accounts AS a
-        WHERE a.partition_id = $1 AND a.code = t.account AND a.sequence <= $2
+        WHERE a.partition_id = $1 AND a.version = $2 AND a.code = t.account AND a.sequence <= $3
         ORDER BY a.sequence DESC
         LIMIT 1
     ), '')::text AS name,
@@ -255,10 +261,10 @@ FROM (
         coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'debit'), 0) AS debit,
         coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'credit'), 0) AS credit
     FROM gl.journal_lines AS l
-    WHERE l.partition_id = $1
-        AND l.effective_date <= $3
-        AND l.sequence <= $2
-        AND l.functional_currency = $4
+    WHERE l.partition_id = $1 AND l.version = $2
+        AND l.effective_date <= $4
+        AND l.sequence <= $3
+        AND l.functional_currency = $5
     GROUP BY l.account
 ) AS t
 ORDER BY t.account
@@ -266,6 +272,7 @@ ORDER BY t.account
 
 type TrialBalanceParams struct {
 	PartitionID        int32
+	Version            int32
 	Known              int64
 	AsOf               pgtype.Date
 	FunctionalCurrency string
@@ -281,6 +288,7 @@ type TrialBalanceRow struct {
 func (q *Queries) TrialBalance(ctx context.Context, db DBTX, arg *TrialBalanceParams) ([]TrialBalanceRow, error) {
 	rows, err := db.Query(ctx, trialBalance,
 		arg.PartitionID,
+		arg.Version,
 		arg.Known,
 		arg.AsOf,
 		arg.FunctionalCurrency,

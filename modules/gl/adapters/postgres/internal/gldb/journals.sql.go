@@ -14,35 +14,36 @@ import (
 
 const journalInsert = `-- name: JournalInsert :exec
 INSERT INTO gl.journals (
-    partition_id, sequence, recorded_at, effective_date, event_id, source_event_id, journal_id, reverses_journal_id,
+    partition_id, version, sequence, recorded_at, effective_date, event_id, source_event_id, journal_id, reverses_journal_id,
     journal_number, journal_type, description, functional_currency, fiscal_year, period, source_module
 )
 SELECT
-    $1::integer, j.sequence, j.recorded_at, j.effective_date, j.event_id, j.source_event_id, j.journal_id, j.reverses_journal_id,
+    $1::integer, $2::integer, j.sequence, j.recorded_at, j.effective_date, j.event_id, j.source_event_id, j.journal_id, j.reverses_journal_id,
     j.journal_number, j.journal_type, j.description, j.functional_currency, j.fiscal_year, j.period, j.source_module
 FROM (
     -- set-returning functions in one list advance together
     SELECT
-        unnest($2::bigint[]) AS sequence,
-        unnest($3::timestamptz[]) AS recorded_at,
-        unnest($4::date[]) AS effective_date,
-        unnest($5::uuid[]) AS event_id,
-        unnest($6::text[]) AS source_event_id,
-        unnest($7::text[]) AS journal_id,
-        unnest($8::text[]) AS reverses_journal_id,
-        unnest($9::text[]) AS journal_number,
-        unnest($10::text[]) AS journal_type,
-        unnest($11::text[]) AS description,
-        unnest($12::text[]) AS functional_currency,
-        unnest($13::text[]) AS fiscal_year,
-        unnest($14::text[]) AS period,
-        unnest($15::text[]) AS source_module
+        unnest($3::bigint[]) AS sequence,
+        unnest($4::timestamptz[]) AS recorded_at,
+        unnest($5::date[]) AS effective_date,
+        unnest($6::uuid[]) AS event_id,
+        unnest($7::text[]) AS source_event_id,
+        unnest($8::text[]) AS journal_id,
+        unnest($9::text[]) AS reverses_journal_id,
+        unnest($10::text[]) AS journal_number,
+        unnest($11::text[]) AS journal_type,
+        unnest($12::text[]) AS description,
+        unnest($13::text[]) AS functional_currency,
+        unnest($14::text[]) AS fiscal_year,
+        unnest($15::text[]) AS period,
+        unnest($16::text[]) AS source_module
 ) AS j
 ON CONFLICT DO NOTHING
 `
 
 type JournalInsertParams struct {
 	PartitionID          int32
+	Version              int32
 	Sequences            []int64
 	RecordedAts          []time.Time
 	EffectiveDates       []pgtype.Date
@@ -62,6 +63,7 @@ type JournalInsertParams struct {
 func (q *Queries) JournalInsert(ctx context.Context, db DBTX, arg *JournalInsertParams) error {
 	_, err := db.Exec(ctx, journalInsert,
 		arg.PartitionID,
+		arg.Version,
 		arg.Sequences,
 		arg.RecordedAts,
 		arg.EffectiveDates,
@@ -81,13 +83,14 @@ func (q *Queries) JournalInsert(ctx context.Context, db DBTX, arg *JournalInsert
 }
 
 const journalReversalInsert = `-- name: JournalReversalInsert :exec
-INSERT INTO gl.journal_reversals (partition_id, sequence, journal_id, reversed_by)
-VALUES ($1, $2, $3, $4)
+INSERT INTO gl.journal_reversals (partition_id, version, sequence, journal_id, reversed_by)
+VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT DO NOTHING
 `
 
 type JournalReversalInsertParams struct {
 	PartitionID int32
+	Version     int32
 	Sequence    int64
 	JournalID   string
 	ReversedBy  string
@@ -96,6 +99,7 @@ type JournalReversalInsertParams struct {
 func (q *Queries) JournalReversalInsert(ctx context.Context, db DBTX, arg *JournalReversalInsertParams) error {
 	_, err := db.Exec(ctx, journalReversalInsert,
 		arg.PartitionID,
+		arg.Version,
 		arg.Sequence,
 		arg.JournalID,
 		arg.ReversedBy,
