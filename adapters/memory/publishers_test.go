@@ -9,6 +9,11 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
+func TestWebhookEndpoints(t *testing.T) {
+	t.Parallel()
+	conformance.RunWebhookEndpoints(t, &memory.WebhookEndpoints{})
+}
+
 func TestPublisherCursors(t *testing.T) {
 	t.Parallel()
 	conformance.RunPublisherCursors(t, func(*testing.T) ports.PublisherCursors { return memory.NewPublisherCursors(system.Clock{}) })

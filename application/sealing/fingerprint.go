@@ -36,38 +36,62 @@ func (v *Vault) Fingerprint(ctx context.Context, tenantID string, digest event.H
 	if v.Keys == nil {
 		return digest, nil
 	}
+	return v.underSecret(ctx, tenantID, fingerprintPurpose, digest[:])
+}
+
+// Derive makes a key out of a secret of the tenant that is kept for a purpose, by
+// HMAC-SHA-256 of the label: the same key for the same three, for ever, and nothing of
+// it is stored. Purposes have secrets of their own, so that what is derived for one is
+// no fingerprint. Faults: pii.keys_missing (FailedPrecondition) without a key
+// service, and those of Fingerprint.
+func (v *Vault) Derive(ctx context.Context, tenantID, purpose, label string) (shredding.Secret, error) {
+	if v.Keys == nil {
+		return shredding.Secret{}, fault.New(fault.FailedPrecondition, "pii.keys_missing", "secrets need a key service; have an operator configure kms")
+	}
+	if purpose == fingerprintPurpose {
+		return shredding.Secret{}, fault.New(fault.Internal, "pii.purpose_taken", "the secrets of fingerprints derive nothing else; report this")
+	}
+	h, err := v.underSecret(ctx, tenantID, purpose, []byte(label))
+	if err != nil {
+		return shredding.Secret{}, err
+	}
+	return shredding.NewSecret(h[:]), nil
+}
+
+// underSecret is the HMAC of a text under a tenant's secret of a purpose.
+func (v *Vault) underSecret(ctx context.Context, tenantID, purpose string, text []byte) (out event.Hash, err error) {
+	kept := purpose + "\x00" + tenantID
 	v.mu.Lock()
-	s := v.secrets[tenantID]
+	s := v.secrets[kept]
 	if s == nil || !s.again.IsZero() && !v.Clock.Now().Before(s.again) {
 		s = &tenantSecret{done: make(chan struct{})}
-		v.secrets[tenantID] = s
-		go v.loadSecret(ctx, s, tenantID)
+		v.secrets[kept] = s
+		go v.loadSecret(ctx, s, tenantID, purpose)
 	}
 	v.mu.Unlock()
 	select {
 	case <-s.done:
 	case <-ctx.Done():
-		return event.Hash{}, ctx.Err()
+		return out, ctx.Err()
 	}
 	if s.err != nil {
-		return event.Hash{}, s.err
+		return out, s.err
 	}
-	var out event.Hash
-	err := s.value.Use(func(key []byte) error {
+	err = s.value.Use(func(key []byte) error {
 		mac := hmac.New(sha256.New, key)
-		mac.Write(digest[:])
+		mac.Write(text)
 		mac.Sum(out[:0])
 		return nil
 	})
 	return out, err
 }
 
-func (v *Vault) loadSecret(ctx context.Context, s *tenantSecret, tenantID string) {
+func (v *Vault) loadSecret(ctx context.Context, s *tenantSecret, tenantID, purpose string) {
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	s.value, s.err = v.secret(ctx, tenantID)
+	s.value, s.err = v.secret(ctx, tenantID, purpose)
 	if fault.CodeOf(s.err) == codeEpochClosed {
-		s.value, s.err = v.secret(ctx, tenantID)
+		s.value, s.err = v.secret(ctx, tenantID, purpose)
 	}
 	if s.err != nil { // those who wait are told, and those who come within the pause
 		v.mu.Lock()
@@ -77,9 +101,9 @@ func (v *Vault) loadSecret(ctx context.Context, s *tenantSecret, tenantID string
 	close(s.done)
 }
 
-// secret reads a tenant's secret, or makes the first one.
-func (v *Vault) secret(ctx context.Context, tenantID string) (shredding.Secret, error) {
-	stands, err := v.Keys.TenantSecret(ctx, tenantID, fingerprintPurpose)
+// secret reads a tenant's secret of a purpose, or makes the first one.
+func (v *Vault) secret(ctx context.Context, tenantID, purpose string) (shredding.Secret, error) {
+	stands, err := v.Keys.TenantSecret(ctx, tenantID, purpose)
 	if err != nil {
 		return shredding.Secret{}, err
 	}
@@ -94,7 +118,7 @@ func (v *Vault) secret(ctx context.Context, tenantID string) (shredding.Secret, 
 			return shredding.Secret{}, err
 		}
 		stands, err = v.Keys.SaveTenantSecret(ctx, ports.TenantSecret{
-			TenantID: tenantID, Purpose: fingerprintPurpose, Reference: reference,
+			TenantID: tenantID, Purpose: purpose, Reference: reference,
 			WrappedKey: ports.WrappedKey{Version: firstVersion, Epoch: kek.Epoch, KEK: kek.KeyID, Wrapped: wrapped, Fingerprint: fingerprint},
 		})
 		if err == nil && stands.Reference == reference {

@@ -3,6 +3,7 @@ package sealing_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -131,6 +132,34 @@ func TestDeadKeysAreSweptWithoutBeingAskedFor(t *testing.T) {
 	r.seal(t, r.hired("E-1"))
 	r.clock.Advance(life)
 	require.Eventually(t, func() bool { return r.service.alive() == 0 }, 5*time.Second, 10*time.Millisecond)
+}
+
+func TestDerivedKeys(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	derive := func(v *sealing.Vault, tenant, purpose, label string) (out string) {
+		key, err := v.Derive(t.Context(), tenant, purpose, label)
+		require.NoError(t, err)
+		require.NoError(t, key.Use(func(b []byte) error { out = string(b); return nil }))
+		return out
+	}
+	key := derive(r.vault, "acme", "webhook", "a|1")
+	require.Len(t, key, 32)
+	require.Equal(t, key, derive(r.node(), "acme", "webhook", "a|1"), "every node derives the same")
+	for _, other := range []string{
+		derive(r.vault, "acme", "webhook", "a|2"), derive(r.vault, "globex", "webhook", "a|1"), derive(r.vault, "acme", "other", "a|1"),
+	} {
+		require.NotEqual(t, key, other)
+	}
+	// A digest that is a label gives nothing away: purposes have secrets of their own.
+	label := strings.Repeat("x", 32)
+	print, err := r.vault.Fingerprint(t.Context(), "acme", event.Hash([]byte(label)))
+	require.NoError(t, err)
+	require.NotEqual(t, string(print[:]), derive(r.vault, "acme", "webhook", label))
+	_, err = r.vault.Derive(t.Context(), "acme", "fingerprint", label)
+	require.Error(t, err)
+	_, err = sealing.New(sealing.Config{}).Derive(t.Context(), "acme", "webhook", "a|1")
+	require.Equal(t, "pii.keys_missing", fault.CodeOf(err))
 }
 
 func TestFingerprints(t *testing.T) {

@@ -95,8 +95,8 @@ type Vault struct {
 	reads   map[ports.SubjectKeyID]*reading // of the key store, to be joined
 	mints   map[ports.SubjectKeyID]*making  // keys on their way, to be joined
 	flying  map[*watch]struct{}             // what of both has not ended, also what is not to be joined any more
-	keks    map[string]keptKEK              // by tenant
-	secrets map[string]*tenantSecret        // by tenant
+	keks    map[string]keptKEK              // by purpose and tenant
+	secrets map[string]*tenantSecret        // by purpose and tenant
 	nudge   chan struct{}                   // wakes Run
 
 	turns chan struct{} // one for each call of the key service

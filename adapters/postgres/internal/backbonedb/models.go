@@ -188,3 +188,16 @@ type BackboneSubscriptionDecision struct {
 	Code         string
 	At           time.Time
 }
+
+type BackboneWebhookEndpoint struct {
+	Subscription  pgtype.UUID
+	TenantID      string
+	Url           string
+	SecretNumber  int32
+	PreviousUntil pgtype.Timestamptz
+	DisabledAt    pgtype.Timestamptz
+	DisabledCode  pgtype.Text
+	Revision      int64
+	CreatedAt     time.Time
+	UpdatedAt     time.Time
+}

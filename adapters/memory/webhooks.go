@@ -1,0 +1,78 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// WebhookEndpoints implements ports.WebhookEndpoints. The zero value is empty.
+type WebhookEndpoints struct {
+	mu   sync.Mutex
+	rows map[event.ID]ports.WebhookEndpoint
+}
+
+// WebhookEndpoint implements ports.WebhookEndpoints.
+func (s *WebhookEndpoints) WebhookEndpoint(ctx context.Context, subscription event.ID) (ports.WebhookEndpoint, error) {
+	if err := ctx.Err(); err != nil {
+		return ports.WebhookEndpoint{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, found := s.rows[subscription]
+	if !found {
+		return e, fault.New(fault.NotFound, "webhook.endpoint_not_found", "this subscription has no endpoint; give it one")
+	}
+	return e, nil
+}
+
+// WebhookEndpoints implements ports.WebhookEndpoints.
+func (s *WebhookEndpoints) WebhookEndpoints(ctx context.Context) ([]ports.WebhookEndpoint, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]ports.WebhookEndpoint, 0, len(s.rows))
+	for _, e := range s.rows {
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b ports.WebhookEndpoint) int {
+		return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), bytes.Compare(a.Subscription[:], b.Subscription[:]))
+	})
+	return out, nil
+}
+
+// SaveWebhookEndpoint implements ports.WebhookEndpoints.
+func (s *WebhookEndpoints) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rows[e.Subscription].Revision != e.Revision-1 {
+		return fault.New(fault.Conflict, "webhook.endpoint_changed", "somebody else changed the endpoint meanwhile; read it and try again")
+	}
+	if s.rows == nil {
+		s.rows = map[event.ID]ports.WebhookEndpoint{}
+	}
+	s.rows[e.Subscription] = e
+	return nil
+}
+
+// DeleteWebhookEndpoint implements ports.WebhookEndpoints.
+func (s *WebhookEndpoints) DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.rows, subscription)
+	return nil
+}

@@ -1,0 +1,89 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var _ ports.WebhookEndpoints = (*Store)(nil)
+
+// moment is a time that may be absent.
+func moment(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()} }
+
+func momentOf(t pgtype.Timestamptz) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
+}
+
+func webhookEndpoint(w *backbonedb.BackboneWebhookEndpoint) ports.WebhookEndpoint {
+	return ports.WebhookEndpoint{
+		Subscription: event.ID(w.Subscription.Bytes), TenantID: w.TenantID, URL: w.Url, SecretNumber: int(w.SecretNumber),
+		PreviousUntil: momentOf(w.PreviousUntil), DisabledAt: momentOf(w.DisabledAt), DisabledCode: w.DisabledCode.String,
+		Revision: w.Revision, CreatedAt: w.CreatedAt.UTC(), UpdatedAt: w.UpdatedAt.UTC(),
+	}
+}
+
+// WebhookEndpoint implements ports.WebhookEndpoints.
+func (s *Store) WebhookEndpoint(ctx context.Context, subscription event.ID) (ports.WebhookEndpoint, error) {
+	r, err := s.queries.GetWebhookEndpoint(ctx, s.reads, uuid(subscription))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ports.WebhookEndpoint{}, fault.New(fault.NotFound, "webhook.endpoint_not_found", "this subscription has no endpoint; give it one")
+	}
+	if err != nil {
+		return ports.WebhookEndpoint{}, translate(ctx, err)
+	}
+	return webhookEndpoint(&r.BackboneWebhookEndpoint), nil
+}
+
+// WebhookEndpoints implements ports.WebhookEndpoints.
+func (s *Store) WebhookEndpoints(ctx context.Context) ([]ports.WebhookEndpoint, error) {
+	rows, err := s.queries.ListWebhookEndpoints(ctx, s.reads)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]ports.WebhookEndpoint, len(rows))
+	for i := range rows {
+		out[i] = webhookEndpoint(&rows[i].BackboneWebhookEndpoint)
+	}
+	return out, nil
+}
+
+// SaveWebhookEndpoint implements ports.WebhookEndpoints.
+func (s *Store) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
+	var saved int64
+	var err error
+	if e.Revision == 1 {
+		saved, err = s.queries.InsertWebhookEndpoint(ctx, s.reads, &backbonedb.InsertWebhookEndpointParams{
+			Subscription: uuid(e.Subscription), TenantID: e.TenantID, Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: moment(e.PreviousUntil),
+			DisabledAt: moment(e.DisabledAt), DisabledCode: optionalText(e.DisabledCode), CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
+		})
+	} else {
+		saved, err = s.queries.UpdateWebhookEndpoint(ctx, s.reads, &backbonedb.UpdateWebhookEndpointParams{
+			Subscription: uuid(e.Subscription), Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: moment(e.PreviousUntil),
+			DisabledAt: moment(e.DisabledAt), DisabledCode: optionalText(e.DisabledCode), ExpectedRevision: e.Revision - 1, UpdatedAt: e.UpdatedAt,
+		})
+	}
+	if err != nil {
+		return translate(ctx, err)
+	}
+	if saved == 0 {
+		return fault.New(fault.Conflict, "webhook.endpoint_changed", "somebody else changed the endpoint meanwhile; read it and try again")
+	}
+	return nil
+}
+
+// DeleteWebhookEndpoint implements ports.WebhookEndpoints.
+func (s *Store) DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error {
+	return translate(ctx, s.queries.DeleteWebhookEndpoint(ctx, s.reads, uuid(subscription)))
+}

@@ -1,0 +1,174 @@
+// Package webhook sends events to endpoints over HTTP. It connects to public addresses
+// only, unless it is configured otherwise; the address is looked at when the connection
+// is made, so that no change of a name between a check and its use leads inside.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Config says what is allowed.
+type Config struct {
+	AllowPrivateNetworks bool           // any address but multicast
+	AllowedNetworks      []netip.Prefix // that are allowed besides the public ones
+	AllowHTTP            bool           // also without TLS
+	Roots                *x509.CertPool // that endpoints' certificates are checked with; nil: the system's
+	UserAgent            string
+	Resolver             *net.Resolver // nil: the system's
+	Clock                ports.Clock   // for dates in Retry-After
+}
+
+// Sender implements ports.WebhookSender.
+type Sender struct {
+	config   Config
+	networks []netip.Prefix
+	client   *http.Client
+}
+
+const (
+	longestURL     = 2000
+	connectTimeout = 10 * time.Second
+	answerBytes    = 16 << 10 // of an answer that are read, so that its connection can be used again
+	longestRetry   = 24 * time.Hour
+)
+
+// New makes a Sender.
+func New(c Config) *Sender {
+	if c.UserAgent == "" {
+		c.UserAgent = "Backbone"
+	}
+	s := &Sender{config: c, networks: c.AllowedNetworks}
+	dialer := &net.Dialer{Timeout: connectTimeout, Resolver: c.Resolver, Control: s.control}
+	s.client = &http.Client{
+		Transport: &http.Transport{
+			Proxy: nil, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
+			TLSClientConfig: &tls.Config{RootCAs: c.Roots, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: connectTimeout,
+			MaxIdleConnsPerHost: 4, MaxConnsPerHost: 32, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return s
+}
+
+// control sees every address before it is connected to, after names were resolved.
+func (s *Sender) control(network, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !strings.HasPrefix(network, "tcp") {
+		return fault.New(fault.Forbidden, "webhook.address_refused", "the endpoint's name leads to no TCP address; correct it")
+	}
+	return s.allowed(at.Addr())
+}
+
+func urlInvalid(detail string) error {
+	return fault.New(fault.Invalid, "webhook.url_invalid", detail).WithField("/url")
+}
+
+// Check implements ports.WebhookSender.
+func (s *Sender) Check(text string) error {
+	if len(text) > longestURL {
+		return urlInvalid("an address has at most 2000 bytes; shorten it")
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.Hostname() == "" || u.Opaque != "":
+		return urlInvalid("an address looks like https://example.org/hooks; correct it")
+	case u.Scheme != "https" && (u.Scheme != "http" || !s.config.AllowHTTP):
+		return urlInvalid("an address begins with https://; use TLS, or have an operator set webhook.allow_http")
+	case u.User != nil:
+		return urlInvalid("an address holds no user and no password; deliveries are signed")
+	case u.Fragment != "":
+		return urlInvalid("an address has no part behind #; leave it out")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return urlInvalid("a port is a number from 1 to 65535; correct it")
+		}
+	}
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && s.allowed(a) != nil {
+		return urlInvalid("this address is of a private, local or reserved network; use a public one, or have an operator add the network to webhook.allowed_networks")
+	}
+	return nil
+}
+
+// Send implements ports.WebhookSender.
+func (s *Sender) Send(ctx context.Context, r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+	if err := s.Check(r.URL); err != nil {
+		return ports.WebhookAnswer{}, fault.New(fault.Forbidden, "webhook.url_invalid", "nothing is sent to this address under the present configuration; give the endpoint another one")
+	}
+	bounded, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(bounded, http.MethodPost, r.URL, bytes.NewReader(r.Body))
+	if err != nil {
+		return ports.WebhookAnswer{}, urlInvalid("no request can be made to this address; correct it")
+	}
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", "User-Agent": s.config.UserAgent,
+		"webhook-id": r.ID, "webhook-timestamp": strconv.FormatInt(r.Timestamp.Unix(), 10), "webhook-signature": r.Signature,
+	} {
+		request.Header.Set(name, value)
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		return ports.WebhookAnswer{}, s.translate(ctx, err)
+	}
+	defer response.Body.Close()
+	_, _ = io.CopyN(io.Discard, response.Body, answerBytes) // what it says does not matter, nor how it ends
+	return ports.WebhookAnswer{Status: response.StatusCode, RetryAfter: s.retryAfter(response.Header.Get("Retry-After"))}, nil
+}
+
+// retryAfter reads seconds or a date.
+func (s *Sender) retryAfter(text string) time.Duration {
+	var wait time.Duration
+	if n, err := strconv.Atoi(text); err == nil {
+		wait = time.Duration(min(n, int(longestRetry/time.Second))) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		wait = at.Sub(s.config.Clock.Now())
+	}
+	return min(max(wait, 0), longestRetry)
+}
+
+// translate names what went wrong and keeps none of the words, which may be the
+// endpoint's.
+func (s *Sender) translate(ctx context.Context, err error) error {
+	if cause := ctx.Err(); cause != nil {
+		return cause
+	}
+	if f, ok := fault.As(err); ok {
+		return f
+	}
+	failed := func(code, detail string) error {
+		return fault.New(fault.Unavailable, code, detail+"; it will be tried again")
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return failed("webhook.timeout", "the endpoint did not answer in time")
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return failed("webhook.dns", "the endpoint's name was not found")
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return failed("webhook.tls", "the endpoint's certificate is not valid for its name")
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
+		return failed("webhook.tls", "the endpoint does not speak TLS")
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return failed("webhook.timeout", "the endpoint could not be reached in time")
+	}
+	return failed("webhook.connection", "no connection to the endpoint could be made or kept")
+}

@@ -1,0 +1,166 @@
+package webhook
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// runner delivers to one endpoint, as it was when the runner began.
+type runner struct {
+	d        *Dispatcher
+	endpoint ports.WebhookEndpoint
+	sub      subscription.Subscription
+	stop     context.CancelFunc
+
+	mu        sync.Mutex
+	failures  int       // in a row
+	notBefore time.Time // no attempt is made before
+}
+
+// restAfter is how many failures in a row an endpoint may have before it is left alone
+// for a while.
+const restAfter = 3
+
+// answerMargin is left between an attempt and the end of the message's lease.
+const answerMargin = 2 * time.Second
+
+func (r *runner) work(ctx context.Context) {
+	for ctx.Err() == nil {
+		if !r.rest(ctx) {
+			return
+		}
+		if err := r.next(ctx); err != nil && ctx.Err() == nil {
+			r.d.Logger.WarnContext(ctx, "a webhook could not go on; it will be tried again", "subscription", r.sub.ID, "code", fault.CodeOf(err))
+			r.pause(r.d.Rest)
+		}
+	}
+}
+
+// rest waits until attempts may be made again.
+func (r *runner) rest(ctx context.Context) bool {
+	r.mu.Lock()
+	wait := time.Until(r.notBefore)
+	r.mu.Unlock()
+	if wait <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func (r *runner) pause(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if until := time.Now().Add(d); until.After(r.notBefore) {
+		r.notBefore = until
+	}
+}
+
+// next delivers one message.
+func (r *runner) next(ctx context.Context) error {
+	owner, err := r.d.Directory.PrincipalByPerson(ctx, r.sub.TenantID, r.sub.Owner)
+	if err != nil {
+		return err
+	}
+	m, found, err := r.d.Engine.Next(ctx, owner, r.sub.ID, r.d.Wait)
+	if err != nil || !found {
+		return err
+	}
+	lease := r.sub.Settings.MessageTimeout // by the store's clock, which began before ours
+	timeout := min(r.d.config.Timeout, max(lease-answerMargin, lease/2))
+	code, answer, err := r.attempt(ctx, owner, m, timeout)
+	if ctx.Err() != nil {
+		if answer.Status == 0 {
+			return ctx.Err() // the message's lease ends by itself; if it arrived, it comes again with the same id
+		}
+		// The endpoint did answer: that is kept.
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerMargin)
+		defer cancel()
+		ctx = last
+	}
+	if code == "" && err == nil {
+		r.taken()
+		return r.d.Engine.Acknowledge(ctx, owner, r.sub.ID, m)
+	}
+	if err != nil && !deliveryFault(err) {
+		// Ours, such as the key service: no fault of the endpoint.
+		r.pause(r.d.Rest)
+		return r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code)
+	}
+	r.failed(answer)
+	if refused := r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code); refused != nil {
+		return refused
+	}
+	if answer.Status == statusGone {
+		return r.disable(ctx, owner, code)
+	}
+	return nil
+}
+
+func (r *runner) attempt(ctx context.Context, owner ports.Principal, m Message, timeout time.Duration) (code string, a ports.WebhookAnswer, err error) {
+	began := time.Now()
+	data, err := r.d.Encoder.EncodeFor(ctx, owner, m.Event)
+	if err == nil {
+		a, err = r.d.send(ctx, &r.endpoint, m.Event.ID.String(), body(m.Event.Type, m.Event.RecordedAt, data), timeout)
+	}
+	code = failure(a, err)
+	if r.d.Observer != nil && ctx.Err() == nil {
+		r.d.Observer.WebhookAttempt(code, time.Since(began))
+	}
+	return code, a, err
+}
+
+func (r *runner) taken() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = 0
+}
+
+// failed lets the endpoint rest as it asks for, or as its failures suggest.
+func (r *runner) failed(a ports.WebhookAnswer) {
+	r.mu.Lock()
+	r.failures++
+	n := r.failures
+	r.mu.Unlock()
+	if a.RetryAfter > 0 && (a.Status == 429 || a.Status == 503) {
+		r.pause(a.RetryAfter)
+		return
+	}
+	if n >= restAfter || a.Status == 429 {
+		pause := r.d.Longest
+		if shift := max(n-restAfter, 0); shift < 16 {
+			pause = min(pause, r.d.Rest<<shift)
+		}
+		r.pause(pause)
+	}
+}
+
+// disable ends deliveries until the owner says otherwise.
+func (r *runner) disable(ctx context.Context, owner ports.Principal, code string) error {
+	e, err := r.d.config.Endpoints.WebhookEndpoint(ctx, r.sub.UID)
+	if err != nil {
+		return err
+	}
+	if e.URL != r.endpoint.URL || !e.DisabledAt.IsZero() {
+		return nil // another delivery did it, or the owner has acted
+	}
+	now := event.Micros(r.d.config.Clock.Now())
+	e.DisabledAt, e.DisabledCode = now, code
+	if err := r.d.save(ctx, &e, now); err != nil {
+		return err
+	}
+	r.d.Logger.WarnContext(ctx, "an endpoint wants nothing more; its subscription is paused", "subscription", r.sub.ID)
+	return r.d.Engine.Pause(ctx, owner, r.sub.ID)
+}

@@ -1,0 +1,68 @@
+package ports
+
+import (
+	"context"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// WebhookEndpoint is where the events of a subscription are sent. Its secret is not in
+// it: it is derived from one that the key store keeps for the tenant.
+type WebhookEndpoint struct {
+	Subscription  event.ID // UID of the subscription
+	TenantID      string
+	URL           string
+	SecretNumber  int       // of the secret that signs, from 1
+	PreviousUntil time.Time // until when the secret before signs too; zero: it does not
+	DisabledAt    time.Time // zero: it is not
+	DisabledCode  string    // why
+	Revision      int64     // changes with every change
+	CreatedAt     time.Time
+	UpdatedAt     time.Time
+}
+
+// WebhookEndpoints keeps endpoints, one for a subscription.
+type WebhookEndpoints interface {
+	// WebhookEndpoint returns fault webhook.endpoint_not_found if there is none.
+	WebhookEndpoint(ctx context.Context, subscription event.ID) (WebhookEndpoint, error)
+	// WebhookEndpoints lists all, by tenant and subscription.
+	WebhookEndpoints(ctx context.Context) ([]WebhookEndpoint, error)
+	// SaveWebhookEndpoint inserts an endpoint of revision 1, and replaces one whose
+	// revision is the one before e.Revision; else fault webhook.endpoint_changed
+	// (Conflict).
+	SaveWebhookEndpoint(ctx context.Context, e WebhookEndpoint) error
+	// DeleteWebhookEndpoint removes an endpoint; one that is not there changes nothing.
+	DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error
+}
+
+// WebhookRequest is one delivery.
+type WebhookRequest struct {
+	URL       string
+	ID        string    // of the message, the same in every attempt
+	Timestamp time.Time // of the attempt, in seconds
+	Signature string    // of id, timestamp and body, one or several separated by blanks
+	Body      []byte    // JSON
+	Timeout   time.Duration
+}
+
+// WebhookAnswer is what the endpoint said. Of its words nothing is kept.
+type WebhookAnswer struct {
+	Status     int
+	RetryAfter time.Duration // that it asks for; 0: nothing
+}
+
+// WebhookSender sends deliveries.
+type WebhookSender interface {
+	// Check refuses an address that nothing is ever sent to, as far as it can be seen
+	// without asking anybody. Fault webhook.url_invalid (Invalid).
+	Check(url string) error
+	// Send makes one attempt. It follows no redirect, uses no proxy, and connects to no
+	// address that is not allowed, whatever name leads there. The faults are all
+	// Unavailable, but for the first two, which are Forbidden:
+	//
+	//	webhook.address_refused  the name leads to an address that is not allowed
+	//	webhook.url_invalid      as Check
+	//	webhook.timeout, webhook.tls, webhook.dns, webhook.connection
+	Send(ctx context.Context, r WebhookRequest) (WebhookAnswer, error)
+}
