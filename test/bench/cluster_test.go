@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -57,16 +58,14 @@ func newDatabase(t *testing.T, cluster *embeddedpg.Cluster, name string, migrate
 }
 
 // requireRoom fails at once when the events will not fit on the cluster's disk.
-func requireRoom(t *testing.T, cluster *embeddedpg.Cluster, events int) {
+func requireRoom(t *testing.T, o options) {
 	t.Helper()
 	const eventBytes, rest = 3700, 6_000_000_000 // with indexes, as measured; the log of PostgreSQL and the other sections
-	var dir string
-	require.NoError(t, connect(t, cluster.SuperuserDSN("postgres")).QueryRow(t.Context(), "SHOW data_directory").Scan(&dir))
 	var disk syscall.Statfs_t
-	require.NoError(t, syscall.Statfs(dir, &disk))
-	free, needed := int64(disk.Bavail)*int64(disk.Bsize), int64(events)*eventBytes+rest
+	require.NoError(t, syscall.Statfs(cmp.Or(o.dir, os.TempDir()), &disk))
+	free, needed := int64(disk.Bavail)*disk.Bsize, int64(o.events)*eventBytes+rest
 	require.Greater(t, free, needed, "%d events take %d GB and %d GB are free; set BACKBONE_BENCH_EVENTS lower or BACKBONE_BENCH_DIR to a larger disk",
-		events, needed>>30, free>>30)
+		o.events, needed>>30, free>>30)
 }
 
 // asApp is the same database with the rights of the application's role.

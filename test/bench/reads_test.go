@@ -54,7 +54,7 @@ type readStep struct {
 // reportReads fills a store and measures reads, over the ports and over HTTP, and
 // the verification of the whole log.
 func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
-	requireRoom(t, cluster, o.events)
+	requireRoom(t, o)
 	dsn := newDatabase(t, cluster, "reads", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil) })
 	server, address := serve(t, dsn, false)
 	app := server.App
