@@ -1,0 +1,515 @@
+package webhook_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	reference "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/webhook"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+const patience = 20 * time.Second
+
+var owner = ports.Principal{TenantID: "acme", PersonID: "p-1"}
+
+// house is everything around the package: an engine with messages of several keys, an
+// endpoint, and secrets.
+type house struct {
+	mu        sync.Mutex
+	queue     []*queued
+	changed   chan struct{}
+	refusals  []string
+	paused    int
+	sub       subscription.Subscription
+	gone      bool
+	keys      error // of the key service
+	answer    func(r ports.WebhookRequest) (ports.WebhookAnswer, error)
+	sent      []ports.WebhookRequest
+	underWay  int
+	most      int
+	clock     *testkit.Clock
+	endpoints *memory.WebhookEndpoints
+	leases    *memory.Leases
+}
+
+// queued is a message; those of one key are handed out one after another.
+type queued struct {
+	e        event.Recorded
+	key      string
+	leased   bool
+	done     bool
+	attempts int
+}
+
+func newHouse() *house {
+	h := &house{
+		changed: make(chan struct{}), clock: testkit.NewClock(time.Now()), endpoints: &memory.WebhookEndpoints{}, leases: memory.New(memory.Config{Clock: system.Clock{}}).Leases(),
+		sub: subscription.Subscription{UID: event.ID{7}, TenantID: "acme", ID: "orders", SubscriberType: "webhook", SubscriberID: "x", Status: subscription.Active, Owner: "p-1", Revision: 1},
+	}
+	h.sub.Settings.MessageTimeout = 30 * time.Second
+	return h
+}
+
+func (h *house) wake() { close(h.changed); h.changed = make(chan struct{}) }
+
+func (h *house) add(keys ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, k := range keys {
+		n := len(h.queue) + 1
+		h.queue = append(h.queue, &queued{key: k, e: event.Recorded{Skeleton: event.Skeleton{ID: event.ID{15: byte(n)}, Type: "shop.item.sold", Sequence: event.Sequence(n), RecordedAt: h.clock.Now()}}})
+	}
+	h.wake()
+}
+
+func (h *house) Next(ctx context.Context, _ ports.Principal, _ string, wait time.Duration) (webhook.Message, bool, error) {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		h.mu.Lock()
+		held := map[string]bool{}
+		for _, q := range h.queue {
+			if q.done {
+				continue
+			}
+			if !q.leased && !held[q.key] {
+				q.leased = true
+				q.attempts++
+				h.mu.Unlock()
+				return webhook.Message{Event: q.e, Attempt: q.attempts}, true, nil
+			}
+			held[q.key] = true
+		}
+		changed := h.changed
+		h.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return webhook.Message{}, false, ctx.Err()
+		case <-over.C:
+			return webhook.Message{}, false, nil
+		case <-changed:
+		}
+	}
+}
+
+func (h *house) end(m webhook.Message, done bool, code string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	q := h.queue[m.Event.Sequence-1]
+	q.leased, q.done = false, done
+	if !done {
+		h.refusals = append(h.refusals, code)
+	}
+	h.wake()
+	return nil
+}
+
+func (h *house) Acknowledge(_ context.Context, _ ports.Principal, _ string, m webhook.Message) error {
+	return h.end(m, true, "")
+}
+
+func (h *house) Refuse(_ context.Context, _ ports.Principal, _ string, m webhook.Message, code string) error {
+	return h.end(m, false, code)
+}
+
+func (h *house) Pause(context.Context, ports.Principal, string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.paused++
+	h.sub.Status = subscription.Paused
+	h.sub.Revision++
+	return nil
+}
+
+func (h *house) Subscriptions(context.Context, string) ([]subscription.Subscription, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.gone {
+		return nil, nil
+	}
+	return []subscription.Subscription{h.sub}, nil
+}
+
+func (h *house) Subscription(_ context.Context, tenant, id string) (subscription.Subscription, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if tenant != h.sub.TenantID || id != h.sub.ID {
+		return subscription.Subscription{}, fault.New(fault.NotFound, "subscription.not_found", "no")
+	}
+	return h.sub, nil
+}
+
+func (h *house) PrincipalByPerson(context.Context, string, string) (ports.Principal, error) {
+	return owner, nil
+}
+
+func (h *house) EncodeFor(_ context.Context, p ports.Principal, e event.Recorded) ([]byte, error) {
+	return json.Marshal(map[string]any{"sequence": e.Sequence, "for": p.PersonID})
+}
+
+func (h *house) Derive(_ context.Context, tenant, purpose, label string) (shredding.Secret, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.keys != nil {
+		return shredding.Secret{}, h.keys
+	}
+	mac := hmac.New(sha256.New, []byte(tenant+"/"+purpose))
+	mac.Write([]byte(label))
+	return shredding.NewSecret(mac.Sum(nil)), nil
+}
+
+func (h *house) Check(url string) error {
+	if !strings.HasPrefix(url, "https://") {
+		return fault.New(fault.Invalid, "webhook.url_invalid", "no")
+	}
+	return nil
+}
+
+func (h *house) Send(_ context.Context, r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+	h.mu.Lock()
+	h.sent = append(h.sent, r)
+	h.underWay++
+	h.most = max(h.most, h.underWay)
+	answer := h.answer
+	h.mu.Unlock()
+	defer func() { h.mu.Lock(); h.underWay--; h.mu.Unlock() }()
+	if answer == nil {
+		return ports.WebhookAnswer{Status: 204}, nil
+	}
+	return answer(r)
+}
+
+func (h *house) service() *webhook.Service {
+	return webhook.NewService(webhook.ServiceConfig{Endpoints: h.endpoints, Subscriptions: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs()})
+}
+
+func (h *house) run(t *testing.T, node string, change func(*webhook.Config)) (stop func()) {
+	t.Helper()
+	c := webhook.Config{
+		Service: h.service(), Engine: h, Directory: h, Encoder: h, Leases: h.leases, Node: node,
+		Look: 10 * time.Millisecond, TTL: 500 * time.Millisecond, Rest: time.Millisecond, Longest: 5 * time.Millisecond,
+	}
+	if change != nil {
+		change(&c)
+	}
+	d := webhook.NewDispatcher(c)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(stop)
+	return stop
+}
+
+func (h *house) set(t *testing.T) webhook.Endpoint {
+	t.Helper()
+	e, created, err := h.service().Set(t.Context(), owner, "orders", "https://example.org/hook")
+	require.NoError(t, err)
+	require.True(t, created)
+	return e
+}
+
+func (h *house) delivered() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, q := range h.queue {
+		if q.done {
+			n++
+		}
+	}
+	return n
+}
+
+// verify checks a delivery as its receiver does, with the reference implementation.
+func verify(t *testing.T, secret string, r ports.WebhookRequest) error {
+	t.Helper()
+	checker, err := reference.NewWebhook(secret)
+	require.NoError(t, err)
+	h := http.Header{}
+	h.Set("webhook-id", r.ID)
+	h.Set("webhook-timestamp", fmt.Sprint(r.Timestamp.Unix()))
+	h.Set("webhook-signature", r.Signature)
+	return checker.Verify(r.Body, h)
+}
+
+func TestDeliveriesAreSigned(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	e := h.set(t)
+	require.True(t, strings.HasPrefix(e.Secret, "whsec_"))
+	h.run(t, "a", nil)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	first := h.sent[0]
+	require.Equal(t, event.ID{15: 1}.String(), first.ID)
+	require.NoError(t, verify(t, e.Secret, first))
+	tampered := first
+	tampered.Body = append([]byte(" "), first.Body...)
+	require.Error(t, verify(t, e.Secret, tampered))
+	var body struct {
+		Type, Timestamp string
+		Data            map[string]any
+	}
+	require.NoError(t, json.Unmarshal(first.Body, &body))
+	require.Equal(t, "shop.item.sold", body.Type)
+	require.Equal(t, map[string]any{"sequence": 1.0, "for": "p-1"}, body.Data)
+
+	// Two secrets are good while the receiver learns the new one.
+	next, err := h.service().Rotate(t.Context(), owner, "orders")
+	require.NoError(t, err)
+	require.NotEqual(t, e.Secret, next.Secret)
+	both := h.test(t)
+	require.NoError(t, verify(t, e.Secret, both))
+	require.NoError(t, verify(t, next.Secret, both))
+	h.clock.Advance(24 * time.Hour)
+	late := h.test(t)
+	late.Timestamp = time.Now() // the reference refuses what is not of now, so only the signature of the past is looked at
+	require.NotContains(t, late.Signature, " ", "one signature: the old secret is over")
+	shown, err := h.service().Endpoint(t.Context(), owner, "orders")
+	require.NoError(t, err)
+	require.Empty(t, shown.Secret, "a secret is shown once")
+}
+
+// test sends a test delivery and gives what was sent.
+func (h *house) test(t *testing.T) ports.WebhookRequest {
+	t.Helper()
+	out, err := h.service().Test(t.Context(), owner, "orders")
+	require.NoError(t, err)
+	require.Equal(t, 204, out.Status)
+	require.Empty(t, out.Code)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.sent[len(h.sent)-1]
+	require.True(t, strings.HasPrefix(r.ID, "test_"))
+	require.Contains(t, string(r.Body), `"type":"backbone.webhook.test"`)
+	return r
+}
+
+// TestOrderOfAKeyIsKept fails deliveries at random; the messages of each key arrive in
+// their order, and other keys do not wait.
+func TestOrderOfAKeyIsKept(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	var arrived []int
+	tries := map[string]int{}
+	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if tries[r.ID]++; len(r.ID)%2+tries[r.ID] < 3 {
+			return ports.WebhookAnswer{Status: 500}, nil
+		}
+		var body struct{ Data struct{ Sequence int } }
+		if err := json.Unmarshal(r.Body, &body); err != nil {
+			return ports.WebhookAnswer{}, err
+		}
+		arrived = append(arrived, body.Data.Sequence)
+		return ports.WebhookAnswer{Status: 200}, nil
+	}
+	h.run(t, "a", nil)
+	h.run(t, "b", nil)
+	for range 10 {
+		h.add("x", "y", "z")
+	}
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 30 })
+	for offset := range 3 {
+		var of []int
+		for _, n := range arrived {
+			if (n-1)%3 == offset {
+				of = append(of, n)
+			}
+		}
+		require.Len(t, of, 10)
+		require.True(t, slices.IsSorted(of), "%v", of)
+	}
+	require.LessOrEqual(t, h.most, 4, "concurrency of one endpoint")
+}
+
+func TestAGoneEndpointIsDisabled(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+		if r.URL == "https://example.org/new" {
+			return ports.WebhookAnswer{Status: 200}, nil
+		}
+		return ports.WebhookAnswer{Status: 410}, nil
+	}
+	h.run(t, "a", func(c *webhook.Config) { c.Concurrency = 1 })
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool {
+		e, err := h.service().Endpoint(t.Context(), owner, "orders")
+		return err == nil && e.DisabledCode == "webhook.status_410" && !e.DisabledAt.IsZero()
+	})
+	testkit.Eventually(t, patience, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.paused == 1 })
+	require.Zero(t, h.delivered(), "the message waits")
+	// The owner gives another address, and goes on.
+	e, created, err := h.service().Set(t.Context(), owner, "orders", "https://example.org/new")
+	require.NoError(t, err)
+	require.False(t, created)
+	require.Empty(t, e.Secret)
+	require.True(t, e.DisabledAt.IsZero())
+	h.mu.Lock()
+	h.sub.Status = subscription.Active
+	h.sub.Revision++
+	h.mu.Unlock()
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	require.Equal(t, "https://example.org/new", h.sent[len(h.sent)-1].URL)
+}
+
+func TestAnEndpointThatAsksForTimeGetsIt(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	h.answer = func(ports.WebhookRequest) (ports.WebhookAnswer, error) {
+		return ports.WebhookAnswer{Status: 429, RetryAfter: time.Hour}, nil
+	}
+	h.run(t, "a", func(c *webhook.Config) { c.Concurrency = 1 })
+	h.add("x", "y")
+	testkit.Eventually(t, patience, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.refusals) == 1 })
+	h.add("z")
+	require.Never(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.sent) > 1 }, 200*time.Millisecond, 10*time.Millisecond)
+	require.Equal(t, []string{"webhook.status_429"}, h.refusals)
+}
+
+func TestFailuresAreRefusedByCode(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	outcomes := []func() (ports.WebhookAnswer, error){
+		func() (ports.WebhookAnswer, error) { return ports.WebhookAnswer{Status: 302}, nil },
+		func() (ports.WebhookAnswer, error) { return ports.WebhookAnswer{Status: 500}, nil },
+		func() (ports.WebhookAnswer, error) {
+			return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.timeout", "slow; wait")
+		},
+		func() (ports.WebhookAnswer, error) {
+			return ports.WebhookAnswer{}, fault.New(fault.Forbidden, "webhook.address_refused", "no; change it")
+		},
+	}
+	h.answer = func(ports.WebhookRequest) (ports.WebhookAnswer, error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if n := len(h.sent) - 1; n < len(outcomes) {
+			return outcomes[n]()
+		}
+		return ports.WebhookAnswer{Status: 202}, nil
+	}
+	h.run(t, "a", func(c *webhook.Config) { c.Concurrency = 1 })
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	require.Equal(t, []string{"webhook.status_302", "webhook.status_500", "webhook.timeout", "webhook.address_refused"}, h.refusals)
+	ids := map[string]bool{}
+	for _, r := range h.sent {
+		ids[r.ID] = true
+	}
+	require.Len(t, ids, 1, "every attempt has the same id")
+}
+
+func TestNothingIsSentWhileTheKeysAreAway(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	h.keys = fault.New(fault.Unavailable, "kms.unavailable", "away; wait")
+	h.run(t, "a", nil)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.refusals) > 0 })
+	require.Empty(t, h.sent)
+	require.Equal(t, "kms.unavailable", h.refusals[0])
+	_, err := h.service().Test(t.Context(), owner, "orders")
+	require.Equal(t, "kms.unavailable", fault.CodeOf(err))
+	h.mu.Lock()
+	h.keys = nil
+	h.mu.Unlock()
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+}
+
+func TestWhoMayLookAfterAnEndpoint(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	s := h.service()
+	_, _, err := s.Set(t.Context(), owner, "orders", "http://example.org")
+	require.Equal(t, "webhook.url_invalid", fault.CodeOf(err))
+	_, err = s.Endpoint(t.Context(), owner, "orders")
+	require.Equal(t, "webhook.endpoint_not_found", fault.CodeOf(err))
+	h.set(t)
+	stranger := ports.Principal{TenantID: "acme", PersonID: "p-2"}
+	_, _, err = s.Set(t.Context(), stranger, "orders", "https://evil.example.org")
+	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
+	_, err = s.Rotate(t.Context(), stranger, "orders")
+	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
+	_, err = s.Test(t.Context(), stranger, "orders")
+	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
+	again, created, err := s.Set(t.Context(), owner, "orders", "https://example.org/hook")
+	require.NoError(t, err)
+	require.False(t, created)
+	require.Equal(t, int64(1), again.Revision, "the same address changes nothing")
+	h.sub.SubscriberType = "service"
+	_, err = s.Endpoint(t.Context(), owner, "orders")
+	require.Equal(t, "webhook.not_a_webhook", fault.CodeOf(err))
+}
+
+func TestTheEndpointGoesWithItsSubscription(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	h.run(t, "a", nil)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	h.mu.Lock()
+	h.gone = true
+	h.mu.Unlock()
+	testkit.Eventually(t, patience, func() bool {
+		all, err := h.endpoints.WebhookEndpoints(t.Context())
+		return err == nil && len(all) == 0
+	})
+}
+
+func TestANodeTakesOver(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	long := func(c *webhook.Config) { c.TTL = time.Hour }
+	stop := h.run(t, "a", long)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	stop()
+	h.run(t, "b", long)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
+}
+
+func TestDefaultsSpreadAttemptsOverADay(t *testing.T) {
+	t.Parallel()
+	var s subscription.Settings
+	webhook.Defaults(&s)
+	sub := subscription.Subscription{ID: "a", SubscriberType: "webhook", SubscriberID: "b", Settings: s}
+	require.NoError(t, sub.Check())
+	var total time.Duration
+	for n := 1; n <= s.MaxRetries; n++ {
+		total += sub.Settings.Backoff(n)
+	}
+	require.InDelta(t, 23, total.Hours(), 1)
+	require.Equal(t, subscription.NoBreaker, s.BreakerAfter)
+	own := subscription.Settings{MaxRetries: 2, BreakerAfter: 7}
+	webhook.Defaults(&own)
+	require.Equal(t, subscription.Settings{MaxRetries: 2, BreakerAfter: 7}, own)
+}
