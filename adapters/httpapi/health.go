@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 const (
@@ -42,6 +43,12 @@ func (s *Server) GetReadiness(ctx context.Context, _ api.GetReadinessRequestObje
 			continue
 		case isDegraded(err):
 			out.Checks[name] = healthDegraded
+			if f, ok := fault.As(err); ok { // its text is written for callers
+				if out.Reasons == nil {
+					out.Reasons = map[string]string{}
+				}
+				out.Reasons[name] = f.Code + ": " + f.Detail
+			}
 			if out.Status == healthOK {
 				out.Status = healthDegraded
 			}

@@ -59,6 +59,8 @@ type Config struct {
 	Upcaster Upcasts
 	// Erasures answers erasure requests and legal holds; nil: pii.keys_missing.
 	Erasures Erasures
+	// Projections is for operators; nil: projection.not_served.
+	Projections Projections
 	// Subscriptions keeps persistent subscriptions; nil: subscription.not_served.
 	Subscriptions Subscriptions
 

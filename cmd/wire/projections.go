@@ -9,6 +9,10 @@ import (
 // project makes the runner of the projections, after the watch.
 func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.Clock, o Options) (err error) {
 	c := a.Config.Projector
+	a.operations = projector.NewOperations(projector.OperationsConfig{
+		Store: a.Store, Register: a.Store, Letters: a.Store, Leases: a.Store.Leases(), Clock: clock,
+		Declared: a.Catalog.Projections, Handlers: handlers, Wake: func() { a.Runner.Wake() },
+	})
 	a.Runner, err = projector.New(projector.Config{
 		Store: a.Store, Register: a.Store, Leases: a.Store.Leases(), Heads: a.Watch, Node: nodeID(a.Config),
 		Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,

@@ -112,6 +112,7 @@ type App struct {
 	Subscriptions *delivery.Service
 
 	personal   *personal // nil without a key service
+	operations *projector.Operations
 	background *snapshot.Background
 	fanout     *fanout // nil in tools and without a broker
 }

@@ -48,6 +48,8 @@ grants := {
 	"event_types.check": {"admin", "module"},
 	"event_types.deprecate": {"admin"},
 	"event_types.read": everybody,
+	"projections.read": {"admin", "operator", "auditor"},
+	"projections.operate": {"admin", "operator"},
 	"legal_entities.create": {"admin"},
 	"legal_entities.read": everybody,
 	"erasure.request": {"compliance"},
@@ -65,7 +67,7 @@ grants := {
 writes := {
 	"intents.submit", "intents.approve", "events.append", "snapshots.write",
 	"streams.describe", "streams.delete", "streams.tombstone",
-	"event_types.register", "event_types.deprecate", "legal_entities.create",
+	"event_types.register", "event_types.deprecate", "legal_entities.create", "projections.operate",
 	"erasure.request", "erasure.approve", "holds.place", "holds.release",
 	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate",
 }

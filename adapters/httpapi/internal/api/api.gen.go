@@ -165,6 +165,47 @@ type ConditionItem struct {
 	Types    []string     `json:"types,omitempty,omitzero"`
 }
 
+// DeadLetter defines model for DeadLetter.
+type DeadLetter struct {
+	Attempts int `json:"attempts"`
+
+	// Code What is wrong.
+	Code string `json:"code"`
+
+	// Detail Where in the event; never a value of it.
+	Detail        string `json:"detail,omitempty,omitzero"`
+	EventID       string `json:"event_id"`
+	FirstFailedAt string `json:"first_failed_at"`
+
+	// Kind Of the reader.
+	//
+	// Example: projection
+	Kind         string `json:"kind"`
+	LastFailedAt string `json:"last_failed_at"`
+	LegalEntity  string `json:"legal_entity"`
+
+	// Name Of the reader.
+	Name      string `json:"name"`
+	Reason    string `json:"reason,omitempty,omitzero"`
+	Sequence  string `json:"sequence"`
+	SettledAt string `json:"settled_at,omitempty,omitzero"`
+	SettledBy string `json:"settled_by,omitempty,omitzero"`
+
+	// Status The reader stands still at it; went on without it by its settings; was told to go on without it; digested it later; was reset.
+	Status string `json:"status"`
+
+	// Version Of the reader; 0 when it has none.
+	Version int `json:"version"`
+}
+
+// DeadLetterList defines model for DeadLetterList.
+type DeadLetterList struct {
+	DeadLetters []DeadLetter `json:"dead_letters"`
+
+	// NextCursor Absent on the last page.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
+}
+
 // Delegate defines model for Delegate.
 type Delegate struct {
 	ID   string `json:"id"`
@@ -592,7 +633,10 @@ type FeedPage struct {
 // Health defines model for Health.
 type Health struct {
 	Checks map[string]string `json:"checks"`
-	Status string            `json:"status"`
+
+	// Reasons Why a check is degraded.
+	Reasons map[string]string `json:"reasons,omitempty,omitzero"`
+	Status  string            `json:"status"`
 }
 
 // Holder The event that got there first.
@@ -1060,6 +1104,122 @@ type ProcessStep struct {
 	EventID         string  `json:"event_id"`
 	SincePreviousMs float32 `json:"since_previous_ms"`
 	SinceStartMs    float32 `json:"since_start_ms"`
+}
+
+// Projection defines model for Projection.
+type Projection struct {
+	// BehindEvents Events that it has not read yet.
+	BehindEvents string `json:"behind_events"`
+
+	// BehindSeconds Age of the newest event where it has not been read, else 0.
+	BehindSeconds float64 `json:"behind_seconds"`
+	ChangedAt     string  `json:"changed_at"`
+
+	// ChangedBy Pseudonymous id of the person, or `system`.
+	ChangedBy string `json:"changed_by"`
+	CreatedAt string `json:"created_at"`
+
+	// Current Whether it is the version that runs.
+	Current bool `json:"current"`
+
+	// EventTypes What it is given; empty is everything.
+	EventTypes []string `json:"event_types"`
+
+	// Failed Attempts that were rolled back.
+	Failed string `json:"failed"`
+
+	// Faulted Legal entities in which it stands still at an event.
+	Faulted       int                       `json:"faulted"`
+	LegalEntities []ProjectionInLegalEntity `json:"legal_entities,omitempty,omitzero"`
+	Name          string                    `json:"name"`
+
+	// Processed Events that were digested.
+	Processed string `json:"processed"`
+
+	// Retrying Legal entities in which its last attempt failed.
+	Retrying int                `json:"retrying"`
+	Settings ProjectionSettings `json:"settings"`
+
+	// Skipped Events that were passed over because they failed.
+	Skipped string `json:"skipped"`
+	Status  string `json:"status"`
+	Version int    `json:"version"`
+}
+
+// ProjectionCheckpointing defines model for ProjectionCheckpointing.
+type ProjectionCheckpointing struct {
+	// Events batched: a transaction begins when so many events are there.
+	Events int    `json:"events,omitempty,omitzero"`
+	Mode   string `json:"mode,omitempty,omitzero"`
+
+	// WaitMs batched: or when one of them has waited so long.
+	WaitMs int `json:"wait_ms,omitempty,omitzero"`
+}
+
+// ProjectionCommand defines model for ProjectionCommand.
+type ProjectionCommand struct {
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
+	// Reason Kept with the dead letter; no personal data.
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
+// ProjectionInLegalEntity defines model for ProjectionInLegalEntity.
+type ProjectionInLegalEntity struct {
+	// Attempts Failures in a row.
+	Attempts      int     `json:"attempts"`
+	BehindEvents  string  `json:"behind_events"`
+	BehindSeconds float64 `json:"behind_seconds"`
+
+	// Code Of the last failure.
+	Code   string `json:"code,omitempty,omitzero"`
+	Failed string `json:"failed"`
+
+	// Head The last event there is.
+	Head string `json:"head"`
+
+	// LastEventAt When the last event it has read was recorded.
+	LastEventAt   string `json:"last_event_at,omitempty,omitzero"`
+	LastFailedAt  string `json:"last_failed_at,omitempty,omitzero"`
+	LegalEntity   string `json:"legal_entity"`
+	NextAttemptAt string `json:"next_attempt_at,omitempty,omitzero"`
+
+	// Node Who works it at the moment; absent when nobody needs to.
+	Node      string `json:"node,omitempty,omitzero"`
+	Processed string `json:"processed"`
+
+	// Sequence The last event it has read.
+	Sequence  string `json:"sequence"`
+	Skipped   string `json:"skipped"`
+	Status    string `json:"status"`
+	UpdatedAt string `json:"updated_at,omitempty,omitzero"`
+}
+
+// ProjectionList defines model for ProjectionList.
+type ProjectionList struct {
+	Projections []Projection `json:"projections"`
+}
+
+// ProjectionSettings defines model for ProjectionSettings.
+type ProjectionSettings struct {
+	// BatchSize Events of one transaction; 0 is the node's configuration.
+	BatchSize  int                     `json:"batch_size,omitempty,omitzero"`
+	Checkpoint ProjectionCheckpointing `json:"checkpoint,omitempty,omitzero"`
+
+	// MaxAttempts At an event before it goes to the dead letters.
+	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
+
+	// OnPoison What happens at an event that cannot be digested: the projection stands still in its legal entity, in all of them, or passes over it.
+	OnPoison string `json:"on_poison,omitempty,omitzero"`
+
+	// RetryMaxMs At most between two attempts.
+	RetryMaxMs int `json:"retry_max_ms,omitempty,omitzero"`
+
+	// RetryMs Before the second attempt; it doubles from there.
+	RetryMs int `json:"retry_ms,omitempty,omitzero"`
+
+	// SingleInstance One node works all legal entities.
+	SingleInstance bool `json:"single_instance,omitempty,omitzero"`
 }
 
 // QueryPage defines model for QueryPage.
@@ -1560,6 +1720,9 @@ type OptionalLegalEntity = string
 // ParkedEventID defines model for ParkedEventID.
 type ParkedEventID = string
 
+// ProjectionName defines model for ProjectionName.
+type ProjectionName = string
+
 // Raw defines model for Raw.
 type Raw = string
 
@@ -1607,6 +1770,22 @@ type ToSequence = string
 
 // ReplayedAppend defines model for ReplayedAppend.
 type ReplayedAppend = AppendResponse
+
+// ListDeadLettersParams defines parameters for ListDeadLetters.
+type ListDeadLettersParams struct {
+	// Kind Of the reader.
+	Kind string `form:"kind,omitempty" json:"kind,omitempty,omitzero"`
+
+	// Name Of the reader.
+	Name string `form:"name,omitempty" json:"name,omitempty,omitzero"`
+
+	// Status One or more of `waiting`, `passed`, `skipped`, `resolved` and `discarded`, joined by commas; all without it.
+	Status string `form:"status,omitempty" json:"status,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
 
 // CreateLegalEntityParams defines parameters for CreateLegalEntity.
 type CreateLegalEntityParams struct {
@@ -2108,6 +2287,12 @@ type PollSubscriptionParams struct {
 // CreateLegalEntityJSONRequestBody defines body for CreateLegalEntity for application/json ContentType.
 type CreateLegalEntityJSONRequestBody = LegalEntityRequest
 
+// ConfigureProjectionJSONRequestBody defines body for ConfigureProjection for application/json ContentType.
+type ConfigureProjectionJSONRequestBody = ProjectionSettings
+
+// OperateProjectionJSONRequestBody defines body for OperateProjection for application/json ContentType.
+type OperateProjectionJSONRequestBody = ProjectionCommand
+
 // RequestErasureJSONRequestBody defines body for RequestErasure for application/json ContentType.
 type RequestErasureJSONRequestBody = NewErasureRequest
 
@@ -2182,12 +2367,27 @@ type ChangeSubscriptionJSONRequestBody = SubscriptionSettings
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// ListDeadLetters List the events that projections could not digest
+	// (GET /api/admin/dead-letters)
+	ListDeadLetters(ctx echo.Context, params ListDeadLettersParams) error
 	// ListLegalEntities List the legal entities that the caller may see
 	// (GET /api/admin/legal-entities)
 	ListLegalEntities(ctx echo.Context) error
 	// CreateLegalEntity Create a legal entity and its part of the log
 	// (POST /api/admin/legal-entities)
 	CreateLegalEntity(ctx echo.Context, params CreateLegalEntityParams) error
+	// ListProjections List the projections and how they fare
+	// (GET /api/admin/projections)
+	ListProjections(ctx echo.Context) error
+	// GetProjection Read how a projection fares in each legal entity
+	// (GET /api/admin/projections/{name})
+	GetProjection(ctx echo.Context, name ProjectionName) error
+	// ConfigureProjection Replace the settings of a projection
+	// (PUT /api/admin/projections/{name}/settings)
+	ConfigureProjection(ctx echo.Context, name ProjectionName) error
+	// OperateProjection Start, pause, resume, stop, reset or fix a projection, or skip an event
+	// (POST /api/admin/projections/{name}/{action})
+	OperateProjection(ctx echo.Context, name ProjectionName, action string) error
 	// GetEntity Read the state of an entity
 	// (GET /api/entities/{type}/{id})
 	GetEntity(ctx echo.Context, pType string, id string, params GetEntityParams) error
@@ -2381,6 +2581,52 @@ type ServerInterfaceWrapper struct {
 	Handler ServerInterface
 }
 
+// ListDeadLetters converts echo context to params.
+func (w *ServerInterfaceWrapper) ListDeadLetters(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListDeadLettersParams
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", ctx.QueryParams(), &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter kind: %s", err))
+	}
+
+	// ------------- Optional query parameter "name" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "name", ctx.QueryParams(), &params.Name, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", ctx.QueryParams(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter status: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", ctx.QueryParams(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListDeadLetters(ctx, params)
+	return err
+}
+
 // ListLegalEntities converts echo context to params.
 func (w *ServerInterfaceWrapper) ListLegalEntities(ctx echo.Context) error {
 	var err error
@@ -2416,6 +2662,71 @@ func (w *ServerInterfaceWrapper) CreateLegalEntity(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.CreateLegalEntity(ctx, params)
+	return err
+}
+
+// ListProjections converts echo context to params.
+func (w *ServerInterfaceWrapper) ListProjections(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListProjections(ctx)
+	return err
+}
+
+// GetProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) GetProjection(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetProjection(ctx, name)
+	return err
+}
+
+// ConfigureProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) ConfigureProjection(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ConfigureProjection(ctx, name)
+	return err
+}
+
+// OperateProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) OperateProjection(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// ------------- Path parameter "action" -------------
+	var action string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "action", ctx.Param("action"), &action, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter action: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.OperateProjection(ctx, name, action)
 	return err
 }
 
@@ -4570,6 +4881,11 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/api/legal-holds", wrapper.ListLegalHolds, options.OperationMiddlewares["listLegalHolds"]...)
 	router.POST(options.BaseURL+"/api/legal-holds", wrapper.PlaceLegalHold, options.OperationMiddlewares["placeLegalHold"]...)
 	router.POST(options.BaseURL+"/api/legal-holds/:id/release", wrapper.ReleaseLegalHold, options.OperationMiddlewares["releaseLegalHold"]...)
+	router.GET(options.BaseURL+"/api/admin/projections", wrapper.ListProjections, options.OperationMiddlewares["listProjections"]...)
+	router.GET(options.BaseURL+"/api/admin/projections/:name", wrapper.GetProjection, options.OperationMiddlewares["getProjection"]...)
+	router.PUT(options.BaseURL+"/api/admin/projections/:name/settings", wrapper.ConfigureProjection, options.OperationMiddlewares["configureProjection"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/:action", wrapper.OperateProjection, options.OperationMiddlewares["operateProjection"]...)
+	router.GET(options.BaseURL+"/api/admin/dead-letters", wrapper.ListDeadLetters, options.OperationMiddlewares["listDeadLetters"]...)
 	router.GET(options.BaseURL+"/api/admin/legal-entities", wrapper.ListLegalEntities, options.OperationMiddlewares["listLegalEntities"]...)
 	router.POST(options.BaseURL+"/api/admin/legal-entities", wrapper.CreateLegalEntity, options.OperationMiddlewares["createLegalEntity"]...)
 	router.GET(options.BaseURL+"/api/openapi.yaml", wrapper.GetDocument, options.OperationMiddlewares["getDocument"]...)
@@ -4597,6 +4913,47 @@ type ReplayedAppendJSONResponse struct {
 	Body AppendResponse
 
 	Headers ReplayedAppendResponseHeaders
+}
+
+type ListDeadLettersRequestObject struct {
+	Params ListDeadLettersParams
+}
+
+type ListDeadLettersResponseObject interface {
+	VisitListDeadLettersResponse(w http.ResponseWriter) error
+}
+
+type ListDeadLetters200JSONResponse DeadLetterList
+
+func (response ListDeadLetters200JSONResponse) VisitListDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListDeadLettersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ListDeadLettersdefaultApplicationProblemPlusJSONResponse) VisitListDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
 }
 
 type ListLegalEntitiesRequestObject struct {
@@ -4691,6 +5048,172 @@ type CreateLegalEntitydefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response CreateLegalEntitydefaultApplicationProblemPlusJSONResponse) VisitCreateLegalEntityResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListProjectionsRequestObject struct {
+}
+
+type ListProjectionsResponseObject interface {
+	VisitListProjectionsResponse(w http.ResponseWriter) error
+}
+
+type ListProjections200JSONResponse ProjectionList
+
+func (response ListProjections200JSONResponse) VisitListProjectionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListProjectionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ListProjectionsdefaultApplicationProblemPlusJSONResponse) VisitListProjectionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetProjectionRequestObject struct {
+	Name ProjectionName `json:"name"`
+}
+
+type GetProjectionResponseObject interface {
+	VisitGetProjectionResponse(w http.ResponseWriter) error
+}
+
+type GetProjection200JSONResponse Projection
+
+func (response GetProjection200JSONResponse) VisitGetProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetProjectiondefaultApplicationProblemPlusJSONResponse) VisitGetProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ConfigureProjectionRequestObject struct {
+	Name ProjectionName `json:"name"`
+	Body *ConfigureProjectionJSONRequestBody
+}
+
+type ConfigureProjectionResponseObject interface {
+	VisitConfigureProjectionResponse(w http.ResponseWriter) error
+}
+
+type ConfigureProjection200JSONResponse Projection
+
+func (response ConfigureProjection200JSONResponse) VisitConfigureProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ConfigureProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ConfigureProjectiondefaultApplicationProblemPlusJSONResponse) VisitConfigureProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type OperateProjectionRequestObject struct {
+	Name   ProjectionName `json:"name"`
+	Action string         `json:"action"`
+	Body   *OperateProjectionJSONRequestBody
+}
+
+type OperateProjectionResponseObject interface {
+	VisitOperateProjectionResponse(w http.ResponseWriter) error
+}
+
+type OperateProjection200JSONResponse Projection
+
+func (response OperateProjection200JSONResponse) VisitOperateProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type OperateProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response OperateProjectiondefaultApplicationProblemPlusJSONResponse) VisitOperateProjectionResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -7582,12 +8105,27 @@ func (response GetReadiness503JSONResponse) VisitGetReadinessResponse(w http.Res
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// ListDeadLetters List the events that projections could not digest
+	// (GET /api/admin/dead-letters)
+	ListDeadLetters(ctx context.Context, request ListDeadLettersRequestObject) (ListDeadLettersResponseObject, error)
 	// ListLegalEntities List the legal entities that the caller may see
 	// (GET /api/admin/legal-entities)
 	ListLegalEntities(ctx context.Context, request ListLegalEntitiesRequestObject) (ListLegalEntitiesResponseObject, error)
 	// CreateLegalEntity Create a legal entity and its part of the log
 	// (POST /api/admin/legal-entities)
 	CreateLegalEntity(ctx context.Context, request CreateLegalEntityRequestObject) (CreateLegalEntityResponseObject, error)
+	// ListProjections List the projections and how they fare
+	// (GET /api/admin/projections)
+	ListProjections(ctx context.Context, request ListProjectionsRequestObject) (ListProjectionsResponseObject, error)
+	// GetProjection Read how a projection fares in each legal entity
+	// (GET /api/admin/projections/{name})
+	GetProjection(ctx context.Context, request GetProjectionRequestObject) (GetProjectionResponseObject, error)
+	// ConfigureProjection Replace the settings of a projection
+	// (PUT /api/admin/projections/{name}/settings)
+	ConfigureProjection(ctx context.Context, request ConfigureProjectionRequestObject) (ConfigureProjectionResponseObject, error)
+	// OperateProjection Start, pause, resume, stop, reset or fix a projection, or skip an event
+	// (POST /api/admin/projections/{name}/{action})
+	OperateProjection(ctx context.Context, request OperateProjectionRequestObject) (OperateProjectionResponseObject, error)
 	// GetEntity Read the state of an entity
 	// (GET /api/entities/{type}/{id})
 	GetEntity(ctx context.Context, request GetEntityRequestObject) (GetEntityResponseObject, error)
@@ -7788,6 +8326,31 @@ type strictHandler struct {
 	middlewares []StrictMiddlewareFunc
 }
 
+// ListDeadLetters operation middleware
+func (sh *strictHandler) ListDeadLetters(ctx echo.Context, params ListDeadLettersParams) error {
+	var request ListDeadLettersRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListDeadLetters(ctx.Request().Context(), request.(ListDeadLettersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListDeadLetters")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListDeadLettersResponseObject); ok {
+		return validResponse.VisitListDeadLettersResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListLegalEntities operation middleware
 func (sh *strictHandler) ListLegalEntities(ctx echo.Context) error {
 	var request ListLegalEntitiesRequestObject
@@ -7853,6 +8416,154 @@ func (sh *strictHandler) CreateLegalEntity(ctx echo.Context, params CreateLegalE
 		return err
 	} else if validResponse, ok := response.(CreateLegalEntityResponseObject); ok {
 		return validResponse.VisitCreateLegalEntityResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListProjections operation middleware
+func (sh *strictHandler) ListProjections(ctx echo.Context) error {
+	var request ListProjectionsRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListProjections(ctx.Request().Context(), request.(ListProjectionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListProjections")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListProjectionsResponseObject); ok {
+		return validResponse.VisitListProjectionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetProjection operation middleware
+func (sh *strictHandler) GetProjection(ctx echo.Context, name ProjectionName) error {
+	var request GetProjectionRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetProjection(ctx.Request().Context(), request.(GetProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetProjectionResponseObject); ok {
+		return validResponse.VisitGetProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ConfigureProjection operation middleware
+func (sh *strictHandler) ConfigureProjection(ctx echo.Context, name ProjectionName) error {
+	var request ConfigureProjectionRequestObject
+
+	request.Name = name
+
+	var body ConfigureProjectionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ConfigureProjection(ctx.Request().Context(), request.(ConfigureProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ConfigureProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ConfigureProjectionResponseObject); ok {
+		return validResponse.VisitConfigureProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// OperateProjection operation middleware
+func (sh *strictHandler) OperateProjection(ctx echo.Context, name ProjectionName, action string) error {
+	var request OperateProjectionRequestObject
+
+	request.Name = name
+	request.Action = action
+
+	var body OperateProjectionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.OperateProjection(ctx.Request().Context(), request.(OperateProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "OperateProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(OperateProjectionResponseObject); ok {
+		return validResponse.VisitOperateProjectionResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

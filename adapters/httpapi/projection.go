@@ -1,0 +1,266 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// The actions of operators.
+const (
+	actionReadProjections    = "projections.read"
+	actionOperateProjections = "projections.operate"
+)
+
+// Projections is what operators see of projections and do to them:
+// projector.Operations.
+type Projections interface {
+	List(ctx context.Context, visible []event.PartitionID) ([]projector.View, error)
+	Show(ctx context.Context, name string, visible []event.PartitionID) (projector.View, error)
+	Do(ctx context.Context, c projector.Command) error
+	Configure(ctx context.Context, name string, s projection.Settings, by string) error
+	DeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error)
+}
+
+// projections gives the service, or what a server without one answers.
+func (s *Server) projections() (Projections, error) {
+	if s.config.Projections == nil {
+		return nil, fault.New(fault.FailedPrecondition, "projection.not_served", "this server runs no projections; ask another one")
+	}
+	return s.config.Projections, nil
+}
+
+// seen are the partitions that the caller may see, with the codes of their legal
+// entities.
+func (s *Server) seen(ctx context.Context) ([]event.PartitionID, map[event.PartitionID]string, error) {
+	visible, err := s.visible(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	ids, codes := make([]event.PartitionID, len(visible)), make(map[event.PartitionID]string, len(visible))
+	for i, le := range visible {
+		ids[i], codes[le.Partition] = le.Partition, le.Code
+	}
+	return ids, codes, nil
+}
+
+// ListProjections answers GET /api/admin/projections.
+func (s *Server) ListProjections(ctx context.Context, _ api.ListProjectionsRequestObject) (api.ListProjectionsResponseObject, error) {
+	service, err := s.projections()
+	if err != nil {
+		return nil, err
+	}
+	ids, codes, err := s.seen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := service.List(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	out := api.ProjectionList{Projections: make([]api.Projection, len(all))}
+	for i, v := range all {
+		out.Projections[i] = projectionAnswer(v, codes)
+		out.Projections[i].LegalEntities = nil
+	}
+	return reply(http.StatusOK, out)
+}
+
+// GetProjection answers GET /api/admin/projections/{name}.
+func (s *Server) GetProjection(ctx context.Context, r api.GetProjectionRequestObject) (api.GetProjectionResponseObject, error) {
+	return s.showProjection(ctx, r.Name)
+}
+
+func (s *Server) showProjection(ctx context.Context, name string) (answer, error) {
+	service, err := s.projections()
+	if err != nil {
+		return answer{}, err
+	}
+	ids, codes, err := s.seen(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	v, err := service.Show(ctx, name, ids)
+	if err != nil {
+		return answer{}, err
+	}
+	return reply(http.StatusOK, projectionAnswer(v, codes))
+}
+
+// OperateProjection answers POST /api/admin/projections/{name}/{action}.
+func (s *Server) OperateProjection(ctx context.Context, r api.OperateProjectionRequestObject) (api.OperateProjectionResponseObject, error) {
+	service, err := s.projections()
+	if err != nil {
+		return nil, err
+	}
+	p := callOf(ctx).principal
+	c := projector.Command{Name: r.Name, Action: projection.Action(r.Action), By: p.PersonID}
+	if r.Body != nil {
+		c.Reason = r.Body.Reason
+		if r.Body.LegalEntity != "" {
+			le, err := s.enter(ctx, actionOperateProjections, r.Body.LegalEntity)
+			if err != nil {
+				return nil, err
+			}
+			c.Partition = le.Partition
+		}
+	}
+	if len(c.Reason) > maxReason {
+		return nil, fault.New(fault.Invalid, "request.member_too_long", "a reason has at most 1000 bytes; shorten it").WithField("/reason")
+	}
+	if c.Partitions, _, err = s.seen(ctx); err != nil {
+		return nil, err
+	}
+	if err := service.Do(ctx, c); err != nil {
+		return nil, err
+	}
+	s.log.InfoContext(ctx, "a projection was operated", "projection", c.Name, "action", string(c.Action), "partition", uint32(c.Partition), "by", c.By)
+	return s.showProjection(ctx, r.Name)
+}
+
+// maxReason bounds what an operator writes, in bytes.
+const maxReason = 1000
+
+// ConfigureProjection answers PUT /api/admin/projections/{name}/settings.
+func (s *Server) ConfigureProjection(ctx context.Context, r api.ConfigureProjectionRequestObject) (api.ConfigureProjectionResponseObject, error) {
+	service, err := s.projections()
+	if err != nil {
+		return nil, err
+	}
+	b := r.Body
+	settings := projection.Settings{
+		BatchSize: b.BatchSize, MaxAttempts: b.MaxAttempts, RetryMS: b.RetryMs, RetryMaxMS: b.RetryMaxMs, OnPoison: b.OnPoison, SingleInstance: b.SingleInstance,
+		Checkpoint: projection.Checkpointing{Mode: b.Checkpoint.Mode, Events: b.Checkpoint.Events, WaitMS: b.Checkpoint.WaitMs},
+	}
+	if err := service.Configure(ctx, r.Name, settings, callOf(ctx).principal.PersonID); err != nil {
+		if f, ok := fault.As(err); ok {
+			return nil, f.WithField(strings.TrimPrefix(f.Field, "/settings"))
+		}
+		return nil, err
+	}
+	return s.showProjection(ctx, r.Name)
+}
+
+func projectionAnswer(v projector.View, codes map[event.PartitionID]string) api.Projection {
+	set := v.Settings
+	out := api.Projection{
+		Name: v.Name, Version: v.Version, Current: v.Current, Status: string(v.Status), EventTypes: slices.Clone(v.EventTypes),
+		CreatedAt: timeText(v.CreatedAt), ChangedAt: timeText(v.ChangedAt), ChangedBy: v.ChangedBy,
+		Settings: api.ProjectionSettings{
+			BatchSize: set.BatchSize, MaxAttempts: set.MaxAttempts, RetryMs: set.RetryMS, RetryMaxMs: set.RetryMaxMS, OnPoison: set.OnPoison, SingleInstance: set.SingleInstance,
+			Checkpoint: api.ProjectionCheckpointing{Mode: set.Checkpoint.Mode, Events: set.Checkpoint.Events, WaitMs: set.Checkpoint.WaitMS},
+		},
+	}
+	if out.EventTypes == nil {
+		out.EventTypes = []string{}
+	}
+	behind, processed, skipped, failed := uint64(0), uint64(0), uint64(0), uint64(0)
+	for _, p := range v.Partitions {
+		behind, processed, skipped, failed = behind+p.BehindEvents, processed+p.Processed, skipped+p.Skipped, failed+p.Failed
+		out.BehindSeconds = max(out.BehindSeconds, p.BehindSeconds)
+		switch p.Status {
+		case projection.Halted:
+			out.Faulted++
+		case projection.Retrying:
+			out.Retrying++
+		}
+		out.LegalEntities = append(out.LegalEntities, api.ProjectionInLegalEntity{
+			LegalEntity: codes[p.Partition], Status: p.Status, Sequence: number(p.Sequence), Head: number(p.Head),
+			BehindEvents: count(p.BehindEvents), BehindSeconds: p.BehindSeconds, Code: p.Error, Attempts: p.Attempts,
+			NextAttemptAt: optionalTimeText(p.NextAttemptAt), LastFailedAt: optionalTimeText(p.LastFailedAt), LastEventAt: optionalTimeText(p.LastEventAt),
+			UpdatedAt: optionalTimeText(p.UpdatedAt), Node: p.Holder, Processed: count(p.Processed), Skipped: count(p.Skipped), Failed: count(p.Failed),
+		})
+	}
+	out.BehindEvents, out.Processed, out.Skipped, out.Failed = count(behind), count(processed), count(skipped), count(failed)
+	return out
+}
+
+func number(n event.Sequence) string { return strconv.FormatUint(uint64(n), 10) }
+
+func count(n uint64) string { return strconv.FormatUint(n, 10) }
+
+func optionalTimeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return timeText(t)
+}
+
+// letterKey is where a page of dead letters ended.
+type letterKey struct {
+	Kind      string `json:"k"`
+	Name      string `json:"n"`
+	Version   int    `json:"v"`
+	Partition uint32 `json:"p"`
+	Sequence  uint64 `json:"s"`
+}
+
+// ListDeadLetters answers GET /api/admin/dead-letters.
+func (s *Server) ListDeadLetters(ctx context.Context, r api.ListDeadLettersRequestObject) (api.ListDeadLettersResponseObject, error) {
+	limit, err := pageLimit(r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	q := ports.DeadLetterQuery{Kind: r.Params.Kind, Name: r.Params.Name, Limit: limit + 1}
+	if r.Params.Status != "" {
+		q.Statuses = strings.Split(r.Params.Status, ",")
+	}
+	known := []string{ports.LetterWaiting, ports.LetterPassed, ports.LetterSkipped, ports.LetterResolved, ports.LetterDiscarded}
+	if slices.ContainsFunc(q.Statuses, func(text string) bool { return !slices.Contains(known, text) }) {
+		return nil, badParameter("status", "a list of states such as waiting,passed")
+	}
+	if r.Params.Cursor != "" {
+		var k letterKey
+		raw, err := base64.RawURLEncoding.DecodeString(r.Params.Cursor)
+		if err != nil || json.Unmarshal(raw, &k) != nil {
+			return nil, badParameter("cursor", "next_cursor of the page before")
+		}
+		q.After = &ports.DeadLetter{Kind: k.Kind, Name: k.Name, Version: k.Version, Partition: event.PartitionID(k.Partition), Sequence: event.Sequence(k.Sequence)}
+	}
+	service, err := s.projections()
+	if err != nil {
+		return nil, err
+	}
+	ids, codes, err := s.seen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := api.DeadLetterList{DeadLetters: []api.DeadLetter{}}
+	if len(ids) == 0 {
+		return reply(http.StatusOK, out)
+	}
+	q.Partitions = ids
+	list, err := service.DeadLetters(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) > limit {
+		list = list[:limit]
+		last := list[limit-1]
+		raw, err := json.Marshal(letterKey{last.Kind, last.Name, last.Version, uint32(last.Partition), uint64(last.Sequence)})
+		if err != nil {
+			return nil, err
+		}
+		out.NextCursor = base64.RawURLEncoding.EncodeToString(raw)
+	}
+	for _, d := range list {
+		out.DeadLetters = append(out.DeadLetters, api.DeadLetter{
+			Kind: d.Kind, Name: d.Name, Version: d.Version, LegalEntity: codes[d.Partition], Sequence: number(d.Sequence), EventID: d.EventID.String(),
+			Code: d.Code, Detail: d.Detail, Attempts: d.Attempts, FirstFailedAt: timeText(d.FirstFailedAt), LastFailedAt: timeText(d.LastFailedAt),
+			Status: d.Status, SettledAt: optionalTimeText(d.SettledAt), SettledBy: d.SettledBy, Reason: d.Reason,
+		})
+	}
+	return reply(http.StatusOK, out)
+}

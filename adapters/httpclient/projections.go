@@ -1,0 +1,153 @@
+package httpclient
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Projection is a projection and how it fares. Counts are decimal strings.
+type Projection struct {
+	Name          string                    `json:"name"`
+	Version       int                       `json:"version"`
+	Current       bool                      `json:"current"`
+	Status        string                    `json:"status"`
+	EventTypes    []string                  `json:"event_types"`
+	Settings      ProjectionSettings        `json:"settings"`
+	CreatedAt     time.Time                 `json:"created_at"`
+	ChangedAt     time.Time                 `json:"changed_at"`
+	ChangedBy     string                    `json:"changed_by"`
+	BehindEvents  string                    `json:"behind_events"`
+	BehindSeconds float64                   `json:"behind_seconds"`
+	Faulted       int                       `json:"faulted"`
+	Retrying      int                       `json:"retrying"`
+	Processed     string                    `json:"processed"`
+	Skipped       string                    `json:"skipped"`
+	Failed        string                    `json:"failed"`
+	LegalEntities []ProjectionInLegalEntity `json:"legal_entities,omitempty"`
+}
+
+// ProjectionInLegalEntity is how a projection fares in one legal entity.
+type ProjectionInLegalEntity struct {
+	LegalEntity   string    `json:"legal_entity"`
+	Status        string    `json:"status"`
+	Sequence      string    `json:"sequence"`
+	Head          string    `json:"head"`
+	BehindEvents  string    `json:"behind_events"`
+	BehindSeconds float64   `json:"behind_seconds"`
+	Code          string    `json:"code,omitempty"`
+	Attempts      int       `json:"attempts"`
+	NextAttemptAt time.Time `json:"next_attempt_at,omitzero"`
+	LastFailedAt  time.Time `json:"last_failed_at,omitzero"`
+	LastEventAt   time.Time `json:"last_event_at,omitzero"`
+	UpdatedAt     time.Time `json:"updated_at,omitzero"`
+	Node          string    `json:"node,omitempty"`
+	Processed     string    `json:"processed"`
+	Skipped       string    `json:"skipped"`
+	Failed        string    `json:"failed"`
+}
+
+// ProjectionSettings are how a projection is run. A zero member is the default.
+type ProjectionSettings struct {
+	BatchSize  int `json:"batch_size,omitempty"`
+	Checkpoint struct {
+		Mode   string `json:"mode,omitempty"`
+		Events int    `json:"events,omitempty"`
+		WaitMS int    `json:"wait_ms,omitempty"`
+	} `json:"checkpoint,omitzero"`
+	MaxAttempts    int    `json:"max_attempts,omitempty"`
+	RetryMS        int    `json:"retry_ms,omitempty"`
+	RetryMaxMS     int    `json:"retry_max_ms,omitempty"`
+	OnPoison       string `json:"on_poison,omitempty"`
+	SingleInstance bool   `json:"single_instance,omitempty"`
+}
+
+// ProjectionCommand is what is done to a projection.
+type ProjectionCommand struct {
+	LegalEntity string `json:"legal_entity,omitempty"` // "": all
+	Reason      string `json:"reason,omitempty"`
+}
+
+func projectionPath(name string, more ...string) string {
+	return strings.Join(append([]string{"/api/admin/projections", url.PathEscape(name)}, more...), "/")
+}
+
+// Projections lists the projections, without their legal entities.
+func (c *Client) Projections(ctx context.Context) ([]Projection, error) {
+	var out struct {
+		Projections []Projection `json:"projections"`
+	}
+	_, err := c.do(ctx, request{method: http.MethodGet, path: "/api/admin/projections"}, &out)
+	return out.Projections, err
+}
+
+// Projection reads one with its legal entities.
+func (c *Client) Projection(ctx context.Context, name string) (Projection, error) {
+	var out Projection
+	_, err := c.do(ctx, request{method: http.MethodGet, path: projectionPath(name)}, &out)
+	return out, err
+}
+
+// OperateProjection does start, pause, resume, stop, reset, fix or skip.
+func (c *Client) OperateProjection(ctx context.Context, name, action string, command ProjectionCommand) (Projection, error) {
+	var out Projection
+	_, err := c.do(ctx, request{method: http.MethodPost, path: projectionPath(name, url.PathEscape(action)), body: command}, &out)
+	return out, err
+}
+
+// ConfigureProjection replaces the settings.
+func (c *Client) ConfigureProjection(ctx context.Context, name string, s ProjectionSettings) (Projection, error) {
+	var out Projection
+	_, err := c.do(ctx, request{method: http.MethodPut, path: projectionPath(name, "settings"), body: s}, &out)
+	return out, err
+}
+
+// DeadLetter is an event that a reader of the log could not digest.
+type DeadLetter struct {
+	Kind          string    `json:"kind"`
+	Name          string    `json:"name"`
+	Version       int       `json:"version"`
+	LegalEntity   string    `json:"legal_entity"`
+	Sequence      string    `json:"sequence"`
+	EventID       string    `json:"event_id"`
+	Code          string    `json:"code"`
+	Detail        string    `json:"detail,omitempty"`
+	Attempts      int       `json:"attempts"`
+	FirstFailedAt time.Time `json:"first_failed_at"`
+	LastFailedAt  time.Time `json:"last_failed_at"`
+	Status        string    `json:"status"`
+	SettledAt     time.Time `json:"settled_at,omitzero"`
+	SettledBy     string    `json:"settled_by,omitempty"`
+	Reason        string    `json:"reason,omitempty"`
+}
+
+// DeadLetterFilter chooses dead letters; a zero field chooses all.
+type DeadLetterFilter struct {
+	Kind     string
+	Name     string
+	Statuses []string
+	Limit    int
+	Cursor   string
+}
+
+// DeadLetters lists a page; next is "" on the last one.
+func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) (page []DeadLetter, next string, err error) {
+	parameters := url.Values{}
+	for name, value := range map[string]string{"kind": f.Kind, "name": f.Name, "status": strings.Join(f.Statuses, ","), "cursor": f.Cursor} {
+		if value != "" {
+			parameters.Set(name, value)
+		}
+	}
+	if f.Limit > 0 {
+		parameters.Set("limit", strconv.Itoa(f.Limit))
+	}
+	var out struct {
+		DeadLetters []DeadLetter `json:"dead_letters"`
+		NextCursor  string       `json:"next_cursor"`
+	}
+	_, err = c.do(ctx, request{method: http.MethodGet, path: "/api/admin/dead-letters", query: parameters}, &out)
+	return out.DeadLetters, out.NextCursor, err
+}

@@ -1,0 +1,134 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/erpbackbone/backbone/adapters/httpclient"
+)
+
+// ListProjections prints all projections.
+func ListProjections(ctx context.Context, o ClientOptions) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	all, err := client.Projections(ctx)
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		return o.json(map[string]any{"projections": all})
+	}
+	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "PROJECTION\tVERSION\tSTATE\tBEHIND\tSECONDS\tPROCESSED\tSKIPPED\tFAILED\tSTANDS STILL")
+	for _, p := range all {
+		state := p.Status
+		if !p.Current {
+			state += " (earlier)"
+		}
+		still := "-"
+		if p.Faulted > 0 {
+			still = fmt.Sprintf("in %d", p.Faulted)
+		}
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%.0f\t%s\t%s\t%s\t%s\n", p.Name, p.Version, state, p.BehindEvents, p.BehindSeconds, p.Processed, p.Skipped, p.Failed, still)
+	}
+	return table.Flush()
+}
+
+// ShowProjection prints one projection by legal entity.
+func ShowProjection(ctx context.Context, o ClientOptions, name string) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	p, err := client.Projection(ctx, name)
+	if err != nil {
+		return err
+	}
+	return o.projection(p)
+}
+
+// projection prints a projection by legal entity.
+func (o ClientOptions) projection(p httpclient.Projection) error {
+	if o.JSON {
+		return o.json(p)
+	}
+	fmt.Fprintf(o.Out, "%s, version %d: %s since %s, by %s\n", p.Name, p.Version, p.Status, p.ChangedAt.UTC().Format(minute), p.ChangedBy)
+	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "LEGAL ENTITY\tSTATE\tSEQUENCE\tHEAD\tBEHIND\tSECONDS\tATTEMPTS\tCODE\tNODE")
+	for _, e := range p.LegalEntities {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%.0f\t%d\t%s\t%s\n", e.LegalEntity, e.Status, e.Sequence, e.Head, e.BehindEvents, e.BehindSeconds,
+			e.Attempts, cmp.Or(e.Code, "-"), cmp.Or(e.Node, "-"))
+	}
+	return table.Flush()
+}
+
+// ProjectionChange is what `backbone projections start|pause|...` asks for.
+type ProjectionChange struct {
+	Name        string
+	Action      string
+	LegalEntity string
+	Reason      string
+}
+
+// ChangeProjection does it and prints the projection afterwards.
+func ChangeProjection(ctx context.Context, o ClientOptions, c ProjectionChange) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	p, err := client.OperateProjection(ctx, c.Name, c.Action, httpclient.ProjectionCommand{LegalEntity: c.LegalEntity, Reason: c.Reason})
+	if err != nil {
+		return err
+	}
+	return o.projection(p)
+}
+
+// ConfigureProjection replaces the settings and prints them.
+func ConfigureProjection(ctx context.Context, o ClientOptions, name string, s httpclient.ProjectionSettings) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	p, err := client.ConfigureProjection(ctx, name, s)
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		return o.json(p)
+	}
+	fmt.Fprintf(o.Out, "%s: at most %d attempts, then %s; pauses of %d to %d ms; checkpoints %s\n", p.Name, p.Settings.MaxAttempts, p.Settings.OnPoison,
+		p.Settings.RetryMS, p.Settings.RetryMaxMS, p.Settings.Checkpoint.Mode)
+	return nil
+}
+
+// ListDeadLetters prints dead letters, at most limit of them.
+func ListDeadLetters(ctx context.Context, o ClientOptions, f httpclient.DeadLetterFilter) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	page, next, err := client.DeadLetters(ctx, f)
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		return o.json(map[string]any{"dead_letters": page, "next_cursor": next})
+	}
+	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "READER\tLEGAL ENTITY\tSEQUENCE\tEVENT\tSTATE\tCODE\tWHERE\tATTEMPTS\tLAST FAILED")
+	for _, d := range page {
+		fmt.Fprintf(table, "%s %s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", d.Kind, d.Name, d.LegalEntity, d.Sequence, d.EventID, d.Status, d.Code,
+			cmp.Or(d.Detail, "-"), d.Attempts, d.LastFailedAt.UTC().Format(minute))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if next != "" {
+		fmt.Fprintln(o.Out, "There are more; go on with --cursor", next)
+	}
+	return nil
+}
