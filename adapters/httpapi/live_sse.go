@@ -47,7 +47,7 @@ func (f *liveFeed) serveEvents(w http.ResponseWriter) error {
 	h.Set("X-Accel-Buffering", "no") // proxies must not hold events back
 	w.WriteHeader(http.StatusOK)
 	s := &serverSent{feed: f, w: w, connection: http.NewResponseController(w)}
-	if err := s.send(f.ctx, []byte("retry: " + reconnectMS + "\n\n")); err != nil {
+	if s.send(f.ctx, []byte("retry: "+reconnectMS+"\n\n")) != nil {
 		return nil // nobody is left to tell
 	}
 	err := f.run(f.ctx, "sse", s)

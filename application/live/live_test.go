@@ -391,8 +391,8 @@ func TestFeedsAreLimitedAndEndWithTheNode(t *testing.T) {
 	go func() { closed <- r.live.Close(context.Background()) }()
 	leave[0]()
 	select {
-	case <-closed:
-		require.Fail(t, "one is still there")
+	case err := <-closed:
+		require.Fail(t, "one is still there", "%v", err)
 	default:
 	}
 	leave[1]()
