@@ -88,10 +88,13 @@ type Config struct {
 	Folds      Folds
 	Background Background
 	Clock      ports.Clock
-	Logger     *slog.Logger  // nil: no log
-	Observer   Observer      // nil: nobody watches
-	Every      int           // a snapshot is taken when more events than this were folded beyond the newest; 0 is DefaultEvery
-	Budget     time.Duration // for a fold; 0 is DefaultBudget
+	Logger     *slog.Logger // nil: no log
+	Observer   Observer     // nil: nobody watches
+	// Reading names how events of earlier versions are read; what was folded when it was
+	// another is folded anew. nil: they are read as they are stored.
+	Reading func() string
+	Every   int           // a snapshot is taken when more events than this were folded beyond the newest; 0 is DefaultEvery
+	Budget  time.Duration // for a fold; 0 is DefaultBudget
 	// Spent measures how long a read has taken; nil is the machine's clock.
 	Spent func(since time.Time) time.Duration
 }
@@ -214,10 +217,14 @@ var laidOver = module.EntityFold{
 
 // foldOf is the declared fold of a type, or laidOver.
 func (s *Service) foldOf(entityType string) entityFold {
+	of := entityFold{laidOver, "members/" + strconv.Itoa(laidOver.Version)}
 	if f, ok := s.Folds.EntityFold(entityType); ok {
-		return entityFold{f, strconv.Itoa(f.Version)}
+		of = entityFold{f, strconv.Itoa(f.Version)}
 	}
-	return entityFold{laidOver, "members/" + strconv.Itoa(laidOver.Version)}
+	if s.Reading != nil {
+		of.name += "@" + s.Reading()
+	}
+	return of
 }
 
 // entityFold is a fold and the name that its snapshots bear.

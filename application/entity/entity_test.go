@@ -236,6 +236,13 @@ func TestASnapshotOfAnotherFoldOrADamagedOneIsNotUsed(t *testing.T) {
 	require.Nil(t, got.Snapshot)
 	require.Equal(t, 12, got.Folded)
 
+	otherwise := newPlant(t, func(c *entity.Config) {
+		c.Snapshots, c.Log, c.Positions, c.Reading = p.store, p.reads, p.Positions, func() string { return "with an upcaster" }
+	})
+	got, err = otherwise.Read(t.Context(), entity.Query{LegalEntity: p.entity, Type: "meter", ID: "M-1"})
+	require.NoError(t, err)
+	require.Nil(t, got.Snapshot, "its events are read in another way")
+
 	for _, damaged := range []string{`[]`, `null`, `"x"`, `{"sum":"much"}`, `{"sum":9007199254740993.5}`} {
 		_, err = p.store.SaveEntitySnapshot(t.Context(), ports.EntitySnapshot{
 			Partition: p.entity.Partition, EntityType: "meter", EntityID: "M-1", AsOf: 12, Version: 12, Fold: "1", EventCount: 12,

@@ -61,6 +61,9 @@ type Config struct {
 	Snapshots     ports.StreamSnapshots
 	Background    Background
 	SnapshotEvery int // 0 is 100
+	// Reading names how events of earlier versions are read; what was folded when it was
+	// another is folded anew. nil: they are read as they are stored.
+	Reading func() string
 
 	// Sealer and Opener keep personal values of payloads out of the store; without them
 	// intents that have some are refused with pii.keys_missing. Fingerprints key what is

@@ -28,6 +28,7 @@ type storedStates struct {
 	ids        ports.IDSource
 	log        *slog.Logger
 	every      event.Version
+	reading    func() string
 }
 
 func newStoredStates(c Config) *storedStates {
@@ -38,11 +39,16 @@ func newStoredStates(c Config) *storedStates {
 	if c.SnapshotEvery > 0 {
 		every = event.Version(c.SnapshotEvery)
 	}
-	return &storedStates{c.Snapshots, c.Background, c.Clock, c.IDs, c.Logger, every}
+	return &storedStates{c.Snapshots, c.Background, c.Clock, c.IDs, c.Logger, every, c.Reading}
 }
 
 // stateType is the name under which the states of a stream type are stored.
-func stateType(streamType string) string { return "fold:" + streamType }
+func (s *storedStates) stateType(streamType string) string {
+	if s.reading == nil {
+		return "fold:" + streamType
+	}
+	return "fold:" + streamType + "@" + s.reading()
+}
 
 // load gives the stored state to begin with, else the one of a stream without events.
 // A store that cannot tell is like one that has none.
@@ -56,7 +62,7 @@ func (s *storedStates) load(ctx context.Context, k stateKey, fold module.Fold) f
 
 // read gives the newest stored state that this fold can read, and the epoch.
 func (s *storedStates) read(ctx context.Context, k stateKey, fold module.Fold) (folded, ports.SnapshotEpoch, error) {
-	none := folded{state: fold.New()}
+	none, name := folded{state: fold.New()}, s.stateType(k.stream.Type)
 	found, epoch, err := s.snapshots.StreamSnapshot(ctx, k.partition, k.stream, true, 0)
 	if fault.KindOf(err) == fault.NotFound && err != nil {
 		return none, epoch, nil
@@ -64,7 +70,7 @@ func (s *storedStates) read(ctx context.Context, k stateKey, fold module.Fold) (
 	if err != nil {
 		return none, 0, err
 	}
-	if found.StateType != stateType(k.stream.Type) || found.SchemaVersion != fold.Codec.Version {
+	if found.StateType != name || found.SchemaVersion != fold.Codec.Version {
 		return none, epoch, nil // of another version of the program
 	}
 	state, err := fold.Codec.Decode(found.State)
@@ -94,6 +100,7 @@ func (s *storedStates) save(states *States, k stateKey, fold module.Fold) {
 }
 
 func (s *storedStates) store(ctx context.Context, states *States, k stateKey, fold module.Fold) error {
+	name := s.stateType(k.stream.Type) // before the events are read
 	f, epoch, err := s.read(ctx, k, fold)
 	if err != nil {
 		return err
@@ -112,7 +119,7 @@ func (s *storedStates) store(ctx context.Context, states *States, k stateKey, fo
 	}
 	now := s.clock.Now()
 	_, _, err = s.snapshots.SaveStreamSnapshot(ctx, ports.StreamSnapshot{
-		ID: s.ids.NewID(now), Partition: k.partition, Stream: k.stream, Internal: true, Version: f.version, StateType: stateType(k.stream.Type),
+		ID: s.ids.NewID(now), Partition: k.partition, Stream: k.stream, Internal: true, Version: f.version, StateType: name,
 		SchemaVersion: fold.Codec.Version, State: state, CreatedAt: now,
 	}, epoch)
 	return err

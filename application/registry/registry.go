@@ -5,6 +5,8 @@ package registry
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -39,6 +41,7 @@ var _ module.Manifests = (*Registry)(nil)
 
 type snapshot struct {
 	generation int64
+	reading    string
 	versions   map[string]map[uint32]*module.RegisteredType
 	newest     map[string]*module.RegisteredType // newest active version
 	steps      map[string]map[uint32][]module.Step
@@ -134,6 +137,11 @@ func (r *Registry) Refresh(ctx context.Context) error {
 	return nil
 }
 
+// Reading names how events of earlier versions are read, as far as this node has heard:
+// it changes with every type that gets a further version, or whose versions are
+// deprecated or reactivated. What was folded under another name is folded anew.
+func (r *Registry) Reading() string { return r.snapshot.Load().reading }
+
 func (r *Registry) build(types []eventtype.Registration, generation int64) (*snapshot, error) {
 	old := r.snapshot.Load()
 	s := &snapshot{
@@ -181,6 +189,13 @@ func (r *Registry) build(types []eventtype.Registration, generation int64) (*sna
 		}
 		return a.SchemaVersion < b.SchemaVersion
 	})
+	digest := sha256.New()
+	for _, reg := range s.all {
+		if s.steps[reg.Type] != nil {
+			fmt.Fprintf(digest, "%s %d %t\n", reg.Type, reg.SchemaVersion, reg.Active)
+		}
+	}
+	s.reading = hex.EncodeToString(digest.Sum(nil)[:8])
 	return s, nil
 }
 

@@ -36,6 +36,7 @@ import (
 	streams "github.com/erpbackbone/backbone/application/stream"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/application/upcasting"
+	"github.com/erpbackbone/backbone/application/webhook"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap"
@@ -84,6 +85,7 @@ type Observers struct {
 	Personal      *prometheus.Metrics
 	Feeds         live.Observer
 	Fanout        publish.Observer
+	Webhooks      webhook.Observer
 	Subscriptions delivery.Observer
 	Entities      entity.Observer
 	Tracer        pgx.QueryTracer
@@ -114,7 +116,8 @@ type App struct {
 	personal   *personal // nil without a key service
 	operations *projector.Operations
 	background *snapshot.Background
-	fanout     *fanout // nil in tools and without a broker
+	fanout     *fanout   // nil in tools and without a broker
+	webhooks   *webhooks // nil in tools
 }
 
 // Options are what differs between `serve`, `dev` and tools.
@@ -215,7 +218,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: upcasting.Reads(a.Store, a.Upcaster), Intents: a.Store,
 		Idempotency: a.Store, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
 		Sealer: vault, Opener: vault, Fingerprints: vault,
-		Snapshots: a.Store, Background: a.background, SnapshotEvery: c.Query.SnapshotEvery,
+		Snapshots: a.Store, Background: a.background, SnapshotEvery: c.Query.SnapshotEvery, Reading: a.Registry.Reading,
 	})
 	handlers := map[string]ports.ProjectionHandler{
 		gl.ProjectionLedger: glpostgres.NewProjection(),
@@ -249,7 +252,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	a.Reports.Settle = settle
 	a.Entities = entity.New(entity.Config{
 		Log: upcasting.Reads(a.Store, a.Upcaster), Snapshots: a.Store, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
-		Logger: a.Logger, Observer: o.Observers.Entities, Every: c.Query.SnapshotEvery, Budget: c.Query.FoldBudget,
+		Logger: a.Logger, Observer: o.Observers.Entities, Reading: a.Registry.Reading, Every: c.Query.SnapshotEvery, Budget: c.Query.FoldBudget,
 	})
 	a.Snapshots = snapshot.New(a.Store, a.Store, clock, ids)
 	return nil
@@ -302,6 +305,9 @@ func (a *App) Run(ctx context.Context) {
 	}
 	running.Go(func() { a.Watch.Run(ctx) })
 	running.Go(func() { a.Subscriptions.Run(ctx) })
+	if a.webhooks != nil {
+		running.Go(func() { a.webhooks.dispatcher.Run(ctx) })
+	}
 	if a.fanout != nil {
 		running.Go(func() { a.fanout.dispatcher.Load().Run(ctx) })
 	}

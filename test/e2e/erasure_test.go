@@ -283,7 +283,10 @@ func eraseVendor(t *testing.T, d *dev) {
 		t.Helper()
 		a := must(c.do("GET", "/api/ap/vendors?legal_entity="+entity+"&vendor="+vendor, ""))
 		require.Equal(t, http.StatusOK, a.status, a)
-		return string(a.body)
+		folded := must(c.do("GET", "/api/entities/vendor/"+vendor+"?legal_entity="+entity, ""))
+		require.Equal(t, http.StatusOK, folded.status, folded)
+		require.Equal(t, strings.Contains(string(a.body), redactedValue), strings.Contains(string(folded.body), redactedValue))
+		return string(a.body) + string(folded.body)
 	}
 	require.Contains(t, shown(vendorAdmin, "SOLE-1"), "Mira Sandvik")
 	require.Contains(t, shown(clerk, "FIRM-1"), "olaf@example.org")

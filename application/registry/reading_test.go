@@ -1,0 +1,36 @@
+package registry_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/registry"
+)
+
+// How events are read changes with a type's further versions, not with new types.
+func TestReadingChangesWithFurtherVersions(t *testing.T) {
+	t.Parallel()
+	r := node(t, memory.New(memory.Config{}), orderSchema)
+	require.NoError(t, r.RegisterBuiltIn(t.Context()))
+	register := func(name string, version uint32) string {
+		reg := lead(version)
+		reg.Type = name
+		_, err := r.Register(t.Context(), reg, "p-1", registry.Proof{})
+		require.NoError(t, err)
+		return r.Reading()
+	}
+	none := r.Reading()
+	require.NotEmpty(t, none)
+	require.Equal(t, none, register("crm.lead.won", 1))
+	second := register("crm.lead.won", 2)
+	require.NotEqual(t, none, second)
+	require.Equal(t, second, register("crm.lead.lost", 1))
+	_, err := r.Deprecate(t.Context(), "crm.lead.won", 2, "p-1", "")
+	require.NoError(t, err)
+	require.NotEqual(t, second, r.Reading())
+	_, err = r.Reactivate(t.Context(), "crm.lead.won", 2, "p-1", "")
+	require.NoError(t, err)
+	require.Equal(t, second, r.Reading(), "as it was")
+}
