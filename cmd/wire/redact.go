@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/erpbackbone/backbone/adapters/jq"
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
@@ -131,7 +132,7 @@ func newRedactionAnnouncer(ctx context.Context, store *postgres.Store, limits co
 	if err != nil {
 		return nil, fmt.Errorf("modules: %w", err)
 	}
-	types := registry.New(store, schemas, catalog, system.Clock{})
+	types := registry.New(store, schemas, catalog, system.Clock{}, registry.WithTransforms(jq.New()))
 	if err := types.RegisterBuiltIn(ctx); err != nil {
 		return nil, err
 	}

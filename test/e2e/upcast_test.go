@@ -45,7 +45,8 @@ func TestUpcasters(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.v%d.json", name, version)), []byte(text), 0o600))
 	}
 	measured := func(version int, data, more string) string {
-		return fmt.Sprintf(`{"type":%q,"schema_version":%d,"scope":{"legal_entity":%q},"stream":{"type":"tank","id":"T-1"},"correlation_id":"tank-1","data":%s%s}`, name, version, entity, data, more)
+		return fmt.Sprintf(`{"type":%q,"schema_version":%d,"scope":{"legal_entity":%q},"stream":{"type":"tank","id":"T-1"},"correlation_id":"tank-1","data":%s%s,
+			"entities":[{"entity_type":"tank","entity_id":"T-1","role":"subject"}]}`, name, version, entity, data, more)
 	}
 	second := func(program string) {
 		text, err := json.Marshal(program)
@@ -157,6 +158,11 @@ func TestUpcasters(t *testing.T) {
 		}
 		look(lines, raw, 3)
 	}
+	var tank struct {
+		State map[string]any `json:"state"`
+	}
+	require.NoError(t, auditor.want(http.StatusOK, &tank, "GET", "/api/entities/tank/T-1?legal_entity="+entity, ""))
+	require.Equal(t, map[string]any{"volume": json.Number("7"), "unit": "l"}, tank.State, "entities are folded from what is read")
 	require.Equal(t, sums[true], sums[false], "the checksum is that of what is stored")
 	expect(t, http.StatusBadRequest, "request.parameter_invalid", must(auditor.do("GET", "/api/events/"+ids[0]+"?raw=perhaps", "")))
 
