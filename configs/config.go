@@ -24,6 +24,7 @@ type Config struct {
 	Delivery    Delivery    `config:"delivery"`
 	Feeds       Feeds       `config:"feeds"`
 	NATS        NATS        `config:"nats"`
+	Webhook     Webhook     `config:"webhook"`
 	Idempotency Idempotency `config:"idempotency"`
 	KMS         KMS         `config:"kms"`
 	KeyStore    KeyStore    `config:"keystore"`
@@ -198,6 +199,7 @@ func Default() Config {
 		Delivery:    Delivery{Listen: "notify", Poll: 500 * time.Millisecond},
 		Feeds:       Feeds{PerPrincipal: 20, PerNode: 1000, Batch: 100, Heartbeat: 15 * time.Second, WriteTimeout: 30 * time.Second, Review: time.Minute},
 		NATS:        defaultNATS(),
+		Webhook:     defaultWebhook(),
 		Idempotency: Idempotency{TTL: 24 * time.Hour},
 		Erasure:     Erasure{Poll: time.Second, GateInterval: time.Minute},
 		Rotation:    Rotation{At: "02:00", MaximumAge: 365 * 24 * time.Hour, DeletionDays: 7},

@@ -97,6 +97,9 @@ func (c Config) Validate() error {
 	if err := c.NATS.validate(); err != nil {
 		return err
 	}
+	if err := c.Webhook.validate(); err != nil {
+		return err
+	}
 	return c.validateKeys()
 }
 

@@ -25,6 +25,7 @@ type Metrics struct {
 	subscriptions
 	feeds
 	fanout
+	webhooks
 	entities
 
 	appendDuration  *client.HistogramVec
@@ -87,6 +88,7 @@ func New() *Metrics {
 	m.subscriptions = newSubscriptions(m.registry)
 	m.feeds = newFeeds(m.registry)
 	m.fanout = newFanout(m.registry)
+	m.webhooks = newWebhooks(m.registry)
 	m.entities = newEntities(m.registry)
 	return m
 }

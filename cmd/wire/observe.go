@@ -37,6 +37,9 @@ func observe(ctx context.Context, config configs.Config, o *Options) (observed, 
 	if o.Observers.Projection == nil {
 		o.Observers.Projection = metrics
 	}
+	if o.Observers.Webhooks == nil {
+		o.Observers.Webhooks = metrics
+	}
 	if o.Observers.Fanout == nil {
 		o.Observers.Fanout = metrics
 	}

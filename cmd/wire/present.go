@@ -26,6 +26,8 @@ type presenter struct {
 	entities ports.LegalEntities
 	// reader says what the receiver may see of a legal entity's personal data.
 	reader func(ctx context.Context, scope event.Scope) (module.Reader, error)
+	// visible says which legal entities of the tenant the receiver may know of; nil: all.
+	visible func(code string) bool
 }
 
 // Encode opens and writes events of one legal entity.
@@ -92,7 +94,9 @@ func (p presenter) codes(ctx context.Context, recorded []event.Recorded) (map[ev
 	}
 	out := make(map[event.PartitionID]string, len(entities))
 	for _, le := range entities {
-		out[le.Partition] = le.Code
+		if p.visible == nil || p.visible(le.Code) {
+			out[le.Partition] = le.Code
+		}
 	}
 	return out, nil
 }

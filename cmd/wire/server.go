@@ -50,7 +50,8 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 		},
 	}
 	parts.Live = app.liveParts()
-	parts.Subscriptions = app.Subscriptions
+	app.openWebhooks(o.Observers.Webhooks)
+	parts.Subscriptions, parts.Webhooks = spread{app.Subscriptions}, app.webhooks.service
 	if app.personal != nil {
 		parts.Personal, parts.Erasures = app.personal.vault, app.personal.service
 	}

@@ -36,6 +36,7 @@ import (
 	streams "github.com/erpbackbone/backbone/application/stream"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/application/upcasting"
+	"github.com/erpbackbone/backbone/application/webhook"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap"
@@ -84,6 +85,7 @@ type Observers struct {
 	Personal      *prometheus.Metrics
 	Feeds         live.Observer
 	Fanout        publish.Observer
+	Webhooks      webhook.Observer
 	Subscriptions delivery.Observer
 	Entities      entity.Observer
 	Tracer        pgx.QueryTracer
@@ -114,7 +116,8 @@ type App struct {
 	personal   *personal // nil without a key service
 	operations *projector.Operations
 	background *snapshot.Background
-	fanout     *fanout // nil in tools and without a broker
+	fanout     *fanout   // nil in tools and without a broker
+	webhooks   *webhooks // nil in tools
 }
 
 // Options are what differs between `serve`, `dev` and tools.
@@ -302,6 +305,9 @@ func (a *App) Run(ctx context.Context) {
 	}
 	running.Go(func() { a.Watch.Run(ctx) })
 	running.Go(func() { a.Subscriptions.Run(ctx) })
+	if a.webhooks != nil {
+		running.Go(func() { a.webhooks.dispatcher.Run(ctx) })
+	}
 	if a.fanout != nil {
 		running.Go(func() { a.fanout.dispatcher.Load().Run(ctx) })
 	}

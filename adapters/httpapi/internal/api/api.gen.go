@@ -935,6 +935,12 @@ type NewSubscription struct {
 	Tags []string `json:"tags,omitempty,omitzero"`
 }
 
+// NewWebhookEndpoint defines model for NewWebhookEndpoint.
+type NewWebhookEndpoint struct {
+	// URL https://, on a public address unless an operator allowed others.
+	URL string `json:"url"`
+}
+
 // PIIField A part of data that is personal. It is sealed with the key of the person it is about before it is stored.
 // The schema must be closed on the way to it (`additionalProperties: false`) and require the subject where
 // the part may occur. A property named like a person's datum is listed here or carries `x-not-pii` with the
@@ -1635,6 +1641,37 @@ type Violation struct {
 
 // ViolationSeverity defines model for Violation.Severity.
 type ViolationSeverity string
+
+// WebhookEndpoint defines model for WebhookEndpoint.
+type WebhookEndpoint struct {
+	CreatedAt string `json:"created_at"`
+
+	// DisabledAt Absent while the endpoint is used.
+	DisabledAt   string `json:"disabled_at,omitempty,omitzero"`
+	DisabledCode string `json:"disabled_code,omitempty,omitzero"`
+
+	// PreviousSecretUntil Until when the secret before signs too.
+	PreviousSecretUntil string `json:"previous_secret_until,omitempty,omitzero"`
+
+	// Secret whsec_ and base64; in the answer that made it only.
+	Secret string `json:"secret,omitempty,omitzero"`
+
+	// SecretNumber Grows with every rotation.
+	SecretNumber int    `json:"secret_number"`
+	UpdatedAt    string `json:"updated_at"`
+	URL          string `json:"url"`
+}
+
+// WebhookTest defines model for WebhookTest.
+type WebhookTest struct {
+	// Code Why it was not delivered; empty if it was.
+	Code       string `json:"code"`
+	Delivered  bool   `json:"delivered"`
+	DurationMs int64  `json:"duration_ms"`
+
+	// Status Of the endpoint's answer; 0: there was none.
+	Status int `json:"status"`
+}
 
 // ChangeReason defines model for ChangeReason.
 type ChangeReason = string
@@ -2350,6 +2387,9 @@ type CreateSubscriptionJSONRequestBody = NewSubscription
 // AcknowledgeEventsJSONRequestBody defines body for AcknowledgeEvents for application/json ContentType.
 type AcknowledgeEventsJSONRequestBody = Acknowledge
 
+// SetWebhookEndpointJSONRequestBody defines body for SetWebhookEndpoint for application/json ContentType.
+type SetWebhookEndpointJSONRequestBody = NewWebhookEndpoint
+
 // RefuseEventsJSONRequestBody defines body for RefuseEvents for application/json ContentType.
 type RefuseEventsJSONRequestBody = Nack
 
@@ -2532,6 +2572,12 @@ type ServerInterface interface {
 	// ListParkedDecisions List what was decided about dead letters and skipped events, newest first
 	// (GET /api/subscriptions/{id}/decisions)
 	ListParkedDecisions(ctx echo.Context, id SubscriptionID, params ListParkedDecisionsParams) error
+	// GetWebhookEndpoint Read where the events of a webhook's subscription are sent
+	// (GET /api/subscriptions/{id}/endpoint)
+	GetWebhookEndpoint(ctx echo.Context, id SubscriptionID) error
+	// SetWebhookEndpoint Say where the events of a webhook's subscription are sent
+	// (PUT /api/subscriptions/{id}/endpoint)
+	SetWebhookEndpoint(ctx echo.Context, id SubscriptionID) error
 	// RefuseEvents Say what could not be dealt with
 	// (POST /api/subscriptions/{id}/nack)
 	RefuseEvents(ctx echo.Context, id SubscriptionID) error
@@ -2562,9 +2608,15 @@ type ServerInterface interface {
 	// ResumeSubscription Go on after a pause, or after the breaker opened
 	// (POST /api/subscriptions/{id}/resume)
 	ResumeSubscription(ctx echo.Context, id SubscriptionID) error
+	// RotateWebhookSecret Replace the secret that signs deliveries
+	// (POST /api/subscriptions/{id}/rotate-secret)
+	RotateWebhookSecret(ctx echo.Context, id SubscriptionID) error
 	// ChangeSubscription Replace the settings
 	// (PUT /api/subscriptions/{id}/settings)
 	ChangeSubscription(ctx echo.Context, id SubscriptionID) error
+	// TestWebhook Send a test delivery
+	// (POST /api/subscriptions/{id}/test)
+	TestWebhook(ctx echo.Context, id SubscriptionID) error
 	// GetLiveness The process runs
 	// (GET /livez)
 	GetLiveness(ctx echo.Context) error
@@ -4512,6 +4564,38 @@ func (w *ServerInterfaceWrapper) ListParkedDecisions(ctx echo.Context) error {
 	return err
 }
 
+// GetWebhookEndpoint converts echo context to params.
+func (w *ServerInterfaceWrapper) GetWebhookEndpoint(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetWebhookEndpoint(ctx, id)
+	return err
+}
+
+// SetWebhookEndpoint converts echo context to params.
+func (w *ServerInterfaceWrapper) SetWebhookEndpoint(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SetWebhookEndpoint(ctx, id)
+	return err
+}
+
 // RefuseEvents converts echo context to params.
 func (w *ServerInterfaceWrapper) RefuseEvents(ctx echo.Context) error {
 	var err error
@@ -4733,6 +4817,22 @@ func (w *ServerInterfaceWrapper) ResumeSubscription(ctx echo.Context) error {
 	return err
 }
 
+// RotateWebhookSecret converts echo context to params.
+func (w *ServerInterfaceWrapper) RotateWebhookSecret(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RotateWebhookSecret(ctx, id)
+	return err
+}
+
 // ChangeSubscription converts echo context to params.
 func (w *ServerInterfaceWrapper) ChangeSubscription(ctx echo.Context) error {
 	var err error
@@ -4746,6 +4846,22 @@ func (w *ServerInterfaceWrapper) ChangeSubscription(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ChangeSubscription(ctx, id)
+	return err
+}
+
+// TestWebhook converts echo context to params.
+func (w *ServerInterfaceWrapper) TestWebhook(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.TestWebhook(ctx, id)
 	return err
 }
 
@@ -4866,6 +4982,10 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.DELETE(options.BaseURL+"/api/subscriptions/:id", wrapper.DeleteSubscription, options.OperationMiddlewares["deleteSubscription"]...)
 	router.GET(options.BaseURL+"/api/subscriptions/:id", wrapper.GetSubscription, options.OperationMiddlewares["getSubscription"]...)
 	router.PUT(options.BaseURL+"/api/subscriptions/:id/settings", wrapper.ChangeSubscription, options.OperationMiddlewares["changeSubscription"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/endpoint", wrapper.GetWebhookEndpoint, options.OperationMiddlewares["getWebhookEndpoint"]...)
+	router.PUT(options.BaseURL+"/api/subscriptions/:id/endpoint", wrapper.SetWebhookEndpoint, options.OperationMiddlewares["setWebhookEndpoint"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/rotate-secret", wrapper.RotateWebhookSecret, options.OperationMiddlewares["rotateWebhookSecret"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/test", wrapper.TestWebhook, options.OperationMiddlewares["testWebhook"]...)
 	router.POST(options.BaseURL+"/api/subscriptions/:id/pause", wrapper.PauseSubscription, options.OperationMiddlewares["pauseSubscription"]...)
 	router.POST(options.BaseURL+"/api/subscriptions/:id/resume", wrapper.ResumeSubscription, options.OperationMiddlewares["resumeSubscription"]...)
 	router.POST(options.BaseURL+"/api/subscriptions/:id/reset", wrapper.ResetSubscription, options.OperationMiddlewares["resetSubscription"]...)
@@ -7551,6 +7671,103 @@ func (response ListParkedDecisionsdefaultApplicationProblemPlusJSONResponse) Vis
 	return err
 }
 
+type GetWebhookEndpointRequestObject struct {
+	ID SubscriptionID `json:"id"`
+}
+
+type GetWebhookEndpointResponseObject interface {
+	VisitGetWebhookEndpointResponse(w http.ResponseWriter) error
+}
+
+type GetWebhookEndpoint200JSONResponse WebhookEndpoint
+
+func (response GetWebhookEndpoint200JSONResponse) VisitGetWebhookEndpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetWebhookEndpointdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetWebhookEndpointdefaultApplicationProblemPlusJSONResponse) VisitGetWebhookEndpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetWebhookEndpointRequestObject struct {
+	ID   SubscriptionID `json:"id"`
+	Body *SetWebhookEndpointJSONRequestBody
+}
+
+type SetWebhookEndpointResponseObject interface {
+	VisitSetWebhookEndpointResponse(w http.ResponseWriter) error
+}
+
+type SetWebhookEndpoint200JSONResponse WebhookEndpoint
+
+func (response SetWebhookEndpoint200JSONResponse) VisitSetWebhookEndpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetWebhookEndpoint201JSONResponse WebhookEndpoint
+
+func (response SetWebhookEndpoint201JSONResponse) VisitSetWebhookEndpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetWebhookEndpointdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response SetWebhookEndpointdefaultApplicationProblemPlusJSONResponse) VisitSetWebhookEndpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type RefuseEventsRequestObject struct {
 	ID   SubscriptionID `json:"id"`
 	Body *RefuseEventsJSONRequestBody
@@ -7968,6 +8185,47 @@ func (response ResumeSubscriptiondefaultApplicationProblemPlusJSONResponse) Visi
 	return err
 }
 
+type RotateWebhookSecretRequestObject struct {
+	ID SubscriptionID `json:"id"`
+}
+
+type RotateWebhookSecretResponseObject interface {
+	VisitRotateWebhookSecretResponse(w http.ResponseWriter) error
+}
+
+type RotateWebhookSecret200JSONResponse WebhookEndpoint
+
+func (response RotateWebhookSecret200JSONResponse) VisitRotateWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RotateWebhookSecretdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response RotateWebhookSecretdefaultApplicationProblemPlusJSONResponse) VisitRotateWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ChangeSubscriptionRequestObject struct {
 	ID   SubscriptionID `json:"id"`
 	Body *ChangeSubscriptionJSONRequestBody
@@ -7998,6 +8256,47 @@ type ChangeSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ChangeSubscriptiondefaultApplicationProblemPlusJSONResponse) VisitChangeSubscriptionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestWebhookRequestObject struct {
+	ID SubscriptionID `json:"id"`
+}
+
+type TestWebhookResponseObject interface {
+	VisitTestWebhookResponse(w http.ResponseWriter) error
+}
+
+type TestWebhook200JSONResponse WebhookTest
+
+func (response TestWebhook200JSONResponse) VisitTestWebhookResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TestWebhookdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response TestWebhookdefaultApplicationProblemPlusJSONResponse) VisitTestWebhookResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -8270,6 +8569,12 @@ type StrictServerInterface interface {
 	// ListParkedDecisions List what was decided about dead letters and skipped events, newest first
 	// (GET /api/subscriptions/{id}/decisions)
 	ListParkedDecisions(ctx context.Context, request ListParkedDecisionsRequestObject) (ListParkedDecisionsResponseObject, error)
+	// GetWebhookEndpoint Read where the events of a webhook's subscription are sent
+	// (GET /api/subscriptions/{id}/endpoint)
+	GetWebhookEndpoint(ctx context.Context, request GetWebhookEndpointRequestObject) (GetWebhookEndpointResponseObject, error)
+	// SetWebhookEndpoint Say where the events of a webhook's subscription are sent
+	// (PUT /api/subscriptions/{id}/endpoint)
+	SetWebhookEndpoint(ctx context.Context, request SetWebhookEndpointRequestObject) (SetWebhookEndpointResponseObject, error)
 	// RefuseEvents Say what could not be dealt with
 	// (POST /api/subscriptions/{id}/nack)
 	RefuseEvents(ctx context.Context, request RefuseEventsRequestObject) (RefuseEventsResponseObject, error)
@@ -8300,9 +8605,15 @@ type StrictServerInterface interface {
 	// ResumeSubscription Go on after a pause, or after the breaker opened
 	// (POST /api/subscriptions/{id}/resume)
 	ResumeSubscription(ctx context.Context, request ResumeSubscriptionRequestObject) (ResumeSubscriptionResponseObject, error)
+	// RotateWebhookSecret Replace the secret that signs deliveries
+	// (POST /api/subscriptions/{id}/rotate-secret)
+	RotateWebhookSecret(ctx context.Context, request RotateWebhookSecretRequestObject) (RotateWebhookSecretResponseObject, error)
 	// ChangeSubscription Replace the settings
 	// (PUT /api/subscriptions/{id}/settings)
 	ChangeSubscription(ctx context.Context, request ChangeSubscriptionRequestObject) (ChangeSubscriptionResponseObject, error)
+	// TestWebhook Send a test delivery
+	// (POST /api/subscriptions/{id}/test)
+	TestWebhook(ctx context.Context, request TestWebhookRequestObject) (TestWebhookResponseObject, error)
 	// GetLiveness The process runs
 	// (GET /livez)
 	GetLiveness(ctx context.Context, request GetLivenessRequestObject) (GetLivenessResponseObject, error)
@@ -10236,6 +10547,79 @@ func (sh *strictHandler) ListParkedDecisions(ctx echo.Context, id SubscriptionID
 	return nil
 }
 
+// GetWebhookEndpoint operation middleware
+func (sh *strictHandler) GetWebhookEndpoint(ctx echo.Context, id SubscriptionID) error {
+	var request GetWebhookEndpointRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetWebhookEndpoint(ctx.Request().Context(), request.(GetWebhookEndpointRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetWebhookEndpoint")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetWebhookEndpointResponseObject); ok {
+		return validResponse.VisitGetWebhookEndpointResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SetWebhookEndpoint operation middleware
+func (sh *strictHandler) SetWebhookEndpoint(ctx echo.Context, id SubscriptionID) error {
+	var request SetWebhookEndpointRequestObject
+
+	request.ID = id
+
+	var body SetWebhookEndpointJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SetWebhookEndpoint(ctx.Request().Context(), request.(SetWebhookEndpointRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SetWebhookEndpoint")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SetWebhookEndpointResponseObject); ok {
+		return validResponse.VisitSetWebhookEndpointResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // RefuseEvents operation middleware
 func (sh *strictHandler) RefuseEvents(ctx echo.Context, id SubscriptionID) error {
 	var request RefuseEventsRequestObject
@@ -10581,6 +10965,31 @@ func (sh *strictHandler) ResumeSubscription(ctx echo.Context, id SubscriptionID)
 	return nil
 }
 
+// RotateWebhookSecret operation middleware
+func (sh *strictHandler) RotateWebhookSecret(ctx echo.Context, id SubscriptionID) error {
+	var request RotateWebhookSecretRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RotateWebhookSecret(ctx.Request().Context(), request.(RotateWebhookSecretRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RotateWebhookSecret")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RotateWebhookSecretResponseObject); ok {
+		return validResponse.VisitRotateWebhookSecretResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ChangeSubscription operation middleware
 func (sh *strictHandler) ChangeSubscription(ctx echo.Context, id SubscriptionID) error {
 	var request ChangeSubscriptionRequestObject
@@ -10623,6 +11032,31 @@ func (sh *strictHandler) ChangeSubscription(ctx echo.Context, id SubscriptionID)
 		return err
 	} else if validResponse, ok := response.(ChangeSubscriptionResponseObject); ok {
 		return validResponse.VisitChangeSubscriptionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// TestWebhook operation middleware
+func (sh *strictHandler) TestWebhook(ctx echo.Context, id SubscriptionID) error {
+	var request TestWebhookRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.TestWebhook(ctx.Request().Context(), request.(TestWebhookRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "TestWebhook")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TestWebhookResponseObject); ok {
+		return validResponse.VisitTestWebhookResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -1,0 +1,105 @@
+package wire
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/system"
+	sender "github.com/erpbackbone/backbone/adapters/webhook"
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/webhook"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// webhooks sends events of subscriptions to endpoints.
+type webhooks struct {
+	service    *webhook.Service
+	dispatcher *webhook.Dispatcher
+}
+
+// openWebhooks composes the delivery to endpoints.
+func (a *App) openWebhooks(observer webhook.Observer) {
+	c := a.Config.Webhook
+	service := webhook.NewService(webhook.ServiceConfig{
+		Endpoints: a.Store, Subscriptions: a.Store, Secrets: a.Vault(), Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
+		Sender: sender.New(sender.Config{
+			AllowPrivateNetworks: c.AllowPrivateNetworks, AllowedNetworks: c.Networks(), AllowHTTP: c.AllowHTTP,
+			UserAgent: "Backbone/" + configs.Version, Clock: system.Clock{},
+		}),
+	})
+	a.webhooks = &webhooks{service: service, dispatcher: webhook.NewDispatcher(webhook.Config{
+		Service: service, Engine: deliveries{a.Subscriptions}, Directory: a.Store, Encoder: owned{a}, Leases: a.Store.Leases(), Node: nodeID(a.Config),
+		Logger: a.Logger, Observer: observer, Concurrency: c.Concurrency,
+	})}
+}
+
+// deliveries drives the persistent subscriptions for webhooks.
+type deliveries struct{ service *delivery.Service }
+
+// Next implements webhook.Engine. One message at a time: the service keeps the order
+// between those that are handed out one by one.
+func (d deliveries) Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (webhook.Message, bool, error) {
+	b, err := d.service.Poll(ctx, owner, delivery.Poll{ID: id, Limit: 1, Wait: wait})
+	if err != nil || len(b.Deliveries) == 0 {
+		return webhook.Message{}, false, err
+	}
+	return webhook.Message{Event: b.Deliveries[0].Event, Attempt: b.Deliveries[0].Attempt}, true, nil
+}
+
+// Acknowledge implements webhook.Engine.
+func (d deliveries) Acknowledge(ctx context.Context, owner ports.Principal, id string, m webhook.Message) error {
+	_, err := d.service.Acknowledge(ctx, owner, delivery.Acknowledgement{ID: id, LegalEntity: m.Event.Scope.LegalEntity, EventIDs: []event.ID{m.Event.ID}})
+	return err
+}
+
+// Refuse implements webhook.Engine.
+func (d deliveries) Refuse(ctx context.Context, owner ports.Principal, id string, m webhook.Message, code string) error {
+	_, err := d.service.Refuse(ctx, owner, delivery.Refusal{
+		ID: id, LegalEntity: m.Event.Scope.LegalEntity, EventIDs: []event.ID{m.Event.ID}, Action: subscription.Again, Code: code,
+	})
+	return err
+}
+
+// Pause implements webhook.Engine.
+func (d deliveries) Pause(ctx context.Context, owner ports.Principal, id string) error {
+	_, err := d.service.Pause(ctx, delivery.Caller{Principal: owner}, id)
+	return err
+}
+
+// owned writes events as the owner of a subscription may see them.
+type owned struct{ app *App }
+
+// EncodeFor implements webhook.Encoder.
+func (o owned) EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error) {
+	p := presenter{
+		opener: o.app.Vault(), upcaster: o.app.Upcaster, entities: o.app.Store,
+		reader: func(ctx context.Context, _ event.Scope) (module.Reader, error) {
+			return o.app.Tenancy.Reader(ctx, owner)
+		},
+		visible: func(code string) bool {
+			return len(owner.LegalEntities) == 0 || slices.Contains(owner.LegalEntities, code)
+		},
+	}
+	out, err := p.Encode(ctx, []event.Recorded{e}, false)
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// spread gives the subscriptions of webhooks the settings that suit them where nothing
+// else is asked for.
+type spread struct{ *delivery.Service }
+
+// Create makes a subscription.
+func (s spread) Create(ctx context.Context, p ports.Principal, sub subscription.Subscription) (subscription.Subscription, bool, error) {
+	if sub.SubscriberType == webhook.SubscriberType {
+		webhook.Defaults(&sub.Settings)
+	}
+	return s.Service.Create(ctx, p, sub)
+}

@@ -1,0 +1,49 @@
+package configs
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Webhook is the delivery of subscriptions to endpoints over HTTP.
+type Webhook struct {
+	AllowPrivateNetworks bool          `config:"allow_private_networks"` // endpoints may be on this host and in private networks
+	AllowedNetworks      []string      `config:"allowed_networks"`       // that endpoints may be in besides public ones, such as 10.20.0.0/16
+	AllowHTTP            bool          `config:"allow_http"`             // endpoints without TLS are accepted
+	Timeout              time.Duration `config:"timeout"`                // for one attempt, connection included
+	Concurrency          int           `config:"concurrency"`            // deliveries to one endpoint at the same time
+	SecretOverlap        time.Duration `config:"secret_overlap"`         // how long the old secret signs too after it was replaced
+}
+
+func defaultWebhook() Webhook {
+	return Webhook{Timeout: 15 * time.Second, Concurrency: 4, SecretOverlap: 24 * time.Hour}
+}
+
+// Networks are the allowed networks, which Validate has checked.
+func (w Webhook) Networks() []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(w.AllowedNetworks))
+	for _, text := range w.AllowedNetworks {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+func (w Webhook) validate() error {
+	for _, text := range w.AllowedNetworks {
+		if _, err := netip.ParsePrefix(text); err != nil {
+			return &Error{Key: "webhook.allowed_networks", Problem: "must be networks such as 10.20.0.0/16 or fd00:1::/64"}
+		}
+	}
+	switch {
+	case w.Timeout < 100*time.Millisecond || w.Timeout > 5*time.Minute:
+		return &Error{Key: "webhook.timeout", Problem: "is out of range; use 100ms to 5m"}
+	case w.Concurrency < 1 || w.Concurrency > 64:
+		return &Error{Key: "webhook.concurrency", Problem: "is out of range; use 1 to 64"}
+	case w.SecretOverlap < 0 || w.SecretOverlap > 30*24*time.Hour:
+		return &Error{Key: "webhook.secret_overlap", Problem: "is out of range; use 0s to 720h"}
+	default:
+		return nil
+	}
+}
