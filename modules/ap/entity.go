@@ -107,7 +107,7 @@ func (v *vendorEntity) apply(e event.Recorded, data []byte) error {
 		if v.Contacts == nil {
 			v.Contacts = map[string]contactState{}
 		}
-		v.Contacts[c.ContactID] = c.contactState.sealed()
+		v.Contacts[c.ContactID] = c.sealed()
 		return nil
 	}
 	k, ok := contract.KindOfStream(e.Stream.Type)
@@ -197,7 +197,7 @@ func (c *contactEntity) apply(eventType string, data []byte) error {
 	if err := json.Unmarshal(data, &d); err != nil {
 		return err
 	}
-	c.VendorID, c.Status, c.contactState = d.VendorID, "recorded", d.contactState.sealed()
+	c.VendorID, c.Status, c.contactState = d.VendorID, "recorded", d.sealed()
 	if eventType == contract.EventContactRemoved {
 		c.Status = "removed"
 	}

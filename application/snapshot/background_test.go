@@ -1,0 +1,49 @@
+package snapshot_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/snapshot"
+)
+
+func TestBackgroundDoesALittleAtATime(t *testing.T) {
+	t.Parallel()
+	b := snapshot.NewBackground()
+	t.Cleanup(b.Close)
+	hold := make(chan struct{})
+	wait := func(context.Context) { <-hold }
+	require.True(t, b.Do("a", wait))
+	require.False(t, b.Do("a", wait), "one at a time under a key")
+	taken := 1
+	for i := range 10 {
+		if b.Do(fmt.Sprint(i), wait) {
+			taken++
+		}
+	}
+	require.Less(t, taken, 10, "what is too much is dropped")
+	close(hold)
+	b.Wait()
+	done := false
+	require.True(t, b.Do("a", func(context.Context) { done = true }), "there is room again")
+	b.Wait()
+	require.True(t, done)
+}
+
+func TestBackgroundEndsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	b := snapshot.NewBackground()
+	began, ended := make(chan struct{}), false
+	require.True(t, b.Do("a", func(ctx context.Context) {
+		close(began)
+		<-ctx.Done()
+		ended = true
+	}))
+	<-began
+	b.Close()
+	require.True(t, ended)
+	require.False(t, b.Do("b", func(context.Context) {}))
+}
