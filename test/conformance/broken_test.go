@@ -69,6 +69,10 @@ var broken = []breakage{
 	{"burns numbers of refused requests", burnNumbers, []string{"Series/ARefusedRequestTakesNoNumber", "Rollback/ARefusedBatchLeavesNothing", "Race/RacersAndRefusalsLeaveNumbersWithoutGaps"}},
 	{"appends although the caller gave up", ignoreCancellation, []string{"Cancellation/ACancelledAppendWritesNothing"}},
 	{"moves the checkpoint past a failed batch", swallowHandlerError, []string{"Projection/AFailedHandlerLeavesCheckpointAndReadModelUntouched"}},
+	{"lets anybody work", ignoreTerm, []string{"Projection/AWorkerOfAnEarlierTermIsFenced"}},
+	{"forgets failures", forgetFailures, []string{"Projection/FailuresAreCountedUntilASuccess", "Projection/APoisonEventHaltsItsPartition"}},
+	{"passes over every event that fails", passAlways, []string{"Projection/APoisonEventHaltsItsPartition", "Projection/AFixedPartitionTriesAgain"}},
+	{"keeps what was reset to itself", silentReset, []string{"Projection/AResetReadsFromTheBeginning"}},
 	{"applies a batch twice", applyTwice, []string{"Projection/EachEventIsAppliedExactlyOnceInOrder"}},
 	{"keeps the caller's payload", shareSlices, []string{"Append/TheStoreKeepsNoReferenceToTheCallersSlices"}},
 	{"looks at no key", ignoreKeys, []string{

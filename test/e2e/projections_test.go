@@ -1,0 +1,135 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// projectionShown is what a test looks at of a projection.
+type projectionShown struct {
+	Status        string `json:"status"`
+	ChangedBy     string `json:"changed_by"`
+	Faulted       int    `json:"faulted"`
+	LegalEntities []struct {
+		LegalEntity string `json:"legal_entity"`
+		Status      string `json:"status"`
+		Sequence    string `json:"sequence"`
+		Head        string `json:"head"`
+		Code        string `json:"code"`
+		Skipped     string `json:"skipped"`
+	} `json:"legal_entities"`
+}
+
+// TestOperatorsOfProjections is a day of an operator: a read model that refuses an
+// event, found, mended and read again, while the other legal entities go on.
+func TestOperatorsOfProjections(t *testing.T) {
+	t.Parallel()
+	const bad, good, projection = "PRJB", "PRJG", "ap.vendors"
+	dir := books(t)
+	d := startOn(t, dir, recoveryStart)
+	newEntity(t, d, bad)
+	newEntity(t, d, good)
+	admin, vendors := d.as(t, "admin"), d.as(t, "vendor_admin")
+	cli := func(persona string, args ...string) result {
+		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
+	}
+	ok := func(args ...string) string {
+		t.Helper()
+		r := cli("admin", args...)
+		require.Zero(t, r.code, r)
+		return r.stdout
+	}
+	show := func() projectionShown {
+		t.Helper()
+		var p projectionShown
+		require.NoError(t, json.Unmarshal([]byte(ok("projections", "show", projection, "--json")), &p))
+		return p
+	}
+	in := func(entity string) (status, sequence, head string) {
+		t.Helper()
+		for _, e := range show().LegalEntities {
+			if e.LegalEntity == entity {
+				return e.Status, e.Sequence, e.Head
+			}
+		}
+		return "", "", ""
+	}
+	register := func(entity, id string) {
+		t.Helper()
+		vendors.must(t, entity, "ap.register_vendor", object{"vendor_id": id, "name": "Firm Ltd", "country": "US"})
+	}
+	caughtUp := func(entity string) func() bool {
+		return func() bool { status, at, head := in(entity); return status == "running" && at == head }
+	}
+
+	require.Regexp(t, `(?m)^ap\.vendors +1 +running +0 `, ok("projections", "list"))
+	require.Contains(t, ok("projections", "show", "gl.ledger"), "gl.ledger, version 1: running")
+	require.Equal(t, 1, cli("auditor", "projections", "pause", projection).code, "an auditor looks only")
+	require.Zero(t, cli("auditor", "projections", "list").code)
+	require.Contains(t, cli("admin", "projections", "show", "no.such").stderr, "projection.not_found")
+
+	// Paused, it stands still; resumed, it catches up.
+	require.Contains(t, ok("projections", "pause", projection), "paused")
+	require.Contains(t, cli("admin", "projections", "pause", projection).stderr, "projection.wrong_state")
+	testkit.Eventually(t, endTime, func() bool { return show().Status == "paused" })
+	ok("projections", "resume", projection)
+	register(good, "FIRM-1")
+	testkit.Eventually(t, endTime, caughtUp(good))
+
+	// The read model refuses an event of one legal entity.
+	super, err := pgx.Connect(t.Context(), superuser(t, dir))
+	require.NoError(t, err)
+	defer super.Close(t.Context())
+	_, err = super.Exec(t.Context(), "ALTER TABLE ap.vendors ADD CONSTRAINT too_strict CHECK (vendor_id <> 'POISON')")
+	require.NoError(t, err)
+	require.Contains(t, ok("projections", "configure", projection, "--max-attempts", "2", "--retry", "50"), "at most 2 attempts")
+	register(bad, "FIRM-1")
+	register(bad, "POISON")
+	register(bad, "FIRM-2")
+	register(good, "FIRM-2")
+	testkit.Eventually(t, endTime, func() bool { status, _, _ := in(bad); return status == "faulted" })
+	_, at, _ := in(bad)
+	require.Equal(t, "1", at, "what came before it is kept")
+	testkit.Eventually(t, endTime, caughtUp(good), "the others go on")
+	var ready struct {
+		Status  string            `json:"status"`
+		Checks  map[string]string `json:"checks"`
+		Reasons map[string]string `json:"reasons"`
+	}
+	require.NoError(t, admin.want(http.StatusOK, &ready, "GET", "/readyz", ""))
+	require.Equal(t, []string{"degraded", "degraded"}, []string{ready.Status, ready.Checks["projections"]})
+	require.Contains(t, ready.Reasons["projections"], "ap.vendors v1 in 1 legal entities")
+	letters := ok("deadletters", "--status", "waiting")
+	require.Regexp(t, `(?m)^projection ap\.vendors +PRJB +2 +\S+ +waiting +store\.failed `, letters)
+	require.NotContains(t, letters, "POISON", "no value of the event")
+	require.Contains(t, cli("admin", "projections", "skip", projection).stderr, "projection.partition_missing")
+	require.Contains(t, cli("admin", "projections", "skip", projection, "--legal-entity", good).stderr, "projection.not_halted")
+
+	// Mended, it digests the event after all.
+	_, err = super.Exec(t.Context(), "ALTER TABLE ap.vendors DROP CONSTRAINT too_strict")
+	require.NoError(t, err)
+	ok("projections", "fix", projection, "--legal-entity", bad, "--reason", "The constraint was wrong.")
+	testkit.Eventually(t, endTime, caughtUp(bad))
+	require.Regexp(t, `(?m)^projection ap\.vendors +PRJB +2 +\S+ +resolved `, ok("deadletters", "--name", projection))
+	count := func(entity string) (n int) {
+		t.Helper()
+		require.NoError(t, super.QueryRow(t.Context(), `SELECT count(*) FROM ap.vendors v JOIN backbone.legal_entities e USING (partition_id) WHERE e.code = $1`, entity).Scan(&n))
+		return n
+	}
+	require.Equal(t, 3, count(bad))
+
+	// Reset, it forgets and reads all of it again.
+	ok("projections", "reset", projection, "--legal-entity", bad)
+	testkit.Eventually(t, endTime, func() bool { return caughtUp(bad)() && count(bad) == 3 })
+	require.Equal(t, 2, count(good))
+	testkit.Eventually(t, endTime, func() bool {
+		ready.Status = ""
+		return admin.want(http.StatusOK, &ready, "GET", "/readyz", "") == nil && ready.Checks["projections"] == "ok"
+	})
+}
