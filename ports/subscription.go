@@ -104,7 +104,7 @@ type DeliveryTx interface {
 	// sequence.
 	Clear(ctx context.Context, parkedAfter event.Sequence) error
 	// Fail adds failures in a row and parks an active subscription that has reached the
-	// threshold (0: none does); it reports whether that happened.
+	// threshold (0: none does), in a revision of its own; it reports whether that happened.
 	Fail(ctx context.Context, failures int, code string, threshold int) (opened bool, err error)
 	// Succeed sets the failures in a row to none.
 	Succeed(ctx context.Context) error

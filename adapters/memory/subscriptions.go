@@ -396,6 +396,7 @@ func (d *deliveryTx) Fail(_ context.Context, failures int, code string, threshol
 		s.LastFailure = subscription.Failure{Code: code, At: d.now}
 		if s.Status == subscription.Active && threshold > 0 && s.Failures >= threshold {
 			s.Status = subscription.Parked
+			s.Revision++
 		}
 	}
 	return opens, nil

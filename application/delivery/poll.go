@@ -195,7 +195,7 @@ func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription
 			return r, err
 		}
 		if t.stopped {
-			r.batch.Status = t.status
+			r.batch.Status, r.recheck = t.status, recheckBusy // as it is now
 			break
 		}
 	}

@@ -185,6 +185,8 @@ func breakerOpens(t require.TestingT, d *Desk) {
 	there, err := d.Store.Subscription(ctx, d.Tenant, "s")
 	require.NoError(t, err)
 	require.Equal(t, subscription.Parked, there.Status)
+	s.Revision++
+	require.Equal(t, "subscription.changed", fault.CodeOf(d.Store.ChangeSubscription(ctx, s)), "who has not seen it does not undo it")
 	require.Equal(t, subscription.Failure{Code: "x", At: d.Clock.Now()}, there.LastFailure)
 	d.in(t, s.UID, 0, func(_ context.Context, tx ports.DeliveryTx) error {
 		require.Equal(t, subscription.Parked, tx.Status())

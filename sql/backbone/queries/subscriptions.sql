@@ -33,9 +33,11 @@ DELETE FROM backbone.subscription_cursors WHERE subscription = @subscription AND
 DELETE FROM backbone.subscription_messages WHERE subscription = @subscription AND partition_id = ANY (@partitions::integer[]);
 
 -- name: FailSubscription :one
--- Counts failures in a row; an active one that has reached the threshold is parked.
+-- Counts failures in a row; an active one that has reached the threshold is parked,
+-- which is a change that others must not overwrite.
 UPDATE backbone.subscriptions
 SET failures = failures + @failures::integer, failure_code = @failure_code, failed_at = @failed_at,
+    revision = CASE WHEN status = 'active' AND @threshold::integer > 0 AND failures + @failures >= @threshold THEN revision + 1 ELSE revision END,
     status = CASE WHEN status = 'active' AND @threshold::integer > 0 AND failures + @failures >= @threshold THEN 'parked' ELSE status END
 WHERE uid = @uid
 RETURNING status, failures;

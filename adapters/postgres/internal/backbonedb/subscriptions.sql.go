@@ -302,6 +302,7 @@ func (q *Queries) DeleteSubscriptionMessages(ctx context.Context, db DBTX, arg *
 const FailSubscription = `-- name: FailSubscription :one
 UPDATE backbone.subscriptions
 SET failures = failures + $1::integer, failure_code = $2, failed_at = $3,
+    revision = CASE WHEN status = 'active' AND $4::integer > 0 AND failures + $1 >= $4 THEN revision + 1 ELSE revision END,
     status = CASE WHEN status = 'active' AND $4::integer > 0 AND failures + $1 >= $4 THEN 'parked' ELSE status END
 WHERE uid = $5
 RETURNING status, failures
@@ -320,7 +321,8 @@ type FailSubscriptionRow struct {
 	Failures int32
 }
 
-// Counts failures in a row; an active one that has reached the threshold is parked.
+// Counts failures in a row; an active one that has reached the threshold is parked,
+// which is a change that others must not overwrite.
 func (q *Queries) FailSubscription(ctx context.Context, db DBTX, arg *FailSubscriptionParams) (FailSubscriptionRow, error) {
 	row := db.QueryRow(ctx, FailSubscription,
 		arg.Failures,
