@@ -64,8 +64,8 @@ func (s *storedStates) load(ctx context.Context, k stateKey, fold module.Fold) f
 func (s *storedStates) read(ctx context.Context, k stateKey, fold module.Fold) (folded, ports.SnapshotEpoch, error) {
 	none, name := folded{state: fold.New()}, s.stateType(k.stream.Type)
 	found, epoch, err := s.snapshots.StreamSnapshot(ctx, k.partition, k.stream, true, 0)
-	if fault.KindOf(err) == fault.NotFound && err != nil {
-		return none, epoch, nil
+	if err != nil && fault.KindOf(err) == fault.NotFound {
+		return none, epoch, nil //nolint:nilerr // none is an answer
 	}
 	if err != nil {
 		return none, 0, err
@@ -78,7 +78,7 @@ func (s *storedStates) read(ctx context.Context, k stateKey, fold module.Fold) (
 		// The cause may quote what is stored.
 		s.log.WarnContext(ctx, "a stored state of a stream cannot be read and is not used; the next one takes its place",
 			"code", "snapshot.damaged", "stream_type", k.stream.Type, "partition", uint32(k.partition), "version", uint64(found.Version))
-		return none, epoch, nil
+		return none, epoch, nil //nolint:nilerr // it was logged; folding gives the state too
 	}
 	return folded{state: state, version: found.Version, kept: found.Version}, epoch, nil
 }
