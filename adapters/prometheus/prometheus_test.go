@@ -20,7 +20,12 @@ func TestEverythingReportedIsOnThePage(t *testing.T) {
 	m.ObserveGroup(64, 128, 4*time.Millisecond)
 	m.ObserveQueue(1, 7, 4096)
 	m.ProjectionLag("gl_balances", 12, 5, 1.5)
+	m.ProjectionLag("gl_balances", 13, 5, 1.5)
+	m.ProjectionLeft("gl_balances", 13)
 	m.ProjectionFailed("gl_balances", 12)
+	m.ProjectionAdvanced("gl_balances", 40)
+	m.ProjectionDeadLetter("gl_balances", 12)
+	m.ProjectionLease("gl_balances", "taken")
 	m.ObserveRequest("POST", "/api/intents", 201, 2*time.Millisecond)
 	m.ObserveRequest("BREW", "unmatched", 405, time.Millisecond)
 	m.CacheHits(9)
@@ -68,6 +73,9 @@ func TestEverythingReportedIsOnThePage(t *testing.T) {
 		`backbone_projection_lag_events{partition="12",projection="gl_balances"} 5`,
 		`backbone_projection_lag_seconds{partition="12",projection="gl_balances"} 1.5`,
 		`backbone_projection_failures_total{projection="gl_balances"} 1`,
+		`backbone_projection_events_total{projection="gl_balances"} 40`,
+		`backbone_projection_dead_letters_total{projection="gl_balances"} 1`,
+		`backbone_projection_lease_changes_total{change="taken",projection="gl_balances"} 1`,
 		`backbone_http_request_duration_seconds_count{method="POST",route="/api/intents",status="201"} 1`,
 		`backbone_http_request_duration_seconds_count{method="other",route="unmatched",status="405"} 1`,
 		`backbone_vault_cache_hits_total 9`,

@@ -92,7 +92,7 @@ func (r *Runner) Health() error {
 // stuck tells whether there has been work for a while and nobody has begun with it, or
 // ended it.
 func (u *unit) stuck(now time.Time, stall time.Duration) bool {
-	if u.pending.IsZero() || u.until.After(now) {
+	if u.pending.IsZero() || left(now, u.until, u.pause) > 0 {
 		return false
 	}
 	return now.Sub(later(later(u.pending, u.attempted), u.until)) > stall

@@ -2,6 +2,7 @@ package projector_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -218,4 +219,20 @@ func TestBatchedCheckpointsWaitForCompany(t *testing.T) {
 	require.EqualValues(t, 5, g.reached(t, a))
 	g.clock.Advance(2 * time.Second)
 	g.until(t, func() bool { return g.reached(t, a) == 6 }, "it has waited long enough")
+}
+
+// TestAClockThatIsSetBackHoldsNothingBack: a pause is no longer than it was.
+func TestAClockThatIsSetBackHoldsNothingBack(t *testing.T) {
+	t.Parallel()
+	c := newCrew(t)
+	a := c.entity(t, "A")
+	m := c.join(t, "x", nil)
+	c.write(t, a, moved(1)...)
+	c.wait(t, 0, func() bool { return c.count(a) == 1 }, "it works")
+	m.counter.fail(a, errors.New("no"))
+	c.write(t, a, moved(1)...)
+	c.wait(t, 0, func() bool { return m.watcher.failed(a) == 1 }, "it failed")
+	m.counter.fail(a, nil)
+	c.clock.Advance(-24 * time.Hour)
+	c.wait(t, time.Millisecond, func() bool { return c.count(a) == 2 }, "it does not wait for a day")
 }

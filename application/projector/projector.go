@@ -114,6 +114,7 @@ type Runner struct {
 
 	mu     sync.Mutex
 	leases map[ports.LeaseResource]held
+	others map[ports.LeaseResource]time.Time // leases that were another node's, and when that was seen
 	queue  []*unit
 	busy   int
 	began  time.Time
@@ -141,7 +142,7 @@ type held struct {
 // one without a handler.
 func New(c Config, projections []module.Projection, handlers map[string]ports.ProjectionHandler) (*Runner, error) {
 	c = c.withDefaults()
-	r := &Runner{config: c, kick: make(chan struct{}, 1), leases: map[ports.LeaseResource]held{}}
+	r := &Runner{config: c, kick: make(chan struct{}, 1), leases: map[ports.LeaseResource]held{}, others: map[ports.LeaseResource]time.Time{}}
 	for _, p := range projections {
 		h := handlers[p.Name]
 		if h == nil {

@@ -89,7 +89,7 @@ func (r *Runner) renew(ctx context.Context) {
 			delete(r.leases, resource)
 		case apart(now, h.used) < r.config.TTL:
 			keep = append(keep, resource)
-		case !h.until.After(now):
+		case left(now, h.until, r.config.TTL) == 0:
 			delete(r.leases, resource) // idle, so it has been let go
 		}
 	}
@@ -126,6 +126,10 @@ func (r *Runner) hold(ctx context.Context, resources []ports.LeaseResource) {
 	for _, resource := range resources {
 		before, had := r.leases[resource]
 		l, has := got[resource]
+		delete(r.others, resource)
+		if !has {
+			r.others[resource] = begun
+		}
 		switch {
 		case has:
 			if before.Term != l.Term {
@@ -195,6 +199,10 @@ func (r *Runner) leave(ctx context.Context) {
 		r.complain(ctx, err)
 	}
 }
+
+// askAgain is how long another node's lease is not asked for again: while it is handed
+// over, every new event would ask.
+const askAgain = 100 * time.Millisecond
 
 // leaveWithin bounds the goodbye: without it the others wait for the leases to expire.
 const leaveWithin = 2 * time.Second

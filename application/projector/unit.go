@@ -19,6 +19,7 @@ type unit struct {
 	again     bool           // look at it even if nothing is new
 	halted    bool           // waits for an operator
 	until     time.Time      // no attempt before
+	pause     time.Duration  // how long that was when it began
 	outages   int            // failures in a row that were not the events' fault
 	attempts  int            // failures in a row that may have been
 	since     time.Time      // when the first of these was
@@ -78,7 +79,11 @@ func (r *Runner) look(heads map[event.PartitionID]ports.Head, now time.Time) (mi
 			}
 			if r.config.Leases != nil {
 				h, has := r.leases[resource]
-				if !has || !h.until.After(now) {
+				if !has || left(now, h.until, r.config.TTL) == 0 {
+					if seen, held := r.others[resource]; held && apart(now, seen) < askAgain {
+						next = min(next, askAgain)
+						continue
+					}
 					if !asked[resource] {
 						asked[resource], missing = true, append(missing, resource)
 					}
@@ -96,14 +101,25 @@ func (r *Runner) look(heads map[event.PartitionID]ports.Head, now time.Time) (mi
 
 // wait is how long a unit has to wait: for the end of a pause, or for company.
 func (p *running) wait(u *unit, head event.Sequence, now time.Time) time.Duration {
-	if pause := u.until.Sub(now); !u.until.IsZero() && pause > 0 {
-		return pause
+	if rest := left(now, u.until, u.pause); rest > 0 {
+		return rest
 	}
 	c := p.known.Settings.Checkpoint
 	if c.Mode != projection.Batched || u.again || head-u.position >= event.Sequence(c.Events) {
 		return 0
 	}
-	return u.pending.Add(time.Duration(c.WaitMS) * time.Millisecond).Sub(now)
+	wait := time.Duration(c.WaitMS) * time.Millisecond
+	return left(now, u.pending.Add(wait), wait)
+}
+
+// left is what is left of a pause. A clock that was set back since it began makes it
+// no longer than it was.
+func left(now, until time.Time, pause time.Duration) time.Duration {
+	rest := until.Sub(now)
+	if rest > pause {
+		return 0
+	}
+	return max(rest, 0)
 }
 
 // start lets workers begin with what is queued.
@@ -224,7 +240,7 @@ func (r *Runner) outage(ctx context.Context, p *running, u *unit, settings proje
 	r.mu.Lock()
 	u.outages++
 	pause := settings.Pause(u.outages)
-	u.until = r.config.Clock.Now().Add(pause)
+	u.until, u.pause = r.config.Clock.Now().Add(pause), pause
 	r.mu.Unlock()
 	r.config.Observer.ProjectionFailed(p.Name, u.partition)
 	r.config.Logger.WarnContext(ctx, "projection waits for what it needs",
@@ -248,7 +264,7 @@ func (r *Runner) failed(ctx context.Context, p *running, u *unit, settings proje
 	attempts, since, isolating := u.attempts, u.since, u.isolating || u.attempts >= settings.MaxAttempts
 	pause := settings.Pause(attempts)
 	if !isolating {
-		u.until = now.Add(pause)
+		u.until, u.pause = now.Add(pause), pause
 	}
 	r.mu.Unlock()
 	r.config.Observer.ProjectionFailed(p.Name, u.partition)
