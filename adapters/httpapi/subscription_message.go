@@ -346,14 +346,14 @@ func settingsAnswer(s *subscription.Settings) api.SubscriptionSettings {
 func subscriptionStatusAnswer(s *delivery.Status) api.SubscriptionStatus {
 	d := subscriptionAnswer(&s.Subscription)
 	out := api.SubscriptionStatus{
-		Subscription: d, LagEvents: int(s.LagEvents), LagSeconds: float32(s.LagSeconds.Seconds()), InFlight: s.InFlight, Waiting: s.Waiting, Parked: s.Parked,
+		Subscription: d, LagEvents: int(s.LagEvents), LagSeconds: float32(s.LagAge.Seconds()), InFlight: s.InFlight, Waiting: s.Waiting, Parked: s.Parked,
 		Statistics: statisticsAnswer(&s.Counts), Cursors: make([]api.SubscriptionCursor, len(s.Progress)),
 	}
 	for i := range s.Progress {
 		p := &s.Progress[i]
 		out.Cursors[i] = api.SubscriptionCursor{
 			LegalEntity: p.LegalEntity, ReadThrough: sequenceText(p.ReadThrough), Checkpoint: sequenceText(p.Checkpoint), Head: sequenceText(p.Head),
-			LagEvents: int(p.LagEvents), LagSeconds: float32(p.LagSeconds.Seconds()), InFlight: p.InFlight, Waiting: p.Waiting, Parked: p.Parked,
+			LagEvents: int(p.LagEvents), LagSeconds: float32(p.LagAge.Seconds()), InFlight: p.InFlight, Waiting: p.Waiting, Parked: p.Parked,
 			UpdatedAt: timeText(p.UpdatedAt),
 		}
 	}

@@ -16,21 +16,21 @@ func sequenceText(n event.Sequence) string { return strconv.FormatUint(uint64(n)
 type Progress struct {
 	LegalEntity string
 	ports.DeliveryBacklog
-	Head       event.Sequence
-	LagEvents  uint64        // after the read position, and open ones; the filter may leave some out
-	LagSeconds time.Duration // age of the oldest event that is not done with; 0: none
+	Head      event.Sequence
+	LagEvents uint64        // after the read position, and open ones; the filter may leave some out
+	LagAge    time.Duration // age of the oldest event that is not done with; 0: none
 }
 
 // Status is a subscription with its progress.
 type Status struct {
 	subscription.Subscription
-	Progress   []Progress // in the legal entities that the caller sees
-	LagEvents  uint64
-	LagSeconds time.Duration // the longest
-	InFlight   int
-	Waiting    int
-	Parked     int
-	Counts     subscription.Counts
+	Progress  []Progress // in the legal entities that the caller sees
+	LagEvents uint64
+	LagAge    time.Duration // the longest
+	InFlight  int
+	Waiting   int
+	Parked    int
+	Counts    subscription.Counts
 }
 
 // Get gives a subscription with its progress. Fault subscription.not_found.
@@ -70,12 +70,12 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) 
 				return out, err
 			}
 			if len(events) > 0 {
-				p.LagSeconds = max(now.Sub(events[0].RecordedAt), 0)
+				p.LagAge = max(now.Sub(events[0].RecordedAt), 0)
 			}
 		}
 		out.Progress = append(out.Progress, p)
 		out.LagEvents += p.LagEvents
-		out.LagSeconds = max(out.LagSeconds, p.LagSeconds)
+		out.LagAge = max(out.LagAge, p.LagAge)
 		out.InFlight += b.InFlight
 		out.Waiting += b.Waiting
 		out.Parked += b.Parked

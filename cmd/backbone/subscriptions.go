@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -39,7 +38,7 @@ func showSubscriptionCommand() *cobra.Command {
 }
 
 func createSubscriptionCommand() *cobra.Command {
-	var s httpclient.NewSubscription
+	var s wire.NewSubscription
 	cmd := &cobra.Command{
 		Use:   "create ID",
 		Short: "Make a subscription; whoever makes it owns it",
@@ -107,7 +106,7 @@ func resetSubscriptionCommand() *cobra.Command {
 	cmd.MarkFlagsOneRequired("to", "at", "time")
 	cmd.MarkFlagsMutuallyExclusive("to", "at", "time")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r := httpclient.ResetSubscription{To: to, Positions: positions, Time: at}
+		r := wire.ResetPosition{To: to, Positions: positions, Time: at}
 		switch {
 		case len(positions) > 0:
 			r.To = "position"
@@ -157,7 +156,7 @@ func parkedCommand() *cobra.Command {
 }
 
 func settleParkedCommand(verb string) *cobra.Command {
-	var s httpclient.SettleParked
+	var s wire.ParkedSelection
 	cmd := &cobra.Command{
 		Use:   verb + " ID [EVENT...]",
 		Short: map[string]string{"replay": "Hand dead letters out again", "discard": "Give dead letters up, for a reason that is kept"}[verb],

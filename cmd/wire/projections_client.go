@@ -115,6 +115,11 @@ func ListDeadLetters(ctx context.Context, o ClientOptions, f httpclient.DeadLett
 	if err != nil {
 		return err
 	}
+	parked, err := subscriptionDeadLetters(ctx, client, f)
+	if err != nil {
+		return err
+	}
+	page = append(page, parked...)
 	if o.JSON {
 		return o.json(map[string]any{"dead_letters": page, "next_cursor": next})
 	}

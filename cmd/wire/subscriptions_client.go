@@ -14,6 +14,15 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
+// NewSubscription is what `backbone subscriptions create` asks for.
+type NewSubscription = httpclient.NewSubscription
+
+// ResetPosition is where `backbone subscriptions reset` moves to.
+type ResetPosition = httpclient.ResetSubscription
+
+// ParkedSelection is what `backbone subscriptions replay` and `discard` settle.
+type ParkedSelection = httpclient.SettleParked
+
 // subscriptionMinute is how the tables show times.
 const subscriptionMinute = "2006-01-02 15:04"
 
@@ -73,7 +82,7 @@ func ShowSubscription(ctx context.Context, o ClientOptions, id string) error {
 }
 
 // CreateSubscription is `backbone subscriptions create`.
-func CreateSubscription(ctx context.Context, o ClientOptions, s httpclient.NewSubscription) error {
+func CreateSubscription(ctx context.Context, o ClientOptions, s NewSubscription) error {
 	return o.turn(func(c *httpclient.Client) (httpclient.Subscription, error) { return c.CreateSubscription(ctx, s) })
 }
 
@@ -88,7 +97,7 @@ func ResumeSubscription(ctx context.Context, o ClientOptions, id string) error {
 }
 
 // ResetSubscription is `backbone subscriptions reset`.
-func ResetSubscription(ctx context.Context, o ClientOptions, id string, to httpclient.ResetSubscription) error {
+func ResetSubscription(ctx context.Context, o ClientOptions, id string, to ResetPosition) error {
 	return o.turn(func(c *httpclient.Client) (httpclient.Subscription, error) { return c.ResetSubscription(ctx, id, to) })
 }
 
@@ -183,7 +192,7 @@ func ShowParked(ctx context.Context, o ClientOptions, id string, p ParkedOptions
 
 // SettleParked is `backbone subscriptions replay` and `discard`. With All it goes on
 // step by step until nothing is left.
-func SettleParked(ctx context.Context, o ClientOptions, id, verb string, s httpclient.SettleParked) error {
+func SettleParked(ctx context.Context, o ClientOptions, id, verb string, s ParkedSelection) error {
 	if s.All == (len(s.EventIDs) > 0) {
 		return fault.New(fault.Invalid, "cli.selection_missing", "name event ids, or --all with --code to narrow it, and not both")
 	}
@@ -211,4 +220,38 @@ func SettleParked(ctx context.Context, o ClientOptions, id, verb string, s httpc
 	}
 	fmt.Fprintf(o.Out, "%d messages: %s.\n", total, map[string]string{"replay": "handed out again", "discard": "given up"}[verb])
 	return nil
+}
+
+// subscriptionDeadLetters are the dead letters of subscriptions as those of other
+// readers are listed: on the first page, up to the limit for each. Who may not look
+// after subscriptions sees none.
+func subscriptionDeadLetters(ctx context.Context, c *httpclient.Client, f httpclient.DeadLetterFilter) ([]httpclient.DeadLetter, error) {
+	const kind, waiting = "subscription", "waiting"
+	if f.Cursor != "" || f.Kind != "" && f.Kind != kind || len(f.Statuses) > 0 && !slices.Contains(f.Statuses, waiting) {
+		return nil, nil
+	}
+	all, err := c.Subscriptions(ctx)
+	if fault.KindOf(err) == fault.Forbidden {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []httpclient.DeadLetter
+	for _, s := range all {
+		if f.Name != "" && f.Name != s.ID {
+			continue
+		}
+		parked, _, err := c.Parked(ctx, s.ID, "", "", f.Limit)
+		if err != nil && fault.KindOf(err) != fault.NotFound { // deleted meanwhile
+			return nil, err
+		}
+		for _, m := range parked {
+			out = append(out, httpclient.DeadLetter{
+				Kind: kind, Name: s.ID, LegalEntity: m.LegalEntity, Sequence: m.Sequence, EventID: m.EventID, Code: m.Code, Detail: m.Detail,
+				Attempts: m.Attempts, FirstFailedAt: m.ParkedAt, LastFailedAt: m.ParkedAt, Status: waiting,
+			})
+		}
+	}
+	return out, nil
 }

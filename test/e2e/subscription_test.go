@@ -157,6 +157,11 @@ func TestSubscriptions(t *testing.T) {
 		require.Zero(t, r.code, r.stderr)
 		require.Contains(t, r.stdout, try.want)
 	}
+	for _, args := range [][]string{{"deadletters", "--kind", "subscription"}, {"deadletters", "--name", "machines", "--json"}} {
+		r := command(t, env(admin), args...)
+		require.Zero(t, r.code, r.stderr)
+		require.Contains(t, r.stdout, "workshop.closed")
+	}
 	var parked struct {
 		Code  string          `json:"code"`
 		Event json.RawMessage `json:"event"`
