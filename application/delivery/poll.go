@@ -187,11 +187,12 @@ func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription
 			continue
 		}
 		room := q.Limit - len(r.batch.Deliveries)
+		t.elsewhere = inFlight - b.InFlight + len(r.batch.Deliveries)
 		if room <= 0 || t.scan <= 0 {
 			r.batch.HasMore = true
 			break
 		}
-		if err := s.serve(ctx, &t, &r, b, heads[b.Partition].Sequence, min(room, sub.Settings.MaxInFlight-inFlight-len(r.batch.Deliveries)+b.InFlight)); err != nil {
+		if err := s.serve(ctx, &t, &r, b, heads[b.Partition].Sequence, room); err != nil {
 			return r, err
 		}
 		if t.stopped {

@@ -282,6 +282,23 @@ func TestPinnedKeysStayWithTheirConsumer(t *testing.T) {
 	require.Equal(t, len(streams), seen)
 }
 
+func TestNoMoreIsInFlightThanWasAskedFor(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder, MaxInFlight: 5}, subscription.Filter{})
+	c.Write(t, 0, 4, "one")
+	c.Write(t, 1, 4, "two")
+	got := poll(t, c, delivery.Poll{})
+	require.Len(t, got, 5)
+	require.Empty(t, poll(t, c, delivery.Poll{}))
+	acknowledge(t, c, ids(got)[:2]...)
+	require.Len(t, poll(t, c, delivery.Poll{}), 2)
+	c.Clock.Advance(time.Minute)
+	require.Len(t, poll(t, c, delivery.Poll{}), 1, "what timed out waits for its next attempt, and makes room")
+	c.Clock.Advance(time.Minute)
+	require.Len(t, poll(t, c, delivery.Poll{}), 5)
+}
+
 func TestAResetGoesAnywhere(t *testing.T) {
 	t.Parallel()
 	c := counter(t)

@@ -15,9 +15,12 @@ type taking struct {
 	consumer string
 	mine     func(subscription.Key) bool
 	moduleOf func(eventType string) string
-	scan     int                 // events that may still be looked at
-	stopped  bool                // the subscription was paused, parked, changed or deleted meanwhile
-	status   subscription.Status // then
+	// elsewhere counts what is in flight in other legal entities. Polls that run there at
+	// the same time are not seen, so several consumers may exceed the bound a little.
+	elsewhere int
+	scan      int                 // events that may still be looked at
+	stopped   bool                // the subscription was paused, parked, changed or deleted meanwhile
+	status    subscription.Status // then
 }
 
 // taken is what one step brought.
@@ -61,7 +64,7 @@ func (t *taking) from(ctx context.Context, b ports.DeliveryBacklog, room int) (t
 			}
 		}
 		if !opened {
-			left := min(room, t.sub.Settings.MaxInFlight-w.InFlight())
+			left := min(room, t.sub.Settings.MaxInFlight-t.elsewhere-w.InFlight())
 			again = w.Claim(t.consumer, max(left, 0), t.mine)
 			got.stuck = w.Stuck()
 			if left -= len(again); left > 0 && !got.stuck {
