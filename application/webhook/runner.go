@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -26,6 +27,9 @@ type runner struct {
 // restAfter is how many failures in a row an endpoint may have before it is left alone
 // for a while.
 const restAfter = 3
+
+// codeDisabled is the fault of an endpoint that was disabled by another delivery.
+const codeDisabled = "webhook.endpoint_disabled"
 
 // answerMargin is left between an attempt and the end of the message's lease.
 const answerMargin = 2 * time.Second
@@ -99,21 +103,33 @@ func (r *runner) next(ctx context.Context) error {
 		r.pause(r.d.Rest)
 		return r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code)
 	}
+	if code == codeDisabled {
+		r.stop() // the message waits until its lease ends
+		return nil
+	}
 	r.failed(answer)
-	if refused := r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code); refused != nil {
-		return refused
-	}
+	var disabled error
 	if answer.Status == statusGone {
-		return r.disable(ctx, owner, code)
+		r.stop()
+		ctx = context.WithoutCancel(ctx) // of this very runner
+		disabled = r.disable(ctx, owner, code)
 	}
-	return nil
+	return errors.Join(r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code), disabled)
 }
 
 func (r *runner) attempt(ctx context.Context, owner ports.Principal, m Message, timeout time.Duration) (code string, a ports.WebhookAnswer, err error) {
 	began := time.Now()
-	data, err := r.d.Encoder.EncodeFor(ctx, owner, m.Event)
+	// As it is now: a secret that was replaced signs from the next delivery on.
+	e, err := r.d.config.Endpoints.WebhookEndpoint(ctx, r.sub.UID)
+	var data []byte
+	if err == nil && !e.DisabledAt.IsZero() {
+		err = fault.New(fault.FailedPrecondition, codeDisabled, "the endpoint was disabled meanwhile; set it again")
+	}
 	if err == nil {
-		a, err = r.d.send(ctx, &r.endpoint, m.Event.ID.String(), body(m.Event.Type, m.Event.RecordedAt, data), timeout)
+		data, err = r.d.Encoder.EncodeFor(ctx, owner, m.Event)
+	}
+	if err == nil {
+		a, err = r.d.send(ctx, &e, m.Event.ID.String(), body(m.Event.Type, m.Event.RecordedAt, data), timeout)
 	}
 	code = failure(a, err)
 	if r.d.Observer != nil && ctx.Err() == nil {
