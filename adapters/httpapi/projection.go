@@ -117,6 +117,11 @@ func (s *Server) OperateProjection(ctx context.Context, r api.OperateProjectionR
 			c.Partition = le.Partition
 		}
 	}
+	if c.Partition == 0 && !slices.Contains(partial, c.Action) {
+		if err := forAll(p); err != nil {
+			return nil, err
+		}
+	}
 	if len(c.Reason) > maxReason {
 		return nil, fault.New(fault.Invalid, "request.member_too_long", "a reason has at most 1000 bytes; shorten it").WithField("/reason")
 	}
@@ -130,6 +135,18 @@ func (s *Server) OperateProjection(ctx context.Context, r api.OperateProjectionR
 	return s.showProjection(ctx, r.Name)
 }
 
+// partial are the actions that are about legal entities, and then about those only that
+// the caller may see.
+var partial = []projection.Action{projection.Fix, projection.Skip, projection.Reset}
+
+// forAll refuses who may see some legal entities what changes a projection for all.
+func forAll(p ports.Principal) error {
+	if len(p.LegalEntities) > 0 {
+		return fault.New(fault.Forbidden, "projection.affects_others", "this is about all legal entities, also those that are not yours; ask an operator of all of them")
+	}
+	return nil
+}
+
 // maxReason bounds what an operator writes, in bytes.
 const maxReason = 1000
 
@@ -137,6 +154,9 @@ const maxReason = 1000
 func (s *Server) ConfigureProjection(ctx context.Context, r api.ConfigureProjectionRequestObject) (api.ConfigureProjectionResponseObject, error) {
 	service, err := s.projections()
 	if err != nil {
+		return nil, err
+	}
+	if err := forAll(callOf(ctx).principal); err != nil {
 		return nil, err
 	}
 	b := r.Body

@@ -132,6 +132,18 @@ func TestLagIsObserved(t *testing.T) {
 	}, "caught up")
 }
 
+func TestASignalWakes(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, func(c *projector.Config) { c.Refresh, c.Renew = time.Hour, time.Hour })
+	a := g.entity(t, "A")
+	g.start(t)
+	for i := range 5 {
+		g.write(t, a, moved(1)...)
+		g.taps.signal()
+		testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == event.Sequence(i)+1 }, "without a tick")
+	}
+}
+
 // flaky fails to answer when told to.
 type flaky struct {
 	*memory.Store
@@ -182,7 +194,6 @@ func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
 	require.ErrorIs(t, err, errFlaky)
 	f.checkpoints.Store(false)
 	f.heads.Store(false)
-	n := f.asked.Load()
 	g.until(t, func() bool { return g.reached(t, a) == 2 }, "recovery")
 
 	// A fault that cannot be recorded holds the partition back all the same.
@@ -191,7 +202,7 @@ func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
 	g.write(t, a, moved(1)...)
 	g.until(t, func() bool { return g.watcher.failed(a) == 1 }, "it failed")
 	attempts := g.counter.attempts()
-	n = f.asked.Load()
+	n := f.asked.Load()
 	g.until(t, func() bool { return f.asked.Load() > n+2 }, "more rounds")
 	require.Equal(t, attempts, g.counter.attempts())
 }

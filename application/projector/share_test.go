@@ -96,7 +96,7 @@ func (c *crew) join(t *testing.T, node string, h func(*counter) ports.Projection
 	if h != nil {
 		handler = h(m.counter)
 	}
-	m.runner = c.rig.node(t, config, handler)
+	m.runner = c.node(t, config, handler)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); m.runner.Run(ctx) }()

@@ -58,7 +58,7 @@ func (r *Runner) look(heads map[event.PartitionID]ports.Head, now time.Time) (mi
 		}
 		for id, head := range heads {
 			u := p.unit(id)
-			if u.position >= head.Sequence && !(u.again && head.Sequence > 0) {
+			if u.position >= head.Sequence && (!u.again || head.Sequence == 0) {
 				u.pending, u.again = time.Time{}, false
 				continue
 			}

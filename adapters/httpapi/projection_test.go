@@ -1,0 +1,95 @@
+package httpapi_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// idle is a handler of a projection that nobody runs.
+type idle struct{}
+
+func (idle) Apply(context.Context, ports.ProjectionTx, ports.ProjectionBatch) error { return nil }
+
+func (idle) Reset(context.Context, ports.ProjectionTx, ports.ProjectionBatch) error { return nil }
+
+// openProjections is a house with the projection note.list.
+func openProjections(t *testing.T) *house {
+	t.Helper()
+	declared := []module.Projection{{Name: "note.list", Version: 2, EventTypes: []string{"note.taken"}}}
+	store := memory.New(memory.Config{LogName: "other.example"})
+	h := openHouse(t, func(c *httpapi.Config) {
+		c.Projections = projector.NewOperations(projector.OperationsConfig{
+			Store: store, Register: store, Letters: store, Leases: store.Leases(), Clock: system.Clock{}, Declared: declared,
+			Handlers: map[string]ports.ProjectionHandler{"note.list": idle{}},
+		})
+	})
+	_, err := store.AddProjection(t.Context(), projection.Projection{Name: "note.list", Version: 2, Status: projection.Running, Settings: projection.DefaultSettings(), ChangedBy: "system"})
+	require.NoError(t, err)
+	return h
+}
+
+func TestProjectionsAreForOperators(t *testing.T) {
+	t.Parallel()
+	h := openProjections(t)
+	const one = "/api/admin/projections/note.list"
+	refused := func(status int, code string, a ask) {
+		t.Helper()
+		got := h.do(t, a)
+		require.Equal(t, status, got.status, string(got.body))
+		require.Equal(t, code, got.json(t)["code"])
+	}
+	for role, may := range map[string]bool{"admin": true, "operator": true, "auditor": false, "ap_clerk": false} {
+		a := ask{method: "POST", path: one + "/pause", token: h.tokens[role]}
+		if !may {
+			refused(http.StatusForbidden, "auth.forbidden", a)
+			continue
+		}
+		got := h.do(t, a)
+		require.Equal(t, http.StatusOK, got.status, string(got.body))
+		shown := got.json(t)
+		require.Equal(t, []any{"paused", "p-" + role}, []any{shown["status"], shown["changed_by"]})
+		require.Len(t, shown["legal_entities"], 2)
+		require.Equal(t, http.StatusOK, h.do(t, ask{method: "POST", path: one + "/resume", token: h.tokens[role]}).status)
+	}
+	for _, role := range []string{"admin", "operator", "auditor"} {
+		require.Equal(t, http.StatusOK, h.do(t, ask{method: "GET", path: "/api/admin/projections", token: h.tokens[role]}).status, role)
+	}
+	refused(http.StatusForbidden, "auth.forbidden", ask{method: "GET", path: one, token: h.tokens["ap_clerk"]})
+
+	// Who may see one legal entity sees that one, and decides nothing for the others.
+	german := h.tokens["german_operator"]
+	require.Len(t, h.do(t, ask{method: "GET", path: one, token: german}).json(t)["legal_entities"], 1)
+	refused(http.StatusForbidden, "projection.affects_others", ask{method: "POST", path: one + "/pause", token: german})
+	refused(http.StatusForbidden, "projection.affects_others", ask{method: "PUT", path: one + "/settings", token: german, body: `{}`})
+	refused(http.StatusNotFound, "legal_entity.not_found", ask{method: "POST", path: one + "/fix", token: german, body: `{"legal_entity":"USMF"}`})
+	refused(http.StatusUnprocessableEntity, "projection.not_halted", ask{method: "POST", path: one + "/fix", token: german, body: `{"legal_entity":"DEMF"}`})
+
+	admin := h.tokens["admin"]
+	refused(http.StatusNotFound, "projection.not_found", ask{method: "GET", path: "/api/admin/projections/no.such", token: admin})
+	refused(http.StatusBadRequest, "projection.partition_missing", ask{method: "POST", path: one + "/skip", token: admin})
+	refused(http.StatusBadRequest, "projection.partition_unwanted", ask{method: "POST", path: one + "/stop", token: admin, body: `{"legal_entity":"DEMF"}`})
+	refused(http.StatusBadRequest, "projection.settings_invalid", ask{method: "PUT", path: one + "/settings", token: admin, body: `{"on_poison":"shrug"}`})
+	refused(http.StatusBadRequest, "request.parameter_invalid", ask{method: "GET", path: "/api/admin/dead-letters?status=lost", token: admin})
+	refused(http.StatusBadRequest, "request.parameter_invalid", ask{method: "GET", path: "/api/admin/dead-letters?cursor=x", token: admin})
+	require.JSONEq(t, `{"dead_letters":[]}`, string(h.do(t, ask{method: "GET", path: "/api/admin/dead-letters", token: admin}).body))
+	configured := h.do(t, ask{method: "PUT", path: one + "/settings", token: admin, body: `{"max_attempts":3}`}).json(t)
+	require.EqualValues(t, 3, configured["settings"].(map[string]any)["max_attempts"])
+}
+
+func TestWithoutProjectionsNobodyOperatesThem(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	a := h.do(t, ask{method: "GET", path: "/api/admin/projections", token: h.tokens["admin"]})
+	require.Equal(t, "projection.not_served", a.json(t)["code"])
+}
