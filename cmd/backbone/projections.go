@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
 	"github.com/erpbackbone/backbone/cmd/wire"
 )
 
@@ -73,7 +72,7 @@ func changeProjectionCommand(action, short, long string) *cobra.Command {
 }
 
 func configureProjectionCommand() *cobra.Command {
-	var s httpclient.ProjectionSettings
+	var s wire.ProjectionSettings
 	cmd := &cobra.Command{
 		Use: "configure PROJECTION", Short: "Replace the settings of a projection", Args: cobra.ExactArgs(1),
 		Long:    "What is left out becomes the default.",
@@ -97,7 +96,7 @@ func configureProjectionCommand() *cobra.Command {
 }
 
 func deadLettersCommand() *cobra.Command {
-	var f httpclient.DeadLetterFilter
+	var f wire.DeadLetterFilter
 	cmd := &cobra.Command{
 		Use: "deadletters", Short: "List the events that could not be digested", Args: cobra.NoArgs,
 		Long: "An entry says what is wrong and where in the event, and no value of it. Those of projections\n" +

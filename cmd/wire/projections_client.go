@@ -9,6 +9,12 @@ import (
 	"github.com/erpbackbone/backbone/adapters/httpclient"
 )
 
+// ProjectionSettings are the settings that `backbone projections configure` takes.
+type ProjectionSettings = httpclient.ProjectionSettings
+
+// DeadLetterFilter says which dead letters `backbone deadletters` lists.
+type DeadLetterFilter = httpclient.DeadLetterFilter
+
 // ListProjections prints all projections.
 func ListProjections(ctx context.Context, o ClientOptions) error {
 	client, err := o.connect()
@@ -88,7 +94,7 @@ func ChangeProjection(ctx context.Context, o ClientOptions, c ProjectionChange) 
 }
 
 // ConfigureProjection replaces the settings and prints them.
-func ConfigureProjection(ctx context.Context, o ClientOptions, name string, s httpclient.ProjectionSettings) error {
+func ConfigureProjection(ctx context.Context, o ClientOptions, name string, s ProjectionSettings) error {
 	client, err := o.connect()
 	if err != nil {
 		return err
@@ -106,7 +112,7 @@ func ConfigureProjection(ctx context.Context, o ClientOptions, name string, s ht
 }
 
 // ListDeadLetters prints dead letters, at most limit of them.
-func ListDeadLetters(ctx context.Context, o ClientOptions, f httpclient.DeadLetterFilter) error {
+func ListDeadLetters(ctx context.Context, o ClientOptions, f DeadLetterFilter) error {
 	client, err := o.connect()
 	if err != nil {
 		return err
