@@ -69,6 +69,9 @@ func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func
 	if !known {
 		before = ports.Checkpoint{Projection: w.Projection, Version: w.Version, Partition: w.Partition, Status: projection.Reading}
 	}
+	if s.ended(w.Projection, w.Version) {
+		return before, projection.Fenced()
+	}
 	if w.Lease != nil && s.work.term(w.Lease.LeaseResource, w.Lease.Holder) != w.Lease.Term {
 		return before, projection.Fenced()
 	}

@@ -48,6 +48,12 @@ func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (pro
 	if known, exists := s.operated.projections[key]; exists {
 		return cloneProjection(known), nil
 	}
+	p = p.Complete()
+	for other, known := range s.operated.projections {
+		if other.name == p.Name && known.Role == p.Role && (p.Role == projection.Active || p.Role == projection.Building) {
+			return p, projection.NotFound(p.Name) // there is one of that role
+		}
+	}
 	p.Revision, p.CreatedAt = 1, s.now()
 	p.ChangedAt = p.CreatedAt
 	s.operated.projections[key] = cloneProjection(p)

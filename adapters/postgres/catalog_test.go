@@ -93,7 +93,7 @@ func TestGrants(t *testing.T) {
 		backbone_app:event_pii_subjects:IS backbone_app:intent_pii_subjects:IS backbone_app:event_type_generation:SU backbone_app:event_type_registry:IS backbone_app:event_types:IS backbone_app:events:IS
 		backbone_app:idempotency_keys:DISU backbone_app:installation:IS backbone_app:intents:ISU backbone_app:legal_entities:S
 		backbone_app:number_series:ISU backbone_app:partition_heads.partition_id:U backbone_app:partition_heads:S
-		backbone_app:principals:ISU backbone_app:projection_checkpoints:ISU backbone_app:schema:U backbone_app:stream_versions:ISU
+		backbone_app:principals:ISU backbone_app:projection_checkpoints:DISU backbone_app:schema:U backbone_app:stream_versions:ISU
 		backbone_archiver:event_keys:S backbone_archiver:event_payloads:S backbone_archiver:events:S backbone_archiver:partition_heads:S
 		backbone_archiver:schema:U backbone_archiver:stream_versions:S
 		backbone_eraser:event_pii_subjects:S backbone_eraser:intent_pii_subjects:S backbone_eraser:event_payloads:S backbone_eraser:event_type_registry:S backbone_eraser:event_types:S backbone_eraser:events:S backbone_eraser:schema:U

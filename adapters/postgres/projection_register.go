@@ -22,8 +22,9 @@ func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (pro
 	if err != nil {
 		return p, err
 	}
+	p = p.Complete()
 	if err := s.queries.InsertProjection(ctx, s.reads, &backbonedb.InsertProjectionParams{
-		Name: p.Name, Version: int32(p.Version), Status: string(p.Status), Settings: settings, Definition: p.Definition,
+		Name: p.Name, Version: int32(p.Version), Code: int32(p.Code), Role: string(p.Role), SelfSwitching: p.SelfSwitching, Status: string(p.Status), Settings: settings, Definition: p.Definition,
 		CreatedAt: s.now(), ChangedBy: p.ChangedBy,
 	}); err != nil {
 		return p, translate(ctx, err)
@@ -54,7 +55,7 @@ func (s *Store) ListProjections(ctx context.Context) ([]projection.Projection, e
 	for i := range rows {
 		r := &rows[i].BackboneProjection
 		out[i] = projection.Projection{
-			Name: r.Name, Version: int(r.Version), Status: projection.Status(r.Status), Definition: r.Definition,
+			Name: r.Name, Version: int(r.Version), Code: int(r.Code), Role: projection.Role(r.Role), SelfSwitching: r.SelfSwitching, Status: projection.Status(r.Status), Definition: r.Definition,
 			CreatedAt: r.CreatedAt.UTC(), ChangedAt: r.ChangedAt.UTC(), ChangedBy: r.ChangedBy, Revision: r.Revision,
 		}
 		if err := json.Unmarshal(r.Settings, &out[i].Settings); err != nil {

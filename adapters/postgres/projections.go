@@ -38,33 +38,39 @@ func (s *Store) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 		if c.Status == projection.Halted {
 			return false, nil
 		}
-		events, err := s.eventsAfter(ctx, tx, a.Partition, c.Sequence, a.Limit, a.Types)
-		if err != nil || len(events) == 0 {
-			return false, err
-		}
-		passed = len(events)
-		last := events[passed-1]
-		if len(a.Types) > 0 {
-			events = slices.DeleteFunc(events, func(e event.Recorded) bool { return !slices.Contains(a.Types, e.Type) })
-		}
-		if len(events) > 0 {
-			b := ports.ProjectionBatch{Projection: a.Projection, Version: a.Version, Partition: a.Partition, Events: events}
-			if err := h.Apply(ctx, tx, b); err != nil {
-				return false, ownWords(ctx, err)
-			}
-		}
-		if c.Troubled() {
-			if err := s.settleLetters(ctx, tx, a.ProjectionWork, last.Sequence, ports.LetterResolved, "", ""); err != nil {
-				return false, err
-			}
-		}
-		c.Pass(last.Sequence, len(events), last.RecordedAt, s.now())
-		return true, nil
+		passed, err = s.apply(ctx, tx, a, h, c)
+		return passed > 0, err
 	})
 	if err != nil {
 		passed = 0
 	}
 	return c, passed, err
+}
+
+// apply hands the events after a checkpoint, which tx holds, to the handler.
+func (s *Store) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, h ports.ProjectionHandler, c *ports.Checkpoint) (passed int, err error) {
+	events, err := s.eventsAfter(ctx, tx, a.Partition, c.Sequence, a.Limit, a.Types)
+	if err != nil || len(events) == 0 {
+		return 0, err
+	}
+	passed = len(events)
+	last := events[passed-1]
+	if len(a.Types) > 0 {
+		events = slices.DeleteFunc(events, func(e event.Recorded) bool { return !slices.Contains(a.Types, e.Type) })
+	}
+	if len(events) > 0 {
+		b := ports.ProjectionBatch{Projection: a.Projection, Version: a.Version, Partition: a.Partition, Events: events}
+		if err := h.Apply(ctx, tx, b); err != nil {
+			return 0, ownWords(ctx, err)
+		}
+	}
+	if c.Troubled() {
+		if err := s.settleLetters(ctx, tx, a.ProjectionWork, last.Sequence, ports.LetterResolved, "", ""); err != nil {
+			return 0, err
+		}
+	}
+	c.Pass(last.Sequence, len(events), last.RecordedAt, s.now())
+	return passed, nil
 }
 
 // said is an error in a handler's own words, which are the caller's to judge.
@@ -102,13 +108,7 @@ func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func
 			if w.Lease != nil {
 				c.Term = w.Lease.Term
 			}
-			return s.queries.UpdateCheckpoint(ctx, tx, &backbonedb.UpdateCheckpointParams{
-				Projection: w.Projection, Version: int32(w.Version), PartitionID: int32(w.Partition), Sequence: int64(c.Sequence),
-				Status: c.Status, Error: optionalText(c.Error), Attempts: int32(c.Attempts), UpdatedAt: c.UpdatedAt,
-				FirstFailedAt: optionalTime(c.FirstFailedAt), LastFailedAt: optionalTime(c.LastFailedAt), NextAttemptAt: optionalTime(c.NextAttemptAt),
-				LastEventAt: optionalTime(c.LastEventAt), Term: int64(c.Term),
-				Processed: int64(c.Processed), Skipped: int64(c.Skipped), Failed: int64(c.Failed),
-			})
+			return s.writeCheckpoint(ctx, tx, c)
 		})
 		if err != nil {
 			c = before
@@ -123,12 +123,25 @@ func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func
 	return c, translate(ctx, err)
 }
 
+func (s *Store) writeCheckpoint(ctx context.Context, tx pgx.Tx, c ports.Checkpoint) error {
+	return s.queries.UpdateCheckpoint(ctx, tx, &backbonedb.UpdateCheckpointParams{
+		Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition), Sequence: int64(c.Sequence),
+		Status: c.Status, Error: optionalText(c.Error), Attempts: int32(c.Attempts), UpdatedAt: c.UpdatedAt,
+		FirstFailedAt: optionalTime(c.FirstFailedAt), LastFailedAt: optionalTime(c.LastFailedAt), NextAttemptAt: optionalTime(c.NextAttemptAt),
+		LastEventAt: optionalTime(c.LastEventAt), Term: int64(c.Term),
+		Processed: int64(c.Processed), Skipped: int64(c.Skipped), Failed: int64(c.Failed),
+	})
+}
+
 // lockCheckpoint takes the row's lock first and reads the lease in a statement of its
 // own after it: while it waited somebody may have taken over, and a statement sees what
 // was committed before it began. A partition without a row gets one.
 func (s *Store) lockCheckpoint(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) (ports.Checkpoint, error) {
 	c, found, err := s.readLocked(ctx, tx, w)
 	if err != nil || found {
+		return c, err
+	}
+	if err := s.mayBegin(ctx, tx, w); err != nil {
 		return c, err
 	}
 	if err := s.queries.InsertCheckpoint(ctx, tx, &backbonedb.InsertCheckpointParams{

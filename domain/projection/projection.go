@@ -192,8 +192,15 @@ func (s Settings) Pause(attempts int) time.Duration {
 
 // Projection is one version of a projection as operators see it.
 type Projection struct {
-	Name       string
-	Version    int
+	Name    string
+	Version int // of its read model; it grows with every rebuild
+	// Role is what the version is there for; "" is Active. SelfSwitching shows it to
+	// readers by itself once it has caught up.
+	Role          Role
+	SelfSwitching bool
+	// Code is the version that its module declares for the handler that builds it; 0 is
+	// Version.
+	Code       int
 	Status     Status
 	Settings   Settings
 	Definition []byte // of a projection made at run time; nil: built in
@@ -210,7 +217,10 @@ func NotFound(name string) *fault.Error {
 	return fault.New(fault.NotFound, "projection.not_found", "there is no projection %q; list them", name)
 }
 
+// CodeChanged says that somebody decided on what is not so any more.
+const CodeChanged = "projection.changed"
+
 // Changed is the fault of whoever decided on an earlier revision.
 func Changed() *fault.Error {
-	return fault.New(fault.Conflict, "projection.changed", "somebody else has just changed this projection; look at it and decide again")
+	return fault.New(fault.Conflict, CodeChanged, "somebody else has just changed this projection; look at it and decide again")
 }

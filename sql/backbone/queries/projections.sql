@@ -23,9 +23,9 @@ WHERE c.projection = @projection AND c.version = @version
 ORDER BY c.partition_id;
 
 -- name: InsertProjection :exec
-INSERT INTO backbone.projections (name, version, status, settings, definition, revision, created_at, changed_at, changed_by)
-VALUES (@name, @version, @status, @settings, @definition, 1, @created_at, @created_at, @changed_by)
-ON CONFLICT (name, version) DO NOTHING;
+INSERT INTO backbone.projections (name, version, code, role, self_switching, status, settings, definition, revision, created_at, changed_at, changed_by)
+VALUES (@name, @version, @code, @role, @self_switching, @status, @settings, @definition, 1, @created_at, @created_at, @changed_by)
+ON CONFLICT DO NOTHING;
 
 -- name: ListProjections :many
 SELECT sqlc.embed(p)

@@ -117,15 +117,18 @@ type BackbonePrincipal struct {
 }
 
 type BackboneProjection struct {
-	CreatedAt  time.Time
-	ChangedAt  time.Time
-	Revision   int64
-	Version    int32
-	Name       string
-	Status     string
-	ChangedBy  string
-	Settings   []byte
-	Definition []byte
+	CreatedAt     time.Time
+	ChangedAt     time.Time
+	Revision      int64
+	Version       int32
+	Name          string
+	Status        string
+	ChangedBy     string
+	Settings      []byte
+	Definition    []byte
+	Code          int32
+	SelfSwitching bool
+	Role          string
 }
 
 type BackboneProjectionCheckpoint struct {

@@ -59,25 +59,31 @@ func (q *Queries) InsertCheckpoint(ctx context.Context, db DBTX, arg *InsertChec
 }
 
 const InsertProjection = `-- name: InsertProjection :exec
-INSERT INTO backbone.projections (name, version, status, settings, definition, revision, created_at, changed_at, changed_by)
-VALUES ($1, $2, $3, $4, $5, 1, $6, $6, $7)
-ON CONFLICT (name, version) DO NOTHING
+INSERT INTO backbone.projections (name, version, code, role, self_switching, status, settings, definition, revision, created_at, changed_at, changed_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, $9, $10)
+ON CONFLICT DO NOTHING
 `
 
 type InsertProjectionParams struct {
-	Name       string
-	Version    int32
-	Status     string
-	Settings   []byte
-	Definition []byte
-	CreatedAt  time.Time
-	ChangedBy  string
+	Name          string
+	Version       int32
+	Code          int32
+	Role          string
+	SelfSwitching bool
+	Status        string
+	Settings      []byte
+	Definition    []byte
+	CreatedAt     time.Time
+	ChangedBy     string
 }
 
 func (q *Queries) InsertProjection(ctx context.Context, db DBTX, arg *InsertProjectionParams) error {
 	_, err := db.Exec(ctx, InsertProjection,
 		arg.Name,
 		arg.Version,
+		arg.Code,
+		arg.Role,
+		arg.SelfSwitching,
 		arg.Status,
 		arg.Settings,
 		arg.Definition,
@@ -141,7 +147,7 @@ func (q *Queries) ListCheckpoints(ctx context.Context, db DBTX, arg *ListCheckpo
 }
 
 const ListProjections = `-- name: ListProjections :many
-SELECT p.created_at, p.changed_at, p.revision, p.version, p.name, p.status, p.changed_by, p.settings, p.definition
+SELECT p.created_at, p.changed_at, p.revision, p.version, p.name, p.status, p.changed_by, p.settings, p.definition, p.code, p.self_switching, p.role
 FROM backbone.projections p
 ORDER BY p.name, p.version
 `
@@ -169,6 +175,9 @@ func (q *Queries) ListProjections(ctx context.Context, db DBTX) ([]ListProjectio
 			&i.BackboneProjection.ChangedBy,
 			&i.BackboneProjection.Settings,
 			&i.BackboneProjection.Definition,
+			&i.BackboneProjection.Code,
+			&i.BackboneProjection.SelfSwitching,
+			&i.BackboneProjection.Role,
 		); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,142 @@
+package memory
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var _ ports.ProjectionVersions = (*Store)(nil)
+
+// ActiveProjection implements ports.ProjectionVersions.
+func (s *Store) ActiveProjection(ctx context.Context, name string) (int, error) {
+	all, err := s.ListProjections(ctx)
+	for _, p := range all {
+		if p.Name == name && p.Role == projection.Active {
+			return p.Version, nil
+		}
+	}
+	if err == nil {
+		err = projection.NotFound(name)
+	}
+	return 0, err
+}
+
+// ended tells whether a version is or was dropped.
+func (s *Store) ended(name string, version int) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	p, known := s.operated.projections[projectionKey{name, version}]
+	return known && !p.Role.Alive()
+}
+
+// SwitchProjection implements ports.ProjectionVersions. What the version lacks within
+// MaxBehind is applied before, so that somebody may have written more until the switch.
+func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
+	if !w.Force {
+		if err := s.level(ctx, w); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from, to := s.operated.projections[projectionKey{w.Projection, w.From}], s.operated.projections[projectionKey{w.Projection, w.To}]
+	if from.Role != projection.Active || to.Role != projection.Building && to.Role != projection.Retained {
+		return projection.Changed()
+	}
+	for key, p := range s.operated.projections {
+		if key.name == w.Projection && p.Role == projection.Retained && key.version != w.To {
+			s.drop(key, w.By)
+		}
+	}
+	s.become(projectionKey{w.Projection, w.From}, projection.Retained, w.By)
+	s.become(projectionKey{w.Projection, w.To}, projection.Active, w.By)
+	return nil
+}
+
+func (s *Store) level(ctx context.Context, w ports.ProjectionSwitch) error {
+	heads, err := s.PartitionHeads(ctx)
+	if err != nil {
+		return err
+	}
+	for id, head := range heads {
+		from, to := s.checkpoint(w.Projection, w.From, id), s.checkpoint(w.Projection, w.To, id)
+		if to.Sequence >= from.Sequence && uint64(head.Sequence-min(to.Sequence, head.Sequence)) <= w.MaxBehind {
+			continue
+		}
+		if to.Status == projection.Halted {
+			return projection.StandsStill(w.Projection, w.To)
+		}
+		if missing := uint64(max(head.Sequence, from.Sequence) - to.Sequence); missing > w.MaxBehind {
+			return projection.Behind(w.Projection, w.To, missing)
+		}
+		a := ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: w.Projection, Version: w.To, Partition: id}, Types: w.Types}
+		if _, _, err := s.Advance(ctx, a, w.Handler); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) checkpoint(name string, version int, p event.PartitionID) ports.Checkpoint {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.checkpoints[checkpointKey{name, version, p}]
+}
+
+// become is called with the lock held.
+func (s *Store) become(key projectionKey, r projection.Role, by string) {
+	s.changeProjection(key.name, key.version, by, func(p *projection.Projection) { p.Role, p.SelfSwitching = r, false })
+}
+
+// drop is called with the lock held.
+func (s *Store) drop(key projectionKey, by string) {
+	s.become(key, projection.Dropping, by)
+	for c := range s.checkpoints {
+		if c.projection == key.name && c.version == key.version {
+			delete(s.checkpoints, c)
+			s.settleLetters(ports.ProjectionWork{Projection: key.name, Version: key.version, Partition: c.partition}, ^event.Sequence(0), ports.LetterDiscarded, by, "")
+		}
+	}
+}
+
+// DropProjection implements ports.ProjectionVersions.
+func (s *Store) DropProjection(ctx context.Context, name string, version int, by string) error {
+	select { // whoever is writing it ends first
+	case <-ctx.Done():
+		return ctx.Err()
+	case s.advancing <- struct{}{}:
+	}
+	defer func() { <-s.advancing }()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := projectionKey{name, version}
+	if r := s.operated.projections[key].Role; r != projection.Building && r != projection.Retained {
+		return projection.Changed()
+	}
+	s.drop(key, by)
+	return nil
+}
+
+// SweepProjection implements ports.ProjectionVersions. A read model in memory is in no
+// tables.
+func (s *Store) SweepProjection(ctx context.Context, name string, version int, _ []ports.ProjectionTable, _ int) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := projectionKey{name, version}
+	if s.operated.projections[key].Role == projection.Dropping {
+		s.become(key, projection.Dropped, systemActor)
+	}
+	return 0, nil
+}
+
+// CompareProjection implements ports.ProjectionVersions: fault
+// projection.not_comparable, since there are no tables.
+func (s *Store) CompareProjection(_ context.Context, c ports.ProjectionComparison) (ports.ProjectionDifference, error) {
+	return ports.ProjectionDifference{Partition: c.Partition}, projection.Incomparable(c.Projection)
+}
