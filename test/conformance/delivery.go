@@ -110,6 +110,7 @@ func RunDeliveryRace(t *testing.T, newStore func(t *testing.T, clock ports.Clock
 // crowd is the model that deliveries are held against.
 type crowd struct {
 	*Counter
+	nodes  []*delivery.Service // over the same store
 	by     string
 	events int
 
@@ -127,7 +128,7 @@ type crowd struct {
 
 func newCrowd(c *Counter, by string, events int) *crowd {
 	return &crowd{
-		Counter: c, by: by, events: events, order: map[string][]event.ID{}, index: map[event.ID]int{},
+		Counter: c, nodes: []*delivery.Service{c.Service, NewCounter(c.Desk, nil).Service}, by: by, events: events, order: map[string][]event.ID{}, index: map[event.ID]int{},
 		settled: map[event.ID]bool{}, finished: map[event.ID]bool{}, attempts: map[event.ID]int{}, parked: map[event.ID]bool{}, deadline: map[event.ID]time.Time{}, excuse: map[event.ID]bool{},
 	}
 }
@@ -168,9 +169,10 @@ func (c *crowd) produce(t require.TestingT, i int) {
 
 func (c *crowd) consume(ctx context.Context, t require.TestingT, i int) {
 	r := rand.New(rand.NewPCG(uint64(i), 8))
+	node := c.nodes[i%len(c.nodes)]
 	consumer := fmt.Sprintf("c-%d", i)
 	for ctx.Err() == nil && !c.over() {
-		batch, err := c.Service.Poll(ctx, c.Person, delivery.Poll{ID: "race", Consumer: consumer, Limit: 1 + r.IntN(20)})
+		batch, err := node.Poll(ctx, c.Person, delivery.Poll{ID: "race", Consumer: consumer, Limit: 1 + r.IntN(20)})
 		if err != nil {
 			c.complain("poll: %v", err)
 			return
@@ -190,11 +192,11 @@ func (c *crowd) consume(ctx context.Context, t require.TestingT, i int) {
 			case x < 6: // forgotten
 			case x < 14:
 				c.note(c.excuse, id)
-				_, err = c.Service.Refuse(ctx, c.Person, delivery.Refusal{ID: "race", EventIDs: id, Action: subscription.Again, Code: "case.busy"})
+				_, err = node.Refuse(ctx, c.Person, delivery.Refusal{ID: "race", EventIDs: id, Action: subscription.Again, Code: "case.busy"})
 			case x < 16:
 				c.note(c.excuse, id)
 				c.note(c.parked, id)
-				_, err = c.Service.Refuse(ctx, c.Person, delivery.Refusal{ID: "race", EventIDs: id, Action: subscription.Park, Code: "case.broken"})
+				_, err = node.Refuse(ctx, c.Person, delivery.Refusal{ID: "race", EventIDs: id, Action: subscription.Park, Code: "case.broken"})
 			default:
 				done = append(done, id[0])
 			}
@@ -205,7 +207,7 @@ func (c *crowd) consume(ctx context.Context, t require.TestingT, i int) {
 		}
 		if len(done) > 0 {
 			c.note(c.settled, done)
-			answered, err := c.Service.Acknowledge(ctx, c.Person, delivery.Acknowledgement{ID: "race", EventIDs: done})
+			answered, err := node.Acknowledge(ctx, c.Person, delivery.Acknowledgement{ID: "race", EventIDs: done})
 			if err != nil {
 				c.complain("acknowledge: %v", err)
 				return
