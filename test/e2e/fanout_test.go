@@ -61,6 +61,8 @@ func TestFanOut(t *testing.T) {
 
 	d.as(t, "vendor_admin").must(t, "USMF", "ap.register_vendor", object{"vendor_id": "V-FAN", "name": "Fan-out Ltd", "country": "US"})
 	d.as(t, "ap_clerk").must(t, "USMF", "ap.submit_invoice", invoice("V-FAN", "FAN-1"))
+	registerPersons(t, d.as(t, "admin"))
+	person := d.as(t, "module").record(t, person("USMF", "E-FAN", object{"name": "Ada Fanout", "remark": "public"}))[0]
 	heads := func() (n int) {
 		for _, p := range fanoutStatus(t, dir) {
 			n += p.Head
@@ -72,7 +74,7 @@ func TestFanOut(t *testing.T) {
 	messages := consume(t, d.NATS, total)
 	last := map[string]string{}
 	seen := map[string]bool{}
-	found := false
+	found, masked := false, false
 	for _, m := range messages {
 		require.True(t, strings.HasPrefix(m.subject, "backbone."+d.Tenant+"."), m.subject)
 		entity := strings.Split(m.subject, ".")[2]
@@ -83,8 +85,13 @@ func TestFanOut(t *testing.T) {
 		require.Equal(t, m.id, m.body["id"])
 		require.NotContains(t, m.text, `"$pii"`, "a sealed value left the house")
 		found = found || strings.Contains(m.text, "FAN-1")
+		if m.id == person {
+			masked = strings.Contains(m.text, `"name":"[MASKED]"`) && strings.Contains(m.text, `"remark":"public"`)
+		}
+		require.NotContains(t, m.text, "Ada Fanout", "a personal value left the house")
 	}
 	require.True(t, found, "the invoice is not in the stream")
+	require.True(t, masked, "the person's event is not in the stream as it should be")
 	testkit.Eventually(t, laterStart, func() bool {
 		for _, p := range fanoutStatus(t, dir) {
 			if p.LagEvents != 0 {
