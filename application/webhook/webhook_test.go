@@ -63,7 +63,6 @@ func TestDeliveriesAreSigned(t *testing.T) {
 	require.NoError(t, verify(t, next.Secret, both))
 	h.clock.Advance(24 * time.Hour)
 	late := h.test(t)
-	late.Timestamp = time.Now() // the reference refuses what is not of now, so only the signature of the past is looked at
 	require.NotContains(t, late.Signature, " ", "one signature: the old secret is over")
 	shown, err := h.service().Endpoint(t.Context(), owner, "orders")
 	require.NoError(t, err)
