@@ -47,8 +47,8 @@ func (f *liveFeed) serveEvents(w http.ResponseWriter) error {
 	h.Set("X-Accel-Buffering", "no") // proxies must not hold events back
 	w.WriteHeader(http.StatusOK)
 	s := &serverSent{feed: f, w: w, connection: http.NewResponseController(w)}
-	if s.send(f.ctx, []byte("retry: "+reconnectMS+"\n\n")) != nil {
-		return nil // nobody is left to tell
+	if gone := s.send(f.ctx, []byte("retry: "+reconnectMS+"\n\n")); gone != nil {
+		return nil //nolint:nilerr // nobody is left to tell
 	}
 	err := f.run(f.ctx, "sse", s)
 	if errors.Is(err, live.ErrLeft) || fault.CodeOf(err) == live.CodeTooSlow {

@@ -16,12 +16,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The states of a checkpoint that others look for.
-const (
-	statusRunning = projection.Reading
-	statusFaulted = projection.Halted
-)
-
 const advanceTries = 3
 
 // advanceIdle ends the transaction of a node that was paused or cut off in the middle

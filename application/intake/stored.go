@@ -65,7 +65,7 @@ func (s *storedStates) read(ctx context.Context, k stateKey, fold module.Fold) (
 	none, name := folded{state: fold.New()}, s.stateType(k.stream.Type)
 	found, epoch, err := s.snapshots.StreamSnapshot(ctx, k.partition, k.stream, true, 0)
 	if err != nil && fault.KindOf(err) == fault.NotFound {
-		return none, epoch, nil //nolint:nilerr // none is an answer
+		return none, epoch, nil // none is an answer
 	}
 	if err != nil {
 		return none, 0, err

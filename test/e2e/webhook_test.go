@@ -167,7 +167,9 @@ func TestWebhooks(t *testing.T) {
 			Status string `json:"status"`
 		} `json:"subscription"`
 	}
-	testkit.Eventually(t, time.Minute, func() bool { return module.want(200, &status, "GET", at, "") == nil && status.Subscription.Status == "paused" })
+	testkit.Eventually(t, time.Minute, func() bool {
+		return module.want(200, &status, "GET", at, "") == nil && status.Subscription.Status == "paused"
+	})
 	r.answering(nil)
 	require.NoError(t, module.want(200, nil, "PUT", at+"/endpoint", endpoint))
 	require.NoError(t, module.want(200, nil, "POST", at+"/resume", ""))
