@@ -184,6 +184,7 @@ func (a *AllFeed) Read(ctx context.Context, heads map[event.PartitionID]ports.He
 	slices.SortFunc(behind, func(a, b backlog) int { return int(a.at.Partition) - int(b.at.Partition) })
 	before, turn := slices.Clone(a.marks), a.turn
 	shares, more := share(behind, a.turn, count)
+	moved := false
 	for _, b := range shares {
 		found, reached, err := a.share(ctx, b, heads[b.at.Partition])
 		if err != nil {
@@ -192,7 +193,11 @@ func (a *AllFeed) Read(ctx context.Context, heads map[event.PartitionID]ports.He
 		}
 		*a.at(b.at.Partition), a.turn = reached, b.at.Partition
 		more = more || reached.After < heads[b.at.Partition].Sequence
+		moved = moved || reached.After > b.at.After
 		events = append(events, found...)
+	}
+	if !moved {
+		return nil, nil, false, nil // a failover lost what the heads promise; waiting is all that helps
 	}
 	if len(events) == 0 {
 		return nil, nil, more, nil

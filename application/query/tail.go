@@ -25,6 +25,7 @@ type tails struct {
 
 	mu          sync.Mutex
 	byPartition map[event.PartitionID]*tail
+	swept       time.Time
 }
 
 // tail is a part of a partition's log without gaps.
@@ -32,7 +33,7 @@ type tail struct {
 	turn  chan struct{} // holds a token while nobody reads or looks
 	run   []event.Recorded
 	bytes int
-	read  time.Time
+	begun time.Time // when the oldest of it was read
 }
 
 func newTails(events ports.EventReader, clock ports.Clock) *tails {
@@ -42,6 +43,7 @@ func newTails(events ports.EventReader, clock ports.Clock) *tails {
 func (t *tails) of(p event.PartitionID) *tail {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.sweep(t.clock.Now())
 	one := t.byPartition[p]
 	if one == nil {
 		one = &tail{turn: make(chan struct{}, 1)}
@@ -49,6 +51,31 @@ func (t *tails) of(p event.PartitionID) *tail {
 		t.byPartition[p] = one
 	}
 	return one
+}
+
+// sweep lets go of what has become too old, also in partitions that nobody asks for any
+// more: whoever reads everything once would otherwise leave the end of each behind.
+func (t *tails) sweep(now time.Time) {
+	if now.Sub(t.swept) <= tailAge {
+		return
+	}
+	t.swept = now
+	for _, one := range t.byPartition {
+		select {
+		case <-one.turn:
+			one.expire(now)
+			one.turn <- struct{}{}
+		default: // somebody reads it, and looks at its age
+		}
+	}
+}
+
+// expire drops a run that is too old as a whole. Were its age that of its newest part,
+// a partition that keeps growing would show what was redacted long ago.
+func (t *tail) expire(now time.Time) {
+	if now.Sub(t.begun) > tailAge {
+		t.run, t.bytes = nil, 0
+	}
 }
 
 // following gives at most limit events after a mark, with their payloads. They are
@@ -60,9 +87,8 @@ func (t *tails) following(ctx context.Context, at mark, limit int) ([]event.Reco
 		return nil, ctx.Err()
 	case <-one.turn:
 	}
-	if t.clock.Now().Sub(one.read) > tailAge {
-		one.run, one.bytes = nil, 0
-	}
+	now := t.clock.Now()
+	one.expire(now)
 	n := len(one.run)
 	if n > 0 && at.After < one.run[0].Sequence { // far behind: an own read, which holds nobody up
 		one.turn <- struct{}{}
@@ -90,11 +116,10 @@ func (t *tails) following(ctx context.Context, at mark, limit int) ([]event.Reco
 		events = behindMark(events, at)
 		one.add(events)
 	} else {
-		one.run, one.bytes = nil, 0
+		one.run, one.bytes, one.begun = nil, 0, now
 		one.add(events)
 		events = behindMark(events, at)
 	}
-	one.read = t.clock.Now()
 	end := min(limit, len(events))
 	return events[:end:end], nil
 }
