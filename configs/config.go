@@ -83,6 +83,9 @@ type Projector struct {
 	TTL     time.Duration `config:"ttl"`     // another node takes over when a node was silent for so long
 	Renew   time.Duration `config:"renew"`   // how often a node gives a sign of life; at most a third of ttl
 	Stall   time.Duration `config:"stall"`   // readiness is degraded when events wait so long without an attempt
+
+	SwitchWithin int    `config:"switch_within"` // events that a rebuilt version may lack in a legal entity when readers are switched to it
+	Switch       string `config:"switch"`        // auto: a version that a newer release builds is switched to once it has caught up; manual: by an operator
 }
 
 // Delivery is how a node learns that events were written, for all who wait for them.
@@ -195,7 +198,7 @@ func Default() Config {
 		Limits:      Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},
 		Intake:      Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}},
 		Query:       Query{FoldBudget: 500 * time.Millisecond, SnapshotEvery: 100},
-		Projector:   Projector{Poll: 500 * time.Millisecond, Batch: 500, Workers: 4, TTL: 10 * time.Second, Renew: 3 * time.Second, Stall: 30 * time.Second},
+		Projector:   Projector{Poll: 500 * time.Millisecond, Batch: 500, Workers: 4, TTL: 10 * time.Second, Renew: 3 * time.Second, Stall: 30 * time.Second, SwitchWithin: 1000, Switch: "auto"},
 		Delivery:    Delivery{Listen: "notify", Poll: 500 * time.Millisecond},
 		Feeds:       Feeds{PerPrincipal: 20, PerNode: 1000, Batch: 100, Heartbeat: 15 * time.Second, WriteTimeout: 30 * time.Second, Review: time.Minute},
 		NATS:        defaultNATS(),

@@ -34,6 +34,7 @@ func (c Config) Validate() error {
 		{"query.snapshot_every", c.Query.SnapshotEvery, 10, 100_000},
 		{"projector.batch", c.Projector.Batch, 1, 10_000},
 		{"projector.workers", c.Projector.Workers, 1, 1000},
+		{"projector.switch_within", c.Projector.SwitchWithin, 1, 100_000},
 		{"feeds.per_principal", c.Feeds.PerPrincipal, 1, 100_000},
 		{"feeds.per_node", c.Feeds.PerNode, 1, 100_000},
 		{"feeds.batch", c.Feeds.Batch, 1, 1000},
@@ -82,6 +83,9 @@ func (c Config) Validate() error {
 	}
 	if !slices.Contains([]string{"notify", "poll"}, c.Delivery.Listen) {
 		return &Error{Key: "delivery.listen", Problem: "must be notify or poll"}
+	}
+	if !slices.Contains([]string{"auto", "manual"}, c.Projector.Switch) {
+		return &Error{Key: "projector.switch", Problem: "must be auto or manual"}
 	}
 	for _, o := range c.Feeds.Origins {
 		if _, err := path.Match(o, ""); err != nil || o == "" || strings.Contains(o, "/") {

@@ -37,9 +37,13 @@ type Projections interface {
 // projections gives the service, or what a server without one answers.
 func (s *Server) projections() (Projections, error) {
 	if s.config.Projections == nil {
-		return nil, fault.New(fault.FailedPrecondition, "projection.not_served", "this server runs no projections; ask another one")
+		return nil, projectionsNotServed()
 	}
 	return s.config.Projections, nil
+}
+
+func projectionsNotServed() error {
+	return fault.New(fault.FailedPrecondition, "projection.not_served", "this server runs no projections; ask another one")
 }
 
 // seen are the partitions that the caller may see, with the codes of their legal
@@ -108,7 +112,7 @@ func (s *Server) OperateProjection(ctx context.Context, r api.OperateProjectionR
 	p := callOf(ctx).principal
 	c := projector.Command{Name: r.Name, Action: projection.Action(r.Action), By: p.PersonID}
 	if r.Body != nil {
-		c.Reason = r.Body.Reason
+		c.Reason, c.Version = r.Body.Reason, r.Body.Version
 		if r.Body.LegalEntity != "" {
 			le, err := s.enter(ctx, actionOperateProjections, r.Body.LegalEntity)
 			if err != nil {
@@ -176,7 +180,7 @@ func (s *Server) ConfigureProjection(ctx context.Context, r api.ConfigureProject
 func projectionAnswer(v projector.View, codes map[event.PartitionID]string) api.Projection {
 	set := v.Settings
 	out := api.Projection{
-		Name: v.Name, Version: v.Version, Current: v.Current, Status: string(v.Status), EventTypes: slices.Clone(v.EventTypes),
+		Name: v.Name, Version: v.Version, Current: v.Current, Role: string(v.Role), Status: string(v.Status), EventTypes: slices.Clone(v.EventTypes),
 		CreatedAt: timeText(v.CreatedAt), ChangedAt: timeText(v.ChangedAt), ChangedBy: v.ChangedBy,
 		Settings: api.ProjectionSettings{
 			BatchSize: set.BatchSize, MaxAttempts: set.MaxAttempts, RetryMs: set.RetryMS, RetryMaxMs: set.RetryMaxMS, OnPoison: set.OnPoison, SingleInstance: set.SingleInstance,

@@ -61,6 +61,8 @@ type Config struct {
 	Erasures Erasures
 	// Projections is for operators; nil: projection.not_served.
 	Projections Projections
+	// Rebuilds builds projections anew; nil: projection.not_served.
+	Rebuilds Rebuilds
 	// Webhooks looks after the endpoints of subscriptions; nil: webhook.not_served.
 	Webhooks Webhooks
 	// Subscriptions keeps persistent subscriptions; nil: subscription.not_served.

@@ -13,7 +13,7 @@ import (
 
 // observe reports the lag of the partitions that are this node's.
 func (r *Runner) observe(heads map[event.PartitionID]ports.Head, now time.Time) {
-	for _, p := range r.declared {
+	for _, p := range r.running {
 		for id, head := range heads {
 			r.mu.Lock()
 			u := p.units[id]
@@ -34,7 +34,7 @@ func (r *Runner) observeUnit(p *running, u *unit, head ports.Head, now time.Time
 		behind = uint64(head.Sequence - at)
 		seconds = max(0, now.Sub(head.RecordedAt).Seconds())
 	}
-	r.config.Observer.ProjectionLag(p.Name, u.partition, behind, seconds)
+	r.config.Observer.ProjectionLag(p.label(), u.partition, behind, seconds)
 }
 
 // Health says what is wrong with this node's projections, nil if nothing is: that the
@@ -55,7 +55,7 @@ func (r *Runner) Health() error {
 		return stalled("the log has not been looked at since %s; see that the database answers", looked)
 	}
 	var stuck, halted []string
-	for _, p := range r.declared {
+	for _, p := range r.running {
 		name := fmt.Sprintf("%s v%d", p.Name, p.Version)
 		if p.known.Status == projection.Faulted {
 			halted = append(halted, name)

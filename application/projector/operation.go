@@ -40,7 +40,7 @@ func NewOperations(c OperationsConfig) *Operations {
 type View struct {
 	projection.Projection
 	EventTypes []string
-	Current    bool // the version that this node runs
+	Current    bool // the version that readers are shown
 	Partitions []PartitionView
 }
 
@@ -70,9 +70,12 @@ func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]V
 	now := o.config.Clock.Now()
 	out := make([]View, 0, len(known))
 	for _, p := range known {
-		v := View{Projection: p}
+		if !p.Role.Alive() {
+			continue
+		}
+		v := View{Projection: p, Current: p.Role == projection.Active}
 		if d := o.declared(p.Name); d != nil {
-			v.EventTypes, v.Current = d.EventTypes, d.Version == p.Version
+			v.EventTypes = d.EventTypes
 		}
 		if v.Partitions, err = o.partitions(ctx, p, visible, heads, leases, now); err != nil {
 			return nil, err
@@ -122,7 +125,7 @@ func (o *Operations) declared(name string) *module.Projection {
 	return nil
 }
 
-// Show gives the version of a projection that this node runs. Fault
+// Show gives the version of a projection that readers are shown. Fault
 // projection.not_found.
 func (o *Operations) Show(ctx context.Context, name string, visible []event.PartitionID) (View, error) {
 	all, err := o.List(ctx, visible)
@@ -139,8 +142,9 @@ func (o *Operations) Show(ctx context.Context, name string, visible []event.Part
 
 // Command is what an operator wants to be done.
 type Command struct {
-	Name   string
-	Action projection.Action
+	Name    string
+	Version int // 0: the one that readers are shown
+	Action  projection.Action
 	// Partition is the one it is about; 0: all of Partitions. Only fix, skip and reset are
 	// about partitions, and skip always about one.
 	Partition  event.PartitionID
@@ -156,7 +160,7 @@ func (o *Operations) Do(ctx context.Context, c Command) error {
 	if !slices.Contains(projection.Actions(), c.Action) {
 		c.Action = "" // those that are not an operator's are unknown to one
 	}
-	p, err := o.find(ctx, c.Name)
+	p, err := o.find(ctx, c.Name, c.Version)
 	if err != nil {
 		return err
 	}
@@ -188,7 +192,7 @@ func (o *Operations) Do(ctx context.Context, c Command) error {
 func (o *Operations) become(ctx context.Context, name string, version int, next projection.Status, c Command) error {
 	defer o.config.Wake()
 	for range changeTries {
-		p, err := o.find(ctx, name)
+		p, err := o.find(ctx, name, version)
 		if err != nil {
 			return err
 		}
@@ -209,7 +213,8 @@ func (o *Operations) become(ctx context.Context, name string, version int, next 
 
 const changeTries = 5
 
-func (o *Operations) find(ctx context.Context, name string) (projection.Projection, error) {
+// find gives a living version, 0: the one that readers are shown.
+func (o *Operations) find(ctx context.Context, name string, version int) (projection.Projection, error) {
 	d := o.declared(name)
 	if d == nil {
 		return projection.Projection{}, projection.NotFound(name)
@@ -219,9 +224,12 @@ func (o *Operations) find(ctx context.Context, name string) (projection.Projecti
 		return projection.Projection{}, err
 	}
 	for _, p := range all {
-		if p.Name == d.Name && p.Version == d.Version {
+		if p.Name == name && p.Role.Alive() && (p.Version == version || version == 0 && p.Role == projection.Active) {
 			return p, nil
 		}
+	}
+	if version != 0 {
+		return projection.Projection{}, projection.NotFound(name)
 	}
 	return o.config.Register.AddProjection(ctx, builtIn(*d))
 }
@@ -232,6 +240,9 @@ func (o *Operations) onPartitions(ctx context.Context, c Command, p projection.P
 	resetter, can := o.config.Handlers[p.Name].(ports.ProjectionResetter)
 	if c.Action == projection.Reset && !can {
 		return fault.New(fault.FailedPrecondition, "projection.reset_unsupported", "projection %s cannot forget what it wrote; rebuild it instead", p.Name)
+	}
+	if d := o.declared(p.Name); c.Action == projection.Reset && p.Code != d.Version {
+		return fault.New(fault.FailedPrecondition, "projection.other_code", "version %d of projection %s was built by another release, and this one cannot build it again; rebuild it instead", p.Version, p.Name)
 	}
 	for _, id := range partitions {
 		operation := ports.ProjectionOperation{
@@ -262,7 +273,7 @@ func (o *Operations) Configure(ctx context.Context, name string, s projection.Se
 	if err != nil {
 		return err
 	}
-	p, err := o.find(ctx, name)
+	p, err := o.find(ctx, name, 0)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -30,6 +31,7 @@ type Heads interface {
 type Config struct {
 	Store    ports.Projections
 	Register ports.ProjectionRegister // nil: all that is declared runs, with default settings
+	Versions ports.ProjectionVersions // nil: the declared version is shown
 	Leases   ports.Leases             // nil: this node works alone and without leases
 	Heads    Heads
 	Node     string // names this process among those that share the work
@@ -101,7 +103,7 @@ func (unobserved) ProjectionLease(string, string)                           {}
 // guarded by mu.
 type Runner struct {
 	config   Config
-	declared []*running
+	declared []declaration
 	kick     chan struct{}
 	working  sync.WaitGroup
 
@@ -112,23 +114,31 @@ type Runner struct {
 		waited    bool     // a signal of life was given
 	}
 
-	mu     sync.Mutex
-	leases map[ports.LeaseResource]held
-	others map[ports.LeaseResource]time.Time // leases that were another node's, and when that was seen
-	queue  []*unit
-	busy   int
-	began  time.Time
-	turned time.Time // when the loop last went round
+	mu      sync.Mutex
+	running []*running // replaced as a whole, by the loop
+	leases  map[ports.LeaseResource]held
+	others  map[ports.LeaseResource]time.Time // leases that were another node's, and when that was seen
+	queue   []*unit
+	busy    int
+	began   time.Time
+	turned  time.Time // when the loop last went round
 }
 
-// running is one projection on this node.
-type running struct {
+// declaration is a projection of the code with its handler.
+type declaration struct {
 	module.Projection
-	handler  ports.ProjectionHandler
-	known    projection.Projection
-	resource string // of its leases
-	loaded   bool   // its checkpoints have been read
-	units    map[event.PartitionID]*unit
+	handler ports.ProjectionHandler
+}
+
+// running is one version of a projection on this node.
+type running struct {
+	module.Projection // its Version is that of the read model
+	handler           ports.ProjectionHandler
+	known             projection.Projection
+	observedAs        atomic.Pointer[string]
+	resource          string // of its leases
+	loaded            bool   // its checkpoints have been read
+	units             map[event.PartitionID]*unit
 }
 
 // held is a lease as this node remembers it.
@@ -148,17 +158,19 @@ func New(c Config, projections []module.Projection, handlers map[string]ports.Pr
 		if h == nil {
 			return nil, fault.New(fault.Internal, "projection.unbound", "projection %s has no handler; bind one in the composition root", p.Name)
 		}
-		r.declared = append(r.declared, &running{
-			Projection: p, handler: guarded{h, p.Name, c.Logger}, resource: LeaseName(p.Name, p.Version), units: map[event.PartitionID]*unit{},
-			known: builtIn(p),
-		})
+		r.declared = append(r.declared, declaration{p, guarded{h, p.Name, c.Logger}})
+	}
+	for i := range r.declared {
+		r.running = append(r.running, newRunning(&r.declared[i], builtIn(r.declared[i].Projection)))
 	}
 	return r, nil
 }
 
 // builtIn is a declared projection before anybody decided anything about it.
 func builtIn(p module.Projection) projection.Projection {
-	return projection.Projection{Name: p.Name, Version: p.Version, Status: projection.Running, Settings: projection.DefaultSettings(), ChangedBy: "system"}
+	return projection.Projection{
+		Name: p.Name, Version: p.Version, Role: projection.Active, Code: p.Version, Status: projection.Running, Settings: projection.DefaultSettings(), ChangedBy: "system",
+	}
 }
 
 // guarded turns a handler's panic into a failure of the partition at hand, so that
@@ -248,66 +260,19 @@ func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.He
 // nothing wait.
 func apart(a, b time.Time) time.Duration { return a.Sub(b).Abs() }
 
-// refresh reads what operators decided, and the checkpoints of what they touched.
-func (r *Runner) refresh(ctx context.Context) {
-	var all []projection.Projection
-	var err error
-	if r.config.Register != nil {
-		all, err = r.config.Register.ListProjections(ctx)
-	}
-	for _, p := range r.declared {
-		if err == nil {
-			err = r.refreshOne(ctx, p, all)
-		}
-	}
-	if err != nil && ctx.Err() == nil {
-		r.config.Logger.WarnContext(ctx, "the state of the projections could not be read; it will be looked for again", "code", fault.CodeOf(err))
-	}
-}
-
-func (r *Runner) refreshOne(ctx context.Context, p *running, all []projection.Projection) (err error) {
-	known, found := p.known, r.config.Register == nil
-	for _, k := range all {
-		if k.Name == p.Name && k.Version == p.Version {
-			known, found = k, true
-		}
-	}
-	if !found {
-		if known, err = r.config.Register.AddProjection(ctx, builtIn(p.Projection)); err != nil {
-			return err
-		}
-	}
-	if p.loaded && known.Revision == p.known.Revision {
-		return nil
-	}
-	checkpoints, err := r.config.Store.Checkpoints(ctx, p.Name, p.Version)
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p.known, p.loaded = known, true
-	for _, u := range p.units {
-		u.again = true // also where it has got to by now is looked at again
-		u.halted, u.until, u.outages, u.attempts, u.isolating = false, time.Time{}, 0, 0, false
-	}
-	for _, c := range checkpoints {
-		u := p.unit(c.Partition)
-		if !u.busy {
-			u.position = c.Sequence
-		}
-		u.halted = c.Status == projection.Halted
-		u.again = u.again || c.Troubled()
-	}
-	return nil
-}
-
 // Active is the version of the projection that readers are shown.
-func (r *Runner) Active(_ context.Context, name string) (int, error) {
+func (r *Runner) Active(ctx context.Context, name string) (int, error) {
 	for _, d := range r.declared {
-		if d.Name == name {
-			return d.Version, nil
+		if d.Name != name {
+			continue
 		}
+		if r.config.Versions != nil {
+			version, err := r.config.Versions.ActiveProjection(ctx, name)
+			if err == nil || fault.KindOf(err) != fault.NotFound {
+				return version, err
+			}
+		}
+		return d.Version, nil // before any node has run
 	}
 	return 0, projection.NotFound(name)
 }

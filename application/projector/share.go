@@ -73,7 +73,7 @@ func (r *Runner) renew(ctx context.Context) {
 	var keep, back []ports.LeaseResource
 	r.mu.Lock()
 	inUse := map[ports.LeaseResource]bool{}
-	for _, p := range r.declared {
+	for _, p := range r.running {
 		for id, u := range p.units {
 			if u.busy {
 				inUse[p.resourceOf(id)] = true
@@ -155,13 +155,13 @@ func (r *Runner) lost(p *running, l ports.Lease) {
 		delete(r.leases, l.LeaseResource)
 	}
 	r.mu.Unlock()
-	r.config.Observer.ProjectionLease(p.Name, "lost")
+	r.config.Observer.ProjectionLease(p.label(), "lost")
 }
 
 func (r *Runner) nameOf(resource ports.LeaseResource) string {
-	for _, p := range r.declared {
+	for _, p := range r.running {
 		if p.resource == resource.Name {
-			return p.Name
+			return p.label()
 		}
 	}
 	return resource.Name
@@ -169,10 +169,10 @@ func (r *Runner) nameOf(resource ports.LeaseResource) string {
 
 // left reports the partitions that are other nodes' now.
 func (r *Runner) left() {
-	for _, p := range r.declared {
+	for _, p := range r.running {
 		for id := range p.units {
 			if !r.preferred(p.resourceOf(id)) {
-				r.config.Observer.ProjectionLeft(p.Name, id)
+				r.config.Observer.ProjectionLeft(p.label(), id)
 			}
 		}
 	}

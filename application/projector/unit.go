@@ -52,7 +52,7 @@ func (r *Runner) look(heads map[event.PartitionID]ports.Head, now time.Time) (mi
 	asked := map[ports.LeaseResource]bool{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, p := range r.declared {
+	for _, p := range r.running {
 		if !p.loaded || p.known.Status != projection.Running {
 			continue
 		}
@@ -230,7 +230,7 @@ func (r *Runner) advanced(p *running, u *unit, c ports.Checkpoint, passed int) b
 	}
 	r.mu.Unlock()
 	if passed > 0 {
-		r.config.Observer.ProjectionAdvanced(p.Name, passed)
+		r.config.Observer.ProjectionAdvanced(p.label(), passed)
 	}
 	return passed > 0
 }
@@ -242,7 +242,7 @@ func (r *Runner) outage(ctx context.Context, p *running, u *unit, settings proje
 	pause := settings.Pause(u.outages)
 	u.until, u.pause = r.config.Clock.Now().Add(pause), pause
 	r.mu.Unlock()
-	r.config.Observer.ProjectionFailed(p.Name, u.partition)
+	r.config.Observer.ProjectionFailed(p.label(), u.partition)
 	r.config.Logger.WarnContext(ctx, "projection waits for what it needs",
 		"projection", p.Name, "partition", uint32(u.partition), "code", fault.CodeOf(err), "retry_in", pause.String())
 }
@@ -267,7 +267,7 @@ func (r *Runner) failed(ctx context.Context, p *running, u *unit, settings proje
 		u.until, u.pause = now.Add(pause), pause
 	}
 	r.mu.Unlock()
-	r.config.Observer.ProjectionFailed(p.Name, u.partition)
+	r.config.Observer.ProjectionFailed(p.label(), u.partition)
 	f := ports.ProjectionFailure{ProjectionWork: work, At: at, Code: fault.CodeOf(err), Detail: place(err), Attempts: attempts, Since: since}
 	log := r.config.Logger.With("projection", p.Name, "partition", uint32(u.partition), "after_sequence", uint64(at), "code", f.Code)
 	if !isolating {
@@ -304,7 +304,7 @@ func (r *Runner) isolated(ctx context.Context, p *running, u *unit, settings pro
 	u.isolating, u.attempts, u.until = false, 0, time.Time{}
 	halted := u.halted
 	r.mu.Unlock()
-	r.config.Observer.ProjectionDeadLetter(p.Name, u.partition)
+	r.config.Observer.ProjectionDeadLetter(p.label(), u.partition)
 	r.config.Logger.ErrorContext(ctx, "projection cannot digest an event; it is in the dead letters",
 		"projection", p.Name, "partition", uint32(u.partition), "sequence", uint64(f.At)+1, "code", f.Code, "policy", settings.OnPoison)
 	return !halted

@@ -194,7 +194,7 @@ func newPersonal(ctx context.Context, c configs.Config, ring *keyring, manifests
 func (p *personal) addErasures(a *App, copies map[string]ports.PersonalCopies, clock ports.Clock, ids ports.IDSource) {
 	config := erasure.Config{
 		Register: p.eraser, Records: a.Store, Intents: a.Store, Streams: a.Store, LegalEntities: a.Store, Types: a.Store,
-		Copies: copies, ReadModels: a.Store, Projections: a.Runner, Announcer: announcer{a.Append}, Opener: p.vault, Chains: chains{a.Store},
+		Copies: copies, ReadModels: a.Store, Projections: writers{a.Runner, a.Store, a.Catalog.Projections}, Announcer: announcer{a.Append}, Opener: p.vault, Chains: chains{a.Store},
 		Notes: p.notes, Exports: p.exports, Gate: p.gate, Clock: clock, IDs: ids, Logger: a.Logger, Poll: a.Config.Erasure.Poll,
 		KeyDeletion: time.Duration(a.Config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.Config.Rotation.At == "",
 	}

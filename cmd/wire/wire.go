@@ -115,6 +115,7 @@ type App struct {
 
 	personal   *personal // nil without a key service
 	operations *projector.Operations
+	rebuilds   *projector.Rebuilds
 	background *snapshot.Background
 	fanout     *fanout   // nil in tools and without a broker
 	webhooks   *webhooks // nil in tools
@@ -304,6 +305,7 @@ func (a *App) Run(ctx context.Context) {
 		running.Go(func() { a.personal.run(ctx, a, complain) })
 	}
 	running.Go(func() { a.Watch.Run(ctx) })
+	running.Go(func() { a.rebuilds.Run(ctx) })
 	running.Go(func() { a.Subscriptions.Run(ctx) })
 	if a.webhooks != nil {
 		running.Go(func() { a.webhooks.dispatcher.Run(ctx) })

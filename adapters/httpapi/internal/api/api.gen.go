@@ -1125,7 +1125,7 @@ type Projection struct {
 	ChangedBy string `json:"changed_by"`
 	CreatedAt string `json:"created_at"`
 
-	// Current Whether it is the version that runs.
+	// Current Whether it is the version that readers are shown.
 	Current bool `json:"current"`
 
 	// EventTypes What it is given; empty is everything.
@@ -1143,13 +1143,44 @@ type Projection struct {
 	Processed string `json:"processed"`
 
 	// Retrying Legal entities in which its last attempt failed.
-	Retrying int                `json:"retrying"`
+	Retrying int `json:"retrying"`
+
+	// Role `retained` was shown before and can be again.
+	Role     string             `json:"role"`
 	Settings ProjectionSettings `json:"settings"`
 
 	// Skipped Events that were passed over because they failed.
 	Skipped string `json:"skipped"`
 	Status  string `json:"status"`
 	Version int    `json:"version"`
+}
+
+// ProjectionBuilding defines model for ProjectionBuilding.
+type ProjectionBuilding struct {
+	// CaughtUp Whether a switch is possible.
+	CaughtUp bool `json:"caught_up"`
+
+	// DoneEvents Events that it has read.
+	DoneEvents      string  `json:"done_events"`
+	EventsPerSecond float64 `json:"events_per_second"`
+
+	// Faulted Legal entities in which it stands still at an event.
+	Faulted int `json:"faulted"`
+
+	// SecondsLeft At that pace; absent while nothing moves or nothing is left.
+	SecondsLeft float64 `json:"seconds_left,omitempty,omitzero"`
+	StartedAt   string  `json:"started_at"`
+
+	// StartedBy Pseudonymous id of the person, or `system`: a newer release builds its version.
+	StartedBy string `json:"started_by"`
+	Status    string `json:"status"`
+
+	// Switch Whether readers are switched to it once it has caught up.
+	Switch bool `json:"switch"`
+
+	// TotalEvents Events that there are.
+	TotalEvents string `json:"total_events"`
+	Version     int    `json:"version"`
 }
 
 // ProjectionCheckpointing defines model for ProjectionCheckpointing.
@@ -1168,6 +1199,41 @@ type ProjectionCommand struct {
 
 	// Reason Kept with the dead letter; no personal data.
 	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Version Of the projection; 0 is the one that readers are shown.
+	Version int `json:"version,omitempty,omitzero"`
+}
+
+// ProjectionComparison defines model for ProjectionComparison.
+type ProjectionComparison struct {
+	// Left The version that readers are shown.
+	Left          int                    `json:"left"`
+	LegalEntities []ProjectionDifference `json:"legal_entities"`
+	Name          string                 `json:"name"`
+
+	// NotCompared Legal entities in which the two could not be brought to the same event.
+	NotCompared []string `json:"not_compared"`
+
+	// Right The version it is compared with.
+	Right int `json:"right"`
+
+	// Rows Rows that differ or are in one version only.
+	Rows string `json:"rows"`
+}
+
+// ProjectionComparisonCommand defines model for ProjectionComparisonCommand.
+type ProjectionComparisonCommand struct {
+	// Examples Rows that are named of each table and legal entity; 0 is 10.
+	Examples int `json:"examples,omitempty,omitzero"`
+}
+
+// ProjectionDifference defines model for ProjectionDifference.
+type ProjectionDifference struct {
+	LegalEntity string `json:"legal_entity"`
+
+	// Sequence The event at which they were compared.
+	Sequence string                      `json:"sequence"`
+	Tables   []ProjectionTableDifference `json:"tables"`
 }
 
 // ProjectionInLegalEntity defines model for ProjectionInLegalEntity.
@@ -1206,6 +1272,36 @@ type ProjectionList struct {
 	Projections []Projection `json:"projections"`
 }
 
+// ProjectionRebuild defines model for ProjectionRebuild.
+type ProjectionRebuild struct {
+	// Active The version that readers are shown.
+	Active   int                `json:"active"`
+	Building ProjectionBuilding `json:"building,omitempty,omitzero"`
+
+	// Dropping Versions that are being removed.
+	Dropping []int  `json:"dropping"`
+	Name     string `json:"name"`
+
+	// Retained The version that was shown before; absent when there is none to go back to.
+	Retained int `json:"retained,omitempty,omitzero"`
+}
+
+// ProjectionRebuildCommand defines model for ProjectionRebuildCommand.
+type ProjectionRebuildCommand struct {
+	// Switch Switch readers to the new version once it has caught up.
+	Switch bool `json:"switch,omitempty,omitzero"`
+}
+
+// ProjectionRowDifference defines model for ProjectionRowDifference.
+type ProjectionRowDifference struct {
+	// Columns That differ.
+	Columns []string `json:"columns,omitempty,omitzero"`
+	In      string   `json:"in"`
+
+	// Key The key's columns.
+	Key json.RawMessage `json:"key"`
+}
+
 // ProjectionSettings defines model for ProjectionSettings.
 type ProjectionSettings struct {
 	// BatchSize Events of one transaction; 0 is the node's configuration.
@@ -1226,6 +1322,24 @@ type ProjectionSettings struct {
 
 	// SingleInstance One node works all legal entities.
 	SingleInstance bool `json:"single_instance,omitempty,omitzero"`
+}
+
+// ProjectionSwitchCommand defines model for ProjectionSwitchCommand.
+type ProjectionSwitchCommand struct {
+	// Force Switch whatever the version lacks: readers may go back in time.
+	Force bool `json:"force,omitempty,omitzero"`
+}
+
+// ProjectionTableDifference defines model for ProjectionTableDifference.
+type ProjectionTableDifference struct {
+	// Changed Rows that are in both and differ.
+	Changed   string                    `json:"changed"`
+	Examples  []ProjectionRowDifference `json:"examples,omitempty,omitzero"`
+	LeftRows  string                    `json:"left_rows"`
+	OnlyLeft  string                    `json:"only_left"`
+	OnlyRight string                    `json:"only_right"`
+	RightRows string                    `json:"right_rows"`
+	Table     string                    `json:"table"`
 }
 
 // QueryPage defines model for QueryPage.
@@ -2324,8 +2438,20 @@ type PollSubscriptionParams struct {
 // CreateLegalEntityJSONRequestBody defines body for CreateLegalEntity for application/json ContentType.
 type CreateLegalEntityJSONRequestBody = LegalEntityRequest
 
+// CompareProjectionJSONRequestBody defines body for CompareProjection for application/json ContentType.
+type CompareProjectionJSONRequestBody = ProjectionComparisonCommand
+
+// RebuildProjectionJSONRequestBody defines body for RebuildProjection for application/json ContentType.
+type RebuildProjectionJSONRequestBody = ProjectionRebuildCommand
+
+// RollbackProjectionJSONRequestBody defines body for RollbackProjection for application/json ContentType.
+type RollbackProjectionJSONRequestBody = ProjectionSwitchCommand
+
 // ConfigureProjectionJSONRequestBody defines body for ConfigureProjection for application/json ContentType.
 type ConfigureProjectionJSONRequestBody = ProjectionSettings
+
+// SwitchProjectionJSONRequestBody defines body for SwitchProjection for application/json ContentType.
+type SwitchProjectionJSONRequestBody = ProjectionSwitchCommand
 
 // OperateProjectionJSONRequestBody defines body for OperateProjection for application/json ContentType.
 type OperateProjectionJSONRequestBody = ProjectionCommand
@@ -2422,9 +2548,30 @@ type ServerInterface interface {
 	// GetProjection Read how a projection fares in each legal entity
 	// (GET /api/admin/projections/{name})
 	GetProjection(ctx echo.Context, name ProjectionName) error
+	// CancelProjectionRebuild End a rebuild
+	// (POST /api/admin/projections/{name}/cancel)
+	CancelProjectionRebuild(ctx echo.Context, name ProjectionName) error
+	// CompareProjection Compare the version that is shown with the one that is built, row by row
+	// (POST /api/admin/projections/{name}/compare)
+	CompareProjection(ctx echo.Context, name ProjectionName) error
+	// DropProjectionVersion Remove the version that is kept to go back to
+	// (POST /api/admin/projections/{name}/drop)
+	DropProjectionVersion(ctx echo.Context, name ProjectionName) error
+	// GetProjectionRebuild Read how the versions of a projection stand to each other
+	// (GET /api/admin/projections/{name}/rebuild)
+	GetProjectionRebuild(ctx echo.Context, name ProjectionName) error
+	// RebuildProjection Build a projection anew beside the version that is shown
+	// (POST /api/admin/projections/{name}/rebuild)
+	RebuildProjection(ctx echo.Context, name ProjectionName) error
+	// RollbackProjection Show readers the version before again
+	// (POST /api/admin/projections/{name}/rollback)
+	RollbackProjection(ctx echo.Context, name ProjectionName) error
 	// ConfigureProjection Replace the settings of a projection
 	// (PUT /api/admin/projections/{name}/settings)
 	ConfigureProjection(ctx echo.Context, name ProjectionName) error
+	// SwitchProjection Show readers the version that was built
+	// (POST /api/admin/projections/{name}/switch)
+	SwitchProjection(ctx echo.Context, name ProjectionName) error
 	// OperateProjection Start, pause, resume, stop, reset or fix a projection, or skip an event
 	// (POST /api/admin/projections/{name}/{action})
 	OperateProjection(ctx echo.Context, name ProjectionName, action string) error
@@ -2742,6 +2889,102 @@ func (w *ServerInterfaceWrapper) GetProjection(ctx echo.Context) error {
 	return err
 }
 
+// CancelProjectionRebuild converts echo context to params.
+func (w *ServerInterfaceWrapper) CancelProjectionRebuild(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CancelProjectionRebuild(ctx, name)
+	return err
+}
+
+// CompareProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) CompareProjection(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CompareProjection(ctx, name)
+	return err
+}
+
+// DropProjectionVersion converts echo context to params.
+func (w *ServerInterfaceWrapper) DropProjectionVersion(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DropProjectionVersion(ctx, name)
+	return err
+}
+
+// GetProjectionRebuild converts echo context to params.
+func (w *ServerInterfaceWrapper) GetProjectionRebuild(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetProjectionRebuild(ctx, name)
+	return err
+}
+
+// RebuildProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) RebuildProjection(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RebuildProjection(ctx, name)
+	return err
+}
+
+// RollbackProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) RollbackProjection(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RollbackProjection(ctx, name)
+	return err
+}
+
 // ConfigureProjection converts echo context to params.
 func (w *ServerInterfaceWrapper) ConfigureProjection(ctx echo.Context) error {
 	var err error
@@ -2755,6 +2998,22 @@ func (w *ServerInterfaceWrapper) ConfigureProjection(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ConfigureProjection(ctx, name)
+	return err
+}
+
+// SwitchProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) SwitchProjection(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SwitchProjection(ctx, name)
 	return err
 }
 
@@ -5004,6 +5263,13 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/api/admin/projections", wrapper.ListProjections, options.OperationMiddlewares["listProjections"]...)
 	router.GET(options.BaseURL+"/api/admin/projections/:name", wrapper.GetProjection, options.OperationMiddlewares["getProjection"]...)
 	router.PUT(options.BaseURL+"/api/admin/projections/:name/settings", wrapper.ConfigureProjection, options.OperationMiddlewares["configureProjection"]...)
+	router.GET(options.BaseURL+"/api/admin/projections/:name/rebuild", wrapper.GetProjectionRebuild, options.OperationMiddlewares["getProjectionRebuild"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/rebuild", wrapper.RebuildProjection, options.OperationMiddlewares["rebuildProjection"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/compare", wrapper.CompareProjection, options.OperationMiddlewares["compareProjection"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/switch", wrapper.SwitchProjection, options.OperationMiddlewares["switchProjection"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/rollback", wrapper.RollbackProjection, options.OperationMiddlewares["rollbackProjection"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/cancel", wrapper.CancelProjectionRebuild, options.OperationMiddlewares["cancelProjectionRebuild"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/drop", wrapper.DropProjectionVersion, options.OperationMiddlewares["dropProjectionVersion"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/:action", wrapper.OperateProjection, options.OperationMiddlewares["operateProjection"]...)
 	router.GET(options.BaseURL+"/api/admin/dead-letters", wrapper.ListDeadLetters, options.OperationMiddlewares["listDeadLetters"]...)
 	router.GET(options.BaseURL+"/api/admin/legal-entities", wrapper.ListLegalEntities, options.OperationMiddlewares["listLegalEntities"]...)
@@ -5261,6 +5527,255 @@ func (response GetProjectiondefaultApplicationProblemPlusJSONResponse) VisitGetP
 	return err
 }
 
+type CancelProjectionRebuildRequestObject struct {
+	Name ProjectionName `json:"name"`
+}
+
+type CancelProjectionRebuildResponseObject interface {
+	VisitCancelProjectionRebuildResponse(w http.ResponseWriter) error
+}
+
+type CancelProjectionRebuild200JSONResponse ProjectionRebuild
+
+func (response CancelProjectionRebuild200JSONResponse) VisitCancelProjectionRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelProjectionRebuilddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response CancelProjectionRebuilddefaultApplicationProblemPlusJSONResponse) VisitCancelProjectionRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CompareProjectionRequestObject struct {
+	Name ProjectionName `json:"name"`
+	Body *CompareProjectionJSONRequestBody
+}
+
+type CompareProjectionResponseObject interface {
+	VisitCompareProjectionResponse(w http.ResponseWriter) error
+}
+
+type CompareProjection200JSONResponse ProjectionComparison
+
+func (response CompareProjection200JSONResponse) VisitCompareProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CompareProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response CompareProjectiondefaultApplicationProblemPlusJSONResponse) VisitCompareProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DropProjectionVersionRequestObject struct {
+	Name ProjectionName `json:"name"`
+}
+
+type DropProjectionVersionResponseObject interface {
+	VisitDropProjectionVersionResponse(w http.ResponseWriter) error
+}
+
+type DropProjectionVersion200JSONResponse ProjectionRebuild
+
+func (response DropProjectionVersion200JSONResponse) VisitDropProjectionVersionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DropProjectionVersiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response DropProjectionVersiondefaultApplicationProblemPlusJSONResponse) VisitDropProjectionVersionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetProjectionRebuildRequestObject struct {
+	Name ProjectionName `json:"name"`
+}
+
+type GetProjectionRebuildResponseObject interface {
+	VisitGetProjectionRebuildResponse(w http.ResponseWriter) error
+}
+
+type GetProjectionRebuild200JSONResponse ProjectionRebuild
+
+func (response GetProjectionRebuild200JSONResponse) VisitGetProjectionRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetProjectionRebuilddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetProjectionRebuilddefaultApplicationProblemPlusJSONResponse) VisitGetProjectionRebuildResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RebuildProjectionRequestObject struct {
+	Name ProjectionName `json:"name"`
+	Body *RebuildProjectionJSONRequestBody
+}
+
+type RebuildProjectionResponseObject interface {
+	VisitRebuildProjectionResponse(w http.ResponseWriter) error
+}
+
+type RebuildProjection200JSONResponse ProjectionRebuild
+
+func (response RebuildProjection200JSONResponse) VisitRebuildProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RebuildProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response RebuildProjectiondefaultApplicationProblemPlusJSONResponse) VisitRebuildProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RollbackProjectionRequestObject struct {
+	Name ProjectionName `json:"name"`
+	Body *RollbackProjectionJSONRequestBody
+}
+
+type RollbackProjectionResponseObject interface {
+	VisitRollbackProjectionResponse(w http.ResponseWriter) error
+}
+
+type RollbackProjection200JSONResponse ProjectionRebuild
+
+func (response RollbackProjection200JSONResponse) VisitRollbackProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RollbackProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response RollbackProjectiondefaultApplicationProblemPlusJSONResponse) VisitRollbackProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ConfigureProjectionRequestObject struct {
 	Name ProjectionName `json:"name"`
 	Body *ConfigureProjectionJSONRequestBody
@@ -5291,6 +5806,48 @@ type ConfigureProjectiondefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ConfigureProjectiondefaultApplicationProblemPlusJSONResponse) VisitConfigureProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SwitchProjectionRequestObject struct {
+	Name ProjectionName `json:"name"`
+	Body *SwitchProjectionJSONRequestBody
+}
+
+type SwitchProjectionResponseObject interface {
+	VisitSwitchProjectionResponse(w http.ResponseWriter) error
+}
+
+type SwitchProjection200JSONResponse ProjectionRebuild
+
+func (response SwitchProjection200JSONResponse) VisitSwitchProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SwitchProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response SwitchProjectiondefaultApplicationProblemPlusJSONResponse) VisitSwitchProjectionResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -8419,9 +8976,30 @@ type StrictServerInterface interface {
 	// GetProjection Read how a projection fares in each legal entity
 	// (GET /api/admin/projections/{name})
 	GetProjection(ctx context.Context, request GetProjectionRequestObject) (GetProjectionResponseObject, error)
+	// CancelProjectionRebuild End a rebuild
+	// (POST /api/admin/projections/{name}/cancel)
+	CancelProjectionRebuild(ctx context.Context, request CancelProjectionRebuildRequestObject) (CancelProjectionRebuildResponseObject, error)
+	// CompareProjection Compare the version that is shown with the one that is built, row by row
+	// (POST /api/admin/projections/{name}/compare)
+	CompareProjection(ctx context.Context, request CompareProjectionRequestObject) (CompareProjectionResponseObject, error)
+	// DropProjectionVersion Remove the version that is kept to go back to
+	// (POST /api/admin/projections/{name}/drop)
+	DropProjectionVersion(ctx context.Context, request DropProjectionVersionRequestObject) (DropProjectionVersionResponseObject, error)
+	// GetProjectionRebuild Read how the versions of a projection stand to each other
+	// (GET /api/admin/projections/{name}/rebuild)
+	GetProjectionRebuild(ctx context.Context, request GetProjectionRebuildRequestObject) (GetProjectionRebuildResponseObject, error)
+	// RebuildProjection Build a projection anew beside the version that is shown
+	// (POST /api/admin/projections/{name}/rebuild)
+	RebuildProjection(ctx context.Context, request RebuildProjectionRequestObject) (RebuildProjectionResponseObject, error)
+	// RollbackProjection Show readers the version before again
+	// (POST /api/admin/projections/{name}/rollback)
+	RollbackProjection(ctx context.Context, request RollbackProjectionRequestObject) (RollbackProjectionResponseObject, error)
 	// ConfigureProjection Replace the settings of a projection
 	// (PUT /api/admin/projections/{name}/settings)
 	ConfigureProjection(ctx context.Context, request ConfigureProjectionRequestObject) (ConfigureProjectionResponseObject, error)
+	// SwitchProjection Show readers the version that was built
+	// (POST /api/admin/projections/{name}/switch)
+	SwitchProjection(ctx context.Context, request SwitchProjectionRequestObject) (SwitchProjectionResponseObject, error)
 	// OperateProjection Start, pause, resume, stop, reset or fix a projection, or skip an event
 	// (POST /api/admin/projections/{name}/{action})
 	OperateProjection(ctx context.Context, request OperateProjectionRequestObject) (OperateProjectionResponseObject, error)
@@ -8781,6 +9359,234 @@ func (sh *strictHandler) GetProjection(ctx echo.Context, name ProjectionName) er
 	return nil
 }
 
+// CancelProjectionRebuild operation middleware
+func (sh *strictHandler) CancelProjectionRebuild(ctx echo.Context, name ProjectionName) error {
+	var request CancelProjectionRebuildRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelProjectionRebuild(ctx.Request().Context(), request.(CancelProjectionRebuildRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelProjectionRebuild")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CancelProjectionRebuildResponseObject); ok {
+		return validResponse.VisitCancelProjectionRebuildResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CompareProjection operation middleware
+func (sh *strictHandler) CompareProjection(ctx echo.Context, name ProjectionName) error {
+	var request CompareProjectionRequestObject
+
+	request.Name = name
+
+	var body CompareProjectionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CompareProjection(ctx.Request().Context(), request.(CompareProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CompareProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CompareProjectionResponseObject); ok {
+		return validResponse.VisitCompareProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DropProjectionVersion operation middleware
+func (sh *strictHandler) DropProjectionVersion(ctx echo.Context, name ProjectionName) error {
+	var request DropProjectionVersionRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DropProjectionVersion(ctx.Request().Context(), request.(DropProjectionVersionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DropProjectionVersion")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DropProjectionVersionResponseObject); ok {
+		return validResponse.VisitDropProjectionVersionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetProjectionRebuild operation middleware
+func (sh *strictHandler) GetProjectionRebuild(ctx echo.Context, name ProjectionName) error {
+	var request GetProjectionRebuildRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetProjectionRebuild(ctx.Request().Context(), request.(GetProjectionRebuildRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetProjectionRebuild")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetProjectionRebuildResponseObject); ok {
+		return validResponse.VisitGetProjectionRebuildResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RebuildProjection operation middleware
+func (sh *strictHandler) RebuildProjection(ctx echo.Context, name ProjectionName) error {
+	var request RebuildProjectionRequestObject
+
+	request.Name = name
+
+	var body RebuildProjectionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RebuildProjection(ctx.Request().Context(), request.(RebuildProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RebuildProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RebuildProjectionResponseObject); ok {
+		return validResponse.VisitRebuildProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RollbackProjection operation middleware
+func (sh *strictHandler) RollbackProjection(ctx echo.Context, name ProjectionName) error {
+	var request RollbackProjectionRequestObject
+
+	request.Name = name
+
+	var body RollbackProjectionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RollbackProjection(ctx.Request().Context(), request.(RollbackProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RollbackProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RollbackProjectionResponseObject); ok {
+		return validResponse.VisitRollbackProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ConfigureProjection operation middleware
 func (sh *strictHandler) ConfigureProjection(ctx echo.Context, name ProjectionName) error {
 	var request ConfigureProjectionRequestObject
@@ -8823,6 +9629,57 @@ func (sh *strictHandler) ConfigureProjection(ctx echo.Context, name ProjectionNa
 		return err
 	} else if validResponse, ok := response.(ConfigureProjectionResponseObject); ok {
 		return validResponse.VisitConfigureProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SwitchProjection operation middleware
+func (sh *strictHandler) SwitchProjection(ctx echo.Context, name ProjectionName) error {
+	var request SwitchProjectionRequestObject
+
+	request.Name = name
+
+	var body SwitchProjectionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SwitchProjection(ctx.Request().Context(), request.(SwitchProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SwitchProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SwitchProjectionResponseObject); ok {
+		return validResponse.VisitSwitchProjectionResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

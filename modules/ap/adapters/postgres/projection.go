@@ -36,6 +36,7 @@ type Projection struct{ queries *apdb.Queries }
 var (
 	_ ports.ProjectionHandler  = (*Projection)(nil)
 	_ ports.ProjectionResetter = (*Projection)(nil)
+	_ ports.ProjectionTables   = (*Projection)(nil)
 )
 
 // NewProjection makes the handler of the projection ap.open-items.
@@ -75,6 +76,16 @@ func openItemsTx(tx ports.ProjectionTx) (pgx.Tx, error) {
 		return nil, fmt.Errorf("projection ap.open-items writes in a pgx.Tx, not in a %T", tx)
 	}
 	return db, nil
+}
+
+// Tables implements ports.ProjectionTables.
+func (p *Projection) Tables() []ports.ProjectionTable {
+	return []ports.ProjectionTable{
+		{Schema: "ap", Name: "ledgers", Key: []string{"sequence"}},
+		{Schema: "ap", Name: "documents", Key: []string{"document_id"}},
+		{Schema: "ap", Name: "document_entries", Key: []string{"document_id", "sequence"}},
+		{Schema: "ap", Name: "document_holds", Key: []string{"document_id", "sequence"}},
+	}
 }
 
 // Reset implements ports.ProjectionResetter.

@@ -26,6 +26,7 @@ type VendorProjection struct{ queries *apdb.Queries }
 var (
 	_ ports.ProjectionHandler  = (*VendorProjection)(nil)
 	_ ports.ProjectionResetter = (*VendorProjection)(nil)
+	_ ports.ProjectionTables   = (*VendorProjection)(nil)
 	_ ports.PersonalCopies     = (*VendorProjection)(nil)
 )
 
@@ -44,6 +45,14 @@ func (p *VendorProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b p
 		}
 	}
 	return nil
+}
+
+// Tables implements ports.ProjectionTables.
+func (p *VendorProjection) Tables() []ports.ProjectionTable {
+	return []ports.ProjectionTable{
+		{Schema: "ap", Name: "vendors", Key: []string{"vendor_id", "sequence"}},
+		{Schema: "ap", Name: "vendor_contacts", Key: []string{"vendor_id", "contact_id", "sequence"}},
+	}
 }
 
 // Reset implements ports.ProjectionResetter.

@@ -22,6 +22,7 @@ type Projection struct{ queries *gldb.Queries }
 var (
 	_ ports.ProjectionHandler  = (*Projection)(nil)
 	_ ports.ProjectionResetter = (*Projection)(nil)
+	_ ports.ProjectionTables   = (*Projection)(nil)
 )
 
 // NewProjection makes the handler of the projection gl.ledger.
@@ -56,6 +57,17 @@ func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.P
 
 func wrongTx(tx ports.ProjectionTx) error {
 	return fmt.Errorf("projection gl.ledger writes in a pgx.Tx, not in a %T", tx)
+}
+
+// Tables implements ports.ProjectionTables.
+func (p *Projection) Tables() []ports.ProjectionTable {
+	return []ports.ProjectionTable{
+		{Schema: "gl", Name: "ledgers", Key: []string{"sequence"}},
+		{Schema: "gl", Name: "accounts", Key: []string{"code", "sequence"}},
+		{Schema: "gl", Name: "journals", Key: []string{"sequence"}},
+		{Schema: "gl", Name: "journal_lines", Key: []string{"sequence", "line_number"}},
+		{Schema: "gl", Name: "journal_reversals", Key: []string{"journal_id"}},
+	}
 }
 
 // Reset implements ports.ProjectionResetter.

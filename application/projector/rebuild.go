@@ -1,0 +1,454 @@
+package projector
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// RebuildsConfig is what Rebuilds need.
+type RebuildsConfig struct {
+	Store    ports.Projections
+	Register ports.ProjectionRegister
+	Versions ports.ProjectionVersions
+	Clock    ports.Clock
+	Declared []module.Projection
+	Handlers map[string]ports.ProjectionHandler // as the runner has them
+	// Tables are those that handlers write. A projection without is not rebuilt.
+	Tables map[string][]ports.ProjectionTable
+	Logger *slog.Logger
+	Wake   func() // lets this node's runner look
+
+	// MaxBehind is how many events a version may lack in a legal entity to be shown; 0 is
+	// 1000.
+	MaxBehind uint64
+	Every     time.Duration // how often it is looked after rebuilds; 0 is 1 s
+	Sweep     int           // rows that are removed at once of a table and legal entity; 0 is 5000
+	// ByHand leaves also the version of a newer handler to operators to be switched to.
+	ByHand bool
+}
+
+// Rebuilds build versions of projections beside those that readers are shown. Any node
+// may start, switch or cancel one; the runners of all nodes share the work.
+type Rebuilds struct {
+	config RebuildsConfig
+
+	mu      sync.Mutex
+	samples map[string][]projection.Sample // by lease name of the version, oldest first
+}
+
+// NewRebuilds makes Rebuilds.
+func NewRebuilds(c RebuildsConfig) *Rebuilds {
+	if c.MaxBehind == 0 {
+		c.MaxBehind = 1000
+	}
+	if c.Every <= 0 {
+		c.Every = time.Second
+	}
+	if c.Sweep <= 0 {
+		c.Sweep = 5000
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Wake == nil {
+		c.Wake = func() {}
+	}
+	return &Rebuilds{config: c, samples: map[string][]projection.Sample{}}
+}
+
+// Rebuild is how the versions of a projection stand to each other.
+type Rebuild struct {
+	Projection string
+	Active     int
+	Retained   int // 0: there is none to go back to
+	Building   int // 0: nothing is being rebuilt
+	Dropping   []int
+	// The rest is about the version that is building.
+	StartedAt     time.Time
+	StartedBy     string
+	SelfSwitching bool
+	Status        projection.Status
+	Progress      projection.Progress
+	PerSecond     float64
+	Left          time.Duration // to go, if LeftKnown
+	LeftKnown     bool
+	Halted        int  // legal entities in which it stands still
+	CaughtUp      bool // a switch is possible
+}
+
+// Order is what an operator wants of a rebuild.
+type Order struct {
+	Name  string
+	By    string
+	Force bool // switch: whatever the version lacks
+}
+
+// Start begins to build a version beside the one that is shown. Faults:
+// projection.not_found, projection.rebuilding, projection.rebuild_unsupported.
+func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebuild, error) {
+	d, err := r.declared(o.Name)
+	if err != nil {
+		return Rebuild{}, err
+	}
+	if len(r.config.Tables[o.Name]) == 0 {
+		return Rebuild{}, fault.New(fault.FailedPrecondition, "projection.rebuild_unsupported", "projection %s does not say which tables it writes; reset it instead", o.Name)
+	}
+	all, err := r.config.Register.ListProjections(ctx)
+	if err != nil {
+		return Rebuild{}, err
+	}
+	p := builtIn(*d)
+	p.Version, p.Role, p.SelfSwitching, p.ChangedBy = 0, projection.Building, selfSwitching, o.By
+	shown := false
+	for _, known := range all {
+		if known.Name != o.Name {
+			continue
+		}
+		p.Version = max(p.Version, known.Version+1)
+		switch known.Role {
+		case projection.Building:
+			return Rebuild{}, projection.Rebuilding(o.Name)
+		case projection.Active:
+			shown, p.Settings = true, known.Settings
+		}
+	}
+	if !shown {
+		return Rebuild{}, projection.NotFound(o.Name)
+	}
+	if _, err := r.config.Register.AddProjection(ctx, p); err != nil {
+		if fault.KindOf(err) == fault.NotFound {
+			err = projection.Rebuilding(o.Name) // somebody was faster
+		}
+		return Rebuild{}, err
+	}
+	r.config.Wake()
+	return r.Show(ctx, o.Name)
+}
+
+func (r *Rebuilds) declared(name string) (*module.Projection, error) {
+	for i := range r.config.Declared {
+		if r.config.Declared[i].Name == name {
+			return &r.config.Declared[i], nil
+		}
+	}
+	return nil, projection.NotFound(name)
+}
+
+// Show tells how the versions stand. Fault projection.not_found.
+func (r *Rebuilds) Show(ctx context.Context, name string) (Rebuild, error) {
+	if _, err := r.declared(name); err != nil {
+		return Rebuild{}, err
+	}
+	all, err := r.config.Register.ListProjections(ctx)
+	if err != nil {
+		return Rebuild{}, err
+	}
+	out := Rebuild{Projection: name}
+	for _, p := range all {
+		if p.Name != name {
+			continue
+		}
+		switch p.Role {
+		case projection.Active:
+			out.Active = p.Version
+		case projection.Retained:
+			out.Retained = p.Version
+		case projection.Dropping:
+			out.Dropping = append(out.Dropping, p.Version)
+		case projection.Building:
+			out.Building, out.StartedAt, out.StartedBy = p.Version, p.CreatedAt, p.ChangedBy
+			out.SelfSwitching, out.Status = p.SelfSwitching, p.Status
+			if err := r.measure(ctx, p, &out); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// measure adds how far the version that is building has come.
+func (r *Rebuilds) measure(ctx context.Context, p projection.Projection, out *Rebuild) error {
+	heads, err := r.config.Store.PartitionHeads(ctx)
+	if err != nil {
+		return err
+	}
+	checkpoints, err := r.config.Store.Checkpoints(ctx, p.Name, p.Version)
+	if err != nil {
+		return err
+	}
+	at := make(map[event.PartitionID]event.Sequence, len(checkpoints))
+	for _, c := range checkpoints {
+		at[c.Partition] = c.Sequence
+		if c.Status == projection.Halted {
+			out.Halted++
+		}
+	}
+	out.CaughtUp = true
+	for id, head := range heads {
+		reached := min(at[id], head.Sequence)
+		out.Progress.Total += uint64(head.Sequence)
+		out.Progress.Done += uint64(reached)
+		if uint64(head.Sequence-reached) > r.config.MaxBehind {
+			out.CaughtUp = false
+		}
+	}
+	from, to := r.sample(p, out.Progress.Done)
+	out.PerSecond, out.Left, out.LeftKnown = out.Progress.Pace(from, to)
+	return nil
+}
+
+// window is how far back the pace of a rebuild is looked at.
+const window = 15 * time.Second
+
+// sample remembers how far a version has come and gives the oldest and the newest
+// sample. A node that has just begun to look takes the start of the rebuild for the
+// oldest.
+func (r *Rebuilds) sample(p projection.Projection, done uint64) (from, to projection.Sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key, now := LeaseName(p.Name, p.Version), r.config.Clock.Now()
+	list := append(r.samples[key], projection.Sample{At: now, Done: done})
+	for len(list) > 2 && (now.Sub(list[1].At) > window || len(list) > maxSamples) {
+		list = list[1:]
+	}
+	r.samples[key] = list
+	from, to = list[0], list[len(list)-1]
+	if to.At.Sub(from.At) < r.config.Every {
+		from = projection.Sample{At: p.CreatedAt}
+	}
+	return from, to
+}
+
+const maxSamples = 100
+
+// Switch shows the version that was built to readers and retains the other. Faults:
+// projection.not_building, projection.version_behind, projection.version_halted,
+// projection.changed.
+func (r *Rebuilds) Switch(ctx context.Context, o Order) (Rebuild, error) {
+	return r.swap(ctx, o, func(b Rebuild) (int, error) {
+		if b.Building == 0 {
+			return 0, projection.NotBuilding(o.Name)
+		}
+		return b.Building, nil
+	})
+}
+
+// Rollback shows the version before again and retains the other. Faults:
+// projection.not_retained and those of Switch.
+func (r *Rebuilds) Rollback(ctx context.Context, o Order) (Rebuild, error) {
+	return r.swap(ctx, o, func(b Rebuild) (int, error) {
+		if b.Retained == 0 {
+			return 0, projection.NotRetained(o.Name)
+		}
+		return b.Retained, nil
+	})
+}
+
+func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) (int, error)) (Rebuild, error) {
+	d, err := r.declared(o.Name)
+	if err != nil {
+		return Rebuild{}, err
+	}
+	b, err := r.Show(ctx, o.Name)
+	if err != nil {
+		return b, err
+	}
+	to, err := choose(b)
+	if err != nil {
+		return b, err
+	}
+	err = r.config.Versions.SwitchProjection(ctx, ports.ProjectionSwitch{
+		Projection: o.Name, From: b.Active, To: to, MaxBehind: r.config.MaxBehind, Force: o.Force, Types: d.EventTypes,
+		Handler: r.handler(o.Name), By: o.By,
+	})
+	if err != nil {
+		return b, err
+	}
+	r.config.Logger.InfoContext(ctx, "readers are shown another version of a projection", "projection", o.Name, "from", b.Active, "to", to, "by", o.By, "forced", o.Force)
+	r.config.Wake()
+	return r.Show(ctx, o.Name)
+}
+
+// handler is guarded like the runner's.
+func (r *Rebuilds) handler(name string) ports.ProjectionHandler {
+	return guarded{r.config.Handlers[name], name, r.config.Logger}
+}
+
+// Cancel ends a rebuild and removes what it wrote, little by little. Fault
+// projection.not_building.
+func (r *Rebuilds) Cancel(ctx context.Context, o Order) (Rebuild, error) {
+	return r.drop(ctx, o, func(b Rebuild) int { return b.Building }, projection.NotBuilding)
+}
+
+// Drop removes the version that is retained, little by little. Fault
+// projection.not_retained.
+func (r *Rebuilds) Drop(ctx context.Context, o Order) (Rebuild, error) {
+	return r.drop(ctx, o, func(b Rebuild) int { return b.Retained }, projection.NotRetained)
+}
+
+func (r *Rebuilds) drop(ctx context.Context, o Order, choose func(Rebuild) int, none func(string) *fault.Error) (Rebuild, error) {
+	b, err := r.Show(ctx, o.Name)
+	if err != nil {
+		return b, err
+	}
+	version := choose(b)
+	if version == 0 {
+		return b, none(o.Name)
+	}
+	if err := r.config.Versions.DropProjection(ctx, o.Name, version, o.By); err != nil {
+		return b, err
+	}
+	r.config.Logger.InfoContext(ctx, "a version of a projection is removed", "projection", o.Name, "version", version, "by", o.By)
+	r.config.Wake()
+	return r.Show(ctx, o.Name)
+}
+
+// Comparison is in what two versions of a projection differ.
+type Comparison struct {
+	Projection string
+	Left       int // the version that is shown
+	Right      int // the one that is building, else the one that is retained
+	Partitions []ports.ProjectionDifference
+	// Unready are partitions in which the two could not be brought to the same event.
+	Unready []event.PartitionID
+}
+
+// Rows is how many rows differ.
+func (c Comparison) Rows() (n uint64) {
+	for _, p := range c.Partitions {
+		n += p.Rows()
+	}
+	return n
+}
+
+// Compare compares the version that is shown with the one that is built, or else with
+// the one that is retained, in some partitions, row by row and each at one event.
+// Faults: projection.not_building.
+func (r *Rebuilds) Compare(ctx context.Context, name string, partitions []event.PartitionID, examples int) (Comparison, error) {
+	d, err := r.declared(name)
+	if err != nil {
+		return Comparison{}, err
+	}
+	all, err := r.config.Register.ListProjections(ctx)
+	if err != nil {
+		return Comparison{}, err
+	}
+	c := ports.ProjectionComparison{
+		Projection: name, MaxBehind: r.config.MaxBehind, Types: d.EventTypes, Handlers: map[int]ports.ProjectionHandler{}, Tables: r.config.Tables[name], Examples: examples,
+	}
+	retained := 0
+	for _, p := range all {
+		if p.Name != name || !p.Role.Alive() {
+			continue
+		}
+		if p.Code == d.Version {
+			c.Handlers[p.Version] = r.handler(name)
+		}
+		switch p.Role {
+		case projection.Active:
+			c.Left = p.Version
+		case projection.Building:
+			c.Right = p.Version
+		default:
+			retained = p.Version
+		}
+	}
+	if c.Right == 0 {
+		c.Right = retained
+	}
+	if c.Right == 0 || c.Left == 0 {
+		return Comparison{}, projection.NotBuilding(name)
+	}
+	out := Comparison{Projection: name, Left: c.Left, Right: c.Right}
+	for _, id := range slices.Sorted(slices.Values(partitions)) {
+		c.Partition = id
+		difference, err := r.config.Versions.CompareProjection(ctx, c)
+		switch {
+		case fault.CodeOf(err) == projection.CodeIncomparable:
+			out.Unready = append(out.Unready, id)
+		case err != nil:
+			return out, err
+		default:
+			out.Partitions = append(out.Partitions, difference)
+		}
+	}
+	return out, nil
+}
+
+// Run looks after rebuilds until ctx ends: it takes samples of their pace, switches to
+// those that switch by themselves, and removes what is dropped.
+func (r *Rebuilds) Run(ctx context.Context) {
+	tick := time.NewTicker(r.config.Every)
+	defer tick.Stop()
+	for {
+		if err := r.Round(ctx); err != nil && ctx.Err() == nil {
+			r.config.Logger.WarnContext(ctx, "rebuilds of projections could not be looked after; it will be tried again", "code", fault.CodeOf(err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Round looks after all rebuilds once.
+func (r *Rebuilds) Round(ctx context.Context) error {
+	all, err := r.config.Register.ListProjections(ctx)
+	if err != nil {
+		return err
+	}
+	var first error
+	keep := func(err error) {
+		if first == nil {
+			first = err
+		}
+	}
+	living := map[string]bool{}
+	for _, p := range all {
+		tables, ours := r.config.Tables[p.Name]
+		switch {
+		case p.Role == projection.Building:
+			living[LeaseName(p.Name, p.Version)] = true
+			keep(r.follow(ctx, p))
+		case p.Role == projection.Dropping && ours:
+			_, err := r.config.Versions.SweepProjection(ctx, p.Name, p.Version, tables, r.config.Sweep)
+			keep(err)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.samples {
+		if !living[key] {
+			delete(r.samples, key)
+		}
+	}
+	return first
+}
+
+// follow takes a sample of a rebuild and switches to it when it is time.
+func (r *Rebuilds) follow(ctx context.Context, p projection.Projection) error {
+	var b Rebuild
+	if err := r.measure(ctx, p, &b); err != nil {
+		return err
+	}
+	d, err := r.declared(p.Name)
+	if err != nil || !p.SelfSwitching || r.config.ByHand && p.ChangedBy == builtIn(*d).ChangedBy || !b.CaughtUp || b.Halted > 0 || p.Code != d.Version {
+		return nil // not ours, or not yet
+	}
+	_, err = r.Switch(ctx, Order{Name: p.Name, By: p.ChangedBy})
+	switch fault.CodeOf(err) {
+	case projection.CodeBehind, projection.CodeChanged, projection.CodeNotBuilding, projection.CodeStandsStill:
+		return nil // the next round tries again, or another node was faster
+	}
+	return err
+}
