@@ -99,7 +99,7 @@ func rewrite(source string, q *gojq.Query) (text string, err error) {
 	}()
 	r := &rewriter{source: source}
 	if q.Meta != nil || len(q.Imports) > 0 {
-		return "", invalid("uses modules, which there are none of; write their functions into it")
+		return "", invalid("uses modules, which cannot be loaded; write their functions into it")
 	}
 	// The library prefers the program's own functions to all others, and so do the
 	// scopes here; those of the prelude come before them all.
@@ -187,7 +187,7 @@ func (r *rewriter) optional(q *gojq.Query) *gojq.Query {
 
 func (r *rewriter) query(q *gojq.Query) *gojq.Query {
 	if q.Meta != nil || len(q.Imports) > 0 {
-		r.refuse("", "uses modules, which there are none of; write their functions into it")
+		r.refuse("", "uses modules, which cannot be loaded; write their functions into it")
 	}
 	defer r.enter()()
 	for _, def := range q.FuncDefs {
@@ -289,7 +289,7 @@ func (r *rewriter) use(name string) {
 	switch {
 	case r.known(name):
 	case name == "$ENV":
-		r.refuse(name, "reads the environment, which there is none of; leave $ENV out")
+		r.refuse(name, "reads the environment, which no program sees; leave $ENV out")
 	default:
 		r.refuse(name, "uses %s, which nothing binds; correct it", name)
 	}

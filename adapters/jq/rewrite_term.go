@@ -57,7 +57,7 @@ func (r *rewriter) bare(t *gojq.Term) *gojq.Term {
 		return group(pipe(term(r.term(t.Unary.Term)), call(operator)))
 	case gojq.TermTypeFormat:
 		if !slices.Contains(formats, t.Format) {
-			r.refuse(t.Format, "uses the format %s, which there is none of; correct it", t.Format)
+			r.refuse(t.Format, "uses the format %s, which is not known; correct it", t.Format)
 		}
 		if t.Str == nil {
 			return group(first(string(deep), term(&gojq.Term{Type: t.Type, Format: t.Format})))
@@ -192,7 +192,7 @@ func (r *rewriter) function(f *gojq.Func) *gojq.Term {
 		return &gojq.Term{Type: gojq.TermTypeFunc, Func: &gojq.Func{Name: f.Name, Args: r.args(f.Args)}}
 	}
 	if strings.HasPrefix(f.Name, "_") && !r.trusted {
-		r.refuse(f.Name, "calls %s, which there is none of; correct it", name)
+		r.refuse(f.Name, "calls %s, which is not defined; correct it", name)
 	}
 	if other, is := own[name]; is {
 		return call(other, r.args(f.Args)...).Term
@@ -221,7 +221,7 @@ func (r *rewriter) function(f *gojq.Func) *gojq.Term {
 		r.wanted = append(r.wanted, name)
 		return call(f.Name, r.args(f.Args)...).Term
 	}
-	r.refuse(f.Name, "calls %s, which there is none of here: a program sees its document only, and gives the same answer always and everywhere; "+
+	r.refuse(f.Name, "calls %s, which is not there: a program sees its document only, and gives the same answer always and everywhere; "+
 		"leave it out", name)
 	return nil
 }

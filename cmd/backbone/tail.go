@@ -18,8 +18,8 @@ func tailCommand() *cobra.Command {
 			"connects again by itself when the connection is lost, behind the last event, so nothing is\n" +
 			"missed and nothing comes twice. Ctrl-C ends it and tells how to go on later.",
 		Example: "  backbone tail\n" +
-			"  backbone tail --from beginning --legal-entity DEMF --type ap.invoice.received --json | jq .data\n" +
-			"  backbone tail --stream journal/SL-2026-000001 --legal-entity DEMF --from beginning",
+			"  backbone tail --from beginning --legal-entity DEMF --type ap.invoice.submitted --json | jq .data\n" +
+			"  backbone tail --stream machine/M-17 --legal-entity DEMF --from beginning",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Stream != "" && o.LegalEntity == "" {

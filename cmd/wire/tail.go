@@ -93,7 +93,7 @@ func (o *TailOptions) feed() (httpclient.Feed, error) {
 	}
 	streamType, id, found := strings.Cut(o.Stream, "/")
 	if !found || streamType == "" || id == "" {
-		return f, fault.New(fault.Invalid, "tail.stream_invalid", "a stream is given as TYPE/ID, such as journal/SL-2026-000001")
+		return f, fault.New(fault.Invalid, "tail.stream_invalid", "a stream is given as TYPE/ID, such as machine/M-17")
 	}
 	f.Path = httpclient.StreamPath(streamType, id)
 	set("legal_entity", o.LegalEntity)

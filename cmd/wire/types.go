@@ -243,8 +243,8 @@ func printTypePlan(out io.Writer, plan []plannedType) error {
 			listed["event_type."+string(d.Kind)+d.Pointer] = true
 		}
 		if f := p.Proof; f != nil {
-			fmt.Fprintf(out, "  %s v%d  %d stored events of earlier versions looked at, %d examples; %d cannot be read in this version\n",
-				p.Type, p.SchemaVersion, f.Events, f.Examples, len(f.Failures)+f.Elsewhere)
+			fmt.Fprintf(out, "  %s v%d  %s of earlier versions looked at, %s; %d cannot be read in this version\n",
+				p.Type, p.SchemaVersion, counted(f.Events, "stored event"), counted(f.Examples, "example"), len(f.Failures)+f.Elsewhere)
 		}
 		for _, v := range p.Findings {
 			if !listed[v.Code+v.Field] {
