@@ -113,7 +113,7 @@ type liveFeed struct {
 // followed is a source whose rights may change.
 type followed interface {
 	live.Source
-	Entitle(readable []string)
+	Entitle(ctx context.Context, readable, roles []string) error
 }
 
 // SubscribeToStream answers GET /api/subscribe/streams/{type}/{id}.
@@ -252,8 +252,7 @@ func (f *liveFeed) review(ctx context.Context) error {
 		return fault.New(fault.Forbidden, "feed.rights_changed", "you may no longer see all legal entities of this feed; connect again with the last cursor to go on with the others")
 	}
 	this.principal = p
-	f.source.Entitle(p.LegalEntities)
-	return nil
+	return f.source.Entitle(ctx, p.LegalEntities, p.Roles)
 }
 
 // lost tells whether a set of legal entities is smaller than it was; an empty one is

@@ -410,6 +410,34 @@ func TestLostRightsEndAFeed(t *testing.T) {
 	}
 }
 
+// The access list of a stream is held against the roles that its reader has now.
+func TestALostRoleEndsTheFeedOfAStream(t *testing.T) {
+	t.Parallel()
+	access := &changing{}
+	h := openLiveHouse(t, live.Config{Review: 20 * time.Millisecond}, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
+	h.machineType(t)
+	h.machines(t, "USMF", 1)
+	a := h.do(t, ask{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"acl":{"read":["auditor"]}}`})
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	conn := h.dial(t, "/api/subscribe/streams/machine/M-17?legal_entity=USMF&from=1", h.bearer("auditor"))
+	require.Equal(t, "1", heard(t, conn, "event").Event.Sequence)
+	change := func(p ports.Principal) (ports.Principal, error) {
+		p.Roles = []string{"controller"} // who may follow feeds, but not this one
+		return p, nil
+	}
+	access.now.Store(&change)
+	for {
+		m, err := hear(t, conn)
+		require.NoError(t, err, "the feed goes on")
+		if m.Type == "error" {
+			require.Equal(t, "stream.access_denied", m.Problem.Code)
+			break
+		}
+	}
+	_, err := hear(t, conn)
+	require.Equal(t, websocket.StatusCode(4403), websocket.CloseStatus(err))
+}
+
 // A server that stops tells its readers at once, and where to go on.
 func TestStoppingEndsFeeds(t *testing.T) {
 	t.Parallel()

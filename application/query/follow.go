@@ -132,10 +132,11 @@ func (a *AllFeed) Start(ctx context.Context) (map[event.PartitionID]ports.Head, 
 }
 
 // Entitle says which legal entities the caller may see from now on.
-func (a *AllFeed) Entitle(readable []string) {
+func (a *AllFeed) Entitle(_ context.Context, readable, _ []string) error {
 	if !slices.Equal(a.query.Readable, readable) {
 		a.query.Readable, a.mine = readable, nil
 	}
+	return nil
 }
 
 // know finds the partitions that are followed, again when some have joined.
@@ -418,8 +419,16 @@ func (s *StreamFeed) goOn(ctx context.Context, head ports.Head, count int) ([]ev
 	return events, s.at.After < head.Sequence, nil
 }
 
-// Entitle does nothing: a stream is of one legal entity.
-func (*StreamFeed) Entitle([]string) {}
+// Entitle says which roles the caller has from now on. Fault stream.access_denied if the
+// stream's access list no longer lets them read.
+func (s *StreamFeed) Entitle(ctx context.Context, _, roles []string) error {
+	if s.query.Roles == nil || slices.Equal(s.query.Roles, roles) {
+		return nil
+	}
+	s.query.Roles = append([]string{}, roles...) // not nil: a caller without roles is not the log itself
+	_, _, err := s.feeds.service.admit(ctx, s.query.Entity, s.query.Stream, s.query.Roles)
+	return err
+}
 
 // Cursor is the version that was shown last.
 func (s *StreamFeed) Cursor() string {
