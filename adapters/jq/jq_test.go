@@ -177,6 +177,20 @@ func TestRefusedPrograms(t *testing.T) {
 	require.Equal(t, codeInvalid, fault.CodeOf(err))
 }
 
+// A program as long as programs may be is compiled, or refused, soon.
+func TestLongPrograms(t *testing.T) {
+	for part, end := range map[string]string{"1+": "1", "add|": ".", ". as $a|": ".", "-": "1", "try ": ".", ".?//": ".", "label $a|": "."} {
+		began := time.Now()
+		_, err := New().Compile(strings.Repeat(part, 65_000/len(part)) + end)
+		require.Less(t, time.Since(began), 2*time.Second, part)
+		if err != nil {
+			require.Equal(t, codeInvalid, fault.CodeOf(err), part)
+		}
+	}
+	_, err := New().Compile(strings.Repeat(".a = 1 | ", 900) + ".")
+	require.NoError(t, err)
+}
+
 func TestOneObject(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{`empty`, `., .`, `.a`, `[.]`, `null`, `"x"`, `.[]`, `select(false)`} {

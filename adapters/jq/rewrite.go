@@ -149,7 +149,14 @@ func (r *rewriter) refuse(name, format string, args ...any) {
 
 func (r *rewriter) declare(name string) { r.scopes[len(r.scopes)-1][name] = true }
 
+// maxScopes bounds parts of a program inside one another: what looks names up takes
+// longer the deeper it is. A chain of operators is as deep as it is long.
+const maxScopes = 2000
+
 func (r *rewriter) enter() func() {
+	if len(r.scopes) >= maxScopes {
+		r.refuse("", "has chains or parts inside one another that are longer than %d; split it into functions", maxScopes)
+	}
 	r.scopes = append(r.scopes, map[string]bool{})
 	return func() { r.scopes = r.scopes[:len(r.scopes)-1] }
 }

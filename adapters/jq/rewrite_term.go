@@ -50,6 +50,7 @@ func (r *rewriter) bare(t *gojq.Term) *gojq.Term {
 		t.Array.Query = r.optional(t.Array.Query)
 		return &gojq.Term{Type: t.Type, Array: t.Array}
 	case gojq.TermTypeUnary:
+		defer r.enter()() // signs may follow one another
 		operator := "_neg"
 		if t.Unary.Op == gojq.OpAdd {
 			operator = "_pos"
