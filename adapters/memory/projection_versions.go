@@ -120,9 +120,9 @@ func (s *Store) DropProjection(ctx context.Context, name string, version int, by
 	return nil
 }
 
-// SweepProjection implements ports.ProjectionVersions. A read model in memory is in no
-// tables.
-func (s *Store) SweepProjection(ctx context.Context, name string, version int, _ []ports.ProjectionTable, _ int) (int64, error) {
+// SweepProjection implements ports.ProjectionVersions. In memory it is about the rows of
+// projections that were created at run time only.
+func (s *Store) SweepProjection(ctx context.Context, name string, version int, _ []ports.ProjectionTable, limit int) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -130,6 +130,9 @@ func (s *Store) SweepProjection(ctx context.Context, name string, version int, _
 	defer s.mu.Unlock()
 	key := projectionKey{name, version}
 	if s.operated.projections[key].Role == projection.Dropping {
+		if removed := s.sweepRows(name, version, limit); removed > 0 {
+			return removed, nil
+		}
 		s.become(key, projection.Dropped, systemActor)
 	}
 	return 0, nil

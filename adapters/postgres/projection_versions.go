@@ -184,7 +184,12 @@ func (s *Store) DropProjection(ctx context.Context, name string, version int, by
 // drop ends a version. Without its checkpoints nobody works it any more, and a report
 // that is being made of it sees that it has lost its ground.
 func (s *Store) drop(ctx context.Context, tx pgx.Tx, name string, version int32, by string) error {
-	if err := s.changeRole(ctx, tx, name, version, by, projection.Dropping, projection.Building, projection.Retained); err != nil {
+	return s.end(ctx, tx, name, version, by, projection.Building, projection.Retained)
+}
+
+// end is drop for a version in one of some roles.
+func (s *Store) end(ctx context.Context, tx pgx.Tx, name string, version int32, by string, from ...projection.Role) error {
+	if err := s.changeRole(ctx, tx, name, version, by, projection.Dropping, from...); err != nil {
 		return err
 	}
 	if err := s.queries.DeleteCheckpoints(ctx, tx, &backbonedb.DeleteCheckpointsParams{Projection: name, Version: version}); err != nil {

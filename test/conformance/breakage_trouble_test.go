@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/conformance"
@@ -49,4 +50,26 @@ func (s resetBroken) Reset(ctx context.Context, o ports.ProjectionOperation, h p
 	c, err := s.wrapper.Reset(ctx, o, h)
 	c.Projection = o.Projection[:len(o.Projection)-1]
 	return c, err
+}
+
+type mixedRows struct{ *wrapper }
+
+func mixRows(w *wrapper) conformance.Store { return mixedRows{w} }
+
+func (s mixedRows) StoreProjectionRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, rows []ports.ProjectionRow, gone []string) error {
+	b.Partition = 1
+	return s.wrapper.StoreProjectionRows(ctx, tx, b, rows, gone)
+}
+
+func (s mixedRows) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuery) ([]ports.ProjectionRow, event.Sequence, error) {
+	q.Partition = 1
+	return s.wrapper.ListProjectionRows(ctx, q)
+}
+
+type keptRows struct{ *wrapper }
+
+func keepRows(w *wrapper) conformance.Store { return keptRows{w} }
+
+func (s keptRows) StoreProjectionRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, rows []ports.ProjectionRow, _ []string) error {
+	return s.wrapper.StoreProjectionRows(ctx, tx, b, rows, nil)
 }

@@ -72,6 +72,8 @@ var broken = []breakage{
 	{"lets anybody work", ignoreTerm, []string{"Projection/AWorkerOfAnEarlierTermIsFenced"}},
 	{"forgets failures", forgetFailures, []string{"Projection/FailuresAreCountedUntilASuccess", "Projection/APoisonEventHaltsItsPartition"}},
 	{"passes over every event that fails", passAlways, []string{"Projection/APoisonEventHaltsItsPartition", "Projection/AFixedPartitionTriesAgain"}},
+	{"keeps one row for all legal entities", mixRows, []string{"Projection/RowsAreOfTheirVersionAndPartition"}},
+	{"keeps rows that are gone", keepRows, []string{"Projection/RowsAreOfTheirVersionAndPartition"}},
 	{"keeps what was reset to itself", silentReset, []string{"Projection/AResetReadsFromTheBeginning"}},
 	{"applies a batch twice", applyTwice, []string{"Projection/EachEventIsAppliedExactlyOnceInOrder"}},
 	{"keeps the caller's payload", shareSlices, []string{"Append/TheStoreKeepsNoReferenceToTheCallersSlices"}},

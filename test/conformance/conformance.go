@@ -37,6 +37,8 @@ type Store interface {
 	ports.EventTypes
 	ports.Projections
 	ports.ProjectionRegister
+	ports.ProjectionVersions
+	ports.ProjectionRows
 	ports.DeadLetters
 	ports.WakeUps
 	ports.PersonalRecords
@@ -131,7 +133,7 @@ func RunEventStore(t *testing.T, h Harness) {
 		{"Chain", chainPromises},
 		{"Time", timePromises},
 		{"Cancellation", cancellationPromises},
-		{"Projection", slices.Concat(projectionPromises, troublePromises)},
+		{"Projection", slices.Concat(projectionPromises, troublePromises, rowPromises)},
 		{"ProjectionRegister", registerPromises},
 		{"WakeUp", wakeUpPromises},
 		{"Snapshot", snapshotPromises},

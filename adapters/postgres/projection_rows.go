@@ -1,0 +1,131 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var _ ports.ProjectionRows = (*Store)(nil)
+
+func pgxTx(tx ports.ProjectionTx) (pgx.Tx, error) {
+	t, ok := tx.(pgx.Tx)
+	if !ok {
+		return nil, fault.New(fault.Internal, codeInternal, "the projection's transaction is not one of PostgreSQL; wire both to the same store")
+	}
+	return t, nil
+}
+
+// LoadProjectionRows implements ports.ProjectionRows.
+func (s *Store) LoadProjectionRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, keys []string) (map[string]ports.ProjectionRow, error) {
+	t, err := pgxTx(tx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.queries.LoadProjectionRows(ctx, t, &backbonedb.LoadProjectionRowsParams{
+		Projection: b.Projection, Version: int32(b.Version), PartitionID: int32(b.Partition), Keys: keys,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]ports.ProjectionRow, len(found))
+	for _, r := range found {
+		out[r.Key] = ports.ProjectionRow{Key: r.Key, State: json.RawMessage(r.State), Sequence: event.Sequence(r.Sequence)}
+	}
+	return out, nil
+}
+
+// StoreProjectionRows implements ports.ProjectionRows.
+func (s *Store) StoreProjectionRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, rows []ports.ProjectionRow, gone []string) error {
+	t, err := pgxTx(tx)
+	if err != nil {
+		return err
+	}
+	if len(gone) > 0 {
+		if err := s.queries.DeleteProjectionRows(ctx, t, &backbonedb.DeleteProjectionRowsParams{
+			Projection: b.Projection, Version: int32(b.Version), PartitionID: int32(b.Partition), Keys: gone,
+		}); err != nil {
+			return err
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	p := &backbonedb.UpsertProjectionRowsParams{Projection: b.Projection, Version: int32(b.Version), PartitionID: int32(b.Partition)}
+	for _, r := range rows {
+		p.Keys, p.States, p.Sequences = append(p.Keys, r.Key), append(p.States, string(r.State)), append(p.Sequences, int64(r.Sequence))
+	}
+	return s.queries.UpsertProjectionRows(ctx, t, p)
+}
+
+// ForgetProjectionRows implements ports.ProjectionRows.
+func (s *Store) ForgetProjectionRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	t, err := pgxTx(tx)
+	if err != nil {
+		return err
+	}
+	return s.queries.ForgetProjectionRows(ctx, t, &backbonedb.ForgetProjectionRowsParams{
+		Projection: b.Projection, Version: int32(b.Version), PartitionID: int32(b.Partition),
+	})
+}
+
+// ListProjectionRows implements ports.ProjectionRows. Rows and checkpoint are of one
+// snapshot.
+func (s *Store) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuery) (rows []ports.ProjectionRow, at event.Sequence, err error) {
+	p := &backbonedb.ListProjectionRowsParams{
+		Projection: q.Projection, Version: int32(q.Version), PartitionID: int32(q.Partition), After: q.After,
+		AtLeast: q.Prefix, AtMost: q.Prefix + string(utf8.MaxRune), PageSize: pageSize(q.Limit),
+	}
+	if q.Key != "" {
+		p.AtLeast, p.AtMost = q.Key, q.Key
+	}
+	rows = []ports.ProjectionRow{}
+	err = pgx.BeginTxFunc(ctx, s.reads, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		checkpoints, err := s.queries.ReadVersions(ctx, tx, &backbonedb.ReadVersionsParams{
+			Projection: q.Projection, Versions: []int32{int32(q.Version)}, PartitionID: int32(q.Partition),
+		})
+		if err != nil {
+			return err
+		}
+		for _, c := range checkpoints {
+			at = event.Sequence(c.Sequence)
+		}
+		found, err := s.queries.ListProjectionRows(ctx, tx, p)
+		for _, r := range found {
+			rows = append(rows, ports.ProjectionRow{Key: r.Key, State: json.RawMessage(r.State), Sequence: event.Sequence(r.Sequence)})
+		}
+		return err
+	})
+	return rows, at, translate(ctx, err)
+}
+
+// EndProjection implements ports.ProjectionRows. It takes the checkpoints before the
+// versions, as whoever works a partition does.
+func (s *Store) EndProjection(ctx context.Context, name, by string) error {
+	return s.inVersions(ctx, func(tx pgx.Tx) error {
+		versions, err := s.queries.AliveProjections(ctx, tx, name)
+		if err != nil {
+			return err
+		}
+		if len(versions) == 0 {
+			return said{projection.NotFound(name)}
+		}
+		if _, err := s.lockVersions(ctx, tx, name, 0, versions...); err != nil {
+			return err
+		}
+		for _, version := range versions {
+			if err := s.end(ctx, tx, name, version, by, projection.Active, projection.Building, projection.Retained); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,172 @@
+package projection
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Definition is a projection that was created at run time: which events it reads, under
+// which key an event counts, and what it makes of the state of that key. It belongs to
+// a tenant and reads the tenant's legal entities only.
+type Definition struct {
+	TenantID    string `json:"tenant_id"`
+	Description string `json:"description,omitempty"`
+	Filter      Filter `json:"filter"`
+	Key         string `json:"key"`  // jq: event -> text, or null for an event that does not count
+	Fold        string `json:"fold"` // jq: {"state", "event"} -> the new state, or null: there is none any more
+}
+
+// Filter chooses events. All that is given must fit.
+type Filter struct {
+	Types         []string       `json:"types,omitempty"`          // one of these
+	Tags          []string       `json:"tags,omitempty"`           // all of these
+	Entities      []FilterEntity `json:"entities,omitempty"`       // about one of these
+	LegalEntities []string       `json:"legal_entities,omitempty"` // in one of these; none: in all of the tenant
+}
+
+// FilterEntity is an entity that an event may be about.
+type FilterEntity struct {
+	Type string `json:"entity_type"`
+	ID   string `json:"entity_id,omitempty"` // "": any of the type
+}
+
+// Limits of definitions, in bytes where nothing else is said.
+const (
+	maxName        = 64
+	maxDescription = 1000
+	maxProgram     = 16 << 10
+	maxFilterList  = 100 // entries
+	maxFilterText  = 256
+	// MaxKey bounds what a key program gives.
+	MaxKey = 512
+	// MaxState bounds the state of a key.
+	MaxState = 64 << 10
+	// MaxDefined is how many projections of its own a tenant may have.
+	MaxDefined = 50
+)
+
+// The codes of faults about definitions.
+const (
+	CodeInvalid = "projection.definition_invalid"
+	CodeExists  = "projection.exists"
+)
+
+// OwnName is the name of a tenant's projection among those of all tenants. Names of
+// built-in projections hold a point and no slash, so none is like another.
+func OwnName(tenantID, name string) string { return tenantID + "/" + name }
+
+// Owner splits a name into its tenant and the name that the tenant gave; built-in
+// projections have no tenant.
+func Owner(full string) (tenantID, name string, owned bool) {
+	cut := strings.LastIndexByte(full, '/')
+	if cut < 0 {
+		return "", full, false
+	}
+	return full[:cut], full[cut+1:], true
+}
+
+// CheckName wants a name that a tenant may give. Fault projection.definition_invalid.
+func CheckName(name string) error {
+	if !IsOwnName(name) {
+		return invalidDefinition("/name", "a name has 1 to 64 of a-z, 0-9, - and _; choose another")
+	}
+	return nil
+}
+
+// IsOwnName tells whether a tenant may give the name.
+func IsOwnName(name string) bool {
+	return name != "" && len(name) <= maxName && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
+}
+
+func invalidDefinition(field, detail string) *fault.Error {
+	return fault.New(fault.Invalid, CodeInvalid, "%s", detail).WithField(field)
+}
+
+// Check wants a definition within its limits. Fault projection.definition_invalid with
+// the field.
+func (d Definition) Check() error {
+	switch {
+	case len(d.Description) > maxDescription:
+		return invalidDefinition("/description", "a description has at most 1000 bytes; shorten it")
+	case strings.TrimSpace(d.Key) == "" || len(d.Key) > maxProgram:
+		return invalidDefinition("/key", "the key is a jq program of at most 16 KiB that makes a text of an event; write one")
+	case strings.TrimSpace(d.Fold) == "" || len(d.Fold) > maxProgram:
+		return invalidDefinition("/fold", "the fold is a jq program of at most 16 KiB that makes a state of a state and an event; write one")
+	}
+	for _, l := range []struct {
+		field  string
+		values []string
+	}{{"types", d.Filter.Types}, {"tags", d.Filter.Tags}, {"legal_entities", d.Filter.LegalEntities}} {
+		if err := checkList(l.field, l.values); err != nil {
+			return err
+		}
+	}
+	if len(d.Filter.Entities) > maxFilterList {
+		return invalidDefinition("/filter/entities", "a filter lists at most 100 values; leave some out")
+	}
+	for _, e := range d.Filter.Entities {
+		if e.Type == "" || len(e.Type) > maxFilterText || len(e.ID) > maxFilterText {
+			return invalidDefinition("/filter/entities", "an entity has a type, and its texts have at most 256 bytes; correct it")
+		}
+	}
+	return nil
+}
+
+func checkList(field string, values []string) error {
+	if len(values) > maxFilterList {
+		return invalidDefinition("/filter/"+field, "a filter lists at most 100 values; leave some out")
+	}
+	for _, v := range values {
+		if v == "" || len(v) > maxFilterText {
+			return invalidDefinition("/filter/"+field, "a value of a filter has 1 to 256 bytes; correct it")
+		}
+	}
+	return nil
+}
+
+// Matches tells whether the filter chooses an event of a legal entity that it reads.
+// refs are the entities that the event is about.
+func (f Filter) Matches(e *event.Skeleton, refs []event.EntityRef) bool {
+	if len(f.Types) > 0 && !slices.Contains(f.Types, e.Type) || !f.Reads(e.Scope.LegalEntity) {
+		return false
+	}
+	for _, tag := range f.Tags {
+		if !slices.Contains(e.Tags, tag) {
+			return false
+		}
+	}
+	return len(f.Entities) == 0 || slices.ContainsFunc(refs, func(r event.EntityRef) bool {
+		return slices.ContainsFunc(f.Entities, func(w FilterEntity) bool { return w.Type == r.Type && (w.ID == "" || w.ID == r.ID) })
+	})
+}
+
+// Reads tells whether the filter chooses events of a legal entity at all.
+func (f Filter) Reads(legalEntity string) bool {
+	return len(f.LegalEntities) == 0 || slices.Contains(f.LegalEntities, legalEntity)
+}
+
+// ValidKey tells whether a text can be the key of a row.
+func ValidKey(key string) bool {
+	return key != "" && len(key) <= MaxKey && utf8.ValidString(key) && !strings.ContainsAny(key, "\x00\U0010FFFF")
+}
+
+// Encode writes a definition down.
+func (d Definition) Encode() ([]byte, error) { return json.Marshal(d) }
+
+// ParseDefinition reads what Encode wrote.
+func ParseDefinition(stored []byte) (d Definition, err error) {
+	if err := json.Unmarshal(stored, &d); err != nil {
+		return d, fault.New(fault.Internal, "projection.definition_unreadable", "the definition of a projection cannot be read; delete the projection and create it again").WithCause(err)
+	}
+	return d, nil
+}
+
+// Exists refuses a second projection of one name.
+func Exists(name string) *fault.Error {
+	return fault.New(fault.Conflict, CodeExists, "there is a projection %q already; delete it first, or choose another name", name)
+}

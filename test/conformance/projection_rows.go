@@ -1,0 +1,162 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// rowPromises are those of the rows of projections that were created at run time.
+var rowPromises = []promise{
+	{"RowsAreOfTheirVersionAndPartition", rowsApart},
+	{"RowsOfAFailedBatchAreNotThere", rowsRolledBack},
+	{"RowsArePagedByTheBytesOfTheirKeys", rowsPaged},
+	{"ForgettingEmptiesOnePartition", rowsForgotten},
+	{"AnEndedProjectionIsWorkedByNobodyAndSweptInSteps", rowsSwept},
+}
+
+// onRows calls f in the transaction of a batch, so that it may write rows.
+type onRows func(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error
+
+func (f onRows) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	return f(ctx, tx, b)
+}
+
+// rows makes an event and writes rows with its checkpoint.
+func (b *book) rows(t tester, name string, version int, gone []string, keys ...string) error {
+	t.Helper()
+	b.write(t, b.event(b.changed, stream("r")))
+	_, _, err := b.store.Advance(context.Background(), b.step(name, version, nil, 0), onRows(func(ctx context.Context, tx ports.ProjectionTx, batch ports.ProjectionBatch) error {
+		rows := make([]ports.ProjectionRow, len(keys))
+		for i, key := range keys {
+			rows[i] = ports.ProjectionRow{Key: key, State: json.RawMessage(fmt.Sprintf(`{"z": 1.10, "of": %q}`, key)), Sequence: batch.Events[0].Sequence}
+		}
+		return b.store.StoreProjectionRows(ctx, tx, batch, rows, gone)
+	}))
+	return err
+}
+
+func (b *book) listRows(t tester, q ports.ProjectionRowQuery) (keys []string, at event.Sequence) {
+	t.Helper()
+	q.Partition = b.le.Partition
+	if q.Limit == 0 {
+		q.Limit = 100
+	}
+	rows, at, err := b.store.ListProjectionRows(context.Background(), q)
+	require.NoError(t, err)
+	keys = []string{}
+	for _, r := range rows {
+		require.Equal(t, fmt.Sprintf(`{"z": 1.10, "of": %q}`, r.Key), string(r.State), "a state keeps its bytes")
+		require.NotZero(t, r.Sequence)
+		keys = append(keys, r.Key)
+	}
+	return keys, at
+}
+
+func rowsApart(t *testing.T, s *suite) {
+	a, b := s.newBook(t), s.newBook(t)
+	name := s.unique("rows")
+	require.NoError(t, a.rows(t, name, 1, nil, "x", "y"))
+	require.NoError(t, a.rows(t, name, 2, nil, "z"))
+	require.NoError(t, b.rows(t, name, 1, nil, "w"))
+	require.NoError(t, a.rows(t, name, 1, []string{"x", "absent"}, "y", "v"))
+	keys, at := a.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 1})
+	require.Equal(t, []string{"v", "y"}, keys)
+	require.Equal(t, a.head(t).Sequence, at)
+	keys, _ = a.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 2})
+	require.Equal(t, []string{"z"}, keys)
+	keys, _ = b.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 1})
+	require.Equal(t, []string{"w"}, keys)
+	a.write(t, a.event(a.changed, stream("r")))
+	_, _, err := a.store.Advance(context.Background(), a.step(name, 1, nil, 0), onRows(func(ctx context.Context, tx ports.ProjectionTx, batch ports.ProjectionBatch) error {
+		found, err := a.store.LoadProjectionRows(ctx, tx, batch, []string{"y", "x", "z", "w"})
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.Equal(t, `{"z": 1.10, "of": "y"}`, string(found["y"].State))
+		return nil
+	}))
+	require.NoError(t, err)
+}
+
+func rowsRolledBack(t *testing.T, s *suite) {
+	b, name := s.newBook(t), s.unique("rows")
+	require.NoError(t, b.rows(t, name, 1, nil, "kept"))
+	b.write(t, b.event(b.changed, stream("r")))
+	_, _, err := b.store.Advance(context.Background(), b.step(name, 1, nil, 0), onRows(func(ctx context.Context, tx ports.ProjectionTx, batch ports.ProjectionBatch) error {
+		require.NoError(t, b.store.StoreProjectionRows(ctx, tx, batch, []ports.ProjectionRow{{Key: "lost", State: json.RawMessage(`{}`), Sequence: 1}}, []string{"kept"}))
+		return fault.New(fault.FailedPrecondition, "test.refused", "no")
+	}))
+	require.Equal(t, "test.refused", fault.CodeOf(err))
+	keys, _ := b.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 1})
+	require.Equal(t, []string{"kept"}, keys)
+}
+
+func rowsPaged(t *testing.T, s *suite) {
+	b, name := s.newBook(t), s.unique("rows")
+	sorted := []string{"A", "B", "a", "a%", "a_1", "ab", "b", "\u00e4", "\U0001f600"}
+	require.NoError(t, b.rows(t, name, 1, nil, "\u00e4", "b", "a_1", "\U0001f600", "A", "ab", "a", "B", "a%"))
+	q := ports.ProjectionRowQuery{Projection: name, Version: 1, Limit: 2}
+	var all []string
+	for {
+		page, _ := b.listRows(t, q)
+		all = append(all, page...)
+		if len(page) < q.Limit {
+			break
+		}
+		q.After = page[len(page)-1]
+	}
+	require.Equal(t, sorted, all)
+	page, _ := b.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 1, Prefix: "a"})
+	require.Equal(t, []string{"a", "a%", "a_1", "ab"}, page)
+	page, _ = b.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 1, Prefix: "a_"})
+	require.Equal(t, []string{"a_1"}, page)
+	page, _ = b.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 1, Key: "a"})
+	require.Equal(t, []string{"a"}, page)
+}
+
+func rowsForgotten(t *testing.T, s *suite) {
+	a, b := s.newBook(t), s.newBook(t)
+	name := s.unique("rows")
+	require.NoError(t, a.rows(t, name, 1, nil, "x", "y"))
+	require.NoError(t, b.rows(t, name, 1, nil, "z"))
+	a.write(t, a.event(a.changed, stream("r")))
+	_, _, err := a.store.Advance(context.Background(), a.step(name, 1, nil, 0), onRows(func(ctx context.Context, tx ports.ProjectionTx, batch ports.ProjectionBatch) error {
+		return a.store.ForgetProjectionRows(ctx, tx, batch)
+	}))
+	require.NoError(t, err)
+	keys, _ := a.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 1})
+	require.Empty(t, keys)
+	keys, _ = b.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 1})
+	require.Equal(t, []string{"z"}, keys)
+}
+
+func rowsSwept(t *testing.T, s *suite) {
+	b, name := s.newBook(t), s.unique("rows")
+	ctx := context.Background()
+	(&recorder{book: b}).register(t, name)
+	require.NoError(t, b.rows(t, name, 1, nil, "a", "b", "c"))
+	require.Equal(t, "projection.not_found", fault.CodeOf(s.store.EndProjection(ctx, name+"-other", "ada")))
+	require.NoError(t, s.store.EndProjection(ctx, name, "ada"))
+	require.Equal(t, "projection.not_found", fault.CodeOf(s.store.EndProjection(ctx, name, "ada")))
+	require.Equal(t, projection.Dropping, s.registered(t, name).Role)
+	require.Equal(t, projection.CodeFenced, fault.CodeOf(b.rows(t, name, 1, nil, "d")))
+	var removed []int64
+	for s.registered(t, name).Role == projection.Dropping {
+		n, err := s.store.SweepProjection(ctx, name, 1, []ports.ProjectionTable{ports.ProjectionRowTable}, 2)
+		require.NoError(t, err)
+		removed = append(removed, n)
+		require.Less(t, len(removed), 10)
+	}
+	require.Equal(t, []int64{2, 1, 0}, removed)
+	require.Equal(t, projection.Dropped, s.registered(t, name).Role)
+	keys, _ := b.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 1})
+	require.Empty(t, keys)
+}
