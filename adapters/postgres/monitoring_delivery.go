@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/keystoredb"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
@@ -22,7 +23,8 @@ type Delivery struct {
 type ProjectionLag struct {
 	Projection   string    `json:"projection"`
 	Version      int32     `json:"version"`
-	Newest       bool      `json:"newest"` // of the versions that left checkpoints
+	Role         string    `json:"role"`  // building, active or retained; "" if no server has entered it in the register
+	State        string    `json:"state"` // of the version: created, running, paused, stopped or faulted; "" with Role
 	Entities     int       `json:"legal_entities"`
 	Faulted      int       `json:"faulted"`       // legal entities in which it stands still
 	Retrying     int       `json:"retrying"`      // legal entities in which its last attempt failed
@@ -55,10 +57,7 @@ func (m *Monitor) Delivery(ctx context.Context, now time.Time) (Delivery, error)
 	for _, r := range rows { // by projection and version
 		last := len(out.Projections) - 1
 		if last < 0 || out.Projections[last].Projection != r.Projection || out.Projections[last].Version != r.Version {
-			if last >= 0 && out.Projections[last].Projection == r.Projection {
-				out.Projections[last].Newest = false
-			}
-			out.Projections = append(out.Projections, ProjectionLag{Projection: r.Projection, Version: r.Version, Newest: true, AsOf: now.UTC()})
+			out.Projections = append(out.Projections, ProjectionLag{Projection: r.Projection, Version: r.Version, Role: r.Role, State: r.State, AsOf: now.UTC()})
 			last++
 		}
 		p := &out.Projections[last]
@@ -87,32 +86,9 @@ func (m *Monitor) Delivery(ctx context.Context, now time.Time) (Delivery, error)
 func (d Delivery) Findings(now time.Time) []Finding {
 	var out []Finding
 	for _, p := range d.Projections {
-		if !p.Newest {
-			continue
+		if projection.Role(p.Role).Alive() { // the others are left alone
+			out = append(out, p.judge(now))
 		}
-		var late float64
-		if !p.WaitingSince.IsZero() {
-			late = now.Sub(p.WaitingSince).Seconds()
-		}
-		f := judged("delivery", fmt.Sprintf("projection %s v%d", p.Projection, p.Version), late, lagWarn, 0)
-		next := "see that a server runs; the metric backbone_projection_lag_seconds says whether it catches up"
-		switch {
-		case p.Faulted > 0:
-			f.Status, next = FindingFail, "the server's log line \"projection failed\" names the code; correct its cause"
-		case p.Retrying > 0:
-			f.Status, next = FindingWarn, "the server's log line \"projection failed\" names the code; it is tried again by itself"
-		}
-		detail := fmt.Sprintf("%d events behind", p.Behind)
-		if late > 0 {
-			detail += ", the oldest waits since " + duration(late)
-		}
-		if p.Faulted > 0 {
-			detail += fmt.Sprintf("; stands still in %d of %d legal entities", p.Faulted, p.Entities)
-		}
-		if p.Retrying > 0 {
-			detail += fmt.Sprintf("; failed last time in %d", p.Retrying)
-		}
-		out = append(out, f.with(next, "%s", detail))
 	}
 	if d.WaitingIntents == 0 {
 		out = append(out, judged("delivery", "waiting intents", 0, 0, 0).with("", "none"))
@@ -122,6 +98,49 @@ func (d Delivery) Findings(now time.Time) []Finding {
 			"%d wait for approval, the oldest since %s", d.WaitingIntents, duration(age)))
 	}
 	return append(out, d.Erasures.judge(now))
+}
+
+// judge calls late what should follow the log. Only the active version is read, so
+// whatever is the matter with another one is no failure.
+func (p *ProjectionLag) judge(now time.Time) Finding {
+	var late float64
+	if !p.WaitingSince.IsZero() {
+		late = now.Sub(p.WaitingSince).Seconds()
+	}
+	f := judged("delivery", fmt.Sprintf("projection %s v%d", p.Projection, p.Version), late, lagWarn, 0)
+	next := "see that a server runs; the metric backbone_projection_lag_seconds says whether it catches up"
+	detail := fmt.Sprintf("%d events behind", p.Behind)
+	if late > 0 {
+		detail += ", the oldest waits since " + duration(late)
+	}
+	building := p.Role == string(projection.Building)
+	if building {
+		detail += "; it is being built and nobody is shown it"
+	}
+	state := projection.Status(p.State)
+	switch {
+	case p.Faulted > 0 || state == projection.Faulted:
+		f.Status, next = FindingFail, "backbone projections show names the code; correct its cause, then backbone projections fix"
+	case state == projection.Paused || state == projection.Stopped || state == projection.Created:
+		detail += "; it is " + p.State
+		next = "an operator decided so: backbone projections resume, or start, lets it go on"
+	case p.Retrying > 0:
+		f.Status, next = FindingWarn, "backbone projections show names the code; it is tried again by itself"
+	case building:
+		f.Status = FindingOK
+	}
+	if f.Status == FindingFail && p.Role != string(projection.Active) {
+		f.Status = FindingWarn
+	}
+	if p.Faulted > 0 {
+		detail += fmt.Sprintf("; stands still in %d of %d legal entities", p.Faulted, p.Entities)
+	} else if state == projection.Faulted {
+		detail += "; stands still in all legal entities"
+	}
+	if p.Retrying > 0 {
+		detail += fmt.Sprintf("; failed last time in %d", p.Retrying)
+	}
+	return f.with(next, "%s", detail)
 }
 
 func (e *OpenErasures) judge(now time.Time) Finding {

@@ -303,6 +303,70 @@ func checkpoint(t *testing.T, dsn, projection string, version int, p event.Parti
 		ON CONFLICT (projection, version, partition_id) DO UPDATE SET sequence = excluded.sequence, status = excluded.status`, projection, version, p, sequence, status))
 }
 
+// register enters a version as servers do, or changes what it is there for.
+func register(t *testing.T, dsn, projection string, version int, role, state string) {
+	t.Helper()
+	execute(t, dsn, fmt.Sprintf(`INSERT INTO backbone.projections (name, version, code, role, status, settings, revision, created_at, changed_at, changed_by)
+		VALUES ('%[1]s', %[2]d, %[2]d, '%[3]s', '%[4]s', '{}', 1, now(), now(), 'system')
+		ON CONFLICT (name, version) DO UPDATE SET role = excluded.role, status = excluded.status`, projection, version, role, state))
+}
+
+// TestDeliveryJudgesWhatReadersAreShown: beside the active version of a projection one
+// is built and one is kept, and neither speaks for it.
+func TestDeliveryJudgesWhatReadersAreShown(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	s := open(t, dsn)
+	books := newBooks(t, s, 1)
+	_, err := s.Append(t.Context(), invoice(books[0], 5))
+	require.NoError(t, err)
+	for version := 1; version <= 4; version++ {
+		checkpoint(t, dsn, "ap.ledger", version, books[0], 2, "running")
+	}
+	m := monitor(t, as("backbone_app", dsn))
+	later := time.Now().Add(2 * time.Minute)
+	findings := func() map[string]postgres.Finding {
+		got, err := m.Delivery(t.Context(), later)
+		require.NoError(t, err)
+		out := map[string]postgres.Finding{}
+		for _, f := range got.Findings(later) {
+			out[f.Subject] = f
+		}
+		return out
+	}
+	require.NotContains(t, findings(), "projection ap.ledger v4", "no server has entered it")
+
+	register(t, dsn, "ap.ledger", 1, "dropping", "running")
+	register(t, dsn, "ap.ledger", 2, "retained", "running")
+	register(t, dsn, "ap.ledger", 3, "active", "running")
+	register(t, dsn, "ap.ledger", 4, "building", "running")
+	found := findings()
+	require.NotContains(t, found, "projection ap.ledger v1")
+	require.Equal(t, postgres.FindingWarn, found["projection ap.ledger v2"].Status)
+	require.Equal(t, postgres.FindingWarn, found["projection ap.ledger v3"].Status, "late, though a later version is built")
+	require.Equal(t, postgres.FindingOK, found["projection ap.ledger v4"].Status)
+	require.Contains(t, found["projection ap.ledger v4"].Detail, "being built")
+
+	for version := 2; version <= 4; version++ {
+		checkpoint(t, dsn, "ap.ledger", version, books[0], 2, "faulted")
+	}
+	found = findings()
+	require.Equal(t, postgres.FindingWarn, found["projection ap.ledger v2"].Status)
+	require.Equal(t, postgres.FindingFail, found["projection ap.ledger v3"].Status)
+	require.Equal(t, postgres.FindingWarn, found["projection ap.ledger v4"].Status)
+
+	checkpoint(t, dsn, "ap.ledger", 3, books[0], 2, "retrying")
+	register(t, dsn, "ap.ledger", 3, "active", "paused")
+	paused := findings()["projection ap.ledger v3"]
+	require.Equal(t, postgres.FindingWarn, paused.Status)
+	require.Contains(t, paused.Detail, "it is paused")
+	require.Contains(t, paused.Next, "resume")
+	register(t, dsn, "ap.ledger", 3, "active", "faulted")
+	faulted := findings()["projection ap.ledger v3"]
+	require.Equal(t, postgres.FindingFail, faulted.Status, "no single legal entity, but all of them")
+	require.Contains(t, faulted.Detail, "all legal entities")
+}
+
 func TestDeliveryFindsWhatIsLate(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
@@ -315,6 +379,8 @@ func TestDeliveryFindsWhatIsLate(t *testing.T) {
 	checkpoint(t, dsn, "ap.ledger", 1, books[0], 2, "running")
 	checkpoint(t, dsn, "ap.ledger", 2, books[0], 2, "running")
 	checkpoint(t, dsn, "ap.ledger", 2, books[1], 5, "running")
+	register(t, dsn, "ap.ledger", 1, "dropped", "running")
+	register(t, dsn, "ap.ledger", 2, "active", "running")
 	m := monitor(t, as("backbone_app", dsn))
 	now := time.Now()
 	got, err := m.Delivery(t.Context(), now)
@@ -322,8 +388,8 @@ func TestDeliveryFindsWhatIsLate(t *testing.T) {
 	require.Len(t, got.Projections, 2)
 	newest := got.Projections[1]
 	require.Equal(t, int32(2), newest.Version)
-	require.True(t, newest.Newest)
-	require.False(t, got.Projections[0].Newest)
+	require.Equal(t, "active", newest.Role)
+	require.Equal(t, "dropped", got.Projections[0].Role)
 	require.Equal(t, int64(3), newest.Behind)
 	require.Equal(t, 2, newest.Entities)
 	require.WithinDuration(t, now, newest.WaitingSince, time.Minute)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -108,9 +109,9 @@ func (s *sheet) delivery(d *postgres.Delivery) {
 	if d == nil || len(d.Projections) == 0 {
 		return
 	}
-	s.begin("Projections", "PROJECTION", "LEGAL ENTITIES", "EVENTS BEHIND", "SINCE", "STANDS STILL IN")
+	s.begin("Projections", "PROJECTION", "ROLE", "STATE", "LEGAL ENTITIES", "EVENTS BEHIND", "SINCE", "STANDS STILL IN")
 	for _, p := range d.Projections {
-		s.row(fmt.Sprintf("%s v%d", p.Projection, p.Version), fmt.Sprint(p.Entities), fmt.Sprint(p.Behind), stamp(p.WaitingSince), fmt.Sprint(p.Faulted))
+		s.row(fmt.Sprintf("%s v%d", p.Projection, p.Version), cmp.Or(p.Role, "-"), cmp.Or(p.State, "-"), fmt.Sprint(p.Entities), fmt.Sprint(p.Behind), stamp(p.WaitingSince), fmt.Sprint(p.Faulted))
 	}
 }
 

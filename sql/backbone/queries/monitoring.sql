@@ -192,11 +192,14 @@ ORDER BY 1;
 
 -- name: ListProjectionLags :many
 -- Of every partition that has events: how far a projection is, and since when the
--- oldest event waits that it has not seen.
+-- oldest event waits that it has not seen. Role and state are those of the version in
+-- the register, '' for one that no server has entered there.
 SELECT c.projection, c.version, c.partition_id, c.status, c.sequence, c.updated_at,
+       coalesce(r.role, '')::text AS role, coalesce(r.status, '')::text AS state,
        coalesce(h.sequence, 0)::bigint AS head,
        coalesce(w.recorded_at, to_timestamp(0))::timestamptz AS waiting_since
 FROM backbone.projection_checkpoints c
+LEFT JOIN backbone.projections r ON r.name = c.projection AND r.version = c.version
 LEFT JOIN LATERAL (
     SELECT e.sequence FROM backbone.events e WHERE e.partition_id = c.partition_id ORDER BY e.sequence DESC LIMIT 1
 ) h ON true

@@ -418,9 +418,11 @@ func (q *Queries) ListPartitionTables(ctx context.Context, db DBTX) ([]ListParti
 
 const ListProjectionLags = `-- name: ListProjectionLags :many
 SELECT c.projection, c.version, c.partition_id, c.status, c.sequence, c.updated_at,
+       coalesce(r.role, '')::text AS role, coalesce(r.status, '')::text AS state,
        coalesce(h.sequence, 0)::bigint AS head,
        coalesce(w.recorded_at, to_timestamp(0))::timestamptz AS waiting_since
 FROM backbone.projection_checkpoints c
+LEFT JOIN backbone.projections r ON r.name = c.projection AND r.version = c.version
 LEFT JOIN LATERAL (
     SELECT e.sequence FROM backbone.events e WHERE e.partition_id = c.partition_id ORDER BY e.sequence DESC LIMIT 1
 ) h ON true
@@ -440,12 +442,15 @@ type ListProjectionLagsRow struct {
 	Status       string
 	Sequence     int64
 	UpdatedAt    time.Time
+	Role         string
+	State        string
 	Head         int64
 	WaitingSince time.Time
 }
 
 // Of every partition that has events: how far a projection is, and since when the
-// oldest event waits that it has not seen.
+// oldest event waits that it has not seen. Role and state are those of the version in
+// the register, ” for one that no server has entered there.
 func (q *Queries) ListProjectionLags(ctx context.Context, db DBTX) ([]ListProjectionLagsRow, error) {
 	rows, err := db.Query(ctx, ListProjectionLags)
 	if err != nil {
@@ -462,6 +467,8 @@ func (q *Queries) ListProjectionLags(ctx context.Context, db DBTX) ([]ListProjec
 			&i.Status,
 			&i.Sequence,
 			&i.UpdatedAt,
+			&i.Role,
+			&i.State,
 			&i.Head,
 			&i.WaitingSince,
 		); err != nil {
