@@ -38,11 +38,14 @@ var readQueries = []string{
 	backbonedb.ListDescendants, backbonedb.ListKeySpans, backbonedb.ListKeyMatches, backbonedb.ListTypeMatches,
 	backbonedb.GetStreamStatus, backbonedb.GetIdempotencyKey, backbonedb.GetIntent, backbonedb.ListWaitingIntents,
 	backbonedb.ListSequencesAt, backbonedb.CountCommits, backbonedb.SampleEvents, backbonedb.GetStreamSize, backbonedb.ListProjectionLags, backbonedb.GetWaitingIntents,
+	backbonedb.GetSnapshotEpoch, backbonedb.ListEntitySnapshots, backbonedb.SaveEntitySnapshot, backbonedb.DeleteOldEntitySnapshots, backbonedb.MarkEntitySnapshotsStale,
+	backbonedb.GetStreamSnapshot, backbonedb.SaveStreamSnapshot, backbonedb.DeleteOldStreamSnapshots,
+	backbonedb.GetProjectionSnapshot, backbonedb.SaveProjectionSnapshot, backbonedb.DeleteOldProjectionSnapshots,
 	backbonedb.CountPersonalEvents, backbonedb.CountPersonalIntents, backbonedb.ListPersonalEvents, backbonedb.ListPersonalIntents,
 }
 
 // unbounded are the tables that no plan may read from end to end.
-var unbounded = regexp.MustCompile(`^(events|event_payloads)(_default|_p[0-9]+)?$|^(event_keys|stream_versions|business_keys|idempotency_keys|intents|event_pii_subjects|intent_pii_subjects)$`)
+var unbounded = regexp.MustCompile(`^(events|event_payloads)(_default|_p[0-9]+)?$|^(event_keys|stream_versions|business_keys|idempotency_keys|intents|event_pii_subjects|intent_pii_subjects|entity_snapshots|stream_snapshots|event_snapshots)$`)
 
 // TestPlans runs EXPLAIN as the application's role, with generic plans as the
 // application uses them, on an empty database, on one that was filled and never
@@ -110,6 +113,12 @@ func fill(t *testing.T, conn *pgx.Conn, p event.PartitionID, rows int) {
 		SELECT %[1]d, 'employee:E-' || n %% 50, lpad(to_hex(n), 32, '0')::uuid, 0, '{/email}' FROM generate_series(1, %[2]d / 4) n`,
 		`INSERT INTO backbone.intents (partition_id, id, created_at, updated_at, first_sequence, event_count, revision, legal_entity, type, status, actor_type, actor_id)
 		SELECT %[1]d, lpad(to_hex(n), 32, '0')::uuid, now(), now(), n, 1, 1, 'USMF', 'ap.submit_invoice', 'executed', 'human', 'u' FROM generate_series(1, %[2]d / 4) n`,
+		`INSERT INTO backbone.entity_snapshots (as_of_sequence, version, event_count, created_at, partition_id, size_bytes, effective_through, status, entity_type, entity_id, fold, state)
+		SELECT n, n, 100, now(), %[1]d, 2, now(), 'valid', 'vendor', 'V-' || n %% 2000, '1', '{}' FROM generate_series(1, %[2]d / 10) n`,
+		`INSERT INTO backbone.stream_snapshots (version, created_at, partition_id, schema_version, size_bytes, internal, id, stream_type, stream_id, state_type, state)
+		SELECT n, now(), %[1]d, 1, 2, true, lpad(to_hex(n), 32, '0')::uuid, 'invoice', 'I-' || n %% 2000, 'fold:invoice', '{}' FROM generate_series(1, %[2]d / 10) n`,
+		`INSERT INTO backbone.event_snapshots (sequence, created_at, version, partition_id, size_bytes, projection, state)
+		SELECT n, now(), 1, %[1]d, 2, 'p-' || n %% 500, '{}' FROM generate_series(1, %[2]d / 20) n`,
 	} {
 		_, err := conn.Exec(t.Context(), fmt.Sprintf(statement, p, rows))
 		require.NoError(t, err)
@@ -189,7 +198,7 @@ func sample(t *testing.T, oid uint32, p event.PartitionID) string {
 		pgtype.TextOID: "'I-5'", pgtype.TextArrayOID: "'{I-5}'", pgtype.UUIDOID: "'00000000-0000-0000-0000-000000000005'",
 		pgtype.UUIDArrayOID: "'{00000000-0000-0000-0000-000000000005}'", pgtype.ByteaOID: "'x'", pgtype.ByteaArrayOID: "'{x}'",
 		pgtype.TimestamptzOID: "now()", pgtype.TimestamptzArrayOID: "'{2026-01-01}'", pgtype.DateOID: "'2026-01-01'", pgtype.DateArrayOID: "'{2026-01-01}'",
-		pgtype.BoolOID: "true", pgtype.Int2OID: "0", pgtype.Int2ArrayOID: "'{0}'", pgtype.JSONBOID: "'{}'",
+		pgtype.BoolOID: "true", pgtype.Int2OID: "0", pgtype.Int2ArrayOID: "'{0}'", pgtype.JSONBOID: "'{}'", pgtype.JSONOID: "'{}'",
 	}
 	literal, ok := literals[oid]
 	require.True(t, ok, "no sample for type %d", oid)
