@@ -14,6 +14,7 @@ type Projection struct {
 	Name          string                    `json:"name"`
 	Version       int                       `json:"version"`
 	Current       bool                      `json:"current"`
+	Role          string                    `json:"role"`
 	Status        string                    `json:"status"`
 	EventTypes    []string                  `json:"event_types"`
 	Settings      ProjectionSettings        `json:"settings"`
@@ -67,6 +68,7 @@ type ProjectionSettings struct {
 
 // ProjectionCommand is what is done to a projection.
 type ProjectionCommand struct {
+	Version     int    `json:"version,omitempty"`      // 0: the one that readers are shown
 	LegalEntity string `json:"legal_entity,omitempty"` // "": all
 	Reason      string `json:"reason,omitempty"`
 }

@@ -15,6 +15,7 @@ func projectionsCommand() *cobra.Command {
 			"in the dead letters then.",
 	}
 	cmd.AddCommand(listProjectionsCommand(), showProjectionCommand(), configureProjectionCommand())
+	cmd.AddCommand(rebuildCommands()...)
 	for _, c := range []struct{ action, short, long string }{
 		{"start", "Start a projection that was created or stopped", ""},
 		{"pause", "Let a projection stand still for a while", ""},
@@ -60,6 +61,7 @@ func changeProjectionCommand(action, short, long string) *cobra.Command {
 	}
 	cmd := &cobra.Command{Use: action + " PROJECTION", Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1)}
 	options := clientFlags(cmd)
+	cmd.Flags().IntVar(&c.Version, "version", 0, "of the projection (default: the one that readers are shown)")
 	if partial {
 		cmd.Flags().StringVar(&c.LegalEntity, "legal-entity", "", "only there (default: wherever you may)")
 		cmd.Flags().StringVar(&c.Reason, "reason", "", "why; kept with the dead letter, no personal data")

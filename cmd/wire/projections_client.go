@@ -33,7 +33,7 @@ func ListProjections(ctx context.Context, o ClientOptions) error {
 	for _, p := range all {
 		state := p.Status
 		if !p.Current {
-			state += " (earlier)"
+			state += " (" + p.Role + ")"
 		}
 		still := "-"
 		if p.Faulted > 0 {
@@ -76,6 +76,7 @@ func (o ClientOptions) projection(p httpclient.Projection) error {
 type ProjectionChange struct {
 	Name        string
 	Action      string
+	Version     int // 0: the one that readers are shown
 	LegalEntity string
 	Reason      string
 }
@@ -86,7 +87,7 @@ func ChangeProjection(ctx context.Context, o ClientOptions, c ProjectionChange) 
 	if err != nil {
 		return err
 	}
-	p, err := client.OperateProjection(ctx, c.Name, c.Action, httpclient.ProjectionCommand{LegalEntity: c.LegalEntity, Reason: c.Reason})
+	p, err := client.OperateProjection(ctx, c.Name, c.Action, httpclient.ProjectionCommand{Version: c.Version, LegalEntity: c.LegalEntity, Reason: c.Reason})
 	if err != nil {
 		return err
 	}

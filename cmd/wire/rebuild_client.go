@@ -1,0 +1,250 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// ProjectionRebuild is what `backbone projections rebuild` asks for.
+type ProjectionRebuild struct {
+	Name    string
+	Wait    bool // until it has caught up
+	Compare bool // then compare; it waits
+	Switch  bool // then switch; with Compare only if nothing differs
+}
+
+// RebuildProjection builds a version of a projection beside the one that is shown.
+func RebuildProjection(ctx context.Context, o ClientOptions, r ProjectionRebuild) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	b, err := client.RebuildProjection(ctx, r.Name, r.Switch && !r.Wait && !r.Compare)
+	if err != nil {
+		return err
+	}
+	if !r.Wait && !r.Compare {
+		return o.rebuild(b)
+	}
+	version := b.Building.Version
+	if b, err = o.awaitRebuild(ctx, client, r.Name, version); err != nil {
+		return err
+	}
+	if r.Compare {
+		c, err := client.CompareProjection(ctx, r.Name, 0)
+		if err != nil {
+			return err
+		}
+		if err := o.comparison(c); err != nil {
+			return err
+		}
+		if r.Switch && (c.Rows != "0" || len(c.NotCompared) > 0) {
+			return fault.New(fault.FailedPrecondition, "projection.versions_differ",
+				"version %d differs from the one that is shown; switch to it with `backbone projections switch %s` if that is right, or cancel it", version, r.Name)
+		}
+	}
+	if !r.Switch {
+		if r.Compare {
+			return nil
+		}
+		return o.rebuild(b)
+	}
+	return o.switchCaughtUp(ctx, client, r.Name)
+}
+
+// switchTries is how often a switch is tried that is refused because more was written
+// meanwhile than may be lacking.
+const switchTries = 30
+
+func (o ClientOptions) switchCaughtUp(ctx context.Context, client *httpclient.Client, name string) error {
+	for try := 1; ; try++ {
+		b, err := client.SwitchProjection(ctx, name, false, false)
+		if err == nil {
+			return o.rebuild(b)
+		}
+		if fault.CodeOf(err) != "projection.version_behind" || try == switchTries {
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// lookEvery is how often the progress of a rebuild is looked at.
+const lookEvery = 500 * time.Millisecond
+
+func pause(ctx context.Context) error {
+	t := time.NewTimer(lookEvery)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// awaitRebuild waits until a version has caught up, and draws a bar meanwhile on a
+// terminal. Faults: projection.version_halted, projection.not_building when somebody
+// ended it.
+func (o ClientOptions) awaitRebuild(ctx context.Context, client *httpclient.Client, name string, version int) (httpclient.ProjectionRebuild, error) {
+	drawn := false
+	defer func() {
+		if drawn {
+			fmt.Fprintln(o.Err)
+		}
+	}()
+	for {
+		b, err := client.ProjectionRebuild(ctx, name)
+		if err != nil {
+			return b, err
+		}
+		if b.Building == nil || b.Building.Version != version {
+			if b.Active == version {
+				return b, nil
+			}
+			return b, fault.New(fault.FailedPrecondition, "projection.not_building", "version %d of projection %s is not built any more; somebody has ended it", version, name)
+		}
+		if o.Terminal {
+			fmt.Fprintf(o.Err, "\r%s\x1b[K", rebuildBar(*b.Building))
+			drawn = true
+		}
+		switch {
+		case b.Building.Faulted > 0 || b.Building.Status == "faulted":
+			return b, fault.New(fault.FailedPrecondition, "projection.version_halted", "version %d of projection %s stands still at an event; look at `backbone deadletters`, then fix or cancel it", version, name)
+		case b.Building.CaughtUp:
+			return b, nil
+		}
+		if err := pause(ctx); err != nil {
+			return b, err
+		}
+	}
+}
+
+// rebuildBar shows how far a rebuild has come on one line.
+func rebuildBar(b httpclient.ProjectionBuilding) string {
+	const width = 24
+	done, _ := strconv.ParseUint(b.DoneEvents, 10, 64)
+	total, _ := strconv.ParseUint(b.TotalEvents, 10, 64)
+	full := width
+	if total > 0 && done < total {
+		full = int(float64(width) * float64(done) / float64(total))
+	}
+	line := fmt.Sprintf("[%s%s] %s/%s events", strings.Repeat("=", full), strings.Repeat(" ", width-full), b.DoneEvents, b.TotalEvents)
+	if b.EventsPerSecond > 0 {
+		line += fmt.Sprintf(", %.0f/s", b.EventsPerSecond)
+	}
+	if b.SecondsLeft > 0 {
+		line += ", " + (time.Duration(b.SecondsLeft * float64(time.Second))).Round(time.Second).String() + " left"
+	}
+	return line
+}
+
+// ShowRebuild prints how the versions of a projection stand.
+func ShowRebuild(ctx context.Context, o ClientOptions, name string) error {
+	return o.onRebuild(func(c *httpclient.Client) (httpclient.ProjectionRebuild, error) {
+		return c.ProjectionRebuild(ctx, name)
+	})
+}
+
+// SwitchProjection shows readers the version that was built, or with back the one
+// before.
+func SwitchProjection(ctx context.Context, o ClientOptions, name string, back, force bool) error {
+	return o.onRebuild(func(c *httpclient.Client) (httpclient.ProjectionRebuild, error) {
+		return c.SwitchProjection(ctx, name, back, force)
+	})
+}
+
+// RemoveProjectionVersion ends a rebuild, or with retained removes the version that is
+// kept.
+func RemoveProjectionVersion(ctx context.Context, o ClientOptions, name string, retained bool) error {
+	return o.onRebuild(func(c *httpclient.Client) (httpclient.ProjectionRebuild, error) {
+		return c.RemoveProjectionVersion(ctx, name, retained)
+	})
+}
+
+func (o ClientOptions) onRebuild(step func(*httpclient.Client) (httpclient.ProjectionRebuild, error)) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	b, err := step(client)
+	if err != nil {
+		return err
+	}
+	return o.rebuild(b)
+}
+
+func (o ClientOptions) rebuild(b httpclient.ProjectionRebuild) error {
+	if o.JSON {
+		return o.json(b)
+	}
+	fmt.Fprintf(o.Out, "%s: readers are shown version %d\n", b.Name, b.Active)
+	if b.Retained != 0 {
+		fmt.Fprintf(o.Out, "Version %d is kept; go back to it with `backbone projections rollback %s`.\n", b.Retained, b.Name)
+	}
+	for _, version := range b.Dropping {
+		fmt.Fprintf(o.Out, "Version %d is being removed.\n", version)
+	}
+	if b.Building != nil {
+		state := b.Building.Status
+		if b.Building.CaughtUp {
+			state = "caught up"
+		}
+		fmt.Fprintf(o.Out, "Version %d is being built (%s): %s\n", b.Building.Version, state, rebuildBar(*b.Building))
+	}
+	return nil
+}
+
+// CompareProjection prints in what two versions of a projection differ.
+func CompareProjection(ctx context.Context, o ClientOptions, name string, examples int) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	c, err := client.CompareProjection(ctx, name, examples)
+	if err != nil {
+		return err
+	}
+	return o.comparison(c)
+}
+
+func (o ClientOptions) comparison(c httpclient.ProjectionComparison) error {
+	if o.JSON {
+		return o.json(c)
+	}
+	fmt.Fprintf(o.Out, "%s, version %d (left, shown) and version %d (right): %s rows differ\n", c.Name, c.Left, c.Right, c.Rows)
+	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "LEGAL ENTITY\tSEQUENCE\tTABLE\tLEFT\tRIGHT\tONLY LEFT\tONLY RIGHT\tCHANGED")
+	var examples []string
+	for _, e := range c.LegalEntities {
+		for _, t := range e.Tables {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.LegalEntity, e.Sequence, t.Table, t.LeftRows, t.RightRows, t.OnlyLeft, t.OnlyRight, t.Changed)
+			for _, x := range t.Examples {
+				examples = append(examples, fmt.Sprintf("%s\t%s\t%s\t%s\t%s", e.LegalEntity, t.Table, x.Key, x.In, cmp.Or(strings.Join(x.Columns, ", "), "-")))
+			}
+		}
+	}
+	if len(examples) > 0 {
+		fmt.Fprintln(table, "\nLEGAL ENTITY\tTABLE\tROW\tIN\tCOLUMNS")
+		for _, line := range examples {
+			fmt.Fprintln(table, line)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if len(c.NotCompared) > 0 {
+		fmt.Fprintf(o.Out, "Not compared, since the versions could not be brought to the same event: %s\n", strings.Join(c.NotCompared, ", "))
+	}
+	return nil
+}
