@@ -86,6 +86,8 @@ type Projector struct {
 
 	SwitchWithin int    `config:"switch_within"` // events that a rebuilt version may lack in a legal entity when readers are switched to it
 	Switch       string `config:"switch"`        // auto: a version that a newer release builds is switched to once it has caught up; manual: by an operator
+
+	OperatorTenant string `config:"operator_tenant"` // whose operators decide about projections where several tenants share them; empty: nobody does then
 }
 
 // Delivery is how a node learns that events were written, for all who wait for them.

@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -122,12 +123,15 @@ func (s *Server) OperateProjection(ctx context.Context, r api.OperateProjectionR
 		}
 	}
 	if c.Partition == 0 && !slices.Contains(partial, c.Action) {
-		if err := forAll(p); err != nil {
+		if err := s.forAll(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if len(c.Reason) > maxReason {
 		return nil, fault.New(fault.Invalid, "request.member_too_long", "a reason has at most 1000 bytes; shorten it").WithField("/reason")
+	}
+	if err := shredding.CheckText("/reason", c.Reason); err != nil {
+		return nil, err
 	}
 	if c.Partitions, _, err = s.seen(ctx); err != nil {
 		return nil, err
@@ -144,9 +148,24 @@ func (s *Server) OperateProjection(ctx context.Context, r api.OperateProjectionR
 var partial = []projection.Action{projection.Fix, projection.Skip, projection.Reset}
 
 // forAll refuses who may see some legal entities what changes a projection for all.
-func forAll(p ports.Principal) error {
+// Projections belong to the installation: where several tenants share it, only the
+// operators of Config.OperatorTenant decide for the others.
+func (s *Server) forAll(ctx context.Context) error {
+	p := callOf(ctx).principal
+	others := fault.New(fault.Forbidden, "projection.affects_others",
+		"this is about all legal entities, also those that are not yours; ask an operator of all of them, who is of the tenant in projector.operator_tenant where there are several tenants")
 	if len(p.LegalEntities) > 0 {
-		return fault.New(fault.Forbidden, "projection.affects_others", "this is about all legal entities, also those that are not yours; ask an operator of all of them")
+		return others
+	}
+	if s.config.OperatorTenant == p.TenantID {
+		return nil
+	}
+	all, err := s.config.Access.LegalEntities(ctx, "")
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(le ports.LegalEntity) bool { return le.TenantID != p.TenantID }) {
+		return others
 	}
 	return nil
 }
@@ -160,7 +179,7 @@ func (s *Server) ConfigureProjection(ctx context.Context, r api.ConfigureProject
 	if err != nil {
 		return nil, err
 	}
-	if err := forAll(callOf(ctx).principal); err != nil {
+	if err := s.forAll(ctx); err != nil {
 		return nil, err
 	}
 	b := r.Body

@@ -23,17 +23,21 @@ func (idle) Apply(context.Context, ports.ProjectionTx, ports.ProjectionBatch) er
 
 func (idle) Reset(context.Context, ports.ProjectionTx, ports.ProjectionBatch) error { return nil }
 
+// untouched is where no rebuild is to be asked for.
+type untouched struct{ httpapi.Rebuilds }
+
 // openProjections is a house with the projection note.list.
-func openProjections(t *testing.T) *house {
+func openProjections(t *testing.T, change ...func(*httpapi.Config)) *house {
 	t.Helper()
 	declared := []module.Projection{{Name: "note.list", Version: 2, EventTypes: []string{"note.taken"}}}
 	store := memory.New(memory.Config{LogName: "other.example"})
-	h := openHouse(t, func(c *httpapi.Config) {
+	h := openHouse(t, append(change, func(c *httpapi.Config) {
 		c.Projections = projector.NewOperations(projector.OperationsConfig{
 			Store: store, Register: store, Letters: store, Leases: store.Leases(), Clock: system.Clock{}, Declared: declared,
 			Handlers: map[string]ports.ProjectionHandler{"note.list": idle{}},
 		})
-	})
+		c.Rebuilds = untouched{}
+	})...)
 	_, err := store.AddProjection(t.Context(), projection.Projection{Name: "note.list", Version: 2, Status: projection.Running, Settings: projection.DefaultSettings(), ChangedBy: "system"})
 	require.NoError(t, err)
 	return h
@@ -75,7 +79,12 @@ func TestProjectionsAreForOperators(t *testing.T) {
 	refused(http.StatusNotFound, "legal_entity.not_found", ask{method: "POST", path: one + "/fix", token: german, body: `{"legal_entity":"USMF"}`})
 	refused(http.StatusUnprocessableEntity, "projection.not_halted", ask{method: "POST", path: one + "/fix", token: german, body: `{"legal_entity":"DEMF"}`})
 
+	for _, step := range []string{"rebuild", "switch", "rollback", "cancel", "drop"} {
+		refused(http.StatusForbidden, "projection.affects_others", ask{method: "POST", path: one + "/" + step, token: german})
+	}
+
 	admin := h.tokens["admin"]
+	refused(http.StatusBadRequest, "pii.in_text", ask{method: "POST", path: one + "/fix", token: admin, body: `{"reason":"mail of jane.doe@example.org"}`})
 	refused(http.StatusNotFound, "projection.not_found", ask{method: "GET", path: "/api/admin/projections/no.such", token: admin})
 	refused(http.StatusBadRequest, "projection.partition_missing", ask{method: "POST", path: one + "/skip", token: admin})
 	refused(http.StatusBadRequest, "projection.partition_unwanted", ask{method: "POST", path: one + "/stop", token: admin, body: `{"legal_entity":"DEMF"}`})
@@ -92,4 +101,21 @@ func TestWithoutProjectionsNobodyOperatesThem(t *testing.T) {
 	h := openHouse(t)
 	a := h.do(t, ask{method: "GET", path: "/api/admin/projections", token: h.tokens["admin"]})
 	require.Equal(t, "projection.not_served", a.json(t)["code"])
+}
+
+func TestProjectionsOfSeveralTenantsAreTheOperatorTenants(t *testing.T) {
+	t.Parallel()
+	const one = "/api/admin/projections/note.list"
+	for tenant, status := range map[string]int{"": http.StatusForbidden, "acme": http.StatusForbidden, "demo": http.StatusOK} {
+		h := openProjections(t, func(c *httpapi.Config) { c.OperatorTenant = tenant })
+		pause := ask{method: "POST", path: one + "/pause", token: h.tokens["operator"]}
+		if tenant == "" {
+			require.Equal(t, http.StatusOK, h.do(t, pause).status, "alone")
+			require.Equal(t, http.StatusOK, h.do(t, ask{method: "POST", path: one + "/resume", token: h.tokens["operator"]}).status)
+		}
+		_, err := h.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "ACME", Name: "Acme", TimeZone: "UTC", Status: "active", CreatedAt: system.Clock{}.Now()})
+		require.NoError(t, err)
+		require.Equal(t, status, h.do(t, pause).status, tenant)
+		require.Equal(t, status, h.do(t, ask{method: "PUT", path: one + "/settings", token: h.tokens["operator"], body: `{}`}).status, tenant)
+	}
 }

@@ -34,6 +34,14 @@ func (s *Server) rebuilt(step func(Rebuilds) (projector.Rebuild, error)) (answer
 	return reply(http.StatusOK, rebuildAnswer(b))
 }
 
+// decided is rebuilt for steps that change what all legal entities are shown.
+func (s *Server) decided(ctx context.Context, step func(Rebuilds) (projector.Rebuild, error)) (answer, error) {
+	if err := s.forAll(ctx); err != nil {
+		return answer{}, err
+	}
+	return s.rebuilt(step)
+}
+
 func order(ctx context.Context, name string, force bool) projector.Order {
 	return projector.Order{Name: name, By: callOf(ctx).principal.PersonID, Force: force}
 }
@@ -45,33 +53,33 @@ func (s *Server) GetProjectionRebuild(ctx context.Context, r api.GetProjectionRe
 
 // RebuildProjection answers POST /api/admin/projections/{name}/rebuild.
 func (s *Server) RebuildProjection(ctx context.Context, r api.RebuildProjectionRequestObject) (api.RebuildProjectionResponseObject, error) {
-	return s.rebuilt(func(b Rebuilds) (projector.Rebuild, error) {
+	return s.decided(ctx, func(b Rebuilds) (projector.Rebuild, error) {
 		return b.Start(ctx, order(ctx, r.Name, false), r.Body != nil && r.Body.Switch)
 	})
 }
 
 // SwitchProjection answers POST /api/admin/projections/{name}/switch.
 func (s *Server) SwitchProjection(ctx context.Context, r api.SwitchProjectionRequestObject) (api.SwitchProjectionResponseObject, error) {
-	return s.rebuilt(func(b Rebuilds) (projector.Rebuild, error) {
+	return s.decided(ctx, func(b Rebuilds) (projector.Rebuild, error) {
 		return b.Switch(ctx, order(ctx, r.Name, r.Body != nil && r.Body.Force))
 	})
 }
 
 // RollbackProjection answers POST /api/admin/projections/{name}/rollback.
 func (s *Server) RollbackProjection(ctx context.Context, r api.RollbackProjectionRequestObject) (api.RollbackProjectionResponseObject, error) {
-	return s.rebuilt(func(b Rebuilds) (projector.Rebuild, error) {
+	return s.decided(ctx, func(b Rebuilds) (projector.Rebuild, error) {
 		return b.Rollback(ctx, order(ctx, r.Name, r.Body != nil && r.Body.Force))
 	})
 }
 
 // CancelProjectionRebuild answers POST /api/admin/projections/{name}/cancel.
 func (s *Server) CancelProjectionRebuild(ctx context.Context, r api.CancelProjectionRebuildRequestObject) (api.CancelProjectionRebuildResponseObject, error) {
-	return s.rebuilt(func(b Rebuilds) (projector.Rebuild, error) { return b.Cancel(ctx, order(ctx, r.Name, false)) })
+	return s.decided(ctx, func(b Rebuilds) (projector.Rebuild, error) { return b.Cancel(ctx, order(ctx, r.Name, false)) })
 }
 
 // DropProjectionVersion answers POST /api/admin/projections/{name}/drop.
 func (s *Server) DropProjectionVersion(ctx context.Context, r api.DropProjectionVersionRequestObject) (api.DropProjectionVersionResponseObject, error) {
-	return s.rebuilt(func(b Rebuilds) (projector.Rebuild, error) { return b.Drop(ctx, order(ctx, r.Name, false)) })
+	return s.decided(ctx, func(b Rebuilds) (projector.Rebuild, error) { return b.Drop(ctx, order(ctx, r.Name, false)) })
 }
 
 // The rows that a comparison names of each table and legal entity.

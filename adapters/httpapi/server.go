@@ -61,6 +61,9 @@ type Config struct {
 	Erasures Erasures
 	// Projections is for operators; nil: projection.not_served.
 	Projections Projections
+	// OperatorTenant is the tenant whose operators decide about projections for all
+	// tenants; "": nobody does where there are several.
+	OperatorTenant string
 	// Rebuilds builds projections anew; nil: projection.not_served.
 	Rebuilds Rebuilds
 	// Webhooks looks after the endpoints of subscriptions; nil: webhook.not_served.

@@ -44,6 +44,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 		Access: app.Tenancy, Intents: app.Intake, Appends: app.Append, Streams: app.Streams, Events: app.Query, Types: app.Registry, Upcaster: app.Upcaster, Reports: app.Reports,
 		Entities: app.Entities, Snapshots: app.Snapshots,
 		Catalog: app.Catalog, Logger: o.Logger, Metrics: observed.http, MetricsPage: observed.page, Tracing: observed.tracing, Ready: app.Ready, Projections: app.operations, Rebuilds: app.rebuilds,
+		OperatorTenant: config.Projector.OperatorTenant,
 		Limits: httpapi.Limits{
 			BodyBytes: int64(config.HTTP.BodyLimitBytes), EventBytes: config.Limits.EventBytes, EventNodes: config.Limits.Nodes,
 			Depth: config.Limits.Depth, BatchEvents: config.Limits.BatchEvents, Body: config.HTTP.ReadTimeout,
