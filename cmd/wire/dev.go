@@ -182,15 +182,15 @@ func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listen
 		return err
 	}
 	say("Ready: %s", file.HTTP)
+	if file.NATS != "" {
+		say("Events are published to %s, stream %s, subjects %s.<tenant>.<legal entity>.<type>", file.NATS, config.NATS.Stream, config.NATS.SubjectPrefix)
+	}
 	if o.Sample {
 		if err := server.sample(ctx, o, dir, state, file, say); err != nil {
 			return fmt.Errorf("sample documents: %w", err)
 		}
 	}
 	printDevHints(say, dir, state, file)
-	if file.NATS != "" {
-		say("\nEvents are published to %s, stream %s, subjects %s.<tenant>.<legal entity>.<type>", file.NATS, config.NATS.Stream, config.NATS.SubjectPrefix)
-	}
 	select {
 	case <-ctx.Done():
 		say("\nStopping…")
@@ -261,6 +261,7 @@ func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir st
 	config := configs.Default()
 	config.Database.DSN = configs.DSN(cluster.DSN("backbone_app", state.AppPassword, devDatabase))
 	config.Database.EraserDSN = configs.DSN(cluster.DSN("backbone_eraser", state.EraserPassword, devDatabase))
+	config.Webhook.AllowPrivateNetworks, config.Webhook.AllowHTTP = true, true // whoever tries webhooks here has the receiver on this machine
 	return state, config, nil
 }
 

@@ -218,7 +218,7 @@ func SettleParked(ctx context.Context, o ClientOptions, id, verb string, s Parke
 	if o.JSON {
 		return o.json(map[string]any{"messages": total})
 	}
-	fmt.Fprintf(o.Out, "%d messages: %s.\n", total, map[string]string{"replay": "handed out again", "discard": "given up"}[verb])
+	fmt.Fprintf(o.Out, "%s %s.\n", counted(total, "message"), map[string]string{"replay": "handed out again", "discard": "given up"}[verb])
 	return nil
 }
 
