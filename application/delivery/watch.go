@@ -25,6 +25,7 @@ type WatchConfig struct {
 	Clock   ports.Clock
 	Poll    time.Duration // how often to look without a signal; 0 is 500 ms
 	Rest    time.Duration // between two looks, however many signals come; 0 is 5 ms
+	Limit   time.Duration // of one look: a connection that nobody answers is given up; 0 is 5 s
 }
 
 // Watch knows the heads of all partitions, for everybody on the node who waits for
@@ -47,6 +48,9 @@ func NewWatch(c WatchConfig) *Watch {
 	}
 	if c.Rest <= 0 {
 		c.Rest = 5 * time.Millisecond
+	}
+	if c.Limit <= 0 {
+		c.Limit = 5 * time.Second
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -114,7 +118,9 @@ func (w *Watch) Run(ctx context.Context) {
 }
 
 func (w *Watch) look(ctx context.Context) {
-	heads, err := w.config.Heads.PartitionHeads(ctx)
+	within, cancel := context.WithTimeout(ctx, w.config.Limit)
+	heads, err := w.config.Heads.PartitionHeads(within)
+	cancel()
 	if err != nil {
 		if ctx.Err() == nil {
 			w.config.Logger.WarnContext(ctx, "the heads could not be read; the next poll looks again", "code", fault.CodeOf(err))

@@ -113,6 +113,29 @@ func TestLostSignalsAreCoveredByThePoll(t *testing.T) {
 	reach(t, w, 1, 2)
 }
 
+// silent is a store whose connection nobody answers any more: the first question hangs.
+type silent struct {
+	growing
+	hung atomic.Bool
+}
+
+func (s *silent) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+	if s.hung.CompareAndSwap(false, true) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.growing.PartitionHeads(ctx)
+}
+
+func TestAConnectionThatNobodyAnswersIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s := &silent{growing: growing{heads: map[event.PartitionID]ports.Head{1: {Sequence: 1}}}}
+	w := delivery.NewWatch(delivery.WatchConfig{Heads: s, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond, Limit: 10 * time.Millisecond})
+	run(t, w)
+	reach(t, w, 1, 1)
+	require.True(t, s.hung.Load())
+}
+
 // Whoever takes the heads and the channel together misses nothing, however the
 // growth falls between: a thousand waiters see every step.
 func TestNoGrowthIsMissed(t *testing.T) {
