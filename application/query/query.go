@@ -34,6 +34,7 @@ type Service struct {
 	cursors   *Cursors
 	scan      int // MaxScan
 	now       func() time.Time
+	settle    time.Duration // see WithSettle
 }
 
 // Option is an optional part of a Service.
@@ -41,6 +42,10 @@ type Option func(*Service)
 
 // WithClock asks another clock than the machine's how old events are.
 func WithClock(c ports.Clock) Option { return func(s *Service) { s.now = c.Now } }
+
+// WithSettle lets a stream as known at a moment wait until the moment is settled: so
+// long after it an event may still be recorded with a time at or before it.
+func WithSettle(d time.Duration) Option { return func(s *Service) { s.settle = d } }
 
 // New makes a Service.
 func New(events Log, causality ports.CausalityReader, directory Directory, cursors *Cursors, options ...Option) *Service {

@@ -174,15 +174,19 @@ const codeNotCaughtUp = "read.not_caught_up"
 // is still to come until then would change the answer. A time that is far ahead is
 // refused.
 func (r *Reports) Settled(ctx context.Context, knownAt string) error {
+	return settled(ctx, r.clock.Now(), knownAt, r.Settle, r.patience)
+}
+
+func settled(ctx context.Context, now time.Time, knownAt string, settle, patience time.Duration) error {
 	t, err := time.Parse(time.RFC3339Nano, knownAt)
 	if err != nil {
 		return nil // seq:<n>, or what Known refuses
 	}
-	ahead := t.Sub(r.clock.Now())
-	if ahead > r.patience {
+	ahead := t.Sub(now)
+	if ahead > patience {
 		return fault.New(fault.Invalid, "report.known_at_in_future", "known_at has not come yet; ask for a time that has passed, or for seq:<n>").WithField("known_at")
 	}
-	if ahead += r.Settle; ahead <= 0 {
+	if ahead += settle; ahead <= 0 {
 		return nil
 	}
 	timer := time.NewTimer(ahead)

@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"sort"
-	"time"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -60,8 +59,8 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 		ask.From = max(ask.From, first)
 	}
 	if ask.EffectiveTo = q.AsOf; q.KnownAt != "" {
-		if t, err := time.Parse(time.RFC3339Nano, q.KnownAt); err == nil && t.After(s.now()) {
-			return page, fault.New(fault.Invalid, "report.known_at_in_future", "known_at has not come yet; ask for a time that has passed, or for seq:<n>").WithField("known_at")
+		if err := settled(ctx, s.now(), q.KnownAt, s.settle, 0); err != nil {
+			return page, err
 		}
 		if ask.Until, _, err = s.Known(ctx, q.Entity.Partition, q.KnownAt); err != nil || ask.Until == 0 {
 			return page, err

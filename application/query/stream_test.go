@@ -1,6 +1,7 @@
 package query_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -184,4 +185,26 @@ func TestAFeedOfAStreamObeysItsMetadata(t *testing.T) {
 	l.act(t, le, event.TombstoneStream, "")
 	_, err = follow("chief")
 	require.Equal(t, "stream.tombstoned", code(t, err))
+}
+
+// TestAStreamAsKnownIsTheSameForEver: an event that is being written may yet be recorded
+// at the moment that is asked for, so the answer waits until none can be.
+func TestAStreamAsKnownIsTheSameForEver(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	le := l.entity(t, "demo", "USMF")
+	l.write(t, le, nil)
+	patient := query.New(l.store, l.store, l.directory, query.NewCursors(key), query.WithClock(l.clock), query.WithSettle(time.Hour))
+	q := query.StreamQuery{Entity: le, Stream: mainTill, Count: 9, KnownAt: l.clock.Now().Format(time.RFC3339Nano)}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := patient.Stream(ctx, q)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "the moment is not over")
+	l.clock.Advance(time.Hour)
+	page, err := patient.Stream(t.Context(), q)
+	require.NoError(t, err)
+	require.Len(t, page.Events, 1)
+	q.KnownAt = l.clock.Now().Add(time.Second).Format(time.RFC3339Nano)
+	_, err = patient.Stream(t.Context(), q)
+	require.Equal(t, "report.known_at_in_future", fault.CodeOf(err))
 }

@@ -231,7 +231,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	cursors := query.NewCursors(cursorKey)
-	a.Query = query.New(a.Store, a.Store, a.Tenancy, cursors)
+	a.Query = query.New(a.Store, a.Store, a.Tenancy, cursors, query.WithSettle(settle))
 	a.Registry.ProveWith(upcasting.NewProver(a.Store, cursors))
 	a.follow(clock, o)
 	a.subscribe(clock, ids, o)
