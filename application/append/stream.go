@@ -30,7 +30,8 @@ type recreations struct {
 	batch   module.Batch // of the recreations, in the order of streams
 	allowed []event.StreamID
 	streams []event.StreamID
-	left    int // how often the batch may still be tried
+	refused []event.StreamID // were not deleted when their recreation was tried
+	left    int              // how often the batch may still be tried
 }
 
 // newRecreations allows the streams of the batch that it does not demand to exist.
@@ -84,16 +85,22 @@ func (r *recreations) learn(err error) bool {
 	named := func(id event.StreamID) bool { return id.String() == name }
 	switch f.Code {
 	case concurrency.CodeStreamDeleted:
-		i := slices.IndexFunc(r.allowed, func(id event.StreamID) bool { return named(id) && !slices.Contains(r.streams, id) })
+		untried := func(id event.StreamID) bool { return named(id) && !slices.Contains(r.streams, id) }
+		// a/b and c is written like a and b/c: the one that was refused is not tried again
+		// before the other.
+		i := slices.IndexFunc(r.allowed, func(id event.StreamID) bool { return untried(id) && !slices.Contains(r.refused, id) })
 		if i < 0 {
-			return false
+			if i = slices.IndexFunc(r.allowed, untried); i < 0 {
+				return false
+			}
 		}
 		r.streams = append(r.streams, r.allowed[i])
 	case concurrency.CodeStreamNotDeleted:
-		n := len(r.streams)
-		if r.streams = slices.DeleteFunc(r.streams, named); len(r.streams) == n {
+		if !slices.ContainsFunc(r.streams, named) {
 			return false
 		}
+		r.refused = append(r.refused, slices.DeleteFunc(slices.Clone(r.streams), func(id event.StreamID) bool { return !named(id) })...)
+		r.streams = slices.DeleteFunc(r.streams, named)
 	default:
 		return false
 	}

@@ -107,6 +107,37 @@ func TestABatchRecreatesAllItsStreams(t *testing.T) {
 	require.Equal(t, events[0].Scope, all[0].Scope)
 }
 
+// TestStreamsThatAreWrittenAlike: a type with a slash makes two streams that a fault
+// names alike, and only one of them is deleted.
+func TestStreamsThatAreWrittenAlike(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.service()
+	one, other := event.StreamID{Type: "a/b", ID: "c"}, event.StreamID{Type: "a", ID: "b/c"}
+	on := func(id event.StreamID) event.Draft { return placed(func(d *event.Draft) { d.Stream = id }) }
+	deletion := change("", stream.Deleted)
+	for deletion.Stream = range map[event.StreamID]bool{one: true, other: true} {
+		_, _, err := s.Append(t.Context(), b.request("", on(deletion.Stream), deletion))
+		require.NoError(t, err)
+		for _, drafts := range [][]event.Draft{{on(one), on(other)}, {on(other), on(one)}} {
+			_, _, err = s.Append(t.Context(), b.request("", drafts...))
+			require.NoError(t, err)
+			_, _, err = s.Append(t.Context(), b.request("", deletion))
+			require.NoError(t, err)
+		}
+		_, _, err = s.Append(t.Context(), b.request("", on(deletion.Stream)))
+		require.NoError(t, err)
+	}
+	deletion.Stream = one
+	_, _, err := s.Append(t.Context(), b.request("", deletion))
+	require.NoError(t, err)
+	deletion.Stream = other
+	_, _, err = s.Append(t.Context(), b.request("", deletion))
+	require.NoError(t, err)
+	_, _, err = s.Append(t.Context(), b.request("", on(other), on(one)))
+	require.NoError(t, err, "both are deleted")
+}
+
 // meddling lets something happen between the preparing and the writing of the first
 // requests.
 type meddling struct {
