@@ -2,6 +2,8 @@ package query
 
 import (
 	"cmp"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -83,7 +85,7 @@ func (c *Cursors) Open(cursor, tenantID string, digest []byte) (Position, error)
 	}
 	body, mac := b[:positionBytes], b[positionBytes:]
 	if !hmac.Equal(mac, c.mac(tenantID, digest, body, cursorMAC)) {
-		return Position{}, fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
+		return Position{}, foreignCursor()
 	}
 	p := Position{After: event.Sequence(binary.BigEndian.Uint64(body[1:])), Until: event.Sequence(binary.BigEndian.Uint64(body[9:]))}
 	copy(p.Witness[:], body[17:])
@@ -105,9 +107,45 @@ func (c *Cursors) OpenText(cursor, tenantID string, digest []byte) (string, erro
 		return "", malformedCursor()
 	}
 	if !hmac.Equal(b[:16], c.mac(tenantID, digest, b[16:], textMAC)) {
-		return "", fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
+		return "", foreignCursor()
 	}
 	return string(b[16:]), nil
+}
+
+// SealHidden is SealText for a text that says what its bearer may not read, such as
+// positions in logs of others. Format: base64url(mac ‖ AES-256-CTR of the text with the
+// mac as its beginning), so the same text always gives the same cursor.
+func (c *Cursors) SealHidden(tenantID string, digest []byte, text string) string {
+	mac := c.mac(tenantID, digest, []byte(text), textMAC)
+	return base64.RawURLEncoding.EncodeToString(append(mac, c.hide(mac, []byte(text))...))
+}
+
+// OpenHidden checks and reads a cursor made by SealHidden.
+func (c *Cursors) OpenHidden(cursor, tenantID string, digest []byte) (string, error) {
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(b) < textMAC+1 {
+		return "", malformedCursor()
+	}
+	text := c.hide(b[:textMAC], b[textMAC:])
+	if !hmac.Equal(b[:textMAC], c.mac(tenantID, digest, text, textMAC)) {
+		return "", foreignCursor()
+	}
+	return string(text), nil
+}
+
+// hide turns a text into what nobody else can read, and back.
+func (c *Cursors) hide(mac, text []byte) []byte {
+	block, err := aes.NewCipher(c.mac("", []byte("cursor/hidden"), nil, 32))
+	if err != nil {
+		panic(err) // only for a key of another size
+	}
+	out := make([]byte, len(text))
+	cipher.NewCTR(block, mac).XORKeyStream(out, text)
+	return out
+}
+
+func foreignCursor() *fault.Error {
+	return fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
 }
 
 // digestOf identifies a selection apart from cursor and limit.

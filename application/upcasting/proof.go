@@ -20,10 +20,11 @@ type Log interface {
 	PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
 }
 
-// Tokens signs how far a proof has come, so that nobody makes one up: query.Cursors.
+// Tokens signs how far a proof has come, so that nobody makes one up, and hides it, since
+// it tells how far the logs of other tenants have grown: query.Cursors.
 type Tokens interface {
-	SealText(tenantID string, digest []byte, text string) string
-	OpenText(cursor, tenantID string, digest []byte) (string, error)
+	SealHidden(tenantID string, digest []byte, text string) string
+	OpenHidden(cursor, tenantID string, digest []byte) (string, error)
 }
 
 // Prover implements module.Prover. It looks at one candidate at a time: a proof reads
@@ -55,7 +56,7 @@ type progress struct {
 func (p *Prover) Prove(ctx context.Context, c module.Candidate, r module.ProofRequest) (module.ProofReport, error) {
 	at := progress{Upto: map[event.PartitionID]event.Sequence{}}
 	if r.Token != "" {
-		text, err := p.tokens.OpenText(r.Token, "", c.Digest[:])
+		text, err := p.tokens.OpenHidden(r.Token, "", c.Digest[:])
 		if err != nil {
 			return module.ProofReport{}, err
 		}
@@ -199,7 +200,7 @@ func (p *proof) finish() (module.ProofReport, error) {
 	if err != nil {
 		return module.ProofReport{}, err
 	}
-	token := p.prover.tokens.SealText("", p.candidate.Digest[:], string(text))
+	token := p.prover.tokens.SealHidden("", p.candidate.Digest[:], string(text))
 	switch {
 	case !p.report.Complete:
 		p.report.Cursor = token

@@ -1,6 +1,7 @@
 package upcasting_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -123,6 +124,9 @@ func TestProofGoesOn(t *testing.T) {
 		}
 		require.Empty(t, found.Proof.Proof)
 		require.NotEmpty(t, found.Proof.Cursor)
+		token, err := base64.RawURLEncoding.DecodeString(found.Proof.Cursor)
+		require.NoError(t, err)
+		require.NotContains(t, string(token), `"p"`, "it shows how far others' logs have grown")
 		brief.Token = found.Proof.Cursor
 	}
 	require.Equal(t, 450, found.Proof.Events)
