@@ -1,0 +1,443 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+	apsql "github.com/erpbackbone/backbone/sql/ap"
+	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
+	glsql "github.com/erpbackbone/backbone/sql/gl"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// till is a projection whose rows build on each other: each has the sum of all
+// sequences up to its own, so that a row that is missing, doubled or mixed in from
+// another version shows in all that follow.
+type till struct {
+	store *postgres.Store
+	dsn   string
+	wrong map[int]bool // versions that forget every fifth event's own share
+}
+
+var tillTables = []ports.ProjectionTable{{Schema: "till", Name: "sums", Key: []string{"sequence"}}}
+
+const tillName = "till.sums"
+
+func newTill(t *testing.T, options ...option) (*till, []event.PartitionID) {
+	t.Helper()
+	dsn := database(t)
+	execute(t, dsn, `CREATE SCHEMA till; GRANT USAGE ON SCHEMA till TO backbone_app;
+		CREATE TABLE till.sums (sequence bigint, partition_id integer, version integer, total numeric NOT NULL, note text NOT NULL,
+			PRIMARY KEY (partition_id, version, sequence));
+		GRANT SELECT, INSERT, UPDATE, DELETE ON till.sums TO backbone_app`)
+	w := &till{store: open(t, dsn, options...), dsn: dsn, wrong: map[int]bool{}}
+	_, err := w.store.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 1, Status: projection.Running})
+	require.NoError(t, err)
+	return w, newBooks(t, w.store, 2)
+}
+
+func (w *till) build(t *testing.T, version int) {
+	t.Helper()
+	p, err := w.store.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Building, Status: projection.Running})
+	require.NoError(t, err)
+	require.Equal(t, projection.Building, p.Role)
+}
+
+func (w *till) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	for _, e := range b.Events {
+		share := int64(e.Sequence)
+		if w.wrong[b.Version] && e.Sequence%5 == 0 {
+			share = 0
+		}
+		if _, err := tx.(pgx.Tx).Exec(ctx, `INSERT INTO till.sums (sequence, partition_id, version, total, note)
+			SELECT $1, $2, $3, $4 + coalesce((SELECT total FROM till.sums WHERE partition_id = $2 AND version = $3 ORDER BY sequence DESC LIMIT 1), 0), 'x'`,
+			int64(e.Sequence), int32(b.Partition), int32(b.Version), share); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *till) work(version int, p event.PartitionID) ports.ProjectionWork {
+	return ports.ProjectionWork{Projection: tillName, Version: version, Partition: p}
+}
+
+// advance reads at most limit events; 0: all.
+func (w *till) advance(t *testing.T, version int, p event.PartitionID, limit int) event.Sequence {
+	t.Helper()
+	c, _, err := w.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: limit}, w)
+	require.NoError(t, err)
+	return c.Sequence
+}
+
+func (w *till) write(t *testing.T, p event.PartitionID, from, to int) {
+	t.Helper()
+	for n := from; n <= to; n++ {
+		_, err := w.store.Append(t.Context(), invoice(p, 1))
+		require.NoError(t, err)
+	}
+}
+
+func (w *till) compare(t *testing.T, p event.PartitionID, left, right int) ports.ProjectionDifference {
+	t.Helper()
+	d, err := w.store.CompareProjection(t.Context(), w.comparison(p, left, right))
+	require.NoError(t, err)
+	return d
+}
+
+func (w *till) comparison(p event.PartitionID, left, right int) ports.ProjectionComparison {
+	return ports.ProjectionComparison{
+		Projection: tillName, Partition: p, Left: left, Right: right, MaxBehind: 1000, Tables: tillTables, Examples: 2,
+		Handlers: map[int]ports.ProjectionHandler{left: w, right: w},
+	}
+}
+
+func (w *till) swap(t *testing.T, from, to int, behind uint64) error {
+	t.Helper()
+	return w.store.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: from, To: to, MaxBehind: behind, Handler: w, By: "ada"})
+}
+
+func (w *till) rows(t *testing.T) map[int]int {
+	t.Helper()
+	rows, err := w.store.Pool().Query(t.Context(), "SELECT version, count(*) FROM till.sums GROUP BY version")
+	require.NoError(t, err)
+	out := map[int]int{}
+	var version, n int
+	_, err = pgx.ForEachRow(rows, []any{&version, &n}, func() error { out[version] = n; return nil })
+	require.NoError(t, err)
+	return out
+}
+
+// TestRebuildUnderLoad writes, follows with one version, builds another beside it,
+// compares, switches back and forth and reads, all at once. At no time do the versions
+// differ at the same event, no reader goes back, and at the end both are what a fold of
+// the log from its beginning makes.
+func TestRebuildUnderLoad(t *testing.T) {
+	t.Parallel()
+	w, partitions := newTill(t, func(c *postgres.Config) { c.ReadPoolSize = 12 })
+	const events = 150
+	w.write(t, partitions[0], 1, 60)
+	w.build(t, 2)
+	ctx, stop := context.WithCancel(t.Context())
+	var writing, working sync.WaitGroup
+	for _, p := range partitions {
+		from := 1
+		if p == partitions[0] {
+			from = 61
+		}
+		writing.Go(func() {
+			for n := from; n <= events; n++ {
+				if _, err := w.store.Append(ctx, invoice(p, 1)); err != nil {
+					t.Errorf("append: %v", err)
+					return
+				}
+			}
+		})
+		for _, version := range []int{1, 2} {
+			working.Go(func() {
+				for ctx.Err() == nil {
+					_, _, err := w.store.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: 3 + 4*version}, w)
+					if err != nil && ctx.Err() == nil {
+						t.Errorf("version %d: %v", version, err)
+						return
+					}
+				}
+			})
+		}
+		working.Go(func() { // a reader, who sees one version and never less than before
+			last := int64(0)
+			for ctx.Err() == nil {
+				version, err := w.store.ActiveProjection(ctx, tillName)
+				if err != nil {
+					continue
+				}
+				var n, top, total int64
+				err = w.store.Pool().QueryRow(ctx, `SELECT count(*), coalesce(max(sequence), 0), coalesce(max(total), 0) FROM till.sums WHERE partition_id = $1 AND version = $2`,
+					int32(p), version).Scan(&n, &top, &total)
+				if err != nil {
+					continue
+				}
+				if n != top || total != top*(top+1)/2 || top < last {
+					t.Errorf("version %d in %d shows %d rows up to %d with the sum %d, after %d", version, p, n, top, total, last)
+					return
+				}
+				last = top
+			}
+		})
+	}
+	require.NoError(t, func() error {
+		written := make(chan struct{})
+		go func() { writing.Wait(); close(written) }()
+		active, other, switched := 1, 2, 0
+		for {
+			for _, p := range partitions {
+				if d, err := w.store.CompareProjection(ctx, w.comparison(p, 1, 2)); err != nil && fault.CodeOf(err) != projection.CodeIncomparable {
+					return err
+				} else if d.Rows() != 0 {
+					return fmt.Errorf("they differ: %+v", d)
+				}
+			}
+			switch err := w.swap(t, active, other, 30); {
+			case err == nil:
+				active, other, switched = other, active, switched+1
+			case fault.CodeOf(err) != projection.CodeBehind:
+				return err
+			}
+			select {
+			case <-written:
+				if switched < 2 {
+					continue
+				}
+				return nil
+			default:
+			}
+		}
+	}())
+	testkit.Eventually(t, 20*time.Second, func() bool { return w.rows(t)[1] == 2*events && w.rows(t)[2] == 2*events }, "both have caught up")
+	stop()
+	working.Wait()
+	for _, p := range partitions {
+		w.advance(t, 9, p, 0)
+		for _, version := range []int{1, 2} {
+			d := w.compare(t, p, 9, version)
+			require.Zero(t, d.Rows())
+			require.Equal(t, uint64(events), d.Tables[0].RightRows)
+			require.Equal(t, event.Sequence(events), d.Sequence)
+		}
+	}
+}
+
+func TestAWrongVersionShowsInAComparison(t *testing.T) {
+	t.Parallel()
+	w, partitions := newTill(t)
+	a, b := partitions[0], partitions[1]
+	w.wrong[2] = true
+	w.write(t, a, 1, 12)
+	w.write(t, b, 1, 4)
+	w.build(t, 2)
+	w.advance(t, 1, a, 0)
+	_, err := w.store.CompareProjection(t.Context(), w.comparison(a, 1, 2))
+	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err), "it has not begun")
+	w.advance(t, 2, a, 7)
+	w.advance(t, 1, b, 2)
+	w.advance(t, 2, b, 4)
+	require.Zero(t, w.compare(t, b, 1, 2).Rows(), "it is wrong from the fifth event on")
+	d := w.compare(t, a, 1, 2)
+	require.Equal(t, event.Sequence(12), d.Sequence, "the one behind was brought forward")
+	require.Len(t, d.Tables, 1)
+	table := d.Tables[0]
+	require.Equal(t, []any{"till.sums", uint64(12), uint64(12), uint64(0), uint64(0), uint64(8)},
+		[]any{table.Table, table.LeftRows, table.RightRows, table.OnlyLeft, table.OnlyRight, table.Changed})
+	require.Len(t, table.Examples, 2)
+	require.JSONEq(t, `{"sequence": 5}`, string(table.Examples[0].Key))
+	require.Equal(t, []any{"both", []string{"total"}}, []any{table.Examples[0].Where, table.Examples[0].Columns})
+
+	execute(t, w.dsn, `DELETE FROM till.sums WHERE version = 1 AND sequence = 2; DELETE FROM till.sums WHERE version = 2 AND sequence = 3`)
+	table = w.compare(t, a, 1, 2).Tables[0]
+	require.Equal(t, []uint64{1, 1, 8}, []uint64{table.OnlyLeft, table.OnlyRight, table.Changed})
+	require.Equal(t, []string{"right", "left"}, []string{table.Examples[0].Where, table.Examples[1].Where})
+
+	// 1.0 is not 1.00 to whoever reads it.
+	execute(t, w.dsn, `UPDATE till.sums SET total = total * 1.0 WHERE version = 1 AND sequence = 1`)
+	require.Equal(t, uint64(9), w.compare(t, a, 1, 2).Tables[0].Changed)
+
+	// What a version of another release lacks cannot be made good.
+	w.write(t, a, 13, 13)
+	w.advance(t, 2, a, 0)
+	c := w.comparison(a, 1, 2)
+	delete(c.Handlers, 1)
+	_, err = w.store.CompareProjection(t.Context(), c)
+	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err))
+}
+
+func TestSwitchMakesGoodWhatIsLacking(t *testing.T) {
+	t.Parallel()
+	w, partitions := newTill(t)
+	a := partitions[0]
+	w.write(t, a, 1, 10)
+	w.advance(t, 1, a, 0)
+	w.build(t, 2)
+	require.Equal(t, projection.CodeBehind, fault.CodeOf(w.swap(t, 1, 2, 5)))
+	w.advance(t, 2, a, 4)
+	require.Equal(t, projection.CodeBehind, fault.CodeOf(w.swap(t, 1, 2, 5)), "it lacks 6")
+	w.advance(t, 2, a, 1)
+	require.NoError(t, w.swap(t, 1, 2, 5))
+	require.Equal(t, map[int]int{1: 10, 2: 10}, w.rows(t))
+	require.Zero(t, w.compare(t, a, 1, 2).Rows())
+	active, err := w.store.ActiveProjection(t.Context(), tillName)
+	require.NoError(t, err)
+	require.Equal(t, 2, active)
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.swap(t, 1, 2, 5)), "somebody else was faster")
+	_, err = w.store.ActiveProjection(t.Context(), "no.such")
+	require.Equal(t, "projection.not_found", fault.CodeOf(err))
+
+	// With a third one built, the way back from it leads to the second, and the first is
+	// removed.
+	w.build(t, 3)
+	p, err := w.store.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 4, Role: projection.Building, Status: projection.Running})
+	require.Equal(t, "projection.not_found", fault.CodeOf(err), "one rebuild at a time: %+v", p)
+	require.NoError(t, w.swap(t, 2, 1, 5), "back while another is built")
+	require.NoError(t, w.swap(t, 1, 2, 5))
+	w.advance(t, 3, a, 9)
+	require.NoError(t, w.swap(t, 2, 3, 5))
+	require.Equal(t, map[int]projection.Role{1: projection.Dropping, 2: projection.Retained, 3: projection.Active}, w.roles(t))
+
+	// One that cannot go on is shown only if it is forced.
+	w.write(t, a, 11, 12)
+	w.advance(t, 3, a, 0)
+	_, err = w.store.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(2, a), At: 10, Code: "x"}, projection.StopPartition)
+	require.NoError(t, err)
+	require.Equal(t, projection.CodeStandsStill, fault.CodeOf(w.swap(t, 3, 2, 5)))
+	require.NoError(t, w.store.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: 3, To: 2, Force: true, By: "ada"}))
+	require.Equal(t, projection.Active, w.roles(t)[2])
+}
+
+func (w *till) roles(t *testing.T) map[int]projection.Role {
+	t.Helper()
+	all, err := w.store.ListProjections(t.Context())
+	require.NoError(t, err)
+	out := map[int]projection.Role{}
+	for _, p := range all {
+		out[p.Version] = p.Role
+	}
+	return out
+}
+
+// TestNothingIsLeftOfACancelledRebuild cancels while a worker is in the middle of a
+// transaction and another one has not heard of it.
+func TestNothingIsLeftOfACancelledRebuild(t *testing.T) {
+	t.Parallel()
+	w, partitions := newTill(t)
+	a, b := partitions[0], partitions[1]
+	w.write(t, a, 1, 9)
+	w.write(t, b, 1, 5)
+	for _, p := range partitions {
+		w.advance(t, 1, p, 0)
+	}
+	w.build(t, 2)
+	w.advance(t, 2, a, 8)
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	worker := make(chan error, 1)
+	go func() {
+		_, _, err := w.store.Advance(context.Background(), ports.ProjectionAdvance{ProjectionWork: w.work(2, a)},
+			applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
+				close(inside)
+				<-goOn
+				return w.Apply(ctx, tx, b)
+			}))
+		worker <- err
+	}()
+	<-inside
+	dropped := make(chan error, 1)
+	go func() { dropped <- w.store.DropProjection(context.Background(), tillName, 2, "ada") }()
+	watcher := connect(t, w.dsn)
+	testkit.Eventually(t, 10*time.Second, func() bool {
+		var waiting int
+		require.NoError(t, watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
+		return waiting == 1
+	}, "the worker comes to its end first")
+	close(goOn)
+	require.NoError(t, <-worker)
+	require.NoError(t, <-dropped)
+	for _, p := range partitions {
+		_, _, err := w.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(2, p)}, w)
+		require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "nobody begins with it again")
+	}
+	removed := []int64{}
+	for w.roles(t)[2] != projection.Dropped {
+		n, err := w.store.SweepProjection(t.Context(), tillName, 2, tillTables, 4)
+		require.NoError(t, err)
+		removed = append(removed, n)
+	}
+	require.Equal(t, []int64{4, 4, 1, 0}, removed)
+	require.Equal(t, map[int]int{1: 14}, w.rows(t))
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.DropProjection(t.Context(), tillName, 2, "ada")))
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.DropProjection(t.Context(), tillName, 1, "ada")), "never the one that is shown")
+	w.build(t, 3)
+}
+
+// TestUpgradeKeepsWhatProjectionsHave upgrades a database of the release before, in
+// which projections have checkpoints and rows without a version.
+func TestUpgradeKeepsWhatProjectionsHave(t *testing.T) {
+	t.Parallel()
+	upTo := func(files fs.FS, folder string, last int) fs.FS {
+		sub, err := fs.Sub(files, folder)
+		require.NoError(t, err)
+		if last == 0 {
+			return sub
+		}
+		names, err := fs.Glob(sub, "*.sql")
+		require.NoError(t, err)
+		out := fstest.MapFS{}
+		for _, name := range names {
+			if strings.Compare(name, fmt.Sprintf("%05d", last+1)) < 0 {
+				data, err := fs.ReadFile(sub, name)
+				require.NoError(t, err)
+				out[name] = &fstest.MapFile{Data: data}
+			}
+		}
+		require.Len(t, slices.Collect(maps.Keys(out)), last)
+		return out
+	}
+	dsn := testkit.Database(t, nil, "empty")
+	require.NoError(t, postgres.MigrateOwn(t.Context(), dsn, upTo(backbonesql.Migrations, "migrations", 6)))
+	require.NoError(t, postgres.MigrateOwn(t.Context(), dsn, upTo(backbonesql.Migrations, "migrations", 6)), "again")
+	for i, files := range []fs.FS{upTo(glsql.FS, "migrations", 1), upTo(apsql.FS, "migrations", 2)} {
+		for name, file := range files.(fstest.MapFS) {
+			_, sql, _ := strings.Cut(string(file.Data), "-- +goose Up")
+			execute(t, dsn, "SET ROLE backbone_owner; "+sql)
+			_ = name
+		}
+		set := []string{"gl", "ap"}[i]
+		execute(t, dsn, fmt.Sprintf(`SET ROLE backbone_owner; CREATE TABLE backbone.migrations_%[1]s (id integer PRIMARY KEY GENERATED BY DEFAULT AS IDENTITY, version_id bigint NOT NULL, is_applied boolean NOT NULL, tstamp timestamp NOT NULL DEFAULT now());
+			INSERT INTO backbone.migrations_%[1]s (version_id, is_applied) SELECT n, true FROM generate_series(0, %[2]d) n`, set, i+1))
+	}
+	execute(t, dsn, `INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, updated_at)
+			VALUES ('gl.ledger', 1, 5, 17, 'running', now()), ('gl.ledger', 1, 6, 4, 'faulted', now()), ('ap.vendors', 1, 5, 17, 'running', now());
+		INSERT INTO gl.ledgers (partition_id, sequence, functional_currency) VALUES (5, 1, 'USD'), (6, 1, 'EUR');
+		INSERT INTO gl.accounts (partition_id, sequence, code, name, type) VALUES (5, 2, '1000', 'Bank', 'asset');
+		INSERT INTO ap.ledgers (partition_id, sequence, functional_currency) VALUES (5, 1, 'USD')`)
+
+	whole := func(files fs.FS) fs.FS { return upTo(files, "migrations", 0) }
+	require.NoError(t, postgres.Migrate(t.Context(), dsn, nil,
+		postgres.MigrationSet{Name: "gl", FS: whole(glsql.FS)}, postgres.MigrationSet{Name: "ap", FS: whole(apsql.FS)}))
+	s := open(t, dsn)
+	for name, want := range map[string]map[event.PartitionID]event.Sequence{"gl.ledger": {5: 17, 6: 4}, "ap.vendors": {5: 17}} {
+		active, err := s.ActiveProjection(t.Context(), name)
+		require.NoError(t, err)
+		require.Equal(t, 1, active)
+		checkpoints, err := s.Checkpoints(t.Context(), name, active)
+		require.NoError(t, err)
+		got := map[event.PartitionID]event.Sequence{}
+		for _, c := range checkpoints {
+			got[c.Partition] = c.Sequence
+			require.Equal(t, projection.Reading, c.Status)
+		}
+		require.Equal(t, want, got)
+	}
+	all, err := s.ListProjections(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, []any{1, projection.Active, projection.Running, projection.DefaultSettings()}, []any{all[0].Code, all[0].Role, all[0].Status, all[0].Settings})
+	conn := connect(t, dsn)
+	require.Equal(t, []string{"gl.accounts 1 1", "gl.ledgers 1 2", "ap.ledgers 1 1"}, column(t, conn, `
+		SELECT 'gl.accounts ' || version || ' ' || count(*) FROM gl.accounts GROUP BY version
+		UNION ALL SELECT 'gl.ledgers ' || version || ' ' || count(*) FROM gl.ledgers GROUP BY version
+		UNION ALL SELECT 'ap.ledgers ' || version || ' ' || count(*) FROM ap.ledgers GROUP BY version`))
+}
