@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -126,6 +127,13 @@ func TestMetadataOfAStream(t *testing.T) {
 	require.Equal(t, "4 5", p.sequences())
 	require.Equal(t, 6, p.NextFrom)
 	require.Equal(t, "6 5 4", kept("&direction=backward", "auditor").sequences(), "no list keeps auditors out")
+
+	for path, field := range map[string]any{"/api/streams/machine/" + strings.Repeat("x", 600): "id", "/api/streams/" + strings.Repeat("x", 600) + "/M-1": "type"} {
+		long := h.do(t, ask{method: "PUT", path: path + "/metadata" + here, token: "module", body: "{}"})
+		require.Equal(t, http.StatusBadRequest, long.status)
+		require.Equal(t, field, long.json(t)["field"], "the caller has sent no events")
+	}
+	require.Nil(t, put("module", `{"custom":{"$pii":{}}}`).json(t)["field"])
 
 	denied := h.change(t, "GET", here, "module", "")
 	require.Equal(t, http.StatusForbidden, denied.status)

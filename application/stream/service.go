@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -163,9 +164,25 @@ func (s *Service) write(ctx context.Context, c Change, eventType string, data ch
 		Expected: demand, IdempotencyKey: c.IdempotencyKey, Fingerprint: c.Fingerprint,
 	})
 	if err != nil {
-		return Outcome{}, err
+		return Outcome{}, ofCaller(err)
 	}
 	return Outcome{State: after[change.Action], Event: receipt, Replayed: replayed}, nil
+}
+
+// ofCaller points a fault at what the caller has sent: no batch of events.
+func ofCaller(err error) error {
+	f, ok := fault.As(err)
+	if !ok || !strings.HasPrefix(f.Field, "/events/") {
+		return err
+	}
+	switch {
+	case strings.HasSuffix(f.Field, "/stream/type"):
+		return f.WithField("type")
+	case strings.HasSuffix(f.Field, "/stream/id"):
+		return f.WithField("id")
+	default:
+		return f.WithField("")
+	}
 }
 
 // after tells where a change leaves its stream.
