@@ -20,6 +20,7 @@ type OperationsConfig struct {
 	Leases   ports.Leases
 	Clock    ports.Clock
 	Declared []module.Projection
+	Created  Created                            // nil: there are only those that are declared
 	Handlers map[string]ports.ProjectionHandler // as the modules made them
 	Wake     func()                             // lets this node's runner look; nil: it looks by itself
 }
@@ -74,10 +75,17 @@ func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]V
 			continue
 		}
 		v := View{Projection: p, Current: p.Role == projection.Active}
-		if d := o.declared(p.Name); d != nil {
+		if d := o.declarationOf(p); d != nil {
 			v.EventTypes = d.EventTypes
 		}
-		if v.Partitions, err = o.partitions(ctx, p, visible, heads, leases, now); err != nil {
+		read, err := o.readBy(ctx, p, visible)
+		if err != nil {
+			return nil, err
+		}
+		if len(read) == 0 && len(p.Definition) > 0 {
+			continue // another tenant's, or in no legal entity of the caller
+		}
+		if v.Partitions, err = o.partitions(ctx, p, read, heads, leases, now); err != nil {
 			return nil, err
 		}
 		out = append(out, v)
@@ -215,10 +223,6 @@ const changeTries = 5
 
 // find gives a living version, 0: the one that readers are shown.
 func (o *Operations) find(ctx context.Context, name string, version int) (projection.Projection, error) {
-	d := o.declared(name)
-	if d == nil {
-		return projection.Projection{}, projection.NotFound(name)
-	}
 	all, err := o.config.Register.ListProjections(ctx)
 	if err != nil {
 		return projection.Projection{}, err
@@ -228,7 +232,8 @@ func (o *Operations) find(ctx context.Context, name string, version int) (projec
 			return p, nil
 		}
 	}
-	if version != 0 {
+	d := o.declared(name)
+	if version != 0 || d == nil {
 		return projection.Projection{}, projection.NotFound(name)
 	}
 	return o.config.Register.AddProjection(ctx, builtIn(*d))
@@ -237,12 +242,16 @@ func (o *Operations) find(ctx context.Context, name string, version int) (projec
 // onPartitions fixes, skips or resets. Without a partition of its own, fix leaves those
 // alone that are not halted.
 func (o *Operations) onPartitions(ctx context.Context, c Command, p projection.Projection, partitions []event.PartitionID) error {
-	resetter, can := o.config.Handlers[p.Name].(ports.ProjectionResetter)
+	resetter, can := o.resetter(p)
 	if c.Action == projection.Reset && !can {
 		return fault.New(fault.FailedPrecondition, "projection.reset_unsupported", "projection %s cannot forget what it wrote; rebuild it instead", p.Name)
 	}
-	if d := o.declared(p.Name); c.Action == projection.Reset && p.Code != d.Version {
+	if d := o.declarationOf(p); c.Action == projection.Reset && (d == nil || p.Code != d.Version) {
 		return fault.New(fault.FailedPrecondition, "projection.other_code", "version %d of projection %s was built by another release, and this one cannot build it again; rebuild it instead", p.Version, p.Name)
+	}
+	partitions, err := o.readBy(ctx, p, partitions)
+	if err != nil {
+		return err
 	}
 	for _, id := range partitions {
 		operation := ports.ProjectionOperation{

@@ -33,6 +33,7 @@ type Config struct {
 	Register ports.ProjectionRegister // nil: all that is declared runs, with default settings
 	Versions ports.ProjectionVersions // nil: the declared version is shown
 	Leases   ports.Leases             // nil: this node works alone and without leases
+	Created  Created                  // nil: only what is declared runs
 	Heads    Heads
 	Node     string // names this process among those that share the work
 	Logger   *slog.Logger
@@ -110,8 +111,9 @@ type Runner struct {
 	loop struct {
 		refreshed time.Time
 		renewed   time.Time
-		alive     []string // nodes, by name
-		waited    bool     // a signal of life was given
+		alive     []string         // nodes, by name
+		waited    bool             // a signal of life was given
+		unready   map[string]int64 // revisions of created projections that cannot be built, by lease name
 	}
 
 	mu      sync.Mutex
@@ -136,8 +138,10 @@ type running struct {
 	handler           ports.ProjectionHandler
 	known             projection.Projection
 	observedAs        atomic.Pointer[string]
-	resource          string // of its leases
-	loaded            bool   // its checkpoints have been read
+	resource          string                     // of its leases
+	loaded            bool                       // its checkpoints have been read
+	only              map[event.PartitionID]bool // that it reads; nil: all. It is replaced as a whole
+	partitions        int                        // that there were when only was made
 	units             map[event.PartitionID]*unit
 }
 

@@ -415,7 +415,7 @@ func (r *Rebuilds) Round(ctx context.Context) error {
 	}
 	living := map[string]bool{}
 	for _, p := range all {
-		tables, ours := r.config.Tables[p.Name]
+		tables, ours := r.tables(p)
 		switch {
 		case p.Role == projection.Building:
 			living[LeaseName(p.Name, p.Version)] = true

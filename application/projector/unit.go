@@ -57,6 +57,9 @@ func (r *Runner) look(heads map[event.PartitionID]ports.Head, now time.Time) (mi
 			continue
 		}
 		for id, head := range heads {
+			if !p.reads(id) {
+				continue
+			}
 			u := p.unit(id)
 			if u.position >= head.Sequence && (!u.again || head.Sequence == 0) {
 				u.pending, u.again = time.Time{}, false

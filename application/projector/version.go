@@ -53,10 +53,6 @@ func (r *Runner) refreshAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	type wanted struct {
-		declaration *declaration
-		known       projection.Projection
-	}
 	var want []wanted
 	for i := range r.declared {
 		d := &r.declared[i]
@@ -65,15 +61,21 @@ func (r *Runner) refreshAll(ctx context.Context) error {
 			return err
 		}
 		for _, known := range versions {
-			want = append(want, wanted{d, known})
+			want = append(want, wanted{declaration: d, known: known})
 		}
 	}
+	created, err := r.created(ctx, all)
+	if err != nil {
+		return err
+	}
+	want = append(want, created...)
 	next := make([]*running, 0, len(want))
 	for _, w := range want {
 		p := r.runningOf(w.known)
 		if p == nil {
 			p = newRunning(w.declaration, w.known)
 		}
+		r.readOnly(p, w)
 		next = append(next, p)
 	}
 	r.replace(next)

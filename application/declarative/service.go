@@ -1,0 +1,290 @@
+package declarative
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Config is what a Service needs.
+type Config struct {
+	Compiler ports.TransformCompiler
+	Rows     ports.ProjectionRows
+	Register ports.ProjectionRegister
+	Entities ports.LegalEntities
+	// Events are read in the version in which their type is read, to try programs on.
+	Events interface {
+		Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
+	}
+	// Upcast lets a handler have its events in the version in which their type is read.
+	Upcast func(ports.ProjectionHandler) ports.ProjectionHandler
+	// Await waits until a version has got to a sequence and tells how far it is.
+	Await func(ctx context.Context, projection string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, error)
+	Wake  func() // lets this node's runner look
+
+	Trial int // events that a definition is tried on at most; 0 is 100
+}
+
+// Service creates projections, runs and shows them.
+type Service struct{ config Config }
+
+// New makes a Service.
+func New(c Config) *Service {
+	if c.Trial <= 0 {
+		c.Trial = 100
+	}
+	if c.Wake == nil {
+		c.Wake = func() {}
+	}
+	if c.Upcast == nil {
+		c.Upcast = func(h ports.ProjectionHandler) ports.ProjectionHandler { return h }
+	}
+	return &Service{c}
+}
+
+// batchSize bounds how long a transaction is that runs programs.
+const batchSize = 100
+
+// Declare tells what a projection reads. Fault projection.definition_unreadable.
+func (s *Service) Declare(p projection.Projection) (module.Projection, error) {
+	d, err := projection.ParseDefinition(p.Definition)
+	return module.Projection{Name: p.Name, Version: p.Version, EventTypes: d.Filter.Types}, err
+}
+
+// Prepare builds what is needed to run a projection. Faults:
+// projection.definition_unreadable, transform.invalid.
+func (s *Service) Prepare(p projection.Projection) (module.Projection, ports.ProjectionHandler, ports.ProjectionResetter, error) {
+	d, err := projection.ParseDefinition(p.Definition)
+	if err != nil {
+		return module.Projection{}, nil, nil, err
+	}
+	compiled, err := compile(s.config.Compiler, d)
+	if err != nil {
+		return module.Projection{}, nil, nil, err
+	}
+	h := &handler{program: compiled, tenant: d.TenantID, rows: s.config.Rows}
+	return module.Projection{Name: p.Name, Version: p.Version, EventTypes: d.Filter.Types}, s.config.Upcast(h), h, nil
+}
+
+// Partitions are those of the tenant's legal entities that a projection reads.
+func (s *Service) Partitions(ctx context.Context, p projection.Projection) ([]event.PartitionID, error) {
+	d, err := projection.ParseDefinition(p.Definition)
+	if err != nil {
+		return nil, err
+	}
+	read, err := s.read(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]event.PartitionID, len(read))
+	for i, le := range read {
+		out[i] = le.Partition
+	}
+	return out, nil
+}
+
+// read are the legal entities that a definition reads.
+func (s *Service) read(ctx context.Context, d projection.Definition) ([]ports.LegalEntity, error) {
+	if d.TenantID == "" {
+		return nil, fault.New(fault.Internal, "projection.definition_unreadable", "a projection belongs to no tenant; delete it and create it again")
+	}
+	all, err := s.config.Entities.LegalEntities(ctx, d.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(le ports.LegalEntity) bool { return le.TenantID != d.TenantID || !d.Filter.Reads(le.Code) }), nil
+}
+
+// Creation is a projection that somebody wants.
+type Creation struct {
+	Name       string
+	Definition projection.Definition
+	By         string
+	DryRun     bool // only try it
+	Untried    bool // create it without a trial
+}
+
+// Trial is what a definition makes of events that are there: of the last ones that it
+// chooses, beginning without a state.
+type Trial struct {
+	Events   int
+	Entities []TrialEntity
+}
+
+// TrialEntity is what comes of the events of one legal entity.
+type TrialEntity struct {
+	Entity ports.LegalEntity
+	Events int
+	Rows   []ports.ProjectionRow // by key; sealed values are copies
+}
+
+// Create checks a definition, tries it, and makes it a projection that runs. Faults:
+// projection.definition_invalid, transform.invalid, projection.trial_failed,
+// projection.exists, projection.too_many.
+func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection, Trial, error) {
+	none := projection.Projection{}
+	if err := projection.CheckName(c.Name); err != nil {
+		return none, Trial{}, err
+	}
+	if err := c.Definition.Check(); err != nil {
+		return none, Trial{}, err
+	}
+	compiled, err := compile(s.config.Compiler, c.Definition)
+	if err != nil {
+		return none, Trial{}, err
+	}
+	read, err := s.read(ctx, c.Definition)
+	if err != nil {
+		return none, Trial{}, err
+	}
+	for _, code := range c.Definition.Filter.LegalEntities {
+		if !slices.ContainsFunc(read, func(le ports.LegalEntity) bool { return le.Code == code }) {
+			return none, Trial{}, fault.New(fault.Invalid, projection.CodeInvalid, "there is no legal entity of this code that you may see; list them").WithField("/filter/legal_entities")
+		}
+	}
+	p, err := s.place(ctx, c)
+	if err != nil {
+		return none, Trial{}, err
+	}
+	var trial Trial
+	if !c.Untried || c.DryRun {
+		if trial, err = s.try(ctx, compiled, c.Definition, read); err != nil {
+			return none, trial, err
+		}
+	}
+	if c.DryRun {
+		return p, trial, nil
+	}
+	added, err := s.config.Register.AddProjection(ctx, p)
+	if err != nil {
+		if fault.KindOf(err) == fault.NotFound {
+			err = projection.Exists(c.Name) // somebody was faster
+		}
+		return none, trial, err
+	}
+	if !bytes.Equal(added.Definition, p.Definition) || !added.Role.Alive() {
+		return none, trial, projection.Exists(c.Name)
+	}
+	s.config.Wake()
+	return added, trial, nil
+}
+
+// place finds a version for a new projection. A number that was given is not given
+// again: rows of a projection that was deleted may still be there.
+func (s *Service) place(ctx context.Context, c Creation) (p projection.Projection, err error) {
+	all, err := s.config.Register.ListProjections(ctx)
+	if err != nil {
+		return p, err
+	}
+	settings := projection.DefaultSettings()
+	settings.BatchSize = batchSize
+	p = projection.Projection{
+		Name: projection.OwnName(c.Definition.TenantID, c.Name), Version: 1, Role: projection.Active, Status: projection.Running, Settings: settings, ChangedBy: c.By,
+	}
+	own := 0
+	for _, known := range all {
+		if tenant, _, owned := projection.Owner(known.Name); !owned || tenant != c.Definition.TenantID {
+			continue
+		}
+		if known.Role == projection.Active {
+			own++
+		}
+		if known.Name != p.Name {
+			continue
+		}
+		if known.Role.Alive() {
+			return p, projection.Exists(c.Name)
+		}
+		p.Version = max(p.Version, known.Version+1)
+	}
+	if own >= projection.MaxDefined {
+		return p, fault.New(fault.FailedPrecondition, "projection.too_many", "there are %d projections of your own already; delete one first", own)
+	}
+	p.Code = p.Version
+	p.Definition, err = c.Definition.Encode()
+	return p, err
+}
+
+// try folds the last events that a definition chooses.
+func (s *Service) try(ctx context.Context, p *program, d projection.Definition, read []ports.LegalEntity) (t Trial, err error) {
+	for _, le := range read {
+		if t.Events >= s.config.Trial {
+			break
+		}
+		q := ports.EventQuery{Partition: le.Partition, Types: d.Filter.Types, Direction: ports.Backward, Limit: s.config.Trial - t.Events}
+		switch {
+		case len(d.Filter.Entities) == 1 && d.Filter.Entities[0].ID != "":
+			q.Key = event.EntityKey(d.Filter.Entities[0].Type, d.Filter.Entities[0].ID)
+		case len(d.Filter.Tags) > 0:
+			q.Key = event.TagKey(d.Filter.Tags[0])
+		}
+		events, err := s.config.Events.Events(ctx, q)
+		if err != nil {
+			return t, err
+		}
+		slices.Reverse(events)
+		one := TrialEntity{Entity: le}
+		rows := map[string]ports.ProjectionRow{}
+		for i := range events { // one by one, so that the event is known that fails
+			counted, err := p.count(ctx, d.TenantID, events[i:i+1])
+			if err == nil {
+				rows, err = p.foldAll(ctx, counted, rows)
+			}
+			if err != nil {
+				return t, trialFailed(ctx, err, &events[i])
+			}
+			one.Events += len(counted)
+		}
+		for _, key := range slices.Sorted(maps.Keys(rows)) {
+			one.Rows = append(one.Rows, rows[key])
+		}
+		t.Events += one.Events
+		t.Entities = append(t.Entities, one)
+	}
+	return t, nil
+}
+
+// trialFailed says at which event and why.
+func trialFailed(ctx context.Context, err error, e *event.Recorded) error {
+	f, ok := fault.As(err)
+	if !ok || ctx.Err() != nil || f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
+		return err
+	}
+	return fault.New(fault.FailedPrecondition, "projection.trial_failed",
+		"the definition cannot digest event %s of %s: %s; correct it, or create it untried", e.ID, e.Scope.LegalEntity, f.Detail).
+		WithField(f.Field).With("cause", f.Code).With("event_id", e.ID.String())
+}
+
+// Delete ends a tenant's projection; its rows are removed little by little. Fault
+// projection.not_found.
+func (s *Service) Delete(ctx context.Context, tenantID, name, by string) error {
+	err := s.config.Rows.EndProjection(ctx, projection.OwnName(tenantID, name), by)
+	if fault.KindOf(err) == fault.NotFound && err != nil {
+		return projection.NotFound(name)
+	}
+	s.config.Wake()
+	return err
+}
+
+// Find gives the version of a tenant's projection that readers are shown, with its
+// definition. Fault projection.not_found.
+func (s *Service) Find(ctx context.Context, tenantID, name string) (p projection.Projection, d projection.Definition, err error) {
+	all, err := s.config.Register.ListProjections(ctx)
+	if err != nil {
+		return p, d, err
+	}
+	for _, p := range all {
+		if projection.IsOwnName(name) && p.Name == projection.OwnName(tenantID, name) && p.Role == projection.Active {
+			d, err := projection.ParseDefinition(p.Definition)
+			return p, d, err
+		}
+	}
+	return p, d, projection.NotFound(name)
+}
