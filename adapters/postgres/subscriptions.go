@@ -264,7 +264,19 @@ func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, ba
 		return nil, translate(ctx, err)
 	}
 	all, err := s.queries.ListConsumers(ctx, s.reads, &backbonedb.ListConsumersParams{Subscription: uuid(uid), Now: now})
-	return all, translate(ctx, err)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	active := make([]string, 0, len(all))
+	for _, c := range all {
+		if c.Active {
+			active = append(active, c.Consumer)
+		}
+	}
+	if len(active) < len(all) {
+		err = s.queries.DeleteGoneConsumers(ctx, s.reads, &backbonedb.DeleteGoneConsumersParams{Subscription: uuid(uid), Now: now})
+	}
+	return active, translate(ctx, err)
 }
 
 // EventsAt implements ports.Deliveries.

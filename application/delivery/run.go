@@ -105,15 +105,31 @@ func (s *Service) observe(sub *subscription.Subscription, c subscription.Counts)
 	}
 }
 
-// measure reports how far every subscription is behind.
+// measure reports how far every subscription is behind, and removes what is left of
+// those that are gone: their series on this node, and rows where a deletion did not
+// come to its end.
 func (s *Service) measure(ctx context.Context) error {
+	// The cursors first: a subscription that is made meanwhile is not taken for one that
+	// is gone.
+	there, err := s.config.Store.AllBacklogs(ctx)
+	if err != nil {
+		return err
+	}
 	all, err := s.config.Store.Subscriptions(ctx, "")
 	if err != nil {
 		return err
 	}
-	there, err := s.config.Store.AllBacklogs(ctx)
-	if err != nil {
-		return err
+	s.forget(all)
+	alive := make(map[event.ID]bool, len(all))
+	for i := range all {
+		alive[all[i].UID] = true
+	}
+	for uid := range there {
+		if !alive[uid] {
+			if err := s.config.Store.DeleteSubscription(ctx, uid); err != nil {
+				return err
+			}
+		}
 	}
 	heads, _ := s.config.Watch.Heads()
 	now := s.config.Clock.Now()
@@ -135,4 +151,22 @@ func (s *Service) measure(ctx context.Context) error {
 		s.config.Observer.SubscriptionParked(sub.TenantID, sub.ID, parked)
 	}
 	return nil
+}
+
+// label is what the series of a subscription are named by.
+type label struct{ tenantID, id string }
+
+// forget ends the series of subscriptions that were there at the last measurement: they
+// may have been deleted on another node.
+func (s *Service) forget(all []subscription.Subscription) {
+	now := make(map[label]bool, len(all))
+	for i := range all {
+		now[label{all[i].TenantID, all[i].ID}] = true
+	}
+	for l := range s.measured {
+		if !now[l] {
+			s.config.Observer.SubscriptionGone(l.tenantID, l.id)
+		}
+	}
+	s.measured = now
 }

@@ -79,6 +79,8 @@ type Service struct {
 	kicks  kicks
 	locks  locks
 
+	measured map[label]bool // by Run only
+
 	closing chan struct{}
 	closed  sync.Once
 }
@@ -264,16 +266,38 @@ func (s *Service) Change(ctx context.Context, c Caller, id string, settings subs
 		return sub, err
 	}
 	if sub.Settings.PartitionBy != before.PartitionBy {
-		open, err := s.config.Store.Backlogs(ctx, sub.UID)
-		if err != nil {
+		if err := s.requireEmpty(ctx, &sub); err != nil {
 			return sub, err
-		}
-		if sub.Status == subscription.Active || slices.ContainsFunc(open, func(b ports.DeliveryBacklog) bool { return b.First > 0 || b.Parked > 0 }) {
-			return sub, fault.New(fault.FailedPrecondition, "subscription.settings_in_use",
-				"partition_by changes only while the subscription is paused and has no open or parked messages; pause it, answer or reset what is open, and settle its dead letters").WithField("/settings/partition_by")
 		}
 	}
 	return s.change(ctx, sub)
+}
+
+// requireEmpty refuses while messages stand in an order. It looks at each legal entity
+// after whoever hands out there, and may have begun before the subscription was paused.
+func (s *Service) requireEmpty(ctx context.Context, sub *subscription.Subscription) error {
+	inUse := fault.New(fault.FailedPrecondition, "subscription.settings_in_use",
+		"partition_by changes only while the subscription is paused and has no open or parked messages; pause it, answer or reset what is open, and settle its dead letters").WithField("/settings/partition_by")
+	if sub.Status == subscription.Active {
+		return inUse
+	}
+	there, err := s.config.Store.Backlogs(ctx, sub.UID)
+	if err != nil {
+		return err
+	}
+	for _, b := range there {
+		err := s.deliver(ctx, sub.UID, b.Partition, func(ctx context.Context, tx ports.DeliveryTx) error {
+			open, parked, err := tx.Open(ctx)
+			if err == nil && len(open)+len(parked) > 0 {
+				err = inUse
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Service) change(ctx context.Context, sub subscription.Subscription) (subscription.Subscription, error) {

@@ -163,13 +163,19 @@ SET read_through = @read_through, checkpoint = @checkpoint, pending = @pending, 
 WHERE subscription = @subscription AND partition_id = @partition_id;
 
 -- name: ListDueMessages :many
--- For all subscriptions at once.
+-- For all subscriptions at once. Leases that have ended are looked for by themselves:
+-- messages that nobody polls for stay due for ever, however many there are.
 SELECT d.subscription, d.partition_id, bool_or(d.state = 'leased')::bool AS expired
 FROM (
-    SELECT m.subscription, m.partition_id, m.state FROM backbone.subscription_messages m
-    WHERE m.due_at <= @now::timestamptz
+    (SELECT m.subscription, m.partition_id, m.state FROM backbone.subscription_messages m
+    WHERE m.due_at <= @now::timestamptz AND m.state = 'leased'
     ORDER BY m.due_at
-    LIMIT @scan::integer
+    LIMIT @scan::integer)
+    UNION ALL
+    (SELECT m.subscription, m.partition_id, m.state FROM backbone.subscription_messages m
+    WHERE m.due_at <= @now::timestamptz AND m.state <> 'leased'
+    ORDER BY m.due_at
+    LIMIT @scan::integer)
 ) d
 GROUP BY d.subscription, d.partition_id;
 
@@ -179,12 +185,19 @@ VALUES (@subscription, @consumer, @active_until)
 ON CONFLICT (subscription, consumer) DO UPDATE SET active_until = greatest(subscription_consumers.active_until, excluded.active_until);
 
 -- name: ListConsumers :many
-SELECT c.consumer FROM backbone.subscription_consumers c
-WHERE c.subscription = @subscription AND c.active_until > @now::timestamptz
+SELECT c.consumer, (c.active_until > @now::timestamptz)::bool AS active
+FROM backbone.subscription_consumers c
+WHERE c.subscription = @subscription
 ORDER BY c.consumer;
 
 -- name: DeleteGoneConsumers :exec
-DELETE FROM backbone.subscription_consumers WHERE subscription = @subscription AND active_until <= @now::timestamptz;
+-- Whoever comes back at the same time keeps its row.
+DELETE FROM backbone.subscription_consumers g
+WHERE g.subscription = @subscription AND g.consumer IN (
+    SELECT c.consumer FROM backbone.subscription_consumers c
+    WHERE c.subscription = @subscription AND c.active_until <= @now::timestamptz
+    FOR UPDATE SKIP LOCKED
+);
 
 -- name: InsertDecisions :exec
 INSERT INTO backbone.subscription_decisions (partition_id, id, tenant_id, subscription, sequence, event_id, action, actor, reason, code, at)

@@ -224,7 +224,12 @@ func (q *Queries) CountSubscriptionMessages(ctx context.Context, db DBTX, arg *C
 }
 
 const DeleteGoneConsumers = `-- name: DeleteGoneConsumers :exec
-DELETE FROM backbone.subscription_consumers WHERE subscription = $1 AND active_until <= $2::timestamptz
+DELETE FROM backbone.subscription_consumers g
+WHERE g.subscription = $1 AND g.consumer IN (
+    SELECT c.consumer FROM backbone.subscription_consumers c
+    WHERE c.subscription = $1 AND c.active_until <= $2::timestamptz
+    FOR UPDATE SKIP LOCKED
+)
 `
 
 type DeleteGoneConsumersParams struct {
@@ -232,6 +237,7 @@ type DeleteGoneConsumersParams struct {
 	Now          time.Time
 }
 
+// Whoever comes back at the same time keeps its row.
 func (q *Queries) DeleteGoneConsumers(ctx context.Context, db DBTX, arg *DeleteGoneConsumersParams) error {
 	_, err := db.Exec(ctx, DeleteGoneConsumers, arg.Subscription, arg.Now)
 	return err
@@ -507,29 +513,35 @@ func (q *Queries) ListAllSubscriptionCursors(ctx context.Context, db DBTX) ([]Ba
 }
 
 const ListConsumers = `-- name: ListConsumers :many
-SELECT c.consumer FROM backbone.subscription_consumers c
-WHERE c.subscription = $1 AND c.active_until > $2::timestamptz
+SELECT c.consumer, (c.active_until > $1::timestamptz)::bool AS active
+FROM backbone.subscription_consumers c
+WHERE c.subscription = $2
 ORDER BY c.consumer
 `
 
 type ListConsumersParams struct {
-	Subscription pgtype.UUID
 	Now          time.Time
+	Subscription pgtype.UUID
 }
 
-func (q *Queries) ListConsumers(ctx context.Context, db DBTX, arg *ListConsumersParams) ([]string, error) {
-	rows, err := db.Query(ctx, ListConsumers, arg.Subscription, arg.Now)
+type ListConsumersRow struct {
+	Consumer string
+	Active   bool
+}
+
+func (q *Queries) ListConsumers(ctx context.Context, db DBTX, arg *ListConsumersParams) ([]ListConsumersRow, error) {
+	rows, err := db.Query(ctx, ListConsumers, arg.Now, arg.Subscription)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []string
+	var items []ListConsumersRow
 	for rows.Next() {
-		var consumer string
-		if err := rows.Scan(&consumer); err != nil {
+		var i ListConsumersRow
+		if err := rows.Scan(&i.Consumer, &i.Active); err != nil {
 			return nil, err
 		}
-		items = append(items, consumer)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -591,10 +603,15 @@ func (q *Queries) ListDecisions(ctx context.Context, db DBTX, arg *ListDecisions
 const ListDueMessages = `-- name: ListDueMessages :many
 SELECT d.subscription, d.partition_id, bool_or(d.state = 'leased')::bool AS expired
 FROM (
-    SELECT m.subscription, m.partition_id, m.state FROM backbone.subscription_messages m
-    WHERE m.due_at <= $1::timestamptz
+    (SELECT m.subscription, m.partition_id, m.state FROM backbone.subscription_messages m
+    WHERE m.due_at <= $1::timestamptz AND m.state = 'leased'
     ORDER BY m.due_at
-    LIMIT $2::integer
+    LIMIT $2::integer)
+    UNION ALL
+    (SELECT m.subscription, m.partition_id, m.state FROM backbone.subscription_messages m
+    WHERE m.due_at <= $1::timestamptz AND m.state <> 'leased'
+    ORDER BY m.due_at
+    LIMIT $2::integer)
 ) d
 GROUP BY d.subscription, d.partition_id
 `
@@ -610,7 +627,8 @@ type ListDueMessagesRow struct {
 	Expired      bool
 }
 
-// For all subscriptions at once.
+// For all subscriptions at once. Leases that have ended are looked for by themselves:
+// messages that nobody polls for stay due for ever, however many there are.
 func (q *Queries) ListDueMessages(ctx context.Context, db DBTX, arg *ListDueMessagesParams) ([]ListDueMessagesRow, error) {
 	rows, err := db.Query(ctx, ListDueMessages, arg.Now, arg.Scan)
 	if err != nil {

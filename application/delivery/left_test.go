@@ -1,0 +1,137 @@
+package delivery_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+// littered is a store in which a deletion did not come to its end.
+type littered struct {
+	delivery.Store
+	ghost   event.ID
+	removed chan event.ID
+	listed  func() // is called when backlogs were read; nil: nobody
+}
+
+func (l *littered) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
+	out, err := l.Store.AllBacklogs(ctx)
+	if err == nil {
+		out[l.ghost] = []ports.DeliveryBacklog{{}}
+	}
+	return out, err
+}
+
+func (l *littered) DeleteSubscription(ctx context.Context, uid event.ID) error {
+	if uid == l.ghost {
+		select {
+		case l.removed <- uid:
+		default: // told already
+		}
+	}
+	return l.Store.DeleteSubscription(ctx, uid)
+}
+
+func (l *littered) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBacklog, error) {
+	out, err := l.Store.Backlogs(ctx, uid)
+	if l.listed != nil {
+		l.listed()
+	}
+	return out, err
+}
+
+// series knows which subscriptions are shown.
+type series struct {
+	delivery.Observer
+	mu    sync.Mutex
+	shown map[string]bool
+}
+
+func (s *series) SubscriptionLag(_, id string, _ uint64, _ float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shown[id] = true
+}
+
+func (s *series) SubscriptionParked(string, string, int) {}
+
+func (s *series) SubscriptionGone(_, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.shown, id)
+}
+
+func (s *series) has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shown[id]
+}
+
+func TestNothingIsLeftOfSubscriptionsThatAreGone(t *testing.T) {
+	t.Parallel()
+	clock := conformance.NewClock()
+	desk := conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	store := &littered{Store: desk.Store, ghost: event.ID{9, 9}, removed: make(chan event.ID, 1)}
+	observer := &series{shown: map[string]bool{}}
+	c := conformance.NewCounter(desk, func(config *delivery.Config) {
+		config.Store, config.Observer, config.Measure = store, observer, time.Millisecond
+	})
+	other := conformance.NewCounter(desk, nil) // another node
+	c.Subscribe(t, "stays", subscription.Settings{}, subscription.Filter{})
+	c.Subscribe(t, "goes", subscription.Settings{}, subscription.Filter{})
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.Service.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	select {
+	case <-store.removed:
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "what is left of a deletion stays for ever")
+	}
+	require.Eventually(t, func() bool { return observer.has("goes") }, 10*time.Second, time.Millisecond)
+	require.NoError(t, other.Service.Delete(t.Context(), owner(other), "goes"))
+	require.Eventually(t, func() bool { return !observer.has("goes") }, 10*time.Second, time.Millisecond)
+	require.True(t, observer.has("stays"))
+}
+
+// Whoever began to hand out before a subscription was paused may end after it.
+func TestTheOrderDoesNotChangeUnderAHandOutUnderWay(t *testing.T) {
+	t.Parallel()
+	clock := conformance.NewClock()
+	desk := conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	store := &littered{Store: desk.Store}
+	c := conformance.NewCounter(desk, func(config *delivery.Config) { config.Store = store })
+	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
+	sub, err := desk.Store.Subscription(t.Context(), desk.Tenant, "s")
+	require.NoError(t, err)
+	written := c.Write(t, 0, 1, "one")
+	began, end, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		_, err := desk.Store.Deliver(context.WithoutCancel(t.Context()), sub.UID, desk.Entities[0].Partition, true, func(ctx context.Context, tx ports.DeliveryTx) error {
+			close(began)
+			<-end
+			m := subscription.Message{Sequence: 1, EventID: written[0], Key: subscription.Key{1}, State: subscription.Leased, Attempts: 1, Due: tx.Now().Add(time.Minute)}
+			return tx.Save(ctx, tx.Cursor(), []subscription.Message{m}, nil)
+		})
+		ended <- err
+	}()
+	<-began
+	_, err = c.Service.Pause(t.Context(), owner(c), "s")
+	require.NoError(t, err)
+	store.listed = sync.OnceFunc(func() { close(end) })
+	_, err = c.Service.Change(t.Context(), owner(c), "s", subscription.Settings{PartitionBy: subscription.PerStream})
+	require.Equal(t, "subscription.settings_in_use", fault.CodeOf(err))
+	require.NoError(t, <-ended)
+}
