@@ -164,9 +164,7 @@ func (r *Registry) build(types []eventtype.Registration, generation int64) (*sna
 				return nil, fmt.Errorf("stored schema of %s version %d: %w", reg.Type, reg.SchemaVersion, err)
 			}
 			t.Schema = compiled
-			if err := r.readUpcasters(t); err != nil {
-				return nil, fmt.Errorf("stored upcasters of %s version %d: %w", reg.Type, reg.SchemaVersion, err)
-			}
+			r.readStoredUpcasters(t)
 		}
 		if s.versions[reg.Type] == nil {
 			s.versions[reg.Type] = map[uint32]*module.RegisteredType{}

@@ -103,6 +103,24 @@ func (r *Registry) readUpcasters(t *module.RegisteredType) error {
 	return nil
 }
 
+// readStoredUpcasters is readUpcasters for a version that is registered. A program that
+// this release cannot compile, since another one accepted it, fails when it is needed:
+// all other types must be known in any case.
+func (r *Registry) readStoredUpcasters(t *module.RegisteredType) {
+	if r.readUpcasters(t) == nil {
+		return
+	}
+	for i, u := range t.Upcasters {
+		one := *t
+		one.Upcasters = t.Upcasters[i : i+1]
+		if err := r.readUpcasters(&one); err != nil {
+			t.Lifts[u.FromVersion] = func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, err }
+			continue
+		}
+		t.Lifts[u.FromVersion] = one.Lifts[u.FromVersion]
+	}
+}
+
 // checkUpcasters wants the programs of a version to compile, and to lead from versions
 // that there are.
 func (r *Registry) checkUpcasters(now *snapshot, reg *eventtype.Registration) error {

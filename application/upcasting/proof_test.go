@@ -9,8 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/jq"
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/upcasting"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -206,4 +209,26 @@ func TestNewestOfAllNodes(t *testing.T) {
 	shown, err := b.service.Show(t.Context(), []event.Recorded{later})
 	require.NoError(t, err)
 	require.Equal(t, later, shown[0])
+}
+
+// A release that cannot compile what another one accepted still knows all types, and
+// shows the events of this one as they are stored.
+func TestAProgramOfAnotherReleaseStopsNothingElse(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.register(version(1, leadV1))
+	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
+	b.register(version(2, leadV2, from(1, rename)))
+
+	older := registry.New(b.store, jsonschema.New(), b.catalog, b.clock, registry.WithTransforms(jq.NewWithLimits(jq.Limits{})))
+	require.NoError(t, older.Refresh(t.Context()))
+	_, err := older.Lookup(t.Context(), "shop.order.placed", 2)
+	require.NoError(t, err)
+	service := upcasting.New(older)
+	shown, err := service.Show(t.Context(), b.stored(0))
+	require.NoError(t, err)
+	require.Equal(t, "event_type.upcaster_invalid", shown[0].UpcastError)
+	require.JSONEq(t, `{"size":1}`, dataOf(t, shown[0]))
+	_, err = service.Upcast(t.Context(), b.stored(0))
+	require.Equal(t, "event_type.upcast_failed", code(t, err))
 }

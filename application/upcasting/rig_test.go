@@ -50,6 +50,8 @@ func (shop) Register(r *module.Registrar) error {
 // bench is a store with two legal entities, a registry and everything that lifts.
 type bench struct {
 	t        testing.TB
+	clock    *testkit.Clock
+	catalog  *module.Catalog
 	store    *memory.Store
 	types    *registry.Registry
 	service  *upcasting.Service
@@ -60,7 +62,7 @@ type bench struct {
 func setup(t testing.TB) *bench {
 	t.Helper()
 	clock := testkit.NewClock(time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC))
-	b := &bench{t: t, store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
+	b := &bench{t: t, clock: clock, store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
 	for _, code := range []string{"DEMF", "USMF"} {
 		le, err := b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "t-" + code, Code: code, TimeZone: "Europe/Berlin"})
 		require.NoError(t, err)
@@ -68,6 +70,7 @@ func setup(t testing.TB) *bench {
 	}
 	catalog, err := module.Build(jsonschema.New(), shop{})
 	require.NoError(t, err)
+	b.catalog = catalog
 	b.types = registry.New(b.store, jsonschema.New(), catalog, clock, registry.WithTransforms(jq.New()))
 	b.types.ProveWith(upcasting.NewProver(b.store, query.NewCursors([]byte("key"))))
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
