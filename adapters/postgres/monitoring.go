@@ -101,8 +101,8 @@ func (m *Monitor) heads(ctx context.Context, tenantID, code string) ([]entityHea
 			out = append(out, entityHead{e, at[e.PartitionID]})
 		}
 	}
-	if code != "" && len(out) == 0 {
-		return nil, fault.New(fault.NotFound, "legal_entity.not_found", "no legal entity has this code; correct it or leave it out")
+	if len(out) == 0 && (code != "" || tenantID != "") {
+		return nil, fault.New(fault.NotFound, "legal_entity.not_found", "no legal entity has this code and tenant; correct them or leave them out")
 	}
 	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/keystoredb"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
@@ -15,7 +16,9 @@ type Delivery struct {
 	Projections    []ProjectionLag `json:"projections"`
 	WaitingIntents int64           `json:"waiting_intents"`
 	OldestIntent   time.Time       `json:"oldest_waiting_intent"` // zero without one
-	Erasures       *OpenErasures   `json:"erasures"`              // nil: not asked, only the eraser's role may
+	Erasures       *OpenErasures   `json:"erasures"`              // nil: not asked, only the eraser's role may, or not answered
+	// ErasuresUnknown is the fault that kept erasures from being answered; nil: none.
+	ErasuresUnknown *fault.Error `json:"-"`
 }
 
 // ProjectionLag is one version of a projection, over the legal entities that it has
@@ -96,6 +99,9 @@ func (d Delivery) Findings(now time.Time) []Finding {
 		age := now.Sub(d.OldestIntent).Seconds()
 		out = append(out, judged("delivery", "waiting intents", age, intentWarn, 0).with("remind the approvers, or let the requesters withdraw",
 			"%d wait for approval, the oldest since %s", d.WaitingIntents, duration(age)))
+	}
+	if f := d.ErasuresUnknown; f != nil {
+		return append(out, Finding{Section: "delivery", Subject: "erasures", Status: FindingWarn, Detail: "not answered (" + f.Code + ")", Next: f.Detail})
 	}
 	return append(out, d.Erasures.judge(now))
 }

@@ -171,14 +171,27 @@ func (x *examination) delivery(ctx context.Context, m *postgres.Monitor) (postgr
 	if err != nil || x.options.EraserDSN == "" {
 		return d, err
 	}
-	eraser, err := postgres.OpenMonitor(ctx, x.options.EraserDSN)
-	if err != nil {
+	open, err := openErasures(ctx, x.options.EraserDSN)
+	if err == nil {
+		d.Erasures = &open
+		return d, nil
+	}
+	// What could be asked elsewhere stays answered.
+	f, ok := fault.As(err)
+	if !ok || f.Kind == fault.Invalid {
 		return d, err
 	}
-	defer eraser.Close(ctx)
-	open, err := eraser.OpenErasures(ctx)
-	d.Erasures = &open
-	return d, err
+	d.ErasuresUnknown = f
+	return d, nil
+}
+
+func openErasures(ctx context.Context, dsn string) (postgres.OpenErasures, error) {
+	m, err := postgres.OpenMonitor(ctx, dsn)
+	if err != nil {
+		return postgres.OpenErasures{}, err
+	}
+	defer m.Close(ctx)
+	return m.OpenErasures(ctx)
 }
 
 func (x *examination) keyStore(ctx context.Context, d *Diagnosis) (err error) {

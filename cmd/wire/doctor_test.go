@@ -96,8 +96,11 @@ func TestDoctorShowsOneSection(t *testing.T) {
 	require.Nil(t, d.Storage)
 	require.NotContains(t, text, "Tables")
 
-	o.LegalEntity = "NONE"
+	o.LegalEntity, o.TenantID = "", "nobody"
 	_, err := Doctor(t.Context(), o)
+	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err), "no events is another answer")
+	o.LegalEntity, o.TenantID = "NONE", ""
+	_, err = Doctor(t.Context(), o)
 	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err))
 	o.Section = "feelings"
 	_, err = Doctor(t.Context(), o)
@@ -106,6 +109,22 @@ func TestDoctorShowsOneSection(t *testing.T) {
 	o.Section, o.DSN = "distribution", as(t, "backbone_app", testkit.Database(t, nil, "empty"))
 	_, err = Doctor(t.Context(), o)
 	require.Equal(t, "store.not_migrated", fault.CodeOf(err))
+}
+
+// TestDoctorAnswersBesideAKeyStoreThatDoesNot: a key store that cannot be reached keeps
+// nothing else from being answered.
+func TestDoctorAnswersBesideAKeyStoreThatDoesNot(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(patient(t))
+	require.NoError(t, err)
+	dsn := as(t, "backbone_app", u.String())
+	u.Path = "/" + u.Path[1:] + "_is_not_there"
+	d, text := doctor(t, DoctorOptions{DSN: dsn, EraserDSN: u.String(), Section: "delivery"})
+	require.True(t, d.Sound)
+	require.NotNil(t, d.Delivery)
+	require.Contains(t, text, "waiting intents: none")
+	require.Contains(t, text, "WARN  delivery: erasures: not answered (store.")
+	require.NotContains(t, text, "not asked")
 }
 
 // TestDoctorPutsTheWorstFirst lets a wrong setting fail, and a table that is locked
