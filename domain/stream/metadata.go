@@ -49,7 +49,7 @@ func invalid(pointer, detail string) *fault.Error {
 	return (&fault.Error{Kind: fault.Invalid, Code: CodeMetadataInvalid, Detail: detail}).WithField(pointer)
 }
 
-// ParseMetadata reads a metadata document. null is the same as absent. Fault
+// ParseMetadata reads a metadata document. A member that is null is the same as absent. Fault
 // stream.metadata_invalid with the pointer of the member.
 func ParseMetadata(raw []byte) (Metadata, error) {
 	var d struct {
@@ -61,7 +61,8 @@ func ParseMetadata(raw []byte) (Metadata, error) {
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&d); err != nil {
+	err := decoder.Decode(&d)
+	if err != nil || !bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) { // null would lift every limit
 		return Metadata{}, invalid("", "metadata is an object of max_age_seconds, max_count (whole numbers), cache_control (text), acl (lists of roles) and custom (object); correct it").WithCause(err)
 	}
 	m := Metadata{ACL: d.ACL}

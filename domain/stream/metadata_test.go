@@ -17,6 +17,7 @@ func TestMetadataThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for document, field := range map[string]string{
 		`[]`:                                              "",
+		` null`:                                           "",
 		`{"max_age":1}`:                                   "",
 		`{"max_count":"1"}`:                               "",
 		`{"max_count":1.5}`:                               "",
