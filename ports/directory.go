@@ -63,11 +63,17 @@ type Principal struct {
 	CreatedAt     time.Time
 }
 
+// Expired reports whether the login is over.
+func (p Principal) Expired(now time.Time) bool {
+	return !p.ExpiresAt.IsZero() && !now.Before(p.ExpiresAt)
+}
+
 // Principals is the directory of callers.
 type Principals interface {
 	// PrincipalByTokenHash returns fault auth.token_unknown if there is none.
 	PrincipalByTokenHash(ctx context.Context, hash event.Hash) (Principal, error)
-	// PrincipalByPerson returns fault principal.not_found if there is none.
+	// PrincipalByPerson gives a person's first login that has not expired, or else the
+	// first; fault principal.not_found if there is none.
 	PrincipalByPerson(ctx context.Context, tenantID, personID string) (Principal, error)
 	// SavePrincipal inserts or replaces by (tenant, principal id).
 	SavePrincipal(ctx context.Context, p Principal) error

@@ -116,8 +116,15 @@ func (s *Store) principal(ctx context.Context, is func(*ports.Principal) bool, m
 	if len(found) == 0 {
 		return ports.Principal{}, missing
 	}
+	now := s.now()
+	expired := func(p ports.Principal) int {
+		if p.Expired(now) {
+			return 1
+		}
+		return 0
+	}
 	return clonePrincipal(slices.MinFunc(found, func(a, b ports.Principal) int {
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.PrincipalID, b.PrincipalID))
+		return cmp.Or(expired(a)-expired(b), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.PrincipalID, b.PrincipalID))
 	})), nil
 }
 

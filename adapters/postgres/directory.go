@@ -162,7 +162,7 @@ func (s *Store) PrincipalByTokenHash(ctx context.Context, hash event.Hash) (port
 // PrincipalByPerson implements ports.Principals. Of a person's several logins it
 // returns the oldest.
 func (s *Store) PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
-	row, err := s.queries.GetPrincipalByPerson(ctx, s.reads, &backbonedb.GetPrincipalByPersonParams{TenantID: tenantID, PersonID: personID})
+	row, err := s.queries.GetPrincipalByPerson(ctx, s.reads, &backbonedb.GetPrincipalByPersonParams{TenantID: tenantID, PersonID: personID, Now: s.now()})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ports.Principal{}, fault.New(fault.NotFound, "principal.not_found", "the tenant has no such person; check the id or create the principal")
 	}

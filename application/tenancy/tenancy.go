@@ -120,7 +120,7 @@ func (s *Service) Authenticate(ctx context.Context, token string) (ports.Princip
 	}
 	p := kept.principal
 	switch {
-	case !p.ExpiresAt.IsZero() && !now.Before(p.ExpiresAt):
+	case p.Expired(now):
 		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_expired", "the access token has expired; ask an administrator for a new one")
 	case p.Development && !s.allowDevelopmentTokens:
 		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.development_token", "tokens of `backbone dev` are not accepted here; use a token made by `backbone bootstrap` or an administrator")

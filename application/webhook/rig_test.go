@@ -37,7 +37,8 @@ type house struct {
 	paused    int
 	sub       subscription.Subscription
 	gone      bool
-	keys      error // of the key service
+	keys      error     // of the key service
+	expires   time.Time // of the owner's access
 	answer    func(r ports.WebhookRequest) (ports.WebhookAnswer, error)
 	sent      []ports.WebhookRequest
 	underWay  int
@@ -155,7 +156,11 @@ func (h *house) Subscription(_ context.Context, tenant, id string) (subscription
 }
 
 func (h *house) PrincipalByPerson(context.Context, string, string) (ports.Principal, error) {
-	return owner, nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := owner
+	p.ExpiresAt = h.expires
+	return p, nil
 }
 
 func (h *house) EncodeFor(_ context.Context, p ports.Principal, e event.Recorded) ([]byte, error) {

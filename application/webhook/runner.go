@@ -76,7 +76,12 @@ func (r *runner) pause(d time.Duration) {
 func (r *runner) next(ctx context.Context) error {
 	owner, err := r.d.Directory.PrincipalByPerson(ctx, r.sub.TenantID, r.sub.Owner)
 	if err != nil {
+		r.pause(r.d.Longest)
 		return err
+	}
+	if owner.Expired(r.d.config.Clock.Now()) {
+		r.pause(r.d.Longest)
+		return fault.New(fault.Forbidden, "webhook.owner_expired", "the owner's access has expired, and with it what was sent in its name; renew it, or delete the subscription")
 	}
 	m, found, err := r.d.Engine.Next(ctx, owner, r.sub.ID, r.d.Wait)
 	if err != nil || !found {

@@ -222,6 +222,21 @@ func TestNothingIsSentWhileTheKeysAreAway(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
 }
 
+func TestNothingIsSentForAnOwnerWhoseAccessIsOver(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	h.expires = h.clock.Now()
+	h.run(t, "a", nil)
+	h.add("x", "y")
+	require.Never(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.sent) > 0 }, 200*time.Millisecond, 10*time.Millisecond)
+	require.Empty(t, h.refusals, "no attempt was made")
+	h.mu.Lock()
+	h.expires = h.clock.Now().Add(time.Hour)
+	h.mu.Unlock()
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
+}
+
 func TestWhoMayLookAfterAnEndpoint(t *testing.T) {
 	t.Parallel()
 	h := newHouse()

@@ -140,6 +140,12 @@ func principalFound(t *testing.T, s *suite) {
 	got, err = s.store.PrincipalByPerson(ctx, "acme", want.PersonID)
 	require.NoError(t, err)
 	requirePrincipal(t, want, got)
+	over := s.principal("acme")
+	over.PersonID, over.CreatedAt, over.ExpiresAt = want.PersonID, want.CreatedAt.Add(-time.Hour), want.CreatedAt.Add(-time.Minute)
+	require.NoError(t, s.store.SavePrincipal(ctx, over))
+	got, err = s.store.PrincipalByPerson(ctx, "acme", want.PersonID)
+	require.NoError(t, err)
+	requirePrincipal(t, want, got) // not the older one, which has expired
 }
 
 func principalReplaced(t *testing.T, s *suite) {

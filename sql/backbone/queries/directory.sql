@@ -24,7 +24,7 @@ SELECT sqlc.embed(p) FROM backbone.principals p WHERE p.token_hash = @token_hash
 -- name: GetPrincipalByPerson :one
 SELECT sqlc.embed(p) FROM backbone.principals p
 WHERE p.tenant_id = @tenant_id AND p.person_id = @person_id
-ORDER BY p.created_at, p.principal_id
+ORDER BY coalesce(p.expires_at <= @now::timestamptz, false), p.created_at, p.principal_id
 LIMIT 1;
 
 -- name: UpsertPrincipal :exec

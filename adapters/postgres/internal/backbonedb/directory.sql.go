@@ -68,13 +68,14 @@ func (q *Queries) GetInstallation(ctx context.Context, db DBTX) (GetInstallation
 const GetPrincipalByPerson = `-- name: GetPrincipalByPerson :one
 SELECT p.tenant_id, p.principal_id, p.person_id, p.actor_type, p.display_name, p.role_label, p.roles, p.legal_entities, p.token_hash, p.development, p.expires_at, p.created_at FROM backbone.principals p
 WHERE p.tenant_id = $1 AND p.person_id = $2
-ORDER BY p.created_at, p.principal_id
+ORDER BY coalesce(p.expires_at <= $3::timestamptz, false), p.created_at, p.principal_id
 LIMIT 1
 `
 
 type GetPrincipalByPersonParams struct {
 	TenantID string
 	PersonID string
+	Now      time.Time
 }
 
 type GetPrincipalByPersonRow struct {
@@ -82,7 +83,7 @@ type GetPrincipalByPersonRow struct {
 }
 
 func (q *Queries) GetPrincipalByPerson(ctx context.Context, db DBTX, arg *GetPrincipalByPersonParams) (GetPrincipalByPersonRow, error) {
-	row := db.QueryRow(ctx, GetPrincipalByPerson, arg.TenantID, arg.PersonID)
+	row := db.QueryRow(ctx, GetPrincipalByPerson, arg.TenantID, arg.PersonID, arg.Now)
 	var i GetPrincipalByPersonRow
 	err := row.Scan(
 		&i.BackbonePrincipal.TenantID,
