@@ -16,6 +16,7 @@ type pin struct {
 	knownAt   string
 	asOf      event.Date
 	params    string
+	version   int // of the projection; 0: of a cursor from before there were several
 }
 
 type pinText struct {
@@ -25,11 +26,12 @@ type pinText struct {
 	AsOf      event.Date        `json:"a"`
 	Params    string            `json:"q"`
 	Rest      string            `json:"r"`
+	Version   int               `json:"v,omitempty"`
 }
 
 // with joins the pin and the source's own cursor.
 func (p pin) with(rest string) string {
-	b, err := json.Marshal(pinText{p.partition, p.known, p.knownAt, p.asOf, p.params, rest})
+	b, err := json.Marshal(pinText{p.partition, p.known, p.knownAt, p.asOf, p.params, rest, p.version})
 	if err != nil {
 		return ""
 	}
@@ -41,7 +43,7 @@ func cutPin(text string) (pin, string, bool) {
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
 		return pin{}, "", false
 	}
-	return pin{t.Partition, t.Known, t.KnownAt, t.AsOf, t.Params}, t.Rest, true
+	return pin{t.Partition, t.Known, t.KnownAt, t.AsOf, t.Params, t.Version}, t.Rest, true
 }
 
 func paramsKey(params map[string]string) string {

@@ -72,20 +72,20 @@ func (r *Reports) Ask(ctx context.Context, q Question) (ports.Report, error) {
 	if err := checkParams(model, q.Params); err != nil {
 		return ports.Report{}, err
 	}
-	// One report is of one version: a switch in the middle does not mix two.
-	version, err := r.progress.Active(ctx, model.Projection)
-	if err != nil {
-		return ports.Report{}, err
-	}
-	ask := ports.ReadModelQuery{Partition: q.Entity.Partition, Entity: q.Entity, Version: version, Params: q.Params, Limit: q.Limit}
-	at, rest, err := r.position(ctx, model, version, q)
-	if err != nil {
-		return ports.Report{}, err
-	}
-	ask.Known, ask.KnownAt, ask.AsOf, ask.Cursor = at.known, at.knownAt, at.asOf, rest
-	report, err := r.sources[q.Path].Query(ctx, ask)
-	if err != nil {
-		return ports.Report{}, err
+	var report ports.Report
+	var at pin
+	for try := 1; ; try++ {
+		var stands bool
+		var err error
+		if report, at, stands, err = r.once(ctx, model, q); err != nil {
+			return ports.Report{}, err
+		}
+		if stands {
+			break
+		}
+		if q.Cursor != "" || try == reportTries {
+			return ports.Report{}, gone()
+		}
 	}
 	report.RowsName, report.Flat = model.RowsName, model.Flat
 	if report.HasMore {
@@ -94,9 +94,42 @@ func (r *Reports) Ask(ctx context.Context, q Question) (ports.Report, error) {
 	return report, nil
 }
 
+// reportTries is how often a report is begun that loses its ground.
+const reportTries = 3
+
+// gone says that what a report was begun on is not there any more.
+func gone() error {
+	return fault.New(fault.Unavailable, "read.rebuilding", "the read model was built anew in the middle of this report; start it again without a cursor").
+		WithRetryAfter(time.Second)
+}
+
+// once asks the source. One report, with all its pages, is of one version, so that a
+// switch in the middle does not mix two. What it was made of may have been dropped or
+// reset in the middle, before a row went: then its checkpoint is not where it was, and
+// the report does not stand.
+func (r *Reports) once(ctx context.Context, model module.ReadModel, q Question) (report ports.Report, at pin, stands bool, err error) {
+	at, rest, err := r.position(ctx, model, q)
+	if err != nil {
+		return report, at, false, err
+	}
+	report, err = r.sources[q.Path].Query(ctx, ports.ReadModelQuery{
+		Partition: q.Entity.Partition, Entity: q.Entity, Version: at.version, AsOf: at.asOf, Known: at.known, KnownAt: at.knownAt, Params: q.Params,
+		Cursor: rest, Limit: q.Limit,
+	})
+	if err != nil || at.known == 0 {
+		return report, at, true, err
+	}
+	reached, err := r.progress.Reached(ctx, model.Projection, at.version, q.Entity.Partition)
+	return report, at, reached >= at.known, err
+}
+
 // position says where on both axes the report stands: the first page resolves it,
 // the cursor of a later page brings it along with the source's own cursor.
-func (r *Reports) position(ctx context.Context, model module.ReadModel, version int, q Question) (at pin, rest string, err error) {
+func (r *Reports) position(ctx context.Context, model module.ReadModel, q Question) (at pin, rest string, err error) {
+	version, err := r.progress.Active(ctx, model.Projection)
+	if err != nil {
+		return pin{}, "", err
+	}
 	asOf := q.Entity.Today(r.clock.Now())
 	if q.AsOf != "" {
 		if asOf, err = event.ParseDate(q.AsOf); err != nil {
@@ -105,7 +138,7 @@ func (r *Reports) position(ctx context.Context, model module.ReadModel, version 
 	}
 	if q.Cursor == "" {
 		known, err := r.known(ctx, model, version, q)
-		return pin{partition: q.Entity.Partition, known: known.sequence, knownAt: known.text, asOf: asOf, params: paramsKey(q.Params)}, "", err
+		return pin{partition: q.Entity.Partition, known: known.sequence, knownAt: known.text, asOf: asOf, params: paramsKey(q.Params), version: version}, "", err
 	}
 	text, err := r.query.cursors.OpenText(q.Cursor, q.Entity.TenantID, []byte(q.Path))
 	if err != nil {
@@ -116,7 +149,16 @@ func (r *Reports) position(ctx context.Context, model module.ReadModel, version 
 		(q.AsOf != "" && asOf != at.asOf) || (q.KnownAt != "" && q.KnownAt != at.knownAt) {
 		return pin{}, "", fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
 	}
+	if at.version != 0 && at.version != version {
+		// It was begun on a version that is kept, or that has been dropped meanwhile.
+		reached, err := r.progress.Reached(ctx, model.Projection, at.version, q.Entity.Partition)
+		if err == nil && reached < at.known {
+			err = gone()
+		}
+		return at, rest, err
+	}
 	// A read model that is being built anew would leave rows out.
+	at.version = version
 	_, err = r.waitFor(ctx, model.Projection, version, q.Entity.Partition, at.known)
 	return at, rest, err
 }
