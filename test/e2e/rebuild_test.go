@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+type rebuildShown struct {
+	Active   int   `json:"active"`
+	Retained int   `json:"retained"`
+	Dropping []int `json:"dropping"`
+	Building *struct {
+		Version  int  `json:"version"`
+		CaughtUp bool `json:"caught_up"`
+	} `json:"building"`
+}
+
+// TestRebuild is a rebuild by an operator while invoices come in, sessions of the
+// database are ended, and people look at their reports: nobody notices anything.
+func TestRebuild(t *testing.T) {
+	t.Parallel()
+	const ledger, items = "gl.ledger", "ap.open-items"
+	dir := books(t)
+	d := startOn(t, dir, recoveryStart)
+	cli := func(persona string, args ...string) result {
+		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
+	}
+	ok := func(args ...string) string {
+		t.Helper()
+		r := cli("admin", args...)
+		require.Zero(t, r.code, r)
+		return r.stdout
+	}
+	versions := func(projection string) (b rebuildShown) {
+		t.Helper()
+		require.NoError(t, json.Unmarshal([]byte(ok("projections", "versions", projection, "--json")), &b))
+		return b
+	}
+	super, err := pgx.Connect(t.Context(), superuser(t, dir))
+	require.NoError(t, err)
+	defer super.Close(context.Background())
+	rows := func(table string, version int) (n int) {
+		t.Helper()
+		require.NoError(t, super.QueryRow(t.Context(), fmt.Sprintf("SELECT count(*) FROM %s WHERE version = %d", table, version)).Scan(&n))
+		return n
+	}
+
+	// What somebody who looks is shown, pinned on both axes, is the same at all times.
+	auditor := d.as(t, "auditor")
+	head, err := auditor.head(loadEntity)
+	require.NoError(t, err)
+	reports := []string{"/api/gl/trial-balance?legal_entity=", "/api/gl/accounts/2000/ledger?legal_entity=", "/api/ap/open-items?legal_entity="}
+	var first []string
+	for i := range reports {
+		reports[i] += loadEntity + "&as_of=2026-12-31&known_at=seq:" + head
+		a := must(auditor.do("GET", reports[i], ""))
+		require.Equal(t, http.StatusOK, a.status, a)
+		first = append(first, string(a.body))
+	}
+	stop := make(chan struct{})
+	var looking sync.WaitGroup
+	looks := 0
+	looking.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for i, path := range reports {
+				a, err := auditor.do("GET", path, "")
+				// A session of the database that was ended is an answer to try again.
+				if err != nil || a.status == http.StatusServiceUnavailable || a.status == http.StatusGatewayTimeout {
+					continue
+				}
+				if a.status != http.StatusOK || string(a.body) != first[i] {
+					t.Errorf("%s answered %s instead of %s", path, a, first[i])
+					return
+				}
+				looks++
+			}
+		}
+	})
+
+	require.Equal(t, 1, cli("auditor", "projections", "rebuild", ledger).code, "an auditor looks only")
+	require.Contains(t, cli("admin", "projections", "switch", ledger).stderr, "projection.not_building")
+	require.Contains(t, cli("admin", "projections", "rollback", ledger).stderr, "projection.not_retained")
+	require.Contains(t, cli("admin", "projections", "rebuild", "no.such").stderr, "projection.not_found")
+
+	l := startLoad(t, d)
+	l.await(t, 20)
+	for _, projection := range []string{ledger, items} {
+		ok("projections", "rebuild", projection)
+	}
+	_, err = super.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'backbone_app'`)
+	require.NoError(t, err)
+	l.await(t, 20)
+	require.Contains(t, cli("admin", "projections", "rebuild", ledger).stderr, "projection.rebuilding")
+	for _, projection := range []string{ledger, items} {
+		testkit.Eventually(t, endTime, func() bool { b := versions(projection).Building; return b != nil && b.CaughtUp })
+		require.Contains(t, ok("projections", "compare", projection), "version 1 (left, shown) and version 2 (right): 0 rows differ")
+		require.Contains(t, ok("projections", "list"), "running (building)")
+		require.Contains(t, ok("projections", "switch", projection), "readers are shown version 2\nVersion 1 is kept")
+	}
+	l.await(t, 20)
+	require.Contains(t, ok("projections", "rollback", ledger), "readers are shown version 1\nVersion 2 is kept")
+	l.await(t, 20)
+	require.Contains(t, ok("projections", "compare", ledger), "version 1 (left, shown) and version 2 (right): 0 rows differ")
+	require.Contains(t, ok("projections", "rollback", ledger), "readers are shown version 2")
+	l.finish(t)
+	booksAgree(t, d, loadEntity)
+
+	// Dropped, nothing is left of it.
+	require.Contains(t, ok("projections", "drop", ledger), "Version 1 is being removed.")
+	testkit.Eventually(t, endTime, func() bool { b := versions(ledger); return len(b.Dropping) == 0 && b.Retained == 0 })
+	for _, table := range []string{"gl.journals", "gl.journal_lines", "gl.accounts", "gl.ledgers"} {
+		require.Zero(t, rows(table, 1), table)
+		require.NotZero(t, rows(table, 2), table)
+	}
+
+	// A version that is wrong is found before anybody is shown it.
+	ok("projections", "rebuild", ledger, "--wait")
+	_, err = super.Exec(t.Context(), `UPDATE gl.accounts SET name = name || ' (wrong)' WHERE version = 3 AND code = '2000'`)
+	require.NoError(t, err)
+	report := ok("projections", "compare", ledger)
+	require.Regexp(t, `(?m)^`+loadEntity+` +gl\.accounts +\{"code" : "2000", "sequence" : \d+\} +both +name$`, report)
+	require.NotContains(t, report, "(wrong)", "no value")
+	require.Contains(t, ok("projections", "cancel", ledger), "Version 3 is being removed.")
+	testkit.Eventually(t, endTime, func() bool { return len(versions(ledger).Dropping) == 0 })
+	require.Zero(t, rows("gl.accounts", 3)+rows("gl.journal_lines", 3))
+
+	// All in one go.
+	all := ok("projections", "rebuild", ledger, "--compare", "--switch")
+	require.Contains(t, all, "version 2 (left, shown) and version 4 (right): 0 rows differ")
+	require.Contains(t, all, "readers are shown version 4")
+	booksAgree(t, d, loadEntity)
+	close(stop)
+	looking.Wait()
+	require.Greater(t, looks, 20)
+}
