@@ -98,7 +98,7 @@ func TestMoneyIsNeverABinaryFraction(t *testing.T) {
 			continue
 		}
 		for _, line := range floats(positions, file) {
-			findings = append(findings, violation(s.path, line, "use domain/money; only names with seconds, millis or ratio may be floats"))
+			findings = append(findings, violation(s.path, line, "use domain/money; only names with seconds, perSecond, millis or ratio may be floats"))
 		}
 	}
 	report(t, findings, "binary fractions")

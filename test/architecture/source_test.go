@@ -118,7 +118,7 @@ func callsTo(positions *token.FileSet, file *ast.File, pkg, function string) []i
 }
 
 // measured are names of things for which a binary fraction is right.
-var measured = regexp.MustCompile(`(?i)(seconds|millis|ratio)`)
+var measured = regexp.MustCompile(`(?i)(seconds|persecond|millis|ratio)`)
 
 // floats lists the lines on which a binary fraction appears that no surrounding
 // name declares as a measurement.
