@@ -1,0 +1,159 @@
+//go:build slow
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+const (
+	fleetWriters  = 8
+	fleetMachines = 6                     // in each legal entity
+	fleetPace     = 25 * time.Millisecond // of a writer, at most
+)
+
+// fleetEntities are where the writers write; the first has books.
+var fleetEntities = []string{"USMF", "FLTA", "FLTB", "FLTC"}
+
+// traffic is writers at all nodes: each sends a request again, to the next node and
+// under the same key, until it is acknowledged.
+type traffic struct {
+	fleet  *fleet
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	acknowledged atomic.Int64 // events
+
+	mutex    sync.Mutex
+	events   map[string]string // id to legal entity
+	failures []error
+}
+
+func startTraffic(t *testing.T, f *fleet) *traffic {
+	t.Helper()
+	f.as(t, "vendor_admin", http.StatusCreated, "/api/intents", `{"type":"ap.register_vendor","legal_entity":"USMF","payload":{"vendor_id":"V-FLEET","name":"Fleet Ltd","country":"US"}}`)
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &traffic{fleet: f, cancel: cancel, events: map[string]string{}}
+	t.Cleanup(cancel)
+	for writer := range fleetWriters {
+		w.done.Go(func() {
+			pace := time.NewTicker(fleetPace)
+			defer pace.Stop()
+			for i := 0; ; i++ {
+				select {
+				case <-ctx.Done():
+					return
+				case <-pace.C:
+				}
+				if err := w.one(writer, i); err != nil {
+					w.mutex.Lock()
+					w.failures = append(w.failures, err)
+					w.mutex.Unlock()
+					return
+				}
+			}
+		})
+	}
+	return w
+}
+
+// as sends what must succeed while nothing is broken.
+func (f *fleet) as(t *testing.T, role string, status int, path, body string) {
+	t.Helper()
+	require.NoError(t, f.on(f.nodes[0], role).want(status, nil, "POST", path, body))
+}
+
+// one request. What is under way when the traffic ends is brought to its end.
+func (w *traffic) one(writer, i int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	key := fmt.Sprintf("fleet-%d-%d", writer, i)
+	entity := fleetEntities[(writer+i)%len(fleetEntities)]
+	var a answer
+	var err error
+	if i%16 == 3 {
+		entity = "USMF"
+		amount := 100 + i*fleetWriters + writer // two papers alike would be held as suspects
+		paper := invoice("V-FLEET", key)
+		paper["total_amount"] = amount
+		line := paper["lines"].([]object)[0]
+		line["quantity"], line["unit_price"], line["amount"] = 1, amount, amount
+		body, _ := json.Marshal(object{"type": "ap.submit_invoice", "legal_entity": entity, "payload": paper})
+		if a, err = w.fleet.ask(ctx, writer+i, "ap_clerk", "POST", "/api/intents", string(body), "Idempotency-Key", key); err == nil && i%32 == 3 {
+			if err = w.note(entity, a); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			var out outcome
+			if err := a.decode(&out); err != nil {
+				return err
+			}
+			body := fmt.Sprintf(`{"type":"ap.approve_invoice","legal_entity":%q,"payload":{"invoice_id":%q}}`, entity, out.IntentID)
+			a, err = w.fleet.ask(ctx, writer+i+1, "approver", "POST", "/api/intents", body, "Idempotency-Key", "approve-"+key)
+		}
+	} else {
+		machine := func(n int) string {
+			return serviced(entity, fmt.Sprintf("M-%d", n%fleetMachines), fmt.Sprintf(`{"hours":%d}`, i%9))
+		}
+		events := []string{machine(writer + i/3)}
+		if i%4 == 0 {
+			events = append(events, machine(writer+i+1), machine(i))
+		}
+		a, err = w.fleet.ask(ctx, writer+i, "module", "POST", "/api/events", batch(events...), "Idempotency-Key", key)
+	}
+	if err == nil {
+		err = w.note(entity, a)
+	}
+	if err != nil {
+		return fmt.Errorf("%s in %s: %w", key, entity, err)
+	}
+	return nil
+}
+
+// note keeps what was acknowledged.
+func (w *traffic) note(entity string, a answer) error {
+	if a.status != http.StatusCreated && (a.status != http.StatusOK || a.header.Get("Idempotency-Replayed") != "true") {
+		return fmt.Errorf("answered %s", a)
+	}
+	var out outcome
+	if err := a.decode(&out); err != nil {
+		return err
+	}
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	for _, e := range out.Events {
+		w.events[e.ID] = entity
+	}
+	w.acknowledged.Add(int64(len(out.Events)))
+	return nil
+}
+
+// await waits for so many further acknowledged events.
+func (w *traffic) await(t *testing.T, more int64) {
+	t.Helper()
+	target := w.acknowledged.Load() + more
+	testkit.Eventually(t, 2*time.Minute, func() bool {
+		w.mutex.Lock()
+		defer w.mutex.Unlock()
+		require.Empty(t, w.failures)
+		return w.acknowledged.Load() >= target
+	}, "acknowledged events")
+}
+
+// finish ends the traffic when everything under way is acknowledged.
+func (w *traffic) finish(t *testing.T) {
+	t.Helper()
+	w.cancel()
+	w.done.Wait()
+	require.Empty(t, w.failures)
+}

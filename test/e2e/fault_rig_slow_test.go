@@ -1,0 +1,279 @@
+//go:build slow
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/embeddedpg"
+	"github.com/erpbackbone/backbone/adapters/nats/embedded"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+const (
+	answerTime = 4 * time.Second // how long a client of the fleet waits before it asks another node
+	shunTime   = 2 * time.Second // how long nobody asks a node that did not answer
+)
+
+// fleet is three nodes on one PostgreSQL, with a key server, a message broker, and a
+// wall between the last node and the signals of the database.
+type fleet struct {
+	dir    string
+	nodes  [3]*node
+	tokens map[string]string
+	app    string // DSN
+	super  string // DSN
+	broker *embedded.Server
+	wall   *wall
+	http   *http.Client
+	pg     *embeddedpg.Cluster
+}
+
+// node is one of the servers; it keeps its address when it starts again.
+type node struct {
+	id, address string
+	env         []string
+	process     *process
+	shunned     atomic.Int64 // until when, in Unix milliseconds
+}
+
+func (n *node) server() string { return "http://" + n.address }
+
+// newFleet starts on a copy of the demonstration's books.
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{dir: books(t), tokens: map[string]string{}, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: answerTime}}
+	var books devFile
+	text, err := os.ReadFile(filepath.Join(f.dir, "dev.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &books))
+	f.pg, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: f.dir})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), endTime)
+		defer cancel()
+		require.NoError(t, f.pg.Stop(ctx))
+	})
+	f.super = superuser(t, f.dir)
+	f.app = at(t, books.DSN, fmt.Sprintf("127.0.0.1:%d", f.pg.Port()))
+
+	keys := filepath.Join(f.dir, "kms")
+	kmsd, err := launch(program(t), "", nil, "kmsd", "--listen", "127.0.0.1:0", "--keys", keys)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, kmsd.end()) })
+	found, err := kmsd.awaitOutput(kmsd.stdout, regexp.MustCompile(`(?m)^Listening on (\S+)$`), endTime)
+	require.NoError(t, err)
+	f.broker, err = embedded.Start(embedded.Config{Directory: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(f.broker.Stop)
+	f.wall = newWall(t, fmt.Sprintf("127.0.0.1:%d", f.pg.Port()))
+
+	env := []string{
+		"BACKBONE_DATABASE_DSN=" + f.app, "BACKBONE_DATABASE_ERASER_DSN=" + at(t, books.EraserDSN, fmt.Sprintf("127.0.0.1:%d", f.pg.Port())),
+		"BACKBONE_KMS_ENDPOINT=http://" + found[1], "BACKBONE_KMS_CREDENTIALS_FILE=" + filepath.Join(keys, "credentials"),
+		"BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(f.dir, "exports"), "BACKBONE_NATS_URLS=" + f.broker.URL(),
+		"BACKBONE_PROJECTOR_TTL=3s", "BACKBONE_PROJECTOR_RENEW=1s", "BACKBONE_FEEDS_HEARTBEAT=1s", "BACKBONE_LOG_LEVEL=warn",
+		"BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true", "BACKBONE_WEBHOOK_TIMEOUT=2s",
+	}
+	for _, role := range []string{"admin", "module", "ap_clerk", "approver", "vendor_admin", "auditor"} {
+		args := []string{"enroll", "--tenant", books.Tenant, "--person", "fleet-" + strings.ReplaceAll(role, "_", "-"), "--role", role}
+		if role == "module" {
+			args = append(args, "--service")
+		}
+		r := command(t, env, args...)
+		require.Zero(t, r.code, r)
+		f.tokens[role] = strings.TrimSpace(r.stdout)
+	}
+	for i := range f.nodes {
+		n := &node{id: fmt.Sprintf("fleet-%d", i), address: freeAddress(t)}
+		n.env = append(env[:len(env):len(env)], "BACKBONE_NODE_ID="+n.id, "BACKBONE_HTTP_LISTEN="+n.address)
+		if i == len(f.nodes)-1 {
+			n.env = append(n.env, "BACKBONE_DATABASE_LISTEN_DSN="+at(t, f.app, f.wall.address))
+		}
+		f.nodes[i] = n
+		f.begin(t, n)
+	}
+	return f
+}
+
+// at is the same database by another way.
+func at(t *testing.T, dsn, address string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	u.Host = address
+	return u.String()
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// begin starts a node and waits until it answers.
+func (f *fleet) begin(t *testing.T, n *node) {
+	t.Helper()
+	p, err := launch(program(t), "", n.env, "serve")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.end()) })
+	n.process = p
+	testkit.EventuallyNoError(t, recoveryStart, func() error {
+		if !p.alive() {
+			t.Fatalf("%s ended: %s", n.id, p.stderr)
+		}
+		return f.on(n, "").want(http.StatusOK, nil, "GET", "/livez", "")
+	}, n.id)
+}
+
+// kill ends a node without a chance to say goodbye, and starts it again.
+func (f *fleet) kill(t *testing.T, n *node) {
+	t.Helper()
+	require.NoError(t, n.process.signal(syscall.SIGKILL))
+	<-n.process.ended
+	f.begin(t, n)
+}
+
+// killDatabase ends PostgreSQL as a power failure does, and starts it again.
+func (f *fleet) killDatabase(t *testing.T) {
+	t.Helper()
+	pid, err := postmaster(f.dir)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	<-f.pg.Done()
+	port := f.pg.Port()
+	require.NoError(t, f.pg.Stop(t.Context()), "it gives the folder back")
+	f.pg, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: f.dir, Port: port})
+	require.NoError(t, err)
+}
+
+func (f *fleet) on(n *node, role string) client {
+	return client{server: n.server(), token: f.tokens[role], http: f.http}
+}
+
+// query runs a statement as the superuser.
+func (f *fleet) query(t *testing.T, statement string, scan ...any) {
+	t.Helper()
+	connection, err := pgx.Connect(t.Context(), f.super)
+	require.NoError(t, err)
+	defer func() { _ = connection.Close(context.Background()) }()
+	require.NoError(t, connection.QueryRow(t.Context(), statement).Scan(scan...), statement)
+}
+
+// ask sends a request to the nodes in turn until one answers with less than 500.
+// Errors of all of them for long mean that the fleet does not come back.
+func (f *fleet) ask(ctx context.Context, first int, role, method, path, body string, header ...string) (answer, error) {
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	for i := first; ; i++ {
+		n := f.nodes[i%len(f.nodes)]
+		if time.Now().UnixMilli() < n.shunned.Load() {
+			continue
+		}
+		a, err := f.on(n, role).do(method, path, body, header...)
+		if os.IsTimeout(err) {
+			n.shunned.Store(time.Now().Add(shunTime).UnixMilli())
+		}
+		if err == nil && a.status < 500 && a.code() != "idempotency.in_progress" {
+			return a, nil
+		}
+		select {
+		case <-ctx.Done():
+			return a, fmt.Errorf("%s %s: %s: %w", method, path, a, ctx.Err())
+		case <-pause.C:
+		}
+	}
+}
+
+// wall is a way to the database that can swallow everything: connections stay open and
+// nothing comes through, as behind a firewall that forgot them.
+type wall struct {
+	address string
+	mutex   sync.Mutex
+	closed  bool // swallows
+	pairs   []net.Conn
+}
+
+func newWall(t *testing.T, target string) *wall {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &wall{address: l.Addr().String()}
+	t.Cleanup(func() { _ = l.Close(); w.open() })
+	go func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			w.mutex.Lock()
+			w.pairs = append(w.pairs, near, far)
+			w.mutex.Unlock()
+			go w.pump(near, far)
+			go w.pump(far, near)
+		}
+	}()
+	return w
+}
+
+func (w *wall) pump(from, to net.Conn) {
+	defer func() { _, _ = from.Close(), to.Close() }()
+	b := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		w.mutex.Lock()
+		swallow := w.closed
+		w.mutex.Unlock()
+		if swallow {
+			continue
+		}
+		if _, err := to.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (w *wall) close() {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.closed = true
+}
+
+// open lets everything through again; what was swallowed is lost, so old connections
+// are broken off.
+func (w *wall) open() {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.closed = false
+	for _, c := range w.pairs {
+		_ = c.Close()
+	}
+	w.pairs = nil
+}

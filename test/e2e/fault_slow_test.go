@@ -1,0 +1,283 @@
+//go:build slow
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+const (
+	settleTime     = 2 * time.Minute
+	quietEvents    = 3000
+	betweenFaults  = 300 // acknowledged events
+	repeatsAllowed = 0.001
+)
+
+// prepare makes what the writers and subscribers need.
+func prepare(t *testing.T, f *fleet) {
+	t.Helper()
+	registerMachines(t, &dev{devFile: devFile{HTTP: f.nodes[0].server(), Tokens: f.tokens}})
+	for _, code := range fleetEntities[1:] {
+		f.as(t, "admin", http.StatusCreated, "/api/admin/legal-entities", fmt.Sprintf(`{"code":%q,"name":"Fleet","time_zone":"Europe/Berlin"}`, code))
+	}
+}
+
+// TestFleetUndisturbed is the load of TestFleetUnderFaults without any fault: nobody
+// sees an event twice.
+func TestFleetUndisturbed(t *testing.T) {
+	f := newFleet(t)
+	prepare(t, f)
+	r := subscribe(t, f, false)
+	w := startTraffic(t, f)
+	w.await(t, quietEvents)
+	w.finish(t)
+	delivered, repeats := f.prove(t, w, r)
+	require.LessOrEqual(t, float64(repeats), repeatsAllowed*float64(delivered), "%d repeats among %d deliveries", repeats, delivered)
+}
+
+// TestFleetUnderFaults takes everything away from three nodes that can be taken away,
+// one thing after another, while writers write and subscribers read.
+func TestFleetUnderFaults(t *testing.T) {
+	f := newFleet(t)
+	prepare(t, f)
+	r := subscribe(t, f, true)
+	w := startTraffic(t, f)
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	killNode := func() { f.kill(t, f.nodes[random.IntN(len(f.nodes))]) }
+	killBackends := func() {
+		var ended int
+		f.query(t, `SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity WHERE usename = 'backbone_app' ORDER BY random() LIMIT 12) AS unlucky`, &ended)
+		require.Positive(t, ended)
+	}
+	faults := []struct {
+		name   string
+		happen func()
+	}{
+		{"a node is killed", killNode},
+		{"sessions end", killBackends},
+		{"the last node hears nothing", func() { f.wall.close(); f.hearsByItself(t, f.nodes[2]) }},
+		{"another node is killed", killNode},
+		{"PostgreSQL is killed", func() { f.killDatabase(t) }},
+		{"a node sleeps past its leases", func() { f.sleep(t, w, f.nodes[random.IntN(2)]) }},
+		{"the last node hears again", f.wall.open},
+		{"sessions end again", killBackends},
+		{"two nodes are killed", func() { killNode(); killNode() }},
+		{"sessions end once more", killBackends},
+	}
+	for _, fault := range faults {
+		w.await(t, betweenFaults)
+		began := time.Now()
+		fault.happen()
+		t.Logf("after %d events %s (%s)", w.acknowledged.Load(), fault.name, time.Since(began).Round(time.Millisecond))
+	}
+	w.await(t, betweenFaults)
+	w.finish(t)
+	f.prove(t, w, r)
+
+	// Who answers everything sees again what was on its way when something broke.
+	for b, most := range map[*notebook]int{r.group: groupConsumers * pollLimit, r.ordered: pollLimit} {
+		events, repeats := b.count()
+		require.LessOrEqual(t, repeats, most*len(faults), b.name)
+		t.Logf("%s: %.3f %% came again", b.name, 100*float64(repeats)/float64(events))
+	}
+}
+
+// hearsByItself shows that a feed of a node goes on while no signal reaches the node.
+func (f *fleet) hearsByItself(t *testing.T, n *node) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), liveTime)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, n.server()+"/api/subscribe/streams/$all?from=now", nil)
+	require.NoError(t, err)
+	q.Header.Set("Authorization", "Bearer "+f.tokens["auditor"])
+	a, err := (&http.Client{Transport: f.http.Transport}).Do(q)
+	require.NoError(t, err)
+	defer func() { _ = a.Body.Close() }()
+	require.Equal(t, http.StatusOK, a.StatusCode)
+	lines := bufio.NewScanner(a.Body)
+	lines.Buffer(nil, 4<<20)
+	events := 0
+	for events < betweenFaults && lines.Scan() {
+		if lines.Text() == "event: event" {
+			events++
+		}
+	}
+	require.Equal(t, betweenFaults, events, lines.Err())
+}
+
+// sleep stops a node until others have its work, and lets it go on.
+func (f *fleet) sleep(t *testing.T, w *traffic, n *node) {
+	t.Helper()
+	count := func(what string) (leases int) {
+		t.Helper()
+		f.query(t, `SELECT count(*) FROM backbone.leases WHERE `+what+` AND expires_at > statement_timestamp()`, &leases)
+		return leases
+	}
+	its := fmt.Sprintf("holder LIKE '%s%%'", n.id)
+	testkit.Eventually(t, settleTime, func() bool { return count(its) > 0 }, "leases of ", n.id)
+	require.NoError(t, n.process.signal(syscall.SIGSTOP))
+	t.Cleanup(func() { _ = n.process.signal(syscall.SIGCONT) })
+	testkit.Eventually(t, settleTime, func() bool { return count(its) == 0 && count("NOT "+its) > 0 }, "leases of ", n.id, " go to others")
+	w.await(t, betweenFaults)
+	require.NoError(t, n.process.signal(syscall.SIGCONT))
+	testkit.Eventually(t, settleTime, func() bool { return count(its) > 0 }, n.id, " gets its share again")
+}
+
+// prove waits until everybody has everything, and looks at what they have. It gives how
+// many events reached subscribers and how many of them more than once.
+func (f *fleet) prove(t *testing.T, w *traffic, r *readers) (delivered, repeats int) {
+	t.Helper()
+	// Each acknowledged event is there, once, without a gap, and there is no other.
+	log, total := map[string][]placedEvent{}, 0
+	machines := map[string]bool{}
+	every := map[string]bool{}
+	stream := 0
+	for _, entity := range append([]string{"DEMF"}, fleetEntities...) {
+		events, err := f.on(f.nodes[0], "auditor").events(url.Values{"stream_type": {"scope"}, "stream_id": {entity}})
+		require.NoError(t, err)
+		for i, e := range events {
+			require.Equal(t, strconv.Itoa(i+1), e.Sequence, "no gap in %s", entity)
+			require.False(t, every[e.ID])
+			every[e.ID] = true
+			if e.Type == machineType {
+				machines[e.ID] = true
+				require.Equal(t, entity, w.events[e.ID], "nobody was told of %s", e.ID)
+			}
+			if entity == fleetStreamEntity && e.Stream.ID == fleetStream {
+				stream++
+			}
+			p := placedEvent{event: e}
+			p.Scope.LegalEntity = entity
+			log[entity] = append(log[entity], p)
+		}
+		total += len(events)
+	}
+	for id, entity := range w.events {
+		require.True(t, every[id], "%s of %s was acknowledged", id, entity)
+	}
+	verdict := command(t, nil, "verify", "--dsn", f.app)
+	require.Zero(t, verdict.code, verdict)
+
+	// Each subscriber has each event, in its order.
+	for _, s := range []struct {
+		*notebook
+		want int
+		once bool
+	}{
+		{r.group, len(machines), false}, {r.ordered, total, false}, {r.clumsy, len(machines), false}, {r.hook, len(machines), false},
+		{r.all, total, true}, {r.stream, stream, true},
+	} {
+		testkit.Eventually(t, settleTime, func() bool { seen, _ := s.count(); return seen >= s.want }, s.name, " has all of ", s.want)
+		s.mutex.Lock()
+		require.Empty(t, s.violations)
+		require.Len(t, s.seen, s.want)
+		of := every
+		if s.want == len(machines) {
+			of = machines
+		}
+		if s.notebook != r.stream {
+			require.True(t, maps.Equal(of, s.seen), s.name)
+		}
+		if s.once {
+			require.Zero(t, s.repeats, "%s: a feed goes on behind its cursor", s.name)
+		}
+		require.Zero(t, s.first, "%s: what comes again says so", s.name)
+		t.Logf("%s: %d events, %d came again", s.name, len(s.seen), s.repeats)
+		delivered, repeats = delivered+len(s.seen)+s.repeats, repeats+s.repeats
+		s.mutex.Unlock()
+	}
+	r.stop(t)
+
+	// The broker has each event once, in the order of its legal entity.
+	published := map[string]bool{}
+	last := map[string]string{}
+	for _, m := range consume(t, f.broker.URL(), total) {
+		require.False(t, published[m.id], "published twice")
+		published[m.id] = true
+		entity := strings.Split(m.subject, ".")[2]
+		require.Greater(t, m.sequence, last[entity], "out of order in %s", entity)
+		last[entity] = m.sequence
+	}
+	require.True(t, maps.Equal(every, published))
+
+	f.proveReadModels(t)
+	return delivered, repeats
+}
+
+// proveReadModels compares what the projections kept through everything with what they
+// make of the whole log from its beginning.
+func (f *fleet) proveReadModels(t *testing.T) {
+	t.Helper()
+	testkit.Eventually(t, settleTime, func() bool { return f.behind(t) == 0 }, "projections at the heads")
+	kept := f.readModels(t)
+	require.NotEmpty(t, kept["ap.documents"])
+	require.NotEmpty(t, kept["gl.journal_lines"])
+	var projections string
+	f.query(t, `SELECT string_agg(DISTINCT projection, ' ') FROM backbone.projection_checkpoints`, &projections)
+	env := []string{"BACKBONE_SERVER=" + f.nodes[1].server(), "BACKBONE_TOKEN=" + f.tokens["admin"]}
+	for name := range strings.FieldsSeq(projections) {
+		r := command(t, env, "projections", "reset", name)
+		require.Zero(t, r.code, r)
+	}
+	testkit.Eventually(t, settleTime, func() bool { return f.behind(t) == 0 }, "projections at the heads again")
+	anew := f.readModels(t)
+	require.Equal(t, slices.Sorted(maps.Keys(kept)), slices.Sorted(maps.Keys(anew)))
+	rows := 0
+	for table := range kept {
+		require.Equal(t, kept[table], anew[table], table)
+		rows += len(kept[table])
+	}
+	t.Logf("%d rows of %d tables are what a fresh fold makes", rows, len(kept))
+	booksAgree(t, &dev{devFile: devFile{HTTP: f.nodes[0].server(), Tokens: f.tokens}}, "USMF")
+}
+
+// behind is how many events projections have not taken, over all legal entities.
+func (f *fleet) behind(t *testing.T) (events int) {
+	t.Helper()
+	f.query(t, `SELECT coalesce(sum(h.head - coalesce(c.sequence, 0)), 0)
+		FROM (SELECT partition_id, max(sequence) AS head FROM backbone.events GROUP BY partition_id) AS h
+		CROSS JOIN (SELECT DISTINCT projection, version FROM backbone.projection_checkpoints) AS p
+		LEFT JOIN backbone.projection_checkpoints c USING (projection, version, partition_id)`, &events)
+	return events
+}
+
+// readModels are all rows of all tables of the modules, as text.
+func (f *fleet) readModels(t *testing.T) map[string][]string {
+	t.Helper()
+	ctx := t.Context()
+	connection, err := pgx.Connect(ctx, f.super)
+	require.NoError(t, err)
+	defer func() { _ = connection.Close(context.Background()) }()
+	rows, err := connection.Query(ctx, `SELECT schemaname || '.' || tablename FROM pg_tables WHERE schemaname IN ('ap', 'gl') AND tablename NOT LIKE '%migration%' AND tablename NOT LIKE 'goose%'`)
+	require.NoError(t, err)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	out := map[string][]string{}
+	for _, table := range tables {
+		rows, err := connection.Query(ctx, `SELECT r::text FROM `+table+` r ORDER BY 1`)
+		require.NoError(t, err)
+		if out[table], err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+			require.NoError(t, err)
+		}
+	}
+	return out
+}
