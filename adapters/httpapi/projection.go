@@ -75,10 +75,15 @@ func (s *Server) ListProjections(ctx context.Context, _ api.ListProjectionsReque
 	if err != nil {
 		return nil, err
 	}
-	out := api.ProjectionList{Projections: make([]api.Projection, len(all))}
-	for i, v := range all {
-		out.Projections[i] = projectionAnswer(v, codes)
-		out.Projections[i].LegalEntities = nil
+	out := api.ProjectionList{Projections: make([]api.Projection, 0, len(all))}
+	for _, v := range all {
+		name, mine := ownName(ctx, v.Name)
+		if !mine {
+			continue
+		}
+		shown := projectionAnswer(v, codes)
+		shown.Name, shown.LegalEntities = name, nil
+		out.Projections = append(out.Projections, shown)
 	}
 	return reply(http.StatusOK, out)
 }
@@ -97,11 +102,20 @@ func (s *Server) showProjection(ctx context.Context, name string) (answer, error
 	if err != nil {
 		return answer{}, err
 	}
-	v, err := service.Show(ctx, name, ids)
+	full, err := s.named(ctx, name)
 	if err != nil {
 		return answer{}, err
 	}
-	return reply(http.StatusOK, projectionAnswer(v, codes))
+	v, err := service.Show(ctx, full, ids)
+	if fault.KindOf(err) == fault.NotFound && err != nil {
+		err = projection.NotFound(name)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	shown := projectionAnswer(v, codes)
+	shown.Name = name
+	return reply(http.StatusOK, shown)
 }
 
 // OperateProjection answers POST /api/admin/projections/{name}/{action}.
@@ -111,7 +125,10 @@ func (s *Server) OperateProjection(ctx context.Context, r api.OperateProjectionR
 		return nil, err
 	}
 	p := callOf(ctx).principal
-	c := projector.Command{Name: r.Name, Action: projection.Action(r.Action), By: p.PersonID}
+	c := projector.Command{Action: projection.Action(r.Action), By: p.PersonID}
+	if c.Name, err = s.named(ctx, r.Name); err != nil {
+		return nil, err
+	}
 	if r.Body != nil {
 		c.Reason, c.Version = r.Body.Reason, r.Body.Version
 		if r.Body.LegalEntity != "" {
@@ -123,7 +140,7 @@ func (s *Server) OperateProjection(ctx context.Context, r api.OperateProjectionR
 		}
 	}
 	if c.Partition == 0 && !slices.Contains(partial, c.Action) {
-		if err := s.forAll(ctx); err != nil {
+		if err := s.mayChange(ctx, r.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -179,7 +196,11 @@ func (s *Server) ConfigureProjection(ctx context.Context, r api.ConfigureProject
 	if err != nil {
 		return nil, err
 	}
-	if err := s.forAll(ctx); err != nil {
+	if err := s.mayChange(ctx, r.Name); err != nil {
+		return nil, err
+	}
+	full, err := s.named(ctx, r.Name)
+	if err != nil {
 		return nil, err
 	}
 	b := r.Body
@@ -187,7 +208,7 @@ func (s *Server) ConfigureProjection(ctx context.Context, r api.ConfigureProject
 		BatchSize: b.BatchSize, MaxAttempts: b.MaxAttempts, RetryMS: b.RetryMs, RetryMaxMS: b.RetryMaxMs, OnPoison: b.OnPoison, SingleInstance: b.SingleInstance,
 		Checkpoint: projection.Checkpointing{Mode: b.Checkpoint.Mode, Events: b.Checkpoint.Events, WaitMS: b.Checkpoint.WaitMs},
 	}
-	if err := service.Configure(ctx, r.Name, settings, callOf(ctx).principal.PersonID); err != nil {
+	if err := service.Configure(ctx, full, settings, callOf(ctx).principal.PersonID); err != nil {
 		if f, ok := fault.As(err); ok {
 			return nil, f.WithField(strings.TrimPrefix(f.Field, "/settings"))
 		}
@@ -256,7 +277,10 @@ func (s *Server) ListDeadLetters(ctx context.Context, r api.ListDeadLettersReque
 	if err != nil {
 		return nil, err
 	}
-	q := ports.DeadLetterQuery{Kind: r.Params.Kind, Name: r.Params.Name, Limit: limit + 1}
+	q := ports.DeadLetterQuery{Kind: r.Params.Kind, Limit: limit + 1}
+	if q.Name, err = s.letterReader(ctx, r.Params.Kind, r.Params.Name); err != nil {
+		return nil, err
+	}
 	if r.Params.Status != "" {
 		q.Statuses = strings.Split(r.Params.Status, ",")
 	}
@@ -299,6 +323,9 @@ func (s *Server) ListDeadLetters(ctx context.Context, r api.ListDeadLettersReque
 		out.NextCursor = base64.RawURLEncoding.EncodeToString(raw)
 	}
 	for _, d := range list {
+		if d.Kind == ports.LetterOfProjection {
+			d.Name, _ = ownName(ctx, d.Name) // of a partition that the caller sees
+		}
 		out.DeadLetters = append(out.DeadLetters, api.DeadLetter{
 			Kind: d.Kind, Name: d.Name, Version: d.Version, LegalEntity: codes[d.Partition], Sequence: number(d.Sequence), EventID: d.EventID.String(),
 			Code: d.Code, Detail: d.Detail, Attempts: d.Attempts, FirstFailedAt: timeText(d.FirstFailedAt), LastFailedAt: timeText(d.LastFailedAt),

@@ -27,7 +27,7 @@ type readModel struct {
 // reserved are the first parts of the API's own paths.
 var reserved = map[string]bool{
 	"events": true, "event-types": true, "intents": true, "admin": true, "openapi.yaml": true, "query": true, "streams": true,
-	"entities": true, "snapshots": true, "subscriptions": true, "erasure-requests": true, "legal-holds": true,
+	"entities": true, "snapshots": true, "subscriptions": true, "erasure-requests": true, "legal-holds": true, "projections": true,
 }
 
 // readModels turns the declarations into routes.

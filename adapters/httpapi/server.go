@@ -61,6 +61,8 @@ type Config struct {
 	Erasures Erasures
 	// Projections is for operators; nil: projection.not_served.
 	Projections Projections
+	// OwnProjections are those that tenants create; nil: projection.not_served.
+	OwnProjections OwnProjections
 	// OperatorTenant is the tenant whose operators decide about projections for all
 	// tenants; "": nobody does where there are several.
 	OperatorTenant string

@@ -2,6 +2,7 @@ package httpclient
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -152,4 +153,84 @@ func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) (page []De
 	}
 	_, err = c.do(ctx, request{method: http.MethodGet, path: "/api/admin/dead-letters", query: parameters}, &out)
 	return out.DeadLetters, out.NextCursor, err
+}
+
+// ProjectionTrial is what a definition made of events that are there.
+type ProjectionTrial struct {
+	Name    string `json:"name"`
+	Version int    `json:"version"`
+	DryRun  bool   `json:"dry_run"`
+	Events  int    `json:"events"`
+	Trial   []struct {
+		LegalEntity string          `json:"legal_entity"`
+		Events      int             `json:"events"`
+		RowCount    int             `json:"row_count"`
+		Rows        []ProjectionRow `json:"rows,omitempty"`
+	} `json:"trial"`
+}
+
+// ProjectionRow is the state of a key.
+type ProjectionRow struct {
+	Key      string          `json:"key"`
+	State    json.RawMessage `json:"state"`
+	Sequence string          `json:"sequence"`
+}
+
+// ProjectionRows is a page of rows.
+type ProjectionRows struct {
+	Projection  string          `json:"projection"`
+	Version     int             `json:"version"`
+	LegalEntity string          `json:"legal_entity"`
+	Sequence    string          `json:"sequence"`
+	Rows        []ProjectionRow `json:"rows"`
+	HasMore     bool            `json:"has_more"`
+	NextCursor  string          `json:"next_cursor,omitempty"`
+}
+
+// ProjectionRowsQuery chooses rows; a zero field chooses all.
+type ProjectionRowsQuery struct {
+	LegalEntity string
+	Key         string
+	Prefix      string
+	MinSequence string
+	Limit       int
+	Cursor      string
+}
+
+// CreateProjection makes a projection of a definition, or only tries it.
+func (c *Client) CreateProjection(ctx context.Context, definition json.RawMessage, dryRun, untried bool) (ProjectionTrial, error) {
+	parameters := url.Values{}
+	if dryRun {
+		parameters.Set("dry_run", "true")
+	}
+	if untried {
+		parameters.Set("untried", "true")
+	}
+	var out ProjectionTrial
+	_, err := c.do(ctx, request{method: http.MethodPost, path: "/api/admin/projections", query: parameters, body: definition}, &out)
+	return out, err
+}
+
+// DeleteProjection deletes a projection of the tenant's own.
+func (c *Client) DeleteProjection(ctx context.Context, name string) error {
+	_, err := c.do(ctx, request{method: http.MethodDelete, path: projectionPath(name)}, nil)
+	return err
+}
+
+// ProjectionRows reads a page of rows.
+func (c *Client) ProjectionRows(ctx context.Context, name string, q ProjectionRowsQuery) (ProjectionRows, error) {
+	parameters := url.Values{}
+	for parameter, value := range map[string]string{
+		"legal_entity": q.LegalEntity, "key": q.Key, "prefix": q.Prefix, "min_sequence": q.MinSequence, "cursor": q.Cursor,
+	} {
+		if value != "" {
+			parameters.Set(parameter, value)
+		}
+	}
+	if q.Limit > 0 {
+		parameters.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var out ProjectionRows
+	_, err := c.do(ctx, request{method: http.MethodGet, path: "/api/projections/" + url.PathEscape(name), query: parameters}, &out)
+	return out, err
 }

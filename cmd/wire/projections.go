@@ -1,17 +1,32 @@
 package wire
 
 import (
+	"context"
+
 	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/adapters/jq"
+	"github.com/erpbackbone/backbone/application/declarative"
 	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/upcasting"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 )
 
 // project makes the runner of the projections, after the watch.
 func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.Clock, o Options) (err error) {
 	c := a.Config.Projector
+	a.own = declarative.New(declarative.Config{
+		Compiler: jq.NewWithLimits(foldLimits()), Rows: a.Store, Register: a.Store, Entities: a.Store, Events: upcasting.Reads(a.Store, a.Upcaster),
+		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler { return upcasting.Projection(h, a.Upcaster) },
+		Await: func(ctx context.Context, name string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, error) {
+			return a.Reports.Await(ctx, name, version, p, need)
+		},
+		Wake: func() { a.Runner.Wake() },
+	})
 	a.operations = projector.NewOperations(projector.OperationsConfig{
 		Store: a.Store, Register: a.Store, Letters: a.Store, Leases: a.Store.Leases(), Clock: clock,
-		Declared: a.Catalog.Projections, Handlers: handlers, Wake: func() { a.Runner.Wake() },
+		Declared: a.Catalog.Projections, Created: a.own, Handlers: handlers, Wake: func() { a.Runner.Wake() },
 	})
 	upcast := a.upcast(handlers)
 	a.rebuilds = projector.NewRebuilds(projector.RebuildsConfig{
@@ -19,11 +34,19 @@ func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.C
 		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: uint64(c.SwitchWithin), ByHand: c.Switch == "manual",
 	})
 	a.Runner, err = projector.New(projector.Config{
-		Store: a.Store, Register: a.Store, Versions: a.Store, Leases: a.Store.Leases(), Heads: a.Watch, Node: nodeID(a.Config),
+		Store: a.Store, Register: a.Store, Versions: a.Store, Created: a.own, Leases: a.Store.Leases(), Heads: a.Watch, Node: nodeID(a.Config),
 		Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
 		Batch: c.Batch, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall,
 	}, a.Catalog.Projections, upcast)
 	return err
+}
+
+// foldLimits end the programs of tenants' projections sooner than upcasters: a
+// transaction runs two of them for each event of a batch.
+func foldLimits() jq.Limits {
+	l := jq.DefaultLimits()
+	l.ProgramBytes, l.Steps, l.Work, l.OutputBytes = 20<<10, 100_000, 8<<20, projection.MaxState+1024
+	return l
 }
 
 // tablesOf are the tables that projections write.

@@ -22,6 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
 	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/declarative"
 	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/application/entity"
 	"github.com/erpbackbone/backbone/application/erasure"
@@ -115,6 +116,7 @@ type App struct {
 
 	personal   *personal // nil without a key service
 	operations *projector.Operations
+	own        *declarative.Service // projections that tenants create
 	rebuilds   *projector.Rebuilds
 	background *snapshot.Background
 	fanout     *fanout   // nil in tools and without a broker

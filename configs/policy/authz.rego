@@ -50,6 +50,7 @@ grants := {
 	"event_types.read": everybody,
 	"projections.read": {"admin", "operator", "auditor"},
 	"projections.operate": {"admin", "operator"},
+	"projections.define": {"admin"},
 	"legal_entities.create": {"admin"},
 	"legal_entities.read": everybody,
 	"erasure.request": {"compliance"},
@@ -67,7 +68,7 @@ grants := {
 writes := {
 	"intents.submit", "intents.approve", "events.append", "snapshots.write",
 	"streams.describe", "streams.delete", "streams.tombstone",
-	"event_types.register", "event_types.deprecate", "legal_entities.create", "projections.operate",
+	"event_types.register", "event_types.deprecate", "legal_entities.create", "projections.operate", "projections.define",
 	"erasure.request", "erasure.approve", "holds.place", "holds.release",
 	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate",
 }

@@ -887,6 +887,22 @@ type NewLegalHold struct {
 	Until string `json:"until,omitempty,omitzero"`
 }
 
+// NewProjection defines model for NewProjection.
+type NewProjection struct {
+	// Description No personal data.
+	Description string `json:"description,omitempty,omitzero"`
+
+	// Filter All that is given must fit.
+	Filter ProjectionFilter `json:"filter,omitempty,omitzero"`
+
+	// Fold jq: {state, event} makes the new state, or null.
+	Fold string `json:"fold"`
+
+	// Key jq: the event makes a text, or null.
+	Key  string `json:"key"`
+	Name string `json:"name"`
+}
+
 // NewScope defines model for NewScope.
 type NewScope struct {
 	Custom      json.RawMessage `json:"custom,omitempty,omitzero"`
@@ -1227,6 +1243,17 @@ type ProjectionComparisonCommand struct {
 	Examples int `json:"examples,omitempty,omitzero"`
 }
 
+// ProjectionCreated defines model for ProjectionCreated.
+type ProjectionCreated struct {
+	DryRun bool `json:"dry_run"`
+
+	// Events That it was tried on.
+	Events  int               `json:"events"`
+	Name    string            `json:"name"`
+	Trial   []ProjectionTrial `json:"trial"`
+	Version int               `json:"version"`
+}
+
 // ProjectionDifference defines model for ProjectionDifference.
 type ProjectionDifference struct {
 	LegalEntity string `json:"legal_entity"`
@@ -1234,6 +1261,28 @@ type ProjectionDifference struct {
 	// Sequence The event at which they were compared.
 	Sequence string                      `json:"sequence"`
 	Tables   []ProjectionTableDifference `json:"tables"`
+}
+
+// ProjectionFilter All that is given must fit.
+type ProjectionFilter struct {
+	// Entities About one of these.
+	Entities []ProjectionFilterEntity `json:"entities,omitempty,omitzero"`
+
+	// LegalEntities In one of these; in all of the tenant by default.
+	LegalEntities []string `json:"legal_entities,omitempty,omitzero"`
+
+	// Tags All of these.
+	Tags []string `json:"tags,omitempty,omitzero"`
+
+	// Types One of these.
+	Types []string `json:"types,omitempty,omitzero"`
+}
+
+// ProjectionFilterEntity defines model for ProjectionFilterEntity.
+type ProjectionFilterEntity struct {
+	// EntityID Any of the type by default.
+	EntityID   string `json:"entity_id,omitempty,omitzero"`
+	EntityType string `json:"entity_type"`
 }
 
 // ProjectionInLegalEntity defines model for ProjectionInLegalEntity.
@@ -1292,6 +1341,17 @@ type ProjectionRebuildCommand struct {
 	Switch bool `json:"switch,omitempty,omitzero"`
 }
 
+// ProjectionRow defines model for ProjectionRow.
+type ProjectionRow struct {
+	Key string `json:"key"`
+
+	// Sequence Of the event that changed it last.
+	Sequence string `json:"sequence"`
+
+	// State What the fold gave; any JSON value.
+	State interface{} `json:"state"`
+}
+
 // ProjectionRowDifference defines model for ProjectionRowDifference.
 type ProjectionRowDifference struct {
 	// Columns That differ.
@@ -1300,6 +1360,17 @@ type ProjectionRowDifference struct {
 
 	// Key The key's columns.
 	Key json.RawMessage `json:"key"`
+}
+
+// ProjectionRows defines model for ProjectionRows.
+type ProjectionRows struct {
+	HasMore     bool            `json:"has_more"`
+	LegalEntity string          `json:"legal_entity"`
+	NextCursor  string          `json:"next_cursor,omitempty,omitzero"`
+	Projection  string          `json:"projection"`
+	Rows        []ProjectionRow `json:"rows"`
+	Sequence    string          `json:"sequence"`
+	Version     int             `json:"version"`
 }
 
 // ProjectionSettings defines model for ProjectionSettings.
@@ -1340,6 +1411,16 @@ type ProjectionTableDifference struct {
 	OnlyRight string                    `json:"only_right"`
 	RightRows string                    `json:"right_rows"`
 	Table     string                    `json:"table"`
+}
+
+// ProjectionTrial defines model for ProjectionTrial.
+type ProjectionTrial struct {
+	Events      int    `json:"events"`
+	LegalEntity string `json:"legal_entity"`
+	RowCount    int    `json:"row_count"`
+
+	// Rows Absent for callers who may not read the events.
+	Rows []ProjectionRow `json:"rows,omitempty,omitzero"`
 }
 
 // QueryPage defines model for QueryPage.
@@ -1850,6 +1931,9 @@ type KnownAt = string
 // Limit defines model for Limit.
 type Limit = string
 
+// MinSequence defines model for MinSequence.
+type MinSequence = string
+
 // Modules defines model for Modules.
 type Modules = string
 
@@ -1943,6 +2027,15 @@ type CreateLegalEntityParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
 	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// CreateProjectionParams defines parameters for CreateProjection.
+type CreateProjectionParams struct {
+	// DryRun Try it without creating it.
+	DryRun string `form:"dry_run,omitempty" json:"dry_run,omitempty,omitzero"`
+
+	// Untried Create it without a trial, because it needs what came before the last events.
+	Untried string `form:"untried,omitempty" json:"untried,omitempty,omitzero"`
 }
 
 // GetEntityParams defines parameters for GetEntity.
@@ -2255,6 +2348,24 @@ type ListLegalHoldsParams struct {
 	Subject string `form:"subject" json:"subject"`
 }
 
+// GetProjectionRowsParams defines parameters for GetProjectionRows.
+type GetProjectionRowsParams struct {
+	LegalEntity string `form:"legal_entity" json:"legal_entity"`
+
+	// Key Only this row.
+	Key string `form:"key,omitempty" json:"key,omitempty,omitzero"`
+
+	// Prefix Only rows whose keys begin so.
+	Prefix string `form:"prefix,omitempty" json:"prefix,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+	Limit       Limit       `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // QueryEventsParams defines parameters for QueryEvents.
 type QueryEventsParams struct {
 	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
@@ -2438,6 +2549,12 @@ type PollSubscriptionParams struct {
 // CreateLegalEntityJSONRequestBody defines body for CreateLegalEntity for application/json ContentType.
 type CreateLegalEntityJSONRequestBody = LegalEntityRequest
 
+// CreateProjectionJSONRequestBody defines body for CreateProjection for application/json ContentType.
+type CreateProjectionJSONRequestBody = NewProjection
+
+// ReplaceProjectionJSONRequestBody defines body for ReplaceProjection for application/json ContentType.
+type ReplaceProjectionJSONRequestBody = NewProjection
+
 // CompareProjectionJSONRequestBody defines body for CompareProjection for application/json ContentType.
 type CompareProjectionJSONRequestBody = ProjectionComparisonCommand
 
@@ -2545,9 +2662,18 @@ type ServerInterface interface {
 	// ListProjections List the projections and how they fare
 	// (GET /api/admin/projections)
 	ListProjections(ctx echo.Context) error
+	// CreateProjection Create a projection of the tenant's own
+	// (POST /api/admin/projections)
+	CreateProjection(ctx echo.Context, params CreateProjectionParams) error
+	// DeleteProjection Delete a projection of the tenant's own
+	// (DELETE /api/admin/projections/{name})
+	DeleteProjection(ctx echo.Context, name ProjectionName) error
 	// GetProjection Read how a projection fares in each legal entity
 	// (GET /api/admin/projections/{name})
 	GetProjection(ctx echo.Context, name ProjectionName) error
+	// ReplaceProjection Refused; the definition of a projection does not change
+	// (PUT /api/admin/projections/{name})
+	ReplaceProjection(ctx echo.Context, name ProjectionName) error
 	// CancelProjectionRebuild End a rebuild
 	// (POST /api/admin/projections/{name}/cancel)
 	CancelProjectionRebuild(ctx echo.Context, name ProjectionName) error
@@ -2665,6 +2791,9 @@ type ServerInterface interface {
 	// GetDocument This document, with the read models of the running modules
 	// (GET /api/openapi.yaml)
 	GetDocument(ctx echo.Context) error
+	// GetProjectionRows Read the rows of a projection of the tenant's own
+	// (GET /api/projections/{name})
+	GetProjectionRows(ctx echo.Context, name ProjectionName, params GetProjectionRowsParams) error
 	// QueryEvents Read the events that a decision depends on
 	// (POST /api/query)
 	QueryEvents(ctx echo.Context, params QueryEventsParams) error
@@ -2873,6 +3002,47 @@ func (w *ServerInterfaceWrapper) ListProjections(ctx echo.Context) error {
 	return err
 }
 
+// CreateProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) CreateProjection(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateProjectionParams
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
+	}
+
+	// ------------- Optional query parameter "untried" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "untried", ctx.QueryParams(), &params.Untried, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter untried: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CreateProjection(ctx, params)
+	return err
+}
+
+// DeleteProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) DeleteProjection(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DeleteProjection(ctx, name)
+	return err
+}
+
 // GetProjection converts echo context to params.
 func (w *ServerInterfaceWrapper) GetProjection(ctx echo.Context) error {
 	var err error
@@ -2886,6 +3056,22 @@ func (w *ServerInterfaceWrapper) GetProjection(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetProjection(ctx, name)
+	return err
+}
+
+// ReplaceProjection converts echo context to params.
+func (w *ServerInterfaceWrapper) ReplaceProjection(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReplaceProjection(ctx, name)
 	return err
 }
 
@@ -4130,6 +4316,66 @@ func (w *ServerInterfaceWrapper) GetDocument(ctx echo.Context) error {
 	return err
 }
 
+// GetProjectionRows converts echo context to params.
+func (w *ServerInterfaceWrapper) GetProjectionRows(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetProjectionRowsParams
+	// ------------- Required query parameter "legal_entity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter legal_entity: %s", err))
+	}
+
+	// ------------- Optional query parameter "key" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "key", ctx.QueryParams(), &params.Key, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter key: %s", err))
+	}
+
+	// ------------- Optional query parameter "prefix" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "prefix", ctx.QueryParams(), &params.Prefix, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter prefix: %s", err))
+	}
+
+	// ------------- Optional query parameter "min_sequence" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "min_sequence", ctx.QueryParams(), &params.MinSequence, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter min_sequence: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", ctx.QueryParams(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetProjectionRows(ctx, name, params)
+	return err
+}
+
 // QueryEvents converts echo context to params.
 func (w *ServerInterfaceWrapper) QueryEvents(ctx echo.Context) error {
 	var err error
@@ -5261,7 +5507,11 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/api/legal-holds", wrapper.PlaceLegalHold, options.OperationMiddlewares["placeLegalHold"]...)
 	router.POST(options.BaseURL+"/api/legal-holds/:id/release", wrapper.ReleaseLegalHold, options.OperationMiddlewares["releaseLegalHold"]...)
 	router.GET(options.BaseURL+"/api/admin/projections", wrapper.ListProjections, options.OperationMiddlewares["listProjections"]...)
+	router.POST(options.BaseURL+"/api/admin/projections", wrapper.CreateProjection, options.OperationMiddlewares["createProjection"]...)
+	router.DELETE(options.BaseURL+"/api/admin/projections/:name", wrapper.DeleteProjection, options.OperationMiddlewares["deleteProjection"]...)
 	router.GET(options.BaseURL+"/api/admin/projections/:name", wrapper.GetProjection, options.OperationMiddlewares["getProjection"]...)
+	router.PUT(options.BaseURL+"/api/admin/projections/:name", wrapper.ReplaceProjection, options.OperationMiddlewares["replaceProjection"]...)
+	router.GET(options.BaseURL+"/api/projections/:name", wrapper.GetProjectionRows, options.OperationMiddlewares["getProjectionRows"]...)
 	router.PUT(options.BaseURL+"/api/admin/projections/:name/settings", wrapper.ConfigureProjection, options.OperationMiddlewares["configureProjection"]...)
 	router.GET(options.BaseURL+"/api/admin/projections/:name/rebuild", wrapper.GetProjectionRebuild, options.OperationMiddlewares["getProjectionRebuild"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/rebuild", wrapper.RebuildProjection, options.OperationMiddlewares["rebuildProjection"]...)
@@ -5486,6 +5736,97 @@ func (response ListProjectionsdefaultApplicationProblemPlusJSONResponse) VisitLi
 	return err
 }
 
+type CreateProjectionRequestObject struct {
+	Params CreateProjectionParams
+	Body   *CreateProjectionJSONRequestBody
+}
+
+type CreateProjectionResponseObject interface {
+	VisitCreateProjectionResponse(w http.ResponseWriter) error
+}
+
+type CreateProjection200JSONResponse ProjectionCreated
+
+func (response CreateProjection200JSONResponse) VisitCreateProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateProjection201JSONResponse ProjectionCreated
+
+func (response CreateProjection201JSONResponse) VisitCreateProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response CreateProjectiondefaultApplicationProblemPlusJSONResponse) VisitCreateProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteProjectionRequestObject struct {
+	Name ProjectionName `json:"name"`
+}
+
+type DeleteProjectionResponseObject interface {
+	VisitDeleteProjectionResponse(w http.ResponseWriter) error
+}
+
+type DeleteProjection204Response struct {
+}
+
+func (response DeleteProjection204Response) VisitDeleteProjectionResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DeleteProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response DeleteProjectiondefaultApplicationProblemPlusJSONResponse) VisitDeleteProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetProjectionRequestObject struct {
 	Name ProjectionName `json:"name"`
 }
@@ -5515,6 +5856,34 @@ type GetProjectiondefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetProjectiondefaultApplicationProblemPlusJSONResponse) VisitGetProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplaceProjectionRequestObject struct {
+	Name ProjectionName `json:"name"`
+	Body *ReplaceProjectionJSONRequestBody
+}
+
+type ReplaceProjectionResponseObject interface {
+	VisitReplaceProjectionResponse(w http.ResponseWriter) error
+}
+
+type ReplaceProjectiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ReplaceProjectiondefaultApplicationProblemPlusJSONResponse) VisitReplaceProjectionResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -7325,6 +7694,48 @@ func (response GetDocumentdefaultApplicationProblemPlusJSONResponse) VisitGetDoc
 	return err
 }
 
+type GetProjectionRowsRequestObject struct {
+	Name   ProjectionName `json:"name"`
+	Params GetProjectionRowsParams
+}
+
+type GetProjectionRowsResponseObject interface {
+	VisitGetProjectionRowsResponse(w http.ResponseWriter) error
+}
+
+type GetProjectionRows200JSONResponse ProjectionRows
+
+func (response GetProjectionRows200JSONResponse) VisitGetProjectionRowsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetProjectionRowsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response GetProjectionRowsdefaultApplicationProblemPlusJSONResponse) VisitGetProjectionRowsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type QueryEventsRequestObject struct {
 	Params QueryEventsParams
 	Body   *QueryEventsJSONRequestBody
@@ -8973,9 +9384,18 @@ type StrictServerInterface interface {
 	// ListProjections List the projections and how they fare
 	// (GET /api/admin/projections)
 	ListProjections(ctx context.Context, request ListProjectionsRequestObject) (ListProjectionsResponseObject, error)
+	// CreateProjection Create a projection of the tenant's own
+	// (POST /api/admin/projections)
+	CreateProjection(ctx context.Context, request CreateProjectionRequestObject) (CreateProjectionResponseObject, error)
+	// DeleteProjection Delete a projection of the tenant's own
+	// (DELETE /api/admin/projections/{name})
+	DeleteProjection(ctx context.Context, request DeleteProjectionRequestObject) (DeleteProjectionResponseObject, error)
 	// GetProjection Read how a projection fares in each legal entity
 	// (GET /api/admin/projections/{name})
 	GetProjection(ctx context.Context, request GetProjectionRequestObject) (GetProjectionResponseObject, error)
+	// ReplaceProjection Refused; the definition of a projection does not change
+	// (PUT /api/admin/projections/{name})
+	ReplaceProjection(ctx context.Context, request ReplaceProjectionRequestObject) (ReplaceProjectionResponseObject, error)
 	// CancelProjectionRebuild End a rebuild
 	// (POST /api/admin/projections/{name}/cancel)
 	CancelProjectionRebuild(ctx context.Context, request CancelProjectionRebuildRequestObject) (CancelProjectionRebuildResponseObject, error)
@@ -9093,6 +9513,9 @@ type StrictServerInterface interface {
 	// GetDocument This document, with the read models of the running modules
 	// (GET /api/openapi.yaml)
 	GetDocument(ctx context.Context, request GetDocumentRequestObject) (GetDocumentResponseObject, error)
+	// GetProjectionRows Read the rows of a projection of the tenant's own
+	// (GET /api/projections/{name})
+	GetProjectionRows(ctx context.Context, request GetProjectionRowsRequestObject) (GetProjectionRowsResponseObject, error)
 	// QueryEvents Read the events that a decision depends on
 	// (POST /api/query)
 	QueryEvents(ctx context.Context, request QueryEventsRequestObject) (QueryEventsResponseObject, error)
@@ -9334,6 +9757,79 @@ func (sh *strictHandler) ListProjections(ctx echo.Context) error {
 	return nil
 }
 
+// CreateProjection operation middleware
+func (sh *strictHandler) CreateProjection(ctx echo.Context, params CreateProjectionParams) error {
+	var request CreateProjectionRequestObject
+
+	request.Params = params
+
+	var body CreateProjectionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateProjection(ctx.Request().Context(), request.(CreateProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateProjectionResponseObject); ok {
+		return validResponse.VisitCreateProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteProjection operation middleware
+func (sh *strictHandler) DeleteProjection(ctx echo.Context, name ProjectionName) error {
+	var request DeleteProjectionRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteProjection(ctx.Request().Context(), request.(DeleteProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteProjectionResponseObject); ok {
+		return validResponse.VisitDeleteProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetProjection operation middleware
 func (sh *strictHandler) GetProjection(ctx echo.Context, name ProjectionName) error {
 	var request GetProjectionRequestObject
@@ -9353,6 +9849,54 @@ func (sh *strictHandler) GetProjection(ctx echo.Context, name ProjectionName) er
 		return err
 	} else if validResponse, ok := response.(GetProjectionResponseObject); ok {
 		return validResponse.VisitGetProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReplaceProjection operation middleware
+func (sh *strictHandler) ReplaceProjection(ctx echo.Context, name ProjectionName) error {
+	var request ReplaceProjectionRequestObject
+
+	request.Name = name
+
+	var body ReplaceProjectionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReplaceProjection(ctx.Request().Context(), request.(ReplaceProjectionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReplaceProjection")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReplaceProjectionResponseObject); ok {
+		return validResponse.VisitReplaceProjectionResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -10794,6 +11338,32 @@ func (sh *strictHandler) GetDocument(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetDocumentResponseObject); ok {
 		return validResponse.VisitGetDocumentResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetProjectionRows operation middleware
+func (sh *strictHandler) GetProjectionRows(ctx echo.Context, name ProjectionName, params GetProjectionRowsParams) error {
+	var request GetProjectionRowsRequestObject
+
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetProjectionRows(ctx.Request().Context(), request.(GetProjectionRowsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetProjectionRows")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetProjectionRowsResponseObject); ok {
+		return validResponse.VisitGetProjectionRowsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

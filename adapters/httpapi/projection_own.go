@@ -1,0 +1,256 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/declarative"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const actionDefineProjections = "projections.define"
+
+// OwnProjections are those that tenants create: declarative.Service.
+type OwnProjections interface {
+	Create(ctx context.Context, c declarative.Creation) (projection.Projection, declarative.Trial, error)
+	Delete(ctx context.Context, tenantID, name, by string) error
+	Find(ctx context.Context, tenantID, name string) (projection.Projection, projection.Definition, error)
+	Rows(ctx context.Context, q declarative.Question) (declarative.Page, error)
+}
+
+func (s *Server) ownProjections() (OwnProjections, error) {
+	if s.config.OwnProjections == nil {
+		return nil, projectionsNotServed()
+	}
+	return s.config.OwnProjections, nil
+}
+
+// named gives the name that a projection has among those of all tenants. What belongs to
+// another tenant is as unknown as what does not exist.
+func (s *Server) named(ctx context.Context, name string) (string, error) {
+	if projection.IsOwnName(name) {
+		return projection.OwnName(callOf(ctx).principal.TenantID, name), nil
+	}
+	if strings.Contains(name, "/") {
+		return "", projection.NotFound(name)
+	}
+	return name, nil
+}
+
+// ownName is what the caller's tenant calls a projection; mine is false for another
+// tenant's.
+func ownName(ctx context.Context, full string) (name string, mine bool) {
+	tenant, name, owned := projection.Owner(full)
+	return name, !owned || tenant == callOf(ctx).principal.TenantID
+}
+
+// mayChange wants the right to decide about a projection in all legal entities that it
+// reads.
+func (s *Server) mayChange(ctx context.Context, name string) error {
+	p := callOf(ctx).principal
+	if !projection.IsOwnName(name) || s.config.OwnProjections == nil {
+		return s.forAll(ctx)
+	}
+	if len(p.LegalEntities) == 0 {
+		return nil
+	}
+	_, d, err := s.config.OwnProjections.Find(ctx, p.TenantID, name)
+	if err != nil {
+		return err
+	}
+	return ofCaller(p, d.Filter)
+}
+
+// ofCaller refuses a filter that reads legal entities which are not the caller's.
+func ofCaller(p ports.Principal, f projection.Filter) error {
+	beyond := func(code string) bool { return !slices.Contains(p.LegalEntities, code) }
+	if len(p.LegalEntities) > 0 && (len(f.LegalEntities) == 0 || slices.ContainsFunc(f.LegalEntities, beyond)) {
+		return fault.New(fault.Forbidden, "projection.affects_others",
+			"this projection reads legal entities that are not yours; name only yours in filter.legal_entities, or ask somebody who sees all of them").WithField("/filter/legal_entities")
+	}
+	return nil
+}
+
+// CreateProjection answers POST /api/admin/projections.
+func (s *Server) CreateProjection(ctx context.Context, r api.CreateProjectionRequestObject) (api.CreateProjectionResponseObject, error) {
+	service, err := s.ownProjections()
+	if err != nil {
+		return nil, err
+	}
+	p, b := callOf(ctx).principal, r.Body
+	c := declarative.Creation{Name: b.Name, By: p.PersonID, Definition: projection.Definition{
+		TenantID: p.TenantID, Description: b.Description, Key: b.Key, Fold: b.Fold,
+		Filter: projection.Filter{Types: b.Filter.Types, Tags: b.Filter.Tags, LegalEntities: b.Filter.LegalEntities},
+	}}
+	for _, e := range b.Filter.Entities {
+		c.Definition.Filter.Entities = append(c.Definition.Filter.Entities, projection.FilterEntity{Type: e.EntityType, ID: e.EntityID})
+	}
+	if c.DryRun, err = yes("dry_run", r.Params.DryRun); err != nil {
+		return nil, err
+	}
+	if c.Untried, err = yes("untried", r.Params.Untried); err != nil {
+		return nil, err
+	}
+	if err := shredding.CheckText("/description", b.Description); err != nil {
+		return nil, err
+	}
+	if err := ofCaller(p, c.Definition.Filter); err != nil {
+		return nil, err
+	}
+	made, trial, err := service.Create(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	out := struct {
+		Name    string       `json:"name"`
+		Version int          `json:"version"`
+		DryRun  bool         `json:"dry_run"`
+		Events  int          `json:"events"`
+		Trial   []trialShown `json:"trial"`
+	}{b.Name, made.Version, c.DryRun, trial.Events, []trialShown{}}
+	for _, t := range trial.Entities {
+		shown, err := s.trialShown(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		out.Trial = append(out.Trial, shown)
+	}
+	if c.DryRun {
+		return reply(http.StatusOK, out)
+	}
+	s.log.InfoContext(ctx, "a projection was created", "projection", made.Name, "version", made.Version, "by", c.By)
+	return reply(http.StatusCreated, out)
+}
+
+// trialShown is what a trial made in one legal entity. The rows are for who may read the
+// events.
+type trialShown struct {
+	LegalEntity string          `json:"legal_entity"`
+	Events      int             `json:"events"`
+	RowCount    int             `json:"row_count"`
+	Rows        json.RawMessage `json:"rows,omitempty"`
+}
+
+func (s *Server) trialShown(ctx context.Context, t declarative.TrialEntity) (trialShown, error) {
+	out := trialShown{LegalEntity: t.Entity.Code, Events: t.Events, RowCount: len(t.Rows)}
+	if s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: "events.read", LegalEntity: t.Entity.Code}) != nil {
+		return out, nil
+	}
+	rows, err := encode(rowsShown(t.Rows))
+	if err != nil {
+		return out, err
+	}
+	out.Rows, err = s.openCopies(ctx, t.Entity.Partition, rows)
+	return out, err
+}
+
+// rowShown is a row of a projection.
+type rowShown struct {
+	Key      string          `json:"key"`
+	State    json.RawMessage `json:"state"`
+	Sequence string          `json:"sequence"`
+}
+
+func rowsShown(rows []ports.ProjectionRow) []rowShown {
+	out := make([]rowShown, len(rows))
+	for i, r := range rows {
+		out[i] = rowShown{r.Key, r.State, number(r.Sequence)}
+	}
+	return out
+}
+
+// yes reads a parameter that is true or false.
+func yes(name, text string) (bool, error) {
+	if text != "" && text != "true" && text != "false" {
+		return false, badParameter(name, "true or false")
+	}
+	return text == "true", nil
+}
+
+// ReplaceProjection answers PUT /api/admin/projections/{name}.
+func (s *Server) ReplaceProjection(ctx context.Context, r api.ReplaceProjectionRequestObject) (api.ReplaceProjectionResponseObject, error) {
+	service, err := s.ownProjections()
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := service.Find(ctx, callOf(ctx).principal.TenantID, r.Name); err != nil {
+		return nil, err
+	}
+	return nil, fault.New(fault.FailedPrecondition, "projection.definition_fixed",
+		"the definition of a projection does not change; delete the projection and create it with the new one, or create it under another name beside this one")
+}
+
+// DeleteProjection answers DELETE /api/admin/projections/{name}.
+func (s *Server) DeleteProjection(ctx context.Context, r api.DeleteProjectionRequestObject) (api.DeleteProjectionResponseObject, error) {
+	service, err := s.ownProjections()
+	if err != nil {
+		return nil, err
+	}
+	p := callOf(ctx).principal
+	if !projection.IsOwnName(r.Name) {
+		if strings.Contains(r.Name, "/") {
+			return nil, projection.NotFound(r.Name)
+		}
+		return nil, fault.New(fault.FailedPrecondition, "projection.built_in", "projections of modules cannot be deleted; stop it instead")
+	}
+	if err := s.mayChange(ctx, r.Name); err != nil {
+		return nil, err
+	}
+	if err := service.Delete(ctx, p.TenantID, r.Name, p.PersonID); err != nil {
+		return nil, err
+	}
+	s.log.InfoContext(ctx, "a projection was deleted", "projection", r.Name, "tenant", p.TenantID, "by", p.PersonID)
+	return answer{status: http.StatusNoContent}, nil
+}
+
+// GetProjectionRows answers GET /api/projections/{name}.
+func (s *Server) GetProjectionRows(ctx context.Context, r api.GetProjectionRowsRequestObject) (api.GetProjectionRowsResponseObject, error) {
+	service, err := s.ownProjections()
+	if err != nil {
+		return nil, err
+	}
+	q := declarative.Question{
+		Name: r.Name, Key: r.Params.Key, Prefix: r.Params.Prefix, MinSequence: r.Params.MinSequence, Cursor: r.Params.Cursor,
+	}
+	if q.Entity, err = s.enter(ctx, "events.read", r.Params.LegalEntity); err != nil {
+		return nil, err
+	}
+	if q.Limit, err = pageLimit(r.Params.Limit); err != nil {
+		return nil, err
+	}
+	page, err := service.Rows(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	body, err := encode(struct {
+		Projection  string     `json:"projection"`
+		Version     int        `json:"version"`
+		LegalEntity string     `json:"legal_entity"`
+		Sequence    string     `json:"sequence"`
+		Rows        []rowShown `json:"rows"`
+		HasMore     bool       `json:"has_more"`
+		NextCursor  string     `json:"next_cursor,omitempty"`
+	}{r.Name, page.Version, q.Entity.Code, number(page.Sequence), rowsShown(page.Rows), page.NextCursor != "", page.NextCursor})
+	if err != nil {
+		return nil, err
+	}
+	body, err = s.openCopies(ctx, q.Entity.Partition, body)
+	return answer{status: http.StatusOK, body: body}, err
+}
+
+// letterReader gives the name that the reader of dead letters has among those of all
+// tenants.
+func (s *Server) letterReader(ctx context.Context, kind, name string) (string, error) {
+	if name == "" || kind != "" && kind != ports.LetterOfProjection {
+		return name, nil
+	}
+	return s.named(ctx, name)
+}

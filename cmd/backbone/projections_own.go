@@ -1,0 +1,61 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/cmd/wire"
+)
+
+func createProjectionCommand() *cobra.Command {
+	var dryRun, untried bool
+	cmd := &cobra.Command{
+		Use: "create FILE", Short: "Create a projection out of a filter, a key and a fold", Args: cobra.ExactArgs(1),
+		Long: "FILE is in YAML or JSON. key and fold are programs in jq: the key makes a text of an event, the\n" +
+			"fold the new state of that key out of {state, event}; null leaves the event or the row out.\n\n" +
+			"  name: machines-serviced\n" +
+			"  filter: {types: [equipment.machine.serviced]}\n" +
+			"  key: .stream.id\n" +
+			"  fold: '{count: ((.state.count // 0) + 1), last: .event.occurred_at}'",
+		Example: "  backbone projections create machines.yaml --dry-run\n  backbone projections create machines.yaml",
+	}
+	options := clientFlags(cmd)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "try it on events that are there, and do not create it")
+	cmd.Flags().BoolVar(&untried, "untried", false, "create it without a trial")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return wire.CreateProjection(cmd.Context(), options(), args[0], dryRun, untried)
+	}
+	return cmd
+}
+
+func deleteProjectionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "delete PROJECTION", Short: "Delete a projection that was created, and its rows", Args: cobra.ExactArgs(1),
+		Example: "  backbone projections delete machines-serviced",
+	}
+	options := clientFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return wire.DeleteProjection(cmd.Context(), options(), args[0])
+	}
+	return cmd
+}
+
+func projectionRowsCommand() *cobra.Command {
+	var q wire.ProjectionRowsQuery
+	cmd := &cobra.Command{
+		Use: "rows PROJECTION", Short: "List the rows of a projection that was created", Args: cobra.ExactArgs(1),
+		Example: "  backbone projections rows machines-serviced --legal-entity USMF\n  backbone projections rows machines-serviced --legal-entity USMF --prefix M- --json",
+	}
+	options := clientFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&q.LegalEntity, "legal-entity", "", "in this legal entity")
+	f.StringVar(&q.Key, "key", "", "only this row")
+	f.StringVar(&q.Prefix, "prefix", "", "only rows whose keys begin so")
+	f.StringVar(&q.MinSequence, "min-sequence", "", "wait until the projection has got there")
+	f.IntVar(&q.Limit, "limit", 100, "at most so many")
+	f.StringVar(&q.Cursor, "cursor", "", "go on after an earlier page")
+	_ = cmd.MarkFlagRequired("legal-entity")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return wire.ListProjectionRows(cmd.Context(), options(), args[0], q)
+	}
+	return cmd
+}
