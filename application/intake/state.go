@@ -100,9 +100,8 @@ func (s *States) load(ctx context.Context, k stateKey, mayBeBehind bool) (folded
 		return folded{}, false, err
 	}
 	kept.behind = false
-	if s.stored.wants(fold, kept) {
+	if s.stored.wants(fold, kept) && s.stored.save(s, k, fold) {
 		kept.kept = kept.version
-		s.stored.save(s, k, fold)
 	}
 	s.put(k, kept)
 	return kept, false, nil

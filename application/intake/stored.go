@@ -60,7 +60,7 @@ func (s *storedStates) load(ctx context.Context, k stateKey, fold module.Fold) f
 	return f
 }
 
-// read gives the newest stored state that this fold can read, and the epoch.
+// read gives the newest stored state, if this fold can read it, and the epoch.
 func (s *storedStates) read(ctx context.Context, k stateKey, fold module.Fold) (folded, ports.SnapshotEpoch, error) {
 	none, name := folded{state: fold.New()}, s.stateType(k.stream.Type)
 	found, epoch, err := s.snapshots.StreamSnapshot(ctx, k.partition, k.stream, true, 0)
@@ -88,10 +88,11 @@ func (s *storedStates) wants(fold module.Fold, f folded) bool {
 	return s != nil && fold.Codec != nil && f.version-f.kept >= s.every
 }
 
-// save stores the state of a stream in the background. It folds the stream on its
-// own: what a cache holds may have been folded before a redaction.
-func (s *storedStates) save(states *States, k stateKey, fold module.Fold) {
-	s.background.Do(fmt.Sprintf("stream %d %s", k.partition, k.stream), func(ctx context.Context) {
+// save stores the state of a stream in the background, and tells whether anybody has
+// time for it. It folds the stream on its own: what a cache holds may have been folded
+// before a redaction.
+func (s *storedStates) save(states *States, k stateKey, fold module.Fold) bool {
+	return s.background.Do(fmt.Sprintf("stream %d %s", k.partition, k.stream), func(ctx context.Context) {
 		if err := s.store(ctx, states, k, fold); err != nil && fault.CodeOf(err) != snapshot.CodeSuperseded {
 			s.log.WarnContext(ctx, "the state of a stream could not be stored; a later plan tries again",
 				"code", fault.CodeOf(err), "stream_type", k.stream.Type, "partition", uint32(k.partition))

@@ -25,6 +25,37 @@ type atOnce struct{}
 
 func (atOnce) Do(_ string, f func(context.Context)) bool { f(context.Background()); return true }
 
+// busy is a Background that has no time for the first jobs.
+type busy struct{ dropped *int }
+
+func (b busy) Do(_ string, f func(context.Context)) bool {
+	if *b.dropped > 0 {
+		*b.dropped--
+		return false
+	}
+	f(context.Background())
+	return true
+}
+
+// TestAStateThatNobodyHadTimeForIsStoredLater: the next plan asks again, and not the one
+// that is as many events on as lie between two stored states.
+func TestAStateThatNobodyHadTimeForIsStoredLater(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	dropped := 2
+	c := b.service.Config
+	c.Catalog, c.Snapshots, c.Background, c.SnapshotEvery = withCodec{c.Catalog, 1}, b.store, busy{&dropped}, 5
+	node := intake.New(c)
+	for range 9 {
+		_, err := node.Submit(t.Context(), cashier, b.move(`{"amount":2}`))
+		require.NoError(t, err)
+	}
+	require.Zero(t, dropped)
+	stored, _, err := b.store.StreamSnapshot(t.Context(), b.entity.Partition, event.StreamID{Type: "till", ID: "main"}, true, 0)
+	require.NoError(t, err)
+	require.Less(t, stored.Version, event.Version(9))
+}
+
 // withCodec declares how the till's state is stored.
 type withCodec struct {
 	intake.Catalog
