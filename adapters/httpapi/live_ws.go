@@ -167,7 +167,10 @@ func (s *socket) end(err error) {
 	}
 	body, status, code := s.feed.problem(err)
 	s.b = append(append(s.b[:0], `{"type":"error","problem":`...), body...)
-	s.b = append(s.feed.position(append(s.b, ','), s.feed.source.Cursor()), '}')
+	if cursor := s.feed.source.Cursor(); cursor != "" {
+		s.b = s.feed.position(append(s.b, ','), cursor)
+	}
+	s.b = append(s.b, '}')
 	ctx, cancel := context.WithTimeout(context.Background(), goodbyeTime)
 	defer cancel()
 	if err := s.conn.Write(ctx, websocket.MessageText, s.b); err != nil {

@@ -128,6 +128,9 @@ func (a *AllFeed) Start(ctx context.Context) (map[event.PartitionID]ports.Head, 
 			return nil, ofFrom(diverged())
 		}
 	}
+	if a.query.From == FromNow {
+		a.query.From = "" // it has a position
+	}
 	return heads, nil
 }
 
@@ -291,8 +294,12 @@ func (a *AllFeed) search(ctx context.Context, b backlog, head ports.Head) (found
 	}
 }
 
-// Cursor goes on behind everything that has been read, also where nothing fitted.
+// Cursor goes on behind everything that has been read, also where nothing fitted. "" is
+// no position yet: of a feed from now that has not started.
 func (a *AllFeed) Cursor() string {
+	if a.query.From == FromNow {
+		return ""
+	}
 	list := make([]mark, 0, len(a.marks))
 	for _, m := range a.marks {
 		if m.After > 0 {
@@ -345,7 +352,7 @@ func (s *StreamFeed) Start(ctx context.Context) (map[event.PartitionID]ports.Hea
 	}
 	switch {
 	case s.query.Now:
-		s.reached = page.Version
+		s.reached, s.query.Now = page.Version, false
 	case s.reached > page.Version:
 		return nil, fault.New(fault.Conflict, "feed.version_ahead",
 			"the stream is at version %d and has never shown the one before from, unless a failover lost its end; begin at %d or earlier", page.Version, page.Version+1).WithField("from")
@@ -430,7 +437,11 @@ func (s *StreamFeed) Entitle(ctx context.Context, _, roles []string) error {
 	return err
 }
 
-// Cursor is the version that was shown last.
+// Cursor is the version that was shown last. "" is no position yet: of a feed from now
+// that has not started.
 func (s *StreamFeed) Cursor() string {
+	if s.query.Now {
+		return ""
+	}
 	return strings.TrimPrefix(seqText(event.Sequence(s.reached)), "seq:")
 }

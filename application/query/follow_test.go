@@ -115,3 +115,30 @@ func TestEndsThatNobodyReadsAreLetGo(t *testing.T) {
 		require.Equal(t, 5, feeds.Kept())
 	}
 }
+
+// A feed from now has no position until it knows where now is: one that begins at the
+// beginning would show its reader the whole log after a failed start.
+func TestAFeedFromNowBeginsWithoutAPosition(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	le := l.entity(t, "acme", "USMF")
+	l.fill(t, le, 3)
+	all, err := l.feeds(l.store).All(query.AllQuery{TenantID: "acme", From: query.FromNow})
+	require.NoError(t, err)
+	require.Empty(t, all.Cursor())
+	_, err = all.Start(t.Context())
+	require.NoError(t, err)
+	again, err := l.feeds(l.store).All(query.AllQuery{TenantID: "acme", From: all.Cursor()})
+	require.NoError(t, err)
+	heads, err := again.Start(t.Context())
+	require.NoError(t, err)
+	events, _, _, err := again.Read(t.Context(), heads, 10)
+	require.NoError(t, err)
+	require.Empty(t, events)
+
+	stream := l.feeds(l.store).Stream(query.StreamFollowQuery{Entity: le, Stream: mainTill, Now: true})
+	require.Empty(t, stream.Cursor())
+	_, err = stream.Start(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "3", stream.Cursor())
+}
