@@ -156,7 +156,7 @@ func (c Contention) judgeWaits() Finding {
 	blockers := strings.Trim(strings.ReplaceAll(fmt.Sprint(longest.BlockedBy), " ", ", "), "[]")
 	return judged("contention", "lock waits", longest.Seconds, waitWarn, waitFail).with(
 		"find out what the holder does; if nobody needs it, end it: SELECT pg_terminate_backend(pid)",
-		"waiting sessions: %d; longest: pid %d since %s for %s, behind pid %s%s", len(c.Waits), longest.PID, duration(longest.Seconds), what, blockers,
+		"waiting sessions: %d; longest: pid %d, %s for %s, behind pid %s%s", len(c.Waits), longest.PID, duration(longest.Seconds), what, blockers,
 		c.describe(longest.BlockedBy))
 }
 
@@ -181,7 +181,7 @@ func (c Contention) judgeSnapshots() Finding {
 	}
 	detail := "no snapshot is held"
 	if oldest.SnapshotAge >= 0 {
-		detail = fmt.Sprintf("pid %d (%s, %q) holds one since %s, %d transactions ago",
+		detail = fmt.Sprintf("pid %d (%s, %q) has held one for %s, %d transactions ago",
 			oldest.PID, oldest.Role, oldest.Application, duration(oldest.Seconds), oldest.SnapshotAge)
 	}
 	if c.Hidden > 0 {
@@ -206,5 +206,5 @@ func (c Contention) judgeIdle() Finding {
 		return f.with("", "no session")
 	}
 	return f.with("end it and correct the program: it holds locks and a snapshot without working",
-		"sessions: %d; longest: pid %d (%s, %q) since %s", count, oldest.PID, oldest.Role, oldest.Application, duration(oldest.IdleSeconds))
+		"sessions: %d; longest: pid %d (%s, %q) for %s", count, oldest.PID, oldest.Role, oldest.Application, duration(oldest.IdleSeconds))
 }

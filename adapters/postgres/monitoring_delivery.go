@@ -98,7 +98,7 @@ func (d Delivery) Findings(now time.Time) []Finding {
 	} else {
 		age := now.Sub(d.OldestIntent).Seconds()
 		out = append(out, judged("delivery", "waiting intents", age, intentWarn, 0).with("remind the approvers, or let the requesters withdraw",
-			"%d wait for approval, the oldest since %s", d.WaitingIntents, duration(age)))
+			"%d wait for approval, the oldest for %s", d.WaitingIntents, duration(age)))
 	}
 	if f := d.ErasuresUnknown; f != nil {
 		return append(out, Finding{Section: "delivery", Subject: "erasures", Status: FindingWarn, Detail: "not answered (" + f.Code + ")", Next: f.Detail})
@@ -117,7 +117,7 @@ func (p *ProjectionLag) judge(now time.Time) Finding {
 	next := "see that a server runs; the metric backbone_projection_lag_seconds says whether it catches up"
 	detail := fmt.Sprintf("%d events behind", p.Behind)
 	if late > 0 {
-		detail += ", the oldest waits since " + duration(late)
+		detail += ", the oldest has waited " + duration(late)
 	}
 	building := p.Role == string(projection.Building)
 	if building {

@@ -413,7 +413,7 @@ func TestDeliveryFindsWhatIsLate(t *testing.T) {
 	require.Equal(t, postgres.FindingFail, finding(t, findings, "projection ap.ledger v2").Status)
 	intents := finding(t, findings, "waiting intents")
 	require.Equal(t, postgres.FindingWarn, intents.Status)
-	require.Contains(t, intents.Detail, "9 wait for approval, the oldest since 9 days")
+	require.Contains(t, intents.Detail, "9 wait for approval, the oldest for 9 days")
 	require.Equal(t, int64(1), open.Open)
 	require.Equal(t, postgres.FindingWarn, finding(t, findings, "erasures").Status, "due today")
 	require.Equal(t, postgres.FindingFail, finding(t, got.Findings(now.Add(48*time.Hour)), "erasures").Status, "overdue")
