@@ -231,7 +231,7 @@ func TestMinSequenceIsWaitedFor(t *testing.T) {
 	r, err = d.ask(t, func(q *query.Question) { q.KnownAt, q.MinSequence = "seq:2", "5" })
 	require.NoError(t, err)
 	require.Len(t, r.Rows, 2)
-	require.EqualValues(t, 6, d.progress.reached)
+	require.EqualValues(t, 7, d.progress.reached)
 }
 
 func TestNotCaughtUp(t *testing.T) {
