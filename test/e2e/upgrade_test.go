@@ -1,0 +1,247 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	apsql "github.com/erpbackbone/backbone/sql/ap"
+	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
+	glsql "github.com/erpbackbone/backbone/sql/gl"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// previous is the schema of the release before projections had versions, by the last
+// migration of each set.
+var previous = []struct {
+	versions string // table
+	files    fs.FS
+	version  int64
+}{
+	{"backbone.migrations_backbone", backbonesql.Migrations, 7}, {"backbone.migrations_gl", glsql.FS, 1}, {"backbone.migrations_ap", apsql.FS, 2},
+}
+
+// untaken is how many events of USMF the projections of a module had not taken when the
+// previous release was stopped.
+var untaken = map[string]int{"gl": 7, "ap": 12}
+
+// TestUpgradeKeepsCheckpoints takes a database of the previous release, whose projections
+// had come to different places, to this one: the read models and the places are what they
+// were, and the projections go on from there.
+func TestUpgradeKeepsCheckpoints(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	d := startOn(t, books(t), recoveryStart)
+	d.as(t, "vendor_admin").must(t, "USMF", "ap.register_vendor", object{"vendor_id": "V-UP", "name": "Upgrade Ltd", "country": "US"})
+	for i := range 5 {
+		paper := invoice("V-UP", fmt.Sprintf("UP-%d", i))
+		amount := 100 + i // two papers alike would be held as suspects
+		paper["total_amount"] = amount
+		line := paper["lines"].([]object)[0]
+		line["quantity"], line["unit_price"], line["amount"] = 1, amount, amount
+		submitted := d.as(t, "ap_clerk").must(t, "USMF", "ap.submit_invoice", paper)
+		d.as(t, "approver").must(t, "USMF", "ap.approve_invoice", object{"invoice_id": submitted.IntentID})
+	}
+	want := reportsOf(t, d.as(t, "auditor"))
+
+	source, err := pgx.Connect(ctx, superuser(t, d.dataDir))
+	require.NoError(t, err)
+	defer func() { _ = source.Close(context.Background()) }()
+	dsn := previousDatabase(t, source)
+	old, err := pgx.Connect(ctx, dsn)
+	require.NoError(t, err)
+	defer func() { _ = old.Close(context.Background()) }()
+	columns := fillPrevious(t, source, old)
+	whole := rowsOf(t, source, columns)
+	kept, checkpoints := rowsOf(t, old, columns), checkpointsOf(t, old)
+	require.Len(t, checkpoints, 6, "three projections in two legal entities")
+	for _, table := range []string{"ap.document_entries", "gl.journal_lines"} {
+		require.NotEmpty(t, kept[table])
+		require.Less(t, len(kept[table]), len(whole[table]), "some of %s are still to come", table)
+	}
+
+	migrated := command(t, nil, "migrate", "--dsn", dsn)
+	require.Zero(t, migrated.code, migrated)
+	require.Contains(t, migrated.stdout, "00012_projection_versions.sql")
+	require.NotContains(t, migrated.stdout, "00007")
+	require.Equal(t, checkpoints, checkpointsOf(t, old))
+	require.Equal(t, kept, rowsOf(t, old, columns))
+	var waiting int
+	require.NoError(t, old.QueryRow(ctx, `SELECT count(*) FROM backbone.projection_checkpoints WHERE status = 'faulted'`).Scan(&waiting))
+	require.Zero(t, waiting, "that an attempt had failed is no reason to wait for an operator")
+
+	untouched := writtenBy(t, old, columns)
+
+	// This release goes on where the other one stopped.
+	inPrevious := func(dsn string) string { return strings.Replace(dsn, "/backbone?", "/previous?", 1) }
+	env := append(d.keys(), "BACKBONE_DATABASE_DSN="+inPrevious(d.DSN), "BACKBONE_DATABASE_ERASER_DSN="+inPrevious(d.EraserDSN))
+	require.Contains(t, inPrevious(d.DSN), "previous")
+	enrolled := command(t, env, "enroll", "--tenant", d.Tenant, "--person", "p-after", "--role", "auditor")
+	require.Zero(t, enrolled.code, enrolled)
+	_, anybody := startServe(t, inPrevious(d.DSN), env...)
+	require.Equal(t, want, reportsOf(t, anybody.as(enrolled.stdout)))
+	testkit.Eventually(t, endTime, func() bool { return maps.EqualFunc(whole, rowsOf(t, old, columns), slices.Equal) }, "read models are those of the source")
+	final := checkpointsOf(t, source)
+	require.Equal(t, final, checkpointsOf(t, old))
+	for place, processed := range processedOf(t, old) {
+		require.LessOrEqual(t, processed, final[place]-checkpoints[place], "%s handed on what it had not taken at most", place)
+	}
+	for table, rows := range writtenBy(t, old, columns) {
+		require.Subset(t, rows, untouched[table], "%s was not written anew", table)
+	}
+	verdict := command(t, nil, "verify", "--dsn", dsn)
+	require.Zero(t, verdict.code, verdict)
+}
+
+// previousDatabase makes a database beside the source's with the previous schema.
+func previousDatabase(t *testing.T, source *pgx.Conn) (dsn string) {
+	t.Helper()
+	ctx := t.Context()
+	_, err := source.Exec(ctx, "CREATE DATABASE previous")
+	require.NoError(t, err)
+	config := source.Config().Copy()
+	config.Database = "previous"
+	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "SET ROLE backbone_owner")
+		return err
+	}))
+	defer func() { _ = db.Close() }()
+	_, err = source.Exec(ctx, "GRANT CREATE ON DATABASE previous TO backbone_owner")
+	require.NoError(t, err)
+	_, err = db.ExecContext(ctx, "CREATE SCHEMA backbone")
+	require.NoError(t, err)
+	for _, set := range previous {
+		files, err := fs.Sub(set.files, "migrations")
+		require.NoError(t, err)
+		provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithTableName(set.versions), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+		require.NoError(t, err)
+		_, err = provider.UpTo(ctx, set.version)
+		require.NoError(t, err)
+	}
+	dsn = strings.Replace(source.Config().ConnString(), "/backbone?", "/previous?", 1)
+	require.NoError(t, postgres.MigrateKeyStore(ctx, dsn, nil), "it has not changed since")
+	return dsn
+}
+
+// fillPrevious copies what the previous release's tables hold of the source; its
+// projections stop before the last events. It gives the columns of the read models.
+func fillPrevious(t *testing.T, source, old *pgx.Conn) map[string][]string {
+	t.Helper()
+	ctx := t.Context()
+	_, err := old.Exec(ctx, "SET session_replication_role = replica") // guards let nobody else write
+	require.NoError(t, err)
+	rows, err := old.Query(ctx, `SELECT n.nspname || '.' || c.relname, array_agg(a.attname ORDER BY a.attnum)
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+		WHERE n.nspname IN ('backbone', 'ap', 'gl', 'keystore') AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname NOT LIKE '%migration%'
+		GROUP BY 1`)
+	require.NoError(t, err)
+	columns := map[string][]string{}
+	for rows.Next() {
+		var table string
+		var names []string
+		require.NoError(t, rows.Scan(&table, &names))
+		columns[table] = names
+	}
+	require.NoError(t, rows.Err())
+	var partition, head int
+	require.NoError(t, source.QueryRow(ctx, `SELECT partition_id, max(sequence) FROM backbone.events WHERE legal_entity = 'USMF' GROUP BY 1`).Scan(&partition, &head))
+	for table, names := range columns {
+		selected := "SELECT " + strings.Join(names, ", ") + " FROM " + table
+		schema, _, _ := strings.Cut(table, ".")
+		if n := untaken[schema]; n > 0 {
+			selected += fmt.Sprintf(" WHERE partition_id <> %d OR sequence <= %d", partition, head-n)
+		} else {
+			delete(columns, table)
+		}
+		_, err := old.Exec(ctx, "TRUNCATE "+table+" CASCADE") // migrations left rows in some
+		require.NoError(t, err, table)
+		read, write := io.Pipe()
+		go func() {
+			_, err := source.PgConn().CopyTo(ctx, write, "COPY ("+selected+") TO STDOUT")
+			write.CloseWithError(err)
+		}()
+		_, err = old.PgConn().CopyFrom(ctx, read, "COPY "+table+" ("+strings.Join(names, ", ")+") FROM STDIN")
+		require.NoError(t, err, table)
+	}
+	for module, n := range untaken {
+		_, err := old.Exec(ctx, `UPDATE backbone.projection_checkpoints SET sequence = $1, status = 'faulted', error = 'store.failed' WHERE partition_id = $2 AND projection LIKE $3`, head-n, partition, module+".%")
+		require.NoError(t, err)
+	}
+	return columns
+}
+
+// rowsOf gives the rows of the tables, as text.
+func rowsOf(t *testing.T, c *pgx.Conn, columns map[string][]string) map[string][]string {
+	t.Helper()
+	return selected(t, c, columns, "")
+}
+
+// writtenBy gives the rows with the transactions that wrote them.
+func writtenBy(t *testing.T, c *pgx.Conn, columns map[string][]string) map[string][]string {
+	t.Helper()
+	return selected(t, c, columns, "xmin, ")
+}
+
+func selected(t *testing.T, c *pgx.Conn, columns map[string][]string, first string) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	for table, names := range columns {
+		rows, err := c.Query(t.Context(), "SELECT ROW("+first+strings.Join(names, ", ")+")::text FROM "+table+" ORDER BY 1")
+		require.NoError(t, err)
+		out[table], err = pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+	}
+	return out
+}
+
+func checkpointsOf(t *testing.T, c *pgx.Conn) map[string]int {
+	t.Helper()
+	return placed(t, c, "sequence")
+}
+
+func processedOf(t *testing.T, c *pgx.Conn) map[string]int {
+	t.Helper()
+	return placed(t, c, "processed")
+}
+
+// placed gives a number of each checkpoint.
+func placed(t *testing.T, c *pgx.Conn, column string) map[string]int {
+	t.Helper()
+	rows, err := c.Query(t.Context(), `SELECT projection || ' ' || version || ' in ' || partition_id, `+column+` FROM backbone.projection_checkpoints`)
+	require.NoError(t, err)
+	out := map[string]int{}
+	var place string
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&place, &n}, func() error { out[place] = n; return nil })
+	require.NoError(t, err)
+	return out
+}
+
+// reportsOf gives what the reports say once the read models are at the heads.
+func reportsOf(t *testing.T, auditor client) (out []string) {
+	t.Helper()
+	for _, entity := range []string{"USMF", "DEMF"} {
+		head, err := auditor.head(entity)
+		require.NoError(t, err)
+		for _, path := range []string{"gl/trial-balance", "ap/open-items", "ap/vendors"} {
+			var report map[string]json.RawMessage
+			require.NoError(t, auditor.want(http.StatusOK, &report, "GET", "/api/"+path+"?legal_entity="+entity+"&min_sequence="+head, ""))
+			out = append(out, string(report["accounts"])+string(report["rows"]))
+			require.NotEmpty(t, out[len(out)-1], path)
+		}
+	}
+	return out
+}
