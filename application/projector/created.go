@@ -76,6 +76,16 @@ func (r *Runner) created(ctx context.Context, all []projection.Projection) (out 
 	return out, nil
 }
 
+// ownLabel is what the projections of tenants are observed as, all together: metrics are
+// for everybody, and their names are not.
+const ownLabel = "own"
+
+// ownTurnBatches is turnBatches for projections of tenants, whose programs may be slow.
+const ownTurnBatches = 2
+
+// ofTenant tells whether a tenant created the projection.
+func (p *running) ofTenant() bool { return len(p.known.Definition) > 0 }
+
 // reads tells whether a version reads a partition at all.
 func (p *running) reads(id event.PartitionID) bool { return p.only == nil || p.only[id] }
 

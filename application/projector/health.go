@@ -29,6 +29,9 @@ func (r *Runner) observeUnit(p *running, u *unit, head ports.Head, now time.Time
 	r.mu.Lock()
 	at := u.position
 	r.mu.Unlock()
+	if p.ofTenant() {
+		return // one gauge for all of them would be that of the last
+	}
 	behind, seconds := uint64(0), 0.0
 	if at < head.Sequence {
 		behind = uint64(head.Sequence - at)
@@ -57,7 +60,10 @@ func (r *Runner) Health() error {
 	var stuck, halted []string
 	for _, p := range r.running {
 		name := fmt.Sprintf("%s v%d", p.Name, p.Version)
-		if p.known.Status == projection.Faulted {
+		if p.ofTenant() {
+			name = "a projection of a tenant's own"
+		}
+		if p.known.Status == projection.Faulted && !p.ofTenant() {
 			halted = append(halted, name)
 			continue
 		}
@@ -67,6 +73,7 @@ func (r *Runner) Health() error {
 		stands, stops := 0, 0
 		for _, u := range p.units {
 			switch {
+			case u.halted && p.ofTenant(): // the tenant's program, and nobody else's matter
 			case u.halted:
 				stops++
 			case u.stuck(now, r.config.Stall):

@@ -158,7 +158,11 @@ func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.He
 
 // turn advances a unit until it has caught up, fails, or others are due.
 func (r *Runner) turn(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence) {
-	for range turnBatches {
+	batches := turnBatches
+	if p.ofTenant() {
+		batches = ownTurnBatches
+	}
+	for range batches {
 		if ctx.Err() != nil || !r.step(ctx, p, u, settings, lease, target) {
 			return
 		}

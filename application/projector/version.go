@@ -26,6 +26,9 @@ func (p *running) observeAs(name string) { p.observedAs.Store(&name) }
 // label is what a version is observed as: what readers are shown by the projection's
 // name alone.
 func label(p projection.Projection) string {
+	if len(p.Definition) > 0 {
+		return ownLabel
+	}
 	if p.Complete().Role == projection.Active {
 		return p.Name
 	}
