@@ -54,16 +54,28 @@ func TestRebuild(t *testing.T) {
 		return n
 	}
 
+	post := func(amount int) {
+		t.Helper()
+		d.as(t, "controller").must(t, loadEntity, "gl.post_journal", object{
+			"description": "Cleaning", "posting_date": "2026-03-15", "dimensions": object{"department": "FIN"},
+			"lines": []object{{"account": "6000", "debit_credit": "debit", "amount": amount}, {"account": "1000", "debit_credit": "credit", "amount": amount}},
+		})
+	}
+	for amount := 1; amount <= 5; amount++ {
+		post(amount)
+	}
+
 	// What somebody who looks is shown, pinned on both axes, is the same at all times.
 	auditor := d.as(t, "auditor")
 	head, err := auditor.head(loadEntity)
 	require.NoError(t, err)
-	reports := []string{"/api/gl/trial-balance?legal_entity=", "/api/gl/accounts/2000/ledger?legal_entity=", "/api/ap/open-items?legal_entity="}
+	reports := []string{"/api/gl/trial-balance?legal_entity=", "/api/gl/accounts/6000/ledger?legal_entity=", "/api/ap/open-items?legal_entity="}
 	var first []string
 	for i := range reports {
 		reports[i] += loadEntity + "&as_of=2026-12-31&known_at=seq:" + head
 		a := must(auditor.do("GET", reports[i], ""))
 		require.Equal(t, http.StatusOK, a.status, a)
+		require.Contains(t, string(a.body), `"as_of":"2026-12-31"`)
 		first = append(first, string(a.body))
 	}
 	stop := make(chan struct{})
@@ -113,6 +125,7 @@ func TestRebuild(t *testing.T) {
 	}
 	l.await(t, 20)
 	require.Contains(t, ok("projections", "rollback", ledger), "readers are shown version 1\nVersion 2 is kept")
+	post(6)
 	l.await(t, 20)
 	require.Contains(t, ok("projections", "compare", ledger), "version 1 (left, shown) and version 2 (right): 0 rows differ")
 	require.Contains(t, ok("projections", "rollback", ledger), "readers are shown version 2")
@@ -132,7 +145,7 @@ func TestRebuild(t *testing.T) {
 	_, err = super.Exec(t.Context(), `UPDATE gl.accounts SET name = name || ' (wrong)' WHERE version = 3 AND code = '2000'`)
 	require.NoError(t, err)
 	report := ok("projections", "compare", ledger)
-	require.Regexp(t, `(?m)^`+loadEntity+` +gl\.accounts +\{"code" : "2000", "sequence" : \d+\} +both +name$`, report)
+	require.Regexp(t, `(?m)^`+loadEntity+` +gl\.accounts +\{"code":"2000","sequence":\d+\} +both +name$`, report)
 	require.NotContains(t, report, "(wrong)", "no value")
 	require.Contains(t, ok("projections", "cancel", ledger), "Version 3 is being removed.")
 	testkit.Eventually(t, endTime, func() bool { return len(versions(ledger).Dropping) == 0 })
