@@ -34,6 +34,7 @@ type Subscriptions interface {
 	Reset(ctx context.Context, c delivery.Caller, id string, to subscription.Start) (subscription.Subscription, error)
 	Delete(ctx context.Context, c delivery.Caller, id string) error
 	Poll(ctx context.Context, p ports.Principal, q delivery.Poll) (delivery.Batch, error)
+	GiveBack(ctx context.Context, p ports.Principal, id string, list []delivery.Delivery) error
 	Acknowledge(ctx context.Context, p ports.Principal, a delivery.Acknowledgement) (delivery.Answered, error)
 	Refuse(ctx context.Context, p ports.Principal, r delivery.Refusal) (delivery.Answered, error)
 	DeadLetters(ctx context.Context, c delivery.Caller, id string, q delivery.DeadLetterQuery) (delivery.DeadLetterPage, error)

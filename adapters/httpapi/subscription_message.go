@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/delivery"
@@ -42,6 +43,7 @@ func (s *Server) PollSubscription(ctx context.Context, r api.PollSubscriptionReq
 	}
 	w, shown, err := s.render(ctx, recorded)
 	if err != nil {
+		s.giveBack(ctx, service, r.ID, batch.Deliveries, err)
 		return nil, err
 	}
 	w.raw(`{"events":[`)
@@ -64,6 +66,27 @@ func (s *Server) PollSubscription(ctx context.Context, r api.PollSubscriptionReq
 	w.member("status", string(batch.Status))
 	w.raw("}")
 	return answer{status: http.StatusOK, body: w.b}, nil
+}
+
+// giveBackWithin bounds what is done for a caller who may have left.
+const giveBackWithin = 5 * time.Second
+
+// giveBack lets no attempt count that failed for us, such as while the keys are away:
+// messages that nobody has seen would be parked. If it fails too, the leases end.
+func (s *Server) giveBack(ctx context.Context, service Subscriptions, id string, list []delivery.Delivery, cause error) {
+	switch fault.KindOf(cause) {
+	case fault.Unavailable, fault.Timeout, fault.TooMany:
+	default:
+		if ctx.Err() == nil {
+			return // it would fail again, for ever
+		}
+	}
+	p := callOf(ctx).principal
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	defer cancel()
+	if err := service.GiveBack(ctx, p, id, list); err != nil {
+		s.log.WarnContext(ctx, "messages that could not be shown wait until their leases end", "subscription", id, "code", fault.CodeOf(err))
+	}
 }
 
 // eventIDs reads a list of ids.

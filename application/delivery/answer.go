@@ -4,6 +4,7 @@ import (
 	"context"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -136,6 +137,16 @@ func settle(ctx context.Context, s *Service, tx ports.DeliveryTx, sub *subscript
 
 var failureCode = regexp.MustCompile(`^[a-z0-9][a-z0-9_.:-]{0,63}$`)
 
+// codeWords sets the words of a code apart.
+var codeWords = strings.NewReplacer("_", " ", ".", " ", ":", " ", "-", " ")
+
+// personalCode reports whether a code, or a word of it, looks like somebody's datum,
+// however it is written: a code has small letters, which an account number has not.
+func personalCode(code string) bool {
+	upper := strings.ToUpper(code)
+	return shredding.PersonalPattern(upper) != "" || shredding.CheckText("/code", codeWords.Replace(upper)) != nil
+}
+
 // Refuse answers messages with a failure: to be tried again after a while, to be
 // parked, or to be skipped. Faults: as Acknowledge, and subscription.reason_invalid,
 // pii.in_text.
@@ -148,7 +159,7 @@ func (s *Service) Refuse(ctx context.Context, p ports.Principal, r Refusal) (Ans
 	if r.Code == "" {
 		r.Code = subscription.CodeNack
 	}
-	if !failureCode.MatchString(r.Code) || shredding.PersonalPattern(r.Code) != "" {
+	if !failureCode.MatchString(r.Code) || personalCode(r.Code) {
 		return Answered{}, fault.New(fault.Invalid, "subscription.reason_invalid", "a code has 1 to 64 small letters, digits, and _ . : -, and no value of the event; correct it").WithField("/code")
 	}
 	if err := checkReason(r.Reason); err != nil {
@@ -267,6 +278,36 @@ func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscripti
 	}
 	out.Taken = taken
 	return s.answered(sub, out, total, nil)
+}
+
+// GiveBack takes back what a poll handed out and could not show: it is handed out
+// again, and no attempt was made. Whatever was answered or handed out again meanwhile
+// stays as it is.
+func (s *Service) GiveBack(ctx context.Context, p ports.Principal, id string, list []Delivery) error {
+	sub, err := s.consumed(ctx, p, id)
+	if err != nil {
+		return err
+	}
+	in := map[event.PartitionID][]Delivery{}
+	for _, d := range list {
+		in[d.Event.Partition] = append(in[d.Event.Partition], d)
+	}
+	for partition, of := range in {
+		err := s.deliver(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
+			w, err := window(ctx, tx, &sub)
+			if err != nil {
+				return err
+			}
+			for _, d := range of {
+				w.GiveBack(d.Event.Sequence, d.Attempt)
+			}
+			return store(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openIn lists the partitions in which something is open or parked; with a legal

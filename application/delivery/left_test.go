@@ -135,3 +135,61 @@ func TestTheOrderDoesNotChangeUnderAHandOutUnderWay(t *testing.T) {
 	require.Equal(t, "subscription.settings_in_use", fault.CodeOf(err))
 	require.NoError(t, <-ended)
 }
+
+func TestWhatCouldNotBeShownIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{MaxRetries: 1, PartitionBy: subscription.PerStream, RetryFirst: time.Millisecond}, subscription.Filter{})
+	written := c.Write(t, 0, 2, "one")
+	for range 5 {
+		list := poll(t, c, delivery.Poll{})
+		require.Equal(t, written, ids(list))
+		require.Equal(t, 1, list[0].Attempt)
+		require.NoError(t, c.Service.GiveBack(t.Context(), c.Person, "s", list))
+		s := status(t, c)
+		require.Equal(t, []int64{0, 0, 0}, []int64{int64(s.InFlight), s.Counts.Delivered, s.Counts.Retried})
+	}
+	// What was answered, or handed out again, is nobody's to give back.
+	first := poll(t, c, delivery.Poll{})
+	require.Equal(t, 1, acknowledge(t, c, written[0]).Taken)
+	require.Equal(t, 1, refuse(t, c, subscription.Again, "x", written[1]).Taken)
+	c.Clock.Advance(time.Second)
+	second := poll(t, c, delivery.Poll{})
+	require.Equal(t, written[1:], ids(second))
+	require.NoError(t, c.Service.GiveBack(t.Context(), c.Person, "s", first))
+	require.Equal(t, 1, status(t, c).InFlight)
+	require.NoError(t, c.Service.GiveBack(t.Context(), c.Person, "s", second))
+	require.Equal(t, 2, poll(t, c, delivery.Poll{})[0].Attempt, "the first attempt did fail")
+	err := c.Service.GiveBack(t.Context(), ports.Principal{TenantID: c.Tenant, PersonID: "person-2"}, "s", second)
+	require.Equal(t, "subscription.not_owner", fault.CodeOf(err))
+}
+
+func TestAPositionNamesALegalEntityThatThereIs(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Write(t, 0, 3, "one")
+	for _, at := range []subscription.Subscription{
+		{Settings: subscription.Settings{Start: subscription.Start{From: subscription.Position, Positions: map[string]event.Sequence{"AB": 3}}}},
+		{
+			Settings: subscription.Settings{Start: subscription.Start{From: subscription.Position, Positions: map[string]event.Sequence{"AA": 3}}},
+			Filter:   subscription.Filter{LegalEntities: []string{"BB"}},
+		},
+	} {
+		at.ID, at.SubscriberType, at.SubscriberID = "s", "service", "suite"
+		_, _, err := c.Service.Create(t.Context(), c.Person, at)
+		require.Equal(t, "subscription.position_invalid", fault.CodeOf(err))
+	}
+}
+
+func TestACodeHidesNoPersonalDatum(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
+	written := c.Write(t, 0, 1, "one")
+	poll(t, c, delivery.Poll{})
+	for _, code := range []string{"de89370400440532013000", "failed.de89370400440532013000", "card_4111111111111111"} {
+		_, err := c.Service.Refuse(t.Context(), c.Person, delivery.Refusal{ID: "s", EventIDs: written, Action: subscription.Park, Code: code})
+		require.Equal(t, "subscription.reason_invalid", fault.CodeOf(err), code)
+	}
+	require.Equal(t, 1, refuse(t, c, subscription.Park, "http.status_503:retry-after", written[0]).Taken)
+}

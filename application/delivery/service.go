@@ -167,6 +167,12 @@ func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscriptio
 			return sub, false, fault.New(fault.NotFound, "legal_entity.not_found", "one of these legal entities is none whose events you may read; GET /api/admin/legal-entities lists them").WithField("/legal_entities")
 		}
 	}
+	// A misspelt one would begin at its beginning, with all that ever happened there.
+	for code := range sub.Settings.Start.Positions {
+		if !sub.Filter.Covers(code) || !slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Code == code }) {
+			return sub, false, positionInvalid("/settings/start_positions")
+		}
+	}
 	cursors, err := s.begin(ctx, &sub, entities, nil)
 	if err != nil {
 		return sub, false, err

@@ -34,6 +34,7 @@ type house struct {
 	queue     []*queued
 	changed   chan struct{}
 	refusals  []string
+	given     int // back
 	paused    int
 	sub       subscription.Subscription
 	gone      bool
@@ -126,6 +127,17 @@ func (h *house) Acknowledge(_ context.Context, _ ports.Principal, _ string, m we
 
 func (h *house) Refuse(_ context.Context, _ ports.Principal, _ string, m webhook.Message, code string) error {
 	return h.end(m, false, code)
+}
+
+func (h *house) GiveBack(_ context.Context, _ ports.Principal, _ string, m webhook.Message) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	q := h.queue[m.Event.Sequence-1]
+	q.leased = false
+	q.attempts--
+	h.given++
+	h.wake()
+	return nil
 }
 
 func (h *house) Pause(context.Context, ports.Principal, string) error {

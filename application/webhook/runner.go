@@ -106,6 +106,10 @@ func (r *runner) next(ctx context.Context) error {
 	if err != nil && !deliveryFault(err) {
 		// Ours, such as the key service: no fault of the endpoint.
 		r.pause(r.d.Rest)
+		switch fault.KindOf(err) {
+		case fault.Unavailable, fault.Timeout, fault.TooMany:
+			return r.d.Engine.GiveBack(ctx, owner, r.sub.ID, m) // it comes back: no attempt is lost
+		}
 		return r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code)
 	}
 	if code == codeDisabled {

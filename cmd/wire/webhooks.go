@@ -65,6 +65,11 @@ func (d deliveries) Refuse(ctx context.Context, owner ports.Principal, id string
 	return err
 }
 
+// GiveBack implements webhook.Engine.
+func (d deliveries) GiveBack(ctx context.Context, owner ports.Principal, id string, m webhook.Message) error {
+	return d.service.GiveBack(ctx, owner, id, []delivery.Delivery{{Event: m.Event, Attempt: m.Attempt}})
+}
+
 // Pause implements webhook.Engine.
 func (d deliveries) Pause(ctx context.Context, owner ports.Principal, id string) error {
 	_, err := d.service.Pause(ctx, delivery.Caller{Principal: owner}, id)

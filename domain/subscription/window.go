@@ -374,6 +374,22 @@ func (w *Window) Refuse(n event.Sequence, consumer string, how Refusal, code, de
 	return Taken
 }
 
+// GiveBack undoes the handing-out of a message that its consumer never saw, if it is
+// the newest one.
+func (w *Window) GiveBack(n event.Sequence, attempt int) {
+	m := w.find(n)
+	if m == nil || m.State != Leased || m.Attempts != attempt {
+		return
+	}
+	m.Attempts--
+	m.State, m.Due, m.ChangedAt = Retry, w.now, w.now
+	if m.Attempts == 0 {
+		m.State, m.Due, m.HandedAt, m.Consumer = Waiting, time.Time{}, time.Time{}, ""
+	}
+	w.changed[m.Sequence] = true
+	w.Counts.Delivered--
+}
+
 // Replay lets a parked message begin anew.
 func (w *Window) Replay(m Message) {
 	m.State, m.Attempts, m.Due, m.ChangedAt = Retry, 0, w.now, w.now

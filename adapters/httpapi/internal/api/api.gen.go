@@ -432,7 +432,10 @@ type Event struct {
 	CorrelationID       string `json:"correlation_id"`
 
 	// Data As stored; personal values as the caller reads them.
-	Data          json.RawMessage   `json:"data,omitempty,omitzero"`
+	Data json.RawMessage `json:"data,omitempty,omitzero"`
+
+	// Delivery Only of an event that a poll of a subscription brought.
+	Delivery      EventDelivery     `json:"delivery,omitempty,omitzero"`
 	Dimensions    map[string]string `json:"dimensions,omitempty,omitzero"`
 	EffectiveDate string            `json:"effective_date"`
 	Entities      []EntityReference `json:"entities,omitempty,omitzero"`
@@ -452,6 +455,15 @@ type Event struct {
 type EventAnswer struct {
 	// Event With `include_data=false` data, dimensions and entities are left out.
 	Event Event `json:"event"`
+}
+
+// EventDelivery Only of an event that a poll of a subscription brought.
+type EventDelivery struct {
+	// Attempt 1: for the first time.
+	Attempt int `json:"attempt"`
+
+	// Deadline Until when it is to be answered.
+	Deadline string `json:"deadline"`
 }
 
 // EventPage defines model for EventPage.
@@ -1035,36 +1047,8 @@ type ParkedMessage struct {
 
 // PolledEvents defines model for PolledEvents.
 type PolledEvents struct {
-	Events []struct {
-		Actor    Actor  `json:"actor"`
-		CausedBy string `json:"caused_by,omitempty,omitzero"`
-
-		// CausedByLegalEntity Only when it is another one.
-		CausedByLegalEntity string `json:"caused_by_legal_entity,omitempty,omitzero"`
-		CorrelationID       string `json:"correlation_id"`
-
-		// Data As stored; personal values as the caller reads them.
-		Data     json.RawMessage `json:"data,omitempty,omitzero"`
-		Delivery struct {
-			// Attempt 1: for the first time.
-			Attempt  int    `json:"attempt"`
-			Deadline string `json:"deadline"`
-		} `json:"delivery,omitempty,omitzero"`
-		Dimensions    map[string]string `json:"dimensions,omitempty,omitzero"`
-		EffectiveDate string            `json:"effective_date"`
-		Entities      []EntityReference `json:"entities,omitempty,omitzero"`
-		ID            string            `json:"id"`
-		IntentID      string            `json:"intent_id,omitempty,omitzero"`
-		Metadata      Metadata          `json:"metadata"`
-		OccurredAt    string            `json:"occurred_at"`
-		RecordedAt    string            `json:"recorded_at"`
-		SchemaVersion uint32            `json:"schema_version"`
-		Scope         Scope             `json:"scope"`
-		Sequence      string            `json:"sequence"`
-		Stream        EventStream       `json:"stream"`
-		Type          string            `json:"type"`
-	} `json:"events"`
-	HasMore bool `json:"has_more"`
+	Events  []Event `json:"events"`
+	HasMore bool    `json:"has_more"`
 
 	// Status Of the subscription; only an active one hands out.
 	Status string `json:"status"`

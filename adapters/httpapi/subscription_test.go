@@ -1,0 +1,75 @@
+package httpapi_test
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// allowed may read everything of its tenant.
+type allowed struct{ ports.LegalEntities }
+
+func (a allowed) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+	return a.LegalEntities.LegalEntities(ctx, p.TenantID)
+}
+
+func (a allowed) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+	return a.Readable(ctx, p)
+}
+
+func (a allowed) Owner(_ context.Context, tenantID, personID string) (ports.Principal, error) {
+	return ports.Principal{TenantID: tenantID, PersonID: personID}, nil
+}
+
+// cutOff shows nothing while something that it needs is away.
+type cutOff struct {
+	httpapi.Upcasts
+	away atomic.Pointer[fault.Error]
+}
+
+func (c *cutOff) Show(_ context.Context, events []event.Recorded) ([]event.Recorded, error) {
+	if f := c.away.Load(); f != nil {
+		return nil, f
+	}
+	return events, nil
+}
+
+// late are subscriptions over the store of a house that stands.
+type late struct{ httpapi.Subscriptions }
+
+func TestMessagesThatCouldNotBeShownAreHandedOutAgain(t *testing.T) {
+	t.Parallel()
+	needed, service := &cutOff{}, &late{}
+	h := openHouse(t, func(c *httpapi.Config) { c.Upcaster, c.Subscriptions = needed, service })
+	service.Subscriptions = delivery.New(delivery.Config{
+		Store: h.store, Log: h.store, Access: allowed{h.store}, Watch: delivery.NewWatch(delivery.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
+	})
+	h.machineType(t)
+	h.machines(t, "USMF", 2)
+	const at = "/api/subscriptions"
+	made := h.do(t, ask{method: "POST", path: at, token: "module", body: `{"id":"s","subscriber_type":"service","subscriber_id":"x"}`})
+	require.Equal(t, http.StatusCreated, made.status, string(made.body))
+	attempts := func() (out []float64) {
+		for _, e := range h.do(t, ask{method: "GET", path: at + "/s/poll", token: "module"}).json(t)["events"].([]any) {
+			out = append(out, e.(map[string]any)["delivery"].(map[string]any)["attempt"].(float64))
+		}
+		return out
+	}
+	needed.away.Store(fault.New(fault.Unavailable, "kms.unavailable", "the keys are away; try again"))
+	for range 3 {
+		require.Equal(t, "kms.unavailable", h.do(t, ask{method: "GET", path: at + "/s/poll", token: "module"}).json(t)["code"])
+	}
+	needed.away.Store(nil)
+	require.Equal(t, []float64{1, 1}, attempts(), "no attempt was lost, and none has to wait for the end of a lease")
+	require.Empty(t, attempts())
+}
