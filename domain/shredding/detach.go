@@ -38,7 +38,8 @@ func token(i int) string { return `{"` + sealedMember + `":"` + strconv.Itoa(i) 
 
 // Attach puts the values back where their tokens are now. Each says by itself where it
 // was sealed, so it opens there; Pointer is its new place. A token may stand in several
-// places or in none. pii.token_forged if there is a token that Detach did not make.
+// places or in none. Faults: pii.token_forged if there is a token that Detach did not make,
+// pii.document_too_large if tokens stand in too many places.
 func Attach(bare []byte, held []Sealed) (document []byte, placed []Sealed, err error) {
 	if !HasSealed(bare) {
 		return bare, nil, CheckReserved(bare)
@@ -97,7 +98,15 @@ func (a *attaching) value(start, end int, pointer []byte) error {
 	return nil
 }
 
+// mostAttached bounds what Attach makes: a token is short, what it stands for may be
+// long, and it may stand in many places.
+const mostAttached = 16 << 20
+
 func (a *attaching) place(start, end int, pointer []byte) error {
+	if len(a.out) > mostAttached {
+		return fault.New(fault.Invalid, "pii.document_too_large", "sealed values in so many places are more than %d bytes; move each to one place", mostAttached).
+			WithField(string(pointer))
+	}
 	compact := string(jsondoc.AppendCompact(nil, a.bare[start:end]))
 	for i := range a.held {
 		if compact != token(i) {

@@ -1,6 +1,7 @@
 package shredding_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,4 +58,18 @@ func TestSealedValuesAreMovedAsTokens(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, held)
 	require.Equal(t, plain, bare)
+}
+
+// A program that repeats a token makes no document that fills the memory.
+func TestRepeatedTokensAreBounded(t *testing.T) {
+	t.Parallel()
+	envelope, err := newBox(t).seal(shredding.Field{Pointer: "/data/email"}, []byte(`"`+strings.Repeat("a", 10_000)+`"`))
+	require.NoError(t, err)
+	at := knownLocation()
+	held := []shredding.Sealed{{Envelope: envelope, Subject: "person:p-1", Origin: &at}}
+	document, _, err := shredding.Attach([]byte(`{"a":[`+strings.Repeat(`{"$pii":"0"},`, 100)+`0]}`), held)
+	require.NoError(t, err)
+	require.Greater(t, len(document), 1_000_000)
+	_, _, err = shredding.Attach([]byte(`{"a":[`+strings.Repeat(`{"$pii":"0"},`, 80_000)+`0]}`), held)
+	require.Equal(t, "pii.document_too_large", fault.CodeOf(err))
 }
