@@ -42,6 +42,8 @@ var readQueries = []string{
 	backbonedb.GetStreamSnapshot, backbonedb.SaveStreamSnapshot, backbonedb.DeleteOldStreamSnapshots,
 	backbonedb.GetProjectionSnapshot, backbonedb.SaveProjectionSnapshot, backbonedb.DeleteOldProjectionSnapshots,
 	backbonedb.CountPersonalEvents, backbonedb.CountPersonalIntents, backbonedb.ListPersonalEvents, backbonedb.ListPersonalIntents,
+	backbonedb.CountSubscriptionMessages, backbonedb.ListOpenMessages, backbonedb.ListParkedKeys, backbonedb.ListParkedMessages, backbonedb.CountParkedByCode,
+	backbonedb.ListDueMessages, backbonedb.SaveMessages, backbonedb.DeleteMessages, backbonedb.ClearMessages, backbonedb.ListDecisions,
 }
 
 // unbounded are the tables that no plan may read from end to end.
@@ -119,6 +121,11 @@ func fill(t *testing.T, conn *pgx.Conn, p event.PartitionID, rows int) {
 		SELECT n, now(), %[1]d, 1, 2, true, lpad(to_hex(n), 32, '0')::uuid, 'invoice', 'I-' || n %% 2000, 'fold:invoice', '{}' FROM generate_series(1, %[2]d / 10) n`,
 		`INSERT INTO backbone.event_snapshots (sequence, created_at, version, partition_id, size_bytes, projection, state)
 		SELECT n, now(), 1, %[1]d, 2, 'p-' || n %% 500, '{}' FROM generate_series(1, %[2]d / 20) n`,
+		`INSERT INTO backbone.subscription_messages (subscription, partition_id, sequence, event_id, order_key, state, consumer, attempts, due_at, code, detail, changed_at)
+		SELECT lpad(to_hex(n %% 50), 32, '0')::uuid, %[1]d, n, lpad(to_hex(n), 32, '0')::uuid, decode(md5(n::text), 'hex'), CASE n %% 3 WHEN 0 THEN 'parked' WHEN 1 THEN 'leased' ELSE 'retry' END,
+			'', 1, CASE n %% 3 WHEN 0 THEN NULL ELSE now() END, '', '', now() FROM generate_series(1, %[2]d / 2) n`,
+		`INSERT INTO backbone.subscription_decisions (partition_id, id, tenant_id, subscription, sequence, event_id, action, actor, reason, code, at)
+		SELECT %[1]d, lpad(to_hex(n), 32, '0')::uuid, 'demo', 'S-' || n %% 50, n, lpad(to_hex(n), 32, '0')::uuid, 'skip', 'u', '', '', now() FROM generate_series(1, %[2]d / 4) n`,
 	} {
 		_, err := conn.Exec(t.Context(), fmt.Sprintf(statement, p, rows))
 		require.NoError(t, err)
@@ -187,7 +194,7 @@ func scans(t *testing.T, conn *pgx.Conn, query string, p event.PartitionID) (fin
 
 // ordered are the queries that take the first rows of a partition in the index's
 // own order and stop at a limit.
-var ordered = map[string]bool{"ListLastEvents": true, "GetPartitionHead": true, "ListHeads": true, "ListPartitionHeads": true, "ListWaitingIntents": true, "ListProjectionLags": true, "GetWaitingIntents": true}
+var ordered = map[string]bool{"ListLastEvents": true, "GetPartitionHead": true, "ListHeads": true, "ListPartitionHeads": true, "ListWaitingIntents": true, "ListProjectionLags": true, "GetWaitingIntents": true, "ListDueMessages": true}
 
 // sample is a literal of a parameter's type.
 func sample(t *testing.T, oid uint32, p event.PartitionID) string {
