@@ -140,10 +140,15 @@ func (r *Rebuilds) declared(name string) (*module.Projection, error) {
 			return &r.config.Declared[i], nil
 		}
 	}
+	if projection.IsOwnName(name) {
+		return nil, fault.New(fault.FailedPrecondition, "projection.rebuild_unsupported",
+			"a tenant's projection has one version; reset it, or create another one beside it and delete this one")
+	}
 	return nil, projection.NotFound(name)
 }
 
-// Show tells how the versions stand. Fault projection.not_found.
+// Show tells how the versions stand. Faults: projection.not_found,
+// projection.rebuild_unsupported.
 func (r *Rebuilds) Show(ctx context.Context, name string) (Rebuild, error) {
 	if _, err := r.declared(name); err != nil {
 		return Rebuild{}, err
