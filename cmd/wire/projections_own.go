@@ -59,7 +59,7 @@ func CreateProjection(ctx context.Context, o ClientOptions, path string, dryRun,
 	if dryRun {
 		done = "would do; it was not created"
 	}
-	fmt.Fprintf(o.Out, "%s %s. It was tried on %d events.\n", made.Name, done, made.Events)
+	fmt.Fprintf(o.Out, "%s %s. It was tried on %s.\n", made.Name, done, counted(made.Events, "event"))
 	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "LEGAL ENTITY\tEVENTS\tROWS\tKEY\tSTATE")
 	for _, t := range made.Trial {
