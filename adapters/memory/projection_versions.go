@@ -35,6 +35,12 @@ func (s *Store) ended(name string, version int) bool {
 // SwitchProjection implements ports.ProjectionVersions. What the version lacks within
 // MaxBehind is applied before, so that somebody may have written more until the switch.
 func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
+	s.mu.RLock()
+	role := s.operated.projections[projectionKey{w.Projection, w.To}].Role
+	s.mu.RUnlock()
+	if role != projection.Building && role != projection.Retained {
+		return projection.Changed() // whatever it lacks
+	}
 	if !w.Force {
 		if err := s.level(ctx, w); err != nil {
 			return err

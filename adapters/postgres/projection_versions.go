@@ -76,6 +76,11 @@ func (s *Store) lockVersions(ctx context.Context, tx pgx.Tx, name string, p even
 // SwitchProjection implements ports.ProjectionVersions. It takes the checkpoints before
 // the versions, as whoever works a partition does.
 func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
+	if to, err := s.findProjection(ctx, w.Projection, w.To); err != nil {
+		return err
+	} else if to.Role != projection.Building && to.Role != projection.Retained {
+		return projection.Changed() // whatever it lacks
+	}
 	heads, err := s.PartitionHeads(ctx)
 	if err != nil {
 		return err

@@ -135,6 +135,7 @@ func RunEventStore(t *testing.T, h Harness) {
 		{"Cancellation", cancellationPromises},
 		{"Projection", slices.Concat(projectionPromises, troublePromises, rowPromises)},
 		{"ProjectionRegister", registerPromises},
+		{"ProjectionVersions", versionPromises},
 		{"WakeUp", wakeUpPromises},
 		{"Snapshot", snapshotPromises},
 		{"AsOf", asOfPromises},

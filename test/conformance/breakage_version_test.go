@@ -1,0 +1,56 @@
+package conformance_test
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+// switchBroken shows a version whatever it lacks.
+type switchBroken struct{ *wrapper }
+
+func switchAnyhow(w *wrapper) conformance.Store { return switchBroken{w} }
+
+func (s switchBroken) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
+	w.Force = true
+	return s.wrapper.SwitchProjection(ctx, w)
+}
+
+// roleBroken shows readers what is built.
+type roleBroken struct{ *wrapper }
+
+func showNewest(w *wrapper) conformance.Store { return roleBroken{w} }
+
+func (s roleBroken) ActiveProjection(ctx context.Context, name string) (int, error) {
+	version, err := s.wrapper.ActiveProjection(ctx, name)
+	all, listErr := s.ListProjections(ctx)
+	for _, p := range all {
+		if p.Name == name {
+			version = p.Version
+		}
+	}
+	if err == nil {
+		err = listErr
+	}
+	return version, err
+}
+
+// dropBroken lets whoever has not heard of a drop go on.
+type dropBroken struct{ *wrapper }
+
+func goOnAfterDrop(w *wrapper) conformance.Store { return dropBroken{w} }
+
+func (s dropBroken) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
+	all, err := s.ListProjections(ctx)
+	for _, p := range all {
+		if p.Name == a.Projection && p.Version == a.Version && (p.Role == projection.Dropping || p.Role == projection.Dropped) {
+			a.Projection += " " // one that nobody registered
+		}
+	}
+	if err != nil {
+		return ports.Checkpoint{}, 0, err
+	}
+	return s.wrapper.Advance(ctx, a, h)
+}

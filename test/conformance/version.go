@@ -1,0 +1,161 @@
+package conformance
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var versionPromises = []promise{
+	{"OneVersionIsShownAndOneIsBuilt", oneOfEachRole},
+	{"ASwitchLeavesAWayBack", switchAndBack},
+	{"ASwitchMakesGoodWhatIsLacking", switchLevels},
+	{"ADroppedVersionIsNotBegunAgain", dropEnds},
+	{"OneOfManySwitchesWins", switchRace},
+}
+
+// versions is a projection with its first version shown.
+func (b *book) versions(t tester) string {
+	t.Helper()
+	name := b.unique("projection")
+	b.version(t, name, 1, projection.Active)
+	return name
+}
+
+func (b *book) version(t tester, name string, version int, role projection.Role) {
+	t.Helper()
+	p, err := b.store.AddProjection(context.Background(), projection.Projection{Name: name, Version: version, Role: role, Status: projection.Running})
+	require.NoError(t, err)
+	require.Equal(t, role, p.Role)
+}
+
+func (b *book) roles(t tester, name string) map[int]projection.Role {
+	t.Helper()
+	all, err := b.store.ListProjections(context.Background())
+	require.NoError(t, err)
+	out := map[int]projection.Role{}
+	for _, p := range all {
+		if p.Name == name {
+			out[p.Version] = p.Role
+		}
+	}
+	return out
+}
+
+// swap allows for all the events of the other tests, which the new version lacks as
+// well as the old one.
+func (b *book) swap(name string, from, to int, h ports.ProjectionHandler) error {
+	return b.swapWithin(name, from, to, 1<<40, h)
+}
+
+func (b *book) swapWithin(name string, from, to int, behind uint64, h ports.ProjectionHandler) error {
+	return b.store.SwitchProjection(context.Background(), ports.ProjectionSwitch{Projection: name, From: from, To: to, MaxBehind: behind, Handler: h, By: "ada"})
+}
+
+func (b *book) follow(t tester, name string, version, limit int, h ports.ProjectionHandler) event.Sequence {
+	t.Helper()
+	c, _, err := b.store.Advance(context.Background(), b.step(name, version, nil, limit), h)
+	require.NoError(t, err)
+	return c.Sequence
+}
+
+func oneOfEachRole(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	name := b.versions(t)
+	active := func() int {
+		version, err := s.store.ActiveProjection(context.Background(), name)
+		require.NoError(t, err)
+		return version
+	}
+	require.Equal(t, 1, active())
+	b.version(t, name, 2, projection.Building)
+	require.Equal(t, 1, active(), "a version that is built is not shown")
+	_, err := s.store.AddProjection(context.Background(), projection.Projection{Name: name, Version: 3, Role: projection.Building, Status: projection.Running})
+	require.Equal(t, fault.NotFound, fault.KindOf(err), "one at a time")
+	_, err = s.store.ActiveProjection(context.Background(), b.unique("projection"))
+	require.Equal(t, "projection.not_found", fault.CodeOf(err))
+	require.Equal(t, map[int]projection.Role{1: projection.Active, 2: projection.Building}, b.roles(t, name))
+}
+
+func switchAndBack(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	h, name := &recorder{book: b}, b.versions(t)
+	b.version(t, name, 2, projection.Building)
+	require.NoError(t, b.swap(name, 1, 2, h))
+	require.Equal(t, map[int]projection.Role{1: projection.Retained, 2: projection.Active}, b.roles(t, name))
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(b.swap(name, 1, 2, h)))
+	require.NoError(t, b.swap(name, 2, 1, h))
+	require.Equal(t, map[int]projection.Role{1: projection.Active, 2: projection.Retained}, b.roles(t, name))
+	b.version(t, name, 3, projection.Building)
+	require.NoError(t, b.swap(name, 1, 3, h))
+	require.Equal(t, map[int]projection.Role{1: projection.Retained, 2: projection.Dropping, 3: projection.Active}, b.roles(t, name), "one way back")
+}
+
+func switchLevels(t *testing.T, s *suite) {
+	b := s.ten(t)
+	h, name := &recorder{book: b}, b.versions(t)
+	require.Equal(t, event.Sequence(10), b.follow(t, name, 1, 0, h))
+	b.version(t, name, 2, projection.Building)
+	require.Equal(t, event.Sequence(5), b.follow(t, name, 2, 5, h))
+	require.Equal(t, projection.CodeBehind, fault.CodeOf(b.swapWithin(name, 1, 2, 4, h)), "it lacks too much")
+	require.Equal(t, projection.Building, b.roles(t, name)[2])
+	require.Equal(t, event.Sequence(7), b.follow(t, name, 2, 2, h))
+	require.NoError(t, b.swap(name, 1, 2, h))
+	list, err := s.store.Checkpoints(context.Background(), name, 2)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, event.Sequence(10), list[0].Sequence, "nobody goes back in time")
+	require.Equal(t, append(upTo(10), upTo(10)...), h.seen)
+}
+
+func dropEnds(t *testing.T, s *suite) {
+	ctx := context.Background()
+	b := s.ten(t)
+	h, name := &recorder{book: b}, b.versions(t)
+	b.follow(t, name, 1, 0, h)
+	b.version(t, name, 2, projection.Building)
+	b.follow(t, name, 2, 5, h)
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(s.store.DropProjection(ctx, name, 1, "ada")), "never the one that is shown")
+	require.NoError(t, s.store.DropProjection(ctx, name, 2, "ada"))
+	list, err := s.store.Checkpoints(ctx, name, 2)
+	require.NoError(t, err)
+	require.Empty(t, list)
+	for _, role := range []projection.Role{projection.Dropping, projection.Dropped} {
+		require.Equal(t, role, b.roles(t, name)[2])
+		_, _, err = s.store.Advance(ctx, b.step(name, 2, nil, 0), h)
+		require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
+		_, err = s.store.SweepProjection(ctx, name, 2, nil, 10)
+		require.NoError(t, err)
+	}
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(s.store.DropProjection(ctx, name, 2, "ada")))
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(b.swap(name, 1, 2, h)))
+}
+
+func switchRace(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	h, name := &recorder{book: b}, b.versions(t)
+	b.version(t, name, 2, projection.Building)
+	errs := make([]error, 6)
+	var racing sync.WaitGroup
+	for i := range errs {
+		racing.Go(func() { errs[i] = b.swap(name, 1, 2, h) })
+	}
+	racing.Wait()
+	won := 0
+	for _, err := range errs {
+		if err == nil {
+			won++
+			continue
+		}
+		require.Equal(t, projection.CodeChanged, fault.CodeOf(err))
+	}
+	require.Equal(t, 1, won)
+	require.Equal(t, map[int]projection.Role{1: projection.Retained, 2: projection.Active}, b.roles(t, name))
+}
