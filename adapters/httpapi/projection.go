@@ -196,11 +196,11 @@ func (s *Server) ConfigureProjection(ctx context.Context, r api.ConfigureProject
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayChange(ctx, r.Name); err != nil {
-		return nil, err
-	}
 	full, err := s.named(ctx, r.Name)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.mayChange(ctx, r.Name); err != nil {
 		return nil, err
 	}
 	b := r.Body

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -137,5 +136,5 @@ fold: |
 	require.Contains(t, ok("admin", "projections", "delete", "spend"), "spend is deleted.")
 	require.Contains(t, cli("auditor", "projections", "rows", "spend", "--legal-entity", entity).stderr, "projection.not_found")
 	require.NotContains(t, ok("operator", "projections", "list"), "spend")
-	require.Contains(t, ok("admin", "projections", "create", definition, "--json"), `"version": 2`, fmt.Sprint("a number is not given twice"))
+	require.Contains(t, ok("admin", "projections", "create", definition, "--json"), `"version": 2`, "a number is not given twice")
 }

@@ -1,0 +1,106 @@
+package httpapi_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/adapters/jq"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/declarative"
+	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// TestProjectionsOfTenants shows who may create, see and change one, and that no other
+// tenant knows of it.
+func TestProjectionsOfTenants(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Config{LogName: "other.example"})
+	var rival string
+	h := openHouse(t, func(c *httpapi.Config) {
+		who, ok := c.Access.(*tenancy.Service)
+		require.True(t, ok)
+		_, err := who.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "rival", Code: "USMF"})
+		require.NoError(t, err)
+		rival, err = who.Enroll(t.Context(), ports.Principal{
+			TenantID: "rival", PersonID: "r-1", PrincipalID: "r-1", ActorType: event.Human, RoleLabel: "admin", Roles: []string{"admin", "operator", "controller"},
+		})
+		require.NoError(t, err)
+		own := declarative.New(declarative.Config{
+			Compiler: jq.New(), Rows: store, Register: store, Entities: who, Events: store,
+			Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
+				return 0, nil
+			},
+		})
+		c.OwnProjections = own
+		c.Projections = projector.NewOperations(projector.OperationsConfig{
+			Store: store, Register: store, Letters: store, Leases: store.Leases(), Clock: system.Clock{}, Created: own,
+		})
+	})
+	const (
+		all, one, rows = "/api/admin/projections", "/api/admin/projections/notes", "/api/projections/notes?legal_entity=USMF"
+		definition     = `{"name":"notes","key":".stream.id","fold":"(.state // 0) + 1"}`
+		german         = `{"name":"german","filter":{"legal_entities":["DEMF"]},"key":".stream.id","fold":"(.state // 0) + 1"}`
+	)
+	answers := func(status int, code string, a ask) {
+		t.Helper()
+		got := h.do(t, a)
+		require.Equal(t, status, got.status, string(got.body))
+		if code != "" {
+			require.Equal(t, code, got.json(t)["code"])
+		}
+	}
+	post := func(token, body string) ask { return ask{method: "POST", path: all, token: token, body: body} }
+	admin := h.tokens["admin"]
+	for _, role := range []string{"operator", "auditor", "controller", "module"} {
+		answers(http.StatusForbidden, "auth.forbidden", post(h.tokens[role], definition))
+	}
+	answers(http.StatusOK, "", ask{method: "POST", path: all + "?dry_run=true", token: admin, body: definition})
+	answers(http.StatusNotFound, "projection.not_found", ask{method: "GET", path: one, token: admin})
+	answers(http.StatusBadRequest, "request.parameter_invalid", ask{method: "POST", path: all + "?dry_run=maybe", token: admin, body: definition})
+	answers(http.StatusBadRequest, "transform.invalid", post(admin, `{"name":"notes","key":".a |","fold":"1"}`))
+	answers(http.StatusBadRequest, "projection.definition_invalid", post(admin, `{"name":"gl.ledger","key":".a","fold":"1"}`))
+	answers(http.StatusBadRequest, "pii.in_text", post(admin, `{"name":"notes","description":"ask jane.doe@example.org","key":".a","fold":"1"}`))
+	answers(http.StatusCreated, "", post(admin, definition))
+	answers(http.StatusConflict, "projection.exists", post(admin, definition))
+
+	// Whoever sees some legal entities has projections of those only.
+	local := h.tokens["german_admin"]
+	answers(http.StatusForbidden, "projection.affects_others", post(local, `{"name":"mine","key":".id","fold":"1"}`))
+	answers(http.StatusForbidden, "projection.affects_others", post(local, `{"name":"mine","filter":{"legal_entities":["DEMF","USMF"]},"key":".id","fold":"1"}`))
+	answers(http.StatusCreated, "", post(local, german))
+	answers(http.StatusForbidden, "projection.affects_others", ask{method: "POST", path: one + "/pause", token: local})
+	answers(http.StatusForbidden, "projection.affects_others", ask{method: "DELETE", path: one, token: local})
+	answers(http.StatusOK, "", ask{method: "POST", path: all + "/german/pause", token: local})
+	answers(http.StatusNoContent, "", ask{method: "DELETE", path: all + "/german", token: local})
+
+	// The operators of a tenant decide about its own, though others share the installation.
+	answers(http.StatusOK, "", ask{method: "POST", path: one + "/pause", token: h.tokens["operator"]})
+	answers(http.StatusOK, "", ask{method: "PUT", path: one + "/settings", token: h.tokens["operator"], body: `{"max_attempts":3}`})
+	answers(http.StatusOK, "", ask{method: "GET", path: rows, token: h.tokens["auditor"]})
+	answers(http.StatusForbidden, "auth.forbidden", ask{method: "GET", path: rows, token: admin})
+	answers(http.StatusBadRequest, "cursor.malformed", ask{method: "GET", path: rows + "&cursor=%21", token: h.tokens["auditor"]})
+	answers(http.StatusBadRequest, "request.parameter_unknown", ask{method: "GET", path: rows + "&as_of=2026-01-01", token: h.tokens["auditor"]})
+	answers(http.StatusUnprocessableEntity, "projection.definition_fixed", ask{method: "PUT", path: one, token: admin, body: definition})
+	require.NotContains(t, string(h.do(t, ask{method: "GET", path: all, token: admin}).body), "demo/")
+
+	for _, path := range []string{one, all + "/demo%2Fnotes"} {
+		answers(http.StatusNotFound, "projection.not_found", ask{method: "GET", path: path, token: rival})
+		answers(http.StatusNotFound, "projection.not_found", ask{method: "POST", path: path + "/resume", token: rival})
+		answers(http.StatusNotFound, "projection.not_found", ask{method: "PUT", path: path + "/settings", token: rival, body: `{}`})
+		answers(http.StatusNotFound, "projection.not_found", ask{method: "PUT", path: path, token: rival, body: definition})
+		answers(http.StatusNotFound, "projection.not_found", ask{method: "DELETE", path: path, token: rival})
+	}
+	answers(http.StatusNotFound, "projection.not_found", ask{method: "GET", path: rows, token: rival})
+	require.JSONEq(t, `{"projections":[]}`, string(h.do(t, ask{method: "GET", path: all, token: rival}).body))
+	answers(http.StatusCreated, "", post(rival, definition))
+	answers(http.StatusNoContent, "", ask{method: "DELETE", path: one, token: rival})
+	answers(http.StatusOK, "", ask{method: "GET", path: one, token: admin})
+}
