@@ -120,6 +120,12 @@ fold: |
 	require.Contains(t, contacts("ap_clerk"), "olaf@example.org")
 	require.NotContains(t, contacts("auditor"), "olaf")
 	require.Contains(t, contacts("auditor"), maskedValue)
+	officer := d.as(t, "compliance")
+	request := officer.requestErasure(t, "contact:C-1")
+	d.as(t, "compliance_approver").approveErasure(t, request.ID)
+	officer.awaitErasure(t, request.ID, endTime)
+	require.NotContains(t, contacts("ap_clerk"), "olaf")
+	require.Contains(t, contacts("ap_clerk"), redactedValue, "the row keeps a copy that nobody opens any more")
 
 	// Another server on the same books goes on; reset, it comes to the same.
 	require.NoError(t, d.end())
