@@ -248,27 +248,43 @@ func (r *readers) consume(b *notebook, first int, consumer string, mishap func(n
 		}
 		b.take(consumer, p.Events)
 		failed := map[string]bool{} // keys: what follows is refused too, to keep its order
+		answers := map[string][]string{}
 		for _, e := range p.Events {
 			handled++
-			b.gave(e)
-			action, path, body := "", at+"/acknowledge", fmt.Sprintf(`{"event_ids":[%q],"consumer":%q}`, e.ID, consumer)
+			action := ""
 			if mishap != nil && e.Delivery.Attempt == 1 {
 				action = mishap(handled)
 			}
 			if failed[e.key()] {
 				action = "nack"
 			}
-			if action != "" {
-				failed[e.key()] = true
-				path, body = at+"/nack", fmt.Sprintf(`{"event_ids":[%q],"action":"retry","code":"fleet.clumsy","reason":"It fell down."}`, e.ID)
-			}
-			if action == "timeout" {
-				continue
-			}
-			if err := r.answer(turn, path, body); err != nil {
-				return err
+			failed[e.key()] = failed[e.key()] || action != ""
+			b.gave(e)
+			answers[action] = append(answers[action], strconv.Quote(e.ID))
+			if mishap == nil { // each by itself
+				if err := r.settle(turn, at, consumer, answers); err != nil {
+					return err
+				}
 			}
 		}
+		if err := r.settle(turn, at, consumer, answers); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle acknowledges and refuses, by what happened to the events; what timed out is not
+// answered at all.
+func (r *readers) settle(first int, at, consumer string, answers map[string][]string) error {
+	defer clear(answers)
+	if ids := strings.Join(answers[""], ","); ids != "" {
+		if err := r.answer(first, at+"/acknowledge", fmt.Sprintf(`{"event_ids":[%s],"consumer":%q}`, ids, consumer)); err != nil {
+			return err
+		}
+	}
+	if ids := strings.Join(answers["nack"], ","); ids != "" {
+		return r.answer(first, at+"/nack", fmt.Sprintf(`{"event_ids":[%s],"action":"retry","code":"fleet.clumsy","reason":"It fell down."}`, ids))
 	}
 	return nil
 }
