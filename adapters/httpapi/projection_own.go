@@ -141,8 +141,12 @@ type trialShown struct {
 
 func (s *Server) trialShown(ctx context.Context, t declarative.TrialEntity) (trialShown, error) {
 	out := trialShown{LegalEntity: t.Entity.Code, Events: t.Events, RowCount: len(t.Rows)}
-	if s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: "events.read", LegalEntity: t.Entity.Code}) != nil {
+	err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: "events.read", LegalEntity: t.Entity.Code})
+	switch {
+	case fault.KindOf(err) == fault.Forbidden && err != nil:
 		return out, nil
+	case err != nil:
+		return out, err
 	}
 	rows, err := encode(rowsShown(t.Rows))
 	if err != nil {
