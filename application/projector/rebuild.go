@@ -448,7 +448,7 @@ func (r *Rebuilds) follow(ctx context.Context, p projection.Projection) error {
 	}
 	d, err := r.declared(p.Name)
 	if err != nil || !p.SelfSwitching || r.config.ByHand && p.ChangedBy == builtIn(*d).ChangedBy || !b.CaughtUp || b.Halted > 0 || p.Code != d.Version {
-		return nil // not ours, or not yet
+		return nil //nolint:nilerr // not ours, or not yet
 	}
 	_, err = r.Switch(ctx, Order{Name: p.Name, By: p.ChangedBy})
 	switch fault.CodeOf(err) {

@@ -125,7 +125,7 @@ func (r *Runner) versions(ctx context.Context, d *declaration, all []projection.
 	}
 	p, err = r.config.Register.AddProjection(ctx, p)
 	if fault.KindOf(err) == fault.NotFound && err != nil {
-		return out, nil // another one is being built; its turn comes
+		return out, nil //nolint:nilerr // another one is being built; its turn comes
 	}
 	if err == nil && p.Code == d.Version && p.Role.Alive() {
 		out = append(out, p)
