@@ -18,7 +18,7 @@ func devCommand() *cobra.Command {
 		Long: "dev starts an own PostgreSQL in the data folder, sets up a demo tenant with two\n" +
 			"legal entities (USMF in USD, DEMF in EUR) and a person for every role, and serves\n" +
 			"the API on loopback. It keeps its data between runs; DIR/dev.json says how to\n" +
-			"reach it.",
+			"reach it. It is not configured: backbone.yaml and BACKBONE_* are for serve.",
 		Example: "  backbone dev\n" +
 			"  backbone dev --sample\n" +
 			"  backbone dev --nats\n" +

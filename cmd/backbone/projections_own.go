@@ -11,7 +11,8 @@ func createProjectionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create FILE", Short: "Create a projection out of a filter, a key and a fold", Args: cobra.ExactArgs(1),
 		Long: "FILE is in YAML or JSON. key and fold are programs in jq: the key makes a text of an event, the\n" +
-			"fold the new state of that key out of {state, event}; null leaves the event or the row out.\n\n" +
+			"fold the new state of that key out of {state, event}; null leaves the event or the row out.\n" +
+			"It takes the role admin.\n\n" +
 			"  name: machines-serviced\n" +
 			"  filter: {types: [equipment.machine.serviced]}\n" +
 			"  key: .stream.id\n" +

@@ -130,6 +130,10 @@ func ListDeadLetters(ctx context.Context, o ClientOptions, f DeadLetterFilter) e
 	if o.JSON {
 		return o.json(map[string]any{"dead_letters": page, "next_cursor": next})
 	}
+	if len(page) == 0 {
+		_, err := fmt.Fprintln(o.Out, "No dead letters.")
+		return err
+	}
 	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "READER\tLEGAL ENTITY\tSEQUENCE\tEVENT\tSTATE\tCODE\tWHERE\tATTEMPTS\tLAST FAILED")
 	for _, d := range page {
