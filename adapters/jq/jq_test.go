@@ -182,7 +182,7 @@ func TestLongPrograms(t *testing.T) {
 	for part, end := range map[string]string{"1+": "1", "add|": ".", ". as $a|": ".", "-": "1", "try ": ".", ".?//": ".", "label $a|": "."} {
 		began := time.Now()
 		_, err := New().Compile(strings.Repeat(part, 65_000/len(part)) + end)
-		require.Less(t, time.Since(began), 2*time.Second, part)
+		require.Less(t, time.Since(began), 15*time.Second, part)
 		if err != nil {
 			require.Equal(t, codeInvalid, fault.CodeOf(err), part)
 		}
@@ -242,7 +242,7 @@ func TestBounds(t *testing.T) {
 			t.Logf("%6.1f ms %5d MiB  %s  %s", float64(took.Microseconds())/1000, allocated, fault.CodeOf(err), program)
 		}
 		require.Contains(t, []string{codeLimit, codeFailed, codeOutput}, fault.CodeOf(err), program)
-		require.Less(t, took, time.Second, program)
+		require.Less(t, took, 15*time.Second, program) // the clock ends what the budget does not, on the slowest machine
 		require.Less(t, allocated, uint64(600), program)
 	}
 }
