@@ -77,9 +77,12 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-// release gives the lock back. The file stays: deleting it would let two owners
-// lock two files of the same name.
-func (d *directory) release() error { return d.lock.Close() }
+// release gives the lock back. Closing the file alone would not while a child that this
+// process is just starting still has a copy of it, between fork and exec. The file stays:
+// deleting it would let two owners lock two files of the same name.
+func (d *directory) release() error {
+	return errors.Join(syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN), d.lock.Close())
+}
 
 // lockHolder is the process id written into a lock file, or "unknown".
 func lockHolder(lock *os.File) string {

@@ -2,8 +2,19 @@ package kmsd
 
 import (
 	"net/http"
+	"os"
+	"syscall"
 	"time"
 )
+
+// DuplicateLock copies the descriptor of the folder's lock, as a fork does.
+func (s *Server) DuplicateLock() (*os.File, error) {
+	fd, err := syscall.Dup(int(s.store.directory.lock.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "lock"), nil
+}
 
 // OnUnfinishedFile is called when a file is written but not yet in its place.
 func (s *Server) OnUnfinishedFile(f func()) { s.store.directory.unfinished = f }

@@ -59,7 +59,11 @@ func openDirectory(path string) (*directory, error) {
 	return d, nil
 }
 
-func (d *directory) close() error { return d.lock.Close() } // closing gives the lock back
+// close gives the lock back. Closing the file alone would not while a child that this
+// process is just starting still has a copy of it, between fork and exec.
+func (d *directory) close() error {
+	return errors.Join(syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN), d.lock.Close())
+}
 
 // removeUnfinished drops what a crash left between writing and renaming: nobody
 // was ever told that such a file exists.

@@ -240,6 +240,17 @@ func TestOneServerPerFolder(t *testing.T) {
 	require.Equal(t, "kmsd.keys_in_use", fault.CodeOf(err))
 }
 
+// Between fork and exec a child has copies of all descriptors of its parent. A folder
+// that was given back at that moment was still taken until the child's exec.
+func TestAFolderIsFreeWhileAChildIsStarting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	copied, err := r.DuplicateLock()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, copied.Close()) })
+	r.restart(t)
+}
+
 func TestAKeyIsDestroyedWhenItsWaitIsOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
