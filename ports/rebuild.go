@@ -33,10 +33,15 @@ type ProjectionSwitch struct {
 	// MaxBehind is how many events To may lack in one partition. What it lacks of what From
 	// shows is made good by the switch itself, so that no reader goes back in time.
 	MaxBehind uint64
-	Force     bool // switch whatever To lacks
-	Types     []string
-	Handler   ProjectionHandler // of To
-	By        string
+	Force     bool     // switch whatever To lacks
+	Types     []string // that To reads; none: all
+	// Handler is that of To; nil: nobody here can build it, and what it lacks cannot be
+	// made good.
+	Handler ProjectionHandler
+	// Partitions are those that To reads, nil: all. What From shows of others is not
+	// waited for.
+	Partitions []event.PartitionID
+	By         string
 }
 
 // ProjectionComparison compares two versions in one partition.
@@ -48,7 +53,7 @@ type ProjectionComparison struct {
 	// Rows are compared at the same event. What one of the two lacks, up to MaxBehind
 	// events, is made good first, by Handlers; without a handler it cannot be.
 	MaxBehind uint64
-	Types     []string
+	Types     map[int][]string          // that a version reads; none: all
 	Handlers  map[int]ProjectionHandler // by version
 	Tables    []ProjectionTable
 	Examples  int // rows that are named, of each table

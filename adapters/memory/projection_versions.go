@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -68,6 +69,9 @@ func (s *Store) level(ctx context.Context, w ports.ProjectionSwitch) error {
 		return err
 	}
 	for id, head := range heads {
+		if w.Partitions != nil && !slices.Contains(w.Partitions, id) {
+			continue
+		}
 		from, to := s.checkpoint(w.Projection, w.From, id), s.checkpoint(w.Projection, w.To, id)
 		if to.Sequence >= from.Sequence && uint64(head.Sequence-min(to.Sequence, head.Sequence)) <= w.MaxBehind {
 			continue
@@ -75,7 +79,7 @@ func (s *Store) level(ctx context.Context, w ports.ProjectionSwitch) error {
 		if to.Status == projection.Halted {
 			return projection.StandsStill(w.Projection, w.To)
 		}
-		if missing := uint64(max(head.Sequence, from.Sequence) - to.Sequence); missing > w.MaxBehind {
+		if missing := uint64(max(head.Sequence, from.Sequence) - to.Sequence); missing > w.MaxBehind || w.Handler == nil {
 			return projection.Behind(w.Projection, w.To, missing)
 		}
 		a := ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: w.Projection, Version: w.To, Partition: id}, Types: w.Types}

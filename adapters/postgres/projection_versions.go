@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -119,6 +120,9 @@ func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) 
 // shown now.
 func (s *Store) level(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, heads map[event.PartitionID]ports.Head, held map[event.PartitionID]map[int]*ports.Checkpoint) error {
 	for id, head := range heads {
+		if w.Partitions != nil && !slices.Contains(w.Partitions, id) {
+			continue
+		}
 		at, shown := held[id][w.To], event.Sequence(0)
 		if from := held[id][w.From]; from != nil {
 			shown = from.Sequence
@@ -133,7 +137,7 @@ func (s *Store) level(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, 
 		if at != nil && at.Status == projection.Halted {
 			return projection.StandsStill(w.Projection, w.To)
 		}
-		if missing := uint64(max(head.Sequence, shown) - reached); at == nil || missing > w.MaxBehind {
+		if missing := uint64(max(head.Sequence, shown) - reached); at == nil || missing > w.MaxBehind || w.Handler == nil {
 			return projection.Behind(w.Projection, w.To, missing)
 		}
 		work := ports.ProjectionWork{Projection: w.Projection, Version: w.To, Partition: id}
@@ -315,5 +319,5 @@ func (s *Store) meet(ctx context.Context, tx pgx.Tx, c ports.ProjectionCompariso
 		return projection.Incomparable(c.Projection)
 	}
 	work := ports.ProjectionWork{Projection: c.Projection, Version: behind.Version, Partition: c.Partition}
-	return s.reach(ctx, tx, work, c.Types, h, behind, ahead.Sequence)
+	return s.reach(ctx, tx, work, c.Types[behind.Version], h, behind, ahead.Sequence)
 }

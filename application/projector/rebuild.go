@@ -348,7 +348,7 @@ func (r *Rebuilds) Compare(ctx context.Context, name string, partitions []event.
 		return Comparison{}, err
 	}
 	c := ports.ProjectionComparison{
-		Projection: name, MaxBehind: r.config.MaxBehind, Types: d.EventTypes, Handlers: map[int]ports.ProjectionHandler{}, Tables: r.config.Tables[name], Examples: examples,
+		Projection: name, MaxBehind: r.config.MaxBehind, Types: map[int][]string{}, Handlers: map[int]ports.ProjectionHandler{}, Tables: r.config.Tables[name], Examples: examples,
 	}
 	retained := 0
 	for _, p := range all {
@@ -356,7 +356,7 @@ func (r *Rebuilds) Compare(ctx context.Context, name string, partitions []event.
 			continue
 		}
 		if p.Code == d.Version {
-			c.Handlers[p.Version] = r.handler(name)
+			c.Handlers[p.Version], c.Types[p.Version] = r.handler(name), d.EventTypes
 		}
 		switch p.Role {
 		case projection.Active:
