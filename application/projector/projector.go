@@ -251,7 +251,9 @@ func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.He
 	missing, next := r.look(heads, now)
 	if len(missing) > 0 && ctx.Err() == nil {
 		r.hold(ctx, missing)
-		_, next = r.look(heads, now)
+		// A lease counts from when it was asked for, so now is taken again: before that it
+		// would be one that ends too late, which is none.
+		_, next = r.look(heads, r.config.Clock.Now())
 	}
 	if tick {
 		r.observe(heads, now)
