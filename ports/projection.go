@@ -113,7 +113,9 @@ type Projections interface {
 // ProjectionRegister knows the projections of an installation.
 type ProjectionRegister interface {
 	// AddProjection makes a projection known, with revision 1, unless it is: then nothing
-	// changes. It returns what is known afterwards.
+	// changes. It returns what is known afterwards. Fault projection.not_found when another
+	// version is building or active already, as this one would be, or when this one is
+	// building and none is shown.
 	AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error)
 	// ListProjections lists all versions of all projections, by name and version.
 	ListProjections(ctx context.Context) ([]projection.Projection, error)

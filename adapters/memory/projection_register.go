@@ -49,10 +49,15 @@ func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (pro
 		return cloneProjection(known), nil
 	}
 	p = p.Complete()
+	shown := p.Role != projection.Building
 	for other, known := range s.operated.projections {
+		shown = shown || other.name == p.Name && known.Role == projection.Active
 		if other.name == p.Name && known.Role == p.Role && (p.Role == projection.Active || p.Role == projection.Building) {
 			return p, projection.NotFound(p.Name) // there is one of that role
 		}
+	}
+	if !shown {
+		return p, projection.NotFound(p.Name)
 	}
 	p.Revision, p.CreatedAt = 1, s.now()
 	p.ChangedAt = p.CreatedAt

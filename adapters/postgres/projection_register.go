@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"time"
 
@@ -23,13 +24,33 @@ func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (pro
 		return p, err
 	}
 	p = p.Complete()
-	if err := s.queries.InsertProjection(ctx, s.reads, &backbonedb.InsertProjectionParams{
+	row := &backbonedb.InsertProjectionParams{
 		Name: p.Name, Version: int32(p.Version), Code: int32(p.Code), Role: string(p.Role), SelfSwitching: p.SelfSwitching, Status: string(p.Status), Settings: settings, Definition: p.Definition,
 		CreatedAt: s.now(), ChangedBy: p.ChangedBy,
-	}); err != nil {
-		return p, translate(ctx, err)
+	}
+	if p.Role == projection.Building {
+		err = s.inVersions(ctx, func(tx pgx.Tx) error { return s.insertBuilding(ctx, tx, row) })
+	} else {
+		err = translate(ctx, s.queries.InsertProjection(ctx, s.reads, row))
+	}
+	if err != nil {
+		return p, err
 	}
 	return s.findProjection(ctx, p.Name, p.Version)
+}
+
+// insertBuilding holds the version that is shown, so that a version is never begun of a
+// projection that is being ended: whoever ends it looks for versions again once it has
+// that one.
+func (s *Store) insertBuilding(ctx context.Context, tx pgx.Tx, row *backbonedb.InsertProjectionParams) error {
+	_, err := s.queries.ShareActiveProjection(ctx, tx, row.Name)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // it stays unknown
+	}
+	if err != nil {
+		return err
+	}
+	return s.queries.InsertProjection(ctx, tx, row)
 }
 
 func (s *Store) findProjection(ctx context.Context, name string, version int) (projection.Projection, error) {

@@ -108,24 +108,38 @@ func (s *Store) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQue
 }
 
 // EndProjection implements ports.ProjectionRows. It takes the checkpoints before the
-// versions, as whoever works a partition does.
+// versions, as whoever works a partition does, and looks again once it has the versions:
+// one may have been begun before it had them.
 func (s *Store) EndProjection(ctx context.Context, name, by string) error {
 	return s.inVersions(ctx, func(tx pgx.Tx) error {
-		versions, err := s.queries.AliveProjections(ctx, tx, name)
-		if err != nil {
-			return err
-		}
-		if len(versions) == 0 {
-			return said{projection.NotFound(name)}
-		}
-		if _, err := s.lockVersions(ctx, tx, name, 0, versions...); err != nil {
-			return err
-		}
-		for _, version := range versions {
-			if err := s.end(ctx, tx, name, version, by, projection.Active, projection.Building, projection.Retained); err != nil {
+		for ended := false; ; ended = true {
+			versions, err := s.queries.AliveProjections(ctx, tx, name)
+			if err != nil {
+				return err
+			}
+			if len(versions) == 0 {
+				if !ended {
+					return said{projection.NotFound(name)}
+				}
+				return nil
+			}
+			if err := s.endAll(ctx, tx, name, versions, by); err != nil {
 				return err
 			}
 		}
-		return nil
 	})
+}
+
+// endAll ends versions. One that somebody has begun to drop meanwhile is ended already.
+func (s *Store) endAll(ctx context.Context, tx pgx.Tx, name string, versions []int32, by string) error {
+	if _, err := s.lockVersions(ctx, tx, name, 0, versions...); err != nil {
+		return err
+	}
+	for _, version := range versions {
+		err := s.end(ctx, tx, name, version, by, projection.Active, projection.Building, projection.Retained)
+		if err != nil && fault.CodeOf(err) != projection.CodeChanged {
+			return err
+		}
+	}
+	return nil
 }

@@ -93,7 +93,7 @@ func (s *Service) Partitions(ctx context.Context, p projection.Projection) ([]ev
 // read are the legal entities that a definition reads.
 func (s *Service) read(ctx context.Context, d projection.Definition) ([]ports.LegalEntity, error) {
 	if d.TenantID == "" {
-		return nil, fault.New(fault.Internal, "projection.definition_unreadable", "a projection belongs to no tenant; delete it and create it again")
+		return nil, fault.New(fault.Internal, projection.CodeUnreadable, "a projection belongs to no tenant; delete it and create it again")
 	}
 	all, err := s.config.Entities.LegalEntities(ctx, d.TenantID)
 	if err != nil {

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -48,12 +49,16 @@ const (
 	MaxState = 64 << 10
 	// MaxDefined is how many projections of its own a tenant may have.
 	MaxDefined = 50
+	// MaxBuilding is how many of them may be built anew at a time.
+	MaxBuilding = 5
 )
 
 // The codes of faults about definitions.
 const (
 	CodeInvalid = "projection.definition_invalid"
 	CodeExists  = "projection.exists"
+	// CodeUnreadable says that another release wrote a definition.
+	CodeUnreadable = "projection.definition_unreadable"
 )
 
 // OwnName is the name of a tenant's projection among those of all tenants. Names of
@@ -158,15 +163,28 @@ func ValidKey(key string) bool {
 // Encode writes a definition down.
 func (d Definition) Encode() ([]byte, error) { return json.Marshal(d) }
 
-// ParseDefinition reads what Encode wrote.
+// ParseDefinition reads what Encode wrote. What a later release has added is not passed
+// over: this one would build other rows than it. Fault
+// projection.definition_unreadable.
 func ParseDefinition(stored []byte) (d Definition, err error) {
-	if err := json.Unmarshal(stored, &d); err != nil {
-		return d, fault.New(fault.Internal, "projection.definition_unreadable", "the definition of a projection cannot be read; delete the projection and create it again").WithCause(err)
+	decoder := json.NewDecoder(bytes.NewReader(stored))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&d); err != nil {
+		return Definition{}, fault.New(fault.FailedPrecondition, CodeUnreadable,
+			"the definition of this projection was written by another release and cannot be read by this one; ask a server of that release, or delete the projection and create it again").WithCause(err)
 	}
 	return d, nil
 }
 
 // Exists refuses a second projection of one name.
 func Exists(name string) *fault.Error {
-	return fault.New(fault.Conflict, CodeExists, "there is a projection %q already; delete it first, or choose another name", name)
+	return fault.New(fault.Conflict, CodeExists, "there is a projection %q already; change it with `backbone projections change`, or choose another name", name)
+}
+
+// CodeChanging says that a definition has a successor already that is not shown yet.
+const CodeChanging = "projection.being_changed"
+
+// Changing refuses a second change at the same time.
+func Changing(name string) *fault.Error {
+	return fault.New(fault.Conflict, CodeChanging, "another version of projection %s is being built; look at its versions, and wait for it, switch to it or cancel it first", own(name))
 }

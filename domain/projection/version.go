@@ -81,31 +81,31 @@ const (
 
 // Rebuilding refuses a second rebuild at the same time.
 func Rebuilding(name string) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeRebuilding, "projection %s is being rebuilt already; wait for it, switch to it or cancel it", name)
+	return fault.New(fault.FailedPrecondition, CodeRebuilding, "projection %s is being rebuilt already; wait for it, switch to it or cancel it", own(name))
 }
 
 // NotBuilding says that there is no rebuild.
 func NotBuilding(name string) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeNotBuilding, "projection %s is not being rebuilt; start a rebuild first", name)
+	return fault.New(fault.FailedPrecondition, CodeNotBuilding, "projection %s is not being rebuilt; start a rebuild first", own(name))
 }
 
 // NotRetained says that there is no version to go back to.
 func NotRetained(name string) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeNotRetained, "projection %s keeps no earlier version; rebuild it instead", name)
+	return fault.New(fault.FailedPrecondition, CodeNotRetained, "projection %s keeps no earlier version; rebuild it instead", own(name))
 }
 
 // Behind refuses to show a version that lacks too much.
 func Behind(name string, version int, events uint64) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeBehind, "version %d of projection %s lacks %d events; wait until it has caught up, or force the switch", version, name, events)
+	return fault.New(fault.FailedPrecondition, CodeBehind, "version %d of projection %s lacks %d events; wait until it has caught up, or force the switch", version, own(name), events)
 }
 
 // StandsStill refuses to show a version that cannot go on somewhere.
 func StandsStill(name string, version int) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeStandsStill, "version %d of projection %s stands still at an event; fix or skip it, or force the switch", version, name)
+	return fault.New(fault.FailedPrecondition, CodeStandsStill, "version %d of projection %s stands still at an event; fix or skip it, or force the switch", version, own(name))
 }
 
 // Incomparable says why two versions cannot be brought to the same event.
 func Incomparable(name string) *fault.Error {
 	return fault.New(fault.FailedPrecondition, CodeIncomparable,
-		"the versions of projection %s are not at the same event and cannot be brought there; wait until both have caught up and stand still nowhere", name)
+		"the versions of projection %s are not at the same event and cannot be brought there; wait until both have caught up and stand still nowhere", own(name))
 }

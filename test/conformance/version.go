@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -19,6 +20,8 @@ var versionPromises = []promise{
 	{"ASwitchMakesGoodWhatIsLacking", switchLevels},
 	{"ADroppedVersionIsNotBegunAgain", dropEnds},
 	{"OneOfManySwitchesWins", switchRace},
+	{"ASwitchWaitsOnlyForWhatTheVersionReads", switchReads},
+	{"AnEndedProjectionLeavesNoVersion", endRace},
 }
 
 // versions is a projection with its first version shown.
@@ -77,9 +80,13 @@ func oneOfEachRole(t *testing.T, s *suite) {
 	require.Equal(t, 1, active())
 	b.version(t, name, 2, projection.Building)
 	require.Equal(t, 1, active(), "a version that is built is not shown")
-	_, err := s.store.AddProjection(context.Background(), projection.Projection{Name: name, Version: 3, Role: projection.Building, Status: projection.Running})
-	require.Equal(t, fault.NotFound, fault.KindOf(err), "one at a time")
-	_, err = s.store.ActiveProjection(context.Background(), b.unique("projection"))
+	build := func(name string, version int) error {
+		_, err := s.store.AddProjection(context.Background(), projection.Projection{Name: name, Version: version, Role: projection.Building, Status: projection.Running})
+		return err
+	}
+	require.Equal(t, fault.NotFound, fault.KindOf(build(name, 3)), "one at a time")
+	require.Equal(t, fault.NotFound, fault.KindOf(build(b.unique("projection"), 1)), "beside one that is shown")
+	_, err := s.store.ActiveProjection(context.Background(), b.unique("projection"))
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
 	require.Equal(t, map[int]projection.Role{1: projection.Active, 2: projection.Building}, b.roles(t, name))
 }
@@ -136,6 +143,50 @@ func dropEnds(t *testing.T, s *suite) {
 	}
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(s.store.DropProjection(ctx, name, 2, "ada")))
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(b.swap(name, 1, 2, h)))
+}
+
+// switchReads has a version that reads one legal entity only, and one without a handler.
+func switchReads(t *testing.T, s *suite) {
+	b, other := s.ten(t), s.ten(t)
+	h, name := &recorder{book: b}, b.versions(t)
+	b.follow(t, name, 1, 0, h)
+	other.follow(t, name, 1, 0, &recorder{book: other})
+	b.version(t, name, 2, projection.Building)
+	b.follow(t, name, 2, 8, h)
+	read := []event.PartitionID{b.le.Partition, other.le.Partition}
+	swap := ports.ProjectionSwitch{Projection: name, From: 1, To: 2, MaxBehind: 5, By: "ada", Types: []string{b.changed.Type}, Partitions: read[:1]}
+	require.Equal(t, projection.CodeBehind, fault.CodeOf(s.store.SwitchProjection(context.Background(), swap)), "nobody can make good what it lacks")
+	swap.Partitions, swap.Handler = read, h
+	require.Equal(t, projection.CodeBehind, fault.CodeOf(s.store.SwitchProjection(context.Background(), swap)), "it has not begun in the other legal entity")
+	swap.Partitions = read[:1]
+	require.NoError(t, s.store.SwitchProjection(context.Background(), swap))
+	list, err := s.store.Checkpoints(context.Background(), name, 2)
+	require.NoError(t, err)
+	require.Len(t, list, 1, "what it does not read is left alone")
+	require.Equal(t, event.Sequence(10), list[0].Sequence)
+}
+
+// endRace ends projections while versions of them are begun.
+func endRace(t *testing.T, s *suite) {
+	ctx := context.Background()
+	b := s.newBook(t)
+	for range 8 {
+		name := b.versions(t)
+		var racing sync.WaitGroup
+		racing.Go(func() { assert.NoError(t, s.store.EndProjection(ctx, name, "ada")) })
+		for version := 2; version <= 4; version++ {
+			racing.Go(func() {
+				_, err := s.store.AddProjection(ctx, projection.Projection{Name: name, Version: version, Role: projection.Building, Status: projection.Running})
+				if err != nil {
+					assert.Equal(t, fault.NotFound, fault.KindOf(err))
+				}
+			})
+		}
+		racing.Wait()
+		for version, role := range b.roles(t, name) {
+			require.False(t, role.Alive(), "version %d", version)
+		}
+	}
 }
 
 func switchRace(t *testing.T, s *suite) {

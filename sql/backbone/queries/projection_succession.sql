@@ -1,0 +1,4 @@
+-- name: ShareActiveProjection :one
+-- Whoever begins a version holds the one that is shown, so that the projection is not
+-- ended meanwhile.
+SELECT version FROM backbone.projections WHERE name = @name AND role = 'active' FOR SHARE;
