@@ -26,14 +26,22 @@ const logName = "bench.example.org"
 // projections nothing reads what is written but those who ask.
 func serve(t *testing.T, dsn string, projections bool) (server *wire.Server, address string) {
 	t.Helper()
+	server, address, stop := startNode(t, dsn, projections, func(*configs.Config) {})
+	t.Cleanup(stop)
+	return server, address
+}
+
+// startNode is serve with another configuration. The node runs until it is stopped.
+func startNode(t *testing.T, dsn string, projections bool, configure func(*configs.Config)) (server *wire.Server, address string, stop func()) {
+	t.Helper()
 	config := configs.Default()
 	config.Database.DSN = configs.DSN(asApp(t, dsn))
-	server, err := wire.NewServer(t.Context(), config, wire.Options{AllowDevelopmentTokens: true, LogName: "bench.example.org"})
+	configure(&config)
+	server, err := wire.NewServer(t.Context(), config, wire.Options{AllowDevelopmentTokens: true, LogName: logName})
 	require.NoError(t, err)
-	t.Cleanup(server.App.Close)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	served, ran := make(chan error, 1), make(chan struct{})
 	go func() { served <- server.Serve(ctx, listener) }()
 	go func() {
@@ -42,12 +50,12 @@ func serve(t *testing.T, dsn string, projections bool) (server *wire.Server, add
 			server.App.Run(ctx)
 		}
 	}()
-	t.Cleanup(func() {
-		stop()
+	return server, listener.Addr().String(), func() {
+		cancel()
 		require.NoError(t, <-served)
 		<-ran
-	})
-	return server, listener.Addr().String()
+		server.App.Close()
+	}
 }
 
 // client is one keep-alive connection, opened when it is first used: the server

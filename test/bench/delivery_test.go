@@ -123,25 +123,7 @@ func (p *post) deliver(period time.Duration, listen bool, receive func(ctx conte
 	if receive != nil {
 		running.Go(func() { receive(ctx, w, a) })
 	}
-	pace := make(chan struct{}, deliveryRate)
-	running.Go(func() { // tokens by the clock, so that a slow tick is made up for
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		started, given := time.Now(), 0
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case now := <-tick.C:
-				for due := int(now.Sub(started) * deliveryRate / time.Second); given < due; given++ {
-					select {
-					case pace <- struct{}{}:
-					default:
-					}
-				}
-			}
-		}
-	})
+	pace := tokens(ctx, &running)
 	// Those who begin at the end of the log are there when a first event has arrived.
 	require.Eventually(t, func() bool {
 		first := e.invoices.request(e.entities[0], 1)
@@ -178,6 +160,31 @@ func (p *post) deliver(period time.Duration, listen bool, receive func(ctx conte
 		return appended, appended
 	}
 	return sample{count: len(a.latencies), elapsed: appended.elapsed, latencies: a.latencies}, appended
+}
+
+// tokens gives deliveryRate tokens a second until ctx ends, by the clock, so that a slow
+// tick is made up for.
+func tokens(ctx context.Context, running *sync.WaitGroup) <-chan struct{} {
+	pace := make(chan struct{}, deliveryRate)
+	running.Go(func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		started, given := time.Now(), 0
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-tick.C:
+				for due := int(now.Sub(started) * deliveryRate / time.Second); given < due; given++ {
+					select {
+					case pace <- struct{}{}:
+					default:
+					}
+				}
+			}
+		}
+	})
+	return pace
 }
 
 // feeds follows everything with n feeds; the first one's arrivals count.

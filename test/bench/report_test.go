@@ -23,6 +23,8 @@ func TestReport(t *testing.T) {
 	t.Run("intents", func(t *testing.T) { reportIntents(t, o, cluster, &figures) })
 	t.Run("reads", func(t *testing.T) { reportReads(t, o, cluster, &figures) })
 	t.Run("delivery", func(t *testing.T) { reportDelivery(t, o, cluster, &figures) })
+	shared := &shelf{t: t, options: o, cluster: cluster}
+	t.Run("projections", func(t *testing.T) { reportProjections(t, o, shared, &figures) })
 	fmt.Println()
 	figures.print(os.Stdout)
 }

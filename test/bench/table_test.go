@@ -40,6 +40,11 @@ func (t *table) rate(name string, value, ratio float64, to string, atLeast float
 	})
 }
 
+// compare is events per second beside something else of the same run, without a target.
+func (t *table) compare(name string, value, ratio float64, to string) {
+	t.add(figure{name: name, value: perSecond(value, "events"), ratio: fmt.Sprintf("%.2f of %s", ratio, to)})
+}
+
 // atMost is a latency with a limit.
 func (t *table) atMost(name string, value, limit time.Duration) {
 	t.add(figure{name: name, value: latency(value), target: "< " + latency(limit), ok: value < limit})

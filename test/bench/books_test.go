@@ -1,0 +1,180 @@
+//go:build bench
+
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/embeddedpg"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs/demo"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// booksCopies is into how many legal entities the events of the first one are dealt.
+const booksCopies = 8
+
+// shelf makes the books when the first section needs them, and keeps them for the
+// sections after it.
+type shelf struct {
+	t       *testing.T // of the whole report
+	options options
+	cluster *embeddedpg.Cluster
+	made    *books
+	run     *node
+}
+
+// node is a server that does all its work, projections too.
+type node struct {
+	server  *wire.Server
+	address string
+}
+
+// books are the events of business transactions, invoices that are submitted, approved
+// and posted: intentEntity has them as they were
+// decided, and booksCopies other legal entities have an equal part of them each, one
+// part after the other. No node works them until one is asked for.
+type books struct {
+	dsn    string
+	server *wire.Server
+	tokens map[string]string
+	whole  partition
+	parts  []partition
+}
+
+// partition is a legal entity with the number of its events.
+type partition struct {
+	ports.LegalEntity
+	events int
+}
+
+func (s *shelf) books(t *testing.T) *books {
+	t.Helper()
+	if s.made != nil {
+		return s.made
+	}
+	b := &books{dsn: newDatabase(s.t, s.cluster, "books", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil) })}
+	var address string
+	b.server, address = serve(s.t, b.dsn, false)
+	var err error
+	b.tokens, err = b.server.App.Demo(t.Context(), nil, true, nil)
+	require.NoError(t, err)
+	registerVendors(t, newClients(s.t, 1, address, b.tokens["vendor_admin"])[0])
+	clerks, approvers := newClients(s.t, intentClients, address, b.tokens["ap_clerk"]), newClients(s.t, intentClients, address, b.tokens["approver"])
+	var number atomic.Int64
+	drive(t, intentClients, s.options.period, func(_ context.Context, caller int) (int, error) {
+		n := number.Add(1)
+		answer, err := clerks[caller].want(http.StatusCreated, http.MethodPost, "/api/intents", fmt.Sprintf("bench-%d", n), submission(n))
+		if err != nil {
+			return 0, err
+		}
+		var submitted struct {
+			Events []struct{ Stream string } // type/id
+		}
+		if err := json.Unmarshal(answer, &submitted); err != nil {
+			return 0, err
+		}
+		_, invoice, _ := strings.Cut(submitted.Events[0].Stream, "/")
+		body := fmt.Appendf(nil, `{"type":"ap.approve_invoice","legal_entity":%q,"payload":{"invoice_id":%q}}`, intentEntity, invoice)
+		_, err = approvers[caller].want(http.StatusCreated, http.MethodPost, "/api/intents", fmt.Sprintf("bench-approve-%d", n), body)
+		return 1, err
+	})
+	entities, err := b.server.App.Tenancy.LegalEntities(t.Context(), demo.Tenant)
+	require.NoError(t, err)
+	for _, le := range entities {
+		if le.Code == intentEntity {
+			b.whole = partition{LegalEntity: le}
+		}
+	}
+	b.deal(t)
+	execute(t, b.dsn, "VACUUM ANALYZE", "CHECKPOINT")
+	say("books of %d events, and again in %d legal entities", b.whole.events, len(b.parts))
+	s.made = b
+	return b
+}
+
+// deal copies the events of the first legal entity into the others.
+func (b *books) deal(t *testing.T) {
+	t.Helper()
+	ctx, app := t.Context(), b.server.App
+	heads, err := app.Store.PartitionHeads(ctx)
+	require.NoError(t, err)
+	b.whole.events = int(heads[b.whole.Partition].Sequence)
+	require.Positive(t, b.whole.events)
+	ids := system.NewIDs()
+	through := 0
+	for i := range booksCopies {
+		le, err := app.Tenancy.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: demo.Tenant, Code: fmt.Sprintf("COPY%d", i+1), Name: "Bench", TimeZone: "UTC", Status: "active"})
+		require.NoError(t, err)
+		part := partition{LegalEntity: le}
+		for end := b.whole.events * (i + 1) / booksCopies; through < end; {
+			page, err := app.Store.ChainPage(ctx, b.whole.Partition, event.Sequence(through), min(batchEvents, end-through))
+			require.NoError(t, err)
+			r := ports.AppendRequest{Partition: le.Partition}
+			for _, e := range page {
+				typ, err := app.Registry.Lookup(ctx, e.Type, e.SchemaVersion)
+				require.NoError(t, err)
+				p := event.Prepared{Skeleton: e.Skeleton, TypeNumber: typ.Number, Salt: e.Salt, Payload: e.Payload}
+				p.Partition, p.Scope.LegalEntity, p.ID, p.CausedBy = le.Partition, le.Code, ids.NewID(time.Now()), event.ID{}
+				p.OccurredAt = event.Micros(time.Now())
+				r.Events = append(r.Events, p)
+			}
+			_, err = app.Store.Append(ctx, r)
+			require.NoError(t, err)
+			through += len(page)
+			part.events += len(page)
+		}
+		b.parts = append(b.parts, part)
+	}
+}
+
+// node runs one that works the books until the report ends, and waits until its
+// projections have read them.
+func (s *shelf) node(t *testing.T) *node {
+	t.Helper()
+	b := s.books(t)
+	if s.run != nil {
+		return s.run
+	}
+	s.run = &node{}
+	s.run.server, s.run.address = serve(s.t, b.dsn, true)
+	s.settled(t)
+	return s.run
+}
+
+// settled waits until the node's projections have read all there is.
+func (s *shelf) settled(t *testing.T) {
+	t.Helper()
+	app := s.run.server.App
+	require.Eventually(t, func() bool {
+		heads, err := app.Store.PartitionHeads(t.Context())
+		require.NoError(t, err)
+		for _, p := range app.Catalog.Projections {
+			version, err := app.Runner.Active(t.Context(), p.Name)
+			require.NoError(t, err)
+			checkpoints, err := app.Store.Checkpoints(t.Context(), p.Name, version)
+			require.NoError(t, err)
+			at := map[event.PartitionID]event.Sequence{}
+			for _, c := range checkpoints {
+				at[c.Partition] = c.Sequence
+			}
+			for id, head := range heads {
+				if at[id] < head.Sequence {
+					return false
+				}
+			}
+		}
+		return true
+	}, 3*time.Minute, 20*time.Millisecond, "the projections did not catch up")
+}

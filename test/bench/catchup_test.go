@@ -1,0 +1,202 @@
+//go:build bench
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/upcasting"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/modules/ap"
+	appostgres "github.com/erpbackbone/backbone/modules/ap/adapters/postgres"
+	"github.com/erpbackbone/backbone/modules/gl"
+	glpostgres "github.com/erpbackbone/backbone/modules/gl/adapters/postgres"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// manyProjections catch up side by side.
+const manyProjections = 8
+
+// fixedHeads is a log that does not grow, of the partitions that are asked about.
+type fixedHeads map[event.PartitionID]ports.Head
+
+// Heads implements projector.Heads.
+func (h fixedHeads) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) { return h, nil }
+
+// Looked implements projector.Heads.
+func (fixedHeads) Looked() time.Time { return time.Now() }
+
+func headsOf(partitions ...partition) (h fixedHeads, events int) {
+	h = fixedHeads{}
+	for _, p := range partitions {
+		h[p.Partition] = ports.Head{Sequence: event.Sequence(p.events)}
+		events += p.events
+	}
+	return h, events
+}
+
+// passing counts the events that projections pass.
+type passing struct {
+	mu     sync.Mutex
+	left   int
+	failed bool
+	done   chan struct{} // closed when nothing is left
+}
+
+func (p *passing) ProjectionAdvanced(_ string, events int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left -= events; p.left == 0 {
+		close(p.done)
+	}
+}
+
+func (p *passing) ProjectionFailed(string, event.PartitionID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failed = true
+}
+
+func (*passing) ProjectionLag(string, event.PartitionID, uint64, float64) {}
+func (*passing) ProjectionLeft(string, event.PartitionID)                 {}
+func (*passing) ProjectionDeadLetter(string, event.PartitionID)           {}
+func (*passing) ProjectionLease(string, string)                           {}
+
+// idle is a handler that does nothing.
+type idle struct{}
+
+// Apply implements ports.ProjectionHandler.
+func (idle) Apply(context.Context, ports.ProjectionTx, ports.ProjectionBatch) error { return nil }
+
+// catchUps measures projections that read the books from their beginning.
+type catchUps struct {
+	*books
+	t    *testing.T
+	made int
+}
+
+// variant lets so many projections catch up with the partitions, again and again until
+// the period is over: each time under new names, under leases, with a node's settings
+// and with the tables of the read models empty. Emptying them does not count.
+func (c *catchUps) variant(name string, h ports.ProjectionHandler, types []string, count int, partitions ...partition) *variant {
+	return &variant{name: name, measure: func(period time.Duration) (s sample) {
+		for s.elapsed < period {
+			execute(c.t, c.dsn, "TRUNCATE gl.journals, gl.journal_lines, gl.journal_reversals, gl.accounts, gl.ledgers, ap.documents, ap.document_entries, ap.document_holds, ap.ledgers")
+			one := c.catchUp(name, h, types, count, partitions)
+			s.count += one.count
+			s.elapsed += one.elapsed
+		}
+		return s
+	}}
+}
+
+func (c *catchUps) catchUp(name string, h ports.ProjectionHandler, types []string, count int, partitions []partition) sample {
+	t, app := c.t, c.server.App
+	t.Helper()
+	heads, events := headsOf(partitions...)
+	observed := &passing{left: events * count, done: make(chan struct{})}
+	var declared []module.Projection
+	handlers := map[string]ports.ProjectionHandler{}
+	for range count {
+		c.made++
+		p := module.Projection{Name: fmt.Sprintf("bench.catch-up-%d", c.made), Version: c.made, EventTypes: types}
+		declared, handlers[p.Name] = append(declared, p), upcasting.Projection(h, app.Upcaster)
+	}
+	settings := configs.Default().Projector
+	runner, err := projector.New(projector.Config{
+		Store: app.Store, Register: app.Store, Versions: app.Store, Leases: app.Store.Leases(), Heads: heads, Node: "bench", Clock: system.Clock{},
+		Observer: observed, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Batch: settings.Batch, Workers: settings.Workers, Refresh: settings.Poll, TTL: settings.TTL, Renew: settings.Renew, Stall: settings.Stall,
+	}, declared, handlers)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	started := time.Now()
+	running.Go(func() { runner.Run(ctx) })
+	over := time.NewTimer(2 * time.Minute)
+	defer over.Stop()
+	select {
+	case <-observed.done:
+	case <-over.C:
+		t.Errorf("%s: it did not catch up", name)
+	}
+	s := sample{count: events * count, elapsed: time.Since(started)}
+	stop()
+	running.Wait()
+	require.False(t, observed.failed, "an attempt failed, so the figure is worthless")
+	return s
+}
+
+// reading reads a partition as a projection does, a page at a time, and does nothing
+// with it.
+func (c *catchUps) reading(name string, page int, p partition) *variant {
+	return &variant{name: name, measure: func(period time.Duration) sample {
+		after := 0
+		return drive(c.t, 1, period, func(ctx context.Context, _ int) (int, error) {
+			got, err := c.server.App.Store.ChainPage(ctx, p.Partition, event.Sequence(after), min(page, p.events-after))
+			if after += len(got); after == p.events {
+				after = 0
+			}
+			return len(got), err
+		})
+	}}
+}
+
+// typesOf are the event types that a projection reads.
+func (b *books) typesOf(t *testing.T, name string) []string {
+	t.Helper()
+	for _, p := range b.server.App.Catalog.Projections {
+		if p.Name == name {
+			return p.EventTypes
+		}
+	}
+	require.Fail(t, "no projection "+name)
+	return nil
+}
+
+// countOf is how many events of the first legal entity are of some types.
+func (b *books) countOf(t *testing.T, types []string) (n int) {
+	t.Helper()
+	require.NoError(t, connect(t, b.dsn).QueryRow(t.Context(), "SELECT count(*) FROM backbone.events WHERE partition_id = $1 AND sequence <= $2 AND type = ANY ($3)",
+		int32(b.whole.Partition), b.whole.events, types).Scan(&n))
+	return n
+}
+
+// reportProjections measures how fast projections catch up with a log that is there:
+// real ones on the events of real transactions, and one that does nothing.
+func reportProjections(t *testing.T, o options, s *shelf, figures *table) {
+	c := &catchUps{books: s.books(t), t: t}
+	batch := configs.Default().Projector.Batch
+	ledger, openItems := glpostgres.NewProjection(), appostgres.NewProjection()
+	ledgerTypes, openItemsTypes := c.typesOf(t, gl.ProjectionLedger), c.typesOf(t, ap.OpenItems)
+	reading := c.reading("reading alone", batch, c.whole)
+	empty := c.variant("catch-up, an empty handler", idle{}, nil, 1, c.whole)
+	one := c.variant("catch-up, gl.ledger", ledger, ledgerTypes, 1, c.whole)
+	other := c.variant("catch-up, ap.open-items", openItems, openItemsTypes, 1, c.whole)
+	spread := c.variant("catch-up, gl.ledger, 8 partitions", ledger, ledgerTypes, 1, c.parts...)
+	eight := c.variant("catch-up, 8 projections", ledger, ledgerTypes, manyProjections, c.parts[booksCopies-1])
+	statements := newStatistics(t, s.cluster, o)
+	o.period /= 2
+	o.profiled(t, "projections", func() { takeTurns(t, o, statements, reading, empty, one, other, spread, eight) })
+
+	figures.state(fmt.Sprintf("Reading %d events of business transactions, %d at a time", c.whole.events, batch), "%s", perSecond(reading.rate(), "events"))
+	figures.compare("Projection catch-up: a handler that does nothing, 1 partition", empty.rate(), empty.ratio(reading), "reading")
+	figures.compare("Projection catch-up: gl.ledger, 1 partition", one.rate(), one.ratio(reading), "reading")
+	figures.state("   events that it reads of these", "%d of %d", c.countOf(t, ledgerTypes), c.whole.events)
+	figures.compare("Projection catch-up: ap.open-items, 1 partition", other.rate(), other.ratio(reading), "reading")
+	figures.state("   events that it reads of these", "%d of %d", c.countOf(t, openItemsTypes), c.whole.events)
+	figures.compare(fmt.Sprintf("Projection catch-up: gl.ledger, %d partitions", booksCopies), spread.rate(), spread.ratio(one), "1 partition")
+	figures.compare(fmt.Sprintf("Projection catch-up: %d projections like gl.ledger, together", manyProjections), eight.rate(), eight.ratio(one), "one")
+}
