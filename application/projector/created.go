@@ -54,7 +54,7 @@ func (r *Runner) created(ctx context.Context, all []projection.Projection) (out 
 					r.loop.unready = map[string]int64{}
 				}
 				r.loop.unready[resource] = known.Revision
-				r.config.Logger.ErrorContext(ctx, "a projection that was created cannot be run; delete it and create it again", "projection", known.Name, "code", fault.CodeOf(err))
+				r.config.Logger.ErrorContext(ctx, "a version of a projection that was created cannot be run by this node; change the projection, or delete it and create it again", "projection", known.Name, "version", known.Version, "code", fault.CodeOf(err))
 				continue
 			}
 			w.declaration = &declaration{declared, guarded{handler, known.Name, r.config.Logger}}
@@ -129,6 +129,94 @@ func (o *Operations) resetter(p projection.Projection) (ports.ProjectionResetter
 	}
 	_, _, r, err := o.config.Created.Prepare(p)
 	return r, err == nil && r != nil
+}
+
+// list gives all versions of all projections. Fault projection.not_found when nothing
+// is known of the one that is named.
+func (r *Rebuilds) list(ctx context.Context, name string) ([]projection.Projection, error) {
+	all, err := r.config.Register.ListProjections(ctx)
+	if err != nil || r.declared(name) != nil {
+		return all, err
+	}
+	if !slices.ContainsFunc(all, func(p projection.Projection) bool { return p.Name == name && len(p.Definition) > 0 && p.Role.Alive() }) {
+		_, own, _ := projection.Owner(name)
+		return nil, projection.NotFound(own)
+	}
+	return all, nil
+}
+
+// declared is what the code declares of a projection; nil: it was created, or is
+// nobody's.
+func (r *Rebuilds) declared(name string) *module.Projection {
+	for i := range r.config.Declared {
+		if r.config.Declared[i].Name == name {
+			return &r.config.Declared[i]
+		}
+	}
+	return nil
+}
+
+// build is what a version is built with.
+type build struct {
+	module.Projection
+	handler ports.ProjectionHandler // nil: another release's
+	only    []event.PartitionID     // that it reads; nil: all
+}
+
+func (b build) reads(id event.PartitionID) bool { return b.only == nil || slices.Contains(b.only, id) }
+
+// build finds what a version is built with: that of its own definition, or the handler
+// of the code, if that is the one that built it so far.
+func (r *Rebuilds) build(ctx context.Context, p projection.Projection) (b build, err error) {
+	if b.only, err = r.reads(ctx, p); err != nil {
+		return b, err
+	}
+	if len(p.Definition) > 0 && r.config.Created != nil {
+		b.Projection, b.handler, _, err = r.config.Created.Prepare(p)
+	} else if d := r.declared(p.Name); d != nil {
+		if b.Projection = *d; p.Code == d.Version {
+			b.handler = r.config.Handlers[p.Name]
+		}
+	}
+	if b.handler != nil {
+		b.handler = guarded{b.handler, p.Name, r.config.Logger} // like the runner's
+	}
+	return b, err
+}
+
+// find is build for a version by its number. Fault projection.changed.
+func (r *Rebuilds) find(ctx context.Context, name string, version int) (build, error) {
+	all, err := r.config.Register.ListProjections(ctx)
+	if err != nil {
+		return build{}, err
+	}
+	for _, p := range all {
+		if p.Name == name && p.Version == version {
+			return r.build(ctx, p)
+		}
+	}
+	return build{}, projection.Changed()
+}
+
+// reads are the partitions that a version reads; nil: all.
+func (r *Rebuilds) reads(ctx context.Context, p projection.Projection) ([]event.PartitionID, error) {
+	if len(p.Definition) == 0 || r.config.Created == nil {
+		return nil, nil
+	}
+	read, err := r.config.Created.Partitions(ctx, p)
+	if err == nil && read == nil {
+		read = []event.PartitionID{}
+	}
+	return read, err
+}
+
+// ours tells whether this node switches by itself to a version once it has caught up.
+func (r *Rebuilds) ours(p projection.Projection) bool {
+	if len(p.Definition) > 0 {
+		return r.config.Created != nil
+	}
+	d := r.declared(p.Name)
+	return d != nil && p.Code == d.Version && !(r.config.ByHand && p.ChangedBy == builtIn(*d).ChangedBy)
 }
 
 // tables are those that a version's rows are in.

@@ -1,6 +1,7 @@
 package projector
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"slices"
@@ -21,6 +22,7 @@ type RebuildsConfig struct {
 	Versions ports.ProjectionVersions
 	Clock    ports.Clock
 	Declared []module.Projection
+	Created  Created                            // nil: there are only those that are declared
 	Handlers map[string]ports.ProjectionHandler // as the runner has them
 	// Tables are those that handlers write. A projection without is not rebuilt.
 	Tables map[string][]ports.ProjectionTable
@@ -95,65 +97,35 @@ type Order struct {
 // Start begins to build a version beside the one that is shown. Faults:
 // projection.not_found, projection.rebuilding, projection.rebuild_unsupported.
 func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebuild, error) {
-	d, err := r.declared(o.Name)
+	all, err := r.list(ctx, o.Name)
 	if err != nil {
 		return Rebuild{}, err
 	}
-	if len(r.config.Tables[o.Name]) == 0 {
+	p, err := projection.Next(all, o.Name)
+	if err != nil {
+		return Rebuild{}, err
+	}
+	if tables, _ := r.tables(p); len(tables) == 0 {
 		return Rebuild{}, fault.New(fault.FailedPrecondition, "projection.rebuild_unsupported", "projection %s does not say which tables it writes; reset it instead", o.Name)
 	}
-	all, err := r.config.Register.ListProjections(ctx)
+	if d := r.declared(o.Name); d != nil {
+		p.Code = d.Version
+	}
+	p.SelfSwitching, p.ChangedBy = selfSwitching, o.By
+	added, err := r.config.Register.AddProjection(ctx, p)
+	if fault.KindOf(err) == fault.NotFound && err != nil || err == nil && (added.Role != projection.Building || !bytes.Equal(added.Definition, p.Definition)) {
+		err = projection.Rebuilding(o.Name) // somebody was faster
+	}
 	if err != nil {
-		return Rebuild{}, err
-	}
-	p := builtIn(*d)
-	p.Version, p.Role, p.SelfSwitching, p.ChangedBy = 0, projection.Building, selfSwitching, o.By
-	shown := false
-	for _, known := range all {
-		if known.Name != o.Name {
-			continue
-		}
-		p.Version = max(p.Version, known.Version+1)
-		switch known.Role {
-		case projection.Building:
-			return Rebuild{}, projection.Rebuilding(o.Name)
-		case projection.Active:
-			shown, p.Settings = true, known.Settings
-		}
-	}
-	if !shown {
-		return Rebuild{}, projection.NotFound(o.Name)
-	}
-	if _, err := r.config.Register.AddProjection(ctx, p); err != nil {
-		if fault.KindOf(err) == fault.NotFound {
-			err = projection.Rebuilding(o.Name) // somebody was faster
-		}
 		return Rebuild{}, err
 	}
 	r.config.Wake()
 	return r.Show(ctx, o.Name)
 }
 
-func (r *Rebuilds) declared(name string) (*module.Projection, error) {
-	for i := range r.config.Declared {
-		if r.config.Declared[i].Name == name {
-			return &r.config.Declared[i], nil
-		}
-	}
-	if projection.IsOwnName(name) {
-		return nil, fault.New(fault.FailedPrecondition, "projection.rebuild_unsupported",
-			"a tenant's projection has one version; reset it, or create another one beside it and delete this one")
-	}
-	return nil, projection.NotFound(name)
-}
-
-// Show tells how the versions stand. Faults: projection.not_found,
-// projection.rebuild_unsupported.
+// Show tells how the versions stand. Fault projection.not_found.
 func (r *Rebuilds) Show(ctx context.Context, name string) (Rebuild, error) {
-	if _, err := r.declared(name); err != nil {
-		return Rebuild{}, err
-	}
-	all, err := r.config.Register.ListProjections(ctx)
+	all, err := r.list(ctx, name)
 	if err != nil {
 		return Rebuild{}, err
 	}
@@ -197,8 +169,15 @@ func (r *Rebuilds) measure(ctx context.Context, p projection.Projection, out *Re
 			out.Halted++
 		}
 	}
+	read, err := r.reads(ctx, p)
+	if err != nil {
+		return err
+	}
 	out.CaughtUp = true
 	for id, head := range heads {
+		if read != nil && !slices.Contains(read, id) {
+			continue
+		}
 		reached := min(at[id], head.Sequence)
 		out.Progress.Total += uint64(head.Sequence)
 		out.Progress.Done += uint64(reached)
@@ -259,10 +238,6 @@ func (r *Rebuilds) Rollback(ctx context.Context, o Order) (Rebuild, error) {
 }
 
 func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) (int, error)) (Rebuild, error) {
-	d, err := r.declared(o.Name)
-	if err != nil {
-		return Rebuild{}, err
-	}
 	b, err := r.Show(ctx, o.Name)
 	if err != nil {
 		return b, err
@@ -271,9 +246,13 @@ func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) (int,
 	if err != nil {
 		return b, err
 	}
+	build, err := r.find(ctx, o.Name, to)
+	if err != nil {
+		return b, err
+	}
 	err = r.config.Versions.SwitchProjection(ctx, ports.ProjectionSwitch{
-		Projection: o.Name, From: b.Active, To: to, MaxBehind: r.config.MaxBehind, Force: o.Force, Types: d.EventTypes,
-		Handler: r.handler(o.Name), By: o.By,
+		Projection: o.Name, From: b.Active, To: to, MaxBehind: r.config.MaxBehind, Force: o.Force,
+		Types: build.EventTypes, Handler: build.handler, Partitions: build.only, By: o.By,
 	})
 	if err != nil {
 		return b, err
@@ -281,11 +260,6 @@ func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) (int,
 	r.config.Logger.InfoContext(ctx, "readers are shown another version of a projection", "projection", o.Name, "from", b.Active, "to", to, "by", o.By, "forced", o.Force)
 	r.config.Wake()
 	return r.Show(ctx, o.Name)
-}
-
-// handler is guarded like the runner's.
-func (r *Rebuilds) handler(name string) ports.ProjectionHandler {
-	return guarded{r.config.Handlers[name], name, r.config.Logger}
 }
 
 // Cancel ends a rebuild and removes what it wrote, little by little. Fault
@@ -315,78 +289,6 @@ func (r *Rebuilds) drop(ctx context.Context, o Order, choose func(Rebuild) int, 
 	r.config.Logger.InfoContext(ctx, "a version of a projection is removed", "projection", o.Name, "version", version, "by", o.By)
 	r.config.Wake()
 	return r.Show(ctx, o.Name)
-}
-
-// Comparison is in what two versions of a projection differ.
-type Comparison struct {
-	Projection string
-	Left       int // the version that is shown
-	Right      int // the one that is building, else the one that is retained
-	Partitions []ports.ProjectionDifference
-	// Unready are partitions in which the two could not be brought to the same event.
-	Unready []event.PartitionID
-}
-
-// Rows is how many rows differ.
-func (c Comparison) Rows() (n uint64) {
-	for _, p := range c.Partitions {
-		n += p.Rows()
-	}
-	return n
-}
-
-// Compare compares the version that is shown with the one that is built, or else with
-// the one that is retained, in some partitions, row by row and each at one event.
-// Faults: projection.not_building.
-func (r *Rebuilds) Compare(ctx context.Context, name string, partitions []event.PartitionID, examples int) (Comparison, error) {
-	d, err := r.declared(name)
-	if err != nil {
-		return Comparison{}, err
-	}
-	all, err := r.config.Register.ListProjections(ctx)
-	if err != nil {
-		return Comparison{}, err
-	}
-	c := ports.ProjectionComparison{
-		Projection: name, MaxBehind: r.config.MaxBehind, Types: map[int][]string{}, Handlers: map[int]ports.ProjectionHandler{}, Tables: r.config.Tables[name], Examples: examples,
-	}
-	retained := 0
-	for _, p := range all {
-		if p.Name != name || !p.Role.Alive() {
-			continue
-		}
-		if p.Code == d.Version {
-			c.Handlers[p.Version], c.Types[p.Version] = r.handler(name), d.EventTypes
-		}
-		switch p.Role {
-		case projection.Active:
-			c.Left = p.Version
-		case projection.Building:
-			c.Right = p.Version
-		default:
-			retained = p.Version
-		}
-	}
-	if c.Right == 0 {
-		c.Right = retained
-	}
-	if c.Right == 0 || c.Left == 0 {
-		return Comparison{}, projection.NotBuilding(name)
-	}
-	out := Comparison{Projection: name, Left: c.Left, Right: c.Right}
-	for _, id := range slices.Sorted(slices.Values(partitions)) {
-		c.Partition = id
-		difference, err := r.config.Versions.CompareProjection(ctx, c)
-		switch {
-		case fault.CodeOf(err) == projection.CodeIncomparable:
-			out.Unready = append(out.Unready, id)
-		case err != nil:
-			return out, err
-		default:
-			out.Partitions = append(out.Partitions, difference)
-		}
-	}
-	return out, nil
 }
 
 // Run looks after rebuilds until ctx ends: it takes samples of their pace, switches to
@@ -446,11 +348,10 @@ func (r *Rebuilds) follow(ctx context.Context, p projection.Projection) error {
 	if err := r.measure(ctx, p, &b); err != nil {
 		return err
 	}
-	d, err := r.declared(p.Name)
-	if err != nil || !p.SelfSwitching || r.config.ByHand && p.ChangedBy == builtIn(*d).ChangedBy || !b.CaughtUp || b.Halted > 0 || p.Code != d.Version {
-		return nil //nolint:nilerr // not ours, or not yet
+	if !p.SelfSwitching || !b.CaughtUp || b.Halted > 0 || !r.ours(p) {
+		return nil
 	}
-	_, err = r.Switch(ctx, Order{Name: p.Name, By: p.ChangedBy})
+	_, err := r.Switch(ctx, Order{Name: p.Name, By: p.ChangedBy})
 	switch fault.CodeOf(err) {
 	case projection.CodeBehind, projection.CodeChanged, projection.CodeNotBuilding, projection.CodeStandsStill:
 		return nil // the next round tries again, or another node was faster
