@@ -2,6 +2,8 @@ package ports
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -58,4 +60,45 @@ func CheckLease(holder string, ttl time.Duration) error {
 		return fault.New(fault.Internal, "lease.invalid", "a lease needs a holder and a time to live; pass both")
 	}
 	return nil
+}
+
+// SharedWork is for work that not every node of an installation does, such as
+// publishing to one broker: its nodes are counted apart from those of [Leases].
+type SharedWork interface {
+	// BeatWork records a sign of life of a node that shares a piece of work and returns
+	// the nodes that gave one for it less than within ago, by name; the node itself is one
+	// of them. Times are of the store's clock.
+	BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error)
+	// LeaveWork ends it, so that the others share the work at once.
+	LeaveWork(ctx context.Context, work, node string) error
+	// Prune removes the leases whose name begins with prefix, that nobody holds any more,
+	// and whose name is not among keep, and says how many. What is taken again under such
+	// a name begins with term 1: only for names that nothing is fenced by, or that are
+	// never used again.
+	Prune(ctx context.Context, prefix string, keep []string) (int, error)
+}
+
+// Preferred is the node that should work a resource, "" without nodes: the one with the
+// highest score. When a node comes or goes, only what it gains or loses moves, and
+// everybody's share stays about the same. All nodes come to the same answer.
+func Preferred(nodes []string, resource LeaseResource) string {
+	best, highest := "", uint64(0)
+	for _, node := range nodes {
+		if s := score(node, resource); best == "" || s > highest {
+			best, highest = node, s
+		}
+	}
+	return best
+}
+
+func score(node string, resource LeaseResource) uint64 {
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%s\x00%s\x00%d", node, resource.Name, resource.Partition)
+	// The last bytes reach only few bits of the sum; this spreads them.
+	x := h.Sum64()
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
 }

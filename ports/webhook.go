@@ -17,6 +17,8 @@ type WebhookEndpoint struct {
 	PreviousUntil time.Time // until when the secret before signs too; zero: it does not
 	DisabledAt    time.Time // zero: it is not
 	DisabledCode  string    // why
+	HeaderNames   []string  // of the owner's own headers, in their order; nil: none
+	Headers       []byte    // the headers, encrypted; nil: none
 	Revision      int64     // changes with every change
 	CreatedAt     time.Time
 	UpdatedAt     time.Time
@@ -32,9 +34,35 @@ type WebhookEndpoints interface {
 	// revision is the one before e.Revision; else fault webhook.endpoint_changed
 	// (Conflict).
 	SaveWebhookEndpoint(ctx context.Context, e WebhookEndpoint) error
-	// DeleteWebhookEndpoint removes an endpoint; one that is not there changes nothing.
+	// DeleteWebhookEndpoint removes an endpoint and its attempts; one that is not there
+	// changes nothing.
 	DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error
 }
+
+// WebhookAttempt is what came of one attempt to deliver. It holds no value of an event
+// and no word of an endpoint.
+type WebhookAttempt struct {
+	EventID   event.ID
+	Partition event.PartitionID
+	Sequence  event.Sequence
+	Attempt   int // 1: the first
+	At        time.Time
+	Status    int    // of the answer; 0: there was none
+	Code      string // "": taken
+	Duration  time.Duration
+	Next      time.Time // of the next attempt at the earliest; zero: none
+}
+
+// WebhookAttempts keeps the newest attempts for each endpoint.
+type WebhookAttempts interface {
+	// AddWebhookAttempts adds attempts and forgets all but about the newest keep.
+	AddWebhookAttempts(ctx context.Context, subscription event.ID, attempts []WebhookAttempt, keep int) error
+	// WebhookAttempts lists at most limit, the newest first.
+	WebhookAttempts(ctx context.Context, subscription event.ID, limit int) ([]WebhookAttempt, error)
+}
+
+// Header is one header of a request.
+type Header struct{ Name, Value string }
 
 // WebhookRequest is one delivery.
 type WebhookRequest struct {
@@ -42,6 +70,7 @@ type WebhookRequest struct {
 	ID        string    // of the message, the same in every attempt
 	Timestamp time.Time // of the attempt, in seconds
 	Signature string    // of id, timestamp and body, one or several separated by blanks
+	Headers   []Header  // of the endpoint's owner; [WebhookSender.CheckHeader] lets them through
 	Body      []byte    // JSON
 	Timeout   time.Duration
 }
@@ -57,12 +86,17 @@ type WebhookSender interface {
 	// Check refuses an address that nothing is ever sent to, as far as it can be seen
 	// without asking anybody. Fault webhook.url_invalid (Invalid).
 	Check(url string) error
+	// CheckHeader refuses a header that an owner may not set: one that belongs to the
+	// delivery or to the connection, or that is none. Fault webhook.header_invalid
+	// (Invalid), which does not repeat the value.
+	CheckHeader(h Header) error
 	// Send makes one attempt. It follows no redirect, uses no proxy, and connects to no
 	// address that is not allowed, whatever name leads there. The faults are all
-	// Unavailable, but for the first two, which are Forbidden:
+	// Unavailable, but for the first three, which are Forbidden:
 	//
 	//	webhook.address_refused  the name leads to an address that is not allowed
 	//	webhook.url_invalid      as Check
+	//	webhook.header_invalid   as CheckHeader
 	//	webhook.timeout, webhook.tls, webhook.dns, webhook.connection
 	Send(ctx context.Context, r WebhookRequest) (WebhookAnswer, error)
 }

@@ -14,8 +14,39 @@ import (
 
 // WebhookEndpoints implements ports.WebhookEndpoints. The zero value is empty.
 type WebhookEndpoints struct {
-	mu   sync.Mutex
-	rows map[event.ID]ports.WebhookEndpoint
+	mu       sync.Mutex
+	rows     map[event.ID]ports.WebhookEndpoint
+	attempts map[event.ID][]ports.WebhookAttempt // by time
+}
+
+// AddWebhookAttempts implements ports.WebhookAttempts.
+func (s *WebhookEndpoints) AddWebhookAttempts(ctx context.Context, subscription event.ID, attempts []ports.WebhookAttempt, keep int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.attempts == nil {
+		s.attempts = map[event.ID][]ports.WebhookAttempt{}
+	}
+	all := append(slices.Clone(s.attempts[subscription]), attempts...)
+	slices.SortStableFunc(all, func(a, b ports.WebhookAttempt) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Sequence, b.Sequence))
+	})
+	s.attempts[subscription] = all[max(len(all)-keep, 0):]
+	return nil
+}
+
+// WebhookAttempts implements ports.WebhookAttempts.
+func (s *WebhookEndpoints) WebhookAttempts(ctx context.Context, subscription event.ID, limit int) ([]ports.WebhookAttempt, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := append([]ports.WebhookAttempt{}, s.attempts[subscription]...)
+	slices.Reverse(out)
+	return out[:min(limit, len(out))], nil
 }
 
 // WebhookEndpoint implements ports.WebhookEndpoints.
@@ -74,5 +105,6 @@ func (s *WebhookEndpoints) DeleteWebhookEndpoint(ctx context.Context, subscripti
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.rows, subscription)
+	delete(s.attempts, subscription)
 	return nil
 }

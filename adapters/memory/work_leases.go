@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,13 +18,16 @@ type Leases struct {
 
 	mu    sync.Mutex
 	held  map[ports.LeaseResource]ports.Lease
-	nodes map[string]time.Time
+	nodes map[string]map[string]time.Time // by work; "" is all work
 }
 
-var _ ports.Leases = (*Leases)(nil)
+var (
+	_ ports.Leases     = (*Leases)(nil)
+	_ ports.SharedWork = (*Leases)(nil)
+)
 
 func newLeases(c ports.Clock) *Leases {
-	return &Leases{clock: c, held: map[ports.LeaseResource]ports.Lease{}, nodes: map[string]time.Time{}}
+	return &Leases{clock: c, held: map[ports.LeaseResource]ports.Lease{}, nodes: map[string]map[string]time.Time{}}
 }
 
 // Leases gives the leases on work; their clock is the store's.
@@ -89,6 +93,11 @@ func (l *Leases) List(ctx context.Context, name string) ([]ports.Lease, error) {
 
 // Beat implements ports.Leases.
 func (l *Leases) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
+	return l.BeatWork(ctx, "", node, within)
+}
+
+// BeatWork implements ports.SharedWork.
+func (l *Leases) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
@@ -98,9 +107,12 @@ func (l *Leases) Beat(ctx context.Context, node string, within time.Duration) ([
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock.Now()
-	l.nodes[node] = now
+	if l.nodes[work] == nil {
+		l.nodes[work] = map[string]time.Time{}
+	}
+	l.nodes[work][node] = now
 	out := []string{}
-	for n, seen := range l.nodes {
+	for n, seen := range l.nodes[work] {
 		if seen.After(now.Add(-within)) {
 			out = append(out, n)
 		}
@@ -110,14 +122,31 @@ func (l *Leases) Beat(ctx context.Context, node string, within time.Duration) ([
 }
 
 // Leave implements ports.Leases.
-func (l *Leases) Leave(ctx context.Context, node string) error {
+func (l *Leases) Leave(ctx context.Context, node string) error { return l.LeaveWork(ctx, "", node) }
+
+// LeaveWork implements ports.SharedWork.
+func (l *Leases) LeaveWork(ctx context.Context, work, node string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.nodes, node)
+	delete(l.nodes[work], node)
 	return nil
+}
+
+// Prune implements ports.SharedWork.
+func (l *Leases) Prune(ctx context.Context, prefix string, keep []string) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, before := l.clock.Now(), len(l.held)
+	maps.DeleteFunc(l.held, func(r ports.LeaseResource, held ports.Lease) bool {
+		return strings.HasPrefix(r.Name, prefix) && !held.ExpiresAt.After(now) && !slices.Contains(keep, r.Name)
+	})
+	return before - len(l.held), nil
 }
 
 // term is the term under which the holder has the resource, 0 if it has not.

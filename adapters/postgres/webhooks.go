@@ -14,7 +14,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.WebhookEndpoints = (*Store)(nil)
+var (
+	_ ports.WebhookEndpoints = (*Store)(nil)
+	_ ports.WebhookAttempts  = (*Store)(nil)
+)
 
 // moment is a time that may be absent.
 func moment(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()} }
@@ -27,7 +30,12 @@ func momentOf(t pgtype.Timestamptz) time.Time {
 }
 
 func webhookEndpoint(w *backbonedb.BackboneWebhookEndpoint) ports.WebhookEndpoint {
+	names := w.HeaderNames
+	if len(names) == 0 {
+		names = nil
+	}
 	return ports.WebhookEndpoint{
+		HeaderNames: names, Headers: w.Headers,
 		Subscription: event.ID(w.Subscription.Bytes), TenantID: w.TenantID, URL: w.Url, SecretNumber: int(w.SecretNumber),
 		PreviousUntil: momentOf(w.PreviousUntil), DisabledAt: momentOf(w.DisabledAt), DisabledCode: w.DisabledCode.String,
 		Revision: w.Revision, CreatedAt: w.CreatedAt.UTC(), UpdatedAt: w.UpdatedAt.UTC(),
@@ -63,15 +71,19 @@ func (s *Store) WebhookEndpoints(ctx context.Context) ([]ports.WebhookEndpoint, 
 func (s *Store) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
 	var saved int64
 	var err error
+	names := e.HeaderNames
+	if names == nil {
+		names = []string{}
+	}
 	if e.Revision == 1 {
 		saved, err = s.queries.InsertWebhookEndpoint(ctx, s.reads, &backbonedb.InsertWebhookEndpointParams{
 			Subscription: uuid(e.Subscription), TenantID: e.TenantID, Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: moment(e.PreviousUntil),
-			DisabledAt: moment(e.DisabledAt), DisabledCode: optionalText(e.DisabledCode), CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
+			DisabledAt: moment(e.DisabledAt), DisabledCode: optionalText(e.DisabledCode), CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt, HeaderNames: names, Headers: e.Headers,
 		})
 	} else {
 		saved, err = s.queries.UpdateWebhookEndpoint(ctx, s.reads, &backbonedb.UpdateWebhookEndpointParams{
 			Subscription: uuid(e.Subscription), Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: moment(e.PreviousUntil),
-			DisabledAt: moment(e.DisabledAt), DisabledCode: optionalText(e.DisabledCode), ExpectedRevision: e.Revision - 1, UpdatedAt: e.UpdatedAt,
+			DisabledAt: moment(e.DisabledAt), DisabledCode: optionalText(e.DisabledCode), ExpectedRevision: e.Revision - 1, UpdatedAt: e.UpdatedAt, HeaderNames: names, Headers: e.Headers,
 		})
 	}
 	if err != nil {
@@ -85,5 +97,48 @@ func (s *Store) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint
 
 // DeleteWebhookEndpoint implements ports.WebhookEndpoints.
 func (s *Store) DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error {
-	return translate(ctx, s.queries.DeleteWebhookEndpoint(ctx, s.reads, uuid(subscription)))
+	if err := s.queries.DeleteWebhookEndpoint(ctx, s.reads, uuid(subscription)); err != nil {
+		return translate(ctx, err)
+	}
+	return translate(ctx, s.queries.DeleteWebhookAttempts(ctx, s.reads, uuid(subscription)))
+}
+
+// AddWebhookAttempts implements ports.WebhookAttempts.
+func (s *Store) AddWebhookAttempts(ctx context.Context, subscription event.ID, attempts []ports.WebhookAttempt, keep int) error {
+	p := backbonedb.InsertWebhookAttemptsParams{Subscription: uuid(subscription)}
+	for i := range attempts {
+		a := &attempts[i]
+		next := a.Next
+		if next.IsZero() {
+			next = time.Unix(0, 0) // NULL does not fit into an array of times
+		}
+		p.EventIds, p.AttemptedAt, p.NextAt = append(p.EventIds, uuid(a.EventID)), append(p.AttemptedAt, a.At), append(p.NextAt, next)
+		p.Sequences, p.Partitions = append(p.Sequences, int64(a.Sequence)), append(p.Partitions, int32(a.Partition))
+		p.Attempts, p.Statuses = append(p.Attempts, int32(a.Attempt)), append(p.Statuses, int32(a.Status))
+		p.Durations, p.Codes = append(p.Durations, int32(a.Duration.Milliseconds())), append(p.Codes, a.Code)
+	}
+	if len(attempts) == 0 {
+		return ctx.Err()
+	}
+	if err := s.queries.InsertWebhookAttempts(ctx, s.reads, &p); err != nil {
+		return translate(ctx, err)
+	}
+	return translate(ctx, s.queries.TrimWebhookAttempts(ctx, s.reads, &backbonedb.TrimWebhookAttemptsParams{Subscription: uuid(subscription), Newest: int32(keep)}))
+}
+
+// WebhookAttempts implements ports.WebhookAttempts.
+func (s *Store) WebhookAttempts(ctx context.Context, subscription event.ID, limit int) ([]ports.WebhookAttempt, error) {
+	rows, err := s.queries.ListWebhookAttempts(ctx, s.reads, &backbonedb.ListWebhookAttemptsParams{Subscription: uuid(subscription), Newest: int32(limit)})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]ports.WebhookAttempt, len(rows))
+	for i := range rows {
+		r := &rows[i].BackboneWebhookAttempt
+		out[i] = ports.WebhookAttempt{
+			EventID: event.ID(r.EventID.Bytes), Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence), Attempt: int(r.Attempt),
+			At: r.AttemptedAt.UTC(), Status: int(r.Status), Code: r.Code, Duration: time.Duration(r.DurationMs) * time.Millisecond, Next: momentOf(r.NextAt),
+		}
+	}
+	return out, nil
 }

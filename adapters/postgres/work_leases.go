@@ -16,7 +16,10 @@ import (
 // Leases are rows of the log's database, which several nodes share work with.
 type Leases struct{ store *Store }
 
-var _ ports.Leases = (*Leases)(nil)
+var (
+	_ ports.Leases     = (*Leases)(nil)
+	_ ports.SharedWork = (*Leases)(nil)
+)
 
 // Leases gives the leases on work, which are not those on keys.
 func (s *Store) Leases() *Leases { return &Leases{s} }
@@ -91,6 +94,37 @@ func (l *Leases) Beat(ctx context.Context, node string, within time.Duration) ([
 // Leave implements ports.Leases.
 func (l *Leases) Leave(ctx context.Context, node string) error {
 	return translate(ctx, l.store.queries.DeleteNode(ctx, l.store.reads, node))
+}
+
+// BeatWork implements ports.SharedWork.
+func (l *Leases) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
+	if err := ports.CheckLease(node, within); err != nil {
+		return nil, err
+	}
+	nodes, err := l.store.queries.BeatWorkNode(ctx, l.store.reads, &backbonedb.BeatWorkNodeParams{
+		Work: work, Node: node, Within: interval(within), Forget: interval(forgetNodes * within),
+	})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	return nodes, nil
+}
+
+// LeaveWork implements ports.SharedWork.
+func (l *Leases) LeaveWork(ctx context.Context, work, node string) error {
+	return translate(ctx, l.store.queries.DeleteWorkNode(ctx, l.store.reads, &backbonedb.DeleteWorkNodeParams{Work: work, Node: node}))
+}
+
+// Prune implements ports.SharedWork.
+func (l *Leases) Prune(ctx context.Context, prefix string, keep []string) (int, error) {
+	if keep == nil {
+		keep = []string{}
+	}
+	n, err := l.store.queries.PruneLeases(ctx, l.store.reads, &backbonedb.PruneLeasesParams{Prefix: prefix, Keep: keep})
+	if err != nil {
+		return 0, translate(ctx, err)
+	}
+	return int(n), nil
 }
 
 func lease(r backbonedb.ListLeasesRow) ports.Lease {

@@ -20,10 +20,10 @@ func TestLeases(t *testing.T) {
 	dsn := database(t)
 	s := open(t, dsn)
 	conformance.RunLeases(t, func(t *testing.T) conformance.LeaseHarness {
-		execute(t, dsn, "DELETE FROM backbone.leases; DELETE FROM backbone.nodes")
+		execute(t, dsn, "DELETE FROM backbone.leases; DELETE FROM backbone.nodes; DELETE FROM backbone.work_nodes")
 		return conformance.LeaseHarness{Leases: s.Leases(), Pass: func(d time.Duration) {
 			execute(t, dsn, fmt.Sprintf(`UPDATE backbone.leases SET taken_at = taken_at - '%[1]d s'::interval, expires_at = expires_at - '%[1]d s'::interval;
-				UPDATE backbone.nodes SET seen_at = seen_at - '%[1]d s'::interval`, int(d.Seconds())))
+				UPDATE backbone.nodes SET seen_at = seen_at - '%[1]d s'::interval; UPDATE backbone.work_nodes SET seen_at = seen_at - '%[1]d s'::interval`, int(d.Seconds())))
 		}}
 	})
 }

@@ -10,6 +10,8 @@ type fanout struct {
 	publishLag    *client.GaugeVec
 	publishAge    *client.GaugeVec
 	publishLeases *client.GaugeVec
+	publishNodes  *client.GaugeVec
+	publishMoves  *client.CounterVec
 }
 
 func newFanout(registry client.Registerer) fanout {
@@ -32,8 +34,14 @@ func newFanout(registry client.Registerer) fanout {
 		publishLeases: client.NewGaugeVec(client.GaugeOpts{
 			Name: "backbone_fanout_leases", Help: "Legal entities that this node publishes.",
 		}, []string{"publisher"}),
+		publishNodes: client.NewGaugeVec(client.GaugeOpts{
+			Name: "backbone_fanout_nodes", Help: "Nodes that share the legal entities of a publisher, as this one sees it.",
+		}, []string{"publisher"}),
+		publishMoves: client.NewCounterVec(client.CounterOpts{
+			Name: "backbone_fanout_lease_changes_total", Help: "Leases of a publisher that this node took, lost, or released for another one, by change.",
+		}, []string{"publisher", "change"}),
 	}
-	registry.MustRegister(f.published, f.duplicates, f.publishFailed, f.publishLag, f.publishAge, f.publishLeases)
+	registry.MustRegister(f.published, f.duplicates, f.publishFailed, f.publishLag, f.publishAge, f.publishLeases, f.publishNodes, f.publishMoves)
 	return f
 }
 
@@ -58,4 +66,14 @@ func (f *fanout) PublishLag(publisher string, events uint64, seconds float64) {
 // PublisherLeases reports how many legal entities this node publishes.
 func (f *fanout) PublisherLeases(publisher string, held int) {
 	f.publishLeases.WithLabelValues(publisher).Set(float64(held))
+}
+
+// PublisherNodes reports how many nodes share the legal entities.
+func (f *fanout) PublisherNodes(publisher string, alive int) {
+	f.publishNodes.WithLabelValues(publisher).Set(float64(alive))
+}
+
+// PublisherLease counts a lease that changed.
+func (f *fanout) PublisherLease(publisher, change string) {
+	f.publishMoves.WithLabelValues(publisher, change).Inc()
 }

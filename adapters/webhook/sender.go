@@ -117,6 +117,12 @@ func (s *Sender) Send(ctx context.Context, r ports.WebhookRequest) (ports.Webhoo
 	if err != nil {
 		return ports.WebhookAnswer{}, urlInvalid("no request can be made to this address; correct it")
 	}
+	for _, h := range r.Headers {
+		if err := s.CheckHeader(h); err != nil { // the list of what is refused may have grown
+			return ports.WebhookAnswer{}, fault.New(fault.Forbidden, "webhook.header_invalid", "one of the endpoint's own headers is not let through any more; set the endpoint again without it")
+		}
+		request.Header.Set(h.Name, h.Value)
+	}
 	for name, value := range map[string]string{
 		"Content-Type": "application/json", "User-Agent": s.config.UserAgent,
 		"webhook-id": r.ID, "webhook-timestamp": strconv.FormatInt(r.Timestamp.Unix(), 10), "webhook-signature": r.Signature,

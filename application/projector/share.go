@@ -3,7 +3,6 @@ package projector
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -25,36 +24,12 @@ func (p *running) resourceOf(id event.PartitionID) ports.LeaseResource {
 }
 
 // preferred tells whether this node is the one among the living that should work a
-// resource: the one with the highest score. When a node comes or goes, only what it
-// gains or loses moves, and everybody's share stays about the same.
+// resource.
 func (r *Runner) preferred(resource ports.LeaseResource) bool {
 	if r.config.Leases == nil {
 		return true
 	}
-	return Preferred(r.loop.alive, resource) == r.config.Node
-}
-
-// Preferred is the node that should work a resource, "" without nodes.
-func Preferred(nodes []string, resource ports.LeaseResource) string {
-	best, highest := "", uint64(0)
-	for _, node := range nodes {
-		if s := score(node, resource); best == "" || s > highest {
-			best, highest = node, s
-		}
-	}
-	return best
-}
-
-func score(node string, resource ports.LeaseResource) uint64 {
-	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%s\x00%s\x00%d", node, resource.Name, resource.Partition)
-	// The last bytes reach only few bits of the sum; this spreads them.
-	x := h.Sum64()
-	x ^= x >> 30
-	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 27
-	x *= 0x94d049bb133111eb
-	return x ^ x>>31
+	return ports.Preferred(r.loop.alive, resource) == r.config.Node
 }
 
 // renew gives a sign of life, renews the leases that are in use and gives back those

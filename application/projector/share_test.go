@@ -162,7 +162,7 @@ func TestNodesShareThePartitions(t *testing.T) {
 	c.join(t, "c", nil)
 	settled := func() bool {
 		for p, holder := range c.holders(t) {
-			if holder != projector.Preferred([]string{"a", "b", "c"}, ports.LeaseResource{Name: projector.LeaseName(name, version), Partition: p}) {
+			if holder != ports.Preferred([]string{"a", "b", "c"}, ports.LeaseResource{Name: projector.LeaseName(name, version), Partition: p}) {
 				return false
 			}
 		}
@@ -201,9 +201,9 @@ func TestSharesAreEven(t *testing.T) {
 	moved := 0
 	for p := range event.PartitionID(5000) {
 		resource := ports.LeaseResource{Name: "projection/gl.ledger/1", Partition: p}
-		best := projector.Preferred(nodes, resource)
+		best := ports.Preferred(nodes, resource)
 		share[best]++
-		without := projector.Preferred(nodes[:4], resource)
+		without := ports.Preferred(nodes[:4], resource)
 		if best != "n5" {
 			require.Equal(t, best, without, "what a living node has stays where it is")
 		} else {
@@ -214,7 +214,7 @@ func TestSharesAreEven(t *testing.T) {
 		require.InDelta(t, 1000, n, 150, node)
 	}
 	require.Equal(t, share["n5"], moved)
-	require.Empty(t, projector.Preferred(nil, ports.LeaseResource{}))
+	require.Empty(t, ports.Preferred(nil, ports.LeaseResource{}))
 }
 
 // TestADeadNodesWorkIsTakenOver freezes a node in the middle of a transaction. Another
@@ -224,7 +224,7 @@ func TestADeadNodesWorkIsTakenOver(t *testing.T) {
 	c := newCrew(t)
 	a := c.entity(t, "A")
 	resource := ports.LeaseResource{Name: projector.LeaseName(name, version), Partition: a}
-	first := projector.Preferred([]string{"x", "y"}, resource)
+	first := ports.Preferred([]string{"x", "y"}, resource)
 	second := map[string]string{"x": "y", "y": "x"}[first]
 
 	stuck := c.join(t, first, nil)

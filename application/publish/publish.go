@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -19,10 +20,12 @@ type Heads interface {
 	Heads() (map[event.PartitionID]ports.Head, <-chan struct{})
 }
 
-// Leases gives a partition to one node at a time.
+// Leases gives a partition to one node at a time, and knows the nodes that share them.
 type Leases interface {
 	Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error)
 	Release(ctx context.Context, holder string, resources []ports.LeaseResource) error
+	BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error)
+	LeaveWork(ctx context.Context, work, node string) error
 }
 
 // Log reads the events of a partition.
@@ -48,6 +51,11 @@ type Observer interface {
 	PublishLag(publisher string, events uint64, seconds float64)
 	// PublisherLeases reports how many partitions this node publishes.
 	PublisherLeases(publisher string, held int)
+	// PublisherLease reports that a lease was "taken", "released" for another node, or
+	// "lost".
+	PublisherLease(publisher, change string)
+	// PublisherNodes reports how many nodes share the partitions.
+	PublisherNodes(publisher string, alive int)
 }
 
 // Config is what a Dispatcher needs. Numbers of 0 take their default.
@@ -69,6 +77,7 @@ type Config struct {
 	TTL     time.Duration // of a lease; 10 s
 	Retry   time.Duration // pause after the first failure, doubled with each; 1 s
 	Longest time.Duration // pause between two attempts; 60 s
+	Stall   time.Duration // without progress where events wait, after which health says so; 2 min
 }
 
 // Dispatcher publishes the partitions whose leases this node holds.
@@ -78,8 +87,13 @@ type Dispatcher struct {
 	wake   chan struct{}
 	done   chan result
 
-	held   map[event.PartitionID]*share // by Run only
-	served uint64
+	// By Run only.
+	held    map[event.PartitionID]*share
+	alive   []string  // the nodes that share the partitions
+	renewed time.Time // when the leases were, with success
+	served  uint64
+
+	verdict atomic.Pointer[verdict] // nil: it does not run
 }
 
 // share is a partition that this node publishes.
@@ -95,8 +109,11 @@ type share struct {
 	busy     bool
 	cancel   context.CancelFunc // ends what is under way
 	served   uint64             // when it had its turn
+	leaving  bool               // another node should have it: given back as soon as it is not busy
 	failures int
 	retryAt  time.Time
+	waiting  time.Time // since when events wait without progress; zero: none do
+	code     string    // of the newest failure since then
 }
 
 // New makes a Dispatcher. It does nothing until it runs.
@@ -107,8 +124,9 @@ func New(c Config) *Dispatcher {
 		}
 	}
 	or(&c.TTL, 10*time.Second)
-	or(&c.Retry, time.Second)
-	or(&c.Longest, time.Minute)
+	or(&c.Retry, FirstPause)
+	or(&c.Longest, LongestPause)
+	or(&c.Stall, 2*time.Minute)
 	if c.Batch <= 0 {
 		c.Batch = 256
 	}
@@ -143,7 +161,10 @@ func (d *Dispatcher) Wake() {
 // Run publishes until ctx ends; then it gives its leases back.
 func (d *Dispatcher) Run(ctx context.Context) {
 	var working sync.WaitGroup
+	d.renewed = time.Now()
+	d.verdict.Store(&verdict{at: d.renewed})
 	defer func() {
+		d.verdict.Store(nil)
 		settled := make(chan struct{})
 		go func() { working.Wait(); close(settled) }()
 		for {
@@ -176,6 +197,9 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		case <-pause.C:
 		case r := <-d.done:
 			d.finish(ctx, r)
+			if r.share.leaving {
+				renew.Reset(0) // somebody waits for it
+			}
 		case <-d.wake:
 			for _, s := range d.held {
 				s.retryAt = time.Time{}
@@ -183,86 +207,9 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		case <-renew.C:
 			d.renew(ctx, heads)
 			d.report(heads)
+			d.judge(heads)
 			renew.Reset(d.TTL / 3)
 		}
-	}
-}
-
-func (d *Dispatcher) resources(heads map[event.PartitionID]ports.Head) []ports.LeaseResource {
-	out := make([]ports.LeaseResource, 0, len(heads))
-	for p, h := range heads {
-		if h.Sequence > 0 {
-			out = append(out, ports.LeaseResource{Name: LeaseName(d.Name), Partition: p})
-		}
-	}
-	return out
-}
-
-// renew takes and renews leases. While the store cannot be asked, each lease goes on
-// to its end.
-func (d *Dispatcher) renew(ctx context.Context, heads map[event.PartitionID]ports.Head) {
-	resources := d.resources(heads)
-	if len(resources) == 0 {
-		return
-	}
-	asking, cancel := context.WithTimeout(ctx, d.TTL/3)
-	defer cancel()
-	before := time.Now() // the store counts from later
-	leases, err := d.Leases.Hold(asking, d.holder, d.TTL, resources)
-	if err != nil {
-		if ctx.Err() == nil {
-			d.Logger.WarnContext(ctx, "the leases of a publisher could not be renewed", "publisher", d.Name, "code", fault.CodeOf(err))
-		}
-		return
-	}
-	ours := make(map[event.PartitionID]bool, len(leases))
-	for _, l := range leases {
-		ours[l.Partition] = true
-		s := d.held[l.Partition]
-		if s != nil && s.term != l.Term { // lost and taken again in between
-			d.drop(s)
-			s = nil
-		}
-		if s == nil {
-			s = &share{partition: l.Partition, term: l.Term, size: min(d.Batch, firstPage)}
-			d.held[l.Partition] = s
-		}
-		s.ends = before.Add(d.TTL)
-	}
-	for p, s := range d.held {
-		if !ours[p] {
-			d.drop(s)
-		}
-	}
-	if d.Observer != nil {
-		d.Observer.PublisherLeases(d.Name, len(d.held))
-	}
-}
-
-// drop leaves a partition to somebody else.
-func (d *Dispatcher) drop(s *share) {
-	if s.cancel != nil {
-		s.cancel()
-	}
-	if d.held[s.partition] == s {
-		delete(d.held, s.partition)
-	}
-}
-
-// release gives back what is held, so that another node goes on at once.
-func (d *Dispatcher) release(ctx context.Context) {
-	resources := make([]ports.LeaseResource, 0, len(d.held))
-	for p := range d.held {
-		resources = append(resources, ports.LeaseResource{Name: LeaseName(d.Name), Partition: p})
-	}
-	clear(d.held)
-	if len(resources) == 0 {
-		return
-	}
-	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	if err := d.Leases.Release(leaving, d.holder, resources); err != nil {
-		d.Logger.WarnContext(leaving, "another node goes on when the leases of this one expire", "publisher", d.Name, "code", fault.CodeOf(err))
 	}
 }
 
@@ -277,6 +224,7 @@ func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads m
 		switch {
 		case s.busy:
 			busy++
+		case s.leaving:
 		case s.begun && heads[s.partition].Sequence <= s.through, !now.Before(s.ends):
 		case now.Before(s.retryAt):
 			wait = min(wait, s.retryAt.Sub(now))
@@ -306,7 +254,13 @@ func (d *Dispatcher) finish(ctx context.Context, r result) {
 	if d.held[s.partition] != s {
 		return // somebody else's meanwhile
 	}
+	if r.begun && !s.begun {
+		s.failures = r.failures // of whoever had it before: a broker that is away is left alone as long
+	}
 	s.begun, s.through, s.size, s.oldest = r.begun, r.through, r.size, r.oldest
+	if r.stored > 0 {
+		s.waiting, s.code = time.Time{}, ""
+	}
 	if d.Observer != nil && r.stored > 0 {
 		d.Observer.Published(d.Name, r.stored, r.duplicates)
 	}
@@ -328,17 +282,32 @@ func (d *Dispatcher) finish(ctx context.Context, r result) {
 	if r.stored > 0 {
 		s.failures = 0
 	}
-	pause := d.Longest
-	if s.failures < 20 {
-		pause = min(d.Longest, d.Retry<<s.failures)
-	}
 	s.failures++
+	s.code = code
+	pause := Backoff(d.Retry, d.Longest, s.failures)
 	s.retryAt = time.Now().Add(pause)
 	if d.Observer != nil {
 		d.Observer.PublishFailed(d.Name, code)
 	}
 	d.Logger.WarnContext(ctx, "events could not be published; they will be tried again", "publisher", d.Name, "partition", s.partition,
 		"after", s.through, "code", code, "error", r.err.Error(), "retry_in", pause.String())
+}
+
+// Pauses after failures: the first, doubled with each further one, and the longest.
+const (
+	FirstPause   = time.Second
+	LongestPause = time.Minute
+)
+
+// Backoff is the pause after so many failures in a row.
+func Backoff(first, longest time.Duration, failures int) time.Duration {
+	if failures < 1 {
+		return 0
+	}
+	if failures > 20 {
+		return longest
+	}
+	return min(longest, first<<(failures-1))
 }
 
 // report tells the lag of what this node publishes.

@@ -75,6 +75,20 @@ func (p *paused) Hold(ctx context.Context, holder string, ttl time.Duration, res
 	return p.Leases.Hold(ctx, holder, ttl, resources)
 }
 
+func (p *paused) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
+	if p.off.Load() {
+		return nil, errors.New("asleep")
+	}
+	return p.Leases.BeatWork(ctx, work, node, within)
+}
+
+func (p *paused) LeaveWork(ctx context.Context, work, node string) error {
+	if p.off.Load() {
+		return errors.New("asleep")
+	}
+	return p.Leases.LeaveWork(ctx, work, node)
+}
+
 func (p *paused) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
 	if p.off.Load() {
 		return errors.New("asleep")
@@ -241,14 +255,17 @@ func TestAPageWithAGapIsNotPublished(t *testing.T) {
 type counting struct {
 	mu                  sync.Mutex
 	messages, failures  int
-	leases              int
+	duplicates          int
+	leases, alive       int
+	taken, released     int
 	lag                 uint64
 	reportedWithoutLags int
 }
 
-func (c *counting) Published(_ string, messages, _ int) {
+func (c *counting) Published(_ string, messages, duplicates int) {
 	c.mu.Lock()
 	c.messages += messages
+	c.duplicates += duplicates
 	c.mu.Unlock()
 }
 func (c *counting) PublishFailed(string, string) { c.mu.Lock(); c.failures++; c.mu.Unlock() }
@@ -261,6 +278,18 @@ func (c *counting) PublishLag(_ string, events uint64, _ float64) {
 	}
 }
 func (c *counting) PublisherLeases(_ string, held int) { c.mu.Lock(); c.leases = held; c.mu.Unlock() }
+
+func (c *counting) PublisherNodes(_ string, alive int) { c.mu.Lock(); c.alive = alive; c.mu.Unlock() }
+func (c *counting) PublisherLease(_, change string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch change {
+	case "taken":
+		c.taken++
+	case "released":
+		c.released++
+	}
+}
 
 func TestADispatcherIsObserved(t *testing.T) {
 	t.Parallel()
@@ -279,6 +308,6 @@ func TestADispatcherIsObserved(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool {
 		seen.mu.Lock()
 		defer seen.mu.Unlock()
-		return seen.messages == 50 && seen.failures == 1 && seen.leases == 1 && seen.lag == 0 && seen.reportedWithoutLags > 0
+		return seen.messages == 50 && seen.failures == 1 && seen.leases == 1 && seen.alive == 1 && seen.taken == 1 && seen.released == 0 && seen.lag == 0 && seen.reportedWithoutLags > 0
 	})
 }

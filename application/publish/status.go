@@ -26,6 +26,7 @@ type PartitionStatus struct {
 	Failures         int               `json:"failures"` // in a row
 	LastError        string            `json:"last_error,omitempty"`
 	FailedAt         *time.Time        `json:"failed_at,omitempty"`
+	NextAttemptAt    *time.Time        `json:"next_attempt_at,omitempty"` // at the latest, while somebody publishes it
 }
 
 // StatusSources is what a status is read from.
@@ -79,6 +80,9 @@ func Status(ctx context.Context, from StatusSources, publisher string) ([]Partit
 			if l.Partition == le.Partition && l.ExpiresAt.After(now) {
 				s.Holder = l.Holder
 			}
+		}
+		if s.Failures > 0 && s.FailedAt != nil && s.Holder != "" {
+			s.NextAttemptAt = when(s.FailedAt.Add(Backoff(FirstPause, LongestPause, s.Failures)))
 		}
 		if s.Head > s.PublishedThrough {
 			s.LagEvents = uint64(s.Head - s.PublishedThrough)

@@ -33,6 +33,7 @@ type result struct {
 	turn
 	oldest             time.Time // recorded_at of the first event that is not published; zero: none known
 	stored, duplicates int
+	failures           int // in a row, as the cursor says when it is begun
 	err                error
 }
 
@@ -46,7 +47,7 @@ func (d *Dispatcher) work(ctx context.Context, t turn) (r result) {
 			r.err = err
 			return r
 		}
-		r.begun, r.through = true, cursor.PublishedThrough
+		r.begun, r.through, r.failures = true, cursor.PublishedThrough, cursor.Failures
 	}
 	events, err := d.Log.Events(ctx, ports.EventQuery{Partition: t.partition, After: r.through, Limit: t.size})
 	if err == nil && len(events) > 0 {

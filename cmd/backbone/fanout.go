@@ -24,6 +24,9 @@ func fanoutStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how far every legal entity is published",
+		Long: "status shows, for every legal entity, how much is not published yet and how old the oldest\n" +
+			"of it is, which node publishes it, and after failures the last one and when it is tried\n" +
+			"again at the latest. Nodes share the legal entities evenly.",
 		Example: "  backbone fanout status\n" +
 			"  backbone fanout status --config /etc/backbone.yaml --json",
 		Args: cobra.NoArgs,

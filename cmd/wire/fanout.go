@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
+	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/nats"
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
@@ -66,6 +69,17 @@ func (a *App) openFanout(ctx context.Context, observer publish.Observer) error {
 	}
 }
 
+// fanoutReady says what is wrong with the fan-out; requests are served all the same.
+func (a *App) fanoutReady(out map[string]error) {
+	if a.fanout == nil {
+		return
+	}
+	out["fanout"] = nil
+	if err := a.fanout.dispatcher.Load().Health(); err != nil {
+		out["fanout"] = httpapi.Degraded{Err: err}
+	}
+}
+
 // FanoutOptions are the flags of `backbone fanout status`.
 type FanoutOptions struct {
 	Config configs.Config
@@ -95,9 +109,11 @@ func FanoutStatus(ctx context.Context, o FanoutOptions) error {
 		return e.Encode(map[string]any{"partitions": lines})
 	}
 	table := tabwriter.NewWriter(o.Out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "TENANT\tLEGAL ENTITY\tPUBLISHED\tHEAD\tLAG\tOLDEST\tNODE\tLAST ERROR")
-	for _, l := range lines {
-		oldest, problem, node := "-", "-", "-"
+	fmt.Fprintln(table, "TENANT\tLEGAL ENTITY\tPUBLISHED\tHEAD\tLAG\tOLDEST\tNODE\tLAST ERROR\tNEXT ATTEMPT")
+	held := map[string]int{}
+	for i := range lines {
+		l := &lines[i]
+		oldest, problem, node, next := "-", "-", "-", "-"
 		if l.LagEvents > 0 {
 			oldest = time.Duration(l.LagSeconds * float64(time.Second)).Round(time.Second).String()
 		}
@@ -106,8 +122,21 @@ func FanoutStatus(ctx context.Context, o FanoutOptions) error {
 		}
 		if l.Holder != "" {
 			node, _, _ = strings.Cut(l.Holder, "/")
+			held[node]++
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n", l.TenantID, l.LegalEntity, l.PublishedThrough, l.Head, l.LagEvents, oldest, node, problem)
+		if l.NextAttemptAt != nil {
+			next = "now"
+			if wait := time.Until(*l.NextAttemptAt); wait > 0 {
+				next = "in " + wait.Round(time.Second).String()
+			}
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", l.TenantID, l.LegalEntity, l.PublishedThrough, l.Head, l.LagEvents, oldest, node, problem, next)
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, node := range slices.Sorted(maps.Keys(held)) {
+		fmt.Fprintf(o.Out, "%s publishes %d of %d legal entities.\n", node, held[node], len(lines))
+	}
+	return nil
 }

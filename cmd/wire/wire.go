@@ -342,6 +342,7 @@ func (a *App) Ready(ctx context.Context) map[string]error {
 		a.personal.ready(ctx, out)
 	}
 	a.projectionsReady(out)
+	a.fanoutReady(out)
 	return out
 }
 

@@ -17,7 +17,10 @@ import (
 // LeaseHarness makes leases under test.
 type LeaseHarness struct {
 	// Leases are those of an installation of the test's own, empty at first.
-	Leases ports.Leases
+	Leases interface {
+		ports.Leases
+		ports.SharedWork
+	}
 	// Pass lets time pass for the leases and signs of life that are there.
 	Pass func(d time.Duration)
 }
@@ -40,6 +43,8 @@ var leasePromises = []struct {
 	{"OverlappingCallsNeverBlockEachOther", leaseOverlap},
 	{"NodesAreAliveWhileTheyBeat", leaseBeat},
 	{"ANodeThatLeavesIsGoneAtOnce", leaseLeave},
+	{"NodesOfOneWorkAreApart", leaseWork},
+	{"OnlyWhatNobodyHoldsIsPruned", leasePrune},
 	{"ACancelledCallTakesNothing", leaseCancelled},
 	{"ALeaseNeedsAHolderAndALife", leaseInvalid},
 }
@@ -274,4 +279,47 @@ func leaseInvalid(t *testing.T, h LeaseHarness) {
 		_, err = h.Leases.Beat(context.Background(), c.holder, c.life)
 		require.Equal(t, "lease.invalid", fault.CodeOf(err))
 	}
+}
+
+func leaseWork(t *testing.T, h LeaseHarness) {
+	beat := func(work, node string) []string {
+		alive, err := h.Leases.BeatWork(context.Background(), work, node, leaseLife)
+		require.NoError(t, err)
+		return alive
+	}
+	require.Equal(t, []string{"a"}, h.beat(t, "a"))
+	require.Equal(t, []string{"b"}, beat("publish", "b"))
+	require.Equal(t, []string{"a"}, h.beat(t, "a"), "who shares one piece of work is not counted for another")
+	require.Equal(t, []string{"a", "b"}, beat("publish", "a"))
+	require.Equal(t, []string{"c"}, beat("other", "c"))
+	h.Pass(leaseLife / 2)
+	require.Equal(t, []string{"a", "b"}, beat("publish", "b"))
+	h.Pass(leaseLife * 2 / 3)
+	require.Equal(t, []string{"b"}, beat("publish", "b"), "a gave no sign for too long")
+	require.NoError(t, h.Leases.LeaveWork(context.Background(), "publish", "b"))
+	require.Equal(t, []string{"c"}, beat("publish", "c"))
+	require.NoError(t, h.Leases.LeaveWork(context.Background(), "publish", "nobody"))
+	_, err := h.Leases.BeatWork(context.Background(), "publish", "", leaseLife)
+	require.Equal(t, "lease.invalid", fault.CodeOf(err))
+}
+
+func leasePrune(t *testing.T, h LeaseHarness) {
+	h.hold(t, "a", []ports.LeaseResource{{Name: "hook/1"}, {Name: "hook/2"}, {Name: "hook/3"}, {Name: "hooks"}, {Name: "g", Partition: 1}, {Name: "hook%"}})
+	h.release(t, "a", []ports.LeaseResource{{Name: "hook/1"}, {Name: "hook/2"}, {Name: "hooks"}, {Name: "g", Partition: 1}})
+	n, err := h.Leases.Prune(context.Background(), "hook/", []string{"hook/2"})
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "hook/2 is kept, hook/3 is held, the others are not named so")
+	left, err := h.Leases.List(context.Background(), "")
+	require.NoError(t, err)
+	var names []string
+	for _, l := range left {
+		names = append(names, l.Name)
+	}
+	require.Equal(t, []string{"g", "hook%", "hook/2", "hook/3", "hooks"}, names)
+	h.Pass(2 * leaseLife)
+	n, err = h.Leases.Prune(context.Background(), "hook/", nil)
+	require.NoError(t, err)
+	require.Equal(t, 2, n, "what has expired is nobody's")
+	again := h.hold(t, "b", []ports.LeaseResource{{Name: "hook/1"}})
+	require.EqualValues(t, 1, again[0].Term)
 }

@@ -18,7 +18,13 @@ import (
 const brokenLeasesVariable = "BACKBONE_BROKEN_LEASES"
 
 // leases are sound; each breakage replaces what it breaks.
-type leases struct{ ports.Leases }
+type leases struct{ held }
+
+// held are all leases of an installation.
+type held interface {
+	ports.Leases
+	ports.SharedWork
+}
 
 // sharedLeases takes what another holds.
 type sharedLeases struct{ leases }
@@ -83,17 +89,33 @@ func (l immortal) Beat(ctx context.Context, node string, within time.Duration) (
 
 func (immortal) Leave(context.Context, string) error { return nil }
 
+// crowded counts the nodes of all work together.
+type crowded struct{ leases }
+
+func (l crowded) BeatWork(ctx context.Context, _, node string, within time.Duration) ([]string, error) {
+	return l.leases.Beat(ctx, node, within)
+}
+
+// greedy prunes what is asked to be kept.
+type greedy struct{ leases }
+
+func (l greedy) Prune(ctx context.Context, prefix string, _ []string) (int, error) {
+	return l.leases.Prune(ctx, prefix, nil)
+}
+
 var brokenLeases = []struct {
 	name   string
-	wrap   func(leases) ports.Leases
+	wrap   func(leases) held
 	notice []string
 }{
-	{"shares what is held", func(l leases) ports.Leases { return sharedLeases{l} }, []string{"WhatAnotherHoldsIsLeftOut", "OneOfManyTakesAResource"}},
-	{"counts no terms", func(l leases) ports.Leases { return oneTerm{l} }, []string{"AnExpiredLeaseIsTakenOverWithTheNextTerm"}},
-	{"counts renewals", func(l leases) ports.Leases { return busyTerm{l} }, []string{"ARenewalKeepsTheTerm"}},
-	{"gives nothing back", func(l leases) ports.Leases { return keptLeases{l} }, []string{"AReleasedLeaseIsFreeAtOnce"}},
-	{"holds for ever", func(l leases) ports.Leases { return endlessLeases{l} }, []string{"AnExpiredLeaseIsTakenOverWithTheNextTerm"}},
-	{"takes the dead for living", func(l leases) ports.Leases { return immortal{l} }, []string{"NodesAreAliveWhileTheyBeat", "ANodeThatLeavesIsGoneAtOnce"}},
+	{"shares what is held", func(l leases) held { return sharedLeases{l} }, []string{"WhatAnotherHoldsIsLeftOut", "OneOfManyTakesAResource"}},
+	{"counts no terms", func(l leases) held { return oneTerm{l} }, []string{"AnExpiredLeaseIsTakenOverWithTheNextTerm"}},
+	{"counts renewals", func(l leases) held { return busyTerm{l} }, []string{"ARenewalKeepsTheTerm"}},
+	{"gives nothing back", func(l leases) held { return keptLeases{l} }, []string{"AReleasedLeaseIsFreeAtOnce"}},
+	{"holds for ever", func(l leases) held { return endlessLeases{l} }, []string{"AnExpiredLeaseIsTakenOverWithTheNextTerm"}},
+	{"takes the dead for living", func(l leases) held { return immortal{l} }, []string{"NodesAreAliveWhileTheyBeat", "ANodeThatLeavesIsGoneAtOnce"}},
+	{"mixes the nodes of all work", func(l leases) held { return crowded{l} }, []string{"NodesOfOneWorkAreApart"}},
+	{"prunes what is kept", func(l leases) held { return greedy{l} }, []string{"OnlyWhatNobodyHoldsIsPruned"}},
 }
 
 // TestTheLeaseSuiteFailsOnBrokenLeases runs the suite on all broken leases in child
@@ -119,7 +141,7 @@ func TestTheLeaseSuiteFailsOnBrokenLeases(t *testing.T) {
 func TestLeaseSuiteChild(t *testing.T) {
 	t.Parallel()
 	name := os.Getenv(brokenLeasesVariable)
-	wrap := func(l leases) ports.Leases { return l }
+	wrap := func(l leases) held { return l }
 	for _, b := range brokenLeases {
 		if b.name == name {
 			wrap = b.wrap

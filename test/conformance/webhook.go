@@ -13,8 +13,14 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// Webhooks are the endpoints and the attempts under test.
+type Webhooks interface {
+	ports.WebhookEndpoints
+	ports.WebhookAttempts
+}
+
 // RunWebhookEndpoints runs the suite on an empty store.
-func RunWebhookEndpoints(t *testing.T, s ports.WebhookEndpoints) {
+func RunWebhookEndpoints(t *testing.T, s Webhooks) {
 	t.Helper()
 	ctx := t.Context()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 1000, time.UTC)
@@ -38,6 +44,7 @@ func RunWebhookEndpoints(t *testing.T, s ports.WebhookEndpoints) {
 	next := first
 	next.URL, next.SecretNumber, next.PreviousUntil, next.Revision, next.UpdatedAt = "https://b.example.org/", 2, at.Add(time.Hour), 2, at.Add(time.Minute)
 	next.DisabledAt, next.DisabledCode = at, "webhook.status_410"
+	next.HeaderNames, next.Headers = []string{"Authorization", "X-Route"}, []byte{0, 1, 255}
 	require.NoError(t, s.SaveWebhookEndpoint(ctx, next))
 	got, err := s.WebhookEndpoint(ctx, first.Subscription)
 	require.NoError(t, err)
@@ -65,6 +72,15 @@ func RunWebhookEndpoints(t *testing.T, s ports.WebhookEndpoints) {
 	racing.Wait()
 	require.Equal(t, 1, won, "one of many changes an endpoint")
 
+	last, err := s.WebhookEndpoint(ctx, first.Subscription)
+	require.NoError(t, err)
+	last.HeaderNames, last.Headers, last.Revision = nil, nil, 4
+	require.NoError(t, s.SaveWebhookEndpoint(ctx, last))
+	got, err = s.WebhookEndpoint(ctx, first.Subscription)
+	require.NoError(t, err)
+	require.Equal(t, last, got, "headers are given up")
+
+	webhookAttempts(t, s, first.Subscription, other.Subscription, at)
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
 	require.ErrorIs(t, s.DeleteWebhookEndpoint(cancelled, first.Subscription), context.Canceled)
@@ -74,5 +90,38 @@ func RunWebhookEndpoints(t *testing.T, s ports.WebhookEndpoints) {
 	all, err = s.WebhookEndpoints(ctx)
 	require.NoError(t, err)
 	require.Equal(t, []ports.WebhookEndpoint{other}, all)
+	left, err := s.WebhookAttempts(ctx, first.Subscription, 10)
+	require.NoError(t, err)
+	require.Empty(t, left, "attempts go with their endpoint")
+	left, err = s.WebhookAttempts(ctx, other.Subscription, 10)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
 	require.NoError(t, s.SaveWebhookEndpoint(ctx, first), "it may be made again")
+}
+
+// webhookAttempts keeps attempts of two endpoints.
+func webhookAttempts(t *testing.T, s Webhooks, one, other event.ID, at time.Time) {
+	t.Helper()
+	ctx := t.Context()
+	list, err := s.WebhookAttempts(ctx, one, 10)
+	require.NoError(t, err)
+	require.NotNil(t, list)
+	require.Empty(t, list)
+	require.NoError(t, s.AddWebhookAttempts(ctx, one, nil, 3))
+	attempt := func(n int) ports.WebhookAttempt {
+		return ports.WebhookAttempt{EventID: event.ID{9, byte(n)}, Partition: 5, Sequence: event.Sequence(n), Attempt: n, At: at.Add(time.Duration(n) * time.Minute), Status: 204, Duration: 12 * time.Millisecond}
+	}
+	failed := attempt(3)
+	failed.Status, failed.Code, failed.Next = 0, "webhook.timeout", at.Add(time.Hour)
+	same := failed // of another message, at the same moment
+	same.Sequence, same.EventID = 7, event.ID{9, 7}
+	require.NoError(t, s.AddWebhookAttempts(ctx, one, []ports.WebhookAttempt{attempt(2), attempt(1), failed, same}, 10))
+	require.NoError(t, s.AddWebhookAttempts(ctx, other, []ports.WebhookAttempt{attempt(8)}, 3))
+	list, err = s.WebhookAttempts(ctx, one, 3)
+	require.NoError(t, err)
+	require.Equal(t, []ports.WebhookAttempt{same, failed, attempt(2)}, list, "the newest first")
+	require.NoError(t, s.AddWebhookAttempts(ctx, one, []ports.WebhookAttempt{attempt(4)}, 3))
+	list, err = s.WebhookAttempts(ctx, one, 10)
+	require.NoError(t, err)
+	require.Equal(t, []ports.WebhookAttempt{attempt(4), same, failed}, list, "what is older is forgotten")
 }

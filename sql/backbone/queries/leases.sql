@@ -62,3 +62,36 @@ ORDER BY 1;
 
 -- name: DeleteNode :exec
 DELETE FROM backbone.nodes WHERE node = @node;
+
+-- name: BeatWorkNode :many
+WITH gone AS (
+    DELETE FROM backbone.work_nodes o
+    WHERE o.work = @work AND o.node IN (
+        SELECT d.node FROM backbone.work_nodes d
+        WHERE d.work = @work AND d.node <> @node AND d.seen_at < statement_timestamp() - @forget::interval
+        FOR UPDATE SKIP LOCKED
+    )
+), beat AS (
+    INSERT INTO backbone.work_nodes AS n (work, node, seen_at)
+    VALUES (@work, @node, statement_timestamp())
+    ON CONFLICT (work, node) DO UPDATE SET seen_at = greatest(n.seen_at, excluded.seen_at)
+    RETURNING n.node
+)
+SELECT b.node FROM beat b
+UNION
+SELECT n.node FROM backbone.work_nodes n WHERE n.work = @work AND n.seen_at > statement_timestamp() - @within::interval
+ORDER BY 1;
+
+-- name: DeleteWorkNode :exec
+DELETE FROM backbone.work_nodes WHERE work = @work AND node = @node;
+
+-- name: PruneLeases :execrows
+-- The rows that somebody locks just now are left to the next time.
+DELETE FROM backbone.leases l
+USING (
+    SELECT o.name, o.partition_id FROM backbone.leases o
+    WHERE o.name >= @prefix::text AND starts_with(o.name, @prefix::text) AND o.name <> ALL (@keep::text[]) AND o.expires_at <= statement_timestamp()
+    ORDER BY o.name, o.partition_id
+    FOR UPDATE SKIP LOCKED
+) AS gone
+WHERE l.name = gone.name AND l.partition_id = gone.partition_id;

@@ -58,12 +58,78 @@ func (q *Queries) BeatNode(ctx context.Context, db DBTX, arg *BeatNodeParams) ([
 	return items, nil
 }
 
+const BeatWorkNode = `-- name: BeatWorkNode :many
+WITH gone AS (
+    DELETE FROM backbone.work_nodes o
+    WHERE o.work = $1 AND o.node IN (
+        SELECT d.node FROM backbone.work_nodes d
+        WHERE d.work = $1 AND d.node <> $2 AND d.seen_at < statement_timestamp() - $3::interval
+        FOR UPDATE SKIP LOCKED
+    )
+), beat AS (
+    INSERT INTO backbone.work_nodes AS n (work, node, seen_at)
+    VALUES ($1, $2, statement_timestamp())
+    ON CONFLICT (work, node) DO UPDATE SET seen_at = greatest(n.seen_at, excluded.seen_at)
+    RETURNING n.node
+)
+SELECT b.node FROM beat b
+UNION
+SELECT n.node FROM backbone.work_nodes n WHERE n.work = $1 AND n.seen_at > statement_timestamp() - $4::interval
+ORDER BY 1
+`
+
+type BeatWorkNodeParams struct {
+	Work   string
+	Node   string
+	Forget pgtype.Interval
+	Within pgtype.Interval
+}
+
+func (q *Queries) BeatWorkNode(ctx context.Context, db DBTX, arg *BeatWorkNodeParams) ([]string, error) {
+	rows, err := db.Query(ctx, BeatWorkNode,
+		arg.Work,
+		arg.Node,
+		arg.Forget,
+		arg.Within,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var node string
+		if err := rows.Scan(&node); err != nil {
+			return nil, err
+		}
+		items = append(items, node)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const DeleteNode = `-- name: DeleteNode :exec
 DELETE FROM backbone.nodes WHERE node = $1
 `
 
 func (q *Queries) DeleteNode(ctx context.Context, db DBTX, node string) error {
 	_, err := db.Exec(ctx, DeleteNode, node)
+	return err
+}
+
+const DeleteWorkNode = `-- name: DeleteWorkNode :exec
+DELETE FROM backbone.work_nodes WHERE work = $1 AND node = $2
+`
+
+type DeleteWorkNodeParams struct {
+	Work string
+	Node string
+}
+
+func (q *Queries) DeleteWorkNode(ctx context.Context, db DBTX, arg *DeleteWorkNodeParams) error {
+	_, err := db.Exec(ctx, DeleteWorkNode, arg.Work, arg.Node)
 	return err
 }
 
@@ -192,6 +258,31 @@ func (q *Queries) ListLeases(ctx context.Context, db DBTX, name string) ([]ListL
 		return nil, err
 	}
 	return items, nil
+}
+
+const PruneLeases = `-- name: PruneLeases :execrows
+DELETE FROM backbone.leases l
+USING (
+    SELECT o.name, o.partition_id FROM backbone.leases o
+    WHERE o.name >= $1::text AND starts_with(o.name, $1::text) AND o.name <> ALL ($2::text[]) AND o.expires_at <= statement_timestamp()
+    ORDER BY o.name, o.partition_id
+    FOR UPDATE SKIP LOCKED
+) AS gone
+WHERE l.name = gone.name AND l.partition_id = gone.partition_id
+`
+
+type PruneLeasesParams struct {
+	Prefix string
+	Keep   []string
+}
+
+// The rows that somebody locks just now are left to the next time.
+func (q *Queries) PruneLeases(ctx context.Context, db DBTX, arg *PruneLeasesParams) (int64, error) {
+	result, err := db.Exec(ctx, PruneLeases, arg.Prefix, arg.Keep)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const ReleaseLeases = `-- name: ReleaseLeases :exec

@@ -192,6 +192,19 @@ type BackboneSubscriptionDecision struct {
 	At           time.Time
 }
 
+type BackboneWebhookAttempt struct {
+	Subscription pgtype.UUID
+	EventID      pgtype.UUID
+	AttemptedAt  time.Time
+	NextAt       pgtype.Timestamptz
+	Sequence     int64
+	PartitionID  int32
+	Attempt      int32
+	Status       int32
+	DurationMs   int32
+	Code         string
+}
+
 type BackboneWebhookEndpoint struct {
 	Subscription  pgtype.UUID
 	TenantID      string
@@ -203,4 +216,6 @@ type BackboneWebhookEndpoint struct {
 	Revision      int64
 	CreatedAt     time.Time
 	UpdatedAt     time.Time
+	HeaderNames   []string
+	Headers       []byte
 }

@@ -22,7 +22,7 @@ func (q *Queries) DeleteWebhookEndpoint(ctx context.Context, db DBTX, subscripti
 }
 
 const GetWebhookEndpoint = `-- name: GetWebhookEndpoint :one
-SELECT w.subscription, w.tenant_id, w.url, w.secret_number, w.previous_until, w.disabled_at, w.disabled_code, w.revision, w.created_at, w.updated_at
+SELECT w.subscription, w.tenant_id, w.url, w.secret_number, w.previous_until, w.disabled_at, w.disabled_code, w.revision, w.created_at, w.updated_at, w.header_names, w.headers
 FROM backbone.webhook_endpoints w
 WHERE w.subscription = $1
 `
@@ -45,13 +45,15 @@ func (q *Queries) GetWebhookEndpoint(ctx context.Context, db DBTX, subscription 
 		&i.BackboneWebhookEndpoint.Revision,
 		&i.BackboneWebhookEndpoint.CreatedAt,
 		&i.BackboneWebhookEndpoint.UpdatedAt,
+		&i.BackboneWebhookEndpoint.HeaderNames,
+		&i.BackboneWebhookEndpoint.Headers,
 	)
 	return i, err
 }
 
 const InsertWebhookEndpoint = `-- name: InsertWebhookEndpoint :execrows
-INSERT INTO backbone.webhook_endpoints (subscription, tenant_id, url, secret_number, previous_until, disabled_at, disabled_code, revision, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8, $9)
+INSERT INTO backbone.webhook_endpoints (subscription, tenant_id, url, secret_number, previous_until, disabled_at, disabled_code, header_names, headers, revision, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9, 1, $10, $11)
 ON CONFLICT (subscription) DO NOTHING
 `
 
@@ -63,6 +65,8 @@ type InsertWebhookEndpointParams struct {
 	PreviousUntil pgtype.Timestamptz
 	DisabledAt    pgtype.Timestamptz
 	DisabledCode  pgtype.Text
+	HeaderNames   []string
+	Headers       []byte
 	CreatedAt     time.Time
 	UpdatedAt     time.Time
 }
@@ -76,6 +80,8 @@ func (q *Queries) InsertWebhookEndpoint(ctx context.Context, db DBTX, arg *Inser
 		arg.PreviousUntil,
 		arg.DisabledAt,
 		arg.DisabledCode,
+		arg.HeaderNames,
+		arg.Headers,
 		arg.CreatedAt,
 		arg.UpdatedAt,
 	)
@@ -86,7 +92,7 @@ func (q *Queries) InsertWebhookEndpoint(ctx context.Context, db DBTX, arg *Inser
 }
 
 const ListWebhookEndpoints = `-- name: ListWebhookEndpoints :many
-SELECT w.subscription, w.tenant_id, w.url, w.secret_number, w.previous_until, w.disabled_at, w.disabled_code, w.revision, w.created_at, w.updated_at
+SELECT w.subscription, w.tenant_id, w.url, w.secret_number, w.previous_until, w.disabled_at, w.disabled_code, w.revision, w.created_at, w.updated_at, w.header_names, w.headers
 FROM backbone.webhook_endpoints w
 ORDER BY w.tenant_id, w.subscription
 `
@@ -115,6 +121,8 @@ func (q *Queries) ListWebhookEndpoints(ctx context.Context, db DBTX) ([]ListWebh
 			&i.BackboneWebhookEndpoint.Revision,
 			&i.BackboneWebhookEndpoint.CreatedAt,
 			&i.BackboneWebhookEndpoint.UpdatedAt,
+			&i.BackboneWebhookEndpoint.HeaderNames,
+			&i.BackboneWebhookEndpoint.Headers,
 		); err != nil {
 			return nil, err
 		}
@@ -129,8 +137,9 @@ func (q *Queries) ListWebhookEndpoints(ctx context.Context, db DBTX) ([]ListWebh
 const UpdateWebhookEndpoint = `-- name: UpdateWebhookEndpoint :execrows
 UPDATE backbone.webhook_endpoints
 SET url = $1, secret_number = $2, previous_until = $3, disabled_at = $4, disabled_code = $5,
-    revision = revision + 1, updated_at = $6
-WHERE subscription = $7 AND revision = $8
+    header_names = $6::text[], headers = $7,
+    revision = revision + 1, updated_at = $8
+WHERE subscription = $9 AND revision = $10
 `
 
 type UpdateWebhookEndpointParams struct {
@@ -139,6 +148,8 @@ type UpdateWebhookEndpointParams struct {
 	PreviousUntil    pgtype.Timestamptz
 	DisabledAt       pgtype.Timestamptz
 	DisabledCode     pgtype.Text
+	HeaderNames      []string
+	Headers          []byte
 	UpdatedAt        time.Time
 	Subscription     pgtype.UUID
 	ExpectedRevision int64
@@ -151,6 +162,8 @@ func (q *Queries) UpdateWebhookEndpoint(ctx context.Context, db DBTX, arg *Updat
 		arg.PreviousUntil,
 		arg.DisabledAt,
 		arg.DisabledCode,
+		arg.HeaderNames,
+		arg.Headers,
 		arg.UpdatedAt,
 		arg.Subscription,
 		arg.ExpectedRevision,
