@@ -25,6 +25,7 @@ func TestReport(t *testing.T) {
 	t.Run("delivery", func(t *testing.T) { reportDelivery(t, o, cluster, &figures) })
 	shared := &shelf{t: t, options: o, cluster: cluster}
 	t.Run("projections", func(t *testing.T) { reportProjections(t, o, shared, &figures) })
+	t.Run("rebuild", func(t *testing.T) { reportRebuild(t, o, shared, &figures) })
 	fmt.Println()
 	figures.print(os.Stdout)
 }
