@@ -100,8 +100,16 @@ type ProjectionVersions interface {
 	// retained before is dropped. Faults: projection.changed (conflict) when the roles are
 	// not those, projection.version_behind, projection.version_halted.
 	SwitchProjection(ctx context.Context, s ProjectionSwitch) error
-	// DropProjection begins to remove a version that is building or retained. From here on
-	// nobody writes it. Fault projection.changed (conflict).
+	// SwitchPartition gives the version From, which stays the active one, the rows that the
+	// version To holds of a partition, in one transaction: who reads sees the rows before
+	// or the rows after. To is about that partition alone and is dropped; what it replaced
+	// is kept as a new version, which is returned, retained for that partition alone, in
+	// the place of an earlier one. Checkpoint and dead letters go with the rows, and the
+	// generation of From's checkpoint grows. Faults: those of SwitchProjection,
+	// projection.other_code when the two were not built by the same handler.
+	SwitchPartition(ctx context.Context, s PartitionSwitch) (retained int, err error)
+	// DropProjection begins to remove a version that is building, retained or a snapshot.
+	// From here on nobody writes it. Fault projection.changed (conflict).
 	DropProjection(ctx context.Context, projection string, version int, by string) error
 	// SweepProjection removes at most limit rows of each table and partition of a version
 	// that is being dropped. When it finds none the version is dropped.
@@ -109,4 +117,12 @@ type ProjectionVersions interface {
 	// CompareProjection compares two versions. Fault projection.not_comparable when they
 	// cannot be brought to the same event.
 	CompareProjection(ctx context.Context, c ProjectionComparison) (ProjectionDifference, error)
+}
+
+// PartitionSwitch shows other rows to readers in one partition. Types, Handler and
+// MaxBehind are as of ProjectionSwitch.
+type PartitionSwitch struct {
+	ProjectionSwitch
+	Partition event.PartitionID
+	Tables    []ProjectionTable
 }

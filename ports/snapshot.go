@@ -73,24 +73,3 @@ type StreamSnapshots interface {
 	// is over). An internal one takes the place of any with its version.
 	SaveStreamSnapshot(ctx context.Context, s StreamSnapshot, epoch SnapshotEpoch) (stored StreamSnapshot, created bool, err error)
 }
-
-// ProjectionSnapshot is the state of a projection after a partition's events up to a
-// sequence, from which a rebuild goes on.
-type ProjectionSnapshot struct {
-	Projection string
-	Version    int
-	Partition  event.PartitionID
-	Sequence   event.Sequence
-	State      json.RawMessage
-	CreatedAt  time.Time
-}
-
-// ProjectionSnapshots keeps states of projections by sequence.
-type ProjectionSnapshots interface {
-	// ProjectionSnapshot reads the newest snapshot at or before a sequence (0: the
-	// newest of all) and the partition's epoch, also beside an error. Fault
-	// snapshot.not_found.
-	ProjectionSnapshot(ctx context.Context, projection string, version int, p event.PartitionID, until event.Sequence) (ProjectionSnapshot, SnapshotEpoch, error)
-	// SaveProjectionSnapshot is SaveEntitySnapshot for a projection.
-	SaveProjectionSnapshot(ctx context.Context, s ProjectionSnapshot, epoch SnapshotEpoch) (kept bool, err error)
-}

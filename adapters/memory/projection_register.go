@@ -52,7 +52,7 @@ func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (pro
 	shown := p.Role != projection.Building
 	for other, known := range s.operated.projections {
 		shown = shown || other.name == p.Name && known.Role == projection.Active
-		if other.name == p.Name && known.Role == p.Role && (p.Role == projection.Active || p.Role == projection.Building) {
+		if other.name == p.Name && known.Role == p.Role && known.Scope == p.Scope && p.Role != projection.Saved {
 			return p, projection.NotFound(p.Name) // there is one of that role
 		}
 	}

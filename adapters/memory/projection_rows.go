@@ -108,7 +108,7 @@ func (s *Store) EndProjection(ctx context.Context, name, by string) error {
 	defer s.mu.Unlock()
 	found := false
 	for key, p := range s.operated.projections {
-		if key.name == name && p.Role.Alive() {
+		if snapshot := p.Role == projection.Saving || p.Role == projection.Saved; key.name == name && (snapshot || p.Role.Alive()) {
 			found = true
 			s.drop(key, by)
 		}

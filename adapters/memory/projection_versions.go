@@ -37,9 +37,9 @@ func (s *Store) ended(name string, version int) bool {
 // MaxBehind is applied before, so that somebody may have written more until the switch.
 func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
 	s.mu.RLock()
-	role := s.operated.projections[projectionKey{w.Projection, w.To}].Role
+	version := s.operated.projections[projectionKey{w.Projection, w.To}]
 	s.mu.RUnlock()
-	if role != projection.Building && role != projection.Retained {
+	if version.Role != projection.Building && version.Role != projection.Retained || version.Scope != 0 {
 		return projection.Changed() // whatever it lacks
 	}
 	if !w.Force {
@@ -104,6 +104,11 @@ func (s *Store) become(key projectionKey, r projection.Role, by string) {
 // drop is called with the lock held.
 func (s *Store) drop(key projectionKey, by string) {
 	s.become(key, projection.Dropping, by)
+	for part := range s.snapshots.projections {
+		if part.projection == key.name && part.version == key.version {
+			delete(s.snapshots.projections, part)
+		}
+	}
 	for c := range s.checkpoints {
 		if c.projection == key.name && c.version == key.version {
 			delete(s.checkpoints, c)
@@ -123,7 +128,9 @@ func (s *Store) DropProjection(ctx context.Context, name string, version int, by
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := projectionKey{name, version}
-	if r := s.operated.projections[key].Role; r != projection.Building && r != projection.Retained {
+	switch s.operated.projections[key].Role {
+	case projection.Building, projection.Retained, projection.Saving, projection.Saved:
+	default:
 		return projection.Changed()
 	}
 	s.drop(key, by)

@@ -12,9 +12,8 @@ import (
 )
 
 var (
-	_ ports.EntitySnapshots     = (*Store)(nil)
-	_ ports.StreamSnapshots     = (*Store)(nil)
-	_ ports.ProjectionSnapshots = (*Store)(nil)
+	_ ports.EntitySnapshots = (*Store)(nil)
+	_ ports.StreamSnapshots = (*Store)(nil)
 )
 
 type entityKey struct {
@@ -33,13 +32,13 @@ type streamSnapshotKey struct {
 type snapshots struct {
 	entities    map[entityKey][]ports.EntitySnapshot
 	streams     map[streamSnapshotKey][]ports.StreamSnapshot
-	projections map[checkpointKey][]ports.ProjectionSnapshot
+	projections map[checkpointKey]ports.SnapshotPart
 }
 
 func newSnapshots() snapshots {
 	return snapshots{
 		entities: map[entityKey][]ports.EntitySnapshot{}, streams: map[streamSnapshotKey][]ports.StreamSnapshot{},
-		projections: map[checkpointKey][]ports.ProjectionSnapshot{},
+		projections: map[checkpointKey]ports.SnapshotPart{},
 	}
 }
 
@@ -150,33 +149,4 @@ func (s *Store) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapshot, 
 	s.snapshots.streams[k] = now
 	n.State, n.Metadata = bytes.Clone(n.State), cloneBytes(n.Metadata)
 	return n, true, nil
-}
-
-// ProjectionSnapshot implements ports.ProjectionSnapshots.
-func (s *Store) ProjectionSnapshot(ctx context.Context, projection string, version int, p event.PartitionID, until event.Sequence) (ports.ProjectionSnapshot, ports.SnapshotEpoch, error) {
-	if err := ctx.Err(); err != nil {
-		return ports.ProjectionSnapshot{}, 0, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, h := range s.snapshots.projections[checkpointKey{projection, version, p}] {
-		if until == 0 || h.Sequence <= until {
-			h.State = bytes.Clone(h.State)
-			return h, 0, nil
-		}
-	}
-	return ports.ProjectionSnapshot{}, 0, snapshot.NotFound()
-}
-
-// SaveProjectionSnapshot implements ports.ProjectionSnapshots.
-func (s *Store) SaveProjectionSnapshot(ctx context.Context, n ports.ProjectionSnapshot, epoch ports.SnapshotEpoch) (kept bool, err error) {
-	if err := ctx.Err(); err != nil || epoch != 0 {
-		return false, err
-	}
-	n.State, n.CreatedAt = bytes.Clone(n.State), event.Micros(n.CreatedAt)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := checkpointKey{n.Projection, n.Version, n.Partition}
-	s.snapshots.projections[k], kept = keepNewest(s.snapshots.projections[k], n, func(e ports.ProjectionSnapshot) uint64 { return uint64(e.Sequence) })
-	return kept, nil
 }

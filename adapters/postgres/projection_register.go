@@ -25,8 +25,8 @@ func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (pro
 	}
 	p = p.Complete()
 	row := &backbonedb.InsertProjectionParams{
-		Name: p.Name, Version: int32(p.Version), Code: int32(p.Code), Role: string(p.Role), SelfSwitching: p.SelfSwitching, Status: string(p.Status), Settings: settings, Definition: p.Definition,
-		CreatedAt: s.now(), ChangedBy: p.ChangedBy,
+		Name: p.Name, Version: int32(p.Version), Code: int32(p.Code), Role: string(p.Role), Scope: int32(p.Scope), Base: int32(p.Base), SelfSwitching: p.SelfSwitching,
+		Status: string(p.Status), Settings: settings, Definition: p.Definition, CreatedAt: s.now(), ChangedBy: p.ChangedBy,
 	}
 	if p.Role == projection.Building {
 		err = s.inVersions(ctx, func(tx pgx.Tx) error { return s.insertBuilding(ctx, tx, row) })
@@ -76,7 +76,8 @@ func (s *Store) ListProjections(ctx context.Context) ([]projection.Projection, e
 	for i := range rows {
 		r := &rows[i].BackboneProjection
 		out[i] = projection.Projection{
-			Name: r.Name, Version: int(r.Version), Code: int(r.Code), Role: projection.Role(r.Role), SelfSwitching: r.SelfSwitching, Status: projection.Status(r.Status), Definition: r.Definition,
+			Name: r.Name, Version: int(r.Version), Code: int(r.Code), Role: projection.Role(r.Role), Scope: event.PartitionID(r.Scope), Base: int(r.Base),
+			SelfSwitching: r.SelfSwitching, Status: projection.Status(r.Status), Definition: r.Definition,
 			CreatedAt: r.CreatedAt.UTC(), ChangedAt: r.ChangedAt.UTC(), ChangedBy: r.ChangedBy, Revision: r.Revision,
 		}
 		if err := json.Unmarshal(r.Settings, &out[i].Settings); err != nil {

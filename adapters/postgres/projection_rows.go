@@ -136,7 +136,7 @@ func (s *Store) endAll(ctx context.Context, tx pgx.Tx, name string, versions []i
 		return err
 	}
 	for _, version := range versions {
-		err := s.end(ctx, tx, name, version, by, projection.Active, projection.Building, projection.Retained)
+		err := s.end(ctx, tx, name, version, by, projection.Active, projection.Building, projection.Retained, projection.Saving, projection.Saved)
 		if err != nil && fault.CodeOf(err) != projection.CodeChanged {
 			return err
 		}

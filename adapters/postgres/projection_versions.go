@@ -79,7 +79,7 @@ func (s *Store) lockVersions(ctx context.Context, tx pgx.Tx, name string, p even
 func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
 	if to, err := s.findProjection(ctx, w.Projection, w.To); err != nil {
 		return err
-	} else if to.Role != projection.Building && to.Role != projection.Retained {
+	} else if to.Role != projection.Building && to.Role != projection.Retained || to.Scope != 0 {
 		return projection.Changed() // whatever it lacks
 	}
 	heads, err := s.PartitionHeads(ctx)
@@ -193,7 +193,7 @@ func (s *Store) DropProjection(ctx context.Context, name string, version int, by
 // drop ends a version. Without its checkpoints nobody works it any more, and a report
 // that is being made of it sees that it has lost its ground.
 func (s *Store) drop(ctx context.Context, tx pgx.Tx, name string, version int32, by string) error {
-	return s.end(ctx, tx, name, version, by, projection.Building, projection.Retained)
+	return s.end(ctx, tx, name, version, by, projection.Building, projection.Retained, projection.Saving, projection.Saved)
 }
 
 // end is drop for a version in one of some roles.
@@ -202,6 +202,9 @@ func (s *Store) end(ctx context.Context, tx pgx.Tx, name string, version int32, 
 		return err
 	}
 	if err := s.queries.DeleteCheckpoints(ctx, tx, &backbonedb.DeleteCheckpointsParams{Projection: name, Version: version}); err != nil {
+		return err
+	}
+	if err := s.queries.DeleteSnapshotParts(ctx, tx, &backbonedb.DeleteSnapshotPartsParams{Projection: name, Version: version}); err != nil {
 		return err
 	}
 	return s.queries.DiscardVersionLetters(ctx, tx, &backbonedb.DiscardVersionLettersParams{

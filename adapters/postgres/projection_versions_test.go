@@ -163,13 +163,14 @@ func TestRebuildUnderLoad(t *testing.T) {
 		working.Go(func() { // a reader, who sees one version and never less than before
 			last := int64(0)
 			for ctx.Err() == nil {
-				version, err := w.store.ActiveProjection(ctx, tillName)
-				if err != nil {
-					continue
-				}
+				// In one statement: while the reader looks for the rows of a version that was shown
+				// a moment ago, that one goes on beside the one that is shown by then.
+				var version int
 				var n, top, total int64
-				err = w.store.Pool().QueryRow(ctx, `SELECT count(*), coalesce(max(sequence), 0), coalesce(max(total), 0) FROM till.sums WHERE partition_id = $1 AND version = $2`,
-					int32(p), version).Scan(&n, &top, &total)
+				err := w.store.Pool().QueryRow(ctx, `SELECT v.version, count(s.sequence), coalesce(max(s.sequence), 0), coalesce(max(s.total), 0)
+					FROM backbone.projections v LEFT JOIN till.sums s ON s.partition_id = $1 AND s.version = v.version
+					WHERE v.name = $2 AND v.role = 'active' GROUP BY v.version`,
+					int32(p), tillName).Scan(&version, &n, &top, &total)
 				if err != nil {
 					continue
 				}

@@ -156,7 +156,8 @@ func (s *Store) readLocked(ctx context.Context, tx pgx.Tx, w ports.ProjectionWor
 	batch.Queue(backbonedb.LockCheckpoint, w.Projection, int32(w.Version), int32(w.Partition)).QueryRow(func(row pgx.Row) error {
 		var r backbonedb.BackboneProjectionCheckpoint
 		err := row.Scan(&r.Sequence, &r.UpdatedAt, &r.Version, &r.PartitionID, &r.Projection, &r.Status, &r.Error, &r.Term, &r.Processed,
-			&r.Skipped, &r.Failed, &r.Attempts, &r.FirstFailedAt, &r.LastFailedAt, &r.NextAttemptAt, &r.LastEventAt)
+			&r.Skipped, &r.Failed, &r.Attempts, &r.FirstFailedAt, &r.LastFailedAt, &r.NextAttemptAt, &r.LastEventAt,
+			&r.Generation, &r.Redactions)
 		if errors.Is(err, pgx.ErrNoRows) {
 			c = ports.Checkpoint{Projection: w.Projection, Version: w.Version, Partition: w.Partition, Status: projection.Reading}
 			return nil
@@ -183,7 +184,7 @@ func checkpoint(r *backbonedb.BackboneProjectionCheckpoint) ports.Checkpoint {
 		Status: r.Status, Error: r.Error.String, Attempts: int(r.Attempts), UpdatedAt: r.UpdatedAt.UTC(),
 		FirstFailedAt: utcOrZero(r.FirstFailedAt), LastFailedAt: utcOrZero(r.LastFailedAt), NextAttemptAt: utcOrZero(r.NextAttemptAt),
 		LastEventAt: utcOrZero(r.LastEventAt), Term: uint64(r.Term),
-		Processed: uint64(r.Processed), Skipped: uint64(r.Skipped), Failed: uint64(r.Failed),
+		Processed: uint64(r.Processed), Skipped: uint64(r.Skipped), Failed: uint64(r.Failed), Generation: uint64(r.Generation), Redactions: uint64(r.Redactions),
 	}
 }
 
@@ -295,6 +296,9 @@ func (s *Store) Reset(ctx context.Context, o ports.ProjectionOperation, h ports.
 		b := ports.ProjectionBatch{Projection: o.Projection, Version: o.Version, Partition: o.Partition}
 		if err := h.Reset(ctx, tx, b); err != nil {
 			return false, ownWords(ctx, err)
+		}
+		if err := s.queries.BeginAgain(ctx, tx, &backbonedb.BeginAgainParams{Projection: o.Projection, Version: int32(o.Version), PartitionID: int32(o.Partition)}); err != nil {
+			return false, err
 		}
 		if err := s.settleLetters(ctx, tx, o.ProjectionWork, maxSequence, ports.LetterDiscarded, o.By, o.Reason); err != nil {
 			return false, err

@@ -16,9 +16,8 @@ import (
 )
 
 var (
-	_ ports.EntitySnapshots     = (*Store)(nil)
-	_ ports.StreamSnapshots     = (*Store)(nil)
-	_ ports.ProjectionSnapshots = (*Store)(nil)
+	_ ports.EntitySnapshots = (*Store)(nil)
+	_ ports.StreamSnapshots = (*Store)(nil)
 )
 
 // The states of an entity's snapshot.
@@ -153,38 +152,4 @@ func (s *Store) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapshot, 
 		return ports.StreamSnapshot{}, false, snapshot.Exists()
 	}
 	return have, false, nil
-}
-
-// ProjectionSnapshot implements ports.ProjectionSnapshots.
-func (s *Store) ProjectionSnapshot(ctx context.Context, projection string, version int, p event.PartitionID, until event.Sequence) (ports.ProjectionSnapshot, ports.SnapshotEpoch, error) {
-	epoch, err := s.epoch(ctx, p)
-	if err != nil {
-		return ports.ProjectionSnapshot{}, 0, err
-	}
-	r, err := s.queries.GetProjectionSnapshot(ctx, s.reads, &backbonedb.GetProjectionSnapshotParams{
-		PartitionID: int32(p), Projection: projection, Version: int32(version), Until: int64(until),
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return ports.ProjectionSnapshot{}, epoch, snapshot.NotFound()
-	}
-	if err != nil {
-		return ports.ProjectionSnapshot{}, epoch, translate(ctx, err)
-	}
-	return ports.ProjectionSnapshot{
-		Projection: projection, Version: version, Partition: p, Sequence: event.Sequence(r.Sequence), State: r.State, CreatedAt: r.CreatedAt.UTC(),
-	}, epoch, nil
-}
-
-// SaveProjectionSnapshot implements ports.ProjectionSnapshots.
-func (s *Store) SaveProjectionSnapshot(ctx context.Context, n ports.ProjectionSnapshot, epoch ports.SnapshotEpoch) (bool, error) {
-	return s.keep(ctx, s.queries.LockProjectionSnapshots, func(tx pgx.Tx) (int64, error) {
-		return s.queries.SaveProjectionSnapshot(ctx, tx, &backbonedb.SaveProjectionSnapshotParams{
-			Sequence: int64(n.Sequence), CreatedAt: event.Micros(n.CreatedAt), Version: int32(n.Version), PartitionID: int32(n.Partition),
-			SizeBytes: int32(len(n.State)), Projection: n.Projection, State: n.State, Epoch: int64(epoch), Kept: snapshot.Kept,
-		})
-	}, func(tx pgx.Tx) error {
-		return s.queries.DeleteOldProjectionSnapshots(ctx, tx, &backbonedb.DeleteOldProjectionSnapshotsParams{
-			PartitionID: int32(n.Partition), Projection: n.Projection, Version: int32(n.Version), Kept: snapshot.Kept,
-		})
-	})
 }

@@ -31,17 +31,11 @@ func TestARedactionTakesSnapshotsWithIt(t *testing.T) {
 			ID: ulid.Make(), Partition: a.partition, Stream: id, Internal: internal, Version: v, StateType: "x", SchemaVersion: 1, State: state, CreatedAt: time.Now(),
 		}
 	}
-	projection := func(at event.Sequence) ports.ProjectionSnapshot {
-		return ports.ProjectionSnapshot{Projection: "p", Version: 1, Partition: a.partition, Sequence: at, State: state, CreatedAt: time.Now()}
-	}
 	other := event.StreamID{Type: "other", ID: "1"}
 	_, epoch, err := a.EntitySnapshots(ctx, a.partition, "invoice", "1")
 	require.NoError(t, err)
 	for n := range event.Sequence(3) {
 		kept, err := a.SaveEntitySnapshot(ctx, entity(n+1), epoch)
-		require.NoError(t, err)
-		require.True(t, kept)
-		kept, err = a.SaveProjectionSnapshot(ctx, projection(n+1), epoch)
 		require.NoError(t, err)
 		require.True(t, kept)
 	}
@@ -61,9 +55,6 @@ func TestARedactionTakesSnapshotsWithIt(t *testing.T) {
 	require.NotEqual(t, epoch, now)
 	require.Len(t, left, 1)
 	require.Equal(t, event.Sequence(1), left[0].AsOf, "of before the event")
-	newest, _, err := a.ProjectionSnapshot(ctx, "p", 1, a.partition, 0)
-	require.NoError(t, err)
-	require.Equal(t, event.Sequence(1), newest.Sequence)
 	for _, internal := range []bool{false, true} {
 		_, _, err = a.StreamSnapshot(ctx, a.partition, a.event.Stream, internal, 0)
 		require.Equal(t, "snapshot.not_found", fault.CodeOf(err))

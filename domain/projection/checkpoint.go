@@ -32,6 +32,12 @@ type Checkpoint struct {
 	Processed     uint64    // events that the handler was given
 	Skipped       uint64    // events that were passed over because they failed
 	Failed        uint64    // attempts that were rolled back
+	// Generation grows when the rows are replaced by those of another fold: what was read
+	// of them before does not fit what is read afterwards.
+	Generation uint64
+	// Redactions is how many of the partition's redactions there were when its rows began
+	// to be folded. What was redacted since may still be in them.
+	Redactions uint64
 }
 
 // Pass moves the checkpoint after events were passed, of which handed went to the
@@ -108,6 +114,7 @@ func (c *Checkpoint) RequireHalted() error {
 // Rewind begins anew. What was counted stays: it counts work that was done.
 func (c *Checkpoint) Rewind(at time.Time) {
 	c.Sequence, c.LastEventAt = 0, time.Time{}
+	c.Generation++
 	c.clear(at)
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
@@ -198,6 +199,10 @@ type Projection struct {
 	// readers by itself once it has caught up.
 	Role          Role
 	SelfSwitching bool
+	// Scope is the one partition that the version is about; 0: all.
+	Scope event.PartitionID
+	// Base is the version of the snapshot that it begins with; 0: the beginning of the log.
+	Base int
 	// Code is the version that its module declares for the handler that builds it; 0 is
 	// Version.
 	Code       int

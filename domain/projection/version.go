@@ -16,6 +16,8 @@ const (
 	Building Role = "building" // it catches up and nobody is shown it
 	Active   Role = "active"   // readers are shown it
 	Retained Role = "retained" // it was active before, and follows the log so that it can be again
+	Saving   Role = "saving"   // a snapshot that is being copied
+	Saved    Role = "saved"    // a snapshot: nobody writes it or is shown it, and a rebuild may begin with it
 	Dropping Role = "dropping" // its rows are being removed
 	Dropped  Role = "dropped"  // nothing is left of it
 )

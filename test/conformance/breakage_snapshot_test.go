@@ -11,10 +11,9 @@ import (
 // snapshotBroken breaks what is kept of states.
 type snapshotBroken struct {
 	*wrapper
-	entity     func(s *ports.EntitySnapshot, epoch *ports.SnapshotEpoch)
-	mark       func(at *event.Sequence, effective *event.Date)
-	stream     func(s *ports.StreamSnapshot)
-	projection func(until *event.Sequence)
+	entity func(s *ports.EntitySnapshot, epoch *ports.SnapshotEpoch)
+	mark   func(at *event.Sequence, effective *event.Date)
+	stream func(s *ports.StreamSnapshot)
 }
 
 func (s *snapshotBroken) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot, epoch ports.SnapshotEpoch) (bool, error) {
@@ -46,13 +45,6 @@ func (s *snapshotBroken) SaveStreamSnapshot(ctx context.Context, n ports.StreamS
 	return s.wrapper.SaveStreamSnapshot(ctx, n, epoch)
 }
 
-func (s *snapshotBroken) ProjectionSnapshot(ctx context.Context, projection string, version int, p event.PartitionID, until event.Sequence) (ports.ProjectionSnapshot, ports.SnapshotEpoch, error) {
-	if s.projection != nil {
-		s.projection(&until)
-	}
-	return s.wrapper.ProjectionSnapshot(ctx, projection, version, p, until)
-}
-
 func ignoreEpoch(w *wrapper) conformance.Store {
 	return &snapshotBroken{wrapper: w, entity: func(_ *ports.EntitySnapshot, epoch *ports.SnapshotEpoch) { *epoch = 0 }}
 }
@@ -71,10 +63,6 @@ func alwaysStale(w *wrapper) conformance.Store {
 
 func overwriteSnapshots(w *wrapper) conformance.Store {
 	return &snapshotBroken{wrapper: w, stream: func(s *ports.StreamSnapshot) { s.Internal = true }}
-}
-
-func newestProjectionState(w *wrapper) conformance.Store {
-	return &snapshotBroken{wrapper: w, projection: func(until *event.Sequence) { *until = 0 }}
 }
 
 type asOfBroken struct{ *wrapper }

@@ -109,7 +109,6 @@ var broken = []breakage{
 	{"takes every state for stale", alwaysStale, []string{"Snapshot/ABackDatedEventMakesSnapshotsStale"}},
 	{"overwrites the states of streams", overwriteSnapshots, []string{"Snapshot/AVersionHasOneContent", "Snapshot/InternalSnapshotsAreApart"}},
 	{"shows streams as they are now", forgetAsOf, []string{"AsOf/AStreamIsReadAsItWas"}},
-	{"reads a projection's state of later", newestProjectionState, []string{"Snapshot/AProjectionGoesOnFromItsNewestSnapshot"}},
 	{"mixes partitions", mixPartitions, []string{"Append/TwoLegalEntitiesAreIndependent"}},
 }
 

@@ -23,7 +23,6 @@ var snapshotPromises = []promise{
 	{"AStreamSnapshotIsReadByVersion", streamSnapshots},
 	{"AVersionHasOneContent", streamSnapshotContent},
 	{"InternalSnapshotsAreApart", internalSnapshots},
-	{"AProjectionGoesOnFromItsNewestSnapshot", projectionSnapshots},
 	{"NothingIsSavedInAnotherEpoch", snapshotEpoch},
 	{"ConcurrentSavesLeaveTheNewest", snapshotRace},
 }
@@ -250,40 +249,6 @@ func internalSnapshots(t *testing.T, s *suite) {
 	require.Equal(t, "snapshot.not_found", fault.CodeOf(err))
 }
 
-func (b *book) projectionSnapshot(name string, version int, at event.Sequence) ports.ProjectionSnapshot {
-	return ports.ProjectionSnapshot{
-		Projection: name, Version: version, Partition: b.le.Partition, Sequence: at, State: json.RawMessage(fmt.Sprintf(`[%d]`, at)), CreatedAt: b.clock.Now(),
-	}
-}
-
-func projectionSnapshots(t *testing.T, s *suite) {
-	b := s.newBook(t)
-	ctx, name := context.Background(), s.unique("snapshots")
-	_, epoch, err := b.store.ProjectionSnapshot(ctx, name, 1, b.le.Partition, 0)
-	require.Equal(t, "snapshot.not_found", fault.CodeOf(err))
-	save := func(n ports.ProjectionSnapshot) bool {
-		kept, err := b.store.SaveProjectionSnapshot(ctx, n, epoch)
-		require.NoError(t, err)
-		return kept
-	}
-	for _, at := range []event.Sequence{1000, 2000, 3000, 4000} {
-		require.True(t, save(b.projectionSnapshot(name, 1, at)))
-	}
-	require.False(t, save(b.projectionSnapshot(name, 1, 500)))
-	require.True(t, save(b.projectionSnapshot(name, 2, 100)), "another version has its own")
-	for until, want := range map[event.Sequence]event.Sequence{0: 4000, 4000: 4000, 3999: 3000, 2000: 2000, 1999: 0, 1000: 0} {
-		got, _, err := b.store.ProjectionSnapshot(ctx, name, 1, b.le.Partition, until)
-		if want == 0 {
-			require.Equal(t, "snapshot.not_found", fault.CodeOf(err), "until %d", until)
-			continue
-		}
-		require.NoError(t, err)
-		require.Equal(t, b.projectionSnapshot(name, 1, want), got)
-	}
-	_, _, err = b.store.ProjectionSnapshot(ctx, name, 1, s.newBook(t).le.Partition, 0)
-	require.Equal(t, "snapshot.not_found", fault.CodeOf(err))
-}
-
 func snapshotEpoch(t *testing.T, s *suite) {
 	b := s.newBook(t)
 	ctx := context.Background()
@@ -295,9 +260,6 @@ func snapshotEpoch(t *testing.T, s *suite) {
 	require.Empty(t, b.entitySnapshots(t, "E"))
 	_, _, err = b.store.SaveStreamSnapshot(ctx, b.streamSnapshot("E", 1), epoch+1)
 	require.Equal(t, "snapshot.superseded", fault.CodeOf(err))
-	kept, err = b.store.SaveProjectionSnapshot(ctx, b.projectionSnapshot(s.unique("snapshots"), 1, 9), epoch+1)
-	require.NoError(t, err)
-	require.False(t, kept)
 }
 
 func snapshotRace(t *testing.T, s *suite) {

@@ -25,4 +25,4 @@ ORDER BY r.key
 LIMIT @page_size;
 
 -- name: AliveProjections :many
-SELECT p.version FROM backbone.projections p WHERE p.name = @name AND p.role IN ('building', 'active', 'retained') ORDER BY p.version;
+SELECT p.version FROM backbone.projections p WHERE p.name = @name AND p.role IN ('building', 'active', 'retained', 'saving', 'saved') ORDER BY p.version;

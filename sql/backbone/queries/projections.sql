@@ -1,6 +1,6 @@
 -- name: InsertCheckpoint :exec
-INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, updated_at)
-VALUES (@projection, @version, @partition_id, 0, 'running', @updated_at)
+INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, updated_at, redactions)
+VALUES (@projection, @version, @partition_id, 0, 'running', @updated_at, (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = @partition_id))
 ON CONFLICT (projection, version, partition_id) DO NOTHING;
 
 -- name: LockCheckpoint :one
@@ -23,8 +23,8 @@ WHERE c.projection = @projection AND c.version = @version
 ORDER BY c.partition_id;
 
 -- name: InsertProjection :exec
-INSERT INTO backbone.projections (name, version, code, role, self_switching, status, settings, definition, revision, created_at, changed_at, changed_by)
-VALUES (@name, @version, @code, @role, @self_switching, @status, @settings, @definition, 1, @created_at, @created_at, @changed_by)
+INSERT INTO backbone.projections (name, version, code, role, scope, base, self_switching, status, settings, definition, revision, created_at, changed_at, changed_by)
+VALUES (@name, @version, @code, @role, @scope, @base, @self_switching, @status, @settings, @definition, 1, @created_at, @created_at, @changed_by)
 ON CONFLICT DO NOTHING;
 
 -- name: ListProjections :many

@@ -1,4 +1,4 @@
--- Snapshots of entities, streams and projections. The epoch of a partition is how
+-- Snapshots of entities and streams. The epoch of a partition is how
 -- many redactions it has seen.
 
 -- name: GetSnapshotEpoch :one
@@ -10,9 +10,6 @@ LOCK TABLE backbone.entity_snapshots IN ROW EXCLUSIVE MODE;
 
 -- name: LockStreamSnapshots :exec
 LOCK TABLE backbone.stream_snapshots IN ROW EXCLUSIVE MODE;
-
--- name: LockProjectionSnapshots :exec
-LOCK TABLE backbone.event_snapshots IN ROW EXCLUSIVE MODE;
 
 -- name: ListEntitySnapshots :many
 SELECT s.as_of_sequence, s.version, s.event_count, s.created_at, s.fold, s.effective_through, s.status, s.state
@@ -76,31 +73,4 @@ WHERE d.partition_id = @partition_id AND d.stream_type = @stream_type AND d.stre
         SELECT s.version FROM backbone.stream_snapshots s
         WHERE s.partition_id = @partition_id AND s.stream_type = @stream_type AND s.stream_id = @stream_id AND s.internal = @internal
         ORDER BY s.version DESC
-        LIMIT @kept::int) n);
-
--- name: GetProjectionSnapshot :one
-SELECT s.sequence, s.created_at, s.state
-FROM backbone.event_snapshots s
-WHERE s.partition_id = @partition_id AND s.projection = @projection AND s.version = @version
-  AND (@until::bigint = 0 OR s.sequence <= @until::bigint)
-ORDER BY s.sequence DESC
-LIMIT 1;
-
--- name: SaveProjectionSnapshot :execrows
-INSERT INTO backbone.event_snapshots (sequence, created_at, version, partition_id, size_bytes, projection, state)
-SELECT @sequence, @created_at, @version::int, @partition_id::int, @size_bytes, @projection::text, @state
-WHERE (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = @partition_id::int) = @epoch::bigint
-  AND (SELECT count(*) FROM backbone.event_snapshots s WHERE s.partition_id = @partition_id::int AND s.projection = @projection::text
-        AND s.version = @version::int AND s.sequence > @sequence) < @kept::bigint
-ON CONFLICT (partition_id, projection, version, sequence) DO UPDATE SET
-    created_at = excluded.created_at, size_bytes = excluded.size_bytes, state = excluded.state;
-
--- name: DeleteOldProjectionSnapshots :exec
-DELETE FROM backbone.event_snapshots d
-WHERE d.partition_id = @partition_id AND d.projection = @projection AND d.version = @version
-  AND d.sequence < (
-    SELECT min(n.sequence) FROM (
-        SELECT s.sequence FROM backbone.event_snapshots s
-        WHERE s.partition_id = @partition_id AND s.projection = @projection AND s.version = @version
-        ORDER BY s.sequence DESC
         LIMIT @kept::int) n);

@@ -129,6 +129,8 @@ type BackboneProjection struct {
 	Code          int32
 	SelfSwitching bool
 	Role          string
+	Scope         int32
+	Base          int32
 }
 
 type BackboneProjectionCheckpoint struct {
@@ -148,6 +150,8 @@ type BackboneProjectionCheckpoint struct {
 	LastFailedAt  pgtype.Timestamptz
 	NextAttemptAt pgtype.Timestamptz
 	LastEventAt   pgtype.Timestamptz
+	Generation    int64
+	Redactions    int64
 }
 
 type BackboneSubscription struct {
@@ -176,6 +180,7 @@ type BackboneSubscriptionCursor struct {
 	Term         int64
 	Counts       []byte
 	UpdatedAt    time.Time
+	Parked       int64
 }
 
 type BackboneSubscriptionDecision struct {
@@ -190,6 +195,20 @@ type BackboneSubscriptionDecision struct {
 	Reason       string
 	Code         string
 	At           time.Time
+}
+
+type BackboneSubscriptionParked struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+	Sequence     int64
+	EventID      pgtype.UUID
+	OrderKey     []byte
+	Consumer     string
+	Attempts     int32
+	HandedAt     pgtype.Timestamptz
+	Code         string
+	Detail       string
+	ChangedAt    time.Time
 }
 
 type BackboneWebhookAttempt struct {

@@ -10,7 +10,7 @@ import (
 )
 
 const AliveProjections = `-- name: AliveProjections :many
-SELECT p.version FROM backbone.projections p WHERE p.name = $1 AND p.role IN ('building', 'active', 'retained') ORDER BY p.version
+SELECT p.version FROM backbone.projections p WHERE p.name = $1 AND p.role IN ('building', 'active', 'retained', 'saving', 'saved') ORDER BY p.version
 `
 
 func (q *Queries) AliveProjections(ctx context.Context, db DBTX, name string) ([]int32, error) {

@@ -115,7 +115,7 @@ func (q *Queries) ListPartitions(ctx context.Context, db DBTX) ([]int32, error) 
 }
 
 const LockVersions = `-- name: LockVersions :many
-SELECT c.sequence, c.updated_at, c.version, c.partition_id, c.projection, c.status, c.error, c.term, c.processed, c.skipped, c.failed, c.attempts, c.first_failed_at, c.last_failed_at, c.next_attempt_at, c.last_event_at
+SELECT c.sequence, c.updated_at, c.version, c.partition_id, c.projection, c.status, c.error, c.term, c.processed, c.skipped, c.failed, c.attempts, c.first_failed_at, c.last_failed_at, c.next_attempt_at, c.last_event_at, c.generation, c.redactions
 FROM backbone.projection_checkpoints c
 WHERE c.projection = $1 AND c.version = ANY($2::integer[]) AND ($3::integer = 0 OR c.partition_id = $3)
 ORDER BY c.partition_id, c.version
@@ -160,6 +160,8 @@ func (q *Queries) LockVersions(ctx context.Context, db DBTX, arg *LockVersionsPa
 			&i.BackboneProjectionCheckpoint.LastFailedAt,
 			&i.BackboneProjectionCheckpoint.NextAttemptAt,
 			&i.BackboneProjectionCheckpoint.LastEventAt,
+			&i.BackboneProjectionCheckpoint.Generation,
+			&i.BackboneProjectionCheckpoint.Redactions,
 		); err != nil {
 			return nil, err
 		}

@@ -36,8 +36,8 @@ func (q *Queries) FaultProjection(ctx context.Context, db DBTX, arg *FaultProjec
 }
 
 const InsertCheckpoint = `-- name: InsertCheckpoint :exec
-INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, updated_at)
-VALUES ($1, $2, $3, 0, 'running', $4)
+INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, updated_at, redactions)
+VALUES ($1, $2, $3, 0, 'running', $4, (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = $3))
 ON CONFLICT (projection, version, partition_id) DO NOTHING
 `
 
@@ -59,8 +59,8 @@ func (q *Queries) InsertCheckpoint(ctx context.Context, db DBTX, arg *InsertChec
 }
 
 const InsertProjection = `-- name: InsertProjection :exec
-INSERT INTO backbone.projections (name, version, code, role, self_switching, status, settings, definition, revision, created_at, changed_at, changed_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, $9, $10)
+INSERT INTO backbone.projections (name, version, code, role, scope, base, self_switching, status, settings, definition, revision, created_at, changed_at, changed_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, $11, $11, $12)
 ON CONFLICT DO NOTHING
 `
 
@@ -69,6 +69,8 @@ type InsertProjectionParams struct {
 	Version       int32
 	Code          int32
 	Role          string
+	Scope         int32
+	Base          int32
 	SelfSwitching bool
 	Status        string
 	Settings      []byte
@@ -83,6 +85,8 @@ func (q *Queries) InsertProjection(ctx context.Context, db DBTX, arg *InsertProj
 		arg.Version,
 		arg.Code,
 		arg.Role,
+		arg.Scope,
+		arg.Base,
 		arg.SelfSwitching,
 		arg.Status,
 		arg.Settings,
@@ -94,7 +98,7 @@ func (q *Queries) InsertProjection(ctx context.Context, db DBTX, arg *InsertProj
 }
 
 const ListCheckpoints = `-- name: ListCheckpoints :many
-SELECT c.sequence, c.updated_at, c.version, c.partition_id, c.projection, c.status, c.error, c.term, c.processed, c.skipped, c.failed, c.attempts, c.first_failed_at, c.last_failed_at, c.next_attempt_at, c.last_event_at
+SELECT c.sequence, c.updated_at, c.version, c.partition_id, c.projection, c.status, c.error, c.term, c.processed, c.skipped, c.failed, c.attempts, c.first_failed_at, c.last_failed_at, c.next_attempt_at, c.last_event_at, c.generation, c.redactions
 FROM backbone.projection_checkpoints c
 WHERE c.projection = $1 AND c.version = $2
 ORDER BY c.partition_id
@@ -135,6 +139,8 @@ func (q *Queries) ListCheckpoints(ctx context.Context, db DBTX, arg *ListCheckpo
 			&i.BackboneProjectionCheckpoint.LastFailedAt,
 			&i.BackboneProjectionCheckpoint.NextAttemptAt,
 			&i.BackboneProjectionCheckpoint.LastEventAt,
+			&i.BackboneProjectionCheckpoint.Generation,
+			&i.BackboneProjectionCheckpoint.Redactions,
 		); err != nil {
 			return nil, err
 		}
@@ -147,7 +153,7 @@ func (q *Queries) ListCheckpoints(ctx context.Context, db DBTX, arg *ListCheckpo
 }
 
 const ListProjections = `-- name: ListProjections :many
-SELECT p.created_at, p.changed_at, p.revision, p.version, p.name, p.status, p.changed_by, p.settings, p.definition, p.code, p.self_switching, p.role
+SELECT p.created_at, p.changed_at, p.revision, p.version, p.name, p.status, p.changed_by, p.settings, p.definition, p.code, p.self_switching, p.role, p.scope, p.base
 FROM backbone.projections p
 ORDER BY p.name, p.version
 `
@@ -178,6 +184,8 @@ func (q *Queries) ListProjections(ctx context.Context, db DBTX) ([]ListProjectio
 			&i.BackboneProjection.Code,
 			&i.BackboneProjection.SelfSwitching,
 			&i.BackboneProjection.Role,
+			&i.BackboneProjection.Scope,
+			&i.BackboneProjection.Base,
 		); err != nil {
 			return nil, err
 		}
@@ -190,7 +198,7 @@ func (q *Queries) ListProjections(ctx context.Context, db DBTX) ([]ListProjectio
 }
 
 const LockCheckpoint = `-- name: LockCheckpoint :one
-SELECT c.sequence, c.updated_at, c.version, c.partition_id, c.projection, c.status, c.error, c.term, c.processed, c.skipped, c.failed, c.attempts, c.first_failed_at, c.last_failed_at, c.next_attempt_at, c.last_event_at
+SELECT c.sequence, c.updated_at, c.version, c.partition_id, c.projection, c.status, c.error, c.term, c.processed, c.skipped, c.failed, c.attempts, c.first_failed_at, c.last_failed_at, c.next_attempt_at, c.last_event_at, c.generation, c.redactions
 FROM backbone.projection_checkpoints c
 WHERE c.projection = $1 AND c.version = $2 AND c.partition_id = $3
 FOR UPDATE
@@ -226,6 +234,8 @@ func (q *Queries) LockCheckpoint(ctx context.Context, db DBTX, arg *LockCheckpoi
 		&i.BackboneProjectionCheckpoint.LastFailedAt,
 		&i.BackboneProjectionCheckpoint.NextAttemptAt,
 		&i.BackboneProjectionCheckpoint.LastEventAt,
+		&i.BackboneProjectionCheckpoint.Generation,
+		&i.BackboneProjectionCheckpoint.Redactions,
 	)
 	return i, err
 }

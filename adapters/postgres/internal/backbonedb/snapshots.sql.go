@@ -40,34 +40,6 @@ func (q *Queries) DeleteOldEntitySnapshots(ctx context.Context, db DBTX, arg *De
 	return err
 }
 
-const DeleteOldProjectionSnapshots = `-- name: DeleteOldProjectionSnapshots :exec
-DELETE FROM backbone.event_snapshots d
-WHERE d.partition_id = $1 AND d.projection = $2 AND d.version = $3
-  AND d.sequence < (
-    SELECT min(n.sequence) FROM (
-        SELECT s.sequence FROM backbone.event_snapshots s
-        WHERE s.partition_id = $1 AND s.projection = $2 AND s.version = $3
-        ORDER BY s.sequence DESC
-        LIMIT $4::int) n)
-`
-
-type DeleteOldProjectionSnapshotsParams struct {
-	PartitionID int32
-	Projection  string
-	Version     int32
-	Kept        int32
-}
-
-func (q *Queries) DeleteOldProjectionSnapshots(ctx context.Context, db DBTX, arg *DeleteOldProjectionSnapshotsParams) error {
-	_, err := db.Exec(ctx, DeleteOldProjectionSnapshots,
-		arg.PartitionID,
-		arg.Projection,
-		arg.Version,
-		arg.Kept,
-	)
-	return err
-}
-
 const DeleteOldStreamSnapshots = `-- name: DeleteOldStreamSnapshots :exec
 DELETE FROM backbone.stream_snapshots d
 WHERE d.partition_id = $1 AND d.stream_type = $2 AND d.stream_id = $3 AND d.internal = $4
@@ -98,46 +70,12 @@ func (q *Queries) DeleteOldStreamSnapshots(ctx context.Context, db DBTX, arg *De
 	return err
 }
 
-const GetProjectionSnapshot = `-- name: GetProjectionSnapshot :one
-SELECT s.sequence, s.created_at, s.state
-FROM backbone.event_snapshots s
-WHERE s.partition_id = $1 AND s.projection = $2 AND s.version = $3
-  AND ($4::bigint = 0 OR s.sequence <= $4::bigint)
-ORDER BY s.sequence DESC
-LIMIT 1
-`
-
-type GetProjectionSnapshotParams struct {
-	PartitionID int32
-	Projection  string
-	Version     int32
-	Until       int64
-}
-
-type GetProjectionSnapshotRow struct {
-	Sequence  int64
-	CreatedAt time.Time
-	State     []byte
-}
-
-func (q *Queries) GetProjectionSnapshot(ctx context.Context, db DBTX, arg *GetProjectionSnapshotParams) (GetProjectionSnapshotRow, error) {
-	row := db.QueryRow(ctx, GetProjectionSnapshot,
-		arg.PartitionID,
-		arg.Projection,
-		arg.Version,
-		arg.Until,
-	)
-	var i GetProjectionSnapshotRow
-	err := row.Scan(&i.Sequence, &i.CreatedAt, &i.State)
-	return i, err
-}
-
 const GetSnapshotEpoch = `-- name: GetSnapshotEpoch :one
 
 SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = $1
 `
 
-// Snapshots of entities, streams and projections. The epoch of a partition is how
+// Snapshots of entities and streams. The epoch of a partition is how
 // many redactions it has seen.
 func (q *Queries) GetSnapshotEpoch(ctx context.Context, db DBTX, partitionID int32) (int64, error) {
 	row := db.QueryRow(ctx, GetSnapshotEpoch, partitionID)
@@ -257,15 +195,6 @@ func (q *Queries) LockEntitySnapshots(ctx context.Context, db DBTX) error {
 	return err
 }
 
-const LockProjectionSnapshots = `-- name: LockProjectionSnapshots :exec
-LOCK TABLE backbone.event_snapshots IN ROW EXCLUSIVE MODE
-`
-
-func (q *Queries) LockProjectionSnapshots(ctx context.Context, db DBTX) error {
-	_, err := db.Exec(ctx, LockProjectionSnapshots)
-	return err
-}
-
 const LockStreamSnapshots = `-- name: LockStreamSnapshots :exec
 LOCK TABLE backbone.stream_snapshots IN ROW EXCLUSIVE MODE
 `
@@ -346,46 +275,6 @@ func (q *Queries) SaveEntitySnapshot(ctx context.Context, db DBTX, arg *SaveEnti
 		arg.Status,
 		arg.EntityType,
 		arg.EntityID,
-		arg.State,
-		arg.Epoch,
-		arg.Kept,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const SaveProjectionSnapshot = `-- name: SaveProjectionSnapshot :execrows
-INSERT INTO backbone.event_snapshots (sequence, created_at, version, partition_id, size_bytes, projection, state)
-SELECT $1, $2, $3::int, $4::int, $5, $6::text, $7
-WHERE (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = $4::int) = $8::bigint
-  AND (SELECT count(*) FROM backbone.event_snapshots s WHERE s.partition_id = $4::int AND s.projection = $6::text
-        AND s.version = $3::int AND s.sequence > $1) < $9::bigint
-ON CONFLICT (partition_id, projection, version, sequence) DO UPDATE SET
-    created_at = excluded.created_at, size_bytes = excluded.size_bytes, state = excluded.state
-`
-
-type SaveProjectionSnapshotParams struct {
-	Sequence    int64
-	CreatedAt   time.Time
-	Version     int32
-	PartitionID int32
-	SizeBytes   int32
-	Projection  string
-	State       []byte
-	Epoch       int64
-	Kept        int64
-}
-
-func (q *Queries) SaveProjectionSnapshot(ctx context.Context, db DBTX, arg *SaveProjectionSnapshotParams) (int64, error) {
-	result, err := db.Exec(ctx, SaveProjectionSnapshot,
-		arg.Sequence,
-		arg.CreatedAt,
-		arg.Version,
-		arg.PartitionID,
-		arg.SizeBytes,
-		arg.Projection,
 		arg.State,
 		arg.Epoch,
 		arg.Kept,
