@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/configs/demo"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -39,7 +41,33 @@ type shelf struct {
 type node struct {
 	server  *wire.Server
 	address string
+	sent    *sent // to PostgreSQL
 }
+
+// sent counts statements.
+type sent struct{ statements atomic.Int64 }
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	s.statements.Add(1)
+	return ctx
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (*sent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TraceBatchStart implements pgx.BatchTracer.
+func (*sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (s *sent) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {
+	s.statements.Add(1)
+}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (*sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // books are the events of business transactions, invoices that are submitted, approved
 // and posted: intentEntity has them as they were
@@ -147,8 +175,10 @@ func (s *shelf) node(t *testing.T) *node {
 	if s.run != nil {
 		return s.run
 	}
-	s.run = &node{}
-	s.run.server, s.run.address = serve(s.t, b.dsn, true)
+	s.run = &node{sent: &sent{}}
+	var stop func()
+	s.run.server, s.run.address, stop = startNode(s.t, b.dsn, true, func(_ *configs.Config, o *wire.Options) { o.Observers.Tracer = s.run.sent })
+	s.t.Cleanup(stop)
 	s.settled(t)
 	return s.run
 }

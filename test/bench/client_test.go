@@ -26,18 +26,19 @@ const logName = "bench.example.org"
 // projections nothing reads what is written but those who ask.
 func serve(t *testing.T, dsn string, projections bool) (server *wire.Server, address string) {
 	t.Helper()
-	server, address, stop := startNode(t, dsn, projections, func(*configs.Config) {})
+	server, address, stop := startNode(t, dsn, projections, func(*configs.Config, *wire.Options) {})
 	t.Cleanup(stop)
 	return server, address
 }
 
 // startNode is serve with another configuration. The node runs until it is stopped.
-func startNode(t *testing.T, dsn string, projections bool, configure func(*configs.Config)) (server *wire.Server, address string, stop func()) {
+func startNode(t *testing.T, dsn string, projections bool, configure func(*configs.Config, *wire.Options)) (server *wire.Server, address string, stop func()) {
 	t.Helper()
 	config := configs.Default()
 	config.Database.DSN = configs.DSN(asApp(t, dsn))
-	configure(&config)
-	server, err := wire.NewServer(t.Context(), config, wire.Options{AllowDevelopmentTokens: true, LogName: logName})
+	options := wire.Options{AllowDevelopmentTokens: true, LogName: logName}
+	configure(&config, &options)
+	server, err := wire.NewServer(t.Context(), config, options)
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -19,8 +19,9 @@
 //	BACKBONE_BENCH_DIR      folder for the cluster, default the system's for temporary
 //	                        files; it should lie on the disk that matters
 //
-// One section alone: make bench TESTFLAGS='-run TestReport/append' (append, intents,
-// reads). The micro-benchmarks of single steps:
+// One section alone: make bench TESTFLAGS='-run TestReport/append' (append, conditions,
+// personal, intents, reads, delivery, projections, rebuild, subscriptions, idle, fanout).
+// The last five share books that the first of them fills. The micro-benchmarks of single steps:
 //
 //	go test -tags bench -run '^$' -bench . ./test/bench
 package bench

@@ -26,6 +26,9 @@ func TestReport(t *testing.T) {
 	shared := &shelf{t: t, options: o, cluster: cluster}
 	t.Run("projections", func(t *testing.T) { reportProjections(t, o, shared, &figures) })
 	t.Run("rebuild", func(t *testing.T) { reportRebuild(t, o, shared, &figures) })
+	t.Run("subscriptions", func(t *testing.T) { reportSubscriptions(t, o, shared, &figures) })
+	t.Run("idle", func(t *testing.T) { reportIdle(t, o, shared, &figures) })
+	t.Run("fanout", func(t *testing.T) { reportFanout(t, o, shared, &figures) })
 	fmt.Println()
 	figures.print(os.Stdout)
 }
