@@ -19,7 +19,8 @@ import (
 //
 // Further faults: append.clock_skew (Unavailable: this node's clock is too far
 // from the database's), append.shutting_down and store.unavailable (Unavailable:
-// nothing was written).
+// nothing was written; also when somebody else held a lock of the partition for
+// Config.LockTimeout).
 func (s *Store) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.AppendResult{}, err
@@ -48,8 +49,10 @@ func (s *Store) Append(ctx context.Context, r ports.AppendRequest) (ports.Append
 		return got.result, got.err
 	case <-ctx.Done():
 	}
-	if w.state.CompareAndSwap(stateWaiting, stateAbandoned) {
-		return ports.AppendResult{}, ctx.Err()
+	for !w.state.CompareAndSwap(stateTaken, stateLeft) {
+		if w.state.CompareAndSwap(stateWaiting, stateAbandoned) {
+			return ports.AppendResult{}, ctx.Err()
+		}
 	}
 	select { // the answer may have come in the same moment
 	case got := <-w.answer:
@@ -95,6 +98,8 @@ func startAppender(s *Store, number int) *appender {
 			load{s.config.QueueRequests, s.config.QueueBytes},
 			load{s.config.PartitionRequests, s.config.PartitionBytes}, s.config.OnePartitionPerGroup),
 	}
+	a.queue.patience = s.config.LockTimeout
+	a.queue.begin = func(d *detour) { go a.detour(d) }
 	a.group.init(s)
 	go a.run()
 	return a
@@ -108,7 +113,10 @@ func (a *appender) run() {
 		if taken == nil {
 			return
 		}
-		a.group.run(taken)
+		patient := time.Now().Add(a.store.config.LockTimeout)
+		for _, w := range a.queue.miss(a.group.run(taken, true), patient) {
+			w.answer <- answer{err: lockedFault(a.store.config.brief())}
+		}
 		clear(taken)
 		requests, bytes := a.queue.depth()
 		a.store.metrics.ObserveQueue(a.number, requests, bytes)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +46,7 @@ type groups struct {
 	mu       sync.Mutex
 	requests []int
 	queued   int
+	detours  atomic.Int64
 }
 
 func (g *groups) ObserveAppend(time.Duration, int, string) {}
@@ -60,6 +62,8 @@ func (g *groups) ObserveQueue(_, requests, _ int) {
 	defer g.mu.Unlock()
 	g.queued = requests
 }
+
+func (g *groups) ObserveDetours(partitions int) { g.detours.Store(int64(partitions)) }
 
 func (g *groups) seen() []int {
 	g.mu.Lock()

@@ -37,7 +37,8 @@ type group struct {
 	probers        []prober
 	writer         *writer
 	lease          apartLease
-	keyFault       *fault.Error // why no key can be leased; nil when they can
+	begun          *pgxpool.Conn // whose transaction the next attempt goes on with; nil: it begins one
+	keyFault       *fault.Error  // why no key can be leased; nil when they can
 }
 
 func (g *group) init(s *Store) {
@@ -86,8 +87,10 @@ func (g *group) attempt(ws []*waiting, keyFault *fault.Error) (ending, error) {
 	return end, err
 }
 
-// run answers every request of the group.
-func (g *group) run(ws []*waiting) {
+// run answers every request of the group, but for those that missed a lock of somebody
+// else: of these, which it returns, nothing was written. look: it may look whose locks
+// those are and go on without them.
+func (g *group) run(ws []*waiting, look bool) (missed []*waiting) {
 	var keyFault *fault.Error
 	for rerun := 0; ; rerun++ {
 		started := time.Now()
@@ -103,35 +106,35 @@ func (g *group) run(ws []*waiting) {
 		case end == committed:
 			g.store.metrics.ObserveGroup(len(ws), len(g.events), time.Since(started))
 			g.answerAll(ws)
-			return
+			return nil
 		case end == uncertain:
 			g.store.log.Error("the outcome of an append group is not known", "requests", len(ws), "error", scrub(err))
 			// Refusals too: what refused them may be a row of this very group.
 			for _, w := range ws {
 				w.answer <- answer{err: outcomeUnknown(w.request)}
 			}
-			return
-		case rerun < maxReruns && (end == serviceless && !isLockTimeout(err) || serializationFailure(err) || errors.Is(err, errAbsent) || errors.Is(err, errLeaseLost)):
+			return nil
+		case isLockTimeout(err):
+			return g.missed(ws, look)
+		case rerun < maxReruns && (end == serviceless || serializationFailure(err) || errors.Is(err, errAbsent) || errors.Is(err, errLeaseLost)):
 			pause(rerunPause << rerun)
 			continue
 		case end == serviceless:
 			g.store.log.Error("append group without a database", "requests", len(ws), "error", scrub(err))
 			g.refuseAll(ws, unavailableFault(err))
-			return
+			return nil
 		case isFault(err): // a reason that is everybody's, such as the clock
 			f, _ := fault.As(err)
 			g.refuseAll(ws, f)
-			return
+			return nil
 		case len(ws) > 1:
 			// Somebody's value is refused by the store. Halving finds out whose, and lets
 			// everybody else through.
 			g.store.log.Warn("append group refused by the store; halving it", "requests", len(ws), "error", scrub(err))
-			g.run(ws[:len(ws)/2])
-			g.run(ws[len(ws)/2:])
-			return
+			return g.runHalves(ws, look)
 		default:
 			g.refuseAll(ws, g.rejected(err))
-			return
+			return nil
 		}
 	}
 }
@@ -172,12 +175,16 @@ func pause(d time.Duration) {
 func (g *group) transact(ws []*waiting) (ending, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.store.config.GroupTimeout)
 	defer cancel()
-	conn, err := g.store.appends.Acquire(ctx)
-	if err != nil {
-		return serviceless, err
+	conn, begun := g.begun, g.begun != nil
+	g.begun = nil
+	if !begun {
+		var err error
+		if conn, err = g.store.appends.Acquire(ctx); err != nil {
+			return serviceless, err
+		}
 	}
 	g.openLease(ctx, ws)
-	end, err := g.transactOn(ctx, conn, ws)
+	end, err := g.transactOn(ctx, conn, begun, ws)
 	if end != committed {
 		discard(conn)
 	} else {
@@ -195,8 +202,8 @@ func discard(conn *pgxpool.Conn) {
 	conn.Release()
 }
 
-func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) (ending, error) {
-	if err := g.lockAndRead(ctx, conn, ws); err != nil {
+func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*waiting) (ending, error) {
+	if err := g.lockAndRead(ctx, conn, begun, ws); err != nil {
 		return beforeCommit(err), err
 	}
 	g.takeLease(ctx)
@@ -235,15 +242,15 @@ func beforeCommit(err error) ending {
 func isFault(err error) bool { _, ok := fault.As(err); return ok }
 
 // lockAndRead is the first round trip.
-func (g *group) lockAndRead(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) error {
-	err := g.lockAndAsk(ctx, conn, ws)
+func (g *group) lockAndRead(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*waiting) error {
+	err := g.lockAndAsk(ctx, conn, begun, ws)
 	if err != nil && g.lease.pool == nil && g.keyFault == nil && lacksKeyStore(err) && anySealed(ws) {
 		return fmt.Errorf("%w: %w", errNoKeyStore, err)
 	}
 	return err
 }
 
-func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) error {
+func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*waiting) error {
 	g.facts.reset()
 	g.partitions = g.partitions[:0]
 	for _, w := range ws {
@@ -258,15 +265,19 @@ func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, ws []*waitin
 	g.wantAll(ws)
 
 	var batch pgx.Batch
-	batch.Queue(beginAppend)
+	if !begun {
+		batch.Queue(beginAppend)
+	}
 	batch.Queue(backbonedb.LockPartitionHeads, g.partitionIDs)
 	batch.Queue(backbonedb.ListLastEvents, g.partitionIDs)
 	g.probers = queuePending(&batch, g.facts.log, g.probers[:0])
 	before := g.store.clock.Now()
 	results := conn.SendBatch(ctx, &batch)
 	defer results.Close()
-	if _, err := results.Exec(); err != nil {
-		return err
+	if !begun {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
 	}
 	if err := g.readHeads(results); err != nil {
 		return err

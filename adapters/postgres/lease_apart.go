@@ -43,7 +43,7 @@ type leasePool struct {
 }
 
 func openLeasePool(ctx context.Context, s *Store) (*leasePool, error) {
-	pool, err := s.pool(ctx, s.config.KeyStoreDSN, "backbone leases", s.config.Appenders, map[string]string{
+	pool, err := s.pool(ctx, s.config.KeyStoreDSN, "backbone leases", s.config.Appenders+detourSlots, map[string]string{
 		"plan_cache_mode": "force_generic_plan",
 		"jit":             "off",
 		// Longer than the events' session may hang between the probe and its commit.

@@ -13,6 +13,9 @@ type Metrics interface {
 	ObserveGroup(requests, events int, duration time.Duration)
 	// ObserveQueue reports what waits for an appender.
 	ObserveQueue(appender, requests, bytes int)
+	// ObserveDetours reports how many partitions' appends wait for a lock that somebody
+	// else holds.
+	ObserveDetours(partitions int)
 }
 
 // noMetrics observes nothing.
@@ -21,3 +24,4 @@ type noMetrics struct{}
 func (noMetrics) ObserveAppend(time.Duration, int, string)   {}
 func (noMetrics) ObserveGroup(int, int, time.Duration)       {}
 func (noMetrics) ObserveQueue(appender, requests, bytes int) {}
+func (noMetrics) ObserveDetours(partitions int)              {}

@@ -23,6 +23,7 @@ const (
 	stateWaiting int32 = iota
 	stateTaken
 	stateAbandoned // the caller gave up before it was taken
+	stateLeft      // the caller gave up after it was taken, and was told that the outcome is unknown
 )
 
 // waiting is one request in the queue of an appender.
@@ -31,6 +32,7 @@ type waiting struct {
 	intent   *encodedIntent
 	bytes    int
 	queuedAt time.Time
+	until    time.Time // for how long it waits for a lock of somebody else; zero: it has met none
 	state    atomic.Int32
 	answer   chan answer // of capacity 1: the appender never waits for a caller
 }
@@ -45,15 +47,23 @@ func (w *waiting) oversize() bool {
 }
 
 // queue is what waits for one appender, bounded in requests and bytes, as a whole
-// and per partition. A request that does not fit is refused at once.
+// and per partition. A request that does not fit is refused at once. What waits for a
+// lock of somebody else waits in detours, so that it stops neither the appender nor
+// the other partitions.
 type queue struct {
 	mu           sync.Mutex
 	items        []*waiting
+	detours      map[event.PartitionID]*detour
+	suspects     map[event.PartitionID]bool // whose lock was missed and has not been had since
 	load         load
+	behind       load // the part of it in detours
+	aside        load // what detours have taken from groups, which load does not count
 	partitions   map[event.PartitionID]load
 	limit        load // of the queue
 	share        load // of one partition
 	onePartition bool
+	patience     time.Duration // with locks of somebody else
+	begin        func(*detour) // lets a detour run; called with mu
 	closed       bool
 	wake         chan struct{} // of capacity 1
 }
@@ -66,7 +76,10 @@ func (l load) plus(requests, bytes int) load { return load{l.requests + requests
 func (l load) exceeds(limit load) bool { return l.requests > limit.requests || l.bytes > limit.bytes }
 
 func newQueue(limit, share load, onePartition bool) *queue {
-	return &queue{limit: limit, share: share, partitions: map[event.PartitionID]load{}, onePartition: onePartition, wake: make(chan struct{}, 1)}
+	return &queue{
+		limit: limit, share: share, partitions: map[event.PartitionID]load{}, onePartition: onePartition, wake: make(chan struct{}, 1),
+		detours: map[event.PartitionID]*detour{}, suspects: map[event.PartitionID]bool{},
+	}
 }
 
 func (q *queue) push(w *waiting) error {
@@ -79,11 +92,25 @@ func (q *queue) push(w *waiting) error {
 	// partition may fill the queue of its neighbours.
 	p := w.request.Partition
 	total, own := q.load.plus(1, w.bytes), q.partitions[p].plus(1, w.bytes)
-	if len(q.items) > 0 && (total.exceeds(q.limit) || own.requests > 1 && own.exceeds(q.share)) {
+	full := q.load.requests > 0 && (total.exceeds(q.limit) || own.requests > 1 && own.exceeds(q.share))
+	d, aside := q.detours[p]
+	aside = aside || q.suspects[p]
+	if aside && !full { // nor may all detours together
+		behind := q.behind.plus(1, w.bytes)
+		full = q.behind.requests > 0 && behind.exceeds(q.share)
+	}
+	if full {
 		return fault.New(fault.Unavailable, codeQueueFull, "too many appends are waiting; try again").WithRetryAfter(retryAfter)
 	}
-	q.items = append(q.items, w)
 	q.load, q.partitions[p] = total, own
+	if aside {
+		if d == nil {
+			d = q.divert(p)
+		}
+		d.follow(q, w, time.Now())
+		return nil
+	}
+	q.items = append(q.items, w)
 	q.signal()
 	return nil
 }
@@ -111,13 +138,13 @@ func (q *queue) depth() (requests, bytes int) {
 // take fills group with the next requests in order of arrival: one oversize
 // request alone, or as many others as a group may hold; oversize ones are passed
 // over then and come first next time. It waits for the first request and returns
-// nil when the queue is closed and empty. Requests whose callers gave up are
-// dropped.
+// nil when the queue is closed and empty and its detours have ended. Requests whose
+// callers gave up are dropped.
 func (q *queue) take(group []*waiting) []*waiting {
 	for {
 		q.mu.Lock()
 		group = q.fill(group[:0])
-		closed := q.closed && len(q.items) == 0
+		closed := q.closed && len(q.items) == 0 && len(q.detours) == 0
 		q.mu.Unlock()
 		if len(group) > 0 {
 			return group
@@ -141,16 +168,29 @@ func (q *queue) left(w *waiting) {
 }
 
 func (q *queue) fill(group []*waiting) []*waiting {
+	group, q.items = gather(group, q.items, q.onePartition, (*waiting).take, q.left)
+	return group
+}
+
+// take lets an appender have the request, unless its caller gave up.
+func (w *waiting) take() bool { return w.state.CompareAndSwap(stateWaiting, stateTaken) }
+
+// waits reports whether the caller still waits for the request to be taken.
+func (w *waiting) waits() bool { return w.state.Load() == stateWaiting }
+
+// gather moves the next requests from items to group, those that may be taken, and
+// returns what is kept. It reports whatever leaves items to left.
+func gather(group, items []*waiting, onePartition bool, take func(*waiting) bool, left func(*waiting)) (taken, kept []*waiting) {
 	events, bytes := 0, 0
-	kept := q.items[:0]
+	kept = items[:0]
 	full := false
-	for i, w := range q.items {
+	for _, w := range items {
 		switch {
 		case full:
 		case w.state.Load() == stateAbandoned:
-			q.left(w)
+			left(w)
 			continue
-		case q.onePartition && len(group) > 0 && group[0].request.Partition != w.request.Partition:
+		case onePartition && len(group) > 0 && group[0].request.Partition != w.request.Partition:
 			// Passed over: it comes first next time.
 		case w.oversize():
 			if len(group) > 0 {
@@ -158,25 +198,24 @@ func (q *queue) fill(group []*waiting) []*waiting {
 			}
 			// Alone when it is the first; nothing else joins it.
 			full = true
-			if w.state.CompareAndSwap(stateWaiting, stateTaken) {
+			if take(w) {
 				group = append(group, w)
 			}
-			q.left(w)
+			left(w)
 			continue
 		case events+len(w.request.Events) > maxGroupEvents || bytes+w.bytes > maxGroupBytes:
 			full = true
 		default:
-			q.left(w)
-			if w.state.CompareAndSwap(stateWaiting, stateTaken) {
+			left(w)
+			if take(w) {
 				group = append(group, w)
 				events += len(w.request.Events)
 				bytes += w.bytes
 			}
 			continue
 		}
-		kept = append(kept, q.items[i])
+		kept = append(kept, w)
 	}
-	clear(q.items[len(kept):])
-	q.items = kept
-	return group
+	clear(items[len(kept):])
+	return group, kept
 }

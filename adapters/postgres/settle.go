@@ -70,6 +70,7 @@ func (g *group) lookAgain(ws []*waiting) (found, certain bool, err error) {
 func (g *group) lockOnly(ctx context.Context, conn *pgxpool.Conn) error {
 	var batch pgx.Batch
 	batch.Queue(beginAppend)
+	batch.Queue(setLockTimeout, milliseconds(g.store.config.LockTimeout)) // the lost session ends within it
 	batch.Queue(backbonedb.LockPartitionHeads, g.partitionIDs)
 	return conn.SendBatch(ctx, &batch).Close()
 }

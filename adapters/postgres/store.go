@@ -48,6 +48,10 @@ type Config struct {
 	PartitionBytes    int
 	// GroupTimeout bounds one transaction of an appender; 0 is 30 s.
 	GroupTimeout time.Duration
+	// LockTimeout is how long an append waits for a lock that another session holds, such
+	// as that of its partition's head, before it is refused; 0 is 5 s. Appends of other
+	// partitions do not wait with it.
+	LockTimeout time.Duration
 	// ListenCheck is the silence after which a listening connection is asked whether it
 	// is still there, since one that the network has forgotten hears nothing and does not
 	// fail; 0 is 15 s.
@@ -71,8 +75,8 @@ type Config struct {
 // unless configured. Generic plans over hundreds of them exhaust the lock table.
 const DefaultPhysicalPartitions = 32
 
-// Timeouts that the sessions of appenders ask the server for. A holder that hangs
-// is ended after the first; who waits for it gives up after the second.
+// A holder that hangs is ended by the server after the first; who waits for it gives up
+// after the second.
 const (
 	idleInTransactionTimeout = 2 * time.Second
 	lockTimeout              = 5 * time.Second
@@ -112,6 +116,9 @@ func (c Config) withDefaults() Config {
 	if c.GroupTimeout <= 0 {
 		c.GroupTimeout = 30 * time.Second
 	}
+	if c.LockTimeout <= 0 {
+		c.LockTimeout = lockTimeout
+	}
 	if c.ListenCheck <= 0 {
 		c.ListenCheck = 15 * time.Second
 	}
@@ -145,8 +152,12 @@ type Store struct {
 	leases    *leasePool // nil: the key store is in the log's database
 	queries   *backbonedb.Queries
 	appenders []*appender
+	slots     chan *group // of detours
 	notifier  *notifier
 	closing   sync.Once
+
+	detoursMu sync.Mutex
+	detours   int // that run
 
 	installationMu sync.Mutex
 	installation   *ports.Installation
@@ -183,12 +194,12 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if s.appends, err = s.pool(ctx, c.DSN, "backbone appends", c.Appenders, map[string]string{
+	if s.appends, err = s.pool(ctx, c.DSN, "backbone appends", c.Appenders+detourSlots, map[string]string{
 		"plan_cache_mode":                     "force_generic_plan",
 		"enable_seqscan":                      "off", // a plan from when a partition was empty must not stay a scan
 		"jit":                                 "off",
 		"idle_in_transaction_session_timeout": milliseconds(idleInTransactionTimeout),
-		"lock_timeout":                        milliseconds(lockTimeout),
+		"lock_timeout":                        milliseconds(c.brief()),
 		"tcp_keepalives_idle":                 "15",
 		"tcp_keepalives_interval":             "5",
 		"tcp_keepalives_count":                "3",
@@ -207,6 +218,10 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		return nil, unavailableFault(err)
 	}
 	s.notifier = startNotifier(s)
+	s.slots = make(chan *group, detourSlots)
+	for range detourSlots {
+		s.slots <- new(group)
+	}
 	s.appenders = make([]*appender, c.Appenders)
 	for i := range s.appenders {
 		s.appenders[i] = startAppender(s, i)

@@ -36,6 +36,7 @@ type Metrics struct {
 	groupDuration   client.Histogram
 	queueRequests   *client.GaugeVec
 	queueBytes      *client.GaugeVec
+	detours         client.Gauge
 
 	projections
 
@@ -71,6 +72,9 @@ func New() *Metrics {
 		queueRequests: client.NewGaugeVec(client.GaugeOpts{
 			Name: "backbone_append_queue_depth", Help: "Requests that wait for an appender.",
 		}, []string{"appender"}),
+		detours: client.NewGauge(client.GaugeOpts{
+			Name: "backbone_append_blocked_legal_entities", Help: "Legal entities whose appends wait for a lock that another session of the database holds.",
+		}),
 		queueBytes: client.NewGaugeVec(client.GaugeOpts{
 			Name: "backbone_append_queue_bytes", Help: "Bytes that wait for an appender.",
 		}, []string{"appender"}),
@@ -79,7 +83,7 @@ func New() *Metrics {
 		}, []string{"method", "route", "status"}),
 	}
 	m.registry.MustRegister(
-		m.appendDuration, m.appendedEvents, m.appendConflicts, m.groupRequests, m.groupEvents, m.groupDuration, m.queueRequests, m.queueBytes,
+		m.appendDuration, m.appendedEvents, m.appendConflicts, m.groupRequests, m.groupEvents, m.groupDuration, m.queueRequests, m.queueBytes, m.detours,
 		m.requestDuration,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -136,6 +140,10 @@ func (m *Metrics) ObserveQueue(appender, requests, bytes int) {
 	m.queueRequests.WithLabelValues(label).Set(float64(requests))
 	m.queueBytes.WithLabelValues(label).Set(float64(bytes))
 }
+
+// ObserveDetours reports how many legal entities' appends wait for a lock of another
+// session.
+func (m *Metrics) ObserveDetours(partitions int) { m.detours.Set(float64(partitions)) }
 
 // methods are those that get a label of their own; a caller may send anything.
 var methods = map[string]bool{"GET": true, "HEAD": true, "POST": true, "PUT": true, "PATCH": true, "DELETE": true, "OPTIONS": true}

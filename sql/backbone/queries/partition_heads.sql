@@ -9,6 +9,15 @@ WHERE h.partition_id = ANY (@partition_ids::int[])
 ORDER BY h.partition_id
 FOR NO KEY UPDATE;
 
+-- name: ListFreeHeads :many
+-- Those that nobody holds at this moment. It is not one of an append's statements: the
+-- locks end with it.
+SELECT h.partition_id
+FROM backbone.partition_heads h
+WHERE h.partition_id = ANY (@partition_ids::int[])
+ORDER BY h.partition_id
+FOR NO KEY UPDATE SKIP LOCKED;
+
 -- name: ListLastEvents :many
 -- One row per partition, also for empty ones, and the database's clock.
 SELECT p.partition_id::int AS partition_id,

@@ -45,6 +45,36 @@ func (q *Queries) GetPartitionHead(ctx context.Context, db DBTX, partitionID int
 	return i, err
 }
 
+const ListFreeHeads = `-- name: ListFreeHeads :many
+SELECT h.partition_id
+FROM backbone.partition_heads h
+WHERE h.partition_id = ANY ($1::int[])
+ORDER BY h.partition_id
+FOR NO KEY UPDATE SKIP LOCKED
+`
+
+// Those that nobody holds at this moment. It is not one of an append's statements: the
+// locks end with it.
+func (q *Queries) ListFreeHeads(ctx context.Context, db DBTX, partitionIds []int32) ([]int32, error) {
+	rows, err := db.Query(ctx, ListFreeHeads, partitionIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var partition_id int32
+		if err := rows.Scan(&partition_id); err != nil {
+			return nil, err
+		}
+		items = append(items, partition_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListHeads = `-- name: ListHeads :many
 SELECT h.partition_id,
        h.genesis,
