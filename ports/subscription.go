@@ -38,6 +38,7 @@ type DeliveryCursor struct {
 	Checkpoint event.Sequence
 	Pending    int   // acknowledgements since then
 	Term       int64 // grows with every reset
+	Parked     int   // dead letters; the store counts them, Save does not set it
 	Counts     subscription.Counts
 	UpdatedAt  time.Time
 }
@@ -47,8 +48,7 @@ type DeliveryBacklog struct {
 	DeliveryCursor
 	First    event.Sequence // that is open, parked messages apart; 0: none
 	InFlight int
-	Waiting  int // messages that wait for another one or for their next attempt
-	Parked   int
+	Waiting  int       // messages that wait for another one or for their next attempt
 	NextDue  time.Time // when the first message is due that is not handed out, or a lease ends; zero: none
 }
 
@@ -89,16 +89,21 @@ type DeliveryTx interface {
 	Status() subscription.Status
 	Revision() int64 // of the definition
 	Cursor() DeliveryCursor
-	// Open lists the messages that are not parked, by sequence, and the first parked
-	// sequence of each key.
-	Open(ctx context.Context) ([]subscription.Message, map[subscription.Key]event.Sequence, error)
+	// Open lists the messages that are not parked, by sequence.
+	Open(ctx context.Context) ([]subscription.Message, error)
+	// ParkedKeys gives the first parked sequence of those keys that have one.
+	ParkedKeys(ctx context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error)
 	// Parked lists parked messages after a sequence, by sequence: those that are named, or
 	// all, or those with a code.
 	Parked(ctx context.Context, q ParkedQuery) ([]subscription.Message, error)
 	// EventsAfter reads the log; payloads come with the given types only, with all when
-	// none is named.
-	EventsAfter(ctx context.Context, after event.Sequence, limit int, types []string) ([]event.Recorded, error)
-	// Save stores messages, removes those that are done with, and moves the cursor.
+	// none is named. It ends before the event whose payload exceeds the number of bytes,
+	// together with those before it; the first comes however large it is.
+	EventsAfter(ctx context.Context, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error)
+	// Sizes gives the bytes of the stored payloads of events.
+	Sizes(ctx context.Context, sequences []event.Sequence) (map[event.Sequence]int, error)
+	// Save stores messages, removes those that are done with, and moves the cursor. Only
+	// parked messages that Parked has listed may change or be removed.
 	Save(ctx context.Context, c DeliveryCursor, changed []subscription.Message, done []event.Sequence) error
 	// Clear removes the messages that are not parked, and the parked ones after a
 	// sequence.

@@ -172,6 +172,7 @@ func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBac
 	}
 	for _, d := range k.cursors {
 		b := ports.DeliveryBacklog{DeliveryCursor: d.cursor}
+		b.Parked = 0
 		for _, m := range d.messages {
 			switch m.State {
 			case subscription.DeadState:
@@ -327,43 +328,57 @@ type deliveryTx struct {
 	outcome    func() // for the breaker, under the lock at the end; nil: none
 }
 
-func (d *deliveryTx) Now() time.Time               { return d.now }
-func (d *deliveryTx) Status() subscription.Status  { return d.definition.Status }
-func (d *deliveryTx) Revision() int64              { return d.definition.Revision }
-func (d *deliveryTx) Cursor() ports.DeliveryCursor { return d.cursor }
+func (d *deliveryTx) Now() time.Time              { return d.now }
+func (d *deliveryTx) Status() subscription.Status { return d.definition.Status }
+func (d *deliveryTx) Revision() int64             { return d.definition.Revision }
 
-func (d *deliveryTx) Open(context.Context) ([]subscription.Message, map[subscription.Key]event.Sequence, error) {
-	out := []subscription.Message{}
-	parked := map[subscription.Key]event.Sequence{}
-	for _, n := range slices.Sorted(maps.Keys(d.messages)) {
-		m := d.messages[n]
-		if m.State != subscription.DeadState {
-			out = append(out, m)
-		} else if _, known := parked[m.Key]; !known {
-			parked[m.Key] = n
+func (d *deliveryTx) Cursor() ports.DeliveryCursor {
+	c := d.cursor
+	c.Parked = 0
+	for _, m := range d.messages {
+		if m.State == subscription.DeadState {
+			c.Parked++
 		}
 	}
-	return out, parked, nil
+	return c
+}
+
+func (d *deliveryTx) Open(context.Context) ([]subscription.Message, error) {
+	out := []subscription.Message{}
+	for _, n := range slices.Sorted(maps.Keys(d.messages)) {
+		if m := d.messages[n]; m.State != subscription.DeadState {
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+func (d *deliveryTx) ParkedKeys(_ context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error) {
+	first := map[subscription.Key]event.Sequence{}
+	for n, m := range d.messages {
+		if known, there := first[m.Key]; m.State == subscription.DeadState && slices.Contains(keys, m.Key) && (!there || n < known) {
+			first[m.Key] = n
+		}
+	}
+	return first, nil
 }
 
 func (d *deliveryTx) Parked(_ context.Context, q ports.ParkedQuery) ([]subscription.Message, error) {
 	return parkedIn(d.messages, q), nil
 }
 
-func parkedIn(messages map[event.Sequence]subscription.Message, q ports.ParkedQuery) []subscription.Message {
-	out := []subscription.Message{}
-	for _, n := range slices.Sorted(maps.Keys(messages)) {
-		m := messages[n]
-		if m.State == subscription.DeadState && n > q.After && (q.Code == "" || m.Code == q.Code) &&
-			(len(q.EventIDs) == 0 || slices.Contains(q.EventIDs, m.EventID)) && !full(len(out), q.Limit) {
-			out = append(out, m)
-		}
-	}
-	return out
+func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit, bytes int, _ []string) ([]event.Recorded, error) {
+	events, err := d.store.ChainPage(ctx, d.cursor.Partition, after, limit)
+	return withinBytes(events, bytes), err
 }
 
-func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit int, _ []string) ([]event.Recorded, error) {
-	return d.store.ChainPage(ctx, d.cursor.Partition, after, limit)
+func (d *deliveryTx) Sizes(ctx context.Context, sequences []event.Sequence) (map[event.Sequence]int, error) {
+	events, err := d.store.EventsAt(ctx, d.cursor.Partition, sequences)
+	out := make(map[event.Sequence]int, len(events))
+	for i := range events {
+		out[events[i].Sequence] = len(events[i].Payload)
+	}
+	return out, err
 }
 
 func (d *deliveryTx) Save(_ context.Context, c ports.DeliveryCursor, changed []subscription.Message, done []event.Sequence) error {
@@ -413,85 +428,4 @@ func (d *deliveryTx) Record(_ context.Context, decisions []ports.ParkedDecision)
 		d.decisions = append(d.decisions, r)
 	}
 	return nil
-}
-
-// ParkedMessages implements ports.SubscriptionDeadLetters.
-func (s *Store) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	out := []ports.ParkedMessage{}
-	k := s.subs.byUID[uid]
-	if k == nil {
-		return out, nil
-	}
-	sorted := slices.Clone(partitions)
-	slices.Sort(sorted)
-	for _, p := range sorted {
-		if d := k.cursors[p]; d != nil && p >= from {
-			one := q
-			if p > from {
-				one.After = 0
-			}
-			for _, m := range parkedIn(d.messages, one) {
-				if !full(len(out), q.Limit) {
-					out = append(out, ports.ParkedMessage{Partition: p, Message: m})
-				}
-			}
-		}
-	}
-	return out, nil
-}
-
-// ParkedGroups implements ports.SubscriptionDeadLetters.
-func (s *Store) ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ports.ParkedGroup, error) {
-	all, err := s.ParkedMessages(ctx, uid, partitions, 0, ports.ParkedQuery{})
-	if err != nil {
-		return nil, err
-	}
-	groups := map[string]*ports.ParkedGroup{}
-	for _, m := range all {
-		g := groups[m.Code]
-		if g == nil {
-			g = &ports.ParkedGroup{Code: m.Code, First: m.ChangedAt, Last: m.ChangedAt}
-			groups[m.Code] = g
-		}
-		g.Messages++
-		if m.ChangedAt.Before(g.First) {
-			g.First = m.ChangedAt
-		}
-		if m.ChangedAt.After(g.Last) {
-			g.Last = m.ChangedAt
-		}
-	}
-	out := []ports.ParkedGroup{}
-	for _, g := range groups {
-		out = append(out, *g)
-	}
-	slices.SortFunc(out, func(a, b ports.ParkedGroup) int {
-		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Code, b.Code))
-	})
-	return out, nil
-}
-
-// Decisions implements ports.SubscriptionDeadLetters.
-func (s *Store) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	out := []ports.ParkedDecision{}
-	for _, d := range s.subs.decisions {
-		if d.TenantID == tenantID && d.Subscription == id && slices.Contains(partitions, d.Partition) {
-			out = append(out, d)
-		}
-	}
-	slices.SortFunc(out, func(a, b ports.ParkedDecision) int { return b.ID.Compare(a.ID) })
-	if full(len(out), limit) {
-		out = out[:limit]
-	}
-	return out, nil
 }

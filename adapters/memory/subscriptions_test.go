@@ -21,3 +21,10 @@ func TestDeliveryRace(t *testing.T) {
 		return memory.New(memory.Config{Clock: clock})
 	}, 400)
 }
+
+func TestPollsEndAtTheirBytes(t *testing.T) {
+	t.Parallel()
+	conformance.RunDeliveryBytes(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
+		return memory.New(memory.Config{Clock: clock})
+	})
+}

@@ -26,7 +26,7 @@ func column(t *testing.T, conn *pgx.Conn, query string, args ...any) []string {
 
 // directories are the tables that every shard of a cluster has in full; they are
 // not keyed by partition.
-var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation", "event_type_history", "nodes", "work_nodes", "projections", "webhook_endpoints", "subscriptions", "subscription_consumers"}
+var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation", "event_type_history", "nodes", "work_nodes", "projections", "webhook_endpoints", "subscriptions", "subscription_consumers", "subscription_tenants"}
 
 // TestSchemaCanBeSharded reads the catalog and fails on whatever would keep the
 // schema from running on a sharded cluster, on replicas or behind poolers.
@@ -107,15 +107,15 @@ func TestGrants(t *testing.T) {
 		backbone_redactor:redact_payload():E backbone_redactor:redaction_requests:S backbone_redactor:pii_redactions:IS
 		backbone_redactor:event_payloads.salt:U backbone_redactor:event_payloads.payload:U
 		backbone_app:event_type_history:IS backbone_reader:event_type_history:S backbone_eraser:event_type_history:S
-		backbone_app:entity_snapshots:DISU backbone_app:stream_snapshots:DISU backbone_app:event_snapshots:DISU
-		backbone_reader:entity_snapshots:S backbone_reader:stream_snapshots:S backbone_reader:event_snapshots:S
-		backbone_redactor:entity_snapshots:DS backbone_redactor:stream_snapshots:DS backbone_redactor:event_snapshots:DS
+		backbone_app:entity_snapshots:DISU backbone_app:stream_snapshots:DISU backbone_app:projection_snapshots:DISU
+		backbone_reader:entity_snapshots:S backbone_reader:stream_snapshots:S backbone_reader:projection_snapshots:S
+		backbone_redactor:entity_snapshots:DS backbone_redactor:stream_snapshots:DS
 		backbone_redactor:replace_payload():E
 		backbone_app:leases:DISU backbone_app:work_nodes:DISU backbone_reader:work_nodes:S backbone_app:webhook_attempts:DIS backbone_app:nodes:DISU backbone_app:projections:DISU backbone_app:dead_letters:DISU backbone_app:projection_rows:DISU
 		backbone_reader:leases:S backbone_reader:nodes:S backbone_reader:projections:S backbone_reader:dead_letters:S
 		backbone_app:webhook_endpoints:DISU backbone_app:publisher_cursors:ISU backbone_reader:publisher_cursors:S backbone_outbox_reader:schema:U backbone_outbox_reader:outbox:S
-		backbone_app:subscriptions:DISU backbone_app:subscription_consumers:DISU backbone_app:subscription_cursors:DISU backbone_app:subscription_messages:DISU backbone_app:subscription_decisions:IS
-		backbone_reader:subscriptions:S backbone_reader:subscription_cursors:S backbone_reader:subscription_messages:S backbone_reader:subscription_decisions:S
+		backbone_app:subscriptions:DISU backbone_app:subscription_consumers:DISU backbone_app:subscription_cursors:DISU backbone_app:subscription_messages:DISU backbone_app:subscription_parked:DISU backbone_app:subscription_tenants:ISU backbone_app:subscription_decisions:IS
+		backbone_reader:subscriptions:S backbone_reader:subscription_cursors:S backbone_reader:subscription_messages:S backbone_reader:subscription_parked:S backbone_reader:subscription_decisions:S
 		backbone_sealer:event_keys:S backbone_sealer:events:S backbone_sealer:partition_heads:S backbone_sealer:schema:U backbone_sealer:stream_versions:S
 	`), joined(got))
 	require.Empty(t, column(t, conn, `

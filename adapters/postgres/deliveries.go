@@ -63,7 +63,10 @@ func (s *Store) deliverOnce(ctx context.Context, uid event.ID, p event.Partition
 			return err
 		}
 		ran = true
-		return f(ctx, d)
+		if err := f(ctx, d); err != nil || d.parked == 0 {
+			return err
+		}
+		return s.queries.CountParked(ctx, tx, &backbonedb.CountParkedParams{Delta: d.parked, Subscription: uuid(uid), PartitionID: int32(p)})
 	})
 	return ran && err == nil, err
 }
@@ -85,6 +88,8 @@ type deliveryTx struct {
 	row       backbonedb.LockSubscriptionCursorRow
 	counts    subscription.Counts
 	now       time.Time
+	parked    int64 // messages that this transaction parks, less those that it takes back
+	listed    bool  // parked messages were listed, and may be taken back
 }
 
 func (d *deliveryTx) Now() time.Time              { return d.now }
@@ -94,43 +99,67 @@ func (d *deliveryTx) Revision() int64             { return d.row.Revision }
 func (d *deliveryTx) Cursor() ports.DeliveryCursor {
 	return ports.DeliveryCursor{
 		Partition: d.partition, ReadThrough: event.Sequence(d.row.ReadThrough), Checkpoint: event.Sequence(d.row.Checkpoint),
-		Pending: int(d.row.Pending), Term: d.row.Term, Counts: d.counts,
+		Pending: int(d.row.Pending), Term: d.row.Term, Counts: d.counts, Parked: int(d.row.Parked + d.parked),
 	}
 }
 
-func (d *deliveryTx) Open(ctx context.Context) ([]subscription.Message, map[subscription.Key]event.Sequence, error) {
+func (d *deliveryTx) Open(ctx context.Context) ([]subscription.Message, error) {
 	rows, err := d.store.queries.ListOpenMessages(ctx, d.tx, &backbonedb.ListOpenMessagesParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition)})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	out := make([]subscription.Message, len(rows))
 	for i := range rows {
-		out[i] = messageOf(&rows[i])
+		r := &rows[i]
+		out[i] = subscription.Message{
+			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.State(r.State), Consumer: r.Consumer, Attempts: int(r.Attempts),
+			Due: orZero(r.DueAt), HandedAt: orZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
+		}
+		copy(out[i].Key[:], r.OrderKey)
 	}
-	parked, err := d.store.queries.ListParkedKeys(ctx, d.tx, &backbonedb.ListParkedKeysParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition)})
+	return out, nil
+}
+
+func (d *deliveryTx) ParkedKeys(ctx context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error) {
+	if d.row.Parked+d.parked == 0 || len(keys) == 0 {
+		return nil, nil
+	}
+	wanted := make([][]byte, len(keys))
+	for i := range keys {
+		wanted[i] = keys[i][:]
+	}
+	found, err := d.store.queries.ListParkedKeys(ctx, d.tx, &backbonedb.ListParkedKeysParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition), OrderKeys: wanted})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	keys := make(map[subscription.Key]event.Sequence, len(parked))
-	for i := range parked {
+	first := make(map[subscription.Key]event.Sequence, len(found))
+	for i := range found {
 		var k subscription.Key
-		copy(k[:], parked[i].OrderKey)
-		keys[k] = event.Sequence(parked[i].First)
+		copy(k[:], found[i].OrderKey)
+		first[k] = event.Sequence(found[i].First)
 	}
-	return out, keys, nil
+	return first, nil
 }
 
 func (d *deliveryTx) Parked(ctx context.Context, q ports.ParkedQuery) ([]subscription.Message, error) {
+	if d.row.Parked+d.parked == 0 {
+		return []subscription.Message{}, nil
+	}
 	found, err := d.store.parkedMessages(ctx, d.tx, d.uid, []int32{int32(d.partition)}, d.partition, q)
 	out := make([]subscription.Message, len(found))
 	for i := range found {
 		out[i] = found[i].Message
 	}
+	d.listed = d.listed || len(out) > 0
 	return out, err
 }
 
-func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit int, types []string) ([]event.Recorded, error) {
-	return d.store.eventsAfter(ctx, d.tx, d.partition, after, limit, types)
+func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
+	return d.store.eventsWithin(ctx, d.tx, d.partition, after, limit, bytes, types)
+}
+
+func (d *deliveryTx) Sizes(ctx context.Context, sequences []event.Sequence) (map[event.Sequence]int, error) {
+	return d.store.payloadSizes(ctx, d.tx, d.partition, sequences)
 }
 
 func (d *deliveryTx) Save(ctx context.Context, c ports.DeliveryCursor, changed []subscription.Message, done []event.Sequence) error {
@@ -138,25 +167,64 @@ func (d *deliveryTx) Save(ctx context.Context, c ports.DeliveryCursor, changed [
 	if err != nil {
 		return err
 	}
+	if err := d.takeBack(ctx, changed, done); err != nil {
+		return err
+	}
 	queries := d.store.queries
-	if len(changed) > 0 {
-		if err := queries.SaveMessages(ctx, d.tx, d.columns(changed)); err != nil {
+	var open, parked []subscription.Message
+	gone := make([]int64, 0, len(done))
+	for _, n := range done {
+		gone = append(gone, int64(n))
+	}
+	for i := range changed {
+		if changed[i].State != subscription.DeadState {
+			open = append(open, changed[i])
+			continue
+		}
+		parked = append(parked, changed[i])
+		gone = append(gone, int64(changed[i].Sequence))
+	}
+	if len(open) > 0 {
+		if err := queries.SaveMessages(ctx, d.tx, d.columns(open)); err != nil {
 			return err
 		}
 	}
-	if len(done) > 0 {
-		sequences := make([]int64, len(done))
-		for i, n := range done {
-			sequences[i] = int64(n)
-		}
-		if err := queries.DeleteMessages(ctx, d.tx, &backbonedb.DeleteMessagesParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition), Sequences: sequences}); err != nil {
+	if len(gone) > 0 {
+		if err := queries.DeleteMessages(ctx, d.tx, &backbonedb.DeleteMessagesParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition), Sequences: gone}); err != nil {
 			return err
 		}
+	}
+	if len(parked) > 0 {
+		all := d.columns(parked)
+		if err := queries.SaveParked(ctx, d.tx, &backbonedb.SaveParkedParams{
+			Subscription: all.Subscription, PartitionID: all.PartitionID, Sequences: all.Sequences, EventIds: all.EventIds, OrderKeys: all.OrderKeys,
+			Consumers: all.Consumers, Attempts: all.Attempts, Handed: all.Handed, Codes: all.Codes, Details: all.Details, Changed: all.Changed,
+		}); err != nil {
+			return err
+		}
+		d.parked += int64(len(parked))
 	}
 	return queries.SaveCursor(ctx, d.tx, &backbonedb.SaveCursorParams{
 		ReadThrough: int64(c.ReadThrough), Checkpoint: int64(c.Checkpoint), Pending: int32(c.Pending), Term: c.Term, Counts: counts, UpdatedAt: d.now,
 		Subscription: uuid(d.uid), PartitionID: int32(d.partition),
 	})
+}
+
+// takeBack removes from what is parked whatever changes or is done with.
+func (d *deliveryTx) takeBack(ctx context.Context, changed []subscription.Message, done []event.Sequence) error {
+	if !d.listed || len(changed)+len(done) == 0 {
+		return nil
+	}
+	sequences := make([]int64, 0, len(changed)+len(done))
+	for i := range changed {
+		sequences = append(sequences, int64(changed[i].Sequence))
+	}
+	for _, n := range done {
+		sequences = append(sequences, int64(n))
+	}
+	rows, err := d.store.queries.DeleteParked(ctx, d.tx, &backbonedb.DeleteParkedParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition), Sequences: sequences})
+	d.parked -= rows
+	return err
 }
 
 // epoch stands for no time in arrays, which hold no NULL.
@@ -188,7 +256,13 @@ func (d *deliveryTx) columns(messages []subscription.Message) *backbonedb.SaveMe
 }
 
 func (d *deliveryTx) Clear(ctx context.Context, parkedAfter event.Sequence) error {
-	return d.store.queries.ClearMessages(ctx, d.tx, &backbonedb.ClearMessagesParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition), ParkedAfter: int64(parkedAfter)})
+	err := d.store.queries.ClearMessages(ctx, d.tx, &backbonedb.ClearMessagesParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition)})
+	if err != nil || d.row.Parked+d.parked == 0 {
+		return err
+	}
+	rows, err := d.store.queries.ClearParked(ctx, d.tx, &backbonedb.ClearParkedParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition), ParkedAfter: int64(parkedAfter)})
+	d.parked -= rows
+	return err
 }
 
 func (d *deliveryTx) Fail(ctx context.Context, failures int, code string, threshold int) (opened bool, err error) {

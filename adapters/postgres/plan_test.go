@@ -20,7 +20,7 @@ import (
 // appendQueries and readQueries are the statements of the two pools that touch
 // tables which grow without bound.
 var appendQueries = []string{
-	backbonedb.LockPartitionHeads, backbonedb.ListLastEvents,
+	backbonedb.LockPartitionHeads, backbonedb.ListFreeHeads, backbonedb.ListLastEvents,
 	backbonedb.ListStreamVersions, backbonedb.ListIdempotencyKeys, backbonedb.ListBusinessKeys, backbonedb.ListKeyVersions,
 	backbonedb.ListKeyConditionHits, backbonedb.ListTypeConditionHits, backbonedb.ListNumberSeries, backbonedb.ListIntentRevisions,
 	backbonedb.ListEventIDs, backbonedb.ListEventSequences,
@@ -40,14 +40,14 @@ var readQueries = []string{
 	backbonedb.ListSequencesAt, backbonedb.CountCommits, backbonedb.SampleEvents, backbonedb.GetStreamSize, backbonedb.ListProjectionLags, backbonedb.GetWaitingIntents,
 	backbonedb.GetSnapshotEpoch, backbonedb.ListEntitySnapshots, backbonedb.SaveEntitySnapshot, backbonedb.DeleteOldEntitySnapshots, backbonedb.MarkEntitySnapshotsStale,
 	backbonedb.GetStreamSnapshot, backbonedb.SaveStreamSnapshot, backbonedb.DeleteOldStreamSnapshots,
-	backbonedb.GetProjectionSnapshot, backbonedb.SaveProjectionSnapshot, backbonedb.DeleteOldProjectionSnapshots,
 	backbonedb.CountPersonalEvents, backbonedb.CountPersonalIntents, backbonedb.ListPersonalEvents, backbonedb.ListPersonalIntents,
-	backbonedb.CountSubscriptionMessages, backbonedb.ListOpenMessages, backbonedb.ListParkedKeys, backbonedb.ListParkedMessages, backbonedb.CountParkedByCode,
+	backbonedb.CountSubscriptionMessages, backbonedb.ListOpenMessages, backbonedb.ListParkedKeys, backbonedb.ListParkedMessages, backbonedb.ListParkedMessagesOf, backbonedb.CountParkedByCode,
+	backbonedb.SaveParked, backbonedb.DeleteParked, backbonedb.ClearParked, backbonedb.ListEventsWithin, backbonedb.ListPayloadSizes,
 	backbonedb.ListDueMessages, backbonedb.SaveMessages, backbonedb.DeleteMessages, backbonedb.ClearMessages, backbonedb.ListDecisions,
 }
 
 // unbounded are the tables that no plan may read from end to end.
-var unbounded = regexp.MustCompile(`^(events|event_payloads)(_default|_p[0-9]+)?$|^(event_keys|stream_versions|business_keys|idempotency_keys|intents|event_pii_subjects|intent_pii_subjects|entity_snapshots|stream_snapshots|event_snapshots|subscription_messages|subscription_decisions)$`)
+var unbounded = regexp.MustCompile(`^(events|event_payloads)(_default|_p[0-9]+)?$|^(event_keys|stream_versions|business_keys|idempotency_keys|intents|event_pii_subjects|intent_pii_subjects|entity_snapshots|stream_snapshots|subscription_messages|subscription_parked|subscription_decisions)$`)
 
 // TestPlans runs EXPLAIN as the application's role, with generic plans as the
 // application uses them, on an empty database, on one that was filled and never
@@ -119,11 +119,11 @@ func fill(t *testing.T, conn *pgx.Conn, p event.PartitionID, rows int) {
 		SELECT n, n, 100, now(), %[1]d, 2, now(), 'valid', 'vendor', 'V-' || n %% 2000, '1', '{}' FROM generate_series(1, %[2]d / 10) n`,
 		`INSERT INTO backbone.stream_snapshots (version, created_at, partition_id, schema_version, size_bytes, internal, id, stream_type, stream_id, state_type, state)
 		SELECT n, now(), %[1]d, 1, 2, true, lpad(to_hex(n), 32, '0')::uuid, 'invoice', 'I-' || n %% 2000, 'fold:invoice', '{}' FROM generate_series(1, %[2]d / 10) n`,
-		`INSERT INTO backbone.event_snapshots (sequence, created_at, version, partition_id, size_bytes, projection, state)
-		SELECT n, now(), 1, %[1]d, 2, 'p-' || n %% 500, '{}' FROM generate_series(1, %[2]d / 20) n`,
 		`INSERT INTO backbone.subscription_messages (subscription, partition_id, sequence, event_id, order_key, state, consumer, attempts, due_at, code, detail, changed_at)
-		SELECT lpad(to_hex(n %% 50), 32, '0')::uuid, %[1]d, n, lpad(to_hex(n), 32, '0')::uuid, decode(md5(n::text), 'hex'), CASE n %% 3 WHEN 0 THEN 'parked' WHEN 1 THEN 'leased' ELSE 'retry' END,
+		SELECT lpad(to_hex(n %% 50), 32, '0')::uuid, %[1]d, n, lpad(to_hex(n), 32, '0')::uuid, decode(md5(n::text), 'hex'), CASE n %% 3 WHEN 0 THEN 'waiting' WHEN 1 THEN 'leased' ELSE 'retry' END,
 			'', 1, CASE n %% 3 WHEN 0 THEN NULL ELSE now() END, '', '', now() FROM generate_series(1, %[2]d / 2) n`,
+		`INSERT INTO backbone.subscription_parked (subscription, partition_id, sequence, event_id, order_key, consumer, attempts, code, detail, changed_at)
+		SELECT lpad(to_hex(n %% 5), 32, '0')::uuid, %[1]d, n, lpad(to_hex(n), 32, '0')::uuid, decode(md5((n %% 500)::text), 'hex'), '', 6, '', '', now() FROM generate_series(1, %[2]d / 2) n`,
 		`INSERT INTO backbone.subscription_decisions (partition_id, id, tenant_id, subscription, sequence, event_id, action, actor, reason, code, at)
 		SELECT %[1]d, lpad(to_hex(n), 32, '0')::uuid, 'demo', 'S-' || n %% 50, n, lpad(to_hex(n), 32, '0')::uuid, 'skip', 'u', '', '', now() FROM generate_series(1, %[2]d / 4) n`,
 	} {

@@ -158,7 +158,10 @@ func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
 			if err := s.queries.DeleteSubscriptionCursors(ctx, tx, &backbonedb.DeleteSubscriptionCursorsParams{Subscription: uuid(uid), Partitions: one}); err != nil {
 				return err
 			}
-			return s.queries.DeleteSubscriptionMessages(ctx, tx, &backbonedb.DeleteSubscriptionMessagesParams{Subscription: uuid(uid), Partitions: one})
+			if err := s.queries.DeleteSubscriptionMessages(ctx, tx, &backbonedb.DeleteSubscriptionMessagesParams{Subscription: uuid(uid), Partitions: one}); err != nil {
+				return err
+			}
+			return s.queries.DeleteSubscriptionParked(ctx, tx, &backbonedb.DeleteSubscriptionParkedParams{Subscription: uuid(uid), Partitions: one})
 		})
 		if err != nil {
 			return translate(ctx, err)
@@ -221,13 +224,13 @@ func backlogsOf(cursors []backbonedb.BackboneSubscriptionCursor, counts []backbo
 		c := &cursors[i]
 		b := ports.DeliveryBacklog{DeliveryCursor: ports.DeliveryCursor{
 			Partition: event.PartitionID(c.PartitionID), ReadThrough: event.Sequence(c.ReadThrough), Checkpoint: event.Sequence(c.Checkpoint),
-			Pending: int(c.Pending), Term: c.Term, UpdatedAt: c.UpdatedAt.UTC(),
+			Pending: int(c.Pending), Term: c.Term, UpdatedAt: c.UpdatedAt.UTC(), Parked: int(c.Parked),
 		}}
 		if err := json.Unmarshal(c.Counts, &b.Counts); err != nil {
 			return nil, fault.New(fault.Internal, codeInternal, "the counts of a subscription cannot be read; delete it and make it again")
 		}
 		if n := open[place{c.Subscription.Bytes, c.PartitionID}]; n != nil {
-			b.First, b.InFlight, b.Waiting, b.Parked = event.Sequence(n.First), int(n.InFlight), int(n.Waiting), int(n.Parked)
+			b.First, b.InFlight, b.Waiting = event.Sequence(n.First), int(n.InFlight), int(n.Waiting)
 			if n.NextDue.Unix() != 0 {
 				b.NextDue = n.NextDue.UTC()
 			}
@@ -320,31 +323,31 @@ func (s *Store) ParkedMessages(ctx context.Context, uid event.ID, partitions []e
 }
 
 func (s *Store) parkedMessages(ctx context.Context, db backbonedb.DBTX, uid event.ID, partitions []int32, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
-	rows, err := s.queries.ListParkedMessages(ctx, db, &backbonedb.ListParkedMessagesParams{
-		Subscription: uuid(uid), Partitions: partitions, FromPartition: int32(from), After: int64(q.After),
-		EventIds: uuids(q.EventIDs), Code: q.Code, PageSize: pageSize(q.Limit),
-	})
+	var rows []backbonedb.BackboneSubscriptionParked
+	var err error
+	if len(q.EventIDs) == 0 {
+		rows, err = s.queries.ListParkedMessages(ctx, db, &backbonedb.ListParkedMessagesParams{
+			Subscription: uuid(uid), Partitions: partitions, FromPartition: int32(from), After: int64(q.After), Code: q.Code, PageSize: pageSize(q.Limit),
+		})
+	} else {
+		rows, err = s.queries.ListParkedMessagesOf(ctx, db, &backbonedb.ListParkedMessagesOfParams{
+			Subscription: uuid(uid), Partitions: partitions, FromPartition: int32(from), After: int64(q.After),
+			EventIds: uuids(q.EventIDs), Code: q.Code, PageSize: pageSize(q.Limit),
+		})
+	}
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
 	out := make([]ports.ParkedMessage, len(rows))
 	for i := range rows {
 		r := &rows[i]
-		out[i] = ports.ParkedMessage{Partition: event.PartitionID(r.PartitionID), Message: messageOf(&backbonedb.ListOpenMessagesRow{
-			Sequence: r.Sequence, EventID: r.EventID, OrderKey: r.OrderKey, State: r.State, Consumer: r.Consumer, Attempts: r.Attempts,
-			DueAt: r.DueAt, HandedAt: r.HandedAt, Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt,
-		})}
+		out[i] = ports.ParkedMessage{Partition: event.PartitionID(r.PartitionID), Message: subscription.Message{
+			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.DeadState, Consumer: r.Consumer, Attempts: int(r.Attempts),
+			HandedAt: orZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
+		}}
+		copy(out[i].Key[:], r.OrderKey)
 	}
 	return out, nil
-}
-
-func messageOf(r *backbonedb.ListOpenMessagesRow) subscription.Message {
-	m := subscription.Message{
-		Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.State(r.State), Consumer: r.Consumer, Attempts: int(r.Attempts),
-		Due: orZero(r.DueAt), HandedAt: orZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
-	}
-	copy(m.Key[:], r.OrderKey)
-	return m
 }
 
 // ParkedGroups implements ports.SubscriptionDeadLetters.

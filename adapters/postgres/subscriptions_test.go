@@ -20,3 +20,10 @@ func TestDeliveryRace(t *testing.T) {
 		return open(t, database(t), withClock(clock))
 	}, 120)
 }
+
+func TestPollsEndAtTheirBytes(t *testing.T) {
+	t.Parallel()
+	conformance.RunDeliveryBytes(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
+		return open(t, database(t), withClock(clock))
+	})
+}

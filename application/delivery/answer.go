@@ -110,11 +110,11 @@ func (s *Service) answered(sub *subscription.Subscription, out Answered, counts 
 
 // window takes the open messages of a locked cursor.
 func window(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription) (*subscription.Window, error) {
-	open, parked, err := tx.Open(ctx)
+	open, err := tx.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return subscription.NewWindow(sub.Settings, tx.Now(), open, parked), nil
+	return subscription.NewWindow(sub.Settings, tx.Now(), open), nil
 }
 
 // settle keeps a window and tells the breaker of it.
@@ -223,11 +223,11 @@ func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscripti
 		found := map[event.ID]subscription.Outcome{}
 		err := s.deliver(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
 			clear(found)
-			open, parked, err := tx.Open(ctx)
+			open, err := tx.Open(ctx)
 			if err != nil {
 				return err
 			}
-			w := subscription.NewWindow(sub.Settings, tx.Now(), open, parked)
+			w := subscription.NewWindow(sub.Settings, tx.Now(), open)
 			var decisions []ports.ParkedDecision
 			for _, m := range slices.Clone(open) {
 				if !wanted[m.EventID] {
@@ -238,7 +238,7 @@ func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscripti
 					decisions = append(decisions, record(m))
 				}
 			}
-			if len(found) < len(wanted) && len(parked) > 0 {
+			if len(found) < len(wanted) && tx.Cursor().Parked > 0 {
 				dead, err := tx.Parked(ctx, ports.ParkedQuery{EventIDs: ids, Limit: maxAnswers})
 				if err != nil {
 					return err

@@ -171,7 +171,7 @@ func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription
 	})
 	// The one that was served longest ago first, so that a busy one keeps none waiting.
 	slices.SortStableFunc(there, func(a, b ports.DeliveryBacklog) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
-	t := taking{service: s, sub: &sub, consumer: q.Consumer, mine: mine, scan: scanPoll, moduleOf: noModule}
+	t := taking{service: s, sub: &sub, consumer: q.Consumer, mine: mine, scan: scanPoll, bytes: s.config.Bytes, moduleOf: noModule}
 	if len(sub.Filter.Modules) > 0 {
 		if t.moduleOf, err = s.config.Modules(ctx); err != nil {
 			return r, err
@@ -188,7 +188,7 @@ func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription
 		}
 		room := q.Limit - len(r.batch.Deliveries)
 		t.elsewhere = inFlight - b.InFlight + len(r.batch.Deliveries)
-		if room <= 0 || t.scan <= 0 {
+		if room <= 0 || t.scan <= 0 || t.bytes <= 0 {
 			r.batch.HasMore = true
 			break
 		}
@@ -216,8 +216,8 @@ func (s *Service) serve(ctx context.Context, t *taking, r *round, b ports.Delive
 		}
 		r.batch.Deliveries = append(r.batch.Deliveries, got.deliveries...)
 		r.known[b.Partition] = got.readThrough
-		left := got.readThrough < head && !got.stuck
-		if !left || t.stopped || len(got.deliveries) > 0 || t.scan <= 0 {
+		left := got.cut || got.readThrough < head && !got.stuck
+		if !left || t.stopped || got.cut && t.answered || len(got.deliveries) > 0 || t.scan <= 0 {
 			r.batch.HasMore = r.batch.HasMore || left && !t.stopped
 			return nil
 		}

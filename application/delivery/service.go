@@ -70,6 +70,7 @@ type Config struct {
 	Logger   *slog.Logger  // nil: silent
 	Sweep    time.Duration // how often to look for leases that have ended; 0 is 500 ms
 	Measure  time.Duration // how often to measure how far subscriptions are behind; 0 is 15 s
+	Bytes    int           // of payloads that one poll answers, unless its first event alone has more; 0 is 8 MiB
 }
 
 // Service keeps persistent subscriptions: it hands out what they have not had yet,
@@ -103,6 +104,9 @@ func New(c Config) *Service {
 	}
 	if c.Measure <= 0 {
 		c.Measure = 15 * time.Second
+	}
+	if c.Bytes <= 0 {
+		c.Bytes = 8 << 20
 	}
 	if c.Modules == nil {
 		c.Modules = func(context.Context) (func(string) string, error) { return noModule, nil }
@@ -293,8 +297,8 @@ func (s *Service) requireEmpty(ctx context.Context, sub *subscription.Subscripti
 	}
 	for _, b := range there {
 		err := s.deliver(ctx, sub.UID, b.Partition, func(ctx context.Context, tx ports.DeliveryTx) error {
-			open, parked, err := tx.Open(ctx)
-			if err == nil && len(open)+len(parked) > 0 {
+			open, err := tx.Open(ctx)
+			if err == nil && len(open)+tx.Cursor().Parked > 0 {
 				err = inUse
 			}
 			return err

@@ -19,6 +19,8 @@ type taking struct {
 	// the same time are not seen, so several consumers may exceed the bound a little.
 	elsewhere int
 	scan      int                 // events that may still be looked at
+	bytes     int                 // of payloads that may still be answered; what has taken them all or more ends the poll
+	answered  bool                // something was taken: not even one more may exceed the bytes
 	stopped   bool                // the subscription was paused, parked, changed or deleted meanwhile
 	status    subscription.Status // then
 }
@@ -29,6 +31,7 @@ type taken struct {
 	before      event.Sequence // read through, before and after
 	readThrough event.Sequence
 	stuck       bool // nothing new before something is answered
+	cut         bool // more could have been taken, were it not for its bytes
 	busy        bool // another node is there
 }
 
@@ -42,22 +45,21 @@ func (t *taking) from(ctx context.Context, b ports.DeliveryBacklog, room int) (t
 	var got taken
 	var again []subscription.Message
 	var fresh []Delivery
-	var scanned int
+	var scanned, bytes int
 	var opened bool
 	var counts subscription.Counts
 	ran, err := s.config.Store.Deliver(ctx, uid, b.Partition, false, func(ctx context.Context, tx ports.DeliveryTx) error {
-		got, again, fresh, scanned, opened = taken{}, nil, nil, 0, false // it may run again
+		got, again, fresh, scanned, bytes, opened = taken{}, nil, nil, 0, 0, false // it may run again
 		if t.status = tx.Status(); t.status != subscription.Active || tx.Revision() != t.sub.Revision {
 			t.stopped = true
 			return nil
 		}
-		open, parked, err := tx.Open(ctx)
+		w, err := window(ctx, tx, t.sub)
 		if err != nil {
 			return err
 		}
 		cursor := tx.Cursor()
 		got.before, got.readThrough = cursor.ReadThrough, cursor.ReadThrough
-		w := subscription.NewWindow(t.sub.Settings, tx.Now(), open, parked)
 		if w.Expire() {
 			if opened, err = s.failed(ctx, tx, t.sub, w); err != nil {
 				return err
@@ -65,10 +67,12 @@ func (t *taking) from(ctx context.Context, b ports.DeliveryBacklog, room int) (t
 		}
 		if !opened {
 			left := min(room, t.sub.Settings.MaxInFlight-t.elsewhere-w.InFlight())
-			again = w.Claim(t.consumer, max(left, 0), t.mine)
+			if again, bytes, got.cut, err = t.claim(ctx, tx, w, max(left, 0)); err != nil {
+				return err
+			}
 			got.stuck = w.Stuck()
-			if left -= len(again); left > 0 && !got.stuck {
-				if fresh, scanned, err = t.read(ctx, tx, w, &cursor, left); err != nil {
+			if left -= len(again); left > 0 && !got.stuck && !got.cut {
+				if fresh, scanned, err = t.read(ctx, tx, w, &cursor, left, len(again), &bytes, &got); err != nil {
 					return err
 				}
 			}
@@ -86,6 +90,8 @@ func (t *taking) from(ctx context.Context, b ports.DeliveryBacklog, room int) (t
 		return got, nil
 	}
 	t.scan -= max(scanned, 1)
+	t.bytes -= bytes
+	t.answered = t.answered || len(again)+len(fresh) > 0
 	s.observe(t.sub, counts)
 	if opened {
 		t.stopped, t.status = true, subscription.Parked
@@ -98,34 +104,86 @@ func (t *taking) from(ctx context.Context, b ports.DeliveryBacklog, room int) (t
 	return got, nil
 }
 
-// read takes events in that were not looked at yet, one step of the log.
-func (t *taking) read(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, cursor *ports.DeliveryCursor, room int) (handed []Delivery, scanned int, err error) {
+// claim hands out what was taken in before and is due, as many bytes as are left.
+func (t *taking) claim(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, room int) (again []subscription.Message, bytes int, cut bool, err error) {
+	held, err := tx.ParkedKeys(ctx, w.Keys())
+	if err != nil {
+		return nil, 0, false, err
+	}
+	w.Hold(held)
+	wanted := w.Claimable(room, t.mine)
+	if len(wanted) == 0 {
+		return nil, 0, false, nil
+	}
+	sizes, err := tx.Sizes(ctx, wanted)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	fitting := 0
+	for _, n := range wanted {
+		if !t.fits(bytes+sizes[n], fitting) {
+			break
+		}
+		bytes += sizes[n]
+		fitting++
+	}
+	return w.Claim(t.consumer, fitting, t.mine), bytes, fitting < len(wanted), nil
+}
+
+// fits reports whether a poll's answer may have so many bytes of this legal entity, of
+// which before messages are taken already. The first of a poll always fits.
+func (t *taking) fits(bytes, before int) bool {
+	return bytes <= t.bytes || before == 0 && !t.answered
+}
+
+// leastRead are the bytes that one step of the log may read, however few are left of an
+// answer: the filter may leave most of them out.
+const leastRead = 1 << 20
+
+// read takes events in that were not looked at yet, one step of the log. before is what
+// the answer has of this legal entity already.
+func (t *taking) read(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, cursor *ports.DeliveryCursor, room, before int, bytes *int, got *taken) (handed []Delivery, scanned int, err error) {
 	step := scanStep
 	if everything(&t.sub.Filter) {
 		if step = min(room, scanStep); t.sub.Settings.PartitionBy != subscription.PerLegalEntity {
 			step = min(2*room+50, scanStep) // some may have to wait
 		}
 	}
-	events, err := tx.EventsAfter(ctx, cursor.ReadThrough, step, t.sub.Filter.EventTypes)
+	events, err := tx.EventsAfter(ctx, cursor.ReadThrough, step, max(t.bytes-*bytes, min(leastRead, t.service.config.Bytes)), t.sub.Filter.EventTypes)
 	if err != nil || len(events) == 0 {
 		return nil, 0, err
 	}
 	var candidates []subscription.Candidate
 	bySequence := make(map[event.Sequence]*event.Recorded, len(events))
+	total := *bytes
 	for i := range events {
 		e := &events[i]
-		if t.sub.Filter.Matches(e, t.moduleOf) {
-			candidates = append(candidates, subscription.Candidate{Sequence: e.Sequence, EventID: e.ID, Key: t.sub.Settings.KeyOf(e)})
-			bySequence[e.Sequence] = e
+		if !t.sub.Filter.Matches(e, t.moduleOf) {
+			continue
 		}
+		if total += len(e.Payload); !t.fits(total, before+len(candidates)) {
+			events, got.cut = events[:i], true
+			break
+		}
+		candidates = append(candidates, subscription.Candidate{Sequence: e.Sequence, EventID: e.ID, Key: t.sub.Settings.KeyOf(e)})
+		bySequence[e.Sequence] = e
 	}
+	held, err := tx.ParkedKeys(ctx, w.KeysOf(candidates))
+	if err != nil {
+		return nil, 0, err
+	}
+	w.Hold(held)
 	out, took := w.Admit(candidates, t.consumer, room, maxWaiting-w.WaitingCount(), t.mine)
-	cursor.ReadThrough = events[len(events)-1].Sequence
+	if len(events) > 0 {
+		cursor.ReadThrough = events[len(events)-1].Sequence
+	}
 	if took < len(candidates) {
 		cursor.ReadThrough = candidates[took].Sequence - 1
 	}
 	for _, m := range out {
-		handed = append(handed, Delivery{Event: *bySequence[m.Sequence], Attempt: m.Attempts, Deadline: m.Due})
+		e := bySequence[m.Sequence]
+		*bytes += len(e.Payload)
+		handed = append(handed, Delivery{Event: *e, Attempt: m.Attempts, Deadline: m.Due})
 	}
 	return handed, len(events), nil
 }

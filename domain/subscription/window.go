@@ -86,21 +86,56 @@ type Window struct {
 	Succeeded bool
 }
 
-// NewWindow takes the open messages, those that are not parked, by sequence, and the
-// first parked sequence of each key that has one.
-func NewWindow(s Settings, now time.Time, open []Message, parked map[Key]event.Sequence) *Window {
-	w := &Window{
+// NewWindow takes the open messages, those that are not parked, by sequence. Before it
+// hands anything out it must be told by Hold which keys are held back.
+func NewWindow(s Settings, now time.Time, open []Message) *Window {
+	return &Window{
 		settings: s, now: now, open: open, parked: map[Key]event.Sequence{},
 		changed: map[event.Sequence]bool{}, done: map[event.Sequence]bool{}, handed: map[event.Sequence]bool{},
 	}
-	if s.holds() {
-		for k, n := range parked {
-			if k != (Key{}) {
-				w.parked[k] = n
-			}
+}
+
+// Hold says which keys are held back by a parked message, beside those that are known.
+func (w *Window) Hold(parked map[Key]event.Sequence) {
+	if !w.settings.holds() {
+		return
+	}
+	for k, n := range parked {
+		if known, there := w.parked[k]; k != (Key{}) && (!there || n < known) {
+			w.parked[k] = n
 		}
 	}
-	return w
+}
+
+// Keys lists the keys of the messages that may be handed out, each once, if parked
+// messages hold any back: those to ask Hold's question for.
+func (w *Window) Keys() (keys []Key) {
+	if !w.settings.holds() {
+		return nil
+	}
+	seen := map[Key]bool{{}: true}
+	for i := range w.open {
+		if m := &w.open[i]; !w.gone(m) && m.State != Leased && !seen[m.Key] {
+			seen[m.Key] = true
+			keys = append(keys, m.Key)
+		}
+	}
+	return keys
+}
+
+// KeysOf is Keys for candidates.
+func (w *Window) KeysOf(candidates []Candidate) (keys []Key) {
+	if !w.settings.holds() {
+		return nil
+	}
+	seen := map[Key]bool{{}: true}
+	for i := range candidates {
+		if k := candidates[i].Key; !seen[k] {
+			seen[k] = true
+			keys = append(keys, k)
+		}
+	}
+	return keys
 }
 
 // Expire lets leases end whose time is over. It reports whether there were any.
@@ -160,8 +195,25 @@ func (w *Window) behindParked(k Key, n event.Sequence) bool {
 // key is done with, unless both are handed out together. mine says whose keys the
 // consumer takes; nil: all.
 func (w *Window) Claim(consumer string, limit int, mine func(Key) bool) []Message {
-	held := map[Key]bool{}
 	var out []Message
+	for _, m := range w.claimable(limit, mine) {
+		w.lease(m, consumer)
+		out = append(out, *m)
+	}
+	return out
+}
+
+// Claimable lists what Claim would hand out. With a smaller limit that is the
+// beginning of it.
+func (w *Window) Claimable(limit int, mine func(Key) bool) (sequences []event.Sequence) {
+	for _, m := range w.claimable(limit, mine) {
+		sequences = append(sequences, m.Sequence)
+	}
+	return sequences
+}
+
+func (w *Window) claimable(limit int, mine func(Key) bool) (out []*Message) {
+	held := map[Key]bool{}
 	for i := range w.open {
 		m := &w.open[i]
 		if w.gone(m) {
@@ -174,8 +226,7 @@ func (w *Window) Claim(consumer string, limit int, mine func(Key) bool) []Messag
 			}
 			continue
 		}
-		w.lease(m, consumer)
-		out = append(out, *m)
+		out = append(out, m)
 	}
 	return out
 }

@@ -22,10 +22,13 @@ func wholeMessages(t require.TestingT, d *Desk) {
 	d.save(t, s.UID, 0, leased, retry, waiting, later, parked)
 	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
 		require.Equal(t, d.Clock.Now().UTC(), tx.Now())
-		open, keys, err := tx.Open(ctx)
+		open, err := tx.Open(ctx)
 		require.NoError(t, err)
 		require.Equal(t, []subscription.Message{retry, leased, waiting}, open)
+		keys, err := tx.ParkedKeys(ctx, []subscription.Key{retry.Key, parked.Key, waiting.Key, parked.Key, {255}})
+		require.NoError(t, err)
 		require.Equal(t, map[subscription.Key]event.Sequence{parked.Key: 3}, keys)
+		require.Equal(t, 2, tx.Cursor().Parked)
 		dead, err := tx.Parked(ctx, ports.ParkedQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Equal(t, []subscription.Message{parked, later}, dead)
@@ -38,7 +41,7 @@ func wholeMessages(t require.TestingT, d *Desk) {
 		return tx.Save(ctx, c, []subscription.Message{leased}, []event.Sequence{2})
 	})
 	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
-		open, _, err := tx.Open(ctx)
+		open, err := tx.Open(ctx)
 		require.NoError(t, err)
 		require.Equal(t, []subscription.Message{leased, waiting}, open)
 		return nil
@@ -91,7 +94,7 @@ func clearKeeps(t require.TestingT, d *Desk) {
 	d.save(t, s.UID, 0, d.message(1, subscription.Leased), before, d.message(3, subscription.Retry), d.message(4, subscription.Waiting), after)
 	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error { return tx.Clear(ctx, 4) })
 	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
-		open, _, err := tx.Open(ctx)
+		open, err := tx.Open(ctx)
 		require.NoError(t, err)
 		require.Empty(t, open)
 		dead, err := tx.Parked(ctx, ports.ParkedQuery{Limit: 10})
@@ -252,7 +255,7 @@ func eventsAt(t require.TestingT, d *Desk) {
 	require.NotEmpty(t, got[0].Payload)
 	s := d.create(t, "s")
 	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
-		after, err := tx.EventsAfter(ctx, 3, 1, nil)
+		after, err := tx.EventsAfter(ctx, 3, 1, 0, nil)
 		require.NoError(t, err)
 		require.Len(t, after, 1)
 		require.Equal(t, ids[3], after[0].ID)

@@ -32,6 +32,17 @@ DELETE FROM backbone.subscription_cursors WHERE subscription = @subscription AND
 -- name: DeleteSubscriptionMessages :exec
 DELETE FROM backbone.subscription_messages WHERE subscription = @subscription AND partition_id = ANY (@partitions::integer[]);
 
+-- name: DeleteSubscriptionParked :exec
+DELETE FROM backbone.subscription_parked WHERE subscription = @subscription AND partition_id = ANY (@partitions::integer[]);
+
+-- name: LockSubscriptionTenant :exec
+-- Whoever makes a subscription counts alone in its tenant until it commits.
+INSERT INTO backbone.subscription_tenants (tenant_id) VALUES (@tenant_id)
+ON CONFLICT (tenant_id) DO UPDATE SET tenant_id = excluded.tenant_id;
+
+-- name: CountSubscriptions :one
+SELECT count(*) FROM backbone.subscriptions s WHERE s.tenant_id = @tenant_id;
+
 -- name: FailSubscription :one
 -- Counts failures in a row; an active one that has reached the threshold is parked,
 -- which is a change that others must not overwrite.
@@ -52,22 +63,21 @@ FROM (SELECT unnest(@partitions::integer[]) AS partition_id, unnest(@read_throug
 ON CONFLICT (subscription, partition_id) DO NOTHING;
 
 -- name: ListSubscriptionCursors :many
-SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at
+SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at, c.parked
 FROM backbone.subscription_cursors c
 WHERE c.subscription = @subscription
 ORDER BY c.partition_id;
 
 -- name: ListAllSubscriptionCursors :many
-SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at
+SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at, c.parked
 FROM backbone.subscription_cursors c
 ORDER BY c.subscription, c.partition_id;
 
 -- name: CountSubscriptionMessages :many
 SELECT m.subscription, m.partition_id,
-    coalesce(min(m.sequence) FILTER (WHERE m.state <> 'parked'), 0)::bigint AS first,
+    min(m.sequence)::bigint AS first,
     count(*) FILTER (WHERE m.state = 'leased') AS in_flight,
     count(*) FILTER (WHERE m.state IN ('waiting', 'retry')) AS waiting,
-    count(*) FILTER (WHERE m.state = 'parked') AS parked,
     coalesce(min(m.due_at), 'epoch')::timestamptz AS next_due -- epoch: none
 FROM backbone.subscription_messages m
 WHERE m.subscription = @subscription AND m.partition_id = ANY (@partitions::integer[])
@@ -75,23 +85,22 @@ GROUP BY m.subscription, m.partition_id;
 
 -- name: CountAllMessages :many
 SELECT m.subscription, m.partition_id,
-    coalesce(min(m.sequence) FILTER (WHERE m.state <> 'parked'), 0)::bigint AS first,
+    min(m.sequence)::bigint AS first,
     count(*) FILTER (WHERE m.state = 'leased') AS in_flight,
     count(*) FILTER (WHERE m.state IN ('waiting', 'retry')) AS waiting,
-    count(*) FILTER (WHERE m.state = 'parked') AS parked,
     coalesce(min(m.due_at), 'epoch')::timestamptz AS next_due -- epoch: none
 FROM backbone.subscription_messages m
 GROUP BY m.subscription, m.partition_id;
 
 -- name: LockSubscriptionCursor :one
-SELECT c.read_through, c.checkpoint, c.pending, c.term, c.counts, s.status, s.revision, s.tenant_id, s.id
+SELECT c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.parked, s.status, s.revision, s.tenant_id, s.id
 FROM backbone.subscription_cursors c
 JOIN backbone.subscriptions s ON s.uid = c.subscription
 WHERE c.subscription = @subscription AND c.partition_id = @partition_id
 FOR UPDATE OF c;
 
 -- name: TryLockSubscriptionCursor :one
-SELECT c.read_through, c.checkpoint, c.pending, c.term, c.counts, s.status, s.revision, s.tenant_id, s.id
+SELECT c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.parked, s.status, s.revision, s.tenant_id, s.id
 FROM backbone.subscription_cursors c
 JOIN backbone.subscriptions s ON s.uid = c.subscription
 WHERE c.subscription = @subscription AND c.partition_id = @partition_id
@@ -109,32 +118,83 @@ SELECT clock_timestamp()::timestamptz;
 -- name: ListOpenMessages :many
 SELECT m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
 FROM backbone.subscription_messages m
-WHERE m.subscription = @subscription AND m.partition_id = @partition_id AND m.state <> 'parked'
+WHERE m.subscription = @subscription AND m.partition_id = @partition_id
 ORDER BY m.sequence;
 
 -- name: ListParkedKeys :many
-SELECT m.order_key, min(m.sequence)::bigint AS first
-FROM backbone.subscription_messages m
-WHERE m.subscription = @subscription AND m.partition_id = @partition_id AND m.state = 'parked'
-GROUP BY m.order_key;
+-- The first parked message of each key that has one. The probe asks for an order and
+-- not for equality, so that only the index on keys can answer it, whatever the planner
+-- knows about the table; so do those below.
+SELECT p.order_key, p.sequence AS first
+FROM (SELECT unnest(@order_keys::bytea[]) AS wanted) k
+CROSS JOIN LATERAL (
+    SELECT x.order_key, x.sequence FROM backbone.subscription_parked x
+    WHERE x.subscription = @subscription AND x.partition_id = @partition_id AND x.order_key >= k.wanted
+    ORDER BY x.order_key, x.sequence
+    LIMIT 1
+) p
+WHERE p.order_key = k.wanted;
 
 -- name: ListParkedMessages :many
--- By partition and sequence; without ids all, without code any.
-SELECT m.partition_id, m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
-FROM backbone.subscription_messages m
-WHERE m.subscription = @subscription AND m.partition_id = ANY (@partitions::integer[]) AND m.state = 'parked'
-  AND (m.partition_id, m.sequence) > (@from_partition::integer, @after::bigint)
-  AND (cardinality(@event_ids::uuid[]) = 0 OR m.event_id = ANY (@event_ids::uuid[]))
-  AND (@code::text = '' OR m.code = @code)
-ORDER BY m.partition_id, m.sequence
+-- By partition and sequence; without code any. Each partition gives a page at most.
+SELECT p.*
+FROM (SELECT unnest(@partitions::integer[]) AS partition_id) o
+CROSS JOIN LATERAL (
+    SELECT x.* FROM backbone.subscription_parked x
+    WHERE x.subscription = @subscription AND x.partition_id = o.partition_id
+      AND x.sequence > CASE WHEN o.partition_id = @from_partition::integer THEN @after::bigint ELSE 0 END
+      AND (@code::text = '' OR x.code = @code)
+    ORDER BY x.sequence
+    LIMIT @page_size::integer
+) p
+WHERE o.partition_id >= @from_partition
+ORDER BY p.partition_id, p.sequence
+LIMIT @page_size;
+
+-- name: ListParkedMessagesOf :many
+-- Those of the given events, by partition and sequence; without code any.
+SELECT p.*
+FROM (SELECT DISTINCT unnest(@event_ids::uuid[]) AS wanted) k
+CROSS JOIN (SELECT unnest(@partitions::integer[]) AS partition_id) o
+CROSS JOIN LATERAL (
+    SELECT x.* FROM backbone.subscription_parked x
+    WHERE x.subscription = @subscription AND x.partition_id = o.partition_id AND x.event_id >= k.wanted
+    ORDER BY x.event_id
+    LIMIT 1
+) p
+WHERE p.event_id = k.wanted
+  AND (p.partition_id, p.sequence) > (@from_partition::integer, @after::bigint)
+  AND (@code::text = '' OR p.code = @code)
+ORDER BY p.partition_id, p.sequence
 LIMIT @page_size::integer;
 
 -- name: CountParkedByCode :many
-SELECT m.code, count(*) AS messages, min(m.changed_at)::timestamptz AS first, max(m.changed_at)::timestamptz AS last
-FROM backbone.subscription_messages m
-WHERE m.subscription = @subscription AND m.partition_id = ANY (@partitions::integer[]) AND m.state = 'parked'
-GROUP BY m.code
-ORDER BY count(*) DESC, m.code;
+SELECT p.code, count(*) AS messages, min(p.changed_at)::timestamptz AS first, max(p.changed_at)::timestamptz AS last
+FROM backbone.subscription_parked p
+WHERE p.subscription = @subscription AND p.partition_id = ANY (@partitions::integer[])
+GROUP BY p.code
+ORDER BY count(*) DESC, p.code;
+
+-- name: SaveParked :exec
+INSERT INTO backbone.subscription_parked (subscription, partition_id, sequence, event_id, order_key, consumer, attempts, handed_at, code, detail, changed_at)
+SELECT @subscription, @partition_id, m.sequence, m.event_id, m.order_key, m.consumer, m.attempts, nullif(m.handed_at, 'epoch'), m.code, m.detail, m.changed_at
+FROM (
+    SELECT unnest(@sequences::bigint[]) AS sequence, unnest(@event_ids::uuid[]) AS event_id, unnest(@order_keys::bytea[]) AS order_key,
+        unnest(@consumers::text[]) AS consumer, unnest(@attempts::integer[]) AS attempts, unnest(@handed::timestamptz[]) AS handed_at,
+        unnest(@codes::text[]) AS code, unnest(@details::text[]) AS detail, unnest(@changed::timestamptz[]) AS changed_at
+) m;
+
+-- name: DeleteParked :execrows
+DELETE FROM backbone.subscription_parked
+WHERE subscription = @subscription AND partition_id = @partition_id AND sequence = ANY (@sequences::bigint[]);
+
+-- name: ClearParked :execrows
+DELETE FROM backbone.subscription_parked
+WHERE subscription = @subscription AND partition_id = @partition_id AND sequence > @parked_after::bigint;
+
+-- name: CountParked :exec
+UPDATE backbone.subscription_cursors SET parked = parked + @delta::bigint
+WHERE subscription = @subscription AND partition_id = @partition_id;
 
 -- name: SaveMessages :exec
 INSERT INTO backbone.subscription_messages (subscription, partition_id, sequence, event_id, order_key, state, consumer, attempts, due_at, handed_at, code, detail, changed_at)
@@ -155,7 +215,7 @@ WHERE subscription = @subscription AND partition_id = @partition_id AND sequence
 
 -- name: ClearMessages :exec
 DELETE FROM backbone.subscription_messages
-WHERE subscription = @subscription AND partition_id = @partition_id AND (state <> 'parked' OR sequence > @parked_after::bigint);
+WHERE subscription = @subscription AND partition_id = @partition_id;
 
 -- name: SaveCursor :exec
 UPDATE backbone.subscription_cursors

@@ -51,18 +51,36 @@ func (q *Queries) ChangeSubscription(ctx context.Context, db DBTX, arg *ChangeSu
 
 const ClearMessages = `-- name: ClearMessages :exec
 DELETE FROM backbone.subscription_messages
-WHERE subscription = $1 AND partition_id = $2 AND (state <> 'parked' OR sequence > $3::bigint)
+WHERE subscription = $1 AND partition_id = $2
 `
 
 type ClearMessagesParams struct {
 	Subscription pgtype.UUID
 	PartitionID  int32
-	ParkedAfter  int64
 }
 
 func (q *Queries) ClearMessages(ctx context.Context, db DBTX, arg *ClearMessagesParams) error {
-	_, err := db.Exec(ctx, ClearMessages, arg.Subscription, arg.PartitionID, arg.ParkedAfter)
+	_, err := db.Exec(ctx, ClearMessages, arg.Subscription, arg.PartitionID)
 	return err
+}
+
+const ClearParked = `-- name: ClearParked :execrows
+DELETE FROM backbone.subscription_parked
+WHERE subscription = $1 AND partition_id = $2 AND sequence > $3::bigint
+`
+
+type ClearParkedParams struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+	ParkedAfter  int64
+}
+
+func (q *Queries) ClearParked(ctx context.Context, db DBTX, arg *ClearParkedParams) (int64, error) {
+	result, err := db.Exec(ctx, ClearParked, arg.Subscription, arg.PartitionID, arg.ParkedAfter)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const ClearSubscriptionFailures = `-- name: ClearSubscriptionFailures :exec
@@ -76,10 +94,9 @@ func (q *Queries) ClearSubscriptionFailures(ctx context.Context, db DBTX, uid pg
 
 const CountAllMessages = `-- name: CountAllMessages :many
 SELECT m.subscription, m.partition_id,
-    coalesce(min(m.sequence) FILTER (WHERE m.state <> 'parked'), 0)::bigint AS first,
+    min(m.sequence)::bigint AS first,
     count(*) FILTER (WHERE m.state = 'leased') AS in_flight,
     count(*) FILTER (WHERE m.state IN ('waiting', 'retry')) AS waiting,
-    count(*) FILTER (WHERE m.state = 'parked') AS parked,
     coalesce(min(m.due_at), 'epoch')::timestamptz AS next_due -- epoch: none
 FROM backbone.subscription_messages m
 GROUP BY m.subscription, m.partition_id
@@ -91,7 +108,6 @@ type CountAllMessagesRow struct {
 	First        int64
 	InFlight     int64
 	Waiting      int64
-	Parked       int64
 	NextDue      time.Time
 }
 
@@ -110,7 +126,6 @@ func (q *Queries) CountAllMessages(ctx context.Context, db DBTX) ([]CountAllMess
 			&i.First,
 			&i.InFlight,
 			&i.Waiting,
-			&i.Parked,
 			&i.NextDue,
 		); err != nil {
 			return nil, err
@@ -123,12 +138,28 @@ func (q *Queries) CountAllMessages(ctx context.Context, db DBTX) ([]CountAllMess
 	return items, nil
 }
 
+const CountParked = `-- name: CountParked :exec
+UPDATE backbone.subscription_cursors SET parked = parked + $1::bigint
+WHERE subscription = $2 AND partition_id = $3
+`
+
+type CountParkedParams struct {
+	Delta        int64
+	Subscription pgtype.UUID
+	PartitionID  int32
+}
+
+func (q *Queries) CountParked(ctx context.Context, db DBTX, arg *CountParkedParams) error {
+	_, err := db.Exec(ctx, CountParked, arg.Delta, arg.Subscription, arg.PartitionID)
+	return err
+}
+
 const CountParkedByCode = `-- name: CountParkedByCode :many
-SELECT m.code, count(*) AS messages, min(m.changed_at)::timestamptz AS first, max(m.changed_at)::timestamptz AS last
-FROM backbone.subscription_messages m
-WHERE m.subscription = $1 AND m.partition_id = ANY ($2::integer[]) AND m.state = 'parked'
-GROUP BY m.code
-ORDER BY count(*) DESC, m.code
+SELECT p.code, count(*) AS messages, min(p.changed_at)::timestamptz AS first, max(p.changed_at)::timestamptz AS last
+FROM backbone.subscription_parked p
+WHERE p.subscription = $1 AND p.partition_id = ANY ($2::integer[])
+GROUP BY p.code
+ORDER BY count(*) DESC, p.code
 `
 
 type CountParkedByCodeParams struct {
@@ -170,10 +201,9 @@ func (q *Queries) CountParkedByCode(ctx context.Context, db DBTX, arg *CountPark
 
 const CountSubscriptionMessages = `-- name: CountSubscriptionMessages :many
 SELECT m.subscription, m.partition_id,
-    coalesce(min(m.sequence) FILTER (WHERE m.state <> 'parked'), 0)::bigint AS first,
+    min(m.sequence)::bigint AS first,
     count(*) FILTER (WHERE m.state = 'leased') AS in_flight,
     count(*) FILTER (WHERE m.state IN ('waiting', 'retry')) AS waiting,
-    count(*) FILTER (WHERE m.state = 'parked') AS parked,
     coalesce(min(m.due_at), 'epoch')::timestamptz AS next_due -- epoch: none
 FROM backbone.subscription_messages m
 WHERE m.subscription = $1 AND m.partition_id = ANY ($2::integer[])
@@ -191,7 +221,6 @@ type CountSubscriptionMessagesRow struct {
 	First        int64
 	InFlight     int64
 	Waiting      int64
-	Parked       int64
 	NextDue      time.Time
 }
 
@@ -210,7 +239,6 @@ func (q *Queries) CountSubscriptionMessages(ctx context.Context, db DBTX, arg *C
 			&i.First,
 			&i.InFlight,
 			&i.Waiting,
-			&i.Parked,
 			&i.NextDue,
 		); err != nil {
 			return nil, err
@@ -221,6 +249,17 @@ func (q *Queries) CountSubscriptionMessages(ctx context.Context, db DBTX, arg *C
 		return nil, err
 	}
 	return items, nil
+}
+
+const CountSubscriptions = `-- name: CountSubscriptions :one
+SELECT count(*) FROM backbone.subscriptions s WHERE s.tenant_id = $1
+`
+
+func (q *Queries) CountSubscriptions(ctx context.Context, db DBTX, tenantID string) (int64, error) {
+	row := db.QueryRow(ctx, CountSubscriptions, tenantID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const DeleteGoneConsumers = `-- name: DeleteGoneConsumers :exec
@@ -257,6 +296,25 @@ type DeleteMessagesParams struct {
 func (q *Queries) DeleteMessages(ctx context.Context, db DBTX, arg *DeleteMessagesParams) error {
 	_, err := db.Exec(ctx, DeleteMessages, arg.Subscription, arg.PartitionID, arg.Sequences)
 	return err
+}
+
+const DeleteParked = `-- name: DeleteParked :execrows
+DELETE FROM backbone.subscription_parked
+WHERE subscription = $1 AND partition_id = $2 AND sequence = ANY ($3::bigint[])
+`
+
+type DeleteParkedParams struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+	Sequences    []int64
+}
+
+func (q *Queries) DeleteParked(ctx context.Context, db DBTX, arg *DeleteParkedParams) (int64, error) {
+	result, err := db.Exec(ctx, DeleteParked, arg.Subscription, arg.PartitionID, arg.Sequences)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const DeleteSubscription = `-- name: DeleteSubscription :exec
@@ -302,6 +360,20 @@ type DeleteSubscriptionMessagesParams struct {
 
 func (q *Queries) DeleteSubscriptionMessages(ctx context.Context, db DBTX, arg *DeleteSubscriptionMessagesParams) error {
 	_, err := db.Exec(ctx, DeleteSubscriptionMessages, arg.Subscription, arg.Partitions)
+	return err
+}
+
+const DeleteSubscriptionParked = `-- name: DeleteSubscriptionParked :exec
+DELETE FROM backbone.subscription_parked WHERE subscription = $1 AND partition_id = ANY ($2::integer[])
+`
+
+type DeleteSubscriptionParkedParams struct {
+	Subscription pgtype.UUID
+	Partitions   []int32
+}
+
+func (q *Queries) DeleteSubscriptionParked(ctx context.Context, db DBTX, arg *DeleteSubscriptionParkedParams) error {
+	_, err := db.Exec(ctx, DeleteSubscriptionParked, arg.Subscription, arg.Partitions)
 	return err
 }
 
@@ -478,7 +550,7 @@ func (q *Queries) InsertSubscriptionCursors(ctx context.Context, db DBTX, arg *I
 }
 
 const ListAllSubscriptionCursors = `-- name: ListAllSubscriptionCursors :many
-SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at
+SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at, c.parked
 FROM backbone.subscription_cursors c
 ORDER BY c.subscription, c.partition_id
 `
@@ -501,6 +573,7 @@ func (q *Queries) ListAllSubscriptionCursors(ctx context.Context, db DBTX) ([]Ba
 			&i.Term,
 			&i.Counts,
 			&i.UpdatedAt,
+			&i.Parked,
 		); err != nil {
 			return nil, err
 		}
@@ -652,7 +725,7 @@ func (q *Queries) ListDueMessages(ctx context.Context, db DBTX, arg *ListDueMess
 const ListOpenMessages = `-- name: ListOpenMessages :many
 SELECT m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
 FROM backbone.subscription_messages m
-WHERE m.subscription = $1 AND m.partition_id = $2 AND m.state <> 'parked'
+WHERE m.subscription = $1 AND m.partition_id = $2
 ORDER BY m.sequence
 `
 
@@ -708,13 +781,19 @@ func (q *Queries) ListOpenMessages(ctx context.Context, db DBTX, arg *ListOpenMe
 }
 
 const ListParkedKeys = `-- name: ListParkedKeys :many
-SELECT m.order_key, min(m.sequence)::bigint AS first
-FROM backbone.subscription_messages m
-WHERE m.subscription = $1 AND m.partition_id = $2 AND m.state = 'parked'
-GROUP BY m.order_key
+SELECT p.order_key, p.sequence AS first
+FROM (SELECT unnest($1::bytea[]) AS wanted) k
+CROSS JOIN LATERAL (
+    SELECT x.order_key, x.sequence FROM backbone.subscription_parked x
+    WHERE x.subscription = $2 AND x.partition_id = $3 AND x.order_key >= k.wanted
+    ORDER BY x.order_key, x.sequence
+    LIMIT 1
+) p
+WHERE p.order_key = k.wanted
 `
 
 type ListParkedKeysParams struct {
+	OrderKeys    [][]byte
 	Subscription pgtype.UUID
 	PartitionID  int32
 }
@@ -724,8 +803,11 @@ type ListParkedKeysRow struct {
 	First    int64
 }
 
+// The first parked message of each key that has one. The probe asks for an order and
+// not for equality, so that only the index on keys can answer it, whatever the planner
+// knows about the table; so do those below.
 func (q *Queries) ListParkedKeys(ctx context.Context, db DBTX, arg *ListParkedKeysParams) ([]ListParkedKeysRow, error) {
-	rows, err := db.Query(ctx, ListParkedKeys, arg.Subscription, arg.PartitionID)
+	rows, err := db.Query(ctx, ListParkedKeys, arg.OrderKeys, arg.Subscription, arg.PartitionID)
 	if err != nil {
 		return nil, err
 	}
@@ -745,49 +827,37 @@ func (q *Queries) ListParkedKeys(ctx context.Context, db DBTX, arg *ListParkedKe
 }
 
 const ListParkedMessages = `-- name: ListParkedMessages :many
-SELECT m.partition_id, m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
-FROM backbone.subscription_messages m
-WHERE m.subscription = $1 AND m.partition_id = ANY ($2::integer[]) AND m.state = 'parked'
-  AND (m.partition_id, m.sequence) > ($3::integer, $4::bigint)
-  AND (cardinality($5::uuid[]) = 0 OR m.event_id = ANY ($5::uuid[]))
-  AND ($6::text = '' OR m.code = $6)
-ORDER BY m.partition_id, m.sequence
-LIMIT $7::integer
+SELECT p.subscription, p.partition_id, p.sequence, p.event_id, p.order_key, p.consumer, p.attempts, p.handed_at, p.code, p.detail, p.changed_at
+FROM (SELECT unnest($1::integer[]) AS partition_id) o
+CROSS JOIN LATERAL (
+    SELECT x.subscription, x.partition_id, x.sequence, x.event_id, x.order_key, x.consumer, x.attempts, x.handed_at, x.code, x.detail, x.changed_at FROM backbone.subscription_parked x
+    WHERE x.subscription = $2 AND x.partition_id = o.partition_id
+      AND x.sequence > CASE WHEN o.partition_id = $3::integer THEN $4::bigint ELSE 0 END
+      AND ($5::text = '' OR x.code = $5)
+    ORDER BY x.sequence
+    LIMIT $6::integer
+) p
+WHERE o.partition_id >= $3
+ORDER BY p.partition_id, p.sequence
+LIMIT $6
 `
 
 type ListParkedMessagesParams struct {
-	Subscription  pgtype.UUID
 	Partitions    []int32
+	Subscription  pgtype.UUID
 	FromPartition int32
 	After         int64
-	EventIds      []pgtype.UUID
 	Code          string
 	PageSize      int32
 }
 
-type ListParkedMessagesRow struct {
-	PartitionID int32
-	Sequence    int64
-	EventID     pgtype.UUID
-	OrderKey    []byte
-	State       string
-	Consumer    string
-	Attempts    int32
-	DueAt       pgtype.Timestamptz
-	HandedAt    pgtype.Timestamptz
-	Code        string
-	Detail      string
-	ChangedAt   time.Time
-}
-
-// By partition and sequence; without ids all, without code any.
-func (q *Queries) ListParkedMessages(ctx context.Context, db DBTX, arg *ListParkedMessagesParams) ([]ListParkedMessagesRow, error) {
+// By partition and sequence; without code any. Each partition gives a page at most.
+func (q *Queries) ListParkedMessages(ctx context.Context, db DBTX, arg *ListParkedMessagesParams) ([]BackboneSubscriptionParked, error) {
 	rows, err := db.Query(ctx, ListParkedMessages,
-		arg.Subscription,
 		arg.Partitions,
+		arg.Subscription,
 		arg.FromPartition,
 		arg.After,
-		arg.EventIds,
 		arg.Code,
 		arg.PageSize,
 	)
@@ -795,18 +865,85 @@ func (q *Queries) ListParkedMessages(ctx context.Context, db DBTX, arg *ListPark
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListParkedMessagesRow
+	var items []BackboneSubscriptionParked
 	for rows.Next() {
-		var i ListParkedMessagesRow
+		var i BackboneSubscriptionParked
 		if err := rows.Scan(
+			&i.Subscription,
 			&i.PartitionID,
 			&i.Sequence,
 			&i.EventID,
 			&i.OrderKey,
-			&i.State,
 			&i.Consumer,
 			&i.Attempts,
-			&i.DueAt,
+			&i.HandedAt,
+			&i.Code,
+			&i.Detail,
+			&i.ChangedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListParkedMessagesOf = `-- name: ListParkedMessagesOf :many
+SELECT p.subscription, p.partition_id, p.sequence, p.event_id, p.order_key, p.consumer, p.attempts, p.handed_at, p.code, p.detail, p.changed_at
+FROM (SELECT DISTINCT unnest($1::uuid[]) AS wanted) k
+CROSS JOIN (SELECT unnest($2::integer[]) AS partition_id) o
+CROSS JOIN LATERAL (
+    SELECT x.subscription, x.partition_id, x.sequence, x.event_id, x.order_key, x.consumer, x.attempts, x.handed_at, x.code, x.detail, x.changed_at FROM backbone.subscription_parked x
+    WHERE x.subscription = $3 AND x.partition_id = o.partition_id AND x.event_id >= k.wanted
+    ORDER BY x.event_id
+    LIMIT 1
+) p
+WHERE p.event_id = k.wanted
+  AND (p.partition_id, p.sequence) > ($4::integer, $5::bigint)
+  AND ($6::text = '' OR p.code = $6)
+ORDER BY p.partition_id, p.sequence
+LIMIT $7::integer
+`
+
+type ListParkedMessagesOfParams struct {
+	EventIds      []pgtype.UUID
+	Partitions    []int32
+	Subscription  pgtype.UUID
+	FromPartition int32
+	After         int64
+	Code          string
+	PageSize      int32
+}
+
+// Those of the given events, by partition and sequence; without code any.
+func (q *Queries) ListParkedMessagesOf(ctx context.Context, db DBTX, arg *ListParkedMessagesOfParams) ([]BackboneSubscriptionParked, error) {
+	rows, err := db.Query(ctx, ListParkedMessagesOf,
+		arg.EventIds,
+		arg.Partitions,
+		arg.Subscription,
+		arg.FromPartition,
+		arg.After,
+		arg.Code,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []BackboneSubscriptionParked
+	for rows.Next() {
+		var i BackboneSubscriptionParked
+		if err := rows.Scan(
+			&i.Subscription,
+			&i.PartitionID,
+			&i.Sequence,
+			&i.EventID,
+			&i.OrderKey,
+			&i.Consumer,
+			&i.Attempts,
 			&i.HandedAt,
 			&i.Code,
 			&i.Detail,
@@ -823,7 +960,7 @@ func (q *Queries) ListParkedMessages(ctx context.Context, db DBTX, arg *ListPark
 }
 
 const ListSubscriptionCursors = `-- name: ListSubscriptionCursors :many
-SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at
+SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at, c.parked
 FROM backbone.subscription_cursors c
 WHERE c.subscription = $1
 ORDER BY c.partition_id
@@ -847,6 +984,7 @@ func (q *Queries) ListSubscriptionCursors(ctx context.Context, db DBTX, subscrip
 			&i.Term,
 			&i.Counts,
 			&i.UpdatedAt,
+			&i.Parked,
 		); err != nil {
 			return nil, err
 		}
@@ -900,7 +1038,7 @@ func (q *Queries) ListSubscriptions(ctx context.Context, db DBTX, tenantID strin
 }
 
 const LockSubscriptionCursor = `-- name: LockSubscriptionCursor :one
-SELECT c.read_through, c.checkpoint, c.pending, c.term, c.counts, s.status, s.revision, s.tenant_id, s.id
+SELECT c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.parked, s.status, s.revision, s.tenant_id, s.id
 FROM backbone.subscription_cursors c
 JOIN backbone.subscriptions s ON s.uid = c.subscription
 WHERE c.subscription = $1 AND c.partition_id = $2
@@ -918,6 +1056,7 @@ type LockSubscriptionCursorRow struct {
 	Pending     int32
 	Term        int64
 	Counts      []byte
+	Parked      int64
 	Status      string
 	Revision    int64
 	TenantID    string
@@ -933,12 +1072,24 @@ func (q *Queries) LockSubscriptionCursor(ctx context.Context, db DBTX, arg *Lock
 		&i.Pending,
 		&i.Term,
 		&i.Counts,
+		&i.Parked,
 		&i.Status,
 		&i.Revision,
 		&i.TenantID,
 		&i.ID,
 	)
 	return i, err
+}
+
+const LockSubscriptionTenant = `-- name: LockSubscriptionTenant :exec
+INSERT INTO backbone.subscription_tenants (tenant_id) VALUES ($1)
+ON CONFLICT (tenant_id) DO UPDATE SET tenant_id = excluded.tenant_id
+`
+
+// Whoever makes a subscription counts alone in its tenant until it commits.
+func (q *Queries) LockSubscriptionTenant(ctx context.Context, db DBTX, tenantID string) error {
+	_, err := db.Exec(ctx, LockSubscriptionTenant, tenantID)
+	return err
 }
 
 const SaveConsumer = `-- name: SaveConsumer :exec
@@ -1038,6 +1189,47 @@ func (q *Queries) SaveMessages(ctx context.Context, db DBTX, arg *SaveMessagesPa
 	return err
 }
 
+const SaveParked = `-- name: SaveParked :exec
+INSERT INTO backbone.subscription_parked (subscription, partition_id, sequence, event_id, order_key, consumer, attempts, handed_at, code, detail, changed_at)
+SELECT $1, $2, m.sequence, m.event_id, m.order_key, m.consumer, m.attempts, nullif(m.handed_at, 'epoch'), m.code, m.detail, m.changed_at
+FROM (
+    SELECT unnest($3::bigint[]) AS sequence, unnest($4::uuid[]) AS event_id, unnest($5::bytea[]) AS order_key,
+        unnest($6::text[]) AS consumer, unnest($7::integer[]) AS attempts, unnest($8::timestamptz[]) AS handed_at,
+        unnest($9::text[]) AS code, unnest($10::text[]) AS detail, unnest($11::timestamptz[]) AS changed_at
+) m
+`
+
+type SaveParkedParams struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+	Sequences    []int64
+	EventIds     []pgtype.UUID
+	OrderKeys    [][]byte
+	Consumers    []string
+	Attempts     []int32
+	Handed       []time.Time
+	Codes        []string
+	Details      []string
+	Changed      []time.Time
+}
+
+func (q *Queries) SaveParked(ctx context.Context, db DBTX, arg *SaveParkedParams) error {
+	_, err := db.Exec(ctx, SaveParked,
+		arg.Subscription,
+		arg.PartitionID,
+		arg.Sequences,
+		arg.EventIds,
+		arg.OrderKeys,
+		arg.Consumers,
+		arg.Attempts,
+		arg.Handed,
+		arg.Codes,
+		arg.Details,
+		arg.Changed,
+	)
+	return err
+}
+
 const StoreClock = `-- name: StoreClock :one
 SELECT clock_timestamp()::timestamptz
 `
@@ -1069,7 +1261,7 @@ func (q *Queries) SubscriptionCursorExists(ctx context.Context, db DBTX, arg *Su
 }
 
 const TryLockSubscriptionCursor = `-- name: TryLockSubscriptionCursor :one
-SELECT c.read_through, c.checkpoint, c.pending, c.term, c.counts, s.status, s.revision, s.tenant_id, s.id
+SELECT c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.parked, s.status, s.revision, s.tenant_id, s.id
 FROM backbone.subscription_cursors c
 JOIN backbone.subscriptions s ON s.uid = c.subscription
 WHERE c.subscription = $1 AND c.partition_id = $2
@@ -1087,6 +1279,7 @@ type TryLockSubscriptionCursorRow struct {
 	Pending     int32
 	Term        int64
 	Counts      []byte
+	Parked      int64
 	Status      string
 	Revision    int64
 	TenantID    string
@@ -1102,6 +1295,7 @@ func (q *Queries) TryLockSubscriptionCursor(ctx context.Context, db DBTX, arg *T
 		&i.Pending,
 		&i.Term,
 		&i.Counts,
+		&i.Parked,
 		&i.Status,
 		&i.Revision,
 		&i.TenantID,

@@ -1,0 +1,145 @@
+package postgres_test
+
+import (
+	"io/fs"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+// beforeParkedTable is the schema of the release before, in which parked messages were
+// rows among the open ones.
+const beforeParkedTable = `
+DROP TABLE backbone.subscription_parked, backbone.subscription_tenants;
+ALTER TABLE backbone.subscription_cursors DROP COLUMN parked;
+ALTER TABLE backbone.subscription_messages DROP CONSTRAINT subscription_messages_state_check;
+ALTER TABLE backbone.subscription_messages ADD CONSTRAINT subscription_messages_state_check CHECK (state IN ('waiting', 'leased', 'retry', 'parked'));`
+
+// What the release before has parked is parked afterwards, is counted, holds back what
+// it held back, and can be replayed.
+func TestParkedMessagesOfTheReleaseBeforeStayParked(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	clock := conformance.NewClock()
+	s := open(t, dsn, withClock(clock))
+	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "upgraded"), nil)
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream}, subscription.Filter{})
+	written := c.Write(t, 0, 3, "one")
+	other := c.Write(t, 0, 2, "two")
+	poll := func() (ids []event.ID) {
+		batch, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: "s", Limit: 100})
+		require.NoError(t, err)
+		for _, d := range batch.Deliveries {
+			ids = append(ids, d.Event.ID)
+		}
+		return ids
+	}
+	require.Equal(t, slices.Concat(written, other), poll())
+	execute(t, dsn, beforeParkedTable)
+	execute(t, dsn, `UPDATE backbone.subscription_messages SET state = 'parked', due_at = NULL, attempts = 6, code = 'case.broken', detail = 'at line 3' WHERE sequence IN (1, 4)`)
+	execute(t, dsn, `UPDATE backbone.subscription_messages SET state = 'waiting', due_at = NULL WHERE sequence IN (2, 5)`)
+	migration, err := fs.ReadFile(backbonesql.Migrations, "migrations/00019_parked_messages.sql")
+	require.NoError(t, err)
+	execute(t, dsn, "SET ROLE backbone_owner;"+string(migration))
+
+	desk := *c.Desk
+	desk.Store = open(t, dsn, withClock(clock))
+	c = conformance.NewCounter(&desk, nil)
+	caller := delivery.Caller{Principal: c.Person}
+	there, err := c.Service.Get(t.Context(), caller, "s")
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 1, 2}, []int{there.Parked, there.InFlight, there.Waiting})
+	require.Empty(t, poll(), "what follows a parked message of its stream waits")
+	page, err := c.Service.DeadLetters(t.Context(), caller, "s", delivery.DeadLetterQuery{Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, page.DeadLetters, 2)
+	first := page.DeadLetters[0]
+	require.Equal(t, written[0], first.EventID)
+	require.Equal(t, []any{"AA", 6, "case.broken", "at line 3", subscription.DeadState}, []any{first.LegalEntity, first.Attempts, first.Code, first.Detail, first.State})
+	_, err = c.Service.Discard(t.Context(), caller, "s", delivery.DeadLetterQuery{EventIDs: other[:1], Limit: 10}, "not needed")
+	require.NoError(t, err)
+	require.Equal(t, other[1:], poll())
+	settled, err := c.Service.Replay(t.Context(), caller, "s", delivery.DeadLetterQuery{Limit: 10}, "")
+	require.NoError(t, err)
+	require.Equal(t, 1, settled.Messages)
+	require.Equal(t, written[:2], poll())
+}
+
+// A node of the release before cannot park where nobody looks any more.
+func TestNobodyParksAmongOpenMessages(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, as("backbone_app", database(t)))
+	_, err := conn.Exec(t.Context(), `INSERT INTO backbone.subscription_messages (subscription, partition_id, sequence, event_id, order_key, state, consumer, attempts, code, detail, changed_at)
+		VALUES (gen_random_uuid(), 1, 1, gen_random_uuid(), decode(md5(''), 'hex'), 'parked', '', 1, '', '', now())`)
+	require.ErrorContains(t, err, "subscription_messages_state_check")
+}
+
+// parkMany writes dead letters past the service: of so many keys, of events that the log
+// has or not.
+func parkMany(t *testing.T, conn *pgx.Conn, sub subscription.Subscription, p event.PartitionID, messages, keys int) {
+	t.Helper()
+	_, err := conn.Exec(t.Context(), `INSERT INTO backbone.subscription_parked (subscription, partition_id, sequence, event_id, order_key, consumer, attempts, code, detail, changed_at)
+		SELECT $1, $2, 1000000 + n, gen_random_uuid(), decode(md5((n % $4::int)::text), 'hex'), '', 6, 'case.broken', 'at line 3', now() FROM generate_series(1, $3::int) n`,
+		pgtype.UUID{Bytes: sub.UID, Valid: true}, int32(p), messages, keys)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `UPDATE backbone.subscription_cursors SET parked = parked + $3 WHERE subscription = $1 AND partition_id = $2`, pgtype.UUID{Bytes: sub.UID, Valid: true}, int32(p), messages)
+	require.NoError(t, err)
+}
+
+// Dead letters are not in the way of what is open: a poll with 200,000 of them costs
+// what it costs with none, on a table that nobody has analysed.
+func TestDeadLettersDoNotSlowPolls(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	clock := conformance.NewClock()
+	c := conformance.NewCounter(conformance.NewDesk(t, open(t, dsn, withClock(clock)), clock, "letters"), nil)
+	conn := connect(t, dsn)
+	execute(t, dsn, `ALTER TABLE backbone.subscription_parked SET (autovacuum_enabled = off)`)
+	const events, parked = 1500, 200_000
+	for i := range events / 250 {
+		c.Write(t, 0, 250, string(rune('a'+i)))
+	}
+	for _, by := range []string{subscription.PerLegalEntity, subscription.PerStream} {
+		c.Subscribe(t, by, subscription.Settings{PartitionBy: by}, subscription.Filter{})
+		sub, err := c.Store.Subscription(t.Context(), c.Tenant, by)
+		require.NoError(t, err)
+		times := map[int]time.Duration{}
+		for _, letters := range []int{0, parked} {
+			if letters > 0 {
+				parkMany(t, conn, sub, c.Entities[0].Partition, letters, letters/10)
+			}
+			var took []time.Duration
+			for range events / 2 / 50 {
+				started := time.Now()
+				batch, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: by, Limit: 50})
+				require.NoError(t, err)
+				require.Len(t, batch.Deliveries, 50)
+				var ids []event.ID
+				for _, d := range batch.Deliveries {
+					ids = append(ids, d.Event.ID)
+				}
+				answered, err := c.Service.Acknowledge(t.Context(), c.Person, delivery.Acknowledgement{ID: by, EventIDs: append(ids, event.ID{9})})
+				require.NoError(t, err)
+				require.Equal(t, 50, answered.Taken)
+				took = append(took, time.Since(started))
+			}
+			slices.Sort(took)
+			times[letters] = took[len(took)/2]
+		}
+		t.Logf("poll and acknowledgement of 50 by %s: %s without dead letters, %s with %d", by, times[0], times[parked], parked)
+		require.Less(t, times[parked], 3*times[0]+20*time.Millisecond)
+		there, err := c.Service.Get(t.Context(), delivery.Caller{Principal: c.Person}, by)
+		require.NoError(t, err)
+		require.Equal(t, parked, there.Parked)
+	}
+}

@@ -1,0 +1,176 @@
+package conformance
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// sized gives an event a payload of so many bytes and more.
+func sized(bytes int) option {
+	return func(p *event.Prepared) {
+		p.Payload = []byte(`{"data":{"id":"` + p.ID.String() + `","text":"` + strings.Repeat("x", bytes) + `"},"dimensions":{},"entity_refs":[]}`)
+	}
+}
+
+func countedParked(t require.TestingT, d *Desk) {
+	ctx := context.Background()
+	s, other := d.create(t, "s"), d.create(t, "other")
+	d.save(t, other.UID, 0, d.message(1, subscription.DeadState))
+	list := []subscription.Message{d.message(1, subscription.Leased), d.message(2, subscription.Leased), d.message(3, subscription.Leased), d.message(4, subscription.Leased)}
+	list[3].Key = list[1].Key
+	d.save(t, s.UID, 0, list...)
+	// counted are those of the first legal entity, in and outside of a transaction.
+	counted := func(n int, keys map[subscription.Key]event.Sequence) {
+		d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
+			require.Equal(t, n, tx.Cursor().Parked)
+			found, err := tx.ParkedKeys(ctx, []subscription.Key{list[0].Key, list[1].Key, list[2].Key})
+			require.NoError(t, err)
+			require.Len(t, found, len(keys))
+			for k, first := range keys {
+				require.Equal(t, first, found[k])
+			}
+			return nil
+		})
+		backlogs, err := d.Store.Backlogs(ctx, s.UID)
+		require.NoError(t, err)
+		for _, b := range backlogs {
+			if b.Partition == d.Entities[0].Partition {
+				require.Equal(t, n, b.Parked)
+				require.Equal(t, len(list)-n, b.InFlight+b.Waiting)
+			} else {
+				require.Zero(t, b.Parked)
+			}
+		}
+	}
+	counted(0, nil)
+	for _, i := range []int{1, 3} {
+		list[i].State = subscription.DeadState
+		d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
+			require.NoError(t, tx.Save(ctx, tx.Cursor(), list[i:i+1], nil))
+			require.Equal(t, (i+1)/2, tx.Cursor().Parked, "seen where it was parked")
+			return nil
+		})
+	}
+	counted(2, map[subscription.Key]event.Sequence{list[1].Key: 2})
+	// One is handed out again: the later of its key holds the key back now.
+	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
+		dead, err := tx.Parked(ctx, ports.ParkedQuery{EventIDs: []event.ID{list[1].EventID}, Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, dead, 1)
+		dead[0].State = subscription.Retry
+		return tx.Save(ctx, tx.Cursor(), dead, nil)
+	})
+	counted(1, map[subscription.Key]event.Sequence{list[1].Key: 4})
+	list = list[:3] // the fourth is given up
+	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
+		dead, err := tx.Parked(ctx, ports.ParkedQuery{Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, dead, 1)
+		return tx.Save(ctx, tx.Cursor(), nil, []event.Sequence{4})
+	})
+	counted(0, nil)
+}
+
+func withinBytes(t require.TestingT, d *Desk) {
+	const large = 100_000
+	d.Write(t, 0, 2, "one")
+	d.Write(t, 0, 3, "one", sized(large))
+	d.Write(t, 0, 2, "one")
+	s := d.create(t, "s")
+	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
+		read := func(after event.Sequence, limit, bytes int) (out []event.Sequence) {
+			events, err := tx.EventsAfter(ctx, after, limit, bytes, nil)
+			require.NoError(t, err)
+			for i := range events {
+				require.NotEmpty(t, events[i].Payload)
+				out = append(out, events[i].Sequence)
+			}
+			return out
+		}
+		require.Equal(t, []event.Sequence{1, 2, 3}, read(0, 100, 2*large))
+		require.Equal(t, []event.Sequence{1, 2, 3, 4}, read(0, 100, 2*large+2000))
+		require.Equal(t, []event.Sequence{1, 2}, read(0, 2, 2*large+2000))
+		require.Equal(t, []event.Sequence{1, 2}, read(0, 100, large))
+		require.Equal(t, []event.Sequence{3}, read(2, 100, large), "one always comes")
+		require.Equal(t, []event.Sequence{6, 7}, read(5, 100, large))
+		require.Equal(t, []event.Sequence{1, 2, 3, 4, 5, 6, 7}, read(0, 100, 0), "no bound")
+		require.Empty(t, read(7, 100, large))
+		// Payloads of other types are not brought, and do not count.
+		events, err := tx.EventsAfter(ctx, 0, 100, large, []string{"another.type"})
+		require.NoError(t, err)
+		require.NotEmpty(t, events)
+		sizes, err := tx.Sizes(ctx, []event.Sequence{2, 3, 99})
+		require.NoError(t, err)
+		require.Len(t, sizes, 2)
+		require.Less(t, sizes[2], 1000)
+		require.InDelta(t, large, sizes[3], 1000)
+		return nil
+	})
+}
+
+// RunDeliveryBytes checks that no poll answers more than its bytes, whether messages are
+// new, tried again or replayed, in one legal entity or in several, and that everything
+// comes all the same.
+func RunDeliveryBytes(t *testing.T, newStore func(t *testing.T, clock ports.Clock) SubscriptionStore) {
+	t.Helper()
+	const bound, large = 1 << 20, 300_000 // three fit
+	clock := NewClock()
+	store := newStore(t, clock)
+	for _, by := range []string{subscription.PerLegalEntity, subscription.PerStream, subscription.NoOrder} {
+		t.Run(by, func(t *testing.T) {
+			c := NewCounter(NewDesk(t, store, clock, "bytes-"+by), func(c *delivery.Config) { c.Bytes = bound })
+			c.Write(t, 0, 2, "small")
+			c.Write(t, 0, 7, "large", sized(large))
+			c.Write(t, 1, 1, "huge", sized(2*bound))
+			c.Write(t, 1, 4, "large", sized(large))
+			c.Write(t, 1, 3, "small")
+			c.Subscribe(t, "s", subscription.Settings{PartitionBy: by, BreakerAfter: subscription.NoBreaker, MaxRetries: 3}, subscription.Filter{})
+			const events = 17
+			// take polls until nothing is left and answers every batch.
+			take := func(answer func(ids []event.ID)) {
+				seen := map[event.ID]bool{}
+				for polls := 0; ; polls++ {
+					require.Less(t, polls, 2*events)
+					batch, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: "s", Limit: 1000})
+					require.NoError(t, err)
+					bytes := 0
+					var ids []event.ID
+					for _, d := range batch.Deliveries {
+						bytes += len(d.Event.Payload)
+						require.False(t, seen[d.Event.ID], "twice")
+						seen[d.Event.ID] = true
+						ids = append(ids, d.Event.ID)
+					}
+					require.True(t, bytes <= bound || len(batch.Deliveries) == 1, "%d bytes in %d events", bytes, len(batch.Deliveries))
+					if len(ids) == 0 {
+						break
+					}
+					require.Equal(t, len(seen) < events, batch.HasMore)
+					answer(ids)
+				}
+				require.Len(t, seen, events)
+			}
+			if by != subscription.PerStream { // there the first that is parked holds back the rest of its stream
+				take(func(ids []event.ID) {
+					_, err := c.Service.Refuse(t.Context(), c.Person, delivery.Refusal{ID: "s", EventIDs: ids, Action: subscription.Park, Code: "case.large"})
+					require.NoError(t, err)
+				})
+				settled, err := c.Service.Replay(t.Context(), delivery.Caller{Principal: c.Person}, "s", delivery.DeadLetterQuery{Limit: 1000}, "")
+				require.NoError(t, err)
+				require.Equal(t, delivery.Settled{Messages: events}, settled)
+			}
+			take(func(ids []event.ID) {
+				_, err := c.Service.Acknowledge(t.Context(), c.Person, delivery.Acknowledgement{ID: "s", EventIDs: ids})
+				require.NoError(t, err)
+			})
+		})
+	}
+}
