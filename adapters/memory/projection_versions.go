@@ -154,9 +154,3 @@ func (s *Store) SweepProjection(ctx context.Context, name string, version int, _
 	}
 	return 0, nil
 }
-
-// CompareProjection implements ports.ProjectionVersions: fault
-// projection.not_comparable, since there are no tables.
-func (s *Store) CompareProjection(_ context.Context, c ports.ProjectionComparison) (ports.ProjectionDifference, error) {
-	return ports.ProjectionDifference{Partition: c.Partition}, projection.Incomparable(c.Projection)
-}

@@ -41,54 +41,73 @@ type cursor struct {
 	After     string `json:"a"`
 }
 
-// Rows lists rows by key. Faults: projection.not_found, projection.not_read,
+// Rows lists rows by key, of the version that readers are shown when it begins. Faults:
+// projection.not_found, projection.not_read, projection.definition_unreadable,
 // cursor.foreign, read.not_caught_up.
-func (s *Service) Rows(ctx context.Context, q Question) (Page, error) {
+func (s *Service) Rows(ctx context.Context, q Question) (page Page, err error) {
+	for range readTries {
+		var gone bool
+		if page, gone, err = s.page(ctx, q); !gone || err != nil {
+			return page, err
+		}
+	}
+	return Page{}, projection.Changed()
+}
+
+// readTries is how often another version is read, since the one that was shown was
+// removed while it was read.
+const readTries = 3
+
+// page reads once. It is gone when the version was removed meanwhile.
+func (s *Service) page(ctx context.Context, q Question) (out Page, gone bool, err error) {
 	p, d, err := s.Find(ctx, q.Entity.TenantID, q.Name)
 	if err != nil {
-		return Page{}, err
+		return Page{}, false, err
 	}
 	if !d.Filter.Reads(q.Entity.Code) {
-		return Page{}, fault.New(fault.FailedPrecondition, "projection.not_read", "projection %s does not read this legal entity; ask in another one", q.Name).WithField("legal_entity")
+		return Page{}, false, fault.New(fault.FailedPrecondition, "projection.not_read", "projection %s does not read this legal entity; ask in another one", q.Name).WithField("legal_entity")
 	}
 	at := cursor{Name: q.Name, Version: p.Version, Partition: uint32(q.Entity.Partition), Key: q.Key, Prefix: q.Prefix}
 	if q.Cursor != "" {
 		var given cursor
 		raw, err := base64.RawURLEncoding.DecodeString(q.Cursor)
 		if err != nil || json.Unmarshal(raw, &given) != nil {
-			return Page{}, fault.New(fault.Invalid, "cursor.malformed", "this is no cursor; pass next_cursor of the page before as it is").WithField("cursor")
+			return Page{}, false, fault.New(fault.Invalid, "cursor.malformed", "this is no cursor; pass next_cursor of the page before as it is").WithField("cursor")
 		}
 		if at.After = given.After; at != given {
-			return Page{}, fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query, or to a version that is not shown any more; start that query again without a cursor").WithField("cursor")
+			return Page{}, false, fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query, or to a version that is not shown any more; start that query again without a cursor").WithField("cursor")
 		}
 	}
 	if q.MinSequence != "" {
 		need, err := strconv.ParseUint(q.MinSequence, 10, 63)
 		if err != nil {
-			return Page{}, fault.New(fault.Invalid, "report.min_sequence_invalid", "min_sequence is a sequence such as 42").WithField("min_sequence")
+			return Page{}, false, fault.New(fault.Invalid, "report.min_sequence_invalid", "min_sequence is a sequence such as 42").WithField("min_sequence")
 		}
 		if _, err := s.config.Await(ctx, p.Name, p.Version, q.Entity.Partition, event.Sequence(need)); err != nil {
-			return Page{}, err
+			return Page{}, false, err
 		}
 	}
 	rows, sequence, err := s.config.Rows.ListProjectionRows(ctx, ports.ProjectionRowQuery{
 		Projection: p.Name, Version: p.Version, Partition: q.Entity.Partition, Key: q.Key, Prefix: q.Prefix, After: at.After, Limit: q.Limit + 1,
 	})
 	if err != nil {
-		return Page{}, err
+		return Page{}, false, err
 	}
-	if sequence == 0 && len(rows) > 0 {
-		return Page{}, projection.NotFound(q.Name) // it is being deleted
+	if sequence == 0 { // not begun, or removed: then some of its rows may be gone already
+		now, _, err := s.Find(ctx, q.Entity.TenantID, q.Name)
+		if err != nil || now.Version != p.Version {
+			return Page{}, true, err
+		}
 	}
-	out := Page{Version: p.Version, Sequence: sequence, Rows: rows}
+	out = Page{Version: p.Version, Sequence: sequence, Rows: rows}
 	if len(rows) > q.Limit {
 		out.Rows = rows[:q.Limit]
 		at.After = out.Rows[q.Limit-1].Key
 		raw, err := json.Marshal(at)
 		if err != nil {
-			return Page{}, err
+			return Page{}, false, err
 		}
 		out.NextCursor = base64.RawURLEncoding.EncodeToString(raw)
 	}
-	return out, nil
+	return out, false, nil
 }

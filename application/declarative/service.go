@@ -3,7 +3,6 @@ package declarative
 import (
 	"bytes"
 	"context"
-	"maps"
 	"slices"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -28,6 +27,9 @@ type Config struct {
 	// Await waits until a version has got to a sequence and tells how far it is.
 	Await func(ctx context.Context, projection string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, error)
 	Wake  func() // lets this node's runner look
+	// Unregistered gives those of some event types that nobody has registered; nil: it is
+	// not looked.
+	Unregistered func(ctx context.Context, types []string) ([]string, error)
 
 	Trial int // events that a definition is tried on at most; 0 is 100
 }
@@ -73,10 +75,13 @@ func (s *Service) Prepare(p projection.Projection) (module.Projection, ports.Pro
 	return module.Projection{Name: p.Name, Version: p.Version, EventTypes: d.Filter.Types}, s.config.Upcast(h), h, nil
 }
 
-// Partitions are those of the tenant's legal entities that a projection reads.
+// Partitions are those of the tenant's legal entities that a version reads, or all of
+// them if its definition cannot be read: nobody works it, and its operators see it.
 func (s *Service) Partitions(ctx context.Context, p projection.Projection) ([]event.PartitionID, error) {
 	d, err := projection.ParseDefinition(p.Definition)
-	if err != nil {
+	if fault.CodeOf(err) == projection.CodeUnreadable {
+		d.TenantID, _, _ = projection.Owner(p.Name)
+	} else if err != nil {
 		return nil, err
 	}
 	read, err := s.read(ctx, d)
@@ -111,20 +116,6 @@ type Creation struct {
 	Untried    bool // create it without a trial
 }
 
-// Trial is what a definition makes of events that are there: of the last ones that it
-// chooses, beginning without a state.
-type Trial struct {
-	Events   int
-	Entities []TrialEntity
-}
-
-// TrialEntity is what comes of the events of one legal entity.
-type TrialEntity struct {
-	Entity ports.LegalEntity
-	Events int
-	Rows   []ports.ProjectionRow // by key; sealed values are copies
-}
-
 // Create checks a definition, tries it, and makes it a projection that runs. Faults:
 // projection.definition_invalid, transform.invalid, projection.trial_failed,
 // projection.exists, projection.too_many.
@@ -133,34 +124,17 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	if err := projection.CheckName(c.Name); err != nil {
 		return none, Trial{}, err
 	}
-	if err := c.Definition.Check(); err != nil {
-		return none, Trial{}, err
-	}
-	compiled, err := compile(s.config.Compiler, c.Definition)
+	checked, err := s.check(ctx, c.Definition)
 	if err != nil {
 		return none, Trial{}, err
-	}
-	read, err := s.read(ctx, c.Definition)
-	if err != nil {
-		return none, Trial{}, err
-	}
-	for _, code := range c.Definition.Filter.LegalEntities {
-		if !slices.ContainsFunc(read, func(le ports.LegalEntity) bool { return le.Code == code }) {
-			return none, Trial{}, fault.New(fault.Invalid, projection.CodeInvalid, "there is no legal entity of this code that you may see; list them").WithField("/filter/legal_entities")
-		}
 	}
 	p, err := s.place(ctx, c)
 	if err != nil {
 		return none, Trial{}, err
 	}
-	var trial Trial
-	if !c.Untried || c.DryRun {
-		if trial, err = s.try(ctx, compiled, c.Definition, read); err != nil {
-			return none, trial, err
-		}
-	}
-	if c.DryRun {
-		return p, trial, nil
+	trial, err := s.examine(ctx, c, checked)
+	if err != nil || c.DryRun {
+		return p, trial, err
 	}
 	added, err := s.config.Register.AddProjection(ctx, p)
 	if err != nil {
@@ -174,6 +148,31 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	}
 	s.config.Wake()
 	return added, trial, nil
+}
+
+// checked is a definition that may be tried.
+type checked struct {
+	program *program
+	read    []ports.LegalEntity
+}
+
+// check compiles a definition and finds the legal entities that it reads.
+func (s *Service) check(ctx context.Context, d projection.Definition) (c checked, err error) {
+	if err := d.Check(); err != nil {
+		return c, err
+	}
+	if c.program, err = compile(s.config.Compiler, d); err != nil {
+		return c, err
+	}
+	if c.read, err = s.read(ctx, d); err != nil {
+		return c, err
+	}
+	for _, code := range d.Filter.LegalEntities {
+		if !slices.ContainsFunc(c.read, func(le ports.LegalEntity) bool { return le.Code == code }) {
+			return c, fault.New(fault.Invalid, projection.CodeInvalid, "there is no legal entity of this code that you may see; list them").WithField("/filter/legal_entities")
+		}
+	}
+	return c, nil
 }
 
 // place finds a version for a new projection. A number that was given is not given
@@ -212,56 +211,6 @@ func (s *Service) place(ctx context.Context, c Creation) (p projection.Projectio
 	return p, err
 }
 
-// try folds the last events that a definition chooses.
-func (s *Service) try(ctx context.Context, p *program, d projection.Definition, read []ports.LegalEntity) (t Trial, err error) {
-	for _, le := range read {
-		if t.Events >= s.config.Trial {
-			break
-		}
-		q := ports.EventQuery{Partition: le.Partition, Types: d.Filter.Types, Direction: ports.Backward, Limit: s.config.Trial - t.Events}
-		switch {
-		case len(d.Filter.Entities) == 1 && d.Filter.Entities[0].ID != "":
-			q.Key = event.EntityKey(d.Filter.Entities[0].Type, d.Filter.Entities[0].ID)
-		case len(d.Filter.Tags) > 0:
-			q.Key = event.TagKey(d.Filter.Tags[0])
-		}
-		events, err := s.config.Events.Events(ctx, q)
-		if err != nil {
-			return t, err
-		}
-		slices.Reverse(events)
-		one := TrialEntity{Entity: le}
-		rows := map[string]ports.ProjectionRow{}
-		for i := range events { // one by one, so that the event is known that fails
-			counted, err := p.count(ctx, d.TenantID, events[i:i+1])
-			if err == nil {
-				rows, err = p.foldAll(ctx, counted, rows)
-			}
-			if err != nil {
-				return t, trialFailed(ctx, err, &events[i])
-			}
-			one.Events += len(counted)
-		}
-		for _, key := range slices.Sorted(maps.Keys(rows)) {
-			one.Rows = append(one.Rows, rows[key])
-		}
-		t.Events += one.Events
-		t.Entities = append(t.Entities, one)
-	}
-	return t, nil
-}
-
-// trialFailed says at which event and why.
-func trialFailed(ctx context.Context, err error, e *event.Recorded) error {
-	f, ok := fault.As(err)
-	if !ok || ctx.Err() != nil || f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
-		return err
-	}
-	return fault.New(fault.FailedPrecondition, "projection.trial_failed",
-		"the definition cannot digest event %s of %s: %s; correct it, or create it untried", e.ID, e.Scope.LegalEntity, f.Detail).
-		WithField(f.Field).With("cause", f.Code).With("event_id", e.ID.String())
-}
-
 // Delete ends a tenant's projection; its rows are removed little by little. Fault
 // projection.not_found.
 func (s *Service) Delete(ctx context.Context, tenantID, name, by string) error {
@@ -274,17 +223,48 @@ func (s *Service) Delete(ctx context.Context, tenantID, name, by string) error {
 }
 
 // Find gives the version of a tenant's projection that readers are shown, with its
-// definition. Fault projection.not_found.
+// definition. Faults: projection.not_found, projection.definition_unreadable.
 func (s *Service) Find(ctx context.Context, tenantID, name string) (p projection.Projection, d projection.Definition, err error) {
 	all, err := s.config.Register.ListProjections(ctx)
 	if err != nil {
 		return p, d, err
 	}
+	if p, err = shown(all, tenantID, name); err != nil {
+		return p, d, err
+	}
+	d, err = projection.ParseDefinition(p.Definition)
+	return p, d, err
+}
+
+// shown is the version of a tenant's projection that readers are shown. Fault
+// projection.not_found.
+func shown(all []projection.Projection, tenantID, name string) (projection.Projection, error) {
 	for _, p := range all {
 		if projection.IsOwnName(name) && p.Name == projection.OwnName(tenantID, name) && p.Role == projection.Active {
-			d, err := projection.ParseDefinition(p.Definition)
-			return p, d, err
+			return p, nil
 		}
 	}
-	return p, d, projection.NotFound(name)
+	return projection.Projection{}, projection.NotFound(name)
+}
+
+// Versions gives the definitions of those versions of a tenant's projection that follow
+// the log, by number. Faults: projection.not_found, projection.definition_unreadable.
+func (s *Service) Versions(ctx context.Context, tenantID, name string) (map[int]projection.Definition, error) {
+	all, err := s.config.Register.ListProjections(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := shown(all, tenantID, name); err != nil {
+		return nil, err
+	}
+	out := map[int]projection.Definition{}
+	for _, p := range all {
+		if p.Name != projection.OwnName(tenantID, name) || !p.Role.Alive() {
+			continue
+		}
+		if out[p.Version], err = projection.ParseDefinition(p.Definition); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }

@@ -353,8 +353,8 @@ func (r *Rebuilds) follow(ctx context.Context, p projection.Projection) error {
 	}
 	_, err := r.Switch(ctx, Order{Name: p.Name, By: p.ChangedBy})
 	switch fault.CodeOf(err) {
-	case projection.CodeBehind, projection.CodeChanged, projection.CodeNotBuilding, projection.CodeStandsStill:
-		return nil // the next round tries again, or another node was faster
+	case projection.CodeBehind, projection.CodeChanged, projection.CodeNotBuilding, projection.CodeStandsStill, projection.CodeUnreadable:
+		return nil // the next round tries again, or another node was faster or is newer
 	}
 	return err
 }

@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -22,6 +24,7 @@ var versionPromises = []promise{
 	{"OneOfManySwitchesWins", switchRace},
 	{"ASwitchWaitsOnlyForWhatTheVersionReads", switchReads},
 	{"AnEndedProjectionLeavesNoVersion", endRace},
+	{"AComparisonHandsEachVersionWhatItReads", compareReads},
 }
 
 // versions is a projection with its first version shown.
@@ -209,4 +212,58 @@ func switchRace(t *testing.T, s *suite) {
 	}
 	require.Equal(t, 1, won)
 	require.Equal(t, map[int]projection.Role{1: projection.Retained, 2: projection.Active}, b.roles(t, name))
+}
+
+// compareReads compares the rows of two versions, of which the second one reads no event
+// from the fourth on.
+func compareReads(t *testing.T, s *suite) {
+	ctx := context.Background()
+	b := s.ten(t)
+	name := b.versions(t)
+	b.version(t, name, 2, projection.Building)
+	row := func(state string) onRows {
+		return func(ctx context.Context, tx ports.ProjectionTx, batch ports.ProjectionBatch) error {
+			rows := make([]ports.ProjectionRow, len(batch.Events))
+			for i, e := range batch.Events {
+				rows[i] = ports.ProjectionRow{Key: fmt.Sprint(e.Sequence), State: json.RawMessage(state), Sequence: e.Sequence}
+			}
+			return s.store.StoreProjectionRows(ctx, tx, batch, rows, nil)
+		}
+	}
+	b.follow(t, name, 1, 0, row(`{"a":1.0,"b":[]}`))
+	b.follow(t, name, 2, 2, row(`{"b": [], "a": 1.0}`))
+	b.follow(t, name, 2, 1, row(`{"a":1.00,"b":[]}`))
+	refuse := onRows(func(context.Context, ports.ProjectionTx, ports.ProjectionBatch) error {
+		return fault.New(fault.Internal, "test.called", "called")
+	})
+	c := ports.ProjectionComparison{
+		Projection: name, Partition: b.le.Partition, Left: 1, Right: 2, MaxBehind: 6, Tables: []ports.ProjectionTable{ports.ProjectionRowTable}, Examples: 2,
+		Types: map[int][]string{2: {"test.never.seen"}}, Handlers: map[int]ports.ProjectionHandler{2: refuse},
+	}
+	_, err := s.store.CompareProjection(ctx, c)
+	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err), "it lacks too much")
+	c.MaxBehind, c.Handlers = 7, nil
+	_, err = s.store.CompareProjection(ctx, c)
+	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err), "nobody can build it")
+	c.Handlers = map[int]ports.ProjectionHandler{2: refuse}
+	d, err := s.store.CompareProjection(ctx, c)
+	require.NoError(t, err)
+	require.Equal(t, event.Sequence(10), d.Sequence)
+	require.Len(t, d.Tables, 1)
+	got := d.Tables[0]
+	require.Equal(t, []uint64{10, 3, 7, 0, 1}, []uint64{got.LeftRows, got.RightRows, got.OnlyLeft, got.OnlyRight, got.Changed})
+	require.Len(t, got.Examples, 2)
+	require.JSONEq(t, `{"key":"10"}`, string(got.Examples[0].Key))
+	require.Equal(t, "left", got.Examples[0].Where)
+	require.JSONEq(t, `{"key":"3"}`, string(got.Examples[1].Key))
+	require.Equal(t, []string{"state"}, got.Examples[1].Columns)
+	other := s.newBook(t)
+	c.Partition = other.le.Partition
+	d, err = s.store.CompareProjection(ctx, c)
+	require.NoError(t, err, "neither has begun")
+	require.Zero(t, d.Rows())
+	other.write(t, other.event(other.changed, stream("r")))
+	other.follow(t, name, 1, 0, row(`1`))
+	_, err = s.store.CompareProjection(ctx, c)
+	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err), "one has not begun")
 }

@@ -1,0 +1,130 @@
+package declarative
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Trial is what a definition makes of events that are there: of the last ones that it
+// chooses, beginning without a state.
+type Trial struct {
+	Looked   int // events that it was shown
+	Events   int // of these, that counted
+	Entities []TrialEntity
+	Warnings []Warning
+}
+
+// Warning is what is likely a mistake in a definition and keeps nobody from using it.
+type Warning struct {
+	Code   string // CodeCountsNothing or CodeUnregistered
+	Detail string
+	Field  string // of the definition
+}
+
+// The codes of warnings.
+const (
+	CodeCountsNothing = "projection.counts_nothing"
+	CodeUnregistered  = "projection.type_unregistered"
+)
+
+// TrialEntity is what comes of the events of one legal entity.
+type TrialEntity struct {
+	Entity ports.LegalEntity
+	Events int
+	Rows   []ports.ProjectionRow // by key; sealed values are copies
+}
+
+// examine tries a definition, unless that is not wanted, and says what about it is
+// likely a mistake.
+func (s *Service) examine(ctx context.Context, c Creation, d checked) (t Trial, err error) {
+	if !c.Untried || c.DryRun {
+		if t, err = s.try(ctx, d.program, c.Definition, d.read); err != nil {
+			return t, err
+		}
+		if t.Events == 0 {
+			t.Warnings = append(t.Warnings, countsNothing(t.Looked))
+		}
+	}
+	if s.config.Unregistered == nil || len(c.Definition.Filter.Types) == 0 {
+		return t, nil
+	}
+	missing, err := s.config.Unregistered(ctx, c.Definition.Filter.Types)
+	if err != nil {
+		return t, err
+	}
+	for _, name := range missing {
+		t.Warnings = append(t.Warnings, Warning{
+			Code: CodeUnregistered, Field: fmt.Sprintf("/filter/types/%d", slices.Index(c.Definition.Filter.Types, name)),
+			Detail: fmt.Sprintf("nobody has registered an event type %q; correct it, or register the type", name),
+		})
+	}
+	return t, nil
+}
+
+// countsNothing warns of a definition for which no event counted. What its filter did
+// not even choose cannot be the key's fault.
+func countsNothing(looked int) Warning {
+	w := Warning{Code: CodeCountsNothing, Field: "/key", Detail: fmt.Sprintf("it counted 0 of the last %d events; look at what the key makes of them, and at the filter's entities and tags", looked)}
+	if looked == 0 {
+		w.Field, w.Detail = "/filter", "it counted 0 of 0 events: there is none yet that the filter chooses; look at the filter if there should be"
+	}
+	return w
+}
+
+// try folds the last events that a definition chooses.
+func (s *Service) try(ctx context.Context, p *program, d projection.Definition, read []ports.LegalEntity) (t Trial, err error) {
+	for _, le := range read {
+		if t.Events >= s.config.Trial {
+			break
+		}
+		q := ports.EventQuery{Partition: le.Partition, Types: d.Filter.Types, Direction: ports.Backward, Limit: s.config.Trial - t.Events}
+		switch {
+		case len(d.Filter.Entities) == 1 && d.Filter.Entities[0].ID != "":
+			q.Key = event.EntityKey(d.Filter.Entities[0].Type, d.Filter.Entities[0].ID)
+		case len(d.Filter.Tags) > 0:
+			q.Key = event.TagKey(d.Filter.Tags[0])
+		}
+		events, err := s.config.Events.Events(ctx, q)
+		if err != nil {
+			return t, err
+		}
+		slices.Reverse(events)
+		t.Looked += len(events)
+		one := TrialEntity{Entity: le}
+		rows := map[string]ports.ProjectionRow{}
+		for i := range events { // one by one, so that the event is known that fails
+			counted, err := p.count(ctx, d.TenantID, events[i:i+1])
+			if err == nil {
+				rows, err = p.foldAll(ctx, counted, rows)
+			}
+			if err != nil {
+				return t, trialFailed(ctx, err, &events[i])
+			}
+			one.Events += len(counted)
+		}
+		for _, key := range slices.Sorted(maps.Keys(rows)) {
+			one.Rows = append(one.Rows, rows[key])
+		}
+		t.Events += one.Events
+		t.Entities = append(t.Entities, one)
+	}
+	return t, nil
+}
+
+// trialFailed says at which event and why.
+func trialFailed(ctx context.Context, err error, e *event.Recorded) error {
+	f, ok := fault.As(err)
+	if !ok || ctx.Err() != nil || f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
+		return err
+	}
+	return fault.New(fault.FailedPrecondition, "projection.trial_failed",
+		"the definition cannot digest event %s of %s: %s; correct it, or create it untried", e.ID, e.Scope.LegalEntity, f.Detail).
+		WithField(f.Field).With("cause", f.Code).With("event_id", e.ID.String())
+}
