@@ -183,13 +183,3 @@ type PersonalCount struct {
 	Fields   int64
 	NewestAt time.Time // recorded_at of the newest; created_at of intents
 }
-
-// PersonalCopies is a read model that keeps copies of personal values, sealed as
-// they came. Projection handlers that have none do not implement it.
-type PersonalCopies interface {
-	// RedactPerson replaces the copies of a subject in a partition by "[REDACTED]" and
-	// tells how many rows it changed. It may be repeated.
-	RedactPerson(ctx context.Context, tx ProjectionTx, p event.PartitionID, s shredding.Subject) (int64, error)
-	// CountPerson counts rows that hold sealed copies of a subject.
-	CountPerson(ctx context.Context, tx ProjectionTx, p event.PartitionID, s shredding.Subject) (int64, error)
-}

@@ -73,7 +73,7 @@ func fragile(c erasure.Config, x *breaker) erasure.Config {
 	c.Chains = brokenParts{x: x, chains: c.Chains}
 	c.Announcer = brokenParts{x: x, announcer: c.Announcer}
 	c.Notes = brokenNotes{c.Notes, x}
-	c.ReadModels = brokenParts{x: x, readModels: c.ReadModels}
+	c.Copies = brokenCopies{c.Copies, x}
 	c.Streams = brokenParts{x: x, streams: c.Streams}
 	c.Records = brokenRecords{c.Records, x}
 	c.LegalEntities = brokenEntities{c.LegalEntities, x}
@@ -172,12 +172,11 @@ func (b brokenEntities) LegalEntities(ctx context.Context, tenantID string) ([]p
 }
 
 type brokenParts struct {
-	x          *breaker
-	opener     module.Opener
-	chains     erasure.Chains
-	announcer  erasure.Announcer
-	readModels erasure.ReadModels
-	streams    erasure.Streams
+	x         *breaker
+	opener    module.Opener
+	chains    erasure.Chains
+	announcer erasure.Announcer
+	streams   erasure.Streams
 }
 
 func (b brokenParts) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
@@ -192,8 +191,17 @@ func (b brokenParts) Announce(ctx context.Context, a erasure.Announcement) error
 	return run(b.x, "announce in "+a.LegalEntity.Code, func() error { return b.announcer.Announce(ctx, a) })
 }
 
-func (b brokenParts) InReadModelTx(ctx context.Context, p event.PartitionID, f func(tx ports.ProjectionTx) error) error {
-	return run(b.x, "read model", func() error { return b.readModels.InReadModelTx(ctx, p, f) })
+type brokenCopies struct {
+	erasure.Copies
+	x *breaker
+}
+
+func (b brokenCopies) Forget(ctx context.Context, name string, p event.PartitionID, s shredding.Subject, passed event.Sequence) error {
+	return run(b.x, "fold anew", func() error { return b.Copies.Forget(ctx, name, p, s, passed) })
+}
+
+func (b brokenCopies) CountCopies(ctx context.Context, name string, p event.PartitionID, s shredding.Subject) (int64, error) {
+	return around(b.x, "count copies", func() (int64, error) { return b.Copies.CountCopies(ctx, name, p, s) })
 }
 
 func (b brokenParts) EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {

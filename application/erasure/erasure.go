@@ -17,11 +17,12 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
 // Config is what Service and Worker work with. Everything is needed unless it says
-// otherwise; Service needs no Announcer, Opener, Chains, Projections, Notes and Gate.
+// otherwise; Service needs no Announcer, Opener, Chains, Notes and Gate.
 type Config struct {
 	Register      ports.ErasureRegister
 	Records       ports.PersonalRecords
@@ -29,9 +30,7 @@ type Config struct {
 	Streams       Streams
 	LegalEntities ports.LegalEntities
 	Types         Types
-	Copies        map[string]ports.PersonalCopies // read models with personal values, by projection; may be empty
-	ReadModels    ReadModels                      // nil without Copies
-	Projections   Projections                     // nil without Copies
+	Copies        Copies // nil: no read model keeps any
 	Announcer     Announcer
 	Opener        module.Opener
 	Chains        Chains
@@ -61,16 +60,19 @@ type Types interface {
 	EventTypes(ctx context.Context) (types []eventtype.Registration, generation int64, err error)
 }
 
-// ReadModels runs a function in one transaction on the read models of a partition;
-// an error rolls it back.
-type ReadModels interface {
-	InReadModelTx(ctx context.Context, p event.PartitionID, f func(tx ports.ProjectionTx) error) error
-}
-
-// Projections tells how far a projection has read. projector.Runner has it.
-type Projections interface {
-	Active(ctx context.Context, projection string) (version int, err error)
-	Reached(ctx context.Context, projection string, version int, p event.PartitionID) (event.Sequence, error)
+// Copies are the copies of personal values that read models keep, sealed as they came.
+// projector.Targets has them.
+type Copies interface {
+	// Keepers names the projections that keep copies.
+	Keepers() []string
+	// CountCopies counts the rows of a projection, of whatever version, that hold sealed
+	// copies of a person in a partition.
+	CountCopies(ctx context.Context, projection string, p event.PartitionID, s shredding.Subject) (int64, error)
+	// Forget folds those rows anew from the log, in which the person's values read
+	// "[REDACTED]" by now. Every version must have passed the sequence. It may be repeated.
+	// Faults: projection.target_behind while a version has not passed it,
+	// projection.other_code while one that another release built holds copies.
+	Forget(ctx context.Context, projection string, p event.PartitionID, s shredding.Subject, passed event.Sequence) error
 }
 
 // Announcer appends one event to a log.

@@ -149,10 +149,13 @@ func (c Config) count(ctx context.Context, subject shredding.Subject, dir direct
 
 // findCopies lists the projections that hold copies.
 func (c Config) findCopies(ctx context.Context, subject shredding.Subject, s *survey) error {
-	for _, name := range slices.Sorted(maps.Keys(c.Copies)) {
+	if c.Copies == nil {
+		return nil
+	}
+	for _, name := range c.Copies.Keepers() {
 		var rows int64
 		for _, p := range s.partitions {
-			n, err := c.countCopies(ctx, name, p, subject)
+			n, err := c.Copies.CountCopies(ctx, name, p, subject)
 			if err != nil {
 				return err
 			}

@@ -26,6 +26,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
@@ -91,7 +92,7 @@ func setup(t testing.TB) *rig {
 	t.Helper()
 	b := &rig{
 		clock: testkit.NewClock(start), ids: system.NewIDs(), exports: &exports{documents: map[string][]byte{}},
-		copies: &copies{rows: map[event.PartitionID]map[shredding.Subject]int64{}}, observer: &observer{},
+		copies: &copies{rows: map[event.PartitionID]map[shredding.Subject]int64{}, regulated: map[event.PartitionID]map[shredding.Subject]int64{}}, observer: &observer{},
 		reached: func(head event.Sequence) event.Sequence { return head },
 	}
 	b.register = memory.NewKeyStore()
@@ -123,10 +124,10 @@ func setup(t testing.TB) *rig {
 	b.opener = &opener{Opener: sealing.New(sealing.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})}
 	b.config = erasure.Config{
 		Register: b.register, Records: b.store, Intents: b.store, Streams: b.store, LegalEntities: b.store, Types: b.store,
-		Copies: map[string]ports.PersonalCopies{"hr_people": b.copies}, ReadModels: inline{}, Projections: position{b},
-		Announcer: announcer{b.log}, Opener: b.opener, Chains: chains{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,
+		Copies: b.copies, Announcer: announcer{b.log}, Opener: b.opener, Chains: chains{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,
 		Clock: b.clock, IDs: b.ids, Observer: b.observer, Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond,
 	}
+	b.copies.rig = b
 	b.service = erasure.NewService(b.config, nil)
 	return b
 }
@@ -144,6 +145,9 @@ func (b *rig) hire(t testing.TB, le ports.LegalEntity, eventType, employee strin
 		})
 		require.NoError(t, err)
 		b.copies.add(le.Partition, shredding.Subject("employee:"+employee))
+		if eventType == paid {
+			b.copies.keep(le.Partition, shredding.Subject("employee:"+employee))
+		}
 	}
 }
 
@@ -266,45 +270,63 @@ func (c chains) VerifyChain(ctx context.Context, le ports.LegalEntity) (erasure.
 	return v, err
 }
 
-type inline struct{}
-
-func (inline) InReadModelTx(_ context.Context, _ event.PartitionID, f func(ports.ProjectionTx) error) error {
-	return f(nil)
-}
-
-type position struct{ b *rig }
-
-func (p position) Active(context.Context, string) (int, error) { return 1, nil }
-
-func (p position) Reached(ctx context.Context, _ string, _ int, partition event.PartitionID) (event.Sequence, error) {
-	head, err := p.b.store.Head(ctx, partition)
-	return p.b.reached(head.Sequence), err
-}
-
-// copies is a read model with copies.
+// copies is a read model with copies, a row for each event.
 type copies struct {
-	mu   sync.Mutex
-	rows map[event.PartitionID]map[shredding.Subject]int64
+	*rig
+	mu        sync.Mutex
+	rows      map[event.PartitionID]map[shredding.Subject]int64
+	regulated map[event.PartitionID]map[shredding.Subject]int64 // of the rows, those of the regulatory class
 }
 
-func (c *copies) add(p event.PartitionID, s shredding.Subject) {
+func (c *copies) add(p event.PartitionID, s shredding.Subject)  { c.count(c.rows, p, s) }
+func (c *copies) keep(p event.PartitionID, s shredding.Subject) { c.count(c.regulated, p, s) }
+
+func (c *copies) count(rows map[event.PartitionID]map[shredding.Subject]int64, p event.PartitionID, s shredding.Subject) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.rows[p] == nil {
-		c.rows[p] = map[shredding.Subject]int64{}
+	if rows[p] == nil {
+		rows[p] = map[shredding.Subject]int64{}
 	}
-	c.rows[p][s]++
+	rows[p][s]++
 }
 
-func (c *copies) RedactPerson(_ context.Context, _ ports.ProjectionTx, p event.PartitionID, s shredding.Subject) (int64, error) {
+func (c *copies) Keepers() []string { return []string{"hr_people"} }
+
+// Forget makes rows as a fold of the events as readers are shown them would.
+func (c *copies) Forget(ctx context.Context, name string, p event.PartitionID, s shredding.Subject, passed event.Sequence) error {
+	head, err := c.store.Head(ctx, p)
+	if err != nil {
+		return err
+	}
+	if c.reached(head.Sequence) < passed {
+		return projection.TargetBehind(name, 1)
+	}
+	keys, err := c.register.SubjectKeys(ctx, []ports.SubjectKeyID{
+		{Partition: p, Subject: s, Class: shredding.KeyStandard}, {Partition: p, Subject: s, Class: shredding.KeyRegulatory},
+	})
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.rows[p][s]
-	delete(c.rows[p], s)
-	return n, nil
+	regulated := c.regulated[p][s]
+	left := c.rows[p][s] - regulated
+	if keys[0].State == shredding.KeyDestroyed {
+		left = 0
+	}
+	if keys[1].State == shredding.KeyDestroyed {
+		regulated = 0
+		delete(c.regulated[p], s)
+	}
+	if left += regulated; left > 0 {
+		c.rows[p][s] = left
+	} else {
+		delete(c.rows[p], s)
+	}
+	return nil
 }
 
-func (c *copies) CountPerson(_ context.Context, _ ports.ProjectionTx, p event.PartitionID, s shredding.Subject) (int64, error) {
+func (c *copies) CountCopies(_ context.Context, _ string, p event.PartitionID, s shredding.Subject) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rows[p][s], nil

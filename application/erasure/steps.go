@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -25,6 +26,11 @@ const (
 const (
 	waitEviction   = "erasure.eviction"
 	waitProjection = "erasure.projection_behind"
+	// waitRelease: a version that another release built holds copies. A node of that
+	// release folds its rows anew, or an operator drops it.
+	waitRelease = "erasure.projection_of_other_release"
+	// waitSweep: rows of a version that was dropped are still being removed.
+	waitSweep = "erasure.projection_not_swept"
 )
 
 // step does what follows a request's state. Each case is one transaction of the
@@ -209,15 +215,25 @@ func complete(r ports.ErasureRequest) bool {
 	return !slices.ContainsFunc(r.Classes, func(c ports.ErasureClass) bool { return !c.Erased })
 }
 
-// rebuild replaces the copies in read models. Every projection must have passed the
-// announcement first: what was sealed before lies before it, so no copy comes later.
-// When a class is kept, copies stay as they are: a read model does not know the
-// class of a copy, and what is destroyed reads [REDACTED] there as it does in events.
+// rebuild folds anew the rows of read models that hold copies. Every version of every
+// projection must have passed the announcement first: what was sealed before lies before
+// it, so no copy comes later. What is folded after the keys are gone, here or in a
+// rebuild of the whole, reads [REDACTED] where a class was erased; copies of classes that
+// are kept stay sealed.
 func (c Config) rebuild(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	for _, p := range r.Partitions {
+		if err := c.forgetCopies(ctx, r, p); err != nil {
+			return r, err
+		}
+	}
 	if complete(r) {
 		for _, p := range r.Partitions {
-			if err := c.redactCopies(ctx, r, p); err != nil {
+			left, err := c.countCopies(ctx, p, r.Subject)
+			if err != nil {
 				return r, err
+			}
+			if left > 0 {
+				return r, waitFor(waitSweep)
 			}
 		}
 	}
@@ -225,52 +241,44 @@ func (c Config) rebuild(ctx context.Context, r ports.ErasureRequest) (ports.Eras
 	return c.move(ctx, r)
 }
 
-func (c Config) redactCopies(ctx context.Context, r ports.ErasureRequest, p event.PartitionID) error {
-	if len(c.Copies) == 0 {
+func (c Config) forgetCopies(ctx context.Context, r ports.ErasureRequest, p event.PartitionID) error {
+	if c.Copies == nil {
 		return nil
 	}
 	announced, err := c.announcedAt(ctx, r, p)
 	if err != nil {
 		return err
 	}
-	for _, name := range c.projections() {
-		version, err := c.Projections.Active(ctx, name)
-		if err != nil {
-			return err
-		}
-		reached, err := c.Projections.Reached(ctx, name, version, p)
-		if err != nil {
-			return err
-		}
-		if reached < announced {
+	for _, name := range c.Copies.Keepers() {
+		err := c.Copies.Forget(ctx, name, p, r.Subject, announced)
+		switch {
+		case err == nil:
+		case fault.CodeOf(err) == projection.CodeTargetBehind:
 			return waitFor(waitProjection)
-		}
-		err = c.ReadModels.InReadModelTx(ctx, p, func(tx ports.ProjectionTx) error {
-			_, err := c.Copies[name].RedactPerson(ctx, tx, p, r.Subject)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("redact copies of %s: %w", name, err)
+		case fault.CodeOf(err) == projection.CodeOtherCode:
+			if complete(r) { // else nobody knows the classes of what is left
+				return waitFor(waitRelease)
+			}
+		default:
+			return fmt.Errorf("fold rows of %s anew: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (c Config) projections() []string {
-	names := make([]string, 0, len(c.Copies))
-	for name := range c.Copies {
-		names = append(names, name)
+// countCopies counts the rows of all read models that hold sealed copies.
+func (c Config) countCopies(ctx context.Context, p event.PartitionID, s shredding.Subject) (left int64, err error) {
+	if c.Copies == nil {
+		return 0, nil
 	}
-	slices.Sort(names)
-	return names
-}
-
-func (c Config) countCopies(ctx context.Context, projection string, p event.PartitionID, s shredding.Subject) (n int64, err error) {
-	err = c.ReadModels.InReadModelTx(ctx, p, func(tx ports.ProjectionTx) error {
-		n, err = c.Copies[projection].CountPerson(ctx, tx, p, s)
-		return err
-	})
-	return n, err
+	for _, name := range c.Copies.Keepers() {
+		n, err := c.Copies.CountCopies(ctx, name, p, s)
+		if err != nil {
+			return 0, err
+		}
+		left += n
+	}
+	return left, nil
 }
 
 // followUps makes the requests that were put off until a day that has come.

@@ -203,29 +203,18 @@ func (v *verification) open(ctx context.Context, documents []module.SealedDocume
 
 // copies wants none in read models. One that an event brought in late is replaced.
 func (v *verification) copies(ctx context.Context, p event.PartitionID) error {
-	if !complete(v.request) || len(v.config.Copies) == 0 {
+	if !complete(v.request) {
 		return nil
 	}
-	left, err := v.countAll(ctx, p)
+	left, err := v.config.countCopies(ctx, p, v.request.Subject)
 	if err != nil || left == 0 {
 		return err
 	}
-	if err := v.config.redactCopies(ctx, v.request, p); err != nil {
+	if err := v.config.forgetCopies(ctx, v.request, p); err != nil {
 		return err
 	}
-	if left, err = v.countAll(ctx, p); err == nil && left > 0 {
+	if left, err = v.config.countCopies(ctx, p, v.request.Subject); err == nil && left > 0 {
 		err = fault.New(fault.Internal, "erasure.copies_left", "read models still hold sealed copies of an erased person; rebuild them")
 	}
 	return err
-}
-
-func (v *verification) countAll(ctx context.Context, p event.PartitionID) (left int64, err error) {
-	for _, name := range v.config.projections() {
-		n, err := v.config.countCopies(ctx, name, p, v.request.Subject)
-		if err != nil {
-			return 0, err
-		}
-		left += n
-	}
-	return left, nil
 }

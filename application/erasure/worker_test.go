@@ -179,7 +179,7 @@ func TestABugInAReadModel(t *testing.T) {
 	s := b.approved(t)
 	var logged bytes.Buffer
 	b.config.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-	b.config.Copies = map[string]ports.PersonalCopies{"hr_people": panicking{b.copies}}
+	b.config.Copies = panicking{b.copies}
 	b.work(t)
 	require.Equal(t, "erasure.panicked", b.raw(t, s.ID).LastError)
 	require.NotContains(t, logged.String(), "ada@example.org")
@@ -188,7 +188,7 @@ func TestABugInAReadModel(t *testing.T) {
 
 type panicking struct{ *copies }
 
-func (panicking) RedactPerson(context.Context, ports.ProjectionTx, event.PartitionID, shredding.Subject) (int64, error) {
+func (panicking) Forget(context.Context, string, event.PartitionID, shredding.Subject, event.Sequence) error {
 	panic(errors.New("ada@example.org"))
 }
 

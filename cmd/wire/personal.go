@@ -150,17 +150,6 @@ func (a *App) tenantMade() {
 	}
 }
 
-// copiesIn are the projections that keep copies of personal values.
-func copiesIn(handlers map[string]ports.ProjectionHandler) map[string]ports.PersonalCopies {
-	out := map[string]ports.PersonalCopies{}
-	for name, h := range handlers {
-		if c, ok := h.(ports.PersonalCopies); ok {
-			out[name] = c
-		}
-	}
-	return out
-}
-
 // newPersonal makes what the append path needs; addErasures adds the rest.
 func newPersonal(ctx context.Context, c configs.Config, ring *keyring, manifests module.Manifests, logger *slog.Logger, metrics *prometheus.Metrics) *personal {
 	p := &personal{keyring: ring, node: nodeID(c), metrics: metrics, logger: logger, prepare: make(chan struct{}, 1)}
@@ -191,10 +180,10 @@ func newPersonal(ctx context.Context, c configs.Config, ring *keyring, manifests
 }
 
 // addErasures makes what erases, from the parts of the App.
-func (p *personal) addErasures(a *App, copies map[string]ports.PersonalCopies, clock ports.Clock, ids ports.IDSource) {
+func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) {
 	config := erasure.Config{
 		Register: p.eraser, Records: a.Store, Intents: a.Store, Streams: a.Store, LegalEntities: a.Store, Types: a.Store,
-		Copies: copies, ReadModels: a.Store, Projections: writers{a.Runner, a.Store, a.Catalog.Projections}, Announcer: announcer{a.Append}, Opener: p.vault, Chains: chains{a.Store},
+		Copies: a.targets, Announcer: announcer{a.Append}, Opener: p.vault, Chains: chains{a.Store},
 		Notes: p.notes, Exports: p.exports, Gate: p.gate, Clock: clock, IDs: ids, Logger: a.Logger, Poll: a.Config.Erasure.Poll,
 		KeyDeletion: time.Duration(a.Config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.Config.Rotation.At == "",
 	}

@@ -35,6 +35,10 @@ func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.C
 		Store: a.Store, Register: a.Store, Versions: a.Store, Clock: clock, Logger: a.Logger, Declared: a.Catalog.Projections, Created: a.own, Handlers: upcast,
 		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: uint64(c.SwitchWithin), ByHand: c.Switch == "manual",
 	})
+	a.targets = projector.NewTargets(projector.TargetsConfig{
+		Store: a.Store, Checkpoints: a.Store, Register: a.Store, Versions: a.Store, Records: a.Store, Logger: a.Logger,
+		Declared: a.Catalog.Projections, Handlers: upcast, Targets: targetsOf(handlers),
+	})
 	a.Runner, err = projector.New(projector.Config{
 		Store: a.Store, Register: a.Store, Versions: a.Store, Created: a.own, Leases: a.Store.Leases(), Heads: a.Watch, Node: nodeID(a.Config),
 		Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
@@ -68,6 +72,17 @@ func tablesOf(handlers map[string]ports.ProjectionHandler) map[string][]ports.Pr
 	for name, h := range handlers {
 		if declares, ok := h.(ports.ProjectionTables); ok {
 			out[name] = declares.Tables()
+		}
+	}
+	return out
+}
+
+// targetsOf are the parts of read models that can be folded anew on their own.
+func targetsOf(handlers map[string]ports.ProjectionHandler) map[string][]ports.ProjectionTarget {
+	out := map[string][]ports.ProjectionTarget{}
+	for name, h := range handlers {
+		if declares, ok := h.(ports.ProjectionTargets); ok {
+			out[name] = declares.Targets()
 		}
 	}
 	return out

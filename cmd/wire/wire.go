@@ -33,6 +33,7 @@ import (
 	"github.com/erpbackbone/backbone/application/publish"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/sealing"
 	"github.com/erpbackbone/backbone/application/snapshot"
 	streams "github.com/erpbackbone/backbone/application/stream"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -118,6 +119,7 @@ type App struct {
 	operations *projector.Operations
 	own        *declarative.Service // projections that tenants create
 	rebuilds   *projector.Rebuilds
+	targets    *projector.Targets
 	background *snapshot.Background
 	fanout     *fanout   // nil in tools and without a broker
 	webhooks   *webhooks // nil in tools
@@ -241,7 +243,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	if a.personal != nil {
-		a.personal.addErasures(a, copiesIn(handlers), clock, ids)
+		a.personal.addErasures(a, clock, ids)
 	}
 	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), map[string]ports.ReadModelSource{
 		"gl/trial-balance":             postgres.ReadModel(glpostgres.NewTrialBalance(a.Store.Pool())),
@@ -261,10 +263,15 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	return nil
 }
 
-// upcast hands events to projections in the version in which their type is read.
+// upcast hands events to projections in the version in which their type is read, and to
+// those that keep copies of personal values without what was erased.
 func (a *App) upcast(handlers map[string]ports.ProjectionHandler) map[string]ports.ProjectionHandler {
 	out := make(map[string]ports.ProjectionHandler, len(handlers))
+	vault := a.Vault()
 	for name, h := range handlers {
+		if ports.KeepsCopies(h) {
+			h = sealing.Projection(h, vault)
+		}
 		out[name] = upcasting.Projection(h, a.Upcaster)
 	}
 	return out

@@ -119,6 +119,9 @@ func Destroyed() Answer { return Answer{text: Redacted} }
 // Withheld answers "[MASKED]".
 func Withheld() Answer { return Answer{text: Masked} }
 
+// Kept leaves the value sealed as it is.
+func Kept(s Sealed) Answer { return Answer{text: string(s.Append(nil))} }
+
 // OpenDocument adds to dst a copy of the document in which every sealed value is
 // replaced by the answer of open and every other byte is as it was. The first
 // error of open ends it, dst is then unchanged; pii.unsealable if a sealed value

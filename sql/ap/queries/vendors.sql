@@ -56,24 +56,3 @@ CROSS JOIN LATERAL (
 ) AS c
 ORDER BY v.vendor_id
 LIMIT @page_size;
-
--- name: VendorRedact :execrows
-UPDATE ap.vendors
-SET name = '"[REDACTED]"', subject = ''
-WHERE partition_id = @partition_id AND subject = @subject AND subject <> '';
-
--- name: VendorContactRedact :execrows
-UPDATE ap.vendor_contacts
-SET
-    subject = '',
-    name = CASE WHEN name IS NOT NULL THEN '"[REDACTED]"'::json END,
-    email = CASE WHEN email IS NOT NULL THEN '"[REDACTED]"'::json END,
-    phone = CASE WHEN phone IS NOT NULL THEN '"[REDACTED]"'::json END,
-    job_function = CASE WHEN job_function IS NOT NULL THEN '"[REDACTED]"'::json END
-WHERE partition_id = @partition_id AND subject = @subject AND subject <> '';
-
--- name: VendorPersonCount :one
-SELECT (
-    (SELECT count(*) FROM ap.vendors AS v WHERE v.partition_id = @partition_id AND v.subject = @subject AND v.subject <> '')
-    + (SELECT count(*) FROM ap.vendor_contacts AS c WHERE c.partition_id = @partition_id AND c.subject = @subject AND c.subject <> '')
-)::bigint AS copies;

@@ -37,6 +37,7 @@ var (
 	_ ports.ProjectionHandler  = (*Projection)(nil)
 	_ ports.ProjectionResetter = (*Projection)(nil)
 	_ ports.ProjectionTables   = (*Projection)(nil)
+	_ ports.ProjectionTargets  = (*Projection)(nil)
 )
 
 // NewProjection makes the handler of the projection ap.open-items.
@@ -78,13 +79,38 @@ func openItemsTx(tx ports.ProjectionTx) (pgx.Tx, error) {
 	return db, nil
 }
 
+// The tables of ap.open-items.
+var (
+	ledgersTable   = ports.ProjectionTable{Schema: "ap", Name: "ledgers", Key: []string{"sequence"}}
+	documentsTable = ports.ProjectionTable{Schema: "ap", Name: "documents", Key: []string{"document_id"}}
+	entriesTable   = ports.ProjectionTable{Schema: "ap", Name: "document_entries", Key: []string{"document_id", "sequence"}}
+	holdsTable     = ports.ProjectionTable{Schema: "ap", Name: "document_holds", Key: []string{"document_id", "sequence"}}
+)
+
 // Tables implements ports.ProjectionTables.
 func (p *Projection) Tables() []ports.ProjectionTable {
-	return []ports.ProjectionTable{
-		{Schema: "ap", Name: "ledgers", Key: []string{"sequence"}},
-		{Schema: "ap", Name: "documents", Key: []string{"document_id"}},
-		{Schema: "ap", Name: "document_entries", Key: []string{"document_id", "sequence"}},
-		{Schema: "ap", Name: "document_holds", Key: []string{"document_id", "sequence"}},
+	return []ports.ProjectionTable{ledgersTable, documentsTable, entriesTable, holdsTable}
+}
+
+// The ledger's settings are written by the ledger's one stream.
+const (
+	streamLedger = "gl.ledger"
+	mainLedger   = "main"
+)
+
+// Targets implements ports.ProjectionTargets: a document with its entries and holds,
+// which only events of its own stream write, and the functional currency.
+func (p *Projection) Targets() []ports.ProjectionTarget {
+	const document = "document_id"
+	streams := make([]string, 0, len(contract.Kinds()))
+	for _, k := range contract.Kinds() {
+		streams = append(streams, k.StreamType())
+	}
+	return []ports.ProjectionTarget{
+		{Streams: streams, Tables: []ports.TargetTable{
+			{ProjectionTable: documentsTable, Entity: document}, {ProjectionTable: entriesTable, Entity: document}, {ProjectionTable: holdsTable, Entity: document},
+		}},
+		{Streams: []string{streamLedger}, ID: mainLedger, Tables: []ports.TargetTable{{ProjectionTable: ledgersTable}}},
 	}
 }
 

@@ -27,7 +27,7 @@ var (
 	_ ports.ProjectionHandler  = (*VendorProjection)(nil)
 	_ ports.ProjectionResetter = (*VendorProjection)(nil)
 	_ ports.ProjectionTables   = (*VendorProjection)(nil)
-	_ ports.PersonalCopies     = (*VendorProjection)(nil)
+	_ ports.ProjectionTargets  = (*VendorProjection)(nil)
 )
 
 // NewVendorProjection makes the handler of the projection ap.vendors.
@@ -47,12 +47,24 @@ func (p *VendorProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b p
 	return nil
 }
 
+// The tables of ap.vendors.
+var (
+	vendorsTable  = ports.ProjectionTable{Schema: "ap", Name: "vendors", Key: []string{"vendor_id", "sequence"}}
+	contactsTable = ports.ProjectionTable{Schema: "ap", Name: "vendor_contacts", Key: []string{"vendor_id", "contact_id", "sequence"}}
+)
+
 // Tables implements ports.ProjectionTables.
 func (p *VendorProjection) Tables() []ports.ProjectionTable {
-	return []ports.ProjectionTable{
-		{Schema: "ap", Name: "vendors", Key: []string{"vendor_id", "sequence"}},
-		{Schema: "ap", Name: "vendor_contacts", Key: []string{"vendor_id", "contact_id", "sequence"}},
-	}
+	return []ports.ProjectionTable{vendorsTable, contactsTable}
+}
+
+// Targets implements ports.ProjectionTargets: a vendor with its contacts, which only
+// events of its own stream write. Rows say whose sealed copies they hold.
+func (p *VendorProjection) Targets() []ports.ProjectionTarget {
+	const vendor, subject = "vendor_id", "subject"
+	return []ports.ProjectionTarget{{Streams: []string{contract.StreamVendor}, Tables: []ports.TargetTable{
+		{ProjectionTable: vendorsTable, Entity: vendor, Subject: subject}, {ProjectionTable: contactsTable, Entity: vendor, Subject: subject},
+	}}}
 }
 
 // Reset implements ports.ProjectionResetter.
@@ -160,27 +172,4 @@ func (c *copier) of(member string, value json.RawMessage) string {
 	}
 	c.subject = s.Subject.String()
 	return string(s.Append(nil))
-}
-
-// RedactPerson implements ports.PersonalCopies.
-func (p *VendorProjection) RedactPerson(ctx context.Context, tx ports.ProjectionTx, partition event.PartitionID, s shredding.Subject) (int64, error) {
-	db, err := vendorTx(tx)
-	if err != nil {
-		return 0, err
-	}
-	vendors, err := p.queries.VendorRedact(ctx, db, &apdb.VendorRedactParams{PartitionID: int32(partition), Subject: s.String()})
-	if err != nil {
-		return 0, err
-	}
-	contacts, err := p.queries.VendorContactRedact(ctx, db, &apdb.VendorContactRedactParams{PartitionID: int32(partition), Subject: s.String()})
-	return vendors + contacts, err
-}
-
-// CountPerson implements ports.PersonalCopies.
-func (p *VendorProjection) CountPerson(ctx context.Context, tx ports.ProjectionTx, partition event.PartitionID, s shredding.Subject) (int64, error) {
-	db, err := vendorTx(tx)
-	if err != nil {
-		return 0, err
-	}
-	return p.queries.VendorPersonCount(ctx, db, &apdb.VendorPersonCountParams{PartitionID: int32(partition), Subject: s.String()})
 }

@@ -23,6 +23,7 @@ var (
 	_ ports.ProjectionHandler  = (*Projection)(nil)
 	_ ports.ProjectionResetter = (*Projection)(nil)
 	_ ports.ProjectionTables   = (*Projection)(nil)
+	_ ports.ProjectionTargets  = (*Projection)(nil)
 )
 
 // NewProjection makes the handler of the projection gl.ledger.
@@ -59,14 +60,32 @@ func wrongTx(tx ports.ProjectionTx) error {
 	return fmt.Errorf("projection gl.ledger writes in a pgx.Tx, not in a %T", tx)
 }
 
+// The tables of gl.ledger.
+var (
+	ledgersTable   = ports.ProjectionTable{Schema: "gl", Name: "ledgers", Key: []string{"sequence"}}
+	accountsTable  = ports.ProjectionTable{Schema: "gl", Name: "accounts", Key: []string{"code", "sequence"}}
+	journalsTable  = ports.ProjectionTable{Schema: "gl", Name: "journals", Key: []string{"sequence"}}
+	linesTable     = ports.ProjectionTable{Schema: "gl", Name: "journal_lines", Key: []string{"sequence", "line_number"}}
+	reversalsTable = ports.ProjectionTable{Schema: "gl", Name: "journal_reversals", Key: []string{"journal_id"}}
+)
+
 // Tables implements ports.ProjectionTables.
 func (p *Projection) Tables() []ports.ProjectionTable {
-	return []ports.ProjectionTable{
-		{Schema: "gl", Name: "ledgers", Key: []string{"sequence"}},
-		{Schema: "gl", Name: "accounts", Key: []string{"code", "sequence"}},
-		{Schema: "gl", Name: "journals", Key: []string{"sequence"}},
-		{Schema: "gl", Name: "journal_lines", Key: []string{"sequence", "line_number"}},
-		{Schema: "gl", Name: "journal_reversals", Key: []string{"journal_id"}},
+	return []ports.ProjectionTable{ledgersTable, accountsTable, journalsTable, linesTable, reversalsTable}
+}
+
+// Targets implements ports.ProjectionTargets: a journal with its lines and the mark that
+// it was reversed, which stands on its own stream (the reversing journal is another one);
+// an account with its names; the functional currency. Journals and lines have the
+// sequence of their event for a key, and no index by the journal's id: a row at the
+// sequence of no event is not found by its journal.
+func (p *Projection) Targets() []ports.ProjectionTarget {
+	return []ports.ProjectionTarget{
+		{Streams: []string{domain.StreamJournal}, Tables: []ports.TargetTable{
+			{ProjectionTable: journalsTable}, {ProjectionTable: linesTable}, {ProjectionTable: reversalsTable, Entity: "journal_id"},
+		}},
+		{Streams: []string{domain.StreamAccount}, Tables: []ports.TargetTable{{ProjectionTable: accountsTable, Entity: "code"}}},
+		{Streams: []string{domain.StreamLedger}, ID: domain.MainStream, Tables: []ports.TargetTable{{ProjectionTable: ledgersTable}}},
 	}
 }
 

@@ -55,30 +55,6 @@ func (q *Queries) VendorContactInsert(ctx context.Context, db DBTX, arg *VendorC
 	return err
 }
 
-const vendorContactRedact = `-- name: VendorContactRedact :execrows
-UPDATE ap.vendor_contacts
-SET
-    subject = '',
-    name = CASE WHEN name IS NOT NULL THEN '"[REDACTED]"'::json END,
-    email = CASE WHEN email IS NOT NULL THEN '"[REDACTED]"'::json END,
-    phone = CASE WHEN phone IS NOT NULL THEN '"[REDACTED]"'::json END,
-    job_function = CASE WHEN job_function IS NOT NULL THEN '"[REDACTED]"'::json END
-WHERE partition_id = $1 AND subject = $2 AND subject <> ''
-`
-
-type VendorContactRedactParams struct {
-	PartitionID int32
-	Subject     string
-}
-
-func (q *Queries) VendorContactRedact(ctx context.Context, db DBTX, arg *VendorContactRedactParams) (int64, error) {
-	result, err := db.Exec(ctx, vendorContactRedact, arg.PartitionID, arg.Subject)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const vendorInsert = `-- name: VendorInsert :exec
 INSERT INTO ap.vendors (partition_id, version, sequence, effective_date, natural_person, event_id, vendor_id, country, status, subject, name)
 VALUES (
@@ -117,44 +93,6 @@ func (q *Queries) VendorInsert(ctx context.Context, db DBTX, arg *VendorInsertPa
 		arg.Name,
 	)
 	return err
-}
-
-const vendorPersonCount = `-- name: VendorPersonCount :one
-SELECT (
-    (SELECT count(*) FROM ap.vendors AS v WHERE v.partition_id = $1 AND v.subject = $2 AND v.subject <> '')
-    + (SELECT count(*) FROM ap.vendor_contacts AS c WHERE c.partition_id = $1 AND c.subject = $2 AND c.subject <> '')
-)::bigint AS copies
-`
-
-type VendorPersonCountParams struct {
-	PartitionID int32
-	Subject     string
-}
-
-func (q *Queries) VendorPersonCount(ctx context.Context, db DBTX, arg *VendorPersonCountParams) (int64, error) {
-	row := db.QueryRow(ctx, vendorPersonCount, arg.PartitionID, arg.Subject)
-	var copies int64
-	err := row.Scan(&copies)
-	return copies, err
-}
-
-const vendorRedact = `-- name: VendorRedact :execrows
-UPDATE ap.vendors
-SET name = '"[REDACTED]"', subject = ''
-WHERE partition_id = $1 AND subject = $2 AND subject <> ''
-`
-
-type VendorRedactParams struct {
-	PartitionID int32
-	Subject     string
-}
-
-func (q *Queries) VendorRedact(ctx context.Context, db DBTX, arg *VendorRedactParams) (int64, error) {
-	result, err := db.Exec(ctx, vendorRedact, arg.PartitionID, arg.Subject)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
 }
 
 const vendors = `-- name: Vendors :many
