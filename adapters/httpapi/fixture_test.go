@@ -118,9 +118,9 @@ type caughtUp struct{ store *memory.Store }
 
 func (c caughtUp) Active(context.Context, string) (int, error) { return 1, nil }
 
-func (c caughtUp) Reached(ctx context.Context, _ string, _ int, p event.PartitionID) (event.Sequence, error) {
+func (c caughtUp) Position(ctx context.Context, _ string, _ int, p event.PartitionID) (event.Sequence, uint64, error) {
 	head, err := c.store.Head(ctx, p)
-	return head.Sequence, err
+	return head.Sequence, 0, err
 }
 
 // streamWriter lends the append service to the stream service.

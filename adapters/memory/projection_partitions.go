@@ -40,7 +40,7 @@ func (s *Store) SwitchPartition(ctx context.Context, w ports.PartitionSwitch) (i
 	switch {
 	case from.Role != projection.Active || to.Role != projection.Building && to.Role != projection.Retained:
 		return 0, projection.Changed()
-	case !sameCode(from, to):
+	case !projection.SameCode(from, to):
 		return 0, projection.OtherCode(w.Projection, w.From)
 	}
 	kept := projectionKey{w.Projection, 0}
@@ -76,13 +76,6 @@ func (s *Store) occupy(ctx context.Context) error {
 	case s.advancing <- struct{}{}:
 		return nil
 	}
-}
-
-func sameCode(a, b projection.Projection) bool {
-	if len(a.Definition) > 0 || len(b.Definition) > 0 {
-		return string(a.Definition) == string(b.Definition)
-	}
-	return a.Code == b.Code
 }
 
 // checkpointOr is called with the lock held.
@@ -159,7 +152,7 @@ func (s *Store) SavePart(ctx context.Context, c ports.SnapshotCopy) (bool, error
 	}
 	for _, from := range s.operated.projections {
 		at, begun := s.checkpoints[checkpointKey{c.Projection, from.Version, c.Partition}]
-		if from.Name != c.Projection || from.Role != projection.Active || !begun || !sameCode(from, to) {
+		if from.Name != c.Projection || from.Role != projection.Active || !begun || !projection.SameCode(from, to) {
 			continue
 		}
 		part.Sequence, part.TakenAt, part.Usable = at.Sequence, s.now(), true

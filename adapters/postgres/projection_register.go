@@ -28,7 +28,7 @@ func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (pro
 		Name: p.Name, Version: int32(p.Version), Code: int32(p.Code), Role: string(p.Role), Scope: int32(p.Scope), Base: int32(p.Base), SelfSwitching: p.SelfSwitching,
 		Status: string(p.Status), Settings: settings, Definition: p.Definition, CreatedAt: s.now(), ChangedBy: p.ChangedBy,
 	}
-	if p.Role == projection.Building {
+	if p.Role == projection.Building || p.Role == projection.Saving {
 		err = s.inVersions(ctx, func(tx pgx.Tx) error { return s.insertBuilding(ctx, tx, row) })
 	} else {
 		err = translate(ctx, s.queries.InsertProjection(ctx, s.reads, row))

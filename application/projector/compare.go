@@ -36,11 +36,20 @@ func (c Comparison) Rows() (n uint64) {
 // the one that is retained, in some partitions, row by row and each at one event.
 // Faults: projection.not_building, projection.definition_unreadable.
 func (r *Rebuilds) Compare(ctx context.Context, name string, partitions []event.PartitionID, examples int) (Comparison, error) {
+	return r.compare(ctx, name, 0, partitions, examples)
+}
+
+// ComparePartition is Compare for what was built for one partition alone.
+func (r *Rebuilds) ComparePartition(ctx context.Context, name string, p event.PartitionID, examples int) (Comparison, error) {
+	return r.compare(ctx, name, p, []event.PartitionID{p}, examples)
+}
+
+func (r *Rebuilds) compare(ctx context.Context, name string, scope event.PartitionID, partitions []event.PartitionID, examples int) (Comparison, error) {
 	all, err := r.list(ctx, name)
 	if err != nil {
 		return Comparison{}, err
 	}
-	left, right := pair(all, name)
+	left, right := pair(all, name, scope)
 	if left.Name == "" || right.Name == "" {
 		return Comparison{}, projection.NotBuilding(name)
 	}
@@ -86,13 +95,14 @@ func (r *Rebuilds) Compare(ctx context.Context, name string, partitions []event.
 
 // pair gives the version that is shown and the one that it is compared with; a name is
 // empty when there is none.
-func pair(all []projection.Projection, name string) (left, right projection.Projection) {
+func pair(all []projection.Projection, name string, scope event.PartitionID) (left, right projection.Projection) {
 	var retained projection.Projection
 	for _, p := range all {
 		switch {
 		case p.Name != name:
 		case p.Role == projection.Active:
 			left = p
+		case p.Scope != scope:
 		case p.Role == projection.Building:
 			right = p
 		case p.Role == projection.Retained:

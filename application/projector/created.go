@@ -68,7 +68,7 @@ func (r *Runner) created(ctx context.Context, all []projection.Projection) (out 
 			}
 			w.only = map[event.PartitionID]bool{}
 			for _, id := range read {
-				w.only[id] = true
+				w.only[id] = known.Reads(id)
 			}
 		}
 		out = append(out, w)
@@ -98,6 +98,7 @@ func (r *Runner) readOnly(p *running, w wanted) {
 
 // readBy keeps the partitions that a projection reads.
 func (o *Operations) readBy(ctx context.Context, p projection.Projection, partitions []event.PartitionID) ([]event.PartitionID, error) {
+	partitions = slices.DeleteFunc(slices.Clone(partitions), func(id event.PartitionID) bool { return !p.Reads(id) })
 	if len(p.Definition) == 0 || o.config.Created == nil {
 		return partitions, nil
 	}
@@ -201,9 +202,10 @@ func (r *Rebuilds) find(ctx context.Context, name string, version int) (build, e
 // reads are the partitions that a version reads; nil: all.
 func (r *Rebuilds) reads(ctx context.Context, p projection.Projection) ([]event.PartitionID, error) {
 	if len(p.Definition) == 0 || r.config.Created == nil {
-		return nil, nil
+		return scoped(p, nil), nil
 	}
 	read, err := r.config.Created.Partitions(ctx, p)
+	read = slices.DeleteFunc(read, func(id event.PartitionID) bool { return !p.Reads(id) })
 	if err == nil && read == nil {
 		read = []event.PartitionID{}
 	}

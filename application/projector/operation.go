@@ -82,7 +82,7 @@ func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]V
 		if err != nil {
 			return nil, err
 		}
-		if len(read) == 0 && len(p.Definition) > 0 {
+		if len(read) == 0 && (len(p.Definition) > 0 || p.Scope != 0) {
 			continue // another tenant's, or in no legal entity of the caller
 		}
 		if v.Partitions, err = o.partitions(ctx, p, read, heads, leases, now); err != nil {

@@ -41,6 +41,7 @@ type Config struct {
 	Observer Observer // nil: nobody watches
 
 	Batch   int           // events of one transaction unless a projection's settings say; 0 is 500
+	Bytes   int           // of the payloads of one transaction, unless one event alone has more; 0 is 16 MiB
 	Workers int           // partitions that are worked at a time; 0 is 4
 	Refresh time.Duration // how often operators' decisions are looked for; 0 is 1 s
 	TTL     time.Duration // of leases and of a node's sign of life; 0 is 10 s
@@ -60,6 +61,9 @@ func (c Config) withDefaults() Config {
 	orElse(&c.Stall, 30*time.Second)
 	if c.Batch <= 0 {
 		c.Batch = 500
+	}
+	if c.Bytes <= 0 {
+		c.Bytes = 16 << 20
 	}
 	if c.Workers <= 0 {
 		c.Workers = 4
@@ -122,6 +126,7 @@ type Runner struct {
 	others  map[ports.LeaseResource]time.Time // leases that were another node's, and when that was seen
 	queue   []*unit
 	busy    int
+	blocked int // of these, those that wait for a lock of somebody else
 	began   time.Time
 	turned  time.Time // when the loop last went round
 }
@@ -283,16 +288,23 @@ func (r *Runner) Active(ctx context.Context, name string) (int, error) {
 	return 0, projection.NotFound(name)
 }
 
-// Reached is how far a version of the projection has got, on whatever node.
-func (r *Runner) Reached(ctx context.Context, name string, version int, p event.PartitionID) (event.Sequence, error) {
+// Position is how far a version of the projection has got, on whatever node, and of
+// which generation its rows are.
+func (r *Runner) Position(ctx context.Context, name string, version int, p event.PartitionID) (reached event.Sequence, generation uint64, err error) {
 	checkpoints, err := r.config.Store.Checkpoints(ctx, name, version)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, c := range checkpoints {
 		if c.Partition == p {
-			return c.Sequence, nil
+			return c.Sequence, c.Generation, nil
 		}
 	}
-	return 0, nil
+	return 0, 0, nil
+}
+
+// Reached is how far a version of the projection has got, on whatever node.
+func (r *Runner) Reached(ctx context.Context, name string, version int, p event.PartitionID) (event.Sequence, error) {
+	reached, _, err := r.Position(ctx, name, version, p)
+	return reached, err
 }

@@ -20,10 +20,12 @@ type RebuildsConfig struct {
 	Store    ports.Projections
 	Register ports.ProjectionRegister
 	Versions ports.ProjectionVersions
-	Clock    ports.Clock
-	Declared []module.Projection
-	Created  Created                            // nil: there are only those that are declared
-	Handlers map[string]ports.ProjectionHandler // as the runner has them
+	// Snapshots keeps snapshots; nil: there are none.
+	Snapshots ports.ProjectionSnapshots
+	Clock     ports.Clock
+	Declared  []module.Projection
+	Created   Created                            // nil: there are only those that are declared
+	Handlers  map[string]ports.ProjectionHandler // as the runner has them
 	// Tables are those that handlers write. A projection without is not rebuilt.
 	Tables map[string][]ports.ProjectionTable
 	Logger *slog.Logger
@@ -42,6 +44,8 @@ type RebuildsConfig struct {
 // may start, switch or cancel one; the runners of all nodes share the work.
 type Rebuilds struct {
 	config RebuildsConfig
+
+	checked time.Time // when CopyRound last looked for what was redacted
 
 	mu      sync.Mutex
 	samples map[string][]projection.Sample // by lease name of the version, oldest first
@@ -71,9 +75,13 @@ func NewRebuilds(c RebuildsConfig) *Rebuilds {
 type Rebuild struct {
 	Projection string
 	Active     int
-	Retained   int // 0: there is none to go back to
-	Building   int // 0: nothing is being rebuilt
+	Partition  event.PartitionID // that Retained and Building are about; 0: all
+	Retained   int               // 0: there is none to go back to
+	Building   int               // 0: nothing is being rebuilt
 	Dropping   []int
+	// Parts are about one partition each, those in which there is something.
+	Parts     []Rebuild
+	Snapshots []Snapshot
 	// The rest is about the version that is building.
 	StartedAt     time.Time
 	StartedBy     string
@@ -85,6 +93,7 @@ type Rebuild struct {
 	LeftKnown     bool
 	Halted        int  // legal entities in which it stands still
 	CaughtUp      bool // a switch is possible
+	Base          int  // version of the snapshot that it begins with; 0: the beginning of the log
 }
 
 // Order is what an operator wants of a rebuild.
@@ -92,16 +101,25 @@ type Order struct {
 	Name  string
 	By    string
 	Force bool // switch: whatever the version lacks
+	// Partition is the one that it is about; 0: all.
+	Partition event.PartitionID
+	// Snapshot is the version of one that Start begins with or DropSnapshot removes; Latest
+	// is the newest one that Start may begin with.
+	Snapshot int
+	Latest   bool
 }
 
 // Start begins to build a version beside the one that is shown. Faults:
-// projection.not_found, projection.rebuilding, projection.rebuild_unsupported.
+// projection.not_found, projection.rebuilding, projection.rebuild_unsupported, those of
+// a snapshot to begin with (projection.snapshot_not_found, projection.snapshot_outdated,
+// projection.other_code); projection.other_code for a partition of a version that
+// another handler built than this release has.
 func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebuild, error) {
 	all, err := r.list(ctx, o.Name)
 	if err != nil {
 		return Rebuild{}, err
 	}
-	p, err := projection.Next(all, o.Name)
+	p, err := projection.NextIn(all, o.Name, o.Partition)
 	if err != nil {
 		return Rebuild{}, err
 	}
@@ -111,9 +129,15 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 	if d := r.declared(o.Name); d != nil {
 		p.Code = d.Version
 	}
+	if err := r.mayMix(all, p); err != nil {
+		return Rebuild{}, err
+	}
+	if err := r.base(ctx, all, o, &p); err != nil {
+		return Rebuild{}, err
+	}
 	p.SelfSwitching, p.ChangedBy = selfSwitching, o.By
 	added, err := r.config.Register.AddProjection(ctx, p)
-	if fault.KindOf(err) == fault.NotFound && err != nil || err == nil && (added.Role != projection.Building || !bytes.Equal(added.Definition, p.Definition)) {
+	if fault.KindOf(err) == fault.NotFound && err != nil || err == nil && (added.Role != projection.Building || added.Scope != p.Scope || !bytes.Equal(added.Definition, p.Definition)) {
 		err = projection.Rebuilding(o.Name) // somebody was faster
 	}
 	if err != nil {
@@ -129,9 +153,18 @@ func (r *Rebuilds) Show(ctx context.Context, name string) (Rebuild, error) {
 	if err != nil {
 		return Rebuild{}, err
 	}
-	out := Rebuild{Projection: name}
+	out, err := r.stand(ctx, all, name, 0)
+	if err != nil {
+		return out, err
+	}
+	return out, r.addParts(ctx, all, &out)
+}
+
+// stand tells how the versions stand that are about a partition; 0: about all.
+func (r *Rebuilds) stand(ctx context.Context, all []projection.Projection, name string, scope event.PartitionID) (Rebuild, error) {
+	out := Rebuild{Projection: name, Partition: scope}
 	for _, p := range all {
-		if p.Name != name {
+		if p.Name != name || p.Scope != scope && p.Role != projection.Active && p.Role != projection.Dropping {
 			continue
 		}
 		switch p.Role {
@@ -143,7 +176,7 @@ func (r *Rebuilds) Show(ctx context.Context, name string) (Rebuild, error) {
 			out.Dropping = append(out.Dropping, p.Version)
 		case projection.Building:
 			out.Building, out.StartedAt, out.StartedBy = p.Version, p.CreatedAt, p.ChangedBy
-			out.SelfSwitching, out.Status = p.SelfSwitching, p.Status
+			out.SelfSwitching, out.Status, out.Base = p.SelfSwitching, p.Status, p.Base
 			if err := r.measure(ctx, p, &out); err != nil {
 				return out, err
 			}
@@ -173,7 +206,7 @@ func (r *Rebuilds) measure(ctx context.Context, p projection.Projection, out *Re
 	if err != nil {
 		return err
 	}
-	out.CaughtUp = true
+	out.CaughtUp = p.Status != projection.Created // else it is still being copied
 	for id, head := range heads {
 		if read != nil && !slices.Contains(read, id) {
 			continue
@@ -238,7 +271,7 @@ func (r *Rebuilds) Rollback(ctx context.Context, o Order) (Rebuild, error) {
 }
 
 func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) (int, error)) (Rebuild, error) {
-	b, err := r.Show(ctx, o.Name)
+	b, err := r.ordered(ctx, o)
 	if err != nil {
 		return b, err
 	}
@@ -250,14 +283,14 @@ func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) (int,
 	if err != nil {
 		return b, err
 	}
-	err = r.config.Versions.SwitchProjection(ctx, ports.ProjectionSwitch{
+	err = r.show(ctx, o, ports.ProjectionSwitch{
 		Projection: o.Name, From: b.Active, To: to, MaxBehind: r.config.MaxBehind, Force: o.Force,
 		Types: build.EventTypes, Handler: build.handler, Partitions: build.only, By: o.By,
 	})
 	if err != nil {
 		return b, err
 	}
-	r.config.Logger.InfoContext(ctx, "readers are shown another version of a projection", "projection", o.Name, "from", b.Active, "to", to, "by", o.By, "forced", o.Force)
+	r.config.Logger.InfoContext(ctx, "readers are shown another version of a projection", "projection", o.Name, "from", b.Active, "to", to, "partition", uint32(o.Partition), "by", o.By, "forced", o.Force)
 	r.config.Wake()
 	return r.Show(ctx, o.Name)
 }
@@ -275,7 +308,7 @@ func (r *Rebuilds) Drop(ctx context.Context, o Order) (Rebuild, error) {
 }
 
 func (r *Rebuilds) drop(ctx context.Context, o Order, choose func(Rebuild) int, none func(string) *fault.Error) (Rebuild, error) {
-	b, err := r.Show(ctx, o.Name)
+	b, err := r.ordered(ctx, o)
 	if err != nil {
 		return b, err
 	}
@@ -292,12 +325,20 @@ func (r *Rebuilds) drop(ctx context.Context, o Order, choose func(Rebuild) int, 
 }
 
 // Run looks after rebuilds until ctx ends: it takes samples of their pace, switches to
-// those that switch by themselves, and removes what is dropped.
+// those that switch by themselves, removes what is dropped, and beside that copies
+// snapshots.
 func (r *Rebuilds) Run(ctx context.Context) {
+	var copying sync.WaitGroup
+	copying.Go(func() { r.repeat(ctx, r.CopyRound) })
+	r.repeat(ctx, r.Round)
+	copying.Wait()
+}
+
+func (r *Rebuilds) repeat(ctx context.Context, round func(context.Context) error) {
 	tick := time.NewTicker(r.config.Every)
 	defer tick.Stop()
 	for {
-		if err := r.Round(ctx); err != nil && ctx.Err() == nil {
+		if err := round(ctx); err != nil && ctx.Err() == nil {
 			r.config.Logger.WarnContext(ctx, "rebuilds of projections could not be looked after; it will be tried again", "code", fault.CodeOf(err))
 		}
 		select {
@@ -351,7 +392,7 @@ func (r *Rebuilds) follow(ctx context.Context, p projection.Projection) error {
 	if !p.SelfSwitching || !b.CaughtUp || b.Halted > 0 || !r.ours(p) {
 		return nil
 	}
-	_, err := r.Switch(ctx, Order{Name: p.Name, By: p.ChangedBy})
+	_, err := r.Switch(ctx, Order{Name: p.Name, By: p.ChangedBy, Partition: p.Scope})
 	switch fault.CodeOf(err) {
 	case projection.CodeBehind, projection.CodeChanged, projection.CodeNotBuilding, projection.CodeStandsStill, projection.CodeUnreadable:
 		return nil // the next round tries again, or another node was faster or is newer

@@ -64,7 +64,11 @@ func (r *Runner) refreshAll(ctx context.Context) error {
 			return err
 		}
 		for _, known := range versions {
-			want = append(want, wanted{declaration: d, known: known})
+			w := wanted{declaration: d, known: known}
+			for _, id := range scoped(known, nil) {
+				w.only = map[event.PartitionID]bool{id: true}
+			}
+			want = append(want, w)
 		}
 	}
 	created, err := r.created(ctx, all)

@@ -17,6 +17,8 @@ type pin struct {
 	asOf      event.Date
 	params    string
 	version   int // of the projection; 0: of a cursor from before there were several
+	// generation of the rows of that version.
+	generation uint64
 }
 
 type pinText struct {
@@ -27,11 +29,13 @@ type pinText struct {
 	Params    string            `json:"q"`
 	Rest      string            `json:"r"`
 	Version   int               `json:"v,omitempty"`
+
+	Generation uint64 `json:"g,omitempty"`
 }
 
 // with joins the pin and the source's own cursor.
 func (p pin) with(rest string) string {
-	b, err := json.Marshal(pinText{p.partition, p.known, p.knownAt, p.asOf, p.params, rest, p.version})
+	b, err := json.Marshal(pinText{p.partition, p.known, p.knownAt, p.asOf, p.params, rest, p.version, p.generation})
 	if err != nil {
 		return ""
 	}
@@ -43,7 +47,7 @@ func cutPin(text string) (pin, string, bool) {
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
 		return pin{}, "", false
 	}
-	return pin{t.Partition, t.Known, t.KnownAt, t.AsOf, t.Params, t.Version}, t.Rest, true
+	return pin{t.Partition, t.Known, t.KnownAt, t.AsOf, t.Params, t.Version, t.Generation}, t.Rest, true
 }
 
 func paramsKey(params map[string]string) string {

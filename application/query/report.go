@@ -15,8 +15,9 @@ import (
 type Progress interface {
 	// Active is the version of the projection that is shown.
 	Active(ctx context.Context, projection string) (version int, err error)
-	// Reached is the last sequence whose effects the read model of that version shows.
-	Reached(ctx context.Context, projection string, version int, p event.PartitionID) (event.Sequence, error)
+	// Position is the last sequence whose effects the read model of that version shows, and
+	// the generation of its rows: another one has other rows, also at the same sequence.
+	Position(ctx context.Context, projection string, version int, p event.PartitionID) (reached event.Sequence, generation uint64, err error)
 }
 
 // Reports serves the read models that modules declare.
@@ -104,9 +105,9 @@ func gone() error {
 }
 
 // once asks the source. One report, with all its pages, is of one version, so that a
-// switch in the middle does not mix two. What it was made of may have been dropped or
-// reset in the middle, before a row went: then its checkpoint is not where it was, and
-// the report does not stand.
+// switch in the middle does not mix two. What it was made of may have been dropped,
+// reset or replaced in the middle, before a row went: then its checkpoint is not where it
+// was, or of another generation, and the report does not stand.
 func (r *Reports) once(ctx context.Context, model module.ReadModel, q Question) (report ports.Report, at pin, stands bool, err error) {
 	at, rest, err := r.position(ctx, model, q)
 	if err != nil {
@@ -119,8 +120,8 @@ func (r *Reports) once(ctx context.Context, model module.ReadModel, q Question) 
 	if err != nil || at.known == 0 {
 		return report, at, true, err
 	}
-	reached, err := r.progress.Reached(ctx, model.Projection, at.version, q.Entity.Partition)
-	return report, at, reached >= at.known, err
+	reached, generation, err := r.progress.Position(ctx, model.Projection, at.version, q.Entity.Partition)
+	return report, at, reached >= at.known && generation == at.generation, err
 }
 
 // position says where on both axes the report stands: the first page resolves it,
@@ -138,7 +139,7 @@ func (r *Reports) position(ctx context.Context, model module.ReadModel, q Questi
 	}
 	if q.Cursor == "" {
 		known, err := r.known(ctx, model, version, q)
-		return pin{partition: q.Entity.Partition, known: known.sequence, knownAt: known.text, asOf: asOf, params: paramsKey(q.Params), version: version}, "", err
+		return pin{partition: q.Entity.Partition, known: known.sequence, knownAt: known.text, asOf: asOf, params: paramsKey(q.Params), version: version, generation: known.generation}, "", err
 	}
 	text, err := r.query.cursors.OpenText(q.Cursor, q.Entity.TenantID, []byte(q.Path))
 	if err != nil {
@@ -151,21 +152,25 @@ func (r *Reports) position(ctx context.Context, model module.ReadModel, q Questi
 	}
 	if at.version != 0 && at.version != version {
 		// It was begun on a version that is kept, or that has been dropped meanwhile.
-		reached, err := r.progress.Reached(ctx, model.Projection, at.version, q.Entity.Partition)
-		if err == nil && reached < at.known {
+		reached, generation, err := r.progress.Position(ctx, model.Projection, at.version, q.Entity.Partition)
+		if err == nil && (reached < at.known || generation != at.generation) {
 			err = gone()
 		}
 		return at, rest, err
 	}
 	// A read model that is being built anew would leave rows out.
 	at.version = version
-	_, err = r.waitFor(ctx, model.Projection, version, q.Entity.Partition, at.known)
+	_, generation, err := r.waitFor(ctx, model.Projection, version, q.Entity.Partition, at.known)
+	if err == nil && generation != at.generation {
+		err = gone()
+	}
 	return at, rest, err
 }
 
 type knownAt struct {
-	sequence event.Sequence
-	text     string
+	sequence   event.Sequence
+	text       string
+	generation uint64 // of the rows
 }
 
 // known resolves the recorded axis and makes sure that the read model has got
@@ -181,7 +186,7 @@ func (r *Reports) known(ctx context.Context, model module.ReadModel, version int
 		if err != nil {
 			return k, err
 		}
-		k, need = knownAt{n, text}, n
+		k, need = knownAt{sequence: n, text: text}, n
 	}
 	if q.MinSequence != "" {
 		n, err := strconv.ParseUint(q.MinSequence, 10, 63)
@@ -200,13 +205,14 @@ func (r *Reports) known(ctx context.Context, model module.ReadModel, version int
 			need = head.Sequence
 		}
 	}
-	reached, err := r.waitFor(ctx, model.Projection, version, q.Entity.Partition, need)
+	reached, generation, err := r.waitFor(ctx, model.Projection, version, q.Entity.Partition, need)
 	if err != nil && (!bestEffort || fault.CodeOf(err) != codeNotCaughtUp) {
 		return k, err
 	}
 	if k.text == "" {
-		k = knownAt{reached, seqText(reached)}
+		k = knownAt{sequence: reached, text: seqText(reached)}
 	}
+	k.generation = generation
 	return k, nil
 }
 
@@ -242,23 +248,23 @@ func settled(ctx context.Context, now time.Time, knownAt string, settle, patienc
 }
 
 // waitFor polls the projection's checkpoint until it has reached need.
-func (r *Reports) waitFor(ctx context.Context, projection string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, error) {
+func (r *Reports) waitFor(ctx context.Context, projection string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, uint64, error) {
 	deadline := time.NewTimer(r.patience)
 	defer deadline.Stop()
 	pause := 5 * time.Millisecond
 	for {
-		reached, err := r.progress.Reached(ctx, projection, version, p)
+		reached, generation, err := r.progress.Position(ctx, projection, version, p)
 		if err != nil || reached >= need {
-			return reached, err
+			return reached, generation, err
 		}
 		next := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			next.Stop()
-			return 0, ctx.Err()
+			return 0, 0, ctx.Err()
 		case <-deadline.C:
 			next.Stop()
-			return reached, fault.New(fault.Timeout, codeNotCaughtUp, "the read model has reached sequence %d; ask again in a moment", reached).
+			return reached, generation, fault.New(fault.Timeout, codeNotCaughtUp, "the read model has reached sequence %d; ask again in a moment", reached).
 				WithNumbers(strconv.FormatUint(uint64(need), 10), strconv.FormatUint(uint64(reached), 10)).WithRetryAfter(time.Second)
 		case <-next.C:
 			pause = min(2*pause, 100*time.Millisecond)

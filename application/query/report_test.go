@@ -29,12 +29,12 @@ type progress struct {
 
 func (p *progress) Active(context.Context, string) (int, error) { return 7, nil }
 
-func (p *progress) Reached(context.Context, string, int, event.PartitionID) (event.Sequence, error) {
+func (p *progress) Position(context.Context, string, int, event.PartitionID) (event.Sequence, uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
 	defer func() { p.reached += p.step }()
-	return p.reached, p.err
+	return p.reached, 0, p.err
 }
 
 // numbers is a read model with one row for every sequence that is known. It keeps

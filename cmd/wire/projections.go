@@ -32,7 +32,7 @@ func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.C
 	})
 	upcast := a.upcast(handlers)
 	a.rebuilds = projector.NewRebuilds(projector.RebuildsConfig{
-		Store: a.Store, Register: a.Store, Versions: a.Store, Clock: clock, Logger: a.Logger, Declared: a.Catalog.Projections, Created: a.own, Handlers: upcast,
+		Store: a.Store, Register: a.Store, Versions: a.Store, Snapshots: a.Store, Clock: clock, Logger: a.Logger, Declared: a.Catalog.Projections, Created: a.own, Handlers: upcast,
 		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: uint64(c.SwitchWithin), ByHand: c.Switch == "manual",
 	})
 	a.targets = projector.NewTargets(projector.TargetsConfig{

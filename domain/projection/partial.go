@@ -1,6 +1,9 @@
 package projection
 
 import (
+	"bytes"
+	"slices"
+
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -46,4 +49,27 @@ func SnapshotOutdated(name string, version int) *fault.Error {
 // SnapshotUnderWay refuses a second snapshot at the same time.
 func SnapshotUnderWay(name string) *fault.Error {
 	return fault.New(fault.FailedPrecondition, CodeSaving, "a snapshot of projection %s is being taken already; wait for it or drop it", name)
+}
+
+// NextIn is Next for a version that is about one partition; 0: about all. Versions of
+// other partitions may be built at the same time.
+func NextIn(all []Projection, name string, scope event.PartitionID) (Projection, error) {
+	all = slices.Clone(all)
+	for i := range all {
+		if all[i].Name == name && all[i].Role == Building && all[i].Scope != scope {
+			all[i].Role = Retained
+		}
+	}
+	next, err := Next(all, name)
+	next.Scope = scope
+	return next, err
+}
+
+// SameCode tells whether the same handler or definition builds two versions, so that
+// their rows mix.
+func SameCode(a, b Projection) bool {
+	if len(a.Definition) > 0 || len(b.Definition) > 0 {
+		return bytes.Equal(a.Definition, b.Definition)
+	}
+	return a.Code == b.Code
 }

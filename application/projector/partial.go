@@ -1,0 +1,83 @@
+package projector
+
+import (
+	"context"
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// scoped keeps the one partition that a version is about; nil: all.
+func scoped(p projection.Projection, read []event.PartitionID) []event.PartitionID {
+	if p.Scope != 0 {
+		return []event.PartitionID{p.Scope}
+	}
+	return read
+}
+
+// mayMix refuses to build a partition of a version that another handler built: its rows
+// would be among those of the other partitions.
+func (r *Rebuilds) mayMix(all []projection.Projection, next projection.Projection) error {
+	if next.Scope == 0 {
+		return nil
+	}
+	for _, p := range all {
+		if p.Name == next.Name && p.Role == projection.Active && !projection.SameCode(p, next) {
+			return projection.OtherCode(p.Name, p.Version)
+		}
+	}
+	return nil
+}
+
+// ordered tells how the versions stand that an order is about.
+func (r *Rebuilds) ordered(ctx context.Context, o Order) (Rebuild, error) {
+	all, err := r.list(ctx, o.Name)
+	if err != nil {
+		return Rebuild{}, err
+	}
+	return r.stand(ctx, all, o.Name, o.Partition)
+}
+
+// show shows readers other rows: those of another version, or other ones in a partition
+// of the version that they are shown.
+func (r *Rebuilds) show(ctx context.Context, o Order, s ports.ProjectionSwitch) error {
+	if o.Partition == 0 {
+		return r.config.Versions.SwitchProjection(ctx, s)
+	}
+	all, err := r.config.Register.ListProjections(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if p.Name != o.Name || p.Version != s.To {
+			continue
+		}
+		s.Partitions = []event.PartitionID{o.Partition}
+		tables, _ := r.tables(p)
+		_, err := r.config.Versions.SwitchPartition(ctx, ports.PartitionSwitch{ProjectionSwitch: s, Partition: o.Partition, Tables: tables})
+		return err
+	}
+	return projection.Changed()
+}
+
+// addParts adds what there is of single partitions, and the snapshots.
+func (r *Rebuilds) addParts(ctx context.Context, all []projection.Projection, out *Rebuild) error {
+	var scopes []event.PartitionID
+	for _, p := range all {
+		if p.Name == out.Projection && p.Scope != 0 && p.Role.Alive() && !slices.Contains(scopes, p.Scope) {
+			scopes = append(scopes, p.Scope)
+		}
+	}
+	slices.Sort(scopes)
+	for _, scope := range scopes {
+		part, err := r.stand(ctx, all, out.Projection, scope)
+		if err != nil {
+			return err
+		}
+		part.Dropping = nil
+		out.Parts = append(out.Parts, part)
+	}
+	return r.addSnapshots(ctx, all, out)
+}
