@@ -50,6 +50,10 @@ type ProjectionWork struct {
 	// else has taken over, and the fault is projection.fenced (conflict). A lease that
 	// expired and that nobody took is good.
 	Lease *Lease
+	// LockWait is how long the transaction waits for a lock that somebody else holds, on
+	// the checkpoint or on what the handler writes; 0 is the store's own patience. When it
+	// ends, nothing was done, and the fault is projection.busy (unavailable).
+	LockWait time.Duration
 }
 
 // ProjectionAdvance is one step.
@@ -57,6 +61,7 @@ type ProjectionAdvance struct {
 	ProjectionWork
 	Types []string // hand over these only; none: all
 	Limit int      // pass at most so many events, of whatever type; 0: all
+	Bytes int      // of payloads that are handed over at once, unless the first event alone has more; 0: no bound
 }
 
 // ProjectionFailure is an attempt that was rolled back.

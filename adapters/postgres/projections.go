@@ -43,7 +43,7 @@ func (s *Store) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 
 // apply hands the events after a checkpoint, which tx holds, to the handler.
 func (s *Store) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, h ports.ProjectionHandler, c *ports.Checkpoint) (passed int, err error) {
-	events, err := s.eventsAfter(ctx, tx, a.Partition, c.Sequence, a.Limit, a.Types)
+	events, err := s.eventsWithin(ctx, tx, a.Partition, c.Sequence, a.Limit, a.Bytes, a.Types)
 	if err != nil || len(events) == 0 {
 		return 0, err
 	}
@@ -75,7 +75,7 @@ func (s said) Unwrap() error { return s.error }
 // ownWords keeps what a handler says, unless it is what PostgreSQL says: that may quote
 // a value, and a database that is away is not the event's fault.
 func ownWords(ctx context.Context, err error) error {
-	if serializationFailure(err) {
+	if serializationFailure(err) || isLockTimeout(err) {
 		return err
 	}
 	if _, database := errors.AsType[*pgconn.PgError](err); database || unavailable(err) {
@@ -86,7 +86,7 @@ func ownWords(ctx context.Context, err error) error {
 
 // onCheckpoint runs f in a transaction that holds the checkpoint, after it has made
 // sure of the lease, and writes the checkpoint when f says so. It tries again after a
-// deadlock.
+// deadlock. Fault projection.busy when somebody else's lock outlasts the patience.
 func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(pgx.Tx, *ports.Checkpoint) (bool, error)) (c ports.Checkpoint, err error) {
 	for range advanceTries {
 		var before ports.Checkpoint
@@ -113,6 +113,9 @@ func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func
 	}
 	if own, handlers := errors.AsType[said](err); handlers {
 		return c, own.error
+	}
+	if isLockTimeout(err) {
+		return c, projection.Busy().WithCause(scrub(err))
 	}
 	return c, translate(ctx, err)
 }
@@ -151,8 +154,12 @@ const advanceTimeouts = `SELECT set_config('idle_in_transaction_session_timeout'
 
 // readLocked sends all statements at once.
 func (s *Store) readLocked(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) (c ports.Checkpoint, found bool, err error) {
+	patience := w.LockWait
+	if patience <= 0 {
+		patience = lockTimeout
+	}
 	batch := &pgx.Batch{}
-	batch.Queue(advanceTimeouts, milliseconds(advanceIdle), milliseconds(lockTimeout))
+	batch.Queue(advanceTimeouts, milliseconds(advanceIdle), milliseconds(patience))
 	batch.Queue(backbonedb.LockCheckpoint, w.Projection, int32(w.Version), int32(w.Partition)).QueryRow(func(row pgx.Row) error {
 		var r backbonedb.BackboneProjectionCheckpoint
 		err := row.Scan(&r.Sequence, &r.UpdatedAt, &r.Version, &r.PartitionID, &r.Projection, &r.Status, &r.Error, &r.Term, &r.Processed,

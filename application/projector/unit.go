@@ -28,6 +28,10 @@ type unit struct {
 	bound     event.Sequence
 	limit     int
 
+	blocked      int       // attempts in a row that met a lock of somebody else
+	blockedSince time.Time // when the first of these was
+	warned       bool      // that this lasts
+
 	pending   time.Time // since when something is new here; zero: nothing is
 	attempted time.Time // when the last transaction began
 }
@@ -129,9 +133,11 @@ func left(now, until time.Time, pause time.Duration) time.Duration {
 func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.Head) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.busy < r.config.Workers && len(r.queue) > 0 {
-		u := r.queue[0]
-		r.queue = r.queue[1:]
+	for r.busy < r.config.Workers {
+		u, wait := r.dequeue()
+		if u == nil {
+			return
+		}
 		p := u.owner
 		var lease *ports.Lease
 		if r.config.Leases != nil {
@@ -142,14 +148,15 @@ func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.He
 			}
 			lease = &h.Lease
 		}
-		r.busy++
+		blocked := u.blocked > 0
+		r.count(blocked, 1)
 		settings, target := p.known.Settings, heads[u.partition].Sequence
 		r.working.Go(func() {
-			r.turn(ctx, p, u, settings, lease, target)
+			r.turn(ctx, p, u, settings, lease, target, wait)
 			r.observeUnit(p, u, heads[u.partition], r.config.Clock.Now())
 			r.mu.Lock()
 			u.busy = false
-			r.busy--
+			r.count(blocked, -1)
 			r.mu.Unlock()
 			r.Wake()
 		})
@@ -157,13 +164,13 @@ func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.He
 }
 
 // turn advances a unit until it has caught up, fails, or others are due.
-func (r *Runner) turn(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence) {
+func (r *Runner) turn(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence, wait time.Duration) {
 	batches := turnBatches
 	if p.ofTenant() {
 		batches = ownTurnBatches
 	}
 	for range batches {
-		if ctx.Err() != nil || !r.step(ctx, p, u, settings, lease, target) {
+		if ctx.Err() != nil || !r.step(ctx, p, u, settings, lease, target, wait) {
 			return
 		}
 		r.mu.Lock()
@@ -176,7 +183,7 @@ func (r *Runner) turn(ctx context.Context, p *running, u *unit, settings project
 }
 
 // step does one transaction. It reports whether to go on.
-func (r *Runner) step(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence) bool {
+func (r *Runner) step(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence, wait time.Duration) bool {
 	r.mu.Lock()
 	at, limit := u.position, settings.BatchSize
 	if limit == 0 {
@@ -189,11 +196,11 @@ func (r *Runner) step(ctx context.Context, p *running, u *unit, settings project
 	}
 	u.attempted = r.config.Clock.Now()
 	r.mu.Unlock()
-	work := ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: u.partition, Lease: lease}
-	c, passed, err := r.config.Store.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: work, Types: p.EventTypes, Limit: limit}, p.handler)
+	work := ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: u.partition, Lease: lease, LockWait: wait}
+	c, passed, err := r.config.Store.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: work, Types: p.EventTypes, Limit: limit, Bytes: r.config.Bytes}, p.handler)
 	switch {
 	case err == nil:
-		return r.advanced(p, u, c, passed)
+		return r.advanced(ctx, p, u, c, passed)
 	case ctx.Err() != nil:
 		return false
 	case fault.CodeOf(err) == projection.CodeFenced:
@@ -203,6 +210,9 @@ func (r *Runner) step(ctx context.Context, p *running, u *unit, settings project
 		r.mu.Lock()
 		u.again = true
 		r.mu.Unlock()
+		return false
+	case fault.CodeOf(err) == projection.CodeBusy:
+		r.held(ctx, p, u)
 		return false
 	case transient(err), c.Projection == "": // without a checkpoint nothing was tried
 		r.outage(ctx, p, u, settings, err)
@@ -223,10 +233,12 @@ func transient(err error) bool {
 	}
 }
 
-func (r *Runner) advanced(p *running, u *unit, c ports.Checkpoint, passed int) bool {
+func (r *Runner) advanced(ctx context.Context, p *running, u *unit, c ports.Checkpoint, passed int) bool {
 	r.mu.Lock()
 	u.position, u.halted = c.Sequence, c.Status == projection.Halted
 	u.outages, u.until = 0, time.Time{}
+	free := u.warned
+	u.blocked, u.warned = 0, false
 	switch {
 	case !u.isolating:
 		u.attempts, u.since = 0, time.Time{}
@@ -236,6 +248,9 @@ func (r *Runner) advanced(p *running, u *unit, c ports.Checkpoint, passed int) b
 		u.limit = max(1, int(u.bound-u.position)/2)
 	}
 	r.mu.Unlock()
+	if free {
+		r.config.Logger.InfoContext(ctx, "projection has the lock that it waited for", "projection", p.Name, "partition", uint32(u.partition))
+	}
 	if passed > 0 {
 		r.config.Observer.ProjectionAdvanced(p.label(), passed)
 	}
@@ -301,7 +316,9 @@ func (r *Runner) failed(ctx context.Context, p *running, u *unit, settings proje
 func (r *Runner) isolated(ctx context.Context, p *running, u *unit, settings projection.Settings, f ports.ProjectionFailure) bool {
 	c, err := r.config.Store.Isolate(ctx, f, settings.OnPoison)
 	if err != nil {
-		if ctx.Err() == nil {
+		if fault.CodeOf(err) == projection.CodeBusy {
+			r.held(ctx, p, u)
+		} else if ctx.Err() == nil {
 			r.outage(ctx, p, u, settings, err)
 		}
 		return false

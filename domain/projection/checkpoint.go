@@ -128,3 +128,14 @@ const CodeFenced = "projection.fenced"
 func Fenced() *fault.Error {
 	return fault.New(fault.Conflict, CodeFenced, "somebody else works this projection by now; take the lease again first")
 }
+
+// CodeBusy says that somebody else holds what an attempt needs.
+const CodeBusy = "projection.busy"
+
+// Busy is the fault of an attempt that did nothing, because a session of somebody else
+// holds a lock that it needs.
+func Busy() *fault.Error {
+	return fault.New(fault.Unavailable, CodeBusy,
+		"another session of the database holds the projection's checkpoint or rows in this legal entity; try again, and end that session if it stays (backbone doctor --section contention names it)").
+		WithRetryAfter(time.Second)
+}
