@@ -3,8 +3,10 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/application/webhook"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -12,8 +14,11 @@ import (
 
 // Webhooks looks after the endpoints of subscriptions: webhook.Service.
 type Webhooks interface {
-	Endpoint(ctx context.Context, p ports.Principal, id string) (webhook.Endpoint, error)
-	Set(ctx context.Context, p ports.Principal, id, url string) (e webhook.Endpoint, created bool, err error)
+	List(ctx context.Context, c webhook.Caller) ([]webhook.Listed, error)
+	Endpoint(ctx context.Context, c webhook.Caller, id string) (webhook.Endpoint, error)
+	Attempts(ctx context.Context, c webhook.Caller, id string, limit int) ([]webhook.Attempt, error)
+	Set(ctx context.Context, p ports.Principal, id string, to webhook.Setting) (e webhook.Endpoint, created bool, err error)
+	Delete(ctx context.Context, p ports.Principal, id string) error
 	Rotate(ctx context.Context, p ports.Principal, id string) (webhook.Endpoint, error)
 	Test(ctx context.Context, p ports.Principal, id string) (webhook.Tested, error)
 }
@@ -25,9 +30,96 @@ func (s *Server) webhooks() (Webhooks, error) {
 	return s.config.Webhooks, nil
 }
 
+// webhookCaller is who looks at endpoints.
+func (s *Server) webhookCaller(ctx context.Context) (Webhooks, webhook.Caller, error) {
+	service, err := s.webhooks()
+	if err != nil {
+		return nil, webhook.Caller{}, err
+	}
+	p := callOf(ctx).principal
+	err = s.config.Access.Authorize(ctx, p, tenancy.Action{Name: actionSubscriptionOperate})
+	if err != nil && fault.KindOf(err) != fault.Forbidden {
+		return nil, webhook.Caller{}, err
+	}
+	return service, webhook.Caller{Principal: p, Operator: err == nil}, nil
+}
+
+// headerNames is never nil.
+func headerNames(e *ports.WebhookEndpoint) []string { return append([]string{}, e.HeaderNames...) }
+
+func attemptAnswer(a *ports.WebhookAttempt, legalEntity string) api.WebhookAttempt {
+	return api.WebhookAttempt{
+		EventID: a.EventID.String(), LegalEntity: legalEntity, Sequence: sequenceText(a.Sequence), Attempt: a.Attempt, AttemptedAt: timeText(a.At),
+		Delivered: a.Code == "", Status: a.Status, Code: a.Code, DurationMs: a.Duration.Milliseconds(), NextAttemptAt: optionalTime(a.Next),
+	}
+}
+
+// ListWebhooks answers GET /api/webhooks.
+func (s *Server) ListWebhooks(ctx context.Context, _ api.ListWebhooksRequestObject) (api.ListWebhooksResponseObject, error) {
+	service, caller, err := s.webhookCaller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := service.List(ctx, caller)
+	if err != nil {
+		return nil, err
+	}
+	out := api.WebhookList{Webhooks: make([]api.Webhook, len(all))}
+	for i := range all {
+		e := &all[i]
+		w := api.Webhook{
+			Subscription: e.Subscription.ID, SubscriberID: e.Subscription.SubscriberID, Status: string(e.Subscription.Status), Owner: e.Subscription.Owner,
+			URL: e.URL, HeaderNames: headerNames(&e.WebhookEndpoint), SecretNumber: e.SecretNumber, DisabledAt: optionalTime(e.DisabledAt), DisabledCode: e.DisabledCode,
+		}
+		if e.Last != nil {
+			w.LastAttempt = attemptAnswer(&e.Last.WebhookAttempt, e.Last.LegalEntity)
+		}
+		out.Webhooks[i] = w
+	}
+	return reply(http.StatusOK, out)
+}
+
+// ListWebhookAttempts answers GET /api/subscriptions/{id}/attempts.
+func (s *Server) ListWebhookAttempts(ctx context.Context, r api.ListWebhookAttemptsRequestObject) (api.ListWebhookAttemptsResponseObject, error) {
+	limit, err := pageLimit(r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	service, caller, err := s.webhookCaller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := service.Attempts(ctx, caller, r.ID, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := api.WebhookAttemptList{Attempts: make([]api.WebhookAttempt, len(list))}
+	for i := range list {
+		out.Attempts[i] = attemptAnswer(&list[i].WebhookAttempt, list[i].LegalEntity)
+	}
+	return reply(http.StatusOK, out)
+}
+
+// DeleteWebhookEndpoint answers DELETE /api/subscriptions/{id}/endpoint.
+func (s *Server) DeleteWebhookEndpoint(ctx context.Context, r api.DeleteWebhookEndpointRequestObject) (api.DeleteWebhookEndpointResponseObject, error) {
+	service, err := s.webhooks()
+	if err != nil {
+		return nil, err
+	}
+	if err := service.Delete(ctx, callOf(ctx).principal, r.ID); err != nil {
+		return nil, err
+	}
+	return reply(http.StatusOK, api.SubscriptionDeleted{ID: r.ID, Deleted: true})
+}
+
 // endpointAnswer shows an endpoint; its secret only if it is new.
 func endpointAnswer(status int, e webhook.Endpoint) (answer, error) {
+	schedule := make([]int64, len(e.Schedule))
+	for i, pause := range e.Schedule {
+		schedule[i] = int64(pause / time.Second)
+	}
 	out := api.WebhookEndpoint{
+		HeaderNames: headerNames(&e.WebhookEndpoint), RetryScheduleSeconds: schedule,
 		URL: e.URL, Secret: e.Secret, SecretNumber: e.SecretNumber, DisabledCode: e.DisabledCode,
 		CreatedAt: optionalTime(e.CreatedAt), UpdatedAt: optionalTime(e.UpdatedAt), PreviousSecretUntil: optionalTime(e.PreviousUntil), DisabledAt: optionalTime(e.DisabledAt),
 	}
@@ -36,11 +128,11 @@ func endpointAnswer(status int, e webhook.Endpoint) (answer, error) {
 
 // GetWebhookEndpoint answers GET /api/subscriptions/{id}/endpoint.
 func (s *Server) GetWebhookEndpoint(ctx context.Context, r api.GetWebhookEndpointRequestObject) (api.GetWebhookEndpointResponseObject, error) {
-	service, err := s.webhooks()
+	service, caller, err := s.webhookCaller(ctx)
 	if err != nil {
 		return nil, err
 	}
-	e, err := service.Endpoint(ctx, callOf(ctx).principal, r.ID)
+	e, err := service.Endpoint(ctx, caller, r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +145,14 @@ func (s *Server) SetWebhookEndpoint(ctx context.Context, r api.SetWebhookEndpoin
 	if err != nil {
 		return nil, err
 	}
-	e, created, err := service.Set(ctx, callOf(ctx).principal, r.ID, r.Body.URL)
+	to := webhook.Setting{URL: r.Body.URL}
+	if r.Body.Headers != nil {
+		to.Headers = make([]ports.Header, 0, len(r.Body.Headers))
+		for name, value := range r.Body.Headers {
+			to.Headers = append(to.Headers, ports.Header{Name: name, Value: value})
+		}
+	}
+	e, created, err := service.Set(ctx, callOf(ctx).principal, r.ID, to)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +189,10 @@ func (s *Server) TestWebhook(ctx context.Context, r api.TestWebhookRequestObject
 	return reply(http.StatusOK, api.WebhookTest{Delivered: t.Code == "", Status: t.Status, Code: t.Code, DurationMs: t.Duration.Milliseconds()})
 }
 
-func (a answer) VisitGetWebhookEndpointResponse(w http.ResponseWriter) error  { return a.write(w) }
-func (a answer) VisitSetWebhookEndpointResponse(w http.ResponseWriter) error  { return a.write(w) }
-func (a answer) VisitRotateWebhookSecretResponse(w http.ResponseWriter) error { return a.write(w) }
-func (a answer) VisitTestWebhookResponse(w http.ResponseWriter) error         { return a.write(w) }
+func (a answer) VisitListWebhooksResponse(w http.ResponseWriter) error          { return a.write(w) }
+func (a answer) VisitListWebhookAttemptsResponse(w http.ResponseWriter) error   { return a.write(w) }
+func (a answer) VisitDeleteWebhookEndpointResponse(w http.ResponseWriter) error { return a.write(w) }
+func (a answer) VisitGetWebhookEndpointResponse(w http.ResponseWriter) error    { return a.write(w) }
+func (a answer) VisitSetWebhookEndpointResponse(w http.ResponseWriter) error    { return a.write(w) }
+func (a answer) VisitRotateWebhookSecretResponse(w http.ResponseWriter) error   { return a.write(w) }
+func (a answer) VisitTestWebhookResponse(w http.ResponseWriter) error           { return a.write(w) }

@@ -46,10 +46,14 @@ type Encoder interface {
 	EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error)
 }
 
-// Leases gives an endpoint to one node at a time.
+// Leases gives an endpoint to one node at a time, and knows the nodes that share them.
+// They spare work: the order of deliveries is the engine's.
 type Leases interface {
 	Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error)
 	Release(ctx context.Context, holder string, resources []ports.LeaseResource) error
+	BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error)
+	LeaveWork(ctx context.Context, work, node string) error
+	Prune(ctx context.Context, prefix string, keep []string) (int, error)
 }
 
 // Observer is told what came of attempts; code is "" for one that was taken.
@@ -82,6 +86,10 @@ type Dispatcher struct {
 	holder string
 
 	running map[event.ID]*runner // by Run only
+	pruned  time.Time            // by Run only
+
+	mu       sync.Mutex
+	attempts map[event.ID][]ports.WebhookAttempt // that are not written down yet
 }
 
 // NewDispatcher makes a Dispatcher. It does nothing until it runs.
@@ -102,7 +110,7 @@ func NewDispatcher(c Config) *Dispatcher {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Dispatcher{Config: c, holder: c.Node + "/" + rand.Text()[:8], running: map[event.ID]*runner{}}
+	return &Dispatcher{Config: c, holder: c.Node + "/" + rand.Text()[:8], running: map[event.ID]*runner{}, attempts: map[event.ID][]ports.WebhookAttempt{}}
 }
 
 // Defaults are settings for subscriptions of webhooks that say nothing else: the
@@ -117,8 +125,15 @@ func Defaults(s *subscription.Settings) {
 	}
 }
 
+// leasePrefix begins the names of the leases on endpoints. Nothing is fenced by them,
+// and no two subscriptions have one uid.
+const leasePrefix = "webhook/"
+
+// sharedWork is what the nodes that deliver share.
+const sharedWork = "webhook"
+
 func resource(uid event.ID) ports.LeaseResource {
-	return ports.LeaseResource{Name: "webhook/" + uid.String()}
+	return ports.LeaseResource{Name: leasePrefix + uid.String()}
 }
 
 // Run delivers until ctx ends; then it gives its leases back.
@@ -146,20 +161,65 @@ func (d *Dispatcher) leave(ctx context.Context, working *sync.WaitGroup) {
 		resources = append(resources, resource(uid))
 	}
 	working.Wait()
-	if len(resources) == 0 {
-		return
-	}
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	_ = d.Leases.Release(leaving, d.holder, resources) // they expire otherwise
+	_ = d.Leases.LeaveWork(leaving, sharedWork, d.holder)
+	d.writeDown(leaving)
+}
+
+// note keeps what came of an attempt until it is written down.
+func (d *Dispatcher) note(uid event.ID, a ports.WebhookAttempt) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := append(d.attempts[uid], a)
+	d.attempts[uid] = all[max(len(all)-keptAttempts, 0):]
+}
+
+// writeDown stores what came of attempts since the last time. What cannot be stored is
+// forgotten: it is there to be looked at, and nothing follows from it.
+func (d *Dispatcher) writeDown(ctx context.Context) {
+	d.mu.Lock()
+	attempts := d.attempts
+	d.attempts = map[event.ID][]ports.WebhookAttempt{}
+	d.mu.Unlock()
+	for uid, list := range attempts {
+		if err := d.config.Attempts.AddWebhookAttempts(ctx, uid, list, keptAttempts); err != nil && ctx.Err() == nil {
+			d.Logger.WarnContext(ctx, "what came of attempts to deliver could not be written down", "code", fault.CodeOf(err))
+		}
+	}
+}
+
+// pruneEvery is how often the leases of endpoints that are gone are removed.
+const pruneEvery = time.Minute
+
+// prune removes them. Another node may have taken one again that was just removed; the
+// next time it has expired.
+func (d *Dispatcher) prune(ctx context.Context, endpoints []ports.WebhookEndpoint) error {
+	if time.Since(d.pruned) < min(pruneEvery, 30*d.Look) {
+		return nil
+	}
+	keep := make([]string, 0, len(endpoints))
+	for _, e := range endpoints {
+		if e.DisabledCode != codeDeleted {
+			keep = append(keep, resource(e.Subscription).Name)
+		}
+	}
+	_, err := d.Leases.Prune(ctx, leasePrefix, keep)
+	d.pruned = time.Now()
+	return err
 }
 
 // look starts what is to run here and stops what is not.
 func (d *Dispatcher) look(ctx context.Context, working *sync.WaitGroup) error {
 	asking, cancel := context.WithTimeout(ctx, d.TTL/2)
 	defer cancel()
+	d.writeDown(asking)
 	endpoints, err := d.config.Endpoints.WebhookEndpoints(asking)
 	if err != nil {
+		return err
+	}
+	if err := d.prune(asking, endpoints); err != nil {
 		return err
 	}
 	wanted := map[event.ID]*runner{}
@@ -169,20 +229,25 @@ func (d *Dispatcher) look(ctx context.Context, working *sync.WaitGroup) error {
 		}
 	}
 	for uid, r := range d.running {
-		if w := wanted[uid]; w == nil || w.endpoint.Revision != r.endpoint.Revision || w.sub.Revision != r.sub.Revision {
+		switch w := wanted[uid]; {
+		case w == nil, w.endpoint.Revision != r.endpoint.Revision, w.sub.Revision != r.sub.Revision:
 			r.stop()
+			delete(d.running, uid)
+		case w.leaving:
+			r.drain() // what is under way comes to its end
 			delete(d.running, uid)
 		}
 	}
 	for uid, r := range wanted {
-		if d.running[uid] != nil {
+		if d.running[uid] != nil || r.leaving {
 			continue
 		}
 		bounded, stop := context.WithCancel(ctx)
-		r.stop = stop
+		taking, drain := context.WithCancel(bounded)
+		r.stop, r.drain = stop, drain
 		d.running[uid] = r
 		for range d.Concurrency {
-			working.Go(func() { r.work(bounded) })
+			working.Go(func() { r.work(taking, bounded) })
 		}
 	}
 	return nil
@@ -219,14 +284,57 @@ func (d *Dispatcher) wanted(ctx context.Context, endpoints []ports.WebhookEndpoi
 	if len(resources) == 0 {
 		return out, nil
 	}
-	leases, err := d.Leases.Hold(ctx, d.holder, d.TTL, resources)
+	held, err := d.share(ctx, resources)
 	if err != nil {
 		return nil, err
 	}
-	held := make(map[event.ID]*runner, len(leases))
-	for _, l := range leases {
-		uid := byName[l.Name]
-		held[uid] = out[uid]
+	for name, uid := range byName {
+		if out[uid].leaving = held[name] == anothers; held[name] != ours && !out[uid].leaving {
+			delete(out, uid)
+		}
 	}
-	return held, nil
+	return out, nil
+}
+
+// Whose an endpoint is.
+const (
+	nobodys  = iota // or a node's that has to give it back first
+	ours            // held
+	anothers        // one that should have it
+)
+
+// share takes this node's share of the endpoints, and gives back what another node
+// should have.
+func (d *Dispatcher) share(ctx context.Context, resources []ports.LeaseResource) (map[string]int, error) {
+	alive, err := d.Leases.BeatWork(ctx, sharedWork, d.holder, d.TTL)
+	if err != nil {
+		return nil, err
+	}
+	running := make(map[string]bool, len(d.running))
+	for uid := range d.running {
+		running[resource(uid).Name] = true
+	}
+	whose := make(map[string]int, len(resources))
+	var mine, back []ports.LeaseResource
+	for _, r := range resources {
+		if ports.Preferred(alive, r) == d.holder {
+			mine = append(mine, r)
+			continue
+		}
+		whose[r.Name] = anothers
+		if running[r.Name] {
+			back = append(back, r)
+		}
+	}
+	if err := d.Leases.Release(ctx, d.holder, back); err != nil {
+		return nil, err
+	}
+	leases, err := d.Leases.Hold(ctx, d.holder, d.TTL, mine)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range leases {
+		whose[l.Name] = ours
+	}
+	return whose, nil
 }

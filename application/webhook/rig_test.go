@@ -74,7 +74,7 @@ func (h *house) add(keys ...string) {
 	defer h.mu.Unlock()
 	for _, k := range keys {
 		n := len(h.queue) + 1
-		h.queue = append(h.queue, &queued{key: k, e: event.Recorded{Skeleton: event.Skeleton{ID: event.ID{15: byte(n)}, Type: "shop.item.sold", Sequence: event.Sequence(n), RecordedAt: h.clock.Now()}}})
+		h.queue = append(h.queue, &queued{key: k, e: event.Recorded{Skeleton: event.Skeleton{ID: event.ID{15: byte(n)}, Type: "shop.item.sold", Partition: 5, Sequence: event.Sequence(n), RecordedAt: h.clock.Now()}}})
 	}
 	h.wake()
 }
@@ -197,6 +197,17 @@ func (h *house) Check(url string) error {
 	return nil
 }
 
+func (h *house) CheckHeader(header ports.Header) error {
+	if strings.HasPrefix(header.Name, "webhook-") {
+		return fault.New(fault.Invalid, "webhook.header_invalid", "no")
+	}
+	return nil
+}
+
+func (h *house) LegalEntities(context.Context, string) ([]ports.LegalEntity, error) {
+	return []ports.LegalEntity{{Partition: 5, TenantID: "acme", Code: "USMF"}}, nil
+}
+
 func (h *house) Send(_ context.Context, r ports.WebhookRequest) (ports.WebhookAnswer, error) {
 	h.mu.Lock()
 	h.sent = append(h.sent, r)
@@ -212,7 +223,7 @@ func (h *house) Send(_ context.Context, r ports.WebhookRequest) (ports.WebhookAn
 }
 
 func (h *house) service() *webhook.Service {
-	return webhook.NewService(webhook.ServiceConfig{Endpoints: h.endpoints, Subscriptions: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs()})
+	return webhook.NewService(webhook.ServiceConfig{Endpoints: h.endpoints, Attempts: h.endpoints, Entities: h, Subscriptions: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs()})
 }
 
 func (h *house) run(t *testing.T, node string, change func(*webhook.Config)) (stop func()) {
@@ -235,7 +246,7 @@ func (h *house) run(t *testing.T, node string, change func(*webhook.Config)) (st
 
 func (h *house) set(t *testing.T) webhook.Endpoint {
 	t.Helper()
-	e, created, err := h.service().Set(t.Context(), owner, "orders", "https://example.org/hook")
+	e, created, err := h.service().Set(t.Context(), owner, "orders", webhook.Setting{URL: "https://example.org/hook"})
 	require.NoError(t, err)
 	require.True(t, created)
 	return e

@@ -17,7 +17,9 @@ type runner struct {
 	d        *Dispatcher
 	endpoint ports.WebhookEndpoint
 	sub      subscription.Subscription
-	stop     context.CancelFunc
+	leaving  bool               // another node should have it; of a runner that does not run
+	stop     context.CancelFunc // ends everything
+	drain    context.CancelFunc // ends the taking of messages
 
 	mu        sync.Mutex
 	failures  int       // in a row
@@ -34,12 +36,13 @@ const codeDisabled = "webhook.endpoint_disabled"
 // answerMargin is left between an attempt and the end of the message's lease.
 const answerMargin = 2 * time.Second
 
-func (r *runner) work(ctx context.Context) {
-	for ctx.Err() == nil {
-		if !r.rest(ctx) {
+// work takes messages until taking ends, and delivers until ctx does.
+func (r *runner) work(taking, ctx context.Context) {
+	for taking.Err() == nil {
+		if !r.rest(taking) {
 			return
 		}
-		if err := r.next(ctx); err != nil && ctx.Err() == nil {
+		if err := r.next(taking, ctx); err != nil && taking.Err() == nil {
 			r.d.Logger.WarnContext(ctx, "a webhook could not go on; it will be tried again", "subscription", r.sub.ID, "code", fault.CodeOf(err))
 			r.pause(r.d.Rest)
 		}
@@ -73,8 +76,8 @@ func (r *runner) pause(d time.Duration) {
 }
 
 // next delivers one message.
-func (r *runner) next(ctx context.Context) error {
-	owner, err := r.d.Directory.PrincipalByPerson(ctx, r.sub.TenantID, r.sub.Owner)
+func (r *runner) next(taking, ctx context.Context) error {
+	owner, err := r.d.Directory.PrincipalByPerson(taking, r.sub.TenantID, r.sub.Owner)
 	if err != nil {
 		r.pause(r.d.Longest)
 		return err
@@ -83,13 +86,17 @@ func (r *runner) next(ctx context.Context) error {
 		r.pause(r.d.Longest)
 		return fault.New(fault.Forbidden, "webhook.owner_expired", "the owner's access has expired, and with it what was sent in its name; renew it, or delete the subscription")
 	}
-	m, found, err := r.d.Engine.Next(ctx, owner, r.sub.ID, r.d.Wait)
+	m, found, err := r.d.Engine.Next(taking, owner, r.sub.ID, r.d.Wait)
 	if err != nil || !found {
 		return err
 	}
 	lease := r.sub.Settings.MessageTimeout // by the store's clock, which began before ours
 	timeout := min(r.d.config.Timeout, max(lease-answerMargin, lease/2))
+	began := time.Now()
 	code, answer, err := r.attempt(ctx, owner, m, timeout)
+	if (ctx.Err() == nil || answer.Status != 0) && code != codeDisabled {
+		r.note(m, code, answer, err, time.Since(began))
+	}
 	if ctx.Err() != nil {
 		if answer.Status == 0 {
 			return ctx.Err() // the message's lease ends by itself; if it arrived, it comes again with the same id
@@ -106,8 +113,7 @@ func (r *runner) next(ctx context.Context) error {
 	if err != nil && !deliveryFault(err) {
 		// Ours, such as the key service: no fault of the endpoint.
 		r.pause(r.d.Rest)
-		switch fault.KindOf(err) {
-		case fault.Unavailable, fault.Timeout, fault.TooMany:
+		if ownTrouble(err) {
 			return r.d.Engine.GiveBack(ctx, owner, r.sub.ID, m) // it comes back: no attempt is lost
 		}
 		return r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code)
@@ -124,6 +130,36 @@ func (r *runner) next(ctx context.Context) error {
 		disabled = r.disable(ctx, owner, code)
 	}
 	return errors.Join(r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code), disabled)
+}
+
+// ownTrouble tells failures that lose no attempt from those that do.
+func ownTrouble(err error) bool {
+	if err == nil || deliveryFault(err) {
+		return false
+	}
+	switch fault.KindOf(err) {
+	case fault.Unavailable, fault.Timeout, fault.TooMany:
+		return true
+	default:
+		return false
+	}
+}
+
+// note keeps what came of an attempt, for whoever looks at the endpoint.
+func (r *runner) note(m Message, code string, answer ports.WebhookAnswer, err error, took time.Duration) {
+	now := r.d.config.Clock.Now()
+	a := ports.WebhookAttempt{
+		EventID: m.Event.ID, Partition: m.Event.Partition, Sequence: m.Event.Sequence, Attempt: m.Attempt, At: event.Micros(now),
+		Status: answer.Status, Code: code, Duration: took,
+	}
+	switch s := &r.sub.Settings; {
+	case code == "":
+	case ownTrouble(err):
+		a.Next = event.Micros(now.Add(r.d.Rest))
+	case m.Attempt <= s.MaxRetries:
+		a.Next = event.Micros(now.Add(s.Backoff(m.Attempt)))
+	}
+	r.d.note(r.sub.UID, a)
 }
 
 func (r *runner) attempt(ctx context.Context, owner ports.Principal, m Message, timeout time.Duration) (code string, a ports.WebhookAnswer, err error) {

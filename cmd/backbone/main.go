@@ -93,7 +93,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       configs.Version,
 	}
-	root.AddCommand(devCommand(), serveCommand(), kmsdCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(), verifyCertificateCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), subscriptionsCommand(), projectionsCommand(), deadLettersCommand(), redactCommand(), doctorCommand(), traceCommand(), entityCommand(), typesCommand(), streamsCommand(), apCommand(), tailCommand(), versionCommand())
+	root.AddCommand(devCommand(), serveCommand(), kmsdCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(), verifyCertificateCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), subscriptionsCommand(), webhooksCommand(), projectionsCommand(), deadLettersCommand(), redactCommand(), doctorCommand(), traceCommand(), entityCommand(), typesCommand(), streamsCommand(), apCommand(), tailCommand(), versionCommand())
 	return root
 }
 

@@ -26,7 +26,7 @@ type webhooks struct {
 func (a *App) openWebhooks(observer webhook.Observer) {
 	c := a.Config.Webhook
 	service := webhook.NewService(webhook.ServiceConfig{
-		Endpoints: a.Store, Subscriptions: a.Store, Secrets: a.Vault(), Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
+		Endpoints: a.Store, Attempts: a.Store, Entities: a.Store, Subscriptions: a.Store, Secrets: a.Vault(), Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
 		Sender: sender.New(sender.Config{
 			AllowPrivateNetworks: c.AllowPrivateNetworks, AllowedNetworks: c.Networks(), AllowHTTP: c.AllowHTTP,
 			UserAgent: "Backbone/" + configs.Version, Clock: system.Clock{},

@@ -965,6 +965,9 @@ type NewSubscription struct {
 
 // NewWebhookEndpoint defines model for NewWebhookEndpoint.
 type NewWebhookEndpoint struct {
+	// Headers The owner's own, by name; absent leaves them as they are.
+	Headers map[string]string `json:"headers,omitempty,omitzero"`
+
 	// URL https://, on a public address unless an operator allowed others.
 	URL string `json:"url"`
 }
@@ -1355,6 +1358,65 @@ type ProjectionRows struct {
 	Rows        []ProjectionRow `json:"rows"`
 	Sequence    string          `json:"sequence"`
 	Version     int             `json:"version"`
+}
+
+// ProjectionRowsCommand defines model for ProjectionRowsCommand.
+type ProjectionRowsCommand struct {
+	// DryRun Tell what would change and change nothing.
+	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
+	// Entity The stream of the entity. This or a subject.
+	Entity struct {
+		// ID Example: V-1042
+		ID string `json:"id"`
+
+		// Type Example: ap.vendor
+		Type string `json:"type"`
+	} `json:"entity,omitempty,omitzero"`
+
+	// LegalEntity Only there. Needed with an entity; with a subject it is wherever the caller may.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
+	// Subject The person, as type:id.
+	//
+	// Example: vendor:V-1042
+	Subject string `json:"subject,omitempty,omitzero"`
+
+	// Version Only this one; 0: every living version that this release builds.
+	Version int `json:"version,omitempty,omitzero"`
+}
+
+// ProjectionRowsRebuilt defines model for ProjectionRowsRebuilt.
+type ProjectionRowsRebuilt struct {
+	DryRun bool `json:"dry_run"`
+
+	// LeftOut Living versions that another release built: their rows are as they were.
+	LeftOut []int                  `json:"left_out"`
+	Name    string                 `json:"name"`
+	Rebuilt []ProjectionRowsResult `json:"rebuilt"`
+
+	// Rows Rows that were not as a fold of the log makes them.
+	Rows string `json:"rows"`
+}
+
+// ProjectionRowsResult defines model for ProjectionRowsResult.
+type ProjectionRowsResult struct {
+	// Entities How many were folded anew.
+	Entities string `json:"entities"`
+
+	// Events That were folded.
+	Events      string `json:"events"`
+	LegalEntity string `json:"legal_entity"`
+
+	// PassedOver Events that the version had gone on without and still cannot digest.
+	PassedOver string `json:"passed_over"`
+
+	// Sequence The last event that the version has read, up to which was folded.
+	Sequence string `json:"sequence"`
+
+	// Tables Left: the rows before; right: the rows afterwards.
+	Tables  []ProjectionTableDifference `json:"tables"`
+	Version int                         `json:"version"`
 }
 
 // ProjectionSettings defines model for ProjectionSettings.
@@ -1821,6 +1883,48 @@ type Violation struct {
 // ViolationSeverity defines model for Violation.Severity.
 type ViolationSeverity string
 
+// Webhook defines model for Webhook.
+type Webhook struct {
+	DisabledAt   string         `json:"disabled_at,omitempty,omitzero"`
+	DisabledCode string         `json:"disabled_code,omitempty,omitzero"`
+	HeaderNames  []string       `json:"header_names"`
+	LastAttempt  WebhookAttempt `json:"last_attempt,omitempty,omitzero"`
+	Owner        string         `json:"owner"`
+	SecretNumber int            `json:"secret_number"`
+
+	// Status Of the subscription.
+	Status       string `json:"status"`
+	SubscriberID string `json:"subscriber_id"`
+	Subscription string `json:"subscription"`
+	URL          string `json:"url"`
+}
+
+// WebhookAttempt defines model for WebhookAttempt.
+type WebhookAttempt struct {
+	// Attempt 1: the first.
+	Attempt     int    `json:"attempt"`
+	AttemptedAt string `json:"attempted_at"`
+
+	// Code Why it was not delivered; empty if it was.
+	Code        string `json:"code"`
+	Delivered   bool   `json:"delivered"`
+	DurationMs  int64  `json:"duration_ms"`
+	EventID     string `json:"event_id"`
+	LegalEntity string `json:"legal_entity"`
+
+	// NextAttemptAt At the earliest; absent after the last one.
+	NextAttemptAt string `json:"next_attempt_at,omitempty,omitzero"`
+	Sequence      string `json:"sequence"`
+
+	// Status Of the endpoint's answer; 0: there was none.
+	Status int `json:"status"`
+}
+
+// WebhookAttemptList defines model for WebhookAttemptList.
+type WebhookAttemptList struct {
+	Attempts []WebhookAttempt `json:"attempts"`
+}
+
 // WebhookEndpoint defines model for WebhookEndpoint.
 type WebhookEndpoint struct {
 	CreatedAt string `json:"created_at"`
@@ -1829,8 +1933,14 @@ type WebhookEndpoint struct {
 	DisabledAt   string `json:"disabled_at,omitempty,omitzero"`
 	DisabledCode string `json:"disabled_code,omitempty,omitzero"`
 
+	// HeaderNames Of the owner's own headers. Their values are never shown.
+	HeaderNames []string `json:"header_names"`
+
 	// PreviousSecretUntil Until when the secret before signs too.
 	PreviousSecretUntil string `json:"previous_secret_until,omitempty,omitzero"`
+
+	// RetryScheduleSeconds The pauses after failed attempts of an event; after one more failure it is a dead letter.
+	RetryScheduleSeconds []int64 `json:"retry_schedule_seconds"`
 
 	// Secret whsec_ and base64; in the answer that made it only.
 	Secret string `json:"secret,omitempty,omitzero"`
@@ -1839,6 +1949,11 @@ type WebhookEndpoint struct {
 	SecretNumber int    `json:"secret_number"`
 	UpdatedAt    string `json:"updated_at"`
 	URL          string `json:"url"`
+}
+
+// WebhookList defines model for WebhookList.
+type WebhookList struct {
+	Webhooks []Webhook `json:"webhooks"`
 }
 
 // WebhookTest defines model for WebhookTest.
@@ -2501,6 +2616,11 @@ type SubscribeToStreamParams struct {
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
+// ListWebhookAttemptsParams defines parameters for ListWebhookAttempts.
+type ListWebhookAttemptsParams struct {
+	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // ListParkedDecisionsParams defines parameters for ListParkedDecisions.
 type ListParkedDecisionsParams struct {
 	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -2544,6 +2664,9 @@ type CompareProjectionJSONRequestBody = ProjectionComparisonCommand
 
 // RebuildProjectionJSONRequestBody defines body for RebuildProjection for application/json ContentType.
 type RebuildProjectionJSONRequestBody = ProjectionRebuildCommand
+
+// RebuildProjectionRowsJSONRequestBody defines body for RebuildProjectionRows for application/json ContentType.
+type RebuildProjectionRowsJSONRequestBody = ProjectionRowsCommand
 
 // RollbackProjectionJSONRequestBody defines body for RollbackProjection for application/json ContentType.
 type RollbackProjectionJSONRequestBody = ProjectionSwitchCommand
@@ -2673,6 +2796,9 @@ type ServerInterface interface {
 	// RebuildProjection Build a projection anew beside the version that is shown
 	// (POST /api/admin/projections/{name}/rebuild)
 	RebuildProjection(ctx echo.Context, name ProjectionName) error
+	// RebuildProjectionRows Fold the rows of one entity or of one person anew
+	// (POST /api/admin/projections/{name}/rebuild-rows)
+	RebuildProjectionRows(ctx echo.Context, name ProjectionName) error
 	// RollbackProjection Show readers the version before again
 	// (POST /api/admin/projections/{name}/rollback)
 	RollbackProjection(ctx echo.Context, name ProjectionName) error
@@ -2829,9 +2955,15 @@ type ServerInterface interface {
 	// AcknowledgeEvents Say what was dealt with
 	// (POST /api/subscriptions/{id}/acknowledge)
 	AcknowledgeEvents(ctx echo.Context, id SubscriptionID) error
+	// ListWebhookAttempts Read what came of the newest deliveries to an endpoint
+	// (GET /api/subscriptions/{id}/attempts)
+	ListWebhookAttempts(ctx echo.Context, id SubscriptionID, params ListWebhookAttemptsParams) error
 	// ListParkedDecisions List what was decided about dead letters and skipped events, newest first
 	// (GET /api/subscriptions/{id}/decisions)
 	ListParkedDecisions(ctx echo.Context, id SubscriptionID, params ListParkedDecisionsParams) error
+	// DeleteWebhookEndpoint Send nothing any more
+	// (DELETE /api/subscriptions/{id}/endpoint)
+	DeleteWebhookEndpoint(ctx echo.Context, id SubscriptionID) error
 	// GetWebhookEndpoint Read where the events of a webhook's subscription are sent
 	// (GET /api/subscriptions/{id}/endpoint)
 	GetWebhookEndpoint(ctx echo.Context, id SubscriptionID) error
@@ -2877,6 +3009,9 @@ type ServerInterface interface {
 	// TestWebhook Send a test delivery
 	// (POST /api/subscriptions/{id}/test)
 	TestWebhook(ctx echo.Context, id SubscriptionID) error
+	// ListWebhooks List the endpoints of webhooks
+	// (GET /api/webhooks)
+	ListWebhooks(ctx echo.Context) error
 	// GetLiveness The process runs
 	// (GET /livez)
 	GetLiveness(ctx echo.Context) error
@@ -3136,6 +3271,22 @@ func (w *ServerInterfaceWrapper) RebuildProjection(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.RebuildProjection(ctx, name)
+	return err
+}
+
+// RebuildProjectionRows converts echo context to params.
+func (w *ServerInterfaceWrapper) RebuildProjectionRows(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RebuildProjectionRows(ctx, name)
 	return err
 }
 
@@ -5028,6 +5179,31 @@ func (w *ServerInterfaceWrapper) AcknowledgeEvents(ctx echo.Context) error {
 	return err
 }
 
+// ListWebhookAttempts converts echo context to params.
+func (w *ServerInterfaceWrapper) ListWebhookAttempts(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListWebhookAttemptsParams
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListWebhookAttempts(ctx, id, params)
+	return err
+}
+
 // ListParkedDecisions converts echo context to params.
 func (w *ServerInterfaceWrapper) ListParkedDecisions(ctx echo.Context) error {
 	var err error
@@ -5050,6 +5226,22 @@ func (w *ServerInterfaceWrapper) ListParkedDecisions(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ListParkedDecisions(ctx, id, params)
+	return err
+}
+
+// DeleteWebhookEndpoint converts echo context to params.
+func (w *ServerInterfaceWrapper) DeleteWebhookEndpoint(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "id" -------------
+	var id SubscriptionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", ctx.Param("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DeleteWebhookEndpoint(ctx, id)
 	return err
 }
 
@@ -5354,6 +5546,15 @@ func (w *ServerInterfaceWrapper) TestWebhook(ctx echo.Context) error {
 	return err
 }
 
+// ListWebhooks converts echo context to params.
+func (w *ServerInterfaceWrapper) ListWebhooks(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListWebhooks(ctx)
+	return err
+}
+
 // GetLiveness converts echo context to params.
 func (w *ServerInterfaceWrapper) GetLiveness(ctx echo.Context) error {
 	var err error
@@ -5471,6 +5672,9 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.DELETE(options.BaseURL+"/api/subscriptions/:id", wrapper.DeleteSubscription, options.OperationMiddlewares["deleteSubscription"]...)
 	router.GET(options.BaseURL+"/api/subscriptions/:id", wrapper.GetSubscription, options.OperationMiddlewares["getSubscription"]...)
 	router.PUT(options.BaseURL+"/api/subscriptions/:id/settings", wrapper.ChangeSubscription, options.OperationMiddlewares["changeSubscription"]...)
+	router.GET(options.BaseURL+"/api/webhooks", wrapper.ListWebhooks, options.OperationMiddlewares["listWebhooks"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/attempts", wrapper.ListWebhookAttempts, options.OperationMiddlewares["listWebhookAttempts"]...)
+	router.DELETE(options.BaseURL+"/api/subscriptions/:id/endpoint", wrapper.DeleteWebhookEndpoint, options.OperationMiddlewares["deleteWebhookEndpoint"]...)
 	router.GET(options.BaseURL+"/api/subscriptions/:id/endpoint", wrapper.GetWebhookEndpoint, options.OperationMiddlewares["getWebhookEndpoint"]...)
 	router.PUT(options.BaseURL+"/api/subscriptions/:id/endpoint", wrapper.SetWebhookEndpoint, options.OperationMiddlewares["setWebhookEndpoint"]...)
 	router.POST(options.BaseURL+"/api/subscriptions/:id/rotate-secret", wrapper.RotateWebhookSecret, options.OperationMiddlewares["rotateWebhookSecret"]...)
@@ -5499,6 +5703,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.PUT(options.BaseURL+"/api/admin/projections/:name/settings", wrapper.ConfigureProjection, options.OperationMiddlewares["configureProjection"]...)
 	router.GET(options.BaseURL+"/api/admin/projections/:name/rebuild", wrapper.GetProjectionRebuild, options.OperationMiddlewares["getProjectionRebuild"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/rebuild", wrapper.RebuildProjection, options.OperationMiddlewares["rebuildProjection"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/rebuild-rows", wrapper.RebuildProjectionRows, options.OperationMiddlewares["rebuildProjectionRows"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/compare", wrapper.CompareProjection, options.OperationMiddlewares["compareProjection"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/switch", wrapper.SwitchProjection, options.OperationMiddlewares["switchProjection"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/rollback", wrapper.RollbackProjection, options.OperationMiddlewares["rollbackProjection"]...)
@@ -6075,6 +6280,48 @@ type RebuildProjectiondefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RebuildProjectiondefaultApplicationProblemPlusJSONResponse) VisitRebuildProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RebuildProjectionRowsRequestObject struct {
+	Name ProjectionName `json:"name"`
+	Body *RebuildProjectionRowsJSONRequestBody
+}
+
+type RebuildProjectionRowsResponseObject interface {
+	VisitRebuildProjectionRowsResponse(w http.ResponseWriter) error
+}
+
+type RebuildProjectionRows200JSONResponse ProjectionRowsRebuilt
+
+func (response RebuildProjectionRows200JSONResponse) VisitRebuildProjectionRowsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RebuildProjectionRowsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response RebuildProjectionRowsdefaultApplicationProblemPlusJSONResponse) VisitRebuildProjectionRowsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -8581,6 +8828,48 @@ func (response AcknowledgeEventsdefaultApplicationProblemPlusJSONResponse) Visit
 	return err
 }
 
+type ListWebhookAttemptsRequestObject struct {
+	ID     SubscriptionID `json:"id"`
+	Params ListWebhookAttemptsParams
+}
+
+type ListWebhookAttemptsResponseObject interface {
+	VisitListWebhookAttemptsResponse(w http.ResponseWriter) error
+}
+
+type ListWebhookAttempts200JSONResponse WebhookAttemptList
+
+func (response ListWebhookAttempts200JSONResponse) VisitListWebhookAttemptsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListWebhookAttemptsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ListWebhookAttemptsdefaultApplicationProblemPlusJSONResponse) VisitListWebhookAttemptsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListParkedDecisionsRequestObject struct {
 	ID     SubscriptionID `json:"id"`
 	Params ListParkedDecisionsParams
@@ -8611,6 +8900,47 @@ type ListParkedDecisionsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListParkedDecisionsdefaultApplicationProblemPlusJSONResponse) VisitListParkedDecisionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteWebhookEndpointRequestObject struct {
+	ID SubscriptionID `json:"id"`
+}
+
+type DeleteWebhookEndpointResponseObject interface {
+	VisitDeleteWebhookEndpointResponse(w http.ResponseWriter) error
+}
+
+type DeleteWebhookEndpoint200JSONResponse SubscriptionDeleted
+
+func (response DeleteWebhookEndpoint200JSONResponse) VisitDeleteWebhookEndpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteWebhookEndpointdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response DeleteWebhookEndpointdefaultApplicationProblemPlusJSONResponse) VisitDeleteWebhookEndpointResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -9261,6 +9591,46 @@ func (response TestWebhookdefaultApplicationProblemPlusJSONResponse) VisitTestWe
 	return err
 }
 
+type ListWebhooksRequestObject struct {
+}
+
+type ListWebhooksResponseObject interface {
+	VisitListWebhooksResponse(w http.ResponseWriter) error
+}
+
+type ListWebhooks200JSONResponse WebhookList
+
+func (response ListWebhooks200JSONResponse) VisitListWebhooksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListWebhooksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ListWebhooksdefaultApplicationProblemPlusJSONResponse) VisitListWebhooksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetLivenessRequestObject struct {
 }
 
@@ -9395,6 +9765,9 @@ type StrictServerInterface interface {
 	// RebuildProjection Build a projection anew beside the version that is shown
 	// (POST /api/admin/projections/{name}/rebuild)
 	RebuildProjection(ctx context.Context, request RebuildProjectionRequestObject) (RebuildProjectionResponseObject, error)
+	// RebuildProjectionRows Fold the rows of one entity or of one person anew
+	// (POST /api/admin/projections/{name}/rebuild-rows)
+	RebuildProjectionRows(ctx context.Context, request RebuildProjectionRowsRequestObject) (RebuildProjectionRowsResponseObject, error)
 	// RollbackProjection Show readers the version before again
 	// (POST /api/admin/projections/{name}/rollback)
 	RollbackProjection(ctx context.Context, request RollbackProjectionRequestObject) (RollbackProjectionResponseObject, error)
@@ -9551,9 +9924,15 @@ type StrictServerInterface interface {
 	// AcknowledgeEvents Say what was dealt with
 	// (POST /api/subscriptions/{id}/acknowledge)
 	AcknowledgeEvents(ctx context.Context, request AcknowledgeEventsRequestObject) (AcknowledgeEventsResponseObject, error)
+	// ListWebhookAttempts Read what came of the newest deliveries to an endpoint
+	// (GET /api/subscriptions/{id}/attempts)
+	ListWebhookAttempts(ctx context.Context, request ListWebhookAttemptsRequestObject) (ListWebhookAttemptsResponseObject, error)
 	// ListParkedDecisions List what was decided about dead letters and skipped events, newest first
 	// (GET /api/subscriptions/{id}/decisions)
 	ListParkedDecisions(ctx context.Context, request ListParkedDecisionsRequestObject) (ListParkedDecisionsResponseObject, error)
+	// DeleteWebhookEndpoint Send nothing any more
+	// (DELETE /api/subscriptions/{id}/endpoint)
+	DeleteWebhookEndpoint(ctx context.Context, request DeleteWebhookEndpointRequestObject) (DeleteWebhookEndpointResponseObject, error)
 	// GetWebhookEndpoint Read where the events of a webhook's subscription are sent
 	// (GET /api/subscriptions/{id}/endpoint)
 	GetWebhookEndpoint(ctx context.Context, request GetWebhookEndpointRequestObject) (GetWebhookEndpointResponseObject, error)
@@ -9599,6 +9978,9 @@ type StrictServerInterface interface {
 	// TestWebhook Send a test delivery
 	// (POST /api/subscriptions/{id}/test)
 	TestWebhook(ctx context.Context, request TestWebhookRequestObject) (TestWebhookResponseObject, error)
+	// ListWebhooks List the endpoints of webhooks
+	// (GET /api/webhooks)
+	ListWebhooks(ctx context.Context, request ListWebhooksRequestObject) (ListWebhooksResponseObject, error)
 	// GetLiveness The process runs
 	// (GET /livez)
 	GetLiveness(ctx context.Context, request GetLivenessRequestObject) (GetLivenessResponseObject, error)
@@ -10058,6 +10440,54 @@ func (sh *strictHandler) RebuildProjection(ctx echo.Context, name ProjectionName
 		return err
 	} else if validResponse, ok := response.(RebuildProjectionResponseObject); ok {
 		return validResponse.VisitRebuildProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RebuildProjectionRows operation middleware
+func (sh *strictHandler) RebuildProjectionRows(ctx echo.Context, name ProjectionName) error {
+	var request RebuildProjectionRowsRequestObject
+
+	request.Name = name
+
+	var body RebuildProjectionRowsJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RebuildProjectionRows(ctx.Request().Context(), request.(RebuildProjectionRowsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RebuildProjectionRows")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RebuildProjectionRowsResponseObject); ok {
+		return validResponse.VisitRebuildProjectionRowsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -11932,6 +12362,32 @@ func (sh *strictHandler) AcknowledgeEvents(ctx echo.Context, id SubscriptionID) 
 	return nil
 }
 
+// ListWebhookAttempts operation middleware
+func (sh *strictHandler) ListWebhookAttempts(ctx echo.Context, id SubscriptionID, params ListWebhookAttemptsParams) error {
+	var request ListWebhookAttemptsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListWebhookAttempts(ctx.Request().Context(), request.(ListWebhookAttemptsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListWebhookAttempts")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListWebhookAttemptsResponseObject); ok {
+		return validResponse.VisitListWebhookAttemptsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListParkedDecisions operation middleware
 func (sh *strictHandler) ListParkedDecisions(ctx echo.Context, id SubscriptionID, params ListParkedDecisionsParams) error {
 	var request ListParkedDecisionsRequestObject
@@ -11952,6 +12408,31 @@ func (sh *strictHandler) ListParkedDecisions(ctx echo.Context, id SubscriptionID
 		return err
 	} else if validResponse, ok := response.(ListParkedDecisionsResponseObject); ok {
 		return validResponse.VisitListParkedDecisionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteWebhookEndpoint operation middleware
+func (sh *strictHandler) DeleteWebhookEndpoint(ctx echo.Context, id SubscriptionID) error {
+	var request DeleteWebhookEndpointRequestObject
+
+	request.ID = id
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteWebhookEndpoint(ctx.Request().Context(), request.(DeleteWebhookEndpointRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteWebhookEndpoint")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteWebhookEndpointResponseObject); ok {
+		return validResponse.VisitDeleteWebhookEndpointResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -12468,6 +12949,29 @@ func (sh *strictHandler) TestWebhook(ctx echo.Context, id SubscriptionID) error 
 		return err
 	} else if validResponse, ok := response.(TestWebhookResponseObject); ok {
 		return validResponse.VisitTestWebhookResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListWebhooks operation middleware
+func (sh *strictHandler) ListWebhooks(ctx echo.Context) error {
+	var request ListWebhooksRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListWebhooks(ctx.Request().Context(), request.(ListWebhooksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListWebhooks")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListWebhooksResponseObject); ok {
+		return validResponse.VisitListWebhooksResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

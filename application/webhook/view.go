@@ -1,0 +1,129 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Caller looks at endpoints.
+type Caller struct {
+	ports.Principal
+	Operator bool // may look at those of others of the tenant
+}
+
+// seen finds a webhook's subscription that the caller may look at.
+func (s *Service) seen(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
+	sub, err := s.config.Subscriptions.Subscription(ctx, c.TenantID, id)
+	if err != nil {
+		return sub, err
+	}
+	if sub.Owner != c.PersonID && !c.Operator {
+		return sub, fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription that you may see; GET /api/subscriptions lists them")
+	}
+	return sub, webhookOnly(&sub)
+}
+
+// Schedule lists the pauses after failed attempts: after the last of them and one more
+// failure a message is a dead letter.
+func Schedule(s *subscription.Settings) []time.Duration {
+	out := make([]time.Duration, 0, max(s.MaxRetries, 0))
+	for n := 1; n <= s.MaxRetries; n++ {
+		out = append(out, s.Backoff(n))
+	}
+	return out
+}
+
+// Listed is an endpoint in a list.
+type Listed struct {
+	Endpoint
+	Subscription subscription.Subscription
+	Last         *Attempt // the newest; nil: none yet
+}
+
+// List gives the endpoints that the caller may look at, by subscription.
+func (s *Service) List(ctx context.Context, c Caller) ([]Listed, error) {
+	all, err := s.config.Endpoints.WebhookEndpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := []Listed{}
+	if !slices.ContainsFunc(all, func(e ports.WebhookEndpoint) bool { return e.TenantID == c.TenantID }) {
+		return out, nil
+	}
+	subs, err := s.config.Subscriptions.Subscriptions(ctx, c.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	codes, err := s.codes(ctx, c.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		i := slices.IndexFunc(subs, func(sub subscription.Subscription) bool { return sub.UID == e.Subscription })
+		if i < 0 || e.DisabledCode == codeDeleted || subs[i].Owner != c.PersonID && !c.Operator {
+			continue
+		}
+		l := Listed{Endpoint: Endpoint{WebhookEndpoint: e}, Subscription: subs[i]}
+		newest, err := s.config.Attempts.WebhookAttempts(ctx, e.Subscription, 1)
+		if err != nil {
+			return nil, err
+		}
+		if len(newest) > 0 {
+			l.Last = &Attempt{newest[0], codes[newest[0].Partition]}
+		}
+		out = append(out, l)
+	}
+	slices.SortFunc(out, func(a, b Listed) int { return cmp.Compare(a.Subscription.ID, b.Subscription.ID) })
+	return out, nil
+}
+
+// Attempt is what came of an attempt, with the code of the event's legal entity.
+type Attempt struct {
+	ports.WebhookAttempt
+	LegalEntity string
+}
+
+// Attempts lists what came of the newest attempts, the newest first. Older ones than
+// the newest hundred or so are forgotten.
+func (s *Service) Attempts(ctx context.Context, c Caller, id string, limit int) ([]Attempt, error) {
+	sub, err := s.seen(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.config.Attempts.WebhookAttempts(ctx, sub.UID, limit)
+	if err != nil {
+		return nil, err
+	}
+	codes, err := s.codes(ctx, sub.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Attempt, len(list))
+	for i := range list {
+		out[i] = Attempt{list[i], codes[list[i].Partition]}
+	}
+	return out, nil
+}
+
+// codes are those of a tenant's legal entities.
+func (s *Service) codes(ctx context.Context, tenantID string) (map[event.PartitionID]string, error) {
+	entities, err := s.config.Entities.LegalEntities(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[event.PartitionID]string, len(entities))
+	for _, le := range entities {
+		out[le.Partition] = le.Code
+	}
+	return out, nil
+}
+
+// keptAttempts of each endpoint are kept.
+const keptAttempts = 100

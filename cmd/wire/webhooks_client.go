@@ -1,0 +1,283 @@
+package wire
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/application/webhook"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// ListWebhooks is `backbone webhooks list`.
+func ListWebhooks(ctx context.Context, o ClientOptions) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	all, err := client.Webhooks(ctx)
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		return o.json(map[string]any{"webhooks": all})
+	}
+	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SUBSCRIPTION\tSTATUS\tURL\tOWNER\tHEADERS\tLAST ATTEMPT\tOUTCOME")
+	for i := range all {
+		w := &all[i]
+		status, at, outcome := w.Status, "-", "-"
+		if !w.DisabledAt.IsZero() {
+			status = "disabled: " + w.DisabledCode
+		}
+		if w.LastAttempt != nil {
+			at, outcome = w.LastAttempt.AttemptedAt.UTC().Format(subscriptionMinute), outcomeOf(w.LastAttempt)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", w.Subscription, status, w.URL, w.Owner, cmp.Or(strings.Join(w.HeaderNames, ", "), "-"), at, outcome)
+	}
+	return table.Flush()
+}
+
+func outcomeOf(a *httpclient.WebhookAttempt) string {
+	if a.Delivered {
+		return fmt.Sprintf("taken (%d)", a.Status)
+	}
+	return a.Code
+}
+
+// WebhookView are the flags of `backbone webhooks show`.
+type WebhookView struct{ Limit int }
+
+// ShowWebhook is `backbone webhooks show`.
+func ShowWebhook(ctx context.Context, o ClientOptions, id string, v WebhookView) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	e, err := client.WebhookEndpoint(ctx, id)
+	if err != nil {
+		return err
+	}
+	list, err := client.WebhookAttempts(ctx, id, v.Limit)
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		return o.json(map[string]any{"endpoint": e, "attempts": list})
+	}
+	state := "is delivered to"
+	if !e.DisabledAt.IsZero() {
+		state = fmt.Sprintf("is disabled since %s (%s); set it again with `backbone webhooks create %s --url ...`", e.DisabledAt.UTC().Format(subscriptionMinute), e.DisabledCode, id)
+	}
+	fmt.Fprintf(o.Out, "%s %s\n", e.URL, state)
+	fmt.Fprintf(o.Out, "Secret: number %d", e.SecretNumber)
+	if e.PreviousSecretUntil.After(time.Now()) {
+		fmt.Fprintf(o.Out, "; the one before signs too until %s", e.PreviousSecretUntil.UTC().Format(subscriptionMinute))
+	}
+	fmt.Fprintf(o.Out, "\nOwn headers: %s\n", cmp.Or(strings.Join(e.HeaderNames, ", "), "none"))
+	fmt.Fprintln(o.Out, "Tried again after:", scheduleText(e.RetryScheduleSeconds))
+	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "AT\tLEGAL ENTITY\tSEQUENCE\tEVENT\tATTEMPT\tOUTCOME\tSTATUS\tTOOK\tNEXT ATTEMPT")
+	for i := range list {
+		a := &list[i]
+		next, status := "-", "-"
+		if !a.NextAttemptAt.IsZero() {
+			next = a.NextAttemptAt.UTC().Format(time.DateTime)
+		}
+		if a.Status != 0 {
+			status = fmt.Sprint(a.Status)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%d ms\t%s\n", a.AttemptedAt.UTC().Format(time.DateTime), a.LegalEntity, a.Sequence, a.EventID, a.Attempt,
+			cmp.Or(a.Code, "taken"), status, a.DurationMs, next)
+	}
+	return table.Flush()
+}
+
+// scheduleText writes pauses: "5s, 10s, then a dead letter".
+func scheduleText(seconds []int64) string {
+	var parts []string
+	total := time.Duration(0)
+	for _, s := range seconds {
+		d := time.Duration(s) * time.Second
+		total += d
+		parts = append(parts, strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m"))
+	}
+	for i, p := range parts {
+		if p == "" {
+			parts[i] = "0s"
+		}
+	}
+	if len(parts) == 0 {
+		return "never; a failure is a dead letter at once"
+	}
+	return fmt.Sprintf("%s; then a dead letter, %s after the first attempt", strings.Join(parts, ", "), total)
+}
+
+// NewWebhook are the flags of `backbone webhooks create`.
+type NewWebhook struct {
+	Subscription httpclient.NewSubscription
+	Asked        bool // flags say something about the subscription
+	URL          string
+	Headers      string    // a file of lines "Name: value"; "-" is In; "": as they are
+	NoHeaders    bool      // take them away
+	In           io.Reader // for Headers
+}
+
+// CreateWebhook is `backbone webhooks create`: the subscription, if there is none, and
+// its endpoint.
+func CreateWebhook(ctx context.Context, o ClientOptions, w NewWebhook) error {
+	endpoint := httpclient.NewWebhookEndpoint{URL: w.URL}
+	if w.NoHeaders {
+		endpoint.Headers = map[string]string{}
+	}
+	if w.Headers != "" {
+		var err error
+		if endpoint.Headers, err = readHeaders(w.Headers, w.In); err != nil {
+			return err
+		}
+	}
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	w.Subscription.SubscriberType = webhook.SubscriberType
+	_, err = client.Subscription(ctx, w.Subscription.ID)
+	if w.Asked && err == nil || fault.CodeOf(err) == "subscription.not_found" {
+		_, err = client.CreateSubscription(ctx, w.Subscription)
+	}
+	if err != nil {
+		return err
+	}
+	e, err := client.SetWebhookEndpoint(ctx, w.Subscription.ID, endpoint)
+	if err != nil {
+		return err
+	}
+	return o.endpoint(w.Subscription.ID, e, "Events of "+w.Subscription.ID+" are sent to "+e.URL+".")
+}
+
+// endpoint shows an endpoint that was made or changed, with its secret if it has one.
+func (o ClientOptions) endpoint(id string, e httpclient.WebhookEndpoint, done string) error {
+	if o.JSON {
+		return o.json(map[string]any{"subscription": id, "endpoint": e})
+	}
+	fmt.Fprintln(o.Out, done)
+	if e.Secret != "" {
+		fmt.Fprintf(o.Out, "Its secret, shown once; the receiver checks signatures with it:\n%s\n", e.Secret)
+	}
+	return nil
+}
+
+// readHeaders reads lines such as "Authorization: Bearer abc". Values are not repeated
+// in errors.
+func readHeaders(path string, in io.Reader) (map[string]string, error) {
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "cli.headers_unreadable", "the file of headers cannot be read; correct --headers").WithCause(err)
+		}
+		defer file.Close()
+		in = file
+	}
+	out := map[string]string{}
+	lines := bufio.NewScanner(in)
+	for n := 1; lines.Scan(); n++ {
+		text := strings.TrimSpace(lines.Text())
+		if text == "" {
+			continue
+		}
+		name, value, found := strings.Cut(text, ":")
+		if _, twice := out[name]; !found || twice {
+			return nil, fault.New(fault.Invalid, "cli.headers_unreadable", "line %d of the headers is not a further \"Name: value\"; correct it", n)
+		}
+		out[name] = strings.TrimSpace(value)
+	}
+	return out, lines.Err()
+}
+
+// RotateWebhookSecret is `backbone webhooks rotate-secret`.
+func RotateWebhookSecret(ctx context.Context, o ClientOptions, id string) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	e, err := client.RotateWebhookSecret(ctx, id)
+	if err != nil {
+		return err
+	}
+	return o.endpoint(id, e, fmt.Sprintf("%s has secret number %d; the one before signs too until %s.", id, e.SecretNumber, e.PreviousSecretUntil.UTC().Format(subscriptionMinute)))
+}
+
+// TestWebhook is `backbone webhooks test`. A delivery that was not taken is an error.
+func TestWebhook(ctx context.Context, o ClientOptions, id string) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	t, err := client.TestWebhook(ctx, id)
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		if err := o.json(t); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !t.Delivered:
+		return fault.New(fault.FailedPrecondition, t.Code, "not taken after %d ms: %s", t.DurationMs, advice(t))
+	case !o.JSON:
+		fmt.Fprintf(o.Out, "Taken: the endpoint answered %d after %d ms.\n", t.Status, t.DurationMs)
+	}
+	return nil
+}
+
+// advice says what to do about a test that was not taken.
+func advice(t httpclient.WebhookTest) string {
+	switch {
+	case t.Status >= 300 && t.Status < 400:
+		return "the endpoint redirects, which is not followed; set the address that it leads to"
+	case t.Status == 401 || t.Status == 403:
+		return "the endpoint refuses it; see that it checks signatures with the newest secret, and which headers its gateway asks for (--headers)"
+	case t.Status == 404 || t.Status == 405:
+		return "nothing takes POST requests there; correct the address"
+	case t.Status == 410:
+		return "the endpoint wants nothing more; set another address, or delete the webhook"
+	case t.Status >= 500:
+		return "the receiver failed; see its log"
+	case t.Status > 0:
+		return "only 2xx takes a delivery; see the receiver's log"
+	}
+	return cmp.Or(map[string]string{
+		"webhook.timeout":            "no answer in time; the receiver should answer first and work afterwards",
+		"webhook.connection":         "no connection; see that the receiver runs and that its port is open to this server",
+		"webhook.dns":                "the name of the host was not found; correct the address",
+		"webhook.tls":                "no TLS connection; see that the certificate is valid for the name and that its issuer is known here",
+		"webhook.address_refused":    "the name leads to a private, local or reserved address; use a public one, or have an operator add the network to webhook.allowed_networks",
+		"webhook.url_invalid":        "the configuration does not allow this address any more; set another one",
+		"webhook.header_invalid":     "one of the headers is not let through any more; set the endpoint again without it",
+		"webhook.headers_unreadable": "the headers cannot be opened for this address; set the endpoint again with --headers",
+	}[t.Code], "see the server's log")
+}
+
+// DeleteWebhook is `backbone webhooks delete`.
+func DeleteWebhook(ctx context.Context, o ClientOptions, id string) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	if err := client.DeleteWebhookEndpoint(ctx, id); err != nil {
+		return err
+	}
+	if o.JSON {
+		return o.json(map[string]any{"id": id, "deleted": true})
+	}
+	fmt.Fprintf(o.Out, "Nothing of %s is sent any more. The subscription stays; `backbone subscriptions delete %s` deletes it too.\n", id, id)
+	return nil
+}
