@@ -7,6 +7,7 @@ func (a answer) VisitGetProjectionResponse(w http.ResponseWriter) error         
 func (a answer) VisitConfigureProjectionResponse(w http.ResponseWriter) error     { return a.write(w) }
 func (a answer) VisitGetProjectionRebuildResponse(w http.ResponseWriter) error    { return a.write(w) }
 func (a answer) VisitRebuildProjectionResponse(w http.ResponseWriter) error       { return a.write(w) }
+func (a answer) VisitRebuildProjectionRowsResponse(w http.ResponseWriter) error   { return a.write(w) }
 func (a answer) VisitCompareProjectionResponse(w http.ResponseWriter) error       { return a.write(w) }
 func (a answer) VisitSwitchProjectionResponse(w http.ResponseWriter) error        { return a.write(w) }
 func (a answer) VisitRollbackProjectionResponse(w http.ResponseWriter) error      { return a.write(w) }

@@ -68,6 +68,8 @@ type Config struct {
 	OperatorTenant string
 	// Rebuilds builds projections anew; nil: projection.not_served.
 	Rebuilds Rebuilds
+	// Targets folds parts of read models anew; nil: projection.not_served.
+	Targets TargetRebuilds
 	// Webhooks looks after the endpoints of subscriptions; nil: webhook.not_served.
 	Webhooks Webhooks
 	// Subscriptions keeps persistent subscriptions; nil: subscription.not_served.

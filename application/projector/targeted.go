@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -173,8 +172,8 @@ func (t *Targets) fold(ctx context.Context, o TargetOrder, d module.Projection, 
 }
 
 func (t *Targets) declared(name string) (module.Projection, []ports.ProjectionTarget, error) {
-	if projection.IsOwnName(name) {
-		return module.Projection{}, nil, projection.TargetsUndeclared(strings.TrimPrefix(name[strings.Index(name, "/"):], "/"))
+	if _, own, owned := projection.Owner(name); owned {
+		return module.Projection{}, nil, projection.TargetsUndeclared(own)
 	}
 	for _, d := range t.config.Declared {
 		if d.Name != name {

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 // rebuildCommands are those of `backbone projections` that are about versions.
@@ -19,19 +20,39 @@ func rebuildCommands() []*cobra.Command {
 
 func rebuildCommand() *cobra.Command {
 	var r wire.ProjectionRebuild
+	var rows wire.ProjectionRows
 	cmd := &cobra.Command{
 		Use: "rebuild PROJECTION", Short: "Build a projection anew beside the version that is shown", Args: cobra.ExactArgs(1),
 		Long: "Readers are shown the version that there is until they are switched to the new one. With --switch\n" +
 			"that is done once it has caught up; with --compare --switch only if no row differs. Ending this\n" +
-			"command does not end the rebuild; `backbone projections cancel` does.",
-		Example: "  backbone projections rebuild gl.ledger --wait --compare\n  backbone projections rebuild gl.ledger --compare --switch\n  backbone projections rebuild ap.vendors --switch",
+			"command does not end the rebuild; `backbone projections cancel` does.\n\n" +
+			"With --entity or --subject only the rows of that entity, or of the entities that events about that\n" +
+			"person belong to, are folded anew from the log, in place and at once, in every version.",
+		Example: "  backbone projections rebuild gl.ledger --wait --compare\n  backbone projections rebuild gl.ledger --compare --switch\n  backbone projections rebuild ap.vendors --switch\n" +
+			"  backbone projections rebuild ap.vendors --entity ap.vendor/V-1042 --legal-entity USMF --dry-run\n  backbone projections rebuild ap.vendors --subject contact:C-17",
 	}
 	options := clientFlags(cmd)
 	cmd.Flags().BoolVar(&r.Wait, "wait", false, "wait until it has caught up and show the progress")
 	cmd.Flags().BoolVar(&r.Compare, "compare", false, "wait, then compare it row by row with the version that is shown")
 	cmd.Flags().BoolVar(&r.Switch, "switch", false, "switch readers to it once it has caught up")
+	cmd.Flags().StringVar(&rows.Entity, "entity", "", "only the rows of this entity: type/id of its stream; with --legal-entity")
+	cmd.Flags().StringVar(&rows.Subject, "subject", "", "only the rows of the entities that events about this person belong to: type:id")
+	cmd.Flags().StringVar(&rows.LegalEntity, "legal-entity", "", "of the entity, or only there (default with --subject: wherever you may)")
+	cmd.Flags().IntVar(&rows.Version, "version", 0, "with --entity or --subject: only in this version (default: in all)")
+	cmd.Flags().BoolVar(&rows.DryRun, "dry-run", false, "with --entity or --subject: tell what would change and change nothing")
+	cmd.MarkFlagsMutuallyExclusive("entity", "subject")
+	for _, whole := range []string{"wait", "compare", "switch"} {
+		cmd.MarkFlagsMutuallyExclusive("entity", whole)
+		cmd.MarkFlagsMutuallyExclusive("subject", whole)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r.Name = args[0]
+		if rows.Chosen() {
+			return wire.RebuildProjectionRows(cmd.Context(), options(), r.Name, rows)
+		}
+		if rows != (wire.ProjectionRows{}) {
+			return fault.New(fault.Invalid, "projection.target_invalid", "--legal-entity, --version and --dry-run go with --entity or --subject; name one")
+		}
 		return wire.RebuildProjection(cmd.Context(), options(), r)
 	}
 	return cmd
