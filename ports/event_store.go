@@ -193,6 +193,10 @@ type EventQuery struct {
 	Direction     Direction
 	Limit         int
 	WithoutData   bool // leave Payload nil
+	// Bytes bounds the payloads of a read of the log itself, forward and without
+	// conditions: it ends before the event that exceeds them, but not before the first. 0
+	// is no bound.
+	Bytes int
 }
 
 // Dimension is a value of a dimension. The zero value does not filter.

@@ -29,6 +29,7 @@ func (s *Store) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 		if err != nil || len(events) == 0 {
 			return false, err
 		}
+		events = withinBytes(events, a.Bytes, a.Types)
 		passed = len(events)
 		last := events[passed-1]
 		if len(a.Types) > 0 {

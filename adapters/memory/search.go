@@ -39,6 +39,7 @@ func (s *Store) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) 
 				out.Events = append(out.Events, cloneRecorded(e, !q.WithoutData))
 			}
 		}
+		out.Events = withinBytes(out.Events, q.Bytes, nil)
 		return nil
 	})
 	return out, err

@@ -367,9 +367,9 @@ func (d *deliveryTx) Parked(_ context.Context, q ports.ParkedQuery) ([]subscript
 	return parkedIn(d.messages, q), nil
 }
 
-func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit, bytes int, _ []string) ([]event.Recorded, error) {
+func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
 	events, err := d.store.ChainPage(ctx, d.cursor.Partition, after, limit)
-	return withinBytes(events, bytes), err
+	return withinBytes(events, bytes, types), err
 }
 
 func (d *deliveryTx) Sizes(ctx context.Context, sequences []event.Sequence) (map[event.Sequence]int, error) {

@@ -151,7 +151,7 @@ func (s *Store) level(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, 
 // reach advances a checkpoint that tx holds to a sequence.
 func (s *Store) reach(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, types []string, h ports.ProjectionHandler, c *ports.Checkpoint, to event.Sequence) error {
 	for c.Sequence < to {
-		a := ports.ProjectionAdvance{ProjectionWork: w, Types: types, Limit: int(min(to-c.Sequence, levelBatch))}
+		a := ports.ProjectionAdvance{ProjectionWork: w, Types: types, Limit: int(min(to-c.Sequence, levelBatch)), Bytes: levelBytes}
 		passed, err := s.apply(ctx, tx, a, h, c)
 		if err != nil {
 			return err
@@ -163,8 +163,11 @@ func (s *Store) reach(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, ty
 	return s.writeCheckpoint(ctx, tx, *c)
 }
 
-// levelBatch is how many events are handed over at once while checkpoints are held.
-const levelBatch = 500
+// What is handed over at once while checkpoints are held: events, and bytes of payloads.
+const (
+	levelBatch = 500
+	levelBytes = 16 << 20
+)
 
 func (s *Store) changeRole(ctx context.Context, tx pgx.Tx, name string, version int32, by string, to projection.Role, from ...projection.Role) error {
 	roles := make([]string, len(from))

@@ -42,7 +42,7 @@ func (s *Store) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) 
 		if q.WithoutData {
 			types = []string{""} // payloads of no type
 		}
-		out.Events, err = s.eventsAfter(ctx, s.reads, q.Partition, event.Sequence(b.after), q.Limit, types)
+		out.Events, err = s.eventsWithin(ctx, s.reads, q.Partition, event.Sequence(b.after), q.Limit, q.Bytes, types)
 		return out, err
 	}
 	sequences, err := s.search(ctx, &q, b, scan, &out)

@@ -109,8 +109,13 @@ func (s *Service) Feed(ctx context.Context, q FeedQuery) (Page, error) {
 	page := Page{Events: []event.Recorded{}}
 	shares, more := share(behind, turn, q.Count)
 	page.HasMore = more
-	for _, b := range shares {
-		events, err := s.following(ctx, b, q.WithoutData)
+	for bytes, i := 0, 0; i < len(shares); i++ {
+		b := shares[i]
+		if bytes >= feedBytes {
+			page.HasMore = true
+			break
+		}
+		events, err := s.following(ctx, b, q.WithoutData, feedBytes-bytes)
 		if err != nil {
 			return Page{}, err
 		}
@@ -122,6 +127,8 @@ func (s *Service) Feed(ctx context.Context, q FeedQuery) (Page, error) {
 		copy(m.Witness[:], last.Checksum[:])
 		marks[m.Partition], turn = m, m.Partition
 		page.Events = append(page.Events, events...)
+		page.HasMore = page.HasMore || len(events) < b.quota
+		bytes += payloadBytes(events)
 	}
 	sortByRecording(page.Events, ports.Forward)
 	list := make([]mark, 0, len(marks))
@@ -216,12 +223,9 @@ func share(behind []backlog, turn event.PartitionID, count int) (shares []backlo
 
 // following reads a share. It begins with the event that was last shown, to see
 // that the log is still the same.
-func (s *Service) following(ctx context.Context, b backlog, withoutData bool) ([]event.Recorded, error) {
-	q := ports.EventQuery{Partition: b.at.Partition, After: b.at.After, Limit: b.quota, WithoutData: withoutData}
-	if b.at.After > 0 {
-		q.After, q.Limit = q.After-1, q.Limit+1
-	}
-	events, err := s.events.Events(ctx, q)
+func (s *Service) following(ctx context.Context, b backlog, withoutData bool, bytes int) ([]event.Recorded, error) {
+	q := ports.EventQuery{Partition: b.at.Partition, After: b.at.After, Limit: b.quota, WithoutData: withoutData, Bytes: bytes}
+	events, err := afterMark(ctx, s.events, q)
 	if err != nil || b.at.After == 0 {
 		return events, err
 	}
@@ -229,4 +233,11 @@ func (s *Service) following(ctx context.Context, b backlog, withoutData bool) ([
 		return nil, ofFrom(diverged())
 	}
 	return events[1:], nil
+}
+
+func payloadBytes(events []event.Recorded) (n int) {
+	for i := range events {
+		n += len(events[i].Payload)
+	}
+	return n
 }

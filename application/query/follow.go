@@ -189,7 +189,12 @@ func (a *AllFeed) Read(ctx context.Context, heads map[event.PartitionID]ports.He
 	before, turn := slices.Clone(a.marks), a.turn
 	shares, more := share(behind, a.turn, count)
 	moved := false
-	for _, b := range shares {
+	for bytes, i := 0, 0; i < len(shares); i++ {
+		b := shares[i]
+		if bytes >= feedBytes {
+			more = true
+			break
+		}
 		found, reached, err := a.share(ctx, b, heads[b.at.Partition])
 		if err != nil {
 			a.marks, a.turn = before, turn // nothing of the page is handed over
@@ -199,6 +204,7 @@ func (a *AllFeed) Read(ctx context.Context, heads map[event.PartitionID]ports.He
 		more = more || reached.After < heads[b.at.Partition].Sequence
 		moved = moved || reached.After > b.at.After
 		events = append(events, found...)
+		bytes += payloadBytes(found)
 	}
 	if !moved {
 		return nil, nil, false, nil // a failover lost what the heads promise; waiting is all that helps

@@ -135,11 +135,7 @@ func behindMark(events []event.Recorded, at mark) []event.Recorded {
 // read asks the store. Unless the mark is the beginning, the first event is the one
 // at the mark, whose checksum shows that the log is still the same.
 func (t *tails) read(ctx context.Context, at mark, limit int) ([]event.Recorded, error) {
-	q := ports.EventQuery{Partition: at.Partition, After: at.After, Limit: limit}
-	if at.After > 0 {
-		q.After, q.Limit = q.After-1, q.Limit+1
-	}
-	events, err := t.events.Events(ctx, q)
+	events, err := afterMark(ctx, t.events, ports.EventQuery{Partition: at.Partition, After: at.After, Limit: limit, Bytes: feedBytes})
 	if err != nil || at.After == 0 {
 		return events, err
 	}
@@ -168,4 +164,22 @@ func (t *tail) add(events []event.Recorded) {
 		first, bytes = first-1, bytes+size
 	}
 	t.run, t.bytes = append([]event.Recorded(nil), t.run[first:]...), bytes
+}
+
+// feedBytes bounds the payloads of one page of a feed, unless one event has more.
+const feedBytes = 8 << 20
+
+// afterMark reads the log after a sequence, with the event at it before the others
+// unless that is the beginning. However large that one is, one that follows comes too.
+func afterMark(ctx context.Context, events ports.EventReader, q ports.EventQuery) ([]event.Recorded, error) {
+	if q.After == 0 {
+		return events.Events(ctx, q)
+	}
+	q.After, q.Limit = q.After-1, q.Limit+1
+	found, err := events.Events(ctx, q)
+	if err != nil || len(found) != 1 || q.Bytes == 0 {
+		return found, err
+	}
+	q.Bytes, q.Limit = 0, 2
+	return events.Events(ctx, q)
 }

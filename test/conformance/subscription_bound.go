@@ -114,6 +114,25 @@ func withinBytes(t require.TestingT, d *Desk) {
 		require.InDelta(t, large, sizes[3], 1000)
 		return nil
 	})
+	events, err := d.Store.Events(context.Background(), ports.EventQuery{Partition: d.Entities[0].Partition, After: 1, Limit: 100, Bytes: 2 * large})
+	require.NoError(t, err)
+	require.Len(t, events, 2, "a read of the log too")
+	work := ports.ProjectionWork{Projection: "bytes-" + d.Tenant, Version: 1, Partition: d.Entities[0].Partition}
+	for _, step := range []struct{ bytes, passed int }{{2 * large, 3}, {large / 2, 1}, {2 * large, 3}} {
+		var given handed
+		_, passed, err := d.Store.Advance(context.Background(), ports.ProjectionAdvance{ProjectionWork: work, Limit: 100, Bytes: step.bytes}, &given)
+		require.NoError(t, err)
+		require.Equal(t, step.passed, passed, "batches of projections too")
+		require.Equal(t, handed(step.passed), given)
+	}
+}
+
+// handed counts the events of a batch.
+type handed int
+
+func (h *handed) Apply(_ context.Context, _ ports.ProjectionTx, b ports.ProjectionBatch) error {
+	*h = handed(len(b.Events))
+	return nil
 }
 
 // RunDeliveryBytes checks that no poll answers more than its bytes, whether messages are
