@@ -1360,6 +1360,65 @@ type ProjectionRows struct {
 	Version     int             `json:"version"`
 }
 
+// ProjectionRowsCommand defines model for ProjectionRowsCommand.
+type ProjectionRowsCommand struct {
+	// DryRun Tell what would change and change nothing.
+	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
+	// Entity The stream of the entity. This or a subject.
+	Entity struct {
+		// ID Example: V-1042
+		ID string `json:"id"`
+
+		// Type Example: ap.vendor
+		Type string `json:"type"`
+	} `json:"entity,omitempty,omitzero"`
+
+	// LegalEntity Only there. Needed with an entity; with a subject it is wherever the caller may.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
+	// Subject The person, as type:id.
+	//
+	// Example: vendor:V-1042
+	Subject string `json:"subject,omitempty,omitzero"`
+
+	// Version Only this one; 0: every living version that this release builds.
+	Version int `json:"version,omitempty,omitzero"`
+}
+
+// ProjectionRowsRebuilt defines model for ProjectionRowsRebuilt.
+type ProjectionRowsRebuilt struct {
+	DryRun bool `json:"dry_run"`
+
+	// LeftOut Living versions that another release built: their rows are as they were.
+	LeftOut []int                  `json:"left_out"`
+	Name    string                 `json:"name"`
+	Rebuilt []ProjectionRowsResult `json:"rebuilt"`
+
+	// Rows Rows that were not as a fold of the log makes them.
+	Rows string `json:"rows"`
+}
+
+// ProjectionRowsResult defines model for ProjectionRowsResult.
+type ProjectionRowsResult struct {
+	// Entities How many were folded anew.
+	Entities string `json:"entities"`
+
+	// Events That were folded.
+	Events      string `json:"events"`
+	LegalEntity string `json:"legal_entity"`
+
+	// PassedOver Events that the version had gone on without and still cannot digest.
+	PassedOver string `json:"passed_over"`
+
+	// Sequence The last event that the version has read, up to which was folded.
+	Sequence string `json:"sequence"`
+
+	// Tables Left: the rows before; right: the rows afterwards.
+	Tables  []ProjectionTableDifference `json:"tables"`
+	Version int                         `json:"version"`
+}
+
 // ProjectionSettings defines model for ProjectionSettings.
 type ProjectionSettings struct {
 	// BatchSize Events of one transaction; 0 is the node's configuration.
@@ -2606,6 +2665,9 @@ type CompareProjectionJSONRequestBody = ProjectionComparisonCommand
 // RebuildProjectionJSONRequestBody defines body for RebuildProjection for application/json ContentType.
 type RebuildProjectionJSONRequestBody = ProjectionRebuildCommand
 
+// RebuildProjectionRowsJSONRequestBody defines body for RebuildProjectionRows for application/json ContentType.
+type RebuildProjectionRowsJSONRequestBody = ProjectionRowsCommand
+
 // RollbackProjectionJSONRequestBody defines body for RollbackProjection for application/json ContentType.
 type RollbackProjectionJSONRequestBody = ProjectionSwitchCommand
 
@@ -2734,6 +2796,9 @@ type ServerInterface interface {
 	// RebuildProjection Build a projection anew beside the version that is shown
 	// (POST /api/admin/projections/{name}/rebuild)
 	RebuildProjection(ctx echo.Context, name ProjectionName) error
+	// RebuildProjectionRows Fold the rows of one entity or of one person anew
+	// (POST /api/admin/projections/{name}/rebuild-rows)
+	RebuildProjectionRows(ctx echo.Context, name ProjectionName) error
 	// RollbackProjection Show readers the version before again
 	// (POST /api/admin/projections/{name}/rollback)
 	RollbackProjection(ctx echo.Context, name ProjectionName) error
@@ -3206,6 +3271,22 @@ func (w *ServerInterfaceWrapper) RebuildProjection(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.RebuildProjection(ctx, name)
+	return err
+}
+
+// RebuildProjectionRows converts echo context to params.
+func (w *ServerInterfaceWrapper) RebuildProjectionRows(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RebuildProjectionRows(ctx, name)
 	return err
 }
 
@@ -5622,6 +5703,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.PUT(options.BaseURL+"/api/admin/projections/:name/settings", wrapper.ConfigureProjection, options.OperationMiddlewares["configureProjection"]...)
 	router.GET(options.BaseURL+"/api/admin/projections/:name/rebuild", wrapper.GetProjectionRebuild, options.OperationMiddlewares["getProjectionRebuild"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/rebuild", wrapper.RebuildProjection, options.OperationMiddlewares["rebuildProjection"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/rebuild-rows", wrapper.RebuildProjectionRows, options.OperationMiddlewares["rebuildProjectionRows"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/compare", wrapper.CompareProjection, options.OperationMiddlewares["compareProjection"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/switch", wrapper.SwitchProjection, options.OperationMiddlewares["switchProjection"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/rollback", wrapper.RollbackProjection, options.OperationMiddlewares["rollbackProjection"]...)
@@ -6198,6 +6280,48 @@ type RebuildProjectiondefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RebuildProjectiondefaultApplicationProblemPlusJSONResponse) VisitRebuildProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RebuildProjectionRowsRequestObject struct {
+	Name ProjectionName `json:"name"`
+	Body *RebuildProjectionRowsJSONRequestBody
+}
+
+type RebuildProjectionRowsResponseObject interface {
+	VisitRebuildProjectionRowsResponse(w http.ResponseWriter) error
+}
+
+type RebuildProjectionRows200JSONResponse ProjectionRowsRebuilt
+
+func (response RebuildProjectionRows200JSONResponse) VisitRebuildProjectionRowsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RebuildProjectionRowsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response RebuildProjectionRowsdefaultApplicationProblemPlusJSONResponse) VisitRebuildProjectionRowsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -9641,6 +9765,9 @@ type StrictServerInterface interface {
 	// RebuildProjection Build a projection anew beside the version that is shown
 	// (POST /api/admin/projections/{name}/rebuild)
 	RebuildProjection(ctx context.Context, request RebuildProjectionRequestObject) (RebuildProjectionResponseObject, error)
+	// RebuildProjectionRows Fold the rows of one entity or of one person anew
+	// (POST /api/admin/projections/{name}/rebuild-rows)
+	RebuildProjectionRows(ctx context.Context, request RebuildProjectionRowsRequestObject) (RebuildProjectionRowsResponseObject, error)
 	// RollbackProjection Show readers the version before again
 	// (POST /api/admin/projections/{name}/rollback)
 	RollbackProjection(ctx context.Context, request RollbackProjectionRequestObject) (RollbackProjectionResponseObject, error)
@@ -10313,6 +10440,54 @@ func (sh *strictHandler) RebuildProjection(ctx echo.Context, name ProjectionName
 		return err
 	} else if validResponse, ok := response.(RebuildProjectionResponseObject); ok {
 		return validResponse.VisitRebuildProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RebuildProjectionRows operation middleware
+func (sh *strictHandler) RebuildProjectionRows(ctx echo.Context, name ProjectionName) error {
+	var request RebuildProjectionRowsRequestObject
+
+	request.Name = name
+
+	var body RebuildProjectionRowsJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RebuildProjectionRows(ctx.Request().Context(), request.(RebuildProjectionRowsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RebuildProjectionRows")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RebuildProjectionRowsResponseObject); ok {
+		return validResponse.VisitRebuildProjectionRowsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
