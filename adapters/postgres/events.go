@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -127,89 +124,6 @@ func (s *Store) eventsAfter(ctx context.Context, db backbonedb.DBTX, p event.Par
 // ChainPage implements ports.ChainReader. A limit of 0 reads to the end.
 func (s *Store) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
 	return s.eventsAfter(ctx, s.reads, p, after, limit, nil)
-}
-
-// Events that lie scattered are fetched in parts at the same time: each is a page of
-// its own to find, and the disk finds several as fast as one.
-const (
-	fetchPart     = 250
-	fetchTogether = 4
-)
-
-// bySequence fetches events in the given order.
-func (s *Store) bySequence(ctx context.Context, p event.PartitionID, sequences []int64, withPayload bool) ([]event.Recorded, error) {
-	if len(sequences) == 0 {
-		return []event.Recorded{}, nil
-	}
-	if len(sequences) <= fetchPart {
-		return s.fetch(ctx, p, sequences, withPayload)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	parts := slices.Collect(slices.Chunk(sequences, fetchPart))
-	fetched := make([][]event.Recorded, len(parts))
-	var next atomic.Int64
-	var running sync.WaitGroup
-	for range min(fetchTogether, len(parts)) {
-		running.Go(func() {
-			for i := next.Add(1) - 1; int(i) < len(parts); i = next.Add(1) - 1 {
-				var err error
-				if fetched[i], err = s.fetch(ctx, p, parts[i], withPayload); err != nil {
-					cancel(err)
-					return
-				}
-			}
-		})
-	}
-	running.Wait()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx) // the first one's, not that of those who were cancelled by it
-	}
-	return slices.Concat(fetched...), nil
-}
-
-// fetch is bySequence for a part.
-func (s *Store) fetch(ctx context.Context, p event.PartitionID, sequences []int64, withPayload bool) ([]event.Recorded, error) {
-	rows, err := s.queries.ListEventsBySequence(ctx, s.reads, &backbonedb.ListEventsBySequenceParams{PartitionID: int32(p), Sequences: sequences})
-	if err != nil {
-		return nil, translate(ctx, err)
-	}
-	events, err := recordedAll(rows, func(e *backbonedb.BackboneEvent) (*backbonedb.BackboneEvent, []byte, []byte) {
-		return e, nil, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if withPayload {
-		if err := s.addPayloads(ctx, p, sequences, events); err != nil {
-			return nil, err
-		}
-	}
-	place := make(map[event.Sequence]int, len(sequences))
-	for i, n := range sequences {
-		place[event.Sequence(n)] = i
-	}
-	slices.SortFunc(events, func(a, b event.Recorded) int { return place[a.Sequence] - place[b.Sequence] })
-	return events, nil
-}
-
-// addPayloads fills in what is stored of the events' payloads.
-func (s *Store) addPayloads(ctx context.Context, p event.PartitionID, sequences []int64, events []event.Recorded) error {
-	rows, err := s.queries.ListPayloadsBySequence(ctx, s.reads, &backbonedb.ListPayloadsBySequenceParams{PartitionID: int32(p), Sequences: sequences})
-	if err != nil {
-		return translate(ctx, err)
-	}
-	stored := make(map[event.Sequence]*backbonedb.ListPayloadsBySequenceRow, len(rows))
-	for i := range rows {
-		stored[event.Sequence(rows[i].Sequence)] = &rows[i]
-	}
-	for i := range events {
-		if row, ok := stored[events[i].Sequence]; ok {
-			copy(events[i].Salt[:], row.Salt)
-			events[i].Payload = row.Payload
-		}
-	}
-	return nil
 }
 
 // Head implements ports.EventReader.

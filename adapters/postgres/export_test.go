@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/erpbackbone/backbone/domain/event"
 )
 
 // SameDatabase tells whether a key store's address makes it part of the log's database.
@@ -34,4 +36,12 @@ func MigrateOwn(ctx context.Context, dsn string, files fs.FS) error {
 	defer db.Close()
 	where := bookkeeping{versions: "backbone.migrations_backbone", lock: "backbone.migration_lock", lockID: 1}
 	return migrateSet(ctx, db, MigrationSet{Name: "backbone", FS: files}, where, func(string) {})
+}
+
+// FetchPart is how many scattered events one statement fetches.
+const FetchPart = fetchPart
+
+// BySequence fetches events by their place.
+func (s *Store) BySequence(ctx context.Context, p event.PartitionID, sequences []int64, withPayload bool) ([]event.Recorded, error) {
+	return s.bySequence(ctx, p, sequences, withPayload)
 }

@@ -49,7 +49,11 @@ func (s *Store) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) 
 	if err != nil {
 		return out, translate(ctx, err)
 	}
-	out.Events, err = s.bySequence(ctx, q.Partition, sequences, !q.WithoutData)
+	correlation := ""
+	if leaderOf(&q) == byCorrelation && !filtered(&q) {
+		correlation = q.CorrelationID
+	}
+	out.Events, err = s.fetch(ctx, q.Partition, correlation, sequences, !q.WithoutData)
 	return out, err
 }
 

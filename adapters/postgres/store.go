@@ -148,6 +148,7 @@ type Store struct {
 	log       *slog.Logger
 	metrics   Metrics
 	reads     *pgxpool.Pool
+	scattered *scattered // the same
 	appends   *pgxpool.Pool
 	leases    *leasePool // nil: the key store is in the log's database
 	queries   *backbonedb.Queries
@@ -194,6 +195,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	}); err != nil {
 		return nil, err
 	}
+	s.scattered = &scattered{pool: s.reads, queries: s.queries}
 	if s.appends, err = s.pool(ctx, c.DSN, "backbone appends", c.Appenders+detourSlots, map[string]string{
 		"plan_cache_mode":                     "force_generic_plan",
 		"enable_seqscan":                      "off", // a plan from when a partition was empty must not stay a scan

@@ -77,24 +77,35 @@ WHERE e.partition_id = @partition_id AND e.sequence > @after::bigint
 ORDER BY e.sequence
 LIMIT @page_size::int;
 
+-- The three below fetch rows that lie scattered, in no particular order. They run
+-- under ReadScattered, with which they are bitmap scans: those visit each page once,
+-- in the order in which pages lie, and let the system read pages ahead; an index scan
+-- waits for one page after the other.
+
 -- name: ListEventsBySequence :many
--- In no particular order. The probe asks for an order and not for equality, so that
--- only the primary key can answer it, whatever the planner knows about the table.
-SELECT e.*
-FROM (SELECT unnest(@sequences::bigint[]) AS wanted) k
-CROSS JOIN LATERAL (
-    SELECT x.* FROM backbone.events x
-    WHERE x.partition_id = @partition_id AND x.sequence >= k.wanted
-    ORDER BY x.sequence
-    LIMIT 1
-) e
-WHERE e.sequence = k.wanted;
+SELECT e.* FROM backbone.events e
+WHERE e.partition_id = @partition_id AND e.sequence = ANY (@sequences::bigint[]);
+
+-- name: ListEventsOfCorrelation :many
+-- The index of the search leads to the rows themselves: no page of the primary key is
+-- read, which would be another one for each event.
+SELECT e.* FROM backbone.events e
+WHERE e.partition_id = @partition_id AND e.correlation_id = @correlation::text
+  AND e.sequence >= @first_sequence::bigint AND e.sequence <= @last_sequence::bigint;
 
 -- name: ListPayloadsBySequence :many
-SELECT p.sequence, p.salt, p.payload
-FROM (SELECT unnest(@sequences::bigint[]) AS wanted) k
-CROSS JOIN LATERAL (
-    SELECT x.sequence, x.salt, x.payload FROM backbone.event_payloads x
-    WHERE x.partition_id = @partition_id AND x.sequence = k.wanted
-    LIMIT 1
-) p;
+SELECT p.sequence, p.salt, p.payload FROM backbone.event_payloads p
+WHERE p.partition_id = @partition_id AND p.sequence = ANY (@sequences::bigint[]);
+
+-- name: ReadScattered :exec
+-- Until the end of the transaction: bitmap scans only, and since then nothing costs but
+-- pages and rows, the condition that leaves the fewest of them is always part of the
+-- search in the index, whatever the planner knows about the table. What an operator
+-- allows to be read ahead stays if it is more.
+SELECT set_config('enable_indexscan', 'off', true), set_config('enable_seqscan', 'off', true),
+       set_config('cpu_operator_cost', '0', true), set_config('cpu_index_tuple_cost', '0', true),
+       set_config('effective_io_concurrency', GREATEST(current_setting('effective_io_concurrency')::int, @read_ahead::int)::text, true);
+
+-- name: GetReadAheadLimit :one
+-- 0 where the server cannot tell its operating system what it will read.
+SELECT s.max_val::int FROM pg_catalog.pg_settings s WHERE s.name = 'effective_io_concurrency';

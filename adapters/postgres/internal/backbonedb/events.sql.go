@@ -80,6 +80,18 @@ func (q *Queries) GetEventByID(ctx context.Context, db DBTX, arg *GetEventByIDPa
 	return i, err
 }
 
+const GetReadAheadLimit = `-- name: GetReadAheadLimit :one
+SELECT s.max_val::int FROM pg_catalog.pg_settings s WHERE s.name = 'effective_io_concurrency'
+`
+
+// 0 where the server cannot tell its operating system what it will read.
+func (q *Queries) GetReadAheadLimit(ctx context.Context, db DBTX) (int32, error) {
+	row := db.QueryRow(ctx, GetReadAheadLimit)
+	var s_max_val int32
+	err := row.Scan(&s_max_val)
+	return s_max_val, err
+}
+
 const ListEventsAfter = `-- name: ListEventsAfter :many
 SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
 FROM backbone.events e
@@ -171,26 +183,97 @@ func (q *Queries) ListEventsAfter(ctx context.Context, db DBTX, arg *ListEventsA
 }
 
 const ListEventsBySequence = `-- name: ListEventsBySequence :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum
-FROM (SELECT unnest($1::bigint[]) AS wanted) k
-CROSS JOIN LATERAL (
-    SELECT x.sequence, x.occurred_at, x.recorded_at, x.stream_version, x.partition_id, x.schema_version, x.effective_date, x.caused_by_partition, x.id, x.caused_by, x.intent_id, x.type, x.tenant_id, x.legal_entity, x.division, x.region, x.site, x.custom_scopes, x.actor_type, x.actor_id, x.actor_name, x.actor_details, x.correlation_id, x.stream_type, x.stream_id, x.tags, x.source_system, x.source_channel, x.source_reference, x.rules_evaluated, x.pii, x.payload_hash, x.content_encoding, x.checksum FROM backbone.events x
-    WHERE x.partition_id = $2 AND x.sequence >= k.wanted
-    ORDER BY x.sequence
-    LIMIT 1
-) e
-WHERE e.sequence = k.wanted
+
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum FROM backbone.events e
+WHERE e.partition_id = $1 AND e.sequence = ANY ($2::bigint[])
 `
 
 type ListEventsBySequenceParams struct {
-	Sequences   []int64
 	PartitionID int32
+	Sequences   []int64
 }
 
-// In no particular order. The probe asks for an order and not for equality, so that
-// only the primary key can answer it, whatever the planner knows about the table.
+// The three below fetch rows that lie scattered, in no particular order. They run
+// under ReadScattered, with which they are bitmap scans: those visit each page once,
+// in the order in which pages lie, and let the system read pages ahead; an index scan
+// waits for one page after the other.
 func (q *Queries) ListEventsBySequence(ctx context.Context, db DBTX, arg *ListEventsBySequenceParams) ([]BackboneEvent, error) {
-	rows, err := db.Query(ctx, ListEventsBySequence, arg.Sequences, arg.PartitionID)
+	rows, err := db.Query(ctx, ListEventsBySequence, arg.PartitionID, arg.Sequences)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []BackboneEvent
+	for rows.Next() {
+		var i BackboneEvent
+		if err := rows.Scan(
+			&i.Sequence,
+			&i.OccurredAt,
+			&i.RecordedAt,
+			&i.StreamVersion,
+			&i.PartitionID,
+			&i.SchemaVersion,
+			&i.EffectiveDate,
+			&i.CausedByPartition,
+			&i.ID,
+			&i.CausedBy,
+			&i.IntentID,
+			&i.Type,
+			&i.TenantID,
+			&i.LegalEntity,
+			&i.Division,
+			&i.Region,
+			&i.Site,
+			&i.CustomScopes,
+			&i.ActorType,
+			&i.ActorID,
+			&i.ActorName,
+			&i.ActorDetails,
+			&i.CorrelationID,
+			&i.StreamType,
+			&i.StreamID,
+			&i.Tags,
+			&i.SourceSystem,
+			&i.SourceChannel,
+			&i.SourceReference,
+			&i.RulesEvaluated,
+			&i.Pii,
+			&i.PayloadHash,
+			&i.ContentEncoding,
+			&i.Checksum,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListEventsOfCorrelation = `-- name: ListEventsOfCorrelation :many
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum FROM backbone.events e
+WHERE e.partition_id = $1 AND e.correlation_id = $2::text
+  AND e.sequence >= $3::bigint AND e.sequence <= $4::bigint
+`
+
+type ListEventsOfCorrelationParams struct {
+	PartitionID   int32
+	Correlation   string
+	FirstSequence int64
+	LastSequence  int64
+}
+
+// The index of the search leads to the rows themselves: no page of the primary key is
+// read, which would be another one for each event.
+func (q *Queries) ListEventsOfCorrelation(ctx context.Context, db DBTX, arg *ListEventsOfCorrelationParams) ([]BackboneEvent, error) {
+	rows, err := db.Query(ctx, ListEventsOfCorrelation,
+		arg.PartitionID,
+		arg.Correlation,
+		arg.FirstSequence,
+		arg.LastSequence,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -623,18 +706,13 @@ func (q *Queries) ListEventsOfStreamBackward(ctx context.Context, db DBTX, arg *
 }
 
 const ListPayloadsBySequence = `-- name: ListPayloadsBySequence :many
-SELECT p.sequence, p.salt, p.payload
-FROM (SELECT unnest($1::bigint[]) AS wanted) k
-CROSS JOIN LATERAL (
-    SELECT x.sequence, x.salt, x.payload FROM backbone.event_payloads x
-    WHERE x.partition_id = $2 AND x.sequence = k.wanted
-    LIMIT 1
-) p
+SELECT p.sequence, p.salt, p.payload FROM backbone.event_payloads p
+WHERE p.partition_id = $1 AND p.sequence = ANY ($2::bigint[])
 `
 
 type ListPayloadsBySequenceParams struct {
-	Sequences   []int64
 	PartitionID int32
+	Sequences   []int64
 }
 
 type ListPayloadsBySequenceRow struct {
@@ -644,7 +722,7 @@ type ListPayloadsBySequenceRow struct {
 }
 
 func (q *Queries) ListPayloadsBySequence(ctx context.Context, db DBTX, arg *ListPayloadsBySequenceParams) ([]ListPayloadsBySequenceRow, error) {
-	rows, err := db.Query(ctx, ListPayloadsBySequence, arg.Sequences, arg.PartitionID)
+	rows, err := db.Query(ctx, ListPayloadsBySequence, arg.PartitionID, arg.Sequences)
 	if err != nil {
 		return nil, err
 	}
@@ -661,4 +739,19 @@ func (q *Queries) ListPayloadsBySequence(ctx context.Context, db DBTX, arg *List
 		return nil, err
 	}
 	return items, nil
+}
+
+const ReadScattered = `-- name: ReadScattered :exec
+SELECT set_config('enable_indexscan', 'off', true), set_config('enable_seqscan', 'off', true),
+       set_config('cpu_operator_cost', '0', true), set_config('cpu_index_tuple_cost', '0', true),
+       set_config('effective_io_concurrency', GREATEST(current_setting('effective_io_concurrency')::int, $1::int)::text, true)
+`
+
+// Until the end of the transaction: bitmap scans only, and since then nothing costs but
+// pages and rows, the condition that leaves the fewest of them is always part of the
+// search in the index, whatever the planner knows about the table. What an operator
+// allows to be read ahead stays if it is more.
+func (q *Queries) ReadScattered(ctx context.Context, db DBTX, readAhead int32) error {
+	_, err := db.Exec(ctx, ReadScattered, readAhead)
+	return err
 }

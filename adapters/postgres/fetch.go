@@ -1,0 +1,256 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// Events that lie scattered are fetched in parts at the same time, and their payloads
+// beside them: each is a page of its own to find, and the disk finds several as fast
+// as one.
+const (
+	fetchPart     = 250
+	fetchTogether = 4
+	fetchAlone    = 32 // so few are not worth a second connection
+)
+
+// fetchAhead is how many pages the system is told to read before they are needed.
+const fetchAhead = 32
+
+// scattered runs statements whose rows lie scattered: under ReadScattered, in one
+// round trip and one transaction with it.
+type scattered struct {
+	pool    *pgxpool.Pool
+	queries *backbonedb.Queries
+	limit   atomic.Int64 // of the server, plus one; 0: it was not asked yet
+}
+
+var _ backbonedb.DBTX = (*scattered)(nil)
+
+// readAhead is fetchAhead, or less if the server does not allow it.
+func (s *scattered) readAhead(ctx context.Context) (int32, error) {
+	limit := s.limit.Load()
+	if limit == 0 {
+		n, err := s.queries.GetReadAheadLimit(ctx, s.pool)
+		if err != nil {
+			return 0, err
+		}
+		limit = int64(n) + 1
+		s.limit.Store(limit)
+	}
+	return int32(min(limit-1, fetchAhead)), nil
+}
+
+// Query implements backbonedb.DBTX.
+func (s *scattered) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	ahead, err := s.readAhead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var b pgx.Batch
+	b.Queue(backbonedb.ReadScattered, ahead)
+	b.Queue(sql, args...)
+	results := s.pool.SendBatch(ctx, &b)
+	if _, err := results.Exec(); err != nil {
+		_ = results.Close() // the same error again
+		return nil, err
+	}
+	rows, err := results.Query()
+	if err != nil {
+		_ = results.Close() // the same error again
+		return nil, err
+	}
+	return &scatteredRows{Rows: rows, results: results}, nil
+}
+
+// Exec implements backbonedb.DBTX. Nothing is written scattered.
+func (s *scattered) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return s.pool.Exec(ctx, sql, args...)
+}
+
+// QueryRow implements backbonedb.DBTX. One row is not scattered.
+func (s *scattered) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return s.pool.QueryRow(ctx, sql, args...)
+}
+
+// scatteredRows give the connection back when they are closed.
+type scatteredRows struct {
+	pgx.Rows
+	results pgx.BatchResults
+	err     error
+}
+
+// Next implements pgx.Rows.
+func (r *scatteredRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+// Close implements pgx.Rows.
+func (r *scatteredRows) Close() {
+	r.Rows.Close()
+	if err := r.results.Close(); r.err == nil {
+		r.err = err
+	}
+}
+
+// Err implements pgx.Rows.
+func (r *scatteredRows) Err() error {
+	if err := r.Rows.Err(); err != nil {
+		return err
+	}
+	return r.err
+}
+
+// wanted is an event that is to be fetched, and its place in the answer.
+type wanted struct {
+	sequence int64
+	place    int
+}
+
+// fetch is what is fetched of the events of one partition.
+type fetch struct {
+	store       *Store
+	partition   event.PartitionID
+	correlation string   // of all the events between the first and the last; "": they have nothing in common
+	wanted      []wanted // by sequence
+	events      []event.Recorded
+	payloads    []backbonedb.ListPayloadsBySequenceRow // empty: they are not asked for
+}
+
+// bySequence fetches events in the given order.
+func (s *Store) bySequence(ctx context.Context, p event.PartitionID, sequences []int64, withPayload bool) ([]event.Recorded, error) {
+	return s.fetch(ctx, p, "", sequences, withPayload)
+}
+
+// fetch is bySequence for events of a correlation, if one is given: the sequences are
+// then all that it has between the first and the last of them.
+func (s *Store) fetch(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool) ([]event.Recorded, error) {
+	f := &fetch{store: s, partition: p, correlation: correlation, wanted: make([]wanted, len(sequences)), events: make([]event.Recorded, len(sequences))}
+	for i, n := range sequences {
+		f.wanted[i] = wanted{n, i}
+	}
+	slices.SortFunc(f.wanted, func(a, b wanted) int { return cmp.Compare(a.sequence, b.sequence) })
+	if withPayload {
+		f.payloads = make([]backbonedb.ListPayloadsBySequenceRow, len(sequences))
+	}
+	var parts []func(context.Context) error
+	for part := range slices.Chunk(f.wanted, fetchPart) {
+		parts = append(parts, func(ctx context.Context) error { return f.readEvents(ctx, part) })
+		if withPayload {
+			parts = append(parts, func(ctx context.Context) error { return f.readPayloads(ctx, part) })
+		}
+	}
+	together := fetchTogether
+	if len(sequences) <= fetchAlone {
+		together = 1
+	}
+	if err := runParts(ctx, parts, together); err != nil {
+		return nil, translate(ctx, err)
+	}
+	for i := range f.payloads {
+		copy(f.events[i].Salt[:], f.payloads[i].Salt)
+		f.events[i].Payload = f.payloads[i].Payload
+	}
+	return slices.DeleteFunc(f.events, func(e event.Recorded) bool { return e.Sequence == 0 }), nil
+}
+
+// runParts runs parts, so many at the same time, and gives the first error.
+func runParts(ctx context.Context, parts []func(context.Context) error, together int) error {
+	if together = min(together, len(parts)); together <= 1 {
+		for _, run := range parts {
+			if err := run(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var running sync.WaitGroup
+	for range together {
+		running.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(parts); i = next.Add(1) - 1 {
+				if err := parts[i](ctx); err != nil {
+					cancel(err) // the first one's stays, not that of those who are cancelled by it
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// places are where a sequence is wanted; more than one if it was asked for twice.
+func places(part []wanted, sequence int64) []wanted {
+	from, _ := slices.BinarySearchFunc(part, sequence, func(w wanted, n int64) int { return cmp.Compare(w.sequence, n) })
+	to := from
+	for to < len(part) && part[to].sequence == sequence {
+		to++
+	}
+	return part[from:to]
+}
+
+func sequencesOf(part []wanted) []int64 {
+	out := make([]int64, len(part))
+	for i, w := range part {
+		out[i] = w.sequence
+	}
+	return out
+}
+
+func (f *fetch) readEvents(ctx context.Context, part []wanted) error {
+	var rows []backbonedb.BackboneEvent
+	var err error
+	s := f.store
+	if f.correlation != "" {
+		rows, err = s.queries.ListEventsOfCorrelation(ctx, s.scattered, &backbonedb.ListEventsOfCorrelationParams{
+			PartitionID: int32(f.partition), Correlation: f.correlation, FirstSequence: part[0].sequence, LastSequence: part[len(part)-1].sequence,
+		})
+	} else {
+		rows, err = s.queries.ListEventsBySequence(ctx, s.scattered, &backbonedb.ListEventsBySequenceParams{PartitionID: int32(f.partition), Sequences: sequencesOf(part)})
+	}
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		for _, w := range places(part, rows[i].Sequence) {
+			if f.events[w.place], err = recorded(&rows[i], nil, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *fetch) readPayloads(ctx context.Context, part []wanted) error {
+	s := f.store
+	rows, err := s.queries.ListPayloadsBySequence(ctx, s.scattered, &backbonedb.ListPayloadsBySequenceParams{PartitionID: int32(f.partition), Sequences: sequencesOf(part)})
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		for _, w := range places(part, rows[i].Sequence) {
+			f.payloads[w.place] = rows[i]
+		}
+	}
+	return nil
+}
