@@ -71,7 +71,7 @@ var operations = map[string]operation{
 	"rejectIntent":            {action: "intents.approve", body: requiredBody},
 	"listProjections":         {action: actionReadProjections},
 	"createProjection":        {action: actionDefineProjections, body: requiredBody, filters: []string{"dry_run", "untried"}},
-	"replaceProjection":       {action: actionDefineProjections, body: requiredBody},
+	"replaceProjection":       {action: actionDefineProjections, body: requiredBody, filters: []string{"dry_run", "untried", "switch"}},
 	"deleteProjection":        {action: actionDefineProjections},
 	"getProjectionRows":       {action: "events.read", filters: []string{"legal_entity", "key", "prefix", "min_sequence", "limit", "cursor"}},
 	"getProjection":           {action: actionReadProjections},

@@ -230,6 +230,9 @@ func projectionAnswer(v projector.View, codes map[event.PartitionID]string) api.
 	if out.EventTypes == nil {
 		out.EventTypes = []string{}
 	}
+	if d, err := projection.ParseDefinition(v.Definition); err == nil { // built in, or another release's
+		out.Definition = definitionAnswer(d)
+	}
 	behind, processed, skipped, failed := uint64(0), uint64(0), uint64(0), uint64(0)
 	for _, p := range v.Partitions {
 		behind, processed, skipped, failed = behind+p.BehindEvents, processed+p.Processed, skipped+p.Skipped, failed+p.Failed

@@ -21,8 +21,9 @@ const actionDefineProjections = "projections.define"
 // OwnProjections are those that tenants create: declarative.Service.
 type OwnProjections interface {
 	Create(ctx context.Context, c declarative.Creation) (projection.Projection, declarative.Trial, error)
+	Change(ctx context.Context, c declarative.Creation, switching bool) (declarative.Changed, error)
 	Delete(ctx context.Context, tenantID, name, by string) error
-	Find(ctx context.Context, tenantID, name string) (projection.Projection, projection.Definition, error)
+	Versions(ctx context.Context, tenantID, name string) (map[int]projection.Definition, error)
 	Rows(ctx context.Context, q declarative.Question) (declarative.Page, error)
 }
 
@@ -52,8 +53,8 @@ func ownName(ctx context.Context, full string) (name string, mine bool) {
 	return name, !owned || tenant == callOf(ctx).principal.TenantID
 }
 
-// mayChange wants the right to decide about a projection in all legal entities that it
-// reads.
+// mayChange wants the right to decide about a projection in all legal entities that its
+// versions read: readers may be switched from one to the other.
 func (s *Server) mayChange(ctx context.Context, name string) error {
 	p := callOf(ctx).principal
 	if !projection.IsOwnName(name) || s.config.OwnProjections == nil {
@@ -62,11 +63,34 @@ func (s *Server) mayChange(ctx context.Context, name string) error {
 	if len(p.LegalEntities) == 0 {
 		return nil
 	}
-	_, d, err := s.config.OwnProjections.Find(ctx, p.TenantID, name)
+	versions, err := s.config.OwnProjections.Versions(ctx, p.TenantID, name)
 	if err != nil {
 		return err
 	}
-	return ofCaller(p, d.Filter)
+	for _, d := range versions {
+		if err := ofCaller(p, d.Filter); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maySee hides a tenant's projection from who sees no legal entity that it reads.
+func (s *Server) maySee(ctx context.Context, name string) error {
+	p := callOf(ctx).principal
+	if !projection.IsOwnName(name) || s.config.OwnProjections == nil || len(p.LegalEntities) == 0 {
+		return nil
+	}
+	versions, err := s.config.OwnProjections.Versions(ctx, p.TenantID, name)
+	if err != nil {
+		return err
+	}
+	for _, d := range versions {
+		if slices.ContainsFunc(p.LegalEntities, d.Filter.Reads) {
+			return nil
+		}
+	}
+	return projection.NotFound(name)
 }
 
 // ofCaller refuses a filter that reads legal entities which are not the caller's.
@@ -79,13 +103,10 @@ func ofCaller(p ports.Principal, f projection.Filter) error {
 	return nil
 }
 
-// CreateProjection answers POST /api/admin/projections.
-func (s *Server) CreateProjection(ctx context.Context, r api.CreateProjectionRequestObject) (api.CreateProjectionResponseObject, error) {
-	service, err := s.ownProjections()
-	if err != nil {
-		return nil, err
-	}
-	p, b := callOf(ctx).principal, r.Body
+// definition reads what a new projection or a changed one is to be. Fault
+// projection.affects_others.
+func definition(ctx context.Context, b *api.NewProjection) (declarative.Creation, error) {
+	p := callOf(ctx).principal
 	c := declarative.Creation{Name: b.Name, By: p.PersonID, Definition: projection.Definition{
 		TenantID: p.TenantID, Description: b.Description, Key: b.Key, Fold: b.Fold,
 		Filter: projection.Filter{Types: b.Filter.Types, Tags: b.Filter.Tags, LegalEntities: b.Filter.LegalEntities},
@@ -93,41 +114,75 @@ func (s *Server) CreateProjection(ctx context.Context, r api.CreateProjectionReq
 	for _, e := range b.Filter.Entities {
 		c.Definition.Filter.Entities = append(c.Definition.Filter.Entities, projection.FilterEntity{Type: e.EntityType, ID: e.EntityID})
 	}
+	if err := shredding.CheckText("/description", b.Description); err != nil {
+		return c, err
+	}
+	return c, ofCaller(p, c.Definition.Filter)
+}
+
+// CreateProjection answers POST /api/admin/projections.
+func (s *Server) CreateProjection(ctx context.Context, r api.CreateProjectionRequestObject) (api.CreateProjectionResponseObject, error) {
+	service, err := s.ownProjections()
+	if err != nil {
+		return nil, err
+	}
+	c, err := definition(ctx, r.Body)
+	if err != nil {
+		return nil, err
+	}
 	if c.DryRun, err = yes("dry_run", r.Params.DryRun); err != nil {
 		return nil, err
 	}
 	if c.Untried, err = yes("untried", r.Params.Untried); err != nil {
 		return nil, err
 	}
-	if err := shredding.CheckText("/description", b.Description); err != nil {
-		return nil, err
-	}
-	if err := ofCaller(p, c.Definition.Filter); err != nil {
-		return nil, err
-	}
 	made, trial, err := service.Create(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	out := struct {
-		Name    string       `json:"name"`
-		Version int          `json:"version"`
-		DryRun  bool         `json:"dry_run"`
-		Events  int          `json:"events"`
-		Trial   []trialShown `json:"trial"`
-	}{b.Name, made.Version, c.DryRun, trial.Events, []trialShown{}}
-	for _, t := range trial.Entities {
-		shown, err := s.trialShown(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		out.Trial = append(out.Trial, shown)
+	out, err := s.defined(ctx, c, made.Version, trial)
+	if err != nil {
+		return nil, err
 	}
 	if c.DryRun {
 		return reply(http.StatusOK, out)
 	}
 	s.log.InfoContext(ctx, "a projection was created", "projection", made.Name, "version", made.Version, "by", c.By)
 	return reply(http.StatusCreated, out)
+}
+
+// definedShown is what became of a definition.
+type definedShown struct {
+	Name      string         `json:"name"`
+	Version   int            `json:"version"`
+	Shown     int            `json:"shown,omitempty"`
+	Unchanged bool           `json:"unchanged,omitempty"`
+	DryRun    bool           `json:"dry_run"`
+	LookedAt  int            `json:"looked_at"`
+	Events    int            `json:"events"`
+	Trial     []trialShown   `json:"trial"`
+	Warnings  []warningShown `json:"warnings"`
+}
+
+type warningShown struct {
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+	Field  string `json:"field"`
+}
+
+func (s *Server) defined(ctx context.Context, c declarative.Creation, version int, t declarative.Trial) (definedShown, error) {
+	out := definedShown{Name: c.Name, Version: version, DryRun: c.DryRun, LookedAt: t.Looked, Events: t.Events, Trial: []trialShown{}, Warnings: []warningShown{}}
+	for _, e := range t.Entities {
+		shown, err := s.trialShown(ctx, e)
+		if err != nil {
+			return out, err
+		}
+		out.Trial = append(out.Trial, shown)
+	}
+	for _, w := range t.Warnings {
+		out.Warnings = append(out.Warnings, warningShown(w))
+	}
+	return out, nil
 }
 
 // trialShown is what a trial made in one legal entity. The rows are for who may read the
@@ -185,11 +240,65 @@ func (s *Server) ReplaceProjection(ctx context.Context, r api.ReplaceProjectionR
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := service.Find(ctx, callOf(ctx).principal.TenantID, r.Name); err != nil {
+	if err := createdOnly(r.Name, "changed; a release with a newer handler builds its version by itself, and you may rebuild it"); err != nil {
 		return nil, err
 	}
-	return nil, fault.New(fault.FailedPrecondition, "projection.definition_fixed",
-		"the definition of a projection does not change; delete the projection and create it with the new one, or create it under another name beside this one")
+	c, err := definition(ctx, r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if c.Name != r.Name {
+		return nil, fault.New(fault.Invalid, "projection.name_fixed", "the name in the body is not that of the projection; correct it, or create another projection").WithField("/name")
+	}
+	if c.DryRun, err = yes("dry_run", r.Params.DryRun); err != nil {
+		return nil, err
+	}
+	if c.Untried, err = yes("untried", r.Params.Untried); err != nil {
+		return nil, err
+	}
+	switching, err := yes("switch", r.Params.Switch)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.mayChange(ctx, r.Name); err != nil {
+		return nil, err
+	}
+	changed, err := service.Change(ctx, c, switching)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.defined(ctx, c, changed.Version, changed.Trial)
+	if err != nil {
+		return nil, err
+	}
+	out.Shown, out.Unchanged = changed.Shown, changed.Same
+	if c.DryRun || changed.Same {
+		return reply(http.StatusOK, out)
+	}
+	s.log.InfoContext(ctx, "the definition of a projection is changed", "projection", c.Name, "tenant", c.Definition.TenantID, "version", changed.Version, "by", c.By)
+	return reply(http.StatusCreated, out)
+}
+
+// definitionAnswer shows a definition as it was given.
+func definitionAnswer(d projection.Definition) api.ProjectionDefinition {
+	out := api.ProjectionDefinition{Description: d.Description, Key: d.Key, Fold: d.Fold, Filter: api.ProjectionFilter{
+		Types: d.Filter.Types, Tags: d.Filter.Tags, LegalEntities: d.Filter.LegalEntities,
+	}}
+	for _, e := range d.Filter.Entities {
+		out.Filter.Entities = append(out.Filter.Entities, api.ProjectionFilterEntity{EntityType: e.Type, EntityID: e.ID})
+	}
+	return out
+}
+
+// createdOnly refuses the projections of modules.
+func createdOnly(name, what string) error {
+	switch {
+	case projection.IsOwnName(name):
+		return nil
+	case strings.Contains(name, "/"):
+		return projection.NotFound(name)
+	}
+	return fault.New(fault.FailedPrecondition, "projection.built_in", "projections of modules cannot be %s", what)
 }
 
 // DeleteProjection answers DELETE /api/admin/projections/{name}.
@@ -199,11 +308,8 @@ func (s *Server) DeleteProjection(ctx context.Context, r api.DeleteProjectionReq
 		return nil, err
 	}
 	p := callOf(ctx).principal
-	if !projection.IsOwnName(r.Name) {
-		if strings.Contains(r.Name, "/") {
-			return nil, projection.NotFound(r.Name)
-		}
-		return nil, fault.New(fault.FailedPrecondition, "projection.built_in", "projections of modules cannot be deleted; stop it instead")
+	if err := createdOnly(r.Name, "deleted; stop it instead"); err != nil {
+		return nil, err
 	}
 	if err := s.mayChange(ctx, r.Name); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,6 +41,7 @@ func TestProjectionsOfTenants(t *testing.T) {
 			},
 		})
 		c.OwnProjections = own
+		c.Rebuilds = projector.NewRebuilds(projector.RebuildsConfig{Store: store, Register: store, Versions: store, Clock: system.Clock{}, Created: own})
 		c.Projections = projector.NewOperations(projector.OperationsConfig{
 			Store: store, Register: store, Letters: store, Leases: store.Leases(), Clock: system.Clock{}, Created: own,
 		})
@@ -88,7 +90,60 @@ func TestProjectionsOfTenants(t *testing.T) {
 	answers(http.StatusForbidden, "auth.forbidden", ask{method: "GET", path: rows, token: admin})
 	answers(http.StatusBadRequest, "cursor.malformed", ask{method: "GET", path: rows + "&cursor=%21", token: h.tokens["auditor"]})
 	answers(http.StatusBadRequest, "request.parameter_unknown", ask{method: "GET", path: rows + "&as_of=2026-01-01", token: h.tokens["auditor"]})
-	answers(http.StatusUnprocessableEntity, "projection.definition_fixed", ask{method: "PUT", path: one, token: admin, body: definition})
+
+	// A definition changes beside the one that is shown.
+	put := func(token, query, body string) ask {
+		return ask{method: "PUT", path: one + query, token: token, body: body}
+	}
+	const other = `{"name":"notes","filter":{"types":["ap.invoice.submited"]},"key":".stream.id","fold":"1"}`
+	for _, role := range []string{"operator", "auditor", "controller", "module"} {
+		answers(http.StatusForbidden, "auth.forbidden", put(h.tokens[role], "", other))
+	}
+	answers(http.StatusForbidden, "projection.affects_others", put(local, "", `{"name":"notes","filter":{"legal_entities":["DEMF"]},"key":".id","fold":"1"}`))
+	answers(http.StatusUnprocessableEntity, "projection.built_in", ask{method: "PUT", path: all + "/gl.ledger", token: admin, body: other})
+	answers(http.StatusNotFound, "projection.not_found", ask{method: "PUT", path: all + "/absent", token: admin, body: strings.Replace(other, "notes", "absent", 1)})
+	answers(http.StatusBadRequest, "projection.name_fixed", put(admin, "", german))
+	answers(http.StatusBadRequest, "request.parameter_invalid", put(admin, "?switch=maybe", other))
+	answers(http.StatusBadRequest, "pii.in_text", put(admin, "", `{"name":"notes","description":"ask jane.doe@example.org","key":".a","fold":"1"}`))
+	changed := func(status int, a ask) map[string]any {
+		t.Helper()
+		got := h.do(t, a)
+		require.Equal(t, status, got.status, string(got.body))
+		return got.json(t)
+	}
+	same := changed(http.StatusOK, put(admin, "", definition))
+	require.Equal(t, []any{1.0, 1.0, true}, []any{same["version"], same["shown"], same["unchanged"]})
+	dry := changed(http.StatusOK, put(admin, "?dry_run=true", other))
+	require.Equal(t, []any{2.0, 1.0, 0.0, true}, []any{dry["version"], dry["shown"], dry["looked_at"], dry["dry_run"]})
+	require.NotContains(t, string(h.do(t, ask{method: "GET", path: one + "/rebuild", token: admin}).body), "building")
+	made := changed(http.StatusCreated, put(admin, "", other))
+	require.Equal(t, []any{2.0, 1.0, nil}, []any{made["version"], made["shown"], made["unchanged"]})
+	answers(http.StatusConflict, "projection.being_changed", put(admin, "", strings.Replace(other, `"1"`, `"2"`, 1)))
+	versions := changed(http.StatusOK, ask{method: "GET", path: one + "/rebuild", token: h.tokens["operator"]})
+	require.Equal(t, []any{"notes", 1.0}, []any{versions["name"], versions["active"]})
+	require.Equal(t, "1", changed(http.StatusOK, ask{method: "GET", path: all, token: admin})["projections"].([]any)[1].(map[string]any)["definition"].(map[string]any)["fold"])
+	for _, step := range []string{"/rebuild", "/switch", "/rollback", "/cancel", "/drop"} {
+		answers(http.StatusForbidden, "projection.affects_others", ask{method: "POST", path: one + step, token: local})
+		answers(http.StatusForbidden, "auth.forbidden", ask{method: "POST", path: one + step, token: h.tokens["auditor"]})
+		answers(http.StatusNotFound, "projection.not_found", ask{method: "POST", path: one + step, token: rival})
+		answers(http.StatusNotFound, "projection.not_found", ask{method: "POST", path: all + "/demo%2Fnotes" + step, token: rival})
+	}
+	for _, path := range []string{one, all + "/demo%2Fnotes"} {
+		answers(http.StatusNotFound, "projection.not_found", ask{method: "GET", path: path + "/rebuild", token: rival})
+		answers(http.StatusNotFound, "projection.not_found", ask{method: "POST", path: path + "/compare", token: rival})
+	}
+	answers(http.StatusUnprocessableEntity, "projection.rebuilding", ask{method: "POST", path: one + "/rebuild", token: h.tokens["operator"]})
+	compared := changed(http.StatusOK, ask{method: "POST", path: one + "/compare", token: h.tokens["operator"]})
+	require.Equal(t, []any{"notes", 1.0, 2.0}, []any{compared["name"], compared["left"], compared["right"]})
+	moved := changed(http.StatusOK, ask{method: "POST", path: one + "/switch", token: h.tokens["operator"]})
+	require.Equal(t, []any{"notes", 2.0, 1.0}, []any{moved["name"], moved["active"], moved["retained"]})
+	require.Equal(t, 2.0, changed(http.StatusOK, ask{method: "GET", path: rows, token: h.tokens["auditor"]})["version"])
+	back := changed(http.StatusOK, ask{method: "POST", path: one + "/rollback", token: h.tokens["operator"]})
+	require.Equal(t, []any{1.0, 2.0}, []any{back["active"], back["retained"]})
+	changed(http.StatusOK, ask{method: "POST", path: one + "/drop", token: h.tokens["operator"]})
+	changed(http.StatusOK, ask{method: "POST", path: one + "/rebuild", token: h.tokens["operator"], body: `{"switch":true}`})
+	changed(http.StatusOK, ask{method: "POST", path: one + "/cancel", token: h.tokens["operator"]})
+	answers(http.StatusUnprocessableEntity, "projection.not_building", ask{method: "POST", path: one + "/cancel", token: h.tokens["operator"]})
 	require.NotContains(t, string(h.do(t, ask{method: "GET", path: all, token: admin}).body), "demo/")
 
 	for _, path := range []string{one, all + "/demo%2Fnotes"} {

@@ -22,64 +22,74 @@ type Rebuilds interface {
 	Drop(ctx context.Context, o projector.Order) (projector.Rebuild, error)
 }
 
-// rebuilt answers with what a step of a rebuild leaves.
-func (s *Server) rebuilt(step func(Rebuilds) (projector.Rebuild, error)) (answer, error) {
+// rebuilt answers with what a step of a rebuild leaves. Steps know a projection by its
+// name among those of all tenants.
+func (s *Server) rebuilt(ctx context.Context, name string, step func(Rebuilds, projector.Order) (projector.Rebuild, error)) (answer, error) {
 	if s.config.Rebuilds == nil {
 		return answer{}, projectionsNotServed()
 	}
-	b, err := step(s.config.Rebuilds)
+	full, err := s.named(ctx, name)
 	if err != nil {
 		return answer{}, err
 	}
+	b, err := step(s.config.Rebuilds, projector.Order{Name: full, By: callOf(ctx).principal.PersonID})
+	if err != nil {
+		return answer{}, err
+	}
+	b.Projection = name
 	return reply(http.StatusOK, rebuildAnswer(b))
 }
 
-// decided is rebuilt for steps that change what all legal entities are shown.
-func (s *Server) decided(ctx context.Context, step func(Rebuilds) (projector.Rebuild, error)) (answer, error) {
-	if err := s.forAll(ctx); err != nil {
+// decided is rebuilt for steps that change what readers are shown.
+func (s *Server) decided(ctx context.Context, name string, step func(Rebuilds, projector.Order) (projector.Rebuild, error)) (answer, error) {
+	if _, err := s.named(ctx, name); err != nil {
 		return answer{}, err
 	}
-	return s.rebuilt(step)
-}
-
-func order(ctx context.Context, name string, force bool) projector.Order {
-	return projector.Order{Name: name, By: callOf(ctx).principal.PersonID, Force: force}
+	if err := s.mayChange(ctx, name); err != nil {
+		return answer{}, err
+	}
+	return s.rebuilt(ctx, name, step)
 }
 
 // GetProjectionRebuild answers GET /api/admin/projections/{name}/rebuild.
 func (s *Server) GetProjectionRebuild(ctx context.Context, r api.GetProjectionRebuildRequestObject) (api.GetProjectionRebuildResponseObject, error) {
-	return s.rebuilt(func(b Rebuilds) (projector.Rebuild, error) { return b.Show(ctx, r.Name) })
+	if err := s.maySee(ctx, r.Name); err != nil {
+		return nil, err
+	}
+	return s.rebuilt(ctx, r.Name, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) { return b.Show(ctx, o.Name) })
 }
 
 // RebuildProjection answers POST /api/admin/projections/{name}/rebuild.
 func (s *Server) RebuildProjection(ctx context.Context, r api.RebuildProjectionRequestObject) (api.RebuildProjectionResponseObject, error) {
-	return s.decided(ctx, func(b Rebuilds) (projector.Rebuild, error) {
-		return b.Start(ctx, order(ctx, r.Name, false), r.Body != nil && r.Body.Switch)
+	return s.decided(ctx, r.Name, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
+		return b.Start(ctx, o, r.Body != nil && r.Body.Switch)
 	})
 }
 
 // SwitchProjection answers POST /api/admin/projections/{name}/switch.
 func (s *Server) SwitchProjection(ctx context.Context, r api.SwitchProjectionRequestObject) (api.SwitchProjectionResponseObject, error) {
-	return s.decided(ctx, func(b Rebuilds) (projector.Rebuild, error) {
-		return b.Switch(ctx, order(ctx, r.Name, r.Body != nil && r.Body.Force))
+	return s.decided(ctx, r.Name, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
+		o.Force = r.Body != nil && r.Body.Force
+		return b.Switch(ctx, o)
 	})
 }
 
 // RollbackProjection answers POST /api/admin/projections/{name}/rollback.
 func (s *Server) RollbackProjection(ctx context.Context, r api.RollbackProjectionRequestObject) (api.RollbackProjectionResponseObject, error) {
-	return s.decided(ctx, func(b Rebuilds) (projector.Rebuild, error) {
-		return b.Rollback(ctx, order(ctx, r.Name, r.Body != nil && r.Body.Force))
+	return s.decided(ctx, r.Name, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
+		o.Force = r.Body != nil && r.Body.Force
+		return b.Rollback(ctx, o)
 	})
 }
 
 // CancelProjectionRebuild answers POST /api/admin/projections/{name}/cancel.
 func (s *Server) CancelProjectionRebuild(ctx context.Context, r api.CancelProjectionRebuildRequestObject) (api.CancelProjectionRebuildResponseObject, error) {
-	return s.decided(ctx, func(b Rebuilds) (projector.Rebuild, error) { return b.Cancel(ctx, order(ctx, r.Name, false)) })
+	return s.decided(ctx, r.Name, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) { return b.Cancel(ctx, o) })
 }
 
 // DropProjectionVersion answers POST /api/admin/projections/{name}/drop.
 func (s *Server) DropProjectionVersion(ctx context.Context, r api.DropProjectionVersionRequestObject) (api.DropProjectionVersionResponseObject, error) {
-	return s.decided(ctx, func(b Rebuilds) (projector.Rebuild, error) { return b.Drop(ctx, order(ctx, r.Name, false)) })
+	return s.decided(ctx, r.Name, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) { return b.Drop(ctx, o) })
 }
 
 // The rows that a comparison names of each table and legal entity.
@@ -100,19 +110,31 @@ func (s *Server) CompareProjection(ctx context.Context, r api.CompareProjectionR
 	if examples < 0 || examples > maxExamples {
 		return nil, fault.New(fault.Invalid, "projection.examples_invalid", "a comparison names 1 to 1000 rows of a table and legal entity; correct it").WithField("/examples")
 	}
+	full, err := s.named(ctx, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.maySee(ctx, r.Name); err != nil {
+		return nil, err
+	}
 	ids, codes, err := s.seen(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.config.Rebuilds.Compare(ctx, r.Name, ids, examples)
+	c, err := s.config.Rebuilds.Compare(ctx, full, ids, examples)
 	if err != nil {
 		return nil, err
 	}
 	out := api.ProjectionComparison{
-		Name: c.Projection, Left: c.Left, Right: c.Right, Rows: count(c.Rows()), LegalEntities: make([]api.ProjectionDifference, len(c.Partitions)), NotCompared: []string{},
+		Name: r.Name, Left: c.Left, Right: c.Right, Rows: count(c.Rows()), LegalEntities: make([]api.ProjectionDifference, len(c.Partitions)), NotCompared: []string{},
 	}
-	for _, id := range c.Unready {
-		out.NotCompared = append(out.NotCompared, codes[id])
+	for _, list := range []struct {
+		ids  []event.PartitionID
+		into *[]string
+	}{{c.Unready, &out.NotCompared}, {c.OnlyLeft, &out.OnlyLeft}, {c.OnlyRight, &out.OnlyRight}} {
+		for _, id := range list.ids {
+			*list.into = append(*list.into, codes[id])
+		}
 	}
 	for i, p := range c.Partitions {
 		out.LegalEntities[i] = api.ProjectionDifference{LegalEntity: codes[p.Partition], Sequence: number(p.Sequence), Tables: make([]api.ProjectionTableDifference, len(p.Tables))}

@@ -155,18 +155,27 @@ func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) (page []De
 	return out.DeadLetters, out.NextCursor, err
 }
 
-// ProjectionTrial is what a definition made of events that are there.
+// ProjectionTrial is what became of a definition, and what it made of events that are
+// there: of those it looked at, Events counted.
 type ProjectionTrial struct {
-	Name    string `json:"name"`
-	Version int    `json:"version"`
-	DryRun  bool   `json:"dry_run"`
-	Events  int    `json:"events"`
-	Trial   []struct {
+	Name      string `json:"name"`
+	Version   int    `json:"version"`
+	Shown     int    `json:"shown,omitempty"` // to readers, of a projection that is changed
+	Unchanged bool   `json:"unchanged,omitempty"`
+	DryRun    bool   `json:"dry_run"`
+	LookedAt  int    `json:"looked_at"`
+	Events    int    `json:"events"`
+	Trial     []struct {
 		LegalEntity string          `json:"legal_entity"`
 		Events      int             `json:"events"`
 		RowCount    int             `json:"row_count"`
 		Rows        []ProjectionRow `json:"rows,omitempty"`
 	} `json:"trial"`
+	Warnings []struct {
+		Code   string `json:"code"`
+		Detail string `json:"detail"`
+		Field  string `json:"field"`
+	} `json:"warnings"`
 }
 
 // ProjectionRow is the state of a key.
@@ -199,16 +208,32 @@ type ProjectionRowsQuery struct {
 
 // CreateProjection makes a projection of a definition, or only tries it.
 func (c *Client) CreateProjection(ctx context.Context, definition json.RawMessage, dryRun, untried bool) (ProjectionTrial, error) {
-	parameters := url.Values{}
-	if dryRun {
-		parameters.Set("dry_run", "true")
-	}
-	if untried {
-		parameters.Set("untried", "true")
-	}
 	var out ProjectionTrial
-	_, err := c.do(ctx, request{method: http.MethodPost, path: "/api/admin/projections", query: parameters, body: definition}, &out)
+	_, err := c.do(ctx, request{
+		method: http.MethodPost, path: "/api/admin/projections", query: flags(map[string]bool{"dry_run": dryRun, "untried": untried}), body: definition,
+	}, &out)
 	return out, err
+}
+
+// ChangeProjection builds a version of a projection by another definition, or only tries
+// it. With switchTo it is shown once it has caught up.
+func (c *Client) ChangeProjection(ctx context.Context, name string, definition json.RawMessage, dryRun, untried, switchTo bool) (ProjectionTrial, error) {
+	var out ProjectionTrial
+	_, err := c.do(ctx, request{
+		method: http.MethodPut, path: projectionPath(name), query: flags(map[string]bool{"dry_run": dryRun, "untried": untried, "switch": switchTo}), body: definition,
+	}, &out)
+	return out, err
+}
+
+// flags are the parameters that are set.
+func flags(set map[string]bool) url.Values {
+	parameters := url.Values{}
+	for name, yes := range set {
+		if yes {
+			parameters.Set(name, "true")
+		}
+	}
+	return parameters
 }
 
 // DeleteProjection deletes a projection of the tenant's own.

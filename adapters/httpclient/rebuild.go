@@ -40,6 +40,8 @@ type ProjectionComparison struct {
 	Rows          string                 `json:"rows"`
 	LegalEntities []ProjectionDifference `json:"legal_entities"`
 	NotCompared   []string               `json:"not_compared"`
+	OnlyLeft      []string               `json:"only_left,omitempty"`  // legal entities that only this version reads
+	OnlyRight     []string               `json:"only_right,omitempty"` // and this one
 }
 
 // ProjectionDifference is in what they differ in one legal entity.

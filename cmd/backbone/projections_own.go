@@ -28,6 +28,29 @@ func createProjectionCommand() *cobra.Command {
 	return cmd
 }
 
+func reviseProjectionCommand() *cobra.Command {
+	var r wire.ProjectionRevision
+	cmd := &cobra.Command{
+		Use: "change FILE", Short: "Build a projection that was created by another definition", Args: cobra.ExactArgs(1),
+		Long: "FILE is as for create, and names the projection. The definition is tried, and a version is built with\n" +
+			"it beside the one that readers are shown; versions, compare, switch, rollback, cancel and drop look after\n" +
+			"it as after any rebuild. With --switch readers are switched to it once it has caught up. It takes the role\n" +
+			"admin.",
+		Example: "  backbone projections change machines.yaml --dry-run\n  backbone projections change machines.yaml --compare\n  backbone projections change machines.yaml --switch",
+	}
+	options := clientFlags(cmd)
+	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "try it on events that are there, and do not build it")
+	cmd.Flags().BoolVar(&r.Untried, "untried", false, "build it without a trial")
+	cmd.Flags().BoolVar(&r.Wait, "wait", false, "wait until it has caught up and show the progress")
+	cmd.Flags().BoolVar(&r.Compare, "compare", false, "wait, then show in what it differs from the version that is shown")
+	cmd.Flags().BoolVar(&r.Switch, "switch", false, "switch readers to it once it has caught up")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r.Path = args[0]
+		return wire.ReviseProjection(cmd.Context(), options(), r)
+	}
+	return cmd
+}
+
 func deleteProjectionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete PROJECTION", Short: "Delete a projection that was created, and its rows", Args: cobra.ExactArgs(1),

@@ -59,7 +59,29 @@ func CreateProjection(ctx context.Context, o ClientOptions, path string, dryRun,
 	if dryRun {
 		done = "would do; it was not created"
 	}
-	fmt.Fprintf(o.Out, "%s %s. It was tried on %s.\n", made.Name, done, counted(made.Events, "event"))
+	if !untried || dryRun {
+		done += triedOn(made)
+	}
+	fmt.Fprintf(o.Out, "%s %s.\n", made.Name, done)
+	return o.trial(made)
+}
+
+func triedOn(made httpclient.ProjectionTrial) string {
+	text := ". It was tried on " + counted(made.LookedAt, "event")
+	if made.Events < made.LookedAt {
+		text += fmt.Sprintf(", of which %d counted", made.Events)
+	}
+	return text
+}
+
+// trial prints what a definition made of events, and what is likely a mistake in it.
+func (o ClientOptions) trial(made httpclient.ProjectionTrial) error {
+	for _, w := range made.Warnings {
+		fmt.Fprintf(o.Out, "Warning: %s\n", w.Detail)
+	}
+	if len(made.Trial) == 0 {
+		return nil
+	}
 	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "LEGAL ENTITY\tEVENTS\tROWS\tKEY\tSTATE")
 	for _, t := range made.Trial {
@@ -71,6 +93,103 @@ func CreateProjection(ctx context.Context, o ClientOptions, path string, dryRun,
 		}
 	}
 	return table.Flush()
+}
+
+// ProjectionRevision is what `backbone projections change` asks for.
+type ProjectionRevision struct {
+	Path    string // of the definition
+	DryRun  bool
+	Untried bool
+	Wait    bool // until the version has caught up
+	Compare bool // then compare; it waits
+	Switch  bool // then switch
+}
+
+// ReviseProjection builds a version of a projection by the definition of a file beside
+// the one that is shown. That rows differ is what a change is for: it keeps nobody from
+// switching.
+func ReviseProjection(ctx context.Context, o ClientOptions, r ProjectionRevision) error {
+	definition, err := readDefinition(r.Path)
+	if err != nil {
+		return err
+	}
+	var named struct {
+		Name string `json:"name"`
+	}
+	if err := json.Unmarshal(definition, &named); err != nil || named.Name == "" {
+		return fault.New(fault.Invalid, "projection.file_invalid", "%s does not name the projection; give it a name", r.Path)
+	}
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	watched := r.Wait || r.Compare
+	made, err := client.ChangeProjection(ctx, named.Name, definition, r.DryRun, r.Untried, r.Switch && !watched)
+	if err != nil {
+		return err
+	}
+	if err := o.revised(made, r, watched); err != nil {
+		return err
+	}
+	if r.DryRun || made.Version == made.Shown || !watched {
+		return nil
+	}
+	b, err := o.awaitRebuild(ctx, client, made.Name, made.Version)
+	if err != nil {
+		return err
+	}
+	if r.Compare && b.Building != nil {
+		c, err := client.CompareProjection(ctx, made.Name, 0)
+		if err != nil {
+			return err
+		}
+		if err := o.comparison(c); err != nil {
+			return err
+		}
+	}
+	if r.Switch && b.Building != nil {
+		return o.switchCaughtUp(ctx, client, made.Name)
+	}
+	if err := o.rebuild(b); err != nil || o.JSON || b.Building == nil {
+		return err
+	}
+	fmt.Fprintf(o.Out, "Show it to readers with `backbone projections switch %[1]s`, or end it with `backbone projections cancel %[1]s`.\n", made.Name)
+	return nil
+}
+
+// revised prints what became of a changed definition, with the next step.
+func (o ClientOptions) revised(made httpclient.ProjectionTrial, r ProjectionRevision, watched bool) error {
+	if o.JSON {
+		return o.json(made)
+	}
+	var text string
+	switch {
+	case r.DryRun && made.Unchanged:
+		text = fmt.Sprintf("has this definition already, in version %d", made.Version)
+	case r.DryRun:
+		text = "would do; it was not changed"
+	case made.Unchanged && made.Version == made.Shown:
+		text = fmt.Sprintf("has this definition already, in version %d, which readers are shown; nothing was begun", made.Version)
+	case made.Unchanged:
+		text = fmt.Sprintf("has this definition already, in version %d, which is being built; look at it with `backbone projections versions %s`", made.Version, made.Name)
+	default:
+		text = fmt.Sprintf("is built by the new definition in version %d; readers are shown version %d", made.Version, made.Shown)
+	}
+	if !r.Untried || r.DryRun {
+		text += triedOn(made)
+	}
+	fmt.Fprintf(o.Out, "%s %s.\n", made.Name, text)
+	if err := o.trial(made); err != nil {
+		return err
+	}
+	switch {
+	case r.DryRun || made.Unchanged || watched:
+	case r.Switch:
+		fmt.Fprintln(o.Out, "Readers are switched to it once it has caught up.")
+	default:
+		fmt.Fprintf(o.Out, "Compare it with `backbone projections compare %[1]s`, then show it with `backbone projections switch %[1]s` or end it with `cancel`.\n", made.Name)
+	}
+	return nil
 }
 
 // DeleteProjection deletes a projection of the tenant's own.

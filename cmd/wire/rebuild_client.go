@@ -246,5 +246,13 @@ func (o ClientOptions) comparison(c httpclient.ProjectionComparison) error {
 	if len(c.NotCompared) > 0 {
 		fmt.Fprintf(o.Out, "Not compared, since the versions could not be brought to the same event: %s\n", strings.Join(c.NotCompared, ", "))
 	}
+	for _, alone := range []struct {
+		version int
+		codes   []string
+	}{{c.Left, c.OnlyLeft}, {c.Right, c.OnlyRight}} {
+		if len(alone.codes) > 0 {
+			fmt.Fprintf(o.Out, "Not compared, since only version %d reads them: %s\n", alone.version, strings.Join(alone.codes, ", "))
+		}
+	}
 	return nil
 }

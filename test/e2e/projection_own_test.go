@@ -105,7 +105,7 @@ fold: |
 	}
 	require.Regexp(t, `(?m)^spend +1 +running +0 `, ok("operator", "projections", "list"))
 	require.Contains(t, ok("operator", "projections", "show", "spend"), "spend, version 1: running")
-	expect(t, http.StatusUnprocessableEntity, "projection.definition_fixed", must(d.as(t, "admin").do("PUT", "/api/admin/projections/spend", `{"name":"spend","key":".id","fold":".event"}`)))
+	expect(t, http.StatusUnprocessableEntity, "projection.built_in", must(d.as(t, "admin").do("PUT", "/api/admin/projections/gl.ledger", `{"name":"gl.ledger","key":".id","fold":".event"}`)))
 
 	// Personal values are kept sealed, and read by those who may.
 	clerk.must(t, entity, "ap.set_vendor_contact", object{"vendor_id": "V-A", "contact_id": "C-1", "name": "Olaf Petersen", "email": "olaf@example.org"})

@@ -1129,7 +1129,8 @@ type Projection struct {
 	CreatedAt string `json:"created_at"`
 
 	// Current Whether it is the version that readers are shown.
-	Current bool `json:"current"`
+	Current    bool                 `json:"current"`
+	Definition ProjectionDefinition `json:"definition,omitempty,omitzero"`
 
 	// EventTypes What it is given; empty is everything.
 	EventTypes []string `json:"event_types"`
@@ -1217,6 +1218,12 @@ type ProjectionComparison struct {
 	// NotCompared Legal entities in which the two could not be brought to the same event.
 	NotCompared []string `json:"not_compared"`
 
+	// OnlyLeft Legal entities that only the version on the left reads.
+	OnlyLeft []string `json:"only_left,omitempty,omitzero"`
+
+	// OnlyRight Legal entities that only the version on the right reads.
+	OnlyRight []string `json:"only_right,omitempty,omitzero"`
+
 	// Right The version it is compared with.
 	Right int `json:"right"`
 
@@ -1234,11 +1241,33 @@ type ProjectionComparisonCommand struct {
 type ProjectionCreated struct {
 	DryRun bool `json:"dry_run"`
 
-	// Events That it was tried on.
-	Events  int               `json:"events"`
-	Name    string            `json:"name"`
-	Trial   []ProjectionTrial `json:"trial"`
-	Version int               `json:"version"`
+	// Events Of these, those that counted.
+	Events int `json:"events"`
+
+	// LookedAt Events that it was tried on.
+	LookedAt int    `json:"looked_at"`
+	Name     string `json:"name"`
+
+	// Shown The version that readers are shown, of a projection that is changed.
+	Shown int               `json:"shown,omitempty,omitzero"`
+	Trial []ProjectionTrial `json:"trial"`
+
+	// Unchanged The version had the definition already: nothing was begun.
+	Unchanged bool `json:"unchanged,omitempty,omitzero"`
+
+	// Version That has the definition.
+	Version  int                 `json:"version"`
+	Warnings []ProjectionWarning `json:"warnings"`
+}
+
+// ProjectionDefinition defines model for ProjectionDefinition.
+type ProjectionDefinition struct {
+	Description string `json:"description,omitempty,omitzero"`
+
+	// Filter All that is given must fit.
+	Filter ProjectionFilter `json:"filter"`
+	Fold   string           `json:"fold"`
+	Key    string           `json:"key"`
 }
 
 // ProjectionDifference defines model for ProjectionDifference.
@@ -1467,6 +1496,15 @@ type ProjectionTrial struct {
 
 	// Rows Absent for callers who may not read the events.
 	Rows []ProjectionRow `json:"rows,omitempty,omitzero"`
+}
+
+// ProjectionWarning What is likely a mistake in a definition and keeps nobody from using it.
+type ProjectionWarning struct {
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+
+	// Field Of the definition, as a JSON Pointer.
+	Field string `json:"field"`
 }
 
 // QueryPage defines model for QueryPage.
@@ -2137,6 +2175,18 @@ type CreateProjectionParams struct {
 	Untried string `form:"untried,omitempty" json:"untried,omitempty,omitzero"`
 }
 
+// ReplaceProjectionParams defines parameters for ReplaceProjection.
+type ReplaceProjectionParams struct {
+	// DryRun Try it without building it.
+	DryRun string `form:"dry_run,omitempty" json:"dry_run,omitempty,omitzero"`
+
+	// Untried Build it without a trial, because it needs what came before the last events.
+	Untried string `form:"untried,omitempty" json:"untried,omitempty,omitzero"`
+
+	// Switch Switch readers to it once it has caught up.
+	Switch string `form:"switch,omitempty" json:"switch,omitempty,omitzero"`
+}
+
 // GetEntityParams defines parameters for GetEntity.
 type GetEntityParams struct {
 	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
@@ -2778,9 +2828,9 @@ type ServerInterface interface {
 	// GetProjection Read how a projection fares in each legal entity
 	// (GET /api/admin/projections/{name})
 	GetProjection(ctx echo.Context, name ProjectionName) error
-	// ReplaceProjection Refused; the definition of a projection does not change
+	// ReplaceProjection Change the definition of a projection of the tenant's own
 	// (PUT /api/admin/projections/{name})
-	ReplaceProjection(ctx echo.Context, name ProjectionName) error
+	ReplaceProjection(ctx echo.Context, name ProjectionName, params ReplaceProjectionParams) error
 	// CancelProjectionRebuild End a rebuild
 	// (POST /api/admin/projections/{name}/cancel)
 	CancelProjectionRebuild(ctx echo.Context, name ProjectionName) error
@@ -3189,8 +3239,31 @@ func (w *ServerInterfaceWrapper) ReplaceProjection(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ReplaceProjectionParams
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
+	}
+
+	// ------------- Optional query parameter "untried" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "untried", ctx.QueryParams(), &params.Untried, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter untried: %s", err))
+	}
+
+	// ------------- Optional query parameter "switch" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "switch", ctx.QueryParams(), &params.Switch, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter switch: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ReplaceProjection(ctx, name)
+	err = w.Handler.ReplaceProjection(ctx, name, params)
 	return err
 }
 
@@ -6058,12 +6131,41 @@ func (response GetProjectiondefaultApplicationProblemPlusJSONResponse) VisitGetP
 }
 
 type ReplaceProjectionRequestObject struct {
-	Name ProjectionName `json:"name"`
-	Body *ReplaceProjectionJSONRequestBody
+	Name   ProjectionName `json:"name"`
+	Params ReplaceProjectionParams
+	Body   *ReplaceProjectionJSONRequestBody
 }
 
 type ReplaceProjectionResponseObject interface {
 	VisitReplaceProjectionResponse(w http.ResponseWriter) error
+}
+
+type ReplaceProjection200JSONResponse ProjectionCreated
+
+func (response ReplaceProjection200JSONResponse) VisitReplaceProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReplaceProjection201JSONResponse ProjectionCreated
+
+func (response ReplaceProjection201JSONResponse) VisitReplaceProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
 }
 
 type ReplaceProjectiondefaultApplicationProblemPlusJSONResponse struct {
@@ -9747,7 +9849,7 @@ type StrictServerInterface interface {
 	// GetProjection Read how a projection fares in each legal entity
 	// (GET /api/admin/projections/{name})
 	GetProjection(ctx context.Context, request GetProjectionRequestObject) (GetProjectionResponseObject, error)
-	// ReplaceProjection Refused; the definition of a projection does not change
+	// ReplaceProjection Change the definition of a projection of the tenant's own
 	// (PUT /api/admin/projections/{name})
 	ReplaceProjection(ctx context.Context, request ReplaceProjectionRequestObject) (ReplaceProjectionResponseObject, error)
 	// CancelProjectionRebuild End a rebuild
@@ -10222,10 +10324,11 @@ func (sh *strictHandler) GetProjection(ctx echo.Context, name ProjectionName) er
 }
 
 // ReplaceProjection operation middleware
-func (sh *strictHandler) ReplaceProjection(ctx echo.Context, name ProjectionName) error {
+func (sh *strictHandler) ReplaceProjection(ctx echo.Context, name ProjectionName, params ReplaceProjectionParams) error {
 	var request ReplaceProjectionRequestObject
 
 	request.Name = name
+	request.Params = params
 
 	var body ReplaceProjectionJSONRequestBody
 	var err error
