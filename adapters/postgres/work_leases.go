@@ -32,10 +32,12 @@ func (l *Leases) Hold(ctx context.Context, holder string, ttl time.Duration, res
 	if len(resources) == 0 {
 		return []ports.Lease{}, ctx.Err()
 	}
-	names, partitions := resourceColumns(resources)
-	rows, err := l.store.queries.HoldLeases(ctx, l.store.reads, &backbonedb.HoldLeasesParams{
-		Holder: holder, Ttl: interval(ttl), Names: names, Partitions: partitions,
-	})
+	rows, err := l.hold(ctx, holder, ttl, resources)
+	if isLockTimeout(err) {
+		if resources, err = l.unlocked(ctx, resources); err == nil {
+			rows, err = l.hold(ctx, holder, ttl, resources)
+		}
+	}
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -49,15 +51,33 @@ func (l *Leases) Hold(ctx context.Context, holder string, ttl time.Duration, res
 	return out, nil
 }
 
+func (l *Leases) hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]backbonedb.HoldLeasesRow, error) {
+	names, partitions := resourceColumns(resources)
+	return brief[backbonedb.HoldLeasesRow](ctx, l.store, backbonedb.HoldLeases, holder, interval(ttl), names, partitions)
+}
+
+// unlocked leaves out what somebody else locks just now, such as a session of an
+// administrator: one lease that cannot be had must not cost a node all of them.
+func (l *Leases) unlocked(ctx context.Context, resources []ports.LeaseResource) ([]ports.LeaseResource, error) {
+	names, partitions := resourceColumns(resources)
+	locked, err := brief[backbonedb.ListLockedLeasesRow](ctx, l.store, backbonedb.ListLockedLeases, names, partitions)
+	if err != nil {
+		return nil, err
+	}
+	l.store.log.WarnContext(ctx, "another session locks leases; backbone doctor --section contention names it", "leases", len(locked))
+	return slices.DeleteFunc(slices.Clone(resources), func(r ports.LeaseResource) bool {
+		return slices.Contains(locked, backbonedb.ListLockedLeasesRow{Name: r.Name, PartitionID: int32(r.Partition)})
+	}), nil
+}
+
 // Release implements ports.Leases.
 func (l *Leases) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
 	if len(resources) == 0 {
 		return ctx.Err()
 	}
 	names, partitions := resourceColumns(resources)
-	return translate(ctx, l.store.queries.ReleaseLeases(ctx, l.store.reads, &backbonedb.ReleaseLeasesParams{
-		Holder: holder, Names: names, Partitions: partitions,
-	}))
+	_, err := brief[struct{}](ctx, l.store, backbonedb.ReleaseLeases, holder, names, partitions)
+	return translate(ctx, err)
 }
 
 // List implements ports.Leases.
@@ -82,9 +102,10 @@ func (l *Leases) Beat(ctx context.Context, node string, within time.Duration) ([
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
-	nodes, err := l.store.queries.BeatNode(ctx, l.store.reads, &backbonedb.BeatNodeParams{
-		Node: node, Within: interval(within), Forget: interval(forgetNodes * within),
-	})
+	nodes, err := briefColumn[string](ctx, l.store, backbonedb.BeatNode, node, interval(forgetNodes*within), interval(within))
+	if isLockTimeout(err) { // the others may think that it is gone; what it holds it can renew
+		nodes, err = l.store.queries.ListAliveNodes(ctx, l.store.reads, &backbonedb.ListAliveNodesParams{Node: node, Within: interval(within)})
+	}
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -101,9 +122,10 @@ func (l *Leases) BeatWork(ctx context.Context, work, node string, within time.Du
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
-	nodes, err := l.store.queries.BeatWorkNode(ctx, l.store.reads, &backbonedb.BeatWorkNodeParams{
-		Work: work, Node: node, Within: interval(within), Forget: interval(forgetNodes * within),
-	})
+	nodes, err := briefColumn[string](ctx, l.store, backbonedb.BeatWorkNode, work, node, interval(forgetNodes*within), interval(within))
+	if isLockTimeout(err) {
+		nodes, err = l.store.queries.ListAliveWorkNodes(ctx, l.store.reads, &backbonedb.ListAliveWorkNodesParams{Work: work, Node: node, Within: interval(within)})
+	}
 	if err != nil {
 		return nil, translate(ctx, err)
 	}

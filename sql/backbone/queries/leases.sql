@@ -30,6 +30,21 @@ SET holder = '', expires_at = '1970-01-01 00:00:00+00'
 FROM own
 WHERE l.name = own.name AND l.partition_id = own.partition_id AND l.holder = @holder;
 
+-- name: ListLockedLeases :many
+-- Those of the wanted that somebody else locks at this moment.
+WITH wanted AS (
+    SELECT unnest(@names::text[]) AS name, unnest(@partitions::int[]) AS partition_id
+), free AS (
+    SELECT o.name, o.partition_id
+    FROM backbone.leases o
+    JOIN wanted w ON w.name = o.name AND w.partition_id = o.partition_id
+    FOR UPDATE OF o SKIP LOCKED
+)
+SELECT l.name, l.partition_id
+FROM backbone.leases l
+JOIN wanted w ON w.name = l.name AND w.partition_id = l.partition_id
+WHERE NOT EXISTS (SELECT FROM free f WHERE f.name = l.name AND f.partition_id = l.partition_id);
+
 -- name: ListLeases :many
 SELECT l.name, l.partition_id, l.holder, l.term, l.taken_at, l.expires_at
 FROM backbone.leases l
@@ -60,6 +75,9 @@ UNION
 SELECT n.node FROM backbone.nodes n WHERE n.seen_at > statement_timestamp() - @within::interval
 ORDER BY 1;
 
+-- name: ListAliveNodes :many
+SELECT n.node FROM backbone.nodes n WHERE n.node = @node OR n.seen_at > statement_timestamp() - @within::interval ORDER BY n.node;
+
 -- name: DeleteNode :exec
 DELETE FROM backbone.nodes WHERE node = @node;
 
@@ -81,6 +99,11 @@ SELECT b.node FROM beat b
 UNION
 SELECT n.node FROM backbone.work_nodes n WHERE n.work = @work AND n.seen_at > statement_timestamp() - @within::interval
 ORDER BY 1;
+
+-- name: ListAliveWorkNodes :many
+SELECT n.node FROM backbone.work_nodes n
+WHERE n.work = @work AND (n.node = @node OR n.seen_at > statement_timestamp() - @within::interval)
+ORDER BY n.node;
 
 -- name: DeleteWorkNode :exec
 DELETE FROM backbone.work_nodes WHERE work = @work AND node = @node;

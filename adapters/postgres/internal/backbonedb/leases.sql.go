@@ -217,6 +217,67 @@ func (q *Queries) LeaseTerm(ctx context.Context, db DBTX, arg *LeaseTermParams) 
 	return term, err
 }
 
+const ListAliveNodes = `-- name: ListAliveNodes :many
+SELECT n.node FROM backbone.nodes n WHERE n.node = $1 OR n.seen_at > statement_timestamp() - $2::interval ORDER BY n.node
+`
+
+type ListAliveNodesParams struct {
+	Node   string
+	Within pgtype.Interval
+}
+
+func (q *Queries) ListAliveNodes(ctx context.Context, db DBTX, arg *ListAliveNodesParams) ([]string, error) {
+	rows, err := db.Query(ctx, ListAliveNodes, arg.Node, arg.Within)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var node string
+		if err := rows.Scan(&node); err != nil {
+			return nil, err
+		}
+		items = append(items, node)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListAliveWorkNodes = `-- name: ListAliveWorkNodes :many
+SELECT n.node FROM backbone.work_nodes n
+WHERE n.work = $1 AND (n.node = $2 OR n.seen_at > statement_timestamp() - $3::interval)
+ORDER BY n.node
+`
+
+type ListAliveWorkNodesParams struct {
+	Work   string
+	Node   string
+	Within pgtype.Interval
+}
+
+func (q *Queries) ListAliveWorkNodes(ctx context.Context, db DBTX, arg *ListAliveWorkNodesParams) ([]string, error) {
+	rows, err := db.Query(ctx, ListAliveWorkNodes, arg.Work, arg.Node, arg.Within)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var node string
+		if err := rows.Scan(&node); err != nil {
+			return nil, err
+		}
+		items = append(items, node)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListLeases = `-- name: ListLeases :many
 SELECT l.name, l.partition_id, l.holder, l.term, l.taken_at, l.expires_at
 FROM backbone.leases l
@@ -250,6 +311,52 @@ func (q *Queries) ListLeases(ctx context.Context, db DBTX, name string) ([]ListL
 			&i.TakenAt,
 			&i.ExpiresAt,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListLockedLeases = `-- name: ListLockedLeases :many
+WITH wanted AS (
+    SELECT unnest($1::text[]) AS name, unnest($2::int[]) AS partition_id
+), free AS (
+    SELECT o.name, o.partition_id
+    FROM backbone.leases o
+    JOIN wanted w ON w.name = o.name AND w.partition_id = o.partition_id
+    FOR UPDATE OF o SKIP LOCKED
+)
+SELECT l.name, l.partition_id
+FROM backbone.leases l
+JOIN wanted w ON w.name = l.name AND w.partition_id = l.partition_id
+WHERE NOT EXISTS (SELECT FROM free f WHERE f.name = l.name AND f.partition_id = l.partition_id)
+`
+
+type ListLockedLeasesParams struct {
+	Names      []string
+	Partitions []int32
+}
+
+type ListLockedLeasesRow struct {
+	Name        string
+	PartitionID int32
+}
+
+// Those of the wanted that somebody else locks at this moment.
+func (q *Queries) ListLockedLeases(ctx context.Context, db DBTX, arg *ListLockedLeasesParams) ([]ListLockedLeasesRow, error) {
+	rows, err := db.Query(ctx, ListLockedLeases, arg.Names, arg.Partitions)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListLockedLeasesRow
+	for rows.Next() {
+		var i ListLockedLeasesRow
+		if err := rows.Scan(&i.Name, &i.PartitionID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
