@@ -8,11 +8,14 @@ package event
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
+
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // PartitionID names one (tenant, legal entity) pair, the unit of order. It is 12
@@ -214,6 +217,22 @@ func (r Recorded) Body() (Body, error) {
 	}
 	return b, nil
 }
+
+// Data gives the data of the payload, undecoded, without looking at what follows it. The
+// payload must be one that was checked before it was stored: whoever cannot know that
+// takes Body.
+func (r Recorded) Data() (json.RawMessage, error) {
+	data, found, err := jsondoc.Member(r.Payload, "data")
+	if err == nil && !found {
+		err = errNoData
+	}
+	if err != nil {
+		return nil, fmt.Errorf("payload of event %s: %w", r.ID, err)
+	}
+	return data, nil
+}
+
+var errNoData = errors.New("it has no data")
 
 // Actor puts the actor's columns together again.
 func (s Skeleton) Actor() (Actor, error) {

@@ -108,6 +108,26 @@ func TestSizeGrowsWithContent(t *testing.T) {
 	require.Equal(t, small.Size()+1000+10+3, large.Size())
 }
 
+func TestData(t *testing.T) {
+	t.Parallel()
+	for payload, want := range map[string]string{
+		`{"data":{"a":[1,{"data":2}]},"dimensions":{},"entity_refs":[]}`: `{"a":[1,{"data":2}]}`,
+		`{"dimensions":{"data":"x"},"data":null}`:                        `null`,
+	} {
+		r := event.Recorded{Payload: []byte(payload)}
+		data, err := r.Data()
+		require.NoError(t, err, payload)
+		require.Equal(t, want, string(data))
+		body, err := r.Body()
+		require.NoError(t, err)
+		require.Equal(t, string(body.Data), string(data), "as Body has it")
+	}
+	for _, payload := range []string{"", "null", "[]", `{"dimensions":{}}`, `{"data"`, `{"data":{`} {
+		_, err := event.Recorded{Payload: []byte(payload)}.Data()
+		require.ErrorContains(t, err, "payload of event", payload)
+	}
+}
+
 func TestBody(t *testing.T) {
 	t.Parallel()
 	r := event.Recorded{Payload: []byte(`{"data":{"amount":1.50, "a" : "<"},"dimensions":{"cost_center":"100"},"entity_refs":[{"entity_type":"vendor","entity_id":"V-1","role":"seller"}]}`)}

@@ -129,19 +129,27 @@ type JournalReversed struct {
 // the lines, if they have only one) and functional amounts of lines in functional
 // currency.
 func DecodeJournal(data []byte) (JournalPosted, error) {
-	var j JournalPosted
-	if err := json.Unmarshal(data, &j); err != nil {
-		return JournalPosted{}, err
-	}
-	var given struct {
+	// What may be left out is read apart: of an amount that is 0 nobody could tell.
+	var read struct {
+		JournalPosted
 		Lines []struct {
-			FunctionalAmount *money.Number `json:"amount_in_reporting_currency"`
+			Line
+			FunctionalAmount givenNumber `json:"amount_in_reporting_currency"`
 		} `json:"lines"`
-		TotalDebit  *money.Number `json:"total_debit"`
-		TotalCredit *money.Number `json:"total_credit"`
+		TotalDebit  givenNumber `json:"total_debit"`
+		TotalCredit givenNumber `json:"total_credit"`
 	}
-	if err := json.Unmarshal(data, &given); err != nil {
+	if err := json.Unmarshal(data, &read); err != nil {
 		return JournalPosted{}, err
+	}
+	j := read.JournalPosted
+	j.TotalDebit, j.TotalCredit = read.TotalDebit.Number, read.TotalCredit.Number
+	if read.Lines != nil {
+		j.Lines = make([]Line, len(read.Lines))
+	}
+	for i := range read.Lines {
+		j.Lines[i] = read.Lines[i].Line
+		j.Lines[i].FunctionalAmount = read.Lines[i].FunctionalAmount.Number
 	}
 	if j.JournalType == "" {
 		j.JournalType = General
@@ -154,7 +162,7 @@ func DecodeJournal(data []byte) (JournalPosted, error) {
 		j.FunctionalCurrency = currency
 	}
 	for i := range j.Lines {
-		if given.Lines[i].FunctionalAmount == nil {
+		if !read.Lines[i].FunctionalAmount.given {
 			if j.Lines[i].Currency != j.FunctionalCurrency {
 				return JournalPosted{}, functionalAmountMissing(i, j.Lines[i].Currency)
 			}
@@ -162,13 +170,25 @@ func DecodeJournal(data []byte) (JournalPosted, error) {
 		}
 	}
 	debit, credit := FunctionalTotals(j.Lines)
-	if given.TotalDebit == nil {
+	if !read.TotalDebit.given {
 		j.TotalDebit = debit
 	}
-	if given.TotalCredit == nil {
+	if !read.TotalCredit.given {
 		j.TotalCredit = credit
 	}
 	return j, nil
+}
+
+// givenNumber is a number that may be left out.
+type givenNumber struct {
+	money.Number
+	given bool
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *givenNumber) UnmarshalJSON(b []byte) error {
+	n.given = true
+	return n.Number.UnmarshalJSON(b)
 }
 
 func singleCurrency(lines []Line) (string, bool) {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/postgres/internal/apdb"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/ports"
@@ -141,7 +142,7 @@ type batch struct {
 }
 
 func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, b *batch) error {
-	body, err := e.Body()
+	data, err := e.Data()
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, b 
 		var s struct {
 			FunctionalCurrency string `json:"functional_currency"`
 		}
-		if err := json.Unmarshal(body.Data, &s); err != nil {
+		if err := json.Unmarshal(data, &s); err != nil {
 			return err
 		}
 		return p.queries.LedgerInsert(ctx, db, &apdb.LedgerInsertParams{
@@ -159,18 +160,18 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, b 
 	for _, k := range contract.Kinds() {
 		switch e.Type {
 		case k.Event(contract.Submitted):
-			return b.addDocument(k, e, &body)
+			return b.addDocument(k, e, data)
 		case k.Event(contract.Posted):
-			return b.addPosting(k, e, &body)
+			return b.addPosting(k, e, data)
 		case k.Event(contract.Held):
 			var h contract.DocumentHeld
-			if err := json.Unmarshal(body.Data, &h); err != nil {
+			if err := json.Unmarshal(data, &h); err != nil {
 				return err
 			}
 			return p.addHold(ctx, db, b.version, e, h.HoldID, h.Kind, h.Blocks)
 		case k.Event(contract.HoldReleased):
 			var h contract.HoldReleasedData
-			if err := json.Unmarshal(body.Data, &h); err != nil {
+			if err := json.Unmarshal(data, &h); err != nil {
 				return err
 			}
 			return p.addHold(ctx, db, b.version, e, h.HoldID, h.Kind, "")
@@ -187,9 +188,16 @@ func (p *Projection) addHold(ctx context.Context, db pgx.Tx, version int32, e *e
 	})
 }
 
-func (b *batch) addDocument(k contract.Kind, e *event.Recorded, body *event.Body) error {
-	var d contract.Document
-	if err := json.Unmarshal(body.Data, &d); err != nil {
+func (b *batch) addDocument(k contract.Kind, e *event.Recorded, data []byte) error {
+	var d struct { // of contract.Document what there are columns for
+		VendorID      string      `json:"vendor_id"`
+		DocumentType  string      `json:"document_type"`
+		InvoiceNumber string      `json:"invoice_number"`
+		InvoiceDate   event.Date  `json:"invoice_date"`
+		DueDate       *event.Date `json:"due_date"`
+		Currency      string      `json:"currency"`
+	}
+	if err := json.Unmarshal(data, &d); err != nil {
 		return err
 	}
 	due := d.InvoiceDate
@@ -200,12 +208,12 @@ func (b *batch) addDocument(k contract.Kind, e *event.Recorded, body *event.Body
 	if k == contract.Invoice && (d.DocumentType == kindPrepayment || d.DocumentType == kindOpening) {
 		kind = d.DocumentType
 	}
-	dimensions := []byte("{}")
-	if len(body.Dimensions) > 0 {
-		var err error
-		if dimensions, err = json.Marshal(body.Dimensions); err != nil {
-			return err
-		}
+	dimensions, found, err := jsondoc.Member(e.Payload, "dimensions")
+	if err != nil {
+		return err
+	}
+	if !found || string(dimensions) == "null" {
+		dimensions = []byte("{}")
 	}
 	b.documents.Sequences = append(b.documents.Sequences, int64(e.Sequence))
 	b.documents.InvoiceDates = append(b.documents.InvoiceDates, date(d.InvoiceDate))
@@ -221,9 +229,9 @@ func (b *batch) addDocument(k contract.Kind, e *event.Recorded, body *event.Body
 
 // addPosting writes the control line, payable positive: what the control account
 // is credited with is owed.
-func (b *batch) addPosting(k contract.Kind, e *event.Recorded, body *event.Body) error {
+func (b *batch) addPosting(k contract.Kind, e *event.Recorded, data []byte) error {
 	var p contract.DocumentPosted
-	if err := json.Unmarshal(body.Data, &p); err != nil {
+	if err := json.Unmarshal(data, &p); err != nil {
 		return err
 	}
 	amount, functional := p.Amount, p.FunctionalAmount

@@ -90,14 +90,14 @@ func (p *VendorProjection) apply(ctx context.Context, db pgx.Tx, version int32, 
 	default:
 		return nil
 	}
-	body, err := e.Body()
+	data, err := e.Data()
 	if err != nil {
 		return err
 	}
 	if e.Type == contract.EventVendorRegistered {
-		return p.addVendor(ctx, db, version, e, body.Data)
+		return p.addVendor(ctx, db, version, e, data)
 	}
-	return p.addContact(ctx, db, version, e, body.Data)
+	return p.addContact(ctx, db, version, e, data)
 }
 
 func (p *VendorProjection) addVendor(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded, data []byte) error {

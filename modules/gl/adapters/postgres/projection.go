@@ -107,14 +107,14 @@ func (p *Projection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.P
 }
 
 func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, journals *gldb.JournalInsertParams, lines *gldb.JournalLineInsertParams) error {
-	body, err := e.Body()
+	data, err := e.Data()
 	if err != nil {
 		return err
 	}
 	partition, version, sequence := int32(e.Partition), journals.Version, int64(e.Sequence)
 	switch e.Type {
 	case domain.EventJournalPosted:
-		journal, err := domain.DecodeJournal(body.Data)
+		journal, err := domain.DecodeJournal(data)
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, jo
 		return addLines(lines, e, &journal)
 	case domain.EventJournalReversed:
 		var r domain.JournalReversed
-		if err := json.Unmarshal(body.Data, &r); err != nil {
+		if err := json.Unmarshal(data, &r); err != nil {
 			return err
 		}
 		return p.queries.JournalReversalInsert(ctx, db, &gldb.JournalReversalInsertParams{
@@ -130,7 +130,7 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, jo
 		})
 	case domain.EventLedgerConfigured:
 		var s domain.Settings
-		if err := json.Unmarshal(body.Data, &s); err != nil {
+		if err := json.Unmarshal(data, &s); err != nil {
 			return err
 		}
 		return p.queries.LedgerInsert(ctx, db, &gldb.LedgerInsertParams{
@@ -138,7 +138,7 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, jo
 		})
 	case domain.EventAccountDefined:
 		var a domain.Account
-		if err := json.Unmarshal(body.Data, &a); err != nil {
+		if err := json.Unmarshal(data, &a); err != nil {
 			return err
 		}
 		return p.queries.AccountInsert(ctx, db, &gldb.AccountInsertParams{
