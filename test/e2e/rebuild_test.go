@@ -21,6 +21,7 @@ type rebuildShown struct {
 	Building *struct {
 		Version  int  `json:"version"`
 		CaughtUp bool `json:"caught_up"`
+		Faulted  int  `json:"faulted"`
 	} `json:"building"`
 }
 
