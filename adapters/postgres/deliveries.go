@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,9 +39,20 @@ func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, 
 }
 
 func (s *Store) deliverOnce(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
+	begun := func() {}
+	if wait { // for a cursor that somebody else may hold: never with the whole pool
+		select {
+		case s.cursorWaits <- struct{}{}:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+		begun = sync.OnceFunc(func() { <-s.cursorWaits })
+		defer begun()
+	}
 	err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
 		ran = false
 		row, err := s.lockCursor(ctx, tx, uid, p, wait)
+		begun()
 		if errors.Is(err, pgx.ErrNoRows) && !wait {
 			there, err := s.queries.SubscriptionCursorExists(ctx, tx, &backbonedb.SubscriptionCursorExistsParams{Subscription: uuid(uid), PartitionID: int32(p)})
 			if err != nil || there {

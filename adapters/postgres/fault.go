@@ -104,6 +104,8 @@ func unavailableFault(err error) *fault.Error {
 	detail := "the database cannot be reached or is busy; try again"
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && (strings.HasPrefix(pg.Code, "28") || pg.Code == "3D000") {
 		detail = "the database lets nobody in with this user, password and database name; correct its address (DSN)"
+	} else if isLockTimeout(err) {
+		detail = "another session of the database holds a lock that this needs; try again, and end that session if it stays (backbone doctor --section contention names it)"
 	}
 	return fault.New(fault.Unavailable, codeUnavailable, detail).WithRetryAfter(retryAfter).WithCause(scrub(err))
 }

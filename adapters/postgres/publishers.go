@@ -35,21 +35,29 @@ func publisherCursor(publisher string, p, through, term int64, moved pgtype.Time
 
 // BeginPublishing implements ports.PublisherCursors.
 func (s *Store) BeginPublishing(ctx context.Context, publisher string, p event.PartitionID, term uint64) (ports.PublisherCursor, error) {
-	r, err := s.queries.BeginPublishing(ctx, s.reads, &backbonedb.BeginPublishingParams{Publisher: publisher, PartitionID: int32(p), Term: int64(term)})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return ports.PublisherCursor{}, publisherFenced()
-	}
+	rows, err := brief[backbonedb.BeginPublishingRow](ctx, s, backbonedb.BeginPublishing, publisher, int32(p), int64(term))
 	if err != nil {
 		return ports.PublisherCursor{}, translate(ctx, err)
 	}
+	if len(rows) == 0 {
+		return ports.PublisherCursor{}, publisherFenced()
+	}
+	r := rows[0]
 	return publisherCursor(r.Publisher, int64(r.PartitionID), r.PublishedThrough, r.Term, r.MovedAt, r.Failures, r.LastError, r.FailedAt), nil
 }
 
 // onCursor runs change in a transaction that holds the cursor's row, if the term is
-// the one that has begun on it.
+// the one that has begun on it. It waits only briefly for somebody else who holds the
+// row: the other partitions of a publisher share few workers with this one.
 func (s *Store) onCursor(ctx context.Context, publisher string, p event.PartitionID, term uint64, change func(tx pgx.Tx, through event.Sequence) error) error {
 	return translate(ctx, pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
-		c, err := s.queries.LockPublisherCursor(ctx, tx, &backbonedb.LockPublisherCursorParams{Publisher: publisher, PartitionID: int32(p)})
+		var c backbonedb.LockPublisherCursorRow
+		var batch pgx.Batch
+		batch.Queue(setLockTimeout, milliseconds(briefly))
+		batch.Queue(backbonedb.LockPublisherCursor, publisher, int32(p)).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&c.PublishedThrough, &c.Term)
+		})
+		err := tx.SendBatch(ctx, &batch).Close()
 		if errors.Is(err, pgx.ErrNoRows) || err == nil && uint64(c.Term) != term {
 			return publisherFenced()
 		}

@@ -1,0 +1,88 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// TestALockedPublisherCursorIsLeftSoon: the partitions of a publisher share few workers.
+func TestALockedPublisherCursorIsLeftSoon(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	s := open(t, dsn)
+	books := newBooks(t, s, 2)
+	for _, p := range books {
+		_, err := s.BeginPublishing(t.Context(), "nats", p, 1)
+		require.NoError(t, err)
+	}
+	tx, err := connect(t, dsn).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM backbone.publisher_cursors WHERE partition_id = $1 FOR UPDATE", int32(books[0]))
+	require.NoError(t, err)
+	_, begun := s.BeginPublishing(t.Context(), "nats", books[0], 1)
+	for _, err := range []error{
+		begun, s.MovePublished(t.Context(), "nats", books[0], 1, 0, 5), s.NotePublishFailure(t.Context(), "nats", books[0], 1, "x"),
+	} {
+		f, ok := fault.As(err)
+		require.True(t, ok)
+		require.Equal(t, "store.unavailable", f.Code)
+		require.Equal(t, fault.Unavailable, f.Kind)
+		require.Contains(t, f.Detail, "another session")
+	}
+	require.NoError(t, s.MovePublished(t.Context(), "nats", books[1], 1, 0, 5))
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, s.MovePublished(t.Context(), "nats", books[0], 1, 0, 5))
+}
+
+// TestALockedSubscriptionCursorLeavesConnectionsToTheOthers: more answers wait for it
+// than there are connections.
+func TestALockedSubscriptionCursorLeavesConnectionsToTheOthers(t *testing.T) {
+	t.Parallel()
+	clock := conformance.NewClock()
+	dsn := database(t)
+	const connections = 4
+	s := open(t, dsn, withClock(clock), func(c *postgres.Config) { c.ReadPoolSize = connections })
+	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "t"), nil)
+	c.Subscribe(t, "till", subscription.Settings{}, subscription.Filter{})
+	sub, err := s.Subscription(t.Context(), c.Tenant, "till")
+	require.NoError(t, err)
+	p := c.Entities[0].Partition
+	deliver := func(ctx context.Context) error {
+		_, err := s.Deliver(ctx, sub.UID, p, true, func(context.Context, ports.DeliveryTx) error { return nil })
+		return err
+	}
+	require.NoError(t, deliver(t.Context()))
+	observer := connect(t, dsn)
+	tx, err := connect(t, dsn).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM backbone.subscription_cursors WHERE subscription = $1 AND partition_id = $2 FOR UPDATE", [16]byte(sub.UID), int32(p))
+	require.NoError(t, err)
+	answers := make(chan error, 3*connections)
+	for range cap(answers) {
+		go func() { answers <- deliver(context.Background()) }()
+	}
+	testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == connections/2 })
+	for range 2 * connections {
+		_, err := s.Subscription(t.Context(), c.Tenant, "till")
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, deliver(ctx), context.Canceled)
+	require.Equal(t, connections/2, waiters(t, observer))
+	require.Empty(t, answers)
+	require.NoError(t, tx.Rollback(t.Context()))
+	for range cap(answers) {
+		require.NoError(t, <-answers)
+	}
+}
