@@ -39,7 +39,7 @@ func reportIdle(t *testing.T, o options, s *shelf, figures *table) {
 	service := u.node.server.App.Subscriptions
 	meter := newMeter(t, s.cluster)
 	period := idlePeriods * o.period
-	measure := func() upkeep {
+	measure := func(period time.Duration) upkeep {
 		before, first := meter.read(), u.node.sent.statements.Load()
 		started := time.Now()
 		select {
@@ -49,7 +49,8 @@ func reportIdle(t *testing.T, o options, s *shelf, figures *table) {
 		after, seconds := meter.read(), time.Since(started).Seconds()
 		return upkeep{(after.process - before.process) / seconds, (after.postgres - before.postgres) / seconds, float64(u.node.sent.statements.Load()-first) / seconds}
 	}
-	none := measure()
+	statements := newStatistics(t, s.cluster, o)
+	none := measure(period)
 
 	for i := range idleSubscriptions {
 		_, _, err := service.Create(t.Context(), u.owner, subscription.Subscription{
@@ -83,7 +84,10 @@ func reportIdle(t *testing.T, o options, s *shelf, figures *table) {
 		})
 	}
 	require.Eventually(t, func() bool { return waiting.Load() >= idleSubscriptions }, time.Minute, 10*time.Millisecond)
-	many := measure()
+	measure(o.period) // the first polls all come at once
+	statements.reset(t)
+	many := measure(period)
+	statements.write(t, "idle")
 	stop()
 	for i := range clients { // which ends the poll that waits there
 		require.NoError(t, service.Delete(context.WithoutCancel(t.Context()), delivery.Caller{Principal: u.owner}, fmt.Sprintf("idle-%d", i)))

@@ -197,23 +197,26 @@ func reportSubscriptions(t *testing.T, o options, s *shelf, figures *table) {
 	inProcess := func(int) mailbox { return inGo }
 	remote := func(consumer int) mailbox { return overHTTP{clients[consumer]} }
 	reading := u.reading(delivery.MaxPoll)
-	base := u.catchUp("subscription in Go, 1000 a poll", 1, 1000, subscription.PerLegalEntity, inProcess)
+	catchUp := func(name string, consumers, limit int, order string, to func(int) mailbox) *variant {
+		return u.catchUp("subscription "+name, consumers, limit, order, to)
+	}
+	most, hundred := catchUp("in Go, polls of 1,000", 1, 1000, subscription.PerLegalEntity, inProcess), catchUp("in Go, polls of 100", 1, 100, subscription.PerLegalEntity, inProcess)
+	remoteMost, remoteHundred := catchUp("over HTTP, polls of 1,000", 1, 1000, subscription.PerLegalEntity, remote), catchUp("over HTTP, polls of 100", 1, 100, subscription.PerLegalEntity, remote)
 	rows := []struct {
-		name string
-		to   *variant
-		of   string
 		*variant
+		to *variant
+		of string
 	}{
-		{"in Go, polls of 1,000", reading, "reading", base},
-		{"in Go, polls of 100", base, "polls of 1,000", u.catchUp("subscription in Go, 100 a poll", 1, 100, subscription.PerLegalEntity, inProcess)},
-		{"in Go, polls of 1,000, no order", base, "ordered", u.catchUp("subscription in Go, no order", 1, 1000, subscription.NoOrder, inProcess)},
-		{"in Go, polls of 1,000, ordered by stream", base, "ordered by legal entity", u.catchUp("subscription in Go, by stream", 1, 1000, subscription.PerStream, inProcess)},
-		{"in Go, polls of 100, no order, 4 consumers", base, "1 consumer with 1,000", u.catchUp("subscription in Go, no order, 4 consumers", 4, 100, subscription.NoOrder, inProcess)},
-		{"in Go, polls of 100, ordered by stream, 4 consumers", base, "1 consumer with 1,000", u.catchUp("subscription in Go, by stream, 4 consumers", 4, 100, subscription.PerStream, inProcess)},
-		{"over HTTP, polls of 1,000", base, "in Go", u.catchUp("subscription over HTTP, 1000 a poll", 1, 1000, subscription.PerLegalEntity, remote)},
-		{"over HTTP, polls of 100", base, "in Go with 1,000", u.catchUp("subscription over HTTP, 100 a poll", 1, 100, subscription.PerLegalEntity, remote)},
-		{"over HTTP, polls of 100, no order, 4 consumers", base, "in Go with 1,000", u.catchUp("subscription over HTTP, no order, 4 consumers", 4, 100, subscription.NoOrder, remote)},
-		{"over HTTP, polls of 100, ordered by stream, 4 consumers", base, "in Go with 1,000", u.catchUp("subscription over HTTP, by stream, 4 consumers", 4, 100, subscription.PerStream, remote)},
+		{most, reading, "reading"},
+		{catchUp("in Go, polls of 1,000, no order", 1, 1000, subscription.NoOrder, inProcess), most, "in order"},
+		{catchUp("in Go, polls of 1,000, in order by stream", 1, 1000, subscription.PerStream, inProcess), most, "in order by legal entity"},
+		{hundred, most, "polls of 1,000"},
+		{catchUp("in Go, polls of 100, no order, 4 consumers", 4, 100, subscription.NoOrder, inProcess), hundred, "1 consumer in order"},
+		{catchUp("in Go, polls of 100, in order by stream, 4 consumers", 4, 100, subscription.PerStream, inProcess), hundred, "1 consumer in order"},
+		{remoteMost, most, "in Go"},
+		{remoteHundred, hundred, "in Go"},
+		{catchUp("over HTTP, polls of 100, no order, 4 consumers", 4, 100, subscription.NoOrder, remote), remoteHundred, "1 consumer in order"},
+		{catchUp("over HTTP, polls of 100, in order by stream, 4 consumers", 4, 100, subscription.PerStream, remote), remoteHundred, "1 consumer in order"},
 	}
 	variants := []*variant{reading}
 	for _, r := range rows {
@@ -223,9 +226,9 @@ func reportSubscriptions(t *testing.T, o options, s *shelf, figures *table) {
 	o.period /= 8 // a catch-up is not cut short, so this is how often it is begun
 	o.profiled(t, "subscriptions", func() { takeTurns(t, o, statements, variants...) })
 
-	figures.state(fmt.Sprintf("Reading %d events, %d at a time", u.count, delivery.MaxPoll), "%s", perSecond(reading.rate(), "events"))
+	figures.state(fmt.Sprintf("One subscription's %d events: reading alone, %d at a time", u.count, delivery.MaxPoll), "%s", perSecond(reading.rate(), "events"))
 	for _, r := range rows {
-		name := fmt.Sprintf("Subscription catches up with %d events, %s", u.count, r.name)
+		name := "Catch-up by " + r.name
 		ratio := fmt.Sprintf("%.2f of %s", r.ratio(r.to), r.of)
 		seconds := quantile(r.latencies(), 0.5).Seconds()
 		figures.add(figure{name: name, value: fmt.Sprintf("%.2f s, %s", seconds, perSecond(r.rate(), "events")), ratio: ratio})
