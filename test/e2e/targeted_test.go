@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// refolding is a server whose rows are damaged and folded anew.
+type refolding struct {
+	*dev
+	super *pgx.Conn
+}
+
+// targets are the types of the streams whose entities have rows of their own.
+var targets = map[string][]string{
+	"gl.ledger": {"gl.journal", "gl.account", "gl.ledger"}, "ap.open-items": {"ap.invoice", "ap.credit_memo", "gl.ledger"}, "ap.vendors": {"ap.vendor"},
+}
+
+func (r *refolding) projections(t *testing.T, persona string, args ...string) result {
+	t.Helper()
+	return command(t, []string{"BACKBONE_SERVER=" + r.HTTP, "BACKBONE_TOKEN=" + r.Tokens[persona]}, append([]string{"projections"}, args...)...)
+}
+
+func (r *refolding) ok(t *testing.T, args ...string) string {
+	t.Helper()
+	out := r.projections(t, "admin", args...)
+	require.Zero(t, out.code, out)
+	return out.stdout
+}
+
+// damage runs statements, each of which changes something.
+func (r *refolding) damage(t *testing.T, statements ...string) {
+	t.Helper()
+	for _, s := range statements {
+		s = strings.ReplaceAll(s, "PARTITION", fmt.Sprintf("(SELECT partition_id FROM backbone.legal_entities WHERE code = '%s')", loadEntity))
+		tag, err := r.super.Exec(t.Context(), s)
+		require.NoError(t, err, s)
+		require.NotZero(t, tag.RowsAffected(), s)
+	}
+}
+
+func (r *refolding) number(t *testing.T, query string) (n int) {
+	t.Helper()
+	require.NoError(t, r.super.QueryRow(t.Context(), query).Scan(&n), query)
+	return n
+}
+
+// rows folds an entity's rows anew and tells how many differed, in all versions.
+func (r *refolding) rows(t *testing.T, projection, streamType, id string) string {
+	t.Helper()
+	body, err := json.Marshal(object{"legal_entity": loadEntity, "entity": object{"type": streamType, "id": id}})
+	require.NoError(t, err)
+	var out struct {
+		Rows string `json:"rows"`
+	}
+	require.NoError(t, r.as(t, "admin").want(http.StatusOK, &out, "POST", "/api/admin/projections/"+projection+"/rebuild-rows", string(body)))
+	return out.Rows
+}
+
+// every folds the rows of every entity anew, of at most so many of each projection, and
+// gives those whose rows differed.
+func (r *refolding) every(t *testing.T, limit int) (differed []string) {
+	t.Helper()
+	for projection, types := range targets {
+		found, err := r.super.Query(t.Context(), `SELECT DISTINCT e.stream_type, e.stream_id FROM backbone.events e
+			JOIN backbone.legal_entities l ON l.partition_id = e.partition_id WHERE l.code = $1 AND e.stream_type = ANY ($2) LIMIT $3`, loadEntity, types, limit)
+		require.NoError(t, err)
+		var entities [][2]string
+		var streamType, id string
+		_, err = pgx.ForEachRow(found, []any{&streamType, &id}, func() error {
+			entities = append(entities, [2]string{streamType, id})
+			return nil
+		})
+		require.NoError(t, err)
+		require.NotEmpty(t, entities)
+		for _, e := range entities {
+			if n := r.rows(t, projection, e[0], e[1]); n != "0" {
+				differed = append(differed, projection+" "+e[0]+" "+n)
+			}
+		}
+	}
+	return differed
+}
+
+// TestRowsAreFoldedAnew folds the rows of every entity anew while invoices come in, which
+// changes nothing; then rows are damaged in all tables, and the same makes them what a
+// fold of the whole log makes. An erasure does it in all versions, so that those that are
+// built beside and afterwards do not differ.
+func TestRowsAreFoldedAnew(t *testing.T) {
+	t.Parallel()
+	dir := books(t)
+	d := startOn(t, dir, recoveryStart)
+	super, err := pgx.Connect(t.Context(), superuser(t, dir))
+	require.NoError(t, err)
+	defer super.Close(context.Background())
+	r := &refolding{d, super}
+
+	vendorAdmin, clerk, controller := d.as(t, "vendor_admin"), d.as(t, "ap_clerk"), d.as(t, "controller")
+	vendorAdmin.must(t, loadEntity, "ap.register_vendor", object{
+		"vendor_id": "SOLE-1", "natural_person": true, "country": "US", "person": object{"name": "Mira Sandvik", "address": "9 Birch Road"},
+	})
+	vendorAdmin.must(t, loadEntity, "ap.register_vendor", object{"vendor_id": "FIRM-1", "name": "Firm Ltd", "country": "US"})
+	for _, c := range [][2]string{{"SOLE-1", "C-1"}, {"FIRM-1", "C-2"}, {"FIRM-1", "C-3"}, {"FIRM-1", "C-1"}} {
+		clerk.must(t, loadEntity, "ap.set_vendor_contact", object{"vendor_id": c[0], "contact_id": c[1], "name": "Olaf Petersen", "email": "olaf@example.org"})
+	}
+	for amount := range 3 {
+		posted := controller.must(t, loadEntity, "gl.post_journal", object{
+			"description": "Cleaning", "posting_date": "2026-03-15", "dimensions": object{"department": "FIN"},
+			"lines": []object{{"account": "6000", "debit_credit": "debit", "amount": amount + 1}, {"account": "1000", "debit_credit": "credit", "amount": amount + 1}},
+		})
+		if amount == 0 {
+			id, _, _ := strings.Cut(strings.TrimPrefix(posted.Events[0].Stream, "gl.journal/"), "/")
+			controller.must(t, loadEntity, "gl.reverse_journal", object{"journal_id": id, "posting_date": "2026-03-20", "reason": "Posted twice"})
+		}
+	}
+	r.ok(t, "rebuild", "ap.vendors", "--wait")
+	l := startLoad(t, d)
+	l.await(t, 10)
+	require.Empty(t, r.every(t, 25), "nothing was wrong")
+	l.finish(t)
+
+	// Erased while a version is built: no version holds a sealed copy afterwards, and
+	// neither does one that is built later.
+	officer, second := d.as(t, "compliance"), d.as(t, "compliance_approver")
+	eraseSubject(t, officer, second, "contact:C-1")
+	eraseSubject(t, officer, second, "vendor:SOLE-1")
+	const sealed = "SELECT count(*) FROM ap.vendor_contacts c FULL JOIN ap.vendors v ON false WHERE c.subject = 'contact:C-1' OR v.subject = 'vendor:SOLE-1' OR to_jsonb(c)::text LIKE '%contact:C-1%' OR to_jsonb(v)::text LIKE '%vendor:SOLE-1%'"
+	require.Zero(t, r.number(t, sealed))
+	require.Equal(t, 4, r.number(t, "SELECT count(*) FROM ap.vendor_contacts WHERE subject LIKE 'contact:C-_'"), "two of others, in two versions")
+	require.Contains(t, r.ok(t, "compare", "ap.vendors"), "version 1 (left, shown) and version 2 (right): 0 rows differ")
+	r.ok(t, "switch", "ap.vendors")
+	again := r.ok(t, "rebuild", "ap.vendors", "--compare", "--switch")
+	require.Contains(t, again, "version 2 (left, shown) and version 3 (right): 0 rows differ")
+	require.Contains(t, again, "readers are shown version 3")
+	require.Zero(t, r.number(t, sealed))
+	require.Empty(t, r.every(t, 10_000))
+
+	const first, last = "(SELECT min(sequence) FROM gl.journals)", "(SELECT max(sequence) FROM gl.journals)"
+	r.damage(t,
+		"UPDATE gl.journal_lines SET amount = amount + 1 WHERE sequence = "+first,
+		"DELETE FROM gl.journal_lines WHERE line_number = 1 AND sequence = "+last,
+		`INSERT INTO gl.journal_lines SELECT (jsonb_populate_record(l, '{"line_number": 99}')).* FROM gl.journal_lines l WHERE line_number = 2 AND sequence = `+last,
+		"DELETE FROM gl.journals WHERE sequence = "+last,
+		"UPDATE gl.accounts SET name = 'wrong' WHERE code = '2000' AND partition_id = PARTITION",
+		`INSERT INTO gl.accounts SELECT (jsonb_populate_record(a, '{"sequence": 999999}')).* FROM gl.accounts a WHERE code = '1000' AND partition_id = PARTITION`,
+		"DELETE FROM gl.journal_reversals", "UPDATE gl.ledgers SET functional_currency = 'GBP' WHERE partition_id = PARTITION",
+		"UPDATE ap.documents SET invoice_number = 'wrong' WHERE sequence = (SELECT min(sequence) FROM ap.documents)",
+		"DELETE FROM ap.documents WHERE sequence = (SELECT max(sequence) FROM ap.documents)",
+		`INSERT INTO ap.document_holds (sequence, partition_id, version, effective_date, released, document_id, hold_id, kind, blocks)
+			SELECT 999999, partition_id, version, invoice_date, false, document_id, 'H', 'k', 'payment' FROM ap.documents LIMIT 1`,
+		"DELETE FROM ap.ledgers WHERE partition_id = PARTITION", "UPDATE ap.vendors SET country = 'SE' WHERE vendor_id = 'FIRM-1' AND version = 3",
+		"UPDATE ap.vendor_contacts SET email = NULL WHERE contact_id = 'C-2'")
+	const mended = "ap.vendors: 3 rows "
+	rehearsal := r.ok(t, "rebuild", "ap.vendors", "--entity", "ap.vendor/FIRM-1", "--legal-entity", loadEntity, "--dry-run")
+	require.Contains(t, rehearsal, mended+"are not as the log makes them; nothing was changed")
+	require.Regexp(t, `(?m)^`+loadEntity+` +3 +\d+ +1 +4 +ap\.vendors +1 +0 +0 +1$`, rehearsal)
+	require.Regexp(t, `(?m)^`+loadEntity+` +2 +\d+ +1 +4 +ap\.vendor_contacts +3 +0 +0 +1$`, rehearsal)
+	t.Log(rehearsal)
+	require.Contains(t, r.ok(t, "rebuild", "ap.vendors", "--subject", "contact:C-2"), mended+"were not as the log makes them and are now")
+	require.Contains(t, r.ok(t, "rebuild", "ap.vendors", "--subject", "contact:nobody"), "No event of the projection is about this.")
+	differed := r.every(t, 10_000)
+	require.NotContains(t, strings.Join(differed, "\n"), "ap.vendor", "they were mended with the person")
+	require.GreaterOrEqual(t, len(differed), 8)
+	require.Empty(t, r.every(t, 10_000))
+	for projection := range targets {
+		if projection == "ap.vendors" {
+			r.ok(t, "drop", projection)
+		}
+		require.Contains(t, r.ok(t, "rebuild", projection, "--compare"), ": 0 rows differ", projection)
+	}
+
+	for _, refused := range [][]string{
+		{"admin", "projection.target_unsupported", "gl.ledger", "--entity", "ap.vendor/FIRM-1", "--legal-entity", loadEntity},
+		{"admin", "projection.target_unsupported", "gl.ledger", "--entity", "gl.ledger/other", "--legal-entity", loadEntity},
+		{"admin", "projection.partition_missing", "gl.ledger", "--entity", "gl.account/1000"},
+		{"admin", "projection.not_found", "no.such", "--entity", "gl.account/1000", "--legal-entity", loadEntity},
+		{"admin", "projection.not_found", "gl.ledger", "--entity", "gl.account/1000", "--legal-entity", loadEntity, "--version", "9"},
+		{"admin", "projection.target_invalid", "gl.ledger", "--entity", "1000", "--legal-entity", loadEntity},
+		{"admin", "pii.subject_invalid", "ap.vendors", "--subject", "Olaf Petersen"},
+		{"auditor", "auth.forbidden", "ap.vendors", "--subject", "contact:C-2"},
+	} {
+		out := r.projections(t, refused[0], append([]string{"rebuild"}, refused[2:]...)...)
+		require.Equal(t, 1, out.code, out)
+		require.Contains(t, out.stderr, refused[1], fmt.Sprint(refused))
+	}
+}
