@@ -12,8 +12,9 @@ import (
 type Subscriptions interface {
 	// CreateSubscription stores a definition with its first cursors, all or nothing. An
 	// id that the tenant has already changes nothing: the stored one comes back with
-	// created false.
-	CreateSubscription(ctx context.Context, s subscription.Subscription, cursors []DeliveryCursor) (stored subscription.Subscription, created bool, err error)
+	// created false. A tenant that has as many as most allows gets no other one, however
+	// many ask at once: fault subscription.too_many; 0 allows any number.
+	CreateSubscription(ctx context.Context, s subscription.Subscription, cursors []DeliveryCursor, most int) (stored subscription.Subscription, created bool, err error)
 	// Subscription returns fault subscription.not_found if the tenant has none of that id.
 	Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error)
 	// Subscriptions lists those of a tenant by id; tenant "" lists all.
@@ -164,4 +165,11 @@ type SubscriptionDeadLetters interface {
 	ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ParkedGroup, error)
 	// Decisions lists the newest decisions in the partitions given first.
 	Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ParkedDecision, error)
+}
+
+// FeedMark is where a feed's cursor stands in one legal entity.
+type FeedMark struct {
+	Partition event.PartitionID
+	After     event.Sequence // that was shown last
+	Witness   [8]byte        // beginning of the checksum of the event at After: another one is of another log
 }

@@ -56,7 +56,7 @@ func (s *subscriptions) find(tenantID, id string) *kept {
 }
 
 // CreateSubscription implements ports.Subscriptions.
-func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor) (subscription.Subscription, bool, error) {
+func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, most int) (subscription.Subscription, bool, error) {
 	if err := ctx.Err(); err != nil {
 		return sub, false, err
 	}
@@ -64,6 +64,15 @@ func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscri
 	defer s.subs.mu.Unlock()
 	if k := s.subs.find(sub.TenantID, sub.ID); k != nil {
 		return k.definition, false, nil
+	}
+	there := 0
+	for _, k := range s.subs.byUID {
+		if k.definition.TenantID == sub.TenantID {
+			there++
+		}
+	}
+	if full(there, most) {
+		return sub, false, subscription.TooMany(most)
 	}
 	if s.subs.byUID == nil {
 		s.subs.byUID = map[event.ID]*kept{}

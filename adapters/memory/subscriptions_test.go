@@ -28,3 +28,10 @@ func TestPollsEndAtTheirBytes(t *testing.T) {
 		return memory.New(memory.Config{Clock: clock})
 	})
 }
+
+func TestASubscriptionGoesOnWhereAFeedStopped(t *testing.T) {
+	t.Parallel()
+	conformance.RunHandover(t, func(t *testing.T, clock ports.Clock) conformance.FeedStore {
+		return memory.New(memory.Config{Clock: clock})
+	}, 160)
+}

@@ -57,12 +57,17 @@ func orNull(t time.Time) pgtype.Timestamptz {
 }
 
 // CreateSubscription implements ports.Subscriptions.
-func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor) (stored subscription.Subscription, created bool, err error) {
+func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, most int) (stored subscription.Subscription, created bool, err error) {
 	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings})
 	if err != nil {
 		return sub, false, err
 	}
 	err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+		if most > 0 {
+			if err := s.queries.LockSubscriptionTenant(ctx, tx, sub.TenantID); err != nil {
+				return err
+			}
+		}
 		rows, err := s.queries.InsertSubscription(ctx, tx, &backbonedb.InsertSubscriptionParams{
 			Uid: uuid(sub.UID), TenantID: sub.TenantID, ID: sub.ID, SubscriberType: sub.SubscriberType, SubscriberID: sub.SubscriberID,
 			Definition: definition, Status: string(sub.Status), Owner: sub.Owner, Revision: sub.Revision, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
@@ -73,8 +78,21 @@ func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscri
 		if created = rows > 0; !created {
 			return nil
 		}
+		if most > 0 {
+			// In a statement of its own, which sees what was committed before the lock was had.
+			there, err := s.queries.CountSubscriptions(ctx, tx, sub.TenantID)
+			if err != nil {
+				return err
+			}
+			if there > int64(most) {
+				return subscription.TooMany(most)
+			}
+		}
 		return s.insertCursors(ctx, tx, sub.UID, cursors)
 	})
+	if _, refused := fault.As(err); refused {
+		return sub, false, err
+	}
 	if err != nil {
 		return sub, false, translate(ctx, err)
 	}

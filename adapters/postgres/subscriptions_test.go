@@ -27,3 +27,10 @@ func TestPollsEndAtTheirBytes(t *testing.T) {
 		return open(t, database(t), withClock(clock))
 	})
 }
+
+func TestASubscriptionGoesOnWhereAFeedStopped(t *testing.T) {
+	t.Parallel()
+	conformance.RunHandover(t, func(t *testing.T, clock ports.Clock) conformance.FeedStore {
+		return open(t, database(t), withClock(clock))
+	}, 160)
+}

@@ -19,7 +19,6 @@ const (
 	scanPoll    = 50_000 // events that one poll looks at before it answers
 	maxWaiting  = 10_000 // messages of a legal entity that wait behind others
 	recheckBusy = 10 * time.Millisecond
-	recheckOpen = 500 * time.Millisecond
 )
 
 // Poll asks for what is next.
@@ -147,7 +146,7 @@ func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription
 	}
 	r.all = len(heads)
 	if sub.Status != subscription.Active {
-		r.recheck = recheckOpen // it may be resumed on another node
+		r.recheck = s.config.Recheck // it may be resumed on another node
 		return r, nil
 	}
 	entities, err := s.delivered(ctx, p, &sub)
@@ -180,7 +179,7 @@ func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription
 	for _, b := range there {
 		r.known[b.Partition] = b.ReadThrough
 		if b.InFlight > 0 || b.Waiting > 0 {
-			r.recheck = recheckOpen
+			r.recheck = s.config.Recheck
 		}
 		behind := heads[b.Partition].Sequence > b.ReadThrough
 		if !behind && b.InFlight == 0 && b.Waiting == 0 {

@@ -70,7 +70,16 @@ type Config struct {
 	Logger   *slog.Logger  // nil: silent
 	Sweep    time.Duration // how often to look for leases that have ended; 0 is 500 ms
 	Measure  time.Duration // how often to measure how far subscriptions are behind; 0 is 15 s
+	Recheck  time.Duration // how often a poll that waits looks for what other nodes did; 0 is 500 ms
 	Bytes    int           // of payloads that one poll answers, unless its first event alone has more; 0 is 8 MiB
+	Most     int           // subscriptions of one tenant; 0: any number
+	Cursors  Cursors       // nil: no subscription begins at a cursor
+}
+
+// Cursors knows the cursors of feeds.
+type Cursors interface {
+	// OpenFeed reads where a cursor stands. Faults: cursor.malformed, cursor.foreign.
+	OpenFeed(cursor, tenantID string) ([]ports.FeedMark, error)
 }
 
 // Service keeps persistent subscriptions: it hands out what they have not had yet,
@@ -104,6 +113,9 @@ func New(c Config) *Service {
 	}
 	if c.Measure <= 0 {
 		c.Measure = 15 * time.Second
+	}
+	if c.Recheck <= 0 {
+		c.Recheck = 500 * time.Millisecond
 	}
 	if c.Bytes <= 0 {
 		c.Bytes = 8 << 20
@@ -148,13 +160,17 @@ func (s *Service) consumed(ctx context.Context, p ports.Principal, id string) (s
 
 // Create makes a subscription. The same definition again answers what is there, with
 // created false. Faults: subscription.exists (Conflict: another definition or owner),
-// subscription.legal_entity_not_found, subscription.position_invalid, and those of
-// Subscription.Check.
+// legal_entity.not_found, subscription.position_invalid, subscription.too_many,
+// cursor.malformed, cursor.foreign, cursor.diverged, and those of Subscription.Check.
 func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscription.Subscription) (made subscription.Subscription, created bool, err error) {
 	now := event.Micros(s.config.Clock.Now())
 	sub.TenantID, sub.Owner, sub.Status, sub.Revision = p.TenantID, p.PersonID, subscription.Active, 1
 	sub.UID, sub.CreatedAt, sub.UpdatedAt = s.config.IDs.NewID(now), now, now
 	if err := sub.Check(); err != nil {
+		return sub, false, err
+	}
+	marks, err := s.mark(p.TenantID, &sub.Settings.Start, "/settings/start_cursor")
+	if err != nil {
 		return sub, false, err
 	}
 	if there, err := s.config.Store.Subscription(ctx, p.TenantID, sub.ID); err == nil {
@@ -177,11 +193,14 @@ func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscriptio
 			return sub, false, positionInvalid("/settings/start_positions")
 		}
 	}
+	if err := s.sameLog(ctx, entities, marks, "/settings/start_cursor"); err != nil {
+		return sub, false, err
+	}
 	cursors, err := s.begin(ctx, &sub, entities, nil)
 	if err != nil {
 		return sub, false, err
 	}
-	made, created, err = s.config.Store.CreateSubscription(ctx, sub, cursors)
+	made, created, err = s.config.Store.CreateSubscription(ctx, sub, cursors, s.config.Most)
 	if err != nil || created {
 		return made, created, err
 	}
@@ -193,63 +212,6 @@ func same(there, wanted subscription.Subscription) (subscription.Subscription, b
 		return wanted, false, fault.New(fault.Conflict, "subscription.exists", "a subscription of this id is there with another definition; change its settings, or choose another id").WithField("/id")
 	}
 	return there, false, nil
-}
-
-// begin gives the cursors of the legal entities that have none yet.
-func (s *Service) begin(ctx context.Context, sub *subscription.Subscription, entities []ports.LegalEntity, there []ports.DeliveryBacklog) ([]ports.DeliveryCursor, error) {
-	has := make(map[event.PartitionID]bool, len(there))
-	for _, b := range there {
-		has[b.Partition] = true
-	}
-	var out []ports.DeliveryCursor
-	var heads map[event.PartitionID]ports.Head
-	for _, le := range entities {
-		if has[le.Partition] || !sub.Filter.Covers(le.Code) {
-			continue
-		}
-		c := ports.DeliveryCursor{Partition: le.Partition}
-		start := sub.Settings.Start
-		fresh := len(there) == 0 // the subscription is being made
-		switch {
-		case start.From == subscription.Position && start.Positions[le.Code] > 0:
-			if heads == nil {
-				var err error
-				if heads, err = s.config.Log.PartitionHeads(ctx); err != nil {
-					return nil, err
-				}
-			}
-			c.ReadThrough = start.Positions[le.Code] - 1
-			if fresh && c.ReadThrough > heads[le.Partition].Sequence {
-				return nil, positionInvalid("/settings/start_positions")
-			}
-		case start.From == subscription.End && fresh:
-			if heads == nil {
-				var err error
-				if heads, err = s.config.Log.PartitionHeads(ctx); err != nil {
-					return nil, err
-				}
-			}
-			c.ReadThrough = heads[le.Partition].Sequence
-		case start.From == subscription.End && le.CreatedAt.Before(sub.CreatedAt):
-			n, err := s.config.Log.SequenceAt(ctx, le.Partition, sub.CreatedAt)
-			if err != nil {
-				return nil, err
-			}
-			c.ReadThrough = n
-		case start.From == subscription.Moment:
-			n, err := s.config.Log.SequenceAt(ctx, le.Partition, start.Time.Add(-time.Microsecond))
-			if err != nil {
-				return nil, err
-			}
-			c.ReadThrough = n
-		}
-		out = append(out, c)
-	}
-	return out, nil
-}
-
-func positionInvalid(field string) *fault.Error {
-	return fault.New(fault.Invalid, "subscription.position_invalid", "a position is the sequence of the first event to be handed out, 1 to one after the last event of a legal entity that the subscription covers; correct it").WithField(field)
 }
 
 // List gives the subscriptions that the caller may look after, by id.
@@ -353,75 +315,6 @@ func (s *Service) Delete(ctx context.Context, c Caller, id string) error {
 	s.config.Observer.SubscriptionGone(sub.TenantID, sub.ID)
 	s.kicks.kick(sub.UID)
 	return nil
-}
-
-// Reset moves a subscription to any position, in the legal entities that the caller
-// sees: what is open is dropped, what follows the position is handed out again, and
-// dead letters up to it are kept. With Position, legal entities that are not named
-// stay as they are. Faults: subscription.position_invalid.
-func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscription.Start) (subscription.Subscription, error) {
-	sub, err := s.find(ctx, c, id)
-	if err != nil {
-		return sub, err
-	}
-	entities, err := s.config.Access.Visible(ctx, c.Principal)
-	if err != nil {
-		return sub, err
-	}
-	there, err := s.config.Store.Backlogs(ctx, sub.UID)
-	if err != nil {
-		return sub, err
-	}
-	heads, err := s.config.Log.PartitionHeads(ctx)
-	if err != nil {
-		return sub, err
-	}
-	targets := map[event.PartitionID]event.Sequence{}
-	named := 0
-	for _, le := range entities {
-		if !slices.ContainsFunc(there, func(b ports.DeliveryBacklog) bool { return b.Partition == le.Partition }) {
-			continue
-		}
-		switch to.From {
-		case subscription.Beginning:
-			targets[le.Partition] = 0
-		case subscription.End:
-			targets[le.Partition] = heads[le.Partition].Sequence
-		case subscription.Moment:
-			if targets[le.Partition], err = s.config.Log.SequenceAt(ctx, le.Partition, to.Time.Add(-time.Microsecond)); err != nil {
-				return sub, err
-			}
-		default:
-			if n := to.Positions[le.Code]; n > 0 {
-				named++
-				if targets[le.Partition] = n - 1; n-1 > heads[le.Partition].Sequence {
-					return sub, positionInvalid("/positions")
-				}
-			}
-		}
-	}
-	if named != len(to.Positions) {
-		return sub, positionInvalid("/positions")
-	}
-	for p, n := range targets {
-		if err := s.resetTo(ctx, sub.UID, p, n); err != nil {
-			return sub, err
-		}
-	}
-	s.kicks.kick(sub.UID)
-	return sub, nil
-}
-
-func (s *Service) resetTo(ctx context.Context, uid event.ID, p event.PartitionID, n event.Sequence) error {
-	return s.deliver(ctx, uid, p, func(ctx context.Context, tx ports.DeliveryTx) error {
-		c := tx.Cursor()
-		c.ReadThrough, c.Checkpoint, c.Pending = n, n, 0
-		c.Term++
-		if err := tx.Clear(ctx, n); err != nil {
-			return err
-		}
-		return tx.Save(ctx, c, nil, nil)
-	})
 }
 
 // deliver waits its turn in the partition, without holding a connection as long as

@@ -144,6 +144,24 @@ func (c *Cursors) hide(mac, text []byte) []byte {
 	return out
 }
 
+// OpenFeed reads where a cursor of a feed of all legal entities stands. Faults:
+// cursor.malformed, cursor.foreign.
+func (c *Cursors) OpenFeed(cursor, tenantID string) ([]ports.FeedMark, error) {
+	text, err := c.OpenText(cursor, tenantID, []byte(allDigest))
+	if err != nil {
+		return nil, err
+	}
+	_, marks, ok := decodeMarks(text)
+	if !ok {
+		return nil, malformedCursor()
+	}
+	out := make([]ports.FeedMark, len(marks))
+	for i, m := range marks {
+		out[i] = ports.FeedMark{Partition: m.Partition, After: m.After, Witness: m.Witness}
+	}
+	return out, nil
+}
+
 func foreignCursor() *fault.Error {
 	return fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
 }

@@ -26,15 +26,23 @@ const (
 	End       Origin = "end"      // what is appended after the subscription was made
 	Position  Origin = "position" // at the sequences that are named
 	Moment    Origin = "time"     // with what was recorded at the time or later
+	AtCursor  Origin = "cursor"   // where a feed of all legal entities has come to
 )
 
-// Start says where a subscription begins. Legal entities that Positions does not
-// name begin at their beginning, and so do those made after the subscription.
+// Start says where a subscription begins. Legal entities that Positions or the cursor
+// does not name begin at their beginning, and so do those made after the subscription.
 type Start struct {
 	From      Origin                    `json:"from"`
 	Positions map[string]event.Sequence `json:"positions,omitempty"` // by legal entity: the first to be handed out
 	Time      time.Time                 `json:"time,omitzero"`
+	Cursor    string                    `json:"cursor,omitempty"` // as a feed gave it
+	// Marks are the positions that a cursor stands for: the last sequence that the feed
+	// has shown. They cover legal entities that whoever has the cursor may not see now.
+	Marks map[event.PartitionID]event.Sequence `json:"marks,omitempty"`
 }
+
+// maxCursor bounds a cursor's text: some thousands of legal entities.
+const maxCursor = 128 << 10
 
 // Settings say how messages are handed out. Zero values stand for the defaults.
 type Settings struct {
@@ -137,8 +145,15 @@ func (s *Settings) bounds() error {
 		if s.Start.Time.IsZero() {
 			return settingsInvalid("start_time", "name the time to begin at")
 		}
+	case AtCursor:
+		if s.Start.Cursor == "" || len(s.Start.Cursor) > maxCursor {
+			return settingsInvalid("start_cursor", "give the cursor of a feed of all legal entities, unchanged; it has 1 to 131072 characters")
+		}
 	default:
-		return settingsInvalid("start_from", "a subscription begins at beginning, end, position or time; correct it")
+		return settingsInvalid("start_from", "a subscription begins at beginning, end, position, time or cursor; correct it")
+	}
+	if s.Start.From != AtCursor && s.Start.Cursor != "" {
+		return settingsInvalid("start_cursor", "a cursor goes with start_from cursor; set it, or leave the cursor out")
 	}
 	return nil
 }

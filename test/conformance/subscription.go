@@ -43,6 +43,7 @@ func SubscriptionPromises() []SubscriptionPromise {
 		{"TheFirstDefinitionOfAnIDStays", firstDefinition},
 		{"ADefinitionComesBackAsItWas", wholeDefinition},
 		{"AChangeFromAnotherRevisionIsRefused", compareAndSet},
+		{"ATenantHasNoMoreThanItMayHave", noMoreThan},
 		{"ACursorIsOpenedOnce", openedOnce},
 		{"WhatFailsLeavesNothing", rollsBack},
 		{"TwoAreNeverInTheSamePlace", excludes},
@@ -133,7 +134,7 @@ func (d *Desk) definition(t require.TestingT, id string) subscription.Subscripti
 }
 
 func (d *Desk) create(t require.TestingT, id string) subscription.Subscription {
-	s, created, err := d.Store.CreateSubscription(context.Background(), d.definition(t, id), []ports.DeliveryCursor{{Partition: d.Entities[0].Partition}, {Partition: d.Entities[1].Partition}})
+	s, created, err := d.Store.CreateSubscription(context.Background(), d.definition(t, id), []ports.DeliveryCursor{{Partition: d.Entities[0].Partition}, {Partition: d.Entities[1].Partition}}, 0)
 	require.NoError(t, err)
 	require.True(t, created)
 	return s
@@ -172,7 +173,7 @@ func firstDefinition(t require.TestingT, d *Desk) {
 	first := d.create(t, "s")
 	other := d.definition(t, "s")
 	other.SubscriberID = "another"
-	there, created, err := d.Store.CreateSubscription(ctx, other, []ports.DeliveryCursor{{Partition: d.Entities[0].Partition, ReadThrough: 9}})
+	there, created, err := d.Store.CreateSubscription(ctx, other, []ports.DeliveryCursor{{Partition: d.Entities[0].Partition, ReadThrough: 9}}, 0)
 	require.NoError(t, err)
 	require.False(t, created)
 	require.Equal(t, first, there)
@@ -189,7 +190,7 @@ func firstDefinition(t require.TestingT, d *Desk) {
 	made := make([]bool, 8)
 	for i := range made {
 		wg.Go(func() {
-			_, made[i], _ = d.Store.CreateSubscription(ctx, d.definition(t, "contested"), nil)
+			_, made[i], _ = d.Store.CreateSubscription(ctx, d.definition(t, "contested"), nil, 0)
 		})
 	}
 	wg.Wait()
@@ -216,7 +217,7 @@ func wholeDefinition(t require.TestingT, d *Desk) {
 		ConsumerStrategy: subscription.Pinned, PartitionBy: "entity:vendor", RetryFirst: time.Second, RetryLongest: time.Hour,
 	}
 	require.NoError(t, s.Check())
-	made, created, err := d.Store.CreateSubscription(context.Background(), s, nil)
+	made, created, err := d.Store.CreateSubscription(context.Background(), s, nil, 0)
 	require.NoError(t, err)
 	require.True(t, created)
 	require.Equal(t, s, made)

@@ -2,13 +2,16 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -18,6 +21,44 @@ func sized(bytes int) option {
 	return func(p *event.Prepared) {
 		p.Payload = []byte(`{"data":{"id":"` + p.ID.String() + `","text":"` + strings.Repeat("x", bytes) + `"},"dimensions":{},"entity_refs":[]}`)
 	}
+}
+
+// noMoreThan lets many make subscriptions at once: as many get one as the tenant may
+// have, others of its ids find what is there, and one that is deleted makes room.
+func noMoreThan(t require.TestingT, d *Desk) {
+	ctx := context.Background()
+	const most = 5
+	var all sync.WaitGroup
+	made := make([]bool, 4*most)
+	errs := make([]error, len(made))
+	for i := range made {
+		s := d.definition(t, fmt.Sprintf("s-%d", i))
+		all.Go(func() { _, made[i], errs[i] = d.Store.CreateSubscription(ctx, s, nil, most) })
+	}
+	all.Wait()
+	count := 0
+	for i := range made {
+		if made[i] {
+			count++
+			require.NoError(t, errs[i])
+			continue
+		}
+		require.Equal(t, "subscription.too_many", fault.CodeOf(errs[i]))
+	}
+	require.Equal(t, most, count)
+	list, err := d.Store.Subscriptions(ctx, d.Tenant)
+	require.NoError(t, err)
+	require.Len(t, list, most)
+	_, created, err := d.Store.CreateSubscription(ctx, d.definition(t, list[0].ID), nil, most)
+	require.NoError(t, err, "what is there is no other one")
+	require.False(t, created)
+	require.NoError(t, d.Store.DeleteSubscription(ctx, list[0].UID))
+	_, created, err = d.Store.CreateSubscription(ctx, d.definition(t, "room"), nil, most)
+	require.NoError(t, err)
+	require.True(t, created)
+	_, created, err = d.Store.CreateSubscription(ctx, d.definition(t, "any"), nil, 0)
+	require.NoError(t, err)
+	require.True(t, created)
 }
 
 func countedParked(t require.TestingT, d *Desk) {

@@ -17,23 +17,27 @@ import (
 // brokenSubscriptions break one promise of a sound store.
 type brokenSubscriptions struct {
 	*memory.Store
-	create  func(s *memory.Store, sub *subscription.Subscription)
-	change  func(s *memory.Store, sub *subscription.Subscription)
-	deliver func(s *memory.Store, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error)
-	tx      func(ports.DeliveryTx) ports.DeliveryTx
-	due     func([]ports.DueDelivery) []ports.DueDelivery
-	stay    bool // consumers never leave
-	parked  func(*ports.ParkedQuery)
-	forget  bool // deleting forgets decisions
-	keep    bool // deleting does nothing
-	deleted map[string]bool
+	create    func(s *memory.Store, sub *subscription.Subscription)
+	change    func(s *memory.Store, sub *subscription.Subscription)
+	deliver   func(s *memory.Store, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error)
+	tx        func(ports.DeliveryTx) ports.DeliveryTx
+	due       func([]ports.DueDelivery) []ports.DueDelivery
+	stay      bool // consumers never leave
+	parked    func(*ports.ParkedQuery)
+	forget    bool // deleting forgets decisions
+	keep      bool // deleting does nothing
+	boundless bool // a tenant may have any number
+	deleted   map[string]bool
 }
 
-func (b *brokenSubscriptions) CreateSubscription(ctx context.Context, s subscription.Subscription, c []ports.DeliveryCursor) (subscription.Subscription, bool, error) {
+func (b *brokenSubscriptions) CreateSubscription(ctx context.Context, s subscription.Subscription, c []ports.DeliveryCursor, most int) (subscription.Subscription, bool, error) {
 	if b.create != nil {
 		b.create(b.Store, &s)
 	}
-	return b.Store.CreateSubscription(ctx, s, c)
+	if b.boundless {
+		most = 0
+	}
+	return b.Store.CreateSubscription(ctx, s, c, most)
 }
 
 func (b *brokenSubscriptions) ChangeSubscription(ctx context.Context, s subscription.Subscription) error {
@@ -191,6 +195,7 @@ func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
 		{"forgets decisions", brokenSubscriptions{forget: true, deleted: map[string]bool{}}, "DecisionsOutliveTheirSubscription"},
 		{"never opens the breaker", brokenSubscriptions{tx: inside(brokenDelivery{threshold: func(int) int { return 0 }})}, "TheBreakerOpensAtItsThresholdOnce"},
 		{"keeps consumers for ever", brokenSubscriptions{stay: true}, "ConsumersAreForgottenWhenTheyStayAway"},
+		{"takes any number", brokenSubscriptions{boundless: true}, "ATenantHasNoMoreThanItMayHave"},
 		{"deletes nothing", brokenSubscriptions{keep: true}, "ADeletedSubscriptionHandsOutNothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,0 +1,43 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+// Whoever makes a subscription while another one is being made counts it, as soon as it
+// is there.
+func TestTheLastSubscriptionIsGivenOnce(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	clock := conformance.NewClock()
+	c := conformance.NewCounter(conformance.NewDesk(t, open(t, dsn, withClock(clock)), clock, "few"), func(c *delivery.Config) { c.Most = 2 })
+	c.Subscribe(t, "first", subscription.Settings{}, subscription.Filter{})
+	conn, watcher := connect(t, dsn), connect(t, dsn)
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `UPDATE backbone.subscription_tenants SET tenant_id = tenant_id WHERE tenant_id = 'few'`)
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `INSERT INTO backbone.subscriptions SELECT gen_random_uuid(), tenant_id, 'second', subscriber_type, subscriber_id, definition, status, owner, revision, created_at, updated_at, failures
+		FROM backbone.subscriptions WHERE id = 'first'`)
+	require.NoError(t, err)
+	answered := make(chan error, 1)
+	go func() {
+		_, _, err := c.Service.Create(t.Context(), c.Person, subscription.Subscription{ID: "third", SubscriberType: "service", SubscriberID: "suite"})
+		answered <- err
+	}()
+	require.Eventually(t, func() bool {
+		var waiting int
+		err := watcher.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() AND query LIKE '%LockSubscriptionTenant%'`).Scan(&waiting)
+		return err == nil && waiting == 1
+	}, 20*time.Second, time.Millisecond)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Equal(t, "subscription.too_many", fault.CodeOf(<-answered))
+}
