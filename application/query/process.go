@@ -2,14 +2,11 @@ package query
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -76,7 +73,9 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 // measure fills in what the events say together.
 func (p *Process) measure() error {
 	first, previous := p.Events[0].RecordedAt, p.Events[0].RecordedAt
-	actors, entities := map[string]bool{}, map[event.EntityRef]bool{}
+	actors := map[string]bool{}
+	p.Steps = make([]Step, 0, len(p.Events))
+	var entities refs
 	for i := range p.Events {
 		e := &p.Events[i]
 		p.Steps = append(p.Steps, Step{SinceStart: e.RecordedAt.Sub(first), SincePrevious: e.RecordedAt.Sub(previous)})
@@ -85,29 +84,11 @@ func (p *Process) measure() error {
 			actors[e.ActorID] = true
 			p.Actors = append(p.Actors, e.ActorID)
 		}
-		refs, err := entityRefs(e)
-		if err != nil {
+		if err := entities.add(e); err != nil {
 			return err
 		}
-		for _, r := range refs {
-			if !entities[r] {
-				entities[r] = true
-				p.Entities = append(p.Entities, r)
-			}
-		}
 	}
+	p.Entities = append(p.Entities, entities.found...)
 	p.Duration = previous.Sub(first)
 	return nil
-}
-
-// entityRefs reads what an event is about; nothing if its payload is not there.
-func entityRefs(e *event.Recorded) (refs []event.EntityRef, err error) {
-	member, found, err := jsondoc.Member(e.Payload, "entity_refs")
-	if err != nil || !found {
-		return nil, nil //nolint:nilerr // a payload that was taken out is no error here
-	}
-	if err := json.Unmarshal(member, &refs); err != nil {
-		return nil, fmt.Errorf("entity references of event %s: %w", e.ID, err)
-	}
-	return refs, nil
 }
