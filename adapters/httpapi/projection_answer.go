@@ -11,6 +11,7 @@ func (a answer) VisitRebuildProjectionRowsResponse(w http.ResponseWriter) error 
 func (a answer) VisitCompareProjectionResponse(w http.ResponseWriter) error       { return a.write(w) }
 func (a answer) VisitSwitchProjectionResponse(w http.ResponseWriter) error        { return a.write(w) }
 func (a answer) VisitRollbackProjectionResponse(w http.ResponseWriter) error      { return a.write(w) }
+func (a answer) VisitTakeProjectionSnapshotResponse(w http.ResponseWriter) error  { return a.write(w) }
 func (a answer) VisitCancelProjectionRebuildResponse(w http.ResponseWriter) error { return a.write(w) }
 func (a answer) VisitDropProjectionVersionResponse(w http.ResponseWriter) error   { return a.write(w) }
 func (a answer) VisitOperateProjectionResponse(w http.ResponseWriter) error       { return a.write(w) }

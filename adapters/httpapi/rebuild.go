@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"strconv"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/projector"
@@ -16,39 +17,66 @@ type Rebuilds interface {
 	Show(ctx context.Context, name string) (projector.Rebuild, error)
 	Start(ctx context.Context, o projector.Order, selfSwitching bool) (projector.Rebuild, error)
 	Compare(ctx context.Context, name string, partitions []event.PartitionID, examples int) (projector.Comparison, error)
+	ComparePartition(ctx context.Context, name string, p event.PartitionID, examples int) (projector.Comparison, error)
 	Switch(ctx context.Context, o projector.Order) (projector.Rebuild, error)
 	Rollback(ctx context.Context, o projector.Order) (projector.Rebuild, error)
 	Cancel(ctx context.Context, o projector.Order) (projector.Rebuild, error)
 	Drop(ctx context.Context, o projector.Order) (projector.Rebuild, error)
+	TakeSnapshot(ctx context.Context, o projector.Order) (projector.Rebuild, error)
+	DropSnapshot(ctx context.Context, o projector.Order) (projector.Rebuild, error)
 }
 
-// rebuilt answers with what a step of a rebuild leaves. Steps know a projection by its
-// name among those of all tenants.
-func (s *Server) rebuilt(ctx context.Context, name string, step func(Rebuilds, projector.Order) (projector.Rebuild, error)) (answer, error) {
+// rebuilt answers with how the versions stand after a step of a rebuild. Steps know a
+// projection by its name among those of all tenants.
+func (s *Server) rebuilt(ctx context.Context, name string, step func(Rebuilds, projector.Order) error, o projector.Order) (answer, error) {
 	if s.config.Rebuilds == nil {
 		return answer{}, projectionsNotServed()
 	}
-	full, err := s.named(ctx, name)
+	var err error
+	if o.Name, err = s.named(ctx, name); err != nil {
+		return answer{}, err
+	}
+	o.By = callOf(ctx).principal.PersonID
+	if err := step(s.config.Rebuilds, o); err != nil {
+		return answer{}, err
+	}
+	b, err := s.config.Rebuilds.Show(ctx, o.Name)
 	if err != nil {
 		return answer{}, err
 	}
-	b, err := step(s.config.Rebuilds, projector.Order{Name: full, By: callOf(ctx).principal.PersonID})
+	_, codes, err := s.seen(ctx)
 	if err != nil {
 		return answer{}, err
 	}
 	b.Projection = name
-	return reply(http.StatusOK, rebuildAnswer(b))
+	return reply(http.StatusOK, rebuildAnswer(b, codes))
 }
 
-// decided is rebuilt for steps that change what readers are shown.
-func (s *Server) decided(ctx context.Context, name string, step func(Rebuilds, projector.Order) (projector.Rebuild, error)) (answer, error) {
+// decided is rebuilt for steps that change what one legal entity is shown, or without
+// one all of them.
+func (s *Server) decided(ctx context.Context, name, legalEntity string, step func(Rebuilds, projector.Order) (projector.Rebuild, error)) (answer, error) {
+	o := projector.Order{}
 	if _, err := s.named(ctx, name); err != nil {
 		return answer{}, err
 	}
-	if err := s.mayChange(ctx, name); err != nil {
-		return answer{}, err
+	if legalEntity == "" {
+		if err := s.mayChange(ctx, name); err != nil {
+			return answer{}, err
+		}
+	} else {
+		le, err := s.enter(ctx, actionOperateProjections, legalEntity)
+		if err != nil {
+			return answer{}, err
+		}
+		if err := s.maySee(ctx, name); err != nil {
+			return answer{}, err
+		}
+		o.Partition = le.Partition
 	}
-	return s.rebuilt(ctx, name, step)
+	return s.rebuilt(ctx, name, func(b Rebuilds, o projector.Order) error {
+		_, err := step(b, o)
+		return err
+	}, o)
 }
 
 // GetProjectionRebuild answers GET /api/admin/projections/{name}/rebuild.
@@ -56,40 +84,86 @@ func (s *Server) GetProjectionRebuild(ctx context.Context, r api.GetProjectionRe
 	if err := s.maySee(ctx, r.Name); err != nil {
 		return nil, err
 	}
-	return s.rebuilt(ctx, r.Name, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) { return b.Show(ctx, o.Name) })
+	return s.rebuilt(ctx, r.Name, func(Rebuilds, projector.Order) error { return nil }, projector.Order{})
 }
+
+// latestSnapshot is the newest one that a rebuild may begin with.
+const latestSnapshot = "latest"
 
 // RebuildProjection answers POST /api/admin/projections/{name}/rebuild.
 func (s *Server) RebuildProjection(ctx context.Context, r api.RebuildProjectionRequestObject) (api.RebuildProjectionResponseObject, error) {
-	return s.decided(ctx, r.Name, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
-		return b.Start(ctx, o, r.Body != nil && r.Body.Switch)
+	given := api.ProjectionRebuildCommand{}
+	if r.Body != nil {
+		given = *r.Body
+	}
+	snapshot, latest := 0, given.FromSnapshot == latestSnapshot
+	if given.FromSnapshot != "" && !latest {
+		n, err := strconv.ParseUint(given.FromSnapshot, 10, 31)
+		if err != nil || n == 0 {
+			return nil, fault.New(fault.Invalid, "projection.snapshot_invalid", "a snapshot is named by its version, or is latest; correct it").WithField("/from_snapshot")
+		}
+		snapshot = int(n)
+	}
+	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
+		o.Snapshot, o.Latest = snapshot, latest
+		return b.Start(ctx, o, given.Switch)
 	})
 }
 
 // SwitchProjection answers POST /api/admin/projections/{name}/switch.
 func (s *Server) SwitchProjection(ctx context.Context, r api.SwitchProjectionRequestObject) (api.SwitchProjectionResponseObject, error) {
-	return s.decided(ctx, r.Name, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
-		o.Force = r.Body != nil && r.Body.Force
+	given := api.ProjectionSwitchCommand{}
+	if r.Body != nil {
+		given = *r.Body
+	}
+	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
+		o.Force = given.Force
 		return b.Switch(ctx, o)
 	})
 }
 
 // RollbackProjection answers POST /api/admin/projections/{name}/rollback.
 func (s *Server) RollbackProjection(ctx context.Context, r api.RollbackProjectionRequestObject) (api.RollbackProjectionResponseObject, error) {
-	return s.decided(ctx, r.Name, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
-		o.Force = r.Body != nil && r.Body.Force
+	given := api.ProjectionSwitchCommand{}
+	if r.Body != nil {
+		given = *r.Body
+	}
+	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
+		o.Force = given.Force
 		return b.Rollback(ctx, o)
 	})
 }
 
+// TakeProjectionSnapshot answers POST /api/admin/projections/{name}/snapshot.
+func (s *Server) TakeProjectionSnapshot(ctx context.Context, r api.TakeProjectionSnapshotRequestObject) (api.TakeProjectionSnapshotResponseObject, error) {
+	given := api.ProjectionPartCommand{}
+	if r.Body != nil {
+		given = *r.Body
+	}
+	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) { return b.TakeSnapshot(ctx, o) })
+}
+
 // CancelProjectionRebuild answers POST /api/admin/projections/{name}/cancel.
 func (s *Server) CancelProjectionRebuild(ctx context.Context, r api.CancelProjectionRebuildRequestObject) (api.CancelProjectionRebuildResponseObject, error) {
-	return s.decided(ctx, r.Name, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) { return b.Cancel(ctx, o) })
+	given := api.ProjectionPartCommand{}
+	if r.Body != nil {
+		given = *r.Body
+	}
+	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) { return b.Cancel(ctx, o) })
 }
 
 // DropProjectionVersion answers POST /api/admin/projections/{name}/drop.
 func (s *Server) DropProjectionVersion(ctx context.Context, r api.DropProjectionVersionRequestObject) (api.DropProjectionVersionResponseObject, error) {
-	return s.decided(ctx, r.Name, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) { return b.Drop(ctx, o) })
+	given := api.ProjectionDropCommand{}
+	if r.Body != nil {
+		given = *r.Body
+	}
+	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
+		if o.Snapshot = given.Snapshot; o.Snapshot != 0 {
+			return b.DropSnapshot(ctx, o)
+		}
+		return b.Drop(ctx, o)
+	})
 }
 
 // The rows that a comparison names of each table and legal entity.
@@ -121,7 +195,17 @@ func (s *Server) CompareProjection(ctx context.Context, r api.CompareProjectionR
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.config.Rebuilds.Compare(ctx, full, ids, examples)
+	compare := func() (projector.Comparison, error) { return s.config.Rebuilds.Compare(ctx, full, ids, examples) }
+	if r.Body != nil && r.Body.LegalEntity != "" {
+		le, err := s.enter(ctx, actionOperateProjections, r.Body.LegalEntity)
+		if err != nil {
+			return nil, err
+		}
+		compare = func() (projector.Comparison, error) {
+			return s.config.Rebuilds.ComparePartition(ctx, full, le.Partition, examples)
+		}
+	}
+	c, err := compare()
 	if err != nil {
 		return nil, err
 	}
@@ -151,21 +235,6 @@ func tableDifferenceAnswer(t ports.TableDifference) api.ProjectionTableDifferenc
 	}
 	for _, e := range t.Examples {
 		out.Examples = append(out.Examples, api.ProjectionRowDifference{Key: e.Key, In: e.Where, Columns: e.Columns})
-	}
-	return out
-}
-
-func rebuildAnswer(b projector.Rebuild) api.ProjectionRebuild {
-	out := api.ProjectionRebuild{Name: b.Projection, Active: b.Active, Retained: b.Retained, Dropping: append([]int{}, b.Dropping...)}
-	if b.Building == 0 {
-		return out
-	}
-	out.Building = api.ProjectionBuilding{
-		Version: b.Building, Status: string(b.Status), StartedAt: timeText(b.StartedAt), StartedBy: b.StartedBy, Switch: b.SelfSwitching,
-		DoneEvents: count(b.Progress.Done), TotalEvents: count(b.Progress.Total), EventsPerSecond: b.PerSecond, CaughtUp: b.CaughtUp, Faulted: b.Halted,
-	}
-	if b.LeftKnown {
-		out.Building.SecondsLeft = b.Left.Seconds()
 	}
 	return out
 }

@@ -134,12 +134,12 @@ func ReviseProjection(ctx context.Context, o ClientOptions, r ProjectionRevision
 	if r.DryRun || made.Version == made.Shown || !watched {
 		return nil
 	}
-	b, err := o.awaitRebuild(ctx, client, made.Name, made.Version)
+	b, err := o.awaitRebuild(ctx, client, made.Name, "", made.Version)
 	if err != nil {
 		return err
 	}
 	if r.Compare && b.Building != nil {
-		c, err := client.CompareProjection(ctx, made.Name, 0)
+		c, err := client.CompareProjection(ctx, made.Name, "", 0)
 		if err != nil {
 			return err
 		}
@@ -148,13 +148,12 @@ func ReviseProjection(ctx context.Context, o ClientOptions, r ProjectionRevision
 		}
 	}
 	if r.Switch && b.Building != nil {
-		return o.switchCaughtUp(ctx, client, made.Name)
+		return o.switchCaughtUp(ctx, client, made.Name, "")
 	}
 	if err := o.rebuild(b); err != nil || o.JSON || b.Building == nil {
 		return err
 	}
-	fmt.Fprintf(o.Out, "Show it to readers with `backbone projections switch %[1]s`, or end it with `backbone projections cancel %[1]s`.\n", made.Name)
-	return nil
+	return o.nextOfRebuild(made.Name)
 }
 
 // revised prints what became of a changed definition, with the next step.

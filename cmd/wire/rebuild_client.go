@@ -15,10 +15,12 @@ import (
 
 // ProjectionRebuild is what `backbone projections rebuild` asks for.
 type ProjectionRebuild struct {
-	Name    string
-	Wait    bool // until it has caught up
-	Compare bool // then compare; it waits
-	Switch  bool // then switch; with Compare only if nothing differs
+	Name         string
+	LegalEntity  string // "": all
+	FromSnapshot string // version of a snapshot, or latest; "": from the beginning of the log
+	Wait         bool   // until it has caught up
+	Compare      bool   // then compare; it waits
+	Switch       bool   // then switch; with Compare only if nothing differs
 }
 
 // RebuildProjection builds a version of a projection beside the one that is shown.
@@ -27,19 +29,25 @@ func RebuildProjection(ctx context.Context, o ClientOptions, r ProjectionRebuild
 	if err != nil {
 		return err
 	}
-	b, err := client.RebuildProjection(ctx, r.Name, r.Switch && !r.Wait && !r.Compare)
+	b, err := client.RebuildProjection(ctx, r.Name, httpclient.RebuildOrder{
+		Switch: r.Switch && !r.Wait && !r.Compare, LegalEntity: r.LegalEntity, FromSnapshot: r.FromSnapshot,
+	})
 	if err != nil {
 		return err
 	}
 	if !r.Wait && !r.Compare {
 		return o.rebuild(b)
 	}
-	version := b.Building.Version
-	if b, err = o.awaitRebuild(ctx, client, r.Name, version); err != nil {
+	_, building := b.Of(r.LegalEntity)
+	if building == nil {
+		return o.rebuild(b) // somebody has ended it
+	}
+	version, command := building.Version, of(r.Name, r.LegalEntity)
+	if b, err = o.awaitRebuild(ctx, client, r.Name, r.LegalEntity, version); err != nil {
 		return err
 	}
 	if r.Compare {
-		c, err := client.CompareProjection(ctx, r.Name, 0)
+		c, err := client.CompareProjection(ctx, r.Name, r.LegalEntity, 0)
 		if err != nil {
 			return err
 		}
@@ -48,25 +56,44 @@ func RebuildProjection(ctx context.Context, o ClientOptions, r ProjectionRebuild
 		}
 		if r.Switch && (c.Rows != "0" || len(c.NotCompared) > 0) {
 			return fault.New(fault.FailedPrecondition, "projection.versions_differ",
-				"version %d differs from the one that is shown; switch to it with `backbone projections switch %s` if that is right, or cancel it", version, r.Name)
+				"version %d differs from the one that is shown; switch to it with `backbone projections switch %s` if that is right, or cancel it", version, command)
 		}
 	}
-	if !r.Switch {
-		if r.Compare {
-			return nil
-		}
-		return o.rebuild(b)
+	if r.Switch {
+		return o.switchCaughtUp(ctx, client, r.Name, r.LegalEntity)
 	}
-	return o.switchCaughtUp(ctx, client, r.Name)
+	if !r.Compare {
+		if err := o.rebuild(b); err != nil {
+			return err
+		}
+	}
+	return o.nextOfRebuild(command)
+}
+
+// of names a projection, and the legal entity that a command is about.
+func of(name, legalEntity string) string {
+	if legalEntity == "" {
+		return name
+	}
+	return name + " --legal-entity " + legalEntity
+}
+
+// nextOfRebuild says what follows once a version has caught up.
+func (o ClientOptions) nextOfRebuild(command string) error {
+	if o.JSON {
+		return nil
+	}
+	_, err := fmt.Fprintf(o.Out, "Show it to readers with `backbone projections switch %[1]s`, or end it with `backbone projections cancel %[1]s`.\n", command)
+	return err
 }
 
 // switchTries is how often a switch is tried that is refused because more was written
 // meanwhile than may be lacking.
 const switchTries = 30
 
-func (o ClientOptions) switchCaughtUp(ctx context.Context, client *httpclient.Client, name string) error {
+func (o ClientOptions) switchCaughtUp(ctx context.Context, client *httpclient.Client, name, legalEntity string) error {
 	for try := 1; ; try++ {
-		b, err := client.SwitchProjection(ctx, name, false, false)
+		b, err := client.SwitchProjection(ctx, name, legalEntity, false, false)
 		if err == nil {
 			return o.rebuild(b)
 		}
@@ -96,7 +123,7 @@ func pause(ctx context.Context) error {
 // awaitRebuild waits until a version has caught up, and draws a bar meanwhile on a
 // terminal. Faults: projection.version_halted, projection.not_building when somebody
 // ended it.
-func (o ClientOptions) awaitRebuild(ctx context.Context, client *httpclient.Client, name string, version int) (httpclient.ProjectionRebuild, error) {
+func (o ClientOptions) awaitRebuild(ctx context.Context, client *httpclient.Client, name, legalEntity string, version int) (httpclient.ProjectionRebuild, error) {
 	drawn := false
 	defer func() {
 		if drawn {
@@ -108,20 +135,21 @@ func (o ClientOptions) awaitRebuild(ctx context.Context, client *httpclient.Clie
 		if err != nil {
 			return b, err
 		}
-		if b.Building == nil || b.Building.Version != version {
+		_, building := b.Of(legalEntity)
+		if building == nil || building.Version != version {
 			if b.Active == version {
 				return b, nil
 			}
 			return b, fault.New(fault.FailedPrecondition, "projection.not_building", "version %d of projection %s is not built any more; somebody has ended it", version, name)
 		}
 		if o.Terminal {
-			fmt.Fprintf(o.Err, "\r%s\x1b[K", rebuildBar(*b.Building))
+			fmt.Fprintf(o.Err, "\r%s\x1b[K", rebuildBar(*building))
 			drawn = true
 		}
 		switch {
-		case b.Building.Faulted > 0 || b.Building.Status == "faulted":
+		case building.Faulted > 0 || building.Status == "faulted":
 			return b, fault.New(fault.FailedPrecondition, "projection.version_halted", "version %d of projection %s stands still at an event; look at `backbone deadletters`, then fix or cancel it", version, name)
-		case b.Building.CaughtUp:
+		case building.CaughtUp:
 			return b, nil
 		}
 		if err := pause(ctx); err != nil {
@@ -158,17 +186,17 @@ func ShowRebuild(ctx context.Context, o ClientOptions, name string) error {
 
 // SwitchProjection shows readers the version that was built, or with back the one
 // before.
-func SwitchProjection(ctx context.Context, o ClientOptions, name string, back, force bool) error {
+func SwitchProjection(ctx context.Context, o ClientOptions, name, legalEntity string, back, force bool) error {
 	return o.onRebuild(func(c *httpclient.Client) (httpclient.ProjectionRebuild, error) {
-		return c.SwitchProjection(ctx, name, back, force)
+		return c.SwitchProjection(ctx, name, legalEntity, back, force)
 	})
 }
 
 // RemoveProjectionVersion ends a rebuild, or with retained removes the version that is
 // kept.
-func RemoveProjectionVersion(ctx context.Context, o ClientOptions, name string, retained bool) error {
+func RemoveProjectionVersion(ctx context.Context, o ClientOptions, name, legalEntity string, retained bool) error {
 	return o.onRebuild(func(c *httpclient.Client) (httpclient.ProjectionRebuild, error) {
-		return c.RemoveProjectionVersion(ctx, name, retained)
+		return c.RemoveProjectionVersion(ctx, name, legalEntity, retained)
 	})
 }
 
@@ -195,23 +223,42 @@ func (o ClientOptions) rebuild(b httpclient.ProjectionRebuild) error {
 	for _, version := range b.Dropping {
 		fmt.Fprintf(o.Out, "Version %d is being removed.\n", version)
 	}
-	if b.Building != nil {
-		state := b.Building.Status
-		if b.Building.CaughtUp {
-			state = "caught up"
+	o.building("", b.Building)
+	for _, part := range b.LegalEntities {
+		if part.Retained != 0 {
+			fmt.Fprintf(o.Out, "%s: version %d keeps what was shown there before; go back to it with `backbone projections rollback %s`.\n",
+				part.LegalEntity, part.Retained, of(b.Name, part.LegalEntity))
 		}
-		fmt.Fprintf(o.Out, "Version %d is being built (%s): %s\n", b.Building.Version, state, rebuildBar(*b.Building))
+		o.building(part.LegalEntity+": ", part.Building)
 	}
-	return nil
+	return o.snapshots(b.Snapshots)
+}
+
+func (o ClientOptions) building(prefix string, b *httpclient.ProjectionBuilding) {
+	if b == nil {
+		return
+	}
+	state := b.Status
+	switch {
+	case b.CaughtUp:
+		state = "caught up"
+	case b.FromSnapshot != 0 && b.Status == "created":
+		state = fmt.Sprintf("copying snapshot %d", b.FromSnapshot)
+	}
+	begin := "Version"
+	if prefix != "" {
+		begin = prefix + "version"
+	}
+	fmt.Fprintf(o.Out, "%s %d is being built (%s): %s\n", begin, b.Version, state, rebuildBar(*b))
 }
 
 // CompareProjection prints in what two versions of a projection differ.
-func CompareProjection(ctx context.Context, o ClientOptions, name string, examples int) error {
+func CompareProjection(ctx context.Context, o ClientOptions, name, legalEntity string, examples int) error {
 	client, err := o.connect()
 	if err != nil {
 		return err
 	}
-	c, err := client.CompareProjection(ctx, name, examples)
+	c, err := client.CompareProjection(ctx, name, legalEntity, examples)
 	if err != nil {
 		return err
 	}

@@ -1171,6 +1171,9 @@ type ProjectionBuilding struct {
 	// Faulted Legal entities in which it stands still at an event.
 	Faulted int `json:"faulted"`
 
+	// FromSnapshot Version of the snapshot that it began with; absent when it is the beginning of the log.
+	FromSnapshot int `json:"from_snapshot,omitempty,omitzero"`
+
 	// SecondsLeft At that pace; absent while nothing moves or nothing is left.
 	SecondsLeft float64 `json:"seconds_left,omitempty,omitzero"`
 	StartedAt   string  `json:"started_at"`
@@ -1235,6 +1238,9 @@ type ProjectionComparison struct {
 type ProjectionComparisonCommand struct {
 	// Examples Rows that are named of each table and legal entity; 0 is 10.
 	Examples int `json:"examples,omitempty,omitzero"`
+
+	// LegalEntity Compare what was built for this one alone.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
 }
 
 // ProjectionCreated defines model for ProjectionCreated.
@@ -1277,6 +1283,15 @@ type ProjectionDifference struct {
 	// Sequence The event at which they were compared.
 	Sequence string                      `json:"sequence"`
 	Tables   []ProjectionTableDifference `json:"tables"`
+}
+
+// ProjectionDropCommand defines model for ProjectionDropCommand.
+type ProjectionDropCommand struct {
+	// LegalEntity The only one that it is about.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
+	// Snapshot Version of the snapshot to remove; 0 is the version that is kept to go back to.
+	Snapshot int `json:"snapshot,omitempty,omitzero"`
 }
 
 // ProjectionFilter All that is given must fit.
@@ -1337,6 +1352,21 @@ type ProjectionList struct {
 	Projections []Projection `json:"projections"`
 }
 
+// ProjectionPart defines model for ProjectionPart.
+type ProjectionPart struct {
+	Building    ProjectionBuilding `json:"building,omitempty,omitzero"`
+	LegalEntity string             `json:"legal_entity"`
+
+	// Retained The version that keeps the rows that were shown there before; absent when there is none to go back to.
+	Retained int `json:"retained,omitempty,omitzero"`
+}
+
+// ProjectionPartCommand defines model for ProjectionPartCommand.
+type ProjectionPartCommand struct {
+	// LegalEntity The only one that it is about.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+}
+
 // ProjectionRebuild defines model for ProjectionRebuild.
 type ProjectionRebuild struct {
 	// Active The version that readers are shown.
@@ -1344,15 +1374,27 @@ type ProjectionRebuild struct {
 	Building ProjectionBuilding `json:"building,omitempty,omitzero"`
 
 	// Dropping Versions that are being removed.
-	Dropping []int  `json:"dropping"`
-	Name     string `json:"name"`
+	Dropping []int `json:"dropping"`
+
+	// LegalEntities Those of which there are versions of their own.
+	LegalEntities []ProjectionPart `json:"legal_entities,omitempty,omitzero"`
+	Name          string           `json:"name"`
 
 	// Retained The version that was shown before; absent when there is none to go back to.
 	Retained int `json:"retained,omitempty,omitzero"`
+
+	// Snapshots Newest first.
+	Snapshots []ProjectionSnapshot `json:"snapshots,omitempty,omitzero"`
 }
 
 // ProjectionRebuildCommand defines model for ProjectionRebuildCommand.
 type ProjectionRebuildCommand struct {
+	// FromSnapshot Version of a snapshot to begin with, or `latest`.
+	FromSnapshot string `json:"from_snapshot,omitempty,omitzero"`
+
+	// LegalEntity The only one that is built anew.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
 	// Switch Switch readers to the new version once it has caught up.
 	Switch bool `json:"switch,omitempty,omitzero"`
 }
@@ -1470,10 +1512,47 @@ type ProjectionSettings struct {
 	SingleInstance bool `json:"single_instance,omitempty,omitzero"`
 }
 
+// ProjectionSnapshot defines model for ProjectionSnapshot.
+type ProjectionSnapshot struct {
+	// Complete Otherwise it is still being copied.
+	Complete      bool                     `json:"complete"`
+	LegalEntities []ProjectionSnapshotPart `json:"legal_entities"`
+
+	// LegalEntity The only one that it is about; absent when it is about all.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
+	// Outdated Another handler or definition than the present one made it: no rebuild begins with it.
+	Outdated bool `json:"outdated"`
+
+	// RowCount Of all tables.
+	RowCount  string `json:"row_count"`
+	StartedAt string `json:"started_at"`
+
+	// StartedBy Pseudonymous id of the person.
+	StartedBy string `json:"started_by"`
+	Version   int    `json:"version"`
+}
+
+// ProjectionSnapshotPart defines model for ProjectionSnapshotPart.
+type ProjectionSnapshotPart struct {
+	LegalEntity string `json:"legal_entity"`
+	RowCount    string `json:"row_count"`
+
+	// Sequence The event that the rows are at.
+	Sequence string `json:"sequence"`
+	TakenAt  string `json:"taken_at,omitempty,omitzero"`
+
+	// Usable Whether it is copied and nothing was redacted there since its rows began to be folded.
+	Usable bool `json:"usable"`
+}
+
 // ProjectionSwitchCommand defines model for ProjectionSwitchCommand.
 type ProjectionSwitchCommand struct {
 	// Force Switch whatever the version lacks: readers may go back in time.
 	Force bool `json:"force,omitempty,omitzero"`
+
+	// LegalEntity The only one in which other rows are shown.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
 }
 
 // ProjectionTableDifference defines model for ProjectionTableDifference.
@@ -2709,8 +2788,14 @@ type CreateProjectionJSONRequestBody = NewProjection
 // ReplaceProjectionJSONRequestBody defines body for ReplaceProjection for application/json ContentType.
 type ReplaceProjectionJSONRequestBody = NewProjection
 
+// CancelProjectionRebuildJSONRequestBody defines body for CancelProjectionRebuild for application/json ContentType.
+type CancelProjectionRebuildJSONRequestBody = ProjectionPartCommand
+
 // CompareProjectionJSONRequestBody defines body for CompareProjection for application/json ContentType.
 type CompareProjectionJSONRequestBody = ProjectionComparisonCommand
+
+// DropProjectionVersionJSONRequestBody defines body for DropProjectionVersion for application/json ContentType.
+type DropProjectionVersionJSONRequestBody = ProjectionDropCommand
 
 // RebuildProjectionJSONRequestBody defines body for RebuildProjection for application/json ContentType.
 type RebuildProjectionJSONRequestBody = ProjectionRebuildCommand
@@ -2723,6 +2808,9 @@ type RollbackProjectionJSONRequestBody = ProjectionSwitchCommand
 
 // ConfigureProjectionJSONRequestBody defines body for ConfigureProjection for application/json ContentType.
 type ConfigureProjectionJSONRequestBody = ProjectionSettings
+
+// TakeProjectionSnapshotJSONRequestBody defines body for TakeProjectionSnapshot for application/json ContentType.
+type TakeProjectionSnapshotJSONRequestBody = ProjectionPartCommand
 
 // SwitchProjectionJSONRequestBody defines body for SwitchProjection for application/json ContentType.
 type SwitchProjectionJSONRequestBody = ProjectionSwitchCommand
@@ -2837,7 +2925,7 @@ type ServerInterface interface {
 	// CompareProjection Compare the version that is shown with the one that is built, row by row
 	// (POST /api/admin/projections/{name}/compare)
 	CompareProjection(ctx echo.Context, name ProjectionName) error
-	// DropProjectionVersion Remove the version that is kept to go back to
+	// DropProjectionVersion Remove the version that is kept to go back to, or a snapshot
 	// (POST /api/admin/projections/{name}/drop)
 	DropProjectionVersion(ctx echo.Context, name ProjectionName) error
 	// GetProjectionRebuild Read how the versions of a projection stand to each other
@@ -2855,6 +2943,9 @@ type ServerInterface interface {
 	// ConfigureProjection Replace the settings of a projection
 	// (PUT /api/admin/projections/{name}/settings)
 	ConfigureProjection(ctx echo.Context, name ProjectionName) error
+	// TakeProjectionSnapshot Take a snapshot of what readers are shown
+	// (POST /api/admin/projections/{name}/snapshot)
+	TakeProjectionSnapshot(ctx echo.Context, name ProjectionName) error
 	// SwitchProjection Show readers the version that was built
 	// (POST /api/admin/projections/{name}/switch)
 	SwitchProjection(ctx echo.Context, name ProjectionName) error
@@ -3392,6 +3483,22 @@ func (w *ServerInterfaceWrapper) ConfigureProjection(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ConfigureProjection(ctx, name)
+	return err
+}
+
+// TakeProjectionSnapshot converts echo context to params.
+func (w *ServerInterfaceWrapper) TakeProjectionSnapshot(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name ProjectionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.TakeProjectionSnapshot(ctx, name)
 	return err
 }
 
@@ -5780,6 +5887,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/api/admin/projections/:name/compare", wrapper.CompareProjection, options.OperationMiddlewares["compareProjection"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/switch", wrapper.SwitchProjection, options.OperationMiddlewares["switchProjection"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/rollback", wrapper.RollbackProjection, options.OperationMiddlewares["rollbackProjection"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/snapshot", wrapper.TakeProjectionSnapshot, options.OperationMiddlewares["takeProjectionSnapshot"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/cancel", wrapper.CancelProjectionRebuild, options.OperationMiddlewares["cancelProjectionRebuild"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/drop", wrapper.DropProjectionVersion, options.OperationMiddlewares["dropProjectionVersion"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/:action", wrapper.OperateProjection, options.OperationMiddlewares["operateProjection"]...)
@@ -6189,6 +6297,7 @@ func (response ReplaceProjectiondefaultApplicationProblemPlusJSONResponse) Visit
 
 type CancelProjectionRebuildRequestObject struct {
 	Name ProjectionName `json:"name"`
+	Body *CancelProjectionRebuildJSONRequestBody
 }
 
 type CancelProjectionRebuildResponseObject interface {
@@ -6272,6 +6381,7 @@ func (response CompareProjectiondefaultApplicationProblemPlusJSONResponse) Visit
 
 type DropProjectionVersionRequestObject struct {
 	Name ProjectionName `json:"name"`
+	Body *DropProjectionVersionJSONRequestBody
 }
 
 type DropProjectionVersionResponseObject interface {
@@ -6508,6 +6618,48 @@ type ConfigureProjectiondefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ConfigureProjectiondefaultApplicationProblemPlusJSONResponse) VisitConfigureProjectionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TakeProjectionSnapshotRequestObject struct {
+	Name ProjectionName `json:"name"`
+	Body *TakeProjectionSnapshotJSONRequestBody
+}
+
+type TakeProjectionSnapshotResponseObject interface {
+	VisitTakeProjectionSnapshotResponse(w http.ResponseWriter) error
+}
+
+type TakeProjectionSnapshot200JSONResponse ProjectionRebuild
+
+func (response TakeProjectionSnapshot200JSONResponse) VisitTakeProjectionSnapshotResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TakeProjectionSnapshotdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response TakeProjectionSnapshotdefaultApplicationProblemPlusJSONResponse) VisitTakeProjectionSnapshotResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -9858,7 +10010,7 @@ type StrictServerInterface interface {
 	// CompareProjection Compare the version that is shown with the one that is built, row by row
 	// (POST /api/admin/projections/{name}/compare)
 	CompareProjection(ctx context.Context, request CompareProjectionRequestObject) (CompareProjectionResponseObject, error)
-	// DropProjectionVersion Remove the version that is kept to go back to
+	// DropProjectionVersion Remove the version that is kept to go back to, or a snapshot
 	// (POST /api/admin/projections/{name}/drop)
 	DropProjectionVersion(ctx context.Context, request DropProjectionVersionRequestObject) (DropProjectionVersionResponseObject, error)
 	// GetProjectionRebuild Read how the versions of a projection stand to each other
@@ -9876,6 +10028,9 @@ type StrictServerInterface interface {
 	// ConfigureProjection Replace the settings of a projection
 	// (PUT /api/admin/projections/{name}/settings)
 	ConfigureProjection(ctx context.Context, request ConfigureProjectionRequestObject) (ConfigureProjectionResponseObject, error)
+	// TakeProjectionSnapshot Take a snapshot of what readers are shown
+	// (POST /api/admin/projections/{name}/snapshot)
+	TakeProjectionSnapshot(ctx context.Context, request TakeProjectionSnapshotRequestObject) (TakeProjectionSnapshotResponseObject, error)
 	// SwitchProjection Show readers the version that was built
 	// (POST /api/admin/projections/{name}/switch)
 	SwitchProjection(ctx context.Context, request SwitchProjectionRequestObject) (SwitchProjectionResponseObject, error)
@@ -10378,6 +10533,32 @@ func (sh *strictHandler) CancelProjectionRebuild(ctx echo.Context, name Projecti
 
 	request.Name = name
 
+	var body CancelProjectionRebuildJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.CancelProjectionRebuild(ctx.Request().Context(), request.(CancelProjectionRebuildRequestObject))
 	}
@@ -10453,6 +10634,32 @@ func (sh *strictHandler) DropProjectionVersion(ctx echo.Context, name Projection
 	var request DropProjectionVersionRequestObject
 
 	request.Name = name
+
+	var body DropProjectionVersionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.DropProjectionVersion(ctx.Request().Context(), request.(DropProjectionVersionRequestObject))
@@ -10690,6 +10897,57 @@ func (sh *strictHandler) ConfigureProjection(ctx echo.Context, name ProjectionNa
 		return err
 	} else if validResponse, ok := response.(ConfigureProjectionResponseObject); ok {
 		return validResponse.VisitConfigureProjectionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// TakeProjectionSnapshot operation middleware
+func (sh *strictHandler) TakeProjectionSnapshot(ctx echo.Context, name ProjectionName) error {
+	var request TakeProjectionSnapshotRequestObject
+
+	request.Name = name
+
+	var body TakeProjectionSnapshotJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.TakeProjectionSnapshot(ctx.Request().Context(), request.(TakeProjectionSnapshotRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "TakeProjectionSnapshot")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TakeProjectionSnapshotResponseObject); ok {
+		return validResponse.VisitTakeProjectionSnapshotResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
