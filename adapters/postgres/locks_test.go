@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
@@ -85,4 +86,24 @@ func TestALockedSubscriptionCursorLeavesConnectionsToTheOthers(t *testing.T) {
 	for range cap(answers) {
 		require.NoError(t, <-answers)
 	}
+}
+
+// TestALockedConsumerGoesOn: polls do not wait for the row that says that they come.
+func TestALockedConsumerGoesOn(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	s := open(t, dsn)
+	uid := event.ID{1}
+	for _, consumer := range []string{"a", "b"} {
+		_, err := s.Consumers(t.Context(), uid, consumer, time.Hour)
+		require.NoError(t, err)
+	}
+	tx, err := connect(t, dsn).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM backbone.subscription_consumers WHERE consumer = 'a' FOR UPDATE")
+	require.NoError(t, err)
+	active, err := s.Consumers(t.Context(), uid, "a", time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, active)
+	require.NoError(t, tx.Rollback(t.Context()))
 }
