@@ -181,9 +181,21 @@ func (s *Server) checkSizes(batch api.AppendRequest) error {
 	return nil
 }
 
+// schemaVersion reads a version that may be absent, which is 0 inside; who writes 0
+// means something else than the newest.
+func schemaVersion(asked *uint32, code string) (uint32, error) {
+	switch {
+	case asked == nil:
+		return 0, nil
+	case *asked == 0:
+		return 0, fault.New(fault.Invalid, code, "versions of an event type begin with 1; correct schema_version, or leave it out").WithField("/schema_version")
+	}
+	return *asked, nil
+}
+
 func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntity) (event.Draft, error) {
 	d := event.Draft{
-		Type: e.Type, SchemaVersion: e.SchemaVersion, CorrelationID: e.CorrelationID, Data: e.Data, Dimensions: e.Dimensions, Tags: e.Tags,
+		Type: e.Type, CorrelationID: e.CorrelationID, Data: e.Data, Dimensions: e.Dimensions, Tags: e.Tags,
 		Scope:  event.Scope{Division: e.Scope.Division, Region: e.Scope.Region, Site: e.Scope.Site},
 		Stream: event.StreamID{Type: e.Stream.Type, ID: e.Stream.ID},
 		Source: event.Source{System: e.Source.System, Channel: e.Source.Channel, Reference: e.Source.Reference},
@@ -191,6 +203,11 @@ func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntit
 	if e.Type == "" {
 		return d, missing("/type")
 	}
+	version, err := schemaVersion(e.SchemaVersion, "append.schema_version_invalid")
+	if err != nil {
+		return d, err
+	}
+	d.SchemaVersion = version
 	if err := checkObject(e.Data, "/data"); err != nil {
 		return d, err
 	}
@@ -206,7 +223,6 @@ func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntit
 	for _, r := range e.Entities {
 		d.Entities = append(d.Entities, event.EntityRef{Type: r.EntityType, ID: r.EntityID, Role: r.Role})
 	}
-	var err error
 	if e.OccurredAt != "" {
 		if d.OccurredAt, err = time.Parse(time.RFC3339Nano, e.OccurredAt); err != nil {
 			return d, fault.New(fault.Invalid, "append.time_invalid", "this is an RFC 3339 time such as 2026-03-31T12:00:00Z; correct it").WithField("/occurred_at")

@@ -228,9 +228,43 @@ func (f *liveFeed) admit(from, includeData string) (err error) {
 	} else if a := f.request.Header.Get(echo.HeaderAccept); a != "" && !strings.Contains(a, "text/event-stream") && !strings.Contains(a, "*/*") {
 		return fault.New(fault.Invalid, "feed.transport_missing", "a feed is sent as Accept: text/event-stream, or over a WebSocket; ask for one of them")
 	}
-	f.leave, err = c.Live.Enter(this.principal.TenantID + "/" + this.principal.PrincipalID)
+	if f.leave, err = c.Live.Enter(this.principal.TenantID + "/" + this.principal.PrincipalID); err != nil {
+		return err
+	}
+	if err := f.checkPosition(); err != nil {
+		f.leave()
+		return err
+	}
+	return nil
+}
+
+// checkPosition compares where to begin with the log, so that a position that cannot be
+// gone on from is answered with its status. The feed starts anew from the same position:
+// what is written meanwhile is not left out. What only the server is to blame for is left
+// to the feed, which says it and has browsers come again; to a status of 503 they would
+// never come back. A WebSocket is told in its own messages, since browsers show its
+// clients no status.
+func (f *liveFeed) checkPosition() error {
+	if wantsWebSocket(f.request) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, positionTime)
+	defer cancel()
+	_, err := f.source.Start(ctx)
+	switch {
+	case fault.KindOf(err) == fault.Unavailable, fault.KindOf(err) == fault.Timeout, ctx.Err() != nil && f.ctx.Err() == nil:
+		return nil
+	}
 	return err
 }
+
+// headerBytes are taken of a request's headers. A cursor over all legal entities has 18 to
+// 24 bytes for each of them, and a feed goes on with one in Last-Event-ID: this is enough
+// for 5,000.
+const headerBytes = 128 << 10
+
+// positionTime bounds the look at a position before a feed begins.
+const positionTime = 10 * time.Second
 
 // review looks again at who reads. What somebody could see and no longer may ends the
 // feed, so that nothing goes missing silently; more to see is simply shown.

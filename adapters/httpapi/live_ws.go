@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	largestMessage = 8 << 10          // from a client
+	largestMessage = headerBytes      // from a client: a cursor, as it may be in a header
 	subscribeTime  = 10 * time.Second // for the message that begins a feed
 	goodbyeTime    = 5 * time.Second  // for the last message
 	closeOfStatus  = 4000             // close codes are this and the problem's status

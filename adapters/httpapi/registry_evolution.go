@@ -100,7 +100,11 @@ func (s *Server) changeEventType(
 	if body != nil {
 		asked = *body
 	}
-	versions, err := change(ctx, name, asked.SchemaVersion, callOf(ctx).principal.PersonID, asked.Reason)
+	version, err := schemaVersion(asked.SchemaVersion, "event_type.schema_version_invalid")
+	if err != nil {
+		return answer{}, err
+	}
+	versions, err := change(ctx, name, version, callOf(ctx).principal.PersonID, asked.Reason)
 	if err != nil {
 		return answer{}, err
 	}

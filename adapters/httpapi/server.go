@@ -148,7 +148,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.echo = e
 	s.http = &http.Server{
-		Handler: headAsGet(e), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: headAsGet(e), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: headerBytes,
 		WriteTimeout: s.limits.Body + s.limits.Request + 30*time.Second,
 		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}

@@ -537,7 +537,7 @@ type EventTypeChangeRequest struct {
 	Reason string `json:"reason,omitempty,omitzero"`
 
 	// SchemaVersion Only this version; all of the type if absent.
-	SchemaVersion uint32 `json:"schema_version,omitempty,omitzero"`
+	SchemaVersion *uint32 `json:"schema_version,omitempty,omitzero"`
 }
 
 // EventTypeCheck defines model for EventTypeCheck.
@@ -878,7 +878,7 @@ type NewEvent struct {
 	OccurredAt string `json:"occurred_at,omitempty,omitzero"`
 
 	// SchemaVersion The newest active one by default.
-	SchemaVersion uint32   `json:"schema_version,omitempty,omitzero"`
+	SchemaVersion *uint32  `json:"schema_version,omitempty,omitzero"`
 	Scope         NewScope `json:"scope"`
 	Source        Source   `json:"source,omitempty,omitzero"`
 	Stream        Stream   `json:"stream"`
@@ -1731,7 +1731,7 @@ type StreamEvent struct {
 	OccurredAt string `json:"occurred_at,omitempty,omitzero"`
 
 	// SchemaVersion The newest active one by default.
-	SchemaVersion uint32      `json:"schema_version,omitempty,omitzero"`
+	SchemaVersion *uint32     `json:"schema_version,omitempty,omitzero"`
 	Scope         StreamScope `json:"scope,omitempty,omitzero"`
 	Source        Source      `json:"source,omitempty,omitzero"`
 	Tags          []string    `json:"tags,omitempty,omitzero"`
@@ -1822,10 +1822,14 @@ type Subscription struct {
 // SubscriptionCursor defines model for SubscriptionCursor.
 type SubscriptionCursor struct {
 	// Checkpoint The last sequence up to which nothing is open, as last written.
-	Checkpoint  string  `json:"checkpoint"`
-	Head        string  `json:"head"`
-	InFlight    int     `json:"in_flight"`
-	LagEvents   int     `json:"lag_events"`
+	Checkpoint string `json:"checkpoint"`
+	Head       string `json:"head"`
+	InFlight   int    `json:"in_flight"`
+
+	// LagEvents Not done with; the filter may leave some of them out.
+	LagEvents int `json:"lag_events"`
+
+	// LagSeconds Age of the oldest of them, 0 without any; as the metric.
 	LagSeconds  float32 `json:"lag_seconds"`
 	LegalEntity string  `json:"legal_entity"`
 	Parked      int     `json:"parked"`
@@ -1908,7 +1912,7 @@ type SubscriptionStatus struct {
 	// LagEvents Not done with; the filter may leave some of them out.
 	LagEvents int `json:"lag_events"`
 
-	// LagSeconds Age of the oldest of them.
+	// LagSeconds Age of the oldest of them, 0 without any; as the metric.
 	LagSeconds   float32                `json:"lag_seconds"`
 	Parked       int                    `json:"parked"`
 	Statistics   SubscriptionStatistics `json:"statistics"`
