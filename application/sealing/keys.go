@@ -23,8 +23,18 @@ type want struct {
 type loan struct {
 	vault *Vault
 	deks  map[want]*dek
-	gone  map[want]bool // destroyed; to seal with: fenced too
-	dead  map[want]bool // the key store has no such version and does not say destroyed
+	gone  verdicts // destroyed; to seal with: fenced too
+	dead  verdicts // the key store has no such version and does not say destroyed
+}
+
+// verdicts are the keys of which the same is true; usually none.
+type verdicts map[want]bool
+
+func (v *verdicts) add(w want) {
+	if *v == nil {
+		*v = verdicts{}
+	}
+	(*v)[w] = true
 }
 
 func (l *loan) release() {
@@ -39,7 +49,7 @@ func (l *loan) release() {
 // borrow gets the keys: those in memory at once, the others with one read of the
 // key store and one call of the key service each.
 func (v *Vault) borrow(ctx context.Context, tenantID string, wants []want) (*loan, error) {
-	l := &loan{vault: v, deks: make(map[want]*dek, len(wants)), gone: map[want]bool{}, dead: map[want]bool{}}
+	l := &loan{vault: v, deks: make(map[want]*dek, len(wants))}
 	rest := v.inMemory(l, wants)
 	v.Observer.CacheHits(len(wants) - len(rest))
 	if len(rest) > 0 {
@@ -72,7 +82,7 @@ func (v *Vault) inMemory(l *loan, wants []want) (rest []want) {
 		}
 		switch d := e.deks[version]; {
 		case e.known.State == shredding.KeyDestroyed:
-			l.gone[w] = true
+			l.gone.add(w)
 		case d != nil:
 			d.users++
 			l.deks[w] = d
@@ -115,9 +125,9 @@ func (v *Vault) fetch(ctx context.Context, tenantID string, l *loan, wants []wan
 		case err != nil:
 			first = cmp.Or(first, err)
 		case verdict == destroyed, verdict == moved && w.version == 0:
-			l.gone[w] = true
+			l.gone.add(w)
 		case verdict == moved:
-			l.dead[w] = true
+			l.dead.add(w)
 		case verdict == died:
 			first = cmp.Or(first, evictedMeanwhile())
 		}

@@ -69,6 +69,9 @@ func (v *Vault) sealOnce(ctx context.Context, request module.SealRequest) ([]byt
 	document, err := shredding.SealDocument(make([]byte, 0, len(r.Document)+sealedSize*len(r.Fields)), r.Document, r.Fields,
 		func(f shredding.Field, value []byte) (shredding.Envelope, error) {
 			u := &used[place[f.Subject]]
+			if u.Pointers == nil {
+				u.Pointers = make([]string, 0, len(r.Fields))
+			}
 			u.Pointers = append(u.Pointers, f.Pointer)
 			at.Pointer = f.Pointer
 			return shredding.Seal(keys.deks[r.want(f.Subject)].key, at, f.Subject, value)

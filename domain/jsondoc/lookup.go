@@ -65,7 +65,10 @@ func Locate(raw []byte, pointer string) (start, end int, found bool, err error) 
 		var at span
 		switch {
 		case w.at('{'):
-			at, found, err = w.member(unescapeToken.Replace(token))
+			if strings.IndexByte(token, '~') >= 0 {
+				token = unescapeToken.Replace(token)
+			}
+			at, found, err = w.member(token)
 		case w.at('['):
 			at, found, err = w.element(token)
 		default:

@@ -3,6 +3,7 @@ package shredding
 import (
 	"bytes"
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -34,7 +35,7 @@ type Sealed struct {
 // Append adds the sealed value as JSON to dst.
 func (s Sealed) Append(dst []byte) []byte {
 	dst = append(dst, `{"$pii":"`...)
-	dst = append(dst, s.Envelope.String()...)
+	dst = base64.RawURLEncoding.AppendEncode(dst, s.Envelope)
 	dst = append(dst, `","sub":"`...)
 	dst = append(append(dst, s.Subject...), '"') // its characters need no escape
 	if o := s.Origin; o != nil {

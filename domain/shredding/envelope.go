@@ -29,6 +29,7 @@ const (
 	keySize   = 32
 	padding   = 32 // plaintext is a multiple of it
 	smallest  = sealedOffset + padding + tagSize
+	aadSize   = 128 // room for the authenticated data but for type, pointer and subject
 	aadDomain = "backbone/pii-aad/v1"
 	kdfDomain = "backbone/pii-kdf/v1"
 )
@@ -158,16 +159,15 @@ func seal(key Key, at Location, subject Subject, value []byte, salt [saltSize]by
 	if !key.Class.Valid() || key.Version == 0 {
 		return nil, fault.New(fault.Internal, "pii.key_invalid", "a key has a known class and a version from 1; check the key store")
 	}
-	var scratch [512]byte
-	aad := at.AppendAAD(scratch[:0], subject, key.Class, key.Version)
+	padded := (len(value) + padding - 1) / padding * padding
+	scratch := make([]byte, padded, padded+aadSize+len(at.Type)+len(at.Pointer)+len(subject))
+	plaintext := scratch[:padded:padded]
+	aad := at.AppendAAD(scratch[padded:], subject, key.Class, key.Version)
 	okm, err := deriveValueKey(key, salt[:], aad)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(okm)
-
-	padded := (len(value) + padding - 1) / padding * padding
-	plaintext := make([]byte, padded)
 	defer clear(plaintext)
 	for i := copy(plaintext, value); i < padded; i++ {
 		plaintext[i] = ' '

@@ -58,6 +58,9 @@ type resolver struct {
 	shared   int // where the value begins that holds field and subject
 	found    []Field
 	subjects map[Subject]bool
+
+	kind, id string // of the subject that was checked last; its id has no escapes
+	last     Subject
 }
 
 // walk follows the field's path from step on; the value there begins at start.
@@ -100,8 +103,6 @@ func (r *resolver) take(pointer string) error {
 }
 
 func (r *resolver) subject(pointer string) (Subject, error) {
-	missing := fault.New(fault.Invalid, "pii.subject_missing",
-		"this field is personal and nothing says whose it is; send the subject's id where the event type declares it").WithField(pointer)
 	kind, id := r.field.subjectType, ""
 	if role := r.field.role; role != "" {
 		count := 0
@@ -112,7 +113,7 @@ func (r *resolver) subject(pointer string) (Subject, error) {
 			}
 		}
 		if count != 1 {
-			return "", missing
+			return "", missingSubject(pointer)
 		}
 	} else {
 		value := r.document[r.shared:]
@@ -120,18 +121,38 @@ func (r *resolver) subject(pointer string) (Subject, error) {
 		if err != nil {
 			return "", err
 		}
-		if !found || value[start] != '"' || json.Unmarshal(value[start:end], &id) != nil {
-			return "", missing
+		if !found || value[start] != '"' {
+			return "", missingSubject(pointer)
+		}
+		if value = value[start:end]; kind == r.kind && r.id != "" && string(value[1:len(value)-1]) == r.id {
+			return r.last, nil // a usual event is about one person
+		}
+		if bytes.IndexByte(value, '\\') < 0 {
+			id = string(value[1 : len(value)-1])
+		} else if json.Unmarshal(value, &id) != nil {
+			return "", missingSubject(pointer)
 		}
 	}
 	if kind == "" || id == "" {
-		return "", missing
+		return "", missingSubject(pointer)
+	}
+	if kind == r.kind && id == r.id {
+		return r.last, nil
 	}
 	s, err := NewSubject(kind, id)
 	if err != nil {
 		return "", invalidSubject().WithField(pointer)
 	}
-	return s, CheckIdentifier(pointer, id)
+	if err := CheckIdentifier(pointer, id); err != nil {
+		return s, err
+	}
+	r.kind, r.id, r.last = kind, id, s
+	return s, nil
+}
+
+func missingSubject(pointer string) error {
+	return fault.New(fault.Invalid, "pii.subject_missing",
+		"this field is personal and nothing says whose it is; send the subject's id where the event type declares it").WithField(pointer)
 }
 
 // eachElement calls f for every element of the array that begins at start.
