@@ -2,15 +2,22 @@ package postgres_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/projector"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // TestALockOfSomebodyElseIsBusy: whoever holds the checkpoint, or what the handler
@@ -66,5 +73,75 @@ func TestALockOfSomebodyElseIsBusy(t *testing.T) {
 		_, passed, err = advance(id, 20*time.Millisecond)
 		require.NoError(t, err)
 		require.Equal(t, 1, passed)
+	}
+}
+
+// TestEightLockedCheckpointsStopNoOthers: a node with its usual four workers keeps the
+// other legal entities up to date while another session holds twice as many checkpoints.
+func TestEightLockedCheckpointsStopNoOthers(t *testing.T) {
+	t.Parallel()
+	const name, rounds = "locks", 20
+	dsn := database(t)
+	execute(t, dsn, `CREATE TABLE backbone.applied (partition_id integer, sequence bigint, PRIMARY KEY (partition_id, sequence));
+		GRANT SELECT, INSERT ON backbone.applied TO backbone_app`)
+	s := open(t, dsn, withoutPhysicalPartitions)
+	books := newBooks(t, s, 12)
+	locked, free := books[:8], books[8:]
+	watch := delivery.NewWatch(delivery.WatchConfig{Heads: s, Clock: system.Clock{}, Poll: 20 * time.Millisecond})
+	runner, err := projector.New(projector.Config{Store: s, Register: s, Heads: watch, Clock: system.Clock{}},
+		[]module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
+			for _, e := range b.Events {
+				if _, err := tx.Exec(ctx, "INSERT INTO backbone.applied VALUES ($1, $2)", int32(b.Partition), int64(e.Sequence)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	running.Go(func() { watch.Run(ctx) })
+	running.Go(func() { runner.Run(ctx) })
+	reader := connect(t, dsn)
+	reached := func(ids []event.PartitionID, want int) func() bool {
+		return func() bool {
+			var n int
+			require.NoError(t, reader.QueryRow(t.Context(), "SELECT count(*) FROM backbone.applied WHERE partition_id = ANY($1)", int32s(ids)).Scan(&n))
+			return n == want*len(ids)
+		}
+	}
+	write := func(ids []event.PartitionID) {
+		for _, p := range ids {
+			_, err := s.Append(t.Context(), invoice(p, 1))
+			require.NoError(t, err)
+		}
+	}
+	write(books)
+	testkit.Eventually(t, 10*time.Second, reached(books, 1), "everything has a checkpoint")
+
+	tx, err := connect(t, dsn).Begin(t.Context())
+	require.NoError(t, err)
+	tag, err := tx.Exec(t.Context(), "SELECT FROM backbone.projection_checkpoints WHERE projection = $1 AND partition_id = ANY($2) FOR UPDATE", name, int32s(locked))
+	require.NoError(t, err)
+	require.EqualValues(t, 8, tag.RowsAffected())
+	write(locked)
+	testkit.Eventually(t, 10*time.Second, func() bool { return waiters(t, reader) > 0 }, "they are waited for")
+	began := time.Now()
+	for round := range rounds {
+		write(free)
+		testkit.Eventually(t, 10*time.Second, reached(free, 2+round), "the others go on")
+	}
+	require.Less(t, time.Since(began), rounds*time.Second/2, "no round waits for a lock")
+	require.True(t, reached(locked, 1)())
+	require.NoError(t, tx.Rollback(t.Context()))
+	testkit.Eventually(t, 10*time.Second, reached(locked, 2), "they go on when they are free")
+	all, err := s.Checkpoints(t.Context(), name, 1)
+	require.NoError(t, err)
+	require.Len(t, all, 12)
+	for _, c := range all {
+		require.Zero(t, c.Attempts)
+		require.Zero(t, c.Failed)
+		require.Empty(t, c.Error)
 	}
 }
