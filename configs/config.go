@@ -15,14 +15,17 @@ var Version = "dev"
 // Config is everything that can be set. The names in the file are the tags; the
 // environment variable of http.listen is BACKBONE_HTTP_LISTEN.
 type Config struct {
-	HTTP        HTTP        `config:"http"`
-	Database    Database    `config:"database"`
-	Limits      Limits      `config:"limits"`
-	Intake      Intake      `config:"intake"`
-	Query       Query       `config:"query"`
-	Projector   Projector   `config:"projector"`
-	Delivery    Delivery    `config:"delivery"`
-	Feeds       Feeds       `config:"feeds"`
+	HTTP      HTTP      `config:"http"`
+	Database  Database  `config:"database"`
+	Limits    Limits    `config:"limits"`
+	Intake    Intake    `config:"intake"`
+	Query     Query     `config:"query"`
+	Projector Projector `config:"projector"`
+	Delivery  Delivery  `config:"delivery"`
+	Feeds     Feeds     `config:"feeds"`
+
+	Subscriptions Subscriptions `config:"subscriptions"`
+
 	NATS        NATS        `config:"nats"`
 	Webhook     Webhook     `config:"webhook"`
 	Idempotency Idempotency `config:"idempotency"`
@@ -79,6 +82,7 @@ type Query struct {
 type Projector struct {
 	Poll    time.Duration `config:"poll"`    // how often to look for what operators decided
 	Batch   int           `config:"batch"`   // events of one transaction, unless a projection's settings say
+	Bytes   int           `config:"bytes"`   // of the payloads of one transaction, unless one event alone has more
 	Workers int           `config:"workers"` // partitions that a node works at a time
 	TTL     time.Duration `config:"ttl"`     // another node takes over when a node was silent for so long
 	Renew   time.Duration `config:"renew"`   // how often a node gives a sign of life; at most a third of ttl
@@ -195,15 +199,18 @@ func (d DSN) Reveal() string { return string(d) }
 // shows the same.
 func Default() Config {
 	return Config{
-		HTTP:        HTTP{Listen: "127.0.0.1:8080", BodyLimitBytes: 4 << 20, ReadTimeout: 30 * time.Second, ShutdownTimeout: 20 * time.Second},
-		Database:    Database{ReadPool: 8, Appenders: 2, PhysicalPartitions: 32},
-		Limits:      Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},
-		Intake:      Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}},
-		Query:       Query{FoldBudget: 500 * time.Millisecond, SnapshotEvery: 100},
-		Projector:   Projector{Poll: 500 * time.Millisecond, Batch: 500, Workers: 4, TTL: 10 * time.Second, Renew: 3 * time.Second, Stall: 30 * time.Second, SwitchWithin: 1000, Switch: "auto"},
-		Delivery:    Delivery{Listen: "notify", Poll: 500 * time.Millisecond},
-		Feeds:       Feeds{PerPrincipal: 20, PerNode: 1000, Batch: 100, Heartbeat: 15 * time.Second, WriteTimeout: 30 * time.Second, Review: time.Minute},
-		NATS:        defaultNATS(),
+		HTTP:      HTTP{Listen: "127.0.0.1:8080", BodyLimitBytes: 4 << 20, ReadTimeout: 30 * time.Second, ShutdownTimeout: 20 * time.Second},
+		Database:  Database{ReadPool: 8, Appenders: 2, PhysicalPartitions: 32},
+		Limits:    Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},
+		Intake:    Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}},
+		Query:     Query{FoldBudget: 500 * time.Millisecond, SnapshotEvery: 100},
+		Projector: Projector{Poll: 500 * time.Millisecond, Batch: 500, Bytes: 16 << 20, Workers: 4, TTL: 10 * time.Second, Renew: 3 * time.Second, Stall: 30 * time.Second, SwitchWithin: 1000, Switch: "auto"},
+		Delivery:  Delivery{Listen: "notify", Poll: 500 * time.Millisecond},
+		Feeds:     Feeds{PerPrincipal: 20, PerNode: 1000, Batch: 100, Heartbeat: 15 * time.Second, WriteTimeout: 30 * time.Second, Review: time.Minute},
+		NATS:      defaultNATS(),
+
+		Subscriptions: defaultSubscriptions(),
+
 		Webhook:     defaultWebhook(),
 		Idempotency: Idempotency{TTL: 24 * time.Hour},
 		Erasure:     Erasure{Poll: time.Second, GateInterval: time.Minute},

@@ -33,6 +33,7 @@ func (c Config) Validate() error {
 		{"intake.retries", len(c.Intake.Retries), 0, 10},
 		{"query.snapshot_every", c.Query.SnapshotEvery, 10, 100_000},
 		{"projector.batch", c.Projector.Batch, 1, 10_000},
+		{"projector.bytes", c.Projector.Bytes, 64 << 10, 1 << 30},
 		{"projector.workers", c.Projector.Workers, 1, 1000},
 		{"projector.switch_within", c.Projector.SwitchWithin, 1, 100_000},
 		{"feeds.per_principal", c.Feeds.PerPrincipal, 1, 100_000},
@@ -99,6 +100,9 @@ func (c Config) Validate() error {
 		return &Error{Key: "log.format", Problem: "must be json or text"}
 	}
 	if err := c.NATS.validate(); err != nil {
+		return err
+	}
+	if err := c.Subscriptions.validate(); err != nil {
 		return err
 	}
 	if err := c.Webhook.validate(); err != nil {

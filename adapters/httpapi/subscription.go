@@ -78,7 +78,8 @@ func (s *Server) CreateSubscription(ctx context.Context, r api.CreateSubscriptio
 	if sub.Settings, err = subscriptionSettings(&b.Settings); err != nil {
 		return nil, err
 	}
-	if err := s.checkSubscribed(ctx, &sub); err != nil {
+	warnings, err := s.checkSubscribed(ctx, &sub)
+	if err != nil {
 		return nil, err
 	}
 	service, _, err := s.subscriptions(ctx)
@@ -93,7 +94,9 @@ func (s *Server) CreateSubscription(ctx context.Context, r api.CreateSubscriptio
 	if created {
 		status = http.StatusCreated
 	}
-	a, err := reply(status, subscriptionAnswer(&made))
+	out := subscriptionAnswer(&made)
+	out.Warnings = warnings
+	a, err := reply(status, out)
 	a.replayed = !created
 	return a, err
 }
@@ -106,23 +109,25 @@ func underField(err error, prefix string) error {
 }
 
 // checkSubscribed refuses event types that nobody registered, modules that own none,
-// and conditions or orders over personal fields: sealed values compare with nothing.
-func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscription) error {
+// and conditions or orders over personal fields: sealed values compare with nothing. It
+// warns of an order by a field that nothing declares.
+func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscription) (warnings []api.SubscriptionWarning, err error) {
 	f := &sub.Filter
 	if len(f.EventTypes) == 0 && len(f.Modules) == 0 && f.Predicate == nil && sub.Settings.KeyPath() == "" {
-		return nil
+		return nil, nil
 	}
 	registered, err := s.config.Types.List(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var key *event.Predicate
 	if path := sub.Settings.KeyPath(); path != "" {
 		if key, err = event.ParsePredicate(path, string(event.Exists), ""); err != nil {
-			return underField(err, "/settings/partition_by/")
+			return nil, underField(err, "/settings/partition_by/")
 		}
 	}
 	types, modules := map[string]bool{}, map[string]bool{}
+	declared := key == nil
 	for i := range registered {
 		t := &registered[i]
 		owner := s.config.Catalog.Owner(t.Type)
@@ -133,24 +138,31 @@ func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscrip
 		if len(f.EventTypes) > 0 && !slices.Contains(f.EventTypes, t.Type) || len(f.Modules) > 0 && !slices.Contains(f.Modules, owner) {
 			continue
 		}
+		declared = declared || t.Declares(slices.DeleteFunc(slices.Clone(key.Path), func(step string) bool { return step == event.EachElement }))
 		for _, p := range t.PIIFields {
 			if f.Predicate != nil && f.Predicate.Within(p.Path) {
-				return fault.New(fault.Invalid, "query.predicate_personal",
+				return nil, fault.New(fault.Invalid, "query.predicate_personal",
 					"this field is personal in events of type %s, whose values are sealed and cannot be compared; choose another field, or name event_types in which it is not personal", t.Type).WithField("/predicate/path")
 			}
 			if key != nil && key.Within(p.Path) {
-				return fault.New(fault.Invalid, "subscription.key_personal",
+				return nil, fault.New(fault.Invalid, "subscription.key_personal",
 					"this field is personal in events of type %s, whose values are sealed, so no order follows from it; choose another field, or name event_types in which it is not personal", t.Type).WithField("/settings/partition_by")
 			}
 		}
 	}
 	if slices.ContainsFunc(f.EventTypes, func(t string) bool { return !types[t] }) {
-		return fault.New(fault.Invalid, "subscription.filter_invalid", "one of these event types is not registered; GET /api/event-types lists them").WithField("/event_types")
+		return nil, fault.New(fault.Invalid, "subscription.filter_invalid", "one of these event types is not registered; GET /api/event-types lists them").WithField("/event_types")
 	}
 	if slices.ContainsFunc(f.Modules, func(m string) bool { return !modules[m] }) {
-		return fault.New(fault.Invalid, "query.module_unknown", "no event type belongs to one of these modules; GET /api/event-types lists types with their modules").WithField("/modules")
+		return nil, fault.New(fault.Invalid, "query.module_unknown", "no event type belongs to one of these modules; GET /api/event-types lists types with their modules").WithField("/modules")
 	}
-	return nil
+	if !declared {
+		warnings = []api.SubscriptionWarning{{
+			Code: "subscription.key_undeclared", Field: "/settings/partition_by",
+			Detail: "no event type that is selected declares this field; events without it stand in the order of their stream. Correct the path unless the field is still to come",
+		}}
+	}
+	return warnings, nil
 }
 
 // subscriptionSettings reads settings; what is left out has its default.
@@ -159,7 +171,7 @@ func subscriptionSettings(b *api.SubscriptionSettings) (subscription.Settings, e
 		return subscription.Settings{}, fault.New(fault.Invalid, "subscription.setting_unsupported",
 			"there are no links between streams to resolve; leave resolve_links out, and use entity references and tags").WithField("/settings/resolve_links")
 	}
-	start, err := subscriptionStart(b.StartFrom, b.StartPositions, b.StartTime, "/settings/start_")
+	start, err := subscriptionStart(b.StartFrom, b.StartPositions, b.StartTime, b.StartCursor, "/settings/start_")
 	if err != nil {
 		return subscription.Settings{}, err
 	}
@@ -184,8 +196,8 @@ func subscriptionSettings(b *api.SubscriptionSettings) (subscription.Settings, e
 func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // subscriptionStart reads a position. The prefix is that of the fields.
-func subscriptionStart(from string, positions map[string]string, at, prefix string) (subscription.Start, error) {
-	out := subscription.Start{From: subscription.Origin(from)}
+func subscriptionStart(from string, positions map[string]string, at, cursor, prefix string) (subscription.Start, error) {
+	out := subscription.Start{From: subscription.Origin(from), Cursor: cursor}
 	for code, text := range positions {
 		n, err := strconv.ParseUint(text, 10, 63)
 		if err != nil || n == 0 {
@@ -242,20 +254,21 @@ func (s *Server) ChangeSubscription(ctx context.Context, r api.ChangeSubscriptio
 	if err != nil {
 		return nil, err
 	}
-	if settings.Start.From != "" || settings.Start.Positions != nil || !settings.Start.Time.IsZero() {
+	if settings.Start.From != "" || settings.Start.Positions != nil || !settings.Start.Time.IsZero() || settings.Start.Cursor != "" {
 		return nil, fault.New(fault.Invalid, "subscription.settings_invalid", "where a subscription began does not change; POST .../reset moves it").WithField("/start_from")
 	}
 	service, caller, err := s.subscriptions(ctx)
 	if err != nil {
 		return nil, err
 	}
+	var warnings []api.SubscriptionWarning
 	if settings.KeyPath() != "" {
 		there, err := service.Get(ctx, caller, r.ID)
 		if err != nil {
 			return nil, err
 		}
 		there.Settings = settings
-		if err := s.checkSubscribed(ctx, &there.Subscription); err != nil {
+		if warnings, err = s.checkSubscribed(ctx, &there.Subscription); err != nil {
 			return nil, err
 		}
 	}
@@ -263,7 +276,9 @@ func (s *Server) ChangeSubscription(ctx context.Context, r api.ChangeSubscriptio
 	if err != nil {
 		return nil, err
 	}
-	return reply(http.StatusOK, subscriptionAnswer(&changed))
+	out := subscriptionAnswer(&changed)
+	out.Warnings = warnings
+	return reply(http.StatusOK, out)
 }
 
 // DeleteSubscription answers DELETE /api/subscriptions/{id}.
@@ -298,14 +313,14 @@ func (s *Server) ResumeSubscription(ctx context.Context, r api.ResumeSubscriptio
 
 // ResetSubscription answers POST /api/subscriptions/{id}/reset.
 func (s *Server) ResetSubscription(ctx context.Context, r api.ResetSubscriptionRequestObject) (api.ResetSubscriptionResponseObject, error) {
-	to, err := subscriptionStart(r.Body.To, r.Body.Positions, r.Body.Time, "/")
+	to, err := subscriptionStart(r.Body.To, r.Body.Positions, r.Body.Time, r.Body.Cursor, "/")
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case to.From == subscription.Beginning, to.From == subscription.End, to.From == subscription.Moment && !to.Time.IsZero(), to.From == subscription.Position && len(to.Positions) > 0:
+	case to.From == subscription.Beginning, to.From == subscription.End, to.From == subscription.Moment && !to.Time.IsZero(), to.From == subscription.Position && len(to.Positions) > 0, to.From == subscription.AtCursor && to.Cursor != "":
 	default:
-		return nil, fault.New(fault.Invalid, "subscription.position_invalid", "to is beginning, end, position with positions, or time with a time; correct it").WithField("/to")
+		return nil, fault.New(fault.Invalid, "subscription.position_invalid", "to is beginning, end, position with positions, time with a time, or cursor with a cursor; correct it").WithField("/to")
 	}
 	service, caller, err := s.subscriptions(ctx)
 	if err != nil {

@@ -352,7 +352,7 @@ func pathText(steps []string) string {
 func settingsAnswer(s *subscription.Settings) api.SubscriptionSettings {
 	retries, breaker := max(s.MaxRetries, 0), max(s.BreakerAfter, 0)
 	out := api.SubscriptionSettings{
-		StartFrom: string(s.Start.From), StartTime: optionalTime(s.Start.Time), MessageTimeoutMs: int(s.MessageTimeout.Milliseconds()),
+		StartFrom: string(s.Start.From), StartTime: optionalTime(s.Start.Time), StartCursor: s.Start.Cursor, MessageTimeoutMs: int(s.MessageTimeout.Milliseconds()),
 		MaxRetryCount: &retries, BreakerAfter: &breaker, CheckpointAfter: s.CheckpointAfter, MaxCheckpointCount: s.MaxInFlight,
 		ConsumerStrategy: string(s.ConsumerStrategy), PartitionBy: s.PartitionBy,
 		RetryFirstMs: int(s.RetryFirst.Milliseconds()), RetryLongestMs: int(s.RetryLongest.Milliseconds()),

@@ -12,9 +12,10 @@ import (
 // SubscriptionSettings say how messages are handed out. What is left out has the
 // server's default.
 type SubscriptionSettings struct {
-	StartFrom          string            `json:"start_from,omitempty"` // "beginning", "end", "position", "time"
+	StartFrom          string            `json:"start_from,omitempty"` // "beginning", "end", "position", "time", "cursor"
 	StartPositions     map[string]string `json:"start_positions,omitempty"`
 	StartTime          string            `json:"start_time,omitempty"`
+	StartCursor        string            `json:"start_cursor,omitempty"` // of a feed of all legal entities
 	MessageTimeoutMs   int               `json:"message_timeout_ms,omitempty"`
 	MaxRetryCount      *int              `json:"max_retry_count,omitempty"`
 	BreakerAfter       *int              `json:"breaker_after,omitempty"`
@@ -49,6 +50,15 @@ type Subscription struct {
 	LastFailureAt   time.Time `json:"last_failure_at,omitzero"`
 	CreatedAt       time.Time `json:"created_at"`
 	UpdatedAt       time.Time `json:"updated_at"`
+	// Warnings say what is allowed and probably not meant.
+	Warnings []SubscriptionWarning `json:"warnings,omitempty"`
+}
+
+// SubscriptionWarning is one of them.
+type SubscriptionWarning struct {
+	Code   string `json:"code"`
+	Field  string `json:"field,omitempty"` // JSON pointer into the request
+	Detail string `json:"detail"`
 }
 
 // SubscriptionStatus is a subscription with how far it is.
@@ -111,9 +121,10 @@ type SettleParked struct {
 
 // ResetSubscription is a position to move to.
 type ResetSubscription struct {
-	To        string            `json:"to"` // "beginning", "end", "position", "time"
+	To        string            `json:"to"` // "beginning", "end", "position", "time", "cursor"
 	Positions map[string]string `json:"positions,omitempty"`
 	Time      string            `json:"time,omitempty"`
+	Cursor    string            `json:"cursor,omitempty"`
 }
 
 const subscriptionsPath = "/api/subscriptions"

@@ -43,7 +43,8 @@ func createSubscriptionCommand() *cobra.Command {
 		Use:   "create ID",
 		Short: "Make a subscription; whoever makes it owns it",
 		Example: "  backbone subscriptions create vendor-mirror --subscriber service:crm --type ap.vendor.registered\n" +
-			"  backbone subscriptions create all-of-ap --subscriber agent:a-7 --module ap --order stream --start end",
+			"  backbone subscriptions create all-of-ap --subscriber agent:a-7 --module ap --order stream --start end\n" +
+			"  backbone subscriptions create after-feed --subscriber service:crm --cursor \"$(cat feed.cursor)\"",
 		Args: cobra.ExactArgs(1),
 	}
 	var subscriber string
@@ -56,6 +57,8 @@ func createSubscriptionCommand() *cobra.Command {
 	f.StringVar(&s.Settings.PartitionBy, "order", "", "legal_entity, none, stream, correlation, entity:<type> or a path such as $.order.id (default legal_entity)")
 	f.StringVar(&s.Settings.ConsumerStrategy, "strategy", "", "round_robin or pinned (default round_robin)")
 	f.StringVar(&s.Settings.StartFrom, "start", "", "beginning or end (default beginning)")
+	f.StringVar(&s.Settings.StartCursor, "cursor", "", "begin where a feed of all legal entities has come to")
+	cmd.MarkFlagsMutuallyExclusive("start", "cursor")
 	_ = cmd.MarkFlagRequired("subscriber") // the flag exists
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		kind, id, found := strings.Cut(subscriber, ":")
@@ -63,6 +66,9 @@ func createSubscriptionCommand() *cobra.Command {
 			return fault.New(fault.Invalid, "cli.subscriber_invalid", "--subscriber is type:id, such as service:crm; correct it")
 		}
 		s.ID, s.SubscriberType, s.SubscriberID = args[0], kind, id
+		if s.Settings.StartCursor != "" {
+			s.Settings.StartFrom = "cursor"
+		}
 		return wire.CreateSubscription(cmd.Context(), options(), s)
 	}
 	return cmd
@@ -86,7 +92,7 @@ func turnSubscriptionCommand(verb string) *cobra.Command {
 }
 
 func resetSubscriptionCommand() *cobra.Command {
-	var to, at string
+	var to, at, cursor string
 	var positions map[string]string
 	cmd := &cobra.Command{
 		Use:   "reset ID",
@@ -95,7 +101,8 @@ func resetSubscriptionCommand() *cobra.Command {
 			"before it are kept.",
 		Example: "  backbone subscriptions reset vendor-mirror --to beginning\n" +
 			"  backbone subscriptions reset vendor-mirror --at USMF=1200,DEMF=1\n" +
-			"  backbone subscriptions reset vendor-mirror --time 2026-03-31T12:00:00Z",
+			"  backbone subscriptions reset vendor-mirror --time 2026-03-31T12:00:00Z\n" +
+			"  backbone subscriptions reset vendor-mirror --cursor \"$(cat feed.cursor)\"",
 		Args: cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()
@@ -103,15 +110,18 @@ func resetSubscriptionCommand() *cobra.Command {
 	f.StringVar(&to, "to", "", "beginning or end")
 	f.StringToStringVar(&positions, "at", nil, "by legal entity the sequence of the first event to hand out; others stay")
 	f.StringVar(&at, "time", "", "begin with what was recorded at this time")
-	cmd.MarkFlagsOneRequired("to", "at", "time")
-	cmd.MarkFlagsMutuallyExclusive("to", "at", "time")
+	f.StringVar(&cursor, "cursor", "", "go on where a feed of all legal entities has come to")
+	cmd.MarkFlagsOneRequired("to", "at", "time", "cursor")
+	cmd.MarkFlagsMutuallyExclusive("to", "at", "time", "cursor")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r := wire.ResetPosition{To: to, Positions: positions, Time: at}
+		r := wire.ResetPosition{To: to, Positions: positions, Time: at, Cursor: cursor}
 		switch {
 		case len(positions) > 0:
 			r.To = "position"
 		case at != "":
 			r.To = "time"
+		case cursor != "":
+			r.To = "cursor"
 		}
 		return wire.ResetSubscription(cmd.Context(), options(), args[0], r)
 	}

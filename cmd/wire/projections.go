@@ -42,7 +42,7 @@ func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.C
 	a.Runner, err = projector.New(projector.Config{
 		Store: a.Store, Register: a.Store, Versions: a.Store, Created: a.own, Leases: a.Store.Leases(), Heads: a.Watch, Node: nodeID(a.Config),
 		Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
-		Batch: c.Batch, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall,
+		Batch: c.Batch, Bytes: c.Bytes, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall,
 	}, a.Catalog.Projections, upcast)
 	return err
 }

@@ -11,10 +11,12 @@ import (
 )
 
 // subscribe composes the persistent subscriptions.
-func (a *App) subscribe(clock ports.Clock, ids ports.IDSource, o Options) {
+func (a *App) subscribe(clock ports.Clock, ids ports.IDSource, cursors delivery.Cursors, o Options) {
+	c := a.Config.Subscriptions
 	a.Subscriptions = delivery.New(delivery.Config{
 		Store: a.Store, Log: a.Store, Access: subscribers{a}, Watch: a.Watch, IDs: ids, Clock: clock,
-		Modules: a.modules, Observer: o.Observers.Subscriptions, Logger: a.Logger,
+		Modules: a.modules, Observer: o.Observers.Subscriptions, Logger: a.Logger, Cursors: cursors,
+		Most: c.PerTenant, Bytes: c.PollBytes, Sweep: c.Sweep, Recheck: c.Recheck, Measure: c.Measure,
 	})
 }
 

@@ -114,6 +114,9 @@ func (o ClientOptions) turn(do func(*httpclient.Client) (httpclient.Subscription
 		return o.json(s)
 	}
 	fmt.Fprintf(o.Out, "Subscription %s is %s.\n", s.ID, s.Status)
+	for _, w := range s.Warnings {
+		fmt.Fprintf(o.Out, "Warning %s: %s.\n", w.Code, w.Detail)
+	}
 	return nil
 }
 

@@ -238,7 +238,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	a.Query = query.New(a.Store, a.Store, a.Tenancy, cursors, query.WithSettle(settle))
 	a.Registry.ProveWith(upcasting.NewProver(a.Store, cursors))
 	a.follow(clock, o)
-	a.subscribe(clock, ids, o)
+	a.subscribe(clock, ids, cursors, o)
 	if err := a.project(handlers, clock, o); err != nil {
 		return err
 	}

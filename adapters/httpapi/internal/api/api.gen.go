@@ -1623,6 +1623,8 @@ type RequiredReference struct {
 
 // ResetSubscription defines model for ResetSubscription.
 type ResetSubscription struct {
+	// Cursor Of a feed; see `start_cursor` of the settings.
+	Cursor    string            `json:"cursor,omitempty,omitzero"`
 	Positions map[string]string `json:"positions,omitempty,omitzero"`
 	Time      string            `json:"time,omitempty,omitzero"`
 	To        string            `json:"to"`
@@ -1817,6 +1819,9 @@ type Subscription struct {
 	// Tags Any of them.
 	Tags      []string `json:"tags,omitempty,omitzero"`
 	UpdatedAt string   `json:"updated_at"`
+
+	// Warnings What is allowed and probably not meant, when a subscription is made or changed.
+	Warnings []SubscriptionWarning `json:"warnings,omitempty,omitzero"`
 }
 
 // SubscriptionCursor defines model for SubscriptionCursor.
@@ -1882,10 +1887,15 @@ type SubscriptionSettings struct {
 	PartitionBy string `json:"partition_by,omitempty,omitzero"`
 
 	// ResolveLinks Not supported: there are no links between streams.
-	ResolveLinks   bool   `json:"resolve_links,omitempty,omitzero"`
-	RetryFirstMs   int    `json:"retry_first_ms,omitempty,omitzero"`
-	RetryLongestMs int    `json:"retry_longest_ms,omitempty,omitzero"`
-	StartFrom      string `json:"start_from,omitempty,omitzero"`
+	ResolveLinks   bool `json:"resolve_links,omitempty,omitzero"`
+	RetryFirstMs   int  `json:"retry_first_ms,omitempty,omitzero"`
+	RetryLongestMs int  `json:"retry_longest_ms,omitempty,omitzero"`
+
+	// StartCursor Where a feed of all legal entities has come to, or `next_cursor` of `GET /api/streams/$all`: what follows is
+	// handed out, nothing of it is missing and nothing comes again. A legal entity that the cursor does not know
+	// begins at its beginning.
+	StartCursor string `json:"start_cursor,omitempty,omitzero"`
+	StartFrom   string `json:"start_from,omitempty,omitzero"`
 
 	// StartPositions By legal entity the first sequence to be handed out.
 	StartPositions map[string]string `json:"start_positions,omitempty,omitzero"`
@@ -1918,6 +1928,15 @@ type SubscriptionStatus struct {
 	Statistics   SubscriptionStatistics `json:"statistics"`
 	Subscription Subscription           `json:"subscription"`
 	Waiting      int                    `json:"waiting"`
+}
+
+// SubscriptionWarning defines model for SubscriptionWarning.
+type SubscriptionWarning struct {
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+
+	// Field JSON pointer into the request.
+	Field string `json:"field,omitempty,omitzero"`
 }
 
 // UpcastFailure defines model for UpcastFailure.

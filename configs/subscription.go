@@ -1,0 +1,43 @@
+package configs
+
+import (
+	"fmt"
+	"time"
+)
+
+// Subscriptions are the persistent subscriptions.
+type Subscriptions struct {
+	PerTenant int           `config:"per_tenant"` // subscriptions of one tenant
+	PollBytes int           `config:"poll_bytes"` // payloads that one poll answers, unless its first event alone has more
+	Sweep     time.Duration `config:"sweep"`      // how often leases that have ended and retries that are due are looked for
+	Recheck   time.Duration `config:"recheck"`    // how often polls that wait behind open messages look for what other nodes did
+	Measure   time.Duration `config:"measure"`    // how often metrics are taken and remains of deleted subscriptions removed
+}
+
+func defaultSubscriptions() Subscriptions {
+	return Subscriptions{PerTenant: 1000, PollBytes: 8 << 20, Sweep: 500 * time.Millisecond, Recheck: 500 * time.Millisecond, Measure: 15 * time.Second}
+}
+
+func (s Subscriptions) validate() error {
+	for _, n := range [...]struct {
+		key              string
+		value, low, high int
+	}{
+		{"per_tenant", s.PerTenant, 1, 100_000}, {"poll_bytes", s.PollBytes, 64 << 10, 256 << 20},
+	} {
+		if n.value < n.low || n.value > n.high {
+			return &Error{Key: "subscriptions." + n.key, Problem: fmt.Sprintf("is out of range; use %d to %d", n.low, n.high)}
+		}
+	}
+	for _, d := range [...]struct {
+		key              string
+		value, low, high time.Duration
+	}{
+		{"sweep", s.Sweep, 50 * time.Millisecond, time.Minute}, {"recheck", s.Recheck, 50 * time.Millisecond, time.Minute}, {"measure", s.Measure, time.Second, 10 * time.Minute},
+	} {
+		if d.value < d.low || d.value > d.high {
+			return &Error{Key: "subscriptions." + d.key, Problem: fmt.Sprintf("is out of range; use %s to %s", d.low, d.high)}
+		}
+	}
+	return nil
+}
