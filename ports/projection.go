@@ -122,8 +122,12 @@ type ProjectionRegister interface {
 	// version is building or active already, as this one would be, or when this one is
 	// building and none is shown.
 	AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error)
-	// ListProjections lists all versions of all projections, by name and version.
+	// ListProjections lists the versions of all projections, by name and version; of those
+	// that were dropped only one that is the latest of its projection.
 	ListProjections(ctx context.Context) ([]projection.Projection, error)
+	// NamedProjections lists all versions of one projection, by version. Empty for one that
+	// is not known.
+	NamedProjections(ctx context.Context, name string) ([]projection.Projection, error)
 	// ChangeProjection writes status, settings and who changed them, and gives the
 	// projection the next revision. Faults: projection.not_found, projection.changed
 	// (conflict) if its revision is not p's.

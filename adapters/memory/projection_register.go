@@ -77,14 +77,35 @@ func (s *Store) ListProjections(ctx context.Context) ([]projection.Projection, e
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	latest := map[string]int{}
+	for key := range s.operated.projections {
+		latest[key.name] = max(latest[key.name], key.version)
+	}
+	return s.listed(func(p projection.Projection) bool { return p.Role != projection.Dropped || p.Version == latest[p.Name] }), nil
+}
+
+// NamedProjections implements ports.ProjectionRegister.
+func (s *Store) NamedProjections(ctx context.Context, name string) ([]projection.Projection, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.listed(func(p projection.Projection) bool { return p.Name == name }), nil
+}
+
+// listed is called with the lock held.
+func (s *Store) listed(keep func(projection.Projection) bool) []projection.Projection {
 	out := []projection.Projection{}
 	for _, p := range s.operated.projections {
-		out = append(out, cloneProjection(p))
+		if keep(p) {
+			out = append(out, cloneProjection(p))
+		}
 	}
 	slices.SortFunc(out, func(a, b projection.Projection) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
 	})
-	return out, nil
+	return out
 }
 
 // ChangeProjection implements ports.ProjectionRegister.

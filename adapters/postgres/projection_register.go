@@ -54,16 +54,31 @@ func (s *Store) insertBuilding(ctx context.Context, tx pgx.Tx, row *backbonedb.I
 }
 
 func (s *Store) findProjection(ctx context.Context, name string, version int) (projection.Projection, error) {
-	all, err := s.ListProjections(ctx)
+	all, err := s.NamedProjections(ctx, name)
 	if err != nil {
 		return projection.Projection{}, err
 	}
 	for _, p := range all {
-		if p.Name == name && p.Version == version {
+		if p.Version == version {
 			return p, nil
 		}
 	}
 	return projection.Projection{}, projection.NotFound(name)
+}
+
+// NamedProjections implements ports.ProjectionRegister.
+func (s *Store) NamedProjections(ctx context.Context, name string) ([]projection.Projection, error) {
+	rows, err := s.queries.NamedProjections(ctx, s.reads, name)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]projection.Projection, len(rows))
+	for i := range rows {
+		if out[i], err = register(&rows[i].BackboneProjection); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // ListProjections implements ports.ProjectionRegister.
@@ -74,17 +89,24 @@ func (s *Store) ListProjections(ctx context.Context) ([]projection.Projection, e
 	}
 	out := make([]projection.Projection, len(rows))
 	for i := range rows {
-		r := &rows[i].BackboneProjection
-		out[i] = projection.Projection{
-			Name: r.Name, Version: int(r.Version), Code: int(r.Code), Role: projection.Role(r.Role), Scope: event.PartitionID(r.Scope), Base: int(r.Base),
-			SelfSwitching: r.SelfSwitching, Status: projection.Status(r.Status), Definition: r.Definition,
-			CreatedAt: r.CreatedAt.UTC(), ChangedAt: r.ChangedAt.UTC(), ChangedBy: r.ChangedBy, Revision: r.Revision,
-		}
-		if err := json.Unmarshal(r.Settings, &out[i].Settings); err != nil {
-			return nil, fault.New(fault.Internal, codeInternal, "the settings of projection %s cannot be read; write them again", r.Name)
+		if out[i], err = register(&rows[i].BackboneProjection); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
+}
+
+// register reads a row of the register.
+func register(r *backbonedb.BackboneProjection) (projection.Projection, error) {
+	p := projection.Projection{
+		Name: r.Name, Version: int(r.Version), Code: int(r.Code), Role: projection.Role(r.Role), Scope: event.PartitionID(r.Scope), Base: int(r.Base),
+		SelfSwitching: r.SelfSwitching, Status: projection.Status(r.Status), Definition: r.Definition,
+		CreatedAt: r.CreatedAt.UTC(), ChangedAt: r.ChangedAt.UTC(), ChangedBy: r.ChangedBy, Revision: r.Revision,
+	}
+	if err := json.Unmarshal(r.Settings, &p.Settings); err != nil {
+		return p, fault.New(fault.Internal, codeInternal, "the settings of projection %s cannot be read; write them again", r.Name)
+	}
+	return p, nil
 }
 
 // ChangeProjection implements ports.ProjectionRegister.

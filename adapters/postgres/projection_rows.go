@@ -112,13 +112,13 @@ func (s *Store) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQue
 // one may have been begun before it had them.
 func (s *Store) EndProjection(ctx context.Context, name, by string) error {
 	return s.inVersions(ctx, func(tx pgx.Tx) error {
-		for ended := false; ; ended = true {
+		for round := 0; round < endRounds; round++ {
 			versions, err := s.queries.AliveProjections(ctx, tx, name)
 			if err != nil {
 				return err
 			}
 			if len(versions) == 0 {
-				if !ended {
+				if round == 0 {
 					return said{projection.NotFound(name)}
 				}
 				return nil
@@ -127,8 +127,14 @@ func (s *Store) EndProjection(ctx context.Context, name, by string) error {
 				return err
 			}
 		}
+		return said{projection.Changed()}
 	})
 }
+
+// endRounds bounds how often it is looked for versions that were begun meanwhile. There
+// are none after the one that is shown is held, so two rounds and one that finds none
+// are enough.
+const endRounds = 5
 
 // endAll ends versions. One that somebody has begun to drop meanwhile is ended already.
 func (s *Store) endAll(ctx context.Context, tx pgx.Tx, name string, versions []int32, by string) error {

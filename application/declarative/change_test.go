@@ -1,10 +1,13 @@
 package declarative_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -294,6 +297,92 @@ func TestAVersionOfALaterReleaseIsLeftAlone(t *testing.T) {
 	require.Equal(t, projection.CodeChanging, fault.CodeOf(err))
 	_, err = b.Cancel(t.Context(), order("sums"))
 	require.NoError(t, err)
+}
+
+// TestAPartByAnotherDefinitionIsNotMixedIn begins to build one legal entity anew just
+// before the definition changes.
+func TestAPartByAnotherDefinitionIsNotMixedIn(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	le := g.entity(t, "acme", "USMF")
+	g.write(t, le, posted, `{"vendor":"V-1"}`)
+	g.advance(t, g.create(t, "sums", definition("acme", ".data.vendor", counts)), le, 0)
+	_, err := g.change("sums", definition("acme", ".data.vendor", `"new"`))
+	require.NoError(t, err)
+	b, part := g.rebuilds(), order("sums")
+	part.Partition = le.Partition
+	_, err = b.Start(t.Context(), part, false)
+	require.NoError(t, err)
+	all, err := g.store.NamedProjections(t.Context(), part.Name)
+	require.NoError(t, err)
+	require.Len(t, all, 3)
+	g.advance(t, all[1], le, 0)
+	g.advance(t, all[2], le, 0)
+	_, err = b.Switch(t.Context(), order("sums"))
+	require.NoError(t, err)
+	_, err = b.Switch(t.Context(), part)
+	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(err))
+	require.Equal(t, map[string]string{"V-1": `"new"`}, g.rows(t, "sums", le))
+	_, err = b.Cancel(t.Context(), part)
+	require.NoError(t, err)
+}
+
+// renamed shows the vendor of an event as its supplier, as an upcaster does.
+type renamed struct {
+	ports.ProjectionHandler
+	begun *atomic.Bool
+}
+
+func (r renamed) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	if r.begun.Load() {
+		b.Events = slices.Clone(b.Events)
+		for i := range b.Events {
+			b.Events[i].Payload = bytes.Replace(b.Events[i].Payload, []byte(`"vendor":`), []byte(`"supplier":`), 1)
+		}
+	}
+	return r.ProjectionHandler.Apply(ctx, tx, b)
+}
+
+// TestATypeThatChangesBetweenTheVersions leaves what the older one made to its readers,
+// and keeps nobody from showing the newer one.
+func TestATypeThatChangesBetweenTheVersions(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	le := g.entity(t, "acme", "USMF")
+	var begun atomic.Bool
+	g.service = declarative.New(declarative.Config{
+		Compiler: jq.New(), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,
+		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler { return renamed{h, &begun} },
+	})
+	r, _ := g.node(t)
+	g.create(t, "sums", definition("acme", `.data.vendor // error("none")`, counts))
+	require.NoError(t, g.operations().Configure(t.Context(), order("sums").Name, projection.Settings{MaxAttempts: 1}, "ada"))
+	g.write(t, le, posted, `{"vendor":"V-1"}`)
+	g.until(t, r, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":1}` }, "before")
+	begun.Store(true)
+	_, err := g.service.Change(t.Context(), declarative.Creation{Name: "sums", Definition: definition("acme", ".data.supplier", `"new"`), By: "bob", Untried: true}, false)
+	require.NoError(t, err)
+	g.write(t, le, posted, `{"vendor":"V-1"}`)
+	b := g.rebuilds()
+	var halted []ports.Checkpoint
+	g.until(t, r, func() bool {
+		halted, err = g.store.Checkpoints(t.Context(), order("sums").Name, 1)
+		require.NoError(t, err)
+		s, err := b.Show(t.Context(), order("sums").Name)
+		require.NoError(t, err)
+		return halted[0].Status == projection.Halted && s.Progress.Left() == 0
+	}, "the older one cannot go on, the newer one does")
+	require.Equal(t, `{"n":1}`, g.rows(t, "sums", le)["V-1"], "its rows are as they were")
+	_, err = b.Switch(t.Context(), order("sums"))
+	require.NoError(t, err)
+	require.Equal(t, `"new"`, g.rows(t, "sums", le)["V-1"])
+	_, err = b.Rollback(t.Context(), order("sums"))
+	require.Equal(t, projection.CodeStandsStill, fault.CodeOf(err))
+	back := order("sums")
+	back.Force = true
+	_, err = b.Rollback(t.Context(), back)
+	require.NoError(t, err)
+	require.Equal(t, `{"n":1}`, g.rows(t, "sums", le)["V-1"])
 }
 
 func onlyErr(_ any, err error) error { return err }

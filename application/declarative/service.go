@@ -225,7 +225,7 @@ func (s *Service) Delete(ctx context.Context, tenantID, name, by string) error {
 // Find gives the version of a tenant's projection that readers are shown, with its
 // definition. Faults: projection.not_found, projection.definition_unreadable.
 func (s *Service) Find(ctx context.Context, tenantID, name string) (p projection.Projection, d projection.Definition, err error) {
-	all, err := s.config.Register.ListProjections(ctx)
+	all, err := s.config.Register.NamedProjections(ctx, projection.OwnName(tenantID, name))
 	if err != nil {
 		return p, d, err
 	}
@@ -250,7 +250,7 @@ func shown(all []projection.Projection, tenantID, name string) (projection.Proje
 // Versions gives the definitions of those versions of a tenant's projection that follow
 // the log, by number. Faults: projection.not_found, projection.definition_unreadable.
 func (s *Service) Versions(ctx context.Context, tenantID, name string) (map[int]projection.Definition, error) {
-	all, err := s.config.Register.ListProjections(ctx)
+	all, err := s.config.Register.NamedProjections(ctx, projection.OwnName(tenantID, name))
 	if err != nil {
 		return nil, err
 	}

@@ -187,12 +187,12 @@ func (r *Rebuilds) build(ctx context.Context, p projection.Projection) (b build,
 
 // find is build for a version by its number. Fault projection.changed.
 func (r *Rebuilds) find(ctx context.Context, name string, version int) (build, error) {
-	all, err := r.config.Register.ListProjections(ctx)
+	all, err := r.config.Register.NamedProjections(ctx, name)
 	if err != nil {
 		return build{}, err
 	}
 	for _, p := range all {
-		if p.Name == name && p.Version == version {
+		if p.Version == version {
 			return r.build(ctx, p)
 		}
 	}
@@ -218,7 +218,7 @@ func (r *Rebuilds) ours(p projection.Projection) bool {
 		return r.config.Created != nil
 	}
 	d := r.declared(p.Name)
-	return d != nil && p.Code == d.Version && !(r.config.ByHand && p.ChangedBy == builtIn(*d).ChangedBy)
+	return d != nil && p.Code == d.Version && (!r.config.ByHand || p.ChangedBy != builtIn(*d).ChangedBy)
 }
 
 // tables are those that a version's rows are in.

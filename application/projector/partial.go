@@ -46,13 +46,17 @@ func (r *Rebuilds) show(ctx context.Context, o Order, s ports.ProjectionSwitch) 
 	if o.Partition == 0 {
 		return r.config.Versions.SwitchProjection(ctx, s)
 	}
-	all, err := r.config.Register.ListProjections(ctx)
+	all, err := r.config.Register.NamedProjections(ctx, o.Name)
 	if err != nil {
 		return err
 	}
 	for _, p := range all {
-		if p.Name != o.Name || p.Version != s.To {
+		if p.Version != s.To {
 			continue
+		}
+		// What is shown may have been changed since the version was begun.
+		if i := slices.IndexFunc(all, func(shown projection.Projection) bool { return shown.Version == s.From }); i < 0 || !projection.SameCode(all[i], p) {
+			return projection.OtherCode(o.Name, p.Version)
 		}
 		s.Partitions = []event.PartitionID{o.Partition}
 		tables, _ := r.tables(p)

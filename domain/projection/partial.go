@@ -31,24 +31,24 @@ const (
 // OtherCode refuses to mix rows of two handlers.
 func OtherCode(name string, version int) *fault.Error {
 	return fault.New(fault.FailedPrecondition, CodeOtherCode,
-		"version %d of projection %s was built by another handler or definition than this release has, and their rows do not mix; rebuild the whole projection instead", version, name)
+		"version %d of projection %s was built by another handler or definition than this release has, and their rows do not mix; rebuild the whole projection instead", version, own(name))
 }
 
 // SnapshotMissing says that there is no such snapshot.
 func SnapshotMissing(name string) *fault.Error {
 	return fault.New(fault.NotFound, CodeSnapshotMissing,
-		"projection %s has no such snapshot that is complete; list them with its versions, take one, or rebuild without", name)
+		"projection %s has no such snapshot that is complete; list them with its versions, take one, or rebuild without", own(name))
 }
 
 // SnapshotOutdated refuses a snapshot that may hold what was redacted or erased since.
 func SnapshotOutdated(name string, version int) *fault.Error {
 	return fault.New(fault.FailedPrecondition, CodeSnapshotOutdated,
-		"snapshot %d of projection %s may hold what was redacted since its rows were folded; choose a later one, or rebuild without", version, name)
+		"snapshot %d of projection %s may hold what was redacted since its rows were folded; choose a later one, or rebuild without", version, own(name))
 }
 
 // SnapshotUnderWay refuses a second snapshot at the same time.
 func SnapshotUnderWay(name string) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeSaving, "a snapshot of projection %s is being taken already; wait for it or drop it", name)
+	return fault.New(fault.FailedPrecondition, CodeSaving, "a snapshot of projection %s is being taken already; wait for it or drop it", own(name))
 }
 
 // NextIn is Next for a version that is about one partition; 0: about all. Versions of

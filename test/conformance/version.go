@@ -146,6 +146,20 @@ func dropEnds(t *testing.T, s *suite) {
 	}
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(s.store.DropProjection(ctx, name, 2, "ada")))
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(b.swap(name, 1, 2, h)))
+
+	// It stays known, and is listed until there is a later one.
+	b.version(t, name, 3, projection.Building)
+	require.Equal(t, map[int]projection.Role{1: projection.Active, 3: projection.Building}, b.roles(t, name))
+	named, err := s.store.NamedProjections(ctx, name)
+	require.NoError(t, err)
+	require.Len(t, named, 3)
+	require.Equal(t, []any{2, projection.Dropped}, []any{named[1].Version, named[1].Role})
+	again, err := s.store.AddProjection(ctx, projection.Projection{Name: name, Version: 2, Role: projection.Building, Status: projection.Running})
+	require.NoError(t, err)
+	require.Equal(t, projection.Dropped, again.Role, "a number is not given twice")
+	none, err := s.store.NamedProjections(ctx, b.unique("projection"))
+	require.NoError(t, err)
+	require.Empty(t, none)
 }
 
 // switchReads has a version that reads one legal entity only, and one without a handler.

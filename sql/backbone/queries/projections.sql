@@ -28,8 +28,11 @@ VALUES (@name, @version, @code, @role, @scope, @base, @self_switching, @status, 
 ON CONFLICT DO NOTHING;
 
 -- name: ListProjections :many
+-- Of versions that were dropped the latest of a projection only, so that its number is
+-- not given again: nodes list all that they run every second.
 SELECT sqlc.embed(p)
 FROM backbone.projections p
+WHERE p.role <> 'dropped' OR NOT EXISTS (SELECT FROM backbone.projections q WHERE q.name = p.name AND q.version > p.version)
 ORDER BY p.name, p.version;
 
 -- name: UpdateProjection :execrows

@@ -9,6 +9,52 @@ import (
 	"context"
 )
 
+const NamedProjections = `-- name: NamedProjections :many
+SELECT p.created_at, p.changed_at, p.revision, p.version, p.name, p.status, p.changed_by, p.settings, p.definition, p.code, p.self_switching, p.role, p.scope, p.base
+FROM backbone.projections p
+WHERE p.name = $1
+ORDER BY p.version
+`
+
+type NamedProjectionsRow struct {
+	BackboneProjection BackboneProjection
+}
+
+func (q *Queries) NamedProjections(ctx context.Context, db DBTX, name string) ([]NamedProjectionsRow, error) {
+	rows, err := db.Query(ctx, NamedProjections, name)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []NamedProjectionsRow
+	for rows.Next() {
+		var i NamedProjectionsRow
+		if err := rows.Scan(
+			&i.BackboneProjection.CreatedAt,
+			&i.BackboneProjection.ChangedAt,
+			&i.BackboneProjection.Revision,
+			&i.BackboneProjection.Version,
+			&i.BackboneProjection.Name,
+			&i.BackboneProjection.Status,
+			&i.BackboneProjection.ChangedBy,
+			&i.BackboneProjection.Settings,
+			&i.BackboneProjection.Definition,
+			&i.BackboneProjection.Code,
+			&i.BackboneProjection.SelfSwitching,
+			&i.BackboneProjection.Role,
+			&i.BackboneProjection.Scope,
+			&i.BackboneProjection.Base,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ShareActiveProjection = `-- name: ShareActiveProjection :one
 SELECT version FROM backbone.projections WHERE name = $1 AND role = 'active' FOR SHARE
 `

@@ -155,6 +155,7 @@ func (q *Queries) ListCheckpoints(ctx context.Context, db DBTX, arg *ListCheckpo
 const ListProjections = `-- name: ListProjections :many
 SELECT p.created_at, p.changed_at, p.revision, p.version, p.name, p.status, p.changed_by, p.settings, p.definition, p.code, p.self_switching, p.role, p.scope, p.base
 FROM backbone.projections p
+WHERE p.role <> 'dropped' OR NOT EXISTS (SELECT FROM backbone.projections q WHERE q.name = p.name AND q.version > p.version)
 ORDER BY p.name, p.version
 `
 
@@ -162,6 +163,8 @@ type ListProjectionsRow struct {
 	BackboneProjection BackboneProjection
 }
 
+// Of versions that were dropped the latest of a projection only, so that its number is
+// not given again: nodes list all that they run every second.
 func (q *Queries) ListProjections(ctx context.Context, db DBTX) ([]ListProjectionsRow, error) {
 	rows, err := db.Query(ctx, ListProjections)
 	if err != nil {
