@@ -21,23 +21,8 @@ var domainOrder = map[string]int{
 	"domain/intent":      4,
 }
 
-// confined lists the libraries that are kept inside certain packages, so that
-// replacing one touches nothing else. A trailing slash includes what lies below.
-var confined = []struct {
-	library string
-	in      []string
-}{
-	{"github.com/cockroachdb/apd/", []string{"domain/money"}},
-	{"github.com/labstack/", []string{"adapters/httpapi/"}},
-	{"github.com/aws/", []string{"adapters/awskms/", "adapters/kmsd/", "test/"}},
-	{"github.com/jackc/", []string{"adapters/postgres/", "adapters/embeddedpg/", "modules/*/adapters/postgres/", "cmd/wire/", "test/"}},
-	{"github.com/xeipuuv/", []string{"adapters/jsonschema/"}},
-	{"github.com/open-policy-agent/", []string{"adapters/opa/"}},
-}
-
 // layer is one row of the import table: what the packages below a folder may
-// import of this repository and of others. Test files are free, except that
-// confined libraries stay confined.
+// import of this repository and of others. Test files are free.
 type layer struct {
 	folder    string   // "*" stands for one path element
 	internal  []string // "{1}" stands for what the first "*" of the folder matched
@@ -78,11 +63,9 @@ func importViolations(pkg string, isTest bool, imports []string) []string {
 }
 
 func importViolation(pkg string, isTest bool, path string) string {
-	for _, c := range confined {
-		fits := func(folder string) bool { _, ok := matchFolder(folder, pkg); return ok }
-		if strings.HasPrefix(path, c.library) && !isTest && !slices.ContainsFunc(c.in, fits) {
-			return "that library is kept inside " + strings.Join(c.in, ", ")
-		}
+	fits := func(folder string) bool { _, ok := matchFolder(folder, pkg); return ok }
+	if in, found := confinedTo(path); found && !isTest && !slices.ContainsFunc(in, fits) {
+		return "that library is kept inside " + strings.Join(append(in, "tests"), ", ")
 	}
 	if isTest || isStandard(path) {
 		return ""
