@@ -112,20 +112,28 @@ func enrollCommand() *cobra.Command {
 		Short: "Let a further person or service in",
 		Long: "enroll stores a principal and prints its access token once. Roles: module, importer,\n" +
 			"ap_clerk, approver, vendor_admin, treasurer, gl_accountant, controller, cfo, auditor,\n" +
-			"compliance, compliance_approver, admin, operator.",
+			"compliance, compliance_approver, admin, operator.\n\n" +
+			"Access lasts a year. Whoever's has expired is enrolled again the same way, with the roles\n" +
+			"that are given now; --renew replaces a token that is still good, such as a lost one, and\n" +
+			"without --role leaves the rights as they are. The token before is good no longer.",
 		Example: "  backbone enroll --tenant acme --person p-0002 --role ap_clerk --legal-entity USMF\n" +
-			"  backbone enroll --tenant acme --person s-invoices --role importer --service",
+			"  backbone enroll --tenant acme --person s-invoices --role importer --service\n" +
+			"  backbone enroll --tenant acme --person p-0002 --renew",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := configs.Load(path)
 			if err != nil {
 				return err
 			}
-			token, err := wire.Enroll(cmd.Context(), config, o)
+			token, renewed, err := wire.Enroll(cmd.Context(), config, o)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s of tenant %s may come in for a year with this token, shown once:\n", o.Person, o.Tenant)
+			again := ""
+			if renewed {
+				again = "again "
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s of tenant %s may %scome in for a year with this token, shown once:\n", o.Person, o.Tenant, again)
 			fmt.Fprintln(cmd.OutOrStdout(), token)
 			return nil
 		},
@@ -134,10 +142,11 @@ func enrollCommand() *cobra.Command {
 	f.StringVar(&path, "config", "", configHelp)
 	f.StringVar(&o.Tenant, "tenant", "", "id of the tenant (required)")
 	f.StringVar(&o.Person, "person", "", "pseudonymous id of the person or service (required)")
-	f.StringSliceVar(&o.Roles, "role", nil, "role; may be given several times (required)")
+	f.StringSliceVar(&o.Roles, "role", nil, "role; may be given several times (required but for --renew)")
 	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities (default: all of the tenant)")
 	f.BoolVar(&o.Service, "service", false, "a service identity, not a person; it never approves")
-	for _, name := range []string{"tenant", "person", "role"} {
+	f.BoolVar(&o.Renew, "renew", false, "replace a token that is still good")
+	for _, name := range []string{"tenant", "person"} {
 		_ = cmd.MarkFlagRequired(name) // the flag exists
 	}
 	return cmd

@@ -69,23 +69,41 @@ func Bootstrap(ctx context.Context, config configs.Config, o BootstrapOptions) (
 		return "", err
 	}
 	defer app.Close()
-	return enroll(ctx, app, ports.Principal{
+	token, _, err := enroll(ctx, app, ports.Principal{
 		TenantID: o.Tenant, PersonID: o.Admin, PrincipalID: o.Admin + "-1", ActorType: event.Human, Roles: []string{"admin"},
-	})
+	}, false)
+	return token, err
 }
 
 // tokenLife is how long an access token is good.
 const tokenLife = 365 * 24 * time.Hour
 
-// enroll makes a token for somebody new.
-func enroll(ctx context.Context, app *App, p ports.Principal) (string, error) {
-	if _, err := app.Store.PrincipalByPerson(ctx, p.TenantID, p.PersonID); err == nil {
-		return "", fault.New(fault.Conflict, "principal.duplicate", "tenant %s has a principal %s already, and a token is printed only once; choose another id", p.TenantID, p.PersonID)
-	} else if fault.KindOf(err) != fault.NotFound {
-		return "", err
+// enroll makes a token for somebody new, or for somebody whose access has expired. With
+// renew it replaces a token that is still good, such as one that was lost.
+func enroll(ctx context.Context, app *App, p ports.Principal, renew bool) (token string, renewed bool, err error) {
+	before, err := app.Store.PrincipalByPerson(ctx, p.TenantID, p.PersonID)
+	switch {
+	case fault.KindOf(err) == fault.NotFound && renew:
+		return "", false, fault.New(fault.NotFound, "principal.not_found", "tenant %s has no principal %s whose access could be renewed; leave --renew out", p.TenantID, p.PersonID)
+	case fault.KindOf(err) == fault.NotFound:
+	case err != nil:
+		return "", false, err
+	case !renew && !before.Expired(time.Now()):
+		return "", false, fault.New(fault.Conflict, "principal.duplicate",
+			"tenant %s has a principal %s already, and a token is printed only once; choose another id, or replace its token with --renew", p.TenantID, p.PersonID)
+	case !renew && before.ActorType != p.ActorType:
+		return "", false, fault.New(fault.Conflict, "principal.kind_differs",
+			"principal %s of tenant %s is a %s, and stays one in what it has done; choose another id, or leave --service as it was", p.PersonID, p.TenantID, before.ActorType)
+	default:
+		// The same login, so that the token before is good no longer.
+		p.PrincipalID, p.DisplayName, p.ActorType, renewed = before.PrincipalID, before.DisplayName, before.ActorType, true
+		if len(p.Roles) == 0 {
+			p.Roles, p.RoleLabel, p.LegalEntities = before.Roles, before.RoleLabel, before.LegalEntities
+		}
 	}
 	p.ExpiresAt = time.Now().Add(tokenLife)
-	return app.Tenancy.Enroll(ctx, p)
+	token, err = app.Tenancy.Enroll(ctx, p)
+	return token, renewed, err
 }
 
 // EnrollOptions are the flags of `backbone enroll`.
@@ -95,17 +113,24 @@ type EnrollOptions struct {
 	Roles         []string
 	LegalEntities []string
 	Service       bool
+	Renew         bool // replace a token that is still good; without Roles the rights stay
 }
 
-// Enroll makes a further principal and returns the access token, which is not
-// kept.
-func Enroll(ctx context.Context, config configs.Config, o EnrollOptions) (string, error) {
+// Enroll makes a further principal, or renews the access of one, and returns the access
+// token, which is not kept.
+func Enroll(ctx context.Context, config configs.Config, o EnrollOptions) (token string, renewed bool, err error) {
 	if config.Database.DSN == "" {
-		return "", fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
+		return "", false, fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
+	}
+	if len(o.Roles) == 0 && !o.Renew {
+		return "", false, fault.New(fault.Invalid, "cli.role_missing", "somebody new needs a role; give --role")
+	}
+	if len(o.Roles) == 0 && len(o.LegalEntities) > 0 {
+		return "", false, fault.New(fault.Invalid, "cli.role_missing", "legal entities are given together with roles; give --role too, or leave both as they are")
 	}
 	app, err := Open(ctx, config, Options{})
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	defer app.Close()
 	kind := event.Human
@@ -115,5 +140,5 @@ func Enroll(ctx context.Context, config configs.Config, o EnrollOptions) (string
 	return enroll(ctx, app, ports.Principal{
 		TenantID: o.Tenant, PersonID: o.Person, PrincipalID: o.Person + "-1", ActorType: kind,
 		Roles: o.Roles, LegalEntities: o.LegalEntities,
-	})
+	}, o.Renew)
 }

@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// TestAccessIsRenewed lets access end, and somebody lose a token.
+func TestAccessIsRenewed(t *testing.T) {
+	t.Parallel()
+	needPostgres(t)
+	owner := testkit.Database(t, nil, "e2e_empty")
+	app := asApplication(t, owner)
+	env := append(ownKeys(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner))
+	require.Zero(t, command(t, nil, "migrate", "--dsn", owner).code)
+	require.Zero(t, command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org").code)
+	enroll := func(more ...string) result {
+		return command(t, env, append([]string{"enroll", "--tenant", "acme"}, more...)...)
+	}
+	first := enroll("--person", "s-shop", "--role", "module", "--legal-entity", "FRMF", "--service")
+	require.Zero(t, first.code, first)
+	_, anybody := startServe(t, app, env...)
+	status := func(token string) int {
+		a, err := anybody.as(strings.TrimSpace(token)).do("GET", "/api/subscriptions", "")
+		require.NoError(t, err)
+		return a.status
+	}
+	require.Equal(t, 200, status(first.stdout))
+
+	refused := func(r result, code string) {
+		t.Helper()
+		require.NotZero(t, r.code)
+		require.Contains(t, r.stderr, code)
+		require.Empty(t, r.stdout)
+	}
+	refused(enroll("--person", "s-shop", "--role", "module", "--service"), "principal.duplicate")
+	refused(enroll("--person", "nobody", "--renew"), "principal.not_found")
+	refused(enroll("--person", "p-new"), "cli.role_missing")
+	refused(enroll("--person", "s-shop", "--renew", "--legal-entity", "DEMF"), "cli.role_missing")
+
+	lost := enroll("--person", "s-shop", "--renew")
+	require.Zero(t, lost.code, lost)
+	require.Contains(t, lost.stderr, "again")
+	testkit.Eventually(t, endTime, func() bool { return status(first.stdout) == 401 }, "the token before is good no longer")
+	require.Equal(t, 200, status(lost.stdout))
+
+	connection, err := pgx.Connect(t.Context(), owner)
+	require.NoError(t, err)
+	defer func() { _ = connection.Close(t.Context()) }()
+	rights := func() (roles, entities []string, kind string, logins int) {
+		require.NoError(t, connection.QueryRow(t.Context(),
+			`SELECT roles, legal_entities, actor_type, count(*) OVER () FROM backbone.principals WHERE person_id = 's-shop'`).Scan(&roles, &entities, &kind, &logins))
+		return roles, entities, kind, logins
+	}
+	roles, entities, kind, logins := rights()
+	require.Equal(t, []string{"module"}, roles, "they stay")
+	require.Equal(t, []string{"FRMF"}, entities)
+	require.Equal(t, "system", kind)
+	require.Equal(t, 1, logins)
+
+	_, err = connection.Exec(t.Context(), `UPDATE backbone.principals SET expires_at = now() - interval '1 hour' WHERE person_id IN ('s-shop', 'p-0001')`)
+	require.NoError(t, err)
+	testkit.Eventually(t, endTime, func() bool { return status(lost.stdout) == 401 })
+	refused(enroll("--person", "s-shop", "--role", "auditor"), "principal.kind_differs")
+	again := enroll("--person", "s-shop", "--role", "auditor", "--service")
+	require.Zero(t, again.code, again)
+	require.Equal(t, 200, status(again.stdout))
+	require.Equal(t, 401, status(lost.stdout))
+	roles, entities, _, logins = rights()
+	require.Equal(t, []string{"auditor"}, roles, "as they are given now")
+	require.Empty(t, entities)
+	require.Equal(t, 1, logins)
+	require.Zero(t, command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org").code, "nobody is locked out for ever")
+}
