@@ -76,6 +76,8 @@ var broken = []breakage{
 	{"shows a version whatever it lacks", switchAnyhow, []string{"ProjectionVersions/ASwitchMakesGoodWhatIsLacking"}},
 	{"shows a version that is built", showNewest, []string{"ProjectionVersions/OneVersionIsShownAndOneIsBuilt"}},
 	{"goes on with a version that was dropped", goOnAfterDrop, []string{"ProjectionVersions/ADroppedVersionIsNotBegunAgain"}},
+	{"replaces a partition without its rows", replaceNothing, []string{"ProjectionParts/RowsOfAPartitionAreReplacedAndKept"}},
+	{"begins a version with an empty snapshot", restoreNothing, []string{"ProjectionParts/AVersionBeginsWithASnapshot"}},
 	{"keeps rows that are gone", keepRows, []string{"Projection/RowsAreOfTheirVersionAndPartition"}},
 	{"keeps what was reset to itself", silentReset, []string{"Projection/AResetReadsFromTheBeginning"}},
 	{"applies a batch twice", applyTwice, []string{"Projection/EachEventIsAppliedExactlyOnceInOrder"}},

@@ -136,6 +136,7 @@ func RunEventStore(t *testing.T, h Harness) {
 		{"Projection", slices.Concat(projectionPromises, troublePromises, rowPromises)},
 		{"ProjectionRegister", registerPromises},
 		{"ProjectionVersions", versionPromises},
+		{"ProjectionParts", partPromises},
 		{"WakeUp", wakeUpPromises},
 		{"Snapshot", snapshotPromises},
 		{"AsOf", asOfPromises},

@@ -1,0 +1,201 @@
+package conformance
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// partPromises are those of versions of one partition, and of snapshots.
+var partPromises = []promise{
+	{"RowsOfAPartitionAreReplacedAndKept", replaceAndBack},
+	{"OneOfManyReplacesAPartition", replaceRace},
+	{"PartitionsAreBuiltBesideEachOther", buildBeside},
+	{"AVersionBeginsWithASnapshot", beginWithSnapshot},
+	{"TheNewestSnapshotsOfAScopeAreKept", keepSnapshots},
+}
+
+var rowTables = []ports.ProjectionTable{ports.ProjectionRowTable}
+
+func (b *book) versionIn(t tester, name string, version int, role projection.Role) {
+	t.Helper()
+	p, err := b.store.AddProjection(context.Background(), projection.Projection{
+		Name: name, Version: version, Code: 1, Role: role, Scope: b.le.Partition, Status: projection.Running,
+	})
+	require.NoError(t, err)
+	require.Equal(t, []any{role, b.le.Partition}, []any{p.Role, p.Scope})
+}
+
+func (b *book) replace(name string, to int, behind uint64) (int, error) {
+	return b.store.SwitchPartition(context.Background(), ports.PartitionSwitch{
+		ProjectionSwitch: ports.ProjectionSwitch{Projection: name, From: 1, To: to, MaxBehind: behind, By: "ada", Partitions: []event.PartitionID{b.le.Partition}},
+		Partition:        b.le.Partition, Tables: rowTables,
+	})
+}
+
+func (b *book) rowKeys(t tester, name string, version int) []string {
+	t.Helper()
+	keys, _ := b.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: version})
+	return keys
+}
+
+func (b *book) checkpointOf(t tester, name string, version int) (c ports.Checkpoint) {
+	t.Helper()
+	all, err := b.store.Checkpoints(context.Background(), name, version)
+	require.NoError(t, err)
+	for _, one := range all {
+		if one.Partition == b.le.Partition {
+			c = one
+		}
+	}
+	return c
+}
+
+func replaceAndBack(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	name := b.versions(t)
+	require.NoError(t, b.rows(t, name, 1, nil, "old"))
+	b.versionIn(t, name, 2, projection.Building)
+	_, err := b.replace(name, 2, 0)
+	require.Equal(t, projection.CodeBehind, fault.CodeOf(err), "it has not begun")
+	require.NoError(t, b.rows(t, name, 2, nil, "new"))
+	before, built := b.checkpointOf(t, name, 1), b.checkpointOf(t, name, 2)
+	kept, err := b.replace(name, 2, 100)
+	require.NoError(t, err)
+	require.Equal(t, 3, kept)
+	require.Equal(t, map[int]projection.Role{1: projection.Active, 2: projection.Dropping, 3: projection.Retained}, b.roles(t, name))
+	require.Equal(t, [][]string{{"new"}, {}, {"old"}}, [][]string{b.rowKeys(t, name, 1), b.rowKeys(t, name, 2), b.rowKeys(t, name, 3)})
+	after := b.checkpointOf(t, name, 1)
+	require.Equal(t, []uint64{uint64(built.Sequence), before.Generation + 1}, []uint64{uint64(after.Sequence), after.Generation}, "rows and checkpoint go together")
+	require.Equal(t, before.Sequence, b.checkpointOf(t, name, 3).Sequence)
+	require.Zero(t, b.checkpointOf(t, name, 2).Version)
+	_, err = b.replace(name, 2, 100)
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(err))
+
+	require.NoError(t, b.rows(t, name, 3, nil, "older"))
+	kept, err = b.replace(name, 3, 100)
+	require.NoError(t, err)
+	require.Equal(t, 4, kept)
+	require.Equal(t, [][]string{{"old", "older"}, {"new"}}, [][]string{b.rowKeys(t, name, 1), b.rowKeys(t, name, 4)})
+	require.Equal(t, before.Generation+2, b.checkpointOf(t, name, 1).Generation)
+}
+
+func replaceRace(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	name := b.versions(t)
+	require.NoError(t, b.rows(t, name, 1, nil, "old"))
+	b.versionIn(t, name, 2, projection.Building)
+	require.NoError(t, b.rows(t, name, 2, nil, "new"))
+	errs := make([]error, 6)
+	var racing sync.WaitGroup
+	for i := range errs {
+		racing.Go(func() { _, errs[i] = b.replace(name, 2, 100) })
+	}
+	racing.Wait()
+	won := 0
+	for _, err := range errs {
+		if err == nil {
+			won++
+			continue
+		}
+		require.Equal(t, projection.CodeChanged, fault.CodeOf(err))
+	}
+	require.Equal(t, 1, won)
+	require.Equal(t, []string{"new"}, b.rowKeys(t, name, 1))
+	require.Equal(t, uint64(1), b.checkpointOf(t, name, 1).Generation)
+}
+
+func buildBeside(t *testing.T, s *suite) {
+	b := s.newBook(t)
+	name := b.versions(t)
+	b.versionIn(t, name, 2, projection.Building)
+	b.version(t, name, 3, projection.Building)
+	_, err := b.store.AddProjection(context.Background(), projection.Projection{Name: name, Version: 4, Role: projection.Building, Scope: b.le.Partition, Status: projection.Running})
+	require.Equal(t, fault.NotFound, fault.KindOf(err), "one at a time of a partition")
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(b.swap(name, 1, 2, nil)), "it is not of all")
+	_, err = b.replace(name, 3, 1<<40)
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "and this one not of one")
+	require.NoError(t, b.swap(name, 1, 3, &recorder{book: b}))
+	_, err = b.replace(name, 2, 1<<40)
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "another version is shown by now")
+}
+
+func (b *book) copyOf(name string, version, to int) ports.SnapshotCopy {
+	return ports.SnapshotCopy{Projection: name, Version: version, Partition: b.le.Partition, Tables: rowTables, To: to}
+}
+
+func beginWithSnapshot(t *testing.T, s *suite) {
+	ctx := context.Background()
+	b := s.newBook(t)
+	name := b.versions(t)
+	require.NoError(t, b.rows(t, name, 1, nil, "a", "b"))
+	at := b.checkpointOf(t, name, 1).Sequence
+	b.versionIn(t, name, 2, projection.Saving)
+	_, err := b.store.AddProjection(ctx, projection.Projection{Name: name, Version: 3, Role: projection.Saving, Scope: b.le.Partition, Status: projection.Running})
+	require.Equal(t, fault.NotFound, fault.KindOf(err), "one at a time")
+	require.NoError(t, b.store.PlanSnapshot(ctx, name, 2, 1))
+	for range 2 {
+		done, err := b.store.SavePart(ctx, b.copyOf(name, 2, 0))
+		require.NoError(t, err)
+		require.True(t, done)
+		require.NoError(t, b.rows(t, name, 1, []string{"a"}, "c"), "what comes later is not in it")
+	}
+	parts, err := b.store.SnapshotParts(ctx, name)
+	require.NoError(t, err)
+	require.Len(t, parts, 1)
+	require.Equal(t, []any{2, b.le.Partition, at, uint64(2), true}, []any{parts[0].Version, parts[0].Partition, parts[0].Sequence, parts[0].Rows, parts[0].Usable})
+
+	b.versionIn(t, name, 3, projection.Building)
+	_, err = b.store.RestorePart(ctx, b.copyOf(name, 2, 3))
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "it is not complete")
+	require.NoError(t, b.store.FinishSnapshot(ctx, name, 2, 3, "ada"))
+	require.Equal(t, projection.Saved, b.roles(t, name)[2])
+	for range 2 {
+		done, err := b.store.RestorePart(ctx, b.copyOf(name, 2, 3))
+		require.NoError(t, err)
+		require.True(t, done)
+		require.Equal(t, []string{"a", "b"}, b.rowKeys(t, name, 3))
+	}
+	require.Equal(t, at, b.checkpointOf(t, name, 3).Sequence)
+	_, _, err = b.store.Advance(ctx, b.step(name, 2, nil, 0), &recorder{book: b})
+	require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "nobody writes it")
+
+	require.NoError(t, b.store.ForgetPart(ctx, b.copyOf(name, 2, 0)))
+	require.Empty(t, b.rowKeys(t, name, 2))
+	done, err := b.store.RestorePart(ctx, b.copyOf(name, 2, 3))
+	require.NoError(t, err)
+	require.False(t, done)
+	require.Equal(t, []string{"a", "b"}, b.rowKeys(t, name, 3))
+}
+
+func keepSnapshots(t *testing.T, s *suite) {
+	ctx := context.Background()
+	b := s.newBook(t)
+	name := b.versions(t)
+	require.NoError(t, b.rows(t, name, 1, nil, "a"))
+	for version := 2; version <= 4; version++ {
+		b.versionIn(t, name, version, projection.Saving)
+		require.NoError(t, b.store.PlanSnapshot(ctx, name, version, 1))
+		_, err := b.store.SavePart(ctx, b.copyOf(name, version, 0))
+		require.NoError(t, err)
+		require.NoError(t, b.store.FinishSnapshot(ctx, name, version, 2, "ada"))
+	}
+	b.version(t, name, 5, projection.Saving)
+	require.NoError(t, b.store.FinishSnapshot(ctx, name, 5, 2, "ada"))
+	require.Equal(t, map[int]projection.Role{1: projection.Active, 2: projection.Dropping, 3: projection.Saved, 4: projection.Saved, 5: projection.Saved}, b.roles(t, name))
+	require.NoError(t, b.store.DropProjection(ctx, name, 3, "ada"))
+	parts, err := b.store.SnapshotParts(ctx, name)
+	require.NoError(t, err)
+	require.Len(t, parts, 1)
+	_, err = b.store.SweepProjection(ctx, name, 3, rowTables, 10)
+	require.NoError(t, err)
+	require.Empty(t, b.rowKeys(t, name, 3))
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(b.store.FinishSnapshot(ctx, name, 3, 2, "ada")))
+}
