@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,20 +38,26 @@ func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, 
 }
 
 func (s *Store) deliverOnce(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
-	begun := func() {}
-	if wait { // for a cursor that somebody else may hold: never with the whole pool
-		select {
-		case s.cursorWaits <- struct{}{}:
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
-		begun = sync.OnceFunc(func() { <-s.cursorWaits })
-		defer begun()
+	if !wait {
+		return s.deliverLocked(ctx, cursorKey{uid, p}, nil, f)
 	}
+	err = s.deliverInTurn(ctx, cursorKey{uid, p}, func(had func()) error {
+		ran, err = s.deliverLocked(ctx, cursorKey{uid, p}, had, f)
+		return err
+	})
+	return ran, err
+}
+
+// deliverLocked runs f under the cursor's lock, and had when it has it; without had it
+// does not wait for the lock.
+func (s *Store) deliverLocked(ctx context.Context, k cursorKey, had func(), f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
+	uid, p, wait := k.subscription, k.partition, had != nil
 	err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
 		ran = false
-		row, err := s.lockCursor(ctx, tx, uid, p, wait)
-		begun()
+		row, err := s.lockCursor(ctx, tx, k, wait)
+		if wait && err == nil {
+			had()
+		}
 		if errors.Is(err, pgx.ErrNoRows) && !wait {
 			there, err := s.queries.SubscriptionCursorExists(ctx, tx, &backbonedb.SubscriptionCursorExistsParams{Subscription: uuid(uid), PartitionID: int32(p)})
 			if err != nil || there {
@@ -83,11 +88,11 @@ func (s *Store) deliverOnce(ctx context.Context, uid event.ID, p event.Partition
 	return ran && err == nil, err
 }
 
-func (s *Store) lockCursor(ctx context.Context, tx pgx.Tx, uid event.ID, p event.PartitionID, wait bool) (backbonedb.LockSubscriptionCursorRow, error) {
+func (s *Store) lockCursor(ctx context.Context, tx pgx.Tx, k cursorKey, wait bool) (backbonedb.LockSubscriptionCursorRow, error) {
 	if wait {
-		return s.queries.LockSubscriptionCursor(ctx, tx, &backbonedb.LockSubscriptionCursorParams{Subscription: uuid(uid), PartitionID: int32(p)})
+		return s.waitForCursor(ctx, tx, k)
 	}
-	row, err := s.queries.TryLockSubscriptionCursor(ctx, tx, &backbonedb.TryLockSubscriptionCursorParams{Subscription: uuid(uid), PartitionID: int32(p)})
+	row, err := s.queries.TryLockSubscriptionCursor(ctx, tx, &backbonedb.TryLockSubscriptionCursorParams{Subscription: uuid(k.subscription), PartitionID: int32(k.partition)})
 	return backbonedb.LockSubscriptionCursorRow(row), err
 }
 

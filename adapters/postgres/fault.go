@@ -105,9 +105,16 @@ func unavailableFault(err error) *fault.Error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && (strings.HasPrefix(pg.Code, "28") || pg.Code == "3D000") {
 		detail = "the database lets nobody in with this user, password and database name; correct its address (DSN)"
 	} else if isLockTimeout(err) {
-		detail = "another session of the database holds a lock that this needs; try again, and end that session if it stays (backbone doctor --section contention names it)"
+		return heldFault(err)
 	}
 	return fault.New(fault.Unavailable, codeUnavailable, detail).WithRetryAfter(retryAfter).WithCause(scrub(err))
+}
+
+// heldFault is the fault of what waited for a lock until its patience ended.
+func heldFault(err error) *fault.Error {
+	return fault.New(fault.Unavailable, codeUnavailable,
+		"another session of the database holds a lock that this needs; try again, and end that session if it stays (backbone doctor --section contention names it)").
+		WithRetryAfter(retryAfter).WithCause(scrub(err))
 }
 
 // notMigrated reports that the statement named a schema, table, column or function

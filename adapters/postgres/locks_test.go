@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -58,11 +59,15 @@ func TestALockedSubscriptionCursorLeavesConnectionsToTheOthers(t *testing.T) {
 	sub, err := s.Subscription(t.Context(), c.Tenant, "till")
 	require.NoError(t, err)
 	p := c.Entities[0].Partition
-	deliver := func(ctx context.Context) error {
-		_, err := s.Deliver(ctx, sub.UID, p, true, func(context.Context, ports.DeliveryTx) error { return nil })
+	require.Greater(t, len(c.Entities), 1)
+	deliver := func(ctx context.Context, entity int) error {
+		ran, err := s.Deliver(ctx, sub.UID, c.Entities[entity].Partition, true, func(context.Context, ports.DeliveryTx) error { return nil })
+		if ran != (err == nil) {
+			return fmt.Errorf("ran: %v, error: %w", ran, err)
+		}
 		return err
 	}
-	require.NoError(t, deliver(t.Context()))
+	require.NoError(t, deliver(t.Context(), 0))
 	observer := connect(t, dsn)
 	tx, err := connect(t, dsn).Begin(t.Context())
 	require.NoError(t, err)
@@ -70,22 +75,57 @@ func TestALockedSubscriptionCursorLeavesConnectionsToTheOthers(t *testing.T) {
 	require.NoError(t, err)
 	answers := make(chan error, 3*connections)
 	for range cap(answers) {
-		go func() { answers <- deliver(context.Background()) }()
+		go func() { answers <- deliver(context.Background(), 0) }()
 	}
-	testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == connections/2 })
+	testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == 1 })
 	for range 2 * connections {
 		_, err := s.Subscription(t.Context(), c.Tenant, "till")
 		require.NoError(t, err)
+		require.NoError(t, deliver(t.Context(), 1), "another legal entity's")
+		require.LessOrEqual(t, waiters(t, observer), 1, "of all who want it one waits in the database")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, deliver(ctx), context.Canceled)
-	require.Equal(t, connections/2, waiters(t, observer))
+	require.ErrorIs(t, deliver(ctx, 0), context.Canceled)
 	require.Empty(t, answers)
 	require.NoError(t, tx.Rollback(t.Context()))
 	for range cap(answers) {
 		require.NoError(t, <-answers)
 	}
+}
+
+// TestWhoWaitsForACursorLosesPatienceTogether: nobody waits for the patience of those
+// before.
+func TestWhoWaitsForACursorLosesPatienceTogether(t *testing.T) {
+	t.Parallel()
+	clock := conformance.NewClock()
+	dsn := database(t)
+	s := open(t, dsn, withClock(clock))
+	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "t"), nil)
+	c.Subscribe(t, "till", subscription.Settings{}, subscription.Filter{})
+	sub, err := s.Subscription(t.Context(), c.Tenant, "till")
+	require.NoError(t, err)
+	tx, err := connect(t, dsn).Begin(t.Context())
+	require.NoError(t, err)
+	tag, err := tx.Exec(t.Context(), "UPDATE backbone.subscription_cursors SET updated_at = updated_at WHERE subscription = $1", [16]byte(sub.UID))
+	require.NoError(t, err)
+	require.Positive(t, tag.RowsAffected())
+	answers := make(chan error, 6)
+	began := time.Now()
+	for range cap(answers) {
+		go func() {
+			_, err := s.Deliver(context.Background(), sub.UID, c.Entities[0].Partition, true, func(context.Context, ports.DeliveryTx) error { return nil })
+			answers <- err
+		}()
+	}
+	for range cap(answers) {
+		f, ok := fault.As(<-answers)
+		require.True(t, ok)
+		require.Equal(t, "store.unavailable", f.Code)
+		require.Contains(t, f.Detail, "another session")
+	}
+	require.Less(t, time.Since(began), 10*time.Second)
+	require.NoError(t, tx.Rollback(t.Context()))
 }
 
 // TestALockedConsumerGoesOn: polls do not wait for the row that says that they come.

@@ -156,8 +156,9 @@ type Store struct {
 	slots     chan *group // of detours
 	notifier  *notifier
 	closing   sync.Once
-	// cursorWaits are the reads that may wait for a subscription's cursor at a time.
-	cursorWaits chan struct{}
+	cursors   *cursorWaits
+	// large are partitions whose events are so large that a page had to be cut.
+	large sync.Map
 
 	detoursMu sync.Mutex
 	detours   int // that run
@@ -222,7 +223,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		return nil, unavailableFault(err)
 	}
 	s.notifier = startNotifier(s)
-	s.cursorWaits = make(chan struct{}, max(c.ReadPoolSize/2, 1))
+	s.cursors = newCursorWaits(c.ReadPoolSize)
 	s.slots = make(chan *group, detourSlots)
 	for range detourSlots {
 		s.slots <- new(group)
