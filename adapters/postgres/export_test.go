@@ -38,6 +38,9 @@ func MigrateOwn(ctx context.Context, dsn string, files fs.FS) error {
 	return migrateSet(ctx, db, MigrationSet{Name: "backbone", FS: files}, where, func(string) {})
 }
 
+// AppendTexts adds a map of texts as JSON.
+var AppendTexts = appendTexts
+
 // FetchPart is how many scattered events one statement fetches.
 const FetchPart = fetchPart
 

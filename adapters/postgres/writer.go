@@ -20,6 +20,42 @@ type writer struct {
 
 	events, payloads, keys, streams, business, idempotency, series, intents *rowSet
 	changedStreams, eventSubjects, intentSubjects                           *rowSet
+
+	scratch []byte
+}
+
+// appendTexts adds a map of texts as encoding/json writes it, sorted by name, which it
+// does by reflection.
+func appendTexts(dst []byte, texts map[string]string) []byte {
+	var few [8]string
+	names := few[:0]
+	for name, value := range texts {
+		if !plain(name) || !plain(value) {
+			text, _ := json.Marshal(texts) // a map of strings always encodes
+			return append(dst, text...)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		opening := `,"`
+		if i == 0 {
+			opening = `{"`
+		}
+		dst = append(append(append(append(append(dst, opening...), name...), `":"`...), texts[name]...), '"')
+	}
+	return append(dst, '}')
+}
+
+// plain reports whether encoding/json writes a text as it is.
+func plain(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
+			return false
+		}
+	}
+	return true
 }
 
 // statement is one insert and how many rows it must write; anyRows: it leaves out
@@ -187,8 +223,8 @@ func (w *writer) addEvent(e *event.Prepared) {
 	if len(e.PII) == 0 {
 		c[30].null()
 	} else {
-		text, _ := json.Marshal(e.PII) // a map of strings always encodes
-		c[30].json(text)
+		w.scratch = appendTexts(w.scratch[:0], e.PII)
+		c[30].json(w.scratch)
 	}
 	c[31].bytes(e.PayloadHash[:])
 	c[32].optional(e.ContentEncoding)

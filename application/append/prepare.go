@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -252,26 +253,40 @@ func (p *Preparer) checkShape(d *event.Draft) error {
 		}
 	}
 	for i, e := range d.Entities {
-		field := fmt.Sprintf("/entities/%d", i)
-		if e.Type == "" || e.ID == "" || e.Role == "" || strings.ContainsRune(e.Type, ':') {
-			return fault.New(fault.Invalid, "append.reference_invalid", "entity_type (without a colon), entity_id and role are required; give all three").WithField(field)
-		}
-		if len(e.Type)+len(e.ID) > maxIdentifier-8 {
-			return fault.New(fault.Invalid, "append.identifier_invalid", "identifiers have at most %d bytes; shorten it", maxIdentifier).WithField(field)
-		}
-		if err := checkTexts(text{field + "/entity_type", e.Type}, text{field + "/entity_id", e.ID}, text{field + "/role", e.Role}); err != nil {
-			return err
+		if err := checkReference(e); err != nil {
+			return below(err, "/entities/", i)
 		}
 	}
 	for i, tag := range d.Tags {
 		if tag == "" || len(tag) > maxIdentifier-4 {
-			return fault.New(fault.Invalid, "append.identifier_invalid", "a tag has 1 to %d bytes; give one that fits", maxIdentifier-4).WithField(fmt.Sprintf("/tags/%d", i))
+			return below(fault.New(fault.Invalid, "append.identifier_invalid", "a tag has 1 to %d bytes; give one that fits", maxIdentifier-4), "/tags/", i)
 		}
-		if err := checkIdentifier(fmt.Sprintf("/tags/%d", i), tag); err != nil {
-			return err
+		if err := checkIdentifier("", tag); err != nil {
+			return below(err, "/tags/", i)
 		}
 	}
 	return nil
+}
+
+// checkReference checks one of the entities; fields in faults are its own.
+func checkReference(e event.EntityRef) error {
+	if e.Type == "" || e.ID == "" || e.Role == "" || strings.ContainsRune(e.Type, ':') {
+		return fault.New(fault.Invalid, "append.reference_invalid", "entity_type (without a colon), entity_id and role are required; give all three")
+	}
+	if len(e.Type)+len(e.ID) > maxIdentifier-8 {
+		return fault.New(fault.Invalid, "append.identifier_invalid", "identifiers have at most %d bytes; shorten it", maxIdentifier)
+	}
+	return checkTexts(text{"/entity_type", e.Type}, text{"/entity_id", e.ID}, text{"/role", e.Role})
+}
+
+// below puts a list's element before the fault's field. Pointers are written for
+// faults only.
+func below(err error, list string, index int) error {
+	f, ok := fault.As(err)
+	if !ok {
+		return err
+	}
+	return f.WithField(list + strconv.Itoa(index) + f.Field)
 }
 
 // text is an identifier and where it stands.
