@@ -18,6 +18,7 @@ type Projection struct {
 	Role          string                    `json:"role"`
 	Status        string                    `json:"status"`
 	EventTypes    []string                  `json:"event_types"`
+	Definition    json.RawMessage           `json:"definition,omitempty"` // of one that was created
 	Settings      ProjectionSettings        `json:"settings"`
 	CreatedAt     time.Time                 `json:"created_at"`
 	ChangedAt     time.Time                 `json:"changed_at"`

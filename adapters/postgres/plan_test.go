@@ -43,6 +43,7 @@ var readQueries = []string{
 	backbonedb.CountPersonalEvents, backbonedb.CountPersonalIntents, backbonedb.ListPersonalEvents, backbonedb.ListPersonalIntents,
 	backbonedb.CountSubscriptionMessages, backbonedb.ListOpenMessages, backbonedb.ListParkedKeys, backbonedb.ListParkedMessages, backbonedb.ListParkedMessagesOf, backbonedb.CountParkedByCode,
 	backbonedb.SaveParked, backbonedb.DeleteParked, backbonedb.ClearParked, backbonedb.ListEventsWithin, backbonedb.ListPayloadSizes,
+	backbonedb.LoadProjectionRows, backbonedb.UpsertProjectionRows, backbonedb.DeleteProjectionRows, backbonedb.ForgetProjectionRows, backbonedb.ListProjectionRows,
 	backbonedb.ListDueMessages, backbonedb.SaveMessages, backbonedb.DeleteMessages, backbonedb.ClearMessages, backbonedb.ListDecisions,
 }
 
@@ -50,7 +51,7 @@ var readQueries = []string{
 var scatteredQueries = []string{backbonedb.ListEventsBySequence, backbonedb.ListEventsOfCorrelation, backbonedb.ListPayloadsBySequence}
 
 // unbounded are the tables that no plan may read from end to end.
-var unbounded = regexp.MustCompile(`^(events|event_payloads)(_default|_p[0-9]+)?$|^(event_keys|stream_versions|business_keys|idempotency_keys|intents|event_pii_subjects|intent_pii_subjects|entity_snapshots|stream_snapshots|subscription_messages|subscription_parked|subscription_decisions)$`)
+var unbounded = regexp.MustCompile(`^(events|event_payloads)(_default|_p[0-9]+)?$|^(event_keys|stream_versions|business_keys|idempotency_keys|intents|event_pii_subjects|intent_pii_subjects|entity_snapshots|stream_snapshots|projection_rows|subscription_messages|subscription_parked|subscription_decisions)$`)
 
 // TestPlans runs EXPLAIN as the application's role, with generic plans as the
 // application uses them, on an empty database, on one that was filled and never
@@ -123,6 +124,8 @@ func fill(t *testing.T, conn *pgx.Conn, p event.PartitionID, rows int) {
 		SELECT n, n, 100, now(), %[1]d, 2, now(), 'valid', 'vendor', 'V-' || n %% 2000, '1', '{}' FROM generate_series(1, %[2]d / 10) n`,
 		`INSERT INTO backbone.stream_snapshots (version, created_at, partition_id, schema_version, size_bytes, internal, id, stream_type, stream_id, state_type, state)
 		SELECT n, now(), %[1]d, 1, 2, true, lpad(to_hex(n), 32, '0')::uuid, 'invoice', 'I-' || n %% 2000, 'fold:invoice', '{}' FROM generate_series(1, %[2]d / 10) n`,
+		`INSERT INTO backbone.projection_rows (projection, version, partition_id, key, state, sequence)
+		SELECT 'demo/p' || n %% 20, 1 + n %% 2, %[1]d, 'K-' || n, '{}', n FROM generate_series(1, %[2]d / 2) n`,
 		`INSERT INTO backbone.subscription_messages (subscription, partition_id, sequence, event_id, order_key, state, consumer, attempts, due_at, code, detail, changed_at)
 		SELECT lpad(to_hex(n %% 50), 32, '0')::uuid, %[1]d, n, lpad(to_hex(n), 32, '0')::uuid, decode(md5(n::text), 'hex'), CASE n %% 3 WHEN 0 THEN 'waiting' WHEN 1 THEN 'leased' ELSE 'retry' END,
 			'', 1, CASE n %% 3 WHEN 0 THEN NULL ELSE now() END, '', '', now() FROM generate_series(1, %[2]d / 2) n`,

@@ -14,7 +14,7 @@ func projectionsCommand() *cobra.Command {
 			"cannot digest, in that legal entity alone unless its settings say otherwise. The event is\n" +
 			"in the dead letters then.",
 	}
-	cmd.AddCommand(createProjectionCommand(), reviseProjectionCommand(), deleteProjectionCommand(), projectionRowsCommand(), listProjectionsCommand(), showProjectionCommand(), configureProjectionCommand())
+	cmd.AddCommand(createProjectionCommand(), reviseProjectionCommand(), projectionDefinitionCommand(), deleteProjectionCommand(), projectionRowsCommand(), listProjectionsCommand(), showProjectionCommand(), configureProjectionCommand())
 	cmd.AddCommand(rebuildCommands()...)
 	for _, c := range []struct{ action, short, long string }{
 		{"start", "Start a projection that was created or stopped", ""},

@@ -51,6 +51,21 @@ func reviseProjectionCommand() *cobra.Command {
 	return cmd
 }
 
+func projectionDefinitionCommand() *cobra.Command {
+	var version int
+	cmd := &cobra.Command{
+		Use: "definition PROJECTION", Short: "Print the definition of a projection that was created", Args: cobra.ExactArgs(1),
+		Long:    "It is printed as a file for `backbone projections change`.",
+		Example: "  backbone projections definition machines-serviced > machines.yaml\n  backbone projections definition machines-serviced --version 2 --json",
+	}
+	options := clientFlags(cmd)
+	cmd.Flags().IntVar(&version, "version", 0, "of the projection (default: the one that readers are shown)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return wire.ShowProjectionDefinition(cmd.Context(), options(), args[0], version)
+	}
+	return cmd
+}
+
 func deleteProjectionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete PROJECTION", Short: "Delete a projection that was created, and its rows", Args: cobra.ExactArgs(1),

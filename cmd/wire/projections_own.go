@@ -191,6 +191,58 @@ func (o ClientOptions) revised(made httpclient.ProjectionTrial, r ProjectionRevi
 	return nil
 }
 
+// definitionFile is a definition as files have it.
+type definitionFile struct {
+	Name        string `json:"name" yaml:"name"`
+	Description string `json:"description,omitempty" yaml:"description,omitempty"`
+	Filter      struct {
+		Types    []string `json:"types,omitempty" yaml:"types,omitempty"`
+		Tags     []string `json:"tags,omitempty" yaml:"tags,omitempty"`
+		Entities []struct {
+			Type string `json:"entity_type" yaml:"entity_type"`
+			ID   string `json:"entity_id,omitempty" yaml:"entity_id,omitempty"`
+		} `json:"entities,omitempty" yaml:"entities,omitempty"`
+		LegalEntities []string `json:"legal_entities,omitempty" yaml:"legal_entities,omitempty"`
+	} `json:"filter" yaml:"filter"`
+	Key  string `json:"key" yaml:"key"`
+	Fold string `json:"fold" yaml:"fold"`
+}
+
+// ShowProjectionDefinition prints the definition of a version, 0: of the one that
+// readers are shown. Faults: projection.not_found, projection.built_in.
+func ShowProjectionDefinition(ctx context.Context, o ClientOptions, name string, version int) error {
+	client, err := o.connect()
+	if err != nil {
+		return err
+	}
+	all, err := client.Projections(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if p.Name != name || version == 0 && !p.Current || version != 0 && p.Version != version {
+			continue
+		}
+		if p.Definition == nil {
+			return fault.New(fault.FailedPrecondition, "projection.built_in", "projection %s has no definition; it comes with a module", name)
+		}
+		d := definitionFile{Name: name}
+		if err := json.Unmarshal(p.Definition, &d); err != nil {
+			return err
+		}
+		if o.JSON {
+			return o.json(d)
+		}
+		encoder := yaml.NewEncoder(o.Out)
+		encoder.SetIndent(2)
+		if err := encoder.Encode(d); err != nil {
+			return err
+		}
+		return encoder.Close()
+	}
+	return fault.New(fault.NotFound, "projection.not_found", "there is no version of projection %q that is alive; list them", name)
+}
+
 // DeleteProjection deletes a projection of the tenant's own.
 func DeleteProjection(ctx context.Context, o ClientOptions, name string) error {
 	client, err := o.connect()

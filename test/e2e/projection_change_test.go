@@ -159,7 +159,10 @@ func TestAProjectionIsChangedWhileItIsRead(t *testing.T) {
 	require.Contains(t, out, "bills: readers are shown version 3\nVersion 1 is kept")
 	require.NotNil(t, caughtUp().Sum)
 	await(10)
-	require.Contains(t, ok("admin", "projections", "change", file(adding)), "has this definition already, in version 3, which readers are shown; nothing was begun")
+	path := filepath.Join(t.TempDir(), "bills.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(ok("operator", "projections", "definition", "bills")), 0o600))
+	require.Contains(t, ok("admin", "projections", "change", path), "has this definition already, in version 3, which readers are shown; nothing was begun")
+	require.Contains(t, ok("operator", "projections", "definition", "bills", "--version", "1"), "\nfold: '"+counting+"'\n")
 
 	// One that fails at an event stands still by itself.
 	ok("operator", "projections", "configure", "bills", "--max-attempts", "1")
