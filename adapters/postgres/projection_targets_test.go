@@ -263,6 +263,29 @@ func TestWhatWasPassedOver(t *testing.T) {
 	require.EqualValues(t, 3, list[0].Sequence)
 }
 
+// A session that ends in the middle leaves the rows as they were.
+func TestASessionEndsWhileAnEntityIsFoldedAnew(t *testing.T) {
+	t.Parallel()
+	w, partitions := newShelf(t)
+	p := partitions[0]
+	w.write(t, p, item("A"), item("A"), item("A"))
+	w.advance(t, 1, p, 0)
+	execute(t, w.dsn, `UPDATE shelf.items SET note = 'wrong' WHERE sequence = 1; DELETE FROM shelf.marks WHERE sequence = 2`)
+	before := w.dump(t, 1)
+	ended := false
+	w.gate = func() {
+		if !ended {
+			ended = true
+			execute(t, w.dsn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`)
+		}
+	}
+	_, err := w.rebuild(t, 1, p, "A")
+	require.Equal(t, fault.Unavailable, fault.KindOf(err), "%v", err)
+	require.True(t, ended)
+	require.Equal(t, before, w.dump(t, 1))
+	require.Equal(t, [][3]uint64{{0, 0, 1}, {0, 1, 0}}, differing(w.must(t, 1, p, "A")))
+}
+
 // TestADropWaitsForARebuildOfAnEntity, and nothing comes after it.
 func TestADropWaitsForARebuildOfAnEntity(t *testing.T) {
 	t.Parallel()

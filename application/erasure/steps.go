@@ -253,7 +253,7 @@ func (c Config) forgetCopies(ctx context.Context, r ports.ErasureRequest, p even
 		err := c.Copies.Forget(ctx, name, p, r.Subject, announced)
 		switch {
 		case err == nil:
-		case fault.CodeOf(err) == projection.CodeTargetBehind:
+		case fault.CodeOf(err) == projection.CodeTargetBehind, fault.CodeOf(err) == projection.CodeBusy:
 			return waitFor(waitProjection)
 		case fault.CodeOf(err) == projection.CodeOtherCode:
 			if complete(r) { // else nobody knows the classes of what is left
