@@ -23,7 +23,7 @@ func newSubscriptions(r client.Registerer) subscriptions {
 			Name: "backbone_subscription_lag_events", Help: "Events that a subscription is not done with; its filter may leave some of them out.",
 		}, labels),
 		subscriptionAge: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_subscription_lag_seconds", Help: "Age of the newest event while a subscription has not looked at it, else 0.",
+			Name: "backbone_subscription_lag_seconds", Help: "Age of the oldest event that a subscription is not done with, else 0; lag_seconds of the API.",
 		}, labels),
 		subscriptionParked: client.NewGaugeVec(client.GaugeOpts{
 			Name: "backbone_subscription_parked_messages", Help: "Dead letters of a subscription.",

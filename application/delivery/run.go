@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -133,24 +134,58 @@ func (s *Service) measure(ctx context.Context) error {
 	}
 	heads, _ := s.config.Watch.Heads()
 	now := s.config.Clock.Now()
+	recorded, err := s.recorded(ctx, all, there, heads)
+	if err != nil {
+		return err
+	}
 	for i := range all {
 		sub := &all[i]
 		var events uint64
 		var seconds float64
 		parked := 0
 		for _, b := range there[sub.UID] {
-			head := heads[b.Partition]
-			n := lag(&b, head.Sequence)
+			n := lag(&b, heads[b.Partition].Sequence)
 			events += n
 			parked += b.Parked
-			if n > 0 && head.Sequence > b.ReadThrough {
-				seconds = max(seconds, now.Sub(head.RecordedAt).Seconds())
+			if at, known := recorded[position{b.Partition, oldest(&b)}]; known && n > 0 {
+				seconds = max(seconds, now.Sub(at).Seconds())
 			}
 		}
 		s.config.Observer.SubscriptionLag(sub.TenantID, sub.ID, events, seconds)
 		s.config.Observer.SubscriptionParked(sub.TenantID, sub.ID, parked)
 	}
 	return nil
+}
+
+// position is where an event is in the log.
+type position struct {
+	partition event.PartitionID
+	sequence  event.Sequence
+}
+
+// recorded tells when the oldest events were recorded that subscriptions are not done
+// with: one question for each partition in which something waits.
+func (s *Service) recorded(ctx context.Context, all []subscription.Subscription, there map[event.ID][]ports.DeliveryBacklog, heads map[event.PartitionID]ports.Head) (map[position]time.Time, error) {
+	asked := map[event.PartitionID][]event.Sequence{}
+	for i := range all {
+		for _, b := range there[all[i].UID] {
+			if lag(&b, heads[b.Partition].Sequence) > 0 {
+				asked[b.Partition] = append(asked[b.Partition], oldest(&b))
+			}
+		}
+	}
+	out := map[position]time.Time{}
+	for p, sequences := range asked {
+		slices.Sort(sequences)
+		events, err := s.config.Store.EventsAt(ctx, p, slices.Compact(sequences))
+		if err != nil {
+			return nil, err
+		}
+		for i := range events {
+			out[position{p, events[i].Sequence}] = events[i].RecordedAt
+		}
+	}
+	return out, nil
 }
 
 // label is what the series of a subscription are named by.

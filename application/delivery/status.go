@@ -61,11 +61,7 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) 
 		p := Progress{LegalEntity: code, DeliveryBacklog: b, Head: heads[b.Partition].Sequence}
 		p.LagEvents = lag(&b, p.Head)
 		if p.LagEvents > 0 {
-			oldest := b.First
-			if oldest == 0 {
-				oldest = b.ReadThrough + 1
-			}
-			events, err := s.config.Store.EventsAt(ctx, b.Partition, []event.Sequence{oldest})
+			events, err := s.config.Store.EventsAt(ctx, b.Partition, []event.Sequence{oldest(&b)})
 			if err != nil {
 				return out, err
 			}
@@ -82,6 +78,14 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) 
 		out.Counts.Add(b.Counts)
 	}
 	return out, nil
+}
+
+// oldest is the first event that is not done with.
+func oldest(b *ports.DeliveryBacklog) event.Sequence {
+	if b.First > 0 {
+		return b.First
+	}
+	return b.ReadThrough + 1
 }
 
 // lag counts what is not done with.
