@@ -79,8 +79,14 @@ func TestProjectionsAreForOperators(t *testing.T) {
 	refused(http.StatusNotFound, "legal_entity.not_found", ask{method: "POST", path: one + "/fix", token: german, body: `{"legal_entity":"USMF"}`})
 	refused(http.StatusUnprocessableEntity, "projection.not_halted", ask{method: "POST", path: one + "/fix", token: german, body: `{"legal_entity":"DEMF"}`})
 
-	for _, step := range []string{"rebuild", "switch", "rollback", "cancel", "drop"} {
+	for _, step := range []string{"rebuild", "switch", "rollback", "cancel", "drop", "snapshot"} {
 		refused(http.StatusForbidden, "projection.affects_others", ask{method: "POST", path: one + "/" + step, token: german})
+		refused(http.StatusNotFound, "legal_entity.not_found", ask{method: "POST", path: one + "/" + step, token: german, body: `{"legal_entity":"USMF"}`})
+		refused(http.StatusForbidden, "auth.forbidden", ask{method: "POST", path: one + "/" + step, token: h.tokens["auditor"], body: `{"legal_entity":"USMF"}`})
+	}
+	refused(http.StatusNotFound, "legal_entity.not_found", ask{method: "POST", path: one + "/compare", token: german, body: `{"legal_entity":"USMF"}`})
+	for _, snapshot := range []string{"newest", "0", "-1", "99999999999"} {
+		refused(http.StatusBadRequest, "projection.snapshot_invalid", ask{method: "POST", path: one + "/rebuild", token: h.tokens["admin"], body: `{"from_snapshot":"` + snapshot + `"}`})
 	}
 
 	admin := h.tokens["admin"]
