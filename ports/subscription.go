@@ -53,6 +53,22 @@ type DeliveryBacklog struct {
 	NextDue  time.Time // when the first message is due that is not handed out, or a lease ends; zero: none
 }
 
+// DeliveryState is another one after every change of a subscription's definition or of
+// any of its cursors.
+type DeliveryState struct {
+	Revision int64
+	Moved    int64 // see MovedAt
+}
+
+// MovedAt is DeliveryState.Moved of cursors: of when each of them was changed, in
+// microseconds since 1970, exclusive or.
+func MovedAt(cursors []DeliveryBacklog) (moved int64) {
+	for i := range cursors {
+		moved ^= cursors[i].UpdatedAt.UnixMicro()
+	}
+	return moved
+}
+
 // Deliveries keeps cursors and messages of subscriptions. Times are the store's, so
 // that all nodes agree on when a lease ends.
 type Deliveries interface {
@@ -60,6 +76,9 @@ type Deliveries interface {
 	OpenDeliveries(ctx context.Context, uid event.ID, cursors []DeliveryCursor) error
 	// Backlogs lists the cursors of a subscription by partition.
 	Backlogs(ctx context.Context, uid event.ID) ([]DeliveryBacklog, error)
+	// DeliveryStates gives what changes with every change of some subscriptions, one query
+	// for all of them; one that is gone has none.
+	DeliveryStates(ctx context.Context, uids []event.ID) (map[event.ID]DeliveryState, error)
 	// AllBacklogs lists those of all subscriptions.
 	AllBacklogs(ctx context.Context) (map[event.ID][]DeliveryBacklog, error)
 	// Deliver runs f while nobody else touches the subscription's cursor and messages in

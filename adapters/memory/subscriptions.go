@@ -205,6 +205,23 @@ func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBac
 	return out, nil
 }
 
+// DeliveryStates implements ports.Deliveries.
+func (s *Store) DeliveryStates(ctx context.Context, uids []event.ID) (map[event.ID]ports.DeliveryState, error) {
+	out := make(map[event.ID]ports.DeliveryState, len(uids))
+	for _, uid := range uids {
+		there, err := s.Backlogs(ctx, uid)
+		if err != nil {
+			return nil, err
+		}
+		s.subs.mu.Lock()
+		if k := s.subs.byUID[uid]; k != nil {
+			out[uid] = ports.DeliveryState{Revision: k.definition.Revision, Moved: ports.MovedAt(there)}
+		}
+		s.subs.mu.Unlock()
+	}
+	return out, nil
+}
+
 // AllBacklogs implements ports.Deliveries.
 func (s *Store) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
 	all, err := s.Subscriptions(ctx, "")

@@ -215,6 +215,19 @@ func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBac
 	return found[uid], err
 }
 
+// DeliveryStates implements ports.Deliveries.
+func (s *Store) DeliveryStates(ctx context.Context, uids []event.ID) (map[event.ID]ports.DeliveryState, error) {
+	rows, err := s.queries.ListSubscriptionStates(ctx, s.reads, uuids(uids))
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make(map[event.ID]ports.DeliveryState, len(rows))
+	for _, r := range rows {
+		out[r.Uid.Bytes] = ports.DeliveryState{Revision: r.Revision, Moved: r.Moved}
+	}
+	return out, nil
+}
+
 // AllBacklogs implements ports.Deliveries.
 func (s *Store) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
 	cursors, err := s.queries.ListAllSubscriptionCursors(ctx, s.reads)

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -131,13 +132,70 @@ func TestIdleSubscriptionsAskNothing(t *testing.T) {
 	require.Eventually(t, func() bool { return got.Load() == idle }, 40*time.Second, 10*time.Millisecond)
 }
 
-// statementCounter counts looks at the heads, and all other statements.
-type statementCounter struct{ heads, others atomic.Int64 }
+// Subscriptions that wait behind open messages cost one statement at a time together,
+// and see all the same what other nodes do.
+func TestSubscriptionsThatWaitForAnswersLookTogether(t *testing.T) {
+	t.Parallel()
+	clock := conformance.NewClock()
+	counter := &statementCounter{}
+	s := open(t, database(t), withClock(clock), func(c *postgres.Config) { c.Tracer = counter })
+	quick := func(c *delivery.Config) { c.Recheck = 50 * time.Millisecond }
+	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "open"), quick)
+	elsewhere := conformance.NewCounter(c.Desk, nil).Service
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer cancel()
+	waiting.Go(func() { c.Watch.Run(ctx) })
+	written := c.Write(t, 0, 2, "one")
+	const consumers = 100
+	var got atomic.Int64
+	for i := range consumers {
+		id := fmt.Sprintf("s-%d", i)
+		c.Subscribe(t, id, subscription.Settings{}, subscription.Filter{})
+		batch, err := c.Service.Poll(ctx, c.Person, delivery.Poll{ID: id, Limit: 1})
+		require.NoError(t, err)
+		require.Len(t, batch.Deliveries, 1)
+		if i == 1 {
+			_, err := c.Service.Pause(ctx, delivery.Caller{Principal: c.Person}, id)
+			require.NoError(t, err)
+		}
+		waiting.Go(func() {
+			if batch, err := c.Service.Poll(ctx, c.Person, delivery.Poll{ID: id, Limit: 10, Wait: delivery.MaxWait}); err == nil {
+				got.Add(int64(len(batch.Deliveries)))
+			}
+		})
+	}
+	quiet := func() bool {
+		looks, others := counter.states.Load(), counter.others.Load()
+		require.Eventually(t, func() bool { return counter.states.Load() >= looks+5 }, 20*time.Second, time.Millisecond)
+		return counter.others.Load() == others
+	}
+	require.Eventually(t, quiet, 40*time.Second, time.Millisecond)
+	require.Zero(t, got.Load())
+	clock.Advance(time.Second)
+	for _, id := range []string{"s-0", "s-1"} {
+		out, err := elsewhere.Acknowledge(ctx, c.Person, delivery.Acknowledgement{ID: id, EventIDs: written[:1]})
+		require.NoError(t, err)
+		require.Equal(t, 1, out.Taken)
+	}
+	require.Eventually(t, func() bool { return got.Load() == 1 }, 20*time.Second, time.Millisecond, "what was waited for was answered on another node")
+	_, err := elsewhere.Resume(ctx, delivery.Caller{Principal: c.Person}, "s-1")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return got.Load() == 2 }, 20*time.Second, time.Millisecond, "it was resumed on another node")
+}
+
+// statementCounter counts looks at the heads, at the state of subscriptions, and all
+// other statements.
+type statementCounter struct{ heads, states, others atomic.Int64 }
 
 func (k *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if len(data.SQL) > 26 && data.SQL[:26] == "-- name: ListPartitionHead" {
+	switch {
+	case strings.HasPrefix(data.SQL, "-- name: ListPartitionHead"):
 		k.heads.Add(1)
-	} else {
+	case strings.HasPrefix(data.SQL, "-- name: ListSubscriptionStates"):
+		k.states.Add(1)
+	default:
 		k.others.Add(1)
 	}
 	return ctx

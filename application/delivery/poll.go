@@ -54,15 +54,18 @@ func (s *Service) Poll(ctx context.Context, p ports.Principal, q Poll) (Batch, e
 	q.Limit, q.Wait = min(max(q.Limit, 1), MaxPoll), min(q.Wait, MaxWait)
 	over := time.NewTimer(q.Wait)
 	defer over.Stop()
-	for {
+	for first := true; ; first = false {
 		// Both before reading, so that nothing falls between reading and waiting.
-		_, grown := s.config.Watch.Heads()
+		heads, grown := s.config.Watch.Heads()
+		if first || s.config.Watch.Looked().IsZero() {
+			heads = nil // the store's own, which has what the caller has just written
+		}
 		sub, err := s.consumed(ctx, p, q.ID)
 		if err != nil {
 			return Batch{}, err
 		}
 		kicked, done := s.kicks.wait(sub.UID)
-		r, err := s.round(ctx, p, sub, q)
+		r, err := s.round(ctx, p, sub, q, heads)
 		if err != nil || len(r.batch.Deliveries) > 0 || q.Wait <= 0 {
 			done()
 			return r.batch, err
@@ -88,11 +91,19 @@ func (s *Service) Poll(ctx context.Context, p ports.Principal, q Poll) (Batch, e
 
 // await waits until another round makes sense.
 func (s *Service) await(ctx context.Context, r round, grown, kicked <-chan struct{}, over <-chan time.Time) (again bool, err error) {
-	var recheck <-chan time.Time
+	var recheck, due <-chan time.Time
 	if r.recheck > 0 {
-		t := time.NewTimer(r.recheck)
+		t := time.NewTicker(r.recheck)
 		defer t.Stop()
 		recheck = t.C
+	}
+	if r.due > 0 {
+		t := time.NewTimer(r.due)
+		defer t.Stop()
+		due = t.C
+	}
+	if r.shared {
+		defer s.board.enter(r.uid)()
 	}
 	for {
 		select {
@@ -104,8 +115,19 @@ func (s *Service) await(ctx context.Context, r round, grown, kicked <-chan struc
 			return false, nil
 		case <-kicked:
 			return true, nil
-		case <-recheck:
+		case <-due:
 			return true, nil
+		case <-recheck:
+			if !r.shared {
+				return true, nil
+			}
+			state, err := s.state(ctx, r.uid)
+			if err != nil {
+				return false, err
+			}
+			if state.Revision != r.state.Revision || !r.idle && state.Moved != r.state.Moved {
+				return true, nil
+			}
 		case <-grown:
 			var heads map[event.PartitionID]ports.Head
 			if heads, grown = s.config.Watch.Heads(); r.concerned(heads) {
@@ -121,6 +143,13 @@ type round struct {
 	known   map[event.PartitionID]event.Sequence // read through
 	all     int                                  // partitions there were
 	recheck time.Duration                        // 0: only a signal can bring something
+	due     time.Duration                        // until the first open message is due; 0: none will be
+
+	// What is looked for at a recheck: a shared one asks whether the subscription is still
+	// as it was, an idle one only for its definition. Others do another round.
+	uid          event.ID
+	shared, idle bool
+	state        ports.DeliveryState
 }
 
 // concerned reports whether anything grew that the subscription covers, or there is a
@@ -137,16 +166,22 @@ func (r *round) concerned(heads map[event.PartitionID]ports.Head) bool {
 	return false
 }
 
-// round hands out in one legal entity after the other until the limit is reached.
-func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription.Subscription, q Poll) (round, error) {
-	r := round{batch: Batch{Deliveries: []Delivery{}, Status: sub.Status}, known: map[event.PartitionID]event.Sequence{}}
-	heads, err := s.config.Log.PartitionHeads(ctx)
-	if err != nil {
-		return r, err
+// round hands out in one legal entity after the other until the limit is reached. Heads
+// that are nil are read from the store.
+func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription.Subscription, q Poll, heads map[event.PartitionID]ports.Head) (round, error) {
+	r := round{
+		batch: Batch{Deliveries: []Delivery{}, Status: sub.Status}, known: map[event.PartitionID]event.Sequence{},
+		uid: sub.UID, state: ports.DeliveryState{Revision: sub.Revision},
+	}
+	if heads == nil {
+		var err error
+		if heads, err = s.config.Log.PartitionHeads(ctx); err != nil {
+			return r, err
+		}
 	}
 	r.all = len(heads)
 	if sub.Status != subscription.Active {
-		r.recheck = s.config.Recheck // it may be resumed on another node
+		r.recheck, r.shared, r.idle = s.config.Recheck, true, true // it may be resumed on another node
 		return r, nil
 	}
 	entities, err := s.delivered(ctx, p, &sub)
@@ -161,9 +196,16 @@ func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription
 	if err != nil {
 		return r, err
 	}
+	// Consumers who stay away change nothing that is looked at; their keys go to others.
+	r.shared = sub.Settings.ConsumerStrategy != subscription.Pinned
+	r.state.Moved = ports.MovedAt(there)
 	inFlight := 0
+	now := s.config.Clock.Now()
 	for _, b := range there {
 		inFlight += b.InFlight
+		if wait := max(b.NextDue.Sub(now), s.config.Recheck); !b.NextDue.IsZero() && (r.due == 0 || wait < r.due) {
+			r.due = wait
+		}
 	}
 	there = slices.DeleteFunc(there, func(b ports.DeliveryBacklog) bool {
 		return !slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Partition == b.Partition })
@@ -195,7 +237,7 @@ func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription
 			return r, err
 		}
 		if t.stopped {
-			r.batch.Status, r.recheck = t.status, recheckBusy // as it is now
+			r.batch.Status, r.recheck, r.shared = t.status, recheckBusy, false // as it is now
 			break
 		}
 	}
@@ -210,7 +252,7 @@ func (s *Service) serve(ctx context.Context, t *taking, r *round, b ports.Delive
 			return err
 		}
 		if got.busy {
-			r.recheck = recheckBusy
+			r.recheck, r.shared = recheckBusy, false
 			return nil
 		}
 		r.batch.Deliveries = append(r.batch.Deliveries, got.deliveries...)

@@ -88,6 +88,7 @@ type Service struct {
 	config Config
 	kicks  kicks
 	locks  locks
+	board  board
 
 	measured map[label]bool // by Run only
 

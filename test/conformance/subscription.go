@@ -59,6 +59,7 @@ func SubscriptionPromises() []SubscriptionPromise {
 		{"EventsAreReadBySequence", eventsAt},
 		{"ParkedMessagesAreCountedAndHoldTheirKeys", countedParked},
 		{"ReadingTheLogEndsAtItsBytes", withinBytes},
+		{"EveryChangeIsSeenInTheState", stateChanges},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -59,6 +60,38 @@ func noMoreThan(t require.TestingT, d *Desk) {
 	_, created, err = d.Store.CreateSubscription(ctx, d.definition(t, "any"), nil, 0)
 	require.NoError(t, err)
 	require.True(t, created)
+}
+
+// stateChanges changes a subscription in every way: its state is another one each time,
+// as it is when the cursors are read, and others' stay as they are.
+func stateChanges(t require.TestingT, d *Desk) {
+	ctx := context.Background()
+	s, other := d.create(t, "s"), d.create(t, "other")
+	gone := d.ids.next()
+	seen := map[ports.DeliveryState]bool{}
+	look := func() (of, others ports.DeliveryState) {
+		d.Clock.Advance(time.Second)
+		all, err := d.Store.DeliveryStates(ctx, []event.ID{s.UID, other.UID, gone})
+		require.NoError(t, err)
+		require.Len(t, all, 2)
+		backlogs, err := d.Store.Backlogs(ctx, s.UID)
+		require.NoError(t, err)
+		require.Equal(t, ports.MovedAt(backlogs), all[s.UID].Moved)
+		require.False(t, seen[all[s.UID]], "this was another change")
+		seen[all[s.UID]] = true
+		return all[s.UID], all[other.UID]
+	}
+	_, before := look()
+	d.save(t, s.UID, 0, d.message(1, subscription.Leased))
+	look()
+	d.save(t, s.UID, 1, d.message(1, subscription.Leased))
+	look()
+	d.save(t, s.UID, 0, d.message(1, subscription.Retry))
+	look()
+	s.Revision++
+	require.NoError(t, d.Store.ChangeSubscription(ctx, s))
+	_, after := look()
+	require.Equal(t, before, after)
 }
 
 func countedParked(t require.TestingT, d *Desk) {

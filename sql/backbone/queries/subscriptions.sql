@@ -73,6 +73,14 @@ SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, 
 FROM backbone.subscription_cursors c
 ORDER BY c.subscription, c.partition_id;
 
+-- name: ListSubscriptionStates :many
+-- What changes with every change of a definition, and with every change of any cursor.
+SELECT s.uid, s.revision, coalesce(bit_xor((extract(epoch FROM c.updated_at) * 1000000)::bigint), 0)::bigint AS moved
+FROM backbone.subscriptions s
+LEFT JOIN backbone.subscription_cursors c ON c.subscription = s.uid
+WHERE s.uid = ANY (@uids::uuid[])
+GROUP BY s.uid, s.revision;
+
 -- name: CountSubscriptionMessages :many
 SELECT m.subscription, m.partition_id,
     min(m.sequence)::bigint AS first,

@@ -996,6 +996,41 @@ func (q *Queries) ListSubscriptionCursors(ctx context.Context, db DBTX, subscrip
 	return items, nil
 }
 
+const ListSubscriptionStates = `-- name: ListSubscriptionStates :many
+SELECT s.uid, s.revision, coalesce(bit_xor((extract(epoch FROM c.updated_at) * 1000000)::bigint), 0)::bigint AS moved
+FROM backbone.subscriptions s
+LEFT JOIN backbone.subscription_cursors c ON c.subscription = s.uid
+WHERE s.uid = ANY ($1::uuid[])
+GROUP BY s.uid, s.revision
+`
+
+type ListSubscriptionStatesRow struct {
+	Uid      pgtype.UUID
+	Revision int64
+	Moved    int64
+}
+
+// What changes with every change of a definition, and with every change of any cursor.
+func (q *Queries) ListSubscriptionStates(ctx context.Context, db DBTX, uids []pgtype.UUID) ([]ListSubscriptionStatesRow, error) {
+	rows, err := db.Query(ctx, ListSubscriptionStates, uids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListSubscriptionStatesRow
+	for rows.Next() {
+		var i ListSubscriptionStatesRow
+		if err := rows.Scan(&i.Uid, &i.Revision, &i.Moved); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListSubscriptions = `-- name: ListSubscriptions :many
 SELECT s.uid, s.tenant_id, s.id, s.subscriber_type, s.subscriber_id, s.definition, s.status, s.owner, s.revision, s.created_at, s.updated_at, s.failures, s.failure_code, s.failed_at FROM backbone.subscriptions s
 WHERE $1::text = '' OR s.tenant_id = $1::text
