@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,15 +42,11 @@ func (s *Store) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 
 // apply hands the events after a checkpoint, which tx holds, to the handler.
 func (s *Store) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, h ports.ProjectionHandler, c *ports.Checkpoint) (passed int, err error) {
-	events, err := s.eventsWithin(ctx, tx, a.Partition, c.Sequence, a.Limit, a.Bytes, a.Types)
-	if err != nil || len(events) == 0 {
+	events, last, err := s.eventsOf(ctx, tx, &a, c.Sequence)
+	if err != nil || last == nil {
 		return 0, err
 	}
-	passed = len(events)
-	last := events[passed-1]
-	if len(a.Types) > 0 {
-		events = slices.DeleteFunc(events, func(e event.Recorded) bool { return !slices.Contains(a.Types, e.Type) })
-	}
+	passed = int(last.Sequence - c.Sequence)
 	if len(events) > 0 {
 		b := ports.ProjectionBatch{Projection: a.Projection, Version: a.Version, Partition: a.Partition, Events: events}
 		if err := h.Apply(ctx, tx, b); err != nil {

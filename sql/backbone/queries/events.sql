@@ -77,6 +77,26 @@ WHERE e.partition_id = @partition_id AND e.sequence > @after::bigint
 ORDER BY e.sequence
 LIMIT @page_size::int;
 
+-- name: ListEventsOfTypesAfter :many
+-- Of the next events those of the given types with their payloads, and without it the
+-- last one, whatever its type: how far the reader has got. The log has no gaps, so a
+-- range of sequences is a page.
+SELECT sqlc.embed(e), p.salt, p.payload
+FROM backbone.events e
+LEFT JOIN LATERAL (
+    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    WHERE x.partition_id = @partition_id AND x.sequence = e.sequence AND e.type = ANY (@types::text[])
+    LIMIT 1
+) p ON true
+WHERE e.partition_id = @partition_id AND e.sequence > @after::bigint AND e.sequence <= @through::bigint
+    AND (e.type = ANY (@types::text[]) OR e.sequence = (
+        SELECT l.sequence FROM backbone.events l
+        WHERE l.partition_id = @partition_id AND l.sequence > @after::bigint AND l.sequence <= @through::bigint
+        ORDER BY l.sequence DESC
+        LIMIT 1
+    ))
+ORDER BY e.sequence;
+
 -- The three below fetch rows that lie scattered, in no particular order. They run
 -- under ReadScattered, with which they are bitmap scans: those visit each page once,
 -- in the order in which pages lie, and let the system read pages ahead; an index scan

@@ -705,6 +705,102 @@ func (q *Queries) ListEventsOfStreamBackward(ctx context.Context, db DBTX, arg *
 	return items, nil
 }
 
+const ListEventsOfTypesAfter = `-- name: ListEventsOfTypesAfter :many
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
+FROM backbone.events e
+LEFT JOIN LATERAL (
+    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    WHERE x.partition_id = $1 AND x.sequence = e.sequence AND e.type = ANY ($2::text[])
+    LIMIT 1
+) p ON true
+WHERE e.partition_id = $1 AND e.sequence > $3::bigint AND e.sequence <= $4::bigint
+    AND (e.type = ANY ($2::text[]) OR e.sequence = (
+        SELECT l.sequence FROM backbone.events l
+        WHERE l.partition_id = $1 AND l.sequence > $3::bigint AND l.sequence <= $4::bigint
+        ORDER BY l.sequence DESC
+        LIMIT 1
+    ))
+ORDER BY e.sequence
+`
+
+type ListEventsOfTypesAfterParams struct {
+	PartitionID int32
+	Types       []string
+	After       int64
+	Through     int64
+}
+
+type ListEventsOfTypesAfterRow struct {
+	BackboneEvent BackboneEvent
+	Salt          []byte
+	Payload       []byte
+}
+
+// Of the next events those of the given types with their payloads, and without it the
+// last one, whatever its type: how far the reader has got. The log has no gaps, so a
+// range of sequences is a page.
+func (q *Queries) ListEventsOfTypesAfter(ctx context.Context, db DBTX, arg *ListEventsOfTypesAfterParams) ([]ListEventsOfTypesAfterRow, error) {
+	rows, err := db.Query(ctx, ListEventsOfTypesAfter,
+		arg.PartitionID,
+		arg.Types,
+		arg.After,
+		arg.Through,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEventsOfTypesAfterRow
+	for rows.Next() {
+		var i ListEventsOfTypesAfterRow
+		if err := rows.Scan(
+			&i.BackboneEvent.Sequence,
+			&i.BackboneEvent.OccurredAt,
+			&i.BackboneEvent.RecordedAt,
+			&i.BackboneEvent.StreamVersion,
+			&i.BackboneEvent.PartitionID,
+			&i.BackboneEvent.SchemaVersion,
+			&i.BackboneEvent.EffectiveDate,
+			&i.BackboneEvent.CausedByPartition,
+			&i.BackboneEvent.ID,
+			&i.BackboneEvent.CausedBy,
+			&i.BackboneEvent.IntentID,
+			&i.BackboneEvent.Type,
+			&i.BackboneEvent.TenantID,
+			&i.BackboneEvent.LegalEntity,
+			&i.BackboneEvent.Division,
+			&i.BackboneEvent.Region,
+			&i.BackboneEvent.Site,
+			&i.BackboneEvent.CustomScopes,
+			&i.BackboneEvent.ActorType,
+			&i.BackboneEvent.ActorID,
+			&i.BackboneEvent.ActorName,
+			&i.BackboneEvent.ActorDetails,
+			&i.BackboneEvent.CorrelationID,
+			&i.BackboneEvent.StreamType,
+			&i.BackboneEvent.StreamID,
+			&i.BackboneEvent.Tags,
+			&i.BackboneEvent.SourceSystem,
+			&i.BackboneEvent.SourceChannel,
+			&i.BackboneEvent.SourceReference,
+			&i.BackboneEvent.RulesEvaluated,
+			&i.BackboneEvent.Pii,
+			&i.BackboneEvent.PayloadHash,
+			&i.BackboneEvent.ContentEncoding,
+			&i.BackboneEvent.Checksum,
+			&i.Salt,
+			&i.Payload,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListPayloadsBySequence = `-- name: ListPayloadsBySequence :many
 SELECT p.sequence, p.salt, p.payload FROM backbone.event_payloads p
 WHERE p.partition_id = $1 AND p.sequence = ANY ($2::bigint[])
