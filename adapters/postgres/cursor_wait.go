@@ -21,7 +21,7 @@ const (
 
 // cursorWaits keeps those who wait for cursors of subscriptions from taking the
 // connections of everybody: of all who want one cursor, one waits in the database, and
-// all cursors together have half of the pool.
+// all cursors together leave a quarter of the pool to reads.
 type cursorWaits struct {
 	slots chan struct{}
 	mu    sync.Mutex
@@ -39,7 +39,7 @@ type cursorGate struct {
 }
 
 func newCursorWaits(connections int) *cursorWaits {
-	return &cursorWaits{slots: make(chan struct{}, max(connections/2, 1)), gates: map[cursorKey]*cursorGate{}}
+	return &cursorWaits{slots: make(chan struct{}, max(connections*3/4, 1)), gates: map[cursorKey]*cursorGate{}}
 }
 
 // enter waits for the turn at a cursor.

@@ -89,10 +89,10 @@ func (s *Store) deliverLocked(ctx context.Context, k cursorKey, had func(), f fu
 }
 
 func (s *Store) lockCursor(ctx context.Context, tx pgx.Tx, k cursorKey, wait bool) (backbonedb.LockSubscriptionCursorRow, error) {
-	if wait {
+	row, err := s.queries.TryLockSubscriptionCursor(ctx, tx, &backbonedb.TryLockSubscriptionCursorParams{Subscription: uuid(k.subscription), PartitionID: int32(k.partition)})
+	if wait && errors.Is(err, pgx.ErrNoRows) { // held, or not there
 		return s.waitForCursor(ctx, tx, k)
 	}
-	row, err := s.queries.TryLockSubscriptionCursor(ctx, tx, &backbonedb.TryLockSubscriptionCursorParams{Subscription: uuid(k.subscription), PartitionID: int32(k.partition)})
 	return backbonedb.LockSubscriptionCursorRow(row), err
 }
 
