@@ -54,3 +54,36 @@ func (s dropBroken) Advance(ctx context.Context, a ports.ProjectionAdvance, h po
 	}
 	return s.wrapper.Advance(ctx, a, h)
 }
+
+// scopeBroken waits for legal entities that a version does not read.
+type scopeBroken struct{ *wrapper }
+
+func waitForAll(w *wrapper) conformance.Store { return scopeBroken{w} }
+
+func (s scopeBroken) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
+	w.Partitions = nil
+	return s.wrapper.SwitchProjection(ctx, w)
+}
+
+// typesBroken hands all events to every version.
+type typesBroken struct{ *wrapper }
+
+func handAll(w *wrapper) conformance.Store { return typesBroken{w} }
+
+func (s typesBroken) CompareProjection(ctx context.Context, c ports.ProjectionComparison) (ports.ProjectionDifference, error) {
+	c.Types = nil
+	return s.wrapper.CompareProjection(ctx, c)
+}
+
+// beginBroken says that a version was begun when none was.
+type beginBroken struct{ *wrapper }
+
+func beginNothing(w *wrapper) conformance.Store { return beginBroken{w} }
+
+func (s beginBroken) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
+	added, err := s.wrapper.AddProjection(ctx, p)
+	if err != nil && p.Role == projection.Building {
+		return p, nil
+	}
+	return added, err
+}
