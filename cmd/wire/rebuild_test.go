@@ -52,3 +52,49 @@ func TestProjectionsDeclareTheirTables(t *testing.T) {
 		require.Equal(t, slices.Sorted(slices.Values(key)), slices.Sorted(slices.Values(declared[name])), name)
 	}
 }
+
+// TestProjectionsDeclareTheirTargets compares what handlers say about parts of their
+// tables with the database: rows of a table that is in no part are never folded anew, and
+// copies of persons in a column that is not named outlive an erasure.
+func TestProjectionsDeclareTheirTargets(t *testing.T) {
+	t.Parallel()
+	dsn := testkit.Database(t, nil, "empty")
+	require.NoError(t, Migrate(t.Context(), dsn, nil))
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	columns := func(table ports.ProjectionTable) (names []string) {
+		rows, err := conn.Query(t.Context(), "SELECT column_name::text FROM information_schema.columns WHERE table_schema = $1 AND table_name = $2", table.Schema, table.Name)
+		require.NoError(t, err)
+		names, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return names
+	}
+	personal := 0
+	for _, h := range []ports.ProjectionHandler{glpostgres.NewProjection(), appostgres.NewProjection(), appostgres.NewVendorProjection()} {
+		var tables []ports.ProjectionTable
+		streams := map[string]bool{}
+		for _, target := range h.(ports.ProjectionTargets).Targets() {
+			for _, s := range target.Streams {
+				require.False(t, streams[s], "an entity of %s has its rows in one part", s)
+				streams[s] = true
+			}
+			for _, table := range target.Tables {
+				tables = append(tables, table.ProjectionTable)
+				names := columns(table.ProjectionTable)
+				require.Contains(t, names, "sequence", table.Name)
+				if table.Entity != "" {
+					require.Contains(t, names, table.Entity, table.Name)
+				}
+				require.Equal(t, slices.Contains(names, "subject"), table.Subject == "subject", table.Name)
+				if table.Subject != "" {
+					personal++
+				}
+			}
+		}
+		require.ElementsMatch(t, h.(ports.ProjectionTables).Tables(), tables, "each table is in one part")
+		require.Equal(t, personal > 0, ports.KeepsCopies(h))
+	}
+	require.Equal(t, 2, personal)
+	require.Len(t, targetsOf(map[string]ports.ProjectionHandler{gl.ProjectionLedger: glpostgres.NewProjection(), ap.Vendors: appostgres.NewVendorProjection()}), 2)
+}
