@@ -181,6 +181,13 @@ func digestOf(sel Selection) []byte {
 // sortByRecording puts events of several legal entities in one order. Within one it
 // is the order of its sequences, because times of recording never go backwards.
 func sortByRecording(events []event.Recorded, d ports.Direction) {
+	turned := 1 // the first event that comes too late
+	for turned < len(events) && byRecording(&events[turned-1], &events[turned], d) <= 0 {
+		turned++
+	}
+	if turned >= len(events) {
+		return // of one legal entity
+	}
 	order := make([]*event.Recorded, len(events)) // events are large; only pointers are moved about
 	for i := range events {
 		order[i] = &events[i]
