@@ -32,6 +32,7 @@ func (l *lags) SubscriptionParked(string, string, int)                 {}
 func (l *lags) SubscriptionCounts(string, string, subscription.Counts) {}
 func (l *lags) SubscriptionBreaker(string, string)                     {}
 func (l *lags) SubscriptionGone(string, string)                        {}
+
 // reported is what was reported last.
 func (l *lags) reported() (events uint64, seconds float64) {
 	l.mu.Lock()

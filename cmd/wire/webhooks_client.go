@@ -107,12 +107,14 @@ func scheduleText(seconds []int64) string {
 	for _, s := range seconds {
 		d := time.Duration(s) * time.Second
 		total += d
-		parts = append(parts, strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m"))
-	}
-	for i, p := range parts {
-		if p == "" {
-			parts[i] = "0s"
+		text := d.String() // such as 1h20m0s
+		if strings.HasSuffix(text, "m0s") {
+			text = strings.TrimSuffix(text, "0s")
 		}
+		if strings.HasSuffix(text, "h0m") {
+			text = strings.TrimSuffix(text, "0m")
+		}
+		parts = append(parts, text)
 	}
 	if len(parts) == 0 {
 		return "never; a failure is a dead letter at once"

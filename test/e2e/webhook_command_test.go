@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// TestTheWebhooksCommand operates a webhook from the command line.
+func TestTheWebhooksCommand(t *testing.T) {
+	t.Parallel()
+	needPostgres(t)
+	owner := testkit.Database(t, nil, "e2e_empty")
+	app := asApplication(t, owner)
+	env := append(ownKeys(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner), "BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
+	require.Zero(t, command(t, nil, "migrate", "--dsn", owner).code)
+	made := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
+	require.Zero(t, made.code, made)
+	token := func(person, role string, more ...string) string {
+		r := command(t, env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role", role}, more...)...)
+		require.Zero(t, r.code, r)
+		return strings.TrimSpace(r.stdout)
+	}
+	shop, operator := token("s-shop", "module", "--service"), token("p-op", "operator")
+	_, anybody := startServe(t, app, env...)
+	admin, module := anybody.as(made.stdout), anybody.as(shop)
+	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
+	registerMachines(t, &dev{devFile: devFile{HTTP: anybody.server, Tokens: map[string]string{"admin": strings.TrimSpace(made.stdout)}}})
+	webhooks := func(as string, args ...string) result {
+		return command(t, []string{"BACKBONE_SERVER=" + anybody.server, "BACKBONE_TOKEN=" + as}, append([]string{"webhooks"}, args...)...)
+	}
+	works := func(r result, patterns ...string) string {
+		t.Helper()
+		require.Zero(t, r.code, r)
+		for _, p := range patterns {
+			require.Regexp(t, p, r.stdout)
+		}
+		return r.stdout
+	}
+	fails := func(r result, texts ...string) {
+		t.Helper()
+		require.NotZero(t, r.code, r)
+		for _, text := range texts {
+			require.Contains(t, r.stderr, text)
+		}
+	}
+
+	receiver := newReceiver(t)
+	headers := filepath.Join(t.TempDir(), "gateway.txt")
+	require.NoError(t, os.WriteFile(headers, []byte("Authorization: Bearer of-the-gateway\nX-Route: eu\n"), 0o600))
+	out := works(webhooks(shop, "create", "machine-hook", "--url", receiver.URL+"/hook", "--type", machineType, "--order", "stream", "--headers", headers), `shown once`, `whsec_\S+`)
+	secret := strings.TrimSpace(out[strings.Index(out, "whsec_"):])
+	works(webhooks(shop, "test", "machine-hook"), `(?m)^Taken: the endpoint answered 204 after \d+ ms\.$`)
+	first := receiver.taken()[0]
+	require.NoError(t, checked(secret, first))
+	require.Equal(t, "Bearer of-the-gateway", first.header.Get("Authorization"))
+	require.Equal(t, "eu", first.header.Get("X-Route"))
+
+	receiver.answering(func(n int) int {
+		return map[bool]int{true: http.StatusInternalServerError, false: http.StatusNoContent}[n == 1]
+	})
+	require.NoError(t, module.want(201, nil, "POST", "/api/events", batch(serviced("FRMF", "M-1", `{"hours":1}`))))
+	testkit.Eventually(t, time.Minute, func() bool { return len(receiver.taken()) == 1 })
+	testkit.Eventually(t, time.Minute, func() bool {
+		return strings.Count(works(webhooks(operator, "show", "machine-hook")), " FRMF ") == 2
+	}, "both attempts are written down")
+	shown := works(webhooks(operator, "show", "machine-hook"), `Own headers: Authorization, X-Route`, `Tried again after: 5s, 10s, 20s, 40s, 1m20s, `, `then a dead letter`,
+		`(?m) FRMF +1 +\S+ +1 +webhook\.status_500 +500 +\d+ ms +\d{4}-\d\d-\d\d `, `(?m) FRMF +1 +\S+ +2 +taken +204 +\d+ ms +-$`)
+	listed := works(webhooks(operator, "list"), `(?m)^machine-hook +active +http\S+/hook +s-shop +Authorization, X-Route +\d{4}\S+ \S+ +taken \(204\)`)
+	asJSON := works(webhooks(operator, "show", "machine-hook", "--json"), `"retry_schedule_seconds": \[`)
+	for _, text := range []string{shown, listed, asJSON} {
+		require.NotContains(t, text, "of-the-gateway")
+		require.NotContains(t, text, "whsec_")
+	}
+	connection, err := pgx.Connect(t.Context(), owner)
+	require.NoError(t, err)
+	defer func() { _ = connection.Close(t.Context()) }()
+	var row string
+	require.NoError(t, connection.QueryRow(t.Context(), `SELECT encode(headers, 'escape') || w::text FROM backbone.webhook_endpoints w`).Scan(&row))
+	require.NotContains(t, row, "of-the-gateway", "values are stored encrypted")
+
+	rotated := works(webhooks(shop, "rotate-secret", "machine-hook"), `secret number 2`, `whsec_\S+`)
+	require.NotContains(t, rotated, secret)
+	fails(webhooks(operator, "rotate-secret", "machine-hook"), "subscription.not_found")
+	fails(webhooks(shop, "create", "machine-hook", "--url", "http://127.0.0.2:1/"), "webhook.headers_missing")
+	works(webhooks(shop, "create", "machine-hook", "--url", "http://127.0.0.2:1/", "--no-headers"), `are sent to http://127\.0\.0\.2:1/`)
+	fails(webhooks(shop, "test", "machine-hook"), "webhook.connection", "see that the receiver runs")
+	receiver.answering(func(int) int { return http.StatusForbidden })
+	works(webhooks(shop, "create", "machine-hook", "--url", receiver.URL))
+	fails(webhooks(shop, "test", "machine-hook"), "webhook.status_403", "--headers")
+	works(webhooks(shop, "delete", "machine-hook"), `Nothing of machine-hook is sent any more`)
+	fails(webhooks(shop, "show", "machine-hook"), "webhook.endpoint_not_found")
+	works(webhooks(shop, "list"), `^SUBSCRIPTION [^\n]*\n$`)
+}
