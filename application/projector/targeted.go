@@ -284,7 +284,7 @@ func (t *Targets) Forget(ctx context.Context, name string, id event.PartitionID,
 	targets := t.personal(name)
 	own, foreign, err := t.living(ctx, d, 0)
 	if fault.KindOf(err) == fault.NotFound && err != nil {
-		return nil // no node has begun it
+		return nil //nolint:nilerr // no node has begun it
 	}
 	if err != nil {
 		return err
