@@ -15,9 +15,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// patient is an append's patience in tests that wait for its end; where the lock is
-// given back, nobody's ends.
-const patient = 500 * time.Millisecond
+// patient is an append's patience in tests that wait for its end. Where the lock is given
+// back it is so long that nobody's ends, however slow the machine.
+const patient = 2 * time.Second
 
 func impatient(c *postgres.Config) { c.LockTimeout = patient }
 
@@ -25,7 +25,7 @@ func impatient(c *postgres.Config) { c.LockTimeout = patient }
 func beside(t *testing.T, dsn string, entities int, options ...option) (*postgres.Store, *groups, []event.PartitionID) {
 	t.Helper()
 	seen := &groups{}
-	s := open(t, dsn, append([]option{singleAppender, withoutPhysicalPartitions, func(c *postgres.Config) { c.Metrics = seen }}, options...)...)
+	s := open(t, dsn, append([]option{singleAppender, withoutPhysicalPartitions, func(c *postgres.Config) { c.Metrics, c.LockTimeout = seen, 20*time.Second }}, options...)...)
 	return s, seen, newBooks(t, s, entities)
 }
 
@@ -252,7 +252,7 @@ func TestALockedTable(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	seen := &groups{}
-	s := open(t, dsn, singleAppender, func(c *postgres.Config) { c.Metrics = seen })
+	s := open(t, dsn, singleAppender, func(c *postgres.Config) { c.Metrics, c.LockTimeout = seen, 20*time.Second })
 	books := newBooks(t, s, 9)
 	conn := connect(t, dsn)
 	_, err := s.Append(t.Context(), invoice(books[1], 1))
@@ -353,7 +353,7 @@ func TestCloseWaitsForLockedLegalEntitiesNoLongerThanTheirPatience(t *testing.T)
 		waiting := []<-chan outcome{send(context.Background(), s, invoice(books[0], 1))}
 		testkit.Eventually(t, 5*time.Second, detours(seen, 1))
 		waiting = append(waiting, send(context.Background(), s, invoice(books[0], 1)))
-		testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 1 || !released })
+		testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 1 || len(waiting[1]) == 1 }, "it waits, or has lost its patience")
 		closed := make(chan struct{})
 		go func() {
 			s.Close()
