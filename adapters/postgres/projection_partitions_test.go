@@ -259,7 +259,10 @@ func TestAPartitionIsReplacedUnderLoad(t *testing.T) {
 func TestOneOfManyReplacesThePartition(t *testing.T) {
 	t.Parallel()
 	for name, rival := range map[string]func(*till, context.Context, event.PartitionID) error{
-		"another node": func(w *till, ctx context.Context, a event.PartitionID) error { _, err := w.swapIn(ctx, a, 2, 50); return err },
+		"another node": func(w *till, ctx context.Context, a event.PartitionID) error {
+			_, err := w.swapIn(ctx, a, 2, 50)
+			return err
+		},
 		"a reset": func(w *till, ctx context.Context, a event.PartitionID) error {
 			_, err := w.store.Reset(ctx, ports.ProjectionOperation{ProjectionWork: w.work(1, a), By: "eve"}, w)
 			return err
