@@ -94,8 +94,12 @@ func TestAChangeIsBuiltBeside(t *testing.T) {
 	require.Equal(t, []event.PartitionID{de.Partition}, c.OnlyLeft)
 	require.Equal(t, []event.PartitionID{fr.Partition}, c.OnlyRight)
 
+	half, err := g.service.Rows(t.Context(), declarative.Question{Name: "sums", Entity: us, Limit: 1})
+	require.NoError(t, err)
 	_, err = b.Switch(t.Context(), order("sums"))
 	require.NoError(t, err)
+	_, err = g.service.Rows(t.Context(), declarative.Question{Name: "sums", Entity: us, Limit: 1, Cursor: half.NextCursor})
+	require.Equal(t, "cursor.foreign", fault.CodeOf(err), "pages are of one version")
 	require.Equal(t, map[string]string{"V-1": `{"n":2}`, "V-2": `{"n":1}`}, g.rows(t, "sums", us))
 	require.Equal(t, map[string]string{"V-1": `{"n":2}`}, g.rows(t, "sums", fr))
 	_, err = g.service.Rows(t.Context(), declarative.Question{Name: "sums", Entity: de, Limit: 1})
