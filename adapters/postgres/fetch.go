@@ -218,27 +218,47 @@ func sequencesOf(part []wanted) []int64 {
 }
 
 func (f *fetch) readEvents(ctx context.Context, part []wanted) error {
-	var rows []backbonedb.BackboneEvent
+	var rows pgx.Rows
 	var err error
-	s := f.store
 	if f.correlation != "" {
-		rows, err = s.queries.ListEventsOfCorrelation(ctx, s.scattered, &backbonedb.ListEventsOfCorrelationParams{
-			PartitionID: int32(f.partition), Correlation: f.correlation, FirstSequence: part[0].sequence, LastSequence: part[len(part)-1].sequence,
-		})
+		rows, err = f.store.scattered.Query(ctx, backbonedb.ListEventsOfCorrelation, int32(f.partition), f.correlation, part[0].sequence, part[len(part)-1].sequence)
 	} else {
-		rows, err = s.queries.ListEventsBySequence(ctx, s.scattered, &backbonedb.ListEventsBySequenceParams{PartitionID: int32(f.partition), Sequences: sequencesOf(part)})
+		rows, err = f.store.scattered.Query(ctx, backbonedb.ListEventsBySequence, int32(f.partition), sequencesOf(part))
 	}
 	if err != nil {
 		return err
 	}
-	for i := range rows {
-		for _, w := range places(part, rows[i].Sequence) {
-			if f.events[w.place], err = recorded(&rows[i], nil, nil); err != nil {
+	defer rows.Close()
+	return eachEvent(rows, func(row *backbonedb.BackboneEvent) error {
+		for _, w := range places(part, row.Sequence) {
+			if f.events[w.place], err = recorded(row, nil, nil); err != nil {
 				return err
 			}
 		}
+		return nil
+	})
+}
+
+// eachEvent reads whole rows of events, one in the place of the other: they are large,
+// and a list of them that grows would be most of what a fetch allocates.
+func eachEvent(rows pgx.Rows, do func(*backbonedb.BackboneEvent) error) error {
+	var e backbonedb.BackboneEvent
+	columns := []any{
+		&e.Sequence, &e.OccurredAt, &e.RecordedAt, &e.StreamVersion, &e.PartitionID, &e.SchemaVersion, &e.EffectiveDate, &e.CausedByPartition,
+		&e.ID, &e.CausedBy, &e.IntentID, &e.Type, &e.TenantID, &e.LegalEntity, &e.Division, &e.Region, &e.Site, &e.CustomScopes,
+		&e.ActorType, &e.ActorID, &e.ActorName, &e.ActorDetails, &e.CorrelationID, &e.StreamType, &e.StreamID, &e.Tags,
+		&e.SourceSystem, &e.SourceChannel, &e.SourceReference, &e.RulesEvaluated, &e.Pii, &e.PayloadHash, &e.ContentEncoding, &e.Checksum,
 	}
-	return nil
+	for rows.Next() {
+		e = backbonedb.BackboneEvent{} // what the row before was read into belongs to its event
+		if err := rows.Scan(columns...); err != nil {
+			return err
+		}
+		if err := do(&e); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 func (f *fetch) readPayloads(ctx context.Context, part []wanted) error {

@@ -72,6 +72,32 @@ func TestScatteredEvents(t *testing.T) {
 	require.Empty(t, read(ports.EventQuery{CorrelationID: "another"}))
 }
 
+// TestScatteredEventsAreWhole compares every field with what a read by id gives.
+func TestScatteredEventsAreWhole(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t))
+	p := newBooks(t, s, 1)[0]
+	r := invoice(p, 2)
+	e := &r.Events[1]
+	e.CorrelationID, e.CausedBy, e.SchemaVersion = "process", r.Events[0].ID, 3
+	e.Scope = event.Scope{TenantID: "demo", LegalEntity: "LE0", Division: "division", Region: "region", Site: "site", Custom: []byte(`{"plant": "7"}`)}
+	e.ActorName, e.ActorDetails = "name", []byte(`{"session_id": "s"}`)
+	e.Tags, e.Source = []string{"a", "b"}, event.Source{System: "system", Channel: "channel", Reference: "reference"}
+	e.RulesEvaluated, e.PII = []byte(`[{"rule": "r"}]`), map[string]string{"/data/email": "contact"}
+	_, err := s.Append(t.Context(), r)
+	require.NoError(t, err)
+	want, err := s.EventByID(t.Context(), p, e.ID)
+	require.NoError(t, err)
+	for name, q := range map[string]ports.EventQuery{"by correlation": {CorrelationID: "process"}, "by sequence": {CorrelationID: "process", Division: "division"}} {
+		q.Partition = p
+		got, err := s.Events(t.Context(), q)
+		require.NoError(t, err)
+		require.Equal(t, []event.Recorded{want}, got, name)
+	}
+	require.Equal(t, e.Scope, want.Scope)
+	require.Equal(t, e.PII, want.PII)
+}
+
 // TestFetchKeepsOrder asks for places in any order, twice, and for some that are
 // nowhere.
 func TestFetchKeepsOrder(t *testing.T) {

@@ -46,7 +46,11 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 		if err != nil {
 			return Process{}, err
 		}
-		out.Events = append(out.Events, part...)
+		if len(out.Events) == 0 {
+			out.Events = part // most processes run in one legal entity
+		} else {
+			out.Events = append(out.Events, part...)
+		}
 	}
 	if len(out.Events) == 0 {
 		return Process{}, fault.New(fault.NotFound, "process.not_found", "no event that you may see has this correlation id; use the one that the write or an event gave you")
