@@ -102,15 +102,13 @@ func TestABatchUnderWayIsFinishedBeforeItsPartitionChangesHands(t *testing.T) {
 	t.Parallel()
 	r := newRig()
 	const n = 16
-	slow := newBroker() // the first node's way to the same stream
-	slow.stored = r.broker.stored
-	block, blocked := make(chan struct{}), make(chan struct{}, n)
-	slow.block, slow.blocked = block, blocked
+	block, blocked := make(chan struct{}), make(chan struct{}, 2*n)
+	r.broker.block, r.broker.blocked = block, blocked
 	for p := event.PartitionID(1); p <= n; p++ {
 		r.log.write(p, 3)
 	}
 	c := r.config("first")
-	c.Publisher, c.Workers, c.TTL = slow, n, time.Minute // its turns outlast the test
+	c.Workers, c.TTL = n, time.Minute // its turns outlast the test
 	seen := &counting{}
 	c.Observer = seen
 	leases := &hurried{Leases: r.leases}
@@ -131,9 +129,9 @@ func TestABatchUnderWayIsFinishedBeforeItsPartitionChangesHands(t *testing.T) {
 		testkit.Eventually(t, patience, func() bool { return leases.beats.Load() > before })
 	}
 	require.GreaterOrEqual(t, r.holders(t)["first"], n, "every partition is under way")
-	slow.mu.Lock()
-	slow.block = nil
-	slow.mu.Unlock()
+	r.broker.mu.Lock()
+	r.broker.block = nil
+	r.broker.mu.Unlock()
 	close(block)
 	testkit.Eventually(t, patience, func() bool {
 		seen.mu.Lock()
