@@ -42,7 +42,7 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	}
 	latest := now
 	for _, p := range all {
-		if p.Name == now.Name && p.Role == projection.Building {
+		if p.Name == now.Name && p.Role == projection.Building && p.Scope == 0 {
 			latest = p
 		}
 	}

@@ -2,7 +2,6 @@ package projection
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -49,20 +48,6 @@ func SnapshotOutdated(name string, version int) *fault.Error {
 // SnapshotUnderWay refuses a second snapshot at the same time.
 func SnapshotUnderWay(name string) *fault.Error {
 	return fault.New(fault.FailedPrecondition, CodeSaving, "a snapshot of projection %s is being taken already; wait for it or drop it", own(name))
-}
-
-// NextIn is Next for a version that is about one partition; 0: about all. Versions of
-// other partitions may be built at the same time.
-func NextIn(all []Projection, name string, scope event.PartitionID) (Projection, error) {
-	all = slices.Clone(all)
-	for i := range all {
-		if all[i].Name == name && all[i].Role == Building && all[i].Scope != scope {
-			all[i].Role = Retained
-		}
-	}
-	next, err := Next(all, name)
-	next.Scope = scope
-	return next, err
 }
 
 // SameCode tells whether the same handler or definition builds two versions, so that

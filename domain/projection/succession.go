@@ -1,12 +1,19 @@
 package projection
 
-import "github.com/erpbackbone/backbone/domain/fault"
+import (
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
 
 // Next is the version that a rebuild of a projection makes, with number, settings and
 // definition after those of the version that is shown. Faults: projection.not_found,
 // projection.rebuilding, projection.too_many_building.
-func Next(all []Projection, name string) (Projection, error) {
-	next, shown := Projection{Name: name, Role: Building, Status: Running}, false
+func Next(all []Projection, name string) (Projection, error) { return NextIn(all, name, 0) }
+
+// NextIn is Next for a version that is about one partition; 0: about all. Versions of
+// other partitions may be built at the same time.
+func NextIn(all []Projection, name string, scope event.PartitionID) (Projection, error) {
+	next, shown := Projection{Name: name, Role: Building, Scope: scope, Status: Running}, false
 	for _, known := range all {
 		if known.Name != name {
 			continue
@@ -14,7 +21,9 @@ func Next(all []Projection, name string) (Projection, error) {
 		next.Version = max(next.Version, known.Version+1)
 		switch known.Role {
 		case Building:
-			return Projection{}, Rebuilding(name)
+			if known.Scope == scope {
+				return Projection{}, Rebuilding(name)
+			}
 		case Active:
 			shown, next.Settings, next.Definition = true, known.Settings, known.Definition
 		}
