@@ -121,6 +121,9 @@ func TestRowsAreFoldedAnew(t *testing.T) {
 		}
 	}
 	r.ok(t, "rebuild", "ap.vendors", "--wait")
+	r.ok(t, "snapshot", "ap.vendors", "--wait")
+	const copied = "SELECT count(*) FROM ap.vendor_contacts WHERE version = 3"
+	require.NotZero(t, r.number(t, copied))
 	l := startLoad(t, d)
 	l.await(t, 10)
 	require.Empty(t, r.every(t, 25), "nothing was wrong")
@@ -136,9 +139,11 @@ func TestRowsAreFoldedAnew(t *testing.T) {
 	require.Equal(t, 4, r.number(t, "SELECT count(*) FROM ap.vendor_contacts WHERE subject LIKE 'contact:C-_'"), "two of others, in two versions")
 	require.Contains(t, r.ok(t, "compare", "ap.vendors"), "version 1 (left, shown) and version 2 (right): 0 rows differ")
 	r.ok(t, "switch", "ap.vendors")
+	require.Zero(t, r.number(t, copied), "nor a snapshot of before")
+	require.Contains(t, r.projections(t, "admin", "rebuild", "ap.vendors", "--from-snapshot", "latest").stderr, "projection.snapshot_not_found")
 	again := r.ok(t, "rebuild", "ap.vendors", "--compare", "--switch")
-	require.Contains(t, again, "version 2 (left, shown) and version 3 (right): 0 rows differ")
-	require.Contains(t, again, "readers are shown version 3")
+	require.Contains(t, again, "version 2 (left, shown) and version 4 (right): 0 rows differ")
+	require.Contains(t, again, "readers are shown version 4")
 	require.Zero(t, r.number(t, sealed))
 	require.Empty(t, r.every(t, 10_000))
 
@@ -155,12 +160,12 @@ func TestRowsAreFoldedAnew(t *testing.T) {
 		"DELETE FROM ap.documents WHERE sequence = (SELECT max(sequence) FROM ap.documents)",
 		`INSERT INTO ap.document_holds (sequence, partition_id, version, effective_date, released, document_id, hold_id, kind, blocks)
 			SELECT 999999, partition_id, version, invoice_date, false, document_id, 'H', 'k', 'payment' FROM ap.documents LIMIT 1`,
-		"DELETE FROM ap.ledgers WHERE partition_id = PARTITION", "UPDATE ap.vendors SET country = 'SE' WHERE vendor_id = 'FIRM-1' AND version = 3",
+		"DELETE FROM ap.ledgers WHERE partition_id = PARTITION", "UPDATE ap.vendors SET country = 'SE' WHERE vendor_id = 'FIRM-1' AND version = 4",
 		"UPDATE ap.vendor_contacts SET email = NULL WHERE contact_id = 'C-2'")
 	const mended = "ap.vendors: 3 rows "
 	rehearsal := r.ok(t, "rebuild", "ap.vendors", "--entity", "ap.vendor/FIRM-1", "--legal-entity", loadEntity, "--dry-run")
 	require.Contains(t, rehearsal, mended+"are not as the log makes them; nothing was changed")
-	require.Regexp(t, `(?m)^`+loadEntity+` +3 +\d+ +1 +4 +ap\.vendors +1 +0 +0 +1$`, rehearsal)
+	require.Regexp(t, `(?m)^`+loadEntity+` +4 +\d+ +1 +4 +ap\.vendors +1 +0 +0 +1$`, rehearsal)
 	require.Regexp(t, `(?m)^`+loadEntity+` +2 +\d+ +1 +4 +ap\.vendor_contacts +3 +0 +0 +1$`, rehearsal)
 	t.Log(rehearsal)
 	require.Contains(t, r.ok(t, "rebuild", "ap.vendors", "--subject", "contact:C-2"), mended+"were not as the log makes them and are now")
