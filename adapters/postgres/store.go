@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -157,6 +158,7 @@ type Store struct {
 	notifier  *notifier
 	closing   sync.Once
 	cursors   *cursorWaits
+	warned    atomic.Int64 // when locked leases were last said: Unix nanoseconds
 	// large are partitions whose events are so large that a page had to be cut.
 	large sync.Map
 

@@ -56,6 +56,10 @@ func (l *Leases) hold(ctx context.Context, holder string, ttl time.Duration, res
 	return brief[backbonedb.HoldLeasesRow](ctx, l.store, backbonedb.HoldLeases, holder, interval(ttl), names, partitions)
 }
 
+// lockedLeasesWarning is between two lines in the log that say so: leases are asked for
+// several times a second.
+const lockedLeasesWarning = 10 * time.Second
+
 // unlocked leaves out what somebody else locks just now, such as a session of an
 // administrator: one lease that cannot be had must not cost a node all of them.
 func (l *Leases) unlocked(ctx context.Context, resources []ports.LeaseResource) ([]ports.LeaseResource, error) {
@@ -64,7 +68,10 @@ func (l *Leases) unlocked(ctx context.Context, resources []ports.LeaseResource) 
 	if err != nil {
 		return nil, err
 	}
-	l.store.log.WarnContext(ctx, "another session locks leases; backbone doctor --section contention names it", "leases", len(locked))
+	now := time.Now().UnixNano()
+	if last := l.store.warned.Load(); now-last > lockedLeasesWarning.Nanoseconds() && l.store.warned.CompareAndSwap(last, now) {
+		l.store.log.WarnContext(ctx, "another session locks leases; backbone doctor --section contention names it", "leases", len(locked))
+	}
 	return slices.DeleteFunc(slices.Clone(resources), func(r ports.LeaseResource) bool {
 		return slices.Contains(locked, backbonedb.ListLockedLeasesRow{Name: r.Name, PartitionID: int32(r.Partition)})
 	}), nil
