@@ -138,8 +138,23 @@ func (d *deliveryTx) Open(ctx context.Context) ([]subscription.Message, error) {
 }
 
 func (d *deliveryTx) ParkedKeys(ctx context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error) {
-	if d.row.Parked+d.parked == 0 || len(keys) == 0 {
+	parked := d.row.Parked + d.parked
+	if parked == 0 || len(keys) == 0 {
 		return nil, nil
+	}
+	first := make(map[subscription.Key]event.Sequence, min(len(keys), int(parked)))
+	if parked < int64(len(keys)) {
+		all, err := d.store.queries.ListAllParkedKeys(ctx, d.tx, &backbonedb.ListAllParkedKeysParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition)})
+		asked := make(map[subscription.Key]bool, len(keys))
+		for _, k := range keys {
+			asked[k] = true
+		}
+		for i := range all {
+			if k := subscription.Key(all[i].OrderKey); asked[k] {
+				first[k] = event.Sequence(all[i].First)
+			}
+		}
+		return first, err
 	}
 	wanted := make([][]byte, len(keys))
 	for i := range keys {
@@ -149,11 +164,8 @@ func (d *deliveryTx) ParkedKeys(ctx context.Context, keys []subscription.Key) (m
 	if err != nil {
 		return nil, err
 	}
-	first := make(map[subscription.Key]event.Sequence, len(found))
 	for i := range found {
-		var k subscription.Key
-		copy(k[:], found[i].OrderKey)
-		first[k] = event.Sequence(found[i].First)
+		first[subscription.Key(found[i].OrderKey)] = event.Sequence(found[i].First)
 	}
 	return first, nil
 }

@@ -143,6 +143,13 @@ CROSS JOIN LATERAL (
 ) p
 WHERE p.order_key = k.wanted;
 
+-- name: ListAllParkedKeys :many
+-- As ListParkedKeys, where there are fewer parked messages than keys to ask for.
+SELECT p.order_key, min(p.sequence)::bigint AS first
+FROM backbone.subscription_parked p
+WHERE p.subscription = @subscription AND p.partition_id = @partition_id
+GROUP BY p.order_key;
+
 -- name: ListParkedMessages :many
 -- By partition and sequence; without code any. Each partition gives a page at most.
 SELECT p.*

@@ -549,6 +549,44 @@ func (q *Queries) InsertSubscriptionCursors(ctx context.Context, db DBTX, arg *I
 	return err
 }
 
+const ListAllParkedKeys = `-- name: ListAllParkedKeys :many
+SELECT p.order_key, min(p.sequence)::bigint AS first
+FROM backbone.subscription_parked p
+WHERE p.subscription = $1 AND p.partition_id = $2
+GROUP BY p.order_key
+`
+
+type ListAllParkedKeysParams struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+}
+
+type ListAllParkedKeysRow struct {
+	OrderKey []byte
+	First    int64
+}
+
+// As ListParkedKeys, where there are fewer parked messages than keys to ask for.
+func (q *Queries) ListAllParkedKeys(ctx context.Context, db DBTX, arg *ListAllParkedKeysParams) ([]ListAllParkedKeysRow, error) {
+	rows, err := db.Query(ctx, ListAllParkedKeys, arg.Subscription, arg.PartitionID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListAllParkedKeysRow
+	for rows.Next() {
+		var i ListAllParkedKeysRow
+		if err := rows.Scan(&i.OrderKey, &i.First); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListAllSubscriptionCursors = `-- name: ListAllSubscriptionCursors :many
 SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at, c.parked
 FROM backbone.subscription_cursors c
