@@ -1,7 +1,7 @@
 -- Second round trip of an append group. Rows come as parallel arrays and are
 -- joined to the locked head rows, which is the form that a sharded cluster under
 -- row security accepts. JSON and text arrays travel as text, so that the bytes
--- that were hashed are the bytes that are stored. Events, payloads and keys are
+-- that were hashed are the bytes that are stored. Events and payloads are
 -- inserted in the order of their primary keys, whichever way the join is run: a group
 -- that is inserted backwards splits the last page of an index in its middle, over and
 -- over, and leaves all of them half empty.
@@ -81,8 +81,7 @@ JOIN (SELECT unnest(@partition_ids::int[]) AS partition_id,
              unnest(@sequences::bigint[]) AS sequence,
              unnest(@type_numbers::int[]) AS type_no) u
   ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY (@locked::int[])
-ORDER BY h.partition_id, u.key, u.sequence;
+WHERE h.partition_id = ANY (@locked::int[]);
 
 -- name: UpsertStreamVersions :execrows
 INSERT INTO backbone.stream_versions (partition_id, stream_type, stream_id, version, first_sequence, last_sequence)

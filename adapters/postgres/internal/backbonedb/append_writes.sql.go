@@ -62,7 +62,6 @@ JOIN (SELECT unnest($1::int[]) AS partition_id,
              unnest($4::int[]) AS type_no) u
   ON u.partition_id = h.partition_id
 WHERE h.partition_id = ANY ($5::int[])
-ORDER BY h.partition_id, u.key, u.sequence
 `
 
 type InsertEventKeysParams struct {
@@ -219,7 +218,7 @@ type InsertEventsParams struct {
 // Second round trip of an append group. Rows come as parallel arrays and are
 // joined to the locked head rows, which is the form that a sharded cluster under
 // row security accepts. JSON and text arrays travel as text, so that the bytes
-// that were hashed are the bytes that are stored. Events, payloads and keys are
+// that were hashed are the bytes that are stored. Events and payloads are
 // inserted in the order of their primary keys, whichever way the join is run: a group
 // that is inserted backwards splits the last page of an index in its middle, over and
 // over, and leaves all of them half empty.
