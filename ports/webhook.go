@@ -55,7 +55,8 @@ type WebhookAttempt struct {
 
 // WebhookAttempts keeps the newest attempts for each endpoint.
 type WebhookAttempts interface {
-	// AddWebhookAttempts adds attempts and forgets all but about the newest keep.
+	// AddWebhookAttempts adds attempts and forgets all but about the newest keep. Those of
+	// an endpoint that is gone are not kept.
 	AddWebhookAttempts(ctx context.Context, subscription event.ID, attempts []WebhookAttempt, keep int) error
 	// WebhookAttempts lists at most limit, the newest first.
 	WebhookAttempts(ctx context.Context, subscription event.ID, limit int) ([]WebhookAttempt, error)

@@ -26,6 +26,9 @@ func (s *WebhookEndpoints) AddWebhookAttempts(ctx context.Context, subscription 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, there := s.rows[subscription]; !there {
+		return nil
+	}
 	if s.attempts == nil {
 		s.attempts = map[event.ID][]ports.WebhookAttempt{}
 	}

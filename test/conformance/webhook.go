@@ -93,6 +93,11 @@ func RunWebhookEndpoints(t *testing.T, s Webhooks) {
 	left, err := s.WebhookAttempts(ctx, first.Subscription, 10)
 	require.NoError(t, err)
 	require.Empty(t, left, "attempts go with their endpoint")
+	late := ports.WebhookAttempt{EventID: event.ID{9}, Partition: 5, Sequence: 1, Attempt: 1, At: at, Status: 204}
+	require.NoError(t, s.AddWebhookAttempts(ctx, first.Subscription, []ports.WebhookAttempt{late}, 10))
+	left, err = s.WebhookAttempts(ctx, first.Subscription, 10)
+	require.NoError(t, err)
+	require.Empty(t, left, "one that ends after its endpoint leaves nothing behind")
 	left, err = s.WebhookAttempts(ctx, other.Subscription, 10)
 	require.NoError(t, err)
 	require.Len(t, left, 1)

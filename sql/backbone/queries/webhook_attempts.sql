@@ -1,4 +1,5 @@
 -- name: InsertWebhookAttempts :exec
+-- Of an endpoint that is gone nothing is kept.
 INSERT INTO backbone.webhook_attempts (subscription, event_id, attempted_at, next_at, sequence, partition_id, attempt, status, duration_ms, code)
 SELECT @subscription, a.event_id, a.attempted_at, NULLIF(a.next_at, '1970-01-01 00:00:00+00'), a.sequence, a.partition_id, a.attempt, a.status, a.duration_ms, a.code
 FROM (
@@ -6,6 +7,7 @@ FROM (
            unnest(@sequences::bigint[]) AS sequence, unnest(@partitions::int[]) AS partition_id, unnest(@attempts::int[]) AS attempt,
            unnest(@statuses::int[]) AS status, unnest(@durations::int[]) AS duration_ms, unnest(@codes::text[]) AS code
 ) AS a
+WHERE EXISTS (SELECT FROM backbone.webhook_endpoints w WHERE w.subscription = @subscription)
 ON CONFLICT (subscription, attempted_at, partition_id, sequence) DO NOTHING;
 
 -- name: TrimWebhookAttempts :exec

@@ -29,6 +29,7 @@ FROM (
            unnest($5::bigint[]) AS sequence, unnest($6::int[]) AS partition_id, unnest($7::int[]) AS attempt,
            unnest($8::int[]) AS status, unnest($9::int[]) AS duration_ms, unnest($10::text[]) AS code
 ) AS a
+WHERE EXISTS (SELECT FROM backbone.webhook_endpoints w WHERE w.subscription = $1)
 ON CONFLICT (subscription, attempted_at, partition_id, sequence) DO NOTHING
 `
 
@@ -45,6 +46,7 @@ type InsertWebhookAttemptsParams struct {
 	Codes        []string
 }
 
+// Of an endpoint that is gone nothing is kept.
 func (q *Queries) InsertWebhookAttempts(ctx context.Context, db DBTX, arg *InsertWebhookAttemptsParams) error {
 	_, err := db.Exec(ctx, InsertWebhookAttempts,
 		arg.Subscription,
