@@ -246,9 +246,14 @@ func (d *Dispatcher) look(ctx context.Context, working *sync.WaitGroup) error {
 		taking, drain := context.WithCancel(bounded)
 		r.stop, r.drain = stop, drain
 		d.running[uid] = r
+		var own sync.WaitGroup
 		for range d.Concurrency {
-			working.Go(func() { r.work(taking, bounded) })
+			own.Go(func() { r.work(taking, bounded) })
 		}
+		working.Go(func() {
+			own.Wait()
+			stop() // of one that was drained nobody knows any more
+		})
 	}
 	return nil
 }

@@ -202,6 +202,49 @@ func TestAttemptsAreKept(t *testing.T) {
 	require.Empty(t, none)
 }
 
+// TestAttemptsOfOtherLegalEntitiesAreNotShown looks as somebody who may know of one legal
+// entity only, whose attempts are older than those at events of another.
+func TestAttemptsOfOtherLegalEntitiesAreNotShown(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.more = []ports.LegalEntity{{Partition: 6, TenantID: "acme", Code: "DEMF"}}
+	h.set(t)
+	at := event.Micros(h.clock.Now())
+	var all []ports.WebhookAttempt
+	for n := range 30 {
+		a := ports.WebhookAttempt{EventID: event.ID{9, byte(n)}, Partition: 5, Sequence: event.Sequence(n + 1), Attempt: 1, At: at.Add(time.Duration(n) * time.Second), Status: 204}
+		if n >= 3 {
+			a.Partition = 6
+		}
+		all = append(all, a)
+	}
+	require.NoError(t, h.endpoints.AddWebhookAttempts(t.Context(), h.sub.UID, all, 100))
+	for name, c := range map[string]webhook.Caller{
+		"an operator":                      {Principal: ports.Principal{TenantID: "acme", PersonID: "p-2", LegalEntities: []string{"USMF"}}, Operator: true},
+		"the owner, who may see less than": {Principal: ports.Principal{TenantID: "acme", PersonID: "p-1", LegalEntities: []string{"USMF"}}},
+	} {
+		list, err := h.service().Attempts(t.Context(), c, "orders", 2)
+		require.NoError(t, err, name)
+		require.Len(t, list, 2, name)
+		require.Equal(t, []string{"USMF", "USMF"}, []string{list[0].LegalEntity, list[1].LegalEntity}, name)
+		require.Equal(t, all[2], list[0].WebhookAttempt, name)
+		shown, err := h.service().List(t.Context(), c)
+		require.NoError(t, err, name)
+		require.Equal(t, all[2], shown[0].Last.WebhookAttempt, name)
+		c.LegalEntities = []string{"FRMF"}
+		list, err = h.service().Attempts(t.Context(), c, "orders", 2)
+		require.NoError(t, err, name)
+		require.NotNil(t, list, name)
+		require.Empty(t, list, name)
+		shown, err = h.service().List(t.Context(), c)
+		require.NoError(t, err, name)
+		require.Nil(t, shown[0].Last, name)
+	}
+	list, err := h.service().Attempts(t.Context(), webhook.Caller{Principal: owner}, "orders", 2)
+	require.NoError(t, err)
+	require.Equal(t, "DEMF", list[0].LegalEntity)
+}
+
 func find(list []webhook.Attempt, attempt int) webhook.Attempt {
 	for _, a := range list {
 		if a.Attempt == attempt {
@@ -253,6 +296,11 @@ func TestNodesShareTheEndpoints(t *testing.T) {
 	h.mu.Lock()
 	require.Len(t, h.sent, 1, "handing over repeats nothing")
 	h.mu.Unlock()
+	select {
+	case <-h.context(1).Done():
+	case <-time.After(patience):
+		t.Fatal("what ran here for the endpoint is never let go")
+	}
 	h.add("k")
 	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
 }

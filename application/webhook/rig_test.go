@@ -42,6 +42,8 @@ type house struct {
 	expires   time.Time // of the owner's access
 	answer    func(r ports.WebhookRequest) (ports.WebhookAnswer, error)
 	sent      []ports.WebhookRequest
+	encoding  []context.Context // of the attempts
+	more      []ports.LegalEntity
 	underWay  int
 	most      int
 	clock     *testkit.Clock
@@ -175,8 +177,18 @@ func (h *house) PrincipalByPerson(context.Context, string, string) (ports.Princi
 	return p, nil
 }
 
-func (h *house) EncodeFor(_ context.Context, p ports.Principal, e event.Recorded) ([]byte, error) {
+func (h *house) EncodeFor(ctx context.Context, p ports.Principal, e event.Recorded) ([]byte, error) {
+	h.mu.Lock()
+	h.encoding = append(h.encoding, ctx)
+	h.mu.Unlock()
 	return json.Marshal(map[string]any{"sequence": e.Sequence, "for": p.PersonID})
+}
+
+// context is that of the n-th attempt.
+func (h *house) context(n int) context.Context {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.encoding[n-1]
 }
 
 func (h *house) Derive(_ context.Context, tenant, purpose, label string) (shredding.Secret, error) {
@@ -205,7 +217,7 @@ func (h *house) CheckHeader(header ports.Header) error {
 }
 
 func (h *house) LegalEntities(context.Context, string) ([]ports.LegalEntity, error) {
-	return []ports.LegalEntity{{Partition: 5, TenantID: "acme", Code: "USMF"}}, nil
+	return append([]ports.LegalEntity{{Partition: 5, TenantID: "acme", Code: "USMF"}}, h.more...), nil
 }
 
 func (h *house) Send(_ context.Context, r ports.WebhookRequest) (ports.WebhookAnswer, error) {

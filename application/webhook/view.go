@@ -61,7 +61,7 @@ func (s *Service) List(ctx context.Context, c Caller) ([]Listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	codes, err := s.codes(ctx, c.TenantID)
+	codes, err := s.codes(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -71,12 +71,12 @@ func (s *Service) List(ctx context.Context, c Caller) ([]Listed, error) {
 			continue
 		}
 		l := Listed{Endpoint: Endpoint{WebhookEndpoint: e}, Subscription: subs[i]}
-		newest, err := s.config.Attempts.WebhookAttempts(ctx, e.Subscription, 1)
+		newest, err := s.attempts(ctx, c, e.Subscription, codes, 1)
 		if err != nil {
 			return nil, err
 		}
 		if len(newest) > 0 {
-			l.Last = &Attempt{newest[0], codes[newest[0].Partition]}
+			l.Last = &newest[0]
 		}
 		out = append(out, l)
 	}
@@ -90,37 +90,50 @@ type Attempt struct {
 	LegalEntity string
 }
 
-// Attempts lists what came of the newest attempts, the newest first. Older ones than
-// the newest hundred or so are forgotten.
+// Attempts lists what came of the newest attempts, the newest first, at events of legal
+// entities that the caller may know of. Older ones than the newest hundred or so are
+// forgotten.
 func (s *Service) Attempts(ctx context.Context, c Caller, id string, limit int) ([]Attempt, error) {
 	sub, err := s.seen(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.config.Attempts.WebhookAttempts(ctx, sub.UID, limit)
+	codes, err := s.codes(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	codes, err := s.codes(ctx, sub.TenantID)
+	return s.attempts(ctx, c, sub.UID, codes, limit)
+}
+
+func (s *Service) attempts(ctx context.Context, c Caller, uid event.ID, codes map[event.PartitionID]string, limit int) ([]Attempt, error) {
+	read := limit
+	if len(c.LegalEntities) > 0 {
+		read = max(limit, 2*keptAttempts) // all that there are: some of them are not shown
+	}
+	list, err := s.config.Attempts.WebhookAttempts(ctx, uid, read)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Attempt, len(list))
-	for i := range list {
-		out[i] = Attempt{list[i], codes[list[i].Partition]}
+	out := make([]Attempt, 0, min(len(list), limit))
+	for _, a := range list {
+		if code, known := codes[a.Partition]; known && len(out) < limit {
+			out = append(out, Attempt{a, code})
+		}
 	}
 	return out, nil
 }
 
-// codes are those of a tenant's legal entities.
-func (s *Service) codes(ctx context.Context, tenantID string) (map[event.PartitionID]string, error) {
-	entities, err := s.config.Entities.LegalEntities(ctx, tenantID)
+// codes are those of the legal entities that a caller may know of.
+func (s *Service) codes(ctx context.Context, c Caller) (map[event.PartitionID]string, error) {
+	entities, err := s.config.Entities.LegalEntities(ctx, c.TenantID)
 	if err != nil {
 		return nil, err
 	}
 	out := make(map[event.PartitionID]string, len(entities))
 	for _, le := range entities {
-		out[le.Partition] = le.Code
+		if len(c.LegalEntities) == 0 || slices.Contains(c.LegalEntities, le.Code) {
+			out[le.Partition] = le.Code
+		}
 	}
 	return out, nil
 }
