@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -101,22 +102,24 @@ func (f *refold) run(ctx context.Context) error {
 	return nil
 }
 
-// foldPage is how many events are read and handed over at once.
+// foldPage is how many events are read and handed over at once, of which the payloads
+// have no more than levelBytes.
 const foldPage = 500
 
-// read gives the entity's events up to the checkpoint, in the order of the log.
+// read gives the entity's events up to the checkpoint, in the order of the log and
+// without their payloads.
 func (f *refold) read(ctx context.Context) ([]event.Recorded, error) {
 	var out []event.Recorded
 	for _, streamType := range f.given.Target.Streams {
-		for from := int64(1); ; {
-			rows, err := f.store.queries.ListEventsOfStream(ctx, f.tx, &backbonedb.ListEventsOfStreamParams{
+		for from := int64(math.MaxInt64); from > 0; {
+			rows, err := f.store.queries.ListEventsOfStreamBackward(ctx, f.tx, &backbonedb.ListEventsOfStreamBackwardParams{
 				PartitionID: int32(f.given.Partition), StreamType: streamType, StreamID: f.given.Entity, FromVersion: from, PageSize: foldPage,
 			})
 			if err != nil {
 				return nil, err
 			}
-			page, err := recordedAll(rows, func(r *backbonedb.ListEventsOfStreamRow) (*backbonedb.BackboneEvent, []byte, []byte) {
-				return &r.BackboneEvent, r.Salt, r.Payload
+			page, err := recordedAll(rows, func(r *backbonedb.ListEventsOfStreamBackwardRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+				return &r.BackboneEvent, nil, nil
 			})
 			if err != nil {
 				return nil, err
@@ -129,14 +132,50 @@ func (f *refold) read(ctx context.Context) ([]event.Recorded, error) {
 			if f.given.Limit > 0 && len(out) > f.given.Limit {
 				return nil, said{projection.TargetTooLarge(f.given.Limit)}
 			}
-			if len(page) < foldPage || page[len(page)-1].Sequence > f.change.Sequence {
+			if len(page) < foldPage {
 				break
 			}
-			from = int64(page[len(page)-1].StreamVersion) + 1
+			from = int64(page[len(page)-1].StreamVersion) - 1
 		}
 	}
 	slices.SortFunc(out, func(a, b event.Recorded) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	return out, nil
+}
+
+const listPayloads = `SELECT p.sequence, p.salt, p.payload FROM unnest($2::bigint[]) AS k (wanted)
+	CROSS JOIN LATERAL (SELECT x.sequence, x.salt, x.payload FROM backbone.event_payloads x WHERE x.partition_id = $1 AND x.sequence = k.wanted LIMIT 1) p`
+
+// load gives the first of the events with their payloads: as many as fit into
+// levelBytes, and at least one.
+func (f *refold) load(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
+	sequences := make([]event.Sequence, len(events))
+	for i := range events {
+		sequences[i] = events[i].Sequence
+	}
+	sizes, err := f.store.payloadSizes(ctx, f.tx, f.given.Partition, sequences)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for left := levelBytes; n < len(events) && (n == 0 || sizes[sequences[n]] <= left); n++ {
+		left -= sizes[sequences[n]]
+	}
+	out := slices.Clone(events[:n])
+	rows, err := f.tx.Query(ctx, listPayloads, int32(f.given.Partition), sequences[:n])
+	if err != nil {
+		return nil, err
+	}
+	var sequence int64
+	var salt, payload []byte
+	_, err = pgx.ForEachRow(rows, []any{&sequence, &salt, &payload}, func() error {
+		at, found := slices.BinarySearchFunc(out, event.Sequence(sequence), func(e event.Recorded, n event.Sequence) int { return cmp.Compare(e.Sequence, n) })
+		if found {
+			copy(out[at].Salt[:], salt)
+			out[at].Payload = slices.Clone(payload)
+		}
+		return nil
+	})
+	return out, err
 }
 
 // of chooses the entity's rows of a table, whose alias is t.
@@ -222,11 +261,15 @@ func (f *refold) fold(ctx context.Context, events []event.Recorded) error {
 			events = events[1:]
 			continue
 		}
-		if err := f.apply(ctx, f.tx, events[:n]); err != nil {
+		page, err := f.load(ctx, events[:n])
+		if err != nil {
+			return err
+		}
+		if err := f.apply(ctx, f.tx, page); err != nil {
 			return ownWords(ctx, err)
 		}
-		f.change.Events += n
-		events = events[n:]
+		f.change.Events += len(page)
+		events = events[len(page):]
 	}
 	return nil
 }
@@ -257,7 +300,11 @@ const resolvePassedOver = `UPDATE backbone.dead_letters SET status = 'resolved',
 
 // again tries an event that was passed over. What fails leaves the transaction as it was.
 func (f *refold) again(ctx context.Context, e event.Recorded) error {
-	err := pgx.BeginFunc(ctx, f.tx, func(inner pgx.Tx) error { return f.apply(ctx, inner, []event.Recorded{e}) })
+	page, err := f.load(ctx, []event.Recorded{e})
+	if err != nil {
+		return err
+	}
+	err = pgx.BeginFunc(ctx, f.tx, func(inner pgx.Tx) error { return f.apply(ctx, inner, page) })
 	if err != nil {
 		if err := ownWords(ctx, err); ctx.Err() != nil || serializationFailure(err) || unavailable(err) {
 			return err

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -218,6 +219,56 @@ func TestWhatCannotBeFoldedAnewStays(t *testing.T) {
 		_, err := w.rebuild(t, 1, p, "A", c.change)
 		require.Equal(t, c.code, fault.CodeOf(err), name)
 		require.Equal(t, before, w.dump(t, 1), name)
+	}
+}
+
+// handed notes what it is handed over at once.
+type handed struct {
+	ports.ProjectionHandler
+	batches [][]event.Recorded
+}
+
+func (h *handed) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	h.batches = append(h.batches, b.Events)
+	return h.ProjectionHandler.Apply(ctx, tx, b)
+}
+
+// TestLargeEventsAreFoldedAnewFewAtATime: whatever the events of an entity take together,
+// no more than 16 MiB of them are in memory at once.
+func TestLargeEventsAreFoldedAnewFewAtATime(t *testing.T) {
+	t.Parallel()
+	w, partitions := newShelf(t)
+	p := partitions[0]
+	large := func(s event.StreamID, n byte) ports.AppendRequest {
+		r := invoice(p, 1)
+		e := &r.Events[0]
+		r.Streams, e.Stream = nil, s
+		e.Payload = []byte(`{"data":{"text":"` + strings.Repeat(string('a'+n), 5<<20) + `"}}`)
+		e.PayloadHash, e.PayloadHashDone = event.HashPayload(e.Salt, e.Payload), true
+		return r
+	}
+	streams := []event.StreamID{item("A"), {Type: "old_item", ID: "A"}, item("A"), item("A"), {Type: "old_item", ID: "A"}}
+	for i, s := range streams {
+		_, err := w.store.Append(t.Context(), large(s, byte(i)))
+		require.NoError(t, err)
+	}
+	w.write(t, p, item("A"))
+	w.advance(t, 1, p, 0)
+	h := &handed{ProjectionHandler: w}
+	c, err := w.store.RebuildTarget(t.Context(), ports.TargetRebuild{ProjectionWork: w.work(1, p), Target: shelfTarget, Entity: "A", Limit: 1000}, h)
+	require.NoError(t, err)
+	require.Equal(t, len(streams)+1, c.Events)
+	require.Equal(t, [][3]uint64{{}, {}}, differing(c))
+	require.Len(t, h.batches, 2)
+	next := event.Sequence(1)
+	for _, batch := range h.batches {
+		bytes := 0
+		for _, e := range batch {
+			require.Equal(t, next, e.Sequence)
+			require.Equal(t, e.PayloadHash, event.HashPayload(e.Salt, e.Payload), "with its payload and salt")
+			bytes, next = bytes+len(e.Payload), next+1
+		}
+		require.LessOrEqual(t, bytes, 16<<20)
 	}
 }
 
