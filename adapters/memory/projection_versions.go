@@ -96,9 +96,14 @@ func (s *Store) checkpoint(name string, version int, p event.PartitionID) ports.
 	return s.checkpoints[checkpointKey{name, version, p}]
 }
 
-// become is called with the lock held.
+// become is called with the lock held. A version that was to begin with a snapshot and
+// is shown before it has does not wait for the rest of it: nobody copies any more.
 func (s *Store) become(key projectionKey, r projection.Role, by string) {
-	s.changeProjection(key.name, key.version, by, func(p *projection.Projection) { p.Role, p.SelfSwitching = r, false })
+	s.changeProjection(key.name, key.version, by, func(p *projection.Projection) {
+		if p.Role, p.SelfSwitching = r, false; r == projection.Active && p.Base != 0 && p.Status == projection.Created {
+			p.Status = projection.Running
+		}
+	})
 }
 
 // drop is called with the lock held.

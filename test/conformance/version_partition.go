@@ -19,6 +19,7 @@ var partPromises = []promise{
 	{"OneOfManyReplacesAPartition", replaceRace},
 	{"PartitionsAreBuiltBesideEachOther", buildBeside},
 	{"AVersionBeginsWithASnapshot", beginWithSnapshot},
+	{"WhatIsShownBeforeItsSnapshotIsCopiedRuns", showBeforeSnapshot},
 	{"TheNewestSnapshotsOfAScopeAreKept", keepSnapshots},
 }
 
@@ -125,6 +126,25 @@ func buildBeside(t *testing.T, s *suite) {
 	require.NoError(t, b.swap(name, 1, 3, &recorder{book: b}))
 	_, err = b.replace(name, 2, 1<<40)
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "another version is shown by now")
+}
+
+// showBeforeSnapshot: nobody copies into a version that is shown, so it would wait for
+// ever.
+func showBeforeSnapshot(t *testing.T, s *suite) {
+	ctx := context.Background()
+	b := s.newBook(t)
+	name := b.versions(t)
+	require.NoError(t, b.rows(t, name, 1, nil, "a"))
+	_, err := b.store.AddProjection(ctx, projection.Projection{Name: name, Version: 2, Code: 1, Role: projection.Building, Base: 9, Status: projection.Created})
+	require.NoError(t, err)
+	require.NoError(t, b.store.SwitchProjection(ctx, ports.ProjectionSwitch{Projection: name, From: 1, To: 2, Force: true, By: "ada"}))
+	all, err := b.store.NamedProjections(ctx, name)
+	require.NoError(t, err)
+	status := map[int]projection.Status{}
+	for _, p := range all {
+		status[p.Version] = p.Status
+	}
+	require.Equal(t, map[int]projection.Status{1: projection.Running, 2: projection.Running}, status)
 }
 
 func (b *book) copyOf(name string, version, to int) ports.SnapshotCopy {

@@ -20,8 +20,10 @@ FROM backbone.projection_checkpoints c
 WHERE c.projection = @projection AND c.version = ANY(@versions::integer[]) AND c.partition_id = @partition_id;
 
 -- name: ChangeRole :execrows
+-- A version that was to begin with a snapshot and is shown before it has does not wait
+-- for the rest of it: nobody copies any more.
 UPDATE backbone.projections
-SET role = @role, self_switching = false, revision = revision + 1, changed_at = @changed_at, changed_by = @changed_by
+SET role = @role, status = CASE WHEN @role = 'active' AND base <> 0 AND status = 'created' THEN 'running' ELSE status END, self_switching = false, revision = revision + 1, changed_at = @changed_at, changed_by = @changed_by
 WHERE name = @name AND version = @version AND role = ANY(@roles::text[]);
 
 -- name: RetainedProjection :many

@@ -25,7 +25,7 @@ func (q *Queries) ActiveProjection(ctx context.Context, db DBTX, name string) (i
 
 const ChangeRole = `-- name: ChangeRole :execrows
 UPDATE backbone.projections
-SET role = $1, self_switching = false, revision = revision + 1, changed_at = $2, changed_by = $3
+SET role = $1, status = CASE WHEN $1 = 'active' AND base <> 0 AND status = 'created' THEN 'running' ELSE status END, self_switching = false, revision = revision + 1, changed_at = $2, changed_by = $3
 WHERE name = $4 AND version = $5 AND role = ANY($6::text[])
 `
 
@@ -38,6 +38,8 @@ type ChangeRoleParams struct {
 	Roles     []string
 }
 
+// A version that was to begin with a snapshot and is shown before it has does not wait
+// for the rest of it: nobody copies any more.
 func (q *Queries) ChangeRole(ctx context.Context, db DBTX, arg *ChangeRoleParams) (int64, error) {
 	result, err := db.Exec(ctx, ChangeRole,
 		arg.Role,
