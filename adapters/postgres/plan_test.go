@@ -45,13 +45,14 @@ var readQueries = []string{
 	backbonedb.SaveParked, backbonedb.DeleteParked, backbonedb.ClearParked, backbonedb.ListEventsWithin, backbonedb.ListPayloadSizes,
 	backbonedb.LoadProjectionRows, backbonedb.UpsertProjectionRows, backbonedb.DeleteProjectionRows, backbonedb.ForgetProjectionRows, backbonedb.ListProjectionRows,
 	backbonedb.ListDueMessages, backbonedb.SaveMessages, backbonedb.DeleteMessages, backbonedb.ClearMessages, backbonedb.ListDecisions,
+	backbonedb.InsertWebhookAttempts, backbonedb.TrimWebhookAttempts, backbonedb.ListWebhookAttempts, backbonedb.DeleteWebhookAttempts,
 }
 
 // scatteredQueries are the statements that run under ReadScattered.
 var scatteredQueries = []string{backbonedb.ListEventsBySequence, backbonedb.ListEventsOfCorrelation, backbonedb.ListPayloadsBySequence}
 
 // unbounded are the tables that no plan may read from end to end.
-var unbounded = regexp.MustCompile(`^(events|event_payloads)(_default|_p[0-9]+)?$|^(event_keys|stream_versions|business_keys|idempotency_keys|intents|event_pii_subjects|intent_pii_subjects|entity_snapshots|stream_snapshots|projection_rows|subscription_messages|subscription_parked|subscription_decisions)$`)
+var unbounded = regexp.MustCompile(`^(events|event_payloads)(_default|_p[0-9]+)?$|^(event_keys|stream_versions|business_keys|idempotency_keys|intents|event_pii_subjects|intent_pii_subjects|entity_snapshots|stream_snapshots|projection_rows|subscription_messages|subscription_parked|subscription_decisions|webhook_attempts)$`)
 
 // TestPlans runs EXPLAIN as the application's role, with generic plans as the
 // application uses them, on an empty database, on one that was filled and never
@@ -133,6 +134,8 @@ func fill(t *testing.T, conn *pgx.Conn, p event.PartitionID, rows int) {
 		SELECT lpad(to_hex(n %% 5), 32, '0')::uuid, %[1]d, n, lpad(to_hex(n), 32, '0')::uuid, decode(md5((n %% 500)::text), 'hex'), '', 6, '', '', now() FROM generate_series(1, %[2]d / 2) n`,
 		`INSERT INTO backbone.subscription_decisions (partition_id, id, tenant_id, subscription, sequence, event_id, action, actor, reason, code, at)
 		SELECT %[1]d, lpad(to_hex(n), 32, '0')::uuid, 'demo', 'S-' || n %% 50, n, lpad(to_hex(n), 32, '0')::uuid, 'skip', 'u', '', '', now() FROM generate_series(1, %[2]d / 4) n`,
+		`INSERT INTO backbone.webhook_attempts (subscription, event_id, attempted_at, sequence, partition_id, attempt, status, duration_ms, code)
+		SELECT lpad(to_hex(n / 100), 32, '0')::uuid, lpad(to_hex(n), 32, '0')::uuid, now() + n * interval '1 s', n, %[1]d, 1, 204, 5, '' FROM generate_series(1, %[2]d / 4) n`,
 	} {
 		_, err := conn.Exec(t.Context(), fmt.Sprintf(statement, p, rows))
 		require.NoError(t, err)
@@ -204,7 +207,10 @@ func scans(t *testing.T, conn *pgx.Conn, query string, p event.PartitionID) (fin
 var ordered = map[string]bool{"ListLastEvents": true, "GetPartitionHead": true, "ListHeads": true, "ListPartitionHeads": true, "ListWaitingIntents": true, "ListProjectionLags": true, "GetWaitingIntents": true, "ListDueMessages": true}
 
 // whole are the queries that want all of one subscription, or all that is due.
-var whole = map[string]bool{"CountSubscriptionMessages": true, "CountParkedByCode": true, "ListDueMessages": true}
+var whole = map[string]bool{
+	"CountSubscriptionMessages": true, "CountParkedByCode": true, "ListDueMessages": true,
+	"ListWebhookAttempts": true, "TrimWebhookAttempts": true, "DeleteWebhookAttempts": true, // about a hundred
+}
 
 // needed is what must be searched for in the index: what else the queries ask for may
 // hold for a whole partition.

@@ -1,13 +1,17 @@
 -- name: InsertWebhookAttempts :exec
--- Of an endpoint that is gone nothing is kept.
+-- Of an endpoint that is gone nothing is kept. Its row is locked, so that one that is
+-- removed at this moment either waits, and removes these too, or is waited for.
+WITH endpoint AS (
+    SELECT w.subscription FROM backbone.webhook_endpoints w WHERE w.subscription = @subscription FOR KEY SHARE
+)
 INSERT INTO backbone.webhook_attempts (subscription, event_id, attempted_at, next_at, sequence, partition_id, attempt, status, duration_ms, code)
-SELECT @subscription, a.event_id, a.attempted_at, NULLIF(a.next_at, '1970-01-01 00:00:00+00'), a.sequence, a.partition_id, a.attempt, a.status, a.duration_ms, a.code
+SELECT w.subscription, a.event_id, a.attempted_at, NULLIF(a.next_at, '1970-01-01 00:00:00+00'), a.sequence, a.partition_id, a.attempt, a.status, a.duration_ms, a.code
 FROM (
     SELECT unnest(@event_ids::uuid[]) AS event_id, unnest(@attempted_at::timestamptz[]) AS attempted_at, unnest(@next_at::timestamptz[]) AS next_at,
            unnest(@sequences::bigint[]) AS sequence, unnest(@partitions::int[]) AS partition_id, unnest(@attempts::int[]) AS attempt,
            unnest(@statuses::int[]) AS status, unnest(@durations::int[]) AS duration_ms, unnest(@codes::text[]) AS code
 ) AS a
-WHERE EXISTS (SELECT FROM backbone.webhook_endpoints w WHERE w.subscription = @subscription)
+CROSS JOIN endpoint w
 ON CONFLICT (subscription, attempted_at, partition_id, sequence) DO NOTHING;
 
 -- name: TrimWebhookAttempts :exec

@@ -22,19 +22,21 @@ func (q *Queries) DeleteWebhookAttempts(ctx context.Context, db DBTX, subscripti
 }
 
 const InsertWebhookAttempts = `-- name: InsertWebhookAttempts :exec
+WITH endpoint AS (
+    SELECT w.subscription FROM backbone.webhook_endpoints w WHERE w.subscription = $10 FOR KEY SHARE
+)
 INSERT INTO backbone.webhook_attempts (subscription, event_id, attempted_at, next_at, sequence, partition_id, attempt, status, duration_ms, code)
-SELECT $1, a.event_id, a.attempted_at, NULLIF(a.next_at, '1970-01-01 00:00:00+00'), a.sequence, a.partition_id, a.attempt, a.status, a.duration_ms, a.code
+SELECT w.subscription, a.event_id, a.attempted_at, NULLIF(a.next_at, '1970-01-01 00:00:00+00'), a.sequence, a.partition_id, a.attempt, a.status, a.duration_ms, a.code
 FROM (
-    SELECT unnest($2::uuid[]) AS event_id, unnest($3::timestamptz[]) AS attempted_at, unnest($4::timestamptz[]) AS next_at,
-           unnest($5::bigint[]) AS sequence, unnest($6::int[]) AS partition_id, unnest($7::int[]) AS attempt,
-           unnest($8::int[]) AS status, unnest($9::int[]) AS duration_ms, unnest($10::text[]) AS code
+    SELECT unnest($1::uuid[]) AS event_id, unnest($2::timestamptz[]) AS attempted_at, unnest($3::timestamptz[]) AS next_at,
+           unnest($4::bigint[]) AS sequence, unnest($5::int[]) AS partition_id, unnest($6::int[]) AS attempt,
+           unnest($7::int[]) AS status, unnest($8::int[]) AS duration_ms, unnest($9::text[]) AS code
 ) AS a
-WHERE EXISTS (SELECT FROM backbone.webhook_endpoints w WHERE w.subscription = $1)
+CROSS JOIN endpoint w
 ON CONFLICT (subscription, attempted_at, partition_id, sequence) DO NOTHING
 `
 
 type InsertWebhookAttemptsParams struct {
-	Subscription pgtype.UUID
 	EventIds     []pgtype.UUID
 	AttemptedAt  []time.Time
 	NextAt       []time.Time
@@ -44,12 +46,13 @@ type InsertWebhookAttemptsParams struct {
 	Statuses     []int32
 	Durations    []int32
 	Codes        []string
+	Subscription pgtype.UUID
 }
 
-// Of an endpoint that is gone nothing is kept.
+// Of an endpoint that is gone nothing is kept. Its row is locked, so that one that is
+// removed at this moment either waits, and removes these too, or is waited for.
 func (q *Queries) InsertWebhookAttempts(ctx context.Context, db DBTX, arg *InsertWebhookAttemptsParams) error {
 	_, err := db.Exec(ctx, InsertWebhookAttempts,
-		arg.Subscription,
 		arg.EventIds,
 		arg.AttemptedAt,
 		arg.NextAt,
@@ -59,6 +62,7 @@ func (q *Queries) InsertWebhookAttempts(ctx context.Context, db DBTX, arg *Inser
 		arg.Statuses,
 		arg.Durations,
 		arg.Codes,
+		arg.Subscription,
 	)
 	return err
 }
