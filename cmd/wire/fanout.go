@@ -53,7 +53,7 @@ func (a *App) openFanout(ctx context.Context, observer publish.Observer) error {
 		return err
 	}
 	f.dispatcher.Store(publish.New(publish.Config{
-		Name: natsPublisher, Node: nodeID(a.Config), Publisher: f.publisher, Cursors: a.Store, Leases: a.Store.Leases(), Heads: a.Watch, Log: a.Store,
+		Name: natsPublisher, Node: a.Config.Node.ID, Publisher: f.publisher, Cursors: a.Store, Leases: a.Store.Leases(), Heads: a.Watch, Log: a.Store,
 		Encoder: presenter{opener: a.Vault(), upcaster: a.Upcaster, entities: a.Store, reader: a.readerOf(c.Reader)},
 		Clock:   system.Clock{}, Logger: a.Logger, Observer: observer, Batch: c.Batch, Workers: c.Workers,
 	}))

@@ -90,8 +90,8 @@ func (k *keyring) close() {
 
 var notNode = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// nodeID is the configured one, or the host's name and a random part: a node that
-// starts again has forgotten everything and is another one.
+// nodeID is the configured one, or the host's name and a random part, another one with
+// every call: a node that starts again has forgotten everything and is another one.
 func nodeID(c configs.Config) string {
 	if c.Node.ID != "" {
 		return c.Node.ID
@@ -152,7 +152,7 @@ func (a *App) tenantMade() {
 
 // newPersonal makes what the append path needs; addErasures adds the rest.
 func newPersonal(ctx context.Context, c configs.Config, ring *keyring, manifests module.Manifests, logger *slog.Logger, metrics *prometheus.Metrics) *personal {
-	p := &personal{keyring: ring, node: nodeID(c), metrics: metrics, logger: logger, prepare: make(chan struct{}, 1)}
+	p := &personal{keyring: ring, node: c.Node.ID, metrics: metrics, logger: logger, prepare: make(chan struct{}, 1)}
 	_ = p.gate.Check(ctx) // the verdict is kept: a node starts with a closed gate too
 	config := sealing.Config{
 		Keys:     firstKEKs{subjectKeys: ring.store, ensure: ring.rotation.EnsureKEK},

@@ -40,7 +40,7 @@ func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.C
 		Declared: a.Catalog.Projections, Handlers: upcast, Targets: targetsOf(handlers),
 	})
 	a.Runner, err = projector.New(projector.Config{
-		Store: a.Store, Register: a.Store, Versions: a.Store, Created: a.own, Leases: a.Store.Leases(), Heads: a.Watch, Node: nodeID(a.Config),
+		Store: a.Store, Register: a.Store, Versions: a.Store, Created: a.own, Leases: a.Store.Leases(), Heads: a.Watch, Node: a.Config.Node.ID,
 		Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
 		Batch: c.Batch, Bytes: c.Bytes, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall,
 	}, a.Catalog.Projections, upcast)

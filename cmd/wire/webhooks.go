@@ -33,7 +33,7 @@ func (a *App) openWebhooks(observer webhook.Observer) {
 		}),
 	})
 	a.webhooks = &webhooks{service: service, dispatcher: webhook.NewDispatcher(webhook.Config{
-		Service: service, Engine: deliveries{a.Subscriptions}, Directory: a.Store, Encoder: owned{a}, Leases: a.Store.Leases(), Node: nodeID(a.Config),
+		Service: service, Engine: deliveries{a.Subscriptions}, Directory: a.Store, Encoder: owned{a}, Leases: a.Store.Leases(), Node: a.Config.Node.ID,
 		Logger: a.Logger, Observer: observer, Concurrency: c.Concurrency,
 	})}
 }

@@ -145,6 +145,7 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	config.Node.ID = nodeID(config) // one name for all that this node does
 	clock, ids := system.Clock{}, system.NewIDs()
 	physical := config.Database.PhysicalPartitions
 	if physical == 0 {

@@ -1,0 +1,35 @@
+package wire
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// TestANodeHasOneName opens two nodes without a configured name: operators see by it what
+// one of them works, so all its work has the same, and no other node has it too.
+func TestANodeHasOneName(t *testing.T) {
+	t.Parallel()
+	dsn := testkit.Database(t, nil, "empty")
+	require.NoError(t, Migrate(t.Context(), dsn, nil))
+	config := configs.Default()
+	config.Database.DSN = configs.DSN(as(t, "backbone_app", dsn))
+	names := map[string]bool{}
+	for range 2 {
+		a, err := Open(t.Context(), config, Options{LogName: "node.example.org"})
+		require.NoError(t, err)
+		defer a.Close()
+		require.NotEmpty(t, a.Config.Node.ID)
+		require.Equal(t, a.Config.Node.ID, nodeID(a.Config))
+		names[a.Config.Node.ID] = true
+	}
+	require.Len(t, names, 2)
+	config.Node.ID = "books-1"
+	a, err := Open(t.Context(), config, Options{})
+	require.NoError(t, err)
+	defer a.Close()
+	require.Equal(t, "books-1", a.Config.Node.ID)
+}
