@@ -205,7 +205,7 @@ func (t *Targets) living(ctx context.Context, d module.Projection, version int) 
 		}
 	}
 	if len(own)+len(foreign) == 0 {
-		return nil, nil, projection.NotFound(d.Name)
+		return nil, nil, projection.VersionNotFound(d.Name, version)
 	}
 	return own, foreign, nil
 }

@@ -269,9 +269,18 @@ func (o ClientOptions) comparison(c httpclient.ProjectionComparison) error {
 	if o.JSON {
 		return o.json(c)
 	}
-	fmt.Fprintf(o.Out, "%s, version %d (left, shown) and version %d (right): %s rows differ\n", c.Name, c.Left, c.Right, c.Rows)
+	differ := c.Rows + " rows differ"
+	switch {
+	case len(c.LegalEntities) == 0:
+		differ = "nothing was compared"
+	case c.Rows == "1":
+		differ = "1 row differs"
+	}
+	fmt.Fprintf(o.Out, "%s, version %d (left, shown) and version %d (right): %s\n", c.Name, c.Left, c.Right, differ)
 	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "LEGAL ENTITY\tSEQUENCE\tTABLE\tLEFT\tRIGHT\tONLY LEFT\tONLY RIGHT\tCHANGED")
+	if len(c.LegalEntities) > 0 {
+		fmt.Fprintln(table, "LEGAL ENTITY\tSEQUENCE\tTABLE\tLEFT\tRIGHT\tONLY LEFT\tONLY RIGHT\tCHANGED")
+	}
 	var examples []string
 	for _, e := range c.LegalEntities {
 		for _, t := range e.Tables {

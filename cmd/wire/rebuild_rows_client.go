@@ -48,13 +48,10 @@ func RebuildProjectionRows(ctx context.Context, o ClientOptions, name string, r 
 }
 
 func (o ClientOptions) rowsRebuilt(r httpclient.ProjectionRowsRebuilt) error {
-	done := "were not as the log makes them and are now"
-	if r.DryRun {
-		done = "are not as the log makes them; nothing was changed"
-	}
-	fmt.Fprintf(o.Out, "%s: %s rows %s\n", r.Name, r.Rows, done)
 	if len(r.Rebuilt) == 0 {
-		fmt.Fprintln(o.Out, "No event of the projection is about this.")
+		fmt.Fprintf(o.Out, "%s: no event of the projection is about this; nothing was changed\n", r.Name)
+	} else {
+		fmt.Fprintf(o.Out, "%s: %s\n", r.Name, foundRows(r.Rows, r.DryRun))
 	}
 	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
 	if len(r.Rebuilt) > 0 {
@@ -77,4 +74,20 @@ func (o ClientOptions) rowsRebuilt(r httpclient.ProjectionRowsRebuilt) error {
 		fmt.Fprintf(o.Out, "Version %d was left as it is: another release built it.\n", version)
 	}
 	return nil
+}
+
+// foundRows says what became of rows that were not as the log makes them.
+func foundRows(rows string, dryRun bool) string {
+	switch {
+	case rows == "0":
+		return "all rows are as the log makes them"
+	case dryRun && rows == "1":
+		return "1 row is not as the log makes it; nothing was changed"
+	case dryRun:
+		return rows + " rows are not as the log makes them; nothing was changed"
+	case rows == "1":
+		return "1 row was not as the log makes it and is now"
+	default:
+		return rows + " rows were not as the log makes them and are now"
+	}
 }

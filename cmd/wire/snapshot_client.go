@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"text/tabwriter"
-	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpclient"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -77,7 +76,7 @@ func (o ClientOptions) snapshots(all []httpclient.ProjectionSnapshot) error {
 		for _, part := range s.LegalEntities {
 			taken := "-"
 			if part.TakenAt != nil {
-				taken = part.TakenAt.Format(time.RFC3339)
+				taken = part.TakenAt.UTC().Format("2006-01-02 15:04Z")
 			}
 			fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", s.Version, part.LegalEntity, part.Sequence, part.RowCount, taken, snapshotState(s, part))
 		}

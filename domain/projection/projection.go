@@ -217,6 +217,15 @@ type Projection struct {
 	Revision int64
 }
 
+// VersionNotFound is the fault of a version that does not follow the log, or not any more.
+// version 0: there is none at all.
+func VersionNotFound(name string, version int) *fault.Error {
+	if version == 0 {
+		return NotFound(name)
+	}
+	return fault.New(fault.NotFound, "projection.not_found", "projection %s has no version %d that follows the log; list its versions", own(name), version)
+}
+
 // NotFound is the fault of a name that no projection has.
 func NotFound(name string) *fault.Error {
 	return fault.New(fault.NotFound, "projection.not_found", "there is no projection %q; list them", name)

@@ -88,7 +88,7 @@ func Rebuilding(name string) *fault.Error {
 
 // NotBuilding says that there is no rebuild.
 func NotBuilding(name string) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeNotBuilding, "projection %s is not being rebuilt; start a rebuild first", own(name))
+	return fault.New(fault.FailedPrecondition, CodeNotBuilding, "no version of projection %s is being built; rebuild it first, or roll back to a version that is kept", own(name))
 }
 
 // NotRetained says that there is no version to go back to.

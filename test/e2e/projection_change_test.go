@@ -155,7 +155,7 @@ func TestAProjectionIsChangedWhileItIsRead(t *testing.T) {
 
 	out := ok("admin", "projections", "change", file(adding), "--compare", "--switch")
 	require.Contains(t, out, "bills is built by the new definition in version 3; readers are shown version 1.")
-	require.Contains(t, out, "bills, version 1 (left, shown) and version 3 (right): 1 rows differ")
+	require.Contains(t, out, "bills, version 1 (left, shown) and version 3 (right): 1 row differs")
 	require.Contains(t, out, "bills: readers are shown version 3\nVersion 1 is kept")
 	require.NotNil(t, caughtUp().Sum)
 	await(10)

@@ -189,14 +189,14 @@ func TestRebuildOfOneLegalEntity(t *testing.T) {
 	require.Contains(t, cli("admin", "projections", "rebuild", ledger, "--from-snapshot", "latest").stderr, "projection.snapshot_not_found")
 	table := ok("projections", "snapshot", ledger, "--wait")
 	require.Regexp(t, `(?m)^SNAPSHOT +LEGAL ENTITY +SEQUENCE +ROWS +TAKEN +STATE$`, table)
-	require.Regexp(t, `(?m)^\d+ +`+loadEntity+` +\d+ +\d+ +\S+ +usable$`, table)
+	require.Regexp(t, `(?m)^\d+ +`+loadEntity+` +\d+ +\d+ +\d{4}-\d\d-\d\d \d\d:\d\dZ +usable$`, table)
 	taken := versions(ledger).Snapshots[0]
 	require.True(t, taken.Complete)
 	damage("UPDATE gl.accounts SET name = name || '!' WHERE partition_id = $1 AND version = 1 AND code = '2000'")
 	post()
 	report = cli("admin", "projections", "rebuild", ledger, "--from-snapshot", "latest", "--compare").stdout
 	require.Regexp(t, `(?m)^`+loadEntity+` +gl\.accounts +\{"code":"2000","sequence":\d+\} +both +name$`, report)
-	require.Contains(t, report, ": 1 rows differ", "what was damaged, and nothing else")
+	require.Contains(t, report, ": 1 row differs", "what was damaged, and nothing else")
 	built := versions(ledger)
 	require.Equal(t, taken.Version, built.Building.FromSnapshot)
 	ok("projections", "switch", ledger)

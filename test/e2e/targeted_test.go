@@ -169,7 +169,7 @@ func TestRowsAreFoldedAnew(t *testing.T) {
 	require.Regexp(t, `(?m)^`+loadEntity+` +2 +\d+ +1 +4 +ap\.vendor_contacts +3 +0 +0 +1$`, rehearsal)
 	t.Log(rehearsal)
 	require.Contains(t, r.ok(t, "rebuild", "ap.vendors", "--subject", "contact:C-2"), mended+"were not as the log makes them and are now")
-	require.Contains(t, r.ok(t, "rebuild", "ap.vendors", "--subject", "contact:nobody"), "No event of the projection is about this.")
+	require.Contains(t, r.ok(t, "rebuild", "ap.vendors", "--subject", "contact:nobody"), "no event of the projection is about this")
 	differed := r.every(t, 10_000)
 	require.NotContains(t, strings.Join(differed, "\n"), "ap.vendor", "they were mended with the person")
 	require.GreaterOrEqual(t, len(differed), 8)

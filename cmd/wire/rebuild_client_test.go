@@ -1,0 +1,35 @@
+package wire
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/httpclient"
+)
+
+// TestNothingComparedIsNoEquality tells "no row differs" from "nothing could be looked
+// at", which must not read the same.
+func TestNothingComparedIsNoEquality(t *testing.T) {
+	t.Parallel()
+	printed := func(c httpclient.ProjectionComparison) string {
+		var out bytes.Buffer
+		c.Name, c.Left, c.Right = "gl.ledger", 1, 2
+		require.NoError(t, ClientOptions{Out: &out}.comparison(c))
+		return out.String()
+	}
+	compared := []httpclient.ProjectionDifference{{LegalEntity: "DEMF", Sequence: "7"}}
+	require.Equal(t, "gl.ledger, version 1 (left, shown) and version 2 (right): nothing was compared\n"+
+		"Not compared, since the versions could not be brought to the same event: DEMF\n", printed(httpclient.ProjectionComparison{Rows: "0", NotCompared: []string{"DEMF"}}))
+	require.Contains(t, printed(httpclient.ProjectionComparison{Rows: "0", LegalEntities: compared}), ": 0 rows differ\n")
+	require.Contains(t, printed(httpclient.ProjectionComparison{Rows: "1", LegalEntities: compared}), ": 1 row differs\n")
+}
+
+func TestFoundRowsAreSaidInWords(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "all rows are as the log makes them", foundRows("0", false))
+	require.Equal(t, "all rows are as the log makes them", foundRows("0", true))
+	require.Equal(t, "1 row is not as the log makes it; nothing was changed", foundRows("1", true))
+	require.Equal(t, "3 rows were not as the log makes them and are now", foundRows("3", false))
+}
