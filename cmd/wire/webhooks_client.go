@@ -151,7 +151,8 @@ func CreateWebhook(ctx context.Context, o ClientOptions, w NewWebhook) error {
 	}
 	w.Subscription.SubscriberType = webhook.SubscriberType
 	_, err = client.Subscription(ctx, w.Subscription.ID)
-	if w.Asked && err == nil || fault.CodeOf(err) == "subscription.not_found" {
+	made := fault.CodeOf(err) == "subscription.not_found"
+	if w.Asked && err == nil || made {
 		_, err = client.CreateSubscription(ctx, w.Subscription)
 	}
 	if err != nil {
@@ -159,6 +160,9 @@ func CreateWebhook(ctx context.Context, o ClientOptions, w NewWebhook) error {
 	}
 	e, err := client.SetWebhookEndpoint(ctx, w.Subscription.ID, endpoint)
 	if err != nil {
+		if made && fault.KindOf(err) == fault.Invalid { // without an endpoint it would only stand in the way
+			_ = client.DeleteSubscription(ctx, w.Subscription.ID) // what was wrong matters more
+		}
 		return err
 	}
 	return o.endpoint(w.Subscription.ID, e, "Events of "+w.Subscription.ID+" are sent to "+e.URL+".")
