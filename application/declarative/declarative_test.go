@@ -369,3 +369,28 @@ func TestFilters(t *testing.T) {
 	_, _, err := g.service.Create(t.Context(), declarative.Creation{Name: "f", Definition: d, DryRun: true})
 	require.Equal(t, projection.CodeInvalid, fault.CodeOf(err))
 }
+
+// TestWhatADefinitionLeavesOutIsNotRebuilt: a version of it would never be caught up, and
+// count among those that are being built.
+func TestWhatADefinitionLeavesOutIsNotRebuilt(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	us, de := g.entity(t, "acme", "USMF"), g.entity(t, "acme", "DEMF")
+	d := definition("acme", ".data.vendor", sums, posted)
+	d.Filter.LegalEntities = []string{"USMF"}
+	g.create(t, "sums", d)
+	rebuilds := projector.NewRebuilds(projector.RebuildsConfig{Store: g.store, Register: g.store, Versions: g.store, Snapshots: g.store, Clock: g.clock, Created: g.service})
+	at := func(le ports.LegalEntity) projector.Order {
+		return projector.Order{Name: projection.OwnName("acme", "sums"), By: "ada", Partition: le.Partition}
+	}
+	_, err := rebuilds.Start(t.Context(), at(de), false)
+	require.Equal(t, projection.CodeNotRead, fault.CodeOf(err))
+	_, err = rebuilds.TakeSnapshot(t.Context(), at(de))
+	require.Equal(t, projection.CodeNotRead, fault.CodeOf(err))
+	_, err = rebuilds.TakeSnapshot(t.Context(), at(us))
+	require.NoError(t, err)
+	b, err := rebuilds.Start(t.Context(), at(us), false)
+	require.NoError(t, err)
+	require.Len(t, b.Parts, 1)
+	require.Len(t, b.Snapshots, 1)
+}

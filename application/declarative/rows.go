@@ -65,7 +65,7 @@ func (s *Service) page(ctx context.Context, q Question) (out Page, gone bool, er
 		return Page{}, false, err
 	}
 	if !d.Filter.Reads(q.Entity.Code) {
-		return Page{}, false, fault.New(fault.FailedPrecondition, "projection.not_read", "projection %s does not read this legal entity; ask in another one", q.Name).WithField("legal_entity")
+		return Page{}, false, projection.NotRead(q.Name)
 	}
 	at := cursor{Name: q.Name, Version: p.Version, Partition: uint32(q.Entity.Partition), Key: q.Key, Prefix: q.Prefix}
 	if q.Cursor != "" {

@@ -31,6 +31,19 @@ func (r *Rebuilds) mayMix(all []projection.Projection, next projection.Projectio
 	return nil
 }
 
+// mustRead refuses a partition that a version does not read: nothing would ever be built
+// of it.
+func (r *Rebuilds) mustRead(ctx context.Context, p projection.Projection) error {
+	if p.Scope == 0 {
+		return nil
+	}
+	read, err := r.reads(ctx, p)
+	if err == nil && !slices.Contains(read, p.Scope) {
+		err = projection.NotRead(p.Name)
+	}
+	return err
+}
+
 // ordered tells how the versions stand that an order is about.
 func (r *Rebuilds) ordered(ctx context.Context, o Order) (Rebuild, error) {
 	all, err := r.list(ctx, o.Name)

@@ -113,7 +113,8 @@ type Order struct {
 // projection.not_found, projection.rebuilding, projection.rebuild_unsupported, those of
 // a snapshot to begin with (projection.snapshot_not_found, projection.snapshot_outdated,
 // projection.other_code); projection.other_code for a partition of a version that
-// another handler built than this release has.
+// another handler built than this release has, projection.not_read for one that the
+// definition leaves out.
 func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebuild, error) {
 	all, err := r.list(ctx, o.Name)
 	if err != nil {
@@ -130,6 +131,9 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 		p.Code = d.Version
 	}
 	if err := r.mayMix(all, p); err != nil {
+		return Rebuild{}, err
+	}
+	if err := r.mustRead(ctx, p); err != nil {
 		return Rebuild{}, err
 	}
 	if err := r.base(ctx, all, o, &p); err != nil {

@@ -30,7 +30,7 @@ type Snapshot struct {
 // TakeSnapshot begins to copy what readers are shown, of all partitions or of the one of
 // the order. The copies are made by whichever node comes to it, each partition at a moment
 // of its own. Faults: projection.not_found, projection.rebuild_unsupported,
-// projection.snapshot_under_way.
+// projection.snapshot_under_way, projection.not_read.
 func (r *Rebuilds) TakeSnapshot(ctx context.Context, o Order) (Rebuild, error) {
 	all, err := r.list(ctx, o.Name)
 	if err != nil {
@@ -57,6 +57,9 @@ func (r *Rebuilds) TakeSnapshot(ctx context.Context, o Order) (Rebuild, error) {
 	}
 	p := shown
 	p.Version, p.Role, p.Scope, p.Base, p.SelfSwitching, p.ChangedBy = next, projection.Saving, o.Partition, 0, false, o.By
+	if err := r.mustRead(ctx, p); err != nil {
+		return Rebuild{}, err
+	}
 	added, err := r.config.Register.AddProjection(ctx, p)
 	if fault.KindOf(err) == fault.NotFound && err != nil || err == nil && (added.Role != projection.Saving || added.Scope != p.Scope) {
 		err = projection.SnapshotUnderWay(o.Name) // somebody was faster

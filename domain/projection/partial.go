@@ -25,7 +25,13 @@ const (
 	CodeSnapshotMissing  = "projection.snapshot_not_found"
 	CodeSnapshotOutdated = "projection.snapshot_outdated"
 	CodeSaving           = "projection.snapshot_under_way"
+	CodeNotRead          = "projection.not_read"
 )
+
+// NotRead says that a definition leaves a legal entity out.
+func NotRead(name string) *fault.Error {
+	return fault.New(fault.FailedPrecondition, CodeNotRead, "projection %s does not read this legal entity; choose another one", own(name)).WithField("legal_entity")
+}
 
 // OtherCode refuses to mix rows of two handlers.
 func OtherCode(name string, version int) *fault.Error {
