@@ -26,6 +26,20 @@ func TestNothingComparedIsNoEquality(t *testing.T) {
 	require.Contains(t, printed(httpclient.ProjectionComparison{Rows: "1", LegalEntities: compared}), ": 1 row differs\n")
 }
 
+// TestSnapshotWithoutRowsIsNotUsable: what was redacted since is removed from a snapshot
+// that is complete, and nothing may be left of it.
+func TestSnapshotWithoutRowsIsNotUsable(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, ClientOptions{Out: &out}.snapshots([]httpclient.ProjectionSnapshot{
+		{Version: 3, Complete: true, LegalEntities: []httpclient.ProjectionSnapshotPart{{LegalEntity: "DEMF", Sequence: "7", RowCount: "2", Usable: true}}},
+		{Version: 2, Complete: true, LegalEntity: "DEMF"}, {Version: 1, LegalEntity: "USMF"},
+	}))
+	require.Regexp(t, `(?m)^3 +DEMF +7 +2 +- +usable$`, out.String())
+	require.Regexp(t, `(?m)^2 +DEMF +- +0 +- +redacted since$`, out.String())
+	require.Regexp(t, `(?m)^1 +USMF +- +0 +- +being copied$`, out.String())
+}
+
 func TestFoundRowsAreSaidInWords(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "all rows are as the log makes them", foundRows("0", false))

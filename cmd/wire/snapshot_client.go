@@ -71,7 +71,7 @@ func (o ClientOptions) snapshots(all []httpclient.ProjectionSnapshot) error {
 	fmt.Fprintln(table, "\nSNAPSHOT\tLEGAL ENTITY\tSEQUENCE\tROWS\tTAKEN\tSTATE")
 	for _, s := range all {
 		if len(s.LegalEntities) == 0 {
-			fmt.Fprintf(table, "%d\t%s\t-\t0\t-\t%s\n", s.Version, cmp.Or(s.LegalEntity, "-"), snapshotState(s, httpclient.ProjectionSnapshotPart{Usable: true}))
+			fmt.Fprintf(table, "%d\t%s\t-\t0\t-\t%s\n", s.Version, cmp.Or(s.LegalEntity, "-"), snapshotState(s, httpclient.ProjectionSnapshotPart{}))
 		}
 		for _, part := range s.LegalEntities {
 			taken := "-"
