@@ -93,7 +93,7 @@ func (immortal) Leave(context.Context, string) error { return nil }
 type crowded struct{ leases }
 
 func (l crowded) BeatWork(ctx context.Context, _, node string, within time.Duration) ([]string, error) {
-	return l.leases.Beat(ctx, node, within)
+	return l.Beat(ctx, node, within)
 }
 
 // greedy prunes what is asked to be kept.
