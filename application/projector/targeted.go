@@ -313,13 +313,16 @@ func (t *Targets) Forget(ctx context.Context, name string, id event.PartitionID,
 	if err := t.dropSnapshots(ctx, name, id, s, targets); err != nil {
 		return err
 	}
-	// A version that was begun meanwhile with one of the snapshots is waited for.
+	// A version that was begun meanwhile with one of the snapshots is waited for, and one
+	// that was given the rows of another one in the partition, which raises its revision.
 	now, _, err := t.living(ctx, d, 0)
 	if err != nil {
 		return err
 	}
 	for _, p := range now {
-		if !slices.ContainsFunc(own, func(known projection.Projection) bool { return known.Version == p.Version }) {
+		if !slices.ContainsFunc(own, func(known projection.Projection) bool {
+			return known.Version == p.Version && known.Revision == p.Revision
+		}) {
 			return projection.TargetBehind(name, p.Version)
 		}
 	}
