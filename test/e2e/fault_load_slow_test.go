@@ -20,7 +20,7 @@ import (
 const (
 	fleetWriters  = 8
 	fleetMachines = 6                     // in each legal entity
-	fleetPace     = 25 * time.Millisecond // of a writer, at most
+	fleetPace     = 80 * time.Millisecond // of a writer, at most
 )
 
 // fleetEntities are where the writers write; the first has books.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -29,6 +30,7 @@ type notebook struct {
 	seen       map[string]bool
 	last       map[string]int64 // sequence of the last event that was new, by key
 	held       map[string]map[int64]handed
+	before     map[string]bool // what happened before its subscription's beginning
 	repeats    int
 	first      int // repeats that claim to be first attempts
 	violations []string
@@ -134,6 +136,10 @@ type readers struct {
 	failures []error
 
 	group, ordered, clumsy, all, stream, hook *notebook
+	late                                      []*notebook
+
+	feed   sync.Mutex // the reader of the whole log is between two events
+	cursor string     // where it is
 }
 
 const (
@@ -156,7 +162,7 @@ func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
 	if troubled {
 		timeout = 3000
 	}
-	patience := fmt.Sprintf(`"message_timeout_ms":%d,"max_retry_count":1000,"breaker_after":0,"retry_first_ms":1,"retry_longest_ms":200`, timeout)
+	patience := patience(timeout)
 	machines := `"event_types":["` + machineType + `"],`
 	for id, more := range map[string]string{
 		"group":   machines + `"settings":{"partition_by":"entity:machine",` + patience + `}`,
@@ -230,7 +236,7 @@ func (r *readers) consume(b *notebook, first int, consumer string, mishap func(n
 		} else if err := a.decode(&p); err != nil {
 			return err
 		}
-		if b == r.ordered {
+		if consumer == "" { // in the order of legal entities
 			for _, e := range p.Events {
 				b.came(e.Scope.LegalEntity, e.ID, e.sequence(), e.Delivery.Attempt)
 			}
@@ -327,11 +333,34 @@ func (r *readers) receiver(troubled bool) http.Handler {
 // silence is how long a feed may be silent before its reader takes the node for dead.
 const silence = 4 * time.Second
 
+// join makes a subscription that goes on where the feed of the whole log is.
+func (r *readers) join(t *testing.T) {
+	t.Helper()
+	b := newNotebook(fmt.Sprintf("late-%d", len(r.late)))
+	r.feed.Lock()
+	r.all.mutex.Lock()
+	cursor := r.cursor
+	b.before = maps.Clone(r.all.seen)
+	r.all.mutex.Unlock()
+	r.feed.Unlock()
+	a, err := r.fleet.ask(t.Context(), len(r.late), "module", "POST", "/api/subscriptions", fmt.Sprintf(
+		`{"id":%q,"subscriber_type":"service","subscriber_id":"fleet","settings":{"partition_by":"legal_entity","start_from":"cursor","start_cursor":%q,%s}}`, b.name, cursor, patience(3000)))
+	require.NoError(t, err)
+	require.Contains(t, []int{http.StatusCreated, http.StatusOK}, a.status, a)
+	r.late = append(r.late, b)
+	turn := len(r.late)
+	r.run(func() error { return r.consume(b, turn, "", nil) })
+}
+
+// patience is the settings of who is handed events again for as long as it takes.
+func patience(timeout int) string {
+	return fmt.Sprintf(`"message_timeout_ms":%d,"max_retry_count":1000,"breaker_after":0,"retry_first_ms":1,"retry_longest_ms":200`, timeout)
+}
+
 // followAll reads the whole log as server-sent events, from node to node.
 func (r *readers) followAll() error {
-	last := ""
 	for turn := 0; r.ctx.Err() == nil; turn++ {
-		if err := r.listen(turn, &last); err != nil {
+		if err := r.listen(turn); err != nil {
 			return err
 		}
 	}
@@ -339,7 +368,7 @@ func (r *readers) followAll() error {
 }
 
 // listen reads one feed to its end. An error is one that no broken connection excuses.
-func (r *readers) listen(turn int, last *string) error {
+func (r *readers) listen(turn int) error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	watchdog := time.AfterFunc(silence, cancel)
@@ -351,8 +380,8 @@ func (r *readers) listen(turn int, last *string) error {
 	}
 	q.Header.Set("Authorization", "Bearer "+r.fleet.tokens["auditor"])
 	q.Header.Set("Accept", "text/event-stream")
-	if *last != "" {
-		q.Header.Set("Last-Event-ID", *last)
+	if r.cursor != "" { // nobody else writes it
+		q.Header.Set("Last-Event-ID", r.cursor)
 	}
 	a, err := (&http.Client{Transport: r.fleet.http.Transport}).Do(q)
 	if err != nil {
@@ -379,16 +408,20 @@ func (r *readers) listen(turn int, last *string) error {
 		case name == "data":
 			data = value
 		case line == "":
+			var e placedEvent
 			if kind == "event" {
-				var e placedEvent
 				if err := json.Unmarshal([]byte(data), &e); err != nil {
 					return err
 				}
+			}
+			r.feed.Lock()
+			if kind == "event" {
 				r.all.came(e.Scope.LegalEntity, e.ID, e.sequence(), 1)
 			}
 			if id != "" {
-				*last = id
+				r.cursor = id
 			}
+			r.feed.Unlock()
 			id, kind, data = "", "", ""
 		}
 	}

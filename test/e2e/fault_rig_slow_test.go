@@ -186,15 +186,16 @@ func (f *fleet) ask(ctx context.Context, first int, role, method, path, body str
 	defer pause.Stop()
 	for i := first; ; i++ {
 		n := f.nodes[i%len(f.nodes)]
-		if time.Now().UnixMilli() < n.shunned.Load() {
-			continue
-		}
-		a, err := f.on(n, role).do(method, path, body, header...)
-		if os.IsTimeout(err) {
-			n.shunned.Store(time.Now().Add(shunTime).UnixMilli())
-		}
-		if err == nil && a.status < 500 && a.code() != "idempotency.in_progress" {
-			return a, nil
+		var a answer
+		var err error
+		if time.Now().UnixMilli() >= n.shunned.Load() {
+			a, err = f.on(n, role).do(method, path, body, header...)
+			if os.IsTimeout(err) && f.silent(n) {
+				n.shunned.Store(time.Now().Add(shunTime).UnixMilli())
+			}
+			if err == nil && a.status < 500 && a.code() != "idempotency.in_progress" {
+				return a, nil
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -202,6 +203,13 @@ func (f *fleet) ask(ctx context.Context, first int, role, method, path, body str
 		case <-pause.C:
 		}
 	}
+}
+
+// silent tells whether a node does not even say that it lives: it may only be that what
+// it was asked for takes long.
+func (f *fleet) silent(n *node) bool {
+	hasty := client{server: n.server(), http: &http.Client{Transport: f.http.Transport, Timeout: time.Second}}
+	return hasty.want(http.StatusOK, nil, "GET", "/livez", "") != nil
 }
 
 // wall is a way to the database that can swallow everything: connections stay open and

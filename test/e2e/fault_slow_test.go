@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,29 +40,43 @@ func prepare(t *testing.T, f *fleet) {
 	}
 }
 
-// TestFleetUndisturbed is the load of TestFleetUnderFaults without any fault: nobody
-// sees an event twice.
+// operated is what operators do to read models meanwhile, each of it at least once.
+var operated = []string{
+	"an entity", "snapshot", "from a snapshot: begun", "from a snapshot: compared", "from a snapshot: switch", "from a snapshot: rollback", "from a snapshot: drop",
+	"a legal entity: begun", "a legal entity: compared", "a legal entity: switch", "a legal entity: rollback", "a legal entity: drop",
+	"a definition: changed", "a definition: shown", "a definition: rolled back",
+}
+
+// TestFleetUndisturbed is the load of TestFleetUnderFaults without any fault, with all
+// that operators do: nobody sees an event twice.
 func TestFleetUndisturbed(t *testing.T) {
 	f := newFleet(t)
 	prepare(t, f)
 	r := subscribe(t, f, false)
 	w := startTraffic(t, f)
-	w.await(t, quietEvents)
+	o := operate(t, f)
+	w.await(t, quietEvents/2)
+	r.join(t)
+	w.await(t, quietEvents/2)
 	w.finish(t)
+	o.stop(t)
 	delivered, repeats := f.prove(t, w, r)
 	require.LessOrEqual(t, float64(repeats), repeatsAllowed*float64(delivered), "%d repeats among %d deliveries", repeats, delivered)
 }
 
 // TestFleetUnderFaults takes everything away from three nodes that can be taken away,
-// one thing after another, while writers write and subscribers read.
+// one thing after another, while writers write, subscribers read, and operators rebuild
+// read models as a whole and in part.
 func TestFleetUnderFaults(t *testing.T) {
 	f := newFleet(t)
 	prepare(t, f)
 	r := subscribe(t, f, true)
 	w := startTraffic(t, f)
+	o := operate(t, f)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
+	some := func() string { return fleetEntities[random.IntN(len(fleetEntities))] }
 	killNode := func() { f.kill(t, f.nodes[random.IntN(len(f.nodes))]) }
 	killBackends := func() {
 		var ended int
@@ -75,26 +90,38 @@ func TestFleetUnderFaults(t *testing.T) {
 		{"a node is killed", killNode},
 		{"sessions end", killBackends},
 		{"the last node hears nothing", func() { f.wall.close(); f.hearsByItself(t, f.nodes[2]) }},
-		{"another node is killed", killNode},
+		{"a node is lost and comes back", func() { f.lose(t, w, f.nodes[random.IntN(2)]) }},
+		{"somebody locks a head", func() { f.lockHead(t, w, some()) }},
 		{"PostgreSQL is killed", func() { f.killDatabase(t) }},
+		{"somebody locks a checkpoint", func() { f.lockCheckpoint(t, w, "ap.vendors", some()) }},
 		{"a node sleeps past its leases", func() { f.sleep(t, w, f.nodes[random.IntN(2)]) }},
 		{"the last node hears again", f.wall.open},
 		{"sessions end again", killBackends},
+		{"somebody locks a cursor", func() { f.lockCursor(t, w, some()) }},
 		{"two nodes are killed", func() { killNode(); killNode() }},
 		{"sessions end once more", killBackends},
 	}
-	for _, fault := range faults {
+	for i, fault := range faults {
 		w.await(t, betweenFaults)
+		if i%4 == 2 {
+			r.join(t)
+		}
 		began := time.Now()
 		fault.happen()
 		t.Logf("after %d events %s (%s)", w.acknowledged.Load(), fault.name, time.Since(began).Round(time.Millisecond))
 	}
 	w.await(t, betweenFaults)
+	f.fanoutShares(t, len(f.nodes))
 	w.finish(t)
+	o.stop(t, operated...)
 	f.prove(t, w, r)
 
 	// Who answers everything sees again what was on its way when something broke.
-	for b, most := range map[*notebook]int{r.group: groupConsumers * pollLimit, r.ordered: pollLimit} {
+	bounds := map[*notebook]int{r.group: groupConsumers * pollLimit, r.ordered: pollLimit}
+	for _, b := range r.late {
+		bounds[b] = pollLimit
+	}
+	for b, most := range bounds {
 		events, repeats := b.count()
 		require.LessOrEqual(t, repeats, most*len(faults), b.name)
 		t.Logf("%s: %.3f %% came again", b.name, 100*float64(repeats)/float64(events))
@@ -178,22 +205,28 @@ func (f *fleet) prove(t *testing.T, w *traffic, r *readers) (delivered, repeats 
 	require.Zero(t, verdict.code, verdict)
 
 	// Each subscriber has each event, in its order.
-	for _, s := range []struct {
+	type subscriber struct {
 		*notebook
 		want int
 		once bool
-	}{
+	}
+	subscribers := []subscriber{
 		{r.group, len(machines), false}, {r.ordered, total, false}, {r.clumsy, len(machines), false}, {r.hook, len(machines), false},
 		{r.all, total, true}, {r.stream, stream, true},
-	} {
+	}
+	for _, b := range r.late {
+		subscribers = append(subscribers, subscriber{b, total - len(b.before), false})
+	}
+	for _, s := range subscribers {
 		testkit.Eventually(t, settleTime, func() bool { seen, _ := s.count(); return seen >= s.want }, s.name, " has all of ", s.want)
 		s.mutex.Lock()
 		require.Empty(t, s.violations)
 		require.Len(t, s.seen, s.want)
-		of := every
+		of := maps.Clone(every)
 		if s.want == len(machines) {
 			of = machines
 		}
+		maps.DeleteFunc(of, func(id string, _ bool) bool { return s.before[id] })
 		if s.notebook != r.stream {
 			require.True(t, maps.Equal(of, s.seen), s.name)
 		}
@@ -219,23 +252,26 @@ func (f *fleet) prove(t *testing.T, w *traffic, r *readers) (delivered, repeats 
 	}
 	require.True(t, maps.Equal(every, published))
 
-	f.proveReadModels(t)
+	f.proveReadModels(t, log)
 	return delivered, repeats
 }
 
 // proveReadModels compares what the projections kept through everything with what they
 // make of the whole log from its beginning.
-func (f *fleet) proveReadModels(t *testing.T) {
+func (f *fleet) proveReadModels(t *testing.T, log map[string][]placedEvent) {
 	t.Helper()
+	f.rest(t)
 	testkit.Eventually(t, settleTime, func() bool { return f.behind(t) == 0 }, "projections at the heads")
 	kept := f.readModels(t)
 	require.NotEmpty(t, kept["ap.documents"])
 	require.NotEmpty(t, kept["gl.journal_lines"])
+	require.NotEmpty(t, kept["backbone.projection_rows"])
+	f.proveOwn(t, log)
 	var projections string
 	f.query(t, `SELECT string_agg(DISTINCT projection, ' ') FROM backbone.projection_checkpoints`, &projections)
 	env := []string{"BACKBONE_SERVER=" + f.nodes[1].server(), "BACKBONE_TOKEN=" + f.tokens["admin"]}
 	for name := range strings.FieldsSeq(projections) {
-		r := command(t, env, "projections", "reset", name)
+		r := command(t, env, "projections", "reset", path.Base(name)) // its tenant knows it without the tenant's name
 		require.Zero(t, r.code, r)
 	}
 	testkit.Eventually(t, settleTime, func() bool { return f.behind(t) == 0 }, "projections at the heads again")
@@ -267,7 +303,7 @@ func (f *fleet) readModels(t *testing.T) map[string][]string {
 	connection, err := pgx.Connect(ctx, f.super)
 	require.NoError(t, err)
 	defer func() { _ = connection.Close(context.Background()) }()
-	rows, err := connection.Query(ctx, `SELECT schemaname || '.' || tablename FROM pg_tables WHERE schemaname IN ('ap', 'gl') AND tablename NOT LIKE '%migration%' AND tablename NOT LIKE 'goose%'`)
+	rows, err := connection.Query(ctx, `SELECT schemaname || '.' || tablename FROM pg_tables WHERE (schemaname IN ('ap', 'gl') OR schemaname = 'backbone' AND tablename = 'projection_rows') AND tablename NOT LIKE '%migration%' AND tablename NOT LIKE 'goose%'`)
 	require.NoError(t, err)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)

@@ -1,0 +1,395 @@
+//go:build slow
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+const (
+	// operatorPace is how often an operator does something, at most.
+	operatorPace = 500 * time.Millisecond
+	// fleetOwn is the projection that the fleet's tenant has made itself: how often each
+	// machine was serviced.
+	fleetOwn = "serviced"
+)
+
+// explained are refusals that tell an operator that another one, or a request of its own
+// whose answer was lost, was there before.
+var explained = []string{
+	"projection.rebuilding", "projection.not_building", "projection.not_retained", "projection.changed", "projection.version_behind",
+	"projection.snapshot_under_way", "projection.snapshot_not_found", "projection.being_changed", "projection.not_comparable", "projection.fenced",
+}
+
+// operators do to read models whatever can be done to them while readers are served.
+type operators struct {
+	ask    func(ctx context.Context, method, path, body string) (answer, error)
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mutex    sync.Mutex
+	did      map[string]int
+	failures []error
+}
+
+func newOperators(t *testing.T, ask func(ctx context.Context, method, path, body string) (answer, error)) *operators {
+	t.Helper()
+	o := &operators{ask: ask, did: map[string]int{}}
+	o.ctx, o.cancel = context.WithCancel(context.Background())
+	t.Cleanup(func() { o.cancel(); o.done.Wait() })
+	return o
+}
+
+// operate begins with all of it in a fleet.
+func operate(t *testing.T, f *fleet) *operators {
+	t.Helper()
+	o := newOperators(t, func(ctx context.Context, method, path, body string) (answer, error) {
+		return f.ask(ctx, rand.IntN(len(f.nodes)), "admin", method, path, body)
+	})
+	require.NoError(t, f.on(f.nodes[0], "admin").want(http.StatusCreated, nil, "POST", "/api/admin/projections", ownDefinition(0)))
+	rebuilt := []string{"gl.ledger", "ap.open-items"}
+	o.repeat(func(n int) error { return o.rebuildPart(rebuilt[n%2], "USMF") })
+	o.repeat(func(n int) error { return o.rebuildFromSnapshot(rebuilt[(n+1)%2]) })
+	o.repeat(o.changeOwn)
+	o.repeat(func(int) error { return o.refold(f) })
+	return o
+}
+
+// repeat does something over and over.
+func (o *operators) repeat(what func(n int) error) {
+	o.done.Go(func() {
+		pace := time.NewTicker(operatorPace)
+		defer pace.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-o.ctx.Done():
+				return
+			case <-pace.C:
+			}
+			if err := what(n); err != nil && o.ctx.Err() == nil {
+				o.mutex.Lock()
+				o.failures = append(o.failures, err)
+				o.mutex.Unlock()
+				return
+			}
+		}
+	})
+}
+
+// stop ends what operators do and looks at what they did.
+func (o *operators) stop(t *testing.T, want ...string) {
+	t.Helper()
+	o.cancel()
+	o.done.Wait()
+	require.Empty(t, o.failures)
+	t.Logf("operators: %v", o.did)
+	for _, what := range want {
+		require.Positive(t, o.did[what], what)
+	}
+}
+
+func (o *operators) count(what string) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.did[what]++
+}
+
+// do sends an order and tells whether it was followed; refused, somebody was faster.
+func (o *operators) do(what, method, path, body string) (followed bool, err error) {
+	a, err := o.ask(o.ctx, method, "/api/admin/projections"+path, body)
+	switch {
+	case err != nil:
+		return false, err
+	case a.status < http.StatusMultipleChoices:
+		o.count(what)
+		return true, nil
+	case slices.Contains(explained, a.code()):
+		return false, nil
+	default:
+		return false, fmt.Errorf("%s: %s %s: %s", what, method, path, a)
+	}
+}
+
+// shown tells how the versions of a projection stand. No version halts because of what
+// happens to nodes and databases.
+func (o *operators) shown(name string) (b versionsShown, err error) {
+	a, err := o.ask(o.ctx, "GET", "/api/admin/projections/"+name+"/rebuild", "")
+	if err == nil && a.status != http.StatusOK {
+		err = fmt.Errorf("%s: %s", name, a)
+	}
+	if err == nil {
+		err = a.decode(&b)
+	}
+	for _, building := range append([]*buildingShown{b.Building}, b.parts()...) {
+		if err == nil && building != nil && building.Faulted > 0 {
+			err = fmt.Errorf("version %d of %s stands still: %s", building.Version, name, a)
+		}
+	}
+	return b, err
+}
+
+func (b versionsShown) parts() (out []*buildingShown) {
+	for _, part := range b.LegalEntities {
+		out = append(out, part.Building)
+	}
+	return out
+}
+
+// part is what is being built of a legal entity, "" of all.
+func (b versionsShown) part(entity string) *buildingShown {
+	if entity == "" {
+		return b.Building
+	}
+	for _, part := range b.LegalEntities {
+		if part.LegalEntity == entity {
+			return part.Building
+		}
+	}
+	return nil
+}
+
+// await waits until the versions stand in some way.
+func (o *operators) await(name string, until func(versionsShown) bool) error {
+	pace := time.NewTicker(operatorPace)
+	defer pace.Stop()
+	for {
+		if b, err := o.shown(name); err != nil || until(b) {
+			return err
+		}
+		select {
+		case <-o.ctx.Done():
+			return o.ctx.Err()
+		case <-pace.C:
+		}
+	}
+}
+
+// rebuildPart builds the rows of one legal entity anew, shows them, and goes back and
+// forth.
+func (o *operators) rebuildPart(name, entity string) error {
+	return o.rebuild(name, entity, "a legal entity", object{"legal_entity": entity})
+}
+
+// rebuildFromSnapshot takes a snapshot and begins a version with it.
+func (o *operators) rebuildFromSnapshot(name string) error {
+	if _, err := o.do("snapshot", "POST", "/"+name+"/snapshot", "{}"); err != nil {
+		return err
+	}
+	taken := func(b versionsShown) bool { return len(b.Snapshots) == 0 || b.Snapshots[0].Complete }
+	if err := o.await(name, taken); err != nil {
+		return err
+	}
+	return o.rebuild(name, "", "from a snapshot", object{"from_snapshot": "latest"})
+}
+
+func (o *operators) rebuild(name, entity, what string, begin object) error {
+	body := "{}"
+	if entity != "" {
+		body = fmt.Sprintf(`{"legal_entity":%q}`, entity)
+	}
+	order, err := json.Marshal(begin)
+	if err != nil {
+		return err
+	}
+	if begun, err := o.do(what+": begun", "POST", "/"+name+"/rebuild", string(order)); err != nil || !begun {
+		return err
+	}
+	caughtUp := func(b versionsShown) bool {
+		building := b.part(entity)
+		return building == nil || building.CaughtUp
+	}
+	if err := o.await(name, caughtUp); err != nil {
+		return err
+	}
+	// Nothing was wrong with the rows that readers are shown.
+	a, err := o.ask(o.ctx, "POST", "/api/admin/projections/"+name+"/compare", body)
+	if err != nil {
+		return err
+	}
+	if a.status == http.StatusOK {
+		var c struct {
+			Rows string `json:"rows"`
+		}
+		if err := a.decode(&c); err != nil || c.Rows != "0" {
+			return fmt.Errorf("%s of %s differs: %s, %w", what, name, a, err)
+		}
+		o.count(what + ": compared")
+	} else if !slices.Contains(explained, a.code()) {
+		return fmt.Errorf("compare %s: %s", name, a)
+	}
+	for _, step := range []string{"switch", "rollback", "rollback", "drop"} {
+		if _, err := o.do(what+": "+step, "POST", "/"+name+"/"+step, body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownDefinition is that of the fleet's own projection, in one of two ways.
+func ownDefinition(n int) string {
+	fold := `{count: ((.state.count // 0) + 1)}`
+	if n%2 == 1 {
+		fold = `{count: ((.state.count // 0) + 1), twice: (((.state.count // 0) + 1) * 2)}`
+	}
+	text, _ := json.Marshal(object{"name": fleetOwn, "filter": object{"types": []string{machineType}}, "key": ".stream.id", "fold": fold})
+	return string(text)
+}
+
+// changeOwn changes the definition of the tenant's own projection, shows the new rows,
+// and now and then those before again.
+func (o *operators) changeOwn(n int) error {
+	began, err := o.do("a definition: changed", "PUT", "/"+fleetOwn+"?switch=true", ownDefinition(n+1))
+	if err != nil || !began {
+		return err
+	}
+	if err := o.await(fleetOwn, func(b versionsShown) bool { return b.Building == nil }); err != nil {
+		return err
+	}
+	o.count("a definition: shown")
+	if n%3 == 0 {
+		_, err = o.do("a definition: rolled back", "POST", "/"+fleetOwn+"/rollback", "{}")
+	}
+	return err
+}
+
+// refold folds the rows of some entity anew, of which none was wrong.
+func (o *operators) refold(f *fleet) error {
+	names := []string{"gl.ledger", "ap.open-items", "ap.vendors"}
+	name := names[rand.IntN(len(names))]
+	streamType, id, err := f.someStream(o.ctx, targets[name])
+	if err != nil {
+		return nil //nolint:nilerr // the database is away
+	}
+	body, err := json.Marshal(object{"legal_entity": "USMF", "entity": object{"type": streamType, "id": id}})
+	if err != nil {
+		return err
+	}
+	a, err := o.ask(o.ctx, "POST", "/api/admin/projections/"+name+"/rebuild-rows", string(body))
+	switch {
+	case err != nil:
+		return err
+	case slices.Contains(explained, a.code()), a.code() == "projection.target_unsupported": // another ledger's stream
+		return nil
+	case a.status != http.StatusOK:
+		return fmt.Errorf("rows of %s/%s in %s: %s", streamType, id, name, a)
+	}
+	var out struct {
+		Rows string `json:"rows"`
+	}
+	if err := a.decode(&out); err != nil {
+		return err
+	}
+	if out.Rows != "0" {
+		return fmt.Errorf("%s rows of %s/%s in %s were wrong: %s", out.Rows, streamType, id, name, a)
+	}
+	o.count("an entity")
+	return nil
+}
+
+// someStream is one of USMF of the types.
+func (f *fleet) someStream(ctx context.Context, types []string) (streamType, id string, err error) {
+	connection, err := pgx.Connect(ctx, f.super)
+	if err != nil {
+		return "", "", err
+	}
+	defer func() { _ = connection.Close(context.Background()) }()
+	err = connection.QueryRow(ctx, `SELECT e.stream_type, e.stream_id FROM backbone.events e JOIN backbone.legal_entities l USING (partition_id)
+		WHERE l.code = 'USMF' AND e.stream_type = ANY ($1) AND e.stream_version = 1 ORDER BY random() LIMIT 1`, types).Scan(&streamType, &id)
+	return streamType, id, err
+}
+
+// rest removes everything that operators left beside what readers are shown, of which
+// nothing stays.
+func (f *fleet) rest(t *testing.T) {
+	t.Helper()
+	o := newOperators(t, func(ctx context.Context, method, path, body string) (answer, error) {
+		return f.ask(ctx, 0, "admin", method, path, body)
+	})
+	for _, name := range []string{"gl.ledger", "ap.open-items", "ap.vendors", fleetOwn} {
+		testkit.EventuallyNoError(t, settleTime, func() error {
+			b, err := o.shown(name)
+			if err != nil {
+				return err
+			}
+			order := func(step, entity string, snapshot int) error {
+				body := object{}
+				if entity != "" {
+					body["legal_entity"] = entity
+				}
+				if snapshot != 0 {
+					body["snapshot"] = snapshot
+				}
+				text, _ := json.Marshal(body)
+				_, err := o.do(step, "POST", "/"+name+"/"+step, string(text))
+				return err
+			}
+			var failures []string
+			note := func(what bool, step, entity string, snapshot int) {
+				if what {
+					failures = append(failures, fmt.Sprintf("%s %s %d: %v", step, entity, snapshot, order(step, entity, snapshot)))
+				}
+			}
+			note(b.Building != nil, "cancel", "", 0)
+			note(b.Retained != 0, "drop", "", 0)
+			for _, part := range b.LegalEntities {
+				note(part.Building != nil, "cancel", part.LegalEntity, 0)
+				note(part.Retained != 0, "drop", part.LegalEntity, 0)
+			}
+			for _, s := range b.Snapshots {
+				note(true, "drop", s.LegalEntity, s.Version)
+			}
+			if len(b.Dropping) > 0 {
+				failures = append(failures, fmt.Sprintf("%v are being removed", b.Dropping))
+			}
+			if len(failures) > 0 {
+				return fmt.Errorf("%s: %s", name, strings.Join(failures, "; "))
+			}
+			return nil
+		}, name, " comes to rest")
+	}
+	var left int
+	f.query(t, `SELECT (SELECT count(*) FROM backbone.projection_snapshots) + (SELECT count(*) FROM backbone.projections WHERE role NOT IN ('active', 'dropped'))
+		+ (SELECT count(*) FROM backbone.projection_checkpoints c JOIN backbone.projections p ON p.name = c.projection AND p.version = c.version WHERE p.role <> 'active')`, &left)
+	require.Zero(t, left)
+}
+
+// proveOwn compares the rows of the fleet's own projection with the log.
+func (f *fleet) proveOwn(t *testing.T, log map[string][]placedEvent) {
+	t.Helper()
+	for entity, events := range log {
+		want := map[string]int{}
+		for _, e := range events {
+			if e.Type == machineType {
+				want[e.Stream.ID]++
+			}
+		}
+		var page ownRows
+		require.NoError(t, f.on(f.nodes[0], "auditor").want(http.StatusOK, &page, "GET", "/api/projections/"+fleetOwn+"?legal_entity="+entity, ""))
+		got := map[string]int{}
+		for _, row := range page.Rows {
+			var state struct {
+				Count int  `json:"count"`
+				Twice *int `json:"twice"`
+			}
+			require.NoError(t, json.Unmarshal(row.State, &state))
+			require.True(t, state.Twice == nil || *state.Twice == 2*state.Count, "%s of %s", row.State, row.Key)
+			got[row.Key] = state.Count
+		}
+		require.Equal(t, want, got, entity)
+	}
+}
