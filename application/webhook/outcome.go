@@ -25,3 +25,6 @@ func deliveryFault(err error) bool { return strings.HasPrefix(fault.CodeOf(err),
 
 // statusGone is the answer of an endpoint that wants nothing more.
 const statusGone = 410
+
+// codeGone is what such an endpoint is disabled for.
+const codeGone = "webhook.status_410"

@@ -36,6 +36,8 @@ type house struct {
 	refusals  []string
 	given     int // back
 	paused    int
+	resumed   int
+	stuck     error // of resuming
 	sub       subscription.Subscription
 	gone      bool
 	keys      error     // of the key service
@@ -151,6 +153,22 @@ func (h *house) Pause(context.Context, ports.Principal, string) error {
 	return nil
 }
 
+// resume is what the service does about a subscription that was paused.
+func (h *house) resume(_ context.Context, p ports.Principal, id string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.resumed++
+	if p.PersonID != h.sub.Owner || id != h.sub.ID {
+		return fault.New(fault.NotFound, "subscription.not_found", "no")
+	}
+	if h.stuck != nil {
+		return h.stuck
+	}
+	h.sub.Status = subscription.Active
+	h.sub.Revision++
+	return nil
+}
+
 func (h *house) Subscriptions(context.Context, string) ([]subscription.Subscription, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -235,7 +253,7 @@ func (h *house) Send(_ context.Context, r ports.WebhookRequest) (ports.WebhookAn
 }
 
 func (h *house) service() *webhook.Service {
-	return webhook.NewService(webhook.ServiceConfig{Endpoints: h.endpoints, Attempts: h.endpoints, Entities: h, Subscriptions: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs()})
+	return webhook.NewService(webhook.ServiceConfig{Endpoints: h.endpoints, Attempts: h.endpoints, Entities: h, Subscriptions: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs(), Resume: h.resume})
 }
 
 func (h *house) run(t *testing.T, node string, change func(*webhook.Config)) (stop func()) {

@@ -41,8 +41,11 @@ type ServiceConfig struct {
 	Sender        ports.WebhookSender
 	Clock         ports.Clock
 	IDs           ports.IDSource
-	Timeout       time.Duration // of one attempt; 0 is 15 s
-	Overlap       time.Duration // in which the secret before signs too; 0 is 24 h
+	// Resume goes on with a subscription that was paused since its endpoint wanted nothing
+	// more; nil: its owner does that.
+	Resume  func(ctx context.Context, owner ports.Principal, id string) error
+	Timeout time.Duration // of one attempt; 0 is 15 s
+	Overlap time.Duration // in which the secret before signs too; 0 is 24 h
 }
 
 // Service looks after endpoints.
@@ -133,7 +136,7 @@ type Setting struct {
 }
 
 // Set gives a subscription its endpoint, or another address or other headers, and
-// enables it if it was disabled. The secret is shown if the endpoint is new; a new
+// enables it if it was disabled; what was paused with it goes on. The secret is shown if the endpoint is new; a new
 // address keeps it. Faults: webhook.url_invalid, webhook.header_invalid,
 // webhook.headers_missing, webhook.endpoint_changed.
 func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to Setting) (e Endpoint, created bool, err error) {
@@ -168,9 +171,17 @@ func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to Sett
 			return Endpoint{}, false, err
 		}
 	}
+	gone := e.DisabledCode == codeGone
 	e.URL, e.DisabledAt, e.DisabledCode = to.URL, time.Time{}, ""
 	if to.Headers != nil {
 		if err := s.setHeaders(ctx, &e.WebhookEndpoint, to.Headers); err != nil {
+			return Endpoint{}, false, err
+		}
+	}
+	if gone && sub.Status == subscription.Paused && s.config.Resume != nil {
+		// Before the endpoint is enabled: it takes nothing until then, and whoever sets it
+		// again after a failure comes by here again.
+		if err := s.config.Resume(ctx, p, id); err != nil {
 			return Endpoint{}, false, err
 		}
 	}

@@ -142,18 +142,30 @@ func TestAGoneEndpointIsDisabled(t *testing.T) {
 	})
 	testkit.Eventually(t, patience, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.paused == 1 })
 	require.Zero(t, h.delivered(), "the message waits")
-	// The owner gives another address, and goes on.
+	h.mu.Lock()
+	h.stuck = fault.New(fault.Unavailable, "storage.unavailable", "away; try again")
+	h.mu.Unlock()
+	_, _, err := h.service().Set(t.Context(), owner, "orders", webhook.Setting{URL: "https://example.org/new"})
+	require.Equal(t, "storage.unavailable", fault.CodeOf(err))
+	h.mu.Lock()
+	h.stuck = nil
+	h.mu.Unlock()
+	// The owner gives another address, and it goes on.
 	e, created, err := h.service().Set(t.Context(), owner, "orders", webhook.Setting{URL: "https://example.org/new"})
 	require.NoError(t, err)
 	require.False(t, created)
 	require.Empty(t, e.Secret)
 	require.True(t, e.DisabledAt.IsZero())
-	h.mu.Lock()
-	h.sub.Status = subscription.Active
-	h.sub.Revision++
-	h.mu.Unlock()
 	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
 	require.Equal(t, "https://example.org/new", h.sent[len(h.sent)-1].URL)
+	// What its owner has paused stays paused.
+	require.NoError(t, h.Pause(t.Context(), owner, "orders"))
+	_, _, err = h.service().Set(t.Context(), owner, "orders", webhook.Setting{URL: "https://example.org/newer"})
+	require.NoError(t, err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.Equal(t, 2, h.resumed)
+	require.Equal(t, subscription.Paused, h.sub.Status)
 }
 
 func TestAnEndpointThatAsksForTimeGetsIt(t *testing.T) {

@@ -27,6 +27,10 @@ func (a *App) openWebhooks(observer webhook.Observer) {
 	c := a.Config.Webhook
 	service := webhook.NewService(webhook.ServiceConfig{
 		Endpoints: a.Store, Attempts: a.Store, Entities: a.Store, Subscriptions: a.Store, Secrets: a.Vault(), Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
+		Resume: func(ctx context.Context, owner ports.Principal, id string) error {
+			_, err := a.Subscriptions.Resume(ctx, delivery.Caller{Principal: owner}, id)
+			return err
+		},
 		Sender: sender.New(sender.Config{
 			AllowPrivateNetworks: c.AllowPrivateNetworks, AllowedNetworks: c.Networks(), AllowHTTP: c.AllowHTTP,
 			UserAgent: "Backbone/" + configs.Version, Clock: system.Clock{},

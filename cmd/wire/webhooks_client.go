@@ -14,6 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/httpclient"
 	"github.com/erpbackbone/backbone/application/webhook"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
 )
 
 // ListWebhooks is `backbone webhooks list`.
@@ -69,12 +70,19 @@ func ShowWebhook(ctx context.Context, o ClientOptions, id string, v WebhookView)
 	if err != nil {
 		return err
 	}
+	sub, err := client.Subscription(ctx, id)
+	if err != nil {
+		return err
+	}
 	if o.JSON {
-		return o.json(map[string]any{"endpoint": e, "attempts": list})
+		return o.json(map[string]any{"endpoint": e, "attempts": list, "status": sub.Subscription.Status})
 	}
 	state := "is delivered to"
-	if !e.DisabledAt.IsZero() {
+	switch {
+	case !e.DisabledAt.IsZero():
 		state = fmt.Sprintf("is disabled since %s (%s); set it again with `backbone webhooks create %s --url ...`", e.DisabledAt.UTC().Format(subscriptionMinute), e.DisabledCode, id)
+	case waits(&sub.Subscription) != "":
+		state = "waits: " + waits(&sub.Subscription)
 	}
 	fmt.Fprintf(o.Out, "%s %s\n", e.URL, state)
 	fmt.Fprintf(o.Out, "Secret: number %d", e.SecretNumber)
@@ -165,7 +173,20 @@ func CreateWebhook(ctx context.Context, o ClientOptions, w NewWebhook) error {
 		}
 		return err
 	}
-	return o.endpoint(w.Subscription.ID, e, "Events of "+w.Subscription.ID+" are sent to "+e.URL+".")
+	done := "Events of " + w.Subscription.ID + " are sent to " + e.URL + "."
+	// A secret is shown only once, so nothing that fails from here on matters.
+	if now, err := client.Subscription(ctx, w.Subscription.ID); err == nil && waits(&now.Subscription) != "" {
+		done = e.URL + " is set, and waits: " + waits(&now.Subscription) + "."
+	}
+	return o.endpoint(w.Subscription.ID, e, done)
+}
+
+// waits says why nothing of a subscription is sent; "": it is.
+func waits(s *httpclient.Subscription) string {
+	if s.Status == "" || s.Status == string(subscription.Active) {
+		return ""
+	}
+	return fmt.Sprintf("its subscription is %s; `backbone subscriptions resume %s` goes on", s.Status, s.ID)
 }
 
 // endpoint shows an endpoint that was made or changed, with its secret if it has one.

@@ -96,6 +96,20 @@ func TestTheWebhooksCommand(t *testing.T) {
 	receiver.answering(func(int) int { return http.StatusForbidden })
 	works(webhooks(shop, "create", "machine-hook", "--url", receiver.URL))
 	fails(webhooks(shop, "test", "machine-hook"), "webhook.status_403", "--headers")
+
+	// An endpoint that wants nothing more is given up until it is set again.
+	receiver.answering(func(int) int { return http.StatusGone })
+	require.NoError(t, module.want(201, nil, "POST", "/api/events", batch(serviced("FRMF", "M-1", `{"hours":2}`))))
+	testkit.Eventually(t, time.Minute, func() bool {
+		return strings.Contains(works(webhooks(shop, "list")), "disabled: webhook.status_410")
+	})
+	works(webhooks(shop, "show", "machine-hook"), `is disabled since .* \(webhook\.status_410\); set it again`)
+	receiver.answering(func(int) int { return http.StatusNoContent })
+	works(webhooks(shop, "create", "machine-hook", "--url", receiver.URL), `^Events of machine-hook are sent to `)
+	testkit.Eventually(t, time.Minute, func() bool { return len(receiver.taken()) == 1 }, "what was refused comes again")
+	require.NoError(t, module.want(200, nil, "POST", "/api/subscriptions/machine-hook/pause", ""))
+	works(webhooks(shop, "show", "machine-hook"), `waits: its subscription is paused; .backbone subscriptions resume machine-hook. goes on`)
+	works(webhooks(shop, "create", "machine-hook", "--url", receiver.URL+"/v2"), `is set, and waits: its subscription is paused`)
 	works(webhooks(shop, "delete", "machine-hook"), `Nothing of machine-hook is sent any more`)
 	fails(webhooks(shop, "show", "machine-hook"), "webhook.endpoint_not_found")
 	works(webhooks(shop, "list"), `^SUBSCRIPTION [^\n]*\n$`)
