@@ -24,15 +24,15 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// previous is the schema of the release before projections had versions, by the last
-// migration of each set.
-var previous = []struct {
-	versions string // table
-	files    fs.FS
-	version  int64
-}{
-	{"backbone.migrations_backbone", backbonesql.Migrations, 7}, {"backbone.migrations_gl", glsql.FS, 1}, {"backbone.migrations_ap", apsql.FS, 2},
-}
+// schema is one of an earlier release, by the last migration of each set.
+type schema struct{ backbone, gl, ap int64 }
+
+// The schemas of the releases before projections had versions, and before dead letters
+// and snapshots of projections had tables of their own.
+var (
+	beforeVersions = schema{backbone: 7, gl: 1, ap: 2}
+	beforeParked   = schema{backbone: 15, gl: 2, ap: 3}
+)
 
 // untaken is how many events of USMF the projections of a module had not taken when the
 // previous release was stopped.
@@ -60,7 +60,7 @@ func TestUpgradeKeepsCheckpoints(t *testing.T) {
 	source, err := pgx.Connect(ctx, superuser(t, d.dataDir))
 	require.NoError(t, err)
 	defer func() { _ = source.Close(context.Background()) }()
-	dsn := previousDatabase(t, source)
+	dsn := previousDatabase(t, source, beforeVersions)
 	old, err := pgx.Connect(ctx, dsn)
 	require.NoError(t, err)
 	defer func() { _ = old.Close(context.Background()) }()
@@ -106,8 +106,8 @@ func TestUpgradeKeepsCheckpoints(t *testing.T) {
 	require.Zero(t, verdict.code, verdict)
 }
 
-// previousDatabase makes a database beside the source's with the previous schema.
-func previousDatabase(t *testing.T, source *pgx.Conn) (dsn string) {
+// previousDatabase makes a database beside the source's with an earlier schema.
+func previousDatabase(t *testing.T, source *pgx.Conn, of schema) (dsn string) {
 	t.Helper()
 	ctx := t.Context()
 	_, err := source.Exec(ctx, "CREATE DATABASE previous")
@@ -123,7 +123,13 @@ func previousDatabase(t *testing.T, source *pgx.Conn) (dsn string) {
 	require.NoError(t, err)
 	_, err = db.ExecContext(ctx, "CREATE SCHEMA backbone")
 	require.NoError(t, err)
-	for _, set := range previous {
+	for _, set := range []struct {
+		versions string // table
+		files    fs.FS
+		version  int64
+	}{
+		{"backbone.migrations_backbone", backbonesql.Migrations, of.backbone}, {"backbone.migrations_gl", glsql.FS, of.gl}, {"backbone.migrations_ap", apsql.FS, of.ap},
+	} {
 		files, err := fs.Sub(set.files, "migrations")
 		require.NoError(t, err)
 		provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithTableName(set.versions), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
@@ -141,6 +147,30 @@ func previousDatabase(t *testing.T, source *pgx.Conn) (dsn string) {
 func fillPrevious(t *testing.T, source, old *pgx.Conn) map[string][]string {
 	t.Helper()
 	ctx := t.Context()
+	columns := columnsOf(t, old)
+	var partition, head int
+	require.NoError(t, source.QueryRow(ctx, `SELECT partition_id, max(sequence) FROM backbone.events WHERE legal_entity = 'USMF' GROUP BY 1`).Scan(&partition, &head))
+	for table, names := range columns {
+		selected := "SELECT " + strings.Join(names, ", ") + " FROM " + table
+		schema, _, _ := strings.Cut(table, ".")
+		if n := untaken[schema]; n > 0 {
+			selected += fmt.Sprintf(" WHERE partition_id <> %d OR sequence <= %d", partition, head-n)
+		} else {
+			delete(columns, table)
+		}
+		copyRows(t, source, old, selected, table, names)
+	}
+	for module, n := range untaken {
+		_, err := old.Exec(ctx, `UPDATE backbone.projection_checkpoints SET sequence = $1, status = 'faulted', error = 'store.failed' WHERE partition_id = $2 AND projection LIKE $3`, head-n, partition, module+".%")
+		require.NoError(t, err)
+	}
+	return columns
+}
+
+// columnsOf empties the tables of an earlier release and gives their columns.
+func columnsOf(t *testing.T, old *pgx.Conn) map[string][]string {
+	t.Helper()
+	ctx := t.Context()
 	_, err := old.Exec(ctx, "SET session_replication_role = replica") // guards let nobody else write
 	require.NoError(t, err)
 	rows, err := old.Query(ctx, `SELECT n.nspname || '.' || c.relname, array_agg(a.attname ORDER BY a.attnum)
@@ -156,31 +186,24 @@ func fillPrevious(t *testing.T, source, old *pgx.Conn) map[string][]string {
 		columns[table] = names
 	}
 	require.NoError(t, rows.Err())
-	var partition, head int
-	require.NoError(t, source.QueryRow(ctx, `SELECT partition_id, max(sequence) FROM backbone.events WHERE legal_entity = 'USMF' GROUP BY 1`).Scan(&partition, &head))
-	for table, names := range columns {
-		selected := "SELECT " + strings.Join(names, ", ") + " FROM " + table
-		schema, _, _ := strings.Cut(table, ".")
-		if n := untaken[schema]; n > 0 {
-			selected += fmt.Sprintf(" WHERE partition_id <> %d OR sequence <= %d", partition, head-n)
-		} else {
-			delete(columns, table)
-		}
+	for table := range columns {
 		_, err := old.Exec(ctx, "TRUNCATE "+table+" CASCADE") // migrations left rows in some
 		require.NoError(t, err, table)
-		read, write := io.Pipe()
-		go func() {
-			_, err := source.PgConn().CopyTo(ctx, write, "COPY ("+selected+") TO STDOUT")
-			write.CloseWithError(err)
-		}()
-		_, err = old.PgConn().CopyFrom(ctx, read, "COPY "+table+" ("+strings.Join(names, ", ")+") FROM STDIN")
-		require.NoError(t, err, table)
-	}
-	for module, n := range untaken {
-		_, err := old.Exec(ctx, `UPDATE backbone.projection_checkpoints SET sequence = $1, status = 'faulted', error = 'store.failed' WHERE partition_id = $2 AND projection LIKE $3`, head-n, partition, module+".%")
-		require.NoError(t, err)
 	}
 	return columns
+}
+
+// copyRows copies what a query finds to a table.
+func copyRows(t *testing.T, source, old *pgx.Conn, selected, table string, columns []string) {
+	t.Helper()
+	ctx := t.Context()
+	read, write := io.Pipe()
+	go func() {
+		_, err := source.PgConn().CopyTo(ctx, write, "COPY ("+selected+") TO STDOUT")
+		write.CloseWithError(err)
+	}()
+	_, err := old.PgConn().CopyFrom(ctx, read, "COPY "+table+" ("+strings.Join(columns, ", ")+") FROM STDIN")
+	require.NoError(t, err, table)
 }
 
 // rowsOf gives the rows of the tables, as text.

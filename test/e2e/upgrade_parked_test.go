@@ -1,0 +1,204 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// buildingShown is a version that is being built.
+type buildingShown struct {
+	Version  int  `json:"version"`
+	CaughtUp bool `json:"caught_up"`
+	Faulted  int  `json:"faulted"`
+}
+
+// versionsShown is how the versions of a projection stand.
+type versionsShown struct {
+	Active        int            `json:"active"`
+	Retained      int            `json:"retained"`
+	Dropping      []int          `json:"dropping"`
+	Building      *buildingShown `json:"building"`
+	LegalEntities []struct {
+		LegalEntity string         `json:"legal_entity"`
+		Retained    int            `json:"retained"`
+		Building    *buildingShown `json:"building"`
+	} `json:"legal_entities"`
+	Snapshots []struct {
+		Version     int    `json:"version"`
+		LegalEntity string `json:"legal_entity"`
+		Complete    bool   `json:"complete"`
+	} `json:"snapshots"`
+}
+
+// TestUpgradeKeepsVersionsAndDeadLetters takes a database of the release before dead
+// letters had a table of their own to this one. It has a version of a projection that is
+// shown, one that is retained and one that is being built, one of a tenant's own, and a
+// subscription with messages in every state: everything is where it was, and goes on.
+func TestUpgradeKeepsVersionsAndDeadLetters(t *testing.T) {
+	t.Parallel()
+	const entity = "USMF"
+	ctx := t.Context()
+	d := startOn(t, books(t), recoveryStart)
+	registerMachines(t, d)
+	cli := func(d *dev, args ...string) string {
+		t.Helper()
+		r := command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["admin"]}, args...)
+		require.Zero(t, r.code, r)
+		return r.stdout
+	}
+	cli(d, "projections", "rebuild", "gl.ledger", "--switch", "--wait")
+	cli(d, "projections", "rebuild", "ap.open-items", "--wait")
+	own := filepath.Join(t.TempDir(), "serviced.json")
+	require.NoError(t, os.WriteFile(own, []byte(`{"name":"serviced","filter":{"types":["`+machineType+`"]},"key":".stream.id","fold":"{count: ((.state.count // 0) + 1)}"}`), 0o600))
+	cli(d, "projections", "create", own)
+	module := d.as(t, "module")
+	var events []string
+	for i := range 12 {
+		events = append(events, serviced(entity, fmt.Sprintf("M-%d", i), `{"hours":1}`))
+	}
+	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/events", batch(events...)))
+	const at = "/api/subscriptions/workshop"
+	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"workshop","subscriber_type":"service","subscriber_id":"workshop","event_types":["`+machineType+`"],
+		"settings":{"partition_by":"stream","message_timeout_ms":3600000,"retry_first_ms":3600000,"retry_longest_ms":3600000}}`))
+	var got polled
+	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll?limit=10", ""))
+	require.Len(t, got.Events, 10)
+	quoted := func(from, to int) string { return polled{Events: got.Events[from:to]}.ids() }
+	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/acknowledge", `{"event_ids":`+quoted(0, 3)+`}`))
+	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(3, 7)+`,"action":"park","code":"workshop.closed","reason":"The workshop is closed."}`))
+	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(7, 8)+`,"action":"retry","code":"workshop.busy","reason":"Later."}`))
+	type standing struct {
+		Parked   int `json:"parked"`
+		Waiting  int `json:"waiting"`
+		InFlight int `json:"in_flight"`
+		Retrying int `json:"retrying"`
+	}
+	stand := func(c client) (s standing) {
+		t.Helper()
+		require.NoError(t, c.want(http.StatusOK, &s, "GET", at, ""))
+		return s
+	}
+	parked := func(c client) string {
+		t.Helper()
+		var out struct {
+			Messages json.RawMessage `json:"messages"`
+		}
+		require.NoError(t, c.want(http.StatusOK, &out, "GET", at+"/parked", ""))
+		return string(out.Messages)
+	}
+	want, wantParked, wantReports := stand(module), parked(module), reportsOf(t, d.as(t, "auditor"))
+	require.Equal(t, 4, want.Parked)
+	require.Contains(t, wantParked, "workshop.closed")
+	rows := func(c client) (page ownRows) {
+		t.Helper()
+		head, err := d.as(t, "auditor").head(entity)
+		require.NoError(t, err)
+		require.NoError(t, c.want(http.StatusOK, &page, "GET", "/api/projections/serviced?legal_entity="+entity+"&min_sequence="+head, ""))
+		return page
+	}
+	wantRows := rows(d.as(t, "auditor"))
+	require.Len(t, wantRows.Rows, 12)
+
+	// The same as the release before kept it.
+	source, err := pgx.Connect(ctx, superuser(t, d.dataDir))
+	require.NoError(t, err)
+	defer func() { _ = source.Close(context.Background()) }()
+	dsn := previousDatabase(t, source, beforeParked)
+	old, err := pgx.Connect(ctx, dsn)
+	require.NoError(t, err)
+	defer func() { _ = old.Close(context.Background()) }()
+	const messages, snapshots = "backbone.subscription_messages", "backbone.event_snapshots"
+	columns := columnsOf(t, old)
+	for table, names := range columns {
+		switch table {
+		case snapshots: // nothing wrote it but whoever tried it out
+			_, err := old.Exec(ctx, `INSERT INTO backbone.event_snapshots VALUES (1, now(), 1, 1, 2, 'gl.ledger', '{}')`)
+			require.NoError(t, err)
+			continue
+		case "backbone.leases", "backbone.nodes": // of a node that is gone
+			continue
+		}
+		copyRows(t, source, old, "SELECT "+strings.Join(names, ", ")+" FROM "+table, table, names)
+	}
+	kept := rowsOf(t, old, columns)
+	require.NotEmpty(t, kept["backbone.subscription_cursors"])
+	letters := []string{"subscription", "partition_id", "sequence", "event_id", "order_key", "consumer", "attempts", "handed_at", "code", "detail", "changed_at"}
+	list := strings.Join(letters, ", ")
+	copyRows(t, source, old, "SELECT 'parked', "+list+" FROM backbone.subscription_parked", messages, append([]string{"state"}, letters...))
+	wasParked := rowsOf(t, source, map[string][]string{"backbone.subscription_parked": letters})
+	require.Len(t, wasParked["backbone.subscription_parked"], 4)
+	checkpoints := checkpointsOf(t, old)
+
+	migrated := command(t, nil, "migrate", "--dsn", dsn)
+	require.Zero(t, migrated.code, migrated)
+	require.Contains(t, migrated.stdout, "00019_parked_messages.sql")
+	require.NotContains(t, migrated.stdout, "00015")
+	delete(columns, snapshots)
+	delete(kept, snapshots)
+	require.Equal(t, kept, rowsOf(t, old, columns), "every row but the dead letters is where it was")
+	require.Equal(t, wasParked, rowsOf(t, old, map[string][]string{"backbone.subscription_parked": letters}))
+	require.Equal(t, checkpoints, checkpointsOf(t, old))
+	var counted int
+	require.NoError(t, old.QueryRow(ctx, `SELECT sum(parked) FROM backbone.subscription_cursors`).Scan(&counted))
+	require.Equal(t, 4, counted)
+
+	// This release goes on where the other one stopped.
+	inPrevious := func(dsn string) string { return strings.Replace(dsn, "/backbone?", "/previous?", 1) }
+	env := append(d.keys(), "BACKBONE_DATABASE_DSN="+inPrevious(d.DSN), "BACKBONE_DATABASE_ERASER_DSN="+inPrevious(d.EraserDSN))
+	_, anybody := startServe(t, inPrevious(d.DSN), env...)
+	var owner string
+	require.NoError(t, old.QueryRow(ctx, `SELECT owner FROM backbone.subscriptions`).Scan(&owner))
+	after := &dev{devFile: devFile{HTTP: anybody.server, Tokens: map[string]string{}}}
+	for role, person := range map[string]string{"admin": "p-after", "auditor": "p-later", "module": owner} { // the demonstration's tokens are its own
+		args := []string{"--role", role}
+		if person == owner {
+			args = []string{"--service", "--renew"}
+		}
+		enrolled := command(t, env, append([]string{"enroll", "--tenant", d.Tenant, "--person", person}, args...)...)
+		require.Zero(t, enrolled.code, enrolled)
+		after.Tokens[role] = strings.TrimSpace(enrolled.stdout)
+	}
+	module = after.as(t, "module")
+	require.Equal(t, wantReports, reportsOf(t, after.as(t, "auditor")))
+	require.Equal(t, wantRows, rows(after.as(t, "auditor")))
+	require.Equal(t, want, stand(module))
+	require.Equal(t, wantParked, parked(module))
+	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll", ""))
+	require.Len(t, got.Events, 2, "the two that nobody had")
+	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/acknowledge", `{"event_ids":`+got.ids()+`}`))
+	require.Contains(t, cli(after, "subscriptions", "replay", "workshop", "--all"), "4 messages handed out again.")
+	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll", ""))
+	require.Len(t, got.Events, 4)
+
+	// Versions stand as they stood, and everything that is new works with them.
+	versions := func(name string) (b versionsShown) {
+		t.Helper()
+		require.NoError(t, json.Unmarshal([]byte(cli(after, "projections", "versions", name, "--json")), &b))
+		return b
+	}
+	ledger := versions("gl.ledger")
+	require.Equal(t, []int{2, 1}, []int{ledger.Active, ledger.Retained})
+	require.Equal(t, 2, versions("ap.open-items").Building.Version)
+	cli(after, "projections", "rollback", "gl.ledger")
+	require.Contains(t, cli(after, "projections", "rebuild", "gl.ledger", "--legal-entity", entity, "--compare", "--switch"), ": 0 rows differ")
+	cli(after, "projections", "switch", "ap.open-items")
+	cli(after, "projections", "snapshot", "ap.open-items", "--wait")
+	require.NoError(t, os.WriteFile(own, []byte(`{"name":"serviced","filter":{"types":["`+machineType+`"]},"key":".stream.id","fold":"{times: ((.state.times // 0) + 1)}"}`), 0o600))
+	cli(after, "projections", "change", own, "--switch")
+	testkit.Eventually(t, endTime, func() bool { return versions("serviced").Building == nil })
+	require.JSONEq(t, `{"times":1}`, string(rows(after.as(t, "auditor")).Rows[0].State))
+	require.Equal(t, wantReports, reportsOf(t, after.as(t, "auditor")))
+	verdict := command(t, nil, "verify", "--dsn", dsn)
+	require.Zero(t, verdict.code, verdict)
+}
