@@ -143,6 +143,12 @@ func (t *Targets) Rebuild(ctx context.Context, o TargetOrder) (TargetReport, err
 				continue
 			}
 			result, err := t.fold(ctx, o, d, p, id, 0, targets, entities)
+			if fault.CodeOf(err) == projection.CodeFenced { // dropped meanwhile
+				if o.Version == 0 {
+					continue
+				}
+				err = projection.VersionNotFound(o.Name, o.Version)
+			}
 			if err != nil {
 				return out, err
 			}

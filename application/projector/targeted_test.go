@@ -214,6 +214,19 @@ func TestRowsThatAreMeant(t *testing.T) {
 	require.EqualValues(t, 4, report.Rows())
 	require.Equal(t, []any{1, event.PartitionID(7), 1, 2}, []any{report.Rebuilt[0].Version, report.Rebuilt[0].Partition, report.Rebuilt[0].Entities, report.Rebuilt[0].Events})
 
+	// One that is dropped meanwhile is left out, unless it is the one that is meant.
+	s.folds = func(r ports.TargetRebuild) error {
+		if r.Version == 1 {
+			return projection.Fenced()
+		}
+		return nil
+	}
+	report, err = targets.Rebuild(t.Context(), order)
+	require.NoError(t, err)
+	require.Len(t, report.Rebuilt, 2)
+	require.Equal(t, []int{2, 2}, []int{report.Rebuilt[0].Version, report.Rebuilt[1].Version})
+	require.Equal(t, "projection.not_found", code(func(o *projector.TargetOrder) { o.Version = 1 }))
+
 	s.rows, s.folded = []ports.SubjectEntity{{Target: 1, Entity: "1"}, {Target: 1, Entity: "2"}}, nil
 	order.Subject, order.Entity, order.Version, order.Partitions = ada, event.StreamID{}, 2, order.Partitions[:1]
 	report, err = targets.Rebuild(t.Context(), order)
