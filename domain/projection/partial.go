@@ -36,7 +36,7 @@ func NotRead(name string) *fault.Error {
 // OtherCode refuses to mix rows of two handlers.
 func OtherCode(name string, version int) *fault.Error {
 	return fault.New(fault.FailedPrecondition, CodeOtherCode,
-		"version %d of projection %s was built by another handler or definition than this release has, and their rows do not mix; rebuild the whole projection instead", version, own(name))
+		"version %d of projection %s was built by another handler or definition than this release has, and their rows do not mix; rebuild the whole projection, without a snapshot", version, own(name))
 }
 
 // SnapshotMissing says that there is no such snapshot.
