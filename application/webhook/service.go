@@ -115,7 +115,9 @@ func (s *Service) Endpoint(ctx context.Context, c Caller, id string) (Endpoint, 
 	if err != nil {
 		return Endpoint{}, err
 	}
-	return s.find(ctx, &sub)
+	e, err := s.find(ctx, &sub)
+	e.URL = c.address(&sub, e.URL)
+	return e, err
 }
 
 // mine is the endpoint of a subscription of the caller.

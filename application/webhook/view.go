@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -16,6 +17,15 @@ import (
 type Caller struct {
 	ports.Principal
 	Operator bool // may look at those of others of the tenant
+}
+
+// address is what the caller sees of an endpoint's: a query such as ?code=... is often
+// all that a receiver asks for, and is shown to its owner alone.
+func (c *Caller) address(sub *subscription.Subscription, url string) string {
+	if before, _, found := strings.Cut(url, "?"); found && sub.Owner != c.PersonID {
+		return before + "?..."
+	}
+	return url
 }
 
 // seen finds a webhook's subscription that the caller may look at.
@@ -71,6 +81,7 @@ func (s *Service) List(ctx context.Context, c Caller) ([]Listed, error) {
 			continue
 		}
 		l := Listed{Endpoint: Endpoint{WebhookEndpoint: e}, Subscription: subs[i]}
+		l.URL = c.address(&subs[i], l.URL)
 		newest, err := s.attempts(ctx, c, e.Subscription, codes, 1)
 		if err != nil {
 			return nil, err

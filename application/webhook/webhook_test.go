@@ -269,6 +269,20 @@ func TestWhoMayLookAfterAnEndpoint(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, created)
 	require.Equal(t, int64(1), again.Revision, "the same address changes nothing")
+
+	_, _, err = s.Set(t.Context(), owner, "orders", webhook.Setting{URL: "https://example.org/hook?code=hidden"})
+	require.NoError(t, err)
+	for want, c := range map[string]webhook.Caller{
+		"https://example.org/hook?code=hidden": {Principal: owner},
+		"https://example.org/hook?...":         {Principal: stranger, Operator: true},
+	} {
+		e, err := s.Endpoint(t.Context(), c, "orders")
+		require.NoError(t, err)
+		require.Equal(t, want, e.URL, "a key in the address is its owner's")
+		list, err := s.List(t.Context(), c)
+		require.NoError(t, err)
+		require.Equal(t, want, list[0].URL)
+	}
 	h.sub.SubscriberType = "service"
 	_, err = s.Endpoint(t.Context(), webhook.Caller{Principal: owner}, "orders")
 	require.Equal(t, "webhook.not_a_webhook", fault.CodeOf(err))

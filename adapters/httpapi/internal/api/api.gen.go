@@ -1141,7 +1141,10 @@ type Projection struct {
 	// Faulted Legal entities in which it stands still at an event.
 	Faulted       int                       `json:"faulted"`
 	LegalEntities []ProjectionInLegalEntity `json:"legal_entities,omitempty,omitzero"`
-	Name          string                    `json:"name"`
+
+	// LegalEntity The only one that this version is about; absent when it is about all.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+	Name        string `json:"name"`
 
 	// Processed Events that were digested.
 	Processed string `json:"processed"`
@@ -2036,7 +2039,9 @@ type Webhook struct {
 	Status       string `json:"status"`
 	SubscriberID string `json:"subscriber_id"`
 	Subscription string `json:"subscription"`
-	URL          string `json:"url"`
+
+	// URL As of the endpoint.
+	URL string `json:"url"`
 }
 
 // WebhookAttempt defines model for WebhookAttempt.
@@ -2088,7 +2093,9 @@ type WebhookEndpoint struct {
 	// SecretNumber Grows with every rotation.
 	SecretNumber int    `json:"secret_number"`
 	UpdatedAt    string `json:"updated_at"`
-	URL          string `json:"url"`
+
+	// URL Its query, which often holds a key, is shown to the owner alone.
+	URL string `json:"url"`
 }
 
 // WebhookList defines model for WebhookList.
