@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -179,6 +180,9 @@ func (f *fleet) query(t *testing.T, statement string, scan ...any) {
 	require.NoError(t, connection.QueryRow(t.Context(), statement).Scan(scan...), statement)
 }
 
+// undecided are refusals that say to try again, the second of a policy that had no time.
+var undecided = []string{"idempotency.in_progress", "policy.undecided"}
+
 // ask sends a request to the nodes in turn until one answers with less than 500.
 // Errors of all of them for long mean that the fleet does not come back.
 func (f *fleet) ask(ctx context.Context, first int, role, method, path, body string, header ...string) (answer, error) {
@@ -193,7 +197,7 @@ func (f *fleet) ask(ctx context.Context, first int, role, method, path, body str
 			if os.IsTimeout(err) && f.silent(n) {
 				n.shunned.Store(time.Now().Add(shunTime).UnixMilli())
 			}
-			if err == nil && a.status < 500 && a.code() != "idempotency.in_progress" {
+			if err == nil && a.status < 500 && !slices.Contains(undecided, a.code()) {
 				return a, nil
 			}
 		}
