@@ -78,7 +78,7 @@ func (s *Server) ListProjections(ctx context.Context, _ api.ListProjectionsReque
 	out := api.ProjectionList{Projections: make([]api.Projection, 0, len(all))}
 	for _, v := range all {
 		name, mine := ownName(ctx, v.Name)
-		if !mine {
+		if _, visible := codes[v.Scope]; !mine || v.Scope != 0 && !visible {
 			continue
 		}
 		shown := projectionAnswer(v, codes)
@@ -220,7 +220,7 @@ func (s *Server) ConfigureProjection(ctx context.Context, r api.ConfigureProject
 func projectionAnswer(v projector.View, codes map[event.PartitionID]string) api.Projection {
 	set := v.Settings
 	out := api.Projection{
-		Name: v.Name, Version: v.Version, Current: v.Current, Role: string(v.Role), Status: string(v.Status), EventTypes: slices.Clone(v.EventTypes),
+		Name: v.Name, Version: v.Version, LegalEntity: codes[v.Scope], Current: v.Current, Role: string(v.Role), Status: string(v.Status), EventTypes: slices.Clone(v.EventTypes),
 		CreatedAt: timeText(v.CreatedAt), ChangedAt: timeText(v.ChangedAt), ChangedBy: v.ChangedBy,
 		Settings: api.ProjectionSettings{
 			BatchSize: set.BatchSize, MaxAttempts: set.MaxAttempts, RetryMs: set.RetryMS, RetryMaxMs: set.RetryMaxMS, OnPoison: set.OnPoison, SingleInstance: set.SingleInstance,

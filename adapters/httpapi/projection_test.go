@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -41,6 +43,40 @@ func openProjections(t *testing.T, change ...func(*httpapi.Config)) *house {
 	_, err := store.AddProjection(t.Context(), projection.Projection{Name: "note.list", Version: 2, Status: projection.Running, Settings: projection.DefaultSettings(), ChangedBy: "system"})
 	require.NoError(t, err)
 	return h
+}
+
+// listed is a service that lists what it is given.
+type listed struct {
+	httpapi.Projections
+	views []projector.View
+}
+
+func (l *listed) List(context.Context, []event.PartitionID) ([]projector.View, error) {
+	return l.views, nil
+}
+
+// TestVersionsOfOneLegalEntityAreListedWithIt tells a version of one legal entity from one
+// of all, and shows it to those alone who may see that legal entity.
+func TestVersionsOfOneLegalEntityAreListedWithIt(t *testing.T) {
+	t.Parallel()
+	service := &listed{}
+	h := openHouse(t, func(c *httpapi.Config) { c.Projections = service })
+	all, err := h.store.LegalEntities(t.Context(), "demo")
+	require.NoError(t, err)
+	american := slices.IndexFunc(all, func(le ports.LegalEntity) bool { return le.Code == "USMF" })
+	for _, scope := range []event.PartitionID{0, all[american].Partition} {
+		service.views = append(service.views, projector.View{Projection: projection.Projection{
+			Name: "note.list", Version: len(service.views) + 1, Scope: scope, Role: projection.Building, Status: projection.Running, Settings: projection.DefaultSettings(),
+		}})
+	}
+	about := func(role string) (codes []any) {
+		for _, p := range h.do(t, ask{method: "GET", path: "/api/admin/projections", token: h.tokens[role]}).json(t)["projections"].([]any) {
+			codes = append(codes, p.(map[string]any)["legal_entity"])
+		}
+		return codes
+	}
+	require.Equal(t, []any{nil, "USMF"}, about("operator"))
+	require.Equal(t, []any{nil}, about("german_operator"))
 }
 
 func TestProjectionsAreForOperators(t *testing.T) {

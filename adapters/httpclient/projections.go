@@ -14,6 +14,7 @@ import (
 type Projection struct {
 	Name          string                    `json:"name"`
 	Version       int                       `json:"version"`
+	LegalEntity   string                    `json:"legal_entity,omitempty"` // the only one that the version is about; "": all
 	Current       bool                      `json:"current"`
 	Role          string                    `json:"role"`
 	Status        string                    `json:"status"`

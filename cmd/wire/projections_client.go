@@ -33,7 +33,11 @@ func ListProjections(ctx context.Context, o ClientOptions) error {
 	for _, p := range all {
 		state := p.Status
 		if !p.Current {
-			state += " (" + p.Role + ")"
+			state += " (" + p.Role
+			if p.LegalEntity != "" {
+				state += " for " + p.LegalEntity
+			}
+			state += ")"
 		}
 		still := "-"
 		if p.Faulted > 0 {
