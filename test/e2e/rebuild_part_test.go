@@ -140,7 +140,7 @@ func TestRebuildOfOneLegalEntity(t *testing.T) {
 	require.Contains(t, report, "version 1 (left, shown) and version 2 (right): 0 rows differ")
 	require.Contains(t, report, "backbone projections switch ap.open-items --legal-entity "+loadEntity)
 	require.NotContains(t, report, other)
-	require.Contains(t, ok("projections", "list"), "running (building)")
+	require.Contains(t, ok("projections", "list"), "running (building for "+loadEntity+")")
 	require.Contains(t, ok("projections", "cancel", items, "--legal-entity", loadEntity), "Version 2 is being removed.")
 
 	// Rows that are wrong are found, and replaced under the readers' eyes.
