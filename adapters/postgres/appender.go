@@ -115,7 +115,7 @@ func (a *appender) run() {
 		}
 		patient := time.Now().Add(a.store.config.LockTimeout)
 		for _, w := range a.queue.miss(a.group.run(taken, true), patient) {
-			w.answer <- answer{err: lockedFault(a.store.config.brief())}
+			w.answer <- answer{err: lockedFault(a.store.brief())}
 		}
 		clear(taken)
 		requests, bytes := a.queue.depth()

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,11 +17,17 @@ import (
 // detours, one per partition, and the appender serves the other partitions. A detour
 // waits for the lock as long as its requests have patience, in one of a few slots with
 // a connection each. Once it has had the lock, its partition is the appender's again.
-// A partition whose lock nobody has had since goes into a detour at once.
+// A partition whose lock nobody has had since goes into a detour at once. More detours
+// than slots have a common cause, such as a lock on a whole table: when one of them has
+// had its lock, the appender tries all of them together.
 const (
 	// briefly is longer than other nodes hold a head for a usual group.
-	briefly     = 100 * time.Millisecond
-	detourSlots = 4
+	briefly = 100 * time.Millisecond
+	// Where groups take longer, those of other nodes do too: several of them may be
+	// before this one, which waits for so many, but at most longestBrief.
+	groupsBefore = 4
+	longestBrief = 2 * time.Second
+	detourSlots  = 4
 	// With more detours than slots they take turns: all of them within a turn, if each
 	// of them waits at least as long as shortTurn.
 	detourTurn = time.Second
@@ -36,11 +43,13 @@ type detour struct {
 	partition event.PartitionID
 	first     []*waiting // that missed the lock together; the queue's load does not count them
 	rest      []*waiting // that came after them
+	runs      bool       // it has the lock, and its first requests run
+	recalled  chan struct{}
 }
 
 // divert gives a partition a detour. It is called with mu.
 func (q *queue) divert(p event.PartitionID) *detour {
-	d := &detour{partition: p}
+	d := &detour{partition: p, recalled: make(chan struct{})}
 	q.detours[p], q.suspects[p] = d, true
 	q.begin(d)
 	return d
@@ -109,6 +118,9 @@ func (q *queue) miss(ws []*waiting, until time.Time) (refused []*waiting) {
 func (q *queue) next(d *detour, now time.Time) (late []*waiting, until time.Time, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.detours[d.partition] != d {
+		return nil, until, true // recalled
+	}
 	remain := func(ws []*waiting, left func(*waiting)) []*waiting {
 		return slices.DeleteFunc(ws, func(w *waiting) bool {
 			switch {
@@ -151,6 +163,10 @@ func (q *queue) leftBehind(w *waiting) {
 func (q *queue) had(d *detour) []*waiting {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.detours[d.partition] != d {
+		return nil // recalled
+	}
+	d.runs = true
 	taken := make([]*waiting, 0, len(d.first))
 	for _, w := range d.first {
 		q.back(w)
@@ -163,24 +179,50 @@ func (q *queue) had(d *detour) []*waiting {
 }
 
 // end ends a detour whose requests were answered: what came after them is first in the
-// queue.
+// queue. Its patience begins anew with the next lock that it misses, for the one before
+// was had: where several nodes are busy in one partition, their turns are many.
 func (q *queue) end(d *detour) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.detours[d.partition] != d {
+		return // recalled
+	}
+	for _, w := range d.rest {
+		w.until = time.Time{}
+	}
+	q.give(d)
+	if len(q.detours) > detourSlots {
+		for _, other := range q.detours {
+			if !other.runs {
+				q.give(other)
+				close(other.recalled)
+			}
+		}
+	}
+	q.signal()
+}
+
+// give puts what waits in a detour before the queue. It is called with mu.
+func (q *queue) give(d *detour) {
+	for _, w := range d.first {
+		q.back(w)
+		q.load = q.load.plus(1, w.bytes)
+		q.partitions[d.partition] = q.partitions[d.partition].plus(1, w.bytes)
+	}
 	for _, w := range d.rest {
 		q.behind = q.behind.plus(-1, -w.bytes)
 	}
-	q.items = slices.Concat(d.rest, q.items)
-	d.rest = nil
+	q.items = slices.Concat(d.first, d.rest, q.items)
+	d.first, d.rest = nil, nil
 	delete(q.detours, d.partition)
 	delete(q.suspects, d.partition)
-	q.signal()
 }
 
 // stay gives requests that missed a lock again back to their detour.
 func (q *queue) stay(d *detour, ws []*waiting) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	d.runs = false
 	for _, w := range ws {
 		if w.state.CompareAndSwap(stateTaken, stateWaiting) {
 			d.first = append(d.first, w)
@@ -203,7 +245,7 @@ func (a *appender) detour(d *detour) {
 		if over {
 			return
 		}
-		g := s.slot(until)
+		g := s.slot(until, d.recalled)
 		if g == nil {
 			continue
 		}
@@ -235,14 +277,16 @@ func (s *Store) count(change int) {
 }
 
 // slot waits for the buffers of a group, and with them the right to a connection, until
-// a moment; nil then.
-func (s *Store) slot(until time.Time) *group {
+// a moment or a recall; nil then.
+func (s *Store) slot(until time.Time, recalled <-chan struct{}) *group {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
 	case g := <-s.slots:
 		return g
 	case <-timer.C:
+		return nil
+	case <-recalled:
 		return nil
 	}
 }
@@ -307,7 +351,7 @@ func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.
 		if _, err := g.store.queries.LockPartitionHeads(ctx, conn, []int32{int32(p)}); err != nil {
 			return err
 		}
-		_, err := conn.Exec(ctx, setLockTimeout, milliseconds(g.store.config.brief()))
+		_, err := conn.Exec(ctx, setLockTimeout, milliseconds(g.store.brief()))
 		return err
 	}()
 	if err == nil {
@@ -323,8 +367,38 @@ func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.
 
 const setLockTimeout = `SELECT set_config('lock_timeout', $1, true)`
 
-// brief is how long an appender waits for a lock.
+// brief is how long an appender waits for a lock where groups are fast.
 func (c Config) brief() time.Duration { return min(briefly, c.LockTimeout) }
+
+// brief is how long an appender waits for a lock.
+func (s *Store) brief() time.Duration {
+	wait := s.config.brief()
+	if held := s.pace.fastest(); held > wait {
+		wait = min(groupsBefore*held, longestBrief, s.config.LockTimeout)
+	}
+	return wait
+}
+
+// pace is how long the latest groups held their heads. The fastest of them counts: one
+// that is slow says nothing about those of other nodes.
+type pace struct {
+	mu   sync.Mutex
+	held [4]time.Duration
+	next int
+}
+
+func (p *pace) note(held time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held[p.next] = held
+	p.next = (p.next + 1) % len(p.held)
+}
+
+func (p *pace) fastest() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Min(p.held[:])
+}
 
 // parted tells the requests of partitions whose heads are free just now from those
 // that wait for somebody.
@@ -366,7 +440,7 @@ func (g *group) missed(ws []*waiting, look bool) (again []*waiting) {
 		return ws
 	}
 	if len(held) == 0 {
-		return ws // the lock is another one, or was given back: each partition finds out
+		return g.run(ws, false) // the lock was given back, or is another one: that is found out now
 	}
 	return slices.Concat(held, g.run(free, false))
 }

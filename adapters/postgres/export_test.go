@@ -3,11 +3,13 @@ package postgres
 import (
 	"context"
 	"io/fs"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // SameDatabase tells whether a key store's address makes it part of the log's database.
@@ -21,6 +23,25 @@ func Queued(s *Store) int {
 		n += requests
 	}
 	return n
+}
+
+// Brief is how long an appender waits for a lock.
+func Brief(s *Store) time.Duration { return s.brief() }
+
+// Gather moves requests to a group, those that may be taken, and gives what is kept.
+func Gather(requests []*ports.AppendRequest, may func(*ports.AppendRequest) bool) (group, kept []*ports.AppendRequest) {
+	var items []*waiting
+	for _, r := range requests {
+		items = append(items, &waiting{request: r})
+	}
+	taken, left := gather(nil, items, false, func(w *waiting) bool { return may(w.request) }, func(*waiting) {})
+	for _, w := range taken {
+		group = append(group, w.request)
+	}
+	for _, w := range left {
+		kept = append(kept, w.request)
+	}
+	return group, kept
 }
 
 // MigrateOwn brings the store's own schema to what the files of an earlier release are.

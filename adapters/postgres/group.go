@@ -206,6 +206,7 @@ func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 	if err := g.lockAndRead(ctx, conn, begun, ws); err != nil {
 		return beforeCommit(err), err
 	}
+	locked := time.Now()
 	g.takeLease(ctx)
 	g.decidedAt = g.store.now()
 	for {
@@ -229,7 +230,11 @@ func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 		}
 		return committed, nil
 	}
-	return g.write(ctx, conn, ws)
+	end, err := g.write(ctx, conn, ws)
+	if end == committed {
+		g.store.pace.note(time.Since(locked))
+	}
+	return end, err
 }
 
 func beforeCommit(err error) ending {
@@ -267,14 +272,18 @@ func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 	var batch pgx.Batch
 	if !begun {
 		batch.Queue(beginAppend)
+		if wait := g.store.brief(); wait != g.store.config.brief() { // which the session has
+			batch.Queue(setLockTimeout, milliseconds(wait))
+		}
 	}
+	opening := batch.Len()
 	batch.Queue(backbonedb.LockPartitionHeads, g.partitionIDs)
 	batch.Queue(backbonedb.ListLastEvents, g.partitionIDs)
 	g.probers = queuePending(&batch, g.facts.log, g.probers[:0])
 	before := g.store.clock.Now()
 	results := conn.SendBatch(ctx, &batch)
 	defer results.Close()
-	if !begun {
+	for range opening {
 		if _, err := results.Exec(); err != nil {
 			return err
 		}

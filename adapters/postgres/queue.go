@@ -197,11 +197,10 @@ func gather(group, items []*waiting, onePartition bool, take func(*waiting) bool
 				break
 			}
 			// Alone when it is the first; nothing else joins it.
-			full = true
-			if take(w) {
-				group = append(group, w)
-			}
 			left(w)
+			if take(w) {
+				group, full = append(group, w), true
+			}
 			continue
 		case events+len(w.request.Events) > maxGroupEvents || bytes+w.bytes > maxGroupBytes:
 			full = true

@@ -155,6 +155,7 @@ type Store struct {
 	queries   *backbonedb.Queries
 	appenders []*appender
 	slots     chan *group // of detours
+	pace      pace
 	notifier  *notifier
 	closing   sync.Once
 	cursors   *cursorWaits
