@@ -225,13 +225,14 @@ func (d *deliveryTx) Save(ctx context.Context, c ports.DeliveryCursor, changed [
 	}
 	if len(parked) > 0 {
 		all := d.columns(parked)
-		if err := queries.SaveParked(ctx, d.tx, &backbonedb.SaveParkedParams{
+		added, err := queries.SaveParked(ctx, d.tx, &backbonedb.SaveParkedParams{
 			Subscription: all.Subscription, PartitionID: all.PartitionID, Sequences: all.Sequences, EventIds: all.EventIds, OrderKeys: all.OrderKeys,
 			Consumers: all.Consumers, Attempts: all.Attempts, Handed: all.Handed, Codes: all.Codes, Details: all.Details, Changed: all.Changed,
-		}); err != nil {
+		})
+		if err != nil {
 			return err
 		}
-		d.parked += int64(len(parked))
+		d.parked += added
 	}
 	return queries.SaveCursor(ctx, d.tx, &backbonedb.SaveCursorParams{
 		ReadThrough: int64(c.ReadThrough), Checkpoint: int64(c.Checkpoint), Pending: int32(c.Pending), Term: c.Term, Counts: counts, UpdatedAt: d.now,

@@ -84,6 +84,41 @@ func TestNobodyParksAmongOpenMessages(t *testing.T) {
 	require.ErrorContains(t, err, "subscription_messages_state_check")
 }
 
+// A node of the release before that resets a subscription leaves what is parked: it is
+// handed out again, and parked again if it fails again, and counted once.
+func TestWhatIsParkedTwiceIsOneDeadLetter(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	clock := conformance.NewClock()
+	c := conformance.NewCounter(conformance.NewDesk(t, open(t, dsn, withClock(clock)), clock, "t"), nil)
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder}, subscription.Filter{})
+	written := c.Write(t, 0, 3, "one")
+	refuse := func(code string, ids ...event.ID) {
+		_, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: "s", Limit: 100})
+		require.NoError(t, err)
+		answered, err := c.Service.Refuse(t.Context(), c.Person, delivery.Refusal{ID: "s", EventIDs: ids, Action: subscription.Park, Code: code})
+		require.NoError(t, err)
+		require.Equal(t, len(ids), answered.Taken)
+	}
+	refuse("once", written[0])
+	execute(t, dsn, `DELETE FROM backbone.subscription_messages; UPDATE backbone.subscription_cursors SET read_through = 0, checkpoint = 0`)
+	refuse("twice", written[:2]...)
+	caller := delivery.Caller{Principal: c.Person}
+	there, err := c.Service.Get(t.Context(), caller, "s")
+	require.NoError(t, err)
+	require.Equal(t, 2, there.Parked)
+	groups, err := c.Service.DeadLetterGroups(t.Context(), caller, "s")
+	require.NoError(t, err)
+	require.Len(t, groups, 1)
+	require.Equal(t, []any{"twice", 2}, []any{groups[0].Code, groups[0].Messages})
+	settled, err := c.Service.Replay(t.Context(), caller, "s", delivery.DeadLetterQuery{Limit: 10}, "")
+	require.NoError(t, err)
+	require.Equal(t, 2, settled.Messages)
+	there, err = c.Service.Get(t.Context(), caller, "s")
+	require.NoError(t, err)
+	require.Zero(t, there.Parked)
+}
+
 // parkMany writes dead letters past the service: of so many keys, of events that the log
 // has or not.
 func parkMany(t *testing.T, conn *pgx.Conn, sub subscription.Subscription, p event.PartitionID, messages, keys int) {

@@ -190,14 +190,22 @@ WHERE p.subscription = @subscription AND p.partition_id = ANY (@partitions::inte
 GROUP BY p.code
 ORDER BY count(*) DESC, p.code;
 
--- name: SaveParked :exec
+-- name: SaveParked :one
+-- How many were not parked already: a node of the release before resets a subscription
+-- and leaves them, and what it hands out again may fail again.
+WITH saved AS (
 INSERT INTO backbone.subscription_parked (subscription, partition_id, sequence, event_id, order_key, consumer, attempts, handed_at, code, detail, changed_at)
 SELECT @subscription, @partition_id, m.sequence, m.event_id, m.order_key, m.consumer, m.attempts, nullif(m.handed_at, 'epoch'), m.code, m.detail, m.changed_at
 FROM (
     SELECT unnest(@sequences::bigint[]) AS sequence, unnest(@event_ids::uuid[]) AS event_id, unnest(@order_keys::bytea[]) AS order_key,
         unnest(@consumers::text[]) AS consumer, unnest(@attempts::integer[]) AS attempts, unnest(@handed::timestamptz[]) AS handed_at,
         unnest(@codes::text[]) AS code, unnest(@details::text[]) AS detail, unnest(@changed::timestamptz[]) AS changed_at
-) m;
+) m
+ON CONFLICT (subscription, partition_id, sequence) DO UPDATE
+SET consumer = excluded.consumer, attempts = excluded.attempts, handed_at = excluded.handed_at, code = excluded.code, detail = excluded.detail, changed_at = excluded.changed_at
+RETURNING (xmax = 0) AS added
+)
+SELECT count(*) FILTER (WHERE s.added) FROM saved s;
 
 -- name: DeleteParked :execrows
 DELETE FROM backbone.subscription_parked

@@ -1262,7 +1262,8 @@ func (q *Queries) SaveMessages(ctx context.Context, db DBTX, arg *SaveMessagesPa
 	return err
 }
 
-const SaveParked = `-- name: SaveParked :exec
+const SaveParked = `-- name: SaveParked :one
+WITH saved AS (
 INSERT INTO backbone.subscription_parked (subscription, partition_id, sequence, event_id, order_key, consumer, attempts, handed_at, code, detail, changed_at)
 SELECT $1, $2, m.sequence, m.event_id, m.order_key, m.consumer, m.attempts, nullif(m.handed_at, 'epoch'), m.code, m.detail, m.changed_at
 FROM (
@@ -1270,6 +1271,11 @@ FROM (
         unnest($6::text[]) AS consumer, unnest($7::integer[]) AS attempts, unnest($8::timestamptz[]) AS handed_at,
         unnest($9::text[]) AS code, unnest($10::text[]) AS detail, unnest($11::timestamptz[]) AS changed_at
 ) m
+ON CONFLICT (subscription, partition_id, sequence) DO UPDATE
+SET consumer = excluded.consumer, attempts = excluded.attempts, handed_at = excluded.handed_at, code = excluded.code, detail = excluded.detail, changed_at = excluded.changed_at
+RETURNING (xmax = 0) AS added
+)
+SELECT count(*) FILTER (WHERE s.added) FROM saved s
 `
 
 type SaveParkedParams struct {
@@ -1286,8 +1292,10 @@ type SaveParkedParams struct {
 	Changed      []time.Time
 }
 
-func (q *Queries) SaveParked(ctx context.Context, db DBTX, arg *SaveParkedParams) error {
-	_, err := db.Exec(ctx, SaveParked,
+// How many were not parked already: a node of the release before resets a subscription
+// and leaves them, and what it hands out again may fail again.
+func (q *Queries) SaveParked(ctx context.Context, db DBTX, arg *SaveParkedParams) (int64, error) {
+	row := db.QueryRow(ctx, SaveParked,
 		arg.Subscription,
 		arg.PartitionID,
 		arg.Sequences,
@@ -1300,7 +1308,9 @@ func (q *Queries) SaveParked(ctx context.Context, db DBTX, arg *SaveParkedParams
 		arg.Details,
 		arg.Changed,
 	)
-	return err
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const StoreClock = `-- name: StoreClock :one
