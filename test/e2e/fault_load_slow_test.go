@@ -19,8 +19,8 @@ import (
 
 const (
 	fleetWriters  = 8
-	fleetMachines = 6                     // in each legal entity
-	fleetPace     = 80 * time.Millisecond // of a writer, at most
+	fleetMachines = 6                      // in each legal entity
+	fleetPace     = 120 * time.Millisecond // of a writer, at most
 )
 
 // fleetEntities are where the writers write; the first has books.
