@@ -38,7 +38,11 @@ func (s *Store) mayBegin(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork)
 	return err
 }
 
-// inVersions runs f in a transaction, and again after a deadlock.
+// errBegun rolls a switch back: the version that is shown has begun with a partition in
+// the meantime, and had no checkpoint there that could be held.
+var errBegun = errors.New("the version that is shown has begun with another legal entity")
+
+// inVersions runs f in a transaction, and again after a deadlock or errBegun.
 func (s *Store) inVersions(ctx context.Context, f func(tx pgx.Tx) error) (err error) {
 	for range advanceTries {
 		err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
@@ -47,12 +51,15 @@ func (s *Store) inVersions(ctx context.Context, f func(tx pgx.Tx) error) (err er
 			}
 			return f(tx)
 		})
-		if !serializationFailure(err) {
+		if !serializationFailure(err) && !errors.Is(err, errBegun) {
 			break
 		}
 	}
 	if own, handlers := errors.AsType[said](err); handlers {
 		return own.error
+	}
+	if errors.Is(err, errBegun) {
+		return err
 	}
 	return translate(ctx, err)
 }
@@ -86,7 +93,7 @@ func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) 
 	if err != nil {
 		return err
 	}
-	return s.inVersions(ctx, func(tx pgx.Tx) error {
+	err = s.inVersions(ctx, func(tx pgx.Tx) error {
 		held, err := s.lockVersions(ctx, tx, w.Projection, 0, int32(w.From), int32(w.To))
 		if err != nil {
 			return err
@@ -112,8 +119,32 @@ func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) 
 		if err := s.changeRole(ctx, tx, w.Projection, int32(w.From), w.By, projection.Retained, projection.Active); err != nil {
 			return err
 		}
-		return s.changeRole(ctx, tx, w.Projection, int32(w.To), w.By, projection.Active, projection.Dropping)
+		if err := s.changeRole(ctx, tx, w.Projection, int32(w.To), w.By, projection.Active, projection.Dropping); err != nil || w.Force {
+			return err
+		}
+		return s.nothingBegun(ctx, tx, w, held)
 	})
+	if errors.Is(err, errBegun) {
+		return projection.Behind(w.Projection, w.To, 1) // again and again: at least an event more
+	}
+	return err
+}
+
+// nothingBegun makes sure that the version which was shown has begun nowhere since its
+// checkpoints were held. Whoever begins shares the version's row until it commits, so
+// that after the change of the role nobody can.
+func (s *Store) nothingBegun(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, held map[event.PartitionID]map[int]*ports.Checkpoint) error {
+	now, err := s.queries.ListCheckpoints(ctx, tx, &backbonedb.ListCheckpointsParams{Projection: w.Projection, Version: int32(w.From)})
+	if err != nil {
+		return err
+	}
+	for i := range now {
+		c := &now[i].BackboneProjectionCheckpoint
+		if held[event.PartitionID(c.PartitionID)][w.From] == nil && c.Sequence > 0 {
+			return errBegun
+		}
+	}
+	return nil
 }
 
 // level makes good in each partition what the version to be shown lacks of what is

@@ -224,6 +224,36 @@ func TestRebuildUnderLoad(t *testing.T) {
 	}
 }
 
+// meanwhile does something when it is handed events first.
+type meanwhile struct {
+	*till
+	once sync.Once
+	do   func()
+}
+
+func (m *meanwhile) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	m.once.Do(m.do)
+	return m.till.Apply(ctx, tx, b)
+}
+
+// TestASwitchSeesWhereTheShownVersionBegins: a partition in which the shown version has
+// no checkpoint yet has nothing that a switch could hold, and readers must not go back
+// there either.
+func TestASwitchSeesWhereTheShownVersionBegins(t *testing.T) {
+	t.Parallel()
+	w, partitions := newTill(t)
+	a, b := partitions[0], partitions[1]
+	w.build(t, 2)
+	w.write(t, a, 1, 2)
+	w.advance(t, 1, a, 0)
+	w.advance(t, 2, a, 1)
+	w.write(t, b, 1, 2)
+	w.advance(t, 2, b, 1)
+	h := &meanwhile{till: w, do: func() { w.advance(t, 1, b, 0) }}
+	require.NoError(t, w.store.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: 1, To: 2, MaxBehind: 30, Handler: h, By: "ada"}))
+	require.Equal(t, map[int]int{1: 4, 2: 4}, w.rows(t), "as much is shown as before")
+}
+
 func TestAWrongVersionShowsInAComparison(t *testing.T) {
 	t.Parallel()
 	w, partitions := newTill(t)
