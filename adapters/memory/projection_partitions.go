@@ -16,18 +16,13 @@ var _ ports.ProjectionSnapshots = (*Store)(nil)
 // SwitchPartition implements ports.ProjectionVersions. In memory it is about the rows
 // of projections that were created at run time only.
 func (s *Store) SwitchPartition(ctx context.Context, w ports.PartitionSwitch) (int, error) {
-	s.mu.RLock()
-	to := s.operated.projections[projectionKey{w.Projection, w.To}]
-	s.mu.RUnlock()
-	if to.Role != projection.Building && to.Role != projection.Retained || w.Partition == 0 || to.Scope != w.Partition {
+	if w.Partition == 0 {
 		return 0, projection.Changed()
 	}
-	if !w.Force {
-		one := w.ProjectionSwitch
-		one.Partitions = []event.PartitionID{w.Partition}
-		if err := s.level(ctx, one); err != nil {
-			return 0, err
-		}
+	one := w.ProjectionSwitch
+	one.Partitions = []event.PartitionID{w.Partition}
+	if err := s.ready(ctx, one, w.Partition); err != nil {
+		return 0, err
 	}
 	if err := s.occupy(ctx); err != nil {
 		return 0, err

@@ -36,16 +36,8 @@ func (s *Store) ended(name string, version int) bool {
 // SwitchProjection implements ports.ProjectionVersions. What the version lacks within
 // MaxBehind is applied before, so that somebody may have written more until the switch.
 func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
-	s.mu.RLock()
-	version := s.operated.projections[projectionKey{w.Projection, w.To}]
-	s.mu.RUnlock()
-	if version.Role != projection.Building && version.Role != projection.Retained || version.Scope != 0 {
-		return projection.Changed() // whatever it lacks
-	}
-	if !w.Force {
-		if err := s.level(ctx, w); err != nil {
-			return err
-		}
+	if err := s.ready(ctx, w, 0); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,6 +53,29 @@ func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) 
 	s.become(projectionKey{w.Projection, w.From}, projection.Retained, w.By)
 	s.become(projectionKey{w.Projection, w.To}, projection.Active, w.By)
 	return nil
+}
+
+// ready refuses a switch to a version that is not built in the scope, whatever it lacks,
+// or that lacks too much. Who lost a race while it looked hears of that, not of the
+// checkpoints that the winner took away.
+func (s *Store) ready(ctx context.Context, w ports.ProjectionSwitch, scope event.PartitionID) error {
+	built := func() bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		to := s.operated.projections[projectionKey{w.Projection, w.To}]
+		return to.Scope == scope && (to.Role == projection.Building || to.Role == projection.Retained)
+	}
+	if !built() {
+		return projection.Changed()
+	}
+	if w.Force {
+		return nil
+	}
+	err := s.level(ctx, w)
+	if err != nil && !built() {
+		return projection.Changed()
+	}
+	return err
 }
 
 func (s *Store) level(ctx context.Context, w ports.ProjectionSwitch) error {
