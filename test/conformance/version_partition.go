@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -90,27 +89,15 @@ func replaceAndBack(t *testing.T, s *suite) {
 
 func replaceRace(t *testing.T, s *suite) {
 	b := s.newBook(t)
-	name := b.versions(t)
-	require.NoError(t, b.rows(t, name, 1, nil, "old"))
-	b.versionIn(t, name, 2, projection.Building)
-	require.NoError(t, b.rows(t, name, 2, nil, "new"))
-	errs := make([]error, 6)
-	var racing sync.WaitGroup
-	for i := range errs {
-		racing.Go(func() { _, errs[i] = b.replace(name, 2, 100) })
+	for range versionRaces {
+		name := b.versions(t)
+		require.NoError(t, b.rows(t, name, 1, nil, "old"))
+		b.versionIn(t, name, 2, projection.Building)
+		require.NoError(t, b.rows(t, name, 2, nil, "new"))
+		oneWinner(t, race(6, func(int) error { _, err := b.replace(name, 2, 100); return err }), projection.CodeChanged)
+		require.Equal(t, []string{"new"}, b.rowKeys(t, name, 1))
+		require.Equal(t, uint64(1), b.checkpointOf(t, name, 1).Generation)
 	}
-	racing.Wait()
-	won := 0
-	for _, err := range errs {
-		if err == nil {
-			won++
-			continue
-		}
-		require.Equal(t, projection.CodeChanged, fault.CodeOf(err))
-	}
-	require.Equal(t, 1, won)
-	require.Equal(t, []string{"new"}, b.rowKeys(t, name, 1))
-	require.Equal(t, uint64(1), b.checkpointOf(t, name, 1).Generation)
 }
 
 func buildBeside(t *testing.T, s *suite) {
