@@ -351,7 +351,7 @@ func (s *Store) SubjectEntities(ctx context.Context, p event.PartitionID, subjec
 	return out, nil
 }
 
-// ofSubject chooses rows with sealed copies of the person $2. Rows without have ”, which
+// ofSubject chooses rows with sealed copies of the person $2. Rows without have an empty text, which
 // their indexes leave out.
 func ofSubject(t ports.TargetTable) string {
 	column := "t." + pgx.Identifier{t.Subject}.Sanitize()
