@@ -8,11 +8,13 @@ type PolicyModule struct {
 	Source string
 }
 
-// PolicyEngine decides. Every failure to decide (error, timeout, undefined,
-// unexpected shape) is a denial, reported as an error.
+// PolicyEngine decides. A failure to decide is never a permission, and reported as an
+// error.
 type PolicyEngine interface {
 	// Decide evaluates a query such as "data.backbone.authz.decision" on the input and
-	// decodes the resulting object into out. Fault policy.undecided on any failure.
+	// decodes the resulting object into out. Fault policy.undecided on any failure:
+	// Unavailable when the evaluation ran out of time, which says nothing about the
+	// question, Forbidden when the policy fails, says nothing or something else.
 	Decide(ctx context.Context, query string, input any, out any) error
 	// Digest identifies the loaded policies; it is part of every plan hash.
 	Digest() string

@@ -213,8 +213,8 @@ func (e *Engine) evaluate(ctx context.Context, query string, document []byte) (r
 	if err != nil {
 		return nil, errors.New("input is not JSON")
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, errOutOfTime
 	}
 	// A busy machine must not turn into denials: evaluations wait for their turn
 	// before the clock starts, and one that ran out of time gets a second chance, with
@@ -223,7 +223,7 @@ func (e *Engine) evaluate(ctx context.Context, query string, document []byte) (r
 	select {
 	case e.turns <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, errOutOfTime
 	}
 	defer func() { <-e.turns }()
 	timeout := e.timeout(query)
@@ -324,7 +324,18 @@ func give(query string, result []byte, out any) error {
 	return nil
 }
 
+// retryAfter is when an evaluation that ran out of its time may find a machine that is
+// less busy.
+const retryAfter = time.Second
+
+// undecided is no permission in any case. What ran out of time is no refusal either:
+// the same question has an answer on a machine that is less busy.
 func undecided(query string, cause error) error {
+	if errors.Is(cause, errOutOfTime) {
+		return fault.New(fault.Unavailable, "policy.undecided",
+			"the policies could not be asked in time, so nothing was done; send the request again").
+			WithRetryAfter(retryAfter).WithCause(fmt.Errorf("%s: %w", query, cause))
+	}
 	return fault.New(fault.Forbidden, "policy.undecided",
 		"No policy allows this: the decision could not be made; try again, then ask an administrator to look at the policies.").
 		WithCause(fmt.Errorf("%s: %w", query, cause))

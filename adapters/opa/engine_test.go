@@ -36,6 +36,16 @@ func requireUndecided(t testing.TB, err error) {
 	require.Equal(t, fault.Forbidden, fault.KindOf(err))
 }
 
+// requireOutOfTime wants an answer that is no refusal and says to try again.
+func requireOutOfTime(t testing.TB, err error) {
+	t.Helper()
+	f, ok := fault.As(err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, "policy.undecided", f.Code)
+	require.Equal(t, fault.Unavailable, f.Kind)
+	require.Positive(t, f.RetryAfter)
+}
+
 func TestFunctionsThatReachOutsideDoNotCompile(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -115,7 +125,7 @@ fn(x) := {"allow": x}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	requireUndecided(t, e.Decide(ctx, "data.p.some_only", map[string]any{"x": 1}, &out))
+	requireOutOfTime(t, e.Decide(ctx, "data.p.some_only", map[string]any{"x": 1}, &out))
 }
 
 func TestRunawayPoliciesTimeOut(t *testing.T) {
@@ -129,9 +139,7 @@ numbered := {"n": count(numbers.range(1, 1000000000))}
 	for _, query := range []string{"data.backbone.authz.runaway", "data.backbone.authz.numbered"} {
 		start := time.Now()
 		err := e.Decide(t.Context(), query, map[string]any{}, &struct{}{})
-		requireUndecided(t, err)
-		// Generous: the machine may be busy. Without the limit it takes minutes.
-		require.Less(t, time.Since(start), 10*time.Second)
+		requireOutOfTime(t, err) // the limit ended it: left alone, each ends by itself, with a number
 		if query == "data.backbone.authz.runaway" {
 			require.GreaterOrEqual(t, time.Since(start), 6*opa.AccessTimeout, "who was slow once has more time then")
 		}
@@ -150,7 +158,7 @@ decision := {"allow": input.n > 0}
 	var wait sync.WaitGroup
 	for range 2 * runtime.GOMAXPROCS(0) {
 		wait.Go(func() {
-			if err := e.Decide(t.Context(), "data.p.runaway", map[string]any{}, &struct{}{}); fault.CodeOf(err) != "policy.undecided" {
+			if err := e.Decide(t.Context(), "data.p.runaway", map[string]any{}, &struct{}{}); fault.KindOf(err) != fault.Unavailable {
 				t.Errorf("runaway: %v", err)
 			}
 		})
