@@ -115,10 +115,14 @@ func enrollCommand() *cobra.Command {
 			"compliance, compliance_approver, admin, operator.\n\n" +
 			"Access lasts a year. Whoever's has expired is enrolled again the same way, with the roles\n" +
 			"that are given now; --renew replaces a token that is still good, such as a lost one, and\n" +
-			"without --role leaves the rights as they are. The token before is good no longer.",
+			"without --role leaves the rights as they are. The token before is good no longer.\n\n" +
+			"Somebody new may see all legal entities unless --legal-entity names some. Whoever was let\n" +
+			"into some only stays there until others are named, or --all-legal-entities is given. A\n" +
+			"person never becomes a service, nor a service a person.",
 		Example: "  backbone enroll --tenant acme --person p-0002 --role ap_clerk --legal-entity USMF\n" +
 			"  backbone enroll --tenant acme --person s-invoices --role importer --service\n" +
-			"  backbone enroll --tenant acme --person p-0002 --renew",
+			"  backbone enroll --tenant acme --person p-0002 --renew\n" +
+			"  backbone enroll --tenant acme --person p-0002 --renew --role controller --all-legal-entities",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := configs.Load(path)
@@ -143,9 +147,11 @@ func enrollCommand() *cobra.Command {
 	f.StringVar(&o.Tenant, "tenant", "", "id of the tenant (required)")
 	f.StringVar(&o.Person, "person", "", "pseudonymous id of the person or service (required)")
 	f.StringSliceVar(&o.Roles, "role", nil, "role; may be given several times (required but for --renew)")
-	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities (default: all of the tenant)")
+	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities (default: all of the tenant, or as before)")
+	f.BoolVar(&o.Everywhere, "all-legal-entities", false, "all legal entities of the tenant, also for whoever was let into some only")
 	f.BoolVar(&o.Service, "service", false, "a service identity, not a person; it never approves")
 	f.BoolVar(&o.Renew, "renew", false, "replace a token that is still good")
+	cmd.MarkFlagsMutuallyExclusive("legal-entity", "all-legal-entities")
 	for _, name := range []string{"tenant", "person"} {
 		_ = cmd.MarkFlagRequired(name) // the flag exists
 	}

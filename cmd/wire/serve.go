@@ -71,16 +71,25 @@ func Bootstrap(ctx context.Context, config configs.Config, o BootstrapOptions) (
 	defer app.Close()
 	token, _, err := enroll(ctx, app, ports.Principal{
 		TenantID: o.Tenant, PersonID: o.Admin, PrincipalID: o.Admin + "-1", ActorType: event.Human, Roles: []string{"admin"},
-	}, false)
+	}, enrollment{everywhere: true})
 	return token, err
 }
 
 // tokenLife is how long an access token is good.
 const tokenLife = 365 * 24 * time.Hour
 
-// enroll makes a token for somebody new, or for somebody whose access has expired. With
-// renew it replaces a token that is still good, such as one that was lost.
-func enroll(ctx context.Context, app *App, p ports.Principal, renew bool) (token string, renewed bool, err error) {
+// enrollment is how somebody is let in.
+type enrollment struct {
+	renew      bool // replaces a token that is still good, such as one that was lost
+	everywhere bool // in all legal entities of the tenant, also who was in some only
+	service    bool // said to be a service
+}
+
+// enroll makes a token for somebody new, or for somebody whose access has expired or is
+// renewed. Nobody who is known gets into further legal entities without their being
+// named, or all of them.
+func enroll(ctx context.Context, app *App, p ports.Principal, how enrollment) (token string, renewed bool, err error) {
+	renew := how.renew
 	before, err := app.Store.PrincipalByPerson(ctx, p.TenantID, p.PersonID)
 	switch {
 	case fault.KindOf(err) == fault.NotFound && renew:
@@ -91,14 +100,17 @@ func enroll(ctx context.Context, app *App, p ports.Principal, renew bool) (token
 	case !renew && !before.Expired(time.Now()):
 		return "", false, fault.New(fault.Conflict, "principal.duplicate",
 			"tenant %s has a principal %s already, and a token is printed only once; choose another id, or replace its token with --renew", p.TenantID, p.PersonID)
-	case !renew && before.ActorType != p.ActorType:
+	case before.ActorType != p.ActorType && (!renew || how.service): // a renewal that does not say leaves it as it was
 		return "", false, fault.New(fault.Conflict, "principal.kind_differs",
 			"principal %s of tenant %s is a %s, and stays one in what it has done; choose another id, or leave --service as it was", p.PersonID, p.TenantID, before.ActorType)
 	default:
 		// The same login, so that the token before is good no longer.
 		p.PrincipalID, p.DisplayName, p.ActorType, renewed = before.PrincipalID, before.DisplayName, before.ActorType, true
 		if len(p.Roles) == 0 {
-			p.Roles, p.RoleLabel, p.LegalEntities = before.Roles, before.RoleLabel, before.LegalEntities
+			p.Roles, p.RoleLabel = before.Roles, before.RoleLabel
+		}
+		if len(p.LegalEntities) == 0 && !how.everywhere {
+			p.LegalEntities = before.LegalEntities
 		}
 	}
 	p.ExpiresAt = time.Now().Add(tokenLife)
@@ -111,7 +123,8 @@ type EnrollOptions struct {
 	Tenant        string
 	Person        string
 	Roles         []string
-	LegalEntities []string
+	LegalEntities []string // empty: all for somebody new, as before for somebody known
+	Everywhere    bool     // all legal entities, for somebody known too
 	Service       bool
 	Renew         bool // replace a token that is still good; without Roles the rights stay
 }
@@ -125,7 +138,7 @@ func Enroll(ctx context.Context, config configs.Config, o EnrollOptions) (token 
 	if len(o.Roles) == 0 && !o.Renew {
 		return "", false, fault.New(fault.Invalid, "cli.role_missing", "somebody new needs a role; give --role")
 	}
-	if len(o.Roles) == 0 && len(o.LegalEntities) > 0 {
+	if len(o.Roles) == 0 && (len(o.LegalEntities) > 0 || o.Everywhere) {
 		return "", false, fault.New(fault.Invalid, "cli.role_missing", "legal entities are given together with roles; give --role too, or leave both as they are")
 	}
 	app, err := Open(ctx, config, Options{})
@@ -140,5 +153,5 @@ func Enroll(ctx context.Context, config configs.Config, o EnrollOptions) (token 
 	return enroll(ctx, app, ports.Principal{
 		TenantID: o.Tenant, PersonID: o.Person, PrincipalID: o.Person + "-1", ActorType: kind,
 		Roles: o.Roles, LegalEntities: o.LegalEntities,
-	}, o.Renew)
+	}, enrollment{renew: o.Renew, everywhere: o.Everywhere, service: o.Service})
 }

@@ -42,6 +42,9 @@ func TestAccessIsRenewed(t *testing.T) {
 	refused(enroll("--person", "nobody", "--renew"), "principal.not_found")
 	refused(enroll("--person", "p-new"), "cli.role_missing")
 	refused(enroll("--person", "s-shop", "--renew", "--legal-entity", "DEMF"), "cli.role_missing")
+	refused(enroll("--person", "s-shop", "--renew", "--all-legal-entities"), "cli.role_missing")
+	refused(enroll("--person", "p-0001", "--renew", "--service"), "principal.kind_differs")
+	refused(enroll("--person", "s-shop", "--renew", "--role", "module", "--legal-entity", "DEMF", "--all-legal-entities"), "all-legal-entities")
 
 	lost := enroll("--person", "s-shop", "--renew")
 	require.Zero(t, lost.code, lost)
@@ -63,6 +66,18 @@ func TestAccessIsRenewed(t *testing.T) {
 	require.Equal(t, "system", kind)
 	require.Equal(t, 1, logins)
 
+	wider := enroll("--person", "s-shop", "--renew", "--role", "module", "--role", "importer")
+	require.Zero(t, wider.code, wider)
+	roles, entities, kind, _ = rights()
+	require.Equal(t, []string{"module", "importer"}, roles)
+	require.Equal(t, []string{"FRMF"}, entities, "nobody gets further without its being said")
+	require.Equal(t, "system", kind, "a renewal that does not say leaves it")
+	named := enroll("--person", "s-shop", "--renew", "--service", "--role", "module", "--legal-entity", "DEMF")
+	require.Zero(t, named.code, named)
+	_, entities, _, _ = rights()
+	require.Equal(t, []string{"DEMF"}, entities)
+	lost = named
+
 	_, err = connection.Exec(t.Context(), `UPDATE backbone.principals SET expires_at = now() - interval '1 hour' WHERE person_id IN ('s-shop', 'p-0001')`)
 	require.NoError(t, err)
 	testkit.Eventually(t, endTime, func() bool { return status(lost.stdout) == 401 })
@@ -73,7 +88,11 @@ func TestAccessIsRenewed(t *testing.T) {
 	require.Equal(t, 401, status(lost.stdout))
 	roles, entities, _, logins = rights()
 	require.Equal(t, []string{"auditor"}, roles, "as they are given now")
-	require.Empty(t, entities)
+	require.Equal(t, []string{"DEMF"}, entities, "as they were")
 	require.Equal(t, 1, logins)
+	everywhere := enroll("--person", "s-shop", "--renew", "--role", "auditor", "--all-legal-entities")
+	require.Zero(t, everywhere.code, everywhere)
+	_, entities, _, _ = rights()
+	require.Empty(t, entities)
 	require.Zero(t, command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org").code, "nobody is locked out for ever")
 }
