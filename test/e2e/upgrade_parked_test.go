@@ -41,6 +41,14 @@ type versionsShown struct {
 	} `json:"snapshots"`
 }
 
+// statistics is what a subscription has counted.
+type statistics struct {
+	Delivered    int `json:"delivered"`
+	Acknowledged int `json:"acknowledged"`
+	Retried      int `json:"retried"`
+	Parked       int `json:"parked"`
+}
+
 // TestUpgradeKeepsVersionsAndDeadLetters takes a database of the release before dead
 // letters had a table of their own to this one. It has a version of a projection that is
 // shown, one that is retained and one that is being built, one of a tenant's own, and a
@@ -79,10 +87,10 @@ func TestUpgradeKeepsVersionsAndDeadLetters(t *testing.T) {
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(3, 7)+`,"action":"park","code":"workshop.closed","reason":"The workshop is closed."}`))
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(7, 8)+`,"action":"retry","code":"workshop.busy","reason":"Later."}`))
 	type standing struct {
-		Parked   int `json:"parked"`
-		Waiting  int `json:"waiting"`
-		InFlight int `json:"in_flight"`
-		Retrying int `json:"retrying"`
+		Parked     int        `json:"parked"`
+		Waiting    int        `json:"waiting"`
+		InFlight   int        `json:"in_flight"`
+		Statistics statistics `json:"statistics"`
 	}
 	stand := func(c client) (s standing) {
 		t.Helper()
@@ -99,6 +107,7 @@ func TestUpgradeKeepsVersionsAndDeadLetters(t *testing.T) {
 	}
 	want, wantParked, wantReports := stand(module), parked(module), reportsOf(t, d.as(t, "auditor"))
 	require.Equal(t, 4, want.Parked)
+	require.Equal(t, statistics{Delivered: 10, Acknowledged: 3, Retried: 1, Parked: 4}, want.Statistics)
 	require.Contains(t, wantParked, "workshop.closed")
 	rows := func(c client) (page ownRows) {
 		t.Helper()
