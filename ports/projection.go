@@ -120,7 +120,8 @@ type ProjectionRegister interface {
 	// AddProjection makes a projection known, with revision 1, unless it is: then nothing
 	// changes. It returns what is known afterwards. Fault projection.not_found when another
 	// version is building or active already, as this one would be, or when this one is
-	// building and none is shown.
+	// building and none is shown; projection.wrong_expected_version when another one than
+	// Follows is. Of a tenant's own there are never more than projection.MayAdd allows.
 	AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error)
 	// ListProjections lists the versions of all projections, by name and version; of those
 	// that were dropped only one that is the latest of its projection.

@@ -107,7 +107,7 @@ func ofCaller(p ports.Principal, f projection.Filter) error {
 // projection.affects_others.
 func definition(ctx context.Context, b *api.NewProjection) (declarative.Creation, error) {
 	p := callOf(ctx).principal
-	c := declarative.Creation{Name: b.Name, By: p.PersonID, Definition: projection.Definition{
+	c := declarative.Creation{Name: b.Name, By: p.PersonID, Expected: b.ExpectedVersion, Definition: projection.Definition{
 		TenantID: p.TenantID, Description: b.Description, Key: b.Key, Fold: b.Fold,
 		Filter: projection.Filter{Types: b.Filter.Types, Tags: b.Filter.Tags, LegalEntities: b.Filter.LegalEntities},
 	}}

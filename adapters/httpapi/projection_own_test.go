@@ -137,6 +137,15 @@ func TestProjectionsOfTenants(t *testing.T) {
 	require.Equal(t, []any{"notes", 1.0, 2.0}, []any{compared["name"], compared["left"], compared["right"]})
 	moved := changed(http.StatusOK, ask{method: "POST", path: one + "/switch", token: h.tokens["operator"]})
 	require.Equal(t, []any{"notes", 2.0, 1.0}, []any{moved["name"], moved["active"], moved["retained"]})
+
+	// What was decided on while readers were shown another version is not built.
+	late := changed(http.StatusConflict, put(admin, "", strings.Replace(other, `"1"}`, `"3","expected_version":1}`, 1)))
+	require.Equal(t, []any{"projection.wrong_expected_version", 1.0, 2.0, "/expected_version"}, []any{late["code"], late["expected"], late["actual"], late["field"]})
+	answers(http.StatusConflict, "projection.wrong_expected_version", put(admin, "?dry_run=true", strings.Replace(other, `"1"}`, `"3","expected_version":1}`, 1)))
+	answers(http.StatusOK, "", put(admin, "?dry_run=true", strings.Replace(other, `"1"}`, `"3","expected_version":2}`, 1)))
+	answers(http.StatusOK, "", put(admin, "", strings.Replace(other, `"1"}`, `"1","expected_version":1}`, 1))) // said again, it is the same change
+	absent := changed(http.StatusConflict, post(admin, `{"name":"fresh","key":".id","fold":"1","expected_version":4}`))
+	require.Equal(t, []any{"projection.wrong_expected_version", 4.0, 0.0}, []any{absent["code"], absent["expected"], absent["actual"]})
 	require.Equal(t, 2.0, changed(http.StatusOK, ask{method: "GET", path: rows, token: h.tokens["auditor"]})["version"])
 	back := changed(http.StatusOK, ask{method: "POST", path: one + "/rollback", token: h.tokens["operator"]})
 	require.Equal(t, []any{1.0, 2.0}, []any{back["active"], back["retained"]})

@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -51,7 +52,11 @@ func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (pro
 	p = p.Complete()
 	shown := p.Role != projection.Building
 	for other, known := range s.operated.projections {
-		shown = shown || other.name == p.Name && known.Role == projection.Active
+		if other.name == p.Name && known.Role == projection.Active {
+			if shown = true; p.Follows != 0 && p.Follows != known.Version {
+				return p, projection.WrongVersion(p.Name, p.Follows, known.Version)
+			}
+		}
 		if other.name == p.Name && known.Role == p.Role && known.Scope == p.Scope && p.Role != projection.Saved {
 			return p, projection.NotFound(p.Name) // there is one of that role
 		}
@@ -59,7 +64,10 @@ func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (pro
 	if !shown {
 		return p, projection.NotFound(p.Name)
 	}
-	p.Revision, p.CreatedAt = 1, s.now()
+	if err := projection.MayAdd(slices.Collect(maps.Values(s.operated.projections)), p); err != nil {
+		return p, err
+	}
+	p.Revision, p.CreatedAt, p.Follows = 1, s.now(), 0
 	p.ChangedAt = p.CreatedAt
 	s.operated.projections[key] = cloneProjection(p)
 	return cloneProjection(p), nil

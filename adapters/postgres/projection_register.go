@@ -28,27 +28,61 @@ func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (pro
 		Name: p.Name, Version: int32(p.Version), Code: int32(p.Code), Role: string(p.Role), Scope: int32(p.Scope), Base: int32(p.Base), SelfSwitching: p.SelfSwitching,
 		Status: string(p.Status), Settings: settings, Definition: p.Definition, CreatedAt: s.now(), ChangedBy: p.ChangedBy,
 	}
-	if p.Role == projection.Building || p.Role == projection.Saving {
-		err = s.inVersions(ctx, func(tx pgx.Tx) error { return s.insertBuilding(ctx, tx, row) })
-	} else {
-		err = translate(ctx, s.queries.InsertProjection(ctx, s.reads, row))
-	}
+	err = s.inVersions(ctx, func(tx pgx.Tx) error {
+		if err := s.mayAdd(ctx, tx, p); err != nil {
+			return err
+		}
+		if p.Role == projection.Building || p.Role == projection.Saving {
+			return s.insertBuilding(ctx, tx, row, p.Follows)
+		}
+		return s.queries.InsertProjection(ctx, tx, row)
+	})
 	if err != nil {
 		return p, err
 	}
 	return s.findProjection(ctx, p.Name, p.Version)
 }
 
+// mayAdd lets one version of a tenant's projections be added at a time, so that who counts
+// them counts all. What is known already is not added.
+func (s *Store) mayAdd(ctx context.Context, tx pgx.Tx, p projection.Projection) error {
+	tenantID, _, owned := projection.Owner(p.Name)
+	if !owned {
+		return nil
+	}
+	if err := s.queries.LockProjectionTenant(ctx, tx, tenantID); err != nil {
+		return err
+	}
+	// In a statement of its own, which sees what was committed before the lock was had.
+	rows, err := s.queries.CountedProjections(ctx, tx, projection.OwnName(tenantID, ""))
+	if err != nil {
+		return err
+	}
+	all := make([]projection.Projection, len(rows))
+	for i, r := range rows {
+		if all[i] = (projection.Projection{Name: r.Name, Version: int(r.Version), Role: projection.Role(r.Role)}); all[i].Name == p.Name && all[i].Version == p.Version {
+			return nil
+		}
+	}
+	if err := projection.MayAdd(all, p); err != nil {
+		return said{err}
+	}
+	return nil
+}
+
 // insertBuilding holds the version that is shown, so that a version is never begun of a
 // projection that is being ended: whoever ends it looks for versions again once it has
 // that one.
-func (s *Store) insertBuilding(ctx context.Context, tx pgx.Tx, row *backbonedb.InsertProjectionParams) error {
-	_, err := s.queries.ShareActiveProjection(ctx, tx, row.Name)
+func (s *Store) insertBuilding(ctx context.Context, tx pgx.Tx, row *backbonedb.InsertProjectionParams, follows int) error {
+	shown, err := s.queries.ShareActiveProjection(ctx, tx, row.Name)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil // it stays unknown
 	}
 	if err != nil {
 		return err
+	}
+	if follows != 0 && follows != int(shown) {
+		return said{projection.WrongVersion(row.Name, follows, int(shown))}
 	}
 	return s.queries.InsertProjection(ctx, tx, row)
 }

@@ -21,7 +21,8 @@ type Changed struct {
 // if switching says so, and by an operator otherwise. A definition that the projection
 // has already begins nothing. Faults: those of Create but projection.exists and
 // projection.too_many, projection.not_found, projection.being_changed,
-// projection.too_many_building.
+// projection.too_many_building. A definition is not changed that others have changed since
+// (projection.wrong_expected_version).
 func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Changed, error) {
 	all, err := s.config.Register.ListProjections(ctx)
 	if err != nil {
@@ -50,6 +51,8 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	switch {
 	case same(latest.Definition, wanted):
 		out.Version, out.Same = latest.Version, true
+	case c.Expected != 0 && c.Expected != now.Version:
+		return out, projection.WrongVersion(now.Name, c.Expected, now.Version)
 	case latest.Role == projection.Building:
 		return out, projection.Changing(now.Name)
 	default:
@@ -61,7 +64,7 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	if out.Trial, err = s.examine(ctx, c, checked); err != nil || c.DryRun || out.Same {
 		return out, err
 	}
-	next.Definition, next.SelfSwitching, next.ChangedBy = wanted, switching, c.By
+	next.Definition, next.SelfSwitching, next.ChangedBy, next.Follows = wanted, switching, c.By, c.Expected
 	added, err := s.config.Register.AddProjection(ctx, next)
 	switch {
 	case fault.KindOf(err) == fault.NotFound && err != nil:

@@ -114,11 +114,14 @@ type Creation struct {
 	By         string
 	DryRun     bool // only try it
 	Untried    bool // create it without a trial
+	// Expected is the version that readers were shown when somebody decided on this; 0: any,
+	// or none.
+	Expected int
 }
 
 // Create checks a definition, tries it, and makes it a projection that runs. Faults:
 // projection.definition_invalid, transform.invalid, projection.trial_failed,
-// projection.exists, projection.too_many.
+// projection.exists, projection.too_many, projection.wrong_expected_version.
 func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection, Trial, error) {
 	none := projection.Projection{}
 	if err := projection.CheckName(c.Name); err != nil {
@@ -131,6 +134,9 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	p, err := s.place(ctx, c)
 	if err != nil {
 		return none, Trial{}, err
+	}
+	if c.Expected != 0 {
+		return none, Trial{}, projection.WrongVersion(p.Name, c.Expected, 0)
 	}
 	trial, err := s.examine(ctx, c, checked)
 	if err != nil || c.DryRun {
@@ -187,14 +193,7 @@ func (s *Service) place(ctx context.Context, c Creation) (p projection.Projectio
 	p = projection.Projection{
 		Name: projection.OwnName(c.Definition.TenantID, c.Name), Version: 1, Role: projection.Active, Status: projection.Running, Settings: settings, ChangedBy: c.By,
 	}
-	own := 0
 	for _, known := range all {
-		if tenant, _, owned := projection.Owner(known.Name); !owned || tenant != c.Definition.TenantID {
-			continue
-		}
-		if known.Role == projection.Active {
-			own++
-		}
 		if known.Name != p.Name {
 			continue
 		}
@@ -203,8 +202,8 @@ func (s *Service) place(ctx context.Context, c Creation) (p projection.Projectio
 		}
 		p.Version = max(p.Version, known.Version+1)
 	}
-	if own >= projection.MaxDefined {
-		return p, fault.New(fault.FailedPrecondition, "projection.too_many", "there are %d projections of your own already; delete one first", own)
+	if err := projection.MayAdd(all, p); err != nil {
+		return p, err
 	}
 	p.Code = p.Version
 	p.Definition, err = c.Definition.Encode()

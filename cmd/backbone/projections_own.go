@@ -34,8 +34,9 @@ func reviseProjectionCommand() *cobra.Command {
 		Use: "change FILE", Short: "Build a projection that was created by another definition", Args: cobra.ExactArgs(1),
 		Long: "FILE is as for create, and names the projection. The definition is tried, and a version is built with\n" +
 			"it beside the one that readers are shown; versions, compare, switch, rollback, cancel and drop look after\n" +
-			"it as after any rebuild. With --switch readers are switched to it once it has caught up. It takes the role\n" +
-			"admin.",
+			"it as after any rebuild. With --switch readers are switched to it once it has caught up. A file that definition\n" +
+			"has printed says which version readers were shown (expected_version): the change is refused once somebody\n" +
+			"else has shown them another one. It takes the role admin.",
 		Example: "  backbone projections change machines.yaml --dry-run\n  backbone projections change machines.yaml --compare\n  backbone projections change machines.yaml --switch",
 	}
 	options := clientFlags(cmd)
@@ -55,7 +56,7 @@ func projectionDefinitionCommand() *cobra.Command {
 	var version int
 	cmd := &cobra.Command{
 		Use: "definition PROJECTION", Short: "Print the definition of a projection that was created", Args: cobra.ExactArgs(1),
-		Long:    "It is printed as a file for `backbone projections change`.",
+		Long:    "It is printed as a file for `backbone projections change`, with the version that readers are shown.",
 		Example: "  backbone projections definition machines-serviced > machines.yaml\n  backbone projections definition machines-serviced --version 2 --json",
 	}
 	options := clientFlags(cmd)

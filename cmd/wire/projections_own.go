@@ -191,9 +191,13 @@ func (o ClientOptions) revised(made httpclient.ProjectionTrial, r ProjectionRevi
 	return nil
 }
 
-// definitionFile is a definition as files have it.
+// definitionFile is a definition as files have it. ExpectedVersion is the version that
+// readers were shown when it was printed, so that a change of it is refused once somebody
+// else has changed it.
 type definitionFile struct {
-	Name        string `json:"name" yaml:"name"`
+	Name            string `json:"name" yaml:"name"`
+	ExpectedVersion int    `json:"expected_version,omitempty" yaml:"expected_version,omitempty"`
+
 	Description string `json:"description,omitempty" yaml:"description,omitempty"`
 	Filter      struct {
 		Types    []string `json:"types,omitempty" yaml:"types,omitempty"`
@@ -219,6 +223,12 @@ func ShowProjectionDefinition(ctx context.Context, o ClientOptions, name string,
 	if err != nil {
 		return err
 	}
+	shown := 0
+	for _, p := range all {
+		if p.Name == name && p.Current {
+			shown = p.Version
+		}
+	}
 	for _, p := range all {
 		if p.Name != name || version == 0 && !p.Current || version != 0 && p.Version != version {
 			continue
@@ -226,7 +236,7 @@ func ShowProjectionDefinition(ctx context.Context, o ClientOptions, name string,
 		if p.Definition == nil {
 			return fault.New(fault.FailedPrecondition, "projection.built_in", "projection %s has no definition; it comes with a module", name)
 		}
-		d := definitionFile{Name: name}
+		d := definitionFile{Name: name, ExpectedVersion: shown}
 		if err := json.Unmarshal(p.Definition, &d); err != nil {
 			return err
 		}

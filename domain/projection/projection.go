@@ -203,6 +203,9 @@ type Projection struct {
 	Scope event.PartitionID
 	// Base is the version of the snapshot that it begins with; 0: the beginning of the log.
 	Base int
+	// Follows is of use only where a version is added: the one that readers must be shown
+	// for that. 0: whichever.
+	Follows int
 	// Code is the version that its module declares for the handler that builds it; 0 is
 	// Version.
 	Code       int

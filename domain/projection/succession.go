@@ -33,25 +33,54 @@ func NextIn(all []Projection, name string, scope event.PartitionID) (Projection,
 	}
 	if len(next.Definition) > 0 {
 		next.Code = next.Version
-		tenant, _, _ := Owner(name)
-		return next, mayBuild(all, tenant)
+		return next, MayAdd(all, next)
 	}
 	return next, nil
 }
 
-// mayBuild bounds how often a tenant's log is read from the beginning at a time.
-func mayBuild(all []Projection, tenantID string) error {
-	building := 0
-	for _, p := range all {
-		if tenant, _, owned := Owner(p.Name); owned && tenant == tenantID && p.Role == Building {
+// MayAdd bounds how many projections of its own a tenant has, and how often its log is
+// read from the beginning at a time. It counts what all holds of the tenant besides the
+// version itself; a store asks once more under the lock under which it adds. Faults:
+// projection.too_many, projection.too_many_building.
+func MayAdd(all []Projection, p Projection) error {
+	tenantID, _, owned := Owner(p.Name)
+	if !owned {
+		return nil
+	}
+	shown, building := 0, 0
+	for _, known := range all {
+		if tenant, _, owned := Owner(known.Name); !owned || tenant != tenantID {
+			continue
+		}
+		switch known.Role {
+		case Active:
+			shown++
+		case Building:
 			building++
 		}
 	}
-	if building >= MaxBuilding {
+	switch {
+	case p.Role == Active && shown >= MaxDefined:
+		return fault.New(fault.FailedPrecondition, "projection.too_many", "there are %d projections of your own already; delete one first", shown)
+	case p.Role == Building && building >= MaxBuilding:
 		return fault.New(fault.FailedPrecondition, "projection.too_many_building",
 			"%d projections of your own are being built already; wait for one of them, switch to it or cancel it", building)
 	}
 	return nil
+}
+
+// CodeWrongVersion says that another version is shown than a change was made for.
+const CodeWrongVersion = "projection.wrong_expected_version"
+
+// WrongVersion refuses to change a definition that somebody else has changed; shown is the
+// version that readers are shown, 0: there is none.
+func WrongVersion(name string, expected, shown int) *fault.Error {
+	detail := fault.New(fault.Conflict, CodeWrongVersion, "there is no projection %s, whose version %d this was made for; leave expected_version out to create it", own(name), expected)
+	if shown != 0 {
+		detail = fault.New(fault.Conflict, CodeWrongVersion,
+			"readers are shown version %d of projection %s, not version %d, which this change was made for; read the definition again and decide anew", shown, own(name), expected)
+	}
+	return detail.WithField("/expected_version").WithNumbers(expected, shown)
 }
 
 // own is what the tenant calls a projection of its own; others have one name only.

@@ -87,3 +87,25 @@ func (s beginBroken) AddProjection(ctx context.Context, p projection.Projection)
 	}
 	return added, err
 }
+
+// limitBroken counts nothing of what a tenant has.
+type limitBroken struct{ *wrapper }
+
+func countNothing(w *wrapper) conformance.Store { return limitBroken{w} }
+
+func (s limitBroken) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
+	if tenant, name, owned := projection.Owner(p.Name); owned {
+		p.Name = projection.OwnName(tenant+"/"+name, name) // a tenant of its own
+	}
+	return s.wrapper.AddProjection(ctx, p)
+}
+
+// followBroken does not look which version is shown.
+type followBroken struct{ *wrapper }
+
+func followWhichever(w *wrapper) conformance.Store { return followBroken{w} }
+
+func (s followBroken) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
+	p.Follows = 0
+	return s.wrapper.AddProjection(ctx, p)
+}

@@ -79,6 +79,8 @@ var broken = []breakage{
 	{"waits for legal entities that a version does not read", waitForAll, []string{"ProjectionVersions/ASwitchWaitsOnlyForWhatTheVersionReads"}},
 	{"hands all events to every version", handAll, []string{"ProjectionVersions/AComparisonHandsEachVersionWhatItReads"}},
 	{"begins versions of nothing", beginNothing, []string{"ProjectionVersions/OneVersionIsShownAndOneIsBuilt"}},
+	{"counts nothing of what a tenant has", countNothing, []string{"ProjectionVersions/ATenantsLastPlaceIsGivenOnce", "ProjectionVersions/ATenantBuildsNoMoreThanItMay"}},
+	{"begins a version after whichever is shown", followWhichever, []string{"ProjectionVersions/AVersionFollowsTheOneItWasMadeFor"}},
 	{"replaces a partition without its rows", replaceNothing, []string{"ProjectionParts/RowsOfAPartitionAreReplacedAndKept"}},
 	{"begins a version with an empty snapshot", restoreNothing, []string{"ProjectionParts/AVersionBeginsWithASnapshot"}},
 	{"keeps rows that are gone", keepRows, []string{"Projection/RowsAreOfTheirVersionAndPartition"}},

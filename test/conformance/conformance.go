@@ -135,7 +135,7 @@ func RunEventStore(t *testing.T, h Harness) {
 		{"Cancellation", cancellationPromises},
 		{"Projection", slices.Concat(projectionPromises, troublePromises, rowPromises)},
 		{"ProjectionRegister", registerPromises},
-		{"ProjectionVersions", versionPromises},
+		{"ProjectionVersions", slices.Concat(versionPromises, limitPromises)},
 		{"ProjectionParts", partPromises},
 		{"WakeUp", wakeUpPromises},
 		{"Snapshot", snapshotPromises},

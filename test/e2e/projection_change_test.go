@@ -178,6 +178,9 @@ func TestAProjectionIsChangedWhileItIsRead(t *testing.T) {
 
 	ok("operator", "projections", "rollback", "bills")
 	require.Nil(t, caughtUp().Sum, "the first definition again")
+	stale := cli("admin", "projections", "change", path).stderr
+	require.Contains(t, stale, "projection.wrong_expected_version")
+	require.Contains(t, stale, "readers are shown version 1 of projection bills, not version 3")
 	await(10)
 	close(stop)
 	busy.Wait()

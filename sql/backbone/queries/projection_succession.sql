@@ -8,3 +8,13 @@ SELECT sqlc.embed(p)
 FROM backbone.projections p
 WHERE p.name = @name
 ORDER BY p.version;
+
+-- name: LockProjectionTenant :exec
+-- Whoever adds a version of one of a tenant's own projections holds this until the end of
+-- the transaction, so that two do not both count what is there before either is.
+SELECT pg_advisory_xact_lock(hashtextextended('backbone.projections/' || @tenant_id::text, 0));
+
+-- name: CountedProjections :many
+SELECT p.name, p.version, p.role
+FROM backbone.projections p
+WHERE starts_with(p.name, @prefix::text) AND p.role IN ('building', 'active');

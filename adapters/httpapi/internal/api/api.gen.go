@@ -904,6 +904,9 @@ type NewProjection struct {
 	// Description No personal data.
 	Description string `json:"description,omitempty,omitzero"`
 
+	// ExpectedVersion The version that readers were shown when the change was made; it is refused when they are shown another one. 0: any.
+	ExpectedVersion int `json:"expected_version,omitempty,omitzero"`
+
 	// Filter All that is given must fit.
 	Filter ProjectionFilter `json:"filter,omitempty,omitzero"`
 

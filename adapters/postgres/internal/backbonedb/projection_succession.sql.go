@@ -9,6 +9,49 @@ import (
 	"context"
 )
 
+const CountedProjections = `-- name: CountedProjections :many
+SELECT p.name, p.version, p.role
+FROM backbone.projections p
+WHERE starts_with(p.name, $1::text) AND p.role IN ('building', 'active')
+`
+
+type CountedProjectionsRow struct {
+	Name    string
+	Version int32
+	Role    string
+}
+
+func (q *Queries) CountedProjections(ctx context.Context, db DBTX, prefix string) ([]CountedProjectionsRow, error) {
+	rows, err := db.Query(ctx, CountedProjections, prefix)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CountedProjectionsRow
+	for rows.Next() {
+		var i CountedProjectionsRow
+		if err := rows.Scan(&i.Name, &i.Version, &i.Role); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const LockProjectionTenant = `-- name: LockProjectionTenant :exec
+SELECT pg_advisory_xact_lock(hashtextextended('backbone.projections/' || $1::text, 0))
+`
+
+// Whoever adds a version of one of a tenant's own projections holds this until the end of
+// the transaction, so that two do not both count what is there before either is.
+func (q *Queries) LockProjectionTenant(ctx context.Context, db DBTX, tenantID string) error {
+	_, err := db.Exec(ctx, LockProjectionTenant, tenantID)
+	return err
+}
+
 const NamedProjections = `-- name: NamedProjections :many
 SELECT p.created_at, p.changed_at, p.revision, p.version, p.name, p.status, p.changed_by, p.settings, p.definition, p.code, p.self_switching, p.role, p.scope, p.base
 FROM backbone.projections p
