@@ -20,8 +20,17 @@ type checkpointKey struct {
 // Advance implements ports.Projections. The handler gets a *Tx and may read the
 // store; it must not call Advance. The checkpoint passes events of other types too.
 func (s *Store) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
+	if err := s.occupy(ctx); err != nil {
+		return ports.Checkpoint{}, 0, err
+	}
+	defer s.leave()
+	return s.advance(ctx, a, h)
+}
+
+// advance is called by whoever has occupied the read models.
+func (s *Store) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
 	passed := 0
-	c, err := s.onCheckpoint(ctx, a.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
+	c, err := s.onHeld(ctx, a.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
 		if c.Status == projection.Halted {
 			return false, nil
 		}
@@ -53,16 +62,34 @@ func (s *Store) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 	return c, passed, err
 }
 
-// onCheckpoint runs f on a checkpoint, one at a time in the whole store, after it has
-// made sure of the lease, and writes the checkpoint with what f staged when f says so.
-func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
+// occupy waits until nobody writes a read model, and keeps others from it until leave:
+// nobody moves a checkpoint, and no version that is written is shown or dropped.
+func (s *Store) occupy(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err // a select takes either when both are possible
+	}
 	select {
 	case <-ctx.Done():
-		return ports.Checkpoint{}, ctx.Err()
+		return ctx.Err()
 	case s.advancing <- struct{}{}:
+		return nil
 	}
-	defer func() { <-s.advancing }()
+}
 
+func (s *Store) leave() { <-s.advancing }
+
+// onCheckpoint runs f on a checkpoint, one at a time in the whole store.
+func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
+	if err := s.occupy(ctx); err != nil {
+		return ports.Checkpoint{}, err
+	}
+	defer s.leave()
+	return s.onHeld(ctx, w, f)
+}
+
+// onHeld runs f on a checkpoint of read models that are occupied, after it has made
+// sure of the lease, and writes the checkpoint with what f staged when f says so.
+func (s *Store) onHeld(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
 	key := checkpointKey{w.Projection, w.Version, w.Partition}
 	s.mu.RLock()
 	before, known := s.checkpoints[key]

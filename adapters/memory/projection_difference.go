@@ -19,21 +19,22 @@ func (s *Store) CompareProjection(ctx context.Context, c ports.ProjectionCompari
 	if len(c.Tables) != 1 || c.Tables[0].Name != ports.ProjectionRowTable.Name {
 		return d, projection.Incomparable(c.Projection)
 	}
+	if err := s.occupy(ctx); err != nil {
+		return d, err
+	}
+	defer s.leave()
 	if err := s.meet(ctx, c); err != nil {
 		return d, err
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	left, begun := s.checkpoints[checkpointKey{c.Projection, c.Left, c.Partition}]
-	if right := s.checkpoints[checkpointKey{c.Projection, c.Right, c.Partition}]; begun && right.Sequence != left.Sequence {
-		return d, projection.Incomparable(c.Projection) // one has gone on meanwhile
-	}
 	one, err := s.rowDifference(c)
-	d.Sequence, d.Tables = left.Sequence, []ports.TableDifference{one}
+	d.Sequence, d.Tables = s.checkpoints[checkpointKey{c.Projection, c.Left, c.Partition}].Sequence, []ports.TableDifference{one}
 	return d, err
 }
 
-// meet brings the version that is behind to where the other is.
+// meet brings the version that is behind to where the other is. It is called by whoever
+// has occupied the read models.
 func (s *Store) meet(ctx context.Context, c ports.ProjectionComparison) error {
 	s.mu.RLock()
 	behind, hasLeft := s.checkpoints[checkpointKey{c.Projection, c.Left, c.Partition}]
@@ -52,7 +53,7 @@ func (s *Store) meet(ctx context.Context, c ports.ProjectionComparison) error {
 	if h == nil || behind.Status == projection.Halted || lacking > c.MaxBehind {
 		return projection.Incomparable(c.Projection)
 	}
-	_, _, err := s.Advance(ctx, ports.ProjectionAdvance{
+	_, _, err := s.advance(ctx, ports.ProjectionAdvance{
 		ProjectionWork: ports.ProjectionWork{Projection: c.Projection, Version: behind.Version, Partition: c.Partition}, Types: c.Types[behind.Version], Limit: int(lacking),
 	}, h)
 	return err

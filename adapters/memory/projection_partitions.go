@@ -19,15 +19,15 @@ func (s *Store) SwitchPartition(ctx context.Context, w ports.PartitionSwitch) (i
 	if w.Partition == 0 {
 		return 0, projection.Changed()
 	}
+	if err := s.occupy(ctx); err != nil {
+		return 0, err
+	}
+	defer s.leave()
 	one := w.ProjectionSwitch
 	one.Partitions = []event.PartitionID{w.Partition}
 	if err := s.ready(ctx, one, w.Partition); err != nil {
 		return 0, err
 	}
-	if err := s.occupy(ctx); err != nil {
-		return 0, err
-	}
-	defer func() { <-s.advancing }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fromKey, toKey := projectionKey{w.Projection, w.From}, projectionKey{w.Projection, w.To}
@@ -61,16 +61,6 @@ func (s *Store) SwitchPartition(ctx context.Context, w ports.PartitionSwitch) (i
 	s.changeProjection(w.Projection, w.From, w.By, func(*projection.Projection) {})
 	s.drop(toKey, w.By)
 	return kept.version, nil
-}
-
-// occupy waits until nobody writes a read model.
-func (s *Store) occupy(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case s.advancing <- struct{}{}:
-		return nil
-	}
 }
 
 // checkpointOr is called with the lock held.
@@ -133,7 +123,7 @@ func (s *Store) SavePart(ctx context.Context, c ports.SnapshotCopy) (bool, error
 	if err := s.occupy(ctx); err != nil {
 		return false, err
 	}
-	defer func() { <-s.advancing }()
+	defer s.leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := checkpointKey{c.Projection, c.Version, c.Partition}
@@ -189,7 +179,7 @@ func (s *Store) RestorePart(ctx context.Context, c ports.SnapshotCopy) (bool, er
 	if err := s.occupy(ctx); err != nil {
 		return false, err
 	}
-	defer func() { <-s.advancing }()
+	defer s.leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	part, known := s.snapshots.projections[checkpointKey{c.Projection, c.Version, c.Partition}]

@@ -98,12 +98,10 @@ func (s *Store) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQue
 
 // EndProjection implements ports.ProjectionRows.
 func (s *Store) EndProjection(ctx context.Context, name, by string) error {
-	select { // whoever is writing it ends first
-	case <-ctx.Done():
-		return ctx.Err()
-	case s.advancing <- struct{}{}:
+	if err := s.occupy(ctx); err != nil { // whoever is writing it ends first
+		return err
 	}
-	defer func() { <-s.advancing }()
+	defer s.leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := false

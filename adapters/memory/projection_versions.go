@@ -33,9 +33,12 @@ func (s *Store) ended(name string, version int) bool {
 	return known && !p.Role.Alive()
 }
 
-// SwitchProjection implements ports.ProjectionVersions. What the version lacks within
-// MaxBehind is applied before, so that somebody may have written more until the switch.
+// SwitchProjection implements ports.ProjectionVersions.
 func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
+	if err := s.occupy(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
 	if err := s.ready(ctx, w, 0); err != nil {
 		return err
 	}
@@ -56,26 +59,19 @@ func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) 
 }
 
 // ready refuses a switch to a version that is not built in the scope, whatever it lacks,
-// or that lacks too much. Who lost a race while it looked hears of that, not of the
-// checkpoints that the winner took away.
+// or that lacks too much, and makes good what else it lacks. It is called by whoever has
+// occupied the read models, so that this stays as it is until the switch.
 func (s *Store) ready(ctx context.Context, w ports.ProjectionSwitch, scope event.PartitionID) error {
-	built := func() bool {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		to := s.operated.projections[projectionKey{w.Projection, w.To}]
-		return to.Scope == scope && (to.Role == projection.Building || to.Role == projection.Retained)
-	}
-	if !built() {
+	s.mu.RLock()
+	to := s.operated.projections[projectionKey{w.Projection, w.To}]
+	s.mu.RUnlock()
+	if to.Scope != scope || to.Role != projection.Building && to.Role != projection.Retained {
 		return projection.Changed()
 	}
 	if w.Force {
 		return nil
 	}
-	err := s.level(ctx, w)
-	if err != nil && !built() {
-		return projection.Changed()
-	}
-	return err
+	return s.level(ctx, w)
 }
 
 func (s *Store) level(ctx context.Context, w ports.ProjectionSwitch) error {
@@ -98,7 +94,7 @@ func (s *Store) level(ctx context.Context, w ports.ProjectionSwitch) error {
 			return projection.Behind(w.Projection, w.To, missing)
 		}
 		a := ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: w.Projection, Version: w.To, Partition: id}, Types: w.Types}
-		if _, _, err := s.Advance(ctx, a, w.Handler); err != nil {
+		if _, _, err := s.advance(ctx, a, w.Handler); err != nil {
 			return err
 		}
 	}
@@ -139,12 +135,10 @@ func (s *Store) drop(key projectionKey, by string) {
 
 // DropProjection implements ports.ProjectionVersions.
 func (s *Store) DropProjection(ctx context.Context, name string, version int, by string) error {
-	select { // whoever is writing it ends first
-	case <-ctx.Done():
-		return ctx.Err()
-	case s.advancing <- struct{}{}:
+	if err := s.occupy(ctx); err != nil { // whoever is writing it ends first
+		return err
 	}
-	defer func() { <-s.advancing }()
+	defer s.leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := projectionKey{name, version}

@@ -29,6 +29,7 @@ type subscriptions struct {
 
 // kept is a subscription with all that belongs to it.
 type kept struct {
+	counting   chan struct{} // holds a token while somebody counts failures or changes the definition
 	definition subscription.Subscription
 	cursors    map[event.PartitionID]*delivery
 	consumers  map[string]time.Time // back until
@@ -77,11 +78,23 @@ func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscri
 	if s.subs.byUID == nil {
 		s.subs.byUID = map[event.ID]*kept{}
 	}
-	k := &kept{definition: sub, cursors: map[event.PartitionID]*delivery{}, consumers: map[string]time.Time{}}
+	k := &kept{counting: make(chan struct{}, 1), definition: sub, cursors: map[event.PartitionID]*delivery{}, consumers: map[string]time.Time{}}
 	s.subs.byUID[sub.UID] = k
 	k.open(cursors, s.now())
 	return k.definition, true, nil
 }
+
+// take waits until nobody else counts failures or changes the definition.
+func (k *kept) take(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case k.counting <- struct{}{}:
+		return nil
+	}
+}
+
+func (k *kept) give() { <-k.counting }
 
 func (k *kept) open(cursors []ports.DeliveryCursor, now time.Time) {
 	for _, c := range cursors {
@@ -132,9 +145,17 @@ func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscri
 		return err
 	}
 	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
 	k := s.subs.byUID[sub.UID]
-	if k == nil || k.definition.Revision != sub.Revision-1 {
+	s.subs.mu.Unlock()
+	if k != nil { // a delivery may be about to open the breaker, in a revision of its own
+		if err := k.take(ctx); err != nil {
+			return err
+		}
+		defer k.give()
+	}
+	s.subs.mu.Lock()
+	defer s.subs.mu.Unlock()
+	if k == nil || s.subs.byUID[sub.UID] != k || k.definition.Revision != sub.Revision-1 {
 		return fault.New(fault.Conflict, "subscription.changed", "somebody else changed the subscription meanwhile; read it and try again")
 	}
 	d := &k.definition
@@ -295,163 +316,4 @@ func (s *Store) EventsAt(ctx context.Context, id event.PartitionID, sequences []
 		return nil
 	})
 	return out, err
-}
-
-// Deliver implements ports.Deliveries.
-func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (bool, error) {
-	s.subs.mu.Lock()
-	k := s.subs.byUID[uid]
-	if k == nil || k.cursors[p] == nil {
-		s.subs.mu.Unlock()
-		return false, subscriptionNotFound()
-	}
-	d := k.cursors[p]
-	s.subs.mu.Unlock()
-	if wait {
-		select {
-		case d.busy <- struct{}{}:
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
-	} else {
-		select {
-		case d.busy <- struct{}{}:
-		default:
-			return false, nil
-		}
-	}
-	defer func() { <-d.busy }()
-	s.subs.mu.Lock()
-	if s.subs.byUID[uid] != k {
-		s.subs.mu.Unlock()
-		return false, subscriptionNotFound()
-	}
-	tx := &deliveryTx{store: s, kept: k, delivery: d, now: s.now(), definition: k.definition, cursor: d.cursor, messages: maps.Clone(d.messages)}
-	s.subs.mu.Unlock()
-	if err := f(ctx, tx); err != nil {
-		return false, err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	d.cursor, d.messages = tx.cursor, tx.messages
-	if tx.outcome != nil {
-		tx.outcome()
-	}
-	s.subs.decisions = append(s.subs.decisions, tx.decisions...)
-	return true, nil
-}
-
-// deliveryTx implements ports.DeliveryTx on a copy that replaces the original.
-type deliveryTx struct {
-	store      *Store
-	kept       *kept
-	delivery   *delivery
-	now        time.Time
-	definition subscription.Subscription
-	cursor     ports.DeliveryCursor
-	messages   map[event.Sequence]subscription.Message
-	decisions  []ports.ParkedDecision
-	outcome    func() // for the breaker, under the lock at the end; nil: none
-}
-
-func (d *deliveryTx) Now() time.Time              { return d.now }
-func (d *deliveryTx) Status() subscription.Status { return d.definition.Status }
-func (d *deliveryTx) Revision() int64             { return d.definition.Revision }
-
-func (d *deliveryTx) Cursor() ports.DeliveryCursor {
-	c := d.cursor
-	c.Parked = 0
-	for _, m := range d.messages {
-		if m.State == subscription.DeadState {
-			c.Parked++
-		}
-	}
-	return c
-}
-
-func (d *deliveryTx) Open(context.Context) ([]subscription.Message, error) {
-	out := []subscription.Message{}
-	for _, n := range slices.Sorted(maps.Keys(d.messages)) {
-		if m := d.messages[n]; m.State != subscription.DeadState {
-			out = append(out, m)
-		}
-	}
-	return out, nil
-}
-
-func (d *deliveryTx) ParkedKeys(_ context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error) {
-	first := map[subscription.Key]event.Sequence{}
-	for n, m := range d.messages {
-		if known, there := first[m.Key]; m.State == subscription.DeadState && slices.Contains(keys, m.Key) && (!there || n < known) {
-			first[m.Key] = n
-		}
-	}
-	return first, nil
-}
-
-func (d *deliveryTx) Parked(_ context.Context, q ports.ParkedQuery) ([]subscription.Message, error) {
-	return parkedIn(d.messages, q), nil
-}
-
-func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
-	events, err := d.store.ChainPage(ctx, d.cursor.Partition, after, limit)
-	return withinBytes(events, bytes, types), err
-}
-
-func (d *deliveryTx) Sizes(ctx context.Context, sequences []event.Sequence) (map[event.Sequence]int, error) {
-	events, err := d.store.EventsAt(ctx, d.cursor.Partition, sequences)
-	out := make(map[event.Sequence]int, len(events))
-	for i := range events {
-		out[events[i].Sequence] = len(events[i].Payload)
-	}
-	return out, err
-}
-
-func (d *deliveryTx) Save(_ context.Context, c ports.DeliveryCursor, changed []subscription.Message, done []event.Sequence) error {
-	c.Partition, c.UpdatedAt = d.cursor.Partition, d.now
-	d.cursor = c
-	for _, m := range changed {
-		d.messages[m.Sequence] = m
-	}
-	for _, n := range done {
-		delete(d.messages, n)
-	}
-	return nil
-}
-
-func (d *deliveryTx) Clear(_ context.Context, parkedAfter event.Sequence) error {
-	maps.DeleteFunc(d.messages, func(n event.Sequence, m subscription.Message) bool {
-		return m.State != subscription.DeadState || n > parkedAfter
-	})
-	return nil
-}
-
-func (d *deliveryTx) Fail(_ context.Context, failures int, code string, threshold int) (bool, error) {
-	d.store.subs.mu.Lock()
-	defer d.store.subs.mu.Unlock()
-	s := &d.kept.definition
-	before := s.Failures
-	opens := s.Status == subscription.Active && threshold > 0 && before < threshold && before+failures >= threshold
-	d.outcome = func() {
-		s.Failures += failures
-		s.LastFailure = subscription.Failure{Code: code, At: d.now}
-		if s.Status == subscription.Active && threshold > 0 && s.Failures >= threshold {
-			s.Status = subscription.Parked
-			s.Revision++
-		}
-	}
-	return opens, nil
-}
-
-func (d *deliveryTx) Succeed(context.Context) error {
-	d.outcome = func() { d.kept.definition.Failures = 0 }
-	return nil
-}
-
-func (d *deliveryTx) Record(_ context.Context, decisions []ports.ParkedDecision) error {
-	for _, r := range decisions {
-		r.TenantID, r.Subscription, r.Partition, r.At = d.definition.TenantID, d.definition.ID, d.cursor.Partition, d.now
-		d.decisions = append(d.decisions, r)
-	}
-	return nil
 }

@@ -135,7 +135,7 @@ func newCrowd(c *Counter, by string, events int) *crowd {
 
 func (c *crowd) run(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var all sync.WaitGroup
 	for i := range 4 {

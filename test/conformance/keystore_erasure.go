@@ -2,8 +2,8 @@ package conformance
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -352,25 +352,14 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 		requireRefused(t, fault.NotFound, "erasure.not_found", err)
 	},
 	"OneOfRacingMovesWins": func(t *testing.T, f *keyFixture) {
-		r := f.previewed(t, subjectKeyID(2, "employee:E-1", 0))
-		errs := make([]error, 6)
-		var wg sync.WaitGroup
-		for i := range errs {
-			wg.Go(func() {
+		for round := range races {
+			r := f.previewed(t, subjectKeyID(2, fmt.Sprintf("employee:E-%d", round), 0))
+			oneWinner(t, race(6, func(i int) error {
 				moved := r
 				moved.State, moved.EndedBy = shredding.ErasureRejected, string(rune('a'+i))
-				_, errs[i] = f.eraser.MoveErasure(t.Context(), moved)
-			})
+				_, err := f.eraser.MoveErasure(t.Context(), moved)
+				return err
+			}), "erasure.changed")
 		}
-		wg.Wait()
-		won := 0
-		for _, err := range errs {
-			if err == nil {
-				won++
-				continue
-			}
-			requireRefused(t, fault.Conflict, "erasure.changed", err)
-		}
-		require.Equal(t, 1, won)
 	},
 }

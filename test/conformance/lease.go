@@ -188,22 +188,20 @@ func leaseApart(t *testing.T, h LeaseHarness) {
 }
 
 func leaseRace(t *testing.T, h LeaseHarness) {
-	var wg sync.WaitGroup
-	won := make([]int, 8)
-	errs := make([]error, len(won))
-	for i := range won {
-		wg.Go(func() {
-			held, err := h.Leases.Hold(context.Background(), fmt.Sprint("node ", i), leaseLife, work("w", 1))
-			won[i], errs[i] = len(held), err
+	for round := range races {
+		won := make([]int, 8)
+		errs := race(len(won), func(i int) error {
+			held, err := h.Leases.Hold(context.Background(), fmt.Sprint("node ", i), leaseLife, work("w", event.PartitionID(round)))
+			won[i] = len(held)
+			return err
 		})
+		sum := 0
+		for i := range won {
+			require.NoError(t, errs[i])
+			sum += won[i]
+		}
+		require.Equal(t, 1, sum)
 	}
-	wg.Wait()
-	sum := 0
-	for i := range won {
-		require.NoError(t, errs[i])
-		sum += won[i]
-	}
-	require.Equal(t, 1, sum)
 }
 
 // leaseOverlap lets nodes take and give back the same resources in opposite orders.

@@ -152,30 +152,26 @@ func handlerFails(t *testing.T, s *suite) {
 
 func advanceRace(t *testing.T, s *suite) {
 	b := s.ten(t)
-	h, name := &recorder{book: b}, b.unique("projection")
-	var wg sync.WaitGroup
-	errs := make([]error, 4)
-	total := make([]int, len(errs))
-	for i := range errs {
-		wg.Go(func() {
+	for range 5 {
+		h, name := &recorder{book: b}, b.unique("projection")
+		total := make([]int, 4)
+		errs := race(len(total), func(i int) error {
 			for {
 				_, passed, err := b.store.Advance(context.Background(), b.step(name, 1, []string{s.changed.Type}, 1), h)
 				if err != nil || passed == 0 {
-					errs[i] = err
-					return
+					return err
 				}
 				total[i] += passed
 			}
 		})
+		sum := 0
+		for i := range errs {
+			require.NoError(t, errs[i])
+			sum += total[i]
+		}
+		require.Equal(t, 10, sum)
+		require.Equal(t, upTo(10), h.seen)
 	}
-	wg.Wait()
-	sum := 0
-	for i := range errs {
-		require.NoError(t, errs[i])
-		sum += total[i]
-	}
-	require.Equal(t, 10, sum)
-	require.Equal(t, upTo(10), h.seen)
 }
 
 func ownCheckpoints(t *testing.T, s *suite) {

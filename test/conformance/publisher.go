@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -138,21 +137,10 @@ func movesFromWhereItIs(t require.TestingT, s ports.PublisherCursors) {
 
 func oneMoves(t require.TestingT, s ports.PublisherCursors) {
 	begin(t, s, 1)
-	const racers = 8
-	var won int
-	var mu sync.Mutex
-	var running sync.WaitGroup
-	for i := range racers {
-		running.Go(func() {
-			if err := move(s, 1, 0, event.Sequence(i+1)); err == nil {
-				mu.Lock()
-				won++
-				mu.Unlock()
-			}
-		})
+	for range races {
+		at := only(t, s).PublishedThrough
+		oneWinner(t, race(8, func(i int) error { return move(s, 1, at, at+event.Sequence(i+1)) }), "publisher.cursor_moved")
 	}
-	running.Wait()
-	require.Equal(t, 1, won)
 }
 
 func failuresCounted(t require.TestingT, s ports.PublisherCursors) {

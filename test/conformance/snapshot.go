@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -264,18 +263,17 @@ func snapshotEpoch(t *testing.T, s *suite) {
 
 func snapshotRace(t *testing.T, s *suite) {
 	b := s.newBook(t)
-	var racers sync.WaitGroup
-	for n := range event.Sequence(16) {
-		racers.Go(func() {
-			_, err := b.store.SaveEntitySnapshot(context.Background(), b.entitySnapshot("Z", 10+n), 0)
-			if err != nil {
-				t.Errorf("save: %v", err)
-			}
-		})
+	for round := range races {
+		id := fmt.Sprint("Z", round)
+		for _, err := range race(16, func(n int) error {
+			_, err := b.store.SaveEntitySnapshot(context.Background(), b.entitySnapshot(id, event.Sequence(10+n)), 0)
+			return err
+		}) {
+			require.NoError(t, err)
+		}
+		require.True(t, b.saveEntity(t, b.entitySnapshot(id, 100)))
+		got := asOf(b.entitySnapshots(t, id))
+		require.Equal(t, []event.Sequence{100, 25, 24}, got)
+		require.Len(t, got, snapshot.Kept)
 	}
-	racers.Wait()
-	require.True(t, b.saveEntity(t, b.entitySnapshot("Z", 100)))
-	got := asOf(b.entitySnapshots(t, "Z"))
-	require.Equal(t, []event.Sequence{100, 25, 24}, got)
-	require.Len(t, got, snapshot.Kept)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -54,6 +53,7 @@ func SubscriptionPromises() []SubscriptionPromise {
 		{"ParkedMessagesComeInPagesAndGroups", parkedPages},
 		{"DecisionsOutliveTheirSubscription", decisionsStay},
 		{"TheBreakerOpensAtItsThresholdOnce", breakerOpens},
+		{"OneOfManyOpensTheBreaker", breakerRace},
 		{"ConsumersAreForgottenWhenTheyStayAway", consumersLeave},
 		{"ADeletedSubscriptionHandsOutNothing", deleted},
 		{"EventsAreReadBySequence", eventsAt},
@@ -187,21 +187,25 @@ func firstDefinition(t require.TestingT, d *Desk) {
 	require.Empty(t, none)
 	_, err = d.Store.Subscription(ctx, d.Tenant+"-other", "s")
 	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
-	var wg sync.WaitGroup
-	made := make([]bool, 8)
-	for i := range made {
-		wg.Go(func() {
-			_, made[i], _ = d.Store.CreateSubscription(ctx, d.definition(t, "contested"), nil, 0)
-		})
-	}
-	wg.Wait()
-	winners := 0
-	for _, m := range made {
-		if m {
-			winners++
+	for round := range races {
+		made := make([]bool, 8)
+		definitions := make([]subscription.Subscription, len(made))
+		for i := range definitions {
+			definitions[i] = d.definition(t, fmt.Sprint("contested-", round))
 		}
+		errs := race(len(made), func(i int) (err error) {
+			_, made[i], err = d.Store.CreateSubscription(ctx, definitions[i], nil, 0)
+			return err
+		})
+		winners := 0
+		for i, m := range made {
+			require.NoError(t, errs[i])
+			if m {
+				winners++
+			}
+		}
+		require.Equal(t, 1, winners)
 	}
-	require.Equal(t, 1, winners)
 }
 
 func wholeDefinition(t require.TestingT, d *Desk) {
@@ -302,23 +306,24 @@ func excludes(t require.TestingT, d *Desk) {
 		return nil
 	})
 	// Many who wait their turn: none overwrites another.
-	var wg sync.WaitGroup
-	errs := make([]error, 8)
-	for i := range errs {
-		wg.Go(func() {
-			_, errs[i] = d.Store.Deliver(ctx, s.UID, d.Entities[0].Partition, true, func(ctx context.Context, tx ports.DeliveryTx) error {
+	errs := race(8, func(int) error {
+		for range races {
+			_, err := d.Store.Deliver(ctx, s.UID, d.Entities[0].Partition, true, func(ctx context.Context, tx ports.DeliveryTx) error {
 				c := tx.Cursor()
 				c.ReadThrough++
 				c.Counts.Delivered++
 				return tx.Save(ctx, c, nil, nil)
 			})
-		})
-	}
-	wg.Wait()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	require.NoError(t, errors.Join(errs...))
 	d.in(t, s.UID, 0, func(_ context.Context, tx ports.DeliveryTx) error {
-		require.Equal(t, event.Sequence(8), tx.Cursor().ReadThrough)
-		require.Equal(t, int64(8), tx.Cursor().Counts.Delivered)
+		require.Equal(t, event.Sequence(8*races), tx.Cursor().ReadThrough)
+		require.Equal(t, int64(8*races), tx.Cursor().Counts.Delivered)
 		return nil
 	})
 }

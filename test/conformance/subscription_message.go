@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -207,6 +209,29 @@ func breakerOpens(t require.TestingT, d *Desk) {
 		require.False(t, opened)
 		return err
 	})
+}
+
+// breakerRace counts failures in both legal entities at once.
+func breakerRace(t require.TestingT, d *Desk) {
+	ctx := context.Background()
+	for round := range races {
+		s := d.create(t, fmt.Sprint("s-", round))
+		opened := make([]bool, 2)
+		for _, err := range race(len(opened), func(i int) error {
+			_, err := d.Store.Deliver(ctx, s.UID, d.Entities[i].Partition, true, func(ctx context.Context, tx ports.DeliveryTx) (err error) {
+				opened[i], err = tx.Fail(ctx, 1, "x", 1+round%2)
+				runtime.Gosched()
+				return err
+			})
+			return err
+		}) {
+			require.NoError(t, err)
+		}
+		require.NotEqual(t, opened[0], opened[1], "it opens once, and somebody is told")
+		there, err := d.Store.Subscription(ctx, d.Tenant, s.ID)
+		require.NoError(t, err)
+		require.Equal(t, []any{subscription.Parked, 2, s.Revision + 1}, []any{there.Status, there.Failures, there.Revision})
+	}
 }
 
 func consumersLeave(t require.TestingT, d *Desk) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -24,6 +25,8 @@ var versionPromises = []promise{
 	{"OneOfManySwitchesWins", switchRace},
 	{"ASwitchWaitsOnlyForWhatTheVersionReads", switchReads},
 	{"AnEndedProjectionLeavesNoVersion", endRace},
+	{"ASwitchDropsNothingUnderItsWriter", switchDrops},
+	{"AComparisonIsOfOneMoment", compareRace},
 	{"AComparisonHandsEachVersionWhatItReads", compareReads},
 }
 
@@ -206,14 +209,10 @@ func endRace(t *testing.T, s *suite) {
 	}
 }
 
-// versionRaces is how often a race for a version is run: what goes wrong between a look
-// and a lock shows once in some hundred races.
-const versionRaces = 20
-
 func switchRace(t *testing.T, s *suite) {
 	b := s.newBook(t)
 	h := &recorder{book: b}
-	for range versionRaces {
+	for range races {
 		name := b.versions(t)
 		b.version(t, name, 2, projection.Building)
 		oneWinner(t, race(6, func(int) error { return b.swap(name, 1, 2, h) }), projection.CodeChanged)
@@ -273,4 +272,75 @@ func compareReads(t *testing.T, s *suite) {
 	other.follow(t, name, 1, 0, row(`1`))
 	_, err = s.store.CompareProjection(ctx, c)
 	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err), "one has not begun")
+}
+
+// switchDrops shows a third version while the first one, which was kept, is written: the
+// switch drops it after its writer has ended, and leaves nothing of it to go on from.
+func switchDrops(t *testing.T, s *suite) {
+	ctx := context.Background()
+	b := s.ten(t)
+	for range races {
+		h, name := &recorder{book: b}, b.versions(t)
+		b.version(t, name, 2, projection.Building)
+		require.NoError(t, b.swap(name, 1, 2, h))
+		b.version(t, name, 3, projection.Building)
+		var dropping sync.WaitGroup
+		var dropped error
+		writer := &recorder{book: b, after: func() error {
+			dropping.Go(func() { dropped = b.swap(name, 2, 3, h) })
+			for range 100 {
+				runtime.Gosched() // it must not get through now
+			}
+			return nil
+		}}
+		_, _, err := s.store.Advance(ctx, b.step(name, 1, nil, 0), writer)
+		require.NoError(t, err)
+		dropping.Wait()
+		require.NoError(t, dropped)
+		left, err := s.store.Checkpoints(ctx, name, 1)
+		require.NoError(t, err)
+		require.Empty(t, left)
+		_, _, err = s.store.Advance(ctx, b.step(name, 1, nil, 0), h)
+		require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
+	}
+}
+
+// compareRace compares two versions of the same handler while both follow the log.
+func compareRace(t *testing.T, s *suite) {
+	ctx := context.Background()
+	b := s.ten(t)
+	h := onRows(func(ctx context.Context, tx ports.ProjectionTx, batch ports.ProjectionBatch) error {
+		rows := make([]ports.ProjectionRow, len(batch.Events))
+		for i, e := range batch.Events {
+			rows[i] = ports.ProjectionRow{Key: fmt.Sprint(e.Sequence), State: json.RawMessage(`{}`), Sequence: e.Sequence}
+		}
+		return s.store.StoreProjectionRows(ctx, tx, batch, rows, nil)
+	})
+	for range 8 {
+		name := b.versions(t)
+		b.version(t, name, 2, projection.Building)
+		c := ports.ProjectionComparison{
+			Projection: name, Partition: b.le.Partition, Left: 1, Right: 2, MaxBehind: 10, Tables: rowTables, Handlers: map[int]ports.ProjectionHandler{1: h, 2: h},
+		}
+		for _, err := range race(3, func(i int) error {
+			for range 5 {
+				if i == 0 {
+					d, err := s.store.CompareProjection(ctx, c)
+					if err == nil && d.Rows() > 0 {
+						return fmt.Errorf("at %d: %+v", d.Sequence, d.Tables)
+					}
+					if err != nil && fault.CodeOf(err) != projection.CodeIncomparable {
+						return err
+					}
+					continue
+				}
+				if _, _, err := s.store.Advance(ctx, b.step(name, i, nil, 2), h); err != nil {
+					return err
+				}
+			}
+			return nil
+		}) {
+			require.NoError(t, err)
+		}
+	}
 }

@@ -89,7 +89,7 @@ func replaceAndBack(t *testing.T, s *suite) {
 
 func replaceRace(t *testing.T, s *suite) {
 	b := s.newBook(t)
-	for range versionRaces {
+	for range races {
 		name := b.versions(t)
 		require.NoError(t, b.rows(t, name, 1, nil, "old"))
 		b.versionIn(t, name, 2, projection.Building)
