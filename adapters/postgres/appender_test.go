@@ -20,8 +20,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// hold takes a partition's head lock, so that an appender waits with whatever it
-// took and the queue behind it grows into one group.
+// hold takes a partition's head lock.
 func hold(t *testing.T, dsn string, p event.PartitionID) (release func()) {
 	t.Helper()
 	conn := connect(t, dsn)
@@ -41,20 +40,56 @@ func waiters(t *testing.T, conn *pgx.Conn) int {
 	return n
 }
 
-// groups records the groups and queue depths of a store.
+// groups records the groups, queue depths and detours of a store, and stops it.
 type groups struct {
 	mu       sync.Mutex
 	requests []int
 	queued   int
+	gate     *gate // of the next group
 	detours  atomic.Int64
+	most     atomic.Int64 // detours at once
 }
+
+type gate struct{ reached, open chan struct{} }
 
 func (g *groups) ObserveAppend(time.Duration, int, string) {}
 
 func (g *groups) ObserveGroup(requests, _ int, _ time.Duration) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.requests = append(g.requests, requests)
+	at := g.gate
+	g.gate = nil
+	g.mu.Unlock()
+	if at != nil {
+		close(at.reached)
+		<-at.open
+	}
+}
+
+// stop stops whoever writes the next group when it is committed: it holds no lock, has
+// answered nobody and takes nothing else until it may go on.
+func (g *groups) stop(t *testing.T) (reached <-chan struct{}, goOn func()) {
+	t.Helper()
+	at := &gate{make(chan struct{}), make(chan struct{})}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gate = at
+	goOn = sync.OnceFunc(func() { close(at.open) })
+	t.Cleanup(goOn)
+	return at.reached, goOn
+}
+
+// stalled stops the only appender of a store with a group of one request, so that the
+// queue behind it grows into one group, for as long as that takes.
+func stalled(t *testing.T, s *postgres.Store, p event.PartitionID) (goOn func()) {
+	t.Helper()
+	reached, open := postgres.Observer(s).(*groups).stop(t)
+	plug := send(context.Background(), s, invoice(p, 1))
+	receive(t, reached, "the plug's commit")
+	return func() {
+		open()
+		require.NoError(t, (<-plug).err)
+	}
 }
 
 func (g *groups) ObserveQueue(_, requests, _ int) {
@@ -63,7 +98,10 @@ func (g *groups) ObserveQueue(_, requests, _ int) {
 	g.queued = requests
 }
 
-func (g *groups) ObserveDetours(partitions int) { g.detours.Store(int64(partitions)) }
+func (g *groups) ObserveDetours(partitions int) {
+	g.detours.Store(int64(partitions))
+	g.most.Store(max(g.most.Load(), int64(partitions))) // one call after the other
+}
 
 func (g *groups) seen() []int {
 	g.mu.Lock()
@@ -76,27 +114,19 @@ type outcome struct {
 	err    error
 }
 
-// together makes the requests wait behind a held lock, one plug first, so that
-// they share a group, and returns their answers in order.
-func together(t *testing.T, s *postgres.Store, dsn string, p event.PartitionID, requests ...ports.AppendRequest) []outcome {
+// together makes the requests wait while the only appender stands still, so that they
+// share a group, and returns their answers in order.
+func together(t *testing.T, s *postgres.Store, p event.PartitionID, requests ...ports.AppendRequest) []outcome {
 	t.Helper()
-	release := hold(t, dsn, p)
-	observer := connect(t, dsn)
+	goOn := stalled(t, s, p)
 	var wg sync.WaitGroup
-	plugged := make(chan error, 1)
-	go func() {
-		_, err := s.Append(context.Background(), invoice(p, 1))
-		plugged <- err
-	}()
-	testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == 1 }, "the plug waits for the lock")
 	out := make([]outcome, len(requests))
 	for i := range requests {
 		wg.Go(func() { out[i].result, out[i].err = s.Append(context.Background(), requests[i]) })
 	}
-	testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == len(requests) }, "the requests wait in the queue")
-	release()
+	testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == len(requests) }, "the requests wait in the queue")
+	goOn()
 	wg.Wait()
-	require.NoError(t, <-plugged)
 	return out
 }
 
@@ -152,7 +182,7 @@ func TestPoisonFailsItsCallerAlone(t *testing.T) {
 			} else {
 				spoil(&requests[7])
 			}
-			for i, o := range together(t, s, dsn, p, requests...) {
+			for i, o := range together(t, s, p, requests...) {
 				if i != 7 && (spoil != nil || i != 6) {
 					require.NoError(t, o.err)
 					continue
@@ -183,7 +213,7 @@ func TestAnOversizeRequestGoesAlone(t *testing.T) {
 	big.Events[0].PayloadHashDone = false
 	many := invoice(p, 600)
 	requests := []ports.AppendRequest{invoice(p, 1), big, invoice(p, 1), many, invoice(p, 1)}
-	for _, o := range together(t, s, dsn, p, requests...) {
+	for _, o := range together(t, s, p, requests...) {
 		require.NoError(t, o.err)
 	}
 	// The plug, the three small ones together, each big one alone.
@@ -197,7 +227,7 @@ func TestAGroupMayBeKeptToOnePartition(t *testing.T) {
 	seen := &groups{}
 	s := open(t, dsn, singleAppender, func(c *postgres.Config) { c.Metrics, c.OnePartitionPerGroup = seen, true })
 	p := newBooks(t, s, 2)
-	for _, o := range together(t, s, dsn, p[0], invoice(p[0], 1), invoice(p[1], 1), invoice(p[0], 1), invoice(p[1], 1)) {
+	for _, o := range together(t, s, p[0], invoice(p[0], 1), invoice(p[1], 1), invoice(p[0], 1), invoice(p[1], 1)) {
 		require.NoError(t, o.err)
 	}
 	require.ElementsMatch(t, []int{1, 2, 2}, seen.seen())
@@ -210,14 +240,7 @@ func TestACallerWhoGivesUpInTheQueueFindsNothingWritten(t *testing.T) {
 	dsn := database(t)
 	s := open(t, dsn, singleAppender)
 	p := newBooks(t, s, 1)[0]
-	release := hold(t, dsn, p)
-	observer := connect(t, dsn)
-	plug := make(chan error, 1)
-	go func() {
-		_, err := s.Append(context.Background(), invoice(p, 1))
-		plug <- err
-	}()
-	testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == 1 })
+	goOn := stalled(t, s, p)
 	ctx, cancel := context.WithCancel(t.Context())
 	given := make(chan error, 1)
 	abandoned := invoice(p, 1)
@@ -225,11 +248,10 @@ func TestACallerWhoGivesUpInTheQueueFindsNothingWritten(t *testing.T) {
 		_, err := s.Append(ctx, abandoned)
 		given <- err
 	}()
-	testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 1 })
+	testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == 1 })
 	cancel()
 	require.ErrorIs(t, <-given, context.Canceled)
-	release()
-	require.NoError(t, <-plug)
+	goOn()
 	_, err := s.Append(t.Context(), invoice(p, 1))
 	require.NoError(t, err)
 	_, err = s.EventByID(t.Context(), p, abandoned.Events[0].ID)
@@ -243,18 +265,15 @@ func TestAFullQueueRefusesAtOnce(t *testing.T) {
 	s := open(t, dsn, singleAppender, func(c *postgres.Config) { c.QueueRequests, c.PartitionRequests = 3, 2 })
 	books := newBooks(t, s, 2)
 	p := books[0]
-	release := hold(t, dsn, p)
-	observer := connect(t, dsn)
-	answers := make(chan error, 4)
+	goOn := stalled(t, s, p)
+	answers := make(chan error, 3)
 	send := func() {
 		_, err := s.Append(context.Background(), invoice(p, 1))
 		answers <- err
 	}
 	go send()
-	testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == 1 })
 	go send()
-	go send()
-	testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 2 })
+	testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == 2 })
 	_, err := s.Append(t.Context(), invoice(p, 1))
 	f, ok := fault.As(err)
 	require.True(t, ok)
@@ -266,11 +285,11 @@ func TestAFullQueueRefusesAtOnce(t *testing.T) {
 		_, err := s.Append(context.Background(), invoice(books[1], 1))
 		answers <- err
 	}()
-	testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 3 })
+	testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == 3 })
 	_, err = s.Append(t.Context(), invoice(books[1], 1))
 	require.Equal(t, "append.queue_full", fault.CodeOf(err))
-	release()
-	for range 4 {
+	goOn()
+	for range cap(answers) {
 		require.NoError(t, <-answers)
 	}
 }
@@ -289,20 +308,20 @@ func TestCloseAnswersWhatIsQueued(t *testing.T) {
 			answers <- err
 		}()
 	}
-	testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == 1 })
+	testkit.Eventually(t, aWhile, func() bool { return waiters(t, observer) == 1 })
 	closed := make(chan struct{})
 	go func() {
 		s.Close()
 		close(closed)
 	}()
-	testkit.Eventually(t, 5*time.Second, func() bool {
+	testkit.Eventually(t, aWhile, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, err := s.Append(ctx, invoice(p, 1))
 		return fault.CodeOf(err) == "append.shutting_down"
 	})
 	release()
-	<-closed
+	receive(t, closed, "the end of Close")
 	written := 0
 	for range cap(answers) {
 		if err := <-answers; err == nil {
@@ -429,7 +448,7 @@ func TestANotificationIsBareAndComesAfterTheCommit(t *testing.T) {
 		_, err = s.Append(t.Context(), invoice(p, 1))
 		require.NoError(t, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), aWhile)
 	defer cancel()
 	for {
 		n, err := listener.WaitForNotification(ctx)

@@ -86,7 +86,7 @@ func (c cursorHeld) Unwrap() error { return c.error }
 // deliverInTurn waits for the cursor, in short attempts, as long as the store has
 // patience.
 func (s *Store) deliverInTurn(ctx context.Context, k cursorKey, once func(free func()) error) error {
-	patient, cancel := context.WithTimeout(ctx, lockTimeout)
+	patient, cancel := context.WithTimeout(ctx, s.config.limits.lock)
 	defer cancel()
 	out := func(err error) error {
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
@@ -128,7 +128,7 @@ func (s *Store) waitForCursor(ctx context.Context, tx pgx.Tx, k cursorKey) (row 
 		row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[backbonedb.LockSubscriptionCursorRow])
 		return err
 	})
-	batch.Queue(setLockTimeout, milliseconds(lockTimeout))
+	batch.Queue(setLockTimeout, milliseconds(s.config.limits.lock))
 	if err = tx.SendBatch(ctx, &batch).Close(); isLockTimeout(err) {
 		err = cursorHeld{err}
 	}

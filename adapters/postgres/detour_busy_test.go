@@ -2,11 +2,13 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
@@ -23,36 +25,51 @@ func slowly(t *testing.T, dsn, seconds string) {
 }
 
 // TestPatienceBeginsAnewWithTheNextLock: other nodes take turns in a busy partition, and
-// a request may wait for many of them before its own turn comes. The next lock is one of a
-// stream here: sessions that wait for the same row overtake one another.
+// a request may wait for many of them before its own turn comes.
 func TestPatienceBeginsAnewWithTheNextLock(t *testing.T) {
 	t.Parallel()
-	dsn := database(t)
-	const patience = 4 * time.Second
-	s, seen, books := beside(t, dsn, 1, func(c *postgres.Config) { c.LockTimeout = patience })
-	kept, err := s.Append(t.Context(), invoice(books[0], 1))
-	require.NoError(t, err)
-	tx, err := connect(t, dsn).Begin(t.Context())
-	require.NoError(t, err)
-	tag, err := tx.Exec(t.Context(), "SELECT FROM backbone.stream_versions WHERE partition_id = $1 AND stream_id = $2 FOR UPDATE", int32(books[0]), kept.Events[0].Stream.ID)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, tag.RowsAffected())
-	release, observer := hold(t, dsn, books[0]), connect(t, dsn)
-	first := send(context.Background(), s, invoice(books[0], 1))
-	testkit.Eventually(t, 3*time.Second, func() bool { return seen.detours.Load() == 1 && waiters(t, observer) == 1 })
-	began := time.Now()
-	another := invoice(books[0], 1)
-	another.Events[0].Stream, another.Streams = kept.Events[0].Stream, nil
-	behind := send(context.Background(), s, another)
-	testkit.Eventually(t, 3*time.Second, func() bool { return postgres.Queued(s) == 1 })
-	testkit.Eventually(t, patience, func() bool { return time.Since(began) > patience/2 })
-	release()
-	require.NoError(t, (<-first).err)
-	testkit.Eventually(t, 2*patience, func() bool { return time.Since(began) > patience+patience/8 })
-	unanswered(t, behind)
-	require.NoError(t, tx.Rollback(t.Context()))
-	require.NoError(t, (<-behind).err)
-	require.Equal(t, 3, requireSound(t, s, books[0]))
+	for name, next := range map[string]func(t *testing.T, dsn string, p event.PartitionID, stream string) (release func()){
+		"the head": func(t *testing.T, dsn string, p event.PartitionID, _ string) func() { return hold(t, dsn, p) },
+		"a stream": func(t *testing.T, dsn string, p event.PartitionID, stream string) func() {
+			tx, err := connect(t, dsn).Begin(t.Context())
+			require.NoError(t, err)
+			tag, err := tx.Exec(t.Context(), "SELECT FROM backbone.stream_versions WHERE partition_id = $1 AND stream_id = $2 FOR UPDATE", int32(p), stream)
+			require.NoError(t, err)
+			require.EqualValues(t, 1, tag.RowsAffected())
+			return func() { require.NoError(t, tx.Rollback(t.Context())) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := database(t)
+			s, seen, books := beside(t, dsn, 1)
+			kept, err := s.Append(t.Context(), invoice(books[0], 1))
+			require.NoError(t, err)
+			release := hold(t, dsn, books[0])
+			first := send(context.Background(), s, invoice(books[0], 1))
+			diverted(t, seen)
+			another := invoice(books[0], 1)
+			another.Events[0].Stream, another.Streams = kept.Events[0].Stream, nil
+			behind := send(context.Background(), s, another)
+			testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == 1 })
+			patience := slices.MaxFunc(postgres.Patience(s), time.Time.Compare) // of the one behind
+			// The first one gets the lock, and stops when it has given it back: it is nobody's.
+			reached, goOn := seen.stop(t)
+			release()
+			receive(t, reached, "the first one's commit")
+			release = next(t, dsn, books[0], kept.Events[0].Stream.ID)
+			goOn()
+			require.NoError(t, (<-first).err)
+			testkit.Eventually(t, aWhile, func() bool {
+				now := postgres.Patience(s)
+				return len(now) == 1 && now[0].After(patience)
+			}, "it waits as long for the next lock")
+			unanswered(t, behind)
+			release()
+			require.NoError(t, (<-behind).err)
+			require.Equal(t, 3, requireSound(t, s, books[0]))
+		})
+	}
 }
 
 // TestManyDetoursEndTogether: what held up many legal entities at once lets them go at
@@ -72,7 +89,7 @@ func TestManyDetoursEndTogether(t *testing.T) {
 			held = append(held, send(context.Background(), s, invoice(p, 1)))
 		}
 	}
-	testkit.Eventually(t, 10*time.Second, detours(seen, many))
+	testkit.Eventually(t, aWhile, detours(seen, many))
 	require.NoError(t, tx.Rollback(t.Context()))
 	for _, out := range held {
 		require.NoError(t, (<-out).err)
@@ -83,7 +100,7 @@ func TestManyDetoursEndTogether(t *testing.T) {
 	for _, p := range books {
 		require.Equal(t, 2, requireSound(t, s, p))
 	}
-	testkit.Eventually(t, 5*time.Second, detours(seen, 0))
+	testkit.Eventually(t, aWhile, detours(seen, 0))
 	require.Zero(t, postgres.Queued(s))
 }
 
@@ -103,9 +120,9 @@ func TestMoreDetoursThanSlotsKeepTheirOrder(t *testing.T) {
 			held[p] = append(held[p], send(context.Background(), s, invoice(p, 1)))
 		}
 		if i == 0 {
-			testkit.Eventually(t, 10*time.Second, detours(seen, int64(len(books))))
+			testkit.Eventually(t, aWhile, detours(seen, int64(len(books))))
 		} else {
-			testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == i*len(books) })
+			testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == i*len(books) })
 		}
 	}
 	for i, release := range releases {
@@ -121,18 +138,26 @@ func TestMoreDetoursThanSlotsKeepTheirOrder(t *testing.T) {
 			require.EqualValues(t, n+1, o.result.Events[0].Sequence, "in the order in which they came")
 		}
 	}
-	testkit.Eventually(t, 5*time.Second, detours(seen, 0))
+	testkit.Eventually(t, aWhile, detours(seen, 0))
 	require.Zero(t, postgres.Queued(s))
 }
 
-// mostDetours remembers how many there were at once.
-type mostDetours struct {
-	groups
-	most atomic.Int64
+// lockTimeouts records for how long the connections of a store want to wait for locks.
+type lockTimeouts struct{ statements }
+
+func (l *lockTimeouts) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range data.Batch.QueuedQueries {
+		if strings.Contains(q.SQL, "lock_timeout") {
+			l.sent = append(l.sent, fmt.Sprint(q.Arguments...))
+		}
+	}
+	return ctx
 }
 
-func (m *mostDetours) ObserveDetours(partitions int) {
-	m.most.Store(max(m.most.Load(), int64(partitions)))
+func (l *lockTimeouts) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
 }
 
 // TestSlowGroupsAreWaitedFor: where transactions are slow, so are those of the nodes that
@@ -140,8 +165,8 @@ func (m *mostDetours) ObserveDetours(partitions int) {
 func TestSlowGroupsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
-	seen := &mostDetours{}
-	s := open(t, dsn, singleAppender, withoutPhysicalPartitions, func(c *postgres.Config) { c.Metrics = seen })
+	seen, sent := &groups{}, &lockTimeouts{}
+	s := open(t, dsn, singleAppender, withoutPhysicalPartitions, func(c *postgres.Config) { c.Metrics, c.Tracer = seen, sent })
 	books := newBooks(t, s, 1)
 	require.Equal(t, 100*time.Millisecond, postgres.Brief(s))
 	slowly(t, dsn, "0.2")
@@ -149,17 +174,16 @@ func TestSlowGroupsAreWaitedFor(t *testing.T) {
 		_, err := s.Append(t.Context(), invoice(books[0], 1))
 		require.NoError(t, err)
 	}
+	require.Empty(t, sent.take(), "the session's own holds")
 	require.GreaterOrEqual(t, postgres.Brief(s), 800*time.Millisecond)
 	require.LessOrEqual(t, postgres.Brief(s), 2*time.Second)
-	release := hold(t, dsn, books[0])
-	began := time.Now()
-	waiting := send(context.Background(), s, invoice(books[0], 1))
-	testkit.Eventually(t, 5*time.Second, func() bool { return time.Since(began) > 300*time.Millisecond })
-	release()
-	require.NoError(t, (<-waiting).err)
+	wait := fmt.Sprint(postgres.Brief(s).Milliseconds())
+	_, err := s.Append(t.Context(), invoice(books[0], 1))
+	require.NoError(t, err)
+	require.Equal(t, []string{wait}, sent.take(), "a group waits for its heads so long")
 	require.Zero(t, seen.most.Load())
 	execute(t, dsn, "DROP TRIGGER slowly ON backbone.events")
-	testkit.Eventually(t, 20*time.Second, func() bool {
+	testkit.Eventually(t, aWhile, func() bool {
 		_, err := s.Append(t.Context(), invoice(books[0], 1))
 		return err == nil && postgres.Brief(s) == 100*time.Millisecond
 	}, "what was slow once is forgotten")

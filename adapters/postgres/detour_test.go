@@ -16,16 +16,22 @@ import (
 )
 
 // patient is an append's patience in tests that wait for its end. Where the lock is given
-// back it is so long that nobody's ends, however slow the machine.
+// back it is that of open: so long that nobody's ends, however slow the machine.
 const patient = 2 * time.Second
 
 func impatient(c *postgres.Config) { c.LockTimeout = patient }
+
+// diverted waits until an append waits beside the others, or has, if it is impatient.
+func diverted(t *testing.T, g *groups) {
+	t.Helper()
+	testkit.Eventually(t, aWhile, func() bool { return g.most.Load() > 0 }, "the append waits beside the others")
+}
 
 // beside is a store with one appender, its metrics and some legal entities.
 func beside(t *testing.T, dsn string, entities int, options ...option) (*postgres.Store, *groups, []event.PartitionID) {
 	t.Helper()
 	seen := &groups{}
-	s := open(t, dsn, append([]option{singleAppender, withoutPhysicalPartitions, func(c *postgres.Config) { c.Metrics, c.LockTimeout = seen, 20*time.Second }}, options...)...)
+	s := open(t, dsn, append([]option{singleAppender, withoutPhysicalPartitions, func(c *postgres.Config) { c.Metrics = seen }}, options...)...)
 	return s, seen, newBooks(t, s, entities)
 }
 
@@ -71,10 +77,10 @@ func TestALockedHeadHoldsUpItsLegalEntityAlone(t *testing.T) {
 	release := hold(t, dsn, locked)
 	requests := []ports.AppendRequest{invoice(locked, 2), invoice(locked, 1), invoice(locked, 1)}
 	waiting := []<-chan outcome{send(context.Background(), s, requests[0])}
-	testkit.Eventually(t, 5*time.Second, detours(seen, 1), "the append waits beside the others")
+	testkit.Eventually(t, aWhile, detours(seen, 1), "the append waits beside the others")
 	for i, r := range requests[1:] {
 		waiting = append(waiting, send(context.Background(), s, r))
-		testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == i+1 })
+		testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == i+1 })
 	}
 	var wg sync.WaitGroup
 	for _, p := range others {
@@ -102,7 +108,7 @@ func TestALockedHeadHoldsUpItsLegalEntityAlone(t *testing.T) {
 	for _, p := range others {
 		require.Equal(t, 3, requireSound(t, s, p))
 	}
-	testkit.Eventually(t, 5*time.Second, detours(seen, 0))
+	testkit.Eventually(t, aWhile, detours(seen, 0))
 }
 
 // TestALockThatIsMissedInAGroupCostsTheOthersNothing: the group had been gathered with
@@ -127,7 +133,7 @@ func TestALockThatIsMissedInAGroupCostsTheOthersNothing(t *testing.T) {
 	for _, out := range free {
 		require.NoError(t, (<-out).err)
 	}
-	testkit.Eventually(t, 5*time.Second, detours(seen, 3))
+	testkit.Eventually(t, aWhile, detours(seen, 3))
 	for _, out := range held {
 		unanswered(t, out)
 	}
@@ -156,7 +162,7 @@ func TestMoreLockedHeadsThanSlots(t *testing.T) {
 	for _, p := range books[:10] {
 		held = append(held, send(context.Background(), s, invoice(p, 1)))
 	}
-	testkit.Eventually(t, 10*time.Second, detours(seen, 10))
+	testkit.Eventually(t, aWhile, detours(seen, 10))
 	for _, p := range books[10:] {
 		_, err := s.Append(t.Context(), invoice(p, 1))
 		require.NoError(t, err)
@@ -189,20 +195,21 @@ func TestALockThatStaysRefusesWhenPatienceEnds(t *testing.T) {
 	began := time.Now()
 	first := invoice(books[0], 1)
 	refused := []<-chan outcome{send(context.Background(), s, first)}
-	testkit.Eventually(t, 5*time.Second, detours(seen, 1))
+	diverted(t, seen)
 	refused = append(refused, send(context.Background(), s, invoice(books[0], 1)))
 	for _, out := range refused {
 		requireLocked(t, (<-out).err)
 	}
 	require.GreaterOrEqual(t, time.Since(began), patient)
-	testkit.Eventually(t, 5*time.Second, detours(seen, 0))
+	testkit.Eventually(t, aWhile, detours(seen, 0))
 	_, err := s.EventByID(t.Context(), books[0], first.Events[0].ID)
 	require.Equal(t, "event.not_found", fault.CodeOf(err))
 
 	// From now on the appender does not try it at all: the detour does, at once.
+	postgres.BePatient(s, 2*aWhile)
 	groupsBefore := len(seen.seen())
 	again := send(context.Background(), s, invoice(books[0], 1))
-	testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 0 && seen.detours.Load() == 1 })
+	testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == 0 && seen.detours.Load() == 1 })
 	_, err = s.Append(t.Context(), invoice(books[1], 1))
 	require.NoError(t, err)
 	require.Len(t, seen.seen(), groupsBefore+1)
@@ -233,14 +240,16 @@ func TestALockBesideTheHead(t *testing.T) {
 		return r
 	}
 	refused := send(context.Background(), s, more())
-	testkit.Eventually(t, 5*time.Second, detours(seen, 1))
+	diverted(t, seen)
 	for _, p := range books[1:] {
 		_, err := s.Append(t.Context(), invoice(p, 1))
 		require.NoError(t, err)
 	}
 	requireLocked(t, (<-refused).err)
+	testkit.Eventually(t, aWhile, detours(seen, 0))
+	postgres.BePatient(s, 2*aWhile)
 	late := send(context.Background(), s, more())
-	testkit.Eventually(t, 5*time.Second, detours(seen, 1))
+	testkit.Eventually(t, aWhile, detours(seen, 1))
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.NoError(t, (<-late).err)
 	require.Equal(t, 2, requireSound(t, s, books[0]))
@@ -252,7 +261,7 @@ func TestALockedTable(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	seen := &groups{}
-	s := open(t, dsn, singleAppender, func(c *postgres.Config) { c.Metrics, c.LockTimeout = seen, 20*time.Second })
+	s := open(t, dsn, singleAppender, func(c *postgres.Config) { c.Metrics = seen })
 	books := newBooks(t, s, 9)
 	conn := connect(t, dsn)
 	_, err := s.Append(t.Context(), invoice(books[1], 1))
@@ -268,7 +277,7 @@ func TestALockedTable(t *testing.T) {
 	for _, p := range books {
 		held = append(held, send(context.Background(), s, invoice(p, 1)))
 	}
-	testkit.Eventually(t, 5*time.Second, detours(seen, 9))
+	testkit.Eventually(t, aWhile, detours(seen, 9))
 	for _, out := range held {
 		unanswered(t, out)
 	}
@@ -293,11 +302,11 @@ func TestACallerWhoGivesUpBesideTheOthersFindsNothingWritten(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	first, behind, kept := invoice(books[0], 1), invoice(books[0], 1), invoice(books[0], 1)
 	given := []<-chan outcome{send(ctx, s, first)}
-	testkit.Eventually(t, 5*time.Second, detours(seen, 1))
+	testkit.Eventually(t, aWhile, detours(seen, 1))
 	given = append(given, send(ctx, s, behind))
-	testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 1 })
+	testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == 1 })
 	stays := send(t.Context(), s, kept)
-	testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 2 })
+	testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == 2 })
 	cancel()
 	for _, out := range given {
 		require.ErrorIs(t, (<-out).err, context.Canceled)
@@ -318,11 +327,11 @@ func TestLockedLegalEntitiesLeaveHalfOfTheQueue(t *testing.T) {
 	s, seen, books := beside(t, dsn, 3, func(c *postgres.Config) { c.QueueRequests = 8 })
 	release := []func(){hold(t, dsn, books[0]), hold(t, dsn, books[1])}
 	waiting := []<-chan outcome{send(context.Background(), s, invoice(books[0], 1)), send(context.Background(), s, invoice(books[1], 1))}
-	testkit.Eventually(t, 5*time.Second, detours(seen, 2))
+	testkit.Eventually(t, aWhile, detours(seen, 2))
 	for i := range 4 {
 		waiting = append(waiting, send(context.Background(), s, invoice(books[i%2], 1)))
 	}
-	testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 4 })
+	testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == 4 })
 	for _, p := range books[:2] {
 		_, err := s.Append(t.Context(), invoice(p, 1))
 		require.Equal(t, "append.queue_full", fault.CodeOf(err))
@@ -351,15 +360,15 @@ func TestCloseWaitsForLockedLegalEntitiesNoLongerThanTheirPatience(t *testing.T)
 		})
 		release := hold(t, dsn, books[0])
 		waiting := []<-chan outcome{send(context.Background(), s, invoice(books[0], 1))}
-		testkit.Eventually(t, 5*time.Second, detours(seen, 1))
+		diverted(t, seen)
 		waiting = append(waiting, send(context.Background(), s, invoice(books[0], 1)))
-		testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == 1 || len(waiting[1]) == 1 }, "it waits, or has lost its patience")
+		testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == 1 || len(waiting[1]) == 1 }, "it waits, or has lost its patience")
 		closed := make(chan struct{})
 		go func() {
 			s.Close()
 			close(closed)
 		}()
-		testkit.Eventually(t, 5*time.Second, func() bool {
+		testkit.Eventually(t, aWhile, func() bool {
 			_, err := s.Append(t.Context(), invoice(books[1], 1))
 			return fault.CodeOf(err) == "append.shutting_down"
 		})
@@ -368,7 +377,7 @@ func TestCloseWaitsForLockedLegalEntitiesNoLongerThanTheirPatience(t *testing.T)
 			release()
 			want = 2
 		}
-		<-closed
+		receive(t, closed, "the end of Close")
 		for _, out := range waiting {
 			o := <-out
 			if released {

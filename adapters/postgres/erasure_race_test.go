@@ -18,10 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-const (
-	erasureRaces   = 1000
-	eraserPatience = 5 * time.Second // far longer than any group is in flight
-)
+const erasureRaces = 1000
 
 // TestNoEventIsWrittenUnderADestroyedKey lets appends about a person race with the
 // person's erasure, many times. An eraser that has the key's row locked has outlived
@@ -66,7 +63,7 @@ func superuserPool(t *testing.T, dsn string) *pgxpool.Pool {
 	config, err := pgxpool.ParseConfig(dsn)
 	require.NoError(t, err)
 	config.MaxConns = 4
-	config.ConnConfig.RuntimeParams["lock_timeout"] = fmt.Sprint(eraserPatience.Milliseconds())
+	config.ConnConfig.RuntimeParams["lock_timeout"] = fmt.Sprint(aWhile.Milliseconds()) // far longer than any group is in flight
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)

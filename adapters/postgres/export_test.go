@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +28,46 @@ func Queued(s *Store) int {
 
 // Brief is how long an appender waits for a lock.
 func Brief(s *Store) time.Duration { return s.brief() }
+
+// Observer is what the metrics of a store go to.
+func Observer(s *Store) Metrics { return s.metrics }
+
+// Unhurried gives a store's sessions so long for whatever they do that a slow machine
+// ends none of them.
+func Unhurried(c *Config, d time.Duration) {
+	c.limits = limits{idle: d, turn: d, lock: d}
+	c.GroupTimeout, c.LockTimeout = d, d
+}
+
+// Usual gives a store's sessions as long as a server gives them.
+func Usual(c *Config) { c.limits, c.GroupTimeout, c.LockTimeout = usualLimits, 0, 0 }
+
+// ForLocks gives a store's sessions so long to wait for locks, appends and all others.
+func ForLocks(c *Config, d time.Duration) { c.limits.lock, c.LockTimeout = d, d }
+
+// BePatient lets the requests of legal entities whose lock was missed already wait so
+// long for it from now on.
+func BePatient(s *Store, d time.Duration) {
+	for _, a := range s.appenders {
+		a.queue.mu.Lock()
+		a.queue.patience = d
+		a.queue.mu.Unlock()
+	}
+}
+
+// Patience is until when the requests that wait beside an appender wait for a lock.
+func Patience(s *Store) (until []time.Time) {
+	for _, a := range s.appenders {
+		a.queue.mu.Lock()
+		for _, d := range a.queue.detours {
+			for _, w := range slices.Concat(d.first, d.rest) {
+				until = append(until, w.until)
+			}
+		}
+		a.queue.mu.Unlock()
+	}
+	return until
+}
 
 // Gather moves requests to a group, those that may be taken, and gives what is kept.
 func Gather(requests []*ports.AppendRequest, may func(*ports.AppendRequest) bool) (group, kept []*ports.AppendRequest) {

@@ -54,7 +54,7 @@ func TestAPausedWorkerIsFenced(t *testing.T) {
 		done <- err
 	}()
 	watcher := connect(t, dsn)
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, aWhile, func() bool {
 		var waiting int
 		require.NoError(t, watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
 		return waiting == 1
@@ -105,7 +105,7 @@ func TestAHandlersFailureSaysWhoseFaultItIs(t *testing.T) {
 func TestANodeThatHangsInATransactionIsCutOff(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
-	s := open(t, dsn)
+	s := open(t, dsn, usual)
 	p := newBooks(t, s, 1)[0]
 	_, err := s.Append(t.Context(), invoice(p, 1))
 	require.NoError(t, err)

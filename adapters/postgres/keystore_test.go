@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -95,7 +94,7 @@ func fenceRow(t testing.TB, superuser *pgx.Conn, subject string) uuid.UUID {
 // waitsForLock waits until a session of the name waits for a lock.
 func waitsForLock(t *testing.T, superuser *pgx.Conn, name string) {
 	t.Helper()
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, aWhile, func() bool {
 		var waits bool
 		require.NoError(t, superuser.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = $1 AND wait_event_type = 'Lock')`, name).Scan(&waits))
@@ -352,10 +351,8 @@ func TestKeyStorePlans(t *testing.T) {
 		_, err = superuser.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`)
 		require.NoError(t, err)
 		before = scans()
-		began := time.Now()
 		use()
 		require.Equal(t, before, scans(), "large tables are not scanned")
-		require.Less(t, time.Since(began), 2*time.Second)
 		read := epochRows()
 		for range 7 {
 			_, err = eraser.Exec(t.Context(), `SELECT * FROM keystore.wrapped_with('acme', 1, 10)`)
@@ -433,16 +430,16 @@ func TestEvictionsComeBackAfterALostConnection(t *testing.T) {
 	go func() {
 		ended <- k.ListenEvictions(ctx, func(ref string) { heard <- ref }, func() { lost <- struct{}{} })
 	}()
-	<-lost // it listens
+	receive(t, lost, "it listens")
 	_, err := superuser.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'backbone evictions'`)
 	require.NoError(t, err)
-	<-lost // it noticed
-	<-lost // it listens again
+	receive(t, lost, "it noticed")
+	receive(t, lost, "it listens again")
 	_, err = superuser.Exec(t.Context(), `SELECT pg_notify('keystore_evict', 'reference')`)
 	require.NoError(t, err)
-	require.Equal(t, "reference", <-heard)
+	require.Equal(t, "reference", receive(t, heard, "the reference"))
 	cancel()
-	require.ErrorIs(t, <-ended, context.Canceled)
+	require.ErrorIs(t, receive(t, ended, "the end"), context.Canceled)
 }
 
 func TestKeyStoreFaults(t *testing.T) {

@@ -13,11 +13,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Bounds of a lease in another database. The head locks are held meanwhile, and
-// the server ends their session after idleInTransactionTimeout.
+// Bounds of a lease in another database, beside limits.lease.
 const (
-	leaseTimeout = idleInTransactionTimeout / 2
-	leaseTries   = 2 // the pool may hold a connection that a restart has cut
+	leaseTries = 2 // the pool may hold a connection that a restart has cut
 	// silenceTimeout is for how long a key store that did not answer is not asked again:
 	// waiting for it delays the appends without personal values too.
 	silenceTimeout = 3 * time.Second
@@ -36,7 +34,8 @@ func sameDatabase(a, b string) bool {
 
 // leasePool reaches a key store that is a database of its own.
 type leasePool struct {
-	pool *pgxpool.Pool
+	pool    *pgxpool.Pool
+	timeout time.Duration // of each question
 	// brokenUntil keeps groups from waiting one after another for a key store that
 	// does not answer: Unix nanoseconds.
 	brokenUntil atomic.Int64
@@ -48,7 +47,7 @@ func openLeasePool(ctx context.Context, s *Store) (*leasePool, error) {
 		"jit":             "off",
 		// Longer than the events' session may hang between the probe and its commit.
 		"idle_in_transaction_session_timeout": milliseconds(s.config.GroupTimeout),
-		"lock_timeout":                        milliseconds(leaseTimeout),
+		"lock_timeout":                        milliseconds(s.config.limits.lease()),
 		"tcp_keepalives_idle":                 "15",
 		"tcp_keepalives_interval":             "5",
 		"tcp_keepalives_count":                "3",
@@ -56,14 +55,14 @@ func openLeasePool(ctx context.Context, s *Store) (*leasePool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &leasePool{pool: pool}, nil
+	return &leasePool{pool: pool, timeout: s.config.limits.lease()}, nil
 }
 
 func (p *leasePool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	if time.Now().UnixNano() < p.brokenUntil.Load() {
 		return nil, errKeyStoreSilent
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -98,7 +97,7 @@ func (l *apartLease) open(ctx context.Context) (err error) {
 
 // take begins the transaction and leases the keys that were asked for.
 func (l *apartLease) take(ctx context.Context, f *facts) error {
-	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.pool.timeout)
 	defer cancel()
 	var err error
 	for range leaseTries {
@@ -122,7 +121,7 @@ func (l *apartLease) take(ctx context.Context, f *facts) error {
 
 // read answers the pending lookups of keys, after the given statements.
 func (l *apartLease) read(ctx context.Context, f *facts, before ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.pool.timeout)
 	defer cancel()
 	var batch pgx.Batch
 	for _, sql := range before {
@@ -146,7 +145,7 @@ func (l *apartLease) read(ctx context.Context, f *facts, before ...string) error
 
 // probe finds out, just before the events' commit, whether the lease is still there.
 func (l *apartLease) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.pool.timeout)
 	defer cancel()
 	_, err := l.conn.Exec(ctx, "select 1")
 	return err

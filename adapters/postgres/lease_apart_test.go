@@ -6,14 +6,12 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // apartStore is a store with one appender behind a network, its key store in another
@@ -57,7 +55,7 @@ func TestALeaseThatIsLostBeforeTheCommitIsTakenAgain(t *testing.T) {
 func TestAKeyDestroyedAfterItsLeaseWasLostRefusesTheAppend(t *testing.T) {
 	t.Parallel()
 	n := &network{}
-	s, dsn, keysDSN, p := apartStore(t, n)
+	s, _, keysDSN, p := apartStore(t, n)
 	id := keyID(p, "employee:A-1")
 	n.atCommit(func(*wire) {
 		killLeases(t, keysDSN)
@@ -68,7 +66,7 @@ func TestAKeyDestroyedAfterItsLeaseWasLostRefusesTheAppend(t *testing.T) {
 	n.requireCut(t)
 	require.Equal(t, "pii.subject_erased", fault.CodeOf(err))
 	require.Equal(t, 1, requireSound(t, s, p))
-	got := together(t, s, dsn, p, personal(p, "employee:A-1"), invoice(p, 1))
+	got := together(t, s, p, personal(p, "employee:A-1"), invoice(p, 1))
 	require.Equal(t, "pii.subject_erased", fault.CodeOf(got[0].err))
 	require.NoError(t, got[1].err)
 }
@@ -85,7 +83,7 @@ func TestALeaseThatIsLostEveryTimeRefusesPersonalValuesOnly(t *testing.T) {
 			RETURN NEW;
 		END $$;
 		CREATE TRIGGER lose_leases BEFORE INSERT ON backbone.event_pii_subjects FOR EACH ROW EXECUTE FUNCTION public.lose_leases()`)
-	got := together(t, s, dsn, p, invoice(p, 1), personal(p, "employee:A-1"), invoice(p, 1))
+	got := together(t, s, p, invoice(p, 1), personal(p, "employee:A-1"), invoice(p, 1))
 	require.Equal(t, "keys.unavailable", fault.CodeOf(got[1].err))
 	require.Equal(t, fault.Unavailable, fault.KindOf(got[1].err))
 	require.NoError(t, got[0].err)
@@ -98,25 +96,24 @@ func TestAConnectionLostAtTheCommitKeepsTheLease(t *testing.T) {
 	n := &network{}
 	s, _, keysDSN, p := apartStore(t, n)
 	// The second round trip writes; the third commits.
+	cut := make(chan struct{})
+	var end func()
 	n.atCommit(func(w *wire) {
 		w.trips = 1
 		n.atCommit(func(w *wire) {
-			n.refused.Store(true)
+			end = n.delay(t)
 			w.loseAnswer()
+			close(cut)
 		})
 	})
-	answered := make(chan error, 1)
-	go func() {
-		_, err := s.Append(context.Background(), personal(p, "employee:A-1"))
-		answered <- err
-	}()
-	testkit.Eventually(t, 5*time.Second, n.refused.Load)
+	answered := send(context.Background(), s, personal(p, "employee:A-1"))
+	receive(t, cut, "the third round trip")
 	n.requireCut(t)
 	// Nobody knows yet whether the event was written.
 	_, err := connect(t, keysDSN).Exec(t.Context(), lockKey+" NOWAIT", keyArguments(keyID(p, "employee:A-1"))...)
 	require.Equal(t, "55P03", sqlstate(err), "the lease ended before the outcome was known")
-	n.refused.Store(false)
-	require.NoError(t, <-answered)
+	end()
+	require.NoError(t, (<-answered).err)
 	require.Equal(t, 2, requireSound(t, s, p))
 	requireNoLease(t, keysDSN, keyID(p, "employee:A-1"))
 }
@@ -125,19 +122,17 @@ func TestWithoutAKeyStoreAppendsWithoutPersonalValuesGoOn(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	// Two ways not to be there: nobody listens, and somebody who never answers.
-	refusing, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, refusing.Close())
+	const refusing = "127.0.0.1:1"
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
 	p := newBooks(t, open(t, dsn), 1)[0]
-	for _, address := range []string{refusing.Addr().String(), silent.Addr().String()} {
-		s := open(t, dsn, singleAppender, func(c *postgres.Config) {
+	for _, address := range []string{refusing, silent.Addr().String()} {
+		s := open(t, dsn, usual, singleAppender, func(c *postgres.Config) { // one that is silent is not waited for long
 			c.KeyStoreDSN = "postgres://backbone_app@" + address + "/keys?sslmode=disable"
 		})
 		for range 2 {
-			got := together(t, s, dsn, p, personal(p, "employee:U-1"), invoice(p, 1), personal(p, "employee:U-2"))
+			got := together(t, s, p, personal(p, "employee:U-1"), invoice(p, 1), personal(p, "employee:U-2"))
 			for _, j := range []int{0, 2} {
 				f, ok := fault.As(got[j].err)
 				require.True(t, ok)

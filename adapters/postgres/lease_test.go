@@ -149,7 +149,7 @@ func TestAGroupLeasesTheKeysOfAHundredPersons(t *testing.T) {
 				requests = append(requests, personal(p, subjects...))
 			}
 			keys.Fence(t, keyID(p, "employee:H-57"))
-			for i, o := range together(t, s, dsn, p, requests...) {
+			for i, o := range together(t, s, p, requests...) {
 				if i == 5 {
 					require.Equal(t, "pii.subject_erased", fault.CodeOf(o.err))
 					continue
@@ -191,7 +191,7 @@ func TestABusyKeyIsPassedOver(t *testing.T) {
 			require.NoError(t, err)
 			_, err = tx.Exec(t.Context(), lockKey, keyArguments(busy)...)
 			require.NoError(t, err)
-			got := together(t, s, dsn, p, personal(p, string(busy.Subject)), personal(p, string(free.Subject)), invoice(p, 1))
+			got := together(t, s, p, personal(p, string(busy.Subject)), personal(p, string(free.Subject)), invoice(p, 1))
 			f, ok := fault.As(got[0].err)
 			require.True(t, ok)
 			require.Equal(t, "pii.key_moved", f.Code)
@@ -220,17 +220,9 @@ func TestAnEraserWaitsForTheGroupInFlightOnly(t *testing.T) {
 			keys, id := keyTables{keysDSN}, keyID(books[0], "employee:W-1")
 			keys.Mint(t, id)
 			warm(t, hanging, personal(books[0], string(id.Subject)))
-			held, thaw := make(chan struct{}), make(chan struct{})
-			n.atCommit(func(*wire) {
-				close(held)
-				<-thaw
-			})
-			inFlight := make(chan error, 1)
-			go func() {
-				_, err := hanging.Append(context.Background(), personal(books[0], string(id.Subject)))
-				inFlight <- err
-			}()
-			<-held // it has its lease and has written nothing
+			held, thaw := n.freeze(t)
+			inFlight := send(context.Background(), hanging, personal(books[0], string(id.Subject)))
+			receive(t, held, "the second round trip: it has its lease and has written nothing")
 			keys.Fence(t, id)
 			erased := make(chan struct{})
 			go func() {
@@ -238,10 +230,10 @@ func TestAnEraserWaitsForTheGroupInFlightOnly(t *testing.T) {
 				keys.Destroy(t, id)
 			}()
 			observer := connect(t, keysDSN)
-			testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == 1 }, "the eraser waits for the lease")
-			close(thaw)
-			require.NoError(t, <-inFlight)
-			<-erased
+			testkit.Eventually(t, aWhile, func() bool { return waiters(t, observer) == 1 }, "the eraser waits for the lease")
+			thaw()
+			require.NoError(t, (<-inFlight).err)
+			receive(t, erased, "the destruction")
 			require.Equal(t, 2, requireSound(t, other, books[0]))
 			_, err := other.Append(t.Context(), personal(books[0], string(id.Subject)))
 			require.Equal(t, "pii.subject_erased", fault.CodeOf(err))
@@ -264,7 +256,7 @@ func TestWithoutTheKeyStoresSchemaOnlyPersonalValuesAreRefused(t *testing.T) {
 				s := open(t, dsn, singleAppender, withKeyStore(keysDSN))
 				p := newBooks(t, s, 1)[0]
 				execute(t, keysDSN, spoil)
-				got := together(t, s, dsn, p, personal(p, "employee:M-1"), invoice(p, 1))
+				got := together(t, s, p, personal(p, "employee:M-1"), invoice(p, 1))
 				require.Equal(t, "store.not_migrated", fault.CodeOf(got[0].err))
 				require.Equal(t, fault.Unavailable, fault.KindOf(got[0].err))
 				require.NoError(t, got[1].err)
@@ -287,7 +279,7 @@ func TestAnIntentLosesNothingWhenItsAppendIsHalved(t *testing.T) {
 		Intent: intent.Intent{ID: sound.Events[0].ID, Type: "hr.hire", Status: intent.Executed, CreatedAt: time.Now(), UpdatedAt: time.Now()},
 		Sealed: []event.SealedSubject{{Subject: string(id.Subject), KeyVersion: 1, Pointers: []string{"/email"}}},
 	}
-	got := together(t, s, dsn, p, sound, poison, personal(p, string(id.Subject)))
+	got := together(t, s, p, sound, poison, personal(p, string(id.Subject)))
 	require.NoError(t, got[0].err)
 	require.Equal(t, "append.rejected_by_store", fault.CodeOf(got[1].err))
 	require.NoError(t, got[2].err)

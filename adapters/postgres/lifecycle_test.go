@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,8 +15,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestAGroupSeesItsOwnChangesOfStreams queues requests behind a held lock, one after
-// the other, so that one transaction decides all of them in that order.
+// TestAGroupSeesItsOwnChangesOfStreams queues requests while the appender stands still, one
+// after the other, so that one transaction decides all of them in that order.
 func TestAGroupSeesItsOwnChangesOfStreams(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
@@ -65,20 +64,15 @@ func TestAGroupSeesItsOwnChangesOfStreams(t *testing.T) {
 		{request(add), concurrency.CodeStreamTombstoned},
 		{at(request(recreate), concurrency.NoStream()), concurrency.CodeStreamTombstoned},
 	}
-	release := hold(t, dsn, p)
-	observer := connect(t, dsn)
-	plugged := make(chan error, 1)
-	go func() { _, err := s.Append(context.Background(), invoice(p, 1)); plugged <- err }()
-	testkit.Eventually(t, 5*time.Second, func() bool { return waiters(t, observer) == 1 }, "the plug waits for the lock")
+	goOn := stalled(t, s, p)
 	out := make([]outcome, len(steps))
 	var wg sync.WaitGroup
 	for i, step := range steps {
 		wg.Go(func() { out[i].result, out[i].err = s.Append(context.Background(), step.request) })
-		testkit.Eventually(t, 5*time.Second, func() bool { return postgres.Queued(s) == i+1 }, "the request waits in the queue")
+		testkit.Eventually(t, aWhile, func() bool { return postgres.Queued(s) == i+1 }, "the request waits in the queue")
 	}
-	release()
+	goOn()
 	wg.Wait()
-	require.NoError(t, <-plugged)
 	require.Equal(t, []int{1, len(steps)}, metrics.seen(), "one group decided all of them")
 
 	var last event.ID // of the stream, as the group went on

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -55,7 +54,7 @@ func (w *till) count(t *testing.T, version int, p event.PartitionID) (n int) {
 func (w *till) waiting(t *testing.T, n int, what string) {
 	t.Helper()
 	watcher := connect(t, w.dsn)
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, aWhile, func() bool {
 		var waiting int
 		require.NoError(t, watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
 		return waiting == n
@@ -243,7 +242,7 @@ func TestAPartitionIsReplacedUnderLoad(t *testing.T) {
 		default:
 		}
 	}
-	testkit.Eventually(t, 20*time.Second, func() bool { return w.rows(t)[1] == 2*events && w.rows(t)[other] == events }, "all have caught up")
+	testkit.Eventually(t, aWhile, func() bool { return w.rows(t)[1] == 2*events && w.rows(t)[other] == events }, "all have caught up")
 	stop()
 	working.Wait()
 	for _, p := range partitions {

@@ -92,7 +92,7 @@ func (s *Store) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done boo
 func (s *Store) copying(ctx context.Context, level pgx.TxIsoLevel, f func(tx pgx.Tx) error) (err error) {
 	for range advanceTries {
 		err = pgx.BeginTxFunc(ctx, s.reads, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, advanceTimeouts, milliseconds(advanceIdle), milliseconds(lockTimeout)); err != nil {
+			if _, err := tx.Exec(ctx, advanceTimeouts, milliseconds(s.config.limits.turn), milliseconds(s.config.limits.lock)); err != nil {
 				return err
 			}
 			return f(tx)

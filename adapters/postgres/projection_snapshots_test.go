@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -161,7 +160,7 @@ func TestASnapshotIsOfOneMoment(t *testing.T) {
 			}
 		}
 	})
-	testkit.Eventually(t, 10*time.Second, func() bool { return w.at(t, 1, a).Sequence > 0 }, "it has begun")
+	testkit.Eventually(t, aWhile, func() bool { return w.at(t, 1, a).Sequence > 0 }, "it has begun")
 	for n := range snapshots {
 		w.saving(t, 2+n, 0)
 		var nodes sync.WaitGroup
@@ -181,7 +180,7 @@ func TestASnapshotIsOfOneMoment(t *testing.T) {
 		require.NoError(t, w.store.FinishSnapshot(ctx, tillName, 2+n, snapshots, "ada"))
 	}
 	writing.Wait()
-	testkit.Eventually(t, 10*time.Second, func() bool { return w.at(t, 1, a).Sequence == events }, "it has caught up")
+	testkit.Eventually(t, aWhile, func() bool { return w.at(t, 1, a).Sequence == events }, "it has caught up")
 	stop()
 	working.Wait()
 	for n := range snapshots {

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -48,7 +47,7 @@ func (s *succession) during(t *testing.T, statement string, do func() error) err
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() { done <- do() }()
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, aWhile, func() bool {
 		waiting := 0
 		require.NoError(t, s.watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
 		return waiting == 1

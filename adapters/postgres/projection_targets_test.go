@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -348,6 +347,8 @@ func TestADropWaitsForARebuildOfAnEntity(t *testing.T) {
 	require.NoError(t, err)
 	w.advance(t, 2, p, 0)
 	inside, goOn := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release) // or the store could not be closed
 	var once sync.Once
 	w.gate = func() {
 		once.Do(func() { close(inside) })
@@ -358,11 +359,11 @@ func TestADropWaitsForARebuildOfAnEntity(t *testing.T) {
 		_, err := w.rebuild(t, 2, p, "A")
 		rebuilt <- err
 	}()
-	<-inside
+	receive(t, inside, "the middle of the transaction")
 	go func() { dropped <- w.store.DropProjection(context.Background(), shelfName, 2, "ada") }()
 	watcher := connect(t, w.dsn)
-	testkit.Eventually(t, 10*time.Second, func() bool { return waiters(t, watcher) == 1 }, "the drop waits")
-	close(goOn)
+	testkit.Eventually(t, aWhile, func() bool { return waiters(t, watcher) == 1 }, "the drop waits")
+	release()
 	require.NoError(t, <-rebuilt)
 	require.NoError(t, <-dropped)
 	_, err = w.rebuild(t, 2, p, "A")
@@ -419,7 +420,7 @@ func TestEntitiesAreFoldedAnewUnderLoad(t *testing.T) {
 	writing.Wait()
 	_, err = w.store.Reset(t.Context(), ports.ProjectionOperation{ProjectionWork: w.work(2, p), By: "ada"}, w)
 	require.NoError(t, err)
-	testkit.Eventually(t, 20*time.Second, func() bool { return len(w.dump(t, 1)) == 2*events && len(w.dump(t, 2)) == 2*events }, "both have caught up")
+	testkit.Eventually(t, aWhile, func() bool { return len(w.dump(t, 1)) == 2*events && len(w.dump(t, 2)) == 2*events }, "both have caught up")
 	stop()
 	working.Wait()
 	w.advance(t, 9, p, 0)

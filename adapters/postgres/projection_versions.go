@@ -46,7 +46,7 @@ var errBegun = errors.New("the version that is shown has begun with another lega
 func (s *Store) inVersions(ctx context.Context, f func(tx pgx.Tx) error) (err error) {
 	for range advanceTries {
 		err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, advanceTimeouts, milliseconds(advanceIdle), milliseconds(lockTimeout)); err != nil {
+			if _, err := tx.Exec(ctx, advanceTimeouts, milliseconds(s.config.limits.turn), milliseconds(s.config.limits.lock)); err != nil {
 				return err
 			}
 			return f(tx)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -210,7 +209,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 			}
 		}
 	}())
-	testkit.Eventually(t, 20*time.Second, func() bool { return w.rows(t)[1] == 2*events && w.rows(t)[2] == 2*events }, "both have caught up")
+	testkit.Eventually(t, aWhile, func() bool { return w.rows(t)[1] == 2*events && w.rows(t)[2] == 2*events }, "both have caught up")
 	stop()
 	working.Wait()
 	for _, p := range partitions {
@@ -364,6 +363,8 @@ func TestNothingIsLeftOfACancelledRebuild(t *testing.T) {
 	w.build(t, 2)
 	w.advance(t, 2, a, 8)
 	inside, goOn := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release) // or the store could not be closed
 	worker := make(chan error, 1)
 	go func() {
 		_, _, err := w.store.Advance(context.Background(), ports.ProjectionAdvance{ProjectionWork: w.work(2, a)},
@@ -374,16 +375,16 @@ func TestNothingIsLeftOfACancelledRebuild(t *testing.T) {
 			}))
 		worker <- err
 	}()
-	<-inside
+	receive(t, inside, "the middle of the transaction")
 	dropped := make(chan error, 1)
 	go func() { dropped <- w.store.DropProjection(context.Background(), tillName, 2, "ada") }()
 	watcher := connect(t, w.dsn)
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, aWhile, func() bool {
 		var waiting int
 		require.NoError(t, watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
 		return waiting == 1
 	}, "the worker comes to its end first")
-	close(goOn)
+	release()
 	require.NoError(t, <-worker)
 	require.NoError(t, <-dropped)
 	for _, p := range partitions {

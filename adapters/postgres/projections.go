@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,10 +15,6 @@ import (
 )
 
 const advanceTries = 3
-
-// advanceIdle ends the transaction of a node that was paused or cut off in the middle
-// of it, so that the next one gets the checkpoint's lock within seconds.
-const advanceIdle = 10 * time.Second
 
 // Advance implements ports.Projections. The handler's transaction is a pgx.Tx at
 // READ COMMITTED. A deadlock or serialization failure runs all of it again, so the
@@ -151,10 +146,10 @@ const advanceTimeouts = `SELECT set_config('idle_in_transaction_session_timeout'
 func (s *Store) readLocked(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) (c ports.Checkpoint, found bool, err error) {
 	patience := w.LockWait
 	if patience <= 0 {
-		patience = lockTimeout
+		patience = s.config.limits.lock
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(advanceTimeouts, milliseconds(advanceIdle), milliseconds(patience))
+	batch.Queue(advanceTimeouts, milliseconds(s.config.limits.turn), milliseconds(patience))
 	batch.Queue(backbonedb.LockCheckpoint, w.Projection, int32(w.Version), int32(w.Partition)).QueryRow(func(row pgx.Row) error {
 		var r backbonedb.BackboneProjectionCheckpoint
 		err := row.Scan(&r.Sequence, &r.UpdatedAt, &r.Version, &r.PartitionID, &r.Projection, &r.Status, &r.Error, &r.Term, &r.Processed,

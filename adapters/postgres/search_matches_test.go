@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -52,7 +51,7 @@ func TestMatchesOfFrequentKeysComeInSteps(t *testing.T) {
 	require.Empty(t, sequences)
 
 	// An append that holds such a condition against the log keeps nobody waiting.
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), aWhile)
 	defer cancel()
 	_, err = s.Append(ctx, ports.AppendRequest{Partition: p, Conditions: []concurrency.AppendCondition{
 		{After: rows - 2*concurrency.MaxConditionScan, Items: []concurrency.Item{{Tags: []string{"even", "odd"}}}},

@@ -70,18 +70,26 @@ type Config struct {
 	Tracer pgx.QueryTracer
 	// DialFunc opens connections; nil is a TCP or unix socket dialer with keepalive.
 	DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+	limits limits // zero: those of a server; tests that stop in the middle take longer
 }
 
 // DefaultPhysicalPartitions is how many legal entities get tables of their own
 // unless configured. Generic plans over hundreds of them exhaust the lock table.
 const DefaultPhysicalPartitions = 32
 
-// A holder that hangs is ended by the server after the first; who waits for it gives up
-// after the second.
-const (
-	idleInTransactionTimeout = 2 * time.Second
-	lockTimeout              = 5 * time.Second
-)
+// limits are how long a session of ours may keep others waiting, and wait for them.
+type limits struct {
+	idle time.Duration // the server ends an appender that holds locks and hangs
+	turn time.Duration // the server ends a session that works a projection and hangs, so that another node gets its checkpoint
+	lock time.Duration // who waits for a lock gives up; appends: Config.LockTimeout
+}
+
+var usualLimits = limits{idle: 2 * time.Second, turn: 10 * time.Second, lock: 5 * time.Second}
+
+// lease bounds each question to a key store that is a database of its own: the head
+// locks are held meanwhile.
+func (l limits) lease() time.Duration { return l.idle / 2 }
 
 type systemClock struct{}
 
@@ -117,8 +125,11 @@ func (c Config) withDefaults() Config {
 	if c.GroupTimeout <= 0 {
 		c.GroupTimeout = 30 * time.Second
 	}
+	if c.limits == (limits{}) {
+		c.limits = usualLimits
+	}
 	if c.LockTimeout <= 0 {
-		c.LockTimeout = lockTimeout
+		c.LockTimeout = usualLimits.lock
 	}
 	if c.ListenCheck <= 0 {
 		c.ListenCheck = 15 * time.Second
@@ -206,7 +217,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		"plan_cache_mode":                     "force_generic_plan",
 		"enable_seqscan":                      "off", // a plan from when a partition was empty must not stay a scan
 		"jit":                                 "off",
-		"idle_in_transaction_session_timeout": milliseconds(idleInTransactionTimeout),
+		"idle_in_transaction_session_timeout": milliseconds(c.limits.idle),
 		"lock_timeout":                        milliseconds(c.brief()),
 		"tcp_keepalives_idle":                 "15",
 		"tcp_keepalives_interval":             "5",

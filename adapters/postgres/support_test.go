@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,23 @@ import (
 
 // logName is the name of every log in these tests.
 const logName = "test.example.org"
+
+// aWhile ends a wait for what is certain to come, so that a test that is wrong fails
+// instead of hanging. It says nothing about how fast anything is.
+const aWhile = time.Minute
+
+// receive is what comes out of a channel.
+func receive[T any](t testing.TB, from <-chan T, what string) (v T) {
+	t.Helper()
+	limit := time.NewTimer(aWhile)
+	defer limit.Stop()
+	select {
+	case v = <-from:
+	case <-limit.C:
+		require.Fail(t, "it did not come: "+what)
+	}
+	return v
+}
 
 // database is a migrated database of the test's own, as a superuser sees it.
 func database(t testing.TB) string {
@@ -50,10 +68,15 @@ func withClock(c ports.Clock) option {
 	return func(config *postgres.Config) { config.Clock, config.MaxClockSkew = c, -1 }
 }
 
-// open opens a store as the application's role.
+// usual is for tests of how long a store waits, and lets itself be waited for.
+func usual(c *postgres.Config) { postgres.Usual(c) }
+
+// open opens a store as the application's role. Tests stop it, and what it waits for, in
+// the middle, and a slow machine does the same: nothing ends because of that.
 func open(t testing.TB, superuserDSN string, options ...option) *postgres.Store {
 	t.Helper()
-	config := postgres.Config{DSN: as("backbone_app", superuserDSN), Logger: testLogger(), ReadPoolSize: 4}
+	config := postgres.Config{DSN: as("backbone_app", superuserDSN), Logger: testLogger(), ReadPoolSize: 4, Metrics: &groups{}}
+	postgres.Unhurried(&config, 2*aWhile)
 	for _, o := range options {
 		o(&config)
 	}

@@ -31,7 +31,7 @@ func TestNoAttemptOutlivesItsEndpoint(t *testing.T) {
 		written <- s.AddWebhookAttempts(context.Background(), uid, []ports.WebhookAttempt{{EventID: event.ID{9}, Partition: 5, Sequence: 1, Attempt: 1, At: at, Status: 204}}, 10)
 	}()
 	watcher := connect(t, dsn)
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, aWhile, func() bool {
 		var waiting int
 		require.NoError(t, watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
 		return waiting == 1
