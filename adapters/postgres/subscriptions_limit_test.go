@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/test/conformance"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // Whoever makes a subscription while another one is being made counts it, as soon as it
@@ -33,11 +33,11 @@ func TestTheLastSubscriptionIsGivenOnce(t *testing.T) {
 		_, _, err := c.Service.Create(t.Context(), c.Person, subscription.Subscription{ID: "third", SubscriberType: "service", SubscriberID: "suite"})
 		answered <- err
 	}()
-	require.Eventually(t, func() bool {
+	testkit.Eventually(t, aWhile, func() bool {
 		var waiting int
 		err := watcher.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() AND query LIKE '%LockSubscriptionTenant%'`).Scan(&waiting)
 		return err == nil && waiting == 1
-	}, 20*time.Second, time.Millisecond)
+	}, "it waits")
 	require.NoError(t, tx.Commit(t.Context()))
 	require.Equal(t, "subscription.too_many", fault.CodeOf(<-answered))
 }

@@ -17,44 +17,70 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/test/conformance"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
+// drainage is how far a subscription to all events was taken, by its id.
+type drainage struct {
+	by   string
+	last map[event.PartitionID]event.Sequence
+}
+
 // drain takes and acknowledges until n events came, each exactly once and in order.
-func drain(t *testing.T, c *conformance.Counter, id string, n, limit int) {
+func (d *drainage) drain(t *testing.T, c *conformance.Counter, n, limit int) {
 	t.Helper()
-	last := map[event.PartitionID]event.Sequence{}
 	for got := 0; got < n; {
-		batch, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: id, Limit: limit})
+		batch, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: d.by, Limit: limit})
 		require.NoError(t, err)
 		require.NotEmpty(t, batch.Deliveries)
 		var ids []event.ID
-		for _, d := range batch.Deliveries {
-			require.Equal(t, last[d.Event.Partition]+1, d.Event.Sequence)
-			last[d.Event.Partition]++
-			ids = append(ids, d.Event.ID)
+		for _, one := range batch.Deliveries {
+			require.Equal(t, d.last[one.Event.Partition]+1, one.Event.Sequence)
+			d.last[one.Event.Partition]++
+			ids = append(ids, one.Event.ID)
 		}
 		got += len(ids)
-		out, err := c.Service.Acknowledge(t.Context(), c.Person, delivery.Acknowledgement{ID: id, EventIDs: ids})
+		out, err := c.Service.Acknowledge(t.Context(), c.Person, delivery.Acknowledgement{ID: d.by, EventIDs: ids})
 		require.NoError(t, err)
 		require.Equal(t, len(ids), out.Taken)
 	}
 }
 
-func TestCatchUpTakesSeconds(t *testing.T) {
+// Catching up costs the last batches what it costs the first ones, in statements and in
+// pages that are looked at, however much lies between and nobody vacuums.
+func TestCatchingUpCostsEachBatchTheSame(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	c := conformance.NewCounter(conformance.NewDesk(t, open(t, database(t), withClock(clock)), clock, "catch-up"), nil)
-	const events = 10_000
+	dsn := database(t)
+	c := conformance.NewCounter(conformance.NewDesk(t, open(t, dsn, withClock(clock)), clock, "catch-up"), nil)
+	const events, part, limit = 10_000, 1000, 100
 	for i := range events / 250 {
 		c.Write(t, 0, 250, fmt.Sprint(i%10))
 	}
+	execute(t, dsn, `DO $$ DECLARE r regclass; BEGIN
+		FOR r IN SELECT oid FROM pg_class WHERE relnamespace = 'backbone'::regnamespace AND relkind = 'r' LOOP
+			EXECUTE format('ALTER TABLE %s SET (autovacuum_enabled = off)', r); END LOOP; END $$`)
 	for _, by := range []string{subscription.PerLegalEntity, subscription.PerStream} {
 		c.Subscribe(t, by, subscription.Settings{PartitionBy: by}, subscription.Filter{})
-		started := time.Now()
-		drain(t, c, by, events, 100)
-		took := time.Since(started)
-		t.Logf("%d events by %s in batches of 100: %s, %.0f events/s", events, by, took, events/took.Seconds())
-		require.Less(t, took, 45*time.Second)
+		d := &drainage{by: by, last: map[event.PartitionID]event.Sequence{}}
+		take := func(n int) (pages, statements int) {
+			counter := &statementCounter{}
+			traced := func(config *postgres.Config) { withClock(clock)(config); config.Tracer = counter }
+			pages = pagesOf(t, dsn, "event|subscription", traced, func(node *postgres.Store) {
+				desk := *c.Desk
+				desk.Store = node
+				d.drain(t, conformance.NewCounter(&desk, nil), n, limit)
+			})
+			return pages, int(counter.heads.Load() + counter.states.Load() + counter.others.Load())
+		}
+		pages, statements := take(part)
+		take(events - 2*part)
+		lastPages, lastStatements := take(part)
+		t.Logf("%d events by %s in batches of %d: %d pages and %d statements for the first %d, %d and %d for the last",
+			events, by, limit, pages, statements, part, lastPages, lastStatements)
+		require.LessOrEqual(t, lastStatements, statements)
+		require.LessOrEqual(t, lastPages, 2*pages)
+		require.Less(t, statements, part/limit*30)
 	}
 }
 
@@ -82,7 +108,7 @@ func TestABackendDiesInTheMiddleOfAPoll(t *testing.T) {
 	_, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: "s", Limit: 10})
 	require.Error(t, err)
 	require.False(t, armed.Load(), "nobody died")
-	drain(t, c, "s", 50, 10)
+	(&drainage{by: "s", last: map[event.PartitionID]event.Sequence{}}).drain(t, c, 50, 10)
 }
 
 // backendKiller ends the backend that is about to store messages.
@@ -96,6 +122,19 @@ func (k *backendKiller) TraceQueryStart(ctx context.Context, conn *pgx.Conn, dat
 }
 
 func (k *backendKiller) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// await polls until something is handed out, as consumers do: no poll waits longer than
+// delivery.MaxWait.
+func await(ctx context.Context, c *conformance.Counter, id string) (got int64) {
+	for ctx.Err() == nil && got == 0 {
+		batch, err := c.Service.Poll(ctx, c.Person, delivery.Poll{ID: id, Limit: 10, Wait: delivery.MaxWait})
+		if err != nil {
+			return 0
+		}
+		got = int64(len(batch.Deliveries))
+	}
+	return got
+}
 
 // Subscriptions that wait ask the database nothing.
 func TestIdleSubscriptionsAskNothing(t *testing.T) {
@@ -112,24 +151,21 @@ func TestIdleSubscriptionsAskNothing(t *testing.T) {
 	c.Write(t, 0, 1, "one")
 	const idle = 200
 	var got atomic.Int64
+	name := func(i int) string { return fmt.Sprintf("s-%d", i) }
 	for i := range idle {
-		id := fmt.Sprintf("s-%d", i)
-		c.Subscribe(t, id, subscription.Settings{Start: subscription.Start{From: subscription.End}}, subscription.Filter{})
-		waiting.Go(func() {
-			if batch, err := c.Service.Poll(ctx, c.Person, delivery.Poll{ID: id, Limit: 10, Wait: delivery.MaxWait}); err == nil {
-				got.Add(int64(len(batch.Deliveries)))
-			}
-		})
+		c.Subscribe(t, name(i), subscription.Settings{Start: subscription.Start{From: subscription.End}}, subscription.Filter{})
+	}
+	for i := range idle {
+		waiting.Go(func() { got.Add(await(ctx, c, name(i))) })
 	}
 	// Quiet is when only the watch's own look happens: one statement after the other.
-	quiet := func() bool {
+	testkit.Eventually(t, aWhile, func() bool {
 		looks, others := counter.heads.Load(), counter.others.Load()
-		require.Eventually(t, func() bool { return counter.heads.Load() >= looks+20 }, 20*time.Second, time.Millisecond)
+		testkit.Eventually(t, aWhile, func() bool { return counter.heads.Load() >= looks+20 })
 		return counter.others.Load() == others
-	}
-	require.Eventually(t, quiet, 40*time.Second, time.Millisecond)
+	}, "nothing but looks")
 	c.Write(t, 0, 1, "one")
-	require.Eventually(t, func() bool { return got.Load() == idle }, 40*time.Second, 10*time.Millisecond)
+	testkit.Eventually(t, aWhile, func() bool { return got.Load() == idle }, "everybody has it")
 }
 
 // Subscriptions that wait behind open messages cost one statement at a time together,
@@ -150,8 +186,9 @@ func TestSubscriptionsThatWaitForAnswersLookTogether(t *testing.T) {
 	written := c.Write(t, 0, 2, "one")
 	const consumers = 100
 	var got atomic.Int64
+	name := func(i int) string { return fmt.Sprintf("s-%d", i) }
 	for i := range consumers {
-		id := fmt.Sprintf("s-%d", i)
+		id := name(i)
 		c.Subscribe(t, id, subscription.Settings{}, subscription.Filter{})
 		batch, err := c.Service.Poll(ctx, c.Person, delivery.Poll{ID: id, Limit: 1})
 		require.NoError(t, err)
@@ -160,18 +197,15 @@ func TestSubscriptionsThatWaitForAnswersLookTogether(t *testing.T) {
 			_, err := c.Service.Pause(ctx, delivery.Caller{Principal: c.Person}, id)
 			require.NoError(t, err)
 		}
-		waiting.Go(func() {
-			if batch, err := c.Service.Poll(ctx, c.Person, delivery.Poll{ID: id, Limit: 10, Wait: delivery.MaxWait}); err == nil {
-				got.Add(int64(len(batch.Deliveries)))
-			}
-		})
 	}
-	quiet := func() bool {
+	for i := range consumers {
+		waiting.Go(func() { got.Add(await(ctx, c, name(i))) })
+	}
+	testkit.Eventually(t, aWhile, func() bool {
 		looks, others := counter.states.Load(), counter.others.Load()
-		require.Eventually(t, func() bool { return counter.states.Load() >= looks+5 }, 20*time.Second, time.Millisecond)
+		testkit.Eventually(t, aWhile, func() bool { return counter.states.Load() >= looks+5 })
 		return counter.others.Load() == others
-	}
-	require.Eventually(t, quiet, 40*time.Second, time.Millisecond)
+	}, "nothing but looks")
 	require.Zero(t, got.Load())
 	clock.Advance(time.Second)
 	for _, id := range []string{"s-0", "s-1"} {
@@ -179,10 +213,10 @@ func TestSubscriptionsThatWaitForAnswersLookTogether(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, out.Taken)
 	}
-	require.Eventually(t, func() bool { return got.Load() == 1 }, 20*time.Second, time.Millisecond, "what was waited for was answered on another node")
+	testkit.Eventually(t, aWhile, func() bool { return got.Load() == 1 }, "what was waited for was answered on another node")
 	_, err := elsewhere.Resume(ctx, delivery.Caller{Principal: c.Person}, "s-1")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return got.Load() == 2 }, 20*time.Second, time.Millisecond, "it was resumed on another node")
+	testkit.Eventually(t, aWhile, func() bool { return got.Load() == 2 }, "it was resumed on another node")
 }
 
 // statementCounter counts looks at the heads, at the state of subscriptions, and all

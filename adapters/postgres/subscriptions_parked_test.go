@@ -4,17 +4,18 @@ import (
 	"io/fs"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
 	"github.com/erpbackbone/backbone/test/conformance"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // beforeParkedTable is the schema of the release before, in which parked messages were
@@ -154,27 +155,23 @@ func TestDeadLettersDoNotSlowPolls(t *testing.T) {
 		sub, err := c.Store.Subscription(t.Context(), c.Tenant, by)
 		require.NoError(t, err)
 		parkMany(t, conn, sub, c.Entities[0].Partition, parked, parked/10)
-		before := pagesOfParked(t, conn)
-		sessions := appSessions(t, conn)
-		node := open(t, dsn, withClock(clock))
-		desk := *c.Desk
-		desk.Store = node
-		service := conformance.NewCounter(&desk, nil).Service
-		for range polls {
-			batch, err := service.Poll(t.Context(), c.Person, delivery.Poll{ID: by, Limit: atOnce})
-			require.NoError(t, err)
-			require.Len(t, batch.Deliveries, atOnce)
-			ids := []event.ID{{9}}
-			for _, d := range batch.Deliveries {
-				ids = append(ids, d.Event.ID)
+		looked := pagesOf(t, dsn, "subscription_parked", withClock(clock), func(node *postgres.Store) {
+			desk := *c.Desk
+			desk.Store = node
+			service := conformance.NewCounter(&desk, nil).Service
+			for range polls {
+				batch, err := service.Poll(t.Context(), c.Person, delivery.Poll{ID: by, Limit: atOnce})
+				require.NoError(t, err)
+				require.Len(t, batch.Deliveries, atOnce)
+				ids := []event.ID{{9}}
+				for _, d := range batch.Deliveries {
+					ids = append(ids, d.Event.ID)
+				}
+				answered, err := service.Acknowledge(t.Context(), c.Person, delivery.Acknowledgement{ID: by, EventIDs: ids})
+				require.NoError(t, err)
+				require.Equal(t, atOnce, answered.Taken)
 			}
-			answered, err := service.Acknowledge(t.Context(), c.Person, delivery.Acknowledgement{ID: by, EventIDs: ids})
-			require.NoError(t, err)
-			require.Equal(t, atOnce, answered.Taken)
-		}
-		node.Close() // a session tells what it looked at when it ends
-		require.Eventually(t, func() bool { return appSessions(t, conn) <= sessions }, 20*time.Second, time.Millisecond)
-		looked := pagesOfParked(t, conn) - before
+		})
 		t.Logf("%d polls and answers of %d by %s looked at %d pages of dead letters", polls, atOnce, by, looked)
 		require.LessOrEqual(t, looked, polls*perPoll)
 		there, err := c.Service.Get(t.Context(), delivery.Caller{Principal: c.Person}, by)
@@ -183,20 +180,32 @@ func TestDeadLettersDoNotSlowPolls(t *testing.T) {
 	}
 }
 
-// pagesOfParked is how many pages of dead letters and their indexes were looked at by
-// sessions that have ended.
-func pagesOfParked(t *testing.T, conn *pgx.Conn) (pages int) {
+// pagesOf is how many pages of tables, whose names begin with a pattern, and of their
+// indexes a store looks at that is used for nothing else. Sessions tell it when they end,
+// so the store is closed then.
+func pagesOf(t *testing.T, dsn, tables string, how option, use func(*postgres.Store)) int {
 	t.Helper()
-	_, err := conn.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`)
+	conn := connect(t, dsn)
+	told := func() (pages int) {
+		_, err := conn.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`)
+		require.NoError(t, err)
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT coalesce(sum(heap_blks_read + heap_blks_hit + coalesce(idx_blks_read + idx_blks_hit, 0)), 0)
+			FROM pg_statio_all_tables WHERE schemaname = 'backbone' AND relname ~ ('^(' || $1 || ')')`, tables).Scan(&pages))
+		return pages
+	}
+	rows, err := conn.Query(t.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'backbone %'`)
 	require.NoError(t, err)
-	err = conn.QueryRow(t.Context(), `SELECT coalesce(heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit, 0) FROM pg_statio_all_tables WHERE relid = 'backbone.subscription_parked'::regclass`).Scan(&pages)
+	others, err := pgx.CollectRows(rows, pgx.RowTo[int32])
 	require.NoError(t, err)
-	return pages
-}
-
-func appSessions(t *testing.T, conn *pgx.Conn) (sessions int) {
-	t.Helper()
-	err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = 'backbone_app'`).Scan(&sessions)
-	require.NoError(t, err)
-	return sessions
+	before := told()
+	s := open(t, dsn, how)
+	use(s)
+	s.Close()
+	testkit.Eventually(t, aWhile, func() bool {
+		var left int
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name LIKE 'backbone %' AND pid <> ALL ($1)`, others).Scan(&left))
+		return left == 0
+	}, "its sessions have ended")
+	return told() - before
 }
