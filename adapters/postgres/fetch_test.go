@@ -13,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // TestScatteredEvents reads more events than one statement fetches, as they lie
@@ -182,10 +183,17 @@ func TestPagesOfAProcess(t *testing.T) {
 		_, err := owner.Exec(t.Context(), fmt.Sprintf(statement, p, total, every))
 		require.NoError(t, err)
 	}
-	for _, table := range []string{"events", "event_payloads"} {
-		_, err := owner.Exec(t.Context(), "VACUUM ANALYZE backbone."+table)
-		require.NoError(t, err)
-	}
+	// A session that only just begins, in whatever database, may keep pages from being
+	// marked as visible to all.
+	testkit.Eventually(t, aWhile, func() (visible bool) {
+		for _, table := range []string{"events", "event_payloads"} {
+			_, err := owner.Exec(t.Context(), "VACUUM ANALYZE backbone."+table)
+			require.NoError(t, err)
+		}
+		require.NoError(t, owner.QueryRow(t.Context(), `SELECT bool_and(relallvisible >= relpages) FROM pg_class WHERE relname IN ($1, $2)`,
+			fmt.Sprintf("events_p%d", p), fmt.Sprintf("event_payloads_p%d", p)).Scan(&visible))
+		return visible
+	}, "all pages are visible to all")
 	app := connect(t, as("backbone_app", dsn))
 	_, err = app.Exec(t.Context(), "SET plan_cache_mode = force_generic_plan; SET jit = off")
 	require.NoError(t, err)
