@@ -260,7 +260,7 @@ func (h *house) serve(t testing.TB, server *httpapi.Server) {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		require.NoError(t, server.Shutdown(ctx))
 		require.NoError(t, <-served)

@@ -22,7 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // sent is a server-sent event.
 type sent struct {

@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	waitFor = 5 * time.Second
+	waitFor = time.Minute
 	tick    = 5 * time.Millisecond
 )
 

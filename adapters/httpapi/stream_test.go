@@ -316,7 +316,7 @@ func (l slowLog) Events(ctx context.Context, sel query.Selection) (query.Page, e
 	select {
 	case <-ctx.Done():
 		return query.Page{}, ctx.Err()
-	case <-time.After(900 * time.Millisecond):
+	case <-time.After(3200 * time.Millisecond):
 		return l.log.Events(ctx, sel)
 	}
 }
@@ -324,7 +324,7 @@ func (l slowLog) Events(ctx context.Context, sel query.Selection) (query.Page, e
 // The deadline is of a page, not of an export.
 func TestAnExportMayLastLongerThanARequest(t *testing.T) {
 	t.Parallel()
-	limits := httpapi.Limits{Request: 2 * time.Second, Body: 500 * time.Millisecond}
+	limits := httpapi.Limits{Request: 6 * time.Second, Body: 3 * time.Second} // with room for a busy machine
 	h := openHouse(t, func(c *httpapi.Config) { c.Events, c.Limits = slowLog{c.Events}, limits })
 	h.machineType(t)
 	h.machines(t, "USMF", 350) // pages of 100, 200 and 50

@@ -20,7 +20,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func server(t *testing.T) *embedded.Server {
 	t.Helper()

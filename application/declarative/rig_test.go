@@ -24,7 +24,7 @@ import (
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const (
-	patience = 10 * time.Second
+	patience = time.Minute
 	posted   = "shop.invoice.posted"
 	// sums counts invoices and adds their amounts up, by vendor.
 	sums = `{n: ((.state.n // 0) + 1), sum: ((.state.sum // 0) + (.event.data.amount | tonumber))}`

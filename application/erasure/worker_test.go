@@ -38,7 +38,7 @@ func TestManyWorkers(t *testing.T) {
 	for range 4 {
 		workers.Go(func() { erasure.NewWorker(b.config).Run(ctx) })
 	}
-	testkit.Eventually(t, 30*time.Second, func() bool {
+	testkit.Eventually(t, time.Minute, func() bool {
 		b.clock.Advance(250 * time.Millisecond)
 		for _, id := range ids {
 			if b.get(t, id).State != "completed" {
@@ -81,10 +81,10 @@ func TestWokenByTheApproval(t *testing.T) {
 	defer stop()
 	running.Go(func() { worker.Run(ctx) })
 	s := b.approved(t)
-	testkit.Eventually(t, 10*time.Second, func() bool { return b.get(t, s.ID).State == "announced" })
+	testkit.Eventually(t, time.Minute, func() bool { return b.get(t, s.ID).State == "announced" })
 	require.Equal(t, "announced", b.get(t, s.ID).State, "the node has not forgotten the key yet")
 	b.report(t, "node-1", b.raw(t, s.ID).Generation)
-	testkit.Eventually(t, 10*time.Second, func() bool {
+	testkit.Eventually(t, time.Minute, func() bool {
 		b.clock.Advance(200 * time.Millisecond)
 		return b.get(t, s.ID).State == "completed"
 	})

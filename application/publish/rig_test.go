@@ -19,7 +19,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // growing is a log, and what knows its heads.
 type growing struct {

@@ -63,7 +63,7 @@ func TestNodesShareThePartitions(t *testing.T) {
 	for i, name := range names {
 		nodes[i] = &paused{Leases: r.leases}
 		c := r.config(name)
-		c.Leases, c.Observer, c.Workers = nodes[i], &seen[i], 8
+		c.Leases, c.Observer, c.Workers, c.TTL = nodes[i], &seen[i], 8, 3*time.Second // nobody loses a lease because the machine is busy
 		_, stops[i] = run(t, c)
 		testkit.Eventually(t, patience, func() bool {
 			r.log.write(all[i], 5) // there is always something under way
@@ -173,13 +173,12 @@ func TestAPublisherThatStandsStillIsUnhealthy(t *testing.T) {
 	d := publish.New(c)
 	require.NoError(t, d.Health(), "it does not run")
 	d, _ = run(t, c)
-	require.NoError(t, d.Health(), "nothing waits")
+	testkit.Eventually(t, patience, func() bool { return d.Health() == nil }, "nothing waits")
 	r.log.write(1, 3)
-	testkit.Eventually(t, patience, func() bool { return d.Health() != nil })
-	err := d.Health()
-	require.Equal(t, "publisher.stalled", fault.CodeOf(err))
-	require.Contains(t, err.Error(), "publisher.unavailable")
-	require.Contains(t, err.Error(), "1 legal entities")
+	testkit.Eventually(t, patience, func() bool { // on a busy machine it may be unhealthy for other reasons, too
+		err := d.Health()
+		return fault.CodeOf(err) == "publisher.stalled" && strings.Contains(err.Error(), "publisher.unavailable") && strings.Contains(err.Error(), "1 legal entities")
+	})
 	away.Store(false)
 	testkit.Eventually(t, patience, func() bool { return d.Health() == nil }, "it goes on")
 	r.settled(t, 1)

@@ -44,18 +44,17 @@ func TestASilentKeyServiceHoldsUpOnlyThoseWhoNeedIt(t *testing.T) {
 			}
 		})
 	}
-	testkit.Eventually(t, 10*time.Second, func() bool { return calls.Load() == 64 }, "as many as may ask at once")
+	testkit.Eventually(t, time.Minute, func() bool { return calls.Load() == 64 }, "as many as may ask at once")
 
-	started := time.Now()
-	for range 100 {
+	for range 100 { // keys in memory and documents without personal values wait for nobody
 		r.seal(t, r.hired("known"))
 		_, _, err := r.vault.Seal(t.Context(), r.document(`{"data":{"id":"E-1"}}`))
 		require.NoError(t, err)
 	}
-	require.Less(t, time.Since(started), 2*time.Second, "keys in memory and documents without personal values")
+	require.EqualValues(t, 64, calls.Load(), "nobody was answered meanwhile")
 	require.LessOrEqual(t, most.Load(), int64(64))
 
-	testkit.Eventually(t, 10*time.Second, func() bool { return busy.Load() == requests-64 }, "the others are told to come again")
+	testkit.Eventually(t, time.Minute, func() bool { return busy.Load() == requests-64 }, "the others are told to come again")
 	close(answer)
 	waiting.Wait()
 	require.EqualValues(t, 64, sealed.Load())

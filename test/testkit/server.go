@@ -164,7 +164,8 @@ func running(dir sharedDirectory) (string, bool) {
 		return "", false
 	}
 	dsn := strings.TrimSpace(string(text))
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	// A busy machine is given time: the keeper lives, so that no other one can start a server.
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	return dsn, ping(ctx, dsn) == nil
 }
