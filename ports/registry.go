@@ -2,7 +2,9 @@ package ports
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"time"
 
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -25,9 +27,33 @@ type EventTypes interface {
 	// the type, and wakes every node. It gives the changes; those that are in that
 	// state already change nothing. Fault event_type.not_found.
 	ChangeEventType(ctx context.Context, c eventtype.Change) ([]eventtype.Change, error)
-	// EventTypeHistory lists all changes of a type, by number and version. Empty for an
-	// unknown type.
+	// EventTypeHistory lists all changes of a type, or of all types when the name is
+	// empty, by number and version. Empty for an unknown type.
 	EventTypeHistory(ctx context.Context, name string) ([]eventtype.Change, error)
+}
+
+// RegistryAudit reads the registry's log for verification.
+type RegistryAudit interface {
+	// RegistryRecord gives all changes in the order of their chain, and what they
+	// vouch for, as of one moment.
+	RegistryRecord(ctx context.Context) (RegistryRecord, error)
+}
+
+// RegistryRecord is the registry as it is stored.
+type RegistryRecord struct {
+	Changes    []eventtype.Change // by number, then by version
+	Versions   []StoredVersion    // by type, then by version
+	Generation int64              // the number of the last change
+}
+
+// StoredVersion is a registered version, whatever it may say.
+type StoredVersion struct {
+	Type          string
+	SchemaVersion uint32
+	Digest        [sha256.Size]byte // of the document as it is stored now
+	By            string
+	At            time.Time
+	Altered       bool // it holds what no registration writes
 }
 
 // SchemaCompiler compiles JSON Schemas. No reference outside the document is

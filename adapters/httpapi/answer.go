@@ -72,6 +72,7 @@ func (a answer) VisitCheckEventTypeResponse(w http.ResponseWriter) error        
 func (a answer) VisitDeprecateEventTypeResponse(w http.ResponseWriter) error     { return a.write(w) }
 func (a answer) VisitReactivateEventTypeResponse(w http.ResponseWriter) error    { return a.write(w) }
 func (a answer) VisitGetEventTypeHistoryResponse(w http.ResponseWriter) error    { return a.write(w) }
+func (a answer) VisitListEventTypeChangesResponse(w http.ResponseWriter) error   { return a.write(w) }
 func (a answer) VisitListEventTypesResponse(w http.ResponseWriter) error         { return a.write(w) }
 func (a answer) VisitGetEventTypeResponse(w http.ResponseWriter) error           { return a.write(w) }
 func (a answer) VisitSubmitIntentResponse(w http.ResponseWriter) error           { return a.write(w) }

@@ -63,6 +63,7 @@ var operations = map[string]operation{
 	"deprecateEventType":      {action: "event_types.deprecate", body: optionalBody},
 	"reactivateEventType":     {action: "event_types.deprecate", body: optionalBody},
 	"getEventTypeHistory":     {action: "event_types.read"},
+	"listEventTypeChanges":    {action: "event_types.read"},
 	"listEventTypes":          {action: "event_types.read"},
 	"getEventType":            {action: "event_types.read"},
 	"submitIntent":            {action: "intents.submit", body: requiredBody},

@@ -117,11 +117,25 @@ func (s *Server) GetEventTypeHistory(ctx context.Context, r api.GetEventTypeHist
 	if err != nil {
 		return nil, err
 	}
-	out := api.EventTypeHistory{Type: r.Type, Changes: make([]api.EventTypeChange, len(changes))}
+	return typeChanges(r.Type, changes)
+}
+
+// ListEventTypeChanges answers GET /api/event-types/history.
+func (s *Server) ListEventTypeChanges(ctx context.Context, _ api.ListEventTypeChangesRequestObject) (api.ListEventTypeChangesResponseObject, error) {
+	changes, err := s.config.Types.Changes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return typeChanges("", changes)
+}
+
+func typeChanges(name string, changes []eventtype.Change) (answer, error) {
+	out := api.EventTypeHistory{Type: name, Changes: make([]api.EventTypeChange, len(changes))}
 	for i, c := range changes {
 		out.Changes[i] = api.EventTypeChange{
-			Number: strconv.FormatInt(c.Number, 10), Event: string(c.Action), SchemaVersion: int(c.SchemaVersion),
+			Number: strconv.FormatInt(c.Number, 10), Type: c.Type, Event: string(c.Action), SchemaVersion: int(c.SchemaVersion),
 			DocumentSha256: hex.EncodeToString(c.Digest[:]), Actor: c.Actor, Reason: c.Reason, At: timeText(c.At),
+			Checksum: hex.EncodeToString(c.Checksum[:]),
 		}
 	}
 	return reply(http.StatusOK, out)

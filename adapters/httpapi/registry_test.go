@@ -82,4 +82,16 @@ func TestEventTypesEvolve(t *testing.T) {
 	}, changes)
 	builtIn := h.do(t, ask{method: "GET", path: "/api/event-types/note.page.added/history", token: "ap_clerk"}).json(t)
 	require.Equal(t, "module:notes", builtIn["changes"].([]any)[0].(map[string]any)["actor"])
+
+	// One list for the auditor, in the order of the chain.
+	all := h.do(t, ask{method: "GET", path: "/api/event-types/history", token: "auditor"}).json(t)
+	require.NotContains(t, all, "type")
+	list := all["changes"].([]any)
+	require.Greater(t, len(list), len(changes))
+	require.Equal(t, history["changes"], list[len(list)-len(changes):])
+	require.Contains(t, list, builtIn["changes"].([]any)[0])
+	for _, c := range list {
+		require.Len(t, c.(map[string]any)["checksum"], 64)
+	}
+	require.Equal(t, http.StatusUnauthorized, h.do(t, ask{method: "GET", path: "/api/event-types/history"}).status)
 }

@@ -84,6 +84,7 @@ type EventTypes interface {
 	Deprecate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error)
 	Reactivate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error)
 	History(ctx context.Context, name string) ([]eventtype.Change, error)
+	Changes(ctx context.Context) ([]eventtype.Change, error)
 }
 
 // Erasures erases the personal data of persons and keeps legal holds:

@@ -99,12 +99,14 @@ type UpcastFailure struct {
 // EventTypeChange is one change of a version in the registry's log.
 type EventTypeChange struct {
 	Number         string    `json:"number"`
+	Type           string    `json:"type"`
 	Event          string    `json:"event"`
 	SchemaVersion  uint32    `json:"schema_version"`
 	DocumentSHA256 string    `json:"document_sha256"`
 	Actor          string    `json:"actor"`
 	Reason         string    `json:"reason,omitempty"`
 	At             time.Time `json:"at"`
+	Checksum       string    `json:"checksum"`
 }
 
 const eventTypesPath = "/api/event-types"
@@ -162,11 +164,16 @@ func (c *Client) changeEventType(ctx context.Context, name, verb string, version
 	return out.Versions, err
 }
 
-// EventTypeHistory lists who changed what of a type, oldest first.
+// EventTypeHistory lists who changed what of a type, of all types when the name is
+// empty, oldest first.
 func (c *Client) EventTypeHistory(ctx context.Context, name string) ([]EventTypeChange, error) {
 	var out struct {
 		Changes []EventTypeChange `json:"changes"`
 	}
-	_, err := c.do(ctx, request{method: http.MethodGet, path: eventTypePath(name, "history"), repeatable: true}, &out)
+	path := eventTypesPath + "/history"
+	if name != "" {
+		path = eventTypePath(name, "history")
+	}
+	_, err := c.do(ctx, request{method: http.MethodGet, path: path, repeatable: true}, &out)
 	return out.Changes, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // EventTypes implements ports.EventTypes: by type name, then by version.
@@ -80,10 +81,10 @@ func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration,
 	r.RegisteredAt = event.Micros(r.RegisteredAt)
 	s.types = append(s.types, r)
 	s.generation++
-	s.typeChanges = append(s.typeChanges, eventtype.Change{
+	s.recordTypeChanges([]eventtype.Change{{
 		Number: s.generation, Action: eventtype.ActionRegistered, Type: r.Type, SchemaVersion: r.SchemaVersion,
 		Digest: sha256.Sum256(document), Actor: r.RegisteredBy, At: r.RegisteredAt,
-	})
+	}})
 	return cloneRegistration(r), nil
 }
 
@@ -122,9 +123,44 @@ func (s *Store) ChangeEventType(ctx context.Context, c eventtype.Change) ([]even
 	if len(out) > 0 {
 		s.generation++
 		slices.SortFunc(out, func(a, b eventtype.Change) int { return cmp.Compare(a.SchemaVersion, b.SchemaVersion) })
-		s.typeChanges = append(s.typeChanges, out...)
+		s.recordTypeChanges(out)
 	}
-	return slices.Clone(out), nil
+	return out, nil
+}
+
+// recordTypeChanges ties changes to the end of the registry's chain.
+func (s *Store) recordTypeChanges(changes []eventtype.Change) {
+	var link [sha256.Size]byte
+	if n := len(s.typeChanges); n > 0 {
+		link = s.typeChanges[n-1].Checksum
+	}
+	for i := range changes {
+		link = changes[i].ChainChecksum(link)
+		changes[i].Checksum = link
+	}
+	s.typeChanges = append(s.typeChanges, changes...)
+}
+
+// RegistryRecord implements ports.RegistryAudit.
+func (s *Store) RegistryRecord(ctx context.Context) (ports.RegistryRecord, error) {
+	if err := ctx.Err(); err != nil {
+		return ports.RegistryRecord{}, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := ports.RegistryRecord{Changes: slices.Clone(s.typeChanges), Versions: make([]ports.StoredVersion, len(s.types)), Generation: s.generation}
+	for i := range s.types {
+		t := &s.types[i]
+		document, err := t.Document()
+		if err != nil {
+			return ports.RegistryRecord{}, err
+		}
+		out.Versions[i] = ports.StoredVersion{Type: t.Type, SchemaVersion: t.SchemaVersion, Digest: sha256.Sum256(document), By: t.RegisteredBy, At: t.RegisteredAt}
+	}
+	slices.SortFunc(out.Versions, func(a, b ports.StoredVersion) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.SchemaVersion, b.SchemaVersion))
+	})
+	return out, nil
 }
 
 // digestOf is the digest with which a version was registered.
@@ -146,7 +182,7 @@ func (s *Store) EventTypeHistory(ctx context.Context, name string) ([]eventtype.
 	defer s.mu.RUnlock()
 	out := []eventtype.Change{}
 	for _, c := range s.typeChanges {
-		if c.Type == name {
+		if name == "" || c.Type == name {
 			out = append(out, c)
 		}
 	}

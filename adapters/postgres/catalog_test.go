@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 )
 
 // column reads a query of one text column.
@@ -64,6 +65,8 @@ func TestSchemaCanBeSharded(t *testing.T) {
 		"more than one level of partitions")
 	require.Equal(t, []string{
 		"event_payloads.payloads_append_only", "event_payloads.payloads_no_truncate", "event_payloads_default.payloads_no_truncate",
+		"event_type_history.event_type_history_append_only", "event_type_history.event_type_history_no_truncate",
+		"event_type_registry.event_type_registry_append_only", "event_type_registry.event_type_registry_no_truncate",
 		"events.events_append_only", "events.events_no_truncate", "events_default.events_no_truncate",
 		"partition_heads.partition_heads_never_change",
 		"pii_redactions.pii_redactions_append_only", "pii_redactions.pii_redactions_no_truncate",
@@ -106,7 +109,7 @@ func TestGrants(t *testing.T) {
 		backbone_eraser:request_redaction():E backbone_eraser:approve_redaction():E backbone_eraser:redact_payload():E
 		backbone_redactor:redact_payload():E backbone_redactor:redaction_requests:S backbone_redactor:pii_redactions:IS
 		backbone_redactor:event_payloads.salt:U backbone_redactor:event_payloads.payload:U
-		backbone_app:event_type_history:IS backbone_reader:event_type_history:S backbone_eraser:event_type_history:S
+		backbone_app:event_type_history:IS backbone_reader:event_type_history:S backbone_reader:event_type_generation:S backbone_eraser:event_type_history:S
 		backbone_app:entity_snapshots:DISU backbone_app:stream_snapshots:DISU backbone_app:projection_snapshots:DISU
 		backbone_reader:entity_snapshots:S backbone_reader:stream_snapshots:S backbone_reader:projection_snapshots:S
 		backbone_redactor:entity_snapshots:DS backbone_redactor:stream_snapshots:DS
@@ -183,6 +186,16 @@ func TestTheLogCannotBeChanged(t *testing.T) {
 	}
 	_, err = superuser.Exec(t.Context(), "UPDATE backbone.partition_heads SET partition_id = partition_id")
 	require.Equal(t, refused, sqlstate(err))
+	_, err = s.RegisterEventType(t.Context(), eventtype.Registration{
+		Type: "crm.lead.won", SchemaVersion: 1, Module: "crm", DataSchema: []byte(`{"type":"object"}`), RetentionClass: eventtype.Standard, RegisteredBy: "p-1",
+	})
+	require.NoError(t, err) // the tables hold a row
+	for _, table := range []string{"backbone.event_type_history", "backbone.event_type_registry"} {
+		for _, attack := range []string{"UPDATE %s SET type = type", "DELETE FROM %s", "TRUNCATE %s"} {
+			_, err := superuser.Exec(t.Context(), fmt.Sprintf(attack, table))
+			require.Equal(t, refused, sqlstate(err), attack, table)
+		}
+	}
 
 	more := append(attacks(p),
 		"UPDATE backbone.partition_heads SET genesis = genesis", "DELETE FROM backbone.partition_heads", "INSERT INTO backbone.partition_heads VALUES (1, '')",

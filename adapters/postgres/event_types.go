@@ -12,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // EventTypes implements ports.EventTypes: by type name, then by version.
@@ -83,10 +84,9 @@ func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration,
 		}); err != nil {
 			return err
 		}
-		digest := sha256.Sum256(document)
-		if err := s.queries.InsertEventTypeChange(ctx, tx, &backbonedb.InsertEventTypeChangeParams{
-			Change: number, Type: r.Type, SchemaVersion: int32(r.SchemaVersion), Action: string(eventtype.ActionRegistered),
-			Digest: digest[:], Actor: r.RegisteredBy, ChangedAt: r.RegisteredAt,
+		if _, err := s.recordTypeChange(ctx, tx, "", eventtype.Change{
+			Number: number, Action: eventtype.ActionRegistered, Type: r.Type, SchemaVersion: r.SchemaVersion,
+			Digest: sha256.Sum256(document), Actor: r.RegisteredBy, At: r.RegisteredAt,
 		}); err != nil {
 			return err
 		}
@@ -103,6 +103,21 @@ func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration,
 		return eventtype.Registration{}, translate(ctx, err)
 	}
 	return r, nil
+}
+
+// recordTypeChange ties a change to the end of the registry's chain. The transaction
+// holds the lock of the generation, so the end is nobody else's.
+func (s *Store) recordTypeChange(ctx context.Context, tx pgx.Tx, tenantID string, c eventtype.Change) (link [sha256.Size]byte, err error) {
+	end, err := s.queries.GetEventTypeChainEnd(ctx, tx)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return link, err
+	}
+	copy(link[:], end) // zero before the first change
+	link = c.ChainChecksum(link)
+	return link, s.queries.InsertEventTypeChange(ctx, tx, &backbonedb.InsertEventTypeChangeParams{
+		TenantID: tenantID, Change: c.Number, Type: c.Type, SchemaVersion: int32(c.SchemaVersion), Action: string(c.Action),
+		Digest: c.Digest[:], Actor: c.Actor, Reason: c.Reason, ChangedAt: c.At, Checksum: link[:],
+	})
 }
 
 // ChangeEventType implements ports.EventTypes.
@@ -132,10 +147,7 @@ func (s *Store) ChangeEventType(ctx context.Context, c eventtype.Change) ([]even
 			}
 			made := c
 			made.Number, made.SchemaVersion, made.Digest = number, uint32(v.SchemaVersion), sha256.Sum256(v.Document)
-			if err := s.queries.InsertEventTypeChange(ctx, tx, &backbonedb.InsertEventTypeChangeParams{
-				TenantID: v.TenantID, Change: number, Type: c.Type, SchemaVersion: v.SchemaVersion, Action: string(c.Action),
-				Digest: made.Digest[:], Actor: c.Actor, Reason: c.Reason, ChangedAt: c.At,
-			}); err != nil {
+			if made.Checksum, err = s.recordTypeChange(ctx, tx, v.TenantID, made); err != nil {
 				return err
 			}
 			out = append(out, made)
@@ -172,10 +184,46 @@ func (s *Store) EventTypeHistory(ctx context.Context, name string) ([]eventtype.
 	out := make([]eventtype.Change, len(rows))
 	for i, r := range rows {
 		out[i] = eventtype.Change{
-			Number: r.Change, Action: eventtype.Action(r.Action), Type: name, SchemaVersion: uint32(r.SchemaVersion),
+			Number: r.Change, Action: eventtype.Action(r.Action), Type: r.Type, SchemaVersion: uint32(r.SchemaVersion),
 			Actor: r.Actor, Reason: r.Reason, At: r.ChangedAt.UTC(),
 		}
 		copy(out[i].Digest[:], r.Digest)
+		copy(out[i].Checksum[:], r.Checksum)
 	}
 	return out, nil
+}
+
+// RegistryRecord implements ports.RegistryAudit.
+func (s *Store) RegistryRecord(ctx context.Context) (ports.RegistryRecord, error) {
+	var out ports.RegistryRecord
+	err := pgx.BeginTxFunc(ctx, s.reads, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
+		if out.Generation, err = s.queries.GetEventTypeGeneration(ctx, tx); err != nil {
+			return err
+		}
+		changes, err := s.queries.ListEventTypeChain(ctx, tx)
+		if err != nil {
+			return err
+		}
+		versions, err := s.queries.ListEventTypeDigests(ctx, tx)
+		if err != nil {
+			return err
+		}
+		out.Changes, out.Versions = make([]eventtype.Change, len(changes)), make([]ports.StoredVersion, len(versions))
+		for i, r := range changes {
+			out.Changes[i] = eventtype.Change{
+				Number: r.Change, Action: eventtype.Action(r.Action), Type: r.Type, SchemaVersion: uint32(r.SchemaVersion),
+				Actor: r.Actor, Reason: r.Reason, At: r.ChangedAt.UTC(),
+			}
+			copy(out.Changes[i].Digest[:], r.Digest)
+			copy(out.Changes[i].Checksum[:], r.Checksum)
+		}
+		for i, r := range versions {
+			out.Versions[i] = ports.StoredVersion{
+				Type: r.Type, SchemaVersion: uint32(r.SchemaVersion), By: r.RegisteredBy, At: r.RegisteredAt.UTC(), Altered: !r.AsRegistered,
+			}
+			copy(out.Versions[i].Digest[:], r.Digest)
+		}
+		return nil
+	})
+	return out, translate(ctx, err)
 }

@@ -94,7 +94,7 @@ func (c *crimes) heads(t *testing.T, le ports.LegalEntity) verify.Heads {
 	t.Helper()
 	report := c.verify(t, le)
 	require.True(t, report.Sound(), "%v", report.Findings)
-	text, err := verify.HeadsOf(logName, time.Now(), []verify.EntityReport{report}).Encode()
+	text, err := verify.HeadsOf(logName, time.Now(), []verify.EntityReport{report}, nil).Encode()
 	require.NoError(t, err)
 	heads, err := verify.ParseHeads(text)
 	require.NoError(t, err)
@@ -297,6 +297,10 @@ func TestSuperuserCrimesAreFound(t *testing.T) {
 					c.exec(t, "UPDATE backbone."+table+" SET sequence = sequence - 1 WHERE partition_id = $1 AND sequence = $2", int32(le.Partition), n)
 				}
 			}
+			for _, name := range []string{"first_sequence", "last_sequence"} {
+				c.exec(t, "DELETE FROM backbone.stream_versions WHERE partition_id = $1 AND "+name+" = 5", int32(le.Partition))
+				c.exec(t, "UPDATE backbone.stream_versions SET "+name+" = "+name+" - 1 WHERE partition_id = $1 AND "+name+" > 5", int32(le.Partition))
+			}
 			c.recompute(t, le, 5)
 		}},
 		{"remove the legal entity", true, verify.LegalEntityMissing, func(t *testing.T, le ports.LegalEntity) {
@@ -360,7 +364,7 @@ func TestSuperuserCrimesAreFound(t *testing.T) {
 			h := c.heads(t, le)
 			heads.LogName, heads.Partitions = h.LogName, append(heads.Partitions, h.Partitions...)
 		}
-		for _, table := range []string{"events", "event_payloads"} {
+		for _, table := range []string{"events", "event_payloads", "stream_versions"} {
 			for _, step := range [][2]int32{{int32(a.Partition), 1}, {int32(b.Partition), int32(a.Partition)}, {1, int32(b.Partition)}} {
 				require.EqualValues(t, crimeEvents, c.exec(t, "UPDATE backbone."+table+" SET partition_id = $2 WHERE partition_id = $1", step[0], step[1]))
 			}

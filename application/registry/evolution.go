@@ -373,8 +373,16 @@ func (r *Registry) change(ctx context.Context, c eventtype.Change) ([]eventtype.
 	return r.Fetch(ctx, c.Type)
 }
 
-// History lists all changes of a type, oldest first.
+// Changes lists all changes of all types, in the order of their chain.
+func (r *Registry) Changes(ctx context.Context) ([]eventtype.Change, error) {
+	return r.store.EventTypeHistory(ctx, "")
+}
+
+// History lists all changes of a type, oldest first. Fault event_type.not_found.
 func (r *Registry) History(ctx context.Context, name string) ([]eventtype.Change, error) {
+	if name == "" {
+		return nil, eventtype.NotRegistered(name)
+	}
 	out, err := r.store.EventTypeHistory(ctx, name)
 	if err == nil && len(out) == 0 {
 		err = eventtype.NotRegistered(name)

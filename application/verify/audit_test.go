@@ -194,7 +194,7 @@ func TestHeads(t *testing.T) {
 	a := v.entity(t, "A", 10)
 	b := v.entity(t, "B", 0)
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	text, err := verify.HeadsOf(logName, at, v.run(t)).Encode()
+	text, err := verify.HeadsOf(logName, at, v.run(t), nil).Encode()
 	require.NoError(t, err)
 	heads, err := verify.ParseHeads(text)
 	require.NoError(t, err)

@@ -17,9 +17,10 @@ import (
 // what no chain can show by itself: that its tail was cut off, that it was set back,
 // or that all of it was computed again.
 type Heads struct {
-	LogName    string    `json:"log_name"`
-	Time       time.Time `json:"time"`
-	Partitions []Head    `json:"partitions"`
+	LogName    string        `json:"log_name"`
+	Time       time.Time     `json:"time"`
+	Partitions []Head        `json:"partitions"`
+	Registry   *RegistryHead `json:"registry,omitempty"` // nil where only export files were read
 }
 
 // Head is where one chain stood.
@@ -31,8 +32,8 @@ type Head struct {
 	Checksum    string            `json:"checksum"` // hexadecimal; of the genesis for sequence 0
 }
 
-// HeadsOf takes the heads of reports, which should be sound.
-func HeadsOf(logName string, at time.Time, reports []EntityReport) Heads {
+// HeadsOf takes the heads of reports, which should be sound. registry may be nil.
+func HeadsOf(logName string, at time.Time, reports []EntityReport, registry *RegistryReport) Heads {
 	h := Heads{LogName: logName, Time: at.UTC(), Partitions: make([]Head, len(reports))}
 	for i, r := range reports {
 		h.Partitions[i] = Head{r.Tenant, r.LegalEntity, r.Partition, r.Head, r.Checksum}
@@ -40,6 +41,9 @@ func HeadsOf(logName string, at time.Time, reports []EntityReport) Heads {
 			genesis := event.GenesisChecksum(logName, r.Partition)
 			h.Partitions[i].Checksum = hex.EncodeToString(genesis[:])
 		}
+	}
+	if registry != nil && registry.Head > 0 {
+		h.Registry = &RegistryHead{registry.Head, registry.Checksum}
 	}
 	return h
 }
@@ -64,6 +68,10 @@ func ParseHeads(text []byte) (Heads, error) {
 		bad = bad || err != nil || len(checksum) != len(event.Hash{}) || p.Partition == 0 || p.LegalEntity == "" ||
 			slices.ContainsFunc(h.Partitions[:i], func(o Head) bool { return o.Partition == p.Partition })
 	}
+	if r := h.Registry; r != nil {
+		checksum, err := hex.DecodeString(r.Checksum)
+		bad = bad || err != nil || len(checksum) != len(event.Hash{}) || r.Change < 1
+	}
 	if bad {
 		return Heads{}, fault.New(fault.Invalid, "verify.heads_invalid", "the file of exported heads is not as `backbone verify --export-head` wrote it; take the original")
 	}
@@ -72,11 +80,12 @@ func ParseHeads(text []byte) (Heads, error) {
 
 // reference finds the earlier heads. A nil reference has none.
 type reference struct {
-	logName string
-	heads   []Head
+	logName  string
+	heads    []Head
+	registry *RegistryHead // nil: none was exported
 }
 
-func newReference(h Heads) *reference { return &reference{h.LogName, h.Partitions} }
+func newReference(h Heads) *reference { return &reference{h.LogName, h.Partitions, h.Registry} }
 
 func (r *reference) of(p event.PartitionID) *Head {
 	for i := range r.heads {

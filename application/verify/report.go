@@ -34,10 +34,14 @@ const (
 	PersonalRowMissing FindingKind = "personal_row_missing" // an event with sealed values that an erasure would not find
 	PersonalRowExtra   FindingKind = "personal_row_extra"   // a row that names a person without sealed values there
 
+	StreamMismatch FindingKind = "stream_mismatch" // what is kept of a stream does not agree with its events
+
 	HeadMismatch       FindingKind = "head_mismatch"        // the chain does not pass through the exported head
 	HeadBeyondEnd      FindingKind = "head_beyond_end"      // the log is shorter than it was
 	LegalEntityMissing FindingKind = "legal_entity_missing" // the exported heads have a legal entity that is not there
 	LogNameChanged     FindingKind = "log_name_changed"     // the exported heads are of a log of another name
+
+	RegistrationMismatch FindingKind = "registration_mismatch" // a version of an event type is not what its change vouches for
 
 	ExportMalformed FindingKind = "export_malformed" // a line of the export file is not as it was written
 	ExportTruncated FindingKind = "export_truncated" // the export file has no end, or an end that does not fit

@@ -95,14 +95,18 @@ func changeTypeCommand(reactivate bool) *cobra.Command {
 
 func typeHistoryCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "history TYPE",
-		Short:   "Show who registered, deprecated and reactivated what of a type",
-		Example: "  backbone types history equipment.machine.serviced",
-		Args:    cobra.ExactArgs(1),
+		Use:     "history [TYPE]",
+		Short:   "Show who registered, deprecated and reactivated what of a type, or of all",
+		Example: "  backbone types history equipment.machine.serviced\n  backbone types history --json",
+		Args:    cobra.MaximumNArgs(1),
 	}
 	options := clientFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return wire.TypeHistory(cmd.Context(), options(), args[0])
+		name := "" // of all
+		if len(args) > 0 {
+			name = args[0]
+		}
+		return wire.TypeHistory(cmd.Context(), options(), name)
 	}
 	return cmd
 }

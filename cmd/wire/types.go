@@ -351,7 +351,7 @@ func ChangeType(ctx context.Context, o ClientOptions, c TypeChange) error {
 	return table.Flush()
 }
 
-// TypeHistory prints who changed what of a type.
+// TypeHistory prints who changed what of a type, of all types when the name is empty.
 func TypeHistory(ctx context.Context, o ClientOptions, name string) error {
 	client, err := o.connect()
 	if err != nil {
@@ -362,12 +362,16 @@ func TypeHistory(ctx context.Context, o ClientOptions, name string) error {
 		return err
 	}
 	if o.JSON {
-		return o.json(map[string]any{"type": name, "changes": changes})
+		answer := map[string]any{"changes": changes}
+		if name != "" {
+			answer["type"] = name
+		}
+		return o.json(answer)
 	}
 	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NUMBER\tAT\tVERSION\tWHAT\tBY\tDOCUMENT\tREASON")
+	fmt.Fprintln(table, "NUMBER\tAT\tTYPE\tVERSION\tWHAT\tBY\tDOCUMENT\tREASON")
 	for _, c := range changes {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%.12s\t%s\n", c.Number, c.At.UTC().Format(minute), c.SchemaVersion,
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\t%s\n", c.Number, c.At.UTC().Format(minute), c.Type, c.SchemaVersion,
 			strings.TrimPrefix(c.Event, "registry.type."), c.Actor, c.DocumentSHA256, cmp.Or(c.Reason, "-"))
 	}
 	return table.Flush()

@@ -56,19 +56,19 @@ func Verify(ctx context.Context, o VerifyOptions) (sound bool, err error) {
 		err = nothingToVerify(o.Tenant)
 	}
 	elapsed := time.Since(started)
-	sound = true
+	sound = v.registry == nil || v.registry.Sound()
 	for _, r := range v.reports {
 		sound = sound && r.Sound()
 	}
 	if sound && err == nil && o.ExportHead != "" {
-		if err = writeHeads(o.ExportHead, verify.HeadsOf(v.logName, started, v.reports)); err == nil {
+		if err = writeHeads(o.ExportHead, verify.HeadsOf(v.logName, started, v.reports, v.registry)); err == nil {
 			v.headFile = o.ExportHead
 		}
 	}
 	if o.JSON {
 		encoder := json.NewEncoder(o.Out)
 		encoder.SetIndent("", "  ")
-		if writeErr := encoder.Encode(map[string]any{"sound": sound && err == nil, "finished": err == nil, "legal_entities": v.reports}); writeErr != nil {
+		if writeErr := encoder.Encode(verdictText{sound && err == nil, err == nil, v.reports, v.registry}); writeErr != nil {
 			return sound, writeErr
 		}
 		return sound, err
@@ -80,7 +80,16 @@ func Verify(ctx context.Context, o VerifyOptions) (sound bool, err error) {
 type verdict struct {
 	logName  string
 	reports  []verify.EntityReport
-	headFile string // written
+	registry *verify.RegistryReport // nil: not looked at, since there is no database
+	headFile string                 // written
+}
+
+// verdictText is the verdict as JSON.
+type verdictText struct {
+	Sound         bool                   `json:"sound"`
+	Finished      bool                   `json:"finished"`
+	LegalEntities []verify.EntityReport  `json:"legal_entities"`
+	Registry      *verify.RegistryReport `json:"event_types,omitempty"`
 }
 
 func (v *verdict) database(ctx context.Context, o VerifyOptions, show *progress, options []verify.Option) error {
@@ -98,6 +107,11 @@ func (v *verdict) database(ctx context.Context, o VerifyOptions, show *progress,
 		return err
 	}
 	v.logName = installation.LogName
+	registry, err := verify.Registry(ctx, store, options...)
+	if err != nil {
+		return err
+	}
+	v.registry = &registry
 	v.reports, err = verify.Run(ctx, store, o.Tenant, o.LegalEntities, onProgress, options...)
 	return err
 }
@@ -204,6 +218,7 @@ const listed = 20
 
 func (v *verdict) print(out io.Writer, sound bool, runErr error, elapsed time.Duration) error {
 	if len(v.reports) == 0 {
+		v.printRegistry(out)
 		return runErr
 	}
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
@@ -237,6 +252,7 @@ func (v *verdict) print(out io.Writer, sound bool, runErr error, elapsed time.Du
 			fmt.Fprintf(out, "%s: %s\n", r.LegalEntity, counted(r.Suppressed, "further finding"))
 		}
 	}
+	v.printRegistry(out)
 	if runErr != nil {
 		return runErr
 	}
@@ -250,6 +266,25 @@ func (v *verdict) print(out io.Writer, sound bool, runErr error, elapsed time.Du
 		fmt.Fprintf(out, "The heads are in %s. Keep it where nobody who can write to the database can write.\n", v.headFile)
 	}
 	return nil
+}
+
+// printRegistry says what became of the registry's own log.
+func (v *verdict) printRegistry(out io.Writer) {
+	r := v.registry
+	if r == nil {
+		return
+	}
+	said := "sound"
+	if !r.Sound() {
+		said = fmt.Sprintf("TAMPERED (%s)", counted(len(r.Findings)+r.Suppressed, "finding"))
+	}
+	fmt.Fprintf(out, "Event types: %s, %s, head %d %s: %s\n", counted(r.Versions, "version"), counted(r.Changes, "change"), r.Head, r.Checksum, said)
+	for _, f := range r.Findings {
+		fmt.Fprintf(out, "event types change %d: %s: %s\n", f.Sequence, f.Kind, f.Detail)
+	}
+	if r.Suppressed > 0 {
+		fmt.Fprintf(out, "event types: %s\n", counted(r.Suppressed, "further finding"))
+	}
 }
 
 // printExplained lists what happened to personal data with authority.

@@ -32,6 +32,8 @@ type Change struct {
 	Actor  string // person id, or "module:<name>"
 	Reason string // no personal data
 	At     time.Time
+	// Checksum is the change's link in the chain of all changes: see ChainChecksum.
+	Checksum [sha256.Size]byte
 }
 
 // MaxReasonBytes bounds the reason of a change.

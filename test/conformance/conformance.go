@@ -35,6 +35,7 @@ type Store interface {
 	ports.Principals
 	ports.Installations
 	ports.EventTypes
+	ports.RegistryAudit
 	ports.Projections
 	ports.ProjectionRegister
 	ports.ProjectionVersions

@@ -3,9 +3,11 @@ package conformance
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -14,6 +16,7 @@ import (
 var historyPromises = []promise{
 	{"ARegistrationAtAnotherGenerationIsRefused", registeredAt},
 	{"EveryChangeOfATypeIsInItsHistory", typeHistory},
+	{"TheChangesOfTheRegistryAreAChain", typeChain},
 	{"AChangeThatChangesNothingIsNone", unchangedType},
 	{"ADeprecatedVersionIsNotActive", deprecatedType},
 }
@@ -86,6 +89,57 @@ func typeHistory(t *testing.T, s *suite) {
 	generation, err := s.store.EventTypesGeneration(ctx)
 	require.NoError(t, err)
 	require.LessOrEqual(t, got[5].Number, generation, "a change's number is the generation it made")
+}
+
+// typeChain is what verification counts on: one chain of all changes, whoever made
+// them at the same time, and the versions that they vouch for.
+func typeChain(t *testing.T, s *suite) {
+	ctx := context.Background()
+	names := []string{"conformance.chain.first", "conformance.chain.second", "conformance.chain.third"}
+	var writers errgroup.Group
+	for _, name := range names {
+		writers.Go(func() error {
+			for v := range uint32(3) {
+				if _, err := s.store.RegisterEventType(ctx, registration(name, v+1, s.clock.Now())); err != nil {
+					return err
+				}
+			}
+			_, err := s.store.ChangeEventType(ctx, eventtype.Change{Action: eventtype.ActionDeprecated, Type: name, Actor: "p-1", Reason: "superseded", At: s.clock.Now()})
+			return err
+		})
+	}
+	require.NoError(t, writers.Wait())
+	got, err := s.store.RegistryRecord(ctx)
+	require.NoError(t, err)
+	var link [sha256.Size]byte
+	number := int64(0)
+	for i := range got.Changes {
+		c := &got.Changes[i]
+		require.True(t, c.Number == number || c.Number == number+1, "%d after %d", c.Number, number)
+		link, number = c.ChainChecksum(link), c.Number
+		require.Equal(t, link, c.Checksum, "change %d of %s", c.Number, c.Type)
+	}
+	require.GreaterOrEqual(t, got.Generation, number, "others may change it meanwhile")
+	for _, name := range names {
+		history, err := s.store.EventTypeHistory(ctx, name)
+		require.NoError(t, err)
+		require.Len(t, history, 6)
+		for _, c := range history {
+			require.Contains(t, got.Changes, c)
+		}
+	}
+	versions := 0
+	for _, v := range got.Versions {
+		if slices.Contains(names, v.Type) {
+			document, err := registration(v.Type, v.SchemaVersion, s.clock.Now()).Document()
+			require.NoError(t, err)
+			require.Equal(t, sha256.Sum256(document), v.Digest)
+			require.Equal(t, "suite", v.By)
+			require.False(t, v.Altered)
+			versions++
+		}
+	}
+	require.Equal(t, 9, versions)
 }
 
 func unchangedType(t *testing.T, s *suite) {

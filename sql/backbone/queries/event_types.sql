@@ -41,14 +41,34 @@ ORDER BY r.schema_version;
 
 -- name: InsertEventTypeChange :exec
 INSERT INTO backbone.event_type_history (
-    tenant_id, type, schema_version, change, action, digest, actor, reason, changed_at
+    tenant_id, type, schema_version, change, action, digest, actor, reason, changed_at, checksum
 )
-VALUES (@tenant_id, @type, @schema_version, @change, @action, @digest, @actor, @reason, @changed_at);
+VALUES (@tenant_id, @type, @schema_version, @change, @action, @digest, @actor, @reason, @changed_at, @checksum);
+
+-- name: GetEventTypeChainEnd :one
+-- Under the lock of the generation: the link to which the next one is tied.
+SELECT h.checksum FROM backbone.event_type_history h
+ORDER BY h.change DESC, h.schema_version DESC
+LIMIT 1;
+
+-- name: ListEventTypeChain :many
+-- All tenants' registry has no tenant: a row that has one is none of its changes.
+SELECT h.change, h.type, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at, h.checksum
+FROM backbone.event_type_history h
+WHERE h.tenant_id = ''
+ORDER BY h.change, h.schema_version;
+
+-- name: ListEventTypeDigests :many
+SELECT r.type, r.schema_version, sha256(convert_to(r.document::text, 'UTF8')) AS digest, r.registered_by, r.registered_at,
+    (r.tenant_id = '' AND r.is_active)::boolean AS as_registered
+FROM backbone.event_type_registry r
+ORDER BY r.type, r.schema_version;
 
 -- name: ListEventTypeHistory :many
-SELECT h.change, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at
+-- Of all types when the name is empty.
+SELECT h.change, h.type, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at, h.checksum
 FROM backbone.event_type_history h
-WHERE h.type = @type
+WHERE @type::text IN ('', h.type)
 ORDER BY h.change, h.schema_version;
 
 -- name: NotifyChannel :exec

@@ -521,6 +521,9 @@ type EventTypeChange struct {
 	Actor string `json:"actor"`
 	At    string `json:"at"`
 
+	// Checksum The change's link in the chain of all changes of the registry, in hexadecimal; docs/audit.md says how it is computed.
+	Checksum string `json:"checksum"`
+
 	// DocumentSha256 SHA-256 of the version's document as it is stored.
 	DocumentSha256 string `json:"document_sha256"`
 	Event          string `json:"event"`
@@ -529,6 +532,7 @@ type EventTypeChange struct {
 	Number        string `json:"number"`
 	Reason        string `json:"reason,omitempty,omitzero"`
 	SchemaVersion int    `json:"schema_version"`
+	Type          string `json:"type"`
 }
 
 // EventTypeChangeRequest defines model for EventTypeChangeRequest.
@@ -583,7 +587,9 @@ type EventTypeDifference struct {
 // EventTypeHistory defines model for EventTypeHistory.
 type EventTypeHistory struct {
 	Changes []EventTypeChange `json:"changes"`
-	Type    string            `json:"type"`
+
+	// Type Absent where the changes are those of all types.
+	Type string `json:"type,omitempty,omitzero"`
 }
 
 // EventTypeList defines model for EventTypeList.
@@ -732,7 +738,8 @@ type IntentRequest struct {
 type IntentStatus = string
 
 // LeftOut Where an answer stops before its end. `depth`: there are more levels than are followed. `count`: there are
-// more events than were asked for. `legal_entity`: it goes on in a legal entity that the caller may not see.
+// more events than were asked for. `size`: there are more events, but they are too large to be shown together: with
+// more than 16 MiB of payloads. `legal_entity`: it goes on in a legal entity that the caller may not see.
 // `missing`: the cause is in no log. `cycle`: the events name each other as their cause.
 type LeftOut struct {
 	// EventID The last event that is shown there.
@@ -3018,6 +3025,9 @@ type ServerInterface interface {
 	// CheckEventType Find what registering a version would find, and write nothing
 	// (POST /api/event-types/check)
 	CheckEventType(ctx echo.Context) error
+	// ListEventTypeChanges Read who registered, deprecated and reactivated what of all event types, oldest first
+	// (GET /api/event-types/history)
+	ListEventTypeChanges(ctx echo.Context) error
 	// GetEventType Read all versions of an event type, newest first
 	// (GET /api/event-types/{type})
 	GetEventType(ctx echo.Context, pType string) error
@@ -3807,6 +3817,15 @@ func (w *ServerInterfaceWrapper) CheckEventType(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.CheckEventType(ctx)
+	return err
+}
+
+// ListEventTypeChanges converts echo context to params.
+func (w *ServerInterfaceWrapper) ListEventTypeChanges(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListEventTypeChanges(ctx)
 	return err
 }
 
@@ -5867,6 +5886,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/api/event-types/check", wrapper.CheckEventType, options.OperationMiddlewares["checkEventType"]...)
 	router.POST(options.BaseURL+"/api/event-types/:type/deprecate", wrapper.DeprecateEventType, options.OperationMiddlewares["deprecateEventType"]...)
 	router.POST(options.BaseURL+"/api/event-types/:type/reactivate", wrapper.ReactivateEventType, options.OperationMiddlewares["reactivateEventType"]...)
+	router.GET(options.BaseURL+"/api/event-types/history", wrapper.ListEventTypeChanges, options.OperationMiddlewares["listEventTypeChanges"]...)
 	router.GET(options.BaseURL+"/api/event-types/:type/history", wrapper.GetEventTypeHistory, options.OperationMiddlewares["getEventTypeHistory"]...)
 	router.GET(options.BaseURL+"/api/event-types/:type", wrapper.GetEventType, options.OperationMiddlewares["getEventType"]...)
 	router.POST(options.BaseURL+"/api/intents", wrapper.SubmitIntent, options.OperationMiddlewares["submitIntent"]...)
@@ -7279,6 +7299,46 @@ type CheckEventTypedefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response CheckEventTypedefaultApplicationProblemPlusJSONResponse) VisitCheckEventTypeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", fmt.Sprint(response.Headers.RetryAfter))
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListEventTypeChangesRequestObject struct {
+}
+
+type ListEventTypeChangesResponseObject interface {
+	VisitListEventTypeChangesResponse(w http.ResponseWriter) error
+}
+
+type ListEventTypeChanges200JSONResponse EventTypeHistory
+
+func (response ListEventTypeChanges200JSONResponse) VisitListEventTypeChangesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListEventTypeChangesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	Headers    ProblemResponseHeaders
+	StatusCode int
+}
+
+func (response ListEventTypeChangesdefaultApplicationProblemPlusJSONResponse) VisitListEventTypeChangesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -10103,6 +10163,9 @@ type StrictServerInterface interface {
 	// CheckEventType Find what registering a version would find, and write nothing
 	// (POST /api/event-types/check)
 	CheckEventType(ctx context.Context, request CheckEventTypeRequestObject) (CheckEventTypeResponseObject, error)
+	// ListEventTypeChanges Read who registered, deprecated and reactivated what of all event types, oldest first
+	// (GET /api/event-types/history)
+	ListEventTypeChanges(ctx context.Context, request ListEventTypeChangesRequestObject) (ListEventTypeChangesResponseObject, error)
 	// GetEventType Read all versions of an event type, newest first
 	// (GET /api/event-types/{type})
 	GetEventType(ctx context.Context, request GetEventTypeRequestObject) (GetEventTypeResponseObject, error)
@@ -11498,6 +11561,29 @@ func (sh *strictHandler) CheckEventType(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(CheckEventTypeResponseObject); ok {
 		return validResponse.VisitCheckEventTypeResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListEventTypeChanges operation middleware
+func (sh *strictHandler) ListEventTypeChanges(ctx echo.Context) error {
+	var request ListEventTypeChangesRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListEventTypeChanges(ctx.Request().Context(), request.(ListEventTypeChangesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListEventTypeChanges")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListEventTypeChangesResponseObject); ok {
+		return validResponse.VisitListEventTypeChangesResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

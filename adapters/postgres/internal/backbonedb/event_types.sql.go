@@ -22,6 +22,20 @@ func (q *Queries) AdvanceEventTypeGeneration(ctx context.Context, db DBTX) (int6
 	return generation, err
 }
 
+const GetEventTypeChainEnd = `-- name: GetEventTypeChainEnd :one
+SELECT h.checksum FROM backbone.event_type_history h
+ORDER BY h.change DESC, h.schema_version DESC
+LIMIT 1
+`
+
+// Under the lock of the generation: the link to which the next one is tied.
+func (q *Queries) GetEventTypeChainEnd(ctx context.Context, db DBTX) ([]byte, error) {
+	row := db.QueryRow(ctx, GetEventTypeChainEnd)
+	var checksum []byte
+	err := row.Scan(&checksum)
+	return checksum, err
+}
+
 const GetEventTypeGeneration = `-- name: GetEventTypeGeneration :one
 SELECT g.generation FROM backbone.event_type_generation g
 `
@@ -57,9 +71,9 @@ func (q *Queries) InsertEventType(ctx context.Context, db DBTX, type_ string) er
 
 const InsertEventTypeChange = `-- name: InsertEventTypeChange :exec
 INSERT INTO backbone.event_type_history (
-    tenant_id, type, schema_version, change, action, digest, actor, reason, changed_at
+    tenant_id, type, schema_version, change, action, digest, actor, reason, changed_at, checksum
 )
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 `
 
 type InsertEventTypeChangeParams struct {
@@ -72,6 +86,7 @@ type InsertEventTypeChangeParams struct {
 	Actor         string
 	Reason        string
 	ChangedAt     time.Time
+	Checksum      []byte
 }
 
 func (q *Queries) InsertEventTypeChange(ctx context.Context, db DBTX, arg *InsertEventTypeChangeParams) error {
@@ -85,6 +100,7 @@ func (q *Queries) InsertEventTypeChange(ctx context.Context, db DBTX, arg *Inser
 		arg.Actor,
 		arg.Reason,
 		arg.ChangedAt,
+		arg.Checksum,
 	)
 	return err
 }
@@ -123,23 +139,119 @@ func (q *Queries) InsertEventTypeVersion(ctx context.Context, db DBTX, arg *Inse
 	return err
 }
 
-const ListEventTypeHistory = `-- name: ListEventTypeHistory :many
-SELECT h.change, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at
+const ListEventTypeChain = `-- name: ListEventTypeChain :many
+SELECT h.change, h.type, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at, h.checksum
 FROM backbone.event_type_history h
-WHERE h.type = $1
+WHERE h.tenant_id = ''
 ORDER BY h.change, h.schema_version
 `
 
-type ListEventTypeHistoryRow struct {
+type ListEventTypeChainRow struct {
 	Change        int64
+	Type          string
 	SchemaVersion int32
 	Action        string
 	Digest        []byte
 	Actor         string
 	Reason        string
 	ChangedAt     time.Time
+	Checksum      []byte
 }
 
+// All tenants' registry has no tenant: a row that has one is none of its changes.
+func (q *Queries) ListEventTypeChain(ctx context.Context, db DBTX) ([]ListEventTypeChainRow, error) {
+	rows, err := db.Query(ctx, ListEventTypeChain)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEventTypeChainRow
+	for rows.Next() {
+		var i ListEventTypeChainRow
+		if err := rows.Scan(
+			&i.Change,
+			&i.Type,
+			&i.SchemaVersion,
+			&i.Action,
+			&i.Digest,
+			&i.Actor,
+			&i.Reason,
+			&i.ChangedAt,
+			&i.Checksum,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListEventTypeDigests = `-- name: ListEventTypeDigests :many
+SELECT r.type, r.schema_version, sha256(convert_to(r.document::text, 'UTF8')) AS digest, r.registered_by, r.registered_at,
+    (r.tenant_id = '' AND r.is_active)::boolean AS as_registered
+FROM backbone.event_type_registry r
+ORDER BY r.type, r.schema_version
+`
+
+type ListEventTypeDigestsRow struct {
+	Type          string
+	SchemaVersion int32
+	Digest        []byte
+	RegisteredBy  string
+	RegisteredAt  time.Time
+	AsRegistered  bool
+}
+
+func (q *Queries) ListEventTypeDigests(ctx context.Context, db DBTX) ([]ListEventTypeDigestsRow, error) {
+	rows, err := db.Query(ctx, ListEventTypeDigests)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEventTypeDigestsRow
+	for rows.Next() {
+		var i ListEventTypeDigestsRow
+		if err := rows.Scan(
+			&i.Type,
+			&i.SchemaVersion,
+			&i.Digest,
+			&i.RegisteredBy,
+			&i.RegisteredAt,
+			&i.AsRegistered,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListEventTypeHistory = `-- name: ListEventTypeHistory :many
+SELECT h.change, h.type, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at, h.checksum
+FROM backbone.event_type_history h
+WHERE $1::text IN ('', h.type)
+ORDER BY h.change, h.schema_version
+`
+
+type ListEventTypeHistoryRow struct {
+	Change        int64
+	Type          string
+	SchemaVersion int32
+	Action        string
+	Digest        []byte
+	Actor         string
+	Reason        string
+	ChangedAt     time.Time
+	Checksum      []byte
+}
+
+// Of all types when the name is empty.
 func (q *Queries) ListEventTypeHistory(ctx context.Context, db DBTX, type_ string) ([]ListEventTypeHistoryRow, error) {
 	rows, err := db.Query(ctx, ListEventTypeHistory, type_)
 	if err != nil {
@@ -151,12 +263,14 @@ func (q *Queries) ListEventTypeHistory(ctx context.Context, db DBTX, type_ strin
 		var i ListEventTypeHistoryRow
 		if err := rows.Scan(
 			&i.Change,
+			&i.Type,
 			&i.SchemaVersion,
 			&i.Action,
 			&i.Digest,
 			&i.Actor,
 			&i.Reason,
 			&i.ChangedAt,
+			&i.Checksum,
 		); err != nil {
 			return nil, err
 		}

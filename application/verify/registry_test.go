@@ -1,0 +1,171 @@
+package verify_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// record is a registry as somebody left it.
+type record ports.RegistryRecord
+
+func (r record) RegistryRecord(context.Context) (ports.RegistryRecord, error) {
+	return ports.RegistryRecord(r), nil
+}
+
+// registered makes a registry of three changes: a type, its second version, and the
+// deprecation of both.
+func registered(t *testing.T) record {
+	t.Helper()
+	store := memory.New(memory.Config{LogName: logName})
+	for v := range uint32(2) {
+		_, err := store.RegisterEventType(t.Context(), eventtype.Registration{
+			Type: "crm.lead.won", SchemaVersion: v + 1, Module: "crm", DataSchema: []byte(`{"type":"object"}`), RetentionClass: eventtype.Standard, Active: true, RegisteredBy: "p-1",
+		})
+		require.NoError(t, err)
+	}
+	_, err := store.ChangeEventType(t.Context(), eventtype.Change{Action: eventtype.ActionDeprecated, Type: "crm.lead.won", Actor: "p-2", Reason: "superseded"})
+	require.NoError(t, err)
+	out, err := store.RegistryRecord(t.Context())
+	require.NoError(t, err)
+	require.Len(t, out.Changes, 4)
+	return record(out)
+}
+
+// link computes the chain again, as somebody would who can write to the database.
+func (r record) link() {
+	var link [sha256.Size]byte
+	for i := range r.Changes {
+		link = r.Changes[i].ChainChecksum(link)
+		r.Changes[i].Checksum = link
+	}
+}
+
+func findings(t *testing.T, r record, options ...verify.Option) (kinds []verify.FindingKind) {
+	t.Helper()
+	report, err := verify.Registry(t.Context(), r, options...)
+	require.NoError(t, err)
+	require.Equal(t, len(report.Findings) == 0, report.Sound())
+	for _, f := range report.Findings {
+		kinds = append(kinds, f.Kind)
+		require.NotEmpty(t, f.Detail)
+	}
+	return kinds
+}
+
+func TestARegistryThatWasTamperedWith(t *testing.T) {
+	t.Parallel()
+	sound := registered(t)
+	require.Empty(t, findings(t, sound))
+	report, err := verify.Registry(t.Context(), sound)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, report.Head)
+	heads := verify.HeadsOf(logName, time.Now(), []verify.EntityReport{{Tenant: "acme", LegalEntity: "A", Partition: 1}}, &report)
+	text, err := heads.Encode()
+	require.NoError(t, err)
+	heads, err = verify.ParseHeads(text)
+	require.NoError(t, err)
+	require.Empty(t, findings(t, sound, verify.Against(heads)))
+	heads.Registry.Checksum = "ab"
+	text, err = heads.Encode()
+	require.NoError(t, err)
+	_, err = verify.ParseHeads(text)
+	require.ErrorContains(t, err, "verify.heads_invalid")
+	heads.Registry.Checksum = report.Checksum
+
+	for name, c := range map[string]struct {
+		tamper        func(*record)
+		alone, beside []verify.FindingKind // without and with an exported head
+	}{
+		"an actor": {
+			func(r *record) { r.Changes[2].Actor = "p-3" },
+			[]verify.FindingKind{verify.ChecksumMismatch}, []verify.FindingKind{verify.ChecksumMismatch},
+		},
+		"an actor, chained again": {
+			func(r *record) { r.Changes[2].Actor = "p-3"; r.link() },
+			nil, []verify.FindingKind{verify.HeadMismatch},
+		},
+		"who registered, chained again": {
+			func(r *record) { r.Changes[1].Actor = "p-3"; r.link() },
+			[]verify.FindingKind{verify.RegistrationMismatch}, []verify.FindingKind{verify.HeadMismatch, verify.RegistrationMismatch},
+		},
+		"a change taken out": {
+			func(r *record) { r.Changes = slices.Delete(r.Changes, 1, 2) },
+			[]verify.FindingKind{verify.SequenceGap, verify.ChecksumMismatch, verify.RegistrationMismatch},
+			[]verify.FindingKind{verify.SequenceGap, verify.ChecksumMismatch, verify.RegistrationMismatch},
+		},
+		"the tail cut off": {
+			func(r *record) { r.Changes = r.Changes[:2] },
+			[]verify.FindingKind{verify.SequenceGap}, []verify.FindingKind{verify.SequenceGap, verify.HeadBeyondEnd},
+		},
+		"the tail cut off, and the counter": {
+			func(r *record) { r.Changes, r.Generation = r.Changes[:2], 2 },
+			nil, []verify.FindingKind{verify.HeadBeyondEnd},
+		},
+		"all of it": {
+			func(r *record) { *r = record{} },
+			nil, []verify.FindingKind{verify.HeadBeyondEnd},
+		},
+		"one of the two versions that a change touched": {
+			func(r *record) { r.Changes = r.Changes[:3] },
+			nil, []verify.FindingKind{verify.HeadMismatch},
+		},
+		"a document": {
+			func(r *record) { r.Versions[0].Digest[0]++ },
+			[]verify.FindingKind{verify.RegistrationMismatch}, []verify.FindingKind{verify.RegistrationMismatch},
+		},
+		"a version's owner": {
+			func(r *record) { r.Versions[0].By = "p-3" },
+			[]verify.FindingKind{verify.RegistrationMismatch}, []verify.FindingKind{verify.RegistrationMismatch},
+		},
+		"a version's time": {
+			func(r *record) { r.Versions[0].At = r.Versions[0].At.Add(time.Microsecond) },
+			[]verify.FindingKind{verify.RegistrationMismatch}, []verify.FindingKind{verify.RegistrationMismatch},
+		},
+		"a version that was switched off": {
+			func(r *record) { r.Versions[0].Altered = true },
+			[]verify.FindingKind{verify.RegistrationMismatch}, []verify.FindingKind{verify.RegistrationMismatch},
+		},
+		"a version put in": {
+			func(r *record) {
+				r.Versions = append(r.Versions, ports.StoredVersion{Type: "crm.lead.lost", SchemaVersion: 1})
+			},
+			[]verify.FindingKind{verify.RegistrationMismatch}, []verify.FindingKind{verify.RegistrationMismatch},
+		},
+		"a version taken out": {
+			func(r *record) { r.Versions = r.Versions[1:] },
+			[]verify.FindingKind{verify.RegistrationMismatch}, []verify.FindingKind{verify.RegistrationMismatch},
+		},
+	} {
+		r := record{Changes: slices.Clone(sound.Changes), Versions: slices.Clone(sound.Versions), Generation: sound.Generation}
+		c.tamper(&r)
+		require.Equal(t, c.alone, findings(t, r), name)
+		require.Equal(t, c.beside, findings(t, r, verify.Against(heads)), name)
+	}
+	older := sound // what was exported stays found as the registry grows
+	older.Changes, older.Generation = sound.Changes[:2], 2
+	report, err = verify.Registry(t.Context(), older)
+	require.NoError(t, err)
+	require.Empty(t, findings(t, sound, verify.Against(verify.HeadsOf(logName, time.Now(), nil, &report))))
+}
+
+func TestFindingsOfTheRegistryAreBounded(t *testing.T) {
+	t.Parallel()
+	var r record
+	for i := range verify.MaxFindings + 5 {
+		r.Versions = append(r.Versions, ports.StoredVersion{Type: "crm.lead.lost", SchemaVersion: uint32(i + 1)})
+	}
+	report, err := verify.Registry(t.Context(), r)
+	require.NoError(t, err)
+	require.Len(t, report.Findings, verify.MaxFindings)
+	require.Equal(t, 5, report.Suppressed)
+}
