@@ -106,6 +106,7 @@ func (k *KeyStore) open(ctx context.Context, dsn, name string) (*pgxpool.Pool, e
 		"lock_timeout":                        milliseconds(keyLockTimeout),
 		"idle_in_transaction_session_timeout": milliseconds(keyLockTimeout),
 	})
+	knockSeldom(config)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err == nil {
 		if err = pool.Ping(ctx); err != nil {

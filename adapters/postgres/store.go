@@ -288,6 +288,7 @@ func (s *Store) pool(ctx context.Context, dsn, name string, size int, parameters
 	}
 	config.MaxConns = int32(size)
 	s.prepareConn(config.ConnConfig, name, parameters)
+	knockSeldom(config)
 	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		registerColumns(conn)
 		return nil

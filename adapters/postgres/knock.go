@@ -1,0 +1,43 @@
+package postgres
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// sqlstateCannotConnectNow is the answer of a server that starts, recovers or shuts down.
+const sqlstateCannotConnectNow = "57P03"
+
+// afterRefusal is how long a pool leaves such a server alone.
+const afterRefusal = 100 * time.Millisecond
+
+// refusal is what a server said when it let nobody in.
+type refusal struct {
+	at  time.Time
+	err *pgconn.PgError
+}
+
+// knockSeldom spares a server that recovers a process for each request that comes
+// meanwhile: whoever needs a new connection within a moment of a refusal is given the same
+// answer, without asking.
+func knockSeldom(config *pgxpool.Config) {
+	var last atomic.Pointer[refusal]
+	handle := config.ConnConfig.OnPgError
+	config.ConnConfig.OnPgError = func(c *pgconn.PgConn, err *pgconn.PgError) bool {
+		if err.Code == sqlstateCannotConnectNow {
+			last.Store(&refusal{time.Now(), err})
+		}
+		return handle(c, err)
+	}
+	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+		if r := last.Load(); r != nil && time.Since(r.at) < afterRefusal {
+			return r.err
+		}
+		return nil
+	}
+}
