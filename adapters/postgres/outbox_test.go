@@ -70,9 +70,35 @@ func TestTheOutboxIsTailedBySequence(t *testing.T) {
 		_, err := reader.Exec(t.Context(), denied)
 		require.Contains(t, []string{"42501", "55000"}, sqlstate(err), denied)
 	}
-	require.Equal(t, []string{
-		"id uuid", "aggregatetype text", "aggregateid text", "type text", "payload json", "timestamp timestamp with time zone", "partition_id integer", "sequence bigint",
-	}, column(t, connect(t, dsn), `
+}
+
+// TestTheOutboxHasDebeziumsDefaultColumns holds the view against "Outbox Event Router",
+// section "Expected outbox table", of Debezium's documentation
+// (https://debezium.io/documentation/reference/stable/transformations/outbox-event-router.html):
+//
+//	Column        |          Type          | Modifiers
+//	--------------+------------------------+-----------
+//	id            | uuid                   | not null
+//	aggregatetype | character varying(255) | not null
+//	aggregateid   | character varying(255) | not null
+//	type          | character varying(255) | not null
+//	payload       | jsonb                  |
+//
+// The router takes the columns by these names unless table.field.event.id,
+// route.by.field, table.field.event.key, table.field.event.type and table.field.event.payload say
+// otherwise. Debezium's PostgreSQL connector maps text as character varying, to STRING,
+// and json as jsonb, to a STRING named io.debezium.data.Json.
+func TestTheOutboxHasDebeziumsDefaultColumns(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	conn := connect(t, dsn)
+	require.Equal(t, []string{"id uuid", "aggregatetype text", "aggregateid text", "type text", "payload json"}, column(t, conn, `
 		SELECT column_name || ' ' || data_type FROM information_schema.columns
-		WHERE table_schema = 'backbone' AND table_name = 'outbox' ORDER BY ordinal_position LIMIT 8`))
+		WHERE table_schema = 'backbone' AND table_name = 'outbox' ORDER BY ordinal_position LIMIT 5`))
+	require.Equal(t, []string{"timestamp timestamp with time zone", "partition_id integer", "sequence bigint"}, column(t, conn, `
+		SELECT column_name || ' ' || data_type FROM information_schema.columns
+		WHERE table_schema = 'backbone' AND table_name = 'outbox' ORDER BY ordinal_position LIMIT 3 OFFSET 5`), "what readers go on by")
+	require.Equal(t, []string{"id", "stream_id", "stream_type", "type"}, column(t, conn, `
+		SELECT attname::text FROM pg_attribute WHERE attrelid = 'backbone.events'::regclass AND attnotnull
+		AND attname IN ('id', 'stream_type', 'stream_id', 'type') ORDER BY 1`), "none of these is ever absent")
 }
