@@ -10,6 +10,7 @@ import (
 type webhooks struct {
 	webhookAttempts *client.CounterVec
 	webhookDuration client.Histogram
+	webhookMoves    *client.CounterVec
 }
 
 func newWebhooks(registry client.Registerer) webhooks {
@@ -20,8 +21,11 @@ func newWebhooks(registry client.Registerer) webhooks {
 		webhookDuration: client.NewHistogram(client.HistogramOpts{
 			Name: "backbone_webhook_duration_seconds", Help: "How long a delivery took until it was answered or had failed.", Buckets: fast,
 		}),
+		webhookMoves: client.NewCounterVec(client.CounterOpts{
+			Name: "backbone_webhook_lease_changes_total", Help: "Endpoints that this node took, lost, or released for another one, by change.",
+		}, []string{"change"}),
 	}
-	registry.MustRegister(w.webhookAttempts, w.webhookDuration)
+	registry.MustRegister(w.webhookAttempts, w.webhookDuration, w.webhookMoves)
 	return w
 }
 
@@ -33,3 +37,6 @@ func (w *webhooks) WebhookAttempt(code string, duration time.Duration) {
 	w.webhookAttempts.WithLabelValues(code).Inc()
 	w.webhookDuration.Observe(duration.Seconds())
 }
+
+// WebhookLease counts an endpoint that was taken, released or lost.
+func (w *webhooks) WebhookLease(change string) { w.webhookMoves.WithLabelValues(change).Inc() }

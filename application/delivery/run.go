@@ -19,13 +19,17 @@ func (s *Service) Run(ctx context.Context) {
 	sweep, measure := time.NewTicker(s.config.Sweep), time.NewTicker(s.config.Measure)
 	defer sweep.Stop()
 	defer measure.Stop()
+	s.saw()
+	defer s.swept.Store(nil)
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return
 		case <-sweep.C:
-			err = s.Sweep(ctx)
+			if err = s.Sweep(ctx); err == nil {
+				s.saw()
+			}
 		case <-measure.C:
 			err = s.measure(ctx)
 		}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -74,6 +75,7 @@ type Config struct {
 	Bytes    int           // of payloads that one poll answers, unless its first event alone has more; 0 is 8 MiB
 	Most     int           // subscriptions of one tenant; 0: any number
 	Cursors  Cursors       // nil: no subscription begins at a cursor
+	Stall    time.Duration // without a look for leases that have ended, after which health says so; 0 is 30 s
 }
 
 // Cursors knows the cursors of feeds.
@@ -90,7 +92,8 @@ type Service struct {
 	locks  locks
 	board  board
 
-	measured map[label]bool // by Run only
+	measured map[label]bool            // by Run only
+	swept    atomic.Pointer[time.Time] // when a sweep succeeded last; nil: it does not run
 
 	closing chan struct{}
 	closed  sync.Once
@@ -117,6 +120,9 @@ func New(c Config) *Service {
 	}
 	if c.Recheck <= 0 {
 		c.Recheck = 500 * time.Millisecond
+	}
+	if c.Stall <= 0 {
+		c.Stall = 30 * time.Second
 	}
 	if c.Bytes <= 0 {
 		c.Bytes = 8 << 20

@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -56,9 +59,13 @@ type Leases interface {
 	Prune(ctx context.Context, prefix string, keep []string) (int, error)
 }
 
-// Observer is told what came of attempts; code is "" for one that was taken.
+// Observer is told what happens.
 type Observer interface {
+	// WebhookAttempt reports an attempt; code is "" for one that was taken.
 	WebhookAttempt(code string, duration time.Duration)
+	// WebhookLease reports that this node has "taken" an endpoint, "released" it for
+	// another node, or "lost" it: the lease, or the endpoint itself.
+	WebhookLease(change string)
 }
 
 // Config is what a Dispatcher needs. Numbers of 0 take their default.
@@ -78,6 +85,7 @@ type Config struct {
 	Wait        time.Duration // of one question for a message; 25 s
 	Rest        time.Duration // after the third failure in a row, doubled with each; 1 s
 	Longest     time.Duration // rest; 60 s
+	Stall       time.Duration // without a look, after which health says so; 30 s
 }
 
 // Dispatcher delivers to the endpoints whose leases this node holds.
@@ -87,6 +95,8 @@ type Dispatcher struct {
 
 	running map[event.ID]*runner // by Run only
 	pruned  time.Time            // by Run only
+
+	looked atomic.Pointer[time.Time] // when a look succeeded last; nil: it does not run
 
 	mu       sync.Mutex
 	attempts map[event.ID][]ports.WebhookAttempt // that are not written down yet
@@ -104,6 +114,7 @@ func NewDispatcher(c Config) *Dispatcher {
 	or(&c.Wait, 25*time.Second)
 	or(&c.Rest, time.Second)
 	or(&c.Longest, time.Minute)
+	or(&c.Stall, 30*time.Second)
 	if c.Concurrency <= 0 {
 		c.Concurrency = 4
 	}
@@ -141,8 +152,14 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	var working sync.WaitGroup
 	look := time.NewTicker(d.Look)
 	defer look.Stop()
+	d.saw()
+	defer d.looked.Store(nil)
 	for {
-		if err := d.look(ctx, &working); err != nil && ctx.Err() == nil {
+		err := d.look(ctx, &working)
+		switch {
+		case err == nil:
+			d.saw()
+		case ctx.Err() == nil:
 			d.Logger.WarnContext(ctx, "webhooks could not be looked after; it will be tried again", "code", fault.CodeOf(err))
 		}
 		select {
@@ -228,6 +245,7 @@ func (d *Dispatcher) look(ctx context.Context, working *sync.WaitGroup) error {
 			return err
 		}
 	}
+	defer d.tell(slices.Collect(maps.Keys(d.running)), wanted)
 	for uid, r := range d.running {
 		switch w := wanted[uid]; {
 		case w == nil, w.endpoint.Revision != r.endpoint.Revision, w.sub.Revision != r.sub.Revision:
@@ -256,6 +274,27 @@ func (d *Dispatcher) look(ctx context.Context, working *sync.WaitGroup) error {
 		})
 	}
 	return nil
+}
+
+// tell reports which endpoints have come and gone since before.
+func (d *Dispatcher) tell(before []event.ID, wanted map[event.ID]*runner) {
+	if d.Observer == nil {
+		return
+	}
+	for uid := range d.running {
+		if !slices.Contains(before, uid) {
+			d.Observer.WebhookLease("taken")
+		}
+	}
+	for _, uid := range before {
+		switch r := wanted[uid]; {
+		case d.running[uid] != nil:
+		case r != nil && r.leaving:
+			d.Observer.WebhookLease("released")
+		default:
+			d.Observer.WebhookLease("lost")
+		}
+	}
 }
 
 // wanted are the endpoints that are to be delivered to by this node.

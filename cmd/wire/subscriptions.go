@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -18,6 +19,21 @@ func (a *App) subscribe(clock ports.Clock, ids ports.IDSource, cursors delivery.
 		Modules: a.modules, Observer: o.Observers.Subscriptions, Logger: a.Logger, Cursors: cursors,
 		Most: c.PerTenant, Bytes: c.PollBytes, Sweep: c.Sweep, Recheck: c.Recheck, Measure: c.Measure,
 	})
+}
+
+// subscriptionsReady says what is wrong with the subscriptions and the deliveries to
+// endpoints; requests are served all the same.
+func (a *App) subscriptionsReady(out map[string]error) {
+	checks := map[string]func() error{"subscriptions": a.Subscriptions.Health}
+	if a.webhooks != nil {
+		checks["webhooks"] = a.webhooks.dispatcher.Health
+	}
+	for name, check := range checks {
+		out[name] = nil
+		if err := check(); err != nil {
+			out[name] = httpapi.Degraded{Err: err}
+		}
+	}
 }
 
 // modules tells which module an event type belongs to: a built-in one, or the one it

@@ -351,6 +351,7 @@ func (a *App) Ready(ctx context.Context) map[string]error {
 	}
 	a.projectionsReady(out)
 	a.fanoutReady(out)
+	a.subscriptionsReady(out)
 	return out
 }
 

@@ -99,7 +99,7 @@ func TestKeyServiceOutage(t *testing.T) {
 	}
 	require.Equal(t, "e-1@example.org", email(hr))
 	require.Equal(t, "[MASKED]", email(auditor))
-	require.Equal(t, health{"ok", map[string]string{"database": "ok", "installation": "ok", "kms": "ok", "key_store": "ok", "receipts": "ok", "projections": "ok"}}, ready())
+	require.Equal(t, health{"ok", map[string]string{"database": "ok", "installation": "ok", "kms": "ok", "key_store": "ok", "receipts": "ok", "projections": "ok", "subscriptions": "ok", "webhooks": "ok"}}, ready())
 
 	require.NoError(t, kms.signal(syscall.SIGKILL))
 	_, err := kms.wait(endTime)
