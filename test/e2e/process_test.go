@@ -171,9 +171,10 @@ type result struct {
 // command runs the binary to its end.
 func command(t *testing.T, env []string, args ...string) result {
 	t.Helper()
+	path := program(t) // the first time it is built, which takes as long as it takes
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program(t), args...)
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(cleanEnvironment(), env...)
 	cmd.Dir = t.TempDir()
 	var stdout, stderr bytes.Buffer
