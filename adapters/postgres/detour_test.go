@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
@@ -25,6 +26,14 @@ func impatient(c *postgres.Config) { c.LockTimeout = patient }
 func diverted(t *testing.T, g *groups) {
 	t.Helper()
 	testkit.Eventually(t, aWhile, func() bool { return g.most.Load() > 0 }, "the append waits beside the others")
+}
+
+// heldUp waits until an append of a store waits beside the others for a lock: from then on
+// it waits for as long as it has patience, without a break.
+func heldUp(t *testing.T, s *postgres.Store, superuser *pgx.Conn) {
+	t.Helper()
+	diverted(t, postgres.Observer(s).(*groups))
+	testkit.Eventually(t, aWhile, func() bool { return waiters(t, superuser) > 0 }, "it waits for the lock")
 }
 
 // beside is a store with one appender, its metrics and some legal entities.

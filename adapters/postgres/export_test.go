@@ -39,6 +39,12 @@ func Unhurried(c *Config, d time.Duration) {
 	c.GroupTimeout, c.LockTimeout = d, d
 }
 
+// UnhurriedMonitor gives the questions of a monitor so long.
+func UnhurriedMonitor(ctx context.Context, m *Monitor, d time.Duration) error {
+	_, err := m.conn.Exec(ctx, "SELECT set_config('statement_timeout', $1, false), set_config('lock_timeout', $1, false)", milliseconds(d))
+	return err
+}
+
 // Usual gives a store's sessions as long as a server gives them.
 func Usual(c *Config) { c.limits, c.GroupTimeout, c.LockTimeout = usualLimits, 0, 0 }
 

@@ -22,6 +22,14 @@ import (
 
 func monitor(t *testing.T, dsn string) *postgres.Monitor {
 	t.Helper()
+	m := hurried(t, dsn)
+	require.NoError(t, postgres.UnhurriedMonitor(t.Context(), m, aWhile))
+	return m
+}
+
+// hurried is a monitor whose questions take no longer than an operator's may.
+func hurried(t *testing.T, dsn string) *postgres.Monitor {
+	t.Helper()
 	m, err := postgres.OpenMonitor(t.Context(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close(context.Background()) })
@@ -127,13 +135,10 @@ func TestContentionNamesTheHeadThatIsWaitedFor(t *testing.T) {
 		answered <- err
 	}()
 	superuser, app := monitor(t, dsn), monitor(t, as("backbone_app", dsn))
-	var c postgres.Contention
-	testkit.Eventually(t, aWhile, func() bool {
-		var err error
-		c, err = superuser.Contention(t.Context())
-		require.NoError(t, err)
-		return len(c.Waits) == 1 && c.Waits[0].Seconds > 0.2 // longer than an appender waits: this one stays
-	}, "an append waits for a head")
+	heldUp(t, s, connect(t, dsn))
+	c, err := superuser.Contention(t.Context())
+	require.NoError(t, err)
+	require.Len(t, c.Waits, 1)
 	wait := c.Waits[0]
 	require.Equal(t, "LE1", wait.LegalEntity)
 	require.Equal(t, "demo", wait.TenantID)
@@ -428,7 +433,7 @@ func TestMonitorChangesNothingAndIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "LOCK TABLE backbone.legal_entities IN ACCESS EXCLUSIVE MODE")
 	require.NoError(t, err)
-	m := monitor(t, as("backbone_app", dsn))
+	m := hurried(t, as("backbone_app", dsn))
 	ctx, cancel := context.WithTimeout(t.Context(), aWhile)
 	defer cancel()
 	_, err = m.Distribution(ctx)
@@ -472,8 +477,7 @@ func TestDocumentedQueries(t *testing.T) {
 		answered <- err
 	}()
 	conn := connect(t, as("backbone_app", dsn))
-	superuser := connect(t, dsn)
-	testkit.Eventually(t, aWhile, func() bool { return waiters(t, superuser) > 0 }, "an append waits")
+	heldUp(t, s, connect(t, dsn))
 	blocks := strings.Split(string(text), "```sql\n")[1:]
 	require.GreaterOrEqual(t, len(blocks), 6)
 	for _, block := range blocks {
