@@ -184,10 +184,11 @@ func TestEightLockedCheckpointsStopNoOthers(t *testing.T) {
 		return tries.most > 0
 	}, "all of them were tried")
 	tries.mu.Lock()
-	require.Equal(t, 1, tries.most)
-	require.False(t, tries.unlimited)
-	require.LessOrEqual(t, tries.longest, 2*time.Second)
+	most, longest, unlimited := tries.most, tries.longest, tries.unlimited
 	tries.mu.Unlock()
+	require.Equal(t, 1, most)
+	require.False(t, unlimited)
+	require.LessOrEqual(t, longest, 2*time.Second)
 	require.NoError(t, tx.Rollback(t.Context()))
 	testkit.Eventually(t, aWhile, reached(locked, 2), "they go on when they are free")
 	all, err := s.Checkpoints(t.Context(), name, 1)
