@@ -92,6 +92,9 @@ type Deliveries interface {
 	// Consumers says that a consumer will be back within the time, and lists all those of
 	// which that was said and is still so, by name.
 	Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error)
+	// Holding lists, ascending, the partitions in which one of the events is open, parked
+	// ones apart: among those that are named, or among all for none.
+	Holding(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error)
 	// EventsAt reads events by sequence, ascending; those that do not exist are left out.
 	EventsAt(ctx context.Context, p event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error)
 }
@@ -109,8 +112,21 @@ type DeliveryTx interface {
 	Status() subscription.Status
 	Revision() int64 // of the definition
 	Cursor() DeliveryCursor
-	// Open lists the messages that are not parked, by sequence.
+	// Open lists the messages that are not parked, by sequence: as many as a subscription
+	// is behind. What follows tells parts of them.
 	Open(ctx context.Context) ([]subscription.Message, error)
+	// OpenOf lists those of the given events.
+	OpenOf(ctx context.Context, events []event.ID) ([]subscription.Message, error)
+	// Moving lists those that were handed out: without an answer yet, or to be tried again.
+	Moving(ctx context.Context) ([]subscription.Message, error)
+	// Waiting lists those that were not handed out yet and follow a sequence, limit of them
+	// at most (1 or more), without those of some keys.
+	Waiting(ctx context.Context, after event.Sequence, but []subscription.Key, limit int) ([]subscription.Message, error)
+	// CountWaiting counts those that were not handed out yet.
+	CountWaiting(ctx context.Context) (int, error)
+	// Lowest gives the lowest sequences of messages that are not parked, limit of them at
+	// most (1 or more).
+	Lowest(ctx context.Context, limit int) ([]event.Sequence, error)
 	// ParkedKeys gives the first parked sequence of those keys that have one.
 	ParkedKeys(ctx context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error)
 	// Parked lists parked messages after a sequence, by sequence: those that are named, or

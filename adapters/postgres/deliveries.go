@@ -122,19 +122,7 @@ func (d *deliveryTx) Cursor() ports.DeliveryCursor {
 
 func (d *deliveryTx) Open(ctx context.Context) ([]subscription.Message, error) {
 	rows, err := d.store.queries.ListOpenMessages(ctx, d.tx, &backbonedb.ListOpenMessagesParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition)})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]subscription.Message, len(rows))
-	for i := range rows {
-		r := &rows[i]
-		out[i] = subscription.Message{
-			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.State(r.State), Consumer: r.Consumer, Attempts: int(r.Attempts),
-			Due: orZero(r.DueAt), HandedAt: orZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
-		}
-		copy(out[i].Key[:], r.OrderKey)
-	}
-	return out, nil
+	return messagesOf(rows), err
 }
 
 func (d *deliveryTx) ParkedKeys(ctx context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error) {
@@ -156,11 +144,7 @@ func (d *deliveryTx) ParkedKeys(ctx context.Context, keys []subscription.Key) (m
 		}
 		return first, err
 	}
-	wanted := make([][]byte, len(keys))
-	for i := range keys {
-		wanted[i] = keys[i][:]
-	}
-	found, err := d.store.queries.ListParkedKeys(ctx, d.tx, &backbonedb.ListParkedKeysParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition), OrderKeys: wanted})
+	found, err := d.store.queries.ListParkedKeys(ctx, d.tx, &backbonedb.ListParkedKeysParams{Subscription: uuid(d.uid), PartitionID: int32(d.partition), OrderKeys: keyBytes(keys)})
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -88,7 +89,7 @@ func (s *Service) Acknowledge(ctx context.Context, p ports.Principal, a Acknowle
 			return fault.New(fault.Conflict, "subscription.not_handed_out", "this event was not handed out yet; acknowledge what a poll brought").
 				With("read_through", sequenceText(c.ReadThrough))
 		}
-		w, err := window(ctx, tx, &sub)
+		w, err := moving(ctx, tx, &sub)
 		if err != nil {
 			return err
 		}
@@ -115,6 +116,16 @@ func window(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscrip
 		return nil, err
 	}
 	return subscription.NewWindow(sub.Settings, tx.Now(), open), nil
+}
+
+// moving takes those that were handed out: whatever a subscriber may answer, or may let
+// time out. What waits behind them may be any number.
+func moving(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription) (*subscription.Window, error) {
+	handed, err := tx.Moving(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return subscription.NewPart(sub.Settings, tx.Now(), handed), nil
 }
 
 // settle keeps a window and tells the breaker of it.
@@ -199,11 +210,15 @@ func (s *Service) decision(p ports.Principal, m subscription.Message, action, re
 	}
 }
 
+// judge applies an answer to one message of a window.
+type judge func(*subscription.Window, event.Sequence) subscription.Outcome
+
+// recorder keeps what was decided about a message.
+type recorder func(subscription.Message) ports.ParkedDecision
+
 // answer applies an answer to the events, wherever they are open. record keeps what
 // was decided about those that took it.
-func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscription.Subscription, legalEntity string, ids []event.ID,
-	apply func(*subscription.Window, event.Sequence) subscription.Outcome, record func(subscription.Message) ports.ParkedDecision,
-) (Answered, error) {
+func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscription.Subscription, legalEntity string, ids []event.ID, apply judge, record recorder) (Answered, error) {
 	if len(ids) > maxAnswers {
 		return Answered{}, fault.New(fault.Invalid, "subscription.answer_invalid", "an answer names at most 10,000 events; send several").WithField("/event_ids")
 	}
@@ -211,57 +226,37 @@ func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscripti
 	for _, id := range ids {
 		wanted[id] = true
 	}
-	partitions, err := s.openIn(ctx, p, sub, legalEntity)
-	if err != nil {
-		return Answered{}, err
-	}
-	outcomes := map[event.ID]subscription.Outcome{}
-	var total subscription.Counts
-	taken := 0
-	for _, partition := range partitions {
-		var counts subscription.Counts
-		found := map[event.ID]subscription.Outcome{}
-		err := s.deliver(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
-			clear(found)
-			open, err := tx.Open(ctx)
-			if err != nil {
-				return err
-			}
-			w := subscription.NewWindow(sub.Settings, tx.Now(), open)
-			var decisions []ports.ParkedDecision
-			for _, m := range slices.Clone(open) {
-				if !wanted[m.EventID] {
-					continue
-				}
-				outcome := apply(w, m.Sequence)
-				if found[m.EventID] = outcome; outcome == subscription.Taken && record != nil {
-					decisions = append(decisions, record(m))
-				}
-			}
-			if len(found) < len(wanted) && tx.Cursor().Parked > 0 {
-				dead, err := tx.Parked(ctx, ports.ParkedQuery{EventIDs: ids, Limit: maxAnswers})
-				if err != nil {
-					return err
-				}
-				for _, m := range dead {
-					found[m.EventID] = subscription.AlreadyParked
-				}
-			}
-			counts = w.Counts
-			if err := tx.Record(ctx, decisions); err != nil {
-				return err
-			}
-			return settle(ctx, s, tx, sub, w)
-		})
+	var only event.PartitionID
+	if legalEntity != "" {
+		le, err := s.entity(ctx, p, legalEntity)
 		if err != nil {
 			return Answered{}, err
 		}
-		total.Add(counts)
-		for id, outcome := range found {
-			outcomes[id] = outcome
-		}
+		only = le.Partition
+	}
+	outcomes := map[event.ID]subscription.Outcome{}
+	var total subscription.Counts
+	looked := map[event.PartitionID]bool{}
+	// What is not open where it was handed out may be parked.
+	for _, list := range []func(context.Context, *subscription.Subscription, event.PartitionID, []event.ID) ([]event.PartitionID, error){s.openIn, s.parkedIn} {
 		if len(outcomes) == len(wanted) {
 			break
+		}
+		partitions, err := list(ctx, sub, only, ids)
+		if err != nil {
+			return Answered{}, err
+		}
+		for _, partition := range partitions {
+			if looked[partition] || len(outcomes) == len(wanted) {
+				continue
+			}
+			looked[partition] = true
+			found, counts, err := s.answerIn(ctx, sub, partition, ids, wanted, apply, record)
+			if err != nil {
+				return Answered{}, err
+			}
+			total.Add(counts)
+			maps.Copy(outcomes, found)
 		}
 	}
 	out := Answered{Ignored: []Ignored{}}
@@ -270,14 +265,50 @@ func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscripti
 		case !found:
 			out.Ignored = append(out.Ignored, Ignored{id, subscription.NotOutstanding})
 		case outcome == subscription.Taken:
-			taken++
+			out.Taken++
 			outcomes[id] = subscription.NotOutstanding // named twice
 		default:
 			out.Ignored = append(out.Ignored, Ignored{id, outcome})
 		}
 	}
-	out.Taken = taken
 	return s.answered(sub, out, total, nil)
+}
+
+// answerIn applies an answer to those of the events that are open in one partition, and
+// says which are parked there.
+func (s *Service) answerIn(ctx context.Context, sub *subscription.Subscription, partition event.PartitionID, ids []event.ID, wanted map[event.ID]bool, apply judge, record recorder) (found map[event.ID]subscription.Outcome, counts subscription.Counts, err error) {
+	err = s.deliver(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
+		found = map[event.ID]subscription.Outcome{} // it may run again
+		w, open, err := named(ctx, tx, sub, ids)
+		if err != nil {
+			return err
+		}
+		var decisions []ports.ParkedDecision
+		for _, m := range slices.Clone(open) {
+			if !wanted[m.EventID] {
+				continue
+			}
+			outcome := apply(w, m.Sequence)
+			if found[m.EventID] = outcome; outcome == subscription.Taken && record != nil {
+				decisions = append(decisions, record(m))
+			}
+		}
+		if len(found) < len(wanted) && tx.Cursor().Parked > 0 {
+			dead, err := tx.Parked(ctx, ports.ParkedQuery{EventIDs: ids, Limit: maxAnswers})
+			if err != nil {
+				return err
+			}
+			for _, m := range dead {
+				found[m.EventID] = subscription.AlreadyParked
+			}
+		}
+		counts = w.Counts
+		if err := tx.Record(ctx, decisions); err != nil {
+			return err
+		}
+		return settle(ctx, s, tx, sub, w)
+	})
+	return found, counts, err
 }
 
 // GiveBack takes back what a poll handed out and could not show: it is handed out
@@ -294,7 +325,7 @@ func (s *Service) GiveBack(ctx context.Context, p ports.Principal, id string, li
 	}
 	for partition, of := range in {
 		err := s.deliver(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
-			w, err := window(ctx, tx, &sub)
+			w, err := moving(ctx, tx, &sub)
 			if err != nil {
 				return err
 			}
@@ -310,28 +341,52 @@ func (s *Service) GiveBack(ctx context.Context, p ports.Principal, id string, li
 	return nil
 }
 
-// openIn lists the partitions in which something is open or parked; with a legal
-// entity only that one.
-func (s *Service) openIn(ctx context.Context, p ports.Principal, sub *subscription.Subscription, legalEntity string) ([]event.PartitionID, error) {
-	there, err := s.config.Store.Backlogs(ctx, sub.UID)
-	if err != nil {
-		return nil, err
-	}
-	var only event.PartitionID
-	if legalEntity != "" {
-		le, err := s.entity(ctx, p, legalEntity)
-		if err != nil {
-			return nil, err
+// namedOneByOne is how many events of an answer are looked for by themselves. With more,
+// all that is open is read instead.
+const namedOneByOne = 100
+
+// named takes the open messages of an answer's events. The window may be given more.
+func named(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription, ids []event.ID) (w *subscription.Window, open []subscription.Message, err error) {
+	if len(ids) > namedOneByOne {
+		if open, err = tx.Open(ctx); err != nil {
+			return nil, nil, err
 		}
-		only = le.Partition
+		return subscription.NewWindow(sub.Settings, tx.Now(), open), open, nil
 	}
-	var out []event.PartitionID
-	for _, b := range there {
-		if (b.First > 0 || b.Parked > 0) && (only == 0 || only == b.Partition) {
+	if open, err = tx.OpenOf(ctx, ids); err != nil {
+		return nil, nil, err
+	}
+	return subscription.NewPart(sub.Settings, tx.Now(), open), open, nil
+}
+
+// openIn lists the partitions in which one of the events is open or, if they are many,
+// anything is: nobody waits for a legal entity that has none of them. only is the one to
+// look at, 0 for all.
+func (s *Service) openIn(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, ids []event.ID) ([]event.PartitionID, error) {
+	if len(ids) > namedOneByOne {
+		return s.among(ctx, sub, only, func(b *ports.DeliveryBacklog) bool { return b.First > 0 })
+	}
+	var in []event.PartitionID
+	if only > 0 {
+		in = append(in, only)
+	}
+	return s.config.Store.Holding(ctx, sub.UID, in, ids)
+}
+
+// parkedIn lists the partitions in which anything is parked.
+func (s *Service) parkedIn(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, _ []event.ID) ([]event.PartitionID, error) {
+	return s.among(ctx, sub, only, func(b *ports.DeliveryBacklog) bool { return b.Parked > 0 })
+}
+
+// among lists the partitions for which something holds, of all or of only one.
+func (s *Service) among(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, holds func(*ports.DeliveryBacklog) bool) (out []event.PartitionID, err error) {
+	there, err := s.config.Store.Backlogs(ctx, sub.UID)
+	for i := range there {
+		if b := &there[i]; holds(b) && (only == 0 || only == b.Partition) {
 			out = append(out, b.Partition)
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 // entity finds a legal entity that the caller may know of.

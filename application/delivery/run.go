@@ -84,7 +84,7 @@ func (s *Service) expire(ctx context.Context, sub *subscription.Subscription, p 
 	var opened bool
 	ran, err := s.config.Store.Deliver(ctx, sub.UID, p, false, func(ctx context.Context, tx ports.DeliveryTx) error {
 		counts, opened = subscription.Counts{}, false
-		w, err := window(ctx, tx, sub)
+		w, err := moving(ctx, tx, sub)
 		if err != nil || !w.Expire() {
 			return err
 		}

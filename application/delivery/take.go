@@ -54,7 +54,7 @@ func (t *taking) from(ctx context.Context, b ports.DeliveryBacklog, room int) (t
 			t.stopped = true
 			return nil
 		}
-		w, err := window(ctx, tx, t.sub)
+		w, err := t.window(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -104,6 +104,53 @@ func (t *taking) from(ctx context.Context, b ports.DeliveryBacklog, room int) (t
 	return got, nil
 }
 
+// manyKeys is how many messages on their way, and keys that they hold, are left out one by
+// one of what is read. With more, all that is open is read.
+const manyKeys = 200
+
+// window takes what was handed out, if what else is open can be found by its keys; fill
+// adds it. Otherwise it takes all.
+func (t *taking) window(ctx context.Context, tx ports.DeliveryTx) (*subscription.Window, error) {
+	if t.mine != nil || t.sub.Settings.PartitionBy == subscription.PerLegalEntity {
+		return window(ctx, tx, t.sub)
+	}
+	handed, err := tx.Moving(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(handed) > manyKeys {
+		return window(ctx, tx, t.sub)
+	}
+	return subscription.NewPart(t.sub.Settings, tx.Now(), handed), nil
+}
+
+// fill adds what waits to a part of what is open, until there is as much to hand out as
+// there is room. If that is less, the keys of all that was not added are held: whatever
+// else the log has of them must wait too.
+func fill(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, room int) error {
+	page := 2*room + 50
+	for after := event.Sequence(0); ; {
+		but := w.Held()
+		if len(but) > manyKeys {
+			but = nil
+		}
+		more, err := tx.Waiting(ctx, after, but, page)
+		if err != nil {
+			return err
+		}
+		w.Take(more)
+		held, err := tx.ParkedKeys(ctx, w.Keys())
+		if err != nil {
+			return err
+		}
+		w.Hold(held)
+		if len(more) < page || len(w.Claimable(room, nil)) >= room {
+			return nil
+		}
+		after = more[len(more)-1].Sequence
+	}
+}
+
 // claim hands out what was taken in before and is due, as many bytes as are left.
 func (t *taking) claim(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, room int) (again []subscription.Message, bytes int, cut bool, err error) {
 	held, err := tx.ParkedKeys(ctx, w.Keys())
@@ -111,6 +158,11 @@ func (t *taking) claim(ctx context.Context, tx ports.DeliveryTx, w *subscription
 		return nil, 0, false, err
 	}
 	w.Hold(held)
+	if w.Part() && room > 0 {
+		if err := fill(ctx, tx, w, room); err != nil {
+			return nil, 0, false, err
+		}
+	}
 	wanted := w.Claimable(room, t.mine)
 	if len(wanted) == 0 {
 		return nil, 0, false, nil
@@ -173,7 +225,13 @@ func (t *taking) read(ctx context.Context, tx ports.DeliveryTx, w *subscription.
 		return nil, 0, err
 	}
 	w.Hold(held)
-	out, took := w.Admit(candidates, t.consumer, room, maxWaiting-w.WaitingCount(), t.mine)
+	waiting := w.WaitingCount()
+	if w.Part() {
+		if waiting, err = tx.CountWaiting(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
+	out, took := w.Admit(candidates, t.consumer, room, maxWaiting-waiting, t.mine)
 	if len(events) > 0 {
 		cursor.ReadThrough = events[len(events)-1].Sequence
 	}
@@ -228,6 +286,13 @@ func store(ctx context.Context, tx ports.DeliveryTx, c ports.DeliveryCursor, w *
 	c.Counts.Add(w.Counts)
 	c.Pending += int(w.Counts.Acknowledged + w.Counts.Skipped)
 	first := w.First()
+	if w.Part() {
+		lowest, err := tx.Lowest(ctx, w.Ended()+1)
+		if err != nil {
+			return err
+		}
+		first = w.FirstOf(lowest)
+	}
 	if first == 0 || c.Pending >= settings.CheckpointAfter {
 		c.Pending = 0
 		if c.Checkpoint = c.ReadThrough; first > 0 {

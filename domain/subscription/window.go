@@ -74,6 +74,7 @@ type Window struct {
 	changed  map[event.Sequence]bool // by sequence: to be stored
 	done     map[event.Sequence]bool // to be removed
 	handed   map[event.Sequence]bool // handed out in this window
+	part     bool                    // more is open than it was given
 
 	// Counts is what happened in this window.
 	Counts Counts
@@ -93,6 +94,11 @@ func NewWindow(s Settings, now time.Time, open []Message) *Window {
 		settings: s, now: now, open: open, parked: map[Key]event.Sequence{},
 		changed: map[event.Sequence]bool{}, done: map[event.Sequence]bool{}, handed: map[event.Sequence]bool{},
 	}
+}
+
+// ready reports whether a message could be handed out, were it alone.
+func (w *Window) ready(m *Message) bool {
+	return m.State == Waiting || m.State == Retry && !m.Due.After(w.now)
 }
 
 // Hold says which keys are held back by a parked message, beside those that are known.
@@ -219,8 +225,7 @@ func (w *Window) claimable(limit int, mine func(Key) bool) (out []*Message) {
 		if w.gone(m) {
 			continue
 		}
-		ready := m.State == Waiting || m.State == Retry && !m.Due.After(w.now)
-		if !ready || held[m.Key] || w.behindParked(m.Key, m.Sequence) || len(out) >= limit || mine != nil && !mine(m.Key) {
+		if !w.ready(m) || held[m.Key] || w.behindParked(m.Key, m.Sequence) || len(out) >= limit || mine != nil && !mine(m.Key) {
 			if m.Key != (Key{}) && !w.handed[m.Sequence] {
 				held[m.Key] = true
 			}
@@ -323,6 +328,8 @@ func (w *Window) First() event.Sequence {
 	return 0
 }
 
+func bySequence(m Message, n event.Sequence) int { return cmp.Compare(m.Sequence, n) }
+
 // Outcome is what an answer of a subscriber did to one message.
 type Outcome string
 
@@ -335,7 +342,7 @@ const (
 )
 
 func (w *Window) find(n event.Sequence) *Message {
-	i, found := slices.BinarySearchFunc(w.open, n, func(m Message, n event.Sequence) int { return cmp.Compare(m.Sequence, n) })
+	i, found := slices.BinarySearchFunc(w.open, n, bySequence)
 	if !found || w.done[n] {
 		return nil
 	}
@@ -444,7 +451,7 @@ func (w *Window) GiveBack(n event.Sequence, attempt int) {
 // Replay lets a parked message begin anew.
 func (w *Window) Replay(m Message) {
 	m.State, m.Attempts, m.Due, m.ChangedAt = Retry, 0, w.now, w.now
-	i, _ := slices.BinarySearchFunc(w.open, m.Sequence, func(o Message, n event.Sequence) int { return cmp.Compare(o.Sequence, n) })
+	i, _ := slices.BinarySearchFunc(w.open, m.Sequence, bySequence)
 	w.open = slices.Insert(w.open, i, m)
 	w.changed[m.Sequence] = true
 	w.Counts.Replayed++

@@ -48,6 +48,7 @@ func SubscriptionPromises() []SubscriptionPromise {
 		{"TwoAreNeverInTheSamePlace", excludes},
 		{"OthersAreNotInTheWay", otherPlaces},
 		{"MessagesComeBackAsTheyWere", wholeMessages},
+		{"PartsOfWhatIsOpenAreWhatTheySay", openParts},
 		{"WhatIsDueIsFoundAndNothingElse", dueOnly},
 		{"AResetKeepsParkedMessagesBeforeIt", clearKeeps},
 		{"ParkedMessagesComeInPagesAndGroups", parkedPages},

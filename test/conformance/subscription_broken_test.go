@@ -27,6 +27,7 @@ type brokenSubscriptions struct {
 	forget    bool // deleting forgets decisions
 	keep      bool // deleting does nothing
 	boundless bool // a tenant may have any number
+	anywhere  bool // looks for events in all partitions
 	deleted   map[string]bool
 }
 
@@ -56,6 +57,13 @@ func (b *brokenSubscriptions) Deliver(ctx context.Context, uid event.ID, p event
 		return b.deliver(b.Store, uid, p, wait, inner)
 	}
 	return b.Store.Deliver(ctx, uid, p, wait, inner)
+}
+
+func (b *brokenSubscriptions) Holding(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
+	if b.anywhere {
+		in = nil
+	}
+	return b.Store.Holding(ctx, uid, in, events)
 }
 
 func (b *brokenSubscriptions) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
@@ -108,6 +116,14 @@ type brokenDelivery struct {
 	clear     func(event.Sequence) event.Sequence
 	threshold func(int) int
 	cursor    func(*ports.DeliveryCursor)
+	but       func([]subscription.Key) []subscription.Key
+}
+
+func (d brokenDelivery) Waiting(ctx context.Context, after event.Sequence, but []subscription.Key, limit int) ([]subscription.Message, error) {
+	if d.but != nil {
+		but = d.but(but)
+	}
+	return d.DeliveryTx.Waiting(ctx, after, but, limit)
 }
 
 func (d brokenDelivery) Save(ctx context.Context, c ports.DeliveryCursor, changed []subscription.Message, done []event.Sequence) error {
@@ -178,6 +194,8 @@ func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
 		{"keeps what failed", brokenSubscriptions{deliver: passOn}, "WhatFailsLeavesNothing"},
 		{"forgets who has a message", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) { m.Consumer = "" }})}, "MessagesComeBackAsTheyWere"},
 		{"forgets the term", brokenSubscriptions{tx: inside(brokenDelivery{cursor: func(c *ports.DeliveryCursor) { c.Term = 1 }})}, "MessagesComeBackAsTheyWere"},
+		{"leaves out nothing", brokenSubscriptions{tx: inside(brokenDelivery{but: func([]subscription.Key) []subscription.Key { return nil }})}, "PartsOfWhatIsOpenAreWhatTheySay"},
+		{"finds events of others", brokenSubscriptions{anywhere: true}, "PartsOfWhatIsOpenAreWhatTheySay"},
 		{"finds due what waits", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) {
 			if m.State == subscription.Waiting {
 				m.Due = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

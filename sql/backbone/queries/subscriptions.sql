@@ -129,6 +129,48 @@ FROM backbone.subscription_messages m
 WHERE m.subscription = @subscription AND m.partition_id = @partition_id
 ORDER BY m.sequence;
 
+-- name: ListOpenMessagesOf :many
+SELECT m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
+FROM backbone.subscription_messages m
+WHERE m.subscription = @subscription AND m.partition_id = @partition_id AND m.event_id = ANY (@event_ids::uuid[])
+ORDER BY m.sequence;
+
+-- name: ListMovingMessages :many
+SELECT m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
+FROM backbone.subscription_messages m
+WHERE m.subscription = @subscription AND m.partition_id = @partition_id AND m.state <> 'waiting'
+ORDER BY m.sequence;
+
+-- name: ListWaitingMessages :many
+SELECT m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
+FROM backbone.subscription_messages m
+WHERE m.subscription = @subscription AND m.partition_id = @partition_id AND m.sequence > @after::bigint
+  AND m.state = 'waiting' AND m.order_key <> ALL (@but::bytea[])
+ORDER BY m.sequence
+LIMIT @page_size::integer;
+
+-- name: CountWaitingMessages :one
+SELECT count(*) FROM backbone.subscription_messages m
+WHERE m.subscription = @subscription AND m.partition_id = @partition_id AND m.state = 'waiting';
+
+-- name: ListLowestMessages :many
+SELECT m.sequence FROM backbone.subscription_messages m
+WHERE m.subscription = @subscription AND m.partition_id = @partition_id
+ORDER BY m.sequence
+LIMIT @page_size::integer;
+
+-- name: ListPartitionsOfMessages :many
+-- What was handed out comes before what waits: the search ends early where there is one.
+SELECT m.partition_id
+FROM (SELECT unnest(@partitions::integer[]) AS partition_id) o
+CROSS JOIN LATERAL (
+    SELECT x.partition_id FROM backbone.subscription_messages x
+    WHERE x.subscription = @subscription AND x.partition_id = o.partition_id AND x.event_id = ANY (@event_ids::uuid[])
+    ORDER BY x.sequence
+    LIMIT 1
+) m
+ORDER BY m.partition_id;
+
 -- name: ListParkedKeys :many
 -- The first parked message of each key that has one. The probe asks for an order and
 -- not for equality, so that only the index on keys can answer it, whatever the planner

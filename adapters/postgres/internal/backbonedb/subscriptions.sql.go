@@ -262,6 +262,23 @@ func (q *Queries) CountSubscriptions(ctx context.Context, db DBTX, tenantID stri
 	return count, err
 }
 
+const CountWaitingMessages = `-- name: CountWaitingMessages :one
+SELECT count(*) FROM backbone.subscription_messages m
+WHERE m.subscription = $1 AND m.partition_id = $2 AND m.state = 'waiting'
+`
+
+type CountWaitingMessagesParams struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+}
+
+func (q *Queries) CountWaitingMessages(ctx context.Context, db DBTX, arg *CountWaitingMessagesParams) (int64, error) {
+	row := db.QueryRow(ctx, CountWaitingMessages, arg.Subscription, arg.PartitionID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const DeleteGoneConsumers = `-- name: DeleteGoneConsumers :exec
 DELETE FROM backbone.subscription_consumers g
 WHERE g.subscription = $1 AND g.consumer IN (
@@ -760,6 +777,97 @@ func (q *Queries) ListDueMessages(ctx context.Context, db DBTX, arg *ListDueMess
 	return items, nil
 }
 
+const ListLowestMessages = `-- name: ListLowestMessages :many
+SELECT m.sequence FROM backbone.subscription_messages m
+WHERE m.subscription = $1 AND m.partition_id = $2
+ORDER BY m.sequence
+LIMIT $3::integer
+`
+
+type ListLowestMessagesParams struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+	PageSize     int32
+}
+
+func (q *Queries) ListLowestMessages(ctx context.Context, db DBTX, arg *ListLowestMessagesParams) ([]int64, error) {
+	rows, err := db.Query(ctx, ListLowestMessages, arg.Subscription, arg.PartitionID, arg.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var sequence int64
+		if err := rows.Scan(&sequence); err != nil {
+			return nil, err
+		}
+		items = append(items, sequence)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListMovingMessages = `-- name: ListMovingMessages :many
+SELECT m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
+FROM backbone.subscription_messages m
+WHERE m.subscription = $1 AND m.partition_id = $2 AND m.state <> 'waiting'
+ORDER BY m.sequence
+`
+
+type ListMovingMessagesParams struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+}
+
+type ListMovingMessagesRow struct {
+	Sequence  int64
+	EventID   pgtype.UUID
+	OrderKey  []byte
+	State     string
+	Consumer  string
+	Attempts  int32
+	DueAt     pgtype.Timestamptz
+	HandedAt  pgtype.Timestamptz
+	Code      string
+	Detail    string
+	ChangedAt time.Time
+}
+
+func (q *Queries) ListMovingMessages(ctx context.Context, db DBTX, arg *ListMovingMessagesParams) ([]ListMovingMessagesRow, error) {
+	rows, err := db.Query(ctx, ListMovingMessages, arg.Subscription, arg.PartitionID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListMovingMessagesRow
+	for rows.Next() {
+		var i ListMovingMessagesRow
+		if err := rows.Scan(
+			&i.Sequence,
+			&i.EventID,
+			&i.OrderKey,
+			&i.State,
+			&i.Consumer,
+			&i.Attempts,
+			&i.DueAt,
+			&i.HandedAt,
+			&i.Code,
+			&i.Detail,
+			&i.ChangedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListOpenMessages = `-- name: ListOpenMessages :many
 SELECT m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
 FROM backbone.subscription_messages m
@@ -795,6 +903,65 @@ func (q *Queries) ListOpenMessages(ctx context.Context, db DBTX, arg *ListOpenMe
 	var items []ListOpenMessagesRow
 	for rows.Next() {
 		var i ListOpenMessagesRow
+		if err := rows.Scan(
+			&i.Sequence,
+			&i.EventID,
+			&i.OrderKey,
+			&i.State,
+			&i.Consumer,
+			&i.Attempts,
+			&i.DueAt,
+			&i.HandedAt,
+			&i.Code,
+			&i.Detail,
+			&i.ChangedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListOpenMessagesOf = `-- name: ListOpenMessagesOf :many
+SELECT m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
+FROM backbone.subscription_messages m
+WHERE m.subscription = $1 AND m.partition_id = $2 AND m.event_id = ANY ($3::uuid[])
+ORDER BY m.sequence
+`
+
+type ListOpenMessagesOfParams struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+	EventIds     []pgtype.UUID
+}
+
+type ListOpenMessagesOfRow struct {
+	Sequence  int64
+	EventID   pgtype.UUID
+	OrderKey  []byte
+	State     string
+	Consumer  string
+	Attempts  int32
+	DueAt     pgtype.Timestamptz
+	HandedAt  pgtype.Timestamptz
+	Code      string
+	Detail    string
+	ChangedAt time.Time
+}
+
+func (q *Queries) ListOpenMessagesOf(ctx context.Context, db DBTX, arg *ListOpenMessagesOfParams) ([]ListOpenMessagesOfRow, error) {
+	rows, err := db.Query(ctx, ListOpenMessagesOf, arg.Subscription, arg.PartitionID, arg.EventIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListOpenMessagesOfRow
+	for rows.Next() {
+		var i ListOpenMessagesOfRow
 		if err := rows.Scan(
 			&i.Sequence,
 			&i.EventID,
@@ -997,6 +1164,45 @@ func (q *Queries) ListParkedMessagesOf(ctx context.Context, db DBTX, arg *ListPa
 	return items, nil
 }
 
+const ListPartitionsOfMessages = `-- name: ListPartitionsOfMessages :many
+SELECT m.partition_id
+FROM (SELECT unnest($1::integer[]) AS partition_id) o
+CROSS JOIN LATERAL (
+    SELECT x.partition_id FROM backbone.subscription_messages x
+    WHERE x.subscription = $2 AND x.partition_id = o.partition_id AND x.event_id = ANY ($3::uuid[])
+    ORDER BY x.sequence
+    LIMIT 1
+) m
+ORDER BY m.partition_id
+`
+
+type ListPartitionsOfMessagesParams struct {
+	Partitions   []int32
+	Subscription pgtype.UUID
+	EventIds     []pgtype.UUID
+}
+
+// What was handed out comes before what waits: the search ends early where there is one.
+func (q *Queries) ListPartitionsOfMessages(ctx context.Context, db DBTX, arg *ListPartitionsOfMessagesParams) ([]int32, error) {
+	rows, err := db.Query(ctx, ListPartitionsOfMessages, arg.Partitions, arg.Subscription, arg.EventIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var partition_id int32
+		if err := rows.Scan(&partition_id); err != nil {
+			return nil, err
+		}
+		items = append(items, partition_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListSubscriptionCursors = `-- name: ListSubscriptionCursors :many
 SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at, c.parked
 FROM backbone.subscription_cursors c
@@ -1099,6 +1305,75 @@ func (q *Queries) ListSubscriptions(ctx context.Context, db DBTX, tenantID strin
 			&i.Failures,
 			&i.FailureCode,
 			&i.FailedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListWaitingMessages = `-- name: ListWaitingMessages :many
+SELECT m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
+FROM backbone.subscription_messages m
+WHERE m.subscription = $1 AND m.partition_id = $2 AND m.sequence > $3::bigint
+  AND m.state = 'waiting' AND m.order_key <> ALL ($4::bytea[])
+ORDER BY m.sequence
+LIMIT $5::integer
+`
+
+type ListWaitingMessagesParams struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+	After        int64
+	But          [][]byte
+	PageSize     int32
+}
+
+type ListWaitingMessagesRow struct {
+	Sequence  int64
+	EventID   pgtype.UUID
+	OrderKey  []byte
+	State     string
+	Consumer  string
+	Attempts  int32
+	DueAt     pgtype.Timestamptz
+	HandedAt  pgtype.Timestamptz
+	Code      string
+	Detail    string
+	ChangedAt time.Time
+}
+
+func (q *Queries) ListWaitingMessages(ctx context.Context, db DBTX, arg *ListWaitingMessagesParams) ([]ListWaitingMessagesRow, error) {
+	rows, err := db.Query(ctx, ListWaitingMessages,
+		arg.Subscription,
+		arg.PartitionID,
+		arg.After,
+		arg.But,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListWaitingMessagesRow
+	for rows.Next() {
+		var i ListWaitingMessagesRow
+		if err := rows.Scan(
+			&i.Sequence,
+			&i.EventID,
+			&i.OrderKey,
+			&i.State,
+			&i.Consumer,
+			&i.Attempts,
+			&i.DueAt,
+			&i.HandedAt,
+			&i.Code,
+			&i.Detail,
+			&i.ChangedAt,
 		); err != nil {
 			return nil, err
 		}
