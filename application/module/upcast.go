@@ -38,6 +38,10 @@ type Versions interface {
 	// Steps lead from a version of a type to the one in which its events are read, the
 	// newest that takes events. None if it is that one, a later one or an unknown one.
 	Steps(eventType string, from uint32) []Step
+	// Knows reports whether this node has heard of a version.
+	Knows(eventType string, version uint32) bool
+	// Refresh takes up what was registered since the last time.
+	Refresh(ctx context.Context) error
 }
 
 // Upcaster shows events in the version in which they are read. What it is given stays

@@ -37,6 +37,11 @@ func (r *Registry) Steps(eventType string, from uint32) []module.Step {
 	return r.snapshot.Load().steps[eventType][from]
 }
 
+// Knows implements module.Versions.
+func (r *Registry) Knows(eventType string, version uint32) bool {
+	return r.snapshot.Load().versions[eventType][version] != nil
+}
+
 var _ module.Versions = (*Registry)(nil)
 
 // stepsOf finds, for every version of a type, how its events are read: in the newest

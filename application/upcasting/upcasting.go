@@ -48,6 +48,9 @@ func (s *Service) Show(ctx context.Context, events []event.Recorded) ([]event.Re
 // each lifts what is to be lifted, in a copy. failed decides about an event that cannot
 // be: it is as stored.
 func (s *Service) each(ctx context.Context, events []event.Recorded, failed func(e *event.Recorded, err error) error) ([]event.Recorded, error) {
+	if err := s.learn(ctx, events); err != nil {
+		return nil, err
+	}
 	out := events
 	for i := range events {
 		steps := s.versions.Steps(events[i].Type, events[i].SchemaVersion)
@@ -70,6 +73,17 @@ func (s *Service) each(ctx context.Context, events []event.Recorded, failed func
 		}
 	}
 	return out, nil
+}
+
+// learn takes up versions that another node has registered, and written events of, before
+// this node heard of it: else events of two versions would pass for ones of the same.
+func (s *Service) learn(ctx context.Context, events []event.Recorded) error {
+	for i := range events {
+		if !s.versions.Knows(events[i].Type, events[i].SchemaVersion) {
+			return s.versions.Refresh(ctx)
+		}
+	}
+	return nil
 }
 
 // Try implements module.Upcaster.
@@ -242,6 +256,8 @@ func (p projection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Pr
 // Reader is what decisions are made on.
 type Reader interface {
 	ports.EventReader
+	ports.EventSearcher
+	ports.StreamReader
 	ports.MatchReader
 }
 
@@ -283,6 +299,26 @@ func (r reader) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorde
 		return nil, err
 	}
 	return r.upcaster.Upcast(ctx, found)
+}
+
+// SearchEvents implements ports.EventSearcher.
+func (r reader) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+	found, err := r.Reader.SearchEvents(ctx, q, scan)
+	if err != nil {
+		return found, err
+	}
+	found.Events, err = r.upcaster.Upcast(ctx, found.Events)
+	return found, err
+}
+
+// ReadStream implements ports.StreamReader.
+func (r reader) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+	found, more, err := r.Reader.ReadStream(ctx, q)
+	if err != nil {
+		return nil, false, err
+	}
+	found, err = r.upcaster.Upcast(ctx, found)
+	return found, more, err
 }
 
 // Matches implements ports.MatchReader.

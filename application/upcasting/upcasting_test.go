@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/erpbackbone/backbone/adapters/jq"
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/application/upcasting"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -350,4 +352,38 @@ func TestNothingToLiftCostsNothing(t *testing.T) {
 	b.register(version(2, leadV2, from(1, rename)))
 	events := []event.Recorded{{Skeleton: event.Skeleton{Type: lead, SchemaVersion: 2}}, {Skeleton: event.Skeleton{Type: "a.b", SchemaVersion: 1}}}
 	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = b.service.Upcast(context.Background(), events) }))
+}
+
+// A node that reads an event of a version of which it has not heard yet takes the version
+// up before it shows anything: events in two shapes would pass for ones of the same.
+func TestANodeBehindLearnsFromWhatItReads(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.register(version(1, leadV1))
+	behind := registry.New(b.store, jsonschema.New(), b.catalog, b.clock, registry.WithTransforms(jq.New()))
+	require.NoError(t, behind.Refresh(t.Context()))
+	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
+	b.register(version(2, leadV2, from(1, rename)))
+	reading := behind.Reading()
+
+	node := upcasting.New(behind)
+	shown, err := node.Show(t.Context(), b.stored(0))
+	require.NoError(t, err)
+	require.Equal(t, `{"size":1}`, dataOf(t, shown[0]), "stale, as of before it heard")
+	require.Equal(t, reading, behind.Reading())
+
+	require.NoError(t, b.append(0, lead, 2, `{"volume":2}`))
+	for _, show := range []func(context.Context, []event.Recorded) ([]event.Recorded, error){node.Show, node.Upcast} {
+		shown, err = show(t.Context(), b.stored(0))
+		require.NoError(t, err)
+		require.Equal(t, []string{`{"volume":1}`, `{"volume":2}`}, []string{dataOf(t, shown[0]), dataOf(t, shown[1])})
+	}
+	require.NotEqual(t, reading, behind.Reading(), "folds begin anew")
+
+	// An event of a version that nobody registered is shown as it is.
+	unknown := b.stored(0)[:1]
+	unknown[0].SchemaVersion = 9
+	shown, err = node.Show(t.Context(), unknown)
+	require.NoError(t, err)
+	require.Equal(t, unknown, shown)
 }
