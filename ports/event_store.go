@@ -193,9 +193,8 @@ type EventQuery struct {
 	Direction     Direction
 	Limit         int
 	WithoutData   bool // leave Payload nil
-	// Bytes bounds the payloads of a read of the log itself, forward and without
-	// conditions: it ends before the event that exceeds them, but not before the first. 0
-	// is no bound.
+	// Bytes bounds the payloads of what is answered: it ends before the event that exceeds
+	// them, but not before the first. 0 is no bound.
 	Bytes int
 }
 
@@ -214,9 +213,9 @@ type EventSearcher interface {
 // EventScan is how far a search came.
 type EventScan struct {
 	Events []event.Recorded
-	// Stopped says that the scan ended before the limit or the end of the query was
-	// reached: everything up to and with Reached, in the direction of reading, has been
-	// looked at, and Reached as the next After goes on from there.
+	// Stopped says that the scan, or the bytes of the query, ended before the limit or the
+	// end of the query was reached: everything up to and with Reached, in the direction of
+	// reading, has been looked at, and Reached as the next After goes on from there.
 	Stopped bool
 	Reached event.Sequence
 }
@@ -225,8 +224,9 @@ type EventScan struct {
 type StreamReader interface {
 	// StreamStatus tells how a stream stands; one without events is absent.
 	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (StreamStatus, error)
-	// ReadStream reads a stream by version; none is an empty slice.
-	ReadStream(ctx context.Context, q StreamQuery) ([]event.Recorded, error)
+	// ReadStream reads a stream by version; none is an empty slice. More says that the
+	// query's bytes ended the answer before an event that it would have.
+	ReadStream(ctx context.Context, q StreamQuery) (events []event.Recorded, more bool, err error)
 }
 
 // StreamStatus is how a stream stands.
@@ -247,6 +247,7 @@ type StreamQuery struct {
 	Until       event.Sequence // recorded up to here; 0: now
 	EffectiveTo *event.Date    // inclusive; nil: all
 	Limit       int            // 0 reads to the end
+	Bytes       int            // of payloads, as in EventQuery; 0 is no bound
 	WithoutData bool           // leave Payload nil
 }
 
@@ -273,6 +274,7 @@ type DescendantQuery struct {
 	Stop        event.Sequence
 	MaxDepth    int // 1: only what the causes led to directly
 	Limit       int
+	Bytes       int  // of payloads, as in EventQuery, which cut the answer like the limit; 0 is no bound
 	WithoutData bool // leave Payload nil
 }
 
@@ -303,6 +305,7 @@ type MatchQuery struct {
 	After       event.Sequence     // exclusive
 	Until       event.Sequence     // inclusive; not beyond the head
 	Limit       int                // at least 1
+	Bytes       int                // of payloads, as in EventQuery; 0 is no bound
 	WithoutData bool               // leave Payload nil
 }
 

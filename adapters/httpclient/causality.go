@@ -7,7 +7,7 @@ import (
 )
 
 // LeftOut says where an answer stops before its end: reason depth, count,
-// legal_entity, missing or cycle, at the last event that is shown there, if it is a
+// size, legal_entity, missing or cycle, at the last event that is shown there, if it is a
 // single one.
 type LeftOut struct {
 	Reason  string `json:"reason"`

@@ -17,7 +17,7 @@ func (s *Store) Descendants(ctx context.Context, q ports.DescendantQuery) (found
 		if p == nil {
 			return nil
 		}
-		effects := p.effects(q.Partition)
+		effects, bytes := p.effects(q.Partition), 0
 		level := map[event.Sequence]bool{}
 		for _, c := range q.Causes {
 			for _, n := range effects[c] {
@@ -34,8 +34,12 @@ func (s *Store) Descendants(ctx context.Context, q ports.DescendantQuery) (found
 					more = true
 					return nil
 				}
-				e := p.at(n)
-				found = append(found, ports.Descendant{Event: cloneRecorded(e, !q.WithoutData), Depth: depth})
+				e := cloneRecorded(p.at(n), !q.WithoutData)
+				if bytes += len(e.Payload); q.Bytes > 0 && bytes > q.Bytes && len(found) > 0 {
+					more = true
+					return nil
+				}
+				found = append(found, ports.Descendant{Event: e, Depth: depth})
 				if n != q.Stop {
 					for _, effect := range effects[ports.Cause{Partition: q.Partition, ID: e.ID}] {
 						next[effect] = true
@@ -73,6 +77,7 @@ func (s *Store) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPag
 		if p == nil {
 			return nil
 		}
+		bytes := 0
 		lists := make([][][]event.Sequence, len(q.Items))
 		for i := range q.Items {
 			for _, key := range q.Items[i].Keys() {
@@ -88,7 +93,12 @@ func (s *Store) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPag
 				page.Through = page.Matches[len(page.Matches)-1].Event.Sequence
 				return nil
 			}
-			page.Matches = append(page.Matches, ports.Match{Event: cloneRecorded(p.at(n), !q.WithoutData), Items: items})
+			e := cloneRecorded(p.at(n), !q.WithoutData)
+			if bytes += len(e.Payload); q.Bytes > 0 && bytes > q.Bytes && len(page.Matches) > 0 {
+				page.Through = page.Matches[len(page.Matches)-1].Event.Sequence
+				return nil
+			}
+			page.Matches = append(page.Matches, ports.Match{Event: e, Items: items})
 		}
 		return nil
 	})

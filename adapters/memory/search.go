@@ -39,7 +39,9 @@ func (s *Store) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) 
 				out.Events = append(out.Events, cloneRecorded(e, !q.WithoutData))
 			}
 		}
-		out.Events = withinBytes(out.Events, q.Bytes, nil)
+		if kept := withinBytes(out.Events, q.Bytes, nil); len(kept) < len(out.Events) {
+			out.Events, out.Stopped, out.Reached = kept, true, kept[len(kept)-1].Sequence
+		}
 		return nil
 	})
 	return out, err
@@ -63,9 +65,9 @@ func selectsMore(q *ports.EventQuery, e *event.Recorded) bool {
 }
 
 // ReadStream implements ports.StreamReader. A limit of 0 reads to the end.
-func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, error) {
-	out := []event.Recorded{}
-	err := s.read(ctx, q.Partition, func(p *partition) error {
+func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) (out []event.Recorded, more bool, err error) {
+	out = []event.Recorded{}
+	err = s.read(ctx, q.Partition, func(p *partition) error {
 		if p == nil {
 			return nil
 		}
@@ -86,7 +88,9 @@ func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Re
 				v++
 			}
 		}
+		kept := withinBytes(out, q.Bytes, nil)
+		out, more = kept, len(kept) < len(out)
 		return nil
 	})
-	return out, err
+	return out, more, err
 }

@@ -93,7 +93,11 @@ func (s *Store) EventByID(ctx context.Context, p event.PartitionID, id event.ID)
 
 // EventsOfStream implements ports.EventReader. A limit of 0 reads to the end.
 func (s *Store) EventsOfStream(ctx context.Context, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
-	rows, err := s.queries.ListEventsOfStream(ctx, s.reads, &backbonedb.ListEventsOfStreamParams{
+	return s.eventsOfStream(ctx, s.reads, p, stream, from, limit)
+}
+
+func (s *Store) eventsOfStream(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
+	rows, err := s.queries.ListEventsOfStream(ctx, db, &backbonedb.ListEventsOfStreamParams{
 		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, FromVersion: int64(from), PageSize: pageSize(limit),
 	})
 	if err != nil {

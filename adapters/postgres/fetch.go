@@ -22,6 +22,7 @@ const (
 	fetchPart     = 250
 	fetchTogether = 4
 	fetchAlone    = 32 // so few are not worth a second connection
+	fetchLarge    = 8  // large ones are fetched so many at a time
 )
 
 // fetchAhead is how many pages the system is told to read before they are needed.
@@ -129,17 +130,21 @@ type fetch struct {
 	wanted      []wanted // by sequence
 	events      []event.Recorded
 	payloads    []backbonedb.ListPayloadsBySequenceRow // empty: they are not asked for
+	bound       *bound                                 // of the payloads; nil: none
 }
 
 // bySequence fetches events in the given order.
 func (s *Store) bySequence(ctx context.Context, p event.PartitionID, sequences []int64, withPayload bool) ([]event.Recorded, error) {
-	return s.fetch(ctx, p, "", sequences, withPayload)
+	return s.fetch(ctx, p, "", sequences, withPayload, nil)
 }
 
 // fetch is bySequence for events of a correlation, if one is given: the sequences are
-// then all that it has between the first and the last of them.
-func (s *Store) fetch(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool) ([]event.Recorded, error) {
-	f := &fetch{store: s, partition: p, correlation: correlation, wanted: make([]wanted, len(sequences)), events: make([]event.Recorded, len(sequences))}
+// then all that it has between the first and the last of them. It fails when the payloads
+// go beyond their bound, if there is one.
+func (s *Store) fetch(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, b *bound) ([]event.Recorded, error) {
+	f := &fetch{
+		store: s, partition: p, correlation: correlation, bound: b, wanted: make([]wanted, len(sequences)), events: make([]event.Recorded, len(sequences)),
+	}
 	for i, n := range sequences {
 		f.wanted[i] = wanted{n, i}
 	}
@@ -263,7 +268,7 @@ func eachEvent(rows pgx.Rows, do func(*backbonedb.BackboneEvent) error) error {
 
 func (f *fetch) readPayloads(ctx context.Context, part []wanted) error {
 	s := f.store
-	rows, err := s.queries.ListPayloadsBySequence(ctx, s.scattered, &backbonedb.ListPayloadsBySequenceParams{PartitionID: int32(f.partition), Sequences: sequencesOf(part)})
+	rows, err := s.queries.ListPayloadsBySequence(ctx, f.bound.on(s.scattered), &backbonedb.ListPayloadsBySequenceParams{PartitionID: int32(f.partition), Sequences: sequencesOf(part)})
 	if err != nil {
 		return err
 	}

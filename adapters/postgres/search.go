@@ -24,6 +24,19 @@ const searchTime = 3 * time.Second
 
 // Events implements ports.EventReader. A limit of 0 reads to the end.
 func (s *Store) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+	if q.Direction == ports.Forward && leaderOf(&q) == byLog && !filtered(&q) {
+		b, empty, err := s.bounds(ctx, &q)
+		if err != nil || empty {
+			return []event.Recorded{}, err
+		}
+		if b.until == math.MaxInt64 { // the log itself
+			var types []string
+			if q.WithoutData {
+				types = []string{""} // payloads of no type
+			}
+			return s.eventsWithin(ctx, s.reads, q.Partition, event.Sequence(b.after), q.Limit, q.Bytes, types)
+		}
+	}
 	found, err := s.SearchEvents(ctx, q, 0)
 	return found.Events, err
 }
@@ -37,14 +50,6 @@ func (s *Store) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) 
 	if err != nil || empty {
 		return out, err
 	}
-	if leaderOf(&q) == byLog && !filtered(&q) && q.Direction == ports.Forward && b.until == math.MaxInt64 {
-		var types []string
-		if q.WithoutData {
-			types = []string{""} // payloads of no type
-		}
-		out.Events, err = s.eventsWithin(ctx, s.reads, q.Partition, event.Sequence(b.after), q.Limit, q.Bytes, types)
-		return out, err
-	}
 	sequences, err := s.search(ctx, &q, b, scan, &out)
 	if err != nil {
 		return out, translate(ctx, err)
@@ -53,8 +58,14 @@ func (s *Store) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) 
 	if leaderOf(&q) == byCorrelation && !filtered(&q) {
 		correlation = q.CorrelationID
 	}
-	out.Events, err = s.fetch(ctx, q.Partition, correlation, sequences, !q.WithoutData)
-	return out, err
+	events, cut, err := s.fetchWithin(ctx, q.Partition, correlation, sequences, !q.WithoutData, q.Bytes)
+	if err != nil {
+		return ports.EventScan{Events: []event.Recorded{}}, err
+	}
+	if out.Events = events; cut {
+		out.Stopped, out.Reached = true, events[len(events)-1].Sequence
+	}
+	return out, nil
 }
 
 // span is the searched sequences: after < n <= until.

@@ -35,10 +35,11 @@ func (s *Store) Descendants(ctx context.Context, q ports.DescendantQuery) (found
 	for i, r := range rows {
 		sequences[i] = r.Sequence
 	}
-	events, err := s.bySequence(ctx, q.Partition, sequences, !q.WithoutData)
+	events, cut, err := s.fetchWithin(ctx, q.Partition, "", sequences, !q.WithoutData, q.Bytes)
 	if err != nil {
 		return nil, false, err
 	}
+	more = more || cut
 	// Both are in the order of the rows.
 	found = make([]ports.Descendant, len(events))
 	for i := range events {

@@ -53,9 +53,12 @@ func (s *Store) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPag
 	if len(sequences) > limit {
 		sequences, covered.until = sequences[:limit], sequences[limit-1]
 	}
-	events, err := s.bySequence(ctx, q.Partition, sequences, !q.WithoutData)
+	events, cut, err := s.fetchWithin(ctx, q.Partition, "", sequences, !q.WithoutData, q.Bytes)
 	if err != nil {
 		return ports.MatchPage{}, err
+	}
+	if cut {
+		covered.until = int64(events[len(events)-1].Sequence)
 	}
 	for _, e := range events {
 		page.Matches = append(page.Matches, ports.Match{Event: e, Items: places[int64(e.Sequence)]})

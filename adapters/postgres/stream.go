@@ -29,24 +29,67 @@ func (s *Store) StreamStatus(ctx context.Context, p event.PartitionID, id event.
 }
 
 // ReadStream implements ports.StreamReader. A limit of 0 reads to the end.
-func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, error) {
-	if q.Until != 0 || q.EffectiveTo != nil {
-		return s.readStreamAsOf(ctx, q)
+func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) (events []event.Recorded, more bool, err error) {
+	if q.Bytes <= 0 || q.WithoutData {
+		events, err = s.readStream(ctx, s.reads, &q)
+		return events, false, err
 	}
-	if q.Direction == ports.Forward {
-		events, err := s.EventsOfStream(ctx, q.Partition, q.Stream, q.From, q.Limit)
-		if q.WithoutData {
-			for i := range events {
-				events[i].Payload, events[i].Salt = nil, event.Salt{}
+	if _, large := s.large.Load(q.Partition); large {
+		return s.readStreamInParts(ctx, q)
+	}
+	cut := &cutting{DBTX: s.reads, left: q.Bytes}
+	events, err = s.readStream(ctx, cut, &q)
+	if cut.cut {
+		s.large.Store(q.Partition, nil)
+	}
+	return events, cut.cut, err
+}
+
+// readStreamInParts is ReadStream for partitions with large events: of those that the
+// bytes leave out only a few are read.
+func (s *Store) readStreamInParts(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+	limit := int(pageSize(q.Limit))
+	out := []event.Recorded{}
+	for left := q.Bytes; ; {
+		q.Limit = min(limit-len(out), fetchLarge)
+		part, err := s.readStream(ctx, s.reads, &q)
+		if err != nil {
+			return nil, false, err
+		}
+		for i := range part {
+			if left -= len(part[i].Payload); left < 0 && len(out) > 0 {
+				return out, true, nil
+			}
+			out = append(out, part[i])
+		}
+		if len(part) < q.Limit || len(out) == limit {
+			if len(out) > fetchLarge {
+				s.large.Delete(q.Partition) // all of the page fitted
+			}
+			return out, false, nil
+		}
+		if q.From = part[len(part)-1].StreamVersion + 1; q.Direction == ports.Backward {
+			if q.From -= 2; q.From == 0 { // nothing lies before it, and 0 would be the end again
+				return out, false, nil
 			}
 		}
-		return events, err
+	}
+}
+
+// readStream reads a page of a stream. Only what is read forward, to now and with its
+// data needs none of the further columns.
+func (s *Store) readStream(ctx context.Context, db backbonedb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
+	if q.Until != 0 || q.EffectiveTo != nil || q.Direction == ports.Forward && q.WithoutData {
+		return s.readStreamAsOf(ctx, db, q)
+	}
+	if q.Direction == ports.Forward {
+		return s.eventsOfStream(ctx, db, q.Partition, q.Stream, q.From, q.Limit)
 	}
 	from := int64(q.From)
 	if q.From == 0 || q.From > math.MaxInt64 {
 		from = math.MaxInt64
 	}
-	rows, err := s.queries.ListEventsOfStreamBackward(ctx, s.reads, &backbonedb.ListEventsOfStreamBackwardParams{
+	rows, err := s.queries.ListEventsOfStreamBackward(ctx, db, &backbonedb.ListEventsOfStreamBackwardParams{
 		PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: from,
 		WithPayload: !q.WithoutData, PageSize: pageSize(q.Limit),
 	})
@@ -58,8 +101,8 @@ func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Re
 	})
 }
 
-// readStreamAsOf is ReadStream of what was known, or took effect, up to a point.
-func (s *Store) readStreamAsOf(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, error) {
+// readStreamAsOf is readStream of what was known, or took effect, up to a point.
+func (s *Store) readStreamAsOf(ctx context.Context, db backbonedb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
 	until, effective := int64(math.MaxInt64), pgtype.Date{InfinityModifier: pgtype.Infinity, Valid: true}
 	if q.Until != 0 && q.Until <= math.MaxInt64 {
 		until = int64(q.Until)
@@ -68,7 +111,7 @@ func (s *Store) readStreamAsOf(ctx context.Context, q ports.StreamQuery) ([]even
 		effective = pgDate(*q.EffectiveTo)
 	}
 	if q.Direction == ports.Forward {
-		rows, err := s.queries.ListEventsOfStreamAsOf(ctx, s.reads, &backbonedb.ListEventsOfStreamAsOfParams{
+		rows, err := s.queries.ListEventsOfStreamAsOf(ctx, db, &backbonedb.ListEventsOfStreamAsOfParams{
 			PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: int64(min(q.From, math.MaxInt64)),
 			Until: until, EffectiveTo: effective, WithPayload: !q.WithoutData, PageSize: pageSize(q.Limit),
 		})
@@ -83,7 +126,7 @@ func (s *Store) readStreamAsOf(ctx context.Context, q ports.StreamQuery) ([]even
 	if q.From != 0 && q.From <= math.MaxInt64 {
 		from = int64(q.From)
 	}
-	rows, err := s.queries.ListEventsOfStreamAsOfBackward(ctx, s.reads, &backbonedb.ListEventsOfStreamAsOfBackwardParams{
+	rows, err := s.queries.ListEventsOfStreamAsOfBackward(ctx, db, &backbonedb.ListEventsOfStreamAsOfBackwardParams{
 		PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: from,
 		Until: until, EffectiveTo: effective, WithPayload: !q.WithoutData, PageSize: pageSize(q.Limit),
 	})

@@ -53,6 +53,7 @@ const (
 // Log is what is read of the log.
 type Log interface {
 	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
+	ports.EventSearcher
 }
 
 // Positions resolves moments to sequences.

@@ -64,16 +64,19 @@ type plant struct {
 
 // watchedLog counts the events that are read with their data.
 type watchedLog struct {
-	ports.EventReader
-	read int
+	entity.Log
+	read    int
+	largest int // bytes of payloads in one answer
 }
 
-func (l *watchedLog) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
-	events, err := l.EventReader.Events(ctx, q)
-	if !q.WithoutData {
-		l.read += len(events)
+func (l *watchedLog) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+	found, err := l.Log.SearchEvents(ctx, q, scan)
+	bytes := 0
+	for i := range found.Events {
+		bytes += len(found.Events[i].Payload)
 	}
-	return events, err
+	l.read, l.largest = l.read+len(found.Events), max(l.largest, bytes)
+	return found, err
 }
 
 type lines struct {
@@ -91,7 +94,7 @@ func newPlant(t require.TestingT, change ...func(*entity.Config)) *plant {
 	store := memory.New(memory.Config{LogName: "plant.example", Clock: clock{}})
 	le, err := store.CreateLegalEntity(context.Background(), ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	p := &plant{store: store, entity: le, log: &lines{}, reads: &watchedLog{EventReader: store}}
+	p := &plant{store: store, entity: le, log: &lines{}, reads: &watchedLog{Log: store}}
 	c := entity.Config{
 		Log: p.reads, Snapshots: store, Positions: query.New(store, store, nil, nil), Folds: folds{1}, Background: atOnce{}, Clock: clock{},
 		Logger: slog.New(slog.NewJSONHandler(p.log, nil)), Every: 10, Spent: func(time.Time) time.Duration { return p.spent },
@@ -143,6 +146,26 @@ func with(c entity.Consistency) func(*entity.Query) {
 }
 
 func days(day string, n int) []string { return strings.Fields(strings.Repeat(day+" ", n)) }
+
+// An entity with events of a megabyte each is folded a few of them at a time, also where
+// a day leaves out what comes last.
+func TestLargeEventsAreFoldedAFewAtATime(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	large := `{"n":1,"text":"` + strings.Repeat("x", 1<<20) + `"}`
+	for range 10 {
+		p.write(t, "machine", large, "2026-03-01")
+	}
+	p.write(t, "machine", `{"n":2}`, "2026-04-01")
+	got := p.read(t, func(q *entity.Query) { q.Type = "machine" })
+	require.Equal(t, 11, got.EventCount)
+	require.Equal(t, entity.Strong, got.Reached)
+	day := event.MustDate("2026-03-31")
+	got = p.read(t, func(q *entity.Query) { q.Type, q.AsOf = "machine", &day })
+	require.Equal(t, 10, got.EventCount)
+	require.Positive(t, p.reads.largest)
+	require.LessOrEqual(t, p.reads.largest, 8<<20)
+}
 
 func TestWithoutAFoldMembersAreLaidOver(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// pageSize is how many events are read at a time.
-const pageSize = 500
+// So many events are read at a time, and of so many bytes together.
+const (
+	pageSize  = 500
+	pageBytes = 8 << 20
+)
 
 // reading is one Read.
 type reading struct {
@@ -69,6 +72,12 @@ func (r *reading) read(ctx context.Context) (State, error) {
 	p, err := r.foldLog(ctx)
 	if err != nil {
 		return State{}, err
+	}
+	if now := r.service.foldOf(r.query.Type); now.name != r.fold.name {
+		// Versions were registered meanwhile: what was folded before was read in one
+		// version, and what came after in another.
+		r.fold, r.stored, r.newestAt, r.exhausted = now, nil, 0, false
+		return r.read(ctx)
 	}
 	asOf, reached := r.known, Strong
 	if r.exhausted {
@@ -172,7 +181,8 @@ func (r *reading) foldLog(ctx context.Context) (progress, error) {
 	p := r.next(ctx)
 	first := true
 	for p.after < min(r.known, r.head) {
-		page, inTime, err := r.page(ctx, p.after, first)
+		scan, inTime, err := r.page(ctx, p.after, first)
+		page := scan.Events
 		if err != nil {
 			return p, err
 		}
@@ -194,7 +204,7 @@ func (r *reading) foldLog(ctx context.Context) (progress, error) {
 				return p, err
 			}
 		}
-		if !first && len(page) < pageSize {
+		if !first && len(page) < pageSize && !scan.Stopped {
 			break
 		}
 	}
@@ -202,22 +212,22 @@ func (r *reading) foldLog(ctx context.Context) (progress, error) {
 }
 
 // page reads on, unless the time is up.
-func (r *reading) page(ctx context.Context, after event.Sequence, first bool) (page []event.Recorded, inTime bool, err error) {
+func (r *reading) page(ctx context.Context, after event.Sequence, first bool) (page ports.EventScan, inTime bool, err error) {
 	within := ctx
 	if !first {
 		left := r.service.Budget - r.service.Spent(r.began)
 		if left <= 0 {
-			return nil, false, nil
+			return page, false, nil
 		}
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeout(ctx, left)
 		defer cancel()
 	}
-	page, err = r.service.Log.Events(within, ports.EventQuery{
-		Partition: r.query.LegalEntity.Partition, Key: r.key, After: after, Until: r.known, EffectiveTo: r.query.AsOf, Limit: pageSize,
-	})
+	page, err = r.service.Log.SearchEvents(within, ports.EventQuery{
+		Partition: r.query.LegalEntity.Partition, Key: r.key, After: after, Until: r.known, EffectiveTo: r.query.AsOf, Limit: pageSize, Bytes: pageBytes,
+	}, 0)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		return nil, false, nil
+		return page, false, nil
 	}
 	return page, true, err
 }

@@ -35,6 +35,7 @@ type Catalog interface {
 // Log is what planners see.
 type Log interface {
 	ports.EventReader
+	ports.StreamReader
 	ports.MatchReader
 }
 

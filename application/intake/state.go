@@ -45,8 +45,11 @@ type folded struct {
 	kept    event.Version // up to which the store has the state, or is about to get it
 }
 
-// foldPage is how many events of a stream are read at a time.
-const foldPage = 500
+// So many events of a stream are read at a time, and of so many bytes together.
+const (
+	foldPage  = 500
+	foldBytes = 8 << 20
+)
 
 // NewStates makes a cache of up to limit streams.
 func NewStates(reader Log, intents ports.IntentReader, folds Folds, limit int) *States {
@@ -110,7 +113,9 @@ func (s *States) load(ctx context.Context, k stateKey, mayBeBehind bool) (folded
 // advance folds what came after a state, a copy of it if others have it too.
 func (s *States) advance(ctx context.Context, k stateKey, fold module.Fold, f folded, shared bool) (folded, error) {
 	for {
-		page, err := s.reader.EventsOfStream(ctx, k.partition, k.stream, f.version+1, foldPage)
+		page, more, err := s.reader.ReadStream(ctx, ports.StreamQuery{
+			Partition: k.partition, Stream: k.stream, From: f.version + 1, Limit: foldPage, Bytes: foldBytes,
+		})
 		if err != nil {
 			return folded{}, err
 		}
@@ -129,7 +134,7 @@ func (s *States) advance(ctx context.Context, k stateKey, fold module.Fold, f fo
 			}
 			f.version = e.StreamVersion
 		}
-		if len(page) < foldPage {
+		if len(page) < foldPage && !more {
 			return f, nil
 		}
 	}

@@ -74,10 +74,10 @@ type countedLog struct {
 	read atomic.Int64
 }
 
-func (l *countedLog) EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
-	events, err := l.Log.EventsOfStream(ctx, p, s, from, limit)
+func (l *countedLog) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+	events, more, err := l.Log.ReadStream(ctx, q)
 	l.read.Add(int64(len(events)))
-	return events, err
+	return events, more, err
 }
 
 // node is one that starts now, with stored states, and counts what it reads.

@@ -37,7 +37,7 @@ func (c *counted) SearchEvents(ctx context.Context, q ports.EventQuery, scan int
 	return c.Store.SearchEvents(ctx, q, scan)
 }
 
-func (c *counted) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, error) {
+func (c *counted) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
 	c.reads.Add(1)
 	return c.Store.ReadStream(ctx, q)
 }

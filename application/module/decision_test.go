@@ -38,9 +38,9 @@ func newSchool(t *testing.T) *school {
 	return s
 }
 
-func (s *school) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+func (s *school) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	s.reads++
-	return s.Store.Events(ctx, q)
+	return s.Store.SearchEvents(ctx, q, scan)
 }
 
 func (s *school) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {

@@ -8,14 +8,23 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// streamPage is how many events a stream reads at a time.
-const streamPage = 500
+// So many events a stream reads at a time, and of so many bytes together.
+const (
+	streamPage  = 500
+	streamBytes = 8 << 20
+)
+
+// StreamLog is what events are streamed from. An event store is one.
+type StreamLog interface {
+	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
+	ports.EventSearcher
+}
 
 // Events streams what a query selects. Pages are read only as fast as the events are
 // taken, so a slow consumer holds one page in memory and nothing in the store. A
 // forward stream without an Until ends at the head as of its beginning. A limit of 0
 // is none. An error, the context's too, ends the stream as its last element.
-func Events(ctx context.Context, log ports.EventReader, q ports.EventQuery) iter.Seq2[event.Recorded, error] {
+func Events(ctx context.Context, log StreamLog, q ports.EventQuery) iter.Seq2[event.Recorded, error] {
 	return func(yield func(event.Recorded, error) bool) {
 		if q.Until == 0 {
 			head, err := log.Head(ctx, q.Partition)
@@ -28,15 +37,17 @@ func Events(ctx context.Context, log ports.EventReader, q ports.EventQuery) iter
 			}
 		}
 		left, unlimited := q.Limit, q.Limit == 0
+		q.Bytes = streamBytes
 		for unlimited || left > 0 {
 			if q.Limit = streamPage; !unlimited {
 				q.Limit = min(left, streamPage)
 			}
-			page, err := log.Events(ctx, q)
+			scan, err := log.SearchEvents(ctx, q, 0)
 			if err != nil {
 				yield(event.Recorded{}, err)
 				return
 			}
+			page := scan.Events
 			for i := range page {
 				if err := ctx.Err(); err != nil {
 					yield(event.Recorded{}, err)
@@ -46,7 +57,7 @@ func Events(ctx context.Context, log ports.EventReader, q ports.EventQuery) iter
 					return
 				}
 			}
-			if len(page) < q.Limit {
+			if len(page) < q.Limit && !scan.Stopped {
 				return
 			}
 			left -= len(page)
@@ -60,6 +71,7 @@ func Events(ctx context.Context, log ports.EventReader, q ports.EventQuery) iter
 func Matches(ctx context.Context, log ports.MatchReader, q ports.MatchQuery) iter.Seq2[ports.Match, error] {
 	return func(yield func(ports.Match, error) bool) {
 		left, unlimited := q.Limit, q.Limit == 0
+		q.Bytes = streamBytes
 		for (unlimited || left > 0) && q.After < q.Until {
 			if q.Limit = streamPage; !unlimited {
 				q.Limit = min(left, streamPage)

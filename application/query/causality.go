@@ -24,6 +24,7 @@ type Reason string
 const (
 	ReasonDepth       Reason = "depth"        // there are more levels than are followed
 	ReasonCount       Reason = "count"        // there are more events than were asked for; the nearest are shown
+	ReasonSize        Reason = "size"         // there are more events, but together they are too large; see MaxPageBytes
 	ReasonLegalEntity Reason = "legal_entity" // it goes on where the caller may not look
 	ReasonMissing     Reason = "missing"      // the cause is in no log
 	ReasonCycle       Reason = "cycle"        // the events name each other as their cause
@@ -152,7 +153,10 @@ func (s *Service) Descendants(ctx context.Context, le ports.LegalEntity, readabl
 	if err := w.look(ctx, hidden); err != nil {
 		return Descendants{}, err
 	}
-	if w.cut {
+	switch {
+	case w.cut && len(w.found) < limit:
+		w.left.add(ReasonSize, event.ID{})
+	case w.cut:
 		w.left.add(ReasonCount, event.ID{})
 	}
 	return Descendants{Events: w.found, LeftOut: w.left}, nil
@@ -229,7 +233,7 @@ func (w *walk) effects(ctx context.Context, p event.PartitionID, causes []Descen
 // ask looks one level deeper than is shown, to see whether there is one. What the
 // limit leaves out of that level is no loss.
 func (w *walk) ask(ctx context.Context, p event.PartitionID, causes []Descendant, depth int) (rows []ports.Descendant, more bool, err error) {
-	q := ports.DescendantQuery{Partition: p, MaxDepth: MaxLineageDepth + 1 - depth, Limit: w.limit + 1}
+	q := ports.DescendantQuery{Partition: p, MaxDepth: MaxLineageDepth + 1 - depth, Limit: w.limit + 1, Bytes: shareOfPage(len(w.visible))}
 	for _, c := range causes {
 		q.Causes = append(q.Causes, ports.Cause{Partition: c.Event.Partition, ID: c.Event.ID})
 	}
@@ -266,21 +270,27 @@ func (w *walk) place(rows []ports.Descendant) (out []Descendant) {
 }
 
 // keep joins what is new to what was found before, leaves what is farthest from the
-// root beyond the limit, and tells which of the new ones stay.
+// root beyond the limit and the bytes of a page, and tells which of the new ones stay.
 func (w *walk) keep(fresh []Descendant) []Descendant {
 	w.found = append(w.found, fresh...)
 	slices.SortFunc(w.found, func(a, b Descendant) int {
 		return cmp.Or(cmp.Compare(a.Depth, b.Depth), a.Event.RecordedAt.Compare(b.Event.RecordedAt),
 			cmp.Compare(a.Event.Partition, b.Event.Partition), cmp.Compare(a.Event.Sequence, b.Event.Sequence))
 	})
-	if len(w.found) <= w.limit {
+	stay, bytes := 0, 0
+	for ; stay < min(len(w.found), w.limit); stay++ {
+		if bytes += len(w.found[stay].Event.Payload); bytes > MaxPageBytes && stay > 0 {
+			break
+		}
+	}
+	if stay == len(w.found) {
 		return fresh
 	}
 	w.cut = true
-	for _, d := range w.found[w.limit:] {
+	for _, d := range w.found[stay:] {
 		delete(w.depths, ports.Cause{Partition: d.Event.Partition, ID: d.Event.ID})
 	}
-	w.found = slices.Clip(w.found[:w.limit])
+	w.found = slices.Clip(w.found[:stay])
 	return slices.DeleteFunc(fresh, func(d Descendant) bool {
 		_, stays := w.depths[ports.Cause{Partition: d.Event.Partition, ID: d.Event.ID}]
 		return !stays

@@ -79,7 +79,6 @@ type AllFeed struct {
 	marks []mark // by partition
 	mine  map[event.PartitionID]bool
 	heads int // partitions there were when mine was made
-	size  fitting
 }
 
 // All prepares to follow $all. Faults: cursor.*.
@@ -243,9 +242,7 @@ func (a *AllFeed) share(ctx context.Context, b backlog, head ports.Head) (found 
 		found, err = a.wanted(ctx, found)
 		return found, reached, err
 	}
-	b.quota = a.size.next(b.quota)
 	found, reached, err = a.search(ctx, b, head)
-	a.size.note(found)
 	if err == nil {
 		found, err = a.wanted(ctx, found)
 	}
@@ -284,7 +281,7 @@ func (a *AllFeed) search(ctx context.Context, b backlog, head ports.Head) (found
 	if witness != b.at.Witness {
 		return nil, b.at, diverged()
 	}
-	q := ports.EventQuery{Partition: b.at.Partition, Types: a.query.Types, After: b.at.After, Until: head.Sequence, Limit: b.quota}
+	q := ports.EventQuery{Partition: b.at.Partition, Types: a.query.Types, After: b.at.After, Until: head.Sequence, Limit: b.quota, Bytes: feedBytes}
 	scan, err := s.events.SearchEvents(ctx, q, s.scan)
 	if err != nil {
 		return nil, b.at, err
@@ -336,7 +333,6 @@ type StreamFeed struct {
 	query   StreamFollowQuery
 	reached event.Version
 	at      mark // how far the partition has been looked through; 0: not yet
-	size    fitting
 }
 
 // Stream prepares to follow a stream, which need not be there yet.
@@ -404,11 +400,10 @@ func (s *StreamFeed) Read(ctx context.Context, heads map[event.PartitionID]ports
 // catchUp reads by version. When nothing is left, everything up to the head, which
 // was known before, has been shown.
 func (s *StreamFeed) catchUp(ctx context.Context, head ports.Head, count int) ([]event.Recorded, bool, error) {
-	page, err := s.page(ctx, s.reached+1, s.size.next(count))
+	page, err := s.page(ctx, s.reached+1, count)
 	if err != nil {
 		return nil, false, err
 	}
-	s.size.note(page.Events)
 	if !page.HasMore {
 		s.at.After = head.Sequence
 		copy(s.at.Witness[:], head.Checksum[:])

@@ -41,7 +41,7 @@ func (s *Service) Match(ctx context.Context, q MatchQuery) (MatchPage, error) {
 			"after lies beyond the last event, as after a failover that lost the end of the log; query again without it").WithField("/after")
 	}
 	found, err := s.events.Matches(ctx, ports.MatchQuery{
-		Partition: q.Entity.Partition, Items: q.Items, After: q.After, Until: head.Sequence, Limit: q.Limit,
+		Partition: q.Entity.Partition, Items: q.Items, After: q.After, Until: head.Sequence, Limit: q.Limit, Bytes: MaxPageBytes,
 	})
 	if err != nil {
 		return MatchPage{}, err

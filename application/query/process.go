@@ -28,7 +28,7 @@ type Step struct {
 }
 
 // Process gathers a business process from the legal entities that the caller may
-// see, at most limit events: the first ones. Faults: process.not_found.
+// see, at most limit events, of the bytes of a page: the first ones. Faults: process.not_found.
 func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []string, correlationID string, limit int) (Process, error) {
 	all, err := s.readableEntities(ctx, tenantID, nil)
 	if err != nil {
@@ -37,14 +37,22 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 	out := Process{CorrelationID: correlationID, Actors: []string{}, Entities: []event.EntityRef{}}
 	var left leftOut
 	var hidden []ports.LegalEntity
+	var cut *event.Recorded // what was recorded behind it has not been looked at everywhere
 	for _, le := range all {
 		if !readable(readableCodes, le.Code) {
 			hidden = append(hidden, le)
 			continue
 		}
-		part, err := s.events.Events(ctx, ports.EventQuery{Partition: le.Partition, CorrelationID: correlationID, Limit: limit + 1})
+		found, err := s.events.SearchEvents(ctx, ports.EventQuery{
+			Partition: le.Partition, CorrelationID: correlationID, Limit: limit + 1, Bytes: shareOfPage(len(all)),
+		}, 0)
 		if err != nil {
 			return Process{}, err
+		}
+		part := found.Events
+		if last := len(part) - 1; found.Stopped && (cut == nil || byRecording(&part[last], cut, ports.Forward) < 0) {
+			e := part[last]
+			cut = &e
 		}
 		if len(out.Events) == 0 {
 			out.Events = part // most processes run in one legal entity
@@ -56,6 +64,12 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 		return Process{}, fault.New(fault.NotFound, "process.not_found", "no event that you may see has this correlation id; use the one that the write or an event gave you")
 	}
 	sortByRecording(out.Events, ports.Forward)
+	if cut != nil {
+		n := slices.IndexFunc(out.Events, func(e event.Recorded) bool { return e.ID == cut.ID && e.Partition == cut.Partition }) + 1
+		if out.Events = slices.Clip(out.Events[:n]); n <= limit {
+			left.add(ReasonSize, event.ID{})
+		}
+	}
 	if len(out.Events) > limit {
 		out.Events = slices.Clip(out.Events[:limit])
 		left.add(ReasonCount, event.ID{})

@@ -15,6 +15,13 @@ import (
 // from there.
 const MaxScan = 10_000
 
+// MaxPageBytes bounds the payloads of a page in bytes, unless its first event alone has
+// more. A page that comes to it ends early, and goes on as any other does. What is read
+// from several legal entities at once shares it, a megabyte for each at least.
+const MaxPageBytes = 16 << 20
+
+func shareOfPage(entities int) int { return max(MaxPageBytes/max(entities, 1), 1<<20) }
+
 // Events reads a page. The first page pins the head it saw; later pages end
 // there, so the same report printed twice is the same. A page may have fewer events
 // than the limit, or none, and more after it; see MaxScan. Faults: query.*, cursor.*,
@@ -67,7 +74,7 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 	if sel.matchesNothing(q) {
 		return Page{Events: []event.Recorded{}}, nil
 	}
-	q.Limit = sel.Limit + 1
+	q.Limit, q.Bytes = sel.Limit+1, MaxPageBytes
 	found, err := s.events.SearchEvents(ctx, q, s.scan)
 	if err != nil {
 		return Page{}, err
@@ -177,7 +184,7 @@ type across struct {
 	q       ports.EventQuery
 	found   []event.Recorded
 	taken   int
-	stopped bool // by MaxScan
+	stopped bool // by MaxScan or its bytes
 }
 
 // acrossEntities gathers a correlation from every legal entity that the caller may
@@ -194,6 +201,7 @@ func (s *Service) acrossEntities(ctx context.Context, sel Selection, q ports.Eve
 	for _, m := range marks {
 		part := &across{at: m, q: q}
 		part.q.Partition, part.q.After, part.q.Until, part.q.Limit = m.Partition, m.After, m.Until, sel.Limit+1
+		part.q.Bytes = shareOfPage(len(marks))
 		found, err := s.events.SearchEvents(ctx, part.q, s.scan)
 		if err != nil {
 			return Page{}, err

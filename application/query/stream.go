@@ -53,7 +53,7 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 		return page, err
 	}
 	ask := ports.StreamQuery{
-		Partition: q.Entity.Partition, Stream: q.Stream, Direction: q.Direction, From: q.From, Limit: q.Count + 1, WithoutData: q.WithoutData,
+		Partition: q.Entity.Partition, Stream: q.Stream, Direction: q.Direction, From: q.From, Limit: q.Count + 1, Bytes: MaxPageBytes, WithoutData: q.WithoutData,
 	}
 	if q.Direction == ports.Forward {
 		ask.From = max(ask.From, first)
@@ -66,19 +66,24 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 			return page, err
 		}
 	}
-	events, err := s.events.ReadStream(ctx, ask)
+	events, cut, err := s.events.ReadStream(ctx, ask)
 	if err != nil {
 		return StreamPage{}, err
 	}
 	for i := range events {
 		if events[i].StreamVersion < first { // backward: those that follow are older still
-			events = events[:i]
+			events, cut = events[:i], false
 			break
 		}
 	}
 	page.Events = events
-	if len(events) > q.Count {
+	switch n := len(events); {
+	case n > q.Count:
 		page.Events, page.HasMore, page.Next = events[:q.Count], true, events[q.Count].StreamVersion
+	case cut && q.Direction == ports.Forward:
+		page.HasMore, page.Next = true, events[n-1].StreamVersion+1
+	case cut && events[n-1].StreamVersion > first:
+		page.HasMore, page.Next = true, events[n-1].StreamVersion-1
 	}
 	if n := len(page.Events); n > 0 { // written since
 		page.Version = max(page.Version, page.Events[0].StreamVersion, page.Events[n-1].StreamVersion)
@@ -128,7 +133,7 @@ func (s *Service) firstShown(ctx context.Context, q StreamQuery, status ports.St
 		if failed != nil {
 			return true
 		}
-		events, err := s.events.ReadStream(ctx, ports.StreamQuery{
+		events, _, err := s.events.ReadStream(ctx, ports.StreamQuery{
 			Partition: q.Entity.Partition, Stream: q.Stream, From: first + event.Version(i), Limit: 1, WithoutData: true,
 		})
 		failed = err

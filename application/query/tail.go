@@ -169,29 +169,6 @@ func (t *tail) add(events []event.Recorded) {
 // feedBytes bounds the payloads of one page of a feed, unless one event has more.
 const feedBytes = 8 << 20
 
-// fitting finds the size of pages whose bytes the store does not bound: those that an
-// index has found. It begins small, doubles while pages stay small, and halves when one
-// was large.
-type fitting struct{ events int }
-
-const firstFitting = 16
-
-func (f *fitting) next(count int) int {
-	if f.events == 0 {
-		f.events = firstFitting
-	}
-	return min(f.events, count)
-}
-
-func (f *fitting) note(events []event.Recorded) {
-	switch bytes := payloadBytes(events); {
-	case bytes > feedBytes/2:
-		f.events = max(f.events/2, 1)
-	case len(events) >= f.events && bytes < feedBytes/4:
-		f.events *= 2
-	}
-}
-
 // afterMark reads the log after a sequence, with the event at it before the others
 // unless that is the beginning. However large that one is, one that follows comes too.
 func afterMark(ctx context.Context, events ports.EventReader, q ports.EventQuery) ([]event.Recorded, error) {

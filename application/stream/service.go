@@ -212,7 +212,7 @@ func (s *Service) Status(ctx context.Context, le ports.LegalEntity, id event.Str
 		return out, nil
 	}
 	// What only people read is in the event alone, where it can be redacted.
-	set, err := s.config.Reader.ReadStream(ctx, ports.StreamQuery{Partition: le.Partition, Stream: id, From: stored.MetadataVersion, Limit: 1})
+	set, _, err := s.config.Reader.ReadStream(ctx, ports.StreamQuery{Partition: le.Partition, Stream: id, From: stored.MetadataVersion, Limit: 1})
 	if err != nil {
 		return Status{}, err
 	}

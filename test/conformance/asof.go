@@ -53,8 +53,9 @@ func streamAsOf(t *testing.T, s *suite) {
 						if limit > 0 {
 							want = want[:min(limit, len(want))]
 						}
-						events, err := b.store.ReadStream(context.Background(), q)
+						events, more, err := b.store.ReadStream(context.Background(), q)
 						require.NoError(t, err)
+						require.False(t, more)
 						require.NotNil(t, events)
 						got := []event.Version{}
 						for i := range events {

@@ -68,10 +68,25 @@ func loseOnTheWay(w *wrapper) conformance.Store {
 	}}
 }
 
+// ignoreBytes answers pages of any size.
+func ignoreBytes(w *wrapper) conformance.Store {
+	return &searchBroken{wrapper: w, ask: func(q *ports.EventQuery) { q.Bytes = 0 }}
+}
+
+// endlessStream never says that bytes ended a page of a stream.
+type endlessStream struct{ *wrapper }
+
+func (s *endlessStream) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+	events, _, err := s.wrapper.ReadStream(ctx, q)
+	return events, false, err
+}
+
+func hideMore(w *wrapper) conformance.Store { return &endlessStream{w} }
+
 // onlyForward reads streams in one direction.
 type onlyForward struct{ *wrapper }
 
-func (s *onlyForward) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, error) {
+func (s *onlyForward) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
 	q.Direction = ports.Forward
 	return s.wrapper.ReadStream(ctx, q)
 }

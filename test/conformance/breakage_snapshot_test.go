@@ -67,7 +67,7 @@ func overwriteSnapshots(w *wrapper) conformance.Store {
 
 type asOfBroken struct{ *wrapper }
 
-func (s asOfBroken) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, error) {
+func (s asOfBroken) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
 	q.Until, q.EffectiveTo = 0, nil
 	return s.wrapper.ReadStream(ctx, q)
 }

@@ -21,6 +21,7 @@ var searchPromises = []promise{
 	{"PredicatesAgreeWithTheirDefinition", predicates},
 	{"AScanEndsAndGoesOnWhereItStopped", boundedScan},
 	{"AStreamIsReadInBothDirections", streamBothWays},
+	{"AnAnswerEndsAtItsBytes", answersWithinBytes},
 }
 
 // sample is what the model knows of an event.
@@ -259,7 +260,7 @@ func boundedScan(t *testing.T, s *suite) {
 func streamBothWays(t *testing.T, s *suite) {
 	b := s.ten(t) // stream "1" has 1, 4, 7, 10
 	read := func(from event.Version, direction ports.Direction, limit int, withoutData bool) []event.Sequence {
-		events, err := b.store.ReadStream(context.Background(), ports.StreamQuery{
+		events, _, err := b.store.ReadStream(context.Background(), ports.StreamQuery{
 			Partition: b.le.Partition, Stream: stream("1"), From: from, Direction: direction, Limit: limit, WithoutData: withoutData,
 		})
 		require.NoError(t, err)
@@ -277,7 +278,7 @@ func streamBothWays(t *testing.T, s *suite) {
 		require.Equal(t, []event.Sequence{10}, read(99, ports.Backward, 1, withoutData))
 		require.Empty(t, read(99, ports.Forward, 1, withoutData))
 	}
-	none, err := b.store.ReadStream(context.Background(), ports.StreamQuery{Partition: b.le.Partition, Stream: stream("none"), Direction: ports.Backward, Limit: 1})
+	none, _, err := b.store.ReadStream(context.Background(), ports.StreamQuery{Partition: b.le.Partition, Stream: stream("none"), Direction: ports.Backward, Limit: 1})
 	require.NoError(t, err)
 	require.NotNil(t, none)
 	require.Empty(t, none)

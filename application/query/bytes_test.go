@@ -1,0 +1,160 @@
+package query_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const megabyte = 1 << 20
+
+// large gives an event a payload of so many megabytes.
+func large(megabytes int) func(*event.Prepared) {
+	return func(p *event.Prepared) {
+		p.Payload = []byte(`{"data":{"text":"` + strings.Repeat("x", megabytes*megabyte) + `"},"dimensions":{},"entity_refs":[]}`)
+	}
+}
+
+func payloads(events []event.Recorded) (bytes int) {
+	for i := range events {
+		bytes += len(events[i].Payload)
+	}
+	return bytes
+}
+
+// Large events come in short pages: none is lost, none comes twice, and a page with more
+// than its bytes has one event only.
+func TestPagesEndAtTheirBytes(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	for i := range 12 {
+		l.write(t, us, large(3))
+		if i%3 == 0 {
+			l.write(t, us, nil)
+			l.write(t, de, large(4))
+		}
+	}
+	l.write(t, us, large(17))
+	l.write(t, us, nil)
+	check := func(events []event.Recorded) {
+		t.Helper()
+		require.True(t, payloads(events) <= query.MaxPageBytes || len(events) == 1, "%d events of %d bytes", len(events), payloads(events))
+	}
+	pages := func(sel query.Selection) (out []event.Recorded, n int) {
+		for {
+			page, err := l.Events(t.Context(), sel)
+			require.NoError(t, err)
+			check(page.Events)
+			out = append(out, page.Events...)
+			n++
+			if !page.HasMore {
+				return out, n
+			}
+			require.NotEmpty(t, page.Events)
+			sel.Cursor = page.NextCursor
+		}
+	}
+	all, n := pages(byScope(1000))
+	require.Equal(t, upTo(18), sequences(all))
+	require.Equal(t, 5, n)
+	sel := byScope(1000)
+	sel.Filter.Direction = ports.Backward
+	back, _ := pages(sel)
+	slices.Reverse(back)
+	require.Equal(t, upTo(18), sequences(back))
+	sel.Filter.Direction, sel.Filter.WithoutData = ports.Forward, true
+	bare, n := pages(sel)
+	require.Equal(t, upTo(18), sequences(bare))
+	require.Equal(t, 1, n, "payloads that are not shown do not count")
+
+	across, _ := pages(query.Selection{TenantID: "acme", Kind: query.ByCorrelation, StreamID: "c-1", Limit: 1000})
+	require.Len(t, across, 18+4)
+	require.True(t, slices.IsSortedFunc(across, func(a, b event.Recorded) int { return a.RecordedAt.Compare(b.RecordedAt) }))
+
+	for _, direction := range []ports.Direction{ports.Forward, ports.Backward} {
+		var versions []event.Version
+		q := query.StreamQuery{Entity: us, Stream: mainTill, Count: 1000, Direction: direction}
+		for more := true; more; {
+			page, err := l.Stream(t.Context(), q)
+			require.NoError(t, err)
+			check(page.Events)
+			for _, e := range page.Events {
+				versions = append(versions, e.StreamVersion)
+			}
+			q.From, more = page.Next, page.HasMore
+		}
+		if direction == ports.Backward {
+			versions = backwards(versions)
+		}
+		require.Equal(t, span(1, 18), versions)
+	}
+
+	match := query.MatchQuery{Entity: us, Items: []concurrency.Item{{Types: []string{"till.cash.moved"}}}, Limit: 1000}
+	var matched []event.Recorded
+	for more := true; more; {
+		page, err := l.Match(t.Context(), match)
+		require.NoError(t, err)
+		check(page.Events)
+		matched = append(matched, page.Events...)
+		match.After, more = page.Condition.After, page.HasMore
+	}
+	require.Equal(t, upTo(18), sequences(matched))
+}
+
+// What is not paged says that it was too large.
+func TestCausalityEndsAtItsBytes(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	root := l.write(t, us, nil)
+	effect := func(le ports.LegalEntity) event.Recorded {
+		return l.write(t, le, func(p *event.Prepared) {
+			large(3)(p)
+			if p.CausedBy = root.ID; le.Partition != us.Partition {
+				p.CausedByPartition = us.Partition
+			}
+		})
+	}
+	var want []event.Sequence
+	for range 4 {
+		want = append(want, effect(us).Sequence)
+	}
+	size := []query.LeftOut{{Reason: query.ReasonSize}}
+	tree, err := l.Descendants(t.Context(), us, nil, root.ID, 100)
+	require.NoError(t, err)
+	require.Len(t, tree.Events, 2, "each of two legal entities has half of the bytes")
+	require.Equal(t, want[0], tree.Events[0].Event.Sequence)
+	require.Equal(t, size, tree.LeftOut)
+	for range 4 {
+		effect(de)
+	}
+	tree, err = l.Descendants(t.Context(), us, nil, root.ID, 100)
+	require.NoError(t, err)
+	require.Equal(t, size, tree.LeftOut)
+	var found []event.Recorded
+	for _, d := range tree.Events {
+		found = append(found, d.Event)
+	}
+	require.LessOrEqual(t, payloads(found), query.MaxPageBytes)
+	tree, err = l.Descendants(t.Context(), us, nil, root.ID, 1)
+	require.NoError(t, err)
+	require.Equal(t, []query.LeftOut{{Reason: query.ReasonCount}}, tree.LeftOut)
+
+	process, err := l.Process(t.Context(), "acme", nil, "c-1", 100)
+	require.NoError(t, err)
+	require.Equal(t, size, process.LeftOut)
+	require.Len(t, process.Events, 3, "the first ones: nothing behind the place where one legal entity was cut")
+	require.Equal(t, root.ID, process.Events[0].ID)
+	process, err = l.Process(t.Context(), "acme", nil, "c-1", 2)
+	require.NoError(t, err)
+	require.Equal(t, []query.LeftOut{{Reason: query.ReasonCount}}, process.LeftOut)
+	require.Len(t, process.Events, 2)
+}
