@@ -91,4 +91,27 @@ type ChainAudit interface {
 	// CountEvents counts every stored event up to a sequence, also those whose
 	// sequence no append could have given and no read by page would come across.
 	CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error)
+	// StreamRows returns what is kept of those of the streams of which something is, in no
+	// particular order.
+	StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) ([]StreamRow, error)
+	// StreamRowsWithEnds lists everything that is kept of streams, by type and id, after a
+	// stream, which the zero value begins, with what their events say at the same moment.
+	StreamRowsWithEnds(ctx context.Context, p event.PartitionID, after event.StreamID, limit int) ([]StreamRowWithEnds, error)
+}
+
+// StreamRow is what is kept of a stream beside its events.
+type StreamRow struct {
+	Stream      event.StreamID
+	First, Last event.Sequence // of its events
+	StreamStatus
+}
+
+// StreamRowWithEnds is a StreamRow with events of the stream. What is not there is zero.
+type StreamRowWithEnds struct {
+	StreamRow
+	FirstEvent, LastEvent event.Sequence
+	LastEventVersion      event.Version
+	LastEventType         string
+	MetadataEventType     string // of the event at MetadataVersion
+	ReadableEventType     string // of the event at ReadableFrom
 }

@@ -54,6 +54,56 @@ func (s *Store) PersonalRows(ctx context.Context, p event.PartitionID, until eve
 	}
 }
 
+// StreamRows implements ports.ChainAudit.
+func (s *Store) StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) ([]ports.StreamRow, error) {
+	q := &backbonedb.ListStreamRowsParams{PartitionID: int32(p), StreamTypes: make([]string, len(streams)), StreamIds: make([]string, len(streams))}
+	for i, id := range streams {
+		q.StreamTypes[i], q.StreamIds[i] = id.Type, id.ID
+	}
+	rows, err := s.queries.ListStreamRows(ctx, s.reads, q)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]ports.StreamRow, len(rows))
+	for i := range rows {
+		out[i] = streamRowOf(&rows[i])
+	}
+	return out, nil
+}
+
+func streamRowOf(r *backbonedb.ListStreamRowsRow) ports.StreamRow {
+	return ports.StreamRow{
+		Stream: event.StreamID{Type: r.StreamType, ID: r.StreamID}, First: event.Sequence(r.FirstSequence), Last: event.Sequence(r.LastSequence),
+		StreamStatus: ports.StreamStatus{
+			State: event.ParseStreamState(r.Lifecycle.String), Version: event.Version(r.Version), ReadableFrom: event.Version(r.ReadableFrom.Int64),
+			Settings: r.Metadata, MetadataVersion: event.Version(r.MetadataVersion.Int64),
+		},
+	}
+}
+
+// StreamRowsWithEnds implements ports.ChainAudit.
+func (s *Store) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, after event.StreamID, limit int) ([]ports.StreamRowWithEnds, error) {
+	rows, err := s.queries.ListStreamRowsWithEnds(ctx, s.reads, &backbonedb.ListStreamRowsWithEndsParams{
+		PartitionID: int32(p), AfterType: after.Type, AfterID: after.ID, PageSize: pageSize(limit),
+	})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	out := make([]ports.StreamRowWithEnds, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		out[i] = ports.StreamRowWithEnds{
+			StreamRow: streamRowOf(&backbonedb.ListStreamRowsRow{
+				StreamType: r.StreamType, StreamID: r.StreamID, Version: r.Version, FirstSequence: r.FirstSequence, LastSequence: r.LastSequence,
+				Lifecycle: r.Lifecycle, ReadableFrom: r.ReadableFrom, Metadata: r.Metadata, MetadataVersion: r.MetadataVersion,
+			}),
+			FirstEvent: event.Sequence(r.FirstEvent), LastEvent: event.Sequence(r.LastEvent), LastEventVersion: event.Version(r.LastEventVersion),
+			LastEventType: r.LastEventType, MetadataEventType: r.MetadataEventType, ReadableEventType: r.ReadableEventType,
+		}
+	}
+	return out, nil
+}
+
 func listRedactions(ctx context.Context, queries *backbonedb.Queries, pool *pgxpool.Pool, p event.PartitionID) ([]ports.Redaction, error) {
 	rows, err := queries.ListRedactions(ctx, pool, int32(p))
 	if err != nil {

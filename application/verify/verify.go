@@ -31,8 +31,8 @@ type Progress func(legalEntity string, done, total uint64)
 type Option func(*run)
 
 // Against compares with heads that were exported earlier. The chain of each of their
-// legal entities, as far as it is chosen, must pass through that sequence with that
-// checksum.
+// legal entities, as far as it is chosen, and the registry's must pass through that
+// sequence with that checksum.
 func Against(heads Heads) Option {
 	return func(r *run) { r.reference = newReference(heads) }
 }
@@ -152,6 +152,9 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 	if err := side.rest(c); err != nil {
 		return err
 	}
+	if err := c.checkStreamRows(ctx, store); err != nil {
+		return err
+	}
 	count, err := store.CountEvents(ctx, c.entity.Partition, c.report.Head)
 	if err != nil {
 		return err
@@ -174,6 +177,9 @@ func (r *run) walk(ctx context.Context, store Store, c *chain, side *sideRows) e
 				return err
 			}
 			c.check(&p.events[i], rows, p.events[i].Sequence <= c.head.Sequence)
+		}
+		if err := c.checkStreams(ctx, store, p.events); err != nil {
+			return err
 		}
 		if p.err != nil {
 			return p.err

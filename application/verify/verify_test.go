@@ -121,6 +121,27 @@ func (v *vault) PersonalRows(context.Context, event.PartitionID, event.Sequence)
 	}
 }
 
+// The memory store keeps nothing of a stream beside its events: what it says is what
+// they say.
+func (v *vault) StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) (out []ports.StreamRow, err error) {
+	for _, id := range streams {
+		events, err := v.EventsOfStream(ctx, p, id, 1, 0)
+		if err != nil {
+			return nil, err
+		}
+		if n := len(events); n > 0 {
+			out = append(out, ports.StreamRow{Stream: id, First: events[0].Sequence, Last: events[n-1].Sequence, StreamStatus: ports.StreamStatus{
+				State: event.StreamActive, Version: event.Version(n),
+			}})
+		}
+	}
+	return out, nil
+}
+
+func (v *vault) StreamRowsWithEnds(context.Context, event.PartitionID, event.StreamID, int) ([]ports.StreamRowWithEnds, error) {
+	return nil, nil
+}
+
 func (v *vault) CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
 	events, err := v.Store.ChainPage(ctx, p, 0, 0)
 	if v.tamper != nil {

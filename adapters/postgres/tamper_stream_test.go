@@ -1,0 +1,87 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/stream"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// living writes streams in every state that a stream can be in.
+func (c *crimes) living(t *testing.T, le ports.LegalEntity) {
+	t.Helper()
+	write := func(id string, types ...string) {
+		r := fullEvents(le, len(types))
+		r.Idempotency, r.Streams = nil, nil
+		for i, typ := range types {
+			e := &r.Events[i]
+			e.Stream = event.StreamID{Type: "machine", ID: id}
+			if typ == "" {
+				continue
+			}
+			e.Type, e.Change = typ, &event.StreamChange{Action: stream.ActionOf(typ)}
+			if typ == stream.MetadataChanged {
+				e.Change.Settings = []byte(`{"max_count":7}`)
+				e.Payload = []byte(`{"data":{"metadata":{"max_count":7,"custom":{"a":1}},"reason":"x"},"dimensions":{},"entity_refs":[]}`)
+				e.PayloadHash = event.HashPayload(e.Salt, e.Payload)
+			}
+		}
+		_, err := c.Append(t.Context(), r)
+		require.NoError(t, err)
+	}
+	write("plain", "", "", "")
+	write("described", "", stream.MetadataChanged, "")
+	write("deleted", "", stream.Deleted)
+	write("recreated", "", stream.Deleted, stream.Recreated, "")
+	write("ended", "", stream.Tombstoned)
+}
+
+// TestSuperuserEditsOfStreamsAreFound changes what is kept of streams beside their
+// events, by which appends decide what comes next and who may write it.
+func TestSuperuserEditsOfStreamsAreFound(t *testing.T) {
+	t.Parallel()
+	c := newCrimes(t)
+	sound := c.books(t, "SOUND")
+	c.living(t, sound)
+	report := c.verify(t, sound)
+	require.True(t, report.Sound(), "%v", report.Findings)
+
+	const of = " WHERE partition_id = $1 AND stream_id = "
+	statements := []string{
+		"UPDATE backbone.stream_versions SET version = version + 1" + of + "'plain'",
+		"UPDATE backbone.stream_versions SET version = version - 1" + of + "'plain'",
+		"UPDATE backbone.stream_versions SET first_sequence = first_sequence - 1" + of + "'plain'",
+		"UPDATE backbone.stream_versions SET last_sequence = last_sequence + 1" + of + "'plain'",
+		"UPDATE backbone.stream_versions SET stream_id = 'other'" + of + "'plain'",
+		"UPDATE backbone.stream_versions SET stream_type = 'other'" + of + "'plain'",
+		"DELETE FROM backbone.stream_versions" + of + "'plain'",
+		"INSERT INTO backbone.stream_versions (version, first_sequence, last_sequence, partition_id, stream_type, stream_id) VALUES (1, 3, 3, $1, 'machine', 'none')",
+		"UPDATE backbone.stream_versions SET lifecycle = 'deleted'" + of + "'plain'",
+		"UPDATE backbone.stream_versions SET lifecycle = 'tombstoned'" + of + "'plain'",
+		"UPDATE backbone.stream_versions SET lifecycle = NULL" + of + "'deleted'",
+		"UPDATE backbone.stream_versions SET lifecycle = NULL" + of + "'ended'",
+		"UPDATE backbone.stream_versions SET lifecycle = 'deleted'" + of + "'ended'",
+		`UPDATE backbone.stream_versions SET metadata = '{"max_count":8}'` + of + "'described'",
+		"UPDATE backbone.stream_versions SET metadata = NULL" + of + "'described'",
+		"UPDATE backbone.stream_versions SET metadata = NULL, metadata_version = NULL" + of + "'described'",
+		"UPDATE backbone.stream_versions SET metadata_version = 3" + of + "'described'",
+		"UPDATE backbone.stream_versions SET metadata_version = NULL" + of + "'described'",
+		`UPDATE backbone.stream_versions SET metadata = '{"acl":{"write":[]}}'` + of + "'plain'",
+		`UPDATE backbone.stream_versions SET metadata = '{"acl":{"write":[]}}', metadata_version = 2` + of + "'plain'",
+		"UPDATE backbone.stream_versions SET readable_from = NULL" + of + "'recreated'",
+		"UPDATE backbone.stream_versions SET readable_from = 1" + of + "'recreated'",
+		"UPDATE backbone.stream_versions SET readable_from = 4" + of + "'recreated'",
+		"UPDATE backbone.stream_versions SET readable_from = 2" + of + "'plain'",
+	}
+	for i, statement := range statements {
+		le := c.books(t, fmt.Sprintf("S%d", i))
+		c.living(t, le)
+		require.EqualValues(t, 1, c.exec(t, statement, int32(le.Partition)), statement)
+		require.Contains(t, kinds(c.verify(t, le)), verify.StreamMismatch, statement)
+	}
+}
