@@ -93,6 +93,14 @@ func malformed() error {
 	return fault.New(fault.Invalid, "cursor.malformed", "this is not a cursor; use next_cursor of the page before, unchanged").WithField("cursor")
 }
 
+// pageRows is how many rows a page has at most.
+func pageRows(limit int) int {
+	if limit <= 0 {
+		limit = defaultLimit
+	}
+	return min(limit, maxLimit)
+}
+
 // Query implements ports.ReadModelSource. The balance runs on from
 // opening_balance, which is what stands before the page. Faults:
 // gl.account.not_found, cursor.malformed.
@@ -101,11 +109,7 @@ func (a *AccountLedger) Query(ctx context.Context, q ports.ReadModelQuery) (port
 	if err != nil {
 		return ports.Report{}, err
 	}
-	limit := q.Limit
-	if limit <= 0 {
-		limit = defaultLimit
-	}
-	limit = min(limit, maxLimit)
+	limit := pageRows(q.Limit)
 	var report ports.Report
 	// One snapshot for the opening balance and the lines.
 	err = pgx.BeginTxFunc(ctx, a.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {

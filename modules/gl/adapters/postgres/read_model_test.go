@@ -146,6 +146,36 @@ func TestTrialBalance(t *testing.T) {
 		"total_debit": "0", "total_credit": "0"}`, b.trialBalance(t, "2026-12-31", 0))
 }
 
+// Each page shows its accounts and the totals of all.
+func TestPagesOfTheTrialBalance(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.journal("2026-03-10", "1200.5")
+	b.project(t)
+	q := b.query("2026-12-31", 99, nil)
+	for _, limit := range []int{1, 2, 3} {
+		q.Cursor, q.Limit = "", limit
+		var accounts []string
+		for more := true; more; {
+			r, err := postgres.NewTrialBalance(b.pool).Query(t.Context(), q)
+			require.NoError(t, err)
+			require.Len(t, r.Rows, min(limit, 2))
+			require.Equal(t, []ports.ReportField{{Name: "total_debit", Value: "1200.50"}, {Name: "total_credit", Value: "1200.50"}}, r.Footer)
+			for _, row := range r.Rows {
+				text, err := json.Marshal(row)
+				require.NoError(t, err)
+				accounts = append(accounts, string(text[:17]))
+			}
+			require.Equal(t, r.HasMore, r.NextCursor != "")
+			q.Cursor, more = r.NextCursor, r.HasMore
+		}
+		require.Equal(t, []string{`{"account":"1000"`, `{"account":"6000"`}, accounts, "limit %d", limit)
+	}
+	q.Cursor = "7000"
+	_, err := postgres.NewTrialBalance(b.pool).Query(t.Context(), q)
+	require.Equal(t, "cursor.malformed", fault.CodeOf(err))
+}
+
 func TestForeignLinesInTheTrialBalance(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

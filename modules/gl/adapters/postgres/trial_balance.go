@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -37,7 +38,8 @@ type trialBalanceRow struct {
 
 // Query implements ports.ReadModelSource. Before the ledger was configured the
 // currency is "" and there are no accounts. Journals that a raw append brought in
-// another functional currency are not part of these books and are left out.
+// another functional currency are not part of these books and are left out. Whatever
+// page of accounts is shown, the totals are those of all. Faults: cursor.malformed.
 func (b *TrialBalance) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	currency, err := functionalCurrency(ctx, b.pool, b.queries, q)
 	if err != nil {
@@ -49,20 +51,31 @@ func (b *TrialBalance) Query(ctx context.Context, q ports.ReadModelQuery) (ports
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("trial balance: %w", err)
 	}
+	first := 0
+	if q.Cursor != "" { // the last account of the page before, which is there: all pages are as of one place in the log
+		last := slices.IndexFunc(found, func(r gldb.TrialBalanceRow) bool { return r.Account == q.Cursor })
+		if first = last + 1; last < 0 {
+			return ports.Report{}, malformed()
+		}
+	}
+	end := min(first+pageRows(q.Limit), len(found))
 	var totalDebit, totalCredit money.Number
-	rows := make([]any, len(found))
+	rows := make([]any, 0, end-first)
 	for i, r := range found {
 		var debit, credit money.Number
 		if err := errors.Join(debit.Scan(r.Debit), credit.Scan(r.Credit)); err != nil {
 			return ports.Report{}, err
 		}
 		totalDebit, totalCredit = totalDebit.Add(debit), totalCredit.Add(credit)
-		rows[i] = trialBalanceRow{
+		if i < first || i >= end {
+			continue
+		}
+		rows = append(rows, trialBalanceRow{
 			Account: r.Account, Name: r.Name, Debit: debit.Fixed(currency.MinorUnit), Credit: credit.Fixed(currency.MinorUnit),
 			Balance: debit.Sub(credit).Fixed(currency.MinorUnit),
-		}
+		})
 	}
-	return ports.Report{
+	report := ports.Report{
 		Header: []ports.ReportField{
 			{Name: "legal_entity", Value: q.Entity.Code}, {Name: "currency", Value: currency.Code},
 			{Name: "as_of", Value: q.AsOf.String()}, {Name: "known_at", Value: q.KnownAt},
@@ -72,7 +85,11 @@ func (b *TrialBalance) Query(ctx context.Context, q ports.ReadModelQuery) (ports
 			{Name: "total_debit", Value: totalDebit.Fixed(currency.MinorUnit)},
 			{Name: "total_credit", Value: totalCredit.Fixed(currency.MinorUnit)},
 		},
-	}, nil
+	}
+	if end < len(found) {
+		report.HasMore, report.NextCursor = true, found[end-1].Account
+	}
+	return report, nil
 }
 
 // functionalCurrency is the book currency as known at the query's sequence, the
