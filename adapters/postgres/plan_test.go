@@ -41,7 +41,7 @@ var readQueries = []string{
 	backbonedb.GetSnapshotEpoch, backbonedb.ListEntitySnapshots, backbonedb.SaveEntitySnapshot, backbonedb.DeleteOldEntitySnapshots, backbonedb.MarkEntitySnapshotsStale,
 	backbonedb.GetStreamSnapshot, backbonedb.SaveStreamSnapshot, backbonedb.DeleteOldStreamSnapshots,
 	backbonedb.CountPersonalEvents, backbonedb.CountPersonalIntents, backbonedb.ListPersonalEvents, backbonedb.ListPersonalIntents,
-	backbonedb.CountSubscriptionMessages, backbonedb.ListOpenMessages, backbonedb.ListParkedKeys, backbonedb.ListAllParkedKeys, backbonedb.ListParkedMessages, backbonedb.ListParkedMessagesOf, backbonedb.CountParkedByCode,
+	backbonedb.CountSubscriptionMessages, backbonedb.ListOpenMessages, backbonedb.ListOpenMessagesOf, backbonedb.ListMovingMessages, backbonedb.ListWaitingMessages, backbonedb.CountWaitingMessages, backbonedb.ListLowestMessages, backbonedb.ListPartitionsOfMessages, backbonedb.ListParkedKeys, backbonedb.ListAllParkedKeys, backbonedb.ListParkedMessages, backbonedb.ListParkedMessagesOf, backbonedb.CountParkedByCode,
 	backbonedb.SaveParked, backbonedb.DeleteParked, backbonedb.ClearParked, backbonedb.ListEventsWithin, backbonedb.ListPayloadSizes,
 	backbonedb.LoadProjectionRows, backbonedb.UpsertProjectionRows, backbonedb.DeleteProjectionRows, backbonedb.ForgetProjectionRows, backbonedb.ListProjectionRows,
 	backbonedb.ListDueMessages, backbonedb.SaveMessages, backbonedb.DeleteMessages, backbonedb.ClearMessages, backbonedb.ListDecisions,

@@ -48,6 +48,9 @@ func (s *Service) Show(ctx context.Context, events []event.Recorded) ([]event.Re
 // each lifts what is to be lifted, in a copy. failed decides about an event that cannot
 // be: it is as stored.
 func (s *Service) each(ctx context.Context, events []event.Recorded, failed func(e *event.Recorded, err error) error) ([]event.Recorded, error) {
+	if err := s.learn(ctx, events); err != nil {
+		return nil, err
+	}
 	out := events
 	for i := range events {
 		steps := s.versions.Steps(events[i].Type, events[i].SchemaVersion)
@@ -70,6 +73,17 @@ func (s *Service) each(ctx context.Context, events []event.Recorded, failed func
 		}
 	}
 	return out, nil
+}
+
+// learn takes up versions that another node has registered, and written events of, before
+// this node heard of it: else events of two versions would pass for ones of the same.
+func (s *Service) learn(ctx context.Context, events []event.Recorded) error {
+	for i := range events {
+		if !s.versions.Knows(events[i].Type, events[i].SchemaVersion) {
+			return s.versions.Refresh(ctx)
+		}
+	}
+	return nil
 }
 
 // Try implements module.Upcaster.
