@@ -4,6 +4,7 @@ package wire_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"net/url"
@@ -30,7 +31,7 @@ func TestTheLogIsTailedByLogicalReplication(t *testing.T) {
 		DataDir: t.TempDir(), Ephemeral: true, Settings: map[string]string{"wal_level": "logical", "max_wal_senders": "4", "max_replication_slots": "4", "synchronous_commit": "on"},
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = cluster.Stop(t.Context()) })
+	t.Cleanup(func() { _ = cluster.Stop(context.WithoutCancel(t.Context())) })
 	dsn := cluster.SuperuserDSN("postgres")
 	require.NoError(t, wire.Migrate(t.Context(), dsn, nil))
 	super, err := pgx.Connect(t.Context(), dsn)

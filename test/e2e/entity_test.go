@@ -52,7 +52,7 @@ func TestAnEntityIsReadAtEveryLevel(t *testing.T) {
 	}
 	e := read("")
 	require.Equal(t, `{"gauge":1.50,"n":150}`, string(e.State))
-	require.Eventually(t, func() bool { return read("").Snapshot != nil }, 10*time.Second, 20*time.Millisecond, "a snapshot is taken after the answer")
+	require.Eventually(t, func() bool { return read("").Snapshot != nil }, liveTime, 20*time.Millisecond, "a snapshot is taken after the answer")
 	measure("2026-03-05", 2)
 	e = read("")
 	require.Equal(t, []any{"strong", 152}, []any{e.Consistency, e.Count})
@@ -60,7 +60,7 @@ func TestAnEntityIsReadAtEveryLevel(t *testing.T) {
 	require.Eventually(t, func() bool {
 		strong, eventual, verified := read(""), read("&consistency=eventual"), read("&consistency=verified")
 		return strong.Folded <= 2 && eventual.Consistency == "eventual" && eventual.Folded == 0 && eventual.Count <= 152 && verified.Consistency == "verified"
-	}, 10*time.Second, 20*time.Millisecond)
+	}, liveTime, 20*time.Millisecond)
 	require.Equal(t, 150, read("&as_of=2026-03-04").Count)
 
 	measure("2026-02-01", 1)

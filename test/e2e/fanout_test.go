@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	broker "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -39,7 +38,7 @@ func consume(t *testing.T, address string, n int) []published {
 	consumer, err := js.OrderedConsumer(t.Context(), "BACKBONE", jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 	require.NoError(t, err)
 	for len(out) < n {
-		m, err := consumer.Next(jetstream.FetchMaxWait(10 * time.Second))
+		m, err := consumer.Next(jetstream.FetchMaxWait(firstStart))
 		require.NoError(t, err)
 		p := published{subject: m.Subject(), id: m.Headers().Get("ce-id"), sequence: m.Headers().Get("ce-sequence"), text: string(m.Data())}
 		require.NoError(t, json.Unmarshal(m.Data(), &p.body))
@@ -92,7 +91,7 @@ func TestFanOut(t *testing.T) {
 	}
 	require.True(t, found, "the invoice is not in the stream")
 	require.True(t, masked, "the person's event is not in the stream as it should be")
-	testkit.Eventually(t, laterStart, func() bool {
+	testkit.Eventually(t, firstStart, func() bool {
 		for _, p := range fanoutStatus(t, dir) {
 			if p.LagEvents != 0 {
 				return false
