@@ -84,7 +84,7 @@ func TestTypesInFiles(t *testing.T) {
 	r = types("auditor", "history")
 	require.Zero(t, r.code, r)
 	require.Regexp(t, name+` +2 +reactivated`, r.stdout)
-	require.Regexp(t, `gl\.journal\.posted +1 +registered +module:gl`, r.stdout)
+	require.Regexp(t, `gl\.journal\.posted +1 +registered +module:general_ledger`, r.stdout)
 	r = types("admin", "deprecate", "gl.journal.posted")
 	require.Equal(t, 1, r.code, r)
 	require.Contains(t, r.stderr, "event_type.owned_by_module")
