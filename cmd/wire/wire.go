@@ -307,9 +307,11 @@ func (a *App) Run(ctx context.Context) {
 	}
 	var running sync.WaitGroup
 	running.Go(func() { a.Registry.Run(ctx, time.Second, complain) })
-	running.Go(func() {
-		complain(a.Store.ListenEventTypes(ctx, func() { complain(a.Registry.Refresh(ctx)) }))
-	})
+	if a.Config.Delivery.Listen == listenNotify {
+		running.Go(func() {
+			complain(a.Store.ListenEventTypes(ctx, func() { complain(a.Registry.Refresh(ctx)) }))
+		})
+	}
 	running.Go(func() { a.sweep(ctx, complain) })
 	if a.personal != nil {
 		running.Go(func() { a.personal.run(ctx, a, complain) })
