@@ -28,6 +28,9 @@ type SnapshotCopy struct {
 	Partition  event.PartitionID
 	Tables     []ProjectionTable
 	To         int // of RestorePart: the version that begins with it
+	// Types are those that To reads; none: all. Of RestorePart: so many events up to the
+	// snapshot's count as processed, since the rows are folded from them.
+	Types []string
 }
 
 // ProjectionSnapshots keeps snapshots of projections: versions with the role saved, whose

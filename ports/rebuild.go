@@ -2,6 +2,7 @@ package ports
 
 import (
 	"context"
+	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
 )
@@ -112,8 +113,12 @@ type ProjectionVersions interface {
 	// From here on nobody writes it. Fault projection.changed (conflict).
 	DropProjection(ctx context.Context, projection string, version int, by string) error
 	// SweepProjection removes at most limit rows of each table and partition of a version
-	// that is being dropped. When it finds none the version is dropped.
+	// that is being dropped, in a bounded number of partitions: the next call goes on after
+	// those. When there are none left the version is dropped.
 	SweepProjection(ctx context.Context, projection string, version int, tables []ProjectionTable, limit int) (removed int64, err error)
+	// ForgetDropped makes versions unknown that were dropped before a time and of which
+	// nothing is left, but for the one with the highest number of each projection.
+	ForgetDropped(ctx context.Context, before time.Time) (forgotten int, err error)
 	// CompareProjection compares two versions. Fault projection.not_comparable when they
 	// cannot be brought to the same event.
 	CompareProjection(ctx context.Context, c ProjectionComparison) (ProjectionDifference, error)

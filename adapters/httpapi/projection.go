@@ -235,8 +235,8 @@ func projectionAnswer(v projector.View, codes map[event.PartitionID]string) api.
 	}
 	behind, processed, skipped, failed := uint64(0), uint64(0), uint64(0), uint64(0)
 	for _, p := range v.Partitions {
-		behind, processed, skipped, failed = behind+p.BehindEvents, processed+p.Processed, skipped+p.Skipped, failed+p.Failed
-		out.BehindSeconds = max(out.BehindSeconds, p.BehindSeconds)
+		behind, processed, skipped, failed = behind+p.LagEvents, processed+p.Processed, skipped+p.Skipped, failed+p.Failed
+		out.LagSeconds = max(out.LagSeconds, p.LagSeconds)
 		switch p.Status {
 		case projection.Halted:
 			out.Faulted++
@@ -245,12 +245,12 @@ func projectionAnswer(v projector.View, codes map[event.PartitionID]string) api.
 		}
 		out.LegalEntities = append(out.LegalEntities, api.ProjectionInLegalEntity{
 			LegalEntity: codes[p.Partition], Status: p.Status, Sequence: number(p.Sequence), Head: number(p.Head),
-			BehindEvents: count(p.BehindEvents), BehindSeconds: p.BehindSeconds, Code: p.Error, Attempts: p.Attempts,
+			LagEvents: count(p.LagEvents), LagSeconds: p.LagSeconds, Code: p.Error, Attempts: p.Attempts,
 			NextAttemptAt: optionalTimeText(p.NextAttemptAt), LastFailedAt: optionalTimeText(p.LastFailedAt), LastEventAt: optionalTimeText(p.LastEventAt),
 			UpdatedAt: optionalTimeText(p.UpdatedAt), Node: p.Holder, Processed: count(p.Processed), Skipped: count(p.Skipped), Failed: count(p.Failed),
 		})
 	}
-	out.BehindEvents, out.Processed, out.Skipped, out.Failed = count(behind), count(processed), count(skipped), count(failed)
+	out.LagEvents, out.Processed, out.Skipped, out.Failed = count(behind), count(processed), count(skipped), count(failed)
 	return out
 }
 

@@ -24,8 +24,8 @@ type Projection struct {
 	CreatedAt     time.Time                 `json:"created_at"`
 	ChangedAt     time.Time                 `json:"changed_at"`
 	ChangedBy     string                    `json:"changed_by"`
-	BehindEvents  string                    `json:"behind_events"`
-	BehindSeconds float64                   `json:"behind_seconds"`
+	LagEvents     string                    `json:"lag_events"`
+	LagSeconds    float64                   `json:"lag_seconds"`
 	Faulted       int                       `json:"faulted"`
 	Retrying      int                       `json:"retrying"`
 	Processed     string                    `json:"processed"`
@@ -40,8 +40,8 @@ type ProjectionInLegalEntity struct {
 	Status        string    `json:"status"`
 	Sequence      string    `json:"sequence"`
 	Head          string    `json:"head"`
-	BehindEvents  string    `json:"behind_events"`
-	BehindSeconds float64   `json:"behind_seconds"`
+	LagEvents     string    `json:"lag_events"`
+	LagSeconds    float64   `json:"lag_seconds"`
 	Code          string    `json:"code,omitempty"`
 	Attempts      int       `json:"attempts"`
 	NextAttemptAt time.Time `json:"next_attempt_at,omitzero"`

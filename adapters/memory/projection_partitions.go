@@ -197,8 +197,24 @@ func (s *Store) RestorePart(ctx context.Context, c ports.SnapshotCopy) (bool, er
 	s.copyTable(c.Projection, c.Version, c.To, c.Partition)
 	s.checkpoints[key] = ports.Checkpoint{
 		Projection: c.Projection, Version: c.To, Partition: c.Partition, Status: projection.Reading, Sequence: part.Sequence, UpdatedAt: s.now(),
+		Processed: s.processed(c.Partition, part.Sequence, c.Types),
 	}
 	return true, nil
+}
+
+// processed counts the events of some types up to a sequence; it is called with the lock
+// held.
+func (s *Store) processed(id event.PartitionID, to event.Sequence, types []string) (n uint64) {
+	p := s.partitions[id]
+	if p == nil {
+		return 0
+	}
+	for i := range p.events {
+		if e := &p.events[i]; e.Sequence <= to && (len(types) == 0 || slices.Contains(types, e.Type)) {
+			n++
+		}
+	}
+	return n
 }
 
 // SnapshotParts implements ports.ProjectionSnapshots.

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -167,4 +168,24 @@ func (s *Store) SweepProjection(ctx context.Context, name string, version int, _
 		s.become(key, projection.Dropped, systemActor)
 	}
 	return 0, nil
+}
+
+// ForgetDropped implements ports.ProjectionVersions.
+func (s *Store) ForgetDropped(ctx context.Context, before time.Time) (forgotten int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	latest := map[string]int{}
+	for key := range s.operated.projections {
+		latest[key.name] = max(latest[key.name], key.version)
+	}
+	for key, p := range s.operated.projections {
+		if p.Role == projection.Dropped && p.ChangedAt.Before(before) && key.version < latest[key.name] {
+			delete(s.operated.projections, key)
+			forgotten++
+		}
+	}
+	return forgotten, nil
 }

@@ -31,7 +31,7 @@ type ProjectionLag struct {
 	Entities     int       `json:"legal_entities"`
 	Faulted      int       `json:"faulted"`       // legal entities in which it stands still
 	Retrying     int       `json:"retrying"`      // legal entities in which its last attempt failed
-	Behind       int64     `json:"behind_events"` // over all of them
+	Behind       int64     `json:"lag_events"`    // over all of them
 	WaitingSince time.Time `json:"waiting_since"` // when the oldest event was recorded that it has not seen; zero without one
 	AsOf         time.Time `json:"as_of"`
 }

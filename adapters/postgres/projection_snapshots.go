@@ -72,7 +72,7 @@ func (s *Store) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done boo
 		}
 		begun, err := s.queries.RestoreCheckpoint(ctx, tx, &backbonedb.RestoreCheckpointParams{
 			Projection: c.Projection, Version: int32(c.To), PartitionID: int32(c.Partition), Sequence: part.Sequence, UpdatedAt: s.now(),
-			LastEventAt: part.LastEventAt, Redactions: part.Redactions,
+			LastEventAt: part.LastEventAt, Redactions: part.Redactions, Types: append([]string{}, c.Types...),
 		})
 		if err != nil || begun == 0 {
 			return err

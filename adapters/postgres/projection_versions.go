@@ -9,7 +9,6 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -244,43 +243,6 @@ func (s *Store) end(ctx context.Context, tx pgx.Tx, name string, version int32, 
 	return s.queries.DiscardVersionLetters(ctx, tx, &backbonedb.DiscardVersionLettersParams{
 		Name: name, Version: version, SettledAt: optionalTime(s.now()), SettledBy: optionalText(by),
 	})
-}
-
-// SweepProjection implements ports.ProjectionVersions. Each partition and table is a
-// transaction of its own.
-func (s *Store) SweepProjection(ctx context.Context, name string, version int, tables []ports.ProjectionTable, limit int) (removed int64, err error) {
-	role, err := s.queries.ShareProjection(ctx, s.reads, &backbonedb.ShareProjectionParams{Name: name, Version: int32(version)})
-	if err != nil || projection.Role(role) != projection.Dropping {
-		return 0, translate(ctx, err)
-	}
-	partitions, err := s.queries.ListPartitions(ctx, s.reads)
-	if err != nil {
-		return 0, translate(ctx, err)
-	}
-	for _, table := range tables {
-		statement := deleteSome(table)
-		for _, p := range partitions {
-			arguments := []any{p, int32(version), limit}
-			if table.Shared {
-				arguments = append(arguments, name)
-			}
-			tag, err := s.reads.Exec(ctx, statement, arguments...)
-			if err != nil {
-				return removed, translate(ctx, err)
-			}
-			removed += tag.RowsAffected()
-		}
-	}
-	if removed > 0 {
-		return removed, nil
-	}
-	err = s.inVersions(ctx, func(tx pgx.Tx) error {
-		return s.changeRole(ctx, tx, name, int32(version), systemActor, projection.Dropped, projection.Dropping)
-	})
-	if fault.CodeOf(err) == projection.CodeChanged {
-		err = nil // another node was faster
-	}
-	return 0, err
 }
 
 // compareTries is how often two versions are brought to the same event before they are

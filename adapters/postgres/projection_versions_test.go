@@ -404,6 +404,31 @@ func TestNothingIsLeftOfACancelledRebuild(t *testing.T) {
 	w.build(t, 3)
 }
 
+// TestASweepIsBounded drops a version with rows in more legal entities than one step looks
+// at, one of which has more rows than one step removes.
+func TestASweepIsBounded(t *testing.T) {
+	t.Parallel()
+	w, _ := newTill(t)
+	for n := range 68 { // 70 with those of the till
+		_, err := w.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "swept", Code: fmt.Sprintf("X%d", n)})
+		require.NoError(t, err)
+	}
+	w.build(t, 2)
+	execute(t, w.dsn, `INSERT INTO till.sums (sequence, partition_id, version, total, note)
+		SELECT n, h.partition_id, 2, 0, 'x' FROM backbone.partition_heads h CROSS JOIN generate_series(1, 2) n;
+		INSERT INTO till.sums (sequence, partition_id, version, total, note)
+		SELECT n, (SELECT partition_id FROM backbone.partition_heads ORDER BY partition_id OFFSET 1 LIMIT 1), 2, 0, 'x' FROM generate_series(3, 8) n`)
+	require.NoError(t, w.store.DropProjection(t.Context(), tillName, 2, "ada"))
+	removed := []int64{}
+	for w.roles(t)[2] != projection.Dropped {
+		n, err := w.store.SweepProjection(t.Context(), tillName, 2, tillTables, 5)
+		require.NoError(t, err)
+		removed = append(removed, n)
+	}
+	require.Equal(t, []int64{63*2 + 5, 3 + 2, 5 * 2, 0}, removed, "64 legal entities at a time; from the second on, until it is empty")
+	require.Empty(t, w.rows(t)[2])
+}
+
 // TestUpgradeKeepsWhatProjectionsHave upgrades a database of the release before, in
 // which projections have checkpoints and rows without a version.
 func TestUpgradeKeepsWhatProjectionsHave(t *testing.T) {

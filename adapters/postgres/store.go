@@ -173,6 +173,8 @@ type Store struct {
 	warned    atomic.Int64 // when locked leases were last said: Unix nanoseconds
 	// large are partitions whose events are so large that a page had to be cut.
 	large sync.Map
+	// sweeps are how far versions are swept: by swept the last partition that is done.
+	sweeps sync.Map
 
 	detoursMu sync.Mutex
 	detours   int // that run

@@ -212,6 +212,18 @@ func (r *Rebuilds) reads(ctx context.Context, p projection.Projection) ([]event.
 	return read, err
 }
 
+// typesOf are the event types that a version reads; none: all.
+func (r *Rebuilds) typesOf(p projection.Projection) ([]string, error) {
+	if len(p.Definition) > 0 && r.config.Created != nil {
+		d, err := r.config.Created.Declare(p)
+		return d.EventTypes, err
+	}
+	if d := r.declared(p.Name); d != nil {
+		return d.EventTypes, nil
+	}
+	return nil, nil
+}
+
 // ours tells whether this node switches by itself to a version once it has caught up.
 func (r *Rebuilds) ours(p projection.Projection) bool {
 	if len(p.Definition) > 0 {

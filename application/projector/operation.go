@@ -48,10 +48,10 @@ type View struct {
 // PartitionView is how a projection fares in one partition.
 type PartitionView struct {
 	ports.Checkpoint
-	Head          event.Sequence
-	BehindEvents  uint64
-	BehindSeconds float64 // age of the newest event, 0 when it has been read
-	Holder        string  // the node that works it; "" nobody at the moment
+	Head       event.Sequence
+	LagEvents  uint64
+	LagSeconds float64 // age of the newest event, 0 when it has been read
+	Holder     string  // the node that works it; "" nobody at the moment
 }
 
 // List shows all projections in the partitions that the caller may see.
@@ -111,8 +111,8 @@ func (o *Operations) partitions(ctx context.Context, p projection.Projection, vi
 		head := heads[id]
 		v := PartitionView{Checkpoint: c, Head: head.Sequence}
 		if c.Sequence < head.Sequence {
-			v.BehindEvents = uint64(head.Sequence - c.Sequence)
-			v.BehindSeconds = max(0, now.Sub(head.RecordedAt).Seconds())
+			v.LagEvents = uint64(head.Sequence - c.Sequence)
+			v.LagSeconds = max(0, now.Sub(head.RecordedAt).Seconds())
 		}
 		for _, l := range leases {
 			if l.Name == LeaseName(p.Name, p.Version) && (l.Partition == id || l.Partition == 0) && l.ExpiresAt.After(now) {

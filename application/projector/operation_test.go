@@ -50,7 +50,7 @@ func TestOperations(t *testing.T) {
 	g.clock.Advance(time.Minute)
 	v := show()
 	require.Equal(t, []any{projection.Running, true, 2}, []any{v.Status, v.Current, len(v.Partitions)})
-	require.Equal(t, []any{uint64(3), 60.0, event.Sequence(3)}, []any{v.Partitions[0].BehindEvents, v.Partitions[0].BehindSeconds, v.Partitions[0].Head})
+	require.Equal(t, []any{uint64(3), 60.0, event.Sequence(3)}, []any{v.Partitions[0].LagEvents, v.Partitions[0].LagSeconds, v.Partitions[0].Head})
 	g.start(t)
 	halted := func() int {
 		n := 0

@@ -3,7 +3,10 @@ package projector
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -49,7 +52,12 @@ type Rebuilds struct {
 
 	mu      sync.Mutex
 	samples map[string][]projection.Sample // by lease name of the version, oldest first
+	said    map[trouble]string             // what was last logged
+	pruned  time.Time                      // when Round last forgot what was dropped long ago
 }
+
+// trouble is what keeps a version from being looked after, in one of the rounds.
+type trouble struct{ version, round string }
 
 // NewRebuilds makes Rebuilds.
 func NewRebuilds(c RebuildsConfig) *Rebuilds {
@@ -68,7 +76,7 @@ func NewRebuilds(c RebuildsConfig) *Rebuilds {
 	if c.Wake == nil {
 		c.Wake = func() {}
 	}
-	return &Rebuilds{config: c, samples: map[string][]projection.Sample{}}
+	return &Rebuilds{config: c, samples: map[string][]projection.Sample{}, said: map[trouble]string{}}
 }
 
 // Rebuild is how the versions of a projection stand to each other.
@@ -342,7 +350,7 @@ func (r *Rebuilds) repeat(ctx context.Context, round func(context.Context) error
 	tick := time.NewTicker(r.config.Every)
 	defer tick.Stop()
 	for {
-		if err := round(ctx); err != nil && ctx.Err() == nil {
+		if err := round(ctx); err != nil && !errors.As(err, new(logged)) && ctx.Err() == nil {
 			r.config.Logger.WarnContext(ctx, "rebuilds of projections could not be looked after; it will be tried again", "code", fault.CodeOf(err))
 		}
 		select {
@@ -353,7 +361,39 @@ func (r *Rebuilds) repeat(ctx context.Context, round func(context.Context) error
 	}
 }
 
-// Round looks after all rebuilds once.
+// logged is an error that the log has.
+type logged struct{ error }
+
+func (l logged) Unwrap() error { return l.error }
+
+// say logs what keeps a version from being looked after, once until it is over or
+// something else, or somebody has treated the version.
+func (r *Rebuilds) say(ctx context.Context, round string, p projection.Projection, err error) error {
+	key, now := trouble{LeaseName(p.Name, p.Version), round}, ""
+	if err != nil {
+		now = fmt.Sprintf("%s %d", fault.CodeOf(err), p.Revision)
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	r.mu.Lock()
+	before := r.said[key]
+	if r.said[key] = now; err == nil {
+		delete(r.said, key)
+	}
+	r.mu.Unlock()
+	if err == nil {
+		return nil
+	}
+	if before != now {
+		r.config.Logger.WarnContext(ctx, "a version of a projection could not be looked after; it is tried again and again, and said once; where it stays so, cancel it",
+			"projection", p.Name, "version", p.Version, "partition", uint32(p.Scope), "to", round, "code", fault.CodeOf(err))
+	}
+	return logged{err}
+}
+
+// Round looks after all rebuilds once. One that fails holds back no other; the first
+// error is returned.
 func (r *Rebuilds) Round(ctx context.Context) error {
 	all, err := r.config.Register.ListProjections(ctx)
 	if err != nil {
@@ -367,24 +407,46 @@ func (r *Rebuilds) Round(ctx context.Context) error {
 	}
 	living := map[string]bool{}
 	for _, p := range all {
+		living[LeaseName(p.Name, p.Version)] = p.Role != projection.Dropped
 		tables, ours := r.tables(p)
 		switch {
 		case p.Role == projection.Building:
-			living[LeaseName(p.Name, p.Version)] = true
-			keep(r.follow(ctx, p))
+			keep(r.say(ctx, "follow", p, r.follow(ctx, p)))
 		case p.Role == projection.Dropping && ours:
 			_, err := r.config.Versions.SweepProjection(ctx, p.Name, p.Version, tables, r.config.Sweep)
-			keep(err)
+			keep(r.say(ctx, "remove", p, err))
 		}
 	}
+	keep(r.prune(ctx))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for key := range r.samples {
-		if !living[key] {
-			delete(r.samples, key)
-		}
-	}
+	maps.DeleteFunc(r.samples, func(version string, _ []projection.Sample) bool { return !living[version] })
+	maps.DeleteFunc(r.said, func(of trouble, _ string) bool { return !living[of.version] })
 	return first
+}
+
+// KeptDropped is how long a version stays known after nothing was left of it: who dropped
+// what, and when, can be looked up that long. The newest of a projection always stays, so
+// that its number is not given again.
+const KeptDropped = 30 * 24 * time.Hour
+
+const pruneEvery = time.Hour
+
+// prune forgets versions that were dropped long ago.
+func (r *Rebuilds) prune(ctx context.Context) error {
+	now := r.config.Clock.Now()
+	if !r.pruned.IsZero() && apart(now, r.pruned) < pruneEvery {
+		return nil
+	}
+	forgotten, err := r.config.Versions.ForgetDropped(ctx, now.Add(-KeptDropped))
+	if err != nil {
+		return err
+	}
+	r.pruned = now
+	if forgotten > 0 {
+		r.config.Logger.InfoContext(ctx, "versions of projections were forgotten that were dropped long ago", "versions", forgotten)
+	}
+	return nil
 }
 
 // follow takes a sample of a rebuild and switches to it when it is time.

@@ -194,11 +194,11 @@ func (r *Rebuilds) CopyRound(ctx context.Context) error {
 		var err error
 		switch {
 		case p.Role == projection.Saving:
-			err = r.save(ctx, all, p, tables)
+			err = r.say(ctx, "copy", p, r.save(ctx, all, p, tables))
 		case p.Role == projection.Saved && check:
-			err = r.forget(ctx, p, tables)
+			err = r.say(ctx, "redact", p, r.forget(ctx, p, tables))
 		case p.Role == projection.Building && p.Base != 0 && p.Status == projection.Created:
-			err = r.restore(ctx, p, tables)
+			err = r.say(ctx, "begin", p, r.restore(ctx, p, tables))
 		}
 		if first == nil {
 			first = err
@@ -263,12 +263,16 @@ func (r *Rebuilds) restore(ctx context.Context, p projection.Projection, tables 
 	if err != nil {
 		return err
 	}
+	types, err := r.typesOf(p)
+	if err != nil {
+		return err
+	}
 	complete := true
 	for _, part := range parts {
 		if !part.Usable {
 			continue
 		}
-		done, err := r.config.Snapshots.RestorePart(ctx, ports.SnapshotCopy{Projection: p.Name, Version: p.Base, Partition: part.Partition, Tables: tables, To: p.Version})
+		done, err := r.config.Snapshots.RestorePart(ctx, ports.SnapshotCopy{Projection: p.Name, Version: p.Base, Partition: part.Partition, Tables: tables, To: p.Version, Types: types})
 		if fault.CodeOf(err) == projection.CodeChanged {
 			return nil // one of the two was dropped; the next round sees it
 		}

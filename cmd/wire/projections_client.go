@@ -29,7 +29,7 @@ func ListProjections(ctx context.Context, o ClientOptions) error {
 		return o.json(map[string]any{"projections": all})
 	}
 	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "PROJECTION\tVERSION\tSTATE\tBEHIND\tSECONDS\tPROCESSED\tSKIPPED\tFAILED\tSTANDS STILL")
+	fmt.Fprintln(table, "PROJECTION\tVERSION\tSTATE\tLAG\tSECONDS\tPROCESSED\tSKIPPED\tFAILED\tSTANDS STILL")
 	for _, p := range all {
 		state := p.Status
 		if !p.Current {
@@ -43,7 +43,7 @@ func ListProjections(ctx context.Context, o ClientOptions) error {
 		if p.Faulted > 0 {
 			still = fmt.Sprintf("in %d", p.Faulted)
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%.0f\t%s\t%s\t%s\t%s\n", p.Name, p.Version, state, p.BehindEvents, p.BehindSeconds, p.Processed, p.Skipped, p.Failed, still)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%.0f\t%s\t%s\t%s\t%s\n", p.Name, p.Version, state, p.LagEvents, p.LagSeconds, p.Processed, p.Skipped, p.Failed, still)
 	}
 	return table.Flush()
 }
@@ -68,9 +68,9 @@ func (o ClientOptions) projection(p httpclient.Projection) error {
 	}
 	fmt.Fprintf(o.Out, "%s, version %d: %s since %s, by %s\n", p.Name, p.Version, p.Status, p.ChangedAt.UTC().Format(minute), p.ChangedBy)
 	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "LEGAL ENTITY\tSTATE\tSEQUENCE\tHEAD\tBEHIND\tSECONDS\tATTEMPTS\tCODE\tNODE")
+	fmt.Fprintln(table, "LEGAL ENTITY\tSTATE\tSEQUENCE\tHEAD\tLAG\tSECONDS\tATTEMPTS\tCODE\tNODE")
 	for _, e := range p.LegalEntities {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%.0f\t%d\t%s\t%s\n", e.LegalEntity, e.Status, e.Sequence, e.Head, e.BehindEvents, e.BehindSeconds,
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%.0f\t%d\t%s\t%s\n", e.LegalEntity, e.Status, e.Sequence, e.Head, e.LagEvents, e.LagSeconds,
 			e.Attempts, cmp.Or(e.Code, "-"), cmp.Or(e.Node, "-"))
 	}
 	return table.Flush()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +18,7 @@ var limitPromises = []promise{
 	{"ATenantsLastPlaceIsGivenOnce", lastPlace},
 	{"ATenantBuildsNoMoreThanItMay", lastBuild},
 	{"AVersionFollowsTheOneItWasMadeFor", madeFor},
+	{"WhatWasDroppedLongAgoIsForgotten", forgetDropped},
 }
 
 // owned is a version of a tenant's own projection.
@@ -93,4 +95,40 @@ func madeFor(t *testing.T, s *suite) {
 	require.Equal(t, []any{projection.CodeWrongVersion, fault.Conflict, 1, 2}, []any{f.Code, f.Kind, f.Expected, f.Actual})
 	next.Follows = 2
 	s.own(t, next)
+}
+
+func forgetDropped(t *testing.T, s *suite) {
+	ctx := context.Background()
+	b := s.newBook(t)
+	name := b.versions(t)
+	drop := func(version int) {
+		b.version(t, name, version, projection.Building)
+		require.NoError(t, s.store.DropProjection(ctx, name, version, "ada"))
+		for b.roles(t, name)[version] == projection.Dropping {
+			_, err := s.store.SweepProjection(ctx, name, version, nil, 10)
+			require.NoError(t, err)
+		}
+	}
+	versions := func() (out []int) {
+		all, err := s.store.NamedProjections(ctx, name)
+		require.NoError(t, err)
+		for _, p := range all {
+			out = append(out, p.Version)
+		}
+		return out
+	}
+	drop(2)
+	s.clock.Advance(time.Hour)
+	drop(3)
+	b.version(t, name, 4, projection.Building)
+	require.NoError(t, s.store.DropProjection(ctx, name, 4, "ada")) // and its rows are still there
+	_, err := s.store.ForgetDropped(ctx, s.clock.Now())
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 3, 4}, versions())
+	s.clock.Advance(time.Hour)
+	_, err = s.store.SweepProjection(ctx, name, 4, nil, 10)
+	require.NoError(t, err)
+	_, err = s.store.ForgetDropped(ctx, s.clock.Now().Add(time.Hour))
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 4}, versions(), "the newest stays, so that its number is not given again")
 }

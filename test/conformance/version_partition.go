@@ -18,6 +18,7 @@ var partPromises = []promise{
 	{"OneOfManyReplacesAPartition", replaceRace},
 	{"PartitionsAreBuiltBesideEachOther", buildBeside},
 	{"AVersionBeginsWithASnapshot", beginWithSnapshot},
+	{"WhatASnapshotIsFoldedFromCountsAsProcessed", processedOfTypes},
 	{"WhatIsShownBeforeItsSnapshotIsCopiedRuns", showBeforeSnapshot},
 	{"TheNewestSnapshotsOfAScopeAreKept", keepSnapshots},
 }
@@ -171,6 +172,7 @@ func beginWithSnapshot(t *testing.T, s *suite) {
 		require.Equal(t, []string{"a", "b"}, b.rowKeys(t, name, 3))
 	}
 	require.Equal(t, at, b.checkpointOf(t, name, 3).Sequence)
+	require.Equal(t, b.checkpointOf(t, name, 1).Processed-2, b.checkpointOf(t, name, 3).Processed, "what the rows are folded from counts")
 	_, _, err = b.store.Advance(ctx, b.step(name, 2, nil, 0), &recorder{book: b})
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "nobody writes it")
 
@@ -180,6 +182,28 @@ func beginWithSnapshot(t *testing.T, s *suite) {
 	require.NoError(t, err)
 	require.False(t, done)
 	require.Equal(t, []string{"a", "b"}, b.rowKeys(t, name, 3))
+}
+
+func processedOfTypes(t *testing.T, s *suite) {
+	ctx := context.Background()
+	b := s.newBook(t)
+	name := b.versions(t)
+	b.write(t, b.event(b.opened, stream("r")), b.event(b.changed, stream("r")), b.event(b.changed, stream("r")))
+	require.NoError(t, b.rows(t, name, 1, nil, "a"))
+	b.versionIn(t, name, 2, projection.Saving)
+	require.NoError(t, b.store.PlanSnapshot(ctx, name, 2, 1))
+	for b.checkpointOf(t, name, 1).Sequence < b.head(t).Sequence {
+		b.follow(t, name, 1, 0, &recorder{book: b})
+	}
+	_, err := b.store.SavePart(ctx, b.copyOf(name, 2, 0))
+	require.NoError(t, err)
+	require.NoError(t, b.store.FinishSnapshot(ctx, name, 2, 3, "ada"))
+	b.versionIn(t, name, 3, projection.Building)
+	c := b.copyOf(name, 2, 3)
+	c.Types = []string{b.opened.Type}
+	_, err = b.store.RestorePart(ctx, c)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, b.checkpointOf(t, name, 3).Processed, "of the types that it reads")
 }
 
 func keepSnapshots(t *testing.T, s *suite) {

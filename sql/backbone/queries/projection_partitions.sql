@@ -91,8 +91,11 @@ ORDER BY s.version DESC
 OFFSET @keep::int;
 
 -- name: RestoreCheckpoint :execrows
-INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, updated_at, last_event_at, redactions)
-VALUES (@projection, @version, @partition_id, @sequence, 'running', @updated_at, @last_event_at, @redactions)
+-- What the rows were folded from counts as processed.
+INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, updated_at, last_event_at, redactions, processed)
+VALUES (@projection, @version, @partition_id, @sequence, 'running', @updated_at, @last_event_at, @redactions,
+    CASE WHEN cardinality(@types::text[]) = 0 THEN @sequence::bigint
+    ELSE (SELECT count(*) FROM backbone.events e WHERE e.partition_id = @partition_id AND e.type = ANY(@types) AND e.sequence <= @sequence) END)
 ON CONFLICT (projection, version, partition_id) DO NOTHING;
 
 -- name: ColumnsOf :many

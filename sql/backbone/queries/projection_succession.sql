@@ -18,3 +18,9 @@ SELECT pg_advisory_xact_lock(hashtextextended('backbone.projections/' || @tenant
 SELECT p.name, p.version, p.role
 FROM backbone.projections p
 WHERE starts_with(p.name, @prefix::text) AND p.role IN ('building', 'active');
+
+-- name: ForgetDropped :execrows
+DELETE FROM backbone.projections p
+WHERE p.role = 'dropped' AND p.changed_at < @before
+  AND EXISTS (SELECT FROM backbone.projections q WHERE q.name = p.name AND q.version > p.version)
+  AND NOT EXISTS (SELECT FROM backbone.projection_checkpoints c WHERE c.projection = p.name AND c.version = p.version);

@@ -1127,12 +1127,7 @@ type ProcessStep struct {
 
 // Projection defines model for Projection.
 type Projection struct {
-	// BehindEvents Events that it has not read yet.
-	BehindEvents string `json:"behind_events"`
-
-	// BehindSeconds Age of the newest event where it has not been read, else 0.
-	BehindSeconds float64 `json:"behind_seconds"`
-	ChangedAt     string  `json:"changed_at"`
+	ChangedAt string `json:"changed_at"`
 
 	// ChangedBy Pseudonymous id of the person, or `system`.
 	ChangedBy string `json:"changed_by"`
@@ -1149,14 +1144,20 @@ type Projection struct {
 	Failed string `json:"failed"`
 
 	// Faulted Legal entities in which it stands still at an event.
-	Faulted       int                       `json:"faulted"`
+	Faulted int `json:"faulted"`
+
+	// LagEvents Events that it has not read yet.
+	LagEvents string `json:"lag_events"`
+
+	// LagSeconds Age of the newest event where it has not been read, else 0.
+	LagSeconds    float64                   `json:"lag_seconds"`
 	LegalEntities []ProjectionInLegalEntity `json:"legal_entities,omitempty,omitzero"`
 
 	// LegalEntity The only one that this version is about; absent when it is about all.
 	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
 	Name        string `json:"name"`
 
-	// Processed Events that were digested.
+	// Processed Events that were digested, with those that a snapshot held which it began with.
 	Processed string `json:"processed"`
 
 	// Retrying Legal entities in which its last attempt failed.
@@ -1332,16 +1333,16 @@ type ProjectionFilterEntity struct {
 // ProjectionInLegalEntity defines model for ProjectionInLegalEntity.
 type ProjectionInLegalEntity struct {
 	// Attempts Failures in a row.
-	Attempts      int     `json:"attempts"`
-	BehindEvents  string  `json:"behind_events"`
-	BehindSeconds float64 `json:"behind_seconds"`
+	Attempts int `json:"attempts"`
 
 	// Code Of the last failure.
 	Code   string `json:"code,omitempty,omitzero"`
 	Failed string `json:"failed"`
 
 	// Head The last event there is.
-	Head string `json:"head"`
+	Head       string  `json:"head"`
+	LagEvents  string  `json:"lag_events"`
+	LagSeconds float64 `json:"lag_seconds"`
 
 	// LastEventAt When the last event it has read was recorded.
 	LastEventAt   string `json:"last_event_at,omitempty,omitzero"`

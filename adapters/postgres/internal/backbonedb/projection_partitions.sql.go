@@ -380,8 +380,10 @@ func (q *Queries) ReplaceFold(ctx context.Context, db DBTX, arg *ReplaceFoldPara
 }
 
 const RestoreCheckpoint = `-- name: RestoreCheckpoint :execrows
-INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, updated_at, last_event_at, redactions)
-VALUES ($1, $2, $3, $4, 'running', $5, $6, $7)
+INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, updated_at, last_event_at, redactions, processed)
+VALUES ($1, $2, $3, $4, 'running', $5, $6, $7,
+    CASE WHEN cardinality($8::text[]) = 0 THEN $4::bigint
+    ELSE (SELECT count(*) FROM backbone.events e WHERE e.partition_id = $3 AND e.type = ANY($8) AND e.sequence <= $4) END)
 ON CONFLICT (projection, version, partition_id) DO NOTHING
 `
 
@@ -393,8 +395,10 @@ type RestoreCheckpointParams struct {
 	UpdatedAt   time.Time
 	LastEventAt pgtype.Timestamptz
 	Redactions  int64
+	Types       []string
 }
 
+// What the rows were folded from counts as processed.
 func (q *Queries) RestoreCheckpoint(ctx context.Context, db DBTX, arg *RestoreCheckpointParams) (int64, error) {
 	result, err := db.Exec(ctx, RestoreCheckpoint,
 		arg.Projection,
@@ -404,6 +408,7 @@ func (q *Queries) RestoreCheckpoint(ctx context.Context, db DBTX, arg *RestoreCh
 		arg.UpdatedAt,
 		arg.LastEventAt,
 		arg.Redactions,
+		arg.Types,
 	)
 	if err != nil {
 		return 0, err

@@ -7,6 +7,7 @@ package backbonedb
 
 import (
 	"context"
+	"time"
 )
 
 const CountedProjections = `-- name: CountedProjections :many
@@ -39,6 +40,21 @@ func (q *Queries) CountedProjections(ctx context.Context, db DBTX, prefix string
 		return nil, err
 	}
 	return items, nil
+}
+
+const ForgetDropped = `-- name: ForgetDropped :execrows
+DELETE FROM backbone.projections p
+WHERE p.role = 'dropped' AND p.changed_at < $1
+  AND EXISTS (SELECT FROM backbone.projections q WHERE q.name = p.name AND q.version > p.version)
+  AND NOT EXISTS (SELECT FROM backbone.projection_checkpoints c WHERE c.projection = p.name AND c.version = p.version)
+`
+
+func (q *Queries) ForgetDropped(ctx context.Context, db DBTX, before time.Time) (int64, error) {
+	result, err := db.Exec(ctx, ForgetDropped, before)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const LockProjectionTenant = `-- name: LockProjectionTenant :exec
