@@ -31,6 +31,9 @@ type Config struct {
 	// not looked.
 	Unregistered func(ctx context.Context, types []string) ([]string, error)
 
+	// Refold is what folding single rows anew needs.
+	Refold RefoldConfig
+
 	Trial int // events that a definition is tried on at most; 0 is 100
 }
 
@@ -41,6 +44,12 @@ type Service struct{ config Config }
 func New(c Config) *Service {
 	if c.Trial <= 0 {
 		c.Trial = 100
+	}
+	if c.Refold.MaxEvents <= 0 {
+		c.Refold.MaxEvents = 10_000
+	}
+	if c.Refold.MaxRead <= 0 {
+		c.Refold.MaxRead = 200_000
 	}
 	if c.Wake == nil {
 		c.Wake = func() {}

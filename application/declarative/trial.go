@@ -84,13 +84,8 @@ func (s *Service) try(ctx context.Context, p *program, d projection.Definition, 
 		if t.Events >= s.config.Trial {
 			break
 		}
-		q := ports.EventQuery{Partition: le.Partition, Types: d.Filter.Types, Direction: ports.Backward, Limit: s.config.Trial - t.Events}
-		switch {
-		case len(d.Filter.Entities) == 1 && d.Filter.Entities[0].ID != "":
-			q.Key = event.EntityKey(d.Filter.Entities[0].Type, d.Filter.Entities[0].ID)
-		case len(d.Filter.Tags) > 0:
-			q.Key = event.TagKey(d.Filter.Tags[0])
-		}
+		q := candidates(d, le.Partition)
+		q.Direction, q.Limit = ports.Backward, s.config.Trial-t.Events
 		events, err := s.config.Events.Events(ctx, q)
 		if err != nil {
 			return t, err
@@ -116,6 +111,18 @@ func (s *Service) try(ctx context.Context, p *program, d projection.Definition, 
 		t.Entities = append(t.Entities, one)
 	}
 	return t, nil
+}
+
+// candidates asks for the events of a partition that a definition's filter may choose.
+func candidates(d projection.Definition, p event.PartitionID) ports.EventQuery {
+	q := ports.EventQuery{Partition: p, Types: d.Filter.Types}
+	switch {
+	case len(d.Filter.Entities) == 1 && d.Filter.Entities[0].ID != "":
+		q.Key = event.EntityKey(d.Filter.Entities[0].Type, d.Filter.Entities[0].ID)
+	case len(d.Filter.Tags) > 0:
+		q.Key = event.TagKey(d.Filter.Tags[0])
+	}
+	return q
 }
 
 // trialFailed says at which event and why.

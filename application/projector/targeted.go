@@ -23,6 +23,7 @@ type TargetsConfig struct {
 	Declared    []module.Projection
 	Handlers    map[string]ports.ProjectionHandler // as the runner has them
 	Targets     map[string][]ports.ProjectionTarget
+	Own         OwnRows // nil: rows of tenants' own projections are not folded anew
 	Logger      *slog.Logger
 
 	// MaxEvents is how many events of an entity are folded in one transaction, which holds
@@ -108,6 +109,9 @@ func (r *TargetResult) add(c ports.TargetChange) {
 // projection.other_code, and what a handler says of an event.
 func (t *Targets) Rebuild(ctx context.Context, o TargetOrder) (TargetReport, error) {
 	out := TargetReport{Projection: o.Name, DryRun: o.DryRun}
+	if _, _, owned := projection.Owner(o.Name); owned && t.config.Own != nil {
+		return t.rebuildOwn(ctx, o)
+	}
 	d, targets, err := t.declared(o.Name)
 	if err != nil {
 		return out, err

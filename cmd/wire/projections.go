@@ -25,6 +25,7 @@ func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.C
 			return a.Reports.Await(ctx, name, version, p, need)
 		},
 		Wake: func() { a.Runner.Wake() }, Unregistered: a.unregistered,
+		Refold: declarative.RefoldConfig{Store: a.Store, Log: a.Store, Records: a.Store, Letters: a.Store},
 	})
 	a.operations = projector.NewOperations(projector.OperationsConfig{
 		Store: a.Store, Register: a.Store, Letters: a.Store, Leases: a.Store.Leases(), Clock: clock,
@@ -37,7 +38,7 @@ func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.C
 	})
 	a.targets = projector.NewTargets(projector.TargetsConfig{
 		Store: a.Store, Checkpoints: a.Store, Register: a.Store, Versions: a.Store, Records: a.Store, Logger: a.Logger,
-		Declared: a.Catalog.Projections, Handlers: upcast, Targets: targetsOf(handlers),
+		Declared: a.Catalog.Projections, Handlers: upcast, Targets: targetsOf(handlers), Own: a.own,
 	})
 	a.Runner, err = projector.New(projector.Config{
 		Store: a.Store, Register: a.Store, Versions: a.Store, Created: a.own, Leases: a.Store.Leases(), Heads: a.Watch, Node: a.Config.Node.ID,

@@ -29,7 +29,7 @@ func TargetBehind(name string, version int) *fault.Error {
 
 // TargetTooLarge refuses to hold a checkpoint for too long.
 func TargetTooLarge(limit int) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeTargetTooLarge, "more than %d events or rows would be folded in one transaction; rebuild the legal entity instead", limit).With("limit", limit)
+	return fault.New(fault.FailedPrecondition, CodeTargetTooLarge, "more than %d events or rows would be folded at once; rebuild the legal entity instead", limit).With("limit", limit)
 }
 
 // ForeignVersion says that another release's handler built a version.

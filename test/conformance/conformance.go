@@ -40,6 +40,7 @@ type Store interface {
 	ports.ProjectionRegister
 	ports.ProjectionVersions
 	ports.ProjectionRows
+	ports.RowRefolds
 	ports.DeadLetters
 	ports.WakeUps
 	ports.PersonalRecords

@@ -21,6 +21,7 @@ var rowPromises = []promise{
 	{"RowsArePagedByTheBytesOfTheirKeys", rowsPaged},
 	{"ForgettingEmptiesOnePartition", rowsForgotten},
 	{"AnEndedProjectionIsWorkedByNobodyAndSweptInSteps", rowsSwept},
+	{"RowsAreReplacedByThoseOfAnotherFold", rowsRefolded},
 }
 
 // onRows calls f in the transaction of a batch, so that it may write rows.
@@ -136,6 +137,67 @@ func rowsForgotten(t *testing.T, s *suite) {
 	require.Empty(t, keys)
 	keys, _ = b.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 1})
 	require.Equal(t, []string{"z"}, keys)
+}
+
+func rowsRefolded(t *testing.T, s *suite) {
+	ctx := context.Background()
+	b := s.newBook(t)
+	name := b.versions(t)
+	work := ports.ProjectionWork{Projection: name, Version: 1, Partition: b.le.Partition}
+	_, begun, err := s.store.FoldPoint(ctx, work)
+	require.NoError(t, err)
+	require.False(t, begun)
+	require.NoError(t, b.rows(t, name, 1, nil, "a", "b", "c"))
+	since, begun, err := s.store.FoldPoint(ctx, work)
+	require.NoError(t, err)
+	require.True(t, begun)
+	require.Equal(t, b.head(t).Sequence, since.Sequence)
+	require.NoError(t, b.rows(t, name, 1, nil, "a"))
+	require.NoError(t, b.rows(t, name, 1, nil, "d"))
+	var handed []event.Sequence
+	refold := func(r ports.RowRefold) (ports.TargetChange, error) {
+		r.ProjectionWork, r.Since, r.Folded, r.By = work, since, since.Sequence, "ada"
+		r.Keys = []string{"a", "b", "x"}
+		rows := map[string]ports.ProjectionRow{}
+		return s.store.RefoldRows(ctx, r, func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow) {
+			handed = nil
+			return onRows(func(_ context.Context, _ ports.ProjectionTx, batch ports.ProjectionBatch) error {
+				for _, e := range batch.Events {
+					handed = append(handed, e.Sequence)
+				}
+				for _, key := range []string{"a", "x"} {
+					rows[key] = ports.ProjectionRow{Key: key, State: json.RawMessage(fmt.Sprintf(`{"z": 1.10, "of": %q}`, key)), Sequence: 1}
+				}
+				return nil
+			}), func() map[string]ports.ProjectionRow { return rows }
+		})
+	}
+	_, err = refold(ports.RowRefold{Limit: 1})
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "more came than may be read while the checkpoint is held")
+	for _, dry := range []bool{true, false} {
+		before := b.checkpointOf(t, name, 1)
+		change, err := refold(ports.RowRefold{Limit: 2, DryRun: dry})
+		require.NoError(t, err)
+		require.Equal(t, []event.Sequence{since.Sequence + 1, since.Sequence + 2}, handed)
+		require.Equal(t, []any{before.Sequence, 2, uint64(3)}, []any{change.Sequence, change.Events, change.Rows()})
+		require.Equal(t, []uint64{2, 2, 1, 1, 1}, []uint64{
+			change.Tables[0].LeftRows, change.Tables[0].RightRows, change.Tables[0].OnlyLeft, change.Tables[0].OnlyRight, change.Tables[0].Changed,
+		})
+		keys, _ := b.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 1})
+		after := b.checkpointOf(t, name, 1)
+		if dry {
+			require.Equal(t, []string{"a", "b", "c", "d"}, keys)
+			require.Equal(t, before, after)
+			continue
+		}
+		require.Equal(t, []string{"a", "c", "d", "x"}, keys)
+		require.Equal(t, before.Generation+1, after.Generation)
+	}
+	_, err = refold(ports.RowRefold{Limit: 2})
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "the rows were replaced meanwhile")
+	require.NoError(t, s.store.EndProjection(ctx, name, "ada"))
+	_, err = refold(ports.RowRefold{Limit: 2})
+	require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
 }
 
 func rowsSwept(t *testing.T, s *suite) {

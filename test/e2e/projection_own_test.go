@@ -107,6 +107,9 @@ fold: |
 	require.Contains(t, ok("operator", "projections", "show", "spend"), "spend, version 1: running")
 	expect(t, http.StatusUnprocessableEntity, "projection.built_in", must(d.as(t, "admin").do("PUT", "/api/admin/projections/gl.ledger", `{"name":"gl.ledger","key":".id","fold":".event"}`)))
 
+	// Rows to which an invoice of a vendor contributed are folded anew from all that count in them.
+	require.Contains(t, ok("operator", "projections", "rebuild", "spend", "--entity", "vendor/V-A", "--legal-entity", entity, "--dry-run"), "spend: all rows are as the log makes them")
+
 	// Personal values are kept sealed, and read by those who may.
 	clerk.must(t, entity, "ap.set_vendor_contact", object{"vendor_id": "V-A", "contact_id": "C-1", "name": "Olaf Petersen", "email": "olaf@example.org"})
 	ok("admin", "projections", "create", file("contacts.json", `{"name":"contacts","filter":{"types":["ap.vendor.contact_recorded"]},"key":".data.vendor_id",
@@ -120,6 +123,7 @@ fold: |
 	require.Contains(t, contacts("ap_clerk"), "olaf@example.org")
 	require.NotContains(t, contacts("auditor"), "olaf")
 	require.Contains(t, contacts("auditor"), maskedValue)
+	require.Contains(t, ok("operator", "projections", "rebuild", "contacts", "--subject", "contact:C-1"), "contacts: all rows are as the log makes them")
 	officer := d.as(t, "compliance")
 	request := officer.requestErasure(t, "contact:C-1")
 	d.as(t, "compliance_approver").approveErasure(t, request.ID)
