@@ -28,8 +28,9 @@ type WebhookEndpoint struct {
 type WebhookEndpoints interface {
 	// WebhookEndpoint returns fault webhook.endpoint_not_found if there is none.
 	WebhookEndpoint(ctx context.Context, subscription event.ID) (WebhookEndpoint, error)
-	// WebhookEndpoints lists all, by tenant and subscription.
-	WebhookEndpoints(ctx context.Context) ([]WebhookEndpoint, error)
+	// WebhookEndpoints lists those of a tenant by subscription; tenant "" lists all, by
+	// tenant and subscription.
+	WebhookEndpoints(ctx context.Context, tenantID string) ([]WebhookEndpoint, error)
 	// SaveWebhookEndpoint inserts an endpoint of revision 1, and replaces one whose
 	// revision is the one before e.Revision; else fault webhook.endpoint_changed
 	// (Conflict).

@@ -67,7 +67,7 @@ func (s *WebhookEndpoints) WebhookEndpoint(ctx context.Context, subscription eve
 }
 
 // WebhookEndpoints implements ports.WebhookEndpoints.
-func (s *WebhookEndpoints) WebhookEndpoints(ctx context.Context) ([]ports.WebhookEndpoint, error) {
+func (s *WebhookEndpoints) WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -75,7 +75,9 @@ func (s *WebhookEndpoints) WebhookEndpoints(ctx context.Context) ([]ports.Webhoo
 	defer s.mu.Unlock()
 	out := make([]ports.WebhookEndpoint, 0, len(s.rows))
 	for _, e := range s.rows {
-		out = append(out, e)
+		if tenantID == "" || e.TenantID == tenantID {
+			out = append(out, e)
+		}
 	}
 	slices.SortFunc(out, func(a, b ports.WebhookEndpoint) int {
 		return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), bytes.Compare(a.Subscription[:], b.Subscription[:]))

@@ -55,8 +55,8 @@ func (s *Store) WebhookEndpoint(ctx context.Context, subscription event.ID) (por
 }
 
 // WebhookEndpoints implements ports.WebhookEndpoints.
-func (s *Store) WebhookEndpoints(ctx context.Context) ([]ports.WebhookEndpoint, error) {
-	rows, err := s.queries.ListWebhookEndpoints(ctx, s.reads)
+func (s *Store) WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error) {
+	rows, err := s.queries.ListWebhookEndpoints(ctx, s.reads, tenantID)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}

@@ -232,7 +232,7 @@ func (d *Dispatcher) look(ctx context.Context, working *sync.WaitGroup) error {
 	asking, cancel := context.WithTimeout(ctx, d.TTL/2)
 	defer cancel()
 	d.writeDown(asking)
-	endpoints, err := d.config.Endpoints.WebhookEndpoints(asking)
+	endpoints, err := d.config.Endpoints.WebhookEndpoints(asking, "")
 	if err != nil {
 		return err
 	}

@@ -59,13 +59,10 @@ type Listed struct {
 
 // List gives the endpoints that the caller may look at, by subscription.
 func (s *Service) List(ctx context.Context, c Caller) ([]Listed, error) {
-	all, err := s.config.Endpoints.WebhookEndpoints(ctx)
-	if err != nil {
-		return nil, err
-	}
+	all, err := s.config.Endpoints.WebhookEndpoints(ctx, c.TenantID)
 	out := []Listed{}
-	if !slices.ContainsFunc(all, func(e ports.WebhookEndpoint) bool { return e.TenantID == c.TenantID }) {
-		return out, nil
+	if err != nil || len(all) == 0 {
+		return out, err
 	}
 	subs, err := s.config.Subscriptions.Subscriptions(ctx, c.TenantID)
 	if err != nil {

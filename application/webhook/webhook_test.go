@@ -299,7 +299,7 @@ func TestTheEndpointGoesWithItsSubscription(t *testing.T) {
 	h.gone = true
 	h.mu.Unlock()
 	testkit.Eventually(t, patience, func() bool {
-		all, err := h.endpoints.WebhookEndpoints(t.Context())
+		all, err := h.endpoints.WebhookEndpoints(t.Context(), "")
 		return err == nil && len(all) == 0
 	})
 }

@@ -23,7 +23,7 @@ func RunWebhookEndpoints(t *testing.T, s Webhooks) {
 	t.Helper()
 	ctx := t.Context()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 1000, time.UTC)
-	none, err := s.WebhookEndpoints(ctx)
+	none, err := s.WebhookEndpoints(ctx, "")
 	require.NoError(t, err)
 	require.NotNil(t, none)
 	require.Empty(t, none)
@@ -36,9 +36,11 @@ func RunWebhookEndpoints(t *testing.T, s Webhooks) {
 	require.NoError(t, s.SaveWebhookEndpoint(ctx, first))
 	require.NoError(t, s.SaveWebhookEndpoint(ctx, other))
 	require.Equal(t, "webhook.endpoint_changed", fault.CodeOf(s.SaveWebhookEndpoint(ctx, first)), "it is there already")
-	all, err := s.WebhookEndpoints(ctx)
-	require.NoError(t, err)
-	require.Equal(t, []ports.WebhookEndpoint{first, other}, all)
+	for tenant, want := range map[string][]ports.WebhookEndpoint{"": {first, other}, "acme": {first}, "globex": {other}, "acm": {}} {
+		got, err := s.WebhookEndpoints(ctx, tenant)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "of the tenant %q", tenant)
+	}
 
 	next := first
 	next.URL, next.SecretNumber, next.PreviousUntil, next.Revision, next.UpdatedAt = "https://b.example.org/", 2, at.Add(time.Hour), 2, at.Add(time.Minute)
@@ -77,7 +79,7 @@ func RunWebhookEndpoints(t *testing.T, s Webhooks) {
 	for range 2 {
 		require.NoError(t, s.DeleteWebhookEndpoint(ctx, first.Subscription))
 	}
-	all, err = s.WebhookEndpoints(ctx)
+	all, err := s.WebhookEndpoints(ctx, "")
 	require.NoError(t, err)
 	require.Equal(t, []ports.WebhookEndpoint{other}, all)
 	left, err := s.WebhookAttempts(ctx, first.Subscription, 10)

@@ -6,6 +6,7 @@ WHERE w.subscription = @subscription;
 -- name: ListWebhookEndpoints :many
 SELECT sqlc.embed(w)
 FROM backbone.webhook_endpoints w
+WHERE @tenant_id::text = '' OR w.tenant_id = @tenant_id::text
 ORDER BY w.tenant_id, w.subscription;
 
 -- name: InsertWebhookEndpoint :execrows

@@ -94,6 +94,7 @@ func (q *Queries) InsertWebhookEndpoint(ctx context.Context, db DBTX, arg *Inser
 const ListWebhookEndpoints = `-- name: ListWebhookEndpoints :many
 SELECT w.subscription, w.tenant_id, w.url, w.secret_number, w.previous_until, w.disabled_at, w.disabled_code, w.revision, w.created_at, w.updated_at, w.header_names, w.headers
 FROM backbone.webhook_endpoints w
+WHERE $1::text = '' OR w.tenant_id = $1::text
 ORDER BY w.tenant_id, w.subscription
 `
 
@@ -101,8 +102,8 @@ type ListWebhookEndpointsRow struct {
 	BackboneWebhookEndpoint BackboneWebhookEndpoint
 }
 
-func (q *Queries) ListWebhookEndpoints(ctx context.Context, db DBTX) ([]ListWebhookEndpointsRow, error) {
-	rows, err := db.Query(ctx, ListWebhookEndpoints)
+func (q *Queries) ListWebhookEndpoints(ctx context.Context, db DBTX, tenantID string) ([]ListWebhookEndpointsRow, error) {
+	rows, err := db.Query(ctx, ListWebhookEndpoints, tenantID)
 	if err != nil {
 		return nil, err
 	}
