@@ -79,6 +79,9 @@ type Deliveries interface {
 	// DeliveryStates gives what changes with every change of some subscriptions, one query
 	// for all of them; one that is gone has none.
 	DeliveryStates(ctx context.Context, uids []event.ID) (map[event.ID]DeliveryState, error)
+	// RemoveRemains removes parked messages of subscriptions that are gone, and says how
+	// many: a node of a release that did not know them deletes a subscription without them.
+	RemoveRemains(ctx context.Context) (removed int, err error)
 	// AllBacklogs lists those of all subscriptions.
 	AllBacklogs(ctx context.Context) (map[event.ID][]DeliveryBacklog, error)
 	// Deliver runs f while nobody else touches the subscription's cursor and messages in

@@ -175,6 +175,9 @@ func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
 	return nil
 }
 
+// RemoveRemains implements ports.Deliveries: nothing is ever left.
+func (s *Store) RemoveRemains(ctx context.Context) (removed int, err error) { return 0, ctx.Err() }
+
 // OpenDeliveries implements ports.Deliveries.
 func (s *Store) OpenDeliveries(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
 	if err := ctx.Err(); err != nil {

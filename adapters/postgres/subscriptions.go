@@ -179,13 +179,28 @@ func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
 			if err := s.queries.DeleteSubscriptionMessages(ctx, tx, &backbonedb.DeleteSubscriptionMessagesParams{Subscription: uuid(uid), Partitions: one}); err != nil {
 				return err
 			}
-			return s.queries.DeleteSubscriptionParked(ctx, tx, &backbonedb.DeleteSubscriptionParkedParams{Subscription: uuid(uid), Partitions: one})
+			_, err := s.queries.DeleteSubscriptionParked(ctx, tx, &backbonedb.DeleteSubscriptionParkedParams{Subscription: uuid(uid), Partitions: one})
+			return err
 		})
 		if err != nil {
 			return translate(ctx, err)
 		}
 	}
 	return translate(ctx, s.queries.DeleteSubscriptionConsumers(ctx, s.reads, uuid(uid)))
+}
+
+// RemoveRemains implements ports.Deliveries. Nobody parks for a subscription that is
+// gone, so no lock is needed.
+func (s *Store) RemoveRemains(ctx context.Context) (removed int, err error) {
+	left, err := s.queries.ListParkedRemains(ctx, s.reads)
+	for _, r := range left {
+		var rows int64
+		if rows, err = s.queries.DeleteSubscriptionParked(ctx, s.reads, &backbonedb.DeleteSubscriptionParkedParams{Subscription: r.Subscription, Partitions: []int32{r.PartitionID}}); err != nil {
+			break
+		}
+		removed += int(rows)
+	}
+	return removed, translate(ctx, err)
 }
 
 // OpenDeliveries implements ports.Deliveries.

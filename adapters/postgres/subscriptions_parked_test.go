@@ -1,8 +1,10 @@
 package postgres_test
 
 import (
+	"context"
 	"io/fs"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -208,4 +210,49 @@ func pagesOf(t *testing.T, dsn, tables string, how option, use func(*postgres.St
 		return left == 0
 	}, "its sessions have ended")
 	return told() - before
+}
+
+// A node of the release before deletes a subscription and leaves its dead letters, which
+// it does not know.
+func TestDeadLettersGoWithTheirSubscription(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	clock := conformance.NewClock()
+	s := open(t, dsn, withClock(clock))
+	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "t"), func(config *delivery.Config) { config.Measure = 1 })
+	c.Write(t, 0, 2, "one")
+	c.Write(t, 1, 1, "two")
+	for _, id := range []string{"goes", "stays"} {
+		c.Subscribe(t, id, subscription.Settings{PartitionBy: subscription.NoOrder}, subscription.Filter{})
+		batch, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: id, Limit: 100})
+		require.NoError(t, err)
+		require.Len(t, batch.Deliveries, 3)
+		var ids []event.ID
+		for _, d := range batch.Deliveries {
+			ids = append(ids, d.Event.ID)
+		}
+		_, err = c.Service.Refuse(t.Context(), c.Person, delivery.Refusal{ID: id, EventIDs: ids, Action: subscription.Park})
+		require.NoError(t, err)
+	}
+	for _, rows := range []string{"subscription_messages WHERE subscription", "subscription_cursors WHERE subscription", "subscriptions WHERE uid"} {
+		execute(t, dsn, "DELETE FROM backbone."+rows+" = (SELECT g.uid FROM backbone.subscriptions g WHERE g.id = 'goes')")
+	}
+	conn := connect(t, dsn)
+	parked := func() (rows int) {
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM backbone.subscription_parked").Scan(&rows))
+		return rows
+	}
+	require.Equal(t, 6, parked())
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.Service.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	testkit.Eventually(t, aWhile, func() bool { return parked() == 3 })
+	page, err := c.Service.DeadLetters(t.Context(), delivery.Caller{Principal: c.Person}, "stays", delivery.DeadLetterQuery{Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, page.DeadLetters, 3)
+	removed, err := s.RemoveRemains(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, removed)
 }

@@ -136,6 +136,9 @@ func (s *Service) measure(ctx context.Context) error {
 			}
 		}
 	}
+	if err := s.tidy(ctx); err != nil {
+		return err
+	}
 	heads, _ := s.config.Watch.Heads()
 	now := s.config.Clock.Now()
 	recorded, err := s.recorded(ctx, all, there, heads)
@@ -157,6 +160,24 @@ func (s *Service) measure(ctx context.Context) error {
 		}
 		s.config.Observer.SubscriptionLag(sub.TenantID, sub.ID, events, seconds)
 		s.config.Observer.SubscriptionParked(sub.TenantID, sub.ID, parked)
+	}
+	return nil
+}
+
+// tidyEvery is how often parked messages of subscriptions that are gone are looked for.
+// Only nodes of an older release leave any, so it is done rarely.
+const tidyEvery = time.Hour
+
+func (s *Service) tidy(ctx context.Context) error {
+	if now := s.config.Clock.Now(); s.tidied.IsZero() || now.Sub(s.tidied) >= tidyEvery {
+		removed, err := s.config.Store.RemoveRemains(ctx)
+		if err != nil {
+			return err
+		}
+		s.tidied = now
+		if removed > 0 {
+			s.config.Logger.InfoContext(ctx, "dead letters of subscriptions that are gone were removed", "messages", removed)
+		}
 	}
 	return nil
 }

@@ -94,6 +94,7 @@ type Service struct {
 
 	measured map[label]bool            // by Run only
 	swept    atomic.Pointer[time.Time] // when a sweep succeeded last; nil: it does not run
+	tidied   time.Time                 // when remains were removed last; by Run only
 
 	closing chan struct{}
 	closed  sync.Once

@@ -32,8 +32,15 @@ DELETE FROM backbone.subscription_cursors WHERE subscription = @subscription AND
 -- name: DeleteSubscriptionMessages :exec
 DELETE FROM backbone.subscription_messages WHERE subscription = @subscription AND partition_id = ANY (@partitions::integer[]);
 
--- name: DeleteSubscriptionParked :exec
+-- name: DeleteSubscriptionParked :execrows
 DELETE FROM backbone.subscription_parked WHERE subscription = @subscription AND partition_id = ANY (@partitions::integer[]);
+
+-- name: ListParkedRemains :many
+-- Of subscriptions that are gone.
+SELECT p.subscription, p.partition_id
+FROM backbone.subscription_parked p
+WHERE NOT EXISTS (SELECT FROM backbone.subscriptions s WHERE s.uid = p.subscription)
+GROUP BY p.subscription, p.partition_id;
 
 -- name: LockSubscriptionTenant :exec
 -- Whoever makes a subscription counts alone in its tenant until it commits.

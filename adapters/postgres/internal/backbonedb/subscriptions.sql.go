@@ -380,7 +380,7 @@ func (q *Queries) DeleteSubscriptionMessages(ctx context.Context, db DBTX, arg *
 	return err
 }
 
-const DeleteSubscriptionParked = `-- name: DeleteSubscriptionParked :exec
+const DeleteSubscriptionParked = `-- name: DeleteSubscriptionParked :execrows
 DELETE FROM backbone.subscription_parked WHERE subscription = $1 AND partition_id = ANY ($2::integer[])
 `
 
@@ -389,9 +389,12 @@ type DeleteSubscriptionParkedParams struct {
 	Partitions   []int32
 }
 
-func (q *Queries) DeleteSubscriptionParked(ctx context.Context, db DBTX, arg *DeleteSubscriptionParkedParams) error {
-	_, err := db.Exec(ctx, DeleteSubscriptionParked, arg.Subscription, arg.Partitions)
-	return err
+func (q *Queries) DeleteSubscriptionParked(ctx context.Context, db DBTX, arg *DeleteSubscriptionParkedParams) (int64, error) {
+	result, err := db.Exec(ctx, DeleteSubscriptionParked, arg.Subscription, arg.Partitions)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const FailSubscription = `-- name: FailSubscription :one
@@ -1154,6 +1157,39 @@ func (q *Queries) ListParkedMessagesOf(ctx context.Context, db DBTX, arg *ListPa
 			&i.Detail,
 			&i.ChangedAt,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListParkedRemains = `-- name: ListParkedRemains :many
+SELECT p.subscription, p.partition_id
+FROM backbone.subscription_parked p
+WHERE NOT EXISTS (SELECT FROM backbone.subscriptions s WHERE s.uid = p.subscription)
+GROUP BY p.subscription, p.partition_id
+`
+
+type ListParkedRemainsRow struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+}
+
+// Of subscriptions that are gone.
+func (q *Queries) ListParkedRemains(ctx context.Context, db DBTX) ([]ListParkedRemainsRow, error) {
+	rows, err := db.Query(ctx, ListParkedRemains)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListParkedRemainsRow
+	for rows.Next() {
+		var i ListParkedRemainsRow
+		if err := rows.Scan(&i.Subscription, &i.PartitionID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
