@@ -160,7 +160,7 @@ func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscri
 	}
 	d := &k.definition
 	d.Filter, d.Settings, d.Status, d.Revision, d.Failures, d.LastFailure = sub.Filter, sub.Settings, sub.Status, sub.Revision, sub.Failures, sub.LastFailure
-	d.UpdatedAt = s.now()
+	d.Moved, d.UpdatedAt = sub.Moved, s.now()
 	return nil
 }
 

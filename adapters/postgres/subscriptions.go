@@ -30,6 +30,7 @@ func subscriptionNotFound() error {
 type subscriptionDefinition struct {
 	Filter   subscription.Filter   `json:"filter"`
 	Settings subscription.Settings `json:"settings"`
+	Moved    *subscription.Start   `json:"moved,omitempty"`
 }
 
 func subscriptionOf(r *backbonedb.BackboneSubscription) (subscription.Subscription, error) {
@@ -39,7 +40,7 @@ func subscriptionOf(r *backbonedb.BackboneSubscription) (subscription.Subscripti
 	}
 	return subscription.Subscription{
 		UID: r.Uid.Bytes, TenantID: r.TenantID, ID: r.ID, SubscriberType: r.SubscriberType, SubscriberID: r.SubscriberID,
-		Filter: d.Filter, Settings: d.Settings, Status: subscription.Status(r.Status), Owner: r.Owner, Revision: r.Revision,
+		Filter: d.Filter, Settings: d.Settings, Moved: d.Moved, Status: subscription.Status(r.Status), Owner: r.Owner, Revision: r.Revision,
 		CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(), Failures: int(r.Failures),
 		LastFailure: subscription.Failure{Code: r.FailureCode.String, At: orZero(r.FailedAt)},
 	}, nil
@@ -58,7 +59,7 @@ func orNull(t time.Time) pgtype.Timestamptz {
 
 // CreateSubscription implements ports.Subscriptions.
 func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, most int) (stored subscription.Subscription, created bool, err error) {
-	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings})
+	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.Moved})
 	if err != nil {
 		return sub, false, err
 	}
@@ -141,7 +142,7 @@ func (s *Store) Subscriptions(ctx context.Context, tenantID string) ([]subscript
 
 // ChangeSubscription implements ports.Subscriptions.
 func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscription) error {
-	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings})
+	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.Moved})
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (s *Service) begin(ctx context.Context, sub *subscription.Subscription, ent
 			continue
 		}
 		c := ports.DeliveryCursor{Partition: le.Partition}
-		start := sub.Settings.Start
+		start := sub.Origin()
 		fresh := len(there) == 0 // the subscription is being made
 		switch {
 		case start.From == subscription.Position && start.Positions[le.Code] > 0:
@@ -149,8 +149,10 @@ func positionInvalid(field string) *fault.Error {
 // Reset moves a subscription to any position, in the legal entities that the caller
 // sees: what is open is dropped, what follows the position is handed out again, and
 // dead letters up to it are kept. With Position, legal entities that are not named
-// stay as they are; with AtCursor they go to their beginning, as in the feed. Faults:
-// subscription.position_invalid, cursor.malformed, cursor.foreign, cursor.diverged.
+// stay as they are; with AtCursor they go to their beginning, as in the feed. Those that
+// join later begin where it goes too, but for Position. Faults:
+// subscription.position_invalid, subscription.changed, cursor.malformed, cursor.foreign,
+// cursor.diverged.
 func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscription.Start) (subscription.Subscription, error) {
 	sub, err := s.find(ctx, c, id)
 	if err != nil {
@@ -204,6 +206,12 @@ func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscriptio
 	if named != len(to.Positions) {
 		return sub, positionInvalid("/positions")
 	}
+	if to.From != subscription.Position && (sub.Owner == c.Principal.PersonID || len(c.Principal.LegalEntities) == 0) {
+		// Others who see some legal entities only have not spoken of those that join.
+		if sub, err = s.change(ctx, s.moved(sub, to)); err != nil {
+			return sub, err
+		}
+	}
 	for p, n := range targets {
 		if err := s.resetTo(ctx, sub.UID, p, n); err != nil {
 			return sub, err
@@ -211,6 +219,16 @@ func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscriptio
 	}
 	s.kicks.kick(sub.UID)
 	return sub, nil
+}
+
+// moved says where legal entities begin that join after a reset.
+func (s *Service) moved(sub subscription.Subscription, to subscription.Start) subscription.Subscription {
+	to.Cursor = "" // its marks are there
+	if to.From == subscription.End {
+		to = subscription.Start{From: subscription.Moment, Time: event.Micros(s.config.Clock.Now())}
+	}
+	sub.Moved = &to
+	return sub
 }
 
 func (s *Service) resetTo(ctx context.Context, uid event.ID, p event.PartitionID, n event.Sequence) error {

@@ -41,8 +41,19 @@ type Subscription struct {
 	Revision       int64  // changes with every change by a person
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
-	Failures       int // in a row, over all legal entities
+	Moved          *Start // by the last reset to anything but positions; nil: none. See Origin
+	Failures       int    // in a row, over all legal entities
 	LastFailure    Failure
+}
+
+// Origin is where legal entities begin that join: where the last reset has moved the
+// subscription to, else where it began. The definition stays as it was asked for, so
+// that asking again finds it.
+func (s *Subscription) Origin() Start {
+	if s.Moved != nil {
+		return *s.Moved
+	}
+	return s.Settings.Start
 }
 
 // Failure is the newest failure of a subscription, the zero value if there was none.

@@ -222,6 +222,7 @@ func wholeDefinition(t require.TestingT, d *Desk) {
 		MessageTimeout: time.Minute, MaxRetries: subscription.NoRetries, BreakerAfter: 3, CheckpointAfter: 2, MaxInFlight: 9,
 		ConsumerStrategy: subscription.Pinned, PartitionBy: "entity:vendor", RetryFirst: time.Second, RetryLongest: time.Hour,
 	}
+	s.Moved = &subscription.Start{From: subscription.AtCursor, Marks: map[event.PartitionID]event.Sequence{d.Entities[0].Partition: 3}}
 	require.NoError(t, s.Check())
 	made, created, err := d.Store.CreateSubscription(context.Background(), s, nil, 0)
 	require.NoError(t, err)
@@ -240,6 +241,7 @@ func compareAndSet(t require.TestingT, d *Desk) {
 	s := d.create(t, "s")
 	s.Status, s.Revision, s.Failures = subscription.Paused, 2, 4
 	s.Settings.MaxRetries = 9
+	s.Moved = &subscription.Start{From: subscription.Moment, Time: d.Clock.Now()}
 	s.LastFailure = subscription.Failure{Code: "x", At: d.Clock.Now()}
 	require.NoError(t, d.Store.ChangeSubscription(ctx, s))
 	require.Equal(t, "subscription.changed", fault.CodeOf(d.Store.ChangeSubscription(ctx, s)))
