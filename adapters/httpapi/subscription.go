@@ -78,6 +78,9 @@ func (s *Server) CreateSubscription(ctx context.Context, r api.CreateSubscriptio
 	if sub.Settings, err = subscriptionSettings(&b.Settings); err != nil {
 		return nil, err
 	}
+	if err := startAlone(&sub.Settings.Start); err != nil {
+		return nil, err
+	}
 	warnings, err := s.checkSubscribed(ctx, &sub)
 	if err != nil {
 		return nil, err
@@ -180,17 +183,24 @@ func subscriptionSettings(b *api.SubscriptionSettings) (subscription.Settings, e
 		MessageTimeout: milliseconds(b.MessageTimeoutMs), RetryFirst: milliseconds(b.RetryFirstMs), RetryLongest: milliseconds(b.RetryLongestMs),
 		CheckpointAfter: b.CheckpointAfter, MaxInFlight: b.MaxCheckpointCount,
 	}
-	if b.MaxRetryCount != nil {
-		if out.MaxRetries = *b.MaxRetryCount; out.MaxRetries == 0 {
-			out.MaxRetries = subscription.NoRetries
-		}
-	}
-	if b.BreakerAfter != nil {
-		if out.BreakerAfter = *b.BreakerAfter; out.BreakerAfter == 0 {
-			out.BreakerAfter = subscription.NoBreaker
-		}
-	}
+	out.MaxRetries = orNone(b.MaxRetryCount, subscription.NoRetries)
+	out.BreakerAfter = orNone(b.BreakerAfter, subscription.NoBreaker)
 	return out, nil
+}
+
+// orNone reads a number of which 0 stands for none; one that is left out has its
+// default. What is negative stays so, and is no word for none.
+func orNone(n *int, none int) int {
+	switch {
+	case n == nil:
+		return 0
+	case *n == 0:
+		return none
+	case *n < 0:
+		return none - 1
+	default:
+		return *n
+	}
 }
 
 func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -216,6 +226,18 @@ func subscriptionStart(from string, positions map[string]string, at, cursor, pre
 		out.Time = t
 	}
 	return out, nil
+}
+
+// startAlone refuses a position beside a start that does not look at it: whoever forgets
+// start_from would get all that ever happened.
+func startAlone(s *subscription.Start) error {
+	switch {
+	case len(s.Positions) > 0 && s.From != subscription.Position:
+		return fault.New(fault.Invalid, "subscription.settings_invalid", "positions go with start_from position; set it, or leave the positions out").WithField("/settings/start_positions")
+	case !s.Time.IsZero() && s.From != subscription.Moment:
+		return fault.New(fault.Invalid, "subscription.settings_invalid", "a time goes with start_from time; set it, or leave the time out").WithField("/settings/start_time")
+	}
+	return nil
 }
 
 // ListSubscriptions answers GET /api/subscriptions.
@@ -317,10 +339,9 @@ func (s *Server) ResetSubscription(ctx context.Context, r api.ResetSubscriptionR
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case to.From == subscription.Beginning, to.From == subscription.End, to.From == subscription.Moment && !to.Time.IsZero(), to.From == subscription.Position && len(to.Positions) > 0, to.From == subscription.AtCursor && to.Cursor != "":
-	default:
-		return nil, fault.New(fault.Invalid, "subscription.position_invalid", "to is beginning, end, position with positions, time with a time, or cursor with a cursor; correct it").WithField("/to")
+	known := slices.Contains([]subscription.Origin{subscription.Beginning, subscription.End, subscription.Position, subscription.Moment, subscription.AtCursor}, to.From)
+	if !known || len(to.Positions) > 0 != (to.From == subscription.Position) || to.Time.IsZero() == (to.From == subscription.Moment) || (to.Cursor != "") != (to.From == subscription.AtCursor) {
+		return nil, fault.New(fault.Invalid, "subscription.position_invalid", "to is beginning, end, position with positions, time with a time, or cursor with a cursor, and nothing else; correct it").WithField("/to")
 	}
 	service, caller, err := s.subscriptions(ctx)
 	if err != nil {

@@ -73,3 +73,55 @@ func TestMessagesThatCouldNotBeShownAreHandedOutAgain(t *testing.T) {
 	require.Equal(t, []float64{1, 1}, attempts(), "no attempt was lost, and none has to wait for the end of a lease")
 	require.Empty(t, attempts())
 }
+
+// TestRefusedSettings expects that nothing which was asked for is left out without a
+// word.
+func TestRefusedSettings(t *testing.T) {
+	t.Parallel()
+	service := &late{}
+	h := openHouse(t, func(c *httpapi.Config) { c.Subscriptions = service })
+	service.Subscriptions = delivery.New(delivery.Config{
+		Store: h.store, Log: h.store, Access: allowed{h.store}, Watch: delivery.NewWatch(delivery.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
+	})
+	const at = "/api/subscriptions"
+	post := func(path, body string) (status int, code, field any) {
+		a := h.do(t, ask{method: "POST", path: path, token: "module", body: body})
+		answer := a.json(t)
+		return a.status, answer["code"], answer["field"]
+	}
+	definition := func(id, settings string) string {
+		return `{"id":"` + id + `","subscriber_type":"service","subscriber_id":"x","settings":` + settings + `}`
+	}
+	for settings, field := range map[string]string{
+		`{"max_retry_count":-1}`:                              "max_retry_count",
+		`{"max_retry_count":1001}`:                            "max_retry_count",
+		`{"breaker_after":-1}`:                                "breaker_after",
+		`{"start_positions":{"USMF":"3"}}`:                    "start_positions",
+		`{"start_from":"end","start_positions":{"USMF":"3"}}`: "start_positions",
+		`{"start_time":"2026-01-01"}`:                         "start_time",
+		`{"start_from":"position","start_positions":{"USMF":"1"},"start_time":"2026-01-01"}`: "start_time",
+		`{"start_cursor":"x"}`:        "start_cursor",
+		`{"start_from":"time"}`:       "start_time",
+		`{"start_from":"position"}`:   "start_positions",
+		`{"message_timeout_ms":5}`:    "message_timeout_ms",
+		`{"consumer_strategy":"all"}`: "consumer_strategy",
+	} {
+		status, code, named := post(at, definition("s", settings))
+		require.Equal(t, []any{http.StatusBadRequest, "subscription.settings_invalid", "/settings/" + field}, []any{status, code, named}, settings)
+	}
+	status, _, _ := post(at, definition("s", `{"max_retry_count":0,"breaker_after":0}`))
+	require.Equal(t, http.StatusCreated, status)
+	settings := h.do(t, ask{method: "GET", path: at + "/s", token: "module"}).json(t)["subscription"].(map[string]any)["settings"].(map[string]any)
+	require.Equal(t, []any{0.0, 0.0}, []any{settings["max_retry_count"], settings["breaker_after"]}, "none, as was asked for")
+	for _, to := range []string{
+		`{"to":"beginning","positions":{"USMF":"1"}}`, `{"to":"end","time":"2026-01-01"}`, `{"to":"beginning","cursor":"x"}`,
+		`{"to":"position"}`, `{"to":"time"}`, `{"to":"cursor"}`, `{"to":"position","positions":{"USMF":"1"},"time":"2026-01-01"}`, `{"to":"elsewhere"}`,
+	} {
+		status, code, named := post(at+"/s/reset", to)
+		require.Equal(t, []any{http.StatusBadRequest, "subscription.position_invalid", "/to"}, []any{status, code, named}, to)
+	}
+	for _, to := range []string{`{"to":"beginning"}`, `{"to":"end"}`, `{"to":"time","time":"2026-01-01"}`} {
+		status, _, _ := post(at+"/s/reset", to)
+		require.Equal(t, http.StatusOK, status, to)
+	}
+}
