@@ -112,3 +112,15 @@ func (s spread) Create(ctx context.Context, p ports.Principal, sub subscription.
 	}
 	return s.Service.Create(ctx, p, sub)
 }
+
+// Change replaces the settings of a subscription.
+func (s spread) Change(ctx context.Context, c delivery.Caller, id string, settings subscription.Settings) (subscription.Subscription, error) {
+	there, err := s.Get(ctx, c, id)
+	if err != nil {
+		return there.Subscription, err
+	}
+	if there.SubscriberType == webhook.SubscriberType {
+		webhook.Defaults(&settings)
+	}
+	return s.Service.Change(ctx, c, id, settings)
+}

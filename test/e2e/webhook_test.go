@@ -92,6 +92,18 @@ func TestWebhooks(t *testing.T) {
 	registerMachines(t, &dev{devFile: devFile{HTTP: anybody.server, Tokens: map[string]string{"admin": strings.TrimSpace(made.stdout)}}})
 	require.NoError(t, module.want(201, nil, "POST", "/api/subscriptions",
 		`{"id":"hooks","subscriber_type":"webhook","subscriber_id":"crm","event_types":["`+machineType+`"],"settings":{"partition_by":"stream","max_retry_count":3,"retry_first_ms":1,"retry_longest_ms":1}}`))
+	// Settings that are replaced have the defaults of webhooks too, not those of polls.
+	for body, want := range map[string][]int{`{"partition_by":"stream"}`: {14, 0}, `{"partition_by":"stream","max_retry_count":3,"retry_first_ms":1,"retry_longest_ms":1,"breaker_after":7}`: {3, 7}} {
+		var changed struct {
+			Settings struct {
+				Retries int `json:"max_retry_count"`
+				Breaker int `json:"breaker_after"`
+			} `json:"settings"`
+		}
+		require.NoError(t, module.want(200, &changed, "PUT", at+"/settings", body))
+		require.Equal(t, want, []int{changed.Settings.Retries, changed.Settings.Breaker}, body)
+	}
+	require.NoError(t, module.want(200, nil, "PUT", at+"/settings", `{"partition_by":"stream","max_retry_count":3,"retry_first_ms":1,"retry_longest_ms":1}`))
 	for _, url := range []string{endpoint, `{"url":"https://127.0.0.1/"}`, `{"url":"https://169.254.169.254/latest/meta-data"}`, `{"url":"https://[::ffff:10.0.0.1]/"}`} {
 		a, err := module.do("PUT", at+"/endpoint", url)
 		require.NoError(t, err)
