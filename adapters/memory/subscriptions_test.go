@@ -15,6 +15,13 @@ func TestSubscriptions(t *testing.T) {
 	})
 }
 
+func TestConsumersWorkAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	conformance.RunConsumersTogether(t, func(_ *testing.T, clock ports.Clock) conformance.SubscriptionStore {
+		return memory.New(memory.Config{Clock: clock})
+	})
+}
+
 func TestDeliveryRace(t *testing.T) {
 	t.Parallel()
 	conformance.RunDeliveryRace(t, func(_ *testing.T, clock ports.Clock) conformance.SubscriptionStore {

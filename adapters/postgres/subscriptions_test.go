@@ -21,6 +21,13 @@ func TestDeliveryRace(t *testing.T) {
 	}, 120)
 }
 
+func TestConsumersWorkAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	conformance.RunConsumersTogether(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
+		return open(t, database(t), withClock(clock))
+	})
+}
+
 func TestPollsEndAtTheirBytes(t *testing.T) {
 	t.Parallel()
 	conformance.RunDeliveryBytes(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
