@@ -19,8 +19,9 @@ import (
 
 const (
 	fleetWriters  = 8
-	fleetMachines = 6                      // in each legal entity
-	fleetPace     = 120 * time.Millisecond // of a writer, at most
+	fleetMachines = 6                     // in each legal entity
+	fleetPace     = 25 * time.Millisecond // of a writer, at most
+	fleetAhead    = 1000                  // events that the slowest subscriber may not have had yet while more are written
 )
 
 // fleetEntities are where the writers write; the first has books.
@@ -34,13 +35,18 @@ type traffic struct {
 	done   sync.WaitGroup
 
 	acknowledged atomic.Int64 // events
+	machines     atomic.Int64 // of them about machines
+	held         atomic.Int64 // turns of writers that were left out for a subscriber
 
 	mutex    sync.Mutex
 	events   map[string]string // id to legal entity
 	failures []error
 }
 
-func startTraffic(t *testing.T, f *fleet) *traffic {
+// They write no faster than the slowest subscriber reads, but for fleetAhead events: one
+// that gets its events one by one would need longer for the rest, the slower the machine
+// is, than anybody waits for it.
+func startTraffic(t *testing.T, f *fleet, r *readers) *traffic {
 	t.Helper()
 	f.as(t, "vendor_admin", http.StatusCreated, "/api/intents", `{"type":"ap.register_vendor","legal_entity":"USMF","payload":{"vendor_id":"V-FLEET","name":"Fleet Ltd","country":"US"}}`)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -50,11 +56,15 @@ func startTraffic(t *testing.T, f *fleet) *traffic {
 		w.done.Go(func() {
 			pace := time.NewTicker(fleetPace)
 			defer pace.Stop()
-			for i := 0; ; i++ {
+			for i := 0; ; {
 				select {
 				case <-ctx.Done():
 					return
 				case <-pace.C:
+				}
+				if int(w.machines.Load())-r.slowest() > fleetAhead {
+					w.held.Add(1)
+					continue
 				}
 				if err := w.one(writer, i); err != nil {
 					w.mutex.Lock()
@@ -62,6 +72,7 @@ func startTraffic(t *testing.T, f *fleet) *traffic {
 					w.mutex.Unlock()
 					return
 				}
+				i++
 			}
 		})
 	}
@@ -82,6 +93,7 @@ func (w *traffic) one(writer, i int) error {
 	entity := fleetEntities[(writer+i)%len(fleetEntities)]
 	var a answer
 	var err error
+	var events []string // about machines
 	if i%16 == 3 {
 		entity = "USMF"
 		amount := 100 + i*fleetWriters + writer // two papers alike would be held as suspects
@@ -105,7 +117,7 @@ func (w *traffic) one(writer, i int) error {
 		machine := func(n int) string {
 			return serviced(entity, fmt.Sprintf("M-%d", n%fleetMachines), fmt.Sprintf(`{"hours":%d}`, i%9))
 		}
-		events := []string{machine(writer + i/3)}
+		events = []string{machine(writer + i/3)}
 		if i%4 == 0 {
 			events = append(events, machine(writer+i+1), machine(i))
 		}
@@ -117,6 +129,7 @@ func (w *traffic) one(writer, i int) error {
 	if err != nil {
 		return fmt.Errorf("%s in %s: %w", key, entity, err)
 	}
+	w.machines.Add(int64(len(events)))
 	return nil
 }
 
@@ -156,4 +169,5 @@ func (w *traffic) finish(t *testing.T) {
 	w.cancel()
 	w.done.Wait()
 	require.Empty(t, w.failures)
+	t.Logf("%d events acknowledged, %d turns of writers left out for the slowest subscriber", w.acknowledged.Load(), w.held.Load())
 }

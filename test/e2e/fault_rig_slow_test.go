@@ -180,8 +180,8 @@ func (f *fleet) query(t *testing.T, statement string, scan ...any) {
 	require.NoError(t, connection.QueryRow(t.Context(), statement).Scan(scan...), statement)
 }
 
-// undecided are refusals that say to try again, the second of a policy that had no time.
-var undecided = []string{"idempotency.in_progress", "policy.undecided"}
+// undecided are refusals that say to try again.
+var undecided = []string{"idempotency.in_progress"}
 
 // ask sends a request to the nodes in turn until one answers with less than 500.
 // Errors of all of them for long mean that the fleet does not come back.

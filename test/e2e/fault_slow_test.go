@@ -53,7 +53,7 @@ func TestFleetUndisturbed(t *testing.T) {
 	f := newFleet(t)
 	prepare(t, f)
 	r := subscribe(t, f, false)
-	w := startTraffic(t, f)
+	w := startTraffic(t, f, r)
 	o := operate(t, f)
 	w.await(t, quietEvents/2)
 	r.join(t)
@@ -71,7 +71,7 @@ func TestFleetUnderFaults(t *testing.T) {
 	f := newFleet(t)
 	prepare(t, f)
 	r := subscribe(t, f, true)
-	w := startTraffic(t, f)
+	w := startTraffic(t, f, r)
 	o := operate(t, f)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -131,7 +131,7 @@ func TestFleetUnderFaults(t *testing.T) {
 // hearsByItself shows that a feed of a node goes on while no signal reaches the node.
 func (f *fleet) hearsByItself(t *testing.T, n *node) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), liveTime)
+	ctx, cancel := context.WithTimeout(t.Context(), settleTime)
 	defer cancel()
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, n.server()+"/api/subscribe/streams/$all?from=now", nil)
 	require.NoError(t, err)
