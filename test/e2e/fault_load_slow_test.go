@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -77,6 +78,17 @@ func startTraffic(t *testing.T, f *fleet, r *readers) *traffic {
 		})
 	}
 	return w
+}
+
+// slowest is how many events about machines everybody has at least who gets them all
+// from their beginning and nothing else.
+func (r *readers) slowest() int {
+	least := math.MaxInt
+	for _, b := range []*notebook{r.group, r.clumsy, r.hook} {
+		seen, _ := b.count()
+		least = min(least, seen)
+	}
+	return least
 }
 
 // as sends what must succeed while nothing is broken.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -199,17 +198,6 @@ func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
 	r.run(r.followAll)
 	r.run(r.followStream)
 	return r
-}
-
-// slowest is how many events about machines everybody has at least who gets them all
-// from their beginning and nothing else.
-func (r *readers) slowest() int {
-	least := math.MaxInt
-	for _, b := range []*notebook{r.group, r.clumsy, r.hook} {
-		seen, _ := b.count()
-		least = min(least, seen)
-	}
-	return least
 }
 
 func (r *readers) run(f func() error) {
