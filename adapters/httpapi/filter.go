@@ -98,10 +98,19 @@ func (s *Server) consultTypes(ctx context.Context, sel *query.Selection) error {
 	}
 	for _, m := range sel.Modules {
 		if !known[m] {
-			return fault.New(fault.Invalid, "query.module_unknown", "no event type belongs to one of these modules; GET /api/event-types lists types with their modules").WithField("modules")
+			return moduleUnknown("modules")
 		}
 	}
 	return nil
+}
+
+func moduleUnknown(field string) error {
+	return fault.New(fault.Invalid, "query.module_unknown", "no event type belongs to one of these modules; GET /api/event-types lists types with their modules").WithField(field)
+}
+
+// typeUnknown refuses a type of which whoever asks would wait for events in vain.
+func typeUnknown(field string) error {
+	return fault.New(fault.Invalid, "query.event_type_unknown", "one of these event types is not registered; GET /api/event-types lists them").WithField(field)
 }
 
 func eventFilter(p api.ListEventsParams) (ports.EventQuery, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
@@ -155,6 +156,9 @@ func (s *Server) SubscribeToAll(ctx context.Context, r api.SubscribeToAllRequest
 	}
 	if r.Params.EventTypes != "" {
 		q.Types = strings.Split(r.Params.EventTypes, ",")
+		if err := s.requireTypes(ctx, q.Types); err != nil {
+			return nil, err
+		}
 	}
 	if r.Params.Modules != "" {
 		modules := strings.Split(r.Params.Modules, ",")
@@ -170,6 +174,21 @@ func (s *Server) SubscribeToAll(ctx context.Context, r api.SubscribeToAllRequest
 		return s.config.Live.Feeds.All(q)
 	}
 	return f, f.admit(r.Params.From, r.Params.IncludeData)
+}
+
+// requireTypes refuses types that nobody registered: a feed of a misspelt one would stay
+// silent for ever.
+func (s *Server) requireTypes(ctx context.Context, types []string) error {
+	registered, err := s.config.Types.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range types {
+		if !slices.ContainsFunc(registered, func(r eventtype.Registration) bool { return r.Type == t }) {
+			return typeUnknown("event_types")
+		}
+	}
+	return nil
 }
 
 // ofModules tells whose a type is, also one that is registered while a feed runs.

@@ -212,6 +212,8 @@ func TestRefusedFeeds(t *testing.T) {
 		"cursor":           {ask{path: all + "?from=abc", token: "auditor"}, 400, "cursor.malformed"},
 		"legal entity":     {ask{path: all + "?legal_entities=XXXX", token: "auditor"}, 404, "legal_entity.not_found"},
 		"foreign entity":   {ask{path: all + "?legal_entities=USMF", token: "german_auditor"}, 404, "legal_entity.not_found"},
+		"event type":       {ask{path: all + "?event_types=note.page.added,note.page.aded", token: "auditor"}, 400, "query.event_type_unknown"},
+		"type's socket":    {ask{path: all + "?event_types=note.page.aded", token: "auditor", header: upgrade(nil)}, 400, "query.event_type_unknown"},
 		"module":           {ask{path: all + "?modules=nothing", token: "auditor"}, 400, "query.module_unknown"},
 		"stream's entity":  {ask{path: stream + "?legal_entity=XXXX", token: "auditor"}, 404, "legal_entity.not_found"},
 		"version":          {ask{path: stream + "?legal_entity=USMF&from=x", token: "auditor"}, 400, "request.parameter_invalid"},

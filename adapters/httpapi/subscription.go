@@ -154,10 +154,10 @@ func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscrip
 		}
 	}
 	if slices.ContainsFunc(f.EventTypes, func(t string) bool { return !types[t] }) {
-		return nil, fault.New(fault.Invalid, "subscription.filter_invalid", "one of these event types is not registered; GET /api/event-types lists them").WithField("/event_types")
+		return nil, typeUnknown("/event_types")
 	}
 	if slices.ContainsFunc(f.Modules, func(m string) bool { return !modules[m] }) {
-		return nil, fault.New(fault.Invalid, "query.module_unknown", "no event type belongs to one of these modules; GET /api/event-types lists types with their modules").WithField("/modules")
+		return nil, moduleUnknown("/modules")
 	}
 	if !declared {
 		warnings = []api.SubscriptionWarning{{

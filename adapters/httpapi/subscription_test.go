@@ -109,7 +109,9 @@ func TestRefusedSettings(t *testing.T) {
 		status, code, named := post(at, definition("s", settings))
 		require.Equal(t, []any{http.StatusBadRequest, "subscription.settings_invalid", "/settings/" + field}, []any{status, code, named}, settings)
 	}
-	status, _, _ := post(at, definition("s", `{"max_retry_count":0,"breaker_after":0}`))
+	status, code, field := post(at, `{"id":"s","subscriber_type":"service","subscriber_id":"x","event_types":["note.page.added","note.page.aded"]}`)
+	require.Equal(t, []any{http.StatusBadRequest, "query.event_type_unknown", "/event_types"}, []any{status, code, field}, "as of live feeds")
+	status, _, _ = post(at, definition("s", `{"max_retry_count":0,"breaker_after":0}`))
 	require.Equal(t, http.StatusCreated, status)
 	settings := h.do(t, ask{method: "GET", path: at + "/s", token: "module"}).json(t)["subscription"].(map[string]any)["settings"].(map[string]any)
 	require.Equal(t, []any{0.0, 0.0}, []any{settings["max_retry_count"], settings["breaker_after"]}, "none, as was asked for")

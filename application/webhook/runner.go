@@ -153,7 +153,7 @@ func (r *runner) note(m Message, code string, answer ports.WebhookAnswer, err er
 		Status: answer.Status, Code: code, Duration: took,
 	}
 	switch s := &r.sub.Settings; {
-	case code == "":
+	case code == "", answer.Status == statusGone: // the latter waits for the owner, not for a time
 	case ownTrouble(err):
 		a.Next = event.Micros(now.Add(r.d.Rest))
 	case m.Attempt <= s.MaxRetries:

@@ -136,10 +136,15 @@ func TestAGoneEndpointIsDisabled(t *testing.T) {
 	}
 	h.run(t, "a", func(c *webhook.Config) { c.Concurrency = 1 })
 	h.add("k")
+	caller := webhook.Caller{Principal: owner}
 	testkit.Eventually(t, patience, func() bool {
-		e, err := h.service().Endpoint(t.Context(), webhook.Caller{Principal: owner}, "orders")
+		e, err := h.service().Endpoint(t.Context(), caller, "orders")
 		return err == nil && e.DisabledCode == "webhook.status_410" && !e.DisabledAt.IsZero()
 	})
+	testkit.Eventually(t, patience, func() bool {
+		attempts, err := h.service().Attempts(t.Context(), caller, "orders", 10)
+		return err == nil && len(attempts) == 1 && attempts[0].Status == 410 && attempts[0].Next.IsZero()
+	}, "no next attempt is promised")
 	testkit.Eventually(t, patience, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.paused == 1 })
 	require.Zero(t, h.delivered(), "the message waits")
 	h.mu.Lock()

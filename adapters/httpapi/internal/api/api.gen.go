@@ -2068,7 +2068,7 @@ type WebhookAttempt struct {
 	EventID     string `json:"event_id"`
 	LegalEntity string `json:"legal_entity"`
 
-	// NextAttemptAt At the earliest; absent after the last one.
+	// NextAttemptAt At the earliest; absent after the last one, and when the endpoint is given up.
 	NextAttemptAt string `json:"next_attempt_at,omitempty,omitzero"`
 	Sequence      string `json:"sequence"`
 
