@@ -34,7 +34,7 @@ var exportFilters = []struct{ flag, parameter, usage string }{
 	{"source-reference", "source_reference", "only events from this document of their source"},
 	{"path", "path", "where in the data to look, such as $.lines[*].account; with --operator and --value"},
 	{"operator", "operator", "eq, ne, gt, ge, lt, le, contains or exists"},
-	{"value", "value", "a number, true, false, null or a text"},
+	{"value", "value", `a number, true, false, null or a text; '"6000"' in quotes is a text that looks like a number`},
 	{"include-data", "include_data", "false leaves data, dimensions and entities out"},
 	{"raw", "raw", "events as they are stored, not in the newest version of their type"},
 	{"direction", "direction", "forward or backward"},

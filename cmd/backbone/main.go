@@ -45,14 +45,19 @@ func run(args []string) int {
 }
 
 // describe words an error for a terminal, on one line: a fault's detail first, its
-// code after. Where the fault only says that something is away or broken, whoever
+// code after, and the parameter or member it is about, which the detail of a server
+// leaves to the document that carries it. Where the fault only says that something is away or broken, whoever
 // sits here is the operator, so the cause follows.
 func describe(err error) string {
 	f, ok := fault.As(err)
 	if !ok {
 		return oneLine(err)
 	}
-	text := fmt.Sprintf("%s (%s)", f.Detail, f.Code)
+	about := f.Code
+	if field := strings.Join(strings.Fields(f.Field), " "); field != "" {
+		about += ", " + field
+	}
+	text := fmt.Sprintf("%s (%s)", f.Detail, about)
 	if cause := f.Unwrap(); cause != nil && (f.Kind == fault.Unavailable || f.Kind == fault.Internal) {
 		text += ": " + oneLine(cause)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,8 +74,32 @@ func traceProcess(ctx context.Context, client *httpclient.Client, o TraceOptions
 		printWhere(o.Out, "     ", e)
 	}
 	fmt.Fprintf(o.Out, "process %s: %d events in %s by %s\n", p.CorrelationID, len(p.Events), elapsed(p.DurationMS), strings.Join(p.Actors, ", "))
+	if about := aboutLine(p.Entities); about != "" {
+		fmt.Fprintln(o.Out, about)
+	}
 	printLeftOut(o.Out, p.LeftOut)
 	return nil
+}
+
+// mostAbout bounds the entities that a terminal is shown of a process.
+const mostAbout = 20
+
+// aboutLine names what a process was about, each entity once, whatever its roles.
+func aboutLine(entities []httpclient.Entity) string {
+	var names []string
+	for _, e := range entities {
+		if name := e.Type + " " + e.ID; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	switch n := len(names); {
+	case n == 0:
+		return ""
+	case n > mostAbout:
+		return fmt.Sprintf("about %s and %d more, which --json lists", strings.Join(names[:mostAbout], ", "), n-mostAbout)
+	default:
+		return "about " + strings.Join(names, ", ")
+	}
 }
 
 func elapsed(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
@@ -83,6 +108,7 @@ func elapsed(ms float64) time.Duration { return time.Duration(ms * float64(time.
 var leftOutTexts = map[string]string{
 	"depth":        "it goes on for more steps than are followed",
 	"count":        "there are more events than are shown at once",
+	"size":         "there are more events, but together they are too large to be shown at once",
 	"legal_entity": "it goes on in a legal entity that you may not see",
 	"missing":      "the cause is in no log",
 	"cycle":        "the events name each other as their cause",

@@ -137,6 +137,7 @@ func traceSamples(t *testing.T, d *dev) {
 	require.Zero(t, r.code, r)
 	require.Contains(t, r.stdout, journal.Type+"  SL-2026-000001")
 	require.Regexp(t, `(?m)^process \S+: \d+ events in \S+ by `, r.stdout)
+	require.Regexp(t, `(?m)^about .*invoice `+report.Lineage[0].Stream.ID, r.stdout)
 
 	for args, want := range map[string]string{
 		"--legal-entity DEMF SL-2026-900001":                `no event, document or journal "SL-2026-900001"`,
