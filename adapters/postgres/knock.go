@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,8 +25,13 @@ type refusal struct {
 
 // knockSeldom spares a server that recovers a process for each request that comes
 // meanwhile: whoever needs a new connection within a moment of a refusal is given the same
-// answer, without asking.
+// answer, without asking. Where the DSN names several servers, another one may let it in
+// meanwhile: all of them are asked each time.
 func knockSeldom(config *pgxpool.Config) {
+	one := config.ConnConfig
+	if slices.ContainsFunc(one.Fallbacks, func(o *pgconn.FallbackConfig) bool { return o.Host != one.Host || o.Port != one.Port }) {
+		return
+	}
 	var last atomic.Pointer[refusal]
 	handle := config.ConnConfig.OnPgError
 	config.ConnConfig.OnPgError = func(c *pgconn.PgConn, err *pgconn.PgError) bool {

@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"net"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +29,10 @@ func (r *recovery) dial(ctx context.Context, network, address string) (net.Conn,
 		var dialer net.Dialer
 		return dialer.DialContext(ctx, network, address)
 	}
+	return r.refuse()
+}
+
+func (r *recovery) refuse() (net.Conn, error) {
 	r.refused.Add(1)
 	near, far := net.Pipe()
 	go func() {
@@ -62,4 +68,40 @@ func TestARecoveringServerIsAskedSeldom(t *testing.T) {
 	require.LessOrEqual(t, r.refused.Load(), 8*windows, "the appenders' pool, who listens and who notifies ask too")
 	r.on.Store(false)
 	testkit.EventuallyNoError(t, aWhile, func() error { return s.Ping(t.Context()) }, "it is asked again")
+}
+
+// TestARecoveringServerHidesNoOther names two servers, as for a failover: while the one
+// recovers, the other is reached by all who need a connection.
+func TestARecoveringServerHidesNoOther(t *testing.T) {
+	t.Parallel()
+	const recovering = "192.0.2.1" // nobody's
+	dsn, err := url.Parse(database(t))
+	require.NoError(t, err)
+	q := dsn.Query()
+	if q.Get("host") == "" {
+		q.Set("host", dsn.Hostname())
+	}
+	if q.Get("port") == "" {
+		q.Set("port", dsn.Port())
+	}
+	healthy := q.Get("host")
+	q.Set("host", recovering+","+healthy)
+	q.Set("port", q.Get("port")+","+q.Get("port"))
+	dsn.RawQuery, dsn.Host = q.Encode(), ""
+	var r recovery
+	s := open(t, dsn.String(), func(c *postgres.Config) {
+		c.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if strings.HasPrefix(address, recovering) {
+				return r.refuse()
+			}
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, network, address)
+		}
+	})
+	for range 4 { // of the pool: each needs a connection of its own
+		conn, err := s.Pool().Acquire(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(conn.Release)
+	}
+	require.Positive(t, r.refused.Load())
 }
