@@ -85,3 +85,26 @@ func TestSuperuserEditsOfStreamsAreFound(t *testing.T) {
 		require.Contains(t, kinds(c.verify(t, le)), verify.StreamMismatch, statement)
 	}
 }
+
+// TestRedactedMetadataAreNoFinding redacts a text of the metadata that the log obeys: the
+// row keeps it, as the log goes on obeying it, and the event no longer says it.
+func TestRedactedMetadataAreNoFinding(t *testing.T) {
+	t.Parallel()
+	c := newCrimes(t)
+	le := c.books(t, "REDACTED")
+	r := fullEvents(le, 1)
+	r.Idempotency, r.Streams = nil, nil
+	e := &r.Events[0]
+	e.Stream, e.Type = event.StreamID{Type: "machine", ID: "of-ada"}, stream.MetadataChanged
+	e.Change = &event.StreamChange{Action: event.DescribeStream, Settings: []byte(`{"acl":{"read":["Ada"]}}`), Access: []byte(`{"read":["Ada"]}`)}
+	e.Payload = []byte(`{"data":{"metadata":{"acl":{"read":["Ada"]}},"reason":"x"},"dimensions":{},"entity_refs":[]}`)
+	e.PayloadHash = event.HashPayload(e.Salt, e.Payload)
+	done, err := c.Append(t.Context(), r)
+	require.NoError(t, err)
+	report := c.verify(t, le)
+	require.True(t, report.Sound(), "%v", report.Findings)
+
+	c.announce(t, le, c.redactAt(t, le, done.Events[0].Sequence, "/data/metadata/acl/read/0"))
+	report = c.verify(t, le)
+	require.True(t, report.Sound(), "%v", report.Findings)
+}

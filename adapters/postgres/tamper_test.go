@@ -138,7 +138,13 @@ func (c *crimes) cut(t *testing.T, le ports.LegalEntity, after int) {
 
 func (c *crimes) redact(t *testing.T, le ports.LegalEntity, n event.Sequence) ports.Redaction {
 	t.Helper()
-	r := ports.RedactionRequest{ID: ulid.Make(), Partition: le.Partition, Sequence: n, Pointers: []string{"/data/name"}, Reason: "x", RequestedBy: "p-1"}
+	return c.redactAt(t, le, n, "/data/name")
+}
+
+// redactAt redacts the name where it stands.
+func (c *crimes) redactAt(t *testing.T, le ports.LegalEntity, n event.Sequence, pointer string) ports.Redaction {
+	t.Helper()
+	r := ports.RedactionRequest{ID: ulid.Make(), Partition: le.Partition, Sequence: n, Pointers: []string{pointer}, Reason: "x", RequestedBy: "p-1"}
 	_, err := c.redactor.RequestRedaction(t.Context(), r)
 	require.NoError(t, err)
 	_, err = c.redactor.ApproveRedaction(t.Context(), le.Partition, r.ID, "p-2")
@@ -156,8 +162,8 @@ func (c *crimes) announce(t *testing.T, le ports.LegalEntity, x ports.Redaction)
 	r := fullEvents(le, 1)
 	e := &r.Events[0]
 	e.Type = "pii.payload.redacted"
-	e.Payload = fmt.Appendf(nil, `{"data":{"redaction_id":%q,"event_id":%q,"sequence":%d,"pointers":["/data/name"],"reason":"x","old_payload_hash":"%x","new_payload_hash":"%x","requested_by":"p-1","approved_by":"p-2"},"dimensions":{},"entity_refs":[]}`,
-		x.ID.String(), x.EventID.String(), x.Sequence, x.OldPayloadHash, x.NewPayloadHash)
+	e.Payload = fmt.Appendf(nil, `{"data":{"redaction_id":%q,"event_id":%q,"sequence":%d,"pointers":[%q],"reason":"x","old_payload_hash":"%x","new_payload_hash":"%x","requested_by":"p-1","approved_by":"p-2"},"dimensions":{},"entity_refs":[]}`,
+		x.ID.String(), x.EventID.String(), x.Sequence, x.Pointers[0], x.OldPayloadHash, x.NewPayloadHash)
 	e.PayloadHash = event.HashPayload(e.Salt, e.Payload)
 	_, err := c.Append(t.Context(), r)
 	require.NoError(t, err)

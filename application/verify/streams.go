@@ -71,8 +71,12 @@ func disagreement(e *event.Recorded, row *ports.StreamRow) string {
 }
 
 // sameSettings compares what the log obeys of metadata with the event that set them. An
-// event that says nothing readable is found by its own checks.
+// event that says nothing readable, or not what it said when it was recorded, is judged by
+// its own checks: it may have been redacted, and the log goes on obeying what was set.
 func sameSettings(e *event.Recorded, kept json.RawMessage) bool {
+	if event.HashPayload(e.Salt, e.Payload) != e.PayloadHash {
+		return true
+	}
 	var said struct {
 		Metadata stream.Metadata `json:"metadata"`
 	}
