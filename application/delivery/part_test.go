@@ -21,6 +21,7 @@ type desk struct {
 	open   []subscription.Message
 	parked map[subscription.Key]event.Sequence
 	read   int // messages
+	asked  int // for those that wait
 }
 
 func (d *desk) Now() time.Time { return d.now }
@@ -44,6 +45,7 @@ func (d *desk) Moving(context.Context) ([]subscription.Message, error) {
 }
 
 func (d *desk) Waiting(_ context.Context, after event.Sequence, but []subscription.Key, limit int) ([]subscription.Message, error) {
+	d.asked++
 	return d.that(func(m subscription.Message) bool {
 		if limit--; m.State != subscription.Waiting || m.Sequence <= after || slices.Contains(but, m.Key) {
 			limit++
@@ -165,4 +167,22 @@ func TestWhatIsHeldIsNotRead(t *testing.T) {
 	require.NoError(t, fill(t.Context(), d, w, 10))
 	require.Equal(t, []event.Sequence{5001}, w.Claimable(10, nil), "its key is free")
 	require.Equal(t, 7, d.read)
+}
+
+// However many keys parked messages hold, what waits behind them is not read in ever so
+// many small pages, each of which would be held against all that was read before it.
+func TestManyHeldKeysAreReadAtOnce(t *testing.T) {
+	t.Parallel()
+	d := &desk{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), parked: map[subscription.Key]event.Sequence{}}
+	const keys = manyKeys + 50
+	for n := event.Sequence(1); n < maxWaiting; n++ {
+		k := subscription.Key{1, byte(n % keys), byte(n % keys >> 8)}
+		d.parked[k] = 0
+		d.open = append(d.open, subscription.Message{Sequence: n, Key: k, State: subscription.Waiting})
+	}
+	d.open = append(d.open, subscription.Message{Sequence: maxWaiting, Key: subscription.Key{2}, State: subscription.Waiting})
+	w := subscription.NewPart(subscription.Settings{PartitionBy: subscription.PerStream, MessageTimeout: time.Minute}, d.now, nil)
+	require.NoError(t, fill(t.Context(), d, w, 1))
+	require.Equal(t, []event.Sequence{maxWaiting}, w.Claimable(1, nil), "its key is free")
+	require.LessOrEqual(t, d.asked, 10)
 }

@@ -132,7 +132,7 @@ func fill(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, room
 	for after := event.Sequence(0); ; {
 		but := w.Held()
 		if len(but) > manyKeys {
-			but = nil
+			but, page = nil, maxWaiting // all of it: page by page, each would be held against all before it
 		}
 		more, err := tx.Waiting(ctx, after, but, page)
 		if err != nil {
