@@ -3,8 +3,10 @@ package postgres_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
@@ -22,7 +25,8 @@ import (
 // network is the wire between a store and its database, which tests cut.
 type network struct {
 	mu      sync.Mutex
-	cut     func(*wire)   // called once at the next second round trip, before it is sent
+	at      string        // the statement that cut waits for
+	cut     func(*wire)   // called once when an appender is about to send that statement
 	refused atomic.Bool   // new connections
 	jam     chan struct{} // closed: the end of what keeps new connections waiting; nil: nothing does
 }
@@ -48,22 +52,26 @@ func (n *network) dial(ctx context.Context, network, address string) (net.Conn, 
 	return &wire{Conn: conn, network: n}, nil
 }
 
-// atCommit arms the network: f gets the appender's wire whose second round trip is
-// about to be sent.
-func (n *network) atCommit(f func(*wire)) {
+// atCommit arms the network: f gets the appender's wire that is about to send a commit.
+func (n *network) atCommit(f func(*wire)) { n.before("commit", f) }
+
+// atWrite does the same where events are about to be written: together with the commit,
+// unless keys are leased in another database.
+func (n *network) atWrite(f func(*wire)) { n.before(backbonedb.InsertEvents, f) }
+
+func (n *network) before(statement string, f func(*wire)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cut = f
+	n.at, n.cut = statement, f
 }
 
-// freeze arms the network to stand still at the appender's second round trip, before it
-// is sent.
+// freeze arms the network to stand still before an appender's events are written.
 func (n *network) freeze(t *testing.T) (reached <-chan struct{}, thaw func()) {
 	t.Helper()
 	frozen, thawed := make(chan struct{}), make(chan struct{})
 	thaw = sync.OnceFunc(func() { close(thawed) })
 	t.Cleanup(thaw) // or the store could not be closed
-	n.atCommit(func(*wire) {
+	n.atWrite(func(*wire) {
 		close(frozen)
 		<-thawed
 	})
@@ -87,19 +95,17 @@ func (n *network) requireCut(t *testing.T) {
 	t.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	require.Nil(t, n.cut, "no second round trip was seen")
+	require.Nil(t, n.cut, "the statement was never sent")
 }
 
 type wire struct {
 	net.Conn
-	network *network
-	appends bool // an appender's, as its start-up message says
-	trips   int  // round trips since the network was armed
-	lost    atomic.Bool
+	network  *network
+	appends  bool              // an appender's, as its start-up message says
+	prepared map[string]string // SQL by the name of the statement
+	deaf     atomic.Bool       // what the server says next is lost
+	lost     atomic.Bool
 }
-
-// sync is the message that ends each round trip.
-var syncMessage = []byte{'S', 0, 0, 0, 4}
 
 func (w *wire) Write(b []byte) (int, error) {
 	if w.lost.Load() {
@@ -108,30 +114,69 @@ func (w *wire) Write(b []byte) (int, error) {
 	w.network.mu.Lock()
 	cut := w.network.cut
 	w.appends = w.appends || bytes.Contains(b, []byte("application_name\x00backbone appends\x00"))
-	if cut != nil && w.appends && bytes.HasSuffix(b, syncMessage) {
-		if w.trips++; w.trips == 2 {
-			w.network.cut, w.trips = nil, 0
-			w.network.mu.Unlock()
-			cut(w)
-			if w.lost.Load() {
-				return 0, net.ErrClosed
-			}
-			return w.Conn.Write(b)
-		}
+	if sent := w.executed(b); cut == nil || !w.appends || !slices.Contains(sent, w.network.at) {
+		w.network.mu.Unlock()
+		return w.Conn.Write(b)
 	}
+	w.network.cut = nil
 	w.network.mu.Unlock()
+	cut(w)
+	if w.lost.Load() {
+		return 0, net.ErrClosed
+	}
 	return w.Conn.Write(b)
 }
 
+// executed is the SQL of the statements that whole messages execute. A message is its
+// type, its length without the type, and its body; that of a start-up has no type.
+func (w *wire) executed(messages []byte) (statements []string) {
+	for len(messages) > 5 && messages[0] != 0 {
+		end := 1 + int(binary.BigEndian.Uint32(messages[1:]))
+		if end > len(messages) {
+			break
+		}
+		first, rest, _ := bytes.Cut(messages[5:end], []byte{0})
+		second, _, _ := bytes.Cut(rest, []byte{0})
+		switch messages[0] {
+		case 'P': // Parse: the statement's name, its SQL
+			if w.prepared == nil {
+				w.prepared = map[string]string{}
+			}
+			w.prepared[string(first)] = string(second)
+		case 'B': // Bind: the portal's name, the statement's
+			statements = append(statements, w.prepared[string(second)])
+		}
+		messages = messages[end:]
+	}
+	return statements
+}
+
+// Read may have begun before the wire was cut: the driver listens while a write takes
+// long.
 func (w *wire) Read(b []byte) (int, error) {
 	if w.lost.Load() {
 		return 0, net.ErrClosed
 	}
 	n, err := w.Conn.Read(b)
+	if w.deaf.Load() {
+		w.drain(bytes.Clone(b[:n]), err)
+	}
 	if w.lost.Load() { // lost while the answer came
 		return 0, net.ErrClosed
 	}
 	return n, err
+}
+
+// drain reads the rest of the server's answer, so that the commit is certainly done, and
+// loses the connection.
+func (w *wire) drain(answer []byte, err error) {
+	// ReadyForQuery in state idle: the transaction is over.
+	for b := make([]byte, 4096); err == nil && !bytes.HasSuffix(answer, []byte{'Z', 0, 0, 0, 5, 'I'}); {
+		var n int
+		n, err = w.Conn.Read(b)
+		answer = append(answer, b[:n]...)
+	}
+	w.lose()
 }
 
 // lose drops the connection before anything is sent.
@@ -140,37 +185,14 @@ func (w *wire) lose() {
 	_ = w.Close()
 }
 
-// loseAnswer lets the server have the round trip and drops what it says.
-func (w *wire) loseAnswer() {
-	w.Conn = &deaf{Conn: w.Conn, lost: &w.lost}
-}
-
-// deaf reads the server's whole answer, so that the commit is certainly done, and
-// then fails.
-type deaf struct {
-	net.Conn
-	lost *atomic.Bool
-}
-
-func (d *deaf) Read(b []byte) (int, error) {
-	var tail []byte
-	for {
-		n, err := d.Conn.Read(b)
-		tail = append(tail, b[:n]...)
-		// ReadyForQuery in state idle: the transaction is over.
-		if err != nil || bytes.HasSuffix(tail, []byte{'Z', 0, 0, 0, 5, 'I'}) {
-			d.lost.Store(true)
-			_ = d.Close()
-			return 0, net.ErrClosed
-		}
-	}
-}
+// loseAnswer lets the server have what is about to be sent and drops what it says.
+func (w *wire) loseAnswer() { w.deaf.Store(true) }
 
 func behind(n *network) option {
 	return func(c *postgres.Config) { c.Appenders, c.DialFunc = 1, n.dial }
 }
 
-// warm prepares the statements, so that each round trip is one write.
+// warm connects an appender by a first append.
 func warm(t *testing.T, s *postgres.Store, r ports.AppendRequest) {
 	t.Helper()
 	_, err := s.Append(t.Context(), r)
@@ -315,7 +337,7 @@ func TestAHolderThatHangsIsEnded(t *testing.T) {
 	warm(t, hanging, invoice(p, 1))
 	held, thaw := n.freeze(t)
 	late := send(context.Background(), hanging, invoice(p, 1))
-	receive(t, held, "the second round trip: it has the head lock and says nothing more")
+	receive(t, held, "what it is about to write: it has the head lock and says nothing more")
 	_, err := healthy.Append(t.Context(), invoice(p, 1))
 	require.NoError(t, err, "it hangs on, and the lock is free all the same")
 	thaw()

@@ -42,7 +42,7 @@ func TestALeaseThatIsLostBeforeTheCommitIsTakenAgain(t *testing.T) {
 	n := &network{}
 	s, _, keysDSN, p := apartStore(t, n)
 	killed := 0
-	n.atCommit(func(*wire) { killed = killLeases(t, keysDSN) })
+	n.atWrite(func(*wire) { killed = killLeases(t, keysDSN) })
 	result, err := s.Append(t.Context(), personal(p, "employee:A-1"))
 	n.requireCut(t)
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestAKeyDestroyedAfterItsLeaseWasLostRefusesTheAppend(t *testing.T) {
 	n := &network{}
 	s, _, keysDSN, p := apartStore(t, n)
 	id := keyID(p, "employee:A-1")
-	n.atCommit(func(*wire) {
+	n.atWrite(func(*wire) {
 		killLeases(t, keysDSN)
 		keyTables{keysDSN}.Fence(t, id)
 		keyTables{keysDSN}.Destroy(t, id)
@@ -95,19 +95,15 @@ func TestAConnectionLostAtTheCommitKeepsTheLease(t *testing.T) {
 	t.Parallel()
 	n := &network{}
 	s, _, keysDSN, p := apartStore(t, n)
-	// The second round trip writes; the third commits.
 	cut := make(chan struct{})
 	var end func()
 	n.atCommit(func(w *wire) {
-		w.trips = 1
-		n.atCommit(func(w *wire) {
-			end = n.delay(t)
-			w.loseAnswer()
-			close(cut)
-		})
+		end = n.delay(t)
+		w.loseAnswer()
+		close(cut)
 	})
 	answered := send(context.Background(), s, personal(p, "employee:A-1"))
-	receive(t, cut, "the third round trip")
+	receive(t, cut, "the commit")
 	n.requireCut(t)
 	// Nobody knows yet whether the event was written.
 	_, err := connect(t, keysDSN).Exec(t.Context(), lockKey+" NOWAIT", keyArguments(keyID(p, "employee:A-1"))...)

@@ -222,7 +222,7 @@ func TestAnEraserWaitsForTheGroupInFlightOnly(t *testing.T) {
 			warm(t, hanging, personal(books[0], string(id.Subject)))
 			held, thaw := n.freeze(t)
 			inFlight := send(context.Background(), hanging, personal(books[0], string(id.Subject)))
-			receive(t, held, "the second round trip: it has its lease and has written nothing")
+			receive(t, held, "what it is about to write: it has its lease and has written nothing")
 			keys.Fence(t, id)
 			erased := make(chan struct{})
 			go func() {
