@@ -64,7 +64,7 @@ func TestRawEventsComeBackAsTheyWereSent(t *testing.T) {
 	for _, q := range []string{
 		"stream_type=entity&stream_id=machine:M-17&legal_entity=USMF", "stream_type=scope&stream_id=USMF",
 		"stream_type=type&stream_id=equipment.machine.serviced&legal_entity=USMF&effective_from=2026-03-31&effective_to=2026-03-31",
-		"stream_type=scope&stream_id=USMF&from_date=2026-03-31&to_date=2026-03-31&event_types=a.b,equipment.machine.serviced",
+		"stream_type=scope&stream_id=USMF&from_date=2026-03-31&to_date=2026-03-31&event_types=note.page.added,equipment.machine.serviced",
 		"stream_type=scope&stream_id=USMF&from_date=2026-03-31T10:00:00Z&to_date=2026-03-31T12:00:00%2B02:00&recorded_from=2020-01-01",
 		"stream_type=tag&stream_id=q1&legal_entity=USMF",
 		"stream_type=actor&stream_id=p-module&legal_entity=USMF&direction=backward", "stream_type=correlation&stream_id=c-1",
@@ -83,7 +83,7 @@ func TestFiltersLeaveOut(t *testing.T) {
 	require.Equal(t, 201, h.do(t, ask{method: "POST", path: "/api/events", token: "module",
 		body: `{"events":[` + serviced(`"occurred_at":"2026-03-31T10:00:00Z","effective_date":"2026-03-31"`) + `]}`}).status)
 	for _, q := range []string{
-		"from_date=2026-04-01", "to_date=2026-03-30", "to_date=2026-03-31T09:59:59Z", "recorded_to=2020-01-01", "effective_from=2026-04-01", "event_types=a.b",
+		"from_date=2026-04-01", "to_date=2026-03-30", "to_date=2026-03-31T09:59:59Z", "recorded_to=2020-01-01", "effective_from=2026-04-01", "event_types=note.page.added",
 	} {
 		page := h.do(t, ask{method: "GET", path: "/api/events?stream_type=scope&stream_id=USMF&" + q, token: "auditor"})
 		require.Equal(t, `{"events":[],"has_more":false}`, string(page.body), q)

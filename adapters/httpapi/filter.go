@@ -54,8 +54,14 @@ func (s *Server) selection(ctx context.Context, action string, params api.ListEv
 		sel.Modules = strings.Split(params.Modules, ",")
 		slices.Sort(sel.Modules)
 	}
-	if len(sel.Modules) == 0 && sel.Filter.Predicate == nil {
-		return sel, nil
+	switch {
+	case sel.Kind == query.ByType && sel.StreamID != "":
+		err = s.requireTypes(ctx, "stream_id", sel.StreamID)
+	case len(sel.Filter.Types) > 0:
+		err = s.requireTypes(ctx, "event_types", sel.Filter.Types...)
+	}
+	if err != nil || len(sel.Modules) == 0 && sel.Filter.Predicate == nil {
+		return sel, err
 	}
 	return sel, s.consultTypes(ctx, &sel)
 }

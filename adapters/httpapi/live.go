@@ -62,7 +62,25 @@ type LiveConfig struct {
 func isFeed(c echo.Context) bool { return strings.HasPrefix(c.Request().URL.Path, pathFeeds) }
 
 // unpacked tells requests whose answers are not compressed.
-func unpacked(c echo.Context) bool { return quiet(c) || isFeed(c) }
+func unpacked(c echo.Context) bool { return quiet(c) || isFeed(c) || refusesGzip(c.Request()) }
+
+// refusesGzip tells requests that name gzip with weight 0, which RFC 9110 has them do to
+// be spared it. The middleware only looks for the word.
+func refusesGzip(r *http.Request) bool {
+	for _, line := range r.Header.Values(echo.HeaderAcceptEncoding) {
+		for coding := range strings.SplitSeq(line, ",") {
+			name, weight, _ := strings.Cut(coding, ";")
+			if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
+				continue
+			}
+			if name, value, found := strings.Cut(weight, "="); found && strings.EqualFold(strings.TrimSpace(name), "q") {
+				q, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+				return err == nil && q == 0
+			}
+		}
+	}
+	return false
+}
 
 // wantsWebSocket tells the transport that is asked for.
 func wantsWebSocket(r *http.Request) bool {
@@ -156,7 +174,7 @@ func (s *Server) SubscribeToAll(ctx context.Context, r api.SubscribeToAllRequest
 	}
 	if r.Params.EventTypes != "" {
 		q.Types = strings.Split(r.Params.EventTypes, ",")
-		if err := s.requireTypes(ctx, q.Types); err != nil {
+		if err := s.requireTypes(ctx, "event_types", q.Types...); err != nil {
 			return nil, err
 		}
 	}
@@ -177,15 +195,15 @@ func (s *Server) SubscribeToAll(ctx context.Context, r api.SubscribeToAllRequest
 }
 
 // requireTypes refuses types that nobody registered: a feed of a misspelt one would stay
-// silent for ever.
-func (s *Server) requireTypes(ctx context.Context, types []string) error {
+// silent for ever, and an empty page of it would be taken for a fact about the books.
+func (s *Server) requireTypes(ctx context.Context, field string, types ...string) error {
 	registered, err := s.config.Types.List(ctx)
 	if err != nil {
 		return err
 	}
 	for _, t := range types {
 		if !slices.ContainsFunc(registered, func(r eventtype.Registration) bool { return r.Type == t }) {
-			return typeUnknown("event_types")
+			return typeUnknown(field)
 		}
 	}
 	return nil

@@ -91,8 +91,14 @@ func fromEcho(h *echo.HTTPError) *fault.Error {
 	case http.StatusUnsupportedMediaType:
 		return fault.New(fault.Invalid, "http.unsupported_media_type", "send the body as Content-Type: application/json, without Content-Encoding")
 	case http.StatusBadRequest:
-		f := fault.New(fault.Invalid, "request.parameter_invalid", "a parameter is missing or cannot be read; GET /api/openapi.yaml says how it is written")
 		text, _ := h.Message.(string)
+		f := fault.New(fault.Invalid, "request.parameter_invalid", "this parameter cannot be read; GET /api/openapi.yaml says how it is written")
+		switch {
+		case strings.HasSuffix(text, " is required"), strings.Contains(text, " is required, but not found"):
+			f = fault.New(fault.Invalid, "request.parameter_missing", "this parameter is required here; add it")
+		case strings.Contains(text, ": multiple values for single value parameter"):
+			f = fault.New(fault.Invalid, "request.parameter_repeated", "this parameter is given more than once; give it once")
+		}
 		if _, rest, found := strings.Cut(text, "parameter "); found {
 			name, _, _ := strings.Cut(rest, ":")
 			if name, _, _ = strings.Cut(strings.TrimSpace(name), " "); name != "" {

@@ -144,17 +144,25 @@ func TestAnswersArePacked(t *testing.T) {
 	h := openHouse(t)
 	h.machineType(t)
 	h.machines(t, "USMF", 20)
-	get := func(path string) (*http.Response, []byte) {
+	ask := func(path, accepted string) (*http.Response, []byte) {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", h.url+path, nil)
 		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer "+h.tokens["auditor"])
-		r.Header.Set("Accept-Encoding", "gzip") // by hand, so that the client leaves it as it is
+		r.Header.Set("Accept-Encoding", accepted) // by hand, so that the client leaves it as it is
 		res, err := http.DefaultClient.Do(r)
 		require.NoError(t, err)
 		defer func() { _ = res.Body.Close() }()
 		body, err := io.ReadAll(res.Body)
 		require.NoError(t, err)
 		return res, body
+	}
+	get := func(path string) (*http.Response, []byte) { return ask(path, "gzip") }
+	for accepted, encoding := range map[string]string{
+		"identity": "", "br, gzip": "gzip", "gzip;q=0.5": "gzip", "gzip;q=1": "gzip",
+		"gzip;q=0": "", "identity, gzip; q=0.000": "", "br;q=0, gzip": "gzip",
+	} {
+		res, _ := ask("/api/events?stream_type=scope&stream_id=USMF", accepted)
+		require.Equal(t, encoding, res.Header.Get("Content-Encoding"), accepted)
 	}
 	res, body := get("/api/events?stream_type=scope&stream_id=USMF")
 	require.Equal(t, "gzip", res.Header.Get("Content-Encoding"))
