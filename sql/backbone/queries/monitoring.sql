@@ -193,7 +193,7 @@ ORDER BY 1;
 -- name: ListProjectionLags :many
 -- Of every partition that has events: how far a projection is, and since when the
 -- oldest event waits that it has not seen. Role and state are those of the version in
--- the register, '' for one that no server has entered there.
+-- the register, an empty text for one that no server has entered there.
 SELECT c.projection, c.version, c.partition_id, c.status, c.sequence, c.updated_at,
        coalesce(r.role, '')::text AS role, coalesce(r.status, '')::text AS state,
        coalesce(h.sequence, 0)::bigint AS head,

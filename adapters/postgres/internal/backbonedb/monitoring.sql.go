@@ -450,7 +450,7 @@ type ListProjectionLagsRow struct {
 
 // Of every partition that has events: how far a projection is, and since when the
 // oldest event waits that it has not seen. Role and state are those of the version in
-// the register, ” for one that no server has entered there.
+// the register, an empty text for one that no server has entered there.
 func (q *Queries) ListProjectionLags(ctx context.Context, db DBTX) ([]ListProjectionLagsRow, error) {
 	rows, err := db.Query(ctx, ListProjectionLags)
 	if err != nil {
