@@ -91,6 +91,15 @@ func (e Expected) Value() any {
 	}
 }
 
+// shown is what an answer gives as expected beside the actual version: no stream is
+// version 0, so that programs have two numbers to compare.
+func (e Expected) shown() any {
+	if e.mode == modeNoStream {
+		return uint64(0)
+	}
+	return e.Value()
+}
+
 // ParseExpected reads the text form of api.md.
 func ParseExpected(word string) (Expected, bool) {
 	switch word {
@@ -155,8 +164,8 @@ type AppendCondition struct {
 // that got there first, if it is known.
 func WrongExpectedVersion(stream event.StreamID, expected Expected, actual event.Version, holder *fault.Holder) *fault.Error {
 	f := fault.New(fault.Conflict, CodeWrongExpectedVersion,
-		"stream %s is at version %d, not at the expected %v; read it again and decide anew", stream, actual, expected.Value()).
-		WithNumbers(expected.Value(), uint64(actual)).With("stream", stream.String())
+		"stream %s is at version %d, not at the expected %v; read it again and decide anew", stream, actual, expected.shown()).
+		WithNumbers(expected.shown(), uint64(actual)).With("stream", stream.String())
 	if holder != nil {
 		f = f.WithHolder(*holder)
 	}

@@ -77,6 +77,8 @@ func TestConflictsSayWhoGotThereFirst(t *testing.T) {
 	require.Equal(t, &holder, f.Holder)
 	require.Equal(t, "invoice/I-1", f.Attributes["stream"])
 
+	f = concurrency.WrongExpectedVersion(stream, concurrency.NoStream(), 4, nil)
+	require.Equal(t, []any{uint64(0), uint64(4)}, []any{f.Expected, f.Actual}, "both are numbers")
 	f = concurrency.WrongExpectedVersion(stream, concurrency.StreamExists(), 0, nil)
 	require.Equal(t, "stream_exists", f.Expected)
 	require.Equal(t, uint64(0), f.Actual)
