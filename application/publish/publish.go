@@ -72,7 +72,7 @@ type Config struct {
 	Logger    *slog.Logger // nil: silent
 	Observer  Observer     // nil: nobody watches
 
-	Batch   int           // events of one batch; 256
+	Batch   int           // events of one batch, which has 8 MiB of payloads at most; 256
 	Workers int           // partitions that publish at the same time; 4
 	TTL     time.Duration // of a lease; 10 s
 	Retry   time.Duration // pause after the first failure, doubled with each; 1 s
@@ -104,7 +104,6 @@ type share struct {
 
 	begun    bool
 	through  event.Sequence
-	size     int // events of the next page
 	oldest   time.Time
 	busy     bool
 	cancel   context.CancelFunc // ends what is under way
@@ -236,7 +235,7 @@ func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads m
 	for _, s := range due[:min(len(due), max(d.Workers-busy, 0))] {
 		d.served++
 		s.served, s.busy = d.served, true
-		turn := turn{share: s, partition: s.partition, term: s.term, begun: s.begun, through: s.through, size: s.size}
+		turn := turn{share: s, partition: s.partition, term: s.term, begun: s.begun, through: s.through}
 		bounded, cancel := context.WithDeadline(ctx, s.ends)
 		s.cancel = cancel
 		working.Go(func() {
@@ -257,7 +256,7 @@ func (d *Dispatcher) finish(ctx context.Context, r result) {
 	if r.begun && !s.begun {
 		s.failures = r.failures // of whoever had it before: a broker that is away is left alone as long
 	}
-	s.begun, s.through, s.size, s.oldest = r.begun, r.through, r.size, r.oldest
+	s.begun, s.through, s.oldest = r.begun, r.through, r.oldest
 	if r.stored > 0 {
 		s.waiting, s.code = time.Time{}, ""
 	}

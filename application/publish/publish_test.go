@@ -228,6 +228,28 @@ func TestATooLargeEventGoesAsAReference(t *testing.T) {
 	}
 }
 
+// TestLargeEventsArePublishedAFewAtATime: a batch ends at its bytes, from the first one
+// on, and an event that has more than a batch comes alone.
+func TestLargeEventsArePublishedAFewAtATime(t *testing.T) {
+	t.Parallel()
+	r := newRig()
+	r.log.payload = make([]byte, 1<<20)
+	r.log.write(1, 20)
+	r.log.payload = make([]byte, 9<<20)
+	r.log.write(2, 2)
+	r.log.payload = nil
+	r.log.write(2, 3)
+	most := map[event.PartitionID]int{}
+	r.broker.fail = func(m []ports.Message) (int, ports.Published, error, bool) {
+		most[m[0].Partition] = max(most[m[0].Partition], len(m))
+		return 0, ports.Published{}, nil, false
+	}
+	_, _ = run(t, r.config("a"))
+	r.settled(t, 1, 2)
+	require.Equal(t, map[event.PartitionID]int{1: 8, 2: 3}, most)
+	require.Equal(t, 9<<20, r.log.largest)
+}
+
 // TestAPageWithAGapIsNotPublished has a reader that loses an event.
 func TestAPageWithAGapIsNotPublished(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,8 @@ type growing struct {
 	events  map[event.PartitionID][]event.Recorded
 	changed chan struct{}
 	lies    func([]event.Recorded) []event.Recorded // about what was read; nil: never
+	payload []byte                                  // of what is written from now on
+	largest int                                     // bytes of payloads in one answer
 }
 
 func newLog() *growing {
@@ -41,6 +43,7 @@ func (l *growing) write(p event.PartitionID, n int) {
 			Partition: p, Sequence: event.Sequence(len(l.events[p]) + 1), Type: "shop.item.sold", RecordedAt: time.Now(),
 			Scope: event.Scope{TenantID: "acme", LegalEntity: fmt.Sprintf("LE%d", p)}, Stream: event.StreamID{Type: "item", ID: "1"},
 		}}
+		e.Payload = l.payload
 		e.ID = event.ID{0: byte(p), 13: byte(e.Sequence >> 16), 14: byte(e.Sequence >> 8), 15: byte(e.Sequence)}
 		l.events[p] = append(l.events[p], e)
 	}
@@ -54,6 +57,16 @@ func (l *growing) Events(_ context.Context, q ports.EventQuery) ([]event.Recorde
 	all := l.events[q.Partition]
 	out := all[min(int(q.After), len(all)):]
 	out = out[:min(q.Limit, len(out))]
+	bytes := 0
+	for i := range out {
+		if size := len(out[i].Payload); q.Bytes <= 0 || i == 0 || bytes+size <= q.Bytes {
+			bytes += size
+			continue
+		}
+		out = out[:i]
+		break
+	}
+	l.largest = max(l.largest, bytes)
 	if l.lies != nil {
 		return l.lies(out), nil
 	}

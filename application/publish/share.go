@@ -90,7 +90,7 @@ func (d *Dispatcher) take(leases []ports.Lease, before time.Time) {
 			s = nil
 		}
 		if s == nil {
-			s = &share{partition: l.Partition, term: l.Term, size: min(d.Batch, firstPage)}
+			s = &share{partition: l.Partition, term: l.Term}
 			d.held[l.Partition] = s
 			d.changed("taken")
 		}

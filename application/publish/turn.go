@@ -10,13 +10,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Pages: their first size in events, and the bytes between which the size stays as it
-// is. A worker holds one page.
-const (
-	firstPage = 64
-	largePage = 8 << 20
-	smallPage = 2 << 20
-)
+// pageBytes bounds the payloads of one batch, unless its first event alone has more. A
+// worker holds one batch.
+const pageBytes = 8 << 20
 
 // turn is one batch of one partition.
 type turn struct {
@@ -25,7 +21,6 @@ type turn struct {
 	term      uint64
 	begun     bool
 	through   event.Sequence
-	size      int
 }
 
 // result is what came of it.
@@ -49,7 +44,7 @@ func (d *Dispatcher) work(ctx context.Context, t turn) (r result) {
 		}
 		r.begun, r.through, r.failures = true, cursor.PublishedThrough, cursor.Failures
 	}
-	events, err := d.Log.Events(ctx, ports.EventQuery{Partition: t.partition, After: r.through, Limit: t.size})
+	events, err := d.Log.Events(ctx, ports.EventQuery{Partition: t.partition, After: r.through, Limit: d.Batch, Bytes: pageBytes})
 	if err == nil && len(events) > 0 {
 		r.oldest = events[0].RecordedAt
 		err = d.publish(ctx, &r, events)
@@ -74,7 +69,7 @@ func (d *Dispatcher) publish(ctx context.Context, r *result, events []event.Reco
 			return fault.New(fault.Internal, "publisher.gap", "event %d of partition %d is missing in what was read; verify the log", want, r.partition)
 		}
 	}
-	messages, err := d.messages(ctx, r, events)
+	messages, err := d.messages(ctx, events)
 	if err != nil {
 		return err
 	}
@@ -92,8 +87,8 @@ func (d *Dispatcher) publish(ctx context.Context, r *result, events []event.Reco
 	return failure
 }
 
-// messages encodes events and fits the size of the next page to their bytes.
-func (d *Dispatcher) messages(ctx context.Context, r *result, events []event.Recorded) ([]ports.Message, error) {
+// messages encodes events.
+func (d *Dispatcher) messages(ctx context.Context, events []event.Recorded) ([]ports.Message, error) {
 	bodies, err := d.Encoder.Encode(ctx, events, false)
 	if err != nil {
 		return nil, err
@@ -101,17 +96,9 @@ func (d *Dispatcher) messages(ctx context.Context, r *result, events []event.Rec
 	if len(bodies) != len(events) {
 		return nil, fault.New(fault.Internal, "publisher.encoding", "%d events became %d documents; report this", len(events), len(bodies))
 	}
-	total := 0
 	messages := make([]ports.Message, len(events))
 	for i := range events {
 		messages[i] = ports.Message{Skeleton: events[i].Skeleton, Body: bodies[i]}
-		total += len(bodies[i])
-	}
-	switch {
-	case total > largePage:
-		r.size = max(r.size/2, 1)
-	case total < smallPage:
-		r.size = min(r.size*2, d.Batch)
 	}
 	return messages, nil
 }
