@@ -17,8 +17,8 @@ type RefoldConfig struct {
 	Store ports.RowRefolds
 	// Log gives events as they are stored.
 	Log interface {
-		Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
-		EventsOfStream(ctx context.Context, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error)
+		ports.EventSearcher
+		ReadStream(ctx context.Context, q ports.StreamQuery) (events []event.Recorded, more bool, err error)
 	}
 	Records ports.PersonalRecords
 	Letters ports.DeadLetters
@@ -170,29 +170,42 @@ func (r *refold) keys(ctx context.Context, through event.Sequence) (map[string]b
 			after = events[len(events)-1].Sequence
 		}
 	}
-	for from := event.Version(1); ; {
-		events, err := c.Log.EventsOfStream(ctx, r.work.Partition, r.order.Entity, from, refoldPage)
+	stream := ports.StreamQuery{Partition: r.work.Partition, Stream: r.order.Entity, From: 1, Limit: refoldPage, Bytes: pageBytes}
+	for {
+		events, more, err := c.Log.ReadStream(ctx, stream)
 		if err == nil {
 			err = look(events)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if len(events) < refoldPage {
+		if len(events) < refoldPage && !more {
 			break
 		}
-		from = events[len(events)-1].StreamVersion + 1
+		stream.From = events[len(events)-1].StreamVersion + 1
 	}
-	q := ports.EventQuery{Partition: r.work.Partition, Key: event.EntityKey(r.order.Entity.Type, r.order.Entity.ID), Until: through, Limit: refoldPage}
+	err := r.each(ctx, ports.EventQuery{Partition: r.work.Partition, Key: event.EntityKey(r.order.Entity.Type, r.order.Entity.ID), Until: through}, look)
+	return find.keys, err
+}
+
+// each does something with all events that a query selects, page by page.
+func (r *refold) each(ctx context.Context, q ports.EventQuery, do func([]event.Recorded) error) error {
+	q.Limit, q.Bytes = refoldPage, pageBytes
 	for {
-		events, err := c.Log.Events(ctx, q)
+		page, err := r.service.config.Refold.Log.SearchEvents(ctx, q, 0)
 		if err == nil {
-			err = look(events)
+			err = do(page.Events)
 		}
-		if err != nil || len(events) < q.Limit {
-			return find.keys, err
+		switch {
+		case err != nil:
+			return err
+		case page.Stopped:
+			q.After = page.Reached
+		case len(page.Events) == q.Limit:
+			q.After = page.Events[len(page.Events)-1].Sequence
+		default:
+			return nil
 		}
-		q.After = events[len(events)-1].Sequence
 	}
 }
 
@@ -201,22 +214,15 @@ func (r *refold) read(ctx context.Context, f *folding, after, through event.Sequ
 	if after >= through {
 		return nil
 	}
-	c := r.service.config.Refold
 	q := candidates(r.definition, r.work.Partition)
-	q.After, q.Until, q.Limit = after, through, refoldPage
-	for {
-		events, err := c.Log.Events(ctx, q)
-		if err != nil {
-			return err
+	q.After, q.Until = after, through
+	return r.each(ctx, q, func(events []event.Recorded) error {
+		most := r.service.config.Refold.MaxRead
+		if r.looked += len(events); r.looked > most {
+			return projection.TargetTooLarge(most)
 		}
-		if r.looked += len(events); r.looked > c.MaxRead {
-			return projection.TargetTooLarge(c.MaxRead)
-		}
-		if err := r.hand(ctx, f, events); err != nil || len(events) < q.Limit {
-			return err
-		}
-		q.After = events[len(events)-1].Sequence
-	}
+		return r.hand(ctx, f, events)
+	})
 }
 
 // hand hands events over in the version in which their type is read. Those that the

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,6 +27,7 @@ type booth struct {
 	personal []event.Sequence // of events that hold values of a person
 	while    func()           // once, when the log is read from its beginning
 	le       ports.LegalEntity
+	largest  int // bytes of payloads in one answer
 }
 
 func newBooth(t *testing.T, change func(*declarative.RefoldConfig)) *booth {
@@ -41,18 +43,22 @@ func newBooth(t *testing.T, change func(*declarative.RefoldConfig)) *booth {
 	return g
 }
 
-// Events is the log.
-func (g *booth) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+// SearchEvents is the log.
+func (g *booth) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	if q.Key == "" && q.After == 0 && g.while != nil {
 		then := g.while
 		g.while = nil
 		then()
 	}
-	return g.store.Events(ctx, q)
+	found, err := g.store.SearchEvents(ctx, q, scan)
+	g.largest = max(g.largest, payloadBytes(found.Events))
+	return found, err
 }
 
-func (g *booth) EventsOfStream(ctx context.Context, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
-	return g.store.EventsOfStream(ctx, p, stream, from, limit)
+func (g *booth) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+	events, more, err := g.store.ReadStream(ctx, q)
+	g.largest = max(g.largest, payloadBytes(events))
+	return events, more, err
 }
 
 func (g *booth) CountPersonalRecords(context.Context, event.PartitionID, shredding.Subject) ([]ports.PersonalCount, error) {
@@ -78,8 +84,8 @@ func (g *booth) PersonalEvents(ctx context.Context, p event.PartitionID, _ shred
 }
 
 // bill writes an event of a stream that refers to a machine and counts for a vendor.
-func (g *booth) bill(t require.TestingT, stream, machine, vendor, amount string) event.Sequence {
-	payload := fmt.Sprintf(`{"data":{"vendor":%q,"amount":%q},"dimensions":{},"entity_refs":[{"entity_type":"machine","entity_id":%q,"role":"for"}]}`, vendor, amount, machine)
+func (g *booth) bill(t require.TestingT, stream, machine, vendor, amount string, text ...string) event.Sequence {
+	payload := fmt.Sprintf(`{"data":{"vendor":%q,"amount":%q,"text":%q},"dimensions":{},"entity_refs":[{"entity_type":"machine","entity_id":%q,"role":"for"}]}`, vendor, amount, strings.Join(text, ""), machine)
 	result, err := g.store.Append(context.Background(), ports.AppendRequest{Partition: g.le.Partition, Events: []event.Prepared{{
 		Skeleton: event.Skeleton{
 			ID: g.ids.NewID(start), Type: posted, SchemaVersion: 1, Stream: event.StreamID{Type: "bill", ID: stream},

@@ -19,9 +19,7 @@ type Config struct {
 	Register ports.ProjectionRegister
 	Entities ports.LegalEntities
 	// Events are read in the version in which their type is read, to try programs on.
-	Events interface {
-		Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
-	}
+	Events ports.EventSearcher
 	// Upcast lets a handler have its events in the version in which their type is read.
 	Upcast func(ports.ProjectionHandler) ports.ProjectionHandler
 	// Await waits until a version has got to a sequence and tells how far it is.
@@ -59,6 +57,10 @@ func New(c Config) *Service {
 	}
 	return &Service{c}
 }
+
+// pageBytes bounds the payloads of events that are read at once, unless the first alone
+// has more.
+const pageBytes = 8 << 20
 
 // batchSize bounds how long a transaction is that runs programs.
 const batchSize = 100

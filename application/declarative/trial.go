@@ -84,25 +84,22 @@ func (s *Service) try(ctx context.Context, p *program, d projection.Definition, 
 		if t.Events >= s.config.Trial {
 			break
 		}
-		q := candidates(d, le.Partition)
-		q.Direction, q.Limit = ports.Backward, s.config.Trial-t.Events
-		events, err := s.config.Events.Events(ctx, q)
-		if err != nil {
-			return t, err
-		}
-		slices.Reverse(events)
-		t.Looked += len(events)
 		one := TrialEntity{Entity: le}
 		rows := map[string]ports.ProjectionRow{}
-		for i := range events { // one by one, so that the event is known that fails
-			counted, err := p.count(ctx, d.TenantID, events[i:i+1])
+		err := s.last(ctx, candidates(d, le.Partition), s.config.Trial-t.Events, func(e event.Recorded) error {
+			t.Looked++
+			counted, err := p.count(ctx, d.TenantID, []event.Recorded{e})
 			if err == nil {
 				rows, err = p.foldAll(ctx, counted, rows)
 			}
 			if err != nil {
-				return t, trialFailed(ctx, err, &events[i])
+				return trialFailed(ctx, err, &e)
 			}
 			one.Events += len(counted)
+			return nil
+		})
+		if err != nil {
+			return t, err
 		}
 		for _, key := range slices.Sorted(maps.Keys(rows)) {
 			one.Rows = append(one.Rows, rows[key])
@@ -111,6 +108,33 @@ func (s *Service) try(ctx context.Context, p *program, d projection.Definition, 
 		t.Entities = append(t.Entities, one)
 	}
 	return t, nil
+}
+
+// last does something for each of the last events that a query selects, the oldest first
+// and one by one. Which they are is found without their data, which is read in pages.
+func (s *Service) last(ctx context.Context, q ports.EventQuery, n int, do func(event.Recorded) error) error {
+	q.Direction, q.Limit, q.WithoutData = ports.Backward, n, true
+	found, err := s.config.Events.SearchEvents(ctx, q, 0)
+	if err != nil || len(found.Events) == 0 {
+		return err
+	}
+	q.Direction, q.WithoutData, q.Bytes = ports.Forward, false, pageBytes
+	q.Until, q.After = found.Events[0].Sequence, found.Events[len(found.Events)-1].Sequence-1
+	for {
+		page, err := s.config.Events.SearchEvents(ctx, q, 0)
+		if err != nil {
+			return err
+		}
+		for i := range page.Events {
+			if err := do(page.Events[i]); err != nil {
+				return err
+			}
+		}
+		if !page.Stopped {
+			return nil
+		}
+		q.After = page.Reached
+	}
 }
 
 // candidates asks for the events of a partition that a definition's filter may choose.

@@ -16,7 +16,7 @@ import (
 
 // Log is what a proof reads.
 type Log interface {
-	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
+	ports.EventSearcher
 	PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
 }
 
@@ -42,8 +42,11 @@ func NewProver(log Log, tokens Tokens) *Prover {
 	return &Prover{log: log, tokens: tokens, turn: make(chan struct{}, 1)}
 }
 
-// proofPage is how many events are looked at between two looks at the clock.
-const proofPage = 200
+// So many events are read between two looks at the clock, and of so many bytes together.
+const (
+	proofPage  = 200
+	proofBytes = 8 << 20
+)
 
 // progress is what a token says.
 type progress struct {
@@ -145,19 +148,25 @@ func (p *proof) partition(ctx context.Context, id event.PartitionID, head event.
 		if *late || p.enough() {
 			return false, nil
 		}
-		page, err := p.prover.log.Events(ctx, ports.EventQuery{
-			Partition: id, Types: []string{p.candidate.Type}, After: p.at.Upto[id], Until: head, Limit: proofPage,
-		})
+		scan, err := p.prover.log.SearchEvents(ctx, ports.EventQuery{
+			Partition: id, Types: []string{p.candidate.Type}, After: p.at.Upto[id], Until: head, Limit: proofPage, Bytes: proofBytes,
+		}, 0)
 		if err != nil {
 			return false, err
 		}
+		page := scan.Events
 		for i := range page {
 			if err := p.event(ctx, page[i]); err != nil {
 				return false, err
 			}
 		}
-		if p.at.Upto[id] = head; len(page) == proofPage {
+		switch {
+		case scan.Stopped:
+			p.at.Upto[id] = scan.Reached
+		case len(page) == proofPage:
 			p.at.Upto[id] = page[len(page)-1].Sequence
+		default:
+			p.at.Upto[id] = head
 		}
 		*late = time.Now().After(p.deadline)
 	}
