@@ -194,7 +194,9 @@ func (v *view) Tagged(ctx context.Context, tags ...string) ([]event.Recorded, er
 		if v.mayBeBehind {
 			v.usedKept = true
 		} else {
-			events, err := v.states.reader.Events(ctx, ports.EventQuery{Partition: v.partition, Key: event.TagKey(tag), Limit: module.TaggedLimit})
+			events, err := v.states.reader.Events(ctx, ports.EventQuery{
+				Partition: v.partition, Key: event.TagKey(tag), Limit: module.TaggedLimit, WithoutData: true,
+			})
 			if err != nil {
 				return nil, err
 			}

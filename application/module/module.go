@@ -91,9 +91,10 @@ type State interface {
 	// Stream folds a stream. The version is 0 for a stream without events.
 	Stream(ctx context.Context, id event.StreamID) (state any, v event.Version, err error)
 	// Tagged finds the first events that carry a tag, at most TaggedLimit of each, in
-	// order. That a tag has no event becomes an append condition. The first planning
-	// may be shown nothing without a look; if there is something, the append refuses
-	// and planning runs again on the truth.
+	// order and without their data: what a stream says, Stream tells. That a tag has no
+	// event becomes an append condition. The first planning may be shown nothing without
+	// a look; if there is something, the append refuses and planning runs again on the
+	// truth.
 	Tagged(ctx context.Context, tags ...string) ([]event.Recorded, error)
 	// Decide brings projectors up to the newest committed event in one read, see Decide.
 	// That what they say still holds becomes an append condition. It never shows kept
