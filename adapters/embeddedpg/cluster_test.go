@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -244,6 +247,51 @@ func TestClusterEndsBackendsThatOutlivedTheirServer(t *testing.T) {
 
 	again := start(t, embeddedpg.Config{DataDir: dir})
 	require.True(t, processGone(backend)())
+	require.Equal(t, "1", query(t, again.SuperuserDSN("postgres"), "SELECT '1'"))
+}
+
+// waiting calls something when a cluster says that it waits for memory.
+type waiting struct {
+	slog.Handler
+	then func()
+}
+
+func (w waiting) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "memory of an earlier PostgreSQL") {
+		w.then()
+	}
+	return nil
+}
+
+// A process that ends is no backend any more by its title and still has the memory.
+func TestClusterWaitsForTheMemoryOfAKilledServer(t *testing.T) {
+	requirePostgres(t)
+	if runtime.GOOS != "linux" {
+		t.Skip("shared memory is listed on Linux only")
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	cluster := start(t, embeddedpg.Config{DataDir: dir})
+	lock, err := os.ReadFile(filepath.Join(dir, "pg", "data", "postmaster.pid"))
+	require.NoError(t, err)
+	named := strings.Fields(strings.Split(string(lock), "\n")[6])
+	require.Len(t, named, 2)
+	id, err := strconv.Atoi(named[1])
+	require.NoError(t, err)
+	address, _, failure := syscall.Syscall(syscall.SYS_SHMAT, uintptr(id), 0, 0)
+	require.Zero(t, failure)
+	waited := 0
+	detach := func() {
+		waited++
+		_, _, failure := syscall.Syscall(syscall.SYS_SHMDT, address, 0, 0)
+		require.Zero(t, failure)
+	}
+	require.NoError(t, syscall.Kill(postmasterPID(t, dir), syscall.SIGKILL))
+	<-cluster.Done()
+	stop(t, cluster)
+
+	again := start(t, embeddedpg.Config{DataDir: dir, Logger: slog.New(waiting{slog.NewTextHandler(io.Discard, nil), detach})})
+	require.Equal(t, 1, waited)
 	require.Equal(t, "1", query(t, again.SuperuserDSN("postgres"), "SELECT '1'"))
 }
 

@@ -72,6 +72,14 @@ func (d *directory) stopOrphans(ctx context.Context, name string, log *slog.Logg
 				clusterProcesses(name), d.cluster()).WithCause(err)
 		}
 	}
+	// A process that ends loses its title before its memory, and PostgreSQL refuses to
+	// start while the memory is attached. If it stays so, PostgreSQL itself says why.
+	if detached := func() bool { return !memoryAttached(lockFile) }; !detached() {
+		log.Info("waiting until the memory of an earlier PostgreSQL is given back")
+		if err := waitUntil(ctx, immediateStopTime, detached); err != nil && ctx.Err() != nil {
+			return err
+		}
+	}
 	if pid, err = readPostmasterPID(lockFile); err != nil || pid == 0 || !alive(pid) {
 		return err // PostgreSQL replaces a stale lock file of its own accord
 	}
@@ -117,6 +125,36 @@ func readPostmasterPID(path string) (int, error) {
 		return 0, nil //nolint:nilerr // an unreadable number names nobody; PostgreSQL itself decides what to do with the file
 	}
 	return pid, nil
+}
+
+// memoryAttached tells whether a process has the shared memory that postmaster.pid names
+// in its seventh line, by key and id. False where the system does not list such memory.
+func memoryAttached(lockFile string) bool {
+	text, err := os.ReadFile(lockFile)
+	lines := strings.Split(string(text), "\n")
+	if err != nil || len(lines) < 7 {
+		return false
+	}
+	named := strings.Fields(lines[6])
+	list, err := os.ReadFile("/proc/sysvipc/shm")
+	if err != nil || len(named) != 2 {
+		return false
+	}
+	const key, id, attached = 0, 1, 6
+	for line := range strings.Lines(string(list)) {
+		if f := strings.Fields(line); len(f) > attached && sameWord(f[key], named[0]) && f[id] == named[1] {
+			return f[attached] != "0"
+		}
+	}
+	return false
+}
+
+// sameWord compares keys of 32 bits, which PostgreSQL writes without a sign and the
+// system with one.
+func sameWord(signed, unsigned string) bool {
+	s, err := strconv.ParseInt(signed, 10, 32)
+	u, otherErr := strconv.ParseUint(unsigned, 10, 64)
+	return err == nil && otherErr == nil && uint32(s) == uint32(u) //nolint:gosec // the same bits
 }
 
 // alive tells whether a process exists, whoever owns it.
