@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -15,15 +16,30 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// toLearn gives a connection to who asks for the registry, perhaps in the middle of a
+// transaction: of a projection that reads an event of a version that this node has not
+// heard of. Those who ask together may hold all connections, so nobody waits for ever.
+func (s *Store) toLearn(ctx context.Context) (*pgxpool.Conn, error) {
+	soon, cancel := context.WithTimeout(ctx, s.config.limits.lock)
+	defer cancel()
+	conn, err := s.reads.Acquire(soon)
+	return conn, translate(ctx, err)
+}
+
 // EventTypes implements ports.EventTypes: by type name, then by version.
 func (s *Store) EventTypes(ctx context.Context) ([]eventtype.Registration, int64, error) {
-	// The generation first: what is registered in between is read now and once more
-	// after the next look at the generation.
-	generation, err := s.EventTypesGeneration(ctx)
+	conn, err := s.toLearn(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	rows, err := s.queries.ListEventTypes(ctx, s.reads)
+	defer conn.Release()
+	// The generation first: what is registered in between is read now and once more
+	// after the next look at the generation.
+	generation, err := s.queries.GetEventTypeGeneration(ctx, conn)
+	if err != nil {
+		return nil, 0, translate(ctx, err)
+	}
+	rows, err := s.queries.ListEventTypes(ctx, conn)
 	if err != nil {
 		return nil, 0, translate(ctx, err)
 	}
@@ -41,7 +57,12 @@ func (s *Store) EventTypes(ctx context.Context) ([]eventtype.Registration, int64
 
 // EventTypesGeneration implements ports.EventTypes.
 func (s *Store) EventTypesGeneration(ctx context.Context) (int64, error) {
-	generation, err := s.queries.GetEventTypeGeneration(ctx, s.reads)
+	conn, err := s.toLearn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	generation, err := s.queries.GetEventTypeGeneration(ctx, conn)
 	return generation, translate(ctx, err)
 }
 

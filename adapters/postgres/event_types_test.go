@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
 	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
 )
 
@@ -116,4 +118,23 @@ func TestARegistryThatWasTamperedWithIsFound(t *testing.T) {
 		require.NotEmpty(t, report.Findings, attack)
 		require.Equal(t, kind, report.Findings[0].Kind, attack)
 	}
+}
+
+// TestNobodyWaitsForTheRegistryForEver asks for the registry while those who ask hold all
+// connections, as transactions of projections do that all read an event of a version of
+// which their node has not heard: nobody would ever give one back.
+func TestNobodyWaitsForTheRegistryForEver(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t), func(c *postgres.Config) { postgres.ForLocks(c, 20*time.Millisecond) })
+	ctx, cancel := context.WithTimeout(t.Context(), aWhile)
+	defer cancel()
+	for range s.Pool().Config().MaxConns {
+		conn, err := s.Pool().Acquire(ctx)
+		require.NoError(t, err)
+		t.Cleanup(conn.Release)
+	}
+	_, err := s.EventTypesGeneration(ctx)
+	require.Equal(t, "store.unavailable", fault.CodeOf(err), "%v", err)
+	_, _, err = s.EventTypes(ctx)
+	require.Equal(t, "store.unavailable", fault.CodeOf(err), "%v", err)
 }
