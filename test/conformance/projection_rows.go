@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -217,7 +218,9 @@ func rowsSwept(t *testing.T, s *suite) {
 		removed = append(removed, n)
 		require.Less(t, len(removed), 10)
 	}
-	require.Equal(t, []int64{2, 1, 0}, removed)
+	require.Zero(t, removed[len(removed)-1])
+	// Where there are many legal entities, a call looks at some that have no rows.
+	require.Equal(t, []int64{2, 1}, slices.DeleteFunc(removed, func(n int64) bool { return n == 0 }))
 	require.Equal(t, projection.Dropped, s.registered(t, name).Role)
 	keys, _ := b.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: 1})
 	require.Empty(t, keys)
