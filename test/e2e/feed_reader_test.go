@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// proxyIdle is how long the proxy of a test lets a connection be silent.
+const proxyIdle = 5 * time.Second
+
+// startProxy stands before a server as one does that ends what is idle, and gives its
+// host:port.
+func startProxy(t *testing.T, server string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	carry := func(client net.Conn) {
+		defer func() { _ = client.Close() }()
+		behind, err := net.Dial("tcp", server)
+		if err != nil {
+			return
+		}
+		defer func() { _ = behind.Close() }()
+		go func() { _, _ = io.Copy(behind, client) }()
+		b := make([]byte, 64<<10)
+		for behind.SetReadDeadline(time.Now().Add(proxyIdle)) == nil {
+			n, err := behind.Read(b)
+			if err != nil {
+				return
+			}
+			if _, err := client.Write(b[:n]); err != nil {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go carry(client)
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// fedEvent is what a reader got: an event or a sign of life.
+type fedEvent struct {
+	beat     bool
+	sequence string
+	cursor   string
+}
+
+// feedReader reads one feed; next fails when the connection has ended.
+type feedReader struct {
+	next func() (fedEvent, error)
+	end  func()
+}
+
+// small lets little lie on the way to a client, so that who does not read is noticed.
+func small(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err == nil {
+		err = conn.(*net.TCPConn).SetReadBuffer(16 << 10)
+	}
+	return conn, err
+}
+
+func overWebSocket(t *testing.T, c client, from string) feedReader {
+	t.Helper()
+	conn, _, err := websocket.Dial(t.Context(), strings.Replace(c.server, "http", "ws", 1)+"/api/subscribe/streams/$all?from="+from, &websocket.DialOptions{
+		Subprotocols: []string{"backbone.v1", "bearer." + c.token}, HTTPClient: &http.Client{Transport: &http.Transport{DialContext: small}},
+	})
+	require.NoError(t, err)
+	conn.SetReadLimit(1 << 20)
+	next := func() (fedEvent, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), liveTime)
+		defer cancel()
+		for {
+			_, text, err := conn.Read(ctx)
+			if err != nil {
+				return fedEvent{}, err
+			}
+			var m struct {
+				Type   string      `json:"type"`
+				Event  placedEvent `json:"event"`
+				Cursor string      `json:"cursor"`
+			}
+			if err := json.Unmarshal(text, &m); err != nil {
+				return fedEvent{}, err
+			}
+			if m.Type == "event" || m.Type == "heartbeat" {
+				return fedEvent{m.Type == "heartbeat", m.Event.Sequence, m.Cursor}, nil
+			}
+		}
+	}
+	return feedReader{next, func() { _ = conn.CloseNow() }}
+}
+
+func overEvents(t *testing.T, c client, from string) feedReader {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "GET", c.server+"/api/subscribe/streams/$all", nil)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+c.token)
+	if from != "0" {
+		r.Header.Set("Last-Event-ID", from)
+	}
+	res, err := (&http.Client{Transport: &http.Transport{DialContext: small}}).Do(r)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	lines := bufio.NewReader(res.Body)
+	next := func() (out fedEvent, err error) {
+		late := time.AfterFunc(liveTime, cancel)
+		defer late.Stop()
+		name := ""
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return fedEvent{}, err
+			}
+			key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+			switch key {
+			case "": // a heartbeat is a comment
+				if value == "heartbeat" {
+					out.beat = true
+				}
+				if name == "event" || out.beat && value == "" {
+					return out, nil
+				}
+				name = ""
+			case "id":
+				out.cursor = value
+			case "event":
+				name = value
+			case "data":
+				var e placedEvent
+				if err := json.Unmarshal([]byte(value), &e); err != nil {
+					return fedEvent{}, err
+				}
+				out.sequence = e.Sequence
+			}
+		}
+	}
+	return feedReader{next, func() { cancel(); _ = res.Body.Close() }}
+}
+
+// TestReadersOfFeeds has readers of both kinds that stop reading, and ones that have
+// nothing to read behind a proxy that ends what is silent.
+func TestReadersOfFeeds(t *testing.T) {
+	t.Parallel()
+	needPostgres(t)
+	owner := testkit.Database(t, nil, "e2e_empty")
+	app := asApplication(t, owner)
+	env := append(ownKeys(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner),
+		"BACKBONE_FEEDS_HEARTBEAT=1s", "BACKBONE_FEEDS_WRITE_TIMEOUT=1s")
+	migrated := command(t, nil, "migrate", "--dsn", owner)
+	require.Zero(t, migrated.code, migrated)
+	made := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
+	require.Zero(t, made.code, made)
+	enroll := func(person string, more ...string) string {
+		t.Helper()
+		r := command(t, env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role"}, more...)...)
+		require.Zero(t, r.code, r)
+		return r.stdout
+	}
+	p, one := startServe(t, app, env...)
+	admin, module, auditor := one.as(made.stdout), one.as(enroll("s-workshop", "module", "--service")), one.as(enroll("p-0002", "auditor"))
+	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/legal-entities", `{"code":"READ","name":"Reading","time_zone":"Europe/Berlin"}`))
+	registerMachines(t, &dev{devFile: devFile{HTTP: one.server, Tokens: map[string]string{"admin": strings.TrimSpace(made.stdout)}}})
+	const batches, of = 15, 10
+	large := serviced("READ", "M-1", `{"hours":1,"filler":[`+strings.Repeat("1000000000,", 8000)+`0]}`)
+	for range batches {
+		require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/events", batch(large, large, large, large, large, large, large, large, large, large)))
+	}
+	transports := map[string]func(*testing.T, client, string) feedReader{"websocket": overWebSocket, "sse": overEvents}
+
+	cut := 0
+	for name, open := range transports {
+		slow := open(t, auditor, "0")
+		cut++
+		testkit.Eventually(t, endTime, func() bool { return strings.Count(p.stderr.String(), "feed.reader_too_slow") == cut }, "the end of a slow reader over "+name)
+		// What was on its way is read, up to where the connection breaks off.
+		seen, cursor := 0, ""
+		for {
+			e, err := slow.next()
+			if err != nil {
+				require.NotErrorIs(t, err, context.DeadlineExceeded, "the server ended it, not this test")
+				require.NotErrorIs(t, err, context.Canceled)
+				require.EqualValues(t, -1, websocket.CloseStatus(err), "in the middle of a message there is no room for another one that says why")
+				break
+			}
+			if !e.beat {
+				seen++
+				require.Equal(t, fmt.Sprint(seen), e.sequence, name)
+				cursor = e.cursor
+			}
+		}
+		slow.end()
+		require.Positive(t, seen, name)
+		require.Less(t, seen, batches*of, "it was cut off over %s", name)
+		again := open(t, auditor, cursor)
+		for seen < batches*of {
+			e, err := again.next()
+			require.NoError(t, err, name)
+			if !e.beat {
+				seen++
+				require.Equal(t, fmt.Sprint(seen), e.sequence, "without gap and repetition over %s", name)
+			}
+		}
+		again.end()
+	}
+
+	// Signs of life keep the proxy from ending what is silent for longer than it allows.
+	head := batches * of
+	behind := auditor
+	behind.server = "http://" + startProxy(t, strings.TrimPrefix(one.server, "http://"))
+	page := must(auditor.do("GET", "/api/streams/$all?count=1000&include_data=false", ""))
+	var last struct {
+		Next string `json:"next_cursor"`
+	}
+	require.NoError(t, page.decode(&last))
+	for name, open := range transports {
+		idle := open(t, behind, last.Next)
+		began := time.Now()
+		for time.Since(began) < proxyIdle+2*time.Second {
+			e, err := idle.next()
+			require.NoError(t, err, name)
+			require.True(t, e.beat || e.sequence != "", name)
+		}
+		head++
+		require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/events", batch(serviced("READ", "M-1", `{"hours":1}`))))
+		for {
+			e, err := idle.next()
+			require.NoError(t, err, name)
+			if e.sequence == fmt.Sprint(head) {
+				break
+			}
+		}
+		idle.end()
+	}
+}
