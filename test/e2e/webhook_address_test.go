@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// TestWebhooksStayOutside gives a server of strangers' endpoints addresses that lead
+// inside: spelt otherwise, through names, and through redirects.
+func TestWebhooksStayOutside(t *testing.T) {
+	t.Parallel()
+	needPostgres(t)
+	owner := testkit.Database(t, nil, "e2e_empty")
+	app := asApplication(t, owner)
+	env := append(ownKeys(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner), "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
+	migrated := command(t, nil, "migrate", "--dsn", owner)
+	require.Zero(t, migrated.code, migrated)
+	made := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
+	require.Zero(t, made.code, made)
+	enrolled := command(t, env, "enroll", "--tenant", "acme", "--person", "s-workshop", "--role", "module", "--service")
+	require.Zero(t, enrolled.code, enrolled)
+	const at = "/api/subscriptions/hooks"
+	inside := newReceiver(t)
+	port := inside.URL[strings.LastIndex(inside.URL, ":"):]
+
+	strict, anybody := startServe(t, app, env...)
+	admin, module := anybody.as(made.stdout), anybody.as(enrolled.stdout)
+	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
+	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"hooks","subscriber_type":"webhook","subscriber_id":"crm"}`))
+	var tested struct {
+		Delivered bool   `json:"delivered"`
+		Status    int    `json:"status"`
+		Code      string `json:"code"`
+	}
+	try := func(module client, address string) (refused string) {
+		t.Helper()
+		a := must(module.do("PUT", at+"/endpoint", fmt.Sprintf(`{"url":%q}`, address)))
+		if a.status >= 400 {
+			return a.code()
+		}
+		require.NoError(t, module.want(http.StatusOK, &tested, "POST", at+"/test", ""))
+		return ""
+	}
+	for _, host := range []string{
+		"127.0.0.1", "10.0.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0:0:0:0:ffff:127.0.0.1]",
+		"[64:ff9b::127.0.0.1]", "[fe80::1%25lo]", "[fd00::1]",
+	} {
+		require.Equal(t, "webhook.url_invalid", try(module, "http://"+host+port+"/"), host)
+	}
+	// A name tells nothing; what it leads to is looked at when the connection is made.
+	require.Empty(t, try(module, "http://localhost"+port+"/"))
+	require.False(t, tested.Delivered)
+	require.Equal(t, "webhook.address_refused", tested.Code)
+	// Spellings that are no addresses in Go are names, whatever they are elsewhere.
+	for _, host := range []string{"2130706433", "127.1", "LOCALHOST"} {
+		if refused := try(module, "http://"+host+port+"/"); refused == "" {
+			require.False(t, tested.Delivered, host)
+			require.Contains(t, []string{"webhook.address_refused", "webhook.dns", "webhook.timeout"}, tested.Code, host)
+		} else {
+			require.Equal(t, "webhook.url_invalid", refused, host)
+		}
+	}
+	inside.mu.Lock()
+	require.Empty(t, inside.got, "nothing was sent inside")
+	inside.mu.Unlock()
+	require.NoError(t, strict.end())
+
+	// One network is allowed, and its server points to an address that is not.
+	elsewhere := "http://169.254.169.254/latest/meta-data"
+	pointing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, map[bool]string{true: elsewhere, false: inside.URL}[strings.HasPrefix(r.URL.Path, "/away")], http.StatusTemporaryRedirect)
+	}))
+	t.Cleanup(pointing.Close)
+	_, anybody = startServe(t, app, append(env, "BACKBONE_WEBHOOK_ALLOWED_NETWORKS=127.0.0.1/32")...)
+	module = anybody.as(enrolled.stdout)
+	u, err := url.Parse(pointing.URL)
+	require.NoError(t, err)
+	for _, path := range []string{"/away", "/near"} {
+		require.Empty(t, try(module, u.JoinPath(path).String()))
+		require.Equal(t, []any{false, http.StatusTemporaryRedirect, "webhook.status_307"}, []any{tested.Delivered, tested.Status, tested.Code}, path)
+	}
+	require.Equal(t, "webhook.url_invalid", try(module, "http://127.0.0.2"+port+"/"), "the network that is allowed, and no other")
+	inside.mu.Lock()
+	defer inside.mu.Unlock()
+	require.Empty(t, inside.got, "redirects are not followed")
+}
