@@ -36,7 +36,7 @@ func LiftOf(u Upcast) Lift {
 // Versions knows how events of earlier versions are read: the registry.
 type Versions interface {
 	// Steps lead from a version of a type to the one in which its events are read, the
-	// newest that takes events. None if it is that one, a later one or an unknown one.
+	// newest, deprecated or not. None if it is that one or an unknown one.
 	Steps(eventType string, from uint32) []Step
 	// Knows reports whether this node has heard of a version.
 	Knows(eventType string, version uint32) bool
@@ -64,5 +64,5 @@ type Upcaster interface {
 // upcasters cannot lift.
 func NotUpcastable(name string, version uint32) *fault.Error {
 	return fault.New(fault.FailedPrecondition, "event_type.not_upcastable",
-		"events of %s are read in a later version than %d, and this one cannot be lifted to it; append it in the newest version, or correct what violations names", name, version)
+		"events of %s are read in a later version than %d, and this one cannot be lifted to it; correct what violations names, or append it in a later version that takes events", name, version)
 }

@@ -138,8 +138,8 @@ func (r *Registry) Refresh(ctx context.Context) error {
 }
 
 // Reading names how events of earlier versions are read, as far as this node has heard:
-// it changes with every type that gets a further version, or whose versions are
-// deprecated or reactivated. What was folded under another name is folded anew.
+// it changes with every type that gets a further version. What was folded under another
+// name is folded anew.
 func (r *Registry) Reading() string { return r.snapshot.Load().reading }
 
 func (r *Registry) build(types []eventtype.Registration, generation int64) (*snapshot, error) {
@@ -190,7 +190,7 @@ func (r *Registry) build(types []eventtype.Registration, generation int64) (*sna
 	digest := sha256.New()
 	for _, reg := range s.all {
 		if s.steps[reg.Type] != nil {
-			fmt.Fprintf(digest, "%s %d %t\n", reg.Type, reg.SchemaVersion, reg.Active)
+			fmt.Fprintf(digest, "%s %d\n", reg.Type, reg.SchemaVersion)
 		}
 	}
 	s.reading = hex.EncodeToString(digest.Sum(nil)[:8])

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -44,25 +43,20 @@ func (r *Registry) Knows(eventType string, version uint32) bool {
 
 var _ module.Versions = (*Registry)(nil)
 
-// stepsOf finds, for every version of a type, how its events are read: in the newest
-// version that takes events or, if none does, in the newest. From each version it is
-// one declared step that leads furthest, else the next version.
+// stepsOf finds, for every version of a type, how its events are read: in the newest,
+// whether it takes events or not. A deprecated version still has its events, and nothing
+// leads them back: were the earlier ones not led to it, a fold would be of two shapes.
+// From each version it is one declared step that leads furthest, else the next version.
 func stepsOf(versions map[uint32]*module.RegisteredType) map[uint32][]module.Step {
 	if len(versions) < 2 {
 		return nil
 	}
 	all := slices.Sorted(maps.Keys(versions))
-	latest := uint32(0)
-	for _, v := range all {
-		if versions[v].Active {
-			latest = v
-		}
-	}
-	latest = cmp.Or(latest, all[len(all)-1])
+	latest := all[len(all)-1]
 	out := map[uint32][]module.Step{}
 	for _, from := range all {
 		for at := from; at < latest; {
-			step := nextStep(versions, all, at, latest)
+			step := nextStep(versions, all, at)
 			out[from] = append(out[from], step)
 			at = step.To.SchemaVersion
 		}
@@ -70,11 +64,11 @@ func stepsOf(versions map[uint32]*module.RegisteredType) map[uint32][]module.Ste
 	return out
 }
 
-func nextStep(versions map[uint32]*module.RegisteredType, all []uint32, at, latest uint32) module.Step {
+func nextStep(versions map[uint32]*module.RegisteredType, all []uint32, at uint32) module.Step {
 	next := uint32(0)
 	for _, v := range slices.Backward(all) {
-		if v > latest || v <= at {
-			continue
+		if v <= at {
+			break
 		}
 		if l := versions[v].Lifts[at]; l != nil {
 			return module.Step{To: versions[v], Lift: l}
@@ -181,7 +175,7 @@ func (r *Registry) candidate(now *snapshot, reg *eventtype.Registration, c *even
 		Type: reg.Type, Version: reg.SchemaVersion, Examples: map[uint32][]json.RawMessage{},
 		Steps: func(from uint32) []module.Step { return steps[from] },
 	}
-	// Whatever decides how earlier events are read: all versions as they are.
+	// Whatever decides how earlier events are read: what all versions say.
 	digest := sha256.New()
 	for _, v := range slices.Sorted(maps.Keys(versions)) {
 		known := versions[v]
@@ -194,11 +188,7 @@ func (r *Registry) candidate(now *snapshot, reg *eventtype.Registration, c *even
 		if err != nil {
 			return out, false, err
 		}
-		active := byte(0)
-		if known.Active {
-			active = 1
-		}
-		digest.Write(binary.BigEndian.AppendUint32([]byte{active}, uint32(len(document))))
+		digest.Write(binary.BigEndian.AppendUint32(nil, uint32(len(document))))
 		digest.Write(document)
 	}
 	copy(out.Digest[:], digest.Sum(nil))

@@ -172,12 +172,16 @@ func TestProofsAreNotMadeUp(t *testing.T) {
 	require.True(t, last.Proof.Complete)
 	require.True(t, last.Proof.Failed)
 	require.Empty(t, last.Proof.Proof)
-	// Another version in between changes how earlier events are read.
+	// Another version in between changes how earlier events are read. That one takes no
+	// more events does not.
 	third := version(3, leadV3, from(2, `. + {unit: "t"}`))
 	b.register(next)
 	token := b.check(third, registry.Proof{}).Proof.Proof
 	_, err := b.types.Deprecate(t.Context(), lead, 2, "p-admin", "")
 	require.NoError(t, err)
+	_, err = b.types.Check(t.Context(), third, registry.Proof{Token: token})
+	require.NoError(t, err)
+	b.register(version(4, leadV3, from(2, `. + {unit: "kg"}`)))
 	_, err = b.types.Register(t.Context(), third, "p-admin", registry.Proof{Token: token})
 	require.Equal(t, "cursor.foreign", code(t, err))
 }

@@ -64,14 +64,50 @@ func TestChain(t *testing.T) {
 	shown, err = b.service.Upcast(t.Context(), []event.Recorded{bare})
 	require.NoError(t, err)
 	require.Equal(t, [2]uint32{1, 3}, [2]uint32{shown[0].StoredVersion, shown[0].SchemaVersion})
+}
 
-	// A version that takes no events is none to be read in.
-	_, err = b.types.Deprecate(t.Context(), lead, 3, "p-admin", "")
+// TestDeprecatedVersionsAreReadIn: events of a deprecated version stay in its shape, so
+// the earlier ones are led to it still, and a reader sees one shape. What undoes a
+// version is a further one.
+func TestDeprecatedVersionsAreReadIn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.register(version(1, leadV1))
+	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
+	b.register(version(2, leadV2, from(1, `if .size > 10 then error("too large") else {volume: .size} end`)))
+	require.NoError(t, b.append(0, lead, 2, `{"volume":2}`))
+	reading := b.types.Reading()
+	read := func(version uint32, want ...string) {
+		t.Helper()
+		for _, show := range []func(context.Context, []event.Recorded) ([]event.Recorded, error){b.service.Show, b.service.Upcast} {
+			shown, err := show(t.Context(), b.stored(0))
+			require.NoError(t, err)
+			require.Len(t, shown, len(want))
+			for i := range shown {
+				require.Equal(t, version, shown[i].SchemaVersion)
+				require.Equal(t, want[i], dataOf(t, shown[i]))
+			}
+		}
+	}
+	read(2, `{"volume":1}`, `{"volume":2}`)
+
+	_, err := b.types.Deprecate(t.Context(), lead, 2, "p-admin", "")
 	require.NoError(t, err)
-	shown, err = b.service.Upcast(t.Context(), stored)
+	read(2, `{"volume":1}`, `{"volume":2}`)
+	require.Equal(t, reading, b.types.Reading(), "what was folded stays")
+	require.Equal(t, "event_type.deprecated", code(t, b.append(0, lead, 2, `{"volume":3}`)))
+	require.NoError(t, b.append(0, lead, 0, `{"size":3}`), "of the newest version that takes events")
+	read(2, `{"volume":1}`, `{"volume":2}`, `{"volume":3}`)
+	require.Equal(t, "event_type.not_upcastable", code(t, b.append(0, lead, 1, `{"size":11}`)), "nobody could read it beside the others")
+
+	b.register(version(3, leadV1, from(1, "."), from(2, `{size: .volume}`)))
+	require.NoError(t, b.append(0, lead, 1, `{"size":11}`))
+	read(3, `{"size":1}`, `{"size":2}`, `{"size":3}`, `{"size":11}`)
+	reading = b.types.Reading()
+	_, err = b.types.Deprecate(t.Context(), lead, 0, "p-admin", "")
 	require.NoError(t, err)
-	require.Equal(t, `{"volume":12.10}`, dataOf(t, shown[0]))
-	require.Equal(t, [2]uint32{0, 3}, [2]uint32{shown[3].StoredVersion, shown[3].SchemaVersion})
+	read(3, `{"size":1}`, `{"size":2}`, `{"size":3}`, `{"size":11}`)
+	require.Equal(t, reading, b.types.Reading())
 }
 
 // TestDirectStep takes the step that leads furthest.

@@ -176,6 +176,23 @@ func TestUpcasters(t *testing.T) {
 	module.record(t, measured(1, `{"litres":100}`, ""))
 	require.Equal(t, json.Number("12.10"), auditor.data(t, entity, ids[0])["volume"])
 
+	// A version that takes no more events stays the one in which all are read.
+	module.record(t, measured(3, `{"volume":50,"unit":"hl"}`, ""))
+	r = types("admin", "deprecate", name, "--schema-version", "3")
+	require.Zero(t, r.code, r)
+	expect(t, http.StatusUnprocessableEntity, "event_type.deprecated", must(module.do("POST", "/api/events", batch(measured(3, `{"volume":1,"unit":"l"}`, "")))))
+	module.record(t, measured(2, `{"volume":60,"unit":"l"}`, ""))
+	expect(t, http.StatusUnprocessableEntity, "event_type.not_upcastable", must(module.do("POST", "/api/events", batch(measured(2, `{"volume":101,"unit":"l"}`, "")))))
+	var stream struct{ Events []shownEvent }
+	require.NoError(t, auditor.want(http.StatusOK, &stream, "GET", "/api/streams/tank/T-1?legal_entity="+entity, ""))
+	require.Len(t, stream.Events, 8)
+	for _, e := range stream.Events {
+		require.Equal(t, 3, e.SchemaVersion)
+		require.Contains(t, e.Data, "volume")
+	}
+	require.NoError(t, auditor.want(http.StatusOK, &tank, "GET", "/api/entities/tank/T-1?consistency=strong&legal_entity="+entity, ""))
+	require.Equal(t, map[string]any{"volume": json.Number("60"), "unit": "l"}, tank.State, "of one shape")
+
 	pulled := t.TempDir()
 	r = types("auditor", "pull", pulled)
 	require.Zero(t, r.code, r)
