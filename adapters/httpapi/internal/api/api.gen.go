@@ -2423,7 +2423,7 @@ type ListEventsParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 
 	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
-	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
@@ -2526,7 +2526,7 @@ type ExportEventsParams struct {
 	Checkpoints string `form:"checkpoints,omitempty" json:"checkpoints,omitempty,omitzero"`
 
 	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
-	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
@@ -2537,7 +2537,7 @@ type GetProcessParams struct {
 	Limit Most `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
-	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
@@ -2548,7 +2548,7 @@ type GetEventParams struct {
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 
 	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
-	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
@@ -2562,7 +2562,7 @@ type GetDescendantsParams struct {
 	Limit Most `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
-	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
@@ -2573,7 +2573,7 @@ type GetLineageParams struct {
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 
 	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
-	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
@@ -2638,7 +2638,7 @@ type GetProjectionRowsParams struct {
 // QueryEventsParams defines parameters for QueryEvents.
 type QueryEventsParams struct {
 	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
-	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
@@ -2668,7 +2668,7 @@ type ReadAllParams struct {
 	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
 
 	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
-	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
@@ -2710,7 +2710,7 @@ type ReadStreamParams struct {
 	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
 
 	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
-	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
@@ -2765,7 +2765,7 @@ type SubscribeToAllParams struct {
 	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
 
 	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
-	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
@@ -2781,7 +2781,7 @@ type SubscribeToStreamParams struct {
 	IncludeData IncludeData `form:"include_data,omitempty" json:"include_data,omitempty,omitzero"`
 
 	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
-	// version that takes events, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
