@@ -29,9 +29,11 @@ type operation struct {
 	action string // for the access policy; "" is open to everybody
 	body   bodyNeed
 	batch  bool // the body holds many events
-	// filters are the query parameters of an operation that refuses others; a filter
-	// that is silently ignored would show more than was asked for.
+	// filters are the query parameters; others are refused. A filter that is silently
+	// ignored would show more than was asked for, and dry_run in the address of a request
+	// that has it in its body would write.
 	filters []string
+	checks  bool // it checks its parameters itself
 	events  bool // it shows events, as stored if it is asked for that
 }
 
@@ -53,8 +55,8 @@ var operations = map[string]operation{
 	"saveSnapshot":            {action: actionWriteSnapshots, body: requiredBody, filters: []string{"legal_entity"}},
 	"getLatestSnapshot":       {action: actionReadSnapshots, filters: []string{"legal_entity"}},
 	"getSnapshot":             {action: actionReadSnapshots, filters: []string{"legal_entity"}},
-	"getEvent":                {action: "events.read", events: true},
-	"getLineage":              {action: "events.read", events: true},
+	"getEvent":                {action: "events.read", filters: []string{"legal_entity", rawParameter}, events: true},
+	"getLineage":              {action: "events.read", filters: []string{"legal_entity", rawParameter}, events: true},
 	"getDescendants":          {action: "events.read", filters: []string{"legal_entity", "limit", rawParameter}, events: true},
 	"getProcess":              {action: "events.read", filters: []string{"limit", rawParameter}, events: true},
 	"queryEvents":             {action: "events.read", body: requiredBody, filters: []string{rawParameter}, events: true},
@@ -67,9 +69,9 @@ var operations = map[string]operation{
 	"listEventTypes":          {action: "event_types.read"},
 	"getEventType":            {action: "event_types.read"},
 	"submitIntent":            {action: "intents.submit", body: requiredBody},
-	"getIntent":               {action: "intents.read"},
-	"approveIntent":           {action: "intents.approve", body: optionalBody},
-	"rejectIntent":            {action: "intents.approve", body: requiredBody},
+	"getIntent":               {action: "intents.read", filters: []string{"legal_entity"}},
+	"approveIntent":           {action: "intents.approve", body: optionalBody, filters: []string{"legal_entity"}},
+	"rejectIntent":            {action: "intents.approve", body: requiredBody, filters: []string{"legal_entity"}},
 	"listProjections":         {action: actionReadProjections},
 	"createProjection":        {action: actionDefineProjections, body: requiredBody, filters: []string{"dry_run", "untried"}},
 	"replaceProjection":       {action: actionDefineProjections, body: requiredBody, filters: []string{"dry_run", "untried", "switch"}},
@@ -158,7 +160,7 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 					return err
 				}
 			}
-			if op.filters != nil {
+			if op.action != "" && !op.checks {
 				for name := range c.QueryParams() {
 					if !slices.Contains(op.filters, name) {
 						return fault.New(fault.Invalid, "request.parameter_unknown", "there is no such parameter here; GET /api/openapi.yaml lists them").WithField(name)

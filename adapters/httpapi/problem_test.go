@@ -120,6 +120,8 @@ func TestProblemDocuments(t *testing.T) {
 		{"date_invalid", 400, post(events(serviced(`"effective_date":"2026-02-30"`)))},
 		{"intent_type_unknown", 404, submit(`{"type":"note.burn","legal_entity":"USMF","payload":{}}`)},
 		{"intent_actor_in_body", 400, submit(`{"type":"note.add_page","legal_entity":"USMF","payload":{"number":"1"},"actor":"x"}`)},
+		{"intent_dry_run_in_address", 400, ask{method: "POST", path: "/api/intents?dry_run=true", token: "ap_clerk", body: intentBody(`{"number":"1"}`)}},
+		{"lineage_parameter", 400, get("/api/events/" + id + "/lineage?limit=5")},
 		{"intent_legal_entity_missing", 400, submit(`{"type":"note.add_page","payload":{"number":"1"}}`)},
 		{"intent_payload_missing", 400, submit(`{"type":"note.add_page","legal_entity":"USMF"}`)},
 		{"intent_schema_violation", 400, submit(intentBody(`{"number":7}`))},

@@ -392,7 +392,7 @@ func TestStreams(t *testing.T) {
 		field  string
 	}{
 		"no such stream":     {h.do(t, ask{method: "GET", path: "/api/streams/machine/none?legal_entity=USMF", token: "auditor"}), 404, "stream.not_found", ""},
-		"no legal entity":    {h.do(t, ask{method: "GET", path: at, token: "auditor"}), 400, "request.parameter_invalid", "legal_entity"},
+		"no legal entity":    {h.do(t, ask{method: "GET", path: at, token: "auditor"}), 400, "request.parameter_missing", "legal_entity"},
 		"out of sight":       {h.do(t, ask{method: "GET", path: at + "?legal_entity=USMF", token: "german_auditor"}), 404, "legal_entity.not_found", ""},
 		"count":              {h.do(t, ask{method: "GET", path: at + "?legal_entity=USMF&count=1001", token: "auditor"}), 400, "request.parameter_invalid", "count"},
 		"from":               {h.do(t, ask{method: "GET", path: at + "?legal_entity=USMF&from=-1", token: "auditor"}), 400, "request.parameter_invalid", "from"},
