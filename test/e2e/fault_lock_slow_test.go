@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -233,8 +232,7 @@ func (f *fleet) fanoutShares(t *testing.T, alive int) {
 func (f *fleet) lose(t *testing.T, w *traffic, n *node) {
 	t.Helper()
 	f.fanoutShares(t, len(f.nodes))
-	require.NoError(t, n.process.signal(syscall.SIGKILL))
-	<-n.process.ended
+	f.end(t, n)
 	f.fanoutShares(t, len(f.nodes)-1)
 	w.await(t, betweenFaults)
 	f.begin(t, n)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,91 +22,6 @@ import (
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
 )
-
-// notebook is what a subscriber writes down about what reaches it.
-type notebook struct {
-	name string
-
-	mutex      sync.Mutex
-	seen       map[string]bool
-	last       map[string]int64 // sequence of the last event that was new, by key
-	held       map[string]map[int64]handed
-	before     map[string]bool // what happened before its subscription's beginning
-	repeats    int
-	first      int // repeats that claim to be first attempts
-	violations []string
-}
-
-// handed is an event that a consumer has and has not answered.
-type handed struct {
-	consumer string
-	until    time.Time
-}
-
-func newNotebook(name string) *notebook {
-	return &notebook{name: name, seen: map[string]bool{}, last: map[string]int64{}, held: map[string]map[int64]handed{}}
-}
-
-func (b *notebook) violate(format string, args ...any) {
-	if len(b.violations) < 20 {
-		b.violations = append(b.violations, b.name+": "+fmt.Sprintf(format, args...))
-	}
-}
-
-// came notes an event under the key whose order was promised.
-func (b *notebook) came(key, id string, sequence int64, attempt int) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	b.note(key, id, sequence, attempt)
-}
-
-func (b *notebook) note(key, id string, sequence int64, attempt int) {
-	if b.seen[id] {
-		b.repeats++
-		if attempt <= 1 {
-			b.first++
-		}
-		return
-	}
-	b.seen[id] = true
-	if last := b.last[key]; sequence <= last {
-		b.violate("%s: sequence %d after %d", key, sequence, last)
-	}
-	b.last[key] = sequence
-}
-
-// take notes events that a consumer of a group was handed: nobody else may have an
-// earlier one of the same key.
-func (b *notebook) take(consumer string, events []delivered) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	now := time.Now()
-	for _, e := range events {
-		for sequence, h := range b.held[e.key()] {
-			if sequence <= e.sequence() && h.consumer != consumer && h.until.After(now) {
-				b.violate("%s: sequence %d was handed to %s while %s had %d", e.key(), e.sequence(), consumer, h.consumer, sequence)
-			}
-		}
-		if b.held[e.key()] == nil {
-			b.held[e.key()] = map[int64]handed{}
-		}
-		b.held[e.key()][e.sequence()] = handed{consumer, e.Delivery.Deadline}
-		b.note(e.key(), e.ID, e.sequence(), e.Delivery.Attempt)
-	}
-}
-
-// gave notes that a consumer is about to answer.
-func (b *notebook) gave(e delivered) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	delete(b.held[e.key()], e.sequence())
-}
-
-func (b *notebook) count() (seen, repeats int) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return len(b.seen), b.repeats
-}
 
 // delivered is an event from a poll.
 type delivered struct {
@@ -145,7 +61,10 @@ type readers struct {
 const (
 	fleetStreamEntity, fleetStream = "FLTA", "M-0"
 	groupConsumers                 = 4
+	clumsyConsumers                = 2
 	pollLimit                      = 10
+	hastyTimeout                   = 3 * time.Second // of messages, where faults are to be noticed soon
+	webhookWorkers                 = 4               // deliveries to one endpoint at the same time, as configured by default
 )
 
 // subscribe makes all subscriptions and starts who reads them. troubled says whether
@@ -155,13 +74,14 @@ func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
 	r := &readers{fleet: f}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	t.Cleanup(func() { r.cancel(); r.done.Wait() })
-	for name, b := range map[string]**notebook{"group": &r.group, "ordered": &r.ordered, "clumsy": &r.clumsy, "all": &r.all, "stream": &r.stream, "hook": &r.hook} {
-		*b = newNotebook(name)
-	}
-	timeout := 30_000
+	timeout := 30 * time.Second
 	if troubled {
-		timeout = 3000
+		timeout = hastyTimeout
 	}
+	for name, b := range map[string]**notebook{"group": &r.group, "ordered": &r.ordered, "clumsy": &r.clumsy, "hook": &r.hook} {
+		*b = newNotebook(name, timeout)
+	}
+	r.all, r.stream = newNotebook("all", 0), newNotebook("stream", 0)
 	patience := patience(timeout)
 	machines := `"event_types":["` + machineType + `"],`
 	for id, more := range map[string]string{
@@ -192,7 +112,7 @@ func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
 			return ""
 		}
 	}
-	for i := range 2 {
+	for i := range clumsyConsumers {
 		r.run(func() error { return r.consume(r.clumsy, 2+i, fmt.Sprintf("k-%d", i), mishap) })
 	}
 	r.run(r.followAll)
@@ -237,24 +157,24 @@ func (r *readers) consume(b *notebook, first int, consumer string, mishap func(n
 			return err
 		}
 		if consumer == "" { // in the order of legal entities
-			for _, e := range p.Events {
-				b.came(e.Scope.LegalEntity, e.ID, e.sequence(), e.Delivery.Attempt)
-			}
+			b.takeInOrder(p.Events)
 			last := map[string]delivered{}
 			for _, e := range p.Events {
 				last[e.Scope.LegalEntity] = e
 			}
 			for entity, e := range last {
 				body := fmt.Sprintf(`{"event_id":%q,"sequence":%q,"legal_entity":%q}`, e.ID, e.Sequence, entity)
-				if err := r.answer(turn, at+"/acknowledge", body); err != nil {
+				if _, err := r.answer(turn, at+"/acknowledge", body); err != nil {
 					return err
 				}
+				of := slices.DeleteFunc(slices.Clone(p.Events), func(o delivered) bool { return o.Scope.LegalEntity != entity })
+				b.answered(of, nil)
 			}
 			continue
 		}
 		b.take(consumer, p.Events)
 		failed := map[string]bool{} // keys: what follows is refused too, to keep its order
-		answers := map[string][]string{}
+		answers := map[string][]delivered{}
 		for _, e := range p.Events {
 			handled++
 			action := ""
@@ -265,15 +185,15 @@ func (r *readers) consume(b *notebook, first int, consumer string, mishap func(n
 				action = "nack"
 			}
 			failed[e.key()] = failed[e.key()] || action != ""
-			b.gave(e)
-			answers[action] = append(answers[action], strconv.Quote(e.ID))
+			b.gave(e, action != "")
+			answers[action] = append(answers[action], e)
 			if mishap == nil { // each by itself
-				if err := r.settle(turn, at, consumer, answers); err != nil {
+				if err := r.settle(b, turn, consumer, answers); err != nil {
 					return err
 				}
 			}
 		}
-		if err := r.settle(turn, at, consumer, answers); err != nil {
+		if err := r.settle(b, turn, consumer, answers); err != nil {
 			return err
 		}
 	}
@@ -282,25 +202,45 @@ func (r *readers) consume(b *notebook, first int, consumer string, mishap func(n
 
 // settle acknowledges and refuses, by what happened to the events; what timed out is not
 // answered at all.
-func (r *readers) settle(first int, at, consumer string, answers map[string][]string) error {
+func (r *readers) settle(b *notebook, first int, consumer string, answers map[string][]delivered) error {
 	defer clear(answers)
-	if ids := strings.Join(answers[""], ","); ids != "" {
-		if err := r.answer(first, at+"/acknowledge", fmt.Sprintf(`{"event_ids":[%s],"consumer":%q}`, ids, consumer)); err != nil {
+	at := "/api/subscriptions/" + b.name
+	if of := answers[""]; len(of) > 0 {
+		ignored, err := r.answer(first, at+"/acknowledge", fmt.Sprintf(`{"event_ids":[%s],"consumer":%q}`, quoted(of), consumer))
+		if err != nil {
 			return err
 		}
+		b.answered(of, ignored)
 	}
-	if ids := strings.Join(answers["nack"], ","); ids != "" {
-		return r.answer(first, at+"/nack", fmt.Sprintf(`{"event_ids":[%s],"action":"retry","code":"fleet.clumsy","reason":"It fell down."}`, ids))
+	if of := answers["nack"]; len(of) > 0 {
+		_, err := r.answer(first, at+"/nack", fmt.Sprintf(`{"event_ids":[%s],"action":"retry","code":"fleet.clumsy","reason":"It fell down."}`, quoted(of)))
+		return err
 	}
 	return nil
 }
 
-func (r *readers) answer(first int, path, body string) error {
+// answer sends an answer until a node takes it, and gives what it said of those events
+// that it did nothing to.
+func (r *readers) answer(first int, path, body string) (ignored map[string]string, err error) {
 	a, err := r.fleet.ask(r.ctx, first, "module", "POST", path, body)
 	if err == nil && a.status != http.StatusOK {
 		err = fmt.Errorf("%s: %s", path, a)
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	var out struct {
+		Ignored []struct {
+			EventID string `json:"event_id"`
+			Reason  string `json:"reason"`
+		} `json:"ignored"`
+	}
+	err = a.decode(&out)
+	ignored = map[string]string{}
+	for _, i := range out.Ignored {
+		ignored[i.EventID] = i.Reason
+	}
+	return ignored, err
 }
 
 // receiver takes webhooks; in trouble it refuses every seventh, and is slow with others.
@@ -325,7 +265,7 @@ func (r *readers) receiver(troubled bool) http.Handler {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		r.hook.came(body.Data.key(), body.Data.ID, body.Data.sequence(), 2) // a webhook does not tell its attempt
+		r.hook.received(&body.Data)
 		w.WriteHeader(http.StatusNoContent)
 	})
 }
@@ -336,7 +276,7 @@ const silence = 4 * time.Second
 // join makes a subscription that goes on where the feed of the whole log is.
 func (r *readers) join(t *testing.T) {
 	t.Helper()
-	b := newNotebook(fmt.Sprintf("late-%d", len(r.late)))
+	b := newNotebook(fmt.Sprintf("late-%d", len(r.late)), hastyTimeout)
 	r.feed.Lock()
 	r.all.mutex.Lock()
 	cursor := r.cursor
@@ -344,7 +284,7 @@ func (r *readers) join(t *testing.T) {
 	r.all.mutex.Unlock()
 	r.feed.Unlock()
 	a, err := r.fleet.ask(t.Context(), len(r.late), "module", "POST", "/api/subscriptions", fmt.Sprintf(
-		`{"id":%q,"subscriber_type":"service","subscriber_id":"fleet","settings":{"partition_by":"legal_entity","start_from":"cursor","start_cursor":%q,%s}}`, b.name, cursor, patience(3000)))
+		`{"id":%q,"subscriber_type":"service","subscriber_id":"fleet","settings":{"partition_by":"legal_entity","start_from":"cursor","start_cursor":%q,%s}}`, b.name, cursor, patience(hastyTimeout)))
 	require.NoError(t, err)
 	require.Contains(t, []int{http.StatusCreated, http.StatusOK}, a.status, a)
 	r.late = append(r.late, b)
@@ -353,8 +293,8 @@ func (r *readers) join(t *testing.T) {
 }
 
 // patience is the settings of who is handed events again for as long as it takes.
-func patience(timeout int) string {
-	return fmt.Sprintf(`"message_timeout_ms":%d,"max_retry_count":1000,"breaker_after":0,"retry_first_ms":1,"retry_longest_ms":200`, timeout)
+func patience(timeout time.Duration) string {
+	return fmt.Sprintf(`"message_timeout_ms":%d,"max_retry_count":1000,"breaker_after":0,"retry_first_ms":1,"retry_longest_ms":200`, timeout.Milliseconds())
 }
 
 // followAll reads the whole log as server-sent events, from node to node.
@@ -416,7 +356,7 @@ func (r *readers) listen(turn int) error {
 			}
 			r.feed.Lock()
 			if kind == "event" {
-				r.all.came(e.Scope.LegalEntity, e.ID, e.sequence(), 1)
+				r.all.came(e.Scope.LegalEntity, e.ID, e.sequence())
 			}
 			if id != "" {
 				r.cursor = id
@@ -485,7 +425,7 @@ func (r *readers) hear(conn *websocket.Conn, next *int) error {
 		}
 		switch m.Type {
 		case "event":
-			r.stream.came("versions", m.Event.ID, int64(m.Event.Stream.Version), 1)
+			r.stream.came("versions", m.Event.ID, int64(m.Event.Stream.Version))
 			*next = m.Event.Stream.Version + 1
 		case "heartbeat", "caughtUp", "error":
 		default:

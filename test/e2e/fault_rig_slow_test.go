@@ -45,6 +45,7 @@ type fleet struct {
 	wall   *wall
 	http   *http.Client
 	pg     *embeddedpg.Cluster
+	broken outages
 }
 
 // node is one of the servers; it keeps its address when it starts again.
@@ -146,25 +147,34 @@ func (f *fleet) begin(t *testing.T, n *node) {
 	}, n.id)
 }
 
-// kill ends a node without a chance to say goodbye, and starts it again.
-func (f *fleet) kill(t *testing.T, n *node) {
+// end ends a node without a chance to say goodbye.
+func (f *fleet) end(t *testing.T, n *node) {
 	t.Helper()
+	defer f.broken.begin(n.id + " is killed")()
 	require.NoError(t, n.process.signal(syscall.SIGKILL))
 	<-n.process.ended
+}
+
+// kill ends a node and starts it again.
+func (f *fleet) kill(t *testing.T, n *node) {
+	t.Helper()
+	f.end(t, n)
 	f.begin(t, n)
 }
 
 // killDatabase ends PostgreSQL as a power failure does, and starts it again.
 func (f *fleet) killDatabase(t *testing.T) {
 	t.Helper()
+	defer f.broken.begin("PostgreSQL is away")()
 	pid, err := postmaster(f.dir)
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	<-f.pg.Done()
 	port := f.pg.Port()
 	require.NoError(t, f.pg.Stop(t.Context()), "it gives the folder back")
-	f.pg, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: f.dir, Port: port})
+	again, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: f.dir, Port: port})
 	require.NoError(t, err)
+	f.pg = again // what has stopped may be stopped again, nothing may not
 }
 
 func (f *fleet) on(n *node, role string) client {
