@@ -56,3 +56,27 @@ func TestACursorOfAnotherLogIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestALateAnswerAfterAReset is what is promised of an answer to what was handed out
+// before a reset: a consumer's name keeps it from what another one has now.
+func TestALateAnswerAfterAReset(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
+	written := c.Write(t, 0, 2, "one")
+	late := func(consumer string) delivery.Answered {
+		out, err := c.Service.Acknowledge(t.Context(), c.Person, delivery.Acknowledgement{ID: "s", Consumer: consumer, EventIDs: written})
+		require.NoError(t, err)
+		return out
+	}
+	require.Equal(t, written, ids(poll(t, c, delivery.Poll{Consumer: "old"})))
+	_, err := c.Service.Reset(t.Context(), owner(c), "s", subscription.Start{From: subscription.Beginning})
+	require.NoError(t, err)
+	require.Zero(t, late("old").Taken, "nothing is handed out yet")
+	require.Equal(t, written, ids(poll(t, c, delivery.Poll{Consumer: "new"})))
+	for _, i := range late("old").Ignored {
+		require.Equal(t, subscription.OtherConsumer, i.Reason)
+	}
+	require.Equal(t, 2, status(t, c).InFlight)
+	require.Equal(t, 2, late("new").Taken)
+}

@@ -145,6 +145,9 @@ func TestSealedDataOpensAtDeliveryOnly(t *testing.T) {
 		o.subscribe(t)
 		outlets[persona] = o
 	}
+	// A fold that fails at whatever it is given tells what it was given.
+	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/projections",
+		fmt.Sprintf(`{"name":"poisoned","filter":{"types":[%q]},"key":".data.vendor_id","fold":"error(.event.data | tostring)"}`, contactType)))
 	d.as(t, "vendor_admin").must(t, entity, "ap.register_vendor", object{"vendor_id": "V-SEALED", "name": control, "country": "US"})
 	outlets["ap_clerk"].must(t, entity, "ap.set_vendor_contact", object{"vendor_id": "V-SEALED", "contact_id": contact, "name": values["name"], "email": values["email"]})
 
@@ -196,6 +199,11 @@ func TestSealedDataOpensAtDeliveryOnly(t *testing.T) {
 	}
 	sealed := outbox()
 	require.Contains(t, sealed, `"$pii"`)
+	testkit.Eventually(t, endTime, func() bool {
+		var dead int
+		require.NoError(t, super.QueryRow(t.Context(), "SELECT count(*) FROM backbone.dead_letters WHERE kind = 'projection' AND name LIKE '%poisoned'").Scan(&dead))
+		return dead == 1
+	}, "a dead letter of the projection")
 	tables := func(want ...string) {
 		t.Helper()
 		rows, err := super.Query(t.Context(), `SELECT quote_ident(nspname) || '.' || quote_ident(relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -217,7 +225,7 @@ func TestSealedDataOpensAtDeliveryOnly(t *testing.T) {
 			require.True(t, filled[table], "%s was looked at, among %v", table, all)
 		}
 	}
-	tables("ap.vendor_contacts", "backbone.intents", "backbone.outbox", "backbone.subscription_messages", "backbone.subscription_parked")
+	tables("ap.vendor_contacts", "backbone.dead_letters", "backbone.intents", "backbone.outbox", "backbone.subscription_messages", "backbone.subscription_parked")
 	heads := 0
 	for _, p := range fanoutStatus(t, dir) {
 		heads += p.Head
