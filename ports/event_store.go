@@ -254,9 +254,10 @@ type StreamQuery struct {
 // CausalityReader walks causes.
 type CausalityReader interface {
 	// Lineage returns the causes of an event inside its partition, root first and
-	// the event itself last. truncated says that maxDepth cut it. A cause in another
-	// partition ends the walk; the caller goes on there.
-	Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth int) (chain []event.Recorded, truncated bool, err error)
+	// the event itself last. truncated says that maxDepth cut it, or bytes of payloads, as
+	// in EventQuery: what is nearest to the event stays, and the event itself always. A
+	// cause in another partition ends the walk; the caller goes on there.
+	Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error)
 	// Descendants returns the events of a partition that the given ones led to, level
 	// by level, those of a level by sequence. Effects in another partition are not
 	// among them; the caller goes on there. More says that the limit cut the answer;

@@ -163,7 +163,7 @@ func (s *Store) SequenceAt(ctx context.Context, id event.PartitionID, t time.Tim
 
 // Lineage implements ports.CausalityReader. maxDepth counts the causes that are
 // followed; the event itself is always there.
-func (s *Store) Lineage(ctx context.Context, partitionID event.PartitionID, id event.ID, maxDepth int) (chain []event.Recorded, truncated bool, err error) {
+func (s *Store) Lineage(ctx context.Context, partitionID event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error) {
 	err = s.read(ctx, partitionID, func(p *partition) error {
 		if p == nil || p.byID[id] == 0 {
 			return eventNotFound(id)
@@ -182,6 +182,9 @@ func (s *Store) Lineage(ctx context.Context, partitionID event.PartitionID, id e
 			}
 			n = cause
 		}
+		kept := withinBytes(chain, bytes, nil)
+		truncated = truncated || len(kept) < len(chain)
+		chain = kept
 		slices.Reverse(chain)
 		return nil
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -98,7 +99,7 @@ func (s *Store) EventsOfStream(ctx context.Context, p event.PartitionID, stream 
 
 func (s *Store) eventsOfStream(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
 	rows, err := s.queries.ListEventsOfStream(ctx, db, &backbonedb.ListEventsOfStreamParams{
-		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, FromVersion: int64(from), PageSize: pageSize(limit),
+		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, FromVersion: int64(min(from, math.MaxInt64)), PageSize: pageSize(limit),
 	})
 	if err != nil {
 		return nil, translate(ctx, err)
@@ -203,7 +204,7 @@ func (s *Store) SequenceAt(ctx context.Context, p event.PartitionID, t time.Time
 
 // Lineage implements ports.CausalityReader. maxDepth counts the causes that are
 // followed; the event itself is always there.
-func (s *Store) Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth int) (chain []event.Recorded, truncated bool, err error) {
+func (s *Store) Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error) {
 	maxDepth = min(max(maxDepth, 0), math.MaxInt32-2)
 	rows, err := s.queries.ListLineage(ctx, s.reads, &backbonedb.ListLineageParams{
 		PartitionID: int32(p), ID: uuid(id), MaxDepth: int32(maxDepth + 2), // one more, to see whether there is one
@@ -219,8 +220,9 @@ func (s *Store) Lineage(ctx context.Context, p event.PartitionID, id event.ID, m
 	}
 	sequences := make([]int64, len(rows))
 	for i, r := range rows {
-		sequences[len(rows)-1-i] = r.Sequence
+		sequences[i] = r.Sequence
 	}
-	chain, err = s.bySequence(ctx, p, sequences, true)
-	return chain, truncated, err
+	chain, cut, err := s.fetchWithin(ctx, p, "", sequences, true, bytes)
+	slices.Reverse(chain)
+	return chain, truncated || cut, err
 }

@@ -29,6 +29,46 @@ func payloads(events []event.Recorded) (bytes int) {
 	return bytes
 }
 
+// A lineage keeps what is nearest to the event, inside a legal entity and beyond it, and
+// says why it ends.
+func TestLineagesEndAtTheirBytes(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	chain := []event.Recorded{}
+	grow := func(in ports.LegalEntity, megabytes int) {
+		chain = append(chain, l.write(t, in, func(p *event.Prepared) {
+			large(megabytes)(p)
+			if n := len(chain); n > 0 {
+				cause(chain[n-1], in)(p)
+			}
+		}))
+	}
+	for range 5 {
+		grow(us, 3)
+	}
+	for range 3 {
+		grow(de, 3)
+	}
+	grow(de, 17)
+	for _, c := range []struct{ of, first int }{{4, 0}, {5, 1}, {7, 3}, {8, 8}} {
+		in := us
+		if c.of > 4 {
+			in = de
+		}
+		got, err := l.Lineage(t.Context(), in, nil, chain[c.of].ID)
+		require.NoError(t, err)
+		require.Len(t, got.Events, c.of-c.first+1, "of %d", c.of)
+		for i := range got.Events {
+			require.Equal(t, chain[c.first+i].ID, got.Events[i].ID)
+		}
+		require.Equal(t, c.first > 0, got.Truncated)
+		if c.first > 0 {
+			require.Equal(t, []query.LeftOut{{Reason: query.ReasonSize, At: chain[c.first].ID}}, got.LeftOut)
+		}
+	}
+}
+
 // Large events come in short pages: none is lost, none comes twice, and a page with more
 // than its bytes has one event only.
 func TestPagesEndAtTheirBytes(t *testing.T) {

@@ -53,7 +53,7 @@ type Lineage struct {
 }
 
 // Lineage follows an event's causes to the root, across legal entities that the
-// caller may see.
+// caller may see, as far as they have the bytes of a page.
 func (s *Service) Lineage(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID) (Lineage, error) {
 	visible, err := s.readableEntities(ctx, le.TenantID, readableCodes)
 	if err != nil {
@@ -65,9 +65,10 @@ func (s *Service) Lineage(ctx context.Context, le ports.LegalEntity, readableCod
 		return out, nil
 	}
 	seen := map[ports.Cause]bool{}
+	left := MaxPageBytes
 	next := ports.Cause{Partition: le.Partition, ID: id}
 	for {
-		chain, cut, err := s.causality.Lineage(ctx, next.Partition, next.ID, MaxLineageDepth-len(out.Events))
+		chain, cut, err := s.causality.Lineage(ctx, next.Partition, next.ID, MaxLineageDepth-len(out.Events), max(left, 1))
 		if len(out.Events) > 0 && fault.KindOf(err) == fault.NotFound {
 			return ended(ReasonMissing) // a raw append may name a cause that is in no log
 		}
@@ -77,6 +78,10 @@ func (s *Service) Lineage(ctx context.Context, le ports.LegalEntity, readableCod
 		for _, e := range slices.Backward(chain) {
 			if seen[ports.Cause{Partition: e.Partition, ID: e.ID}] {
 				return ended(ReasonCycle)
+			}
+			// A store gives one event at least, however little is left.
+			if left -= len(e.Payload); left < 0 && len(out.Events) > 0 {
+				return ended(ReasonSize)
 			}
 			seen[ports.Cause{Partition: e.Partition, ID: e.ID}] = true
 			out.Events = slices.Insert(out.Events, 0, e)
@@ -91,8 +96,10 @@ func (s *Service) Lineage(ctx context.Context, le ports.LegalEntity, readableCod
 		switch {
 		case seen[next]:
 			return ended(ReasonCycle)
-		case cut, len(out.Events) > MaxLineageDepth:
+		case len(out.Events) > MaxLineageDepth:
 			return ended(ReasonDepth)
+		case cut:
+			return ended(ReasonSize)
 		case next.Partition != root.Partition && !has(visible, next.Partition):
 			return ended(ReasonLegalEntity)
 		}

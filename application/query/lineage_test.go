@@ -117,7 +117,7 @@ func TestLineageToAnEventThatIsNotThere(t *testing.T) {
 // broken is a log that cannot be read.
 type broken struct{ *memory.Store }
 
-func (broken) Lineage(context.Context, event.PartitionID, event.ID, int) ([]event.Recorded, bool, error) {
+func (broken) Lineage(context.Context, event.PartitionID, event.ID, int, int) ([]event.Recorded, bool, error) {
 	return nil, false, fault.New(fault.Unavailable, "store.unavailable", "the store is away; try again")
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/conformance"
 )
@@ -63,3 +64,12 @@ func anyCause(w *wrapper) conformance.Store {
 func endlessCircle(w *wrapper) conformance.Store {
 	return &graphBroken{wrapper: w, cause: func(q *ports.DescendantQuery) { q.Stop = 0 }}
 }
+
+// endlessLineage answers lineages of any size.
+type endlessLineage struct{ *wrapper }
+
+func (s *endlessLineage) Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth, _ int) ([]event.Recorded, bool, error) {
+	return s.wrapper.Lineage(ctx, p, id, maxDepth, 0)
+}
+
+func longLineage(w *wrapper) conformance.Store { return &endlessLineage{w} }

@@ -52,6 +52,7 @@ var broken = []breakage{
 	}},
 	{"matches an item's first key only", matchFirstKey, []string{"Match/AnItemAsksForOneTypeAndAllKeys", "Match/RandomItemsMatchAsASimpleModelSays"}},
 	{"says that matches are complete too far", matchTooFar, []string{"Match/MatchesAreCompleteUpToThrough"}},
+	{"answers lineages of any size", longLineage, []string{"Causality/LineageEndsAtItsBytes"}},
 	{"takes any event of the id for the cause", anyCause, []string{"Causality/DescendantsOfACauseElsewhereAreFound"}},
 	{"goes round in circles", endlessCircle, []string{"Causality/AWrittenCircleEndsWhereTheWalkBegan"}},
 	{"checks append conditions before the lock", checkTooEarly, []string{"Race/OneOfSixteenWinsAnAppendCondition"}},

@@ -175,7 +175,7 @@ func cancelledRead(t *testing.T, s *suite) {
 		"Events":         func() error { _, err := b.store.Events(ctx, ports.EventQuery{Partition: p, Limit: 10}); return err },
 		"Head":           func() error { _, err := b.store.Head(ctx, p); return err },
 		"SequenceAt":     func() error { _, err := b.store.SequenceAt(ctx, p, b.clock.Now()); return err },
-		"Lineage":        func() error { _, _, err := b.store.Lineage(ctx, p, id, 10); return err },
+		"Lineage":        func() error { _, _, err := b.store.Lineage(ctx, p, id, 10, 0); return err },
 		"Intent":         func() error { _, err := b.store.Intent(ctx, p, id); return err },
 		"WaitingIntents": func() error { _, err := b.store.WaitingIntents(ctx, p, 10); return err },
 		"ChainPage":      func() error { _, err := b.store.ChainPage(ctx, p, 0, 10); return err },

@@ -3,6 +3,8 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -142,6 +144,13 @@ func streamFrom(t *testing.T, s *suite) {
 	require.Equal(t, []event.Sequence{4, 7}, read(2, 2))
 	require.Equal(t, []event.Sequence{10}, read(4, 1))
 	require.Empty(t, read(5, 10))
+	for _, beyond := range []event.Version{math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} { // no stream gets there
+		require.Empty(t, read(beyond, 10))
+		events, more, err := b.store.ReadStream(context.Background(), ports.StreamQuery{Partition: b.le.Partition, Stream: stream("1"), From: beyond, Limit: 10})
+		require.NoError(t, err)
+		require.Empty(t, events)
+		require.False(t, more)
+	}
 }
 
 func byKey(t *testing.T, s *suite) {
@@ -280,6 +289,7 @@ var causalityPromises = []promise{
 	{"LineageRunsFromTheRootToTheEvent", lineage},
 	{"LineageSaysWhenItWasCut", lineageCut},
 	{"LineageEndsAtACauseElsewhere", lineageElsewhere},
+	{"LineageEndsAtItsBytes", lineageWithinBytes},
 }
 
 func causedBy(id event.ID) option { return func(p *event.Prepared) { p.CausedBy = id } }
@@ -314,25 +324,55 @@ func lineage(t *testing.T, s *suite) {
 	b := s.newBook(t)
 	ids := b.causes(t)
 	for i, id := range ids {
-		chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, id, 100)
+		chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, id, 100, 0)
 		require.NoError(t, err)
 		require.False(t, truncated)
 		require.Equal(t, ids[:i+1], eventIDs(chain))
 		require.NotNil(t, chain[0].Payload)
 	}
-	_, _, err := b.store.Lineage(context.Background(), b.le.Partition, b.ids.next(), 100)
+	_, _, err := b.store.Lineage(context.Background(), b.le.Partition, b.ids.next(), 100, 0)
 	require.Equal(t, "event.not_found", fault.CodeOf(err))
 }
 
 func lineageCut(t *testing.T, s *suite) {
 	b := s.newBook(t)
 	ids := b.causes(t)
-	chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, ids[4], 2)
+	chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, ids[4], 2, 0)
 	require.NoError(t, err)
 	require.True(t, truncated)
 	require.NotEmpty(t, chain)
 	require.Less(t, len(chain), len(ids))
 	require.Equal(t, ids[len(ids)-len(chain):], eventIDs(chain))
+}
+
+// lineageWithinBytes follows a chain whose second event is large. Every way is read
+// twice: a store may learn from the first time that events are large.
+func lineageWithinBytes(t *testing.T, s *suite) {
+	const large = 100_000
+	b := s.newBook(t)
+	var ids []event.ID
+	var cause event.ID
+	for i := range 12 {
+		e := b.event(b.changed, stream(b.unique("s")), causedBy(cause), func(p *event.Prepared) {
+			if i == 1 {
+				p.Payload = []byte(`{"data":{"text":"` + strings.Repeat("x", large) + `"},"dimensions":{},"entity_refs":[]}`)
+			}
+		})
+		b.write(t, e)
+		cause = e.ID
+		ids = append(ids, e.ID)
+	}
+	for range 2 {
+		for _, c := range []struct{ of, bytes, first int }{
+			{11, 1, 11}, {11, large, 2}, {11, 2 * large, 0}, {11, 0, 0}, {1, 1, 1}, {1, large + 10_000, 0}, {0, 1, 0},
+		} {
+			chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, ids[c.of], 100, c.bytes)
+			require.NoError(t, err)
+			require.Equal(t, ids[c.first:c.of+1], eventIDs(chain), "lineage of %d within %d bytes", c.of, c.bytes)
+			require.Equal(t, c.first > 0, truncated)
+			require.NotEmpty(t, chain[0].Payload)
+		}
+	}
 }
 
 func lineageElsewhere(t *testing.T, s *suite) {
@@ -344,7 +384,7 @@ func lineageElsewhere(t *testing.T, s *suite) {
 	})
 	second := b.event(s.changed, stream("1"), causedBy(first.ID))
 	b.write(t, first, second)
-	chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, second.ID, 100)
+	chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, second.ID, 100, 0)
 	require.NoError(t, err)
 	require.False(t, truncated)
 	require.Equal(t, []event.ID{first.ID, second.ID}, eventIDs(chain))
