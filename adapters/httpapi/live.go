@@ -17,7 +17,6 @@ import (
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
@@ -197,16 +196,11 @@ func (s *Server) SubscribeToAll(ctx context.Context, r api.SubscribeToAllRequest
 // requireTypes refuses types that nobody registered: a feed of a misspelt one would stay
 // silent for ever, and an empty page of it would be taken for a fact about the books.
 func (s *Server) requireTypes(ctx context.Context, field string, types ...string) error {
-	registered, err := s.config.Types.List(ctx)
-	if err != nil {
-		return err
+	unknown, err := s.config.Types.Unregistered(ctx, types)
+	if err == nil && len(unknown) > 0 {
+		err = typeUnknown(field)
 	}
-	for _, t := range types {
-		if !slices.ContainsFunc(registered, func(r eventtype.Registration) bool { return r.Type == t }) {
-			return typeUnknown(field)
-		}
-	}
-	return nil
+	return err
 }
 
 // ofModules tells whose a type is, also one that is registered while a feed runs.

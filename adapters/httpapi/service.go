@@ -81,6 +81,7 @@ type EventTypes interface {
 	Check(ctx context.Context, reg eventtype.Registration, p registry.Proof) (registry.Assessment, error)
 	Fetch(ctx context.Context, name string) ([]eventtype.Registration, error)
 	List(ctx context.Context) ([]eventtype.Registration, error)
+	Unregistered(ctx context.Context, types []string) ([]string, error)
 	Deprecate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error)
 	Reactivate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error)
 	History(ctx context.Context, name string) ([]eventtype.Change, error)

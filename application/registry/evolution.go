@@ -373,6 +373,27 @@ func (r *Registry) change(ctx context.Context, c eventtype.Change) ([]eventtype.
 	return r.Fetch(ctx, c.Type)
 }
 
+// Unregistered gives those of some types that nobody has registered; deprecated ones are
+// registered. The store is asked only for what this node has not heard of.
+func (r *Registry) Unregistered(ctx context.Context, types []string) ([]string, error) {
+	unknown := func() (out []string) {
+		known := r.snapshot.Load().versions
+		for _, name := range types {
+			if len(known[name]) == 0 {
+				out = append(out, name)
+			}
+		}
+		return out
+	}
+	if len(unknown()) == 0 {
+		return nil, nil
+	}
+	if err := r.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	return unknown(), nil
+}
+
 // Changes lists all changes of all types, in the order of their chain.
 func (r *Registry) Changes(ctx context.Context) ([]eventtype.Change, error) {
 	return r.store.EventTypeHistory(ctx, "")

@@ -217,11 +217,17 @@ func TestLookupsOfKnownTypesStayInMemory(t *testing.T) {
 	for range 100 {
 		_, err = r.Lookup(t.Context(), "crm.lead.won", 0)
 		require.NoError(t, err)
+		unknown, err := r.Unregistered(t.Context(), []string{"crm.lead.won"})
+		require.NoError(t, err)
+		require.Empty(t, unknown)
 	}
 	require.Equal(t, []int64{loads, asked}, []int64{store.loads.Load(), store.asked.Load()})
 	for range 100 {
 		_, err = r.Lookup(t.Context(), "crm.lead.lost", 0)
 		require.Error(t, err)
+		unknown, err := r.Unregistered(t.Context(), []string{"crm.lead.won", "crm.lead.lost"})
+		require.NoError(t, err)
+		require.Equal(t, []string{"crm.lead.lost"}, unknown)
 	}
 	require.Equal(t, loads, store.loads.Load(), "a miss asks for the generation, it does not load everything again")
 }

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"slices"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/jq"
@@ -10,7 +9,6 @@ import (
 	"github.com/erpbackbone/backbone/application/projector"
 	"github.com/erpbackbone/backbone/application/upcasting"
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -24,7 +22,7 @@ func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.C
 		Await: func(ctx context.Context, name string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, error) {
 			return a.Reports.Await(ctx, name, version, p, need)
 		},
-		Wake: func() { a.Runner.Wake() }, Unregistered: a.unregistered,
+		Wake: func() { a.Runner.Wake() }, Unregistered: a.Registry.Unregistered,
 		Refold: declarative.RefoldConfig{Store: a.Store, Log: a.Store, Records: a.Store, Letters: a.Store},
 	})
 	a.operations = projector.NewOperations(projector.OperationsConfig{
@@ -46,17 +44,6 @@ func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.C
 		Batch: c.Batch, Bytes: c.Bytes, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall,
 	}, a.Catalog.Projections, upcast)
 	return err
-}
-
-// unregistered gives those of some event types that nobody has registered.
-func (a *App) unregistered(ctx context.Context, types []string) (out []string, err error) {
-	known, err := a.Registry.List(ctx)
-	for _, name := range types {
-		if !slices.ContainsFunc(known, func(r eventtype.Registration) bool { return r.Type == name }) {
-			out = append(out, name)
-		}
-	}
-	return out, err
 }
 
 // foldLimits end the programs of tenants' projections sooner than upcasters: a
