@@ -113,6 +113,15 @@ type Projections interface {
 
 	// PartitionHeads lists the last sequence of every partition.
 	PartitionHeads(ctx context.Context) (map[event.PartitionID]Head, error)
+	// RecordedAt tells when events were recorded, in one query for all of them. Those that
+	// do not exist are left out.
+	RecordedAt(ctx context.Context, places []EventPlace) (map[EventPlace]time.Time, error)
+}
+
+// EventPlace is where an event is in the log.
+type EventPlace struct {
+	Partition event.PartitionID
+	Sequence  event.Sequence
 }
 
 // ProjectionRegister knows the projections of an installation.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -256,6 +257,22 @@ func (s *Store) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports
 	out := make(map[event.PartitionID]ports.Head, len(s.partitions))
 	for id, p := range s.partitions {
 		out[id] = p.head()
+	}
+	return out, nil
+}
+
+// RecordedAt implements ports.Projections.
+func (s *Store) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make(map[ports.EventPlace]time.Time, len(places))
+	for _, at := range places {
+		if p := s.partitions[at.Partition]; p != nil && at.Sequence > 0 && at.Sequence <= event.Sequence(len(p.events)) {
+			out[at] = p.at(at.Sequence).RecordedAt
+		}
 	}
 	return out, nil
 }

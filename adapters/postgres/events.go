@@ -186,6 +186,26 @@ func (s *Store) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports
 	return out, nil
 }
 
+// RecordedAt implements ports.Projections.
+func (s *Store) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
+	out := make(map[ports.EventPlace]time.Time, len(places))
+	if len(places) == 0 {
+		return out, nil
+	}
+	partitions, sequences := make([]int32, len(places)), make([]int64, len(places))
+	for i, p := range places {
+		partitions[i], sequences[i] = int32(p.Partition), int64(p.Sequence)
+	}
+	rows, err := s.queries.ListRecordingTimes(ctx, s.reads, &backbonedb.ListRecordingTimesParams{PartitionIds: partitions, Sequences: sequences})
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	for _, r := range rows {
+		out[ports.EventPlace{Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence)}] = r.RecordedAt.UTC()
+	}
+	return out, nil
+}
+
 // SequenceAt implements ports.EventReader.
 func (s *Store) SequenceAt(ctx context.Context, p event.PartitionID, t time.Time) (event.Sequence, error) {
 	head, err := s.Head(ctx, p)

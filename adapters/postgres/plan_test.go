@@ -30,7 +30,7 @@ var appendQueries = []string{
 }
 
 var readQueries = []string{
-	backbonedb.GetPartitionHead, backbonedb.ListHeads, backbonedb.ListPartitionHeads, backbonedb.GetEventByID, backbonedb.ListEventsOfStream, backbonedb.ListEventsOfStreamBackward, backbonedb.ListEventsOfStreamAsOf, backbonedb.ListEventsOfStreamAsOfBackward,
+	backbonedb.GetPartitionHead, backbonedb.ListHeads, backbonedb.ListPartitionHeads, backbonedb.ListRecordingTimes, backbonedb.GetEventByID, backbonedb.ListEventsOfStream, backbonedb.ListEventsOfStreamBackward, backbonedb.ListEventsOfStreamAsOf, backbonedb.ListEventsOfStreamAsOfBackward,
 	backbonedb.ListEventsAfter, backbonedb.ListEventsOfTypesAfter,
 	backbonedb.SearchKey, backbonedb.SearchKeyBackward, backbonedb.SearchCorrelation, backbonedb.SearchCorrelationBackward,
 	backbonedb.SearchActor, backbonedb.SearchActorBackward, backbonedb.SearchTypes, backbonedb.SearchTypesBackward,

@@ -28,7 +28,7 @@ func newProjections(r client.Registerer) projections {
 	}
 	p := projections{
 		lagEvents:   gauge("backbone_projection_lag_events", "Events of a partition that a projection has not read yet.", "projection", "partition"),
-		lagSeconds:  gauge("backbone_projection_lag_seconds", "Age of the newest event while a projection has not reached it, else 0.", "projection", "partition"),
+		lagSeconds:  gauge("backbone_projection_lag_seconds", "Age of the oldest event that a projection has not read, else 0; lag_seconds of the API.", "projection", "partition"),
 		advanced:    counter("backbone_projection_events_total", "Events that a projection passed.", "projection"),
 		failures:    counter("backbone_projection_failures_total", "Attempts of a projection that were rolled back.", "projection"),
 		deadLetters: counter("backbone_projection_dead_letters_total", "Events that a projection could not digest.", "projection"),

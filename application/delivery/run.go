@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -154,7 +155,7 @@ func (s *Service) measure(ctx context.Context) error {
 			n := lag(&b, heads[b.Partition].Sequence)
 			events += n
 			parked += b.Parked
-			if at, known := recorded[position{b.Partition, oldest(&b)}]; known && n > 0 {
+			if at, known := recorded[oldest(&b)]; known && n > 0 {
 				seconds = max(seconds, now.Sub(at).Seconds())
 			}
 		}
@@ -182,35 +183,21 @@ func (s *Service) tidy(ctx context.Context) error {
 	return nil
 }
 
-// position is where an event is in the log.
-type position struct {
-	partition event.PartitionID
-	sequence  event.Sequence
-}
-
 // recorded tells when the oldest events were recorded that subscriptions are not done
-// with: one question for each partition in which something waits.
-func (s *Service) recorded(ctx context.Context, all []subscription.Subscription, there map[event.ID][]ports.DeliveryBacklog, heads map[event.PartitionID]ports.Head) (map[position]time.Time, error) {
-	asked := map[event.PartitionID][]event.Sequence{}
+// with.
+func (s *Service) recorded(ctx context.Context, all []subscription.Subscription, there map[event.ID][]ports.DeliveryBacklog, heads map[event.PartitionID]ports.Head) (map[ports.EventPlace]time.Time, error) {
+	asked := map[ports.EventPlace]bool{}
 	for i := range all {
 		for _, b := range there[all[i].UID] {
 			if lag(&b, heads[b.Partition].Sequence) > 0 {
-				asked[b.Partition] = append(asked[b.Partition], oldest(&b))
+				asked[oldest(&b)] = true
 			}
 		}
 	}
-	out := map[position]time.Time{}
-	for p, sequences := range asked {
-		slices.Sort(sequences)
-		events, err := s.config.Store.EventsAt(ctx, p, slices.Compact(sequences))
-		if err != nil {
-			return nil, err
-		}
-		for i := range events {
-			out[position{p, events[i].Sequence}] = events[i].RecordedAt
-		}
+	if len(asked) == 0 {
+		return nil, nil
 	}
-	return out, nil
+	return s.config.Log.RecordedAt(ctx, slices.Collect(maps.Keys(asked)))
 }
 
 // label is what the series of a subscription are named by.

@@ -52,6 +52,18 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) 
 	if err != nil {
 		return out, err
 	}
+	var unread []ports.EventPlace
+	for i := range there {
+		if b := &there[i]; lag(b, heads[b.Partition].Sequence) > 0 {
+			unread = append(unread, oldest(b))
+		}
+	}
+	recorded := map[ports.EventPlace]time.Time{}
+	if len(unread) > 0 {
+		if recorded, err = s.config.Log.RecordedAt(ctx, unread); err != nil {
+			return out, err
+		}
+	}
 	now := s.config.Clock.Now()
 	for _, b := range there {
 		code, seen := codes[b.Partition]
@@ -60,14 +72,8 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) 
 		}
 		p := Progress{LegalEntity: code, DeliveryBacklog: b, Head: heads[b.Partition].Sequence}
 		p.LagEvents = lag(&b, p.Head)
-		if p.LagEvents > 0 {
-			events, err := s.config.Store.EventsAt(ctx, b.Partition, []event.Sequence{oldest(&b)})
-			if err != nil {
-				return out, err
-			}
-			if len(events) > 0 {
-				p.LagAge = max(now.Sub(events[0].RecordedAt), 0)
-			}
+		if at, known := recorded[oldest(&b)]; known && p.LagEvents > 0 {
+			p.LagAge = max(now.Sub(at), 0)
 		}
 		out.Progress = append(out.Progress, p)
 		out.LagEvents += p.LagEvents
@@ -81,11 +87,11 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) 
 }
 
 // oldest is the first event that is not done with.
-func oldest(b *ports.DeliveryBacklog) event.Sequence {
+func oldest(b *ports.DeliveryBacklog) ports.EventPlace {
 	if b.First > 0 {
-		return b.First
+		return ports.EventPlace{Partition: b.Partition, Sequence: b.First}
 	}
-	return b.ReadThrough + 1
+	return ports.EventPlace{Partition: b.Partition, Sequence: b.ReadThrough + 1}
 }
 
 // lag counts what is not done with.

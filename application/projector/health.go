@@ -5,40 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
-	"github.com/erpbackbone/backbone/ports"
 )
-
-// observe reports the lag of the partitions that are this node's.
-func (r *Runner) observe(heads map[event.PartitionID]ports.Head, now time.Time) {
-	for _, p := range r.running {
-		for id, head := range heads {
-			r.mu.Lock()
-			u := p.units[id]
-			r.mu.Unlock()
-			if u != nil && r.preferred(p.resourceOf(id)) {
-				r.observeUnit(p, u, head, now)
-			}
-		}
-	}
-}
-
-func (r *Runner) observeUnit(p *running, u *unit, head ports.Head, now time.Time) {
-	r.mu.Lock()
-	at := u.position
-	r.mu.Unlock()
-	if p.ofTenant() {
-		return // one gauge for all of them would be that of the last
-	}
-	behind, seconds := uint64(0), 0.0
-	if at < head.Sequence {
-		behind = uint64(head.Sequence - at)
-		seconds = max(0, now.Sub(head.RecordedAt).Seconds())
-	}
-	r.config.Observer.ProjectionLag(p.label(), u.partition, behind, seconds)
-}
 
 // Health says what is wrong with this node's projections, nil if nothing is: that the
 // log or its own loop is not looked at any more, that a partition with new events had

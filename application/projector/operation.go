@@ -3,7 +3,6 @@ package projector
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -50,7 +49,7 @@ type PartitionView struct {
 	ports.Checkpoint
 	Head       event.Sequence
 	LagEvents  uint64
-	LagSeconds float64 // age of the newest event, 0 when it has been read
+	LagSeconds float64 // age of the oldest event that it has not read; 0: it has read all
 	Holder     string  // the node that works it; "" nobody at the moment
 }
 
@@ -68,7 +67,6 @@ func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]V
 	if err != nil {
 		return nil, err
 	}
-	now := o.config.Clock.Now()
 	out := make([]View, 0, len(known))
 	for _, p := range known {
 		if !p.Role.Alive() {
@@ -85,15 +83,48 @@ func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]V
 		if len(read) == 0 && (len(p.Definition) > 0 || p.Scope != 0) {
 			continue // another tenant's, or in no legal entity of the caller
 		}
-		if v.Partitions, err = o.partitions(ctx, p, read, heads, leases, now); err != nil {
+		if v.Partitions, err = o.partitions(ctx, p, read, heads, leases); err != nil {
 			return nil, err
 		}
 		out = append(out, v)
 	}
-	return out, nil
+	return out, o.measure(ctx, out, heads)
 }
 
-func (o *Operations) partitions(ctx context.Context, p projection.Projection, visible []event.PartitionID, heads map[event.PartitionID]ports.Head, leases []ports.Lease, now time.Time) ([]PartitionView, error) {
+// measure fills in how far the views are behind.
+func (o *Operations) measure(ctx context.Context, views []View, heads map[event.PartitionID]ports.Head) error {
+	var unread []ports.EventPlace
+	for _, v := range views {
+		for _, p := range v.Partitions {
+			if p.Sequence < p.Head {
+				unread = append(unread, after(p.Partition, p.Sequence))
+			}
+		}
+	}
+	if len(unread) == 0 {
+		return nil
+	}
+	recorded, err := o.config.Store.RecordedAt(ctx, unread)
+	if err != nil {
+		return err
+	}
+	now := o.config.Clock.Now()
+	for _, v := range views {
+		for i := range v.Partitions {
+			p := &v.Partitions[i]
+			head := heads[p.Partition]
+			oldest, known := recorded[after(p.Partition, p.Sequence)]
+			if !known {
+				oldest = head.RecordedAt
+			}
+			l := behind(p.Sequence, head, oldest, now)
+			p.LagEvents, p.LagSeconds = l.events, l.seconds
+		}
+	}
+	return nil
+}
+
+func (o *Operations) partitions(ctx context.Context, p projection.Projection, visible []event.PartitionID, heads map[event.PartitionID]ports.Head, leases []ports.Lease) ([]PartitionView, error) {
 	checkpoints, err := o.config.Store.Checkpoints(ctx, p.Name, p.Version)
 	if err != nil {
 		return nil, err
@@ -102,18 +133,13 @@ func (o *Operations) partitions(ctx context.Context, p projection.Projection, vi
 	for _, c := range checkpoints {
 		at[c.Partition] = c
 	}
-	out := make([]PartitionView, 0, len(visible))
+	out, now := make([]PartitionView, 0, len(visible)), o.config.Clock.Now()
 	for _, id := range slices.Sorted(slices.Values(visible)) {
 		c, begun := at[id]
 		if !begun {
 			c = ports.Checkpoint{Projection: p.Name, Version: p.Version, Partition: id, Status: projection.Reading}
 		}
-		head := heads[id]
-		v := PartitionView{Checkpoint: c, Head: head.Sequence}
-		if c.Sequence < head.Sequence {
-			v.LagEvents = uint64(head.Sequence - c.Sequence)
-			v.LagSeconds = max(0, now.Sub(head.RecordedAt).Seconds())
-		}
+		v := PartitionView{Checkpoint: c, Head: heads[id].Sequence}
 		for _, l := range leases {
 			if l.Name == LeaseName(p.Name, p.Version) && (l.Partition == id || l.Partition == 0) && l.ExpiresAt.After(now) {
 				v.Holder = l.Holder

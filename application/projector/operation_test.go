@@ -42,12 +42,14 @@ func TestOperations(t *testing.T) {
 		require.NoError(t, err)
 		return v
 	}
-	g.write(t, a, moved(3)...)
-	g.write(t, b, moved(3)...)
+	g.write(t, a, moved(2)...)
+	g.write(t, b, moved(2)...)
+	g.clock.Advance(time.Minute)
+	g.write(t, a, moved(1)...) // the newest are as young as can be
+	g.write(t, b, moved(1)...)
 	g.spoil(t, a, 2)
 	g.spoil(t, b, 3)
 	g.settings(t, func(s *projection.Settings) { s.MaxAttempts = 1 })
-	g.clock.Advance(time.Minute)
 	v := show()
 	require.Equal(t, []any{projection.Running, true, 2}, []any{v.Status, v.Current, len(v.Partitions)})
 	require.Equal(t, []any{uint64(3), 60.0, event.Sequence(3)}, []any{v.Partitions[0].LagEvents, v.Partitions[0].LagSeconds, v.Partitions[0].Head})

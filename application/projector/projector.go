@@ -80,8 +80,8 @@ func (c Config) withDefaults() Config {
 // Observer sees how projections fare. Partitions are only reported by the node that
 // works them.
 type Observer interface {
-	// ProjectionLag reports a partition's lag in events and, by recording time, in
-	// seconds.
+	// ProjectionLag reports a partition's lag in events, and for how many seconds the oldest
+	// of them has waited since it was recorded.
 	ProjectionLag(projection string, p event.PartitionID, events uint64, seconds float64)
 	// ProjectionLeft reports that another node works the partition from now on.
 	ProjectionLeft(projection string, p event.PartitionID)
@@ -115,9 +115,10 @@ type Runner struct {
 	loop struct {
 		refreshed time.Time
 		renewed   time.Time
-		alive     []string         // nodes, by name
-		waited    bool             // a signal of life was given
-		unready   map[string]int64 // revisions of created projections that cannot be built, by lease name
+		alive     []string                  // nodes, by name
+		waited    bool                      // a signal of life was given
+		unready   map[string]int64          // revisions of created projections that cannot be built, by lease name
+		own       map[event.PartitionID]lag // of tenants' projections, as it was reported
 	}
 
 	mu      sync.Mutex
@@ -260,10 +261,10 @@ func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.He
 		// would be one that ends too late, which is none.
 		_, next = r.look(heads, r.config.Clock.Now())
 	}
-	if tick {
-		r.observe(heads, now)
-	}
 	r.start(ctx, heads)
+	if tick {
+		r.observe(ctx, heads)
+	}
 	return next
 }
 

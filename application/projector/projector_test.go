@@ -124,12 +124,52 @@ func TestLagIsObserved(t *testing.T) {
 	g.clock.Advance(30 * time.Second)
 	g.start(t)
 	g.until(t, func() bool { events, seconds := g.watcher.lag(a); return events == 7 && seconds == 30 }, "behind")
-	g.counter.fail(a, nil)
+	g.write(t, a, moved(1)...)
 	g.clock.Advance(time.Second)
+	g.until(t, func() bool { events, seconds := g.watcher.lag(a); return events == 8 && seconds == 31 }, "the oldest event's age, not the newest's")
+	g.counter.fail(a, nil)
+	g.clock.Advance(2 * time.Second) // it may have been tried twice
 	g.until(t, func() bool {
 		events, seconds := g.watcher.lag(a)
-		return events == 0 && seconds == 0 && g.reached(t, a) == 7
+		return events == 0 && seconds == 0 && g.reached(t, a) == 8
 	}, "caught up")
+}
+
+// questioned counts what a store is asked about the age of events.
+type questioned struct {
+	*memory.Store
+	questions, events atomic.Int64
+}
+
+func (q *questioned) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
+	q.questions.Add(1)
+	q.events.Add(int64(len(places)))
+	return q.Store.RecordedAt(ctx, places)
+}
+
+// TestLagIsLookedUpOnlyWhereAProjectionMoves holds the price of the measurement: nothing
+// where all is read, and one question where a projection stands still.
+func TestLagIsLookedUpOnlyWhereAProjectionMoves(t *testing.T) {
+	t.Parallel()
+	store := &questioned{}
+	g := newRig(t, func(c *projector.Config) {
+		store.Store = c.Store.(*memory.Store)
+		c.Store = store
+	})
+	idle, behind := g.entity(t, "A"), g.entity(t, "B")
+	g.counter.fail(behind, errors.New("no"))
+	g.write(t, idle, moved(1)...)
+	g.start(t)
+	g.until(t, func() bool { return g.reached(t, idle) == 1 }, "caught up")
+	before := []int64{store.questions.Load(), store.events.Load()}
+	g.write(t, behind, moved(3)...)
+	g.until(t, func() bool { events, _ := g.watcher.lag(behind); return events == 3 }, "behind")
+	for i := range 5 {
+		g.clock.Advance(time.Second)
+		g.until(t, func() bool { _, seconds := g.watcher.lag(behind); return seconds == float64(i+1) }, "its age grows")
+	}
+	g.stop()
+	require.Equal(t, []int64{before[0] + 1, before[1] + 1}, []int64{store.questions.Load(), store.events.Load()})
 }
 
 func TestASignalWakes(t *testing.T) {

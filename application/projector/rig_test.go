@@ -86,27 +86,41 @@ type watcher struct {
 	failures map[event.PartitionID]int
 	events   map[event.PartitionID]uint64
 	seconds  map[event.PartitionID]float64
+	lags     map[string]map[event.PartitionID][2]float64 // events and seconds by label
 	leases   map[string]int
 	letters  int
 	left     int
 }
 
 func newWatcher() *watcher {
-	return &watcher{failures: map[event.PartitionID]int{}, events: map[event.PartitionID]uint64{}, seconds: map[event.PartitionID]float64{}, leases: map[string]int{}}
+	return &watcher{failures: map[event.PartitionID]int{}, events: map[event.PartitionID]uint64{}, seconds: map[event.PartitionID]float64{}, leases: map[string]int{}, lags: map[string]map[event.PartitionID][2]float64{}}
 }
 
-func (w *watcher) ProjectionLag(_ string, p event.PartitionID, events uint64, seconds float64) {
+func (w *watcher) ProjectionLag(label string, p event.PartitionID, events uint64, seconds float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events[p], w.seconds[p] = events, seconds
+	if w.lags[label] == nil {
+		w.lags[label] = map[event.PartitionID][2]float64{}
+	}
+	w.lags[label][p] = [2]float64{float64(events), seconds}
 }
 
 func (w *watcher) ProjectionAdvanced(string, int) {}
 
-func (w *watcher) ProjectionLeft(string, event.PartitionID) {
+func (w *watcher) ProjectionLeft(label string, p event.PartitionID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left++
+	delete(w.lags[label], p)
+}
+
+// of is the lag that is shown of a label now.
+func (w *watcher) of(label string, p event.PartitionID) (l [2]float64, there bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l, there = w.lags[label][p]
+	return l, there
 }
 
 func (w *watcher) ProjectionDeadLetter(string, event.PartitionID) {

@@ -34,6 +34,12 @@ type unit struct {
 
 	pending   time.Time // since when something is new here; zero: nothing is
 	attempted time.Time // when the last transaction began
+
+	// oldest is the first event that it has not read, as far as the lag was measured.
+	oldest struct {
+		sequence   event.Sequence
+		recordedAt time.Time
+	}
 }
 
 // unit is the state of a partition, made at need.
@@ -153,7 +159,7 @@ func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.He
 		settings, target := p.known.Settings, heads[u.partition].Sequence
 		r.working.Go(func() {
 			r.turn(ctx, p, u, settings, lease, target, wait)
-			r.observeUnit(p, u, heads[u.partition], r.config.Clock.Now())
+			r.observeUnit(ctx, u, heads)
 			r.mu.Lock()
 			u.busy = false
 			r.count(blocked, -1)

@@ -181,8 +181,12 @@ func cancelledRead(t *testing.T, s *suite) {
 		"ChainPage":      func() error { _, err := b.store.ChainPage(ctx, p, 0, 10); return err },
 		"Checkpoints":    func() error { _, err := b.store.Checkpoints(ctx, "p", 1); return err },
 		"PartitionHeads": func() error { _, err := b.store.PartitionHeads(ctx); return err },
-		"LegalEntities":  func() error { _, err := b.store.LegalEntities(ctx, ""); return err },
-		"EventTypes":     func() error { _, _, err := b.store.EventTypes(ctx); return err },
+		"RecordedAt": func() error {
+			_, err := b.store.RecordedAt(ctx, []ports.EventPlace{{Partition: p, Sequence: 1}})
+			return err
+		},
+		"LegalEntities": func() error { _, err := b.store.LegalEntities(ctx, ""); return err },
+		"EventTypes":    func() error { _, _, err := b.store.EventTypes(ctx); return err },
 		"IdempotencyOutcome": func() error {
 			_, _, err := b.store.IdempotencyOutcome(ctx, p, "k", b.clock.Now())
 			return err

@@ -80,3 +80,17 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) e ON true
 ORDER BY h.partition_id;
+
+-- name: ListRecordingTimes :many
+-- Of single events, in whichever partitions; each is one probe of the primary key, in its
+-- order, so that small tables are not read from end to end either.
+SELECT u.partition_id::int AS partition_id, u.sequence::bigint AS sequence, e.recorded_at
+FROM (SELECT unnest(@partition_ids::int[]) AS partition_id, unnest(@sequences::bigint[]) AS sequence) u
+CROSS JOIN LATERAL (
+    SELECT x.sequence, x.recorded_at
+    FROM backbone.events x
+    WHERE x.partition_id = u.partition_id AND x.sequence >= u.sequence
+    ORDER BY x.sequence
+    LIMIT 1
+) e
+WHERE e.sequence = u.sequence;

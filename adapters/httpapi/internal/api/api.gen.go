@@ -1149,7 +1149,7 @@ type Projection struct {
 	// LagEvents Events that it has not read yet.
 	LagEvents string `json:"lag_events"`
 
-	// LagSeconds Age of the newest event where it has not been read, else 0.
+	// LagSeconds Age of the oldest event that has not been read, 0 without any; as the metric.
 	LagSeconds    float64                   `json:"lag_seconds"`
 	LegalEntities []ProjectionInLegalEntity `json:"legal_entities,omitempty,omitzero"`
 
@@ -1340,8 +1340,10 @@ type ProjectionInLegalEntity struct {
 	Failed string `json:"failed"`
 
 	// Head The last event there is.
-	Head       string  `json:"head"`
-	LagEvents  string  `json:"lag_events"`
+	Head      string `json:"head"`
+	LagEvents string `json:"lag_events"`
+
+	// LagSeconds Age of the oldest event that has not been read, 0 without any; as the metric.
 	LagSeconds float64 `json:"lag_seconds"`
 
 	// LastEventAt When the last event it has read was recorded.

@@ -228,6 +228,52 @@ func (q *Queries) ListPartitionHeads(ctx context.Context, db DBTX) ([]ListPartit
 	return items, nil
 }
 
+const ListRecordingTimes = `-- name: ListRecordingTimes :many
+SELECT u.partition_id::int AS partition_id, u.sequence::bigint AS sequence, e.recorded_at
+FROM (SELECT unnest($1::int[]) AS partition_id, unnest($2::bigint[]) AS sequence) u
+CROSS JOIN LATERAL (
+    SELECT x.sequence, x.recorded_at
+    FROM backbone.events x
+    WHERE x.partition_id = u.partition_id AND x.sequence >= u.sequence
+    ORDER BY x.sequence
+    LIMIT 1
+) e
+WHERE e.sequence = u.sequence
+`
+
+type ListRecordingTimesParams struct {
+	PartitionIds []int32
+	Sequences    []int64
+}
+
+type ListRecordingTimesRow struct {
+	PartitionID int32
+	Sequence    int64
+	RecordedAt  time.Time
+}
+
+// Of single events, in whichever partitions; each is one probe of the primary key, in its
+// order, so that small tables are not read from end to end either.
+func (q *Queries) ListRecordingTimes(ctx context.Context, db DBTX, arg *ListRecordingTimesParams) ([]ListRecordingTimesRow, error) {
+	rows, err := db.Query(ctx, ListRecordingTimes, arg.PartitionIds, arg.Sequences)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListRecordingTimesRow
+	for rows.Next() {
+		var i ListRecordingTimesRow
+		if err := rows.Scan(&i.PartitionID, &i.Sequence, &i.RecordedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const LockPartitionHeads = `-- name: LockPartitionHeads :many
 
 SELECT h.partition_id, h.genesis
