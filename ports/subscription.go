@@ -123,8 +123,8 @@ type DeliveryTx interface {
 	// Moving lists those that were handed out: without an answer yet, or to be tried again.
 	Moving(ctx context.Context) ([]subscription.Message, error)
 	// Waiting lists those that were not handed out yet and follow a sequence, limit of them
-	// at most (1 or more), without those of some keys.
-	Waiting(ctx context.Context, after event.Sequence, but []subscription.Key, limit int) ([]subscription.Message, error)
+	// at most (1 or more), without those of some keys that follow where the key is held.
+	Waiting(ctx context.Context, after event.Sequence, but []subscription.HeldKey, limit int) ([]subscription.Message, error)
 	// CountWaiting counts those that were not handed out yet.
 	CountWaiting(ctx context.Context) (int, error)
 	// Lowest gives the lowest sequences of messages that are not parked, limit of them at

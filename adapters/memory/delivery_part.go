@@ -28,9 +28,10 @@ func (d *deliveryTx) Moving(context.Context) ([]subscription.Message, error) {
 	return d.openThat(func(m *subscription.Message) bool { return m.State != subscription.Waiting }), nil
 }
 
-func (d *deliveryTx) Waiting(_ context.Context, after event.Sequence, but []subscription.Key, limit int) ([]subscription.Message, error) {
+func (d *deliveryTx) Waiting(_ context.Context, after event.Sequence, but []subscription.HeldKey, limit int) ([]subscription.Message, error) {
 	out := d.openThat(func(m *subscription.Message) bool {
-		return m.State == subscription.Waiting && m.Sequence > after && !slices.Contains(but, m.Key)
+		held := func(k subscription.HeldKey) bool { return k.Key == m.Key && m.Sequence > k.After }
+		return m.State == subscription.Waiting && m.Sequence > after && !slices.ContainsFunc(but, held)
 	})
 	return out[:min(limit, len(out))], nil
 }

@@ -40,9 +40,14 @@ func (d *deliveryTx) Moving(ctx context.Context) ([]subscription.Message, error)
 	return messagesOf(rows), err
 }
 
-func (d *deliveryTx) Waiting(ctx context.Context, after event.Sequence, but []subscription.Key, limit int) ([]subscription.Message, error) {
+func (d *deliveryTx) Waiting(ctx context.Context, after event.Sequence, but []subscription.HeldKey, limit int) ([]subscription.Message, error) {
+	keys, froms, last := make([]subscription.Key, len(but)), make([]int64, len(but)), int64(0)
+	for i, k := range but {
+		keys[i], froms[i] = k.Key, int64(k.After)
+		last = max(last, froms[i])
+	}
 	rows, err := d.store.queries.ListWaitingMessages(ctx, d.tx, &backbonedb.ListWaitingMessagesParams{
-		Subscription: uuid(d.uid), PartitionID: int32(d.partition), After: int64(after), But: keyBytes(but), PageSize: pageSize(limit),
+		Subscription: uuid(d.uid), PartitionID: int32(d.partition), After: int64(after), But: keyBytes(keys), Froms: froms, LastFrom: last, PageSize: pageSize(limit),
 	})
 	return messagesOf(rows), err
 }

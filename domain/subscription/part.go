@@ -2,7 +2,6 @@ package subscription
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -26,17 +25,25 @@ func (w *Window) Take(more []Message) {
 	slices.SortFunc(w.open, func(a, b Message) int { return cmp.Compare(a.Sequence, b.Sequence) })
 }
 
-// Held lists the keys of which nothing can be handed out that follows the messages of
-// the window, each once.
-func (w *Window) Held() []Key {
+// HeldKey says that nothing of a key can be handed out that follows a sequence.
+type HeldKey struct {
+	Key   Key
+	After event.Sequence
+}
+
+// Held lists the keys of which nothing can be handed out that follows a message of the
+// window, each once, with the first such message. What comes before it may be free: a
+// message that was given back, or an earlier one that is replayed.
+func (w *Window) Held() (keys []HeldKey) {
 	held := map[Key]bool{}
 	for i := range w.open {
 		m := &w.open[i]
-		if !w.gone(m) && m.Key != (Key{}) && (!w.ready(m) || w.behindParked(m.Key, m.Sequence)) {
+		if !w.gone(m) && m.Key != (Key{}) && !held[m.Key] && (!w.ready(m) || w.behindParked(m.Key, m.Sequence)) {
 			held[m.Key] = true
+			keys = append(keys, HeldKey{m.Key, m.Sequence})
 		}
 	}
-	return slices.Collect(maps.Keys(held))
+	return keys
 }
 
 // Ended counts the messages that are no longer open after this window.

@@ -225,8 +225,10 @@ func keepSnapshots(t *testing.T, s *suite) {
 	parts, err := b.store.SnapshotParts(ctx, name)
 	require.NoError(t, err)
 	require.Len(t, parts, 1)
-	_, err = b.store.SweepProjection(ctx, name, 3, rowTables, 10)
-	require.NoError(t, err)
+	for b.roles(t, name)[3] == projection.Dropping { // a sweep looks at some legal entities only
+		_, err = b.store.SweepProjection(ctx, name, 3, rowTables, 10)
+		require.NoError(t, err)
+	}
 	require.Empty(t, b.rowKeys(t, name, 3))
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(b.store.FinishSnapshot(ctx, name, 3, 2, "ada")))
 }

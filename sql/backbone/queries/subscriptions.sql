@@ -149,10 +149,13 @@ WHERE m.subscription = @subscription AND m.partition_id = @partition_id AND m.st
 ORDER BY m.sequence;
 
 -- name: ListWaitingMessages :many
+-- Without those of some keys that follow a sequence each; last_from is the last of these.
 SELECT m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
 FROM backbone.subscription_messages m
 WHERE m.subscription = @subscription AND m.partition_id = @partition_id AND m.sequence > @after::bigint
-  AND m.state = 'waiting' AND m.order_key <> ALL (@but::bytea[])
+  AND m.state = 'waiting'
+  AND (m.order_key <> ALL (@but::bytea[])
+    OR m.sequence < @last_from::bigint AND m.sequence < (@froms::bigint[])[array_position(@but::bytea[], m.order_key)])
 ORDER BY m.sequence
 LIMIT @page_size::integer;
 

@@ -1356,9 +1356,11 @@ const ListWaitingMessages = `-- name: ListWaitingMessages :many
 SELECT m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
 FROM backbone.subscription_messages m
 WHERE m.subscription = $1 AND m.partition_id = $2 AND m.sequence > $3::bigint
-  AND m.state = 'waiting' AND m.order_key <> ALL ($4::bytea[])
+  AND m.state = 'waiting'
+  AND (m.order_key <> ALL ($4::bytea[])
+    OR m.sequence < $5::bigint AND m.sequence < ($6::bigint[])[array_position($4::bytea[], m.order_key)])
 ORDER BY m.sequence
-LIMIT $5::integer
+LIMIT $7::integer
 `
 
 type ListWaitingMessagesParams struct {
@@ -1366,6 +1368,8 @@ type ListWaitingMessagesParams struct {
 	PartitionID  int32
 	After        int64
 	But          [][]byte
+	LastFrom     int64
+	Froms        []int64
 	PageSize     int32
 }
 
@@ -1383,12 +1387,15 @@ type ListWaitingMessagesRow struct {
 	ChangedAt time.Time
 }
 
+// Without those of some keys that follow a sequence each; last_from is the last of these.
 func (q *Queries) ListWaitingMessages(ctx context.Context, db DBTX, arg *ListWaitingMessagesParams) ([]ListWaitingMessagesRow, error) {
 	rows, err := db.Query(ctx, ListWaitingMessages,
 		arg.Subscription,
 		arg.PartitionID,
 		arg.After,
 		arg.But,
+		arg.LastFrom,
+		arg.Froms,
 		arg.PageSize,
 	)
 	if err != nil {
