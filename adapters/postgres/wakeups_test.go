@@ -48,13 +48,14 @@ func seen(t *testing.T, w *delivery.Watch, p event.PartitionID, want event.Seque
 	}
 }
 
-// listening waits until somebody listens for appends, other than the one known before.
+// listening waits until somebody listens for appends, other than the one known before. A
+// listener that has been asked whether it is there says so instead.
 func listening(t *testing.T, dsn string, before int32) (pid int32) {
 	t.Helper()
 	conn := connect(t, dsn)
 	testkit.Eventually(t, aWhile, func() bool {
 		err := conn.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity
-			WHERE datname = current_database() AND application_name = 'backbone listen' AND query LIKE 'LISTEN "event_appended"' AND pid <> $1`, before).Scan(&pid)
+			WHERE datname = current_database() AND application_name = 'backbone listen' AND query IN ('LISTEN "event_appended"', '-- ping') AND pid <> $1`, before).Scan(&pid)
 		return err == nil
 	}, "nobody listens")
 	return pid
