@@ -128,6 +128,12 @@ func TestStreamsAsOf(t *testing.T) {
 		}
 		require.Equal(t, want, text, query)
 	}
+	for query, want := range map[string]any{
+		"known_at=seq:3": "3", "known_at=seq:0": "0", "known_at=2026-01-01T00:00:00Z": "0", "known_at=seq:3&from=4": "3", "as_of=2026-03-03": nil,
+	} {
+		a := h.do(t, ask{method: "GET", path: "/api/streams/machine/M-17?legal_entity=USMF&" + query, token: "auditor"})
+		require.Equal(t, want, a.json(t)["as_of_sequence"], query)
+	}
 	for query, code := range map[string]string{
 		"known_at=seq:6": "report.known_at_in_future", "known_at=2999-01-01T00:00:00Z": "report.known_at_in_future", "known_at=x": "report.known_at_invalid", "as_of=x": "request.parameter_invalid",
 	} {

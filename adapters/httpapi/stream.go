@@ -67,6 +67,9 @@ func (s *Server) ReadStream(ctx context.Context, r api.ReadStreamRequestObject) 
 		w.raw(`,"next_from":`)
 		w.b = strconv.AppendUint(w.b, uint64(page.Next), 10)
 	}
+	if page.Until != nil {
+		w.member("as_of_sequence", sequenceText(*page.Until))
+	}
 	w.raw("}")
 	return answer{status: http.StatusOK, body: w.b, cache: cacheOf(page)}, nil
 }

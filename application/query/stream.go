@@ -31,6 +31,8 @@ type StreamPage struct {
 	HasMore      bool
 	Next         event.Version // the From to go on with, when there is more
 	CacheControl string        // what the stream's metadata say about keeping the page; "": nothing
+	// Until is the sequence that KnownAt stands for; nil: it was not asked for.
+	Until *event.Sequence
 }
 
 // Stream reads a stream by version, as far as its metadata and a deletion show it.
@@ -49,8 +51,21 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 	}
 	page := StreamPage{Version: status.Version, Events: []event.Recorded{}, CacheControl: metadata.CacheHeader()}
 	first, err := s.firstShown(ctx, q, status, metadata)
-	if err != nil || first > status.Version {
+	if err != nil {
 		return page, err
+	}
+	if q.KnownAt != "" {
+		if err := settled(ctx, s.now(), q.KnownAt, s.settle, 0); err != nil {
+			return page, err
+		}
+		until, _, err := s.Known(ctx, q.Entity.Partition, q.KnownAt)
+		if err != nil {
+			return page, err
+		}
+		page.Until = &until
+	}
+	if first > status.Version || page.Until != nil && *page.Until == 0 {
+		return page, nil
 	}
 	ask := ports.StreamQuery{
 		Partition: q.Entity.Partition, Stream: q.Stream, Direction: q.Direction, From: q.From, Limit: q.Count + 1, Bytes: MaxPageBytes, WithoutData: q.WithoutData,
@@ -58,13 +73,8 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 	if q.Direction == ports.Forward {
 		ask.From = max(ask.From, first)
 	}
-	if ask.EffectiveTo = q.AsOf; q.KnownAt != "" {
-		if err := settled(ctx, s.now(), q.KnownAt, s.settle, 0); err != nil {
-			return page, err
-		}
-		if ask.Until, _, err = s.Known(ctx, q.Entity.Partition, q.KnownAt); err != nil || ask.Until == 0 {
-			return page, err
-		}
+	if ask.EffectiveTo = q.AsOf; page.Until != nil {
+		ask.Until = *page.Until
 	}
 	events, cut, err := s.events.ReadStream(ctx, ask)
 	if err != nil {

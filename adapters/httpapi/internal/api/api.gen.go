@@ -1761,8 +1761,10 @@ type StreamMetadata = json.RawMessage
 
 // StreamPage defines model for StreamPage.
 type StreamPage struct {
-	Events  []Event `json:"events"`
-	HasMore bool    `json:"has_more"`
+	// AsOfSequence The sequence that `known_at` stands for; absent without it.
+	AsOfSequence string  `json:"as_of_sequence,omitempty,omitzero"`
+	Events       []Event `json:"events"`
+	HasMore      bool    `json:"has_more"`
 
 	// NextFrom The version to go on with.
 	NextFrom int64       `json:"next_from,omitempty,omitzero"`
