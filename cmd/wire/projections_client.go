@@ -111,9 +111,26 @@ func ConfigureProjection(ctx context.Context, o ClientOptions, name string, s Pr
 	if o.JSON {
 		return o.json(p)
 	}
-	fmt.Fprintf(o.Out, "%s: at most %d attempts, then %s; pauses of %d to %d ms; checkpoints %s\n", p.Name, p.Settings.MaxAttempts, p.Settings.OnPoison,
-		p.Settings.RetryMS, p.Settings.RetryMaxMS, p.Settings.Checkpoint.Mode)
-	return nil
+	_, err = fmt.Fprintf(o.Out, "%s: %s\n", p.Name, settingsText(p.Settings))
+	return err
+}
+
+// settingsText says all settings in words.
+func settingsText(s ProjectionSettings) string {
+	checkpoints := s.Checkpoint.Mode
+	if s.Checkpoint.Events > 0 {
+		checkpoints = fmt.Sprintf("%s, each %d events or %d ms", s.Checkpoint.Mode, s.Checkpoint.Events, s.Checkpoint.WaitMS)
+	}
+	batch := "the node's batch size"
+	if s.BatchSize > 0 {
+		batch = fmt.Sprintf("batches of %d events", s.BatchSize)
+	}
+	nodes := "shared by all nodes"
+	if s.SingleInstance {
+		nodes = "on one node at a time"
+	}
+	return fmt.Sprintf("at most %d attempts, then %s; pauses of %d to %d ms; %s; checkpoints %s; %s",
+		s.MaxAttempts, s.OnPoison, s.RetryMS, s.RetryMaxMS, batch, checkpoints, nodes)
 }
 
 // ListDeadLetters prints dead letters, at most limit of them.

@@ -47,3 +47,14 @@ func TestFoundRowsAreSaidInWords(t *testing.T) {
 	require.Equal(t, "1 row is not as the log makes it; nothing was changed", foundRows("1", true))
 	require.Equal(t, "3 rows were not as the log makes them and are now", foundRows("3", false))
 }
+
+// TestAllSettingsAreSaid: an operator who sets something sees that it was set.
+func TestAllSettingsAreSaid(t *testing.T) {
+	t.Parallel()
+	s := ProjectionSettings{MaxAttempts: 5, RetryMS: 1000, RetryMaxMS: 60000, OnPoison: "skip"}
+	s.Checkpoint.Mode = "synchronous"
+	require.Equal(t, "at most 5 attempts, then skip; pauses of 1000 to 60000 ms; the node's batch size; checkpoints synchronous; shared by all nodes", settingsText(s))
+	s.BatchSize, s.SingleInstance = 50, true
+	s.Checkpoint.Mode, s.Checkpoint.Events, s.Checkpoint.WaitMS = "batched", 100, 200
+	require.Equal(t, "at most 5 attempts, then skip; pauses of 1000 to 60000 ms; batches of 50 events; checkpoints batched, each 100 events or 200 ms; on one node at a time", settingsText(s))
+}
