@@ -164,25 +164,11 @@ func overEvents(t *testing.T, c client, from string) feedReader {
 // nothing to read behind a proxy that ends what is silent.
 func TestReadersOfFeeds(t *testing.T) {
 	t.Parallel()
-	needPostgres(t)
-	owner := testkit.Database(t, nil, "e2e_empty")
-	app := asApplication(t, owner)
-	env := append(ownKeys(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner),
-		"BACKBONE_FEEDS_HEARTBEAT=1s", "BACKBONE_FEEDS_WRITE_TIMEOUT=1s")
-	migrated := command(t, nil, "migrate", "--dsn", owner)
-	require.Zero(t, migrated.code, migrated)
-	made := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
-	require.Zero(t, made.code, made)
-	enroll := func(person string, more ...string) string {
-		t.Helper()
-		r := command(t, env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role"}, more...)...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
-	p, one := startServe(t, app, env...)
-	admin, module, auditor := one.as(made.stdout), one.as(enroll("s-workshop", "module", "--service")), one.as(enroll("p-0002", "auditor"))
+	i := install(t, "BACKBONE_FEEDS_HEARTBEAT=1s", "BACKBONE_FEEDS_WRITE_TIMEOUT=1s")
+	p, one := i.serve(t)
+	admin, module, auditor := one.as(i.admin), one.as(i.enroll(t, "s-workshop", "module", "--service")), one.as(i.enroll(t, "p-0002", "auditor"))
 	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/legal-entities", `{"code":"READ","name":"Reading","time_zone":"Europe/Berlin"}`))
-	registerMachines(t, &dev{devFile: devFile{HTTP: one.server, Tokens: map[string]string{"admin": strings.TrimSpace(made.stdout)}}})
+	i.machines(t, one.server)
 	const batches, of = 15, 10
 	large := serviced("READ", "M-1", `{"hours":1,"filler":[`+strings.Repeat("1000000000,", 8000)+`0]}`)
 	for range batches {

@@ -3,13 +3,10 @@ package e2e
 import (
 	"context"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // TestNobodyListens runs a server as behind a pooler without a direct connection: it
@@ -17,28 +14,15 @@ import (
 // the same, a live feed, a long poll, a type that was just registered, and a projection.
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
-	needPostgres(t)
-	owner := testkit.Database(t, nil, "e2e_empty")
-	app := asApplication(t, owner)
-	env := append(ownKeys(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner), "BACKBONE_DELIVERY_LISTEN=poll")
-	migrated := command(t, nil, "migrate", "--dsn", owner)
-	require.Zero(t, migrated.code, migrated)
-	made := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
-	require.Zero(t, made.code, made)
-	enroll := func(person string, more ...string) string {
-		t.Helper()
-		r := command(t, env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role"}, more...)...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
-	_, one := startServe(t, app, env...)
-	admin, module, auditor := one.as(made.stdout), one.as(enroll("s-workshop", "module", "--service")), one.as(enroll("p-0002", "auditor"))
+	i := install(t, "BACKBONE_DELIVERY_LISTEN=poll")
+	_, one := i.serve(t)
+	admin, module, auditor := one.as(i.admin), one.as(i.enroll(t, "s-workshop", "module", "--service")), one.as(i.enroll(t, "p-0002", "auditor"))
 	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/legal-entities", `{"code":"POLL","name":"Polling","time_zone":"Europe/Berlin"}`))
-	registerMachines(t, &dev{devFile: devFile{HTTP: one.server, Tokens: map[string]string{"admin": strings.TrimSpace(made.stdout)}}})
+	i.machines(t, one.server)
 	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/projections", `{"name":"serviced","filter":{"types":["`+machineType+`"]},"key":".stream.id","fold":"{count: ((.state.count // 0) + 1)}"}`))
 	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"poll","subscriber_type":"service","subscriber_id":"crm","event_types":["`+machineType+`"]}`))
 	feed := newFeed(t, auditor, "/api/subscribe/streams/$all?from=now")
-	connection, err := pgx.Connect(t.Context(), owner)
+	connection, err := pgx.Connect(t.Context(), i.owner)
 	require.NoError(t, err)
 	defer func() { _ = connection.Close(context.Background()) }()
 	for range 5 {

@@ -9,30 +9,20 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // TestWebhooksStayOutside gives a server of strangers' endpoints addresses that lead
 // inside: spelt otherwise, through names, and through redirects.
 func TestWebhooksStayOutside(t *testing.T) {
 	t.Parallel()
-	needPostgres(t)
-	owner := testkit.Database(t, nil, "e2e_empty")
-	app := asApplication(t, owner)
-	env := append(ownKeys(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner), "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
-	migrated := command(t, nil, "migrate", "--dsn", owner)
-	require.Zero(t, migrated.code, migrated)
-	made := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
-	require.Zero(t, made.code, made)
-	enrolled := command(t, env, "enroll", "--tenant", "acme", "--person", "s-workshop", "--role", "module", "--service")
-	require.Zero(t, enrolled.code, enrolled)
+	i := install(t, "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
+	owner := i.enroll(t, "s-workshop", "module", "--service")
 	const at = "/api/subscriptions/hooks"
 	inside := newReceiver(t)
 	port := inside.URL[strings.LastIndex(inside.URL, ":"):]
 
-	strict, anybody := startServe(t, app, env...)
-	admin, module := anybody.as(made.stdout), anybody.as(enrolled.stdout)
+	strict, anybody := i.serve(t)
+	admin, module := anybody.as(i.admin), anybody.as(owner)
 	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
 	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"hooks","subscriber_type":"webhook","subscriber_id":"crm"}`))
 	var tested struct {
@@ -79,8 +69,8 @@ func TestWebhooksStayOutside(t *testing.T) {
 		http.Redirect(w, r, map[bool]string{true: elsewhere, false: inside.URL}[strings.HasPrefix(r.URL.Path, "/away")], http.StatusTemporaryRedirect)
 	}))
 	t.Cleanup(pointing.Close)
-	_, anybody = startServe(t, app, append(env, "BACKBONE_WEBHOOK_ALLOWED_NETWORKS=127.0.0.1/32")...)
-	module = anybody.as(enrolled.stdout)
+	_, anybody = i.serve(t, "BACKBONE_WEBHOOK_ALLOWED_NETWORKS=127.0.0.1/32")
+	module = anybody.as(owner)
 	u, err := url.Parse(pointing.URL)
 	require.NoError(t, err)
 	for _, path := range []string{"/away", "/near"} {

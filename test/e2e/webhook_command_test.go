@@ -17,23 +17,12 @@ import (
 // TestTheWebhooksCommand operates a webhook from the command line.
 func TestTheWebhooksCommand(t *testing.T) {
 	t.Parallel()
-	needPostgres(t)
-	owner := testkit.Database(t, nil, "e2e_empty")
-	app := asApplication(t, owner)
-	env := append(ownKeys(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner), "BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
-	require.Zero(t, command(t, nil, "migrate", "--dsn", owner).code)
-	made := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
-	require.Zero(t, made.code, made)
-	token := func(person, role string, more ...string) string {
-		r := command(t, env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role", role}, more...)...)
-		require.Zero(t, r.code, r)
-		return strings.TrimSpace(r.stdout)
-	}
-	shop, operator := token("s-shop", "module", "--service"), token("p-op", "operator")
-	_, anybody := startServe(t, app, env...)
-	admin, module := anybody.as(made.stdout), anybody.as(shop)
+	i := install(t, "BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
+	shop, operator := i.enroll(t, "s-shop", "module", "--service"), i.enroll(t, "p-op", "operator")
+	_, anybody := i.serve(t)
+	admin, module := anybody.as(i.admin), anybody.as(shop)
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
-	registerMachines(t, &dev{devFile: devFile{HTTP: anybody.server, Tokens: map[string]string{"admin": strings.TrimSpace(made.stdout)}}})
+	i.machines(t, anybody.server)
 	webhooks := func(as string, args ...string) result {
 		return command(t, []string{"BACKBONE_SERVER=" + anybody.server, "BACKBONE_TOKEN=" + as}, append([]string{"webhooks"}, args...)...)
 	}
@@ -80,7 +69,7 @@ func TestTheWebhooksCommand(t *testing.T) {
 		require.NotContains(t, text, "of-the-gateway")
 		require.NotContains(t, text, "whsec_")
 	}
-	connection, err := pgx.Connect(t.Context(), owner)
+	connection, err := pgx.Connect(t.Context(), i.owner)
 	require.NoError(t, err)
 	defer func() { _ = connection.Close(t.Context()) }()
 	var row string

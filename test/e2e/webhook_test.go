@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -71,25 +70,17 @@ func (r *receiver) answering(f func(n int) int) {
 // TestWebhooks takes events to a receiver that checks them with the reference library.
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
-	needPostgres(t)
-	owner := testkit.Database(t, nil, "e2e_empty")
-	app := asApplication(t, owner)
-	env := append(ownKeys(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner))
-	migrated := command(t, nil, "migrate", "--dsn", owner)
-	require.Zero(t, migrated.code, migrated)
-	made := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
-	require.Zero(t, made.code, made)
-	enrolled := command(t, env, "enroll", "--tenant", "acme", "--person", "s-workshop", "--role", "module", "--service")
-	require.Zero(t, enrolled.code, enrolled)
+	i := install(t)
+	owner := i.enroll(t, "s-workshop", "module", "--service")
 
 	// Without further ado nothing is sent inside.
 	const at = "/api/subscriptions/hooks"
 	r := newReceiver(t)
 	endpoint := fmt.Sprintf(`{"url":%q}`, r.URL+"/hook")
-	strict, anybody := startServe(t, app, env...)
-	admin, module := anybody.as(made.stdout), anybody.as(enrolled.stdout)
+	strict, anybody := i.serve(t)
+	admin, module := anybody.as(i.admin), anybody.as(owner)
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
-	registerMachines(t, &dev{devFile: devFile{HTTP: anybody.server, Tokens: map[string]string{"admin": strings.TrimSpace(made.stdout)}}})
+	i.machines(t, anybody.server)
 	require.NoError(t, module.want(201, nil, "POST", "/api/subscriptions",
 		`{"id":"hooks","subscriber_type":"webhook","subscriber_id":"crm","event_types":["`+machineType+`"],"settings":{"partition_by":"stream","max_retry_count":3,"retry_first_ms":1,"retry_longest_ms":1}}`))
 	// Settings that are replaced have the defaults of webhooks too, not those of polls.
@@ -111,8 +102,8 @@ func TestWebhooks(t *testing.T) {
 	}
 	require.NoError(t, strict.end())
 
-	_, anybody = startServe(t, app, append(env, "BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true")...)
-	admin, module = anybody.as(made.stdout), anybody.as(enrolled.stdout)
+	_, anybody = i.serve(t, "BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
+	admin, module = anybody.as(i.admin), anybody.as(owner)
 	var e struct {
 		Secret       string `json:"secret"`
 		DisabledCode string `json:"disabled_code"`

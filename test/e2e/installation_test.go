@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// installation is what an operator makes before the first server starts: a migrated
+// database with keys of its own, and a tenant with an administrator.
+type installation struct {
+	owner, app string   // DSNs
+	env        []string // of commands and servers
+	admin      string   // token
+}
+
+// install makes an installation with further settings in its environment.
+func install(t *testing.T, settings ...string) *installation {
+	t.Helper()
+	needPostgres(t)
+	i := &installation{owner: testkit.Database(t, nil, "e2e_empty")}
+	i.app = asApplication(t, i.owner)
+	i.env = append(append(ownKeys(t), "BACKBONE_DATABASE_DSN="+i.app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, i.owner)), settings...)
+	migrated := command(t, nil, "migrate", "--dsn", i.owner)
+	require.Zero(t, migrated.code, migrated)
+	made := command(t, i.env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
+	require.Zero(t, made.code, made)
+	i.admin = strings.TrimSpace(made.stdout)
+	return i
+}
+
+// enroll lets somebody in and gives the token.
+func (i *installation) enroll(t *testing.T, person, role string, more ...string) string {
+	t.Helper()
+	r := command(t, i.env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role", role}, more...)...)
+	require.Zero(t, r.code, r)
+	return strings.TrimSpace(r.stdout)
+}
+
+// serve starts a server with further settings.
+func (i *installation) serve(t *testing.T, settings ...string) (*process, client) {
+	t.Helper()
+	return startServe(t, i.app, append(i.env[:len(i.env):len(i.env)], settings...)...)
+}
+
+// machines lets a server know the type that the tests write.
+func (i *installation) machines(t *testing.T, server string) {
+	t.Helper()
+	registerMachines(t, &dev{devFile: devFile{HTTP: server, Tokens: map[string]string{"admin": i.admin}}})
+}
