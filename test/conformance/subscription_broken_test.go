@@ -154,8 +154,9 @@ func (d brokenDelivery) Fail(ctx context.Context, n int, code string, threshold 
 
 func inside(d brokenDelivery) func(ports.DeliveryTx) ports.DeliveryTx {
 	return func(tx ports.DeliveryTx) ports.DeliveryTx {
-		d.DeliveryTx = tx
-		return d
+		of := d // several deliveries run at the same time
+		of.DeliveryTx = tx
+		return of
 	}
 }
 
