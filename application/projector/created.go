@@ -83,8 +83,12 @@ const ownLabel = "own"
 // ownTurnBatches is turnBatches for projections of tenants, whose programs may be slow.
 const ownTurnBatches = 2
 
-// ofTenant tells whether a tenant created the projection.
-func (p *running) ofTenant() bool { return len(p.known.Definition) > 0 }
+// ofTenant tells whether a tenant created the projection. The name says so, which does
+// not change while workers ask.
+func (p *running) ofTenant() bool {
+	_, _, owned := projection.Owner(p.Name)
+	return owned
+}
 
 // reads tells whether a version reads a partition at all.
 func (p *running) reads(id event.PartitionID) bool { return p.only == nil || p.only[id] }

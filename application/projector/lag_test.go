@@ -42,7 +42,7 @@ func TestTheWorstLagOfTenantsProjectionsIsObserved(t *testing.T) {
 	g := newRig(t, func(c *projector.Config) { c.Created = of })
 	a, b := g.entity(t, "A"), g.entity(t, "B")
 	failing, broken := newCounter(), newCounter()
-	for name, c := range map[string]*counter{"acme.good": newCounter(), "acme.tries": failing, "acme.stands": broken} {
+	for name, c := range map[string]*counter{"acme/good": newCounter(), "acme/tries": failing, "acme/stands": broken} {
 		tenant := of[name]
 		tenant.handler, tenant.partition = c, a
 		if c == broken {
