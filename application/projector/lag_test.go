@@ -86,3 +86,24 @@ func TestTheWorstLagOfTenantsProjectionsIsObserved(t *testing.T) {
 		return there && l == [2]float64{}
 	}, "caught up")
 }
+
+// TestSettingsChangeWhileEventsAreDigested is for the race detector: workers look at a
+// projection that the loop is told of anew with every change.
+func TestSettingsChangeWhileEventsAreDigested(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	p := g.entity(t, "A")
+	g.settings(t, func(*projection.Settings) {})
+	g.start(t)
+	for i := range 40 {
+		g.write(t, p, moved(3)...)
+		all, err := g.store.NamedProjections(t.Context(), name)
+		require.NoError(t, err)
+		all[0].Settings.MaxAttempts = 2 + i%5
+		_, err = g.store.ChangeProjection(t.Context(), all[0])
+		require.NoError(t, err)
+		g.clock.Advance(time.Second)
+		g.runner.Wake()
+	}
+	g.until(t, func() bool { return g.count(p) == 120 }, "all were digested")
+}
