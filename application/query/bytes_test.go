@@ -1,6 +1,8 @@
 package query_test
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -197,4 +199,87 @@ func TestCausalityEndsAtItsBytes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []query.LeftOut{{Reason: query.ReasonCount}}, process.LeftOut)
 	require.Len(t, process.Events, 2)
+}
+
+// Each of many legal entities may give a megabyte, and a page of all of them has no more
+// bytes than any other.
+func TestPagesOfManyLegalEntitiesEndAtTheirBytes(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	const entities = 20
+	for i := range entities {
+		l.write(t, l.entity(t, "acme", fmt.Sprintf("E%02d", i)), large(1))
+	}
+	sel := query.Selection{TenantID: "acme", Kind: query.ByCorrelation, StreamID: "c-1", Limit: 1000}
+	var found []event.Recorded
+	for more := true; more; {
+		page, err := l.Events(t.Context(), sel)
+		require.NoError(t, err)
+		require.NotEmpty(t, page.Events)
+		require.LessOrEqual(t, payloads(page.Events), query.MaxPageBytes)
+		found = append(found, page.Events...)
+		sel.Cursor, more = page.NextCursor, page.HasMore
+	}
+	require.Len(t, found, entities)
+	require.True(t, slices.IsSortedFunc(found, func(a, b event.Recorded) int { return a.RecordedAt.Compare(b.RecordedAt) }))
+
+	process, err := l.Process(t.Context(), "acme", nil, "c-1", 100)
+	require.NoError(t, err)
+	require.LessOrEqual(t, payloads(process.Events), query.MaxPageBytes)
+	require.Equal(t, sequencesIn(found[:len(process.Events)]), sequencesIn(process.Events), "the first ones")
+	require.Equal(t, []query.LeftOut{{Reason: query.ReasonSize}}, process.LeftOut)
+	process, err = l.Process(t.Context(), "acme", nil, "c-1", 3)
+	require.NoError(t, err)
+	require.Equal(t, []query.LeftOut{{Reason: query.ReasonCount}}, process.LeftOut)
+}
+
+// sequencesIn names events of several legal entities.
+func sequencesIn(events []event.Recorded) (out []string) {
+	for i := range events {
+		out = append(out, fmt.Sprint(events[i].Partition, "/", events[i].Sequence))
+	}
+	return out
+}
+
+// Live feeds have pages of their own bytes, however they read: the end of the log, by the
+// index of types, or a stream by its versions.
+func TestPagesOfLiveFeedsEndAtTheirBytes(t *testing.T) {
+	t.Parallel()
+	l := newLibrary()
+	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	other := func(p *event.Prepared) { p.Type, p.Stream = "till.opened", event.StreamID{Type: "till", ID: "side"} }
+	const small = 600 // so that the types are looked for by their index
+	for i := range small {
+		l.write(t, us, other)
+		l.write(t, de, other)
+		if i%120 == 0 {
+			l.write(t, us, large(3))
+			l.write(t, de, large(3))
+		}
+	}
+	feeds := query.NewFeeds(l.Service, l.store, l.clock)
+	heads, err := l.store.PartitionHeads(t.Context())
+	require.NoError(t, err)
+	type source interface {
+		Read(ctx context.Context, heads map[event.PartitionID]ports.Head, count int) ([]event.Recorded, []string, bool, error)
+	}
+	all, err := feeds.All(query.AllQuery{TenantID: "acme"})
+	require.NoError(t, err)
+	typed, err := feeds.All(query.AllQuery{TenantID: "acme", Types: []string{"till.cash.moved"}})
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		source
+		events int
+		most   int
+	}{"all": {all, 10 + 2*small, 8 + 3}, "of a type": {typed, 10, 8 + 3}, "of a stream": {feeds.Stream(query.StreamFollowQuery{Entity: us, Stream: mainTill}), 5, 8}} {
+		n := 0
+		for more := true; more; {
+			var events []event.Recorded
+			events, _, more, err = c.Read(t.Context(), heads, 1000)
+			require.NoError(t, err, name)
+			require.LessOrEqual(t, payloads(events), c.most*megabyte+small*100, name)
+			n += len(events)
+		}
+		require.Equal(t, c.events, n, name)
+	}
 }

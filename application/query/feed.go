@@ -235,6 +235,17 @@ func (s *Service) following(ctx context.Context, b backlog, withoutData bool, by
 	return events[1:], nil
 }
 
+// within gives the first of some events, as many as have so many bytes of payloads
+// together, and one at least.
+func within(events []event.Recorded, bytes int) []event.Recorded {
+	for i := range events {
+		if bytes -= len(events[i].Payload); bytes < 0 && i > 0 {
+			return events[:i:i]
+		}
+	}
+	return events
+}
+
 func payloadBytes(events []event.Recorded) (n int) {
 	for i := range events {
 		n += len(events[i].Payload)

@@ -195,7 +195,7 @@ func (a *AllFeed) Read(ctx context.Context, heads map[event.PartitionID]ports.He
 			more = true
 			break
 		}
-		found, reached, err := a.share(ctx, b, heads[b.at.Partition])
+		found, reached, err := a.share(ctx, b, heads[b.at.Partition], feedBytes-bytes)
 		if err != nil {
 			a.marks, a.turn = before, turn // nothing of the page is handed over
 			return nil, nil, false, ofFrom(err)
@@ -230,19 +230,20 @@ func markOf(e *event.Recorded) mark {
 	return m
 }
 
-// share reads a partition's part of a page and tells how far it came. Where much
-// waits and little is wanted an index finds it.
-func (a *AllFeed) share(ctx context.Context, b backlog, head ports.Head) (found []event.Recorded, reached mark, err error) {
+// share reads a partition's part of a page, up to the bytes that are left of it, and
+// tells how far it came. Where much waits and little is wanted an index finds it.
+func (a *AllFeed) share(ctx context.Context, b backlog, head ports.Head, bytes int) (found []event.Recorded, reached mark, err error) {
 	if a.types == nil || b.size <= event.Sequence(tailEvents) {
 		found, err = a.feeds.tails.following(ctx, b.at, b.quota)
 		if err != nil || len(found) == 0 {
 			return nil, b.at, err
 		}
+		found = within(found, bytes)
 		reached = markOf(&found[len(found)-1])
 		found, err = a.wanted(ctx, found)
 		return found, reached, err
 	}
-	found, reached, err = a.search(ctx, b, head)
+	found, reached, err = a.search(ctx, b, head, bytes)
 	if err == nil {
 		found, err = a.wanted(ctx, found)
 	}
@@ -272,7 +273,7 @@ func (a *AllFeed) wanted(ctx context.Context, found []event.Recorded) ([]event.R
 }
 
 // search finds a partition's next events of the types by their index.
-func (a *AllFeed) search(ctx context.Context, b backlog, head ports.Head) (found []event.Recorded, reached mark, err error) {
+func (a *AllFeed) search(ctx context.Context, b backlog, head ports.Head, bytes int) (found []event.Recorded, reached mark, err error) {
 	s := a.feeds.service
 	witness, err := s.witness(ctx, b.at.Partition, b.at.After)
 	if err != nil {
@@ -281,7 +282,7 @@ func (a *AllFeed) search(ctx context.Context, b backlog, head ports.Head) (found
 	if witness != b.at.Witness {
 		return nil, b.at, diverged()
 	}
-	q := ports.EventQuery{Partition: b.at.Partition, Types: a.query.Types, After: b.at.After, Until: head.Sequence, Limit: b.quota, Bytes: feedBytes}
+	q := ports.EventQuery{Partition: b.at.Partition, Types: a.query.Types, After: b.at.After, Until: head.Sequence, Limit: b.quota, Bytes: bytes}
 	scan, err := s.events.SearchEvents(ctx, q, s.scan)
 	if err != nil {
 		return nil, b.at, err
@@ -368,7 +369,7 @@ func (s *StreamFeed) Start(ctx context.Context) (map[event.PartitionID]ports.Hea
 
 // page reads by version; a stream that is not there yet is empty.
 func (s *StreamFeed) page(ctx context.Context, from event.Version, count int) (StreamPage, error) {
-	page, err := s.feeds.service.Stream(ctx, StreamQuery{Entity: s.query.Entity, Stream: s.query.Stream, Roles: s.query.Roles, From: from, Count: count})
+	page, err := s.feeds.service.Stream(ctx, StreamQuery{Entity: s.query.Entity, Stream: s.query.Stream, Roles: s.query.Roles, From: from, Count: count, Bytes: feedBytes})
 	if fault.CodeOf(err) == "stream.not_found" {
 		return StreamPage{}, nil
 	}

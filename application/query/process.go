@@ -64,8 +64,11 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 		return Process{}, fault.New(fault.NotFound, "process.not_found", "no event that you may see has this correlation id; use the one that the write or an event gave you")
 	}
 	sortByRecording(out.Events, ports.Forward)
+	n := len(within(out.Events, MaxPageBytes))
 	if cut != nil {
-		n := slices.IndexFunc(out.Events, func(e event.Recorded) bool { return e.ID == cut.ID && e.Partition == cut.Partition }) + 1
+		n = min(n, slices.IndexFunc(out.Events, func(e event.Recorded) bool { return e.ID == cut.ID && e.Partition == cut.Partition })+1)
+	}
+	if cut != nil || n < len(out.Events) {
 		if out.Events = slices.Clip(out.Events[:n]); n <= limit {
 			left.add(ReasonSize, event.ID{})
 		}

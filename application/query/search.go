@@ -17,7 +17,8 @@ const MaxScan = 10_000
 
 // MaxPageBytes bounds the payloads of a page in bytes, unless its first event alone has
 // more. A page that comes to it ends early, and goes on as any other does. What is read
-// from several legal entities at once shares it, a megabyte for each at least.
+// from several legal entities at once shares it, a megabyte for each at least, of which
+// the page shows no more than its bytes.
 const MaxPageBytes = 16 << 20
 
 func shareOfPage(entities int) int { return max(MaxPageBytes/max(entities, 1), 1<<20) }
@@ -223,7 +224,7 @@ func (s *Service) acrossEntities(ctx context.Context, sel Selection, q ports.Eve
 	sortByRecording(all, q.Direction)
 	page := Page{Events: []event.Recorded{}}
 	taken := map[event.PartitionID]int{}
-	for i := range all {
+	for i := range within(all, MaxPageBytes) {
 		if len(page.Events) == sel.Limit || barrier != nil && byRecording(&all[i], barrier, q.Direction) > 0 {
 			break
 		}

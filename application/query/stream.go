@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"sort"
 
@@ -21,6 +22,7 @@ type StreamQuery struct {
 	AsOf        *event.Date // only events that take effect on this day or before; nil: all
 	KnownAt     string      // only events recorded then, see Known; "": all
 	Count       int
+	Bytes       int // of payloads, unless the first event alone has more; 0 is MaxPageBytes
 	WithoutData bool
 }
 
@@ -68,7 +70,8 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 		return page, nil
 	}
 	ask := ports.StreamQuery{
-		Partition: q.Entity.Partition, Stream: q.Stream, Direction: q.Direction, From: q.From, Limit: q.Count + 1, Bytes: MaxPageBytes, WithoutData: q.WithoutData,
+		Partition: q.Entity.Partition, Stream: q.Stream, Direction: q.Direction, From: q.From, Limit: q.Count + 1,
+		Bytes: cmp.Or(q.Bytes, MaxPageBytes), WithoutData: q.WithoutData,
 	}
 	if q.Direction == ports.Forward {
 		ask.From = max(ask.From, first)
