@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -40,11 +39,7 @@ func runConformance(t *testing.T, keyStore func(t *testing.T, dsn string) (keysD
 			return open(t, dsn, withClock(clock), withKeyStore(keysDSN))
 		},
 		Keys: func(t *testing.T, _ conformance.Store) conformance.Keys {
-			keys, err := postgres.OpenKeyStore(t.Context(), postgres.KeyStoreConfig{
-				DSN: as("backbone_app", keysDSN), EraserDSN: as("backbone_eraser", keysDSN), Logger: testLogger(),
-			})
-			require.NoError(t, err)
-			t.Cleanup(keys.Close)
+			keys := openKeys(t, keysDSN)
 			return conformance.NewKeyRegister(keys, keys.Eraser(), keys.Eraser())
 		},
 		Leases: func(s conformance.Store) ports.Leases { return s.(*postgres.Store).Leases() },

@@ -35,9 +35,12 @@ func Observer(s *Store) Metrics { return s.metrics }
 // Unhurried gives a store's sessions so long for whatever they do that a slow machine
 // ends none of them.
 func Unhurried(c *Config, d time.Duration) {
-	c.limits = limits{idle: d, turn: d, lock: d}
+	c.limits = limits{idle: d, turn: d, lock: d, tell: d}
 	c.GroupTimeout, c.LockTimeout = d, d
 }
+
+// UnhurriedKeys gives the sessions of a key store so long.
+func UnhurriedKeys(c *KeyStoreConfig, d time.Duration) { c.patience = d }
 
 // UnhurriedMonitor gives the questions of a monitor so long.
 func UnhurriedMonitor(ctx context.Context, m *Monitor, d time.Duration) error {

@@ -34,10 +34,12 @@ type KeyStoreConfig struct {
 	Tracer pgx.QueryTracer
 	// DialFunc opens connections; nil is a TCP or unix socket dialer with keepalive.
 	DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+	patience time.Duration // zero: keyLockTimeout; tests that stop in the middle take longer
 }
 
 // keyLockTimeout is how long a mint or an erasure waits for a lock. Leases that it
-// waits for end with their append; a session that hangs is ended by the server.
+// waits for end with their append; a session that hangs so long is ended by the server.
 const keyLockTimeout = 10 * time.Second
 
 func (c KeyStoreConfig) withDefaults() KeyStoreConfig {
@@ -46,6 +48,9 @@ func (c KeyStoreConfig) withDefaults() KeyStoreConfig {
 	}
 	if c.PoolSize <= 0 {
 		c.PoolSize = 4
+	}
+	if c.patience <= 0 {
+		c.patience = keyLockTimeout
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -103,8 +108,8 @@ func (k *KeyStore) open(ctx context.Context, dsn, name string) (*pgxpool.Pool, e
 	config.MaxConns = int32(k.config.PoolSize)
 	k.prepare(config.ConnConfig, name, map[string]string{
 		"jit":                                 "off",
-		"lock_timeout":                        milliseconds(keyLockTimeout),
-		"idle_in_transaction_session_timeout": milliseconds(keyLockTimeout),
+		"lock_timeout":                        milliseconds(k.config.patience),
+		"idle_in_transaction_session_timeout": milliseconds(k.config.patience),
 	})
 	knockSeldom(config)
 	pool, err := pgxpool.NewWithConfig(ctx, config)

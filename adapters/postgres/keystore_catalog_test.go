@@ -11,6 +11,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/domain/fault"
+	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -100,10 +101,12 @@ func TestKeyStoreMigratesOnlyAsItsOwner(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t, nil, "empty")
 	superuser := connect(t, dsn)
-	_, err := superuser.Exec(t.Context(), `DO $$ BEGIN CREATE ROLE test_migrator LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`)
+	// Where the cluster has the roles, this user gets as far as the key store.
+	_, err := superuser.Exec(t.Context(), backbonesql.Roles)
+	require.NoError(t, err)
+	_, err = superuser.Exec(t.Context(), `DO $$ BEGIN CREATE ROLE test_migrator LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$`)
 	require.NoError(t, err)
 	migrator := signIn(t, dsn, "test_migrator")
-	// The roles exist in the cluster already, so this user gets as far as the key store.
 	require.Equal(t, "store.key_store_owner", fault.CodeOf(postgres.MigrateKeyStore(t.Context(), migrator, nil)))
 	require.NoError(t, postgres.MigrateKeyStore(t.Context(), dsn, nil))
 	require.NoError(t, postgres.MigrateKeyStore(t.Context(), as("backbone_owner", dsn), nil))

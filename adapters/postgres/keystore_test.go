@@ -18,12 +18,13 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// openKeys opens the key store of a database with the rights of both roles.
+// openKeys opens the key store of a database with the rights of both roles. As with open,
+// nothing ends because it was stopped in the middle.
 func openKeys(t testing.TB, superuserDSN string) *postgres.KeyStore {
 	t.Helper()
-	k, err := postgres.OpenKeyStore(t.Context(), postgres.KeyStoreConfig{
-		DSN: as("backbone_app", superuserDSN), EraserDSN: as("backbone_eraser", superuserDSN), Logger: testLogger(),
-	})
+	config := postgres.KeyStoreConfig{DSN: as("backbone_app", superuserDSN), EraserDSN: as("backbone_eraser", superuserDSN), Logger: testLogger()}
+	postgres.UnhurriedKeys(&config, 2*aWhile)
+	k, err := postgres.OpenKeyStore(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(k.Close)
 	return k

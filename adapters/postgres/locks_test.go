@@ -111,7 +111,7 @@ func TestWhoWaitsForACursorLosesPatienceTogether(t *testing.T) {
 	tag, err := tx.Exec(t.Context(), "UPDATE backbone.subscription_cursors SET updated_at = updated_at WHERE subscription = $1", [16]byte(sub.UID))
 	require.NoError(t, err)
 	require.Positive(t, tag.RowsAffected())
-	answers := make(chan error, 6)
+	answers := make(chan error, 24)
 	began := time.Now()
 	for range cap(answers) {
 		go func() {

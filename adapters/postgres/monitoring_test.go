@@ -439,6 +439,7 @@ func TestMonitorChangesNothingAndIsBounded(t *testing.T) {
 	_, err = m.Distribution(ctx)
 	require.Equal(t, "store.question_too_slow", fault.CodeOf(err), "the lock stays: the question ends by itself")
 	require.NoError(t, ctx.Err())
+	require.NoError(t, postgres.UnhurriedMonitor(t.Context(), m, aWhile)) // it does not wait for the table, and is not slow for another reason
 	c, err := m.Contention(t.Context())
 	require.NoError(t, err, "the question that says why is still answered")
 	require.Empty(t, c.Waits)

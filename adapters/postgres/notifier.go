@@ -20,7 +20,6 @@ const (
 
 const (
 	notifyInterval = 10 * time.Millisecond // per partition, at least
-	notifyTimeout  = 5 * time.Second
 	reconnectPause = time.Second
 )
 
@@ -127,7 +126,7 @@ func (n *notifier) due(all bool) (due []growth, wait time.Duration) {
 }
 
 func (n *notifier) tell(ctx context.Context, conn *pgx.Conn, due []growth) *pgx.Conn {
-	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.store.config.limits.tell)
 	defer cancel()
 	var err error
 	if conn == nil {

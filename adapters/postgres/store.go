@@ -83,9 +83,10 @@ type limits struct {
 	idle time.Duration // the server ends an appender that holds locks and hangs
 	turn time.Duration // the server ends a session that works a projection and hangs, so that another node gets its checkpoint
 	lock time.Duration // who waits for a lock gives up; appends: Config.LockTimeout
+	tell time.Duration // a notification that nobody takes is dropped
 }
 
-var usualLimits = limits{idle: 2 * time.Second, turn: 10 * time.Second, lock: 5 * time.Second}
+var usualLimits = limits{idle: 2 * time.Second, turn: 10 * time.Second, lock: 5 * time.Second, tell: 5 * time.Second}
 
 // lease bounds each question to a key store that is a database of its own: the head
 // locks are held meanwhile.
