@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // buildLock is the advisory lock under which template databases are built, all of
@@ -45,13 +46,17 @@ func Database(t testing.TB, migrate func(ctx context.Context, superuserDSN strin
 	name := "test_" + rand.Text()
 	// FILE_COPY: the template is small and the server does not sync, so copying
 	// files is cheaper than logging every page.
-	if err := execute(t.Context(), admin, fmt.Sprintf(`CREATE DATABASE %q TEMPLATE %q STRATEGY FILE_COPY`, name, template)); err != nil {
+	err := patiently(func() error {
+		return execute(t.Context(), admin, fmt.Sprintf(`CREATE DATABASE %q TEMPLATE %q STRATEGY FILE_COPY`, name, template))
+	})
+	if err != nil {
 		t.Fatalf("testkit: creating a database from %s: %v", template, err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		if err := execute(ctx, admin, fmt.Sprintf(`DROP DATABASE IF EXISTS %q WITH (FORCE)`, name)); err != nil {
+		err := patiently(func() error { return execute(ctx, admin, fmt.Sprintf(`DROP DATABASE IF EXISTS %q WITH (FORCE)`, name)) })
+		if err != nil {
 			t.Errorf("testkit: dropping the test's database: %v", err)
 		}
 	})
@@ -117,11 +122,28 @@ func buildTemplate(ctx context.Context, admin, template string, migrate func(con
 		`SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '` + building + `'`,
 		fmt.Sprintf(`ALTER DATABASE %s RENAME TO %q`, building, template),
 	} {
-		if _, err := connection.Exec(ctx, statement); err != nil {
+		err := patiently(func() error { _, err := connection.Exec(ctx, statement); return err })
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// objectInUse is what the server answers when sessions that it told to end are still
+// there after five seconds.
+const objectInUse = "55006"
+
+// patiently tries again while the server waits in vain for the end of sessions: those of
+// a busy machine may take longer than it waits.
+func patiently(try func() error) error {
+	for until := time.Now().Add(time.Minute); ; {
+		err := try()
+		refused, ok := errors.AsType[*pgconn.PgError](err)
+		if !ok || refused.Code != objectInUse || time.Now().After(until) {
+			return err
+		}
+	}
 }
 
 var notIdentifier = regexp.MustCompile(`[^a-z0-9_]+`)
