@@ -91,6 +91,9 @@ func (r *refold) run(ctx context.Context) (rows int, change ports.TargetChange, 
 	at, now := event.Sequence(0), from
 	for {
 		if err := r.read(ctx, f, at, now.Sequence); err != nil {
+			if at > 0 && fault.CodeOf(err) != projection.CodeTargetTooLarge && !away(ctx, err) {
+				err = projection.Changed() // the version has gone on without the event since
+			}
 			return 0, change, err
 		}
 		at = now.Sequence
@@ -147,12 +150,19 @@ func (r *refold) passedOver(ctx context.Context) error {
 func (r *refold) keys(ctx context.Context, through event.Sequence) (map[string]bool, error) {
 	c := r.service.config.Refold
 	find := &finding{program: r.program, tenant: r.definition.TenantID, keys: map[string]bool{}}
-	seen := 0
+	seen := map[event.Sequence]bool{} // an event of the entity's stream may refer to the entity too
 	look := func(events []event.Recorded) error {
-		if seen += len(events); seen > c.MaxEvents {
+		var fresh []event.Recorded
+		for _, e := range events {
+			if !seen[e.Sequence] && e.Sequence <= through {
+				fresh = append(fresh, e)
+			}
+			seen[e.Sequence] = true
+		}
+		if len(seen) > c.MaxEvents {
 			return projection.TargetTooLarge(c.MaxEvents)
 		}
-		err := r.hand(ctx, find, slices.DeleteFunc(slices.Clone(events), func(e event.Recorded) bool { return e.Sequence > through }))
+		err := r.hand(ctx, find, fresh)
 		if err == nil && len(find.keys) > refoldKeys {
 			err = projection.TargetTooLarge(refoldKeys)
 		}
