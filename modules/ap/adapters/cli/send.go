@@ -20,6 +20,11 @@ var retryWaits = []time.Duration{200 * time.Millisecond, 800 * time.Millisecond,
 // maxRetryWait bounds the pause that a server may ask for.
 const maxRetryWait = 30 * time.Second
 
+// runningTries is how often a request is sent again, beyond that, whose first sending the
+// server still works on, such as another import's: it ends every request after a minute,
+// and asks for pauses of a second.
+const runningTries = 90
+
 // errNotSent is the error of a request that was never started.
 var errNotSent = errors.New("the import has ended")
 
@@ -29,6 +34,7 @@ type meaning int
 const (
 	answered meaning = iota // the server decided about this request
 	busy                    // it did nothing, and may do it later
+	running                 // it works on this very request already
 	unknown                 // whether it did something is not known
 	useless                 // it will answer all requests like this one the same way
 )
@@ -42,8 +48,9 @@ func says(err error) meaning {
 	switch f.Code {
 	case "intent.forbidden", "auth.forbidden", "legal_entity.not_found":
 		return useless
-	case "idempotency.in_progress",
-		concurrency.CodeWrongExpectedVersion, concurrency.CodeConditionFailed, concurrency.CodeConditionTooOld:
+	case "idempotency.in_progress":
+		return running
+	case concurrency.CodeWrongExpectedVersion, concurrency.CodeConditionFailed, concurrency.CodeConditionTooOld:
 		return busy
 	}
 	switch f.Kind {
@@ -79,7 +86,8 @@ func (r *run) send(s Submission) (Outcome, error) {
 
 func (r *run) sendSame(s Submission) (Outcome, error) {
 	inDoubt := false // an earlier request of this call may have done it
-	for retries := retryWaits; ; retries = retries[1:] {
+	retries, patience := retryWaits, runningTries
+	for {
 		if r.ctx.Err() != nil && !inDoubt {
 			return Outcome{}, errNotSent
 		}
@@ -93,10 +101,18 @@ func (r *run) sendSame(s Submission) (Outcome, error) {
 		}
 		r.note(meant, err)
 		inDoubt = inDoubt || meant == unknown
-		if meant == answered || meant == useless || len(retries) == 0 {
+		if meant == answered || meant == useless {
 			return out, err
 		}
-		pause := retries[0]
+		pause := retryWaits[len(retryWaits)-1]
+		switch {
+		case len(retries) > 0:
+			pause, retries = retries[0], retries[1:]
+		case meant == running && patience > 0:
+			patience--
+		default:
+			return out, err
+		}
 		if f, ok := fault.As(err); ok && f.RetryAfter > 0 {
 			pause = min(f.RetryAfter, maxRetryWait)
 		}
@@ -112,7 +128,7 @@ func (r *run) note(m meaning, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch m {
-	case answered:
+	case answered, running:
 		r.silent = 0
 	case useless:
 		r.stop(err)
