@@ -75,7 +75,7 @@ func TestKeyStoreApart(t *testing.T) {
 	require.NoError(t, one.as(officer).want(201, &request, "POST", "/api/erasure-requests", `{"subject":"employee:E-1","basis":"gdpr_art_17","reason":"Letter of March"}`))
 	began := time.Now()
 	require.NoError(t, other.as(second).want(200, nil, "POST", "/api/erasure-requests/"+request.ID+"/approve", `{}`))
-	testkit.Eventually(t, endTime, func() bool {
+	testkit.Eventually(t, erasureTime, func() bool {
 		require.NoError(t, one.as(officer).want(200, &request, "GET", "/api/erasure-requests/"+request.ID, ""))
 		return request.Status == "completed"
 	}, "the erasure is completed")

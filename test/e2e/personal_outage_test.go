@@ -97,7 +97,7 @@ func TestKeyServiceOutageOfAFreshNode(t *testing.T) {
 	}
 
 	startKMSD(t, folder, socket)
-	officer.awaitErasure(t, r.ID, 2*endTime)
+	officer.awaitErasure(t, r.ID)
 	testkit.Eventually(t, endTime, func() bool {
 		a := must(fresh.as(module).do("GET", "/api/events/"+kept+"?legal_entity=FRMF", ""))
 		return a.status == http.StatusOK

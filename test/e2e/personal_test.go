@@ -173,10 +173,14 @@ func (c client) erasure(t *testing.T, id string) (r erasureRequest) {
 	return r
 }
 
+// erasureTime is how long an erasure may take: the minute that it waits for a node which
+// has not said that it forgot the keys, and what a step may fail for until then.
+const erasureTime = 4 * time.Minute
+
 // awaitErasure waits for the end of a request.
-func (c client) awaitErasure(t *testing.T, id string, limit time.Duration) (r erasureRequest) {
+func (c client) awaitErasure(t *testing.T, id string) (r erasureRequest) {
 	t.Helper()
-	testkit.EventuallyNoError(t, limit, func() error {
+	testkit.EventuallyNoError(t, erasureTime, func() error {
 		if r = c.erasure(t, id); r.Status != "completed" {
 			return fmt.Errorf("it is %s: %+v", r.Status, r.Steps)
 		}
@@ -190,7 +194,7 @@ func eraseSubject(t *testing.T, officer, second client, subject string, entities
 	t.Helper()
 	r := officer.requestErasure(t, subject, entities...)
 	second.approveErasure(t, r.ID)
-	return officer.awaitErasure(t, r.ID, endTime)
+	return officer.awaitErasure(t, r.ID)
 }
 
 // verifierKeys are the files of verifier keys in a folder of exports.

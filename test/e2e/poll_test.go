@@ -36,7 +36,7 @@ func TestNobodyListens(t *testing.T) {
 		require.Equal(t, id, got.Events[0].ID)
 		require.NoError(t, module.want(http.StatusOK, nil, "POST", "/api/subscriptions/poll/acknowledge", `{"event_ids":`+got.ids()+`}`))
 		var rows ownRows
-		require.NoError(t, auditor.want(http.StatusOK, &rows, "GET", "/api/projections/serviced?legal_entity=POLL&min_sequence="+receipt.Events[0].Sequence, ""))
+		require.NoError(t, auditor.wantCaughtUp(&rows, "/api/projections/serviced?legal_entity=POLL&min_sequence="+receipt.Events[0].Sequence))
 		require.Len(t, rows.Rows, 1)
 		var listening int
 		require.NoError(t, connection.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'backbone listen'`).Scan(&listening))

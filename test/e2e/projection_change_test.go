@@ -80,7 +80,7 @@ func TestAProjectionIsChangedWhileItIsRead(t *testing.T) {
 		Sum   *int `json:"sum"`
 	}
 	read := func(more string) (page ownRows, s state, err error) {
-		if err = d.as(t, "auditor").want(http.StatusOK, &page, "GET", "/api/projections/bills?legal_entity="+entity+more, ""); err != nil || len(page.Rows) == 0 {
+		if err = d.as(t, "auditor").wantCaughtUp(&page, "/api/projections/bills?legal_entity="+entity+more); err != nil || len(page.Rows) == 0 {
 			return page, s, err
 		}
 		return page, s, json.Unmarshal(page.Rows[0].State, &s)

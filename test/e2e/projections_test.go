@@ -102,8 +102,11 @@ func TestOperatorsOfProjections(t *testing.T) {
 		Checks  map[string]string `json:"checks"`
 		Reasons map[string]string `json:"reasons"`
 	}
-	require.NoError(t, admin.want(http.StatusOK, &ready, "GET", "/readyz", ""))
-	require.Equal(t, []string{"degraded", "degraded"}, []string{ready.Status, ready.Checks["projections"]})
+	testkit.Eventually(t, endTime, func() bool {
+		require.NoError(t, admin.want(http.StatusOK, &ready, "GET", "/readyz", ""))
+		return ready.Checks["projections"] == "degraded"
+	}, "the node knows what the books say")
+	require.Equal(t, "degraded", ready.Status)
 	require.Contains(t, ready.Reasons["projections"], "ap.vendors v1 in 1 legal entities")
 	letters := ok("deadletters", "--status", "waiting")
 	require.Regexp(t, `(?m)^projection ap\.vendors +PRJB +2 +\S+ +waiting +store\.failed `, letters)

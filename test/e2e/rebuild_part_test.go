@@ -115,6 +115,10 @@ func TestRebuildOfOneLegalEntity(t *testing.T) {
 					rows = -1
 					break
 				}
+				if err == nil && a.code() == notCaughtUp { // the rows in their place lack an event for now
+					rows = -1
+					break
+				}
 				if err != nil || a.status != http.StatusOK || json.Unmarshal(a.body, &page) != nil {
 					t.Errorf("account: %v %s", err, a)
 					return

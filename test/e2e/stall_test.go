@@ -107,7 +107,7 @@ type sseFeed struct{ lines *bufio.Scanner }
 
 func newFeed(t *testing.T, c client, path string) *sseFeed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, c.server+path, nil)
 	require.NoError(t, err)

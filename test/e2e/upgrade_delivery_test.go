@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	broker "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/nats/embedded"
@@ -191,11 +189,8 @@ func TestUpgradeKeepsFanOutAndWebhooks(t *testing.T) {
 // messagesIn counts what a stream holds.
 func messagesIn(t *testing.T, address string) uint64 {
 	t.Helper()
-	conn, err := broker.Connect(address)
-	require.NoError(t, err)
+	js, conn := jetStreams(t, address)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
-	require.NoError(t, err)
 	stream, err := js.Stream(t.Context(), "BACKBONE")
 	require.NoError(t, err)
 	return stream.CachedInfo().State.Msgs

@@ -113,7 +113,7 @@ func TestUpgradeKeepsVersionsAndDeadLetters(t *testing.T) {
 		t.Helper()
 		head, err := d.as(t, "auditor").head(entity)
 		require.NoError(t, err)
-		require.NoError(t, c.want(http.StatusOK, &page, "GET", "/api/projections/serviced?legal_entity="+entity+"&min_sequence="+head, ""))
+		require.NoError(t, c.wantCaughtUp(&page, "/api/projections/serviced?legal_entity="+entity+"&min_sequence="+head))
 		return page
 	}
 	wantRows := rows(d.as(t, "auditor"))

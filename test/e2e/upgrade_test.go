@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -261,7 +260,7 @@ func reportsOf(t *testing.T, auditor client) (out []string) {
 		require.NoError(t, err)
 		for _, path := range []string{"gl/trial-balance", "ap/open-items", "ap/vendors"} {
 			var report map[string]json.RawMessage
-			require.NoError(t, auditor.want(http.StatusOK, &report, "GET", "/api/"+path+"?legal_entity="+entity+"&min_sequence="+head, ""))
+			require.NoError(t, auditor.wantCaughtUp(&report, "/api/"+path+"?legal_entity="+entity+"&min_sequence="+head))
 			out = append(out, string(report["accounts"])+string(report["rows"]))
 			require.NotEmpty(t, out[len(out)-1], path)
 		}
