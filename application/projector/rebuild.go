@@ -393,7 +393,7 @@ func (r *Rebuilds) say(ctx context.Context, round string, p projection.Projectio
 }
 
 // Round looks after all rebuilds once. One that fails holds back no other; the first
-// error is returned.
+// error is returned, and before those that the log has the first that it has not.
 func (r *Rebuilds) Round(ctx context.Context) error {
 	all, err := r.config.Register.ListProjections(ctx)
 	if err != nil {
@@ -401,7 +401,7 @@ func (r *Rebuilds) Round(ctx context.Context) error {
 	}
 	var first error
 	keep := func(err error) {
-		if first == nil {
+		if first == nil || err != nil && errors.As(first, new(logged)) && !errors.As(err, new(logged)) {
 			first = err
 		}
 	}
