@@ -37,6 +37,7 @@ type keyStore struct {
 	beforeRead func()
 	afterRead  func()
 	beforeMint func()
+	afterMint  func() // the key stands, and nobody was told yet
 }
 
 func (s *keyStore) SubjectKeys(_ context.Context, ids []ports.SubjectKeyID) ([]ports.SubjectKey, error) {
@@ -70,12 +71,15 @@ func (s *keyStore) SubjectKeys(_ context.Context, ids []ports.SubjectKeyID) ([]p
 
 func (s *keyStore) MintSubjectKey(_ context.Context, tenantID string, m ports.MintedKey) (ports.SubjectKey, error) {
 	s.mu.Lock()
-	hook := s.beforeMint
-	s.beforeMint = nil
+	before, after := s.beforeMint, s.afterMint
+	s.beforeMint, s.afterMint = nil, nil
 	s.mints++
 	s.mu.Unlock()
-	if hook != nil {
-		hook()
+	if before != nil {
+		before()
+	}
+	if after != nil {
+		defer after()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -55,10 +55,15 @@ func (v *Vault) mintFor(ctx context.Context, m *making, tenantID string, id port
 	case err == nil && d == nil:
 		d, err = v.open(ctx, e.known, e.known.Active)
 	}
+	now := v.Clock.Now()
 	v.mu.Lock()
 	evicted := 0
 	if e != nil && !m.stale(e.known.Reference) {
-		evicted = v.cache.put(e)
+		// A read that began after the key was stored may have been faster. What it found
+		// stays: whoever it was for looks for the key there.
+		if have := v.cache.get(id, now); have == nil || !have.says(e.known) {
+			evicted = v.cache.put(e)
+		}
 	}
 	if is != useful && d != nil {
 		d.key.DEK.Zero()

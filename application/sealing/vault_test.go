@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 const couple = `{"data":{"iban" : "DE02" ,"id":"E-1","email":"` + canary + `","partner":{"id":"P-9","name":"Bob"},"grade":1.50}}`
@@ -279,6 +281,56 @@ func TestSixtyFourSealersOfOneColdSubjectCostOneCall(t *testing.T) {
 	require.Equal(t, []int{1, 1, 1}, []int{generated, unwrapped, reads - readsBefore})
 }
 
+// A sealer that reads of a key before those who made it are told does not have it
+// unwrapped: it is about to be here.
+func TestAKeyOnItsWayIsNotUnwrapped(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	partner := r.document(`{"data":{"partner":{"id":"P-9","name":"Bob"}}}`)
+	other := r.node()
+	_, _, err := other.Seal(t.Context(), partner) // so that its key is there
+	require.NoError(t, err)
+	var first, others sync.WaitGroup
+	seal := func(of *sync.WaitGroup, request module.SealRequest) {
+		of.Go(func() {
+			_, _, err := r.vault.Seal(t.Context(), request)
+			require.NoError(t, err)
+		})
+	}
+
+	stored, answer := make(chan struct{}), make(chan struct{})
+	r.store.mu.Lock()
+	r.store.afterMint = func() { close(stored); <-answer }
+	r.store.mu.Unlock()
+	seal(&first, r.hired("E-1"))
+	<-stored
+	// Who needs the partner's key too is kept from going on with what it reads of E-1.
+	asked, hold := make(chan struct{}), make(chan struct{})
+	r.store.mu.Lock()
+	r.store.afterRead = sync.OnceFunc(func() { close(asked); <-hold })
+	r.store.mu.Unlock()
+	seal(&others, partner)
+	<-asked
+	r.store.mu.Lock()
+	r.store.afterRead = nil
+	r.store.mu.Unlock()
+	late, _ := r.store.counts()
+	seal(&others, r.document(couple))
+	testkit.Eventually(t, time.Minute, func() bool { reads, _ := r.store.counts(); return reads > late }, "it reads of E-1")
+	sealed, _, err := other.Seal(t.Context(), r.hired("E-1"))
+	require.NoError(t, err)
+	_, err = open(t.Context(), r.vault, sees{}, sealed) // waits for that read
+	require.NoError(t, err)
+
+	close(answer)
+	first.Wait()
+	_, before := r.service.counts()
+	close(hold)
+	others.Wait()
+	_, unwrapped := r.service.counts()
+	require.Equal(t, before+1, unwrapped, "the partner's")
+}
+
 func TestTheLoserOfARaceUsesTheWinnersKey(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
@@ -371,20 +423,21 @@ func TestAnImpatientLeaderDoesNotFailTheOthers(t *testing.T) {
 		s.hold = func() { close(entered); <-hold }
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	var leader, others sync.WaitGroup
+	leader.Go(func() {
 		_, err := open(ctx, node, all, sealed)
 		require.ErrorIs(t, err, context.Canceled)
 	})
 	<-entered
-	wg.Go(func() {
+	others.Go(func() {
 		text, err := open(t.Context(), node, all, sealed)
 		require.NoError(t, err)
 		require.Contains(t, text, canary)
 	})
 	cancel()
+	leader.Wait() // not for an answer: with one it would have no reason to give up
 	close(hold)
-	wg.Wait()
+	others.Wait()
 	_, unwrapped := r.service.counts()
 	require.Equal(t, 1, unwrapped)
 }
