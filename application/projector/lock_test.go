@@ -117,7 +117,7 @@ func TestLockedCheckpointsLeaveTheWorkersToTheOthers(t *testing.T) {
 			}
 		}
 	}
-	require.NoError(t, g.runner.Health())
+	g.healthy(t)
 }
 
 // TestALockThatLastsIsSaidOnce: not with every attempt.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -77,7 +78,7 @@ func (w *atelier) shown(t *testing.T, version int, p event.PartitionID) map[stri
 
 func (w *atelier) hurry(t *testing.T, condition func() bool, what string) {
 	t.Helper()
-	w.until(t, func() bool { w.clock.Advance(1e9); return condition() }, what)
+	w.pass(t, time.Second, condition, what)
 }
 
 func (w *atelier) stand(t *testing.T) projector.Rebuild {

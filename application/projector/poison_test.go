@@ -14,7 +14,6 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // spoil makes the counter refuse an event, and returns its id.
@@ -35,16 +34,6 @@ func (g *rig) letters(t *testing.T) []ports.DeadLetter {
 	return list
 }
 
-// hurry moves the clock until a condition holds.
-func (g *rig) hurry(t *testing.T, condition func() bool, what string) {
-	t.Helper()
-	testkit.Eventually(t, patience, func() bool {
-		g.clock.Advance(500 * time.Millisecond)
-		g.runner.Wake()
-		return condition()
-	}, what)
-}
-
 func TestAPoisonEventIsIsolated(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, nil)
@@ -53,7 +42,7 @@ func TestAPoisonEventIsIsolated(t *testing.T) {
 	g.write(t, good, moved(3)...)
 	id := g.spoil(t, bad, 7) // the third of the second batch
 	g.start(t)
-	g.until(t, func() bool { return g.watcher.failed(bad) == 1 }, "it failed")
+	g.until(t, func() bool { return g.checkpoint(t, bad).Attempts == 1 }, "it failed, and that is written down with the time")
 	require.EqualValues(t, 4, g.reached(t, bad))
 	g.hurry(t, func() bool { return len(g.letters(t)) == 1 }, "it is isolated")
 	d := g.letters(t)[0]
@@ -73,7 +62,7 @@ func TestAPoisonEventIsIsolated(t *testing.T) {
 	g.hurry(t, func() bool { return g.count(good) == 4 }, "a round")
 	require.Equal(t, attempts+1, g.counter.attempts())
 	require.Equal(t, "projection.halted", fault.CodeOf(g.runner.Health()))
-	require.Equal(t, 1, g.watcher.letters)
+	g.until(t, func() bool { return g.watcher.isolated() == 1 }, "it is observed")
 
 	// An operator fixes what was wrong.
 	g.counter.mu.Lock()
@@ -84,7 +73,7 @@ func TestAPoisonEventIsIsolated(t *testing.T) {
 	g.hurry(t, func() bool { return g.reached(t, bad) == 9 }, "it goes on")
 	require.Equal(t, 9, g.count(bad))
 	require.Equal(t, ports.LetterResolved, g.letters(t)[0].Status)
-	require.NoError(t, g.runner.Health())
+	g.healthy(t)
 	g.stop()
 	require.NotContains(t, g.logged.String(), "4711")
 }
@@ -108,7 +97,7 @@ func TestPoisonEventsArePassedWhenToldTo(t *testing.T) {
 	}
 	c := g.checkpoint(t, a)
 	require.Equal(t, []uint64{8, 4}, []uint64{c.Processed, c.Skipped})
-	require.NoError(t, g.runner.Health())
+	g.healthy(t)
 }
 
 func TestAPoisonEventStopsTheProjectionWhenToldTo(t *testing.T) {
@@ -125,11 +114,13 @@ func TestAPoisonEventStopsTheProjectionWhenToldTo(t *testing.T) {
 		return all[0].Status
 	}
 	g.hurry(t, func() bool { return status() == projection.Faulted }, "all of it stops")
-	g.hurry(t, func() bool { return g.runner.Health() != nil }, "the node has seen it")
+	// The node looks for it every second. Before that it would begin with other partitions.
+	g.clock.Advance(time.Second)
+	g.round(t)
 	g.write(t, good, moved(1)...)
 	for range 5 {
 		g.clock.Advance(time.Second)
-		g.runner.Wake()
+		g.round(t)
 	}
 	require.Equal(t, "projection.halted", fault.CodeOf(g.runner.Health()))
 	require.Zero(t, g.count(good))
@@ -169,11 +160,13 @@ func TestOperatorsDecide(t *testing.T) {
 	for _, still := range []projection.Status{projection.Paused, projection.Stopped} {
 		change(still)
 		before := g.reached(t, a)
-		rounds := g.taps.rounds()
-		g.hurry(t, func() bool { return g.taps.rounds() > rounds+8 }, "it has been seen")
+		g.clock.Advance(time.Second)
+		g.round(t) // it has been seen
 		g.write(t, a, moved(1)...)
-		rounds = g.taps.rounds()
-		g.hurry(t, func() bool { return g.taps.rounds() > rounds+8 }, "rounds in which nothing happens")
+		for range 4 { // rounds in which nothing happens
+			g.clock.Advance(time.Second)
+			g.round(t)
+		}
 		require.Equal(t, before, g.reached(t, a))
 		change(projection.Running)
 		g.hurry(t, func() bool { return g.reached(t, a) == before+1 }, "it goes on where it was")
@@ -208,14 +201,12 @@ func TestBatchedCheckpointsWaitForCompany(t *testing.T) {
 	a := g.entity(t, "A")
 	g.write(t, a, moved(3)...)
 	g.start(t)
-	rounds := g.taps.rounds()
-	g.until(t, func() bool { return g.taps.rounds() > rounds+4 }, "rounds")
+	g.round(t)
 	require.Zero(t, g.reached(t, a))
 	g.write(t, a, moved(2)...)
 	g.until(t, func() bool { return g.reached(t, a) == 5 }, "five are enough")
 	g.write(t, a, moved(1)...)
-	rounds = g.taps.rounds()
-	g.until(t, func() bool { return g.taps.rounds() > rounds+4 }, "rounds")
+	g.round(t)
 	require.EqualValues(t, 5, g.reached(t, a))
 	g.clock.Advance(2 * time.Second)
 	g.until(t, func() bool { return g.reached(t, a) == 6 }, "it has waited long enough")

@@ -1,7 +1,6 @@
 package projector_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -135,6 +134,13 @@ func (w *watcher) ProjectionLease(_, change string) {
 	w.leases[change]++
 }
 
+// isolated is how many events were put into the dead letters.
+func (w *watcher) isolated() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.letters
+}
+
 func (w *watcher) changes(change string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,7 +222,7 @@ type rig struct {
 	ids     *system.IDs
 	counter *counter
 	watcher *watcher
-	logged  *bytes.Buffer // read it after stop
+	logged  *notebook
 	runner  *projector.Runner
 	taps    *taps
 	stop    func()
@@ -232,7 +238,7 @@ var declared = []module.Projection{{Name: name, Version: version, EventTypes: []
 // newRig makes a rig whose runner looks when it is woken, unless changed.
 func newRig(t *testing.T, change func(*projector.Config)) *rig {
 	t.Helper()
-	g := &rig{clock: testkit.NewClock(start), ids: system.NewIDs(), counter: newCounter(), watcher: newWatcher(), logged: &bytes.Buffer{}}
+	g := &rig{clock: testkit.NewClock(start), ids: system.NewIDs(), counter: newCounter(), watcher: newWatcher(), logged: &notebook{}}
 	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
 	g.taps = newTaps(g.store, g.clock)
 	c := g.config()
@@ -328,4 +334,40 @@ func (g *rig) checkpoint(t *testing.T, p event.PartitionID) ports.Checkpoint {
 func (g *rig) until(t *testing.T, condition func() bool, what string) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() bool { g.runner.Wake(); return condition() }, what)
+}
+
+// round waits until the loop has gone round from the beginning to the end since it was
+// called: it has seen all that was there by then, at the time that it was then.
+func (g *rig) round(t *testing.T) {
+	t.Helper()
+	before := g.taps.rounds()
+	g.until(t, func() bool { return g.taps.rounds() > before+1 }, "the loop goes round")
+}
+
+// healthy waits for the loop to see that all is done: until then an attempt that has just
+// ended looks as if it had not.
+func (g *rig) healthy(t *testing.T) {
+	t.Helper()
+	g.until(t, func() bool { return g.runner.Health() == nil }, "it is healthy")
+}
+
+// hurry moves the clock until a condition holds.
+func (g *rig) hurry(t *testing.T, condition func() bool, what string) {
+	t.Helper()
+	g.pass(t, 500*time.Millisecond, condition, what)
+}
+
+// pass moves the clock by steps until a condition holds, and no faster than the loop goes
+// round: a machine that does not get to the loop lets no time pass for it.
+func (g *rig) pass(t *testing.T, step time.Duration, condition func() bool, what string) {
+	t.Helper()
+	moved, at := false, 0
+	g.until(t, func() bool {
+		if n := g.taps.rounds(); !moved || n > at+1 {
+			moved, at = true, n
+			g.clock.Advance(step)
+			g.runner.Wake()
+		}
+		return condition()
+	}, what)
 }

@@ -31,11 +31,13 @@ func (n *notebook) Write(b []byte) (int, error) {
 	return n.text.Write(b)
 }
 
-func (n *notebook) count(text string) int {
+func (n *notebook) String() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return strings.Count(n.text.String(), text)
+	return n.text.String()
 }
+
+func (n *notebook) count(text string) int { return strings.Count(n.String(), text) }
 
 // asked counts how often the register is looked at.
 type asked struct {
@@ -81,7 +83,7 @@ func TestWhatKeepsAVersionIsSaidOnce(t *testing.T) {
 		testkit.Eventually(t, patience, func() bool { return register.times.Load() > from+20 })
 	}
 	rounds()
-	require.Equal(t, 1, log.count("WARN"), log.text.String())
+	require.Equal(t, 1, log.count("WARN"), log.String())
 	require.Equal(t, 1, log.count("code="+projection.CodeOtherCode))
 
 	// Whoever has treated it is told whether that was of use.
