@@ -76,7 +76,7 @@ type Config struct {
 	Bytes    int           // of payloads that one poll answers, unless its first event alone has more; 0 is 8 MiB
 	Most     int           // subscriptions of one tenant; 0: any number
 	Cursors  Cursors       // nil: no subscription begins at a cursor
-	Stall    time.Duration // without a look for leases that have ended, after which health says so; 0 is 30 s
+	Stall    time.Duration // without a look for leases that have ended, after which health says so; 0 is 30 s, and three sweeps are the least
 }
 
 // Cursors knows the cursors of feeds.
@@ -126,6 +126,7 @@ func New(c Config) *Service {
 	if c.Stall <= 0 {
 		c.Stall = 30 * time.Second
 	}
+	c.Stall = max(c.Stall, 3*c.Sweep)
 	if c.Bytes <= 0 {
 		c.Bytes = 8 << 20
 	}
