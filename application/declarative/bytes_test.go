@@ -40,7 +40,7 @@ func TestLargeEventsAreTriedAFewAtATime(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	reads := &weighed{EventSearcher: g.store}
-	service := declarative.New(declarative.Config{Compiler: jq.New(), Rows: g.store, Register: g.store, Entities: g.store, Events: reads, Trial: 15})
+	service := declarative.New(declarative.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store, Register: g.store, Entities: g.store, Events: reads, Trial: 15})
 	le := g.entity(t, "acme", "USMF")
 	text := strings.Repeat("x", 1<<20)
 	for i := range 20 {

@@ -355,7 +355,7 @@ func TestATypeThatChangesBetweenTheVersions(t *testing.T) {
 	le := g.entity(t, "acme", "USMF")
 	var begun atomic.Bool
 	g.service = declarative.New(declarative.Config{
-		Compiler: jq.New(), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,
+		Compiler: jq.NewWithLimits(patient()), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,
 		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler { return renamed{h, &begun} },
 	})
 	r, _ := g.node(t)
@@ -415,7 +415,7 @@ func TestReadersOfARemovedVersionReadTheNext(t *testing.T) {
 	}
 	waited := 0
 	service := declarative.New(declarative.Config{
-		Compiler: jq.New(), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,
+		Compiler: jq.NewWithLimits(patient()), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,
 		Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
 			if waited++; waited == 1 {
 				replace("2")
@@ -440,7 +440,7 @@ func TestLikelyMistakesAreSaid(t *testing.T) {
 	fails := errors.New("away")
 	var unregistered error
 	service := declarative.New(declarative.Config{
-		Compiler: jq.New(), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,
+		Compiler: jq.NewWithLimits(patient()), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,
 		Unregistered: func(_ context.Context, types []string) (out []string, err error) {
 			for _, name := range types {
 				if name != posted {

@@ -37,7 +37,7 @@ func newBooth(t *testing.T, change func(*declarative.RefoldConfig)) *booth {
 	if change != nil {
 		change(&c)
 	}
-	g.service = declarative.New(declarative.Config{Compiler: jq.New(), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store, Refold: c})
+	g.service = declarative.New(declarative.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store, Refold: c})
 	g.targets = projector.NewTargets(projector.TargetsConfig{Register: g.store, Own: g.service})
 	g.le = g.entity(t, "acme", "USMF")
 	return g

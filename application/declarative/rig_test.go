@@ -38,11 +38,19 @@ type rig struct {
 	service *declarative.Service
 }
 
+// patient are the limits of programs, without that of time: what a program may do is
+// counted, and a busy machine makes none fail.
+func patient() jq.Limits {
+	limits := jq.DefaultLimits()
+	limits.Time = time.Hour
+	return limits
+}
+
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	g := &rig{clock: testkit.NewClock(start), ids: system.NewIDs()}
 	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
-	limits := jq.DefaultLimits()
+	limits := patient()
 	limits.Steps, limits.Work, limits.OutputBytes = 100_000, 8<<20, projection.MaxState+1024
 	g.service = declarative.New(declarative.Config{
 		Compiler: jq.NewWithLimits(limits), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,

@@ -151,14 +151,14 @@ func (f *follower) follow(t *testing.T, r *rig, chance *rand.Rand, written <-cha
 			last = true
 		default:
 		}
-		patience := 1 + chance.IntN(150)
+		takes := 1 + chance.IntN(150)
 		d := newReader()
 		d.cursor = cursor
 		d.leave = func(d *reader) bool {
 			if last {
 				return d.caughtUp > 0
 			}
-			return len(d.events) >= patience
+			return len(d.events) >= takes
 		}
 		source, err := f.open(cursor)
 		if err != nil {
@@ -205,6 +205,8 @@ func TestIdleFeedsAskNothing(t *testing.T) {
 	t.Parallel()
 	const feeds = 200
 	r := newRig(t, nil)
+	// What is read once is kept for two seconds, which none may miss on a busy machine.
+	r.feeds = query.NewFeeds(query.New(r.log, r.log, r.log, query.NewCursors([]byte("key"))), r.log, testkit.NewClock(time.Now()))
 	mine, busy, foreign := r.entity(t, tenant, "A"), r.entity(t, tenant, "B"), r.entity(t, "others", "X")
 	r.fill(t, mine, 3)
 	readers := make([]*reader, feeds)
@@ -308,7 +310,7 @@ func TestHeartbeatsAndStates(t *testing.T) {
 	}()
 	d.until(t, "caught up", func(d *reader) bool { return d.caughtUp == 1 && len(d.events) == 1 })
 	for n := 1; n <= 3; n++ {
-		testkit.Eventually(t, 20*time.Second, func() bool { return r.bells.ring(7*time.Second) == 1 })
+		testkit.Eventually(t, patience, func() bool { return r.bells.ring(7*time.Second) == 1 })
 		d.until(t, "a heartbeat", func(d *reader) bool { return d.beats == n })
 	}
 	r.fill(t, le, 1)
@@ -316,7 +318,7 @@ func TestHeartbeatsAndStates(t *testing.T) {
 	// What the filter leaves out moves the position, which a heartbeat tells.
 	told := d.cursor
 	require.NoError(t, r.write(le, "main", "till.drawer.opened", 1))
-	testkit.Eventually(t, 20*time.Second, func() bool {
+	testkit.Eventually(t, patience, func() bool {
 		r.bells.ring(7 * time.Second)
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -352,7 +354,7 @@ func TestRightsAreLookedAtAgain(t *testing.T) {
 	clock.Advance(time.Minute)
 	looks <- nil
 	// The token ends before another minute has passed.
-	testkit.Eventually(t, 20*time.Second, func() bool { return r.bells.ring(10*time.Second) == 1 })
+	testkit.Eventually(t, patience, func() bool { return r.bells.ring(10*time.Second) == 1 })
 	looks <- fault.New(fault.Unauthenticated, "auth.token_expired", "ask for a new one")
 	require.Equal(t, "auth.token_expired", fault.CodeOf(<-ended))
 }

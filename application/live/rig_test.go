@@ -19,7 +19,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-const tenant = "acme"
+const (
+	tenant   = "acme"
+	patience = time.Minute
+)
 
 // counted is a log whose reads are counted.
 type counted struct {
@@ -229,7 +232,7 @@ func (d *reader) Heartbeat(_ context.Context, cursor string) error {
 // until waits for a condition of what was given.
 func (d *reader) until(t *testing.T, what string, condition func(*reader) bool) {
 	t.Helper()
-	limit := time.NewTimer(30 * time.Second)
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for {
 		d.mu.Lock()

@@ -164,7 +164,8 @@ func TestAttemptsAreKept(t *testing.T) {
 			return ports.WebhookAnswer{Status: 204}, nil
 		}
 	}
-	stop := h.run(t, "a", func(c *webhook.Config) { c.Look = time.Hour; c.Concurrency = 1 })
+	// It looks once, for up to half a TTL.
+	stop := h.run(t, "a", func(c *webhook.Config) { c.Look, c.TTL, c.Concurrency = time.Hour, time.Hour, 1 })
 	h.add("k")
 	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
 	stop() // what was not written down yet is
