@@ -29,7 +29,6 @@ type state struct {
 
 func (d *directory) home() string          { return filepath.Join(d.root, "pg") }
 func (d *directory) cluster() string       { return filepath.Join(d.home(), "data") }
-func (d *directory) unfinished() string    { return filepath.Join(d.home(), "data.initializing") }
 func (d *directory) ephemeralMark() string { return filepath.Join(d.home(), "ephemeral") }
 func (d *directory) logFile() string       { return filepath.Join(d.home(), "postgresql.log") }
 func (d *directory) stateFile() string     { return filepath.Join(d.root, "postgres.json") }
@@ -70,6 +69,20 @@ func openDirectory(path string) (*directory, error) {
 		return nil, errors.Join(directoryError(root, err), d.release())
 	}
 	return d, nil
+}
+
+// unfinished begins the names of folders in which clusters are made.
+const unfinished = "data.initializing"
+
+// removeUnfinished removes what starts that were killed have left. The initdb of one may
+// be writing there: what it leaves is removed by the next start that makes a cluster.
+func (d *directory) removeUnfinished() {
+	entries, _ := os.ReadDir(d.home()) // a folder that cannot be read is found out by whoever needs it
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), unfinished) {
+			_ = os.RemoveAll(filepath.Join(d.home(), entry.Name()))
+		}
+	}
 }
 
 func writeAt(f *os.File, text string) error {

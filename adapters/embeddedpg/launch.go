@@ -122,19 +122,23 @@ func (l *launch) checkKind() error {
 }
 
 // initialize makes the cluster beside its final place and moves it there when it
-// is complete, so that a start that was killed in between leaves no half cluster.
+// is complete, so that a start that was killed in between leaves no half cluster. The
+// initdb of such a start may still be at it: it has another folder, so that neither
+// gets in the other's way.
 func (l *launch) initialize(ctx context.Context) error {
 	d := l.directory
 	// The password is kept before the cluster that needs it exists.
 	if err := d.saveState(l.state); err != nil {
 		return directoryError(d.root, err)
 	}
-	next := d.unfinished()
+	d.removeUnfinished() // whoever works there fails, and ends
+	next, err := os.MkdirTemp(d.home(), unfinished)
+	if err != nil {
+		return directoryError(d.root, err)
+	}
 	passwordFile := filepath.Join(d.home(), "password.initializing")
 	defer os.Remove(passwordFile) //nolint:errcheck // readable by the owner only, and replaced by the next start
-	err := errors.Join(
-		os.RemoveAll(next),
-		os.Mkdir(next, 0o700),
+	err = errors.Join(
 		l.owner.own(next),
 		replaceFile(passwordFile, []byte(l.state.SuperuserPassword+"\n"), l.owner),
 	)
@@ -165,6 +169,7 @@ func (l *launch) initialize(ctx context.Context) error {
 	if err := os.Rename(next, d.cluster()); err != nil {
 		return directoryError(d.root, err)
 	}
+	d.removeUnfinished()
 	return syncDirectory(d.home())
 }
 
