@@ -55,22 +55,23 @@ type natsCluster struct {
 	running []*exec.Cmd // nil: killed
 }
 
-// freePorts finds ports that nobody listens on now.
-func freePorts(t *testing.T, n int) []int {
+// portsToKeep are for servers that are killed and come back there.
+func portsToKeep(t *testing.T, n int) []int {
 	t.Helper()
 	var out []int
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		_, text, err := net.SplitHostPort(testkit.Address(t))
 		require.NoError(t, err)
-		defer l.Close()
-		out = append(out, l.Addr().(*net.TCPAddr).Port)
+		port, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		out = append(out, port)
 	}
 	return out
 }
 
 func startCluster(t *testing.T) *natsCluster {
 	t.Helper()
-	ports := freePorts(t, 6)
+	ports := portsToKeep(t, 6)
 	c := &natsCluster{running: make([]*exec.Cmd, 3)}
 	for i := range 3 {
 		c.configs = append(c.configs, embedded.Config{

@@ -111,6 +111,7 @@ type share struct {
 	leaving  bool               // another node should have it: given back as soon as it is not busy
 	failures int
 	retryAt  time.Time
+	woken    bool      // a failure of what is under way is older than the news that the broker is back
 	waiting  time.Time // since when events wait without progress; zero: none do
 	code     string    // of the newest failure since then
 }
@@ -201,7 +202,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 			}
 		case <-d.wake:
 			for _, s := range d.held {
-				s.retryAt = time.Time{}
+				s.retryAt, s.woken = time.Time{}, s.busy
 			}
 		case <-renew.C:
 			d.renew(ctx, heads)
@@ -249,7 +250,8 @@ func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads m
 // finish notes what came of a turn.
 func (d *Dispatcher) finish(ctx context.Context, r result) {
 	s := r.share
-	s.busy, s.cancel = false, nil
+	woken := s.woken
+	s.busy, s.woken, s.cancel = false, false, nil
 	if d.held[s.partition] != s {
 		return // somebody else's meanwhile
 	}
@@ -284,6 +286,9 @@ func (d *Dispatcher) finish(ctx context.Context, r result) {
 	s.failures++
 	s.code = code
 	pause := Backoff(d.Retry, d.Longest, s.failures)
+	if woken {
+		pause = 0
+	}
 	s.retryAt = time.Now().Add(pause)
 	if d.Observer != nil {
 		d.Observer.PublishFailed(d.Name, code)

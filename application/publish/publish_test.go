@@ -177,6 +177,7 @@ func TestAFailingPartitionHoldsUpNoOther(t *testing.T) {
 	r.log.write(2, 100)
 	c := r.config("a")
 	c.Workers, c.Longest, c.Retry = 1, time.Hour, time.Hour
+	c.TTL = time.Minute // it has its leases all the time
 	d, _ := run(t, c)
 	r.settled(t, 2)
 	status := func() publish.PartitionStatus {
@@ -201,6 +202,38 @@ func TestAFailingPartitionHoldsUpNoOther(t *testing.T) {
 	d.Wake() // the broker is back: nobody waits for the end of the pause
 	r.settled(t, 1)
 	require.Zero(t, status().Failures)
+}
+
+// TestAFailureThatIsOlderThanTheNewsIsNotRestedFor wakes a publisher whose turn fails
+// only then.
+func TestAFailureThatIsOlderThanTheNewsIsNotRestedFor(t *testing.T) {
+	t.Parallel()
+	r := newRig()
+	block, blocked := make(chan struct{}), make(chan struct{}, 1)
+	r.broker.block, r.broker.blocked = block, blocked
+	var failed atomic.Bool
+	r.broker.fail = func(m []ports.Message) (n int, p ports.Published, err error, broken bool) {
+		if m[0].Partition == 1 && !failed.Swap(true) {
+			err, broken = fault.New(fault.Unavailable, "publisher.unavailable", "away; wait"), true
+		}
+		return n, p, err, broken
+	}
+	r.log.write(1, 10)
+	c := r.config("a")
+	c.Longest, c.Retry, c.TTL = time.Hour, time.Hour, time.Minute
+	d, _ := run(t, c)
+	<-blocked
+	r.broker.mu.Lock()
+	r.broker.block = nil
+	r.broker.mu.Unlock()
+	d.Wake()
+	for p := event.PartitionID(2); p < 10; p++ { // it looks at all that has happened, in any order
+		r.log.write(p, 1)
+		r.settled(t, p)
+	}
+	close(block)
+	r.settled(t, 1)
+	require.True(t, failed.Load())
 }
 
 type entities struct{}
@@ -323,13 +356,16 @@ func TestADispatcherIsObserved(t *testing.T) {
 	}
 	r.log.write(1, 50)
 	c := r.config("a")
+	c.TTL = time.Minute // nothing is broken off because a lease is over
 	seen := &counting{}
 	c.Observer = seen
 	_, _ = run(t, c)
 	r.settled(t, 1)
+	r.log.write(2, 1) // a new legal entity: the leases are renewed, and the lag is told, at once
+	r.settled(t, 2)
 	testkit.Eventually(t, patience, func() bool {
 		seen.mu.Lock()
 		defer seen.mu.Unlock()
-		return seen.messages == 50 && seen.failures == 1 && seen.leases == 1 && seen.alive == 1 && seen.taken == 1 && seen.released == 0 && seen.lag == 0 && seen.reportedWithoutLags > 0
+		return seen.messages == 51 && seen.failures == 1 && seen.leases == 2 && seen.alive == 1 && seen.taken == 2 && seen.released == 0 && seen.lag == 0 && seen.reportedWithoutLags > 0
 	})
 }

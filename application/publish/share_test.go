@@ -76,10 +76,11 @@ func TestNodesShareThePartitions(t *testing.T) {
 		require.Zero(t, seen[i].duplicates, "whoever hands a partition over publishes nothing twice")
 		seen[i].mu.Unlock()
 	}
-	seen[0].mu.Lock()
-	require.Positive(t, seen[0].released)
-	require.Equal(t, 3, seen[0].alive)
-	seen[0].mu.Unlock()
+	testkit.Eventually(t, patience, func() bool { // of a machine that stands still, each sees but itself for a moment
+		seen[0].mu.Lock()
+		defer seen[0].mu.Unlock()
+		return seen[0].released > 0 && seen[0].alive == 3
+	})
 
 	stops[1]()
 	testkit.Eventually(t, patience, func() bool {
@@ -215,7 +216,7 @@ func TestAnotherNodeKeepsThePauseOfABrokerThatIsAway(t *testing.T) {
 		return 0, p, fault.New(fault.Unavailable, "publisher.unavailable", "away; wait"), true
 	}
 	c := r.config("a")
-	c.Retry, c.Longest = time.Second, time.Hour
+	c.Retry, c.Longest, c.TTL = time.Second, time.Hour, time.Minute
 	_, err = r.leases.Hold(t.Context(), "before", time.Nanosecond, []ports.LeaseResource{{Name: publish.LeaseName("nats"), Partition: 1}})
 	require.NoError(t, err) // term 1 was another node's
 	_, stop := run(t, c)
