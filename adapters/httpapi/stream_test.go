@@ -324,7 +324,7 @@ func (l slowLog) Events(ctx context.Context, sel query.Selection) (query.Page, e
 	select {
 	case <-ctx.Done():
 		return query.Page{}, ctx.Err()
-	case <-time.After(3200 * time.Millisecond):
+	case <-time.After(1900 * time.Millisecond):
 		return l.log.Events(ctx, sel)
 	}
 }
@@ -332,14 +332,19 @@ func (l slowLog) Events(ctx context.Context, sel query.Selection) (query.Page, e
 // The deadline is of a page, not of an export.
 func TestAnExportMayLastLongerThanARequest(t *testing.T) {
 	t.Parallel()
-	limits := httpapi.Limits{Request: 6 * time.Second, Body: 3 * time.Second} // with room for a busy machine
-	h := openHouse(t, func(c *httpapi.Config) { c.Events, c.Limits = slowLog{c.Events}, limits })
+	var slow httpapi.Config
+	h := openHouse(t, func(c *httpapi.Config) { slow = *c })
 	h.machineType(t)
-	h.machines(t, "USMF", 350) // pages of 100, 200 and 50
+	h.machines(t, "USMF", 1600) // pages of 100, 200, 400, 800 and 100
+	limits := httpapi.Limits{Request: 9 * time.Second, Body: 100 * time.Millisecond} // with room for a busy machine
+	slow.Events, slow.Limits = slowLog{slow.Events}, limits
+	server, err := httpapi.New(slow)
+	require.NoError(t, err)
+	h.serve(t, server)
 	started := time.Now()
 	lines, err := h.export(t, "stream_type=scope&stream_id=USMF", "auditor")
 	require.NoError(t, err)
-	require.Len(t, lines, 350)
+	require.Len(t, lines, 1600)
 	require.Greater(t, time.Since(started), limits.Request+limits.Body)
 }
 

@@ -5,7 +5,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -47,7 +46,7 @@ func TestOwnHeadersAreSentBesideOurs(t *testing.T) {
 	defer receiver.Close()
 	s := webhook.New(webhook.Config{AllowHTTP: true, AllowPrivateNetworks: true, Clock: testkit.NewClock(now)})
 	request := ports.WebhookRequest{
-		URL: receiver.URL, ID: "m-1", Timestamp: now, Signature: "v1,x", Body: []byte(`{}`), Timeout: 10 * time.Second,
+		URL: receiver.URL, ID: "m-1", Timestamp: now, Signature: "v1,x", Body: []byte(`{}`), Timeout: patience,
 		Headers: []ports.Header{{Name: "authorization", Value: "Bearer abc"}, {Name: "X-Route", Value: "eu"}},
 	}
 	answer, err := s.Send(t.Context(), request)

@@ -22,6 +22,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
+// patience is for what must come to an end by itself.
+const patience = time.Minute
+
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func TestPublicAddresses(t *testing.T) {
@@ -116,7 +119,7 @@ func TestANameThatChangesLeadsNowhere(t *testing.T) {
 		s := webhook.New(c)
 		address := "http://hooks.example.org:" + port + "/"
 		require.NoError(t, s.Check(address), "the name itself looks harmless")
-		_, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: 5 * time.Second})
+		_, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: patience})
 		return err
 	}
 	require.Equal(t, "webhook.address_refused", fault.CodeOf(send(webhook.Config{})))
@@ -142,7 +145,7 @@ func TestADelivery(t *testing.T) {
 		w.Header().Set("Retry-After", "120")
 		w.WriteHeader(http.StatusAccepted)
 	})
-	a, err := s.Send(t.Context(), ports.WebhookRequest{URL: address + "/hook?x=1", ID: "msg_1", Timestamp: now, Signature: "v1,abc v1,def", Body: []byte(`{"a":1}`), Timeout: 5 * time.Second})
+	a, err := s.Send(t.Context(), ports.WebhookRequest{URL: address + "/hook?x=1", ID: "msg_1", Timestamp: now, Signature: "v1,abc v1,def", Body: []byte(`{"a":1}`), Timeout: patience})
 	require.NoError(t, err)
 	require.Equal(t, ports.WebhookAnswer{Status: 202, RetryAfter: 2 * time.Minute}, a)
 	require.Equal(t, "POST", got.Method)
@@ -162,7 +165,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		calls.Add(1)
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	})
-	a, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: 5 * time.Second})
+	a, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: patience})
 	require.NoError(t, err)
 	require.Equal(t, 307, a.Status)
 	require.Equal(t, int32(1), calls.Load())
@@ -190,7 +193,7 @@ func TestFailuresAreNamed(t *testing.T) {
 		{slow, "webhook.timeout"}, {cut, "webhook.connection"}, {"http://127.0.0.1:1", "webhook.connection"}, {secure.URL, "webhook.tls"},
 		{strings.Replace(slow, "http://", "https://", 1), "webhook.tls"}, {"ftp://x", "webhook.url_invalid"},
 	} {
-		timeout := 20 * time.Second
+		timeout := patience
 		if c.code == "webhook.timeout" {
 			timeout = 100 * time.Millisecond
 		}
@@ -200,7 +203,7 @@ func TestFailuresAreNamed(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(secure.Certificate())
 	trusting := webhook.New(webhook.Config{AllowPrivateNetworks: true, Roots: roots, Clock: testkit.NewClock(now)})
-	a, err := trusting.Send(t.Context(), ports.WebhookRequest{URL: secure.URL, Timestamp: now, Timeout: 5 * time.Second})
+	a, err := trusting.Send(t.Context(), ports.WebhookRequest{URL: secure.URL, Timestamp: now, Timeout: patience})
 	require.NoError(t, err)
 	require.Equal(t, 200, a.Status)
 }
@@ -217,7 +220,7 @@ func TestRetryAfterIsRead(t *testing.T) {
 		now.Add(time.Minute).Format(http.TimeFormat): time.Minute, now.Add(-time.Minute).Format(http.TimeFormat): 0,
 	} {
 		text.Store(header)
-		a, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: 5 * time.Second})
+		a, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: patience})
 		require.NoError(t, err)
 		require.Equal(t, ports.WebhookAnswer{Status: 503, RetryAfter: want}, a, header)
 	}
