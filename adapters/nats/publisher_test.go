@@ -3,6 +3,8 @@ package nats_test
 import (
 	"encoding/json"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,13 +38,17 @@ func jetStream(t *testing.T, url string) jetstream.JetStream {
 	conn, err := client.Connect(url)
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(patience))
 	require.NoError(t, err)
 	return js
 }
 
+// publisher is one with time for a server whose disk is busy: each message is synced.
 func publisher(t *testing.T, c nats.Config) *nats.Publisher {
 	t.Helper()
+	if c.Timeout == 0 {
+		c.Timeout = patience / 2
+	}
 	p, err := nats.Open(c)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
@@ -217,16 +223,19 @@ func TestAStreamThatDoesNotDoIsNamed(t *testing.T) {
 func TestABrokerThatComesBackGoesOn(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	first, err := embedded.Start(embedded.Config{Directory: folder, User: "backbone", Password: "pa:ss"})
+	_, text, err := net.SplitHostPort(testkit.Address(t))
+	require.NoError(t, err)
+	port, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	first, err := embedded.Start(embedded.Config{Directory: folder, Port: port, User: "backbone", Password: "pa:ss"})
 	require.NoError(t, err)
 	back := make(chan struct{}, 10)
-	p := publisher(t, nats.Config{URLs: []string{first.URL()}, Timeout: 2 * time.Second, Reconnected: func() { back <- struct{}{} }})
+	p := publisher(t, nats.Config{URLs: []string{first.URL()}, Reconnected: func() { back <- struct{}{} }})
 	connected(t, p)
 	<-back
 	done, err := p.Publish(t.Context(), messages(1, 20))
 	require.NoError(t, err)
 	require.Equal(t, 20, done.Stored)
-	port := first.Port()
 	first.Stop()
 	_, err = p.Publish(t.Context(), messages(21, 40))
 	require.Equal(t, "publisher.unavailable", fault.CodeOf(err))
