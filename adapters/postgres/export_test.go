@@ -35,7 +35,7 @@ func Observer(s *Store) Metrics { return s.metrics }
 // Unhurried gives a store's sessions so long for whatever they do that a slow machine
 // ends none of them.
 func Unhurried(c *Config, d time.Duration) {
-	c.limits = limits{idle: d, turn: d, lock: d, tell: d}
+	c.limits = limits{idle: d, turn: d, lock: d, tell: d, share: d}
 	c.GroupTimeout, c.LockTimeout = d, d
 }
 

@@ -35,7 +35,7 @@ func publisherCursor(publisher string, p, through, term int64, moved pgtype.Time
 
 // BeginPublishing implements ports.PublisherCursors.
 func (s *Store) BeginPublishing(ctx context.Context, publisher string, p event.PartitionID, term uint64) (ports.PublisherCursor, error) {
-	rows, err := brief[backbonedb.BeginPublishingRow](ctx, s, backbonedb.BeginPublishing, publisher, int32(p), int64(term))
+	rows, err := brief[backbonedb.BeginPublishingRow](ctx, s, briefly, backbonedb.BeginPublishing, publisher, int32(p), int64(term))
 	if err != nil {
 		return ports.PublisherCursor{}, translate(ctx, err)
 	}

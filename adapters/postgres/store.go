@@ -84,9 +84,11 @@ type limits struct {
 	turn time.Duration // the server ends a session that works a projection and hangs, so that another node gets its checkpoint
 	lock time.Duration // who waits for a lock gives up; appends: Config.LockTimeout
 	tell time.Duration // a notification that nobody takes is dropped
+	// whoever asks for leases on work leaves those alone that another session locks so long
+	share time.Duration
 }
 
-var usualLimits = limits{idle: 2 * time.Second, turn: 10 * time.Second, lock: 5 * time.Second, tell: 5 * time.Second}
+var usualLimits = limits{idle: 2 * time.Second, turn: 10 * time.Second, lock: 5 * time.Second, tell: 5 * time.Second, share: briefly}
 
 // lease bounds each question to a key store that is a database of its own: the head
 // locks are held meanwhile.

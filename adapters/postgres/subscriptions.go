@@ -311,7 +311,7 @@ func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, ba
 		return nil, translate(ctx, err)
 	}
 	// A consumer whose row somebody locks is known as it was.
-	if _, err := brief[struct{}](ctx, s, backbonedb.SaveConsumer, uuid(uid), consumer, now.Add(back)); err != nil && !isLockTimeout(err) {
+	if _, err := brief[struct{}](ctx, s, briefly, backbonedb.SaveConsumer, uuid(uid), consumer, now.Add(back)); err != nil && !isLockTimeout(err) {
 		return nil, translate(ctx, err)
 	}
 	all, err := s.queries.ListConsumers(ctx, s.reads, &backbonedb.ListConsumersParams{Subscription: uuid(uid), Now: now})

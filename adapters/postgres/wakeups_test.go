@@ -61,6 +61,25 @@ func listening(t *testing.T, dsn string, before int32) (pid int32) {
 	return pid
 }
 
+// beginning tells when its listener has begun to listen: the server says so before the
+// listener has read it.
+type beginning struct {
+	ports.WakeUps
+	begun chan struct{} // of capacity 1
+}
+
+func (b beginning) Listen(ctx context.Context, wake func(event.PartitionID)) error {
+	return b.WakeUps.Listen(ctx, func(p event.PartitionID) {
+		wake(p)
+		if p == 0 {
+			select {
+			case b.begun <- struct{}{}:
+			default:
+			}
+		}
+	})
+}
+
 // Every append is seen while the listening connection is killed over and over, at the
 // latest by the poll.
 func TestAKilledListenerMissesNothing(t *testing.T) {
@@ -147,15 +166,17 @@ func TestThePollCoversADeafListener(t *testing.T) {
 	var network deafness
 	s := open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.ListenCheck = network.dial, time.Hour })
 	p := newBooks(t, s, 1)[0]
-	w := watched(t, s, s, 500*time.Millisecond)
-	listening(t, dsn, 0)
+	listener := beginning{s, make(chan struct{}, 1)}
+	w := watched(t, s, listener, 500*time.Millisecond)
+	receive(t, listener.begun, "nobody listens")
+	before := network.conns.Load()
 	network.on.Store(true)
 	for n := event.Sequence(1); n <= 3; n++ {
 		_, err := s.Append(t.Context(), invoice(p, 1))
 		require.NoError(t, err)
 		seen(t, w, p, n)
 	}
-	require.EqualValues(t, 1, network.conns.Load(), "it does not know that it is deaf")
+	require.Equal(t, before, network.conns.Load(), "it does not know that it is deaf")
 }
 
 // A listener that hears nothing finds out by asking, and listens anew.
@@ -165,12 +186,14 @@ func TestADeafListenerFindsOut(t *testing.T) {
 	var network deafness
 	s := open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.ListenCheck = network.dial, 50*time.Millisecond })
 	p := newBooks(t, s, 1)[0]
-	w := watched(t, s, s, time.Hour)
-	listening(t, dsn, 0)
+	listener := beginning{s, make(chan struct{}, 1)}
+	w := watched(t, s, listener, time.Hour)
+	receive(t, listener.begun, "nobody listens")
+	before := network.conns.Load()
 	network.on.Store(true)
 	result, err := s.Append(t.Context(), invoice(p, 1))
 	require.NoError(t, err)
-	testkit.Eventually(t, aWhile, func() bool { return network.conns.Load() > 1 }, "it never asked")
+	testkit.Eventually(t, aWhile, func() bool { return network.conns.Load() > before }, "it never asked")
 	network.on.Store(false)
 	seen(t, w, p, result.Head)
 }

@@ -53,8 +53,11 @@ func (l *Leases) Hold(ctx context.Context, holder string, ttl time.Duration, res
 
 func (l *Leases) hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]backbonedb.HoldLeasesRow, error) {
 	names, partitions := resourceColumns(resources)
-	return brief[backbonedb.HoldLeasesRow](ctx, l.store, backbonedb.HoldLeases, holder, interval(ttl), names, partitions)
+	return brief[backbonedb.HoldLeasesRow](ctx, l.store, l.patience(), backbonedb.HoldLeases, holder, interval(ttl), names, partitions)
 }
+
+// patience is how long a statement waits for each lock of somebody else.
+func (l *Leases) patience() time.Duration { return l.store.config.limits.share }
 
 // lockedLeasesWarning is between two lines in the log that say so: leases are asked for
 // several times a second.
@@ -64,7 +67,7 @@ const lockedLeasesWarning = 10 * time.Second
 // administrator: one lease that cannot be had must not cost a node all of them.
 func (l *Leases) unlocked(ctx context.Context, resources []ports.LeaseResource) ([]ports.LeaseResource, error) {
 	names, partitions := resourceColumns(resources)
-	locked, err := brief[backbonedb.ListLockedLeasesRow](ctx, l.store, backbonedb.ListLockedLeases, names, partitions)
+	locked, err := brief[backbonedb.ListLockedLeasesRow](ctx, l.store, l.patience(), backbonedb.ListLockedLeases, names, partitions)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +86,7 @@ func (l *Leases) Release(ctx context.Context, holder string, resources []ports.L
 		return ctx.Err()
 	}
 	names, partitions := resourceColumns(resources)
-	_, err := brief[struct{}](ctx, l.store, backbonedb.ReleaseLeases, holder, names, partitions)
+	_, err := brief[struct{}](ctx, l.store, l.patience(), backbonedb.ReleaseLeases, holder, names, partitions)
 	return translate(ctx, err)
 }
 
@@ -109,7 +112,7 @@ func (l *Leases) Beat(ctx context.Context, node string, within time.Duration) ([
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
-	nodes, err := briefColumn[string](ctx, l.store, backbonedb.BeatNode, node, interval(forgetNodes*within), interval(within))
+	nodes, err := briefColumn[string](ctx, l.store, l.patience(), backbonedb.BeatNode, node, interval(forgetNodes*within), interval(within))
 	if isLockTimeout(err) { // the others may think that it is gone; what it holds it can renew
 		nodes, err = l.store.queries.ListAliveNodes(ctx, l.store.reads, &backbonedb.ListAliveNodesParams{Node: node, Within: interval(within)})
 	}
@@ -129,7 +132,7 @@ func (l *Leases) BeatWork(ctx context.Context, work, node string, within time.Du
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
-	nodes, err := briefColumn[string](ctx, l.store, backbonedb.BeatWorkNode, work, node, interval(forgetNodes*within), interval(within))
+	nodes, err := briefColumn[string](ctx, l.store, l.patience(), backbonedb.BeatWorkNode, work, node, interval(forgetNodes*within), interval(within))
 	if isLockTimeout(err) {
 		nodes, err = l.store.queries.ListAliveWorkNodes(ctx, l.store.reads, &backbonedb.ListAliveWorkNodesParams{Work: work, Node: node, Within: interval(within)})
 	}

@@ -56,7 +56,7 @@ func TestLeasesGoByTheDatabasesClock(t *testing.T) {
 func TestLockedLeasesCostNoOthers(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
-	leases := open(t, dsn).Leases()
+	leases := open(t, dsn, usual).Leases()
 	resources := make([]ports.LeaseResource, 5)
 	for i := range resources {
 		resources[i] = ports.LeaseResource{Name: "w", Partition: event.PartitionID(i + 1)}

@@ -35,7 +35,7 @@ func RunConsumersTogether(t *testing.T, newStore func(t *testing.T, clock ports.
 			c.Write(t, 0, 1, fmt.Sprint("key-", key))
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for range rounds {
 		c.meet(ctx, t, nodes, bad)

@@ -308,7 +308,8 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 	},
 	"HoldsStandAgainstFenceAndDestruction": func(t *testing.T, f *keyFixture) {
 		id := subjectKeyID(2, "employee:E-1", 0)
-		yesterday, today := event.DateOf(time.Now()).AddDays(-1), event.DateOf(time.Now())
+		yesterday := event.DateOf(time.Now().UTC()).AddDays(-1)
+		today := event.DateOf(time.Now().UTC().Add(time.Hour)) // which does not end in the middle of the test
 		hold := func(p event.PartitionID, until *event.Date) ports.LegalHold {
 			h := ports.LegalHold{
 				ID: event.ID(ulid.Make()), TenantID: keyTenant, Subject: id.Subject, Partition: p, Reason: "litigation", PlacedBy: "p-legal",

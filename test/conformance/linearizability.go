@@ -114,7 +114,7 @@ func linearizableConditions(t *testing.T, s *suite) {
 		for _, err := range errs {
 			require.NoError(t, err)
 		}
-		result := porcupine.CheckOperationsTimeout(conditionModel, slices.Concat(recorded...), 20*time.Second)
+		result := porcupine.CheckOperationsTimeout(conditionModel, slices.Concat(recorded...), patience)
 		require.Equal(t, porcupine.Ok, result, "no order of the operations explains the answers")
 	}
 }

@@ -362,7 +362,7 @@ func linearizable(t *testing.T, s *suite) {
 		for _, err := range errs {
 			require.NoError(t, err)
 		}
-		result := porcupine.CheckOperationsTimeout(streamModel, slices.Concat(recorded...), 20*time.Second)
+		result := porcupine.CheckOperationsTimeout(streamModel, slices.Concat(recorded...), patience)
 		require.Equal(t, porcupine.Ok, result, "no order of the operations explains the answers")
 	}
 	b.verify(t, 1000)

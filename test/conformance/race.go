@@ -386,12 +386,16 @@ func racePartitions(t *testing.T, s *suite) {
 	}
 }
 
-// waitFor pokes until done is closed; it gives up after half a minute.
+// patience ends what is certain to end, so that a store that is wrong fails instead of
+// hanging. It says nothing about how fast a store is.
+const patience = 2 * time.Minute
+
+// waitFor pokes until done is closed.
 func waitFor(t *testing.T, done <-chan struct{}, poke func()) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for {
 		poke()
