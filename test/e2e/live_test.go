@@ -14,9 +14,11 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-const liveTime = 30 * time.Second
+const liveTime = time.Minute
 
 // seenBy gives the legal entity and sequence of each line that a tail printed.
 func seenBy(t *testing.T, p *process) (out []string) {
@@ -41,8 +43,8 @@ func awaitLines(t *testing.T, p *process, n int) []string {
 func TestLiveFeeds(t *testing.T) {
 	t.Parallel()
 	dir := books(t)
-	d := startOn(t, dir, recoveryStart)
-	address := strings.TrimPrefix(d.HTTP, "http://")
+	address := testkit.Address(t)
+	d := startOn(t, dir, recoveryStart, "--http", address)
 	env := []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["auditor"]}
 	start := func(args ...string) *process {
 		p, err := launch(program(t), "", env, append([]string{"tail"}, args...)...)
