@@ -99,7 +99,7 @@ func (f *fleet) as(t *testing.T, role string, status int, path, body string) {
 
 // one request. What is under way when the traffic ends is brought to its end.
 func (w *traffic) one(writer, i int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
 	key := fmt.Sprintf("fleet-%d-%d", writer, i)
 	entity := fleetEntities[(writer+i)%len(fleetEntities)]
@@ -167,7 +167,7 @@ func (w *traffic) note(entity string, a answer) error {
 func (w *traffic) await(t *testing.T, more int64) {
 	t.Helper()
 	target := w.acknowledged.Load() + more
-	testkit.Eventually(t, 2*time.Minute, func() bool {
+	testkit.Eventually(t, settleTime, func() bool {
 		w.mutex.Lock()
 		defer w.mutex.Unlock()
 		require.Empty(t, w.failures)

@@ -94,13 +94,14 @@ func (f *fleet) lockHead(t *testing.T, w *traffic, entity string) {
 	release := f.lock(t, `SELECT FROM backbone.partition_heads h JOIN backbone.legal_entities l USING (partition_id) WHERE l.code = $1 FOR UPDATE OF h`, entity)
 	defer release()
 	told := make(chan error, 1)
+	var waited time.Duration
 	go func() { // waits as long as the node does
-		patient := f.on(f.nodes[0], "module")
-		patient.http = &http.Client{Transport: f.http.Transport, Timeout: settleTime}
-		a, err := patient.do("POST", "/api/events", batch(serviced(entity, "M-1", `{"hours":1}`)))
+		began := time.Now()
+		a, err := f.on(f.nodes[0], "module").do("POST", "/api/events", batch(serviced(entity, "M-1", `{"hours":1}`)))
 		if err == nil && (a.status != http.StatusServiceUnavailable || a.code() != "store.unavailable") {
 			err = fmt.Errorf("a locked legal entity: %s", a)
 		}
+		waited = time.Since(began)
 		told <- err
 	}()
 	written, slowest := 0, time.Duration(0)
@@ -109,6 +110,7 @@ func (f *fleet) lockHead(t *testing.T, w *traffic, entity string) {
 		case err := <-told:
 			require.NoError(t, err)
 			require.Positive(t, written)
+			require.Less(t, slowest, waited, "who writes elsewhere does not wait as those do who write there")
 			f.passed(t, "", others(entity)...)
 			t.Logf("%d events beside the locked head of %s, the slowest in %s", written, entity, slowest.Round(time.Millisecond))
 			return
@@ -156,6 +158,7 @@ func (f *fleet) lockCursor(t *testing.T, w *traffic, entity string) {
 		}
 	}
 	came := map[string]int{}
+	fastest := settleTime // of the polls
 	take := func(of []string, atLeast int) {
 		t.Helper()
 		testkit.Eventually(t, settleTime, func() bool {
@@ -163,7 +166,9 @@ func (f *fleet) lockCursor(t *testing.T, w *traffic, entity string) {
 			var p struct {
 				Events []delivered `json:"events"`
 			}
+			began := time.Now()
 			require.NoError(t, reader.want(http.StatusOK, &p, "GET", "/api/subscriptions/"+id+"/poll?limit=100", ""))
+			fastest = min(fastest, time.Since(began))
 			var ids []string
 			for _, e := range p.Events {
 				ids = append(ids, strconv.Quote(e.ID))
@@ -182,11 +187,13 @@ func (f *fleet) lockCursor(t *testing.T, w *traffic, entity string) {
 		JOIN backbone.legal_entities l USING (partition_id) WHERE l.code = $1 AND s.id = $2 FOR UPDATE OF c`, entity, id)
 	defer release()
 	before := came[entity]
+	fastest = settleTime
 	for i := range 5 {
 		write()
 		take(others(entity), came[others(entity)[0]]+1+i%2)
 	}
 	require.Equal(t, before, came[entity], "nobody takes anything under a lock")
+	require.Less(t, fastest, answerTime, "nor does who reads the others wait for it")
 	release()
 	write()
 	take([]string{entity}, before+1)

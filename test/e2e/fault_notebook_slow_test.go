@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,21 +97,33 @@ func (b *notebook) handed(consumer string, e *delivered) *handout {
 	return h
 }
 
-// takeInOrder notes events whose order is that of legal entities.
-func (b *notebook) takeInOrder(events []delivered) {
+// inTime leaves out events whose time was over before they came: of a node, or a machine,
+// that stood still. They come again, and somebody else may have them already; so nobody
+// who is sensible works on them.
+func inTime(events []delivered) []delivered {
+	now := time.Now()
+	return slices.DeleteFunc(events, func(e delivered) bool { return !e.Delivery.Deadline.After(now) })
+}
+
+// takeInOrder notes events whose order is that of legal entities, and gives those that
+// came in time.
+func (b *notebook) takeInOrder(events []delivered) []delivered {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
+	events = inTime(events)
 	for i := range events {
 		e := &events[i]
 		b.note(e.Scope.LegalEntity, e.ID, e.sequence(), e.Delivery.Attempt, b.handed("", e))
 	}
+	return events
 }
 
-// take notes events that a consumer of a group was handed: nobody else may have an
-// earlier one of the same key.
-func (b *notebook) take(consumer string, events []delivered) {
+// take notes events that a consumer of a group was handed, and gives those that came in
+// time: nobody else may have an earlier one of the same key.
+func (b *notebook) take(consumer string, events []delivered) []delivered {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
+	events = inTime(events)
 	now := time.Now()
 	for i := range events {
 		e := &events[i]
@@ -126,6 +139,7 @@ func (b *notebook) take(consumer string, events []delivered) {
 		b.held[e.key()][e.sequence()] = h
 		b.note(e.key(), e.ID, e.sequence(), e.Delivery.Attempt, h)
 	}
+	return events
 }
 
 // received notes a webhook, which tells neither its attempt nor when it was handed out,
@@ -176,6 +190,7 @@ func quoted(events []delivered) string {
 type outage struct {
 	what       string
 	from, till time.Time
+	stall      bool // nothing was broken: somebody was not given a processor, or waited for a disk
 }
 
 // outages are written down by those who break something. Locks and lost signals are not
@@ -191,8 +206,15 @@ func (o *outages) begin(what string) (over func()) {
 	return func() {
 		o.mutex.Lock()
 		defer o.mutex.Unlock()
-		o.list = append(o.list, outage{what, began, time.Now()})
+		o.list = append(o.list, outage{what: what, from: began, till: time.Now()})
 	}
+}
+
+// stood notes that somebody stood still.
+func (o *outages) stood(who string, from, till time.Time) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.list = append(o.list, outage{who + " stood still", from, till, true})
 }
 
 func (o *outages) all() []outage {
@@ -204,12 +226,14 @@ func (o *outages) all() []outage {
 // verdict is why events came again, by how many did.
 type verdict struct {
 	own     int            // the subscriber refused them
+	stalled int            // they were under way when somebody stood still
 	outages map[string]int // they were under way when something broke
 	strange []string       // nothing explains them
 	wrong   []string       // nothing could: an acknowledgement was confirmed, or their time was not over
 }
 
-// suffered counts what came again and was not the subscriber's own doing.
+// suffered counts what came again and was neither the subscriber's own doing nor the
+// machine's.
 func (v *verdict) suffered() (n int) {
 	n = len(v.wrong) + len(v.strange)
 	for _, of := range v.outages {
@@ -235,11 +259,13 @@ func (b *notebook) judge(broken []outage) *verdict {
 			till = e
 		}
 		text := fmt.Sprintf("%s: handed out at %s, again at %s, confirmed at %s", r.id, clock(r.earlier.at), clock(r.later.at), clock(r.earlier.ended))
-		switch why, found := during(broken, r.earlier.from, till); {
+		switch why, stall, found := during(broken, r.earlier.from, till); {
 		case r.earlier.taken && r.earlier.ended.Before(r.later.from), !r.earlier.refused && r.later.from.Before(r.earlier.until):
 			v.wrong = append(v.wrong, text)
 		case r.earlier.refused:
 			v.own++
+		case stall:
+			v.stalled++
 		case found:
 			v.outages[why]++
 		default:
@@ -251,14 +277,19 @@ func (b *notebook) judge(broken []outage) *verdict {
 
 func clock(t time.Time) string { return t.Format("15:04:05.000") }
 
-// during finds what was broken at some moment of a time.
-func during(broken []outage, from, till time.Time) (what string, found bool) {
+// during finds what was broken at some moment of a time. Who stood still is named only
+// if nothing was.
+func during(broken []outage, from, till time.Time) (what string, stall, found bool) {
 	for _, o := range broken {
-		if !o.from.After(till) && !from.After(o.till) {
-			return o.what, true
+		if o.from.After(till) || from.After(o.till) {
+			continue
 		}
+		if !o.stall {
+			return o.what, false, true
+		}
+		what, stall, found = o.what, true, true
 	}
-	return "", false
+	return what, stall, found
 }
 
 // explain requires that the subscriber or an outage is the reason of everything that comes
@@ -267,7 +298,7 @@ func (b *notebook) explain(t *testing.T, broken []outage) (suffered int) {
 	t.Helper()
 	v := b.judge(broken)
 	seen, repeats := b.count()
-	t.Logf("%s: %d events, %d came again: %d refused, %v", b.name, seen, repeats, v.own, v.outages)
+	t.Logf("%s: %d events, %d came again: %d refused, %d while somebody stood still, %v", b.name, seen, repeats, v.own, v.stalled, v.outages)
 	require.Empty(t, v.wrong, b.name)
 	require.Empty(t, v.strange, b.name)
 	return v.suffered()

@@ -93,6 +93,17 @@ func (o *operators) repeat(what func(n int) error) {
 	})
 }
 
+// reach waits until all of it was done at least once.
+func (o *operators) reach(t *testing.T, what ...string) {
+	t.Helper()
+	testkit.Eventually(t, settleTime, func() bool {
+		o.mutex.Lock()
+		defer o.mutex.Unlock()
+		require.Empty(t, o.failures)
+		return !slices.ContainsFunc(what, func(w string) bool { return o.did[w] == 0 })
+	}, "operators do ", what)
+}
+
 // stop ends what operators do and looks at what they did.
 func (o *operators) stop(t *testing.T, want ...string) {
 	t.Helper()

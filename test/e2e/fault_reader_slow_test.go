@@ -157,7 +157,7 @@ func (r *readers) consume(b *notebook, first int, consumer string, mishap func(n
 			return err
 		}
 		if consumer == "" { // in the order of legal entities
-			b.takeInOrder(p.Events)
+			p.Events = b.takeInOrder(p.Events)
 			last := map[string]delivered{}
 			for _, e := range p.Events {
 				last[e.Scope.LegalEntity] = e
@@ -172,7 +172,7 @@ func (r *readers) consume(b *notebook, first int, consumer string, mishap func(n
 			}
 			continue
 		}
-		b.take(consumer, p.Events)
+		p.Events = b.take(consumer, p.Events)
 		failed := map[string]bool{} // keys: what follows is refused too, to keep its order
 		answers := map[string][]delivered{}
 		for _, e := range p.Events {

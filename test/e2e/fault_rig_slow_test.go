@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,7 @@ import (
 const (
 	answerTime = 4 * time.Second // how long a client of the fleet waits before it asks another node
 	shunTime   = 2 * time.Second // how long nobody asks a node that did not answer
+	oneAnswer  = 2 * time.Minute // how long a client waits that asks no other node
 )
 
 // fleet is three nodes on one PostgreSQL, with a key server, a message broker, and a
@@ -43,7 +45,7 @@ type fleet struct {
 	super  string // DSN
 	broker *embedded.Server
 	wall   *wall
-	http   *http.Client
+	http   *http.Client // of who asks another node soon
 	pg     *embeddedpg.Cluster
 	broken outages
 }
@@ -58,15 +60,20 @@ type node struct {
 
 func (n *node) server() string { return "http://" + n.address }
 
-// newFleet starts on a copy of the demonstration's books.
-func newFleet(t *testing.T) *fleet {
+// newFleet starts on a copy of the demonstration's books. In trouble nodes give up soon
+// who does not take a webhook.
+func newFleet(t *testing.T, troubled bool) *fleet {
 	t.Helper()
 	f := &fleet{dir: books(t), tokens: map[string]string{}, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: answerTime}}
 	var books devFile
 	text, err := os.ReadFile(filepath.Join(f.dir, "dev.json"))
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &books))
-	f.pg, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: f.dir})
+	_, port, err := net.SplitHostPort(testkit.Address(t))
+	require.NoError(t, err)
+	number, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	f.pg, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: f.dir, Port: number})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), endTime)
@@ -92,7 +99,10 @@ func newFleet(t *testing.T) *fleet {
 		"BACKBONE_KMS_ENDPOINT=http://" + found[1], "BACKBONE_KMS_CREDENTIALS_FILE=" + filepath.Join(keys, "credentials"),
 		"BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(f.dir, "exports"), "BACKBONE_NATS_URLS=" + f.broker.URL(),
 		"BACKBONE_PROJECTOR_TTL=3s", "BACKBONE_PROJECTOR_RENEW=1s", "BACKBONE_FEEDS_HEARTBEAT=1s", "BACKBONE_LOG_LEVEL=warn",
-		"BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true", "BACKBONE_WEBHOOK_TIMEOUT=2s",
+		"BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true",
+	}
+	if troubled {
+		env = append(env, "BACKBONE_WEBHOOK_TIMEOUT=2s")
 	}
 	for _, role := range []string{"admin", "module", "ap_clerk", "approver", "vendor_admin", "auditor"} {
 		args := []string{"enroll", "--tenant", books.Tenant, "--person", "fleet-" + strings.ReplaceAll(role, "_", "-"), "--role", role}
@@ -104,7 +114,7 @@ func newFleet(t *testing.T) *fleet {
 		f.tokens[role] = strings.TrimSpace(r.stdout)
 	}
 	for i := range f.nodes {
-		n := &node{id: fmt.Sprintf("fleet-%d", i), address: freeAddress(t)}
+		n := &node{id: fmt.Sprintf("fleet-%d", i), address: testkit.Address(t)}
 		n.env = append(env[:len(env):len(env)], "BACKBONE_NODE_ID="+n.id, "BACKBONE_HTTP_LISTEN="+n.address)
 		if i == len(f.nodes)-1 {
 			n.env = append(n.env, "BACKBONE_DATABASE_LISTEN_DSN="+at(t, f.app, f.wall.address))
@@ -112,6 +122,7 @@ func newFleet(t *testing.T) *fleet {
 		f.nodes[i] = n
 		f.begin(t, n)
 	}
+	f.watch(t)
 	return f
 }
 
@@ -122,14 +133,6 @@ func at(t *testing.T, dsn, address string) string {
 	require.NoError(t, err)
 	u.Host = address
 	return u.String()
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // begin starts a node and waits until it answers.
@@ -143,7 +146,7 @@ func (f *fleet) begin(t *testing.T, n *node) {
 		if !p.alive() {
 			t.Fatalf("%s ended: %s", n.id, p.stderr)
 		}
-		return f.on(n, "").want(http.StatusOK, nil, "GET", "/livez", "")
+		return f.hasty(n, "").want(http.StatusOK, nil, "GET", "/livez", "")
 	}, n.id)
 }
 
@@ -177,7 +180,14 @@ func (f *fleet) killDatabase(t *testing.T) {
 	f.pg = again // what has stopped may be stopped again, nothing may not
 }
 
+// on asks a node that must answer, however long it takes: who must not wait for somebody
+// else is told otherwise by what is answered.
 func (f *fleet) on(n *node, role string) client {
+	return client{server: n.server(), token: f.tokens[role], http: &http.Client{Transport: f.http.Transport, Timeout: oneAnswer}}
+}
+
+// hasty asks a node that may be away.
+func (f *fleet) hasty(n *node, role string) client {
 	return client{server: n.server(), token: f.tokens[role], http: f.http}
 }
 
@@ -203,7 +213,7 @@ func (f *fleet) ask(ctx context.Context, first int, role, method, path, body str
 		var a answer
 		var err error
 		if time.Now().UnixMilli() >= n.shunned.Load() {
-			a, err = f.on(n, role).do(method, path, body, header...)
+			a, err = f.hasty(n, role).do(method, path, body, header...)
 			if os.IsTimeout(err) && f.silent(n) {
 				n.shunned.Store(time.Now().Add(shunTime).UnixMilli())
 			}
