@@ -368,6 +368,11 @@ func (m *mix) reads(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, string(text), string(read.Event.Data))
 
+	// Reads of the read model wait for it, but not for ever.
+	head, err := m.as("auditor").head(m.entity)
+	require.NoError(t, err)
+	require.NoError(t, m.as("auditor").wantCaughtUp(&struct{}{}, "/api/ap/vendors?legal_entity="+m.entity+"&min_sequence="+head))
+
 	streams := []string{
 		"stream_type=entity&stream_id=person:" + m.person, "stream_type=type&stream_id=" + personType, "stream_type=type&stream_id=ap.vendor.registered",
 		"stream_type=type&stream_id=ap.vendor.contact_recorded", "stream_type=entity&stream_id=vendor:" + m.vendor,

@@ -53,8 +53,11 @@ func TestFirstStartKilled(t *testing.T) {
 		p, err := launch(program(t), dir, nil, "dev", "--data-dir", dir, "--http", "127.0.0.1:0")
 		require.NoError(t, err)
 		if stage == "initdb" {
-			unfinished := filepath.Join(dir, "pg", "data.initializing", "PG_VERSION")
-			testkit.Eventually(t, endTime, func() bool { _, err := os.Stat(unfinished); return err == nil })
+			testkit.Eventually(t, recoveryStart, func() bool {
+				begun, err := filepath.Glob(filepath.Join(dir, "pg", "data*", "PG_VERSION"))
+				require.NoError(t, err)
+				return len(begun) > 0 // it may also be over already
+			})
 		} else {
 			_, err = p.awaitOutput(p.stdout, regexp.MustCompile(stage), recoveryStart)
 			require.NoError(t, err)
@@ -62,7 +65,7 @@ func TestFirstStartKilled(t *testing.T) {
 		require.NoError(t, p.signal(syscall.SIGKILL))
 		<-p.ended
 	}
-	d := startOn(t, dir, firstStart)
+	d := startOn(t, dir, recoveryStart)
 	require.Len(t, d.Tokens, len(personas))
 	for _, entity := range d.LegalEntities {
 		head, err := d.as(t, "auditor").head(entity)
@@ -79,7 +82,7 @@ func TestFirstStartInterrupted(t *testing.T) {
 	require.NoError(t, err)
 	p, err := launch(program(t), dir, nil, "dev", "--data-dir", dir, "--http", "127.0.0.1:0")
 	require.NoError(t, err)
-	_, err = p.awaitOutput(p.stdout, regexp.MustCompile("exchange rates"), firstStart)
+	_, err = p.awaitOutput(p.stdout, regexp.MustCompile("exchange rates"), recoveryStart)
 	require.NoError(t, err)
 	code, err := p.interrupt()
 	require.NoError(t, err)

@@ -23,8 +23,8 @@ import (
 const (
 	firstStart = 60 * time.Second
 	laterStart = 10 * time.Second
-	// recoveryStart also covers what PostgreSQL does after a crash.
-	recoveryStart = 60 * time.Second
+	// recoveryStart is only that nothing hangs, also after a crash of PostgreSQL.
+	recoveryStart = 5 * time.Minute
 )
 
 var readyLine = regexp.MustCompile(`(?m)^Ready: (http://127\.0\.0\.1:\d+)$`)
@@ -99,7 +99,7 @@ var seed = sync.OnceValues(func() (*seeded, error) {
 		return nil, err
 	}
 	s := &seeded{dir: filepath.Join(scratch, "seed"), heads: map[string]string{}}
-	d, err := startDev(path, s.dir, 2*firstStart)
+	d, err := startDev(path, s.dir, recoveryStart) // whether it was fast enough is looked at elsewhere
 	if err != nil {
 		return nil, err
 	}
