@@ -103,7 +103,7 @@ func TestANodeThatSleptPastItsLeaseIsFenced(t *testing.T) {
 	r := newRig()
 	sleeper := newBroker() // the sleeper's way to the same stream
 	sleeper.stored = r.broker.stored
-	block, blocked := make(chan struct{}), make(chan struct{}, 1)
+	block, blocked := make(chan struct{}), make(chan struct{}, 100)
 	sleeper.block, sleeper.blocked = block, blocked
 	r.log.write(1, 10)
 	leases := &paused{Leases: r.leases}
