@@ -248,11 +248,11 @@ func (d *Dispatcher) look(ctx context.Context, working *sync.WaitGroup) error {
 	defer d.tell(slices.Collect(maps.Keys(d.running)), wanted)
 	for uid, r := range d.running {
 		switch w := wanted[uid]; {
-		case w == nil, w.endpoint.Revision != r.endpoint.Revision, w.sub.Revision != r.sub.Revision:
+		case w == nil:
 			r.stop()
 			delete(d.running, uid)
-		case w.leaving:
-			r.drain() // what is under way comes to its end
+		case w.leaving, w.endpoint.Revision != r.endpoint.Revision, w.sub.Revision != r.sub.Revision:
+			r.drain() // what is under way comes to its end: broken off it would be an attempt lost, and to some messages the only one
 			delete(d.running, uid)
 		}
 	}

@@ -3,7 +3,9 @@ package webhook_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -305,6 +307,52 @@ func TestNodesShareTheEndpoints(t *testing.T) {
 	}
 	h.add("k")
 	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
+}
+
+// TestAChangeLetsDeliveriesEnd changes a subscription, such as a reset does, and its
+// endpoint while a delivery is under way: whoever delivers from then on knows of the
+// change, and the delivery comes to its end.
+func TestAChangeLetsDeliveriesEnd(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	begun, release := make(chan struct{}), make(chan struct{})
+	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+		h.mu.Lock()
+		first := len(h.sent) == 1
+		h.mu.Unlock()
+		if first {
+			close(begun)
+			<-release
+		}
+		return ports.WebhookAnswer{Status: 204}, nil
+	}
+	h.run(t, "a", func(c *webhook.Config) { c.Concurrency, c.TTL = 1, time.Hour })
+	end := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(end)
+	h.add("k")
+	<-begun
+	for i, change := range []func(){
+		func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.sub.Revision++
+		},
+		func() {
+			_, _, err := h.service().Set(t.Context(), owner, "orders", webhook.Setting{URL: "https://example.org/other"})
+			require.NoError(t, err)
+		},
+	} {
+		change()
+		h.add(fmt.Sprint("other ", i)) // which only somebody who does not wait for the answer delivers
+		testkit.Eventually(t, patience, func() bool { return h.delivered() == 1+i })
+		require.NoError(t, h.context(1).Err(), "what is under way is not broken off")
+	}
+	end()
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 3 })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.Len(t, h.sent, 3, "nothing was sent twice")
 }
 
 // soon waits a few looks for a condition.
