@@ -2,9 +2,9 @@ package testkit_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -28,7 +28,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 func TestDatabaseIsTheTestsOwn(t *testing.T) {
 	t.Parallel()
 	var built atomic.Int32
-	name := fmt.Sprintf("testkit-%d", os.Getpid())
+	name := "testkit-" + rand.Text() // nobody's before: templates live as long as the server
 	migrate := func(ctx context.Context, dsn string) error {
 		built.Add(1)
 		connection, err := pgx.Connect(ctx, dsn)
