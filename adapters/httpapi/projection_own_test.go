@@ -146,6 +146,12 @@ func TestProjectionsOfTenants(t *testing.T) {
 	answers(http.StatusOK, "", put(admin, "", strings.Replace(other, `"1"}`, `"1","expected_version":1}`, 1))) // said again, it is the same change
 	absent := changed(http.StatusConflict, post(admin, `{"name":"fresh","key":".id","fold":"1","expected_version":4}`))
 	require.Equal(t, []any{"projection.wrong_expected_version", 4.0, 0.0}, []any{absent["code"], absent["expected"], absent["actual"]})
+	answers(http.StatusOK, "", ask{method: "POST", path: all + "?dry_run=true", token: admin, body: `{"name":"fresh","key":".id","fold":"1","expected_version":0}`})
+	none := strings.Replace(other, `"1"}`, `"3","expected_version":0}`, 1)
+	for _, a := range []ask{put(admin, "?dry_run=true", none), put(admin, "", none), post(admin, none)} {
+		there := changed(http.StatusConflict, a)
+		require.Equal(t, []any{"projection.wrong_expected_version", 0.0, 2.0, "/expected_version"}, []any{there["code"], there["expected"], there["actual"], there["field"]})
+	}
 	require.Equal(t, 2.0, changed(http.StatusOK, ask{method: "GET", path: rows, token: h.tokens["auditor"]})["version"])
 	back := changed(http.StatusOK, ask{method: "POST", path: one + "/rollback", token: h.tokens["operator"]})
 	require.Equal(t, []any{1.0, 2.0}, []any{back["active"], back["retained"]})

@@ -51,8 +51,8 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	switch {
 	case same(latest.Definition, wanted):
 		out.Version, out.Same = latest.Version, true
-	case c.Expected != 0 && c.Expected != now.Version:
-		return out, projection.WrongVersion(now.Name, c.Expected, now.Version)
+	case !c.meets(now.Version):
+		return out, projection.WrongVersion(now.Name, *c.Expected, now.Version)
 	case latest.Role == projection.Building:
 		return out, projection.Changing(now.Name)
 	default:
@@ -64,7 +64,10 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	if out.Trial, err = s.examine(ctx, c, checked); err != nil || c.DryRun || out.Same {
 		return out, err
 	}
-	next.Definition, next.SelfSwitching, next.ChangedBy, next.Follows = wanted, switching, c.By, c.Expected
+	next.Definition, next.SelfSwitching, next.ChangedBy = wanted, switching, c.By
+	if c.Expected != nil {
+		next.Follows = *c.Expected
+	}
 	added, err := s.config.Register.AddProjection(ctx, next)
 	switch {
 	case fault.KindOf(err) == fault.NotFound && err != nil:

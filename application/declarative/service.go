@@ -125,10 +125,13 @@ type Creation struct {
 	By         string
 	DryRun     bool // only try it
 	Untried    bool // create it without a trial
-	// Expected is the version that readers were shown when somebody decided on this; 0: any,
-	// or none.
-	Expected int
+	// Expected is the version that readers were shown when somebody decided on this; 0: there
+	// was no projection of the name, nil: whatever there is.
+	Expected *int
 }
+
+// meets says whether a creation was decided on while readers were shown a version, 0: none.
+func (c Creation) meets(shown int) bool { return c.Expected == nil || *c.Expected == shown }
 
 // Create checks a definition, tries it, and makes it a projection that runs. Faults:
 // projection.definition_invalid, transform.invalid, projection.trial_failed,
@@ -146,8 +149,8 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	if err != nil {
 		return none, Trial{}, err
 	}
-	if c.Expected != 0 {
-		return none, Trial{}, projection.WrongVersion(p.Name, c.Expected, 0)
+	if !c.meets(0) {
+		return none, Trial{}, projection.WrongVersion(p.Name, *c.Expected, 0)
 	}
 	trial, err := s.examine(ctx, c, checked)
 	if err != nil || c.DryRun {
@@ -156,12 +159,12 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	added, err := s.config.Register.AddProjection(ctx, p)
 	if err != nil {
 		if fault.KindOf(err) == fault.NotFound {
-			err = projection.Exists(c.Name) // somebody was faster
+			err = s.overtaken(ctx, c)
 		}
 		return none, trial, err
 	}
 	if !bytes.Equal(added.Definition, p.Definition) || !added.Role.Alive() {
-		return none, trial, projection.Exists(c.Name)
+		return none, trial, s.overtaken(ctx, c)
 	}
 	s.config.Wake()
 	return added, trial, nil
@@ -209,7 +212,7 @@ func (s *Service) place(ctx context.Context, c Creation) (p projection.Projectio
 			continue
 		}
 		if known.Role.Alive() {
-			return p, projection.Exists(c.Name)
+			return p, taken(all, c)
 		}
 		p.Version = max(p.Version, known.Version+1)
 	}
@@ -219,6 +222,24 @@ func (s *Service) place(ctx context.Context, c Creation) (p projection.Projectio
 	p.Code = p.Version
 	p.Definition, err = c.Definition.Encode()
 	return p, err
+}
+
+// taken refuses a creation because there is a projection of its name: whoever said which
+// version they had seen is told that it is another one.
+func taken(all []projection.Projection, c Creation) error {
+	if now, err := shown(all, c.Definition.TenantID, c.Name); err == nil && !c.meets(now.Version) {
+		return projection.WrongVersion(now.Name, *c.Expected, now.Version)
+	}
+	return projection.Exists(c.Name)
+}
+
+// overtaken refuses a creation because somebody was faster.
+func (s *Service) overtaken(ctx context.Context, c Creation) error {
+	all, err := s.config.Register.NamedProjections(ctx, projection.OwnName(c.Definition.TenantID, c.Name))
+	if err != nil {
+		return err
+	}
+	return taken(all, c)
 }
 
 // Delete ends a tenant's projection; its rows are removed little by little. Fault

@@ -12,7 +12,7 @@ func createProjectionCommand() *cobra.Command {
 		Use: "create FILE", Short: "Create a projection out of a filter, a key and a fold", Args: cobra.ExactArgs(1),
 		Long: "FILE is in YAML or JSON. key and fold are programs in jq: the key makes a text of an event, the\n" +
 			"fold the new state of that key out of {state, event}; null leaves the event or the row out.\n" +
-			"It takes the role admin.\n\n" +
+			"It takes the role admin. With expected_version 0, or without it, there must be no projection of that name.\n\n" +
 			"  name: machines-serviced\n" +
 			"  filter: {types: [equipment.machine.serviced]}\n" +
 			"  key: .stream.id\n" +
@@ -36,7 +36,8 @@ func reviseProjectionCommand() *cobra.Command {
 			"it beside the one that readers are shown; versions, compare, switch, rollback, cancel and drop look after\n" +
 			"it as after any rebuild. With --switch readers are switched to it once it has caught up. A file that definition\n" +
 			"has printed says which version readers were shown (expected_version): the change is refused once somebody\n" +
-			"else has shown them another one. It takes the role admin.",
+			"else has shown them another one. Without that member any version is changed; 0 stands for none, and so changes\n" +
+			"nothing. It takes the role admin.",
 		Example: "  backbone projections change machines.yaml --dry-run\n  backbone projections change machines.yaml --compare\n  backbone projections change machines.yaml --switch",
 	}
 	options := clientFlags(cmd)

@@ -72,11 +72,18 @@ func MayAdd(all []Projection, p Projection) error {
 // CodeWrongVersion says that another version is shown than a change was made for.
 const CodeWrongVersion = "projection.wrong_expected_version"
 
-// WrongVersion refuses to change a definition that somebody else has changed; shown is the
-// version that readers are shown, 0: there is none.
+// WrongVersion refuses to change a definition that somebody else has changed. expected is
+// the version that readers were to be shown and shown the one that they are; 0: none.
 func WrongVersion(name string, expected, shown int) *fault.Error {
-	detail := fault.New(fault.Conflict, CodeWrongVersion, "there is no projection %s, whose version %d this was made for; leave expected_version out to create it", own(name), expected)
-	if shown != 0 {
+	var detail *fault.Error
+	switch {
+	case shown == 0:
+		detail = fault.New(fault.Conflict, CodeWrongVersion,
+			"there is no projection %s, whose version %d this was made for; leave expected_version out to create it", own(name), expected)
+	case expected == 0:
+		detail = fault.New(fault.Conflict, CodeWrongVersion,
+			"there is a projection %s already, whose version %d readers are shown; expected_version 0 is for one that is not there yet, so read the definition and decide anew", own(name), shown)
+	default:
 		detail = fault.New(fault.Conflict, CodeWrongVersion,
 			"readers are shown version %d of projection %s, not version %d, which this change was made for; read the definition again and decide anew", shown, own(name), expected)
 	}

@@ -911,8 +911,8 @@ type NewProjection struct {
 	// Description No personal data.
 	Description string `json:"description,omitempty,omitzero"`
 
-	// ExpectedVersion The version that readers were shown when the change was made; it is refused when they are shown another one. 0: any.
-	ExpectedVersion int `json:"expected_version,omitempty,omitzero"`
+	// ExpectedVersion The version that readers were shown when the change was made; it is refused when they are shown another one. 0: there must be no projection of this name. Whichever there is, or none, by default.
+	ExpectedVersion *int `json:"expected_version,omitempty"`
 
 	// Filter All that is given must fit.
 	Filter ProjectionFilter `json:"filter,omitempty,omitzero"`
