@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -87,8 +86,11 @@ const mostAbout = 20
 // aboutLine names what a process was about, each entity once, whatever its roles.
 func aboutLine(entities []httpclient.Entity) string {
 	var names []string
+	seen := make(map[string]struct{}, len(entities)) // a process of many documents is about very many entities
 	for _, e := range entities {
-		if name := e.Type + " " + e.ID; !slices.Contains(names, name) {
+		name := e.Type + " " + e.ID
+		if _, again := seen[name]; !again {
+			seen[name] = struct{}{}
 			names = append(names, name)
 		}
 	}
