@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +32,7 @@ type Registry struct {
 	transforms ports.TransformCompiler // nil: no upcasters in jq
 	prover     module.Prover           // nil: only examples
 
-	loading  sync.Mutex
+	loading  chan struct{} // holds the one token of whoever refreshes; waiting for it ends with a context
 	snapshot atomic.Pointer[snapshot]
 }
 
@@ -50,7 +49,7 @@ type snapshot struct {
 
 // New makes a registry that knows nothing until the first Refresh.
 func New(store ports.EventTypes, schemas ports.SchemaCompiler, catalog *module.Catalog, clock ports.Clock, options ...Option) *Registry {
-	r := &Registry{store: store, schemas: schemas, catalog: catalog, clock: clock}
+	r := &Registry{store: store, schemas: schemas, catalog: catalog, clock: clock, loading: make(chan struct{}, 1)}
 	for _, o := range options {
 		o(r)
 	}
@@ -114,10 +113,16 @@ func (r *Registry) List(ctx context.Context) ([]eventtype.Registration, error) {
 	return r.snapshot.Load().all, nil
 }
 
-// Refresh reloads if the store has changed since the last time.
+// Refresh reloads if the store has changed since the last time. One runs at a time:
+// whoever waited for another one finds what that has loaded, and loads only what is newer.
+// A caller whose context ends meanwhile is not held up by a store that is slow to answer.
 func (r *Registry) Refresh(ctx context.Context) error {
-	r.loading.Lock()
-	defer r.loading.Unlock()
+	select {
+	case r.loading <- struct{}{}:
+		defer func() { <-r.loading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	generation, err := r.store.EventTypesGeneration(ctx)
 	if err != nil {
 		return err

@@ -1,0 +1,103 @@
+package registry_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/registry"
+)
+
+// slow is a store that owes an answer until it is told to give it.
+type slow struct {
+	*probe
+	asking chan struct{} // takes one for every question
+	answer chan struct{} // closed: it answers
+}
+
+func newSlow() *slow {
+	return &slow{probe: &probe{stored: memory.New(memory.Config{})}, asking: make(chan struct{}, 100), answer: make(chan struct{})}
+}
+
+func (s *slow) EventTypesGeneration(ctx context.Context) (int64, error) {
+	generation, err := s.probe.EventTypesGeneration(ctx)
+	s.asking <- struct{}{}
+	select {
+	case <-s.answer:
+		return generation, err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func refresh(ctx context.Context, r *registry.Registry) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- r.Refresh(ctx) }()
+	return done
+}
+
+// A request that has run out of its time is not held up by another one's question to
+// the database.
+func TestAWaitForARefreshEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	store := newSlow()
+	r := node(t, store, orderSchema)
+	first := refresh(t.Context(), r)
+	<-store.asking
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	select {
+	case err := <-refresh(ctx, r):
+		require.ErrorIs(t, err, context.Canceled)
+	case <-time.After(time.Minute):
+		require.Fail(t, "it waits for the answer that the first one is owed")
+	}
+	close(store.answer)
+	require.NoError(t, <-first)
+	require.NoError(t, r.Refresh(t.Context()), "whoever gave up left nothing behind")
+}
+
+// A refresh that is given up lets the next one begin.
+func TestARefreshThatIsGivenUpIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	store := newSlow()
+	r := node(t, store, orderSchema)
+	ctx, cancel := context.WithCancel(t.Context())
+	first := refresh(ctx, r)
+	<-store.asking
+	second := refresh(t.Context(), r)
+	cancel()
+	require.ErrorIs(t, <-first, context.Canceled)
+	<-store.asking
+	close(store.answer)
+	require.NoError(t, <-second)
+}
+
+// What one has loaded none that waited for it loads again.
+func TestOneRefreshRunsAndOthersLearnFromIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newSlow()
+		_, err := node(t, store.stored, orderSchema).Register(t.Context(), lead(1), "p-admin", registry.Proof{})
+		require.NoError(t, err)
+		r := node(t, store, orderSchema)
+		var all []<-chan error
+		for range 8 {
+			all = append(all, refresh(t.Context(), r))
+		}
+		synctest.Wait()
+		require.EqualValues(t, 1, store.asked.Load(), "one asks, the others wait for it")
+		close(store.answer)
+		for _, done := range all {
+			require.NoError(t, <-done)
+		}
+		require.EqualValues(t, 1, store.loads.Load())
+		typ, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, typ.SchemaVersion)
+	})
+}
