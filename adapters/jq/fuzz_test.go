@@ -18,7 +18,7 @@ const fuzzed = `{"a":12.10,"b":[1,2,{"c":"x"}],"s":"text","o":{"p":null,"q":true
 
 // bounded runs a program and wants an object or a fault, soon, and the same one again.
 func bounded(t require.TestingT, source string) {
-	p, err := New().Compile(source)
+	p, err := unhurried().Compile(source)
 	if err != nil {
 		require.Equal(t, codeInvalid, fault.CodeOf(err), source)
 		return

@@ -17,9 +17,17 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// unhurried has the default limits but for time: steps and work end every run here, on a
+// machine of any speed.
+func unhurried() Compiler {
+	l := DefaultLimits()
+	l.Time = time.Minute
+	return NewWithLimits(l)
+}
+
 func compile(t testing.TB, program string) ports.Transform {
 	t.Helper()
-	out, err := New().Compile(program)
+	out, err := unhurried().Compile(program)
 	require.NoError(t, err, program)
 	return out
 }
@@ -234,7 +242,7 @@ func processorTime(t require.TestingT) time.Duration {
 func TestBounds(t *testing.T) {
 	var before, after runtime.MemStats
 	for _, program := range explosions {
-		p, err := New().Compile(program)
+		p, err := unhurried().Compile(program)
 		if err != nil {
 			require.Equal(t, codeInvalid, fault.CodeOf(err), program)
 			continue

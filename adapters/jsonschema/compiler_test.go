@@ -104,8 +104,16 @@ func openDescriptors(t *testing.T) int {
 	return len(entries)
 }
 
+// processorTime is what this process has taken so far: other work on the machine does not
+// count, other tests do.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var used syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
 func TestRefusesOversizedAndMalformedSchemas(t *testing.T) {
-	t.Parallel()
 	deep := strings.Repeat(`{"items":`, 80) + `{}` + strings.Repeat(`}`, 80)
 	many := make([]string, 300)
 	for i := range many {
@@ -134,11 +142,12 @@ func TestRefusesOversizedAndMalformedSchemas(t *testing.T) {
 		"doubling with the depth": `{"definitions":{"a":{"properties":{"n":{"allOf":[{"$ref":"#/definitions/a"},{"$ref":"#/definitions/a"}]}}}},"allOf":[{"$ref":"#/definitions/a"}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			start := time.Now()
+			began := processorTime(t)
 			_, err := New().Compile(json.RawMessage(source))
+			took := processorTime(t) - began
+			t.Logf("refused in %s", took)
 			require.Equal(t, "event_type.schema_invalid", fault.CodeOf(err))
-			require.Less(t, time.Since(start), 2*time.Second)
+			require.Less(t, took, 2*time.Second)
 		})
 	}
 }

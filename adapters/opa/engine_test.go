@@ -24,8 +24,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// engine gives rules a minute unless the options say otherwise: a busy machine decides as an
+// idle one.
 func engine(t testing.TB, source string, options ...opa.Option) *opa.Engine {
 	t.Helper()
+	options = append([]opa.Option{opa.WithTimeout("", time.Minute)}, options...)
 	e, err := opa.New([]ports.PolicyModule{{Path: "test.rego", Source: source}}, options...)
 	require.NoError(t, err)
 	return e
@@ -159,7 +162,7 @@ func TestBusyMachineDoesNotDeny(t *testing.T) {
 		e := engine(t, `package p
 
 decision := {"allow": input.n > 0}
-`)
+`, opa.WithTimeout("", opa.RuleTimeout))
 		release := e.HoldTurns()
 		began, decided := time.Now(), atomic.Int64{}
 		var wait sync.WaitGroup
