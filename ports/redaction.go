@@ -94,9 +94,12 @@ type ChainAudit interface {
 	// StreamRows returns what is kept of those of the streams of which something is, in no
 	// particular order.
 	StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) ([]StreamRow, error)
-	// StreamRowsWithEnds lists everything that is kept of streams, by type and id, after a
-	// stream, which the zero value begins, with what their events say at the same moment.
-	StreamRowsWithEnds(ctx context.Context, p event.PartitionID, after event.StreamID, limit int) ([]StreamRowWithEnds, error)
+	// StreamRowsWithEnds reads a page of what is kept of streams, by type and id, from a
+	// stream on, and what their events say at the same moment.
+	StreamRowsWithEnds(ctx context.Context, p event.PartitionID, from event.StreamID, limit int) (StreamRowPage, error)
+	// CountStreamRows counts what is kept of streams that begin, as it says, up to a
+	// sequence.
+	CountStreamRows(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error)
 }
 
 // StreamRow is what is kept of a stream beside its events.
@@ -104,6 +107,13 @@ type StreamRow struct {
 	Stream      event.StreamID
 	First, Last event.Sequence // of its events
 	StreamStatus
+}
+
+// StreamRowPage is a page of what is kept of streams. Rows that have neither state nor
+// metadata and agree with their events need not be there.
+type StreamRowPage struct {
+	Rows []StreamRowWithEnds
+	Next event.StreamID // begins the next page; the zero value if nothing follows
 }
 
 // StreamRowWithEnds is a StreamRow with events of the stream. What is not there is zero.

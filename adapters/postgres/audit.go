@@ -8,6 +8,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -81,18 +82,23 @@ func streamRowOf(r *backbonedb.ListStreamRowsRow) ports.StreamRow {
 	}
 }
 
-// StreamRowsWithEnds implements ports.ChainAudit.
-func (s *Store) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, after event.StreamID, limit int) ([]ports.StreamRowWithEnds, error) {
+// endings are the types of the events after which a stream is not as its row is without a
+// state.
+var endings = []string{stream.Deleted, stream.Tombstoned}
+
+// StreamRowsWithEnds implements ports.ChainAudit. Nearly all rows agree with their events,
+// so the database compares them: sending and decoding them would take longer.
+func (s *Store) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, from event.StreamID, limit int) (ports.StreamRowPage, error) {
 	rows, err := s.queries.ListStreamRowsWithEnds(ctx, s.reads, &backbonedb.ListStreamRowsWithEndsParams{
-		PartitionID: int32(p), AfterType: after.Type, AfterID: after.ID, PageSize: pageSize(limit),
+		PartitionID: int32(p), FromType: from.Type, FromID: from.ID, PageSize: pageSize(limit), Endings: endings,
 	})
 	if err != nil {
-		return nil, translate(ctx, err)
+		return ports.StreamRowPage{}, translate(ctx, err)
 	}
-	out := make([]ports.StreamRowWithEnds, len(rows))
+	var page ports.StreamRowPage
 	for i := range rows {
 		r := &rows[i]
-		out[i] = ports.StreamRowWithEnds{
+		row := ports.StreamRowWithEnds{
 			StreamRow: streamRowOf(&backbonedb.ListStreamRowsRow{
 				StreamType: r.StreamType, StreamID: r.StreamID, Version: r.Version, FirstSequence: r.FirstSequence, LastSequence: r.LastSequence,
 				Lifecycle: r.Lifecycle, ReadableFrom: r.ReadableFrom, Metadata: r.Metadata, MetadataVersion: r.MetadataVersion,
@@ -100,8 +106,22 @@ func (s *Store) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, aft
 			FirstEvent: event.Sequence(r.FirstEvent), LastEvent: event.Sequence(r.LastEvent), LastEventVersion: event.Version(r.LastEventVersion),
 			LastEventType: r.LastEventType, MetadataEventType: r.MetadataEventType, ReadableEventType: r.ReadableEventType,
 		}
+		if r.NextPage {
+			page.Next = row.Stream
+		} else {
+			page.Rows = append(page.Rows, row)
+		}
 	}
-	return out, nil
+	return page, nil
+}
+
+// CountStreamRows implements ports.ChainAudit.
+func (s *Store) CountStreamRows(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
+	n, err := s.queries.CountStreamRows(ctx, s.reads, &backbonedb.CountStreamRowsParams{PartitionID: int32(p), Until: int64(until)})
+	if err != nil {
+		return 0, translate(ctx, err)
+	}
+	return uint64(n), nil
 }
 
 func listRedactions(ctx context.Context, queries *backbonedb.Queries, pool *pgxpool.Pool, p event.PartitionID) ([]ports.Redaction, error) {

@@ -39,6 +39,7 @@ func (c *crimes) living(t *testing.T, le ports.LegalEntity) {
 	write("deleted", "", stream.Deleted)
 	write("recreated", "", stream.Deleted, stream.Recreated, "")
 	write("ended", "", stream.Tombstoned)
+	write("single", "")
 }
 
 // TestSuperuserEditsOfStreamsAreFound changes what is kept of streams beside their
@@ -77,12 +78,76 @@ func TestSuperuserEditsOfStreamsAreFound(t *testing.T) {
 		"UPDATE backbone.stream_versions SET readable_from = 1" + of + "'recreated'",
 		"UPDATE backbone.stream_versions SET readable_from = 4" + of + "'recreated'",
 		"UPDATE backbone.stream_versions SET readable_from = 2" + of + "'plain'",
+		// Of a stream with one event only that event is looked up.
+		"UPDATE backbone.stream_versions SET version = 2" + of + "'single'",
+		"UPDATE backbone.stream_versions SET first_sequence = first_sequence - 1" + of + "'single'",
+		"UPDATE backbone.stream_versions SET last_sequence = last_sequence + 1" + of + "'single'",
+		"UPDATE backbone.stream_versions SET first_sequence = 1, last_sequence = 1" + of + "'single'",
+		"UPDATE backbone.stream_versions SET version = 1, last_sequence = first_sequence" + of + "'plain'",
+		"UPDATE backbone.stream_versions SET version = 0, first_sequence = 0, last_sequence = 0, stream_id = 'other'" + of + "'single'",
+		"UPDATE backbone.stream_versions SET stream_type = '', stream_id = ''" + of + "'single'",
+		"UPDATE backbone.stream_versions SET lifecycle = 'deleted'" + of + "'single'",
+		`UPDATE backbone.stream_versions SET metadata = '{"max_count":8}'` + of + "'single'",
+		"DELETE FROM backbone.stream_versions" + of + "'single'",
+		"INSERT INTO backbone.stream_versions (version, first_sequence, last_sequence, partition_id, stream_type, stream_id) VALUES (1, 3, 3, $1, '', '')",
 	}
 	for i, statement := range statements {
 		le := c.books(t, fmt.Sprintf("S%d", i))
 		c.living(t, le)
 		require.EqualValues(t, 1, c.exec(t, statement, int32(le.Partition)), statement)
 		require.Contains(t, kinds(c.verify(t, le)), verify.StreamMismatch, statement)
+	}
+}
+
+// TestAStreamOfWhichNothingIsKeptIsNamed removes rows, or puts others in their place so
+// that there are as many: the events that they were kept of are named.
+func TestAStreamOfWhichNothingIsKeptIsNamed(t *testing.T) {
+	t.Parallel()
+	c := newCrimes(t)
+	for i, statements := range [][]string{
+		{"DELETE FROM backbone.stream_versions WHERE partition_id = $1 AND stream_id = 'single'"},
+		{
+			"DELETE FROM backbone.stream_versions WHERE partition_id = $1 AND stream_id = 'single'",
+			"INSERT INTO backbone.stream_versions (version, first_sequence, last_sequence, partition_id, stream_type, stream_id) VALUES (1, 3, 3, $1, 'machine', 'none')",
+		},
+	} {
+		le := c.books(t, fmt.Sprintf("N%d", i))
+		c.living(t, le)
+		page, err := c.EventsOfStream(t.Context(), le.Partition, event.StreamID{Type: "machine", ID: "single"}, 1, 1)
+		require.NoError(t, err)
+		for _, statement := range statements {
+			require.EqualValues(t, 1, c.exec(t, statement, int32(le.Partition)), statement)
+		}
+		named := false
+		for _, f := range c.verify(t, le).Findings {
+			named = named || f.Kind == verify.StreamMismatch && f.Sequence == page[0].Sequence
+		}
+		require.True(t, named, "%v", statements)
+	}
+}
+
+// TestStreamRowsComeInPages reads what is kept of streams a few at a time: those that need
+// a second look come once each, wherever a page ends.
+func TestStreamRowsComeInPages(t *testing.T) {
+	t.Parallel()
+	c := newCrimes(t)
+	le := c.books(t, "PAGES")
+	c.living(t, le)
+	for limit := 1; limit <= 20; limit++ {
+		var ids []string
+		pages := 0
+		for from, more := (event.StreamID{}), true; more; pages++ {
+			page, err := c.StreamRowsWithEnds(t.Context(), le.Partition, from, limit)
+			require.NoError(t, err)
+			for _, r := range page.Rows {
+				ids = append(ids, r.Stream.ID)
+			}
+			from, more = page.Next, page.Next != event.StreamID{}
+		}
+		require.Equal(t, []string{"deleted", "described", "ended", "recreated"}, ids, "by %d", limit)
+		if limit == 1 {
+			require.Greater(t, pages, 6)
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ type chain struct {
 	last       event.Recorded
 	buffer     []byte
 	redactions redactions
+	begun      uint64 // events up to the head that begin a stream
 }
 
 func newChain(r *run, report *EntityReport, le ports.LegalEntity, genesis event.Hash) *chain {

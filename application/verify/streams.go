@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/stream"
@@ -16,6 +17,12 @@ import (
 // both sides: each event that begins or changes a stream with its row, and each row with
 // the events at the ends of its stream and those that it refers to. Rows move on while
 // this runs: what an event says of a stream is the least that its row may say later.
+//
+// A log may have nearly as many streams as events. So while the events up to the head of
+// the log are walked, those that begin a stream are only counted. No two rows are of one
+// stream: if all rows begin where their streams do, and there are as many up to the head as
+// events that begin a stream, each of those events has its row. If not, each is asked for
+// its row.
 
 // streamPage is how many rows of streams are compared at a time.
 const streamPage = 1000
@@ -23,15 +30,30 @@ const streamPage = 1000
 // checkStreams compares the events of a page with the rows of their streams.
 func (c *chain) checkStreams(ctx context.Context, store Store, events []event.Recorded) error {
 	var marks []*event.Recorded
-	var ids []event.StreamID
 	for i := range events {
 		e := &events[i]
-		if action := stream.ActionOf(e.Type); e.StreamVersion == 1 || action == event.DescribeStream || action == event.RecreateStream {
-			marks, ids = append(marks, e), append(ids, e.Stream)
+		action := stream.ActionOf(e.Type)
+		switch {
+		case e.StreamVersion == 0 || e.StreamVersion > math.MaxInt64:
+			c.add(StreamMismatch, e.Sequence, fmt.Sprintf("no event of the stream %s can be at this version", e.Stream))
+		case action == event.DescribeStream, action == event.RecreateStream, e.StreamVersion == 1 && e.Sequence > c.head.Sequence:
+			marks = append(marks, e)
+		}
+		if e.StreamVersion == 1 && e.Sequence <= c.head.Sequence {
+			c.begun++
 		}
 	}
+	return c.compare(ctx, store, marks)
+}
+
+// compare asks for the rows of the streams of events.
+func (c *chain) compare(ctx context.Context, store Store, marks []*event.Recorded) error {
 	if len(marks) == 0 {
 		return nil
+	}
+	ids := make([]event.StreamID, len(marks))
+	for i, e := range marks {
+		ids[i] = e.Stream
 	}
 	rows, err := store.StreamRows(ctx, c.entity.Partition, ids)
 	if err != nil {
@@ -47,6 +69,33 @@ func (c *chain) checkStreams(ctx context.Context, store Store, events []event.Re
 		}
 	}
 	return nil
+}
+
+// findUnkept names the events up to the head that begin a stream of which another thing
+// is kept, or nothing.
+func (c *chain) findUnkept(ctx context.Context, store Store) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for p := range readAhead(ctx, store, c.entity.Partition, 0) {
+		var marks []*event.Recorded
+		for i := range p.events {
+			e := &p.events[i]
+			action := stream.ActionOf(e.Type) // the others were asked
+			if e.StreamVersion == 1 && e.Sequence <= c.head.Sequence && action != event.DescribeStream && action != event.RecreateStream {
+				marks = append(marks, e)
+			}
+		}
+		if err := c.compare(ctx, store, marks); err != nil {
+			return err
+		}
+		if p.err != nil {
+			return p.err
+		}
+		if n := len(p.events); n > 0 && p.events[n-1].Sequence >= c.head.Sequence {
+			return nil
+		}
+	}
+	return ctx.Err()
 }
 
 // disagreement says what the row of a stream has against one of its events; "" is nothing.
@@ -95,25 +144,39 @@ func sameSettings(e *event.Recorded, kept json.RawMessage) bool {
 	return err == nil && bytes.Equal(want, have)
 }
 
-// checkStreamRows compares all rows with the events.
-func (c *chain) checkStreamRows(ctx context.Context, store Store) error {
-	var after event.StreamID
-	for {
-		rows, err := store.StreamRowsWithEnds(ctx, c.entity.Partition, after, streamPage)
+// streamRows is what came of comparing all rows with their events.
+type streamRows struct {
+	begun      uint64 // rows of streams that begin up to the head
+	findings   []Finding
+	suppressed int // beyond MaxFindings
+}
+
+// readStreamRows compares all rows with the events. It needs nothing of the walk, which
+// goes on meanwhile.
+func readStreamRows(ctx context.Context, store ports.ChainAudit, p event.PartitionID, head event.Sequence) (out streamRows, err error) {
+	var from event.StreamID
+	for more := true; more; {
+		page, err := store.StreamRowsWithEnds(ctx, p, from, streamPage)
 		if err != nil {
-			return err
+			return out, err
 		}
-		for i := range rows {
-			r := &rows[i]
-			if detail := contradiction(r); detail != "" {
-				c.add(StreamMismatch, r.LastEvent, fmt.Sprintf("what is kept of the stream %s does not agree with its events: %s", r.Stream, detail))
+		for i := range page.Rows {
+			r := &page.Rows[i]
+			detail := contradiction(r)
+			switch {
+			case detail == "":
+			case len(out.findings) == MaxFindings:
+				out.suppressed++
+			default:
+				detail = fmt.Sprintf("what is kept of the stream %s does not agree with its events: %s", r.Stream, detail)
+				out.findings = append(out.findings, Finding{Kind: StreamMismatch, Sequence: r.LastEvent, Detail: detail})
 			}
 		}
-		if len(rows) < streamPage {
-			return nil
-		}
-		after = rows[len(rows)-1].Stream
+		from = page.Next
+		more = from != event.StreamID{}
 	}
+	out.begun, err = store.CountStreamRows(ctx, p, head)
+	return out, err
 }
 
 // contradiction says what a row has against the events of its stream; "" is nothing.

@@ -130,6 +130,49 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 
 // walkAll checks all events and what is kept beside them.
 func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
+	within, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var rows streamRows
+	compared := make(chan error, 1)
+	go func() {
+		var err error
+		if rows, err = readStreamRows(within, store, c.entity.Partition, c.head.Sequence); err != nil {
+			cancel(err) // a walk may take hours
+		}
+		compared <- err
+	}()
+	err := r.walkEvents(within, store, c)
+	if err != nil {
+		cancel(err)
+	}
+	<-compared
+	if err != nil || within.Err() != nil {
+		return context.Cause(within)
+	}
+	for _, f := range rows.findings {
+		c.report.add(f)
+	}
+	c.report.Suppressed += rows.suppressed
+	if rows.begun != c.begun || len(rows.findings) > 0 {
+		if err := c.findUnkept(ctx, store); err != nil {
+			return err
+		}
+		if c.report.Sound() && c.report.Head >= c.head.Sequence { // whatever it is, it must not pass
+			c.add(StreamMismatch, 0, fmt.Sprintf("%d events begin a stream, but something is kept of %d", c.begun, rows.begun))
+		}
+	}
+	count, err := store.CountEvents(ctx, c.entity.Partition, c.report.Head)
+	if err != nil {
+		return err
+	}
+	if count != c.report.Events {
+		c.add(HiddenEvents, 0, fmt.Sprintf("there are %d events up to the last one, but reading them in order gave %d", count, c.report.Events))
+	}
+	return nil
+}
+
+// walkEvents checks the events and the rows about persons.
+func (r *run) walkEvents(ctx context.Context, store Store, c *chain) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	side := newSideRows(ctx, store, c.entity.Partition, c.head.Sequence)
@@ -149,20 +192,7 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 			return err
 		}
 	}
-	if err := side.rest(c); err != nil {
-		return err
-	}
-	if err := c.checkStreamRows(ctx, store); err != nil {
-		return err
-	}
-	count, err := store.CountEvents(ctx, c.entity.Partition, c.report.Head)
-	if err != nil {
-		return err
-	}
-	if count != c.report.Events {
-		c.add(HiddenEvents, 0, fmt.Sprintf("there are %d events up to the last one, but reading them in order gave %d", count, c.report.Events))
-	}
-	return nil
+	return side.rest(c)
 }
 
 // walk checks what is after the last event that was checked.

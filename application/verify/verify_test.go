@@ -37,6 +37,7 @@ type vault struct {
 	redactions []ports.Redaction
 	personal   []ports.PersonalRow
 	hidden     int // events that reading in order does not come across
+	kept       int // of streams that nothing else shows
 }
 
 func newVault() *vault {
@@ -138,8 +139,18 @@ func (v *vault) StreamRows(ctx context.Context, p event.PartitionID, streams []e
 	return out, nil
 }
 
-func (v *vault) StreamRowsWithEnds(context.Context, event.PartitionID, event.StreamID, int) ([]ports.StreamRowWithEnds, error) {
-	return nil, nil
+func (v *vault) StreamRowsWithEnds(context.Context, event.PartitionID, event.StreamID, int) (ports.StreamRowPage, error) {
+	return ports.StreamRowPage{}, nil
+}
+
+func (v *vault) CountStreamRows(ctx context.Context, p event.PartitionID, until event.Sequence) (n uint64, err error) {
+	events, err := v.Store.ChainPage(ctx, p, 0, 0)
+	for _, e := range events {
+		if e.StreamVersion == 1 && e.Sequence <= until {
+			n++
+		}
+	}
+	return n + uint64(v.kept), err
 }
 
 func (v *vault) CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {

@@ -77,7 +77,9 @@ func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *
 	statements.write(t, "reads")
 	l.offsets(t, o, address, token, figures, statements)
 	l.replay(t, o, address, token, figures, statements)
+	statements.reset(t)
 	o.profiled(t, "verify", func() { l.verify(t, figures) })
+	statements.write(t, "verify")
 }
 
 // size says what the events take on disk.

@@ -11,40 +11,60 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) r;
 
+-- name: CountStreamRows :one
+SELECT count(*) FROM backbone.stream_versions x WHERE x.partition_id = @partition_id AND x.first_sequence BETWEEN 1 AND @until::bigint;
+
 -- name: ListStreamRowsWithEnds :many
--- A page of rows with what the events at the ends of their streams say, and those that
--- the rows refer to. One statement sees rows and events as of one moment.
-SELECT r.stream_type, r.stream_id, r.version, r.first_sequence, r.last_sequence, r.lifecycle, r.readable_from, r.metadata, r.metadata_version,
-       COALESCE(f.sequence, 0)::bigint AS first_event, COALESCE(l.sequence, 0)::bigint AS last_event,
-       COALESCE(l.stream_version, 0)::bigint AS last_event_version, COALESCE(l.type, '')::text AS last_event_type,
-       COALESCE(m.type, '')::text AS metadata_event_type, COALESCE(b.type, '')::text AS readable_event_type
+-- The rows of a page that say more than that a stream has events and no state, or do not
+-- agree with its first and last event, each with what those events and the ones that it
+-- refers to say; and, as a row of its own, where the next page begins if there is one.
+-- One statement sees rows and events as of one moment. Of a stream whose first event is its
+-- last one, as nearly all of many logs are, one event is looked up.
+SELECT q.stream_type, q.stream_id, q.version, q.first_sequence, q.last_sequence, q.lifecycle, q.readable_from, q.metadata, q.metadata_version,
+       COALESCE(f.sequence, 0)::bigint AS first_event, COALESCE(q.last_event, 0)::bigint AS last_event,
+       COALESCE(q.last_event_version, 0)::bigint AS last_event_version, COALESCE(q.last_event_type, '')::text AS last_event_type,
+       COALESCE(m.type, '')::text AS metadata_event_type, COALESCE(b.type, '')::text AS readable_event_type, false AS next_page
 FROM (
-    SELECT x.stream_type, x.stream_id, x.version, x.first_sequence, x.last_sequence, x.lifecycle, x.readable_from, x.metadata, x.metadata_version
-    FROM backbone.stream_versions x
-    WHERE x.partition_id = @partition_id AND (x.stream_type, x.stream_id) > (@after_type::text, @after_id::text)
-    ORDER BY x.stream_type, x.stream_id
-    LIMIT @page_size::int
-) r
+    SELECT r.*, l.sequence AS last_event, l.stream_version AS last_event_version, l.type AS last_event_type,
+           r.version = l.stream_version AND r.last_sequence = l.sequence AND l.type <> ALL (@endings::text[])
+           AND r.lifecycle IS NULL AND r.readable_from IS NULL AND r.metadata IS NULL AND r.metadata_version IS NULL AS plain
+    FROM (
+        SELECT x.stream_type, x.stream_id, x.version, x.first_sequence, x.last_sequence, x.lifecycle, x.readable_from, x.metadata, x.metadata_version
+        FROM backbone.stream_versions x
+        WHERE x.partition_id = @partition_id AND (x.stream_type, x.stream_id) >= (@from_type::text, @from_id::text)
+        ORDER BY x.stream_type, x.stream_id
+        LIMIT @page_size::int
+    ) r
+    LEFT JOIN LATERAL (
+        SELECT e.sequence, e.stream_version, e.type FROM backbone.events e
+        WHERE e.partition_id = @partition_id AND e.stream_type = r.stream_type AND e.stream_id = r.stream_id
+        ORDER BY e.stream_version DESC
+        LIMIT 1
+    ) l ON true
+) q
 LEFT JOIN LATERAL (
     SELECT e.sequence FROM backbone.events e
-    WHERE e.partition_id = @partition_id AND e.stream_type = r.stream_type AND e.stream_id = r.stream_id
-    ORDER BY e.stream_version
+    WHERE e.partition_id = @partition_id AND e.stream_type = q.stream_type AND e.stream_id = q.stream_id AND e.stream_version = 1
     LIMIT 1
 ) f ON true
 LEFT JOIN LATERAL (
-    SELECT e.sequence, e.stream_version, e.type FROM backbone.events e
-    WHERE e.partition_id = @partition_id AND e.stream_type = r.stream_type AND e.stream_id = r.stream_id
-    ORDER BY e.stream_version DESC
-    LIMIT 1
-) l ON true
-LEFT JOIN LATERAL (
     SELECT e.type FROM backbone.events e
-    WHERE e.partition_id = @partition_id AND e.stream_type = r.stream_type AND e.stream_id = r.stream_id AND e.stream_version = r.metadata_version
+    WHERE e.partition_id = @partition_id AND e.stream_type = q.stream_type AND e.stream_id = q.stream_id AND e.stream_version = q.metadata_version
     LIMIT 1
 ) m ON true
 LEFT JOIN LATERAL (
     SELECT e.type FROM backbone.events e
-    WHERE e.partition_id = @partition_id AND e.stream_type = r.stream_type AND e.stream_id = r.stream_id AND e.stream_version = r.readable_from
+    WHERE e.partition_id = @partition_id AND e.stream_type = q.stream_type AND e.stream_id = q.stream_id AND e.stream_version = q.readable_from
     LIMIT 1
 ) b ON true
-ORDER BY r.stream_type, r.stream_id;
+WHERE (q.plain AND q.last_event_version = 1 AND q.first_sequence = q.last_event) IS NOT TRUE
+  AND (q.plain AND q.first_sequence = f.sequence) IS NOT TRUE
+UNION ALL
+SELECT n.stream_type, n.stream_id, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0, '', '', '', true
+FROM (
+    SELECT x.stream_type, x.stream_id
+    FROM backbone.stream_versions x
+    WHERE x.partition_id = @partition_id AND (x.stream_type, x.stream_id) >= (@from_type::text, @from_id::text)
+    ORDER BY x.stream_type, x.stream_id
+    LIMIT 1 OFFSET @page_size::int
+) n;
