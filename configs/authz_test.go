@@ -28,6 +28,9 @@ import (
 
 const authzPath = "configs/policy/authz.rego"
 
+// timeEnough lets a busy machine neither fail an expectation nor catch a mutant.
+var timeEnough = opa.WithTimeout("data.backbone.authz.", time.Minute)
+
 type question map[string]any
 
 type expectation struct {
@@ -232,7 +235,7 @@ func wrong(ctx context.Context, e *opa.Engine, x expectation) string {
 
 func TestAccessMatrix(t *testing.T) {
 	t.Parallel()
-	e, err := opa.New(modules(nil))
+	e, err := opa.New(modules(nil), timeEnough)
 	require.NoError(t, err)
 	all := expectations(t)
 	require.Greater(t, len(all), 900)
@@ -281,8 +284,7 @@ func TestAccessPolicyMutants(t *testing.T) {
 	require.Greater(t, len(mutants), 110)
 	var survivors []string
 	for _, m := range mutants {
-		// Time enough that no mutant is caught by a busy machine.
-		e, err := opa.New(modules(map[string]string{authzPath: m.source}), opa.WithCache(0), opa.WithTimeout("data.backbone.authz.", time.Minute))
+		e, err := opa.New(modules(map[string]string{authzPath: m.source}), opa.WithCache(0), timeEnough)
 		if err != nil {
 			continue // does not compile: noticed at the start of the program
 		}
@@ -409,7 +411,7 @@ func holds(t *testing.T, condition string, input any) bool {
 	e, err := opa.New(append(modules(nil), ports.PolicyModule{
 		Path:   "test.rego",
 		Source: "package test\n\ndefault holds := false\n\nholds if " + condition + "\n\nanswer := {\"holds\": holds}\n",
-	}))
+	}), opa.WithTimeout("", time.Minute))
 	require.NoError(t, err)
 	var out struct{ Holds *bool }
 	require.NoError(t, e.Decide(t.Context(), "data.test.answer", input, &out))

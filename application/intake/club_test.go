@@ -352,7 +352,7 @@ func furnish(t *testing.T, store *memory.Store, keep func(module.Manifests) keep
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), club{})
 	require.NoError(t, err)
-	policies, err := opa.New(catalog.Policies)
+	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute))
 	require.NoError(t, err)
 	types := registry.New(store, jsonschema.New(), catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))

@@ -64,7 +64,7 @@ func open(t *testing.T, change func(*tenancy.Config)) office {
 	for path, source := range configs.Policies() {
 		rego = append(rego, ports.PolicyModule{Path: path, Source: source})
 	}
-	policies, err := opa.New(rego)
+	policies, err := opa.New(rego, opa.WithTimeout("data.backbone.authz.", time.Minute)) // a busy machine decides as an idle one
 	require.NoError(t, err)
 	c := tenancy.Config{LegalEntities: store, Principals: store, Installations: store, Policies: policies, Clock: clock, IDs: system.NewIDs()}
 	if change != nil {

@@ -56,7 +56,7 @@ func newBook(t testing.TB) *book {
 	schemas := jsonschema.New()
 	catalog, err := module.Build(schemas, gl.New(), causes{})
 	require.NoError(t, err)
-	policies, err := opa.New(catalog.Policies)
+	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute)) // a busy machine decides as an idle one
 	require.NoError(t, err)
 	store := memory.New(memory.Config{Clock: clock, LogName: "test.example"})
 	types := registry.New(store, schemas, catalog, clock)
