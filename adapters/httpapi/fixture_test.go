@@ -181,7 +181,8 @@ func openLiveHouse(t testing.TB, feeds live.Config, change ...func(*httpapi.Conf
 	for path, source := range configs.Policies() {
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
-	engine, err := opa.New(policies)
+	// A busy machine decides as an idle one.
+	engine, err := opa.New(policies, opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
 	require.NoError(t, err)
 	types := registry.New(h.store, schemas, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
