@@ -37,7 +37,7 @@ import (
 const (
 	drillTenant   = "acme"
 	drillType     = "hr.employee.hired"
-	drillPatience = 2 * time.Minute
+	drillPatience = 5 * time.Minute // nodes of before a restart are waited for a minute
 	erasedName    = "person:P-1"
 	survivorName  = "person:P-2"
 )

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -59,7 +60,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	for path, source := range configs.Policies() {
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
-	engine, err := opa.New(policies)
+	engine, err := opa.New(policies, opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
 	require.NoError(t, err)
 	types := registry.New(store, schemas, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
