@@ -192,6 +192,9 @@ func (e *Engine) Decide(ctx context.Context, query string, input, out any) error
 		}
 	}
 	result, err := e.evaluate(ctx, query, document)
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+		err = errors.Join(err, context.Canceled) // who asked has gone, and may look for that
+	}
 	if err != nil {
 		return undecided(query, err)
 	}
