@@ -335,7 +335,7 @@ func TestAnExportMayLastLongerThanARequest(t *testing.T) {
 	var slow httpapi.Config
 	h := openHouse(t, func(c *httpapi.Config) { slow = *c })
 	h.machineType(t)
-	h.machines(t, "USMF", 1600) // pages of 100, 200, 400, 800 and 100
+	h.machines(t, "USMF", 1600)                                                      // pages of 100, 200, 400, 800 and 100
 	limits := httpapi.Limits{Request: 9 * time.Second, Body: 100 * time.Millisecond} // with room for a busy machine
 	slow.Events, slow.Limits = slowLog{slow.Events}, limits
 	server, err := httpapi.New(slow)

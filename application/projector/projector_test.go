@@ -130,7 +130,10 @@ func TestLagIsObserved(t *testing.T) {
 	g.write(t, a, moved(1)...)
 	// A round that began before the event may take the lag at the new time, so more of it
 	// has to pass; that is far less than a day.
-	g.hurry(t, func() bool { events, seconds := g.watcher.lag(a); return events == 8 && seconds >= (day+30*time.Second).Seconds() }, "the oldest event's age, not the newest's")
+	g.hurry(t, func() bool {
+		events, seconds := g.watcher.lag(a)
+		return events == 8 && seconds >= (day+30*time.Second).Seconds()
+	}, "the oldest event's age, not the newest's")
 	g.counter.fail(a, nil)
 	g.hurry(t, func() bool { // its pause has grown
 		events, seconds := g.watcher.lag(a)
