@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"iter"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -132,16 +130,24 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 
 // walkAll checks all events and what is kept beside them.
 func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
-	// Both sides end with the first error: a walk may take hours.
-	both, within := errgroup.WithContext(ctx)
+	within, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var rows streamRows
-	both.Go(func() (err error) {
-		rows, err = readStreamRows(within, store, c.entity.Partition, c.head.Sequence)
-		return err
-	})
-	both.Go(func() error { return r.walkEvents(within, store, c) })
-	if err := both.Wait(); err != nil {
-		return err
+	compared := make(chan error, 1)
+	go func() {
+		var err error
+		if rows, err = readStreamRows(within, store, c.entity.Partition, c.head.Sequence); err != nil {
+			cancel(err) // a walk may take hours
+		}
+		compared <- err
+	}()
+	err := r.walkEvents(within, store, c)
+	if err != nil {
+		cancel(err)
+	}
+	<-compared
+	if err != nil || within.Err() != nil {
+		return context.Cause(within)
 	}
 	for _, f := range rows.findings {
 		c.report.add(f)
