@@ -130,24 +130,24 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 
 // walkAll checks all events and what is kept beside them.
 func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
+	// Whichever side fails first ends the other one: a walk may take hours.
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var rows streamRows
-	compared := make(chan error, 1)
+	compared := make(chan struct{})
 	go func() {
+		defer close(compared)
 		var err error
 		if rows, err = readStreamRows(within, store, c.entity.Partition, c.head.Sequence); err != nil {
-			cancel(err) // a walk may take hours
+			cancel(err)
 		}
-		compared <- err
 	}()
-	err := r.walkEvents(within, store, c)
-	if err != nil {
+	if err := r.walkEvents(within, store, c); err != nil {
 		cancel(err)
 	}
 	<-compared
-	if err != nil || within.Err() != nil {
-		return context.Cause(within)
+	if err := context.Cause(within); err != nil {
+		return err
 	}
 	for _, f := range rows.findings {
 		c.report.add(f)
