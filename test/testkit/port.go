@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -23,15 +24,27 @@ func Address(t testing.TB) string {
 		if _, taken := given.LoadOrStore(address, true); taken {
 			continue
 		}
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			continue // somebody is there
-		}
-		if err := l.Close(); err != nil {
-			t.Fatalf("testkit: giving %s back: %v", address, err)
+		if !free(t, address) {
+			continue
 		}
 		return address
 	}
 	t.Fatal("testkit: no free port on the loopback interface")
 	return ""
+}
+
+// free tells whether nobody listens on an address. No process is started meanwhile: until it
+// runs its program it would keep the port.
+func free(t testing.TB, address string) bool {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return false
+	}
+	if err := l.Close(); err != nil {
+		t.Fatalf("testkit: giving %s back: %v", address, err)
+	}
+	return true
 }

@@ -2,6 +2,8 @@ package testkit_test
 
 import (
 	"net"
+	"os/exec"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,5 +21,34 @@ func TestAddressesAreFreeAndDifferent(t *testing.T) {
 		l, err := net.Listen("tcp", address)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
+	}
+}
+
+// TestAnAddressIsFreeAtOnce while programs are started, each of which holds whatever was
+// open until it runs.
+func TestAnAddressIsFreeAtOnce(t *testing.T) {
+	t.Parallel()
+	end, programs := make(chan struct{}), sync.WaitGroup{}
+	t.Cleanup(programs.Wait)
+	t.Cleanup(sync.OnceFunc(func() { close(end) }))
+	for range 4 {
+		programs.Go(func() {
+			for {
+				select {
+				case <-end:
+					return
+				default:
+					if err := exec.Command("true").Run(); err != nil {
+						t.Errorf("true: %v", err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for range 1000 {
+		l, err := net.Listen("tcp", testkit.Address(t))
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
 	}
 }
