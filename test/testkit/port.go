@@ -1,12 +1,14 @@
 package testkit
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // given remembers which addresses this process was given.
@@ -24,7 +26,7 @@ func Address(t testing.TB) string {
 		if _, taken := given.LoadOrStore(address, true); taken {
 			continue
 		}
-		if !free(t, address) {
+		if !free(address) {
 			continue
 		}
 		return address
@@ -33,18 +35,13 @@ func Address(t testing.TB) string {
 	return ""
 }
 
-// free tells whether nobody listens on an address. No process is started meanwhile: until it
-// runs its program it would keep the port.
-func free(t testing.TB, address string) bool {
-	t.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	l, err := net.Listen("tcp", address)
-	if err != nil {
+// free tells whether nobody listens on an address. It knocks: if it listened there itself,
+// a program that is being started meanwhile would keep the port open until it runs.
+func free(address string) bool {
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	if err == nil {
+		_ = conn.Close() // somebody is there
 		return false
 	}
-	if err := l.Close(); err != nil {
-		t.Fatalf("testkit: giving %s back: %v", address, err)
-	}
-	return true
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
