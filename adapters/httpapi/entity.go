@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	"github.com/erpbackbone/backbone/application/entity"
+	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/snapshot"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -14,7 +14,7 @@ import (
 
 // Entities folds entities: entity.Service.
 type Entities interface {
-	Read(ctx context.Context, q entity.Query) (entity.State, error)
+	Read(ctx context.Context, q entities.Query) (entities.State, error)
 }
 
 // Snapshots keeps states that clients store for their streams: snapshot.Service.
@@ -41,9 +41,9 @@ func (s *Server) GetEntity(ctx context.Context, r api.GetEntityRequestObject) (a
 	if err != nil {
 		return nil, err
 	}
-	q := entity.Query{LegalEntity: le, Type: r.Type, ID: r.ID, KnownAt: r.Params.KnownAt}
+	q := entities.Query{LegalEntity: le, Type: r.Type, ID: r.ID, KnownAt: r.Params.KnownAt}
 	var ok bool
-	if q.Consistency, ok = entity.ParseConsistency(r.Params.Consistency); !ok {
+	if q.Consistency, ok = entities.ParseConsistency(r.Params.Consistency); !ok {
 		return nil, badParameter("consistency", "strong, verified or eventual")
 	}
 	if q.AsOf, err = effectiveDate(r.Params.AsOf); err != nil {

@@ -26,15 +26,15 @@ import (
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/system"
 	appending "github.com/erpbackbone/backbone/application/append"
-	"github.com/erpbackbone/backbone/application/delivery"
-	"github.com/erpbackbone/backbone/application/entity"
-	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/application/snapshot"
-	streams "github.com/erpbackbone/backbone/application/stream"
+	streams "github.com/erpbackbone/backbone/application/streams"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -222,11 +222,11 @@ func openLiveHouse(t testing.TB, feeds live.Config, change ...func(*httpapi.Conf
 		Access: who, Events: reads, Types: types, Reports: reports, Catalog: catalog,
 		Appends: appends,
 		Streams: streams.New(streams.Config{Writer: streamWriter{appends}, Reader: h.store, Catalog: catalog, Roles: tenancy.Roles}),
-		Intents: intake.New(intake.Config{
+		Intents: pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: h.store, Events: h.store, Intents: h.store,
 			Idempotency: h.store, Clock: clock, IDs: ids,
 		}),
-		Entities: entity.New(entity.Config{
+		Entities: entities.New(entities.Config{
 			Log: h.store, Snapshots: h.store, Positions: reads, Folds: catalog, Background: atOnce{}, Clock: clock, Every: 10,
 		}),
 		Snapshots: snapshot.New(h.store, h.store, clock, ids),
@@ -238,7 +238,7 @@ func openLiveHouse(t testing.TB, feeds live.Config, change ...func(*httpapi.Conf
 			return nil
 		},
 	}
-	watch := delivery.NewWatch(delivery.WatchConfig{Heads: h.store, WakeUps: h.store, Clock: clock, Rest: time.Millisecond})
+	watch := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, WakeUps: h.store, Clock: clock, Rest: time.Millisecond})
 	watching := make(chan struct{})
 	go func() { defer close(watching); watch.Run(ctx) }()
 	t.Cleanup(func() { <-watching })

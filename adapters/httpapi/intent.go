@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
@@ -29,7 +29,7 @@ func (s *Server) SubmitIntent(ctx context.Context, r api.SubmitIntentRequestObje
 	if err := checkObject(r.Body.Payload, "/payload"); err != nil {
 		return nil, err
 	}
-	req := intake.Request{
+	req := pipeline.Request{
 		Type: r.Body.Type, LegalEntity: le, Payload: r.Body.Payload, CorrelationID: r.Body.CorrelationID, DryRun: r.Body.DryRun,
 		IdempotencyKey: r.Params.IdempotencyKey,
 		Source:         event.Source{System: r.Body.Source.System, Channel: r.Body.Source.Channel, Reference: r.Body.Source.Reference},
@@ -64,7 +64,7 @@ func (s *Server) SubmitIntent(ctx context.Context, r api.SubmitIntentRequestObje
 
 // statusOf is 200 for what has changed nothing now, 202 for what waits, 201 for
 // what is done.
-func statusOf(o intake.Outcome) int {
+func statusOf(o pipeline.Outcome) int {
 	switch {
 	case o.Replayed || o.Status == intent.Planned:
 		return http.StatusOK
@@ -75,7 +75,7 @@ func statusOf(o intake.Outcome) int {
 	}
 }
 
-func outcomeAnswer(status int, o intake.Outcome) (answer, error) {
+func outcomeAnswer(status int, o pipeline.Outcome) (answer, error) {
 	rules, err := encode(list(o.Rules))
 	if err != nil {
 		return answer{}, err
@@ -97,7 +97,7 @@ func outcomeAnswer(status int, o intake.Outcome) (answer, error) {
 	return a, err
 }
 
-func intentEvents(results []intake.Result) []api.IntentEvent {
+func intentEvents(results []pipeline.Result) []api.IntentEvent {
 	out := make([]api.IntentEvent, len(results))
 	for i, e := range results {
 		out[i] = api.IntentEvent{
@@ -140,7 +140,7 @@ func (s *Server) GetIntent(ctx context.Context, r api.GetIntentRequestObject) (a
 		return nil, err
 	}
 	var stored intent.Intent
-	var outcome intake.Outcome
+	var outcome pipeline.Outcome
 	err = s.within(ctx, "intents.read", r.Params.LegalEntity, codeIntentNotFound, func(le ports.LegalEntity) (err error) {
 		stored, outcome, err = s.config.Intents.Get(ctx, le, id)
 		return err
@@ -186,8 +186,8 @@ func (s *Server) ApproveIntent(ctx context.Context, r api.ApproveIntentRequestOb
 	if err := checkText("/comment", body.Comment); err != nil {
 		return nil, err
 	}
-	return s.decide(ctx, r.ID, r.Params.LegalEntity, func(le ports.LegalEntity, id event.ID) (int, intake.Outcome, error) {
-		out, err := s.config.Intents.Approve(ctx, callerOf(ctx), intake.Decision{LegalEntity: le, Intent: id, PlanHash: body.PlanHash, Comment: body.Comment, IdempotencyKey: r.Params.IdempotencyKey})
+	return s.decide(ctx, r.ID, r.Params.LegalEntity, func(le ports.LegalEntity, id event.ID) (int, pipeline.Outcome, error) {
+		out, err := s.config.Intents.Approve(ctx, callerOf(ctx), pipeline.Decision{LegalEntity: le, Intent: id, PlanHash: body.PlanHash, Comment: body.Comment, IdempotencyKey: r.Params.IdempotencyKey})
 		return statusOf(out), out, err
 	})
 }
@@ -200,21 +200,21 @@ func (s *Server) RejectIntent(ctx context.Context, r api.RejectIntentRequestObje
 	if err := checkText("/reason", r.Body.Reason); err != nil {
 		return nil, err
 	}
-	return s.decide(ctx, r.ID, r.Params.LegalEntity, func(le ports.LegalEntity, id event.ID) (int, intake.Outcome, error) {
-		out, err := s.config.Intents.Reject(ctx, callerOf(ctx), intake.Decision{LegalEntity: le, Intent: id, Comment: r.Body.Reason, IdempotencyKey: r.Params.IdempotencyKey})
+	return s.decide(ctx, r.ID, r.Params.LegalEntity, func(le ports.LegalEntity, id event.ID) (int, pipeline.Outcome, error) {
+		out, err := s.config.Intents.Reject(ctx, callerOf(ctx), pipeline.Decision{LegalEntity: le, Intent: id, Comment: r.Body.Reason, IdempotencyKey: r.Params.IdempotencyKey})
 		return http.StatusOK, out, err
 	})
 }
 
 // decide finds the intent in the legal entity that is named, or in those that the
 // caller may see.
-func (s *Server) decide(ctx context.Context, idText, code string, decision func(ports.LegalEntity, event.ID) (int, intake.Outcome, error)) (answer, error) {
+func (s *Server) decide(ctx context.Context, idText, code string, decision func(ports.LegalEntity, event.ID) (int, pipeline.Outcome, error)) (answer, error) {
 	id, err := parseID(idText, codeIntentNotFound)
 	if err != nil {
 		return answer{}, err
 	}
 	var status int
-	var out intake.Outcome
+	var out pipeline.Outcome
 	err = s.within(ctx, "intents.approve", code, codeIntentNotFound, func(le ports.LegalEntity) (err error) {
 		status, out, err = decision(le, id)
 		return err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -296,7 +296,7 @@ func (s *Server) visible(ctx context.Context) ([]ports.LegalEntity, error) {
 	return out, nil
 }
 
-func callerOf(ctx context.Context) intake.Caller {
+func callerOf(ctx context.Context) pipeline.Caller {
 	p := callOf(ctx).principal
-	return intake.Caller{Principal: p, Actor: tenancy.Actor(p)}
+	return pipeline.Caller{Principal: p, Actor: tenancy.Actor(p)}
 }

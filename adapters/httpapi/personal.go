@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
@@ -96,7 +96,7 @@ func (s *Server) openIntent(ctx context.Context, stored intent.Intent) ([]byte, 
 	if !shredding.HasSealed(stored.Payload) {
 		return stored.Payload, nil
 	}
-	documents := []module.SealedDocument{{At: intake.Location(stored), Document: stored.Payload}}
+	documents := []module.SealedDocument{{At: pipeline.Location(stored), Document: stored.Payload}}
 	if err := s.open(ctx, documents); err != nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
-	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -154,9 +154,9 @@ type sealedIntents struct {
 	safe *safe
 }
 
-func (i sealedIntents) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, intake.Outcome, error) {
+func (i sealedIntents) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, pipeline.Outcome, error) {
 	stored, outcome, err := i.Intents.Get(ctx, le, id)
-	at := intake.Location(stored)
+	at := pipeline.Location(stored)
 	stored.Payload = i.safe.seal(stored.Payload, at, "/text")
 	return stored, outcome, err
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -28,9 +28,9 @@ const (
 // Projections is what operators see of projections and do to them:
 // projector.Operations.
 type Projections interface {
-	List(ctx context.Context, visible []event.PartitionID) ([]projector.View, error)
-	Show(ctx context.Context, name string, visible []event.PartitionID) (projector.View, error)
-	Do(ctx context.Context, c projector.Command) error
+	List(ctx context.Context, visible []event.PartitionID) ([]projections.View, error)
+	Show(ctx context.Context, name string, visible []event.PartitionID) (projections.View, error)
+	Do(ctx context.Context, c projections.Command) error
 	Configure(ctx context.Context, name string, s projection.Settings, by string) error
 	DeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error)
 }
@@ -125,7 +125,7 @@ func (s *Server) OperateProjection(ctx context.Context, r api.OperateProjectionR
 		return nil, err
 	}
 	p := callOf(ctx).principal
-	c := projector.Command{Action: projection.Action(r.Action), By: p.PersonID}
+	c := projections.Command{Action: projection.Action(r.Action), By: p.PersonID}
 	if c.Name, err = s.named(ctx, r.Name); err != nil {
 		return nil, err
 	}
@@ -217,7 +217,7 @@ func (s *Server) ConfigureProjection(ctx context.Context, r api.ConfigureProject
 	return s.showProjection(ctx, r.Name)
 }
 
-func projectionAnswer(v projector.View, codes map[event.PartitionID]string) api.Projection {
+func projectionAnswer(v projections.View, codes map[event.PartitionID]string) api.Projection {
 	set := v.Settings
 	out := api.Projection{
 		Name: v.Name, Version: v.Version, LegalEntity: codes[v.Scope], Current: v.Current, Role: string(v.Role), Status: string(v.Status), EventTypes: slices.Clone(v.EventTypes),

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	"github.com/erpbackbone/backbone/application/declarative"
+	"github.com/erpbackbone/backbone/application/projections/custom"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -20,11 +20,11 @@ const actionDefineProjections = "projections.define"
 
 // OwnProjections are those that tenants create: declarative.Service.
 type OwnProjections interface {
-	Create(ctx context.Context, c declarative.Creation) (projection.Projection, declarative.Trial, error)
-	Change(ctx context.Context, c declarative.Creation, switching bool) (declarative.Changed, error)
+	Create(ctx context.Context, c custom.Creation) (projection.Projection, custom.Trial, error)
+	Change(ctx context.Context, c custom.Creation, switching bool) (custom.Changed, error)
 	Delete(ctx context.Context, tenantID, name, by string) error
 	Versions(ctx context.Context, tenantID, name string) (map[int]projection.Definition, error)
-	Rows(ctx context.Context, q declarative.Question) (declarative.Page, error)
+	Rows(ctx context.Context, q custom.Question) (custom.Page, error)
 }
 
 func (s *Server) ownProjections() (OwnProjections, error) {
@@ -105,9 +105,9 @@ func ofCaller(p ports.Principal, f projection.Filter) error {
 
 // definition reads what a new projection or a changed one is to be. Fault
 // projection.affects_others.
-func definition(ctx context.Context, b *api.NewProjection) (declarative.Creation, error) {
+func definition(ctx context.Context, b *api.NewProjection) (custom.Creation, error) {
 	p := callOf(ctx).principal
-	c := declarative.Creation{Name: b.Name, By: p.PersonID, Expected: b.ExpectedVersion, Definition: projection.Definition{
+	c := custom.Creation{Name: b.Name, By: p.PersonID, Expected: b.ExpectedVersion, Definition: projection.Definition{
 		TenantID: p.TenantID, Description: b.Description, Key: b.Key, Fold: b.Fold,
 		Filter: projection.Filter{Types: b.Filter.Types, Tags: b.Filter.Tags, LegalEntities: b.Filter.LegalEntities},
 	}}
@@ -170,7 +170,7 @@ type warningShown struct {
 	Field  string `json:"field"`
 }
 
-func (s *Server) defined(ctx context.Context, c declarative.Creation, version int, t declarative.Trial) (definedShown, error) {
+func (s *Server) defined(ctx context.Context, c custom.Creation, version int, t custom.Trial) (definedShown, error) {
 	out := definedShown{Name: c.Name, Version: version, DryRun: c.DryRun, LookedAt: t.Looked, Events: t.Events, Trial: []trialShown{}, Warnings: []warningShown{}}
 	for _, e := range t.Entities {
 		shown, err := s.trialShown(ctx, e)
@@ -194,7 +194,7 @@ type trialShown struct {
 	Rows        json.RawMessage `json:"rows,omitempty"`
 }
 
-func (s *Server) trialShown(ctx context.Context, t declarative.TrialEntity) (trialShown, error) {
+func (s *Server) trialShown(ctx context.Context, t custom.TrialEntity) (trialShown, error) {
 	out := trialShown{LegalEntity: t.Entity.Code, Events: t.Events, RowCount: len(t.Rows)}
 	err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: "events.read", LegalEntity: t.Entity.Code})
 	switch {
@@ -327,7 +327,7 @@ func (s *Server) GetProjectionRows(ctx context.Context, r api.GetProjectionRowsR
 	if err != nil {
 		return nil, err
 	}
-	q := declarative.Question{
+	q := custom.Question{
 		Name: r.Name, Key: r.Params.Key, Prefix: r.Params.Prefix, MinSequence: r.Params.MinSequence, Cursor: r.Params.Cursor,
 	}
 	if q.Entity, err = s.enter(ctx, "events.read", r.Params.LegalEntity); err != nil {

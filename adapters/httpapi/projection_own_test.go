@@ -12,8 +12,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jq"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
-	"github.com/erpbackbone/backbone/application/declarative"
-	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/application/projections/custom"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -34,15 +34,15 @@ func TestProjectionsOfTenants(t *testing.T) {
 			TenantID: "rival", PersonID: "r-1", PrincipalID: "r-1", ActorType: event.Human, RoleLabel: "admin", Roles: []string{"admin", "operator", "controller"},
 		})
 		require.NoError(t, err)
-		own := declarative.New(declarative.Config{
+		own := custom.New(custom.Config{
 			Compiler: jq.New(), Rows: store, Register: store, Entities: who, Events: store,
 			Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
 				return 0, nil
 			},
 		})
 		c.OwnProjections = own
-		c.Rebuilds = projector.NewRebuilds(projector.RebuildsConfig{Store: store, Register: store, Versions: store, Clock: system.Clock{}, Created: own})
-		c.Projections = projector.NewOperations(projector.OperationsConfig{
+		c.Rebuilds = projections.NewRebuilds(projections.RebuildsConfig{Store: store, Register: store, Versions: store, Clock: system.Clock{}, Created: own})
+		c.Projections = projections.NewOperations(projections.OperationsConfig{
 			Store: store, Register: store, Letters: store, Leases: store.Leases(), Clock: system.Clock{}, Created: own,
 		})
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
@@ -34,7 +34,7 @@ func openProjections(t *testing.T, change ...func(*httpapi.Config)) *house {
 	declared := []module.Projection{{Name: "note.list", Version: 2, EventTypes: []string{"note.taken"}}}
 	store := memory.New(memory.Config{LogName: "other.example"})
 	h := openHouse(t, append(change, func(c *httpapi.Config) {
-		c.Projections = projector.NewOperations(projector.OperationsConfig{
+		c.Projections = projections.NewOperations(projections.OperationsConfig{
 			Store: store, Register: store, Letters: store, Leases: store.Leases(), Clock: system.Clock{}, Declared: declared,
 			Handlers: map[string]ports.ProjectionHandler{"note.list": idle{}},
 		})
@@ -48,10 +48,10 @@ func openProjections(t *testing.T, change ...func(*httpapi.Config)) *house {
 // listed is a service that lists what it is given.
 type listed struct {
 	httpapi.Projections
-	views []projector.View
+	views []projections.View
 }
 
-func (l *listed) List(context.Context, []event.PartitionID) ([]projector.View, error) {
+func (l *listed) List(context.Context, []event.PartitionID) ([]projections.View, error) {
 	return l.views, nil
 }
 
@@ -65,7 +65,7 @@ func TestVersionsOfOneLegalEntityAreListedWithIt(t *testing.T) {
 	require.NoError(t, err)
 	american := slices.IndexFunc(all, func(le ports.LegalEntity) bool { return le.Code == "USMF" })
 	for _, scope := range []event.PartitionID{0, all[american].Partition} {
-		service.views = append(service.views, projector.View{Projection: projection.Projection{
+		service.views = append(service.views, projections.View{Projection: projection.Projection{
 			Name: "note.list", Version: len(service.views) + 1, Scope: scope, Role: projection.Building, Status: projection.Running, Settings: projection.DefaultSettings(),
 		}})
 	}

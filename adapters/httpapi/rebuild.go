@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -14,21 +14,21 @@ import (
 
 // Rebuilds builds versions of projections beside each other: projector.Rebuilds.
 type Rebuilds interface {
-	Show(ctx context.Context, name string) (projector.Rebuild, error)
-	Start(ctx context.Context, o projector.Order, selfSwitching bool) (projector.Rebuild, error)
-	Compare(ctx context.Context, name string, partitions []event.PartitionID, examples int) (projector.Comparison, error)
-	ComparePartition(ctx context.Context, name string, p event.PartitionID, examples int) (projector.Comparison, error)
-	Switch(ctx context.Context, o projector.Order) (projector.Rebuild, error)
-	Rollback(ctx context.Context, o projector.Order) (projector.Rebuild, error)
-	Cancel(ctx context.Context, o projector.Order) (projector.Rebuild, error)
-	Drop(ctx context.Context, o projector.Order) (projector.Rebuild, error)
-	TakeSnapshot(ctx context.Context, o projector.Order) (projector.Rebuild, error)
-	DropSnapshot(ctx context.Context, o projector.Order) (projector.Rebuild, error)
+	Show(ctx context.Context, name string) (projections.Rebuild, error)
+	Start(ctx context.Context, o projections.Order, selfSwitching bool) (projections.Rebuild, error)
+	Compare(ctx context.Context, name string, partitions []event.PartitionID, examples int) (projections.Comparison, error)
+	ComparePartition(ctx context.Context, name string, p event.PartitionID, examples int) (projections.Comparison, error)
+	Switch(ctx context.Context, o projections.Order) (projections.Rebuild, error)
+	Rollback(ctx context.Context, o projections.Order) (projections.Rebuild, error)
+	Cancel(ctx context.Context, o projections.Order) (projections.Rebuild, error)
+	Drop(ctx context.Context, o projections.Order) (projections.Rebuild, error)
+	TakeSnapshot(ctx context.Context, o projections.Order) (projections.Rebuild, error)
+	DropSnapshot(ctx context.Context, o projections.Order) (projections.Rebuild, error)
 }
 
 // rebuilt answers with how the versions stand after a step of a rebuild. Steps know a
 // projection by its name among those of all tenants.
-func (s *Server) rebuilt(ctx context.Context, name string, step func(Rebuilds, projector.Order) error, o projector.Order) (answer, error) {
+func (s *Server) rebuilt(ctx context.Context, name string, step func(Rebuilds, projections.Order) error, o projections.Order) (answer, error) {
 	if s.config.Rebuilds == nil {
 		return answer{}, projectionsNotServed()
 	}
@@ -54,8 +54,8 @@ func (s *Server) rebuilt(ctx context.Context, name string, step func(Rebuilds, p
 
 // decided is rebuilt for steps that change what one legal entity is shown, or without
 // one all of them.
-func (s *Server) decided(ctx context.Context, name, legalEntity string, step func(Rebuilds, projector.Order) (projector.Rebuild, error)) (answer, error) {
-	o := projector.Order{}
+func (s *Server) decided(ctx context.Context, name, legalEntity string, step func(Rebuilds, projections.Order) (projections.Rebuild, error)) (answer, error) {
+	o := projections.Order{}
 	if _, err := s.named(ctx, name); err != nil {
 		return answer{}, err
 	}
@@ -73,7 +73,7 @@ func (s *Server) decided(ctx context.Context, name, legalEntity string, step fun
 		}
 		o.Partition = le.Partition
 	}
-	return s.rebuilt(ctx, name, func(b Rebuilds, o projector.Order) error {
+	return s.rebuilt(ctx, name, func(b Rebuilds, o projections.Order) error {
 		_, err := step(b, o)
 		return err
 	}, o)
@@ -84,7 +84,7 @@ func (s *Server) GetProjectionRebuild(ctx context.Context, r api.GetProjectionRe
 	if err := s.maySee(ctx, r.Name); err != nil {
 		return nil, err
 	}
-	return s.rebuilt(ctx, r.Name, func(Rebuilds, projector.Order) error { return nil }, projector.Order{})
+	return s.rebuilt(ctx, r.Name, func(Rebuilds, projections.Order) error { return nil }, projections.Order{})
 }
 
 // latestSnapshot is the newest one that a rebuild may begin with.
@@ -104,7 +104,7 @@ func (s *Server) RebuildProjection(ctx context.Context, r api.RebuildProjectionR
 		}
 		snapshot = int(n)
 	}
-	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
+	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
 		o.Snapshot, o.Latest = snapshot, latest
 		return b.Start(ctx, o, given.Switch)
 	})
@@ -116,7 +116,7 @@ func (s *Server) SwitchProjection(ctx context.Context, r api.SwitchProjectionReq
 	if r.Body != nil {
 		given = *r.Body
 	}
-	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
+	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
 		o.Force = given.Force
 		return b.Switch(ctx, o)
 	})
@@ -128,7 +128,7 @@ func (s *Server) RollbackProjection(ctx context.Context, r api.RollbackProjectio
 	if r.Body != nil {
 		given = *r.Body
 	}
-	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
+	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
 		o.Force = given.Force
 		return b.Rollback(ctx, o)
 	})
@@ -140,7 +140,7 @@ func (s *Server) TakeProjectionSnapshot(ctx context.Context, r api.TakeProjectio
 	if r.Body != nil {
 		given = *r.Body
 	}
-	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) { return b.TakeSnapshot(ctx, o) })
+	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) { return b.TakeSnapshot(ctx, o) })
 }
 
 // CancelProjectionRebuild answers POST /api/admin/projections/{name}/cancel.
@@ -149,7 +149,7 @@ func (s *Server) CancelProjectionRebuild(ctx context.Context, r api.CancelProjec
 	if r.Body != nil {
 		given = *r.Body
 	}
-	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) { return b.Cancel(ctx, o) })
+	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) { return b.Cancel(ctx, o) })
 }
 
 // DropProjectionVersion answers POST /api/admin/projections/{name}/drop.
@@ -158,7 +158,7 @@ func (s *Server) DropProjectionVersion(ctx context.Context, r api.DropProjection
 	if r.Body != nil {
 		given = *r.Body
 	}
-	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projector.Order) (projector.Rebuild, error) {
+	return s.decided(ctx, r.Name, given.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
 		if o.Snapshot = given.Snapshot; o.Snapshot != 0 {
 			return b.DropSnapshot(ctx, o)
 		}
@@ -195,13 +195,13 @@ func (s *Server) CompareProjection(ctx context.Context, r api.CompareProjectionR
 	if err != nil {
 		return nil, err
 	}
-	compare := func() (projector.Comparison, error) { return s.config.Rebuilds.Compare(ctx, full, ids, examples) }
+	compare := func() (projections.Comparison, error) { return s.config.Rebuilds.Compare(ctx, full, ids, examples) }
 	if r.Body != nil && r.Body.LegalEntity != "" {
 		le, err := s.enter(ctx, actionOperateProjections, r.Body.LegalEntity)
 		if err != nil {
 			return nil, err
 		}
-		compare = func() (projector.Comparison, error) {
+		compare = func() (projections.Comparison, error) {
 			return s.config.Rebuilds.ComparePartition(ctx, full, le.Partition, examples)
 		}
 	}

@@ -2,13 +2,13 @@ package httpapi
 
 import (
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
 // rebuildAnswer tells how versions stand. What is about a legal entity alone is shown to
 // those who see it.
-func rebuildAnswer(b projector.Rebuild, codes map[event.PartitionID]string) api.ProjectionRebuild {
+func rebuildAnswer(b projections.Rebuild, codes map[event.PartitionID]string) api.ProjectionRebuild {
 	out := api.ProjectionRebuild{
 		Name: b.Projection, Active: b.Active, Retained: b.Retained, Dropping: append([]int{}, b.Dropping...), Building: buildingAnswer(b),
 		LegalEntities: []api.ProjectionPart{}, Snapshots: []api.ProjectionSnapshot{},
@@ -44,7 +44,7 @@ func rebuildAnswer(b projector.Rebuild, codes map[event.PartitionID]string) api.
 	return out
 }
 
-func buildingAnswer(b projector.Rebuild) (out api.ProjectionBuilding) {
+func buildingAnswer(b projections.Rebuild) (out api.ProjectionBuilding) {
 	if b.Building == 0 {
 		return out
 	}

@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -13,7 +13,7 @@ import (
 
 // TargetRebuilds fold parts of read models anew: projector.Targets.
 type TargetRebuilds interface {
-	Rebuild(ctx context.Context, o projector.TargetOrder) (projector.TargetReport, error)
+	Rebuild(ctx context.Context, o projections.TargetOrder) (projections.TargetReport, error)
 }
 
 // RebuildProjectionRows answers POST /api/admin/projections/{name}/rebuild-rows.
@@ -21,7 +21,7 @@ func (s *Server) RebuildProjectionRows(ctx context.Context, r api.RebuildProject
 	if s.config.Targets == nil {
 		return nil, projectionsNotServed()
 	}
-	o := projector.TargetOrder{
+	o := projections.TargetOrder{
 		Version: r.Body.Version, Entity: event.StreamID{Type: r.Body.Entity.Type, ID: r.Body.Entity.ID}, DryRun: r.Body.DryRun, By: callOf(ctx).principal.PersonID,
 	}
 	var err error
@@ -62,7 +62,7 @@ func (s *Server) RebuildProjectionRows(ctx context.Context, r api.RebuildProject
 }
 
 // chosen reads which rows are meant: an entity's in one legal entity, or a person's.
-func chosen(b *api.RebuildProjectionRowsJSONRequestBody, o *projector.TargetOrder) error {
+func chosen(b *api.RebuildProjectionRowsJSONRequestBody, o *projections.TargetOrder) error {
 	entity := o.Entity != event.StreamID{}
 	switch {
 	case b.Version < 0:

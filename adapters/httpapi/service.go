@@ -6,11 +6,11 @@ import (
 
 	appending "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/erasure"
-	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
-	streams "github.com/erpbackbone/backbone/application/stream"
+	streams "github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -39,10 +39,10 @@ type Personal interface {
 
 // Intents is the intent pipeline: intake.Service.
 type Intents interface {
-	Submit(ctx context.Context, caller intake.Caller, req intake.Request) (intake.Outcome, error)
-	Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, intake.Outcome, error)
-	Approve(ctx context.Context, approver intake.Caller, d intake.Decision) (intake.Outcome, error)
-	Reject(ctx context.Context, approver intake.Caller, d intake.Decision) (intake.Outcome, error)
+	Submit(ctx context.Context, caller pipeline.Caller, req pipeline.Request) (pipeline.Outcome, error)
+	Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, pipeline.Outcome, error)
+	Approve(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
+	Reject(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
 }
 
 // Appends is the raw door to the log: append.Service.

@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	streams "github.com/erpbackbone/backbone/application/stream"
+	streams "github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"

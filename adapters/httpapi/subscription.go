@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -26,38 +26,38 @@ const (
 // Subscriptions keeps persistent subscriptions: delivery.Service.
 type Subscriptions interface {
 	Create(ctx context.Context, p ports.Principal, s subscription.Subscription) (made subscription.Subscription, created bool, err error)
-	List(ctx context.Context, c delivery.Caller) ([]subscription.Subscription, error)
-	Get(ctx context.Context, c delivery.Caller, id string) (delivery.Status, error)
-	Change(ctx context.Context, c delivery.Caller, id string, s subscription.Settings) (subscription.Subscription, error)
-	Pause(ctx context.Context, c delivery.Caller, id string) (subscription.Subscription, error)
-	Resume(ctx context.Context, c delivery.Caller, id string) (subscription.Subscription, error)
-	Reset(ctx context.Context, c delivery.Caller, id string, to subscription.Start) (subscription.Subscription, error)
-	Delete(ctx context.Context, c delivery.Caller, id string) error
-	Poll(ctx context.Context, p ports.Principal, q delivery.Poll) (delivery.Batch, error)
-	GiveBack(ctx context.Context, p ports.Principal, id string, list []delivery.Delivery) error
-	Acknowledge(ctx context.Context, p ports.Principal, a delivery.Acknowledgement) (delivery.Answered, error)
-	Refuse(ctx context.Context, p ports.Principal, r delivery.Refusal) (delivery.Answered, error)
-	DeadLetters(ctx context.Context, c delivery.Caller, id string, q delivery.DeadLetterQuery) (delivery.DeadLetterPage, error)
-	DeadLetterGroups(ctx context.Context, c delivery.Caller, id string) ([]ports.ParkedGroup, error)
-	DeadLetter(ctx context.Context, c delivery.Caller, id string, eventID event.ID) (delivery.DeadLetter, error)
-	Decisions(ctx context.Context, c delivery.Caller, id string, limit int) ([]ports.ParkedDecision, map[event.PartitionID]string, error)
-	Replay(ctx context.Context, c delivery.Caller, id string, q delivery.DeadLetterQuery, reason string) (delivery.Settled, error)
-	Discard(ctx context.Context, c delivery.Caller, id string, q delivery.DeadLetterQuery, reason string) (delivery.Settled, error)
+	List(ctx context.Context, c subscriptions.Caller) ([]subscription.Subscription, error)
+	Get(ctx context.Context, c subscriptions.Caller, id string) (subscriptions.Status, error)
+	Change(ctx context.Context, c subscriptions.Caller, id string, s subscription.Settings) (subscription.Subscription, error)
+	Pause(ctx context.Context, c subscriptions.Caller, id string) (subscription.Subscription, error)
+	Resume(ctx context.Context, c subscriptions.Caller, id string) (subscription.Subscription, error)
+	Reset(ctx context.Context, c subscriptions.Caller, id string, to subscription.Start) (subscription.Subscription, error)
+	Delete(ctx context.Context, c subscriptions.Caller, id string) error
+	Poll(ctx context.Context, p ports.Principal, q subscriptions.Poll) (subscriptions.Batch, error)
+	GiveBack(ctx context.Context, p ports.Principal, id string, list []subscriptions.Delivery) error
+	Acknowledge(ctx context.Context, p ports.Principal, a subscriptions.Acknowledgement) (subscriptions.Answered, error)
+	Refuse(ctx context.Context, p ports.Principal, r subscriptions.Refusal) (subscriptions.Answered, error)
+	DeadLetters(ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery) (subscriptions.DeadLetterPage, error)
+	DeadLetterGroups(ctx context.Context, c subscriptions.Caller, id string) ([]ports.ParkedGroup, error)
+	DeadLetter(ctx context.Context, c subscriptions.Caller, id string, eventID event.ID) (subscriptions.DeadLetter, error)
+	Decisions(ctx context.Context, c subscriptions.Caller, id string, limit int) ([]ports.ParkedDecision, map[event.PartitionID]string, error)
+	Replay(ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.Settled, error)
+	Discard(ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.Settled, error)
 	// Close lets polls that wait come back empty.
 	Close()
 }
 
 // subscriptions gives the service and the caller as it sees them.
-func (s *Server) subscriptions(ctx context.Context) (Subscriptions, delivery.Caller, error) {
+func (s *Server) subscriptions(ctx context.Context) (Subscriptions, subscriptions.Caller, error) {
 	if s.config.Subscriptions == nil {
-		return nil, delivery.Caller{}, fault.New(fault.FailedPrecondition, "subscription.not_served", "this server keeps no subscriptions; ask another one")
+		return nil, subscriptions.Caller{}, fault.New(fault.FailedPrecondition, "subscription.not_served", "this server keeps no subscriptions; ask another one")
 	}
 	p := callOf(ctx).principal
 	err := s.config.Access.Authorize(ctx, p, tenancy.Action{Name: actionSubscriptionOperate})
 	if err != nil && fault.KindOf(err) != fault.Forbidden {
-		return nil, delivery.Caller{}, err
+		return nil, subscriptions.Caller{}, err
 	}
-	return s.config.Subscriptions, delivery.Caller{Principal: p, Operator: err == nil}, nil
+	return s.config.Subscriptions, subscriptions.Caller{Principal: p, Operator: err == nil}, nil
 }
 
 // CreateSubscription answers POST /api/subscriptions.

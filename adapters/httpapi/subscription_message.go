@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -25,7 +25,7 @@ func (s *Server) PollSubscription(ctx context.Context, r api.PollSubscriptionReq
 	}
 	wait := 0
 	if r.Params.WaitMs != "" {
-		if wait, err = strconv.Atoi(r.Params.WaitMs); err != nil || wait < 0 || milliseconds(wait) > delivery.MaxWait {
+		if wait, err = strconv.Atoi(r.Params.WaitMs); err != nil || wait < 0 || milliseconds(wait) > subscriptions.MaxWait {
 			return nil, badParameter("wait_ms", "a number from 0 to 30000")
 		}
 	}
@@ -33,7 +33,7 @@ func (s *Server) PollSubscription(ctx context.Context, r api.PollSubscriptionReq
 	if err != nil {
 		return nil, err
 	}
-	batch, err := service.Poll(ctx, callOf(ctx).principal, delivery.Poll{ID: r.ID, Consumer: r.Params.Consumer, Limit: limit, Wait: milliseconds(wait)})
+	batch, err := service.Poll(ctx, callOf(ctx).principal, subscriptions.Poll{ID: r.ID, Consumer: r.Params.Consumer, Limit: limit, Wait: milliseconds(wait)})
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ const giveBackWithin = 5 * time.Second
 
 // giveBack lets no attempt count that failed for us, such as while the keys are away:
 // messages that nobody has seen would be parked. If it fails too, the leases end.
-func (s *Server) giveBack(ctx context.Context, service Subscriptions, id string, list []delivery.Delivery, cause error) {
+func (s *Server) giveBack(ctx context.Context, service Subscriptions, id string, list []subscriptions.Delivery, cause error) {
 	switch fault.KindOf(cause) {
 	case fault.Unavailable, fault.Timeout, fault.TooMany:
 	default:
@@ -104,7 +104,7 @@ func eventIDs(texts []string, pointer string) ([]event.ID, error) {
 // AcknowledgeEvents answers POST /api/subscriptions/{id}/acknowledge.
 func (s *Server) AcknowledgeEvents(ctx context.Context, r api.AcknowledgeEventsRequestObject) (api.AcknowledgeEventsResponseObject, error) {
 	b := r.Body
-	a := delivery.Acknowledgement{ID: r.ID, Consumer: b.Consumer, LegalEntity: b.LegalEntity}
+	a := subscriptions.Acknowledgement{ID: r.ID, Consumer: b.Consumer, LegalEntity: b.LegalEntity}
 	var err error
 	if a.EventIDs, err = eventIDs(b.EventIds, "/event_ids"); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (s *Server) AcknowledgeEvents(ctx context.Context, r api.AcknowledgeEventsR
 // RefuseEvents answers POST /api/subscriptions/{id}/nack.
 func (s *Server) RefuseEvents(ctx context.Context, r api.RefuseEventsRequestObject) (api.RefuseEventsResponseObject, error) {
 	b := r.Body
-	n := delivery.Refusal{ID: r.ID, Consumer: b.Consumer, LegalEntity: b.LegalEntity, Action: subscription.Refusal(b.Action), Code: b.Code, Reason: b.Reason}
+	n := subscriptions.Refusal{ID: r.ID, Consumer: b.Consumer, LegalEntity: b.LegalEntity, Action: subscription.Refusal(b.Action), Code: b.Code, Reason: b.Reason}
 	var err error
 	if n.EventIDs, err = eventIDs(b.EventIds, "/event_ids"); err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (s *Server) RefuseEvents(ctx context.Context, r api.RefuseEventsRequestObje
 	return reply(http.StatusOK, api.Refused{Refused: out.Taken, Ignored: ignoredAnswers(out.Ignored)})
 }
 
-func ignoredAnswers(all []delivery.Ignored) []api.IgnoredEvent {
+func ignoredAnswers(all []subscriptions.Ignored) []api.IgnoredEvent {
 	out := make([]api.IgnoredEvent, len(all))
 	for i, x := range all {
 		out[i] = api.IgnoredEvent{EventID: x.EventID.String(), Reason: string(x.Reason)}
@@ -172,7 +172,7 @@ func (s *Server) ListParked(ctx context.Context, r api.ListParkedRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	page, err := service.DeadLetters(ctx, caller, r.ID, delivery.DeadLetterQuery{LegalEntity: r.Params.LegalEntity, Code: r.Params.Code, After: r.Params.Cursor, Limit: limit})
+	page, err := service.DeadLetters(ctx, caller, r.ID, subscriptions.DeadLetterQuery{LegalEntity: r.Params.LegalEntity, Code: r.Params.Code, After: r.Params.Cursor, Limit: limit})
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (s *Server) ListParked(ctx context.Context, r api.ListParkedRequestObject) 
 	return reply(http.StatusOK, out)
 }
 
-func parkedAnswer(m *delivery.DeadLetter) api.ParkedMessage {
+func parkedAnswer(m *subscriptions.DeadLetter) api.ParkedMessage {
 	return api.ParkedMessage{
 		LegalEntity: m.LegalEntity, Sequence: sequenceText(m.Sequence), EventID: m.EventID.String(), Consumer: m.Consumer, Attempts: m.Attempts,
 		Code: m.Code, Detail: m.Detail, ParkedAt: timeText(m.ChangedAt), LastDeliveredAt: optionalTime(m.HandedAt),
@@ -266,10 +266,10 @@ func (s *Server) DiscardParked(ctx context.Context, r api.DiscardParkedRequestOb
 	return s.settleParked(ctx, r.ID, r.Body, Subscriptions.Discard)
 }
 
-type settleMethod func(s Subscriptions, ctx context.Context, c delivery.Caller, id string, q delivery.DeadLetterQuery, reason string) (delivery.Settled, error)
+type settleMethod func(s Subscriptions, ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.Settled, error)
 
 func (s *Server) settleParked(ctx context.Context, id string, b *api.SettleParked, settle settleMethod) (answer, error) {
-	q := delivery.DeadLetterQuery{LegalEntity: b.LegalEntity, Code: b.Code, Limit: defaultPage}
+	q := subscriptions.DeadLetterQuery{LegalEntity: b.LegalEntity, Code: b.Code, Limit: defaultPage}
 	var err error
 	if q.EventIDs, err = eventIDs(b.EventIds, "/event_ids"); err != nil {
 		return answer{}, err
@@ -366,7 +366,7 @@ func settingsAnswer(s *subscription.Settings) api.SubscriptionSettings {
 	return out
 }
 
-func subscriptionStatusAnswer(s *delivery.Status) api.SubscriptionStatus {
+func subscriptionStatusAnswer(s *subscriptions.Status) api.SubscriptionStatus {
 	d := subscriptionAnswer(&s.Subscription)
 	out := api.SubscriptionStatus{
 		Subscription: d, LagEvents: int(s.LagEvents), LagSeconds: float32(s.LagAge.Seconds()), InFlight: s.InFlight, Waiting: s.Waiting, Parked: s.Parked,

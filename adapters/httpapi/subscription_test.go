@@ -10,7 +10,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/system"
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -51,8 +51,8 @@ func TestMessagesThatCouldNotBeShownAreHandedOutAgain(t *testing.T) {
 	t.Parallel()
 	needed, service := &cutOff{}, &late{}
 	h := openHouse(t, func(c *httpapi.Config) { c.Upcaster, c.Subscriptions = needed, service })
-	service.Subscriptions = delivery.New(delivery.Config{
-		Store: h.store, Log: h.store, Access: allowed{h.store}, Watch: delivery.NewWatch(delivery.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
+	service.Subscriptions = subscriptions.New(subscriptions.Config{
+		Store: h.store, Log: h.store, Access: allowed{h.store}, Watch: subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
 	})
 	h.machineType(t)
 	h.machines(t, "USMF", 2)
@@ -80,8 +80,8 @@ func TestRefusedSettings(t *testing.T) {
 	t.Parallel()
 	service := &late{}
 	h := openHouse(t, func(c *httpapi.Config) { c.Subscriptions = service })
-	service.Subscriptions = delivery.New(delivery.Config{
-		Store: h.store, Log: h.store, Access: allowed{h.store}, Watch: delivery.NewWatch(delivery.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
+	service.Subscriptions = subscriptions.New(subscriptions.Config{
+		Store: h.store, Log: h.store, Access: allowed{h.store}, Watch: subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
 	})
 	const at = "/api/subscriptions"
 	post := func(path, body string) (status int, code, field any) {

@@ -7,20 +7,20 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/tenancy"
-	"github.com/erpbackbone/backbone/application/webhook"
+	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
 // Webhooks looks after the endpoints of subscriptions: webhook.Service.
 type Webhooks interface {
-	List(ctx context.Context, c webhook.Caller) ([]webhook.Listed, error)
-	Endpoint(ctx context.Context, c webhook.Caller, id string) (webhook.Endpoint, error)
-	Attempts(ctx context.Context, c webhook.Caller, id string, limit int) ([]webhook.Attempt, error)
-	Set(ctx context.Context, p ports.Principal, id string, to webhook.Setting) (e webhook.Endpoint, created bool, err error)
+	List(ctx context.Context, c webhooks.Caller) ([]webhooks.Listed, error)
+	Endpoint(ctx context.Context, c webhooks.Caller, id string) (webhooks.Endpoint, error)
+	Attempts(ctx context.Context, c webhooks.Caller, id string, limit int) ([]webhooks.Attempt, error)
+	Set(ctx context.Context, p ports.Principal, id string, to webhooks.Setting) (e webhooks.Endpoint, created bool, err error)
 	Delete(ctx context.Context, p ports.Principal, id string) error
-	Rotate(ctx context.Context, p ports.Principal, id string) (webhook.Endpoint, error)
-	Test(ctx context.Context, p ports.Principal, id string) (webhook.Tested, error)
+	Rotate(ctx context.Context, p ports.Principal, id string) (webhooks.Endpoint, error)
+	Test(ctx context.Context, p ports.Principal, id string) (webhooks.Tested, error)
 }
 
 func (s *Server) webhooks() (Webhooks, error) {
@@ -31,17 +31,17 @@ func (s *Server) webhooks() (Webhooks, error) {
 }
 
 // webhookCaller is who looks at endpoints.
-func (s *Server) webhookCaller(ctx context.Context) (Webhooks, webhook.Caller, error) {
+func (s *Server) webhookCaller(ctx context.Context) (Webhooks, webhooks.Caller, error) {
 	service, err := s.webhooks()
 	if err != nil {
-		return nil, webhook.Caller{}, err
+		return nil, webhooks.Caller{}, err
 	}
 	p := callOf(ctx).principal
 	err = s.config.Access.Authorize(ctx, p, tenancy.Action{Name: actionSubscriptionOperate})
 	if err != nil && fault.KindOf(err) != fault.Forbidden {
-		return nil, webhook.Caller{}, err
+		return nil, webhooks.Caller{}, err
 	}
-	return service, webhook.Caller{Principal: p, Operator: err == nil}, nil
+	return service, webhooks.Caller{Principal: p, Operator: err == nil}, nil
 }
 
 // headerNames is never nil.
@@ -113,7 +113,7 @@ func (s *Server) DeleteWebhookEndpoint(ctx context.Context, r api.DeleteWebhookE
 }
 
 // endpointAnswer shows an endpoint; its secret only if it is new.
-func endpointAnswer(status int, e webhook.Endpoint) (answer, error) {
+func endpointAnswer(status int, e webhooks.Endpoint) (answer, error) {
 	schedule := make([]int64, len(e.Schedule))
 	for i, pause := range e.Schedule {
 		schedule[i] = int64(pause / time.Second)
@@ -145,7 +145,7 @@ func (s *Server) SetWebhookEndpoint(ctx context.Context, r api.SetWebhookEndpoin
 	if err != nil {
 		return nil, err
 	}
-	to := webhook.Setting{URL: r.Body.URL}
+	to := webhooks.Setting{URL: r.Body.URL}
 	if r.Body.Headers != nil {
 		to.Headers = make([]ports.Header, 0, len(r.Body.Headers))
 		for name, value := range r.Body.Headers {

@@ -13,8 +13,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
 	sender "github.com/erpbackbone/backbone/adapters/webhook"
-	"github.com/erpbackbone/backbone/application/delivery"
-	"github.com/erpbackbone/backbone/application/webhook"
+	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -50,12 +50,12 @@ type hooks struct{ httpapi.Webhooks }
 // TestWebhookProblems expects a problem document for everything that endpoints refuse.
 func TestWebhookProblems(t *testing.T) {
 	t.Parallel()
-	subscriptions, service, endpoints := &late{}, &hooks{}, &touchy{kept: &memory.WebhookEndpoints{}}
-	h := openHouse(t, func(c *httpapi.Config) { c.Subscriptions, c.Webhooks = subscriptions, service })
-	subscriptions.Subscriptions = delivery.New(delivery.Config{
-		Store: h.store, Log: h.store, Access: allowed{h.store}, Watch: delivery.NewWatch(delivery.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
+	lateSubscriptions, service, endpoints := &late{}, &hooks{}, &touchy{kept: &memory.WebhookEndpoints{}}
+	h := openHouse(t, func(c *httpapi.Config) { c.Subscriptions, c.Webhooks = lateSubscriptions, service })
+	lateSubscriptions.Subscriptions = subscriptions.New(subscriptions.Config{
+		Store: h.store, Log: h.store, Access: allowed{h.store}, Watch: subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
 	})
-	service.Webhooks = webhook.NewService(webhook.ServiceConfig{
+	service.Webhooks = webhooks.NewService(webhooks.ServiceConfig{
 		Endpoints: endpoints, Attempts: endpoints, Entities: h.store, Subscriptions: h.store, Secrets: derived{}, Clock: system.Clock{}, IDs: system.NewIDs(),
 		Sender: sender.New(sender.Config{Clock: system.Clock{}}),
 	})

@@ -14,9 +14,9 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
-	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
@@ -70,9 +70,9 @@ func TestClocksThatJump(t *testing.T) {
 		c := &jumpingClock{}
 		clocks[i] = c
 		s := open(t, dsn, func(config *postgres.Config) { config.Clock, config.MaxClockSkew = c, 365*24*time.Hour })
-		w := delivery.NewWatch(delivery.WatchConfig{Heads: s, Clock: c, Poll: 20 * time.Millisecond})
+		w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: s, Clock: c, Poll: 20 * time.Millisecond})
 		running.Go(func() { w.Run(ctx) })
-		runner, err := projector.New(projector.Config{
+		runner, err := projections.New(projections.Config{
 			Store: s, Register: s, Leases: s.Leases(), Heads: w, Node: fmt.Sprintf("n%d", i), Clock: c,
 			TTL: 3 * time.Second, Renew: time.Second, Refresh: 200 * time.Millisecond, Batch: 5,
 		}, []module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
@@ -85,7 +85,7 @@ func TestClocksThatJump(t *testing.T) {
 		})})
 		require.NoError(t, err)
 		running.Go(func() { runner.Run(ctx) })
-		service := delivery.New(delivery.Config{Store: s, Log: s, Access: readsAll{s}, Watch: w, IDs: system.NewIDs(), Clock: c, Sweep: 50 * time.Millisecond})
+		service := subscriptions.New(subscriptions.Config{Store: s, Log: s, Access: readsAll{s}, Watch: w, IDs: system.NewIDs(), Clock: c, Sweep: 50 * time.Millisecond})
 		running.Go(func() { service.Run(ctx) })
 		made.Do(func() {
 			_, created, err := service.Create(ctx, person, subscription.Subscription{
@@ -96,7 +96,7 @@ func TestClocksThatJump(t *testing.T) {
 		})
 		running.Go(func() {
 			for ctx.Err() == nil {
-				batch, err := service.Poll(ctx, person, delivery.Poll{ID: "all", Limit: 5, Wait: 5 * time.Second})
+				batch, err := service.Poll(ctx, person, subscriptions.Poll{ID: "all", Limit: 5, Wait: 5 * time.Second})
 				for _, d := range batch.Deliveries {
 					mutex.Lock()
 					if handed[d.Event.ID] {
@@ -108,7 +108,7 @@ func TestClocksThatJump(t *testing.T) {
 					handed[d.Event.ID], last[d.Event.Partition] = true, d.Event.Sequence
 					mutex.Unlock()
 					if err == nil {
-						_, err = service.Acknowledge(ctx, person, delivery.Acknowledgement{ID: "all", EventIDs: []event.ID{d.Event.ID}})
+						_, err = service.Acknowledge(ctx, person, subscriptions.Acknowledgement{ID: "all", EventIDs: []event.ID{d.Event.ID}})
 					}
 				}
 				if err != nil && ctx.Err() == nil {

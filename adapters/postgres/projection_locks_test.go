@@ -11,9 +11,9 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
-	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -122,8 +122,8 @@ func TestEightLockedCheckpointsStopNoOthers(t *testing.T) {
 	books := newBooks(t, s, 12)
 	locked, free := books[:8], books[8:]
 	tries := &attempts{Store: s, met: map[event.PartitionID]bool{}}
-	watch := delivery.NewWatch(delivery.WatchConfig{Heads: s, Clock: system.Clock{}, Poll: 20 * time.Millisecond})
-	runner, err := projector.New(projector.Config{Store: tries, Register: s, Heads: watch, Clock: system.Clock{}},
+	watch := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: s, Clock: system.Clock{}, Poll: 20 * time.Millisecond})
+	runner, err := projections.New(projections.Config{Store: tries, Register: s, Heads: watch, Clock: system.Clock{}},
 		[]module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
 			for _, e := range b.Events {
 				if _, err := tx.Exec(ctx, "INSERT INTO backbone.applied VALUES ($1, $2)", int32(b.Partition), int64(e.Sequence)); err != nil {

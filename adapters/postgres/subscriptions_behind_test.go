@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/test/conformance"
 )
@@ -45,15 +45,15 @@ func TestWhoIsFarBehindReadsLittle(t *testing.T) {
 		c.Write(t, 0, 200, fmt.Sprint(i%streams))
 	}
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream}, subscription.Filter{})
-	take := func(consumer string, limit int) []delivery.Delivery {
+	take := func(consumer string, limit int) []subscriptions.Delivery {
 		t.Helper()
-		batch, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: "s", Consumer: consumer, Limit: limit})
+		batch, err := c.Service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: "s", Consumer: consumer, Limit: limit})
 		require.NoError(t, err)
 		return batch.Deliveries
 	}
-	answer := func(consumer string, of ...delivery.Delivery) {
+	answer := func(consumer string, of ...subscriptions.Delivery) {
 		t.Helper()
-		a := delivery.Acknowledgement{ID: "s", Consumer: consumer}
+		a := subscriptions.Acknowledgement{ID: "s", Consumer: consumer}
 		for _, d := range of {
 			a.EventIDs = append(a.EventIDs, d.Event.ID)
 		}
@@ -62,7 +62,7 @@ func TestWhoIsFarBehindReadsLittle(t *testing.T) {
 		require.Equal(t, len(of), out.Taken)
 	}
 	// One has a message of each stream, and others have looked for a stream that is free.
-	var held []delivery.Delivery
+	var held []subscriptions.Delivery
 	for range streams {
 		held = append(held, take("one", 1)...)
 	}
@@ -83,7 +83,7 @@ func TestWhoIsFarBehindReadsLittle(t *testing.T) {
 	}
 	require.LessOrEqual(t, reads(func() { require.Empty(t, take("two", 10)) }), int64(50))
 	require.LessOrEqual(t, reads(func() { answer("one", held[0]) }), int64(50))
-	var next []delivery.Delivery
+	var next []subscriptions.Delivery
 	require.LessOrEqual(t, reads(func() { next = take("two", 10) }), int64(150))
 	require.Len(t, next, 10)
 	for _, d := range next {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/test/conformance"
@@ -18,7 +18,7 @@ func TestTheLastSubscriptionIsGivenOnce(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	clock := conformance.NewClock()
-	c := conformance.NewCounter(conformance.NewDesk(t, open(t, dsn, withClock(clock)), clock, "few"), func(c *delivery.Config) { c.Most = 2 })
+	c := conformance.NewCounter(conformance.NewDesk(t, open(t, dsn, withClock(clock)), clock, "few"), func(c *subscriptions.Config) { c.Most = 2 })
 	c.Subscribe(t, "first", subscription.Settings{}, subscription.Filter{})
 	conn, watcher := connect(t, dsn), connect(t, dsn)
 	tx, err := conn.Begin(t.Context())

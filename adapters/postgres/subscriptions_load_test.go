@@ -14,7 +14,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 	"github.com/erpbackbone/backbone/adapters/postgres"
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/test/conformance"
@@ -31,7 +31,7 @@ type drainage struct {
 func (d *drainage) drain(t *testing.T, c *conformance.Counter, n, limit int) {
 	t.Helper()
 	for got := 0; got < n; {
-		batch, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: d.by, Limit: limit})
+		batch, err := c.Service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: d.by, Limit: limit})
 		require.NoError(t, err)
 		require.NotEmpty(t, batch.Deliveries)
 		var ids []event.ID
@@ -41,7 +41,7 @@ func (d *drainage) drain(t *testing.T, c *conformance.Counter, n, limit int) {
 			ids = append(ids, one.Event.ID)
 		}
 		got += len(ids)
-		out, err := c.Service.Acknowledge(t.Context(), c.Person, delivery.Acknowledgement{ID: d.by, EventIDs: ids})
+		out, err := c.Service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: d.by, EventIDs: ids})
 		require.NoError(t, err)
 		require.Equal(t, len(ids), out.Taken)
 	}
@@ -131,7 +131,7 @@ func TestABackendDiesInTheMiddleOfAPoll(t *testing.T) {
 	c.Write(t, 0, 50, "one")
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
 	armed.Store(true)
-	_, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: "s", Limit: 10})
+	_, err := c.Service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: "s", Limit: 10})
 	require.Error(t, err)
 	require.False(t, armed.Load(), "nobody died")
 	(&drainage{by: "s", last: map[event.PartitionID]event.Sequence{}}).drain(t, c, 50, 10)
@@ -153,7 +153,7 @@ func (k *backendKiller) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQuery
 // delivery.MaxWait.
 func await(ctx context.Context, c *conformance.Counter, id string) (got int64) {
 	for ctx.Err() == nil && got == 0 {
-		batch, err := c.Service.Poll(ctx, c.Person, delivery.Poll{ID: id, Limit: 10, Wait: delivery.MaxWait})
+		batch, err := c.Service.Poll(ctx, c.Person, subscriptions.Poll{ID: id, Limit: 10, Wait: subscriptions.MaxWait})
 		if err != nil {
 			return 0
 		}
@@ -201,7 +201,7 @@ func TestSubscriptionsThatWaitForAnswersLookTogether(t *testing.T) {
 	clock := conformance.NewClock()
 	counter := &statementCounter{}
 	s := open(t, database(t), withClock(clock), func(c *postgres.Config) { c.Tracer = counter })
-	quick := func(c *delivery.Config) { c.Recheck = 50 * time.Millisecond }
+	quick := func(c *subscriptions.Config) { c.Recheck = 50 * time.Millisecond }
 	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "open"), quick)
 	elsewhere := conformance.NewCounter(c.Desk, nil).Service
 	ctx, cancel := context.WithCancel(t.Context())
@@ -216,11 +216,11 @@ func TestSubscriptionsThatWaitForAnswersLookTogether(t *testing.T) {
 	for i := range consumers {
 		id := name(i)
 		c.Subscribe(t, id, subscription.Settings{}, subscription.Filter{})
-		batch, err := c.Service.Poll(ctx, c.Person, delivery.Poll{ID: id, Limit: 1})
+		batch, err := c.Service.Poll(ctx, c.Person, subscriptions.Poll{ID: id, Limit: 1})
 		require.NoError(t, err)
 		require.Len(t, batch.Deliveries, 1)
 		if i == 1 {
-			_, err := c.Service.Pause(ctx, delivery.Caller{Principal: c.Person}, id)
+			_, err := c.Service.Pause(ctx, subscriptions.Caller{Principal: c.Person}, id)
 			require.NoError(t, err)
 		}
 	}
@@ -235,12 +235,12 @@ func TestSubscriptionsThatWaitForAnswersLookTogether(t *testing.T) {
 	require.Zero(t, got.Load())
 	clock.Advance(time.Second)
 	for _, id := range []string{"s-0", "s-1"} {
-		out, err := elsewhere.Acknowledge(ctx, c.Person, delivery.Acknowledgement{ID: id, EventIDs: written[:1]})
+		out, err := elsewhere.Acknowledge(ctx, c.Person, subscriptions.Acknowledgement{ID: id, EventIDs: written[:1]})
 		require.NoError(t, err)
 		require.Equal(t, 1, out.Taken)
 	}
 	testkit.Eventually(t, aWhile, func() bool { return got.Load() == 1 }, "what was waited for was answered on another node")
-	_, err := elsewhere.Resume(ctx, delivery.Caller{Principal: c.Person}, "s-1")
+	_, err := elsewhere.Resume(ctx, subscriptions.Caller{Principal: c.Person}, "s-1")
 	require.NoError(t, err)
 	testkit.Eventually(t, aWhile, func() bool { return got.Load() == 2 }, "it was resumed on another node")
 }

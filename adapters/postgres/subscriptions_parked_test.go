@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
@@ -40,7 +40,7 @@ func TestParkedMessagesOfTheReleaseBeforeStayParked(t *testing.T) {
 	written := c.Write(t, 0, 3, "one")
 	other := c.Write(t, 0, 2, "two")
 	poll := func() (ids []event.ID) {
-		batch, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: "s", Limit: 100})
+		batch, err := c.Service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: "s", Limit: 100})
 		require.NoError(t, err)
 		for _, d := range batch.Deliveries {
 			ids = append(ids, d.Event.ID)
@@ -58,21 +58,21 @@ func TestParkedMessagesOfTheReleaseBeforeStayParked(t *testing.T) {
 	desk := *c.Desk
 	desk.Store = open(t, dsn, withClock(clock))
 	c = conformance.NewCounter(&desk, nil)
-	caller := delivery.Caller{Principal: c.Person}
+	caller := subscriptions.Caller{Principal: c.Person}
 	there, err := c.Service.Get(t.Context(), caller, "s")
 	require.NoError(t, err)
 	require.Equal(t, []int{2, 1, 2}, []int{there.Parked, there.InFlight, there.Waiting})
 	require.Empty(t, poll(), "what follows a parked message of its stream waits")
-	page, err := c.Service.DeadLetters(t.Context(), caller, "s", delivery.DeadLetterQuery{Limit: 10})
+	page, err := c.Service.DeadLetters(t.Context(), caller, "s", subscriptions.DeadLetterQuery{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.DeadLetters, 2)
 	first := page.DeadLetters[0]
 	require.Equal(t, written[0], first.EventID)
 	require.Equal(t, []any{"AA", 6, "case.broken", "at line 3", subscription.DeadState}, []any{first.LegalEntity, first.Attempts, first.Code, first.Detail, first.State})
-	_, err = c.Service.Discard(t.Context(), caller, "s", delivery.DeadLetterQuery{EventIDs: other[:1], Limit: 10}, "not needed")
+	_, err = c.Service.Discard(t.Context(), caller, "s", subscriptions.DeadLetterQuery{EventIDs: other[:1], Limit: 10}, "not needed")
 	require.NoError(t, err)
 	require.Equal(t, other[1:], poll())
-	settled, err := c.Service.Replay(t.Context(), caller, "s", delivery.DeadLetterQuery{Limit: 10}, "")
+	settled, err := c.Service.Replay(t.Context(), caller, "s", subscriptions.DeadLetterQuery{Limit: 10}, "")
 	require.NoError(t, err)
 	require.Equal(t, 1, settled.Messages)
 	require.Equal(t, written[:2], poll())
@@ -97,16 +97,16 @@ func TestWhatIsParkedTwiceIsOneDeadLetter(t *testing.T) {
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder}, subscription.Filter{})
 	written := c.Write(t, 0, 3, "one")
 	refuse := func(code string, ids ...event.ID) {
-		_, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: "s", Limit: 100})
+		_, err := c.Service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: "s", Limit: 100})
 		require.NoError(t, err)
-		answered, err := c.Service.Refuse(t.Context(), c.Person, delivery.Refusal{ID: "s", EventIDs: ids, Action: subscription.Park, Code: code})
+		answered, err := c.Service.Refuse(t.Context(), c.Person, subscriptions.Refusal{ID: "s", EventIDs: ids, Action: subscription.Park, Code: code})
 		require.NoError(t, err)
 		require.Equal(t, len(ids), answered.Taken)
 	}
 	refuse("once", written[0])
 	execute(t, dsn, `DELETE FROM backbone.subscription_messages; UPDATE backbone.subscription_cursors SET read_through = 0, checkpoint = 0`)
 	refuse("twice", written[:2]...)
-	caller := delivery.Caller{Principal: c.Person}
+	caller := subscriptions.Caller{Principal: c.Person}
 	there, err := c.Service.Get(t.Context(), caller, "s")
 	require.NoError(t, err)
 	require.Equal(t, 2, there.Parked)
@@ -114,7 +114,7 @@ func TestWhatIsParkedTwiceIsOneDeadLetter(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, groups, 1)
 	require.Equal(t, []any{"twice", 2}, []any{groups[0].Code, groups[0].Messages})
-	settled, err := c.Service.Replay(t.Context(), caller, "s", delivery.DeadLetterQuery{Limit: 10}, "")
+	settled, err := c.Service.Replay(t.Context(), caller, "s", subscriptions.DeadLetterQuery{Limit: 10}, "")
 	require.NoError(t, err)
 	require.Equal(t, 2, settled.Messages)
 	there, err = c.Service.Get(t.Context(), caller, "s")
@@ -162,21 +162,21 @@ func TestDeadLettersDoNotSlowPolls(t *testing.T) {
 			desk.Store = node
 			service := conformance.NewCounter(&desk, nil).Service
 			for range polls {
-				batch, err := service.Poll(t.Context(), c.Person, delivery.Poll{ID: by, Limit: atOnce})
+				batch, err := service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: by, Limit: atOnce})
 				require.NoError(t, err)
 				require.Len(t, batch.Deliveries, atOnce)
 				ids := []event.ID{{9}}
 				for _, d := range batch.Deliveries {
 					ids = append(ids, d.Event.ID)
 				}
-				answered, err := service.Acknowledge(t.Context(), c.Person, delivery.Acknowledgement{ID: by, EventIDs: ids})
+				answered, err := service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: by, EventIDs: ids})
 				require.NoError(t, err)
 				require.Equal(t, atOnce, answered.Taken)
 			}
 		})
 		t.Logf("%d polls and answers of %d by %s looked at %d pages of dead letters", polls, atOnce, by, looked)
 		require.LessOrEqual(t, looked, polls*perPoll)
-		there, err := c.Service.Get(t.Context(), delivery.Caller{Principal: c.Person}, by)
+		there, err := c.Service.Get(t.Context(), subscriptions.Caller{Principal: c.Person}, by)
 		require.NoError(t, err)
 		require.Equal(t, parked, there.Parked)
 	}
@@ -219,19 +219,19 @@ func TestDeadLettersGoWithTheirSubscription(t *testing.T) {
 	dsn := database(t)
 	clock := conformance.NewClock()
 	s := open(t, dsn, withClock(clock))
-	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "t"), func(config *delivery.Config) { config.Measure = 1 })
+	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "t"), func(config *subscriptions.Config) { config.Measure = 1 })
 	c.Write(t, 0, 2, "one")
 	c.Write(t, 1, 1, "two")
 	for _, id := range []string{"goes", "stays"} {
 		c.Subscribe(t, id, subscription.Settings{PartitionBy: subscription.NoOrder}, subscription.Filter{})
-		batch, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: id, Limit: 100})
+		batch, err := c.Service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: id, Limit: 100})
 		require.NoError(t, err)
 		require.Len(t, batch.Deliveries, 3)
 		var ids []event.ID
 		for _, d := range batch.Deliveries {
 			ids = append(ids, d.Event.ID)
 		}
-		_, err = c.Service.Refuse(t.Context(), c.Person, delivery.Refusal{ID: id, EventIDs: ids, Action: subscription.Park})
+		_, err = c.Service.Refuse(t.Context(), c.Person, subscriptions.Refusal{ID: id, EventIDs: ids, Action: subscription.Park})
 		require.NoError(t, err)
 	}
 	for _, rows := range []string{"subscription_messages WHERE subscription", "subscription_cursors WHERE subscription", "subscriptions WHERE uid"} {
@@ -249,7 +249,7 @@ func TestDeadLettersGoWithTheirSubscription(t *testing.T) {
 	defer running.Wait()
 	defer stop()
 	testkit.Eventually(t, aWhile, func() bool { return parked() == 3 })
-	page, err := c.Service.DeadLetters(t.Context(), delivery.Caller{Principal: c.Person}, "stays", delivery.DeadLetterQuery{Limit: 10})
+	page, err := c.Service.DeadLetters(t.Context(), subscriptions.Caller{Principal: c.Person}, "stays", subscriptions.DeadLetterQuery{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.DeadLetters, 3)
 	removed, err := s.RemoveRemains(t.Context())

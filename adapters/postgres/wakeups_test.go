@@ -13,16 +13,16 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // watched runs a watch over a store. Without listening it polls only.
-func watched(t *testing.T, s *postgres.Store, wakeUps ports.WakeUps, poll time.Duration) *delivery.Watch {
+func watched(t *testing.T, s *postgres.Store, wakeUps ports.WakeUps, poll time.Duration) *subscriptions.Watch {
 	t.Helper()
-	w := delivery.NewWatch(delivery.WatchConfig{Heads: s, WakeUps: wakeUps, Clock: system.Clock{}, Poll: poll})
+	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: s, WakeUps: wakeUps, Clock: system.Clock{}, Poll: poll})
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { w.Run(ctx) })
@@ -31,7 +31,7 @@ func watched(t *testing.T, s *postgres.Store, wakeUps ports.WakeUps, poll time.D
 }
 
 // seen waits until a watch knows a head.
-func seen(t *testing.T, w *delivery.Watch, p event.PartitionID, want event.Sequence) {
+func seen(t *testing.T, w *subscriptions.Watch, p event.PartitionID, want event.Sequence) {
 	t.Helper()
 	limit := time.NewTimer(aWhile)
 	defer limit.Stop()

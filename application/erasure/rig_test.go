@@ -22,7 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/registry"
-	"github.com/erpbackbone/backbone/application/sealing"
+	"github.com/erpbackbone/backbone/application/vault"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -69,7 +69,7 @@ type rig struct {
 	store    *memory.Store
 	register *memory.KeyStore
 	types    *registry.Registry
-	vault    *sealing.Vault // of the node that appends
+	vault    *vault.Vault // of the node that appends
 	exports  *exports
 	copies   *copies
 	kms      *kms
@@ -110,7 +110,7 @@ func setup(t testing.TB) *rig {
 	b.types = registry.New(b.store, jsonschema.New(), catalog, b.clock)
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	dataKeys := memory.NewDataKeys()
-	b.vault = sealing.New(sealing.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})
+	b.vault = vault.New(vault.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})
 	preparer := eventappend.NewPreparer(b.types, b.ids, eventappend.Limits{BatchEvents: 100, EventBytes: 65536, EntityRefs: 4, Tags: 3}, eventappend.WithSealer(b.vault))
 	b.log = eventappend.NewService(preparer, b.store, b.store, b.store, b.clock, b.ids, time.Hour)
 
@@ -121,7 +121,7 @@ func setup(t testing.TB) *rig {
 	require.NoError(t, err)
 	b.gate = erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: b.register, Clock: b.clock})
 	// Another node verifies, whose memory is empty: none here listens for evictions.
-	b.opener = &opener{Opener: sealing.New(sealing.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})}
+	b.opener = &opener{Opener: vault.New(vault.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})}
 	b.config = erasure.Config{
 		Register: b.register, Records: b.store, Intents: b.store, Streams: b.store, LegalEntities: b.store, Types: b.store,
 		Copies: b.copies, Announcer: announcer{b.log}, Opener: b.opener, Chains: chains{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,

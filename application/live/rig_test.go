@@ -12,9 +12,9 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
-	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -115,7 +115,7 @@ func newRig(t *testing.T, change func(*live.Config)) *rig {
 	t.Helper()
 	r := &rig{log: &counted{Store: memory.New(memory.Config{LogName: "live.example.org"})}, bells: &bells{}, ids: system.NewIDs()}
 	r.feeds = query.NewFeeds(query.New(r.log, r.log, r.log, query.NewCursors([]byte("key"))), r.log, system.Clock{})
-	watch := delivery.NewWatch(delivery.WatchConfig{Heads: r.log.Store, WakeUps: r.log.Store, Clock: system.Clock{}, Poll: 20 * time.Millisecond, Rest: time.Millisecond})
+	watch := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: r.log.Store, WakeUps: r.log.Store, Clock: system.Clock{}, Poll: 20 * time.Millisecond, Rest: time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { watch.Run(ctx) })

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/configs/demo"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -115,12 +115,12 @@ func (a *App) demoBooks(ctx context.Context, entities []ports.LegalEntity, progr
 // through. What an earlier, interrupted start has done already is fine.
 func (a *App) setUpStep(ctx context.Context, le ports.LegalEntity, s demo.Step, key string) error {
 	caller := demoCaller(s.As)
-	out, err := a.Intake.Submit(ctx, caller, intake.Request{
+	out, err := a.Intake.Submit(ctx, caller, pipeline.Request{
 		Type: s.Type, LegalEntity: le, Payload: s.Payload, IdempotencyKey: key,
 		Source: event.Source{System: "backbone", Channel: "batch", Reference: "demo"},
 	})
 	if err == nil && out.Status == intent.PendingApproval {
-		_, err = a.Intake.Approve(ctx, demoCaller(approverOf(out, s.As)), intake.Decision{LegalEntity: le, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: "demonstration set-up"})
+		_, err = a.Intake.Approve(ctx, demoCaller(approverOf(out, s.As)), pipeline.Decision{LegalEntity: le, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: "demonstration set-up"})
 	}
 	if err != nil && doneBefore(err) {
 		return nil
@@ -130,7 +130,7 @@ func (a *App) setUpStep(ctx context.Context, le ports.LegalEntity, s demo.Step, 
 
 // approverOf picks a persona with a role that the waiting asks for, other than
 // the requester.
-func approverOf(out intake.Outcome, requester string) string {
+func approverOf(out pipeline.Outcome, requester string) string {
 	for _, need := range out.Needs {
 		for _, role := range need.Roles {
 			if role != requester {
@@ -164,14 +164,14 @@ func demoPrincipal(p demo.Persona) ports.Principal {
 	}
 }
 
-func demoCaller(role string) intake.Caller {
+func demoCaller(role string) pipeline.Caller {
 	for _, p := range demo.Personas {
 		if p.Role == role {
 			principal := demoPrincipal(p)
-			return intake.Caller{Principal: principal, Actor: tenancy.Actor(principal)}
+			return pipeline.Caller{Principal: principal, Actor: tenancy.Actor(principal)}
 		}
 	}
-	return intake.Caller{}
+	return pipeline.Caller{}
 }
 
 func (a *App) enrollPersonas(ctx context.Context, kept map[string]string) (map[string]string, error) {

@@ -24,7 +24,7 @@ import (
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/registry"
-	"github.com/erpbackbone/backbone/application/sealing"
+	"github.com/erpbackbone/backbone/application/vault"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -130,7 +130,7 @@ func (d *drill) hire(person string, n int) {
 }
 
 // fields opens every event of a person and counts its fields by how they read.
-func (d *drill) fields(v *sealing.Vault, person string) (clear, redacted, failed int, code string) {
+func (d *drill) fields(v *vault.Vault, person string) (clear, redacted, failed int, code string) {
 	subject, err := shredding.ParseSubject(person)
 	require.NoError(d.t, err)
 	events, err := d.server.App.Store.PersonalEvents(d.t.Context(), d.entity.Partition, subject, 0, 100)
@@ -248,8 +248,8 @@ func TestRestoreDrill(t *testing.T) {
 	_, err = app.personal.rotation.Rotate(t.Context(), drillTenant, nil)
 	require.Equal(t, "pii.receipts_behind", fault.CodeOf(err), "nothing is rotated before the repair")
 	// Who goes around the gate finds nothing that opens: the KEK is destroyed.
-	ungated := func() *sealing.Vault {
-		return sealing.New(sealing.Config{Keys: app.personal.store, DataKeys: app.personal.keyring.service.app, Manifests: app.Registry})
+	ungated := func() *vault.Vault {
+		return vault.New(vault.Config{Keys: app.personal.store, DataKeys: app.personal.keyring.service.app, Manifests: app.Registry})
 	}
 	for _, person := range []string{erasedName, survivorName} {
 		clear, _, failed, code = d.fields(ungated(), person)

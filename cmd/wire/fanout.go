@@ -16,7 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/nats"
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
-	"github.com/erpbackbone/backbone/application/publish"
+	"github.com/erpbackbone/backbone/application/fanout"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -24,20 +24,20 @@ import (
 // natsPublisher names the cursors and leases of the fan-out to NATS.
 const natsPublisher = "nats"
 
-// fanout publishes the log to a cluster of a message broker.
-type fanout struct {
+// fanoutRunner publishes the log to a cluster of a message broker.
+type fanoutRunner struct {
 	publisher  *nats.Publisher
-	dispatcher atomic.Pointer[publish.Dispatcher] // the publisher calls it back while it is made
+	dispatcher atomic.Pointer[fanout.Dispatcher] // the publisher calls it back while it is made
 }
 
 // openFanout makes the fan-out, if one is configured. A broker that is away may come
 // later; a stream that does not do is an error at once.
-func (a *App) openFanout(ctx context.Context, observer publish.Observer) error {
+func (a *App) openFanout(ctx context.Context, observer fanout.Observer) error {
 	c := a.Config.NATS
 	if !c.Configured() {
 		return nil
 	}
-	f := &fanout{}
+	f := &fanoutRunner{}
 	var err error
 	f.publisher, err = nats.Open(nats.Config{
 		URLs: strings.Split(c.URLs.Reveal(), ","), Credentials: c.Credentials, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
@@ -52,7 +52,7 @@ func (a *App) openFanout(ctx context.Context, observer publish.Observer) error {
 	if err != nil {
 		return err
 	}
-	f.dispatcher.Store(publish.New(publish.Config{
+	f.dispatcher.Store(fanout.New(fanout.Config{
 		Name: natsPublisher, Node: a.Config.Node.ID, Publisher: f.publisher, Cursors: a.Store, Leases: a.Store.Leases(), Heads: a.Watch, Log: a.Store,
 		Encoder: presenter{opener: a.Vault(), upcaster: a.Upcaster, entities: a.Store, reader: a.readerOf(c.Reader)},
 		Clock:   system.Clock{}, Logger: a.Logger, Observer: observer, Batch: c.Batch, Workers: c.Workers,
@@ -97,7 +97,7 @@ func FanoutStatus(ctx context.Context, o FanoutOptions) error {
 		return err
 	}
 	defer store.Close()
-	lines, err := publish.Status(ctx, publish.StatusSources{
+	lines, err := fanout.Status(ctx, fanout.StatusSources{
 		Cursors: store, Heads: store, Leases: store.Leases(), Entities: store, Log: store, Clock: system.Clock{},
 	}, natsPublisher)
 	if err != nil {

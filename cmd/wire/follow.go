@@ -2,9 +2,9 @@ package wire
 
 import (
 	"github.com/erpbackbone/backbone/adapters/httpapi"
-	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -15,11 +15,11 @@ const listenNotify = "notify"
 // and the live feeds.
 func (a *App) follow(clock ports.Clock, o Options) {
 	c := a.Config
-	watch := delivery.WatchConfig{Heads: a.Store, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll}
+	watch := subscriptions.WatchConfig{Heads: a.Store, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll}
 	if c.Delivery.Listen == listenNotify {
 		watch.WakeUps = a.Store
 	}
-	a.Watch = delivery.NewWatch(watch)
+	a.Watch = subscriptions.NewWatch(watch)
 	a.Feeds = query.NewFeeds(a.Query, a.Store, clock)
 	a.Live = live.New(live.Config{
 		Heads: a.Watch, Clock: clock, Observer: o.Observers.Feeds, Heartbeat: c.Feeds.Heartbeat, Review: c.Feeds.Review,

@@ -15,7 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/erasure"
-	"github.com/erpbackbone/backbone/application/rotation"
+	"github.com/erpbackbone/backbone/application/keyrotation"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -81,9 +81,9 @@ func (o KeysOptions) json(v any) error {
 }
 
 // progress shows steps: a bar on a terminal for those that count, else a line each.
-func (o KeysOptions) progress() rotation.Progress {
+func (o KeysOptions) progress() keyrotation.Progress {
 	show := newProgress(o.Err, o.Terminal)
-	return func(s rotation.Step) {
+	return func(s keyrotation.Step) {
 		title := s.Title
 		if s.TenantID != "" {
 			title = s.TenantID + ": " + title
@@ -153,7 +153,7 @@ func RotateKeys(ctx context.Context, o KeysOptions) error {
 		if len(tenants) == 0 {
 			return fault.New(fault.NotFound, "keys.kek_missing", "no tenant has a key that wraps keys yet; nothing to rotate")
 		}
-		done := []rotation.Outcome{}
+		done := []keyrotation.Outcome{}
 		var failures []error
 		for _, tenantID := range tenants {
 			out, err := k.rotation.Rotate(ctx, tenantID, o.progress())
@@ -173,7 +173,7 @@ func RotateKeys(ctx context.Context, o KeysOptions) error {
 	})
 }
 
-func describeRotation(r rotation.Outcome) string {
+func describeRotation(r keyrotation.Outcome) string {
 	text := fmt.Sprintf("%s: epoch %d is active, %s wrapped again. Export %d of the key store restores.\nEpoch %d opens nothing any more and is destroyed on %s",
 		r.TenantID, r.Active, counted(r.Rewrapped, "key"), r.Export, r.Ended, r.DeletionAt.UTC().Format(time.DateOnly))
 	if r.Covers == 0 {
@@ -221,7 +221,7 @@ const afterBackup = "Erasure requests that were made after the backup are not in
 
 // describeRestore tells what came back, and what the gate says afterwards: a database
 // that lacks no key may have forgotten erasures, and the other way round.
-func describeRestore(r rotation.Restored, withheld error) string {
+func describeRestore(r keyrotation.Restored, withheld error) string {
 	text := fmt.Sprintf("Nothing came from export %d: the database lacks no key that is in it.\n", r.Export)
 	if r.Keys > 0 {
 		verb := "are"

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/application/erasure"
-	"github.com/erpbackbone/backbone/application/rotation"
+	"github.com/erpbackbone/backbone/application/keyrotation"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -22,10 +22,10 @@ func TestARestoreSaysWhatIsNext(t *testing.T) {
 		inStep   = "No erasure is forgotten: the database knows all receipts in the folder of exports.\n"
 		withheld = "Until the next step is done, personal data is withheld: this database was restored from before an erasure; run `backbone erasure replay`.\n"
 	)
-	require.Equal(t, nothing+inStep, describeRestore(rotation.Restored{Export: 3}, nil))
-	require.Equal(t, nothing+withheld+afterBackup, describeRestore(rotation.Restored{Export: 3}, behind))
-	require.Equal(t, "1 key came from export 3; 1 epoch is dead.\n"+inStep+afterBackup, describeRestore(rotation.Restored{Export: 3, Keys: 1, Dead: make([]ports.KEK, 1)}, nil))
-	require.Equal(t, "6 keys came from export 3; 0 epochs are dead.\n"+withheld+afterBackup, describeRestore(rotation.Restored{Export: 3, Keys: 6}, behind))
+	require.Equal(t, nothing+inStep, describeRestore(keyrotation.Restored{Export: 3}, nil))
+	require.Equal(t, nothing+withheld+afterBackup, describeRestore(keyrotation.Restored{Export: 3}, behind))
+	require.Equal(t, "1 key came from export 3; 1 epoch is dead.\n"+inStep+afterBackup, describeRestore(keyrotation.Restored{Export: 3, Keys: 1, Dead: make([]ports.KEK, 1)}, nil))
+	require.Equal(t, "6 keys came from export 3; 0 epochs are dead.\n"+withheld+afterBackup, describeRestore(keyrotation.Restored{Export: 3, Keys: 6}, behind))
 }
 
 // register knows the requests that it lists.

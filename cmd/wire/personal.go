@@ -17,9 +17,9 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/application/keyrotation"
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/rotation"
-	"github.com/erpbackbone/backbone/application/sealing"
+	"github.com/erpbackbone/backbone/application/vault"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -35,7 +35,7 @@ type keyring struct {
 	exports  ports.ExportStore
 	notes    *receiptSigner
 	gate     *erasure.Gate
-	rotation *rotation.Service
+	rotation *keyrotation.Service
 }
 
 // keyStoreConfig says where the key store is: in the log's database unless it has an
@@ -70,12 +70,12 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	}
 	k := &keyring{service: service, store: store, eraser: store.Eraser(), exports: exports, notes: newReceiptSigner(logName, service, exports)}
 	guard := erasure.GateConfig{Exports: exports, Receipts: k.eraser, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger}
-	var watch rotation.Observer
+	var watch keyrotation.Observer
 	if metrics != nil {
 		guard.Behind, watch = metrics.ReceiptsBehind, metrics
 	}
 	k.gate = erasure.NewGate(guard)
-	k.rotation = rotation.New(rotation.Config{
+	k.rotation = keyrotation.New(keyrotation.Config{
 		Keys: k.eraser, Recovery: k.eraser, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.eraser, Notary: k.notes,
 		Gate: k.gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), DeletionDays: c.Rotation.DeletionDays, Node: nodeID(c), Logger: logger, Observer: watch,
 	})
@@ -108,7 +108,7 @@ func nodeID(c configs.Config) string {
 type personal struct {
 	*keyring
 	node    string
-	vault   *sealing.Vault
+	vault   *vault.Vault
 	worker  *erasure.Worker
 	service *erasure.Service
 	metrics *prometheus.Metrics // nil: nobody watches
@@ -136,9 +136,9 @@ func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) er
 }
 
 // Vault seals and opens personal values. Without a key service it refuses both.
-func (a *App) Vault() *sealing.Vault {
+func (a *App) Vault() *vault.Vault {
 	if a.personal == nil {
-		return sealing.New(sealing.Config{Manifests: a.Registry})
+		return vault.New(vault.Config{Manifests: a.Registry})
 	}
 	return a.personal.vault
 }
@@ -154,14 +154,14 @@ func (a *App) tenantMade() {
 func newPersonal(ctx context.Context, c configs.Config, ring *keyring, manifests module.Manifests, logger *slog.Logger, metrics *prometheus.Metrics) *personal {
 	p := &personal{keyring: ring, node: c.Node.ID, metrics: metrics, logger: logger, prepare: make(chan struct{}, 1)}
 	_ = p.gate.Check(ctx) // the verdict is kept: a node starts with a closed gate too
-	config := sealing.Config{
+	config := vault.Config{
 		Keys:     firstKEKs{subjectKeys: ring.store, ensure: ring.rotation.EnsureKEK},
 		DataKeys: ring.service.app, Manifests: manifests, Gate: p.gate.Open,
 	}
 	if metrics != nil {
 		config.Observer = metrics
 	}
-	p.vault = sealing.New(config)
+	p.vault = vault.New(config)
 	p.kms.ask = func(ctx context.Context) error {
 		_, err := ring.service.rotator.Describe(ctx, ring.notes.alias)
 		if fault.KindOf(err) == fault.NotFound {
@@ -205,7 +205,7 @@ func (p *personal) run(ctx context.Context, a *App, complain func(error)) {
 	running.Go(func() { p.worker.Run(ctx) })
 	running.Go(func() { p.prepareTenants(ctx, a, complain) })
 	if at, err := time.Parse("15:04", a.Config.Rotation.At); err == nil {
-		night := rotation.Nightly{At: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute, MaximumAge: a.Config.Rotation.MaximumAge}
+		night := keyrotation.Nightly{At: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute, MaximumAge: a.Config.Rotation.MaximumAge}
 		running.Go(func() { p.rotation.RunNightly(ctx, night, complain) })
 	}
 	running.Wait()

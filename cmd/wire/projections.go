@@ -5,8 +5,8 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/jq"
-	"github.com/erpbackbone/backbone/application/declarative"
-	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/application/projections/custom"
 	"github.com/erpbackbone/backbone/application/upcasting"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -16,29 +16,29 @@ import (
 // project makes the runner of the projections, after the watch.
 func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.Clock, o Options) (err error) {
 	c := a.Config.Projector
-	a.own = declarative.New(declarative.Config{
+	a.own = custom.New(custom.Config{
 		Compiler: jq.NewWithLimits(foldLimits()), Rows: a.Store, Register: a.Store, Entities: a.Store, Events: upcasting.Reads(a.Store, a.Upcaster),
 		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler { return upcasting.Projection(h, a.Upcaster) },
 		Await: func(ctx context.Context, name string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, error) {
 			return a.Reports.Await(ctx, name, version, p, need)
 		},
 		Wake: func() { a.Runner.Wake() }, Unregistered: a.Registry.Unregistered,
-		Refold: declarative.RefoldConfig{Store: a.Store, Log: a.Store, Records: a.Store, Letters: a.Store},
+		Refold: custom.RefoldConfig{Store: a.Store, Log: a.Store, Records: a.Store, Letters: a.Store},
 	})
-	a.operations = projector.NewOperations(projector.OperationsConfig{
+	a.operations = projections.NewOperations(projections.OperationsConfig{
 		Store: a.Store, Register: a.Store, Letters: a.Store, Leases: a.Store.Leases(), Clock: clock,
 		Declared: a.Catalog.Projections, Created: a.own, Handlers: handlers, Wake: func() { a.Runner.Wake() },
 	})
 	upcast := a.upcast(handlers)
-	a.rebuilds = projector.NewRebuilds(projector.RebuildsConfig{
+	a.rebuilds = projections.NewRebuilds(projections.RebuildsConfig{
 		Store: a.Store, Register: a.Store, Versions: a.Store, Snapshots: a.Store, Clock: clock, Logger: a.Logger, Declared: a.Catalog.Projections, Created: a.own, Handlers: upcast,
 		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: uint64(c.SwitchWithin), ByHand: c.Switch == "manual",
 	})
-	a.targets = projector.NewTargets(projector.TargetsConfig{
+	a.targets = projections.NewTargets(projections.TargetsConfig{
 		Store: a.Store, Checkpoints: a.Store, Register: a.Store, Versions: a.Store, Records: a.Store, Logger: a.Logger,
 		Declared: a.Catalog.Projections, Handlers: upcast, Targets: targetsOf(handlers), Own: a.own,
 	})
-	a.Runner, err = projector.New(projector.Config{
+	a.Runner, err = projections.New(projections.Config{
 		Store: a.Store, Register: a.Store, Versions: a.Store, Created: a.own, Leases: a.Store.Leases(), Heads: a.Watch, Node: a.Config.Node.ID,
 		Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
 		Batch: c.Batch, Bytes: c.Bytes, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall,

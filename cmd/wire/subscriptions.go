@@ -5,16 +5,16 @@ import (
 	"slices"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
 // subscribe composes the persistent subscriptions.
-func (a *App) subscribe(clock ports.Clock, ids ports.IDSource, cursors delivery.Cursors, o Options) {
+func (a *App) subscribe(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors, o Options) {
 	c := a.Config.Subscriptions
-	a.Subscriptions = delivery.New(delivery.Config{
+	a.Subscriptions = subscriptions.New(subscriptions.Config{
 		Store: a.Store, Log: a.Store, Access: subscribers{a}, Watch: a.Watch, IDs: ids, Clock: clock,
 		Modules: a.modules, Observer: o.Observers.Subscriptions, Logger: a.Logger, Cursors: cursors,
 		Most: c.PerTenant, Bytes: c.PollBytes, Sweep: c.Sweep, Recheck: c.Recheck, Measure: c.Measure,

@@ -19,8 +19,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/system"
 	appending "github.com/erpbackbone/backbone/application/append"
-	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -71,7 +71,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
 	server, err := httpapi.New(httpapi.Config{
 		Access: who, Events: reads, Types: types, Catalog: catalog, Appends: appending.NewService(preparer, store, store, store, clock, ids, 0),
-		Intents: intake.New(intake.Config{Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: store, Events: store, Intents: store, Idempotency: store, Clock: clock, IDs: ids}),
+		Intents: pipeline.New(pipeline.Config{Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: store, Events: store, Intents: store, Idempotency: store, Clock: clock, IDs: ids}),
 	})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

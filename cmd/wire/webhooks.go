@@ -7,28 +7,28 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/system"
 	sender "github.com/erpbackbone/backbone/adapters/webhook"
-	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/webhook"
+	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// webhooks sends events of subscriptions to endpoints.
-type webhooks struct {
-	service    *webhook.Service
-	dispatcher *webhook.Dispatcher
+// webhookRunner sends events of subscriptions to endpoints.
+type webhookRunner struct {
+	service    *webhooks.Service
+	dispatcher *webhooks.Dispatcher
 }
 
 // openWebhooks composes the delivery to endpoints.
-func (a *App) openWebhooks(observer webhook.Observer) {
+func (a *App) openWebhooks(observer webhooks.Observer) {
 	c := a.Config.Webhook
-	service := webhook.NewService(webhook.ServiceConfig{
+	service := webhooks.NewService(webhooks.ServiceConfig{
 		Endpoints: a.Store, Attempts: a.Store, Entities: a.Store, Subscriptions: a.Store, Secrets: a.Vault(), Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
 		Resume: func(ctx context.Context, owner ports.Principal, id string) error {
-			_, err := a.Subscriptions.Resume(ctx, delivery.Caller{Principal: owner}, id)
+			_, err := a.Subscriptions.Resume(ctx, subscriptions.Caller{Principal: owner}, id)
 			return err
 		},
 		Sender: sender.New(sender.Config{
@@ -36,47 +36,47 @@ func (a *App) openWebhooks(observer webhook.Observer) {
 			UserAgent: "Backbone/" + configs.Version, Clock: system.Clock{},
 		}),
 	})
-	a.webhooks = &webhooks{service: service, dispatcher: webhook.NewDispatcher(webhook.Config{
+	a.webhooks = &webhookRunner{service: service, dispatcher: webhooks.NewDispatcher(webhooks.Config{
 		Service: service, Engine: deliveries{a.Subscriptions}, Directory: a.Store, Encoder: owned{a}, Leases: a.Store.Leases(), Node: a.Config.Node.ID,
 		Logger: a.Logger, Observer: observer, Concurrency: c.Concurrency,
 	})}
 }
 
 // deliveries drives the persistent subscriptions for webhooks.
-type deliveries struct{ service *delivery.Service }
+type deliveries struct{ service *subscriptions.Service }
 
 // Next implements webhook.Engine. One message at a time: the service keeps the order
 // between those that are handed out one by one.
-func (d deliveries) Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (webhook.Message, bool, error) {
-	b, err := d.service.Poll(ctx, owner, delivery.Poll{ID: id, Limit: 1, Wait: wait})
+func (d deliveries) Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (webhooks.Message, bool, error) {
+	b, err := d.service.Poll(ctx, owner, subscriptions.Poll{ID: id, Limit: 1, Wait: wait})
 	if err != nil || len(b.Deliveries) == 0 {
-		return webhook.Message{}, false, err
+		return webhooks.Message{}, false, err
 	}
-	return webhook.Message{Event: b.Deliveries[0].Event, Attempt: b.Deliveries[0].Attempt}, true, nil
+	return webhooks.Message{Event: b.Deliveries[0].Event, Attempt: b.Deliveries[0].Attempt}, true, nil
 }
 
 // Acknowledge implements webhook.Engine.
-func (d deliveries) Acknowledge(ctx context.Context, owner ports.Principal, id string, m webhook.Message) error {
-	_, err := d.service.Acknowledge(ctx, owner, delivery.Acknowledgement{ID: id, LegalEntity: m.Event.Scope.LegalEntity, EventIDs: []event.ID{m.Event.ID}})
+func (d deliveries) Acknowledge(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
+	_, err := d.service.Acknowledge(ctx, owner, subscriptions.Acknowledgement{ID: id, LegalEntity: m.Event.Scope.LegalEntity, EventIDs: []event.ID{m.Event.ID}})
 	return err
 }
 
 // Refuse implements webhook.Engine.
-func (d deliveries) Refuse(ctx context.Context, owner ports.Principal, id string, m webhook.Message, code string) error {
-	_, err := d.service.Refuse(ctx, owner, delivery.Refusal{
+func (d deliveries) Refuse(ctx context.Context, owner ports.Principal, id string, m webhooks.Message, code string) error {
+	_, err := d.service.Refuse(ctx, owner, subscriptions.Refusal{
 		ID: id, LegalEntity: m.Event.Scope.LegalEntity, EventIDs: []event.ID{m.Event.ID}, Action: subscription.Again, Code: code,
 	})
 	return err
 }
 
 // GiveBack implements webhook.Engine.
-func (d deliveries) GiveBack(ctx context.Context, owner ports.Principal, id string, m webhook.Message) error {
-	return d.service.GiveBack(ctx, owner, id, []delivery.Delivery{{Event: m.Event, Attempt: m.Attempt}})
+func (d deliveries) GiveBack(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
+	return d.service.GiveBack(ctx, owner, id, []subscriptions.Delivery{{Event: m.Event, Attempt: m.Attempt}})
 }
 
 // Pause implements webhook.Engine.
 func (d deliveries) Pause(ctx context.Context, owner ports.Principal, id string) error {
-	_, err := d.service.Pause(ctx, delivery.Caller{Principal: owner}, id)
+	_, err := d.service.Pause(ctx, subscriptions.Caller{Principal: owner}, id)
 	return err
 }
 
@@ -103,24 +103,24 @@ func (o owned) EncodeFor(ctx context.Context, owner ports.Principal, e event.Rec
 
 // spread gives the subscriptions of webhooks the settings that suit them where nothing
 // else is asked for.
-type spread struct{ *delivery.Service }
+type spread struct{ *subscriptions.Service }
 
 // Create makes a subscription.
 func (s spread) Create(ctx context.Context, p ports.Principal, sub subscription.Subscription) (subscription.Subscription, bool, error) {
-	if sub.SubscriberType == webhook.SubscriberType {
-		webhook.Defaults(&sub.Settings)
+	if sub.SubscriberType == webhooks.SubscriberType {
+		webhooks.Defaults(&sub.Settings)
 	}
 	return s.Service.Create(ctx, p, sub)
 }
 
 // Change replaces the settings of a subscription.
-func (s spread) Change(ctx context.Context, c delivery.Caller, id string, settings subscription.Settings) (subscription.Subscription, error) {
+func (s spread) Change(ctx context.Context, c subscriptions.Caller, id string, settings subscription.Settings) (subscription.Subscription, error) {
 	there, err := s.Get(ctx, c, id)
 	if err != nil {
 		return there.Subscription, err
 	}
-	if there.SubscriberType == webhook.SubscriberType {
-		webhook.Defaults(&settings)
+	if there.SubscriberType == webhooks.SubscriberType {
+		webhooks.Defaults(&settings)
 	}
 	return s.Service.Change(ctx, c, id, settings)
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpclient"
-	"github.com/erpbackbone/backbone/application/webhook"
+	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
 )
@@ -157,7 +157,7 @@ func CreateWebhook(ctx context.Context, o ClientOptions, w NewWebhook) error {
 	if err != nil {
 		return err
 	}
-	w.Subscription.SubscriberType = webhook.SubscriberType
+	w.Subscription.SubscriberType = webhooks.SubscriberType
 	_, err = client.Subscription(ctx, w.Subscription.ID)
 	made := fault.CodeOf(err) == "subscription.not_found"
 	if w.Asked && err == nil || made {

@@ -22,23 +22,23 @@ import (
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
 	eventappend "github.com/erpbackbone/backbone/application/append"
-	"github.com/erpbackbone/backbone/application/declarative"
-	"github.com/erpbackbone/backbone/application/delivery"
-	"github.com/erpbackbone/backbone/application/entity"
+	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/erasure"
-	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/fanout"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/projector"
-	"github.com/erpbackbone/backbone/application/publish"
+	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/application/projections/custom"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
-	"github.com/erpbackbone/backbone/application/sealing"
 	"github.com/erpbackbone/backbone/application/snapshot"
-	streams "github.com/erpbackbone/backbone/application/stream"
+	streams "github.com/erpbackbone/backbone/application/streams"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/application/upcasting"
-	"github.com/erpbackbone/backbone/application/webhook"
+	"github.com/erpbackbone/backbone/application/vault"
+	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap"
@@ -83,13 +83,13 @@ func MigrateKeyStore(ctx context.Context, ownerDSN string, progress func(string)
 // Observers are the metrics hooks; nil observes nothing.
 type Observers struct {
 	Append        postgres.Metrics
-	Projection    projector.Observer
+	Projection    projections.Observer
 	Personal      *prometheus.Metrics
 	Feeds         live.Observer
-	Fanout        publish.Observer
-	Webhooks      webhook.Observer
-	Subscriptions delivery.Observer
-	Entities      entity.Observer
+	Fanout        fanout.Observer
+	Webhooks      webhooks.Observer
+	Subscriptions subscriptions.Observer
+	Entities      entities.Observer
 	Tracer        pgx.QueryTracer
 }
 
@@ -103,26 +103,26 @@ type App struct {
 	Upcaster      *upcasting.Service
 	Append        *eventappend.Service
 	Streams       *streams.Service
-	Intake        *intake.Service
+	Intake        *pipeline.Service
 	Query         *query.Service
 	Reports       *query.Reports
 	Tenancy       *tenancy.Service
-	Runner        *projector.Runner
-	Entities      *entity.Service
+	Runner        *projections.Runner
+	Entities      *entities.Service
 	Snapshots     *snapshot.Service
-	Watch         *delivery.Watch
+	Watch         *subscriptions.Watch
 	Feeds         *query.Feeds
 	Live          *live.Service
-	Subscriptions *delivery.Service
+	Subscriptions *subscriptions.Service
 
 	personal   *personal // nil without a key service
-	operations *projector.Operations
-	own        *declarative.Service // projections that tenants create
-	rebuilds   *projector.Rebuilds
-	targets    *projector.Targets
+	operations *projections.Operations
+	own        *custom.Service // projections that tenants create
+	rebuilds   *projections.Rebuilds
+	targets    *projections.Targets
 	background *snapshot.Background
-	fanout     *fanout   // nil in tools and without a broker
-	webhooks   *webhooks // nil in tools
+	fanout     *fanoutRunner  // nil in tools and without a broker
+	webhooks   *webhookRunner // nil in tools
 }
 
 // Options are what differs between `serve`, `dev` and tools.
@@ -220,7 +220,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	}, eventappend.WithSealer(vault), eventappend.WithUpcaster(a.Upcaster))
 	a.Append = eventappend.NewService(preparer, a.Store, a.Store, a.Store, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(vault))
 	a.Streams = streams.New(streams.Config{Writer: streamWriter{a.Append}, Reader: a.Store, Catalog: a.Catalog, Roles: tenancy.Roles})
-	a.Intake = intake.New(intake.Config{
+	a.Intake = pipeline.New(pipeline.Config{
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: upcasting.Reads(a.Store, a.Upcaster), Intents: a.Store,
 		Idempotency: a.Store, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
 		Sealer: vault, Opener: vault, Fingerprints: vault,
@@ -256,7 +256,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	a.Reports.Settle = settle
-	a.Entities = entity.New(entity.Config{
+	a.Entities = entities.New(entities.Config{
 		Log: upcasting.Reads(a.Store, a.Upcaster), Snapshots: a.Store, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
 		Logger: a.Logger, Observer: o.Observers.Entities, Reading: a.Registry.Reading, Every: c.Query.SnapshotEvery, Budget: c.Query.FoldBudget,
 	})
@@ -268,10 +268,10 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 // those that keep copies of personal values without what was erased.
 func (a *App) upcast(handlers map[string]ports.ProjectionHandler) map[string]ports.ProjectionHandler {
 	out := make(map[string]ports.ProjectionHandler, len(handlers))
-	vault := a.Vault()
+	opened := a.Vault()
 	for name, h := range handlers {
 		if ports.KeepsCopies(h) {
-			h = sealing.Projection(h, vault)
+			h = vault.Projection(h, opened)
 		}
 		out[name] = upcasting.Projection(h, a.Upcaster)
 	}

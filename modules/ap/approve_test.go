@@ -3,7 +3,7 @@ package ap_test
 import (
 	"encoding/json"
 	"fmt"
-	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"strings"
 	"testing"
 
@@ -262,7 +262,7 @@ func TestPeriodsAtApproval(t *testing.T) {
 	require.Equal(t, intent.PendingApproval, out.Status)
 	require.Equal(t, []intent.ApprovalNeed{{Roles: []string{"controller", "cfo"}, Reason: "period 2025-03 is soft-closed", RuleID: "ap.period.soft_closed"}}, out.Needs)
 	require.Equal(t, before, b.head())
-	done, err := b.pipeline.Approve(t.Context(), caller("controller"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: "late paper"})
+	done, err := b.pipeline.Approve(t.Context(), caller("controller"), pipeline.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: "late paper"})
 	require.NoError(t, err)
 	for _, e := range b.events(done) {
 		require.Contains(t, e.Tags, "late_posting", e.Type)
@@ -376,9 +376,9 @@ func TestConfigureTakesASecondPerson(t *testing.T) {
 	out, err := b.submit("admin", "ap.configure", object{"second_person": false})
 	require.NoError(t, err)
 	require.Equal(t, intent.PendingApproval, out.Status)
-	_, err = b.pipeline.Approve(t.Context(), caller("admin"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: ""})
+	_, err = b.pipeline.Approve(t.Context(), caller("admin"), pipeline.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: ""})
 	require.Equal(t, "sod.same_person", fault.CodeOf(err))
-	done, err := b.pipeline.Approve(t.Context(), caller("admin:eve"), intake.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: ""})
+	done, err := b.pipeline.Approve(t.Context(), caller("admin:eve"), pipeline.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: ""})
 	require.NoError(t, err)
 	require.Equal(t, intent.Executed, done.Status)
 	b.must("admin", "ap.configure", object{"default_terms": object{"net_days": 10}})

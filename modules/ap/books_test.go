@@ -17,8 +17,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
 	appendevents "github.com/erpbackbone/backbone/application/append"
-	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -59,7 +59,7 @@ var (
 type books struct {
 	tb       testing.TB
 	store    *memory.Store
-	pipeline *intake.Service
+	pipeline *pipeline.Service
 	preparer *appendevents.Preparer
 	clock    *testkit.Clock
 	entity   ports.LegalEntity
@@ -85,7 +85,7 @@ func newBooks(tb testing.TB) *books {
 	source := &ids{entropy: ulid.Monotonic(rand.New(rand.NewSource(1)), 0)}
 	preparer := appendevents.NewPreparer(types, source, appendevents.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32},
 		appendevents.WithSealer(keys))
-	b := &books{tb: tb, store: store, preparer: preparer, clock: clock, entity: entity, keys: keys, pipeline: intake.New(intake.Config{
+	b := &books{tb: tb, store: store, preparer: preparer, clock: clock, entity: entity, keys: keys, pipeline: pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer, Appender: store, Events: store,
 		Intents: store, Idempotency: store, Sealer: keys, Opener: keys, Clock: clock, IDs: source, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50), KeyTTL: time.Hour,
 	})}
@@ -135,7 +135,7 @@ func (b *books) setUp() {
 
 // caller is a person with one role, called after it; "approver:ann" is another
 // person with the role.
-func caller(who string) intake.Caller {
+func caller(who string) pipeline.Caller {
 	role, name, _ := strings.Cut(who, ":")
 	if name == "" {
 		name = role
@@ -144,25 +144,25 @@ func caller(who string) intake.Caller {
 	if role == "module" || role == "importer" {
 		actor.Type = event.System
 	}
-	return intake.Caller{Principal: ports.Principal{TenantID: "t", PersonID: actor.ID, PrincipalID: actor.ID, ActorType: actor.Type, Roles: []string{role}}, Actor: actor}
+	return pipeline.Caller{Principal: ports.Principal{TenantID: "t", PersonID: actor.ID, PrincipalID: actor.ID, ActorType: actor.Type, Roles: []string{role}}, Actor: actor}
 }
 
-func (b *books) submitAs(c intake.Caller, intentType string, payload object) (intake.Outcome, error) {
+func (b *books) submitAs(c pipeline.Caller, intentType string, payload object) (pipeline.Outcome, error) {
 	b.tb.Helper()
 	raw, err := json.Marshal(payload)
 	require.NoError(b.tb, err)
-	return b.pipeline.Submit(b.tb.Context(), c, intake.Request{
+	return b.pipeline.Submit(b.tb.Context(), c, pipeline.Request{
 		Type: intentType, LegalEntity: b.entity, Payload: raw, Source: event.Source{System: "test", Channel: "api"},
 	})
 }
 
-func (b *books) submit(who, intentType string, payload object) (intake.Outcome, error) {
+func (b *books) submit(who, intentType string, payload object) (pipeline.Outcome, error) {
 	b.tb.Helper()
 	return b.submitAs(caller(who), intentType, payload)
 }
 
 // must takes an intent through to its events.
-func (b *books) must(who, intentType string, payload object) intake.Outcome {
+func (b *books) must(who, intentType string, payload object) pipeline.Outcome {
 	b.tb.Helper()
 	out, err := b.submit(who, intentType, payload)
 	require.NoError(b.tb, err, "%s", intentType)
@@ -204,7 +204,7 @@ type recorded struct {
 	body event.Body
 }
 
-func (b *books) events(out intake.Outcome) []recorded {
+func (b *books) events(out pipeline.Outcome) []recorded {
 	b.tb.Helper()
 	all := make([]recorded, len(out.Events))
 	for i, r := range out.Events {
@@ -269,11 +269,11 @@ func (b *books) invoice(p object) string {
 
 // submitDated submits an invoice as the clerk with an effective date of the
 // intent's own.
-func (b *books) submitDated(date *event.Date, payload object) (intake.Outcome, error) {
+func (b *books) submitDated(date *event.Date, payload object) (pipeline.Outcome, error) {
 	b.tb.Helper()
 	raw, err := json.Marshal(payload)
 	require.NoError(b.tb, err)
-	return b.pipeline.Submit(b.tb.Context(), caller("ap_clerk"), intake.Request{
+	return b.pipeline.Submit(b.tb.Context(), caller("ap_clerk"), pipeline.Request{
 		Type: "ap.submit_invoice", LegalEntity: b.entity, Payload: raw, EffectiveDate: date,
 	})
 }

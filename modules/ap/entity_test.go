@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/application/entity"
+	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
 )
@@ -19,12 +19,12 @@ func (atOnce) Do(_ string, f func(context.Context)) bool { f(context.Background(
 
 // entityOf reads the stored state of an entity, each time from a snapshot of the last
 // read if there is one.
-func (b *books) entityOf(kind, id string, change ...func(*entity.Query)) (object, string) {
+func (b *books) entityOf(kind, id string, change ...func(*entities.Query)) (object, string) {
 	b.tb.Helper()
-	s := entity.New(entity.Config{
+	s := entities.New(entities.Config{
 		Log: b.store, Snapshots: b.store, Positions: query.New(b.store, b.store, nil, nil), Folds: catalog, Background: atOnce{}, Clock: b.clock, Every: 1,
 	})
-	q := entity.Query{LegalEntity: b.entity, Type: kind, ID: id, Consistency: entity.Strong}
+	q := entities.Query{LegalEntity: b.entity, Type: kind, ID: id, Consistency: entities.Strong}
 	for _, f := range change {
 		f(&q)
 	}
@@ -72,7 +72,7 @@ func TestWhatEntitiesShow(t *testing.T) {
 	period, _ := b.entityOf("period", "ap:2025-03")
 	require.Equal(t, object{"period": "ap:2025-03", "status": "open"}, period)
 
-	invoice, _ = b.entityOf("invoice", id, func(q *entity.Query) { q.KnownAt = "seq:" + b.sequence(before) })
+	invoice, _ = b.entityOf("invoice", id, func(q *entities.Query) { q.KnownAt = "seq:" + b.sequence(before) })
 	require.Equal(t, "validated", invoice["status"], "as it was known then")
 }
 

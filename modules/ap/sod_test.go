@@ -8,21 +8,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
 // actor reads "<type>:<person>[>on behalf of]".
-func actor(text, role string) intake.Caller {
+func actor(text, role string) pipeline.Caller {
 	kind, rest, _ := strings.Cut(text, ":")
 	id, principal, delegated := strings.Cut(rest, ">")
 	a := event.Actor{Type: event.ActorType(kind), ID: id, Name: role}
 	if delegated {
 		a.Details.OnBehalfOf = &event.Delegate{Type: "human", ID: principal}
 	}
-	return intake.Caller{Principal: ports.Principal{TenantID: "t", PersonID: id, PrincipalID: id, ActorType: a.Type, Roles: []string{role}}, Actor: a}
+	return pipeline.Caller{Principal: ports.Principal{TenantID: "t", PersonID: id, PrincipalID: id, ActorType: a.Type, Roles: []string{role}}, Actor: a}
 }
 
 // TestSegregationOfDuties goes through the table in testdata, for both kinds of

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -358,7 +358,7 @@ func TestSuspicionRace(t *testing.T) {
 	b := newBooks(t)
 	b.vendor("V1", nil)
 	const clients = 12
-	outcomes := make([]intake.Outcome, clients)
+	outcomes := make([]pipeline.Outcome, clients)
 	errs := make([]error, clients)
 	var wg sync.WaitGroup
 	for i := range clients {

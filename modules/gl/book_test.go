@@ -16,8 +16,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
 	appendpkg "github.com/erpbackbone/backbone/application/append"
-	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -43,10 +43,10 @@ func (ids) NewSalt() (s event.Salt) {
 // book is a legal entity with its ledger behind the real pipeline, in memory.
 type book struct {
 	store   *memory.Store
-	intake  *intake.Service
+	intake  *pipeline.Service
 	append  *appendpkg.Service
 	entity  ports.LegalEntity
-	persons map[string]intake.Caller
+	persons map[string]pipeline.Caller
 }
 
 // newBook is a legal entity without any configuration.
@@ -65,8 +65,8 @@ func newBook(t testing.TB) *book {
 	require.NoError(t, err)
 	preparer := appendpkg.NewPreparer(types, ids{}, appendpkg.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 100, Tags: 50})
 	b := &book{
-		store: store, entity: entity, persons: map[string]intake.Caller{},
-		intake: intake.New(intake.Config{
+		store: store, entity: entity, persons: map[string]pipeline.Caller{},
+		intake: pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: preparer, Appender: store,
 			Events: store, Intents: store, Idempotency: store, Clock: clock, IDs: ids{},
 		}),
@@ -95,13 +95,13 @@ func newLedger(t testing.TB) *book {
 }
 
 // caller is the person who has a role; "role:2" is another one with the same role.
-func (b *book) caller(role string) intake.Caller {
+func (b *book) caller(role string) pipeline.Caller {
 	if c, ok := b.persons[role]; ok {
 		return c
 	}
 	name, _, _ := strings.Cut(role, ":")
 	person := "person-" + role
-	c := intake.Caller{
+	c := pipeline.Caller{
 		Principal: ports.Principal{TenantID: "demo", PersonID: person, PrincipalID: person, ActorType: event.Human, Roles: []string{name}},
 		Actor:     event.Actor{Type: event.Human, ID: person, Name: name},
 	}
@@ -109,14 +109,14 @@ func (b *book) caller(role string) intake.Caller {
 	return c
 }
 
-func (b *book) submit(role, intentType, payload string) (intake.Outcome, error) {
-	return b.intake.Submit(context.Background(), b.caller(role), intake.Request{
+func (b *book) submit(role, intentType, payload string) (pipeline.Outcome, error) {
+	return b.intake.Submit(context.Background(), b.caller(role), pipeline.Request{
 		Type: intentType, LegalEntity: b.entity, Payload: json.RawMessage(payload), Source: event.Source{System: "test", Channel: "api"},
 	})
 }
 
 // do submits what must be executed at once.
-func (b *book) do(t testing.TB, role, intentType, payload string) intake.Outcome {
+func (b *book) do(t testing.TB, role, intentType, payload string) pipeline.Outcome {
 	t.Helper()
 	out, err := b.submit(role, intentType, payload)
 	require.NoError(t, err, payload)
@@ -164,7 +164,7 @@ func kindOf(code string) fault.Kind {
 }
 
 // waits submits what must wait for approval.
-func (b *book) waits(t testing.TB, role, intentType, payload string) intake.Outcome {
+func (b *book) waits(t testing.TB, role, intentType, payload string) pipeline.Outcome {
 	t.Helper()
 	out, err := b.submit(role, intentType, payload)
 	require.NoError(t, err)
@@ -172,13 +172,13 @@ func (b *book) waits(t testing.TB, role, intentType, payload string) intake.Outc
 	return out
 }
 
-func (b *book) approve(t testing.TB, role string, waiting intake.Outcome) (intake.Outcome, error) {
+func (b *book) approve(t testing.TB, role string, waiting pipeline.Outcome) (pipeline.Outcome, error) {
 	t.Helper()
-	return b.intake.Approve(t.Context(), b.caller(role), intake.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
+	return b.intake.Approve(t.Context(), b.caller(role), pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
 }
 
 // period opens, closes ("soft", "hard") or reopens a period.
-func (b *book) period(t testing.TB, step, moduleName, period, reason string) intake.Outcome {
+func (b *book) period(t testing.TB, step, moduleName, period, reason string) pipeline.Outcome {
 	t.Helper()
 	switch step {
 	case "open":
@@ -191,7 +191,7 @@ func (b *book) period(t testing.TB, step, moduleName, period, reason string) int
 }
 
 // journal reads the journal that an intent posted.
-func (b *book) journal(t testing.TB, out intake.Outcome) (event.Recorded, map[string]any) {
+func (b *book) journal(t testing.TB, out pipeline.Outcome) (event.Recorded, map[string]any) {
 	t.Helper()
 	require.NotEmpty(t, out.Events)
 	e, err := b.store.EventByID(t.Context(), b.entity.Partition, out.Events[0].ID)
@@ -229,14 +229,14 @@ func twoLines(debit, credit, currency, date string) string {
 }
 
 // submitOn submits with an effective date.
-func (b *book) submitOn(role, intentType, payload string, date *event.Date) (intake.Outcome, error) {
-	return b.intake.Submit(context.Background(), b.caller(role), intake.Request{
+func (b *book) submitOn(role, intentType, payload string, date *event.Date) (pipeline.Outcome, error) {
+	return b.intake.Submit(context.Background(), b.caller(role), pipeline.Request{
 		Type: intentType, LegalEntity: b.entity, Payload: json.RawMessage(payload), EffectiveDate: date,
 		Source: event.Source{System: "test", Channel: "api"},
 	})
 }
 
-func (b *book) mustApprove(t testing.TB, role string, waiting intake.Outcome) intake.Outcome {
+func (b *book) mustApprove(t testing.TB, role string, waiting pipeline.Outcome) pipeline.Outcome {
 	t.Helper()
 	out, err := b.approve(t, role, waiting)
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/application/intake"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
 )
@@ -52,7 +52,7 @@ func matrixRow(t *testing.T, moduleName, step, ledgerState, apState, want string
 	}
 	b.bringTo(t, "2026-04", ledgerState, apState)
 
-	var out intake.Outcome
+	var out pipeline.Outcome
 	var err error
 	switch moduleName + " " + step {
 	case "gl post":
@@ -186,7 +186,7 @@ func TestHardCloseWaitsForPendingIntents(t *testing.T) {
 	waiting := b.waits(t, "gl_accountant", "gl.post_journal", twoLines("20000", "20000", "USD", "2026-03-15"))
 	f := b.refused(t, "gl.period.pending_intents", "controller", "gl.close_period", `{"module": "gl", "period": "2026-03", "level": "hard"}`)
 	require.Equal(t, 1, f.Attributes["waiting"])
-	_, err := b.intake.Reject(t.Context(), b.caller("controller:2"), intake.Decision{LegalEntity: b.entity, Intent: waiting.IntentID, Comment: "not this month"})
+	_, err := b.intake.Reject(t.Context(), b.caller("controller:2"), pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID, Comment: "not this month"})
 	require.NoError(t, err)
 	b.period(t, "hard", "gl", "2026-03", "")
 }

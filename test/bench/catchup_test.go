@@ -15,7 +15,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/application/upcasting"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -115,7 +115,7 @@ func (c *catchUps) catchUp(name string, h ports.ProjectionHandler, types []strin
 		declared, handlers[p.Name] = append(declared, p), upcasting.Projection(h, app.Upcaster)
 	}
 	settings := configs.Default().Projector
-	runner, err := projector.New(projector.Config{
+	runner, err := projections.New(projections.Config{
 		Store: app.Store, Register: app.Store, Versions: app.Store, Leases: app.Store.Leases(), Heads: heads, Node: "bench", Clock: system.Clock{},
 		Observer: observed, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Batch: settings.Batch, Workers: settings.Workers, Refresh: settings.Poll, TTL: settings.TTL, Renew: settings.Renew, Stall: settings.Stall,

@@ -15,11 +15,11 @@ import (
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
-	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/projector"
+	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -108,14 +108,14 @@ type post struct {
 // deliver appends at the steady rate for the period while something receives, waits
 // until everything has arrived, and gives the latencies of arrival and of the appends.
 // Without a receiver nothing is waited for.
-func (p *post) deliver(period time.Duration, listen bool, receive func(ctx context.Context, w *delivery.Watch, a *arrivals)) (arrived, appended sample) {
+func (p *post) deliver(period time.Duration, listen bool, receive func(ctx context.Context, w *subscriptions.Watch, a *arrivals)) (arrived, appended sample) {
 	t, e := p.t, p.engine
 	t.Helper()
-	watch := delivery.WatchConfig{Heads: e.store, Clock: system.Clock{}}
+	watch := subscriptions.WatchConfig{Heads: e.store, Clock: system.Clock{}}
 	if listen {
 		watch.WakeUps = e.store
 	}
-	w := delivery.NewWatch(watch)
+	w := subscriptions.NewWatch(watch)
 	a := &arrivals{begun: map[event.ID]time.Time{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -188,8 +188,8 @@ func tokens(ctx context.Context, running *sync.WaitGroup) <-chan struct{} {
 }
 
 // feeds follows everything with n feeds; the first one's arrivals count.
-func (p *post) feeds(n int) func(context.Context, *delivery.Watch, *arrivals) {
-	return func(ctx context.Context, w *delivery.Watch, a *arrivals) {
+func (p *post) feeds(n int) func(context.Context, *subscriptions.Watch, *arrivals) {
+	return func(ctx context.Context, w *subscriptions.Watch, a *arrivals) {
 		reads := query.New(p.engine.store, p.engine.store, directory{p.engine.store}, query.NewCursors([]byte("bench")))
 		feeds := query.NewFeeds(reads, p.engine.store, system.Clock{})
 		service := live.New(live.Config{Heads: w, Clock: system.Clock{}})
@@ -222,9 +222,9 @@ func (directory) LegalEntity(context.Context, string, string) (ports.LegalEntity
 }
 
 // projection works a projection under leases, as a node does.
-func (p *post) projection(name string) func(context.Context, *delivery.Watch, *arrivals) {
-	return func(ctx context.Context, w *delivery.Watch, a *arrivals) {
-		runner, err := projector.New(projector.Config{
+func (p *post) projection(name string) func(context.Context, *subscriptions.Watch, *arrivals) {
+	return func(ctx context.Context, w *subscriptions.Watch, a *arrivals) {
+		runner, err := projections.New(projections.Config{
 			Store: p.engine.store, Register: p.engine.store, Leases: p.engine.store.Leases(), Heads: w, Node: "bench", Clock: system.Clock{},
 		}, []module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: a})
 		if err != nil {
@@ -242,7 +242,7 @@ func reportDelivery(t *testing.T, o options, cluster *embeddedpg.Cluster, figure
 	execute(t, dsn, "CHECKPOINT")
 
 	appends := map[string]*variant{}
-	compared := func(name string, listen bool, receive func(context.Context, *delivery.Watch, *arrivals)) *variant {
+	compared := func(name string, listen bool, receive func(context.Context, *subscriptions.Watch, *arrivals)) *variant {
 		costs := &variant{name: name}
 		appends[name] = costs
 		return &variant{name: name, measure: func(period time.Duration) sample {

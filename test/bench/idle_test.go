@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/subscription"
 )
@@ -66,8 +66,8 @@ func reportIdle(t *testing.T, o options, s *shelf, figures *table) {
 	for i, c := range clients {
 		running.Go(func() {
 			// The first waits end evenly spread, so that the polls are, too.
-			wait := delivery.MaxWait * time.Duration(i+1) / idleSubscriptions
-			for ; ctx.Err() == nil; wait = delivery.MaxWait {
+			wait := subscriptions.MaxWait * time.Duration(i+1) / idleSubscriptions
+			for ; ctx.Err() == nil; wait = subscriptions.MaxWait {
 				waiting.Add(1)
 				answer, err := c.want(http.StatusOK, http.MethodGet, fmt.Sprintf("/api/subscriptions/idle-%d/poll?limit=100&wait_ms=%d", i, wait.Milliseconds()), "", nil)
 				if ctx.Err() != nil {
@@ -90,13 +90,13 @@ func reportIdle(t *testing.T, o options, s *shelf, figures *table) {
 	statements.write(t, "idle")
 	stop()
 	for i := range clients { // which ends the poll that waits there
-		require.NoError(t, service.Delete(context.WithoutCancel(t.Context()), delivery.Caller{Principal: u.owner}, fmt.Sprintf("idle-%d", i)))
+		require.NoError(t, service.Delete(context.WithoutCancel(t.Context()), subscriptions.Caller{Principal: u.owner}, fmt.Sprintf("idle-%d", i)))
 	}
 	running.Wait()
 
 	poll := configs.Default().Delivery.Poll
 	figures.state(fmt.Sprintf("A node on which nothing happens, over %s, looking every %s", period, poll), "%s", none)
-	figures.state(fmt.Sprintf("   with %d subscriptions, each polled again and again for %s", idleSubscriptions, delivery.MaxWait), "%s", many)
+	figures.state(fmt.Sprintf("   with %d subscriptions, each polled again and again for %s", idleSubscriptions, subscriptions.MaxWait), "%s", many)
 }
 
 func (l upkeep) String() string {

@@ -23,7 +23,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/system"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/sealing"
+	"github.com/erpbackbone/backbone/application/vault"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -41,7 +41,7 @@ const (
 // from preparing to the receipt: what a caller waits for.
 type personal struct {
 	engine   *engine
-	vault    *sealing.Vault
+	vault    *vault.Vault
 	preparer *eventappend.Preparer
 	calls    *kmsCalls
 	number   atomic.Int64
@@ -101,7 +101,7 @@ func newPersonal(t *testing.T, e *engine, keys *postgres.KeyStore, data ports.Da
 	t.Helper()
 	types := oneType{personType(t, sealed)}
 	p := &personal{engine: e, calls: &kmsCalls{}}
-	p.vault = sealing.New(sealing.Config{Keys: keys, DataKeys: data, Manifests: types, Observer: p.calls})
+	p.vault = vault.New(vault.Config{Keys: keys, DataKeys: data, Manifests: types, Observer: p.calls})
 	p.preparer = eventappend.NewPreparer(types, system.NewIDs(),
 		eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, eventappend.WithSealer(p.vault))
 	return p

@@ -14,8 +14,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/system"
 	eventappend "github.com/erpbackbone/backbone/application/append"
-	"github.com/erpbackbone/backbone/application/intake"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
@@ -25,15 +25,15 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// pipeline is everything between HTTP and PostgreSQL, on the memory store: what
+// pipelineFixture is everything between HTTP and PostgreSQL, on the memory store: what
 // one intent costs in Go alone.
-type pipeline struct {
-	intake   *intake.Service
+type pipelineFixture struct {
+	intake   *pipeline.Service
 	preparer *eventappend.Preparer
 	entity   ports.LegalEntity
 }
 
-func newPipeline(b *testing.B) *pipeline {
+func newPipeline(b *testing.B) *pipelineFixture {
 	b.Helper()
 	schemas, clock, ids, limits := jsonschema.New(), system.Clock{}, system.NewIDs(), configs.Default().Limits
 	catalog, err := module.Build(schemas, wire.Modules()...)
@@ -43,11 +43,11 @@ func newPipeline(b *testing.B) *pipeline {
 	store := memory.New(memory.Config{Clock: clock, LogName: logName})
 	types := registry.New(store, schemas, catalog, clock)
 	require.NoError(b, types.RegisterBuiltIn(b.Context()))
-	p := &pipeline{}
+	p := &pipelineFixture{}
 	p.preparer = eventappend.NewPreparer(types, ids, eventappend.Limits{
 		BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
 	})
-	p.intake = intake.New(intake.Config{
+	p.intake = pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: p.preparer, Appender: store, Events: store, Intents: store,
 		Idempotency: store, Clock: clock, IDs: ids,
 	})
@@ -72,11 +72,11 @@ func newPipeline(b *testing.B) *pipeline {
 	return p
 }
 
-func (p *pipeline) submit(b *testing.B, role, intentType string, payload json.RawMessage, dryRun bool) {
-	_, err := p.intake.Submit(b.Context(), intake.Caller{
+func (p *pipelineFixture) submit(b *testing.B, role, intentType string, payload json.RawMessage, dryRun bool) {
+	_, err := p.intake.Submit(b.Context(), pipeline.Caller{
 		Principal: ports.Principal{TenantID: p.entity.TenantID, PersonID: "p-" + role, PrincipalID: "u-" + role, ActorType: event.Human, Roles: []string{role}},
 		Actor:     event.Actor{Type: event.Human, ID: "u-" + role, Name: role},
-	}, intake.Request{Type: intentType, LegalEntity: p.entity, Payload: payload, Source: event.Source{System: "backbone", Channel: "api"}, DryRun: dryRun})
+	}, pipeline.Request{Type: intentType, LegalEntity: p.entity, Payload: payload, Source: event.Source{System: "backbone", Channel: "api"}, DryRun: dryRun})
 	require.NoError(b, err, intentType)
 }
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/configs/demo"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
@@ -41,12 +41,12 @@ type mailbox interface {
 
 // direct is the service in this process.
 type direct struct {
-	service *delivery.Service
+	service *subscriptions.Service
 	owner   ports.Principal
 }
 
 func (d direct) poll(ctx context.Context, id, consumer string, limit int) (h handed, err error) {
-	b, err := d.service.Poll(ctx, d.owner, delivery.Poll{ID: id, Consumer: consumer, Limit: limit})
+	b, err := d.service.Poll(ctx, d.owner, subscriptions.Poll{ID: id, Consumer: consumer, Limit: limit})
 	if h.events = len(b.Deliveries); h.events > 0 {
 		last := &b.Deliveries[h.events-1].Event
 		h.id, h.sequence = last.ID.String(), strconv.FormatUint(uint64(last.Sequence), 10)
@@ -63,7 +63,7 @@ func (d direct) acknowledge(ctx context.Context, id, consumer, legalEntity strin
 	if err != nil {
 		return err
 	}
-	_, err = d.service.Acknowledge(ctx, d.owner, delivery.Acknowledgement{ID: id, Consumer: consumer, LegalEntity: legalEntity, EventID: e, Sequence: event.Sequence(n)})
+	_, err = d.service.Acknowledge(ctx, d.owner, subscriptions.Acknowledgement{ID: id, Consumer: consumer, LegalEntity: legalEntity, EventID: e, Sequence: event.Sequence(n)})
 	return err
 }
 
@@ -170,7 +170,7 @@ func (u *subscriber) once(consumers, limit int, order string, to func(consumer i
 	require.EqualValues(t, u.count, taken.Load(), "events that were handed out once")
 	s := sample{count: u.count}
 	finished.Range(func(_, at any) bool { s.elapsed = max(s.elapsed, at.(time.Duration)); return true })
-	require.NoError(t, service.Delete(t.Context(), delivery.Caller{Principal: u.owner}, sub.ID))
+	require.NoError(t, service.Delete(t.Context(), subscriptions.Caller{Principal: u.owner}, sub.ID))
 	return s
 }
 
@@ -196,7 +196,7 @@ func reportSubscriptions(t *testing.T, o options, s *shelf, figures *table) {
 	clients := newClients(t, 4, u.node.address, u.tokens["module"])
 	inProcess := func(int) mailbox { return inGo }
 	remote := func(consumer int) mailbox { return overHTTP{clients[consumer]} }
-	reading := u.reading(delivery.MaxPoll)
+	reading := u.reading(subscriptions.MaxPoll)
 	catchUp := func(name string, consumers, limit int, order string, to func(int) mailbox) *variant {
 		return u.catchUp("subscription "+name, consumers, limit, order, to)
 	}
@@ -226,7 +226,7 @@ func reportSubscriptions(t *testing.T, o options, s *shelf, figures *table) {
 	o.period /= 8 // a catch-up is not cut short, so this is how often it is begun
 	o.profiled(t, "subscriptions", func() { takeTurns(t, o, statements, variants...) })
 
-	figures.state(fmt.Sprintf("One subscription's %d events: reading alone, %d at a time", u.count, delivery.MaxPoll), "%s", perSecond(reading.rate(), "events"))
+	figures.state(fmt.Sprintf("One subscription's %d events: reading alone, %d at a time", u.count, subscriptions.MaxPoll), "%s", perSecond(reading.rate(), "events"))
 	for _, r := range rows {
 		name := "Catch-up by " + r.name
 		ratio := fmt.Sprintf("%.2f of %s", r.ratio(r.to), r.of)

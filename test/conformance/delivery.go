@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
@@ -20,9 +20,9 @@ import (
 // Counter is a desk with a service of subscriptions over it.
 type Counter struct {
 	*Desk
-	Service *delivery.Service
+	Service *subscriptions.Service
 	Person  ports.Principal
-	Watch   *delivery.Watch
+	Watch   *subscriptions.Watch
 }
 
 type issued struct{ ids *idSource }
@@ -59,10 +59,10 @@ func (e everybody) Owner(_ context.Context, tenantID, personID string) (ports.Pr
 
 // NewCounter makes a service over a desk. change adapts its configuration; nil: no
 // change.
-func NewCounter(d *Desk, change func(*delivery.Config)) *Counter {
+func NewCounter(d *Desk, change func(*subscriptions.Config)) *Counter {
 	c := &Counter{Desk: d, Person: ports.Principal{TenantID: d.Tenant, PersonID: "person-1"}}
-	c.Watch = delivery.NewWatch(delivery.WatchConfig{Heads: d.Store, Clock: d.Clock, Poll: 5 * time.Millisecond})
-	config := delivery.Config{
+	c.Watch = subscriptions.NewWatch(subscriptions.WatchConfig{Heads: d.Store, Clock: d.Clock, Poll: 5 * time.Millisecond})
+	config := subscriptions.Config{
 		Store: d.Store, Log: d.Store, Access: everybody{d}, Watch: c.Watch, IDs: issued{d.ids}, Clock: d.Clock,
 		Modules: func(context.Context) (func(string) string, error) {
 			return func(string) string { return "conformance" }, nil
@@ -71,7 +71,7 @@ func NewCounter(d *Desk, change func(*delivery.Config)) *Counter {
 	if change != nil {
 		change(&config)
 	}
-	c.Service = delivery.New(config)
+	c.Service = subscriptions.New(config)
 	return c
 }
 
@@ -110,7 +110,7 @@ func RunDeliveryRace(t *testing.T, newStore func(t *testing.T, clock ports.Clock
 // crowd is the model that deliveries are held against.
 type crowd struct {
 	*Counter
-	nodes  []*delivery.Service // over the same store
+	nodes  []*subscriptions.Service // over the same store
 	by     string
 	events int
 
@@ -128,7 +128,7 @@ type crowd struct {
 
 func newCrowd(c *Counter, by string, events int) *crowd {
 	return &crowd{
-		Counter: c, nodes: []*delivery.Service{c.Service, NewCounter(c.Desk, nil).Service}, by: by, events: events, order: map[string][]event.ID{}, index: map[event.ID]int{},
+		Counter: c, nodes: []*subscriptions.Service{c.Service, NewCounter(c.Desk, nil).Service}, by: by, events: events, order: map[string][]event.ID{}, index: map[event.ID]int{},
 		settled: map[event.ID]bool{}, finished: map[event.ID]bool{}, attempts: map[event.ID]int{}, parked: map[event.ID]bool{}, deadline: map[event.ID]time.Time{}, excuse: map[event.ID]bool{},
 	}
 }
@@ -148,7 +148,7 @@ func (c *crowd) run(t *testing.T) {
 	require.NoError(t, ctx.Err(), "not everything was handed out in time")
 	require.Empty(t, c.wrong)
 	require.Len(t, c.finished, c.events)
-	status, err := c.Service.Get(t.Context(), delivery.Caller{Principal: c.Person}, "race")
+	status, err := c.Service.Get(t.Context(), subscriptions.Caller{Principal: c.Person}, "race")
 	require.NoError(t, err)
 	require.Zero(t, status.LagEvents)
 	require.Zero(t, status.Parked)
@@ -172,7 +172,7 @@ func (c *crowd) consume(ctx context.Context, t require.TestingT, i int) {
 	node := c.nodes[i%len(c.nodes)]
 	consumer := fmt.Sprintf("c-%d", i)
 	for ctx.Err() == nil && !c.over() {
-		batch, err := node.Poll(ctx, c.Person, delivery.Poll{ID: "race", Consumer: consumer, Limit: 1 + r.IntN(20)})
+		batch, err := node.Poll(ctx, c.Person, subscriptions.Poll{ID: "race", Consumer: consumer, Limit: 1 + r.IntN(20)})
 		if err != nil {
 			c.complain("poll: %v", err)
 			return
@@ -192,11 +192,11 @@ func (c *crowd) consume(ctx context.Context, t require.TestingT, i int) {
 			case x < 6: // forgotten
 			case x < 14:
 				c.note(c.excuse, id)
-				_, err = node.Refuse(ctx, c.Person, delivery.Refusal{ID: "race", EventIDs: id, Action: subscription.Again, Code: "case.busy"})
+				_, err = node.Refuse(ctx, c.Person, subscriptions.Refusal{ID: "race", EventIDs: id, Action: subscription.Again, Code: "case.busy"})
 			case x < 16:
 				c.note(c.excuse, id)
 				c.note(c.parked, id)
-				_, err = node.Refuse(ctx, c.Person, delivery.Refusal{ID: "race", EventIDs: id, Action: subscription.Park, Code: "case.broken"})
+				_, err = node.Refuse(ctx, c.Person, subscriptions.Refusal{ID: "race", EventIDs: id, Action: subscription.Park, Code: "case.broken"})
 			default:
 				done = append(done, id[0])
 			}
@@ -207,7 +207,7 @@ func (c *crowd) consume(ctx context.Context, t require.TestingT, i int) {
 		}
 		if len(done) > 0 {
 			c.note(c.settled, done)
-			answered, err := node.Acknowledge(ctx, c.Person, delivery.Acknowledgement{ID: "race", EventIDs: done})
+			answered, err := node.Acknowledge(ctx, c.Person, subscriptions.Acknowledgement{ID: "race", EventIDs: done})
 			if err != nil {
 				c.complain("acknowledge: %v", err)
 				return
@@ -224,7 +224,7 @@ func (c *crowd) consume(ctx context.Context, t require.TestingT, i int) {
 func (c *crowd) idle(ctx context.Context, r *rand.Rand) error {
 	c.Clock.Advance(time.Duration(1+r.IntN(20)) * time.Second)
 	if r.IntN(4) == 0 {
-		if _, err := c.Service.Replay(ctx, delivery.Caller{Principal: c.Person}, "race", delivery.DeadLetterQuery{Limit: 1 + r.IntN(5)}, ""); err != nil {
+		if _, err := c.Service.Replay(ctx, subscriptions.Caller{Principal: c.Person}, "race", subscriptions.DeadLetterQuery{Limit: 1 + r.IntN(5)}, ""); err != nil {
 			return err
 		}
 	}
@@ -253,7 +253,7 @@ func (c *crowd) complain(format string, args ...any) {
 
 // handed checks a batch. What was settled only grows, so whoever is found to have been
 // overtaken was.
-func (c *crowd) handed(batch []delivery.Delivery) {
+func (c *crowd) handed(batch []subscriptions.Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	here := map[event.ID]bool{}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
@@ -26,7 +26,7 @@ func RunConsumersTogether(t *testing.T, newStore func(t *testing.T, clock ports.
 	t.Helper()
 	clock := NewClock()
 	c := NewCounter(NewDesk(t, newStore(t, clock), clock, "together"), nil)
-	nodes := []*delivery.Service{c.Service, NewCounter(c.Desk, nil).Service}
+	nodes := []*subscriptions.Service{c.Service, NewCounter(c.Desk, nil).Service}
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream, BreakerAfter: subscription.NoBreaker}, subscription.Filter{})
 	const rounds = 3
 	bad := c.Write(t, 0, 2, "bad")
@@ -40,11 +40,11 @@ func RunConsumersTogether(t *testing.T, newStore func(t *testing.T, clock ports.
 	for range rounds {
 		c.meet(ctx, t, nodes, bad)
 	}
-	there, err := c.Service.Get(ctx, delivery.Caller{Principal: c.Person}, "s")
+	there, err := c.Service.Get(ctx, subscriptions.Caller{Principal: c.Person}, "s")
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 2, rounds * together}, []int{there.InFlight, there.Waiting, int(there.Counts.Acknowledged)}, "the key that fails is all that is left")
 	clock.Advance(time.Hour)
-	batch, err := nodes[1].Poll(ctx, c.Person, delivery.Poll{ID: "s", Limit: 1})
+	batch, err := nodes[1].Poll(ctx, c.Person, subscriptions.Poll{ID: "s", Limit: 1})
 	require.NoError(t, err)
 	require.Len(t, batch.Deliveries, 1)
 	require.Equal(t, bad[0], batch.Deliveries[0].Event.ID, "in its order")
@@ -52,7 +52,7 @@ func RunConsumersTogether(t *testing.T, newStore func(t *testing.T, clock ports.
 
 // meet lets every consumer take one message, and acknowledge it when all of them have
 // one. Whoever gets one of the bad key refuses it and asks again.
-func (c *Counter) meet(ctx context.Context, t *testing.T, nodes []*delivery.Service, bad []event.ID) {
+func (c *Counter) meet(ctx context.Context, t *testing.T, nodes []*subscriptions.Service, bad []event.ID) {
 	t.Helper()
 	var mu sync.Mutex
 	held := map[event.ID]bool{}
@@ -72,7 +72,7 @@ func (c *Counter) meet(ctx context.Context, t *testing.T, nodes []*delivery.Serv
 			case <-ctx.Done():
 				return
 			}
-			answered, err := node.Acknowledge(ctx, c.Person, delivery.Acknowledgement{ID: "s", Consumer: name, EventIDs: []event.ID{id}})
+			answered, err := node.Acknowledge(ctx, c.Person, subscriptions.Acknowledgement{ID: "s", Consumer: name, EventIDs: []event.ID{id}})
 			if err != nil || answered.Taken != 1 {
 				t.Errorf("%s could not acknowledge: %v, %v", name, answered, err)
 			}
@@ -84,9 +84,9 @@ func (c *Counter) meet(ctx context.Context, t *testing.T, nodes []*delivery.Serv
 }
 
 // next waits for a message that is not of the bad ones.
-func (c *Counter) next(ctx context.Context, t *testing.T, node *delivery.Service, consumer string, bad []event.ID) event.ID {
+func (c *Counter) next(ctx context.Context, t *testing.T, node *subscriptions.Service, consumer string, bad []event.ID) event.ID {
 	for ctx.Err() == nil {
-		batch, err := node.Poll(ctx, c.Person, delivery.Poll{ID: "s", Consumer: consumer, Limit: 1, Wait: 50 * time.Millisecond})
+		batch, err := node.Poll(ctx, c.Person, subscriptions.Poll{ID: "s", Consumer: consumer, Limit: 1, Wait: 50 * time.Millisecond})
 		if err != nil {
 			t.Errorf("poll: %v", err)
 			return event.ID{}
@@ -95,7 +95,7 @@ func (c *Counter) next(ctx context.Context, t *testing.T, node *delivery.Service
 			if !slices.Contains(bad, d.Event.ID) {
 				return d.Event.ID
 			}
-			if _, err := node.Refuse(ctx, c.Person, delivery.Refusal{ID: "s", Consumer: consumer, EventIDs: []event.ID{d.Event.ID}, Action: subscription.Again}); err != nil {
+			if _, err := node.Refuse(ctx, c.Person, subscriptions.Refusal{ID: "s", Consumer: consumer, EventIDs: []event.ID{d.Event.ID}, Action: subscription.Again}); err != nil {
 				t.Errorf("refuse: %v", err)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/application/delivery"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
@@ -219,7 +219,7 @@ func RunDeliveryBytes(t *testing.T, newStore func(t *testing.T, clock ports.Cloc
 	store := newStore(t, clock)
 	for _, by := range []string{subscription.PerLegalEntity, subscription.PerStream, subscription.NoOrder} {
 		t.Run(by, func(t *testing.T) {
-			c := NewCounter(NewDesk(t, store, clock, "bytes-"+by), func(c *delivery.Config) { c.Bytes = bound })
+			c := NewCounter(NewDesk(t, store, clock, "bytes-"+by), func(c *subscriptions.Config) { c.Bytes = bound })
 			c.Write(t, 0, 2, "small")
 			c.Write(t, 0, 7, "large", sized(large))
 			c.Write(t, 1, 1, "huge", sized(2*bound))
@@ -232,7 +232,7 @@ func RunDeliveryBytes(t *testing.T, newStore func(t *testing.T, clock ports.Cloc
 				seen := map[event.ID]bool{}
 				for polls := 0; ; polls++ {
 					require.Less(t, polls, 2*events)
-					batch, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: "s", Limit: 1000})
+					batch, err := c.Service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: "s", Limit: 1000})
 					require.NoError(t, err)
 					bytes := 0
 					var ids []event.ID
@@ -253,15 +253,15 @@ func RunDeliveryBytes(t *testing.T, newStore func(t *testing.T, clock ports.Cloc
 			}
 			if by != subscription.PerStream { // there the first that is parked holds back the rest of its stream
 				take(func(ids []event.ID) {
-					_, err := c.Service.Refuse(t.Context(), c.Person, delivery.Refusal{ID: "s", EventIDs: ids, Action: subscription.Park, Code: "case.large"})
+					_, err := c.Service.Refuse(t.Context(), c.Person, subscriptions.Refusal{ID: "s", EventIDs: ids, Action: subscription.Park, Code: "case.large"})
 					require.NoError(t, err)
 				})
-				settled, err := c.Service.Replay(t.Context(), delivery.Caller{Principal: c.Person}, "s", delivery.DeadLetterQuery{Limit: 1000}, "")
+				settled, err := c.Service.Replay(t.Context(), subscriptions.Caller{Principal: c.Person}, "s", subscriptions.DeadLetterQuery{Limit: 1000}, "")
 				require.NoError(t, err)
-				require.Equal(t, delivery.Settled{Messages: events}, settled)
+				require.Equal(t, subscriptions.Settled{Messages: events}, settled)
 			}
 			take(func(ids []event.ID) {
-				_, err := c.Service.Acknowledge(t.Context(), c.Person, delivery.Acknowledgement{ID: "s", EventIDs: ids})
+				_, err := c.Service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: "s", EventIDs: ids})
 				require.NoError(t, err)
 			})
 		})

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/application/delivery"
 	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
@@ -47,7 +47,7 @@ func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) Fe
 	clock := NewClock()
 	store := newStore(t, clock)
 	cursors := query.NewCursors([]byte("conformance"))
-	c := NewCounter(NewDesk(t, store, clock, "handover"), func(c *delivery.Config) { c.Cursors = cursors })
+	c := NewCounter(NewDesk(t, store, clock, "handover"), func(c *subscriptions.Config) { c.Cursors = cursors })
 	feeds := query.NewFeeds(query.New(store, store, listed{store}, cursors), store, clock)
 	c.Subscribe(t, "reset", subscription.Settings{}, subscription.Filter{})
 
@@ -98,7 +98,7 @@ func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) Fe
 			start := subscription.Start{From: subscription.AtCursor, Cursor: cursor}
 			if r == 0 {
 				id = "reset"
-				_, err = c.Service.Reset(t.Context(), delivery.Caller{Principal: c.Person}, id, start)
+				_, err = c.Service.Reset(t.Context(), subscriptions.Caller{Principal: c.Person}, id, start)
 			} else {
 				_, _, err = c.Service.Create(t.Context(), c.Person, subscription.Subscription{
 					ID: id, SubscriberType: "service", SubscriberID: "suite", Settings: subscription.Settings{Start: start},
@@ -109,7 +109,7 @@ func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) Fe
 			}
 			for {
 				done := written.Load() == int64(total) // before polling: what was written then is handed out
-				batch, err := c.Service.Poll(t.Context(), c.Person, delivery.Poll{ID: id, Limit: 7})
+				batch, err := c.Service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: id, Limit: 7})
 				if !okay(t, err) || done && len(batch.Deliveries) == 0 {
 					return
 				}
@@ -119,7 +119,7 @@ func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) Fe
 					ids = append(ids, d.Event.ID)
 				}
 				if len(ids) > 0 {
-					_, err = c.Service.Acknowledge(t.Context(), c.Person, delivery.Acknowledgement{ID: id, EventIDs: ids})
+					_, err = c.Service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: id, EventIDs: ids})
 				}
 				if !okay(t, err) {
 					return
@@ -163,10 +163,10 @@ func refusedCursors(t *testing.T, c *Counter, feeds *query.Feeds) {
 	at := feed.Cursor()
 	require.NoError(t, create("now", at))
 	require.NoError(t, create("now", at), "the same definition again")
-	batch, err := c.Service.Poll(ctx, c.Person, delivery.Poll{ID: "now", Limit: 10})
+	batch, err := c.Service.Poll(ctx, c.Person, subscriptions.Poll{ID: "now", Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, batch.Deliveries)
-	made, err := c.Service.Get(ctx, delivery.Caller{Principal: c.Person}, "now")
+	made, err := c.Service.Get(ctx, subscriptions.Caller{Principal: c.Person}, "now")
 	require.NoError(t, err)
 	require.Equal(t, at, made.Settings.Start.Cursor)
 
@@ -176,7 +176,7 @@ func refusedCursors(t *testing.T, c *Counter, feeds *query.Feeds) {
 	require.NoError(t, err)
 	c.Entities = append(c.Entities, le)
 	c.Write(t, 2, 2, "late")
-	batch, err = c.Service.Poll(ctx, c.Person, delivery.Poll{ID: "now", Limit: 10})
+	batch, err = c.Service.Poll(ctx, c.Person, subscriptions.Poll{ID: "now", Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, batch.Deliveries, 2)
 
@@ -192,10 +192,10 @@ func refusedCursors(t *testing.T, c *Counter, feeds *query.Feeds) {
 	require.Equal(t, "cursor.foreign", fault.CodeOf(err), "of another tenant")
 	f, _ := fault.As(err)
 	require.Equal(t, "/settings/start_cursor", f.Field)
-	_, err = c.Service.Reset(ctx, delivery.Caller{Principal: c.Person}, "now", subscription.Start{From: subscription.AtCursor, Cursor: other.Cursor()})
+	_, err = c.Service.Reset(ctx, subscriptions.Caller{Principal: c.Person}, "now", subscription.Start{From: subscription.AtCursor, Cursor: other.Cursor()})
 	require.Equal(t, "cursor.foreign", fault.CodeOf(err))
 	require.Equal(t, "subscription.not_found", fault.CodeOf(func() error {
-		_, err := c.Service.Get(ctx, delivery.Caller{Principal: c.Person}, "none")
+		_, err := c.Service.Get(ctx, subscriptions.Caller{Principal: c.Person}, "none")
 		return err
 	}()))
 }

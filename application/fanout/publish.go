@@ -1,0 +1,337 @@
+package fanout
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Heads knows how far every partition has grown. Whoever takes the map and the channel,
+// reads, and waits for the channel misses nothing.
+type Heads interface {
+	Heads() (map[event.PartitionID]ports.Head, <-chan struct{})
+}
+
+// Leases gives a partition to one node at a time, and knows the nodes that share them.
+type Leases interface {
+	Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error)
+	Release(ctx context.Context, holder string, resources []ports.LeaseResource) error
+	BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error)
+	LeaveWork(ctx context.Context, work, node string) error
+}
+
+// Log reads the events of a partition.
+type Log interface {
+	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
+}
+
+// Encoder writes events as their receivers see them, one document for each. A
+// reference leaves data, dimensions and entities out.
+type Encoder interface {
+	Encode(ctx context.Context, events []event.Recorded, reference bool) ([][]byte, error)
+}
+
+// Observer watches a dispatcher.
+type Observer interface {
+	// Published reports messages that the broker stored, and those of them that it had
+	// already.
+	Published(publisher string, messages, duplicates int)
+	// PublishFailed reports an attempt that failed, by code.
+	PublishFailed(publisher, code string)
+	// PublishLag reports what this node's partitions have not published: events, and the
+	// age of the oldest of them as far as it is known.
+	PublishLag(publisher string, events uint64, seconds float64)
+	// PublisherLeases reports how many partitions this node publishes.
+	PublisherLeases(publisher string, held int)
+	// PublisherLease reports that a lease was "taken", "released" for another node, or
+	// "lost".
+	PublisherLease(publisher, change string)
+	// PublisherNodes reports how many nodes share the partitions.
+	PublisherNodes(publisher string, alive int)
+}
+
+// Config is what a Dispatcher needs. Numbers of 0 take their default.
+type Config struct {
+	Name      string // of the publisher, such as "nats"
+	Node      string // of this process; leases are held in its name
+	Publisher ports.Publisher
+	Cursors   ports.PublisherCursors
+	Leases    Leases
+	Heads     Heads
+	Log       Log
+	Encoder   Encoder
+	Clock     ports.Clock  // for lag
+	Logger    *slog.Logger // nil: silent
+	Observer  Observer     // nil: nobody watches
+
+	Batch   int           // events of one batch, which has 8 MiB of payloads at most; 256
+	Workers int           // partitions that publish at the same time; 4
+	TTL     time.Duration // of a lease; 10 s
+	Retry   time.Duration // pause after the first failure, doubled with each; 1 s
+	Longest time.Duration // pause between two attempts; 60 s
+	Stall   time.Duration // without progress where events wait, after which health says so; 2 min
+}
+
+// Dispatcher publishes the partitions whose leases this node holds.
+type Dispatcher struct {
+	Config
+	holder string
+	wake   chan struct{}
+	done   chan result
+
+	// By Run only.
+	held    map[event.PartitionID]*share
+	alive   []string  // the nodes that share the partitions
+	renewed time.Time // when the leases were, with success
+	served  uint64
+
+	verdict atomic.Pointer[verdict] // nil: it does not run
+}
+
+// share is a partition that this node publishes.
+type share struct {
+	partition event.PartitionID
+	term      uint64
+	ends      time.Time // of the lease, by this process's own monotonic clock
+
+	begun    bool
+	through  event.Sequence
+	oldest   time.Time
+	busy     bool
+	cancel   context.CancelFunc // ends what is under way
+	served   uint64             // when it had its turn
+	leaving  bool               // another node should have it: given back as soon as it is not busy
+	failures int
+	retryAt  time.Time
+	woken    bool      // a failure of what is under way is older than the news that the broker is back
+	waiting  time.Time // since when events wait without progress; zero: none do
+	code     string    // of the newest failure since then
+}
+
+// New makes a Dispatcher. It does nothing until it runs.
+func New(c Config) *Dispatcher {
+	or := func(d *time.Duration, fallback time.Duration) {
+		if *d <= 0 {
+			*d = fallback
+		}
+	}
+	or(&c.TTL, 10*time.Second)
+	or(&c.Retry, FirstPause)
+	or(&c.Longest, LongestPause)
+	or(&c.Stall, 2*time.Minute)
+	if c.Batch <= 0 {
+		c.Batch = 256
+	}
+	if c.Workers <= 0 {
+		c.Workers = 4
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	// A process that starts again under its name is another holder: a term that is its
+	// own was begun by itself.
+	return &Dispatcher{
+		Config: c, holder: c.Node + "/" + rand.Text()[:8], wake: make(chan struct{}, 1), done: make(chan result),
+		held: map[event.PartitionID]*share{},
+	}
+}
+
+// emptyPause is the pause after a page without events.
+const emptyPause = 20 * time.Millisecond
+
+// LeaseName is the name under which the partitions of a publisher are leased.
+func LeaseName(publisher string) string { return "publisher/" + publisher }
+
+// Wake ends all pauses after failures: the broker is back.
+func (d *Dispatcher) Wake() {
+	select {
+	case d.wake <- struct{}{}:
+	default: // already told
+	}
+}
+
+// Run publishes until ctx ends; then it gives its leases back.
+func (d *Dispatcher) Run(ctx context.Context) {
+	var working sync.WaitGroup
+	d.renewed = time.Now()
+	d.verdict.Store(&verdict{at: d.renewed})
+	defer func() {
+		d.verdict.Store(nil)
+		settled := make(chan struct{})
+		go func() { working.Wait(); close(settled) }()
+		for {
+			select {
+			case <-d.done:
+			case <-settled:
+				d.release(ctx)
+				return
+			}
+		}
+	}()
+	renew := time.NewTimer(0)
+	defer renew.Stop()
+	pause := time.NewTimer(d.Longest)
+	defer pause.Stop()
+	asked := map[event.PartitionID]bool{}
+	for {
+		heads, changed := d.Heads.Heads()
+		for p, h := range heads {
+			if h.Sequence > 0 && !asked[p] {
+				asked[p] = true
+				renew.Reset(0) // new here: ask for its lease at once
+			}
+		}
+		pause.Reset(d.start(ctx, &working, heads))
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-pause.C:
+		case r := <-d.done:
+			d.finish(ctx, r)
+			if r.share.leaving {
+				renew.Reset(0) // somebody waits for it
+			}
+		case <-d.wake:
+			for _, s := range d.held {
+				s.retryAt, s.woken = time.Time{}, s.busy
+			}
+		case <-renew.C:
+			d.renew(ctx, heads)
+			d.report(heads)
+			d.judge(heads)
+			renew.Reset(d.TTL / 3)
+		}
+	}
+}
+
+// start sets workers on partitions with something to publish, those that waited
+// longest first, and tells how long nothing is to be done.
+func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads map[event.PartitionID]ports.Head) time.Duration {
+	now := time.Now()
+	wait := d.Longest
+	busy := 0
+	var due []*share
+	for _, s := range d.held {
+		switch {
+		case s.busy:
+			busy++
+		case s.leaving:
+		case s.begun && heads[s.partition].Sequence <= s.through, !now.Before(s.ends):
+		case now.Before(s.retryAt):
+			wait = min(wait, s.retryAt.Sub(now))
+		default:
+			due = append(due, s)
+		}
+	}
+	slices.SortFunc(due, func(a, b *share) int { return int(a.served) - int(b.served) })
+	for _, s := range due[:min(len(due), max(d.Workers-busy, 0))] {
+		d.served++
+		s.served, s.busy = d.served, true
+		turn := turn{share: s, partition: s.partition, term: s.term, begun: s.begun, through: s.through}
+		bounded, cancel := context.WithDeadline(ctx, s.ends)
+		s.cancel = cancel
+		working.Go(func() {
+			defer cancel()
+			d.done <- d.work(bounded, turn)
+		})
+	}
+	return wait
+}
+
+// finish notes what came of a turn.
+func (d *Dispatcher) finish(ctx context.Context, r result) {
+	s := r.share
+	woken := s.woken
+	s.busy, s.woken, s.cancel = false, false, nil
+	if d.held[s.partition] != s {
+		return // somebody else's meanwhile
+	}
+	if r.begun && !s.begun {
+		s.failures = r.failures // of whoever had it before: a broker that is away is left alone as long
+	}
+	s.begun, s.through, s.oldest = r.begun, r.through, r.oldest
+	if r.stored > 0 {
+		s.waiting, s.code = time.Time{}, ""
+	}
+	if d.Observer != nil && r.stored > 0 {
+		d.Observer.Published(d.Name, r.stored, r.duplicates)
+	}
+	code := fault.CodeOf(r.err)
+	switch {
+	case r.err == nil:
+		s.failures = 0
+		if r.stored == 0 { // nothing there, whatever the heads say: a replica may be behind
+			s.retryAt = time.Now().Add(emptyPause)
+		}
+		return
+	case ctx.Err() != nil:
+		return
+	case code == "publisher.fenced", code == "publisher.cursor_moved":
+		d.Logger.WarnContext(ctx, "a partition is published by another node", "publisher", d.Name, "partition", s.partition, "code", code)
+		d.drop(s)
+		return
+	}
+	if r.stored > 0 {
+		s.failures = 0
+	}
+	s.failures++
+	s.code = code
+	pause := Backoff(d.Retry, d.Longest, s.failures)
+	if woken {
+		pause = 0
+	}
+	s.retryAt = time.Now().Add(pause)
+	if d.Observer != nil {
+		d.Observer.PublishFailed(d.Name, code)
+	}
+	d.Logger.WarnContext(ctx, "events could not be published; they will be tried again", "publisher", d.Name, "partition", s.partition,
+		"after", s.through, "code", code, "error", r.err.Error(), "retry_in", pause.String())
+}
+
+// Pauses after failures: the first, doubled with each further one, and the longest.
+const (
+	FirstPause   = time.Second
+	LongestPause = time.Minute
+)
+
+// Backoff is the pause after so many failures in a row.
+func Backoff(first, longest time.Duration, failures int) time.Duration {
+	if failures < 1 {
+		return 0
+	}
+	if failures > 20 {
+		return longest
+	}
+	return min(longest, first<<(failures-1))
+}
+
+// report tells the lag of what this node publishes.
+func (d *Dispatcher) report(heads map[event.PartitionID]ports.Head) {
+	if d.Observer == nil {
+		return
+	}
+	var events uint64
+	var seconds float64
+	for _, s := range d.held {
+		h := heads[s.partition]
+		if !s.begun || h.Sequence <= s.through {
+			continue
+		}
+		events += uint64(h.Sequence - s.through)
+		since := s.oldest
+		if since.IsZero() {
+			since = h.RecordedAt
+		}
+		seconds = max(seconds, d.Clock.Now().Sub(since).Seconds())
+	}
+	d.Observer.PublishLag(d.Name, events, seconds)
+}

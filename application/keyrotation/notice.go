@@ -1,0 +1,76 @@
+package keyrotation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// NoticeName is where the notice of an ended epoch lies in the export store. A database
+// that was restored may come to end an epoch once more, with another key: that notice
+// lies beside it, as ended-2.note and so on.
+func NoticeName(tenantID string, epoch uint32) string {
+	return fmt.Sprintf("epochs/%s/%d/ended.note", Segment(tenantID), epoch)
+}
+
+// giveNotice exports the signed notice of an ended epoch, once. It says which
+// erasures no backup can undo from the key's destruction on: those up to a receipt,
+// whose keys were never wrapped with a later KEK.
+func (s *Service) giveNotice(ctx context.Context, ended ports.KEK, successor uint32, destroyedAt time.Time) error {
+	name, given, err := s.noticeName(ctx, ended)
+	if err != nil || given {
+		return err
+	}
+	covers, err := s.covered(ctx, ended.TenantID, successor)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "backbone/epoch-notice/v1\ntenant %s\nended epoch %d\nkey %s\nsucceeded by epoch %d\nkey destroyed at %s\ncovers erasure receipts to %d\n",
+		ended.TenantID, ended.Epoch, ended.KeyID, successor, destroyedAt.UTC().Format(time.RFC3339), covers)
+	note, err := s.c.Notary.SignNote(ctx, []byte(text.String()))
+	if err != nil {
+		return err
+	}
+	err = s.c.Exports.PutIfAbsent(ctx, name, note)
+	if fault.CodeOf(err) == "export.name_taken" {
+		return nil // another process gave it
+	}
+	return err
+}
+
+// noticeName finds where the notice of a KEK belongs, and whether it lies there.
+func (s *Service) noticeName(ctx context.Context, ended ports.KEK) (name string, given bool, err error) {
+	first := NoticeName(ended.TenantID, ended.Epoch)
+	name = first
+	for n := 2; ; n++ {
+		note, err := s.c.Exports.Get(ctx, name)
+		if err != nil {
+			if fault.KindOf(err) == fault.NotFound {
+				err = nil
+			}
+			return name, false, err
+		}
+		if strings.Contains(string(note), "\nkey "+ended.KeyID+"\n") {
+			return name, true, nil
+		}
+		name = fmt.Sprintf("%s-%d.note", strings.TrimSuffix(first, ".note"), n)
+	}
+}
+
+// sameKey compares an opened key with the fingerprint that is stored beside it.
+func sameKey(plain shredding.Secret, row ports.WrappedRow) error {
+	if row.Fingerprint == (shredding.Fingerprint{}) {
+		return nil // a secret that has none
+	}
+	got, err := shredding.Key{DEK: plain}.Fingerprint()
+	if err == nil && got != row.Fingerprint {
+		err = fault.New(fault.Internal, "keys.fingerprint_differs", "key %s opens to another key than was stored; keep the old epoch and restore the key store's row from an export", row.Reference)
+	}
+	return err
+}

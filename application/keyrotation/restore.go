@@ -1,0 +1,80 @@
+package keyrotation
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Restored is what a recovery did.
+type Restored struct {
+	Export uint64      `json:"export"`
+	Keys   int64       `json:"keys"` // rows taken from the export
+	Dead   []ports.KEK `json:"-"`    // KEKs that the key service does not serve any more
+}
+
+// Restore brings the keys back after the key store was restored from a backup: rows
+// wrapped with KEKs that are gone are replaced from an export (number 0: the newest),
+// and rows that the backup does not know are added. What KEKs are gone, only the key
+// service knows. Erasures since the backup are not done again here: replay the
+// receipts afterwards.
+//
+//	keys.export_missing, keys.export_damaged
+//	keys.export_too_old  FailedPrecondition: the KEK that was active when the export was made is gone too
+func (s *Service) Restore(ctx context.Context, number uint64, progress Progress) (Restored, error) {
+	e, err := s.ReadExport(ctx, number)
+	if err != nil {
+		return Restored{}, err
+	}
+	out := Restored{Export: e.Number}
+	progress.tell("", 1, "Reading the export", 0, 0)
+	exported, err := s.c.Recovery.ExportedKEKs(ctx, s.lines(ctx, e))
+	if err != nil {
+		return out, err
+	}
+	stored, err := s.c.Keys.KEKs(ctx, "")
+	if err != nil {
+		return out, err
+	}
+	type epoch struct {
+		tenantID string
+		number   uint32
+	}
+	keks := map[epoch]ports.KEK{}
+	for _, k := range append(exported, stored...) {
+		keks[epoch{k.TenantID, k.Epoch}] = k
+	}
+	asked := 0
+	for _, k := range keks {
+		progress.tell("", 2, "Asking which keys are gone", int64(asked), int64(len(keks)))
+		asked++
+		gone, err := s.isGone(ctx, k)
+		if err != nil {
+			return out, err
+		}
+		if gone {
+			out.Dead = append(out.Dead, k)
+		}
+	}
+	for _, k := range exported {
+		for _, dead := range out.Dead {
+			if k.State == ports.KEKActive && dead.TenantID == k.TenantID && dead.Epoch == k.Epoch {
+				return out, fault.New(fault.FailedPrecondition, "keys.export_too_old", "the key that export %d is wrapped with is gone too; take a newer export, or cancel the key's deletion in the key service while that is possible", e.Number)
+			}
+		}
+	}
+	progress.tell("", 3, "Replacing keys", 0, 0)
+	out.Keys, err = s.c.Recovery.RestoreKeys(ctx, s.lines(ctx, e), out.Dead)
+	return out, err
+}
+
+// isGone asks the key service. A key that an operator disabled is not gone: it can be
+// enabled again.
+func (s *Service) isGone(ctx context.Context, k ports.KEK) (bool, error) {
+	key, err := s.c.KMS.Describe(ctx, k.KeyID)
+	if fault.CodeOf(err) == "kms.key_not_found" {
+		return true, nil
+	}
+	return key.State == ports.KeyPendingDeletion, err
+}

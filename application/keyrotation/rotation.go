@@ -1,0 +1,266 @@
+// Package keyrotation replaces the KEKs that wrap the keys of persons, epoch by epoch:
+// backups from before an erasure then hold keys that nothing opens any more. It also
+// makes the first KEK of a tenant, keeps exports of the key store outside the
+// database, and brings keys back from them.
+//
+// A rotation has six steps: make the next KEK, activate it, wrap the survivors again,
+// check that nothing is left and that keys open, prove that an export restores, end
+// the old KEK. Each step may be repeated, and where to go on after a crash is read
+// from the states of the KEKs.
+package keyrotation
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// The measures of a rotation.
+const (
+	PageSize   = 500 // rows wrapped again in one transaction
+	SampleSize = 100 // keys that are opened to prove that all do
+
+	defaultWorkers      = 8 // calls to the key service at once
+	defaultDeletionDays = 7
+)
+
+// Receipts are the erasures so far.
+type Receipts interface {
+	// Receipts lists receipts by number, from one on.
+	Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error)
+}
+
+// Notary signs a text as a note that anybody can check with the installation's public
+// key.
+type Notary interface {
+	SignNote(ctx context.Context, text []byte) (note []byte, err error)
+}
+
+// Observer hears of rotations, for metrics. It must not block.
+type Observer interface {
+	// Rotated reports an attempt at a tenant's rotation; code is "" when it succeeded.
+	Rotated(rewrapped int64, took time.Duration, code string)
+}
+
+// Config is what a Service needs.
+type Config struct {
+	Keys     ports.KeyRotation
+	Recovery ports.KeyRecovery
+	KMS      ports.KeyLifecycle // as the rotator
+	DataKeys ports.DataKeys     // as the application: what is checked is what it will meet
+	Exports  ports.ExportStore
+	Receipts Receipts
+	Notary   Notary
+	Clock    ports.Clock
+	// Gate refuses rotations while it gives an error, such as pii.receipts_behind: a
+	// database that was restored is repaired first. nil never refuses.
+	Gate func(ctx context.Context) error
+
+	AliasPrefix  string // of all KEKs of the installation, "alias/backbone/NAME"; no slash at the end
+	DeletionDays int    // 7 to 30; 0 is 7
+	Workers      int    // 0 is 8
+	Node         string // who runs it, for the claims of the nightly job
+	Logger       *slog.Logger
+	Observer     Observer // may be nil
+}
+
+// Service rotates. Safe for concurrent use, also by several processes: what two of
+// them do at once is done once or repeated harmlessly.
+type Service struct{ c Config }
+
+// New makes a Service.
+func New(c Config) *Service {
+	if c.DeletionDays == 0 {
+		c.DeletionDays = defaultDeletionDays
+	}
+	if c.Workers == 0 {
+		c.Workers = defaultWorkers
+	}
+	if c.Gate == nil {
+		c.Gate = func(context.Context) error { return nil }
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Service{c: c}
+}
+
+// Step is where a rotation is.
+type Step struct {
+	TenantID string
+	Number   int // 1 to 6
+	Title    string
+	Done     int64
+	Total    int64 // 0: the step is one piece
+}
+
+// Progress hears where a rotation is. It must not block.
+type Progress func(Step)
+
+func (p Progress) tell(tenantID string, number int, title string, done, total int64) {
+	if p != nil {
+		p(Step{TenantID: tenantID, Number: number, Title: title, Done: done, Total: total})
+	}
+}
+
+// Outcome is what a rotation did.
+type Outcome struct {
+	TenantID   string    `json:"tenant_id"`
+	Ended      uint32    `json:"ended_epoch"`
+	Active     uint32    `json:"active_epoch"`
+	Resumed    bool      `json:"resumed,omitempty"` // a run before this one had begun it
+	Rewrapped  int64     `json:"rewrapped"`
+	Export     uint64    `json:"export"`             // number of the export that proved that keys restore
+	Covers     uint64    `json:"covers_receipts_to"` // erasures up to this receipt are beyond every backup once the KEK is destroyed
+	DeletionAt time.Time `json:"deletion_at"`        // when the key service destroys the ended KEK
+}
+
+// Rotate finishes a rotation that was begun, or makes a new one. After one that was
+// finished for a run before, erasures since its beginning get another.
+//
+//	keys.kek_missing   FailedPrecondition: the tenant has no KEK
+//	pii.receipts_behind, or what else Config.Gate says
+//	keys.*, kms.*      of the key store and the key service; the next run goes on there
+func (s *Service) Rotate(ctx context.Context, tenantID string, progress Progress) (out Outcome, err error) {
+	began := s.c.Clock.Now()
+	var rewrapped int64
+	defer func() {
+		if s.c.Observer != nil {
+			code := ""
+			if err != nil {
+				code = fault.CodeOf(err)
+			}
+			s.c.Observer.Rotated(rewrapped, s.c.Clock.Now().Sub(began), code)
+		}
+	}()
+	if err := s.c.Gate(ctx); err != nil {
+		return Outcome{TenantID: tenantID}, err
+	}
+	for {
+		out, err = s.rotateOnce(ctx, tenantID, progress)
+		rewrapped += out.Rewrapped
+		if err != nil || !out.Resumed {
+			return out, err
+		}
+		newest, err := s.newestReceipt(ctx, tenantID)
+		if err != nil || newest <= out.Covers {
+			return out, err
+		}
+	}
+}
+
+func (s *Service) rotateOnce(ctx context.Context, tenantID string, progress Progress) (Outcome, error) {
+	out := Outcome{TenantID: tenantID}
+	if err := s.endKEKs(ctx, tenantID); err != nil { // a run before may have stopped in its last step
+		return out, err
+	}
+	e, err := s.epochs(ctx, tenantID)
+	if err != nil {
+		return out, err
+	}
+	if e.active == nil && e.draining == nil {
+		return out, fault.New(fault.FailedPrecondition, "keys.kek_missing", "the tenant has no key that wraps keys yet; store something with personal data first, or check the tenant's id")
+	}
+	out.Resumed = e.pending != nil || e.draining != nil
+	if e.draining == nil {
+		if e, err = s.openEpoch(ctx, tenantID, e, progress); err != nil {
+			return out, err
+		}
+	}
+	if e.active == nil || e.draining == nil {
+		return out, fault.New(fault.Conflict, "keys.epochs_changed", "the tenant's epochs were changed by another process meanwhile; run the rotation again")
+	}
+	out.Ended, out.Active = e.draining.Epoch, e.active.Epoch
+	if out.Rewrapped, err = s.rewrap(ctx, *e.draining, *e.active, progress); err != nil {
+		return out, err
+	}
+	if err := s.check(ctx, *e.draining, *e.active, progress); err != nil {
+		return out, err
+	}
+	if out.Export, err = s.proveExport(ctx, *e.active, progress); err != nil {
+		return out, err
+	}
+	progress.tell(tenantID, 6, "Ending the old key", 0, 0)
+	if err := s.c.Keys.CloseKEK(ctx, tenantID, out.Ended, ports.KEKDeleting); err != nil {
+		return out, err
+	}
+	if out.DeletionAt, err = s.endKEK(ctx, *e.draining, out.Active); err != nil {
+		return out, err
+	}
+	out.Covers, err = s.covered(ctx, tenantID, out.Active)
+	return out, err
+}
+
+// epochs are a tenant's KEKs, sorted by what a rotation does with them.
+type epochs struct {
+	pending, active, draining *ports.KEK
+	newest                    uint32
+}
+
+func (s *Service) epochs(ctx context.Context, tenantID string) (epochs, error) {
+	keks, err := s.c.Keys.KEKs(ctx, tenantID)
+	if err != nil {
+		return epochs{}, err
+	}
+	var e epochs
+	for _, k := range keks {
+		e.newest = max(e.newest, k.Epoch)
+		switch k.State {
+		case ports.KEKPending:
+			e.pending = &k
+		case ports.KEKActive:
+			e.active = &k
+		case ports.KEKDraining:
+			e.draining = &k
+		case ports.KEKDeleting, ports.KEKDeleted:
+		}
+	}
+	return e, nil
+}
+
+// EnsureKEK makes the first KEK of a tenant unless it has one. Several nodes may do
+// so at once; they make one.
+func (s *Service) EnsureKEK(ctx context.Context, tenantID string) error {
+	e, err := s.epochs(ctx, tenantID)
+	if err != nil || e.active != nil || e.draining != nil {
+		return err
+	}
+	_, err = s.openEpoch(ctx, tenantID, e, nil)
+	return err
+}
+
+// List gives the KEKs of a tenant, of all tenants for "".
+func (s *Service) List(ctx context.Context, tenantID string) ([]ports.KEK, error) {
+	return s.c.Keys.KEKs(ctx, tenantID)
+}
+
+// newestReceipt is the number of the tenant's newest erasure, 0 without one.
+func (s *Service) newestReceipt(ctx context.Context, tenantID string) (uint64, error) {
+	receipts, err := s.receipts(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return receipts[tenantID], nil
+}
+
+// receipts gives the number of the newest receipt by tenant.
+func (s *Service) receipts(ctx context.Context) (map[string]uint64, error) {
+	const page = 1000
+	newest := map[string]uint64{}
+	for from := uint64(1); ; {
+		receipts, err := s.c.Receipts.Receipts(ctx, from, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range receipts {
+			newest[r.TenantID] = max(newest[r.TenantID], r.Number)
+			from = r.Number + 1
+		}
+		if len(receipts) < page {
+			return newest, nil
+		}
+	}
+}

@@ -1,0 +1,326 @@
+package keyrotation_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/keyrotation"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// started has one KEK and n keys of persons, of which one was erased since.
+func started(t *testing.T, n int) *rig {
+	t.Helper()
+	r := newRig()
+	require.NoError(t, r.service().EnsureKEK(t.Context(), tenant))
+	r.mint(t, n+1)
+	r.erase(0)
+	return r
+}
+
+// requireRotated: nothing is on the old epoch, every survivor opens and is the key it
+// was, one new KEK was made, and the old one ends.
+func (r *rig) requireRotated(t *testing.T, survivors int) {
+	t.Helper()
+	require.Len(t, r.keks, 2)
+	require.Equal(t, []ports.KEKState{ports.KEKDeleting, ports.KEKActive}, []ports.KEKState{r.keks[0].State, r.keks[1].State})
+	require.Len(t, r.keys, 2, "one new key in the key service")
+	require.Equal(t, ports.KeyPendingDeletion, r.keys[r.keks[0].KeyID].State)
+	require.Empty(t, r.wrappedWith(tenant, 1))
+	require.Len(t, r.wrappedWith(tenant, 2), survivors)
+	r.requireOpen(t)
+	var manifests int
+	for name := range r.exports {
+		if strings.HasSuffix(name, "/manifest.json") {
+			manifests++
+		}
+	}
+	require.Equal(t, 1, manifests, "older exports are removed")
+	note := string(r.exports[keyrotation.NoticeName(tenant, 1)])
+	require.Contains(t, note, "backbone/epoch-notice/v1\ntenant acme\nended epoch 1\n")
+	require.Contains(t, note, "covers erasure receipts to 1\n")
+}
+
+func (r *rig) requireOpen(t *testing.T) {
+	t.Helper()
+	for _, k := range r.rows {
+		plain, err := r.Unwrap(t.Context(), k.KEK, k.Wrapped, ports.Bound(k.Partition, k.Reference, k.Version))
+		require.NoError(t, err)
+		require.NoError(t, plain.Use(func(dek []byte) error {
+			if k.dek != nil && !bytes.Equal(k.dek, dek) {
+				return fmt.Errorf("key %s is another key now", k.Reference)
+			}
+			return nil
+		}))
+	}
+}
+
+func TestRotate(t *testing.T) {
+	t.Parallel()
+	const survivors = 2*keyrotation.PageSize + 7
+	r := started(t, survivors)
+	var seen []keyrotation.Step
+	out, err := r.service().Rotate(t.Context(), tenant, func(s keyrotation.Step) { seen = append(seen, s) })
+	require.NoError(t, err)
+	r.requireRotated(t, survivors)
+	require.Equal(t, keyrotation.Outcome{
+		TenantID: tenant, Ended: 1, Active: 2, Rewrapped: survivors, Export: 1, Covers: 1, DeletionAt: r.clock.Now().AddDate(0, 0, 7),
+	}, out)
+	require.True(t, slices.IsSortedFunc(seen, func(a, b keyrotation.Step) int { return a.Number - b.Number }))
+	require.Contains(t, seen, keyrotation.Step{TenantID: tenant, Number: 3, Title: "Wrapping the keys again", Done: survivors, Total: survivors})
+
+	// The key service needs its time; a later run sees the end.
+	r.pass(7 * 24 * time.Hour)
+	out, err = r.service().Rotate(t.Context(), tenant, nil)
+	require.NoError(t, err)
+	require.Equal(t, ports.KEKDeleted, r.keks[0].State)
+	require.EqualValues(t, 3, out.Active)
+	require.EqualValues(t, 2, out.Export)
+	r.requireOpen(t)
+}
+
+// TestCrashAtEveryCall: the process dies at every call to the outside, before and
+// after the call took effect. The next run finishes.
+func TestCrashAtEveryCall(t *testing.T) {
+	t.Parallel()
+	const survivors = 12
+	calls := 0
+	{
+		r := started(t, survivors)
+		r.calls, r.names = 0, nil
+		_, err := r.service().Rotate(t.Context(), tenant, nil)
+		require.NoError(t, err)
+		calls = r.calls
+		require.Greater(t, calls, 40)
+	}
+	for _, after := range []bool{false, true} {
+		for at := 1; at <= calls; at++ {
+			r := started(t, survivors)
+			*r.trap = trap{at: at, after: after}
+			_, err := r.service().Rotate(t.Context(), tenant, nil)
+			where := fmt.Sprintf("call %d of %d (%s), after: %t", at, calls, r.names[len(r.names)-1], after)
+			require.ErrorIs(t, err, errCrash, where)
+			*r.trap = trap{}
+			r.requireOpen(t) // nobody lost a key in between either
+
+			finished := r.keks[0].State == ports.KEKDeleting
+			if finished { // only its end was left: a run of the nightly job does it without a new epoch
+				require.NoError(t, r.service().Night(t.Context(), keyrotation.Nightly{}), where)
+			} else {
+				_, err = r.service().Rotate(t.Context(), tenant, nil)
+				require.NoError(t, err, where)
+			}
+			r.requireRotated(t, survivors)
+		}
+	}
+}
+
+func TestErasuresDuringAnInterruptedRotationGetAnother(t *testing.T) {
+	t.Parallel()
+	r := started(t, 5)
+	calls := 0
+	for i, name := range func() []string {
+		probe := started(t, 5)
+		probe.names = nil
+		_, err := probe.service().Rotate(t.Context(), tenant, nil)
+		require.NoError(t, err)
+		return probe.names
+	}() {
+		if name == "SaveRewrapped" {
+			calls = i + 1
+		}
+	}
+	*r.trap = trap{at: calls, after: true}
+	_, err := r.service().Rotate(t.Context(), tenant, nil)
+	require.ErrorIs(t, err, errCrash)
+	*r.trap = trap{}
+	// Its key was wrapped with the new KEK: the new epoch does not cover it.
+	r.erase(0)
+	out, err := r.service().Rotate(t.Context(), tenant, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, out.Active)
+	require.EqualValues(t, 2, out.Covers)
+	require.Contains(t, string(r.exports[keyrotation.NoticeName(tenant, 1)]), "receipts to 1\n")
+	require.Contains(t, string(r.exports[keyrotation.NoticeName(tenant, 2)]), "receipts to 2\n")
+	r.requireOpen(t)
+}
+
+// TestARestoredDatabaseIsNotRotated: its epochs are of the past, and its keys want to
+// be restored first.
+func TestARestoredDatabaseIsNotRotated(t *testing.T) {
+	t.Parallel()
+	r := started(t, 3)
+	r.behind = fault.New(fault.Unavailable, "pii.receipts_behind", "restored; replay")
+	_, err := r.service().Rotate(t.Context(), tenant, nil)
+	require.ErrorIs(t, err, r.behind)
+	require.ErrorIs(t, r.service().Night(t.Context(), keyrotation.Nightly{}), r.behind)
+	require.Len(t, r.keks, 1)
+	r.behind = nil
+	require.NoError(t, r.service().Night(t.Context(), keyrotation.Nightly{}))
+	r.requireRotated(t, 3)
+}
+
+func TestFirstKEKIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig()
+	var running sync.WaitGroup
+	for range 8 {
+		running.Go(func() {
+			if err := r.service().EnsureKEK(t.Context(), tenant); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
+	require.Len(t, r.keks, 1)
+	require.Equal(t, ports.KEKActive, r.keks[0].State)
+	require.Len(t, r.keys, 1)
+
+	_, err := r.service().Rotate(t.Context(), "nobody", nil)
+	require.Equal(t, "keys.kek_missing", fault.CodeOf(err))
+}
+
+// TestAKeyThatDoesNotOpenKeepsTheOldEpoch: the gates hold.
+func TestAKeyThatDoesNotOpenKeepsTheOldEpoch(t *testing.T) {
+	t.Parallel()
+	for name, breakIt := range map[string]func(r *rig){
+		"another key came out": func(r *rig) { r.rows[3].Fingerprint[0] ^= 1 },
+		"a row does not open":  func(r *rig) { r.rows[3].Wrapped = []byte("nonsense") },
+	} {
+		r := started(t, 20)
+		breakIt(r)
+		_, err := r.service().Rotate(t.Context(), tenant, nil)
+		require.Error(t, err, name)
+		require.Equal(t, ports.KEKDraining, r.keks[0].State, name)
+		require.Equal(t, ports.KeyEnabled, r.keys[r.keks[0].KeyID].State, name)
+	}
+}
+
+func TestADamagedExportKeepsTheOldEpoch(t *testing.T) {
+	t.Parallel()
+	r := started(t, 20)
+	lossy := &losing{exports: exports{r}}
+	s := keyrotation.New(keyrotation.Config{
+		Keys: r, Recovery: r, KMS: r, DataKeys: r, Exports: lossy, Receipts: r, Notary: r, Clock: r.clock, AliasPrefix: "alias/backbone/test",
+	})
+	for _, how := range []func([]byte) []byte{
+		func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
+		func(b []byte) []byte { return b[:len(b)-1] },
+		nil,
+	} {
+		lossy.change = how
+		_, err := s.Rotate(t.Context(), tenant, nil)
+		require.Equal(t, "keys.export_damaged", fault.CodeOf(err))
+		require.Equal(t, ports.KEKDraining, r.keks[0].State)
+	}
+	_, err := r.service().Rotate(t.Context(), tenant, nil)
+	require.NoError(t, err)
+	r.requireRotated(t, 20)
+}
+
+func TestRestoreBringsSurvivorsBack(t *testing.T) {
+	t.Parallel()
+	r := started(t, 30)
+	backupKEKs, backupRows := slices.Clone(r.keks), slices.Clone(r.rows)
+	r.erase(0)
+	_, err := r.service().Rotate(t.Context(), tenant, nil)
+	require.NoError(t, err)
+	want := slices.Clone(r.rows)
+	r.pass(8 * 24 * time.Hour)
+
+	r.keks, r.rows = backupKEKs, backupRows
+	erased := backupRows[0]
+	_, err = r.Unwrap(t.Context(), erased.KEK, erased.Wrapped, ports.Bound(erased.Partition, erased.Reference, 1))
+	require.Equal(t, "kms.key_not_found", fault.CodeOf(err))
+	out, err := r.service().Restore(t.Context(), 0, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, len(want), out.Keys)
+	require.Len(t, out.Dead, 1)
+	for _, k := range r.rows {
+		_, err := r.Unwrap(t.Context(), k.KEK, k.Wrapped, ports.Bound(k.Partition, k.Reference, 1))
+		if k.Reference == erased.Reference {
+			require.Error(t, err)
+			continue
+		}
+		require.NoError(t, err)
+	}
+	again, err := r.service().Restore(t.Context(), 0, nil)
+	require.NoError(t, err)
+	require.Zero(t, again.Keys)
+	_, err = r.service().Restore(t.Context(), 99, nil)
+	require.Equal(t, "keys.export_missing", fault.CodeOf(err))
+	require.NotContains(t, err.Error(), "--list", "there is no such flag")
+}
+
+func TestNightRotatesTenantsWithErasuresOnceForAllNodes(t *testing.T) {
+	t.Parallel()
+	r := started(t, 5)
+	require.NoError(t, r.service().EnsureKEK(t.Context(), "other"))
+	night := keyrotation.Nightly{At: 2 * time.Hour, MaximumAge: 365 * 24 * time.Hour}
+	var running sync.WaitGroup
+	for range 4 {
+		running.Go(func() {
+			if err := r.service().Night(t.Context(), night); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
+	due, err := r.service().Due(t.Context(), night.MaximumAge)
+	require.NoError(t, err)
+	require.Empty(t, due)
+	require.NotNil(t, r.kek(tenant, 2))
+	require.Nil(t, r.kek("other", 2), "nobody was erased there")
+
+	r.erase(0)
+	require.NoError(t, r.service().Night(t.Context(), night))
+	require.Nil(t, r.kek(tenant, 3), "the night is done")
+	r.pass(24 * time.Hour)
+	require.NoError(t, r.service().Night(t.Context(), night))
+	require.NotNil(t, r.kek(tenant, 3))
+
+	r.pass(366 * 24 * time.Hour)
+	require.NoError(t, r.service().Night(t.Context(), night))
+	require.NotNil(t, r.kek("other", 2), "a year is over")
+	for name := range r.exports {
+		require.False(t, strings.HasPrefix(name, "nightly/2026"), name)
+	}
+}
+
+// TestANightIsTakenOverFromANodeThatDied after an hour.
+func TestANightIsTakenOverFromANodeThatDied(t *testing.T) {
+	t.Parallel()
+	r := started(t, 5)
+	*r.trap = trap{at: 12}
+	require.Error(t, r.service().Night(t.Context(), keyrotation.Nightly{}))
+	*r.trap = trap{}
+	require.NoError(t, r.service().Night(t.Context(), keyrotation.Nightly{}))
+	require.NotEqual(t, ports.KEKDeleting, r.keks[0].State, "the other node may still be at it")
+	r.pass(time.Hour)
+	require.NoError(t, r.service().Night(t.Context(), keyrotation.Nightly{}))
+	r.requireRotated(t, 5)
+}
+
+// TestEveryEndedKeyHasItsNotice ends an epoch of which another key's end was announced
+// before the database was restored.
+func TestEveryEndedKeyHasItsNotice(t *testing.T) {
+	t.Parallel()
+	r := started(t, 3)
+	earlier := []byte("backbone/epoch-notice/v1\ntenant acme\nended epoch 1\nkey another\n")
+	r.exports[keyrotation.NoticeName(tenant, 1)] = earlier
+	for range 2 { // the second one looks at the first one's end again
+		_, err := r.service().Rotate(t.Context(), tenant, nil)
+		require.NoError(t, err)
+		require.Equal(t, earlier, r.exports[keyrotation.NoticeName(tenant, 1)])
+		require.Contains(t, string(r.exports["epochs/acme/1/ended-2.note"]), "\nkey "+r.keks[0].KeyID+"\n")
+		require.NotContains(t, r.exports, "epochs/acme/1/ended-3.note")
+	}
+}

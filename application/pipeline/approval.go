@@ -1,0 +1,207 @@
+package pipeline
+
+import (
+	"context"
+	"crypto/sha256"
+
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Get reads a stored intent and what became of it. The payload is as stored: its
+// personal values are sealed at Location and are for module.Opener to open.
+func (s *Service) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, Outcome, error) {
+	stored, err := s.Intents.Intent(ctx, le.Partition, id)
+	if err != nil {
+		return intent.Intent{}, Outcome{}, err
+	}
+	out, err := s.Outcome(ctx, stored)
+	return stored, out, err
+}
+
+// Decision is one person's word on a waiting intent.
+type Decision struct {
+	LegalEntity    ports.LegalEntity
+	Intent         event.ID
+	PlanHash       string // the plan that was shown; "" accepts the present one
+	Comment        string // of an approval, or the reason of a rejection
+	IdempotencyKey string
+}
+
+// Approve lets a waiting intent through: another person, with a role that the
+// waiting asks for, on the plan that was shown. The plan is made again on fresh
+// state; if it differs, it is stored as the new plan and the approver is told
+// (intent.plan_changed). Further faults: intent.not_found, intent.wrong_state,
+// sod.same_person, intent.forbidden, intent.idempotency_mismatch, pii.in_text (the
+// comment is kept for ever), pii.subject_erased
+// when a person of the payload was erased since, those of module.Opener, and
+// everything that executing can refuse.
+func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
+	if err := shredding.CheckText("/comment", d.Comment); err != nil {
+		return Outcome{}, err
+	}
+	claim, err := s.claimDecision(ctx, approver, d, "approve")
+	if err != nil {
+		return Outcome{}, err
+	}
+	a, role, err := s.waiting(ctx, approver, d.LegalEntity, d.Intent)
+	if err != nil {
+		return s.decidedBefore(ctx, d, claim, err)
+	}
+	a.idempotency = claim
+	if d.PlanHash != "" && d.PlanHash != a.stored.PlanHash {
+		return Outcome{}, planChanged(d.Intent, a.stored.PlanHash)
+	}
+	if err := a.openPayload(ctx); err != nil {
+		return Outcome{}, err
+	}
+	bound := a.stored.PlanHash
+	a.stored.Approvals = append(append([]intent.Approval{}, a.stored.Approvals...), intent.Approval{
+		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "approved",
+		PlanHash: bound, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
+	})
+	out, err := a.run(ctx, func(ctx context.Context, p planned) (Outcome, error) {
+		if err := a.hashPlan(ctx, &p); err != nil {
+			return Outcome{}, err
+		}
+		if p.hash != bound {
+			a.stored.Approvals = a.stored.Approvals[:len(a.stored.Approvals)-1]
+			a.idempotency = nil // the approval did not happen
+			if _, err := a.park(ctx, p, p.decision.Needs); err != nil {
+				return Outcome{}, err
+			}
+			return Outcome{}, planChanged(d.Intent, p.hash)
+		}
+		a.stored.PlanHash = p.hash
+		if len(unmet(p.decision.Needs, a.stored.Approvals)) > 0 {
+			return a.park(ctx, p, p.decision.Needs)
+		}
+		return a.execute(ctx, p)
+	})
+	return out, a.discreet(err, true)
+}
+
+// claimDecision ties a decision to its idempotency key; nil without one.
+func (s *Service) claimDecision(ctx context.Context, approver Caller, d Decision, verb string) (*ports.IdempotencyClaim, error) {
+	if d.IdempotencyKey == "" {
+		return nil, nil
+	}
+	key, err := concurrency.ScopeIdempotencyKey(approver.Principal.PersonID, "intents/"+verb, d.IdempotencyKey)
+	if err != nil {
+		return nil, err
+	}
+	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: s.Clock.Now().Add(s.KeyTTL)}
+	digest := sha256.Sum256([]byte(d.Intent.String() + "|" + d.PlanHash + "|" + d.Comment))
+	return claim, s.fingerprint(ctx, d.LegalEntity, claim, digest, false)
+}
+
+// decidedBefore answers a decision that cannot be made any more: with the first
+// outcome if it was made under the same key, else with why not.
+func (s *Service) decidedBefore(ctx context.Context, d Decision, claim *ports.IdempotencyClaim, refusal error) (Outcome, error) {
+	if claim == nil {
+		return Outcome{}, refusal
+	}
+	replay, err := s.usedBefore(ctx, d.LegalEntity.Partition, claim)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if replay != nil {
+		return *replay, nil
+	}
+	return Outcome{}, refusal
+}
+
+func planChanged(id event.ID, now string) error {
+	return fault.New(fault.Conflict, "intent.plan_changed",
+		"the state moved and the plan is now another one; read the intent again and approve the new plan").
+		With("plan_hash", now).WithIntent(id.String())
+}
+
+// Reject ends a waiting intent. Faults as Approve.
+func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
+	if err := shredding.CheckText("/reason", d.Comment); err != nil {
+		return Outcome{}, err
+	}
+	claim, err := s.claimDecision(ctx, approver, d, "reject")
+	if err != nil {
+		return Outcome{}, err
+	}
+	a, role, err := s.waiting(ctx, approver, d.LegalEntity, d.Intent)
+	if err != nil {
+		return s.decidedBefore(ctx, d, claim, err)
+	}
+	a.idempotency = claim
+	row := a.stored
+	row.Status = intent.Rejected
+	row.Approvals = append(append([]intent.Approval{}, row.Approvals...), intent.Approval{
+		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "rejected",
+		PlanHash: row.PlanHash, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
+	})
+	res, err := a.write(ctx, row, ports.AppendRequest{})
+	if err != nil {
+		return Outcome{}, err
+	}
+	if res.Replayed {
+		return s.replay(ctx, row.Partition, res.Outcome)
+	}
+	return s.Outcome(ctx, row)
+}
+
+// waiting loads an intent for a decision and checks who decides.
+func (s *Service) waiting(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID) (*attempt, string, error) {
+	stored, err := s.Intents.Intent(ctx, le.Partition, id)
+	if err != nil {
+		return nil, "", err
+	}
+	if stored.Status != intent.PendingApproval {
+		return nil, "", fault.New(fault.FailedPrecondition, "intent.wrong_state", "the intent is %s, and only one that is pending_approval can be decided; read it to see what became of it", stored.Status).
+			With("state", string(stored.Status)).With("allowed_states", []string{string(intent.PendingApproval)}).WithIntent(stored.ID.String())
+	}
+	t, ok := s.Catalog.Intent(stored.Type)
+	if !ok {
+		return nil, "", fault.New(fault.FailedPrecondition, "intent.type_unknown", "no module plans intents of type %s any more; reject it", stored.Type)
+	}
+	if approver.Principal.ActorType != event.Human {
+		return nil, "", fault.New(fault.Forbidden, "intent.approval_needs_person", "only a person may decide on an intent; use a person's token")
+	}
+	if samePerson(approver, stored) {
+		return nil, "", fault.New(fault.Forbidden, "sod.same_person", "the requester of an intent never approves it; ask another person").
+			With("rule", "S8").WithIntent(stored.ID.String())
+	}
+	for _, earlier := range stored.Approvals {
+		if earlier.PersonID == approver.Principal.PersonID {
+			return nil, "", fault.New(fault.Forbidden, "sod.same_person", "you have decided on this intent already; another person must").With("rule", "S2").WithIntent(stored.ID.String())
+		}
+	}
+	role := ""
+	for _, need := range unmet(stored.Need, stored.Approvals) {
+		for _, have := range approver.Principal.Roles {
+			if matches(need.Roles, have) {
+				role = have
+			}
+		}
+	}
+	if role == "" {
+		return nil, "", fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may approve this intent; it waits for one of those in needs").
+			With("needs", stored.Need).WithIntent(stored.ID.String())
+	}
+	a := &attempt{service: s, intentType: t, caller: approver, entity: le, stored: stored}
+	if stored.HasEffective {
+		d := stored.EffectiveDate
+		a.askedDate = &d
+	}
+	return a, role, nil
+}
+
+func samePerson(approver Caller, stored intent.Intent) bool {
+	p := approver.Principal.PersonID
+	if p == stored.PersonID || p == stored.Actor.ID {
+		return true
+	}
+	d := stored.Actor.Details.OnBehalfOf
+	return d != nil && d.ID == p
+}

@@ -1,0 +1,224 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+)
+
+// actorInput is the actor as policies see it.
+type actorInput struct {
+	Type       string   `json:"type"`
+	ID         string   `json:"id"`
+	Roles      []string `json:"roles"`
+	OnBehalfOf string   `json:"on_behalf_of"`
+}
+
+type intentInput struct {
+	Type          string `json:"type"`
+	EffectiveDate string `json:"effective_date,omitempty"`
+}
+
+type approvalInput struct {
+	PersonID string   `json:"person_id"`
+	Roles    []string `json:"roles"`
+}
+
+type policyInput struct {
+	Intent    intentInput     `json:"intent"`
+	Actor     actorInput      `json:"actor"`
+	Facts     any             `json:"facts,omitempty"`
+	Approvals []approvalInput `json:"approvals"`
+}
+
+// decision is what a module's policy answers about a plan.
+type decision struct {
+	Outcome string `json:"outcome"` // "allow", "deny", "needs_approval"
+	Denials []struct {
+		Code       string         `json:"code"`
+		Kind       string         `json:"kind"`
+		Detail     string         `json:"detail"`
+		Attributes map[string]any `json:"attributes"`
+	} `json:"denials"`
+	Needs []intent.ApprovalNeed  `json:"needs"`
+	Rules []event.RuleEvaluation `json:"rules"`
+}
+
+func (a *attempt) policyInput() policyInput {
+	in := policyInput{
+		Intent: intentInput{Type: a.stored.Type},
+		Actor: actorInput{
+			Type: string(a.stored.Actor.Type), ID: a.stored.Actor.ID, Roles: append([]string{}, a.stored.Roles...),
+		},
+		Approvals: []approvalInput{},
+	}
+	if d := a.stored.Actor.Details.OnBehalfOf; d != nil {
+		in.Actor.OnBehalfOf = d.ID
+	}
+	for _, ap := range a.stored.Approvals {
+		in.Approvals = append(in.Approvals, approvalInput{PersonID: ap.PersonID, Roles: []string{ap.Role}})
+	}
+	return in
+}
+
+// maySubmit asks the module's policy whether the actor's roles may submit such
+// an intent at all. The answer depends on nothing else, so it is kept.
+func (a *attempt) maySubmit(ctx context.Context) error {
+	s := a.service
+	roles := append([]string{}, a.stored.Roles...)
+	sort.Strings(roles)
+	key := a.stored.Type + "|" + string(a.stored.Actor.Type) + "|" + strings.Join(roles, ",")
+	s.submitMu.RLock()
+	allowed, known := s.submits[key]
+	s.submitMu.RUnlock()
+	if !known {
+		var answer struct {
+			Allow  *bool  `json:"allow"`
+			Reason string `json:"reason"`
+		}
+		if err := s.Policies.Decide(ctx, "data."+a.intentType.Policy+".submit", a.policyInput(), &answer); err != nil {
+			return err
+		}
+		if answer.Allow == nil {
+			return fault.New(fault.Forbidden, "policy.undecided", "the policy gave no decision on this intent; tell an administrator")
+		}
+		allowed = *answer.Allow
+		s.submitMu.Lock()
+		if len(s.submits) > 10_000 {
+			clear(s.submits)
+		}
+		s.submits[key] = allowed
+		s.submitMu.Unlock()
+	}
+	if !allowed {
+		return fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may submit %s; ask an administrator or somebody who has the role", a.stored.Type)
+	}
+	return nil
+}
+
+// decide asks the module's policy about the plan.
+func (a *attempt) decide(ctx context.Context, facts any, effective event.Date) (decision, error) {
+	in := a.policyInput()
+	in.Intent.EffectiveDate = effective.String()
+	if err := a.withoutPersons(facts, "the policy"); err != nil {
+		return decision{}, err
+	}
+	in.Facts = facts
+	var d decision
+	if err := a.service.Policies.Decide(ctx, "data."+a.intentType.Policy+".decision", in, &d); err != nil {
+		return decision{}, err
+	}
+	switch d.Outcome {
+	case "allow", "needs_approval":
+		return d, nil
+	case "deny":
+		if len(d.Denials) > 0 {
+			return d, denial(d)
+		}
+	}
+	return d, fault.New(fault.Forbidden, "policy.undecided", "the policy gave no decision on this intent; tell an administrator")
+}
+
+// denial words a refusal by policy. The first denial gives the code; the others
+// are listed as violations.
+func denial(d decision) error {
+	sort.SliceStable(d.Denials, func(i, j int) bool { return d.Denials[i].Code < d.Denials[j].Code })
+	first := d.Denials[0]
+	f := fault.New(kindByName(first.Kind), first.Code, "%s", first.Detail)
+	for name, v := range first.Attributes {
+		f = f.With(name, v)
+	}
+	if len(d.Denials) > 1 {
+		var vs []fault.Violation
+		for _, x := range d.Denials {
+			vs = append(vs, fault.Violation{Code: x.Code, Detail: x.Detail})
+		}
+		f = f.WithViolations(vs...)
+	}
+	return f
+}
+
+func kindByName(name string) fault.Kind {
+	for _, k := range fault.Kinds() {
+		if k.String() == name && k != fault.Internal {
+			return k
+		}
+	}
+	return fault.Forbidden
+}
+
+// planHash identifies what a plan would write: canonical drafts without times,
+// series numbers and sequences, and the policies in force. The drafts hold personal
+// values in clear, so it is stored keyed only.
+func planHash(drafts []event.Draft, policyDigest string) (event.Hash, error) {
+	h := sha256.New()
+	put := func(b []byte) {
+		var n [4]byte
+		binary.BigEndian.PutUint32(n[:], uint32(len(b)))
+		h.Write(n[:])
+		h.Write(b)
+	}
+	put([]byte("backbone/plan/v1"))
+	put([]byte(policyDigest))
+	for i := range drafts {
+		d := &drafts[i]
+		c := struct {
+			Type       string
+			Version    uint32
+			Effective  event.Date
+			Scope      event.Scope
+			Stream     event.StreamID
+			Cause      string
+			CauseIndex int
+			Data       any
+			Dimensions map[string]string
+			Entities   []event.EntityRef
+			Tags       []string
+		}{d.Type, d.SchemaVersion, d.EffectiveDate, d.Scope, d.Stream, d.CausedBy.String(), d.CausedByIndex, d.Data, d.Dimensions, d.Entities, d.Tags}
+		b, err := json.Marshal(c)
+		if err != nil {
+			return event.Hash{}, fmt.Errorf("plan hash: %w", err)
+		}
+		put(b)
+	}
+	return event.Hash(h.Sum(nil)), nil
+}
+
+// fingerprint identifies a request's content for its idempotency key.
+func fingerprint(req Request) event.Hash {
+	h := sha256.New()
+	for _, part := range [][]byte{
+		[]byte(req.Type), []byte(req.LegalEntity.Code), compact(req.Payload), []byte(dateText(req.EffectiveDate)),
+		[]byte(req.CorrelationID), req.CausedBy[:],
+	} {
+		var n [4]byte
+		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
+		h.Write(n[:])
+		h.Write(part)
+	}
+	return event.Hash(h.Sum(nil))
+}
+
+func compact(raw json.RawMessage) []byte {
+	var buf bytes.Buffer
+	if json.Compact(&buf, raw) != nil {
+		return raw
+	}
+	return buf.Bytes()
+}
+
+func dateText(d *event.Date) string {
+	if d == nil {
+		return ""
+	}
+	return d.String()
+}

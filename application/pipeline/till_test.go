@@ -1,0 +1,210 @@
+package pipeline_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/opa"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// till is the smallest module that needs the whole pipeline: a cash box that may
+// not be overdrawn, with withdrawals over 100 approved by a supervisor and paper
+// slips that count once.
+type till struct{}
+
+type tillState struct{ Balance int64 }
+
+const tillPolicy = `package backbone.rules.till
+import rego.v1
+submit := {"allow": allowed, "reason": "cashiers only"}
+default allowed := false
+allowed if "cashier" in input.actor.roles
+default big := false
+big if input.facts.amount > 100
+decision := {"outcome": "needs_approval", "denials": [], "needs": [{"roles": ["supervisor"], "reason": "over 100", "rule_id": "till.limit"}], "rules": [{"rule_id": "till.limit", "rule_name": "limit", "result": "fired"}]} if big
+decision := {"outcome": "deny", "denials": [{"code": "till.closed", "kind": "failed_precondition", "detail": "the till is closed; open it first", "attributes": {"hours": "9-17"}}], "needs": [], "rules": []} if { not big; input.facts.amount == 13 }
+decision := {"outcome": "allow", "denials": [], "needs": [], "rules": [{"rule_id": "till.limit", "rule_name": "limit", "result": "condition_false"}]} if { not big; input.facts.amount != 13 }
+`
+
+func (till) Name() string { return "till" }
+
+func (till) Register(r *module.Registrar) error {
+	r.Prefixes("till")
+	r.Policy(ports.PolicyModule{Path: "till.rego", Source: tillPolicy})
+	schema := json.RawMessage(`{"type":"object","required":["amount"],"additionalProperties":false,"properties":{"amount":{"type":"integer"},"slip":{"type":"string"}}}`)
+	r.EventType(module.EventType{Registration: eventtype.Registration{
+		Type: "till.cash.moved", SchemaVersion: 1, Module: "till", DataSchema: schema, RetentionClass: eventtype.Standard,
+		BusinessKeys: []eventtype.BusinessKeyRule{{Name: "slip", Fields: []string{"slip"}, Normalise: eventtype.NormaliseDocumentNumber, Document: "slip"}},
+	}})
+	r.Fold(module.Fold{
+		StreamType: "till",
+		New:        func() any { return &tillState{} },
+		Clone:      func(s any) any { c := *s.(*tillState); return &c },
+		Apply: func(s any, _ event.Recorded, data []byte) error {
+			var d struct{ Amount int64 }
+			err := json.Unmarshal(data, &d)
+			s.(*tillState).Balance += d.Amount
+			return err
+		},
+	})
+	r.Intent(module.IntentType{
+		Type: "till.move_cash", Schema: schema, Emits: []string{"till.cash.moved"}, Policy: "backbone.rules.till",
+		Plan: func(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+			var p struct {
+				Amount int64  `json:"amount"`
+				Slip   string `json:"slip,omitempty"`
+			}
+			if err := json.Unmarshal(in.Payload, &p); err != nil {
+				return module.Plan{}, err
+			}
+			var kept json.RawMessage // a slip that names somebody is not kept
+			if name, personal := strings.CutPrefix(p.Slip, "by "); personal {
+				if p.Slip, kept = "", json.RawMessage(`{"amount":1}`); name == "" {
+					return module.Plan{Kept: kept}, fault.New(fault.Invalid, "till.slip_invalid", "the slip names nobody; correct it")
+				}
+			}
+			box, _, err := module.Load[*tillState](ctx, s, "till", "main")
+			if err != nil {
+				return module.Plan{}, err
+			}
+			if box.Balance+p.Amount < 0 {
+				return module.Plan{}, fault.New(fault.FailedPrecondition, "till.overdrawn", "there are %d in the till; take less", box.Balance)
+			}
+			return module.Plan{
+				Events: []event.Draft{{Type: "till.cash.moved", Stream: event.StreamID{Type: "till", ID: "main"}, Data: p}},
+				Facts:  map[string]any{"amount": max(p.Amount, -p.Amount)},
+				Kept:   kept,
+			}, nil
+		},
+		OnDuplicate: func(_ context.Context, _ module.Input, _ module.State, _ string, h fault.Holder) error {
+			return fault.New(fault.Conflict, "till.slip_used", "slip was used already; look at the holder").WithHolder(h)
+		},
+	})
+	return nil
+}
+
+type ids struct {
+	mu      sync.Mutex
+	entropy *ulid.MonotonicEntropy
+}
+
+func (i *ids) NewID(at time.Time) event.ID {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return ulid.MustNew(ulid.Timestamp(at), i.entropy)
+}
+
+func (i *ids) NewSalt() (s event.Salt) {
+	_, _ = rand.Read(s[:])
+	return s
+}
+
+type clock struct{}
+
+func (clock) Now() time.Time { return time.Now() }
+
+// bundle is a pipeline over a store of its own.
+type bundle struct {
+	service  *pipeline.Service
+	store    *memory.Store
+	entity   ports.LegalEntity
+	appender *hookedAppender
+}
+
+// hookedAppender lets a test act between planning and appending, as another node
+// would.
+type hookedAppender struct {
+	ports.EventAppender
+	mu     sync.Mutex
+	before func(ports.AppendRequest)
+}
+
+func (h *hookedAppender) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
+	h.mu.Lock()
+	hook := h.before
+	h.mu.Unlock()
+	if hook != nil {
+		hook(r)
+	}
+	return h.EventAppender.Append(ctx, r)
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	return setupWith(t, till{})
+}
+
+func setupWith(t *testing.T, modules ...module.Module) *bundle {
+	t.Helper()
+	ctx := t.Context()
+	store := memory.New(memory.Config{LogName: "till.example.org"})
+	entity, err := store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
+	require.NoError(t, err)
+	catalog, err := module.Build(jsonschema.New(), modules...)
+	require.NoError(t, err)
+	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute)) // a busy machine decides as an idle one
+	require.NoError(t, err)
+	types := registry.New(store, jsonschema.New(), catalog, clock{})
+	require.NoError(t, types.RegisterBuiltIn(ctx))
+	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
+	b := &bundle{store: store, entity: entity, appender: &hookedAppender{EventAppender: store}}
+	b.service = pipeline.New(pipeline.Config{
+		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies,
+		Preparer: eventappend.NewPreparer(types, source, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}),
+		Appender: b.appender, Events: store, Intents: store, Idempotency: store, Clock: clock{}, IDs: source,
+		Retries: []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond},
+	})
+	return b
+}
+
+// second makes another node over the same store, with kept states of its own.
+func (b *bundle) second(t *testing.T) *pipeline.Service {
+	t.Helper()
+	c := b.service.Config
+	c.Appender = b.store
+	return pipeline.New(c)
+}
+
+func person(id string, roles ...string) pipeline.Caller {
+	return pipeline.Caller{
+		Principal: ports.Principal{TenantID: "acme", PersonID: id, PrincipalID: id + "-login", ActorType: event.Human, Roles: roles},
+		Actor:     event.Actor{Type: event.Human, ID: id, Name: "cashier"},
+	}
+}
+
+func (b *bundle) move(payload string) pipeline.Request {
+	return pipeline.Request{Type: "till.move_cash", LegalEntity: b.entity, Payload: json.RawMessage(payload)}
+}
+
+func (b *bundle) balance(t *testing.T) int64 {
+	t.Helper()
+	events, err := b.store.EventsOfStream(t.Context(), b.entity.Partition, event.StreamID{Type: "till", ID: "main"}, 1, 1000)
+	require.NoError(t, err)
+	var sum int64
+	for _, e := range events {
+		body, err := e.Body()
+		require.NoError(t, err)
+		var d struct{ Amount int64 }
+		require.NoError(t, json.Unmarshal(body.Data, &d))
+		sum += d.Amount
+	}
+	return sum
+}

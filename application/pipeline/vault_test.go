@@ -1,0 +1,142 @@
+package pipeline_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/application/vault"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// safe is a club with a real vault over a key store that the log takes leases from.
+type safe struct {
+	*clubhouse
+	keys  *memory.KeyStore
+	vault *vault.Vault
+}
+
+func openSafe(t *testing.T) *safe {
+	t.Helper()
+	s := &safe{keys: memory.NewKeyStore()}
+	require.NoError(t, s.keys.AddKEK(t.Context(), ports.KEK{TenantID: "acme", Epoch: 1, KeyID: "kek-1", State: ports.KEKPending}))
+	require.NoError(t, s.keys.ActivateKEK(t.Context(), "acme", 1))
+	s.clubhouse = furnish(t, memory.New(memory.Config{LogName: "club.example.org", Keys: s.keys}), func(m module.Manifests) keeper {
+		s.vault = vault.New(vault.Config{Keys: s.keys, DataKeys: memory.NewDataKeys(), Manifests: m})
+		return s.vault
+	})
+	return s
+}
+
+// erase carries an erasure of the member through to the destruction of the keys.
+func (s *safe) erase(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	r := ports.ErasureRequest{
+		ID: event.ID{9}, TenantID: "acme", Subject: "member:M-1", Partitions: []event.PartitionID{s.entity.Partition}, Basis: shredding.SubjectRequest,
+		RequestedBy: "p-officer", RequestedAt: time.Now(), State: shredding.ErasureRequested,
+	}
+	require.NoError(t, s.keys.AddErasure(ctx, r))
+	r, err := s.keys.Erasure(ctx, "acme", r.ID)
+	require.NoError(t, err)
+	r.State, r.Scope = shredding.ErasurePreviewed, event.Hash{1}
+	r, err = s.keys.MoveErasure(ctx, r)
+	require.NoError(t, err)
+	r, err = s.keys.ApproveErasure(ctx, r.ID, "p-second", r.Scope, time.Now())
+	require.NoError(t, err)
+	for _, class := range shredding.KeyClasses() {
+		r.Classes = append(r.Classes, ports.ErasureClass{Class: class, Erased: true})
+	}
+	_, err = s.keys.FenceErasure(ctx, r)
+	require.NoError(t, err)
+	_, _, err = s.keys.DestroyErasure(ctx, r.ID)
+	require.NoError(t, err)
+}
+
+// email is what a reader with every right gets of an intent.
+func (s *safe) email(t *testing.T, id event.ID) string {
+	t.Helper()
+	stored, _, err := s.service.Get(t.Context(), s.entity, id)
+	require.NoError(t, err)
+	documents := []module.SealedDocument{{At: pipeline.Location(stored), Document: stored.Payload}}
+	require.NoError(t, s.vault.Open(t.Context(), documents, everything{}))
+	return string(documents[0].Document)
+}
+
+type everything struct{}
+
+func (everything) Reads(string, shredding.Class) bool { return true }
+
+func TestErasedForGood(t *testing.T) {
+	t.Parallel()
+	s := openSafe(t)
+	done, err := s.service.Submit(t.Context(), clerk, s.join(5))
+	require.NoError(t, err)
+	parked, err := s.service.Submit(t.Context(), clerk, s.join(500))
+	require.NoError(t, err)
+	require.Contains(t, s.email(t, done.IntentID), canary)
+
+	s.erase(t)
+	// This node still has the key, so it seals; the lease finds out.
+	_, err = s.service.Submit(t.Context(), clerk, s.join(5))
+	require.Equal(t, shredding.CodeSubjectErased, fault.CodeOf(err))
+	s.vault.EvictAll()
+	_, err = s.service.Submit(t.Context(), clerk, s.join(5))
+	require.Equal(t, shredding.CodeSubjectErased, fault.CodeOf(err))
+	for _, id := range []event.ID{done.IntentID, parked.IntentID} {
+		require.Contains(t, s.email(t, id), shredding.Redacted)
+	}
+	_, err = s.service.Approve(t.Context(), board, pipeline.Decision{LegalEntity: s.entity, Intent: parked.IntentID})
+	require.Equal(t, shredding.CodeSubjectErased, fault.CodeOf(err))
+
+	// Without the personal field everything goes on, and a planner folds what is sealed
+	// for ever.
+	plain := s.join(5)
+	plain.Payload = []byte(`{"member":"M-1","fee":5}`)
+	_, err = s.service.Submit(t.Context(), clerk, plain)
+	require.NoError(t, err)
+}
+
+// Whatever was accepted while the keys were destroyed is unreadable afterwards, and
+// everything else was refused as erased.
+func TestAppendsRaceAnErasure(t *testing.T) {
+	t.Parallel()
+	s := openSafe(t)
+	first, err := s.service.Submit(t.Context(), clerk, s.join(5))
+	require.NoError(t, err)
+	accepted := []event.ID{first.IntentID}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for {
+				out, err := s.service.Submit(t.Context(), clerk, s.join(500)) // waits for approval, so that no stream is fought for
+				switch fault.CodeOf(err) {
+				case "":
+					mu.Lock()
+					accepted = append(accepted, out.IntentID)
+					mu.Unlock()
+				case shredding.CodeSubjectErased:
+					return
+				default:
+					t.Errorf("%v", err)
+					return
+				}
+			}
+		})
+	}
+	s.erase(t)
+	wg.Wait()
+	s.vault.EvictAll()
+	for _, id := range accepted {
+		require.Contains(t, s.email(t, id), shredding.Redacted)
+	}
+}

@@ -1,0 +1,230 @@
+package custom
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// program is a compiled definition.
+type program struct {
+	filter projection.Filter
+	key    ports.Transform
+	fold   ports.Transform
+}
+
+// answer is the member in which a program's value is handed over: transforms give
+// objects, and a key is none.
+const answer = "value"
+
+// compile makes a program of a definition. Fault transform.invalid with the field.
+func compile(compiler ports.TransformCompiler, d projection.Definition) (*program, error) {
+	p := &program{filter: d.Filter}
+	for _, part := range []struct {
+		field, source string
+		into          *ports.Transform
+	}{{"/key", d.Key, &p.key}, {"/fold", d.Fold, &p.fold}} {
+		// By itself first: brackets that do not match must not match those around it.
+		_, err := compiler.Compile(part.source)
+		if err == nil {
+			*part.into, err = compiler.Compile(`{"` + answer + `": (` + part.source + "\n)}")
+		}
+		if f, ok := fault.As(err); ok {
+			return nil, f.WithField(part.field)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// run applies a transform and takes its value out of the answer.
+func run(ctx context.Context, t ports.Transform, document json.RawMessage, field string) (json.RawMessage, error) {
+	out, err := t.Apply(ctx, document)
+	if err != nil {
+		return nil, at(err, field)
+	}
+	value, found, err := jsondoc.Member(out, answer)
+	if err != nil || !found {
+		return nil, fault.New(fault.Internal, "projection.answer_unreadable", "the answer of a program cannot be read; report it").WithCause(err)
+	}
+	return value, nil
+}
+
+// at says which of the two programs it was. What programs give is none of the text.
+func at(err error, field string) error {
+	if f, ok := fault.As(err); ok {
+		return f.WithField(field)
+	}
+	return err
+}
+
+// document is an event as programs see it, with the sealed values that its tokens stand
+// for.
+type document struct {
+	sealed json.RawMessage // with copies
+	bare   json.RawMessage // with tokens
+}
+
+// keyOf gives the key under which an event counts; none if it does not count.
+func (p *program) keyOf(ctx context.Context, d document) (key string, counts bool, err error) {
+	value, err := run(ctx, p.key, d.bare, "/key")
+	if err != nil {
+		return "", false, err
+	}
+	if string(value) == "null" {
+		return "", false, nil
+	}
+	if json.Unmarshal(value, &key) != nil || !projection.ValidKey(key) {
+		return "", false, fault.New(fault.FailedPrecondition, "projection.key_invalid",
+			"the key of an event is a text of 1 to %d bytes, or null; make the key program give one", projection.MaxKey).WithField("/key")
+	}
+	return key, true, nil
+}
+
+// next folds an event into a state, null: there is none. A nil answer removes the key.
+func (p *program) next(ctx context.Context, state json.RawMessage, d document) (json.RawMessage, error) {
+	if state == nil {
+		state = json.RawMessage("null")
+	}
+	both := make([]byte, 0, len(state)+len(d.sealed)+32)
+	both = append(both, `{"state":`...)
+	both = append(both, state...)
+	both = append(both, `,"event":`...)
+	both = append(both, d.sealed...)
+	both = append(both, '}')
+	bare, held, err := shredding.Detach(both, shredding.Location{})
+	if err != nil {
+		return nil, err
+	}
+	value, err := run(ctx, p.fold, bare, "/fold")
+	if err != nil {
+		return nil, err
+	}
+	if string(value) == "null" {
+		return nil, nil
+	}
+	out, _, err := shredding.Attach(value, held)
+	if err != nil {
+		return nil, at(err, "/fold")
+	}
+	if len(out) > projection.MaxState {
+		return nil, fault.New(fault.FailedPrecondition, "projection.state_too_large",
+			"the state of a key has at most %d bytes; keep less in it, or choose a finer key", projection.MaxState).WithField("/fold")
+	}
+	return out, nil
+}
+
+// show writes an event as programs see it. Events come in the version in which their
+// type is read.
+func show(e *event.Recorded) (document, []event.EntityRef, error) {
+	var stored struct {
+		Data       json.RawMessage `json:"data"`
+		Dimensions json.RawMessage `json:"dimensions"`
+		Refs       json.RawMessage `json:"entity_refs"`
+	}
+	var refs []event.EntityRef
+	if err := json.Unmarshal(e.Payload, &stored); err != nil {
+		return document{}, nil, fault.New(fault.Internal, "projection.payload_unreadable", "the payload of event %s cannot be read; verify the log", e.ID)
+	}
+	if len(stored.Refs) > 0 {
+		if err := json.Unmarshal(stored.Refs, &refs); err != nil {
+			return document{}, nil, fault.New(fault.Internal, "projection.payload_unreadable", "the payload of event %s cannot be read; verify the log", e.ID)
+		}
+	}
+	data, err := shredding.CopySealed(stored.Data, shredding.Location{
+		Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion, Pointer: "/data",
+	})
+	if err != nil {
+		return document{}, nil, err
+	}
+	shown := shape{
+		ID: e.ID.String(), Type: e.Type, SchemaVersion: e.SchemaVersion, Sequence: fmt.Sprint(uint64(e.Sequence)),
+		Stream:     streamShape{e.Stream.Type, e.Stream.ID, uint64(e.StreamVersion)},
+		OccurredAt: e.OccurredAt.UTC().Format(timeLayout), RecordedAt: e.RecordedAt.UTC().Format(timeLayout), EffectiveDate: e.EffectiveDate.String(),
+		Scope: e.Scope, Actor: actorShape{string(e.ActorType), e.ActorID, e.ActorName}, CorrelationID: e.CorrelationID,
+		Data: data, Dimensions: orEmpty(stored.Dimensions, "{}"), Entities: orEmpty(stored.Refs, "[]"),
+		Metadata: metadataShape{Tags: e.Tags, Source: e.Source},
+	}
+	if shown.Metadata.Tags == nil {
+		shown.Metadata.Tags = []string{}
+	}
+	if e.CausedBy != (event.ID{}) {
+		shown.CausedBy = e.CausedBy.String()
+	}
+	if e.IntentID != (event.ID{}) {
+		shown.IntentID = e.IntentID.String()
+	}
+	var d document
+	if d.sealed, err = encode(shown); err != nil {
+		return d, nil, err
+	}
+	d.bare, _, err = shredding.Detach(d.sealed, shredding.Location{})
+	return d, refs, err
+}
+
+// timeLayout is how the API writes times.
+const timeLayout = "2006-01-02T15:04:05.000000Z"
+
+func orEmpty(value json.RawMessage, empty string) json.RawMessage {
+	if len(value) == 0 || string(value) == "null" {
+		return json.RawMessage(empty)
+	}
+	return value
+}
+
+// encode leaves characters for HTML as they are.
+func encode(v any) ([]byte, error) {
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return []byte(strings.TrimSuffix(b.String(), "\n")), err
+}
+
+// shape is an event as the API shows it, without what is about its place in the chain.
+type shape struct {
+	ID            string          `json:"id"`
+	Type          string          `json:"type"`
+	SchemaVersion uint32          `json:"schema_version"`
+	Sequence      string          `json:"sequence"`
+	Stream        streamShape     `json:"stream"`
+	OccurredAt    string          `json:"occurred_at"`
+	RecordedAt    string          `json:"recorded_at"`
+	EffectiveDate string          `json:"effective_date"`
+	Scope         event.Scope     `json:"scope"`
+	Actor         actorShape      `json:"actor"`
+	CausedBy      string          `json:"caused_by,omitempty"`
+	IntentID      string          `json:"intent_id,omitempty"`
+	CorrelationID string          `json:"correlation_id"`
+	Data          json.RawMessage `json:"data"`
+	Dimensions    json.RawMessage `json:"dimensions"`
+	Entities      json.RawMessage `json:"entities"`
+	Metadata      metadataShape   `json:"metadata"`
+}
+
+type streamShape struct {
+	Type    string `json:"type"`
+	ID      string `json:"id"`
+	Version uint64 `json:"version"`
+}
+
+type actorShape struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+type metadataShape struct {
+	Tags   []string     `json:"tags"`
+	Source event.Source `json:"source"`
+}

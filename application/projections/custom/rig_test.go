@@ -1,0 +1,166 @@
+package custom_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jq"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/application/projections/custom"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const (
+	patience = time.Minute
+	posted   = "shop.invoice.posted"
+	// sums counts invoices and adds their amounts up, by vendor.
+	sums = `{n: ((.state.n // 0) + 1), sum: ((.state.sum // 0) + (.event.data.amount | tonumber))}`
+)
+
+// rig is a store with the service on it.
+type rig struct {
+	store   *memory.Store
+	clock   *testkit.Clock
+	ids     *system.IDs
+	service *custom.Service
+}
+
+// patient are the limits of programs, without that of time: what a program may do is
+// counted, and a busy machine makes none fail.
+func patient() jq.Limits {
+	limits := jq.DefaultLimits()
+	limits.Time = time.Hour
+	return limits
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	g := &rig{clock: testkit.NewClock(start), ids: system.NewIDs()}
+	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
+	limits := patient()
+	limits.Steps, limits.Work, limits.OutputBytes = 100_000, 8<<20, projection.MaxState+1024
+	g.service = custom.New(custom.Config{
+		Compiler: jq.NewWithLimits(limits), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,
+		Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
+			return 0, nil
+		},
+	})
+	return g
+}
+
+func (g *rig) entity(t *testing.T, tenant, code string) ports.LegalEntity {
+	t.Helper()
+	le, err := g.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: code})
+	require.NoError(t, err)
+	return le
+}
+
+// write appends an event with these data and gives its sequence.
+func (g *rig) write(t require.TestingT, le ports.LegalEntity, typ, data string, tags ...string) event.Sequence {
+	payload := fmt.Sprintf(`{"data":%s,"dimensions":{},"entity_refs":[{"entity_type":"vendor","entity_id":"V-1","role":"from"}]}`, data)
+	keys := []string{event.EntityKey("vendor", "V-1")}
+	for _, tag := range tags {
+		keys = append(keys, event.TagKey(tag))
+	}
+	result, err := g.store.Append(context.Background(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{{
+		Skeleton: event.Skeleton{
+			ID: g.ids.NewID(start), Type: typ, SchemaVersion: 1, Stream: event.StreamID{Type: "shop", ID: "main"}, Tags: tags,
+			Scope: event.Scope{TenantID: le.TenantID, LegalEntity: le.Code}, ActorType: event.Human, ActorID: "p-1", ActorName: "clerk",
+		}, Payload: []byte(payload), Keys: keys,
+	}}})
+	require.NoError(t, err)
+	return result.Events[0].Sequence
+}
+
+func definition(tenant, key, fold string, types ...string) projection.Definition {
+	return projection.Definition{TenantID: tenant, Key: key, Fold: fold, Filter: projection.Filter{Types: types}}
+}
+
+func (g *rig) create(t require.TestingT, name string, d projection.Definition) projection.Projection {
+	p, _, err := g.service.Create(context.Background(), custom.Creation{Name: name, Definition: d, By: "ada"})
+	require.NoError(t, err)
+	return p
+}
+
+// advance hands over what is new, in batches of a limit, to a handler made anew.
+func (g *rig) advance(t require.TestingT, p projection.Projection, le ports.LegalEntity, limit int) {
+	for {
+		d, h, _, err := g.service.Prepare(p)
+		require.NoError(t, err)
+		_, passed, err := g.store.Advance(context.Background(), ports.ProjectionAdvance{
+			ProjectionWork: ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: le.Partition}, Types: d.EventTypes, Limit: limit,
+		}, h)
+		require.NoError(t, err)
+		if passed == 0 {
+			return
+		}
+	}
+}
+
+func (g *rig) rows(t require.TestingT, name string, le ports.LegalEntity) map[string]string {
+	page, err := g.service.Rows(context.Background(), custom.Question{Name: name, Entity: le, Limit: 1000})
+	require.NoError(t, err)
+	out := map[string]string{}
+	for _, r := range page.Rows {
+		out[r.Key] = string(r.State)
+	}
+	return out
+}
+
+// heads are asked from the store.
+type heads struct {
+	store *memory.Store
+	clock ports.Clock
+}
+
+func (h heads) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
+	all, _ := h.store.PartitionHeads(context.Background())
+	return all, nil
+}
+
+func (h heads) Looked() time.Time { return h.clock.Now() }
+
+// node runs a node until stop.
+func (g *rig) node(t *testing.T) (r *projections.Runner, stop func()) {
+	t.Helper()
+	r, err := projections.New(projections.Config{
+		Store: g.store, Register: g.store, Versions: g.store, Created: g.service, Heads: heads{g.store, g.clock}, Clock: g.clock, Refresh: time.Millisecond,
+	}, nil, nil)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Run(ctx) }()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(stop)
+	return r, stop
+}
+
+// until lets time pass until a condition holds.
+func (g *rig) until(t *testing.T, r *projections.Runner, condition func() bool, what string) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() bool { g.clock.Advance(50 * time.Millisecond); r.Wake(); return condition() }, what)
+}
+
+func (g *rig) operations() *projections.Operations {
+	return projections.NewOperations(projections.OperationsConfig{
+		Store: g.store, Register: g.store, Letters: g.store, Leases: g.store.Leases(), Clock: g.clock, Created: g.service,
+	})
+}
+
+func decode(t require.TestingT, text string) (out map[string]any) {
+	require.NoError(t, json.Unmarshal([]byte(text), &out))
+	return out
+}

@@ -1,0 +1,161 @@
+package custom
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Trial is what a definition makes of events that are there: of the last ones that it
+// chooses, beginning without a state.
+type Trial struct {
+	Looked   int // events that it was shown
+	Events   int // of these, that counted
+	Entities []TrialEntity
+	Warnings []Warning
+}
+
+// Warning is what is likely a mistake in a definition and keeps nobody from using it.
+type Warning struct {
+	Code   string // CodeCountsNothing or CodeUnregistered
+	Detail string
+	Field  string // of the definition
+}
+
+// The codes of warnings.
+const (
+	CodeCountsNothing = "projection.counts_nothing"
+	CodeUnregistered  = "projection.type_unregistered"
+)
+
+// TrialEntity is what comes of the events of one legal entity.
+type TrialEntity struct {
+	Entity ports.LegalEntity
+	Events int
+	Rows   []ports.ProjectionRow // by key; sealed values are copies
+}
+
+// examine tries a definition, unless that is not wanted, and says what about it is
+// likely a mistake.
+func (s *Service) examine(ctx context.Context, c Creation, d checked) (t Trial, err error) {
+	if !c.Untried || c.DryRun {
+		if t, err = s.try(ctx, d.program, c.Definition, d.read); err != nil {
+			return t, err
+		}
+		if t.Events == 0 {
+			t.Warnings = append(t.Warnings, countsNothing(t.Looked))
+		}
+	}
+	if s.config.Unregistered == nil || len(c.Definition.Filter.Types) == 0 {
+		return t, nil
+	}
+	missing, err := s.config.Unregistered(ctx, c.Definition.Filter.Types)
+	if err != nil {
+		return t, err
+	}
+	for _, name := range missing {
+		t.Warnings = append(t.Warnings, Warning{
+			Code: CodeUnregistered, Field: fmt.Sprintf("/filter/types/%d", slices.Index(c.Definition.Filter.Types, name)),
+			Detail: fmt.Sprintf("nobody has registered an event type %q; correct it, or register the type", name),
+		})
+	}
+	return t, nil
+}
+
+// countsNothing warns of a definition for which no event counted. What its filter did
+// not even choose cannot be the key's fault.
+func countsNothing(looked int) Warning {
+	w := Warning{Code: CodeCountsNothing, Field: "/key", Detail: fmt.Sprintf("it counted 0 of the last %d events; look at what the key makes of them, and at the filter's entities and tags", looked)}
+	if looked == 0 {
+		w.Field, w.Detail = "/filter", "it counted 0 of 0 events: there is none yet that the filter chooses; look at the filter if there should be"
+	}
+	return w
+}
+
+// try folds the last events that a definition chooses.
+func (s *Service) try(ctx context.Context, p *program, d projection.Definition, read []ports.LegalEntity) (t Trial, err error) {
+	for _, le := range read {
+		if t.Events >= s.config.Trial {
+			break
+		}
+		one := TrialEntity{Entity: le}
+		rows := map[string]ports.ProjectionRow{}
+		err := s.last(ctx, candidates(d, le.Partition), s.config.Trial-t.Events, func(e event.Recorded) error {
+			t.Looked++
+			counted, err := p.count(ctx, d.TenantID, []event.Recorded{e})
+			if err == nil {
+				rows, err = p.foldAll(ctx, counted, rows)
+			}
+			if err != nil {
+				return trialFailed(ctx, err, &e)
+			}
+			one.Events += len(counted)
+			return nil
+		})
+		if err != nil {
+			return t, err
+		}
+		for _, key := range slices.Sorted(maps.Keys(rows)) {
+			one.Rows = append(one.Rows, rows[key])
+		}
+		t.Events += one.Events
+		t.Entities = append(t.Entities, one)
+	}
+	return t, nil
+}
+
+// last does something for each of the last events that a query selects, the oldest first
+// and one by one. Which they are is found without their data, which is read in pages.
+func (s *Service) last(ctx context.Context, q ports.EventQuery, n int, do func(event.Recorded) error) error {
+	q.Direction, q.Limit, q.WithoutData = ports.Backward, n, true
+	found, err := s.config.Events.SearchEvents(ctx, q, 0)
+	if err != nil || len(found.Events) == 0 {
+		return err
+	}
+	q.Direction, q.WithoutData, q.Bytes = ports.Forward, false, pageBytes
+	q.Until, q.After = found.Events[0].Sequence, found.Events[len(found.Events)-1].Sequence-1
+	for {
+		page, err := s.config.Events.SearchEvents(ctx, q, 0)
+		if err != nil {
+			return err
+		}
+		for i := range page.Events {
+			if err := do(page.Events[i]); err != nil {
+				return err
+			}
+		}
+		if !page.Stopped {
+			return nil
+		}
+		q.After = page.Reached
+	}
+}
+
+// candidates asks for the events of a partition that a definition's filter may choose.
+func candidates(d projection.Definition, p event.PartitionID) ports.EventQuery {
+	q := ports.EventQuery{Partition: p, Types: d.Filter.Types}
+	switch {
+	case len(d.Filter.Entities) == 1 && d.Filter.Entities[0].ID != "":
+		q.Key = event.EntityKey(d.Filter.Entities[0].Type, d.Filter.Entities[0].ID)
+	case len(d.Filter.Tags) > 0:
+		q.Key = event.TagKey(d.Filter.Tags[0])
+	}
+	return q
+}
+
+// trialFailed says at which event and why.
+func trialFailed(ctx context.Context, err error, e *event.Recorded) error {
+	f, ok := fault.As(err)
+	if !ok || ctx.Err() != nil || f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
+		return err
+	}
+	return fault.New(fault.FailedPrecondition, "projection.trial_failed",
+		"the definition cannot digest event %s of %s: %s; correct it, or create it untried", e.ID, e.Scope.LegalEntity, f.Detail).
+		WithField(f.Field).With("cause", f.Code).With("event_id", e.ID.String())
+}

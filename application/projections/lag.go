@@ -1,0 +1,121 @@
+package projections
+
+import (
+	"context"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// lag is how far a reader of the log is behind: in events, and by how long the oldest of
+// them has waited. The age of the newest would stay near zero under steady traffic,
+// however far behind the reader is.
+type lag struct {
+	events  uint64
+	seconds float64
+}
+
+// behind is the lag of a reader that has got to a sequence; oldest is when the event after
+// it was recorded.
+func behind(at event.Sequence, head ports.Head, oldest, now time.Time) lag {
+	if at >= head.Sequence {
+		return lag{}
+	}
+	return lag{uint64(head.Sequence - at), max(0, now.Sub(oldest).Seconds())}
+}
+
+// after is where the first event is that a reader has not read.
+func after(p event.PartitionID, at event.Sequence) ports.EventPlace {
+	return ports.EventPlace{Partition: p, Sequence: at + 1}
+}
+
+// observe reports the lag of the partitions that are this node's. Of the projections of
+// tenants the worst in each partition is reported, without those that stand still at an
+// event or that somebody has halted: they are their tenant's matter.
+func (r *Runner) observe(ctx context.Context, heads map[event.PartitionID]ports.Head) {
+	var units []*unit
+	r.mu.Lock()
+	for _, p := range r.running {
+		if p.ofTenant() && (p.known.Role != projection.Active || p.known.Status != projection.Running) {
+			continue
+		}
+		for id := range heads {
+			u := p.units[id]
+			if u != nil && (!u.halted || !p.ofTenant()) && r.preferred(p.resourceOf(id)) {
+				units = append(units, u)
+			}
+		}
+	}
+	r.mu.Unlock()
+	own := map[event.PartitionID]lag{}
+	for i, l := range r.lags(ctx, units, heads) {
+		u := units[i]
+		if !u.owner.ofTenant() {
+			r.config.Observer.ProjectionLag(u.owner.label(), u.partition, l.events, l.seconds)
+			continue
+		}
+		worst := own[u.partition]
+		own[u.partition] = lag{max(worst.events, l.events), max(worst.seconds, l.seconds)}
+	}
+	for id, l := range own {
+		r.config.Observer.ProjectionLag(ownLabel, id, l.events, l.seconds)
+	}
+	for id := range r.loop.own {
+		if _, still := own[id]; !still {
+			r.config.Observer.ProjectionLeft(ownLabel, id)
+		}
+	}
+	r.loop.own = own
+}
+
+// observeUnit reports the lag of one unit that was worked. Those of tenants are reported
+// by observe, all together.
+func (r *Runner) observeUnit(ctx context.Context, u *unit, heads map[event.PartitionID]ports.Head) {
+	if u.owner.ofTenant() {
+		return
+	}
+	l := r.lags(ctx, []*unit{u}, heads)[0]
+	r.config.Observer.ProjectionLag(u.owner.label(), u.partition, l.events, l.seconds)
+}
+
+// lags tells how far units are behind. The store is asked once for all of them, and only
+// for those that are behind and have moved since: a projection that has caught up or stands
+// still costs nothing.
+func (r *Runner) lags(ctx context.Context, units []*unit, heads map[event.PartitionID]ports.Head) []lag {
+	at := make([]event.Sequence, len(units))
+	var unknown []ports.EventPlace
+	r.mu.Lock()
+	for i, u := range units {
+		at[i] = u.position
+		if next := after(u.partition, at[i]); at[i] < heads[u.partition].Sequence && u.oldest.sequence != next.Sequence {
+			unknown = append(unknown, next)
+		}
+	}
+	r.mu.Unlock()
+	var recorded map[ports.EventPlace]time.Time
+	if len(unknown) > 0 {
+		var err error
+		if recorded, err = r.config.Store.RecordedAt(ctx, unknown); err != nil && ctx.Err() == nil {
+			r.config.Logger.WarnContext(ctx, "how long events have waited for projections could not be read; it is at least the age of the newest", "code", fault.CodeOf(err))
+		}
+	}
+	now := r.config.Clock.Now()
+	out := make([]lag, len(units))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, u := range units {
+		next, head := after(u.partition, at[i]), heads[u.partition]
+		if t, read := recorded[next]; read {
+			u.oldest.sequence, u.oldest.recordedAt = next.Sequence, t
+		}
+		oldest := head.RecordedAt
+		if u.oldest.sequence == next.Sequence {
+			oldest = u.oldest.recordedAt
+		}
+		out[i] = behind(at[i], head, oldest, now)
+	}
+	return out
+}

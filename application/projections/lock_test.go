@@ -1,0 +1,148 @@
+package projections_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// lockedStore is a store in which somebody else holds the checkpoints of some
+// partitions. Who waits for one briefly is busy at once, who waits longer waits until
+// the test lets it go on.
+type lockedStore struct {
+	ports.Projections
+	mu      sync.Mutex
+	held    map[event.PartitionID]bool
+	waits   map[event.PartitionID][]time.Duration
+	waiting int
+	most    int
+	gate    chan struct{} // a patient attempt goes on
+}
+
+func (s *lockedStore) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
+	s.mu.Lock()
+	held := s.held[a.Partition]
+	if held {
+		s.waits[a.Partition] = append(s.waits[a.Partition], a.LockWait)
+	}
+	patient := held && len(s.waits[a.Partition]) > 1
+	if patient {
+		s.waiting++
+		s.most = max(s.most, s.waiting)
+	}
+	s.mu.Unlock()
+	if patient {
+		select {
+		case <-s.gate:
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+		s.waiting--
+		held = s.held[a.Partition]
+		s.mu.Unlock()
+	}
+	if held {
+		return ports.Checkpoint{}, 0, projection.Busy()
+	}
+	return s.Projections.Advance(ctx, a, h)
+}
+
+func (s *lockedStore) see(f func() bool) func() bool {
+	return func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return f()
+	}
+}
+
+func newLockedRig(t *testing.T, workers int) (*rig, *lockedStore) {
+	t.Helper()
+	s := &lockedStore{held: map[event.PartitionID]bool{}, waits: map[event.PartitionID][]time.Duration{}, gate: make(chan struct{})}
+	g := newRig(t, func(c *projections.Config) {
+		s.Projections = c.Store
+		c.Store, c.Workers = s, workers
+	})
+	return g, s
+}
+
+// TestLockedCheckpointsLeaveTheWorkersToTheOthers: twice as many are locked as there are
+// workers.
+func TestLockedCheckpointsLeaveTheWorkersToTheOthers(t *testing.T) {
+	t.Parallel()
+	g, s := newLockedRig(t, 4)
+	var locked []event.PartitionID
+	for i := range 8 {
+		p := g.entity(t, "L"+string(rune('A'+i)))
+		locked = append(locked, p)
+		s.held[p] = true
+		g.write(t, p, moved(3)...)
+	}
+	free := g.entity(t, "FREE")
+	g.write(t, free, moved(1)...)
+	g.start(t)
+	g.hurry(t, s.see(func() bool { return s.waiting == 1 && len(s.waits) == 8 }), "all were tried, and one is waited for")
+	for n := 2; n < 6; n++ { // while that one is being waited for
+		g.until(t, func() bool { return g.count(free) == n-1 }, "the others go on")
+		g.write(t, free, moved(1)...)
+		g.hurry(t, func() bool { return g.count(free) == n }, "the others go on")
+	}
+	require.True(t, s.see(func() bool { return s.most == 1 && s.waiting == 1 })(), "one worker of four waits")
+
+	s.mu.Lock()
+	clear(s.held)
+	s.mu.Unlock()
+	close(s.gate)
+	for _, p := range locked {
+		g.hurry(t, func() bool { return g.count(p) == 3 }, "they go on")
+		require.Zero(t, g.watcher.failed(p), "a lock of somebody else is no failure")
+		require.Zero(t, g.checkpoint(t, p).Attempts)
+	}
+	require.Empty(t, g.letters(t))
+	for _, p := range locked {
+		waits := s.waits[p]
+		for i, wait := range waits {
+			require.Positive(t, wait)
+			require.LessOrEqual(t, wait, 2*time.Second/8, "each has its turn within two seconds")
+			if i > 0 {
+				require.GreaterOrEqual(t, wait, waits[0])
+			}
+		}
+	}
+	g.healthy(t)
+}
+
+// TestALockThatLastsIsSaidOnce: not with every attempt.
+func TestALockThatLastsIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	g, s := newLockedRig(t, 1) // the only worker must not wait for one of them
+	p, free := g.entity(t, "LOCKED"), g.entity(t, "FREE")
+	s.held[p] = true
+	close(s.gate)
+	g.write(t, p, moved(1)...)
+	g.start(t)
+	end := start.Add(40 * time.Second)
+	g.hurry(t, s.see(func() bool { return !g.clock.Now().Before(end) && len(s.waits[p]) > 9 }), "it lasts")
+	g.write(t, free, moved(1)...)
+	g.hurry(t, func() bool { return g.count(free) == 1 }, "the other goes on")
+	s.mu.Lock()
+	delete(s.held, p)
+	for _, wait := range s.waits[p] {
+		require.Equal(t, s.waits[p][0], wait)
+	}
+	s.mu.Unlock()
+	g.hurry(t, func() bool { return g.count(p) == 1 }, "it goes on")
+	require.Zero(t, g.watcher.failed(p))
+	g.stop()
+	require.Equal(t, 1, strings.Count(g.logged.String(), "projection waits for a lock that another session holds"))
+	require.Equal(t, 1, strings.Count(g.logged.String(), "projection has the lock that it waited for"))
+	require.NotContains(t, g.logged.String(), "level=ERROR")
+}

@@ -1,0 +1,271 @@
+package projections_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// rower writes a row for each event, which says what wrote it.
+type rower struct {
+	store *memory.Store
+	mark  string
+	fails map[int]error // by version
+}
+
+func (r *rower) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	if err := r.fails[b.Version]; err != nil {
+		return err
+	}
+	rows := make([]ports.ProjectionRow, len(b.Events))
+	for i, e := range b.Events {
+		rows[i] = ports.ProjectionRow{Key: fmt.Sprintf("%04d", e.Sequence), State: json.RawMessage(`"` + r.mark + `"`), Sequence: e.Sequence}
+	}
+	return r.store.StoreProjectionRows(ctx, tx, b, rows, nil)
+}
+
+// atelier is a rig with rebuilds of rows that can be replaced.
+type atelier struct {
+	*rig
+	handler  *rower
+	rebuilds *projections.Rebuilds
+}
+
+func newAtelier(t *testing.T) *atelier {
+	t.Helper()
+	w := &atelier{rig: newRig(t, nil)}
+	w.handler = &rower{store: w.store, mark: "first", fails: map[int]error{}}
+	c := w.config()
+	c.Versions = w.store
+	w.runner = w.node(t, c, w.handler)
+	w.rebuilds = w.looking(declared)
+	return w
+}
+
+func (w *atelier) looking(declared []module.Projection) *projections.Rebuilds {
+	return projections.NewRebuilds(projections.RebuildsConfig{
+		Store: w.store, Register: w.store, Versions: w.store, Snapshots: w.store, Clock: w.clock, Declared: declared,
+		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}},
+		Wake: w.runner.Wake, MaxBehind: 5,
+	})
+}
+
+// shown counts the rows of a version by what wrote them.
+func (w *atelier) shown(t *testing.T, version int, p event.PartitionID) map[string]int {
+	t.Helper()
+	rows, _, err := w.store.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: name, Version: version, Partition: p, Limit: 1000})
+	require.NoError(t, err)
+	out := map[string]int{}
+	for _, r := range rows {
+		var mark string
+		require.NoError(t, json.Unmarshal(r.State, &mark))
+		out[mark]++
+	}
+	return out
+}
+
+func (w *atelier) hurry(t *testing.T, condition func() bool, what string) {
+	t.Helper()
+	w.pass(t, time.Second, condition, what)
+}
+
+func (w *atelier) stand(t *testing.T) projections.Rebuild {
+	t.Helper()
+	b, err := w.rebuilds.Show(t.Context(), name)
+	require.NoError(t, err)
+	return b
+}
+
+func TestRebuildOfOnePartition(t *testing.T) {
+	t.Parallel()
+	w := newAtelier(t)
+	a, b := w.entity(t, "A"), w.entity(t, "B")
+	w.write(t, a, moved(20)...)
+	w.write(t, b, moved(10)...)
+	w.start(t)
+	w.hurry(t, func() bool { return w.shown(t, version, a)["first"] == 20 && w.shown(t, version, b)["first"] == 10 }, "the first version")
+	order := projections.Order{Name: name, By: "ada", Partition: a}
+	_, err := w.rebuilds.Switch(t.Context(), order)
+	require.Equal(t, projection.CodeNotBuilding, fault.CodeOf(err))
+
+	// From here on it writes other rows, as if it had been wrong before.
+	w.stop()
+	w.handler.mark = "second"
+	w.handler.fails[version+1] = fault.New(fault.Unavailable, "x.away", "away")
+	w.start(t)
+	_, err = w.rebuilds.Start(t.Context(), order, false)
+	require.NoError(t, err)
+	_, err = w.rebuilds.Start(t.Context(), order, false)
+	require.Equal(t, projection.CodeRebuilding, fault.CodeOf(err))
+	require.Len(t, w.stand(t).Parts, 1)
+	part := w.stand(t).Parts[0]
+	require.Equal(t, []any{a, version + 1, false, projection.Progress{Total: 20}}, []any{part.Partition, part.Building, part.CaughtUp, part.Progress}, "it counts its own events")
+	require.Zero(t, w.stand(t).Building)
+	_, err = w.rebuilds.Switch(t.Context(), order)
+	require.Equal(t, projection.CodeBehind, fault.CodeOf(err))
+
+	// The whole may be built at the same time.
+	whole, err := w.rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada"}, false)
+	require.NoError(t, err)
+	require.Equal(t, version+2, whole.Building)
+	_, err = w.rebuilds.Cancel(t.Context(), projections.Order{Name: name, By: "ada"})
+	require.NoError(t, err)
+
+	w.stop()
+	delete(w.handler.fails, version+1)
+	w.start(t)
+	w.hurry(t, func() bool { return w.stand(t).Parts[0].Progress.Left() == 0 }, "it catches up")
+	require.Empty(t, w.shown(t, version+1, b), "it reads no other")
+	c, err := w.rebuilds.ComparePartition(t.Context(), name, a, 1)
+	require.NoError(t, err)
+	require.Equal(t, []any{version, version + 1, uint64(20)}, []any{c.Left, c.Right, c.Rows()})
+
+	_, err = w.rebuilds.Switch(t.Context(), order)
+	require.NoError(t, err)
+	require.Equal(t, version, w.stand(t).Active, "no other version is shown")
+	require.Equal(t, map[string]int{"second": 20}, w.shown(t, version, a))
+	require.Equal(t, map[string]int{"first": 10}, w.shown(t, version, b))
+	kept := w.stand(t).Parts[0].Retained
+	require.Equal(t, map[string]int{"first": 20}, w.shown(t, kept, a))
+
+	// Both go on, and there is a way back.
+	w.write(t, a, moved(2)...)
+	w.write(t, b, moved(1)...)
+	w.hurry(t, func() bool {
+		return w.shown(t, version, a)["second"] == 22 && w.shown(t, kept, a)["second"] == 2 && w.shown(t, version, b)["second"] == 1
+	}, "both go on")
+	reached, generation, err := w.runner.Position(t.Context(), name, version, a)
+	require.NoError(t, err)
+	require.Equal(t, []uint64{22, 1}, []uint64{uint64(reached), generation})
+	_, err = w.rebuilds.Rollback(t.Context(), order)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"first": 20, "second": 2}, w.shown(t, version, a))
+	_, err = w.rebuilds.Drop(t.Context(), order)
+	require.NoError(t, err)
+	require.Empty(t, w.stand(t).Parts)
+	_, err = w.rebuilds.Rollback(t.Context(), order)
+	require.Equal(t, projection.CodeNotRetained, fault.CodeOf(err))
+
+	// One that switches by itself.
+	_, err = w.rebuilds.Start(t.Context(), order, true)
+	require.NoError(t, err)
+	w.hurry(t, func() bool {
+		require.NoError(t, w.rebuilds.Round(t.Context()))
+		return w.shown(t, version, a)["second"] == 22
+	}, "it is shown")
+
+	// Another release's handler does not mix its rows in.
+	newer := w.looking([]module.Projection{{Name: name, Version: version + 1, EventTypes: declared[0].EventTypes}})
+	_, err = newer.Start(t.Context(), order, false)
+	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(err))
+}
+
+func TestRebuildFromASnapshot(t *testing.T) {
+	t.Parallel()
+	w := newAtelier(t)
+	a, b := w.entity(t, "A"), w.entity(t, "B")
+	w.write(t, a, moved(20)...)
+	order := projections.Order{Name: name, By: "ada"}
+	w.start(t)
+	w.hurry(t, func() bool { return w.shown(t, version, a)["first"] == 20 }, "the first version")
+	latest := projections.Order{Name: name, By: "ada", Latest: true}
+	_, err := w.rebuilds.Start(t.Context(), latest, false)
+	require.Equal(t, projection.CodeSnapshotMissing, fault.CodeOf(err))
+
+	_, err = w.rebuilds.TakeSnapshot(t.Context(), order)
+	require.NoError(t, err)
+	_, err = w.rebuilds.TakeSnapshot(t.Context(), order)
+	require.Equal(t, projection.CodeSaving, fault.CodeOf(err))
+	_, err = w.rebuilds.Start(t.Context(), latest, false)
+	require.Equal(t, projection.CodeSnapshotMissing, fault.CodeOf(err), "it is not complete")
+	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
+	require.Len(t, w.stand(t).Snapshots, 1)
+	taken := w.stand(t).Snapshots[0]
+	require.Equal(t, []any{version + 1, true, true, "ada"}, []any{taken.Version, taken.Complete, taken.SameCode, taken.StartedBy})
+	require.Equal(t, []any{event.Sequence(20), uint64(20), true}, []any{taken.Parts[0].Sequence, taken.Parts[0].Rows, taken.Parts[0].Usable})
+
+	// It reads only what came after it, and what is in no snapshot from the beginning.
+	w.write(t, a, moved(3)...)
+	w.write(t, b, moved(2)...)
+	w.stop()
+	w.handler.mark = "second"
+	w.start(t)
+	_, err = w.rebuilds.Start(t.Context(), latest, false)
+	require.NoError(t, err)
+	shown := w.stand(t)
+	require.Equal(t, []any{version + 2, version + 1, projection.Created, false}, []any{shown.Building, shown.Base, shown.Status, shown.CaughtUp})
+	w.hurry(t, func() bool { return w.shown(t, version, b)["first"]+w.shown(t, version, b)["second"] == 2 }, "others go on")
+	require.Empty(t, w.shown(t, version+2, b), "it waits for the copy")
+	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
+	w.hurry(t, func() bool { return w.stand(t).CaughtUp && w.stand(t).Progress.Left() == 0 }, "it catches up")
+	require.Equal(t, map[string]int{"first": 20, "second": 3}, w.shown(t, version+2, a))
+	require.Equal(t, map[string]int{"second": 2}, w.shown(t, version+2, b))
+	_, err = w.rebuilds.Switch(t.Context(), order)
+	require.NoError(t, err)
+
+	// One of a partition, for that partition; by its version; and it goes as it came.
+	inA := projections.Order{Name: name, By: "ada", Partition: a}
+	_, err = w.rebuilds.TakeSnapshot(t.Context(), inA)
+	require.NoError(t, err)
+	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
+	newest := w.stand(t).Snapshots[0]
+	require.Equal(t, a, newest.Partition)
+	inA.Snapshot = newest.Version
+	_, err = w.rebuilds.Start(t.Context(), inA, false)
+	require.NoError(t, err)
+	require.Equal(t, newest.Version, w.stand(t).Parts[0].Base)
+	inB := inA
+	inB.Partition = b
+	_, err = w.rebuilds.Start(t.Context(), inB, false)
+	require.Equal(t, projection.CodeSnapshotMissing, fault.CodeOf(err), "it holds nothing of this one")
+	_, err = w.rebuilds.DropSnapshot(t.Context(), inB)
+	require.Equal(t, projection.CodeSnapshotMissing, fault.CodeOf(err))
+	_, err = w.rebuilds.DropSnapshot(t.Context(), inA)
+	require.NoError(t, err)
+
+	// What begins with it is not held up by its end: it reads the log.
+	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
+	w.hurry(t, func() bool { return w.stand(t).Parts[0].CaughtUp && w.stand(t).Parts[0].Progress.Left() == 0 }, "it catches up")
+	require.Equal(t, map[string]int{"second": 23}, w.shown(t, w.stand(t).Parts[0].Building, a))
+
+	// Another release's handler begins with none of this one.
+	newer := w.looking([]module.Projection{{Name: name, Version: version + 1, EventTypes: declared[0].EventTypes}})
+	b2, err := newer.Show(t.Context(), name)
+	require.NoError(t, err)
+	require.False(t, b2.Snapshots[0].SameCode)
+	_, err = newer.Start(t.Context(), latest, false)
+	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(err))
+}
+
+// TestASnapshotOfAnotherHandlerIsGivenUp switches to a newer handler's version before the
+// copy is made.
+func TestASnapshotOfAnotherHandlerIsGivenUp(t *testing.T) {
+	t.Parallel()
+	w := newAtelier(t)
+	a := w.entity(t, "A")
+	w.write(t, a, moved(5)...)
+	w.start(t)
+	w.hurry(t, func() bool { return w.shown(t, version, a)["first"] == 5 }, "the first version")
+	_, err := w.rebuilds.TakeSnapshot(t.Context(), projections.Order{Name: name, By: "ada"})
+	require.NoError(t, err)
+	_, err = w.store.AddProjection(t.Context(), projection.Projection{Name: name, Version: 9, Code: 9, Role: projection.Building, Status: projection.Running})
+	require.NoError(t, err)
+	require.NoError(t, w.store.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: 9, Force: true, By: "ada"}))
+	_, _, err = w.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: name, Version: 9, Partition: a}}, w.handler)
+	require.NoError(t, err)
+	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
+	require.Empty(t, w.stand(t).Snapshots)
+	require.Equal(t, []int{version + 1}, w.stand(t).Dropping)
+}

@@ -1,0 +1,298 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+func TestEveryEventIsAppliedOnce(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	a, b := g.entity(t, "A"), g.entity(t, "B")
+	g.write(t, a, moved(10)...)
+	g.write(t, b, "till.opened", "till.cash.moved", "till.closed")
+	g.start(t)
+	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 10 && g.reached(t, b) == 3 }, "caught up without a signal when it starts")
+	require.Equal(t, []int{10, 1}, []int{g.count(a), g.count(b)})
+
+	g.write(t, a, moved(3)...)
+	g.until(t, func() bool { return g.reached(t, a) == 13 }, "caught up")
+	for range 5 {
+		g.runner.Wake()
+	}
+	g.stop()
+	require.Equal(t, 13, g.count(a))
+	for id, n := range g.counter.seen {
+		require.Equal(t, 1, n, id)
+	}
+	for _, n := range g.counter.batches {
+		require.LessOrEqual(t, n, 4)
+	}
+	checkpoints, err := g.store.Checkpoints(t.Context(), name, version)
+	require.NoError(t, err)
+	require.Len(t, checkpoints, 2)
+	for _, c := range checkpoints {
+		require.Equal(t, []string{"running", ""}, []string{c.Status, c.Error})
+	}
+}
+
+func TestARestartGoesOnFromTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	a := g.entity(t, "A")
+	g.write(t, a, moved(6)...)
+	g.start(t)
+	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 6 })
+	g.stop()
+	g.write(t, a, moved(2)...)
+	g.runner = g.node(t, g.config(), g.counter)
+	g.start(t)
+	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 8 })
+	g.stop()
+	require.Equal(t, 8, g.count(a))
+	require.Len(t, g.counter.seen, 8)
+}
+
+func TestAFailingPartitionIsHeldBackAlone(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	g.settings(t, func(s *projection.Settings) { s.MaxAttempts = 100 })
+	bad, good := g.entity(t, "BAD"), g.entity(t, "GOOD")
+	g.counter.fail(bad, fault.New(fault.Internal, "till.broken", "secret 4711"))
+	g.write(t, bad, moved(2)...)
+	g.start(t)
+	g.until(t, func() bool { return g.watcher.failed(bad) == 1 }, "it failed")
+
+	// The others go on, and the failing one is not tried before its time.
+	for i := range 5 {
+		g.write(t, good, moved(1)...)
+		g.until(t, func() bool { return g.reached(t, good) == event.Sequence(i)+1 }, "the others go on")
+	}
+	require.Equal(t, 1, g.watcher.failed(bad))
+	require.Zero(t, g.count(bad), "nothing of a failed batch stays")
+	require.Zero(t, g.reached(t, bad))
+	testkit.Eventually(t, patience, func() bool { return g.checkpoint(t, bad).Attempts == 1 }, "it is written down")
+	require.Equal(t, []string{"retrying", "till.broken"}, []string{g.checkpoint(t, bad).Status, g.checkpoint(t, bad).Error}, "the code, not the text")
+
+	// The pauses double up to a minute.
+	for attempt, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+		wait := time.Duration(seconds) * time.Second
+		g.clock.Advance(wait - time.Millisecond)
+		g.write(t, good, moved(1)...)
+		g.until(t, func() bool { return g.reached(t, good) == event.Sequence(attempt)+6 }, "a round without it")
+		require.Equal(t, attempt+1, g.watcher.failed(bad), "too early after %s", wait)
+		g.clock.Advance(time.Millisecond)
+		g.until(t, func() bool { return g.watcher.failed(bad) == attempt+2 }, "the next attempt")
+	}
+
+	// Once it is mended it catches up, and a later failure begins anew.
+	g.counter.fail(bad, nil)
+	g.clock.Advance(time.Minute)
+	g.until(t, func() bool { return g.reached(t, bad) == 2 }, "recovery")
+	require.Equal(t, 2, g.count(bad))
+	require.Equal(t, []string{"running", ""}, []string{g.checkpoint(t, bad).Status, g.checkpoint(t, bad).Error})
+	failures := g.watcher.failed(bad)
+	g.counter.fail(bad, errors.New("again"))
+	g.write(t, bad, moved(1)...)
+	g.until(t, func() bool { return g.watcher.failed(bad) == failures+1 }, "fails again")
+	g.clock.Advance(time.Second)
+	g.until(t, func() bool { return g.watcher.failed(bad) == failures+2 }, "after one second, not a minute")
+	g.stop()
+	require.NotContains(t, g.logged.String(), "4711", "logs hold codes")
+	require.Contains(t, g.logged.String(), "till.broken")
+}
+
+func TestLagIsObserved(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	g.settings(t, func(s *projection.Settings) { s.MaxAttempts = 100 })
+	a := g.entity(t, "A")
+	g.counter.fail(a, errors.New("no"))
+	g.write(t, a, moved(7)...)
+	g.clock.Advance(30 * time.Second)
+	g.start(t)
+	g.until(t, func() bool { events, seconds := g.watcher.lag(a); return events == 7 && seconds == 30 }, "behind")
+	const day = 24 * time.Hour
+	g.clock.Advance(day)
+	g.write(t, a, moved(1)...)
+	// A round that began before the event may take the lag at the new time, so more of it
+	// has to pass; that is far less than a day.
+	g.hurry(t, func() bool {
+		events, seconds := g.watcher.lag(a)
+		return events == 8 && seconds >= (day+30*time.Second).Seconds()
+	}, "the oldest event's age, not the newest's")
+	g.counter.fail(a, nil)
+	g.hurry(t, func() bool { // its pause has grown
+		events, seconds := g.watcher.lag(a)
+		return events == 0 && seconds == 0 && g.reached(t, a) == 8
+	}, "caught up")
+}
+
+// questioned counts what a store is asked about the age of events.
+type questioned struct {
+	*memory.Store
+	questions, events atomic.Int64
+}
+
+func (q *questioned) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
+	q.questions.Add(1)
+	q.events.Add(int64(len(places)))
+	return q.Store.RecordedAt(ctx, places)
+}
+
+// TestLagIsLookedUpOnlyWhereAProjectionMoves holds the price of the measurement: nothing
+// where all is read, and one question where a projection stands still.
+func TestLagIsLookedUpOnlyWhereAProjectionMoves(t *testing.T) {
+	t.Parallel()
+	store := &questioned{}
+	g := newRig(t, func(c *projections.Config) {
+		store.Store = c.Store.(*memory.Store)
+		c.Store = store
+	})
+	idle, behind := g.entity(t, "A"), g.entity(t, "B")
+	g.counter.fail(behind, errors.New("no"))
+	g.write(t, idle, moved(1)...)
+	g.start(t)
+	g.until(t, func() bool { return g.reached(t, idle) == 1 }, "caught up")
+	g.round(t) // the one that saw it before it caught up has asked by then
+	before := []int64{store.questions.Load(), store.events.Load()}
+	g.write(t, behind, moved(3)...)
+	g.until(t, func() bool { events, _ := g.watcher.lag(behind); return events == 3 }, "behind")
+	for i := range 5 {
+		g.clock.Advance(time.Second)
+		g.until(t, func() bool { _, seconds := g.watcher.lag(behind); return seconds == float64(i+1) }, "its age grows")
+	}
+	g.stop()
+	require.Equal(t, []int64{before[0] + 1, before[1] + 1}, []int64{store.questions.Load(), store.events.Load()})
+}
+
+func TestASignalWakes(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, func(c *projections.Config) { c.Refresh, c.Renew = time.Hour, time.Hour })
+	a := g.entity(t, "A")
+	g.start(t)
+	for i := range 5 {
+		g.write(t, a, moved(1)...)
+		g.taps.signal()
+		testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == event.Sequence(i)+1 }, "without a tick")
+	}
+}
+
+// flaky fails to answer when told to.
+type flaky struct {
+	*memory.Store
+	heads, checkpoints, mark atomic.Bool
+	asked                    atomic.Int64
+}
+
+var errFlaky = errors.New("no connection")
+
+func (f *flaky) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+	f.asked.Add(1)
+	if f.heads.Load() {
+		return nil, errFlaky
+	}
+	return f.Store.PartitionHeads(ctx)
+}
+
+func (f *flaky) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
+	if f.checkpoints.Load() {
+		return nil, errFlaky
+	}
+	return f.Store.Checkpoints(ctx, name, version)
+}
+
+func (f *flaky) RecordFailure(ctx context.Context, failure ports.ProjectionFailure) (ports.Checkpoint, error) {
+	if f.mark.Load() {
+		return ports.Checkpoint{}, errFlaky
+	}
+	return f.Store.RecordFailure(ctx, failure)
+}
+
+func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	var f *flaky
+	g := newRig(t, func(c *projections.Config) {
+		f = &flaky{Store: c.Store.(*memory.Store)}
+		c.Store = f
+	})
+	g.taps.source = f
+	a := g.entity(t, "A")
+	g.write(t, a, moved(2)...)
+	f.heads.Store(true)
+	g.start(t)
+	g.until(t, func() bool { return f.asked.Load() > 2 }, "it asks again")
+	require.Zero(t, g.count(a))
+	f.checkpoints.Store(true)
+	_, err := g.runner.Reached(t.Context(), name, version, a)
+	require.ErrorIs(t, err, errFlaky)
+	f.checkpoints.Store(false)
+	f.heads.Store(false)
+	g.until(t, func() bool { return g.reached(t, a) == 2 }, "recovery")
+
+	// A fault that cannot be recorded holds the partition back all the same.
+	f.mark.Store(true)
+	g.counter.fail(a, errors.New("no"))
+	g.write(t, a, moved(1)...)
+	g.until(t, func() bool { return g.watcher.failed(a) == 1 }, "it failed")
+	attempts := g.counter.attempts()
+	n := f.asked.Load()
+	g.until(t, func() bool { return f.asked.Load() > n+2 }, "more rounds")
+	require.Equal(t, attempts, g.counter.attempts())
+}
+
+func TestReached(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	a := g.entity(t, "A")
+	require.Zero(t, g.reached(t, a), "before the first event")
+	_, err := g.runner.Active(t.Context(), "no.such")
+	require.Equal(t, "projection.not_found", fault.CodeOf(err))
+}
+
+func TestUnboundProjection(t *testing.T) {
+	t.Parallel()
+	_, err := projections.New(projections.Config{}, declared, map[string]ports.ProjectionHandler{"till.other": newCounter()})
+	require.Equal(t, "projection.unbound", fault.CodeOf(err))
+}
+
+// panicking is a handler with a bug.
+type panicking struct{ *counter }
+
+func (p panicking) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	if err := p.counter.Apply(ctx, tx, b); err != nil {
+		panic("secret 4711")
+	}
+	return nil
+}
+
+func TestAPanicIsAFailureOfItsPartition(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	g.runner = g.node(t, g.config(), panicking{g.counter})
+	bad, good := g.entity(t, "BAD"), g.entity(t, "GOOD")
+	g.counter.fail(bad, errors.New("no"))
+	g.write(t, bad, moved(1)...)
+	g.write(t, good, moved(1)...)
+	g.start(t)
+	g.until(t, func() bool { return g.watcher.failed(bad) == 1 && g.reached(t, good) == 1 }, "the process and the others live on")
+	require.Zero(t, g.count(bad))
+	g.counter.fail(bad, nil)
+	g.clock.Advance(time.Second)
+	g.until(t, func() bool { return g.reached(t, bad) == 1 }, "recovery")
+	g.stop()
+	require.NotContains(t, g.logged.String(), "4711")
+}

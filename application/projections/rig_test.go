@@ -1,0 +1,373 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const patience = time.Minute
+
+// counter counts the events of each partition in a read model, and fails on the
+// partitions it is told to.
+type counter struct {
+	mu      sync.Mutex
+	fails   map[event.PartitionID]error
+	batches []int
+	poison  map[event.ID]error
+	seen    map[event.ID]int                                   // also of batches that were rolled back
+	block   func(context.Context, ports.ProjectionBatch) error // before anything; set it before the start
+}
+
+func newCounter() *counter {
+	return &counter{fails: map[event.PartitionID]error{}, seen: map[event.ID]int{}, poison: map[event.ID]error{}}
+}
+
+func (c *counter) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	if c.block != nil {
+		if err := c.block(ctx, b); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, err := memory.Bind(tx)
+	if err != nil {
+		return err
+	}
+	for _, e := range b.Events {
+		c.seen[e.ID]++
+		key := fmt.Sprint(e.Partition)
+		n, _ := t.Get("counts", key)
+		sum, _ := n.(int)
+		t.Put("counts", key, sum+1)
+	}
+	c.batches = append(c.batches, len(b.Events))
+	for _, e := range b.Events {
+		if err := c.poison[e.ID]; err != nil {
+			return err
+		}
+	}
+	return c.fails[b.Partition] // after the writes: they must not stay
+}
+
+func (c *counter) fail(p event.PartitionID, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fails[p] = err
+}
+
+func (c *counter) attempts() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.batches)
+}
+
+// watcher is an Observer.
+type watcher struct {
+	mu       sync.Mutex
+	failures map[event.PartitionID]int
+	events   map[event.PartitionID]uint64
+	seconds  map[event.PartitionID]float64
+	lags     map[string]map[event.PartitionID][2]float64 // events and seconds by label
+	leases   map[string]int
+	letters  int
+	left     int
+}
+
+func newWatcher() *watcher {
+	return &watcher{failures: map[event.PartitionID]int{}, events: map[event.PartitionID]uint64{}, seconds: map[event.PartitionID]float64{}, leases: map[string]int{}, lags: map[string]map[event.PartitionID][2]float64{}}
+}
+
+func (w *watcher) ProjectionLag(label string, p event.PartitionID, events uint64, seconds float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events[p], w.seconds[p] = events, seconds
+	if w.lags[label] == nil {
+		w.lags[label] = map[event.PartitionID][2]float64{}
+	}
+	w.lags[label][p] = [2]float64{float64(events), seconds}
+}
+
+func (w *watcher) ProjectionAdvanced(string, int) {}
+
+func (w *watcher) ProjectionLeft(label string, p event.PartitionID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left++
+	delete(w.lags[label], p)
+}
+
+// of is the lag that is shown of a label now.
+func (w *watcher) of(label string, p event.PartitionID) (l [2]float64, there bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l, there = w.lags[label][p]
+	return l, there
+}
+
+func (w *watcher) ProjectionDeadLetter(string, event.PartitionID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.letters++
+}
+
+func (w *watcher) ProjectionLease(_, change string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leases[change]++
+}
+
+// isolated is how many events were put into the dead letters.
+func (w *watcher) isolated() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.letters
+}
+
+func (w *watcher) changes(change string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leases[change]
+}
+
+func (w *watcher) ProjectionFailed(_ string, p event.PartitionID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failures[p]++
+}
+
+func (w *watcher) lag(p event.PartitionID) (uint64, float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events[p], w.seconds[p]
+}
+
+func (w *watcher) failed(p event.PartitionID) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failures[p]
+}
+
+// taps are heads that are read from the store whenever they are asked for, and whose
+// signal is given by hand.
+type taps struct {
+	source interface {
+		PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
+	}
+	clock ports.Clock
+
+	mu      sync.Mutex
+	heads   map[event.PartitionID]ports.Head
+	looked  time.Time
+	changed chan struct{}
+	stuck   bool
+	asked   int
+}
+
+// rounds is how often the loop has asked.
+func (h *taps) rounds() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.asked
+}
+
+func newTaps(s *memory.Store, c ports.Clock) *taps {
+	return &taps{source: s, clock: c, changed: make(chan struct{})}
+}
+
+func (h *taps) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked++
+	if heads, err := h.source.PartitionHeads(context.Background()); err == nil && !h.stuck {
+		h.heads, h.looked = heads, h.clock.Now()
+	}
+	return h.heads, h.changed
+}
+
+func (h *taps) Looked() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.looked
+}
+
+func (h *taps) signal() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// rig is a store with a runner on it.
+type rig struct {
+	store   *memory.Store
+	clock   *testkit.Clock
+	ids     *system.IDs
+	counter *counter
+	watcher *watcher
+	logged  *notebook
+	runner  *projections.Runner
+	taps    *taps
+	stop    func()
+}
+
+const (
+	name    = "till.balance"
+	version = 3
+)
+
+var declared = []module.Projection{{Name: name, Version: version, EventTypes: []string{"till.cash.moved"}}}
+
+// newRig makes a rig whose runner looks when it is woken, unless changed.
+func newRig(t *testing.T, change func(*projections.Config)) *rig {
+	t.Helper()
+	g := &rig{clock: testkit.NewClock(start), ids: system.NewIDs(), counter: newCounter(), watcher: newWatcher(), logged: &notebook{}}
+	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
+	g.taps = newTaps(g.store, g.clock)
+	c := g.config()
+	if change != nil {
+		change(&c)
+	}
+	g.runner = g.node(t, c, g.counter)
+	return g
+}
+
+func (g *rig) config() projections.Config {
+	return projections.Config{
+		Store: g.store, Register: g.store, Heads: g.taps, Clock: g.clock, Observer: g.watcher, Batch: 4, Logger: slog.New(slog.NewTextHandler(g.logged, nil)),
+	}
+}
+
+func (g *rig) node(t *testing.T, c projections.Config, h ports.ProjectionHandler) *projections.Runner {
+	t.Helper()
+	r, err := projections.New(c, declared, map[string]ports.ProjectionHandler{name: h})
+	require.NoError(t, err)
+	return r
+}
+
+func (g *rig) start(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); g.runner.Run(ctx) }()
+	g.stop = func() { cancel(); <-done }
+	t.Cleanup(g.stop)
+}
+
+func (g *rig) entity(t *testing.T, code string) event.PartitionID {
+	t.Helper()
+	le, err := g.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: code})
+	require.NoError(t, err)
+	return le.Partition
+}
+
+func (g *rig) write(t *testing.T, p event.PartitionID, types ...string) {
+	t.Helper()
+	batch := make([]event.Prepared, len(types))
+	for i, typ := range types {
+		batch[i] = event.Prepared{Skeleton: event.Skeleton{ID: g.ids.NewID(start), Type: typ, Stream: event.StreamID{Type: "till", ID: "main"}}, Payload: []byte(`{}`)}
+	}
+	_, err := g.store.Append(t.Context(), ports.AppendRequest{Partition: p, Events: batch})
+	require.NoError(t, err)
+}
+
+func moved(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = "till.cash.moved"
+	}
+	return out
+}
+
+func (g *rig) count(p event.PartitionID) int {
+	v, _ := g.store.Row("counts", fmt.Sprint(p))
+	n, _ := v.(int)
+	return n
+}
+
+func (g *rig) reached(t *testing.T, p event.PartitionID) event.Sequence {
+	t.Helper()
+	n, err := g.runner.Reached(t.Context(), name, version, p)
+	require.NoError(t, err)
+	return n
+}
+
+// settings makes the projection known with settings of the test's.
+func (g *rig) settings(t *testing.T, change func(*projection.Settings)) {
+	t.Helper()
+	s := projection.DefaultSettings()
+	change(&s)
+	_, err := g.store.AddProjection(t.Context(), projection.Projection{Name: name, Version: version, Status: projection.Running, Settings: s})
+	require.NoError(t, err)
+}
+
+func (g *rig) checkpoint(t *testing.T, p event.PartitionID) ports.Checkpoint {
+	t.Helper()
+	all, err := g.store.Checkpoints(t.Context(), name, version)
+	require.NoError(t, err)
+	for _, c := range all {
+		if c.Partition == p {
+			return c
+		}
+	}
+	return ports.Checkpoint{}
+}
+
+// until wakes the runner until a condition holds.
+func (g *rig) until(t *testing.T, condition func() bool, what string) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() bool { g.runner.Wake(); return condition() }, what)
+}
+
+// round waits until the loop has gone round from the beginning to the end since it was
+// called: it has seen all that was there by then, at the time that it was then.
+func (g *rig) round(t *testing.T) {
+	t.Helper()
+	before := g.taps.rounds()
+	g.until(t, func() bool { return g.taps.rounds() > before+1 }, "the loop goes round")
+}
+
+// healthy waits for the loop to see that all is done: until then an attempt that has just
+// ended looks as if it had not.
+func (g *rig) healthy(t *testing.T) {
+	t.Helper()
+	g.until(t, func() bool { return g.runner.Health() == nil }, "it is healthy")
+}
+
+// hurry moves the clock until a condition holds.
+func (g *rig) hurry(t *testing.T, condition func() bool, what string) {
+	t.Helper()
+	g.pass(t, 500*time.Millisecond, condition, what)
+}
+
+// pass moves the clock by steps until a condition holds, and no faster than the loop goes
+// round: a machine that does not get to the loop lets no time pass for it.
+func (g *rig) pass(t *testing.T, step time.Duration, condition func() bool, what string) {
+	t.Helper()
+	moved, at := false, 0
+	g.until(t, func() bool {
+		if n := g.taps.rounds(); !moved || n > at+1 {
+			moved, at = true, n
+			g.clock.Advance(step)
+			g.runner.Wake()
+		}
+		return condition()
+	}, what)
+}

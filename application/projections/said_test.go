@@ -1,0 +1,132 @@
+package projections_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// notebook is a log.
+type notebook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (n *notebook) Write(b []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.Write(b)
+}
+
+func (n *notebook) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.String()
+}
+
+func (n *notebook) count(text string) int { return strings.Count(n.String(), text) }
+
+// asked counts how often the register is looked at.
+type asked struct {
+	ports.ProjectionRegister
+	times atomic.Int64
+}
+
+func (a *asked) ListProjections(ctx context.Context) ([]projection.Projection, error) {
+	a.times.Add(1)
+	return a.ProjectionRegister.ListProjections(ctx)
+}
+
+// TestWhatKeepsAVersionIsSaidOnce has a version of one legal entity that would switch by
+// itself, once readers are shown what another handler built.
+func TestWhatKeepsAVersionIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	w := newAtelier(t)
+	a := w.entity(t, "A")
+	w.write(t, a, moved(3)...)
+	w.start(t)
+	w.until(t, func() bool { return w.reached(t, a) == 3 }, "the first version")
+	log, register := &notebook{}, &asked{ProjectionRegister: w.store}
+	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{
+		Store: w.store, Register: register, Versions: w.store, Snapshots: w.store, Clock: w.clock, Declared: declared, Every: time.Millisecond, MaxBehind: 5,
+		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}}, Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	part, err := rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada", Partition: a}, true)
+	require.NoError(t, err)
+	scoped := part.Parts[0].Building
+	newer := projection.Projection{Name: name, Version: scoped + 1, Code: version + 1, Role: projection.Building, Status: projection.Running}
+	_, err = w.store.AddProjection(t.Context(), newer)
+	require.NoError(t, err)
+	require.NoError(t, w.store.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: newer.Version, Force: true, By: "ada"}))
+	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(rebuilds.Round(t.Context())))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); rebuilds.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	rounds := func() {
+		t.Helper()
+		from := register.times.Load()
+		testkit.Eventually(t, patience, func() bool { return register.times.Load() > from+20 })
+	}
+	rounds()
+	require.Equal(t, 1, log.count("WARN"), log.String())
+	require.Equal(t, 1, log.count("code="+projection.CodeOtherCode))
+
+	// Whoever has treated it is told whether that was of use.
+	all, err := w.store.NamedProjections(t.Context(), name)
+	require.NoError(t, err)
+	for _, p := range all {
+		if p.Version == scoped {
+			p.ChangedBy = "ada"
+			_, err = w.store.ChangeProjection(t.Context(), p)
+			require.NoError(t, err)
+		}
+	}
+	testkit.Eventually(t, patience, func() bool { return log.count("WARN") == 2 })
+	rounds()
+	require.Equal(t, 2, log.count("WARN"))
+}
+
+func TestVersionsThatWereDroppedLongAgoAreForgotten(t *testing.T) {
+	t.Parallel()
+	w := newAtelier(t)
+	a := w.entity(t, "A")
+	w.write(t, a, moved(3)...)
+	w.start(t)
+	w.until(t, func() bool { return w.reached(t, a) == 3 }, "the first version")
+	for range 2 {
+		_, err := w.rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada"}, false)
+		require.NoError(t, err)
+		_, err = w.rebuilds.Cancel(t.Context(), projections.Order{Name: name, By: "ada"})
+		require.NoError(t, err)
+		for range 3 { // removed, found empty, dropped
+			require.NoError(t, w.rebuilds.Round(t.Context()))
+		}
+	}
+	known := func() int {
+		all, err := w.store.NamedProjections(t.Context(), name)
+		require.NoError(t, err)
+		return len(all)
+	}
+	require.Equal(t, 3, known())
+	w.clock.Advance(projections.KeptDropped - time.Hour)
+	require.NoError(t, w.rebuilds.Round(t.Context()))
+	require.Equal(t, 3, known())
+	w.clock.Advance(2 * time.Hour)
+	require.NoError(t, w.rebuilds.Round(t.Context()))
+	require.Equal(t, 2, known(), "the newest stays, so that its number is not given again")
+}

@@ -1,0 +1,315 @@
+package projections
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// KeptSnapshots is how many snapshots of a projection are kept, of all partitions and of
+// each single one.
+const KeptSnapshots = 3
+
+// Snapshot is a frozen copy of what readers were shown of a projection.
+type Snapshot struct {
+	Version   int
+	Partition event.PartitionID // that it is about; 0: all
+	Complete  bool              // else it is still being copied
+	SameCode  bool              // a rebuild may begin with it as far as the handler goes
+	StartedAt time.Time
+	StartedBy string
+	Parts     []ports.SnapshotPart
+}
+
+// TakeSnapshot begins to copy what readers are shown, of all partitions or of the one of
+// the order. The copies are made by whichever node comes to it, each partition at a moment
+// of its own. Faults: projection.not_found, projection.rebuild_unsupported,
+// projection.snapshot_under_way, projection.not_read.
+func (r *Rebuilds) TakeSnapshot(ctx context.Context, o Order) (Rebuild, error) {
+	all, err := r.list(ctx, o.Name)
+	if err != nil {
+		return Rebuild{}, err
+	}
+	shown, next := projection.Projection{}, 0
+	for _, p := range all {
+		if p.Name != o.Name {
+			continue
+		}
+		next = max(next, p.Version+1)
+		switch {
+		case p.Role == projection.Active:
+			shown = p
+		case p.Role == projection.Saving && p.Scope == o.Partition:
+			return Rebuild{}, projection.SnapshotUnderWay(o.Name)
+		}
+	}
+	if shown.Name == "" {
+		return Rebuild{}, projection.NotFound(o.Name)
+	}
+	if tables, _ := r.tables(shown); len(tables) == 0 || r.config.Snapshots == nil {
+		return Rebuild{}, fault.New(fault.FailedPrecondition, "projection.rebuild_unsupported", "projection %s does not say which tables it writes; there is nothing to copy", o.Name)
+	}
+	p := shown
+	p.Version, p.Role, p.Scope, p.Base, p.SelfSwitching, p.ChangedBy = next, projection.Saving, o.Partition, 0, false, o.By
+	if err := r.mustRead(ctx, p); err != nil {
+		return Rebuild{}, err
+	}
+	added, err := r.config.Register.AddProjection(ctx, p)
+	if fault.KindOf(err) == fault.NotFound && err != nil || err == nil && (added.Role != projection.Saving || added.Scope != p.Scope) {
+		err = projection.SnapshotUnderWay(o.Name) // somebody was faster
+	}
+	if err != nil {
+		return Rebuild{}, err
+	}
+	return r.Show(ctx, o.Name)
+}
+
+// DropSnapshot removes a snapshot, little by little. Fault
+// projection.snapshot_not_found.
+func (r *Rebuilds) DropSnapshot(ctx context.Context, o Order) (Rebuild, error) {
+	all, err := r.list(ctx, o.Name)
+	if err != nil {
+		return Rebuild{}, err
+	}
+	for _, p := range all {
+		if p.Name != o.Name || p.Version != o.Snapshot || p.Scope != o.Partition || p.Role != projection.Saved && p.Role != projection.Saving {
+			continue
+		}
+		if err := r.config.Versions.DropProjection(ctx, o.Name, p.Version, o.By); err != nil {
+			return Rebuild{}, err
+		}
+		r.config.Logger.InfoContext(ctx, "a snapshot of a projection is removed", "projection", o.Name, "version", p.Version, "by", o.By)
+		return r.Show(ctx, o.Name)
+	}
+	return Rebuild{}, projection.SnapshotMissing(o.Name)
+}
+
+// addSnapshots lists the snapshots, newest first.
+func (r *Rebuilds) addSnapshots(ctx context.Context, all []projection.Projection, out *Rebuild) error {
+	if r.config.Snapshots == nil {
+		return nil
+	}
+	var parts []ports.SnapshotPart
+	for _, p := range all {
+		if p.Name != out.Projection || p.Role != projection.Saved && p.Role != projection.Saving {
+			continue
+		}
+		if parts == nil {
+			var err error
+			if parts, err = r.config.Snapshots.SnapshotParts(ctx, out.Projection); err != nil {
+				return err
+			}
+		}
+		s := Snapshot{Version: p.Version, Partition: p.Scope, Complete: p.Role == projection.Saved, SameCode: r.buildsSame(all, p), StartedAt: p.CreatedAt, StartedBy: p.ChangedBy}
+		for _, part := range parts {
+			if part.Version == p.Version {
+				s.Parts = append(s.Parts, part)
+			}
+		}
+		out.Snapshots = append(out.Snapshots, s)
+	}
+	slices.Reverse(out.Snapshots)
+	return nil
+}
+
+// buildsSame tells whether the next version would be built by what built this one.
+func (r *Rebuilds) buildsSame(all []projection.Projection, p projection.Projection) bool {
+	if d := r.declared(p.Name); d != nil {
+		return p.Code == d.Version
+	}
+	return slices.ContainsFunc(all, func(a projection.Projection) bool {
+		return a.Name == p.Name && a.Role == projection.Active && projection.SameCode(a, p)
+	})
+}
+
+// base chooses the snapshot that a version begins with, if the order wants one.
+func (r *Rebuilds) base(ctx context.Context, all []projection.Projection, o Order, next *projection.Projection) error {
+	if o.Snapshot == 0 && !o.Latest {
+		return nil
+	}
+	if r.config.Snapshots == nil {
+		return projection.SnapshotMissing(o.Name)
+	}
+	parts, err := r.config.Snapshots.SnapshotParts(ctx, o.Name)
+	if err != nil {
+		return err
+	}
+	var refused error                        // what is wrong with the newest
+	for _, p := range slices.Backward(all) { // by version
+		if p.Name != o.Name || p.Role != projection.Saved || !o.Latest && p.Version != o.Snapshot || o.Latest && p.Scope != 0 && p.Scope != o.Partition {
+			continue
+		}
+		held, usable := false, false
+		for _, part := range parts {
+			if part.Version == p.Version && next.Reads(part.Partition) {
+				held, usable = true, usable || part.Usable
+			}
+		}
+		switch {
+		case !held:
+		case !projection.SameCode(p, *next):
+			refused = cmp.Or(refused, error(projection.OtherCode(o.Name, p.Version)))
+		case !usable:
+			refused = cmp.Or(refused, error(projection.SnapshotOutdated(o.Name, p.Version)))
+		default:
+			next.Base, next.Status = p.Version, projection.Created
+			return nil
+		}
+	}
+	return cmp.Or(refused, error(projection.SnapshotMissing(o.Name)))
+}
+
+// redactionsEvery is how often snapshots are looked through for what was redacted. None
+// of it is ever copied back, however long that takes.
+const redactionsEvery = time.Minute
+
+// CopyRound copies what snapshots that are being taken lack, and what versions lack that
+// begin with one, and removes what may hold what was redacted. What another node copies
+// is left to it.
+func (r *Rebuilds) CopyRound(ctx context.Context) error {
+	if r.config.Snapshots == nil {
+		return nil
+	}
+	all, err := r.config.Register.ListProjections(ctx)
+	if err != nil {
+		return err
+	}
+	var first error
+	now := r.config.Clock.Now()
+	check := apart(now, r.checked) >= redactionsEvery
+	if check {
+		r.checked = now
+	}
+	for _, p := range all {
+		tables, ours := r.tables(p)
+		if !ours {
+			continue
+		}
+		var err error
+		switch {
+		case p.Role == projection.Saving:
+			err = r.say(ctx, "copy", p, r.save(ctx, all, p, tables))
+		case p.Role == projection.Saved && check:
+			err = r.say(ctx, "redact", p, r.forget(ctx, p, tables))
+		case p.Role == projection.Building && p.Base != 0 && p.Status == projection.Created:
+			err = r.say(ctx, "begin", p, r.restore(ctx, p, tables))
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (r *Rebuilds) partsOf(ctx context.Context, p projection.Projection, version int) ([]ports.SnapshotPart, error) {
+	parts, err := r.config.Snapshots.SnapshotParts(ctx, p.Name)
+	return slices.DeleteFunc(parts, func(s ports.SnapshotPart) bool { return s.Version != version || !p.Reads(s.Partition) }), err
+}
+
+// save copies the parts of a snapshot. One that cannot be of one handler is dropped.
+func (r *Rebuilds) save(ctx context.Context, all []projection.Projection, p projection.Projection, tables []ports.ProjectionTable) error {
+	at := slices.IndexFunc(all, func(a projection.Projection) bool { return a.Name == p.Name && a.Role == projection.Active })
+	if at < 0 {
+		return nil
+	}
+	if err := r.config.Snapshots.PlanSnapshot(ctx, p.Name, p.Version, all[at].Version); err != nil {
+		return err
+	}
+	parts, err := r.partsOf(ctx, p, p.Version)
+	if err != nil {
+		return err
+	}
+	complete := true
+	for _, part := range parts {
+		if !part.TakenAt.IsZero() {
+			continue
+		}
+		done, err := r.config.Snapshots.SavePart(ctx, ports.SnapshotCopy{Projection: p.Name, Version: p.Version, Partition: part.Partition, Tables: tables})
+		switch fault.CodeOf(err) {
+		case projection.CodeOtherCode:
+			r.config.Logger.WarnContext(ctx, "a snapshot is dropped, since readers are shown what another handler built by now", "projection", p.Name, "version", p.Version)
+			return r.config.Versions.DropProjection(ctx, p.Name, p.Version, p.ChangedBy)
+		case projection.CodeChanged:
+			return nil // it was dropped
+		}
+		if err != nil {
+			return err
+		}
+		complete = complete && done
+	}
+	if !complete {
+		return nil
+	}
+	err = r.config.Snapshots.FinishSnapshot(ctx, p.Name, p.Version, KeptSnapshots, p.ChangedBy)
+	if fault.CodeOf(err) == projection.CodeChanged {
+		return nil // another node was faster
+	}
+	if err == nil {
+		r.config.Logger.InfoContext(ctx, "a snapshot of a projection was taken", "projection", p.Name, "version", p.Version, "partition", uint32(p.Scope))
+	}
+	return err
+}
+
+// restore copies the parts of the snapshot that a version begins with, and then lets it
+// follow the log. Partitions that the snapshot lacks are read from the beginning.
+func (r *Rebuilds) restore(ctx context.Context, p projection.Projection, tables []ports.ProjectionTable) error {
+	parts, err := r.partsOf(ctx, p, p.Base)
+	if err != nil {
+		return err
+	}
+	types, err := r.typesOf(p)
+	if err != nil {
+		return err
+	}
+	complete := true
+	for _, part := range parts {
+		if !part.Usable {
+			continue
+		}
+		done, err := r.config.Snapshots.RestorePart(ctx, ports.SnapshotCopy{Projection: p.Name, Version: p.Base, Partition: part.Partition, Tables: tables, To: p.Version, Types: types})
+		if fault.CodeOf(err) == projection.CodeChanged {
+			return nil // one of the two was dropped; the next round sees it
+		}
+		if err != nil {
+			return err
+		}
+		complete = complete && done
+	}
+	if !complete {
+		return nil
+	}
+	p.Status = projection.Running
+	_, err = r.config.Register.ChangeProjection(ctx, p)
+	if fault.CodeOf(err) == projection.CodeChanged {
+		return nil // another node was faster, or an operator has decided
+	}
+	if err == nil {
+		r.config.Logger.InfoContext(ctx, "a version of a projection begins with a snapshot", "projection", p.Name, "version", p.Version, "snapshot", p.Base, "partitions", len(parts))
+		r.config.Wake()
+	}
+	return err
+}
+
+// forget removes the parts of a snapshot that may hold what was redacted since.
+func (r *Rebuilds) forget(ctx context.Context, p projection.Projection, tables []ports.ProjectionTable) error {
+	parts, err := r.partsOf(ctx, p, p.Version)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		if part.Usable || part.Rows == 0 {
+			continue
+		}
+		if err := r.config.Snapshots.ForgetPart(ctx, ports.SnapshotCopy{Projection: p.Name, Version: p.Version, Partition: part.Partition, Tables: tables}); err != nil {
+			return err
+		}
+		r.config.Logger.InfoContext(ctx, "a part of a snapshot was removed, since it may hold what was redacted", "projection", p.Name, "version", p.Version, "partition", uint32(part.Partition))
+	}
+	return nil
+}

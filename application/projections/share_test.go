@@ -1,0 +1,385 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// crew are nodes on one store.
+type crew struct {
+	*rig
+	nodes map[string]*member
+}
+
+type member struct {
+	runner  *projections.Runner
+	counter *counter
+	watcher *watcher
+	taps    *taps
+	stop    func()
+	stopped bool
+	frozen  *frozen
+}
+
+// frozen are leases that a node cannot reach any more, as one that hangs.
+type frozen struct {
+	ports.Leases
+	mu   sync.Mutex
+	away bool
+}
+
+func (f *frozen) freeze() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = true
+}
+
+func (f *frozen) gone() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.away {
+		return fault.New(fault.Unavailable, "store.unavailable", "away")
+	}
+	return nil
+}
+
+func (f *frozen) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
+	if err := f.gone(); err != nil {
+		return nil, err
+	}
+	return f.Leases.Hold(ctx, holder, ttl, resources)
+}
+
+func (f *frozen) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
+	if err := f.gone(); err != nil {
+		return nil, err
+	}
+	return f.Leases.Beat(ctx, node, within)
+}
+
+func (f *frozen) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
+	if err := f.gone(); err != nil {
+		return err
+	}
+	return f.Leases.Release(ctx, holder, resources)
+}
+
+func (f *frozen) Leave(ctx context.Context, node string) error {
+	if err := f.gone(); err != nil {
+		return err
+	}
+	return f.Leases.Leave(ctx, node)
+}
+
+func newCrew(t *testing.T) *crew {
+	t.Helper()
+	return &crew{rig: newRig(t, nil), nodes: map[string]*member{}}
+}
+
+func (c *crew) join(t *testing.T, node string, h func(*counter) ports.ProjectionHandler) *member {
+	t.Helper()
+	m := &member{counter: newCounter(), watcher: newWatcher(), taps: newTaps(c.store, c.clock), frozen: &frozen{Leases: c.store.Leases()}}
+	config := c.config()
+	config.Logger, config.Observer, config.Node, config.Leases = nil, m.watcher, node, m.frozen
+	config.Heads = m.taps
+	var handler ports.ProjectionHandler = m.counter
+	if h != nil {
+		handler = h(m.counter)
+	}
+	m.runner = c.node(t, config, handler)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); m.runner.Run(ctx) }()
+	m.stop = sync.OnceFunc(func() { cancel(); <-done; m.stopped = true })
+	t.Cleanup(m.stop)
+	c.nodes[node] = m
+	return m
+}
+
+// wait wakes all nodes, while time passes, until a condition holds. No time passes before
+// each of them has gone round: a machine that gets to one node only makes no other dead.
+func (c *crew) wait(t *testing.T, step time.Duration, condition func() bool, what string) {
+	t.Helper()
+	at := map[*member]int{} // rounds when the clock was moved
+	testkit.Eventually(t, patience, func() bool {
+		if step > 0 && c.round(at) {
+			c.clock.Advance(step)
+		}
+		for _, m := range c.nodes {
+			m.runner.Wake()
+		}
+		return condition()
+	}, what)
+}
+
+// round tells whether all nodes have gone round since it last did.
+func (c *crew) round(at map[*member]int) bool {
+	now := map[*member]int{}
+	for _, m := range c.nodes {
+		if m.stopped {
+			continue
+		}
+		now[m] = m.taps.rounds()
+		if before, known := at[m]; known && now[m] <= before+1 {
+			return false
+		}
+	}
+	maps.Copy(at, now)
+	return true
+}
+
+func (c *crew) holders(t *testing.T) map[event.PartitionID]string {
+	t.Helper()
+	list, err := c.store.Leases().List(t.Context(), projections.LeaseName(name, version))
+	require.NoError(t, err)
+	out := map[event.PartitionID]string{}
+	for _, l := range list {
+		if l.Holder != "" && l.ExpiresAt.After(c.clock.Now()) {
+			out[l.Partition] = l.Holder
+		}
+	}
+	return out
+}
+
+func (c *crew) total(ps []event.PartitionID) int {
+	sum := 0
+	for _, p := range ps {
+		sum += c.count(p)
+	}
+	return sum
+}
+
+func TestNodesShareThePartitions(t *testing.T) {
+	t.Parallel()
+	c := newCrew(t)
+	var ps []event.PartitionID
+	for i := range 30 {
+		ps = append(ps, c.entity(t, fmt.Sprint("E", i)))
+	}
+	written := 0
+	write := func() {
+		for _, p := range ps {
+			c.write(t, p, moved(2)...)
+			written += 2
+		}
+	}
+	c.join(t, "a", nil)
+	write()
+	c.wait(t, 0, func() bool { return c.total(ps) == written }, "one alone does all")
+	require.Equal(t, 30, c.nodes["a"].watcher.changes("taken"))
+
+	c.join(t, "b", nil)
+	c.join(t, "c", nil)
+	settled := func() bool {
+		for p, holder := range c.holders(t) {
+			if holder != ports.Preferred([]string{"a", "b", "c"}, ports.LeaseResource{Name: projections.LeaseName(name, version), Partition: p}) {
+				return false
+			}
+		}
+		return true
+	}
+	shared := func() bool {
+		share := map[string]int{}
+		for _, holder := range c.holders(t) {
+			share[holder]++
+		}
+		return share["a"] > 0 && share["b"] > 0 && share["c"] > 0 && settled()
+	}
+	c.wait(t, 100*time.Millisecond, func() bool { write(); return shared() }, "they share")
+	c.wait(t, 100*time.Millisecond, func() bool { return c.total(ps) == written }, "caught up")
+	require.True(t, settled(), "each by the one that should")
+	require.NotZero(t, c.nodes["a"].watcher.changes("released"), "it was handed over")
+
+	// One leaves in good order: the others need not wait for anything to expire.
+	c.nodes["b"].stop()
+	require.NotContains(t, c.holders(t), "b")
+	write()
+	c.wait(t, 100*time.Millisecond, func() bool { return c.total(ps) == written }, "the others took it over")
+	seen := 0
+	for _, m := range c.nodes {
+		for _, n := range m.counter.seen {
+			seen += n
+		}
+	}
+	require.Equal(t, written, seen, "each event was handled by one node, once")
+}
+
+func TestSharesAreEven(t *testing.T) {
+	t.Parallel()
+	share := map[string]int{}
+	nodes := []string{"n1", "n2", "n3", "n4", "n5"}
+	moved := 0
+	for p := range event.PartitionID(5000) {
+		resource := ports.LeaseResource{Name: "projection/gl.ledger/1", Partition: p}
+		best := ports.Preferred(nodes, resource)
+		share[best]++
+		without := ports.Preferred(nodes[:4], resource)
+		if best != "n5" {
+			require.Equal(t, best, without, "what a living node has stays where it is")
+		} else {
+			moved++
+		}
+	}
+	for node, n := range share {
+		require.InDelta(t, 1000, n, 150, node)
+	}
+	require.Equal(t, share["n5"], moved)
+	require.Empty(t, ports.Preferred(nil, ports.LeaseResource{}))
+}
+
+// TestADeadNodesWorkIsTakenOver freezes a node in the middle of a transaction. Another
+// takes over; when the first wakes up, its transaction is refused.
+func TestADeadNodesWorkIsTakenOver(t *testing.T) {
+	t.Parallel()
+	c := newCrew(t)
+	a := c.entity(t, "A")
+	resource := ports.LeaseResource{Name: projections.LeaseName(name, version), Partition: a}
+	first := ports.Preferred([]string{"x", "y"}, resource)
+	second := map[string]string{"x": "y", "y": "x"}[first]
+
+	stuck := c.join(t, first, nil)
+	c.write(t, a, moved(4)...)
+	c.wait(t, 0, func() bool { return c.count(a) == 4 }, "the first works")
+	held, err := c.store.Leases().List(t.Context(), resource.Name)
+	require.NoError(t, err)
+	stuck.frozen.freeze()
+	stuck.stop() // it hangs: no goodbye, no further signs of life
+
+	begun := c.clock.Now()
+	c.join(t, second, nil)
+	c.write(t, a, moved(4)...)
+	c.wait(t, 100*time.Millisecond, func() bool { return c.count(a) == 8 }, "the second takes over")
+	taken, err := c.store.Leases().List(t.Context(), resource.Name)
+	require.NoError(t, err)
+	require.LessOrEqual(t, taken[0].TakenAt.Sub(begun), 20*time.Second)
+	require.Greater(t, taken[0].TakenAt.Sub(begun), 9*time.Second, "not before the first one's lease ended")
+	require.Equal(t, held[0].Term+1, taken[0].Term)
+
+	// What the first one would still do is refused.
+	c.write(t, a, moved(1)...)
+	_, _, err = c.store.Advance(t.Context(), ports.ProjectionAdvance{
+		ProjectionWork: ports.ProjectionWork{Projection: name, Version: version, Partition: a, Lease: &held[0]}, Limit: 10,
+	}, stuck.counter)
+	require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
+	c.wait(t, 0, func() bool { return c.count(a) == 9 }, "the second goes on")
+	for id, n := range c.nodes[second].counter.seen {
+		require.Equal(t, 1, n, id)
+	}
+}
+
+// TestAWorkerThatWasFencedGoesOn: the lease is lost between two transactions.
+func TestAWorkerThatWasFencedGoesOn(t *testing.T) {
+	t.Parallel()
+	c := newCrew(t)
+	a := c.entity(t, "A")
+	m := c.join(t, "x", nil)
+	c.write(t, a, moved(2)...)
+	c.wait(t, 0, func() bool { return c.count(a) == 2 }, "it works")
+	resources := []ports.LeaseResource{{Name: projections.LeaseName(name, version), Partition: a}}
+	require.NoError(t, c.store.Leases().Release(t.Context(), "x", resources))
+	_, err := c.store.Leases().Hold(t.Context(), "other", time.Second, resources)
+	require.NoError(t, err)
+	c.write(t, a, moved(2)...)
+	c.wait(t, 0, func() bool { return m.watcher.changes("lost") == 1 }, "it is fenced")
+	require.Equal(t, 2, c.count(a))
+	require.Zero(t, m.watcher.failed(a), "that is no failure of the events")
+	c.wait(t, 100*time.Millisecond, func() bool { return c.count(a) == 4 }, "and goes on when the other's lease has ended")
+	require.Equal(t, 2, m.watcher.changes("taken"))
+}
+
+func TestASingleInstanceWorksAllPartitions(t *testing.T) {
+	t.Parallel()
+	c := newCrew(t)
+	c.settings(t, func(s *projection.Settings) { s.SingleInstance = true })
+	var ps []event.PartitionID
+	for i := range 12 {
+		ps = append(ps, c.entity(t, fmt.Sprint("E", i)))
+		c.write(t, ps[i], moved(3)...)
+	}
+	c.join(t, "a", nil)
+	c.join(t, "b", nil)
+	preferred := ports.Preferred([]string{"a", "b"}, ports.LeaseResource{Name: projections.LeaseName(name, version)})
+	other := map[string]string{"a": "b", "b": "a"}[preferred]
+	// The first to come takes it, and gives it back when it knows of the other.
+	c.wait(t, 50*time.Millisecond, func() bool { return c.total(ps) == 36 && c.holders(t)[0] != other }, "all is done")
+	for _, p := range ps {
+		c.write(t, p, moved(1)...)
+	}
+	before := c.nodes[other].counter.attempts()
+	c.wait(t, 50*time.Millisecond, func() bool { return c.total(ps) == 48 }, "all is done")
+	require.Equal(t, map[event.PartitionID]string{0: preferred}, c.holders(t))
+	require.Equal(t, before, c.nodes[other].counter.attempts())
+}
+
+// TestPartitionsAreWorkedInParallel: slow partitions do not keep others waiting, as long
+// as there are workers.
+func TestPartitionsAreWorkedInParallel(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	began := make(chan event.PartitionID, 10)
+	g := newRig(t, func(c *projections.Config) { c.Workers = 3 })
+	var slow []event.PartitionID
+	for i := range 4 {
+		slow = append(slow, g.entity(t, fmt.Sprint("SLOW", i)))
+		g.write(t, slow[i], moved(1)...)
+	}
+	g.counter.block = func(ctx context.Context, b ports.ProjectionBatch) error {
+		began <- b.Partition
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	// The memory store does one transaction at a time, so the workers wait in line for it;
+	// the loop does not.
+	g.start(t)
+	<-began
+	g.round(t)
+	require.NoError(t, g.runner.Health())
+	g.clock.Advance(31 * time.Second)
+	g.round(t)
+	require.Equal(t, "projection.stalled", fault.CodeOf(g.runner.Health()), "an attempt that does not end is noticed")
+	close(release)
+	g.until(t, func() bool { return g.count(slow[0])+g.count(slow[1])+g.count(slow[2])+g.count(slow[3]) == 4 }, "all done")
+	g.healthy(t)
+}
+
+func TestHealthNoticesThatNobodyLooks(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, nil)
+	require.NoError(t, g.runner.Health(), "it has not begun")
+	a := g.entity(t, "A")
+	g.write(t, a, moved(1)...)
+	g.start(t)
+	g.until(t, func() bool { return g.reached(t, a) == 1 }, "it works")
+	require.NoError(t, g.runner.Health())
+	g.taps.mu.Lock()
+	g.taps.stuck = true
+	g.taps.mu.Unlock()
+	g.clock.Advance(31 * time.Second)
+	g.round(t)
+	require.Contains(t, g.runner.Health().Error(), "the log has not been looked at")
+	g.taps.mu.Lock()
+	g.taps.stuck = false
+	g.taps.mu.Unlock()
+	g.round(t)
+	require.NoError(t, g.runner.Health())
+	g.stop()
+	g.clock.Advance(31 * time.Second)
+	require.Contains(t, g.runner.Health().Error(), "loop has not gone round")
+}

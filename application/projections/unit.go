@@ -1,0 +1,349 @@
+package projections
+
+import (
+	"context"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// unit is one projection in one partition, guarded by the runner's mu.
+type unit struct {
+	owner     *running
+	partition event.PartitionID
+	position  event.Sequence // how far it is known to be; another node may be further
+	busy      bool           // queued or worked
+	again     bool           // look at it even if nothing is new
+	halted    bool           // waits for an operator
+	until     time.Time      // no attempt before
+	pause     time.Duration  // how long that was when it began
+	outages   int            // failures in a row that were not the events' fault
+	attempts  int            // failures in a row that may have been
+	since     time.Time      // when the first of these was
+	// While an event is isolated the batches are small and end at bound.
+	isolating bool
+	bound     event.Sequence
+	limit     int
+
+	blocked      int       // attempts in a row that met a lock of somebody else
+	blockedSince time.Time // when the first of these was
+	warned       bool      // that this lasts
+
+	pending   time.Time // since when something is new here; zero: nothing is
+	attempted time.Time // when the last transaction began
+
+	// oldest is the first event that it has not read, as far as the lag was measured.
+	oldest struct {
+		sequence   event.Sequence
+		recordedAt time.Time
+	}
+}
+
+// unit is the state of a partition, made at need.
+func (p *running) unit(id event.PartitionID) *unit {
+	u := p.units[id]
+	if u == nil {
+		u = &unit{owner: p, partition: id}
+		p.units[id] = u
+	}
+	return u
+}
+
+// turnBatches is how many transactions a unit may do before others get their turn.
+const turnBatches = 16
+
+// look queues what can be worked, and returns the leases that are needed for more, and
+// how long until a pause ends.
+func (r *Runner) look(heads map[event.PartitionID]ports.Head, now time.Time) (missing []ports.LeaseResource, next time.Duration) {
+	next = time.Hour
+	asked := map[ports.LeaseResource]bool{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.running {
+		if !p.loaded || p.known.Status != projection.Running {
+			continue
+		}
+		for id, head := range heads {
+			if !p.reads(id) {
+				continue
+			}
+			u := p.unit(id)
+			if u.position >= head.Sequence && (!u.again || head.Sequence == 0) {
+				u.pending, u.again = time.Time{}, false
+				continue
+			}
+			if u.pending.IsZero() {
+				u.pending = now
+			}
+			if u.busy || u.halted {
+				continue
+			}
+			if wait := p.wait(u, head.Sequence, now); wait > 0 {
+				next = min(next, wait)
+				continue
+			}
+			resource := p.resourceOf(id)
+			if !r.preferred(resource) {
+				u.pending = time.Time{}
+				continue
+			}
+			if r.config.Leases != nil {
+				h, has := r.leases[resource]
+				if !has || left(now, h.until, r.config.TTL) == 0 {
+					if seen, held := r.others[resource]; held && apart(now, seen) < askAgain {
+						next = min(next, askAgain)
+						continue
+					}
+					if !asked[resource] {
+						asked[resource], missing = true, append(missing, resource)
+					}
+					continue
+				}
+				h.used = now
+				r.leases[resource] = h
+			}
+			u.busy, u.again = true, false
+			r.queue = append(r.queue, u)
+		}
+	}
+	return missing, next
+}
+
+// wait is how long a unit has to wait: for the end of a pause, or for company.
+func (p *running) wait(u *unit, head event.Sequence, now time.Time) time.Duration {
+	if rest := left(now, u.until, u.pause); rest > 0 {
+		return rest
+	}
+	c := p.known.Settings.Checkpoint
+	if c.Mode != projection.Batched || u.again || head-u.position >= event.Sequence(c.Events) {
+		return 0
+	}
+	wait := time.Duration(c.WaitMS) * time.Millisecond
+	return left(now, u.pending.Add(wait), wait)
+}
+
+// left is what is left of a pause. A clock that was set back since it began makes it
+// no longer than it was.
+func left(now, until time.Time, pause time.Duration) time.Duration {
+	rest := until.Sub(now)
+	if rest > pause {
+		return 0
+	}
+	return max(rest, 0)
+}
+
+// start lets workers begin with what is queued.
+func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.Head) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.busy < r.config.Workers {
+		u, wait := r.dequeue()
+		if u == nil {
+			return
+		}
+		p := u.owner
+		var lease *ports.Lease
+		if r.config.Leases != nil {
+			h, has := r.leases[p.resourceOf(u.partition)]
+			if !has {
+				u.busy, u.again = false, true // it was lost while the unit waited
+				continue
+			}
+			lease = &h.Lease
+		}
+		blocked := u.blocked > 0
+		r.count(blocked, 1)
+		settings, target := p.known.Settings, heads[u.partition].Sequence
+		r.working.Go(func() {
+			r.turn(ctx, p, u, settings, lease, target, wait)
+			r.observeUnit(ctx, u, heads)
+			r.mu.Lock()
+			u.busy = false
+			r.count(blocked, -1)
+			r.mu.Unlock()
+			r.Wake()
+		})
+	}
+}
+
+// turn advances a unit until it has caught up, fails, or others are due.
+func (r *Runner) turn(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence, wait time.Duration) {
+	batches := turnBatches
+	if p.ofTenant() {
+		batches = ownTurnBatches
+	}
+	for range batches {
+		if ctx.Err() != nil || !r.step(ctx, p, u, settings, lease, target, wait) {
+			return
+		}
+		r.mu.Lock()
+		done := u.position >= target
+		r.mu.Unlock()
+		if done {
+			return
+		}
+	}
+}
+
+// step does one transaction. It reports whether to go on.
+func (r *Runner) step(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence, wait time.Duration) bool {
+	r.mu.Lock()
+	at, limit := u.position, settings.BatchSize
+	if limit == 0 {
+		limit = r.config.Batch
+	}
+	if u.isolating {
+		limit = u.limit
+	} else if target > at {
+		limit = min(limit, int(target-at)) // what fails is then known to be in these
+	}
+	u.attempted = r.config.Clock.Now()
+	r.mu.Unlock()
+	work := ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: u.partition, Lease: lease, LockWait: wait}
+	c, passed, err := r.config.Store.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: work, Types: p.EventTypes, Limit: limit, Bytes: r.config.Bytes}, p.handler)
+	switch {
+	case err == nil:
+		return r.advanced(ctx, p, u, c, passed)
+	case ctx.Err() != nil:
+		return false
+	case fault.CodeOf(err) == projection.CodeFenced:
+		if lease != nil {
+			r.lost(p, *lease)
+		}
+		r.mu.Lock()
+		u.again = true
+		r.mu.Unlock()
+		return false
+	case fault.CodeOf(err) == projection.CodeBusy:
+		r.held(ctx, p, u)
+		return false
+	case transient(err), c.Projection == "": // without a checkpoint nothing was tried
+		r.outage(ctx, p, u, settings, err)
+		return false
+	}
+	return r.failed(ctx, p, u, settings, work, c, at, limit, err)
+}
+
+// transient tells whether an attempt failed for something that has nothing to do with
+// the events: it does not count against them.
+func transient(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Unavailable, fault.Timeout, fault.TooMany:
+		_, said := fault.As(err)
+		return said
+	default:
+		return false
+	}
+}
+
+func (r *Runner) advanced(ctx context.Context, p *running, u *unit, c ports.Checkpoint, passed int) bool {
+	r.mu.Lock()
+	u.position, u.halted = c.Sequence, c.Status == projection.Halted
+	u.outages, u.until = 0, time.Time{}
+	free := u.warned
+	u.blocked, u.warned = 0, false
+	switch {
+	case !u.isolating:
+		u.attempts, u.since = 0, time.Time{}
+	case u.position >= u.bound: // it went well this time
+		u.isolating, u.attempts, u.since = false, 0, time.Time{}
+	default:
+		u.limit = max(1, int(u.bound-u.position)/2)
+	}
+	r.mu.Unlock()
+	if free {
+		r.config.Logger.InfoContext(ctx, "projection has the lock that it waited for", "projection", p.Name, "partition", uint32(u.partition))
+	}
+	if passed > 0 {
+		r.config.Observer.ProjectionAdvanced(p.label(), passed)
+	}
+	return passed > 0
+}
+
+// outage holds a unit back until what it needs is there again.
+func (r *Runner) outage(ctx context.Context, p *running, u *unit, settings projection.Settings, err error) {
+	r.mu.Lock()
+	u.outages++
+	pause := settings.Pause(u.outages)
+	u.until, u.pause = r.config.Clock.Now().Add(pause), pause
+	r.mu.Unlock()
+	r.config.Observer.ProjectionFailed(p.label(), u.partition)
+	r.config.Logger.WarnContext(ctx, "projection waits for what it needs",
+		"projection", p.Name, "partition", uint32(u.partition), "code", fault.CodeOf(err), "retry_in", pause.String())
+}
+
+// failed counts an attempt. After the last one the event is isolated: the batch is
+// halved until it is the event alone, so that the others keep their effects.
+func (r *Runner) failed(ctx context.Context, p *running, u *unit, settings projection.Settings, work ports.ProjectionWork, c ports.Checkpoint, at event.Sequence, limit int, err error) bool {
+	now := r.config.Clock.Now()
+	r.mu.Lock()
+	if c.Sequence != at { // another node has been here
+		u.position, at = c.Sequence, c.Sequence
+	}
+	if !u.isolating {
+		u.attempts = max(u.attempts, c.Attempts) + 1
+		if u.since = c.FirstFailedAt; u.since.IsZero() {
+			u.since = now
+		}
+	}
+	attempts, since, isolating := u.attempts, u.since, u.isolating || u.attempts >= settings.MaxAttempts
+	pause := settings.Pause(attempts)
+	if !isolating {
+		u.until, u.pause = now.Add(pause), pause
+	}
+	r.mu.Unlock()
+	r.config.Observer.ProjectionFailed(p.label(), u.partition)
+	f := ports.ProjectionFailure{ProjectionWork: work, At: at, Code: fault.CodeOf(err), Detail: place(err), Attempts: attempts, Since: since}
+	log := r.config.Logger.With("projection", p.Name, "partition", uint32(u.partition), "after_sequence", uint64(at), "code", f.Code)
+	if !isolating {
+		f.Pause = pause
+		log.ErrorContext(ctx, "projection failed; it will try again", "attempt", attempts, "retry_in", f.Pause.String())
+		if _, err := r.config.Store.RecordFailure(ctx, f); err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "projection failure could not be recorded", "reason", fault.CodeOf(err))
+		}
+		return false
+	}
+	if limit > 1 {
+		r.mu.Lock()
+		if !u.isolating {
+			u.isolating, u.bound = true, at+event.Sequence(limit)
+		}
+		u.limit = limit / 2
+		r.mu.Unlock()
+		return true
+	}
+	return r.isolated(ctx, p, u, settings, f)
+}
+
+// isolated puts the event into the dead letters.
+func (r *Runner) isolated(ctx context.Context, p *running, u *unit, settings projection.Settings, f ports.ProjectionFailure) bool {
+	c, err := r.config.Store.Isolate(ctx, f, settings.OnPoison)
+	if err != nil {
+		if fault.CodeOf(err) == projection.CodeBusy {
+			r.held(ctx, p, u)
+		} else if ctx.Err() == nil {
+			r.outage(ctx, p, u, settings, err)
+		}
+		return false
+	}
+	r.mu.Lock()
+	u.position, u.halted = c.Sequence, c.Status == projection.Halted
+	u.isolating, u.attempts, u.until = false, 0, time.Time{}
+	halted := u.halted
+	r.mu.Unlock()
+	r.config.Observer.ProjectionDeadLetter(p.label(), u.partition)
+	r.config.Logger.ErrorContext(ctx, "projection cannot digest an event; it is in the dead letters",
+		"projection", p.Name, "partition", uint32(u.partition), "sequence", uint64(f.At)+1, "code", f.Code, "policy", settings.OnPoison)
+	return !halted
+}
+
+// place says where in an event something is wrong, never what is there.
+func place(err error) string {
+	if f, ok := fault.As(err); ok && f.Field != "" {
+		return "at " + f.Field
+	}
+	return ""
+}

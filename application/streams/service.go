@@ -1,0 +1,226 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/stream"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Writer appends the event of a change: append.Service.
+type Writer interface {
+	// Write appends one event; replayed says that its idempotency key was known.
+	Write(ctx context.Context, w Write) (receipt ports.AppendedEvent, replayed bool, err error)
+}
+
+// Write is the event of a change and who wants it.
+type Write struct {
+	LegalEntity    ports.LegalEntity
+	Actor          event.Actor
+	PersonID       string
+	Roles          []string
+	Draft          event.Draft
+	Expected       []concurrency.StreamExpectation
+	IdempotencyKey string
+	Fingerprint    event.Hash
+}
+
+// Catalog knows the streams of modules: module.Catalog.
+type Catalog interface {
+	Owner(name string) string
+	Fold(streamType string) (module.Fold, bool)
+}
+
+// Config is what a Service needs.
+type Config struct {
+	Writer  Writer
+	Reader  ports.StreamReader
+	Catalog Catalog
+	Roles   []string // that exist; empty: any name is taken
+}
+
+// Service changes streams.
+type Service struct{ config Config }
+
+// New makes a Service.
+func New(c Config) *Service { return &Service{config: c} }
+
+// Change is what all changes have in common.
+type Change struct {
+	LegalEntity    ports.LegalEntity
+	Stream         event.StreamID
+	Actor          event.Actor
+	PersonID       string
+	Roles          []string
+	Expected       concurrency.Expected
+	Reason         string // no personal data; "" if none was given
+	IdempotencyKey string
+	Fingerprint    event.Hash
+}
+
+// Outcome is a change that was made.
+type Outcome struct {
+	State    event.StreamState
+	Event    ports.AppendedEvent
+	Replayed bool
+}
+
+// Status is how a stream stands.
+type Status struct {
+	ports.StreamStatus
+	Metadata stream.Metadata
+}
+
+// maxReason bounds reasons, in characters.
+const maxReason = 1000
+
+// Delete deletes a stream: softly, so that the next append begins it anew, or for
+// good. Faults: stream.owned_by_module, stream.not_found, stream.deleted,
+// stream.tombstoned, stream.access_denied, those of ports.EventAppender.
+func (s *Service) Delete(ctx context.Context, c Change, forGood bool) (Outcome, error) {
+	if owner, owned := s.owner(c.Stream.Type); owned {
+		return Outcome{}, fault.New(fault.FailedPrecondition, "stream.owned_by_module",
+			"streams of this type belong to the built-in module %s, which counts on their events; end what the stream stands for by an intent of the module", owner).
+			WithField("type")
+	}
+	eventType := stream.Deleted
+	if forGood {
+		eventType = stream.Tombstoned
+	}
+	return s.write(ctx, c, eventType, changeData{Reason: c.Reason}, event.StreamChange{}, nil)
+}
+
+// Describe replaces the stream's metadata. A stream of a module must exist first.
+// Faults: those of Delete, but for stream.owned_by_module; stream.role_unknown.
+func (s *Service) Describe(ctx context.Context, c Change, m stream.Metadata) (Outcome, error) {
+	if err := s.checkRoles(m.ACL); err != nil {
+		return Outcome{}, err
+	}
+	settings, access, err := m.Settings()
+	if err != nil {
+		return Outcome{}, err
+	}
+	var demand []concurrency.StreamExpectation
+	if _, owned := s.owner(c.Stream.Type); owned {
+		// Its first event is the module's: that there is none means something to it.
+		status, err := s.config.Reader.StreamStatus(ctx, c.LegalEntity.Partition, c.Stream)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if status.State == event.StreamAbsent {
+			return Outcome{}, concurrency.ActionRefused(c.Stream, status.State, event.DeleteStream)
+		}
+		demand = []concurrency.StreamExpectation{{Stream: c.Stream, Expected: concurrency.StreamExists()}}
+	}
+	return s.write(ctx, c, stream.MetadataChanged, changeData{Metadata: &m, Reason: c.Reason}, event.StreamChange{Settings: settings, Access: access}, demand)
+}
+
+// owner names whose the streams of a type are.
+func (s *Service) owner(streamType string) (name string, owned bool) {
+	if name = s.config.Catalog.Owner(streamType); name != "" {
+		return name, true
+	}
+	_, folded := s.config.Catalog.Fold(streamType)
+	return "that folds them", folded
+}
+
+func (s *Service) checkRoles(a *stream.ACL) error {
+	if len(s.config.Roles) == 0 {
+		return nil
+	}
+	for pointer, roles := range a.Roles() {
+		for _, r := range roles {
+			if !slices.Contains(s.config.Roles, r) {
+				return fault.New(fault.Invalid, "stream.role_unknown", "the access list names a role that does not exist, which would let nobody in; correct it").WithField(pointer)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Service) write(ctx context.Context, c Change, eventType string, data changeData, change event.StreamChange, demand []concurrency.StreamExpectation) (Outcome, error) {
+	if utf8.RuneCountInString(c.Reason) > maxReason {
+		return Outcome{}, fault.New(fault.Invalid, "stream.reason_too_long", "a reason has at most %d characters; shorten it", maxReason).WithField("reason")
+	}
+	change.Action = stream.ActionOf(eventType)
+	encoded, err := json.Marshal(data)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if !c.Expected.IsAny() {
+		demand = append(demand, concurrency.StreamExpectation{Stream: c.Stream, Expected: c.Expected})
+	}
+	receipt, replayed, err := s.config.Writer.Write(ctx, Write{
+		LegalEntity: c.LegalEntity, Actor: c.Actor, PersonID: c.PersonID, Roles: append([]string{}, c.Roles...),
+		Draft:    event.Draft{Type: eventType, SchemaVersion: 1, Stream: c.Stream, Data: json.RawMessage(encoded), Change: &change},
+		Expected: demand, IdempotencyKey: c.IdempotencyKey, Fingerprint: c.Fingerprint,
+	})
+	if err != nil {
+		return Outcome{}, ofCaller(err)
+	}
+	return Outcome{State: after[change.Action], Event: receipt, Replayed: replayed}, nil
+}
+
+// ofCaller points a fault at what the caller has sent: no batch of events.
+func ofCaller(err error) error {
+	f, ok := fault.As(err)
+	if !ok || !strings.HasPrefix(f.Field, "/events/") {
+		return err
+	}
+	switch {
+	case strings.HasSuffix(f.Field, "/stream/type"):
+		return f.WithField("type")
+	case strings.HasSuffix(f.Field, "/stream/id"):
+		return f.WithField("id")
+	default:
+		return f.WithField("")
+	}
+}
+
+// after tells where a change leaves its stream.
+var after = map[event.StreamAction]event.StreamState{
+	event.DescribeStream: event.StreamActive, event.DeleteStream: event.StreamDeleted, event.TombstoneStream: event.StreamTombstoned,
+}
+
+// Status tells how a stream stands and what its metadata are. Faults:
+// stream.not_found, stream.access_denied.
+func (s *Service) Status(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (Status, error) {
+	stored, err := s.config.Reader.StreamStatus(ctx, le.Partition, id)
+	if err != nil {
+		return Status{}, err
+	}
+	if stored.State == event.StreamAbsent {
+		return Status{}, concurrency.ActionRefused(id, stored.State, event.DeleteStream)
+	}
+	settings, err := stream.ParseSettings(stored.Settings)
+	if err != nil {
+		return Status{}, err
+	}
+	if err := settings.ACL.Check(stream.ChangeMetadata, append([]string{}, roles...)); err != nil {
+		return Status{}, err
+	}
+	out := Status{StreamStatus: stored, Metadata: settings}
+	if stored.MetadataVersion == 0 {
+		return out, nil
+	}
+	// What only people read is in the event alone, where it can be redacted.
+	set, _, err := s.config.Reader.ReadStream(ctx, ports.StreamQuery{Partition: le.Partition, Stream: id, From: stored.MetadataVersion, Limit: 1})
+	if err != nil {
+		return Status{}, err
+	}
+	var payload struct {
+		Data changeData `json:"data"`
+	}
+	if len(set) == 1 && json.Unmarshal(set[0].Payload, &payload) == nil && payload.Data.Metadata != nil {
+		out.Metadata.Custom = payload.Data.Metadata.Custom
+	}
+	return out, nil
+}

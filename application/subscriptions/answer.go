@@ -1,0 +1,404 @@
+package subscriptions
+
+import (
+	"context"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Acknowledgement says what a subscriber has dealt with: one event and all before it
+// that were handed out in its legal entity, or a list of events.
+type Acknowledgement struct {
+	ID       string
+	Consumer string // only what this consumer has; "": whoever has it
+
+	LegalEntity string // with EventIDs it may be left out
+	EventID     event.ID
+	Sequence    event.Sequence
+	EventIDs    []event.ID
+}
+
+// Refusal says what a subscriber could not deal with.
+type Refusal struct {
+	ID          string
+	Consumer    string
+	LegalEntity string // "": wherever the events are
+	EventIDs    []event.ID
+	Action      subscription.Refusal
+	Code        string // groups failures; "" is subscription.CodeNack
+	Reason      string // in words, for people; no personal data
+}
+
+// Answered says what became of an answer. What it could not be applied to is named
+// and was not changed.
+type Answered struct {
+	Taken   int
+	Ignored []Ignored
+}
+
+// Ignored is an event that an answer did nothing to.
+type Ignored struct {
+	EventID event.ID
+	Reason  subscription.Outcome
+}
+
+// maxAnswers bounds the events of one answer.
+const maxAnswers = 10_000
+
+// Acknowledge ends messages. Acknowledging twice, or what was not handed out, changes
+// nothing and is said. Faults: subscription.not_found, subscription.not_owner,
+// subscription.answer_invalid, subscription.not_handed_out, event.not_found,
+// legal_entity.not_found.
+func (s *Service) Acknowledge(ctx context.Context, p ports.Principal, a Acknowledgement) (Answered, error) {
+	sub, err := s.consumed(ctx, p, a.ID)
+	if err != nil {
+		return Answered{}, err
+	}
+	if len(a.EventIDs) > 0 {
+		return s.answer(ctx, p, &sub, a.LegalEntity, a.EventIDs, func(w *subscription.Window, n event.Sequence) subscription.Outcome {
+			return w.Acknowledge(n, a.Consumer)
+		}, nil)
+	}
+	if a.Sequence == 0 || a.EventID == (event.ID{}) || a.LegalEntity == "" {
+		return Answered{}, fault.New(fault.Invalid, "subscription.answer_invalid", "name an event by event_id, sequence and legal_entity, or several by event_ids")
+	}
+	le, err := s.entity(ctx, p, a.LegalEntity)
+	if err != nil {
+		return Answered{}, err
+	}
+	e, err := s.config.Log.EventByID(ctx, le.Partition, a.EventID)
+	if err != nil {
+		return Answered{}, err
+	}
+	if e.Sequence != a.Sequence {
+		return Answered{}, fault.New(fault.Invalid, "subscription.answer_invalid", "the event has another sequence in this legal entity; send id and sequence of the same event").WithField("/sequence")
+	}
+	var out Answered
+	var counts subscription.Counts
+	err = s.deliver(ctx, sub.UID, le.Partition, func(ctx context.Context, tx ports.DeliveryTx) error {
+		c := tx.Cursor()
+		if a.Sequence > c.ReadThrough {
+			return fault.New(fault.Conflict, "subscription.not_handed_out", "this event was not handed out yet; acknowledge what a poll brought").
+				With("read_through", sequenceText(c.ReadThrough))
+		}
+		w, err := moving(ctx, tx, &sub)
+		if err != nil {
+			return err
+		}
+		out.Taken = w.AcknowledgeThrough(a.Sequence, a.Consumer)
+		counts = w.Counts
+		return settle(ctx, s, tx, &sub, w)
+	})
+	return s.answered(&sub, out, counts, err)
+}
+
+func (s *Service) answered(sub *subscription.Subscription, out Answered, counts subscription.Counts, err error) (Answered, error) {
+	if err != nil {
+		return Answered{}, err
+	}
+	s.observe(sub, counts)
+	s.kicks.kick(sub.UID)
+	return out, nil
+}
+
+// window takes the open messages of a locked cursor.
+func window(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription) (*subscription.Window, error) {
+	open, err := tx.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return subscription.NewWindow(sub.Settings, tx.Now(), open), nil
+}
+
+// moving takes those that were handed out: whatever a subscriber may answer, or may let
+// time out. What waits behind them may be any number.
+func moving(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription) (*subscription.Window, error) {
+	handed, err := tx.Moving(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return subscription.NewPart(sub.Settings, tx.Now(), handed), nil
+}
+
+// settle keeps a window and tells the breaker of it.
+func settle(ctx context.Context, s *Service, tx ports.DeliveryTx, sub *subscription.Subscription, w *subscription.Window) error {
+	var err error
+	switch {
+	case w.Succeeded:
+		err = tx.Succeed(ctx)
+	case w.Failures > 0:
+		var opened bool
+		if opened, err = s.failed(ctx, tx, sub, w); opened {
+			s.config.Observer.SubscriptionBreaker(sub.TenantID, sub.ID)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return store(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
+}
+
+var failureCode = regexp.MustCompile(`^[a-z0-9][a-z0-9_.:-]{0,63}$`)
+
+// codeWords sets the words of a code apart.
+var codeWords = strings.NewReplacer("_", " ", ".", " ", ":", " ", "-", " ")
+
+// personalCode reports whether a code, or a word of it, looks like somebody's datum,
+// however it is written: a code has small letters, which an account number has not.
+func personalCode(code string) bool {
+	upper := strings.ToUpper(code)
+	return shredding.PersonalPattern(upper) != "" || shredding.CheckText("/code", codeWords.Replace(upper)) != nil
+}
+
+// Refuse answers messages with a failure: to be tried again after a while, to be
+// parked, or to be skipped. Faults: as Acknowledge, and subscription.reason_invalid,
+// pii.in_text.
+func (s *Service) Refuse(ctx context.Context, p ports.Principal, r Refusal) (Answered, error) {
+	switch r.Action {
+	case subscription.Again, subscription.Park, subscription.Skip:
+	default:
+		return Answered{}, fault.New(fault.Invalid, "subscription.answer_invalid", "the action is retry, park or skip; correct it").WithField("/action")
+	}
+	if r.Code == "" {
+		r.Code = subscription.CodeNack
+	}
+	if !failureCode.MatchString(r.Code) || personalCode(r.Code) {
+		return Answered{}, fault.New(fault.Invalid, "subscription.reason_invalid", "a code has 1 to 64 small letters, digits, and _ . : -, and no value of the event; correct it").WithField("/code")
+	}
+	if err := checkReason(r.Reason); err != nil {
+		return Answered{}, err
+	}
+	if len(r.EventIDs) == 0 {
+		return Answered{}, fault.New(fault.Invalid, "subscription.answer_invalid", "name the events by event_ids").WithField("/event_ids")
+	}
+	sub, err := s.consumed(ctx, p, r.ID)
+	if err != nil {
+		return Answered{}, err
+	}
+	refuse := func(w *subscription.Window, n event.Sequence) subscription.Outcome {
+		return w.Refuse(n, r.Consumer, r.Action, r.Code, r.Reason)
+	}
+	if r.Action != subscription.Skip {
+		return s.answer(ctx, p, &sub, r.LegalEntity, r.EventIDs, refuse, nil)
+	}
+	return s.answer(ctx, p, &sub, r.LegalEntity, r.EventIDs, refuse, func(m subscription.Message) ports.ParkedDecision {
+		return s.decision(p, m, "skip", r.Reason)
+	})
+}
+
+const maxReason = 500
+
+// checkReason refuses words that are kept if they look like somebody's datum.
+func checkReason(reason string) error {
+	if len(reason) > maxReason {
+		return fault.New(fault.Invalid, "subscription.reason_invalid", "a reason has at most 500 bytes; shorten it").WithField("/reason")
+	}
+	return shredding.CheckText("/reason", reason)
+}
+
+func (s *Service) decision(p ports.Principal, m subscription.Message, action, reason string) ports.ParkedDecision {
+	return ports.ParkedDecision{
+		ID: s.config.IDs.NewID(s.config.Clock.Now()), Sequence: m.Sequence, EventID: m.EventID, Action: action, Actor: p.PersonID, Reason: reason, Code: m.Code,
+	}
+}
+
+// judge applies an answer to one message of a window.
+type judge func(*subscription.Window, event.Sequence) subscription.Outcome
+
+// recorder keeps what was decided about a message.
+type recorder func(subscription.Message) ports.ParkedDecision
+
+// answer applies an answer to the events, wherever they are open. record keeps what
+// was decided about those that took it.
+func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscription.Subscription, legalEntity string, ids []event.ID, apply judge, record recorder) (Answered, error) {
+	if len(ids) > maxAnswers {
+		return Answered{}, fault.New(fault.Invalid, "subscription.answer_invalid", "an answer names at most 10,000 events; send several").WithField("/event_ids")
+	}
+	wanted := make(map[event.ID]bool, len(ids))
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	var only event.PartitionID
+	if legalEntity != "" {
+		le, err := s.entity(ctx, p, legalEntity)
+		if err != nil {
+			return Answered{}, err
+		}
+		only = le.Partition
+	}
+	outcomes := map[event.ID]subscription.Outcome{}
+	var total subscription.Counts
+	looked := map[event.PartitionID]bool{}
+	// What is not open where it was handed out may be parked.
+	for _, list := range []func(context.Context, *subscription.Subscription, event.PartitionID, []event.ID) ([]event.PartitionID, error){s.openIn, s.parkedIn} {
+		if len(outcomes) == len(wanted) {
+			break
+		}
+		partitions, err := list(ctx, sub, only, ids)
+		if err != nil {
+			return Answered{}, err
+		}
+		for _, partition := range partitions {
+			if looked[partition] || len(outcomes) == len(wanted) {
+				continue
+			}
+			looked[partition] = true
+			found, counts, err := s.answerIn(ctx, sub, partition, ids, wanted, apply, record)
+			if err != nil {
+				return Answered{}, err
+			}
+			total.Add(counts)
+			maps.Copy(outcomes, found)
+		}
+	}
+	out := Answered{Ignored: []Ignored{}}
+	for _, id := range ids {
+		switch outcome, found := outcomes[id]; {
+		case !found:
+			out.Ignored = append(out.Ignored, Ignored{id, subscription.NotOutstanding})
+		case outcome == subscription.Taken:
+			out.Taken++
+			outcomes[id] = subscription.NotOutstanding // named twice
+		default:
+			out.Ignored = append(out.Ignored, Ignored{id, outcome})
+		}
+	}
+	return s.answered(sub, out, total, nil)
+}
+
+// answerIn applies an answer to those of the events that are open in one partition, and
+// says which are parked there.
+func (s *Service) answerIn(ctx context.Context, sub *subscription.Subscription, partition event.PartitionID, ids []event.ID, wanted map[event.ID]bool, apply judge, record recorder) (found map[event.ID]subscription.Outcome, counts subscription.Counts, err error) {
+	err = s.deliver(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
+		found = map[event.ID]subscription.Outcome{} // it may run again
+		w, open, err := named(ctx, tx, sub, ids)
+		if err != nil {
+			return err
+		}
+		var decisions []ports.ParkedDecision
+		for _, m := range slices.Clone(open) {
+			if !wanted[m.EventID] {
+				continue
+			}
+			outcome := apply(w, m.Sequence)
+			if found[m.EventID] = outcome; outcome == subscription.Taken && record != nil {
+				decisions = append(decisions, record(m))
+			}
+		}
+		if len(found) < len(wanted) && tx.Cursor().Parked > 0 {
+			dead, err := tx.Parked(ctx, ports.ParkedQuery{EventIDs: ids, Limit: maxAnswers})
+			if err != nil {
+				return err
+			}
+			for _, m := range dead {
+				found[m.EventID] = subscription.AlreadyParked
+			}
+		}
+		counts = w.Counts
+		if err := tx.Record(ctx, decisions); err != nil {
+			return err
+		}
+		return settle(ctx, s, tx, sub, w)
+	})
+	return found, counts, err
+}
+
+// GiveBack takes back what a poll handed out and could not show: it is handed out
+// again, and no attempt was made. Whatever was answered or handed out again meanwhile
+// stays as it is.
+func (s *Service) GiveBack(ctx context.Context, p ports.Principal, id string, list []Delivery) error {
+	sub, err := s.consumed(ctx, p, id)
+	if err != nil {
+		return err
+	}
+	in := map[event.PartitionID][]Delivery{}
+	for _, d := range list {
+		in[d.Event.Partition] = append(in[d.Event.Partition], d)
+	}
+	for partition, of := range in {
+		err := s.deliver(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
+			w, err := moving(ctx, tx, &sub)
+			if err != nil {
+				return err
+			}
+			for _, d := range of {
+				w.GiveBack(d.Event.Sequence, d.Attempt)
+			}
+			return store(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namedOneByOne is how many events of an answer are looked for by themselves. With more,
+// all that is open is read instead.
+const namedOneByOne = 100
+
+// named takes the open messages of an answer's events. The window may be given more.
+func named(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription, ids []event.ID) (w *subscription.Window, open []subscription.Message, err error) {
+	if len(ids) > namedOneByOne {
+		if open, err = tx.Open(ctx); err != nil {
+			return nil, nil, err
+		}
+		return subscription.NewWindow(sub.Settings, tx.Now(), open), open, nil
+	}
+	if open, err = tx.OpenOf(ctx, ids); err != nil {
+		return nil, nil, err
+	}
+	return subscription.NewPart(sub.Settings, tx.Now(), open), open, nil
+}
+
+// openIn lists the partitions in which one of the events is open or, if they are many,
+// anything is: nobody waits for a legal entity that has none of them. only is the one to
+// look at, 0 for all.
+func (s *Service) openIn(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, ids []event.ID) ([]event.PartitionID, error) {
+	if len(ids) > namedOneByOne {
+		return s.among(ctx, sub, only, func(b *ports.DeliveryBacklog) bool { return b.First > 0 })
+	}
+	var in []event.PartitionID
+	if only > 0 {
+		in = append(in, only)
+	}
+	return s.config.Store.Holding(ctx, sub.UID, in, ids)
+}
+
+// parkedIn lists the partitions in which anything is parked.
+func (s *Service) parkedIn(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, _ []event.ID) ([]event.PartitionID, error) {
+	return s.among(ctx, sub, only, func(b *ports.DeliveryBacklog) bool { return b.Parked > 0 })
+}
+
+// among lists the partitions for which something holds, of all or of only one.
+func (s *Service) among(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, holds func(*ports.DeliveryBacklog) bool) (out []event.PartitionID, err error) {
+	there, err := s.config.Store.Backlogs(ctx, sub.UID)
+	for i := range there {
+		if b := &there[i]; holds(b) && (only == 0 || only == b.Partition) {
+			out = append(out, b.Partition)
+		}
+	}
+	return out, err
+}
+
+// entity finds a legal entity that the caller may know of.
+func (s *Service) entity(ctx context.Context, p ports.Principal, code string) (ports.LegalEntity, error) {
+	all, err := s.config.Access.Visible(ctx, p)
+	if err != nil {
+		return ports.LegalEntity{}, err
+	}
+	for _, le := range all {
+		if le.Code == code {
+			return le, nil
+		}
+	}
+	return ports.LegalEntity{}, fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity that you may see; GET /api/admin/legal-entities lists them").WithField("legal_entity")
+}

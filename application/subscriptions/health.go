@@ -1,0 +1,28 @@
+package subscriptions
+
+import (
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Health says what is wrong with the subscriptions of this node, nil if nothing is or it
+// does not run: that what was handed out and not answered in time has not been looked
+// at for too long. Subscribers that are far behind are healthy. Fault
+// subscription.stalled.
+func (s *Service) Health() error {
+	swept := s.swept.Load()
+	if swept == nil {
+		return nil
+	}
+	if since := time.Since(*swept); since > s.config.Stall {
+		return fault.New(fault.Unavailable, "subscription.stalled", "for %s nobody has looked for messages whose time is over; see that the database answers, then restart this node", since.Round(time.Second))
+	}
+	return nil
+}
+
+// saw notes a sweep that succeeded.
+func (s *Service) saw() {
+	now := time.Now() // by this process's own monotonic clock
+	s.swept.Store(&now)
+}

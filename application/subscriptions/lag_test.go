@@ -1,0 +1,81 @@
+package subscriptions_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+// lags knows the lag that was reported last.
+type lags struct {
+	subscriptions.Observer
+	mu      sync.Mutex
+	events  uint64
+	seconds float64
+}
+
+func (l *lags) SubscriptionLag(_, _ string, events uint64, seconds float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events, l.seconds = events, seconds
+}
+
+func (l *lags) SubscriptionParked(string, string, int)                 {}
+func (l *lags) SubscriptionCounts(string, string, subscription.Counts) {}
+func (l *lags) SubscriptionBreaker(string, string)                     {}
+func (l *lags) SubscriptionGone(string, string)                        {}
+
+// reported is what was reported last.
+func (l *lags) reported() (events uint64, seconds float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.events, l.seconds
+}
+
+// TestTheMetricOfLagIsThatOfTheAPI has an old event handed out and not acknowledged,
+// and a newer one that nobody has looked at.
+func TestTheMetricOfLagIsThatOfTheAPI(t *testing.T) {
+	t.Parallel()
+	clock := conformance.NewClock()
+	desk := conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	observer := &lags{seconds: -1}
+	c := conformance.NewCounter(desk, func(config *subscriptions.Config) { config.Observer, config.Measure = observer, time.Millisecond })
+	c.Subscribe(t, "s", subscription.Settings{MessageTimeout: 24 * time.Hour}, subscription.Filter{})
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.Watch.Run(ctx) })
+	running.Go(func() { c.Service.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	same := func(want time.Duration) {
+		t.Helper()
+		status, err := c.Service.Get(t.Context(), owner(c), "s")
+		require.NoError(t, err)
+		require.Equal(t, want, status.LagAge)
+		require.Eventually(t, func() bool {
+			events, seconds := observer.reported()
+			return seconds == want.Seconds() && events == status.LagEvents
+		}, time.Minute, time.Millisecond)
+	}
+	same(0)
+	written := c.Write(t, 0, 1, "one")
+	batch, err := c.Service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: "s", Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, batch.Deliveries, 1)
+	clock.Advance(time.Hour)
+	same(time.Hour) // handed out is not done with
+	c.Write(t, 0, 1, "two")
+	clock.Advance(time.Minute)
+	same(time.Hour + time.Minute) // the oldest counts
+	_, err = c.Service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: "s", LegalEntity: batch.Deliveries[0].Event.Scope.LegalEntity, EventIDs: written})
+	require.NoError(t, err)
+	same(time.Minute)
+}

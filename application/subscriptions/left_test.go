@@ -1,0 +1,195 @@
+package subscriptions_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+// littered is a store in which a deletion did not come to its end.
+type littered struct {
+	subscriptions.Store
+	ghost   event.ID
+	removed chan event.ID
+	listed  func() // is called when backlogs were read; nil: nobody
+}
+
+func (l *littered) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
+	out, err := l.Store.AllBacklogs(ctx)
+	if err == nil {
+		out[l.ghost] = []ports.DeliveryBacklog{{}}
+	}
+	return out, err
+}
+
+func (l *littered) DeleteSubscription(ctx context.Context, uid event.ID) error {
+	if uid == l.ghost {
+		select {
+		case l.removed <- uid:
+		default: // told already
+		}
+	}
+	return l.Store.DeleteSubscription(ctx, uid)
+}
+
+func (l *littered) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBacklog, error) {
+	out, err := l.Store.Backlogs(ctx, uid)
+	if l.listed != nil {
+		l.listed()
+	}
+	return out, err
+}
+
+// series knows which subscriptions are shown.
+type series struct {
+	subscriptions.Observer
+	mu    sync.Mutex
+	shown map[string]bool
+}
+
+func (s *series) SubscriptionLag(_, id string, _ uint64, _ float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shown[id] = true
+}
+
+func (s *series) SubscriptionParked(string, string, int) {}
+
+func (s *series) SubscriptionGone(_, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.shown, id)
+}
+
+func (s *series) has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shown[id]
+}
+
+func TestNothingIsLeftOfSubscriptionsThatAreGone(t *testing.T) {
+	t.Parallel()
+	clock := conformance.NewClock()
+	desk := conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	store := &littered{Store: desk.Store, ghost: event.ID{9, 9}, removed: make(chan event.ID, 1)}
+	observer := &series{shown: map[string]bool{}}
+	c := conformance.NewCounter(desk, func(config *subscriptions.Config) {
+		config.Store, config.Observer, config.Measure = store, observer, time.Millisecond
+	})
+	other := conformance.NewCounter(desk, nil) // another node
+	c.Subscribe(t, "stays", subscription.Settings{}, subscription.Filter{})
+	c.Subscribe(t, "goes", subscription.Settings{}, subscription.Filter{})
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.Service.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	select {
+	case <-store.removed:
+	case <-time.After(time.Minute):
+		require.Fail(t, "what is left of a deletion stays for ever")
+	}
+	require.Eventually(t, func() bool { return observer.has("goes") }, time.Minute, time.Millisecond)
+	require.NoError(t, other.Service.Delete(t.Context(), owner(other), "goes"))
+	require.Eventually(t, func() bool { return !observer.has("goes") }, time.Minute, time.Millisecond)
+	require.True(t, observer.has("stays"))
+}
+
+// Whoever began to hand out before a subscription was paused may end after it.
+func TestTheOrderDoesNotChangeUnderAHandOutUnderWay(t *testing.T) {
+	t.Parallel()
+	clock := conformance.NewClock()
+	desk := conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	store := &littered{Store: desk.Store}
+	c := conformance.NewCounter(desk, func(config *subscriptions.Config) { config.Store = store })
+	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
+	sub, err := desk.Store.Subscription(t.Context(), desk.Tenant, "s")
+	require.NoError(t, err)
+	written := c.Write(t, 0, 1, "one")
+	began, end, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		_, err := desk.Store.Deliver(context.WithoutCancel(t.Context()), sub.UID, desk.Entities[0].Partition, true, func(ctx context.Context, tx ports.DeliveryTx) error {
+			close(began)
+			<-end
+			m := subscription.Message{Sequence: 1, EventID: written[0], Key: subscription.Key{1}, State: subscription.Leased, Attempts: 1, Due: tx.Now().Add(time.Minute)}
+			return tx.Save(ctx, tx.Cursor(), []subscription.Message{m}, nil)
+		})
+		ended <- err
+	}()
+	<-began
+	_, err = c.Service.Pause(t.Context(), owner(c), "s")
+	require.NoError(t, err)
+	store.listed = sync.OnceFunc(func() { close(end) })
+	_, err = c.Service.Change(t.Context(), owner(c), "s", subscription.Settings{PartitionBy: subscription.PerStream})
+	require.Equal(t, "subscription.settings_in_use", fault.CodeOf(err))
+	require.NoError(t, <-ended)
+}
+
+func TestWhatCouldNotBeShownIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{MaxRetries: 1, PartitionBy: subscription.PerStream, RetryFirst: time.Millisecond}, subscription.Filter{})
+	written := c.Write(t, 0, 2, "one")
+	for range 5 {
+		list := poll(t, c, subscriptions.Poll{})
+		require.Equal(t, written, ids(list))
+		require.Equal(t, 1, list[0].Attempt)
+		require.NoError(t, c.Service.GiveBack(t.Context(), c.Person, "s", list))
+		s := status(t, c)
+		require.Equal(t, []int64{0, 0, 0}, []int64{int64(s.InFlight), s.Counts.Delivered, s.Counts.Retried})
+	}
+	// What was answered, or handed out again, is nobody's to give back.
+	first := poll(t, c, subscriptions.Poll{})
+	require.Equal(t, 1, acknowledge(t, c, written[0]).Taken)
+	require.Equal(t, 1, refuse(t, c, subscription.Again, "x", written[1]).Taken)
+	c.Clock.Advance(time.Second)
+	second := poll(t, c, subscriptions.Poll{})
+	require.Equal(t, written[1:], ids(second))
+	require.NoError(t, c.Service.GiveBack(t.Context(), c.Person, "s", first))
+	require.Equal(t, 1, status(t, c).InFlight)
+	require.NoError(t, c.Service.GiveBack(t.Context(), c.Person, "s", second))
+	require.Equal(t, 2, poll(t, c, subscriptions.Poll{})[0].Attempt, "the first attempt did fail")
+	err := c.Service.GiveBack(t.Context(), ports.Principal{TenantID: c.Tenant, PersonID: "person-2"}, "s", second)
+	require.Equal(t, "subscription.not_owner", fault.CodeOf(err))
+}
+
+func TestAPositionNamesALegalEntityThatThereIs(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Write(t, 0, 3, "one")
+	for _, at := range []subscription.Subscription{
+		{Settings: subscription.Settings{Start: subscription.Start{From: subscription.Position, Positions: map[string]event.Sequence{"AB": 3}}}},
+		{
+			Settings: subscription.Settings{Start: subscription.Start{From: subscription.Position, Positions: map[string]event.Sequence{"AA": 3}}},
+			Filter:   subscription.Filter{LegalEntities: []string{"BB"}},
+		},
+	} {
+		at.ID, at.SubscriberType, at.SubscriberID = "s", "service", "suite"
+		_, _, err := c.Service.Create(t.Context(), c.Person, at)
+		require.Equal(t, "subscription.position_invalid", fault.CodeOf(err))
+	}
+}
+
+func TestACodeHidesNoPersonalDatum(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
+	written := c.Write(t, 0, 1, "one")
+	poll(t, c, subscriptions.Poll{})
+	for _, code := range []string{"de89370400440532013000", "failed.de89370400440532013000", "card_4111111111111111"} {
+		_, err := c.Service.Refuse(t.Context(), c.Person, subscriptions.Refusal{ID: "s", EventIDs: written, Action: subscription.Park, Code: code})
+		require.Equal(t, "subscription.reason_invalid", fault.CodeOf(err), code)
+	}
+	require.Equal(t, 1, refuse(t, c, subscription.Park, "http.status_503:retry-after", written[0]).Taken)
+}

@@ -1,0 +1,320 @@
+package subscriptions
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Bounds of a poll.
+const (
+	MaxWait     = 30 * time.Second
+	MaxPoll     = 1000
+	scanStep    = 1000   // events that are looked at in one transaction
+	scanPoll    = 50_000 // events that one poll looks at before it answers
+	maxWaiting  = 10_000 // messages of a legal entity that wait behind others
+	recheckBusy = 10 * time.Millisecond
+)
+
+// Poll asks for what is next.
+type Poll struct {
+	ID       string
+	Consumer string
+	Limit    int           // 1 to MaxPoll
+	Wait     time.Duration // at most MaxWait
+}
+
+// Delivery is an event that was handed out.
+type Delivery struct {
+	Event    event.Recorded
+	Attempt  int       // 1: for the first time
+	Deadline time.Time // until when it is to be answered
+}
+
+// Batch is what a poll brought.
+type Batch struct {
+	Deliveries []Delivery // in order within a legal entity
+	HasMore    bool       // another poll at once makes sense
+	Status     subscription.Status
+}
+
+// Poll hands out what is due: messages whose next attempt has come, then events that
+// were not looked at yet. Without any it waits; nothing is held in the store
+// meanwhile. Faults: subscription.not_found, subscription.not_owner,
+// subscription.consumer_invalid.
+func (s *Service) Poll(ctx context.Context, p ports.Principal, q Poll) (Batch, error) {
+	if !subscription.ValidConsumer(q.Consumer) {
+		return Batch{}, fault.New(fault.Invalid, "subscription.consumer_invalid", "a consumer's name has 1 to 100 letters, digits, and _ . : - after the first, and is nobody's datum; correct it").WithField("consumer")
+	}
+	q.Limit, q.Wait = min(max(q.Limit, 1), MaxPoll), min(q.Wait, MaxWait)
+	over := time.NewTimer(q.Wait)
+	defer over.Stop()
+	for first := true; ; first = false {
+		// Both before reading, so that nothing falls between reading and waiting.
+		heads, grown := s.config.Watch.Heads()
+		if first || s.config.Watch.Looked().IsZero() {
+			heads = nil // the store's own, which has what the caller has just written
+		}
+		sub, err := s.consumed(ctx, p, q.ID)
+		if err != nil {
+			return Batch{}, err
+		}
+		kicked, done := s.kicks.wait(sub.UID)
+		r, err := s.round(ctx, p, sub, q, heads)
+		if err != nil || len(r.batch.Deliveries) > 0 || q.Wait <= 0 {
+			done()
+			return r.batch, err
+		}
+		if r.batch.HasMore {
+			done()
+			select {
+			case <-over.C:
+				return r.batch, nil
+			case <-ctx.Done():
+				return Batch{}, ctx.Err()
+			default:
+				continue
+			}
+		}
+		again, err := s.await(ctx, r, grown, kicked, over.C)
+		done()
+		if err != nil || !again {
+			return r.batch, err
+		}
+	}
+}
+
+// await waits until another round makes sense.
+func (s *Service) await(ctx context.Context, r round, grown, kicked <-chan struct{}, over <-chan time.Time) (again bool, err error) {
+	var recheck, due <-chan time.Time
+	if r.recheck > 0 {
+		t := time.NewTicker(r.recheck)
+		defer t.Stop()
+		recheck = t.C
+	}
+	if r.due > 0 {
+		t := time.NewTimer(r.due)
+		defer t.Stop()
+		due = t.C
+	}
+	if r.shared {
+		defer s.board.enter(r.uid)()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-over:
+			return false, nil
+		case <-s.closing:
+			return false, nil
+		case <-kicked:
+			return true, nil
+		case <-due:
+			return true, nil
+		case <-recheck:
+			if !r.shared {
+				return true, nil
+			}
+			state, err := s.state(ctx, r.uid)
+			if err != nil {
+				return false, err
+			}
+			if state.Revision != r.state.Revision || !r.idle && state.Moved != r.state.Moved {
+				return true, nil
+			}
+		case <-grown:
+			var heads map[event.PartitionID]ports.Head
+			if heads, grown = s.config.Watch.Heads(); r.concerned(heads) {
+				return true, nil
+			}
+		}
+	}
+}
+
+// round is one look at everything.
+type round struct {
+	batch   Batch
+	known   map[event.PartitionID]event.Sequence // read through
+	all     int                                  // partitions there were
+	recheck time.Duration                        // 0: only a signal can bring something
+	due     time.Duration                        // until the first open message is due; 0: none will be
+
+	// What is looked for at a recheck: a shared one asks whether the subscription is still
+	// as it was, an idle one only for its definition. Others do another round.
+	uid          event.ID
+	shared, idle bool
+	state        ports.DeliveryState
+}
+
+// concerned reports whether anything grew that the subscription covers, or there is a
+// legal entity that was not there before.
+func (r *round) concerned(heads map[event.PartitionID]ports.Head) bool {
+	if len(heads) > r.all {
+		return true
+	}
+	for p, n := range r.known {
+		if heads[p].Sequence > n {
+			return true
+		}
+	}
+	return false
+}
+
+// round hands out in one legal entity after the other until the limit is reached. Heads
+// that are nil are read from the store.
+func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription.Subscription, q Poll, heads map[event.PartitionID]ports.Head) (round, error) {
+	r := round{
+		batch: Batch{Deliveries: []Delivery{}, Status: sub.Status}, known: map[event.PartitionID]event.Sequence{},
+		uid: sub.UID, state: ports.DeliveryState{Revision: sub.Revision},
+	}
+	if heads == nil {
+		var err error
+		if heads, err = s.config.Log.PartitionHeads(ctx); err != nil {
+			return r, err
+		}
+	}
+	r.all = len(heads)
+	if sub.Status != subscription.Active {
+		r.recheck, r.shared, r.idle = s.config.Recheck, true, true // it may be resumed on another node
+		return r, nil
+	}
+	entities, err := s.delivered(ctx, p, &sub)
+	if err != nil {
+		return r, err
+	}
+	there, err := s.backlogs(ctx, &sub, entities)
+	if err != nil {
+		return r, err
+	}
+	mine, err := s.mine(ctx, &sub, q)
+	if err != nil {
+		return r, err
+	}
+	// Consumers who stay away change nothing that is looked at; their keys go to others.
+	r.shared = sub.Settings.ConsumerStrategy != subscription.Pinned
+	r.state.Moved = ports.MovedAt(there)
+	inFlight := 0
+	now := s.config.Clock.Now()
+	for _, b := range there {
+		inFlight += b.InFlight
+		if wait := max(b.NextDue.Sub(now), s.config.Recheck); !b.NextDue.IsZero() && (r.due == 0 || wait < r.due) {
+			r.due = wait
+		}
+	}
+	there = slices.DeleteFunc(there, func(b ports.DeliveryBacklog) bool {
+		return !slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Partition == b.Partition })
+	})
+	// The one that was served longest ago first, so that a busy one keeps none waiting.
+	slices.SortStableFunc(there, func(a, b ports.DeliveryBacklog) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
+	t := taking{service: s, sub: &sub, consumer: q.Consumer, mine: mine, scan: scanPoll, bytes: s.config.Bytes, moduleOf: noModule}
+	if len(sub.Filter.Modules) > 0 {
+		if t.moduleOf, err = s.config.Modules(ctx); err != nil {
+			return r, err
+		}
+	}
+	for _, b := range there {
+		r.known[b.Partition] = b.ReadThrough
+		if b.InFlight > 0 || b.Waiting > 0 {
+			r.recheck = s.config.Recheck
+		}
+		behind := heads[b.Partition].Sequence > b.ReadThrough
+		if !behind && b.InFlight == 0 && b.Waiting == 0 {
+			continue
+		}
+		room := q.Limit - len(r.batch.Deliveries)
+		t.elsewhere = inFlight - b.InFlight + len(r.batch.Deliveries)
+		if room <= 0 || t.scan <= 0 || t.bytes <= 0 {
+			r.batch.HasMore = true
+			break
+		}
+		if err := s.serve(ctx, &t, &r, b, heads[b.Partition].Sequence, room); err != nil {
+			return r, err
+		}
+		if t.stopped {
+			r.batch.Status, r.recheck, r.shared = t.status, recheckBusy, false // as it is now
+			break
+		}
+	}
+	return r, nil
+}
+
+// serve takes from one legal entity, in steps, as long as it brings nothing.
+func (s *Service) serve(ctx context.Context, t *taking, r *round, b ports.DeliveryBacklog, head event.Sequence, room int) error {
+	for {
+		got, err := t.from(ctx, b, room)
+		if err != nil {
+			return err
+		}
+		if got.busy {
+			r.recheck, r.shared = recheckBusy, false
+			return nil
+		}
+		r.batch.Deliveries = append(r.batch.Deliveries, got.deliveries...)
+		r.known[b.Partition] = got.readThrough
+		left := got.cut || got.readThrough < head && !got.stuck
+		if !left || t.stopped || got.cut && t.answered || len(got.deliveries) > 0 || t.scan <= 0 {
+			r.batch.HasMore = r.batch.HasMore || left && !t.stopped
+			return nil
+		}
+		if got.readThrough == got.before {
+			return nil // no room: something must be answered first
+		}
+	}
+}
+
+// delivered lists the legal entities that are handed out to the caller: the owner may
+// read them now, the caller too, and the filter covers them.
+func (s *Service) delivered(ctx context.Context, p ports.Principal, sub *subscription.Subscription) ([]ports.LegalEntity, error) {
+	owner, err := s.config.Access.Owner(ctx, sub.TenantID, sub.Owner)
+	if fault.KindOf(err) == fault.NotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.config.Access.Readable(ctx, owner)
+	if err != nil {
+		return nil, err
+	}
+	own, err := s.config.Access.Readable(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(out), func(le ports.LegalEntity) bool {
+		return !sub.Filter.Covers(le.Code) || !slices.ContainsFunc(own, func(o ports.LegalEntity) bool { return o.Partition == le.Partition })
+	}), nil
+}
+
+// backlogs lists the cursors, after adding those of legal entities that have joined.
+func (s *Service) backlogs(ctx context.Context, sub *subscription.Subscription, entities []ports.LegalEntity) ([]ports.DeliveryBacklog, error) {
+	there, err := s.config.Store.Backlogs(ctx, sub.UID)
+	if err != nil {
+		return nil, err
+	}
+	added, err := s.begin(ctx, sub, entities, slices.Concat(there, []ports.DeliveryBacklog{{}}))
+	if err != nil || len(added) == 0 {
+		return there, err
+	}
+	if err := s.config.Store.OpenDeliveries(ctx, sub.UID, added); err != nil {
+		return nil, err
+	}
+	return s.config.Store.Backlogs(ctx, sub.UID)
+}
+
+// mine tells whose keys the consumer takes; nil: all.
+func (s *Service) mine(ctx context.Context, sub *subscription.Subscription, q Poll) (func(subscription.Key) bool, error) {
+	if sub.Settings.ConsumerStrategy != subscription.Pinned {
+		return nil, nil
+	}
+	consumers, err := s.config.Store.Consumers(ctx, sub.UID, q.Consumer, q.Wait+sub.Settings.MessageTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return func(k subscription.Key) bool { return k.Owner(consumers) == q.Consumer }, nil
+}

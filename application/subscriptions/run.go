@@ -1,0 +1,219 @@
+package subscriptions
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const sweepLimit = 10_000
+
+// Run ends leases whose time is over, wakes polls that wait for a retry, and measures,
+// until ctx ends. All subscriptions together cost one look per sweep.
+func (s *Service) Run(ctx context.Context) {
+	sweep, measure := time.NewTicker(s.config.Sweep), time.NewTicker(s.config.Measure)
+	defer sweep.Stop()
+	defer measure.Stop()
+	s.saw()
+	defer s.swept.Store(nil)
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-sweep.C:
+			if err = s.Sweep(ctx); err == nil {
+				s.saw()
+			}
+		case <-measure.C:
+			err = s.measure(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			s.config.Logger.WarnContext(ctx, "subscriptions could not be looked after; it will be tried again", "code", fault.CodeOf(err))
+		}
+	}
+}
+
+// Sweep looks once for leases that have ended and messages whose next attempt has
+// come. Several nodes may do so at the same time.
+func (s *Service) Sweep(ctx context.Context) error {
+	due, err := s.config.Store.Due(ctx, sweepLimit)
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	var byUID map[event.ID]*subscription.Subscription
+	for _, d := range due {
+		if !d.Expired {
+			continue
+		}
+		if byUID == nil {
+			all, err := s.config.Store.Subscriptions(ctx, "")
+			if err != nil {
+				return err
+			}
+			byUID = make(map[event.ID]*subscription.Subscription, len(all))
+			for i := range all {
+				byUID[all[i].UID] = &all[i]
+			}
+		}
+		if sub := byUID[d.UID]; sub != nil {
+			if err := s.expire(ctx, sub, d.Partition); err != nil && fault.KindOf(err) != fault.NotFound {
+				return err
+			}
+		}
+	}
+	for _, d := range due {
+		s.kicks.kick(d.UID)
+	}
+	return nil
+}
+
+// expire ends leases in one legal entity, unless somebody else is there, who does it.
+func (s *Service) expire(ctx context.Context, sub *subscription.Subscription, p event.PartitionID) error {
+	unlock, err := s.locks.lock(ctx, place{sub.UID, p})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var counts subscription.Counts
+	var opened bool
+	ran, err := s.config.Store.Deliver(ctx, sub.UID, p, false, func(ctx context.Context, tx ports.DeliveryTx) error {
+		counts, opened = subscription.Counts{}, false
+		w, err := moving(ctx, tx, sub)
+		if err != nil || !w.Expire() {
+			return err
+		}
+		if opened, err = s.failed(ctx, tx, sub, w); err != nil {
+			return err
+		}
+		counts = w.Counts
+		return store(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
+	})
+	if err != nil || !ran {
+		return err
+	}
+	s.observe(sub, counts)
+	if opened {
+		s.config.Observer.SubscriptionBreaker(sub.TenantID, sub.ID)
+	}
+	return nil
+}
+
+func (s *Service) observe(sub *subscription.Subscription, c subscription.Counts) {
+	if c != (subscription.Counts{}) {
+		s.config.Observer.SubscriptionCounts(sub.TenantID, sub.ID, c)
+	}
+}
+
+// measure reports how far every subscription is behind, and removes what is left of
+// those that are gone: their series on this node, and rows where a deletion did not
+// come to its end.
+func (s *Service) measure(ctx context.Context) error {
+	// The cursors first: a subscription that is made meanwhile is not taken for one that
+	// is gone.
+	there, err := s.config.Store.AllBacklogs(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := s.config.Store.Subscriptions(ctx, "")
+	if err != nil {
+		return err
+	}
+	s.forget(all)
+	alive := make(map[event.ID]bool, len(all))
+	for i := range all {
+		alive[all[i].UID] = true
+	}
+	for uid := range there {
+		if !alive[uid] {
+			if err := s.config.Store.DeleteSubscription(ctx, uid); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.tidy(ctx); err != nil {
+		return err
+	}
+	heads, _ := s.config.Watch.Heads()
+	now := s.config.Clock.Now()
+	recorded, err := s.recorded(ctx, all, there, heads)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		sub := &all[i]
+		var events uint64
+		var seconds float64
+		parked := 0
+		for _, b := range there[sub.UID] {
+			n := lag(&b, heads[b.Partition].Sequence)
+			events += n
+			parked += b.Parked
+			if at, known := recorded[oldest(&b)]; known && n > 0 {
+				seconds = max(seconds, now.Sub(at).Seconds())
+			}
+		}
+		s.config.Observer.SubscriptionLag(sub.TenantID, sub.ID, events, seconds)
+		s.config.Observer.SubscriptionParked(sub.TenantID, sub.ID, parked)
+	}
+	return nil
+}
+
+// tidyEvery is how often parked messages of subscriptions that are gone are looked for.
+// Only nodes of an older release leave any, so it is done rarely.
+const tidyEvery = time.Hour
+
+func (s *Service) tidy(ctx context.Context) error {
+	if now := s.config.Clock.Now(); s.tidied.IsZero() || now.Sub(s.tidied) >= tidyEvery {
+		removed, err := s.config.Store.RemoveRemains(ctx)
+		if err != nil {
+			return err
+		}
+		s.tidied = now
+		if removed > 0 {
+			s.config.Logger.InfoContext(ctx, "dead letters of subscriptions that are gone were removed", "messages", removed)
+		}
+	}
+	return nil
+}
+
+// recorded tells when the oldest events were recorded that subscriptions are not done
+// with.
+func (s *Service) recorded(ctx context.Context, all []subscription.Subscription, there map[event.ID][]ports.DeliveryBacklog, heads map[event.PartitionID]ports.Head) (map[ports.EventPlace]time.Time, error) {
+	asked := map[ports.EventPlace]bool{}
+	for i := range all {
+		for _, b := range there[all[i].UID] {
+			if lag(&b, heads[b.Partition].Sequence) > 0 {
+				asked[oldest(&b)] = true
+			}
+		}
+	}
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	return s.config.Log.RecordedAt(ctx, slices.Collect(maps.Keys(asked)))
+}
+
+// label is what the series of a subscription are named by.
+type label struct{ tenantID, id string }
+
+// forget ends the series of subscriptions that were there at the last measurement: they
+// may have been deleted on another node.
+func (s *Service) forget(all []subscription.Subscription) {
+	now := make(map[label]bool, len(all))
+	for i := range all {
+		now[label{all[i].TenantID, all[i].ID}] = true
+	}
+	for l := range s.measured {
+		if !now[l] {
+			s.config.Observer.SubscriptionGone(l.tenantID, l.id)
+		}
+	}
+	s.measured = now
+}

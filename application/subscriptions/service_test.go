@@ -1,0 +1,479 @@
+package subscriptions_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+func counter(t require.TestingT) *conformance.Counter {
+	clock := conformance.NewClock()
+	return conformance.NewCounter(conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t"), nil)
+}
+
+func poll(t require.TestingT, c *conformance.Counter, q subscriptions.Poll) []subscriptions.Delivery {
+	if q.ID == "" {
+		q.ID = "s"
+	}
+	if q.Limit == 0 {
+		q.Limit = 100
+	}
+	batch, err := c.Service.Poll(context.Background(), c.Person, q)
+	require.NoError(t, err)
+	return batch.Deliveries
+}
+
+func ids(list []subscriptions.Delivery) (out []event.ID) {
+	for _, d := range list {
+		out = append(out, d.Event.ID)
+	}
+	return out
+}
+
+func acknowledge(t require.TestingT, c *conformance.Counter, list ...event.ID) subscriptions.Answered {
+	if len(list) == 0 {
+		return subscriptions.Answered{}
+	}
+	out, err := c.Service.Acknowledge(context.Background(), c.Person, subscriptions.Acknowledgement{ID: "s", EventIDs: list})
+	require.NoError(t, err)
+	return out
+}
+
+func refuse(t require.TestingT, c *conformance.Counter, how subscription.Refusal, code string, list ...event.ID) subscriptions.Answered {
+	out, err := c.Service.Refuse(context.Background(), c.Person, subscriptions.Refusal{ID: "s", EventIDs: list, Action: how, Code: code, Reason: "for a test"})
+	require.NoError(t, err)
+	return out
+}
+
+func status(t require.TestingT, c *conformance.Counter) subscriptions.Status {
+	out, err := c.Service.Get(context.Background(), owner(c), "s")
+	require.NoError(t, err)
+	return out
+}
+
+func owner(c *conformance.Counter) subscriptions.Caller {
+	return subscriptions.Caller{Principal: c.Person}
+}
+
+func TestTheSameDefinitionTwiceIsOneSubscription(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{Tags: []string{"b", "a"}})
+	again := subscription.Subscription{ID: "s", SubscriberType: "service", SubscriberID: "suite", Filter: subscription.Filter{Tags: []string{"a", "b", "a"}}}
+	_, created, err := c.Service.Create(t.Context(), c.Person, again)
+	require.NoError(t, err)
+	require.False(t, created)
+	again.Filter.Tags = nil
+	_, _, err = c.Service.Create(t.Context(), c.Person, again)
+	require.Equal(t, "subscription.exists", fault.CodeOf(err))
+	stranger := ports.Principal{TenantID: c.Tenant, PersonID: "person-2"}
+	again.Filter.Tags = []string{"a", "b"}
+	_, _, err = c.Service.Create(t.Context(), stranger, again)
+	require.Equal(t, "subscription.exists", fault.CodeOf(err))
+	_, err = c.Service.Poll(t.Context(), stranger, subscriptions.Poll{ID: "s"})
+	require.Equal(t, "subscription.not_owner", fault.CodeOf(err))
+	_, err = c.Service.Get(t.Context(), subscriptions.Caller{Principal: stranger}, "s")
+	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
+	_, err = c.Service.Get(t.Context(), subscriptions.Caller{Principal: stranger, Operator: true}, "s")
+	require.NoError(t, err)
+}
+
+func TestAnswersThatFitNothingAreHarmless(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream}, subscription.Filter{})
+	c.Subscribe(t, "other", subscription.Settings{}, subscription.Filter{})
+	written := c.Write(t, 0, 3, "one")
+	require.Equal(t, written[:2], ids(poll(t, c, subscriptions.Poll{Limit: 2})))
+	// Not handed out here, but to another subscription.
+	require.Len(t, poll(t, c, subscriptions.Poll{ID: "other"}), 3)
+	require.Equal(t, []subscriptions.Ignored{{EventID: written[2], Reason: subscription.NotOutstanding}}, acknowledge(t, c, written[2]).Ignored)
+	require.Equal(t, 1, acknowledge(t, c, written[0], written[0]).Taken)
+	require.Equal(t, []subscriptions.Ignored{{EventID: written[0], Reason: subscription.NotOutstanding}}, acknowledge(t, c, written[0]).Ignored)
+	refuse(t, c, subscription.Park, "x", written[1])
+	require.Equal(t, []subscriptions.Ignored{{EventID: written[1], Reason: subscription.AlreadyParked}}, acknowledge(t, c, written[1]).Ignored)
+	one := subscriptions.Acknowledgement{ID: "s", LegalEntity: "AA", EventID: written[2], Sequence: 3}
+	_, err := c.Service.Acknowledge(t.Context(), c.Person, one)
+	require.Equal(t, "subscription.not_handed_out", fault.CodeOf(err))
+	one.Sequence = 2
+	_, err = c.Service.Acknowledge(t.Context(), c.Person, one)
+	require.Equal(t, "subscription.answer_invalid", fault.CodeOf(err))
+}
+
+func TestAnAcknowledgementCoversWhatCameBefore(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder}, subscription.Filter{})
+	written, other := c.Write(t, 0, 5, "one"), c.Write(t, 1, 2, "two")
+	poll(t, c, subscriptions.Poll{Consumer: "a"})
+	refuse(t, c, subscription.Again, "x", written[1])
+	out, err := c.Service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: "s", LegalEntity: "AA", EventID: written[3], Sequence: 4})
+	require.NoError(t, err)
+	require.Equal(t, 3, out.Taken, "but not what was refused")
+	s := status(t, c)
+	require.Equal(t, 3, s.InFlight)
+	require.Equal(t, 1, s.Waiting)
+	require.Equal(t, 2, acknowledge(t, c, other...).Taken, "another legal entity is not concerned")
+	out, err = c.Service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: "s", Consumer: "b", EventIDs: written[4:]})
+	require.NoError(t, err)
+	require.Equal(t, subscription.OtherConsumer, out.Ignored[0].Reason)
+}
+
+func TestAFailingKeyHoldsBackOnlyItself(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream, MaxRetries: 2, BreakerAfter: subscription.NoBreaker}, subscription.Filter{})
+	bad, good := c.Write(t, 0, 2, "bad"), c.Write(t, 0, 2, "good")
+	first := poll(t, c, subscriptions.Poll{})
+	require.Equal(t, slices.Concat(bad, good), ids(first))
+	acknowledge(t, c, good...)
+	for attempt := 1; attempt <= 3; attempt++ {
+		refuse(t, c, subscription.Again, "case.broken", bad[0])
+		if attempt == 1 {
+			refuse(t, c, subscription.Again, "case.later", bad[1])
+		}
+		more := c.Write(t, 0, 1, "good")
+		require.Equal(t, more, ids(poll(t, c, subscriptions.Poll{})), "the others go on")
+		acknowledge(t, c, more...)
+		c.Clock.Advance(time.Duration(1<<(attempt-1))*time.Second - time.Millisecond)
+		require.Empty(t, poll(t, c, subscriptions.Poll{}), "before its time")
+		c.Clock.Advance(time.Millisecond)
+		again := poll(t, c, subscriptions.Poll{Limit: 1})
+		if attempt < 3 {
+			require.Equal(t, bad[:1], ids(again))
+			require.Equal(t, attempt+1, again[0].Attempt)
+		} else {
+			require.Empty(t, again, "its dead letter holds back the rest of the key")
+		}
+	}
+	require.Equal(t, 1, status(t, c).Parked)
+	groups, err := c.Service.DeadLetterGroups(t.Context(), owner(c), "s")
+	require.NoError(t, err)
+	require.Equal(t, "case.broken", groups[0].Code)
+	out, err := c.Service.Replay(t.Context(), owner(c), "s", subscriptions.DeadLetterQuery{EventIDs: bad[:1], Limit: 10}, "")
+	require.NoError(t, err)
+	require.Equal(t, subscriptions.Settled{Messages: 1}, out)
+	require.Equal(t, bad, ids(poll(t, c, subscriptions.Poll{})), "in order again")
+}
+
+func TestADeadLetterOfAWholeLegalEntityStepsAside(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
+	written := c.Write(t, 0, 3, "one")
+	poll(t, c, subscriptions.Poll{Limit: 1})
+	require.Empty(t, poll(t, c, subscriptions.Poll{}), "the rest waits while it is out")
+	refuse(t, c, subscription.Park, "x", written[0])
+	require.Equal(t, written[1:], ids(poll(t, c, subscriptions.Poll{})))
+	_, err := c.Service.Discard(t.Context(), owner(c), "s", subscriptions.DeadLetterQuery{Limit: 10}, " ")
+	require.Equal(t, "subscription.reason_missing", fault.CodeOf(err))
+	_, err = c.Service.Discard(t.Context(), owner(c), "s", subscriptions.DeadLetterQuery{Limit: 10}, "ask jane.doe@example.org")
+	require.Equal(t, "pii.in_text", fault.CodeOf(err))
+	out, err := c.Service.Discard(t.Context(), owner(c), "s", subscriptions.DeadLetterQuery{Limit: 10}, "corrected by hand")
+	require.NoError(t, err)
+	require.Equal(t, 1, out.Messages)
+	decisions, _, err := c.Service.Decisions(t.Context(), owner(c), "s", 10)
+	require.NoError(t, err)
+	require.Len(t, decisions, 1)
+	require.Equal(t, []string{"discard", "person-1", "corrected by hand", "x"}, []string{decisions[0].Action, decisions[0].Actor, decisions[0].Reason, decisions[0].Code})
+}
+
+func TestDeadLettersAreSettledInSteps(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder, BreakerAfter: subscription.NoBreaker}, subscription.Filter{})
+	c.Write(t, 0, 5, "one")
+	c.Write(t, 1, 5, "two")
+	refuse(t, c, subscription.Park, "x", ids(poll(t, c, subscriptions.Poll{}))...)
+	for _, want := range []subscriptions.Settled{{Messages: 4, HasMore: true}, {Messages: 4, HasMore: true}, {Messages: 2}} {
+		out, err := c.Service.Replay(t.Context(), owner(c), "s", subscriptions.DeadLetterQuery{Code: "x", Limit: 4}, "")
+		require.NoError(t, err)
+		require.Equal(t, want, out)
+	}
+	require.Len(t, poll(t, c, subscriptions.Poll{}), 10)
+}
+
+func TestTheBreakerStopsHandingOut(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder, BreakerAfter: 3}, subscription.Filter{})
+	c.Write(t, 0, 6, "one")
+	got := ids(poll(t, c, subscriptions.Poll{Limit: 4}))
+	refuse(t, c, subscription.Again, "x", got[:2]...)
+	acknowledge(t, c, got[2]) // not in a row
+	refuse(t, c, subscription.Again, "x", got[3])
+	require.Equal(t, subscription.Active, status(t, c).Status)
+	c.Clock.Advance(time.Minute)
+	// One consumer that goes away with three messages is one failure.
+	require.Len(t, poll(t, c, subscriptions.Poll{Limit: 3}), 3)
+	c.Clock.Advance(time.Minute)
+	require.NoError(t, c.Service.Sweep(t.Context()))
+	require.Equal(t, 2, status(t, c).Failures)
+	c.Clock.Advance(time.Minute)
+	refuse(t, c, subscription.Again, "y", ids(poll(t, c, subscriptions.Poll{Limit: 1}))...)
+	require.Equal(t, subscription.Parked, status(t, c).Status)
+	require.Equal(t, "y", status(t, c).LastFailure.Code)
+	c.Clock.Advance(time.Hour)
+	require.Empty(t, poll(t, c, subscriptions.Poll{}))
+	_, err := c.Service.Resume(t.Context(), owner(c), "s")
+	require.NoError(t, err)
+	require.Len(t, poll(t, c, subscriptions.Poll{}), 5)
+}
+
+func TestPinnedKeysStayWithTheirConsumer(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream, ConsumerStrategy: subscription.Pinned}, subscription.Filter{})
+	streams := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	consumers := []string{"c-1", "c-2", "c-3"}
+	for _, name := range consumers {
+		poll(t, c, subscriptions.Poll{Consumer: name})
+	}
+	has := map[string]string{}
+	for range 3 {
+		for _, stream := range streams {
+			c.Write(t, 0, 1, stream)
+		}
+		for _, name := range consumers {
+			got := poll(t, c, subscriptions.Poll{Consumer: name})
+			for _, d := range got {
+				if had := has[d.Event.Stream.ID]; had != "" {
+					require.Equal(t, had, name)
+				}
+				has[d.Event.Stream.ID] = name
+			}
+			acknowledge(t, c, ids(got)...)
+		}
+	}
+	require.Len(t, has, len(streams))
+	// One stays away: its keys move, the others stay.
+	c.Clock.Advance(20 * time.Second)
+	for _, name := range consumers[:2] {
+		poll(t, c, subscriptions.Poll{Consumer: name})
+	}
+	c.Clock.Advance(20 * time.Second)
+	for _, stream := range streams {
+		c.Write(t, 0, 1, stream)
+	}
+	seen := 0
+	for range 2 {
+		for _, name := range consumers[:2] {
+			got := poll(t, c, subscriptions.Poll{Consumer: name})
+			for _, d := range got {
+				if had := has[d.Event.Stream.ID]; had != "c-3" {
+					require.Equal(t, had, name)
+				}
+			}
+			seen += len(got)
+			acknowledge(t, c, ids(got)...)
+		}
+	}
+	require.Equal(t, len(streams), seen)
+}
+
+func TestNoMoreIsInFlightThanWasAskedFor(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder, MaxInFlight: 5}, subscription.Filter{})
+	c.Write(t, 0, 4, "one")
+	c.Write(t, 1, 4, "two")
+	got := poll(t, c, subscriptions.Poll{})
+	require.Len(t, got, 5)
+	require.Empty(t, poll(t, c, subscriptions.Poll{}))
+	acknowledge(t, c, ids(got)[:2]...)
+	require.Len(t, poll(t, c, subscriptions.Poll{}), 2)
+	c.Clock.Advance(time.Minute)
+	require.Len(t, poll(t, c, subscriptions.Poll{}), 1, "what timed out waits for its next attempt, and makes room")
+	c.Clock.Advance(time.Minute)
+	require.Len(t, poll(t, c, subscriptions.Poll{}), 5)
+}
+
+func TestAResetGoesAnywhere(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder}, subscription.Filter{})
+	early := c.Write(t, 0, 3, "one")
+	c.Clock.Advance(time.Minute)
+	noon := c.Clock.Now()
+	late := c.Write(t, 0, 3, "one")
+	elsewhere := c.Write(t, 1, 2, "two")
+	all := slices.Concat(early, late)
+	reset := func(to subscription.Start) {
+		_, err := c.Service.Reset(t.Context(), owner(c), "s", to)
+		require.NoError(t, err)
+	}
+	for range 2 {
+		require.ElementsMatch(t, slices.Concat(all, elsewhere), ids(poll(t, c, subscriptions.Poll{})))
+		reset(subscription.Start{From: subscription.Beginning})
+	}
+	poll(t, c, subscriptions.Poll{})
+	refuse(t, c, subscription.Park, "x", early[0], late[2])
+	reset(subscription.Start{From: subscription.Position, Positions: map[string]event.Sequence{"AA": 5}})
+	require.Equal(t, all[4:], ids(poll(t, c, subscriptions.Poll{})), "the other legal entity stays as it is")
+	require.Equal(t, 1, status(t, c).Parked, "a dead letter behind the position comes again, one before it is kept")
+	require.Equal(t, 0, acknowledge(t, c, early[1]).Taken, "what was handed out before the reset is gone")
+	reset(subscription.Start{From: subscription.Moment, Time: noon})
+	require.ElementsMatch(t, slices.Concat(late, elsewhere), ids(poll(t, c, subscriptions.Poll{})))
+	reset(subscription.Start{From: subscription.End})
+	require.Empty(t, poll(t, c, subscriptions.Poll{}))
+	_, err := c.Service.Reset(t.Context(), owner(c), "s", subscription.Start{From: subscription.Position, Positions: map[string]event.Sequence{"AA": 8}})
+	require.Equal(t, "subscription.position_invalid", fault.CodeOf(err))
+	more := c.Write(t, 0, 1, "one")
+	require.Equal(t, more, ids(poll(t, c, subscriptions.Poll{})))
+}
+
+func TestLegalEntitiesJoinByThemselves(t *testing.T) {
+	t.Parallel()
+	for _, from := range []subscription.Origin{subscription.Beginning, subscription.End} {
+		c := counter(t)
+		c.Write(t, 0, 2, "one")
+		c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder, Start: subscription.Start{From: from}}, subscription.Filter{})
+		c.Subscribe(t, "named", subscription.Settings{}, subscription.Filter{LegalEntities: []string{"AA"}})
+		acknowledge(t, c, ids(poll(t, c, subscriptions.Poll{}))...)
+		c.Clock.Advance(time.Second)
+		le, err := c.Store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: c.Tenant, Code: "CC", TimeZone: "UTC", Status: "active", CreatedAt: c.Clock.Now()})
+		require.NoError(t, err)
+		c.Entities = append(c.Entities, le)
+		written := c.Write(t, 2, 2, "new")
+		require.Equal(t, written, ids(poll(t, c, subscriptions.Poll{})), from)
+		require.NotContains(t, ids(poll(t, c, subscriptions.Poll{ID: "named"})), written[0])
+	}
+}
+
+func TestOnlyWhatTheOwnerMayReadIsHandedOut(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Write(t, 0, 1, "one")
+	written := c.Write(t, 1, 1, "two")
+	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
+	c.Person.LegalEntities = []string{"BB"} // less than when it was made
+	require.Equal(t, written, ids(poll(t, c, subscriptions.Poll{})))
+	require.Len(t, status(t, c).Progress, 1)
+	_, _, err := c.Service.Create(t.Context(), c.Person, subscription.Subscription{
+		ID: "x", SubscriberType: "service", SubscriberID: "suite", Filter: subscription.Filter{LegalEntities: []string{"AA"}},
+	})
+	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err))
+}
+
+func TestAPollWaitsForWhatComes(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { c.Watch.Run(ctx) })
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream}, subscription.Filter{})
+	wait := func(q subscriptions.Poll) <-chan []subscriptions.Delivery {
+		out := make(chan []subscriptions.Delivery, 1)
+		q.ID, q.Limit, q.Wait = "s", 10, subscriptions.MaxWait
+		running.Go(func() {
+			batch, err := c.Service.Poll(ctx, c.Person, q)
+			if err == nil {
+				out <- batch.Deliveries
+			}
+			close(out)
+		})
+		return out
+	}
+	got := wait(subscriptions.Poll{})
+	written := c.Write(t, 0, 2, "one")
+	var first []subscriptions.Delivery
+	select {
+	case first = <-got:
+	case <-time.After(time.Minute):
+		require.Fail(t, "nothing came")
+	}
+	if len(first) == 1 { // it was read between the two
+		first = append(first, poll(t, c, subscriptions.Poll{})...)
+	}
+	require.Equal(t, written, ids(first))
+	// An answer wakes who waits for the key.
+	more := c.Write(t, 0, 1, "one")
+	got = wait(subscriptions.Poll{})
+	acknowledge(t, c, written...)
+	require.Equal(t, more, ids(<-got))
+	// So do a refusal whose time comes, and the end of the service.
+	refuse(t, c, subscription.Again, "x", more...)
+	got = wait(subscriptions.Poll{})
+	c.Clock.Advance(time.Second)
+	require.NoError(t, c.Service.Sweep(t.Context()))
+	require.Equal(t, more, ids(<-got))
+	got = wait(subscriptions.Poll{})
+	c.Service.Close()
+	require.Empty(t, <-got)
+}
+
+// Whoever polls while others write misses nothing, whatever the filter leaves out.
+func TestFiltersAgreeWithASimpleModel(t *testing.T) {
+	t.Parallel()
+	predicate, err := event.ParsePredicate("$.id", "gt", "01")
+	require.NoError(t, err)
+	nothing, err := event.ParsePredicate("$.missing", "exists", "")
+	require.NoError(t, err)
+	rapid.Check(t, func(t *rapid.T) {
+		c := counter(t)
+		some := func(name string, from ...string) []string {
+			if out := rapid.SliceOfNDistinct(rapid.SampledFrom(from), 0, 2, rapid.ID[string]).Draw(t, name); len(out) > 0 {
+				return out
+			}
+			return nil
+		}
+		f := subscription.Filter{
+			LegalEntities: some("legal entities", "AA", "BB"), Modules: some("modules", "conformance", "other"),
+			StreamTypes: some("stream types", "desk", "case"), EventTypes: some("event types", "conformance.desk.opened"),
+			Predicate: rapid.SampledFrom([]*event.Predicate{nil, nil, predicate, nothing}).Draw(t, "predicate"),
+		}
+		by := rapid.SampledFrom([]string{subscription.PerLegalEntity, subscription.PerStream, subscription.NoOrder}).Draw(t, "by")
+		c.Subscribe(t, "s", subscription.Settings{PartitionBy: by}, f)
+		passes := len(f.Modules) == 0 || slices.Contains(f.Modules, "conformance")
+		passes = passes && (len(f.StreamTypes) == 0 || slices.Contains(f.StreamTypes, "desk")) && f.Predicate != nothing
+		var want, got []event.ID
+		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
+			for i, code := range []string{"AA", "BB"} {
+				written := c.Write(t, i, rapid.IntRange(1, 5).Draw(t, "events"), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "stream"))
+				if passes && (len(f.LegalEntities) == 0 || slices.Contains(f.LegalEntities, code)) {
+					want = append(want, written...)
+				}
+			}
+			list := ids(poll(t, c, subscriptions.Poll{Limit: rapid.IntRange(1, 4).Draw(t, "limit")}))
+			got = append(got, list...)
+			acknowledge(t, c, list...)
+		}
+		for {
+			list := ids(poll(t, c, subscriptions.Poll{}))
+			if len(list) == 0 {
+				break
+			}
+			got = append(got, list...)
+			acknowledge(t, c, list...)
+		}
+		require.ElementsMatch(t, want, got)
+		require.Zero(t, status(t, c).InFlight)
+	})
+}
+
+func TestAPollThatIsGivenUpHoldsNothing(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.Service.Poll(ctx, c.Person, subscriptions.Poll{ID: "s", Wait: subscriptions.MaxWait})
+	require.ErrorIs(t, err, context.Canceled)
+	written := c.Write(t, 0, 1, "one")
+	require.Equal(t, written, ids(poll(t, c, subscriptions.Poll{})))
+}

@@ -1,0 +1,244 @@
+package subscriptions
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// mark fills in what the cursor of a start stands for, if it has one.
+func (s *Service) mark(tenantID string, start *subscription.Start, field string) ([]ports.FeedMark, error) {
+	start.Marks = nil
+	if start.From != subscription.AtCursor {
+		return nil, nil
+	}
+	if s.config.Cursors == nil {
+		return nil, fault.New(fault.FailedPrecondition, "subscription.setting_unsupported", "this server knows no cursors of feeds; begin at a position or a time").WithField(field)
+	}
+	marks, err := s.config.Cursors.OpenFeed(start.Cursor, tenantID)
+	if err != nil {
+		return nil, cursorFault(err, field)
+	}
+	start.Marks = make(map[event.PartitionID]event.Sequence, len(marks))
+	for _, m := range marks {
+		if m.After > 0 {
+			start.Marks[m.Partition] = m.After
+		}
+	}
+	return marks, nil
+}
+
+// cursorFault says of a cursor what is to be done here, where no page came before.
+func cursorFault(err error, field string) error {
+	f, ok := fault.As(err)
+	if !ok {
+		return err
+	}
+	switch f.Code {
+	case "cursor.malformed":
+		f = fault.New(f.Kind, f.Code, "this is not a cursor; give one of a feed of all legal entities or of GET /api/streams/$all, unchanged")
+	case "cursor.foreign":
+		f = fault.New(f.Kind, f.Code, "this cursor is of another query or of another tenant; give one of a feed of all legal entities or of GET /api/streams/$all")
+	}
+	return f.WithField(field)
+}
+
+// sameLog makes sure that the marks are of the log as it is: after a failover that lost
+// its end, other events may stand where the feed was.
+func (s *Service) sameLog(ctx context.Context, entities []ports.LegalEntity, marks []ports.FeedMark, field string) error {
+	if len(marks) == 0 {
+		return nil
+	}
+	heads, err := s.config.Log.PartitionHeads(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range marks {
+		if m.After == 0 || !slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Partition == m.Partition }) {
+			continue
+		}
+		head := heads[m.Partition]
+		checksum, there := head.Checksum, head.Sequence == m.After
+		if head.Sequence > m.After {
+			events, err := s.config.Store.EventsAt(ctx, m.Partition, []event.Sequence{m.After})
+			if err != nil {
+				return err
+			}
+			if there = len(events) == 1; there {
+				checksum = events[0].Checksum
+			}
+		}
+		if !there || [8]byte(checksum[:8]) != m.Witness {
+			return fault.New(fault.Conflict, "cursor.diverged",
+				"the log is not the one that this cursor was made on, as after a failover that lost its end; begin at a position or a time").WithField(field)
+		}
+	}
+	return nil
+}
+
+// begin gives the cursors of the legal entities that have none yet.
+func (s *Service) begin(ctx context.Context, sub *subscription.Subscription, entities []ports.LegalEntity, there []ports.DeliveryBacklog) ([]ports.DeliveryCursor, error) {
+	has := make(map[event.PartitionID]bool, len(there))
+	for _, b := range there {
+		has[b.Partition] = true
+	}
+	var out []ports.DeliveryCursor
+	var heads map[event.PartitionID]ports.Head
+	for _, le := range entities {
+		if has[le.Partition] || !sub.Filter.Covers(le.Code) {
+			continue
+		}
+		c := ports.DeliveryCursor{Partition: le.Partition}
+		start := sub.Origin()
+		fresh := len(there) == 0 // the subscription is being made
+		switch {
+		case start.From == subscription.Position && start.Positions[le.Code] > 0:
+			if heads == nil {
+				var err error
+				if heads, err = s.config.Log.PartitionHeads(ctx); err != nil {
+					return nil, err
+				}
+			}
+			c.ReadThrough = start.Positions[le.Code] - 1
+			if fresh && c.ReadThrough > heads[le.Partition].Sequence {
+				return nil, positionInvalid("/settings/start_positions")
+			}
+		case start.From == subscription.End && fresh:
+			if heads == nil {
+				var err error
+				if heads, err = s.config.Log.PartitionHeads(ctx); err != nil {
+					return nil, err
+				}
+			}
+			c.ReadThrough = heads[le.Partition].Sequence
+		case start.From == subscription.End && le.CreatedAt.Before(sub.CreatedAt):
+			n, err := s.config.Log.SequenceAt(ctx, le.Partition, sub.CreatedAt)
+			if err != nil {
+				return nil, err
+			}
+			c.ReadThrough = n
+		case start.From == subscription.Moment:
+			n, err := s.config.Log.SequenceAt(ctx, le.Partition, start.Time.Add(-time.Microsecond))
+			if err != nil {
+				return nil, err
+			}
+			c.ReadThrough = n
+		case start.From == subscription.AtCursor && start.Marks[le.Partition] > 0:
+			if heads == nil {
+				var err error
+				if heads, err = s.config.Log.PartitionHeads(ctx); err != nil {
+					return nil, err
+				}
+			}
+			c.ReadThrough = min(start.Marks[le.Partition], heads[le.Partition].Sequence)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func positionInvalid(field string) *fault.Error {
+	return fault.New(fault.Invalid, "subscription.position_invalid", "a position is the sequence of the first event to be handed out, 1 to one after the last event of a legal entity that the subscription covers; correct it").WithField(field)
+}
+
+// Reset moves a subscription to any position, in the legal entities that the caller
+// sees: what is open is dropped, what follows the position is handed out again, and
+// dead letters up to it are kept. With Position, legal entities that are not named
+// stay as they are; with AtCursor they go to their beginning, as in the feed. Those that
+// join later begin where it goes too, but for Position. Faults:
+// subscription.position_invalid, subscription.changed, cursor.malformed, cursor.foreign,
+// cursor.diverged.
+func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscription.Start) (subscription.Subscription, error) {
+	sub, err := s.find(ctx, c, id)
+	if err != nil {
+		return sub, err
+	}
+	entities, err := s.config.Access.Visible(ctx, c.Principal)
+	if err != nil {
+		return sub, err
+	}
+	there, err := s.config.Store.Backlogs(ctx, sub.UID)
+	if err != nil {
+		return sub, err
+	}
+	marks, err := s.mark(sub.TenantID, &to, "/cursor")
+	if err != nil {
+		return sub, err
+	}
+	covered := slices.DeleteFunc(slices.Clone(entities), func(le ports.LegalEntity) bool {
+		return !slices.ContainsFunc(there, func(b ports.DeliveryBacklog) bool { return b.Partition == le.Partition })
+	})
+	if err := s.sameLog(ctx, covered, marks, "/cursor"); err != nil {
+		return sub, err
+	}
+	heads, err := s.config.Log.PartitionHeads(ctx)
+	if err != nil {
+		return sub, err
+	}
+	targets := map[event.PartitionID]event.Sequence{}
+	named := 0
+	for _, le := range covered {
+		switch to.From {
+		case subscription.Beginning:
+			targets[le.Partition] = 0
+		case subscription.End:
+			targets[le.Partition] = heads[le.Partition].Sequence
+		case subscription.AtCursor:
+			targets[le.Partition] = to.Marks[le.Partition]
+		case subscription.Moment:
+			if targets[le.Partition], err = s.config.Log.SequenceAt(ctx, le.Partition, to.Time.Add(-time.Microsecond)); err != nil {
+				return sub, err
+			}
+		default:
+			if n := to.Positions[le.Code]; n > 0 {
+				named++
+				if targets[le.Partition] = n - 1; n-1 > heads[le.Partition].Sequence {
+					return sub, positionInvalid("/positions")
+				}
+			}
+		}
+	}
+	if named != len(to.Positions) {
+		return sub, positionInvalid("/positions")
+	}
+	if to.From != subscription.Position && (sub.Owner == c.Principal.PersonID || len(c.Principal.LegalEntities) == 0) {
+		// Others who see some legal entities only have not spoken of those that join.
+		if sub, err = s.change(ctx, s.moved(sub, to)); err != nil {
+			return sub, err
+		}
+	}
+	for p, n := range targets {
+		if err := s.resetTo(ctx, sub.UID, p, n); err != nil {
+			return sub, err
+		}
+	}
+	s.kicks.kick(sub.UID)
+	return sub, nil
+}
+
+// moved says where legal entities begin that join after a reset.
+func (s *Service) moved(sub subscription.Subscription, to subscription.Start) subscription.Subscription {
+	to.Cursor = "" // its marks are there
+	if to.From == subscription.End {
+		to = subscription.Start{From: subscription.Moment, Time: event.Micros(s.config.Clock.Now())}
+	}
+	sub.Moved = &to
+	return sub
+}
+
+func (s *Service) resetTo(ctx context.Context, uid event.ID, p event.PartitionID, n event.Sequence) error {
+	return s.deliver(ctx, uid, p, func(ctx context.Context, tx ports.DeliveryTx) error {
+		c := tx.Cursor()
+		c.ReadThrough, c.Checkpoint, c.Pending = n, n, 0
+		c.Term++
+		if err := tx.Clear(ctx, n); err != nil {
+			return err
+		}
+		return tx.Save(ctx, c, nil, nil)
+	})
+}

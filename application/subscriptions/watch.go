@@ -1,0 +1,139 @@
+package subscriptions
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// HeadSource lists the heads of all partitions in one query.
+type HeadSource interface {
+	PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
+}
+
+// WatchConfig is what a Watch needs.
+type WatchConfig struct {
+	Heads   HeadSource
+	WakeUps ports.WakeUps // nil: poll only
+	Logger  *slog.Logger  // nil: silent
+	Clock   ports.Clock
+	Poll    time.Duration // how often to look without a signal; 0 is 500 ms
+	Rest    time.Duration // between two looks, however many signals come; 0 is 5 ms
+	Limit   time.Duration // of one look: a connection that nobody answers is given up; 0 is 5 s
+}
+
+// Watch knows the heads of all partitions, for everybody on the node who waits for
+// events: two hundred idle subscriptions cost the database one query per poll. A
+// signal only makes it look earlier; what it shows has been read from the store.
+type Watch struct {
+	config WatchConfig
+	signal chan struct{}
+
+	mu      sync.Mutex
+	heads   map[event.PartitionID]ports.Head // replaced, never changed
+	changed chan struct{}                    // closed when heads is replaced
+	looked  time.Time
+}
+
+// NewWatch makes a Watch that knows nothing until it runs.
+func NewWatch(c WatchConfig) *Watch {
+	if c.Poll <= 0 {
+		c.Poll = 500 * time.Millisecond
+	}
+	if c.Rest <= 0 {
+		c.Rest = 5 * time.Millisecond
+	}
+	if c.Limit <= 0 {
+		c.Limit = 5 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Watch{config: c, signal: make(chan struct{}, 1), heads: map[event.PartitionID]ports.Head{}, changed: make(chan struct{})}
+}
+
+// Heads gives what is known now and a channel that is closed as soon as any partition
+// has grown beyond it. The map is shared: it must not be changed. Whoever takes both,
+// reads, and then waits for the channel misses nothing.
+func (w *Watch) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.heads, w.changed
+}
+
+// Looked is when the store last answered, zero before the first time. A Watch that
+// stopped looking is a node that delivers nothing.
+func (w *Watch) Looked() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.looked
+}
+
+// Wake makes the Watch look at once.
+func (w *Watch) Wake() {
+	select {
+	case w.signal <- struct{}{}:
+	default: // already told
+	}
+}
+
+// Run watches until ctx ends.
+func (w *Watch) Run(ctx context.Context) {
+	var listening sync.WaitGroup
+	if w.config.WakeUps != nil {
+		listening.Go(func() {
+			err := w.config.WakeUps.Listen(ctx, func(event.PartitionID) { w.Wake() })
+			if err != nil && ctx.Err() == nil {
+				w.config.Logger.WarnContext(ctx, "wake-up signals ended; polling only", "error", err.Error())
+			}
+		})
+	}
+	defer listening.Wait()
+	poll := time.NewTicker(w.config.Poll)
+	defer poll.Stop()
+	rest := time.NewTimer(0)
+	defer rest.Stop()
+	for {
+		// The rest comes before the wait: a signal during it is looked at right after.
+		select {
+		case <-ctx.Done():
+			return
+		case <-rest.C:
+		}
+		w.look(ctx)
+		rest.Reset(w.config.Rest)
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C:
+		case <-w.signal:
+		}
+	}
+}
+
+func (w *Watch) look(ctx context.Context) {
+	within, cancel := context.WithTimeout(ctx, w.config.Limit)
+	heads, err := w.config.Heads.PartitionHeads(within)
+	cancel()
+	if err != nil {
+		if ctx.Err() == nil {
+			w.config.Logger.WarnContext(ctx, "the heads could not be read; the next poll looks again", "code", fault.CodeOf(err))
+		}
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looked = w.config.Clock.Now()
+	if maps.EqualFunc(w.heads, heads, func(a, b ports.Head) bool { return a.Sequence == b.Sequence }) {
+		return
+	}
+	w.heads = heads
+	close(w.changed)
+	w.changed = make(chan struct{})
+}

@@ -1,0 +1,171 @@
+package subscriptions_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// growing is a store whose partitions grow on demand.
+type growing struct {
+	mu    sync.Mutex
+	heads map[event.PartitionID]ports.Head
+	reads atomic.Int64
+	wake  chan struct{} // nil: its signals are lost
+	fails atomic.Bool
+}
+
+func (g *growing) PartitionHeads(context.Context) (map[event.PartitionID]ports.Head, error) {
+	g.reads.Add(1)
+	if g.fails.Load() {
+		return nil, context.DeadlineExceeded
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make(map[event.PartitionID]ports.Head, len(g.heads))
+	for p, h := range g.heads {
+		out[p] = h
+	}
+	return out, nil
+}
+
+func (g *growing) grow(p event.PartitionID) {
+	g.mu.Lock()
+	h := g.heads[p]
+	h.Sequence++
+	g.heads[p] = h
+	g.mu.Unlock()
+	if g.wake != nil {
+		g.wake <- struct{}{}
+	}
+}
+
+func (g *growing) Listen(ctx context.Context, wake func(event.PartitionID)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-g.wake:
+			wake(1)
+		}
+	}
+}
+
+func run(t *testing.T, w *subscriptions.Watch) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { w.Run(ctx) })
+	t.Cleanup(func() { cancel(); done.Wait() })
+}
+
+// reach waits, as a reader does, until the partition's head is known.
+func reach(t *testing.T, w *subscriptions.Watch, p event.PartitionID, want event.Sequence) {
+	t.Helper()
+	limit := time.After(time.Minute)
+	for {
+		heads, changed := w.Heads()
+		if heads[p].Sequence >= want {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			require.Failf(t, "the head never came", "partition %d, sequence %d", p, want)
+		}
+	}
+}
+
+func TestSignalsBringTheHeads(t *testing.T) {
+	t.Parallel()
+	g := &growing{heads: map[event.PartitionID]ports.Head{1: {}, 2: {}}, wake: make(chan struct{})}
+	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour})
+	run(t, w)
+	for n := event.Sequence(1); n <= 50; n++ {
+		g.grow(1)
+		reach(t, w, 1, n)
+	}
+	require.NotZero(t, w.Looked())
+}
+
+func TestLostSignalsAreCoveredByThePoll(t *testing.T) {
+	t.Parallel()
+	g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}}
+	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: 10 * time.Millisecond})
+	run(t, w)
+	reach(t, w, 1, 0)
+	g.grow(1)
+	reach(t, w, 1, 1)
+	g.fails.Store(true)
+	g.grow(1)
+	before := g.reads.Load()
+	require.Eventually(t, func() bool { return g.reads.Load() > before+2 }, time.Minute, time.Millisecond)
+	g.fails.Store(false)
+	reach(t, w, 1, 2)
+}
+
+// silent is a store whose connection nobody answers any more: the first question hangs.
+type silent struct {
+	growing
+	hung atomic.Bool
+}
+
+func (s *silent) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+	if s.hung.CompareAndSwap(false, true) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.growing.PartitionHeads(ctx)
+}
+
+func TestAConnectionThatNobodyAnswersIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s := &silent{growing: growing{heads: map[event.PartitionID]ports.Head{1: {Sequence: 1}}}}
+	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: s, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond, Limit: 10 * time.Millisecond})
+	run(t, w)
+	reach(t, w, 1, 1)
+	require.True(t, s.hung.Load())
+}
+
+// Whoever takes the heads and the channel together misses nothing, however the
+// growth falls between: a thousand waiters see every step.
+func TestNoGrowthIsMissed(t *testing.T) {
+	t.Parallel()
+	g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
+	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour, Rest: time.Microsecond})
+	run(t, w)
+	const last = 300
+	var waiters sync.WaitGroup
+	for range 8 {
+		waiters.Go(func() { reach(t, w, 1, last) })
+	}
+	for range last {
+		g.grow(1)
+	}
+	waiters.Wait()
+}
+
+func TestQuietPartitionsWakeNobody(t *testing.T) {
+	t.Parallel()
+	g := &growing{heads: map[event.PartitionID]ports.Head{1: {Sequence: 7}}}
+	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond})
+	run(t, w)
+	reach(t, w, 1, 7)
+	_, changed := w.Heads()
+	before := g.reads.Load()
+	require.Eventually(t, func() bool { return g.reads.Load() > before+5 }, time.Minute, time.Millisecond)
+	select {
+	case <-changed:
+		require.Fail(t, "nothing has grown")
+	default:
+	}
+}

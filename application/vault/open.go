@@ -1,0 +1,225 @@
+package vault
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Open implements module.Opener. The class of a value is that of the type and version
+// it was sealed in; a value whose class nobody knows is withheld from everybody but
+// module.Planning. That a key was destroyed is told to them too, as far as the key store
+// can be asked: it is no secret, and who may not see a value must not think that it is
+// still there. A copy from another partition than its document's is
+// pii.unsealable, unless the document names none.
+func (v *Vault) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
+	o := opening{vault: v, reader: r, documents: documents}
+	if err := o.find(ctx); err != nil || len(o.values) == 0 {
+		return err
+	}
+	if len(o.wants) > 0 {
+		if err := v.ready(); err != nil {
+			return err
+		}
+	}
+	opened, err := o.once(ctx)
+	if fault.CodeOf(err) == codeKeyEvicted {
+		opened, err = o.once(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	for i, document := range opened {
+		if document != nil {
+			documents[i].Document = document
+		}
+	}
+	v.Observer.Opened(o.opened)
+	v.Observer.Redacted(o.redacted)
+	return nil
+}
+
+// opening is one call of Open.
+type opening struct {
+	vault     *Vault
+	reader    module.Reader
+	documents []module.SealedDocument
+
+	found     [][]shredding.Sealed // by document, in document order; nil: none
+	values    [][]sealedValue      // what they need, in the same order
+	wants     []want               // keys to open with
+	hidden    []ports.SubjectKeyID // keys of withheld values
+	known     map[want]bool
+	manifests map[recordType]*shredding.Manifest
+
+	opened, redacted int
+}
+
+type sealedValue struct {
+	at       shredding.Location
+	want     want
+	withheld bool
+}
+
+// recordType names the type that declares a value's class.
+type recordType struct {
+	kind    shredding.Kind
+	name    string
+	version uint32
+}
+
+// find lists all sealed values and their keys.
+func (o *opening) find(ctx context.Context) error {
+	for i, document := range o.documents {
+		if !shredding.HasSealed(document.Document) {
+			continue
+		}
+		all, err := shredding.FindSealed(document.Document)
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 {
+			continue
+		}
+		if o.values == nil {
+			o.found, o.values, o.known = make([][]shredding.Sealed, len(o.documents)), make([][]sealedValue, len(o.documents)), map[want]bool{}
+		}
+		o.found[i], o.values[i] = all, make([]sealedValue, 0, len(all))
+		for _, s := range all {
+			value, err := o.value(ctx, document.At, s)
+			if err != nil {
+				return err
+			}
+			o.values[i] = append(o.values[i], value)
+			o.ask(value)
+		}
+	}
+	return nil
+}
+
+// ask notes the key of a value, once.
+func (o *opening) ask(value sealedValue) {
+	w := value.want
+	if value.withheld {
+		w.version = 0 // whatever the version: its state is of interest
+	}
+	if o.known[w] {
+		return
+	}
+	o.known[w] = true
+	if value.withheld {
+		o.hidden = append(o.hidden, w.id)
+		return
+	}
+	o.wants = append(o.wants, w)
+}
+
+func (o *opening) value(ctx context.Context, document shredding.Location, s shredding.Sealed) (sealedValue, error) {
+	at := document
+	at.Pointer = s.Pointer
+	if s.Origin != nil {
+		if at = *s.Origin; document.Partition != 0 && at.Partition != document.Partition {
+			return sealedValue{}, unsealable(s.Pointer)
+		}
+	}
+	allowed, err := o.reads(ctx, at)
+	if err != nil {
+		return sealedValue{}, err
+	}
+	h, err := s.Envelope.Header()
+	if err != nil {
+		return sealedValue{}, err
+	}
+	if h.Version == 0 {
+		return sealedValue{}, unsealable(s.Pointer)
+	}
+	id := ports.SubjectKeyID{Partition: at.Partition, Subject: s.Subject, Class: h.Class}
+	return sealedValue{at: at, want: want{id, h.Version}, withheld: !allowed}, nil
+}
+
+// reads asks the reader for the value's class.
+func (o *opening) reads(ctx context.Context, at shredding.Location) (bool, error) {
+	if _, all := o.reader.(module.Planning); all {
+		return true, nil
+	}
+	key := recordType{at.Kind, at.Type, at.SchemaVersion}
+	manifest, known := o.manifests[key]
+	if !known && o.vault.Manifests != nil {
+		var err error
+		if manifest, err = o.vault.Manifests.Manifest(ctx, at.Kind, at.Type, at.SchemaVersion); err != nil {
+			return false, err
+		}
+		if o.manifests == nil {
+			o.manifests = map[recordType]*shredding.Manifest{}
+		}
+		o.manifests[key] = manifest
+	}
+	data := ""
+	if at.Kind == shredding.KindEvent {
+		data = "/data"
+	}
+	class, known := manifest.ClassAt(at.Pointer, data)
+	return known && o.reader.Reads(at.Type, class), nil
+}
+
+// once opens copies of all documents, or none.
+func (o *opening) once(ctx context.Context) (opened [][]byte, err error) {
+	keys, err := o.vault.borrow(ctx, "", o.wants)
+	if err != nil {
+		return nil, err
+	}
+	var plains []shredding.Plain
+	defer func() {
+		keys.release()
+		for _, p := range plains {
+			p.Zero()
+		}
+		if err != nil {
+			for _, document := range opened {
+				clear(document[:cap(document)])
+			}
+			opened = nil
+		}
+	}()
+	erased := o.vault.destroyed(ctx, o.hidden)
+	o.opened, o.redacted = 0, 0
+	opened = make([][]byte, len(o.documents))
+	for i, values := range o.values {
+		if values == nil {
+			continue
+		}
+		found := o.found[i]
+		opened[i], err = shredding.OpenFound(make([]byte, 0, len(o.documents[i].Document)), o.documents[i].Document, found, func(n int) (shredding.Answer, error) {
+			value, s := values[n], &found[n]
+			switch d := keys.deks[value.want]; {
+			case value.withheld && !erased[value.want.id]:
+				return shredding.Withheld(), nil
+			case value.withheld, keys.gone[value.want]:
+				o.redacted++
+				return shredding.Destroyed(), nil
+			case d == nil:
+				return shredding.Answer{}, unsealable(s.Pointer)
+			default:
+				plain, err := shredding.Open(d.key, value.at, s.Subject, s.Envelope)
+				if err != nil {
+					return shredding.Answer{}, err
+				}
+				plains = append(plains, plain)
+				o.opened++
+				return shredding.Clear(plain), nil
+			}
+		})
+		if err != nil {
+			return opened, err
+		}
+	}
+	return opened, nil
+}
+
+// unsealable is the one error of opening, as that of domain/shredding.
+func unsealable(pointer string) error {
+	return fault.New(fault.Internal, "pii.unsealable", "this sealed value cannot be opened; verify the log and the key store").WithField(pointer)
+}

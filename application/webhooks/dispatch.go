@@ -1,0 +1,384 @@
+package webhooks
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Message is an event that was handed out.
+type Message struct {
+	Event   event.Recorded
+	Attempt int // 1: the first
+}
+
+// Engine hands out what is due and takes answers: the persistent subscriptions. It
+// keeps the order, and hands out no message before an earlier one of its key is done
+// with.
+type Engine interface {
+	// Next waits for a message; found is false if none came.
+	Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (m Message, found bool, err error)
+	Acknowledge(ctx context.Context, owner ports.Principal, id string, m Message) error
+	// Refuse has a message tried again later, or parked after its last attempt.
+	Refuse(ctx context.Context, owner ports.Principal, id string, m Message, code string) error
+	// GiveBack has a message handed out again as if it had not been.
+	GiveBack(ctx context.Context, owner ports.Principal, id string, m Message) error
+	Pause(ctx context.Context, owner ports.Principal, id string) error
+}
+
+// Directory finds what endpoints belong to.
+type Directory interface {
+	// Subscriptions lists those of all tenants for "".
+	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
+	// PrincipalByPerson returns fault principal.not_found if there is none.
+	PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error)
+}
+
+// Encoder writes an event as the owner of a subscription may see it.
+type Encoder interface {
+	EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error)
+}
+
+// Leases gives an endpoint to one node at a time, and knows the nodes that share them.
+// They spare work: the order of deliveries is the engine's.
+type Leases interface {
+	Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error)
+	Release(ctx context.Context, holder string, resources []ports.LeaseResource) error
+	BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error)
+	LeaveWork(ctx context.Context, work, node string) error
+	Prune(ctx context.Context, prefix string, keep []string) (int, error)
+}
+
+// Observer is told what happens.
+type Observer interface {
+	// WebhookAttempt reports an attempt; code is "" for one that was taken.
+	WebhookAttempt(code string, duration time.Duration)
+	// WebhookLease reports that this node has "taken" an endpoint, "released" it for
+	// another node, or "lost" it: the lease, or the endpoint itself.
+	WebhookLease(change string)
+}
+
+// Config is what a Dispatcher needs. Numbers of 0 take their default.
+type Config struct {
+	*Service
+	Engine    Engine
+	Directory Directory
+	Encoder   Encoder
+	Leases    Leases
+	Node      string
+	Logger    *slog.Logger // nil: silent
+	Observer  Observer     // nil: nobody watches
+
+	Concurrency int           // deliveries to one endpoint at the same time; 4
+	Look        time.Duration // how often to look for endpoints; 2 s
+	TTL         time.Duration // of a lease; 10 s
+	Wait        time.Duration // of one question for a message; 25 s
+	Rest        time.Duration // after the third failure in a row, doubled with each; 1 s
+	Longest     time.Duration // rest; 60 s
+	Stall       time.Duration // without a look, after which health says so; 30 s
+}
+
+// Dispatcher delivers to the endpoints whose leases this node holds.
+type Dispatcher struct {
+	Config
+	holder string
+
+	running map[event.ID]*runner // by Run only
+	pruned  time.Time            // by Run only
+
+	looked atomic.Pointer[time.Time] // when a look succeeded last; nil: it does not run
+
+	mu       sync.Mutex
+	attempts map[event.ID][]ports.WebhookAttempt // that are not written down yet
+}
+
+// NewDispatcher makes a Dispatcher. It does nothing until it runs.
+func NewDispatcher(c Config) *Dispatcher {
+	or := func(d *time.Duration, fallback time.Duration) {
+		if *d <= 0 {
+			*d = fallback
+		}
+	}
+	or(&c.Look, 2*time.Second)
+	or(&c.TTL, 10*time.Second)
+	or(&c.Wait, 25*time.Second)
+	or(&c.Rest, time.Second)
+	or(&c.Longest, time.Minute)
+	or(&c.Stall, 30*time.Second)
+	if c.Concurrency <= 0 {
+		c.Concurrency = 4
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Dispatcher{Config: c, holder: c.Node + "/" + rand.Text()[:8], running: map[event.ID]*runner{}, attempts: map[event.ID][]ports.WebhookAttempt{}}
+}
+
+// Defaults are settings for subscriptions of webhooks that say nothing else: the
+// attempts of a message spread over a day, and no breaker, since a dispatcher rests by
+// itself before an endpoint that fails.
+func Defaults(s *subscription.Settings) {
+	if s.MaxRetries == 0 && s.RetryFirst == 0 && s.RetryLongest == 0 {
+		s.MaxRetries, s.RetryFirst, s.RetryLongest = 14, 5*time.Second, 12*time.Hour
+	}
+	if s.BreakerAfter == 0 {
+		s.BreakerAfter = subscription.NoBreaker
+	}
+}
+
+// leasePrefix begins the names of the leases on endpoints. Nothing is fenced by them,
+// and no two subscriptions have one uid.
+const leasePrefix = "webhook/"
+
+// sharedWork is what the nodes that deliver share.
+const sharedWork = "webhook"
+
+func resource(uid event.ID) ports.LeaseResource {
+	return ports.LeaseResource{Name: leasePrefix + uid.String()}
+}
+
+// Run delivers until ctx ends; then it gives its leases back.
+func (d *Dispatcher) Run(ctx context.Context) {
+	var working sync.WaitGroup
+	look := time.NewTicker(d.Look)
+	defer look.Stop()
+	d.saw()
+	defer d.looked.Store(nil)
+	for {
+		err := d.look(ctx, &working)
+		switch {
+		case err == nil:
+			d.saw()
+		case ctx.Err() == nil:
+			d.Logger.WarnContext(ctx, "webhooks could not be looked after; it will be tried again", "code", fault.CodeOf(err))
+		}
+		select {
+		case <-ctx.Done():
+			d.leave(ctx, &working)
+			return
+		case <-look.C:
+		}
+	}
+}
+
+func (d *Dispatcher) leave(ctx context.Context, working *sync.WaitGroup) {
+	resources := make([]ports.LeaseResource, 0, len(d.running))
+	for uid, r := range d.running {
+		r.stop()
+		resources = append(resources, resource(uid))
+	}
+	working.Wait()
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_ = d.Leases.Release(leaving, d.holder, resources) // they expire otherwise
+	_ = d.Leases.LeaveWork(leaving, sharedWork, d.holder)
+	d.writeDown(leaving)
+}
+
+// note keeps what came of an attempt until it is written down.
+func (d *Dispatcher) note(uid event.ID, a ports.WebhookAttempt) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := append(d.attempts[uid], a)
+	d.attempts[uid] = all[max(len(all)-keptAttempts, 0):]
+}
+
+// writeDown stores what came of attempts since the last time. What cannot be stored is
+// forgotten: it is there to be looked at, and nothing follows from it.
+func (d *Dispatcher) writeDown(ctx context.Context) {
+	d.mu.Lock()
+	attempts := d.attempts
+	d.attempts = map[event.ID][]ports.WebhookAttempt{}
+	d.mu.Unlock()
+	for uid, list := range attempts {
+		if err := d.config.Attempts.AddWebhookAttempts(ctx, uid, list, keptAttempts); err != nil && ctx.Err() == nil {
+			d.Logger.WarnContext(ctx, "what came of attempts to deliver could not be written down", "code", fault.CodeOf(err))
+		}
+	}
+}
+
+// pruneEvery is how often the leases of endpoints that are gone are removed.
+const pruneEvery = time.Minute
+
+// prune removes them. Another node may have taken one again that was just removed; the
+// next time it has expired.
+func (d *Dispatcher) prune(ctx context.Context, endpoints []ports.WebhookEndpoint) error {
+	if time.Since(d.pruned) < min(pruneEvery, 30*d.Look) {
+		return nil
+	}
+	keep := make([]string, 0, len(endpoints))
+	for _, e := range endpoints {
+		if e.DisabledCode != codeDeleted {
+			keep = append(keep, resource(e.Subscription).Name)
+		}
+	}
+	_, err := d.Leases.Prune(ctx, leasePrefix, keep)
+	d.pruned = time.Now()
+	return err
+}
+
+// look starts what is to run here and stops what is not.
+func (d *Dispatcher) look(ctx context.Context, working *sync.WaitGroup) error {
+	asking, cancel := context.WithTimeout(ctx, d.TTL/2)
+	defer cancel()
+	d.writeDown(asking)
+	endpoints, err := d.config.Endpoints.WebhookEndpoints(asking, "")
+	if err != nil {
+		return err
+	}
+	if err := d.prune(asking, endpoints); err != nil {
+		return err
+	}
+	wanted := map[event.ID]*runner{}
+	if len(endpoints) > 0 {
+		if wanted, err = d.wanted(asking, endpoints); err != nil {
+			return err
+		}
+	}
+	defer d.tell(slices.Collect(maps.Keys(d.running)), wanted)
+	for uid, r := range d.running {
+		switch w := wanted[uid]; {
+		case w == nil:
+			r.stop()
+			delete(d.running, uid)
+		case w.leaving, w.endpoint.Revision != r.endpoint.Revision, w.sub.Revision != r.sub.Revision:
+			r.drain() // what is under way comes to its end: broken off it would be an attempt lost, and to some messages the only one
+			delete(d.running, uid)
+		}
+	}
+	for uid, r := range wanted {
+		if d.running[uid] != nil || r.leaving {
+			continue
+		}
+		bounded, stop := context.WithCancel(ctx)
+		taking, drain := context.WithCancel(bounded)
+		r.stop, r.drain = stop, drain
+		d.running[uid] = r
+		var own sync.WaitGroup
+		for range d.Concurrency {
+			own.Go(func() { r.work(taking, bounded) })
+		}
+		working.Go(func() {
+			own.Wait()
+			stop() // of one that was drained nobody knows any more
+		})
+	}
+	return nil
+}
+
+// tell reports which endpoints have come and gone since before.
+func (d *Dispatcher) tell(before []event.ID, wanted map[event.ID]*runner) {
+	if d.Observer == nil {
+		return
+	}
+	for uid := range d.running {
+		if !slices.Contains(before, uid) {
+			d.Observer.WebhookLease("taken")
+		}
+	}
+	for _, uid := range before {
+		switch r := wanted[uid]; {
+		case d.running[uid] != nil:
+		case r != nil && r.leaving:
+			d.Observer.WebhookLease("released")
+		default:
+			d.Observer.WebhookLease("lost")
+		}
+	}
+}
+
+// wanted are the endpoints that are to be delivered to by this node.
+func (d *Dispatcher) wanted(ctx context.Context, endpoints []ports.WebhookEndpoint) (map[event.ID]*runner, error) {
+	all, err := d.Directory.Subscriptions(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	subs := make(map[event.ID]subscription.Subscription, len(all))
+	for _, s := range all {
+		subs[s.UID] = s
+	}
+	out := map[event.ID]*runner{}
+	var resources []ports.LeaseResource
+	byName := map[string]event.ID{}
+	for _, e := range endpoints {
+		sub, there := subs[e.Subscription]
+		if !there {
+			if err := d.config.Endpoints.DeleteWebhookEndpoint(ctx, e.Subscription); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if !e.DisabledAt.IsZero() || sub.Status != subscription.Active {
+			continue
+		}
+		out[e.Subscription] = &runner{d: d, endpoint: e, sub: sub}
+		resources = append(resources, resource(e.Subscription))
+		byName[resource(e.Subscription).Name] = e.Subscription
+	}
+	if len(resources) == 0 {
+		return out, nil
+	}
+	held, err := d.share(ctx, resources)
+	if err != nil {
+		return nil, err
+	}
+	for name, uid := range byName {
+		if out[uid].leaving = held[name] == anothers; held[name] != ours && !out[uid].leaving {
+			delete(out, uid)
+		}
+	}
+	return out, nil
+}
+
+// Whose an endpoint is.
+const (
+	nobodys  = iota // or a node's that has to give it back first
+	ours            // held
+	anothers        // one that should have it
+)
+
+// share takes this node's share of the endpoints, and gives back what another node
+// should have.
+func (d *Dispatcher) share(ctx context.Context, resources []ports.LeaseResource) (map[string]int, error) {
+	alive, err := d.Leases.BeatWork(ctx, sharedWork, d.holder, d.TTL)
+	if err != nil {
+		return nil, err
+	}
+	running := make(map[string]bool, len(d.running))
+	for uid := range d.running {
+		running[resource(uid).Name] = true
+	}
+	whose := make(map[string]int, len(resources))
+	var mine, back []ports.LeaseResource
+	for _, r := range resources {
+		if ports.Preferred(alive, r) == d.holder {
+			mine = append(mine, r)
+			continue
+		}
+		whose[r.Name] = anothers
+		if running[r.Name] {
+			back = append(back, r)
+		}
+	}
+	if err := d.Leases.Release(ctx, d.holder, back); err != nil {
+		return nil, err
+	}
+	leases, err := d.Leases.Hold(ctx, d.holder, d.TTL, mine)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range leases {
+		whose[l.Name] = ours
+	}
+	return whose, nil
+}

@@ -1,0 +1,374 @@
+package webhooks_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/webhooks"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// TestOwnHeaders keeps headers as secrets and sends them to nobody else.
+func TestOwnHeaders(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	s := h.service()
+	set := func(url string, headers []ports.Header) (webhooks.Endpoint, error) {
+		e, _, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: url, Headers: headers})
+		return e, err
+	}
+	const secret = "Bearer s3cr3t"
+	headers := []ports.Header{{Name: "x-route", Value: "eu"}, {Name: "authorization", Value: secret}}
+	e, err := set("https://example.org/hook", headers)
+	require.NoError(t, err)
+	require.Equal(t, []string{"Authorization", "X-Route"}, e.HeaderNames)
+	stored, err := h.endpoints.WebhookEndpoint(t.Context(), h.sub.UID)
+	require.NoError(t, err)
+	require.False(t, bytes.Contains(stored.Headers, []byte("s3cr3t")) || bytes.Contains(stored.Headers, []byte("eu")), "values are stored encrypted")
+
+	sent := func() []ports.Header {
+		_, err := s.Test(t.Context(), owner, "orders")
+		require.NoError(t, err)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.sent[len(h.sent)-1].Headers
+	}
+	want := []ports.Header{{Name: "Authorization", Value: secret}, {Name: "X-Route", Value: "eu"}}
+	require.Equal(t, want, sent())
+
+	_, err = set("https://EXAMPLE.org/other", nil)
+	require.NoError(t, err, "another path of the same host")
+	require.Equal(t, want, sent())
+	for _, other := range []string{"https://evil.example.org/hook", "https://example.org:8443/hook"} {
+		_, err = set(other, nil)
+		require.Equal(t, "webhook.headers_missing", fault.CodeOf(err), other)
+	}
+
+	// Whoever changes the address in the database gets no headers.
+	stored, err = h.endpoints.WebhookEndpoint(t.Context(), h.sub.UID)
+	require.NoError(t, err)
+	stolen := stored
+	stolen.URL, stolen.Revision = "https://evil.example.org/hook", stored.Revision+1
+	require.NoError(t, h.endpoints.SaveWebhookEndpoint(t.Context(), stolen))
+	tested, err := s.Test(t.Context(), owner, "orders")
+	require.NoError(t, err)
+	require.Equal(t, "webhook.headers_unreadable", tested.Code)
+
+	e, err = set("https://evil.example.org/hook", []ports.Header{})
+	require.NoError(t, err)
+	require.Empty(t, e.HeaderNames)
+	require.Empty(t, sent())
+
+	for name, wrong := range map[string][]ports.Header{
+		"reserved": {{Name: "webhook-id", Value: "x"}},
+		"twice":    {{Name: "X-A", Value: "1"}, {Name: "x-a", Value: "2"}},
+		"too many": make([]ports.Header, 11),
+	} {
+		_, err = set("https://example.org/hook", wrong)
+		require.Equal(t, "webhook.header_invalid", fault.CodeOf(err), name)
+	}
+	h.keys = fault.New(fault.Unavailable, "kms.unavailable", "away; wait")
+	_, err = set("https://example.org/hook", headers)
+	require.Equal(t, "kms.unavailable", fault.CodeOf(err), "nothing is stored in the clear when keys are away")
+}
+
+// TestADeletedEndpoint sends nothing, and comes again with another secret.
+func TestADeletedEndpoint(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	s := h.service()
+	require.Equal(t, "webhook.endpoint_not_found", fault.CodeOf(s.Delete(t.Context(), owner, "orders")))
+	first, _, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/hook", Headers: []ports.Header{{Name: "X-A", Value: "1"}}})
+	require.NoError(t, err)
+	h.run(t, "a", nil)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	require.Equal(t, "subscription.not_found", fault.CodeOf(s.Delete(t.Context(), ports.Principal{TenantID: "acme", PersonID: "p-2"}, "orders")))
+	require.NoError(t, s.Delete(t.Context(), owner, "orders"))
+	require.Equal(t, "webhook.endpoint_not_found", fault.CodeOf(s.Delete(t.Context(), owner, "orders")))
+	_, err = s.Endpoint(t.Context(), webhooks.Caller{Principal: owner}, "orders")
+	require.Equal(t, "webhook.endpoint_not_found", fault.CodeOf(err))
+	_, err = s.Rotate(t.Context(), owner, "orders")
+	require.Equal(t, "webhook.endpoint_not_found", fault.CodeOf(err))
+	list, err := s.List(t.Context(), webhooks.Caller{Principal: owner})
+	require.NoError(t, err)
+	require.Empty(t, list)
+	stored, err := h.endpoints.WebhookEndpoint(t.Context(), h.sub.UID)
+	require.NoError(t, err)
+	require.NotContains(t, stored.URL, "example.org")
+	require.Empty(t, stored.Headers)
+	testkit.Eventually(t, patience, func() bool { return len(h.leased(t)) == 0 }, "its lease row goes")
+
+	again, created, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/hook"})
+	require.NoError(t, err)
+	require.True(t, created)
+	require.NotEqual(t, first.Secret, again.Secret)
+	require.NotEmpty(t, again.Secret)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
+}
+
+// leased names the leases that there are.
+func (h *house) leased(t *testing.T) (names []string) {
+	t.Helper()
+	list, err := h.leases.List(t.Context(), "")
+	require.NoError(t, err)
+	for _, l := range list {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// TestLeasesGoWithTheirSubscriptions leaves no row behind, and leaves others alone.
+func TestLeasesGoWithTheirSubscriptions(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	_, err := h.leases.Hold(t.Context(), "x", time.Nanosecond, []ports.LeaseResource{{Name: "projection/a/1", Partition: 3}, {Name: "webhook/" + event.ID{99}.String()}})
+	require.NoError(t, err)
+	h.run(t, "a", nil)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	mine := "webhook/" + h.sub.UID.String()
+	require.Contains(t, h.leased(t), mine)
+	h.mu.Lock()
+	h.gone = true
+	h.mu.Unlock()
+	testkit.Eventually(t, patience, func() bool { return strings.Join(h.leased(t), " ") == "projection/a/1" })
+}
+
+// TestAttemptsAreKept shows what came of attempts, with the time of the next.
+func TestAttemptsAreKept(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.sub.Settings.MaxRetries, h.sub.Settings.RetryFirst, h.sub.Settings.RetryLongest = 1, time.Minute, time.Hour
+	h.set(t)
+	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+		h.mu.Lock()
+		n := len(h.sent)
+		h.mu.Unlock()
+		switch n {
+		case 1:
+			return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.timeout", "late; it will be tried again")
+		case 2:
+			return ports.WebhookAnswer{Status: 500}, nil
+		default:
+			return ports.WebhookAnswer{Status: 204}, nil
+		}
+	}
+	// It looks once, for up to half a TTL.
+	stop := h.run(t, "a", func(c *webhooks.Config) { c.Look, c.TTL, c.Concurrency = time.Hour, time.Hour, 1 })
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	stop() // what was not written down yet is
+	caller := webhooks.Caller{Principal: owner}
+	list, err := h.service().Attempts(t.Context(), caller, "orders", 10)
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+	taken, parked, late := find(list, 3), find(list, 2), find(list, 1)
+	require.Equal(t, "webhook.timeout", late.Code)
+	require.Zero(t, late.Status)
+	require.Equal(t, late.At.Add(time.Minute), late.Next, "as the settings say")
+	require.Equal(t, "webhook.status_500", parked.Code)
+	require.Equal(t, 500, parked.Status)
+	require.Zero(t, parked.Next, "that was the last one")
+	require.Equal(t, 204, taken.Status)
+	require.Empty(t, taken.Code)
+	require.Equal(t, "USMF", taken.LegalEntity)
+	require.EqualValues(t, 1, taken.Sequence)
+
+	_, err = h.service().Attempts(t.Context(), webhooks.Caller{Principal: ports.Principal{TenantID: "acme", PersonID: "p-2"}}, "orders", 10)
+	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
+	others := webhooks.Caller{Principal: ports.Principal{TenantID: "acme", PersonID: "p-2"}, Operator: true}
+	shown, err := h.service().List(t.Context(), others)
+	require.NoError(t, err)
+	require.Len(t, shown, 1)
+	require.Equal(t, "orders", shown[0].Subscription.ID)
+	require.NotNil(t, shown[0].Last)
+	require.Empty(t, shown[0].Secret)
+	e, err := h.service().Endpoint(t.Context(), others, "orders")
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{time.Minute}, e.Schedule)
+	none, err := h.service().List(t.Context(), webhooks.Caller{Principal: ports.Principal{TenantID: "globex", PersonID: "p-1"}, Operator: true})
+	require.NoError(t, err)
+	require.NotNil(t, none)
+	require.Empty(t, none)
+}
+
+// TestAttemptsOfOtherLegalEntitiesAreNotShown looks as somebody who may know of one legal
+// entity only, whose attempts are older than those at events of another.
+func TestAttemptsOfOtherLegalEntitiesAreNotShown(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.more = []ports.LegalEntity{{Partition: 6, TenantID: "acme", Code: "DEMF"}}
+	h.set(t)
+	at := event.Micros(h.clock.Now())
+	var all []ports.WebhookAttempt
+	for n := range 30 {
+		a := ports.WebhookAttempt{EventID: event.ID{9, byte(n)}, Partition: 5, Sequence: event.Sequence(n + 1), Attempt: 1, At: at.Add(time.Duration(n) * time.Second), Status: 204}
+		if n >= 3 {
+			a.Partition = 6
+		}
+		all = append(all, a)
+	}
+	require.NoError(t, h.endpoints.AddWebhookAttempts(t.Context(), h.sub.UID, all, 100))
+	for name, c := range map[string]webhooks.Caller{
+		"an operator":                      {Principal: ports.Principal{TenantID: "acme", PersonID: "p-2", LegalEntities: []string{"USMF"}}, Operator: true},
+		"the owner, who may see less than": {Principal: ports.Principal{TenantID: "acme", PersonID: "p-1", LegalEntities: []string{"USMF"}}},
+	} {
+		list, err := h.service().Attempts(t.Context(), c, "orders", 2)
+		require.NoError(t, err, name)
+		require.Len(t, list, 2, name)
+		require.Equal(t, []string{"USMF", "USMF"}, []string{list[0].LegalEntity, list[1].LegalEntity}, name)
+		require.Equal(t, all[2], list[0].WebhookAttempt, name)
+		shown, err := h.service().List(t.Context(), c)
+		require.NoError(t, err, name)
+		require.Equal(t, all[2], shown[0].Last.WebhookAttempt, name)
+		c.LegalEntities = []string{"FRMF"}
+		list, err = h.service().Attempts(t.Context(), c, "orders", 2)
+		require.NoError(t, err, name)
+		require.NotNil(t, list, name)
+		require.Empty(t, list, name)
+		shown, err = h.service().List(t.Context(), c)
+		require.NoError(t, err, name)
+		require.Nil(t, shown[0].Last, name)
+	}
+	list, err := h.service().Attempts(t.Context(), webhooks.Caller{Principal: owner}, "orders", 2)
+	require.NoError(t, err)
+	require.Equal(t, "DEMF", list[0].LegalEntity)
+}
+
+func find(list []webhooks.Attempt, attempt int) webhooks.Attempt {
+	for _, a := range list {
+		if a.Attempt == attempt {
+			return a
+		}
+	}
+	return webhooks.Attempt{}
+}
+
+// TestNodesShareTheEndpoints hands an endpoint to a node that comes, while a delivery
+// is under way, which comes to its end.
+func TestNodesShareTheEndpoints(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	begun, release := make(chan struct{}), make(chan struct{})
+	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+		h.mu.Lock()
+		first := len(h.sent) == 1
+		h.mu.Unlock()
+		if first {
+			close(begun)
+			<-release
+		}
+		return ports.WebhookAnswer{Status: 204}, nil
+	}
+	// Nobody loses a lease because the machine is busy.
+	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency, c.TTL = 1, time.Hour })
+	h.add("k")
+	<-begun
+	holder := func() string {
+		list, err := h.leases.List(context.Background(), "webhook/"+h.sub.UID.String())
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		node, _, _ := strings.Cut(list[0].Holder, "/")
+		return node
+	}
+	require.Equal(t, "a", holder())
+	for i := range 64 { // one of them is preferred to all before it
+		stop := h.run(t, "b", func(c *webhooks.Config) { c.TTL = time.Hour })
+		if soon(func() bool { return holder() == "b" }) {
+			break
+		}
+		stop()
+		require.Less(t, i, 63)
+	}
+	require.Zero(t, h.delivered())
+	close(release)
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	h.mu.Lock()
+	require.Len(t, h.sent, 1, "handing over repeats nothing")
+	h.mu.Unlock()
+	select {
+	case <-h.context(1).Done():
+	case <-time.After(patience):
+		t.Fatal("what ran here for the endpoint is never let go")
+	}
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
+}
+
+// TestAChangeLetsDeliveriesEnd changes a subscription, such as a reset does, and its
+// endpoint while a delivery is under way: whoever delivers from then on knows of the
+// change, and the delivery comes to its end.
+func TestAChangeLetsDeliveriesEnd(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	begun, release := make(chan struct{}), make(chan struct{})
+	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+		h.mu.Lock()
+		first := len(h.sent) == 1
+		h.mu.Unlock()
+		if first {
+			close(begun)
+			<-release
+		}
+		return ports.WebhookAnswer{Status: 204}, nil
+	}
+	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency, c.TTL = 1, time.Hour })
+	end := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(end)
+	h.add("k")
+	<-begun
+	for i, change := range []func(){
+		func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.sub.Revision++
+		},
+		func() {
+			_, _, err := h.service().Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/other"})
+			require.NoError(t, err)
+		},
+	} {
+		change()
+		h.add(fmt.Sprint("other ", i)) // which only somebody who does not wait for the answer delivers
+		testkit.Eventually(t, patience, func() bool { return h.delivered() == 1+i })
+		require.NoError(t, h.context(1).Err(), "what is under way is not broken off")
+	}
+	end()
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 3 })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.Len(t, h.sent, 3, "nothing was sent twice")
+}
+
+// soon waits a few looks for a condition.
+func soon(condition func() bool) bool {
+	deadline := time.NewTimer(time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if condition() {
+			return true
+		}
+		select {
+		case <-deadline.C:
+			return false
+		case <-tick.C:
+		}
+	}
+}

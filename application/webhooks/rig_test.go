@@ -1,0 +1,294 @@
+package webhooks_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/webhooks"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+const patience = time.Minute
+
+var owner = ports.Principal{TenantID: "acme", PersonID: "p-1"}
+
+// house is everything around the package: an engine with messages of several keys, an
+// endpoint, and secrets.
+type house struct {
+	mu        sync.Mutex
+	queue     []*queued
+	changed   chan struct{}
+	refusals  []string
+	given     int // back
+	paused    int
+	resumed   int
+	stuck     error // of resuming
+	sub       subscription.Subscription
+	gone      bool
+	keys      error     // of the key service
+	expires   time.Time // of the owner's access
+	answer    func(r ports.WebhookRequest) (ports.WebhookAnswer, error)
+	sent      []ports.WebhookRequest
+	encoding  []context.Context // of the attempts
+	more      []ports.LegalEntity
+	underWay  int
+	most      int
+	clock     *testkit.Clock
+	endpoints *memory.WebhookEndpoints
+	leases    *memory.Leases
+}
+
+// queued is a message; those of one key are handed out one after another.
+type queued struct {
+	e        event.Recorded
+	key      string
+	leased   bool
+	done     bool
+	attempts int
+}
+
+func newHouse() *house {
+	h := &house{
+		changed: make(chan struct{}), clock: testkit.NewClock(time.Now()), endpoints: &memory.WebhookEndpoints{}, leases: memory.New(memory.Config{Clock: system.Clock{}}).Leases(),
+		sub: subscription.Subscription{UID: event.ID{7}, TenantID: "acme", ID: "orders", SubscriberType: "webhook", SubscriberID: "x", Status: subscription.Active, Owner: "p-1", Revision: 1},
+	}
+	h.sub.Settings.MessageTimeout = 30 * time.Second
+	return h
+}
+
+func (h *house) wake() { close(h.changed); h.changed = make(chan struct{}) }
+
+func (h *house) add(keys ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, k := range keys {
+		n := len(h.queue) + 1
+		h.queue = append(h.queue, &queued{key: k, e: event.Recorded{Skeleton: event.Skeleton{ID: event.ID{15: byte(n)}, Type: "shop.item.sold", Partition: 5, Sequence: event.Sequence(n), RecordedAt: h.clock.Now()}}})
+	}
+	h.wake()
+}
+
+func (h *house) Next(ctx context.Context, _ ports.Principal, _ string, wait time.Duration) (webhooks.Message, bool, error) {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		h.mu.Lock()
+		held := map[string]bool{}
+		for _, q := range h.queue {
+			if q.done {
+				continue
+			}
+			if !q.leased && !held[q.key] {
+				q.leased = true
+				q.attempts++
+				h.mu.Unlock()
+				return webhooks.Message{Event: q.e, Attempt: q.attempts}, true, nil
+			}
+			held[q.key] = true
+		}
+		changed := h.changed
+		h.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return webhooks.Message{}, false, ctx.Err()
+		case <-over.C:
+			return webhooks.Message{}, false, nil
+		case <-changed:
+		}
+	}
+}
+
+func (h *house) end(m webhooks.Message, done bool, code string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	q := h.queue[m.Event.Sequence-1]
+	q.leased, q.done = false, done
+	if !done {
+		h.refusals = append(h.refusals, code)
+	}
+	h.wake()
+	return nil
+}
+
+func (h *house) Acknowledge(_ context.Context, _ ports.Principal, _ string, m webhooks.Message) error {
+	return h.end(m, true, "")
+}
+
+func (h *house) Refuse(_ context.Context, _ ports.Principal, _ string, m webhooks.Message, code string) error {
+	return h.end(m, false, code)
+}
+
+func (h *house) GiveBack(_ context.Context, _ ports.Principal, _ string, m webhooks.Message) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	q := h.queue[m.Event.Sequence-1]
+	q.leased = false
+	q.attempts--
+	h.given++
+	h.wake()
+	return nil
+}
+
+func (h *house) Pause(context.Context, ports.Principal, string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.paused++
+	h.sub.Status = subscription.Paused
+	h.sub.Revision++
+	return nil
+}
+
+// resume is what the service does about a subscription that was paused.
+func (h *house) resume(_ context.Context, p ports.Principal, id string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.resumed++
+	if p.PersonID != h.sub.Owner || id != h.sub.ID {
+		return fault.New(fault.NotFound, "subscription.not_found", "no")
+	}
+	if h.stuck != nil {
+		return h.stuck
+	}
+	h.sub.Status = subscription.Active
+	h.sub.Revision++
+	return nil
+}
+
+func (h *house) Subscriptions(context.Context, string) ([]subscription.Subscription, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.gone {
+		return nil, nil
+	}
+	return []subscription.Subscription{h.sub}, nil
+}
+
+func (h *house) Subscription(_ context.Context, tenant, id string) (subscription.Subscription, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if tenant != h.sub.TenantID || id != h.sub.ID {
+		return subscription.Subscription{}, fault.New(fault.NotFound, "subscription.not_found", "no")
+	}
+	return h.sub, nil
+}
+
+func (h *house) PrincipalByPerson(context.Context, string, string) (ports.Principal, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := owner
+	p.ExpiresAt = h.expires
+	return p, nil
+}
+
+func (h *house) EncodeFor(ctx context.Context, p ports.Principal, e event.Recorded) ([]byte, error) {
+	h.mu.Lock()
+	h.encoding = append(h.encoding, ctx)
+	h.mu.Unlock()
+	return json.Marshal(map[string]any{"sequence": e.Sequence, "for": p.PersonID})
+}
+
+// context is that of the n-th attempt.
+func (h *house) context(n int) context.Context {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.encoding[n-1]
+}
+
+func (h *house) Derive(_ context.Context, tenant, purpose, label string) (shredding.Secret, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.keys != nil {
+		return shredding.Secret{}, h.keys
+	}
+	mac := hmac.New(sha256.New, []byte(tenant+"/"+purpose))
+	mac.Write([]byte(label))
+	return shredding.NewSecret(mac.Sum(nil)), nil
+}
+
+func (h *house) Check(url string) error {
+	if !strings.HasPrefix(url, "https://") {
+		return fault.New(fault.Invalid, "webhook.url_invalid", "no")
+	}
+	return nil
+}
+
+func (h *house) CheckHeader(header ports.Header) error {
+	if strings.HasPrefix(header.Name, "webhook-") {
+		return fault.New(fault.Invalid, "webhook.header_invalid", "no")
+	}
+	return nil
+}
+
+func (h *house) LegalEntities(context.Context, string) ([]ports.LegalEntity, error) {
+	return append([]ports.LegalEntity{{Partition: 5, TenantID: "acme", Code: "USMF"}}, h.more...), nil
+}
+
+func (h *house) Send(_ context.Context, r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+	h.mu.Lock()
+	h.sent = append(h.sent, r)
+	h.underWay++
+	h.most = max(h.most, h.underWay)
+	answer := h.answer
+	h.mu.Unlock()
+	defer func() { h.mu.Lock(); h.underWay--; h.mu.Unlock() }()
+	if answer == nil {
+		return ports.WebhookAnswer{Status: 204}, nil
+	}
+	return answer(r)
+}
+
+func (h *house) service() *webhooks.Service {
+	return webhooks.NewService(webhooks.ServiceConfig{Endpoints: h.endpoints, Attempts: h.endpoints, Entities: h, Subscriptions: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs(), Resume: h.resume})
+}
+
+func (h *house) run(t *testing.T, node string, change func(*webhooks.Config)) (stop func()) {
+	t.Helper()
+	c := webhooks.Config{
+		Service: h.service(), Engine: h, Directory: h, Encoder: h, Leases: h.leases, Node: node,
+		Look: 10 * time.Millisecond, TTL: 500 * time.Millisecond, Rest: time.Millisecond, Longest: 5 * time.Millisecond,
+	}
+	if change != nil {
+		change(&c)
+	}
+	d := webhooks.NewDispatcher(c)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(stop)
+	return stop
+}
+
+func (h *house) set(t *testing.T) webhooks.Endpoint {
+	t.Helper()
+	e, created, err := h.service().Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/hook"})
+	require.NoError(t, err)
+	require.True(t, created)
+	return e
+}
+
+func (h *house) delivered() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, q := range h.queue {
+		if q.done {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,301 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Secrets derives keys from a secret of the tenant that the key store keeps.
+type Secrets interface {
+	// Derive gives the same 32 bytes for the same tenant, purpose and label, for ever.
+	Derive(ctx context.Context, tenantID, purpose, label string) (shredding.Secret, error)
+}
+
+// Subscriptions finds subscriptions.
+type Subscriptions interface {
+	// Subscription returns fault subscription.not_found if there is none.
+	Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error)
+	// Subscriptions lists those of a tenant.
+	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
+}
+
+// Entities lists the legal entities of a tenant.
+type Entities interface {
+	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
+}
+
+// ServiceConfig is what a Service needs.
+type ServiceConfig struct {
+	Endpoints     ports.WebhookEndpoints
+	Attempts      ports.WebhookAttempts
+	Entities      Entities
+	Subscriptions Subscriptions
+	Secrets       Secrets
+	Sender        ports.WebhookSender
+	Clock         ports.Clock
+	IDs           ports.IDSource
+	// Resume goes on with a subscription that was paused since its endpoint wanted nothing
+	// more; nil: its owner does that.
+	Resume  func(ctx context.Context, owner ports.Principal, id string) error
+	Timeout time.Duration // of one attempt; 0 is 15 s
+	Overlap time.Duration // in which the secret before signs too; 0 is 24 h
+}
+
+// Service looks after endpoints.
+type Service struct{ config ServiceConfig }
+
+// NewService makes a Service.
+func NewService(c ServiceConfig) *Service {
+	if c.Timeout <= 0 {
+		c.Timeout = 15 * time.Second
+	}
+	if c.Overlap <= 0 {
+		c.Overlap = 24 * time.Hour
+	}
+	return &Service{c}
+}
+
+// Endpoint is an endpoint with its secret, which is shown when it is made or replaced
+// and never again.
+type Endpoint struct {
+	ports.WebhookEndpoint
+	Secret   string          // "": not shown
+	Schedule []time.Duration // the pauses after failed attempts of a message
+}
+
+// owned finds a subscription of the caller that is a webhook's. Whoever is not its owner
+// does not learn whether there is one.
+func (s *Service) owned(ctx context.Context, p ports.Principal, id string) (subscription.Subscription, error) {
+	sub, err := s.config.Subscriptions.Subscription(ctx, p.TenantID, id)
+	if err != nil {
+		return sub, err
+	}
+	if sub.Owner != p.PersonID {
+		return sub, fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription that you may see; GET /api/subscriptions lists them")
+	}
+	return sub, webhookOnly(&sub)
+}
+
+func webhookOnly(sub *subscription.Subscription) error {
+	if sub.SubscriberType != SubscriberType {
+		return fault.New(fault.FailedPrecondition, "webhook.not_a_webhook", "only a subscription with subscriber_type webhook has an endpoint; make one")
+	}
+	return nil
+}
+
+// SubscriberType is that of subscriptions with an endpoint.
+const SubscriberType = "webhook"
+
+// codeDeleted marks an endpoint that was deleted. The row stays as long as its
+// subscription, so that an endpoint that is made again has another secret.
+const codeDeleted = "webhook.endpoint_deleted"
+
+// deletedURL is the address of a deleted endpoint.
+const deletedURL = "https://deleted.invalid/"
+
+// find reads the endpoint of a subscription. Fault webhook.endpoint_not_found.
+func (s *Service) find(ctx context.Context, sub *subscription.Subscription) (Endpoint, error) {
+	e, err := s.config.Endpoints.WebhookEndpoint(ctx, sub.UID)
+	if err == nil && e.DisabledCode == codeDeleted {
+		err = fault.New(fault.NotFound, "webhook.endpoint_not_found", "this subscription has no endpoint; give it one")
+	}
+	return Endpoint{WebhookEndpoint: e, Schedule: Schedule(&sub.Settings)}, err
+}
+
+// Endpoint gives the endpoint of a subscription, without its secret.
+func (s *Service) Endpoint(ctx context.Context, c Caller, id string) (Endpoint, error) {
+	sub, err := s.seen(ctx, c, id)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	e, err := s.find(ctx, &sub)
+	e.URL = c.address(&sub, e.URL)
+	return e, err
+}
+
+// mine is the endpoint of a subscription of the caller.
+func (s *Service) mine(ctx context.Context, p ports.Principal, id string) (Endpoint, error) {
+	sub, err := s.owned(ctx, p, id)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	return s.find(ctx, &sub)
+}
+
+// Setting is what an owner says about an endpoint.
+type Setting struct {
+	URL string
+	// Headers are sent with every delivery, such as what the receiver's gateway asks for;
+	// nil leaves them as they are, and an empty list takes them away.
+	Headers []ports.Header
+}
+
+// Set gives a subscription its endpoint, or another address or other headers, and
+// enables it if it was disabled; what was paused with it goes on. The secret is shown if the endpoint is new; a new
+// address keeps it. Faults: webhook.url_invalid, webhook.header_invalid,
+// webhook.headers_missing, webhook.endpoint_changed.
+func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to Setting) (e Endpoint, created bool, err error) {
+	if err := s.config.Sender.Check(to.URL); err != nil {
+		return Endpoint{}, false, err
+	}
+	sub, err := s.owned(ctx, p, id)
+	if err != nil {
+		return Endpoint{}, false, err
+	}
+	now := event.Micros(s.config.Clock.Now())
+	e.Schedule = Schedule(&sub.Settings)
+	e.WebhookEndpoint, err = s.config.Endpoints.WebhookEndpoint(ctx, sub.UID)
+	switch {
+	case fault.KindOf(err) == fault.NotFound:
+		created = true
+		e.WebhookEndpoint = ports.WebhookEndpoint{Subscription: sub.UID, TenantID: sub.TenantID, SecretNumber: 1, CreatedAt: now}
+	case err != nil:
+		return Endpoint{}, false, err
+	case e.DisabledCode == codeDeleted:
+		created = true
+		e.SecretNumber++
+		e.PreviousUntil, e.CreatedAt = time.Time{}, now
+	case e.URL == to.URL && e.DisabledAt.IsZero() && to.Headers == nil:
+		return e, false, nil
+	case len(e.Headers) > 0 && to.Headers == nil && origin(e.URL) != origin(to.URL):
+		return Endpoint{}, false, fault.New(fault.Invalid, "webhook.headers_missing",
+			"the endpoint's own headers go to no other host than the one that they were given for; give headers with the new address, or an empty object for none").WithField("/headers")
+	}
+	if created {
+		if e.Secret, err = s.secret(ctx, &e.WebhookEndpoint); err != nil {
+			return Endpoint{}, false, err
+		}
+	}
+	gone := e.DisabledCode == codeGone
+	e.URL, e.DisabledAt, e.DisabledCode = to.URL, time.Time{}, ""
+	if to.Headers != nil {
+		if err := s.setHeaders(ctx, &e.WebhookEndpoint, to.Headers); err != nil {
+			return Endpoint{}, false, err
+		}
+	}
+	if gone && sub.Status == subscription.Paused && s.config.Resume != nil {
+		// Before the endpoint is enabled: it takes nothing until then, and whoever sets it
+		// again after a failure comes by here again.
+		if err := s.config.Resume(ctx, p, id); err != nil {
+			return Endpoint{}, false, err
+		}
+	}
+	return e, created, s.save(ctx, &e.WebhookEndpoint, now)
+}
+
+// Delete takes the endpoint of a subscription away: nothing is sent any more, and what
+// waits goes on waiting. Its headers are forgotten, and no later endpoint has its
+// secret. Fault webhook.endpoint_not_found.
+func (s *Service) Delete(ctx context.Context, p ports.Principal, id string) error {
+	e, err := s.mine(ctx, p, id)
+	if err != nil {
+		return err
+	}
+	now := event.Micros(s.config.Clock.Now())
+	e.URL, e.HeaderNames, e.Headers, e.PreviousUntil, e.DisabledAt, e.DisabledCode = deletedURL, nil, nil, time.Time{}, now, codeDeleted
+	return s.save(ctx, &e.WebhookEndpoint, now)
+}
+
+func (s *Service) save(ctx context.Context, e *ports.WebhookEndpoint, now time.Time) error {
+	e.Revision++
+	e.UpdatedAt = now
+	return s.config.Endpoints.SaveWebhookEndpoint(ctx, *e)
+}
+
+// Rotate makes a new secret and shows it. The one before signs too for a day, so that
+// receivers have time to learn the new one.
+func (s *Service) Rotate(ctx context.Context, p ports.Principal, id string) (Endpoint, error) {
+	e, err := s.mine(ctx, p, id)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	now := event.Micros(s.config.Clock.Now())
+	e.SecretNumber++
+	e.PreviousUntil = now.Add(s.config.Overlap)
+	if e.Secret, err = s.secret(ctx, &e.WebhookEndpoint); err != nil {
+		return Endpoint{}, err
+	}
+	return e, s.save(ctx, &e.WebhookEndpoint, now)
+}
+
+func (s *Service) secret(ctx context.Context, e *ports.WebhookEndpoint) (text string, err error) {
+	key, err := s.config.Secrets.Derive(ctx, e.TenantID, secretPurpose, secretLabel(e.Subscription, e.SecretNumber))
+	if err != nil {
+		return "", err
+	}
+
+	defer key.Zero()
+	err = key.Use(func(b []byte) error {
+		text = secretText(b)
+		return nil
+	})
+	return text, err
+}
+
+// Tested is what a test delivery came to.
+type Tested struct {
+	Status   int           // 0: there was no answer
+	Code     string        // of the failure; "" is a delivery that was taken
+	Duration time.Duration // until the answer
+}
+
+// Test sends a message of the type backbone.webhook.test, also to an endpoint that is
+// disabled. What comes of it changes nothing.
+func (s *Service) Test(ctx context.Context, p ports.Principal, id string) (Tested, error) {
+	e, err := s.mine(ctx, p, id)
+	if err != nil {
+		return Tested{}, err
+	}
+	now := s.config.Clock.Now()
+	text := fmt.Appendf(nil, `{"subscription":%q}`, id)
+	began := time.Now()
+	answer, err := s.send(ctx, &e.WebhookEndpoint, "test_"+s.config.IDs.NewID(now).String(), body("backbone.webhook.test", now, text), s.config.Timeout)
+	if err := ctx.Err(); err != nil {
+		return Tested{}, err
+	}
+	out := Tested{Status: answer.Status, Code: failure(answer, err), Duration: time.Since(began)}
+	if err != nil && answer.Status == 0 && !deliveryFault(err) {
+		return Tested{}, err // the key service, not the endpoint
+	}
+	return out, nil
+}
+
+// send signs a message with every secret that is good now, and sends it.
+func (s *Service) send(ctx context.Context, e *ports.WebhookEndpoint, id string, text []byte, timeout time.Duration) (ports.WebhookAnswer, error) {
+	now := s.config.Clock.Now()
+	numbers := []int{e.SecretNumber}
+	if e.SecretNumber > 1 && now.Before(e.PreviousUntil) {
+		numbers = append(numbers, e.SecretNumber-1)
+	}
+	var keys [][]byte
+	defer func() {
+		for _, k := range keys {
+			clear(k)
+		}
+	}()
+	for _, n := range numbers {
+		key, err := s.config.Secrets.Derive(ctx, e.TenantID, secretPurpose, secretLabel(e.Subscription, n))
+		if err != nil {
+			return ports.WebhookAnswer{}, err
+		}
+		_ = key.Use(func(b []byte) error { keys = append(keys, append([]byte{}, b...)); return nil })
+		key.Zero()
+	}
+	headers, err := s.headers(ctx, e)
+	if err != nil {
+		return ports.WebhookAnswer{}, err
+	}
+	if len(keys) != len(numbers) {
+		return ports.WebhookAnswer{}, fault.New(fault.Internal, "webhook.secret_gone", "the endpoint's secret cannot be used; report this")
+	}
+	return s.config.Sender.Send(ctx, ports.WebhookRequest{
+		URL: e.URL, ID: id, Timestamp: now, Signature: sign(keys, id, now, text), Headers: headers, Body: text, Timeout: timeout,
+	})
+}

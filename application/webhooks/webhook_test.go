@@ -1,0 +1,341 @@
+package webhooks_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	reference "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/webhooks"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// verify checks a delivery as its receiver does, with the reference implementation.
+func verify(t *testing.T, secret string, r ports.WebhookRequest) error {
+	t.Helper()
+	checker, err := reference.NewWebhook(secret)
+	require.NoError(t, err)
+	h := http.Header{}
+	h.Set("webhook-id", r.ID)
+	h.Set("webhook-timestamp", fmt.Sprint(r.Timestamp.Unix()))
+	h.Set("webhook-signature", r.Signature)
+	return checker.Verify(r.Body, h)
+}
+
+func TestDeliveriesAreSigned(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	e := h.set(t)
+	require.True(t, strings.HasPrefix(e.Secret, "whsec_"))
+	h.run(t, "a", nil)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	first := h.sent[0]
+	require.Equal(t, event.ID{15: 1}.String(), first.ID)
+	require.NoError(t, verify(t, e.Secret, first))
+	tampered := first
+	tampered.Body = append([]byte(" "), first.Body...)
+	require.Error(t, verify(t, e.Secret, tampered))
+	var body struct {
+		Type, Timestamp string
+		Data            map[string]any
+	}
+	require.NoError(t, json.Unmarshal(first.Body, &body))
+	require.Equal(t, "shop.item.sold", body.Type)
+	require.Equal(t, map[string]any{"sequence": 1.0, "for": "p-1"}, body.Data)
+
+	// Two secrets are good while the receiver learns the new one.
+	next, err := h.service().Rotate(t.Context(), owner, "orders")
+	require.NoError(t, err)
+	require.NotEqual(t, e.Secret, next.Secret)
+	both := h.test(t)
+	require.NoError(t, verify(t, e.Secret, both))
+	require.NoError(t, verify(t, next.Secret, both))
+	h.clock.Advance(24 * time.Hour)
+	late := h.test(t)
+	require.NotContains(t, late.Signature, " ", "one signature: the old secret is over")
+	shown, err := h.service().Endpoint(t.Context(), webhooks.Caller{Principal: owner}, "orders")
+	require.NoError(t, err)
+	require.Empty(t, shown.Secret, "a secret is shown once")
+}
+
+// test sends a test delivery and gives what was sent.
+func (h *house) test(t *testing.T) ports.WebhookRequest {
+	t.Helper()
+	out, err := h.service().Test(t.Context(), owner, "orders")
+	require.NoError(t, err)
+	require.Equal(t, 204, out.Status)
+	require.Empty(t, out.Code)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.sent[len(h.sent)-1]
+	require.True(t, strings.HasPrefix(r.ID, "test_"))
+	require.Contains(t, string(r.Body), `"type":"backbone.webhook.test"`)
+	return r
+}
+
+// TestOrderOfAKeyIsKept fails deliveries at random; the messages of each key arrive in
+// their order, and other keys do not wait.
+func TestOrderOfAKeyIsKept(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	var arrived []int
+	tries := map[string]int{}
+	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if tries[r.ID]++; len(r.ID)%2+tries[r.ID] < 3 {
+			return ports.WebhookAnswer{Status: 500}, nil
+		}
+		var body struct{ Data struct{ Sequence int } }
+		if err := json.Unmarshal(r.Body, &body); err != nil {
+			return ports.WebhookAnswer{}, err
+		}
+		arrived = append(arrived, body.Data.Sequence)
+		return ports.WebhookAnswer{Status: 200}, nil
+	}
+	h.run(t, "a", nil)
+	h.run(t, "b", nil)
+	for range 10 {
+		h.add("x", "y", "z")
+	}
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 30 })
+	for offset := range 3 {
+		var of []int
+		for _, n := range arrived {
+			if (n-1)%3 == offset {
+				of = append(of, n)
+			}
+		}
+		require.Len(t, of, 10)
+		require.True(t, slices.IsSorted(of), "%v", of)
+	}
+	require.LessOrEqual(t, h.most, 4, "concurrency of one endpoint")
+}
+
+func TestAGoneEndpointIsDisabled(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+		if r.URL == "https://example.org/new" {
+			return ports.WebhookAnswer{Status: 200}, nil
+		}
+		return ports.WebhookAnswer{Status: 410}, nil
+	}
+	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
+	h.add("k")
+	caller := webhooks.Caller{Principal: owner}
+	testkit.Eventually(t, patience, func() bool {
+		e, err := h.service().Endpoint(t.Context(), caller, "orders")
+		return err == nil && e.DisabledCode == "webhook.status_410" && !e.DisabledAt.IsZero()
+	})
+	testkit.Eventually(t, patience, func() bool {
+		attempts, err := h.service().Attempts(t.Context(), caller, "orders", 10)
+		return err == nil && len(attempts) == 1 && attempts[0].Status == 410 && attempts[0].Next.IsZero()
+	}, "no next attempt is promised")
+	testkit.Eventually(t, patience, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.paused == 1 })
+	require.Zero(t, h.delivered(), "the message waits")
+	h.mu.Lock()
+	h.stuck = fault.New(fault.Unavailable, "storage.unavailable", "away; try again")
+	h.mu.Unlock()
+	_, _, err := h.service().Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/new"})
+	require.Equal(t, "storage.unavailable", fault.CodeOf(err))
+	h.mu.Lock()
+	h.stuck = nil
+	h.mu.Unlock()
+	// The owner gives another address, and it goes on.
+	e, created, err := h.service().Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/new"})
+	require.NoError(t, err)
+	require.False(t, created)
+	require.Empty(t, e.Secret)
+	require.True(t, e.DisabledAt.IsZero())
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	require.Equal(t, "https://example.org/new", h.sent[len(h.sent)-1].URL)
+	// What its owner has paused stays paused.
+	require.NoError(t, h.Pause(t.Context(), owner, "orders"))
+	_, _, err = h.service().Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/newer"})
+	require.NoError(t, err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.Equal(t, 2, h.resumed)
+	require.Equal(t, subscription.Paused, h.sub.Status)
+}
+
+func TestAnEndpointThatAsksForTimeGetsIt(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	h.answer = func(ports.WebhookRequest) (ports.WebhookAnswer, error) {
+		return ports.WebhookAnswer{Status: 429, RetryAfter: time.Hour}, nil
+	}
+	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
+	h.add("x", "y")
+	testkit.Eventually(t, patience, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.refusals) == 1 })
+	h.add("z")
+	require.Never(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.sent) > 1 }, 200*time.Millisecond, 10*time.Millisecond)
+	require.Equal(t, []string{"webhook.status_429"}, h.refusals)
+}
+
+func TestFailuresAreRefusedByCode(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	outcomes := []func() (ports.WebhookAnswer, error){
+		func() (ports.WebhookAnswer, error) { return ports.WebhookAnswer{Status: 302}, nil },
+		func() (ports.WebhookAnswer, error) { return ports.WebhookAnswer{Status: 500}, nil },
+		func() (ports.WebhookAnswer, error) {
+			return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.timeout", "slow; wait")
+		},
+		func() (ports.WebhookAnswer, error) {
+			return ports.WebhookAnswer{}, fault.New(fault.Forbidden, "webhook.address_refused", "no; change it")
+		},
+	}
+	h.answer = func(ports.WebhookRequest) (ports.WebhookAnswer, error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if n := len(h.sent) - 1; n < len(outcomes) {
+			return outcomes[n]()
+		}
+		return ports.WebhookAnswer{Status: 202}, nil
+	}
+	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	require.Equal(t, []string{"webhook.status_302", "webhook.status_500", "webhook.timeout", "webhook.address_refused"}, h.refusals)
+	ids := map[string]bool{}
+	for _, r := range h.sent {
+		ids[r.ID] = true
+	}
+	require.Len(t, ids, 1, "every attempt has the same id")
+}
+
+func TestNothingIsSentWhileTheKeysAreAway(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	h.keys = fault.New(fault.Unavailable, "kms.unavailable", "away; wait")
+	h.run(t, "a", nil)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.given > 2 })
+	require.Empty(t, h.sent)
+	require.Empty(t, h.refusals, "no attempt is lost")
+	_, err := h.service().Test(t.Context(), owner, "orders")
+	require.Equal(t, "kms.unavailable", fault.CodeOf(err))
+	h.mu.Lock()
+	h.keys = nil
+	h.mu.Unlock()
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+}
+
+func TestNothingIsSentForAnOwnerWhoseAccessIsOver(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	h.expires = h.clock.Now()
+	h.run(t, "a", nil)
+	h.add("x", "y")
+	require.Never(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.sent) > 0 }, 200*time.Millisecond, 10*time.Millisecond)
+	require.Empty(t, h.refusals, "no attempt was made")
+	h.mu.Lock()
+	h.expires = h.clock.Now().Add(time.Hour)
+	h.mu.Unlock()
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
+}
+
+func TestWhoMayLookAfterAnEndpoint(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	s := h.service()
+	_, _, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: "http://example.org"})
+	require.Equal(t, "webhook.url_invalid", fault.CodeOf(err))
+	_, err = s.Endpoint(t.Context(), webhooks.Caller{Principal: owner}, "orders")
+	require.Equal(t, "webhook.endpoint_not_found", fault.CodeOf(err))
+	h.set(t)
+	stranger := ports.Principal{TenantID: "acme", PersonID: "p-2"}
+	_, _, err = s.Set(t.Context(), stranger, "orders", webhooks.Setting{URL: "https://evil.example.org"})
+	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
+	_, err = s.Rotate(t.Context(), stranger, "orders")
+	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
+	_, err = s.Test(t.Context(), stranger, "orders")
+	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
+	again, created, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/hook"})
+	require.NoError(t, err)
+	require.False(t, created)
+	require.Equal(t, int64(1), again.Revision, "the same address changes nothing")
+
+	_, _, err = s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/hook?code=hidden"})
+	require.NoError(t, err)
+	for want, c := range map[string]webhooks.Caller{
+		"https://example.org/hook?code=hidden": {Principal: owner},
+		"https://example.org/hook?...":         {Principal: stranger, Operator: true},
+	} {
+		e, err := s.Endpoint(t.Context(), c, "orders")
+		require.NoError(t, err)
+		require.Equal(t, want, e.URL, "a key in the address is its owner's")
+		list, err := s.List(t.Context(), c)
+		require.NoError(t, err)
+		require.Equal(t, want, list[0].URL)
+	}
+	h.sub.SubscriberType = "service"
+	_, err = s.Endpoint(t.Context(), webhooks.Caller{Principal: owner}, "orders")
+	require.Equal(t, "webhook.not_a_webhook", fault.CodeOf(err))
+}
+
+func TestTheEndpointGoesWithItsSubscription(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	h.run(t, "a", nil)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	h.mu.Lock()
+	h.gone = true
+	h.mu.Unlock()
+	testkit.Eventually(t, patience, func() bool {
+		all, err := h.endpoints.WebhookEndpoints(t.Context(), "")
+		return err == nil && len(all) == 0
+	})
+}
+
+func TestANodeTakesOver(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.set(t)
+	long := func(c *webhooks.Config) { c.TTL = time.Hour }
+	stop := h.run(t, "a", long)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	stop()
+	h.run(t, "b", long)
+	h.add("k")
+	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
+}
+
+func TestDefaultsSpreadAttemptsOverADay(t *testing.T) {
+	t.Parallel()
+	var s subscription.Settings
+	webhooks.Defaults(&s)
+	sub := subscription.Subscription{ID: "a", SubscriberType: "webhook", SubscriberID: "b", Settings: s}
+	require.NoError(t, sub.Check())
+	var total time.Duration
+	for n := 1; n <= s.MaxRetries; n++ {
+		total += sub.Settings.Backoff(n)
+	}
+	require.InDelta(t, 23, total.Hours(), 1)
+	require.Equal(t, subscription.NoBreaker, s.BreakerAfter)
+	own := subscription.Settings{MaxRetries: 2, BreakerAfter: 7}
+	webhooks.Defaults(&own)
+	require.Equal(t, subscription.Settings{MaxRetries: 2, BreakerAfter: 7}, own)
+}
