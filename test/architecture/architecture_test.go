@@ -61,7 +61,7 @@ func TestFilesStayReadable(t *testing.T) {
 	var findings []string
 	for _, s := range readSources(t) {
 		if lines := lineCount(s.content); !s.generated && lines > maximumLines {
-			findings = append(findings, violation(s.path, lines, "%d lines, allowed are %d; split it by what its parts do", lines, maximumLines))
+			findings = append(findings, violation(s.path, lines, "%d lines, more than %d; one concept to a file", lines, maximumLines))
 		}
 	}
 	report(t, findings, "files too long")
