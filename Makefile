@@ -16,12 +16,19 @@ export CGO_ENABLED ?= 0
 # refuses to read a checkout of another user.
 BUILD := $(GO) build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/erpbackbone/backbone/configs.Version=$(VERSION)"
 
-# What runs under the race detector. The end-to-end tests build their binary with it
-# too.
-RACE_PACKAGES ?= ./...
+# What `make test-race` looks at: packages whose tests start no server. The nightly run
+# takes all of them: make test-race RACE_PACKAGES=./...
+RACE_PACKAGES ?= ./domain/... ./application/... ./ports/... ./configs/... ./adapters/httpapi/... ./adapters/jq/... \
+	./adapters/jsonschema/... ./adapters/memory/... ./adapters/opa/... ./adapters/prometheus/... ./adapters/webhook/... \
+	./modules/gl/domain/... ./modules/ap/domain/... ./test/conformance/...
 
-# Packages that have tests which are built only with the tag slow.
-SLOW_PACKAGES ?= $(sort $(addprefix ./,$(dir $(shell grep -rlE --include='*_test.go' '^//go:build .*\<slow\>' $(wildcard adapters application cmd modules test) 2>/dev/null))))
+# Drills are the tests whose name begins with TestDrill: they kill processes, measure pages
+# or wait for real leases, so a busy machine may fail them. They never decide about a change.
+DRILLS := ^TestDrill
+
+# Drills that load whole fleets of servers run without the race detector, whose slowness
+# would be most of what they see.
+LOAD_DRILLS := ^TestDrill(BrokerCluster|CrashAtEveryCallOnPostgreSQL|ErasuresKilled|FirstStart|Fleet|OutboxByLogical|Restore|Salts|ServerKilledUnderLoad)
 
 # Flags for every run of tests and for `make run`, such as
 # make test TESTFLAGS='-run Append' or make run ARGS='--http 127.0.0.1:9000'.
@@ -29,7 +36,7 @@ TESTFLAGS ?=
 ARGS      ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-race test-slow lint fmt generate generate-check bench clean tools ensure-postgres
+.PHONY: help run build test test-race drill lint fmt generate generate-check bench clean tools ensure-postgres ensure-compiler
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,17 +49,16 @@ build: ## Build bin/backbone
 
 # Tests find or start a shared PostgreSQL by themselves (test/testkit); set
 # BACKBONE_TEST_DSN to a superuser's DSN to use another one.
-test: ensure-postgres ## Run every fast test
-	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -shuffle=on -timeout 10m $(TESTFLAGS) ./...
+# The time-outs of tests and drills only end hangs.
+test: ensure-postgres ## Run every test but the drills
+	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -shuffle=on -timeout 60m -skip '$(DRILLS)' $(TESTFLAGS) ./...
 
-# The time-out bounds a hang only: on a busy machine of two cores the tests of
-# adapters/postgres take a quarter of an hour here.
-test-race: ensure-postgres ## Run the tests under the race detector (needs a C compiler)
-	@command -v $${CC:-gcc} >/dev/null || { echo "The race detector needs a C compiler; on Debian: apt-get install -y gcc libc6-dev" >&2; exit 1; }
-	CGO_ENABLED=1 BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -race -shuffle=on -timeout 30m $(TESTFLAGS) $(RACE_PACKAGES)
+test-race: ensure-compiler ## Run tests that start no server under the race detector
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 60m -skip '$(DRILLS)' $(TESTFLAGS) $(RACE_PACKAGES)
 
-test-slow: ensure-postgres ## Run the packages with slow tests, those included: faults under load, large volumes
-	$(if $(SLOW_PACKAGES),BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -tags slow -shuffle=on -timeout 30m $(TESTFLAGS) $(SLOW_PACKAGES),@echo "no package has slow tests")
+drill: ensure-postgres ensure-compiler ## Run the drills: killed processes, stalled servers, real leases, large volumes
+	CGO_ENABLED=1 BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -race -shuffle=on -timeout 60m -run '$(DRILLS)' -skip '$(LOAD_DRILLS)' $(TESTFLAGS) ./...
+	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -shuffle=on -timeout 60m -run '$(LOAD_DRILLS)' $(TESTFLAGS) ./...
 
 bench: ensure-postgres ## Measure, and print the ratios of one run as a table
 	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -tags bench -run TestReport -v -count=1 -timeout 60m $(TESTFLAGS) ./test/bench
@@ -86,6 +92,9 @@ clean: ## Remove what was built; the data of make run and the tools stay
 
 ensure-postgres:
 	@.ci/ensure-postgres
+
+ensure-compiler:
+	@command -v $${CC:-gcc} >/dev/null || { echo "The race detector needs a C compiler; on Debian: apt-get install -y gcc libc6-dev" >&2; exit 1; }
 
 # install-tool NAME PACKAGE VERSION: builds the tool unless this version is there.
 define install-tool

@@ -172,7 +172,7 @@ func TestClusterIsPrivateAndSafe(t *testing.T) {
 	require.Equal(t, "p/w@:", password)
 }
 
-func TestClusterRecoversFromAKilledServer(t *testing.T) {
+func TestDrillServerKilled(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	dir := t.TempDir()
@@ -190,7 +190,7 @@ func TestClusterRecoversFromAKilledServer(t *testing.T) {
 	require.Equal(t, "committed", query(t, again.SuperuserDSN("postgres"), "SELECT value FROM kept"))
 }
 
-func TestClusterTakesOverFromAKilledOwner(t *testing.T) {
+func TestDrillOwnerKilled(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	dir := t.TempDir()
@@ -225,7 +225,7 @@ func TestClusterTakesOverFromAKilledOwner(t *testing.T) {
 	}
 }
 
-func TestClusterEndsBackendsThatOutlivedTheirServer(t *testing.T) {
+func TestDrillOrphanedBackends(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	dir := t.TempDir()
@@ -269,7 +269,7 @@ func (w waiting) Handle(_ context.Context, r slog.Record) error {
 }
 
 // A process that ends is no backend any more by its title and still has the memory.
-func TestClusterWaitsForTheMemoryOfAKilledServer(t *testing.T) {
+func TestDrillSharedMemoryOfKilledServer(t *testing.T) {
 	requirePostgres(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("shared memory is listed on Linux only")

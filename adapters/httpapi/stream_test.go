@@ -330,7 +330,7 @@ func (l slowLog) Events(ctx context.Context, sel query.Selection) (query.Page, e
 }
 
 // The deadline is of a page, not of an export.
-func TestAnExportMayLastLongerThanARequest(t *testing.T) {
+func TestDrillLongExport(t *testing.T) {
 	t.Parallel()
 	var slow httpapi.Config
 	h := openHouse(t, func(c *httpapi.Config) { slow = *c })

@@ -220,7 +220,7 @@ func TestAStreamThatDoesNotDoIsNamed(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return fault.CodeOf(p.Verify(t.Context())) == "publisher.refused" })
 }
 
-func TestABrokerThatComesBackGoesOn(t *testing.T) {
+func TestDrillBrokerRestart(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	_, text, err := net.SplitHostPort(testkit.Address(t))

@@ -104,9 +104,9 @@ func TestManyDetoursEndTogether(t *testing.T) {
 	require.Zero(t, postgres.Queued(s))
 }
 
-// TestMoreDetoursThanSlotsKeepTheirOrder: one of many locks is given back after the other,
+// TestDrillManyStalledPartitions: one of many locks is given back after the other,
 // and each time all the others are tried again.
-func TestMoreDetoursThanSlotsKeepTheirOrder(t *testing.T) {
+func TestDrillManyStalledPartitions(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	s, seen, books := beside(t, dsn, 8)
@@ -160,9 +160,9 @@ func (l *lockTimeouts) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.T
 	return ctx
 }
 
-// TestSlowGroupsAreWaitedFor: where transactions are slow, so are those of the nodes that
+// TestDrillSlowGroup: where transactions are slow, so are those of the nodes that
 // hold a head, and to leave them aside would tear groups of many partitions apart.
-func TestSlowGroupsAreWaitedFor(t *testing.T) {
+func TestDrillSlowGroup(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	seen, sent := &groups{}, &lockTimeouts{}

@@ -196,7 +196,7 @@ func int32s(ids []event.PartitionID) []int32 {
 	return out
 }
 
-func TestALockThatStaysRefusesWhenPatienceEnds(t *testing.T) {
+func TestDrillLockTimeout(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	s, seen, books := beside(t, dsn, 2, impatient)
@@ -230,8 +230,8 @@ func TestALockThatStaysRefusesWhenPatienceEnds(t *testing.T) {
 	require.Equal(t, 2, requireSound(t, s, books[0]))
 }
 
-// TestALockBesideTheHead: another session holds a row that an append has to change.
-func TestALockBesideTheHead(t *testing.T) {
+// TestDrillLockOnEventRow: another session holds a row that an append has to change.
+func TestDrillLockOnEventRow(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	s, seen, books := beside(t, dsn, 3, impatient)
@@ -358,7 +358,7 @@ func TestLockedLegalEntitiesLeaveHalfOfTheQueue(t *testing.T) {
 	require.Zero(t, postgres.Queued(s))
 }
 
-func TestCloseWaitsForLockedLegalEntitiesNoLongerThanTheirPatience(t *testing.T) {
+func TestDrillCloseWithLockedLegalEntities(t *testing.T) {
 	t.Parallel()
 	for _, released := range []bool{true, false} {
 		dsn := database(t)

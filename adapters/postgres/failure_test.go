@@ -266,7 +266,7 @@ func TestConnectionLostAroundTheCommitOfAnIntentAlone(t *testing.T) {
 	}
 }
 
-func TestAnOutcomeThatCannotBeFoundOutIsCalledUnknown(t *testing.T) {
+func TestDrillOutcomeUnknown(t *testing.T) {
 	t.Parallel()
 	n := &network{}
 	s := open(t, database(t), behind(n))
@@ -291,7 +291,7 @@ func TestAnOutcomeThatCannotBeFoundOutIsCalledUnknown(t *testing.T) {
 	require.Equal(t, 2, requireSound(t, s, p))
 }
 
-func TestAKilledBackendLosesNothing(t *testing.T) {
+func TestDrillBackendKilled(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	s := open(t, dsn)
@@ -331,7 +331,7 @@ func TestAKilledBackendLosesNothing(t *testing.T) {
 	require.EqualValues(t, acknowledged[0].Load()+acknowledged[1].Load(), written)
 }
 
-func TestAHolderThatHangsIsEnded(t *testing.T) {
+func TestDrillHungLockHolder(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	n := &network{}

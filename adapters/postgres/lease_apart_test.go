@@ -71,7 +71,7 @@ func TestAKeyDestroyedAfterItsLeaseWasLostRefusesTheAppend(t *testing.T) {
 	require.NoError(t, got[1].err)
 }
 
-func TestALeaseThatIsLostEveryTimeRefusesPersonalValuesOnly(t *testing.T) {
+func TestDrillKeyLeaseLost(t *testing.T) {
 	t.Parallel()
 	s, dsn, keysDSN, p := apartStore(t, &network{})
 	keys, err := url.Parse(keysDSN)

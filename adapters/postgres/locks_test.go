@@ -17,8 +17,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestALockedPublisherCursorIsLeftSoon: the partitions of a publisher share few workers.
-func TestALockedPublisherCursorIsLeftSoon(t *testing.T) {
+// TestDrillLockedPublisherCursor: the partitions of a publisher share few workers.
+func TestDrillLockedPublisherCursor(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	s := open(t, dsn)
@@ -94,9 +94,9 @@ func TestALockedSubscriptionCursorLeavesConnectionsToTheOthers(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForACursorLosesPatienceTogether: nobody waits for the patience of those
+// TestDrillCursorWaitersTimeOut: nobody waits for the patience of those
 // before.
-func TestWhoWaitsForACursorLosesPatienceTogether(t *testing.T) {
+func TestDrillCursorWaitersTimeOut(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	dsn := database(t)

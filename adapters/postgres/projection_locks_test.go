@@ -110,9 +110,9 @@ func (a *attempts) Advance(ctx context.Context, w ports.ProjectionAdvance, h por
 	return c, passed, err
 }
 
-// TestEightLockedCheckpointsStopNoOthers: a node with its usual four workers keeps the
+// TestDrillLockedCheckpoints: a node with its usual four workers keeps the
 // other legal entities up to date while another session holds twice as many checkpoints.
-func TestEightLockedCheckpointsStopNoOthers(t *testing.T) {
+func TestDrillLockedCheckpoints(t *testing.T) {
 	t.Parallel()
 	const name, rounds = "locks", 20
 	dsn := database(t)

@@ -11,10 +11,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// TestMatchesOfFrequentKeysComeInSteps looks for events that carry two frequent keys
+// TestDrillMatchCostOfFrequentKeys looks for events that carry two frequent keys
 // which never meet, and for some that carry a frequent and a rare one: no call scans
 // more than its share, and the rare key leads.
-func TestMatchesOfFrequentKeysComeInSteps(t *testing.T) {
+func TestDrillMatchCostOfFrequentKeys(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	s := open(t, dsn)

@@ -74,7 +74,7 @@ func ownServer(t *testing.T) string {
 
 // Catching up costs the last batches what it costs the first ones, in statements and in
 // pages that are looked at, however much lies between and nobody vacuums.
-func TestCatchingUpCostsEachBatchTheSame(t *testing.T) {
+func TestDrillCatchUpCostPerBatch(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	dsn := ownServer(t)
@@ -112,7 +112,7 @@ func TestCatchingUpCostsEachBatchTheSame(t *testing.T) {
 
 // A backend that dies in the middle of a hand-out takes nothing with it: the messages
 // are handed out again, and none twice.
-func TestABackendDiesInTheMiddleOfAPoll(t *testing.T) {
+func TestDrillBackendKilledDuringPoll(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	clock := conformance.NewClock()

@@ -136,7 +136,7 @@ func parkMany(t *testing.T, conn *pgx.Conn, sub subscription.Subscription, p eve
 
 // Dead letters are not in the way of what is open: a poll with 200,000 of them looks at
 // no more pages for each key than lead down an index, on a table that nobody has analysed.
-func TestDeadLettersDoNotSlowPolls(t *testing.T) {
+func TestDrillPollCostWithDeadLetters(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	clock := conformance.NewClock()

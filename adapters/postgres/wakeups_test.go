@@ -82,7 +82,7 @@ func (b beginning) Listen(ctx context.Context, wake func(event.PartitionID)) err
 
 // Every append is seen while the listening connection is killed over and over, at the
 // latest by the poll.
-func TestAKilledListenerMissesNothing(t *testing.T) {
+func TestDrillListenerKilled(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	s := open(t, dsn)
@@ -103,7 +103,7 @@ func TestAKilledListenerMissesNothing(t *testing.T) {
 }
 
 // A listener wakes when it begins to listen again, for what it did not hear.
-func TestAListenerWakesWhenItIsBack(t *testing.T) {
+func TestDrillListenerReconnects(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	s := open(t, dsn)
@@ -160,7 +160,7 @@ func (h *halfDeaf) Read(b []byte) (int, error) {
 	}
 }
 
-func TestThePollCoversADeafListener(t *testing.T) {
+func TestDrillPollCoversLostNotifications(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	var network deafness
@@ -180,7 +180,7 @@ func TestThePollCoversADeafListener(t *testing.T) {
 }
 
 // A listener that hears nothing finds out by asking, and listens anew.
-func TestADeafListenerFindsOut(t *testing.T) {
+func TestDrillListenerWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
 	var network deafness

@@ -153,9 +153,16 @@ func TestAnotherKeyOpensNothing(t *testing.T) {
 
 // Salts and nonces of many values, and the value keys made of them, are all
 // different.
-func TestSaltsAndNoncesDoNotRepeat(t *testing.T) {
+func TestSaltsAndNonces(t *testing.T) {
 	t.Parallel()
-	const count = saltCount
+	requireUniqueSaltsAndNonces(t, 100_000)
+}
+
+// TestDrillSaltsAndNonces takes half a minute and 200 MB.
+func TestDrillSaltsAndNonces(t *testing.T) { requireUniqueSaltsAndNonces(t, 1_000_000) }
+
+func requireUniqueSaltsAndNonces(t *testing.T, count int) {
+	t.Helper()
 	key := testKey(t, shredding.KeyStandard, 1, run(0, 32))
 	at, value := knownLocation(), []byte(`"x"`)
 	salts, nonces, commitments := make(map[[24]byte]bool, count), make(map[[12]byte]bool, count), make(map[[32]byte]bool, count)

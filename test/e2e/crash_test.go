@@ -12,9 +12,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestBackendsKilledUnderLoad ends sessions of the application, politely and by
+// TestDrillBackendsKilledUnderLoad ends sessions of the application, politely and by
 // force; force makes PostgreSQL restart all of them. Backbone goes on by itself.
-func TestBackendsKilledUnderLoad(t *testing.T) {
+func TestDrillBackendsKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir := books(t)
 	d := startOn(t, dir, recoveryStart)

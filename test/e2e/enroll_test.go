@@ -10,8 +10,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestAccessIsRenewed lets access end, and somebody lose a token.
-func TestAccessIsRenewed(t *testing.T) {
+// TestDrillAccessRenewal lets access end, and somebody lose a token.
+func TestDrillAccessRenewal(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)
 	owner := testkit.Database(t, nil, "e2e_empty")

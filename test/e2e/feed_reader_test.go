@@ -162,9 +162,9 @@ func overEvents(t *testing.T, c client, from string) feedReader {
 	return feedReader{next, func() { cancel(); _ = res.Body.Close() }}
 }
 
-// TestReadersOfFeeds has readers of both kinds that stop reading, and ones that have
+// TestDrillFeedReaders has readers of both kinds that stop reading, and ones that have
 // nothing to read behind a proxy that ends what is silent.
-func TestReadersOfFeeds(t *testing.T) {
+func TestDrillFeedReaders(t *testing.T) {
 	t.Parallel()
 	i := install(t, "BACKBONE_FEEDS_HEARTBEAT=1s")
 	p, one := i.serve(t, "BACKBONE_FEEDS_WRITE_TIMEOUT=1s")

@@ -251,9 +251,9 @@ func TestRealDocuments(t *testing.T) {
 	require.Zero(t, verdict.code, verdict)
 }
 
-// TestImportersAtOnce lets four imports of one folder race: each document is taken
+// TestDrillConcurrentImporters lets four imports of one folder race: each document is taken
 // by one of them, each vendor registered by one.
-func TestImportersAtOnce(t *testing.T) {
+func TestDrillConcurrentImporters(t *testing.T) {
 	t.Parallel()
 	const entity, importers = "DEMF", 4
 	d := sharedDev(t)

@@ -46,10 +46,10 @@ func startKMSD(t *testing.T, folder, socket string) *process {
 	return p
 }
 
-// TestKeyServiceOutage: while the key service is away everything without personal data
+// TestDrillKeyServiceOutage: while the key service is away everything without personal data
 // goes on, what needs a key fails and may be retried, nothing looks erased, and the
 // server says degraded. Nobody has to restart anything.
-func TestKeyServiceOutage(t *testing.T) {
+func TestDrillKeyServiceOutage(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)
 	owner := testkit.Database(t, nil, "e2e_empty")

@@ -13,10 +13,10 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestKeyServiceOutageOfAFreshNode: a node that starts while the key service is away has
+// TestDrillKeyServiceOutageOfFreshNode: a node that starts while the key service is away has
 // no key in memory. It serves what needs none, refuses the rest for now, and shows a
 // value as erased only if it is. An erasure under way waits, and ends later.
-func TestKeyServiceOutageOfAFreshNode(t *testing.T) {
+func TestDrillKeyServiceOutageOfFreshNode(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)
 	owner := testkit.Database(t, nil, "e2e_empty")

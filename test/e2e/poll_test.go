@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNobodyListens runs a server as behind a pooler without a direct connection: it
+// TestDrillPollWithoutListener runs a server as behind a pooler without a direct connection: it
 // listens to no signal of appends or event types, and whoever waits sees what comes all
 // the same, a live feed, a long poll, a type that was just registered, and a projection.
-func TestNobodyListens(t *testing.T) {
+func TestDrillPollWithoutListener(t *testing.T) {
 	t.Parallel()
 	i := install(t, "BACKBONE_DELIVERY_LISTEN=poll")
 	_, one := i.serve(t)

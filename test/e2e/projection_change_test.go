@@ -18,10 +18,10 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestAProjectionIsChangedWhileItIsRead has invoices come in and somebody look all the
+// TestDrillProjectionChangedUnderReaders has invoices come in and somebody look all the
 // time while administrators change the definition: every page is of one of the
 // definitions, and none lacks an event that an earlier one had.
-func TestAProjectionIsChangedWhileItIsRead(t *testing.T) {
+func TestDrillProjectionChangedUnderReaders(t *testing.T) {
 	t.Parallel()
 	const entity = "USMF"
 	dir := books(t)

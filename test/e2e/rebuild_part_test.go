@@ -34,10 +34,10 @@ type partShown struct {
 	} `json:"snapshots"`
 }
 
-// TestRebuildOfOneLegalEntity builds the rows of one legal entity anew while invoices
+// TestDrillRebuildOfOneLegalEntity builds the rows of one legal entity anew while invoices
 // come in and people page through their reports: nobody is shown fewer rows than before,
 // or pages of two sets of rows; and rebuilds begin with a snapshot.
-func TestRebuildOfOneLegalEntity(t *testing.T) {
+func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	t.Parallel()
 	const ledger, items, other = "gl.ledger", "ap.open-items", "DEMF"
 	dir := books(t)

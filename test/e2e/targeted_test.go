@@ -89,11 +89,11 @@ func (r *refolding) every(t *testing.T, limit int) (differed []string) {
 	return differed
 }
 
-// TestRowsAreFoldedAnew folds the rows of every entity anew while invoices come in, which
+// TestDrillRebuildOfRows folds the rows of every entity anew while invoices come in, which
 // changes nothing; then rows are damaged in all tables, and the same makes them what a
 // fold of the whole log makes. An erasure does it in all versions, so that those that are
 // built beside and afterwards do not differ.
-func TestRowsAreFoldedAnew(t *testing.T) {
+func TestDrillRebuildOfRows(t *testing.T) {
 	t.Parallel()
 	dir := books(t)
 	d := startOn(t, dir, recoveryStart)

@@ -19,12 +19,12 @@ import (
 // was stopped.
 const unpublished = 5
 
-// TestUpgradeKeepsFanOutAndWebhooks takes a database of the previous release to this one
+// TestDrillUpgradeOfFanoutAndWebhooks takes a database of the previous release to this one
 // while its fan-out, a webhook with a rotated secret and the cursor of a feed are at
 // different places: each goes on there, with nothing left out and nothing done again. The
 // broker afterwards is an empty one: one that knew the messages would hide that they came
 // twice.
-func TestUpgradeKeepsFanOutAndWebhooks(t *testing.T) {
+func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 	t.Parallel()
 	const entity, other, at = "USMF", "DEMF", "/api/subscriptions/upgraded"
 	ctx := t.Context()

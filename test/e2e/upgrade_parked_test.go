@@ -49,11 +49,11 @@ type statistics struct {
 	Parked       int `json:"parked"`
 }
 
-// TestUpgradeKeepsVersionsAndDeadLetters takes a database of the release before dead
+// TestDrillUpgradeOfVersionsAndDeadLetters takes a database of the release before dead
 // letters had a table of their own to this one. It has a version of a projection that is
 // shown, one that is retained and one that is being built, one of a tenant's own, and a
 // subscription with messages in every state: everything is where it was, and goes on.
-func TestUpgradeKeepsVersionsAndDeadLetters(t *testing.T) {
+func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	t.Parallel()
 	const entity = "USMF"
 	ctx := t.Context()

@@ -37,10 +37,10 @@ var (
 // previous release was stopped.
 var untaken = map[string]int{"gl": 7, "ap": 12}
 
-// TestUpgradeKeepsCheckpoints takes a database of the previous release, whose projections
+// TestDrillUpgradeOfCheckpoints takes a database of the previous release, whose projections
 // had come to different places, to this one: the read models and the places are what they
 // were, and the projections go on from there.
-func TestUpgradeKeepsCheckpoints(t *testing.T) {
+func TestDrillUpgradeOfCheckpoints(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	d := startOn(t, books(t), recoveryStart)

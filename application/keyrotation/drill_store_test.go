@@ -1,5 +1,3 @@
-//go:build slow
-
 package keyrotation_test
 
 import (
@@ -25,7 +23,7 @@ func as(t *testing.T, role, dsn string) string {
 	return u.String()
 }
 
-func TestCrashAtEveryCallOnPostgreSQL(t *testing.T) {
+func TestDrillCrashAtEveryCallOnPostgreSQL(t *testing.T) {
 	fingerprint, err := testkit.Fingerprint(keystoresql.Migrations)
 	require.NoError(t, err)
 	crashAtEveryCall(t, 5, func(t *testing.T) (ports.SubjectKeys, eraserStore) {

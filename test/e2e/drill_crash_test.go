@@ -1,5 +1,3 @@
-//go:build slow
-
 package e2e
 
 import (
@@ -14,9 +12,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestServerKilledUnderLoad kills backbone, and the whole PostgreSQL under it, in
+// TestDrillServerKilledUnderLoad kills backbone, and the whole PostgreSQL under it, in
 // the middle of everything.
-func TestServerKilledUnderLoad(t *testing.T) {
+func TestDrillServerKilledUnderLoad(t *testing.T) {
 	dir := books(t)
 	d := startOn(t, dir, recoveryStart)
 	l := startLoad(t, d)
@@ -41,9 +39,9 @@ func TestServerKilledUnderLoad(t *testing.T) {
 	require.Zero(t, code)
 }
 
-// TestFirstStartKilled kills the set-up of the books half way, twice; the next
+// TestDrillFirstStartKilled kills the set-up of the books half way, twice; the next
 // start finishes it, and the books are what they would have been.
-func TestFirstStartKilled(t *testing.T) {
+func TestDrillFirstStartKilled(t *testing.T) {
 	needPostgres(t)
 	s, err := seed()
 	require.NoError(t, err)
@@ -75,8 +73,8 @@ func TestFirstStartKilled(t *testing.T) {
 	require.Zero(t, command(t, nil, "verify", "--data-dir", dir).code)
 }
 
-// TestFirstStartInterrupted is Ctrl-C while the books are set up.
-func TestFirstStartInterrupted(t *testing.T) {
+// TestDrillFirstStartInterrupted is Ctrl-C while the books are set up.
+func TestDrillFirstStartInterrupted(t *testing.T) {
 	needPostgres(t)
 	dir, err := os.MkdirTemp(scratch, "interrupted-")
 	require.NoError(t, err)

@@ -1,5 +1,3 @@
-//go:build slow
-
 package e2e
 
 import (
@@ -9,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRepeatsAreTiedToWhatExplainsThem lets events come again for every reason there is,
+// TestFleetJudgeExplainsRepeats lets events come again for every reason there is,
 // and for none.
-func TestRepeatsAreTiedToWhatExplainsThem(t *testing.T) {
+func TestFleetJudgeExplainsRepeats(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	second := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
 	broken := []outage{
@@ -64,9 +62,9 @@ func TestRepeatsAreTiedToWhatExplainsThem(t *testing.T) {
 	}
 }
 
-// TestReadersKnowWhatBecameOfEachTime follows an event that three consumers are handed,
+// TestFleetReaderOutcomes follows an event that three consumers are handed,
 // of which the first answers too late.
-func TestReadersKnowWhatBecameOfEachTime(t *testing.T) {
+func TestFleetReaderOutcomes(t *testing.T) {
 	b := newNotebook("reader", hastyTimeout)
 	now := time.Now()
 	times := func(attempt int, deadline time.Time) (e delivered) {

@@ -1,5 +1,3 @@
-//go:build slow
-
 package wire
 
 import (
@@ -181,10 +179,10 @@ func (d *drill) erase(person string) {
 	}, "the erasure is completed")
 }
 
-// TestRestoreDrill: a backup from before an erasure opens nothing of the erased, and
+// TestDrillRestore: a backup from before an erasure opens nothing of the erased, and
 // everything of everybody else after the recipe of the books: keys restore, erasure
 // replay.
-func TestRestoreDrill(t *testing.T) {
+func TestDrillRestore(t *testing.T) {
 	const events = 5
 	d := &drill{t: t, clock: testkit.NewClock(time.Now()), config: configs.Default()}
 	root, err := os.MkdirTemp("", "backbone-drill-")

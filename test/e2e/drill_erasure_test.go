@@ -1,5 +1,3 @@
-//go:build slow
-
 package e2e
 
 import (
@@ -34,12 +32,12 @@ const (
 	erasuresGoOn = 5 * time.Minute
 )
 
-// TestErasuresKilled kills backbone, and PostgreSQL under it, at random moments while
+// TestDrillErasuresKilled kills backbone, and PostgreSQL under it, at random moments while
 // erasures are under way, and again while it starts, and all the time versions and
 // snapshots of the read model with copies are made, shown, retained and dropped. Each
 // ends, once: one receipt, one certificate, one announcement per legal entity, and not a
 // sealed copy in any version.
-func TestErasuresKilled(t *testing.T) {
+func TestDrillErasuresKilled(t *testing.T) {
 	t.Parallel()
 	dir := books(t)
 	d := startOn(t, dir, recoveryStart)

@@ -1,5 +1,3 @@
-//go:build slow
-
 package wire_test
 
 import (
@@ -22,11 +20,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// TestTheLogIsTailedByLogicalReplication decodes what PostgreSQL's own output plugin
+// TestDrillOutboxByLogicalReplication decodes what PostgreSQL's own output plugin
 // sends to a subscriber such as Debezium. A view is never in the write-ahead log, so the
 // two tables behind the outbox are published: as their roots, whatever the physical
 // partitions, and with one row of each per event.
-func TestTheLogIsTailedByLogicalReplication(t *testing.T) {
+func TestDrillOutboxByLogicalReplication(t *testing.T) {
 	cluster, err := embeddedpg.Start(t.Context(), embeddedpg.Config{
 		DataDir: t.TempDir(), Ephemeral: true, Settings: map[string]string{"wal_level": "logical", "max_wal_senders": "4", "max_replication_slots": "4", "synchronous_commit": "on"},
 	})

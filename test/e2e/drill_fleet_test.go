@@ -1,5 +1,3 @@
-//go:build slow
-
 package e2e
 
 import (
@@ -47,9 +45,9 @@ var operated = []string{
 	"a definition: changed", "a definition: shown", "a definition: rolled back",
 }
 
-// TestFleetUndisturbed is the load of TestFleetUnderFaults without any fault, with all
+// TestDrillFleetUndisturbed is the load of TestDrillFleetUnderFaults without any fault, with all
 // that operators do: nobody sees an event twice.
-func TestFleetUndisturbed(t *testing.T) {
+func TestDrillFleetUndisturbed(t *testing.T) {
 	f := newFleet(t, false)
 	prepare(t, f)
 	r := subscribe(t, f, false)
@@ -63,10 +61,10 @@ func TestFleetUndisturbed(t *testing.T) {
 	f.prove(t, w, r)
 }
 
-// TestFleetUnderFaults takes everything away from three nodes that can be taken away,
+// TestDrillFleetUnderFaults takes everything away from three nodes that can be taken away,
 // one thing after another, while writers write, subscribers read, and operators rebuild
 // read models as a whole and in part.
-func TestFleetUnderFaults(t *testing.T) {
+func TestDrillFleetUnderFaults(t *testing.T) {
 	f := newFleet(t, true)
 	prepare(t, f)
 	r := subscribe(t, f, true)
