@@ -1,9 +1,11 @@
 package configs_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -16,13 +18,17 @@ import (
 	"github.com/open-policy-agent/opa/v1/cover"
 	"github.com/open-policy-agent/opa/v1/format"
 	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/opa"
-	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/modules/ap"
+	"github.com/erpbackbone/backbone/modules/gl"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -41,7 +47,7 @@ type expectation struct {
 	reads  map[string][]string // classes in clear, sorted, by owner of the type; nil: not about them
 }
 
-func modules(replace map[string]string) (out []ports.PolicyModule) {
+func policies(replace map[string]string) (out []ports.PolicyModule) {
 	for path, source := range configs.Policies() {
 		if r, ok := replace[path]; ok {
 			source = r
@@ -50,6 +56,24 @@ func modules(replace map[string]string) (out []ports.PolicyModule) {
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Path < out[j].Path })
 	return out
+}
+
+// roleRights are the rights of declared roles, as the access policy reads them.
+type roleRights map[string]struct {
+	Approves bool     `json:"approves"`
+	Reads    []string `json:"reads"`
+}
+
+// declaredRoles are the names of all roles and the rights of those that the built-in
+// modules declare.
+func declaredRoles(t testing.TB) (names []string, rights roleRights) {
+	t.Helper()
+	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
+	require.NoError(t, err)
+	text, err := json.Marshal(catalog.RoleRights())
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &rights))
+	return catalog.RoleNames(), rights
 }
 
 // expectations are the matrix and the cases that no table of roles shows.
@@ -168,10 +192,8 @@ func readings(t *testing.T) (out []expectation) {
 			out = append(out, expectation{name: "reads by " + fields[0], input: question{"roles": []string{fields[0]}}, reads: reads})
 		}
 	}
-	require.Len(t, byRole, len(tenancy.Roles))
-	for _, role := range tenancy.Roles {
-		require.Contains(t, byRole, role)
-	}
+	names, _ := declaredRoles(t)
+	require.ElementsMatch(t, names, slices.Collect(maps.Keys(byRole)))
 	none := map[string][]string{"builtin": {}, "foreign": {}}
 	add := func(name string, input question, reads map[string][]string) {
 		out = append(out, expectation{name: name, input: input, reads: reads})
@@ -235,7 +257,8 @@ func wrong(ctx context.Context, e *opa.Engine, x expectation) string {
 
 func TestAccessMatrix(t *testing.T) {
 	t.Parallel()
-	e, err := opa.New(modules(nil), timeEnough)
+	_, rights := declaredRoles(t)
+	e, err := opa.New(policies(nil), opa.WithData("roles", rights), timeEnough)
 	require.NoError(t, err)
 	all := expectations(t)
 	require.Greater(t, len(all), 900)
@@ -257,19 +280,23 @@ func TestAccessPolicyIsCovered(t *testing.T) {
 	compiler := ast.NewCompiler()
 	compiler.Compile(parsed)
 	require.False(t, compiler.Failed(), "%v", compiler.Errors)
+	_, rights := declaredRoles(t)
+	text, err := json.Marshal(map[string]any{"roles": rights})
+	require.NoError(t, err)
+	store := inmem.NewFromReader(bytes.NewReader(text))
 	tracer := cover.New()
 	for _, x := range expectations(t) {
 		query := "data.backbone.authz.decision"
 		if x.reads != nil {
 			query = "data.backbone.authz.pii"
 		}
-		_, err := rego.New(rego.Query(query), rego.Compiler(compiler), rego.Input(map[string]any(x.input)), rego.QueryTracer(tracer)).Eval(t.Context())
+		_, err := rego.New(rego.Query(query), rego.Compiler(compiler), rego.Store(store), rego.Input(map[string]any(x.input)), rego.QueryTracer(tracer)).Eval(t.Context())
 		require.NoError(t, err)
 	}
 	require.GreaterOrEqual(t, tracer.Report(parsed).Coverage, 95.0)
 }
 
-// Every change of a rule must be noticed by the expectations. Which is asked first only
+// Every change of a rule or of a declared role must be noticed by the expectations. Which is asked first only
 // decides how soon it is: the cases that no table shows, and among all those that are about
 // what was changed.
 func TestAccessPolicyMutants(t *testing.T) {
@@ -280,11 +307,12 @@ func TestAccessPolicyMutants(t *testing.T) {
 	for i, x := range all {
 		words[i] = fmt.Sprint(x.name, x.input, x.reads)
 	}
-	mutants := mutantsOf(t, configs.Policies()[authzPath])
+	_, rights := declaredRoles(t)
+	mutants := append(mutantsOf(t, configs.Policies()[authzPath], rights), mutantsOfRoles(configs.Policies()[authzPath], rights)...)
 	require.Greater(t, len(mutants), 110)
 	var survivors []string
 	for _, m := range mutants {
-		e, err := opa.New(modules(map[string]string{authzPath: m.source}), opa.WithCache(0), timeEnough)
+		e, err := opa.New(policies(map[string]string{authzPath: m.source}), opa.WithData("roles", m.rights), opa.WithCache(0), timeEnough)
 		if err != nil {
 			continue // does not compile: noticed at the start of the program
 		}
@@ -304,11 +332,14 @@ func TestAccessPolicyMutants(t *testing.T) {
 	t.Logf("%d mutants, all caught", len(mutants))
 }
 
-type mutant struct{ change, about, source string }
+type mutant struct {
+	change, about, source string
+	rights                roleRights
+}
 
 // mutantsOf changes one thing at a time: an expression is dropped or negated, a
 // rule is dropped, a constant becomes another, a member leaves a set.
-func mutantsOf(t *testing.T, source string) (out []mutant) {
+func mutantsOf(t *testing.T, source string, rights roleRights) (out []mutant) {
 	t.Helper()
 	for n := 0; ; n++ {
 		module := ast.MustParseModule(source)
@@ -319,8 +350,38 @@ func mutantsOf(t *testing.T, source string) (out []mutant) {
 		changes[n].make()
 		text, err := format.Ast(module)
 		require.NoError(t, err)
-		out = append(out, mutant{changes[n].name, changes[n].about, string(text)})
+		out = append(out, mutant{changes[n].name, changes[n].about, string(text), rights})
 	}
+}
+
+// mutantsOfRoles change one declared role at a time: it is dropped, approves or not, or
+// reads a class less or more.
+func mutantsOfRoles(source string, rights roleRights) (out []mutant) {
+	for role := range rights {
+		add := func(change string, make func(roleRights)) {
+			changed := maps.Clone(rights)
+			make(changed)
+			out = append(out, mutant{change + " of " + role, role, source, changed})
+		}
+		add("declaration", func(r roleRights) { delete(r, role) })
+		add("approval", func(r roleRights) {
+			changed := r[role]
+			changed.Approves = !changed.Approves
+			r[role] = changed
+		})
+		for _, class := range shredding.Classes() {
+			add("class "+string(class), func(r roleRights) {
+				changed := r[role]
+				without := slices.DeleteFunc(slices.Clone(changed.Reads), func(c string) bool { return c == string(class) })
+				if len(without) == len(changed.Reads) {
+					without = append(without, string(class))
+				}
+				changed.Reads = without
+				r[role] = changed
+			})
+		}
+	}
+	return out
 }
 
 type change struct {
@@ -408,7 +469,7 @@ func TestWithinLimit(t *testing.T) {
 
 func holds(t *testing.T, condition string, input any) bool {
 	t.Helper()
-	e, err := opa.New(append(modules(nil), ports.PolicyModule{
+	e, err := opa.New(append(policies(nil), ports.PolicyModule{
 		Path:   "test.rego",
 		Source: "package test\n\ndefault holds := false\n\nholds if " + condition + "\n\nanswer := {\"holds\": holds}\n",
 	}), opa.WithTimeout("", time.Minute))
@@ -428,7 +489,8 @@ func BenchmarkAccess(b *testing.B) {
 	}{"intents.submit", []string{"ap_clerk"}, "USMF", []string{"USMF", "DEMF"}}
 	for name, entries := range map[string]int{"evaluated": 0, "kept": 100} {
 		b.Run(name, func(b *testing.B) {
-			e, err := opa.New(modules(nil), opa.WithCache(entries, "data.backbone.authz.decision"))
+			_, rights := declaredRoles(b)
+			e, err := opa.New(policies(nil), opa.WithData("roles", rights), opa.WithCache(entries, "data.backbone.authz.decision"))
 			require.NoError(b, err)
 			b.ReportAllocs()
 			for b.Loop() {

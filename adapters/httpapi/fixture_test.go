@@ -39,6 +39,7 @@ import (
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -76,6 +77,7 @@ func (note) Register(r *module.Registrar) error {
 			}, nil
 		},
 	})
+	r.Roles(module.Role{Name: "ap_clerk", Reads: []shredding.Class{shredding.Contact}}, module.Role{Name: "controller", Approves: true, Reads: []shredding.Class{shredding.Contact, shredding.Bank}})
 	r.Policy(ports.PolicyModule{Path: "note.rego", Source: `package backbone.rules.note
 submit := {"allow": "ap_clerk" in input.actor.roles}
 decision := {"outcome": "needs_approval", "needs": [{"roles": ["controller"], "reason": "it is secret", "rule_id": "note.secret"}], "denials": [], "rules": []} if input.facts.secret
@@ -182,11 +184,11 @@ func openLiveHouse(t testing.TB, feeds live.Config, change ...func(*httpapi.Conf
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
 	// A busy machine decides as an idle one.
-	engine, err := opa.New(policies, opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
+	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
 	require.NoError(t, err)
 	types := registry.New(h.store, schemas, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
-	who := tenancy.New(tenancy.Config{LegalEntities: h.store, Principals: h.store, Installations: h.store, Policies: engine, Owner: catalog.Owner, Clock: clock, IDs: ids})
+	who := tenancy.New(tenancy.Config{LegalEntities: h.store, Principals: h.store, Installations: h.store, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
 	reads := query.New(h.store, h.store, who, query.NewCursors([]byte("key")))
 	models, sources := catalog.ReadModels(), map[string]ports.ReadModelSource{}
@@ -221,7 +223,7 @@ func openLiveHouse(t testing.TB, feeds live.Config, change ...func(*httpapi.Conf
 	config := httpapi.Config{
 		Access: who, Events: reads, Types: types, Reports: reports, Catalog: catalog,
 		Appends: appends,
-		Streams: streams.New(streams.Config{Writer: streamWriter{appends}, Reader: h.store, Catalog: catalog, Roles: tenancy.Roles}),
+		Streams: streams.New(streams.Config{Writer: streamWriter{appends}, Reader: h.store, Catalog: catalog, Roles: catalog.RoleNames()}),
 		Intents: pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: h.store, Events: h.store, Intents: h.store,
 			Idempotency: h.store, Clock: clock, IDs: ids,

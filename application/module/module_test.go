@@ -95,6 +95,18 @@ func TestCatalog(t *testing.T) {
 	require.Equal(t, eventtype.Standard, c.EventTypes[0].RetentionClass)
 }
 
+func TestCatalogRoles(t *testing.T) {
+	t.Parallel()
+	c, err := module.Build(jsonschema.New(), shop(func(r *module.Registrar) {
+		r.Roles(module.Role{Name: "seller"}, module.Role{Name: "shop_manager", Approves: true, Reads: []shredding.Class{shredding.Contact}})
+	}))
+	require.NoError(t, err)
+	require.Equal(t, []string{"module", "importer", "seller", "shop_manager", "auditor", "compliance", "compliance_approver", "admin", "operator"}, c.RoleNames())
+	rights, err := json.Marshal(c.RoleRights())
+	require.NoError(t, err)
+	require.JSONEq(t, `{"seller": {"approves": false, "reads": []}, "shop_manager": {"approves": true, "reads": ["contact"]}}`, string(rights))
+}
+
 func TestBuildRefuses(t *testing.T) {
 	t.Parallel()
 	change := func(change func(*module.IntentType)) func(*module.Registrar) {
@@ -109,7 +121,14 @@ func TestBuildRefuses(t *testing.T) {
 		with func(*module.Registrar)
 		want string
 	}{
-		"event type twice":          {func(r *module.Registrar) { r.EventType(eventType("shop.order.placed", 1)) }, "event type shop.order.placed version 1 is declared twice"},
+		"event type twice":     {func(r *module.Registrar) { r.EventType(eventType("shop.order.placed", 1)) }, "event type shop.order.placed version 1 is declared twice"},
+		"role of the platform": {func(r *module.Registrar) { r.Roles(module.Role{Name: "auditor"}) }, "role auditor belongs to the platform"},
+		"role twice":           {func(r *module.Registrar) { r.Roles(module.Role{Name: "cook"}, module.Role{Name: "cook"}) }, "role cook is declared twice"},
+		"role with a blank":    {func(r *module.Registrar) { r.Roles(module.Role{Name: "sous chef"}) }, `role "sous chef": a name`},
+		"role without a name":  {func(r *module.Registrar) { r.Roles(module.Role{}) }, `role "": a name`},
+		"role with an unknown class": {
+			func(r *module.Registrar) { r.Roles(module.Role{Name: "cook", Reads: []shredding.Class{"recipe"}}) }, `role cook reads "recipe"`,
+		},
 		"event type outside":        {func(r *module.Registrar) { r.EventType(eventType("crm.lead.won", 1)) }, `event type crm.lead.won: prefix "crm" is not declared`},
 		"event type with findings":  {func(r *module.Registrar) { r.EventType(eventType("shop.order.lost", 0)) }, "event type shop.order.lost: event_type.invalid"},
 		"event type without schema": {func(r *module.Registrar) { e := eventType("shop.x", 1); e.DataSchema = nil; r.EventType(e) }, "event_type.invalid"},

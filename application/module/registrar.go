@@ -135,6 +135,7 @@ type Catalog struct {
 	EventTypes  []EventType
 	Policies    []ports.PolicyModule
 	Projections []Projection
+	Roles       []Role
 
 	folds       map[string]Fold
 	entityFolds map[string]EntityFold

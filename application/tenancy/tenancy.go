@@ -26,6 +26,7 @@ type Service struct {
 	install    ports.Installations
 	policies   ports.PolicyEngine
 	owner      func(string) string
+	roles      []string
 	clock      ports.Clock
 	ids        ports.IDSource
 
@@ -54,6 +55,7 @@ type Config struct {
 	// Owner tells which built-in module owns an event or intent type, "" if none does:
 	// module.Catalog.Owner. Without it nobody reads personal values.
 	Owner func(recordType string) string
+	Roles []string // that a principal may hold: module.Catalog.RoleNames
 	Clock ports.Clock
 	IDs   ports.IDSource
 	// AllowDevelopmentTokens lets the tokens of `backbone dev` in.
@@ -63,7 +65,7 @@ type Config struct {
 // New makes a Service.
 func New(c Config) *Service {
 	return &Service{
-		entities: c.LegalEntities, principals: c.Principals, install: c.Installations, policies: c.Policies, owner: c.Owner, clock: c.Clock, ids: c.IDs,
+		entities: c.LegalEntities, principals: c.Principals, install: c.Installations, policies: c.Policies, owner: c.Owner, roles: c.Roles, clock: c.Clock, ids: c.IDs,
 		allowDevelopmentTokens: c.AllowDevelopmentTokens,
 		byCode:                 map[entityKey]ports.LegalEntity{}, byToken: map[event.Hash]keptPrincipal{}, readers: map[string]reader{}, keptTime: 5 * time.Second,
 	}
@@ -232,19 +234,13 @@ func (s *Service) Bootstrap(ctx context.Context, logName string, deployment uint
 	return s.install.Bootstrap(ctx, ports.Installation{LogName: logName, Deployment: deployment, CreatedAt: event.Micros(s.clock.Now())})
 }
 
-// Roles are all the roles a principal may hold.
-var Roles = []string{
-	"module", "importer", "ap_clerk", "approver", "vendor_admin", "treasurer", "gl_accountant", "controller", "cfo",
-	"auditor", "compliance", "compliance_approver", "admin", "operator",
-}
-
 // Enroll stores a principal under a new token, which is returned once. Without a
 // role label the first role is it. Faults: principal.role_unknown,
 // principal.id_invalid.
 func (s *Service) Enroll(ctx context.Context, p ports.Principal) (token string, err error) {
 	for _, role := range p.Roles {
-		if !slices.Contains(Roles, role) {
-			return "", fault.New(fault.Invalid, "principal.role_unknown", "there is no role %q; the roles are %s", role, strings.Join(Roles, ", ")).WithField("roles")
+		if !slices.Contains(s.roles, role) {
+			return "", fault.New(fault.Invalid, "principal.role_unknown", "there is no role %q; the roles are %s", role, strings.Join(s.roles, ", ")).WithField("roles")
 		}
 	}
 	if p.TenantID == "" || p.PersonID == "" || len(p.Roles) == 0 {

@@ -192,7 +192,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	for path, source := range configs.Policies() {
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
-	engine, err := opa.New(policies, opa.WithCache(keptDecisions, decisions(a.Catalog)...))
+	engine, err := opa.New(policies, opa.WithData("roles", a.Catalog.RoleRights()), opa.WithCache(keptDecisions, decisions(a.Catalog)...))
 	if err != nil {
 		return fmt.Errorf("policies: %w", err)
 	}
@@ -203,7 +203,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	a.Tenancy = tenancy.New(tenancy.Config{
-		LegalEntities: newTenants{a.Store, a.tenantMade}, Principals: a.Store, Installations: a.Store, Policies: engine, Owner: a.Catalog.Owner,
+		LegalEntities: newTenants{a.Store, a.tenantMade}, Principals: a.Store, Installations: a.Store, Policies: engine, Owner: a.Catalog.Owner, Roles: a.Catalog.RoleNames(),
 		Clock: clock, IDs: ids, AllowDevelopmentTokens: o.AllowDevelopmentTokens,
 	})
 	if o.LogName != "" {
@@ -219,7 +219,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		BatchEvents: c.Limits.BatchEvents, EventBytes: c.Limits.EventBytes, EntityRefs: c.Limits.EntityRefs, Tags: c.Limits.Tags,
 	}, eventappend.WithSealer(vault), eventappend.WithUpcaster(a.Upcaster))
 	a.Append = eventappend.NewService(preparer, a.Store, a.Store, a.Store, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(vault))
-	a.Streams = streams.New(streams.Config{Writer: streamWriter{a.Append}, Reader: a.Store, Catalog: a.Catalog, Roles: tenancy.Roles})
+	a.Streams = streams.New(streams.Config{Writer: streamWriter{a.Append}, Reader: a.Store, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
 	a.Intake = pipeline.New(pipeline.Config{
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: upcasting.Reads(a.Store, a.Upcaster), Intents: a.Store,
 		Idempotency: a.Store, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,

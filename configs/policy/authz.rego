@@ -17,12 +17,16 @@
 #
 # pii says which classes of personal data a caller reads in clear; it looks at
 # roles alone.
+#
+# Business roles are declared by modules and arrive as data.roles, by name:
+#   {"ap_clerk": {"approves": false, "reads": ["contact"]}}
+# All others are named here; a module cannot declare them.
 package backbone.authz
 
-business := {
-	"ap_clerk", "approver", "vendor_admin", "treasurer",
-	"gl_accountant", "controller", "cfo",
-}
+business := object.keys(data.roles)
+
+# Those who may decide on intents that wait for approval.
+approving := {role | some role, rights in data.roles; rights.approves}
 
 services := {"module", "importer"}
 
@@ -30,7 +34,7 @@ everybody := business | services | {"auditor", "compliance", "compliance_approve
 
 grants := {
 	"intents.submit": business | services | {"admin"},
-	"intents.approve": {"approver", "vendor_admin", "treasurer", "gl_accountant", "controller", "cfo", "admin"},
+	"intents.approve": approving | {"admin"},
 	"intents.read": business | services | {"admin", "auditor"},
 	"events.append": {"module"},
 	"events.read": business | {"module", "auditor"},
@@ -144,18 +148,10 @@ second_person if {
 
 classes := {"contact", "identity", "bank", "tax", "health", "free_text"}
 
-# The persons of accounts payable and of the ledger, for types of the built-in
-# modules: whom a vendor's clerk writes to, whose account is paid.
-builtin := {
-	"ap_clerk": {"contact"},
-	"approver": {"contact", "bank"},
-	"controller": {"contact", "bank"},
-	"cfo": {"contact", "bank"},
-	"vendor_admin": {"contact", "identity", "tax"},
-	"treasurer": {"contact", "bank", "identity"},
-}
+# Business roles read personal values of the modules' types as they were declared.
+builtin := {role: rights.reads | some role, rights in data.roles}
 
-# Types that no built-in module owns belong to the services that write them.
+# Types that no module owns belong to the services that write them.
 foreign := {"module": classes}
 
 # These read no personal value, whatever other roles the same person has.

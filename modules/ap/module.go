@@ -62,6 +62,7 @@ func (Module) Name() string { return contract.ModuleName }
 // Register declares everything the module has.
 func (Module) Register(r *module.Registrar) error {
 	r.Prefixes("ap", "payment")
+	r.Roles(roles()...)
 	policy, err := files.ReadFile(policyFile)
 	if err != nil {
 		return err

@@ -50,6 +50,7 @@ func (m *Module) Name() string { return contract.ModuleName }
 // Register declares everything the ledger has.
 func (m *Module) Register(r *module.Registrar) error {
 	r.Prefixes(contract.ModuleName)
+	r.Roles(roles()...)
 	r.Policy(ports.PolicyModule{Path: "modules/gl/policy/gl.rego", Source: policy})
 	for _, t := range eventTypes() {
 		schema, err := readSchema(t.Type + ".v1")

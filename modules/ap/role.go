@@ -1,0 +1,28 @@
+package ap
+
+import (
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/shredding"
+)
+
+// roles are the roles of accounts payable; controllers and CFOs come with the ledger.
+func roles() []module.Role {
+	return []module.Role{
+		{
+			Name: "ap_clerk", Persona: "Paula Clerk", Description: "submits documents and writes to vendors",
+			Reads: []shredding.Class{shredding.Contact},
+		},
+		{
+			Name: "approver", Persona: "Amir Approver", Description: "approves documents up to a limit", Approves: true,
+			Reads: []shredding.Class{shredding.Contact, shredding.Bank},
+		},
+		{
+			Name: "vendor_admin", Persona: "Vera Vendors", Description: "keeps the vendor master", Approves: true,
+			Reads: []shredding.Class{shredding.Contact, shredding.Identity, shredding.Tax},
+		},
+		{
+			Name: "treasurer", Persona: "Tomas Treasurer", Description: "pays vendors", Approves: true,
+			Reads: []shredding.Class{shredding.Contact, shredding.Bank, shredding.Identity},
+		},
+	}
+}

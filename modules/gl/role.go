@@ -1,0 +1,22 @@
+package gl
+
+import (
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/shredding"
+)
+
+// roles are the ledger's roles. Controllers and CFOs approve in the modules whose journals
+// they answer for, so they see whom those pay.
+func roles() []module.Role {
+	return []module.Role{
+		{Name: "gl_accountant", Persona: "Greta Ledger", Description: "posts journals and keeps the chart of accounts", Approves: true},
+		{
+			Name: "controller", Persona: "Carl Controller", Description: "closes periods and approves up to a limit", Approves: true,
+			Reads: []shredding.Class{shredding.Contact, shredding.Bank},
+		},
+		{
+			Name: "cfo", Persona: "Fiona Finance", Description: "approves what is over the controller's limit", Approves: true,
+			Reads: []shredding.Class{shredding.Contact, shredding.Bank},
+		},
+	}
+}
