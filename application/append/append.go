@@ -1,3 +1,12 @@
+// Package append writes batches of events to the log without an intent: for services
+// that own their event types, for importers, and for the lifecycle events of streams.
+//
+// Preparer checks drafts against the registered types and encodes them: it builds
+// business keys and index keys, seals personal values and hashes each payload once.
+// Service adds idempotency, retries after a moved key and the recreation of deleted
+// streams. The HTTP API and application/streams call Service; application/pipeline uses
+// Preparer only. The package never decides what depends on committed state (expected
+// versions, duplicate keys, deletions): ports.EventAppender does, under its lock.
 package append
 
 import (
@@ -13,8 +22,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Service is the raw door to the log, for services with their own event types and
-// for migrations. Business changes go through intents.
+// Service appends batches of events that no intent has planned. Business changes go
+// through application/pipeline.
 type Service struct {
 	preparer    *Preparer
 	appender    ports.EventAppender
@@ -31,7 +40,7 @@ type Service struct {
 type ServiceOption func(*Service)
 
 // WithFingerprints stores fingerprints of requests under a secret of the tenant.
-// Without, they are stored as they come, which is for tests.
+// Without this option the plain digest is stored, which is for tests.
 func WithFingerprints(f module.Fingerprints) ServiceOption {
 	return func(s *Service) { s.fingerprints = f }
 }
@@ -48,10 +57,10 @@ func NewService(
 	return s
 }
 
-// reseals is how often values are sealed again because a key had moved.
-const reseals = 3
+// maxReseals is how often values are sealed again after shredding.CodeKeyMoved.
+const maxReseals = 3
 
-// Request is a batch as asked for.
+// Request is one batch with its preconditions.
 type Request struct {
 	LegalEntity    ports.LegalEntity
 	Actor          event.Actor
@@ -60,15 +69,15 @@ type Request struct {
 	Streams        []concurrency.StreamExpectation
 	Entities       []concurrency.EntityExpectation
 	Conditions     []concurrency.AppendCondition
-	Roles          []string // of the caller, for access lists of streams; nil: the log itself
+	Roles          []string // of the caller, checked against access lists of streams; nil: the log itself, which passes every list
 	IdempotencyKey string
 	Fingerprint    event.Hash // of the content, when a key is given
 }
 
-// Append validates the batch and writes it, all or nothing. replayed says that
-// the idempotency key was known and the first receipts are given again. A deleted
-// stream that the batch writes to is recreated, unless the batch demands that it
-// exists; the receipts are those of the drafts. Faults:
+// Append validates the batch and writes all of it or nothing. replayed is true if the
+// idempotency key was used before: the receipts are then those of the first request. A
+// deleted stream that the batch writes to is recreated, unless the batch expects the
+// stream to exist; the receipts list the caller's events only. Faults:
 // those of Preparer.Prepare, ports.EventAppender, module.Fingerprints,
 // append.batch_empty, idempotency.key_invalid.
 func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.AppendedEvent, replayed bool, err error) {
@@ -78,7 +87,7 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 	now := event.Micros(s.clock.Now())
 	req := ports.AppendRequest{Partition: r.LegalEntity.Partition, Streams: r.Streams, Entities: r.Entities, Conditions: r.Conditions, Roles: r.Roles}
 	if r.IdempotencyKey != "" {
-		req.Idempotency, err = s.claim(ctx, r, now)
+		req.Idempotency, err = s.makeIdempotencyClaim(ctx, r, now)
 		if err != nil {
 			return nil, false, err
 		}
@@ -90,7 +99,7 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 			if f := req.Idempotency.Check(first.Fingerprint); f != nil {
 				return nil, false, f
 			}
-			receipts, err := s.receipts(ctx, req.Partition, first)
+			receipts, err := s.readReceipts(ctx, req.Partition, first)
 			return receipts, true, err
 		}
 	}
@@ -102,7 +111,7 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 			drafts[i].EffectiveDate = today
 		}
 	}
-	res, err := s.write(ctx, req, module.Batch{
+	res, err := s.prepareAndAppend(ctx, req, module.Batch{
 		Drafts: drafts, LegalEntity: r.LegalEntity, Actor: r.Actor, CorrelationID: correlation,
 		Source: event.Source{System: "backbone", Channel: "api"}, Now: now,
 	})
@@ -110,40 +119,40 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 		return nil, false, err
 	}
 	if res.Replayed {
-		receipts, err := s.receipts(ctx, req.Partition, res.Outcome)
+		receipts, err := s.readReceipts(ctx, req.Partition, res.Outcome)
 		return receipts, true, err
 	}
-	return withoutRecreations(res.Events), false, nil
+	return dropRecreations(res.Events), false, nil
 }
 
-// write prepares a batch and appends it: again with fresh keys if one had moved, and
-// again with the recreation of a stream that turned out to be deleted, or without it
-// if somebody else was faster.
-func (s *Service) write(ctx context.Context, req ports.AppendRequest, b module.Batch) (res ports.AppendResult, err error) {
-	anew := newRecreations(b, req.Streams)
+// prepareAndAppend prepares a batch and appends it. It retries with fresh keys after
+// shredding.CodeKeyMoved, with a recreation when a stream proves to be deleted, and
+// without that recreation when another writer recreated the stream first.
+func (s *Service) prepareAndAppend(ctx context.Context, req ports.AppendRequest, b module.Batch) (res ports.AppendResult, err error) {
+	recreations := newStreamRecreator(b, req.Streams)
 	for try := 0; ; {
 		if req.Events, err = s.preparer.Prepare(ctx, b); err != nil {
 			return res, err
 		}
-		if req.Events, err = anew.before(ctx, s.preparer, req.Events); err != nil {
+		if req.Events, err = recreations.prepend(ctx, s.preparer, req.Events); err != nil {
 			return res, err
 		}
 		res, err = s.appender.Append(ctx, req)
-		if anew.learn(err) {
+		if recreations.adjust(err) {
 			continue
 		}
-		if fault.CodeOf(err) != shredding.CodeKeyMoved || try == reseals {
+		if fault.CodeOf(err) != shredding.CodeKeyMoved || try == maxReseals {
 			return res, err
 		}
 		try++
-		s.preparer.forget(req.Partition, req.Events)
+		s.preparer.forgetKeys(req.Partition, req.Events)
 		if moved, ok := fault.As(err); ok && !pause(ctx, moved.RetryAfter) {
 			return res, err
 		}
 	}
 }
 
-// pause waits for the time that the store asks for; false if ctx ended first.
+// pause sleeps for d and reports false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -155,13 +164,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (s *Service) claim(ctx context.Context, r Request, now time.Time) (*ports.IdempotencyClaim, error) {
+// makeIdempotencyClaim ties the request's content to its key. While the tenant's secret
+// is unavailable, a batch without personal data is tied by its plain digest instead.
+func (s *Service) makeIdempotencyClaim(ctx context.Context, r Request, now time.Time) (*ports.IdempotencyClaim, error) {
 	key, err := concurrency.ScopeIdempotencyKey(r.PersonID, "events", r.IdempotencyKey)
 	if err != nil {
 		return nil, err
 	}
 	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: now.Add(s.keyTTL)}
-	if !s.preparer.personal(ctx, r.Drafts) {
+	if !s.preparer.mayHoldPersonalData(ctx, r.Drafts) {
 		claim.Digest = r.Fingerprint
 	}
 	if s.fingerprints == nil {
@@ -175,11 +186,11 @@ func (s *Service) claim(ctx context.Context, r Request, now time.Time) (*ports.I
 	case claim.Digest == (event.Hash{}):
 		return nil, err
 	}
-	return claim, nil // without the secret, what holds no personal data goes on
+	return claim, nil
 }
 
-// receipts gives the first request's answer again.
-func (s *Service) receipts(ctx context.Context, p event.PartitionID, o ports.IdempotencyOutcome) ([]ports.AppendedEvent, error) {
+// readReceipts rebuilds the receipts of the first request from the log.
+func (s *Service) readReceipts(ctx context.Context, p event.PartitionID, o ports.IdempotencyOutcome) ([]ports.AppendedEvent, error) {
 	events, err := s.events.Events(ctx, ports.EventQuery{
 		Partition: p, After: o.FirstSequence - 1, Until: o.FirstSequence + event.Sequence(o.EventCount) - 1, Limit: o.EventCount, WithoutData: true,
 	})
@@ -192,5 +203,5 @@ func (s *Service) receipts(ctx context.Context, p event.PartitionID, o ports.Ide
 			ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream, StreamVersion: e.StreamVersion, RecordedAt: e.RecordedAt, Checksum: e.Checksum,
 		}
 	}
-	return withoutRecreations(out), nil
+	return dropRecreations(out), nil
 }

@@ -18,14 +18,14 @@ import (
 )
 
 // append stores prepared events and reads them back.
-func (b *till) append(t *testing.T, events ...event.Prepared) []event.Recorded {
+func (b *appendFixture) append(t *testing.T, events ...event.Prepared) []event.Recorded {
 	t.Helper()
 	res, err := b.store.Append(t.Context(), ports.AppendRequest{Partition: b.entity.Partition, Events: events})
 	require.NoError(t, err)
-	return b.recorded(t, res.Events)
+	return b.readBack(t, res.Events)
 }
 
-func (b *till) recorded(t *testing.T, receipts []ports.AppendedEvent) []event.Recorded {
+func (b *appendFixture) readBack(t *testing.T, receipts []ports.AppendedEvent) []event.Recorded {
 	t.Helper()
 	out := make([]event.Recorded, len(receipts))
 	for i, r := range receipts {
@@ -36,7 +36,7 @@ func (b *till) recorded(t *testing.T, receipts []ports.AppendedEvent) []event.Re
 	return out
 }
 
-func (b *till) events(t *testing.T, key string) ([]event.ID, error) {
+func (b *appendFixture) eventIDsByKey(t *testing.T, key string) ([]event.ID, error) {
 	t.Helper()
 	events, err := b.store.Events(t.Context(), ports.EventQuery{Partition: b.entity.Partition, Key: key})
 	var ids []event.ID
@@ -46,18 +46,18 @@ func (b *till) events(t *testing.T, key string) ([]event.ID, error) {
 	return ids, err
 }
 
-func (b *till) head(t *testing.T) event.Sequence {
+func (b *appendFixture) head(t *testing.T) event.Sequence {
 	t.Helper()
 	h, err := b.store.Head(t.Context(), b.entity.Partition)
 	require.NoError(t, err)
 	return h.Sequence
 }
 
-func (b *till) service() *eventappend.Service {
+func (b *appendFixture) service() *eventappend.Service {
 	return eventappend.NewService(b.preparer, b.store, b.store, b.store, b.clock, b.ids, time.Hour)
 }
 
-func (b *till) request(key string, drafts ...event.Draft) eventappend.Request {
+func (b *appendFixture) request(key string, drafts ...event.Draft) eventappend.Request {
 	r := eventappend.Request{LegalEntity: b.entity, Actor: clerk, PersonID: "p-clerk", Drafts: drafts, IdempotencyKey: key}
 	for _, d := range drafts {
 		if raw, ok := d.Data.(json.RawMessage); ok && len(raw) > 0 {
@@ -73,14 +73,14 @@ func code(t *testing.T, err error) string {
 	return fault.CodeOf(err)
 }
 
-func TestAppendAnswersReceipts(t *testing.T) {
+func TestAppendReceipts(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	receipts, replayed, err := b.service().Append(t.Context(), b.request("", placed(nil), placed(func(d *event.Draft) { d.CausedByIndex = 1 })))
+	b := newAppendFixture(t)
+	receipts, replayed, err := b.service().Append(t.Context(), b.request("", orderPlaced(nil), orderPlaced(func(d *event.Draft) { d.CausedByIndex = 1 })))
 	require.NoError(t, err)
 	require.False(t, replayed)
 	require.Len(t, receipts, 2)
-	events := b.recorded(t, receipts)
+	events := b.readBack(t, receipts)
 	for i, e := range events {
 		require.Equal(t, ports.AppendedEvent{
 			ID: e.ID, Type: e.Type, Sequence: event.Sequence(i) + 1, Stream: e.Stream, StreamVersion: event.Version(i) + 1, RecordedAt: e.RecordedAt, Checksum: e.Checksum,
@@ -92,44 +92,44 @@ func TestAppendAnswersReceipts(t *testing.T) {
 	require.NotEmpty(t, events[0].CorrelationID)
 }
 
-func TestAppendRefusesAnEmptyBatch(t *testing.T) {
+func TestAppendEmptyBatch(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newAppendFixture(t)
 	_, _, err := b.service().Append(t.Context(), b.request("k"))
 	f, _ := fault.As(err)
 	require.Equal(t, "append.batch_empty", f.Code)
 	require.Equal(t, "/events", f.Field)
 }
 
-func TestEffectiveDateIsTodayInTheEntitysZone(t *testing.T) {
+func TestAppendDefaultEffectiveDate(t *testing.T) {
 	t.Parallel()
-	b := setup(t) // 23:30 UTC is the next day in Berlin
-	undated := placed(func(d *event.Draft) { d.EffectiveDate = 0 })
+	b := newAppendFixture(t) // 23:30 UTC is the next day in Berlin
+	undated := orderPlaced(func(d *event.Draft) { d.EffectiveDate = 0 })
 	for zone, want := range map[string]string{"Europe/Berlin": "2026-04-01", "America/New_York": "2026-03-31", "UTC": "2026-03-31", "no/such": "2026-03-31"} {
-		r := b.request("", undated, placed(func(d *event.Draft) { d.EffectiveDate = event.MustDate("2020-02-29") }))
+		r := b.request("", undated, orderPlaced(func(d *event.Draft) { d.EffectiveDate = event.MustDate("2020-02-29") }))
 		r.LegalEntity.TimeZone = zone
 		receipts, _, err := b.service().Append(t.Context(), r)
 		require.NoError(t, err)
-		events := b.recorded(t, receipts)
+		events := b.readBack(t, receipts)
 		require.Equal(t, want, events[0].EffectiveDate.String(), zone)
 		require.Equal(t, "2020-02-29", events[1].EffectiveDate.String(), "a given date stays")
 	}
 }
 
-func TestAppendChangesNoDraftOfTheCaller(t *testing.T) {
+func TestAppendLeavesCallersDrafts(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	r := b.request("", placed(func(d *event.Draft) { d.EffectiveDate = 0 }))
+	b := newAppendFixture(t)
+	r := b.request("", orderPlaced(func(d *event.Draft) { d.EffectiveDate = 0 }))
 	_, _, err := b.service().Append(t.Context(), r)
 	require.NoError(t, err)
 	require.Zero(t, r.Drafts[0].EffectiveDate, "the same request sent again tomorrow has another default")
 }
 
-func TestIdempotency(t *testing.T) {
+func TestAppendIdempotency(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newAppendFixture(t)
 	s := b.service()
-	first := b.request("k-1", placed(nil), placed(nil))
+	first := b.request("k-1", orderPlaced(nil), orderPlaced(nil))
 	receipts, replayed, err := s.Append(t.Context(), first)
 	require.NoError(t, err)
 	require.False(t, replayed)
@@ -145,7 +145,7 @@ func TestIdempotency(t *testing.T) {
 	_, _, err = s.Append(t.Context(), other)
 	require.Equal(t, "idempotency.mismatch", code(t, err))
 
-	// The replay wins over everything else that would be wrong by now.
+	// A replay is answered before the expectations are checked.
 	late := first
 	late.Streams = []concurrency.StreamExpectation{{Stream: event.StreamID{Type: "order", ID: "O-1"}, Expected: concurrency.NoStream()}}
 	again, replayed, err = s.Append(t.Context(), late)
@@ -161,7 +161,7 @@ func TestIdempotency(t *testing.T) {
 	require.False(t, replayed)
 	require.EqualValues(t, 4, b.head(t))
 
-	// It is forgotten after its time.
+	// The key expires after keyTTL.
 	b.clock.Advance(time.Hour)
 	_, replayed, err = s.Append(t.Context(), other)
 	require.NoError(t, err)
@@ -169,19 +169,19 @@ func TestIdempotency(t *testing.T) {
 	require.EqualValues(t, 6, b.head(t))
 }
 
-// blind does not see a key before the append, as another node's request that is
-// not committed yet.
-type blind struct{ ports.IdempotencyReader }
+// blindIdempotencyReader finds no key before the append, as if the first request were
+// running on another node and not committed yet.
+type blindIdempotencyReader struct{ ports.IdempotencyReader }
 
-func (blind) IdempotencyOutcome(context.Context, event.PartitionID, string, time.Time) (ports.IdempotencyOutcome, bool, error) {
+func (blindIdempotencyReader) IdempotencyOutcome(context.Context, event.PartitionID, string, time.Time) (ports.IdempotencyOutcome, bool, error) {
 	return ports.IdempotencyOutcome{}, false, nil
 }
 
-func TestIdempotencyIsDecidedUnderTheLock(t *testing.T) {
+func TestAppendIdempotencyConcurrentRequests(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	s := eventappend.NewService(b.preparer, b.store, b.store, blind{b.store}, b.clock, b.ids, time.Hour)
-	first := b.request("k-1", placed(nil), placed(nil))
+	b := newAppendFixture(t)
+	s := eventappend.NewService(b.preparer, b.store, b.store, blindIdempotencyReader{b.store}, b.clock, b.ids, time.Hour)
+	first := b.request("k-1", orderPlaced(nil), orderPlaced(nil))
 	var mu sync.Mutex
 	var fresh, again int
 	var seen [][]ports.AppendedEvent
@@ -211,44 +211,44 @@ func TestIdempotencyIsDecidedUnderTheLock(t *testing.T) {
 	require.EqualValues(t, 2, b.head(t))
 }
 
-func TestRefusedRequestLeavesItsKeyFree(t *testing.T) {
+func TestAppendIdempotencyKeyAfterRefusal(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newAppendFixture(t)
 	s := b.service()
-	r := b.request("k-1", placed(func(d *event.Draft) { d.Data = json.RawMessage(`{"amount":-1}`) }))
+	r := b.request("k-1", orderPlaced(func(d *event.Draft) { d.Data = json.RawMessage(`{"amount":-1}`) }))
 	_, _, err := s.Append(t.Context(), r)
 	require.Equal(t, "shop.amount_negative", code(t, err))
-	r = b.request("k-1", placed(nil))
+	r = b.request("k-1", orderPlaced(nil))
 	_, replayed, err := s.Append(t.Context(), r)
 	require.NoError(t, err)
 	require.False(t, replayed)
 }
 
-func TestIdempotencyKeys(t *testing.T) {
+func TestAppendIdempotencyKeyInvalid(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newAppendFixture(t)
 	for key, want := range map[string]string{
 		strings.Repeat("k", 256): "idempotency.key_invalid",
 		"a\x00b":                 "idempotency.key_invalid",
 		"a\xff":                  "idempotency.key_invalid",
 		"ada@example.org":        "pii.in_identifier",
 	} {
-		_, _, err := b.service().Append(t.Context(), b.request(key, placed(nil)))
+		_, _, err := b.service().Append(t.Context(), b.request(key, orderPlaced(nil)))
 		f, ok := fault.As(err)
 		require.True(t, ok)
 		require.Equal(t, want, f.Code)
 		require.Equal(t, "Idempotency-Key", f.Field)
 	}
 	require.Zero(t, b.head(t))
-	_, _, err := b.service().Append(t.Context(), b.request(strings.Repeat("k", 255), placed(nil)))
+	_, _, err := b.service().Append(t.Context(), b.request(strings.Repeat("k", 255), orderPlaced(nil)))
 	require.NoError(t, err)
 }
 
-func TestDemandsReachTheLog(t *testing.T) {
+func TestAppendExpectations(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newAppendFixture(t)
 	s := b.service()
-	_, _, err := s.Append(t.Context(), b.request("", placed(func(d *event.Draft) {
+	_, _, err := s.Append(t.Context(), b.request("", orderPlaced(func(d *event.Draft) {
 		d.Entities, d.Tags = []event.EntityRef{order}, []string{"q1"}
 		d.Data = json.RawMessage(`{"customer":"c","number":"7"}`)
 	})))
@@ -267,7 +267,7 @@ func TestDemandsReachTheLog(t *testing.T) {
 			r.Drafts[0].Data = json.RawMessage(`{"customer":"C","number":" 7"}`)
 		},
 	} {
-		r := b.request("", placed(nil))
+		r := b.request("", orderPlaced(nil))
 		demand(&r)
 		_, _, err := s.Append(t.Context(), r)
 		require.Equal(t, strings.TrimSpace(want), code(t, err))

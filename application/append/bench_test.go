@@ -8,10 +8,10 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// BenchmarkPrepare is an event as most are: no personal data, a few references.
+// BenchmarkPrepare prepares a typical event: no personal data, a few references.
 func BenchmarkPrepare(b *testing.B) {
-	t := setup(b)
-	draft := placed(func(d *event.Draft) {
+	t := newAppendFixture(b)
+	draft := orderPlaced(func(d *event.Draft) {
 		d.Data = json.RawMessage(`{"amount":12.5,"note":"as ordered","number":"O-7","customer":"c-1"}`)
 		d.Entities = []event.EntityRef{{Type: "customer", ID: "c-1", Role: "buyer"}}
 		d.Dimensions = map[string]string{"cost_center": "042"}
@@ -27,4 +27,4 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 }
 
-var _ module.Sealer = (*tap)(nil)
+var _ module.Sealer = (*fakeSealer)(nil)

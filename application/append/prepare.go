@@ -1,6 +1,3 @@
-// Package append takes events to the log: it checks drafts against the registry,
-// builds their keys, encodes each payload once, and hands them to the store,
-// which decides everything that depends on what was committed before.
 package append
 
 import (
@@ -24,47 +21,47 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Types finds registered event types.
-type Types interface {
+// TypeRegistry finds registered event types.
+type TypeRegistry interface {
 	Lookup(ctx context.Context, name string, version uint32) (*module.RegisteredType, error)
 }
 
-// Limits bound one append; crossing one is a named fault.
+// Limits bounds one append. Exceeding a limit is a fault that names the limit.
 type Limits struct {
-	BatchEvents int
-	EventBytes  int
-	EntityRefs  int
-	Tags        int
+	BatchEvents int // events of one batch
+	EventBytes  int // bytes of one payload as stored
+	EntityRefs  int // entity references of one event
+	Tags        int // tags of one event
 }
 
-// maxIdentifier bounds ids and keys, in bytes: B-tree rows have a limit, and a
-// value over it would poison a group.
+// maxIdentifier bounds ids and keys, in bytes. PostgreSQL limits the size of a B-tree
+// row; a longer value would fail the commit of every request in its group.
 const maxIdentifier = 512
 
 // Preparer makes drafts ready for the store.
 type Preparer struct {
-	types  Types
+	types  TypeRegistry
 	ids    ports.IDSource
 	limits Limits
 	sealer module.Sealer
-	// upcaster wants events of earlier versions to be readable in the newest; nil takes
-	// them as they are.
+	// upcaster checks that events of earlier versions can be upcast; nil accepts them
+	// unchecked.
 	upcaster module.Upcaster
 }
 
 // Option is an optional part of a Preparer.
 type Option func(*Preparer)
 
-// WithSealer seals the personal values of events. Without a sealer events that have
-// some are refused with pii.keys_missing.
+// WithSealer seals the personal values of events. Without a sealer, events with
+// personal values are refused with pii.keys_missing.
 func WithSealer(s module.Sealer) Option { return func(p *Preparer) { p.sealer = s } }
 
-// WithUpcaster refuses events of earlier versions that could not be read in the version
-// in which their type is read: event_type.not_upcastable.
+// WithUpcaster refuses events of earlier schema versions that readers could not upcast:
+// event_type.not_upcastable.
 func WithUpcaster(u module.Upcaster) Option { return func(p *Preparer) { p.upcaster = u } }
 
 // NewPreparer makes a Preparer.
-func NewPreparer(types Types, ids ports.IDSource, limits Limits, options ...Option) *Preparer {
+func NewPreparer(types TypeRegistry, ids ports.IDSource, limits Limits, options ...Option) *Preparer {
 	p := &Preparer{types: types, ids: ids, limits: limits}
 	for _, o := range options {
 		o(p)
@@ -75,18 +72,18 @@ func NewPreparer(types Types, ids ports.IDSource, limits Limits, options ...Opti
 // Prepare validates and encodes a batch and seals its personal values. Faults:
 // append.batch_too_large, append.event_too_large, event_type.not_found,
 // append.schema_violation, append.dimension_missing, append.reference_missing,
-// append.identifier_invalid, stream.event_reserved, pii.in_identifier, those of the types' own checks, of
-// shredding.Manifest.Resolve and of module.Sealer. Pointers in faults begin with
-// /events/<index>, but for those to what the batch says about all events.
+// append.identifier_invalid, stream.event_reserved, pii.in_identifier, those of the
+// types' own checks, of shredding.Manifest.Resolve and of module.Sealer. Pointers in
+// faults begin with /events/<index>, except pointers to members of the batch itself.
 func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepared, error) {
 	if len(b.Drafts) > p.limits.BatchEvents {
 		return nil, fault.New(fault.TooLarge, "append.batch_too_large",
 			"a batch holds at most %d events; send them in several batches", p.limits.BatchEvents).
 			WithNumbers(p.limits.BatchEvents, len(b.Drafts)).WithField("/events")
 	}
-	if err := checkTexts(
-		text{"/correlation_id", b.CorrelationID}, text{"/source/system", b.Source.System},
-		text{"/source/channel", b.Source.Channel}, text{"/source/reference", b.Source.Reference},
+	if err := checkIdentifiers(
+		textField{"/correlation_id", b.CorrelationID}, textField{"/source/system", b.Source.System},
+		textField{"/source/channel", b.Source.Channel}, textField{"/source/reference", b.Source.Reference},
 	); err != nil {
 		return nil, err
 	}
@@ -113,8 +110,8 @@ func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepare
 		} else {
 			out[i].ID = p.ids.NewID(b.Now)
 		}
-		if err := p.prepareOne(ctx, &out[i], &b.Drafts[i], &b); err != nil {
-			return nil, at(err, i)
+		if err := p.prepareEvent(ctx, &out[i], &b.Drafts[i], &b); err != nil {
+			return nil, prependEventIndex(err, i)
 		}
 		out[i].RulesEvaluated = rules
 		out[i].ActorDetails = details
@@ -128,8 +125,8 @@ func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepare
 	return out, nil
 }
 
-// at puts the event's place before the fault's pointers.
-func at(err error, index int) error {
+// prependEventIndex makes a fault's pointers relative to the batch.
+func prependEventIndex(err error, index int) error {
 	f, ok := fault.As(err)
 	if !ok {
 		return err
@@ -147,11 +144,11 @@ func at(err error, index int) error {
 	return changed
 }
 
-func (p *Preparer) prepareOne(ctx context.Context, out *event.Prepared, d *event.Draft, b *module.Batch) error {
+func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *event.Draft, b *module.Batch) error {
 	if err := p.checkShape(d); err != nil {
 		return err
 	}
-	if err := checkChange(d, b); err != nil {
+	if err := checkLifecycleEvent(d, b); err != nil {
 		return err
 	}
 	t, err := p.types.Lookup(ctx, d.Type, d.SchemaVersion)
@@ -162,7 +159,7 @@ func (p *Preparer) prepareOne(ctx context.Context, out *event.Prepared, d *event
 	if err != nil {
 		return err
 	}
-	if err := checkAgainst(t, data, d); err != nil {
+	if err := checkType(t, data, d); err != nil {
 		return err
 	}
 	payload, err := encodePayload(data, d.Dimensions, d.Entities)
@@ -176,7 +173,7 @@ func (p *Preparer) prepareOne(ctx context.Context, out *event.Prepared, d *event
 		return err
 	}
 	if p.upcaster != nil {
-		// As it will be stored, since that is what will be read.
+		// The stored bytes are tried, because readers upcast the stored bytes.
 		if err := p.upcaster.Try(ctx, event.Recorded{Skeleton: event.Skeleton{
 			Partition: b.LegalEntity.Partition, ID: out.ID, Type: t.Type, SchemaVersion: t.SchemaVersion, PII: out.PII,
 		}, Payload: payload}); err != nil {
@@ -209,8 +206,8 @@ func (p *Preparer) prepareOne(ctx context.Context, out *event.Prepared, d *event
 	if len(d.Series) == 0 {
 		out.PayloadHash, out.PayloadHashDone = event.HashPayload(out.Salt, payload), true
 	}
-	out.Keys = keysOf(d)
-	out.BusinessKeys, err = businessKeys(t, data, d.Series)
+	out.Keys = indexKeys(d)
+	out.BusinessKeys, err = buildBusinessKeys(t, data, d.Series)
 	return err
 }
 
@@ -231,16 +228,16 @@ func (p *Preparer) checkShape(d *event.Draft) error {
 		return fault.New(fault.TooLarge, "append.too_many_tags", "an event may carry %d tags; use fewer", p.limits.Tags).
 			WithNumbers(p.limits.Tags, len(d.Tags)).WithField("/tags")
 	}
-	required := []text{{"/stream/type", d.Stream.Type}, {"/stream/id", d.Stream.ID}}
+	required := []textField{{"/stream/type", d.Stream.Type}, {"/stream/id", d.Stream.ID}}
 	for _, r := range required {
 		if r.value == "" {
 			return fault.New(fault.Invalid, "append.identifier_invalid", "this identifier is required; give one").WithField(r.field)
 		}
 	}
-	if err := checkTexts(
-		text{"/stream/type", d.Stream.Type}, text{"/stream/id", d.Stream.ID}, text{"/correlation_id", d.CorrelationID},
-		text{"/source/system", d.Source.System}, text{"/source/channel", d.Source.Channel}, text{"/source/reference", d.Source.Reference},
-		text{"/scope/division", d.Scope.Division}, text{"/scope/region", d.Scope.Region}, text{"/scope/site", d.Scope.Site},
+	if err := checkIdentifiers(
+		textField{"/stream/type", d.Stream.Type}, textField{"/stream/id", d.Stream.ID}, textField{"/correlation_id", d.CorrelationID},
+		textField{"/source/system", d.Source.System}, textField{"/source/channel", d.Source.Channel}, textField{"/source/reference", d.Source.Reference},
+		textField{"/scope/division", d.Scope.Division}, textField{"/scope/region", d.Scope.Region}, textField{"/scope/site", d.Scope.Site},
 	); err != nil {
 		return err
 	}
@@ -248,27 +245,27 @@ func (p *Preparer) checkShape(d *event.Draft) error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Dimensions)) {
-		if err := checkNamed("/dimensions", name, d.Dimensions[name]); err != nil {
+		if err := checkNamedIdentifier("/dimensions", name, d.Dimensions[name]); err != nil {
 			return err
 		}
 	}
 	for i, e := range d.Entities {
 		if err := checkReference(e); err != nil {
-			return below(err, "/entities/", i)
+			return prependListIndex(err, "/entities/", i)
 		}
 	}
 	for i, tag := range d.Tags {
 		if tag == "" || len(tag) > maxIdentifier-4 {
-			return below(fault.New(fault.Invalid, "append.identifier_invalid", "a tag has 1 to %d bytes; give one that fits", maxIdentifier-4), "/tags/", i)
+			return prependListIndex(fault.New(fault.Invalid, "append.identifier_invalid", "a tag has 1 to %d bytes; give one that fits", maxIdentifier-4), "/tags/", i)
 		}
 		if err := checkIdentifier("", tag); err != nil {
-			return below(err, "/tags/", i)
+			return prependListIndex(err, "/tags/", i)
 		}
 	}
 	return nil
 }
 
-// checkReference checks one of the entities; fields in faults are its own.
+// checkReference checks one entity reference; pointers in faults are relative to it.
 func checkReference(e event.EntityRef) error {
 	if e.Type == "" || e.ID == "" || e.Role == "" || strings.ContainsRune(e.Type, ':') {
 		return fault.New(fault.Invalid, "append.reference_invalid", "entity_type (without a colon), entity_id and role are required; give all three")
@@ -276,12 +273,13 @@ func checkReference(e event.EntityRef) error {
 	if len(e.Type)+len(e.ID) > maxIdentifier-8 {
 		return fault.New(fault.Invalid, "append.identifier_invalid", "identifiers have at most %d bytes; shorten it", maxIdentifier)
 	}
-	return checkTexts(text{"/entity_type", e.Type}, text{"/entity_id", e.ID}, text{"/role", e.Role})
+	return checkIdentifiers(textField{"/entity_type", e.Type}, textField{"/entity_id", e.ID}, textField{"/role", e.Role})
 }
 
-// below puts a list's element before the fault's field. Pointers are written for
-// faults only.
-func below(err error, list string, index int) error {
+// prependListIndex makes a fault's pointer relative to the document that holds the list.
+// Pointers are built for faults only, because building them for every event would cost
+// allocations.
+func prependListIndex(err error, list string, index int) error {
 	f, ok := fault.As(err)
 	if !ok {
 		return err
@@ -289,10 +287,10 @@ func below(err error, list string, index int) error {
 	return f.WithField(list + strconv.Itoa(index) + f.Field)
 }
 
-// text is an identifier and where it stands.
-type text struct{ field, value string }
+// textField is an identifier and the pointer to it.
+type textField struct{ field, value string }
 
-func checkTexts(texts ...text) error {
+func checkIdentifiers(texts ...textField) error {
 	for _, t := range texts {
 		if err := checkIdentifier(t.field, t.value); err != nil {
 			return err
@@ -301,8 +299,8 @@ func checkTexts(texts ...text) error {
 	return nil
 }
 
-// checkNamed checks a member that the caller has named.
-func checkNamed(field, name, value string) error {
+// checkNamedIdentifier checks a member whose name the caller chose: name and value.
+func checkNamedIdentifier(field, name, value string) error {
 	if err := checkIdentifier(field, name); err != nil {
 		return err
 	}
@@ -311,7 +309,7 @@ func checkNamed(field, name, value string) error {
 
 var escapeToken = strings.NewReplacer("~", "~0", "/", "~1")
 
-// checkCustomScopes wants an object of texts, each an identifier.
+// checkCustomScopes checks that custom scopes are an object of identifiers.
 func checkCustomScopes(custom json.RawMessage) error {
 	if len(custom) == 0 {
 		return nil
@@ -321,26 +319,26 @@ func checkCustomScopes(custom json.RawMessage) error {
 		return fault.New(fault.Invalid, "append.identifier_invalid", "custom scopes are an object of texts; send one").WithField("/scope/custom")
 	}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		if err := checkNamed("/scope/custom", name, texts[name]); err != nil {
+		if err := checkNamedIdentifier("/scope/custom", name, texts[name]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkIdentifier refuses what no store can index or what may not be kept for
-// ever.
+// checkIdentifier refuses texts that a store cannot index, and texts that look like
+// personal data: identifiers are never erased.
 func checkIdentifier(field, value string) error {
-	if len(value) > maxIdentifier || !storable(value) {
+	if len(value) > maxIdentifier || !isStorable(value) {
 		return fault.New(fault.Invalid, "append.identifier_invalid", "identifiers have at most %d bytes and no NUL; shorten it", maxIdentifier).WithField(field)
 	}
 	return shredding.CheckIdentifier(field, value)
 }
 
-// storable reports whether a database takes the text: valid UTF-8 without NUL.
-func storable(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
+// isStorable reports whether PostgreSQL can store the text: valid UTF-8 without NUL.
+func isStorable(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
-func checkAgainst(t *module.RegisteredType, data json.RawMessage, d *event.Draft) error {
+func checkType(t *module.RegisteredType, data json.RawMessage, d *event.Draft) error {
 	violations, err := t.Schema.Validate(data)
 	if err != nil {
 		return err
@@ -377,7 +375,7 @@ func checkAgainst(t *module.RegisteredType, data json.RawMessage, d *event.Draft
 	return nil
 }
 
-// encodeData encodes a module's struct; a raw document passes byte for byte.
+// encodeData encodes a module's struct; a raw document is kept byte for byte.
 func encodeData(data any) (json.RawMessage, error) {
 	switch v := data.(type) {
 	case json.RawMessage:
@@ -422,9 +420,9 @@ func encodePayload(data json.RawMessage, dimensions map[string]string, refs []ev
 	return append(out, '}'), nil
 }
 
-// keysOf lists the key index rows of an event, each once, in a fixed order so
-// that every writer touches the index the same way.
-func keysOf(d *event.Draft) []string {
+// indexKeys lists the key index rows of an event, each once and sorted: all writers
+// then insert them in the same order, which rules out deadlocks.
+func indexKeys(d *event.Draft) []string {
 	keys := make([]string, 0, len(d.Entities)+len(d.Tags))
 	for _, e := range d.Entities {
 		keys = append(keys, e.Key())
@@ -443,7 +441,7 @@ func keysOf(d *event.Draft) []string {
 	return keys[:n]
 }
 
-func businessKeys(t *module.RegisteredType, data json.RawMessage, series []event.SeriesNumber) ([]event.BusinessKey, error) {
+func buildBusinessKeys(t *module.RegisteredType, data json.RawMessage, series []event.SeriesNumber) ([]event.BusinessKey, error) {
 	if len(t.BusinessKeys) == 0 {
 		return nil, nil
 	}
@@ -487,9 +485,9 @@ func businessKeys(t *module.RegisteredType, data json.RawMessage, series []event
 	return out, nil
 }
 
-// personal reports whether a draft may hold personal values; it does when its type
-// cannot be found.
-func (p *Preparer) personal(ctx context.Context, drafts []event.Draft) bool {
+// mayHoldPersonalData reports whether a draft's type declares personal fields. A type
+// that is not found counts as one that does.
+func (p *Preparer) mayHoldPersonalData(ctx context.Context, drafts []event.Draft) bool {
 	return slices.ContainsFunc(drafts, func(d event.Draft) bool {
 		t, err := p.types.Lookup(ctx, d.Type, d.SchemaVersion)
 		return err != nil || !t.Manifest.Empty()

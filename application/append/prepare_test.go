@@ -19,12 +19,12 @@ var (
 	item  = event.EntityRef{Type: "item", ID: "I-1", Role: "content"}
 )
 
-func long(n int) string { return strings.Repeat("x", n) }
+func longText(n int) string { return strings.Repeat("x", n) }
 
-// TestRefusals makes the second of two events wrong in every way there is.
-func TestRefusals(t *testing.T) {
+// TestPrepareRefusals prepares a valid event followed by each kind of invalid event.
+func TestPrepareRefusals(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newAppendFixture(t)
 	stream := func(typ, id string) func(*event.Draft) {
 		return func(d *event.Draft) { d.Stream = event.StreamID{Type: typ, ID: id} }
 	}
@@ -42,65 +42,65 @@ func TestRefusals(t *testing.T) {
 		code  string
 		field string // after /events/1
 	}{
-		"unknown type":      {placed(func(d *event.Draft) { d.Type = "shop.order.lost" }), fault.NotFound, "event_type.not_found", ""},
-		"unknown version":   {placed(func(d *event.Draft) { d.SchemaVersion = 2 }), fault.NotFound, "event_type.not_found", ""},
-		"check of the type": {placed(data(`{"amount":-1}`)), fault.Invalid, "shop.amount_negative", "/data/amount"},
-		"event too large":   {placed(data(`{"more":"` + long(5000) + `"}`)), fault.TooLarge, "append.event_too_large", ""},
+		"unknown type":      {orderPlaced(func(d *event.Draft) { d.Type = "shop.order.lost" }), fault.NotFound, "event_type.not_found", ""},
+		"unknown version":   {orderPlaced(func(d *event.Draft) { d.SchemaVersion = 2 }), fault.NotFound, "event_type.not_found", ""},
+		"check of the type": {orderPlaced(data(`{"amount":-1}`)), fault.Invalid, "shop.amount_negative", "/data/amount"},
+		"event too large":   {orderPlaced(data(`{"more":"` + longText(5000) + `"}`)), fault.TooLarge, "append.event_too_large", ""},
 
-		"no dimension":        {shipped(nil, order, item), fault.Invalid, "append.dimension_missing", "/dimensions/cost_center"},
-		"empty dimension":     {shipped(map[string]string{"cost_center": ""}, order, item), fault.Invalid, "append.dimension_missing", "/dimensions/cost_center"},
-		"no reference":        {shipped(cost, item), fault.Invalid, "append.reference_missing", "/entities"},
-		"reference twice":     {shipped(cost, order, item, event.EntityRef{Type: "order", ID: "O-2", Role: "subject"}), fault.Invalid, "append.reference_missing", "/entities"},
-		"reference in a role": {shipped(cost, order, event.EntityRef{Type: "item", ID: "I-1", Role: "gift"}), fault.Invalid, "append.reference_missing", "/entities"},
+		"no dimension":        {orderShipped(nil, order, item), fault.Invalid, "append.dimension_missing", "/dimensions/cost_center"},
+		"empty dimension":     {orderShipped(map[string]string{"cost_center": ""}, order, item), fault.Invalid, "append.dimension_missing", "/dimensions/cost_center"},
+		"no reference":        {orderShipped(cost, item), fault.Invalid, "append.reference_missing", "/entities"},
+		"reference twice":     {orderShipped(cost, order, item, event.EntityRef{Type: "order", ID: "O-2", Role: "subject"}), fault.Invalid, "append.reference_missing", "/entities"},
+		"reference in a role": {orderShipped(cost, order, event.EntityRef{Type: "item", ID: "I-1", Role: "gift"}), fault.Invalid, "append.reference_missing", "/entities"},
 
-		"too many references":       {placed(refs(order, order, order, order, order)), fault.TooLarge, "append.too_many_references", "/entities"},
-		"too many tags":             {placed(tags("a", "b", "c", "d")), fault.TooLarge, "append.too_many_tags", "/tags"},
-		"reference without type":    {placed(refs(order, event.EntityRef{ID: "x", Role: "y"})), fault.Invalid, "append.reference_invalid", "/entities/1"},
-		"reference without id":      {placed(refs(event.EntityRef{Type: "x", Role: "y"})), fault.Invalid, "append.reference_invalid", "/entities/0"},
-		"reference without role":    {placed(refs(event.EntityRef{Type: "x", ID: "y"})), fault.Invalid, "append.reference_invalid", "/entities/0"},
-		"reference type with colon": {placed(refs(event.EntityRef{Type: "a:b", ID: "x", Role: "y"})), fault.Invalid, "append.reference_invalid", "/entities/0"},
-		"reference too long":        {placed(refs(event.EntityRef{Type: "vendor", ID: long(499), Role: "y"})), fault.Invalid, "append.identifier_invalid", "/entities/0"},
-		"reference type with NUL":   {placed(refs(event.EntityRef{Type: "a\x00b", ID: "x", Role: "y"})), fault.Invalid, "append.identifier_invalid", "/entities/0/entity_type"},
-		"reference id with NUL":     {placed(refs(event.EntityRef{Type: "a", ID: "x\x00", Role: "y"})), fault.Invalid, "append.identifier_invalid", "/entities/0/entity_id"},
-		"reference to a person":     {placed(refs(event.EntityRef{Type: "a", ID: "ada@example.org", Role: "y"})), fault.Invalid, "pii.in_identifier", "/entities/0/entity_id"},
-		"person as reference type":  {placed(refs(event.EntityRef{Type: "ada@example.org", ID: "1", Role: "y"})), fault.Invalid, "pii.in_identifier", "/entities/0/entity_type"},
+		"too many references":       {orderPlaced(refs(order, order, order, order, order)), fault.TooLarge, "append.too_many_references", "/entities"},
+		"too many tags":             {orderPlaced(tags("a", "b", "c", "d")), fault.TooLarge, "append.too_many_tags", "/tags"},
+		"reference without type":    {orderPlaced(refs(order, event.EntityRef{ID: "x", Role: "y"})), fault.Invalid, "append.reference_invalid", "/entities/1"},
+		"reference without id":      {orderPlaced(refs(event.EntityRef{Type: "x", Role: "y"})), fault.Invalid, "append.reference_invalid", "/entities/0"},
+		"reference without role":    {orderPlaced(refs(event.EntityRef{Type: "x", ID: "y"})), fault.Invalid, "append.reference_invalid", "/entities/0"},
+		"reference type with colon": {orderPlaced(refs(event.EntityRef{Type: "a:b", ID: "x", Role: "y"})), fault.Invalid, "append.reference_invalid", "/entities/0"},
+		"reference too long":        {orderPlaced(refs(event.EntityRef{Type: "vendor", ID: longText(499), Role: "y"})), fault.Invalid, "append.identifier_invalid", "/entities/0"},
+		"reference type with NUL":   {orderPlaced(refs(event.EntityRef{Type: "a\x00b", ID: "x", Role: "y"})), fault.Invalid, "append.identifier_invalid", "/entities/0/entity_type"},
+		"reference id with NUL":     {orderPlaced(refs(event.EntityRef{Type: "a", ID: "x\x00", Role: "y"})), fault.Invalid, "append.identifier_invalid", "/entities/0/entity_id"},
+		"reference to a person":     {orderPlaced(refs(event.EntityRef{Type: "a", ID: "ada@example.org", Role: "y"})), fault.Invalid, "pii.in_identifier", "/entities/0/entity_id"},
+		"person as reference type":  {orderPlaced(refs(event.EntityRef{Type: "ada@example.org", ID: "1", Role: "y"})), fault.Invalid, "pii.in_identifier", "/entities/0/entity_type"},
 
-		"role of a person":         {placed(refs(event.EntityRef{Type: "a", ID: "x", Role: "ada@example.org"})), fault.Invalid, "pii.in_identifier", "/entities/0/role"},
-		"long role":                {placed(refs(event.EntityRef{Type: "a", ID: "x", Role: long(513)})), fault.Invalid, "append.identifier_invalid", "/entities/0/role"},
-		"dimension of a person":    {placed(func(d *event.Draft) { d.Dimensions = map[string]string{"desk": "ada@example.org"} }), fault.Invalid, "pii.in_identifier", "/dimensions/desk"},
-		"dimension named a person": {placed(func(d *event.Draft) { d.Dimensions = map[string]string{"ada@example.org": "x"} }), fault.Invalid, "pii.in_identifier", "/dimensions"},
+		"role of a person":         {orderPlaced(refs(event.EntityRef{Type: "a", ID: "x", Role: "ada@example.org"})), fault.Invalid, "pii.in_identifier", "/entities/0/role"},
+		"long role":                {orderPlaced(refs(event.EntityRef{Type: "a", ID: "x", Role: longText(513)})), fault.Invalid, "append.identifier_invalid", "/entities/0/role"},
+		"dimension of a person":    {orderPlaced(func(d *event.Draft) { d.Dimensions = map[string]string{"desk": "ada@example.org"} }), fault.Invalid, "pii.in_identifier", "/dimensions/desk"},
+		"dimension named a person": {orderPlaced(func(d *event.Draft) { d.Dimensions = map[string]string{"ada@example.org": "x"} }), fault.Invalid, "pii.in_identifier", "/dimensions"},
 
-		"no stream type":       {placed(stream("", "O-1")), fault.Invalid, "append.identifier_invalid", "/stream/type"},
-		"no stream id":         {placed(stream("order", "")), fault.Invalid, "append.identifier_invalid", "/stream/id"},
-		"stream id too long":   {placed(stream("order", long(513))), fault.Invalid, "append.identifier_invalid", "/stream/id"},
-		"stream id with NUL":   {placed(stream("order", "a\x00b")), fault.Invalid, "append.identifier_invalid", "/stream/id"},
-		"stream id not UTF-8":  {placed(stream("order", "a\xff")), fault.Invalid, "append.identifier_invalid", "/stream/id"},
-		"stream id of a phone": {placed(stream("order", "+49 30 901820")), fault.Invalid, "pii.in_identifier", "/stream/id"},
-		"stream type":          {placed(stream("ada@example.org", "1")), fault.Invalid, "pii.in_identifier", "/stream/type"},
-		"correlation":          {placed(func(d *event.Draft) { d.CorrelationID = "ada@example.org" }), fault.Invalid, "pii.in_identifier", "/correlation_id"},
-		"long correlation":     {placed(func(d *event.Draft) { d.CorrelationID = long(513) }), fault.Invalid, "append.identifier_invalid", "/correlation_id"},
-		"source system":        {placed(func(d *event.Draft) { d.Source.System = "4111 1111 1111 1111" }), fault.Invalid, "pii.in_identifier", "/source/system"},
-		"source channel":       {placed(func(d *event.Draft) { d.Source.Channel = long(513) }), fault.Invalid, "append.identifier_invalid", "/source/channel"},
-		"source reference":     {placed(func(d *event.Draft) { d.Source.Reference = "DE89370400440532013000" }), fault.Invalid, "pii.in_identifier", "/source/reference"},
-		"division":             {placed(func(d *event.Draft) { d.Scope.Division = "a\x00" }), fault.Invalid, "append.identifier_invalid", "/scope/division"},
-		"region":               {placed(func(d *event.Draft) { d.Scope.Region = "ada@example.org" }), fault.Invalid, "pii.in_identifier", "/scope/region"},
-		"site":                 {placed(func(d *event.Draft) { d.Scope.Site = long(513) }), fault.Invalid, "append.identifier_invalid", "/scope/site"},
-		"custom scope":         {placed(func(d *event.Draft) { d.Scope.Custom = json.RawMessage(`{"desk":"ada@example.org"}`) }), fault.Invalid, "pii.in_identifier", "/scope/custom/desk"},
-		"name of a scope":      {placed(func(d *event.Draft) { d.Scope.Custom = json.RawMessage(`{"+49 30 901820":"x"}`) }), fault.Invalid, "pii.in_identifier", "/scope/custom"},
-		"long custom scope":    {placed(func(d *event.Draft) { d.Scope.Custom = json.RawMessage(`{"desk":"` + long(513) + `"}`) }), fault.Invalid, "append.identifier_invalid", "/scope/custom/desk"},
-		"scope of no texts":    {placed(func(d *event.Draft) { d.Scope.Custom = json.RawMessage(`{"desk":{"mail":"x"}}`) }), fault.Invalid, "append.identifier_invalid", "/scope/custom"},
-		"empty tag":            {placed(tags("a", "")), fault.Invalid, "append.identifier_invalid", "/tags/1"},
-		"long tag":             {placed(tags(long(509))), fault.Invalid, "append.identifier_invalid", "/tags/0"},
-		"tag of a person":      {placed(tags("a", "ada@example.org")), fault.Invalid, "pii.in_identifier", "/tags/1"},
+		"no stream type":       {orderPlaced(stream("", "O-1")), fault.Invalid, "append.identifier_invalid", "/stream/type"},
+		"no stream id":         {orderPlaced(stream("order", "")), fault.Invalid, "append.identifier_invalid", "/stream/id"},
+		"stream id too long":   {orderPlaced(stream("order", longText(513))), fault.Invalid, "append.identifier_invalid", "/stream/id"},
+		"stream id with NUL":   {orderPlaced(stream("order", "a\x00b")), fault.Invalid, "append.identifier_invalid", "/stream/id"},
+		"stream id not UTF-8":  {orderPlaced(stream("order", "a\xff")), fault.Invalid, "append.identifier_invalid", "/stream/id"},
+		"stream id of a phone": {orderPlaced(stream("order", "+49 30 901820")), fault.Invalid, "pii.in_identifier", "/stream/id"},
+		"stream type":          {orderPlaced(stream("ada@example.org", "1")), fault.Invalid, "pii.in_identifier", "/stream/type"},
+		"correlation":          {orderPlaced(func(d *event.Draft) { d.CorrelationID = "ada@example.org" }), fault.Invalid, "pii.in_identifier", "/correlation_id"},
+		"long correlation":     {orderPlaced(func(d *event.Draft) { d.CorrelationID = longText(513) }), fault.Invalid, "append.identifier_invalid", "/correlation_id"},
+		"source system":        {orderPlaced(func(d *event.Draft) { d.Source.System = "4111 1111 1111 1111" }), fault.Invalid, "pii.in_identifier", "/source/system"},
+		"source channel":       {orderPlaced(func(d *event.Draft) { d.Source.Channel = longText(513) }), fault.Invalid, "append.identifier_invalid", "/source/channel"},
+		"source reference":     {orderPlaced(func(d *event.Draft) { d.Source.Reference = "DE89370400440532013000" }), fault.Invalid, "pii.in_identifier", "/source/reference"},
+		"division":             {orderPlaced(func(d *event.Draft) { d.Scope.Division = "a\x00" }), fault.Invalid, "append.identifier_invalid", "/scope/division"},
+		"region":               {orderPlaced(func(d *event.Draft) { d.Scope.Region = "ada@example.org" }), fault.Invalid, "pii.in_identifier", "/scope/region"},
+		"site":                 {orderPlaced(func(d *event.Draft) { d.Scope.Site = longText(513) }), fault.Invalid, "append.identifier_invalid", "/scope/site"},
+		"custom scope":         {orderPlaced(func(d *event.Draft) { d.Scope.Custom = json.RawMessage(`{"desk":"ada@example.org"}`) }), fault.Invalid, "pii.in_identifier", "/scope/custom/desk"},
+		"name of a scope":      {orderPlaced(func(d *event.Draft) { d.Scope.Custom = json.RawMessage(`{"+49 30 901820":"x"}`) }), fault.Invalid, "pii.in_identifier", "/scope/custom"},
+		"long custom scope":    {orderPlaced(func(d *event.Draft) { d.Scope.Custom = json.RawMessage(`{"desk":"` + longText(513) + `"}`) }), fault.Invalid, "append.identifier_invalid", "/scope/custom/desk"},
+		"scope of no texts":    {orderPlaced(func(d *event.Draft) { d.Scope.Custom = json.RawMessage(`{"desk":{"mail":"x"}}`) }), fault.Invalid, "append.identifier_invalid", "/scope/custom"},
+		"empty tag":            {orderPlaced(tags("a", "")), fault.Invalid, "append.identifier_invalid", "/tags/1"},
+		"long tag":             {orderPlaced(tags(longText(509))), fault.Invalid, "append.identifier_invalid", "/tags/0"},
+		"tag of a person":      {orderPlaced(tags("a", "ada@example.org")), fault.Invalid, "pii.in_identifier", "/tags/1"},
 
-		"business key of a person": {placed(data(`{"customer":"ada@example.org","number":"1"}`)), fault.Invalid, "pii.in_identifier", "/data/customer"},
-		"document of a person":     {placed(data(`{"customer":"C-1","number":"+49 30 901820"}`)), fault.Invalid, "pii.in_identifier", "/data/number"},
-		"long business key":        {placed(data(`{"customer":"` + long(300) + `","number":"` + long(300) + `"}`)), fault.Invalid, "append.identifier_invalid", ""},
-		"business key with NUL":    {placed(data(`{"customer":"C-1","number":"a\u0000"}`)), fault.Invalid, "append.identifier_invalid", "/data/number"},
+		"business key of a person": {orderPlaced(data(`{"customer":"ada@example.org","number":"1"}`)), fault.Invalid, "pii.in_identifier", "/data/customer"},
+		"document of a person":     {orderPlaced(data(`{"customer":"C-1","number":"+49 30 901820"}`)), fault.Invalid, "pii.in_identifier", "/data/number"},
+		"long business key":        {orderPlaced(data(`{"customer":"` + longText(300) + `","number":"` + longText(300) + `"}`)), fault.Invalid, "append.identifier_invalid", ""},
+		"business key with NUL":    {orderPlaced(data(`{"customer":"C-1","number":"a\u0000"}`)), fault.Invalid, "append.identifier_invalid", "/data/number"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := b.preparer.Prepare(t.Context(), b.batch(placed(nil), c.draft))
+			_, err := b.preparer.Prepare(t.Context(), b.batch(orderPlaced(nil), c.draft))
 			f, ok := fault.As(err)
 			require.True(t, ok, "%v", err)
 			require.Equal(t, c.code, f.Code, f.Detail)
@@ -115,10 +115,10 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestSchemaViolationsPointIntoTheBatch(t *testing.T) {
+func TestPrepareSchemaViolationPointers(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	_, err := b.preparer.Prepare(t.Context(), b.batch(placed(nil), placed(nil), placed(func(d *event.Draft) {
+	b := newAppendFixture(t)
+	_, err := b.preparer.Prepare(t.Context(), b.batch(orderPlaced(nil), orderPlaced(nil), orderPlaced(func(d *event.Draft) {
 		d.Data = json.RawMessage(`{"amount":"much","note":7}`)
 	})))
 	f, ok := fault.As(err)
@@ -133,10 +133,10 @@ func TestSchemaViolationsPointIntoTheBatch(t *testing.T) {
 	require.ElementsMatch(t, []string{"/events/2/data/amount", "/events/2/data/note"}, fields)
 }
 
-func TestLimitsAreNamedWithBothNumbers(t *testing.T) {
+func TestPrepareLimits(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	_, err := b.preparer.Prepare(t.Context(), b.batch(placed(nil), placed(nil), placed(nil), placed(nil)))
+	b := newAppendFixture(t)
+	_, err := b.preparer.Prepare(t.Context(), b.batch(orderPlaced(nil), orderPlaced(nil), orderPlaced(nil), orderPlaced(nil)))
 	f, _ := fault.As(err)
 	require.Equal(t, "append.batch_too_large", f.Code)
 	require.Equal(t, fault.TooLarge, f.Kind)
@@ -144,10 +144,10 @@ func TestLimitsAreNamedWithBothNumbers(t *testing.T) {
 	require.Equal(t, []any{3, 4}, []any{f.Expected, f.Actual})
 
 	// The payload is measured as it is stored, with dimensions and references.
-	frame := len(b.prepare(t, placed(func(d *event.Draft) { d.Data = json.RawMessage(`{"x":""}`) }))[0].Payload)
-	fits := `{"x":"` + long(limits.EventBytes-frame) + `"}`
-	b.prepare(t, placed(func(d *event.Draft) { d.Data = json.RawMessage(fits) }))
-	_, err = b.preparer.Prepare(t.Context(), b.batch(placed(func(d *event.Draft) {
+	frame := len(b.prepare(t, orderPlaced(func(d *event.Draft) { d.Data = json.RawMessage(`{"x":""}`) }))[0].Payload)
+	fits := `{"x":"` + longText(limits.EventBytes-frame) + `"}`
+	b.prepare(t, orderPlaced(func(d *event.Draft) { d.Data = json.RawMessage(fits) }))
+	_, err = b.preparer.Prepare(t.Context(), b.batch(orderPlaced(func(d *event.Draft) {
 		d.Data = json.RawMessage(strings.Replace(fits, "x\"", "xx\"", 1))
 	})))
 	f, _ = fault.As(err)
@@ -155,25 +155,25 @@ func TestLimitsAreNamedWithBothNumbers(t *testing.T) {
 	require.Equal(t, []any{4096, 4097}, []any{f.Expected, f.Actual})
 
 	// Exactly at the limits everything passes.
-	b.prepare(t, placed(func(d *event.Draft) {
+	b.prepare(t, orderPlaced(func(d *event.Draft) {
 		d.Entities = []event.EntityRef{order, item, order, item}
-		d.Tags = []string{"a", long(508), "c"}
-		d.Stream.ID = long(512)
-		d.Entities[3].ID = long(504 - len("item"))
+		d.Tags = []string{"a", longText(508), "c"}
+		d.Stream.ID = longText(512)
+		d.Entities[3].ID = longText(504 - len("item"))
 	}))
 }
 
-func TestTheBatchIsCheckedToo(t *testing.T) {
+func TestPrepareBatchIdentifiers(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newAppendFixture(t)
 	for field, set := range map[string]func(*module.Batch, string){
 		"/correlation_id":   func(m *module.Batch, s string) { m.CorrelationID = s },
 		"/source/system":    func(m *module.Batch, s string) { m.Source.System = s },
 		"/source/channel":   func(m *module.Batch, s string) { m.Source.Channel = s },
 		"/source/reference": func(m *module.Batch, s string) { m.Source.Reference = s },
 	} {
-		for text, code := range map[string]string{"ada@example.org": "pii.in_identifier", long(513): "append.identifier_invalid"} {
-			batch := b.batch(placed(nil))
+		for text, code := range map[string]string{"ada@example.org": "pii.in_identifier", longText(513): "append.identifier_invalid"} {
+			batch := b.batch(orderPlaced(nil))
 			set(&batch, text)
 			_, err := b.preparer.Prepare(t.Context(), batch)
 			require.Equal(t, code, fault.CodeOf(err), field)
@@ -183,13 +183,13 @@ func TestTheBatchIsCheckedToo(t *testing.T) {
 	}
 }
 
-func TestEnvelope(t *testing.T) {
+func TestPrepareEnvelope(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newAppendFixture(t)
 	occurred := time.Date(2026, 3, 30, 8, 0, 0, 123456789, time.FixedZone("CET", 3600))
 	out := b.prepare(t,
-		placed(nil),
-		placed(func(d *event.Draft) {
+		orderPlaced(nil),
+		orderPlaced(func(d *event.Draft) {
 			d.OccurredAt, d.CorrelationID, d.Source = occurred, "c-own", event.Source{System: "edi", Channel: "as4", Reference: "M-1"}
 			d.Scope = event.Scope{TenantID: "evil", LegalEntity: "evil", Division: "d", Custom: json.RawMessage(`{"a":"b"}`)}
 			d.CausedBy, d.CausedByPartition, d.SchemaVersion = event.ID{7}, 9, 1
@@ -215,7 +215,7 @@ func TestEnvelope(t *testing.T) {
 	require.Equal(t, "c-own", second.CorrelationID)
 	require.Equal(t, "edi", second.Source.System)
 	require.Equal(t, event.Scope{TenantID: "acme", LegalEntity: "DEMF", Division: "d", Custom: json.RawMessage(`{"a":"b"}`)}, second.Scope,
-		"nobody writes into another tenant by saying so")
+		"a draft cannot name another tenant")
 	require.Equal(t, event.ID{7}, second.CausedBy)
 	require.EqualValues(t, 9, second.CausedByPartition)
 	require.Equal(t, []string{"z", "a"}, second.Tags, "as given")
@@ -223,16 +223,16 @@ func TestEnvelope(t *testing.T) {
 	require.Negative(t, first.ID.Compare(second.ID))
 }
 
-func TestIntentBatch(t *testing.T) {
+func TestPrepareIntentBatch(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	batch := b.batch(placed(nil), placed(func(d *event.Draft) { d.CausedByIndex = 1 }))
+	b := newAppendFixture(t)
+	batch := b.batch(orderPlaced(nil), orderPlaced(func(d *event.Draft) { d.CausedByIndex = 1 }))
 	batch.IntentID, batch.EventIDs = event.ID{1}, []event.ID{{2}}
 	batch.Actor.Details = event.ActorDetails{SessionID: "s-1"}
 	batch.Rules = []event.RuleEvaluation{{RuleID: "shop.limit", Result: event.RuleFired}}
 	out, err := b.preparer.Prepare(t.Context(), batch)
 	require.NoError(t, err)
-	require.Equal(t, event.ID{2}, out[0].ID, "the id that the plan was shown")
+	require.Equal(t, event.ID{2}, out[0].ID, "the id that the plan has used")
 	require.NotEqual(t, event.ID{}, out[1].ID, "a new one where none was given")
 	require.Equal(t, out[0].ID, out[1].CausedBy)
 	require.Equal(t, event.ID{1}, out[1].IntentID)
@@ -244,12 +244,12 @@ func TestIntentBatch(t *testing.T) {
 	require.Error(t, err, "no event is caused by a later one")
 	batch.Drafts[0].CausedByIndex = 1
 	_, err = b.preparer.Prepare(t.Context(), batch)
-	require.Error(t, err, "nor by itself")
+	require.Error(t, err, "an event does not cause itself")
 }
 
-func TestPayloadIsStoredAsItCame(t *testing.T) {
+func TestPreparePayloadBytesUnchanged(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newAppendFixture(t)
 	for name, c := range map[string]struct {
 		data any
 		want string
@@ -264,39 +264,39 @@ func TestPayloadIsStoredAsItCame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out := b.prepare(t, placed(func(d *event.Draft) {
+			out := b.prepare(t, orderPlaced(func(d *event.Draft) {
 				d.Data, d.Dimensions = c.data, map[string]string{"p": "<&>", "a": "1"}
 				d.Entities = []event.EntityRef{{Type: "order", ID: "<1>", Role: "subject"}}
 			}))
 			require.Equal(t, `{"data":`+c.want+`,"dimensions":{"a":"1","p":"<&>"},"entity_refs":[{"entity_type":"order","entity_id":"<1>","role":"subject"}]}`, string(out[0].Payload))
 		})
 	}
-	require.Equal(t, `{"data":{},"dimensions":{},"entity_refs":[]}`, string(b.prepare(t, placed(func(d *event.Draft) { d.Data = nil }))[0].Payload))
+	require.Equal(t, `{"data":{},"dimensions":{},"entity_refs":[]}`, string(b.prepare(t, orderPlaced(func(d *event.Draft) { d.Data = nil }))[0].Payload))
 
-	_, err := b.preparer.Prepare(t.Context(), b.batch(placed(func(d *event.Draft) { d.Data = func() {} })))
+	_, err := b.preparer.Prepare(t.Context(), b.batch(orderPlaced(func(d *event.Draft) { d.Data = func() {} })))
 	require.Equal(t, fault.Internal, fault.KindOf(err), "a module's mistake is not the caller's")
 	require.Error(t, err)
 }
 
-func TestKeysAreSortedAndListedOnce(t *testing.T) {
+func TestPrepareIndexKeys(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	out := b.prepare(t, placed(func(d *event.Draft) {
+	b := newAppendFixture(t)
+	out := b.prepare(t, orderPlaced(func(d *event.Draft) {
 		d.Entities = []event.EntityRef{
 			{Type: "vendor", ID: "V-2", Role: "seller"}, {Type: "account", ID: "1", Role: "debit"},
 			{Type: "vendor", ID: "V-2", Role: "payee"}, {Type: "account", ID: "1", Role: "credit"},
 		}
 		d.Tags = []string{"q1", "a", "q1"}
-	}), placed(nil))
+	}), orderPlaced(nil))
 	require.Equal(t, []string{"entity:account:1", "entity:vendor:V-2", "tag:a", "tag:q1"}, out[0].Keys)
 	require.Empty(t, out[1].Keys)
 }
 
-func TestBusinessKeys(t *testing.T) {
+func TestPrepareBusinessKeys(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	out := b.prepare(t, placed(func(d *event.Draft) { d.Data = json.RawMessage(`{"customer":"c-1","number":"in 7"}`) }),
-		placed(func(d *event.Draft) { d.Data = json.RawMessage(`{"customer":"c-1"}`) }))
+	b := newAppendFixture(t)
+	out := b.prepare(t, orderPlaced(func(d *event.Draft) { d.Data = json.RawMessage(`{"customer":"c-1","number":"in 7"}`) }),
+		orderPlaced(func(d *event.Draft) { d.Data = json.RawMessage(`{"customer":"c-1"}`) }))
 	require.Equal(t, []event.BusinessKey{
 		{EventType: "shop.order.placed", Key: "number\x1fC-1\x1fIN7", Document: "in 7"},
 		{EventType: "shop.order.placed", Key: "plain\x1fin 7"},
@@ -304,12 +304,12 @@ func TestBusinessKeys(t *testing.T) {
 	require.Empty(t, out[1].BusinessKeys, "without all fields nothing is claimed")
 }
 
-// TestSeriesTokens follows a token from the draft into the log.
-func TestSeriesTokens(t *testing.T) {
+// TestPrepareSeriesTokens follows a token from the draft into the log.
+func TestPrepareSeriesTokens(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newAppendFixture(t)
 	const token = "SERIES:01J"
-	draft := placed(func(d *event.Draft) {
+	draft := orderPlaced(func(d *event.Draft) {
 		d.Stream.ID, d.Tags, d.Entities = token, []string{token}, []event.EntityRef{{Type: "order", ID: token, Role: "subject"}}
 		d.Data = json.RawMessage(`{"customer":"c","number":"` + token + `"}`)
 		d.Series = []event.SeriesNumber{{Series: "orders", Prefix: "O-", Width: 4, Token: token}}
@@ -324,18 +324,18 @@ func TestSeriesTokens(t *testing.T) {
 		require.Equal(t, []string{want}, e.Tags)
 		require.NotContains(t, string(e.Payload), token)
 		require.Equal(t, event.HashPayload(e.Salt, e.Payload), e.PayloadHash)
-		found, err := b.events(t, event.EntityKey("order", want))
+		found, err := b.eventIDsByKey(t, event.EntityKey("order", want))
 		require.NoError(t, err)
 		require.Equal(t, []event.ID{e.ID}, found)
 	}
 }
 
-// TestSeriesTokenMustSurviveNormalisation: a key that lost its token would claim
-// the token, which is new every time, and so nothing.
-func TestSeriesTokenMustSurviveNormalisation(t *testing.T) {
+// TestPrepareSeriesTokenNormalisation refuses a business key whose normalisation changes
+// the series token: the number would never get into the key, so every key were unique.
+func TestPrepareSeriesTokenNormalisation(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	_, err := b.preparer.Prepare(t.Context(), b.batch(placed(func(d *event.Draft) {
+	b := newAppendFixture(t)
+	_, err := b.preparer.Prepare(t.Context(), b.batch(orderPlaced(func(d *event.Draft) {
 		d.Data = json.RawMessage(`{"customer":"c","number":"series:01J"}`)
 		d.Series = []event.SeriesNumber{{Series: "orders", Token: "series:01J"}}
 	})))
@@ -343,10 +343,10 @@ func TestSeriesTokenMustSurviveNormalisation(t *testing.T) {
 	require.Equal(t, fault.Internal, fault.KindOf(err))
 }
 
-func TestPrepareChangesNoDraft(t *testing.T) {
+func TestPrepareLeavesDrafts(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	d := placed(func(d *event.Draft) {
+	b := newAppendFixture(t)
+	d := orderPlaced(func(d *event.Draft) {
 		d.Tags, d.Entities = []string{"b", "a"}, []event.EntityRef{item, order}
 		d.Data = json.RawMessage(`{"amount": 1.50}`)
 	})
@@ -355,4 +355,4 @@ func TestPrepareChangesNoDraft(t *testing.T) {
 	require.Equal(t, before, fmt.Sprintf("%#v", d))
 }
 
-var _ module.Module = shop{}
+var _ module.Module = shopModule{}

@@ -13,12 +13,13 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// dataPointer is where the $ of a manifest stands in a payload.
+// dataPointer is the pointer that a manifest's $ has in a payload.
 const dataPointer = "/data"
 
-// seal replaces the personal values of a payload by their sealed form and notes in
-// the event what was sealed for whom. Every payload is looked at: sealed values are
-// made here and nowhere else, so a caller's are refused.
+// seal replaces the personal values of a payload by their sealed form and lists in the
+// event which pointers were sealed for which subject. It checks payloads without
+// personal fields too: only this function makes sealed values, so sealed values that a
+// caller sends are refused.
 func (p *Preparer) seal(ctx context.Context, out *event.Prepared, t *module.RegisteredType, d *event.Draft, b *module.Batch, payload []byte) ([]byte, error) {
 	fields, err := t.Manifest.Resolve(payload, dataPointer, d.Entities)
 	if err != nil || len(fields) == 0 {
@@ -28,7 +29,7 @@ func (p *Preparer) seal(ctx context.Context, out *event.Prepared, t *module.Regi
 		return nil, fault.New(fault.FailedPrecondition, "pii.keys_missing",
 			"this installation has no key service, so personal data cannot be stored; leave the personal fields out or have one configured").WithField(fields[0].Pointer)
 	}
-	if err := checkTokens(t, d.Series, payload, fields); err != nil {
+	if err := checkSeriesTokens(t, d.Series, payload, fields); err != nil {
 		return nil, err
 	}
 	sealed, used, err := p.sealer.Seal(ctx, module.SealRequest{
@@ -50,10 +51,10 @@ func (p *Preparer) seal(ctx context.Context, out *event.Prepared, t *module.Regi
 	return sealed, nil
 }
 
-// checkTokens wants no series token where the number, known only under the append
-// lock, could not be written any more: inside a sealed value, or in the id of a
-// subject, which is authenticated. That is the planner's mistake.
-func checkTokens(t *module.RegisteredType, series []event.SeriesNumber, payload []byte, fields []shredding.Field) error {
+// checkSeriesTokens refuses a series token inside a sealed value or in the id of a
+// subject. The number that replaces the token is drawn under the append lock, after
+// sealing, and both are authenticated by then. Such a draft is a planner's defect.
+func checkSeriesTokens(t *module.RegisteredType, series []event.SeriesNumber, payload []byte, fields []shredding.Field) error {
 	for _, n := range series {
 		for _, f := range fields {
 			start, end, found, err := jsondoc.Locate(payload, f.Pointer)
@@ -61,18 +62,19 @@ func checkTokens(t *module.RegisteredType, series []event.SeriesNumber, payload 
 				return err
 			}
 			if found && bytes.Contains(payload[start:end], []byte(n.Token)) {
-				return fmt.Errorf("the token of series %s stands in the personal field %s of %s, where its number cannot be written; plan without it", n.Series, f.Pointer, t.Type)
+				return fmt.Errorf("the token of series %s is in the personal field %s of %s, which is sealed before the number is drawn; plan without it", n.Series, f.Pointer, t.Type)
 			}
 			if strings.Contains(string(f.Subject), n.Token) {
-				return fmt.Errorf("the token of series %s stands in the subject of %s of %s; plan with an id that is known before", n.Series, f.Pointer, t.Type)
+				return fmt.Errorf("the token of series %s is in the subject of %s of %s; use a subject id that the planner knows", n.Series, f.Pointer, t.Type)
 			}
 		}
 	}
 	return nil
 }
 
-// forget makes the next Prepare ask for the keys of a batch again.
-func (p *Preparer) forget(at event.PartitionID, events []event.Prepared) {
+// forgetKeys drops the cached keys of a batch, so that the next Prepare fetches them
+// again.
+func (p *Preparer) forgetKeys(at event.PartitionID, events []event.Prepared) {
 	for i := range events {
 		if len(events[i].Sealed) > 0 && p.sealer != nil {
 			p.sealer.Forget(at, events[i].Sealed)

@@ -12,34 +12,34 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Get reads a stored intent and what became of it. The payload is as stored: its
-// personal values are sealed at Location and are for module.Opener to open.
+// Get reads a stored intent and its outcome. The payload's personal values stay sealed;
+// module.Opener opens them at Location.
 func (s *Service) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, Outcome, error) {
 	stored, err := s.Intents.Intent(ctx, le.Partition, id)
 	if err != nil {
 		return intent.Intent{}, Outcome{}, err
 	}
-	out, err := s.Outcome(ctx, stored)
+	out, err := s.LoadOutcome(ctx, stored)
 	return stored, out, err
 }
 
-// Decision is one person's word on a waiting intent.
+// Decision is one person's approval or rejection of a parked intent.
 type Decision struct {
 	LegalEntity    ports.LegalEntity
 	Intent         event.ID
-	PlanHash       string // the plan that was shown; "" accepts the present one
+	PlanHash       string // of the plan that the approver has read; "" accepts the stored plan
 	Comment        string // of an approval, or the reason of a rejection
 	IdempotencyKey string
 }
 
-// Approve lets a waiting intent through: another person, with a role that the
-// waiting asks for, on the plan that was shown. The plan is made again on fresh
-// state; if it differs, it is stored as the new plan and the approver is told
-// (intent.plan_changed). Further faults: intent.not_found, intent.wrong_state,
-// sod.same_person, intent.forbidden, intent.idempotency_mismatch, pii.in_text (the
-// comment is kept for ever), pii.subject_erased
-// when a person of the payload was erased since, those of module.Opener, and
-// everything that executing can refuse.
+// Approve records an approval and executes the intent once no need is left. The
+// approver is not the requester and has one of the roles in Needs. The intent is planned
+// again on fresh state; if the plan differs from the approved one, the new plan is stored
+// and Approve fails with intent.plan_changed. Further faults: intent.not_found,
+// intent.wrong_state, sod.same_person, intent.forbidden, intent.idempotency_mismatch,
+// pii.in_text (the comment is never erased), pii.subject_erased if a person of the
+// payload was erased since the submission, those of module.Opener, and every fault of
+// executing.
 func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
 	if err := shredding.CheckText("/comment", d.Comment); err != nil {
 		return Outcome{}, err
@@ -48,41 +48,41 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 	if err != nil {
 		return Outcome{}, err
 	}
-	a, role, err := s.waiting(ctx, approver, d.LegalEntity, d.Intent)
+	a, role, err := s.loadForDecision(ctx, approver, d.LegalEntity, d.Intent)
 	if err != nil {
-		return s.decidedBefore(ctx, d, claim, err)
+		return s.replayDecision(ctx, d, claim, err)
 	}
 	a.idempotency = claim
 	if d.PlanHash != "" && d.PlanHash != a.stored.PlanHash {
-		return Outcome{}, planChanged(d.Intent, a.stored.PlanHash)
+		return Outcome{}, planChangedFault(d.Intent, a.stored.PlanHash)
 	}
 	if err := a.openPayload(ctx); err != nil {
 		return Outcome{}, err
 	}
-	bound := a.stored.PlanHash
+	approvedHash := a.stored.PlanHash
 	a.stored.Approvals = append(append([]intent.Approval{}, a.stored.Approvals...), intent.Approval{
 		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "approved",
-		PlanHash: bound, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
+		PlanHash: approvedHash, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
 	})
-	out, err := a.run(ctx, func(ctx context.Context, p planned) (Outcome, error) {
+	out, err := a.planAndFinish(ctx, func(ctx context.Context, p planned) (Outcome, error) {
 		if err := a.hashPlan(ctx, &p); err != nil {
 			return Outcome{}, err
 		}
-		if p.hash != bound {
+		if p.hash != approvedHash {
 			a.stored.Approvals = a.stored.Approvals[:len(a.stored.Approvals)-1]
-			a.idempotency = nil // the approval did not happen
-			if _, err := a.park(ctx, p, p.decision.Needs); err != nil {
+			a.idempotency = nil // this approval is not stored, so its key stays free
+			if _, err := a.parkForApproval(ctx, p, p.decision.Needs); err != nil {
 				return Outcome{}, err
 			}
-			return Outcome{}, planChanged(d.Intent, p.hash)
+			return Outcome{}, planChangedFault(d.Intent, p.hash)
 		}
 		a.stored.PlanHash = p.hash
-		if len(unmet(p.decision.Needs, a.stored.Approvals)) > 0 {
-			return a.park(ctx, p, p.decision.Needs)
+		if len(unmetNeeds(p.decision.Needs, a.stored.Approvals)) > 0 {
+			return a.parkForApproval(ctx, p, p.decision.Needs)
 		}
 		return a.execute(ctx, p)
 	})
-	return out, a.discreet(err, true)
+	return out, a.redactError(err, true)
 }
 
 // claimDecision ties a decision to its idempotency key; nil without one.
@@ -96,16 +96,16 @@ func (s *Service) claimDecision(ctx context.Context, approver Caller, d Decision
 	}
 	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: s.Clock.Now().Add(s.KeyTTL)}
 	digest := sha256.Sum256([]byte(d.Intent.String() + "|" + d.PlanHash + "|" + d.Comment))
-	return claim, s.fingerprint(ctx, d.LegalEntity, claim, digest, false)
+	return claim, s.setFingerprint(ctx, d.LegalEntity, claim, digest, false)
 }
 
-// decidedBefore answers a decision that cannot be made any more: with the first
-// outcome if it was made under the same key, else with why not.
-func (s *Service) decidedBefore(ctx context.Context, d Decision, claim *ports.IdempotencyClaim, refusal error) (Outcome, error) {
+// replayDecision answers a decision that the intent's state no longer allows: with the
+// first outcome if it was made under the same key, else with the refusal.
+func (s *Service) replayDecision(ctx context.Context, d Decision, claim *ports.IdempotencyClaim, refusal error) (Outcome, error) {
 	if claim == nil {
 		return Outcome{}, refusal
 	}
-	replay, err := s.usedBefore(ctx, d.LegalEntity.Partition, claim)
+	replay, err := s.lookUpReplay(ctx, d.LegalEntity.Partition, claim)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -115,13 +115,14 @@ func (s *Service) decidedBefore(ctx context.Context, d Decision, claim *ports.Id
 	return Outcome{}, refusal
 }
 
-func planChanged(id event.ID, now string) error {
+func planChangedFault(id event.ID, now string) error {
 	return fault.New(fault.Conflict, "intent.plan_changed",
-		"the state moved and the plan is now another one; read the intent again and approve the new plan").
+		"the state has changed and the plan with it; read the intent again and approve the new plan").
 		With("plan_hash", now).WithIntent(id.String())
 }
 
-// Reject ends a waiting intent. Faults as Approve.
+// Reject ends a parked intent. Faults as Approve, without those of planning and
+// executing.
 func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
 	if err := shredding.CheckText("/reason", d.Comment); err != nil {
 		return Outcome{}, err
@@ -130,9 +131,9 @@ func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outc
 	if err != nil {
 		return Outcome{}, err
 	}
-	a, role, err := s.waiting(ctx, approver, d.LegalEntity, d.Intent)
+	a, role, err := s.loadForDecision(ctx, approver, d.LegalEntity, d.Intent)
 	if err != nil {
-		return s.decidedBefore(ctx, d, claim, err)
+		return s.replayDecision(ctx, d, claim, err)
 	}
 	a.idempotency = claim
 	row := a.stored
@@ -148,11 +149,12 @@ func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outc
 	if res.Replayed {
 		return s.replay(ctx, row.Partition, res.Outcome)
 	}
-	return s.Outcome(ctx, row)
+	return s.LoadOutcome(ctx, row)
 }
 
-// waiting loads an intent for a decision and checks who decides.
-func (s *Service) waiting(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID) (*attempt, string, error) {
+// loadForDecision loads a parked intent and checks that approver may decide on it. It
+// also returns the approver's role that the decision counts for.
+func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID) (*attempt, string, error) {
 	stored, err := s.Intents.Intent(ctx, le.Partition, id)
 	if err != nil {
 		return nil, "", err
@@ -168,7 +170,7 @@ func (s *Service) waiting(ctx context.Context, approver Caller, le ports.LegalEn
 	if approver.Principal.ActorType != event.Human {
 		return nil, "", fault.New(fault.Forbidden, "intent.approval_needs_person", "only a person may decide on an intent; use a person's token")
 	}
-	if samePerson(approver, stored) {
+	if isRequester(approver, stored) {
 		return nil, "", fault.New(fault.Forbidden, "sod.same_person", "the requester of an intent never approves it; ask another person").
 			With("rule", "S8").WithIntent(stored.ID.String())
 	}
@@ -178,9 +180,9 @@ func (s *Service) waiting(ctx context.Context, approver Caller, le ports.LegalEn
 		}
 	}
 	role := ""
-	for _, need := range unmet(stored.Need, stored.Approvals) {
+	for _, need := range unmetNeeds(stored.Need, stored.Approvals) {
 		for _, have := range approver.Principal.Roles {
-			if matches(need.Roles, have) {
+			if containsOrEmpty(need.Roles, have) {
 				role = have
 			}
 		}
@@ -192,12 +194,12 @@ func (s *Service) waiting(ctx context.Context, approver Caller, le ports.LegalEn
 	a := &attempt{service: s, intentType: t, caller: approver, entity: le, stored: stored}
 	if stored.HasEffective {
 		d := stored.EffectiveDate
-		a.askedDate = &d
+		a.requestedDate = &d
 	}
 	return a, role, nil
 }
 
-func samePerson(approver Caller, stored intent.Intent) bool {
+func isRequester(approver Caller, stored intent.Intent) bool {
 	p := approver.Principal.PersonID
 	if p == stored.PersonID || p == stored.Actor.ID {
 		return true

@@ -17,50 +17,50 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// attempt is one intent on its way, over all retries.
+// attempt is the run of one intent or of one decision on it, over all retries.
 type attempt struct {
-	service     *Service
-	intentType  module.IntentType
-	caller      Caller
-	entity      ports.LegalEntity
-	askedDate   *event.Date
-	dryRun      bool
-	idempotency *ports.IdempotencyClaim
-	stored      intent.Intent   // Payload is what the store has, or nothing before the first write
-	payload     json.RawMessage // in clear, for planning; never goes to the store
-	valid       bool            // the payload fits the schema and says whose its personal values are
-	kept        json.RawMessage // what the planner keeps of the payload; nil: all
-	sealed      *sealedPayload
-	persons     []string // the payload's personal texts
-	knowPersons bool
-	refused     bool // what is stored needs no personal values
+	service           *Service
+	intentType        module.IntentType
+	caller            Caller
+	entity            ports.LegalEntity
+	requestedDate     *event.Date
+	dryRun            bool
+	idempotency       *ports.IdempotencyClaim
+	stored            intent.Intent   // Payload is the stored one, {} before the first write
+	payload           json.RawMessage // in clear, for planning; never stored
+	payloadValid      bool            // the payload fits the schema and names the subjects of its personal values
+	reducedPayload    json.RawMessage // the part that the planner lets the store keep; nil: all
+	sealed            *sealedPayload
+	personalTexts     []string // texts of the payload's personal values
+	personalTextsRead bool     // personalTexts is filled in
+	recordingRefusal  bool     // the row is a refusal, which is stored without personal values
 }
 
-// planned is the result of one planning.
+// planned is the result of planning once.
 type planned struct {
 	plan      module.Plan
 	hash      string
 	decision  decision
-	view      *view
+	view      *planView
 	rules     []event.RuleEvaluation
 	effective event.Date
 }
 
 func (a *attempt) submit(ctx context.Context) (Outcome, error) {
-	err := a.maySubmit(ctx)
+	err := a.checkMaySubmit(ctx)
 	if err == nil {
 		err = a.validate()
 	}
 	if err != nil {
 		return a.refuse(ctx, intent.Denied, err)
 	}
-	a.valid = true
+	a.payloadValid = true
 	a.stored.Status = intent.Validated
-	return a.run(ctx, a.afterPlanning)
+	return a.planAndFinish(ctx, a.finishPlan)
 }
 
 func (a *attempt) validate() error {
-	schema, err := a.service.schemaOf(a.intentType)
+	schema, err := a.service.compiledSchema(a.intentType)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (a *attempt) validate() error {
 			a.payload = a.intentType.Complete(a.stored.ID, a.payload)
 		}
 		_, err := a.intentType.Manifest().Resolve(a.payload, "", nil)
-		return inPayload(err)
+		return prependPayloadPointer(err)
 	}
 	code := "intent.schema_invalid"
 	for i := range violations {
@@ -83,7 +83,7 @@ func (a *attempt) validate() error {
 		WithField(violations[0].Field).WithViolations(violations...)
 }
 
-func (s *Service) schemaOf(t module.IntentType) (ports.Schema, error) {
+func (s *Service) compiledSchema(t module.IntentType) (ports.Schema, error) {
 	s.schemaMu.RLock()
 	compiled, ok := s.schemas[t.Type]
 	s.schemaMu.RUnlock()
@@ -100,14 +100,15 @@ func (s *Service) schemaOf(t module.IntentType) (ports.Schema, error) {
 	return compiled, nil
 }
 
-// run plans and finishes, again after conflicts. The first planning may use kept
-// states. Whatever it then refuses, or the store refuses as a conflict, is decided
-// once more on fresh states at once; only after that do the retries wait.
-func (a *attempt) run(ctx context.Context, finish func(context.Context, planned) (Outcome, error)) (Outcome, error) {
-	mayBeBehind := !a.dryRun && a.stored.Revision == 0
+// planAndFinish plans, finishes the plan, and starts over after a conflict. The first
+// planning may use cached states. If it did and anything was refused that fresh state
+// could change, it plans again at once on fresh state; later retries wait for
+// Config.Retries.
+func (a *attempt) planAndFinish(ctx context.Context, finish func(context.Context, planned) (Outcome, error)) (Outcome, error) {
+	useCache := !a.dryRun && a.stored.Revision == 0
 	waits := a.service.Retries
 	for {
-		p, err := a.plan(ctx, mayBeBehind)
+		p, err := a.plan(ctx, useCache)
 		var out Outcome
 		if err == nil {
 			out, err = finish(ctx, p)
@@ -115,15 +116,15 @@ func (a *attempt) run(ctx context.Context, finish func(context.Context, planned)
 		if err == nil {
 			return out, nil
 		}
-		if p.view != nil && p.view.usedKept && !isFinal(err) {
-			mayBeBehind = false
+		if p.view != nil && p.view.usedCache && !isUnaffectedByFreshState(err) {
+			useCache = false
 			continue
 		}
 		if !isConflict(err) {
 			if fault.CodeOf(err) == concurrency.CodeDuplicateKey {
-				err = a.wordDuplicate(ctx, err)
+				err = a.rewordDuplicateKey(ctx, err)
 			}
-			return a.refuse(ctx, statusOf(err), err)
+			return a.refuse(ctx, refusalStatus(err), err)
 		}
 		if len(waits) == 0 {
 			return a.refuse(ctx, intent.Failed, err)
@@ -131,7 +132,7 @@ func (a *attempt) run(ctx context.Context, finish func(context.Context, planned)
 		if err := wait(ctx, waits[0]); err != nil {
 			return Outcome{}, err
 		}
-		waits, mayBeBehind = waits[1:], false
+		waits, useCache = waits[1:], false
 	}
 }
 
@@ -145,9 +146,9 @@ func isConflict(err error) bool {
 	}
 }
 
-// isFinal reports whether fresher state cannot change the refusal: the store has
-// spoken under its lock, or there is no answer at all.
-func isFinal(err error) bool {
+// isUnaffectedByFreshState reports whether planning on fresh state cannot change the
+// refusal: the store decided it under its lock, or there was no decision at all.
+func isUnaffectedByFreshState(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Internal, fault.Unavailable, fault.Timeout:
 		return true
@@ -161,7 +162,7 @@ func isFinal(err error) bool {
 	}
 }
 
-func statusOf(err error) intent.Status {
+func refusalStatus(err error) intent.Status {
 	switch fault.KindOf(err) {
 	case fault.Internal, fault.Unavailable, fault.Timeout:
 		return intent.Failed
@@ -172,24 +173,24 @@ func statusOf(err error) intent.Status {
 	return intent.Denied
 }
 
-func (a *attempt) input(now time.Time) module.Input {
+func (a *attempt) plannerInput(now time.Time) module.Input {
 	in := module.Input{
 		IntentID: a.stored.ID, Type: a.stored.Type, Payload: a.payload, Actor: a.stored.Actor, PersonID: a.stored.PersonID,
-		Roles: a.stored.Roles, LegalEntity: a.entity, EffectiveDate: a.askedDate, CorrelationID: a.stored.CorrelationID,
+		Roles: a.stored.Roles, LegalEntity: a.entity, EffectiveDate: a.requestedDate, CorrelationID: a.stored.CorrelationID,
 		CausedBy: a.stored.CausedBy, Source: a.stored.Source, Now: now, Today: a.entity.Today(now), Approvals: a.stored.Approvals,
 	}
 	return in
 }
 
-func (a *attempt) plan(ctx context.Context, mayBeBehind bool) (planned, error) {
-	p := planned{view: a.service.states.view(a.entity.Partition, mayBeBehind)}
+func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
+	p := planned{view: a.service.states.newView(a.entity.Partition, useCache)}
 	now := event.Micros(a.service.Clock.Now())
 	started := time.Now()
-	in := a.input(now)
+	in := a.plannerInput(now)
 	plan, err := a.intentType.Plan(ctx, in, p.view)
-	a.kept = plan.Kept
+	a.reducedPayload = plan.Kept
 	if err != nil {
-		return p, inPayload(err)
+		return p, prependPayloadPointer(err)
 	}
 	millis := time.Since(started).Milliseconds()
 	p.plan = plan
@@ -220,12 +221,12 @@ func (a *attempt) plan(ctx context.Context, mayBeBehind bool) (planned, error) {
 		p.decision.Rules[i].EvaluationMillis = millis
 	}
 	p.rules = append(append([]event.RuleEvaluation{}, plan.Rules...), p.decision.Rules...)
-	return p, a.withoutPersons(plan.Rules, "the rule trace")
+	return p, a.checkNoPersonalText(plan.Rules, "the rule trace")
 }
 
-// withoutEvents takes pointers into planned events out of a refusal: the caller
-// has sent a payload and never saw the events.
-func withoutEvents(err error) error {
+// dropEventPointer removes a pointer into planned events from a fault: the caller sent a
+// payload and does not know the events.
+func dropEventPointer(err error) error {
 	f, ok := fault.As(err)
 	if !ok || !strings.HasPrefix(f.Field, "/events/") {
 		return err
@@ -233,8 +234,8 @@ func withoutEvents(err error) error {
 	return f.WithField("")
 }
 
-// inPayload turns a planner's pointer into its payload into one into the request.
-func inPayload(err error) error {
+// prependPayloadPointer makes a pointer into the payload relative to the request.
+func prependPayloadPointer(err error) error {
 	f, ok := fault.As(err)
 	if !ok || !strings.HasPrefix(f.Field, "/") || strings.HasPrefix(f.Field, "/payload/") {
 		return err
@@ -242,9 +243,9 @@ func inPayload(err error) error {
 	return f.WithField("/payload" + f.Field)
 }
 
-// hashPlan identifies the plan; keyed if the intent holds personal values, so that
-// nobody finds them by trying. Without, nothing personal can be in the plan: folds
-// show sealed values only.
+// hashPlan sets the hash that identifies the plan. The hash is keyed if the intent's type
+// has personal fields, so that values cannot be found by trying candidates. Without
+// personal fields no personal value can be in the plan: folds see sealed values only.
 func (a *attempt) hashPlan(ctx context.Context, p *planned) error {
 	if p.hash != "" {
 		return nil
@@ -254,7 +255,7 @@ func (a *attempt) hashPlan(ctx context.Context, p *planned) error {
 		return err
 	}
 	if len(a.intentType.PIIFields) > 0 {
-		if digest, err = a.service.keyed(ctx, a.entity, digest); err != nil {
+		if digest, err = a.service.keyDigest(ctx, a.entity, digest); err != nil {
 			return err
 		}
 	}
@@ -262,30 +263,30 @@ func (a *attempt) hashPlan(ctx context.Context, p *planned) error {
 	return nil
 }
 
-// afterPlanning shows, parks or executes a fresh plan.
-func (a *attempt) afterPlanning(ctx context.Context, p planned) (Outcome, error) {
+// finishPlan answers a dry run, or parks or executes the plan.
+func (a *attempt) finishPlan(ctx context.Context, p planned) (Outcome, error) {
 	if a.dryRun {
 		if err := a.hashPlan(ctx, &p); err != nil {
 			return Outcome{}, err
 		}
 		return Outcome{
 			IntentID: a.stored.ID, Status: intent.Planned, CorrelationID: a.stored.CorrelationID, PlanHash: p.hash,
-			Needs: unmet(p.decision.Needs, a.stored.Approvals), Rules: p.rules, Drafts: p.plan.Events, Events: []Result{},
+			Needs: unmetNeeds(p.decision.Needs, a.stored.Approvals), Rules: p.rules, Drafts: p.plan.Events, Events: []Result{},
 		}, nil
 	}
-	if needs := unmet(p.decision.Needs, a.stored.Approvals); p.decision.Outcome == "needs_approval" && len(needs) > 0 {
-		return a.park(ctx, p, p.decision.Needs)
+	if needs := unmetNeeds(p.decision.Needs, a.stored.Approvals); p.decision.Outcome == "needs_approval" && len(needs) > 0 {
+		return a.parkForApproval(ctx, p, p.decision.Needs)
 	}
 	return a.execute(ctx, p)
 }
 
-// unmet lists the needs that no approval answers yet.
-func unmet(needs []intent.ApprovalNeed, approvals []intent.Approval) []intent.ApprovalNeed {
+// unmetNeeds lists the needs without an approval.
+func unmetNeeds(needs []intent.ApprovalNeed, approvals []intent.Approval) []intent.ApprovalNeed {
 	var out []intent.ApprovalNeed
 	for _, n := range needs {
 		met := false
 		for _, ap := range approvals {
-			met = met || (ap.Decision == "approved" && matches(n.Roles, ap.Role))
+			met = met || (ap.Decision == "approved" && containsOrEmpty(n.Roles, ap.Role))
 		}
 		if !met {
 			out = append(out, n)
@@ -294,8 +295,8 @@ func unmet(needs []intent.ApprovalNeed, approvals []intent.Approval) []intent.Ap
 	return out
 }
 
-// park stores the intent as waiting for approval, bound to its plan.
-func (a *attempt) park(ctx context.Context, p planned, needs []intent.ApprovalNeed) (Outcome, error) {
+// parkForApproval stores the intent as pending_approval, with the hash of its plan.
+func (a *attempt) parkForApproval(ctx context.Context, p planned, needs []intent.ApprovalNeed) (Outcome, error) {
 	if err := a.hashPlan(ctx, &p); err != nil {
 		return Outcome{}, err
 	}
@@ -314,7 +315,7 @@ func (a *attempt) park(ctx context.Context, p planned, needs []intent.ApprovalNe
 	}
 	return Outcome{
 		IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, PlanHash: row.PlanHash,
-		Needs: unmet(needs, row.Approvals), Rules: p.rules, Events: []Result{},
+		Needs: unmetNeeds(needs, row.Approvals), Rules: p.rules, Events: []Result{},
 	}, nil
 }
 
@@ -327,13 +328,13 @@ func setRules(row *intent.Intent, rules []event.RuleEvaluation) error {
 	return err
 }
 
-// execute appends the plan's events with everything the plan relied on as
-// expectations, and the intent's row in the same transaction.
+// execute appends the plan's events and the intent's row in one transaction. All
+// versions and conditions that the plan relied on go along as expectations.
 func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 	rules := p.rules
 	for _, need := range p.decision.Needs {
 		for _, ap := range a.stored.Approvals {
-			if ap.Decision == "approved" && matches(need.Roles, ap.Role) {
+			if ap.Decision == "approved" && containsOrEmpty(need.Roles, ap.Role) {
 				rules = append(rules, event.RuleEvaluation{
 					RuleID: need.RuleID + ".approval", RuleName: "approval by another person", Result: event.RuleFired,
 					ActionsTaken: []string{"approved by " + ap.ActorID + " as " + ap.Role + ": " + need.Reason},
@@ -356,7 +357,7 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 		Drafts: p.plan.Events, LegalEntity: a.entity, Actor: a.stored.Actor, CorrelationID: a.stored.CorrelationID,
 		IntentID: a.stored.ID, Source: a.stored.Source, Rules: rules, Now: event.Micros(a.service.Clock.Now()), EventIDs: ids,
 	}
-	res, err := whileKeysMove(ctx, func() (ports.AppendResult, error) {
+	res, err := retryWhileKeysMove(ctx, func() (ports.AppendResult, error) {
 		prepared, err := a.service.Preparer.Prepare(ctx, batch)
 		if err != nil {
 			return ports.AppendResult{}, err
@@ -366,7 +367,7 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 		})
 	})
 	if err != nil {
-		return Outcome{}, withoutEvents(err)
+		return Outcome{}, dropEventPointer(err)
 	}
 	if res.Replayed {
 		return a.service.replay(ctx, row.Partition, res.Outcome)
@@ -381,13 +382,13 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 	return out, nil
 }
 
-// write appends the intent's row and what rides along and needs no preparing.
+// write stores the intent's row, without events that would need preparing.
 func (a *attempt) write(ctx context.Context, row intent.Intent, r ports.AppendRequest) (ports.AppendResult, error) {
-	return whileKeysMove(ctx, func() (ports.AppendResult, error) { return a.writeOnce(ctx, row, r) })
+	return retryWhileKeysMove(ctx, func() (ports.AppendResult, error) { return a.writeOnce(ctx, row, r) })
 }
 
-// writeOnce appends with the intent's row riding along. Keys that turn out to have
-// moved are forgotten.
+// writeOnce appends a request together with the intent's row. After
+// shredding.CodeKeyMoved it drops the cached keys, so that the next try fetches them.
 func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, r ports.AppendRequest) (ports.AppendResult, error) {
 	row.UpdatedAt = event.Micros(a.service.Clock.Now())
 	r.Partition = a.entity.Partition
@@ -401,10 +402,10 @@ func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, r ports.Appe
 	r.Idempotency = a.idempotency
 	res, err := a.service.Appender.Append(ctx, r)
 	if fault.CodeOf(err) == concurrency.CodeIdempotencyMismatch {
-		return res, idempotencyMismatch()
+		return res, idempotencyMismatchFault()
 	}
 	if err == nil && !res.Replayed {
-		a.service.states.wrote(r.Partition, res.Events)
+		a.service.states.markAppended(r.Partition, res.Events)
 	}
 	if fault.CodeOf(err) == shredding.CodeKeyMoved {
 		a.forgetKeys(r)
@@ -412,19 +413,20 @@ func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, r ports.Appe
 	return res, err
 }
 
-// refuse records a refusal and gives it back with the intent's id; if it cannot be
-// recorded the refusal still stands. A repeated request, which state that moved on
-// would now refuse, gets its first outcome instead.
+// refuse stores a refusal and returns it with the intent's id; a refusal that cannot be
+// stored is returned without one. If the idempotency key was used before, refuse returns
+// the first outcome: a repeated request must not be refused because its first run changed
+// the state. Nothing is stored when there was no decision (unavailable, cancelled).
 func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error) (Outcome, error) {
 	f, ok := fault.As(cause)
 	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
 		return Outcome{}, cause
 	}
 	if fault.CodeOf(cause) == codeIdempotencyMismatch || fault.CodeOf(cause) == concurrency.CodeIntentChanged || fault.KindOf(cause) == fault.Unavailable {
-		return Outcome{}, cause // nothing happened that this intent should keep
+		return Outcome{}, cause // no decision was made, so there is nothing to store
 	}
 	if a.idempotency != nil {
-		replay, err := a.service.usedBefore(ctx, a.entity.Partition, a.idempotency)
+		replay, err := a.service.lookUpReplay(ctx, a.entity.Partition, a.idempotency)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -433,21 +435,21 @@ func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error)
 		}
 	}
 	if a.dryRun || a.stored.Revision > 0 {
-		// A waiting intent keeps waiting: the approver is told and may try again.
+		// A parked intent stays parked: the approver gets the fault and may try again.
 		return Outcome{}, cause
 	}
 	row := a.stored
 	row.Status = status
 	row.Refusal = &intent.Refusal{Code: fault.CodeOf(cause), Kind: fault.KindOf(cause).String()}
-	if ok && a.withoutPersons(f.Detail, "the refusal") == nil {
+	if ok && a.checkNoPersonalText(f.Detail, "the refusal") == nil {
 		row.Refusal.Detail = f.Detail
 	}
 	claim := a.idempotency
-	a.idempotency = nil // a refusal does not use the key up: the caller may correct the state and try again
-	a.refused = true
-	defer func() { a.idempotency, a.refused = claim, false }()
-	if err := a.record(ctx, row); err != nil {
-		a.service.Logger.WarnContext(ctx, "refused intent could not be recorded", "intent_id", row.ID.String(), "code", fault.CodeOf(err))
+	a.idempotency = nil // a refusal leaves the key free: the caller may correct the cause and send the request again
+	a.recordingRefusal = true
+	defer func() { a.idempotency, a.recordingRefusal = claim, false }()
+	if err := a.recordRefusal(ctx, row); err != nil {
+		a.service.Logger.WarnContext(ctx, "refused intent could not be stored", "intent_id", row.ID.String(), "code", fault.CodeOf(err))
 		return Outcome{}, cause
 	}
 	if ok {
@@ -456,16 +458,17 @@ func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error)
 	return Outcome{}, cause
 }
 
-// wordDuplicate lets the module say what a taken business key means.
-func (a *attempt) wordDuplicate(ctx context.Context, err error) error {
+// rewordDuplicateKey lets the module replace the log's fault about a duplicate business
+// key by one in terms of its documents.
+func (a *attempt) rewordDuplicateKey(ctx context.Context, err error) error {
 	f, ok := fault.As(err)
 	if !ok || a.intentType.OnDuplicate == nil || f.Holder == nil {
 		return err
 	}
 	eventType, _ := f.Attributes["event_type"].(string)
-	fresh := a.service.states.view(a.entity.Partition, false)
-	if worded := a.intentType.OnDuplicate(ctx, a.input(a.service.Clock.Now()), fresh, eventType, *f.Holder); worded != nil {
-		return worded
+	fresh := a.service.states.newView(a.entity.Partition, false)
+	if reworded := a.intentType.OnDuplicate(ctx, a.plannerInput(a.service.Clock.Now()), fresh, eventType, *f.Holder); reworded != nil {
+		return reworded
 	}
 	return err
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Tagged is what a planning that looks is shown of a tag.
-func (s *States) Tagged(ctx context.Context, p event.PartitionID, tag string) ([]event.Recorded, error) {
-	return s.view(p, false).Tagged(ctx, tag)
+// Tagged reads a tag's events as a planning without cached states does.
+func (s *StateCache) Tagged(ctx context.Context, p event.PartitionID, tag string) ([]event.Recorded, error) {
+	return s.newView(p, false).Tagged(ctx, tag)
 }

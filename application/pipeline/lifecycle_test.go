@@ -12,24 +12,24 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// A module's stream that somebody has ended past the API refuses intents, which is
-// recorded like any refusal. Nothing is recreated on a module's behalf.
-func TestIntentsMeetAStreamThatHasEnded(t *testing.T) {
+// A module's stream that was ended below the API refuses intents, which is stored like any
+// refusal. The pipeline recreates no stream.
+func TestSubmitOnEndedStream(t *testing.T) {
 	t.Parallel()
 	for action, want := range map[event.StreamAction]string{
 		event.DeleteStream: concurrency.CodeStreamDeleted, event.TombstoneStream: concurrency.CodeStreamTombstoned,
 	} {
-		b := setup(t)
-		_, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":50}`)) // which keeps the stream's state, too
+		b := newCashFixture(t)
+		_, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":50}`)) // which caches the stream's state
 		require.NoError(t, err)
-		stored, err := b.store.EventsOfStream(t.Context(), b.entity.Partition, event.StreamID{Type: "till", ID: "main"}, 1, 1)
+		stored, err := b.store.EventsOfStream(t.Context(), b.entity.Partition, event.StreamID{Type: "cash", ID: "main"}, 1, 1)
 		require.NoError(t, err)
 		end := event.Prepared{Skeleton: stored[0].Skeleton, Payload: []byte(`{"data":{"amount":0}}`), Change: &event.StreamChange{Action: action}}
 		end.ID = event.ID{1}
 		_, err = b.store.Append(t.Context(), ports.AppendRequest{Partition: b.entity.Partition, Events: []event.Prepared{end}})
 		require.NoError(t, err)
 
-		_, err = b.service.Submit(t.Context(), cashier, b.move(`{"amount":1}`))
+		_, err = b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":1}`))
 		f, ok := fault.As(err)
 		require.True(t, ok)
 		require.Equal(t, want, f.Code)

@@ -224,7 +224,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: upcasting.Reads(a.Store, a.Upcaster), Intents: a.Store,
 		Idempotency: a.Store, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
 		Sealer: vault, Opener: vault, Fingerprints: vault,
-		Snapshots: a.Store, Background: a.background, SnapshotEvery: c.Query.SnapshotEvery, Reading: a.Registry.Reading,
+		Snapshots: a.Store, Background: a.background, SnapshotEvery: c.Query.SnapshotEvery, ReadingID: a.Registry.Reading,
 	})
 	handlers := map[string]ports.ProjectionHandler{
 		gl.ProjectionLedger: glpostgres.NewProjection(),

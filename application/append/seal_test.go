@@ -19,8 +19,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// tap seals with one key for all subjects.
-type tap struct {
+// fakeSealer seals with one key for all subjects.
+type fakeSealer struct {
 	key shredding.Key
 
 	mu        sync.Mutex
@@ -29,13 +29,13 @@ type tap struct {
 	fail      error
 }
 
-func newTap(t testing.TB) *tap {
+func newFakeSealer(t testing.TB) *fakeSealer {
 	key, err := shredding.NewKey(shredding.KeyRegulatory, 3, bytes.Repeat([]byte{7}, shredding.DEKSize))
 	require.NoError(t, err)
-	return &tap{key: key}
+	return &fakeSealer{key: key}
 }
 
-func (s *tap) Seal(_ context.Context, r module.SealRequest) ([]byte, []event.SealedSubject, error) {
+func (s *fakeSealer) Seal(_ context.Context, r module.SealRequest) ([]byte, []event.SealedSubject, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests = append(s.requests, r)
@@ -52,7 +52,7 @@ func (s *tap) Seal(_ context.Context, r module.SealRequest) ([]byte, []event.Sea
 	return out, used, err
 }
 
-func (s *tap) Forget(_ event.PartitionID, used []event.SealedSubject) {
+func (s *fakeSealer) Forget(_ event.PartitionID, used []event.SealedSubject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgotten = append(s.forgotten, used)
@@ -60,7 +60,7 @@ func (s *tap) Forget(_ event.PartitionID, used []event.SealedSubject) {
 
 const canary = "ada@canary.example"
 
-func greeted(change func(*event.Draft)) event.Draft {
+func customerGreeted(change func(*event.Draft)) event.Draft {
 	d := event.Draft{
 		Type: "shop.customer.greeted", Stream: event.StreamID{Type: "customer", ID: "C-1"}, EffectiveDate: event.MustDate("2026-03-31"),
 		Data:     json.RawMessage(`{"email" : "` + canary + `", "visits":1.50, "contacts":[{"person":"P-2","phone":"0170"}]}`),
@@ -72,21 +72,21 @@ func greeted(change func(*event.Draft)) event.Draft {
 	return d
 }
 
-func TestPersonalValuesAreSealed(t *testing.T) {
+func TestPrepareSealsPersonalValues(t *testing.T) {
 	t.Parallel()
-	sealer := newTap(t)
-	b := setup(t, eventappend.WithSealer(sealer))
-	out := b.prepare(t, greeted(nil))[0]
+	sealer := newFakeSealer(t)
+	b := newAppendFixture(t, eventappend.WithSealer(sealer))
+	out := b.prepare(t, customerGreeted(nil))[0]
 	require.NotContains(t, string(out.Payload), canary)
 	require.NotContains(t, string(out.Payload), "0170")
-	require.Contains(t, string(out.Payload), `, "visits":1.50, "contacts":[{"person":"P-2",`, "all else is as it was")
+	require.Contains(t, string(out.Payload), `, "visits":1.50, "contacts":[{"person":"P-2",`, "every other byte is unchanged")
 	require.Equal(t, map[string]string{"/data/email": "contact", "/data/contacts/0/phone": "contact"}, out.PII)
 	require.Equal(t, []event.SealedSubject{
 		{Subject: "customer:C-1", KeyClass: 1, KeyVersion: 3, Pointers: []string{"/data/email"}},
 		{Subject: "person:P-2", KeyClass: 1, KeyVersion: 3, Pointers: []string{"/data/contacts/0/phone"}},
 	}, out.Sealed)
 	require.True(t, out.PayloadHashDone)
-	require.Equal(t, event.HashPayload(out.Salt, out.Payload), out.PayloadHash, "over the sealed bytes")
+	require.Equal(t, event.HashPayload(out.Salt, out.Payload), out.PayloadHash, "the hash covers the sealed bytes")
 
 	r := sealer.requests[0]
 	at := shredding.Location{Partition: b.entity.Partition, Kind: shredding.KindEvent, Record: out.ID, Type: "shop.customer.greeted", SchemaVersion: 1}
@@ -101,24 +101,24 @@ func TestPersonalValuesAreSealed(t *testing.T) {
 	require.Equal(t, `"`+canary+`"`, string(plain.Reveal()))
 
 	// An event without the optional fields needs no key.
-	out = b.prepare(t, greeted(func(d *event.Draft) { d.Data = json.RawMessage(`{"visits":2}`) }))[0]
+	out = b.prepare(t, customerGreeted(func(d *event.Draft) { d.Data = json.RawMessage(`{"visits":2}`) }))[0]
 	require.Empty(t, out.Sealed)
 	require.Nil(t, out.PII)
 	require.Len(t, sealer.requests, 1)
 }
 
-func TestPersonalValuesNeedASealer(t *testing.T) {
+func TestPreparePersonalValuesWithoutSealer(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	_, err := b.preparer.Prepare(t.Context(), b.batch(placed(nil), greeted(nil)))
+	b := newAppendFixture(t)
+	_, err := b.preparer.Prepare(t.Context(), b.batch(orderPlaced(nil), customerGreeted(nil)))
 	f, _ := fault.As(err)
 	require.Equal(t, "pii.keys_missing", f.Code)
 	require.Equal(t, fault.FailedPrecondition, f.Kind)
 	require.Equal(t, "/events/1/data/email", f.Field)
-	b.prepare(t, greeted(func(d *event.Draft) { d.Data = json.RawMessage(`{"visits":2}`) }))
+	b.prepare(t, customerGreeted(func(d *event.Draft) { d.Data = json.RawMessage(`{"visits":2}`) }))
 }
 
-func TestSealingIsRefused(t *testing.T) {
+func TestPrepareSealingRefusals(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", limits.EventBytes-120)
 	for name, c := range map[string]struct {
@@ -126,20 +126,20 @@ func TestSealingIsRefused(t *testing.T) {
 		fail        error
 		code, field string
 	}{
-		"sealed by the caller":  {placed(func(d *event.Draft) { d.Data = json.RawMessage(`{"of":{"$pii":"AQ","sub":"a:b"}}`) }), nil, "pii.reserved_name", "/events/0"},
-		"sealed in a dimension": {placed(func(d *event.Draft) { d.Dimensions = map[string]string{"$pii": "x"} }), nil, "pii.reserved_name", "/events/0"},
-		"no subject":            {greeted(func(d *event.Draft) { d.Entities[0].ID = "C 1" }), nil, "pii.subject_invalid", "/events/0/data/email"},
-		"personal subject": {greeted(func(d *event.Draft) {
+		"sealed by the caller":  {orderPlaced(func(d *event.Draft) { d.Data = json.RawMessage(`{"of":{"$pii":"AQ","sub":"a:b"}}`) }), nil, "pii.reserved_name", "/events/0"},
+		"sealed in a dimension": {orderPlaced(func(d *event.Draft) { d.Dimensions = map[string]string{"$pii": "x"} }), nil, "pii.reserved_name", "/events/0"},
+		"no subject":            {customerGreeted(func(d *event.Draft) { d.Entities[0].ID = "C 1" }), nil, "pii.subject_invalid", "/events/0/data/email"},
+		"personal subject": {customerGreeted(func(d *event.Draft) {
 			d.Data = json.RawMessage(`{"contacts":[{"person":"4111111111111111","phone":"0170"}]}`)
 		}), nil, "pii.in_identifier", "/events/0/data/contacts/0/phone"},
-		"erased":           {greeted(nil), shredding.Erased("/data/email"), "pii.subject_erased", "/events/0/data/email"},
-		"too large sealed": {greeted(func(d *event.Draft) { d.Data = json.RawMessage(`{"email":"` + long + `"}`) }), nil, "append.event_too_large", "/events/0"},
+		"erased":           {customerGreeted(nil), shredding.Erased("/data/email"), "pii.subject_erased", "/events/0/data/email"},
+		"too large sealed": {customerGreeted(func(d *event.Draft) { d.Data = json.RawMessage(`{"email":"` + long + `"}`) }), nil, "append.event_too_large", "/events/0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sealer := newTap(t)
+			sealer := newFakeSealer(t)
 			sealer.fail = c.fail
-			b := setup(t, eventappend.WithSealer(sealer))
+			b := newAppendFixture(t, eventappend.WithSealer(sealer))
 			_, err := b.preparer.Prepare(t.Context(), b.batch(c.draft))
 			require.Equal(t, c.code, code(t, err))
 			f, _ := fault.As(err)
@@ -149,21 +149,21 @@ func TestSealingIsRefused(t *testing.T) {
 	}
 }
 
-func TestSeriesTokensAndPersonalValues(t *testing.T) {
+func TestPrepareSeriesTokenInPersonalValue(t *testing.T) {
 	t.Parallel()
 	const token = "series:01J"
-	sealer := newTap(t)
-	b := setup(t, eventappend.WithSealer(sealer))
+	sealer := newFakeSealer(t)
+	b := newAppendFixture(t, eventappend.WithSealer(sealer))
 	number := []event.SeriesNumber{{Series: "customers", Prefix: "C-", Width: 3, Token: token}}
 	for name, change := range map[string]func(*event.Draft){
 		"in the value":   func(d *event.Draft) { d.Data = json.RawMessage(`{"email":"` + token + `@x"}`) },
 		"in the subject": func(d *event.Draft) { d.Entities[0].ID = token },
 	} {
-		_, err := b.preparer.Prepare(t.Context(), b.batch(greeted(func(d *event.Draft) { d.Series = number; change(d) })))
+		_, err := b.preparer.Prepare(t.Context(), b.batch(customerGreeted(func(d *event.Draft) { d.Series = number; change(d) })))
 		require.ErrorContains(t, err, "token of series customers", name)
 		require.Equal(t, fault.Internal, fault.KindOf(err), name)
 	}
-	out := b.prepare(t, greeted(func(d *event.Draft) { d.Series, d.Stream.ID = number, token }))[0]
+	out := b.prepare(t, customerGreeted(func(d *event.Draft) { d.Series, d.Stream.ID = number, token }))[0]
 	require.False(t, out.PayloadHashDone)
 	out.ReplaceToken(token, "C-001")
 	values, err := shredding.FindSealed(out.Payload)
@@ -171,14 +171,15 @@ func TestSeriesTokensAndPersonalValues(t *testing.T) {
 	require.Len(t, values, 2)
 }
 
-// movingAppender answers pii.key_moved some times and shows what it was given.
-type movingAppender struct {
+// movedKeyAppender answers pii.key_moved to the first requests and records the events
+// that it receives.
+type movedKeyAppender struct {
 	ports.EventAppender
 	moved int
 	seen  []ports.AppendRequest
 }
 
-func (a *movingAppender) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
+func (a *movedKeyAppender) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
 	a.seen = append(a.seen, r)
 	if a.moved > 0 {
 		a.moved--
@@ -193,14 +194,14 @@ func (a *movingAppender) Append(ctx context.Context, r ports.AppendRequest) (por
 	return a.EventAppender.Append(ctx, r)
 }
 
-func TestAMovedKeyIsSealedAgain(t *testing.T) {
+func TestAppendResealsAfterMovedKey(t *testing.T) {
 	t.Parallel()
 	for moved, want := range map[int]string{1: "", 3: "", 4: shredding.CodeKeyMoved} {
-		sealer := newTap(t)
-		b := setup(t, eventappend.WithSealer(sealer))
-		store := &movingAppender{EventAppender: b.store, moved: moved}
+		sealer := newFakeSealer(t)
+		b := newAppendFixture(t, eventappend.WithSealer(sealer))
+		store := &movedKeyAppender{EventAppender: b.store, moved: moved}
 		s := eventappend.NewService(b.preparer, store, b.store, b.store, b.clock, b.ids, time.Hour)
-		receipts, _, err := s.Append(t.Context(), b.request("k", greeted(nil), placed(nil)))
+		receipts, _, err := s.Append(t.Context(), b.request("k", customerGreeted(nil), orderPlaced(nil)))
 		require.Equal(t, want, fault.CodeOf(err))
 		require.Len(t, sealer.forgotten, min(moved, 3))
 		for _, used := range sealer.forgotten {
@@ -217,20 +218,20 @@ func TestAMovedKeyIsSealedAgain(t *testing.T) {
 	}
 }
 
-// keyed is a secret of its own for every tenant.
-type keyed struct{ fail error }
+// keyedFingerprints keys fingerprints with a secret per tenant.
+type keyedFingerprints struct{ fail error }
 
-func (k keyed) Fingerprint(_ context.Context, tenant string, h event.Hash) (event.Hash, error) {
+func (k keyedFingerprints) Fingerprint(_ context.Context, tenant string, h event.Hash) (event.Hash, error) {
 	h[0] ^= tenant[0]
 	return h, k.fail
 }
 
-func TestFingerprintsAreKeyed(t *testing.T) {
+func TestAppendKeyedFingerprints(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	store := &movingAppender{EventAppender: b.store}
-	s := eventappend.NewService(b.preparer, store, b.store, b.store, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(keyed{}))
-	r := b.request("k", placed(nil))
+	b := newAppendFixture(t)
+	store := &movedKeyAppender{EventAppender: b.store}
+	s := eventappend.NewService(b.preparer, store, b.store, b.store, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(keyedFingerprints{}))
+	r := b.request("k", orderPlaced(nil))
 	r.Fingerprint = event.Hash{1}
 	_, _, err := s.Append(t.Context(), r)
 	require.NoError(t, err)
@@ -244,26 +245,26 @@ func TestFingerprintsAreKeyed(t *testing.T) {
 
 }
 
-func TestFingerprintsWithoutTheSecret(t *testing.T) {
+func TestAppendFingerprintsWithoutSecret(t *testing.T) {
 	t.Parallel()
-	b := setup(t, eventappend.WithSealer(newTap(t)))
-	away := fault.New(fault.Unavailable, "kms.unavailable", "try again")
-	service := func(k keyed) *eventappend.Service {
+	b := newAppendFixture(t, eventappend.WithSealer(newFakeSealer(t)))
+	unavailable := fault.New(fault.Unavailable, "kms.unavailable", "try again")
+	service := func(k keyedFingerprints) *eventappend.Service {
 		return eventappend.NewService(b.preparer, b.store, b.store, b.store, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(k))
 	}
-	there, gone := service(keyed{}), service(keyed{away})
+	there, gone := service(keyedFingerprints{}), service(keyedFingerprints{unavailable})
 	do := func(s *eventappend.Service, key string, content byte) (bool, error) {
-		r := b.request(key, placed(nil))
+		r := b.request(key, orderPlaced(nil))
 		r.Fingerprint = event.Hash{content}
 		_, replayed, err := s.Append(t.Context(), r)
 		return replayed, err
 	}
-	personal := b.request("p", greeted(nil))
+	personal := b.request("p", customerGreeted(nil))
 	personal.Fingerprint = event.Hash{1}
 	_, _, err := gone.Append(t.Context(), personal)
-	require.ErrorIs(t, err, away, "nothing personal is stored with a digest that can be guessed")
+	require.ErrorIs(t, err, unavailable, "nothing personal is stored with a digest that can be guessed")
 
-	// What holds no personal data goes on, and is known again with and without the secret.
+	// A batch without personal data is appended, and replayed with and without the secret.
 	replayed, err := do(gone, "k", 1)
 	require.NoError(t, err)
 	require.False(t, replayed)
@@ -277,7 +278,7 @@ func TestFingerprintsWithoutTheSecret(t *testing.T) {
 	_, err = do(gone, "k", 2)
 	require.Equal(t, "idempotency.undecided", code(t, err), "it may have been stored with the secret")
 
-	// A key that was stored with the secret cannot be compared without.
+	// A fingerprint that was stored with the secret cannot be compared without it.
 	_, err = do(there, "l", 1)
 	require.NoError(t, err)
 	_, err = do(gone, "l", 1)

@@ -25,48 +25,48 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// till is the smallest module that needs the whole pipeline: a cash box that may
+// cashModule is the smallest module that uses the whole pipeline: a cash box that may
 // not be overdrawn, with withdrawals over 100 approved by a supervisor and paper
 // slips that count once.
-type till struct{}
+type cashModule struct{}
 
-type tillState struct{ Balance int64 }
+type cashBalance struct{ Balance int64 }
 
-const tillPolicy = `package backbone.rules.till
+const cashPolicy = `package backbone.rules.cash
 import rego.v1
 submit := {"allow": allowed, "reason": "cashiers only"}
 default allowed := false
 allowed if "cashier" in input.actor.roles
 default big := false
 big if input.facts.amount > 100
-decision := {"outcome": "needs_approval", "denials": [], "needs": [{"roles": ["supervisor"], "reason": "over 100", "rule_id": "till.limit"}], "rules": [{"rule_id": "till.limit", "rule_name": "limit", "result": "fired"}]} if big
-decision := {"outcome": "deny", "denials": [{"code": "till.closed", "kind": "failed_precondition", "detail": "the till is closed; open it first", "attributes": {"hours": "9-17"}}], "needs": [], "rules": []} if { not big; input.facts.amount == 13 }
-decision := {"outcome": "allow", "denials": [], "needs": [], "rules": [{"rule_id": "till.limit", "rule_name": "limit", "result": "condition_false"}]} if { not big; input.facts.amount != 13 }
+decision := {"outcome": "needs_approval", "denials": [], "needs": [{"roles": ["supervisor"], "reason": "over 100", "rule_id": "cash.limit"}], "rules": [{"rule_id": "cash.limit", "rule_name": "limit", "result": "fired"}]} if big
+decision := {"outcome": "deny", "denials": [{"code": "cash.closed", "kind": "failed_precondition", "detail": "the cash box is closed; open it first", "attributes": {"hours": "9-17"}}], "needs": [], "rules": []} if { not big; input.facts.amount == 13 }
+decision := {"outcome": "allow", "denials": [], "needs": [], "rules": [{"rule_id": "cash.limit", "rule_name": "limit", "result": "condition_false"}]} if { not big; input.facts.amount != 13 }
 `
 
-func (till) Name() string { return "till" }
+func (cashModule) Name() string { return "cash" }
 
-func (till) Register(r *module.Registrar) error {
-	r.Prefixes("till")
-	r.Policy(ports.PolicyModule{Path: "till.rego", Source: tillPolicy})
+func (cashModule) Register(r *module.Registrar) error {
+	r.Prefixes("cash")
+	r.Policy(ports.PolicyModule{Path: "cash.rego", Source: cashPolicy})
 	schema := json.RawMessage(`{"type":"object","required":["amount"],"additionalProperties":false,"properties":{"amount":{"type":"integer"},"slip":{"type":"string"}}}`)
 	r.EventType(module.EventType{Registration: eventtype.Registration{
-		Type: "till.cash.moved", SchemaVersion: 1, Module: "till", DataSchema: schema, RetentionClass: eventtype.Standard,
+		Type: "cash.cash.moved", SchemaVersion: 1, Module: "cash", DataSchema: schema, RetentionClass: eventtype.Standard,
 		BusinessKeys: []eventtype.BusinessKeyRule{{Name: "slip", Fields: []string{"slip"}, Normalise: eventtype.NormaliseDocumentNumber, Document: "slip"}},
 	}})
 	r.Fold(module.Fold{
-		StreamType: "till",
-		New:        func() any { return &tillState{} },
-		Clone:      func(s any) any { c := *s.(*tillState); return &c },
+		StreamType: "cash",
+		New:        func() any { return &cashBalance{} },
+		Clone:      func(s any) any { c := *s.(*cashBalance); return &c },
 		Apply: func(s any, _ event.Recorded, data []byte) error {
 			var d struct{ Amount int64 }
 			err := json.Unmarshal(data, &d)
-			s.(*tillState).Balance += d.Amount
+			s.(*cashBalance).Balance += d.Amount
 			return err
 		},
 	})
 	r.Intent(module.IntentType{
-		Type: "till.move_cash", Schema: schema, Emits: []string{"till.cash.moved"}, Policy: "backbone.rules.till",
+		Type: "cash.move_cash", Schema: schema, Emits: []string{"cash.cash.moved"}, Policy: "backbone.rules.cash",
 		Plan: func(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
 			var p struct {
 				Amount int64  `json:"amount"`
@@ -75,27 +75,27 @@ func (till) Register(r *module.Registrar) error {
 			if err := json.Unmarshal(in.Payload, &p); err != nil {
 				return module.Plan{}, err
 			}
-			var kept json.RawMessage // a slip that names somebody is not kept
+			var kept json.RawMessage // a slip that names a person is not stored
 			if name, personal := strings.CutPrefix(p.Slip, "by "); personal {
 				if p.Slip, kept = "", json.RawMessage(`{"amount":1}`); name == "" {
-					return module.Plan{Kept: kept}, fault.New(fault.Invalid, "till.slip_invalid", "the slip names nobody; correct it")
+					return module.Plan{Kept: kept}, fault.New(fault.Invalid, "cash.slip_invalid", "the slip has no name; correct it")
 				}
 			}
-			box, _, err := module.Load[*tillState](ctx, s, "till", "main")
+			box, _, err := module.Load[*cashBalance](ctx, s, "cash", "main")
 			if err != nil {
 				return module.Plan{}, err
 			}
 			if box.Balance+p.Amount < 0 {
-				return module.Plan{}, fault.New(fault.FailedPrecondition, "till.overdrawn", "there are %d in the till; take less", box.Balance)
+				return module.Plan{}, fault.New(fault.FailedPrecondition, "cash.overdrawn", "there are %d in the cash box; take less", box.Balance)
 			}
 			return module.Plan{
-				Events: []event.Draft{{Type: "till.cash.moved", Stream: event.StreamID{Type: "till", ID: "main"}, Data: p}},
+				Events: []event.Draft{{Type: "cash.cash.moved", Stream: event.StreamID{Type: "cash", ID: "main"}, Data: p}},
 				Facts:  map[string]any{"amount": max(p.Amount, -p.Amount)},
 				Kept:   kept,
 			}, nil
 		},
 		OnDuplicate: func(_ context.Context, _ module.Input, _ module.State, _ string, h fault.Holder) error {
-			return fault.New(fault.Conflict, "till.slip_used", "slip was used already; look at the holder").WithHolder(h)
+			return fault.New(fault.Conflict, "cash.slip_used", "slip was used already; look at the holder").WithHolder(h)
 		},
 	})
 	return nil
@@ -121,16 +121,16 @@ type clock struct{}
 
 func (clock) Now() time.Time { return time.Now() }
 
-// bundle is a pipeline over a store of its own.
-type bundle struct {
+// cashFixture is a pipeline with cashModule over its own memory store.
+type cashFixture struct {
 	service  *pipeline.Service
 	store    *memory.Store
 	entity   ports.LegalEntity
 	appender *hookedAppender
 }
 
-// hookedAppender lets a test act between planning and appending, as another node
-// would.
+// hookedAppender calls a hook between planning and appending, where a test acts as
+// another node.
 type hookedAppender struct {
 	ports.EventAppender
 	mu     sync.Mutex
@@ -147,25 +147,25 @@ func (h *hookedAppender) Append(ctx context.Context, r ports.AppendRequest) (por
 	return h.EventAppender.Append(ctx, r)
 }
 
-func setup(t *testing.T) *bundle {
+func newCashFixture(t *testing.T) *cashFixture {
 	t.Helper()
-	return setupWith(t, till{})
+	return newFixtureWith(t, cashModule{})
 }
 
-func setupWith(t *testing.T, modules ...module.Module) *bundle {
+func newFixtureWith(t *testing.T, modules ...module.Module) *cashFixture {
 	t.Helper()
 	ctx := t.Context()
-	store := memory.New(memory.Config{LogName: "till.example.org"})
+	store := memory.New(memory.Config{LogName: "cash.example.org"})
 	entity, err := store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), modules...)
 	require.NoError(t, err)
-	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute)) // a busy machine decides as an idle one
+	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute)) // long enough for a busy machine
 	require.NoError(t, err)
 	types := registry.New(store, jsonschema.New(), catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
-	b := &bundle{store: store, entity: entity, appender: &hookedAppender{EventAppender: store}}
+	b := &cashFixture{store: store, entity: entity, appender: &hookedAppender{EventAppender: store}}
 	b.service = pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies,
 		Preparer: eventappend.NewPreparer(types, source, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}),
@@ -175,8 +175,8 @@ func setupWith(t *testing.T, modules ...module.Module) *bundle {
 	return b
 }
 
-// second makes another node over the same store, with kept states of its own.
-func (b *bundle) second(t *testing.T) *pipeline.Service {
+// secondNode makes another node over the same store, with its own cache.
+func (b *cashFixture) secondNode(t *testing.T) *pipeline.Service {
 	t.Helper()
 	c := b.service.Config
 	c.Appender = b.store
@@ -190,13 +190,13 @@ func person(id string, roles ...string) pipeline.Caller {
 	}
 }
 
-func (b *bundle) move(payload string) pipeline.Request {
-	return pipeline.Request{Type: "till.move_cash", LegalEntity: b.entity, Payload: json.RawMessage(payload)}
+func (b *cashFixture) moveCash(payload string) pipeline.Request {
+	return pipeline.Request{Type: "cash.move_cash", LegalEntity: b.entity, Payload: json.RawMessage(payload)}
 }
 
-func (b *bundle) balance(t *testing.T) int64 {
+func (b *cashFixture) balance(t *testing.T) int64 {
 	t.Helper()
-	events, err := b.store.EventsOfStream(t.Context(), b.entity.Partition, event.StreamID{Type: "till", ID: "main"}, 1, 1000)
+	events, err := b.store.EventsOfStream(t.Context(), b.entity.Partition, event.StreamID{Type: "cash", ID: "main"}, 1, 1000)
 	require.NoError(t, err)
 	var sum int64
 	for _, e := range events {

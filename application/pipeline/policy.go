@@ -15,7 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/intent"
 )
 
-// actorInput is the actor as policies see it.
+// actorInput is the actor in a policy's input.
 type actorInput struct {
 	Type       string   `json:"type"`
 	ID         string   `json:"id"`
@@ -40,7 +40,7 @@ type policyInput struct {
 	Approvals []approvalInput `json:"approvals"`
 }
 
-// decision is what a module's policy answers about a plan.
+// decision is a policy's answer about a plan.
 type decision struct {
 	Outcome string `json:"outcome"` // "allow", "deny", "needs_approval"
 	Denials []struct {
@@ -70,16 +70,16 @@ func (a *attempt) policyInput() policyInput {
 	return in
 }
 
-// maySubmit asks the module's policy whether the actor's roles may submit such
-// an intent at all. The answer depends on nothing else, so it is kept.
-func (a *attempt) maySubmit(ctx context.Context) error {
+// checkMaySubmit asks the module's policy whether the actor's roles may submit an intent
+// of this type. The answer depends on type, actor type and roles only, so it is cached.
+func (a *attempt) checkMaySubmit(ctx context.Context) error {
 	s := a.service
 	roles := append([]string{}, a.stored.Roles...)
 	sort.Strings(roles)
 	key := a.stored.Type + "|" + string(a.stored.Actor.Type) + "|" + strings.Join(roles, ",")
-	s.submitMu.RLock()
-	allowed, known := s.submits[key]
-	s.submitMu.RUnlock()
+	s.maySubmitMu.RLock()
+	allowed, known := s.maySubmit[key]
+	s.maySubmitMu.RUnlock()
 	if !known {
 		var answer struct {
 			Allow  *bool  `json:"allow"`
@@ -92,12 +92,12 @@ func (a *attempt) maySubmit(ctx context.Context) error {
 			return fault.New(fault.Forbidden, "policy.undecided", "the policy gave no decision on this intent; tell an administrator")
 		}
 		allowed = *answer.Allow
-		s.submitMu.Lock()
-		if len(s.submits) > 10_000 {
-			clear(s.submits)
+		s.maySubmitMu.Lock()
+		if len(s.maySubmit) > 10_000 {
+			clear(s.maySubmit)
 		}
-		s.submits[key] = allowed
-		s.submitMu.Unlock()
+		s.maySubmit[key] = allowed
+		s.maySubmitMu.Unlock()
 	}
 	if !allowed {
 		return fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may submit %s; ask an administrator or somebody who has the role", a.stored.Type)
@@ -109,7 +109,7 @@ func (a *attempt) maySubmit(ctx context.Context) error {
 func (a *attempt) decide(ctx context.Context, facts any, effective event.Date) (decision, error) {
 	in := a.policyInput()
 	in.Intent.EffectiveDate = effective.String()
-	if err := a.withoutPersons(facts, "the policy"); err != nil {
+	if err := a.checkNoPersonalText(facts, "the policy"); err != nil {
 		return decision{}, err
 	}
 	in.Facts = facts
@@ -122,15 +122,15 @@ func (a *attempt) decide(ctx context.Context, facts any, effective event.Date) (
 		return d, nil
 	case "deny":
 		if len(d.Denials) > 0 {
-			return d, denial(d)
+			return d, denialFault(d)
 		}
 	}
 	return d, fault.New(fault.Forbidden, "policy.undecided", "the policy gave no decision on this intent; tell an administrator")
 }
 
-// denial words a refusal by policy. The first denial gives the code; the others
-// are listed as violations.
-func denial(d decision) error {
+// denialFault turns a policy's denials into one fault. The first denial by code gives
+// the fault; with several, all are listed as violations.
+func denialFault(d decision) error {
 	sort.SliceStable(d.Denials, func(i, j int) bool { return d.Denials[i].Code < d.Denials[j].Code })
 	first := d.Denials[0]
 	f := fault.New(kindByName(first.Kind), first.Code, "%s", first.Detail)
@@ -156,9 +156,9 @@ func kindByName(name string) fault.Kind {
 	return fault.Forbidden
 }
 
-// planHash identifies what a plan would write: canonical drafts without times,
-// series numbers and sequences, and the policies in force. The drafts hold personal
-// values in clear, so it is stored keyed only.
+// planHash hashes a plan's drafts, without times, series numbers and sequences, and the
+// policies in force. The drafts hold personal values in clear, so the hash of such a plan
+// is stored keyed only.
 func planHash(drafts []event.Draft, policyDigest string) (event.Hash, error) {
 	h := sha256.New()
 	put := func(b []byte) {
@@ -193,11 +193,11 @@ func planHash(drafts []event.Draft, policyDigest string) (event.Hash, error) {
 	return event.Hash(h.Sum(nil)), nil
 }
 
-// fingerprint identifies a request's content for its idempotency key.
-func fingerprint(req Request) event.Hash {
+// requestDigest hashes a request's content for its idempotency key.
+func requestDigest(req Request) event.Hash {
 	h := sha256.New()
 	for _, part := range [][]byte{
-		[]byte(req.Type), []byte(req.LegalEntity.Code), compact(req.Payload), []byte(dateText(req.EffectiveDate)),
+		[]byte(req.Type), []byte(req.LegalEntity.Code), compactJSON(req.Payload), []byte(formatDate(req.EffectiveDate)),
 		[]byte(req.CorrelationID), req.CausedBy[:],
 	} {
 		var n [4]byte
@@ -208,7 +208,7 @@ func fingerprint(req Request) event.Hash {
 	return event.Hash(h.Sum(nil))
 }
 
-func compact(raw json.RawMessage) []byte {
+func compactJSON(raw json.RawMessage) []byte {
 	var buf bytes.Buffer
 	if json.Compact(&buf, raw) != nil {
 		return raw
@@ -216,7 +216,7 @@ func compact(raw json.RawMessage) []byte {
 	return buf.Bytes()
 }
 
-func dateText(d *event.Date) string {
+func formatDate(d *event.Date) string {
 	if d == nil {
 		return ""
 	}

@@ -17,18 +17,18 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// stored reads an intent and opens its payload as a reader would.
-func (h *clubhouse) stored(t *testing.T, id event.ID) (sealed, opened string) {
+// storedIntent reads an intent's payload, as stored and opened.
+func (h *membershipFixture) storedIntent(t *testing.T, id event.ID) (sealed, opened string) {
 	t.Helper()
 	i, _, err := h.service.Get(t.Context(), h.entity, id)
 	require.NoError(t, err)
 	documents := []module.SealedDocument{{At: pipeline.Location(i), Document: i.Payload}}
-	require.NoError(t, h.room.Open(t.Context(), documents, module.Planning{}))
+	require.NoError(t, h.vault.Open(t.Context(), documents, module.Planning{}))
 	return string(i.Payload), string(documents[0].Document)
 }
 
-// refusedAs wants a refusal and gives the stored intent, "" if there is none.
-func (h *clubhouse) refusedAs(t *testing.T, err error, code string) intent.Intent {
+// requireRefusal checks the refusal's code and returns the stored intent, if there is one.
+func (h *membershipFixture) requireRefusal(t *testing.T, err error, code string) intent.Intent {
 	t.Helper()
 	f, ok := fault.As(err)
 	require.True(t, ok, "%v", err)
@@ -43,55 +43,54 @@ func (h *clubhouse) refusedAs(t *testing.T, err error, code string) intent.Inten
 	return i
 }
 
-func TestAnIntentIsStoredSealed(t *testing.T) {
+func TestSubmitStoresPayloadSealed(t *testing.T) {
 	t.Parallel()
-	h := openClub(t)
-	out, err := h.service.Submit(t.Context(), clerk, h.join(5))
+	h := newMembershipFixture(t)
+	out, err := h.service.Submit(t.Context(), clerk, h.registerMember(5))
 	require.NoError(t, err)
 	require.Equal(t, intent.Executed, out.Status)
-	sealed, opened := h.stored(t, out.IntentID)
+	sealed, opened := h.storedIntent(t, out.IntentID)
 	require.NotContains(t, sealed, canary)
 	require.JSONEq(t, `{"member":"M-1","email":"`+canary+`","fee":5}`, opened)
-	require.Contains(t, opened, `"email" : "`, "every other byte is as it came")
+	require.Contains(t, opened, `"email" : "`, "every other byte is unchanged")
 
-	w := h.watch.seen[0].Intent
+	w := h.appender.requests[0].Intent
 	require.Equal(t, []event.SealedSubject{{Subject: "member:M-1", KeyClass: uint8(shredding.KeyPIISubject), KeyVersion: 1, Pointers: []string{"/email"}}}, w.Sealed)
-	require.Equal(t, []event.SealedSubject{{Subject: "member:M-1", KeyVersion: 1, Pointers: []string{"/data/email"}}}, h.watch.seen[0].Events[0].Sealed)
-	require.Equal(t, 2, h.room.seals, "the event and the intent, once each")
+	require.Equal(t, []event.SealedSubject{{Subject: "member:M-1", KeyVersion: 1, Pointers: []string{"/data/email"}}}, h.appender.requests[0].Events[0].Sealed)
+	require.Equal(t, 2, h.vault.seals, "the event and the intent, once each")
 
 	// The next planning folds the sealed event.
-	_, err = h.service.Submit(t.Context(), clerk, h.join(5))
+	_, err = h.service.Submit(t.Context(), clerk, h.registerMember(5))
 	require.NoError(t, err)
 }
 
-func TestWithoutASealerNothingPersonalIsTaken(t *testing.T) {
+func TestSubmitPersonalDataWithoutSealer(t *testing.T) {
 	t.Parallel()
-	h := openClub(t)
+	h := newMembershipFixture(t)
 	c := h.service.Config
 	c.Sealer, c.Opener = nil, nil
 	bare := pipeline.New(c)
-	out, err := h.service.Submit(t.Context(), clerk, h.join(500))
+	out, err := h.service.Submit(t.Context(), clerk, h.registerMember(500))
 	require.NoError(t, err)
 	_, err = bare.Approve(t.Context(), board, pipeline.Decision{LegalEntity: h.entity, Intent: out.IntentID})
 	require.Equal(t, "pii.keys_missing", fault.CodeOf(err))
-	_, err = bare.Submit(t.Context(), clerk, h.join(500))
+	_, err = bare.Submit(t.Context(), clerk, h.registerMember(500))
 	require.Equal(t, "pii.keys_missing", fault.CodeOf(err))
-	req := h.join(5)
+	req := h.registerMember(5)
 	req.Payload = json.RawMessage(`{"member":"M-2","fee":5}`)
 	_, err = bare.Submit(t.Context(), clerk, req)
 	require.NoError(t, err)
 }
 
-// TestParkedIntentsKeepTheirBytes: what was sealed once is not sealed again by what
-// happens to the intent later.
-func TestParkedIntentsKeepTheirBytes(t *testing.T) {
+// TestApproveKeepsSealedBytes checks that a decision does not seal the payload again.
+func TestApproveKeepsSealedBytes(t *testing.T) {
 	t.Parallel()
-	h := openClub(t)
+	h := newMembershipFixture(t)
 	submit := func() (event.ID, string) {
-		out, err := h.service.Submit(t.Context(), clerk, h.join(500))
+		out, err := h.service.Submit(t.Context(), clerk, h.registerMember(500))
 		require.NoError(t, err)
 		require.Equal(t, intent.PendingApproval, out.Status)
-		sealed, opened := h.stored(t, out.IntentID)
+		sealed, opened := h.storedIntent(t, out.IntentID)
 		require.Contains(t, opened, canary)
 		return out.IntentID, sealed
 	}
@@ -99,37 +98,37 @@ func TestParkedIntentsKeepTheirBytes(t *testing.T) {
 	out, err := h.service.Approve(t.Context(), board, pipeline.Decision{LegalEntity: h.entity, Intent: approved, IdempotencyKey: "yes"})
 	require.NoError(t, err)
 	require.Equal(t, intent.Executed, out.Status)
-	after, _ := h.stored(t, approved)
+	after, _ := h.storedIntent(t, approved)
 	require.Equal(t, before, after)
-	last := h.watch.seen[len(h.watch.seen)-1]
+	last := h.appender.requests[len(h.appender.requests)-1]
 	require.Empty(t, last.Intent.Sealed)
 	require.NotEmpty(t, last.Events[0].Sealed)
 
 	rejected, before := submit()
-	opens := h.room.opens
+	opens := h.vault.opens
 	_, err = h.service.Reject(t.Context(), board, pipeline.Decision{LegalEntity: h.entity, Intent: rejected})
 	require.NoError(t, err)
-	require.Equal(t, opens, h.room.opens, "a rejection needs no value")
-	after, _ = h.stored(t, rejected)
+	require.Equal(t, opens, h.vault.opens, "a rejection needs no value")
+	after, _ = h.storedIntent(t, rejected)
 	require.Equal(t, before, after)
 }
 
-func TestAnApprovalAboutTheErasedIsRefused(t *testing.T) {
+func TestApproveErasedSubject(t *testing.T) {
 	t.Parallel()
-	h := openClub(t)
-	out, err := h.service.Submit(t.Context(), clerk, h.join(500))
+	h := newMembershipFixture(t)
+	out, err := h.service.Submit(t.Context(), clerk, h.registerMember(500))
 	require.NoError(t, err)
 	yes := pipeline.Decision{LegalEntity: h.entity, Intent: out.IntentID, PlanHash: out.PlanHash}
 
-	away := fault.New(fault.Unavailable, "kms.unavailable", "away; try again")
-	h.room.set(func(s *strongroom) { s.away = away })
+	unavailable := fault.New(fault.Unavailable, "kms.unavailable", "no connection; try again")
+	h.vault.set(func(s *fakeVault) { s.unavailable = unavailable })
 	_, err = h.service.Approve(t.Context(), board, yes)
-	require.ErrorIs(t, err, away, "an outage is no erasure")
-	h.room.set(func(s *strongroom) { s.away, s.fenced = nil, map[string]bool{"member:M-1": true} })
+	require.ErrorIs(t, err, unavailable, "an outage is no erasure")
+	h.vault.set(func(s *fakeVault) { s.unavailable, s.fenced = nil, map[string]bool{"member:M-1": true} })
 	_, err = h.service.Approve(t.Context(), board, yes)
 	require.Equal(t, shredding.CodeSubjectErased, fault.CodeOf(err))
 
-	h.room.set(func(s *strongroom) { s.gone["member:M-1"] = true })
+	h.vault.set(func(s *fakeVault) { s.destroyed["member:M-1"] = true })
 	_, err = h.service.Approve(t.Context(), board, yes)
 	f, _ := fault.As(err)
 	require.Equal(t, shredding.CodeSubjectErased, f.Code)
@@ -142,15 +141,15 @@ func TestAnApprovalAboutTheErasedIsRefused(t *testing.T) {
 	require.NoError(t, err, "it can still be ended")
 }
 
-// TestRefusalsKeepNoPersonalValue goes through every way to be refused.
-func TestRefusalsKeepNoPersonalValue(t *testing.T) {
+// TestRefusalsStoreNoPersonalValue covers every kind of refusal.
+func TestRefusalsStoreNoPersonalValue(t *testing.T) {
 	t.Parallel()
-	h := openClub(t)
-	invalid := h.join(5)
+	h := newMembershipFixture(t)
+	invalid := h.registerMember(5)
 	invalid.Payload = json.RawMessage(`{"member":"M-1","email":"` + canary + `","fee":"` + canary + `"}`)
-	sealedByCaller := h.join(5)
+	sealedByCaller := h.registerMember(5)
 	sealedByCaller.Payload = json.RawMessage(`{"member":"M-1","email":"{}","fee":5,"` + "$pii" + `":1}`)
-	noPseudonym := h.join(5)
+	noPseudonym := h.registerMember(5)
 	noPseudonym.Payload = json.RawMessage(`{"member":"` + canary + `","email":"` + canary + `","fee":5}`)
 	for name, c := range map[string]struct {
 		caller pipeline.Caller
@@ -158,44 +157,44 @@ func TestRefusalsKeepNoPersonalValue(t *testing.T) {
 		code   string
 		kept   bool
 	}{
-		"role":         {person("p-guest", "guest"), h.join(5), "intent.forbidden", false},
+		"role":         {person("p-guest", "guest"), h.registerMember(5), "intent.forbidden", false},
 		"schema":       {clerk, invalid, "intent.schema_invalid", false},
 		"reserved":     {clerk, sealedByCaller, "intent.schema_invalid", false},
 		"no pseudonym": {clerk, noPseudonym, "pii.subject_invalid", false},
-		"policy":       {clerk, h.join(feeDenied), "club.full", true},
-		"planner":      {clerk, h.join(feeTellsRefusal), "club.fee_negative", true},
-		"facts":        {clerk, h.join(feeTellsPolicy), "policy.personal_facts", true},
-		"trace":        {clerk, h.join(feeTellsTrace), "policy.personal_facts", true},
+		"policy":       {clerk, h.registerMember(feeDenied), "membership.full", true},
+		"planner":      {clerk, h.registerMember(feeLeaksInRefusal), "membership.fee_negative", true},
+		"facts":        {clerk, h.registerMember(feeLeaksToPolicy), "policy.personal_facts", true},
+		"trace":        {clerk, h.registerMember(feeLeaksToTrace), "policy.personal_facts", true},
 	} {
 		_, err := h.service.Submit(t.Context(), c.caller, c.req)
-		stored := h.refusedAs(t, err, c.code)
+		stored := h.requireRefusal(t, err, c.code)
 		require.NotEmpty(t, stored.ID, name)
 		require.NotContains(t, string(stored.Payload), canary)
 		require.NotContains(t, stored.Refusal.Detail, canary)
 		require.Equal(t, c.code, stored.Refusal.Code)
 		require.Equal(t, !c.kept, string(stored.Payload) == "{}", "%s: %s", name, stored.Payload)
 	}
-	_, err := h.service.Submit(t.Context(), clerk, h.join(feeTellsRefusal))
-	require.Contains(t, err.Error(), canary, "the caller is told their own words")
-	require.Zero(t, h.room.opens)
+	_, err := h.service.Submit(t.Context(), clerk, h.registerMember(feeLeaksInRefusal))
+	require.Contains(t, err.Error(), canary, "submitters may read the values that they sent")
+	require.Zero(t, h.vault.opens)
 }
 
-// TestOthersAreNotToldPersonalValues: who approves may see another class of values
-// than who submitted, and a log shows none to anybody.
-func TestOthersAreNotToldPersonalValues(t *testing.T) {
+// TestErrorsRevealNoPersonalValue covers approvers, who may read other classes of values
+// than the submitter, and logs, which must hold no personal values.
+func TestErrorsRevealNoPersonalValue(t *testing.T) {
 	t.Parallel()
-	h := openClub(t)
-	out, err := h.service.Submit(t.Context(), clerk, h.join(feeTellsBoard))
+	h := newMembershipFixture(t)
+	out, err := h.service.Submit(t.Context(), clerk, h.registerMember(feeLeaksToApprover))
 	require.NoError(t, err)
 	_, err = h.service.Approve(t.Context(), board, pipeline.Decision{LegalEntity: h.entity, Intent: out.IntentID, PlanHash: out.PlanHash})
 	f, ok := fault.As(err)
 	require.True(t, ok, "%v", err)
-	require.Equal(t, []any{"club.closed", fault.FailedPrecondition}, []any{f.Code, f.Kind})
+	require.Equal(t, []any{"membership.closed", fault.FailedPrecondition}, []any{f.Code, f.Kind})
 	require.Contains(t, f.Detail, ";", "the next step")
 	require.NotContains(t, fmt.Sprintf("%+v", *f), canary)
 
 	for _, dry := range []bool{false, true} {
-		req := h.join(feeBreaks)
+		req := h.registerMember(feeLeaksInInternalError)
 		req.DryRun = dry
 		_, err = h.service.Submit(t.Context(), clerk, req)
 		require.Error(t, err)
@@ -206,63 +205,65 @@ func TestOthersAreNotToldPersonalValues(t *testing.T) {
 	}
 }
 
-func TestRefusalsBySealing(t *testing.T) {
+func TestSubmitSealingRefusals(t *testing.T) {
 	t.Parallel()
-	h := openClub(t)
-	h.room.set(func(s *strongroom) { s.fenced["member:M-1"] = true })
-	_, err := h.service.Submit(t.Context(), clerk, h.join(5))
-	stored := h.refusedAs(t, err, shredding.CodeSubjectErased)
+	h := newMembershipFixture(t)
+	h.vault.set(func(s *fakeVault) { s.fenced["member:M-1"] = true })
+	_, err := h.service.Submit(t.Context(), clerk, h.registerMember(5))
+	stored := h.requireRefusal(t, err, shredding.CodeSubjectErased)
 	require.Equal(t, intent.Denied, stored.Status)
 	require.NotContains(t, string(stored.Payload), canary)
 
-	h.room.set(func(s *strongroom) { s.away = fault.New(fault.Unavailable, "kms.unavailable", "away; try again") })
-	written := len(h.watch.seen)
-	_, err = h.service.Submit(t.Context(), clerk, h.join(5))
-	require.Empty(t, h.refusedAs(t, err, "kms.unavailable").ID)
-	require.Len(t, h.watch.seen, written, "nothing happened that should be kept")
+	h.vault.set(func(s *fakeVault) {
+		s.unavailable = fault.New(fault.Unavailable, "kms.unavailable", "no connection; try again")
+	})
+	written := len(h.appender.requests)
+	_, err = h.service.Submit(t.Context(), clerk, h.registerMember(5))
+	require.Empty(t, h.requireRefusal(t, err, "kms.unavailable").ID)
+	require.Len(t, h.appender.requests, written, "no decision was made, so nothing is stored")
 
-	// The store itself finds the subject erased, or the keys gone, under its lock.
-	h.room.set(func(s *strongroom) { s.away, s.fenced = nil, map[string]bool{} })
-	h.watch.fail = shredding.Erased("/events/0/data/email")
-	_, err = h.service.Submit(t.Context(), clerk, h.join(5))
-	require.NotEmpty(t, h.refusedAs(t, err, shredding.CodeSubjectErased).ID)
+	// The store finds the subject erased, or the keys destroyed, under its lock.
+	h.vault.set(func(s *fakeVault) { s.unavailable, s.fenced = nil, map[string]bool{} })
+	h.appender.fail = shredding.Erased("/events/0/data/email")
+	_, err = h.service.Submit(t.Context(), clerk, h.registerMember(5))
+	require.NotEmpty(t, h.requireRefusal(t, err, shredding.CodeSubjectErased).ID)
 	f, _ := fault.As(err)
-	require.Empty(t, f.Field, "the caller never saw the events")
+	require.Empty(t, f.Field, "the caller does not know the events")
 }
 
-func TestAMovedKeySealsEverythingAgain(t *testing.T) {
+func TestSubmitResealsAfterMovedKey(t *testing.T) {
 	t.Parallel()
 	for moved, want := range map[int]string{1: "", 3: "", 4: shredding.CodeKeyMoved} {
 		for _, fee := range []int{5, 500} {
-			h := openClub(t)
-			h.watch.moved = moved
-			_, err := h.service.Submit(t.Context(), clerk, h.join(fee))
+			h := newMembershipFixture(t)
+			h.appender.moved = moved
+			_, err := h.service.Submit(t.Context(), clerk, h.registerMember(fee))
 			require.Equal(t, want, fault.CodeOf(err))
-			require.Equal(t, moved, h.room.forgot)
-			require.NotEqual(t, h.watch.seen[0].Intent.Intent.Payload, h.watch.seen[1].Intent.Intent.Payload)
+			require.Equal(t, moved, h.vault.forgets)
+			require.NotEqual(t, h.appender.requests[0].Intent.Intent.Payload, h.appender.requests[1].Intent.Intent.Payload)
 			if fee == 5 {
-				require.NotEqual(t, h.watch.seen[0].Events[0].Payload, h.watch.seen[1].Events[0].Payload)
+				require.NotEqual(t, h.appender.requests[0].Events[0].Payload, h.appender.requests[1].Events[0].Payload)
 			}
 			if want != "" {
-				stored := h.refusedAs(t, err, want)
+				stored := h.requireRefusal(t, err, want)
 				require.Equal(t, intent.Failed, stored.Status)
 			}
 		}
 	}
 }
 
-func TestDryRunsShowTheCallersValuesAndSealNothing(t *testing.T) {
+func TestDryRunSealsNothing(t *testing.T) {
 	t.Parallel()
-	h := openClub(t)
-	req := h.join(500)
+	h := newMembershipFixture(t)
+	req := h.registerMember(500)
 	req.DryRun = true
 	out, err := h.service.Submit(t.Context(), clerk, req)
 	require.NoError(t, err)
 	require.Contains(t, string(out.Drafts[0].Data.(member).Email), canary)
 	require.NotEmpty(t, out.PlanHash)
-	require.Zero(t, h.room.seals)
-	require.Empty(t, h.watch.seen)
-	req = h.join(feeTellsPolicy)
+	require.Zero(t, h.vault.seals)
+	require.Empty(t, h.appender.requests)
+	req = h.registerMember(feeLeaksToPolicy)
 	req.DryRun = true
 	_, err = h.service.Submit(t.Context(), clerk, req)
 	require.Equal(t, "policy.personal_facts", fault.CodeOf(err))
@@ -270,8 +271,8 @@ func TestDryRunsShowTheCallersValuesAndSealNothing(t *testing.T) {
 
 func TestPlanHashesAndFingerprintsAreKeyed(t *testing.T) {
 	t.Parallel()
-	h := openClub(t)
-	req := h.join(500)
+	h := newMembershipFixture(t)
+	req := h.registerMember(500)
 	req.DryRun = true
 	keyed, err := h.service.Submit(t.Context(), clerk, req)
 	require.NoError(t, err)
@@ -293,20 +294,20 @@ func TestPlanHashesAndFingerprintsAreKeyed(t *testing.T) {
 	require.Equal(t, "intent.idempotency_mismatch", fault.CodeOf(err), "the stored fingerprint is the keyed one")
 }
 
-// TestNothingGoesToTheStoreInClear takes every way into the store under watch. The
-// watch itself is tried first.
-func TestNothingGoesToTheStoreInClear(t *testing.T) {
+// TestStoreReceivesNoPersonalValueInClear scans every path into the store, after a check
+// that the scan itself works.
+func TestStoreReceivesNoPersonalValueInClear(t *testing.T) {
 	t.Parallel()
-	h := openClub(t)
-	h.watch.forbids = []string{"M-1"}
-	_, err := h.service.Submit(t.Context(), clerk, h.join(5))
+	h := newMembershipFixture(t)
+	h.appender.forbidden = []string{"M-1"}
+	_, err := h.service.Submit(t.Context(), clerk, h.registerMember(5))
 	require.NoError(t, err)
-	require.NotEmpty(t, h.watch.found, "a subject's id is found, so a value would be")
-	h.watch.found = nil
-	h.watch.forbids = spellings(canary)
+	require.NotEmpty(t, h.appender.found, "a subject's id is found, so a value would be")
+	h.appender.found = nil
+	h.appender.forbidden = encodingsOf(canary)
 
 	submit := func(fee int, key string, dry bool) pipeline.Outcome {
-		req := h.join(fee)
+		req := h.registerMember(fee)
 		req.IdempotencyKey, req.DryRun = key, dry
 		out, _ := h.service.Submit(t.Context(), clerk, req)
 		return out
@@ -314,7 +315,7 @@ func TestNothingGoesToTheStoreInClear(t *testing.T) {
 	submit(5, "a", false)
 	submit(5, "a", false) // replay
 	submit(5, "b", true)
-	for _, fee := range []int{feeDenied, feeTellsRefusal, feeTellsPolicy, feeTellsTrace} {
+	for _, fee := range []int{feeDenied, feeLeaksInRefusal, feeLeaksToPolicy, feeLeaksToTrace} {
 		submit(fee, "", false)
 	}
 	for i, end := range []func(pipeline.Decision) (pipeline.Outcome, error){
@@ -327,9 +328,9 @@ func TestNothingGoesToTheStoreInClear(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	h.watch.moved = 2
+	h.appender.moved = 2
 	submit(5, "moved", false)
-	draft := event.Draft{Type: "club.member.registered", Stream: event.StreamID{Type: "club", ID: "raw"}, Data: json.RawMessage(h.join(5).Payload)}
+	draft := event.Draft{Type: "membership.member.registered", Stream: event.StreamID{Type: "membership", ID: "raw"}, Data: json.RawMessage(h.registerMember(5).Payload)}
 	request := eventappend.Request{
 		LegalEntity: h.entity, Actor: clerk.Actor, PersonID: "p-clerk", Drafts: []event.Draft{draft, draft, draft}, IdempotencyKey: "raw", Fingerprint: event.Hash{1},
 	}
@@ -337,6 +338,6 @@ func TestNothingGoesToTheStoreInClear(t *testing.T) {
 		_, _, err := h.append.Append(t.Context(), request)
 		require.NoError(t, err)
 	}
-	require.Greater(t, len(h.watch.seen), 12)
-	require.Greater(t, h.watch.searched, 500)
+	require.Greater(t, len(h.appender.requests), 12)
+	require.Greater(t, h.appender.searched, 500)
 }

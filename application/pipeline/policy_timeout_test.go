@@ -14,30 +14,30 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// hurried is a policy engine whose evaluations of some rule run out of time.
-type hurried struct {
+// timedOutPolicy is a policy engine that times out on one rule.
+type timedOutPolicy struct {
 	ports.PolicyEngine
 	rule string // none if empty
 }
 
-func (h *hurried) Decide(ctx context.Context, query string, input, out any) error {
+func (h *timedOutPolicy) Decide(ctx context.Context, query string, input, out any) error {
 	if h.rule != "" && strings.HasSuffix(query, "."+h.rule) {
 		return fault.New(fault.Unavailable, "policy.undecided", "not in time; send it again").WithRetryAfter(time.Second)
 	}
 	return h.PolicyEngine.Decide(ctx, query, input, out)
 }
 
-// What no policy decided in time was not refused: nothing is stored, the key is not
-// used up, and the same request goes through when there is time.
-func TestNotInTimeIsNoRefusal(t *testing.T) {
+// A policy's time-out is no refusal: nothing is stored, the idempotency key stays free,
+// and the same request succeeds when the policy answers.
+func TestSubmitPolicyTimeout(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []string{"submit", "decision"} {
-		b := setup(t)
-		policies := &hurried{PolicyEngine: b.service.Policies, rule: rule}
+		b := newCashFixture(t)
+		policies := &timedOutPolicy{PolicyEngine: b.service.Policies, rule: rule}
 		c := b.service.Config
 		c.Policies = policies
 		service := pipeline.New(c)
-		req := b.move(`{"amount":5}`)
+		req := b.moveCash(`{"amount":5}`)
 		req.IdempotencyKey = "key-" + rule
 		_, err := service.Submit(t.Context(), cashier, req)
 		f, ok := fault.As(err)
@@ -58,14 +58,14 @@ func TestNotInTimeIsNoRefusal(t *testing.T) {
 	}
 }
 
-// An approval that no policy looked at in time leaves the intent waiting.
-func TestAnApprovalNotInTimeKeepsWaiting(t *testing.T) {
+// An approval whose policy timed out leaves the intent parked.
+func TestApprovePolicyTimeout(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	waiting, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":500}`))
+	b := newCashFixture(t)
+	waiting, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":500}`))
 	require.NoError(t, err)
 	c := b.service.Config
-	policies := &hurried{PolicyEngine: b.service.Policies, rule: "decision"}
+	policies := &timedOutPolicy{PolicyEngine: b.service.Policies, rule: "decision"}
 	c.Policies = policies
 	service := pipeline.New(c)
 	approve := func() (pipeline.Outcome, error) {

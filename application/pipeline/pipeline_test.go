@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,20 +17,20 @@ import (
 
 var cashier = person("p-cashier", "cashier")
 
-func TestIntentIsExecutedWithItsTrace(t *testing.T) {
+func TestSubmitExecutesWithRuleTrace(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	out, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":50}`))
+	b := newCashFixture(t)
+	out, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":50}`))
 	require.NoError(t, err)
 	require.Equal(t, intent.Executed, out.Status)
 	require.Len(t, out.Events, 1)
-	require.Equal(t, "till/main", out.Events[0].Stream.String())
+	require.Equal(t, "cash/main", out.Events[0].Stream.String())
 	require.EqualValues(t, 1, out.Events[0].StreamVersion)
 
 	e, err := b.store.EventByID(t.Context(), b.entity.Partition, out.Events[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, out.IntentID, e.IntentID)
-	require.Contains(t, string(e.RulesEvaluated), `"till.limit"`)
+	require.Contains(t, string(e.RulesEvaluated), `"cash.limit"`)
 
 	stored, again, err := b.service.Get(t.Context(), b.entity, out.IntentID)
 	require.NoError(t, err)
@@ -38,9 +39,9 @@ func TestIntentIsExecutedWithItsTrace(t *testing.T) {
 	require.Equal(t, out.Rules, again.Rules)
 }
 
-func TestRefusalsAreRecordedAndWriteNoEvent(t *testing.T) {
+func TestSubmitRecordsRefusals(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newCashFixture(t)
 	for name, c := range map[string]struct {
 		caller  string
 		payload string
@@ -49,16 +50,16 @@ func TestRefusalsAreRecordedAndWriteNoEvent(t *testing.T) {
 	}{
 		"role":   {"p-guest", `{"amount":5}`, "intent.forbidden", `{}`},
 		"schema": {"p-cashier", `{"amount":"much"}`, "intent.schema_invalid", `{}`},
-		"state":  {"p-cashier", `{"amount":-5}`, "till.overdrawn", `{"amount":-5}`},
-		"policy": {"p-cashier", `{"amount":13}`, "till.closed", `{"amount":13}`},
-		"kept":   {"p-cashier", `{"amount":5,"slip":"by "}`, "till.slip_invalid", `{"amount":1}`},
-		"both":   {"p-cashier", `{"amount":13,"slip":"by Ada"}`, "till.closed", `{"amount":1}`},
+		"state":  {"p-cashier", `{"amount":-5}`, "cash.overdrawn", `{"amount":-5}`},
+		"policy": {"p-cashier", `{"amount":13}`, "cash.closed", `{"amount":13}`},
+		"kept":   {"p-cashier", `{"amount":5,"slip":"by "}`, "cash.slip_invalid", `{"amount":1}`},
+		"both":   {"p-cashier", `{"amount":13,"slip":"by Ada"}`, "cash.closed", `{"amount":1}`},
 	} {
 		who := person(c.caller, "guest")
 		if c.caller == "p-cashier" {
 			who = cashier
 		}
-		_, err := b.service.Submit(t.Context(), who, b.move(c.payload))
+		_, err := b.service.Submit(t.Context(), who, b.moveCash(c.payload))
 		f, ok := fault.As(err)
 		require.True(t, ok, name)
 		require.Equal(t, c.code, f.Code, name)
@@ -77,11 +78,11 @@ func TestRefusalsAreRecordedAndWriteNoEvent(t *testing.T) {
 	require.Zero(t, head.Sequence)
 }
 
-func TestAPlannerMayKeepLessOfThePayload(t *testing.T) {
+func TestSubmitReducedPayload(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newCashFixture(t)
 	for _, payload := range []string{`{"amount":5,"slip":"by Ada"}`, `{"amount":500,"slip":"by Ada"}`} {
-		out, err := b.service.Submit(t.Context(), cashier, b.move(payload))
+		out, err := b.service.Submit(t.Context(), cashier, b.moveCash(payload))
 		require.NoError(t, err)
 		stored, _, err := b.service.Get(t.Context(), b.entity, out.IntentID)
 		require.NoError(t, err)
@@ -89,10 +90,10 @@ func TestAPlannerMayKeepLessOfThePayload(t *testing.T) {
 	}
 }
 
-func TestDryRunShowsThePlanAndWritesNothing(t *testing.T) {
+func TestSubmitDryRun(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	req := b.move(`{"amount":500}`)
+	b := newCashFixture(t)
+	req := b.moveCash(`{"amount":500}`)
 	req.DryRun = true
 	out, err := b.service.Submit(t.Context(), cashier, req)
 	require.NoError(t, err)
@@ -104,10 +105,10 @@ func TestDryRunShowsThePlanAndWritesNothing(t *testing.T) {
 	require.Equal(t, "intent.not_found", fault.CodeOf(err))
 }
 
-func TestApprovalByAnotherPerson(t *testing.T) {
+func TestApprove(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	out, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":500}`))
+	b := newCashFixture(t)
+	out, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":500}`))
 	require.NoError(t, err)
 	require.Equal(t, intent.PendingApproval, out.Status)
 	require.Zero(t, b.balance(t))
@@ -126,7 +127,7 @@ func TestApprovalByAnotherPerson(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "intent.plan_changed", f.Code)
 	require.Equal(t, out.IntentID.String(), f.IntentID)
-	// What is said with a decision is kept for ever.
+	// The comment of a decision is never erased.
 	_, err = b.service.Approve(t.Context(), person("p-boss", "supervisor"), pipeline.Decision{LegalEntity: b.entity, Intent: out.IntentID, Comment: "as ada@example.org asked"})
 	require.Equal(t, "pii.in_text", fault.CodeOf(err))
 	_, err = b.service.Reject(t.Context(), person("p-boss", "supervisor"), pipeline.Decision{LegalEntity: b.entity, Intent: out.IntentID, Comment: "ask ada@example.org"})
@@ -145,10 +146,10 @@ func TestApprovalByAnotherPerson(t *testing.T) {
 	require.Equal(t, "intent.wrong_state", fault.CodeOf(err))
 }
 
-func TestRacingApproversExecuteOnce(t *testing.T) {
+func TestApproveConcurrently(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	out, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":500}`))
+	b := newCashFixture(t)
+	out, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":500}`))
 	require.NoError(t, err)
 	var won atomic.Int32
 	var wg sync.WaitGroup
@@ -165,10 +166,10 @@ func TestRacingApproversExecuteOnce(t *testing.T) {
 	require.EqualValues(t, 500, b.balance(t))
 }
 
-func TestRejectEndsAnIntent(t *testing.T) {
+func TestReject(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	out, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":500}`))
+	b := newCashFixture(t)
+	out, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":500}`))
 	require.NoError(t, err)
 	rejected, err := b.service.Reject(t.Context(), person("p-boss", "supervisor"), pipeline.Decision{LegalEntity: b.entity, Intent: out.IntentID, Comment: "not today"})
 	require.NoError(t, err)
@@ -176,46 +177,45 @@ func TestRejectEndsAnIntent(t *testing.T) {
 	require.Zero(t, b.balance(t))
 }
 
-// A kept state may be behind; neither an overdraft nor a wrong refusal may come of
-// it.
-func TestKeptStatesOfAnotherNodeAreNeverTrustedBlindly(t *testing.T) {
+// A stale cached state causes neither an overdraft nor a wrong refusal.
+func TestSubmitWithStaleCache(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	other := b.second(t)
-	_, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":10}`))
+	b := newCashFixture(t)
+	other := b.secondNode(t)
+	_, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":10}`))
 	require.NoError(t, err)
-	_, err = other.Submit(t.Context(), cashier, b.move(`{"amount":1}`)) // other keeps balance 11
+	_, err = other.Submit(t.Context(), cashier, b.moveCash(`{"amount":1}`)) // other caches balance 11
 	require.NoError(t, err)
-	_, err = b.service.Submit(t.Context(), cashier, b.move(`{"amount":50}`))
+	_, err = b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":50}`))
 	require.NoError(t, err)
 
-	_, err = other.Submit(t.Context(), cashier, b.move(`{"amount":-60}`)) // right only on fresh state
+	_, err = other.Submit(t.Context(), cashier, b.moveCash(`{"amount":-60}`)) // allowed on fresh state only
 	require.NoError(t, err)
 	require.EqualValues(t, 1, b.balance(t))
-	_, err = b.service.Submit(t.Context(), cashier, b.move(`{"amount":-60}`)) // its kept state says 61
-	require.Equal(t, "till.overdrawn", fault.CodeOf(err))
+	_, err = b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":-60}`)) // its cached state says 61
+	require.Equal(t, "cash.overdrawn", fault.CodeOf(err))
 	require.EqualValues(t, 1, b.balance(t))
 }
 
-func TestConflictsAreRetriedAndThenExplained(t *testing.T) {
+func TestSubmitRetriesConflicts(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	other := b.second(t)
+	b := newCashFixture(t)
+	other := b.secondNode(t)
 	var times atomic.Int32
 	b.appender.mu.Lock()
 	b.appender.before = func(r ports.AppendRequest) {
 		if len(r.Events) > 0 && times.Add(1) <= 2 {
-			_, err := other.Submit(t.Context(), person("p-other", "cashier"), b.move(`{"amount":1}`))
+			_, err := other.Submit(t.Context(), person("p-other", "cashier"), b.moveCash(`{"amount":1}`))
 			require.NoError(t, err)
 		}
 	}
 	b.appender.mu.Unlock()
-	_, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":5}`))
+	_, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":5}`))
 	require.NoError(t, err)
 	require.EqualValues(t, 7, b.balance(t))
 
 	times.Store(-1000)
-	_, err = b.service.Submit(t.Context(), cashier, b.move(`{"amount":5}`))
+	_, err = b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":5}`))
 	f, ok := fault.As(err)
 	require.True(t, ok)
 	require.Equal(t, "append.wrong_expected_version", f.Code)
@@ -228,16 +228,16 @@ func TestConflictsAreRetriedAndThenExplained(t *testing.T) {
 	require.Equal(t, intent.Failed, stored.Status)
 }
 
-func TestRacersNeverOverdraw(t *testing.T) {
+func TestSubmitConcurrently(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	_, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":3}`))
+	b := newCashFixture(t)
+	_, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":3}`))
 	require.NoError(t, err)
 	var won atomic.Int32
 	var wg sync.WaitGroup
 	for range 32 {
 		wg.Go(func() {
-			if _, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":-1}`)); err == nil {
+			if _, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":-1}`)); err == nil {
 				won.Add(1)
 			}
 		})
@@ -247,10 +247,10 @@ func TestRacersNeverOverdraw(t *testing.T) {
 	require.GreaterOrEqual(t, b.balance(t), int64(0))
 }
 
-func TestIdempotencyKeys(t *testing.T) {
+func TestSubmitIdempotencyKeys(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	req := b.move(`{"amount":5}`)
+	b := newCashFixture(t)
+	req := b.moveCash(`{"amount":5}`)
 	req.IdempotencyKey = "k-1"
 	first, err := b.service.Submit(t.Context(), cashier, req)
 	require.NoError(t, err)
@@ -261,39 +261,39 @@ func TestIdempotencyKeys(t *testing.T) {
 	require.Equal(t, first.Events, again.Events)
 	require.EqualValues(t, 5, b.balance(t))
 
-	changed := b.move(`{"amount":6}`)
+	changed := b.moveCash(`{"amount":6}`)
 	changed.IdempotencyKey = "k-1"
 	_, err = b.service.Submit(t.Context(), cashier, changed)
 	require.Equal(t, "intent.idempotency_mismatch", fault.CodeOf(err))
 
-	// Another person's key of the same text is another key.
+	// Keys are scoped to a person.
 	_, err = b.service.Submit(t.Context(), person("p-other", "cashier"), changed)
 	require.NoError(t, err)
 
-	// A refusal does not use the key up.
-	refused := b.move(`{"amount":-50}`)
+	// A refusal leaves the key free.
+	refused := b.moveCash(`{"amount":-50}`)
 	refused.IdempotencyKey = "k-2"
 	_, err = b.service.Submit(t.Context(), cashier, refused)
-	require.Equal(t, "till.overdrawn", fault.CodeOf(err))
-	_, err = b.service.Submit(t.Context(), cashier, b.move(`{"amount":90}`))
+	require.Equal(t, "cash.overdrawn", fault.CodeOf(err))
+	_, err = b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":90}`))
 	require.NoError(t, err)
 	_, err = b.service.Submit(t.Context(), cashier, refused)
 	require.NoError(t, err)
 }
 
-func TestSameBusinessKeyFromManyAtOnce(t *testing.T) {
+func TestSubmitConcurrentBusinessKey(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newCashFixture(t)
 	var won, named atomic.Int32
 	var wg sync.WaitGroup
 	for range 64 {
 		wg.Go(func() {
-			_, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":1,"slip":"s 1"}`))
+			_, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":1,"slip":"s 1"}`))
 			f, _ := fault.As(err)
 			switch {
 			case err == nil:
 				won.Add(1)
-			case f.Code == "till.slip_used" && f.Holder != nil && f.Holder.EventID != "" && f.Holder.DocumentID == "s 1":
+			case f.Code == "cash.slip_used" && f.Holder != nil && f.Holder.EventID != "" && f.Holder.DocumentID == "s 1":
 				named.Add(1)
 			}
 		})
@@ -301,32 +301,32 @@ func TestSameBusinessKeyFromManyAtOnce(t *testing.T) {
 	wg.Wait()
 	require.EqualValues(t, 1, won.Load())
 	require.EqualValues(t, 1, b.balance(t))
-	// The till is one hot stream, so some racers may give up on the stream itself.
+	// All requests write to one stream, so some may fail on its version instead.
 	require.Positive(t, named.Load())
 }
 
-// State that moved on would refuse the repetition; the first outcome counts.
-func TestRepetitionAfterStateMovedOnIsNotRefused(t *testing.T) {
+// The repetition would be refused on the changed state; it gets the first outcome.
+func TestSubmitReplayAfterStateChanged(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	_, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":5}`))
+	b := newCashFixture(t)
+	_, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":5}`))
 	require.NoError(t, err)
-	req := b.move(`{"amount":-5}`)
+	req := b.moveCash(`{"amount":-5}`)
 	req.IdempotencyKey = "take-all"
 	first, err := b.service.Submit(t.Context(), cashier, req)
 	require.NoError(t, err)
-	again, err := b.service.Submit(t.Context(), cashier, req) // the till is empty now
+	again, err := b.service.Submit(t.Context(), cashier, req) // the cash box is empty now
 	require.NoError(t, err)
 	require.True(t, again.Replayed)
 	require.Equal(t, first.Events, again.Events)
 	require.Zero(t, b.balance(t))
 }
 
-func TestDecisionsAreRepeatable(t *testing.T) {
+func TestDecisionReplay(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newCashFixture(t)
 	boss := person("p-boss", "supervisor")
-	out, err := b.service.Submit(t.Context(), cashier, b.move(`{"amount":500}`))
+	out, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":500}`))
 	require.NoError(t, err)
 	yes := pipeline.Decision{LegalEntity: b.entity, Intent: out.IntentID, Comment: "fine", IdempotencyKey: "yes-1"}
 	done, err := b.service.Approve(t.Context(), boss, yes)
@@ -341,7 +341,7 @@ func TestDecisionsAreRepeatable(t *testing.T) {
 	_, err = b.service.Approve(t.Context(), boss, yes)
 	require.Equal(t, "intent.idempotency_mismatch", fault.CodeOf(err))
 
-	out, err = b.service.Submit(t.Context(), cashier, b.move(`{"amount":600}`))
+	out, err = b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":600}`))
 	require.NoError(t, err)
 	no := pipeline.Decision{LegalEntity: b.entity, Intent: out.IntentID, Comment: "no", IdempotencyKey: "no-1"}
 	_, err = b.service.Reject(t.Context(), boss, no)
@@ -350,4 +350,42 @@ func TestDecisionsAreRepeatable(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, again.Replayed)
 	require.Equal(t, intent.Rejected, again.Status)
+}
+
+// Correlation id and source are stored in the intent's row and in the skeleton of its
+// events, and are never erased.
+func TestSubmitIdentifiers(t *testing.T) {
+	t.Parallel()
+	h := newMembershipFixture(t)
+	long := strings.Repeat("x", 513)
+	for field, set := range map[string]func(*pipeline.Request, string){
+		"/correlation_id":   func(r *pipeline.Request, s string) { r.CorrelationID = s },
+		"/source/system":    func(r *pipeline.Request, s string) { r.Source = event.Source{System: s, Channel: "c"} },
+		"/source/channel":   func(r *pipeline.Request, s string) { r.Source = event.Source{System: "s", Channel: s} },
+		"/source/reference": func(r *pipeline.Request, s string) { r.Source = event.Source{System: "s", Channel: "c", Reference: s} },
+	} {
+		for text, code := range map[string]string{
+			canary: "pii.in_identifier", "DE89 3704 0044 0532 0130 00": "pii.in_identifier", "+49 170 1234567": "pii.in_identifier",
+			long: "append.identifier_invalid", "a\x00b": "append.identifier_invalid", "a\xffb": "append.identifier_invalid",
+		} {
+			for _, fee := range []int{5, 500, feeDenied} {
+				for _, dry := range []bool{false, true} {
+					req := h.registerMember(fee)
+					req.DryRun = dry
+					set(&req, text)
+					_, err := h.service.Submit(t.Context(), clerk, req)
+					f, ok := fault.As(err)
+					require.True(t, ok, "%s %.20q %d: %v", field, text, fee, err)
+					require.Equal(t, code, f.Code, "%s %.20q %d", field, text, fee)
+					require.Equal(t, field, f.Field)
+					require.Empty(t, f.IntentID, "a row would keep it")
+				}
+			}
+		}
+		req := h.registerMember(5)
+		set(&req, "order-9")
+		_, err := h.service.Submit(t.Context(), clerk, req)
+		require.NoError(t, err)
+	}
+	require.Len(t, h.appender.requests, 4)
 }

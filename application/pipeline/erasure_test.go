@@ -17,27 +17,27 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// safe is a club with a real vault over a key store that the log takes leases from.
-type safe struct {
-	*clubhouse
+// vaultFixture is a membershipFixture with the product's vault over a key store.
+type vaultFixture struct {
+	*membershipFixture
 	keys  *memory.KeyStore
 	vault *vault.Vault
 }
 
-func openSafe(t *testing.T) *safe {
+func newVaultFixture(t *testing.T) *vaultFixture {
 	t.Helper()
-	s := &safe{keys: memory.NewKeyStore()}
+	s := &vaultFixture{keys: memory.NewKeyStore()}
 	require.NoError(t, s.keys.AddKEK(t.Context(), ports.KEK{TenantID: "acme", Epoch: 1, KeyID: "kek-1", State: ports.KEKPending}))
 	require.NoError(t, s.keys.ActivateKEK(t.Context(), "acme", 1))
-	s.clubhouse = furnish(t, memory.New(memory.Config{LogName: "club.example.org", Keys: s.keys}), func(m module.Manifests) keeper {
+	s.membershipFixture = newMembershipFixtureOn(t, memory.New(memory.Config{LogName: "membership.example.org", Keys: s.keys}), func(m module.Manifests) vaultPort {
 		s.vault = vault.New(vault.Config{Keys: s.keys, DataKeys: memory.NewDataKeys(), Manifests: m})
 		return s.vault
 	})
 	return s
 }
 
-// erase carries an erasure of the member through to the destruction of the keys.
-func (s *safe) erase(t *testing.T) {
+// erase erases the member, up to the destruction of the keys.
+func (s *vaultFixture) erase(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	r := ports.ErasureRequest{
@@ -61,35 +61,35 @@ func (s *safe) erase(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// email is what a reader with every right gets of an intent.
-func (s *safe) email(t *testing.T, id event.ID) string {
+// email reads an intent's email as a reader with full access.
+func (s *vaultFixture) email(t *testing.T, id event.ID) string {
 	t.Helper()
 	stored, _, err := s.service.Get(t.Context(), s.entity, id)
 	require.NoError(t, err)
 	documents := []module.SealedDocument{{At: pipeline.Location(stored), Document: stored.Payload}}
-	require.NoError(t, s.vault.Open(t.Context(), documents, everything{}))
+	require.NoError(t, s.vault.Open(t.Context(), documents, fullAccess{}))
 	return string(documents[0].Document)
 }
 
-type everything struct{}
+type fullAccess struct{}
 
-func (everything) Reads(string, shredding.Class) bool { return true }
+func (fullAccess) Reads(string, shredding.Class) bool { return true }
 
-func TestErasedForGood(t *testing.T) {
+func TestApproveAfterErasure(t *testing.T) {
 	t.Parallel()
-	s := openSafe(t)
-	done, err := s.service.Submit(t.Context(), clerk, s.join(5))
+	s := newVaultFixture(t)
+	done, err := s.service.Submit(t.Context(), clerk, s.registerMember(5))
 	require.NoError(t, err)
-	parked, err := s.service.Submit(t.Context(), clerk, s.join(500))
+	parked, err := s.service.Submit(t.Context(), clerk, s.registerMember(500))
 	require.NoError(t, err)
 	require.Contains(t, s.email(t, done.IntentID), canary)
 
 	s.erase(t)
-	// This node still has the key, so it seals; the lease finds out.
-	_, err = s.service.Submit(t.Context(), clerk, s.join(5))
+	// This node has the key cached, so it seals; the append finds the key fenced.
+	_, err = s.service.Submit(t.Context(), clerk, s.registerMember(5))
 	require.Equal(t, shredding.CodeSubjectErased, fault.CodeOf(err))
 	s.vault.EvictAll()
-	_, err = s.service.Submit(t.Context(), clerk, s.join(5))
+	_, err = s.service.Submit(t.Context(), clerk, s.registerMember(5))
 	require.Equal(t, shredding.CodeSubjectErased, fault.CodeOf(err))
 	for _, id := range []event.ID{done.IntentID, parked.IntentID} {
 		require.Contains(t, s.email(t, id), shredding.Redacted)
@@ -97,20 +97,20 @@ func TestErasedForGood(t *testing.T) {
 	_, err = s.service.Approve(t.Context(), board, pipeline.Decision{LegalEntity: s.entity, Intent: parked.IntentID})
 	require.Equal(t, shredding.CodeSubjectErased, fault.CodeOf(err))
 
-	// Without the personal field everything goes on, and a planner folds what is sealed
-	// for ever.
-	plain := s.join(5)
+	// Intents without the personal field still work, and planners fold events whose values
+	// can no longer be opened.
+	plain := s.registerMember(5)
 	plain.Payload = []byte(`{"member":"M-1","fee":5}`)
 	_, err = s.service.Submit(t.Context(), clerk, plain)
 	require.NoError(t, err)
 }
 
-// Whatever was accepted while the keys were destroyed is unreadable afterwards, and
-// everything else was refused as erased.
-func TestAppendsRaceAnErasure(t *testing.T) {
+// Intents that were accepted during the destruction of the keys are unreadable
+// afterwards; all other intents were refused as erased.
+func TestAppendDuringErasure(t *testing.T) {
 	t.Parallel()
-	s := openSafe(t)
-	first, err := s.service.Submit(t.Context(), clerk, s.join(5))
+	s := newVaultFixture(t)
+	first, err := s.service.Submit(t.Context(), clerk, s.registerMember(5))
 	require.NoError(t, err)
 	accepted := []event.ID{first.IntentID}
 	var mu sync.Mutex
@@ -118,7 +118,7 @@ func TestAppendsRaceAnErasure(t *testing.T) {
 	for range 16 {
 		wg.Go(func() {
 			for {
-				out, err := s.service.Submit(t.Context(), clerk, s.join(500)) // waits for approval, so that no stream is fought for
+				out, err := s.service.Submit(t.Context(), clerk, s.registerMember(500)) // needs approval, so that the requests do not conflict on a stream
 				switch fault.CodeOf(err) {
 				case "":
 					mu.Lock()

@@ -1,6 +1,15 @@
-// Package pipeline is what happens to a request: an intent is validated, planned,
-// approved and executed. Each step is visible in the stored intent, refusals
-// included.
+// Package pipeline carries an intent from submission to its events: it checks that the
+// caller may submit it, validates the payload, lets the module plan, asks the module's
+// policy, parks the intent for approval or appends the planned events. Every outcome,
+// refusals included, is stored in the intent's row.
+//
+// Service is its entry (Submit, Approve, Reject, Get); attempt is one run of an intent
+// over all retries; StateCache keeps the folded streams that planners read. The HTTP
+// API and importers call Service; modules provide planners and policies through
+// application/module. The package holds no business rule, and it takes no locks: each
+// version and condition that a plan relied on is sent along as an expectation, which
+// ports.EventAppender checks under its lock. A plan that went stale fails that check and
+// is planned again.
 package pipeline
 
 import (
@@ -32,7 +41,7 @@ type Catalog interface {
 	Intent(name string) (module.IntentType, bool)
 }
 
-// Log is what planners see.
+// Log reads events for planners.
 type Log interface {
 	ports.EventReader
 	ports.StreamReader
@@ -41,57 +50,58 @@ type Log interface {
 
 // Config is what a Service needs.
 type Config struct {
-	Catalog     Catalog
-	Schemas     ports.SchemaCompiler
-	Policies    ports.PolicyEngine
-	Preparer    Preparer
-	Appender    ports.EventAppender
-	Events      Log
-	Intents     ports.IntentReader
-	Idempotency ports.IdempotencyReader
-	Clock       ports.Clock
-	IDs         ports.IDSource
-	Retries     []time.Duration // waits before planning again after a conflict
-	KeyTTL      time.Duration   // life of an idempotency key
-	KeptStreams int             // bound of the state cache
-	Logger      *slog.Logger
+	Catalog       Catalog
+	Schemas       ports.SchemaCompiler
+	Policies      ports.PolicyEngine
+	Preparer      Preparer
+	Appender      ports.EventAppender
+	Events        Log
+	Intents       ports.IntentReader
+	Idempotency   ports.IdempotencyReader
+	Clock         ports.Clock
+	IDs           ports.IDSource
+	Retries       []time.Duration // delays before planning again after a conflict
+	KeyTTL        time.Duration   // lifetime of an idempotency key; 0: 24 hours
+	CachedStreams int             // bound of the state cache; 0: 100,000
+	Logger        *slog.Logger
 
-	// Snapshots keeps the states of long streams whose folds have a codec, taken every
-	// so many events by Background; nil keeps none. They save time and decide nothing:
-	// every version that a plan read is checked again under the append lock.
+	// Snapshots stores the folded states of long streams whose folds have a codec.
+	// Background takes one every SnapshotEvery events; nil stores none. Snapshots save
+	// time only: every version that a plan read is checked under the append lock.
 	Snapshots     ports.StreamSnapshots
 	Background    Background
 	SnapshotEvery int // 0 is 100
-	// Reading names how events of earlier versions are read; what was folded when it was
-	// another is folded anew. nil: they are read as they are stored.
-	Reading func() string
+	// ReadingID identifies the current upcasting of events. A snapshot that was folded
+	// under another id is not used. nil: events are not upcast.
+	ReadingID func() string
 
 	// Sealer and Opener keep personal values of payloads out of the store; without them
-	// intents that have some are refused with pii.keys_missing. Fingerprints key what is
-	// stored about requests and plans; without, they are digests, which is for tests.
+	// intents with personal values are refused with pii.keys_missing. Fingerprints keys the
+	// digests that are stored about requests and plans; nil stores plain digests, which is
+	// for tests.
 	Sealer       module.Sealer
 	Opener       module.Opener
 	Fingerprints module.Fingerprints
 }
 
-// Service is the pipeline.
+// Service submits intents and decides on those that wait for approval.
 type Service struct {
 	Config
-	states *States
+	states *StateCache
 
 	schemaMu sync.RWMutex
 	schemas  map[string]ports.Schema
 
-	submitMu sync.RWMutex
-	submits  map[string]bool // module, intent type and roles → may submit
+	maySubmitMu sync.RWMutex
+	maySubmit   map[string]bool // module, intent type and roles → may submit
 
-	running sync.Map // idempotency keys under way on this node
+	runningKeys sync.Map // idempotency keys under way on this node
 }
 
 // New makes a Service.
 func New(c Config) *Service {
-	if c.KeptStreams == 0 {
-		c.KeptStreams = 100_000
+	if c.CachedStreams == 0 {
+		c.CachedStreams = 100_000
 	}
 	if c.KeyTTL == 0 {
 		c.KeyTTL = 24 * time.Hour
@@ -99,15 +109,15 @@ func New(c Config) *Service {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	states := NewStates(c.Events, c.Intents, c.Catalog, c.KeptStreams)
-	states.stored = newStoredStates(c)
+	states := NewStateCache(c.Events, c.Intents, c.Catalog, c.CachedStreams)
+	states.snapshots = newSnapshotStore(c)
 	return &Service{
 		Config: c, states: states,
-		schemas: map[string]ports.Schema{}, submits: map[string]bool{},
+		schemas: map[string]ports.Schema{}, maySubmit: map[string]bool{},
 	}
 }
 
-// Caller is who asks, from the verified token.
+// Caller is the authenticated person or system, from the verified token.
 type Caller struct {
 	Principal ports.Principal
 	Actor     event.Actor
@@ -117,7 +127,7 @@ type Caller struct {
 type Request struct {
 	Type           string
 	LegalEntity    ports.LegalEntity
-	Payload        json.RawMessage // has passed domain/jsondoc
+	Payload        json.RawMessage // checked by domain/jsondoc
 	EffectiveDate  *event.Date
 	CorrelationID  string
 	CausedBy       event.ID
@@ -126,7 +136,7 @@ type Request struct {
 	IdempotencyKey string
 }
 
-// Outcome is what became of an intent.
+// Outcome is the present result of an intent.
 type Outcome struct {
 	IntentID      event.ID
 	Status        intent.Status
@@ -135,11 +145,11 @@ type Outcome struct {
 	CorrelationID string
 	PlanHash      string
 	Needs         []intent.ApprovalNeed
-	Drafts        []event.Draft // of a dry run
-	Replayed      bool
+	Drafts        []event.Draft // the planned events, of a dry run only
+	Replayed      bool          // the idempotency key was used before; this is the first outcome
 }
 
-// Result is one event that an intent made.
+// Result is one event that an intent has appended.
 type Result struct {
 	ID            event.ID
 	Type          string
@@ -150,10 +160,11 @@ type Result struct {
 
 // Submit takes an intent through the pipeline. Faults: intent.type_unknown,
 // intent.forbidden, intent.schema_invalid, those of the module's planner and
-// policy, of shredding.Manifest.Resolve, module.Sealer and module.Fingerprints, intent.idempotency_mismatch, idempotency.in_progress, and conflicts that
-// outlasted the retries. A fault carries the id of the stored intent that records
-// it. append.identifier_invalid and pii.in_identifier for what the caller says about
-// the request: that would stand in its row, so there is none.
+// policy, of shredding.Manifest.Resolve, module.Sealer and module.Fingerprints,
+// intent.idempotency_mismatch, idempotency.in_progress, and conflicts that outlasted the
+// retries. A fault carries the id of the stored intent that records it, except
+// append.identifier_invalid and pii.in_identifier: these refuse the correlation id or
+// the source, which the intent's row would hold, so no row is written.
 func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outcome, error) {
 	t, ok := s.Catalog.Intent(req.Type)
 	if !ok {
@@ -167,7 +178,7 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 		service: s, intentType: t, caller: caller, dryRun: req.DryRun,
 		stored: intent.Intent{
 			ID: s.IDs.NewID(now), Partition: req.LegalEntity.Partition, LegalEntity: req.LegalEntity.Code,
-			Type: req.Type, Payload: nothing, Actor: caller.Actor, PersonID: caller.Principal.PersonID, Roles: caller.Principal.Roles,
+			Type: req.Type, Payload: emptyPayload, Actor: caller.Actor, PersonID: caller.Principal.PersonID, Roles: caller.Principal.Roles,
 			CorrelationID: req.CorrelationID, CausedBy: req.CausedBy, Source: req.Source,
 			Status: intent.Received, CreatedAt: now, UpdatedAt: now,
 		},
@@ -178,25 +189,25 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 	}
 	if req.EffectiveDate != nil {
 		run.stored.EffectiveDate, run.stored.HasEffective = *req.EffectiveDate, true
-		run.askedDate = req.EffectiveDate
+		run.requestedDate = req.EffectiveDate
 	}
 	if req.IdempotencyKey != "" && !req.DryRun {
-		release, err := s.claim(ctx, run, req)
+		release, err := s.claimKey(ctx, run, req)
 		if err != nil {
 			return Outcome{}, err
 		}
 		defer release()
 	}
 	out, err := run.submit(ctx)
-	return out, run.discreet(err, false)
+	return out, run.redactError(err, false)
 }
 
-// maxIdentifier bounds what a caller says about a request, in bytes, as that of an
-// event: the correlation id is indexed.
+// maxIdentifier bounds a request's correlation id and source texts, in bytes. It equals
+// the bound of an event's identifiers, because events inherit them.
 const maxIdentifier = 512
 
-// checkIdentifiers refuses what no store can index or what may not be kept for ever,
-// before anything of the request is kept.
+// checkIdentifiers refuses texts that a store cannot index, and texts that look like
+// personal data: the intent's row keeps them and is never erased.
 func checkIdentifiers(req Request) error {
 	for _, r := range []struct{ field, value string }{
 		{"/correlation_id", req.CorrelationID},
@@ -212,21 +223,22 @@ func checkIdentifiers(req Request) error {
 	return nil
 }
 
-// keyed makes a digest unguessable.
-func (s *Service) keyed(ctx context.Context, le ports.LegalEntity, digest event.Hash) (event.Hash, error) {
+// keyDigest keys a digest with the tenant's secret, so that the content cannot be found
+// by trying candidates.
+func (s *Service) keyDigest(ctx context.Context, le ports.LegalEntity, digest event.Hash) (event.Hash, error) {
 	if s.Fingerprints == nil {
 		return digest, nil
 	}
 	return s.Fingerprints.Fingerprint(ctx, le.TenantID, digest)
 }
 
-// fingerprint sets what a claim is compared by. While the tenant's secret cannot be
-// had, content without personal values is tied by its plain digest.
-func (s *Service) fingerprint(ctx context.Context, le ports.LegalEntity, claim *ports.IdempotencyClaim, digest event.Hash, personal bool) error {
+// setFingerprint sets the content that a claim is compared by. While the tenant's secret
+// is unavailable, content without personal values is tied by its plain digest.
+func (s *Service) setFingerprint(ctx context.Context, le ports.LegalEntity, claim *ports.IdempotencyClaim, digest event.Hash, personal bool) error {
 	if !personal {
 		claim.Digest = digest
 	}
-	print, err := s.keyed(ctx, le, digest)
+	print, err := s.keyDigest(ctx, le, digest)
 	switch {
 	case err == nil:
 		claim.Fingerprint = print
@@ -236,35 +248,35 @@ func (s *Service) fingerprint(ctx context.Context, le ports.LegalEntity, claim *
 	return nil
 }
 
-// claim ties the request to its idempotency key and holds the key on this node
-// while the request runs. Whether the key was used before is found out where it
-// matters: by the append, under its lock, or before a refusal is given. So a first
-// request, which is nearly every one, costs no look-up.
-func (s *Service) claim(ctx context.Context, run *attempt, req Request) (release func(), err error) {
-	key, err := concurrency.ScopeIdempotencyKey(caller(run).PersonID, "intents", req.IdempotencyKey)
+// claimKey ties the request to its idempotency key and reserves the key on this node
+// until release is called. It does not look the key up: the append finds a used key
+// under its lock, and refuse looks it up before it answers. A first request, which
+// nearly every request is, therefore costs no look-up.
+func (s *Service) claimKey(ctx context.Context, run *attempt, req Request) (release func(), err error) {
+	key, err := concurrency.ScopeIdempotencyKey(principalOf(run).PersonID, "intents", req.IdempotencyKey)
 	if err != nil {
 		return nil, err
 	}
-	tie := &ports.IdempotencyClaim{Key: key, ExpiresAt: run.stored.CreatedAt.Add(s.KeyTTL)}
-	if err := s.fingerprint(ctx, req.LegalEntity, tie, fingerprint(req), len(run.intentType.PIIFields) > 0); err != nil {
+	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: run.stored.CreatedAt.Add(s.KeyTTL)}
+	if err := s.setFingerprint(ctx, req.LegalEntity, claim, requestDigest(req), len(run.intentType.PIIFields) > 0); err != nil {
 		return nil, err
 	}
-	local := req.LegalEntity.Code + "|" + key
-	if _, busy := s.running.LoadOrStore(local, struct{}{}); busy {
+	localKey := req.LegalEntity.Code + "|" + key
+	if _, busy := s.runningKeys.LoadOrStore(localKey, struct{}{}); busy {
 		return nil, fault.New(fault.Conflict, "idempotency.in_progress", "the first request with this key is still running; ask again in a moment").WithRetryAfter(time.Second)
 	}
-	run.idempotency = tie
-	return func() { s.running.Delete(local) }, nil
+	run.idempotency = claim
+	return func() { s.runningKeys.Delete(localKey) }, nil
 }
 
-// usedBefore looks a request's key up. replay is nil for a key that is new.
-func (s *Service) usedBefore(ctx context.Context, p event.PartitionID, claim *ports.IdempotencyClaim) (replay *Outcome, err error) {
+// lookUpReplay returns the first outcome of a used key; nil if the key is new.
+func (s *Service) lookUpReplay(ctx context.Context, p event.PartitionID, claim *ports.IdempotencyClaim) (replay *Outcome, err error) {
 	outcome, found, err := s.Idempotency.IdempotencyOutcome(ctx, p, claim.Key, s.Clock.Now())
 	if err != nil || !found {
 		return nil, err
 	}
 	if f := claim.Check(outcome.Fingerprint); f != nil {
-		return nil, ofIntent(f)
+		return nil, rewordIdempotencyFault(f)
 	}
 	o, err := s.replay(ctx, p, outcome)
 	if err != nil {
@@ -273,35 +285,35 @@ func (s *Service) usedBefore(ctx context.Context, p event.PartitionID, claim *po
 	return &o, nil
 }
 
-func caller(run *attempt) ports.Principal { return run.caller.Principal }
+func principalOf(run *attempt) ports.Principal { return run.caller.Principal }
 
 const codeIdempotencyMismatch = "intent.idempotency_mismatch"
 
-// ofIntent words a refused idempotency key for intents.
-func ofIntent(f *fault.Error) error {
+// rewordIdempotencyFault replaces the log's fault about a used key by the one of intents.
+func rewordIdempotencyFault(f *fault.Error) error {
 	if f.Code == concurrency.CodeIdempotencyMismatch {
-		return idempotencyMismatch()
+		return idempotencyMismatchFault()
 	}
 	return f
 }
 
-func idempotencyMismatch() error {
+func idempotencyMismatchFault() error {
 	return fault.New(fault.Conflict, codeIdempotencyMismatch, "this idempotency key was used for an intent with other content; use a new key for a new intent")
 }
 
-// replay gives a first outcome again.
+// replay loads the outcome of the first request with a key.
 func (s *Service) replay(ctx context.Context, p event.PartitionID, o ports.IdempotencyOutcome) (Outcome, error) {
 	stored, err := s.Intents.Intent(ctx, p, o.IntentID)
 	if err != nil {
 		return Outcome{}, err
 	}
-	out, err := s.Outcome(ctx, stored)
+	out, err := s.LoadOutcome(ctx, stored)
 	out.Replayed = true
 	return out, err
 }
 
-// Outcome tells what became of a stored intent.
-func (s *Service) Outcome(ctx context.Context, stored intent.Intent) (Outcome, error) {
+// LoadOutcome reads the outcome of a stored intent, with its events.
+func (s *Service) LoadOutcome(ctx context.Context, stored intent.Intent) (Outcome, error) {
 	out := Outcome{
 		IntentID: stored.ID, Status: stored.Status, CorrelationID: stored.CorrelationID,
 		PlanHash: stored.PlanHash, Needs: stored.Need, Events: []Result{},

@@ -18,15 +18,15 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// seats decides without a stream of its own: a seat is sold while a show has seats,
-// one to a person. Two facts, one read, no document that both would have to share.
-type seats struct{}
+// seatModule decides by State.Decide instead of a stream: a seat is sold while the show
+// has seats left, at most one to a person. Both facts come from one read.
+type seatModule struct{}
 
 const showSeats = 3
 
-func (seats) Name() string { return "seats" }
+func (seatModule) Name() string { return "seats" }
 
-func (seats) Register(r *module.Registrar) error {
+func (seatModule) Register(r *module.Registrar) error {
 	r.Prefixes("seats")
 	r.Policy(ports.PolicyModule{Path: "seats.rego", Source: `package backbone.rules.seats
 submit := {"allow": true}
@@ -68,9 +68,9 @@ decision := {"outcome": "allow", "denials": [], "needs": [], "rules": []}
 	return nil
 }
 
-func TestPlannersDecideOnOneRead(t *testing.T) {
+func TestDecideConcurrently(t *testing.T) {
 	t.Parallel()
-	b := setupWith(t, seats{})
+	b := newFixtureWith(t, seatModule{})
 	const guests = 12
 	errs := make([]error, guests)
 	var running sync.WaitGroup

@@ -20,15 +20,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// atOnce is a Background that is never late.
-type atOnce struct{}
+// synchronousBackground runs jobs at once.
+type synchronousBackground struct{}
 
-func (atOnce) Do(_ string, f func(context.Context)) bool { f(context.Background()); return true }
+func (synchronousBackground) Do(_ string, f func(context.Context)) bool {
+	f(context.Background())
+	return true
+}
 
-// busy is a Background that has no time for the first jobs.
-type busy struct{ dropped *int }
+// busyBackground drops the first jobs.
+type busyBackground struct{ dropped *int }
 
-func (b busy) Do(_ string, f func(context.Context)) bool {
+func (b busyBackground) Do(_ string, f func(context.Context)) bool {
 	if *b.dropped > 0 {
 		*b.dropped--
 		return false
@@ -37,76 +40,76 @@ func (b busy) Do(_ string, f func(context.Context)) bool {
 	return true
 }
 
-// TestAStateThatNobodyHadTimeForIsStoredLater: the next plan asks again, and not the one
-// that is as many events on as lie between two stored states.
-func TestAStateThatNobodyHadTimeForIsStoredLater(t *testing.T) {
+// TestSnapshotDroppedByBusyBackground checks that the next plan asks for a dropped snapshot
+// again, instead of waiting for another SnapshotEvery events.
+func TestSnapshotDroppedByBusyBackground(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newCashFixture(t)
 	dropped := 2
 	c := b.service.Config
-	c.Catalog, c.Snapshots, c.Background, c.SnapshotEvery = withCodec{c.Catalog, 1}, b.store, busy{&dropped}, 5
+	c.Catalog, c.Snapshots, c.Background, c.SnapshotEvery = codecCatalog{c.Catalog, 1}, b.store, busyBackground{&dropped}, 5
 	node := pipeline.New(c)
 	for range 9 {
-		_, err := node.Submit(t.Context(), cashier, b.move(`{"amount":2}`))
+		_, err := node.Submit(t.Context(), cashier, b.moveCash(`{"amount":2}`))
 		require.NoError(t, err)
 	}
 	require.Zero(t, dropped)
-	stored, _, err := b.store.StreamSnapshot(t.Context(), b.entity.Partition, event.StreamID{Type: "till", ID: "main"}, true, 0)
+	stored, _, err := b.store.StreamSnapshot(t.Context(), b.entity.Partition, event.StreamID{Type: "cash", ID: "main"}, true, 0)
 	require.NoError(t, err)
 	require.Less(t, stored.Version, event.Version(9))
 }
 
-// withCodec declares how the till's state is stored.
-type withCodec struct {
+// codecCatalog adds a codec to the fold of cashModule.
+type codecCatalog struct {
 	pipeline.Catalog
 	version int
 }
 
-func (c withCodec) Fold(streamType string) (module.Fold, bool) {
+func (c codecCatalog) Fold(streamType string) (module.Fold, bool) {
 	f, ok := c.Catalog.Fold(streamType)
-	f.Codec = module.JSONCodec[tillState](c.version)
+	f.Codec = module.JSONCodec[cashBalance](c.version)
 	return f, ok
 }
 
-// countedLog counts the events that are read of streams.
-type countedLog struct {
+// countingLog counts the events that are read from streams.
+type countingLog struct {
 	pipeline.Log
 	read atomic.Int64
 }
 
-func (l *countedLog) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+func (l *countingLog) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
 	events, more, err := l.Log.ReadStream(ctx, q)
 	l.read.Add(int64(len(events)))
 	return events, more, err
 }
 
-// node is one that starts now, with stored states, and counts what it reads.
-func (b *bundle) node(version int) (*pipeline.Service, *countedLog) {
-	c, log := b.service.Config, &countedLog{Log: b.store}
-	c.Appender, c.Events, c.Catalog = b.store, log, withCodec{c.Catalog, version}
-	c.Snapshots, c.Background, c.SnapshotEvery = b.store, atOnce{}, 5
+// node starts a node with snapshots that counts the events it reads.
+func (b *cashFixture) node(version int) (*pipeline.Service, *countingLog) {
+	c, log := b.service.Config, &countingLog{Log: b.store}
+	c.Appender, c.Events, c.Catalog = b.store, log, codecCatalog{c.Catalog, version}
+	c.Snapshots, c.Background, c.SnapshotEvery = b.store, synchronousBackground{}, 5
 	return pipeline.New(c), log
 }
 
-// seen is the balance that a node plans with.
-func (b *bundle) seen(t require.TestingT, n *pipeline.Service) int64 {
-	req := b.move(`{"amount":-1000000}`)
+// seen returns the balance that a node plans with.
+func (b *cashFixture) seen(t require.TestingT, n *pipeline.Service) int64 {
+	req := b.moveCash(`{"amount":-1000000}`)
 	req.DryRun = true
 	_, err := n.Submit(context.Background(), cashier, req)
-	require.Equal(t, "till.overdrawn", fault.CodeOf(err))
+	require.Equal(t, "cash.overdrawn", fault.CodeOf(err))
 	var balance int64
 	f, _ := fault.As(err)
-	_, err = fmt.Sscanf(f.Detail, "there are %d in the till", &balance)
+	_, err = fmt.Sscanf(f.Detail, "there are %d in the cash box", &balance)
 	require.NoError(t, err)
 	return balance
 }
 
-// TestStatesAreTheSameFromTheStore lets nodes come and go over random histories. Each
-// begins with what is stored, if it can read it, and plans with the same state.
-func TestStatesAreTheSameFromTheStore(t *testing.T) {
+// TestStatesFromSnapshotsAreEqual starts nodes over random histories. Each starts from the
+// stored snapshot if it can decode it, and plans with the same state as the others.
+func TestStatesFromSnapshotsAreEqual(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		b := setup(t)
+		b := newCashFixture(t)
 		node, _ := b.node(1)
 		events, balance := 0, int64(0)
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
@@ -114,13 +117,13 @@ func TestStatesAreTheSameFromTheStore(t *testing.T) {
 			case 0, 1:
 				node, _ = b.node(1)
 			case 2:
-				other, _ := b.node(2) // another program, which may store its own
+				other, _ := b.node(2) // another version of the program, with its own codec
 				require.Equal(rt, balance, b.seen(rt, other))
 			default:
 				amount := rapid.Int64Range(-9, 12).Draw(rt, "amount")
-				_, err := node.Submit(t.Context(), cashier, b.move(fmt.Sprintf(`{"amount":%d}`, amount)))
+				_, err := node.Submit(t.Context(), cashier, b.moveCash(fmt.Sprintf(`{"amount":%d}`, amount)))
 				if balance+amount < 0 {
-					require.Equal(rt, "till.overdrawn", fault.CodeOf(err))
+					require.Equal(rt, "cash.overdrawn", fault.CodeOf(err))
 					continue
 				}
 				require.NoError(rt, err)
@@ -133,18 +136,18 @@ func TestStatesAreTheSameFromTheStore(t *testing.T) {
 	})
 }
 
-func TestANodeBeginsWithTheStoredState(t *testing.T) {
+func TestNodeStartsFromSnapshot(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newCashFixture(t)
 	node, _ := b.node(1)
 	for range 23 {
-		_, err := node.Submit(t.Context(), cashier, b.move(`{"amount":2}`))
+		_, err := node.Submit(t.Context(), cashier, b.moveCash(`{"amount":2}`))
 		require.NoError(t, err)
 	}
-	stream := event.StreamID{Type: "till", ID: "main"}
+	stream := event.StreamID{Type: "cash", ID: "main"}
 	stored, _, err := b.store.StreamSnapshot(t.Context(), b.entity.Partition, stream, true, 0)
 	require.NoError(t, err)
-	require.Equal(t, "fold:till", stored.StateType)
+	require.Equal(t, "fold:cash", stored.StateType)
 	require.Equal(t, 1, stored.SchemaVersion)
 	require.GreaterOrEqual(t, stored.Version, event.Version(18))
 	_, _, err = b.store.StreamSnapshot(t.Context(), b.entity.Partition, stream, false, 0)
@@ -156,13 +159,13 @@ func TestANodeBeginsWithTheStoredState(t *testing.T) {
 
 	other, log := b.node(2)
 	require.EqualValues(t, 46, b.seen(t, other))
-	require.GreaterOrEqual(t, log.read.Load(), int64(23), "what another codec wrote is not read")
+	require.GreaterOrEqual(t, log.read.Load(), int64(23), "a snapshot of another codec is not used")
 
 	for _, damaged := range []string{`[]`, `null`, `{"Balance":"much"}`} {
 		_, epoch, err := b.store.StreamSnapshot(t.Context(), b.entity.Partition, stream, true, 0)
 		require.NoError(t, err)
 		_, _, err = b.store.SaveStreamSnapshot(t.Context(), ports.StreamSnapshot{
-			ID: ulid.Make(), Partition: b.entity.Partition, Stream: stream, Internal: true, Version: 23, StateType: "fold:till", SchemaVersion: 1,
+			ID: ulid.Make(), Partition: b.entity.Partition, Stream: stream, Internal: true, Version: 23, StateType: "fold:cash", SchemaVersion: 1,
 			State: json.RawMessage(damaged), CreatedAt: time.Now(),
 		}, epoch)
 		require.NoError(t, err)
@@ -171,6 +174,6 @@ func TestANodeBeginsWithTheStoredState(t *testing.T) {
 		require.GreaterOrEqual(t, log.read.Load(), int64(23))
 		healed, _, err := b.store.StreamSnapshot(t.Context(), b.entity.Partition, stream, true, 0)
 		require.NoError(t, err)
-		require.True(t, strings.HasPrefix(string(healed.State), `{"Balance":46`), "a sound one took its place")
+		require.True(t, strings.HasPrefix(string(healed.State), `{"Balance":46`), "a valid snapshot replaced it")
 	}
 }

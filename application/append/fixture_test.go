@@ -21,12 +21,12 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// shop is a module with one event type for each thing that Prepare looks at.
-type shop struct{}
+// shopModule is a module with one event type for each check of Prepare.
+type shopModule struct{}
 
-func (shop) Name() string { return "shop" }
+func (shopModule) Name() string { return "shop" }
 
-func (shop) Register(r *module.Registrar) error {
+func (shopModule) Register(r *module.Registrar) error {
 	r.Prefixes("shop")
 	r.EventType(module.EventType{
 		Registration: eventtype.Registration{
@@ -70,8 +70,9 @@ func (shop) Register(r *module.Registrar) error {
 	return nil
 }
 
-// till is what a test needs of a store with one legal entity and the shop.
-type till struct {
+// appendFixture is a memory store with one legal entity, and a Preparer for the types of
+// shopModule.
+type appendFixture struct {
 	store    *memory.Store
 	entity   ports.LegalEntity
 	preparer *eventappend.Preparer
@@ -81,14 +82,14 @@ type till struct {
 
 var limits = eventappend.Limits{BatchEvents: 3, EventBytes: 4096, EntityRefs: 4, Tags: 3}
 
-func setup(t testing.TB, options ...eventappend.Option) *till {
+func newAppendFixture(t testing.TB, options ...eventappend.Option) *appendFixture {
 	t.Helper()
 	clock := testkit.NewClock(time.Date(2026, 3, 31, 23, 30, 0, 0, time.UTC))
-	b := &till{clock: clock, ids: system.NewIDs(), store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
+	b := &appendFixture{clock: clock, ids: system.NewIDs(), store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
 	var err error
 	b.entity, err = b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), shop{}, streams.Module{})
+	catalog, err := module.Build(jsonschema.New(), shopModule{}, streams.Module{})
 	require.NoError(t, err)
 	types := registry.New(b.store, jsonschema.New(), catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
@@ -98,7 +99,7 @@ func setup(t testing.TB, options ...eventappend.Option) *till {
 
 var clerk = event.Actor{Type: event.Human, ID: "p-clerk", Name: "clerk"}
 
-func placed(change func(*event.Draft)) event.Draft {
+func orderPlaced(change func(*event.Draft)) event.Draft {
 	d := event.Draft{
 		Type: "shop.order.placed", Stream: event.StreamID{Type: "order", ID: "O-1"}, EffectiveDate: event.MustDate("2026-03-31"),
 		Data: json.RawMessage(`{"amount":1}`),
@@ -109,22 +110,22 @@ func placed(change func(*event.Draft)) event.Draft {
 	return d
 }
 
-func shipped(dimensions map[string]string, refs ...event.EntityRef) event.Draft {
+func orderShipped(dimensions map[string]string, refs ...event.EntityRef) event.Draft {
 	return event.Draft{
 		Type: "shop.order.shipped", Stream: event.StreamID{Type: "order", ID: "O-1"}, EffectiveDate: event.MustDate("2026-03-31"),
 		Dimensions: dimensions, Entities: refs,
 	}
 }
 
-func (b *till) batch(drafts ...event.Draft) module.Batch {
+func (b *appendFixture) batch(drafts ...event.Draft) module.Batch {
 	return module.Batch{
 		Drafts: drafts, LegalEntity: b.entity, Actor: clerk, CorrelationID: "c-batch",
 		Source: event.Source{System: "backbone", Channel: "api"}, Now: b.clock.Now(),
 	}
 }
 
-// prepare is Prepare of drafts that are sound.
-func (b *till) prepare(t *testing.T, drafts ...event.Draft) []event.Prepared {
+// prepare prepares valid drafts.
+func (b *appendFixture) prepare(t *testing.T, drafts ...event.Draft) []event.Prepared {
 	t.Helper()
 	out, err := b.preparer.Prepare(t.Context(), b.batch(drafts...))
 	require.NoError(t, err)

@@ -33,32 +33,32 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// club is a module whose intent holds personal data: it registers members, those who
-// pay over 100 after approval. Some fees provoke what a careless module might do.
-type club struct{}
+// membershipModule has an intent with personal data: it registers members; a fee over 100
+// needs approval. Some fees make the module leak the member's email.
+type membershipModule struct{}
 
 const (
-	feeTellsPolicy  = 66  // the facts hold the email
-	feeTellsTrace   = 67  // the rule trace does
-	feeTellsRefusal = -1  // the refusal does
-	feeTellsBoard   = 166 // the refusal of an approval does
-	feeBreaks       = -2  // an error that nobody foresaw does
-	feeDenied       = 13
+	feeLeaksToPolicy        = 66  // the facts contain the email
+	feeLeaksToTrace         = 67  // the rule trace contains it
+	feeLeaksInRefusal       = -1  // the refusal contains it
+	feeLeaksToApprover      = 166 // the refusal of an approval contains it
+	feeLeaksInInternalError = -2  // an internal error contains it
+	feeDenied               = 13
 )
 
-const clubPolicy = `package backbone.rules.club
+const membershipPolicy = `package backbone.rules.membership
 import rego.v1
 submit := {"allow": allowed, "reason": "clerks only"}
 default allowed := false
 allowed if "clerk" in input.actor.roles
 default big := false
 big if input.facts.fee > 100
-decision := {"outcome": "needs_approval", "denials": [], "needs": [{"roles": ["board"], "reason": "over 100", "rule_id": "club.limit"}], "rules": []} if big
-decision := {"outcome": "deny", "denials": [{"code": "club.full", "kind": "failed_precondition", "detail": "the club is full; ask later", "attributes": {}}], "needs": [], "rules": []} if { not big; input.facts.fee == 13 }
+decision := {"outcome": "needs_approval", "denials": [], "needs": [{"roles": ["board"], "reason": "over 100", "rule_id": "membership.limit"}], "rules": []} if big
+decision := {"outcome": "deny", "denials": [{"code": "membership.full", "kind": "failed_precondition", "detail": "the list is full; ask later", "attributes": {}}], "needs": [], "rules": []} if { not big; input.facts.fee == 13 }
 decision := {"outcome": "allow", "denials": [], "needs": [], "rules": []} if { not big; input.facts.fee != 13 }
 `
 
-type clubState struct{ Members []string } // emails as events hold them
+type memberList struct{ Members []string } // emails as events hold them
 
 type member struct {
 	Member string          `json:"member"`
@@ -66,55 +66,55 @@ type member struct {
 	Fee    int64           `json:"fee"`
 }
 
-func (club) Name() string { return "club" }
+func (membershipModule) Name() string { return "membership" }
 
-func (club) Register(r *module.Registrar) error {
-	r.Prefixes("club")
-	r.Policy(ports.PolicyModule{Path: "club.rego", Source: clubPolicy})
+func (membershipModule) Register(r *module.Registrar) error {
+	r.Prefixes("membership")
+	r.Policy(ports.PolicyModule{Path: "membership.rego", Source: membershipPolicy})
 	schema := json.RawMessage(`{"type":"object","required":["member","fee"],"additionalProperties":false,"properties":{"fee":{"type":"integer"},"member":{"type":"string"},"email":{"type":"string"}}}`)
 	fields := []eventtype.PIIField{{Path: "$.email", Class: "contact", Subject: json.RawMessage(`{"path":"$.member","type":"member"}`)}}
 	r.EventType(module.EventType{Registration: eventtype.Registration{
-		Type: "club.member.registered", SchemaVersion: 1, Module: "club", DataSchema: schema, PIIFields: fields,
+		Type: "membership.member.registered", SchemaVersion: 1, Module: "membership", DataSchema: schema, PIIFields: fields,
 	}})
 	r.Fold(module.Fold{
-		StreamType: "club",
-		New:        func() any { return &clubState{} },
-		Clone:      func(s any) any { return &clubState{append([]string{}, s.(*clubState).Members...)} },
+		StreamType: "membership",
+		New:        func() any { return &memberList{} },
+		Clone:      func(s any) any { return &memberList{append([]string{}, s.(*memberList).Members...)} },
 		Apply: func(s any, _ event.Recorded, data []byte) error {
 			var m member
 			err := json.Unmarshal(data, &m)
-			s.(*clubState).Members = append(s.(*clubState).Members, string(m.Email))
+			s.(*memberList).Members = append(s.(*memberList).Members, string(m.Email))
 			return err
 		},
 	})
 	r.Intent(module.IntentType{
-		Type: "club.register_member", Schema: schema, PIIFields: fields, RetentionClass: eventtype.PIISubject,
-		Emits: []string{"club.member.registered"}, Policy: "backbone.rules.club",
+		Type: "membership.register_member", Schema: schema, PIIFields: fields, RetentionClass: eventtype.PIISubject,
+		Emits: []string{"membership.member.registered"}, Policy: "backbone.rules.membership",
 		Plan: func(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
 			var m member
 			if err := json.Unmarshal(in.Payload, &m); err != nil {
 				return module.Plan{}, err
 			}
-			if _, _, err := module.Load[*clubState](ctx, s, "club", "main"); err != nil {
+			if _, _, err := module.Load[*memberList](ctx, s, "membership", "main"); err != nil {
 				return module.Plan{}, err
 			}
 			p := module.Plan{
-				Events: []event.Draft{{Type: "club.member.registered", Stream: event.StreamID{Type: "club", ID: "main"}, Data: m}},
+				Events: []event.Draft{{Type: "membership.member.registered", Stream: event.StreamID{Type: "membership", ID: "main"}, Data: m}},
 				Facts:  map[string]any{"fee": m.Fee},
 			}
 			switch m.Fee {
-			case feeTellsPolicy:
+			case feeLeaksToPolicy:
 				p.Facts = map[string]any{"fee": m.Fee, "of": []any{map[string]string{"mail": "to " + string(m.Email)}}}
-			case feeTellsTrace:
+			case feeLeaksToTrace:
 				p.Rules = []event.RuleEvaluation{{RuleID: "r", RuleName: "welcomes " + string(m.Email), Result: event.RuleFired}}
-			case feeTellsRefusal:
-				return p, fault.New(fault.Invalid, "club.fee_negative", "%s pays nothing; correct the fee", m.Email).WithField("/fee")
-			case feeBreaks:
+			case feeLeaksInRefusal:
+				return p, fault.New(fault.Invalid, "membership.fee_negative", "%s pays nothing; correct the fee", m.Email).WithField("/fee")
+			case feeLeaksInInternalError:
 				return p, fmt.Errorf("no desk for %s", m.Email)
-			case feeTellsBoard:
+			case feeLeaksToApprover:
 				if len(in.Approvals) > 0 {
-					return p, fault.New(fault.FailedPrecondition, "club.closed", "the club is closed; ask later").WithField("/fee").
-						With("of", m.Email).WithViolations(fault.Violation{Code: "club.closed", Got: string(m.Email)}).WithNumbers(nil, string(m.Email))
+					return p, fault.New(fault.FailedPrecondition, "membership.closed", "the list is closed; ask later").WithField("/fee").
+						With("of", m.Email).WithViolations(fault.Violation{Code: "membership.closed", Got: string(m.Email)}).WithNumbers(nil, string(m.Email))
 				}
 			}
 			return p, nil
@@ -123,25 +123,26 @@ func (club) Register(r *module.Registrar) error {
 	return nil
 }
 
-// strongroom seals with one key, remembers who was erased, and fingerprints.
-type strongroom struct {
+// fakeVault seals with one key, refuses fenced subjects, opens no values of destroyed
+// subjects, and keys fingerprints.
+type fakeVault struct {
 	key shredding.Key
 
-	mu     sync.Mutex
-	seals  int
-	opens  int
-	forgot int
-	fenced map[string]bool
-	gone   map[string]bool
-	away   error
+	mu          sync.Mutex
+	seals       int
+	opens       int
+	forgets     int
+	fenced      map[string]bool
+	destroyed   map[string]bool
+	unavailable error
 }
 
-func (s *strongroom) Seal(_ context.Context, r module.SealRequest) ([]byte, []event.SealedSubject, error) {
+func (s *fakeVault) Seal(_ context.Context, r module.SealRequest) ([]byte, []event.SealedSubject, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seals++
-	if s.away != nil {
-		return nil, nil, s.away
+	if s.unavailable != nil {
+		return nil, nil, s.unavailable
 	}
 	key := s.key
 	key.Class = r.Class
@@ -158,22 +159,22 @@ func (s *strongroom) Seal(_ context.Context, r module.SealRequest) ([]byte, []ev
 	return out, used, err
 }
 
-func (s *strongroom) Forget(event.PartitionID, []event.SealedSubject) {
+func (s *fakeVault) Forget(event.PartitionID, []event.SealedSubject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forgot++
+	s.forgets++
 }
 
-func (s *strongroom) Open(_ context.Context, documents []module.SealedDocument, r module.Reader) error {
+func (s *fakeVault) Open(_ context.Context, documents []module.SealedDocument, r module.Reader) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.opens++
-	if s.away != nil {
-		return s.away
+	if s.unavailable != nil {
+		return s.unavailable
 	}
 	for i, d := range documents {
 		out, err := shredding.OpenDocument(nil, d.Document, func(v shredding.Sealed) (shredding.Answer, error) {
-			if s.gone[string(v.Subject)] {
+			if s.destroyed[string(v.Subject)] {
 				return shredding.Destroyed(), nil
 			}
 			h, err := v.Envelope.Header()
@@ -195,41 +196,40 @@ func (s *strongroom) Open(_ context.Context, documents []module.SealedDocument, 
 	return nil
 }
 
-func (s *strongroom) Fingerprint(_ context.Context, tenantID string, digest event.Hash) (event.Hash, error) {
+func (s *fakeVault) Fingerprint(_ context.Context, tenantID string, digest event.Hash) (event.Hash, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.away != nil {
-		return event.Hash{}, s.away
+	if s.unavailable != nil {
+		return event.Hash{}, s.unavailable
 	}
 	mac := hmac.New(sha256.New, []byte("secret of "+tenantID))
 	mac.Write(digest[:])
 	return event.Hash(mac.Sum(nil)), nil
 }
 
-func (s *strongroom) set(change func(*strongroom)) {
+func (s *fakeVault) set(change func(*fakeVault)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(s)
 }
 
-// watchedAppender looks at every byte that goes to the store for texts that must
-// not.
-type watchedAppender struct {
+// scanningAppender searches everything that is sent to the store for forbidden texts.
+type scanningAppender struct {
 	ports.EventAppender
-	forbids  []string
-	mu       sync.Mutex
-	seen     []ports.AppendRequest
-	moved    int   // answers pii.key_moved so often
-	fail     error // answers this to whatever holds sealed values
-	searched int
-	found    []string // where
-	forgets  bool     // the store behind has no keys to ask for
+	forbidden   []string
+	mu          sync.Mutex
+	requests    []ports.AppendRequest
+	moved       int   // number of pii.key_moved answers to give first
+	fail        error // the answer to requests with sealed values
+	searched    int
+	found       []string // paths of forbidden texts
+	stripSealed bool     // the store has no key store, so sealed subjects are removed
 }
 
-func (w *watchedAppender) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
+func (w *scanningAppender) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
 	w.mu.Lock()
 	w.scan(reflect.ValueOf(r), "")
-	w.seen = append(w.seen, r)
+	w.requests = append(w.requests, r)
 	holds := r.Intent != nil && len(r.Intent.Sealed) > 0
 	for _, e := range r.Events {
 		holds = holds || len(e.Sealed) > 0
@@ -243,7 +243,7 @@ func (w *watchedAppender) Append(ctx context.Context, r ports.AppendRequest) (po
 	if holds && err != nil {
 		return ports.AppendResult{}, err
 	}
-	if w.forgets {
+	if w.stripSealed {
 		events := make([]event.Prepared, len(r.Events))
 		for i, e := range r.Events {
 			e.Sealed = nil
@@ -259,11 +259,11 @@ func (w *watchedAppender) Append(ctx context.Context, r ports.AppendRequest) (po
 	return w.EventAppender.Append(ctx, r)
 }
 
-func (w *watchedAppender) scan(v reflect.Value, path string) {
+func (w *scanningAppender) scan(v reflect.Value, path string) {
 	check := func(s string) {
 		w.searched++
-		for _, forbidden := range w.forbids {
-			if strings.Contains(s, forbidden) {
+		for _, text := range w.forbidden {
+			if strings.Contains(s, text) {
 				w.found = append(w.found, path)
 			}
 		}
@@ -301,8 +301,8 @@ func (w *watchedAppender) scan(v reflect.Value, path string) {
 
 const canary = "ada.canary@personal.example"
 
-// spellings are the ways in which a canary could slip through.
-func spellings(s string) []string {
+// encodingsOf lists the encodings and digests in which a canary could reach the store.
+func encodingsOf(s string) []string {
 	var wide []byte
 	for _, c := range []byte(s) {
 		wide = append(wide, c, 0)
@@ -311,69 +311,69 @@ func spellings(s string) []string {
 	out := []string{
 		s, strings.ToUpper(s), hex.EncodeToString([]byte(s)), strings.ReplaceAll(s, "@", `\u0040`), string(wide), string(digest[:]), hex.EncodeToString(digest[:]),
 	}
-	for skip := range 3 { // wherever it begins in what is encoded
+	for skip := range 3 { // base64 at each alignment
 		text := base64.RawStdEncoding.EncodeToString([]byte(s[skip:]))
 		out = append(out, text[:len(text)/4*4-4])
 	}
 	return out
 }
 
-// clubhouse is a pipeline over a store of its own, with personal data.
-type clubhouse struct {
-	service *pipeline.Service
-	append  *eventappend.Service
-	store   *memory.Store
-	entity  ports.LegalEntity
-	watch   *watchedAppender
-	room    *strongroom
+// membershipFixture is a pipeline with membershipModule over its own memory store.
+type membershipFixture struct {
+	service  *pipeline.Service
+	append   *eventappend.Service
+	store    *memory.Store
+	entity   ports.LegalEntity
+	appender *scanningAppender
+	vault    *fakeVault
 }
 
-func openClub(t *testing.T) *clubhouse {
+func newMembershipFixture(t *testing.T) *membershipFixture {
 	t.Helper()
 	key, err := shredding.NewKey(shredding.KeyStandard, 1, bytes.Repeat([]byte{5}, shredding.DEKSize))
 	require.NoError(t, err)
-	room := &strongroom{key: key, fenced: map[string]bool{}, gone: map[string]bool{}}
-	h := furnish(t, memory.New(memory.Config{LogName: "club.example.org"}), func(module.Manifests) keeper { return room })
-	h.room, h.watch.forgets = room, true
+	room := &fakeVault{key: key, fenced: map[string]bool{}, destroyed: map[string]bool{}}
+	h := newMembershipFixtureOn(t, memory.New(memory.Config{LogName: "membership.example.org"}), func(module.Manifests) vaultPort { return room })
+	h.vault, h.appender.stripSealed = room, true
 	return h
 }
 
-// keeper is all that the pipeline needs of a vault.
-type keeper interface {
+// vaultPort joins the ports that the pipeline needs of a vault.
+type vaultPort interface {
 	module.Sealer
 	module.Opener
 	module.Fingerprints
 }
 
-func furnish(t *testing.T, store *memory.Store, keep func(module.Manifests) keeper) *clubhouse {
+func newMembershipFixtureOn(t *testing.T, store *memory.Store, newVault func(module.Manifests) vaultPort) *membershipFixture {
 	t.Helper()
 	ctx := t.Context()
 	entity, err := store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), club{})
+	catalog, err := module.Build(jsonschema.New(), membershipModule{})
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute))
 	require.NoError(t, err)
 	types := registry.New(store, jsonschema.New(), catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
-	room := keep(types)
+	vault := newVault(types)
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
-	watch := &watchedAppender{EventAppender: store, forbids: spellings(canary)}
-	preparer := eventappend.NewPreparer(types, source, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, eventappend.WithSealer(room))
-	t.Cleanup(func() { require.Empty(t, watch.found, "in clear on its way to the store") })
-	h := &clubhouse{store: store, entity: entity, watch: watch}
-	h.append = eventappend.NewService(preparer, watch, store, store, clock{}, source, time.Hour, eventappend.WithFingerprints(room))
+	scanner := &scanningAppender{EventAppender: store, forbidden: encodingsOf(canary)}
+	preparer := eventappend.NewPreparer(types, source, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, eventappend.WithSealer(vault))
+	t.Cleanup(func() { require.Empty(t, scanner.found, "personal data was sent to the store in clear") })
+	h := &membershipFixture{store: store, entity: entity, appender: scanner}
+	h.append = eventappend.NewService(preparer, scanner, store, store, clock{}, source, time.Hour, eventappend.WithFingerprints(vault))
 	h.service = pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer,
-		Appender: watch, Events: store, Intents: store, Idempotency: store, Clock: clock{}, IDs: source,
-		Retries: []time.Duration{time.Millisecond}, Sealer: room, Opener: room, Fingerprints: room,
+		Appender: scanner, Events: store, Intents: store, Idempotency: store, Clock: clock{}, IDs: source,
+		Retries: []time.Duration{time.Millisecond}, Sealer: vault, Opener: vault, Fingerprints: vault,
 	})
 	return h
 }
 
-func (h *clubhouse) join(fee int) pipeline.Request {
+func (h *membershipFixture) registerMember(fee int) pipeline.Request {
 	return pipeline.Request{
-		Type: "club.register_member", LegalEntity: h.entity,
+		Type: "membership.register_member", LegalEntity: h.entity,
 		Payload: json.RawMessage(fmt.Sprintf(`{"member": "M-1", "email" : %q, "fee":%d}`, canary, fee)),
 	}
 }

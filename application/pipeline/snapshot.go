@@ -1,0 +1,130 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/snapshot"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Background runs work that no request waits for. Do reports false if it drops the work.
+type Background interface {
+	Do(key string, f func(ctx context.Context)) bool
+}
+
+// defaultSnapshotEvery is the number of events between two snapshots of a stream.
+const defaultSnapshotEvery = 100
+
+// snapshotStore stores folded states of streams as internal snapshots. A nil one stores
+// none.
+type snapshotStore struct {
+	snapshots  ports.StreamSnapshots
+	background Background
+	clock      ports.Clock
+	ids        ports.IDSource
+	log        *slog.Logger
+	every      event.Version
+	readingID  func() string
+}
+
+func newSnapshotStore(c Config) *snapshotStore {
+	if c.Snapshots == nil || c.Background == nil {
+		return nil
+	}
+	every := event.Version(defaultSnapshotEvery)
+	if c.SnapshotEvery > 0 {
+		every = event.Version(c.SnapshotEvery)
+	}
+	return &snapshotStore{c.Snapshots, c.Background, c.Clock, c.IDs, c.Logger, every, c.ReadingID}
+}
+
+// stateType names the snapshots of a stream type. The name includes the reading id, so a
+// change of upcasting makes older snapshots unusable.
+func (s *snapshotStore) stateType(streamType string) string {
+	if s.readingID == nil {
+		return "fold:" + streamType
+	}
+	return "fold:" + streamType + "@" + s.readingID()
+}
+
+// load returns the newest snapshot, or the state of an empty stream. Errors of the store
+// count as no snapshot: folding from the first event gives the same state.
+func (s *snapshotStore) load(ctx context.Context, k stateKey, fold module.Fold) foldedState {
+	if s == nil || fold.Codec == nil {
+		return foldedState{state: fold.New()}
+	}
+	f, _, _ := s.read(ctx, k, fold)
+	return f
+}
+
+// read returns the newest snapshot that this fold can decode, and the epoch to save the
+// next one under.
+func (s *snapshotStore) read(ctx context.Context, k stateKey, fold module.Fold) (foldedState, ports.SnapshotEpoch, error) {
+	none, name := foldedState{state: fold.New()}, s.stateType(k.stream.Type)
+	found, epoch, err := s.snapshots.StreamSnapshot(ctx, k.partition, k.stream, true, 0)
+	if err != nil && fault.KindOf(err) == fault.NotFound {
+		return none, epoch, nil
+	}
+	if err != nil {
+		return none, 0, err
+	}
+	if found.StateType != name || found.SchemaVersion != fold.Codec.Version {
+		return none, epoch, nil // written by another version of the program
+	}
+	state, err := fold.Codec.Decode(found.State)
+	if err != nil {
+		// The cause is not logged, because it may quote the stored state.
+		s.log.WarnContext(ctx, "snapshot cannot be decoded and is not used; the next one replaces it",
+			"code", "snapshot.damaged", "stream_type", k.stream.Type, "partition", uint32(k.partition), "version", uint64(found.Version))
+		return none, epoch, nil //nolint:nilerr // logged above; folding gives the same state
+	}
+	return foldedState{state: state, version: found.Version, snapshotVersion: found.Version}, epoch, nil
+}
+
+// isDue reports whether enough events were folded since the last snapshot.
+func (s *snapshotStore) isDue(fold module.Fold, f foldedState) bool {
+	return s != nil && fold.Codec != nil && f.version-f.snapshotVersion >= s.every
+}
+
+// saveInBackground takes a snapshot in the background and reports whether Background
+// accepted it. It folds the stream again: a cached state may have been folded before a
+// redaction.
+func (s *snapshotStore) saveInBackground(states *StateCache, k stateKey, fold module.Fold) bool {
+	return s.background.Do(fmt.Sprintf("stream %d %s", k.partition, k.stream), func(ctx context.Context) {
+		if err := s.saveNow(ctx, states, k, fold); err != nil && fault.CodeOf(err) != snapshot.CodeSuperseded {
+			s.log.WarnContext(ctx, "snapshot could not be stored; a later plan tries again",
+				"code", fault.CodeOf(err), "stream_type", k.stream.Type, "partition", uint32(k.partition))
+		}
+	})
+}
+
+func (s *snapshotStore) saveNow(ctx context.Context, states *StateCache, k stateKey, fold module.Fold) error {
+	name := s.stateType(k.stream.Type) // before the events are read
+	f, epoch, err := s.read(ctx, k, fold)
+	if err != nil {
+		return err
+	}
+	if f, err = states.advance(ctx, k, fold, f, false); err != nil || f.version-f.snapshotVersion < s.every {
+		return err
+	}
+	state, err := fold.Codec.Encode(f.state)
+	if err != nil {
+		return err
+	}
+	if len(state) > snapshot.MaxBytes {
+		s.log.WarnContext(ctx, "state of a stream exceeds the limit of snapshots; it is folded from the first event",
+			"stream_type", k.stream.Type, "bytes", len(state), "limit", snapshot.MaxBytes)
+		return nil
+	}
+	now := s.clock.Now()
+	_, _, err = s.snapshots.SaveStreamSnapshot(ctx, ports.StreamSnapshot{
+		ID: s.ids.NewID(now), Partition: k.partition, Stream: k.stream, Internal: true, Version: f.version, StateType: name,
+		SchemaVersion: fold.Codec.Version, State: state, CreatedAt: now,
+	}, epoch)
+	return err
+}

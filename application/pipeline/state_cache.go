@@ -1,0 +1,259 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// StateCache keeps folded streams in memory, bounded, in two generations: when the young
+// generation is full it becomes the old one, and old entries that were not used since are
+// dropped. A cached state may lag behind the log. That is safe, because every version
+// that a plan read is checked again under the append lock.
+type StateCache struct {
+	reader    Log
+	intents   ports.IntentReader
+	folds     Folds
+	limit     int
+	snapshots *snapshotStore // nil: states are always folded from the first event
+
+	mu         sync.Mutex
+	young, old map[stateKey]foldedState
+}
+
+// Folds finds the fold of a stream type.
+type Folds interface {
+	Fold(streamType string) (module.Fold, bool)
+}
+
+type stateKey struct {
+	partition event.PartitionID
+	stream    event.StreamID
+}
+
+type foldedState struct {
+	state           any
+	version         event.Version
+	isStale         bool          // this node has appended to the stream since
+	snapshotVersion event.Version // of the newest snapshot, stored or being stored
+}
+
+// foldPageEvents and foldPageBytes bound one read of a stream.
+const (
+	foldPageEvents = 500
+	foldPageBytes  = 8 << 20
+)
+
+// NewStateCache makes a cache of up to limit streams.
+func NewStateCache(reader Log, intents ports.IntentReader, folds Folds, limit int) *StateCache {
+	return &StateCache{reader: reader, intents: intents, folds: folds, limit: limit, young: map[stateKey]foldedState{}, old: map[stateKey]foldedState{}}
+}
+
+func (s *StateCache) get(k stateKey) (foldedState, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.young[k]
+	if !ok {
+		if f, ok = s.old[k]; ok {
+			s.insert(k, f)
+		}
+	}
+	return f, ok
+}
+
+func (s *StateCache) put(k stateKey, f foldedState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if present, ok := s.young[k]; ok && present.version > f.version {
+		return // another request has folded further
+	}
+	s.insert(k, f)
+}
+
+func (s *StateCache) insert(k stateKey, f foldedState) {
+	if len(s.young) >= s.limit/2 {
+		s.old, s.young = s.young, make(map[stateKey]foldedState, s.limit/2)
+	}
+	s.young[k] = f
+}
+
+// load returns a stream's state and whether it came from the cache unchanged. With
+// useCache a cached state is returned as it is, unless this node has appended to the
+// stream since; otherwise the newest committed events are folded onto it.
+func (s *StateCache) load(ctx context.Context, k stateKey, useCache bool) (foldedState, bool, error) {
+	cached, found := s.get(k)
+	if found && useCache && !cached.isStale {
+		return cached, true, nil
+	}
+	fold, ok := s.folds.Fold(k.stream.Type)
+	if !ok {
+		return foldedState{}, false, fmt.Errorf("no module declares a fold of stream type %q", k.stream.Type)
+	}
+	if !found {
+		cached = s.snapshots.load(ctx, k, fold)
+	}
+	cached, err := s.advance(ctx, k, fold, cached, found)
+	if err != nil {
+		return foldedState{}, false, err
+	}
+	cached.isStale = false
+	if s.snapshots.isDue(fold, cached) && s.snapshots.saveInBackground(s, k, fold) {
+		cached.snapshotVersion = cached.version
+	}
+	s.put(k, cached)
+	return cached, false, nil
+}
+
+// advance folds the events after a state. A shared state is cloned first.
+func (s *StateCache) advance(ctx context.Context, k stateKey, fold module.Fold, f foldedState, shared bool) (foldedState, error) {
+	for {
+		page, more, err := s.reader.ReadStream(ctx, ports.StreamQuery{
+			Partition: k.partition, Stream: k.stream, From: f.version + 1, Limit: foldPageEvents, Bytes: foldPageBytes,
+		})
+		if err != nil {
+			return foldedState{}, err
+		}
+		if len(page) > 0 && shared {
+			f.state, shared = fold.Clone(f.state), false
+		}
+		for _, e := range page {
+			var body struct {
+				Data json.RawMessage `json:"data"`
+			}
+			if err := json.Unmarshal(e.Payload, &body); err != nil {
+				return foldedState{}, fmt.Errorf("payload of event %s: %w", e.ID, err)
+			}
+			if err := fold.Apply(f.state, e, body.Data); err != nil {
+				return foldedState{}, fmt.Errorf("fold event %s: %w", e.ID, err)
+			}
+			f.version = e.StreamVersion
+		}
+		if len(page) < foldPageEvents && !more {
+			return f, nil
+		}
+	}
+}
+
+// markAppended marks the cached states of streams that this node has just appended to as
+// stale.
+func (s *StateCache) markAppended(p event.PartitionID, events []ports.AppendedEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range events {
+		k := stateKey{p, e.Stream}
+		if f, ok := s.young[k]; ok && f.version < e.StreamVersion {
+			f.isStale = true
+			s.young[k] = f
+		} else if f, ok := s.old[k]; ok && f.version < e.StreamVersion {
+			delete(s.old, k)
+		}
+	}
+}
+
+// planView implements module.State for one planning. It records every version and
+// condition that the planner has read, which become the expectations of the append.
+type planView struct {
+	states     *StateCache
+	partition  event.PartitionID
+	useCache   bool // cached states are good enough
+	usedCache  bool // and one was used
+	seen       map[event.StreamID]event.Version
+	order      []event.StreamID
+	conditions []concurrency.AppendCondition
+}
+
+func (s *StateCache) newView(p event.PartitionID, useCache bool) *planView {
+	return &planView{states: s, partition: p, useCache: useCache, seen: map[event.StreamID]event.Version{}}
+}
+
+// Stream implements module.State.
+func (v *planView) Stream(ctx context.Context, id event.StreamID) (any, event.Version, error) {
+	// One planning sees one version of a stream, so a second read does not refresh it.
+	_, alreadyRead := v.seen[id]
+	f, fromCache, err := v.states.load(ctx, stateKey{v.partition, id}, v.useCache || alreadyRead)
+	if err != nil {
+		return nil, 0, err
+	}
+	if alreadyRead {
+		return f.state, v.seen[id], nil // if the stream has changed between the reads, the append refuses the plan
+	}
+	v.usedCache = v.usedCache || fromCache
+	v.seen[id] = f.version
+	v.order = append(v.order, id)
+	return f.state, f.version, nil
+}
+
+// Tagged implements module.State.
+func (v *planView) Tagged(ctx context.Context, tags ...string) ([]event.Recorded, error) {
+	var found []event.Recorded
+	for _, tag := range tags {
+		if v.useCache {
+			v.usedCache = true
+		} else {
+			events, err := v.states.reader.Events(ctx, ports.EventQuery{
+				Partition: v.partition, Key: event.TagKey(tag), Limit: module.TaggedLimit, WithoutData: true,
+			})
+			if err != nil {
+				return nil, err
+			}
+			if len(events) > 0 {
+				found = append(found, events...)
+				continue // the log only grows, so the tag stays taken and needs no condition
+			}
+		}
+		v.conditions = append(v.conditions, concurrency.AppendCondition{Items: []concurrency.Item{{Tags: []string{tag}}}})
+	}
+	return found, nil
+}
+
+// Decide implements module.State.
+func (v *planView) Decide(ctx context.Context, projectors ...module.Projector) error {
+	condition, err := module.Decide(ctx, v.states.reader, v.partition, projectors...)
+	if err == nil {
+		v.conditions = append(v.conditions, condition)
+	}
+	return err
+}
+
+// Waiting implements module.State.
+func (v *planView) Waiting(ctx context.Context, types []string, from, to event.Date) (int, error) {
+	waiting, err := v.states.intents.WaitingIntents(ctx, v.partition, 1000)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, w := range waiting {
+		if w.Status == intent.PendingApproval && w.HasEffective && w.EffectiveDate >= from && w.EffectiveDate <= to && containsOrEmpty(types, w.Type) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+func containsOrEmpty(types []string, name string) bool {
+	if len(types) == 0 {
+		return true
+	}
+	for _, t := range types {
+		if t == name {
+			return true
+		}
+	}
+	return false
+}
+
+// expectations lists the versions read, for the append to check.
+func (v *planView) expectations() []concurrency.StreamExpectation {
+	out := make([]concurrency.StreamExpectation, 0, len(v.order))
+	for _, id := range v.order {
+		out = append(out, concurrency.StreamExpectation{Stream: id, Expected: concurrency.Exactly(v.seen[id])})
+	}
+	return out
+}
