@@ -34,6 +34,7 @@ import (
 
 const (
 	drillTenant   = "acme"
+	drillDatabase = "postgres"
 	drillType     = "hr.employee.hired"
 	drillPatience = 5 * time.Minute // nodes of before a restart are waited for a minute
 	erasedName    = "person:P-1"
@@ -74,17 +75,16 @@ func (d *drill) startCluster(folder string) {
 	var err error
 	d.cluster, err = embeddedpg.Start(d.t.Context(), embeddedpg.Config{DataDir: folder})
 	require.NoError(d.t, err)
-	require.NoError(d.t, ensureDatabase(d.t.Context(), d.cluster.SuperuserDSN("postgres")))
-	require.NoError(d.t, Migrate(d.t.Context(), d.cluster.SuperuserDSN(devDatabase), nil))
-	conn, err := pgx.Connect(d.t.Context(), d.cluster.SuperuserDSN(devDatabase))
+	require.NoError(d.t, Migrate(d.t.Context(), d.cluster.SuperuserDSN(drillDatabase), nil))
+	conn, err := pgx.Connect(d.t.Context(), d.cluster.SuperuserDSN(drillDatabase))
 	require.NoError(d.t, err)
 	defer conn.Close(context.Background())
 	for _, role := range []string{"backbone_app", "backbone_eraser"} {
 		_, err = conn.Exec(d.t.Context(), "ALTER ROLE "+role+" WITH LOGIN PASSWORD 'drill'")
 		require.NoError(d.t, err)
 	}
-	d.config.Database.DSN = configs.DSN(d.cluster.DSN("backbone_app", "drill", devDatabase))
-	d.config.Database.EraserDSN = configs.DSN(d.cluster.DSN("backbone_eraser", "drill", devDatabase))
+	d.config.Database.DSN = configs.DSN(d.cluster.DSN("backbone_app", "drill", drillDatabase))
+	d.config.Database.EraserDSN = configs.DSN(d.cluster.DSN("backbone_eraser", "drill", drillDatabase))
 }
 
 func (d *drill) stopCluster() {
@@ -223,7 +223,7 @@ func TestDrillRestore(t *testing.T) {
 	d.erase(erasedName)
 	clear, redacted, _, _ := d.fields(d.server.App.personal.vault, erasedName)
 	require.Equal(t, []int{0, 2 * events}, []int{clear, redacted})
-	rotated, err := d.server.App.personal.rotation.Rotate(t.Context(), drillTenant, nil)
+	rotated, err := d.server.App.personal.Rotation.Rotate(t.Context(), drillTenant, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, rotated.Covers)
 	clear, _, _, _ = d.fields(d.server.App.personal.vault, survivorName)
@@ -238,16 +238,16 @@ func TestDrillRestore(t *testing.T) {
 	d.serve()
 	defer func() { d.stop(); d.stopCluster() }()
 	app := d.server.App
-	require.Equal(t, "pii.receipts_behind", fault.CodeOf(app.personal.gate.Open()))
+	require.Equal(t, "pii.receipts_behind", fault.CodeOf(app.personal.Gate.Open()))
 	require.Equal(t, "pii.receipts_behind", fault.CodeOf(app.Ready(t.Context())["receipts"]))
 	_, _, failed, code := d.fields(app.personal.vault, survivorName)
 	require.Equal(t, 2*events, failed)
 	require.Equal(t, "pii.receipts_behind", code)
-	_, err = app.personal.rotation.Rotate(t.Context(), drillTenant, nil)
+	_, err = app.personal.Rotation.Rotate(t.Context(), drillTenant, nil)
 	require.Equal(t, "pii.receipts_behind", fault.CodeOf(err), "nothing is rotated before the repair")
 	// Who goes around the gate finds nothing that opens: the KEK is destroyed.
 	ungated := func() *vault.Vault {
-		return vault.New(vault.Config{Keys: app.personal.store, DataKeys: app.personal.keyring.service.app, Manifests: app.Registry})
+		return vault.New(vault.Config{Keys: app.personal.store, DataKeys: app.personal.Keyring.service.app, Manifests: app.Registry})
 	}
 	for _, person := range []string{erasedName, survivorName} {
 		clear, _, failed, code = d.fields(ungated(), person)
@@ -255,7 +255,7 @@ func TestDrillRestore(t *testing.T) {
 		require.Equal(t, "kms.key_not_found", code)
 	}
 
-	restored, err := app.personal.rotation.Restore(t.Context(), 0, nil)
+	restored, err := app.personal.Rotation.Restore(t.Context(), 0, nil)
 	require.NoError(t, err)
 	require.Positive(t, restored.Keys)
 	clear, _, failed, _ = d.fields(ungated(), survivorName)
@@ -263,12 +263,12 @@ func TestDrillRestore(t *testing.T) {
 	clear, _, _, _ = d.fields(ungated(), erasedName)
 	require.Zero(t, clear, "also before the replay")
 
-	keys, err := storedVerifierKeys(t.Context(), app.personal.exports)
+	keys, err := storedVerifierKeys(t.Context(), app.personal.Exports)
 	require.NoError(t, err)
-	n, err := erasure.Replay(t.Context(), erasure.ReplayConfig{Exports: app.personal.exports, Register: app.personal.eraser, Notes: signednote.Opener{}, VerifierKeys: keys})
+	n, err := erasure.Replay(t.Context(), erasure.ReplayConfig{Exports: app.personal.Exports, Register: app.personal.Eraser, Notes: signednote.Opener{}, VerifierKeys: keys})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	require.NoError(t, app.personal.gate.Check(t.Context()))
+	require.NoError(t, app.personal.Gate.Check(t.Context()))
 	app.personal.vault.EvictAll()
 	clear, redacted, failed, _ = d.fields(app.personal.vault, erasedName)
 	require.Equal(t, []int{0, 2 * events, 0}, []int{clear, redacted, failed})
@@ -287,6 +287,6 @@ func TestDrillRestore(t *testing.T) {
 	})
 	require.Equal(t, "pii.subject_erased", fault.CodeOf(err))
 	// And the next rotation finds nothing amiss.
-	_, err = app.personal.rotation.Rotate(t.Context(), drillTenant, nil)
+	_, err = app.personal.Rotation.Rotate(t.Context(), drillTenant, nil)
 	require.NoError(t, err)
 }

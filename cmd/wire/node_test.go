@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,6 +9,16 @@ import (
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
+
+func as(t *testing.T, role, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set("role", role)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
 
 // TestANodeHasOneName opens two nodes without a configured name: operators see by it what
 // one of them works, so all its work has the same, and no other node has it too.

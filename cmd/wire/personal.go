@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"log/slog"
 	"math"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
+	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/keyrotation"
 	"github.com/erpbackbone/backbone/application/module"
@@ -26,16 +28,16 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// keyring is everything that keeps keys: the key service, the key store, the export
+// Keyring is everything that keeps keys: the key service, the key store, the export
 // store, and what rotates. It needs no catalog, so tools open it too.
-type keyring struct {
+type Keyring struct {
 	service  *keyService
 	store    *postgres.KeyStore
-	eraser   *postgres.Eraser
-	exports  ports.ExportStore
 	notes    *receiptSigner
-	gate     *erasure.Gate
-	rotation *keyrotation.Service
+	Eraser   *postgres.Eraser
+	Exports  ports.ExportStore // where receipts, certificates and exports of keys are kept
+	Gate     *erasure.Gate
+	Rotation *keyrotation.Service
 }
 
 // keyStoreConfig says where the key store is: in the log's database unless it has an
@@ -57,7 +59,7 @@ func keyStoreConfig(c configs.Config) postgres.KeyStoreConfig {
 }
 
 // openKeyring connects to the key store. service stays the caller's to end.
-func openKeyring(ctx context.Context, c configs.Config, service *keyService, logName string, clock ports.Clock, logger *slog.Logger, metrics *prometheus.Metrics) (*keyring, error) {
+func openKeyring(ctx context.Context, c configs.Config, service *keyService, logName string, clock ports.Clock, logger *slog.Logger, metrics *prometheus.Metrics) (*Keyring, error) {
 	exports, err := exportdir.Open(c.Erasure.ExportDirectory)
 	if err != nil {
 		return nil, err
@@ -68,24 +70,60 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	if err != nil {
 		return nil, err
 	}
-	k := &keyring{service: service, store: store, eraser: store.Eraser(), exports: exports, notes: newReceiptSigner(logName, service, exports)}
-	guard := erasure.GateConfig{Exports: exports, Receipts: k.eraser, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger}
+	k := &Keyring{service: service, store: store, Eraser: store.Eraser(), Exports: exports, notes: newReceiptSigner(logName, service, exports)}
+	guard := erasure.GateConfig{Exports: exports, Receipts: k.Eraser, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger}
 	var watch keyrotation.Observer
 	if metrics != nil {
 		guard.Behind, watch = metrics.ReceiptsBehind, metrics
 	}
-	k.gate = erasure.NewGate(guard)
-	k.rotation = keyrotation.New(keyrotation.Config{
-		Keys: k.eraser, Recovery: k.eraser, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.eraser, Notary: k.notes,
-		Gate: k.gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), DeletionDays: c.Rotation.DeletionDays, Node: nodeID(c), Logger: logger, Observer: watch,
+	k.Gate = erasure.NewGate(guard)
+	k.Rotation = keyrotation.New(keyrotation.Config{
+		Keys: k.Eraser, Recovery: k.Eraser, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.Eraser, Notary: k.notes,
+		Gate: k.Gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), DeletionDays: c.Rotation.DeletionDays, Node: nodeID(c), Logger: logger, Observer: watch,
 	})
 	return k, nil
 }
 
-func (k *keyring) close() {
-	if k != nil {
-		k.store.Close()
+// OpenKeyring opens the keys of an installation for a tool, with the key service that
+// is configured. audit takes the calls of an embedded key server, one JSON line each.
+// Faults: config.dsn_missing and those of requireKeys.
+func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Keyring, err error) {
+	if c.Database.DSN == "" {
+		return nil, fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
 	}
+	c.KMS.AllowLocal = true // the operator allowed the local keys when the server was configured
+	if err := requireKeys(c); err != nil {
+		return nil, err
+	}
+	store, err := postgres.Open(ctx, postgres.Config{DSN: c.Database.DSN.Reveal(), MaxClockSkew: -1})
+	if err != nil {
+		return nil, err
+	}
+	installation, err := store.Installation(ctx)
+	store.Close()
+	if err != nil {
+		return nil, err
+	}
+	service, err := openKeyService(ctx, c.KMS, nil, auditLog(audit))
+	if err != nil {
+		return nil, err
+	}
+	k, err := openKeyring(ctx, c, service, installation.LogName, system.Clock{}, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		return nil, errors.Join(err, service.end())
+	}
+	return k, nil
+}
+
+// Close ends the connections and an embedded key server.
+func (k *Keyring) Close() error {
+	k.store.Close()
+	return k.service.end()
+}
+
+// VerifierKeys are the public keys of this installation's receipts, from the export store.
+func (k *Keyring) VerifierKeys(ctx context.Context) ([]string, error) {
+	return storedVerifierKeys(ctx, k.Exports)
 }
 
 var notNode = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
@@ -106,7 +144,7 @@ func nodeID(c configs.Config) string {
 
 // personal seals, opens and erases personal data.
 type personal struct {
-	*keyring
+	*Keyring
 	node    string
 	vault   *vault.Vault
 	worker  *erasure.Worker
@@ -151,12 +189,12 @@ func (a *App) tenantMade() {
 }
 
 // newPersonal makes what the append path needs; addErasures adds the rest.
-func newPersonal(ctx context.Context, c configs.Config, ring *keyring, manifests module.Manifests, logger *slog.Logger, metrics *prometheus.Metrics) *personal {
-	p := &personal{keyring: ring, node: c.Node.ID, metrics: metrics, logger: logger, prepare: make(chan struct{}, 1)}
-	_ = p.gate.Check(ctx) // the verdict is kept: a node starts with a closed gate too
+func newPersonal(ctx context.Context, c configs.Config, ring *Keyring, manifests module.Manifests, logger *slog.Logger, metrics *prometheus.Metrics) *personal {
+	p := &personal{Keyring: ring, node: c.Node.ID, metrics: metrics, logger: logger, prepare: make(chan struct{}, 1)}
+	_ = p.Gate.Check(ctx) // the verdict is kept: a node starts with a closed gate too
 	config := vault.Config{
-		Keys:     firstKEKs{subjectKeys: ring.store, ensure: ring.rotation.EnsureKEK},
-		DataKeys: ring.service.app, Manifests: manifests, Gate: p.gate.Open,
+		Keys:     firstKEKs{subjectKeys: ring.store, ensure: ring.Rotation.EnsureKEK},
+		DataKeys: ring.service.app, Manifests: manifests, Gate: p.Gate.Open,
 	}
 	if metrics != nil {
 		config.Observer = metrics
@@ -182,9 +220,9 @@ func newPersonal(ctx context.Context, c configs.Config, ring *keyring, manifests
 // addErasures makes what erases, from the parts of the App.
 func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) {
 	config := erasure.Config{
-		Register: p.eraser, Records: a.Store, Intents: a.Store, Streams: a.Store, LegalEntities: a.Store, Types: a.Store,
+		Register: p.Eraser, Records: a.Store, Intents: a.Store, Streams: a.Store, LegalEntities: a.Store, Types: a.Store,
 		Copies: a.targets, Announcer: announcer{a.Append}, Opener: p.vault, Chains: chains{a.Store},
-		Notes: p.notes, Exports: p.exports, Gate: p.gate, Clock: clock, IDs: ids, Logger: a.Logger, Poll: a.Config.Erasure.Poll,
+		Notes: p.notes, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.Logger, Poll: a.Config.Erasure.Poll,
 		KeyDeletion: time.Duration(a.Config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.Config.Rotation.At == "",
 	}
 	if p.metrics != nil {
@@ -197,7 +235,7 @@ func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) {
 // run works until ctx ends.
 func (p *personal) run(ctx context.Context, a *App, complain func(error)) {
 	var running sync.WaitGroup
-	running.Go(func() { p.gate.Run(ctx) })
+	running.Go(func() { p.Gate.Run(ctx) })
 	running.Go(func() {
 		p.vault.Run(ctx, watchedEvictions{p.store, p.metrics}, p.node)
 		p.leave(ctx)
@@ -206,7 +244,7 @@ func (p *personal) run(ctx context.Context, a *App, complain func(error)) {
 	running.Go(func() { p.prepareTenants(ctx, a, complain) })
 	if at, err := time.Parse("15:04", a.Config.Rotation.At); err == nil {
 		night := keyrotation.Nightly{At: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute, MaximumAge: a.Config.Rotation.MaximumAge}
-		running.Go(func() { p.rotation.RunNightly(ctx, night, complain) })
+		running.Go(func() { p.Rotation.RunNightly(ctx, night, complain) })
 	}
 	running.Wait()
 }
@@ -262,7 +300,7 @@ func (p *personal) prepareOnce(ctx context.Context, a *App) error {
 			continue
 		}
 		done[le.TenantID] = true
-		if err := p.rotation.EnsureKEK(ctx, le.TenantID); err != nil {
+		if err := p.Rotation.EnsureKEK(ctx, le.TenantID); err != nil {
 			failures = append(failures, err)
 			continue
 		}
@@ -282,7 +320,7 @@ func (p *personal) newTenant() {
 
 // ready says what of personal data does not work. The rest does.
 func (p *personal) ready(ctx context.Context, out map[string]error) {
-	for name, err := range map[string]error{"kms": p.kms.check(ctx), "key_store": p.keys.check(ctx), "receipts": p.gate.Open()} {
+	for name, err := range map[string]error{"kms": p.kms.check(ctx), "key_store": p.keys.check(ctx), "receipts": p.Gate.Open()} {
 		if err != nil {
 			err = httpapi.Degraded{Err: err}
 		}

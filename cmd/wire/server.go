@@ -64,6 +64,15 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 	return &Server{App: app, keys: keys, http: api, shutdown: config.HTTP.ShutdownTimeout, close: observed.close}, nil
 }
 
+// KeyService is how to reach the key service: its address, and the file of credentials.
+// Both are "" without one.
+func (s *Server) KeyService() (endpoint, credentials string) {
+	if s.keys == nil {
+		return "", ""
+	}
+	return s.keys.endpoint, s.keys.credentials
+}
+
 // Close ends what the server stands on, last the key server if it is embedded.
 func (s *Server) Close() error {
 	s.App.Close()

@@ -55,8 +55,8 @@ func Modules() []module.Module {
 	return []module.Module{gl.New(), ap.New(), erasure.Module{}, streams.Module{}}
 }
 
-// MigrationSets are the modules' migrations, in the order of Modules.
-func MigrationSets() []postgres.MigrationSet {
+// migrationSets are the modules' migrations, in the order of Modules.
+func migrationSets() []postgres.MigrationSet {
 	return []postgres.MigrationSet{{Name: "gl", FS: migrations(glsql.FS)}, {Name: "ap", FS: migrations(apsql.FS)}}
 }
 
@@ -71,13 +71,7 @@ func migrations(files fs.FS) fs.FS {
 
 // Migrate brings a database to this version's schema. The DSN is the owner's.
 func Migrate(ctx context.Context, ownerDSN string, progress func(string)) error {
-	return postgres.Migrate(ctx, ownerDSN, progress, MigrationSets()...)
-}
-
-// MigrateKeyStore brings a key store with a database of its own to this version's
-// schema.
-func MigrateKeyStore(ctx context.Context, ownerDSN string, progress func(string)) error {
-	return postgres.MigrateKeyStore(ctx, ownerDSN, progress)
+	return postgres.Migrate(ctx, ownerDSN, progress, migrationSets()...)
 }
 
 // Observers are the metrics hooks; nil observes nothing.
@@ -365,6 +359,6 @@ func (a *App) Close() {
 	}
 	a.Store.Close()
 	if a.personal != nil {
-		a.personal.close()
+		a.personal.store.Close()
 	}
 }

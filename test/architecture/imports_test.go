@@ -44,6 +44,7 @@ var layers = []layer{
 	{"modules/*/", []string{"domain/", "ports", "application/module", "modules/{1}/", "modules/*/contract/"}, nil},
 	{"sql/", []string{"sql/"}, nil},
 	{"configs/", []string{"domain/", "configs/"}, []string{""}},
+	{"cmd/cli/", []string{""}, []string{""}},
 	{"cmd/wire/", []string{""}, []string{""}},
 	{"cmd/", []string{"cmd/", "configs/", "domain/"}, []string{""}},
 	{"test/testkit/", []string{"domain/", "ports", "adapters/embeddedpg/", "test/testkit/"}, []string{""}},

@@ -66,7 +66,7 @@ func TestImportRules(t *testing.T) {
 		{"modules/ap/adapters/postgres", module + "adapters/memory", false},
 		{"modules/ap/adapters/cli", module + "modules/ap/adapters/ubl", true},
 		{"cmd/wire", module + "modules/ap", true},
-		{"cmd/backbone", module + "cmd/wire", true},
+		{"cmd/backbone", module + "cmd/cli", true},
 		{"cmd/backbone", module + "adapters/postgres", false},
 		{"test/testkit", module + "adapters/embeddedpg", true},
 		{"test/testkit", module + "adapters/postgres", false},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/cmd/cli"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/configs/demo"
@@ -96,7 +97,7 @@ func (s *shelf) books(t *testing.T) *books {
 	var address string
 	b.server, address = serve(s.t, b.dsn, false)
 	var err error
-	b.tokens, err = b.server.App.Demo(t.Context(), nil, true, nil)
+	b.tokens, err = cli.SetUpDemo(t.Context(), b.server.App, nil, true, nil)
 	require.NoError(t, err)
 	registerVendors(t, newClients(s.t, 1, address, b.tokens["vendor_admin"])[0])
 	clerks, approvers := newClients(s.t, intentClients, address, b.tokens["ap_clerk"]), newClients(s.t, intentClients, address, b.tokens["approver"])

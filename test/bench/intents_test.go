@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
+	"github.com/erpbackbone/backbone/cmd/cli"
 	"github.com/erpbackbone/backbone/cmd/wire"
 )
 
@@ -29,7 +30,7 @@ func reportIntents(t *testing.T, o options, cluster *embeddedpg.Cluster, figures
 	dsn := newDatabase(t, cluster, "intents", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil) })
 	server, address := serve(t, dsn, true)
 	started := time.Now()
-	tokens, err := server.App.Demo(t.Context(), nil, true, nil)
+	tokens, err := cli.SetUpDemo(t.Context(), server.App, nil, true, nil)
 	require.NoError(t, err)
 	say("books of the demonstration set up in %s", time.Since(started).Round(10*time.Millisecond))
 	registerVendors(t, newClients(t, 1, address, tokens["vendor_admin"])[0])

@@ -7,13 +7,13 @@ import (
 	"os"
 	"testing"
 
-	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/cmd/cli"
 )
 
 // TestReport measures everything and prints one table. Sections are sub-tests, so
 // that -run can choose.
 func TestReport(t *testing.T) {
-	wire.TuneMemory() // as the binary does
+	cli.TuneMemory() // as the binary does
 	o := readOptions(t)
 	cluster := startCluster(t, o)
 	var figures table

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/adapters/signednote"
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// verifyCertificateCommand ends with code 0 for a genuine certificate, 1 for one that
+// is not, and 2 when nothing could be checked.
+func verifyCertificateCommand() *cobra.Command {
+	var o CertificateOptions
+	cmd := &cobra.Command{
+		Use:   "verify-certificate FILE",
+		Short: "Check a certificate of erasure without a server",
+		Long: "verify-certificate proves that a certificate was signed with a key and not changed by a\n" +
+			"byte since, and prints what it says. It needs neither server nor network. The key is\n" +
+			"published by whoever runs the installation; get it another way than the certificate.\n\n" +
+			"Exit code 0: genuine. 1: changed, or signed with another key. 2: nothing was checked.",
+		Example: "  backbone verify-certificate erasure.json --key receipts.example.org+f82bea8e+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c\n" +
+			"  backbone verify-certificate - --key receipts.vkey --json < erasure.json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+				return exit{2, err}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.File, o.In, o.Out = args[0], cmd.InOrStdin(), cmd.OutOrStdout()
+			genuine, err := VerifyCertificate(o)
+			switch {
+			case !genuine:
+				return exit{1, err}
+			case err != nil:
+				return exit{2, err}
+			}
+			return nil
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{2, err} })
+	cmd.Flags().StringArrayVar(&o.Keys, "key", nil, "verifier key, or a file with some; repeat it for keys of other years (required)")
+	cmd.Flags().BoolVar(&o.JSON, "json", false, "print the verdict as JSON")
+	return cmd
+}
+
+// maxCertificate is more than any certificate has, in bytes.
+const maxCertificate = 16 << 20
+
+// CertificateOptions are the flags of `backbone verify-certificate`.
+type CertificateOptions struct {
+	File string   // "-" is In
+	Keys []string // verifier keys, or files with one per line
+	JSON bool
+	In   io.Reader
+	Out  io.Writer
+}
+
+// VerifyCertificate checks a certificate of erasure offline and prints what it says.
+// genuine is false for one that was changed or signed with another key; an error
+// beside it says what does not fit. An error with genuine true means that nothing
+// could be checked: no file, no key.
+func VerifyCertificate(o CertificateOptions) (genuine bool, err error) {
+	keys, err := verifierKeys(o.Keys)
+	if err != nil {
+		return true, err
+	}
+	document, err := readLimited(o.File, o.In)
+	if err != nil {
+		return true, fault.New(fault.Invalid, "erasure.certificate_unreadable", "the certificate cannot be read; check the file").WithCause(err)
+	}
+	certificate, err := erasure.VerifyCertificate(document, signednote.Opener{}, keys...)
+	if fault.CodeOf(err) == "note.key_invalid" {
+		return true, err
+	}
+	if o.JSON {
+		verdict := map[string]any{"genuine": err == nil}
+		if err == nil {
+			verdict["certificate"] = certificate
+		} else {
+			verdict["code"] = fault.CodeOf(err)
+		}
+		encoder := json.NewEncoder(o.Out)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		if writeErr := encoder.Encode(verdict); writeErr != nil {
+			return true, writeErr
+		}
+		return err == nil, err
+	}
+	if err != nil {
+		fmt.Fprintln(o.Out, "Not genuine: the certificate is not as it was signed, or not signed with this key.")
+		return false, err
+	}
+	_, err = fmt.Fprintf(o.Out, "%s\nGenuine: signed with the key given, and not a byte was changed since.\n", certificate.Summary())
+	return true, err
+}
+
+// verifierKeys takes keys as they are, or from files.
+func verifierKeys(given []string) ([]string, error) {
+	var keys []string
+	for _, k := range given {
+		if strings.Count(k, "+") >= 2 {
+			keys = append(keys, strings.TrimSpace(k))
+			continue
+		}
+		content, err := readLimited(k, nil)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "note.key_unreadable", "the verifier key is neither <name>+<hash>+<key> nor a file that can be read; check --key").WithCause(err)
+		}
+		keys = append(keys, strings.Fields(string(content))...)
+	}
+	if len(keys) == 0 {
+		return nil, fault.New(fault.Invalid, "note.key_missing", "a certificate is checked with the key that receipts are signed with; name it with --key")
+	}
+	return keys, nil
+}
+
+func readLimited(name string, in io.Reader) ([]byte, error) {
+	if name != "-" || in == nil {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	content, err := io.ReadAll(io.LimitReader(in, maxCertificate+1))
+	if err == nil && len(content) > maxCertificate {
+		err = fmt.Errorf("more than %d bytes", maxCertificate)
+	}
+	return content, err
+}

@@ -1,0 +1,141 @@
+// Package cli is the command line: one file for each noun, with the flags of its
+// commands, the calls that they make and what they print. newRoot builds the tree of
+// commands; Run carries one out and turns its error into an exit code.
+//
+// Commands that talk to a server call it over HTTP (client.go). Commands that work on
+// the databases themselves, such as migrate, verify, doctor and keys, open them here or
+// through cmd/wire, which composes the server. Package main of cmd/backbone is all that
+// calls Run.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Run carries out a command line, without the program's name, until it is done or the
+// process is interrupted. It returns the exit code: 0 done, 1 failed; the help of a
+// command names others.
+func Run(args []string) int {
+	TuneMemory()
+	if err := forbidCoreDumps(); err != nil {
+		fmt.Fprintln(os.Stderr, "backbone: core dumps could not be turned off, so keys may reach the disk if this process dies:", err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var coded interface{ ExitCode() int }
+	if errors.As(err, &coded) {
+		if text := err.Error(); text != "" {
+			fmt.Fprintln(os.Stderr, "backbone:", text)
+		}
+		return coded.ExitCode()
+	}
+	fmt.Fprintln(os.Stderr, "backbone:", describe(err))
+	return 1
+}
+
+// describe words an error for a terminal, on one line: a fault's detail first, its
+// code after, and the parameter or member it is about, which the detail of a server
+// leaves to the document that carries it. Where the fault only says that something is away or broken, whoever
+// sits here is the operator, so the cause follows.
+func describe(err error) string {
+	f, ok := fault.As(err)
+	if !ok {
+		return oneLine(err)
+	}
+	about := f.Code
+	if field := strings.Join(strings.Fields(f.Field), " "); field != "" {
+		about += ", " + field
+	}
+	text := fmt.Sprintf("%s (%s)", f.Detail, about)
+	if cause := f.Unwrap(); cause != nil && (f.Kind == fault.Unavailable || f.Kind == fault.Internal) {
+		text += ": " + oneLine(cause)
+	}
+	return text
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// exit is an error that carries the process's exit code.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e exit) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return describe(e.err)
+}
+
+func (e exit) Unwrap() error { return e.err }
+
+// ExitCode is the code the process ends with.
+func (e exit) ExitCode() int { return e.code }
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "backbone",
+		Short: "The event backbone of an ERP",
+		Long: "Backbone turns business intents into immutable, ordered, hash-chained events\n" +
+			"on PostgreSQL, and answers who did what, when, why and caused by what.",
+		Example: "  backbone dev --sample            try it: an own PostgreSQL, demo books, sample invoices\n" +
+			"  backbone verify --data-dir DIR   prove that nobody rewrote history\n" +
+			"  backbone trace ID                from a journal back to the paper and the persons\n" +
+			"  backbone entity TYPE ID          what the events say of a vendor, an invoice, an account",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       configs.Version,
+	}
+	root.AddCommand(devCommand(), serveCommand(), kmsdCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(), verifyCertificateCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), subscriptionsCommand(), webhooksCommand(), projectionsCommand(), deadLettersCommand(), redactCommand(), doctorCommand(), traceCommand(), entityCommand(), typesCommand(), streamsCommand(), apCommand(), tailCommand(), versionCommand())
+	return root
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  backbone version",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "backbone", configs.Version)
+			return err
+		},
+	}
+}
+
+// gcPercent lets the heap grow to five times what is alive before it is collected.
+// The server keeps little alive and allocates much: at Go's default of 100 the
+// collector took an eighth of the processor under load.
+const gcPercent = 400
+
+// TuneMemory sets the collector for a server process, unless GOGC says otherwise.
+func TuneMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+}
+
+// forbidCoreDumps keeps keys and opened values out of files that the system writes
+// when a process dies.
+func forbidCoreDumps() error {
+	return syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
+}

@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs/demo"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// demoLogName is the log name of every demonstration: it protects nothing.
+const demoLogName = "demo.backbone.local"
+
+// setupWorkers is how many lanes of the set-up run side by side. Together they
+// fill the store's groups.
+const setupWorkers = 48
+
+// SetUpDemo sets up the demonstration tenant, or finishes what an interrupted start
+// left undone. tokens are those of earlier starts, by role; a persona without one
+// gets a new one. books says whether the books may be missing. done and total
+// count intents.
+func SetUpDemo(ctx context.Context, app *wire.App, tokens map[string]string, books bool, progress func(title string, done, total int)) (map[string]string, error) {
+	tokens, err := enrollPersonas(ctx, app, tokens)
+	if err != nil {
+		return nil, err
+	}
+	if !books {
+		return tokens, nil
+	}
+	entities, err := demoEntities(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	return tokens, demoBooks(ctx, app, entities, progress)
+}
+
+// demoEntities finds or makes the legal entities, in the order of demo.Entities.
+func demoEntities(ctx context.Context, app *wire.App) ([]ports.LegalEntity, error) {
+	have := map[string]ports.LegalEntity{}
+	known, err := app.Tenancy.LegalEntities(ctx, demo.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	for _, le := range known {
+		have[le.Code] = le
+	}
+	var entities []ports.LegalEntity
+	for _, e := range demo.Entities {
+		le, exists := have[e.Code]
+		if !exists {
+			le, err = app.Tenancy.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: demo.Tenant, Code: e.Code, Name: e.Name, TimeZone: e.TimeZone})
+			if err != nil {
+				return nil, err
+			}
+		}
+		entities = append(entities, le)
+	}
+	return entities, nil
+}
+
+// demoBooks runs the stages one after another, the lanes of a stage side by side.
+func demoBooks(ctx context.Context, app *wire.App, entities []ports.LegalEntity, progress func(title string, done, total int)) error {
+	var err error
+	total := 0
+	books := make([][]demo.Stage, len(demo.Entities))
+	for i, e := range demo.Entities {
+		if books[i], err = demo.Books(e); err != nil {
+			return err
+		}
+		total += demo.Steps(books[i])
+	}
+	var done atomic.Int64
+	report := func(title string) {
+		if progress != nil {
+			progress(title, int(done.Load()), total)
+		}
+	}
+	for stage := range books[0] {
+		title := books[0][stage].Title
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(setupWorkers)
+		for i := range books {
+			for n, lane := range books[i][stage].Lanes {
+				group.Go(func() error {
+					for m, step := range lane {
+						key := fmt.Sprintf("demo-set-up-%d-%d-%d", stage, n, m)
+						if err := setUpStep(ctx, app, entities[i], step, key); err != nil {
+							return fmt.Errorf("set-up of %s, step %s: %w", entities[i].Code, step.Type, err)
+						}
+						done.Add(1)
+						report(title)
+					}
+					return nil
+				})
+			}
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setUpStep submits one intent. If it waits for a second person, the CFO lets it
+// through. What an earlier, interrupted start has done already is fine.
+func setUpStep(ctx context.Context, app *wire.App, le ports.LegalEntity, s demo.Step, key string) error {
+	caller := demoCaller(s.As)
+	out, err := app.Intake.Submit(ctx, caller, pipeline.Request{
+		Type: s.Type, LegalEntity: le, Payload: s.Payload, IdempotencyKey: key,
+		Source: event.Source{System: "backbone", Channel: "batch", Reference: "demo"},
+	})
+	if err == nil && out.Status == intent.PendingApproval {
+		_, err = app.Intake.Approve(ctx, demoCaller(approverOf(out, s.As)), pipeline.Decision{LegalEntity: le, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: "demonstration set-up"})
+	}
+	if err != nil && doneBefore(err) {
+		return nil
+	}
+	return err
+}
+
+// approverOf picks a persona with a role that the waiting asks for, other than
+// the requester.
+func approverOf(out pipeline.Outcome, requester string) string {
+	for _, need := range out.Needs {
+		for _, role := range need.Roles {
+			if role != requester {
+				return role
+			}
+		}
+	}
+	return "cfo"
+}
+
+func doneBefore(err error) bool {
+	code := fault.CodeOf(err)
+	for _, suffix := range []string{".duplicate", ".overlap", ".wrong_state"} {
+		if strings.HasSuffix(code, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// demoPrincipal is a persona in the principals directory. Services are not
+// persons; nobody stands behind them.
+func demoPrincipal(p demo.Persona) ports.Principal {
+	kind, id := event.Human, "p-"+p.Role
+	if p.Service {
+		kind, id = event.System, "s-"+p.Role
+	}
+	return ports.Principal{
+		TenantID: demo.Tenant, PersonID: id, PrincipalID: id + "-dev", ActorType: kind,
+		DisplayName: p.Name, RoleLabel: p.Role, Roles: []string{p.Role}, Development: true,
+	}
+}
+
+func demoCaller(role string) pipeline.Caller {
+	for _, p := range demo.Personas {
+		if p.Role == role {
+			principal := demoPrincipal(p)
+			return pipeline.Caller{Principal: principal, Actor: tenancy.Actor(principal)}
+		}
+	}
+	return pipeline.Caller{}
+}
+
+func enrollPersonas(ctx context.Context, app *wire.App, kept map[string]string) (map[string]string, error) {
+	out := make(map[string]string, len(demo.Personas))
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range demo.Personas {
+		group.Go(func() error {
+			token := kept[p.Role]
+			if token != "" {
+				if _, err := app.Tenancy.Authenticate(ctx, token); err != nil {
+					token = "" // of another data folder
+				}
+			}
+			if token == "" {
+				fresh, err := app.Tenancy.Enroll(ctx, demoPrincipal(p))
+				if err != nil {
+					return err
+				}
+				token = fresh
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out[p.Role] = token
+			return nil
+		})
+	}
+	return out, group.Wait()
+}

@@ -1,0 +1,430 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/adapters/embeddedpg"
+	"github.com/erpbackbone/backbone/adapters/nats/embedded"
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/configs/demo"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+const defaultDataDir = "dev-data"
+
+func devCommand() *cobra.Command {
+	var o DevOptions
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run everything on this machine, without set-up",
+		Long: "dev starts an own PostgreSQL in the data folder, sets up a demo tenant with two\n" +
+			"legal entities (USMF in USD, DEMF in EUR) and a person for every role, and serves\n" +
+			"the API on loopback. It keeps its data between runs; DIR/dev.json says how to\n" +
+			"reach it. It is not configured: backbone.yaml and BACKBONE_* are for serve.",
+		Example: "  backbone dev\n" +
+			"  backbone dev --sample\n" +
+			"  backbone dev --nats\n" +
+			"  backbone dev --data-dir /tmp/books --http 127.0.0.1:9000",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out, o.Terminal = cmd.OutOrStdout(), IsTerminal(os.Stdout)
+			return Dev(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.DataDir, "data-dir", defaultDataDir, "folder for PostgreSQL's data, log and dev.json")
+	f.StringVar(&o.HTTP, "http", "127.0.0.1:8080", "loopback address of the API; port 0 takes a free one")
+	f.StringVar(&o.Postgres, "postgres", "", "folder of PostgreSQL's programs (default: found on PATH and in /usr/lib/postgresql)")
+	f.BoolVar(&o.NATS, "nats", false, "run a NATS server with JetStream too, and publish all events to it")
+	f.BoolVar(&o.Sample, "sample", false, "take the sample invoices through submit, approve, post and trace first")
+	return cmd
+}
+
+// DevOptions are the flags of `backbone dev`.
+type DevOptions struct {
+	DataDir  string
+	HTTP     string // host:port on loopback
+	Postgres string // folder of the PostgreSQL programs; "" is found
+	Sample   bool
+	NATS     bool      // an embedded NATS server, and the fan-out to it
+	Out      io.Writer // what a person reads
+	Terminal bool      // Out is a terminal: progress may redraw its line
+}
+
+// DevFile is DIR/dev.json: how to reach a running `backbone dev`.
+type DevFile struct {
+	HTTP          string            `json:"http"`
+	DSN           string            `json:"dsn"`
+	EraserDSN     string            `json:"eraser_dsn"`
+	KMS           DevKMS            `json:"kms"`
+	Exports       string            `json:"exports"` // folder of receipts, certificates and exports of keys
+	Tenant        string            `json:"tenant"`
+	LegalEntities []string          `json:"legal_entities"`
+	Tokens        map[string]string `json:"tokens"`
+	NATS          string            `json:"nats,omitempty"` // address of the embedded NATS server
+}
+
+// DevKMS is how to reach the key server of a running `backbone dev`.
+type DevKMS struct {
+	Endpoint    string `json:"endpoint"`
+	Credentials string `json:"credentials_file"`
+}
+
+// devState is DIR/dev-state.json: what must outlive a run.
+type devState struct {
+	AppPassword    string            `json:"app_password"`
+	EraserPassword string            `json:"eraser_password"`
+	Tokens         map[string]string `json:"tokens"`
+	BooksReady     bool              `json:"books_ready"`
+	SampleDone     bool              `json:"sample_done"`
+	NATSPort       int               `json:"nats_port,omitempty"`
+	NATSPassword   string            `json:"nats_password,omitempty"`
+}
+
+const (
+	devFileName  = "dev.json"
+	devStateName = "dev-state.json"
+	devDatabase  = "backbone"
+	devKeys      = "kms"           // folder
+	devExports   = "exports"       // folder
+	devKeysAudit = "kms-audit.log" // not beside the keys
+	stopPatience = 30 * time.Second
+)
+
+// ReadDevFile reads what a running `backbone dev` wrote.
+func ReadDevFile(dataDir string) (DevFile, error) {
+	var f DevFile
+	err := readJSON(filepath.Join(dataDir, devFileName), &f)
+	return f, err
+}
+
+// Dev runs the embedded default until ctx ends or PostgreSQL dies.
+func Dev(ctx context.Context, o DevOptions) (err error) {
+	dir := filepath.Clean(o.DataDir) // as given: paths that are printed stay short
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	listener, err := listenLoopback(o.HTTP)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	logFile, logger, err := devLogger(dir)
+	if err != nil {
+		return err
+	}
+	defer logFile.Close()
+
+	say := func(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
+	say("Starting PostgreSQL in %s", dir)
+	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{BinDir: o.Postgres, DataDir: absolute, Logger: logger})
+	if err != nil {
+		return unlessStopped(ctx, err)
+	}
+	defer func() {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+		defer cancel()
+		err = errors.Join(unlessStopped(ctx, err), cluster.Stop(stopping))
+		if err == nil {
+			say("Stopped. Everything is kept in %s", dir)
+		}
+	}()
+	audit, err := openLog(filepath.Join(dir, devKeysAudit))
+	if err != nil {
+		return err
+	}
+	defer audit.Close()
+	state, config, err := prepareDevDatabase(ctx, cluster, dir, say)
+	if err != nil {
+		return err
+	}
+	config.HTTP.Listen = listener.Addr().String()
+	config.KMS.LocalDirectory, config.KMS.AllowLocal = filepath.Join(absolute, devKeys), true
+	config.Erasure.ExportDirectory = filepath.Join(absolute, devExports)
+	config.Node.ID = "dev"  // the same at every start: erasures wait for nodes that have just gone
+	config.Rotation.At = "" // by `backbone keys rotate` only: nothing happens behind a visitor's back
+	if o.NATS {
+		broker, err := startDevNATS(absolute, state, &config, logger)
+		if err != nil {
+			return err
+		}
+		defer broker.Stop()
+	}
+	return serveDev(ctx, o, dir, listener, cluster, state, config, wire.Options{Logger: logger, Audit: audit}, say)
+}
+
+// unlessStopped forgives what Ctrl-C broke off: the next start goes on there.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listener, cluster *embeddedpg.Cluster, state *devState, config configs.Config, options wire.Options, say func(string, ...any)) (err error) {
+	options.AllowDevelopmentTokens, options.LogName = true, demoLogName
+	server, err := wire.NewServer(ctx, config, options)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	background, stop := context.WithCancel(ctx)
+	running := make(chan struct{})
+	go func() {
+		defer close(running)
+		server.App.Run(background)
+	}()
+	defer func() {
+		stop()
+		<-running
+	}()
+	if err := setUpDemo(ctx, server, o, dir, state, say); err != nil {
+		return err
+	}
+	endpoint, credentials := server.KeyService()
+	file := DevFile{
+		HTTP: "http://" + listener.Addr().String(), DSN: config.Database.DSN.Reveal(), EraserDSN: config.Database.EraserDSN.Reveal(),
+		Exports: config.Erasure.ExportDirectory, KMS: DevKMS{Endpoint: endpoint, Credentials: credentials},
+		Tenant: demo.Tenant, Tokens: state.Tokens, NATS: config.NATS.URLs.Reveal(),
+	}
+	for _, e := range demo.Entities {
+		file.LegalEntities = append(file.LegalEntities, e.Code)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(background, listener) }()
+	if err := writeJSON(filepath.Join(dir, devFileName), file); err != nil {
+		return err
+	}
+	say("Ready: %s", file.HTTP)
+	if file.NATS != "" {
+		say("Events are published to %s, stream %s, subjects %s.<tenant>.<legal entity>.<type>", file.NATS, config.NATS.Stream, config.NATS.SubjectPrefix)
+	}
+	if o.Sample {
+		if err := runSample(ctx, o, dir, state, file, say); err != nil {
+			return fmt.Errorf("sample documents: %w", err)
+		}
+	}
+	printDevHints(say, dir, state, file)
+	select {
+	case <-ctx.Done():
+		say("\nStopping…")
+		stop()
+		return <-served
+	case err := <-served:
+		return err
+	case <-cluster.Done():
+		return fault.New(fault.Unavailable, "dev.postgres_died", "PostgreSQL ended by itself; see %s and start again, nothing that was acknowledged is lost", cluster.LogFile())
+	}
+}
+
+func setUpDemo(ctx context.Context, server *wire.Server, o DevOptions, dir string, state *devState, say func(string, ...any)) error {
+	var progress func(string, int, int)
+	if !state.BooksReady {
+		say("Setting up the demo tenant: two legal entities with books, calendar and rates")
+		progress = progressLine(o.Out, o.Terminal)
+	}
+	tokens, err := SetUpDemo(ctx, server.App, state.Tokens, !state.BooksReady, progress)
+	if err != nil {
+		return err
+	}
+	state.Tokens, state.BooksReady = tokens, true
+	return writeJSON(filepath.Join(dir, devStateName), state)
+}
+
+// progressLine redraws one line on a terminal and is silent otherwise, but for
+// the end.
+func progressLine(out io.Writer, terminal bool) func(string, int, int) {
+	lines := newProgress(out, terminal)
+	return lines.report
+}
+
+// prepareDevDatabase makes the database, the passwords of its roles and the schema,
+// and a configuration that leads there.
+func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir string, say func(string, ...any)) (*devState, configs.Config, error) {
+	state, err := readDevState(dir)
+	if err != nil {
+		return nil, configs.Config{}, err
+	}
+	if err := ensureDatabase(ctx, cluster.SuperuserDSN("postgres")); err != nil {
+		return nil, configs.Config{}, err
+	}
+	if err := wire.Migrate(ctx, cluster.SuperuserDSN(devDatabase), nil); err != nil {
+		return nil, configs.Config{}, err
+	}
+	conn, err := pgx.Connect(ctx, cluster.SuperuserDSN(devDatabase))
+	if err != nil {
+		return nil, configs.Config{}, err
+	}
+	defer conn.Close(ctx)
+	for _, statement := range []string{
+		// The passwords are hexadecimal, so quoting them is safe; ALTER ROLE takes no
+		// parameters.
+		"ALTER ROLE backbone_app WITH LOGIN PASSWORD '" + state.AppPassword + "'",
+		"ALTER ROLE backbone_eraser WITH LOGIN PASSWORD '" + state.EraserPassword + "'",
+		// For whoever looks around with psql; the program itself names every schema.
+		"ALTER ROLE backbone_app IN DATABASE " + devDatabase + " SET search_path = backbone, gl, ap",
+	} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return nil, configs.Config{}, err
+		}
+	}
+	if err := writeJSON(filepath.Join(dir, devStateName), state); err != nil {
+		return nil, configs.Config{}, err
+	}
+	say("PostgreSQL is up on 127.0.0.1:%d", cluster.Port())
+	config := configs.Default()
+	config.Database.DSN = configs.DSN(cluster.DSN("backbone_app", state.AppPassword, devDatabase))
+	config.Database.EraserDSN = configs.DSN(cluster.DSN("backbone_eraser", state.EraserPassword, devDatabase))
+	config.Webhook.AllowPrivateNetworks, config.Webhook.AllowHTTP = true, true // whoever tries webhooks here has the receiver on this machine
+	return state, config, nil
+}
+
+// readDevState reads what earlier runs left, and fills in what is new.
+func readDevState(dir string) (*devState, error) {
+	state := &devState{}
+	if err := readJSON(filepath.Join(dir, devStateName), state); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", devStateName, err)
+	}
+	for _, password := range []*string{&state.AppPassword, &state.EraserPassword} {
+		if *password == "" {
+			var b [24]byte
+			_, _ = rand.Read(b[:]) // never fails
+			*password = hex.EncodeToString(b[:])
+		}
+	}
+	return state, nil
+}
+
+func ensureDatabase(ctx context.Context, dsn string) error {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	var exists bool
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", devDatabase).Scan(&exists); err != nil || exists {
+		return err
+	}
+	_, err = conn.Exec(ctx, "CREATE DATABASE "+devDatabase+" TEMPLATE template0 ENCODING 'UTF8'")
+	return err
+}
+
+// listenLoopback refuses anything but loopback: the demo's tokens lie in a file.
+func listenLoopback(address string) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "dev.http_invalid", "--http wants host:port such as 127.0.0.1:8080")
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, fault.New(fault.Invalid, "dev.http_not_loopback", "backbone dev listens on loopback only; use 127.0.0.1, or backbone serve for a real deployment")
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fault.New(fault.FailedPrecondition, "dev.http_in_use", "%s is not free; choose another with --http 127.0.0.1:PORT", address).WithCause(err)
+	}
+	return l, nil
+}
+
+func devLogger(dir string) (*os.File, *slog.Logger, error) {
+	f, err := openLog(filepath.Join(dir, "backbone.log"))
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, slog.New(slog.NewJSONHandler(f, nil)), nil
+}
+
+func openLog(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("log file: %w", err)
+	}
+	return f, nil
+}
+
+func readJSON(path string, into any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, into)
+}
+
+// writeJSON replaces a file in one step, readable by its owner only.
+func writeJSON(path string, value any) error {
+	b, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temp.Name()) }() // gone after the rename
+	if _, err := temp.Write(append(b, '\n')); err != nil {
+		return errors.Join(err, temp.Close())
+	}
+	if err := errors.Join(temp.Sync(), temp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), path)
+}
+
+// devNATS is the folder of the streams.
+const devNATS = "nats"
+
+// startDevNATS starts a NATS server with JetStream in the data folder and leads the
+// fan-out to it. Its address stays the same as long as its port is free.
+func startDevNATS(dir string, state *devState, config *configs.Config, logger *slog.Logger) (*embedded.Server, error) {
+	if state.NATSPassword == "" {
+		state.NATSPassword = rand.Text()
+	}
+	server, err := embedded.Start(embedded.Config{
+		Directory: filepath.Join(dir, devNATS), Port: ifFree(state.NATSPort), User: "backbone", Password: state.NATSPassword, Logger: logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	state.NATSPort = server.Port()
+	config.NATS.URLs = configs.DSN(server.URL())
+	return server, nil
+}
+
+// ifFree gives the port, or 0 if it is taken.
+func ifFree(port int) int {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return 0
+	}
+	_ = l.Close() // nothing came in
+	return port
+}
+
+// DevConfig is the configuration that leads to a running `backbone dev`, for tools.
+func DevConfig(f DevFile) configs.Config {
+	c := configs.Default()
+	c.Database.DSN, c.Database.EraserDSN = configs.DSN(f.DSN), configs.DSN(f.EraserDSN)
+	c.KMS.Endpoint, c.KMS.CredentialsFile = f.KMS.Endpoint, f.KMS.Credentials
+	c.Erasure.ExportDirectory = f.Exports
+	return c
+}

@@ -1,0 +1,512 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+func doctorCommand() *cobra.Command {
+	var path, dataDir string
+	var o DoctorOptions
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the databases: settings, contention, storage, delivery, throughput",
+		Long: "doctor says what is wrong with the databases and what to do about it: findings first\n" +
+			"(OK, WARN, FAIL), then what they were taken from. It changes nothing, asks only\n" +
+			"questions whose cost is bounded, and shows neither persons nor payloads. It connects as\n" +
+			"the application's role (database.dsn, and keystore.dsn where the key store has a database\n" +
+			"of its own); open erasures are asked for only if an eraser's DSN is configured. Sessions\n" +
+			"of other roles are hidden from it unless that role has pg_read_all_stats.\n\n" +
+			"Exit codes: 0 nothing failed, 1 a finding is FAIL.",
+		Example: "  backbone doctor                             the \"backbone dev\" of ./dev-data\n" +
+			"  backbone doctor --section contention\n" +
+			"  backbone doctor --section throughput --legal-entity USMF\n" +
+			"  BACKBONE_DATABASE_DSN=postgres://backbone_app@db/backbone backbone doctor --json",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := configs.Load(path)
+			if err != nil {
+				return err
+			}
+			o.PhysicalPartitions = config.Database.PhysicalPartitions
+			if o.DSN == "" { // else only the named database
+				o.DSN, o.KeyStoreDSN, o.EraserDSN = config.Database.DSN.Reveal(), config.KeyStore.DSN.Reveal(), config.KeyStore.EraserDSN.Reveal()
+				if o.EraserDSN == "" && o.KeyStoreDSN == "" {
+					o.EraserDSN = config.Database.EraserDSN.Reveal()
+				}
+			}
+			if o.DSN == "" {
+				file, err := ReadDevFile(dataDir)
+				if err != nil {
+					return fault.New(fault.Invalid, "config.dsn_missing", "no database; give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
+				}
+				o.DSN, o.EraserDSN = file.DSN, file.EraserDSN
+			}
+			o.Out = cmd.OutOrStdout()
+			sound, err := Doctor(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			if !sound {
+				return exit{code: 1}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", "", configHelp)
+	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\"")
+	cmd.Flags().StringVar(&o.DSN, "dsn", "", "the application's DSN (default: database.dsn, then --data-dir)")
+	cmd.Flags().StringVar(&o.Section, "section", "", "only one of: "+strings.Join(DoctorSections(), ", "))
+	cmd.Flags().StringVar(&o.LegalEntity, "legal-entity", "", "throughput of this legal entity only")
+	cmd.Flags().StringVar(&o.TenantID, "tenant", "", "throughput of this tenant only")
+	cmd.Flags().BoolVar(&o.JSON, "json", false, "print JSON")
+	return cmd
+}
+
+// The sections of `backbone doctor`, in the order in which they are shown.
+var doctorSections = []string{"settings", "contention", "delivery", "storage", "throughput", "distribution"}
+
+// DoctorSections lists what `backbone doctor --section` takes.
+func DoctorSections() []string { return slices.Clone(doctorSections) }
+
+// DoctorOptions are the flags of `backbone doctor`.
+type DoctorOptions struct {
+	DSN                string // of the log, as backbone_app
+	KeyStoreDSN        string // as backbone_app; "" or DSN: the key store lies in the log's database
+	EraserDSN          string // of the key store as backbone_eraser; "": open erasures are not asked for
+	PhysicalPartitions int
+	Section            string // "": all
+	TenantID           string // of throughput
+	LegalEntity        string
+	JSON               bool
+	Out                io.Writer
+	Now                func() time.Time // nil: the machine's
+}
+
+// Diagnosis is what doctor found. Sections that were not asked for, or not answered,
+// are nil.
+type Diagnosis struct {
+	Sound        bool                   `json:"sound"` // no finding is a failure
+	Findings     []postgres.Finding     `json:"findings"`
+	Settings     []postgres.Setting     `json:"settings,omitempty"`
+	Throughput   *postgres.Throughput   `json:"throughput,omitempty"`
+	Contention   *postgres.Contention   `json:"contention,omitempty"`
+	Distribution *postgres.Distribution `json:"distribution,omitempty"`
+	Storage      *postgres.Storage      `json:"storage,omitempty"`
+	Delivery     *postgres.Delivery     `json:"delivery,omitempty"`
+	KeyStore     *KeyStoreDiagnosis     `json:"key_store,omitempty"` // only when it has a database of its own
+}
+
+// KeyStoreDiagnosis is what can be asked of a database without a log.
+type KeyStoreDiagnosis struct {
+	Settings   []postgres.Setting   `json:"settings,omitempty"`
+	Contention *postgres.Contention `json:"contention,omitempty"`
+	Storage    *postgres.Storage    `json:"storage,omitempty"`
+}
+
+// Doctor looks at what Backbone's promises depend on and at how the databases are
+// doing, prints it, and reports whether nothing failed. It changes nothing. Faults:
+// doctor.section_unknown, store.dsn_invalid, store.unavailable, legal_entity.not_found.
+func Doctor(ctx context.Context, o DoctorOptions) (sound bool, err error) {
+	d, err := diagnose(ctx, o)
+	if err != nil {
+		return false, err
+	}
+	if o.JSON {
+		encoder := json.NewEncoder(o.Out)
+		encoder.SetIndent("", "  ")
+		return d.Sound, encoder.Encode(d)
+	}
+	return d.Sound, d.print(o.Out)
+}
+
+// examination goes through one database.
+type examination struct {
+	options DoctorOptions
+	section string // "": all
+	prefix  string // of the findings' subjects
+	now     time.Time
+	out     []postgres.Finding
+}
+
+func diagnose(ctx context.Context, o DoctorOptions) (Diagnosis, error) {
+	if o.Section != "" && !slices.Contains(doctorSections, o.Section) {
+		return Diagnosis{}, fault.New(fault.Invalid, "doctor.section_unknown", "the sections are %s; choose one of them, or none for all", strings.Join(doctorSections, ", "))
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	x := &examination{options: o, section: o.Section, now: o.Now()}
+	var d Diagnosis
+	if err := x.log(ctx, &d); err != nil {
+		return d, err
+	}
+	if o.KeyStoreDSN != "" && o.KeyStoreDSN != o.DSN {
+		x.prefix = "key store: "
+		if err := x.keyStore(ctx, &d); err != nil {
+			return d, err
+		}
+	}
+	d.Findings = x.out
+	slices.SortStableFunc(d.Findings, func(a, b postgres.Finding) int { return urgency(b) - urgency(a) })
+	d.Sound = !slices.ContainsFunc(d.Findings, func(f postgres.Finding) bool { return f.Status == postgres.FindingFail })
+	return d, nil
+}
+
+func urgency(f postgres.Finding) int {
+	return slices.Index([]postgres.FindingStatus{postgres.FindingOK, postgres.FindingWarn, postgres.FindingFail}, f.Status)
+}
+
+func (x *examination) wants(section string) bool { return x.section == "" || x.section == section }
+
+func (x *examination) found(findings ...postgres.Finding) {
+	for _, f := range findings {
+		f.Subject = x.prefix + f.Subject
+		x.out = append(x.out, f)
+	}
+}
+
+// ask puts one question. One that cannot be answered is a finding and does not keep
+// the others from being asked, unless the caller asked it wrongly.
+func ask[A any](x *examination, section string, question func() (A, error), judge func(A) []postgres.Finding) (*A, error) {
+	if !x.wants(section) {
+		return nil, nil
+	}
+	answer, err := question()
+	if err == nil {
+		x.found(judge(answer)...)
+		return &answer, nil
+	}
+	f, ok := fault.As(err)
+	if !ok || f.Kind == fault.NotFound || f.Kind == fault.Invalid {
+		return nil, err
+	}
+	x.found(postgres.Finding{Section: section, Subject: section, Status: postgres.FindingWarn, Detail: "not answered (" + f.Code + ")", Next: f.Detail})
+	return nil, nil
+}
+
+func (x *examination) log(ctx context.Context, d *Diagnosis) (err error) {
+	if d.Settings, err = x.settings(ctx, x.options.DSN); err != nil || x.section == "settings" {
+		return err
+	}
+	m, err := postgres.OpenMonitor(ctx, x.options.DSN)
+	if err != nil {
+		return err
+	}
+	defer m.Close(ctx)
+	if d.Contention, err = ask(x, "contention", func() (postgres.Contention, error) { return m.Contention(ctx) }, postgres.Contention.Findings); err != nil {
+		return err
+	}
+	if d.Storage, err = ask(x, "storage", func() (postgres.Storage, error) { return m.Storage(ctx, x.options.PhysicalPartitions) }, postgres.Storage.Findings); err != nil {
+		return err
+	}
+	if !m.HasLog() {
+		return fault.New(fault.Unavailable, "store.not_migrated", "the database has no log; name the right one, or run backbone migrate")
+	}
+	if d.Delivery, err = ask(x, "delivery", func() (postgres.Delivery, error) { return x.delivery(ctx, m) },
+		func(a postgres.Delivery) []postgres.Finding { return a.Findings(x.now) }); err != nil {
+		return err
+	}
+	if d.Throughput, err = ask(x, "throughput", func() (postgres.Throughput, error) {
+		return m.Throughput(ctx, postgres.ThroughputQuery{TenantID: x.options.TenantID, LegalEntity: x.options.LegalEntity, Now: x.now})
+	}, postgres.Throughput.Findings); err != nil {
+		return err
+	}
+	d.Distribution, err = ask(x, "distribution", func() (postgres.Distribution, error) { return m.Distribution(ctx) }, postgres.Distribution.Findings)
+	return err
+}
+
+func (x *examination) delivery(ctx context.Context, m *postgres.Monitor) (postgres.Delivery, error) {
+	d, err := m.Delivery(ctx, x.now)
+	if err != nil || x.options.EraserDSN == "" {
+		return d, err
+	}
+	open, err := openErasures(ctx, x.options.EraserDSN)
+	if err == nil {
+		d.Erasures = &open
+		return d, nil
+	}
+	// What could be asked elsewhere stays answered.
+	f, ok := fault.As(err)
+	if !ok || f.Kind == fault.Invalid {
+		return d, err
+	}
+	d.ErasuresUnknown = f
+	return d, nil
+}
+
+func openErasures(ctx context.Context, dsn string) (postgres.OpenErasures, error) {
+	m, err := postgres.OpenMonitor(ctx, dsn)
+	if err != nil {
+		return postgres.OpenErasures{}, err
+	}
+	defer m.Close(ctx)
+	return m.OpenErasures(ctx)
+}
+
+func (x *examination) keyStore(ctx context.Context, d *Diagnosis) (err error) {
+	k := &KeyStoreDiagnosis{}
+	if k.Settings, err = x.settings(ctx, x.options.KeyStoreDSN); err != nil {
+		return err
+	}
+	if d.KeyStore = k; !x.wants("contention") && !x.wants("storage") {
+		return nil
+	}
+	m, err := postgres.OpenMonitor(ctx, x.options.KeyStoreDSN)
+	if err != nil {
+		return err
+	}
+	defer m.Close(ctx)
+	if k.Contention, err = ask(x, "contention", func() (postgres.Contention, error) { return m.Contention(ctx) }, postgres.Contention.Findings); err != nil {
+		return err
+	}
+	k.Storage, err = ask(x, "storage", func() (postgres.Storage, error) { return m.Storage(ctx, 0) }, postgres.Storage.Findings)
+	return err
+}
+
+// settings are judged as one when they are right, and each for itself when not.
+func (x *examination) settings(ctx context.Context, dsn string) ([]postgres.Setting, error) {
+	if !x.wants("settings") {
+		return nil, nil
+	}
+	settings, err := postgres.CheckSettings(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	wrong := 0
+	for _, s := range settings {
+		if s.Sound {
+			continue
+		}
+		wrong++
+		x.found(postgres.Finding{
+			Section: "settings", Subject: s.Name, Status: postgres.FindingFail, Detail: fmt.Sprintf("is %s; wanted: %s, since %s", s.Value, s.Wanted, s.Why),
+			Next: "correct it in postgresql.conf or with ALTER SYSTEM, reload the server, and run this again",
+		})
+	}
+	if wrong == 0 {
+		x.found(postgres.Finding{
+			Section: "settings", Subject: "durability and privacy", Status: postgres.FindingOK, Detail: fmt.Sprintf("%d settings are as they must be", len(settings)),
+		})
+	}
+	return settings, nil
+}
+
+const shownRows = 20 // of a table for people; --json has all
+
+// sheet is text for people, in columns.
+type sheet struct {
+	text  bytes.Buffer
+	table *tabwriter.Writer
+}
+
+func (s *sheet) begin(title string, columns ...string) {
+	s.end()
+	fmt.Fprintf(&s.text, "\n%s\n", title)
+	s.table = tabwriter.NewWriter(&s.text, 0, 0, 2, ' ', 0)
+	s.row(columns...)
+}
+
+func (s *sheet) row(cells ...string) { fmt.Fprintln(s.table, "  "+strings.Join(cells, "\t")) }
+
+func (s *sheet) end() {
+	if s.table != nil {
+		_ = s.table.Flush() // into memory
+		s.table = nil
+	}
+}
+
+// print shows the findings first, then what they were taken from.
+func (d Diagnosis) print(w io.Writer) error {
+	s := &sheet{}
+	for _, f := range d.Findings {
+		fmt.Fprintf(&s.text, "%-4s  %s: %s: %s\n", strings.ToUpper(string(f.Status)), f.Section, f.Subject, f.Detail)
+		if f.Next != "" {
+			fmt.Fprintf(&s.text, "      -> %s\n", f.Next)
+		}
+	}
+	s.settings("", d.Settings)
+	s.contention("", d.Contention)
+	s.delivery(d.Delivery)
+	s.storage("", d.Storage)
+	s.throughput(d.Throughput)
+	s.distribution(d.Distribution)
+	if k := d.KeyStore; k != nil {
+		s.settings("Key store: ", k.Settings)
+		s.contention("Key store: ", k.Contention)
+		s.storage("Key store: ", k.Storage)
+	}
+	s.end()
+	_, err := w.Write(s.text.Bytes())
+	return err
+}
+
+func (s *sheet) settings(prefix string, settings []postgres.Setting) {
+	if len(settings) == 0 {
+		return
+	}
+	s.begin(prefix+"Settings", "SETTING", "VALUE", "WANTED", "", "WHY")
+	for _, v := range settings {
+		verdict := "ok"
+		if !v.Sound {
+			verdict = "WRONG"
+		}
+		s.row(v.Name, v.Value, v.Wanted, verdict, v.Why)
+	}
+}
+
+func (s *sheet) contention(prefix string, c *postgres.Contention) {
+	if c == nil {
+		return
+	}
+	if len(c.Waits) > 0 {
+		s.begin(prefix+"Waiting for locks", "PID", "WAITS", "FOR", "BEHIND")
+		for _, w := range c.Waits[:min(shownRows, len(c.Waits))] {
+			what := strings.TrimSpace(w.LockType + " " + w.Relation)
+			if w.LegalEntity != "" {
+				what = "head of " + w.TenantID + "/" + w.LegalEntity
+			}
+			s.row(fmt.Sprint(w.PID), seconds(w.Seconds), what, strings.Trim(fmt.Sprint(w.BlockedBy), "[]"))
+		}
+	}
+	if len(c.Sessions) > 0 {
+		s.begin(prefix+"Open transactions", "PID", "ROLE", "APPLICATION", "STATE", "AGE", "SNAPSHOT (transactions ago)")
+		for _, t := range c.Sessions[:min(shownRows, len(c.Sessions))] {
+			snapshot := "-"
+			if t.SnapshotAge >= 0 {
+				snapshot = fmt.Sprint(t.SnapshotAge)
+			}
+			s.row(fmt.Sprint(t.PID), t.Role, t.Application, t.State, seconds(t.Seconds), snapshot)
+		}
+	}
+	for _, h := range c.Holders {
+		s.end()
+		fmt.Fprintf(&s.text, "  %s %s holds back %d transactions\n", h.Kind, h.Name, h.SnapshotAge)
+	}
+}
+
+func (s *sheet) delivery(d *postgres.Delivery) {
+	if d == nil || len(d.Projections) == 0 {
+		return
+	}
+	s.begin("Projections", "PROJECTION", "ROLE", "STATE", "LEGAL ENTITIES", "EVENTS BEHIND", "SINCE", "STANDS STILL IN")
+	for _, p := range d.Projections {
+		s.row(fmt.Sprintf("%s v%d", p.Projection, p.Version), cmp.Or(p.Role, "-"), cmp.Or(p.State, "-"), fmt.Sprint(p.Entities), fmt.Sprint(p.Behind), stamp(p.WaitingSince), fmt.Sprint(p.Faulted))
+	}
+}
+
+func (s *sheet) storage(prefix string, v *postgres.Storage) {
+	if v == nil {
+		return
+	}
+	title := fmt.Sprintf("%sTables, %s in all", prefix, megabytes(v.Bytes))
+	if v.PayloadShare > 0 {
+		title += fmt.Sprintf(", %.0f %% of it payloads", 100*v.PayloadShare)
+	}
+	s.begin(title, "TABLE", "PARTS", "ROWS (estimate)", "ROWS ON DISK", "INDEXES")
+	for _, t := range v.Tables[:min(shownRows, len(v.Tables))] {
+		rows := "-"
+		if t.Rows >= 0 {
+			rows = fmt.Sprint(t.Rows)
+		}
+		s.row(t.Name, fmt.Sprint(t.Partitions), rows, megabytes(t.Bytes), megabytes(t.IndexBytes))
+	}
+	s.begin(prefix+"Rows that change", "TABLE", "LIVE (estimate)", "DEAD (estimate)", "VACUUM", "ANALYZE")
+	for _, t := range v.VacuumStates[:min(shownRows, len(v.VacuumStates))] {
+		s.row(t.Name, fmt.Sprint(t.Live), fmt.Sprint(t.Dead), stamp(t.VacuumedAt), stamp(t.AnalyzedAt))
+	}
+}
+
+func (s *sheet) throughput(t *postgres.Throughput) {
+	if t == nil {
+		return
+	}
+	s.begin("Throughput by hour (UTC); ~ is estimated from a sample", "HOUR", "EVENTS", "COMMITS", "EVENTS PER COMMIT")
+	for _, h := range t.Hours {
+		s.hour(h)
+	}
+	if len(t.LegalEntities) == 1 {
+		return // the same once more
+	}
+	s.begin("Events by legal entity", "LEGAL ENTITY", "EVENTS")
+	for _, e := range t.LegalEntities[:min(shownRows, len(t.LegalEntities))] {
+		var n int64
+		for _, h := range e.Hours {
+			n += h.Events
+		}
+		s.row(e.TenantID+"/"+e.LegalEntity, fmt.Sprint(n))
+	}
+}
+
+func (s *sheet) hour(h postgres.HourOfAppends) {
+	commits, each := fmt.Sprint(h.Commits), "-"
+	if h.Estimated {
+		commits = "~" + commits
+	}
+	if h.Commits > 0 {
+		each = fmt.Sprintf("%.1f", float64(h.Events)/float64(h.Commits))
+	}
+	s.row(h.Hour.Format("2006-01-02 15:00"), fmt.Sprint(h.Events), commits, each)
+}
+
+func (s *sheet) distribution(d *postgres.Distribution) {
+	if d == nil {
+		return
+	}
+	s.begin("Legal entities", "LEGAL ENTITY", "PARTITION", "EVENTS")
+	for _, e := range d.LegalEntities[:min(shownRows, len(d.LegalEntities))] {
+		s.row(e.TenantID+"/"+e.LegalEntity, fmt.Sprint(e.Partition), fmt.Sprint(e.Events))
+	}
+	how := "counted"
+	if !d.Exact {
+		how = fmt.Sprintf("estimated from %d events", d.Sampled)
+	}
+	for _, group := range []struct {
+		title string
+		types []postgres.TypeShare
+	}{{"Event types", d.EventTypes}, {"Stream types", d.StreamTypes}} {
+		s.begin(group.title+", "+how, "TYPE", "EVENTS", "SHARE", "PAYLOAD (bytes)")
+		for _, t := range group.types[:min(shownRows, len(group.types))] {
+			s.row(t.Type, fmt.Sprint(t.Events), fmt.Sprintf("%.1f %%", 100*float64(t.Events)/float64(max(1, d.Events))), fmt.Sprint(t.PayloadBytes))
+		}
+	}
+	if len(d.Streams) > 0 {
+		s.begin("Largest streams that the sample met", "LEGAL ENTITY", "TYPE", "FIRST EVENT (sequence)", "EVENTS")
+		for _, v := range d.Streams {
+			s.row(v.LegalEntity, v.StreamType, fmt.Sprint(v.FirstSequence), fmt.Sprint(v.Events))
+		}
+	}
+	if len(d.Keys) > 0 {
+		s.begin("Keys that events refer to most (the planner's estimate)", "KIND", "COMMON KEYS", "EVENTS OF THE HOTTEST", "EVENTS OF ALL THESE")
+		for _, k := range d.Keys {
+			s.row(k.Kind, fmt.Sprint(k.CommonKeys), fmt.Sprint(k.Hottest), fmt.Sprint(k.References))
+		}
+	}
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(100 * time.Millisecond).String()
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Format(time.RFC3339)
+}

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+func as(t *testing.T, role, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set("role", role)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// patient is a migrated log with one legal entity.
+func patient(t *testing.T) string {
+	t.Helper()
+	dsn := testkit.Database(t, nil, "empty")
+	require.NoError(t, wire.Migrate(t.Context(), dsn, nil))
+	s, err := postgres.Open(t.Context(), postgres.Config{DSN: as(t, "backbone_app", dsn)})
+	require.NoError(t, err)
+	defer s.Close()
+	require.NoError(t, s.Bootstrap(t.Context(), ports.Installation{LogName: "test.example.org"}))
+	_, err = s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: "USMF", TimeZone: "UTC", Status: "active"})
+	require.NoError(t, err)
+	return dsn
+}
+
+// examine asks until what it is answered will do: a busy machine may not answer a question in
+// the few seconds that an operator's may take.
+func examine(t *testing.T, o DoctorOptions, enough func(text string) bool) (sound bool, text string) {
+	t.Helper()
+	testkit.Eventually(t, 2*time.Minute, func() bool {
+		var out strings.Builder
+		o.Out = &out
+		var err error
+		if sound, err = Doctor(t.Context(), o); fault.CodeOf(err) == "store.unavailable" {
+			return false
+		}
+		require.NoError(t, err)
+		text = out.String()
+		return enough(text)
+	}, "the questions are answered")
+	return sound, text
+}
+
+func doctor(t *testing.T, o DoctorOptions) (d Diagnosis, text string) {
+	t.Helper()
+	answered := func(text string) bool { return !strings.Contains(text, "store.question_too_slow") }
+	shown, text := examine(t, o, answered)
+	o.JSON = true
+	sound, encoded := examine(t, o, answered)
+	require.NoError(t, json.Unmarshal([]byte(encoded), &d))
+	require.Equal(t, shown, sound)
+	require.Equal(t, d.Sound, sound)
+	return d, text
+}
+
+func TestDoctorExaminesBothDatabases(t *testing.T) {
+	t.Parallel()
+	dsn, keys := patient(t), testkit.Database(t, nil, "empty")
+	require.NoError(t, postgres.MigrateKeyStore(t.Context(), keys, nil))
+	o := DoctorOptions{DSN: as(t, "backbone_app", dsn), KeyStoreDSN: as(t, "backbone_app", keys), EraserDSN: as(t, "backbone_eraser", keys), PhysicalPartitions: 32}
+	d, text := doctor(t, o)
+	require.NotNil(t, d.Throughput)
+	require.NotNil(t, d.Distribution)
+	require.NotNil(t, d.Contention)
+	require.NotNil(t, d.Storage)
+	require.NotNil(t, d.Delivery.Erasures)
+	require.NotNil(t, d.KeyStore.Contention)
+	require.NotNil(t, d.KeyStore.Storage)
+	subjects := map[string]bool{}
+	for _, f := range d.Findings {
+		subjects[f.Section+"/"+f.Subject] = true
+	}
+	for _, want := range []string{"contention/oldest snapshot", "contention/key store: oldest snapshot", "storage/partitions", "delivery/erasures", "throughput/appends", "distribution/events"} {
+		require.Contains(t, subjects, want)
+	}
+	require.NotContains(t, subjects, "storage/key store: partitions")
+	first, _, _ := strings.Cut(text, "\n")
+	require.Regexp(t, `^(OK|WARN|FAIL) +[a-z]+: `, first, "findings come first")
+	for _, table := range []string{"\nSettings\n", "\nThroughput by hour", "\nTables, ", "\nKey store: Tables, ", "demo/USMF"} {
+		require.Contains(t, text, table)
+	}
+}
+
+func TestDoctorShowsOneSection(t *testing.T) {
+	t.Parallel()
+	o := DoctorOptions{DSN: as(t, "backbone_app", patient(t)), Section: "throughput", LegalEntity: "USMF", PhysicalPartitions: 32}
+	d, text := doctor(t, o)
+	require.NotNil(t, d.Throughput)
+	require.Len(t, d.Findings, 1)
+	require.Nil(t, d.Settings)
+	require.Nil(t, d.Storage)
+	require.NotContains(t, text, "Tables")
+
+	o.LegalEntity, o.TenantID = "", "nobody"
+	_, err := Doctor(t.Context(), o)
+	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err), "no events is another answer")
+	o.LegalEntity, o.TenantID = "NONE", ""
+	_, err = Doctor(t.Context(), o)
+	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err))
+	o.Section = "feelings"
+	_, err = Doctor(t.Context(), o)
+	require.Equal(t, "doctor.section_unknown", fault.CodeOf(err))
+	require.ErrorContains(t, err, "throughput")
+	o.Section, o.DSN = "distribution", as(t, "backbone_app", testkit.Database(t, nil, "empty"))
+	_, err = Doctor(t.Context(), o)
+	require.Equal(t, "store.not_migrated", fault.CodeOf(err))
+}
+
+// TestDoctorAnswersBesideAKeyStoreThatDoesNot: a key store that cannot be reached keeps
+// nothing else from being answered.
+func TestDoctorAnswersBesideAKeyStoreThatDoesNot(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(patient(t))
+	require.NoError(t, err)
+	dsn := as(t, "backbone_app", u.String())
+	u.Path = "/" + u.Path[1:] + "_is_not_there"
+	d, text := doctor(t, DoctorOptions{DSN: dsn, EraserDSN: u.String(), Section: "delivery"})
+	require.True(t, d.Sound)
+	require.NotNil(t, d.Delivery)
+	require.Contains(t, text, "waiting intents: none")
+	require.Contains(t, text, "WARN  delivery: erasures: not answered (store.")
+	require.NotContains(t, text, "not asked")
+}
+
+// TestDoctorPutsTheWorstFirst lets a wrong setting fail, and a table that is locked
+// keep one question from being answered but not the others.
+func TestDoctorPutsTheWorstFirst(t *testing.T) {
+	t.Parallel()
+	dsn := patient(t)
+	config, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	_, err = conn.Exec(t.Context(), "ALTER DATABASE "+pgx.Identifier{config.Database}.Sanitize()+" SET synchronous_commit = off")
+	require.NoError(t, err)
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE backbone.projection_checkpoints IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	sound, text := examine(t, DoctorOptions{DSN: as(t, "backbone_app", dsn), PhysicalPartitions: 32, Now: func() time.Time { return time.Now() }},
+		func(text string) bool { return strings.Contains(text, "distribution: events") })
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.False(t, sound)
+	lines := strings.Split(text, "\n")
+	require.True(t, strings.HasPrefix(lines[0], "FAIL  settings: "), lines[0])
+	require.Contains(t, lines[1], "      -> ")
+	require.Contains(t, text, "WARN  delivery: delivery: not answered (store.question_too_slow)")
+}

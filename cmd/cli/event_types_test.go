@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/adapters/system"
+	appending "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// toy is a built-in module with one type.
+type toy struct{}
+
+func (toy) Name() string { return "toy" }
+
+func (toy) Register(r *module.Registrar) error {
+	r.Prefixes("toy")
+	r.EventType(module.EventType{Registration: eventtype.Registration{
+		Type: "toy.car.made", SchemaVersion: 1, Module: "toy", RetentionClass: eventtype.Standard, DataSchema: json.RawMessage(`{"type":"object"}`),
+	}})
+	return nil
+}
+
+// terminal is a person with a terminal before a server with an empty registry.
+type terminal struct {
+	ClientOptions
+	out bytes.Buffer
+}
+
+func newTerminal(t *testing.T, roles ...string) *terminal {
+	t.Helper()
+	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
+	store := memory.New(memory.Config{LogName: "test.example", Deployment: 1})
+	catalog, err := module.Build(schemas, toy{})
+	require.NoError(t, err)
+	policies := catalog.Policies
+	for path, source := range configs.Policies() {
+		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
+	}
+	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
+	require.NoError(t, err)
+	types := registry.New(store, schemas, catalog, clock)
+	require.NoError(t, types.RegisterBuiltIn(ctx))
+	who := tenancy.New(tenancy.Config{LegalEntities: store, Principals: store, Installations: store, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
+	token, err := who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-1", PrincipalID: "l-1", ActorType: event.Human, Roles: roles})
+	require.NoError(t, err)
+	reads := query.New(store, store, who, query.NewCursors([]byte("key")))
+	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
+	server, err := httpapi.New(httpapi.Config{
+		Access: who, Events: reads, Types: types, Catalog: catalog, Appends: appending.NewService(preparer, store, store, store, clock, ids, 0),
+		Intents: pipeline.New(pipeline.Config{Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: store, Events: store, Intents: store, Idempotency: store, Clock: clock, IDs: ids}),
+	})
+	require.NoError(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		require.NoError(t, server.Shutdown(context.Background()))
+		require.NoError(t, <-served)
+	})
+	d := &terminal{}
+	d.ClientOptions = ClientOptions{Server: "http://" + listener.Addr().String(), Token: token, Out: &d.out, Err: &d.out}
+	return d
+}
+
+func (d *terminal) printed() string {
+	out := d.out.String()
+	d.out.Reset()
+	return out
+}
+
+func write(t *testing.T, directory, name, text string) string {
+	t.Helper()
+	path := filepath.Join(directory, name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+const (
+	wonV1 = `{"type":"crm.lead.won","schema_version":1,"module":"crm","description":"Won <at last> & for good","data_schema":{"type":"object","required":["size"],"properties":{"size":{"type":"number","minimum":1.50,"description":"\u00e4 <b>"}},"additionalProperties":false},"examples":[{"size":2.50}]}`
+	wonV2 = `{"type":"crm.lead.won","schema_version":2,"module":"crm","data_schema":{"type":"object","required":["size","colour"],"properties":{"size":{"type":"number","minimum":1.50},"colour":{"type":"string","default":"none"}},"additionalProperties":false}}`
+	wonV3 = `{"type":"crm.lead.won","schema_version":3,"module":"crm","data_schema":{"type":"object","required":["size","colour"],"properties":{"size":{"type":"number","minimum":1.50},"colour":{"type":"string"}},"additionalProperties":false}}`
+	lost  = `{"type":"crm.lead.lost","schema_version":1,"module":"crm","data_schema":{"type":"object"}}`
+)
+
+func contents(t *testing.T, directory string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	entries, err := os.ReadDir(directory)
+	require.NoError(t, err)
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(directory, e.Name()))
+		require.NoError(t, err)
+		out[e.Name()] = string(text)
+	}
+	return out
+}
+
+func TestTypesArePushedAndPulled(t *testing.T) {
+	t.Parallel()
+	d, ctx, dir := newTerminal(t, "admin"), t.Context(), t.TempDir()
+	write(t, dir, "crm.lead.won.v2.json", wonV2)
+	write(t, dir, "crm.lead.won.v1.json", wonV1)
+	write(t, dir, "crm.lead.won.v3.json", wonV3)
+	write(t, dir, "crm.lead.lost.v1.json", lost)
+	require.NoError(t, PushTypes(ctx, d.ClientOptions, dir, true))
+	plan := d.printed()
+	require.NotContains(t, plan, "Registered")
+	require.Regexp(t, `(?m)^crm.lead.lost +1 +new_type +- +-$`, plan)
+	require.Regexp(t, `(?m)^crm.lead.won +2 +new_version +version 1 +not shown$`, plan)
+	require.Regexp(t, `(?m)^crm.lead.won +3 +new_version +version 2 +yes$`, plan, "compared with the file before, not with what is registered")
+	require.Contains(t, plan, "crm.lead.won v2  ok  required_added /data_schema/properties/colour")
+
+	require.NoError(t, PushTypes(ctx, d.ClientOptions, dir, false))
+	require.Contains(t, d.printed(), "Registered 4, unchanged 0.")
+	require.NoError(t, PushTypes(ctx, d.ClientOptions, dir, false))
+	require.Contains(t, d.printed(), "Registered 0, unchanged 4.")
+
+	// Pulled, pushed elsewhere and pulled again, the bytes are the same.
+	pulled, again := filepath.Join(t.TempDir(), "types"), t.TempDir()
+	require.NoError(t, PullTypes(ctx, d.ClientOptions, pulled))
+	require.Contains(t, d.printed(), "Written 4, unchanged 0.")
+	other := newTerminal(t, "admin")
+	require.NoError(t, PushTypes(ctx, other.ClientOptions, pulled, false))
+	require.NoError(t, PullTypes(ctx, other.ClientOptions, again))
+	first := contents(t, pulled)
+	require.Len(t, first, 4, "no types of built-in modules")
+	require.Equal(t, first, contents(t, again))
+	require.Contains(t, first["crm.lead.won.v1.json"], `"description": "Won <at last> & for good"`)
+	require.Contains(t, first["crm.lead.won.v1.json"], `"minimum": 1.50`, "numbers stay as they were written")
+	require.Less(t, strings.Index(first["crm.lead.won.v1.json"], `"required"`), strings.Index(first["crm.lead.won.v1.json"], `"properties"`), "and members in their order")
+
+	write(t, pulled, "notes.json", "{}")
+	require.NoError(t, PullTypes(ctx, d.ClientOptions, pulled))
+	said := d.printed()
+	require.Contains(t, said, "Written 0, unchanged 4.")
+	require.Contains(t, said, "only here notes.json")
+}
+
+func TestNothingIsPushedWhenOneIsRefused(t *testing.T) {
+	t.Parallel()
+	d, ctx, dir := newTerminal(t, "admin"), t.Context(), t.TempDir()
+	write(t, dir, "crm.lead.won.v1.json", wonV1)
+	write(t, dir, "crm.lead.won.v2.json", strings.Replace(wonV2, `,"default":"none"`, "", 1))
+	write(t, dir, "crm.lead.won.v3.json", wonV3)
+	write(t, dir, "crm.lead.lost.v1.json", lost)
+	err := PushTypes(ctx, d.ClientOptions, dir, false)
+	require.Equal(t, "types.refused", fault.CodeOf(err))
+	said := d.printed()
+	require.Contains(t, said, "crm.lead.won v2  REFUSED  required_added /data_schema/properties/colour")
+	require.Contains(t, said, "crm.lead.won v3  REFUSED  types.version_before_refused")
+	client, err := d.connect()
+	require.NoError(t, err)
+	all, err := client.EventTypes(ctx)
+	require.NoError(t, err)
+	require.Len(t, all, 1, "the built-in one")
+
+	d.JSON = true
+	err = CheckTypes(ctx, d.ClientOptions, []string{filepath.Join(dir, "crm.lead.won.v1.json"), filepath.Join(dir, "crm.lead.lost.v1.json")})
+	require.NoError(t, err)
+	var checks struct {
+		Checks []struct{ File, Type, Verdict string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(d.printed()), &checks))
+	require.Equal(t, "new_type", checks.Checks[1].Verdict)
+	bad := write(t, t.TempDir(), "x.json", `{"type":"toy.car.sold","schema_version":1,"module":"toy","data_schema":{"type":"object"}}`)
+	require.Equal(t, "types.refused", fault.CodeOf(CheckTypes(ctx, d.ClientOptions, []string{bad})))
+	require.Contains(t, d.printed(), "event_type.owned_by_module")
+}
+
+func TestFilesOfTypes(t *testing.T) {
+	t.Parallel()
+	d, ctx := newTerminal(t, "admin"), t.Context()
+	for name, c := range map[string]struct {
+		files map[string]string
+		code  string
+	}{
+		"none":         {nil, "types.directory_empty"},
+		"misnamed":     {map[string]string{"crm.lead.won.v2.json": wonV1}, "types.file_misnamed"},
+		"no JSON":      {map[string]string{"a.json": `{`}, "types.file_invalid"},
+		"two values":   {map[string]string{"a.json": wonV1 + wonV2}, "types.file_invalid"},
+		"other member": {map[string]string{"a.json": `{"type":"a.b","version":1}`}, "types.file_invalid"},
+		"twice":        {map[string]string{"a.json": wonV1, "crm.lead.won.v1.json": wonV1}, "types.version_repeated"},
+		"too large":    {map[string]string{"a.json": `{"description":"` + strings.Repeat("x", 4<<20) + `"}`}, "types.file_invalid"},
+	} {
+		dir := filepath.Join(t.TempDir(), "[types]*")
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		for file, text := range c.files {
+			write(t, dir, file, text)
+		}
+		require.Equal(t, c.code, fault.CodeOf(PushTypes(ctx, d.ClientOptions, dir, false)), name)
+	}
+	require.ErrorIs(t, PushTypes(ctx, d.ClientOptions, filepath.Join(t.TempDir(), "missing"), false), os.ErrNotExist)
+}
+
+func TestTypesAreDeprecated(t *testing.T) {
+	t.Parallel()
+	d, ctx, dir := newTerminal(t, "admin"), t.Context(), t.TempDir()
+	write(t, dir, "crm.lead.won.v1.json", wonV1)
+	require.NoError(t, PushTypes(ctx, d.ClientOptions, dir, false))
+	d.printed()
+	require.NoError(t, ChangeType(ctx, d.ClientOptions, TypeChange{Type: "crm.lead.won", Reason: "over"}))
+	require.Regexp(t, `crm.lead.won +1 +deprecated`, d.printed())
+	require.NoError(t, ChangeType(ctx, d.ClientOptions, TypeChange{Type: "crm.lead.won", Reactivate: true}))
+	require.Regexp(t, `crm.lead.won +1 +active`, d.printed())
+	require.NoError(t, TypeHistory(ctx, d.ClientOptions, "crm.lead.won"))
+	said := d.printed()
+	require.Regexp(t, `1 +registered +p-1`, said)
+	require.Regexp(t, `1 +deprecated +p-1 +[0-9a-f]{12} +over`, said)
+	require.Equal(t, "event_type.owned_by_module", fault.CodeOf(ChangeType(ctx, d.ClientOptions, TypeChange{Type: "toy.car.made"})))
+}

@@ -1,0 +1,229 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// exportFilters are the flags of export that pass to the server under their names
+// with underscores.
+var exportFilters = []struct{ flag, parameter, usage string }{
+	{"stream-type", "stream_type", "what the events are gathered by: entity, scope, type, correlation, actor, tag or dimension"},
+	{"stream-id", "stream_id", "vendor:V-1042, an event type, a tag, department:OPS, …; with scope the legal entity by default"},
+	{"legal-entity", "legal_entity", "code of the legal entity (environment BACKBONE_LEGAL_ENTITY)"},
+	{"event-types", "event_types", "only these types, separated by commas"},
+	{"modules", "modules", "only types of these modules, separated by commas"},
+	{"division", "division", "only events of this division"},
+	{"region", "region", "only events of this region"},
+	{"site", "site", "only events of this site"},
+	{"from-date", "from_date", "occurred then or later, a date or RFC 3339 time"},
+	{"to-date", "to_date", "occurred then or earlier, a date or RFC 3339 time"},
+	{"recorded-from", "recorded_from", "recorded then or later"},
+	{"recorded-to", "recorded_to", "recorded then or earlier"},
+	{"effective-from", "effective_from", "effective then or later, a date"},
+	{"effective-to", "effective_to", "effective then or earlier, a date"},
+	{"from-sequence", "from_sequence", "only events from this sequence on"},
+	{"to-sequence", "to_sequence", "only events up to and with this sequence"},
+	{"schema-version", "schema_version", "only events of this version of their type"},
+	{"source-system", "source_system", "only events from this system"},
+	{"source-channel", "source_channel", "only events that came by this channel"},
+	{"source-reference", "source_reference", "only events from this document of their source"},
+	{"path", "path", "where in the data to look, such as $.lines[*].account; with --operator and --value"},
+	{"operator", "operator", "eq, ne, gt, ge, lt, le, contains or exists"},
+	{"value", "value", `a number, true, false, null or a text; '"6000"' in quotes is a text that looks like a number`},
+	{"include-data", "include_data", "false leaves data, dimensions and entities out"},
+	{"raw", "raw", "events as they are stored, not in the newest version of their type"},
+	{"direction", "direction", "forward or backward"},
+	{"limit", "limit", "export at most so many events"},
+}
+
+func exportCommand() *cobra.Command {
+	var o EventExportOptions
+	values := make([]string, len(exportFilters))
+	cmd := &cobra.Command{
+		Use:   "export FILE",
+		Short: "Export the events of a query as JSON Lines, as you may read them",
+		Long: "export asks a server for the events of a query and writes them to FILE, one per line, as the\n" +
+			"holder of the token may read them; FILE - is standard output. It ends with status 0 only when\n" +
+			"everything is there. When it breaks off, what was written are whole pages, and --after-cursor\n" +
+			"goes on behind the last one.\n\n" +
+			"To verify a log offline use \"backbone export-log\", which reads the database and writes\n" +
+			"everything that checksums cover, personal values as they are sealed.",
+		Example: "  backbone export --legal-entity DEMF DEMF.jsonl\n" +
+			"  backbone export --legal-entity DEMF --modules ap --effective-from 2026-03-01 --effective-to 2026-03-31 march.jsonl\n" +
+			"  backbone export --legal-entity DEMF --stream-type entity --stream-id vendor:V-000001 - | jq .type",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Parameters = url.Values{}
+			for i, f := range exportFilters {
+				if values[i] != "" {
+					o.Parameters.Set(f.parameter, values[i])
+				}
+			}
+			if o.Parameters.Get("stream_type") == "scope" && o.Parameters.Get("stream_id") == "" {
+				o.Parameters.Set("stream_id", o.Parameters.Get("legal_entity"))
+			}
+			o.File, o.Out, o.Err, o.Terminal = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr(), IsTerminal(os.Stderr)
+			return ExportEvents(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Server, "server", envOr("BACKBONE_SERVER", "http://127.0.0.1:8080"), "server's URL (environment BACKBONE_SERVER)")
+	f.StringVar(&o.Token, "token", os.Getenv("BACKBONE_TOKEN"), "access token (environment BACKBONE_TOKEN)")
+	f.StringVar(&o.AfterCursor, "after-cursor", "", "go on behind this cursor, which the export that broke off told; FILE is added to")
+	for i, filter := range exportFilters {
+		standard := map[string]string{"stream-type": "scope", "legal-entity": os.Getenv("BACKBONE_LEGAL_ENTITY")}[filter.flag]
+		f.StringVar(&values[i], filter.flag, standard, filter.usage)
+	}
+	f.Lookup("raw").NoOptDefVal = "true"
+	f.Lookup("token").DefValue = "" // help shows nobody's token
+	f.Lookup("server").DefValue = "http://127.0.0.1:8080"
+	f.Lookup("legal-entity").DefValue = ""
+	return cmd
+}
+
+// EventExportOptions are the flags of `backbone export`.
+type EventExportOptions struct {
+	Server      string
+	Token       string
+	Parameters  url.Values // of GET /api/events/export
+	AfterCursor string
+	File        string // "-": Out
+	Out         io.Writer
+	Err         io.Writer // progress and the summary
+	Terminal    bool      // Err is a terminal
+}
+
+// ExportEvents writes the events of a query to a file, whole pages only, so that an
+// export that broke off goes on behind its last one.
+func ExportEvents(ctx context.Context, o EventExportOptions) (err error) {
+	if o.Token == "" {
+		return fault.New(fault.Unauthenticated, "export.token_missing", "no access token; set BACKBONE_TOKEN or --token")
+	}
+	client, err := httpclient.New(httpclient.Config{Server: o.Server, Token: o.Token})
+	if err != nil {
+		return err
+	}
+	if o.AfterCursor != "" {
+		o.Parameters.Set("cursor", o.AfterCursor)
+	}
+	out := exportFile{options: &o}
+	show := newCounter(o.Err, o.Terminal)
+	started := time.Now()
+	events, cursor := 0, o.AfterCursor
+	err = client.Export(ctx, o.Parameters, func(p httpclient.ExportedPage) error {
+		if err := out.write(p.Lines); err != nil {
+			return err
+		}
+		events, cursor = events+p.Events, p.NextCursor
+		show.add(p.Events)
+		return nil
+	})
+	show.stop(err == nil)
+	err = errors.Join(err, out.close())
+	seconds := max(time.Since(started).Seconds(), 0.001)
+	if err == nil {
+		fmt.Fprintf(o.Err, "%d events in %.1f s (%.0f events/s)\n", events, seconds, float64(events)/seconds)
+		return nil
+	}
+	if events > 0 {
+		fmt.Fprintf(o.Err, "The export broke off after %d events. Go on with the same command and --after-cursor %s\n", events, cursor)
+	}
+	return err
+}
+
+// exportFile is where the lines go. A file is made with the first page, so that a
+// query that is refused leaves none; one that is there is only added to when an
+// export goes on.
+type exportFile struct {
+	options *EventExportOptions
+	file    *os.File
+	size    int64 // in whole pages
+}
+
+func (f *exportFile) write(lines []byte) error {
+	if f.options.File == "-" {
+		_, err := f.options.Out.Write(lines)
+		return err
+	}
+	if f.file == nil {
+		flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
+		if f.options.AfterCursor == "" {
+			flags |= os.O_EXCL
+		}
+		file, err := os.OpenFile(f.options.File, flags, 0o600)
+		if errors.Is(err, os.ErrExist) {
+			return fault.New(fault.Conflict, "export.file_exists", "the file is there already; name another one, remove it, or go on with --after-cursor")
+		}
+		if err != nil {
+			return err
+		}
+		f.file = file
+		about, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		f.size = about.Size()
+	}
+	n, err := f.file.Write(lines)
+	if err != nil { // a full disk leaves no half page; a pipe cannot be cut
+		return errors.Join(err, f.file.Truncate(f.size))
+	}
+	f.size += int64(n)
+	return nil
+}
+
+func (f *exportFile) close() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Close()
+}
+
+// counter shows on a terminal how many there are and how fast they come; how many
+// will come nobody knows.
+type counter struct {
+	bars *mpb.Progress
+	bar  *mpb.Bar
+}
+
+func newCounter(out io.Writer, terminal bool) *counter {
+	if !terminal {
+		return &counter{}
+	}
+	c := &counter{bars: mpb.New(mpb.WithOutput(out), mpb.WithWidth(48))}
+	c.bar = c.bars.New(0, mpb.SpinnerStyle(),
+		mpb.PrependDecorators(decor.CurrentNoUnit("%d events  ")), mpb.AppendDecorators(decor.AverageSpeed(0, "%.0f events/s")))
+	return c
+}
+
+func (c *counter) add(n int) {
+	if c.bar != nil {
+		c.bar.IncrBy(n)
+	}
+}
+
+// stop ends the display; complete says that nothing is missing.
+func (c *counter) stop(complete bool) {
+	if c.bar == nil {
+		return
+	}
+	if complete {
+		c.bar.SetTotal(-1, true)
+	} else {
+		c.bar.Abort(false)
+	}
+	c.bars.Wait()
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+func fanoutCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fanout",
+		Short: "Look after the fan-out of events to NATS JetStream",
+		Long: "Servers with nats.urls in their configuration publish every event to a JetStream stream,\n" +
+			"in order within each legal entity. `backbone dev --nats` does so to a server of its own.",
+	}
+	cmd.AddCommand(fanoutStatusCommand())
+	return cmd
+}
+
+func fanoutStatusCommand() *cobra.Command {
+	var o FanoutOptions
+	var path, dataDir string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how far every legal entity is published",
+		Long: "status shows, for every legal entity, how much is not published yet and how old the oldest\n" +
+			"of it is, which node publishes it, and after failures the last one and when it is tried\n" +
+			"again at the latest. Nodes share the legal entities evenly.",
+		Example: "  backbone fanout status\n" +
+			"  backbone fanout status --config /etc/backbone.yaml --json",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := configs.Load(path)
+			if err != nil {
+				return err
+			}
+			if config.Database.DSN == "" {
+				if file, err := ReadDevFile(dataDir); err == nil {
+					config = DevConfig(file)
+				}
+			}
+			o.Config, o.Out = config, cmd.OutOrStdout()
+			return FanoutStatus(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&path, "config", "", configHelp)
+	f.StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\", when no database is configured")
+	f.BoolVar(&o.JSON, "json", false, "print the answer as JSON")
+	return cmd
+}
+
+// FanoutOptions are the flags of `backbone fanout status`.
+type FanoutOptions struct {
+	Config configs.Config
+	JSON   bool
+	Out    io.Writer
+}
+
+// FanoutStatus shows how far the fan-out is in every legal entity.
+func FanoutStatus(ctx context.Context, o FanoutOptions) error {
+	if o.Config.Database.DSN == "" {
+		return fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
+	}
+	lines, err := wire.FanoutStatus(ctx, o.Config.Database.DSN.Reveal())
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		e := json.NewEncoder(o.Out)
+		e.SetIndent("", "  ")
+		return e.Encode(map[string]any{"partitions": lines})
+	}
+	table := tabwriter.NewWriter(o.Out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(table, "TENANT\tLEGAL ENTITY\tPUBLISHED\tHEAD\tLAG\tOLDEST\tNODE\tLAST ERROR\tNEXT ATTEMPT")
+	held := map[string]int{}
+	for i := range lines {
+		l := &lines[i]
+		oldest, problem, node, next := "-", "-", "-", "-"
+		if l.LagEvents > 0 {
+			oldest = time.Duration(l.LagSeconds * float64(time.Second)).Round(time.Second).String()
+		}
+		if l.LastError != "" {
+			problem = fmt.Sprintf("%s (%d in a row)", l.LastError, l.Failures)
+		}
+		if l.Holder != "" {
+			node, _, _ = strings.Cut(l.Holder, "/")
+			held[node]++
+		}
+		if l.NextAttemptAt != nil {
+			next = "now"
+			if wait := time.Until(*l.NextAttemptAt); wait > 0 {
+				next = "in " + wait.Round(time.Second).String()
+			}
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", l.TenantID, l.LegalEntity, l.PublishedThrough, l.Head, l.LagEvents, oldest, node, problem, next)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, node := range slices.Sorted(maps.Keys(held)) {
+		fmt.Fprintf(o.Out, "%s publishes %d of %d legal entities.\n", node, held[node], len(lines))
+	}
+	return nil
+}

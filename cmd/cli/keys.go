@@ -1,0 +1,397 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/adapters/signednote"
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/application/keyrotation"
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// localKeys adds the flags of commands that reach the keys themselves, without a
+// server, and makes what runs them.
+func localKeys(cmd *cobra.Command, o *KeysOptions, run func(context.Context, KeysOptions) error) *cobra.Command {
+	var path, dataDir string
+	f := cmd.Flags()
+	f.StringVar(&path, "config", "", configHelp)
+	f.StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\", when no database is configured")
+	f.BoolVar(&o.JSON, "json", false, "print the answer as JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		config, err := configs.Load(path)
+		if err != nil {
+			return err
+		}
+		if config.Database.DSN == "" {
+			if file, err := ReadDevFile(dataDir); err == nil {
+				config = DevConfig(file)
+			}
+		}
+		o.Config, o.Out, o.Err, o.Terminal = config, cmd.OutOrStdout(), cmd.ErrOrStderr(), IsTerminal(os.Stderr)
+		return run(cmd.Context(), *o)
+	}
+	cmd.Args = cobra.NoArgs
+	return cmd
+}
+
+func keysCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "keys",
+		Short: "Look after the keys that wrap the keys of persons",
+		Long: "Every tenant has a key in the key service that wraps the keys of its persons. Replacing\n" +
+			"it makes backups from before an erasure useless to whoever wants to undo the erasure.\n" +
+			"These commands need the configuration of a server, with the eraser's address.",
+	}
+	cmd.AddCommand(listKeysCommand(), rotateKeysCommand(), exportKeysCommand(), restoreKeysCommand())
+	return cmd
+}
+
+const tenantHelp = "only this tenant"
+
+func listKeysCommand() *cobra.Command {
+	var o KeysOptions
+	cmd := localKeys(&cobra.Command{
+		Use:   "list",
+		Short: "Show the epochs, and how many keys each wraps",
+		Example: "  backbone keys list\n" +
+			"  backbone keys list --config /etc/backbone.yaml --tenant acme --json",
+	}, &o, ListKeys)
+	cmd.Flags().StringVar(&o.Tenant, "tenant", "", tenantHelp)
+	return cmd
+}
+
+func rotateKeysCommand() *cobra.Command {
+	var o KeysOptions
+	cmd := localKeys(&cobra.Command{
+		Use:   "rotate",
+		Short: "Begin a new epoch and end the old one",
+		Long: "rotate makes a new key in the key service, wraps the keys of all persons with it, proves\n" +
+			"that they open and that an export of the key store restores, and schedules the old key's\n" +
+			"destruction. The old key opens nothing from that moment on; the export in\n" +
+			"erasure.export_directory is then the only way to make an older backup readable, without\n" +
+			"the erased. It may be interrupted and run again at any time; servers go on meanwhile.",
+		Example: "  backbone keys rotate\n" +
+			"  backbone keys rotate --config /etc/backbone.yaml --tenant acme",
+	}, &o, RotateKeys)
+	cmd.Flags().StringVar(&o.Tenant, "tenant", "", tenantHelp+" (default: every tenant)")
+	return cmd
+}
+
+func exportKeysCommand() *cobra.Command {
+	var o KeysOptions
+	return localKeys(&cobra.Command{
+		Use:   "export",
+		Short: "Write the key store to the folder of exports",
+		Long: "export writes all tables of the key store to erasure.export_directory and reads them\n" +
+			"back. The keys in it are wrapped: without the key service they open nothing. Rotations\n" +
+			"export by themselves.",
+		Example: "  backbone keys export\n" +
+			"  backbone keys export --config /etc/backbone.yaml --json",
+	}, &o, ExportKeys)
+}
+
+func restoreKeysCommand() *cobra.Command {
+	var o KeysOptions
+	cmd := localKeys(&cobra.Command{
+		Use:   "restore",
+		Short: "Bring keys back after the database was restored from a backup",
+		Long: "After a database was restored, its keys may be wrapped with keys that the key service has\n" +
+			"destroyed since. restore replaces those from the newest export, and adds keys that the\n" +
+			"backup does not know, and says whether erasures were forgotten: run\n" +
+			"`backbone erasure replay` then. A database that lacks nothing stays as it is.",
+		Example: "  backbone keys restore --config /etc/backbone.yaml\n" +
+			"  backbone keys restore --export 12",
+	}, &o, RestoreKeys)
+	cmd.Flags().Uint64Var(&o.Export, "export", 0, "number of the export (default: the newest)")
+	return cmd
+}
+
+func replayCommand() *cobra.Command {
+	var o KeysOptions
+	cmd := localKeys(&cobra.Command{
+		Use:   "replay",
+		Short: "Erase again what a restored database has forgotten to be erased",
+		Long: "replay goes through the signed receipts in erasure.export_directory and fences and\n" +
+			"destroys again whatever this database still knows of the persons they name. It may be\n" +
+			"run at any time. Until it has run, servers on a restored database withhold personal data.",
+		Example: "  backbone erasure replay\n" +
+			"  backbone erasure replay --config /etc/backbone.yaml --vkey \"$(cat receipts.vkey)\"",
+	}, &o, ReplayErasures)
+	cmd.Flags().StringSliceVar(&o.Verifier, "vkey", nil, "accept receipts signed with these keys only (default: those in the folder of exports)")
+	return cmd
+}
+
+// KeysOptions are the flags of `backbone keys` and `backbone erasure replay`.
+type KeysOptions struct {
+	Config   configs.Config
+	Tenant   string // "" is all
+	Export   uint64 // number; 0 is the newest
+	Verifier []string
+	JSON     bool
+	Out      io.Writer
+	Err      io.Writer // progress
+	Terminal bool      // Err is a terminal
+}
+
+// withKeys opens the keys for a tool.
+func withKeys(ctx context.Context, o KeysOptions, f func(*wire.Keyring) error) (err error) {
+	k, err := wire.OpenKeyring(ctx, o.Config, o.Err)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	return f(k)
+}
+
+func (o KeysOptions) json(v any) error {
+	encoder := json.NewEncoder(o.Out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+// progress shows steps: a bar on a terminal for those that count, else a line each.
+func (o KeysOptions) progress() keyrotation.Progress {
+	show := newProgress(o.Err, o.Terminal)
+	return func(s keyrotation.Step) {
+		title := s.Title
+		if s.TenantID != "" {
+			title = s.TenantID + ": " + title
+		}
+		if o.Terminal && s.Total == 0 {
+			return // a bar needs an end
+		}
+		show.report(title, int(s.Done), int(s.Total))
+		if o.Terminal && s.Done >= s.Total {
+			show = newProgress(o.Err, o.Terminal)
+		}
+	}
+}
+
+// epochLine is a KEK as `backbone keys list` shows it.
+type epochLine struct {
+	TenantID string         `json:"tenant_id"`
+	Epoch    uint32         `json:"epoch"`
+	State    ports.KEKState `json:"state"`
+	Keys     int64          `json:"keys"` // wrapped with it
+	KMSKey   string         `json:"kms_key"`
+}
+
+// ListKeys prints the KEKs.
+func ListKeys(ctx context.Context, o KeysOptions) error {
+	return withKeys(ctx, o, func(k *wire.Keyring) error {
+		keks, err := k.Rotation.List(ctx, o.Tenant)
+		if err != nil {
+			return err
+		}
+		lines := []epochLine{}
+		for _, kek := range keks {
+			n, err := k.Eraser.CountWrappedWith(ctx, kek.TenantID, kek.Epoch)
+			if err != nil {
+				return err
+			}
+			lines = append(lines, epochLine{kek.TenantID, kek.Epoch, kek.State, n, kek.KeyID})
+		}
+		if o.JSON {
+			return o.json(map[string]any{"epochs": lines})
+		}
+		table := tabwriter.NewWriter(o.Out, 0, 4, 2, ' ', 0)
+		fmt.Fprintln(table, "TENANT\tEPOCH\tSTATE\tKEYS\tKEY IN THE KEY SERVICE")
+		for _, l := range lines {
+			fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%s\n", l.TenantID, l.Epoch, l.State, l.Keys, l.KMSKey)
+		}
+		return table.Flush()
+	})
+}
+
+// RotateKeys rotates the KEK of a tenant, of every tenant that has one for "".
+func RotateKeys(ctx context.Context, o KeysOptions) error {
+	return withKeys(ctx, o, func(k *wire.Keyring) error {
+		tenants := []string{o.Tenant}
+		if o.Tenant == "" {
+			keks, err := k.Rotation.List(ctx, "")
+			if err != nil {
+				return err
+			}
+			tenants = tenants[:0]
+			for _, kek := range keks {
+				tenants = append(tenants, kek.TenantID)
+			}
+			slices.Sort(tenants)
+			tenants = slices.Compact(tenants)
+		}
+		if len(tenants) == 0 {
+			return fault.New(fault.NotFound, "keys.kek_missing", "no tenant has a key that wraps keys yet; nothing to rotate")
+		}
+		done := []keyrotation.Outcome{}
+		var failures []error
+		for _, tenantID := range tenants {
+			out, err := k.Rotation.Rotate(ctx, tenantID, o.progress())
+			if err != nil {
+				failures = append(failures, err)
+				continue
+			}
+			done = append(done, out)
+			if !o.JSON {
+				fmt.Fprintln(o.Out, describeRotation(out))
+			}
+		}
+		if o.JSON {
+			failures = append(failures, o.json(map[string]any{"rotated": done, "failed": len(tenants) - len(done)}))
+		}
+		return errors.Join(failures...)
+	})
+}
+
+func describeRotation(r keyrotation.Outcome) string {
+	text := fmt.Sprintf("%s: epoch %d is active, %s wrapped again. Export %d of the key store restores.\nEpoch %d opens nothing any more and is destroyed on %s",
+		r.TenantID, r.Active, counted(r.Rewrapped, "key"), r.Export, r.Ended, r.DeletionAt.UTC().Format(time.DateOnly))
+	if r.Covers == 0 {
+		return text + "."
+	}
+	return text + fmt.Sprintf("; then nobody can undo the erasures up to receipt %d from a backup.", r.Covers)
+}
+
+// ExportKeys exports the key store to the export store.
+func ExportKeys(ctx context.Context, o KeysOptions) error {
+	return withKeys(ctx, o, func(k *wire.Keyring) error {
+		e, err := k.Rotation.Export(ctx, o.progress())
+		if err != nil {
+			return err
+		}
+		if o.JSON {
+			return o.json(e)
+		}
+		fmt.Fprintf(o.Out, "Export %d: %s in %s.\n", e.Number, counted(e.Lines, "line"), counted(len(e.Parts), "part"))
+		return nil
+	})
+}
+
+// RestoreKeys brings keys back from an export after the key store was restored from a
+// backup.
+func RestoreKeys(ctx context.Context, o KeysOptions) error {
+	return withKeys(ctx, o, func(k *wire.Keyring) error {
+		out, err := k.Rotation.Restore(ctx, o.Export, o.progress())
+		if err != nil {
+			return err
+		}
+		withheld := k.Gate.Check(ctx)
+		if withheld != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if o.JSON {
+			return o.json(map[string]any{"export": out.Export, "keys": out.Keys, "dead_epochs": len(out.Dead), "receipts_behind": withheld != nil})
+		}
+		fmt.Fprint(o.Out, describeRestore(out, withheld))
+		return nil
+	})
+}
+
+const afterBackup = "Erasure requests that were made after the backup are not in the database; their receipts and certificates are in the folder of exports.\n"
+
+// describeRestore tells what came back, and what the gate says afterwards: a database
+// that lacks no key may have forgotten erasures, and the other way round.
+func describeRestore(r keyrotation.Restored, withheld error) string {
+	text := fmt.Sprintf("Nothing came from export %d: the database lacks no key that is in it.\n", r.Export)
+	if r.Keys > 0 {
+		verb := "are"
+		if len(r.Dead) == 1 {
+			verb = "is"
+		}
+		text = fmt.Sprintf("%s came from export %d; %s %s dead.\n", counted(r.Keys, "key"), r.Export, counted(len(r.Dead), "epoch"), verb)
+	}
+	if withheld == nil {
+		text += "No erasure is forgotten: the database knows all receipts in the folder of exports.\n"
+	} else {
+		why := withheld.Error()
+		if f, ok := fault.As(withheld); ok {
+			why = f.Detail
+		}
+		text += "Until the next step is done, personal data is withheld: " + why + ".\n"
+	}
+	if r.Keys > 0 || withheld != nil {
+		text += afterBackup
+	}
+	return text
+}
+
+// ReplayErasures does again what receipts outside the database name and the database
+// has forgotten.
+func ReplayErasures(ctx context.Context, o KeysOptions) error {
+	return withKeys(ctx, o, func(k *wire.Keyring) error {
+		keys := o.Verifier
+		if len(keys) == 0 {
+			var err error
+			if keys, err = k.VerifierKeys(ctx); err != nil {
+				return err
+			}
+		}
+		show := newProgress(o.Err, o.Terminal)
+		var receipts []erasure.Receipt
+		_, err := erasure.Replay(ctx, erasure.ReplayConfig{
+			Exports: k.Exports, Register: k.Eraser, Notes: signednote.Opener{}, VerifierKeys: keys,
+			Progress: func(done, total int, r erasure.Receipt) {
+				receipts = append(receipts, r)
+				show.report("Receipts", done, total)
+			},
+		})
+		if err != nil {
+			return err
+		}
+		lost, err := lostRequests(ctx, k.Eraser, receipts)
+		if err != nil {
+			return err
+		}
+		if o.JSON {
+			return o.json(map[string]any{"receipts": len(receipts), "requests_lost": lost})
+		}
+		fmt.Fprint(o.Out, describeReplay(len(receipts), lost))
+		return nil
+	})
+}
+
+// erasureRequests reads requests. ports.ErasureRegister has it.
+type erasureRequests interface {
+	Erasure(ctx context.Context, tenantID string, id event.ID) (ports.ErasureRequest, error)
+}
+
+// lostRequests counts the receipts whose requests the database does not have.
+func lostRequests(ctx context.Context, register erasureRequests, receipts []erasure.Receipt) (lost int, err error) {
+	for _, r := range receipts {
+		if _, err := register.Erasure(ctx, r.TenantID, r.RequestID); err != nil {
+			if fault.KindOf(err) != fault.NotFound {
+				return lost, err
+			}
+			lost++
+		}
+	}
+	return lost, nil
+}
+
+func describeReplay(receipts, lost int) string {
+	text := fmt.Sprintf("%d receipts were gone through; whoever they name stays erased. Servers notice within a minute.\n", receipts)
+	switch receipts {
+	case 0:
+		text = "There are no receipts in the folder of exports: nobody was erased.\n"
+	case 1:
+		text = "1 receipt was gone through; whoever it names stays erased. Servers notice within a minute.\n"
+	}
+	if lost > 0 {
+		text += fmt.Sprintf("The database lacks %s of these erasures. ", counted(lost, "request")) + afterBackup +
+			"Requests of that time that had no receipt yet have to be made again.\n"
+	}
+	return text
+}

@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+func bootstrapCommand() *cobra.Command {
+	var path string
+	var o BootstrapOptions
+	cmd := &cobra.Command{
+		Use:   "bootstrap",
+		Short: "Make the first tenant and its first administrator",
+		Long: "bootstrap fixes the log's name, which enters every checksum and can never change,\n" +
+			"and prints the first administrator's access token once. Only its hash is kept.",
+		Example: "  backbone bootstrap --log-name ledger.example.org --tenant acme --admin p-0001",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := configs.Load(path)
+			if err != nil {
+				return err
+			}
+			token, err := Bootstrap(cmd.Context(), config, o)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "Log %s, tenant %s. The administrator's token, shown once:\n", o.LogName, o.Tenant)
+			fmt.Fprintln(cmd.OutOrStdout(), token)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&path, "config", "", configHelp)
+	f.StringVar(&o.LogName, "log-name", "", "name of the log, like a host name (required)")
+	f.Uint16Var(&o.Deployment, "deployment", 0, "number of this deployment, 0 to 4095; it is part of every partition id")
+	f.StringVar(&o.Tenant, "tenant", "", "id of the first tenant (required)")
+	f.StringVar(&o.Admin, "admin", "", "pseudonymous id of the first administrator's person, such as p-0001 (required)")
+	for _, name := range []string{"log-name", "tenant", "admin"} {
+		_ = cmd.MarkFlagRequired(name) // the flag exists
+	}
+	return cmd
+}
+
+func enrollCommand() *cobra.Command {
+	var path string
+	var o EnrollOptions
+	cmd := &cobra.Command{
+		Use:   "enroll",
+		Short: "Let a further person or service in",
+		Long: "enroll stores a principal and prints its access token once. Roles: module, importer,\n" +
+			"ap_clerk, approver, vendor_admin, treasurer, gl_accountant, controller, cfo, auditor,\n" +
+			"compliance, compliance_approver, admin, operator.\n\n" +
+			"Access lasts a year. Whoever's has expired is enrolled again the same way, with the roles\n" +
+			"that are given now; --renew replaces a token that is still good, such as a lost one, and\n" +
+			"without --role leaves the rights as they are. The token before is good no longer.\n\n" +
+			"Somebody new may see all legal entities unless --legal-entity names some. Whoever was let\n" +
+			"into some only stays there until others are named, or --all-legal-entities is given. A\n" +
+			"person never becomes a service, nor a service a person.",
+		Example: "  backbone enroll --tenant acme --person p-0002 --role ap_clerk --legal-entity USMF\n" +
+			"  backbone enroll --tenant acme --person s-invoices --role importer --service\n" +
+			"  backbone enroll --tenant acme --person p-0002 --renew\n" +
+			"  backbone enroll --tenant acme --person p-0002 --renew --role controller --all-legal-entities",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := configs.Load(path)
+			if err != nil {
+				return err
+			}
+			token, renewed, err := Enroll(cmd.Context(), config, o)
+			if err != nil {
+				return err
+			}
+			again := ""
+			if renewed {
+				again = "again "
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s of tenant %s may %scome in for a year with this token, shown once:\n", o.Person, o.Tenant, again)
+			fmt.Fprintln(cmd.OutOrStdout(), token)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&path, "config", "", configHelp)
+	f.StringVar(&o.Tenant, "tenant", "", "id of the tenant (required)")
+	f.StringVar(&o.Person, "person", "", "pseudonymous id of the person or service (required)")
+	f.StringSliceVar(&o.Roles, "role", nil, "role; may be given several times (required but for --renew)")
+	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities (default: all of the tenant, or as before)")
+	f.BoolVar(&o.Everywhere, "all-legal-entities", false, "all legal entities of the tenant, also for whoever was let into some only")
+	f.BoolVar(&o.Service, "service", false, "a service identity, not a person; it never approves")
+	f.BoolVar(&o.Renew, "renew", false, "replace a token that is still good")
+	cmd.MarkFlagsMutuallyExclusive("legal-entity", "all-legal-entities")
+	for _, name := range []string{"tenant", "person"} {
+		_ = cmd.MarkFlagRequired(name) // the flag exists
+	}
+	return cmd
+}
+
+// BootstrapOptions are the flags of `backbone bootstrap`.
+type BootstrapOptions struct {
+	LogName    string
+	Deployment uint16
+	Tenant     string
+	Admin      string
+}
+
+// Bootstrap fixes the installation and enrolls the first administrator. It
+// returns the access token, which is not kept.
+func Bootstrap(ctx context.Context, config configs.Config, o BootstrapOptions) (string, error) {
+	if config.Database.DSN == "" {
+		return "", fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
+	}
+	app, err := wire.Open(ctx, config, wire.Options{LogName: o.LogName, Deployment: o.Deployment})
+	if err != nil {
+		return "", err
+	}
+	defer app.Close()
+	token, _, err := enroll(ctx, app, ports.Principal{
+		TenantID: o.Tenant, PersonID: o.Admin, PrincipalID: o.Admin + "-1", ActorType: event.Human, Roles: []string{"admin"},
+	}, enrollment{everywhere: true})
+	return token, err
+}
+
+// tokenLife is how long an access token is good.
+const tokenLife = 365 * 24 * time.Hour
+
+// enrollment is how somebody is let in.
+type enrollment struct {
+	renew      bool // replaces a token that is still good, such as one that was lost
+	everywhere bool // in all legal entities of the tenant, also who was in some only
+	service    bool // said to be a service
+}
+
+// enroll makes a token for somebody new, or for somebody whose access has expired or is
+// renewed. Nobody who is known gets into further legal entities without their being
+// named, or all of them.
+func enroll(ctx context.Context, app *wire.App, p ports.Principal, how enrollment) (token string, renewed bool, err error) {
+	renew := how.renew
+	before, err := app.Store.PrincipalByPerson(ctx, p.TenantID, p.PersonID)
+	switch {
+	case fault.KindOf(err) == fault.NotFound && renew:
+		return "", false, fault.New(fault.NotFound, "principal.not_found", "tenant %s has no principal %s whose access could be renewed; leave --renew out", p.TenantID, p.PersonID)
+	case fault.KindOf(err) == fault.NotFound:
+	case err != nil:
+		return "", false, err
+	case !renew && !before.Expired(time.Now()):
+		return "", false, fault.New(fault.Conflict, "principal.duplicate",
+			"tenant %s has a principal %s already, and a token is printed only once; choose another id, or replace its token with --renew", p.TenantID, p.PersonID)
+	case before.ActorType != p.ActorType && (!renew || how.service): // a renewal that does not say leaves it as it was
+		return "", false, fault.New(fault.Conflict, "principal.kind_differs",
+			"principal %s of tenant %s is a %s, and stays one in what it has done; choose another id, or leave --service as it was", p.PersonID, p.TenantID, before.ActorType)
+	default:
+		// The same login, so that the token before is good no longer.
+		p.PrincipalID, p.DisplayName, p.ActorType, renewed = before.PrincipalID, before.DisplayName, before.ActorType, true
+		if len(p.Roles) == 0 {
+			p.Roles, p.RoleLabel = before.Roles, before.RoleLabel
+		}
+		if len(p.LegalEntities) == 0 && !how.everywhere {
+			p.LegalEntities = before.LegalEntities
+		}
+	}
+	p.ExpiresAt = time.Now().Add(tokenLife)
+	token, err = app.Tenancy.Enroll(ctx, p)
+	return token, renewed, err
+}
+
+// EnrollOptions are the flags of `backbone enroll`.
+type EnrollOptions struct {
+	Tenant        string
+	Person        string
+	Roles         []string
+	LegalEntities []string // empty: all for somebody new, as before for somebody known
+	Everywhere    bool     // all legal entities, for somebody known too
+	Service       bool
+	Renew         bool // replace a token that is still good; without Roles the rights stay
+}
+
+// Enroll makes a further principal, or renews the access of one, and returns the access
+// token, which is not kept.
+func Enroll(ctx context.Context, config configs.Config, o EnrollOptions) (token string, renewed bool, err error) {
+	if config.Database.DSN == "" {
+		return "", false, fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
+	}
+	if len(o.Roles) == 0 && !o.Renew {
+		return "", false, fault.New(fault.Invalid, "cli.role_missing", "somebody new needs a role; give --role")
+	}
+	if len(o.Roles) == 0 && (len(o.LegalEntities) > 0 || o.Everywhere) {
+		return "", false, fault.New(fault.Invalid, "cli.role_missing", "legal entities are given together with roles; give --role too, or leave both as they are")
+	}
+	app, err := wire.Open(ctx, config, wire.Options{})
+	if err != nil {
+		return "", false, err
+	}
+	defer app.Close()
+	kind := event.Human
+	if o.Service {
+		kind = event.System
+	}
+	return enroll(ctx, app, ports.Principal{
+		TenantID: o.Tenant, PersonID: o.Person, PrincipalID: o.Person + "-1", ActorType: kind,
+		Roles: o.Roles, LegalEntities: o.LegalEntities,
+	}, enrollment{renew: o.Renew, everywhere: o.Everywhere, service: o.Service})
+}

@@ -1,0 +1,475 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+func verifyCommand() *cobra.Command {
+	var o VerifyOptions
+	var dsn, dataDir string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Prove that nobody rewrote history",
+		Long: "verify computes every payload hash and the whole chain of checksums again, and lists\n" +
+			"authorised redactions and erasures. With a head that was exported earlier it also finds a\n" +
+			"tail that was cut off and a chain that was computed again. With --dump it needs neither\n" +
+			"database nor network.\n" +
+			"Exit code 0: sound. 1: tampered, and where. 2: it could not finish, since something that it\n" +
+			"was asked to read is missing or unreadable.",
+		Example: "  backbone verify                             the \"backbone dev\" of ./dev-data\n" +
+			"  backbone verify --legal-entity DEMF --json\n" +
+			"  backbone verify --dsn postgres://backbone_reader@db/backbone\n" +
+			"  backbone verify --export-head heads-2026-03.json      write the heads of a sound log\n" +
+			"  backbone verify --head heads-2026-03.json             hold the log against them later\n" +
+			"  backbone verify --dump DEMF.jsonl --head heads-2026-03.json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.NoArgs(cmd, args); err != nil {
+				return exit{2, err}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if len(o.Dumps) == 0 {
+				if o.DSN, err = readerDSN(dsn, dataDir); err != nil {
+					return exit{2, err}
+				}
+			} else if dsn != "" || o.Tenant != "" || len(o.LegalEntities) > 0 {
+				return exit{2, fmt.Errorf("an export file is verified as a whole: leave out --dsn, --tenant and --legal-entity")}
+			}
+			o.Out, o.Err, o.Terminal = cmd.OutOrStdout(), cmd.ErrOrStderr(), IsTerminal(os.Stderr)
+			sound, err := Verify(cmd.Context(), o)
+			if fault.KindOf(err) == fault.Unavailable {
+				err = fmt.Errorf("%s; a `backbone dev` must be running to be verified", describe(err))
+			}
+			switch {
+			case !sound: // also if something else ended the run: what was found stays found
+				return exit{1, err}
+			case err != nil:
+				return exit{2, err}
+			}
+			return nil
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{2, err} })
+	f := cmd.Flags()
+	readerFlags(cmd, &dsn, &dataDir)
+	f.StringVar(&o.Tenant, "tenant", "", "only this tenant")
+	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities")
+	f.StringArrayVar(&o.Dumps, "dump", nil, "verify this file of \"backbone export-log\" instead of a database; may be repeated")
+	f.StringVar(&o.Head, "head", "", "file of heads that were exported earlier, which the log must contain")
+	f.StringVar(&o.ExportHead, "export-head", "", "write the heads to this file if the log is sound")
+	f.BoolVar(&o.JSON, "json", false, "print the verdict as JSON")
+	return cmd
+}
+
+// readerFlags adds the flags that say which database is read.
+func readerFlags(cmd *cobra.Command, dsn, dataDir *string) {
+	f := cmd.Flags()
+	f.StringVar(dsn, "dsn", "", "database to read; the roles backbone_app and backbone_reader may (default: BACKBONE_DATABASE_DSN, then --data-dir)")
+	f.StringVar(dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\"")
+}
+
+func readerDSN(dsn, dataDir string) (string, error) {
+	if dsn != "" {
+		return dsn, nil
+	}
+	config, err := configs.Load("")
+	if err != nil {
+		return "", err
+	}
+	if dsn = config.Database.DSN.Reveal(); dsn != "" {
+		return dsn, nil
+	}
+	file, err := ReadDevFile(dataDir)
+	if err != nil {
+		return "", fmt.Errorf("no database: give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
+	}
+	return file.DSN, nil
+}
+
+func exportLogCommand() *cobra.Command {
+	var o ExportOptions
+	var dsn, dataDir string
+	cmd := &cobra.Command{
+		Use:   "export-log FILE",
+		Short: "Write a legal entity's log to a file that can be verified offline",
+		Long: "export-log writes the events of a legal entity, up to its head, as JSON Lines with all that\n" +
+			"\"backbone verify --dump\" needs. Sealed personal values stay sealed. FILE - is standard output.\n\n" +
+			"It reads the database. To get the events of a query from a server, as a person may read them,\n" +
+			"use \"backbone export\".",
+		Example: "  backbone export-log --legal-entity DEMF DEMF.jsonl\n" +
+			"  backbone export-log --legal-entity DEMF - | gzip > DEMF.jsonl.gz",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.DSN, err = readerDSN(dsn, dataDir); err != nil {
+				return err
+			}
+			o.File, o.Out, o.Err, o.Terminal = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr(), IsTerminal(os.Stderr)
+			return ExportLog(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	readerFlags(cmd, &dsn, &dataDir)
+	f.StringVar(&o.Tenant, "tenant", "", "id of the tenant, where several have the legal entity")
+	f.StringVar(&o.LegalEntity, "legal-entity", "", "code of the legal entity (required)")
+	required(cmd, "legal-entity")
+	return cmd
+}
+
+// VerifyOptions are the flags of `backbone verify`.
+type VerifyOptions struct {
+	DSN           string
+	Dumps         []string // export files to verify instead of a database
+	Tenant        string   // "" is all
+	LegalEntities []string
+	Head          string // file of heads exported earlier; "": none
+	ExportHead    string // file to write the heads of a sound log to; "": none
+	JSON          bool
+	Out           io.Writer
+	Err           io.Writer // progress
+	Terminal      bool      // Err is a terminal
+}
+
+// Verify proves the log sound. sound false without an error is a verdict. With an
+// error, sound false says that something was found before the run had to end.
+func Verify(ctx context.Context, o VerifyOptions) (sound bool, err error) {
+	var options []verify.Option
+	if o.Head != "" {
+		text, err := os.ReadFile(o.Head)
+		if err != nil {
+			return true, fault.New(fault.NotFound, "verify.heads_missing", "the file of exported heads cannot be read; check --head").WithCause(err)
+		}
+		heads, err := verify.ParseHeads(text)
+		if err != nil {
+			return true, err
+		}
+		options = append(options, verify.Against(heads))
+	}
+	show := newProgress(o.Err, o.Terminal)
+	started := time.Now()
+	v := verdict{}
+	if len(o.Dumps) > 0 {
+		err = v.dumps(ctx, o, show, options)
+	} else {
+		err = v.database(ctx, o, show, options)
+	}
+	if err == nil && len(v.reports) == 0 {
+		err = nothingToVerify(o.Tenant)
+	}
+	elapsed := time.Since(started)
+	sound = v.registry == nil || v.registry.Sound()
+	for _, r := range v.reports {
+		sound = sound && r.Sound()
+	}
+	if sound && err == nil && o.ExportHead != "" {
+		if err = writeHeads(o.ExportHead, verify.HeadsOf(v.logName, started, v.reports, v.registry)); err == nil {
+			v.headFile = o.ExportHead
+		}
+	}
+	if o.JSON {
+		encoder := json.NewEncoder(o.Out)
+		encoder.SetIndent("", "  ")
+		if writeErr := encoder.Encode(verdictText{sound && err == nil, err == nil, v.reports, v.registry}); writeErr != nil {
+			return sound, writeErr
+		}
+		return sound, err
+	}
+	return sound, v.print(o.Out, sound, err, elapsed)
+}
+
+// verdict collects what a run finds.
+type verdict struct {
+	logName  string
+	reports  []verify.EntityReport
+	registry *verify.RegistryReport // nil: not looked at, since there is no database
+	headFile string                 // written
+}
+
+// verdictText is the verdict as JSON.
+type verdictText struct {
+	Sound         bool                   `json:"sound"`
+	Finished      bool                   `json:"finished"`
+	LegalEntities []verify.EntityReport  `json:"legal_entities"`
+	Registry      *verify.RegistryReport `json:"event_types,omitempty"`
+}
+
+func (v *verdict) database(ctx context.Context, o VerifyOptions, show *progress, options []verify.Option) error {
+	store, err := openReader(ctx, o.DSN)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	var onProgress verify.Progress
+	if o.Terminal {
+		onProgress = func(entity string, done, total uint64) { show.report(entity, int(done), int(total)) }
+	}
+	installation, err := store.Installation(ctx)
+	if err != nil {
+		return err
+	}
+	v.logName = installation.LogName
+	registry, err := verify.Registry(ctx, store, options...)
+	if err != nil {
+		return err
+	}
+	v.registry = &registry
+	v.reports, err = verify.Run(ctx, store, o.Tenant, o.LegalEntities, onProgress, options...)
+	return err
+}
+
+func (v *verdict) dumps(ctx context.Context, o VerifyOptions, show *progress, options []verify.Option) error {
+	for _, path := range o.Dumps {
+		file, err := os.Open(path)
+		if err != nil {
+			return fault.New(fault.NotFound, "verify.dump_missing", "an export file cannot be read; check --dump").WithCause(err)
+		}
+		in := &countingReader{ctx: ctx, in: file}
+		if info, err := file.Stat(); err == nil && o.Terminal && info.Size() > 0 {
+			in.report = func(done int64) { show.report(filepath.Base(path), int(done), int(info.Size())) }
+		}
+		report, logName, err := verify.Dump(in, options...)
+		_ = file.Close() // read only
+		if report.Partition != 0 {
+			v.reports = append(v.reports, report)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(path), err)
+		}
+		if v.logName != "" && v.logName != logName {
+			return fault.New(fault.Invalid, "verify.logs_differ", "the export files are of several logs; verify those of one log at a time")
+		}
+		v.logName = logName
+	}
+	return nil
+}
+
+// countingReader reads until the context ends and tells how far it is.
+type countingReader struct {
+	ctx    context.Context
+	in     io.Reader
+	done   int64
+	report func(done int64)
+}
+
+func (r *countingReader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := r.in.Read(b)
+	r.done += int64(n)
+	if r.report != nil && n > 0 {
+		r.report(r.done)
+	}
+	return n, err
+}
+
+// writeHeads writes a file that is either whole or not there.
+func writeHeads(path string, heads verify.Heads) error {
+	text, err := heads.Encode()
+	if err != nil {
+		return err
+	}
+	return writeWhole(path, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
+// nothingToVerify keeps an empty run from passing for a sound one.
+func nothingToVerify(tenant string) error {
+	if tenant != "" {
+		return fault.New(fault.NotFound, "verify.nothing", "tenant %s has no legal entity here, so nothing was verified; check --tenant and the database", tenant)
+	}
+	return fault.New(fault.NotFound, "verify.nothing", "the database holds no legal entity, so nothing was verified; check that it is the right one")
+}
+
+// listed bounds the redactions and the erasures that are printed per legal entity;
+// --json has them all.
+const listed = 20
+
+func (v *verdict) print(out io.Writer, sound bool, runErr error, elapsed time.Duration) error {
+	if len(v.reports) == 0 {
+		v.printRegistry(out)
+		return runErr
+	}
+	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(table, "LEGAL ENTITY\tEVENTS\tHEAD\tHEAD CHECKSUM\tREDACTIONS\tERASURES\tVERDICT")
+	events := uint64(0)
+	for _, r := range v.reports {
+		said := "sound"
+		if !r.Sound() {
+			said = fmt.Sprintf("TAMPERED (%s)", counted(len(r.Findings)+r.Suppressed, "finding"))
+		}
+		checksum := r.Checksum
+		if checksum == "" {
+			checksum = "-"
+		}
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%d\t%d\t%s\n", r.LegalEntity, r.Events, r.Head, checksum, len(r.Redactions), len(r.Erasures), said)
+		events += r.Events
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, r := range v.reports {
+		printExplained(out, r)
+		for _, f := range r.Findings {
+			about := ""
+			if f.EventID != "" { // an event that is not there has no id
+				about = " (event " + f.EventID + ")"
+			}
+			fmt.Fprintf(out, "%s sequence %d%s: %s: %s\n", r.LegalEntity, f.Sequence, about, f.Kind, f.Detail)
+		}
+		if r.Suppressed > 0 {
+			fmt.Fprintf(out, "%s: %s\n", r.LegalEntity, counted(r.Suppressed, "further finding"))
+		}
+	}
+	v.printRegistry(out)
+	if runErr != nil {
+		return runErr
+	}
+	seconds := max(elapsed.Seconds(), 0.001)
+	if !sound {
+		fmt.Fprintln(out, "Tampered: the places are listed above. Compare with a backup and with exported heads before you change anything.")
+		return nil
+	}
+	fmt.Fprintf(out, "Sound: %s, every payload hash and checksum computed again in %.1f s (%.0f events/s).\n", counted(events, "event"), seconds, float64(events)/seconds)
+	if v.headFile != "" {
+		fmt.Fprintf(out, "The heads are in %s. Keep it where nobody who can write to the database can write.\n", v.headFile)
+	}
+	return nil
+}
+
+// printRegistry says what became of the registry's own log.
+func (v *verdict) printRegistry(out io.Writer) {
+	r := v.registry
+	if r == nil {
+		return
+	}
+	said := "sound"
+	if !r.Sound() {
+		said = fmt.Sprintf("TAMPERED (%s)", counted(len(r.Findings)+r.Suppressed, "finding"))
+	}
+	fmt.Fprintf(out, "Event types: %s, %s, head %d %s: %s\n", counted(r.Versions, "version"), counted(r.Changes, "change"), r.Head, r.Checksum, said)
+	for _, f := range r.Findings {
+		fmt.Fprintf(out, "event types change %d: %s: %s\n", f.Sequence, f.Kind, f.Detail)
+	}
+	if r.Suppressed > 0 {
+		fmt.Fprintf(out, "event types: %s\n", counted(r.Suppressed, "further finding"))
+	}
+}
+
+// printExplained lists what happened to personal data with authority.
+func printExplained(out io.Writer, r verify.EntityReport) {
+	for i, x := range r.Redactions {
+		if i == listed {
+			fmt.Fprintf(out, "%s: %s, see --json\n", r.LegalEntity, counted(len(r.Redactions)-listed, "further redaction"))
+			break
+		}
+		fmt.Fprintf(out, "%s sequence %d (event %s): redacted by %s, requested by %s, approved by %s\n", r.LegalEntity, x.Sequence, x.EventID, x.ID, x.RequestedBy, x.ApprovedBy)
+	}
+	for i, x := range r.Erasures {
+		if i == listed {
+			fmt.Fprintf(out, "%s: %s, see --json\n", r.LegalEntity, counted(len(r.Erasures)-listed, "further erasure"))
+			break
+		}
+		fmt.Fprintf(out, "%s sequence %d: %s erased by request %s, receipt %d (SHA-256 %s)\n", r.LegalEntity, x.Sequence, x.Subject, x.RequestID, x.ReceiptNumber, x.ReceiptSHA256)
+	}
+}
+
+// ExportOptions are the flags of `backbone export-log`.
+type ExportOptions struct {
+	DSN         string
+	Tenant      string // needed where two tenants have the legal entity
+	LegalEntity string
+	File        string // "-": Out
+	Out         io.Writer
+	Err         io.Writer // progress and the summary
+	Terminal    bool      // Err is a terminal
+}
+
+// ExportLog writes the log of a legal entity to a file that can be verified offline.
+func ExportLog(ctx context.Context, o ExportOptions) error {
+	store, err := openReader(ctx, o.DSN)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	le, err := findLegalEntity(ctx, store, o.Tenant, o.LegalEntity)
+	if err != nil {
+		return err
+	}
+	show := newProgress(o.Err, o.Terminal)
+	var onProgress verify.Progress
+	if o.Terminal {
+		onProgress = func(entity string, done, total uint64) { show.report(entity, int(done), int(total)) }
+	}
+	var summary verify.ExportSummary
+	started := time.Now()
+	write := func(w io.Writer) error {
+		buffered := bufio.NewWriterSize(w, 1<<20)
+		summary, err = verify.Export(ctx, store, le, started, buffered, onProgress)
+		if err == nil {
+			err = buffered.Flush()
+		}
+		return err
+	}
+	if o.File == "-" {
+		err = write(o.Out)
+	} else {
+		err = writeWhole(o.File, write)
+	}
+	if err != nil {
+		return err
+	}
+	seconds := max(time.Since(started).Seconds(), 0.001)
+	fmt.Fprintf(o.Err, "%s: %s up to %d (%x) in %.1f s (%.0f events/s). Verify it with `backbone verify --dump`.\n",
+		le.Code, counted(summary.Events, "event"), summary.Head, summary.Checksum, seconds, float64(summary.Events)/seconds)
+	return nil
+}
+
+// openReader opens a store to read with, whatever the role.
+func openReader(ctx context.Context, dsn string) (*postgres.Store, error) {
+	return postgres.Open(ctx, postgres.Config{DSN: dsn, MaxClockSkew: -1, Logger: slog.New(slog.DiscardHandler)})
+}
+
+func findLegalEntity(ctx context.Context, entities interface {
+	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
+}, tenant, code string,
+) (found ports.LegalEntity, err error) {
+	all, err := entities.LegalEntities(ctx, tenant)
+	if err != nil {
+		return found, err
+	}
+	n := 0
+	for _, le := range all {
+		if le.Code == code {
+			found = le
+			n++
+		}
+	}
+	switch n {
+	case 1:
+		return found, nil
+	case 0:
+		return found, fault.New(fault.NotFound, "legal_entity.not_found", "there is no legal entity of this code in the database; check --legal-entity and --tenant")
+	default:
+		return found, fault.New(fault.Invalid, "legal_entity.ambiguous", "%d tenants have a legal entity of this code; name one with --tenant", n)
+	}
+}

@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// auditedBooks is a migrated database with a legal entity and one event in clear.
+type auditedBooks struct {
+	superuser string
+	event     event.ID
+	dir       string
+}
+
+func newAuditedBooks(t *testing.T) *auditedBooks {
+	t.Helper()
+	b := &auditedBooks{dir: t.TempDir()}
+	b.superuser = testkit.Database(t, nil, "empty")
+	require.NoError(t, wire.Migrate(t.Context(), b.superuser, nil))
+	store, err := postgres.Open(t.Context(), postgres.Config{DSN: b.as("backbone_app")})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	require.NoError(t, store.Bootstrap(t.Context(), ports.Installation{LogName: "books.example.org"}))
+	le, err := store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "A", TimeZone: "UTC"})
+	require.NoError(t, err)
+	ids, now := system.NewIDs(), time.Now()
+	b.event = ids.NewID(now)
+	p := event.Prepared{
+		Skeleton: event.Skeleton{
+			Partition: le.Partition, ID: b.event, Type: "till.cash.moved", SchemaVersion: 1, OccurredAt: now, EffectiveDate: event.DateOf(now),
+			Scope: event.Scope{TenantID: "acme", LegalEntity: "A"}, ActorType: event.Human, ActorID: "p-9", CorrelationID: "c", Stream: event.StreamID{Type: "till", ID: "1"},
+		},
+		TypeNumber: 1, Salt: ids.NewSalt(), Payload: []byte(`{"data":{"remark":"Ada Lovelace","amount":1.50},"dimensions":{},"entity_refs":[]}`),
+	}
+	p.PayloadHash, p.PayloadHashDone = event.HashPayload(p.Salt, p.Payload), true
+	_, err = store.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{p}})
+	require.NoError(t, err)
+	return b
+}
+
+// as is the database as another role sees it.
+func (b *auditedBooks) as(role string) string {
+	u, err := url.Parse(b.superuser)
+	if err != nil {
+		panic(err)
+	}
+	q := u.Query()
+	q.Set("role", role)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+func (b *auditedBooks) file(name string) string { return filepath.Join(b.dir, name) }
+
+func (b *auditedBooks) verify(t *testing.T, change func(*VerifyOptions)) (sound bool, said string, err error) {
+	t.Helper()
+	var out, progress bytes.Buffer
+	o := VerifyOptions{DSN: b.as("backbone_reader"), Out: &out, Err: &progress}
+	if change != nil {
+		change(&o)
+	}
+	sound, err = Verify(t.Context(), o)
+	return sound, out.String(), err
+}
+
+func (b *auditedBooks) export(t *testing.T, name string) {
+	t.Helper()
+	var note bytes.Buffer
+	require.NoError(t, ExportLog(t.Context(), ExportOptions{DSN: b.as("backbone_reader"), LegalEntity: "A", File: b.file(name), Err: &note}))
+	require.Contains(t, note.String(), " up to ")
+}
+
+// TestRedactAndVerify goes the whole way of an auditor: heads and an export first,
+// a redaction by two persons, then both again.
+func TestRedactAndVerify(t *testing.T) {
+	t.Parallel()
+	b := newAuditedBooks(t)
+	ctx := t.Context()
+	sound, said, err := b.verify(t, func(o *VerifyOptions) { o.ExportHead = b.file("heads.json") })
+	require.NoError(t, err)
+	require.True(t, sound, said)
+	b.export(t, "before.jsonl")
+
+	var out bytes.Buffer
+	o := RedactOptions{
+		EraserDSN: b.as("backbone_eraser"), DSN: b.as("backbone_app"), LegalEntity: "A", Person: "p-1", EventID: b.event.String(),
+		Pointers: []string{"/data/remark"}, Reason: "free text with a name", JSON: true, Out: &out, Limits: configs.Default().Limits,
+	}
+	state := func() (s struct {
+		ID     string `json:"redaction_id"`
+		Status string `json:"status"`
+	},
+	) {
+		t.Helper()
+		out.Reset()
+		require.NoError(t, RedactList(ctx, o))
+		var list []json.RawMessage
+		require.NoError(t, json.Unmarshal(out.Bytes(), &list))
+		require.Len(t, list, 1)
+		require.NoError(t, json.Unmarshal(list[0], &s))
+		return s
+	}
+	require.NoError(t, RedactRequest(ctx, o))
+	o.ID = state().ID
+	require.Equal(t, "requested", state().Status)
+	require.Equal(t, "redaction.same_person", fault.CodeOf(RedactApprove(ctx, o)))
+	require.Equal(t, "redaction.not_approved", fault.CodeOf(RedactRun(ctx, o)))
+	o.Person = "p-2"
+	require.NoError(t, RedactApprove(ctx, o))
+	require.Equal(t, "approved", state().Status)
+	wrong := o
+	wrong.EraserDSN = b.as("backbone_app")
+	require.Error(t, RedactRun(ctx, wrong), "the application's role redacts nothing")
+	require.Equal(t, "approved", state().Status)
+	require.NoError(t, RedactRun(ctx, o))
+	require.Equal(t, "completed", state().Status)
+	o.ID = ""
+	require.NoError(t, RedactRun(ctx, o), "nothing to repair")
+
+	b.export(t, "after.jsonl")
+	for _, dumps := range [][]string{nil, {b.file("after.jsonl")}} {
+		sound, said, err = b.verify(t, func(o *VerifyOptions) { o.Dumps, o.Head = dumps, b.file("heads.json") })
+		require.NoError(t, err)
+		require.True(t, sound, said)
+		require.Contains(t, said, "requested by p-1, approved by p-2")
+	}
+	text, err := os.ReadFile(b.file("after.jsonl"))
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "Lovelace")
+	sound, said, err = b.verify(t, func(o *VerifyOptions) { o.Dumps = []string{b.file("before.jsonl")} })
+	require.NoError(t, err)
+	require.True(t, sound, said)
+
+	// An edit in the file, and a set-back log.
+	require.NoError(t, os.WriteFile(b.file("forged.jsonl"), bytes.Replace(text, []byte(`"p-9"`), []byte(`"p-8"`), 1), 0o600))
+	sound, said, err = b.verify(t, func(o *VerifyOptions) { o.Dumps = []string{b.file("forged.jsonl")} })
+	require.NoError(t, err)
+	require.False(t, sound)
+	require.Contains(t, said, "checksum_mismatch")
+	require.Contains(t, said, "export_digest")
+	_, _, err = b.verify(t, func(o *VerifyOptions) { o.ExportHead = b.file("heads.json") })
+	require.NoError(t, err)
+	super, err := pgx.Connect(ctx, b.superuser)
+	require.NoError(t, err)
+	defer func() { _ = super.Close(context.Background()) }()
+	_, err = super.Exec(ctx, "SET session_replication_role = replica; DELETE FROM backbone.events WHERE sequence > 1; DELETE FROM backbone.event_payloads WHERE sequence > 1")
+	require.NoError(t, err)
+	sound, said, err = b.verify(t, func(o *VerifyOptions) { o.Head = b.file("heads.json") })
+	require.NoError(t, err)
+	require.False(t, sound)
+	require.Contains(t, said, "head_beyond_end")
+	_, _, err = b.verify(t, func(o *VerifyOptions) { o.ExportHead = b.file("never.json") })
+	require.NoError(t, err)
+	require.NoFileExists(t, b.file("never.json"), "only of a sound log")
+}
+
+// TestVerifyInputsThatAreMissing are no verdict.
+func TestVerifyInputsThatAreMissing(t *testing.T) {
+	t.Parallel()
+	b := newAuditedBooks(t)
+	require.NoError(t, os.WriteFile(b.file("nonsense"), []byte("{}\n"), 0o600))
+	for code, change := range map[string]func(*VerifyOptions){
+		"verify.heads_missing": func(o *VerifyOptions) { o.Head = b.file("nothing") },
+		"verify.heads_invalid": func(o *VerifyOptions) { o.Head = b.file("nonsense") },
+		"verify.dump_missing":  func(o *VerifyOptions) { o.Dumps = []string{b.file("nothing")} },
+		"verify.not_an_export": func(o *VerifyOptions) { o.Dumps = []string{b.file("nonsense")} },
+		"verify.nothing":       func(o *VerifyOptions) { o.Tenant = "nobody" },
+		"file.not_written":     func(o *VerifyOptions) { o.ExportHead = b.file("no/such/folder") },
+	} {
+		sound, said, err := b.verify(t, change)
+		require.Equal(t, code, fault.CodeOf(err))
+		require.True(t, sound, "nothing was found")
+		require.NotContains(t, said, "TAMPERED")
+	}
+	_, err := os.Stat(b.file("no"))
+	require.Error(t, err)
+	err = ExportLog(t.Context(), ExportOptions{DSN: b.as("backbone_reader"), LegalEntity: "Z", File: b.file("z")})
+	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err))
+	require.NoFileExists(t, b.file("z"))
+}
