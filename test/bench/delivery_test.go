@@ -25,7 +25,7 @@ import (
 )
 
 // Section delivery: make bench TESTFLAGS='-run TestReport/delivery'. How long events
-// take from the call of the append to whoever waits for them, at a steady 1,000
+// take from the call of the append to a waiting reader, at a steady 1,000
 // events/s over 4 legal entities: a live feed (in this process, without rendering and
 // network) and a projection's handler (inside its transaction), woken by NOTIFY and,
 // with NOTIFY blocked, by the poll of 500 ms alone; and what 50 feeds that are shown
@@ -251,7 +251,7 @@ func reportDelivery(t *testing.T, o options, cluster *embeddedpg.Cluster, figure
 			return arrived
 		}}
 	}
-	none := compared("nobody", true, nil)
+	none := compared("no reader", true, nil)
 	feed := compared("a live feed, by NOTIFY", true, p.feeds(1))
 	polled := compared("a live feed, NOTIFY blocked", false, p.feeds(1))
 	handler := compared("a projection's handler, by NOTIFY", true, p.projection("bench_notified"))

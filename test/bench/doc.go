@@ -1,7 +1,7 @@
 // Package bench measures Backbone against what the same PostgreSQL can do without
 // it. `make bench` prints one table; every ratio in it comes from one run, in which
 // the things compared take turns, so that a machine that becomes slower or faster
-// meanwhile does not decide. The cluster is private, in a temporary folder, with
+// at the time does not decide. The cluster is private, in a temporary folder, with
 // fsync and synchronous commit on.
 //
 // A missed target is reported, not failed: a benchmark is not a test. An error is

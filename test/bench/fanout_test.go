@@ -57,7 +57,7 @@ func startBroker(t *testing.T, o options, servers int) broker {
 	}}
 }
 
-// freePorts finds ports that nobody listens on now.
+// freePorts finds ports without a listener.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var out []int
@@ -185,7 +185,7 @@ func (f *fanouts) encoding(period time.Duration) (s sample) {
 
 // reportFanout measures the fan-out to JetStream.
 func reportFanout(t *testing.T, o options, s *shelf, figures *table) {
-	s.node(t) // its projections have read everything, and do nothing meanwhile
+	s.node(t) // its projections are caught up and idle
 	f := &fanouts{books: s.books(t), t: t, options: o}
 	heads, err := f.server.App.Store.PartitionHeads(t.Context())
 	require.NoError(t, err)

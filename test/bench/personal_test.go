@@ -172,7 +172,7 @@ func reportPersonal(t *testing.T, o options, cluster *embeddedpg.Cluster, figure
 	figures.state("   "+bareClear.name, "%s", perSecond(bareClear.rate(), "events"))
 	figures.add(figure{name: "   " + bareSeal.name, value: perSecond(bareSeal.rate(), "events"), ratio: fmt.Sprintf("%.2f of that", bareSeal.ratio(bareClear))})
 
-	// A node that starts anew knows nobody: one read and one unwrap each.
+	// A fresh node has no keys cached: one read and one unwrap each.
 	cold := newPersonal(t, e, keys, data, true)
 	started := time.Now()
 	for n := range int64(coldPersons) {

@@ -18,7 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl"
 )
 
-// rebuilds measures a projection that is built anew on a node that works, while events
+// rebuilds measures a projection that is rebuilt on a working node, while events
 // are appended at the steady rate.
 type rebuilds struct {
 	*books
@@ -90,7 +90,7 @@ func (r *rebuilds) alone(period time.Duration) sample {
 }
 
 // beside rebuilds once while events are appended: what it gives are the events that the
-// new version passed until it could be switched to, and the appends meanwhile.
+// new version passed until it could be switched to, and the appends during the rebuild.
 func (r *rebuilds) beside() (passed, appended sample) {
 	var finished atomic.Bool
 	var running sync.WaitGroup
@@ -108,7 +108,7 @@ func (r *rebuilds) beside() (passed, appended sample) {
 		}
 		passed.elapsed = time.Since(started)
 		if b == nil || b.Faulted > 0 {
-			r.t.Errorf("the rebuild was lost or stands still")
+			r.t.Errorf("the rebuild was lost or is stalled")
 			return
 		}
 		var err error
@@ -153,11 +153,11 @@ func reportRebuild(t *testing.T, o options, s *shelf, figures *table) {
 	o.profiled(t, "rebuild", func() { takeTurns(t, o, statements, alone, rebuild) })
 	s.settled(t)
 
-	meanwhile := &variant{samples: appends[1:]} // the first was the warming up
+	during := &variant{samples: appends[1:]} // the first was the warming up
 	figures.state("Rebuild of gl.ledger beside, while events are appended", "%s", perSecond(rebuild.rate(), "events"))
 	figures.state("   events until it can be switched to, time", "%d, %.2f s", rebuild.samples[0].count, rebuild.samples[0].elapsed.Seconds())
-	figures.state("   append rate without and with the rebuild", "%s, %s", perSecond(alone.rate(), "events"), perSecond(meanwhile.rate(), "events"))
-	without, with := alone.latencies(), meanwhile.latencies()
+	figures.state("   append rate without and with the rebuild", "%s, %s", perSecond(alone.rate(), "events"), perSecond(during.rate(), "events"))
+	without, with := alone.latencies(), during.latencies()
 	figures.state("   append latency p50, p99 without", "%s, %s", latency(quantile(without, 0.5)), latency(quantile(without, 0.99)))
 	figures.state("   append latency p50, p99 with", "%s, %s", latency(quantile(with, 0.5)), latency(quantile(with, 0.99)))
 }

@@ -26,7 +26,7 @@ const (
 
 // replay reads all events of the tenant from the beginning, page by page, as a
 // reader does that builds a copy; at the end it begins again. Payloads are bytes:
-// nobody decodes them.
+// no reader decodes them.
 func (l *library) replay(t *testing.T, o options, address, token string, figures *table, statements *statistics) {
 	t.Helper()
 	reader := newClients(t, 1, address, token)[0]

@@ -67,7 +67,7 @@ func rawRows(e *event.Prepared, c *ports.IdempotencyClaim) [][][]any {
 			p, seq, e.ID[:], e.Type, int32(e.SchemaVersion), e.OccurredAt, e.RecordedAt,
 			e.EffectiveDate, e.Scope.TenantID, e.Scope.LegalEntity, string(e.ActorType), e.ActorID, e.ActorName, e.CorrelationID,
 			e.Stream.Type, e.Stream.ID, int64(1), `{"` + strings.Join(e.Tags, `","`) + `"}`, e.Source.System, e.Source.Channel,
-			[]byte(e.RulesEvaluated), e.PayloadHash[:], e.PayloadHash[:], // the checksum's place; nobody chains here
+			[]byte(e.RulesEvaluated), e.PayloadHash[:], e.PayloadHash[:], // the checksum's place; this bench does not chain
 		}},
 		{{p, seq, e.Salt[:], e.Payload}},
 		keys,

@@ -241,9 +241,9 @@ func (s *scanner) names(prefix string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// TestScanFindsEverySpelling proves the search: whatever it looks for is found where
+// TestCanaryScannerSpellings proves the search: whatever it looks for is found where
 // it was planted, at the edge of a piece and in a packed file too.
-func TestScanFindsEverySpelling(t *testing.T) {
+func TestCanaryScannerSpellings(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{
 		"name": "Eulalia Quendolyn Marchbanks", "text": "Łódź – süß, 中文 und 🦜 in einem Satz", "phone": "+49 30 4711081547 1122",

@@ -37,7 +37,7 @@ type canaries struct {
 	contactName                                              string
 }
 
-func hatch() canaries {
+func newCanaries() canaries {
 	word := func() string { // a word of its own
 		var b [6]byte
 		_, _ = rand.Read(b[:]) // never fails
@@ -67,8 +67,8 @@ func hatch() canaries {
 	}
 }
 
-// all are the canaries with what they are called in reports of finds.
-func (c canaries) all() map[string]string {
+// values are the canaries with what they are called in reports of finds.
+func (c canaries) values() map[string]string {
 	return map[string]string{
 		"name": c.name, "birth name": c.birthName, "email": c.email, "phone": c.phone, "iban": c.iban, "tax id": c.taxID, "note": c.note, "letter": c.letter,
 		"street": c.street, "city": c.city, "hint": c.hint, "first diagnosis": c.diagnoses[0], "second diagnosis": c.diagnoses[1],
@@ -77,42 +77,42 @@ func (c canaries) all() map[string]string {
 	}
 }
 
-// cage is a dev server and a second server on the same data, and all that they say.
-type cage struct {
+// canaryServer is a dev server and a second server on the same data, and all that they say.
+type canaryServer struct {
 	canaries
 	control string // stands in a field that is not personal, beside the canaries
 	dir     string // of the dev server
 	outside string // folder of what is taken down elsewhere
 	dev     *dev
 	serve   *process
-	second  client            // of nobody
+	second  client            // without a token
 	tokens  map[string]string // for the second server
-	tap     *tap
+	tap     *trafficRecorder
 	super   *pgx.Conn
 }
 
-// TestCanaryScan drives twenty values of a kind that nobody else has through every path
+// TestCanaryScan drives twenty unique values through every path
 // and then looks for them, in every spelling, in all that was written and sent: files
 // of PostgreSQL, WAL, logs, statistics, traces, metrics, tables, exports, answers to
-// whoever may not read them, and the traffic between server and database. The keys are
+// readers without the entitlement, and the traffic between server and database. The keys are
 // looked for too.
 func TestCanaryScan(t *testing.T) {
 	t.Parallel()
-	c := startCage(t)
-	require.Len(t, c.all(), 20)
+	c := startCanaryServer(t)
+	require.Len(t, c.values(), 20)
 	registerPersons(t, c.dev.as(t, "admin"))
 	var keys [][]byte
-	for _, m := range []*mix{
-		c.mix(t, "USMF", "D", func(persona string) client { return c.dev.as(t, persona) }),
-		c.mix(t, "DEMF", "S", func(persona string) client { return c.second.as(c.tokens[persona]) }),
+	for _, m := range []*canaryScenario{
+		c.newScenario(t, "USMF", "D", func(persona string) client { return c.dev.as(t, persona) }),
+		c.newScenario(t, "DEMF", "S", func(persona string) client { return c.second.as(c.tokens[persona]) }),
 	} {
-		m.appends(t)
-		m.refusedAppends(t)
-		m.vendors(t)
-		m.papers(t)
-		m.reads(t)
+		m.appendEvents(t)
+		m.appendRefused(t)
+		m.changeVendors(t)
+		m.importDocuments(t)
+		m.readEverywhere(t)
 		keys = append(keys, c.keys(t)...)
-		m.erasures(t)
+		m.eraseVendors(t)
 	}
 	c.commands(t)
 	keys = append(keys, c.keys(t)...)
@@ -121,10 +121,10 @@ func TestCanaryScan(t *testing.T) {
 	c.scan(t, keys)
 }
 
-// startCage starts the servers so that nothing they write is thrown away.
-func startCage(t *testing.T) *cage {
+// startCanaryServer starts the servers so that nothing they write is thrown away.
+func startCanaryServer(t *testing.T) *canaryServer {
 	t.Helper()
-	c := &cage{canaries: hatch(), control: "plain " + rand.Text() + " remark", dir: books(t), outside: t.TempDir(), tokens: map[string]string{}}
+	c := &canaryServer{canaries: newCanaries(), control: "plain " + rand.Text() + " remark", dir: copyOfBooks(t), outside: t.TempDir(), tokens: map[string]string{}}
 	for _, folder := range []string{"tap", "traces", "answers", "files", "tables"} {
 		require.NoError(t, os.Mkdir(filepath.Join(c.outside, folder), 0o700))
 	}
@@ -147,7 +147,7 @@ log_checkpoints = 'on'
 	_, err = c.super.Exec(t.Context(), "CREATE EXTENSION pg_stat_statements SCHEMA public")
 	require.NoError(t, err)
 
-	c.tap = startTap(t, c.dev.DSN, filepath.Join(c.outside, "tap"))
+	c.tap = startTrafficRecorder(t, c.dev.DSN, filepath.Join(c.outside, "tap"))
 	keys := c.dev.keys()
 	for _, persona := range []string{"module", "admin", "ap_clerk", "vendor_admin", "approver", "controller", "importer", "auditor", "compliance", "compliance_approver"} {
 		args := []string{"enroll", "--tenant", c.dev.Tenant, "--person", "p-second-" + strings.ReplaceAll(persona, "_", "-"), "--role", persona}
@@ -158,14 +158,14 @@ log_checkpoints = 'on'
 		require.Zero(t, r.code, r)
 		c.tokens[persona] = r.stdout
 	}
-	c.serve, c.second = startServe(t, c.tap.through(t, c.dev.DSN), append(keys,
-		"BACKBONE_DATABASE_ERASER_DSN="+c.tap.through(t, c.dev.EraserDSN), "BACKBONE_LOG_LEVEL=debug",
+	c.serve, c.second = startServe(t, c.tap.dsnThrough(t, c.dev.DSN), append(keys,
+		"BACKBONE_DATABASE_ERASER_DSN="+c.tap.dsnThrough(t, c.dev.EraserDSN), "BACKBONE_LOG_LEVEL=debug",
 		"BACKBONE_TELEMETRY_OTLP_ENDPOINT="+startCollector(t, filepath.Join(c.outside, "traces")))...)
 	return c
 }
 
-// keep writes down what was said, to be scanned with the rest.
-func (c *cage) keep(t *testing.T, folder, name string, content []byte) {
+// saveFile writes down what was said, to be scanned with the rest.
+func (c *canaryServer) saveFile(t *testing.T, folder, name string, content []byte) {
 	t.Helper()
 	f, err := os.CreateTemp(filepath.Join(c.outside, folder), strings.NewReplacer("/", "_", " ", "_").Replace(name)+"-")
 	require.NoError(t, err)
@@ -175,7 +175,7 @@ func (c *cage) keep(t *testing.T, folder, name string, content []byte) {
 
 // keys are the data keys in clear, as only the application's rights at the key service
 // get them.
-func (c *cage) keys(t *testing.T) (out [][]byte) {
+func (c *canaryServer) keys(t *testing.T) (out [][]byte) {
 	t.Helper()
 	service, err := awskms.New(t.Context(), awskms.Config{Endpoint: c.dev.KMS.Endpoint, Region: kmsd.Region, CredentialsFile: c.dev.KMS.Credentials, Profile: kmsd.App})
 	require.NoError(t, err)
@@ -207,7 +207,7 @@ func (c *cage) keys(t *testing.T) (out [][]byte) {
 }
 
 // commands are the operator's commands, and what they print and write.
-func (c *cage) commands(t *testing.T) {
+func (c *canaryServer) commands(t *testing.T) {
 	t.Helper()
 	keys := append(c.dev.keys(), "BACKBONE_DATABASE_DSN="+c.dev.DSN)
 	officer := []string{"BACKBONE_SERVER=" + c.dev.HTTP, "BACKBONE_TOKEN=" + c.dev.Tokens["compliance"]}
@@ -216,7 +216,7 @@ func (c *cage) commands(t *testing.T) {
 		t.Helper()
 		r := command(t, env, args...)
 		require.Zero(t, r.code, "%s: %s", args, r)
-		c.keep(t, "files", strings.Join(args[:min(2, len(args))], " "), []byte(r.stdout+r.stderr))
+		c.saveFile(t, "files", strings.Join(args[:min(2, len(args))], " "), []byte(r.stdout+r.stderr))
 	}
 	run(keys, "keys", "rotate")
 	run(keys, "keys", "export")
@@ -245,12 +245,12 @@ func (c *cage) commands(t *testing.T) {
 		a, err := server.do("GET", "/metrics", "")
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, a.status)
-		c.keep(t, "files", "metrics", a.body)
+		c.saveFile(t, "files", "metrics", a.body)
 	}
 }
 
 // dump writes every table and the statistics of PostgreSQL down as text.
-func (c *cage) dump(t *testing.T) {
+func (c *canaryServer) dump(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	var statements int
@@ -271,7 +271,7 @@ func (c *cage) dump(t *testing.T) {
 }
 
 // stop ends both servers; the clean end writes all pages of the database.
-func (c *cage) stop(t *testing.T) {
+func (c *canaryServer) stop(t *testing.T) {
 	t.Helper()
 	require.NoError(t, c.super.Close(t.Context()))
 	require.NoError(t, c.serve.signal(syscall.SIGTERM))
@@ -283,16 +283,16 @@ func (c *cage) stop(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, code, c.dev.stderr)
 	for name, p := range map[string]*process{"dev": c.dev.process, "serve": c.serve} {
-		c.keep(t, "files", name+" stdout", []byte(p.stdout.String()))
-		c.keep(t, "files", name+" stderr", []byte(p.stderr.String()))
+		c.saveFile(t, "files", name+" stdout", []byte(p.stdout.String()))
+		c.saveFile(t, "files", name+" stderr", []byte(p.stderr.String()))
 	}
 	require.Greater(t, len(c.serve.stderr.String()), 10_000, "the log says something")
 }
 
-func (c *cage) scan(t *testing.T, keys [][]byte) {
+func (c *canaryServer) scan(t *testing.T, keys [][]byte) {
 	t.Helper()
 	var needles []needle
-	for name, value := range c.all() {
+	for name, value := range c.values() {
 		require.GreaterOrEqual(t, len(value), 16, name)
 		needles = append(needles, spellings("canary: "+name, value)...)
 	}
@@ -332,5 +332,5 @@ func (c *cage) scan(t *testing.T, keys [][]byte) {
 	}
 	require.Empty(t, s.found())
 	t.Logf("%d needles (%d canaries, %d keys) in %d files with %d MiB of the data folder and %d files with %d MiB besides, in %s: none found",
-		len(needles), len(c.all()), len(keys), inside, insideBytes>>20, s.files-inside, (s.bytes-insideBytes)>>20, took.Round(time.Millisecond))
+		len(needles), len(c.values()), len(keys), inside, insideBytes>>20, s.files-inside, (s.bytes-insideBytes)>>20, took.Round(time.Millisecond))
 }

@@ -11,7 +11,7 @@ import (
 const notCaughtUp = "read.not_caught_up"
 
 // caughtUp asks for what a read model shows at a sequence, again while it is behind. The
-// server waits with each answer, so nobody waits here.
+// server holds each answer until it caught up, so the test does not wait.
 func (c client) caughtUp(path string) (answer, error) {
 	for began := time.Now(); ; {
 		a, err := c.do("GET", path, "")

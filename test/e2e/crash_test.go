@@ -16,7 +16,7 @@ import (
 // force; force makes PostgreSQL restart all of them. Backbone goes on by itself.
 func TestDrillBackendsKilledUnderLoad(t *testing.T) {
 	t.Parallel()
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
 	l := startLoad(t, d)
 	super := func(statement string) (pids []int) {

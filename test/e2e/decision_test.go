@@ -33,7 +33,7 @@ func TestDecisionsOverHTTP(t *testing.T) {
 		return page.Events, page.HasMore, page.Condition, err
 	}
 	book := func(machine, tag string, condition json.RawMessage) (answer, error) {
-		return module.do("POST", "/api/events", strings.TrimSuffix(batch(with(serviced(entity, machine, `{"hours":1}`), `"tags":["slot",`+tag+`]`)), "}")+
+		return module.do("POST", "/api/events", strings.TrimSuffix(batch(with(machineServiced(entity, machine, `{"hours":1}`), `"tags":["slot",`+tag+`]`)), "}")+
 			`,"append_condition":`+string(condition)+`}`)
 	}
 
@@ -104,7 +104,7 @@ func TestCausesAcrossLegalEntities(t *testing.T) {
 	write := func(entity, members string) string {
 		t.Helper()
 		var r receipts
-		require.NoError(t, module.want(http.StatusCreated, &r, "POST", "/api/events", batch(with(serviced(entity, "M-1", `{"hours":1}`), `"correlation_id":"repair/7"`+members))))
+		require.NoError(t, module.want(http.StatusCreated, &r, "POST", "/api/events", batch(with(machineServiced(entity, "M-1", `{"hours":1}`), `"correlation_id":"repair/7"`+members))))
 		return r.Events[0].ID
 	}
 	caused := func(by, in string) string { return fmt.Sprintf(`,"caused_by":%q,"caused_by_legal_entity":%q`, by, in) }

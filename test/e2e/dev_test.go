@@ -122,8 +122,8 @@ var seed = sync.OnceValues(func() (*seeded, error) {
 	return s, err
 })
 
-// books is a data folder of the test's own with the demonstration's books.
-func books(t *testing.T) string {
+// copyOfBooks is a data folder of the test's own with the demonstration's books.
+func copyOfBooks(t *testing.T) string {
 	t.Helper()
 	needPostgres(t)
 	s, err := seed()
@@ -207,7 +207,7 @@ func superuser(t *testing.T, dataDir string) string {
 }
 
 // processGone tells whether a process has ended. One whose parent was killed may
-// stay a zombie where nobody collects orphans; it has no command line any more.
+// stay a zombie where no process reaps orphans; it has no command line any more.
 func processGone(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true

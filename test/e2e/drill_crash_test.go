@@ -15,7 +15,7 @@ import (
 // TestDrillServerKilledUnderLoad kills backbone, and the whole PostgreSQL under it, in
 // the middle of everything.
 func TestDrillServerKilledUnderLoad(t *testing.T) {
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
 	l := startLoad(t, d)
 	for round := range 4 {

@@ -39,9 +39,9 @@ const (
 // sealed copy in any version.
 func TestDrillErasuresKilled(t *testing.T) {
 	t.Parallel()
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
-	s := newStory(t, d, "E-300", "USMF", "DEMF")
+	s := newPersonFixture(t, d, "E-300", "USMF", "DEMF")
 	ids, events := map[string]string{}, map[string]string{} // by subject; events of it by request
 	for i := range killedErasures {
 		s.person, s.subject = fmt.Sprintf("E-3%02d", i), fmt.Sprintf("employee:E-3%02d", i)
@@ -123,7 +123,7 @@ func TestDrillErasuresKilled(t *testing.T) {
 	_, err := running.wait(endTime)
 	require.NoError(t, err)
 	d = startOn(t, dir, recoveryStart)
-	s = newStory(t, d, "E-300", "USMF", "DEMF")
+	s = newPersonFixture(t, d, "E-300", "USMF", "DEMF")
 	for _, id := range ids {
 		require.Equal(t, "completed", s.officer.erasure(t, id).Status)
 	}
@@ -173,7 +173,7 @@ func TestDrillErasuresKilled(t *testing.T) {
 		require.Equal(t, []any{redactedValue, redactedValue}, []any{data["name"], data["email"]})
 	}
 	require.Equal(t, "Bea Norris", s.module.data(t, s.here, others)["name"])
-	noCopies(t, dir)
+	requireNoCopies(t, dir)
 	clerk = d.as(t, "ap_clerk")
 	var vendors struct {
 		Rows []json.RawMessage `json:"rows"`
@@ -205,7 +205,7 @@ func restarting(dir string) func(ctx context.Context, method, path, body string)
 			text, err := os.ReadFile(filepath.Join(dir, "dev.json"))
 			if err == nil && json.Unmarshal(text, &file) == nil {
 				a, err := clientOf(file, "admin").do(method, path, body)
-				// Whoever does not know the token got the address of the one that was killed.
+				// An unknown token means that another server took the address of the killed one.
 				if err == nil && a.status < http.StatusInternalServerError && a.status != http.StatusUnauthorized {
 					return a, nil
 				}
@@ -219,10 +219,10 @@ func restarting(dir string) func(ctx context.Context, method, path, body string)
 	}
 }
 
-// noCopies looks through everything but the log itself and its indexes, in which sealed
+// requireNoCopies looks through everything but the log itself and its indexes, in which sealed
 // values and identifiers stay, for what is of the erased persons of whom there were
 // copies.
-func noCopies(t *testing.T, dir string) {
+func requireNoCopies(t *testing.T, dir string) {
 	t.Helper()
 	connection, err := pgx.Connect(t.Context(), superuser(t, dir))
 	require.NoError(t, err)

@@ -38,7 +38,7 @@ func prepare(t *testing.T, f *fleet) {
 	}
 }
 
-// operated is what operators do to read models meanwhile, each of it at least once.
+// operated lists what operators do to read models under load, each at least once.
 var operated = []string{
 	"an entity", "snapshot", "from a snapshot: begun", "from a snapshot: compared", "from a snapshot: switch", "from a snapshot: rollback", "from a snapshot: drop",
 	"a legal entity: begun", "a legal entity: compared", "a legal entity: switch", "a legal entity: rollback", "a legal entity: drop",
@@ -46,19 +46,19 @@ var operated = []string{
 }
 
 // TestDrillFleetUndisturbed is the load of TestDrillFleetUnderFaults without any fault, with all
-// that operators do: nobody sees an event twice.
+// that operators do: no reader sees an event twice.
 func TestDrillFleetUndisturbed(t *testing.T) {
 	f := newFleet(t, false)
 	prepare(t, f)
 	r := subscribe(t, f, false)
-	w := startTraffic(t, f, r)
+	w := startWriters(t, f, r)
 	o := operate(t, f)
 	w.await(t, quietEvents/2)
-	r.join(t)
+	r.subscribeAtFeedCursor(t)
 	w.await(t, quietEvents/2)
 	w.finish(t)
 	o.stop(t)
-	f.prove(t, w, r)
+	f.requireComplete(t, w, r)
 }
 
 // TestDrillFleetUnderFaults takes everything away from three nodes that can be taken away,
@@ -68,16 +68,16 @@ func TestDrillFleetUnderFaults(t *testing.T) {
 	f := newFleet(t, true)
 	prepare(t, f)
 	r := subscribe(t, f, true)
-	w := startTraffic(t, f, r)
+	w := startWriters(t, f, r)
 	o := operate(t, f)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
 	some := func() string { return fleetEntities[random.IntN(len(fleetEntities))] }
-	killNode := func() { f.kill(t, f.nodes[random.IntN(len(f.nodes))]) }
+	killNode := func() { f.restartNode(t, f.nodes[random.IntN(len(f.nodes))]) }
 	killBackends := func() {
 		var ended int
-		defer f.broken.begin("sessions end")()
+		defer f.broken.start("sessions end")()
 		f.query(t, `SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity WHERE usename = 'backbone_app' ORDER BY random() LIMIT 12) AS unlucky`, &ended)
 		require.Positive(t, ended)
 	}
@@ -87,45 +87,45 @@ func TestDrillFleetUnderFaults(t *testing.T) {
 	}{
 		{"a node is killed", killNode},
 		{"sessions end", killBackends},
-		{"the last node hears nothing", func() { f.wall.close(); f.hearsByItself(t, f.nodes[2]) }},
-		{"a node is lost and comes back", func() { f.lose(t, w, f.nodes[random.IntN(2)]) }},
-		{"somebody locks a head", func() { f.lockHead(t, w, some()) }},
+		{"the last node hears nothing", func() { f.blackhole.swallow(); f.requireFeedWithoutNotifications(t, f.nodes[2]) }},
+		{"a node is lost and comes back", func() { f.takeOverFanout(t, w, f.nodes[random.IntN(2)]) }},
+		{"a session locks a head", func() { f.lockHead(t, w, some()) }},
 		{"PostgreSQL is killed", func() { f.killDatabase(t) }},
-		{"somebody locks a checkpoint", func() { f.lockCheckpoint(t, w, "ap.vendors", some()) }},
-		{"a node sleeps past its leases", func() { f.sleep(t, w, f.nodes[random.IntN(2)]) }},
-		{"the last node hears again", f.wall.open},
+		{"a session locks a checkpoint", func() { f.lockCheckpoint(t, w, "ap.vendors", some()) }},
+		{"a node sleeps past its leases", func() { f.pauseNode(t, w, f.nodes[random.IntN(2)]) }},
+		{"the last node hears again", f.blackhole.forward},
 		{"sessions end again", killBackends},
-		{"somebody locks a cursor", func() { f.lockCursor(t, w, some()) }},
+		{"a session locks a cursor", func() { f.lockCursor(t, w, some()) }},
 		{"two nodes are killed", func() { killNode(); killNode() }},
 		{"sessions end once more", killBackends},
 	}
 	for i, fault := range faults {
 		w.await(t, betweenFaults)
 		if i%4 == 2 {
-			r.join(t)
+			r.subscribeAtFeedCursor(t)
 		}
 		began := time.Now()
 		fault.happen()
 		t.Logf("after %d events %s (%s)", w.acknowledged.Load(), fault.name, time.Since(began).Round(time.Millisecond))
 	}
 	w.await(t, betweenFaults)
-	f.fanoutShares(t, len(f.nodes))
+	f.requireFanoutShares(t, len(f.nodes))
 	w.finish(t)
 	o.stop(t, operated...)
-	f.prove(t, w, r)
+	f.requireComplete(t, w, r)
 
 	// Who answers everything sees again what was on its way when something broke.
-	bounds := map[*notebook]int{r.group: groupConsumers * pollLimit, r.ordered: pollLimit, r.clumsy: clumsyConsumers * pollLimit, r.hook: webhookWorkers}
+	bounds := map[*deliveryLog]int{r.group: groupConsumers * pollLimit, r.ordered: pollLimit, r.clumsy: clumsyConsumers * pollLimit, r.hook: webhookWorkers}
 	for _, b := range r.late {
 		bounds[b] = pollLimit
 	}
 	for b, most := range bounds {
-		require.LessOrEqual(t, b.judge(f.broken.all()).suffered(), most*len(faults), b.name)
+		require.LessOrEqual(t, b.explainRepeats(f.broken.all()).notRefused(), most*len(faults), b.name)
 	}
 }
 
-// hearsByItself shows that a feed of a node goes on while no signal reaches the node.
-func (f *fleet) hearsByItself(t *testing.T, n *node) {
+// requireFeedWithoutNotifications shows that a feed of a node goes on while no signal reaches the node.
+func (f *fleet) requireFeedWithoutNotifications(t *testing.T, n *node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), settleTime)
 	defer cancel()
@@ -147,8 +147,8 @@ func (f *fleet) hearsByItself(t *testing.T, n *node) {
 	require.Equal(t, betweenFaults, events, lines.Err())
 }
 
-// sleep stops a node until others have its work, and lets it go on.
-func (f *fleet) sleep(t *testing.T, w *traffic, n *node) {
+// pauseNode stops a node until others have its work, and lets it go on.
+func (f *fleet) pauseNode(t *testing.T, w *writers, n *node) {
 	t.Helper()
 	count := func(what string) (leases int) {
 		t.Helper()
@@ -157,7 +157,7 @@ func (f *fleet) sleep(t *testing.T, w *traffic, n *node) {
 	}
 	its := fmt.Sprintf("holder LIKE '%s%%'", n.id)
 	testkit.Eventually(t, settleTime, func() bool { return count(its) > 0 }, "leases of ", n.id)
-	awake := f.broken.begin(n.id + " sleeps")
+	awake := f.broken.start(n.id + " sleeps")
 	require.NoError(t, n.process.signal(syscall.SIGSTOP))
 	t.Cleanup(func() { _ = n.process.signal(syscall.SIGCONT) })
 	testkit.Eventually(t, settleTime, func() bool { return count(its) == 0 && count("NOT "+its) > 0 }, "leases of ", n.id, " go to others")
@@ -167,8 +167,8 @@ func (f *fleet) sleep(t *testing.T, w *traffic, n *node) {
 	testkit.Eventually(t, settleTime, func() bool { return count(its) > 0 }, n.id, " gets its share again")
 }
 
-// prove waits until everybody has everything, and looks at what they have.
-func (f *fleet) prove(t *testing.T, w *traffic, r *readers) {
+// requireComplete waits until every reader has received everything, and checks what it received.
+func (f *fleet) requireComplete(t *testing.T, w *writers, r *readers) {
 	t.Helper()
 	// Each acknowledged event is there, once, without a gap, and there is no other.
 	log, total := map[string][]placedEvent{}, 0
@@ -176,7 +176,7 @@ func (f *fleet) prove(t *testing.T, w *traffic, r *readers) {
 	every := map[string]bool{}
 	stream := 0
 	for _, entity := range append([]string{"DEMF"}, fleetEntities...) {
-		events, err := f.on(f.nodes[0], "auditor").events(url.Values{"stream_type": {"scope"}, "stream_id": {entity}})
+		events, err := f.client(f.nodes[0], "auditor").events(url.Values{"stream_type": {"scope"}, "stream_id": {entity}})
 		require.NoError(t, err)
 		for i, e := range events {
 			require.Equal(t, strconv.Itoa(i+1), e.Sequence, "no gap in %s", entity)
@@ -184,7 +184,7 @@ func (f *fleet) prove(t *testing.T, w *traffic, r *readers) {
 			every[e.ID] = true
 			if e.Type == machineType {
 				machines[e.ID] = true
-				require.Equal(t, entity, w.events[e.ID], "nobody was told of %s", e.ID)
+				require.Equal(t, entity, w.events[e.ID], "no writer was told of %s", e.ID)
 			}
 			if entity == fleetStreamEntity && e.Stream.ID == fleetStream {
 				stream++
@@ -203,7 +203,7 @@ func (f *fleet) prove(t *testing.T, w *traffic, r *readers) {
 
 	// Each subscriber has each event, in its order.
 	type subscriber struct {
-		*notebook
+		*deliveryLog
 		want int
 		once bool
 	}
@@ -212,7 +212,7 @@ func (f *fleet) prove(t *testing.T, w *traffic, r *readers) {
 		{r.all, total, true}, {r.stream, stream, true},
 	}
 	for _, b := range r.late {
-		subscribers = append(subscribers, subscriber{b, total - len(b.before), false})
+		subscribers = append(subscribers, subscriber{b, total - len(b.beforeSubscription), false})
 	}
 	for _, s := range subscribers {
 		testkit.Eventually(t, settleTime, func() bool { seen, _ := s.count(); return seen >= s.want }, s.name, " has all of ", s.want)
@@ -223,8 +223,8 @@ func (f *fleet) prove(t *testing.T, w *traffic, r *readers) {
 		if s.want == len(machines) {
 			of = machines
 		}
-		maps.DeleteFunc(of, func(id string, _ bool) bool { return s.before[id] })
-		if s.notebook != r.stream {
+		maps.DeleteFunc(of, func(id string, _ bool) bool { return s.beforeSubscription[id] })
+		if s.deliveryLog != r.stream {
 			require.True(t, maps.Equal(of, s.seen), s.name)
 		}
 		if s.once {
@@ -236,7 +236,7 @@ func (f *fleet) prove(t *testing.T, w *traffic, r *readers) {
 	r.stop(t)
 	delivered, suffered := 0, 0
 	for _, s := range subscribers {
-		delivered, suffered = delivered+s.want, suffered+s.explain(t, f.broken.all())
+		delivered, suffered = delivered+s.want, suffered+s.requireExplained(t, f.broken.all())
 	}
 	require.Less(t, float64(suffered), repeatsAllowed*float64(delivered), "%d came again among %d", suffered, delivered)
 
@@ -252,20 +252,20 @@ func (f *fleet) prove(t *testing.T, w *traffic, r *readers) {
 	}
 	require.True(t, maps.Equal(every, published))
 
-	f.proveReadModels(t, log)
+	f.requireReadModels(t, log)
 }
 
-// proveReadModels compares what the projections kept through everything with what they
+// requireReadModels compares what the projections kept through everything with what they
 // make of the whole log from its beginning.
-func (f *fleet) proveReadModels(t *testing.T, log map[string][]placedEvent) {
+func (f *fleet) requireReadModels(t *testing.T, log map[string][]placedEvent) {
 	t.Helper()
-	f.rest(t)
-	testkit.Eventually(t, settleTime, func() bool { return f.behind(t) == 0 }, "projections at the heads")
+	f.removeLeftovers(t)
+	testkit.Eventually(t, settleTime, func() bool { return f.unreadEvents(t) == 0 }, "projections at the heads")
 	kept := f.readModels(t)
 	require.NotEmpty(t, kept["ap.documents"])
 	require.NotEmpty(t, kept["gl.journal_lines"])
 	require.NotEmpty(t, kept["backbone.projection_rows"])
-	f.proveOwn(t, log)
+	f.requireCustomProjection(t, log)
 	var projections string
 	f.query(t, `SELECT string_agg(DISTINCT projection, ' ') FROM backbone.projection_checkpoints`, &projections)
 	env := []string{"BACKBONE_SERVER=" + f.nodes[1].server(), "BACKBONE_TOKEN=" + f.tokens["admin"]}
@@ -273,20 +273,20 @@ func (f *fleet) proveReadModels(t *testing.T, log map[string][]placedEvent) {
 		r := command(t, env, "projections", "reset", path.Base(name)) // its tenant knows it without the tenant's name
 		require.Zero(t, r.code, r)
 	}
-	testkit.Eventually(t, settleTime, func() bool { return f.behind(t) == 0 }, "projections at the heads again")
-	anew := f.readModels(t)
-	require.Equal(t, slices.Sorted(maps.Keys(kept)), slices.Sorted(maps.Keys(anew)))
+	testkit.Eventually(t, settleTime, func() bool { return f.unreadEvents(t) == 0 }, "projections at the heads again")
+	rebuilt := f.readModels(t)
+	require.Equal(t, slices.Sorted(maps.Keys(kept)), slices.Sorted(maps.Keys(rebuilt)))
 	rows := 0
 	for table := range kept {
-		require.Equal(t, kept[table], anew[table], table)
+		require.Equal(t, kept[table], rebuilt[table], table)
 		rows += len(kept[table])
 	}
 	t.Logf("%d rows of %d tables are what a fresh fold makes", rows, len(kept))
-	booksAgree(t, &dev{devFile: devFile{HTTP: f.nodes[0].server(), Tokens: f.tokens}}, "USMF")
+	requireBooksAgree(t, &dev{devFile: devFile{HTTP: f.nodes[0].server(), Tokens: f.tokens}}, "USMF")
 }
 
-// behind is how many events projections have not taken, over all legal entities.
-func (f *fleet) behind(t *testing.T) (events int) {
+// unreadEvents is how many events projections have not taken, over all legal entities.
+func (f *fleet) unreadEvents(t *testing.T) (events int) {
 	t.Helper()
 	f.query(t, `SELECT coalesce(sum(h.head - coalesce(c.sequence, 0)), 0)
 		FROM (SELECT partition_id, max(sequence) AS head FROM backbone.events GROUP BY partition_id) AS h

@@ -26,9 +26,9 @@ const (
 // fleetEntities are where the writers write; the first has books.
 var fleetEntities = []string{"USMF", "FLTA", "FLTB", "FLTC"}
 
-// traffic is writers at all nodes: each sends a request again, to the next node and
+// writers is writers at all nodes: each sends a request again, to the next node and
 // under the same key, until it is acknowledged.
-type traffic struct {
+type writers struct {
 	fleet  *fleet
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -44,12 +44,12 @@ type traffic struct {
 
 // They write no faster than the slowest subscriber reads, but for fleetAhead events: one
 // that gets its events one by one would need longer for the rest, the slower the machine
-// is, than anybody waits for it.
-func startTraffic(t *testing.T, f *fleet, r *readers) *traffic {
+// is, than any writer waits for it.
+func startWriters(t *testing.T, f *fleet, r *readers) *writers {
 	t.Helper()
 	f.as(t, "vendor_admin", http.StatusCreated, "/api/intents", `{"type":"ap.register_vendor","legal_entity":"USMF","payload":{"vendor_id":"V-FLEET","name":"Fleet Ltd","country":"US"}}`)
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &traffic{fleet: f, cancel: cancel, events: map[string]string{}}
+	w := &writers{fleet: f, cancel: cancel, events: map[string]string{}}
 	t.Cleanup(cancel)
 	for writer := range fleetWriters {
 		w.done.Go(func() {
@@ -65,7 +65,7 @@ func startTraffic(t *testing.T, f *fleet, r *readers) *traffic {
 					w.held.Add(1)
 					continue
 				}
-				if err := w.one(writer, i); err != nil {
+				if err := w.writeOne(writer, i); err != nil {
 					w.mutex.Lock()
 					w.failures = append(w.failures, err)
 					w.mutex.Unlock()
@@ -78,11 +78,11 @@ func startTraffic(t *testing.T, f *fleet, r *readers) *traffic {
 	return w
 }
 
-// slowest is how many events about machines everybody has at least who gets them all
+// slowest is how many events about machines the slowest reader of all of them has
 // from their beginning and nothing else.
 func (r *readers) slowest() int {
 	least := math.MaxInt
-	for _, b := range []*notebook{r.group, r.clumsy, r.hook} {
+	for _, b := range []*deliveryLog{r.group, r.clumsy, r.hook} {
 		seen, _ := b.count()
 		least = min(least, seen)
 	}
@@ -92,11 +92,11 @@ func (r *readers) slowest() int {
 // as sends what must succeed while nothing is broken.
 func (f *fleet) as(t *testing.T, role string, status int, path, body string) {
 	t.Helper()
-	require.NoError(t, f.on(f.nodes[0], role).want(status, nil, "POST", path, body))
+	require.NoError(t, f.client(f.nodes[0], role).want(status, nil, "POST", path, body))
 }
 
-// one request. What is under way when the traffic ends is brought to its end.
-func (w *traffic) one(writer, i int) error {
+// writeOne request. What is under way when the traffic ends is brought to its end.
+func (w *writers) writeOne(writer, i int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
 	key := fmt.Sprintf("fleet-%d-%d", writer, i)
@@ -112,8 +112,8 @@ func (w *traffic) one(writer, i int) error {
 		line := paper["lines"].([]object)[0]
 		line["quantity"], line["unit_price"], line["amount"] = 1, amount, amount
 		body, _ := json.Marshal(object{"type": "ap.submit_invoice", "legal_entity": entity, "payload": paper})
-		if a, err = w.fleet.ask(ctx, writer+i, "ap_clerk", "POST", "/api/intents", string(body), "Idempotency-Key", key); err == nil && i%32 == 3 {
-			if err = w.note(entity, a); err != nil {
+		if a, err = w.fleet.sendToAny(ctx, writer+i, "ap_clerk", "POST", "/api/intents", string(body), "Idempotency-Key", key); err == nil && i%32 == 3 {
+			if err = w.recordEvents(entity, a); err != nil {
 				return fmt.Errorf("%s: %w", key, err)
 			}
 			var out outcome
@@ -121,20 +121,20 @@ func (w *traffic) one(writer, i int) error {
 				return err
 			}
 			body := fmt.Sprintf(`{"type":"ap.approve_invoice","legal_entity":%q,"payload":{"invoice_id":%q}}`, entity, out.IntentID)
-			a, err = w.fleet.ask(ctx, writer+i+1, "approver", "POST", "/api/intents", body, "Idempotency-Key", "approve-"+key)
+			a, err = w.fleet.sendToAny(ctx, writer+i+1, "approver", "POST", "/api/intents", body, "Idempotency-Key", "approve-"+key)
 		}
 	} else {
 		machine := func(n int) string {
-			return serviced(entity, fmt.Sprintf("M-%d", n%fleetMachines), fmt.Sprintf(`{"hours":%d}`, i%9))
+			return machineServiced(entity, fmt.Sprintf("M-%d", n%fleetMachines), fmt.Sprintf(`{"hours":%d}`, i%9))
 		}
 		events = []string{machine(writer + i/3)}
 		if i%4 == 0 {
 			events = append(events, machine(writer+i+1), machine(i))
 		}
-		a, err = w.fleet.ask(ctx, writer+i, "module", "POST", "/api/events", batch(events...), "Idempotency-Key", key)
+		a, err = w.fleet.sendToAny(ctx, writer+i, "module", "POST", "/api/events", batch(events...), "Idempotency-Key", key)
 	}
 	if err == nil {
-		err = w.note(entity, a)
+		err = w.recordEvents(entity, a)
 	}
 	if err != nil {
 		return fmt.Errorf("%s in %s: %w", key, entity, err)
@@ -143,8 +143,8 @@ func (w *traffic) one(writer, i int) error {
 	return nil
 }
 
-// note keeps what was acknowledged.
-func (w *traffic) note(entity string, a answer) error {
+// recordEvents keeps what was acknowledged.
+func (w *writers) recordEvents(entity string, a answer) error {
 	if a.status != http.StatusCreated && (a.status != http.StatusOK || a.header.Get("Idempotency-Replayed") != "true") {
 		return fmt.Errorf("answered %s", a)
 	}
@@ -162,7 +162,7 @@ func (w *traffic) note(entity string, a answer) error {
 }
 
 // await waits for so many further acknowledged events.
-func (w *traffic) await(t *testing.T, more int64) {
+func (w *writers) await(t *testing.T, more int64) {
 	t.Helper()
 	target := w.acknowledged.Load() + more
 	testkit.Eventually(t, settleTime, func() bool {
@@ -174,7 +174,7 @@ func (w *traffic) await(t *testing.T, more int64) {
 }
 
 // finish ends the traffic when everything under way is acknowledged.
-func (w *traffic) finish(t *testing.T) {
+func (w *writers) finish(t *testing.T) {
 	t.Helper()
 	w.cancel()
 	w.done.Wait()

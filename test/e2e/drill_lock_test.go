@@ -18,7 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// lock takes locks in a session of somebody's own until the returned function is called.
+// lock takes locks in a session of its own until release is called.
 func (f *fleet) lock(t *testing.T, statement string, arguments ...any) (release func()) {
 	t.Helper()
 	connection, err := pgx.Connect(t.Context(), f.super)
@@ -44,16 +44,16 @@ func others(entity string) (out []string) {
 }
 
 // write has a node append one event, at once and at the first attempt.
-func (f *fleet) write(t *testing.T, w *traffic, n *node, entity, key string) {
+func (f *fleet) write(t *testing.T, w *writers, n *node, entity, key string) {
 	t.Helper()
-	a, err := f.on(n, "module").do("POST", "/api/events", batch(serviced(entity, "M-1", `{"hours":1}`)), "Idempotency-Key", key)
+	a, err := f.client(n, "module").do("POST", "/api/events", batch(machineServiced(entity, "M-1", `{"hours":1}`)), "Idempotency-Key", key)
 	require.NoError(t, err, "%s at %s", entity, n.id)
 	require.Equal(t, http.StatusCreated, a.status, "%s at %s: %s", entity, n.id, a)
-	require.NoError(t, w.note(entity, a))
+	require.NoError(t, w.recordEvents(entity, a))
 }
 
-// passed waits until projections have taken what the legal entities hold now.
-func (f *fleet) passed(t *testing.T, but string, entities ...string) {
+// awaitProjections waits until projections have taken what the legal entities hold now.
+func (f *fleet) awaitProjections(t *testing.T, but string, entities ...string) {
 	t.Helper()
 	heads := `SELECT e.partition_id, max(e.sequence) FROM backbone.events e JOIN backbone.legal_entities l USING (partition_id) WHERE l.code = ANY ($1) GROUP BY 1`
 	connection, err := pgx.Connect(t.Context(), f.super)
@@ -85,9 +85,9 @@ func (f *fleet) passed(t *testing.T, but string, entities ...string) {
 	}, "projections but ", but, " in ", strings.Join(entities, " "))
 }
 
-// lockHead has somebody lock the head of a legal entity for longer than anybody waits for
-// it: whoever writes there is told, and all others write at every node as if nothing were.
-func (f *fleet) lockHead(t *testing.T, w *traffic, entity string) {
+// lockHead locks the head of a legal entity for longer than LockTimeout of
+// its writers: they get an error, and writers of other legal entities are not delayed.
+func (f *fleet) lockHead(t *testing.T, w *writers, entity string) {
 	t.Helper()
 	release := f.lock(t, `SELECT FROM backbone.partition_heads h JOIN backbone.legal_entities l USING (partition_id) WHERE l.code = $1 FOR UPDATE OF h`, entity)
 	defer release()
@@ -95,7 +95,7 @@ func (f *fleet) lockHead(t *testing.T, w *traffic, entity string) {
 	var waited time.Duration
 	go func() { // waits as long as the node does
 		began := time.Now()
-		a, err := f.on(f.nodes[0], "module").do("POST", "/api/events", batch(serviced(entity, "M-1", `{"hours":1}`)))
+		a, err := f.client(f.nodes[0], "module").do("POST", "/api/events", batch(machineServiced(entity, "M-1", `{"hours":1}`)))
 		if err == nil && (a.status != http.StatusServiceUnavailable || a.code() != "store.unavailable") {
 			err = fmt.Errorf("a locked legal entity: %s", a)
 		}
@@ -109,7 +109,7 @@ func (f *fleet) lockHead(t *testing.T, w *traffic, entity string) {
 			require.NoError(t, err)
 			require.Positive(t, written)
 			require.Less(t, slowest, waited, "who writes elsewhere does not wait as those do who write there")
-			f.passed(t, "", others(entity)...)
+			f.awaitProjections(t, "", others(entity)...)
 			t.Logf("%d events beside the locked head of %s, the slowest in %s", written, entity, slowest.Round(time.Millisecond))
 			return
 		default:
@@ -125,9 +125,9 @@ func (f *fleet) lockHead(t *testing.T, w *traffic, entity string) {
 	}
 }
 
-// lockCheckpoint has somebody lock where a projection is in a legal entity, in all its
+// lockCheckpoint locks the checkpoint of a projection in a legal entity, in all its
 // versions: it goes on everywhere else, and so do the other projections there.
-func (f *fleet) lockCheckpoint(t *testing.T, w *traffic, projection, entity string) {
+func (f *fleet) lockCheckpoint(t *testing.T, w *writers, projection, entity string) {
 	t.Helper()
 	release := f.lock(t, `SELECT FROM backbone.projection_checkpoints c JOIN backbone.legal_entities l USING (partition_id) WHERE l.code = $1 AND c.projection = $2 FOR UPDATE OF c`, entity, projection)
 	defer release()
@@ -137,14 +137,14 @@ func (f *fleet) lockCheckpoint(t *testing.T, w *traffic, projection, entity stri
 				f.write(t, w, n, e, fmt.Sprintf("checkpoint-%s-%d-%s", projection, i, n.id))
 			}
 		}
-		f.passed(t, projection, entity)
-		f.passed(t, "", others(entity)...)
+		f.awaitProjections(t, projection, entity)
+		f.awaitProjections(t, "", others(entity)...)
 	}
 }
 
-// lockCursor has somebody lock where a new subscription is in a legal entity: whoever
+// lockCursor locks the cursor of a new subscription in a legal entity: a consumer that
 // reads it is handed what is in the others, and may answer it; the rest comes afterwards.
-func (f *fleet) lockCursor(t *testing.T, w *traffic, entity string) {
+func (f *fleet) lockCursor(t *testing.T, w *writers, entity string) {
 	t.Helper()
 	const id = "beside"
 	n := 0
@@ -160,7 +160,7 @@ func (f *fleet) lockCursor(t *testing.T, w *traffic, entity string) {
 	take := func(of []string, atLeast int) {
 		t.Helper()
 		testkit.Eventually(t, settleTime, func() bool {
-			reader := f.on(f.nodes[rand.IntN(len(f.nodes))], "module")
+			reader := f.client(f.nodes[rand.IntN(len(f.nodes))], "module")
 			var p struct {
 				Events []delivered `json:"events"`
 			}
@@ -190,17 +190,17 @@ func (f *fleet) lockCursor(t *testing.T, w *traffic, entity string) {
 		write()
 		take(others(entity), came[others(entity)[0]]+1+i%2)
 	}
-	require.Equal(t, before, came[entity], "nobody takes anything under a lock")
+	require.Equal(t, before, came[entity], "no delivery under a lock")
 	require.Less(t, fastest, answerTime, "nor does who reads the others wait for it")
 	release()
 	write()
 	take([]string{entity}, before+1)
-	require.NoError(t, f.on(f.nodes[0], "module").want(http.StatusOK, nil, "DELETE", "/api/subscriptions/"+id, ""))
+	require.NoError(t, f.client(f.nodes[0], "module").want(http.StatusOK, nil, "DELETE", "/api/subscriptions/"+id, ""))
 }
 
-// fanoutShares waits until each legal entity is published by the node of those alive that
+// requireFanoutShares waits until each legal entity is published by the node of those alive that
 // should, of which there are so many.
-func (f *fleet) fanoutShares(t *testing.T, alive int) {
+func (f *fleet) requireFanoutShares(t *testing.T, alive int) {
 	t.Helper()
 	connection, err := pgx.Connect(t.Context(), f.super)
 	require.NoError(t, err)
@@ -232,14 +232,14 @@ func (f *fleet) fanoutShares(t *testing.T, alive int) {
 	}, "the fan-out is shared by ", alive)
 }
 
-// lose kills a node that stays away until the others publish what it did, and brings it
+// takeOverFanout kills a node that stays away until the others publish what it did, and brings it
 // back to its share.
-func (f *fleet) lose(t *testing.T, w *traffic, n *node) {
+func (f *fleet) takeOverFanout(t *testing.T, w *writers, n *node) {
 	t.Helper()
-	f.fanoutShares(t, len(f.nodes))
-	f.end(t, n)
-	f.fanoutShares(t, len(f.nodes)-1)
+	f.requireFanoutShares(t, len(f.nodes))
+	f.killNode(t, n)
+	f.requireFanoutShares(t, len(f.nodes)-1)
 	w.await(t, betweenFaults)
-	f.begin(t, n)
-	f.fanoutShares(t, len(f.nodes))
+	f.startNode(t, n)
+	f.requireFanoutShares(t, len(f.nodes))
 }

@@ -59,14 +59,14 @@ func newOperators(t *testing.T, ask func(ctx context.Context, method, path, body
 func operate(t *testing.T, f *fleet) *operators {
 	t.Helper()
 	o := newOperators(t, func(ctx context.Context, method, path, body string) (answer, error) {
-		return f.ask(ctx, rand.IntN(len(f.nodes)), "admin", method, path, body)
+		return f.sendToAny(ctx, rand.IntN(len(f.nodes)), "admin", method, path, body)
 	})
-	require.NoError(t, f.on(f.nodes[0], "admin").want(http.StatusCreated, nil, "POST", "/api/admin/projections", ownDefinition(0)))
+	require.NoError(t, f.client(f.nodes[0], "admin").want(http.StatusCreated, nil, "POST", "/api/admin/projections", customDefinition(0)))
 	rebuilt := []string{"gl.ledger", "ap.open-items"}
 	o.repeat(func(n int) error { return o.rebuildPart(rebuilt[n%2], "USMF") })
 	o.repeat(func(n int) error { return o.rebuildFromSnapshot(rebuilt[(n+1)%2]) })
-	o.repeat(o.changeOwn)
-	o.repeat(func(int) error { return o.refold(f) })
+	o.repeat(o.changeCustomProjection)
+	o.repeat(func(int) error { return o.rebuildRowsOfEntity(f) })
 	return o
 }
 
@@ -120,8 +120,8 @@ func (o *operators) count(what string) {
 	o.did[what]++
 }
 
-// do sends an order and tells whether it was followed; refused, somebody was faster.
-func (o *operators) do(what, method, path, body string) (followed bool, err error) {
+// send sends an order and reports whether it was accepted; a refusal means that another operator was faster.
+func (o *operators) send(what, method, path, body string) (followed bool, err error) {
 	a, err := o.ask(o.ctx, method, "/api/admin/projections"+path, body)
 	switch {
 	case err != nil:
@@ -136,9 +136,9 @@ func (o *operators) do(what, method, path, body string) (followed bool, err erro
 	}
 }
 
-// shown tells how the versions of a projection stand. No version halts because of what
+// versions tells how the versions of a projection stand. No version halts because of what
 // happens to nodes and databases.
-func (o *operators) shown(name string) (b versionsShown, err error) {
+func (o *operators) versions(name string) (b versionsView, err error) {
 	a, err := o.ask(o.ctx, "GET", "/api/admin/projections/"+name+"/rebuild", "")
 	if err == nil && a.status != http.StatusOK {
 		err = fmt.Errorf("%s: %s", name, a)
@@ -146,15 +146,15 @@ func (o *operators) shown(name string) (b versionsShown, err error) {
 	if err == nil {
 		err = a.decode(&b)
 	}
-	for _, building := range append([]*buildingShown{b.Building}, b.parts()...) {
+	for _, building := range append([]*buildingView{b.Building}, b.parts()...) {
 		if err == nil && building != nil && building.Faulted > 0 {
-			err = fmt.Errorf("version %d of %s stands still: %s", building.Version, name, a)
+			err = fmt.Errorf("version %d of %s is stalled: %s", building.Version, name, a)
 		}
 	}
 	return b, err
 }
 
-func (b versionsShown) parts() (out []*buildingShown) {
+func (b versionsView) parts() (out []*buildingView) {
 	for _, part := range b.LegalEntities {
 		out = append(out, part.Building)
 	}
@@ -162,7 +162,7 @@ func (b versionsShown) parts() (out []*buildingShown) {
 }
 
 // part is what is being built of a legal entity, "" of all.
-func (b versionsShown) part(entity string) *buildingShown {
+func (b versionsView) part(entity string) *buildingView {
 	if entity == "" {
 		return b.Building
 	}
@@ -175,11 +175,11 @@ func (b versionsShown) part(entity string) *buildingShown {
 }
 
 // await waits until the versions stand in some way.
-func (o *operators) await(name string, until func(versionsShown) bool) error {
+func (o *operators) await(name string, until func(versionsView) bool) error {
 	pace := time.NewTicker(operatorPace)
 	defer pace.Stop()
 	for {
-		if b, err := o.shown(name); err != nil || until(b) {
+		if b, err := o.versions(name); err != nil || until(b) {
 			return err
 		}
 		select {
@@ -190,7 +190,7 @@ func (o *operators) await(name string, until func(versionsShown) bool) error {
 	}
 }
 
-// rebuildPart builds the rows of one legal entity anew, shows them, and goes back and
+// rebuildPart rebuilds the rows of one legal entity, switches to them, and back and
 // forth.
 func (o *operators) rebuildPart(name, entity string) error {
 	return o.rebuild(name, entity, "a legal entity", object{"legal_entity": entity})
@@ -198,10 +198,10 @@ func (o *operators) rebuildPart(name, entity string) error {
 
 // rebuildFromSnapshot takes a snapshot and begins a version with it.
 func (o *operators) rebuildFromSnapshot(name string) error {
-	if _, err := o.do("snapshot", "POST", "/"+name+"/snapshot", "{}"); err != nil {
+	if _, err := o.send("snapshot", "POST", "/"+name+"/snapshot", "{}"); err != nil {
 		return err
 	}
-	taken := func(b versionsShown) bool { return len(b.Snapshots) == 0 || b.Snapshots[0].Complete }
+	taken := func(b versionsView) bool { return len(b.Snapshots) == 0 || b.Snapshots[0].Complete }
 	if err := o.await(name, taken); err != nil {
 		return err
 	}
@@ -217,10 +217,10 @@ func (o *operators) rebuild(name, entity, what string, begin object) error {
 	if err != nil {
 		return err
 	}
-	if begun, err := o.do(what+": begun", "POST", "/"+name+"/rebuild", string(order)); err != nil || !begun {
+	if begun, err := o.send(what+": begun", "POST", "/"+name+"/rebuild", string(order)); err != nil || !begun {
 		return err
 	}
-	caughtUp := func(b versionsShown) bool {
+	caughtUp := func(b versionsView) bool {
 		building := b.part(entity)
 		return building == nil || building.CaughtUp
 	}
@@ -244,15 +244,15 @@ func (o *operators) rebuild(name, entity, what string, begin object) error {
 		return fmt.Errorf("compare %s: %s", name, a)
 	}
 	for _, step := range []string{"switch", "rollback", "rollback", "drop"} {
-		if _, err := o.do(what+": "+step, "POST", "/"+name+"/"+step, body); err != nil {
+		if _, err := o.send(what+": "+step, "POST", "/"+name+"/"+step, body); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ownDefinition is that of the fleet's own projection, in one of two ways.
-func ownDefinition(n int) string {
+// customDefinition is that of the fleet's own projection, in one of two ways.
+func customDefinition(n int) string {
 	fold := `{count: ((.state.count // 0) + 1)}`
 	if n%2 == 1 {
 		fold = `{count: ((.state.count // 0) + 1), twice: (((.state.count // 0) + 1) * 2)}`
@@ -261,25 +261,25 @@ func ownDefinition(n int) string {
 	return string(text)
 }
 
-// changeOwn changes the definition of the tenant's own projection, shows the new rows,
+// changeCustomProjection changes the definition of the tenant's own projection, shows the new rows,
 // and now and then those before again.
-func (o *operators) changeOwn(n int) error {
-	began, err := o.do("a definition: changed", "PUT", "/"+fleetOwn+"?switch=true", ownDefinition(n+1))
+func (o *operators) changeCustomProjection(n int) error {
+	began, err := o.send("a definition: changed", "PUT", "/"+fleetOwn+"?switch=true", customDefinition(n+1))
 	if err != nil || !began {
 		return err
 	}
-	if err := o.await(fleetOwn, func(b versionsShown) bool { return b.Building == nil }); err != nil {
+	if err := o.await(fleetOwn, func(b versionsView) bool { return b.Building == nil }); err != nil {
 		return err
 	}
 	o.count("a definition: shown")
 	if n%3 == 0 {
-		_, err = o.do("a definition: rolled back", "POST", "/"+fleetOwn+"/rollback", "{}")
+		_, err = o.send("a definition: rolled back", "POST", "/"+fleetOwn+"/rollback", "{}")
 	}
 	return err
 }
 
-// refold folds the rows of some entity anew, of which none was wrong.
-func (o *operators) refold(f *fleet) error {
+// rebuildRowsOfEntity rebuilds the rows of an entity, none of which was wrong.
+func (o *operators) rebuildRowsOfEntity(f *fleet) error {
 	names := []string{"gl.ledger", "ap.open-items", "ap.vendors"}
 	name := names[rand.IntN(len(names))]
 	streamType, id, err := f.someStream(o.ctx, targets[name])
@@ -324,16 +324,16 @@ func (f *fleet) someStream(ctx context.Context, types []string) (streamType, id 
 	return streamType, id, err
 }
 
-// rest removes everything that operators left beside what readers are shown, of which
+// removeLeftovers removes everything that operators left beside what readers are shown, of which
 // nothing stays.
-func (f *fleet) rest(t *testing.T) {
+func (f *fleet) removeLeftovers(t *testing.T) {
 	t.Helper()
 	o := newOperators(t, func(ctx context.Context, method, path, body string) (answer, error) {
-		return f.ask(ctx, 0, "admin", method, path, body)
+		return f.sendToAny(ctx, 0, "admin", method, path, body)
 	})
 	for _, name := range []string{"gl.ledger", "ap.open-items", "ap.vendors", fleetOwn} {
 		testkit.EventuallyNoError(t, settleTime, func() error {
-			b, err := o.shown(name)
+			b, err := o.versions(name)
 			if err != nil {
 				return err
 			}
@@ -346,7 +346,7 @@ func (f *fleet) rest(t *testing.T) {
 					body["snapshot"] = snapshot
 				}
 				text, _ := json.Marshal(body)
-				_, err := o.do(step, "POST", "/"+name+"/"+step, string(text))
+				_, err := o.send(step, "POST", "/"+name+"/"+step, string(text))
 				return err
 			}
 			var failures []string
@@ -379,8 +379,8 @@ func (f *fleet) rest(t *testing.T) {
 	require.Zero(t, left)
 }
 
-// proveOwn compares the rows of the fleet's own projection with the log.
-func (f *fleet) proveOwn(t *testing.T, log map[string][]placedEvent) {
+// requireCustomProjection compares the rows of the fleet's own projection with the log.
+func (f *fleet) requireCustomProjection(t *testing.T, log map[string][]placedEvent) {
 	t.Helper()
 	for entity, events := range log {
 		want := map[string]int{}
@@ -389,8 +389,8 @@ func (f *fleet) proveOwn(t *testing.T, log map[string][]placedEvent) {
 				want[e.Stream.ID]++
 			}
 		}
-		var page ownRows
-		require.NoError(t, f.on(f.nodes[0], "auditor").want(http.StatusOK, &page, "GET", "/api/projections/"+fleetOwn+"?legal_entity="+entity, ""))
+		var page customRows
+		require.NoError(t, f.client(f.nodes[0], "auditor").want(http.StatusOK, &page, "GET", "/api/projections/"+fleetOwn+"?legal_entity="+entity, ""))
 		got := map[string]int{}
 		for _, row := range page.Rows {
 			var state struct {

@@ -49,8 +49,8 @@ type readers struct {
 	mutex    sync.Mutex
 	failures []error
 
-	group, ordered, clumsy, all, stream, hook *notebook
-	late                                      []*notebook
+	group, ordered, clumsy, all, stream, hook *deliveryLog
+	late                                      []*deliveryLog
 
 	feed   sync.Mutex // the reader of the whole log is between two events
 	cursor string     // where it is
@@ -76,11 +76,11 @@ func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
 	if troubled {
 		timeout = hastyTimeout
 	}
-	for name, b := range map[string]**notebook{"group": &r.group, "ordered": &r.ordered, "clumsy": &r.clumsy, "hook": &r.hook} {
-		*b = newNotebook(name, timeout)
+	for name, b := range map[string]**deliveryLog{"group": &r.group, "ordered": &r.ordered, "clumsy": &r.clumsy, "hook": &r.hook} {
+		*b = newDeliveryLog(name, timeout)
 	}
-	r.all, r.stream = newNotebook("all", 0), newNotebook("stream", 0)
-	patience := patience(timeout)
+	r.all, r.stream = newDeliveryLog("all", 0), newDeliveryLog("stream", 0)
+	patience := endlessRetrySettings(timeout)
 	machines := `"event_types":["` + machineType + `"],`
 	for id, more := range map[string]string{
 		"group":   machines + `"settings":{"partition_by":"entity:machine",` + patience + `}`,
@@ -92,7 +92,7 @@ func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
 	f.as(t, "module", http.StatusCreated, "/api/subscriptions", `{"id":"hook","subscriber_type":"webhook","subscriber_id":"fleet",`+machines+`"settings":{"partition_by":"stream",`+patience+`}}`)
 	receiver := httptest.NewServer(r.receiver(troubled))
 	t.Cleanup(receiver.Close)
-	require.NoError(t, f.on(f.nodes[0], "module").want(http.StatusCreated, nil, "PUT", "/api/subscriptions/hook/endpoint", fmt.Sprintf(`{"url":%q}`, receiver.URL)))
+	require.NoError(t, f.client(f.nodes[0], "module").want(http.StatusCreated, nil, "PUT", "/api/subscriptions/hook/endpoint", fmt.Sprintf(`{"url":%q}`, receiver.URL)))
 
 	for i := range groupConsumers {
 		r.run(func() error { return r.consume(r.group, i, fmt.Sprintf("c-%d", i), nil) })
@@ -138,11 +138,11 @@ func (r *readers) stop(t *testing.T) {
 
 // consume is a consumer of a subscription that answers each event by itself, or with
 // its last of a legal entity all before it where the order is that of legal entities.
-func (r *readers) consume(b *notebook, first int, consumer string, mishap func(n int) string) error {
+func (r *readers) consume(b *deliveryLog, first int, consumer string, mishap func(n int) string) error {
 	at := "/api/subscriptions/" + b.name
 	handled := 0
 	for turn := first; r.ctx.Err() == nil; turn++ {
-		a, err := r.fleet.ask(r.ctx, turn, "module", "GET", fmt.Sprintf("%s/poll?limit=%d&wait_ms=1000&consumer=%s", at, pollLimit, consumer), "")
+		a, err := r.fleet.sendToAny(r.ctx, turn, "module", "GET", fmt.Sprintf("%s/poll?limit=%d&wait_ms=1000&consumer=%s", at, pollLimit, consumer), "")
 		if err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func (r *readers) consume(b *notebook, first int, consumer string, mishap func(n
 			return err
 		}
 		if consumer == "" { // in the order of legal entities
-			p.Events = b.takeInOrder(p.Events)
+			p.Events = b.recordOrderedPoll(p.Events)
 			last := map[string]delivered{}
 			for _, e := range p.Events {
 				last[e.Scope.LegalEntity] = e
@@ -166,11 +166,11 @@ func (r *readers) consume(b *notebook, first int, consumer string, mishap func(n
 					return err
 				}
 				of := slices.DeleteFunc(slices.Clone(p.Events), func(o delivered) bool { return o.Scope.LegalEntity != entity })
-				b.answered(of, nil)
+				b.recordAcknowledged(of, nil)
 			}
 			continue
 		}
-		p.Events = b.take(consumer, p.Events)
+		p.Events = b.recordPoll(consumer, p.Events)
 		failed := map[string]bool{} // keys: what follows is refused too, to keep its order
 		answers := map[string][]delivered{}
 		for _, e := range p.Events {
@@ -183,24 +183,24 @@ func (r *readers) consume(b *notebook, first int, consumer string, mishap func(n
 				action = "nack"
 			}
 			failed[e.key()] = failed[e.key()] || action != ""
-			b.gave(e, action != "")
+			b.recordAnswerSent(e, action != "")
 			answers[action] = append(answers[action], e)
 			if mishap == nil { // each by itself
-				if err := r.settle(b, turn, consumer, answers); err != nil {
+				if err := r.acknowledge(b, turn, consumer, answers); err != nil {
 					return err
 				}
 			}
 		}
-		if err := r.settle(b, turn, consumer, answers); err != nil {
+		if err := r.acknowledge(b, turn, consumer, answers); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// settle acknowledges and refuses, by what happened to the events; what timed out is not
+// acknowledge acknowledges and refuses, by what happened to the events; what timed out is not
 // answered at all.
-func (r *readers) settle(b *notebook, first int, consumer string, answers map[string][]delivered) error {
+func (r *readers) acknowledge(b *deliveryLog, first int, consumer string, answers map[string][]delivered) error {
 	defer clear(answers)
 	at := "/api/subscriptions/" + b.name
 	if of := answers[""]; len(of) > 0 {
@@ -208,7 +208,7 @@ func (r *readers) settle(b *notebook, first int, consumer string, answers map[st
 		if err != nil {
 			return err
 		}
-		b.answered(of, ignored)
+		b.recordAcknowledged(of, ignored)
 	}
 	if of := answers["nack"]; len(of) > 0 {
 		_, err := r.answer(first, at+"/nack", fmt.Sprintf(`{"event_ids":[%s],"action":"retry","code":"fleet.clumsy","reason":"It fell down."}`, quoted(of)))
@@ -220,7 +220,7 @@ func (r *readers) settle(b *notebook, first int, consumer string, answers map[st
 // answer sends an answer until a node takes it, and gives what it said of those events
 // that it did nothing to.
 func (r *readers) answer(first int, path, body string) (ignored map[string]string, err error) {
-	a, err := r.fleet.ask(r.ctx, first, "module", "POST", path, body)
+	a, err := r.fleet.sendToAny(r.ctx, first, "module", "POST", path, body)
 	if err == nil && a.status != http.StatusOK {
 		err = fmt.Errorf("%s: %s", path, a)
 	}
@@ -263,26 +263,26 @@ func (r *readers) receiver(troubled bool) http.Handler {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		r.hook.received(&body.Data)
+		r.hook.recordWebhook(&body.Data)
 		w.WriteHeader(http.StatusNoContent)
 	})
 }
 
-// silence is how long a feed may be silent before its reader takes the node for dead.
-const silence = 4 * time.Second
+// feedSilence is how long a feed may be silent before its reader takes the node for dead.
+const feedSilence = 4 * time.Second
 
-// join makes a subscription that goes on where the feed of the whole log is.
-func (r *readers) join(t *testing.T) {
+// subscribeAtFeedCursor makes a subscription that goes on where the feed of the whole log is.
+func (r *readers) subscribeAtFeedCursor(t *testing.T) {
 	t.Helper()
-	b := newNotebook(fmt.Sprintf("late-%d", len(r.late)), hastyTimeout)
+	b := newDeliveryLog(fmt.Sprintf("late-%d", len(r.late)), hastyTimeout)
 	r.feed.Lock()
 	r.all.mutex.Lock()
 	cursor := r.cursor
-	b.before = maps.Clone(r.all.seen)
+	b.beforeSubscription = maps.Clone(r.all.seen)
 	r.all.mutex.Unlock()
 	r.feed.Unlock()
-	a, err := r.fleet.ask(t.Context(), len(r.late), "module", "POST", "/api/subscriptions", fmt.Sprintf(
-		`{"id":%q,"subscriber_type":"service","subscriber_id":"fleet","settings":{"partition_by":"legal_entity","start_from":"cursor","start_cursor":%q,%s}}`, b.name, cursor, patience(hastyTimeout)))
+	a, err := r.fleet.sendToAny(t.Context(), len(r.late), "module", "POST", "/api/subscriptions", fmt.Sprintf(
+		`{"id":%q,"subscriber_type":"service","subscriber_id":"fleet","settings":{"partition_by":"legal_entity","start_from":"cursor","start_cursor":%q,%s}}`, b.name, cursor, endlessRetrySettings(hastyTimeout)))
 	require.NoError(t, err)
 	require.Contains(t, []int{http.StatusCreated, http.StatusOK}, a.status, a)
 	r.late = append(r.late, b)
@@ -290,8 +290,8 @@ func (r *readers) join(t *testing.T) {
 	r.run(func() error { return r.consume(b, turn, "", nil) })
 }
 
-// patience is the settings of who is handed events again for as long as it takes.
-func patience(timeout time.Duration) string {
+// endlessRetrySettings is the settings of who is handed events again for as long as it takes.
+func endlessRetrySettings(timeout time.Duration) string {
 	return fmt.Sprintf(`"message_timeout_ms":%d,"max_retry_count":1000,"breaker_after":0,"retry_first_ms":1,"retry_longest_ms":200`, timeout.Milliseconds())
 }
 
@@ -309,7 +309,7 @@ func (r *readers) followAll() error {
 func (r *readers) listen(turn int) error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
-	watchdog := time.AfterFunc(silence, cancel)
+	watchdog := time.AfterFunc(feedSilence, cancel)
 	defer watchdog.Stop()
 	n := r.fleet.nodes[turn%len(r.fleet.nodes)]
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, n.server()+"/api/subscribe/streams/$all", nil)
@@ -318,17 +318,17 @@ func (r *readers) listen(turn int) error {
 	}
 	q.Header.Set("Authorization", "Bearer "+r.fleet.tokens["auditor"])
 	q.Header.Set("Accept", "text/event-stream")
-	if r.cursor != "" { // nobody else writes it
+	if r.cursor != "" { // no other goroutine writes it
 		q.Header.Set("Last-Event-ID", r.cursor)
 	}
 	a, err := (&http.Client{Transport: r.fleet.http.Transport}).Do(q)
 	if err != nil {
-		return r.pause(nil)
+		return r.waitAfter(nil)
 	}
 	defer func() { _ = a.Body.Close() }()
 	if a.StatusCode != http.StatusOK {
 		if a.StatusCode >= 500 {
-			return r.pause(nil)
+			return r.waitAfter(nil)
 		}
 		return fmt.Errorf("the feed answered %s", a.Status)
 	}
@@ -336,7 +336,7 @@ func (r *readers) listen(turn int) error {
 	lines.Buffer(nil, 4<<20)
 	id, kind, data := "", "", ""
 	for lines.Scan() {
-		watchdog.Reset(silence)
+		watchdog.Reset(feedSilence)
 		line := lines.Text()
 		switch name, value, _ := strings.Cut(line, ": "); {
 		case name == "id":
@@ -354,7 +354,7 @@ func (r *readers) listen(turn int) error {
 			}
 			r.feed.Lock()
 			if kind == "event" {
-				r.all.came(e.Scope.LegalEntity, e.ID, e.sequence())
+				r.all.recordFeedEvent(e.Scope.LegalEntity, e.ID, e.sequence())
 			}
 			if id != "" {
 				r.cursor = id
@@ -366,8 +366,8 @@ func (r *readers) listen(turn int) error {
 	return nil
 }
 
-// pause is a short one before a reader knocks again.
-func (r *readers) pause(err error) error {
+// waitAfter is a short one before a reader knocks again.
+func (r *readers) waitAfter(err error) error {
 	wait := time.NewTimer(50 * time.Millisecond)
 	defer wait.Stop()
 	select {
@@ -391,11 +391,11 @@ func (r *readers) followStream() error {
 			if response != nil && response.StatusCode < 500 && response.StatusCode != http.StatusSwitchingProtocols {
 				return err
 			}
-			_ = r.pause(nil)
+			_ = r.waitAfter(nil)
 			continue
 		}
 		conn.SetReadLimit(4 << 20)
-		err = r.hear(conn, &next)
+		err = r.readFeed(conn, &next)
 		_ = conn.CloseNow()
 		if err != nil {
 			return err
@@ -404,11 +404,11 @@ func (r *readers) followStream() error {
 	return nil
 }
 
-var errHeard = errors.New("a message that no feed sends")
+var errUnknownMessage = errors.New("a message that no feed sends")
 
-func (r *readers) hear(conn *websocket.Conn, next *int) error {
+func (r *readers) readFeed(conn *websocket.Conn, next *int) error {
 	for {
-		ctx, cancel := context.WithTimeout(r.ctx, silence)
+		ctx, cancel := context.WithTimeout(r.ctx, feedSilence)
 		_, text, err := conn.Read(ctx)
 		cancel()
 		if err != nil {
@@ -423,11 +423,11 @@ func (r *readers) hear(conn *websocket.Conn, next *int) error {
 		}
 		switch m.Type {
 		case "event":
-			r.stream.came("versions", m.Event.ID, int64(m.Event.Stream.Version))
+			r.stream.recordFeedEvent("versions", m.Event.ID, int64(m.Event.Stream.Version))
 			*next = m.Event.Stream.Version + 1
 		case "heartbeat", "caughtUp", "error":
 		default:
-			return errHeard
+			return errUnknownMessage
 		}
 	}
 }

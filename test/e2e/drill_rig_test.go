@@ -29,31 +29,31 @@ import (
 
 const (
 	answerTime = 4 * time.Second // how long a client of the fleet waits before it asks another node
-	shunTime   = 2 * time.Second // how long nobody asks a node that did not answer
+	avoidTime  = 2 * time.Second // how long clients avoid a node that did not answer
 	oneAnswer  = 2 * time.Minute // how long a client waits that asks no other node
 )
 
 // fleet is three nodes on one PostgreSQL, with a key server, a message broker, and a
 // wall between the last node and the signals of the database.
 type fleet struct {
-	dir    string
-	nodes  [3]*node
-	tokens map[string]string
-	app    string // DSN
-	super  string // DSN
-	broker *embedded.Server
-	wall   *wall
-	http   *http.Client // of who asks another node soon
-	pg     *embeddedpg.Cluster
-	broken outages
+	dir       string
+	nodes     [3]*node
+	tokens    map[string]string
+	app       string // DSN
+	super     string // DSN
+	broker    *embedded.Server
+	blackhole *blackhole
+	http      *http.Client // of who asks another node soon
+	pg        *embeddedpg.Cluster
+	broken    outages
 }
 
 // node is one of the servers; it keeps its address when it starts again.
 type node struct {
-	id, address string
-	env         []string
-	process     *process
-	shunned     atomic.Int64 // until when, in Unix milliseconds
+	id, address  string
+	env          []string
+	process      *process
+	avoidedUntil atomic.Int64 // until when, in Unix milliseconds
 }
 
 func (n *node) server() string { return "http://" + n.address }
@@ -62,7 +62,7 @@ func (n *node) server() string { return "http://" + n.address }
 // who does not take a webhook.
 func newFleet(t *testing.T, troubled bool) *fleet {
 	t.Helper()
-	f := &fleet{dir: books(t), tokens: map[string]string{}, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: answerTime}}
+	f := &fleet{dir: copyOfBooks(t), tokens: map[string]string{}, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: answerTime}}
 	var books devFile
 	text, err := os.ReadFile(filepath.Join(f.dir, "dev.json"))
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func newFleet(t *testing.T, troubled bool) *fleet {
 		require.NoError(t, f.pg.Stop(ctx))
 	})
 	f.super = superuser(t, f.dir)
-	f.app = at(t, books.DSN, fmt.Sprintf("127.0.0.1:%d", f.pg.Port()))
+	f.app = dsnAt(t, books.DSN, fmt.Sprintf("127.0.0.1:%d", f.pg.Port()))
 
 	keys := filepath.Join(f.dir, "kms")
 	kmsd, err := launch(program(t), "", nil, "kmsd", "--listen", "127.0.0.1:0", "--keys", keys)
@@ -90,10 +90,10 @@ func newFleet(t *testing.T, troubled bool) *fleet {
 	f.broker, err = embedded.Start(embedded.Config{Directory: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(f.broker.Stop)
-	f.wall = newWall(t, fmt.Sprintf("127.0.0.1:%d", f.pg.Port()))
+	f.blackhole = newBlackhole(t, fmt.Sprintf("127.0.0.1:%d", f.pg.Port()))
 
 	env := []string{
-		"BACKBONE_DATABASE_DSN=" + f.app, "BACKBONE_DATABASE_ERASER_DSN=" + at(t, books.EraserDSN, fmt.Sprintf("127.0.0.1:%d", f.pg.Port())),
+		"BACKBONE_DATABASE_DSN=" + f.app, "BACKBONE_DATABASE_ERASER_DSN=" + dsnAt(t, books.EraserDSN, fmt.Sprintf("127.0.0.1:%d", f.pg.Port())),
 		"BACKBONE_KMS_ENDPOINT=http://" + found[1], "BACKBONE_KMS_CREDENTIALS_FILE=" + filepath.Join(keys, "credentials"),
 		"BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(f.dir, "exports"), "BACKBONE_NATS_URLS=" + f.broker.URL(),
 		"BACKBONE_PROJECTOR_TTL=3s", "BACKBONE_PROJECTOR_RENEW=1s", "BACKBONE_FEEDS_HEARTBEAT=1s", "BACKBONE_LOG_LEVEL=warn",
@@ -115,17 +115,17 @@ func newFleet(t *testing.T, troubled bool) *fleet {
 		n := &node{id: fmt.Sprintf("fleet-%d", i), address: testkit.Address(t)}
 		n.env = append(env[:len(env):len(env)], "BACKBONE_NODE_ID="+n.id, "BACKBONE_HTTP_LISTEN="+n.address)
 		if i == len(f.nodes)-1 {
-			n.env = append(n.env, "BACKBONE_DATABASE_LISTEN_DSN="+at(t, f.app, f.wall.address))
+			n.env = append(n.env, "BACKBONE_DATABASE_LISTEN_DSN="+dsnAt(t, f.app, f.blackhole.address))
 		}
 		f.nodes[i] = n
-		f.begin(t, n)
+		f.startNode(t, n)
 	}
-	f.watch(t)
+	f.recordStalls(t)
 	return f
 }
 
-// at is the same database by another way.
-func at(t *testing.T, dsn, address string) string {
+// dsnAt is the same database by another way.
+func dsnAt(t *testing.T, dsn, address string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
 	require.NoError(t, err)
@@ -133,8 +133,8 @@ func at(t *testing.T, dsn, address string) string {
 	return u.String()
 }
 
-// begin starts a node and waits until it answers.
-func (f *fleet) begin(t *testing.T, n *node) {
+// startNode starts a node and waits until it answers.
+func (f *fleet) startNode(t *testing.T, n *node) {
 	t.Helper()
 	p, err := launch(program(t), "", n.env, "serve")
 	require.NoError(t, err)
@@ -144,29 +144,29 @@ func (f *fleet) begin(t *testing.T, n *node) {
 		if !p.alive() {
 			t.Fatalf("%s ended: %s", n.id, p.stderr)
 		}
-		return f.hasty(n, "").want(http.StatusOK, nil, "GET", "/livez", "")
+		return f.shortTimeoutClient(n, "").want(http.StatusOK, nil, "GET", "/livez", "")
 	}, n.id)
 }
 
-// end ends a node without a chance to say goodbye.
-func (f *fleet) end(t *testing.T, n *node) {
+// killNode ends a node without a chance to say goodbye.
+func (f *fleet) killNode(t *testing.T, n *node) {
 	t.Helper()
-	defer f.broken.begin(n.id + " is killed")()
+	defer f.broken.start(n.id + " is killed")()
 	require.NoError(t, n.process.signal(syscall.SIGKILL))
 	<-n.process.ended
 }
 
-// kill ends a node and starts it again.
-func (f *fleet) kill(t *testing.T, n *node) {
+// restartNode ends a node and starts it again.
+func (f *fleet) restartNode(t *testing.T, n *node) {
 	t.Helper()
-	f.end(t, n)
-	f.begin(t, n)
+	f.killNode(t, n)
+	f.startNode(t, n)
 }
 
 // killDatabase ends PostgreSQL as a power failure does, and starts it again.
 func (f *fleet) killDatabase(t *testing.T) {
 	t.Helper()
-	defer f.broken.begin("PostgreSQL is away")()
+	defer f.broken.start("PostgreSQL is away")()
 	pid, err := postmaster(f.dir)
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -178,14 +178,14 @@ func (f *fleet) killDatabase(t *testing.T) {
 	f.pg = again // what has stopped may be stopped again, nothing may not
 }
 
-// on asks a node that must answer, however long it takes: who must not wait for somebody
+// client asks a node that must answer, however long it takes: a test about waiting reads
 // else is told otherwise by what is answered.
-func (f *fleet) on(n *node, role string) client {
+func (f *fleet) client(n *node, role string) client {
 	return client{server: n.server(), token: f.tokens[role], http: &http.Client{Transport: f.http.Transport, Timeout: oneAnswer}}
 }
 
-// hasty asks a node that may be away.
-func (f *fleet) hasty(n *node, role string) client {
+// shortTimeoutClient asks a node that may be away.
+func (f *fleet) shortTimeoutClient(n *node, role string) client {
 	return client{server: n.server(), token: f.tokens[role], http: f.http}
 }
 
@@ -198,24 +198,24 @@ func (f *fleet) query(t *testing.T, statement string, scan ...any) {
 	require.NoError(t, connection.QueryRow(t.Context(), statement).Scan(scan...), statement)
 }
 
-// undecided are refusals that say to try again.
-var undecided = []string{"idempotency.in_progress"}
+// retryableRefusals are refusals that say to try again.
+var retryableRefusals = []string{"idempotency.in_progress"}
 
-// ask sends a request to the nodes in turn until one answers with less than 500.
+// sendToAny sends a request to the nodes in turn until one answers with less than 500.
 // Errors of all of them for long mean that the fleet does not come back.
-func (f *fleet) ask(ctx context.Context, first int, role, method, path, body string, header ...string) (answer, error) {
+func (f *fleet) sendToAny(ctx context.Context, first int, role, method, path, body string, header ...string) (answer, error) {
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
 	for i := first; ; i++ {
 		n := f.nodes[i%len(f.nodes)]
 		var a answer
 		var err error
-		if time.Now().UnixMilli() >= n.shunned.Load() {
-			a, err = f.hasty(n, role).do(method, path, body, header...)
-			if os.IsTimeout(err) && f.silent(n) {
-				n.shunned.Store(time.Now().Add(shunTime).UnixMilli())
+		if time.Now().UnixMilli() >= n.avoidedUntil.Load() {
+			a, err = f.shortTimeoutClient(n, role).do(method, path, body, header...)
+			if os.IsTimeout(err) && f.isUnresponsive(n) {
+				n.avoidedUntil.Store(time.Now().Add(avoidTime).UnixMilli())
 			}
-			if err == nil && a.status < 500 && !slices.Contains(undecided, a.code()) {
+			if err == nil && a.status < 500 && !slices.Contains(retryableRefusals, a.code()) {
 				return a, nil
 			}
 		}
@@ -227,28 +227,28 @@ func (f *fleet) ask(ctx context.Context, first int, role, method, path, body str
 	}
 }
 
-// silent tells whether a node does not even say that it lives: it may only be that what
+// isUnresponsive tells whether a node does not even say that it lives: it may only be that what
 // it was asked for takes long.
-func (f *fleet) silent(n *node) bool {
+func (f *fleet) isUnresponsive(n *node) bool {
 	hasty := client{server: n.server(), http: &http.Client{Transport: f.http.Transport, Timeout: time.Second}}
 	return hasty.want(http.StatusOK, nil, "GET", "/livez", "") != nil
 }
 
-// wall is a way to the database that can swallow everything: connections stay open and
+// blackhole is a way to the database that can swallow everything: connections stay open and
 // nothing comes through, as behind a firewall that forgot them.
-type wall struct {
+type blackhole struct {
 	address string
 	mutex   sync.Mutex
 	closed  bool // swallows
 	pairs   []net.Conn
 }
 
-func newWall(t *testing.T, target string) *wall {
+func newBlackhole(t *testing.T, target string) *blackhole {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	w := &wall{address: l.Addr().String()}
-	t.Cleanup(func() { _ = l.Close(); w.open() })
+	w := &blackhole{address: l.Addr().String()}
+	t.Cleanup(func() { _ = l.Close(); w.forward() })
 	go func() {
 		for {
 			near, err := l.Accept()
@@ -270,7 +270,7 @@ func newWall(t *testing.T, target string) *wall {
 	return w
 }
 
-func (w *wall) pump(from, to net.Conn) {
+func (w *blackhole) pump(from, to net.Conn) {
 	defer func() { _, _ = from.Close(), to.Close() }()
 	b := make([]byte, 32<<10)
 	for {
@@ -290,15 +290,15 @@ func (w *wall) pump(from, to net.Conn) {
 	}
 }
 
-func (w *wall) close() {
+func (w *blackhole) swallow() {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	w.closed = true
 }
 
-// open lets everything through again; what was swallowed is lost, so old connections
+// forward lets everything through again; what was swallowed is lost, so old connections
 // are broken off.
-func (w *wall) open() {
+func (w *blackhole) forward() {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	w.closed = false

@@ -16,11 +16,11 @@ const (
 	stallLook = 50 * time.Millisecond
 )
 
-// watch notes when the test, a node or PostgreSQL stands still, of which the machine is
+// recordStalls records when the test, a node or PostgreSQL is stalled, of which the machine is
 // the cause: it gave no processor or no disk. What is handed out then may come again,
-// which would otherwise be nobody's doing. Whoever waits for a lock does not stand still:
+// which would otherwise be unexplained. A session that waits for a lock is not stalled:
 // what is asked for waits for none.
-func (f *fleet) watch(t *testing.T) {
+func (f *fleet) recordStalls(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -35,10 +35,10 @@ func (f *fleet) watch(t *testing.T) {
 					return
 				case <-pace.C:
 				}
-				_ = alive() // who is not there does not stand still
+				_ = alive() // a process that has ended is not stalled
 				now := time.Now()
 				if now.Sub(last) > stallTime {
-					f.broken.stood(who, last, now)
+					f.broken.addStall(who, last, now)
 				}
 				last = now
 			}

@@ -10,13 +10,13 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestDrillAccessRenewal lets access end, and somebody lose a token.
+// TestDrillAccessRenewal lets access expire, and replaces a lost token.
 func TestDrillAccessRenewal(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)
 	owner := testkit.Database(t, nil, "e2e_empty")
 	app := asApplication(t, owner)
-	env := append(ownKeys(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner))
+	env := append(newKeySettings(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner))
 	require.Zero(t, command(t, nil, "migrate", "--dsn", owner).code)
 	require.Zero(t, command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org").code)
 	enroll := func(more ...string) result {
@@ -24,9 +24,9 @@ func TestDrillAccessRenewal(t *testing.T) {
 	}
 	first := enroll("--person", "s-shop", "--role", "module", "--legal-entity", "FRMF", "--service")
 	require.Zero(t, first.code, first)
-	_, anybody := startServe(t, app, env...)
+	_, server := startServe(t, app, env...)
 	status := func(token string) int {
-		a, err := anybody.as(strings.TrimSpace(token)).do("GET", "/api/subscriptions", "")
+		a, err := server.as(strings.TrimSpace(token)).do("GET", "/api/subscriptions", "")
 		require.NoError(t, err)
 		return a.status
 	}
@@ -39,7 +39,7 @@ func TestDrillAccessRenewal(t *testing.T) {
 		require.Empty(t, r.stdout)
 	}
 	refused(enroll("--person", "s-shop", "--role", "module", "--service"), "principal.duplicate")
-	refused(enroll("--person", "nobody", "--renew"), "principal.not_found")
+	refused(enroll("--person", "unknown", "--renew"), "principal.not_found")
 	refused(enroll("--person", "p-new"), "cli.role_missing")
 	refused(enroll("--person", "s-shop", "--renew", "--legal-entity", "DEMF"), "cli.role_missing")
 	refused(enroll("--person", "s-shop", "--renew", "--all-legal-entities"), "cli.role_missing")
@@ -70,7 +70,7 @@ func TestDrillAccessRenewal(t *testing.T) {
 	require.Zero(t, wider.code, wider)
 	roles, entities, kind, _ = rights()
 	require.Equal(t, []string{"module", "importer"}, roles)
-	require.Equal(t, []string{"FRMF"}, entities, "nobody gets further without its being said")
+	require.Equal(t, []string{"FRMF"}, entities, "rights grow only when the command says so")
 	require.Equal(t, "system", kind, "a renewal that does not say leaves it")
 	named := enroll("--person", "s-shop", "--renew", "--service", "--role", "module", "--legal-entity", "DEMF")
 	require.Zero(t, named.code, named)
@@ -94,5 +94,5 @@ func TestDrillAccessRenewal(t *testing.T) {
 	require.Zero(t, everywhere.code, everywhere)
 	_, entities, _, _ = rights()
 	require.Empty(t, entities)
-	require.Zero(t, command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org").code, "nobody is locked out for ever")
+	require.Zero(t, command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org").code, "bootstrap lets an administrator in again")
 }

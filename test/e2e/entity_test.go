@@ -23,9 +23,9 @@ type entityState struct {
 	} `json:"snapshot"`
 }
 
-// TestAnEntityIsReadAtEveryLevel follows a machine with a long history through the
+// TestEntityConsistencyLevels follows a machine with a long history through the
 // API and the command line, until a back-dated event makes its snapshot stale.
-func TestAnEntityIsReadAtEveryLevel(t *testing.T) {
+func TestEntityConsistencyLevels(t *testing.T) {
 	t.Parallel()
 	const entity, name = "ENTX", "mill.roll.measured"
 	d := sharedDev(t)
@@ -65,7 +65,7 @@ func TestAnEntityIsReadAtEveryLevel(t *testing.T) {
 
 	measure("2026-02-01", 1)
 	e = read("&consistency=verified")
-	require.Equal(t, []any{"strong", 153, true}, []any{e.Consistency, e.Count, e.Snapshot == nil}, "the snapshots are stale, and it is folded anew")
+	require.Equal(t, []any{"strong", 153, true}, []any{e.Consistency, e.Count, e.Snapshot == nil}, "the snapshots are stale, and it is folded from its events")
 	e = read("&known_at=seq:" + e.Version + "&as_of=2026-02-28")
 	require.Equal(t, `{"gauge":1.50,"n":153}`, string(e.State))
 

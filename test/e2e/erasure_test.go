@@ -24,18 +24,18 @@ const (
 	redactedValue = "[REDACTED]"
 )
 
-// story is the data of one person in two legal entities and of somebody else.
-type story struct {
+// personFixture is the data of one person in two legal entities, and of another person.
+type personFixture struct {
 	d                 *dev
 	module, auditor   client
 	officer, approver client
 	here, there       string // legal entities
 	events, elsewhere []string
-	others            string // event about somebody else
+	others            string // event about another person
 	subject, person   string
 }
 
-func (s *story) hire(t *testing.T, entity string, n int) []string {
+func (s *personFixture) hire(t *testing.T, entity string, n int) []string {
 	t.Helper()
 	var events []string
 	for i := range n {
@@ -44,9 +44,9 @@ func (s *story) hire(t *testing.T, entity string, n int) []string {
 	return s.module.record(t, events...)
 }
 
-func newStory(t *testing.T, d *dev, id, here, there string) *story {
+func newPersonFixture(t *testing.T, d *dev, id, here, there string) *personFixture {
 	t.Helper()
-	s := &story{
+	s := &personFixture{
 		d: d, module: d.as(t, "module"), auditor: d.as(t, "auditor"), officer: d.as(t, "compliance"), approver: d.as(t, "compliance_approver"),
 		here: here, there: there, person: id, subject: "employee:" + id,
 	}
@@ -58,7 +58,7 @@ func newStory(t *testing.T, d *dev, id, here, there string) *story {
 // all of them.
 func TestErasure(t *testing.T) {
 	t.Parallel()
-	d := startOn(t, books(t), recoveryStart)
+	d := startOn(t, copyOfBooks(t), recoveryStart)
 	t.Run("person", func(t *testing.T) { erasePerson(t, d) })
 	t.Run("vendor", func(t *testing.T) { eraseVendor(t, d) })
 }
@@ -66,7 +66,7 @@ func TestErasure(t *testing.T) {
 // erasePerson is the way of an erasure from the request to the certificate.
 func erasePerson(t *testing.T, d *dev) {
 	t.Helper()
-	s := newStory(t, d, "E-100", "USMF", "DEMF")
+	s := newPersonFixture(t, d, "E-100", "USMF", "DEMF")
 	s.events, s.elsewhere = s.hire(t, s.here, 22), s.hire(t, s.there, 3)
 	s.others = s.module.record(t, person(s.here, "E-101", object{"name": "Bea Norris", "relatives": []object{{"person_id": s.person, "name": "Ada Mosley"}}}))[0]
 	clear := s.module.data(t, s.here, s.events[0])
@@ -191,7 +191,7 @@ func erasePerson(t *testing.T, d *dev) {
 	}
 	s.module.record(t, person(s.here, s.person, object{"grade": 1}), person(s.here, "E-101", object{"email": "bea@example.org"}))
 
-	s.certified(t, r)
+	s.requireCertificate(t, r)
 	verdict := command(t, nil, "verify", "--data-dir", d.dataDir, "--json")
 	require.Zero(t, verdict.code, verdict)
 	require.Contains(t, verdict.stdout, s.subject)
@@ -201,13 +201,13 @@ func erasePerson(t *testing.T, d *dev) {
 	require.Contains(t, text.stdout, s.subject)
 }
 
-// certified downloads the certificate and holds it against every change.
-func (s *story) certified(t *testing.T, r erasureRequest) {
+// requireCertificate downloads the certificate and holds it against every change.
+func (s *personFixture) requireCertificate(t *testing.T, r erasureRequest) {
 	t.Helper()
 	path := "/api/erasure-requests/" + r.ID + "/certificate"
 	a := must(s.auditor.do("GET", path, ""))
 	require.Equal(t, http.StatusOK, a.status, a)
-	require.Equal(t, string(a.body), string(must(s.officer.do("GET", path, "")).body), "the same bytes for everybody")
+	require.Equal(t, string(a.body), string(must(s.officer.do("GET", path, "")).body), "the same bytes for every caller")
 	require.NotContains(t, string(a.body), "Ada")
 	folder := t.TempDir()
 	file, key := filepath.Join(folder, "certificate.json"), verifierKeys(t, s.d.Exports)[0]
@@ -327,12 +327,12 @@ func eraseVendor(t *testing.T, d *dev) {
 	require.Zero(t, command(t, nil, "verify", "--data-dir", d.dataDir).code)
 }
 
-// TestErasureThatEndsOtherwise: refused by a hold, rejected, withdrawn, or done in one
+// TestErasureRejectedOrWithdrawn: refused by a hold, rejected, withdrawn, or done in one
 // legal entity.
-func TestErasureThatEndsOtherwise(t *testing.T) {
+func TestErasureRejectedOrWithdrawn(t *testing.T) {
 	t.Parallel()
 	d := sharedDev(t)
-	s := newStory(t, d, "E-200", "ERAX", "ERAY")
+	s := newPersonFixture(t, d, "E-200", "ERAX", "ERAY")
 	newEntity(t, d, s.here)
 	newEntity(t, d, s.there)
 	request := func() erasureRequest { t.Helper(); return s.officer.requestErasure(t, s.subject, s.here, s.there) }
@@ -396,12 +396,12 @@ func TestErasureThatEndsOtherwise(t *testing.T) {
 	require.Equal(t, "Ada Mosley", s.module.data(t, s.there, kept)["name"])
 	s.hire(t, s.there, 1)
 
-	// Somebody the log has never heard of is kept out all the same.
+	// A person that no event names is withheld all the same.
 	eraseSubject(t, s.officer, s.approver, "employee:E-299", s.here)
 	expect(t, http.StatusGone, "pii.subject_erased", must(s.module.do("POST", "/api/events", batch(person(s.here, "E-299", object{"name": "Cy Twain"})))))
 }
 
-func (s *story) awaitStatus(t *testing.T, id, status string) (r erasureRequest) {
+func (s *personFixture) awaitStatus(t *testing.T, id, status string) (r erasureRequest) {
 	t.Helper()
 	require.Eventually(t, func() bool { r = s.officer.erasure(t, id); return r.Status == status }, erasureTime, 50*time.Millisecond, id)
 	return r

@@ -61,7 +61,7 @@ func consume(t *testing.T, address string, n int) []published {
 // TestFanOut follows an invoice to a NATS stream, over a restart of everything.
 func TestFanOut(t *testing.T) {
 	t.Parallel()
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d, err := startDev(program(t), dir, recoveryStart, "--nats")
 	require.NoError(t, err)
 	require.NotEmpty(t, d.NATS)
@@ -116,7 +116,7 @@ func TestFanOut(t *testing.T) {
 	<-d.ended
 	again, err := startDev(program(t), dir, recoveryStart, "--nats")
 	require.NoError(t, err)
-	if d.NATS != again.NATS { // it stays unless somebody else took the port meanwhile
+	if d.NATS != again.NATS { // it is kept unless another program took the port
 		other, err := net.Dial("tcp", u.Host)
 		require.NoError(t, err, "%s is free, and %s is another address", d.NATS, again.NATS)
 		require.NoError(t, other.Close())

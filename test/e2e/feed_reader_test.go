@@ -61,8 +61,8 @@ func startProxy(t *testing.T, server string) string {
 	return listener.Addr().String()
 }
 
-// fedEvent is what a reader got: an event or a sign of life.
-type fedEvent struct {
+// feedEvent is what a reader got: an event or a sign of life.
+type feedEvent struct {
 	beat     bool
 	sequence string
 	cursor   string
@@ -70,12 +70,12 @@ type fedEvent struct {
 
 // feedReader reads one feed; next fails when the connection has ended.
 type feedReader struct {
-	next func() (fedEvent, error)
+	next func() (feedEvent, error)
 	end  func()
 }
 
-// small lets little lie on the way to a client, so that who does not read is noticed.
-func small(ctx context.Context, network, address string) (net.Conn, error) {
+// dialSmallBuffers lets little lie on the way to a client, so that who does not read is noticed.
+func dialSmallBuffers(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err == nil {
 		err = conn.(*net.TCPConn).SetReadBuffer(16 << 10)
@@ -86,17 +86,17 @@ func small(ctx context.Context, network, address string) (net.Conn, error) {
 func overWebSocket(t *testing.T, c client, from string) feedReader {
 	t.Helper()
 	conn, _, err := websocket.Dial(t.Context(), strings.Replace(c.server, "http", "ws", 1)+"/api/subscribe/streams/$all?from="+from, &websocket.DialOptions{
-		Subprotocols: []string{"backbone.v1", "bearer." + c.token}, HTTPClient: &http.Client{Transport: &http.Transport{DialContext: small}},
+		Subprotocols: []string{"backbone.v1", "bearer." + c.token}, HTTPClient: &http.Client{Transport: &http.Transport{DialContext: dialSmallBuffers}},
 	})
 	require.NoError(t, err)
 	conn.SetReadLimit(1 << 20)
-	next := func() (fedEvent, error) {
+	next := func() (feedEvent, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), liveTime)
 		defer cancel()
 		for {
 			_, text, err := conn.Read(ctx)
 			if err != nil {
-				return fedEvent{}, err
+				return feedEvent{}, err
 			}
 			var m struct {
 				Type   string      `json:"type"`
@@ -104,10 +104,10 @@ func overWebSocket(t *testing.T, c client, from string) feedReader {
 				Cursor string      `json:"cursor"`
 			}
 			if err := json.Unmarshal(text, &m); err != nil {
-				return fedEvent{}, err
+				return feedEvent{}, err
 			}
 			if m.Type == "event" || m.Type == "heartbeat" {
-				return fedEvent{m.Type == "heartbeat", m.Event.Sequence, m.Cursor}, nil
+				return feedEvent{m.Type == "heartbeat", m.Event.Sequence, m.Cursor}, nil
 			}
 		}
 	}
@@ -123,18 +123,18 @@ func overEvents(t *testing.T, c client, from string) feedReader {
 	if from != "0" {
 		r.Header.Set("Last-Event-ID", from)
 	}
-	res, err := (&http.Client{Transport: &http.Transport{DialContext: small}}).Do(r)
+	res, err := (&http.Client{Transport: &http.Transport{DialContext: dialSmallBuffers}}).Do(r)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, res.StatusCode)
 	lines := bufio.NewReader(res.Body)
-	next := func() (out fedEvent, err error) {
+	next := func() (out feedEvent, err error) {
 		late := time.AfterFunc(liveTime, cancel)
 		defer late.Stop()
 		name := ""
 		for {
 			line, err := lines.ReadString('\n')
 			if err != nil {
-				return fedEvent{}, err
+				return feedEvent{}, err
 			}
 			key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 			switch key {
@@ -153,7 +153,7 @@ func overEvents(t *testing.T, c client, from string) feedReader {
 			case "data":
 				var e placedEvent
 				if err := json.Unmarshal([]byte(value), &e); err != nil {
-					return fedEvent{}, err
+					return feedEvent{}, err
 				}
 				out.sequence = e.Sequence
 			}
@@ -172,7 +172,7 @@ func TestDrillFeedReaders(t *testing.T) {
 	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/legal-entities", `{"code":"READ","name":"Reading","time_zone":"Europe/Berlin"}`))
 	i.machines(t, one.server)
 	const batches, of = 15, 10
-	large := serviced("READ", "M-1", `{"hours":1,"filler":[`+strings.Repeat("1000000000,", 8000)+`0]}`)
+	large := machineServiced("READ", "M-1", `{"hours":1,"filler":[`+strings.Repeat("1000000000,", 8000)+`0]}`)
 	for range batches {
 		require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/events", batch(large, large, large, large, large, large, large, large, large, large)))
 	}
@@ -205,7 +205,7 @@ func TestDrillFeedReaders(t *testing.T) {
 		read[name], cursors[name] = seen, cursor
 	}
 
-	// Who reads does so from a server for which nobody is too slow whose machine is busy
+	// The server's limit for slow readers is long enough for a busy machine
 	// for a second.
 	require.NoError(t, p.end())
 	_, one = i.serve(t)
@@ -251,7 +251,7 @@ func TestDrillFeedReaders(t *testing.T) {
 	listening.Wait()
 	require.False(t, t.Failed())
 	head++
-	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/events", batch(serviced("READ", "M-1", `{"hours":1}`))))
+	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/events", batch(machineServiced("READ", "M-1", `{"hours":1}`))))
 	for name, reader := range idle {
 		for {
 			e, err := reader.next()

@@ -86,7 +86,7 @@ func approveDocument(t *testing.T, d *dev, entity, kind, id string) (releases in
 		}
 		require.NotEmpty(t, out.event("ap."+kind+".approval_recorded"))
 	}
-	t.Fatalf("nobody could approve %s %s", kind, id)
+	t.Fatalf("no role could approve %s %s", kind, id)
 	return 0
 }
 
@@ -110,9 +110,9 @@ func rat(t *testing.T, text string) *big.Rat {
 	return r
 }
 
-// booksAgree proves that debit is credit and that the subledger is the control
+// requireBooksAgree proves that debit is credit and that the subledger is the control
 // account, at the head of the log.
-func booksAgree(t *testing.T, d *dev, entity string) (postings trialBalance, openItems int) {
+func requireBooksAgree(t *testing.T, d *dev, entity string) (postings trialBalance, openItems int) {
 	t.Helper()
 	auditor := d.as(t, "auditor")
 	head, err := auditor.head(entity)
@@ -241,7 +241,7 @@ func TestRealDocuments(t *testing.T) {
 	}
 	t.Logf("%d holds released", releases)
 
-	postings, items := booksAgree(t, d, entity)
+	postings, items := requireBooksAgree(t, d, entity)
 	require.Equal(t, "EUR", postings.Currency)
 	require.NotEqual(t, "0.00", postings.TotalDebit)
 	require.Equal(t, accepted, controlLinesTraced(t, d, entity, hashes))

@@ -23,7 +23,7 @@ func install(t *testing.T, settings ...string) *installation {
 	needPostgres(t)
 	i := &installation{owner: testkit.Database(t, nil, "e2e_empty")}
 	i.app = asApplication(t, i.owner)
-	i.env = append(append(ownKeys(t), "BACKBONE_DATABASE_DSN="+i.app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, i.owner)), settings...)
+	i.env = append(append(newKeySettings(t), "BACKBONE_DATABASE_DSN="+i.app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, i.owner)), settings...)
 	migrated := command(t, nil, "migrate", "--dsn", i.owner)
 	require.Zero(t, migrated.code, migrated)
 	made := command(t, i.env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
@@ -32,7 +32,7 @@ func install(t *testing.T, settings ...string) *installation {
 	return i
 }
 
-// enroll lets somebody in and gives the token.
+// enroll enrolls a person and returns the token.
 func (i *installation) enroll(t *testing.T, person, role string, more ...string) string {
 	t.Helper()
 	r := command(t, i.env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role", role}, more...)...)

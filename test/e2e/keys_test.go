@@ -21,8 +21,8 @@ const hireType = `{"type":"hr.employee.hired","schema_version":1,"module":"hr",
 	"pii_fields":[{"path":"$.email","class":"contact","subject":{"entity_role":"subject"}}],
 	"examples":[{"email":"ada@example.org","grade":1}]}`
 
-// hired is an event with the address of a person in it.
-func hired(entity, person string) string {
+// recordEmployee is an event with the address of a person in it.
+func recordEmployee(entity, person string) string {
 	return fmt.Sprintf(`{"type":"hr.employee.hired","scope":{"legal_entity":%q},"stream":{"type":"employment","id":%q},"data":{"email":"%s@example.org","grade":3},
 		"dimensions":{},"entities":[{"entity_type":"employee","entity_id":%q,"role":"subject"}]}`, entity, person, strings.ToLower(person), person)
 }
@@ -48,7 +48,7 @@ func startKMSD(t *testing.T, folder, socket string) *process {
 
 // TestDrillKeyServiceOutage: while the key service is away everything without personal data
 // goes on, what needs a key fails and may be retried, nothing looks erased, and the
-// server says degraded. Nobody has to restart anything.
+// server reports degraded. No restart is needed.
 func TestDrillKeyServiceOutage(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)
@@ -62,21 +62,21 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 	}
 	boot := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
 	require.Zero(t, boot.code, boot)
-	_, anybody := startServe(t, asApplication(t, owner), env...)
-	admin := anybody.as(boot.stdout)
+	_, anonymous := startServe(t, asApplication(t, owner), env...)
+	admin := anonymous.as(boot.stdout)
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`))
 	require.NoError(t, admin.want(201, nil, "POST", "/api/event-types", hireType))
-	registerMachines(t, &dev{devFile: devFile{HTTP: anybody.server, Tokens: map[string]string{"admin": admin.token}}})
+	registerMachines(t, &dev{devFile: devFile{HTTP: anonymous.server, Tokens: map[string]string{"admin": admin.token}}})
 	enroll := func(person, role string, more ...string) client {
 		t.Helper()
 		r := command(t, env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role", role}, more...)...)
 		require.Zero(t, r.code, r)
-		return anybody.as(r.stdout)
+		return anonymous.as(r.stdout)
 	}
 	hr, auditor := enroll("s-hr", "module", "--service"), enroll("p-0002", "auditor")
 	ready := func() (h health) {
 		t.Helper()
-		require.NoError(t, anybody.want(200, &h, "GET", "/readyz", ""))
+		require.NoError(t, anonymous.want(200, &h, "GET", "/readyz", ""))
 		return h
 	}
 	var first struct {
@@ -84,7 +84,7 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 			ID string `json:"id"`
 		} `json:"events"`
 	}
-	require.NoError(t, hr.want(201, &first, "POST", "/api/events", batch(hired("FRMF", "E-1"))))
+	require.NoError(t, hr.want(201, &first, "POST", "/api/events", batch(recordEmployee("FRMF", "E-1"))))
 	email := func(c client) string {
 		t.Helper()
 		var e struct {
@@ -107,9 +107,9 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 	_, err := kms.wait(endTime)
 	require.NoError(t, err)
 	for i := range 3 {
-		require.NoError(t, hr.want(201, nil, "POST", "/api/events", batch(serviced("FRMF", fmt.Sprintf("M-%d", i), `{"hours":1}`))))
+		require.NoError(t, hr.want(201, nil, "POST", "/api/events", batch(machineServiced("FRMF", fmt.Sprintf("M-%d", i), `{"hours":1}`))))
 	}
-	refused, err := hr.do("POST", "/api/events", batch(hired("FRMF", "E-2")))
+	refused, err := hr.do("POST", "/api/events", batch(recordEmployee("FRMF", "E-2")))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusServiceUnavailable, refused.status, refused)
 	require.Equal(t, "kms.unavailable", refused.code())
@@ -120,7 +120,7 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 
 	kms = startKMSD(t, folder, socket)
 	testkit.Eventually(t, endTime, func() bool {
-		a, err := hr.do("POST", "/api/events", batch(hired("FRMF", "E-2")))
+		a, err := hr.do("POST", "/api/events", batch(recordEmployee("FRMF", "E-2")))
 		require.NoError(t, err)
 		return a.status == http.StatusCreated
 	}, "the key service is back")
@@ -143,17 +143,17 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 	require.Equal(t, []string{"deleting", "active"}, []string{listed.Epochs[0].State, listed.Epochs[1].State})
 	require.Equal(t, 3, listed.Epochs[1].Keys, "two persons and the tenant's secret")
 	require.Equal(t, "e-1@example.org", email(hr))
-	require.NoError(t, hr.want(201, nil, "POST", "/api/events", batch(hired("FRMF", "E-3"))))
+	require.NoError(t, hr.want(201, nil, "POST", "/api/events", batch(recordEmployee("FRMF", "E-3"))))
 	require.True(t, kms.alive())
 	verdict := command(t, env, "verify")
 	require.Zero(t, verdict.code, verdict)
 }
 
-// TestDevKeepsKeys: what was sealed in one run opens in the next, also after a kill,
+// TestDevKeys: what was sealed in one run opens in the next, also after a kill,
 // and the keys do not lie among PostgreSQL's data.
-func TestDevKeepsKeys(t *testing.T) {
+func TestDevKeys(t *testing.T) {
 	t.Parallel()
-	dir := books(t)
+	dir := copyOfBooks(t)
 	entity, id := "", ""
 	for run := range 3 {
 		d := startOn(t, dir, recoveryStart)
@@ -165,7 +165,7 @@ func TestDevKeepsKeys(t *testing.T) {
 					ID string `json:"id"`
 				} `json:"events"`
 			}
-			require.NoError(t, d.as(t, "module").want(201, &made, "POST", "/api/events", batch(hired(entity, "E-1"))))
+			require.NoError(t, d.as(t, "module").want(201, &made, "POST", "/api/events", batch(recordEmployee(entity, "E-1"))))
 			id = made.Events[0].ID
 		}
 		a, err := d.as(t, "module").do("GET", "/api/events/"+id+"?legal_entity="+entity, "")

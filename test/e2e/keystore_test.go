@@ -14,10 +14,10 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestKeyStoreApart: the wrapped keys lie in a database of their own, with backups of
+// TestExternalKeyStore: the wrapped keys lie in a database of their own, with backups of
 // their own, and two nodes that start at once share one KEK. An erasure through one
 // node is seen by the other.
-func TestKeyStoreApart(t *testing.T) {
+func TestExternalKeyStore(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)
 	log, keys := testkit.Database(t, nil, "e2e_empty"), testkit.Database(t, nil, "e2e_empty")
@@ -49,7 +49,7 @@ func TestKeyStoreApart(t *testing.T) {
 	for i, node := range []client{one, other, one, other, one, other} {
 		running.Go(func() {
 			caller := node.as(hr)
-			if err := caller.want(201, nil, "POST", "/api/events", batch(hired("FRMF", fmt.Sprintf("E-%d", i)))); err != nil {
+			if err := caller.want(201, nil, "POST", "/api/events", batch(recordEmployee("FRMF", fmt.Sprintf("E-%d", i)))); err != nil {
 				t.Error(err)
 			}
 		})
@@ -97,7 +97,7 @@ func TestKeyStoreApart(t *testing.T) {
 		for _, e := range page.Events {
 			require.Equal(t, e.Stream.ID == "E-1", e.Data.Email == "[REDACTED]", e)
 		}
-		refused, err := caller.do("POST", "/api/events", batch(hired("FRMF", "E-1")))
+		refused, err := caller.do("POST", "/api/events", batch(recordEmployee("FRMF", "E-1")))
 		require.NoError(t, err)
 		require.Equal(t, http.StatusGone, refused.status, refused)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAStreamFromItsFirstEventToItsEnd leads a service's stream through all of its
+// TestStreamLifecycle leads a service's stream through all of its
 // states, through the API and the command line, and has the log verified.
-func TestAStreamFromItsFirstEventToItsEnd(t *testing.T) {
+func TestStreamLifecycle(t *testing.T) {
 	t.Parallel()
 	const entity, name, at = "STRX", "press.line.stopped", "/api/streams/line/L%2F7?legal_entity=STRX"
 	d := sharedDev(t)
@@ -108,7 +108,7 @@ func TestAStreamFromItsFirstEventToItsEnd(t *testing.T) {
 	}
 	require.Equal(t, []string{name, name, name, "stream.metadata.changed", "stream.deleted", "stream.recreated", name, "stream.tombstoned"}, types, "no fact is gone")
 
-	// The streams of the books are nobody's to delete.
+	// No role may delete the streams of the books.
 	r = streams("admin", "delete", "ap.invoice/X")
 	require.Equal(t, 1, r.code, r)
 	require.Contains(t, r.stderr, "stream.owned_by_module")

@@ -41,9 +41,6 @@ func TestFirstStart(t *testing.T) {
 	s, err := seed()
 	require.NoError(t, err)
 	t.Logf("first start: %s", s.took)
-	if !raceDetector {
-		require.Less(t, s.took, firstStart)
-	}
 
 	require.Equal(t, "demo", s.Tenant)
 	require.Equal(t, []string{"USMF", "DEMF"}, s.LegalEntities)
@@ -96,11 +93,11 @@ func TestPersonas(t *testing.T) {
 	require.Equal(t, 1, admins)
 }
 
-// TestLifeCycle takes one data folder through everything that can happen to the
+// TestDrillLifecycle takes one data folder through everything that can happen to the
 // processes, and in the end through what must not happen to the data.
-func TestLifeCycle(t *testing.T) {
+func TestDrillLifecycle(t *testing.T) {
 	t.Parallel()
-	dir := books(t)
+	dir := copyOfBooks(t)
 	s, err := seed()
 	require.NoError(t, err)
 
@@ -161,8 +158,9 @@ func TestLifeCycle(t *testing.T) {
 	starts = append(starts, d.took)
 	recovered()
 	t.Logf("later starts: %s", starts)
-	if !raceDetector { // whose programs say nothing about time; a machine that was busy once says nothing either
-		require.Less(t, slices.Min(starts), laterStart)
+	if !raceDetector {
+		require.Less(t, s.took, firstStart)
+		require.Less(t, slices.Min(starts), laterStart, "the fastest: the others may have met a busy machine")
 	}
 
 	tamper(t, d)
@@ -218,17 +216,17 @@ func tamper(t *testing.T, d *dev) {
 	require.True(t, report.Finished)
 }
 
-func TestVerifyThatCannotFinish(t *testing.T) {
+func TestVerifyWithoutVerdict(t *testing.T) {
 	t.Parallel()
 	d := sharedDev(t)
 	for name, args := range map[string][]string{
-		"nobody listens":       {"--dsn", "postgres://backbone_app@127.0.0.1:1/backbone"},
+		"no server":            {"--dsn", "postgres://backbone_app@127.0.0.1:1/backbone"},
 		"wrong password":       {"--dsn", strings.Replace(d.DSN, "backbone_app:", "backbone_app:not", 1)},
 		"no such database":     {"--dsn", strings.Replace(d.DSN, "/backbone?", "/nothing?", 1)},
 		"not a DSN":            {"--dsn", "nonsense"},
 		"no data folder":       {},
 		"unknown legal entity": {"--dsn", d.DSN, "--legal-entity", "XXXX"},
-		"unknown tenant":       {"--dsn", d.DSN, "--tenant", "nobody"},
+		"unknown tenant":       {"--dsn", d.DSN, "--tenant", "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,8 +20,8 @@ import (
 
 const liveTime = time.Minute
 
-// seenBy gives the legal entity and sequence of each line that a tail printed.
-func seenBy(t *testing.T, p *process) (out []string) {
+// eventsPrinted gives the legal entity and sequence of each line that a tail printed.
+func eventsPrinted(t *testing.T, p *process) (out []string) {
 	t.Helper()
 	lines := strings.Split(p.stdout.String(), "\n")
 	for _, line := range lines[:len(lines)-1] {
@@ -35,14 +35,14 @@ func seenBy(t *testing.T, p *process) (out []string) {
 func awaitLines(t *testing.T, p *process, n int) []string {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Count(p.stdout.String(), "\n") >= n }, liveTime, 10*time.Millisecond, "%s", p.stderr)
-	return seenBy(t, p)
+	return eventsPrinted(t, p)
 }
 
 // Both transports follow the real server through an end and a beginning: a tail goes
 // on by itself, a WebSocket is told where.
 func TestLiveFeeds(t *testing.T) {
 	t.Parallel()
-	dir := books(t)
+	dir := copyOfBooks(t)
 	address := testkit.Address(t)
 	d := startOn(t, dir, recoveryStart, "--http", address)
 	env := []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["auditor"]}
@@ -114,7 +114,7 @@ func TestLiveFeeds(t *testing.T) {
 	_, err = tail.awaitOutput(tail.stderr, regexp.MustCompile(`Connection lost`), liveTime)
 	require.NoError(t, err)
 
-	// A kill tells nobody; who reads finds out.
+	// A killed session sends no notification; the reader detects it.
 	d = startOn(t, dir, recoveryStart, "--http", address)
 	submit("LIVE-2")
 	require.NoError(t, d.signal(syscall.SIGKILL))
@@ -151,7 +151,7 @@ func TestLiveFeeds(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, code)
 	require.Contains(t, tail.stderr.String(), "Go on behind the last event with --from ")
-	require.Equal(t, want, seenBy(t, tail), "nothing twice")
+	require.Equal(t, want, eventsPrinted(t, tail), "nothing twice")
 
 	for args, says := range map[string]string{
 		"--token=":              "BACKBONE_TOKEN",

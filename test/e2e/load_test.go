@@ -98,10 +98,10 @@ func (l *load) send(key string, asInvoice bool) (id string, again bool, err erro
 	if asInvoice {
 		a, err = clientOf(d.devFile, "ap_clerk").submit(loadEntity, "ap.submit_invoice", invoice("V-LOAD", "L-"+key), "Idempotency-Key", "invoice-"+key)
 	} else {
-		a, err = clientOf(d.devFile, "module").do("POST", "/api/events", batch(serviced(loadEntity, "M-"+key, `{"hours":1}`)), "Idempotency-Key", "event-"+key)
+		a, err = clientOf(d.devFile, "module").do("POST", "/api/events", batch(machineServiced(loadEntity, "M-"+key, `{"hours":1}`)), "Idempotency-Key", "event-"+key)
 	}
 	switch {
-	case err != nil: // nobody there, or gone in the middle
+	case err != nil: // no server, or it ended during the request
 		return "", true, err
 	case a.status >= 500, a.code() == "idempotency.in_progress":
 		return "", true, errors.New(a.String())
@@ -162,6 +162,6 @@ func (l *load) finish(t *testing.T) {
 	require.Equal(t, len(l.events), raw)
 	verdict := command(t, nil, "verify", "--dsn", d.DSN)
 	require.Zero(t, verdict.code, verdict)
-	booksAgree(t, d, loadEntity)
+	requireBooksAgree(t, d, loadEntity)
 	t.Logf("%d invoices and %d raw events, %d requests sent again", invoices, raw, l.repeats.Load())
 }

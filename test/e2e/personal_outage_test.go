@@ -47,7 +47,7 @@ func TestDrillKeyServiceOutageOfFreshNode(t *testing.T) {
 		return first.as(module).record(t, person("FRMF", id, object{"name": "Ada Mosley"}))[0]
 	}
 	kept, leaving, gone := record("E-1"), record("E-2"), record("E-3")
-	machine := first.as(module).record(t, serviced("FRMF", "M-1", `{"hours":1}`))[0]
+	machine := first.as(module).record(t, machineServiced("FRMF", "M-1", `{"hours":1}`))[0]
 	eraseSubject(t, officer, second, "employee:E-3")
 	r := officer.requestErasure(t, "employee:E-2")
 
@@ -82,10 +82,10 @@ func TestDrillKeyServiceOutageOfFreshNode(t *testing.T) {
 	require.Equal(t, redactedValue, fresh.as(module).data(t, "FRMF", gone)["name"], "its key is destroyed, says the key store")
 	require.Equal(t, maskedValue, fresh.as(auditor).data(t, "FRMF", kept)["name"], "who may not read needs no key")
 	require.NotEmpty(t, fresh.as(module).data(t, "FRMF", machine)["hours"])
-	fresh.as(module).record(t, serviced("FRMF", "M-1", `{"hours":2}`), person("FRMF", "E-1", object{"grade": 1}))
+	fresh.as(module).record(t, machineServiced("FRMF", "M-1", `{"hours":2}`), person("FRMF", "E-1", object{"grade": 1}))
 	// Idempotency keys work without the secret of fingerprints where nothing is personal.
 	for _, status := range []int{http.StatusCreated, http.StatusOK} {
-		a := must(fresh.as(module).do("POST", "/api/events", batch(serviced("FRMF", "M-1", `{"hours":3}`)), "Idempotency-Key", "outage"))
+		a := must(fresh.as(module).do("POST", "/api/events", batch(machineServiced("FRMF", "M-1", `{"hours":3}`)), "Idempotency-Key", "outage"))
 		require.Equal(t, status, a.status, a)
 	}
 

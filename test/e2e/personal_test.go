@@ -48,7 +48,7 @@ const (
 	"examples":[{"person_id":"E-1","name":"An example"}]}`
 )
 
-// registerPersons makes personType known, whoever comes first.
+// registerPersons registers personType once per run.
 func registerPersons(t *testing.T, admin client) {
 	t.Helper()
 	a, err := admin.do("POST", "/api/event-types", personTypes)

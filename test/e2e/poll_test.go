@@ -10,7 +10,7 @@ import (
 )
 
 // TestDrillPollWithoutListener runs a server as behind a pooler without a direct connection: it
-// listens to no signal of appends or event types, and whoever waits sees what comes all
+// gets no notification of appends or event types, and a waiting reader sees events all
 // the same, a live feed, a long poll, a type that was just registered, and a projection.
 func TestDrillPollWithoutListener(t *testing.T) {
 	t.Parallel()
@@ -27,15 +27,15 @@ func TestDrillPollWithoutListener(t *testing.T) {
 	defer func() { _ = connection.Close(context.Background()) }()
 	for range 5 {
 		var receipt receipts
-		require.NoError(t, module.want(http.StatusCreated, &receipt, "POST", "/api/events", batch(serviced("POLL", "M-1", `{"hours":1}`))))
+		require.NoError(t, module.want(http.StatusCreated, &receipt, "POST", "/api/events", batch(machineServiced("POLL", "M-1", `{"hours":1}`))))
 		id := receipt.Events[0].ID
 		require.Equal(t, id, feed.next(t))
-		var got polled
+		var got pollResult
 		require.NoError(t, module.want(http.StatusOK, &got, "GET", "/api/subscriptions/poll/poll?wait_ms=20000", ""))
 		require.Len(t, got.Events, 1)
 		require.Equal(t, id, got.Events[0].ID)
 		require.NoError(t, module.want(http.StatusOK, nil, "POST", "/api/subscriptions/poll/acknowledge", `{"event_ids":`+got.ids()+`}`))
-		var rows ownRows
+		var rows customRows
 		require.NoError(t, auditor.wantCaughtUp(&rows, "/api/projections/serviced?legal_entity=POLL&min_sequence="+receipt.Events[0].Sequence))
 		require.Len(t, rows.Rows, 1)
 		var listening int

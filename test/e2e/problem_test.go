@@ -28,19 +28,19 @@ func expectProblem(t *testing.T, name string, a answer) {
 }
 
 const (
-	problemEntity = "USMF" // nobody else writes to it
+	problemEntity = "USMF" // no other test writes to it
 	machineType   = "equipment.machine.serviced"
 )
 
-// serviced is a sound event of machineType; data is its data.
-func serviced(entity, machine, data string) string {
+// machineServiced is a sound event of machineType; data is its data.
+func machineServiced(entity, machine, data string) string {
 	return fmt.Sprintf(`{"type":%q,"scope":{"legal_entity":%q},"stream":{"type":"machine","id":%q},"data":%s,"dimensions":{"department":"OPS"},"entities":[{"entity_type":"machine","entity_id":%q,"role":"subject"}]}`,
 		machineType, entity, machine, data, machine)
 }
 
 func batch(events ...string) string { return `{"events":[` + strings.Join(events, ",") + `]}` }
 
-// registerMachines makes machineType known, whoever comes first.
+// registerMachines registers machineType once per run.
 func registerMachines(t *testing.T, d *dev) {
 	t.Helper()
 	a, err := d.as(t, "admin").do("POST", "/api/event-types", `{"type":"equipment.machine.serviced","schema_version":1,"module":"equipment",
@@ -58,9 +58,9 @@ func intentBody(intentType, payload string) string {
 	return fmt.Sprintf(`{"type":%q,"legal_entity":%q,"payload":%s}`, intentType, problemEntity, payload)
 }
 
-// TestMustWithstand sends what the product must withstand to the real server. Each
+// TestHostileRequests sends what the product must withstand to the real server. Each
 // gets its own problem document, and nothing is written.
-func TestMustWithstand(t *testing.T) {
+func TestHostileRequests(t *testing.T) {
 	t.Parallel()
 	d := sharedDev(t)
 	registerMachines(t, d)
@@ -84,8 +84,8 @@ func TestMustWithstand(t *testing.T) {
 	amount := func(token string) string {
 		return strings.Replace(paper(nil), `"total_amount":125`, `"total_amount":`+token, 1)
 	}
-	event := func(data string) string { return batch(serviced(problemEntity, "M-1", data)) }
-	sound := serviced(problemEntity, "M-1", `{"hours":1}`)
+	event := func(data string) string { return batch(machineServiced(problemEntity, "M-1", data)) }
+	sound := machineServiced(problemEntity, "M-1", `{"hours":1}`)
 	filler := `{"hours":1,"filler":["` + strings.Repeat(strings.Repeat("x", 60<<10)+`","`, 34) + `"]}`
 
 	before, err := d.as(t, "auditor").head(problemEntity)
@@ -103,7 +103,7 @@ func TestMustWithstand(t *testing.T) {
 		{"dimension_missing", 400, "append.dimension_missing", "module", "/api/events", strings.Replace(event(`{"hours":1}`), `"department"`, `"cost_center"`, 1)},
 		{"reference_missing", 400, "append.reference_missing", "module", "/api/events", strings.Replace(event(`{"hours":1}`), `"subject"`, `"witness"`, 1)},
 		{"unknown_legal_entity", 404, "legal_entity.not_found", "module", "/api/events", strings.Replace(event(`{"hours":1}`), problemEntity, "XXXX", 1)},
-		{"two_legal_entities", 400, "append.mixed_legal_entities", "module", "/api/events", batch(sound, serviced("DEMF", "M-1", `{"hours":1}`))},
+		{"two_legal_entities", 400, "append.mixed_legal_entities", "module", "/api/events", batch(sound, machineServiced("DEMF", "M-1", `{"hours":1}`))},
 		{"events_101", 413, "append.batch_too_large", "module", "/api/events", batch(strings.Split(strings.TrimSuffix(strings.Repeat(sound+"|", 101), "|"), "|")...)},
 		{"event_2_mib", 413, "append.event_too_large", "module", "/api/events", event(filler)},
 		{"nested_100_deep", 413, "json.too_deep", "module", "/api/events", event(`{"hours":1,"filler":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`)},

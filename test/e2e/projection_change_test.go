@@ -18,13 +18,13 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestDrillProjectionChangedUnderReaders has invoices come in and somebody look all the
+// TestDrillProjectionChangedUnderReaders imports invoices while a reader polls all the
 // time while administrators change the definition: every page is of one of the
 // definitions, and none lacks an event that an earlier one had.
 func TestDrillProjectionChangedUnderReaders(t *testing.T) {
 	t.Parallel()
 	const entity = "USMF"
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
 	cli := func(persona string, args ...string) result {
 		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
@@ -45,7 +45,7 @@ func TestDrillProjectionChangedUnderReaders(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(definition(fold)), 0o600))
 		return path
 	}
-	versions := func() (b rebuildShown) {
+	versions := func() (b rebuildView) {
 		t.Helper()
 		require.NoError(t, json.Unmarshal([]byte(ok("operator", "projections", "versions", "bills", "--json")), &b))
 		return b
@@ -79,7 +79,7 @@ func TestDrillProjectionChangedUnderReaders(t *testing.T) {
 		Count int  `json:"count"`
 		Sum   *int `json:"sum"`
 	}
-	read := func(more string) (page ownRows, s state, err error) {
+	read := func(more string) (page customRows, s state, err error) {
 		if err = d.as(t, "auditor").wantCaughtUp(&page, "/api/projections/bills?legal_entity="+entity+more); err != nil || len(page.Rows) == 0 {
 			return page, s, err
 		}
@@ -164,7 +164,7 @@ func TestDrillProjectionChangedUnderReaders(t *testing.T) {
 	require.Contains(t, ok("admin", "projections", "change", path), "has this definition already, in version 3, which readers are shown; nothing was begun")
 	require.Contains(t, ok("operator", "projections", "definition", "bills", "--version", "1"), "\nfold: '"+counting+"'\n")
 
-	// One that fails at an event stands still by itself.
+	// A projection that fails at an event blocks by itself.
 	ok("operator", "projections", "configure", "bills", "--max-attempts", "1")
 	ok("admin", "projections", "change", file(`if (.state.n // 0) == 1 then error("no") else {n: 1} end`), "--untried", "--switch")
 	testkit.Eventually(t, endTime, func() bool {

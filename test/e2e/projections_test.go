@@ -11,8 +11,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// projectionShown is what a test looks at of a projection.
-type projectionShown struct {
+// projectionView is what a test looks at of a projection.
+type projectionView struct {
 	Status        string `json:"status"`
 	ChangedBy     string `json:"changed_by"`
 	Faulted       int    `json:"faulted"`
@@ -26,12 +26,12 @@ type projectionShown struct {
 	} `json:"legal_entities"`
 }
 
-// TestOperatorsOfProjections is a day of an operator: a read model that refuses an
+// TestProjectionCommands is a day of an operator: a read model that refuses an
 // event, found, mended and read again, while the other legal entities go on.
-func TestOperatorsOfProjections(t *testing.T) {
+func TestProjectionCommands(t *testing.T) {
 	t.Parallel()
 	const bad, good, projection = "PRJB", "PRJG", "ap.vendors"
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
 	newEntity(t, d, bad)
 	newEntity(t, d, good)
@@ -45,9 +45,9 @@ func TestOperatorsOfProjections(t *testing.T) {
 		require.Zero(t, r.code, r)
 		return r.stdout
 	}
-	show := func() projectionShown {
+	show := func() projectionView {
 		t.Helper()
-		var p projectionShown
+		var p projectionView
 		require.NoError(t, json.Unmarshal([]byte(ok("projections", "show", projection, "--json")), &p))
 		return p
 	}
@@ -74,7 +74,7 @@ func TestOperatorsOfProjections(t *testing.T) {
 	require.Zero(t, cli("auditor", "projections", "list").code)
 	require.Contains(t, cli("admin", "projections", "show", "no.such").stderr, "projection.not_found")
 
-	// Paused, it stands still; resumed, it catches up.
+	// Paused, it does not move; resumed, it catches up.
 	require.Contains(t, ok("projections", "pause", projection), "paused")
 	require.Contains(t, cli("admin", "projections", "pause", projection).stderr, "projection.wrong_state")
 	testkit.Eventually(t, endTime, func() bool { return show().Status == "paused" })

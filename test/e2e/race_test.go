@@ -9,21 +9,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// atOnce sends one request per client at the same moment, over connections of their
+// sendConcurrently sends one request per client at the same moment, over connections of their
 // own that are open before.
-func atOnce(t *testing.T, d *dev, clients int, send func(client int) (answer, error)) []answer {
+func sendConcurrently(t *testing.T, d *dev, clients int, send func(client int) (answer, error)) []answer {
 	t.Helper()
 	answers := make([]answer, clients)
 	failures := make([]error, clients)
 	var ready, done sync.WaitGroup
 	start := make(chan struct{})
-	anybody := client{server: d.HTTP, http: &http.Client{Transport: transport}}
+	server := client{server: d.HTTP, http: &http.Client{Transport: transport}}
 	for i := range clients {
 		ready.Add(1)
 		done.Add(1)
 		go func() {
 			defer done.Done()
-			_, failures[i] = anybody.do("GET", "/livez", "")
+			_, failures[i] = server.do("GET", "/livez", "")
 			ready.Done()
 			<-start
 			if failures[i] == nil {
@@ -48,7 +48,7 @@ func TestSameInvoiceAtOnce(t *testing.T) {
 	d.as(t, "vendor_admin").must(t, entity, "ap.register_vendor", object{"vendor_id": "V-RACE", "name": "Race Ltd", "country": "US"})
 	clerk := d.as(t, "ap_clerk")
 
-	answers := atOnce(t, d, clients, func(int) (answer, error) {
+	answers := sendConcurrently(t, d, clients, func(int) (answer, error) {
 		return clerk.submit(entity, "ap.submit_invoice", invoice("V-RACE", "R-1"))
 	})
 
@@ -97,14 +97,14 @@ func TestSameInvoiceAtOnce(t *testing.T) {
 }
 
 // TestSameKeyAtOnce sends one request 64 times under one idempotency key: it takes
-// effect once, and everybody learns the one outcome or that it is under way.
+// effect once, and every caller learns the one outcome or that it is in progress.
 func TestSameKeyAtOnce(t *testing.T) {
 	t.Parallel()
 	const entity, clients = "DEMF", 64
 	d := sharedDev(t)
 	d.as(t, "vendor_admin").must(t, entity, "ap.register_vendor", object{"vendor_id": "V-KEY", "name": "Key Ltd", "country": "US"})
 	clerk := d.as(t, "ap_clerk")
-	answers := atOnce(t, d, clients, func(int) (answer, error) {
+	answers := sendConcurrently(t, d, clients, func(int) (answer, error) {
 		return clerk.submit(entity, "ap.submit_invoice", invoice("V-KEY", "K-1"), "Idempotency-Key", "same-key")
 	})
 	first, outcomes := 0, map[string]bool{}
@@ -122,13 +122,13 @@ func TestSameKeyAtOnce(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, first)
-	require.Len(t, outcomes, 1, "the same bytes for everybody")
+	require.Len(t, outcomes, 1, "the same bytes for every caller")
 	events, err := d.as(t, "auditor").events(url.Values{"stream_type": {"entity"}, "stream_id": {"vendor:V-KEY"}, "legal_entity": {entity}, "event_types": {"ap.invoice.submitted"}})
 	require.NoError(t, err)
 	require.Len(t, events, 1)
 }
 
-// approversRace lets everybody who may approve one invoice at the same moment: it
+// approversRace has every approver approve one invoice at the same moment: it
 // is posted once.
 func approversRace(t *testing.T, d *dev) {
 	t.Helper()
@@ -138,7 +138,7 @@ func approversRace(t *testing.T, d *dev) {
 	paper["currency"] = "EUR"
 	id := d.as(t, "ap_clerk").must(t, entity, "ap.submit_invoice", paper).IntentID
 	roles := []string{"approver", "controller", "cfo"}
-	answers := atOnce(t, d, clients, func(i int) (answer, error) {
+	answers := sendConcurrently(t, d, clients, func(i int) (answer, error) {
 		return clientOf(d.devFile, roles[i%len(roles)]).submit(entity, "ap.approve_invoice", object{"invoice_id": id})
 	})
 	approved := 0

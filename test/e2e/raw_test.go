@@ -46,7 +46,7 @@ func TestRawEvents(t *testing.T) {
 		return a
 	}
 	one := func(members string) string {
-		event := serviced(entity, "M-17", `{"hours":2.50}`)
+		event := machineServiced(entity, "M-17", `{"hours":2.50}`)
 		if members != "" {
 			event = with(event, members)
 		}
@@ -106,9 +106,9 @@ func TestRawEvents(t *testing.T) {
 	}
 
 	// A batch is all or nothing.
-	refused := post(batch(serviced(entity, "M-18", `{"hours":1}`), with(serviced(entity, "M-17", `{"hours":1}`), `"expected_version":1`)))
+	refused := post(batch(machineServiced(entity, "M-18", `{"hours":1}`), with(machineServiced(entity, "M-17", `{"hours":1}`), `"expected_version":1`)))
 	require.Equal(t, http.StatusConflict, refused.status, refused)
-	accepted := post(batch(with(serviced(entity, "M-18", `{"hours":1}`), `"correlation_id":"repair-2"`), serviced(entity, "M-19", `{"hours":1}`), serviced(entity, "M-18", `{"hours":1}`)))
+	accepted := post(batch(with(machineServiced(entity, "M-18", `{"hours":1}`), `"correlation_id":"repair-2"`), machineServiced(entity, "M-19", `{"hours":1}`), machineServiced(entity, "M-18", `{"hours":1}`)))
 	require.Equal(t, http.StatusCreated, accepted.status, accepted)
 	require.NoError(t, accepted.decode(&receipt))
 	require.Equal(t, []string{"7", "8", "9"}, []string{receipt.Events[0].Sequence, receipt.Events[1].Sequence, receipt.Events[2].Sequence})
@@ -166,7 +166,7 @@ func TestRawEvents(t *testing.T) {
 }
 
 // TestRawEventsOfModules keeps the raw door shut for what modules own and for
-// everybody but services.
+// every caller but services.
 func TestRawEventsOfModules(t *testing.T) {
 	t.Parallel()
 	const entity = "RAWY"
@@ -174,7 +174,7 @@ func TestRawEventsOfModules(t *testing.T) {
 	newEntity(t, d, entity)
 	registerMachines(t, d)
 	for _, builtIn := range []string{"gl.journal.posted", "ap.invoice.submitted", "gl.account.defined"} {
-		a, err := d.as(t, "module").do("POST", "/api/events", strings.Replace(batch(serviced(entity, "M-1", `{"hours":1}`)), machineType, builtIn, 1))
+		a, err := d.as(t, "module").do("POST", "/api/events", strings.Replace(batch(machineServiced(entity, "M-1", `{"hours":1}`)), machineType, builtIn, 1))
 		require.NoError(t, err)
 		require.Equal(t, http.StatusForbidden, a.status, "%s: %s", builtIn, a)
 	}
@@ -182,7 +182,7 @@ func TestRawEventsOfModules(t *testing.T) {
 		if persona == "module" {
 			continue
 		}
-		a, err := d.as(t, persona).do("POST", "/api/events", batch(serviced(entity, "M-1", `{"hours":1}`)))
+		a, err := d.as(t, persona).do("POST", "/api/events", batch(machineServiced(entity, "M-1", `{"hours":1}`)))
 		require.NoError(t, err)
 		require.Equal(t, http.StatusForbidden, a.status, "%s: %s", persona, a)
 	}
@@ -199,7 +199,7 @@ func TestRawEventsOfModules(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "0", head)
 
-	// What is registered can be read by everybody.
+	// Every role can read what is registered.
 	var types struct {
 		Versions []struct {
 			SchemaVersion int             `json:"schema_version"`

@@ -15,7 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-type partShown struct {
+type partView struct {
 	Active   int   `json:"active"`
 	Retained int   `json:"retained"`
 	Dropping []int `json:"dropping"`
@@ -34,13 +34,13 @@ type partShown struct {
 	} `json:"snapshots"`
 }
 
-// TestDrillRebuildOfOneLegalEntity builds the rows of one legal entity anew while invoices
-// come in and people page through their reports: nobody is shown fewer rows than before,
+// TestDrillRebuildOfOneLegalEntity rebuilds the rows of one legal entity while invoices
+// are imported and readers page through reports: no report shows fewer rows than before,
 // or pages of two sets of rows; and rebuilds begin with a snapshot.
 func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	t.Parallel()
 	const ledger, items, other = "gl.ledger", "ap.open-items", "DEMF"
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
 	cli := func(persona string, args ...string) result {
 		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
@@ -51,7 +51,7 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 		require.Zero(t, r.code, r)
 		return r.stdout
 	}
-	versions := func(projection string) (b partShown) {
+	versions := func(projection string) (b partView) {
 		t.Helper()
 		require.NoError(t, json.Unmarshal([]byte(ok("projections", "versions", projection, "--json")), &b))
 		return b
@@ -178,7 +178,7 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	require.Positive(t, begunAgain, "rows were replaced between two pages")
 	t.Logf("%d reports, of which %d were begun again", reports, begunAgain)
 	l.finish(t)
-	booksAgree(t, d, loadEntity)
+	requireBooksAgree(t, d, loadEntity)
 	require.Equal(t, untouched, ofOthers("gl.journal_lines"), "others are as they were")
 
 	// All rows are what a fold of the log makes.
@@ -205,7 +205,7 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	require.Equal(t, taken.Version, built.Building.FromSnapshot)
 	ok("projections", "switch", ledger)
 	require.Equal(t, []int{built.Building.Version, 1}, []int{versions(ledger).Active, versions(ledger).Retained})
-	booksAgree(t, d, loadEntity)
+	requireBooksAgree(t, d, loadEntity)
 	require.Contains(t, ok("projections", "rollback", ledger), "readers are shown version 1")
 	ok("projections", "rollback", ledger)
 	require.Contains(t, ok("projections", "rebuild", ledger, "--legal-entity", loadEntity, "--from-snapshot", fmt.Sprint(taken.Version), "--compare", "--switch"), ": 0 rows differ")
@@ -220,5 +220,5 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	ok("projections", "drop", ledger, "--snapshot", fmt.Sprint(newest))
 	testkit.Eventually(t, endTime, func() bool { return len(versions(ledger).Dropping) == 0 })
 	require.Zero(t, count("SELECT count(*) FROM gl.journal_lines WHERE version = ANY($1)", []int{newest, taken.Version}))
-	booksAgree(t, d, loadEntity)
+	requireBooksAgree(t, d, loadEntity)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-type rebuildShown struct {
+type rebuildView struct {
 	Active   int   `json:"active"`
 	Retained int   `json:"retained"`
 	Dropping []int `json:"dropping"`
@@ -26,11 +26,11 @@ type rebuildShown struct {
 }
 
 // TestRebuild is a rebuild by an operator while invoices come in, sessions of the
-// database are ended, and people look at their reports: nobody notices anything.
+// database are killed, and readers page through reports: no reader notices anything.
 func TestRebuild(t *testing.T) {
 	t.Parallel()
 	const ledger, items = "gl.ledger", "ap.open-items"
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
 	cli := func(persona string, args ...string) result {
 		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
@@ -41,7 +41,7 @@ func TestRebuild(t *testing.T) {
 		require.Zero(t, r.code, r)
 		return r.stdout
 	}
-	versions := func(projection string) (b rebuildShown) {
+	versions := func(projection string) (b rebuildView) {
 		t.Helper()
 		require.NoError(t, json.Unmarshal([]byte(ok("projections", "versions", projection, "--json")), &b))
 		return b
@@ -66,7 +66,7 @@ func TestRebuild(t *testing.T) {
 		post(amount)
 	}
 
-	// What somebody who looks is shown, pinned on both axes, is the same at all times.
+	// A report pinned on both axes is the same at all times.
 	auditor := d.as(t, "auditor")
 	head, err := auditor.head(loadEntity)
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestRebuild(t *testing.T) {
 	require.Contains(t, ok("projections", "compare", ledger), "version 1 (left, shown) and version 2 (right): 0 rows differ")
 	require.Contains(t, ok("projections", "rollback", ledger), "readers are shown version 2")
 	l.finish(t)
-	booksAgree(t, d, loadEntity)
+	requireBooksAgree(t, d, loadEntity)
 
 	// Dropped, nothing is left of it.
 	require.Contains(t, ok("projections", "drop", ledger), "Version 1 is being removed.")
@@ -141,7 +141,7 @@ func TestRebuild(t *testing.T) {
 		require.NotZero(t, rows(table, 2), table)
 	}
 
-	// A version that is wrong is found before anybody is shown it.
+	// A wrong version is found before it serves a read.
 	ok("projections", "rebuild", ledger, "--wait")
 	_, err = super.Exec(t.Context(), `UPDATE gl.accounts SET name = name || ' (wrong)' WHERE version = 3 AND code = '2000'`)
 	require.NoError(t, err)
@@ -156,7 +156,7 @@ func TestRebuild(t *testing.T) {
 	all := ok("projections", "rebuild", ledger, "--compare", "--switch")
 	require.Contains(t, all, "version 2 (left, shown) and version 4 (right): 0 rows differ")
 	require.Contains(t, all, "readers are shown version 4")
-	booksAgree(t, d, loadEntity)
+	requireBooksAgree(t, d, loadEntity)
 	close(stop)
 	looking.Wait()
 	require.Greater(t, looks, 20)

@@ -16,7 +16,7 @@ var hintsEnd = regexp.MustCompile(`(?m)^Press Ctrl-C to stop\.$`)
 // works.
 func TestSample(t *testing.T) {
 	t.Parallel()
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart, "--sample")
 	_, err := d.awaitOutput(d.stdout, hintsEnd, endTime)
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func TestSample(t *testing.T) {
 	} {
 		require.Contains(t, printed, part)
 	}
-	postings, items := booksAgree(t, d, "DEMF")
+	postings, items := requireBooksAgree(t, d, "DEMF")
 	require.Equal(t, 6, items)
 	require.Contains(t, printed, postings.TotalDebit)
 
@@ -44,7 +44,7 @@ func TestSample(t *testing.T) {
 	t.Run("follow", func(t *testing.T) { followSamples(t, d) })
 	t.Run("README commands", func(t *testing.T) { runReadme(t, d) })
 	t.Run("approvers race", func(t *testing.T) { approversRace(t, d) })
-	booksAgree(t, d, "DEMF")
+	requireBooksAgree(t, d, "DEMF")
 
 	// The next start with --sample leaves the books as they are.
 	head, err := d.as(t, "auditor").head("DEMF")

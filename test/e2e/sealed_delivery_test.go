@@ -22,8 +22,8 @@ const (
 	feedOfContacts = "/api/subscribe/streams/$all?from=0&event_types=" + contactType
 )
 
-// outlet is somebody who is delivered to in every way there is.
-type outlet struct {
+// deliveryChannels is one subscriber of every kind of delivery.
+type deliveryChannels struct {
 	client
 	persona string
 	taking  *receiver // takes what comes
@@ -31,12 +31,12 @@ type outlet struct {
 }
 
 // at is the path of one of the outlet's subscriptions: poll, parked, taken, failed.
-func (o outlet) at(kind string) string {
+func (o deliveryChannels) at(kind string) string {
 	return "/api/subscriptions/" + kind + "-" + strings.ReplaceAll(o.persona, "_", "-")
 }
 
 // subscribe begins all ways of delivery before there is anything to deliver.
-func (o outlet) subscribe(t *testing.T) {
+func (o deliveryChannels) subscribe(t *testing.T) {
 	t.Helper()
 	for kind, to := range map[string]*receiver{"poll": nil, "parked": nil, "taken": o.taking, "failed": o.failing} {
 		subscriber := "service"
@@ -52,20 +52,20 @@ func (o outlet) subscribe(t *testing.T) {
 	}
 }
 
-// polled is what a poll of one of the outlet's subscriptions brings, which is one event.
-func (o outlet) polled(t *testing.T, kind string) (body, ids string) {
+// pollResult is what a poll of one of the outlet's subscriptions brings, which is one event.
+func (o deliveryChannels) polled(t *testing.T, kind string) (body, ids string) {
 	t.Helper()
 	a := must(o.do("GET", o.at(kind)+"/poll?wait_ms=20000", ""))
 	require.Equal(t, http.StatusOK, a.status, a)
-	var p polled
+	var p pollResult
 	require.NoError(t, a.decode(&p))
 	require.Len(t, p.Events, 1)
 	return string(a.body), p.ids()
 }
 
-// parked is the one dead letter of one of the outlet's subscriptions as somebody reads
+// deadLetter is the one dead letter of a subscription as a caller reads
 // it, in the list and by itself.
-func (o outlet) parked(t *testing.T, reader client, kind string) string {
+func (o deliveryChannels) deadLetter(t *testing.T, reader client, kind string) string {
 	t.Helper()
 	var list struct {
 		Messages []struct {
@@ -97,8 +97,8 @@ func (r *receiver) sent(t *testing.T) string {
 	return body
 }
 
-// fed are the first events of a feed over both transports.
-func fed(t *testing.T, c client) map[string]string {
+// readFeedUntilEmpty are the first events of a feed over both transports.
+func readFeedUntilEmpty(t *testing.T, c client) map[string]string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), liveTime)
 	defer cancel()
@@ -125,22 +125,22 @@ func fed(t *testing.T, c client) map[string]string {
 	return map[string]string{"websocket": string(message), "server-sent events": lines.Text()}
 }
 
-// TestSealedDataOpensAtDeliveryOnly takes personal values through every way that leads
+// TestSealedDelivery takes personal values through every way that leads
 // out: polls, dead letters, webhooks, live feeds, the broker, the outbox, a read model.
-// Who may read them gets them, everybody else the mask; no table, file, log or broker
+// Entitled readers get them, all others the mask; no table, file, log or broker
 // holds them; and after an erasure nothing opens them any more, not even what was
 // waiting.
-func TestSealedDataOpensAtDeliveryOnly(t *testing.T) {
+func TestSealedDelivery(t *testing.T) {
 	t.Parallel()
 	const entity, contact = "USMF", "C-SEALED"
 	values := map[string]string{"name": "Wilma Wryneck " + rand.Text(), "email": strings.ToLower(rand.Text()) + "@canary.example.org"}
 	control := "Sealed Firm " + rand.Text() + " Ltd" // no personal datum: it is found
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart, "--nats")
 	auditor, admin := d.as(t, "auditor"), d.as(t, "admin")
-	outlets := map[string]outlet{}
+	outlets := map[string]deliveryChannels{}
 	for _, persona := range []string{"ap_clerk", "gl_accountant"} {
-		o := outlet{d.as(t, persona), persona, newReceiver(t), newReceiver(t)}
+		o := deliveryChannels{d.as(t, persona), persona, newReceiver(t), newReceiver(t)}
 		o.failing.answering(func(int) int { return http.StatusInternalServerError })
 		o.subscribe(t)
 		outlets[persona] = o
@@ -162,12 +162,12 @@ func TestSealedDataOpensAtDeliveryOnly(t *testing.T) {
 	everyWay := func(clear map[string]bool, instead string) {
 		t.Helper()
 		for persona, o := range outlets {
-			for way, text := range fed(t, o.client) {
+			for way, text := range readFeedUntilEmpty(t, o.client) {
 				shows(text, way+" of "+persona, clear[persona], instead)
 			}
 			shows(string(must(o.do("GET", "/api/ap/vendors?vendor=V-SEALED&legal_entity="+entity, "")).body), "read model for "+persona, clear[persona], instead)
 		}
-		for way, text := range fed(t, auditor) {
+		for way, text := range readFeedUntilEmpty(t, auditor) {
 			shows(text, way+" of the auditor", false, instead)
 		}
 	}
@@ -182,14 +182,14 @@ func TestSealedDataOpensAtDeliveryOnly(t *testing.T) {
 		shows(o.taking.sent(t), "webhook of "+persona, entitled[persona], maskedValue)
 		shows(o.failing.sent(t), "failed webhook of "+persona, entitled[persona], maskedValue)
 		for _, kind := range []string{"parked", "failed"} {
-			shows(o.parked(t, o.client, kind), kind+" of "+persona, entitled[persona], maskedValue)
+			shows(o.deadLetter(t, o.client, kind), kind+" of "+persona, entitled[persona], maskedValue)
 			for _, value := range values {
-				require.NotContains(t, o.parked(t, admin, kind), value, "an administrator reads no events")
+				require.NotContains(t, o.deadLetter(t, admin, kind), value, "an administrator reads no events")
 			}
 		}
 	}
 
-	// What lies in the database and at the broker is sealed, or masked for everybody.
+	// What lies in the database and at the broker is sealed, or masked for every reader.
 	super, err := pgx.Connect(t.Context(), superuser(t, dir))
 	require.NoError(t, err)
 	defer func() { _ = super.Close(context.WithoutCancel(t.Context())) }()
@@ -243,13 +243,13 @@ func TestSealedDataOpensAtDeliveryOnly(t *testing.T) {
 	message := published()
 	shows(message, "broker", false, maskedValue)
 
-	// After an erasure nothing opens them: what comes anew, what was in flight, what was
+	// After an erasure nothing opens them: new events, what was in flight, what was
 	// parked, what is handed out again.
 	eraseSubject(t, d.as(t, "compliance"), d.as(t, "compliance_approver"), "contact:"+contact)
 	everyWay(nil, redactedValue)
 	for persona, o := range outlets {
 		for _, kind := range []string{"parked", "failed"} {
-			shows(o.parked(t, o.client, kind), kind+" of "+persona, false, redactedValue)
+			shows(o.deadLetter(t, o.client, kind), kind+" of "+persona, false, redactedValue)
 		}
 		o.failing.answering(nil)
 		for _, kind := range []string{"parked", "failed"} {

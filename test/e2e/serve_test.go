@@ -33,8 +33,8 @@ func asEraser(t *testing.T, dsn string) string {
 	return strings.Replace(asApplication(t, dsn), "backbone_app", "backbone_eraser", 1)
 }
 
-// ownKeys configures a key server inside the process and a folder for exports.
-func ownKeys(t *testing.T) []string {
+// newKeySettings configures a key server inside the process and a folder for exports.
+func newKeySettings(t *testing.T) []string {
 	t.Helper()
 	return []string{
 		"BACKBONE_KMS_LOCAL_DIRECTORY=" + filepath.Join(t.TempDir(), "kms"), "BACKBONE_KMS_ALLOW_LOCAL=true",
@@ -65,7 +65,7 @@ func TestServe(t *testing.T) {
 	needPostgres(t)
 	owner := testkit.Database(t, nil, "e2e_empty")
 	app := asApplication(t, owner)
-	env := append(ownKeys(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner), "BACKBONE_HTTP_LISTEN=127.0.0.1:0")
+	env := append(newKeySettings(t), "BACKBONE_DATABASE_DSN="+app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, owner), "BACKBONE_HTTP_LISTEN=127.0.0.1:0")
 	bootstrap := func(args ...string) result {
 		return command(t, env, append([]string{"bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name"}, args...)...)
 	}
@@ -103,12 +103,12 @@ func TestServe(t *testing.T) {
 	refused(again, "principal.duplicate")
 	refused(bootstrap("another.example.org"), "log")
 
-	p, anybody := startServe(t, app, env...)
-	admin := anybody.as(token)
+	p, anonymous := startServe(t, app, env...)
+	admin := anonymous.as(token)
 	for _, path := range []string{"/livez", "/readyz"} {
-		require.NoError(t, anybody.want(200, nil, "GET", path, ""), path)
+		require.NoError(t, anonymous.want(200, nil, "GET", path, ""), path)
 	}
-	document, err := anybody.do("GET", "/api/openapi.yaml", "")
+	document, err := anonymous.do("GET", "/api/openapi.yaml", "")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, document.status)
 	for _, part := range []string{"openapi: 3.0", "/api/ap/open-items", "/api/gl/accounts/{account}/ledger", "ap.submit_invoice"} {
@@ -130,22 +130,22 @@ func TestServe(t *testing.T) {
 	// A further caller, and an event by it.
 	enrolled := command(t, env, "enroll", "--tenant", "acme", "--person", "s-workshop", "--role", "module", "--service")
 	require.Zero(t, enrolled.code, enrolled)
-	registerMachines(t, &dev{devFile: devFile{HTTP: anybody.server, Tokens: map[string]string{"admin": strings.TrimSpace(token)}}})
-	require.NoError(t, anybody.as(enrolled.stdout).want(201, nil, "POST", "/api/events", batch(serviced("FRMF", "M-1", `{"hours":1}`))))
+	registerMachines(t, &dev{devFile: devFile{HTTP: anonymous.server, Tokens: map[string]string{"admin": strings.TrimSpace(token)}}})
+	require.NoError(t, anonymous.as(enrolled.stdout).want(201, nil, "POST", "/api/events", batch(machineServiced("FRMF", "M-1", `{"hours":1}`))))
 	verdict := command(t, env, "verify")
 	require.Zero(t, verdict.code, verdict)
 	require.Regexp(t, `(?m)^FRMF +1 +1 `, verdict.stdout)
 
 	for _, name := range []string{"append_events_total", "append_duration_seconds", "append_group_size", "append_queue_depth", "http_request_duration_seconds", "projection_lag_events", "projection_lag_seconds"} {
 		testkit.Eventually(t, endTime, func() bool { // a projection meets a new legal entity a moment later
-			metrics, err := anybody.do("GET", "/metrics", "")
+			metrics, err := anonymous.do("GET", "/metrics", "")
 			require.NoError(t, err)
 			require.Equal(t, http.StatusOK, metrics.status)
 			return strings.Contains(string(metrics.body), "\nbackbone_"+name)
 		}, name)
 	}
 	for _, guess := range []string{"", "bbk_nonsense", strings.TrimSpace(token) + "x"} {
-		a, err := anybody.as(guess).do("GET", "/api/event-types", "")
+		a, err := anonymous.as(guess).do("GET", "/api/event-types", "")
 		require.NoError(t, err)
 		require.Equal(t, http.StatusUnauthorized, a.status, guess)
 	}
@@ -164,10 +164,10 @@ func TestServe(t *testing.T) {
 func TestServeRefusesDevelopmentTokens(t *testing.T) {
 	t.Parallel()
 	d := sharedDev(t)
-	_, anybody := startServe(t, d.DSN, d.keys()...)
+	_, anonymous := startServe(t, d.DSN, d.keys()...)
 	for _, persona := range personas {
 		require.NoError(t, d.as(t, persona).want(200, nil, "GET", "/api/admin/legal-entities", ""))
-		a, err := anybody.as(d.Tokens[persona]).do("GET", "/api/admin/legal-entities", "")
+		a, err := anonymous.as(d.Tokens[persona]).do("GET", "/api/admin/legal-entities", "")
 		require.NoError(t, err)
 		require.Equal(t, http.StatusUnauthorized, a.status, a)
 		expectProblem(t, "development_token", a)

@@ -15,11 +15,11 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestLongTransactionStallsNobodyElse holds a writing transaction open in one legal
+// TestLongTransaction holds a writing transaction open in one legal
 // entity: an old snapshot, an id that all other snapshots must look at, and the lock row,
-// the checkpoints and the subscription's cursor there. Whoever reads another legal entity
+// the checkpoints and the subscription's cursor there. A reader of another legal entity
 // goes on: a feed and a subscription to both, and the projections.
-func TestLongTransactionStallsNobodyElse(t *testing.T) {
+func TestLongTransaction(t *testing.T) {
 	t.Parallel()
 	const locked, free, rounds = "STLA", "STLB", 20
 	d := sharedDev(t)
@@ -30,15 +30,15 @@ func TestLongTransactionStallsNobodyElse(t *testing.T) {
 	write := func(entity string) string {
 		t.Helper()
 		var receipt receipts
-		require.NoError(t, module.want(http.StatusCreated, &receipt, "POST", "/api/events", batch(serviced(entity, "M-1", `{"hours":1}`))))
+		require.NoError(t, module.want(http.StatusCreated, &receipt, "POST", "/api/events", batch(machineServiced(entity, "M-1", `{"hours":1}`))))
 		return receipt.Events[0].ID
 	}
 	const at = "/api/subscriptions/stall"
 	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions",
 		`{"id":"stall","subscriber_type":"service","subscriber_id":"stall","event_types":["`+machineType+`"],"legal_entities":["`+locked+`","`+free+`"]}`))
-	take := func() polled {
+	take := func() pollResult {
 		t.Helper()
-		var out polled
+		var out pollResult
 		require.NoError(t, module.want(http.StatusOK, &out, "GET", at+"/poll?wait_ms=20000", ""))
 		require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/acknowledge", `{"event_ids":`+out.ids()+`}`))
 		return out

@@ -21,7 +21,7 @@ func TestSubscriptionFromAFeed(t *testing.T) {
 		t.Helper()
 		for range n {
 			var receipt receipts
-			require.NoError(t, module.want(http.StatusCreated, &receipt, "POST", "/api/events", batch(serviced(entity, "M-1", `{"hours":1}`))))
+			require.NoError(t, module.want(http.StatusCreated, &receipt, "POST", "/api/events", batch(machineServiced(entity, "M-1", `{"hours":1}`))))
 		}
 	}
 	// end follows the pages of all legal entities to their end, in which others write too.
@@ -58,7 +58,7 @@ func TestSubscriptionFromAFeed(t *testing.T) {
 	}
 	sequences := func() (out []string) {
 		t.Helper()
-		var got polled
+		var got pollResult
 		require.NoError(t, module.want(http.StatusOK, &got, "GET", "/api/subscriptions/after-feed/poll", ""))
 		for _, e := range got.Events {
 			out = append(out, e.Sequence)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// polled is an answer to a poll.
-type polled struct {
+// pollResult is an answer to a poll.
+type pollResult struct {
 	Events []struct {
 		ID       string `json:"id"`
 		Sequence string `json:"sequence"`
@@ -26,7 +26,7 @@ type polled struct {
 	Status  string `json:"status"`
 }
 
-func (p polled) ids() string {
+func (p pollResult) ids() string {
 	var out []string
 	for _, e := range p.Events {
 		out = append(out, `"`+e.ID+`"`)
@@ -46,11 +46,11 @@ func TestSubscriptions(t *testing.T) {
 		t.Helper()
 		for i := range n {
 			var receipt receipts
-			require.NoError(t, module.want(http.StatusCreated, &receipt, "POST", "/api/events", batch(serviced(entity, fmt.Sprintf("M-%d", i%2), `{"hours":1}`))))
+			require.NoError(t, module.want(http.StatusCreated, &receipt, "POST", "/api/events", batch(machineServiced(entity, fmt.Sprintf("M-%d", i%2), `{"hours":1}`))))
 		}
 	}
 	const at = "/api/subscriptions/machines"
-	poll := func(query string) (out polled) {
+	poll := func(query string) (out pollResult) {
 		t.Helper()
 		require.NoError(t, module.want(http.StatusOK, &out, "GET", at+"/poll"+query, ""))
 		return out
@@ -99,14 +99,14 @@ func TestSubscriptions(t *testing.T) {
 	require.Zero(t, done.Acknowledged)
 	require.Len(t, done.Ignored, 3)
 
-	// A poll that waits is answered by what is written meanwhile.
+	// A waiting poll is answered by the next write.
 	rest := poll("")
 	require.Len(t, rest.Events, 1)
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/acknowledge", `{"event_ids":`+rest.ids()+`}`))
-	came := make(chan polled, 1)
+	came := make(chan pollResult, 1)
 	failed := make(chan error, 1)
 	go func() {
-		var out polled
+		var out pollResult
 		if err := module.want(http.StatusOK, &out, "GET", at+"/poll?wait_ms=30000", ""); err != nil {
 			failed <- err
 			return
@@ -114,12 +114,12 @@ func TestSubscriptions(t *testing.T) {
 		came <- out
 	}()
 	write(1)
-	var bad polled
+	var bad pollResult
 	select {
 	case bad = <-came:
 	case err := <-failed:
 		require.NoError(t, err)
-	case <-time.After(liveTime): // a poll that nobody wakes comes back empty before
+	case <-time.After(liveTime): // a poll without a wake-up returns empty earlier
 		require.Fail(t, "the poll was not woken")
 	}
 	require.Len(t, bad.Events, 1)

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTypesInFiles is the life of an event type as a team leads it: in files, through
+// TestTypesCommand is the life of an event type as a team leads it: in files, through
 // the command line, on PostgreSQL.
-func TestTypesInFiles(t *testing.T) {
+func TestTypesCommand(t *testing.T) {
 	t.Parallel()
 	const entity, name = "TYPX", "fleet.truck.fuelled"
 	d := sharedDev(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shownEvent is an event as far as these tests look at it.
-type shownEvent struct {
+// eventView is an event as far as these tests look at it.
+type eventView struct {
 	ID            string         `json:"id"`
 	SchemaVersion int            `json:"schema_version"`
 	Sequence      string         `json:"sequence"`
@@ -92,7 +92,7 @@ func TestUpcasters(t *testing.T) {
 
 	// All reads show the new form, and the stored one if asked.
 	volumes, litres := map[string]json.Number{ids[0]: "12.10", ids[1]: "0", ids[2]: "7"}, map[string]json.Number{ids[0]: "12.10", ids[1]: "-3", ids[2]: "7"}
-	look := func(events []shownEvent, raw bool, n int) {
+	look := func(events []eventView, raw bool, n int) {
 		t.Helper()
 		seen := 0
 		for _, e := range events {
@@ -116,11 +116,11 @@ func TestUpcasters(t *testing.T) {
 		read := func(method, path, body string, n int) {
 			t.Helper()
 			var out struct {
-				Event       *shownEvent  `json:"event"`
-				Events      []shownEvent `json:"events"`
-				Lineage     []shownEvent `json:"lineage"`
+				Event       *eventView  `json:"event"`
+				Events      []eventView `json:"events"`
+				Lineage     []eventView `json:"lineage"`
 				Descendants []struct {
-					Event shownEvent `json:"event"`
+					Event eventView `json:"event"`
 				} `json:"descendants"`
 			}
 			require.NoError(t, auditor.want(http.StatusOK, &out, method, path+suffix, body), path)
@@ -148,9 +148,9 @@ func TestUpcasters(t *testing.T) {
 		}
 		exported := command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["auditor"]}, args...)
 		require.Zero(t, exported.code, exported)
-		var lines []shownEvent
+		var lines []eventView
 		for _, line := range strings.Split(strings.TrimSpace(exported.stdout), "\n") {
-			var e shownEvent
+			var e eventView
 			decoder := json.NewDecoder(strings.NewReader(line))
 			decoder.UseNumber()
 			require.NoError(t, decoder.Decode(&e))
@@ -183,7 +183,7 @@ func TestUpcasters(t *testing.T) {
 	expect(t, http.StatusUnprocessableEntity, "event_type.deprecated", must(module.do("POST", "/api/events", batch(measured(3, `{"volume":1,"unit":"l"}`, "")))))
 	module.record(t, measured(2, `{"volume":60,"unit":"l"}`, ""))
 	expect(t, http.StatusUnprocessableEntity, "event_type.not_upcastable", must(module.do("POST", "/api/events", batch(measured(2, `{"volume":101,"unit":"l"}`, "")))))
-	var stream struct{ Events []shownEvent }
+	var stream struct{ Events []eventView }
 	require.NoError(t, auditor.want(http.StatusOK, &stream, "GET", "/api/streams/tank/T-1?legal_entity="+entity, ""))
 	require.Len(t, stream.Events, 8)
 	for _, e := range stream.Events {
@@ -234,7 +234,7 @@ func TestUpcastersMovePersonalData(t *testing.T) {
 	}
 	require.Equal(t, "ada@example.org", email(module))
 	require.Equal(t, maskedValue, email(auditor))
-	var one struct{ Event shownEvent }
+	var one struct{ Event eventView }
 	require.NoError(t, auditor.want(http.StatusOK, &one, "GET", "/api/events/"+id+"?legal_entity="+entity, ""))
 	require.Equal(t, map[string]string{"/data/reach/email": "contact"}, one.Event.Metadata.PII)
 	require.NoError(t, module.want(http.StatusOK, &one, "GET", "/api/events/"+id+"?raw=true&legal_entity="+entity, ""))

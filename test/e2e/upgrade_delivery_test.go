@@ -28,14 +28,14 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 	t.Parallel()
 	const entity, other, at = "USMF", "DEMF", "/api/subscriptions/upgraded"
 	ctx := t.Context()
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart, "--nats")
 	registerMachines(t, d)
 	module, auditor := d.as(t, "module"), d.as(t, "auditor")
 	write := func(c client, entity string, machine int) (id string) {
 		t.Helper()
 		var out receipts
-		require.NoError(t, c.want(http.StatusCreated, &out, "POST", "/api/events", batch(serviced(entity, fmt.Sprintf("M-%d", machine), `{"hours":1}`))))
+		require.NoError(t, c.want(http.StatusCreated, &out, "POST", "/api/events", batch(machineServiced(entity, fmt.Sprintf("M-%d", machine), `{"hours":1}`))))
 		return out.Events[0].ID
 	}
 
@@ -136,14 +136,14 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 	env := append(d.keys(), "BACKBONE_DATABASE_DSN="+inPrevious(d.DSN), "BACKBONE_DATABASE_ERASER_DSN="+inPrevious(d.EraserDSN),
 		"BACKBONE_NATS_URLS="+empty.URL(), "BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
 	hook.answering(nil)
-	_, anybody := startServe(t, inPrevious(d.DSN), env...)
+	_, server := startServe(t, inPrevious(d.DSN), env...)
 	var owner string
 	require.NoError(t, old.QueryRow(ctx, `SELECT owner FROM backbone.subscriptions`).Scan(&owner))
 	enroll := func(args ...string) client {
 		t.Helper()
 		enrolled := command(t, env, append([]string{"enroll", "--tenant", d.Tenant, "--person"}, args...)...)
 		require.Zero(t, enrolled.code, enrolled)
-		return anybody.as(enrolled.stdout)
+		return server.as(enrolled.stdout)
 	}
 	module, auditor = enroll(owner, "--service", "--renew"), enroll("p-later", "--role", "auditor")
 	require.Equal(t, want, stand(module), "paused, and one waits for its next attempt")

@@ -16,23 +16,23 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// buildingShown is a version that is being built.
-type buildingShown struct {
+// buildingView is a version that is being built.
+type buildingView struct {
 	Version  int  `json:"version"`
 	CaughtUp bool `json:"caught_up"`
 	Faulted  int  `json:"faulted"`
 }
 
-// versionsShown is how the versions of a projection stand.
-type versionsShown struct {
-	Active        int            `json:"active"`
-	Retained      int            `json:"retained"`
-	Dropping      []int          `json:"dropping"`
-	Building      *buildingShown `json:"building"`
+// versionsView is how the versions of a projection stand.
+type versionsView struct {
+	Active        int           `json:"active"`
+	Retained      int           `json:"retained"`
+	Dropping      []int         `json:"dropping"`
+	Building      *buildingView `json:"building"`
 	LegalEntities []struct {
-		LegalEntity string         `json:"legal_entity"`
-		Retained    int            `json:"retained"`
-		Building    *buildingShown `json:"building"`
+		LegalEntity string        `json:"legal_entity"`
+		Retained    int           `json:"retained"`
+		Building    *buildingView `json:"building"`
 	} `json:"legal_entities"`
 	Snapshots []struct {
 		Version     int    `json:"version"`
@@ -57,7 +57,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	t.Parallel()
 	const entity = "USMF"
 	ctx := t.Context()
-	d := startOn(t, books(t), recoveryStart)
+	d := startOn(t, copyOfBooks(t), recoveryStart)
 	registerMachines(t, d)
 	cli := func(d *dev, args ...string) string {
 		t.Helper()
@@ -73,16 +73,16 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	module := d.as(t, "module")
 	var events []string
 	for i := range 12 {
-		events = append(events, serviced(entity, fmt.Sprintf("M-%d", i), `{"hours":1}`))
+		events = append(events, machineServiced(entity, fmt.Sprintf("M-%d", i), `{"hours":1}`))
 	}
 	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/events", batch(events...)))
 	const at = "/api/subscriptions/workshop"
 	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"workshop","subscriber_type":"service","subscriber_id":"workshop","event_types":["`+machineType+`"],
 		"settings":{"partition_by":"stream","message_timeout_ms":3600000,"retry_first_ms":3600000,"retry_longest_ms":3600000}}`))
-	var got polled
+	var got pollResult
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll?limit=10", ""))
 	require.Len(t, got.Events, 10)
-	quoted := func(from, to int) string { return polled{Events: got.Events[from:to]}.ids() }
+	quoted := func(from, to int) string { return pollResult{Events: got.Events[from:to]}.ids() }
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/acknowledge", `{"event_ids":`+quoted(0, 3)+`}`))
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(3, 7)+`,"action":"park","code":"workshop.closed","reason":"The workshop is closed."}`))
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(7, 8)+`,"action":"retry","code":"workshop.busy","reason":"Later."}`))
@@ -105,11 +105,11 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 		require.NoError(t, c.want(http.StatusOK, &out, "GET", at+"/parked", ""))
 		return string(out.Messages)
 	}
-	want, wantParked, wantReports := stand(module), parked(module), reportsOf(t, d.as(t, "auditor"))
+	want, wantParked, wantReports := stand(module), parked(module), readReports(t, d.as(t, "auditor"))
 	require.Equal(t, 4, want.Parked)
 	require.Equal(t, statistics{Delivered: 10, Acknowledged: 3, Retried: 1, Parked: 4}, want.Statistics)
 	require.Contains(t, wantParked, "workshop.closed")
-	rows := func(c client) (page ownRows) {
+	rows := func(c client) (page customRows) {
 		t.Helper()
 		head, err := d.as(t, "auditor").head(entity)
 		require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	columns := columnsOf(t, old)
 	for table, names := range columns {
 		switch table {
-		case snapshots: // nothing wrote it but whoever tried it out
+		case snapshots: // only a trial wrote it
 			_, err := old.Exec(ctx, `INSERT INTO backbone.event_snapshots VALUES (1, now(), 1, 1, 2, 'gl.ledger', '{}')`)
 			require.NoError(t, err)
 			continue
@@ -165,10 +165,10 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	// This release goes on where the other one stopped.
 	inPrevious := func(dsn string) string { return strings.Replace(dsn, "/backbone?", "/previous?", 1) }
 	env := append(d.keys(), "BACKBONE_DATABASE_DSN="+inPrevious(d.DSN), "BACKBONE_DATABASE_ERASER_DSN="+inPrevious(d.EraserDSN))
-	_, anybody := startServe(t, inPrevious(d.DSN), env...)
+	_, anonymous := startServe(t, inPrevious(d.DSN), env...)
 	var owner string
 	require.NoError(t, old.QueryRow(ctx, `SELECT owner FROM backbone.subscriptions`).Scan(&owner))
-	after := &dev{devFile: devFile{HTTP: anybody.server, Tokens: map[string]string{}}}
+	after := &dev{devFile: devFile{HTTP: anonymous.server, Tokens: map[string]string{}}}
 	for role, person := range map[string]string{"admin": "p-after", "auditor": "p-later", "module": owner} { // the demonstration's tokens are its own
 		args := []string{"--role", role}
 		if person == owner {
@@ -179,19 +179,19 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 		after.Tokens[role] = strings.TrimSpace(enrolled.stdout)
 	}
 	module = after.as(t, "module")
-	require.Equal(t, wantReports, reportsOf(t, after.as(t, "auditor")))
+	require.Equal(t, wantReports, readReports(t, after.as(t, "auditor")))
 	require.Equal(t, wantRows, rows(after.as(t, "auditor")))
 	require.Equal(t, want, stand(module))
 	require.Equal(t, wantParked, parked(module))
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll", ""))
-	require.Len(t, got.Events, 2, "the two that nobody had")
+	require.Len(t, got.Events, 2, "the two that no consumer had")
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/acknowledge", `{"event_ids":`+got.ids()+`}`))
 	require.Contains(t, cli(after, "subscriptions", "replay", "workshop", "--all"), "4 messages handed out again.")
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll", ""))
 	require.Len(t, got.Events, 4)
 
 	// Versions stand as they stood, and everything that is new works with them.
-	versions := func(name string) (b versionsShown) {
+	versions := func(name string) (b versionsView) {
 		t.Helper()
 		require.NoError(t, json.Unmarshal([]byte(cli(after, "projections", "versions", name, "--json")), &b))
 		return b
@@ -207,7 +207,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	cli(after, "projections", "change", own, "--switch")
 	testkit.Eventually(t, endTime, func() bool { return versions("serviced").Building == nil })
 	require.JSONEq(t, `{"times":1}`, string(rows(after.as(t, "auditor")).Rows[0].State))
-	require.Equal(t, wantReports, reportsOf(t, after.as(t, "auditor")))
+	require.Equal(t, wantReports, readReports(t, after.as(t, "auditor")))
 	verdict := command(t, nil, "verify", "--dsn", dsn)
 	require.Zero(t, verdict.code, verdict)
 }

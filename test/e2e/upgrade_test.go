@@ -43,7 +43,7 @@ var untaken = map[string]int{"gl": 7, "ap": 12}
 func TestDrillUpgradeOfCheckpoints(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	d := startOn(t, books(t), recoveryStart)
+	d := startOn(t, copyOfBooks(t), recoveryStart)
 	d.as(t, "vendor_admin").must(t, "USMF", "ap.register_vendor", object{"vendor_id": "V-UP", "name": "Upgrade Ltd", "country": "US"})
 	for i := range 5 {
 		paper := invoice("V-UP", fmt.Sprintf("UP-%d", i))
@@ -54,7 +54,7 @@ func TestDrillUpgradeOfCheckpoints(t *testing.T) {
 		submitted := d.as(t, "ap_clerk").must(t, "USMF", "ap.submit_invoice", paper)
 		d.as(t, "approver").must(t, "USMF", "ap.approve_invoice", object{"invoice_id": submitted.IntentID})
 	}
-	want := reportsOf(t, d.as(t, "auditor"))
+	want := readReports(t, d.as(t, "auditor"))
 
 	source, err := pgx.Connect(ctx, superuser(t, d.dataDir))
 	require.NoError(t, err)
@@ -90,8 +90,8 @@ func TestDrillUpgradeOfCheckpoints(t *testing.T) {
 	require.Contains(t, inPrevious(d.DSN), "previous")
 	enrolled := command(t, env, "enroll", "--tenant", d.Tenant, "--person", "p-after", "--role", "auditor")
 	require.Zero(t, enrolled.code, enrolled)
-	_, anybody := startServe(t, inPrevious(d.DSN), env...)
-	require.Equal(t, want, reportsOf(t, anybody.as(enrolled.stdout)))
+	_, server := startServe(t, inPrevious(d.DSN), env...)
+	require.Equal(t, want, readReports(t, server.as(enrolled.stdout)))
 	testkit.Eventually(t, endTime, func() bool { return maps.EqualFunc(whole, rowsOf(t, old, columns), slices.Equal) }, "read models are those of the source")
 	final := checkpointsOf(t, source)
 	require.Equal(t, final, checkpointsOf(t, old))
@@ -99,7 +99,7 @@ func TestDrillUpgradeOfCheckpoints(t *testing.T) {
 		require.LessOrEqual(t, processed, final[place]-checkpoints[place], "%s handed on what it had not taken at most", place)
 	}
 	for table, rows := range writtenBy(t, old, columns) {
-		require.Subset(t, rows, untouched[table], "%s was not written anew", table)
+		require.Subset(t, rows, untouched[table], "%s was not rewritten", table)
 	}
 	verdict := command(t, nil, "verify", "--dsn", dsn)
 	require.Zero(t, verdict.code, verdict)
@@ -170,7 +170,7 @@ func fillPrevious(t *testing.T, source, old *pgx.Conn) map[string][]string {
 func columnsOf(t *testing.T, old *pgx.Conn) map[string][]string {
 	t.Helper()
 	ctx := t.Context()
-	_, err := old.Exec(ctx, "SET session_replication_role = replica") // guards let nobody else write
+	_, err := old.Exec(ctx, "SET session_replication_role = replica") // triggers guard these tables
 	require.NoError(t, err)
 	rows, err := old.Query(ctx, `SELECT n.nspname || '.' || c.relname, array_agg(a.attname ORDER BY a.attnum)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -252,8 +252,8 @@ func placed(t *testing.T, c *pgx.Conn, column string) map[string]int {
 	return out
 }
 
-// reportsOf gives what the reports say once the read models are at the heads.
-func reportsOf(t *testing.T, auditor client) (out []string) {
+// readReports gives what the reports say once the read models are at the heads.
+func readReports(t *testing.T, auditor client) (out []string) {
 	t.Helper()
 	for _, entity := range []string{"USMF", "DEMF"} {
 		head, err := auditor.head(entity)

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWebhooksStayOutside gives a server of strangers' endpoints addresses that lead
+// TestWebhookAddresses gives a server of strangers' endpoints addresses that lead
 // inside: spelt otherwise, through names, and through redirects.
-func TestWebhooksStayOutside(t *testing.T) {
+func TestWebhookAddresses(t *testing.T) {
 	t.Parallel()
 	i := install(t, "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
 	owner := i.enroll(t, "s-workshop", "module", "--service")
@@ -21,8 +21,8 @@ func TestWebhooksStayOutside(t *testing.T) {
 	inside := newReceiver(t)
 	port := inside.URL[strings.LastIndex(inside.URL, ":"):]
 
-	strict, anybody := i.serve(t)
-	admin, module := anybody.as(i.admin), anybody.as(owner)
+	strict, server := i.serve(t)
+	admin, module := server.as(i.admin), server.as(owner)
 	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
 	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"hooks","subscriber_type":"webhook","subscriber_id":"crm"}`))
 	var tested struct {
@@ -69,8 +69,8 @@ func TestWebhooksStayOutside(t *testing.T) {
 		http.Redirect(w, r, map[bool]string{true: elsewhere, false: inside.URL}[strings.HasPrefix(r.URL.Path, "/away")], http.StatusTemporaryRedirect)
 	}))
 	t.Cleanup(pointing.Close)
-	_, anybody = i.serve(t, "BACKBONE_WEBHOOK_ALLOWED_NETWORKS=127.0.0.1/32")
-	module = anybody.as(owner)
+	_, server = i.serve(t, "BACKBONE_WEBHOOK_ALLOWED_NETWORKS=127.0.0.1/32")
+	module = server.as(owner)
 	u, err := url.Parse(pointing.URL)
 	require.NoError(t, err)
 	for _, path := range []string{"/away", "/near"} {

@@ -14,17 +14,17 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestTheWebhooksCommand operates a webhook from the command line.
-func TestTheWebhooksCommand(t *testing.T) {
+// TestWebhooksCommand operates a webhook from the command line.
+func TestWebhooksCommand(t *testing.T) {
 	t.Parallel()
 	i := install(t, "BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
 	shop, operator := i.enroll(t, "s-shop", "module", "--service"), i.enroll(t, "p-op", "operator")
-	_, anybody := i.serve(t)
-	admin, module := anybody.as(i.admin), anybody.as(shop)
+	_, anonymous := i.serve(t)
+	admin, module := anonymous.as(i.admin), anonymous.as(shop)
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
-	i.machines(t, anybody.server)
+	i.machines(t, anonymous.server)
 	webhooks := func(as string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + anybody.server, "BACKBONE_TOKEN=" + as}, append([]string{"webhooks"}, args...)...)
+		return command(t, []string{"BACKBONE_SERVER=" + anonymous.server, "BACKBONE_TOKEN=" + as}, append([]string{"webhooks"}, args...)...)
 	}
 	works := func(r result, patterns ...string) string {
 		t.Helper()
@@ -56,7 +56,7 @@ func TestTheWebhooksCommand(t *testing.T) {
 	receiver.answering(func(n int) int {
 		return map[bool]int{true: http.StatusInternalServerError, false: http.StatusNoContent}[n == 1]
 	})
-	require.NoError(t, module.want(201, nil, "POST", "/api/events", batch(serviced("FRMF", "M-1", `{"hours":1}`))))
+	require.NoError(t, module.want(201, nil, "POST", "/api/events", batch(machineServiced("FRMF", "M-1", `{"hours":1}`))))
 	testkit.Eventually(t, time.Minute, func() bool { return len(receiver.taken()) == 1 })
 	testkit.Eventually(t, time.Minute, func() bool {
 		return strings.Count(works(webhooks(operator, "show", "machine-hook")), " FRMF ") == 2
@@ -88,7 +88,7 @@ func TestTheWebhooksCommand(t *testing.T) {
 
 	// An endpoint that wants nothing more is given up until it is set again.
 	receiver.answering(func(int) int { return http.StatusGone })
-	require.NoError(t, module.want(201, nil, "POST", "/api/events", batch(serviced("FRMF", "M-1", `{"hours":2}`))))
+	require.NoError(t, module.want(201, nil, "POST", "/api/events", batch(machineServiced("FRMF", "M-1", `{"hours":2}`))))
 	testkit.Eventually(t, time.Minute, func() bool {
 		return strings.Contains(works(webhooks(shop, "list")), "disabled: webhook.status_410")
 	})

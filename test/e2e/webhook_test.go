@@ -16,7 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// receiver is somebody's server that takes webhooks.
+// receiver is a customer's server that accepts webhooks.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -77,10 +77,10 @@ func TestWebhooks(t *testing.T) {
 	const at = "/api/subscriptions/hooks"
 	r := newReceiver(t)
 	endpoint := fmt.Sprintf(`{"url":%q}`, r.URL+"/hook")
-	strict, anybody := i.serve(t)
-	admin, module := anybody.as(i.admin), anybody.as(owner)
+	strict, server := i.serve(t)
+	admin, module := server.as(i.admin), server.as(owner)
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
-	i.machines(t, anybody.server)
+	i.machines(t, server.server)
 	require.NoError(t, module.want(201, nil, "POST", "/api/subscriptions",
 		`{"id":"hooks","subscriber_type":"webhook","subscriber_id":"crm","event_types":["`+machineType+`"],"settings":{"partition_by":"stream","max_retry_count":3,"retry_first_ms":1,"retry_longest_ms":1}}`))
 	// Settings that are replaced have the defaults of webhooks too, not those of polls.
@@ -102,8 +102,8 @@ func TestWebhooks(t *testing.T) {
 	}
 	require.NoError(t, strict.end())
 
-	_, anybody = i.serve(t, "BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
-	admin, module = anybody.as(i.admin), anybody.as(owner)
+	_, server = i.serve(t, "BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
+	admin, module = server.as(i.admin), server.as(owner)
 	var e struct {
 		Secret       string `json:"secret"`
 		DisabledCode string `json:"disabled_code"`
@@ -130,7 +130,7 @@ func TestWebhooks(t *testing.T) {
 	write := func(n int) (ids []string) {
 		for range n {
 			var receipt receipts
-			require.NoError(t, module.want(201, &receipt, "POST", "/api/events", batch(serviced("FRMF", "M-1", `{"hours":1}`))))
+			require.NoError(t, module.want(201, &receipt, "POST", "/api/events", batch(machineServiced("FRMF", "M-1", `{"hours":1}`))))
 			ids = append(ids, receipt.Events[0].ID)
 		}
 		return ids

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Clock is a clock that stands still until a test moves it. It may be used by
+// Clock is a manual clock: only the test moves it. It may be used by
 // several goroutines.
 type Clock struct {
 	mutex sync.Mutex

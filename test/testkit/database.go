@@ -46,7 +46,7 @@ func Database(t testing.TB, migrate func(ctx context.Context, superuserDSN strin
 	name := "test_" + rand.Text()
 	// FILE_COPY: the template is small and the server does not sync, so copying
 	// files is cheaper than logging every page.
-	err := patiently(func() error {
+	err := retryWhileInUse(func() error {
 		return execute(t.Context(), admin, fmt.Sprintf(`CREATE DATABASE %q TEMPLATE %q STRATEGY FILE_COPY`, name, template))
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func Database(t testing.TB, migrate func(ctx context.Context, superuserDSN strin
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		err := patiently(func() error { return execute(ctx, admin, fmt.Sprintf(`DROP DATABASE IF EXISTS %q WITH (FORCE)`, name)) })
+		err := retryWhileInUse(func() error { return execute(ctx, admin, fmt.Sprintf(`DROP DATABASE IF EXISTS %q WITH (FORCE)`, name)) })
 		if err != nil {
 			t.Errorf("testkit: dropping the test's database: %v", err)
 		}
@@ -117,12 +117,12 @@ func buildTemplate(ctx context.Context, admin, template string, migrate func(con
 		}
 	}
 	for _, statement := range []string{
-		// Nobody can connect any more, so nobody can get in the way of a copy.
+		// No session can connect any more, so none blocks a copy.
 		`ALTER DATABASE ` + building + ` WITH ALLOW_CONNECTIONS false`,
 		`SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '` + building + `'`,
 		fmt.Sprintf(`ALTER DATABASE %s RENAME TO %q`, building, template),
 	} {
-		err := patiently(func() error { _, err := connection.Exec(ctx, statement); return err })
+		err := retryWhileInUse(func() error { _, err := connection.Exec(ctx, statement); return err })
 		if err != nil {
 			return err
 		}
@@ -134,9 +134,9 @@ func buildTemplate(ctx context.Context, admin, template string, migrate func(con
 // there after five seconds.
 const objectInUse = "55006"
 
-// patiently tries again while the server waits in vain for the end of sessions: those of
-// a busy machine may take longer than it waits.
-func patiently(try func() error) error {
+// retryWhileInUse retries while sessions of the database are still ending: on a busy
+// machine that takes longer than the five seconds that the server waits for them.
+func retryWhileInUse(try func() error) error {
 	for until := time.Now().Add(time.Minute); ; {
 		err := try()
 		refused, ok := errors.AsType[*pgconn.PgError](err)

@@ -1,5 +1,5 @@
 // Package testkit is what the repository's tests share: a database of its own for
-// every test, waiting on conditions, a clock that stands still, and the way to
+// every test, waiting on conditions, a manual clock, and the way to
 // data that lies beside the repository.
 //
 // Databases come from one PostgreSQL that all test binaries of one user share. The

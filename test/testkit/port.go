@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// given remembers which addresses this process was given.
-var given sync.Map
+// reserved holds the addresses that this process has handed out.
+var reserved sync.Map
 
-// Address is a TCP address on the loopback interface that nobody listens on, for a server
-// that is killed and comes back there. The port lies below those that systems give to
-// whoever asks for any: of those, another program may get it while the server is away, or
-// a client that knocks there gets it for its own end and talks to itself.
+// Address reserves a free TCP address on the loopback interface for a server that a test
+// kills and restarts there. The port lies below the ephemeral range: an ephemeral port may
+// go to another program while the server is down, or to the client that connects to it,
+// which would then talk to itself.
 func Address(t testing.TB) string {
 	t.Helper()
 	const lowest, count = 20_000, 10_000
 	for range 1000 {
 		address := fmt.Sprintf("127.0.0.1:%d", lowest+rand.IntN(count))
-		if _, taken := given.LoadOrStore(address, true); taken {
+		if _, taken := reserved.LoadOrStore(address, true); taken {
 			continue
 		}
-		if !free(address) {
+		if !isFree(address) {
 			continue
 		}
 		return address
@@ -35,12 +35,13 @@ func Address(t testing.TB) string {
 	return ""
 }
 
-// free tells whether nobody listens on an address. It knocks: if it listened there itself,
-// a program that is being started meanwhile would keep the port open until it runs.
-func free(address string) bool {
+// isFree reports whether an address has no listener. It connects instead of listening: a
+// process that is forked at that moment would inherit the listener and hold the port until
+// its exec.
+func isFree(address string) bool {
 	conn, err := net.DialTimeout("tcp", address, time.Second)
 	if err == nil {
-		_ = conn.Close() // somebody is there
+		_ = conn.Close() // a program listens there
 		return false
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)

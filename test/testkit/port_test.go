@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-func TestAddressesAreFreeAndDifferent(t *testing.T) {
+func TestAddress(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for range 20 {
@@ -24,9 +24,9 @@ func TestAddressesAreFreeAndDifferent(t *testing.T) {
 	}
 }
 
-// TestAnAddressIsFreeAtOnce while programs are started, each of which holds whatever was
-// open until it runs.
-func TestAnAddressIsFreeAtOnce(t *testing.T) {
+// TestAddressDuringForks reserves addresses while programs are started, each of which holds
+// inherited descriptors until its exec.
+func TestAddressDuringForks(t *testing.T) {
 	t.Parallel()
 	end, programs := make(chan struct{}), sync.WaitGroup{}
 	t.Cleanup(programs.Wait)

@@ -52,7 +52,7 @@ func init() {
 //	start.lock   held by the binary that looks for or starts the server
 //	keeper.lock  held by the keeper for as long as it lives
 //	dsn          written by the keeper when the server is ready
-//	keeper.log   what the keeper says
+//	keeper.log   the keeper's log
 //	cluster/     the server's data directory
 type sharedDirectory string
 
@@ -117,8 +117,8 @@ func sharedServer() (string, error) {
 	return startKeeper(dir)
 }
 
-// ensurePrivate makes the meeting place; its name is known to everybody on the
-// machine, so somebody else may have made it first.
+// ensurePrivate makes the shared folder. Its name is predictable for every user of the
+// machine, so another user may have made it first.
 func ensurePrivate(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -153,7 +153,7 @@ func lockFile(path string, how int) (*os.File, error) {
 }
 
 // running tells whether the server that the keeper announced answers. A server
-// whose keeper was killed does not count: nobody would stop it.
+// whose keeper was killed does not count: nothing would stop it.
 func running(dir sharedDirectory) (string, bool) {
 	if lock, err := lockFile(dir.keeper(), syscall.LOCK_SH|syscall.LOCK_NB); err == nil {
 		_ = lock.Close() // closing releases the lock, there is nothing to lose
@@ -222,7 +222,7 @@ func keeperError(dir sharedDirectory, what string) error {
 	return errors.Join(fmt.Errorf("the server's keeper %s: %s", what, strings.TrimSpace(string(text))), err)
 }
 
-// keep runs the shared server until nobody has used it for a while, or it died.
+// keep runs the shared server until no test has used it for idleTime, or it died.
 func keep(dir sharedDirectory) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	// Waits for a predecessor that is just going.

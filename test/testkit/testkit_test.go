@@ -25,10 +25,10 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return connection
 }
 
-func TestDatabaseIsTheTestsOwn(t *testing.T) {
+func TestDatabase(t *testing.T) {
 	t.Parallel()
 	var built atomic.Int32
-	name := "testkit-" + rand.Text() // nobody's before: templates live as long as the server
+	name := "testkit-" + rand.Text() // never used before: templates live as long as the server
 	migrate := func(ctx context.Context, dsn string) error {
 		built.Add(1)
 		connection, err := pgx.Connect(ctx, dsn)
@@ -46,7 +46,7 @@ func TestDatabaseIsTheTestsOwn(t *testing.T) {
 				connection := connect(t, testkit.Database(t, migrate, name))
 				var n int
 				require.NoError(t, connection.QueryRow(t.Context(), "UPDATE counters SET n = n + 1 RETURNING n").Scan(&n))
-				require.Equal(t, 1, n, "nobody else's writes are here")
+				require.Equal(t, 1, n, "other tests' writes are not here")
 				if i == 0 {
 					require.NoError(t, connection.QueryRow(t.Context(), "SELECT current_database()").Scan(&database))
 				}
@@ -60,7 +60,7 @@ func TestDatabaseIsTheTestsOwn(t *testing.T) {
 	require.False(t, exists, "the database goes with its test, open connections or not")
 }
 
-func TestFingerprintChangesWithNamesAndContents(t *testing.T) {
+func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, tree := range []fstest.MapFS{
@@ -76,7 +76,7 @@ func TestFingerprintChangesWithNamesAndContents(t *testing.T) {
 	}
 }
 
-func TestClockMovesOnlyWhenTold(t *testing.T) {
+func TestClock(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	clock := testkit.NewClock(start)
@@ -86,7 +86,7 @@ func TestClockMovesOnlyWhenTold(t *testing.T) {
 	require.Equal(t, start, clock.Now())
 }
 
-func TestEventuallyWaits(t *testing.T) {
+func TestEventually(t *testing.T) {
 	t.Parallel()
 	attempts := 0
 	testkit.Eventually(t, time.Minute, func() bool { attempts++; return attempts == 3 })

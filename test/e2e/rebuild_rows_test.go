@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// refolding is a server whose rows are damaged and folded anew.
-type refolding struct {
+// rowRebuildFixture is a server whose rows are damaged and rebuilt.
+type rowRebuildFixture struct {
 	*dev
 	super *pgx.Conn
 }
@@ -23,12 +23,12 @@ var targets = map[string][]string{
 	"gl.ledger": {"gl.journal", "gl.account", "gl.ledger"}, "ap.open-items": {"ap.invoice", "ap.credit_memo", "gl.ledger"}, "ap.vendors": {"ap.vendor"},
 }
 
-func (r *refolding) projections(t *testing.T, persona string, args ...string) result {
+func (r *rowRebuildFixture) projections(t *testing.T, persona string, args ...string) result {
 	t.Helper()
 	return command(t, []string{"BACKBONE_SERVER=" + r.HTTP, "BACKBONE_TOKEN=" + r.Tokens[persona]}, append([]string{"projections"}, args...)...)
 }
 
-func (r *refolding) ok(t *testing.T, args ...string) string {
+func (r *rowRebuildFixture) succeed(t *testing.T, args ...string) string {
 	t.Helper()
 	out := r.projections(t, "admin", args...)
 	require.Zero(t, out.code, out)
@@ -36,7 +36,7 @@ func (r *refolding) ok(t *testing.T, args ...string) string {
 }
 
 // damage runs statements, each of which changes something.
-func (r *refolding) damage(t *testing.T, statements ...string) {
+func (r *rowRebuildFixture) damage(t *testing.T, statements ...string) {
 	t.Helper()
 	for _, s := range statements {
 		s = strings.ReplaceAll(s, "PARTITION", fmt.Sprintf("(SELECT partition_id FROM backbone.legal_entities WHERE code = '%s')", loadEntity))
@@ -46,14 +46,14 @@ func (r *refolding) damage(t *testing.T, statements ...string) {
 	}
 }
 
-func (r *refolding) number(t *testing.T, query string) (n int) {
+func (r *rowRebuildFixture) queryNumber(t *testing.T, query string) (n int) {
 	t.Helper()
 	require.NoError(t, r.super.QueryRow(t.Context(), query).Scan(&n), query)
 	return n
 }
 
-// rows folds an entity's rows anew and tells how many differed, in all versions.
-func (r *refolding) rows(t *testing.T, projection, streamType, id string) string {
+// rebuildRows rebuilds the rows of one entity in all versions and returns how many differed.
+func (r *rowRebuildFixture) rebuildRows(t *testing.T, projection, streamType, id string) string {
 	t.Helper()
 	body, err := json.Marshal(object{"legal_entity": loadEntity, "entity": object{"type": streamType, "id": id}})
 	require.NoError(t, err)
@@ -64,9 +64,9 @@ func (r *refolding) rows(t *testing.T, projection, streamType, id string) string
 	return out.Rows
 }
 
-// every folds the rows of every entity anew, of at most so many of each projection, and
+// rebuildAllRows rebuilds the rows of every entity, at most limit of each projection, and
 // gives those whose rows differed.
-func (r *refolding) every(t *testing.T, limit int) (differed []string) {
+func (r *rowRebuildFixture) rebuildAllRows(t *testing.T, limit int) (differed []string) {
 	t.Helper()
 	for projection, types := range targets {
 		found, err := r.super.Query(t.Context(), `SELECT DISTINCT e.stream_type, e.stream_id FROM backbone.events e
@@ -81,7 +81,7 @@ func (r *refolding) every(t *testing.T, limit int) (differed []string) {
 		require.NoError(t, err)
 		require.NotEmpty(t, entities)
 		for _, e := range entities {
-			if n := r.rows(t, projection, e[0], e[1]); n != "0" {
+			if n := r.rebuildRows(t, projection, e[0], e[1]); n != "0" {
 				differed = append(differed, projection+" "+e[0]+" "+n)
 			}
 		}
@@ -89,18 +89,18 @@ func (r *refolding) every(t *testing.T, limit int) (differed []string) {
 	return differed
 }
 
-// TestDrillRebuildOfRows folds the rows of every entity anew while invoices come in, which
+// TestDrillRebuildOfRows rebuilds the rows of every entity while invoices are imported, which
 // changes nothing; then rows are damaged in all tables, and the same makes them what a
 // fold of the whole log makes. An erasure does it in all versions, so that those that are
 // built beside and afterwards do not differ.
 func TestDrillRebuildOfRows(t *testing.T) {
 	t.Parallel()
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
 	super, err := pgx.Connect(t.Context(), superuser(t, dir))
 	require.NoError(t, err)
 	defer super.Close(context.Background())
-	r := &refolding{d, super}
+	r := &rowRebuildFixture{d, super}
 
 	vendorAdmin, clerk, controller := d.as(t, "vendor_admin"), d.as(t, "ap_clerk"), d.as(t, "controller")
 	vendorAdmin.must(t, loadEntity, "ap.register_vendor", object{
@@ -120,13 +120,13 @@ func TestDrillRebuildOfRows(t *testing.T) {
 			controller.must(t, loadEntity, "gl.reverse_journal", object{"journal_id": id, "posting_date": "2026-03-20", "reason": "Posted twice"})
 		}
 	}
-	r.ok(t, "rebuild", "ap.vendors", "--wait")
-	r.ok(t, "snapshot", "ap.vendors", "--wait")
+	r.succeed(t, "rebuild", "ap.vendors", "--wait")
+	r.succeed(t, "snapshot", "ap.vendors", "--wait")
 	const copied = "SELECT count(*) FROM ap.vendor_contacts WHERE version = 3"
-	require.NotZero(t, r.number(t, copied))
+	require.NotZero(t, r.queryNumber(t, copied))
 	l := startLoad(t, d)
 	l.await(t, 10)
-	require.Empty(t, r.every(t, 25), "nothing was wrong")
+	require.Empty(t, r.rebuildAllRows(t, 25), "nothing was wrong")
 	l.finish(t)
 
 	// Erased while a version is built: no version holds a sealed copy afterwards, and
@@ -135,17 +135,17 @@ func TestDrillRebuildOfRows(t *testing.T) {
 	eraseSubject(t, officer, second, "contact:C-1")
 	eraseSubject(t, officer, second, "vendor:SOLE-1")
 	const sealed = "SELECT count(*) FROM ap.vendor_contacts c FULL JOIN ap.vendors v ON false WHERE c.subject = 'contact:C-1' OR v.subject = 'vendor:SOLE-1' OR to_jsonb(c)::text LIKE '%contact:C-1%' OR to_jsonb(v)::text LIKE '%vendor:SOLE-1%'"
-	require.Zero(t, r.number(t, sealed))
-	require.Equal(t, 4, r.number(t, "SELECT count(*) FROM ap.vendor_contacts WHERE subject LIKE 'contact:C-_'"), "two of others, in two versions")
-	require.Contains(t, r.ok(t, "compare", "ap.vendors"), "version 1 (left, shown) and version 2 (right): 0 rows differ")
-	r.ok(t, "switch", "ap.vendors")
-	require.Zero(t, r.number(t, copied), "nor a snapshot of before")
+	require.Zero(t, r.queryNumber(t, sealed))
+	require.Equal(t, 4, r.queryNumber(t, "SELECT count(*) FROM ap.vendor_contacts WHERE subject LIKE 'contact:C-_'"), "two of others, in two versions")
+	require.Contains(t, r.succeed(t, "compare", "ap.vendors"), "version 1 (left, shown) and version 2 (right): 0 rows differ")
+	r.succeed(t, "switch", "ap.vendors")
+	require.Zero(t, r.queryNumber(t, copied), "nor a snapshot of before")
 	require.Contains(t, r.projections(t, "admin", "rebuild", "ap.vendors", "--from-snapshot", "latest").stderr, "projection.snapshot_not_found")
-	again := r.ok(t, "rebuild", "ap.vendors", "--compare", "--switch")
+	again := r.succeed(t, "rebuild", "ap.vendors", "--compare", "--switch")
 	require.Contains(t, again, "version 2 (left, shown) and version 4 (right): 0 rows differ")
 	require.Contains(t, again, "readers are shown version 4")
-	require.Zero(t, r.number(t, sealed))
-	require.Empty(t, r.every(t, 10_000))
+	require.Zero(t, r.queryNumber(t, sealed))
+	require.Empty(t, r.rebuildAllRows(t, 10_000))
 
 	const first, last = "(SELECT min(sequence) FROM gl.journals)", "(SELECT max(sequence) FROM gl.journals)"
 	r.damage(t,
@@ -163,22 +163,22 @@ func TestDrillRebuildOfRows(t *testing.T) {
 		"DELETE FROM ap.ledgers WHERE partition_id = PARTITION", "UPDATE ap.vendors SET country = 'SE' WHERE vendor_id = 'FIRM-1' AND version = 4",
 		"UPDATE ap.vendor_contacts SET email = NULL WHERE contact_id = 'C-2'")
 	const mended = "ap.vendors: 3 rows "
-	rehearsal := r.ok(t, "rebuild", "ap.vendors", "--entity", "ap.vendor/FIRM-1", "--legal-entity", loadEntity, "--dry-run")
+	rehearsal := r.succeed(t, "rebuild", "ap.vendors", "--entity", "ap.vendor/FIRM-1", "--legal-entity", loadEntity, "--dry-run")
 	require.Contains(t, rehearsal, mended+"are not as the log makes them; nothing was changed")
 	require.Regexp(t, `(?m)^`+loadEntity+` +4 +\d+ +1 +4 +ap\.vendors +1 +0 +0 +1$`, rehearsal)
 	require.Regexp(t, `(?m)^`+loadEntity+` +2 +\d+ +1 +4 +ap\.vendor_contacts +3 +0 +0 +1$`, rehearsal)
 	t.Log(rehearsal)
-	require.Contains(t, r.ok(t, "rebuild", "ap.vendors", "--subject", "contact:C-2"), mended+"were not as the log makes them and are now")
-	require.Contains(t, r.ok(t, "rebuild", "ap.vendors", "--subject", "contact:nobody"), "no event of the projection is about this")
-	differed := r.every(t, 10_000)
+	require.Contains(t, r.succeed(t, "rebuild", "ap.vendors", "--subject", "contact:C-2"), mended+"were not as the log makes them and are now")
+	require.Contains(t, r.succeed(t, "rebuild", "ap.vendors", "--subject", "contact:unknown"), "no event of the projection is about this")
+	differed := r.rebuildAllRows(t, 10_000)
 	require.NotContains(t, strings.Join(differed, "\n"), "ap.vendor", "they were mended with the person")
 	require.GreaterOrEqual(t, len(differed), 8)
-	require.Empty(t, r.every(t, 10_000))
+	require.Empty(t, r.rebuildAllRows(t, 10_000))
 	for projection := range targets {
 		if projection == "ap.vendors" {
-			r.ok(t, "drop", projection)
+			r.succeed(t, "drop", projection)
 		}
-		require.Contains(t, r.ok(t, "rebuild", projection, "--compare"), ": 0 rows differ", projection)
+		require.Contains(t, r.succeed(t, "rebuild", projection, "--compare"), ": 0 rows differ", projection)
 	}
 
 	for _, refused := range [][]string{

@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mix is everything that callers do with personal data, at one server in one legal
+// canaryScenario is everything that callers do with personal data, at one server in one legal
 // entity.
-type mix struct {
-	*cage
+type canaryScenario struct {
+	*canaryServer
 	entity string
 	suffix string // of ids, different in each mix
 	as     func(persona string) client
@@ -29,16 +29,16 @@ type mix struct {
 	contactIntent           string
 }
 
-func (c *cage) mix(t *testing.T, entity, suffix string, as func(string) client) *mix {
+func (c *canaryServer) newScenario(t *testing.T, entity, suffix string, as func(string) client) *canaryScenario {
 	t.Helper()
-	return &mix{
-		cage: c, entity: entity, suffix: suffix, as: as,
+	return &canaryScenario{
+		canaryServer: c, entity: entity, suffix: suffix, as: as,
 		person: "E-" + suffix, relative: "R-" + suffix, other: "Q-" + suffix, vendor: "SOLE-" + suffix, contact: "C-" + suffix,
 	}
 }
 
-// whole is the data with every canary, each in its place.
-func (m *mix) whole(code string) object {
+// completeVendor is the data with every canary, each in its place.
+func (m *canaryScenario) completeVendor(code string) object {
 	return object{
 		"name": m.name, "birth_name": m.birthName, "email": m.email, "phone": m.phone, "iban": m.iban, "tax_id": m.taxID, "note": m.note, "letter": m.letter,
 		"address": object{"street": m.street, "city": m.city, "geo": object{"hint": m.hint}}, "diagnoses": m.diagnoses,
@@ -50,8 +50,8 @@ func (m *mix) whole(code string) object {
 }
 
 // with is whole with a change; nil leaves a member out.
-func (m *mix) with(change object) object {
-	data := m.whole("bad")
+func (m *canaryScenario) with(change object) object {
+	data := m.completeVendor("bad")
 	data["person_id"] = m.person
 	for k, v := range change {
 		if data[k] = v; v == nil {
@@ -63,19 +63,19 @@ func (m *mix) with(change object) object {
 
 // send sends a request; whatever comes back is kept and scanned unless the caller may
 // read the values.
-func (m *mix) send(t *testing.T, persona, method, path, body string, header ...string) answer {
+func (m *canaryScenario) send(t *testing.T, persona, method, path, body string, header ...string) answer {
 	t.Helper()
-	a := m.entitled(t, persona, method, path, body, header...)
+	a := m.sendAsEntitled(t, persona, method, path, body, header...)
 	text := []byte(a.String())
 	for name, values := range a.header {
 		text = fmt.Appendf(text, "\n%s: %s", name, values)
 	}
-	m.keep(t, "answers", persona+" "+method, text)
+	m.saveFile(t, "answers", persona+" "+method, text)
 	return a
 }
 
-// entitled is send for who may read what comes back.
-func (m *mix) entitled(t *testing.T, persona, method, path, body string, header ...string) answer {
+// sendAsEntitled is send for who may read what comes back.
+func (m *canaryScenario) sendAsEntitled(t *testing.T, persona, method, path, body string, header ...string) answer {
 	t.Helper()
 	caller := m.second
 	if persona != "" {
@@ -87,7 +87,7 @@ func (m *mix) entitled(t *testing.T, persona, method, path, body string, header 
 	return a
 }
 
-func (m *mix) expect(t *testing.T, status int, code string, a answer) {
+func (m *canaryScenario) expect(t *testing.T, status int, code string, a answer) {
 	t.Helper()
 	if a.status != status || a.code() != code {
 		t.Errorf("%d %s wanted: %s", status, code, a)
@@ -113,8 +113,8 @@ func escapeAll(document string) string {
 	return out.String()
 }
 
-// appends are raw appends that are taken.
-func (m *mix) appends(t *testing.T) {
+// appendEvents are raw appends that are taken.
+func (m *canaryScenario) appendEvents(t *testing.T) {
 	t.Helper()
 	var out receipts
 	take := func(a answer, status int) {
@@ -125,14 +125,14 @@ func (m *mix) appends(t *testing.T) {
 			m.events = append(m.events, e.ID)
 		}
 	}
-	single := batch(person(m.entity, m.person, m.whole("first")))
+	single := batch(person(m.entity, m.person, m.completeVendor("first")))
 	take(m.send(t, "module", "POST", "/api/events", single, "Idempotency-Key", "canary-"+m.suffix), 201)
 	again := m.send(t, "module", "POST", "/api/events", single, "Idempotency-Key", "canary-"+m.suffix)
 	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"), again)
 	m.expect(t, 409, "idempotency.mismatch", m.send(t, "module", "POST", "/api/events",
 		batch(person(m.entity, m.person, object{"name": m.contactName, "note": m.letter})), "Idempotency-Key", "canary-"+m.suffix))
 	take(m.send(t, "module", "POST", "/api/events", batch(
-		person(m.entity, m.person, m.whole("second")), person(m.entity, m.relative, object{"name": m.relativeName, "email": m.relativeEmail}),
+		person(m.entity, m.person, m.completeVendor("second")), person(m.entity, m.relative, object{"name": m.relativeName, "email": m.relativeEmail}),
 		person(m.entity, m.person, object{"diagnoses": m.diagnoses}), person(m.entity, m.other, object{"letter": m.letter, "phone": m.relativePhone}))), 201)
 	escaped := escapeAll(batch(person(m.entity, m.person, object{"name": m.name, "iban": m.iban, "phone": m.phone})))
 	require.NotContains(t, escaped, m.name)
@@ -144,8 +144,8 @@ func (m *mix) appends(t *testing.T) {
 	take(m.send(t, "module", "POST", "/api/events", batch(many...)), 201)
 }
 
-// refusedAppends are refused at every stage; nothing of them may stay anywhere.
-func (m *mix) refusedAppends(t *testing.T) {
+// appendRefused are refused at every stage; nothing of them may stay anywhere.
+func (m *canaryScenario) appendRefused(t *testing.T) {
 	t.Helper()
 	post := func(status int, code, body string, header ...string) {
 		t.Helper()
@@ -161,9 +161,9 @@ func (m *mix) refusedAppends(t *testing.T) {
 	} {
 		post(400, "append.schema_violation", bad(change))
 	}
-	// A pointer names the members that the caller named; nobody else hears of them.
+	// A pointer names the members that the caller named; no other caller learns of them.
 	for _, change := range []object{{m.email: 1}, {"address": object{"street": m.street, m.city: m.hint}}} {
-		m.expect(t, 400, "append.schema_violation", m.entitled(t, "module", "POST", "/api/events", bad(change)))
+		m.expect(t, 400, "append.schema_violation", m.sendAsEntitled(t, "module", "POST", "/api/events", bad(change)))
 	}
 	post(400, "pii.subject_invalid", bad(object{"person_id": "no good " + m.suffix}))
 	post(400, "pii.subject_invalid", bad(object{"person_id": m.name}))
@@ -174,7 +174,7 @@ func (m *mix) refusedAppends(t *testing.T) {
 	post(400, "pii.reserved_name", bad(object{"letter": object{"$pii": m.name, "sub": "employee:" + m.person}}))
 	post(404, "event_type.not_found", strings.Replace(batch(sound), personType, "crm.person.sold", 1))
 	post(404, "legal_entity.not_found", strings.Replace(batch(sound), `"legal_entity":"`+m.entity, `"legal_entity":"XXXX`, 1))
-	post(400, "append.mixed_legal_entities", batch(sound, person("NOPE", m.person, m.whole("x"))))
+	post(400, "append.mixed_legal_entities", batch(sound, person("NOPE", m.person, m.completeVendor("x"))))
 	post(409, "append.wrong_expected_version", batch(with(sound, `"expected_version":4711`)))
 	post(409, "append.condition_failed", strings.TrimSuffix(batch(personEvent(m.entity, m.person, m.with(object{"code": nil}))), "}")+`,"append_condition":{"items":[{"types":["`+personType+`"]}],"after":"0"}}`)
 	post(409, "append.duplicate_business_key", bad(object{"code": "first-" + m.suffix}))
@@ -208,7 +208,7 @@ func (m *mix) refusedAppends(t *testing.T) {
 	post(400, "pii.in_identifier", batch(personEvent(m.entity, m.email, m.with(nil))))
 	post(400, "pii.in_identifier", whole, "Idempotency-Key", m.email)
 
-	// Who may not append, and who is nobody.
+	// Callers without the right to append, and without a token.
 	for _, persona := range []string{"auditor", "ap_clerk", "admin", "compliance"} {
 		require.Equal(t, http.StatusForbidden, m.send(t, persona, "POST", "/api/events", whole).status)
 	}
@@ -226,7 +226,7 @@ func (m *mix) refusedAppends(t *testing.T) {
 		require.GreaterOrEqual(t, a.status, 400, a)
 	}
 	for _, path := range []string{"/api/events?", "/api/ap/vendors?legal_entity=" + m.entity + "&"} { // names of parameters come back too
-		a := m.entitled(t, "module", "GET", path+url.Values{m.email: {m.iban}}.Encode(), "")
+		a := m.sendAsEntitled(t, "module", "GET", path+url.Values{m.email: {m.iban}}.Encode(), "")
 		require.Equal(t, http.StatusBadRequest, a.status, a)
 		require.NotContains(t, string(a.body), m.iban)
 	}
@@ -236,22 +236,22 @@ func (m *mix) refusedAppends(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, a.status, a)
 }
 
-func relatives(m *mix, n int) (out []object) {
+func relatives(m *canaryScenario, n int) (out []object) {
 	for range n {
 		out = append(out, object{"person_id": m.relative, "email": m.relativeEmail})
 	}
 	return out
 }
 
-// vendors are the built-in types with personal data.
-func (m *mix) vendors(t *testing.T) {
+// changeVendors are the built-in types with personal data.
+func (m *canaryScenario) changeVendors(t *testing.T) {
 	t.Helper()
 	submit := func(persona, intentType string, payload object, members string, header ...string) answer {
 		t.Helper()
 		text, err := json.Marshal(object{"type": intentType, "legal_entity": m.entity, "payload": payload})
 		require.NoError(t, err)
 		if strings.Contains(members, "dry_run") { // it shows the caller what the caller sent
-			return m.entitled(t, persona, "POST", "/api/intents", strings.TrimSuffix(string(text), "}")+members+"}", header...)
+			return m.sendAsEntitled(t, persona, "POST", "/api/intents", strings.TrimSuffix(string(text), "}")+members+"}", header...)
 		}
 		return m.send(t, persona, "POST", "/api/intents", strings.TrimSuffix(string(text), "}")+members+"}", header...)
 	}
@@ -350,11 +350,11 @@ func (m *mix) vendors(t *testing.T) {
 	m.expect(t, 400, "intent.schema_invalid", submit("ap_clerk", "ap.submit_invoice", wrong, ""))
 }
 
-// reads show the values to who may read them, and to nobody else.
-func (m *mix) reads(t *testing.T) {
+// readEverywhere expects the values in answers to entitled readers only.
+func (m *canaryScenario) readEverywhere(t *testing.T) {
 	t.Helper()
 	first := "/api/events/" + m.events[0] + "?legal_entity=" + m.entity
-	a := m.entitled(t, "module", "GET", first, "")
+	a := m.sendAsEntitled(t, "module", "GET", first, "")
 	require.Equal(t, http.StatusOK, a.status, a)
 	var read struct {
 		Event struct {
@@ -362,7 +362,7 @@ func (m *mix) reads(t *testing.T) {
 		} `json:"event"`
 	}
 	require.NoError(t, a.decode(&read))
-	want := m.whole("first")
+	want := m.completeVendor("first")
 	want["person_id"] = m.person
 	text, err := json.Marshal(want)
 	require.NoError(t, err)
@@ -397,14 +397,14 @@ func (m *mix) reads(t *testing.T) {
 	}
 	// Each sees its classes: a clerk the contact and not who the vendor is, others the
 	// other way round.
-	clerk := m.entitled(t, "ap_clerk", "GET", "/api/ap/vendors?legal_entity="+m.entity+"&vendor="+m.vendor, "")
+	clerk := m.sendAsEntitled(t, "ap_clerk", "GET", "/api/ap/vendors?legal_entity="+m.entity+"&vendor="+m.vendor, "")
 	require.Contains(t, string(clerk.body), m.contactName)
 	require.NotContains(t, string(clerk.body), m.vendorName)
-	admin := m.entitled(t, "vendor_admin", "GET", "/api/ap/vendors?legal_entity="+m.entity+"&vendor="+m.vendor, "")
+	admin := m.sendAsEntitled(t, "vendor_admin", "GET", "/api/ap/vendors?legal_entity="+m.entity+"&vendor="+m.vendor, "")
 	require.Contains(t, string(admin.body), m.vendorName)
 	require.Contains(t, string(admin.body), m.contactName)
 	for _, persona := range []string{"ap_clerk", "vendor_admin"} {
-		a := m.entitled(t, persona, "GET", "/api/intents/"+m.contactIntent+"?legal_entity="+m.entity, "")
+		a := m.sendAsEntitled(t, persona, "GET", "/api/intents/"+m.contactIntent+"?legal_entity="+m.entity, "")
 		require.Contains(t, string(a.body), m.contactName, persona)
 	}
 	module := m.send(t, "module", "GET", "/api/ap/vendors?legal_entity="+m.entity, "")
@@ -412,8 +412,8 @@ func (m *mix) reads(t *testing.T) {
 	require.Contains(t, string(module.body), "[MASKED]", "services read nothing of the built-in types")
 }
 
-// erasures end three of the subjects; the relatives stay.
-func (m *mix) erasures(t *testing.T) {
+// eraseVendors end three of the subjects; the relatives stay.
+func (m *canaryScenario) eraseVendors(t *testing.T) {
 	t.Helper()
 	post := func(persona, path, body string) answer { t.Helper(); return m.send(t, persona, "POST", path, body) }
 	m.expect(t, 400, "erasure.reason_invalid", post("compliance", "/api/erasure-requests", erasureBody("employee:"+m.person, "Asked for by "+m.email+".")))
@@ -441,9 +441,9 @@ func (m *mix) erasures(t *testing.T) {
 	require.Contains(t, string(vendors.body), "[REDACTED]")
 }
 
-// paper is an invoice of a supplier with persons' data wherever the format has a place
+// invoiceDocument is an invoice of a supplier with persons' data wherever the format has a place
 // for them that accounting does not need.
-func (m *mix) paper() string {
+func (m *canaryScenario) invoiceDocument() string {
 	text := func(s string) string { return html.EscapeString(s) }
 	party := func(name, id string) string {
 		return fmt.Sprintf(`<cac:Party><cac:PartyName><cbc:Name>%[1]s</cbc:Name></cac:PartyName>
@@ -471,18 +471,18 @@ func (m *mix) paper() string {
 	<cac:Price><cbc:PriceAmount currencyID="` + m.currency() + `">25.00</cbc:PriceAmount></cac:Price></cac:InvoiceLine></Invoice>`
 }
 
-func (m *mix) currency() string {
+func (m *canaryScenario) currency() string {
 	if m.entity == "DEMF" {
 		return "EUR"
 	}
 	return "USD"
 }
 
-// papers imports a document as customers send it, and one that is damaged.
-func (m *mix) papers(t *testing.T) {
+// importDocuments imports a document as customers send it, and one that is damaged.
+func (m *canaryScenario) importDocuments(t *testing.T) {
 	t.Helper()
 	folder := t.TempDir()
-	sound := m.paper()
+	sound := m.invoiceDocument()
 	for name, text := range map[string]string{
 		"sound.xml": sound, "damaged.xml": sound[:len(sound)-200], "wrong.xml": strings.Replace(sound, "<cbc:PayableAmount", "<cbc:PayableAmount><cbc:Note>"+m.letter+"</cbc:Note></cbc:PayableAmount><cbc:PayableAmount", 1),
 	} {
@@ -490,7 +490,7 @@ func (m *mix) papers(t *testing.T) {
 	}
 	importer := m.as("importer")
 	r := command(t, []string{"BACKBONE_SERVER=" + importer.server, "BACKBONE_TOKEN=" + importer.token}, "ap", "import", "--json", "--legal-entity", m.entity, folder)
-	m.keep(t, "files", "import", []byte(r.stdout+r.stderr))
+	m.saveFile(t, "files", "import", []byte(r.stdout+r.stderr))
 	var report importReport
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report), r)
 	require.Equal(t, 1, report.Totals.Accepted, r)

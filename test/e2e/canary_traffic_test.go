@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tap stands between a server and its database and writes down what they say to one
+// trafficRecorder stands between a server and its database and writes down what they say to one
 // another, so that a test sees what was sent, not only what was kept.
-type tap struct {
+type trafficRecorder struct {
 	listener net.Listener
 	database string // host:port
 	folder   string
@@ -28,20 +28,20 @@ type tap struct {
 	failure  error
 }
 
-// startTap listens before the database of a DSN and writes into the folder.
-func startTap(t *testing.T, dsn, folder string) *tap {
+// startTrafficRecorder listens before the database of a DSN and writes into the folder.
+func startTrafficRecorder(t *testing.T, dsn, folder string) *trafficRecorder {
 	t.Helper()
 	u, err := url.Parse(dsn)
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	w := &tap{listener: listener, database: u.Host, folder: folder}
+	w := &trafficRecorder{listener: listener, database: u.Host, folder: folder}
 	go w.accept()
 	return w
 }
 
-// through is the same database by way of the tap.
-func (w *tap) through(t *testing.T, dsn string) string {
+// dsnThrough is the same database by way of the tap.
+func (w *trafficRecorder) dsnThrough(t *testing.T, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
 	require.NoError(t, err)
@@ -50,24 +50,24 @@ func (w *tap) through(t *testing.T, dsn string) string {
 	return u.String()
 }
 
-func (w *tap) accept() {
+func (w *trafficRecorder) accept() {
 	for {
 		client, err := w.listener.Accept()
 		if err != nil {
 			return
 		}
-		w.open.Go(func() { w.note(w.carry(client)) })
+		w.open.Go(func() { w.recordError(w.proxyConnection(client)) })
 	}
 }
 
-func (w *tap) note(err error) {
+func (w *trafficRecorder) recordError(err error) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	w.failure = errors.Join(w.failure, err)
 }
 
-// carry hands on what one connection says, until one side ends.
-func (w *tap) carry(client net.Conn) error {
+// proxyConnection hands on what one connection says, until one side ends.
+func (w *trafficRecorder) proxyConnection(client net.Conn) error {
 	defer func() { _ = client.Close() }()
 	server, err := net.Dial("tcp", w.database)
 	if err != nil {
@@ -83,7 +83,7 @@ func (w *tap) carry(client net.Conn) error {
 		both.Go(func() {
 			_, _ = io.Copy(io.MultiWriter(record, way[0]), way[1]) // a connection ends as it likes
 			_, _ = way[0].Close(), way[1].Close()
-			w.note(record.Close())
+			w.recordError(record.Close())
 		})
 	}
 	both.Wait()
@@ -91,7 +91,7 @@ func (w *tap) carry(client net.Conn) error {
 }
 
 // stop ends the tap once the connections have ended.
-func (w *tap) stop() error {
+func (w *trafficRecorder) stop() error {
 	err := w.listener.Close()
 	w.open.Wait()
 	return errors.Join(err, w.failure)

@@ -14,8 +14,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// ownRows is a page of rows of a projection that somebody created.
-type ownRows struct {
+// customRows is a page of rows of a custom projection.
+type customRows struct {
 	Sequence string `json:"sequence"`
 	Rows     []struct {
 		Key   string          `json:"key"`
@@ -25,13 +25,13 @@ type ownRows struct {
 	NextCursor string `json:"next_cursor"`
 }
 
-// TestAProjectionOfOnesOwn is how a tenant comes by figures that no module has: invoices
+// TestCustomProjection is how a tenant comes by figures that no module has: invoices
 // and their sums by vendor, exactly, tried first, created, read, and kept over a
 // restart.
-func TestAProjectionOfOnesOwn(t *testing.T) {
+func TestCustomProjection(t *testing.T) {
 	t.Parallel()
 	const entity = "USMF"
-	dir := books(t)
+	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
 	clerk, vendors, auditor := d.as(t, "ap_clerk"), d.as(t, "vendor_admin"), d.as(t, "auditor")
 	cli := func(persona string, args ...string) result {
@@ -82,7 +82,7 @@ fold: |
 	require.Contains(t, cli("admin", "projections", "create", definition).stderr, "projection.exists")
 	require.Contains(t, cli("admin", "projections", "create", file("bad.json", `{"name":"bad","filter":{"types":["ap.invoice.submitted"]},"key":".data.vendor_id","fold":".event.data.invoice_number + 1"}`)).stderr, "projection.trial_failed")
 
-	read := func(c client, more string) (page ownRows) {
+	read := func(c client, more string) (page customRows) {
 		t.Helper()
 		head, err := auditor.head(entity)
 		require.NoError(t, err)
@@ -109,7 +109,7 @@ fold: |
 	require.Contains(t, ok("operator", "projections", "show", "spend"), "spend, version 1: running")
 	expect(t, http.StatusUnprocessableEntity, "projection.built_in", must(d.as(t, "admin").do("PUT", "/api/admin/projections/gl.ledger", `{"name":"gl.ledger","key":".id","fold":".event"}`)))
 
-	// Rows to which an invoice of a vendor contributed are folded anew from all that count in them.
+	// Rows to which an invoice of a vendor contributed are rebuilt from all events that count in them.
 	require.Contains(t, ok("operator", "projections", "rebuild", "spend", "--entity", "vendor/V-A", "--legal-entity", entity, "--dry-run"), "spend: all rows are as the log makes them")
 
 	// Personal values are kept sealed, and read by those who may.
@@ -137,7 +137,7 @@ fold: |
 	d.as(t, "compliance_approver").approveErasure(t, request.ID)
 	officer.awaitErasure(t, request.ID)
 	require.NotContains(t, contacts("ap_clerk"), "olaf")
-	require.Contains(t, contacts("ap_clerk"), redactedValue, "the row keeps a copy that nobody opens any more")
+	require.Contains(t, contacts("ap_clerk"), redactedValue, "the row keeps a sealed copy that no key opens any more")
 
 	// Another server on the same books goes on; reset, it comes to the same.
 	require.NoError(t, d.end())
