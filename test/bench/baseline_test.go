@@ -42,7 +42,7 @@ func newBaseline(t *testing.T, superuserDSN string, le ports.LegalEntity, v *inv
 	b := &baseline{dsn: superuserDSN, entity: le, invoices: v}
 	b.ceiling = b.connect(t)
 	for i, table := range rawTables {
-		_, err := b.ceiling.Prepare(t.Context(), many(i), table.insertMany(), nil)
+		_, err := b.ceiling.Prepare(t.Context(), batchTable(i), table.insertMany(), nil)
 		require.NoError(t, err)
 	}
 	for range connections {
@@ -64,8 +64,8 @@ func (b *baseline) connect(t *testing.T) *pgconn.PgConn {
 	return conn
 }
 
-func many(table int) string { return fmt.Sprintf("many_%d", table) }
-func one(table int) string  { return fmt.Sprintf("one_%d", table) }
+func batchTable(table int) string  { return fmt.Sprintf("many_%d", table) }
+func singleTable(table int) string { return fmt.Sprintf("one_%d", table) }
 
 // keysPerInvoice is how many key rows an invoice has.
 const keysPerInvoice = 4
@@ -81,7 +81,7 @@ func (b *baseline) singleStatements() map[string]string {
 		if table.name == "event_keys" {
 			rows = keysPerInvoice
 		}
-		out[one(i)] = table.insertOne(rows)
+		out[singleTable(i)] = table.insertOne(rows)
 	}
 	return out
 }
@@ -118,7 +118,7 @@ func (b *baseline) measureCeiling(t *testing.T, period time.Duration) sample {
 		var batch pgconn.Batch
 		batch.ExecParams("BEGIN", nil, nil, nil, nil)
 		for i, values := range arrays {
-			batch.ExecPrepared(many(i), values, binaryFormat, nil)
+			batch.ExecPrepared(batchTable(i), values, binaryFormat, nil)
 		}
 		batch.ExecParams("COMMIT", nil, nil, nil, nil)
 		return rawBatch, b.ceiling.ExecBatch(ctx, &batch).Close()
@@ -178,7 +178,7 @@ func (b *baseline) measureSingles(t *testing.T, period time.Duration) sample {
 					values = append(values, appendValue(nil, v, false))
 				}
 			}
-			write.ExecPrepared(one(i), values, binaryFormat, nil)
+			write.ExecPrepared(singleTable(i), values, binaryFormat, nil)
 		}
 		write.ExecPrepared("commit", nil, nil, nil)
 		return 1, conn.ExecBatch(ctx, &write).Close()

@@ -28,9 +28,9 @@ import (
 // booksCopies is into how many legal entities the events of the first one are dealt.
 const booksCopies = 8
 
-// shelf makes the books when the first section needs them, and keeps them for the
+// bookFixtures makes the books when the first section needs them, and keeps them for the
 // sections after it.
-type shelf struct {
+type bookFixtures struct {
 	t       *testing.T // of the whole report
 	options options
 	cluster *embeddedpg.Cluster
@@ -42,33 +42,33 @@ type shelf struct {
 type node struct {
 	server  *wire.Server
 	address string
-	sent    *sent // to PostgreSQL
+	sent    *statementCounter // to PostgreSQL
 }
 
-// sent counts statements.
-type sent struct{ statements atomic.Int64 }
+// statementCounter counts statements.
+type statementCounter struct{ statements atomic.Int64 }
 
 // TraceQueryStart implements pgx.QueryTracer.
-func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (s *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	s.statements.Add(1)
 	return ctx
 }
 
 // TraceQueryEnd implements pgx.QueryTracer.
-func (*sent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (*statementCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // TraceBatchStart implements pgx.BatchTracer.
-func (*sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+func (*statementCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	return ctx
 }
 
 // TraceBatchQuery implements pgx.BatchTracer.
-func (s *sent) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {
+func (s *statementCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {
 	s.statements.Add(1)
 }
 
 // TraceBatchEnd implements pgx.BatchTracer.
-func (*sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+func (*statementCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // books are the events of business transactions, invoices that are submitted, approved
 // and posted: intentEntity has them as they were
@@ -88,7 +88,7 @@ type partition struct {
 	events int
 }
 
-func (s *shelf) books(t *testing.T) *books {
+func (s *bookFixtures) books(t *testing.T) *books {
 	t.Helper()
 	if s.made != nil {
 		return s.made
@@ -126,15 +126,15 @@ func (s *shelf) books(t *testing.T) *books {
 			b.whole = partition{LegalEntity: le}
 		}
 	}
-	b.deal(t)
+	b.distribute(t)
 	execute(t, b.dsn, "VACUUM ANALYZE", "CHECKPOINT")
-	say("books of %d events, and again in %d legal entities", b.whole.events, len(b.parts))
+	printLine("books of %d events, and again in %d legal entities", b.whole.events, len(b.parts))
 	s.made = b
 	return b
 }
 
-// deal copies the events of the first legal entity into the others.
-func (b *books) deal(t *testing.T) {
+// distribute copies the events of the first legal entity into the others.
+func (b *books) distribute(t *testing.T) {
 	t.Helper()
 	ctx, app := t.Context(), b.server.App
 	heads, err := app.Store.PartitionHeads(ctx)
@@ -170,22 +170,22 @@ func (b *books) deal(t *testing.T) {
 
 // node runs one that works the books until the report ends, and waits until its
 // projections have read them.
-func (s *shelf) node(t *testing.T) *node {
+func (s *bookFixtures) node(t *testing.T) *node {
 	t.Helper()
 	b := s.books(t)
 	if s.run != nil {
 		return s.run
 	}
-	s.run = &node{sent: &sent{}}
+	s.run = &node{sent: &statementCounter{}}
 	var stop func()
 	s.run.server, s.run.address, stop = startNode(s.t, b.dsn, true, func(_ *configs.Config, o *wire.Options) { o.Observers.Tracer = s.run.sent })
 	s.t.Cleanup(stop)
-	s.settled(t)
+	s.awaitCaughtUp(t)
 	return s.run
 }
 
-// settled waits until the node's projections have read all there is.
-func (s *shelf) settled(t *testing.T) {
+// awaitCaughtUp waits until the node's projections have read all there is.
+func (s *bookFixtures) awaitCaughtUp(t *testing.T) {
 	t.Helper()
 	app := s.run.server.App
 	require.Eventually(t, func() bool {

@@ -47,15 +47,15 @@ func headsOf(partitions ...partition) (h fixedHeads, events int) {
 	return h, events
 }
 
-// passing counts the events that projections pass.
-type passing struct {
+// progress counts the events that projections pass.
+type progress struct {
 	mu     sync.Mutex
 	left   int
 	failed bool
 	done   chan struct{} // closed when nothing is left
 }
 
-func (p *passing) ProjectionAdvanced(_ string, events int) {
+func (p *progress) ProjectionAdvanced(_ string, events int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left -= events; p.left == 0 {
@@ -63,25 +63,27 @@ func (p *passing) ProjectionAdvanced(_ string, events int) {
 	}
 }
 
-func (p *passing) ProjectionFailed(string, event.PartitionID) {
+func (p *progress) ProjectionFailed(string, event.PartitionID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failed = true
 }
 
-func (*passing) ProjectionLag(string, event.PartitionID, uint64, float64) {}
-func (*passing) ProjectionLeft(string, event.PartitionID)                 {}
-func (*passing) ProjectionDeadLetter(string, event.PartitionID)           {}
-func (*passing) ProjectionLease(string, string)                           {}
+func (*progress) ProjectionLag(string, event.PartitionID, uint64, float64) {}
+func (*progress) ProjectionLeft(string, event.PartitionID)                 {}
+func (*progress) ProjectionDeadLetter(string, event.PartitionID)           {}
+func (*progress) ProjectionLease(string, string)                           {}
 
-// idle is a handler that does nothing.
-type idle struct{}
+// noopHandler is a handler that does nothing.
+type noopHandler struct{}
 
 // Apply implements ports.ProjectionHandler.
-func (idle) Apply(context.Context, ports.ProjectionTx, ports.ProjectionBatch) error { return nil }
+func (noopHandler) Apply(context.Context, ports.ProjectionTx, ports.ProjectionBatch) error {
+	return nil
+}
 
-// catchUps measures projections that read the books from their beginning.
-type catchUps struct {
+// catchUpFixture measures projections that read the books from their beginning.
+type catchUpFixture struct {
 	*books
 	t    *testing.T
 	made int
@@ -90,7 +92,7 @@ type catchUps struct {
 // variant lets so many projections catch up with the partitions, again and again until
 // the period is over: each time under new names, under leases, with a node's settings
 // and with the tables of the read models empty. Emptying them does not count.
-func (c *catchUps) variant(name string, h ports.ProjectionHandler, types []string, count int, partitions ...partition) *variant {
+func (c *catchUpFixture) variant(name string, h ports.ProjectionHandler, types []string, count int, partitions ...partition) *variant {
 	return &variant{name: name, measure: func(period time.Duration) (s sample) {
 		for s.elapsed < period {
 			execute(c.t, c.dsn, "TRUNCATE gl.journals, gl.journal_lines, gl.journal_reversals, gl.accounts, gl.ledgers, ap.documents, ap.document_entries, ap.document_holds, ap.ledgers")
@@ -102,11 +104,11 @@ func (c *catchUps) variant(name string, h ports.ProjectionHandler, types []strin
 	}}
 }
 
-func (c *catchUps) catchUp(name string, h ports.ProjectionHandler, types []string, count int, partitions []partition) sample {
+func (c *catchUpFixture) catchUp(name string, h ports.ProjectionHandler, types []string, count int, partitions []partition) sample {
 	t, app := c.t, c.server.App
 	t.Helper()
 	heads, events := headsOf(partitions...)
-	observed := &passing{left: events * count, done: make(chan struct{})}
+	observed := &progress{left: events * count, done: make(chan struct{})}
 	var declared []module.Projection
 	handlers := map[string]ports.ProjectionHandler{}
 	for range count {
@@ -141,7 +143,7 @@ func (c *catchUps) catchUp(name string, h ports.ProjectionHandler, types []strin
 
 // reading reads a partition as a projection does, a page at a time, and does nothing
 // with it.
-func (c *catchUps) reading(name string, page int, p partition) *variant {
+func (c *catchUpFixture) reading(name string, page int, p partition) *variant {
 	return &variant{name: name, measure: func(period time.Duration) sample {
 		after := 0
 		return drive(c.t, 1, period, func(ctx context.Context, _ int) (int, error) {
@@ -176,13 +178,13 @@ func (b *books) countOf(t *testing.T, types []string) (n int) {
 
 // reportProjections measures how fast projections catch up with a log that is there:
 // real ones on the events of real transactions, and one that does nothing.
-func reportProjections(t *testing.T, o options, s *shelf, figures *table) {
-	c := &catchUps{books: s.books(t), t: t}
+func reportProjections(t *testing.T, o options, s *bookFixtures, figures *table) {
+	c := &catchUpFixture{books: s.books(t), t: t}
 	batch := configs.Default().Projector.Batch
 	ledger, openItems := glpostgres.NewProjection(), appostgres.NewProjection()
 	ledgerTypes, openItemsTypes := c.typesOf(t, gl.ProjectionLedger), c.typesOf(t, ap.OpenItems)
 	reading := c.reading("reading alone", batch, c.whole)
-	empty := c.variant("catch-up, an empty handler", idle{}, nil, 1, c.whole)
+	empty := c.variant("catch-up, an empty handler", noopHandler{}, nil, 1, c.whole)
 	one := c.variant("catch-up, gl.ledger", ledger, ledgerTypes, 1, c.whole)
 	other := c.variant("catch-up, ap.open-items", openItems, openItemsTypes, 1, c.whole)
 	spread := c.variant("catch-up, gl.ledger, 8 partitions", ledger, ledgerTypes, 1, c.parts...)
@@ -191,12 +193,12 @@ func reportProjections(t *testing.T, o options, s *shelf, figures *table) {
 	o.period /= 2
 	o.profiled(t, "projections", func() { takeTurns(t, o, statements, reading, empty, one, other, spread, eight) })
 
-	figures.state(fmt.Sprintf("Reading %d events of business transactions, %d at a time", c.whole.events, batch), "%s", perSecond(reading.rate(), "events"))
-	figures.compare("Projection catch-up: a handler that does nothing, 1 partition", empty.rate(), empty.ratio(reading), "reading")
-	figures.compare("Projection catch-up: gl.ledger, 1 partition", one.rate(), one.ratio(reading), "reading")
-	figures.state("   events that it reads of these", "%d of %d", c.countOf(t, ledgerTypes), c.whole.events)
-	figures.compare("Projection catch-up: ap.open-items, 1 partition", other.rate(), other.ratio(reading), "reading")
-	figures.state("   events that it reads of these", "%d of %d", c.countOf(t, openItemsTypes), c.whole.events)
-	figures.compare(fmt.Sprintf("Projection catch-up: gl.ledger, %d partitions", booksCopies), spread.rate(), spread.ratio(one), "1 partition")
-	figures.compare(fmt.Sprintf("Projection catch-up: %d projections like gl.ledger, together", manyProjections), eight.rate(), eight.ratio(one), "one")
+	figures.addText(fmt.Sprintf("Reading %d events of business transactions, %d at a time", c.whole.events, batch), "%s", perSecond(reading.rate(), "events"))
+	figures.addComparison("Projection catch-up: a handler that does nothing, 1 partition", empty.rate(), empty.ratio(reading), "reading")
+	figures.addComparison("Projection catch-up: gl.ledger, 1 partition", one.rate(), one.ratio(reading), "reading")
+	figures.addText("   events that it reads of these", "%d of %d", c.countOf(t, ledgerTypes), c.whole.events)
+	figures.addComparison("Projection catch-up: ap.open-items, 1 partition", other.rate(), other.ratio(reading), "reading")
+	figures.addText("   events that it reads of these", "%d of %d", c.countOf(t, openItemsTypes), c.whole.events)
+	figures.addComparison(fmt.Sprintf("Projection catch-up: gl.ledger, %d partitions", booksCopies), spread.rate(), spread.ratio(one), "1 partition")
+	figures.addComparison(fmt.Sprintf("Projection catch-up: %d projections like gl.ledger, together", manyProjections), eight.rate(), eight.ratio(one), "one")
 }

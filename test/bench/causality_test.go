@@ -22,14 +22,14 @@ import (
 
 const (
 	chains     = 50
-	chainLinks = query.MaxLineageDepth + 1 // causes, and the event asked for
+	chainLinks = query.MaxLineageDepth + 1 // causalChain, and the event asked for
 	smallPage  = 50
 	farPage    = 10_000
 )
 
-// causes are chains of events, each caused by the one before, that are written link
+// causalChain are chains of events, each caused by the one before, that are written link
 // by link while the store is filled, so that they lie scattered.
-type causes struct {
+type causalChain struct {
 	mu    sync.Mutex
 	ends  []event.ID // of each chain
 	first []event.ID
@@ -38,7 +38,7 @@ type causes struct {
 }
 
 // link writes the next event of every chain.
-func (l *library) link(ctx context.Context, v *invoices) error {
+func (l *readFixture) link(ctx context.Context, v *invoices) error {
 	c := &l.causes
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *library) link(ctx context.Context, v *invoices) error {
 }
 
 // steps of reading what caused what, and business processes.
-func (l *library) causalitySteps(address, token string, t *testing.T) []readStep {
+func (l *readFixture) causalitySteps(address, token string, t *testing.T) []readStep {
 	alone := newClients(t, 1, address, token)[0]
 	within := 50 * time.Millisecond
 	ask := func(want int, path string) (int, error) {
@@ -92,7 +92,7 @@ func (l *library) causalitySteps(address, token string, t *testing.T) []readStep
 }
 
 // offsets compares a page far into a query with its first page.
-func (l *library) offsets(t *testing.T, o options, address, token string, figures *table, statements *statistics) {
+func (l *readFixture) offsets(t *testing.T, o options, address, token string, figures *table, statements *statistics) {
 	t.Helper()
 	c := newClients(t, 1, address, token)[0]
 	skip := min((farPage-1)*smallPage, len(l.ids)/1000*1000-1000)

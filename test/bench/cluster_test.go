@@ -57,8 +57,8 @@ func newDatabase(t *testing.T, cluster *embeddedpg.Cluster, name string, migrate
 	return dsn
 }
 
-// requireRoom fails at once when the events will not fit on the cluster's disk.
-func requireRoom(t *testing.T, o options) {
+// requireDiskSpace fails at once when the events will not fit on the cluster's disk.
+func requireDiskSpace(t *testing.T, o options) {
 	t.Helper()
 	const eventBytes, rest = 3700, 6_000_000_000 // with indexes, as measured; the log of PostgreSQL and the other sections
 	var disk syscall.Statfs_t
@@ -157,14 +157,14 @@ func syncTime(t *testing.T, dir string) time.Duration {
 	return quantile(times, 0.5)
 }
 
-// effort is processor time in seconds.
-type effort struct{ process, postgres, machine float64 }
+// cpuSeconds is processor time in seconds.
+type cpuSeconds struct{ process, postgres, machine float64 }
 
-// meter reads processor times: of this process, of PostgreSQL and of everything.
-type meter struct{ postmaster int }
+// cpuMeter reads processor times: of this process, of PostgreSQL and of everything.
+type cpuMeter struct{ postmaster int }
 
 // newMeter finds the postmaster; without /proc the meter shows nothing.
-func newMeter(t *testing.T, cluster *embeddedpg.Cluster) meter {
+func newMeter(t *testing.T, cluster *embeddedpg.Cluster) cpuMeter {
 	t.Helper()
 	var backend int
 	conn := connect(t, cluster.SuperuserDSN("postgres"))
@@ -172,9 +172,9 @@ func newMeter(t *testing.T, cluster *embeddedpg.Cluster) meter {
 	if fields := processFields(backend); len(fields) > 1 {
 		parent, err := strconv.Atoi(fields[1])
 		require.NoError(t, err)
-		return meter{parent}
+		return cpuMeter{parent}
 	}
-	return meter{}
+	return cpuMeter{}
 }
 
 const ticksPerSecond = 100 // USER_HZ, the same on every Linux
@@ -199,8 +199,8 @@ func ticks(fields []string, indexes ...int) (seconds float64) {
 	return seconds
 }
 
-func (m meter) read() effort {
-	var e effort
+func (m cpuMeter) read() cpuSeconds {
+	var e cpuSeconds
 	e.process = ticks(processFields(os.Getpid()), 11, 12)
 	if text, err := os.ReadFile("/proc/stat"); err == nil {
 		line, _, _ := strings.Cut(string(text), "\n")
@@ -225,7 +225,7 @@ func (m meter) read() effort {
 }
 
 // spent says who used the processors since.
-func (m meter) spent(since effort, elapsed time.Duration) string {
+func (m cpuMeter) spent(since cpuSeconds, elapsed time.Duration) string {
 	now := m.read()
 	share := func(a, b float64) float64 { return 100 * (b - a) / elapsed.Seconds() }
 	return fmt.Sprintf("%.0f %% of a core here, %.0f %% in PostgreSQL, %.0f %% on the machine", share(since.process, now.process),

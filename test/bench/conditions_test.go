@@ -40,8 +40,8 @@ func reportConditions(t *testing.T, o options, cluster *embeddedpg.Cluster, figu
 	guarded := &variant{name: "64 callers, a condition over one tag", measure: measure(true)}
 	statements := newStatistics(t, cluster, o)
 	o.profiled(t, "conditions", func() { takeTurns(t, o, statements, free, guarded) })
-	figures.state("Append: "+free.name, "%s", perSecond(free.rate(), "events"))
-	figures.rate("Append: "+guarded.name, guarded.rate(), guarded.ratio(free), "unconditional", 0.8)
+	figures.addText("Append: "+free.name, "%s", perSecond(free.rate(), "events"))
+	figures.addRate("Append: "+guarded.name, guarded.rate(), guarded.ratio(free), "unconditional", 0.8)
 	latencies := guarded.latencies()
-	figures.state("   latency p50, p99", "%s, %s", latency(quantile(latencies, 0.5)), latency(quantile(latencies, 0.99)))
+	figures.addText("   latency p50, p99", "%s, %s", latency(quantile(latencies, 0.5)), latency(quantile(latencies, 0.99)))
 }

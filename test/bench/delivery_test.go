@@ -37,20 +37,20 @@ const (
 	manyFeeds        = 50
 )
 
-// arrivals notes when events were appended and when they arrived.
-type arrivals struct {
+// arrivalTimes notes when events were appended and when they arrived.
+type arrivalTimes struct {
 	mu        sync.Mutex
 	begun     map[event.ID]time.Time
 	latencies []time.Duration
 }
 
-func (a *arrivals) begin(id event.ID) {
+func (a *arrivalTimes) sent(id event.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.begun[id] = time.Now()
 }
 
-func (a *arrivals) arrive(events []event.Recorded) {
+func (a *arrivalTimes) received(events []event.Recorded) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,19 +62,19 @@ func (a *arrivals) arrive(events []event.Recorded) {
 	}
 }
 
-func (a *arrivals) missing() int {
+func (a *arrivalTimes) missing() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.begun)
 }
 
-func (a *arrivals) arrived() int {
+func (a *arrivalTimes) arrived() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.latencies)
 }
 
-func (a *arrivals) forget() {
+func (a *arrivalTimes) reset() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.begun)
@@ -82,33 +82,33 @@ func (a *arrivals) forget() {
 }
 
 // Events implements live.Sink.
-func (a *arrivals) Events(_ context.Context, events []event.Recorded, _ []string) error {
-	a.arrive(events)
+func (a *arrivalTimes) Events(_ context.Context, events []event.Recorded, _ []string) error {
+	a.received(events)
 	return nil
 }
 
 // CaughtUp implements live.Sink.
-func (*arrivals) CaughtUp(context.Context, string) error { return nil }
+func (*arrivalTimes) CaughtUp(context.Context, string) error { return nil }
 
 // Heartbeat implements live.Sink.
-func (*arrivals) Heartbeat(context.Context, string) error { return nil }
+func (*arrivalTimes) Heartbeat(context.Context, string) error { return nil }
 
 // Apply implements ports.ProjectionHandler.
-func (a *arrivals) Apply(_ context.Context, _ ports.ProjectionTx, b ports.ProjectionBatch) error {
-	a.arrive(b.Events)
+func (a *arrivalTimes) Apply(_ context.Context, _ ports.ProjectionTx, b ports.ProjectionBatch) error {
+	a.received(b.Events)
 	return nil
 }
 
-// post is a node that delivers.
-type post struct {
+// deliveryFixture is a node that delivers.
+type deliveryFixture struct {
 	t      *testing.T
 	engine *engine
 }
 
-// deliver appends at the steady rate for the period while something receives, waits
+// measureDelivery appends at the steady rate for the period while something receives, waits
 // until everything has arrived, and gives the latencies of arrival and of the appends.
 // Without a receiver nothing is waited for.
-func (p *post) deliver(period time.Duration, listen bool, receive func(ctx context.Context, w *subscriptions.Watch, a *arrivals)) (arrived, appended sample) {
+func (p *deliveryFixture) measureDelivery(period time.Duration, listen bool, receive func(ctx context.Context, w *subscriptions.Watch, a *arrivalTimes)) (arrived, appended sample) {
 	t, e := p.t, p.engine
 	t.Helper()
 	watch := subscriptions.WatchConfig{Heads: e.store, Clock: system.Clock{}}
@@ -116,7 +116,7 @@ func (p *post) deliver(period time.Duration, listen bool, receive func(ctx conte
 		watch.WakeUps = e.store
 	}
 	w := subscriptions.NewWatch(watch)
-	a := &arrivals{begun: map[event.ID]time.Time{}}
+	a := &arrivalTimes{begun: map[event.ID]time.Time{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { w.Run(ctx) })
@@ -127,11 +127,11 @@ func (p *post) deliver(period time.Duration, listen bool, receive func(ctx conte
 	// Those who begin at the end of the log are there when a first event has arrived.
 	require.Eventually(t, func() bool {
 		first := e.invoices.request(e.entities[0], 1)
-		a.begin(first.Events[0].ID)
+		a.sent(first.Events[0].ID)
 		_, err := e.store.Append(ctx, first)
 		return err == nil && (receive == nil || a.arrived() > 0)
 	}, time.Minute, 20*time.Millisecond)
-	a.forget()
+	a.reset()
 
 	var mu sync.Mutex
 	var latencies []time.Duration
@@ -142,7 +142,7 @@ func (p *post) deliver(period time.Duration, listen bool, receive func(ctx conte
 			return 0, nil
 		}
 		r := e.invoices.request(e.entities[caller%deliveryEntities], 1)
-		a.begin(r.Events[0].ID)
+		a.sent(r.Events[0].ID)
 		before := time.Now()
 		_, err := e.store.Append(ctx, r)
 		mu.Lock()
@@ -188,16 +188,16 @@ func tokens(ctx context.Context, running *sync.WaitGroup) <-chan struct{} {
 }
 
 // feeds follows everything with n feeds; the first one's arrivals count.
-func (p *post) feeds(n int) func(context.Context, *subscriptions.Watch, *arrivals) {
-	return func(ctx context.Context, w *subscriptions.Watch, a *arrivals) {
-		reads := query.New(p.engine.store, p.engine.store, directory{p.engine.store}, query.NewCursors([]byte("bench")))
+func (p *deliveryFixture) feeds(n int) func(context.Context, *subscriptions.Watch, *arrivalTimes) {
+	return func(ctx context.Context, w *subscriptions.Watch, a *arrivalTimes) {
+		reads := query.New(p.engine.store, p.engine.store, legalEntityStub{p.engine.store}, query.NewCursors([]byte("bench")))
 		feeds := query.NewFeeds(reads, p.engine.store, system.Clock{})
 		service := live.New(live.Config{Heads: w, Clock: system.Clock{}})
 		var running sync.WaitGroup
 		for i := range n {
 			sink := live.Sink(a)
 			if i > 0 {
-				sink = &arrivals{begun: map[event.ID]time.Time{}}
+				sink = &arrivalTimes{begun: map[event.ID]time.Time{}}
 			}
 			running.Go(func() {
 				source, err := feeds.All(query.AllQuery{TenantID: "bench", From: query.FromNow})
@@ -213,17 +213,17 @@ func (p *post) feeds(n int) func(context.Context, *subscriptions.Watch, *arrival
 	}
 }
 
-// directory gives the store's legal entities; feeds ask for no single one.
-type directory struct{ *postgres.Store }
+// legalEntityStub gives the store's legal entities; feeds ask for no single one.
+type legalEntityStub struct{ *postgres.Store }
 
 // LegalEntity implements query.Directory.
-func (directory) LegalEntity(context.Context, string, string) (ports.LegalEntity, error) {
+func (legalEntityStub) LegalEntity(context.Context, string, string) (ports.LegalEntity, error) {
 	return ports.LegalEntity{}, fmt.Errorf("not asked")
 }
 
 // projection works a projection under leases, as a node does.
-func (p *post) projection(name string) func(context.Context, *subscriptions.Watch, *arrivals) {
-	return func(ctx context.Context, w *subscriptions.Watch, a *arrivals) {
+func (p *deliveryFixture) projection(name string) func(context.Context, *subscriptions.Watch, *arrivalTimes) {
+	return func(ctx context.Context, w *subscriptions.Watch, a *arrivalTimes) {
 		runner, err := projections.New(projections.Config{
 			Store: p.engine.store, Register: p.engine.store, Leases: p.engine.store.Leases(), Heads: w, Node: "bench", Clock: system.Clock{},
 		}, []module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: a})
@@ -238,15 +238,15 @@ func (p *post) projection(name string) func(context.Context, *subscriptions.Watc
 // reportDelivery measures how fast events reach those who wait for them.
 func reportDelivery(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
 	dsn := newDatabase(t, cluster, "delivery", func(ctx context.Context, dsn string) error { return postgres.Migrate(ctx, dsn, nil) })
-	p := &post{t: t, engine: openEngine(t, dsn, deliveryEntities)}
+	p := &deliveryFixture{t: t, engine: openEngine(t, dsn, deliveryEntities)}
 	execute(t, dsn, "CHECKPOINT")
 
 	appends := map[string]*variant{}
-	compared := func(name string, listen bool, receive func(context.Context, *subscriptions.Watch, *arrivals)) *variant {
+	compared := func(name string, listen bool, receive func(context.Context, *subscriptions.Watch, *arrivalTimes)) *variant {
 		costs := &variant{name: name}
 		appends[name] = costs
 		return &variant{name: name, measure: func(period time.Duration) sample {
-			arrived, appended := p.deliver(period, listen, receive)
+			arrived, appended := p.measureDelivery(period, listen, receive)
 			costs.samples = append(costs.samples, appended)
 			return arrived
 		}}
@@ -265,15 +265,15 @@ func reportDelivery(t *testing.T, o options, cluster *embeddedpg.Cluster, figure
 		limit time.Duration
 	}{{feed, 25 * time.Millisecond}, {polled, 600 * time.Millisecond}, {handler, 25 * time.Millisecond}, {polledHandler, 600 * time.Millisecond}, {many, 0}} {
 		latencies := v.latencies()
-		figures.state("Append to "+v.name+fmt.Sprintf(", at %s", perSecond(v.rate(), "events")), "p50 %s", latency(quantile(latencies, 0.5)))
+		figures.addText("Append to "+v.name+fmt.Sprintf(", at %s", perSecond(v.rate(), "events")), "p50 %s", latency(quantile(latencies, 0.5)))
 		if v.limit > 0 {
-			figures.atMost("   latency p99", quantile(latencies, 0.99), v.limit)
+			figures.addLimit("   latency p99", quantile(latencies, 0.99), v.limit)
 		} else {
-			figures.state("   latency p99", "%s", latency(quantile(latencies, 0.99)))
+			figures.addText("   latency p99", "%s", latency(quantile(latencies, 0.99)))
 		}
 	}
 	alone, crowded := appends[none.name].latencies(), appends[many.name].latencies()
 	added := quantile(crowded, 0.99) - quantile(alone, 0.99)
-	figures.state(fmt.Sprintf("Append latency without and with %d live feeds, p99", manyFeeds), "%s, %s", latency(quantile(alone, 0.99)), latency(quantile(crowded, 0.99)))
-	figures.atMost("   added by subscribers", max(added, 0), 10*time.Millisecond)
+	figures.addText(fmt.Sprintf("Append latency without and with %d live feeds, p99", manyFeeds), "%s, %s", latency(quantile(alone, 0.99)), latency(quantile(crowded, 0.99)))
+	figures.addLimit("   added by subscribers", max(added, 0), 10*time.Millisecond)
 }

@@ -99,8 +99,8 @@ func (b broker) messages(t *testing.T, stream string) uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
-// fanouts measures a node that publishes the books from their beginning.
-type fanouts struct {
+// fanoutFixture measures a node that publishes the books from their beginning.
+type fanoutFixture struct {
 	*books
 	t       *testing.T
 	options options
@@ -109,7 +109,7 @@ type fanouts struct {
 
 // publish lets a node publish everything to an empty broker. The clock runs from the
 // first events that were acknowledged, so that connecting and leases do not count.
-func (f *fanouts) publish(servers int) sample {
+func (f *fanoutFixture) publish(servers int) sample {
 	t := f.t
 	b := startBroker(t, f.options, servers)
 	defer b.stop()
@@ -147,7 +147,7 @@ func (f *fanouts) publish(servers int) sample {
 
 // encoding reads the books and writes the events as they are published, and nothing
 // else, with as many workers as a node publishes with.
-func (f *fanouts) encoding(period time.Duration) (s sample) {
+func (f *fanoutFixture) encoding(period time.Duration) (s sample) {
 	t, app, c := f.t, f.server.App, configs.Default().NATS
 	for started := time.Now(); s.elapsed < period; s.elapsed = time.Since(started) {
 		heads, err := app.Store.PartitionHeads(t.Context())
@@ -184,9 +184,9 @@ func (f *fanouts) encoding(period time.Duration) (s sample) {
 }
 
 // reportFanout measures the fan-out to JetStream.
-func reportFanout(t *testing.T, o options, s *shelf, figures *table) {
+func reportFanout(t *testing.T, o options, s *bookFixtures, figures *table) {
 	s.node(t) // its projections are caught up and idle
-	f := &fanouts{books: s.books(t), t: t, options: o}
+	f := &fanoutFixture{books: s.books(t), t: t, options: o}
 	heads, err := f.server.App.Store.PartitionHeads(t.Context())
 	require.NoError(t, err)
 	for _, head := range heads {
@@ -200,7 +200,7 @@ func reportFanout(t *testing.T, o options, s *shelf, figures *table) {
 	o.profiled(t, "fanout", func() { takeTurns(t, o, statements, encoding, one, three) })
 
 	workers := configs.Default().NATS.Workers
-	figures.state(fmt.Sprintf("Reading and encoding %d events of %d legal entities, %d at a time", f.total, len(heads), workers), "%s", perSecond(encoding.rate(), "events"))
-	figures.compare("Fan-out to JetStream: 1 server, every batch on its disk", one.rate(), one.ratio(encoding), "reading and encoding")
-	figures.compare("Fan-out to JetStream: 3 servers on this machine, 3 copies", three.rate(), three.ratio(one), "1 server")
+	figures.addText(fmt.Sprintf("Reading and encoding %d events of %d legal entities, %d at a time", f.total, len(heads), workers), "%s", perSecond(encoding.rate(), "events"))
+	figures.addComparison("Fan-out to JetStream: 1 server, every batch on its disk", one.rate(), one.ratio(encoding), "reading and encoding")
+	figures.addComparison("Fan-out to JetStream: 3 servers on this machine, 3 copies", three.rate(), three.ratio(one), "1 server")
 }

@@ -25,8 +25,8 @@ const (
 	idlePeriods       = 4 // of a measurement: what happens every 15 s must be in it
 )
 
-// upkeep is what a period without events cost.
-type upkeep struct {
+// idleUsage is what a period without events cost.
+type idleUsage struct {
 	process, postgres float64 // share of a core
 	statements        float64 // per second
 }
@@ -34,12 +34,12 @@ type upkeep struct {
 // reportIdle measures what subscriptions cost a node on which nothing happens: every
 // consumer polls over HTTP, waits as long as it may, and polls again. The consumers are
 // in this process, so their part of the waiting is in the node's share.
-func reportIdle(t *testing.T, o options, s *shelf, figures *table) {
+func reportIdle(t *testing.T, o options, s *bookFixtures, figures *table) {
 	u := newSubscriber(t, s)
 	service := u.node.server.App.Subscriptions
 	meter := newMeter(t, s.cluster)
 	period := idlePeriods * o.period
-	measure := func(period time.Duration) upkeep {
+	measure := func(period time.Duration) idleUsage {
 		before, first := meter.read(), u.node.sent.statements.Load()
 		started := time.Now()
 		select {
@@ -47,7 +47,7 @@ func reportIdle(t *testing.T, o options, s *shelf, figures *table) {
 		case <-t.Context().Done():
 		}
 		after, seconds := meter.read(), time.Since(started).Seconds()
-		return upkeep{(after.process - before.process) / seconds, (after.postgres - before.postgres) / seconds, float64(u.node.sent.statements.Load()-first) / seconds}
+		return idleUsage{(after.process - before.process) / seconds, (after.postgres - before.postgres) / seconds, float64(u.node.sent.statements.Load()-first) / seconds}
 	}
 	statements := newStatistics(t, s.cluster, o)
 	none := measure(period)
@@ -95,10 +95,10 @@ func reportIdle(t *testing.T, o options, s *shelf, figures *table) {
 	running.Wait()
 
 	poll := configs.Default().Delivery.Poll
-	figures.state(fmt.Sprintf("A node on which nothing happens, over %s, looking every %s", period, poll), "%s", none)
-	figures.state(fmt.Sprintf("   with %d subscriptions, each polled again and again for %s", idleSubscriptions, subscriptions.MaxWait), "%s", many)
+	figures.addText(fmt.Sprintf("A node on which nothing happens, over %s, looking every %s", period, poll), "%s", none)
+	figures.addText(fmt.Sprintf("   with %d subscriptions, each polled again and again for %s", idleSubscriptions, subscriptions.MaxWait), "%s", many)
 }
 
-func (l upkeep) String() string {
+func (l idleUsage) String() string {
 	return fmt.Sprintf("%.1f %% of a core here, %.1f %% in PostgreSQL, %.1f statements/s", 100*l.process, 100*l.postgres, l.statements)
 }

@@ -32,7 +32,7 @@ func reportIntents(t *testing.T, o options, cluster *embeddedpg.Cluster, figures
 	started := time.Now()
 	tokens, err := cli.SetUpDemo(t.Context(), server.App, nil, true, nil)
 	require.NoError(t, err)
-	say("books of the demonstration set up in %s", time.Since(started).Round(10*time.Millisecond))
+	printLine("books of the demonstration set up in %s", time.Since(started).Round(10*time.Millisecond))
 	registerVendors(t, newClients(t, 1, address, tokens["vendor_admin"])[0])
 
 	clients := newClients(t, intentClients, address, tokens["ap_clerk"])
@@ -61,7 +61,7 @@ func reportIntents(t *testing.T, o options, cluster *embeddedpg.Cluster, figures
 			v.samples = append(v.samples, s)
 			rates = append(rates, s.rate())
 			eventRates = append(eventRates, float64(events.Load())/s.elapsed.Seconds())
-			say("round %d: intents over HTTP: %s, %s", round+1, perSecond(rates[round], "intents"), perSecond(eventRates[round], "events"))
+			printLine("round %d: intents over HTTP: %s, %s", round+1, perSecond(rates[round], "intents"), perSecond(eventRates[round], "events"))
 		}
 	})
 	effort := meter.spent(before, time.Since(started))
@@ -71,10 +71,10 @@ func reportIntents(t *testing.T, o options, cluster *embeddedpg.Cluster, figures
 	intents := median(rates)
 	figures.add(figure{name: "ap.submit_invoice over HTTP, 64 clients", value: perSecond(intents, "intents"), target: ">= 3,000", ok: intents >= aim})
 	perIntent := median(eventRates) / intents
-	figures.state("   events", "%s (%.1f per intent)", perSecond(median(eventRates), "events"), perIntent)
+	figures.addText("   events", "%s (%.1f per intent)", perSecond(median(eventRates), "events"), perIntent)
 	latencies := v.latencies()
-	figures.state("   latency p50, p99", "%s, %s", latency(quantile(latencies, 0.5)), latency(quantile(latencies, 0.99)))
-	figures.state("   processor", "%s", effort)
+	figures.addText("   latency p50, p99", "%s, %s", latency(quantile(latencies, 0.5)), latency(quantile(latencies, 0.99)))
+	figures.addText("   processor", "%s", effort)
 }
 
 // registerVendors makes the vendors of the invoices.

@@ -98,7 +98,7 @@ func takeTurns(t *testing.T, o options, statements *statistics, variants ...*var
 			s := v.measure(o.period)
 			statements.write(t, v.name)
 			v.samples = append(v.samples, s)
-			say("round %d: %s: %s", round+1, v.name, perSecond(s.rate(), "events"))
+			printLine("round %d: %s: %s", round+1, v.name, perSecond(s.rate(), "events"))
 		}
 	}
 }
@@ -130,5 +130,5 @@ func (v *variant) latencies() []time.Duration {
 	return all
 }
 
-// say tells what goes on while it goes on.
-func say(format string, args ...any) { fmt.Fprintf(os.Stderr, "  "+format+"\n", args...) }
+// printLine tells what goes on while it goes on.
+func printLine(format string, args ...any) { fmt.Fprintf(os.Stderr, "  "+format+"\n", args...) }

@@ -37,9 +37,9 @@ const (
 	personFields = `"email":{"type":"string"},"address":{"type":"string"},"phone":{"type":"string"}`
 )
 
-// personal appends records of persons with three personal fields of 100 bytes,
+// sealingFixture appends records of persons with three personal fields of 100 bytes,
 // from preparing to the receipt: what a caller waits for.
-type personal struct {
+type sealingFixture struct {
 	engine   *engine
 	vault    *vault.Vault
 	preparer *eventappend.Preparer
@@ -97,17 +97,17 @@ func personType(t *testing.T, sealed bool) *module.RegisteredType {
 	return r
 }
 
-func newPersonal(t *testing.T, e *engine, keys *postgres.KeyStore, data ports.DataKeys, sealed bool) *personal {
+func newPersonal(t *testing.T, e *engine, keys *postgres.KeyStore, data ports.DataKeys, sealed bool) *sealingFixture {
 	t.Helper()
 	types := oneType{personType(t, sealed)}
-	p := &personal{engine: e, calls: &kmsCalls{}}
+	p := &sealingFixture{engine: e, calls: &kmsCalls{}}
 	p.vault = vault.New(vault.Config{Keys: keys, DataKeys: data, Manifests: types, Observer: p.calls})
 	p.preparer = eventappend.NewPreparer(types, system.NewIDs(),
 		eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, eventappend.WithSealer(p.vault))
 	return p
 }
 
-func (p *personal) append(ctx context.Context, person int64) error {
+func (p *sealingFixture) append(ctx context.Context, person int64) error {
 	le := p.engine.entities[0]
 	n := p.number.Add(1)
 	value := strings.Repeat("x", 80)
@@ -139,7 +139,7 @@ func (p *personal) append(ctx context.Context, person int64) error {
 	return err
 }
 
-func (p *personal) measure(t *testing.T) func(time.Duration) sample {
+func (p *sealingFixture) measure(t *testing.T) func(time.Duration) sample {
 	return func(period time.Duration) sample {
 		return drive(t, appendCallers, period, func(ctx context.Context, _ int) (int, error) {
 			return 1, p.append(ctx, p.number.Load()%warmPersons)
@@ -167,9 +167,9 @@ func reportPersonal(t *testing.T, o options, cluster *embeddedpg.Cluster, figure
 	bareSeal := &variant{name: "three sealed fields and nothing else", measure: sealed.measure(t)}
 	statements := newStatistics(t, cluster, o)
 	o.profiled(t, "personal", func() { takeTurns(t, o, statements, inClear, inSeal, bareClear, bareSeal) })
-	figures.state("Append, prepared and stored: "+inClear.name, "%s", perSecond(inClear.rate(), "events"))
-	figures.rate("   "+inSeal.name, inSeal.rate(), inSeal.ratio(inClear), "in clear", 0.8)
-	figures.state("   "+bareClear.name, "%s", perSecond(bareClear.rate(), "events"))
+	figures.addText("Append, prepared and stored: "+inClear.name, "%s", perSecond(inClear.rate(), "events"))
+	figures.addRate("   "+inSeal.name, inSeal.rate(), inSeal.ratio(inClear), "in clear", 0.8)
+	figures.addText("   "+bareClear.name, "%s", perSecond(bareClear.rate(), "events"))
 	figures.add(figure{name: "   " + bareSeal.name, value: perSecond(bareSeal.rate(), "events"), ratio: fmt.Sprintf("%.2f of that", bareSeal.ratio(bareClear))})
 
 	// A fresh node has no keys cached: one read and one unwrap each.

@@ -32,15 +32,15 @@ const (
 	largestDump  = 2_000_000 // events that are exported to a file, some 2 KB each
 )
 
-// library is the store that is read, and what there is to be found in it.
-type library struct {
+// readFixture is the store that is read, and what there is to be found in it.
+type readFixture struct {
 	server  *wire.Server
 	entity  ports.LegalEntity
 	ids     []event.ID
 	streams []string
 
 	processes []string // correlation ids, of as many events
-	causes    causes
+	causes    causalChain
 }
 
 // readStep is one kind of read and the latency that it must stay below.
@@ -54,7 +54,7 @@ type readStep struct {
 // reportReads fills a store and measures reads, over the ports and over HTTP, and
 // the verification of the whole log.
 func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
-	requireRoom(t, o)
+	requireDiskSpace(t, o)
 	dsn := newDatabase(t, cluster, "reads", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil) })
 	server, address := serve(t, dsn, false)
 	app := server.App
@@ -64,7 +64,7 @@ func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *
 	require.NoError(t, err)
 	entity, err := app.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "bench", Code: "BENCH", Name: "Bench", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	l := &library{server: server, entity: entity}
+	l := &readFixture{server: server, entity: entity}
 	l.load(t, o.events, figures)
 	// What the server would do by itself within minutes; the figures should not
 	// depend on when it happens to begin.
@@ -83,15 +83,15 @@ func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *
 }
 
 // size says what the events take on disk.
-func (l *library) size(t *testing.T, dsn string, figures *table) {
+func (l *readFixture) size(t *testing.T, dsn string, figures *table) {
 	t.Helper()
 	var bytes int64
 	require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "SELECT pg_database_size(current_database())").Scan(&bytes))
-	figures.state("   size on disk", "%.1f GB, %d bytes an event", float64(bytes)/1e9, bytes/int64(len(l.ids)))
+	figures.addText("   size on disk", "%.1f GB, %d bytes an event", float64(bytes)/1e9, bytes/int64(len(l.ids)))
 }
 
 // load appends the events through the engine, in batches of 100.
-func (l *library) load(t *testing.T, total int, figures *table) {
+func (l *readFixture) load(t *testing.T, total int, figures *table) {
 	t.Helper()
 	typ, err := l.server.App.Registry.Lookup(t.Context(), invoiceType, 0)
 	require.NoError(t, err)
@@ -126,7 +126,7 @@ func (l *library) load(t *testing.T, total int, figures *table) {
 					}
 				}
 				if n%int64(max(1, batches/10)) == 0 {
-					say("%d of %d events loaded in %s", n*batchEvents, total, time.Since(started).Round(time.Second))
+					printLine("%d of %d events loaded in %s", n*batchEvents, total, time.Since(started).Round(time.Second))
 				}
 			}
 		})
@@ -140,12 +140,12 @@ func (l *library) load(t *testing.T, total int, figures *table) {
 	for _, some := range ids {
 		l.ids = append(l.ids, some...)
 	}
-	figures.state(fmt.Sprintf("Load: %d events in batches of 100, 8 callers", len(l.ids)), "%s", perSecond(float64(len(l.ids))/elapsed.Seconds(), "events"))
+	figures.addText(fmt.Sprintf("Load: %d events in batches of 100, 8 callers", len(l.ids)), "%s", perSecond(float64(len(l.ids))/elapsed.Seconds(), "events"))
 }
 
 // batch is the n-th hundred of events; some belong to the streams that will be
 // read.
-func (l *library) batch(v *invoices, n int64) ports.AppendRequest {
+func (l *readFixture) batch(v *invoices, n int64) ports.AppendRequest {
 	now := time.Now()
 	r := ports.AppendRequest{Partition: l.entity.Partition, Events: make([]event.Prepared, batchEvents)}
 	for i := range r.Events {
@@ -163,7 +163,7 @@ func (l *library) batch(v *invoices, n int64) ports.AppendRequest {
 	return r
 }
 
-func (l *library) read(t *testing.T, o options, address, token string, figures *table) {
+func (l *readFixture) read(t *testing.T, o options, address, token string, figures *table) {
 	store, partition := l.server.App.Store, l.entity.Partition
 	anyID := func() event.ID { return l.ids[rand.IntN(len(l.ids))] }
 	anyStream := func() string { return l.streams[rand.IntN(len(l.streams))] }
@@ -219,15 +219,15 @@ func (l *library) read(t *testing.T, o options, address, token string, figures *
 	for _, s := range steps {
 		drive(t, s.callers, min(o.period, time.Second), s.step)
 		got := drive(t, s.callers, o.period, s.step)
-		say("%s %s: %s", s.name, size, perSecond(got.rate(), "reads"))
-		figures.atMost(s.name+", "+size+": p99", got.quantile(0.99), s.limit)
-		figures.state("   p50, rate", "%s, %s", latency(got.quantile(0.5)), perSecond(got.rate(), "reads"))
+		printLine("%s %s: %s", s.name, size, perSecond(got.rate(), "reads"))
+		figures.addLimit(s.name+", "+size+": p99", got.quantile(0.99), s.limit)
+		figures.addText("   p50, rate", "%s, %s", latency(got.quantile(0.5)), perSecond(got.rate(), "reads"))
 	}
 }
 
 // verify recomputes every hash of the log, and reads it once without; then the same
 // from an export file.
-func (l *library) verify(t *testing.T, figures *table) {
+func (l *readFixture) verify(t *testing.T, figures *table) {
 	t.Helper()
 	app := l.server.App
 	raw := l.readChain(t)
@@ -240,16 +240,16 @@ func (l *library) verify(t *testing.T, figures *table) {
 	rate := float64(reports[0].Events) / elapsed.Seconds()
 	raw = (raw + l.readChain(t)) / 2
 	figures.add(figure{name: "Verify: payload hashes and chain", value: perSecond(rate, "events"), ratio: fmt.Sprintf("%.2f of reading alone", rate/raw)})
-	figures.state("   raw read rate, before and after", "%s", perSecond(raw, "events"))
+	figures.addText("   raw read rate, before and after", "%s", perSecond(raw, "events"))
 	if reports[0].Events > largestDump {
-		figures.state("Export to a file", "not measured above %d events", largestDump)
+		figures.addText("Export to a file", "not measured above %d events", largestDump)
 		return
 	}
 	l.dump(t, reports[0], figures)
 }
 
 // dump exports the log to a file and verifies that.
-func (l *library) dump(t *testing.T, want verify.EntityReport, figures *table) {
+func (l *readFixture) dump(t *testing.T, want verify.EntityReport, figures *table) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "log.jsonl"))
 	require.NoError(t, err)
@@ -259,18 +259,18 @@ func (l *library) dump(t *testing.T, want verify.EntityReport, figures *table) {
 	summary, err := verify.Export(t.Context(), l.server.App.Store, l.entity, started, out, nil)
 	require.NoError(t, err)
 	require.NoError(t, out.Flush())
-	figures.state("Export to a file", "%s", perSecond(float64(summary.Events)/time.Since(started).Seconds(), "events"))
+	figures.addText("Export to a file", "%s", perSecond(float64(summary.Events)/time.Since(started).Seconds(), "events"))
 	_, err = file.Seek(0, io.SeekStart)
 	require.NoError(t, err)
 	started = time.Now()
 	report, _, err := verify.Dump(file)
 	require.NoError(t, err)
 	require.Equal(t, want, report)
-	figures.state("Verify that file", "%s", perSecond(float64(report.Events)/time.Since(started).Seconds(), "events"))
+	figures.addText("Verify that file", "%s", perSecond(float64(report.Events)/time.Since(started).Seconds(), "events"))
 }
 
 // readChain reads the log as verification does and gives events per second.
-func (l *library) readChain(t *testing.T) float64 {
+func (l *readFixture) readChain(t *testing.T) float64 {
 	t.Helper()
 	started := time.Now()
 	n, after := 0, event.Sequence(0)

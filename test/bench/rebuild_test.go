@@ -18,9 +18,9 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl"
 )
 
-// rebuilds measures a projection that is rebuilt on a working node, while events
+// rebuildFixture measures a projection that is rebuilt on a working node, while events
 // are appended at the steady rate.
-type rebuilds struct {
+type rebuildFixture struct {
 	*books
 	t        *testing.T
 	node     *node
@@ -28,8 +28,8 @@ type rebuilds struct {
 	invoices *invoices
 }
 
-// standing is what the API says of a rebuild.
-type standing struct {
+// rebuildStatus is what the API says of a rebuild.
+type rebuildStatus struct {
 	Active   int   `json:"active"`
 	Dropping []int `json:"dropping"`
 	Building *struct {
@@ -40,7 +40,7 @@ type standing struct {
 	} `json:"building"`
 }
 
-func (r *rebuilds) ask(method, verb, body string) (s standing) {
+func (r *rebuildFixture) request(method, verb, body string) (s rebuildStatus) {
 	var content []byte
 	if body != "" {
 		content = []byte(body)
@@ -51,9 +51,9 @@ func (r *rebuilds) ask(method, verb, body string) (s standing) {
 	return s
 }
 
-// appending appends invoices at the steady rate until finished says so, and gives the
+// appendUntil appends invoices at the steady rate until finished says so, and gives the
 // appends' latencies.
-func (r *rebuilds) appending(finished func() bool) sample {
+func (r *rebuildFixture) appendUntil(finished func() bool) sample {
 	ctx, stop := context.WithCancel(r.t.Context())
 	var running sync.WaitGroup
 	pace := tokens(ctx, &running)
@@ -83,22 +83,22 @@ func (r *rebuilds) appending(finished func() bool) sample {
 	return s
 }
 
-// alone appends for a while with no rebuild going on.
-func (r *rebuilds) alone(period time.Duration) sample {
+// measureAppends appends for a while with no rebuild going on.
+func (r *rebuildFixture) measureAppends(period time.Duration) sample {
 	started := time.Now()
-	return r.appending(func() bool { return time.Since(started) >= period })
+	return r.appendUntil(func() bool { return time.Since(started) >= period })
 }
 
-// beside rebuilds once while events are appended: what it gives are the events that the
+// measureDuringRebuild rebuilds once while events are appended: what it gives are the events that the
 // new version passed until it could be switched to, and the appends during the rebuild.
-func (r *rebuilds) beside() (passed, appended sample) {
+func (r *rebuildFixture) measureDuringRebuild() (passed, appended sample) {
 	var finished atomic.Bool
 	var running sync.WaitGroup
 	running.Go(func() {
 		defer finished.Store(true)
 		started := time.Now()
-		b := r.ask(http.MethodPost, "rebuild", `{"switch":false}`).Building
-		for tick := time.NewTicker(10 * time.Millisecond); b != nil && !b.CaughtUp; b = r.ask(http.MethodGet, "rebuild", "").Building {
+		b := r.request(http.MethodPost, "rebuild", `{"switch":false}`).Building
+		for tick := time.NewTicker(10 * time.Millisecond); b != nil && !b.CaughtUp; b = r.request(http.MethodGet, "rebuild", "").Building {
 			if time.Since(started) > 30*time.Second {
 				tick.Stop()
 				r.t.Errorf("the rebuild did not catch up")
@@ -116,48 +116,48 @@ func (r *rebuilds) beside() (passed, appended sample) {
 			r.t.Errorf("events that were passed: %v", err)
 		}
 	})
-	appended = r.appending(finished.Load)
+	appended = r.appendUntil(finished.Load)
 	running.Wait()
 	return passed, appended
 }
 
-// clear ends the rebuild and waits until nothing of it is left.
-func (r *rebuilds) clear() {
-	s := r.ask(http.MethodPost, "cancel", "")
+// dropVersion ends the rebuild and waits until nothing of it is left.
+func (r *rebuildFixture) dropVersion() {
+	s := r.request(http.MethodPost, "cancel", "")
 	// Removing little by little takes its time, which is not what is measured.
 	for _, version := range s.Dropping {
 		for _, table := range []string{"gl.journal_lines", "gl.journal_reversals", "gl.journals", "gl.accounts", "gl.ledgers"} {
 			execute(r.t, r.dsn, "DELETE FROM "+table+" WHERE version = "+strconv.Itoa(version))
 		}
 	}
-	require.Eventually(r.t, func() bool { return len(r.ask(http.MethodGet, "rebuild", "").Dropping) == 0 }, time.Minute, 50*time.Millisecond)
+	require.Eventually(r.t, func() bool { return len(r.request(http.MethodGet, "rebuild", "").Dropping) == 0 }, time.Minute, 50*time.Millisecond)
 }
 
 // reportRebuild measures a rebuild beside the version that is shown.
-func reportRebuild(t *testing.T, o options, s *shelf, figures *table) {
+func reportRebuild(t *testing.T, o options, s *bookFixtures, figures *table) {
 	n := s.node(t)
 	b := s.books(t)
 	typ, err := n.server.App.Registry.Lookup(t.Context(), invoiceType, 0)
 	require.NoError(t, err)
-	r := &rebuilds{books: b, t: t, node: n, operator: newClients(t, 1, n.address, b.tokens["operator"])[0], invoices: newInvoices(typ.Number)}
+	r := &rebuildFixture{books: b, t: t, node: n, operator: newClients(t, 1, n.address, b.tokens["operator"])[0], invoices: newInvoices(typ.Number)}
 	var appends []sample
-	alone := &variant{name: "appends, no rebuild", measure: r.alone}
+	alone := &variant{name: "appends, no rebuild", measure: r.measureAppends}
 	rebuild := &variant{name: "rebuild of gl.ledger", measure: func(time.Duration) sample {
-		passed, appended := r.beside()
-		r.clear()
+		passed, appended := r.measureDuringRebuild()
+		r.dropVersion()
 		appends = append(appends, appended)
 		return passed
 	}}
 	statements := newStatistics(t, s.cluster, o)
 	o.period /= 2
 	o.profiled(t, "rebuild", func() { takeTurns(t, o, statements, alone, rebuild) })
-	s.settled(t)
+	s.awaitCaughtUp(t)
 
 	during := &variant{samples: appends[1:]} // the first was the warming up
-	figures.state("Rebuild of gl.ledger beside, while events are appended", "%s", perSecond(rebuild.rate(), "events"))
-	figures.state("   events until it can be switched to, time", "%d, %.2f s", rebuild.samples[0].count, rebuild.samples[0].elapsed.Seconds())
-	figures.state("   append rate without and with the rebuild", "%s, %s", perSecond(alone.rate(), "events"), perSecond(during.rate(), "events"))
+	figures.addText("Rebuild of gl.ledger beside, while events are appended", "%s", perSecond(rebuild.rate(), "events"))
+	figures.addText("   events until it can be switched to, time", "%d, %.2f s", rebuild.samples[0].count, rebuild.samples[0].elapsed.Seconds())
+	figures.addText("   append rate without and with the rebuild", "%s, %s", perSecond(alone.rate(), "events"), perSecond(during.rate(), "events"))
 	without, with := alone.latencies(), during.latencies()
-	figures.state("   append latency p50, p99 without", "%s, %s", latency(quantile(without, 0.5)), latency(quantile(without, 0.99)))
-	figures.state("   append latency p50, p99 with", "%s, %s", latency(quantile(with, 0.5)), latency(quantile(with, 0.99)))
+	figures.addText("   append latency p50, p99 without", "%s, %s", latency(quantile(without, 0.5)), latency(quantile(without, 0.99)))
+	figures.addText("   append latency p50, p99 with", "%s, %s", latency(quantile(with, 0.5)), latency(quantile(with, 0.99)))
 }

@@ -27,7 +27,7 @@ const (
 // replay reads all events of the tenant from the beginning, page by page, as a
 // reader does that builds a copy; at the end it begins again. Payloads are bytes:
 // no reader decodes them.
-func (l *library) replay(t *testing.T, o options, address, token string, figures *table, statements *statistics) {
+func (l *readFixture) replay(t *testing.T, o options, address, token string, figures *table, statements *statistics) {
 	t.Helper()
 	reader := newClients(t, 1, address, token)[0]
 	feed := func(tenant string, withoutData bool) func(ctx context.Context, cursor string) (int, bool, string, error) {
@@ -95,11 +95,11 @@ func (l *library) replay(t *testing.T, o options, address, token string, figures
 		name:  fmt.Sprintf("Replay of $all of %d legal entities through the Go API", groupEntities),
 		value: perSecond(group.rate(), "events"), ratio: fmt.Sprintf("%.2f of one legal entity's", group.ratio(goAll)),
 	})
-	figures.state("   reading the log a page at a time", "%s", perSecond(chain.rate(), "events"))
+	figures.addText("   reading the log a page at a time", "%s", perSecond(chain.rate(), "events"))
 }
 
 // group fills the logs of a tenant with many legal entities.
-func (l *library) group(t *testing.T) (tenant string) {
+func (l *readFixture) group(t *testing.T) (tenant string) {
 	t.Helper()
 	tenant = "group"
 	typ, err := l.server.App.Registry.Lookup(t.Context(), invoiceType, 0)

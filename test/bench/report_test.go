@@ -23,7 +23,7 @@ func TestReport(t *testing.T) {
 	t.Run("intents", func(t *testing.T) { reportIntents(t, o, cluster, &figures) })
 	t.Run("reads", func(t *testing.T) { reportReads(t, o, cluster, &figures) })
 	t.Run("delivery", func(t *testing.T) { reportDelivery(t, o, cluster, &figures) })
-	shared := &shelf{t: t, options: o, cluster: cluster}
+	shared := &bookFixtures{t: t, options: o, cluster: cluster}
 	t.Run("projections", func(t *testing.T) { reportProjections(t, o, shared, &figures) })
 	t.Run("rebuild", func(t *testing.T) { reportRebuild(t, o, shared, &figures) })
 	t.Run("subscriptions", func(t *testing.T) { reportSubscriptions(t, o, shared, &figures) })

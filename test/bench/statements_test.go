@@ -29,7 +29,7 @@ func newStatistics(t *testing.T, cluster *embeddedpg.Cluster, o options) *statis
 	}
 	s := &statistics{conn: connect(t, cluster.SuperuserDSN("postgres")), dir: o.profile}
 	if _, err := s.conn.Exec(t.Context(), "CREATE EXTENSION IF NOT EXISTS pg_stat_statements"); err != nil {
-		say("no statistics of statements: %v", err)
+		printLine("no statistics of statements: %v", err)
 		return nil
 	}
 	return s

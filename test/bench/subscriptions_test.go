@@ -25,27 +25,27 @@ import (
 // The events that one subscription catches up with, if the books have so many.
 const subscribedEvents = 10_000
 
-// handed says what a poll brought: how many events, and the last one.
-type handed struct {
+// polledBatch says what a poll brought: how many events, and the last one.
+type polledBatch struct {
 	events   int
 	id       string
 	sequence string
 }
 
-// mailbox is a way to the subscriptions.
-type mailbox interface {
-	poll(ctx context.Context, id, consumer string, limit int) (handed, error)
+// subscriptionAPI is a way to the subscriptions.
+type subscriptionAPI interface {
+	poll(ctx context.Context, id, consumer string, limit int) (polledBatch, error)
 	// acknowledge ends the last event and all before it that the consumer has.
-	acknowledge(ctx context.Context, id, consumer, legalEntity string, last handed) error
+	acknowledge(ctx context.Context, id, consumer, legalEntity string, last polledBatch) error
 }
 
-// direct is the service in this process.
-type direct struct {
+// goAPI is the service in this process.
+type goAPI struct {
 	service *subscriptions.Service
 	owner   ports.Principal
 }
 
-func (d direct) poll(ctx context.Context, id, consumer string, limit int) (h handed, err error) {
+func (d goAPI) poll(ctx context.Context, id, consumer string, limit int) (h polledBatch, err error) {
 	b, err := d.service.Poll(ctx, d.owner, subscriptions.Poll{ID: id, Consumer: consumer, Limit: limit})
 	if h.events = len(b.Deliveries); h.events > 0 {
 		last := &b.Deliveries[h.events-1].Event
@@ -54,7 +54,7 @@ func (d direct) poll(ctx context.Context, id, consumer string, limit int) (h han
 	return h, err
 }
 
-func (d direct) acknowledge(ctx context.Context, id, consumer, legalEntity string, last handed) error {
+func (d goAPI) acknowledge(ctx context.Context, id, consumer, legalEntity string, last polledBatch) error {
 	e, err := event.ParseID(last.id)
 	if err != nil {
 		return err
@@ -67,10 +67,10 @@ func (d direct) acknowledge(ctx context.Context, id, consumer, legalEntity strin
 	return err
 }
 
-// overHTTP is one connection of a consumer.
-type overHTTP struct{ *client }
+// httpAPI is one connection of a consumer.
+type httpAPI struct{ *client }
 
-func (o overHTTP) poll(_ context.Context, id, consumer string, limit int) (h handed, err error) {
+func (o httpAPI) poll(_ context.Context, id, consumer string, limit int) (h polledBatch, err error) {
 	answer, err := o.want(http.StatusOK, http.MethodGet, fmt.Sprintf("/api/subscriptions/%s/poll?limit=%d&consumer=%s", id, limit, consumer), "", nil)
 	if err != nil {
 		return h, err
@@ -91,14 +91,14 @@ func (o overHTTP) poll(_ context.Context, id, consumer string, limit int) (h han
 	return h, nil
 }
 
-func (o overHTTP) acknowledge(_ context.Context, id, consumer, legalEntity string, last handed) error {
+func (o httpAPI) acknowledge(_ context.Context, id, consumer, legalEntity string, last polledBatch) error {
 	body := fmt.Appendf(nil, `{"event_id":%q,"sequence":%q,"legal_entity":%q,"consumer":%q}`, last.id, last.sequence, legalEntity, consumer)
 	_, err := o.want(http.StatusOK, http.MethodPost, "/api/subscriptions/"+id+"/acknowledge", "", body)
 	return err
 }
 
-// subscriber measures subscriptions of one service identity of the demonstration.
-type subscriber struct {
+// subscriptionFixture measures subscriptions of one service identity of the demonstration.
+type subscriptionFixture struct {
 	*books
 	t     *testing.T
 	node  *node
@@ -107,9 +107,9 @@ type subscriber struct {
 	made  int
 }
 
-func newSubscriber(t *testing.T, s *shelf) *subscriber {
+func newSubscriber(t *testing.T, s *bookFixtures) *subscriptionFixture {
 	t.Helper()
-	u := &subscriber{t: t, node: s.node(t), books: s.books(t)}
+	u := &subscriptionFixture{t: t, node: s.node(t), books: s.books(t)}
 	u.count = min(subscribedEvents, u.whole.events)
 	var err error
 	u.owner, err = u.node.server.App.Tenancy.Authenticate(t.Context(), u.tokens["module"])
@@ -120,7 +120,7 @@ func newSubscriber(t *testing.T, s *shelf) *subscriber {
 
 // catchUp takes the last events of the books, a poll and an acknowledgement at a time,
 // until all are acknowledged.
-func (u *subscriber) catchUp(name string, consumers, limit int, order string, to func(consumer int) mailbox) *variant {
+func (u *subscriptionFixture) catchUp(name string, consumers, limit int, order string, to func(consumer int) subscriptionAPI) *variant {
 	return &variant{name: name, measure: func(period time.Duration) (s sample) {
 		for s.elapsed < period {
 			one := u.once(consumers, limit, order, to)
@@ -132,7 +132,7 @@ func (u *subscriber) catchUp(name string, consumers, limit int, order string, to
 	}}
 }
 
-func (u *subscriber) once(consumers, limit int, order string, to func(consumer int) mailbox) sample {
+func (u *subscriptionFixture) once(consumers, limit int, order string, to func(consumer int) subscriptionAPI) sample {
 	t, service := u.t, u.node.server.App.Subscriptions
 	t.Helper()
 	u.made++
@@ -175,7 +175,7 @@ func (u *subscriber) once(consumers, limit int, order string, to func(consumer i
 }
 
 // reading reads the same events a page at a time.
-func (u *subscriber) reading(limit int) *variant {
+func (u *subscriptionFixture) reading(limit int) *variant {
 	return &variant{name: fmt.Sprintf("reading alone, pages of %d", limit), measure: func(period time.Duration) sample {
 		first := u.whole.events - u.count
 		after := first
@@ -190,14 +190,14 @@ func (u *subscriber) reading(limit int) *variant {
 }
 
 // reportSubscriptions measures how fast consumers catch up through one subscription.
-func reportSubscriptions(t *testing.T, o options, s *shelf, figures *table) {
+func reportSubscriptions(t *testing.T, o options, s *bookFixtures, figures *table) {
 	u := newSubscriber(t, s)
-	inGo := direct{u.node.server.App.Subscriptions, u.owner}
+	inGo := goAPI{u.node.server.App.Subscriptions, u.owner}
 	clients := newClients(t, 4, u.node.address, u.tokens["module"])
-	inProcess := func(int) mailbox { return inGo }
-	remote := func(consumer int) mailbox { return overHTTP{clients[consumer]} }
+	inProcess := func(int) subscriptionAPI { return inGo }
+	remote := func(consumer int) subscriptionAPI { return httpAPI{clients[consumer]} }
 	reading := u.reading(subscriptions.MaxPoll)
-	catchUp := func(name string, consumers, limit int, order string, to func(int) mailbox) *variant {
+	catchUp := func(name string, consumers, limit int, order string, to func(int) subscriptionAPI) *variant {
 		return u.catchUp("subscription "+name, consumers, limit, order, to)
 	}
 	most, hundred := catchUp("in Go, polls of 1,000", 1, 1000, subscription.PerLegalEntity, inProcess), catchUp("in Go, polls of 100", 1, 100, subscription.PerLegalEntity, inProcess)
@@ -226,7 +226,7 @@ func reportSubscriptions(t *testing.T, o options, s *shelf, figures *table) {
 	o.period /= 8 // a catch-up is not cut short, so this is how often it is begun
 	o.profiled(t, "subscriptions", func() { takeTurns(t, o, statements, variants...) })
 
-	figures.state(fmt.Sprintf("One subscription's %d events: reading alone, %d at a time", u.count, subscriptions.MaxPoll), "%s", perSecond(reading.rate(), "events"))
+	figures.addText(fmt.Sprintf("One subscription's %d events: reading alone, %d at a time", u.count, subscriptions.MaxPoll), "%s", perSecond(reading.rate(), "events"))
 	for _, r := range rows {
 		name := "Catch-up by " + r.name
 		ratio := fmt.Sprintf("%.2f of %s", r.ratio(r.to), r.of)

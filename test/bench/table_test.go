@@ -26,27 +26,27 @@ type table struct{ figures []figure }
 
 func (t *table) add(f figure) { t.figures = append(t.figures, f) }
 
-// state is a figure without a target.
-func (t *table) state(name, format string, args ...any) {
+// addText is a figure without a target.
+func (t *table) addText(name, format string, args ...any) {
 	t.add(figure{name: name, value: fmt.Sprintf(format, args...)})
 }
 
-// rate is events per second; atLeast is the target of its ratio to something else
+// addRate is events per second; atLeast is the target of its ratio to something else
 // of the same run.
-func (t *table) rate(name string, value, ratio float64, to string, atLeast float64) {
+func (t *table) addRate(name string, value, ratio float64, to string, atLeast float64) {
 	t.add(figure{
 		name: name, value: perSecond(value, "events"), ratio: fmt.Sprintf("%.2f of %s", ratio, to),
 		target: fmt.Sprintf(">= %.2f", atLeast), ok: ratio >= atLeast,
 	})
 }
 
-// compare is events per second beside something else of the same run, without a target.
-func (t *table) compare(name string, value, ratio float64, to string) {
+// addComparison is events per second beside something else of the same run, without a target.
+func (t *table) addComparison(name string, value, ratio float64, to string) {
 	t.add(figure{name: name, value: perSecond(value, "events"), ratio: fmt.Sprintf("%.2f of %s", ratio, to)})
 }
 
-// atMost is a latency with a limit.
-func (t *table) atMost(name string, value, limit time.Duration) {
+// addLimit is a latency with a limit.
+func (t *table) addLimit(name string, value, limit time.Duration) {
 	t.add(figure{name: name, value: latency(value), target: "< " + latency(limit), ok: value < limit})
 }
 
