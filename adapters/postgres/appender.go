@@ -21,7 +21,7 @@ import (
 // from the database's), append.shutting_down and store.unavailable (Unavailable:
 // nothing was written; also when somebody else held a lock of the partition for
 // Config.LockTimeout).
-func (s *Store) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
+func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.AppendResult{}, err
 	}
@@ -84,14 +84,14 @@ func hashPartition(p event.PartitionID) uint32 {
 
 // appender gathers requests into groups and runs one group at a time.
 type appender struct {
-	store  *Store
+	store  *Engine
 	number int
 	queue  *queue
 	done   chan struct{}
 	group  group
 }
 
-func startAppender(s *Store, number int) *appender {
+func startAppender(s *Engine, number int) *appender {
 	a := &appender{
 		store: s, number: number, done: make(chan struct{}),
 		queue: newQueue(

@@ -12,16 +12,31 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.ChainAudit = (*Store)(nil)
+// Audit reads what verification compares: the chain of a partition, its redactions, and the
+// rows beside the events.
+type Audit struct {
+	db      *Database
+	queries *backbonedb.Queries
+	events  *Reader
+}
+
+var (
+	_ ports.ChainReader = (*Audit)(nil)
+	_ ports.ChainAudit  = (*Audit)(nil)
+)
+
+func newAudit(db *Database, events *Reader) *Audit {
+	return &Audit{db: db, queries: backbonedb.New(), events: events}
+}
 
 // Redactions implements ports.RedactionReader.
-func (s *Store) Redactions(ctx context.Context, p event.PartitionID) ([]ports.Redaction, error) {
-	return listRedactions(ctx, s.queries, s.reads, p)
+func (s *Audit) Redactions(ctx context.Context, p event.PartitionID) ([]ports.Redaction, error) {
+	return listRedactions(ctx, s.queries, s.db.reads, p)
 }
 
 // CountEvents implements ports.ChainAudit.
-func (s *Store) CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
-	n, err := s.queries.CountEventsUntil(ctx, s.reads, &backbonedb.CountEventsUntilParams{PartitionID: int32(p), Until: int64(until)})
+func (s *Audit) CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
+	n, err := s.queries.CountEventsUntil(ctx, s.db.reads, &backbonedb.CountEventsUntilParams{PartitionID: int32(p), Until: int64(until)})
 	if err != nil {
 		return 0, translate(ctx, err)
 	}
@@ -29,9 +44,9 @@ func (s *Store) CountEvents(ctx context.Context, p event.PartitionID, until even
 }
 
 // PersonalRows implements ports.ChainAudit. It keeps a connection until it ends.
-func (s *Store) PersonalRows(ctx context.Context, p event.PartitionID, until event.Sequence) iter.Seq2[ports.PersonalRow, error] {
+func (s *Audit) PersonalRows(ctx context.Context, p event.PartitionID, until event.Sequence) iter.Seq2[ports.PersonalRow, error] {
 	return func(yield func(ports.PersonalRow, error) bool) {
-		rows, err := s.reads.Query(ctx, backbonedb.ListEventPIISubjects, int32(p), int64(until))
+		rows, err := s.db.reads.Query(ctx, backbonedb.ListEventPIISubjects, int32(p), int64(until))
 		if err != nil {
 			yield(ports.PersonalRow{}, translate(ctx, err))
 			return
@@ -56,12 +71,12 @@ func (s *Store) PersonalRows(ctx context.Context, p event.PartitionID, until eve
 }
 
 // StreamRows implements ports.ChainAudit.
-func (s *Store) StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) ([]ports.StreamRow, error) {
+func (s *Audit) StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) ([]ports.StreamRow, error) {
 	q := &backbonedb.ListStreamRowsParams{PartitionID: int32(p), StreamTypes: make([]string, len(streams)), StreamIds: make([]string, len(streams))}
 	for i, id := range streams {
 		q.StreamTypes[i], q.StreamIds[i] = id.Type, id.ID
 	}
-	rows, err := s.queries.ListStreamRows(ctx, s.reads, q)
+	rows, err := s.queries.ListStreamRows(ctx, s.db.reads, q)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -88,8 +103,8 @@ var endings = []string{stream.Deleted, stream.Tombstoned}
 
 // StreamRowsWithEnds implements ports.ChainAudit. Nearly all rows agree with their events,
 // so the database compares them: sending and decoding them would take longer.
-func (s *Store) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, from event.StreamID, limit int) (ports.StreamRowPage, error) {
-	rows, err := s.queries.ListStreamRowsWithEnds(ctx, s.reads, &backbonedb.ListStreamRowsWithEndsParams{
+func (s *Audit) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, from event.StreamID, limit int) (ports.StreamRowPage, error) {
+	rows, err := s.queries.ListStreamRowsWithEnds(ctx, s.db.reads, &backbonedb.ListStreamRowsWithEndsParams{
 		PartitionID: int32(p), FromType: from.Type, FromID: from.ID, PageSize: pageSize(limit), Endings: endings,
 	})
 	if err != nil {
@@ -116,8 +131,8 @@ func (s *Store) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, fro
 }
 
 // CountStreamRows implements ports.ChainAudit.
-func (s *Store) CountStreamRows(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
-	n, err := s.queries.CountStreamRows(ctx, s.reads, &backbonedb.CountStreamRowsParams{PartitionID: int32(p), Until: int64(until)})
+func (s *Audit) CountStreamRows(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
+	n, err := s.queries.CountStreamRows(ctx, s.db.reads, &backbonedb.CountStreamRowsParams{PartitionID: int32(p), Until: int64(until)})
 	if err != nil {
 		return 0, translate(ctx, err)
 	}

@@ -51,7 +51,7 @@ func (g *group) readWritten(results pgx.BatchResults, statements []statement, co
 		}
 		if s.rows != anyRows && int(tag.RowsAffected()) != s.rows {
 			// The commit is on its way in the same pipeline: this must be impossible.
-			g.store.log.Error("append wrote fewer rows than it should", "statement", s.name, "rows", tag.RowsAffected(), "expected", s.rows)
+			g.store.db.log.Error("append wrote fewer rows than it should", "statement", s.name, "rows", tag.RowsAffected(), "expected", s.rows)
 		}
 	}
 	if commit != nil {

@@ -85,8 +85,8 @@ func (c cursorHeld) Unwrap() error { return c.error }
 
 // deliverInTurn waits for the cursor, in short attempts, as long as the store has
 // patience.
-func (s *Store) deliverInTurn(ctx context.Context, k cursorKey, once func(free func()) error) error {
-	patient, cancel := context.WithTimeout(ctx, s.config.limits.lock)
+func (s *SubscriptionStore) deliverInTurn(ctx context.Context, k cursorKey, once func(free func()) error) error {
+	patient, cancel := context.WithTimeout(ctx, s.db.config.limits.lock)
 	defer cancel()
 	out := func(err error) error {
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
@@ -121,14 +121,14 @@ func (s *Store) deliverInTurn(ctx context.Context, k cursorKey, once func(free f
 
 // waitForCursor locks a cursor in one round trip; what comes after it in the transaction
 // has the usual patience.
-func (s *Store) waitForCursor(ctx context.Context, tx pgx.Tx, k cursorKey) (row backbonedb.LockSubscriptionCursorRow, err error) {
+func (s *SubscriptionStore) waitForCursor(ctx context.Context, tx pgx.Tx, k cursorKey) (row backbonedb.LockSubscriptionCursorRow, err error) {
 	var batch pgx.Batch
 	batch.Queue(setLockTimeout, milliseconds(briefly))
 	batch.Queue(backbonedb.LockSubscriptionCursor, uuid(k.subscription), int32(k.partition)).Query(func(rows pgx.Rows) (err error) {
 		row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[backbonedb.LockSubscriptionCursorRow])
 		return err
 	})
-	batch.Queue(setLockTimeout, milliseconds(s.config.limits.lock))
+	batch.Queue(setLockTimeout, milliseconds(s.db.config.limits.lock))
 	if err = tx.SendBatch(ctx, &batch).Close(); isLockTimeout(err) {
 		err = cursorHeld{err}
 	}

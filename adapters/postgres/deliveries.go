@@ -19,7 +19,7 @@ const deliverTries = 3
 
 // Deliver implements ports.Deliveries: a short transaction that begins with the
 // cursor's row lock. A deadlock or serialization failure runs all of it again.
-func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
+func (s *SubscriptionStore) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
 	var own error // of f; what is not the database's passes as it is
 	for range deliverTries {
 		own = nil
@@ -37,7 +37,7 @@ func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, 
 	return ran, translate(ctx, err)
 }
 
-func (s *Store) deliverOnce(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
+func (s *SubscriptionStore) deliverOnce(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
 	if !wait {
 		return s.deliverLocked(ctx, cursorKey{uid, p}, nil, f)
 	}
@@ -50,9 +50,9 @@ func (s *Store) deliverOnce(ctx context.Context, uid event.ID, p event.Partition
 
 // deliverLocked runs f under the cursor's lock, and had when it has it; without had it
 // does not wait for the lock.
-func (s *Store) deliverLocked(ctx context.Context, k cursorKey, had func(), f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
+func (s *SubscriptionStore) deliverLocked(ctx context.Context, k cursorKey, had func(), f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
 	uid, p, wait := k.subscription, k.partition, had != nil
-	err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.db.reads, func(tx pgx.Tx) error {
 		ran = false
 		row, err := s.lockCursor(ctx, tx, k, wait)
 		if wait && err == nil {
@@ -88,7 +88,7 @@ func (s *Store) deliverLocked(ctx context.Context, k cursorKey, had func(), f fu
 	return ran && err == nil, err
 }
 
-func (s *Store) lockCursor(ctx context.Context, tx pgx.Tx, k cursorKey, wait bool) (backbonedb.LockSubscriptionCursorRow, error) {
+func (s *SubscriptionStore) lockCursor(ctx context.Context, tx pgx.Tx, k cursorKey, wait bool) (backbonedb.LockSubscriptionCursorRow, error) {
 	row, err := s.queries.TryLockSubscriptionCursor(ctx, tx, &backbonedb.TryLockSubscriptionCursorParams{Subscription: uuid(k.subscription), PartitionID: int32(k.partition)})
 	if wait && errors.Is(err, pgx.ErrNoRows) { // held, or not there
 		return s.waitForCursor(ctx, tx, k)
@@ -98,7 +98,7 @@ func (s *Store) lockCursor(ctx context.Context, tx pgx.Tx, k cursorKey, wait boo
 
 // deliveryTx implements ports.DeliveryTx.
 type deliveryTx struct {
-	store     *Store
+	store     *SubscriptionStore
 	tx        pgx.Tx
 	uid       event.ID
 	partition event.PartitionID
@@ -168,11 +168,11 @@ func (d *deliveryTx) Parked(ctx context.Context, q ports.ParkedQuery) ([]subscri
 }
 
 func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
-	return d.store.eventsWithin(ctx, d.tx, d.partition, after, limit, bytes, types)
+	return d.store.events.eventsWithin(ctx, d.tx, d.partition, after, limit, bytes, types)
 }
 
 func (d *deliveryTx) Sizes(ctx context.Context, sequences []event.Sequence) (map[event.Sequence]int, error) {
-	return d.store.payloadSizes(ctx, d.tx, d.partition, sequences)
+	return d.store.events.payloadSizes(ctx, d.tx, d.partition, sequences)
 }
 
 func (d *deliveryTx) Save(ctx context.Context, c ports.DeliveryCursor, changed []subscription.Message, done []event.Sequence) error {
@@ -281,7 +281,7 @@ func (d *deliveryTx) Clear(ctx context.Context, parkedAfter event.Sequence) erro
 
 func (d *deliveryTx) Fail(ctx context.Context, failures int, code string, threshold int) (opened bool, err error) {
 	row, err := d.store.queries.FailSubscription(ctx, d.tx, &backbonedb.FailSubscriptionParams{
-		Failures: int32(failures), FailureCode: optionalText(code), FailedAt: orNull(d.now), Threshold: int32(threshold), Uid: uuid(d.uid),
+		Failures: int32(failures), FailureCode: optionalText(code), FailedAt: optionalTime(d.now), Threshold: int32(threshold), Uid: uuid(d.uid),
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, subscriptionNotFound()

@@ -11,10 +11,10 @@ import (
 // What a delivery reads of the open messages where it does not need them all.
 
 // Holding implements ports.Deliveries.
-func (s *Store) Holding(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
+func (s *SubscriptionStore) Holding(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
 	partitions := partitionNumbers(in)
 	if len(in) == 0 {
-		cursors, err := s.queries.ListSubscriptionCursors(ctx, s.reads, uuid(uid))
+		cursors, err := s.queries.ListSubscriptionCursors(ctx, s.db.reads, uuid(uid))
 		if err != nil {
 			return nil, translate(ctx, err)
 		}
@@ -22,7 +22,7 @@ func (s *Store) Holding(ctx context.Context, uid event.ID, in []event.PartitionI
 			partitions = append(partitions, cursors[i].PartitionID)
 		}
 	}
-	found, err := s.queries.ListPartitionsOfMessages(ctx, s.reads, &backbonedb.ListPartitionsOfMessagesParams{Subscription: uuid(uid), Partitions: partitions, EventIds: uuids(events)})
+	found, err := s.queries.ListPartitionsOfMessages(ctx, s.db.reads, &backbonedb.ListPartitionsOfMessagesParams{Subscription: uuid(uid), Partitions: partitions, EventIds: uuids(events)})
 	out := make([]event.PartitionID, len(found))
 	for i, p := range found {
 		out[i] = event.PartitionID(p)
@@ -86,7 +86,7 @@ func messagesOf[R messageRow](rows []R) []subscription.Message {
 		r := backbonedb.ListOpenMessagesRow(rows[i])
 		out[i] = subscription.Message{
 			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.State(r.State), Consumer: r.Consumer, Attempts: int(r.Attempts),
-			Due: orZero(r.DueAt), HandedAt: orZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
+			Due: utcOrZero(r.DueAt), HandedAt: utcOrZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
 		}
 		copy(out[i].Key[:], r.OrderKey)
 	}

@@ -255,10 +255,10 @@ func (a *appender) detour(d *detour) {
 		switch {
 		case !missed && since.IsZero():
 		case !missed:
-			s.log.Info("appends of a legal entity go on", "partition", uint32(d.partition), "after", time.Since(since).String())
+			s.db.log.Info("appends of a legal entity go on", "partition", uint32(d.partition), "after", time.Since(since).String())
 		case since.IsZero():
 			since = began
-			s.log.Warn("appends of a legal entity wait for a lock that another session holds; backbone doctor --section contention names it",
+			s.db.log.Warn("appends of a legal entity wait for a lock that another session holds; backbone doctor --section contention names it",
 				"partition", uint32(d.partition), "patience", s.config.LockTimeout.String())
 		}
 		if !missed {
@@ -269,7 +269,7 @@ func (a *appender) detour(d *detour) {
 }
 
 // count keeps the number of detours that run.
-func (s *Store) count(change int) {
+func (s *Engine) count(change int) {
 	s.detoursMu.Lock()
 	defer s.detoursMu.Unlock()
 	s.detours += change
@@ -278,7 +278,7 @@ func (s *Store) count(change int) {
 
 // slot waits for the buffers of a group, and with them the right to a connection, until
 // a moment or a recall; nil then.
-func (s *Store) slot(until time.Time, recalled <-chan struct{}) *group {
+func (s *Engine) slot(until time.Time, recalled <-chan struct{}) *group {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
@@ -292,7 +292,7 @@ func (s *Store) slot(until time.Time, recalled <-chan struct{}) *group {
 }
 
 // turn is how long an attempt of a detour may wait for its head.
-func (s *Store) turn(until time.Time) time.Duration {
+func (s *Engine) turn(until time.Time) time.Duration {
 	wait := time.Until(until)
 	s.detoursMu.Lock()
 	n := s.detours
@@ -368,10 +368,10 @@ func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.
 const setLockTimeout = `SELECT set_config('lock_timeout', $1, true)`
 
 // brief is how long an appender waits for a lock where groups are fast.
-func (c Config) brief() time.Duration { return min(briefly, c.LockTimeout) }
+func (c EngineConfig) brief() time.Duration { return min(briefly, c.LockTimeout) }
 
 // brief is how long an appender waits for a lock.
-func (s *Store) brief() time.Duration {
+func (s *Engine) brief() time.Duration {
 	wait := s.config.brief()
 	if held := s.pace.fastest(); held > wait {
 		wait = min(groupsBefore*held, longestBrief, s.config.LockTimeout)
@@ -436,7 +436,7 @@ func (g *group) missed(ws []*waiting, look bool) (again []*waiting) {
 	}
 	free, held, err := g.parted(ws)
 	if err != nil {
-		g.store.log.Warn("it could not be found out whose lock an append group missed", "error", scrub(err))
+		g.store.db.log.Warn("it could not be found out whose lock an append group missed", "error", scrub(err))
 		return ws
 	}
 	if len(held) == 0 {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,6 +15,26 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
+
+// Directory keeps the installation, legal entities and principals.
+type Directory struct {
+	db                 *Database
+	queries            *backbonedb.Queries
+	physicalPartitions int // how many legal entities get tables of their own
+
+	installationMu sync.Mutex
+	installation   *ports.Installation
+}
+
+var (
+	_ ports.LegalEntities = (*Directory)(nil)
+	_ ports.Principals    = (*Directory)(nil)
+	_ ports.Installations = (*Directory)(nil)
+)
+
+func newDirectory(db *Database, physicalPartitions int) *Directory {
+	return &Directory{db: db, queries: backbonedb.New(), physicalPartitions: physicalPartitions}
+}
 
 // A partition id is 12 bits of deployment and 19 random bits.
 const (
@@ -35,13 +56,13 @@ func notBootstrapped() error {
 }
 
 // Installation implements ports.Installations. It is read once; it cannot change.
-func (s *Store) Installation(ctx context.Context) (ports.Installation, error) {
+func (s *Directory) Installation(ctx context.Context) (ports.Installation, error) {
 	s.installationMu.Lock()
 	defer s.installationMu.Unlock()
 	if s.installation != nil {
 		return *s.installation, ctx.Err()
 	}
-	row, err := s.queries.GetInstallation(ctx, s.reads)
+	row, err := s.queries.GetInstallation(ctx, s.db.reads)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ports.Installation{}, notBootstrapped()
 	}
@@ -53,11 +74,11 @@ func (s *Store) Installation(ctx context.Context) (ports.Installation, error) {
 }
 
 // Bootstrap implements ports.Installations.
-func (s *Store) Bootstrap(ctx context.Context, i ports.Installation) error {
+func (s *Directory) Bootstrap(ctx context.Context, i ports.Installation) error {
 	if i.CreatedAt.IsZero() {
-		i.CreatedAt = s.now()
+		i.CreatedAt = s.db.now()
 	}
-	_, err := s.queries.InsertInstallation(ctx, s.reads, &backbonedb.InsertInstallationParams{
+	_, err := s.queries.InsertInstallation(ctx, s.db.reads, &backbonedb.InsertInstallationParams{
 		LogName: i.LogName, Deployment: int32(i.Deployment & maxDeployment), CreatedAt: i.CreatedAt,
 	})
 	if err != nil {
@@ -74,8 +95,8 @@ func (s *Store) Bootstrap(ctx context.Context, i ports.Installation) error {
 }
 
 // LegalEntities implements ports.LegalEntities.
-func (s *Store) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
-	rows, err := s.queries.ListLegalEntities(ctx, s.reads, tenantID)
+func (s *Directory) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	rows, err := s.queries.ListLegalEntities(ctx, s.db.reads, tenantID)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -93,7 +114,7 @@ func (s *Store) LegalEntities(ctx context.Context, tenantID string) ([]ports.Leg
 // tables in a long transaction the physical partitions cannot be attached; it
 // tries for some seconds, each time without holding anybody up, and then answers
 // store.unavailable.
-func (s *Store) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
+func (s *Directory) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
 	fixed, err := s.Installation(ctx)
 	if err != nil {
 		return ports.LegalEntity{}, err
@@ -102,7 +123,7 @@ func (s *Store) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (po
 		le.Status = "active"
 	}
 	if le.CreatedAt.IsZero() {
-		le.CreatedAt = s.now()
+		le.CreatedAt = s.db.now()
 	}
 	le.CreatedAt = event.Micros(le.CreatedAt)
 	for try := 0; ; try++ {
@@ -110,9 +131,9 @@ func (s *Store) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (po
 			return ports.LegalEntity{}, err
 		}
 		genesis := event.GenesisChecksum(fixed.LogName, le.Partition)
-		_, err = s.queries.CreateLegalEntity(ctx, s.reads, &backbonedb.CreateLegalEntityParams{
+		_, err = s.queries.CreateLegalEntity(ctx, s.db.reads, &backbonedb.CreateLegalEntityParams{
 			PartitionID: int32(le.Partition), TenantID: le.TenantID, Code: le.Code, Name: le.Name, TimeZone: le.TimeZone, Status: le.Status,
-			CreatedAt: le.CreatedAt, Genesis: genesis[:], PhysicalPartitions: int32(s.config.PhysicalPartitions),
+			CreatedAt: le.CreatedAt, Genesis: genesis[:], PhysicalPartitions: int32(s.physicalPartitions),
 		})
 		switch {
 		case err == nil:
@@ -148,8 +169,8 @@ func randomPartition(deployment uint16) (event.PartitionID, error) {
 }
 
 // PrincipalByTokenHash implements ports.Principals.
-func (s *Store) PrincipalByTokenHash(ctx context.Context, hash event.Hash) (ports.Principal, error) {
-	row, err := s.queries.GetPrincipalByTokenHash(ctx, s.reads, hash[:])
+func (s *Directory) PrincipalByTokenHash(ctx context.Context, hash event.Hash) (ports.Principal, error) {
+	row, err := s.queries.GetPrincipalByTokenHash(ctx, s.db.reads, hash[:])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_unknown", "the access token is not known; sign in again or ask the administrator for a new one")
 	}
@@ -161,8 +182,8 @@ func (s *Store) PrincipalByTokenHash(ctx context.Context, hash event.Hash) (port
 
 // PrincipalByPerson implements ports.Principals. Of a person's several logins it
 // returns the oldest.
-func (s *Store) PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
-	row, err := s.queries.GetPrincipalByPerson(ctx, s.reads, &backbonedb.GetPrincipalByPersonParams{TenantID: tenantID, PersonID: personID, Now: s.now()})
+func (s *Directory) PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
+	row, err := s.queries.GetPrincipalByPerson(ctx, s.db.reads, &backbonedb.GetPrincipalByPersonParams{TenantID: tenantID, PersonID: personID, Now: s.db.now()})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ports.Principal{}, fault.New(fault.NotFound, "principal.not_found", "the tenant has no such person; check the id or create the principal")
 	}
@@ -174,8 +195,8 @@ func (s *Store) PrincipalByPerson(ctx context.Context, tenantID, personID string
 
 // SavePrincipal implements ports.Principals. Fault principal.token_taken when
 // another principal has the token.
-func (s *Store) SavePrincipal(ctx context.Context, p ports.Principal) error {
-	err := s.queries.UpsertPrincipal(ctx, s.reads, &backbonedb.UpsertPrincipalParams{
+func (s *Directory) SavePrincipal(ctx context.Context, p ports.Principal) error {
+	err := s.queries.UpsertPrincipal(ctx, s.db.reads, &backbonedb.UpsertPrincipalParams{
 		TenantID: p.TenantID, PrincipalID: p.PrincipalID, PersonID: p.PersonID, ActorType: string(p.ActorType),
 		DisplayName: p.DisplayName, RoleLabel: p.RoleLabel, Roles: orEmpty(p.Roles), LegalEntities: orEmpty(p.LegalEntities),
 		TokenHash: p.TokenHash[:], Development: p.Development, ExpiresAt: optionalTime(p.ExpiresAt), CreatedAt: p.CreatedAt,

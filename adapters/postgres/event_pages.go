@@ -14,7 +14,7 @@ import (
 
 // eventsWithin is eventsAfter up to a number of bytes of payloads: it ends before the
 // event that exceeds it, but never before the first. 0 bytes are no bound.
-func (s *Store) eventsWithin(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
+func (s *Reader) eventsWithin(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
 	if bytes <= 0 || limit == 1 {
 		return s.eventsAfter(ctx, db, p, after, limit, types)
 	}
@@ -31,7 +31,7 @@ func (s *Store) eventsWithin(ctx context.Context, db backbonedb.DBTX, p event.Pa
 
 // eventsOf gives the next events as a projection takes them: those of its types, within
 // its bounds, and the last one that was looked at, nil if there is none.
-func (s *Store) eventsOf(ctx context.Context, db backbonedb.DBTX, a *ports.ProjectionAdvance, after event.Sequence) (events []event.Recorded, last *event.Skeleton, err error) {
+func (s *Reader) eventsOf(ctx context.Context, db backbonedb.DBTX, a *ports.ProjectionAdvance, after event.Sequence) (events []event.Recorded, last *event.Skeleton, err error) {
 	if _, large := s.large.Load(a.Partition); large || len(a.Types) == 0 {
 		events, err = s.eventsWithin(ctx, db, a.Partition, after, a.Limit, a.Bytes, a.Types)
 	} else {
@@ -47,7 +47,7 @@ func (s *Store) eventsOf(ctx context.Context, db backbonedb.DBTX, a *ports.Proje
 	return events, &end, nil
 }
 
-func (s *Store) eventsOfTypes(ctx context.Context, db backbonedb.DBTX, a *ports.ProjectionAdvance, after event.Sequence) ([]event.Recorded, error) {
+func (s *Reader) eventsOfTypes(ctx context.Context, db backbonedb.DBTX, a *ports.ProjectionAdvance, after event.Sequence) ([]event.Recorded, error) {
 	cut := &cutting{DBTX: db, left: a.Bytes}
 	if a.Bytes <= 0 {
 		cut.left = math.MaxInt
@@ -106,7 +106,7 @@ func (r *cuttingRows) Next() bool {
 }
 
 // eventsMeasured is eventsWithin for partitions with large events.
-func (s *Store) eventsMeasured(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
+func (s *Reader) eventsMeasured(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
 	if types == nil {
 		types = []string{}
 	}
@@ -125,7 +125,7 @@ func (s *Store) eventsMeasured(ctx context.Context, db backbonedb.DBTX, p event.
 }
 
 // payloadSizes gives the bytes of what is stored of events.
-func (s *Store) payloadSizes(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, sequences []event.Sequence) (map[event.Sequence]int, error) {
+func (s *Reader) payloadSizes(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, sequences []event.Sequence) (map[event.Sequence]int, error) {
 	wanted := make([]int64, len(sequences))
 	for i, n := range sequences {
 		wanted[i] = int64(n)

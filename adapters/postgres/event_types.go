@@ -16,18 +16,31 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// Registry keeps the event types and the chained history of their changes.
+type Registry struct {
+	db      *Database
+	queries *backbonedb.Queries
+}
+
+var (
+	_ ports.EventTypes    = (*Registry)(nil)
+	_ ports.RegistryAudit = (*Registry)(nil)
+)
+
+func newRegistry(db *Database) *Registry { return &Registry{db: db, queries: backbonedb.New()} }
+
 // toLearn gives a connection to who asks for the registry, perhaps in the middle of a
 // transaction: of a projection that reads an event of a version that this node has not
 // heard of. Those who ask together may hold all connections, so nobody waits for ever.
-func (s *Store) toLearn(ctx context.Context) (*pgxpool.Conn, error) {
-	soon, cancel := context.WithTimeout(ctx, s.config.limits.lock)
+func (s *Registry) toLearn(ctx context.Context) (*pgxpool.Conn, error) {
+	soon, cancel := context.WithTimeout(ctx, s.db.config.limits.lock)
 	defer cancel()
-	conn, err := s.reads.Acquire(soon)
+	conn, err := s.db.reads.Acquire(soon)
 	return conn, translate(ctx, err)
 }
 
 // EventTypes implements ports.EventTypes: by type name, then by version.
-func (s *Store) EventTypes(ctx context.Context) ([]eventtype.Registration, int64, error) {
+func (s *Registry) EventTypes(ctx context.Context) ([]eventtype.Registration, int64, error) {
 	conn, err := s.toLearn(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -56,7 +69,7 @@ func (s *Store) EventTypes(ctx context.Context) ([]eventtype.Registration, int64
 }
 
 // EventTypesGeneration implements ports.EventTypes.
-func (s *Store) EventTypesGeneration(ctx context.Context) (int64, error) {
+func (s *Registry) EventTypesGeneration(ctx context.Context) (int64, error) {
 	conn, err := s.toLearn(ctx)
 	if err != nil {
 		return 0, err
@@ -67,25 +80,25 @@ func (s *Store) EventTypesGeneration(ctx context.Context) (int64, error) {
 }
 
 // RegisterEventType implements ports.EventTypes.
-func (s *Store) RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error) {
+func (s *Registry) RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error) {
 	return s.registerEventType(ctx, r, nil)
 }
 
 // RegisterEventTypeAt implements ports.EventTypes.
-func (s *Store) RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error) {
+func (s *Registry) RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error) {
 	return s.registerEventType(ctx, r, &generation)
 }
 
-func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration, at *int64) (eventtype.Registration, error) {
+func (s *Registry) registerEventType(ctx context.Context, r eventtype.Registration, at *int64) (eventtype.Registration, error) {
 	if r.RegisteredAt.IsZero() {
-		r.RegisteredAt = s.now()
+		r.RegisteredAt = s.db.now()
 	}
 	r.RegisteredAt = event.Micros(r.RegisteredAt)
 	document, err := r.Document()
 	if err != nil {
 		return eventtype.Registration{}, err
 	}
-	err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.db.reads, func(tx pgx.Tx) error {
 		number, err := s.queries.AdvanceEventTypeGeneration(ctx, tx)
 		if err != nil {
 			return err
@@ -128,7 +141,7 @@ func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration,
 
 // recordTypeChange ties a change to the end of the registry's chain. The transaction
 // holds the lock of the generation, so the end is nobody else's.
-func (s *Store) recordTypeChange(ctx context.Context, tx pgx.Tx, tenantID string, c eventtype.Change) (link [sha256.Size]byte, err error) {
+func (s *Registry) recordTypeChange(ctx context.Context, tx pgx.Tx, tenantID string, c eventtype.Change) (link [sha256.Size]byte, err error) {
 	end, err := s.queries.GetEventTypeChainEnd(ctx, tx)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return link, err
@@ -142,13 +155,13 @@ func (s *Store) recordTypeChange(ctx context.Context, tx pgx.Tx, tenantID string
 }
 
 // ChangeEventType implements ports.EventTypes.
-func (s *Store) ChangeEventType(ctx context.Context, c eventtype.Change) ([]eventtype.Change, error) {
+func (s *Registry) ChangeEventType(ctx context.Context, c eventtype.Change) ([]eventtype.Change, error) {
 	if c.At.IsZero() {
-		c.At = s.now()
+		c.At = s.db.now()
 	}
 	c.At = event.Micros(c.At)
 	var out []eventtype.Change
-	err := pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, s.db.reads, func(tx pgx.Tx) error {
 		number, err := s.queries.AdvanceEventTypeGeneration(ctx, tx)
 		if err != nil {
 			return err
@@ -197,8 +210,8 @@ func (s *Store) ChangeEventType(ctx context.Context, c eventtype.Change) ([]even
 var errUnchanged = errors.New("unchanged")
 
 // EventTypeHistory implements ports.EventTypes.
-func (s *Store) EventTypeHistory(ctx context.Context, name string) ([]eventtype.Change, error) {
-	rows, err := s.queries.ListEventTypeHistory(ctx, s.reads, name)
+func (s *Registry) EventTypeHistory(ctx context.Context, name string) ([]eventtype.Change, error) {
+	rows, err := s.queries.ListEventTypeHistory(ctx, s.db.reads, name)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -215,9 +228,9 @@ func (s *Store) EventTypeHistory(ctx context.Context, name string) ([]eventtype.
 }
 
 // RegistryRecord implements ports.RegistryAudit.
-func (s *Store) RegistryRecord(ctx context.Context) (ports.RegistryRecord, error) {
+func (s *Registry) RegistryRecord(ctx context.Context) (ports.RegistryRecord, error) {
 	var out ports.RegistryRecord
-	err := pgx.BeginTxFunc(ctx, s.reads, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
+	err := pgx.BeginTxFunc(ctx, s.db.reads, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
 		if out.Generation, err = s.queries.GetEventTypeGeneration(ctx, tx); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +17,30 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
+
+// Reader reads the log: events by id, by stream, by cause and by search, and the heads of
+// its partitions.
+type Reader struct {
+	db        *Database
+	queries   *backbonedb.Queries
+	scattered *scattered
+	// large are partitions whose events are so large that a page had to be cut.
+	large sync.Map
+}
+
+var (
+	_ ports.EventReader     = (*Reader)(nil)
+	_ ports.EventSearcher   = (*Reader)(nil)
+	_ ports.StreamReader    = (*Reader)(nil)
+	_ ports.CausalityReader = (*Reader)(nil)
+	_ ports.MatchReader     = (*Reader)(nil)
+	_ ports.WakeUps         = (*Reader)(nil)
+)
+
+func newReader(db *Database) *Reader {
+	queries := backbonedb.New()
+	return &Reader{db: db, queries: queries, scattered: &scattered{pool: db.reads, queries: queries}}
+}
 
 func eventNotFound(id event.ID) error {
 	return fault.New(fault.NotFound, "event.not_found", "there is no event %s in this legal entity; check the id and the legal entity", id)
@@ -81,8 +106,8 @@ func recordedAll[R any](rows []R, row func(*R) (*backbonedb.BackboneEvent, []byt
 }
 
 // EventByID implements ports.EventReader.
-func (s *Store) EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error) {
-	row, err := s.queries.GetEventByID(ctx, s.reads, &backbonedb.GetEventByIDParams{PartitionID: int32(p), ID: uuid(id)})
+func (s *Reader) EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error) {
+	row, err := s.queries.GetEventByID(ctx, s.db.reads, &backbonedb.GetEventByIDParams{PartitionID: int32(p), ID: uuid(id)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return event.Recorded{}, eventNotFound(id)
 	}
@@ -93,11 +118,11 @@ func (s *Store) EventByID(ctx context.Context, p event.PartitionID, id event.ID)
 }
 
 // EventsOfStream implements ports.EventReader. A limit of 0 reads to the end.
-func (s *Store) EventsOfStream(ctx context.Context, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
-	return s.eventsOfStream(ctx, s.reads, p, stream, from, limit)
+func (s *Reader) EventsOfStream(ctx context.Context, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
+	return s.eventsOfStream(ctx, s.db.reads, p, stream, from, limit)
 }
 
-func (s *Store) eventsOfStream(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
+func (s *Reader) eventsOfStream(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
 	rows, err := s.queries.ListEventsOfStream(ctx, db, &backbonedb.ListEventsOfStreamParams{
 		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, FromVersion: int64(min(from, math.MaxInt64)), PageSize: pageSize(limit),
 	})
@@ -111,7 +136,7 @@ func (s *Store) eventsOfStream(ctx context.Context, db backbonedb.DBTX, p event.
 
 // eventsAfter reads the log itself. Payloads come with the given types only, with
 // all when none is named.
-func (s *Store) eventsAfter(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit int, types []string) ([]event.Recorded, error) {
+func (s *Reader) eventsAfter(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit int, types []string) ([]event.Recorded, error) {
 	if types == nil {
 		types = []string{}
 	}
@@ -127,13 +152,13 @@ func (s *Store) eventsAfter(ctx context.Context, db backbonedb.DBTX, p event.Par
 }
 
 // ChainPage implements ports.ChainReader. A limit of 0 reads to the end.
-func (s *Store) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
-	return s.eventsAfter(ctx, s.reads, p, after, limit, nil)
+func (s *Audit) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
+	return s.events.eventsAfter(ctx, s.db.reads, p, after, limit, nil)
 }
 
 // Head implements ports.EventReader.
-func (s *Store) Head(ctx context.Context, p event.PartitionID) (ports.Head, error) {
-	row, err := s.queries.GetPartitionHead(ctx, s.reads, int32(p))
+func (s *Reader) Head(ctx context.Context, p event.PartitionID) (ports.Head, error) {
+	row, err := s.queries.GetPartitionHead(ctx, s.db.reads, int32(p))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ports.Head{}, unknownLegalEntity()
 	}
@@ -144,12 +169,12 @@ func (s *Store) Head(ctx context.Context, p event.PartitionID) (ports.Head, erro
 }
 
 // Heads implements ports.EventReader.
-func (s *Store) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
+func (s *Reader) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
 	ids := make([]int32, len(partitions))
 	for i, p := range partitions {
 		ids[i] = int32(p)
 	}
-	rows, err := s.queries.ListHeads(ctx, s.reads, ids)
+	rows, err := s.queries.ListHeads(ctx, s.db.reads, ids)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -173,8 +198,8 @@ func headOf(genesis []byte, sequence int64, recordedAt time.Time, checksum []byt
 }
 
 // PartitionHeads implements ports.Projections.
-func (s *Store) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
-	rows, err := s.queries.ListPartitionHeads(ctx, s.reads)
+func (s *ProjectionCheckpoints) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+	rows, err := s.queries.ListPartitionHeads(ctx, s.db.reads)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -187,7 +212,7 @@ func (s *Store) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports
 }
 
 // RecordedAt implements ports.Projections.
-func (s *Store) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
+func (s *ProjectionCheckpoints) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
 	out := make(map[ports.EventPlace]time.Time, len(places))
 	if len(places) == 0 {
 		return out, nil
@@ -196,7 +221,7 @@ func (s *Store) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[
 	for i, p := range places {
 		partitions[i], sequences[i] = int32(p.Partition), int64(p.Sequence)
 	}
-	rows, err := s.queries.ListRecordingTimes(ctx, s.reads, &backbonedb.ListRecordingTimesParams{PartitionIds: partitions, Sequences: sequences})
+	rows, err := s.queries.ListRecordingTimes(ctx, s.db.reads, &backbonedb.ListRecordingTimesParams{PartitionIds: partitions, Sequences: sequences})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -207,7 +232,7 @@ func (s *Store) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[
 }
 
 // SequenceAt implements ports.EventReader.
-func (s *Store) SequenceAt(ctx context.Context, p event.PartitionID, t time.Time) (event.Sequence, error) {
+func (s *Reader) SequenceAt(ctx context.Context, p event.PartitionID, t time.Time) (event.Sequence, error) {
 	head, err := s.Head(ctx, p)
 	if fault.CodeOf(err) == "legal_entity.not_found" {
 		return 0, nil
@@ -215,7 +240,7 @@ func (s *Store) SequenceAt(ctx context.Context, p event.PartitionID, t time.Time
 	if err != nil || head.Sequence == 0 {
 		return 0, err
 	}
-	n, err := s.queries.GetSequenceAt(ctx, s.reads, &backbonedb.GetSequenceAtParams{Head: int64(head.Sequence), At: t, PartitionID: int32(p)})
+	n, err := s.queries.GetSequenceAt(ctx, s.db.reads, &backbonedb.GetSequenceAtParams{Head: int64(head.Sequence), At: t, PartitionID: int32(p)})
 	if err != nil {
 		return 0, translate(ctx, err)
 	}
@@ -224,9 +249,9 @@ func (s *Store) SequenceAt(ctx context.Context, p event.PartitionID, t time.Time
 
 // Lineage implements ports.CausalityReader. maxDepth counts the causes that are
 // followed; the event itself is always there.
-func (s *Store) Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error) {
+func (s *Reader) Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error) {
 	maxDepth = min(max(maxDepth, 0), math.MaxInt32-2)
-	rows, err := s.queries.ListLineage(ctx, s.reads, &backbonedb.ListLineageParams{
+	rows, err := s.queries.ListLineage(ctx, s.db.reads, &backbonedb.ListLineageParams{
 		PartitionID: int32(p), ID: uuid(id), MaxDepth: int32(maxDepth + 2), // one more, to see whether there is one
 	})
 	if err != nil {

@@ -124,7 +124,7 @@ type wanted struct {
 
 // fetch is what is fetched of the events of one partition.
 type fetch struct {
-	store       *Store
+	store       *Reader
 	partition   event.PartitionID
 	correlation string   // of all the events between the first and the last; "": they have nothing in common
 	wanted      []wanted // by sequence
@@ -134,14 +134,14 @@ type fetch struct {
 }
 
 // bySequence fetches events in the given order.
-func (s *Store) bySequence(ctx context.Context, p event.PartitionID, sequences []int64, withPayload bool) ([]event.Recorded, error) {
+func (s *Reader) bySequence(ctx context.Context, p event.PartitionID, sequences []int64, withPayload bool) ([]event.Recorded, error) {
 	return s.fetch(ctx, p, "", sequences, withPayload, nil)
 }
 
 // fetch is bySequence for events of a correlation, if one is given: the sequences are
 // then all that it has between the first and the last of them. It fails when the payloads
 // go beyond their bound, if there is one.
-func (s *Store) fetch(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, b *bound) ([]event.Recorded, error) {
+func (s *Reader) fetch(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, b *bound) ([]event.Recorded, error) {
 	f := &fetch{
 		store: s, partition: p, correlation: correlation, bound: b, wanted: make([]wanted, len(sequences)), events: make([]event.Recorded, len(sequences)),
 	}

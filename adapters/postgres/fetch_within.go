@@ -16,7 +16,7 @@ import (
 // exceeds it, but never before the first, and tells so. 0 bytes are no bound. Nearly all
 // pages fit, so they are fetched whole, and given up when they turn out not to. Such a
 // partition is remembered: of its pages a few events are fetched at a time.
-func (s *Store) fetchWithin(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, bytes int) (events []event.Recorded, cut bool, err error) {
+func (s *Reader) fetchWithin(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, bytes int) (events []event.Recorded, cut bool, err error) {
 	if bytes <= 0 || !withPayload || len(sequences) <= 1 {
 		events, err = s.fetch(ctx, p, correlation, sequences, withPayload, nil)
 		return events, false, err

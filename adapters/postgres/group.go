@@ -21,7 +21,7 @@ import (
 // group runs the requests of one transaction. It belongs to one appender and is
 // used again, with its buffers, for the next group.
 type group struct {
-	store          *Store
+	store          *Engine
 	facts          *facts
 	overlay        overlay
 	heads          map[event.PartitionID]*head
@@ -41,7 +41,7 @@ type group struct {
 	keyFault       *fault.Error  // why no key can be leased; nil when they can
 }
 
-func (g *group) init(s *Store) {
+func (g *group) init(s *Engine) {
 	g.store = s
 	g.facts = newFacts(s.leases != nil)
 	g.lease.pool = s.leases
@@ -81,7 +81,7 @@ func (g *group) attempt(ws []*waiting, keyFault *fault.Error) (ending, error) {
 	defer g.lease.release()
 	end, err := g.transact(ws)
 	if end == uncertain {
-		g.store.log.Warn("connection lost at commit; looking for the outcome", "requests", len(ws), "error", scrub(err))
+		g.store.db.log.Warn("connection lost at commit; looking for the outcome", "requests", len(ws), "error", scrub(err))
 		end, err = g.settle(ws)
 	}
 	return end, err
@@ -97,7 +97,7 @@ func (g *group) run(ws []*waiting, look bool) (missed []*waiting) {
 		end, err := g.attempt(ws, keyFault)
 		switch {
 		case errors.Is(err, errNoKeyStore) && keyFault == nil:
-			g.store.log.Error("the key store's schema is missing; personal values are refused", "error", scrub(err))
+			g.store.db.log.Error("the key store's schema is missing; personal values are refused", "error", scrub(err))
 			keyFault = keyStoreMissing(err)
 			continue
 		case errors.Is(err, errLeaseLost) && rerun >= maxReruns:
@@ -108,7 +108,7 @@ func (g *group) run(ws []*waiting, look bool) (missed []*waiting) {
 			g.answerAll(ws)
 			return nil
 		case end == uncertain:
-			g.store.log.Error("the outcome of an append group is not known", "requests", len(ws), "error", scrub(err))
+			g.store.db.log.Error("the outcome of an append group is not known", "requests", len(ws), "error", scrub(err))
 			// Refusals too: what refused them may be a row of this very group.
 			for _, w := range ws {
 				w.answer <- answer{err: outcomeUnknown(w.request)}
@@ -120,7 +120,7 @@ func (g *group) run(ws []*waiting, look bool) (missed []*waiting) {
 			pause(rerunPause << rerun)
 			continue
 		case end == serviceless:
-			g.store.log.Error("append group without a database", "requests", len(ws), "error", scrub(err))
+			g.store.db.log.Error("append group without a database", "requests", len(ws), "error", scrub(err))
 			g.refuseAll(ws, unavailableFault(err))
 			return nil
 		case isFault(err): // a reason that is everybody's, such as the clock
@@ -130,7 +130,7 @@ func (g *group) run(ws []*waiting, look bool) (missed []*waiting) {
 		case len(ws) > 1:
 			// Somebody's value is refused by the store. Halving finds out whose, and lets
 			// everybody else through.
-			g.store.log.Warn("append group refused by the store; halving it", "requests", len(ws), "error", scrub(err))
+			g.store.db.log.Warn("append group refused by the store; halving it", "requests", len(ws), "error", scrub(err))
 			return g.runHalves(ws, look)
 		default:
 			g.refuseAll(ws, g.rejected(err))
@@ -146,9 +146,9 @@ func (g *group) rejected(err error) *fault.Error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == sqlstateUnique {
 		detail = "the store holds a row of this request already; send the request with new ids"
 		// Everything else unique was checked under the head lock.
-		g.store.log.Error("unique violation under the head lock: a used event id, or somebody writes around the lock", "error", cause)
+		g.store.db.log.Error("unique violation under the head lock: a used event id, or somebody writes around the lock", "error", cause)
 	} else {
-		g.store.log.Error("append rejected by the store", "error", cause)
+		g.store.db.log.Error("append rejected by the store", "error", cause)
 	}
 	f := fault.New(fault.Internal, codeRejected, "%s", detail).WithCause(cause)
 	if s, ok := errors.AsType[*storeError](cause); ok {
@@ -208,7 +208,7 @@ func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 	}
 	locked := time.Now()
 	g.takeLease(ctx)
-	g.decidedAt = g.store.now()
+	g.decidedAt = g.store.db.now()
 	for {
 		g.decideAll(ws, g.decidedAt)
 		if !g.facts.pending() {
@@ -280,7 +280,7 @@ func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 	batch.Queue(backbonedb.LockPartitionHeads, g.partitionIDs)
 	batch.Queue(backbonedb.ListLastEvents, g.partitionIDs)
 	g.probers = queuePending(&batch, g.facts.log, g.probers[:0])
-	before := g.store.clock.Now()
+	before := g.store.db.clock.Now()
 	results := conn.SendBatch(ctx, &batch)
 	defer results.Close()
 	for range opening {
@@ -303,7 +303,7 @@ func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 	if err := results.Close(); err != nil {
 		return err
 	}
-	return g.checkClock(before, databaseTime, g.store.clock.Now())
+	return g.checkClock(before, databaseTime, g.store.db.clock.Now())
 }
 
 func (g *group) readHeads(results pgx.BatchResults) error {
@@ -351,12 +351,12 @@ func (g *group) readLastEvents(results pgx.BatchResults) (databaseTime time.Time
 // checkClock refuses to stamp events with a clock that is off: the database was
 // asked at some moment between the two readings.
 func (g *group) checkClock(before, database, after time.Time) error {
-	limit := g.store.config.MaxClockSkew
+	limit := g.store.db.config.MaxClockSkew
 	if limit < 0 || !database.Before(before.Add(-limit)) && !database.After(after.Add(limit)) {
 		return nil
 	}
 	skew := before.Sub(database)
-	g.store.log.Error("this node's clock is off; appends are refused", "skew", skew.String(), "limit", limit.String())
+	g.store.db.log.Error("this node's clock is off; appends are refused", "skew", skew.String(), "limit", limit.String())
 	return fault.New(fault.Unavailable, codeClockSkew,
 		"this node's clock is %s off the database's; use another node until its clock is set", skew.Round(time.Millisecond)).WithRetryAfter(5 * time.Second)
 }

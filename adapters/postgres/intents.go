@@ -15,9 +15,26 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// Intents reads stored intents and the outcomes that idempotency keys name. The append
+// engine writes both.
+type Intents struct {
+	db        *Database
+	queries   *backbonedb.Queries
+	directory *Directory
+}
+
+var (
+	_ ports.IntentReader      = (*Intents)(nil)
+	_ ports.IdempotencyReader = (*Intents)(nil)
+)
+
+func newIntents(db *Database, directory *Directory) *Intents {
+	return &Intents{db: db, queries: backbonedb.New(), directory: directory}
+}
+
 // IdempotencyOutcome implements ports.IdempotencyReader.
-func (s *Store) IdempotencyOutcome(ctx context.Context, p event.PartitionID, key string, now time.Time) (ports.IdempotencyOutcome, bool, error) {
-	row, err := s.queries.GetIdempotencyKey(ctx, s.reads, &backbonedb.GetIdempotencyKeyParams{PartitionID: int32(p), Key: key, Now: now})
+func (s *Intents) IdempotencyOutcome(ctx context.Context, p event.PartitionID, key string, now time.Time) (ports.IdempotencyOutcome, bool, error) {
+	row, err := s.queries.GetIdempotencyKey(ctx, s.db.reads, &backbonedb.GetIdempotencyKeyParams{PartitionID: int32(p), Key: key, Now: now})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ports.IdempotencyOutcome{}, false, nil
 	}
@@ -31,14 +48,14 @@ func (s *Store) IdempotencyOutcome(ctx context.Context, p event.PartitionID, key
 
 // DeleteExpiredIdempotencyKeys makes room; an expired key is free already. It
 // goes partition by partition and returns how many rows it deleted.
-func (s *Store) DeleteExpiredIdempotencyKeys(ctx context.Context, now time.Time) (int64, error) {
-	entities, err := s.LegalEntities(ctx, "")
+func (s *Intents) DeleteExpiredIdempotencyKeys(ctx context.Context, now time.Time) (int64, error) {
+	entities, err := s.directory.LegalEntities(ctx, "")
 	if err != nil {
 		return 0, err
 	}
 	var deleted int64
 	for _, le := range entities {
-		n, err := s.queries.DeleteExpiredIdempotencyKeys(ctx, s.reads, &backbonedb.DeleteExpiredIdempotencyKeysParams{PartitionID: int32(le.Partition), Now: now})
+		n, err := s.queries.DeleteExpiredIdempotencyKeys(ctx, s.db.reads, &backbonedb.DeleteExpiredIdempotencyKeysParams{PartitionID: int32(le.Partition), Now: now})
 		if err != nil {
 			return deleted, translate(ctx, err)
 		}
@@ -48,8 +65,8 @@ func (s *Store) DeleteExpiredIdempotencyKeys(ctx context.Context, now time.Time)
 }
 
 // Intent implements ports.IntentReader.
-func (s *Store) Intent(ctx context.Context, p event.PartitionID, id event.ID) (intent.Intent, error) {
-	row, err := s.queries.GetIntent(ctx, s.reads, &backbonedb.GetIntentParams{PartitionID: int32(p), ID: uuid(id)})
+func (s *Intents) Intent(ctx context.Context, p event.PartitionID, id event.ID) (intent.Intent, error) {
+	row, err := s.queries.GetIntent(ctx, s.db.reads, &backbonedb.GetIntentParams{PartitionID: int32(p), ID: uuid(id)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return intent.Intent{}, fault.New(fault.NotFound, "intent.not_found", "there is no intent %s in this legal entity; check the id and the legal entity", id)
 	}
@@ -60,8 +77,8 @@ func (s *Store) Intent(ctx context.Context, p event.PartitionID, id event.ID) (i
 }
 
 // WaitingIntents implements ports.IntentReader. A limit of 0 lists all.
-func (s *Store) WaitingIntents(ctx context.Context, p event.PartitionID, limit int) ([]intent.Intent, error) {
-	rows, err := s.queries.ListWaitingIntents(ctx, s.reads, &backbonedb.ListWaitingIntentsParams{PartitionID: int32(p), PageSize: pageSize(limit)})
+func (s *Intents) WaitingIntents(ctx context.Context, p event.PartitionID, limit int) ([]intent.Intent, error) {
+	rows, err := s.queries.ListWaitingIntents(ctx, s.db.reads, &backbonedb.ListWaitingIntentsParams{PartitionID: int32(p), PageSize: pageSize(limit)})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}

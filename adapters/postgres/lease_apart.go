@@ -41,13 +41,13 @@ type leasePool struct {
 	brokenUntil atomic.Int64
 }
 
-func openLeasePool(ctx context.Context, s *Store) (*leasePool, error) {
-	pool, err := s.pool(ctx, s.config.KeyStoreDSN, "backbone leases", s.config.Appenders+detourSlots, map[string]string{
+func openLeasePool(ctx context.Context, s *Engine) (*leasePool, error) {
+	pool, err := s.db.pool(ctx, s.config.KeyStoreDSN, "backbone leases", s.config.Appenders+detourSlots, map[string]string{
 		"plan_cache_mode": "force_generic_plan",
 		"jit":             "off",
 		// Longer than the events' session may hang between the probe and its commit.
 		"idle_in_transaction_session_timeout": milliseconds(s.config.GroupTimeout),
-		"lock_timeout":                        milliseconds(s.config.limits.lease()),
+		"lock_timeout":                        milliseconds(s.db.config.limits.lease()),
 		"tcp_keepalives_idle":                 "15",
 		"tcp_keepalives_interval":             "5",
 		"tcp_keepalives_count":                "3",
@@ -55,7 +55,7 @@ func openLeasePool(ctx context.Context, s *Store) (*leasePool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &leasePool{pool: pool, timeout: s.config.limits.lease()}, nil
+	return &leasePool{pool: pool, timeout: s.db.config.limits.lease()}, nil
 }
 
 func (p *leasePool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
@@ -197,7 +197,7 @@ func (g *group) takeLease(ctx context.Context) {
 }
 
 func (g *group) refuseKeys(err error) {
-	g.store.log.Error("the key store gives no leases; personal values are refused", "error", scrub(err))
+	g.store.db.log.Error("the key store gives no leases; personal values are refused", "error", scrub(err))
 	g.keyFault = leaseFault(err)
 }
 

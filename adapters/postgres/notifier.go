@@ -27,7 +27,7 @@ const (
 // connection: NOTIFY inside the append's transaction would take a lock of the
 // whole cluster. What cannot be told is dropped; readers poll as well.
 type notifier struct {
-	store *Store
+	store *Engine
 	mu    sync.Mutex
 	heads map[event.PartitionID]event.Sequence // grown since told
 	told  map[event.PartitionID]time.Time
@@ -36,7 +36,7 @@ type notifier struct {
 	done  chan struct{}
 }
 
-func startNotifier(s *Store) *notifier {
+func startNotifier(s *Engine) *notifier {
 	n := &notifier{
 		store: s, heads: map[event.PartitionID]event.Sequence{}, told: map[event.PartitionID]time.Time{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
@@ -126,12 +126,12 @@ func (n *notifier) due(all bool) (due []growth, wait time.Duration) {
 }
 
 func (n *notifier) tell(ctx context.Context, conn *pgx.Conn, due []growth) *pgx.Conn {
-	ctx, cancel := context.WithTimeout(ctx, n.store.config.limits.tell)
+	ctx, cancel := context.WithTimeout(ctx, n.store.db.config.limits.tell)
 	defer cancel()
 	var err error
 	if conn == nil {
-		if conn, err = n.store.connect(ctx, n.store.config.DSN, "backbone notify"); err != nil {
-			n.store.log.Warn("cannot notify; readers poll", "error", scrub(err))
+		if conn, err = n.store.db.connect(ctx, n.store.db.config.DSN, "backbone notify"); err != nil {
+			n.store.db.log.Warn("cannot notify; readers poll", "error", scrub(err))
 			return nil
 		}
 	}
@@ -140,7 +140,7 @@ func (n *notifier) tell(ctx context.Context, conn *pgx.Conn, due []growth) *pgx.
 		batch.Queue(backbonedb.NotifyChannel, channelAppended, appendedPayload(d.partition, d.head))
 	}
 	if err = conn.SendBatch(ctx, &batch).Close(); err != nil {
-		n.store.log.Warn("cannot notify; readers poll", "error", scrub(err))
+		n.store.db.log.Warn("cannot notify; readers poll", "error", scrub(err))
 		closeConn(conn)
 		return nil
 	}
@@ -166,7 +166,7 @@ func closeConn(conn *pgx.Conn) {
 }
 
 // connect opens a connection outside the pools.
-func (s *Store) connect(ctx context.Context, dsn, name string) (*pgx.Conn, error) {
+func (s *Database) connect(ctx context.Context, dsn, name string) (*pgx.Conn, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, err

@@ -11,14 +11,27 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// PersonalRecords finds the events and intents that hold values of a person.
+type PersonalRecords struct {
+	db      *Database
+	queries *backbonedb.Queries
+	events  *Reader
+}
+
+var _ ports.PersonalRecords = (*PersonalRecords)(nil)
+
+func newPersonalRecords(db *Database, events *Reader) *PersonalRecords {
+	return &PersonalRecords{db: db, queries: backbonedb.New(), events: events}
+}
+
 // CountPersonalRecords implements ports.PersonalRecords: events before intents, each
 // by type and key class.
-func (s *Store) CountPersonalRecords(ctx context.Context, p event.PartitionID, subject shredding.Subject) ([]ports.PersonalCount, error) {
-	events, err := s.queries.CountPersonalEvents(ctx, s.reads, &backbonedb.CountPersonalEventsParams{PartitionID: int32(p), SubjectID: string(subject)})
+func (s *PersonalRecords) CountPersonalRecords(ctx context.Context, p event.PartitionID, subject shredding.Subject) ([]ports.PersonalCount, error) {
+	events, err := s.queries.CountPersonalEvents(ctx, s.db.reads, &backbonedb.CountPersonalEventsParams{PartitionID: int32(p), SubjectID: string(subject)})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
-	intents, err := s.queries.CountPersonalIntents(ctx, s.reads, &backbonedb.CountPersonalIntentsParams{PartitionID: int32(p), SubjectID: string(subject)})
+	intents, err := s.queries.CountPersonalIntents(ctx, s.db.reads, &backbonedb.CountPersonalIntentsParams{PartitionID: int32(p), SubjectID: string(subject)})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -37,20 +50,20 @@ func (s *Store) CountPersonalRecords(ctx context.Context, p event.PartitionID, s
 }
 
 // PersonalEvents implements ports.PersonalRecords. A limit of 0 reads to the end.
-func (s *Store) PersonalEvents(ctx context.Context, p event.PartitionID, subject shredding.Subject, after event.Sequence, limit int) ([]event.Recorded, error) {
-	sequences, err := s.queries.ListPersonalEvents(ctx, s.reads, &backbonedb.ListPersonalEventsParams{
+func (s *PersonalRecords) PersonalEvents(ctx context.Context, p event.PartitionID, subject shredding.Subject, after event.Sequence, limit int) ([]event.Recorded, error) {
+	sequences, err := s.queries.ListPersonalEvents(ctx, s.db.reads, &backbonedb.ListPersonalEventsParams{
 		PartitionID: int32(p), SubjectID: string(subject), After: int64(after), PageSize: pageSize(limit),
 	})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
-	events, err := s.bySequence(ctx, p, sequences, true)
+	events, err := s.events.bySequence(ctx, p, sequences, true)
 	return events, translate(ctx, err)
 }
 
 // PersonalIntents implements ports.PersonalRecords. A limit of 0 lists all.
-func (s *Store) PersonalIntents(ctx context.Context, p event.PartitionID, subject shredding.Subject, after event.ID, limit int) ([]event.ID, error) {
-	rows, err := s.queries.ListPersonalIntents(ctx, s.reads, &backbonedb.ListPersonalIntentsParams{
+func (s *PersonalRecords) PersonalIntents(ctx context.Context, p event.PartitionID, subject shredding.Subject, after event.ID, limit int) ([]event.ID, error) {
+	rows, err := s.queries.ListPersonalIntents(ctx, s.db.reads, &backbonedb.ListPersonalIntentsParams{
 		PartitionID: int32(p), SubjectID: string(subject), After: pgtype.UUID{Bytes: after, Valid: true}, PageSize: pageSize(limit),
 	})
 	if err != nil {

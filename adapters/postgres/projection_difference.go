@@ -48,7 +48,7 @@ func joined(t ports.ProjectionTable) string {
 }
 
 // difference compares all tables in one partition.
-func (s *Store) difference(ctx context.Context, tx pgx.Tx, c ports.ProjectionComparison) (ports.ProjectionDifference, error) {
+func (s *ProjectionVersions) difference(ctx context.Context, tx pgx.Tx, c ports.ProjectionComparison) (ports.ProjectionDifference, error) {
 	d := ports.ProjectionDifference{Partition: c.Partition, Tables: make([]ports.TableDifference, 0, len(c.Tables))}
 	for _, table := range c.Tables {
 		one, err := s.tableDifference(ctx, tx, c, table)
@@ -60,7 +60,7 @@ func (s *Store) difference(ctx context.Context, tx pgx.Tx, c ports.ProjectionCom
 	return d, nil
 }
 
-func (s *Store) tableDifference(ctx context.Context, tx pgx.Tx, c ports.ProjectionComparison, t ports.ProjectionTable) (ports.TableDifference, error) {
+func (s *ProjectionVersions) tableDifference(ctx context.Context, tx pgx.Tx, c ports.ProjectionComparison, t ports.ProjectionTable) (ports.TableDifference, error) {
 	d := ports.TableDifference{Table: t.Schema + "." + t.Name}
 	arguments := []any{int32(c.Partition), int32(c.Left), int32(c.Right)}
 	if t.Shared {

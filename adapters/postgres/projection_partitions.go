@@ -23,7 +23,7 @@ func moveRows(t ports.ProjectionTable) string {
 // SwitchProjection, of one partition: first the checkpoints, then the versions. Every
 // row is written once: those of From get the number of a new version, those of To the
 // number of From.
-func (s *Store) SwitchPartition(ctx context.Context, w ports.PartitionSwitch) (retained int, err error) {
+func (s *ProjectionVersions) SwitchPartition(ctx context.Context, w ports.PartitionSwitch) (retained int, err error) {
 	to, err := s.findProjection(ctx, w.Projection, w.To)
 	if err != nil {
 		return 0, err
@@ -31,7 +31,7 @@ func (s *Store) SwitchPartition(ctx context.Context, w ports.PartitionSwitch) (r
 	if to.Role != projection.Building && to.Role != projection.Retained || w.Partition == 0 || to.Scope != w.Partition {
 		return 0, projection.Changed()
 	}
-	all, err := s.PartitionHeads(ctx)
+	all, err := s.checkpoints.PartitionHeads(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -75,7 +75,7 @@ func (s *Store) SwitchPartition(ctx context.Context, w ports.PartitionSwitch) (r
 // lockPair holds the checkpoints of From, To and older versions in the partition. Those
 // of the first two are made if nobody has begun there, so that there is something to
 // hold.
-func (s *Store) lockPair(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch, older []int32) (map[int]*ports.Checkpoint, error) {
+func (s *ProjectionVersions) lockPair(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch, older []int32) (map[int]*ports.Checkpoint, error) {
 	versions := append([]int32{int32(w.From), int32(w.To)}, older...)
 	for range 2 {
 		held, err := s.lockVersions(ctx, tx, w.Projection, w.Partition, versions...)
@@ -95,7 +95,7 @@ func (s *Store) lockPair(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch
 				return nil, projection.Changed()
 			}
 			if err := s.queries.InsertCheckpoint(ctx, tx, &backbonedb.InsertCheckpointParams{
-				Projection: w.Projection, Version: int32(version), PartitionID: int32(w.Partition), UpdatedAt: s.now(),
+				Projection: w.Projection, Version: int32(version), PartitionID: int32(w.Partition), UpdatedAt: s.db.now(),
 			}); err != nil {
 				return nil, err
 			}
@@ -106,9 +106,9 @@ func (s *Store) lockPair(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch
 
 // replaceRows changes the roles and the rows. kept is the version that what was
 // replaced belongs to.
-func (s *Store) replaceRows(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch) (kept int32, err error) {
+func (s *ProjectionVersions) replaceRows(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch) (kept int32, err error) {
 	touched, err := s.queries.TouchActive(ctx, tx, &backbonedb.TouchActiveParams{
-		Name: w.Projection, Version: int32(w.From), Other: int32(w.To), ChangedAt: s.now(), ChangedBy: w.By,
+		Name: w.Projection, Version: int32(w.From), Other: int32(w.To), ChangedAt: s.db.now(), ChangedBy: w.By,
 	})
 	if err != nil {
 		return 0, err
@@ -120,7 +120,7 @@ func (s *Store) replaceRows(ctx context.Context, tx pgx.Tx, w ports.PartitionSwi
 		return 0, projection.OtherCode(w.Projection, w.From)
 	}
 	kept, err = s.queries.InsertReplaced(ctx, tx, &backbonedb.InsertReplacedParams{
-		Name: w.Projection, Version: int32(w.From), Scope: int32(w.Partition), CreatedAt: s.now(), ChangedBy: w.By,
+		Name: w.Projection, Version: int32(w.From), Scope: int32(w.Partition), CreatedAt: s.db.now(), ChangedBy: w.By,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = projection.Changed() // somebody has taken the number at the same time
@@ -149,9 +149,9 @@ func (s *Store) replaceRows(ctx context.Context, tx pgx.Tx, w ports.PartitionSwi
 }
 
 // replaceCheckpoint lets the checkpoints go with the rows.
-func (s *Store) replaceCheckpoint(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch, kept int32, from, to ports.Checkpoint) error {
+func (s *ProjectionVersions) replaceCheckpoint(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch, kept int32, from, to ports.Checkpoint) error {
 	if err := s.queries.InsertCheckpoint(ctx, tx, &backbonedb.InsertCheckpointParams{
-		Projection: w.Projection, Version: kept, PartitionID: int32(w.Partition), UpdatedAt: s.now(),
+		Projection: w.Projection, Version: kept, PartitionID: int32(w.Partition), UpdatedAt: s.db.now(),
 	}); err != nil {
 		return err
 	}

@@ -12,11 +12,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.RowRefolds = (*Store)(nil)
-
 // FoldPoint implements ports.RowRefolds.
-func (s *Store) FoldPoint(ctx context.Context, w ports.ProjectionWork) (at ports.FoldPoint, begun bool, err error) {
-	all, err := s.Checkpoints(ctx, w.Projection, w.Version)
+func (s *ProjectionRowStore) FoldPoint(ctx context.Context, w ports.ProjectionWork) (at ports.FoldPoint, begun bool, err error) {
+	all, err := s.checkpoints.Checkpoints(ctx, w.Projection, w.Version)
 	if err != nil {
 		return at, false, err
 	}
@@ -24,7 +22,7 @@ func (s *Store) FoldPoint(ctx context.Context, w ports.ProjectionWork) (at ports
 		if c.Partition != w.Partition {
 			continue
 		}
-		redactions, err := s.queries.GetSnapshotEpoch(ctx, s.reads, int32(w.Partition))
+		redactions, err := s.queries.GetSnapshotEpoch(ctx, s.db.reads, int32(w.Partition))
 		return ports.FoldPoint{Sequence: c.Sequence, Generation: c.Generation, Redactions: uint64(redactions)}, true, translate(ctx, err)
 	}
 	return at, false, nil
@@ -32,7 +30,7 @@ func (s *Store) FoldPoint(ctx context.Context, w ports.ProjectionWork) (at ports
 
 // RefoldRows implements ports.RowRefolds. The lock of the checkpoint keeps out whoever
 // else writes rows of the version in the partition, switches to it, resets or drops it.
-func (s *Store) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow)) (change ports.TargetChange, err error) {
+func (s *ProjectionRowStore) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow)) (change ports.TargetChange, err error) {
 	_, err = s.onCheckpoint(ctx, r.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
 		redactions, err := s.queries.GetSnapshotEpoch(ctx, tx, int32(r.Partition))
 		if err != nil {
@@ -56,7 +54,7 @@ func (s *Store) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() 
 		}
 		for _, sequence := range r.Digested {
 			if _, err := tx.Exec(ctx, resolvePassedOver, ports.LetterOfProjection, r.Projection, int32(r.Version), int32(r.Partition), int64(sequence),
-				s.now(), pgtype.Text{String: r.By, Valid: r.By != ""}); err != nil {
+				s.db.now(), pgtype.Text{String: r.By, Valid: r.By != ""}); err != nil {
 				return false, err
 			}
 		}
@@ -76,10 +74,10 @@ func (s *Store) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() 
 }
 
 // handTail hands over what was not folded yet.
-func (s *Store) handTail(ctx context.Context, tx pgx.Tx, r ports.RowRefold, h ports.ProjectionHandler, through event.Sequence) (handed int, err error) {
+func (s *ProjectionRowStore) handTail(ctx context.Context, tx pgx.Tx, r ports.RowRefold, h ports.ProjectionHandler, through event.Sequence) (handed int, err error) {
 	for at := r.Folded; at < through; {
 		a := &ports.ProjectionAdvance{ProjectionWork: r.ProjectionWork, Types: r.Types, Limit: int(min(through-at, levelBatch)), Bytes: levelBytes}
-		events, last, err := s.eventsOf(ctx, tx, a, at)
+		events, last, err := s.events.eventsOf(ctx, tx, a, at)
 		if err != nil || last == nil {
 			return handed, err
 		}
@@ -94,7 +92,7 @@ func (s *Store) handTail(ctx context.Context, tx pgx.Tx, r ports.RowRefold, h po
 }
 
 // replaceKeys writes the rows that differ and removes those that there are none for.
-func (s *Store) replaceKeys(ctx context.Context, tx pgx.Tx, r ports.RowRefold, after map[string]ports.ProjectionRow, change *ports.TargetChange) error {
+func (s *ProjectionRowStore) replaceKeys(ctx context.Context, tx pgx.Tx, r ports.RowRefold, after map[string]ports.ProjectionRow, change *ports.TargetChange) error {
 	b := ports.ProjectionBatch{Projection: r.Projection, Version: r.Version, Partition: r.Partition}
 	before, err := s.LoadProjectionRows(ctx, tx, b, r.Keys)
 	if err != nil {

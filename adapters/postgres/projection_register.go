@@ -18,7 +18,7 @@ import (
 )
 
 // AddProjection implements ports.ProjectionRegister.
-func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
+func (s *ProjectionVersions) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
 	settings, err := json.Marshal(p.Settings)
 	if err != nil {
 		return p, err
@@ -26,7 +26,7 @@ func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (pro
 	p = p.Complete()
 	row := &backbonedb.InsertProjectionParams{
 		Name: p.Name, Version: int32(p.Version), Code: int32(p.Code), Role: string(p.Role), Scope: int32(p.Scope), Base: int32(p.Base), SelfSwitching: p.SelfSwitching,
-		Status: string(p.Status), Settings: settings, Definition: p.Definition, CreatedAt: s.now(), ChangedBy: p.ChangedBy,
+		Status: string(p.Status), Settings: settings, Definition: p.Definition, CreatedAt: s.db.now(), ChangedBy: p.ChangedBy,
 	}
 	err = s.inVersions(ctx, func(tx pgx.Tx) error {
 		if err := s.mayAdd(ctx, tx, p); err != nil {
@@ -45,7 +45,7 @@ func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (pro
 
 // mayAdd lets one version of a tenant's projections be added at a time, so that who counts
 // them counts all. What is known already is not added.
-func (s *Store) mayAdd(ctx context.Context, tx pgx.Tx, p projection.Projection) error {
+func (s *ProjectionVersions) mayAdd(ctx context.Context, tx pgx.Tx, p projection.Projection) error {
 	tenantID, _, owned := projection.Owner(p.Name)
 	if !owned {
 		return nil
@@ -73,7 +73,7 @@ func (s *Store) mayAdd(ctx context.Context, tx pgx.Tx, p projection.Projection) 
 // insertBuilding holds the version that is shown, so that a version is never begun of a
 // projection that is being ended: whoever ends it looks for versions again once it has
 // that one.
-func (s *Store) insertBuilding(ctx context.Context, tx pgx.Tx, row *backbonedb.InsertProjectionParams, follows int) error {
+func (s *ProjectionVersions) insertBuilding(ctx context.Context, tx pgx.Tx, row *backbonedb.InsertProjectionParams, follows int) error {
 	shown, err := s.queries.ShareActiveProjection(ctx, tx, row.Name)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil // it stays unknown
@@ -87,7 +87,7 @@ func (s *Store) insertBuilding(ctx context.Context, tx pgx.Tx, row *backbonedb.I
 	return s.queries.InsertProjection(ctx, tx, row)
 }
 
-func (s *Store) findProjection(ctx context.Context, name string, version int) (projection.Projection, error) {
+func (s *ProjectionVersions) findProjection(ctx context.Context, name string, version int) (projection.Projection, error) {
 	all, err := s.NamedProjections(ctx, name)
 	if err != nil {
 		return projection.Projection{}, err
@@ -101,8 +101,8 @@ func (s *Store) findProjection(ctx context.Context, name string, version int) (p
 }
 
 // NamedProjections implements ports.ProjectionRegister.
-func (s *Store) NamedProjections(ctx context.Context, name string) ([]projection.Projection, error) {
-	rows, err := s.queries.NamedProjections(ctx, s.reads, name)
+func (s *ProjectionVersions) NamedProjections(ctx context.Context, name string) ([]projection.Projection, error) {
+	rows, err := s.queries.NamedProjections(ctx, s.db.reads, name)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -116,8 +116,8 @@ func (s *Store) NamedProjections(ctx context.Context, name string) ([]projection
 }
 
 // ListProjections implements ports.ProjectionRegister.
-func (s *Store) ListProjections(ctx context.Context) ([]projection.Projection, error) {
-	rows, err := s.queries.ListProjections(ctx, s.reads)
+func (s *ProjectionVersions) ListProjections(ctx context.Context) ([]projection.Projection, error) {
+	rows, err := s.queries.ListProjections(ctx, s.db.reads)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -144,14 +144,14 @@ func register(r *backbonedb.BackboneProjection) (projection.Projection, error) {
 }
 
 // ChangeProjection implements ports.ProjectionRegister.
-func (s *Store) ChangeProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
+func (s *ProjectionVersions) ChangeProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
 	settings, err := json.Marshal(p.Settings)
 	if err != nil {
 		return p, err
 	}
-	changed, err := s.queries.UpdateProjection(ctx, s.reads, &backbonedb.UpdateProjectionParams{
+	changed, err := s.queries.UpdateProjection(ctx, s.db.reads, &backbonedb.UpdateProjectionParams{
 		Name: p.Name, Version: int32(p.Version), Revision: p.Revision, Status: string(p.Status), Settings: settings,
-		ChangedAt: s.now(), ChangedBy: p.ChangedBy,
+		ChangedAt: s.db.now(), ChangedBy: p.ChangedBy,
 	})
 	if err != nil {
 		return p, translate(ctx, err)
@@ -166,15 +166,15 @@ func (s *Store) ChangeProjection(ctx context.Context, p projection.Projection) (
 const maxSequence = event.Sequence(math.MaxInt64)
 
 // settleLetters ends what waits up to a sequence; nobody is the system.
-func (s *Store) settleLetters(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, through event.Sequence, status, by, reason string) error {
+func (s *projectionWork) settleLetters(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, through event.Sequence, status, by, reason string) error {
 	return s.queries.SettleDeadLetters(ctx, tx, &backbonedb.SettleDeadLettersParams{
 		Kind: ports.LetterOfProjection, Name: w.Projection, Version: int32(w.Version), PartitionID: int32(w.Partition), Through: int64(through),
-		Status: status, SettledAt: optionalTime(s.now()), SettledBy: optionalText(by), Reason: optionalText(reason),
+		Status: status, SettledAt: optionalTime(s.db.now()), SettledBy: optionalText(by), Reason: optionalText(reason),
 	})
 }
 
 // ListDeadLetters implements ports.DeadLetters.
-func (s *Store) ListDeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error) {
+func (s *ProjectionVersions) ListDeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error) {
 	p := &backbonedb.ListDeadLettersParams{Kind: q.Kind, Name: q.Name, Statuses: q.Statuses, PageSize: pageSize(q.Limit), AfterPartitionID: -1}
 	p.PartitionIds = make([]int32, len(q.Partitions))
 	for i, id := range q.Partitions {
@@ -186,7 +186,7 @@ func (s *Store) ListDeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([
 	if a := q.After; a != nil {
 		p.AfterKind, p.AfterName, p.AfterVersion, p.AfterPartitionID, p.AfterSequence = a.Kind, a.Name, int32(a.Version), int32(a.Partition), int64(a.Sequence)
 	}
-	rows, err := s.queries.ListDeadLetters(ctx, s.reads, p)
+	rows, err := s.queries.ListDeadLetters(ctx, s.db.reads, p)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}

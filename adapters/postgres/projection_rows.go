@@ -14,7 +14,20 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.ProjectionRows = (*Store)(nil)
+// ProjectionRowStore keeps the rows of custom projections, which are not tables of a module.
+type ProjectionRowStore struct {
+	*projectionWork
+	checkpoints *ProjectionCheckpoints
+}
+
+var (
+	_ ports.ProjectionRows = (*ProjectionRowStore)(nil)
+	_ ports.RowRefolds     = (*ProjectionRowStore)(nil)
+)
+
+func newProjectionRowStore(c *ProjectionCheckpoints) *ProjectionRowStore {
+	return &ProjectionRowStore{c.projectionWork, c}
+}
 
 func pgxTx(tx ports.ProjectionTx) (pgx.Tx, error) {
 	t, ok := tx.(pgx.Tx)
@@ -25,7 +38,7 @@ func pgxTx(tx ports.ProjectionTx) (pgx.Tx, error) {
 }
 
 // LoadProjectionRows implements ports.ProjectionRows.
-func (s *Store) LoadProjectionRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, keys []string) (map[string]ports.ProjectionRow, error) {
+func (s *ProjectionRowStore) LoadProjectionRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, keys []string) (map[string]ports.ProjectionRow, error) {
 	t, err := pgxTx(tx)
 	if err != nil {
 		return nil, err
@@ -44,7 +57,7 @@ func (s *Store) LoadProjectionRows(ctx context.Context, tx ports.ProjectionTx, b
 }
 
 // StoreProjectionRows implements ports.ProjectionRows.
-func (s *Store) StoreProjectionRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, rows []ports.ProjectionRow, gone []string) error {
+func (s *ProjectionRowStore) StoreProjectionRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, rows []ports.ProjectionRow, gone []string) error {
 	t, err := pgxTx(tx)
 	if err != nil {
 		return err
@@ -67,7 +80,7 @@ func (s *Store) StoreProjectionRows(ctx context.Context, tx ports.ProjectionTx, 
 }
 
 // ForgetProjectionRows implements ports.ProjectionRows.
-func (s *Store) ForgetProjectionRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (s *ProjectionRowStore) ForgetProjectionRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	t, err := pgxTx(tx)
 	if err != nil {
 		return err
@@ -79,7 +92,7 @@ func (s *Store) ForgetProjectionRows(ctx context.Context, tx ports.ProjectionTx,
 
 // ListProjectionRows implements ports.ProjectionRows. Rows and checkpoint are of one
 // snapshot.
-func (s *Store) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuery) (rows []ports.ProjectionRow, at event.Sequence, err error) {
+func (s *ProjectionRowStore) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuery) (rows []ports.ProjectionRow, at event.Sequence, err error) {
 	p := &backbonedb.ListProjectionRowsParams{
 		Projection: q.Projection, Version: int32(q.Version), PartitionID: int32(q.Partition), After: q.After,
 		AtLeast: q.Prefix, AtMost: q.Prefix + string(utf8.MaxRune), PageSize: pageSize(q.Limit),
@@ -88,7 +101,7 @@ func (s *Store) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQue
 		p.AtLeast, p.AtMost = q.Key, q.Key
 	}
 	rows = []ports.ProjectionRow{}
-	err = pgx.BeginTxFunc(ctx, s.reads, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, s.db.reads, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		checkpoints, err := s.queries.ReadVersions(ctx, tx, &backbonedb.ReadVersionsParams{
 			Projection: q.Projection, Versions: []int32{int32(q.Version)}, PartitionID: int32(q.Partition),
 		})
@@ -110,7 +123,7 @@ func (s *Store) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQue
 // EndProjection implements ports.ProjectionRows. It takes the checkpoints before the
 // versions, as whoever works a partition does, and looks again once it has the versions:
 // one may have been begun before it had them.
-func (s *Store) EndProjection(ctx context.Context, name, by string) error {
+func (s *ProjectionRowStore) EndProjection(ctx context.Context, name, by string) error {
 	return s.inVersions(ctx, func(tx pgx.Tx) error {
 		for round := 0; round < endRounds; round++ {
 			versions, err := s.queries.AliveProjections(ctx, tx, name)
@@ -137,7 +150,7 @@ func (s *Store) EndProjection(ctx context.Context, name, by string) error {
 const endRounds = 5
 
 // endAll ends versions. One that somebody has begun to drop meanwhile is ended already.
-func (s *Store) endAll(ctx context.Context, tx pgx.Tx, name string, versions []int32, by string) error {
+func (s *ProjectionRowStore) endAll(ctx context.Context, tx pgx.Tx, name string, versions []int32, by string) error {
 	if _, err := s.lockVersions(ctx, tx, name, 0, versions...); err != nil {
 		return err
 	}

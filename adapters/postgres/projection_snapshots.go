@@ -14,17 +14,24 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.ProjectionSnapshots = (*Store)(nil)
+// ProjectionSnapshots saves the rows of a version, so that a later one begins with them.
+type ProjectionSnapshots struct{ *projectionWork }
+
+func newProjectionSnapshots(c *ProjectionCheckpoints) *ProjectionSnapshots {
+	return &ProjectionSnapshots{c.projectionWork}
+}
+
+var _ ports.ProjectionSnapshots = (*ProjectionSnapshots)(nil)
 
 // PlanSnapshot implements ports.ProjectionSnapshots.
-func (s *Store) PlanSnapshot(ctx context.Context, name string, version, of int) error {
-	return translate(ctx, s.queries.PlanSnapshotParts(ctx, s.reads, &backbonedb.PlanSnapshotPartsParams{Name: name, Version: int32(version), OfVersion: int32(of)}))
+func (s *ProjectionSnapshots) PlanSnapshot(ctx context.Context, name string, version, of int) error {
+	return translate(ctx, s.queries.PlanSnapshotParts(ctx, s.db.reads, &backbonedb.PlanSnapshotPartsParams{Name: name, Version: int32(version), OfVersion: int32(of)}))
 }
 
 // SavePart implements ports.ProjectionSnapshots. The snapshot of the transaction is the
 // one moment; whether the version is still being saved is asked at the end, so that
 // dropping it waits for nobody.
-func (s *Store) SavePart(ctx context.Context, c ports.SnapshotCopy) (done bool, err error) {
+func (s *ProjectionSnapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (done bool, err error) {
 	err = s.copying(ctx, pgx.RepeatableRead, func(tx pgx.Tx) error {
 		part, err := s.lockPart(ctx, tx, c)
 		if done = part != nil; err != nil || !done || part.TakenAt.Valid {
@@ -39,7 +46,7 @@ func (s *Store) SavePart(ctx context.Context, c ports.SnapshotCopy) (done bool, 
 		}
 		finish := &backbonedb.FinishSnapshotPartParams{
 			Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition), Sequence: at.Sequence, Redactions: at.Redactions,
-			TakenAt: optionalTime(s.now()), LastEventAt: at.LastEventAt,
+			TakenAt: optionalTime(s.db.now()), LastEventAt: at.LastEventAt,
 		}
 		redactions, err := s.queries.GetSnapshotEpoch(ctx, tx, int32(c.Partition))
 		if err != nil {
@@ -60,7 +67,7 @@ func (s *Store) SavePart(ctx context.Context, c ports.SnapshotCopy) (done bool, 
 
 // RestorePart implements ports.ProjectionSnapshots. It holds the part, so that nobody
 // removes what it copies.
-func (s *Store) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done bool, err error) {
+func (s *ProjectionSnapshots) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done bool, err error) {
 	err = s.copying(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error {
 		part, err := s.lockPart(ctx, tx, c)
 		if done = part != nil; err != nil || !done || !part.TakenAt.Valid {
@@ -71,7 +78,7 @@ func (s *Store) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done boo
 			return err // it begins with the log
 		}
 		begun, err := s.queries.RestoreCheckpoint(ctx, tx, &backbonedb.RestoreCheckpointParams{
-			Projection: c.Projection, Version: int32(c.To), PartitionID: int32(c.Partition), Sequence: part.Sequence, UpdatedAt: s.now(),
+			Projection: c.Projection, Version: int32(c.To), PartitionID: int32(c.Partition), Sequence: part.Sequence, UpdatedAt: s.db.now(),
 			LastEventAt: part.LastEventAt, Redactions: part.Redactions, Types: append([]string{}, c.Types...),
 		})
 		if err != nil || begun == 0 {
@@ -89,10 +96,10 @@ func (s *Store) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done boo
 }
 
 // copying runs f in a transaction, and again when it met another one.
-func (s *Store) copying(ctx context.Context, level pgx.TxIsoLevel, f func(tx pgx.Tx) error) (err error) {
+func (s *ProjectionSnapshots) copying(ctx context.Context, level pgx.TxIsoLevel, f func(tx pgx.Tx) error) (err error) {
 	for range advanceTries {
-		err = pgx.BeginTxFunc(ctx, s.reads, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, advanceTimeouts, milliseconds(s.config.limits.turn), milliseconds(s.config.limits.lock)); err != nil {
+		err = pgx.BeginTxFunc(ctx, s.db.reads, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, advanceTimeouts, milliseconds(s.db.config.limits.turn), milliseconds(s.db.config.limits.lock)); err != nil {
 				return err
 			}
 			return f(tx)
@@ -108,7 +115,7 @@ func (s *Store) copying(ctx context.Context, level pgx.TxIsoLevel, f func(tx pgx
 }
 
 // lockPart gives nil for a part that somebody else holds, or that is gone.
-func (s *Store) lockPart(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy) (*backbonedb.LockSnapshotPartRow, error) {
+func (s *ProjectionSnapshots) lockPart(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy) (*backbonedb.LockSnapshotPartRow, error) {
 	part, err := s.queries.LockSnapshotPart(ctx, tx, &backbonedb.LockSnapshotPartParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -117,7 +124,7 @@ func (s *Store) lockPart(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy) (
 }
 
 // mustBe holds a version in a role until the transaction ends.
-func (s *Store) mustBe(ctx context.Context, tx pgx.Tx, name string, version int, want projection.Role) error {
+func (s *ProjectionSnapshots) mustBe(ctx context.Context, tx pgx.Tx, name string, version int, want projection.Role) error {
 	role, err := s.queries.ShareProjection(ctx, tx, &backbonedb.ShareProjectionParams{Name: name, Version: int32(version)})
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && projection.Role(role) != want {
 		return said{projection.Changed()}
@@ -126,7 +133,7 @@ func (s *Store) mustBe(ctx context.Context, tx pgx.Tx, name string, version int,
 }
 
 // copyRows copies the rows of a version to another one.
-func (s *Store) copyRows(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy, from, to int) (copied int64, err error) {
+func (s *ProjectionSnapshots) copyRows(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy, from, to int) (copied int64, err error) {
 	for _, table := range c.Tables {
 		columns, err := s.queries.ColumnsOf(ctx, tx, &backbonedb.ColumnsOfParams{SchemaName: table.Schema, TableName: table.Name})
 		if err != nil {
@@ -159,7 +166,7 @@ func copyTo(t ports.ProjectionTable, columns []string) string {
 }
 
 // FinishSnapshot implements ports.ProjectionSnapshots.
-func (s *Store) FinishSnapshot(ctx context.Context, name string, version, keep int, by string) error {
+func (s *ProjectionSnapshots) FinishSnapshot(ctx context.Context, name string, version, keep int, by string) error {
 	return s.inVersions(ctx, func(tx pgx.Tx) error {
 		if err := s.changeRole(ctx, tx, name, int32(version), by, projection.Saved, projection.Saving); err != nil {
 			return err
@@ -178,8 +185,8 @@ func (s *Store) FinishSnapshot(ctx context.Context, name string, version, keep i
 }
 
 // SnapshotParts implements ports.ProjectionSnapshots.
-func (s *Store) SnapshotParts(ctx context.Context, name string) ([]ports.SnapshotPart, error) {
-	rows, err := s.queries.ListSnapshotParts(ctx, s.reads, name)
+func (s *ProjectionSnapshots) SnapshotParts(ctx context.Context, name string) ([]ports.SnapshotPart, error) {
+	rows, err := s.queries.ListSnapshotParts(ctx, s.db.reads, name)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -195,7 +202,7 @@ func (s *Store) SnapshotParts(ctx context.Context, name string) ([]ports.Snapsho
 
 // ForgetPart implements ports.ProjectionSnapshots. The part goes first: that waits for
 // who copies it.
-func (s *Store) ForgetPart(ctx context.Context, c ports.SnapshotCopy) error {
+func (s *ProjectionSnapshots) ForgetPart(ctx context.Context, c ports.SnapshotCopy) error {
 	return s.inVersions(ctx, func(tx pgx.Tx) error {
 		removed, err := s.queries.DeleteSnapshotPart(ctx, tx, &backbonedb.DeleteSnapshotPartParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
 		if err != nil || removed == 0 {

@@ -27,14 +27,14 @@ type swept struct {
 // transaction of its own. Nobody writes a version that is being dropped, so a partition
 // that was found empty stays it; a node that has just begun looks at all of them once
 // more.
-func (s *Store) SweepProjection(ctx context.Context, name string, version int, tables []ports.ProjectionTable, limit int) (removed int64, err error) {
+func (s *ProjectionVersions) SweepProjection(ctx context.Context, name string, version int, tables []ports.ProjectionTable, limit int) (removed int64, err error) {
 	key := swept{name, version}
-	role, err := s.queries.ShareProjection(ctx, s.reads, &backbonedb.ShareProjectionParams{Name: name, Version: int32(version)})
+	role, err := s.queries.ShareProjection(ctx, s.db.reads, &backbonedb.ShareProjectionParams{Name: name, Version: int32(version)})
 	if err != nil || projection.Role(role) != projection.Dropping {
 		s.sweeps.Delete(key)
 		return 0, translate(ctx, err)
 	}
-	partitions, err := s.queries.ListPartitions(ctx, s.reads)
+	partitions, err := s.queries.ListPartitions(ctx, s.db.reads)
 	if err != nil {
 		return 0, translate(ctx, err)
 	}
@@ -75,18 +75,18 @@ func (s *Store) SweepProjection(ctx context.Context, name string, version int, t
 	return 0, err
 }
 
-func (s *Store) sweep(ctx context.Context, name string, version int, table ports.ProjectionTable, p int32, limit int) (int64, error) {
+func (s *ProjectionVersions) sweep(ctx context.Context, name string, version int, table ports.ProjectionTable, p int32, limit int) (int64, error) {
 	arguments := []any{p, int32(version), limit}
 	if table.Shared {
 		arguments = append(arguments, name)
 	}
-	tag, err := s.reads.Exec(ctx, deleteSome(table), arguments...)
+	tag, err := s.db.reads.Exec(ctx, deleteSome(table), arguments...)
 	return tag.RowsAffected(), err
 }
 
 // ForgetDropped implements ports.ProjectionVersions. A version that still has checkpoints
 // was never swept: it is of a release without a register.
-func (s *Store) ForgetDropped(ctx context.Context, before time.Time) (int, error) {
-	forgotten, err := s.queries.ForgetDropped(ctx, s.reads, before)
+func (s *ProjectionVersions) ForgetDropped(ctx context.Context, before time.Time) (int, error) {
+	forgotten, err := s.queries.ForgetDropped(ctx, s.db.reads, before)
 	return int(forgotten), translate(ctx, err)
 }

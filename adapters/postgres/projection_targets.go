@@ -18,7 +18,14 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.ProjectionTargetStore = (*Store)(nil)
+// ProjectionTargets rebuilds the rows of single entities, and finds those of a person.
+type ProjectionTargets struct{ *projectionWork }
+
+func newProjectionTargets(c *ProjectionCheckpoints) *ProjectionTargets {
+	return &ProjectionTargets{c.projectionWork}
+}
+
+var _ ports.ProjectionTargetStore = (*ProjectionTargets)(nil)
 
 // replaceRows tells reports in several pages that rows below the checkpoint are others.
 const replaceRows = `UPDATE backbone.projection_checkpoints SET generation = generation + 1
@@ -30,7 +37,7 @@ var errRehearsed = errors.New("rehearsed")
 // RebuildTarget implements ports.ProjectionTargetStore. The lock of the checkpoint keeps
 // out whoever else writes rows of the version in the partition, switches to it, resets
 // or drops it.
-func (s *Store) RebuildTarget(ctx context.Context, r ports.TargetRebuild, h ports.ProjectionHandler) (change ports.TargetChange, err error) {
+func (s *ProjectionTargets) RebuildTarget(ctx context.Context, r ports.TargetRebuild, h ports.ProjectionHandler) (change ports.TargetChange, err error) {
 	_, err = s.onCheckpoint(ctx, r.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
 		if c.Sequence < r.Passed {
 			return false, projection.TargetBehind(r.Projection, r.Version)
@@ -59,7 +66,7 @@ func (s *Store) RebuildTarget(ctx context.Context, r ports.TargetRebuild, h port
 
 // refold is one rebuild of one entity's rows, in a transaction that holds the checkpoint.
 type refold struct {
-	store     *Store
+	store     *ProjectionTargets
 	tx        pgx.Tx
 	given     ports.TargetRebuild
 	handler   ports.ProjectionHandler
@@ -152,7 +159,7 @@ func (f *refold) load(ctx context.Context, events []event.Recorded) ([]event.Rec
 	for i := range events {
 		sequences[i] = events[i].Sequence
 	}
-	sizes, err := f.store.payloadSizes(ctx, f.tx, f.given.Partition, sequences)
+	sizes, err := f.store.events.payloadSizes(ctx, f.tx, f.given.Partition, sequences)
 	if err != nil {
 		return nil, err
 	}
@@ -314,12 +321,12 @@ func (f *refold) again(ctx context.Context, e event.Recorded) error {
 	}
 	f.change.Events++
 	_, err = f.tx.Exec(ctx, resolvePassedOver, ports.LetterOfProjection, f.given.Projection, int32(f.given.Version), int32(f.given.Partition), int64(e.Sequence),
-		f.store.now(), pgtype.Text{String: f.given.By, Valid: f.given.By != ""})
+		f.store.db.now(), pgtype.Text{String: f.given.By, Valid: f.given.By != ""})
 	return err
 }
 
 // SubjectEntities implements ports.ProjectionTargetStore.
-func (s *Store) SubjectEntities(ctx context.Context, p event.PartitionID, subject shredding.Subject, targets []ports.ProjectionTarget) (out []ports.SubjectEntity, err error) {
+func (s *ProjectionTargets) SubjectEntities(ctx context.Context, p event.PartitionID, subject shredding.Subject, targets []ports.ProjectionTarget) (out []ports.SubjectEntity, err error) {
 	for i, target := range targets {
 		for _, t := range target.Tables {
 			if t.Subject == "" || t.Entity == "" && target.ID == "" {
@@ -333,7 +340,7 @@ func (s *Store) SubjectEntities(ctx context.Context, p event.PartitionID, subjec
 			if t.Entity == "" {
 				arguments = append(arguments, target.ID)
 			}
-			rows, err := s.reads.Query(ctx, fmt.Sprintf("SELECT DISTINCT %s FROM %s AS t WHERE t.partition_id = $1 AND %s", entity, tableName(t.ProjectionTable), ofSubject(t)), arguments...)
+			rows, err := s.db.reads.Query(ctx, fmt.Sprintf("SELECT DISTINCT %s FROM %s AS t WHERE t.partition_id = $1 AND %s", entity, tableName(t.ProjectionTable), ofSubject(t)), arguments...)
 			if err != nil {
 				return nil, translate(ctx, err)
 			}
@@ -359,14 +366,14 @@ func ofSubject(t ports.TargetTable) string {
 }
 
 // CountCopies implements ports.ProjectionTargetStore.
-func (s *Store) CountCopies(ctx context.Context, p event.PartitionID, subject shredding.Subject, targets []ports.ProjectionTarget) (map[int]int64, error) {
+func (s *ProjectionTargets) CountCopies(ctx context.Context, p event.PartitionID, subject shredding.Subject, targets []ports.ProjectionTarget) (map[int]int64, error) {
 	out := map[int]int64{}
 	for _, target := range targets {
 		for _, t := range target.Tables {
 			if t.Subject == "" {
 				continue
 			}
-			rows, err := s.reads.Query(ctx, fmt.Sprintf("SELECT t.version, count(*) FROM %s AS t WHERE t.partition_id = $1 AND %s GROUP BY t.version", tableName(t.ProjectionTable), ofSubject(t)),
+			rows, err := s.db.reads.Query(ctx, fmt.Sprintf("SELECT t.version, count(*) FROM %s AS t WHERE t.partition_id = $1 AND %s GROUP BY t.version", tableName(t.ProjectionTable), ofSubject(t)),
 				int32(p), subject.String())
 			if err != nil {
 				return nil, translate(ctx, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,11 +14,28 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.ProjectionVersions = (*Store)(nil)
+// ProjectionVersions registers projections and replaces one version of a projection by
+// another.
+type ProjectionVersions struct {
+	*projectionWork
+	checkpoints *ProjectionCheckpoints
+	// sweeps are how far versions are swept: by swept the last partition that is done.
+	sweeps sync.Map
+}
+
+var (
+	_ ports.ProjectionRegister = (*ProjectionVersions)(nil)
+	_ ports.ProjectionVersions = (*ProjectionVersions)(nil)
+	_ ports.DeadLetters        = (*ProjectionVersions)(nil)
+)
+
+func newProjectionVersions(c *ProjectionCheckpoints) *ProjectionVersions {
+	return &ProjectionVersions{projectionWork: c.projectionWork, checkpoints: c}
+}
 
 // ActiveProjection implements ports.ProjectionVersions.
-func (s *Store) ActiveProjection(ctx context.Context, name string) (int, error) {
-	version, err := s.queries.ActiveProjection(ctx, s.reads, name)
+func (s *ProjectionVersions) ActiveProjection(ctx context.Context, name string) (int, error) {
+	version, err := s.queries.ActiveProjection(ctx, s.db.reads, name)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, projection.NotFound(name)
 	}
@@ -26,7 +44,7 @@ func (s *Store) ActiveProjection(ctx context.Context, name string) (int, error) 
 
 // mayBegin keeps whoever has not heard yet that a version is dropped from beginning
 // with it once more.
-func (s *Store) mayBegin(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) error {
+func (s *projectionWork) mayBegin(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) error {
 	role, err := s.queries.ShareProjection(ctx, tx, &backbonedb.ShareProjectionParams{Name: w.Projection, Version: int32(w.Version)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil // of nobody who keeps a register
@@ -42,10 +60,10 @@ func (s *Store) mayBegin(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork)
 var errBegun = errors.New("the version that is shown has begun with another legal entity")
 
 // inVersions runs f in a transaction, and again after a deadlock or errBegun.
-func (s *Store) inVersions(ctx context.Context, f func(tx pgx.Tx) error) (err error) {
+func (s *projectionWork) inVersions(ctx context.Context, f func(tx pgx.Tx) error) (err error) {
 	for range advanceTries {
-		err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, advanceTimeouts, milliseconds(s.config.limits.turn), milliseconds(s.config.limits.lock)); err != nil {
+		err = pgx.BeginFunc(ctx, s.db.reads, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, advanceTimeouts, milliseconds(s.db.config.limits.turn), milliseconds(s.db.config.limits.lock)); err != nil {
 				return err
 			}
 			return f(tx)
@@ -64,7 +82,7 @@ func (s *Store) inVersions(ctx context.Context, f func(tx pgx.Tx) error) (err er
 }
 
 // lockVersions holds the checkpoints of two versions, of all partitions if p is 0.
-func (s *Store) lockVersions(ctx context.Context, tx pgx.Tx, name string, p event.PartitionID, versions ...int32) (map[event.PartitionID]map[int]*ports.Checkpoint, error) {
+func (s *projectionWork) lockVersions(ctx context.Context, tx pgx.Tx, name string, p event.PartitionID, versions ...int32) (map[event.PartitionID]map[int]*ports.Checkpoint, error) {
 	rows, err := s.queries.LockVersions(ctx, tx, &backbonedb.LockVersionsParams{Projection: name, Versions: versions, PartitionID: int32(p)})
 	if err != nil {
 		return nil, err
@@ -82,13 +100,13 @@ func (s *Store) lockVersions(ctx context.Context, tx pgx.Tx, name string, p even
 
 // SwitchProjection implements ports.ProjectionVersions. It takes the checkpoints before
 // the versions, as whoever works a partition does.
-func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
+func (s *ProjectionVersions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
 	if to, err := s.findProjection(ctx, w.Projection, w.To); err != nil {
 		return err
 	} else if to.Role != projection.Building && to.Role != projection.Retained || to.Scope != 0 {
 		return projection.Changed() // whatever it lacks
 	}
-	heads, err := s.PartitionHeads(ctx)
+	heads, err := s.checkpoints.PartitionHeads(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,7 +150,7 @@ func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) 
 // nothingBegun makes sure that the version which was shown has begun nowhere since its
 // checkpoints were held. Whoever begins shares the version's row until it commits, so
 // that after the change of the role nobody can.
-func (s *Store) nothingBegun(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, held map[event.PartitionID]map[int]*ports.Checkpoint) error {
+func (s *ProjectionVersions) nothingBegun(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, held map[event.PartitionID]map[int]*ports.Checkpoint) error {
 	now, err := s.queries.ListCheckpoints(ctx, tx, &backbonedb.ListCheckpointsParams{Projection: w.Projection, Version: int32(w.From)})
 	if err != nil {
 		return err
@@ -148,7 +166,7 @@ func (s *Store) nothingBegun(ctx context.Context, tx pgx.Tx, w ports.ProjectionS
 
 // level makes good in each partition what the version to be shown lacks of what is
 // shown now.
-func (s *Store) level(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, heads map[event.PartitionID]ports.Head, held map[event.PartitionID]map[int]*ports.Checkpoint) error {
+func (s *ProjectionVersions) level(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, heads map[event.PartitionID]ports.Head, held map[event.PartitionID]map[int]*ports.Checkpoint) error {
 	for id, head := range heads {
 		if w.Partitions != nil && !slices.Contains(w.Partitions, id) {
 			continue
@@ -179,7 +197,7 @@ func (s *Store) level(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, 
 }
 
 // reach advances a checkpoint that tx holds to a sequence.
-func (s *Store) reach(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, types []string, h ports.ProjectionHandler, c *ports.Checkpoint, to event.Sequence) error {
+func (s *ProjectionVersions) reach(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, types []string, h ports.ProjectionHandler, c *ports.Checkpoint, to event.Sequence) error {
 	for c.Sequence < to {
 		a := ports.ProjectionAdvance{ProjectionWork: w, Types: types, Limit: int(min(to-c.Sequence, levelBatch)), Bytes: levelBytes}
 		passed, err := s.apply(ctx, tx, a, h, c)
@@ -199,13 +217,13 @@ const (
 	levelBytes = 16 << 20
 )
 
-func (s *Store) changeRole(ctx context.Context, tx pgx.Tx, name string, version int32, by string, to projection.Role, from ...projection.Role) error {
+func (s *projectionWork) changeRole(ctx context.Context, tx pgx.Tx, name string, version int32, by string, to projection.Role, from ...projection.Role) error {
 	roles := make([]string, len(from))
 	for i, r := range from {
 		roles[i] = string(r)
 	}
 	changed, err := s.queries.ChangeRole(ctx, tx, &backbonedb.ChangeRoleParams{
-		Name: name, Version: version, Role: string(to), Roles: roles, ChangedAt: s.now(), ChangedBy: by,
+		Name: name, Version: version, Role: string(to), Roles: roles, ChangedAt: s.db.now(), ChangedBy: by,
 	})
 	if err == nil && changed == 0 {
 		err = projection.Changed()
@@ -214,7 +232,7 @@ func (s *Store) changeRole(ctx context.Context, tx pgx.Tx, name string, version 
 }
 
 // DropProjection implements ports.ProjectionVersions.
-func (s *Store) DropProjection(ctx context.Context, name string, version int, by string) error {
+func (s *ProjectionVersions) DropProjection(ctx context.Context, name string, version int, by string) error {
 	return s.inVersions(ctx, func(tx pgx.Tx) error {
 		if _, err := s.lockVersions(ctx, tx, name, 0, int32(version)); err != nil {
 			return err
@@ -225,12 +243,12 @@ func (s *Store) DropProjection(ctx context.Context, name string, version int, by
 
 // drop ends a version. Without its checkpoints nobody works it any more, and a report
 // that is being made of it sees that it has lost its ground.
-func (s *Store) drop(ctx context.Context, tx pgx.Tx, name string, version int32, by string) error {
+func (s *projectionWork) drop(ctx context.Context, tx pgx.Tx, name string, version int32, by string) error {
 	return s.end(ctx, tx, name, version, by, projection.Building, projection.Retained, projection.Saving, projection.Saved)
 }
 
 // end is drop for a version in one of some roles.
-func (s *Store) end(ctx context.Context, tx pgx.Tx, name string, version int32, by string, from ...projection.Role) error {
+func (s *projectionWork) end(ctx context.Context, tx pgx.Tx, name string, version int32, by string, from ...projection.Role) error {
 	if err := s.changeRole(ctx, tx, name, version, by, projection.Dropping, from...); err != nil {
 		return err
 	}
@@ -241,7 +259,7 @@ func (s *Store) end(ctx context.Context, tx pgx.Tx, name string, version int32, 
 		return err
 	}
 	return s.queries.DiscardVersionLetters(ctx, tx, &backbonedb.DiscardVersionLettersParams{
-		Name: name, Version: version, SettledAt: optionalTime(s.now()), SettledBy: optionalText(by),
+		Name: name, Version: version, SettledAt: optionalTime(s.db.now()), SettledBy: optionalText(by),
 	})
 }
 
@@ -253,13 +271,13 @@ const compareTries = 3
 // until it has a snapshot in which they are equal, if it can get one: a checkpoint and
 // its rows are written together, so that a snapshot with equal checkpoints is one of
 // equal positions.
-func (s *Store) CompareProjection(ctx context.Context, c ports.ProjectionComparison) (d ports.ProjectionDifference, err error) {
+func (s *ProjectionVersions) CompareProjection(ctx context.Context, c ports.ProjectionComparison) (d ports.ProjectionDifference, err error) {
 	for range compareTries {
 		if err := s.inVersions(ctx, func(tx pgx.Tx) error { return s.meet(ctx, tx, c) }); err != nil {
 			return d, err
 		}
 		met := false
-		err := pgx.BeginTxFunc(ctx, s.reads, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		err := pgx.BeginTxFunc(ctx, s.db.reads, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 			at, err := s.queries.ReadVersions(ctx, tx, &backbonedb.ReadVersionsParams{
 				Projection: c.Projection, Versions: []int32{int32(c.Left), int32(c.Right)}, PartitionID: int32(c.Partition),
 			})
@@ -295,7 +313,7 @@ func (s *Store) CompareProjection(ctx context.Context, c ports.ProjectionCompari
 }
 
 // meet brings the version that is behind to where the other is.
-func (s *Store) meet(ctx context.Context, tx pgx.Tx, c ports.ProjectionComparison) error {
+func (s *ProjectionVersions) meet(ctx context.Context, tx pgx.Tx, c ports.ProjectionComparison) error {
 	held, err := s.lockVersions(ctx, tx, c.Projection, c.Partition, int32(c.Left), int32(c.Right))
 	if err != nil {
 		return err

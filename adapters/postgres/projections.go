@@ -14,13 +14,31 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// projectionWork is what all objects of this room share: the checkpoints' locks and the
+// transactions around them.
+type projectionWork struct {
+	db      *Database
+	queries *backbonedb.Queries
+	events  *Reader
+}
+
+// ProjectionCheckpoints advances projections and keeps how far each has come in each
+// partition.
+type ProjectionCheckpoints struct{ *projectionWork }
+
+var _ ports.Projections = (*ProjectionCheckpoints)(nil)
+
+func newProjectionCheckpoints(db *Database, events *Reader) *ProjectionCheckpoints {
+	return &ProjectionCheckpoints{&projectionWork{db: db, queries: backbonedb.New(), events: events}}
+}
+
 const advanceTries = 3
 
 // Advance implements ports.Projections. The handler's transaction is a pgx.Tx at
 // READ COMMITTED. A deadlock or serialization failure runs all of it again, so the
 // handler may be called again with the same events in a new transaction. The checkpoint
 // passes events of other types too.
-func (s *Store) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (c ports.Checkpoint, passed int, err error) {
+func (s *ProjectionCheckpoints) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (c ports.Checkpoint, passed int, err error) {
 	c, err = s.onCheckpoint(ctx, a.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
 		passed = 0
 		if c.Status == projection.Halted {
@@ -36,8 +54,8 @@ func (s *Store) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 }
 
 // apply hands the events after a checkpoint, which tx holds, to the handler.
-func (s *Store) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, h ports.ProjectionHandler, c *ports.Checkpoint) (passed int, err error) {
-	events, last, err := s.eventsOf(ctx, tx, &a, c.Sequence)
+func (s *projectionWork) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, h ports.ProjectionHandler, c *ports.Checkpoint) (passed int, err error) {
+	events, last, err := s.events.eventsOf(ctx, tx, &a, c.Sequence)
 	if err != nil || last == nil {
 		return 0, err
 	}
@@ -53,7 +71,7 @@ func (s *Store) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance,
 			return 0, err
 		}
 	}
-	c.Pass(last.Sequence, len(events), last.RecordedAt, s.now())
+	c.Pass(last.Sequence, len(events), last.RecordedAt, s.db.now())
 	return passed, nil
 }
 
@@ -77,10 +95,10 @@ func ownWords(ctx context.Context, err error) error {
 // onCheckpoint runs f in a transaction that holds the checkpoint, after it has made
 // sure of the lease, and writes the checkpoint when f says so. It tries again after a
 // deadlock. Fault projection.busy when somebody else's lock outlasts the patience.
-func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(pgx.Tx, *ports.Checkpoint) (bool, error)) (c ports.Checkpoint, err error) {
+func (s *projectionWork) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(pgx.Tx, *ports.Checkpoint) (bool, error)) (c ports.Checkpoint, err error) {
 	for range advanceTries {
 		var before ports.Checkpoint
-		err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+		err = pgx.BeginFunc(ctx, s.db.reads, func(tx pgx.Tx) error {
 			if before, err = s.lockCheckpoint(ctx, tx, w); err != nil {
 				return err
 			}
@@ -110,7 +128,7 @@ func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func
 	return c, translate(ctx, err)
 }
 
-func (s *Store) writeCheckpoint(ctx context.Context, tx pgx.Tx, c ports.Checkpoint) error {
+func (s *projectionWork) writeCheckpoint(ctx context.Context, tx pgx.Tx, c ports.Checkpoint) error {
 	return s.queries.UpdateCheckpoint(ctx, tx, &backbonedb.UpdateCheckpointParams{
 		Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition), Sequence: int64(c.Sequence),
 		Status: c.Status, Error: optionalText(c.Error), Attempts: int32(c.Attempts), UpdatedAt: c.UpdatedAt,
@@ -123,7 +141,7 @@ func (s *Store) writeCheckpoint(ctx context.Context, tx pgx.Tx, c ports.Checkpoi
 // lockCheckpoint takes the row's lock first and reads the lease in a statement of its
 // own after it: while it waited somebody may have taken over, and a statement sees what
 // was committed before it began. A partition without a row gets one.
-func (s *Store) lockCheckpoint(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) (ports.Checkpoint, error) {
+func (s *projectionWork) lockCheckpoint(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) (ports.Checkpoint, error) {
 	c, found, err := s.readLocked(ctx, tx, w)
 	if err != nil || found {
 		return c, err
@@ -132,7 +150,7 @@ func (s *Store) lockCheckpoint(ctx context.Context, tx pgx.Tx, w ports.Projectio
 		return c, err
 	}
 	if err := s.queries.InsertCheckpoint(ctx, tx, &backbonedb.InsertCheckpointParams{
-		Projection: w.Projection, Version: int32(w.Version), PartitionID: int32(w.Partition), UpdatedAt: s.now(),
+		Projection: w.Projection, Version: int32(w.Version), PartitionID: int32(w.Partition), UpdatedAt: s.db.now(),
 	}); err != nil {
 		return c, err
 	}
@@ -143,13 +161,13 @@ func (s *Store) lockCheckpoint(ctx context.Context, tx pgx.Tx, w ports.Projectio
 const advanceTimeouts = `SELECT set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)`
 
 // readLocked sends all statements at once.
-func (s *Store) readLocked(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) (c ports.Checkpoint, found bool, err error) {
+func (s *projectionWork) readLocked(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) (c ports.Checkpoint, found bool, err error) {
 	patience := w.LockWait
 	if patience <= 0 {
-		patience = s.config.limits.lock
+		patience = s.db.config.limits.lock
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(advanceTimeouts, milliseconds(s.config.limits.turn), milliseconds(patience))
+	batch.Queue(advanceTimeouts, milliseconds(s.db.config.limits.turn), milliseconds(patience))
 	batch.Queue(backbonedb.LockCheckpoint, w.Projection, int32(w.Version), int32(w.Partition)).QueryRow(func(row pgx.Row) error {
 		var r backbonedb.BackboneProjectionCheckpoint
 		err := row.Scan(&r.Sequence, &r.UpdatedAt, &r.Version, &r.PartitionID, &r.Projection, &r.Status, &r.Error, &r.Term, &r.Processed,
@@ -186,8 +204,8 @@ func checkpoint(r *backbonedb.BackboneProjectionCheckpoint) ports.Checkpoint {
 }
 
 // Checkpoints implements ports.Projections, by partition.
-func (s *Store) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
-	rows, err := s.queries.ListCheckpoints(ctx, s.reads, &backbonedb.ListCheckpointsParams{Projection: name, Version: int32(version)})
+func (s *ProjectionCheckpoints) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
+	rows, err := s.queries.ListCheckpoints(ctx, s.db.reads, &backbonedb.ListCheckpointsParams{Projection: name, Version: int32(version)})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -200,18 +218,18 @@ func (s *Store) Checkpoints(ctx context.Context, name string, version int) ([]po
 
 // RecordFailure implements ports.Projections. A projection that failed on its very
 // first event gets a checkpoint at sequence 0.
-func (s *Store) RecordFailure(ctx context.Context, f ports.ProjectionFailure) (ports.Checkpoint, error) {
+func (s *ProjectionCheckpoints) RecordFailure(ctx context.Context, f ports.ProjectionFailure) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, f.ProjectionWork, func(_ pgx.Tx, c *ports.Checkpoint) (bool, error) {
 		if c.Sequence != f.At || c.Status == projection.Halted {
 			return false, nil
 		}
-		c.Fail(f.Code, f.Pause, s.now())
+		c.Fail(f.Code, f.Pause, s.db.now())
 		return true, nil
 	})
 }
 
 // Isolate implements ports.Projections.
-func (s *Store) Isolate(ctx context.Context, f ports.ProjectionFailure, policy string) (ports.Checkpoint, error) {
+func (s *ProjectionCheckpoints) Isolate(ctx context.Context, f ports.ProjectionFailure, policy string) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, f.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
 		if c.Sequence != f.At || c.Status == projection.Halted {
 			return false, nil
@@ -221,7 +239,7 @@ func (s *Store) Isolate(ctx context.Context, f ports.ProjectionFailure, policy s
 			return false, err
 		}
 		status := ports.LetterWaiting
-		c.Halt(f.Code, s.now(), f.Attempts, f.Since)
+		c.Halt(f.Code, s.db.now(), f.Attempts, f.Since)
 		letter := &backbonedb.UpsertDeadLetterParams{
 			Kind: ports.LetterOfProjection, Name: f.Projection, Version: int32(f.Version), PartitionID: int32(f.Partition), Sequence: int64(e.Sequence),
 			EventID: uuid(e.ID), Code: f.Code, Detail: f.Detail, Attempts: int32(c.Attempts),
@@ -229,7 +247,7 @@ func (s *Store) Isolate(ctx context.Context, f ports.ProjectionFailure, policy s
 		}
 		if policy == projection.SkipEvent {
 			status = ports.LetterPassed
-			c.PassOver(e.Sequence, e.RecordedAt, s.now())
+			c.PassOver(e.Sequence, e.RecordedAt, s.db.now())
 		}
 		letter.Status = status
 		if err := s.queries.UpsertDeadLetter(ctx, tx, letter); err != nil {
@@ -237,7 +255,7 @@ func (s *Store) Isolate(ctx context.Context, f ports.ProjectionFailure, policy s
 		}
 		if policy == projection.StopProjection {
 			return true, s.queries.FaultProjection(ctx, tx, &backbonedb.FaultProjectionParams{
-				Name: f.Projection, Version: int32(f.Version), ChangedAt: s.now(), ChangedBy: systemActor,
+				Name: f.Projection, Version: int32(f.Version), ChangedAt: s.db.now(), ChangedBy: systemActor,
 			})
 		}
 		return true, nil
@@ -248,8 +266,8 @@ func (s *Store) Isolate(ctx context.Context, f ports.ProjectionFailure, policy s
 const systemActor = "system"
 
 // next is the event after a sequence.
-func (s *Store) next(ctx context.Context, tx pgx.Tx, p event.PartitionID, after event.Sequence) (event.Recorded, error) {
-	events, err := s.eventsAfter(ctx, tx, p, after, 1, []string{""})
+func (s *projectionWork) next(ctx context.Context, tx pgx.Tx, p event.PartitionID, after event.Sequence) (event.Recorded, error) {
+	events, err := s.events.eventsAfter(ctx, tx, p, after, 1, []string{""})
 	if err == nil && len(events) == 0 {
 		err = fault.New(fault.FailedPrecondition, "projection.no_event", "there is no event after the checkpoint; look at the checkpoints again")
 	}
@@ -260,9 +278,9 @@ func (s *Store) next(ctx context.Context, tx pgx.Tx, p event.PartitionID, after 
 }
 
 // Fix implements ports.Projections.
-func (s *Store) Fix(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
+func (s *ProjectionCheckpoints) Fix(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
-		if err := c.Mend(s.now()); err != nil {
+		if err := c.Mend(s.db.now()); err != nil {
 			return false, err
 		}
 		return true, s.touch(ctx, tx, o)
@@ -270,7 +288,7 @@ func (s *Store) Fix(ctx context.Context, o ports.ProjectionOperation) (ports.Che
 }
 
 // Skip implements ports.Projections.
-func (s *Store) Skip(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
+func (s *ProjectionCheckpoints) Skip(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
 		if err := c.RequireHalted(); err != nil {
 			return false, err
@@ -279,7 +297,7 @@ func (s *Store) Skip(ctx context.Context, o ports.ProjectionOperation) (ports.Ch
 		if err != nil {
 			return false, err
 		}
-		c.PassOver(e.Sequence, e.RecordedAt, s.now())
+		c.PassOver(e.Sequence, e.RecordedAt, s.db.now())
 		if err := s.settleLetters(ctx, tx, o.ProjectionWork, e.Sequence, ports.LetterSkipped, o.By, o.Reason); err != nil {
 			return false, err
 		}
@@ -288,7 +306,7 @@ func (s *Store) Skip(ctx context.Context, o ports.ProjectionOperation) (ports.Ch
 }
 
 // Reset implements ports.Projections.
-func (s *Store) Reset(ctx context.Context, o ports.ProjectionOperation, h ports.ProjectionResetter) (ports.Checkpoint, error) {
+func (s *ProjectionCheckpoints) Reset(ctx context.Context, o ports.ProjectionOperation, h ports.ProjectionResetter) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
 		b := ports.ProjectionBatch{Projection: o.Projection, Version: o.Version, Partition: o.Partition}
 		if err := h.Reset(ctx, tx, b); err != nil {
@@ -300,13 +318,13 @@ func (s *Store) Reset(ctx context.Context, o ports.ProjectionOperation, h ports.
 		if err := s.settleLetters(ctx, tx, o.ProjectionWork, maxSequence, ports.LetterDiscarded, o.By, o.Reason); err != nil {
 			return false, err
 		}
-		c.Rewind(s.now())
+		c.Rewind(s.db.now())
 		return true, s.touch(ctx, tx, o)
 	})
 }
 
-func (s *Store) touch(ctx context.Context, tx pgx.Tx, o ports.ProjectionOperation) error {
+func (s *projectionWork) touch(ctx context.Context, tx pgx.Tx, o ports.ProjectionOperation) error {
 	return s.queries.TouchProjection(ctx, tx, &backbonedb.TouchProjectionParams{
-		Name: o.Projection, Version: int32(o.Version), ChangedAt: s.now(), ChangedBy: o.By,
+		Name: o.Projection, Version: int32(o.Version), ChangedAt: s.db.now(), ChangedBy: o.By,
 	})
 }

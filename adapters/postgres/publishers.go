@@ -13,7 +13,17 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.PublisherCursors = (*Store)(nil)
+// PublisherStore keeps how far publishers of partitions have come.
+type PublisherStore struct {
+	db      *Database
+	queries *backbonedb.Queries
+}
+
+func newPublisherStore(db *Database) *PublisherStore {
+	return &PublisherStore{db: db, queries: backbonedb.New()}
+}
+
+var _ ports.PublisherCursors = (*PublisherStore)(nil)
 
 func publisherFenced() error {
 	return fault.New(fault.Conflict, "publisher.fenced", "another node publishes this partition since; leave it to that one")
@@ -34,8 +44,8 @@ func publisherCursor(publisher string, p, through, term int64, moved pgtype.Time
 }
 
 // BeginPublishing implements ports.PublisherCursors.
-func (s *Store) BeginPublishing(ctx context.Context, publisher string, p event.PartitionID, term uint64) (ports.PublisherCursor, error) {
-	rows, err := brief[backbonedb.BeginPublishingRow](ctx, s, briefly, backbonedb.BeginPublishing, publisher, int32(p), int64(term))
+func (s *PublisherStore) BeginPublishing(ctx context.Context, publisher string, p event.PartitionID, term uint64) (ports.PublisherCursor, error) {
+	rows, err := brief[backbonedb.BeginPublishingRow](ctx, s.db, briefly, backbonedb.BeginPublishing, publisher, int32(p), int64(term))
 	if err != nil {
 		return ports.PublisherCursor{}, translate(ctx, err)
 	}
@@ -49,8 +59,8 @@ func (s *Store) BeginPublishing(ctx context.Context, publisher string, p event.P
 // onCursor runs change in a transaction that holds the cursor's row, if the term is
 // the one that has begun on it. It waits only briefly for somebody else who holds the
 // row: the other partitions of a publisher share few workers with this one.
-func (s *Store) onCursor(ctx context.Context, publisher string, p event.PartitionID, term uint64, change func(tx pgx.Tx, through event.Sequence) error) error {
-	return translate(ctx, pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+func (s *PublisherStore) onCursor(ctx context.Context, publisher string, p event.PartitionID, term uint64, change func(tx pgx.Tx, through event.Sequence) error) error {
+	return translate(ctx, pgx.BeginFunc(ctx, s.db.reads, func(tx pgx.Tx) error {
 		var c backbonedb.LockPublisherCursorRow
 		var batch pgx.Batch
 		batch.Queue(setLockTimeout, milliseconds(briefly))
@@ -69,29 +79,29 @@ func (s *Store) onCursor(ctx context.Context, publisher string, p event.Partitio
 }
 
 // MovePublished implements ports.PublisherCursors.
-func (s *Store) MovePublished(ctx context.Context, publisher string, p event.PartitionID, term uint64, from, to event.Sequence) error {
+func (s *PublisherStore) MovePublished(ctx context.Context, publisher string, p event.PartitionID, term uint64, from, to event.Sequence) error {
 	return s.onCursor(ctx, publisher, p, term, func(tx pgx.Tx, through event.Sequence) error {
 		if through != from || to <= from {
 			return fault.New(fault.Conflict, "publisher.cursor_moved", "the cursor is at %d and cannot move from %d to %d; begin again", through, from, to)
 		}
 		return s.queries.MovePublisherCursor(ctx, tx, &backbonedb.MovePublisherCursorParams{
-			Publisher: publisher, PartitionID: int32(p), PublishedThrough: int64(to), MovedAt: pgtype.Timestamptz{Time: s.now(), Valid: true},
+			Publisher: publisher, PartitionID: int32(p), PublishedThrough: int64(to), MovedAt: pgtype.Timestamptz{Time: s.db.now(), Valid: true},
 		})
 	})
 }
 
 // NotePublishFailure implements ports.PublisherCursors.
-func (s *Store) NotePublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
+func (s *PublisherStore) NotePublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
 	return s.onCursor(ctx, publisher, p, term, func(tx pgx.Tx, _ event.Sequence) error {
 		return s.queries.NotePublishFailure(ctx, tx, &backbonedb.NotePublishFailureParams{
-			Publisher: publisher, PartitionID: int32(p), LastError: optionalText(code), FailedAt: pgtype.Timestamptz{Time: s.now(), Valid: true},
+			Publisher: publisher, PartitionID: int32(p), LastError: optionalText(code), FailedAt: pgtype.Timestamptz{Time: s.db.now(), Valid: true},
 		})
 	})
 }
 
 // PublisherCursors implements ports.PublisherCursors.
-func (s *Store) PublisherCursors(ctx context.Context, publisher string) ([]ports.PublisherCursor, error) {
-	rows, err := s.queries.ListPublisherCursors(ctx, s.reads, publisher)
+func (s *PublisherStore) PublisherCursors(ctx context.Context, publisher string) ([]ports.PublisherCursor, error) {
+	rows, err := s.queries.ListPublisherCursors(ctx, s.db.reads, publisher)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}

@@ -23,7 +23,7 @@ const searchPage = 1000
 const searchTime = 3 * time.Second
 
 // Events implements ports.EventReader. A limit of 0 reads to the end.
-func (s *Store) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+func (s *Reader) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
 	if q.Direction == ports.Forward && leaderOf(&q) == byLog && !filtered(&q) {
 		b, empty, err := s.bounds(ctx, &q)
 		if err != nil || empty {
@@ -34,7 +34,7 @@ func (s *Store) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorde
 			if q.WithoutData {
 				types = []string{""} // payloads of no type
 			}
-			return s.eventsWithin(ctx, s.reads, q.Partition, event.Sequence(b.after), q.Limit, q.Bytes, types)
+			return s.eventsWithin(ctx, s.db.reads, q.Partition, event.Sequence(b.after), q.Limit, q.Bytes, types)
 		}
 	}
 	found, err := s.SearchEvents(ctx, q, 0)
@@ -44,7 +44,7 @@ func (s *Store) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorde
 // SearchEvents implements ports.EventSearcher. A scan of 0 reads to the end. One
 // index finds candidates, the filters are asked of a page of them at a time, and
 // what passes is fetched by primary key.
-func (s *Store) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+func (s *Reader) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	out := ports.EventScan{Events: []event.Recorded{}}
 	b, empty, err := s.bounds(ctx, &q)
 	if err != nil || empty {
@@ -73,7 +73,7 @@ type span struct{ after, until int64 }
 
 // bounds resolves After and Until for the direction, and the recorded times,
 // which never go backwards, to sequences.
-func (s *Store) bounds(ctx context.Context, q *ports.EventQuery) (b span, empty bool, err error) {
+func (s *Reader) bounds(ctx context.Context, q *ports.EventQuery) (b span, empty bool, err error) {
 	b = span{0, math.MaxInt64}
 	if q.Until != 0 {
 		b.until = int64(q.Until)
@@ -168,7 +168,7 @@ func optionalText(s string) pgtype.Text { return pgtype.Text{String: s, Valid: s
 // search gives the sequences that the query selects. Without filters that is one
 // page of candidates; with filters it goes on until the limit, the end or the scan
 // is reached, and tells the latter.
-func (s *Store) search(ctx context.Context, q *ports.EventQuery, b span, scan int, out *ports.EventScan) ([]int64, error) {
+func (s *Reader) search(ctx context.Context, q *ports.EventQuery, b span, scan int, out *ports.EventScan) ([]int64, error) {
 	if !filtered(q) {
 		return s.candidates(ctx, q, b, pageSize(q.Limit))
 	}
@@ -192,7 +192,7 @@ func (s *Store) search(ctx context.Context, q *ports.EventQuery, b span, scan in
 			return found, err
 		}
 		match.Sequences = candidates
-		passed, err := s.queries.MatchEvents(ctx, s.reads, match)
+		passed, err := s.queries.MatchEvents(ctx, s.db.reads, match)
 		if err != nil {
 			return nil, err
 		}
@@ -218,39 +218,39 @@ func (s *Store) search(ctx context.Context, q *ports.EventQuery, b span, scan in
 }
 
 // candidates reads a page of the leading index.
-func (s *Store) candidates(ctx context.Context, q *ports.EventQuery, b span, size int32) ([]int64, error) {
+func (s *Reader) candidates(ctx context.Context, q *ports.EventQuery, b span, size int32) ([]int64, error) {
 	partition, back := int32(q.Partition), q.Direction == ports.Backward
 	switch leaderOf(q) {
 	case byKey:
 		p := &backbonedb.SearchKeyParams{PartitionID: partition, Key: q.Key, After: b.after, Until: b.until, PageSize: size}
 		if back {
-			return s.queries.SearchKeyBackward(ctx, s.reads, (*backbonedb.SearchKeyBackwardParams)(p))
+			return s.queries.SearchKeyBackward(ctx, s.db.reads, (*backbonedb.SearchKeyBackwardParams)(p))
 		}
-		return s.queries.SearchKey(ctx, s.reads, p)
+		return s.queries.SearchKey(ctx, s.db.reads, p)
 	case byCorrelation:
 		p := &backbonedb.SearchCorrelationParams{PartitionID: partition, Correlation: q.CorrelationID, After: b.after, Until: b.until, PageSize: size}
 		if back {
-			return s.queries.SearchCorrelationBackward(ctx, s.reads, (*backbonedb.SearchCorrelationBackwardParams)(p))
+			return s.queries.SearchCorrelationBackward(ctx, s.db.reads, (*backbonedb.SearchCorrelationBackwardParams)(p))
 		}
-		return s.queries.SearchCorrelation(ctx, s.reads, p)
+		return s.queries.SearchCorrelation(ctx, s.db.reads, p)
 	case byActor:
 		p := &backbonedb.SearchActorParams{PartitionID: partition, Actor: q.ActorID, After: b.after, Until: b.until, PageSize: size}
 		if back {
-			return s.queries.SearchActorBackward(ctx, s.reads, (*backbonedb.SearchActorBackwardParams)(p))
+			return s.queries.SearchActorBackward(ctx, s.db.reads, (*backbonedb.SearchActorBackwardParams)(p))
 		}
-		return s.queries.SearchActor(ctx, s.reads, p)
+		return s.queries.SearchActor(ctx, s.db.reads, p)
 	case byTypes:
 		p := &backbonedb.SearchTypesParams{Types: eachOnce(q.Types), PartitionID: partition, After: b.after, Until: b.until, PageSize: size}
 		if back {
-			return s.queries.SearchTypesBackward(ctx, s.reads, (*backbonedb.SearchTypesBackwardParams)(p))
+			return s.queries.SearchTypesBackward(ctx, s.db.reads, (*backbonedb.SearchTypesBackwardParams)(p))
 		}
-		return s.queries.SearchTypes(ctx, s.reads, p)
+		return s.queries.SearchTypes(ctx, s.db.reads, p)
 	default:
 		p := &backbonedb.SearchLogParams{PartitionID: partition, After: b.after, Until: b.until, PageSize: size}
 		if back {
-			return s.queries.SearchLogBackward(ctx, s.reads, (*backbonedb.SearchLogBackwardParams)(p))
+			return s.queries.SearchLogBackward(ctx, s.db.reads, (*backbonedb.SearchLogBackwardParams)(p))
 		}
-		return s.queries.SearchLog(ctx, s.reads, p)
+		return s.queries.SearchLog(ctx, s.db.reads, p)
 	}
 }
 

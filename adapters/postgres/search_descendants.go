@@ -11,7 +11,7 @@ import (
 )
 
 // Descendants implements ports.CausalityReader. A limit of 0 reads to the end.
-func (s *Store) Descendants(ctx context.Context, q ports.DescendantQuery) (found []ports.Descendant, more bool, err error) {
+func (s *Reader) Descendants(ctx context.Context, q ports.DescendantQuery) (found []ports.Descendant, more bool, err error) {
 	if len(q.Causes) == 0 || q.MaxDepth < 1 {
 		return []ports.Descendant{}, false, nil
 	}
@@ -24,7 +24,7 @@ func (s *Store) Descendants(ctx context.Context, q ports.DescendantQuery) (found
 	for i, c := range q.Causes {
 		p.Causes[i], p.CausePartitions[i] = uuid(c.ID), int32(c.Partition)
 	}
-	rows, err := s.queries.ListDescendants(ctx, s.reads, p)
+	rows, err := s.queries.ListDescendants(ctx, s.db.reads, p)
 	if err != nil {
 		return nil, false, translate(ctx, err)
 	}

@@ -11,8 +11,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.MatchReader = (*Store)(nil)
-
 // matchScans is how many pages of a key's entries one call looks at for one item. It
 // bounds what a call costs when keys are frequent and events that carry all are rare.
 const matchScans = concurrency.MaxConditionScan / searchPage
@@ -25,7 +23,7 @@ type coverage struct {
 
 // Matches implements ports.MatchReader. Each item is searched through its rarest key,
 // or its types, or the log; the page is what all items have covered.
-func (s *Store) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
+func (s *Reader) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
 	page := ports.MatchPage{Matches: []ports.Match{}, Through: max(q.After, q.Until)}
 	if q.After >= q.Until {
 		return page, nil
@@ -68,7 +66,7 @@ func (s *Store) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPag
 }
 
 // cover finds up to limit sequences that match an item.
-func (s *Store) cover(ctx context.Context, p event.PartitionID, item *concurrency.Item, b span, limit int) (coverage, error) {
+func (s *Reader) cover(ctx context.Context, p event.PartitionID, item *concurrency.Item, b span, limit int) (coverage, error) {
 	keys := item.Keys()
 	types := item.Types
 	if types == nil {
@@ -78,7 +76,7 @@ func (s *Store) cover(ctx context.Context, p event.PartitionID, item *concurrenc
 	case len(keys) > 0:
 		return s.coverKeys(ctx, p, keys, types, b, limit)
 	case len(types) > 0:
-		found, err := s.queries.ListTypeMatches(ctx, s.reads, &backbonedb.ListTypeMatchesParams{
+		found, err := s.queries.ListTypeMatches(ctx, s.db.reads, &backbonedb.ListTypeMatchesParams{
 			Types: distinct(types), PartitionID: int32(p), After: b.after, Until: b.until, PageSize: pageSize(limit),
 		})
 		return coveredBy(found, b, limit), err
@@ -106,7 +104,7 @@ func coveredBy(found []int64, b span, limit int) coverage {
 }
 
 // coverKeys walks the entries of the key that is the rarest at each page.
-func (s *Store) coverKeys(ctx context.Context, p event.PartitionID, keys, types []string, b span, limit int) (coverage, error) {
+func (s *Reader) coverKeys(ctx context.Context, p event.PartitionID, keys, types []string, b span, limit int) (coverage, error) {
 	keys = distinct(keys)
 	c := coverage{through: b.after}
 	for range matchScans {
@@ -119,7 +117,7 @@ func (s *Store) coverKeys(ctx context.Context, p event.PartitionID, keys, types 
 			return c, nil
 		}
 		others := slices.Delete(slices.Clone(keys), leader, leader+1)
-		rows, err := s.queries.ListKeyMatches(ctx, s.reads, &backbonedb.ListKeyMatchesParams{
+		rows, err := s.queries.ListKeyMatches(ctx, s.db.reads, &backbonedb.ListKeyMatchesParams{
 			PartitionID: int32(p), Key: keys[leader], OtherKeys: others, Types: types, After: c.through, Until: b.until, PageSize: searchPage,
 		})
 		if err != nil {
@@ -146,7 +144,7 @@ func (s *Store) coverKeys(ctx context.Context, p event.PartitionID, keys, types 
 
 // rarest finds the key whose next page of entries reaches farthest. ended says that
 // one of the keys has no entry left, so nothing can match.
-func (s *Store) rarest(ctx context.Context, p event.PartitionID, keys []string, b span) (leader int, ended bool, err error) {
+func (s *Reader) rarest(ctx context.Context, p event.PartitionID, keys []string, b span) (leader int, ended bool, err error) {
 	if len(keys) == 1 {
 		return 0, false, nil
 	}
@@ -154,7 +152,7 @@ func (s *Store) rarest(ctx context.Context, p event.PartitionID, keys []string, 
 	for i := range ordinals {
 		ordinals[i] = int32(i)
 	}
-	rows, err := s.queries.ListKeySpans(ctx, s.reads, &backbonedb.ListKeySpansParams{
+	rows, err := s.queries.ListKeySpans(ctx, s.db.reads, &backbonedb.ListKeySpansParams{
 		PartitionID: int32(p), Ordinals: ordinals, Keys: keys, After: b.after, Until: b.until, PageSize: searchPage,
 	})
 	if err != nil {

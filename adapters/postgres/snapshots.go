@@ -15,9 +15,19 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// StreamSnapshots keeps the snapshots of entities and of streams.
+type StreamSnapshots struct {
+	db      *Database
+	queries *backbonedb.Queries
+}
+
+func newStreamSnapshots(db *Database) *StreamSnapshots {
+	return &StreamSnapshots{db: db, queries: backbonedb.New()}
+}
+
 var (
-	_ ports.EntitySnapshots = (*Store)(nil)
-	_ ports.StreamSnapshots = (*Store)(nil)
+	_ ports.EntitySnapshots = (*StreamSnapshots)(nil)
+	_ ports.StreamSnapshots = (*StreamSnapshots)(nil)
 )
 
 // The states of an entity's snapshot.
@@ -28,19 +38,19 @@ const (
 
 func pgDate(d event.Date) pgtype.Date { return pgtype.Date{Time: d.Time(), Valid: true} }
 
-func (s *Store) epoch(ctx context.Context, p event.PartitionID) (ports.SnapshotEpoch, error) {
-	n, err := s.queries.GetSnapshotEpoch(ctx, s.reads, int32(p))
+func (s *StreamSnapshots) epoch(ctx context.Context, p event.PartitionID) (ports.SnapshotEpoch, error) {
+	n, err := s.queries.GetSnapshotEpoch(ctx, s.db.reads, int32(p))
 	return ports.SnapshotEpoch(n), translate(ctx, err)
 }
 
 // EntitySnapshots implements ports.EntitySnapshots. The epoch is read first: a
 // redaction after it is noticed when a snapshot is saved.
-func (s *Store) EntitySnapshots(ctx context.Context, p event.PartitionID, entityType, entityID string) ([]ports.EntitySnapshot, ports.SnapshotEpoch, error) {
+func (s *StreamSnapshots) EntitySnapshots(ctx context.Context, p event.PartitionID, entityType, entityID string) ([]ports.EntitySnapshot, ports.SnapshotEpoch, error) {
 	epoch, err := s.epoch(ctx, p)
 	if err != nil {
 		return nil, 0, err
 	}
-	rows, err := s.queries.ListEntitySnapshots(ctx, s.reads, &backbonedb.ListEntitySnapshotsParams{
+	rows, err := s.queries.ListEntitySnapshots(ctx, s.db.reads, &backbonedb.ListEntitySnapshotsParams{
 		PartitionID: int32(p), EntityType: entityType, EntityID: entityID,
 	})
 	if err != nil {
@@ -58,7 +68,7 @@ func (s *Store) EntitySnapshots(ctx context.Context, p event.PartitionID, entity
 }
 
 // SaveEntitySnapshot implements ports.EntitySnapshots.
-func (s *Store) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot, epoch ports.SnapshotEpoch) (bool, error) {
+func (s *StreamSnapshots) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot, epoch ports.SnapshotEpoch) (bool, error) {
 	status := snapshotValid
 	if n.Stale {
 		status = snapshotStale
@@ -77,8 +87,8 @@ func (s *Store) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot, 
 }
 
 // keep saves one snapshot and removes what is too many, if it was kept.
-func (s *Store) keep(ctx context.Context, lock func(context.Context, backbonedb.DBTX) error, save func(pgx.Tx) (int64, error), prune func(pgx.Tx) error) (kept bool, err error) {
-	err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+func (s *StreamSnapshots) keep(ctx context.Context, lock func(context.Context, backbonedb.DBTX) error, save func(pgx.Tx) (int64, error), prune func(pgx.Tx) error) (kept bool, err error) {
+	err = pgx.BeginFunc(ctx, s.db.reads, func(tx pgx.Tx) error {
 		if err := lock(ctx, tx); err != nil {
 			return err
 		}
@@ -92,24 +102,24 @@ func (s *Store) keep(ctx context.Context, lock func(context.Context, backbonedb.
 }
 
 // MarkEntitySnapshotsStale implements ports.EntitySnapshots.
-func (s *Store) MarkEntitySnapshotsStale(ctx context.Context, p event.PartitionID, entityType, entityID string, at event.Sequence, effective event.Date) (int, error) {
-	n, err := s.queries.MarkEntitySnapshotsStale(ctx, s.reads, &backbonedb.MarkEntitySnapshotsStaleParams{
+func (s *StreamSnapshots) MarkEntitySnapshotsStale(ctx context.Context, p event.PartitionID, entityType, entityID string, at event.Sequence, effective event.Date) (int, error) {
+	n, err := s.queries.MarkEntitySnapshotsStale(ctx, s.db.reads, &backbonedb.MarkEntitySnapshotsStaleParams{
 		PartitionID: int32(p), EntityType: entityType, EntityID: entityID, AtSequence: int64(at), Effective: pgDate(effective),
 	})
 	return int(n), translate(ctx, err)
 }
 
 // StreamSnapshot implements ports.StreamSnapshots.
-func (s *Store) StreamSnapshot(ctx context.Context, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, ports.SnapshotEpoch, error) {
+func (s *StreamSnapshots) StreamSnapshot(ctx context.Context, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, ports.SnapshotEpoch, error) {
 	epoch, err := s.epoch(ctx, p)
 	if err != nil {
 		return ports.StreamSnapshot{}, 0, err
 	}
-	found, err := s.streamSnapshot(ctx, s.reads, p, stream, internal, v)
+	found, err := s.streamSnapshot(ctx, s.db.reads, p, stream, internal, v)
 	return found, epoch, err
 }
 
-func (s *Store) streamSnapshot(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, error) {
+func (s *StreamSnapshots) streamSnapshot(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, error) {
 	r, err := s.queries.GetStreamSnapshot(ctx, db, &backbonedb.GetStreamSnapshotParams{
 		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, Internal: internal, Version: int64(v),
 	})
@@ -126,7 +136,7 @@ func (s *Store) streamSnapshot(ctx context.Context, db backbonedb.DBTX, p event.
 }
 
 // SaveStreamSnapshot implements ports.StreamSnapshots.
-func (s *Store) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapshot, epoch ports.SnapshotEpoch) (ports.StreamSnapshot, bool, error) {
+func (s *StreamSnapshots) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapshot, epoch ports.SnapshotEpoch) (ports.StreamSnapshot, bool, error) {
 	n.CreatedAt = event.Micros(n.CreatedAt)
 	kept, err := s.keep(ctx, s.queries.LockStreamSnapshots, func(tx pgx.Tx) (int64, error) {
 		return s.queries.SaveStreamSnapshot(ctx, tx, &backbonedb.SaveStreamSnapshotParams{
@@ -142,7 +152,7 @@ func (s *Store) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapshot, 
 	if err != nil || kept {
 		return n, kept, err
 	}
-	have, err := s.streamSnapshot(ctx, s.reads, n.Partition, n.Stream, n.Internal, n.Version)
+	have, err := s.streamSnapshot(ctx, s.db.reads, n.Partition, n.Stream, n.Internal, n.Version)
 	switch {
 	case fault.KindOf(err) == fault.NotFound || err == nil && n.Internal:
 		return ports.StreamSnapshot{}, false, snapshot.Superseded()

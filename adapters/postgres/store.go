@@ -5,16 +5,11 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
-	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -78,22 +73,6 @@ type Config struct {
 // unless configured. Generic plans over hundreds of them exhaust the lock table.
 const DefaultPhysicalPartitions = 32
 
-// limits are how long a session of ours may keep others waiting, and wait for them.
-type limits struct {
-	idle time.Duration // the server ends an appender that holds locks and hangs
-	turn time.Duration // the server ends a session that works a projection and hangs, so that another node gets its checkpoint
-	lock time.Duration // who waits for a lock gives up; appends: Config.LockTimeout
-	tell time.Duration // a notification that nobody takes is dropped
-	// whoever asks for leases on work leaves those alone that another session locks so long
-	share time.Duration
-}
-
-var usualLimits = limits{idle: 2 * time.Second, turn: 10 * time.Second, lock: 5 * time.Second, tell: 5 * time.Second, share: briefly}
-
-// lease bounds each question to a key store that is a database of its own: the head
-// locks are held meanwhile.
-func (l limits) lease() time.Duration { return l.idle / 2 }
-
 type systemClock struct{}
 
 func (systemClock) Now() time.Time { return time.Now() }
@@ -156,163 +135,84 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Store is the event store in PostgreSQL. It is safe for concurrent use.
+// Store is the database of the log with everything that is kept in it. It is safe for
+// concurrent use.
 type Store struct {
-	config    Config
-	clock     ports.Clock
-	log       *slog.Logger
-	metrics   Metrics
-	reads     *pgxpool.Pool
-	scattered *scattered // the same
-	appends   *pgxpool.Pool
-	leases    *leasePool // nil: the key store is in the log's database
-	queries   *backbonedb.Queries
-	appenders []*appender
-	slots     chan *group // of detours
-	pace      pace
-	notifier  *notifier
-	closing   sync.Once
-	cursors   *cursorWaits
-	warned    atomic.Int64 // when locked leases were last said: Unix nanoseconds
-	// large are partitions whose events are so large that a page had to be cut.
-	large sync.Map
-	// sweeps are how far versions are swept: by swept the last partition that is done.
-	sweeps sync.Map
+	*Database
+	*Engine
+	*Reader
+	*Audit
+	*PersonalRecords
+	*StreamSnapshots
+	*Intents
+	*Registry
+	*Directory
+	*ProjectionCheckpoints
+	*ProjectionVersions
+	*ProjectionRowStore
+	*ProjectionSnapshots
+	*ProjectionTargets
+	*SubscriptionStore
+	*WebhookStore
+	*PublisherStore
 
-	detoursMu sync.Mutex
-	detours   int // that run
-
-	installationMu sync.Mutex
-	installation   *ports.Installation
+	leases  *Leases
+	closing sync.Once
 }
 
-// The store keeps every promise of these ports.
-var (
-	_ ports.EventAppender     = (*Store)(nil)
-	_ ports.IdempotencyReader = (*Store)(nil)
-	_ ports.EventReader       = (*Store)(nil)
-	_ ports.CausalityReader   = (*Store)(nil)
-	_ ports.IntentReader      = (*Store)(nil)
-	_ ports.ChainReader       = (*Store)(nil)
-	_ ports.LegalEntities     = (*Store)(nil)
-	_ ports.Principals        = (*Store)(nil)
-	_ ports.Installations     = (*Store)(nil)
-	_ ports.EventTypes        = (*Store)(nil)
-	_ ports.Projections       = (*Store)(nil)
-	_ ports.WakeUps           = (*Store)(nil)
-	_ ports.PersonalRecords   = (*Store)(nil)
-)
-
-// Open connects to a migrated database and starts the appenders. Faults:
+// Open connects to a migrated database and starts the append engine. Faults:
 // store.dsn_invalid, store.unavailable.
 func Open(ctx context.Context, c Config) (*Store, error) {
 	c = c.withDefaults()
-	s := &Store{config: c, clock: c.Clock, log: c.Logger, metrics: c.Metrics, queries: backbonedb.New()}
-	var err error
-	// With one plan for all values a statement locks and looks at the partitions it
-	// needs only; custom plans cost half the point reads at eight partitions.
-	if s.reads, err = s.pool(ctx, c.DSN, "backbone reads", c.ReadPoolSize, map[string]string{
-		"plan_cache_mode": "force_generic_plan",
-		"jit":             "off",
-	}); err != nil {
+	db, err := openDatabase(ctx, DatabaseConfig{
+		DSN: c.DSN, ListenDSN: c.ListenDSN, ReadPoolSize: c.ReadPoolSize, ListenCheck: c.ListenCheck, MaxClockSkew: c.MaxClockSkew,
+		Clock: c.Clock, Logger: c.Logger, Tracer: c.Tracer, DialFunc: c.DialFunc, limits: c.limits,
+	})
+	if err != nil {
 		return nil, err
 	}
-	s.scattered = &scattered{pool: s.reads, queries: s.queries}
-	if s.appends, err = s.pool(ctx, c.DSN, "backbone appends", c.Appenders+detourSlots, map[string]string{
-		"plan_cache_mode":                     "force_generic_plan",
-		"enable_seqscan":                      "off", // a plan from when a partition was empty must not stay a scan
-		"jit":                                 "off",
-		"idle_in_transaction_session_timeout": milliseconds(c.limits.idle),
-		"lock_timeout":                        milliseconds(c.brief()),
-		"tcp_keepalives_idle":                 "15",
-		"tcp_keepalives_interval":             "5",
-		"tcp_keepalives_count":                "3",
-	}); err != nil {
-		s.reads.Close()
+	engine, err := startEngine(ctx, db, EngineConfig{
+		KeyStoreDSN: c.KeyStoreDSN, Appenders: c.Appenders, OnePartitionPerGroup: c.OnePartitionPerGroup,
+		QueueRequests: c.QueueRequests, QueueBytes: c.QueueBytes, PartitionRequests: c.PartitionRequests, PartitionBytes: c.PartitionBytes,
+		GroupTimeout: c.GroupTimeout, LockTimeout: c.LockTimeout, Metrics: c.Metrics,
+	})
+	if err != nil {
+		db.Close()
 		return nil, err
 	}
-	if c.KeyStoreDSN != "" && !sameDatabase(c.KeyStoreDSN, c.DSN) {
-		if s.leases, err = openLeasePool(ctx, s); err != nil {
-			s.closePools()
-			return nil, err
-		}
-	}
-	if err := s.reads.Ping(ctx); err != nil {
-		s.closePools()
-		return nil, unavailableFault(err)
-	}
-	s.notifier = startNotifier(s)
-	s.cursors = newCursorWaits(c.ReadPoolSize)
-	s.slots = make(chan *group, detourSlots)
-	for range detourSlots {
-		s.slots <- new(group)
-	}
-	s.appenders = make([]*appender, c.Appenders)
-	for i := range s.appenders {
-		s.appenders[i] = startAppender(s, i)
-	}
-	return s, nil
+	events := newReader(db)
+	checkpoints := newProjectionCheckpoints(db, events)
+	directory := newDirectory(db, c.PhysicalPartitions)
+	return &Store{
+		Database:              db,
+		Engine:                engine,
+		Reader:                events,
+		Audit:                 newAudit(db, events),
+		PersonalRecords:       newPersonalRecords(db, events),
+		StreamSnapshots:       newStreamSnapshots(db),
+		Intents:               newIntents(db, directory),
+		Registry:              newRegistry(db),
+		Directory:             directory,
+		ProjectionCheckpoints: checkpoints,
+		ProjectionVersions:    newProjectionVersions(checkpoints),
+		ProjectionRowStore:    newProjectionRowStore(checkpoints),
+		ProjectionSnapshots:   newProjectionSnapshots(checkpoints),
+		ProjectionTargets:     newProjectionTargets(checkpoints),
+		SubscriptionStore:     newSubscriptionStore(db, events),
+		WebhookStore:          newWebhookStore(db),
+		PublisherStore:        newPublisherStore(db),
+		leases:                newLeases(db),
+	}, nil
 }
 
-// Close answers what is queued, then ends the appenders and all connections. New
-// appends are refused from the moment it is called.
+// Close answers the appends that are queued, then ends all connections. New appends are
+// refused from the moment it is called.
 func (s *Store) Close() {
 	s.closing.Do(func() {
-		for _, a := range s.appenders {
-			a.queue.close()
-		}
-		for _, a := range s.appenders {
-			<-a.done
-		}
-		s.notifier.close()
-		s.closePools()
+		s.Engine.Close()
+		s.Database.Close()
 	})
 }
 
-func (s *Store) closePools() {
-	if s.leases != nil {
-		s.leases.pool.Close()
-	}
-	s.appends.Close()
-	s.reads.Close()
-}
-
-// Pool is the pool of reads, for read models that modules keep in this database.
-func (s *Store) Pool() *pgxpool.Pool { return s.reads }
-
-// Ping reports whether the database answers.
-func (s *Store) Ping(ctx context.Context) error { return translate(ctx, s.reads.Ping(ctx)) }
-
-func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-
-func (s *Store) pool(ctx context.Context, dsn, name string, size int, parameters map[string]string) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		// The library's text may quote the password.
-		return nil, fault.New(fault.Invalid, "store.dsn_invalid", "the database address cannot be read; correct it")
-	}
-	config.MaxConns = int32(size)
-	s.prepareConn(config.ConnConfig, name, parameters)
-	knockSeldom(config)
-	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
-		registerColumns(conn)
-		return nil
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, unavailableFault(err)
-	}
-	return pool, nil
-}
-
-func (s *Store) prepareConn(config *pgx.ConnConfig, name string, parameters map[string]string) {
-	config.RuntimeParams["application_name"] = name
-	for k, v := range parameters {
-		config.RuntimeParams[k] = v
-	}
-	config.DialFunc = s.config.DialFunc
-	config.Tracer = s.config.Tracer
-}
-
-// now is the clock in the store's precision.
-func (s *Store) now() time.Time { return s.clock.Now().UTC().Truncate(time.Microsecond) }
+// Leases gives the leases on work, which are not those on keys.
+func (s *Store) Leases() *Leases { return s.leases }

@@ -14,8 +14,8 @@ import (
 )
 
 // StreamStatus implements ports.StreamReader.
-func (s *Store) StreamStatus(ctx context.Context, p event.PartitionID, id event.StreamID) (ports.StreamStatus, error) {
-	row, err := s.queries.GetStreamStatus(ctx, s.reads, &backbonedb.GetStreamStatusParams{PartitionID: int32(p), StreamType: id.Type, StreamID: id.ID})
+func (s *Reader) StreamStatus(ctx context.Context, p event.PartitionID, id event.StreamID) (ports.StreamStatus, error) {
+	row, err := s.queries.GetStreamStatus(ctx, s.db.reads, &backbonedb.GetStreamStatusParams{PartitionID: int32(p), StreamType: id.Type, StreamID: id.ID})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ports.StreamStatus{}, nil
 	}
@@ -29,15 +29,15 @@ func (s *Store) StreamStatus(ctx context.Context, p event.PartitionID, id event.
 }
 
 // ReadStream implements ports.StreamReader. A limit of 0 reads to the end.
-func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) (events []event.Recorded, more bool, err error) {
+func (s *Reader) ReadStream(ctx context.Context, q ports.StreamQuery) (events []event.Recorded, more bool, err error) {
 	if q.Bytes <= 0 || q.WithoutData {
-		events, err = s.readStream(ctx, s.reads, &q)
+		events, err = s.readStream(ctx, s.db.reads, &q)
 		return events, false, err
 	}
 	if _, large := s.large.Load(q.Partition); large {
 		return s.readStreamInParts(ctx, q)
 	}
-	cut := &cutting{DBTX: s.reads, left: q.Bytes}
+	cut := &cutting{DBTX: s.db.reads, left: q.Bytes}
 	events, err = s.readStream(ctx, cut, &q)
 	if cut.cut {
 		s.large.Store(q.Partition, nil)
@@ -47,12 +47,12 @@ func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) (events []e
 
 // readStreamInParts is ReadStream for partitions with large events: of those that the
 // bytes leave out only a few are read.
-func (s *Store) readStreamInParts(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+func (s *Reader) readStreamInParts(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
 	limit := int(pageSize(q.Limit))
 	out := []event.Recorded{}
 	for left := q.Bytes; ; {
 		q.Limit = min(limit-len(out), fetchLarge)
-		part, err := s.readStream(ctx, s.reads, &q)
+		part, err := s.readStream(ctx, s.db.reads, &q)
 		if err != nil {
 			return nil, false, err
 		}
@@ -78,7 +78,7 @@ func (s *Store) readStreamInParts(ctx context.Context, q ports.StreamQuery) ([]e
 
 // readStream reads a page of a stream. Only what is read forward, to now and with its
 // data needs none of the further columns.
-func (s *Store) readStream(ctx context.Context, db backbonedb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
+func (s *Reader) readStream(ctx context.Context, db backbonedb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
 	if q.Until != 0 || q.EffectiveTo != nil || q.Direction == ports.Forward && q.WithoutData {
 		return s.readStreamAsOf(ctx, db, q)
 	}
@@ -102,7 +102,7 @@ func (s *Store) readStream(ctx context.Context, db backbonedb.DBTX, q *ports.Str
 }
 
 // readStreamAsOf is readStream of what was known, or took effect, up to a point.
-func (s *Store) readStreamAsOf(ctx context.Context, db backbonedb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
+func (s *Reader) readStreamAsOf(ctx context.Context, db backbonedb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
 	until, effective := int64(math.MaxInt64), pgtype.Date{InfinityModifier: pgtype.Infinity, Valid: true}
 	if q.Until != 0 && q.Until <= math.MaxInt64 {
 		until = int64(q.Until)

@@ -16,10 +16,23 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// SubscriptionStore keeps subscriptions, how far each has come in each partition, and the
+// messages that are in flight, waiting or parked.
+type SubscriptionStore struct {
+	db      *Database
+	queries *backbonedb.Queries
+	events  *Reader
+	cursors *cursorWaits
+}
+
+func newSubscriptionStore(db *Database, events *Reader) *SubscriptionStore {
+	return &SubscriptionStore{db: db, queries: backbonedb.New(), events: events, cursors: newCursorWaits(db.config.ReadPoolSize)}
+}
+
 var (
-	_ ports.Subscriptions           = (*Store)(nil)
-	_ ports.Deliveries              = (*Store)(nil)
-	_ ports.SubscriptionDeadLetters = (*Store)(nil)
+	_ ports.Subscriptions           = (*SubscriptionStore)(nil)
+	_ ports.Deliveries              = (*SubscriptionStore)(nil)
+	_ ports.SubscriptionDeadLetters = (*SubscriptionStore)(nil)
 )
 
 func subscriptionNotFound() error {
@@ -42,28 +55,17 @@ func subscriptionOf(r *backbonedb.BackboneSubscription) (subscription.Subscripti
 		UID: r.Uid.Bytes, TenantID: r.TenantID, ID: r.ID, SubscriberType: r.SubscriberType, SubscriberID: r.SubscriberID,
 		Filter: d.Filter, Settings: d.Settings, Moved: d.Moved, Status: subscription.Status(r.Status), Owner: r.Owner, Revision: r.Revision,
 		CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(), Failures: int(r.Failures),
-		LastFailure: subscription.Failure{Code: r.FailureCode.String, At: orZero(r.FailedAt)},
+		LastFailure: subscription.Failure{Code: r.FailureCode.String, At: utcOrZero(r.FailedAt)},
 	}, nil
 }
 
-func orZero(t pgtype.Timestamptz) time.Time {
-	if !t.Valid {
-		return time.Time{}
-	}
-	return t.Time.UTC()
-}
-
-func orNull(t time.Time) pgtype.Timestamptz {
-	return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()}
-}
-
 // CreateSubscription implements ports.Subscriptions.
-func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, most int) (stored subscription.Subscription, created bool, err error) {
+func (s *SubscriptionStore) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, most int) (stored subscription.Subscription, created bool, err error) {
 	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.Moved})
 	if err != nil {
 		return sub, false, err
 	}
-	err = pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.db.reads, func(tx pgx.Tx) error {
 		if most > 0 {
 			if err := s.queries.LockSubscriptionTenant(ctx, tx, sub.TenantID); err != nil {
 				return err
@@ -101,11 +103,11 @@ func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscri
 	return stored, created, err
 }
 
-func (s *Store) insertCursors(ctx context.Context, db backbonedb.DBTX, uid event.ID, cursors []ports.DeliveryCursor) error {
+func (s *SubscriptionStore) insertCursors(ctx context.Context, db backbonedb.DBTX, uid event.ID, cursors []ports.DeliveryCursor) error {
 	if len(cursors) == 0 {
 		return nil
 	}
-	p := backbonedb.InsertSubscriptionCursorsParams{Subscription: uuid(uid), UpdatedAt: s.now()}
+	p := backbonedb.InsertSubscriptionCursorsParams{Subscription: uuid(uid), UpdatedAt: s.db.now()}
 	for _, c := range cursors {
 		p.Partitions = append(p.Partitions, int32(c.Partition))
 		p.ReadThrough = append(p.ReadThrough, int64(c.ReadThrough))
@@ -114,8 +116,8 @@ func (s *Store) insertCursors(ctx context.Context, db backbonedb.DBTX, uid event
 }
 
 // Subscription implements ports.Subscriptions.
-func (s *Store) Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error) {
-	row, err := s.queries.GetSubscription(ctx, s.reads, &backbonedb.GetSubscriptionParams{TenantID: tenantID, ID: id})
+func (s *SubscriptionStore) Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error) {
+	row, err := s.queries.GetSubscription(ctx, s.db.reads, &backbonedb.GetSubscriptionParams{TenantID: tenantID, ID: id})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return subscription.Subscription{}, subscriptionNotFound()
 	}
@@ -126,8 +128,8 @@ func (s *Store) Subscription(ctx context.Context, tenantID, id string) (subscrip
 }
 
 // Subscriptions implements ports.Subscriptions.
-func (s *Store) Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error) {
-	rows, err := s.queries.ListSubscriptions(ctx, s.reads, tenantID)
+func (s *SubscriptionStore) Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error) {
+	rows, err := s.queries.ListSubscriptions(ctx, s.db.reads, tenantID)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -141,14 +143,14 @@ func (s *Store) Subscriptions(ctx context.Context, tenantID string) ([]subscript
 }
 
 // ChangeSubscription implements ports.Subscriptions.
-func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscription) error {
+func (s *SubscriptionStore) ChangeSubscription(ctx context.Context, sub subscription.Subscription) error {
 	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.Moved})
 	if err != nil {
 		return err
 	}
-	rows, err := s.queries.ChangeSubscription(ctx, s.reads, &backbonedb.ChangeSubscriptionParams{
-		Definition: definition, Status: string(sub.Status), Revision: sub.Revision, ExpectedRevision: sub.Revision - 1, UpdatedAt: s.now(),
-		Failures: int32(sub.Failures), FailureCode: optionalText(sub.LastFailure.Code), FailedAt: orNull(sub.LastFailure.At), Uid: uuid(sub.UID),
+	rows, err := s.queries.ChangeSubscription(ctx, s.db.reads, &backbonedb.ChangeSubscriptionParams{
+		Definition: definition, Status: string(sub.Status), Revision: sub.Revision, ExpectedRevision: sub.Revision - 1, UpdatedAt: s.db.now(),
+		Failures: int32(sub.Failures), FailureCode: optionalText(sub.LastFailure.Code), FailedAt: optionalTime(sub.LastFailure.At), Uid: uuid(sub.UID),
 	})
 	if err != nil {
 		return translate(ctx, err)
@@ -162,17 +164,17 @@ func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscri
 // DeleteSubscription implements ports.Subscriptions. The definition goes first: from
 // then on nobody hands anything out, and a row that a hand-out under way adds after
 // its partition was cleared belongs to an incarnation that does not come back.
-func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
-	if err := s.queries.DeleteSubscription(ctx, s.reads, uuid(uid)); err != nil {
+func (s *SubscriptionStore) DeleteSubscription(ctx context.Context, uid event.ID) error {
+	if err := s.queries.DeleteSubscription(ctx, s.db.reads, uuid(uid)); err != nil {
 		return translate(ctx, err)
 	}
-	cursors, err := s.queries.ListSubscriptionCursors(ctx, s.reads, uuid(uid))
+	cursors, err := s.queries.ListSubscriptionCursors(ctx, s.db.reads, uuid(uid))
 	if err != nil {
 		return translate(ctx, err)
 	}
 	for i := range cursors {
 		one := []int32{cursors[i].PartitionID}
-		err := pgx.BeginFunc(ctx, s.reads, func(tx pgx.Tx) error {
+		err := pgx.BeginFunc(ctx, s.db.reads, func(tx pgx.Tx) error {
 			// The cursor's row lock waits for a hand-out under way.
 			if err := s.queries.DeleteSubscriptionCursors(ctx, tx, &backbonedb.DeleteSubscriptionCursorsParams{Subscription: uuid(uid), Partitions: one}); err != nil {
 				return err
@@ -187,16 +189,16 @@ func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
 			return translate(ctx, err)
 		}
 	}
-	return translate(ctx, s.queries.DeleteSubscriptionConsumers(ctx, s.reads, uuid(uid)))
+	return translate(ctx, s.queries.DeleteSubscriptionConsumers(ctx, s.db.reads, uuid(uid)))
 }
 
 // RemoveRemains implements ports.Deliveries. Nobody parks for a subscription that is
 // gone, so no lock is needed.
-func (s *Store) RemoveRemains(ctx context.Context) (removed int, err error) {
-	left, err := s.queries.ListParkedRemains(ctx, s.reads)
+func (s *SubscriptionStore) RemoveRemains(ctx context.Context) (removed int, err error) {
+	left, err := s.queries.ListParkedRemains(ctx, s.db.reads)
 	for _, r := range left {
 		var rows int64
-		if rows, err = s.queries.DeleteSubscriptionParked(ctx, s.reads, &backbonedb.DeleteSubscriptionParkedParams{Subscription: r.Subscription, Partitions: []int32{r.PartitionID}}); err != nil {
+		if rows, err = s.queries.DeleteSubscriptionParked(ctx, s.db.reads, &backbonedb.DeleteSubscriptionParkedParams{Subscription: r.Subscription, Partitions: []int32{r.PartitionID}}); err != nil {
 			break
 		}
 		removed += int(rows)
@@ -205,13 +207,13 @@ func (s *Store) RemoveRemains(ctx context.Context) (removed int, err error) {
 }
 
 // OpenDeliveries implements ports.Deliveries.
-func (s *Store) OpenDeliveries(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
-	return translate(ctx, s.insertCursors(ctx, s.reads, uid, cursors))
+func (s *SubscriptionStore) OpenDeliveries(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
+	return translate(ctx, s.insertCursors(ctx, s.db.reads, uid, cursors))
 }
 
 // Backlogs implements ports.Deliveries.
-func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBacklog, error) {
-	cursors, err := s.queries.ListSubscriptionCursors(ctx, s.reads, uuid(uid))
+func (s *SubscriptionStore) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBacklog, error) {
+	cursors, err := s.queries.ListSubscriptionCursors(ctx, s.db.reads, uuid(uid))
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -219,7 +221,7 @@ func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBac
 	for i := range cursors {
 		partitions[i] = cursors[i].PartitionID
 	}
-	counts, err := s.queries.CountSubscriptionMessages(ctx, s.reads, &backbonedb.CountSubscriptionMessagesParams{Subscription: uuid(uid), Partitions: partitions})
+	counts, err := s.queries.CountSubscriptionMessages(ctx, s.db.reads, &backbonedb.CountSubscriptionMessagesParams{Subscription: uuid(uid), Partitions: partitions})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -232,8 +234,8 @@ func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBac
 }
 
 // DeliveryStates implements ports.Deliveries.
-func (s *Store) DeliveryStates(ctx context.Context, uids []event.ID) (map[event.ID]ports.DeliveryState, error) {
-	rows, err := s.queries.ListSubscriptionStates(ctx, s.reads, uuids(uids))
+func (s *SubscriptionStore) DeliveryStates(ctx context.Context, uids []event.ID) (map[event.ID]ports.DeliveryState, error) {
+	rows, err := s.queries.ListSubscriptionStates(ctx, s.db.reads, uuids(uids))
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -245,12 +247,12 @@ func (s *Store) DeliveryStates(ctx context.Context, uids []event.ID) (map[event.
 }
 
 // AllBacklogs implements ports.Deliveries.
-func (s *Store) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
-	cursors, err := s.queries.ListAllSubscriptionCursors(ctx, s.reads)
+func (s *SubscriptionStore) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
+	cursors, err := s.queries.ListAllSubscriptionCursors(ctx, s.db.reads)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
-	counts, err := s.queries.CountAllMessages(ctx, s.reads)
+	counts, err := s.queries.CountAllMessages(ctx, s.db.reads)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -288,12 +290,12 @@ func backlogsOf(cursors []backbonedb.BackboneSubscriptionCursor, counts []backbo
 }
 
 // Due implements ports.Deliveries.
-func (s *Store) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
-	now, err := s.storeTime(ctx, s.reads)
+func (s *SubscriptionStore) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
+	now, err := s.storeTime(ctx, s.db.reads)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
-	rows, err := s.queries.ListDueMessages(ctx, s.reads, &backbonedb.ListDueMessagesParams{Now: now, Scan: pageSize(limit)})
+	rows, err := s.queries.ListDueMessages(ctx, s.db.reads, &backbonedb.ListDueMessagesParams{Now: now, Scan: pageSize(limit)})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -305,16 +307,16 @@ func (s *Store) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error)
 }
 
 // Consumers implements ports.Deliveries.
-func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
-	now, err := s.storeTime(ctx, s.reads)
+func (s *SubscriptionStore) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
+	now, err := s.storeTime(ctx, s.db.reads)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
 	// A consumer whose row somebody locks is known as it was.
-	if _, err := brief[struct{}](ctx, s, briefly, backbonedb.SaveConsumer, uuid(uid), consumer, now.Add(back)); err != nil && !isLockTimeout(err) {
+	if _, err := brief[struct{}](ctx, s.db, briefly, backbonedb.SaveConsumer, uuid(uid), consumer, now.Add(back)); err != nil && !isLockTimeout(err) {
 		return nil, translate(ctx, err)
 	}
-	all, err := s.queries.ListConsumers(ctx, s.reads, &backbonedb.ListConsumersParams{Subscription: uuid(uid), Now: now})
+	all, err := s.queries.ListConsumers(ctx, s.db.reads, &backbonedb.ListConsumersParams{Subscription: uuid(uid), Now: now})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -325,25 +327,25 @@ func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, ba
 		}
 	}
 	if len(active) < len(all) {
-		err = s.queries.DeleteGoneConsumers(ctx, s.reads, &backbonedb.DeleteGoneConsumersParams{Subscription: uuid(uid), Now: now})
+		err = s.queries.DeleteGoneConsumers(ctx, s.db.reads, &backbonedb.DeleteGoneConsumersParams{Subscription: uuid(uid), Now: now})
 	}
 	return active, translate(ctx, err)
 }
 
 // EventsAt implements ports.Deliveries.
-func (s *Store) EventsAt(ctx context.Context, p event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error) {
+func (s *SubscriptionStore) EventsAt(ctx context.Context, p event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error) {
 	wanted := make([]int64, len(sequences))
 	for i, n := range sequences {
 		wanted[i] = int64(n)
 	}
-	return s.bySequence(ctx, p, wanted, true)
+	return s.events.bySequence(ctx, p, wanted, true)
 }
 
 // storeTime is the database's clock, so that all nodes agree on when a lease ends;
 // with an injected clock, which only tests have, it is that.
-func (s *Store) storeTime(ctx context.Context, db backbonedb.DBTX) (time.Time, error) {
-	if s.config.MaxClockSkew < 0 {
-		return s.now(), nil
+func (s *SubscriptionStore) storeTime(ctx context.Context, db backbonedb.DBTX) (time.Time, error) {
+	if s.db.config.MaxClockSkew < 0 {
+		return s.db.now(), nil
 	}
 	now, err := s.queries.StoreClock(ctx, db)
 	return now.UTC(), err
@@ -366,11 +368,11 @@ func uuids(ids []event.ID) []pgtype.UUID {
 }
 
 // ParkedMessages implements ports.SubscriptionDeadLetters.
-func (s *Store) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
-	return s.parkedMessages(ctx, s.reads, uid, partitionNumbers(partitions), from, q)
+func (s *SubscriptionStore) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
+	return s.parkedMessages(ctx, s.db.reads, uid, partitionNumbers(partitions), from, q)
 }
 
-func (s *Store) parkedMessages(ctx context.Context, db backbonedb.DBTX, uid event.ID, partitions []int32, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
+func (s *SubscriptionStore) parkedMessages(ctx context.Context, db backbonedb.DBTX, uid event.ID, partitions []int32, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
 	var rows []backbonedb.BackboneSubscriptionParked
 	var err error
 	if len(q.EventIDs) == 0 {
@@ -391,7 +393,7 @@ func (s *Store) parkedMessages(ctx context.Context, db backbonedb.DBTX, uid even
 		r := &rows[i]
 		out[i] = ports.ParkedMessage{Partition: event.PartitionID(r.PartitionID), Message: subscription.Message{
 			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.DeadState, Consumer: r.Consumer, Attempts: int(r.Attempts),
-			HandedAt: orZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
+			HandedAt: utcOrZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
 		}}
 		copy(out[i].Key[:], r.OrderKey)
 	}
@@ -399,8 +401,8 @@ func (s *Store) parkedMessages(ctx context.Context, db backbonedb.DBTX, uid even
 }
 
 // ParkedGroups implements ports.SubscriptionDeadLetters.
-func (s *Store) ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ports.ParkedGroup, error) {
-	rows, err := s.queries.CountParkedByCode(ctx, s.reads, &backbonedb.CountParkedByCodeParams{Subscription: uuid(uid), Partitions: partitionNumbers(partitions)})
+func (s *SubscriptionStore) ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ports.ParkedGroup, error) {
+	rows, err := s.queries.CountParkedByCode(ctx, s.db.reads, &backbonedb.CountParkedByCodeParams{Subscription: uuid(uid), Partitions: partitionNumbers(partitions)})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -412,8 +414,8 @@ func (s *Store) ParkedGroups(ctx context.Context, uid event.ID, partitions []eve
 }
 
 // Decisions implements ports.SubscriptionDeadLetters.
-func (s *Store) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
-	rows, err := s.queries.ListDecisions(ctx, s.reads, &backbonedb.ListDecisionsParams{
+func (s *SubscriptionStore) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
+	rows, err := s.queries.ListDecisions(ctx, s.db.reads, &backbonedb.ListDecisionsParams{
 		TenantID: tenantID, Subscription: id, Partitions: partitionNumbers(partitions), PageSize: pageSize(limit),
 	})
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // Listen implements ports.WakeUps. It keeps a direct connection of its own, since
 // LISTEN does not survive a pooler, and opens it again whenever it breaks. Whenever it
 // listens anew it wakes once with partition 0, since signals may have been missed.
-func (s *Store) Listen(ctx context.Context, wake func(event.PartitionID)) error {
-	return s.listen(ctx, channelAppended, func(payload string) {
+func (s *Reader) Listen(ctx context.Context, wake func(event.PartitionID)) error {
+	return s.db.listen(ctx, channelAppended, func(payload string) {
 		if payload == "" {
 			wake(0)
 			return
@@ -35,12 +35,12 @@ const listenCheckTimeout = 5 * time.Second
 
 // ListenEventTypes calls changed whenever somebody registered an event type, and
 // after every reconnection, until ctx ends.
-func (s *Store) ListenEventTypes(ctx context.Context, changed func()) error {
-	return s.listen(ctx, channelEventTypes, func(string) { changed() })
+func (s *Registry) ListenEventTypes(ctx context.Context, changed func()) error {
+	return s.db.listen(ctx, channelEventTypes, func(string) { changed() })
 }
 
 // listen hears payloads, and an empty one whenever it begins to listen.
-func (s *Store) listen(ctx context.Context, channel string, hear func(payload string)) error {
+func (s *Database) listen(ctx context.Context, channel string, hear func(payload string)) error {
 	for {
 		err := s.listenOnce(ctx, channel, hear)
 		if ctx.Err() != nil {
@@ -57,7 +57,7 @@ func (s *Store) listen(ctx context.Context, channel string, hear func(payload st
 	}
 }
 
-func (s *Store) listenOnce(ctx context.Context, channel string, hear func(payload string)) error {
+func (s *Database) listenOnce(ctx context.Context, channel string, hear func(payload string)) error {
 	beginning, cancel := context.WithTimeout(ctx, listenCheckTimeout)
 	defer cancel()
 	conn, err := s.connect(beginning, s.config.ListenDSN, "backbone listen")
@@ -82,7 +82,7 @@ func (s *Store) listenOnce(ctx context.Context, channel string, hear func(payloa
 
 // waitNotification waits for a signal. After a silence it asks the server whether the
 // connection still is one; nil without an error is that it is.
-func (s *Store) waitNotification(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
+func (s *Database) waitNotification(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
 	quiet, cancel := context.WithTimeout(ctx, s.config.ListenCheck)
 	n, err := conn.WaitForNotification(quiet)
 	silent := err != nil && quiet.Err() != nil && ctx.Err() == nil && !conn.IsClosed()

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -14,20 +13,20 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var (
-	_ ports.WebhookEndpoints = (*Store)(nil)
-	_ ports.WebhookAttempts  = (*Store)(nil)
-)
-
-// moment is a time that may be absent.
-func moment(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()} }
-
-func momentOf(t pgtype.Timestamptz) time.Time {
-	if !t.Valid {
-		return time.Time{}
-	}
-	return t.Time.UTC()
+// WebhookStore keeps the endpoints of webhooks and the log of attempts to reach them.
+type WebhookStore struct {
+	db      *Database
+	queries *backbonedb.Queries
 }
+
+func newWebhookStore(db *Database) *WebhookStore {
+	return &WebhookStore{db: db, queries: backbonedb.New()}
+}
+
+var (
+	_ ports.WebhookEndpoints = (*WebhookStore)(nil)
+	_ ports.WebhookAttempts  = (*WebhookStore)(nil)
+)
 
 func webhookEndpoint(w *backbonedb.BackboneWebhookEndpoint) ports.WebhookEndpoint {
 	names := w.HeaderNames
@@ -37,14 +36,14 @@ func webhookEndpoint(w *backbonedb.BackboneWebhookEndpoint) ports.WebhookEndpoin
 	return ports.WebhookEndpoint{
 		HeaderNames: names, Headers: w.Headers,
 		Subscription: event.ID(w.Subscription.Bytes), TenantID: w.TenantID, URL: w.Url, SecretNumber: int(w.SecretNumber),
-		PreviousUntil: momentOf(w.PreviousUntil), DisabledAt: momentOf(w.DisabledAt), DisabledCode: w.DisabledCode.String,
+		PreviousUntil: utcOrZero(w.PreviousUntil), DisabledAt: utcOrZero(w.DisabledAt), DisabledCode: w.DisabledCode.String,
 		Revision: w.Revision, CreatedAt: w.CreatedAt.UTC(), UpdatedAt: w.UpdatedAt.UTC(),
 	}
 }
 
 // WebhookEndpoint implements ports.WebhookEndpoints.
-func (s *Store) WebhookEndpoint(ctx context.Context, subscription event.ID) (ports.WebhookEndpoint, error) {
-	r, err := s.queries.GetWebhookEndpoint(ctx, s.reads, uuid(subscription))
+func (s *WebhookStore) WebhookEndpoint(ctx context.Context, subscription event.ID) (ports.WebhookEndpoint, error) {
+	r, err := s.queries.GetWebhookEndpoint(ctx, s.db.reads, uuid(subscription))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ports.WebhookEndpoint{}, fault.New(fault.NotFound, "webhook.endpoint_not_found", "this subscription has no endpoint; give it one")
 	}
@@ -55,8 +54,8 @@ func (s *Store) WebhookEndpoint(ctx context.Context, subscription event.ID) (por
 }
 
 // WebhookEndpoints implements ports.WebhookEndpoints.
-func (s *Store) WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error) {
-	rows, err := s.queries.ListWebhookEndpoints(ctx, s.reads, tenantID)
+func (s *WebhookStore) WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error) {
+	rows, err := s.queries.ListWebhookEndpoints(ctx, s.db.reads, tenantID)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -68,7 +67,7 @@ func (s *Store) WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.
 }
 
 // SaveWebhookEndpoint implements ports.WebhookEndpoints.
-func (s *Store) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
+func (s *WebhookStore) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
 	var saved int64
 	var err error
 	names := e.HeaderNames
@@ -76,14 +75,14 @@ func (s *Store) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint
 		names = []string{}
 	}
 	if e.Revision == 1 {
-		saved, err = s.queries.InsertWebhookEndpoint(ctx, s.reads, &backbonedb.InsertWebhookEndpointParams{
-			Subscription: uuid(e.Subscription), TenantID: e.TenantID, Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: moment(e.PreviousUntil),
-			DisabledAt: moment(e.DisabledAt), DisabledCode: optionalText(e.DisabledCode), CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt, HeaderNames: names, Headers: e.Headers,
+		saved, err = s.queries.InsertWebhookEndpoint(ctx, s.db.reads, &backbonedb.InsertWebhookEndpointParams{
+			Subscription: uuid(e.Subscription), TenantID: e.TenantID, Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: optionalTime(e.PreviousUntil),
+			DisabledAt: optionalTime(e.DisabledAt), DisabledCode: optionalText(e.DisabledCode), CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt, HeaderNames: names, Headers: e.Headers,
 		})
 	} else {
-		saved, err = s.queries.UpdateWebhookEndpoint(ctx, s.reads, &backbonedb.UpdateWebhookEndpointParams{
-			Subscription: uuid(e.Subscription), Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: moment(e.PreviousUntil),
-			DisabledAt: moment(e.DisabledAt), DisabledCode: optionalText(e.DisabledCode), ExpectedRevision: e.Revision - 1, UpdatedAt: e.UpdatedAt, HeaderNames: names, Headers: e.Headers,
+		saved, err = s.queries.UpdateWebhookEndpoint(ctx, s.db.reads, &backbonedb.UpdateWebhookEndpointParams{
+			Subscription: uuid(e.Subscription), Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: optionalTime(e.PreviousUntil),
+			DisabledAt: optionalTime(e.DisabledAt), DisabledCode: optionalText(e.DisabledCode), ExpectedRevision: e.Revision - 1, UpdatedAt: e.UpdatedAt, HeaderNames: names, Headers: e.Headers,
 		})
 	}
 	if err != nil {
@@ -96,15 +95,15 @@ func (s *Store) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint
 }
 
 // DeleteWebhookEndpoint implements ports.WebhookEndpoints.
-func (s *Store) DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error {
-	if err := s.queries.DeleteWebhookEndpoint(ctx, s.reads, uuid(subscription)); err != nil {
+func (s *WebhookStore) DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error {
+	if err := s.queries.DeleteWebhookEndpoint(ctx, s.db.reads, uuid(subscription)); err != nil {
 		return translate(ctx, err)
 	}
-	return translate(ctx, s.queries.DeleteWebhookAttempts(ctx, s.reads, uuid(subscription)))
+	return translate(ctx, s.queries.DeleteWebhookAttempts(ctx, s.db.reads, uuid(subscription)))
 }
 
 // AddWebhookAttempts implements ports.WebhookAttempts.
-func (s *Store) AddWebhookAttempts(ctx context.Context, subscription event.ID, attempts []ports.WebhookAttempt, keep int) error {
+func (s *WebhookStore) AddWebhookAttempts(ctx context.Context, subscription event.ID, attempts []ports.WebhookAttempt, keep int) error {
 	p := backbonedb.InsertWebhookAttemptsParams{Subscription: uuid(subscription)}
 	for i := range attempts {
 		a := &attempts[i]
@@ -120,15 +119,15 @@ func (s *Store) AddWebhookAttempts(ctx context.Context, subscription event.ID, a
 	if len(attempts) == 0 {
 		return ctx.Err()
 	}
-	if err := s.queries.InsertWebhookAttempts(ctx, s.reads, &p); err != nil {
+	if err := s.queries.InsertWebhookAttempts(ctx, s.db.reads, &p); err != nil {
 		return translate(ctx, err)
 	}
-	return translate(ctx, s.queries.TrimWebhookAttempts(ctx, s.reads, &backbonedb.TrimWebhookAttemptsParams{Subscription: uuid(subscription), Newest: int32(keep)}))
+	return translate(ctx, s.queries.TrimWebhookAttempts(ctx, s.db.reads, &backbonedb.TrimWebhookAttemptsParams{Subscription: uuid(subscription), Newest: int32(keep)}))
 }
 
 // WebhookAttempts implements ports.WebhookAttempts.
-func (s *Store) WebhookAttempts(ctx context.Context, subscription event.ID, limit int) ([]ports.WebhookAttempt, error) {
-	rows, err := s.queries.ListWebhookAttempts(ctx, s.reads, &backbonedb.ListWebhookAttemptsParams{Subscription: uuid(subscription), Newest: int32(limit)})
+func (s *WebhookStore) WebhookAttempts(ctx context.Context, subscription event.ID, limit int) ([]ports.WebhookAttempt, error) {
+	rows, err := s.queries.ListWebhookAttempts(ctx, s.db.reads, &backbonedb.ListWebhookAttemptsParams{Subscription: uuid(subscription), Newest: int32(limit)})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -137,7 +136,7 @@ func (s *Store) WebhookAttempts(ctx context.Context, subscription event.ID, limi
 		r := &rows[i].BackboneWebhookAttempt
 		out[i] = ports.WebhookAttempt{
 			EventID: event.ID(r.EventID.Bytes), Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence), Attempt: int(r.Attempt),
-			At: r.AttemptedAt.UTC(), Status: int(r.Status), Code: r.Code, Duration: time.Duration(r.DurationMs) * time.Millisecond, Next: momentOf(r.NextAt),
+			At: r.AttemptedAt.UTC(), Status: int(r.Status), Code: r.Code, Duration: time.Duration(r.DurationMs) * time.Millisecond, Next: utcOrZero(r.NextAt),
 		}
 	}
 	return out, nil

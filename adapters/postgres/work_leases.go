@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -14,15 +15,18 @@ import (
 )
 
 // Leases are rows of the log's database, which several nodes share work with.
-type Leases struct{ store *Store }
+type Leases struct {
+	db      *Database
+	queries *backbonedb.Queries
+	warned  atomic.Int64 // when locked leases were last reported: Unix nanoseconds
+}
+
+func newLeases(db *Database) *Leases { return &Leases{db: db, queries: backbonedb.New()} }
 
 var (
 	_ ports.Leases     = (*Leases)(nil)
 	_ ports.SharedWork = (*Leases)(nil)
 )
-
-// Leases gives the leases on work, which are not those on keys.
-func (s *Store) Leases() *Leases { return &Leases{s} }
 
 // Hold implements ports.Leases.
 func (l *Leases) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
@@ -53,11 +57,11 @@ func (l *Leases) Hold(ctx context.Context, holder string, ttl time.Duration, res
 
 func (l *Leases) hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]backbonedb.HoldLeasesRow, error) {
 	names, partitions := resourceColumns(resources)
-	return brief[backbonedb.HoldLeasesRow](ctx, l.store, l.patience(), backbonedb.HoldLeases, holder, interval(ttl), names, partitions)
+	return brief[backbonedb.HoldLeasesRow](ctx, l.db, l.patience(), backbonedb.HoldLeases, holder, interval(ttl), names, partitions)
 }
 
 // patience is how long a statement waits for each lock of somebody else.
-func (l *Leases) patience() time.Duration { return l.store.config.limits.share }
+func (l *Leases) patience() time.Duration { return l.db.config.limits.share }
 
 // lockedLeasesWarning is between two lines in the log that say so: leases are asked for
 // several times a second.
@@ -67,13 +71,13 @@ const lockedLeasesWarning = 10 * time.Second
 // administrator: one lease that cannot be had must not cost a node all of them.
 func (l *Leases) unlocked(ctx context.Context, resources []ports.LeaseResource) ([]ports.LeaseResource, error) {
 	names, partitions := resourceColumns(resources)
-	locked, err := brief[backbonedb.ListLockedLeasesRow](ctx, l.store, l.patience(), backbonedb.ListLockedLeases, names, partitions)
+	locked, err := brief[backbonedb.ListLockedLeasesRow](ctx, l.db, l.patience(), backbonedb.ListLockedLeases, names, partitions)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now().UnixNano()
-	if last := l.store.warned.Load(); now-last > lockedLeasesWarning.Nanoseconds() && l.store.warned.CompareAndSwap(last, now) {
-		l.store.log.WarnContext(ctx, "another session locks leases; backbone doctor --section contention names it", "leases", len(locked))
+	if last := l.warned.Load(); now-last > lockedLeasesWarning.Nanoseconds() && l.warned.CompareAndSwap(last, now) {
+		l.db.log.WarnContext(ctx, "another session locks leases; backbone doctor --section contention names it", "leases", len(locked))
 	}
 	return slices.DeleteFunc(slices.Clone(resources), func(r ports.LeaseResource) bool {
 		return slices.Contains(locked, backbonedb.ListLockedLeasesRow{Name: r.Name, PartitionID: int32(r.Partition)})
@@ -86,13 +90,13 @@ func (l *Leases) Release(ctx context.Context, holder string, resources []ports.L
 		return ctx.Err()
 	}
 	names, partitions := resourceColumns(resources)
-	_, err := brief[struct{}](ctx, l.store, l.patience(), backbonedb.ReleaseLeases, holder, names, partitions)
+	_, err := brief[struct{}](ctx, l.db, l.patience(), backbonedb.ReleaseLeases, holder, names, partitions)
 	return translate(ctx, err)
 }
 
 // List implements ports.Leases.
 func (l *Leases) List(ctx context.Context, name string) ([]ports.Lease, error) {
-	rows, err := l.store.queries.ListLeases(ctx, l.store.reads, name)
+	rows, err := l.queries.ListLeases(ctx, l.db.reads, name)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -112,9 +116,9 @@ func (l *Leases) Beat(ctx context.Context, node string, within time.Duration) ([
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
-	nodes, err := briefColumn[string](ctx, l.store, l.patience(), backbonedb.BeatNode, node, interval(forgetNodes*within), interval(within))
+	nodes, err := briefColumn[string](ctx, l.db, l.patience(), backbonedb.BeatNode, node, interval(forgetNodes*within), interval(within))
 	if isLockTimeout(err) { // the others may think that it is gone; what it holds it can renew
-		nodes, err = l.store.queries.ListAliveNodes(ctx, l.store.reads, &backbonedb.ListAliveNodesParams{Node: node, Within: interval(within)})
+		nodes, err = l.queries.ListAliveNodes(ctx, l.db.reads, &backbonedb.ListAliveNodesParams{Node: node, Within: interval(within)})
 	}
 	if err != nil {
 		return nil, translate(ctx, err)
@@ -124,7 +128,7 @@ func (l *Leases) Beat(ctx context.Context, node string, within time.Duration) ([
 
 // Leave implements ports.Leases.
 func (l *Leases) Leave(ctx context.Context, node string) error {
-	return translate(ctx, l.store.queries.DeleteNode(ctx, l.store.reads, node))
+	return translate(ctx, l.queries.DeleteNode(ctx, l.db.reads, node))
 }
 
 // BeatWork implements ports.SharedWork.
@@ -132,9 +136,9 @@ func (l *Leases) BeatWork(ctx context.Context, work, node string, within time.Du
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
-	nodes, err := briefColumn[string](ctx, l.store, l.patience(), backbonedb.BeatWorkNode, work, node, interval(forgetNodes*within), interval(within))
+	nodes, err := briefColumn[string](ctx, l.db, l.patience(), backbonedb.BeatWorkNode, work, node, interval(forgetNodes*within), interval(within))
 	if isLockTimeout(err) {
-		nodes, err = l.store.queries.ListAliveWorkNodes(ctx, l.store.reads, &backbonedb.ListAliveWorkNodesParams{Work: work, Node: node, Within: interval(within)})
+		nodes, err = l.queries.ListAliveWorkNodes(ctx, l.db.reads, &backbonedb.ListAliveWorkNodesParams{Work: work, Node: node, Within: interval(within)})
 	}
 	if err != nil {
 		return nil, translate(ctx, err)
@@ -144,7 +148,7 @@ func (l *Leases) BeatWork(ctx context.Context, work, node string, within time.Du
 
 // LeaveWork implements ports.SharedWork.
 func (l *Leases) LeaveWork(ctx context.Context, work, node string) error {
-	return translate(ctx, l.store.queries.DeleteWorkNode(ctx, l.store.reads, &backbonedb.DeleteWorkNodeParams{Work: work, Node: node}))
+	return translate(ctx, l.queries.DeleteWorkNode(ctx, l.db.reads, &backbonedb.DeleteWorkNodeParams{Work: work, Node: node}))
 }
 
 // Prune implements ports.SharedWork.
@@ -152,7 +156,7 @@ func (l *Leases) Prune(ctx context.Context, prefix string, keep []string) (int, 
 	if keep == nil {
 		keep = []string{}
 	}
-	n, err := l.store.queries.PruneLeases(ctx, l.store.reads, &backbonedb.PruneLeasesParams{Prefix: prefix, Keep: keep})
+	n, err := l.queries.PruneLeases(ctx, l.db.reads, &backbonedb.PruneLeasesParams{Prefix: prefix, Keep: keep})
 	if err != nil {
 		return 0, translate(ctx, err)
 	}
