@@ -25,8 +25,8 @@ import (
 )
 
 // Run carries out a command line, without the program's name, until it is done or the
-// process is interrupted. It returns the exit code: 0 done, 1 failed; the help of a
-// command names others.
+// process is interrupted. It returns the exit code: 0 done, 1 failed, 2 for a command
+// that does not exist; the help of a command names others.
 func Run(args []string) int {
 	TuneMemory()
 	if err := forbidCoreDumps(); err != nil {
@@ -36,7 +36,10 @@ func Run(args []string) int {
 	defer stop()
 	root := newRoot()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := unknownCommand(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	if err == nil {
 		return 0
 	}
@@ -72,6 +75,40 @@ func describe(err error) string {
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// unknownCommand is the error, with exit code 2, for a command line that names a
+// command that does not exist, at any level; nil if it names one. Cobra alone would
+// show the help of the command above it and exit 0.
+func unknownCommand(root *cobra.Command, args []string) error {
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		return nil // cobra adds these hidden commands when it executes them
+	}
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd(args...)
+	cmd, rest, err := root.Find(args)
+	if err != nil {
+		cmd, rest = root, args
+	} else if cmd.Name() == "help" {
+		return unknownCommand(root, rest)
+	} else if cmd.Runnable() {
+		return nil
+	}
+	for _, name := range rest {
+		switch {
+		case strings.HasPrefix(name, "-") && err == nil:
+			return nil // cobra judges flags
+		case strings.HasPrefix(name, "-"):
+			continue
+		}
+		cmd.SuggestionsMinimumDistance = 2
+		next := fmt.Sprintf("see `%s --help`", cmd.CommandPath())
+		if similar := cmd.SuggestionsFor(name); len(similar) > 0 {
+			next = fmt.Sprintf("did you mean %s?", strings.Join(similar, ", "))
+		}
+		return exit{2, fmt.Errorf("unknown command %q for %q; %s", name, cmd.CommandPath(), next)}
+	}
+	return nil
+}
 
 // exit is an error that carries the process's exit code.
 type exit struct {

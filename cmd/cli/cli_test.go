@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,5 +20,27 @@ func TestErrorsSayWhatTheyAreAboutOnOneLine(t *testing.T) {
 		"something else": errors.New("something\nelse"),
 	} {
 		require.Equal(t, want, describe(err))
+	}
+}
+
+func TestUnknownCommand(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"subscriptionz":           `unknown command "subscriptionz" for "backbone"; did you mean subscriptions?`,
+		"frobnicate --help":       "unknown command \"frobnicate\" for \"backbone\"; see `backbone --help`",
+		"subscriptions lits":      `unknown command "lits" for "backbone subscriptions"; did you mean list?`,
+		"webhooks nothing --help": "unknown command \"nothing\" for \"backbone webhooks\"; see `backbone webhooks --help`",
+		"fanout staus --json":     `unknown command "staus" for "backbone fanout"; did you mean status?`,
+		"help erasure aprove":     `unknown command "aprove" for "backbone erasure"; did you mean approve?`,
+		"completion basch":        `unknown command "basch" for "backbone completion"; did you mean bash?`,
+	} {
+		err := unknownCommand(newRoot(), strings.Fields(line))
+		require.EqualError(t, err, want, line)
+		var coded exit
+		require.ErrorAs(t, err, &coded)
+		require.Equal(t, 2, coded.ExitCode())
+	}
+	for _, line := range []string{"", "--version", "help", "help erasure", "subscriptions", "subscriptions --help", "subscriptions list", "entity vendor V-1", "completion bash", "__complete subs", "__completeNoDesc subs"} {
+		require.NoError(t, unknownCommand(newRoot(), strings.Fields(line)), line)
 	}
 }
