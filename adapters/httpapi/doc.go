@@ -4,4 +4,4 @@
 // calls of the application and answers and faults back into documents.
 package httpapi
 
-//go:generate oapi-codegen -config internal/api/oapi-codegen.yaml openapi.yaml
+//go:generate oapi-codegen -config internal/api/oapi-codegen.yaml openapi/openapi.yaml

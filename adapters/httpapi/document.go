@@ -4,35 +4,51 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/erpbackbone/backbone/application/module"
 )
 
-// committedDocument is the contract that the generated code is made from. It
-// lacks only what the running modules declare.
+// coreDocument describes the routes that every server has. Read models and intents
+// are added from what the running modules declare.
 //
-//go:embed openapi.yaml
-var committedDocument []byte
+//go:embed openapi/openapi.yaml
+var coreDocument []byte
 
 // object is a YAML mapping under construction.
 type object map[string]any
 
 func ref(kind, name string) object { return object{"$ref": "#/components/" + kind + "/" + name} }
 
-// document is the committed one with the declared read models as paths and the
-// declared intents as the extension x-intents of POST /api/intents.
+// Document assembles the OpenAPI document that a server with these modules serves:
+// the core document with a path for every read model and a named schema for the
+// payload of every intent. The extension x-intents of POST /api/intents lists the
+// intents with the events they emit and the personal fields of their payloads.
+func Document(catalog Catalog) ([]byte, error) {
+	models, err := declaredReadModels(catalog)
+	if err != nil {
+		return nil, err
+	}
+	return document(models, catalog.IntentTypes())
+}
+
 func document(models []readModel, intents []module.IntentType) ([]byte, error) {
 	var root yaml.Node
-	if err := yaml.Unmarshal(committedDocument, &root); err != nil {
+	if err := yaml.Unmarshal(coreDocument, &root); err != nil {
 		return nil, fmt.Errorf("embedded OpenAPI document: %w", err)
 	}
-	paths := child(root.Content[0], "paths")
+	paths, schemas := child(root.Content[0], "paths"), child(child(root.Content[0], "components"), "schemas")
 	for _, m := range models {
 		if err := add(paths, "/api/"+m.path, object{"get": describe(m)}); err != nil {
+			return nil, err
+		}
+		row, report := reportSchemas(m)
+		if err := errors.Join(add(schemas, m.name()+"Row", row), add(schemas, m.name()+"Report", report)); err != nil {
 			return nil, err
 		}
 	}
@@ -50,6 +66,9 @@ func document(models []readModel, intents []module.IntentType) ([]byte, error) {
 			}
 			listed[i]["pii_fields"] = fields
 		}
+		if err := add(schemas, payloadName(t.Type), nullable(schema)); err != nil {
+			return nil, err
+		}
 	}
 	if err := add(child(child(paths, "/api/intents"), "post"), "x-intents", listed); err != nil {
 		return nil, err
@@ -63,7 +82,7 @@ func document(models []readModel, intents []module.IntentType) ([]byte, error) {
 	return b.Bytes(), e.Close()
 }
 
-// child finds a member of a mapping of the committed document.
+// child finds a member of a mapping of the core document.
 func child(mapping *yaml.Node, name string) *yaml.Node {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == name {
@@ -82,6 +101,45 @@ func add(mapping *yaml.Node, name string, v any) error {
 	return nil
 }
 
+// payloadName names the schema of an intent's payload: ApSubmitInvoicePayload for
+// ap.submit_invoice.
+func payloadName(intentType string) string { return pascal(intentType) + "Payload" }
+
+// nullable writes JSON Schema's ["string", "null"] as OpenAPI 3.0 does, which has one
+// type for each schema.
+func nullable(schema any) any {
+	switch s := schema.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(s)+1)
+		for name, value := range s {
+			types, several := value.([]any)
+			if name == "type" && several && len(types) == 2 && types[1] == "null" {
+				out["type"], out["nullable"] = types[0], true
+				continue
+			}
+			out[name] = nullable(value)
+		}
+		return out
+	case []any:
+		out := make([]any, len(s))
+		for i := range s {
+			out[i] = nullable(s[i])
+		}
+		return out
+	default:
+		return schema
+	}
+}
+
+// pascal joins the words of a name or path, each with a capital letter.
+func pascal(text string) string {
+	var b strings.Builder
+	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return b.String()
+}
+
 // describe makes the operation of a read model.
 func describe(m readModel) object {
 	parameters := []object{}
@@ -94,18 +152,18 @@ func describe(m readModel) object {
 			"name": p.Name, "in": in, "required": p.Required || p.InPath, "description": p.Description, "schema": parameterSchema(p.Type),
 		})
 	}
-	for _, name := range []string{"LegalEntity", "AsOf", "KnownAt", "MinSequence", "Limit", "Cursor"} {
+	for _, name := range []string{"InLegalEntity", "AsOf", "KnownAt", "MinSequence", "Limit", "Cursor"} {
 		parameters = append(parameters, ref("parameters", name))
 	}
 	return object{
-		"tags": []string{"read_models"}, "operationId": "read_" + strings.NewReplacer("/", "_", "-", "_", "{", "", "}", "").Replace(m.path),
+		"tags": []string{"read_models"}, "operationId": "read" + m.name(), "x-action": actionReadModels,
 		"summary": m.Description, "parameters": parameters,
 		"responses": object{
 			"200": object{
 				"description": "The report.",
-				"content":     object{"application/json": object{"schema": reportSchema(m)}},
+				"content":     object{"application/json": object{"schema": ref("schemas", m.name()+"Report")}},
 			},
-			"default": ref("responses", "Problem"),
+			"default": ref("responses", "ProblemAnswer"),
 		},
 	}
 }
@@ -123,7 +181,11 @@ func parameterSchema(t module.ParamType) object {
 	}
 }
 
-func reportSchema(m readModel) object {
+// name is the read model's in operation ids and schemas: ApOpenItems for ap/open-items.
+func (m readModel) name() string { return pascal(m.path) }
+
+// reportSchemas describe a read model's answer and one of its rows.
+func reportSchemas(m readModel) (row, report object) {
 	columns := object{}
 	for _, c := range m.Columns {
 		schema := columnSchema(c.Type)
@@ -135,16 +197,17 @@ func reportSchema(m readModel) object {
 		rows = "rows"
 	}
 	properties := object{
-		rows:       object{"type": "array", "items": object{"type": "object", "properties": columns}},
-		"has_more": object{"type": "boolean"}, "next_cursor": object{"type": "string"},
+		rows:          object{"type": "array", "items": ref("schemas", m.name()+"Row")},
+		"has_more":    object{"type": "boolean"},
+		"next_cursor": ref("schemas", "NextCursor"),
 	}
 	required := []string{rows}
 	if !m.Flat {
-		properties["header"] = object{"type": "object", "description": "Parameters as resolved, and totals.", "additionalProperties": true}
-		properties["footer"] = object{"type": "object", "additionalProperties": true}
+		properties["header"] = object{"type": "object", "description": "Parameters as resolved, and totals.", "additionalProperties": true, "x-go-type": "json.RawMessage"}
+		properties["footer"] = object{"type": "object", "additionalProperties": true, "x-go-type": "json.RawMessage"}
 		required = append(required, "header", "has_more")
 	}
-	return object{"type": "object", "required": required, "properties": properties}
+	return object{"type": "object", "properties": columns}, object{"type": "object", "required": required, "properties": properties}
 }
 
 // columnSchema says how a column is written. Amounts are text, so that no reader
@@ -161,8 +224,8 @@ func columnSchema(t string) object {
 		return object{"type": "integer", "format": "int64"}
 	case "bool":
 		return object{"type": "boolean"}
-	case "object":
-		return object{"type": "object", "additionalProperties": true}
+	case "object": // any JSON: the module decides whether it is an object or a list
+		return object{"x-go-type": "json.RawMessage"}
 	default:
 		return object{"type": "string"}
 	}

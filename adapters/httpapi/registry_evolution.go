@@ -77,7 +77,7 @@ func ofProof(err error) error {
 // violationAnswer is a finding as it is written.
 func violationAnswer(v fault.Violation) api.Violation {
 	return api.Violation{
-		Field: v.Field, Code: v.Code, Rule: v.Rule, Severity: api.ViolationSeverity(v.Severity), Detail: v.Detail, Expected: v.Expected, Got: v.Got,
+		Field: v.Field, Code: v.Code, Rule: v.Rule, Severity: v.Severity, Detail: v.Detail, Expected: v.Expected, Got: v.Got,
 		Difference: v.Difference, Currency: v.Currency, Bt: v.BT, Element: v.Element, Line: v.Line,
 	}
 }

@@ -30,9 +30,9 @@ var reserved = map[string]bool{
 	"entities": true, "snapshots": true, "subscriptions": true, "erasure-requests": true, "legal-holds": true, "projections": true,
 }
 
-// readModels turns the declarations into routes.
-func (s *Server) readModels() ([]readModel, error) {
-	declared := s.config.Catalog.ReadModels()
+// declaredReadModels turns the declarations into routes.
+func declaredReadModels(catalog Catalog) ([]readModel, error) {
+	declared := catalog.ReadModels()
 	out := make([]readModel, 0, len(declared))
 	for _, path := range slices.Sorted(maps.Keys(declared)) {
 		m := readModel{ReadModel: declared[path], path: path}
@@ -69,8 +69,10 @@ func (s *Server) readModels() ([]readModel, error) {
 // commonParameters are those that every read model has, with their place in the
 // document.
 var commonParameters = map[string]string{
-	"legal_entity": "LegalEntity", "as_of": "AsOf", "known_at": "KnownAt", "min_sequence": "MinSequence", "limit": "Limit", "cursor": "Cursor",
+	"legal_entity": "InLegalEntity", "as_of": "AsOf", "known_at": "KnownAt", "min_sequence": "MinSequence", "limit": "Limit", "cursor": "Cursor",
 }
+
+const actionReadModels = "readmodels.read"
 
 // readModel answers a declared read model.
 func (s *Server) readModel(m readModel) echo.HandlerFunc {

@@ -120,7 +120,7 @@ func New(c Config) (*Server, error) {
 			w.WriteHeader(http.StatusOK)
 		})
 	}
-	models, err := s.readModels()
+	models, err := declaredReadModels(c.Catalog)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func New(c Config) (*Server, error) {
 	}
 	api.RegisterHandlersWithOptions(e, api.NewStrictHandler(s, nil), api.RegisterHandlersOptions{OperationMiddlewares: guards})
 	for _, m := range models {
-		e.GET(m.route, s.readModel(m), s.guard(operation{action: "readmodels.read", checks: true}))
+		e.GET(m.route, s.readModel(m), s.guard(operation{action: actionReadModels, checks: true}))
 	}
 	s.echo = e
 	s.http = &http.Server{

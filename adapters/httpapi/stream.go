@@ -85,8 +85,8 @@ func cacheOf(page query.StreamPage) string {
 	return page.CacheControl
 }
 
-// ReadAll answers GET /api/streams/$all.
-func (s *Server) ReadAll(ctx context.Context, r api.ReadAllRequestObject) (api.ReadAllResponseObject, error) {
+// ReadAllEvents answers GET /api/streams/$all.
+func (s *Server) ReadAllEvents(ctx context.Context, r api.ReadAllEventsRequestObject) (api.ReadAllEventsResponseObject, error) {
 	p := callOf(ctx).principal
 	q := query.FeedQuery{TenantID: p.TenantID, Readable: p.LegalEntities, Cursor: r.Params.From}
 	var err error

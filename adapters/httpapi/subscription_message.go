@@ -162,8 +162,8 @@ func ignoredAnswers(all []subscriptions.Ignored) []api.IgnoredEvent {
 	return out
 }
 
-// ListParked answers GET /api/subscriptions/{id}/parked.
-func (s *Server) ListParked(ctx context.Context, r api.ListParkedRequestObject) (api.ListParkedResponseObject, error) {
+// ListParkedMessages answers GET /api/subscriptions/{id}/parked.
+func (s *Server) ListParkedMessages(ctx context.Context, r api.ListParkedMessagesRequestObject) (api.ListParkedMessagesResponseObject, error) {
 	limit, err := pageLimit(r.Params.Limit)
 	if err != nil {
 		return nil, err
@@ -190,8 +190,8 @@ func parkedAnswer(m *subscriptions.DeadLetter) api.ParkedMessage {
 	}
 }
 
-// GroupParked answers GET /api/subscriptions/{id}/parked/groups.
-func (s *Server) GroupParked(ctx context.Context, r api.GroupParkedRequestObject) (api.GroupParkedResponseObject, error) {
+// ListParkedGroups answers GET /api/subscriptions/{id}/parked/groups.
+func (s *Server) ListParkedGroups(ctx context.Context, r api.ListParkedGroupsRequestObject) (api.ListParkedGroupsResponseObject, error) {
 	service, caller, err := s.subscriptions(ctx)
 	if err != nil {
 		return nil, err
@@ -207,9 +207,9 @@ func (s *Server) GroupParked(ctx context.Context, r api.GroupParkedRequestObject
 	return reply(http.StatusOK, out)
 }
 
-// GetParked answers GET /api/subscriptions/{id}/parked/{event_id}. Whoever may read
+// GetParkedMessage answers GET /api/subscriptions/{id}/parked/{event_id}. Whoever may read
 // the event sees it too, opened for them.
-func (s *Server) GetParked(ctx context.Context, r api.GetParkedRequestObject) (api.GetParkedResponseObject, error) {
+func (s *Server) GetParkedMessage(ctx context.Context, r api.GetParkedMessageRequestObject) (api.GetParkedMessageResponseObject, error) {
 	id, err := parseID(r.EventID, "subscription.message_not_found")
 	if err != nil {
 		return nil, err
@@ -256,13 +256,13 @@ func (s *Server) GetParked(ctx context.Context, r api.GetParkedRequestObject) (a
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
-// ReplayParked answers POST /api/subscriptions/{id}/parked/replay.
-func (s *Server) ReplayParked(ctx context.Context, r api.ReplayParkedRequestObject) (api.ReplayParkedResponseObject, error) {
+// ReplayParkedMessages answers POST /api/subscriptions/{id}/parked/replay.
+func (s *Server) ReplayParkedMessages(ctx context.Context, r api.ReplayParkedMessagesRequestObject) (api.ReplayParkedMessagesResponseObject, error) {
 	return s.settleParked(ctx, r.ID, r.Body, Subscriptions.Replay)
 }
 
-// DiscardParked answers POST /api/subscriptions/{id}/parked/discard.
-func (s *Server) DiscardParked(ctx context.Context, r api.DiscardParkedRequestObject) (api.DiscardParkedResponseObject, error) {
+// DiscardParkedMessages answers POST /api/subscriptions/{id}/parked/discard.
+func (s *Server) DiscardParkedMessages(ctx context.Context, r api.DiscardParkedMessagesRequestObject) (api.DiscardParkedMessagesResponseObject, error) {
 	return s.settleParked(ctx, r.ID, r.Body, Subscriptions.Discard)
 }
 

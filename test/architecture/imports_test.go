@@ -37,10 +37,12 @@ var layers = []layer{
 	{"domain/", []string{"domain/"}, []string{"github.com/oklog/ulid/"}},
 	{"ports/", []string{"domain/"}, nil},
 	{"application/*/", []string{"domain/", "ports", "application/module", "application/{1}/"}, nil},
+	// The document of the built-in modules, from which clients are generated.
+	{"adapters/httpapi/openapi/", []string{"domain/", "application/module", "adapters/", "modules/*/"}, nil},
 	{"adapters/httpapi/", []string{"domain/", "ports", "application/", "adapters/httpapi/"}, []string{""}},
 	{"adapters/postgres/", []string{"domain/", "ports", "adapters/postgres/", "sql/"}, []string{""}},
 	{"adapters/*/", []string{"domain/", "ports", "adapters/{1}/"}, []string{""}},
-	{"modules/*/adapters/*/", []string{"domain/", "ports", "modules/{1}/", "adapters/{2}/", "sql/{1}/"}, []string{""}},
+	{"modules/*/adapters/*/", []string{"domain/", "ports", "modules/{1}/", "adapters/{2}/", "adapters/client/", "sql/{1}/"}, []string{""}},
 	{"modules/*/", []string{"domain/", "ports", "application/module", "modules/{1}/", "modules/*/contract/"}, nil},
 	{"sql/", []string{"sql/"}, nil},
 	{"configs/", []string{"domain/", "configs/"}, []string{""}},

@@ -35,7 +35,7 @@ func TestImportRules(t *testing.T) {
 		{"adapters/memory", module + "adapters/postgres", false},
 		{"adapters/memory", module + "application/append", false},
 		{"adapters/httpapi", module + "application/pipeline", true},
-		{"adapters/httpapi/openapi", "github.com/labstack/echo/v4", true},
+		{"adapters/httpapi/internal/api", "github.com/labstack/echo/v4", true},
 		{"adapters/system", "github.com/labstack/echo/v4", false},
 		{"adapters/postgres/query", "github.com/jackc/pgx/v5", true},
 		{"adapters/postgres", module + "sql/backbone", true},

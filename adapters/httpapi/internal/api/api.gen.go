@@ -16,45 +16,6 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
-// Defines values for RuleEvaluationResult.
-const (
-	ConditionFalse RuleEvaluationResult = "condition_false"
-	Fired          RuleEvaluationResult = "fired"
-	NotApplicable  RuleEvaluationResult = "not_applicable"
-)
-
-// Valid indicates whether the value is a known member of the RuleEvaluationResult enum.
-func (e RuleEvaluationResult) Valid() bool {
-	switch e {
-	case ConditionFalse:
-		return true
-	case Fired:
-		return true
-	case NotApplicable:
-		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for ViolationSeverity.
-const (
-	Error   ViolationSeverity = "error"
-	Warning ViolationSeverity = "warning"
-)
-
-// Valid indicates whether the value is a known member of the ViolationSeverity enum.
-func (e ViolationSeverity) Valid() bool {
-	switch e {
-	case Error:
-		return true
-	case Warning:
-		return true
-	default:
-		return false
-	}
-}
-
 // Acknowledge defines model for Acknowledge.
 type Acknowledge struct {
 	// Consumer Only what this consumer has.
@@ -202,8 +163,8 @@ type DeadLetter struct {
 type DeadLetterList struct {
 	DeadLetters []DeadLetter `json:"dead_letters"`
 
-	// NextCursor Absent on the last page.
-	NextCursor string `json:"next_cursor,omitempty,omitzero"`
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 }
 
 // Delegate defines model for Delegate.
@@ -388,6 +349,9 @@ type ErasureRequest struct {
 // ErasureRequestList defines model for ErasureRequestList.
 type ErasureRequestList struct {
 	ErasureRequests []ErasureRequest `json:"erasure_requests"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 }
 
 // ErasureStatus The way of a request, in order, ends as completed; rejected, withdrawn, expired and refused end it without
@@ -468,9 +432,11 @@ type EventDelivery struct {
 
 // EventPage defines model for EventPage.
 type EventPage struct {
-	Events     []Event `json:"events"`
-	HasMore    bool    `json:"has_more"`
-	NextCursor string  `json:"next_cursor,omitempty,omitzero"`
+	Events  []Event `json:"events"`
+	HasMore bool    `json:"has_more"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 }
 
 // EventQuery defines model for EventQuery.
@@ -588,6 +554,9 @@ type EventTypeDifference struct {
 type EventTypeHistory struct {
 	Changes []EventTypeChange `json:"changes"`
 
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
+
 	// Type Absent where the changes are those of all types.
 	Type string `json:"type,omitempty,omitzero"`
 }
@@ -595,7 +564,10 @@ type EventTypeHistory struct {
 // EventTypeList defines model for EventTypeList.
 type EventTypeList struct {
 	EventTypes []EventType `json:"event_types"`
-	Total      int         `json:"total"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
+	Total      int        `json:"total"`
 }
 
 // EventTypeRegistration defines model for EventTypeRegistration.
@@ -627,8 +599,10 @@ type EventTypeRegistration struct {
 
 // EventTypeVersions defines model for EventTypeVersions.
 type EventTypeVersions struct {
-	Type     string      `json:"type"`
-	Versions []EventType `json:"versions"`
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor  `json:"next_cursor,omitempty,omitzero"`
+	Type       string      `json:"type"`
+	Versions   []EventType `json:"versions"`
 }
 
 // ExpectedEntity The last event of the legal entity that references the entity must have this sequence; 0 means there is none.
@@ -643,9 +617,11 @@ type ExpectedVersion = json.RawMessage
 
 // FeedPage defines model for FeedPage.
 type FeedPage struct {
-	Events     []Event `json:"events"`
-	HasMore    bool    `json:"has_more"`
-	NextCursor string  `json:"next_cursor"`
+	Events  []Event `json:"events"`
+	HasMore bool    `json:"has_more"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor"`
 }
 
 // Health defines model for Health.
@@ -724,11 +700,13 @@ type IntentRequest struct {
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 
 	// DryRun Plan only; nothing is stored.
-	DryRun        bool            `json:"dry_run,omitempty,omitzero"`
-	EffectiveDate string          `json:"effective_date,omitempty,omitzero"`
-	LegalEntity   string          `json:"legal_entity"`
-	Payload       json.RawMessage `json:"payload"`
-	Source        Source          `json:"source,omitempty,omitzero"`
+	DryRun        bool   `json:"dry_run,omitempty,omitzero"`
+	EffectiveDate string `json:"effective_date,omitempty,omitzero"`
+	LegalEntity   string `json:"legal_entity"`
+
+	// Payload As the schema of the intent's type demands: `ApSubmitInvoicePayload` for `ap.submit_invoice`.
+	Payload json.RawMessage `json:"payload"`
+	Source  Source          `json:"source,omitempty,omitzero"`
 
 	// Type The intents of the running modules are listed under x-intents of this operation.
 	Type string `json:"type"`
@@ -762,6 +740,9 @@ type LegalEntity struct {
 // LegalEntityList defines model for LegalEntityList.
 type LegalEntityList struct {
 	LegalEntities []LegalEntity `json:"legal_entities"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 }
 
 // LegalEntityRequest defines model for LegalEntityRequest.
@@ -792,6 +773,9 @@ type LegalHold struct {
 // LegalHoldList defines model for LegalHoldList.
 type LegalHoldList struct {
 	LegalHolds []LegalHold `json:"legal_holds"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 }
 
 // Lineage defines model for Lineage.
@@ -982,6 +966,9 @@ type NewWebhookEndpoint struct {
 	URL string `json:"url"`
 }
 
+// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+type NextCursor = string
+
 // PIIField A part of data that is personal. It is sealed with the key of the person it is about before it is stored.
 // The schema must be closed on the way to it (`additionalProperties: false`) and require the subject where
 // the part may occur. A property named like a person's datum is listed here or carries `x-not-pii` with the
@@ -1020,6 +1007,9 @@ type ParkedDecision struct {
 // ParkedDecisionList defines model for ParkedDecisionList.
 type ParkedDecisionList struct {
 	Decisions []ParkedDecision `json:"decisions"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 }
 
 // ParkedGroup defines model for ParkedGroup.
@@ -1033,13 +1023,18 @@ type ParkedGroup struct {
 // ParkedGroupList defines model for ParkedGroupList.
 type ParkedGroupList struct {
 	Groups []ParkedGroup `json:"groups"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 }
 
 // ParkedList defines model for ParkedList.
 type ParkedList struct {
-	HasMore    bool            `json:"has_more"`
-	Messages   []ParkedMessage `json:"messages"`
-	NextCursor string          `json:"next_cursor,omitempty,omitzero"`
+	HasMore  bool            `json:"has_more"`
+	Messages []ParkedMessage `json:"messages"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 }
 
 // ParkedMessage defines model for ParkedMessage.
@@ -1050,12 +1045,12 @@ type ParkedMessage struct {
 	Detail   string `json:"detail,omitempty,omitzero"`
 
 	// Event Where one message is read by who may read the event.
-	Event           map[string]interface{} `json:"event,omitempty,omitzero"`
-	EventID         string                 `json:"event_id"`
-	LastDeliveredAt string                 `json:"last_delivered_at,omitempty,omitzero"`
-	LegalEntity     string                 `json:"legal_entity"`
-	ParkedAt        string                 `json:"parked_at"`
-	Sequence        string                 `json:"sequence"`
+	Event           json.RawMessage `json:"event,omitempty,omitzero"`
+	EventID         string          `json:"event_id"`
+	LastDeliveredAt string          `json:"last_delivered_at,omitempty,omitzero"`
+	LegalEntity     string          `json:"legal_entity"`
+	ParkedAt        string          `json:"parked_at"`
+	Sequence        string          `json:"sequence"`
 }
 
 // PolledEvents defines model for PolledEvents.
@@ -1365,6 +1360,8 @@ type ProjectionInLegalEntity struct {
 
 // ProjectionList defines model for ProjectionList.
 type ProjectionList struct {
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor  NextCursor   `json:"next_cursor,omitempty,omitzero"`
 	Projections []Projection `json:"projections"`
 }
 
@@ -1423,7 +1420,7 @@ type ProjectionRow struct {
 	Sequence string `json:"sequence"`
 
 	// State What the fold gave; any JSON value.
-	State interface{} `json:"state"`
+	State json.RawMessage `json:"state"`
 }
 
 // ProjectionRowDifference defines model for ProjectionRowDifference.
@@ -1438,13 +1435,15 @@ type ProjectionRowDifference struct {
 
 // ProjectionRows defines model for ProjectionRows.
 type ProjectionRows struct {
-	HasMore     bool            `json:"has_more"`
-	LegalEntity string          `json:"legal_entity"`
-	NextCursor  string          `json:"next_cursor,omitempty,omitzero"`
-	Projection  string          `json:"projection"`
-	Rows        []ProjectionRow `json:"rows"`
-	Sequence    string          `json:"sequence"`
-	Version     int             `json:"version"`
+	HasMore     bool   `json:"has_more"`
+	LegalEntity string `json:"legal_entity"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor      `json:"next_cursor,omitempty,omitzero"`
+	Projection string          `json:"projection"`
+	Rows       []ProjectionRow `json:"rows"`
+	Sequence   string          `json:"sequence"`
+	Version    int             `json:"version"`
 }
 
 // ProjectionRowsCommand defines model for ProjectionRowsCommand.
@@ -1657,15 +1656,12 @@ type RoleList = []string
 
 // RuleEvaluation defines model for RuleEvaluation.
 type RuleEvaluation struct {
-	ActionsTaken []string             `json:"actions_taken,omitempty,omitzero"`
-	EvaluationMs int64                `json:"evaluation_ms"`
-	Result       RuleEvaluationResult `json:"result"`
-	RuleID       string               `json:"rule_id"`
-	RuleName     string               `json:"rule_name"`
+	ActionsTaken []string `json:"actions_taken,omitempty,omitzero"`
+	EvaluationMs int64    `json:"evaluation_ms"`
+	Result       string   `json:"result"`
+	RuleID       string   `json:"rule_id"`
+	RuleName     string   `json:"rule_name"`
 }
-
-// RuleEvaluationResult defines model for RuleEvaluation.Result.
-type RuleEvaluationResult string
 
 // Scope defines model for Scope.
 type Scope struct {
@@ -1871,6 +1867,8 @@ type SubscriptionDeleted struct {
 
 // SubscriptionList defines model for SubscriptionList.
 type SubscriptionList struct {
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor    NextCursor     `json:"next_cursor,omitempty,omitzero"`
 	Subscriptions []Subscription `json:"subscriptions"`
 }
 
@@ -2033,13 +2031,10 @@ type Violation struct {
 	Got   string `json:"got,omitempty,omitzero"`
 
 	// Line Line of the source document.
-	Line     int               `json:"line,omitempty,omitzero"`
-	Rule     string            `json:"rule,omitempty,omitzero"`
-	Severity ViolationSeverity `json:"severity,omitempty,omitzero"`
+	Line     int    `json:"line,omitempty,omitzero"`
+	Rule     string `json:"rule,omitempty,omitzero"`
+	Severity string `json:"severity,omitempty,omitzero"`
 }
-
-// ViolationSeverity defines model for Violation.Severity.
-type ViolationSeverity string
 
 // Webhook defines model for Webhook.
 type Webhook struct {
@@ -2083,6 +2078,9 @@ type WebhookAttempt struct {
 // WebhookAttemptList defines model for WebhookAttemptList.
 type WebhookAttemptList struct {
 	Attempts []WebhookAttempt `json:"attempts"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 }
 
 // WebhookEndpoint defines model for WebhookEndpoint.
@@ -2115,7 +2113,9 @@ type WebhookEndpoint struct {
 
 // WebhookList defines model for WebhookList.
 type WebhookList struct {
-	Webhooks []Webhook `json:"webhooks"`
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
+	Webhooks   []Webhook  `json:"webhooks"`
 }
 
 // WebhookTest defines model for WebhookTest.
@@ -2183,6 +2183,9 @@ type ID = string
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
 
+// InLegalEntity defines model for InLegalEntity.
+type InLegalEntity = string
+
 // IncludeData defines model for IncludeData.
 type IncludeData = string
 
@@ -2200,9 +2203,6 @@ type Modules = string
 
 // Most defines model for Most.
 type Most = string
-
-// OfLegalEntity defines model for OfLegalEntity.
-type OfLegalEntity = string
 
 // OfStreamID defines model for OfStreamID.
 type OfStreamID = string
@@ -2264,8 +2264,11 @@ type ToDate = string
 // ToSequence defines model for ToSequence.
 type ToSequence = string
 
-// ReplayedAppend defines model for ReplayedAppend.
-type ReplayedAppend = AppendResponse
+// HealthAnswer defines model for HealthAnswer.
+type HealthAnswer = Health
+
+// ProblemAnswer RFC 9457. Some codes bring further members.
+type ProblemAnswer = Problem
 
 // ListDeadLettersParams defines parameters for ListDeadLetters.
 type ListDeadLettersParams struct {
@@ -2313,7 +2316,7 @@ type ReplaceProjectionParams struct {
 
 // GetEntityParams defines parameters for GetEntity.
 type GetEntityParams struct {
-	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 	Consistency string        `form:"consistency,omitempty" json:"consistency,omitempty,omitzero"`
 
 	// AsOf Only events that take effect on this day or before; by default all.
@@ -2649,21 +2652,21 @@ type QueryEventsParams struct {
 
 // SaveSnapshotParams defines parameters for SaveSnapshot.
 type SaveSnapshotParams struct {
-	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 }
 
 // GetLatestSnapshotParams defines parameters for GetLatestSnapshot.
 type GetLatestSnapshotParams struct {
-	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 }
 
 // GetSnapshotParams defines parameters for GetSnapshot.
 type GetSnapshotParams struct {
-	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 }
 
-// ReadAllParams defines parameters for ReadAll.
-type ReadAllParams struct {
+// ReadAllEventsParams defines parameters for ReadAllEvents.
+type ReadAllEventsParams struct {
 	// From `next_cursor` of the page before, unchanged; `0` is the start.
 	From  string `form:"from,omitempty" json:"from,omitempty,omitzero"`
 	Count Count  `form:"count,omitempty" json:"count,omitempty,omitzero"`
@@ -2679,7 +2682,7 @@ type ReadAllParams struct {
 
 // DeleteStreamParams defines parameters for DeleteStream.
 type DeleteStreamParams struct {
-	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
 	// Hard End the stream for good. This cannot be undone.
 	Hard string `form:"hard,omitempty" json:"hard,omitempty,omitzero"`
@@ -2697,7 +2700,7 @@ type DeleteStreamParams struct {
 
 // ReadStreamParams defines parameters for ReadStream.
 type ReadStreamParams struct {
-	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 	Direction   Direction     `form:"direction,omitempty" json:"direction,omitempty,omitzero"`
 
 	// From The version to begin with; by default the first, backward the last.
@@ -2721,7 +2724,7 @@ type ReadStreamParams struct {
 
 // AppendToStreamParams defines parameters for AppendToStream.
 type AppendToStreamParams struct {
-	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
 	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
@@ -2733,12 +2736,12 @@ type AppendToStreamParams struct {
 
 // GetStreamMetadataParams defines parameters for GetStreamMetadata.
 type GetStreamMetadataParams struct {
-	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 }
 
 // SetStreamMetadataParams defines parameters for SetStreamMetadata.
 type SetStreamMetadataParams struct {
-	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
 	// Reason Why, at most 1,000 characters; kept in the event. No personal data.
 	Reason ChangeReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
@@ -2776,7 +2779,7 @@ type SubscribeToAllParams struct {
 
 // SubscribeToStreamParams defines parameters for SubscribeToStream.
 type SubscribeToStreamParams struct {
-	LegalEntity OfLegalEntity `form:"legal_entity" json:"legal_entity"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
 	// From The version to begin with, by default the first; `now` for what comes.
 	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
@@ -2800,8 +2803,8 @@ type ListParkedDecisionsParams struct {
 	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
-// ListParkedParams defines parameters for ListParked.
-type ListParkedParams struct {
+// ListParkedMessagesParams defines parameters for ListParkedMessages.
+type ListParkedMessagesParams struct {
 	// LegalEntity Only of this legal entity.
 	LegalEntity string `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 
@@ -2926,11 +2929,11 @@ type SetWebhookEndpointJSONRequestBody = NewWebhookEndpoint
 // RefuseEventsJSONRequestBody defines body for RefuseEvents for application/json ContentType.
 type RefuseEventsJSONRequestBody = Nack
 
-// DiscardParkedJSONRequestBody defines body for DiscardParked for application/json ContentType.
-type DiscardParkedJSONRequestBody = SettleParked
+// DiscardParkedMessagesJSONRequestBody defines body for DiscardParkedMessages for application/json ContentType.
+type DiscardParkedMessagesJSONRequestBody = SettleParked
 
-// ReplayParkedJSONRequestBody defines body for ReplayParked for application/json ContentType.
-type ReplayParkedJSONRequestBody = SettleParked
+// ReplayParkedMessagesJSONRequestBody defines body for ReplayParkedMessages for application/json ContentType.
+type ReplayParkedMessagesJSONRequestBody = SettleParked
 
 // ResetSubscriptionJSONRequestBody defines body for ResetSubscription for application/json ContentType.
 type ResetSubscriptionJSONRequestBody = ResetSubscription
@@ -3105,9 +3108,9 @@ type ServerInterface interface {
 	// GetSnapshot Read the snapshot of a stream at a version
 	// (GET /api/snapshots/{type}/{id}/{version})
 	GetSnapshot(ctx echo.Context, pType OfStreamType, id OfStreamID, version string, params GetSnapshotParams) error
-	// ReadAll Follow the events of all legal entities
+	// ReadAllEvents Follow the events of all legal entities
 	// (GET /api/streams/$all)
-	ReadAll(ctx echo.Context, params ReadAllParams) error
+	ReadAllEvents(ctx echo.Context, params ReadAllEventsParams) error
 	// DeleteStream Delete a stream, or end it for good
 	// (DELETE /api/streams/{type}/{id})
 	DeleteStream(ctx echo.Context, pType OfStreamType, id OfStreamID, params DeleteStreamParams) error
@@ -3162,21 +3165,21 @@ type ServerInterface interface {
 	// RefuseEvents Say what could not be dealt with
 	// (POST /api/subscriptions/{id}/nack)
 	RefuseEvents(ctx echo.Context, id SubscriptionID) error
-	// ListParked List dead letters
+	// ListParkedMessages List dead letters
 	// (GET /api/subscriptions/{id}/parked)
-	ListParked(ctx echo.Context, id SubscriptionID, params ListParkedParams) error
-	// DiscardParked Give dead letters up, in bounded steps
+	ListParkedMessages(ctx echo.Context, id SubscriptionID, params ListParkedMessagesParams) error
+	// DiscardParkedMessages Give dead letters up, in bounded steps
 	// (POST /api/subscriptions/{id}/parked/discard)
-	DiscardParked(ctx echo.Context, id SubscriptionID) error
-	// GroupParked Count dead letters by failure
+	DiscardParkedMessages(ctx echo.Context, id SubscriptionID) error
+	// ListParkedGroups Count dead letters by failure
 	// (GET /api/subscriptions/{id}/parked/groups)
-	GroupParked(ctx echo.Context, id SubscriptionID) error
-	// ReplayParked Hand dead letters out again, in bounded steps
+	ListParkedGroups(ctx echo.Context, id SubscriptionID) error
+	// ReplayParkedMessages Hand dead letters out again, in bounded steps
 	// (POST /api/subscriptions/{id}/parked/replay)
-	ReplayParked(ctx echo.Context, id SubscriptionID) error
-	// GetParked Inspect a dead letter
+	ReplayParkedMessages(ctx echo.Context, id SubscriptionID) error
+	// GetParkedMessage Inspect a dead letter
 	// (GET /api/subscriptions/{id}/parked/{event_id})
-	GetParked(ctx echo.Context, id SubscriptionID, eventID ParkedEventID) error
+	GetParkedMessage(ctx echo.Context, id SubscriptionID, eventID ParkedEventID) error
 	// PauseSubscription Stop handing out
 	// (POST /api/subscriptions/{id}/pause)
 	PauseSubscription(ctx echo.Context, id SubscriptionID) error
@@ -3318,14 +3321,14 @@ func (w *ServerInterfaceWrapper) CreateProjection(ctx echo.Context) error {
 	var params CreateProjectionParams
 	// ------------- Optional query parameter "dry_run" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
 	}
 
 	// ------------- Optional query parameter "untried" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "untried", ctx.QueryParams(), &params.Untried, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "untried", ctx.QueryParams(), &params.Untried, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter untried: %s", err))
 	}
@@ -3382,21 +3385,21 @@ func (w *ServerInterfaceWrapper) ReplaceProjection(ctx echo.Context) error {
 	var params ReplaceProjectionParams
 	// ------------- Optional query parameter "dry_run" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
 	}
 
 	// ------------- Optional query parameter "untried" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "untried", ctx.QueryParams(), &params.Untried, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "untried", ctx.QueryParams(), &params.Untried, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter untried: %s", err))
 	}
 
 	// ------------- Optional query parameter "switch" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "switch", ctx.QueryParams(), &params.Switch, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "switch", ctx.QueryParams(), &params.Switch, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter switch: %s", err))
 	}
@@ -4873,12 +4876,12 @@ func (w *ServerInterfaceWrapper) GetSnapshot(ctx echo.Context) error {
 	return err
 }
 
-// ReadAll converts echo context to params.
-func (w *ServerInterfaceWrapper) ReadAll(ctx echo.Context) error {
+// ReadAllEvents converts echo context to params.
+func (w *ServerInterfaceWrapper) ReadAllEvents(ctx echo.Context) error {
 	var err error
 
 	// Parameter object where we will unmarshal all parameters from the context
-	var params ReadAllParams
+	var params ReadAllEventsParams
 	// ------------- Optional query parameter "from" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", ctx.QueryParams(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -4908,7 +4911,7 @@ func (w *ServerInterfaceWrapper) ReadAll(ctx echo.Context) error {
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ReadAll(ctx, params)
+	err = w.Handler.ReadAllEvents(ctx, params)
 	return err
 }
 
@@ -4942,7 +4945,7 @@ func (w *ServerInterfaceWrapper) DeleteStream(ctx echo.Context) error {
 
 	// ------------- Optional query parameter "hard" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "hard", ctx.QueryParams(), &params.Hard, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "hard", ctx.QueryParams(), &params.Hard, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter hard: %s", err))
 	}
@@ -5530,8 +5533,8 @@ func (w *ServerInterfaceWrapper) RefuseEvents(ctx echo.Context) error {
 	return err
 }
 
-// ListParked converts echo context to params.
-func (w *ServerInterfaceWrapper) ListParked(ctx echo.Context) error {
+// ListParkedMessages converts echo context to params.
+func (w *ServerInterfaceWrapper) ListParkedMessages(ctx echo.Context) error {
 	var err error
 	// ------------- Path parameter "id" -------------
 	var id SubscriptionID
@@ -5542,7 +5545,7 @@ func (w *ServerInterfaceWrapper) ListParked(ctx echo.Context) error {
 	}
 
 	// Parameter object where we will unmarshal all parameters from the context
-	var params ListParkedParams
+	var params ListParkedMessagesParams
 	// ------------- Optional query parameter "legal_entity" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "legal_entity", ctx.QueryParams(), &params.LegalEntity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -5572,12 +5575,12 @@ func (w *ServerInterfaceWrapper) ListParked(ctx echo.Context) error {
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListParked(ctx, id, params)
+	err = w.Handler.ListParkedMessages(ctx, id, params)
 	return err
 }
 
-// DiscardParked converts echo context to params.
-func (w *ServerInterfaceWrapper) DiscardParked(ctx echo.Context) error {
+// DiscardParkedMessages converts echo context to params.
+func (w *ServerInterfaceWrapper) DiscardParkedMessages(ctx echo.Context) error {
 	var err error
 	// ------------- Path parameter "id" -------------
 	var id SubscriptionID
@@ -5588,12 +5591,12 @@ func (w *ServerInterfaceWrapper) DiscardParked(ctx echo.Context) error {
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.DiscardParked(ctx, id)
+	err = w.Handler.DiscardParkedMessages(ctx, id)
 	return err
 }
 
-// GroupParked converts echo context to params.
-func (w *ServerInterfaceWrapper) GroupParked(ctx echo.Context) error {
+// ListParkedGroups converts echo context to params.
+func (w *ServerInterfaceWrapper) ListParkedGroups(ctx echo.Context) error {
 	var err error
 	// ------------- Path parameter "id" -------------
 	var id SubscriptionID
@@ -5604,12 +5607,12 @@ func (w *ServerInterfaceWrapper) GroupParked(ctx echo.Context) error {
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GroupParked(ctx, id)
+	err = w.Handler.ListParkedGroups(ctx, id)
 	return err
 }
 
-// ReplayParked converts echo context to params.
-func (w *ServerInterfaceWrapper) ReplayParked(ctx echo.Context) error {
+// ReplayParkedMessages converts echo context to params.
+func (w *ServerInterfaceWrapper) ReplayParkedMessages(ctx echo.Context) error {
 	var err error
 	// ------------- Path parameter "id" -------------
 	var id SubscriptionID
@@ -5620,12 +5623,12 @@ func (w *ServerInterfaceWrapper) ReplayParked(ctx echo.Context) error {
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ReplayParked(ctx, id)
+	err = w.Handler.ReplayParkedMessages(ctx, id)
 	return err
 }
 
-// GetParked converts echo context to params.
-func (w *ServerInterfaceWrapper) GetParked(ctx echo.Context) error {
+// GetParkedMessage converts echo context to params.
+func (w *ServerInterfaceWrapper) GetParkedMessage(ctx echo.Context) error {
 	var err error
 	// ------------- Path parameter "id" -------------
 	var id SubscriptionID
@@ -5644,7 +5647,7 @@ func (w *ServerInterfaceWrapper) GetParked(ctx echo.Context) error {
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetParked(ctx, id, eventID)
+	err = w.Handler.GetParkedMessage(ctx, id, eventID)
 	return err
 }
 
@@ -5866,117 +5869,108 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 		Handler: si,
 	}
 
-	router.GET(options.BaseURL+"/api/events", wrapper.ListEvents, options.OperationMiddlewares["listEvents"]...)
-	router.POST(options.BaseURL+"/api/events", wrapper.AppendEvents, options.OperationMiddlewares["appendEvents"]...)
-	router.GET(options.BaseURL+"/api/events/export", wrapper.ExportEvents, options.OperationMiddlewares["exportEvents"]...)
-	router.GET(options.BaseURL+"/api/events/:id", wrapper.GetEvent, options.OperationMiddlewares["getEvent"]...)
-	router.GET(options.BaseURL+"/api/events/:id/lineage", wrapper.GetLineage, options.OperationMiddlewares["getLineage"]...)
-	router.GET(options.BaseURL+"/api/streams/$all", wrapper.ReadAll, options.OperationMiddlewares["readAll"]...)
-	router.GET(options.BaseURL+"/api/subscribe/streams/$all", wrapper.SubscribeToAll, options.OperationMiddlewares["subscribeToAll"]...)
-	router.GET(options.BaseURL+"/api/subscribe/streams/:type/:id", wrapper.SubscribeToStream, options.OperationMiddlewares["subscribeToStream"]...)
-	router.DELETE(options.BaseURL+"/api/streams/:type/:id", wrapper.DeleteStream, options.OperationMiddlewares["deleteStream"]...)
-	router.GET(options.BaseURL+"/api/streams/:type/:id", wrapper.ReadStream, options.OperationMiddlewares["readStream"]...)
-	router.GET(options.BaseURL+"/api/streams/:type/:id/metadata", wrapper.GetStreamMetadata, options.OperationMiddlewares["getStreamMetadata"]...)
-	router.PUT(options.BaseURL+"/api/streams/:type/:id/metadata", wrapper.SetStreamMetadata, options.OperationMiddlewares["setStreamMetadata"]...)
-	router.POST(options.BaseURL+"/api/streams/:type/:id/events", wrapper.AppendToStream, options.OperationMiddlewares["appendToStream"]...)
-	router.GET(options.BaseURL+"/api/entities/:type/:id", wrapper.GetEntity, options.OperationMiddlewares["getEntity"]...)
-	router.POST(options.BaseURL+"/api/snapshots/:type/:id", wrapper.SaveSnapshot, options.OperationMiddlewares["saveSnapshot"]...)
-	router.GET(options.BaseURL+"/api/snapshots/:type/:id/latest", wrapper.GetLatestSnapshot, options.OperationMiddlewares["getLatestSnapshot"]...)
-	router.GET(options.BaseURL+"/api/snapshots/:type/:id/:version", wrapper.GetSnapshot, options.OperationMiddlewares["getSnapshot"]...)
-	router.GET(options.BaseURL+"/api/events/:id/descendants", wrapper.GetDescendants, options.OperationMiddlewares["getDescendants"]...)
-	router.GET(options.BaseURL+"/api/events/process/:correlation_id", wrapper.GetProcess, options.OperationMiddlewares["getProcess"]...)
-	router.POST(options.BaseURL+"/api/query", wrapper.QueryEvents, options.OperationMiddlewares["queryEvents"]...)
-	router.GET(options.BaseURL+"/api/event-types", wrapper.ListEventTypes, options.OperationMiddlewares["listEventTypes"]...)
-	router.POST(options.BaseURL+"/api/event-types", wrapper.RegisterEventType, options.OperationMiddlewares["registerEventType"]...)
-	router.POST(options.BaseURL+"/api/event-types/check", wrapper.CheckEventType, options.OperationMiddlewares["checkEventType"]...)
-	router.POST(options.BaseURL+"/api/event-types/:type/deprecate", wrapper.DeprecateEventType, options.OperationMiddlewares["deprecateEventType"]...)
-	router.POST(options.BaseURL+"/api/event-types/:type/reactivate", wrapper.ReactivateEventType, options.OperationMiddlewares["reactivateEventType"]...)
-	router.GET(options.BaseURL+"/api/event-types/history", wrapper.ListEventTypeChanges, options.OperationMiddlewares["listEventTypeChanges"]...)
-	router.GET(options.BaseURL+"/api/event-types/:type/history", wrapper.GetEventTypeHistory, options.OperationMiddlewares["getEventTypeHistory"]...)
-	router.GET(options.BaseURL+"/api/event-types/:type", wrapper.GetEventType, options.OperationMiddlewares["getEventType"]...)
-	router.POST(options.BaseURL+"/api/intents", wrapper.SubmitIntent, options.OperationMiddlewares["submitIntent"]...)
-	router.GET(options.BaseURL+"/api/intents/:id", wrapper.GetIntent, options.OperationMiddlewares["getIntent"]...)
-	router.POST(options.BaseURL+"/api/intents/:id/approve", wrapper.ApproveIntent, options.OperationMiddlewares["approveIntent"]...)
-	router.POST(options.BaseURL+"/api/intents/:id/reject", wrapper.RejectIntent, options.OperationMiddlewares["rejectIntent"]...)
-	router.GET(options.BaseURL+"/api/erasure-requests", wrapper.ListErasureRequests, options.OperationMiddlewares["listErasureRequests"]...)
-	router.POST(options.BaseURL+"/api/erasure-requests", wrapper.RequestErasure, options.OperationMiddlewares["requestErasure"]...)
-	router.GET(options.BaseURL+"/api/erasure-requests/:id", wrapper.GetErasureRequest, options.OperationMiddlewares["getErasureRequest"]...)
-	router.POST(options.BaseURL+"/api/erasure-requests/:id/approve", wrapper.ApproveErasureRequest, options.OperationMiddlewares["approveErasureRequest"]...)
-	router.POST(options.BaseURL+"/api/erasure-requests/:id/reject", wrapper.RejectErasureRequest, options.OperationMiddlewares["rejectErasureRequest"]...)
-	router.POST(options.BaseURL+"/api/erasure-requests/:id/withdraw", wrapper.WithdrawErasureRequest, options.OperationMiddlewares["withdrawErasureRequest"]...)
-	router.GET(options.BaseURL+"/api/erasure-requests/:id/certificate", wrapper.GetErasureCertificate, options.OperationMiddlewares["getErasureCertificate"]...)
-	router.GET(options.BaseURL+"/api/subscriptions", wrapper.ListSubscriptions, options.OperationMiddlewares["listSubscriptions"]...)
-	router.POST(options.BaseURL+"/api/subscriptions", wrapper.CreateSubscription, options.OperationMiddlewares["createSubscription"]...)
-	router.DELETE(options.BaseURL+"/api/subscriptions/:id", wrapper.DeleteSubscription, options.OperationMiddlewares["deleteSubscription"]...)
-	router.GET(options.BaseURL+"/api/subscriptions/:id", wrapper.GetSubscription, options.OperationMiddlewares["getSubscription"]...)
-	router.PUT(options.BaseURL+"/api/subscriptions/:id/settings", wrapper.ChangeSubscription, options.OperationMiddlewares["changeSubscription"]...)
-	router.GET(options.BaseURL+"/api/webhooks", wrapper.ListWebhooks, options.OperationMiddlewares["listWebhooks"]...)
-	router.GET(options.BaseURL+"/api/subscriptions/:id/attempts", wrapper.ListWebhookAttempts, options.OperationMiddlewares["listWebhookAttempts"]...)
-	router.DELETE(options.BaseURL+"/api/subscriptions/:id/endpoint", wrapper.DeleteWebhookEndpoint, options.OperationMiddlewares["deleteWebhookEndpoint"]...)
-	router.GET(options.BaseURL+"/api/subscriptions/:id/endpoint", wrapper.GetWebhookEndpoint, options.OperationMiddlewares["getWebhookEndpoint"]...)
-	router.PUT(options.BaseURL+"/api/subscriptions/:id/endpoint", wrapper.SetWebhookEndpoint, options.OperationMiddlewares["setWebhookEndpoint"]...)
-	router.POST(options.BaseURL+"/api/subscriptions/:id/rotate-secret", wrapper.RotateWebhookSecret, options.OperationMiddlewares["rotateWebhookSecret"]...)
-	router.POST(options.BaseURL+"/api/subscriptions/:id/test", wrapper.TestWebhook, options.OperationMiddlewares["testWebhook"]...)
-	router.POST(options.BaseURL+"/api/subscriptions/:id/pause", wrapper.PauseSubscription, options.OperationMiddlewares["pauseSubscription"]...)
-	router.POST(options.BaseURL+"/api/subscriptions/:id/resume", wrapper.ResumeSubscription, options.OperationMiddlewares["resumeSubscription"]...)
-	router.POST(options.BaseURL+"/api/subscriptions/:id/reset", wrapper.ResetSubscription, options.OperationMiddlewares["resetSubscription"]...)
-	router.GET(options.BaseURL+"/api/subscriptions/:id/poll", wrapper.PollSubscription, options.OperationMiddlewares["pollSubscription"]...)
-	router.POST(options.BaseURL+"/api/subscriptions/:id/acknowledge", wrapper.AcknowledgeEvents, options.OperationMiddlewares["acknowledgeEvents"]...)
-	router.POST(options.BaseURL+"/api/subscriptions/:id/nack", wrapper.RefuseEvents, options.OperationMiddlewares["refuseEvents"]...)
-	router.GET(options.BaseURL+"/api/subscriptions/:id/parked", wrapper.ListParked, options.OperationMiddlewares["listParked"]...)
-	router.GET(options.BaseURL+"/api/subscriptions/:id/parked/groups", wrapper.GroupParked, options.OperationMiddlewares["groupParked"]...)
-	router.GET(options.BaseURL+"/api/subscriptions/:id/parked/:event_id", wrapper.GetParked, options.OperationMiddlewares["getParked"]...)
-	router.POST(options.BaseURL+"/api/subscriptions/:id/parked/replay", wrapper.ReplayParked, options.OperationMiddlewares["replayParked"]...)
-	router.POST(options.BaseURL+"/api/subscriptions/:id/parked/discard", wrapper.DiscardParked, options.OperationMiddlewares["discardParked"]...)
-	router.GET(options.BaseURL+"/api/subscriptions/:id/decisions", wrapper.ListParkedDecisions, options.OperationMiddlewares["listParkedDecisions"]...)
-	router.GET(options.BaseURL+"/api/legal-holds", wrapper.ListLegalHolds, options.OperationMiddlewares["listLegalHolds"]...)
-	router.POST(options.BaseURL+"/api/legal-holds", wrapper.PlaceLegalHold, options.OperationMiddlewares["placeLegalHold"]...)
-	router.POST(options.BaseURL+"/api/legal-holds/:id/release", wrapper.ReleaseLegalHold, options.OperationMiddlewares["releaseLegalHold"]...)
+	router.GET(options.BaseURL+"/api/admin/dead-letters", wrapper.ListDeadLetters, options.OperationMiddlewares["listDeadLetters"]...)
+	router.GET(options.BaseURL+"/api/admin/legal-entities", wrapper.ListLegalEntities, options.OperationMiddlewares["listLegalEntities"]...)
+	router.POST(options.BaseURL+"/api/admin/legal-entities", wrapper.CreateLegalEntity, options.OperationMiddlewares["createLegalEntity"]...)
 	router.GET(options.BaseURL+"/api/admin/projections", wrapper.ListProjections, options.OperationMiddlewares["listProjections"]...)
 	router.POST(options.BaseURL+"/api/admin/projections", wrapper.CreateProjection, options.OperationMiddlewares["createProjection"]...)
 	router.DELETE(options.BaseURL+"/api/admin/projections/:name", wrapper.DeleteProjection, options.OperationMiddlewares["deleteProjection"]...)
 	router.GET(options.BaseURL+"/api/admin/projections/:name", wrapper.GetProjection, options.OperationMiddlewares["getProjection"]...)
 	router.PUT(options.BaseURL+"/api/admin/projections/:name", wrapper.ReplaceProjection, options.OperationMiddlewares["replaceProjection"]...)
-	router.GET(options.BaseURL+"/api/projections/:name", wrapper.GetProjectionRows, options.OperationMiddlewares["getProjectionRows"]...)
-	router.PUT(options.BaseURL+"/api/admin/projections/:name/settings", wrapper.ConfigureProjection, options.OperationMiddlewares["configureProjection"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/:action", wrapper.OperateProjection, options.OperationMiddlewares["operateProjection"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/cancel", wrapper.CancelProjectionRebuild, options.OperationMiddlewares["cancelProjectionRebuild"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/compare", wrapper.CompareProjection, options.OperationMiddlewares["compareProjection"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/drop", wrapper.DropProjectionVersion, options.OperationMiddlewares["dropProjectionVersion"]...)
 	router.GET(options.BaseURL+"/api/admin/projections/:name/rebuild", wrapper.GetProjectionRebuild, options.OperationMiddlewares["getProjectionRebuild"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/rebuild", wrapper.RebuildProjection, options.OperationMiddlewares["rebuildProjection"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/rebuild-rows", wrapper.RebuildProjectionRows, options.OperationMiddlewares["rebuildProjectionRows"]...)
-	router.POST(options.BaseURL+"/api/admin/projections/:name/compare", wrapper.CompareProjection, options.OperationMiddlewares["compareProjection"]...)
-	router.POST(options.BaseURL+"/api/admin/projections/:name/switch", wrapper.SwitchProjection, options.OperationMiddlewares["switchProjection"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/rollback", wrapper.RollbackProjection, options.OperationMiddlewares["rollbackProjection"]...)
+	router.PUT(options.BaseURL+"/api/admin/projections/:name/settings", wrapper.ConfigureProjection, options.OperationMiddlewares["configureProjection"]...)
 	router.POST(options.BaseURL+"/api/admin/projections/:name/snapshot", wrapper.TakeProjectionSnapshot, options.OperationMiddlewares["takeProjectionSnapshot"]...)
-	router.POST(options.BaseURL+"/api/admin/projections/:name/cancel", wrapper.CancelProjectionRebuild, options.OperationMiddlewares["cancelProjectionRebuild"]...)
-	router.POST(options.BaseURL+"/api/admin/projections/:name/drop", wrapper.DropProjectionVersion, options.OperationMiddlewares["dropProjectionVersion"]...)
-	router.POST(options.BaseURL+"/api/admin/projections/:name/:action", wrapper.OperateProjection, options.OperationMiddlewares["operateProjection"]...)
-	router.GET(options.BaseURL+"/api/admin/dead-letters", wrapper.ListDeadLetters, options.OperationMiddlewares["listDeadLetters"]...)
-	router.GET(options.BaseURL+"/api/admin/legal-entities", wrapper.ListLegalEntities, options.OperationMiddlewares["listLegalEntities"]...)
-	router.POST(options.BaseURL+"/api/admin/legal-entities", wrapper.CreateLegalEntity, options.OperationMiddlewares["createLegalEntity"]...)
+	router.POST(options.BaseURL+"/api/admin/projections/:name/switch", wrapper.SwitchProjection, options.OperationMiddlewares["switchProjection"]...)
+	router.GET(options.BaseURL+"/api/entities/:type/:id", wrapper.GetEntity, options.OperationMiddlewares["getEntity"]...)
+	router.GET(options.BaseURL+"/api/erasure-requests", wrapper.ListErasureRequests, options.OperationMiddlewares["listErasureRequests"]...)
+	router.POST(options.BaseURL+"/api/erasure-requests", wrapper.RequestErasure, options.OperationMiddlewares["requestErasure"]...)
+	router.GET(options.BaseURL+"/api/erasure-requests/:id", wrapper.GetErasureRequest, options.OperationMiddlewares["getErasureRequest"]...)
+	router.POST(options.BaseURL+"/api/erasure-requests/:id/approve", wrapper.ApproveErasureRequest, options.OperationMiddlewares["approveErasureRequest"]...)
+	router.GET(options.BaseURL+"/api/erasure-requests/:id/certificate", wrapper.GetErasureCertificate, options.OperationMiddlewares["getErasureCertificate"]...)
+	router.POST(options.BaseURL+"/api/erasure-requests/:id/reject", wrapper.RejectErasureRequest, options.OperationMiddlewares["rejectErasureRequest"]...)
+	router.POST(options.BaseURL+"/api/erasure-requests/:id/withdraw", wrapper.WithdrawErasureRequest, options.OperationMiddlewares["withdrawErasureRequest"]...)
+	router.GET(options.BaseURL+"/api/event-types", wrapper.ListEventTypes, options.OperationMiddlewares["listEventTypes"]...)
+	router.POST(options.BaseURL+"/api/event-types", wrapper.RegisterEventType, options.OperationMiddlewares["registerEventType"]...)
+	router.GET(options.BaseURL+"/api/event-types/:type", wrapper.GetEventType, options.OperationMiddlewares["getEventType"]...)
+	router.POST(options.BaseURL+"/api/event-types/:type/deprecate", wrapper.DeprecateEventType, options.OperationMiddlewares["deprecateEventType"]...)
+	router.GET(options.BaseURL+"/api/event-types/:type/history", wrapper.GetEventTypeHistory, options.OperationMiddlewares["getEventTypeHistory"]...)
+	router.POST(options.BaseURL+"/api/event-types/:type/reactivate", wrapper.ReactivateEventType, options.OperationMiddlewares["reactivateEventType"]...)
+	router.POST(options.BaseURL+"/api/event-types/check", wrapper.CheckEventType, options.OperationMiddlewares["checkEventType"]...)
+	router.GET(options.BaseURL+"/api/event-types/history", wrapper.ListEventTypeChanges, options.OperationMiddlewares["listEventTypeChanges"]...)
+	router.GET(options.BaseURL+"/api/events", wrapper.ListEvents, options.OperationMiddlewares["listEvents"]...)
+	router.POST(options.BaseURL+"/api/events", wrapper.AppendEvents, options.OperationMiddlewares["appendEvents"]...)
+	router.GET(options.BaseURL+"/api/events/:id", wrapper.GetEvent, options.OperationMiddlewares["getEvent"]...)
+	router.GET(options.BaseURL+"/api/events/:id/descendants", wrapper.GetDescendants, options.OperationMiddlewares["getDescendants"]...)
+	router.GET(options.BaseURL+"/api/events/:id/lineage", wrapper.GetLineage, options.OperationMiddlewares["getLineage"]...)
+	router.GET(options.BaseURL+"/api/events/export", wrapper.ExportEvents, options.OperationMiddlewares["exportEvents"]...)
+	router.GET(options.BaseURL+"/api/events/process/:correlation_id", wrapper.GetProcess, options.OperationMiddlewares["getProcess"]...)
+	router.POST(options.BaseURL+"/api/intents", wrapper.SubmitIntent, options.OperationMiddlewares["submitIntent"]...)
+	router.GET(options.BaseURL+"/api/intents/:id", wrapper.GetIntent, options.OperationMiddlewares["getIntent"]...)
+	router.POST(options.BaseURL+"/api/intents/:id/approve", wrapper.ApproveIntent, options.OperationMiddlewares["approveIntent"]...)
+	router.POST(options.BaseURL+"/api/intents/:id/reject", wrapper.RejectIntent, options.OperationMiddlewares["rejectIntent"]...)
+	router.GET(options.BaseURL+"/api/legal-holds", wrapper.ListLegalHolds, options.OperationMiddlewares["listLegalHolds"]...)
+	router.POST(options.BaseURL+"/api/legal-holds", wrapper.PlaceLegalHold, options.OperationMiddlewares["placeLegalHold"]...)
+	router.POST(options.BaseURL+"/api/legal-holds/:id/release", wrapper.ReleaseLegalHold, options.OperationMiddlewares["releaseLegalHold"]...)
 	router.GET(options.BaseURL+"/api/openapi.yaml", wrapper.GetDocument, options.OperationMiddlewares["getDocument"]...)
+	router.GET(options.BaseURL+"/api/projections/:name", wrapper.GetProjectionRows, options.OperationMiddlewares["getProjectionRows"]...)
+	router.POST(options.BaseURL+"/api/query", wrapper.QueryEvents, options.OperationMiddlewares["queryEvents"]...)
+	router.POST(options.BaseURL+"/api/snapshots/:type/:id", wrapper.SaveSnapshot, options.OperationMiddlewares["saveSnapshot"]...)
+	router.GET(options.BaseURL+"/api/snapshots/:type/:id/:version", wrapper.GetSnapshot, options.OperationMiddlewares["getSnapshot"]...)
+	router.GET(options.BaseURL+"/api/snapshots/:type/:id/latest", wrapper.GetLatestSnapshot, options.OperationMiddlewares["getLatestSnapshot"]...)
+	router.GET(options.BaseURL+"/api/streams/$all", wrapper.ReadAllEvents, options.OperationMiddlewares["readAllEvents"]...)
+	router.DELETE(options.BaseURL+"/api/streams/:type/:id", wrapper.DeleteStream, options.OperationMiddlewares["deleteStream"]...)
+	router.GET(options.BaseURL+"/api/streams/:type/:id", wrapper.ReadStream, options.OperationMiddlewares["readStream"]...)
+	router.POST(options.BaseURL+"/api/streams/:type/:id/events", wrapper.AppendToStream, options.OperationMiddlewares["appendToStream"]...)
+	router.GET(options.BaseURL+"/api/streams/:type/:id/metadata", wrapper.GetStreamMetadata, options.OperationMiddlewares["getStreamMetadata"]...)
+	router.PUT(options.BaseURL+"/api/streams/:type/:id/metadata", wrapper.SetStreamMetadata, options.OperationMiddlewares["setStreamMetadata"]...)
+	router.GET(options.BaseURL+"/api/subscribe/streams/$all", wrapper.SubscribeToAll, options.OperationMiddlewares["subscribeToAll"]...)
+	router.GET(options.BaseURL+"/api/subscribe/streams/:type/:id", wrapper.SubscribeToStream, options.OperationMiddlewares["subscribeToStream"]...)
+	router.GET(options.BaseURL+"/api/subscriptions", wrapper.ListSubscriptions, options.OperationMiddlewares["listSubscriptions"]...)
+	router.POST(options.BaseURL+"/api/subscriptions", wrapper.CreateSubscription, options.OperationMiddlewares["createSubscription"]...)
+	router.DELETE(options.BaseURL+"/api/subscriptions/:id", wrapper.DeleteSubscription, options.OperationMiddlewares["deleteSubscription"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id", wrapper.GetSubscription, options.OperationMiddlewares["getSubscription"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/acknowledge", wrapper.AcknowledgeEvents, options.OperationMiddlewares["acknowledgeEvents"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/attempts", wrapper.ListWebhookAttempts, options.OperationMiddlewares["listWebhookAttempts"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/decisions", wrapper.ListParkedDecisions, options.OperationMiddlewares["listParkedDecisions"]...)
+	router.DELETE(options.BaseURL+"/api/subscriptions/:id/endpoint", wrapper.DeleteWebhookEndpoint, options.OperationMiddlewares["deleteWebhookEndpoint"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/endpoint", wrapper.GetWebhookEndpoint, options.OperationMiddlewares["getWebhookEndpoint"]...)
+	router.PUT(options.BaseURL+"/api/subscriptions/:id/endpoint", wrapper.SetWebhookEndpoint, options.OperationMiddlewares["setWebhookEndpoint"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/nack", wrapper.RefuseEvents, options.OperationMiddlewares["refuseEvents"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/parked", wrapper.ListParkedMessages, options.OperationMiddlewares["listParkedMessages"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/parked/:event_id", wrapper.GetParkedMessage, options.OperationMiddlewares["getParkedMessage"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/parked/discard", wrapper.DiscardParkedMessages, options.OperationMiddlewares["discardParkedMessages"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/parked/groups", wrapper.ListParkedGroups, options.OperationMiddlewares["listParkedGroups"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/parked/replay", wrapper.ReplayParkedMessages, options.OperationMiddlewares["replayParkedMessages"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/pause", wrapper.PauseSubscription, options.OperationMiddlewares["pauseSubscription"]...)
+	router.GET(options.BaseURL+"/api/subscriptions/:id/poll", wrapper.PollSubscription, options.OperationMiddlewares["pollSubscription"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/reset", wrapper.ResetSubscription, options.OperationMiddlewares["resetSubscription"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/resume", wrapper.ResumeSubscription, options.OperationMiddlewares["resumeSubscription"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/rotate-secret", wrapper.RotateWebhookSecret, options.OperationMiddlewares["rotateWebhookSecret"]...)
+	router.PUT(options.BaseURL+"/api/subscriptions/:id/settings", wrapper.ChangeSubscription, options.OperationMiddlewares["changeSubscription"]...)
+	router.POST(options.BaseURL+"/api/subscriptions/:id/test", wrapper.TestWebhook, options.OperationMiddlewares["testWebhook"]...)
+	router.GET(options.BaseURL+"/api/webhooks", wrapper.ListWebhooks, options.OperationMiddlewares["listWebhooks"]...)
 	router.GET(options.BaseURL+"/livez", wrapper.GetLiveness, options.OperationMiddlewares["getLiveness"]...)
-	router.GET(options.BaseURL+"/readyz", wrapper.GetReadiness, options.OperationMiddlewares["getReadiness"]...)
 	router.GET(options.BaseURL+"/metrics", wrapper.GetMetrics, options.OperationMiddlewares["getMetrics"]...)
+	router.GET(options.BaseURL+"/readyz", wrapper.GetReadiness, options.OperationMiddlewares["getReadiness"]...)
 
 }
 
-type HealthJSONResponse Health
+type HealthAnswerJSONResponse Health
 
-type ProblemResponseHeaders struct {
+type ProblemAnswerResponseHeaders struct {
 	RetryAfter string
 }
-type ProblemApplicationProblemPlusJSONResponse struct {
+type ProblemAnswerApplicationProblemPlusJSONResponse struct {
 	Body Problem
 
-	Headers ProblemResponseHeaders
-}
-
-type ReplayedAppendResponseHeaders struct {
-	IdempotencyReplayed string
-}
-type ReplayedAppendJSONResponse struct {
-	Body AppendResponse
-
-	Headers ReplayedAppendResponseHeaders
+	Headers ProblemAnswerResponseHeaders
 }
 
 type ListDeadLettersRequestObject struct {
@@ -6003,7 +5997,7 @@ func (response ListDeadLetters200JSONResponse) VisitListDeadLettersResponse(w ht
 
 type ListDeadLettersdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6043,7 +6037,7 @@ func (response ListLegalEntities200JSONResponse) VisitListLegalEntitiesResponse(
 
 type ListLegalEntitiesdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6107,7 +6101,7 @@ func (response CreateLegalEntity201JSONResponse) VisitCreateLegalEntityResponse(
 
 type CreateLegalEntitydefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6147,7 +6141,7 @@ func (response ListProjections200JSONResponse) VisitListProjectionsResponse(w ht
 
 type ListProjectionsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6203,7 +6197,7 @@ func (response CreateProjection201JSONResponse) VisitCreateProjectionResponse(w 
 
 type CreateProjectiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6238,7 +6232,7 @@ func (response DeleteProjection204Response) VisitDeleteProjectionResponse(w http
 
 type DeleteProjectiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6279,7 +6273,7 @@ func (response GetProjection200JSONResponse) VisitGetProjectionResponse(w http.R
 
 type GetProjectiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6336,7 +6330,7 @@ func (response ReplaceProjection201JSONResponse) VisitReplaceProjectionResponse(
 
 type ReplaceProjectiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6378,7 +6372,7 @@ func (response CancelProjectionRebuild200JSONResponse) VisitCancelProjectionRebu
 
 type CancelProjectionRebuilddefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6420,7 +6414,7 @@ func (response CompareProjection200JSONResponse) VisitCompareProjectionResponse(
 
 type CompareProjectiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6462,7 +6456,7 @@ func (response DropProjectionVersion200JSONResponse) VisitDropProjectionVersionR
 
 type DropProjectionVersiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6503,7 +6497,7 @@ func (response GetProjectionRebuild200JSONResponse) VisitGetProjectionRebuildRes
 
 type GetProjectionRebuilddefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6545,7 +6539,7 @@ func (response RebuildProjection200JSONResponse) VisitRebuildProjectionResponse(
 
 type RebuildProjectiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6587,7 +6581,7 @@ func (response RebuildProjectionRows200JSONResponse) VisitRebuildProjectionRowsR
 
 type RebuildProjectionRowsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6629,7 +6623,7 @@ func (response RollbackProjection200JSONResponse) VisitRollbackProjectionRespons
 
 type RollbackProjectiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6671,7 +6665,7 @@ func (response ConfigureProjection200JSONResponse) VisitConfigureProjectionRespo
 
 type ConfigureProjectiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6713,7 +6707,7 @@ func (response TakeProjectionSnapshot200JSONResponse) VisitTakeProjectionSnapsho
 
 type TakeProjectionSnapshotdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6755,7 +6749,7 @@ func (response SwitchProjection200JSONResponse) VisitSwitchProjectionResponse(w 
 
 type SwitchProjectiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6798,7 +6792,7 @@ func (response OperateProjection200JSONResponse) VisitOperateProjectionResponse(
 
 type OperateProjectiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6841,7 +6835,7 @@ func (response GetEntity200JSONResponse) VisitGetEntityResponse(w http.ResponseW
 
 type GetEntitydefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6882,7 +6876,7 @@ func (response ListErasureRequests200JSONResponse) VisitListErasureRequestsRespo
 
 type ListErasureRequestsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6946,7 +6940,7 @@ func (response RequestErasure201JSONResponse) VisitRequestErasureResponse(w http
 
 type RequestErasuredefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -6987,7 +6981,7 @@ func (response GetErasureRequest200JSONResponse) VisitGetErasureRequestResponse(
 
 type GetErasureRequestdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7029,7 +7023,7 @@ func (response ApproveErasureRequest200JSONResponse) VisitApproveErasureRequestR
 
 type ApproveErasureRequestdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7054,7 +7048,7 @@ type GetErasureCertificateResponseObject interface {
 	VisitGetErasureCertificateResponse(w http.ResponseWriter) error
 }
 
-type GetErasureCertificate200JSONResponse map[string]interface{}
+type GetErasureCertificate200JSONResponse json.RawMessage
 
 func (response GetErasureCertificate200JSONResponse) VisitGetErasureCertificateResponse(w http.ResponseWriter) error {
 
@@ -7070,7 +7064,7 @@ func (response GetErasureCertificate200JSONResponse) VisitGetErasureCertificateR
 
 type GetErasureCertificatedefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7112,7 +7106,7 @@ func (response RejectErasureRequest200JSONResponse) VisitRejectErasureRequestRes
 
 type RejectErasureRequestdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7154,7 +7148,7 @@ func (response WithdrawErasureRequest200JSONResponse) VisitWithdrawErasureReques
 
 type WithdrawErasureRequestdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7194,7 +7188,7 @@ func (response ListEventTypes200JSONResponse) VisitListEventTypesResponse(w http
 
 type ListEventTypesdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7258,7 +7252,7 @@ func (response RegisterEventType201JSONResponse) VisitRegisterEventTypeResponse(
 
 type RegisterEventTypedefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7299,7 +7293,7 @@ func (response CheckEventType200JSONResponse) VisitCheckEventTypeResponse(w http
 
 type CheckEventTypedefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7339,7 +7333,7 @@ func (response ListEventTypeChanges200JSONResponse) VisitListEventTypeChangesRes
 
 type ListEventTypeChangesdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7380,7 +7374,7 @@ func (response GetEventType200JSONResponse) VisitGetEventTypeResponse(w http.Res
 
 type GetEventTypedefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7422,7 +7416,7 @@ func (response DeprecateEventType200JSONResponse) VisitDeprecateEventTypeRespons
 
 type DeprecateEventTypedefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7463,7 +7457,7 @@ func (response GetEventTypeHistory200JSONResponse) VisitGetEventTypeHistoryRespo
 
 type GetEventTypeHistorydefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7505,7 +7499,7 @@ func (response ReactivateEventType200JSONResponse) VisitReactivateEventTypeRespo
 
 type ReactivateEventTypedefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7546,7 +7540,7 @@ func (response ListEvents200JSONResponse) VisitListEventsResponse(w http.Respons
 
 type ListEventsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7572,7 +7566,14 @@ type AppendEventsResponseObject interface {
 	VisitAppendEventsResponse(w http.ResponseWriter) error
 }
 
-type AppendEvents200JSONResponse struct{ ReplayedAppendJSONResponse }
+type AppendEvents200ResponseHeaders struct {
+	IdempotencyReplayed string
+}
+
+type AppendEvents200JSONResponse struct {
+	Body    AppendResponse
+	Headers AppendEvents200ResponseHeaders
+}
 
 func (response AppendEvents200JSONResponse) VisitAppendEventsResponse(w http.ResponseWriter) error {
 
@@ -7603,7 +7604,7 @@ func (response AppendEvents201JSONResponse) VisitAppendEventsResponse(w http.Res
 
 type AppendEventsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7673,7 +7674,7 @@ func (response ExportEvents200ApplicationJsonlResponse) VisitExportEventsRespons
 
 type ExportEventsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7715,7 +7716,7 @@ func (response GetProcess200JSONResponse) VisitGetProcessResponse(w http.Respons
 
 type GetProcessdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7757,7 +7758,7 @@ func (response GetEvent200JSONResponse) VisitGetEventResponse(w http.ResponseWri
 
 type GetEventdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7799,7 +7800,7 @@ func (response GetDescendants200JSONResponse) VisitGetDescendantsResponse(w http
 
 type GetDescendantsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7841,7 +7842,7 @@ func (response GetLineage200JSONResponse) VisitGetLineageResponse(w http.Respons
 
 type GetLineagedefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7919,7 +7920,7 @@ func (response SubmitIntent202JSONResponse) VisitSubmitIntentResponse(w http.Res
 
 type SubmitIntentdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -7961,7 +7962,7 @@ func (response GetIntent200JSONResponse) VisitGetIntentResponse(w http.ResponseW
 
 type GetIntentdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8040,7 +8041,7 @@ func (response ApproveIntent202JSONResponse) VisitApproveIntentResponse(w http.R
 
 type ApproveIntentdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8091,7 +8092,7 @@ func (response RejectIntent200JSONResponse) VisitRejectIntentResponse(w http.Res
 
 type RejectIntentdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8132,7 +8133,7 @@ func (response ListLegalHolds200JSONResponse) VisitListLegalHoldsResponse(w http
 
 type ListLegalHoldsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8173,7 +8174,7 @@ func (response PlaceLegalHold201JSONResponse) VisitPlaceLegalHoldResponse(w http
 
 type PlaceLegalHolddefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8214,7 +8215,7 @@ func (response ReleaseLegalHold200JSONResponse) VisitReleaseLegalHoldResponse(w 
 
 type ReleaseLegalHolddefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8260,7 +8261,7 @@ func (response GetDocument200ApplicationYamlResponse) VisitGetDocumentResponse(w
 
 type GetDocumentdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8302,7 +8303,7 @@ func (response GetProjectionRows200JSONResponse) VisitGetProjectionRowsResponse(
 
 type GetProjectionRowsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8344,7 +8345,7 @@ func (response QueryEvents200JSONResponse) VisitQueryEventsResponse(w http.Respo
 
 type QueryEventsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8402,7 +8403,7 @@ func (response SaveSnapshot201JSONResponse) VisitSaveSnapshotResponse(w http.Res
 
 type SaveSnapshotdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8445,7 +8446,7 @@ func (response GetLatestSnapshot200JSONResponse) VisitGetLatestSnapshotResponse(
 
 type GetLatestSnapshotdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8489,7 +8490,7 @@ func (response GetSnapshot200JSONResponse) VisitGetSnapshotResponse(w http.Respo
 
 type GetSnapshotdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8506,17 +8507,17 @@ func (response GetSnapshotdefaultApplicationProblemPlusJSONResponse) VisitGetSna
 	return err
 }
 
-type ReadAllRequestObject struct {
-	Params ReadAllParams
+type ReadAllEventsRequestObject struct {
+	Params ReadAllEventsParams
 }
 
-type ReadAllResponseObject interface {
-	VisitReadAllResponse(w http.ResponseWriter) error
+type ReadAllEventsResponseObject interface {
+	VisitReadAllEventsResponse(w http.ResponseWriter) error
 }
 
-type ReadAll200JSONResponse FeedPage
+type ReadAllEvents200JSONResponse FeedPage
 
-func (response ReadAll200JSONResponse) VisitReadAllResponse(w http.ResponseWriter) error {
+func (response ReadAllEvents200JSONResponse) VisitReadAllEventsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -8528,13 +8529,13 @@ func (response ReadAll200JSONResponse) VisitReadAllResponse(w http.ResponseWrite
 	return err
 }
 
-type ReadAlldefaultApplicationProblemPlusJSONResponse struct {
+type ReadAllEventsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
-func (response ReadAlldefaultApplicationProblemPlusJSONResponse) VisitReadAllResponse(w http.ResponseWriter) error {
+func (response ReadAllEventsdefaultApplicationProblemPlusJSONResponse) VisitReadAllEventsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -8581,7 +8582,7 @@ func (response DeleteStream200JSONResponse) VisitDeleteStreamResponse(w http.Res
 
 type DeleteStreamdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8624,7 +8625,7 @@ func (response ReadStream200JSONResponse) VisitReadStreamResponse(w http.Respons
 
 type ReadStreamdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8652,7 +8653,14 @@ type AppendToStreamResponseObject interface {
 	VisitAppendToStreamResponse(w http.ResponseWriter) error
 }
 
-type AppendToStream200JSONResponse struct{ ReplayedAppendJSONResponse }
+type AppendToStream200ResponseHeaders struct {
+	IdempotencyReplayed string
+}
+
+type AppendToStream200JSONResponse struct {
+	Body    AppendResponse
+	Headers AppendToStream200ResponseHeaders
+}
 
 func (response AppendToStream200JSONResponse) VisitAppendToStreamResponse(w http.ResponseWriter) error {
 
@@ -8683,7 +8691,7 @@ func (response AppendToStream201JSONResponse) VisitAppendToStreamResponse(w http
 
 type AppendToStreamdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8726,7 +8734,7 @@ func (response GetStreamMetadata200JSONResponse) VisitGetStreamMetadataResponse(
 
 type GetStreamMetadatadefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8778,7 +8786,7 @@ func (response SetStreamMetadata200JSONResponse) VisitSetStreamMetadataResponse(
 
 type SetStreamMetadatadefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8856,7 +8864,7 @@ func (response SubscribeToAll200TextEventStreamResponse) VisitSubscribeToAllResp
 
 type SubscribeToAlldefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8936,7 +8944,7 @@ func (response SubscribeToStream200TextEventStreamResponse) VisitSubscribeToStre
 
 type SubscribeToStreamdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -8976,7 +8984,7 @@ func (response ListSubscriptions200JSONResponse) VisitListSubscriptionsResponse(
 
 type ListSubscriptionsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9039,7 +9047,7 @@ func (response CreateSubscription201JSONResponse) VisitCreateSubscriptionRespons
 
 type CreateSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9080,7 +9088,7 @@ func (response DeleteSubscription200JSONResponse) VisitDeleteSubscriptionRespons
 
 type DeleteSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9121,7 +9129,7 @@ func (response GetSubscription200JSONResponse) VisitGetSubscriptionResponse(w ht
 
 type GetSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9163,7 +9171,7 @@ func (response AcknowledgeEvents200JSONResponse) VisitAcknowledgeEventsResponse(
 
 type AcknowledgeEventsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9205,7 +9213,7 @@ func (response ListWebhookAttempts200JSONResponse) VisitListWebhookAttemptsRespo
 
 type ListWebhookAttemptsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9247,7 +9255,7 @@ func (response ListParkedDecisions200JSONResponse) VisitListParkedDecisionsRespo
 
 type ListParkedDecisionsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9288,7 +9296,7 @@ func (response DeleteWebhookEndpoint200JSONResponse) VisitDeleteWebhookEndpointR
 
 type DeleteWebhookEndpointdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9329,7 +9337,7 @@ func (response GetWebhookEndpoint200JSONResponse) VisitGetWebhookEndpointRespons
 
 type GetWebhookEndpointdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9385,7 +9393,7 @@ func (response SetWebhookEndpoint201JSONResponse) VisitSetWebhookEndpointRespons
 
 type SetWebhookEndpointdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9427,7 +9435,7 @@ func (response RefuseEvents200JSONResponse) VisitRefuseEventsResponse(w http.Res
 
 type RefuseEventsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9444,18 +9452,18 @@ func (response RefuseEventsdefaultApplicationProblemPlusJSONResponse) VisitRefus
 	return err
 }
 
-type ListParkedRequestObject struct {
+type ListParkedMessagesRequestObject struct {
 	ID     SubscriptionID `json:"id"`
-	Params ListParkedParams
+	Params ListParkedMessagesParams
 }
 
-type ListParkedResponseObject interface {
-	VisitListParkedResponse(w http.ResponseWriter) error
+type ListParkedMessagesResponseObject interface {
+	VisitListParkedMessagesResponse(w http.ResponseWriter) error
 }
 
-type ListParked200JSONResponse ParkedList
+type ListParkedMessages200JSONResponse ParkedList
 
-func (response ListParked200JSONResponse) VisitListParkedResponse(w http.ResponseWriter) error {
+func (response ListParkedMessages200JSONResponse) VisitListParkedMessagesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -9467,13 +9475,13 @@ func (response ListParked200JSONResponse) VisitListParkedResponse(w http.Respons
 	return err
 }
 
-type ListParkeddefaultApplicationProblemPlusJSONResponse struct {
+type ListParkedMessagesdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
-func (response ListParkeddefaultApplicationProblemPlusJSONResponse) VisitListParkedResponse(w http.ResponseWriter) error {
+func (response ListParkedMessagesdefaultApplicationProblemPlusJSONResponse) VisitListParkedMessagesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -9486,18 +9494,18 @@ func (response ListParkeddefaultApplicationProblemPlusJSONResponse) VisitListPar
 	return err
 }
 
-type DiscardParkedRequestObject struct {
+type DiscardParkedMessagesRequestObject struct {
 	ID   SubscriptionID `json:"id"`
-	Body *DiscardParkedJSONRequestBody
+	Body *DiscardParkedMessagesJSONRequestBody
 }
 
-type DiscardParkedResponseObject interface {
-	VisitDiscardParkedResponse(w http.ResponseWriter) error
+type DiscardParkedMessagesResponseObject interface {
+	VisitDiscardParkedMessagesResponse(w http.ResponseWriter) error
 }
 
-type DiscardParked200JSONResponse SettledParked
+type DiscardParkedMessages200JSONResponse SettledParked
 
-func (response DiscardParked200JSONResponse) VisitDiscardParkedResponse(w http.ResponseWriter) error {
+func (response DiscardParkedMessages200JSONResponse) VisitDiscardParkedMessagesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -9509,13 +9517,13 @@ func (response DiscardParked200JSONResponse) VisitDiscardParkedResponse(w http.R
 	return err
 }
 
-type DiscardParkeddefaultApplicationProblemPlusJSONResponse struct {
+type DiscardParkedMessagesdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
-func (response DiscardParkeddefaultApplicationProblemPlusJSONResponse) VisitDiscardParkedResponse(w http.ResponseWriter) error {
+func (response DiscardParkedMessagesdefaultApplicationProblemPlusJSONResponse) VisitDiscardParkedMessagesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -9528,17 +9536,17 @@ func (response DiscardParkeddefaultApplicationProblemPlusJSONResponse) VisitDisc
 	return err
 }
 
-type GroupParkedRequestObject struct {
+type ListParkedGroupsRequestObject struct {
 	ID SubscriptionID `json:"id"`
 }
 
-type GroupParkedResponseObject interface {
-	VisitGroupParkedResponse(w http.ResponseWriter) error
+type ListParkedGroupsResponseObject interface {
+	VisitListParkedGroupsResponse(w http.ResponseWriter) error
 }
 
-type GroupParked200JSONResponse ParkedGroupList
+type ListParkedGroups200JSONResponse ParkedGroupList
 
-func (response GroupParked200JSONResponse) VisitGroupParkedResponse(w http.ResponseWriter) error {
+func (response ListParkedGroups200JSONResponse) VisitListParkedGroupsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -9550,13 +9558,13 @@ func (response GroupParked200JSONResponse) VisitGroupParkedResponse(w http.Respo
 	return err
 }
 
-type GroupParkeddefaultApplicationProblemPlusJSONResponse struct {
+type ListParkedGroupsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
-func (response GroupParkeddefaultApplicationProblemPlusJSONResponse) VisitGroupParkedResponse(w http.ResponseWriter) error {
+func (response ListParkedGroupsdefaultApplicationProblemPlusJSONResponse) VisitListParkedGroupsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -9569,18 +9577,18 @@ func (response GroupParkeddefaultApplicationProblemPlusJSONResponse) VisitGroupP
 	return err
 }
 
-type ReplayParkedRequestObject struct {
+type ReplayParkedMessagesRequestObject struct {
 	ID   SubscriptionID `json:"id"`
-	Body *ReplayParkedJSONRequestBody
+	Body *ReplayParkedMessagesJSONRequestBody
 }
 
-type ReplayParkedResponseObject interface {
-	VisitReplayParkedResponse(w http.ResponseWriter) error
+type ReplayParkedMessagesResponseObject interface {
+	VisitReplayParkedMessagesResponse(w http.ResponseWriter) error
 }
 
-type ReplayParked200JSONResponse SettledParked
+type ReplayParkedMessages200JSONResponse SettledParked
 
-func (response ReplayParked200JSONResponse) VisitReplayParkedResponse(w http.ResponseWriter) error {
+func (response ReplayParkedMessages200JSONResponse) VisitReplayParkedMessagesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -9592,13 +9600,13 @@ func (response ReplayParked200JSONResponse) VisitReplayParkedResponse(w http.Res
 	return err
 }
 
-type ReplayParkeddefaultApplicationProblemPlusJSONResponse struct {
+type ReplayParkedMessagesdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
-func (response ReplayParkeddefaultApplicationProblemPlusJSONResponse) VisitReplayParkedResponse(w http.ResponseWriter) error {
+func (response ReplayParkedMessagesdefaultApplicationProblemPlusJSONResponse) VisitReplayParkedMessagesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -9611,18 +9619,18 @@ func (response ReplayParkeddefaultApplicationProblemPlusJSONResponse) VisitRepla
 	return err
 }
 
-type GetParkedRequestObject struct {
+type GetParkedMessageRequestObject struct {
 	ID      SubscriptionID `json:"id"`
 	EventID ParkedEventID  `json:"event_id"`
 }
 
-type GetParkedResponseObject interface {
-	VisitGetParkedResponse(w http.ResponseWriter) error
+type GetParkedMessageResponseObject interface {
+	VisitGetParkedMessageResponse(w http.ResponseWriter) error
 }
 
-type GetParked200JSONResponse ParkedMessage
+type GetParkedMessage200JSONResponse ParkedMessage
 
-func (response GetParked200JSONResponse) VisitGetParkedResponse(w http.ResponseWriter) error {
+func (response GetParkedMessage200JSONResponse) VisitGetParkedMessageResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -9634,13 +9642,13 @@ func (response GetParked200JSONResponse) VisitGetParkedResponse(w http.ResponseW
 	return err
 }
 
-type GetParkeddefaultApplicationProblemPlusJSONResponse struct {
+type GetParkedMessagedefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
-func (response GetParkeddefaultApplicationProblemPlusJSONResponse) VisitGetParkedResponse(w http.ResponseWriter) error {
+func (response GetParkedMessagedefaultApplicationProblemPlusJSONResponse) VisitGetParkedMessageResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -9677,7 +9685,7 @@ func (response PauseSubscription200JSONResponse) VisitPauseSubscriptionResponse(
 
 type PauseSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9719,7 +9727,7 @@ func (response PollSubscription200JSONResponse) VisitPollSubscriptionResponse(w 
 
 type PollSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9761,7 +9769,7 @@ func (response ResetSubscription200JSONResponse) VisitResetSubscriptionResponse(
 
 type ResetSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9802,7 +9810,7 @@ func (response ResumeSubscription200JSONResponse) VisitResumeSubscriptionRespons
 
 type ResumeSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9843,7 +9851,7 @@ func (response RotateWebhookSecret200JSONResponse) VisitRotateWebhookSecretRespo
 
 type RotateWebhookSecretdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9885,7 +9893,7 @@ func (response ChangeSubscription200JSONResponse) VisitChangeSubscriptionRespons
 
 type ChangeSubscriptiondefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9926,7 +9934,7 @@ func (response TestWebhook200JSONResponse) VisitTestWebhookResponse(w http.Respo
 
 type TestWebhookdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9966,7 +9974,7 @@ func (response ListWebhooks200JSONResponse) VisitListWebhooksResponse(w http.Res
 
 type ListWebhooksdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -9990,7 +9998,7 @@ type GetLivenessResponseObject interface {
 	VisitGetLivenessResponse(w http.ResponseWriter) error
 }
 
-type GetLiveness200JSONResponse struct{ HealthJSONResponse }
+type GetLiveness200JSONResponse struct{ HealthAnswerJSONResponse }
 
 func (response GetLiveness200JSONResponse) VisitGetLivenessResponse(w http.ResponseWriter) error {
 
@@ -10024,7 +10032,7 @@ func (response GetMetrics200TextResponse) VisitGetMetricsResponse(w http.Respons
 
 type GetMetricsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
-	Headers    ProblemResponseHeaders
+	Headers    ProblemAnswerResponseHeaders
 	StatusCode int
 }
 
@@ -10048,7 +10056,7 @@ type GetReadinessResponseObject interface {
 	VisitGetReadinessResponse(w http.ResponseWriter) error
 }
 
-type GetReadiness200JSONResponse struct{ HealthJSONResponse }
+type GetReadiness200JSONResponse struct{ HealthAnswerJSONResponse }
 
 func (response GetReadiness200JSONResponse) VisitGetReadinessResponse(w http.ResponseWriter) error {
 
@@ -10243,9 +10251,9 @@ type StrictServerInterface interface {
 	// GetSnapshot Read the snapshot of a stream at a version
 	// (GET /api/snapshots/{type}/{id}/{version})
 	GetSnapshot(ctx context.Context, request GetSnapshotRequestObject) (GetSnapshotResponseObject, error)
-	// ReadAll Follow the events of all legal entities
+	// ReadAllEvents Follow the events of all legal entities
 	// (GET /api/streams/$all)
-	ReadAll(ctx context.Context, request ReadAllRequestObject) (ReadAllResponseObject, error)
+	ReadAllEvents(ctx context.Context, request ReadAllEventsRequestObject) (ReadAllEventsResponseObject, error)
 	// DeleteStream Delete a stream, or end it for good
 	// (DELETE /api/streams/{type}/{id})
 	DeleteStream(ctx context.Context, request DeleteStreamRequestObject) (DeleteStreamResponseObject, error)
@@ -10300,21 +10308,21 @@ type StrictServerInterface interface {
 	// RefuseEvents Say what could not be dealt with
 	// (POST /api/subscriptions/{id}/nack)
 	RefuseEvents(ctx context.Context, request RefuseEventsRequestObject) (RefuseEventsResponseObject, error)
-	// ListParked List dead letters
+	// ListParkedMessages List dead letters
 	// (GET /api/subscriptions/{id}/parked)
-	ListParked(ctx context.Context, request ListParkedRequestObject) (ListParkedResponseObject, error)
-	// DiscardParked Give dead letters up, in bounded steps
+	ListParkedMessages(ctx context.Context, request ListParkedMessagesRequestObject) (ListParkedMessagesResponseObject, error)
+	// DiscardParkedMessages Give dead letters up, in bounded steps
 	// (POST /api/subscriptions/{id}/parked/discard)
-	DiscardParked(ctx context.Context, request DiscardParkedRequestObject) (DiscardParkedResponseObject, error)
-	// GroupParked Count dead letters by failure
+	DiscardParkedMessages(ctx context.Context, request DiscardParkedMessagesRequestObject) (DiscardParkedMessagesResponseObject, error)
+	// ListParkedGroups Count dead letters by failure
 	// (GET /api/subscriptions/{id}/parked/groups)
-	GroupParked(ctx context.Context, request GroupParkedRequestObject) (GroupParkedResponseObject, error)
-	// ReplayParked Hand dead letters out again, in bounded steps
+	ListParkedGroups(ctx context.Context, request ListParkedGroupsRequestObject) (ListParkedGroupsResponseObject, error)
+	// ReplayParkedMessages Hand dead letters out again, in bounded steps
 	// (POST /api/subscriptions/{id}/parked/replay)
-	ReplayParked(ctx context.Context, request ReplayParkedRequestObject) (ReplayParkedResponseObject, error)
-	// GetParked Inspect a dead letter
+	ReplayParkedMessages(ctx context.Context, request ReplayParkedMessagesRequestObject) (ReplayParkedMessagesResponseObject, error)
+	// GetParkedMessage Inspect a dead letter
 	// (GET /api/subscriptions/{id}/parked/{event_id})
-	GetParked(ctx context.Context, request GetParkedRequestObject) (GetParkedResponseObject, error)
+	GetParkedMessage(ctx context.Context, request GetParkedMessageRequestObject) (GetParkedMessageResponseObject, error)
 	// PauseSubscription Stop handing out
 	// (POST /api/subscriptions/{id}/pause)
 	PauseSubscription(ctx context.Context, request PauseSubscriptionRequestObject) (PauseSubscriptionResponseObject, error)
@@ -12422,25 +12430,25 @@ func (sh *strictHandler) GetSnapshot(ctx echo.Context, pType OfStreamType, id Of
 	return nil
 }
 
-// ReadAll operation middleware
-func (sh *strictHandler) ReadAll(ctx echo.Context, params ReadAllParams) error {
-	var request ReadAllRequestObject
+// ReadAllEvents operation middleware
+func (sh *strictHandler) ReadAllEvents(ctx echo.Context, params ReadAllEventsParams) error {
+	var request ReadAllEventsRequestObject
 
 	request.Params = params
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ReadAll(ctx.Request().Context(), request.(ReadAllRequestObject))
+		return sh.ssi.ReadAllEvents(ctx.Request().Context(), request.(ReadAllEventsRequestObject))
 	}
 	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ReadAll")
+		handler = middleware(handler, "ReadAllEvents")
 	}
 
 	response, err := handler(ctx, request)
 
 	if err != nil {
 		return err
-	} else if validResponse, ok := response.(ReadAllResponseObject); ok {
-		return validResponse.VisitReadAllResponse(ctx.Response())
+	} else if validResponse, ok := response.(ReadAllEventsResponseObject); ok {
+		return validResponse.VisitReadAllEventsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -13045,39 +13053,39 @@ func (sh *strictHandler) RefuseEvents(ctx echo.Context, id SubscriptionID) error
 	return nil
 }
 
-// ListParked operation middleware
-func (sh *strictHandler) ListParked(ctx echo.Context, id SubscriptionID, params ListParkedParams) error {
-	var request ListParkedRequestObject
+// ListParkedMessages operation middleware
+func (sh *strictHandler) ListParkedMessages(ctx echo.Context, id SubscriptionID, params ListParkedMessagesParams) error {
+	var request ListParkedMessagesRequestObject
 
 	request.ID = id
 	request.Params = params
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ListParked(ctx.Request().Context(), request.(ListParkedRequestObject))
+		return sh.ssi.ListParkedMessages(ctx.Request().Context(), request.(ListParkedMessagesRequestObject))
 	}
 	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ListParked")
+		handler = middleware(handler, "ListParkedMessages")
 	}
 
 	response, err := handler(ctx, request)
 
 	if err != nil {
 		return err
-	} else if validResponse, ok := response.(ListParkedResponseObject); ok {
-		return validResponse.VisitListParkedResponse(ctx.Response())
+	} else if validResponse, ok := response.(ListParkedMessagesResponseObject); ok {
+		return validResponse.VisitListParkedMessagesResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
 	return nil
 }
 
-// DiscardParked operation middleware
-func (sh *strictHandler) DiscardParked(ctx echo.Context, id SubscriptionID) error {
-	var request DiscardParkedRequestObject
+// DiscardParkedMessages operation middleware
+func (sh *strictHandler) DiscardParkedMessages(ctx echo.Context, id SubscriptionID) error {
+	var request DiscardParkedMessagesRequestObject
 
 	request.ID = id
 
-	var body DiscardParkedJSONRequestBody
+	var body DiscardParkedMessagesJSONRequestBody
 	var err error
 	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
 		// A request validator built on kin-openapi's openapi3filter with
@@ -13101,56 +13109,56 @@ func (sh *strictHandler) DiscardParked(ctx echo.Context, id SubscriptionID) erro
 	request.Body = &body
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.DiscardParked(ctx.Request().Context(), request.(DiscardParkedRequestObject))
+		return sh.ssi.DiscardParkedMessages(ctx.Request().Context(), request.(DiscardParkedMessagesRequestObject))
 	}
 	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "DiscardParked")
+		handler = middleware(handler, "DiscardParkedMessages")
 	}
 
 	response, err := handler(ctx, request)
 
 	if err != nil {
 		return err
-	} else if validResponse, ok := response.(DiscardParkedResponseObject); ok {
-		return validResponse.VisitDiscardParkedResponse(ctx.Response())
+	} else if validResponse, ok := response.(DiscardParkedMessagesResponseObject); ok {
+		return validResponse.VisitDiscardParkedMessagesResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
 	return nil
 }
 
-// GroupParked operation middleware
-func (sh *strictHandler) GroupParked(ctx echo.Context, id SubscriptionID) error {
-	var request GroupParkedRequestObject
+// ListParkedGroups operation middleware
+func (sh *strictHandler) ListParkedGroups(ctx echo.Context, id SubscriptionID) error {
+	var request ListParkedGroupsRequestObject
 
 	request.ID = id
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GroupParked(ctx.Request().Context(), request.(GroupParkedRequestObject))
+		return sh.ssi.ListParkedGroups(ctx.Request().Context(), request.(ListParkedGroupsRequestObject))
 	}
 	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GroupParked")
+		handler = middleware(handler, "ListParkedGroups")
 	}
 
 	response, err := handler(ctx, request)
 
 	if err != nil {
 		return err
-	} else if validResponse, ok := response.(GroupParkedResponseObject); ok {
-		return validResponse.VisitGroupParkedResponse(ctx.Response())
+	} else if validResponse, ok := response.(ListParkedGroupsResponseObject); ok {
+		return validResponse.VisitListParkedGroupsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
 	return nil
 }
 
-// ReplayParked operation middleware
-func (sh *strictHandler) ReplayParked(ctx echo.Context, id SubscriptionID) error {
-	var request ReplayParkedRequestObject
+// ReplayParkedMessages operation middleware
+func (sh *strictHandler) ReplayParkedMessages(ctx echo.Context, id SubscriptionID) error {
+	var request ReplayParkedMessagesRequestObject
 
 	request.ID = id
 
-	var body ReplayParkedJSONRequestBody
+	var body ReplayParkedMessagesJSONRequestBody
 	var err error
 	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
 		// A request validator built on kin-openapi's openapi3filter with
@@ -13174,44 +13182,44 @@ func (sh *strictHandler) ReplayParked(ctx echo.Context, id SubscriptionID) error
 	request.Body = &body
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.ReplayParked(ctx.Request().Context(), request.(ReplayParkedRequestObject))
+		return sh.ssi.ReplayParkedMessages(ctx.Request().Context(), request.(ReplayParkedMessagesRequestObject))
 	}
 	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "ReplayParked")
+		handler = middleware(handler, "ReplayParkedMessages")
 	}
 
 	response, err := handler(ctx, request)
 
 	if err != nil {
 		return err
-	} else if validResponse, ok := response.(ReplayParkedResponseObject); ok {
-		return validResponse.VisitReplayParkedResponse(ctx.Response())
+	} else if validResponse, ok := response.(ReplayParkedMessagesResponseObject); ok {
+		return validResponse.VisitReplayParkedMessagesResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
 	return nil
 }
 
-// GetParked operation middleware
-func (sh *strictHandler) GetParked(ctx echo.Context, id SubscriptionID, eventID ParkedEventID) error {
-	var request GetParkedRequestObject
+// GetParkedMessage operation middleware
+func (sh *strictHandler) GetParkedMessage(ctx echo.Context, id SubscriptionID, eventID ParkedEventID) error {
+	var request GetParkedMessageRequestObject
 
 	request.ID = id
 	request.EventID = eventID
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
-		return sh.ssi.GetParked(ctx.Request().Context(), request.(GetParkedRequestObject))
+		return sh.ssi.GetParkedMessage(ctx.Request().Context(), request.(GetParkedMessageRequestObject))
 	}
 	for _, middleware := range sh.middlewares {
-		handler = middleware(handler, "GetParked")
+		handler = middleware(handler, "GetParkedMessage")
 	}
 
 	response, err := handler(ctx, request)
 
 	if err != nil {
 		return err
-	} else if validResponse, ok := response.(GetParkedResponseObject); ok {
-		return validResponse.VisitGetParkedResponse(ctx.Response())
+	} else if validResponse, ok := response.(GetParkedMessageResponseObject); ok {
+		return validResponse.VisitGetParkedMessageResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -1,0 +1,269 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Config says whom to talk to.
+type Config struct {
+	Server string // base URL, "http://127.0.0.1:8080"
+	Token  string // access token
+	// HTTP does the transport; nil: a client of its own that keeps connections.
+	HTTP *http.Client
+	// Attempts bounds how often a request is sent while the server is unavailable;
+	// 0 is 5.
+	Attempts int
+	// LongestWait bounds one wait between attempts, whatever the server asks for; 0
+	// is 10 s.
+	LongestWait time.Duration
+}
+
+// Client sends requests. It is safe for concurrent use.
+type Client struct {
+	base        *url.URL
+	token       string
+	http        *http.Client
+	attempts    int
+	longestWait time.Duration
+}
+
+// New makes a Client. Fault client.server_invalid if the server is no URL.
+func New(c Config) (*Client, error) {
+	base, err := url.Parse(strings.TrimSuffix(c.Server, "/"))
+	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
+		return nil, fault.New(fault.Invalid, "client.server_invalid", "the server is given as a URL such as http://127.0.0.1:8080; correct it")
+	}
+	out := &Client{base: base, token: c.Token, http: c.HTTP, attempts: c.Attempts, longestWait: c.LongestWait}
+	if out.http == nil {
+		transport := &http.Transport{
+			Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true,
+			ExpectContinueTimeout: time.Second, ResponseHeaderTimeout: 2 * time.Minute,
+		}
+		out.http = &http.Client{Transport: transport}
+	}
+	if out.attempts < 1 {
+		out.attempts = 5
+	}
+	if out.longestWait == 0 {
+		out.longestWait = 10 * time.Second
+	}
+	return out, nil
+}
+
+// largestAnswer bounds what is read of an answer.
+const largestAnswer = 256 << 20
+
+// request is one call, which may be sent more than once.
+type request struct {
+	method, path string // the path is escaped
+	query        url.Values
+	header       http.Header
+	body         any
+	repeatable   bool // sending it twice takes effect once
+	replayed     *bool
+	document     *json.RawMessage
+}
+
+// An Option changes how one call is sent, or observes its answer.
+type Option func(*request)
+
+// Replayed sets to when the server knew the idempotency key and gave its first
+// answer again.
+func Replayed(to *bool) Option { return func(r *request) { r.replayed = to } }
+
+// Repeatable allows sending the request again after a broken connection, because
+// sending it twice takes effect once. Reads and requests with an idempotency key
+// are repeatable without it.
+func Repeatable() Option { return func(r *request) { r.repeatable = true } }
+
+// Document copies the answer to a place as the server wrote it, beside decoding it.
+func Document(to *json.RawMessage) Option { return func(r *request) { r.document = to } }
+
+// WithBody sends a document of the caller as it is in place of the typed body, so
+// that the server judges members that this version does not know.
+func WithBody(document json.RawMessage) Option { return func(r *request) { r.body = document } }
+
+// expandPath puts escaped values into the path of an operation.
+func expandPath(format string, values ...any) string {
+	escaped := make([]any, len(values))
+	for i, v := range values {
+		escaped[i] = url.PathEscape(fmt.Sprint(v))
+	}
+	return fmt.Sprintf(format, escaped...)
+}
+
+// setQuery adds a parameter. One that is "", 0, false or nil is left out; where the
+// server distinguishes it from an absent one, the parameter is a pointer.
+func (r *request) setQuery(name string, value any) {
+	text, given := parameterText(value)
+	if !given {
+		return
+	}
+	if r.query == nil {
+		r.query = url.Values{}
+	}
+	r.query.Set(name, text)
+}
+
+func (r *request) setHeader(name string, value any) {
+	text, given := parameterText(value)
+	if !given {
+		return
+	}
+	if r.header == nil {
+		r.header = http.Header{}
+	}
+	r.header.Set(name, text)
+}
+
+func parameterText(value any) (text string, given bool) {
+	v := reflect.ValueOf(value)
+	if !v.IsValid() || v.IsZero() {
+		return "", false
+	}
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	return fmt.Sprint(v.Interface()), true
+}
+
+// do sends a request, again while the server is unavailable, and decodes the answer
+// into out unless that is nil.
+func (c *Client) do(ctx context.Context, r request, out any, options []Option) error {
+	for _, o := range options {
+		o(&r)
+	}
+	var body []byte
+	if r.body != nil {
+		var err error
+		if body, err = encode(r.body); err != nil {
+			return err
+		}
+	}
+	for attempt := 1; ; attempt++ {
+		answer, err := c.send(ctx, r, body)
+		if err == nil {
+			return decode(answer, out)
+		}
+		f, isFault := fault.As(err)
+		if !isFault || f.Kind != fault.Unavailable || attempt == c.attempts || !r.mayRepeat(f) {
+			return err
+		}
+		pause := f.RetryAfter
+		if pause <= 0 {
+			pause = time.Duration(attempt) * 200 * time.Millisecond
+		}
+		if err := wait(ctx, min(pause, c.longestWait)); err != nil {
+			return err
+		}
+	}
+}
+
+func decode(answer []byte, out any) error {
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fault.New(fault.Internal, "client.answer_unreadable", "the server's answer is not what its API describes; check the server's address and version").WithCause(err)
+	}
+	return nil
+}
+
+// mayRepeat reports whether sending again is safe. An answer that the server is
+// unavailable means that nothing was written; a broken connection does not.
+func (r request) mayRepeat(f *fault.Error) bool { return r.repeatable || f.Code != codeUnreachable }
+
+const codeUnreachable = "client.server_unreachable"
+
+// send makes one attempt and returns the body of the answer.
+func (c *Client) send(ctx context.Context, r request, body []byte) ([]byte, error) {
+	target := *c.base
+	target.RawPath = c.base.EscapedPath() + r.path
+	path, err := url.PathUnescape(target.RawPath)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "client.path_invalid", "this cannot be asked for; correct the id or path").WithCause(err)
+	}
+	target.Path, target.RawQuery = path, r.query.Encode()
+	req, err := http.NewRequestWithContext(ctx, r.method, target.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range r.header {
+		req.Header[name] = values
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", "application/json, application/problem+json")
+	c.authorize(req)
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, unreachable(ctx, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, largestAnswer))
+	if err != nil {
+		return nil, unreachable(ctx, err)
+	}
+	if res.StatusCode >= http.StatusBadRequest {
+		return nil, problem(res, text)
+	}
+	if r.replayed != nil {
+		*r.replayed = res.Header.Get("Idempotency-Replayed") == "true"
+	}
+	if r.document != nil {
+		*r.document = text
+	}
+	return text, nil
+}
+
+func (c *Client) authorize(req *http.Request) {
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+}
+
+func unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return fault.New(fault.Timeout, "client.timeout", "the server did not answer in time; send it again with the same idempotency key").WithCause(err)
+	}
+	return fault.New(fault.Unavailable, codeUnreachable, "the server cannot be reached; check its address and that it runs").WithCause(err)
+}
+
+// encode is encoding/json without the escapes for HTML.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,135 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// ExportedPage is a part of an export: whole lines, one event each.
+type ExportedPage struct {
+	Lines  []byte
+	Events int
+	// NextCursor goes on behind the page; "" after the last one.
+	NextCursor string
+}
+
+const (
+	// longestLine bounds one event, which the server bounds at 1 MiB by default.
+	longestLine = 64 << 20
+	codeAborted = "client.export_aborted"
+)
+
+// Export reads all events of a query, a page at a time; parameters are those of GET
+// /api/events/export. Nothing is sent twice: when the export breaks off, the cursor
+// of the last page that was handed over goes on behind it. Faults: those of the
+// server, client.export_aborted (Unavailable: the body did not end as it should).
+func (c *Client) Export(ctx context.Context, parameters url.Values, take func(ExportedPage) error) error {
+	query := url.Values{"checkpoints": {"true"}}
+	for name, values := range parameters {
+		query[name] = values
+	}
+	target := c.base.JoinPath("/api/events/export")
+	target.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/jsonl, application/problem+json")
+	c.authorize(req)
+	res, err := c.http.Do(req)
+	if err != nil {
+		return unreachable(ctx, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode >= http.StatusBadRequest {
+		text, err := io.ReadAll(io.LimitReader(res.Body, largestAnswer))
+		if err != nil {
+			return unreachable(ctx, err)
+		}
+		return problem(res, text)
+	}
+	return exported(ctx, res, take)
+}
+
+func exported(ctx context.Context, res *http.Response, take func(ExportedPage) error) error {
+	var page ExportedPage
+	lines := bufio.NewReaderSize(res.Body, 256<<10)
+	for {
+		line, err := wholeLine(lines)
+		switch {
+		case errors.Is(err, io.EOF) && len(line) == 0:
+			return take(page)
+		case err != nil:
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return aborted(err)
+		case bytes.HasPrefix(line, []byte(`{"next_cursor":`)):
+			var checkpoint struct {
+				NextCursor string `json:"next_cursor"`
+			}
+			if err := json.Unmarshal(line, &checkpoint); err != nil {
+				return aborted(err)
+			}
+			page.NextCursor = checkpoint.NextCursor
+			if err := take(page); err != nil {
+				return err
+			}
+			page = ExportedPage{Lines: page.Lines[:0]}
+		case bytes.HasPrefix(line, []byte(`{"error":`)):
+			return lastLine(line)
+		default:
+			page.Lines = append(page.Lines, line...)
+			page.Events++
+		}
+	}
+}
+
+// wholeLine reads up to and with the end of a line. At the end of the body it gives
+// io.EOF; a line that does not end is io.ErrUnexpectedEOF.
+func wholeLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if line == nil && err == nil {
+			return part, nil
+		}
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return line, nil
+		case errors.Is(err, bufio.ErrBufferFull) && len(line) < longestLine:
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return nil, io.ErrUnexpectedEOF
+		default:
+			return nil, err
+		}
+	}
+}
+
+// lastLine is the problem with which a server ends an export that it cannot go on
+// with.
+func lastLine(line []byte) error {
+	var last struct {
+		Error json.RawMessage `json:"error"`
+	}
+	var status struct {
+		Status int `json:"status"`
+	}
+	if json.Unmarshal(line, &last) != nil || json.Unmarshal(last.Error, &status) != nil {
+		return aborted(nil)
+	}
+	return problem(&http.Response{StatusCode: status.Status, Header: http.Header{}}, last.Error)
+}
+
+func aborted(cause error) error {
+	return fault.New(fault.Unavailable, codeAborted, "the export broke off; go on with the cursor of its last page").WithCause(cause)
+}

@@ -1,0 +1,181 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// The names of what a feed sends.
+const (
+	FeedEvent    = "event"
+	FeedCaughtUp = "caughtUp"
+	feedProblem  = "problem"
+)
+
+// FeedItem is an event of a live feed, or the word that it has caught up.
+type FeedItem struct {
+	ID   string // to go on behind it
+	Name string // FeedEvent or FeedCaughtUp
+	Data []byte // JSON, valid until the next item
+}
+
+// Feed says what to follow.
+type Feed struct {
+	Path       string // /api/subscribe/streams/...
+	Parameters url.Values
+	LastID     string // of the last item that was seen; "" begins where the parameters say
+	// Lost is told that the connection was lost, why, and when it is tried again; nil:
+	// nobody is told.
+	Lost func(err error, pause time.Duration)
+}
+
+const (
+	feedSilence = time.Minute // longer than any heartbeat takes
+	feedPause   = 500 * time.Millisecond
+)
+
+// Follow hands over what a live feed sends, and connects again whenever the connection
+// is lost or the server is away, behind the last item: nothing is missed and nothing
+// comes twice. It ends with ctx, with what take returns, or with a fault that no
+// patience mends.
+func (c *Client) Follow(ctx context.Context, f Feed, take func(FeedItem) error) error {
+	pause := feedPause
+	for {
+		before := f.LastID
+		err := c.followOnce(ctx, &f, take)
+		var done taken
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &done):
+			return done.err
+		}
+		if problem, ok := fault.As(err); ok && problem.Kind != fault.Unavailable && problem.Kind != fault.Timeout && problem.Kind != fault.TooMany {
+			return err
+		}
+		if f.LastID != before {
+			pause = feedPause
+		}
+		wanted := pause
+		if problem, ok := fault.As(err); ok {
+			wanted = max(pause, problem.RetryAfter)
+		}
+		wanted = min(wanted, c.longestWait)
+		if f.Lost != nil {
+			f.Lost(err, wanted)
+		}
+		if err := wait(ctx, wanted); err != nil {
+			return err
+		}
+		pause = min(2*pause, c.longestWait)
+	}
+}
+
+// taken is an error of the one who takes, which ends everything.
+type taken struct{ err error }
+
+func (t taken) Error() string { return t.err.Error() }
+
+func (c *Client) followOnce(ctx context.Context, f *Feed, take func(FeedItem) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(feedSilence, func() {
+		cancel(fault.New(fault.Timeout, "client.feed_silent", "the server has said nothing for a minute; connect again"))
+	})
+	defer silent.Stop()
+	target := c.base.JoinPath(f.Path)
+	target.RawQuery = f.Parameters.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "text/event-stream, application/problem+json")
+	c.authorize(req)
+	if f.LastID != "" {
+		req.Header.Set("Last-Event-ID", f.LastID)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return lostFeed(ctx, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode >= http.StatusBadRequest {
+		text, err := io.ReadAll(io.LimitReader(res.Body, largestAnswer))
+		if err != nil {
+			return lostFeed(ctx, err)
+		}
+		return problem(res, text)
+	}
+	lines := bufio.NewReaderSize(res.Body, 64<<10)
+	var item FeedItem
+	for {
+		line, err := wholeLine(lines)
+		if err != nil {
+			return lostFeed(ctx, err)
+		}
+		silent.Reset(feedSilence)
+		if line[0] == ':' {
+			continue // a comment
+		}
+		name, value, _ := strings.Cut(strings.TrimRight(string(line), "\r\n"), ": ")
+		switch name {
+		case "id":
+			item.ID = value
+		case "event":
+			item.Name = value
+		case "data":
+			item.Data = []byte(value)
+		case "":
+			if err := dispatch(f, item, take); err != nil {
+				return err
+			}
+			item = FeedItem{}
+		}
+	}
+}
+
+// dispatch ends an item at its empty line. One with an id alone moves the position.
+func dispatch(f *Feed, item FeedItem, take func(FeedItem) error) error {
+	switch item.Name {
+	case feedProblem:
+		var status struct {
+			Status int `json:"status"`
+		}
+		if err := json.Unmarshal(item.Data, &status); err != nil {
+			return aborted(err)
+		}
+		return problem(&http.Response{StatusCode: status.Status, Header: http.Header{}}, item.Data)
+	case FeedEvent, FeedCaughtUp:
+		if err := take(item); err != nil {
+			return taken{err}
+		}
+	}
+	if item.ID != "" {
+		f.LastID = item.ID
+	}
+	return nil
+}
+
+func lostFeed(ctx context.Context, err error) error {
+	if f, ok := fault.As(context.Cause(ctx)); ok {
+		return f
+	}
+	return unreachable(ctx, err)
+}
+
+// StreamPath is the path of the feed of one stream.
+func StreamPath(streamType, id string) string {
+	return "/api/subscribe/streams/" + url.PathEscape(streamType) + "/" + url.PathEscape(id)
+}
+
+// AllPath is the path of the feed of all legal entities.
+const AllPath = "/api/subscribe/streams/$all"
