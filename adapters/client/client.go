@@ -67,33 +67,40 @@ const largestAnswer = 256 << 20
 
 // request is one call, which may be sent more than once.
 type request struct {
+	Call
 	method, path string // the path is escaped
 	query        url.Values
 	header       http.Header
 	body         any
 	repeatable   bool // sending it twice takes effect once
-	replayed     *bool
-	document     *json.RawMessage
+}
+
+// Call is what the options of one call ask for.
+type Call struct {
+	Replayed   *bool            // receives whether the server knew the idempotency key
+	Document   *json.RawMessage // receives the answer as the server wrote it
+	Body       json.RawMessage  // is sent in place of the typed body; nil: the typed one
+	Repeatable bool             // the request is sent again after a broken connection
 }
 
 // An Option changes how one call is sent, or observes its answer.
-type Option func(*request)
+type Option func(*Call)
 
 // Replayed sets to when the server knew the idempotency key and gave its first
 // answer again.
-func Replayed(to *bool) Option { return func(r *request) { r.replayed = to } }
+func Replayed(to *bool) Option { return func(c *Call) { c.Replayed = to } }
+
+// Document copies the answer to a place as the server wrote it, beside decoding it.
+func Document(to *json.RawMessage) Option { return func(c *Call) { c.Document = to } }
+
+// WithBody sends a document of the caller as it is in place of the typed body, so
+// that the server judges members that this version does not know.
+func WithBody(document json.RawMessage) Option { return func(c *Call) { c.Body = document } }
 
 // Repeatable allows sending the request again after a broken connection, because
 // sending it twice takes effect once. Reads and requests with an idempotency key
 // are repeatable without it.
-func Repeatable() Option { return func(r *request) { r.repeatable = true } }
-
-// Document copies the answer to a place as the server wrote it, beside decoding it.
-func Document(to *json.RawMessage) Option { return func(r *request) { r.document = to } }
-
-// WithBody sends a document of the caller as it is in place of the typed body, so
-// that the server judges members that this version does not know.
-func WithBody(document json.RawMessage) Option { return func(r *request) { r.body = document } }
+func Repeatable() Option { return func(c *Call) { c.Repeatable = true } }
 
 // expandPath puts escaped values into the path of an operation.
 func expandPath(format string, values ...any) string {
@@ -143,10 +150,10 @@ func parameterText(value any) (text string, given bool) {
 // into out unless that is nil.
 func (c *Client) do(ctx context.Context, r request, out any, options []Option) error {
 	for _, o := range options {
-		o(&r)
+		o(&r.Call)
 	}
-	var body []byte
-	if r.body != nil {
+	body := []byte(r.Body)
+	if body == nil && r.body != nil {
 		var err error
 		if body, err = encode(r.body); err != nil {
 			return err
@@ -183,7 +190,9 @@ func decode(answer []byte, out any) error {
 
 // mayRepeat reports whether sending again is safe. An answer that the server is
 // unavailable means that nothing was written; a broken connection does not.
-func (r request) mayRepeat(f *fault.Error) bool { return r.repeatable || f.Code != codeUnreachable }
+func (r request) mayRepeat(f *fault.Error) bool {
+	return r.repeatable || r.Repeatable || f.Code != codeUnreachable
+}
 
 const codeUnreachable = "client.server_unreachable"
 
@@ -220,11 +229,11 @@ func (c *Client) send(ctx context.Context, r request, body []byte) ([]byte, erro
 	if res.StatusCode >= http.StatusBadRequest {
 		return nil, problem(res, text)
 	}
-	if r.replayed != nil {
-		*r.replayed = res.Header.Get("Idempotency-Replayed") == "true"
+	if r.Replayed != nil {
+		*r.Replayed = res.Header.Get("Idempotency-Replayed") == "true"
 	}
-	if r.document != nil {
-		*r.document = text
+	if r.Document != nil {
+		*r.Document = text
 	}
 	return text, nil
 }

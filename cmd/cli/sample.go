@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	apiclient "github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/adapters/httpclient"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/cli"
@@ -41,7 +42,11 @@ func runSample(ctx context.Context, o DevOptions, dir string, state *devState, f
 	if err != nil {
 		return err
 	}
-	report := cli.Import(ctx, importAPI{client("importer")}, files, cli.Options{LegalEntity: sampleEntity})
+	importer, err := apiclient.New(apiclient.Config{Server: file.HTTP, Token: file.Tokens["importer"]})
+	if err != nil {
+		return err
+	}
+	report := cli.Import(ctx, importer, files, cli.Options{LegalEntity: sampleEntity})
 	if err := report.WriteTable(o.Out); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func document(t *testing.T, q cli.Submission) contract.Submission {
+func document(t *testing.T, q submission) contract.Submission {
 	t.Helper()
 	var d contract.Submission
 	if err := json.Unmarshal(q.Payload, &d); err != nil {

@@ -178,7 +178,7 @@ func TestVendorsAreRegisteredOnce(t *testing.T) {
 func TestRefusedVendor(t *testing.T) {
 	t.Parallel()
 	s := newServer()
-	s.before = func(_ context.Context, q cli.Submission) error {
+	s.before = func(_ context.Context, q submission) error {
 		if q.Type == ubl.IntentRegisterVendor {
 			return fault.New(fault.FailedPrecondition, "ap.vendor.identity_required", "send an id").WithField("/party_id").WithIntent("I-77")
 		}
@@ -210,7 +210,7 @@ func TestOrderInLanes(t *testing.T) {
 	busy := map[string]int{}
 	under, most := 0, 0
 	together, meet := make(chan struct{}), sync.Once{}
-	s.before = func(_ context.Context, q cli.Submission) error {
+	s.before = func(_ context.Context, q submission) error {
 		if q.Type == ubl.IntentRegisterVendor {
 			return nil
 		}
@@ -256,7 +256,7 @@ func TestBusyServerIsAskedAgain(t *testing.T) {
 	s := newServer()
 	var pauses []time.Duration
 	var calls int
-	s.before = func(context.Context, cli.Submission) error {
+	s.before = func(context.Context, submission) error {
 		switch calls++; calls {
 		case 1:
 			return fault.New(fault.Unavailable, "append.queue_full", "try again").WithRetryAfter(7 * time.Second)
@@ -284,10 +284,10 @@ func TestLostAnswerIsNoDuplicate(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	lost := map[string]bool{}
-	s.after = func(q cli.Submission, out cli.Outcome) (cli.Outcome, error) {
+	s.after = func(q submission, out outcome) (outcome, error) {
 		if !lost[q.Type] {
 			lost[q.Type] = true
-			return cli.Outcome{}, errors.New("connection reset by peer")
+			return outcome{}, errors.New("connection reset by peer")
 		}
 		return out, nil
 	}
@@ -299,7 +299,7 @@ func TestLostAnswerIsNoDuplicate(t *testing.T) {
 func TestOneFileTheServerFailsOn(t *testing.T) {
 	t.Parallel()
 	s := newServer()
-	s.before = func(_ context.Context, q cli.Submission) error {
+	s.before = func(_ context.Context, q submission) error {
 		if q.Type == ubl.IntentSubmitInvoice && document(t, q).Currency == "USD" {
 			return fault.New(fault.Internal, "internal", "something unforeseen; tell the operator the id")
 		}
@@ -318,7 +318,7 @@ func TestServerThatIsGone(t *testing.T) {
 		writeInvoice(t, dir, fmt.Sprintf("%02d.xml", i), sampleNumber, number(fmt.Sprintf("N-%d", i)))
 	}
 	var calls, sent atomic.Int32
-	s.before = func(_ context.Context, q cli.Submission) error {
+	s.before = func(_ context.Context, q submission) error {
 		calls.Add(1)
 		if q.Type != ubl.IntentRegisterVendor && sent.Add(1) > 5 { // it answers five, and is gone
 			return errors.New("dial tcp 127.0.0.1:1: connect: connection refused")
@@ -356,7 +356,7 @@ func TestUselessServerStopsTheImport(t *testing.T) {
 	} {
 		s := newServer()
 		var calls atomic.Int32
-		s.before = func(context.Context, cli.Submission) error { calls.Add(1); return said }
+		s.before = func(context.Context, submission) error { calls.Add(1); return said }
 		r := importFolder(t, s, 1, sampleFolder(t))
 		require.EqualValues(t, 1, calls.Load())
 		require.Equal(t, said.Code, r.Files[0].Code)
@@ -376,7 +376,7 @@ func TestInterruptionLetsRequestsEnd(t *testing.T) {
 	files, err := cli.FindFiles([]string{dir})
 	require.NoError(t, err)
 	ctx, interrupt := context.WithCancel(t.Context())
-	s.before = func(requestContext context.Context, q cli.Submission) error {
+	s.before = func(requestContext context.Context, q submission) error {
 		if q.Type != ubl.IntentRegisterVendor && document(t, q).InvoiceNumber == "N-3" {
 			interrupt()
 			return requestContext.Err()
@@ -394,7 +394,7 @@ func TestWaitingIntents(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	status := "pending_approval"
-	s.after = func(q cli.Submission, out cli.Outcome) (cli.Outcome, error) {
+	s.after = func(q submission, out outcome) (outcome, error) {
 		if q.Type == ubl.IntentSubmitInvoice {
 			out.Status, out.Events = status, nil
 		}
@@ -416,7 +416,7 @@ func TestWaitingIntents(t *testing.T) {
 	require.Equal(t, cli.CodeUnexpected, r.Files[0].Code)
 	require.Equal(t, 2, exitCode(t, r.Err()))
 
-	s.after = func(q cli.Submission, out cli.Outcome) (cli.Outcome, error) {
+	s.after = func(q submission, out outcome) (outcome, error) {
 		out.Status, out.Events = "pending_approval", nil
 		return out, nil
 	}

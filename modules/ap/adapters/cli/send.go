@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
@@ -65,39 +66,54 @@ func says(err error) meaning {
 	}
 }
 
+// submission is an intent with its idempotency key: printable ASCII, at most 255
+// bytes.
+type submission struct {
+	client.IntentRequest
+	key string
+}
+
+// outcome is the server's answer to a submission.
+type outcome struct {
+	client.IntentOutcome
+	replayed bool // the server knew the key and gave its first answer again
+}
+
 // send submits an intent, again while the server is busy or does not answer: the
 // idempotency key makes that safe. A server that knows the key with another
 // content, say because a posting date was named this time, is asked under a key
 // for exactly this content, and then judges by the document itself. The key of a
 // vendor is made of the file's hash instead: a registration may be about a person,
 // and a hash of little more than a name tells the name to whoever tries names.
-func (r *run) send(s Submission) (Outcome, error) {
+func (r *run) send(s submission) (outcome, error) {
 	out, err := r.sendSame(s)
 	if code := fault.CodeOf(err); code == "intent.idempotency_mismatch" || code == concurrency.CodeIdempotencyMismatch {
 		content := string(s.Payload)
 		if s.Type == ubl.IntentRegisterVendor {
 			content = s.Source.Reference
 		}
-		s.IdempotencyKey = idempotencyKey(s.IdempotencyKey, digest(s.EffectiveDate, content))
+		s.key = idempotencyKey(s.key, digest(s.EffectiveDate, content))
 		out, err = r.sendSame(s)
 	}
 	return out, err
 }
 
-func (r *run) sendSame(s Submission) (Outcome, error) {
+func (r *run) sendSame(s submission) (outcome, error) {
 	inDoubt := false // an earlier request of this call may have done it
 	retries, patience := retryWaits, runningTries
 	for {
 		if r.ctx.Err() != nil && !inDoubt {
-			return Outcome{}, errNotSent
+			return outcome{}, errNotSent
 		}
-		out, err := r.api.SubmitIntent(r.requests, r.LegalEntity, s)
+		var out outcome
+		var err error
+		out.IntentOutcome, err = r.api.SubmitIntent(r.requests, client.SubmitIntentParams{IdempotencyKey: s.key}, s.IntentRequest, client.Replayed(&out.replayed))
 		meant := says(err)
 		if err == nil {
 			meant = answered
 			// A replay of what this very call may have done before the answer got
 			// lost is the first time that anybody hears of it.
-			out.Replayed = out.Replayed && !inDoubt
+			out.replayed = out.replayed && !inDoubt
 		}
 		r.note(meant, err)
 		inDoubt = inDoubt || meant == unknown
@@ -117,7 +133,7 @@ func (r *run) sendSame(s Submission) (Outcome, error) {
 			pause = min(f.RetryAfter, maxRetryWait)
 		}
 		if r.Wait(r.ctx, pause) != nil {
-			return Outcome{}, err
+			return outcome{}, err
 		}
 	}
 }

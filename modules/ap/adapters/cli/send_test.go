@@ -17,7 +17,7 @@ func TestRequestThatIsStillRunningIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	importing := func(answers int) (r *cli.Report, pauses []time.Duration) {
 		s := newServer()
-		s.before = func(context.Context, cli.Submission) error {
+		s.before = func(context.Context, submission) error {
 			if answers--; answers >= 0 {
 				return fault.New(fault.Conflict, "idempotency.in_progress", "the first request with this key is still running").WithRetryAfter(time.Second)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
@@ -29,21 +30,33 @@ import (
 type server struct {
 	// before may answer in the server's place, with a non-nil error. It is called
 	// without the lock.
-	before func(ctx context.Context, s cli.Submission) error
+	before func(ctx context.Context, s submission) error
 	// after may lose the answer.
-	after func(s cli.Submission, out cli.Outcome) (cli.Outcome, error)
+	after func(s submission, out outcome) (outcome, error)
 
 	mu        sync.Mutex
 	sequence  int
 	keys      map[string]answered
 	vendors   map[string]held // by identity
 	documents map[string]held // by kind, vendor and number
-	received  []cli.Submission
+	received  []submission
+}
+
+// submission is what the import sent.
+type submission struct {
+	client.IntentRequest
+	IdempotencyKey string
+}
+
+// outcome is what it is answered.
+type outcome struct {
+	client.IntentOutcome
+	Replayed bool
 }
 
 type answered struct {
 	content string
-	outcome cli.Outcome
+	outcome outcome
 }
 
 type held struct {
@@ -54,35 +67,41 @@ func newServer() *server {
 	return &server{keys: map[string]answered{}, vendors: map[string]held{}, documents: map[string]held{}}
 }
 
-func (s *server) SubmitIntent(ctx context.Context, legalEntity string, r cli.Submission) (cli.Outcome, error) {
+func (s *server) SubmitIntent(ctx context.Context, params client.SubmitIntentParams, intent client.IntentRequest, options ...client.Option) (client.IntentOutcome, error) {
+	r := submission{intent, params.IdempotencyKey}
 	if s.before != nil {
 		if err := s.before(ctx, r); err != nil {
-			return cli.Outcome{}, err
+			return client.IntentOutcome{}, err
 		}
 	}
-	out, err := s.submit(legalEntity, r)
+	out, err := s.submit(r)
 	if s.after != nil && err == nil {
-		return s.after(r, out)
+		out, err = s.after(r, out)
 	}
-	return out, err
+	var call client.Call
+	for _, o := range options {
+		o(&call)
+	}
+	*call.Replayed = out.Replayed
+	return out.IntentOutcome, err
 }
 
-func (s *server) submit(legalEntity string, r cli.Submission) (cli.Outcome, error) {
+func (s *server) submit(r submission) (outcome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.received = append(s.received, r)
 	if r.IdempotencyKey == "" || len(r.IdempotencyKey) > 255 || r.Source.Channel != "batch" || len(r.Source.Reference) != 64 {
-		return cli.Outcome{}, fault.New(fault.Invalid, "test.request_invalid", "key or source is wrong")
+		return outcome{}, fault.New(fault.Invalid, "test.request_invalid", "key or source is wrong")
 	}
-	content := r.Type + "\x1f" + legalEntity + "\x1f" + r.EffectiveDate + "\x1f" + string(r.Payload)
+	content := r.Type + "\x1f" + r.LegalEntity + "\x1f" + r.EffectiveDate + "\x1f" + string(r.Payload)
 	if known, ok := s.keys[r.IdempotencyKey]; ok {
 		if known.content != content {
-			return cli.Outcome{}, fault.New(fault.Conflict, "intent.idempotency_mismatch", "other content; use a new key")
+			return outcome{}, fault.New(fault.Conflict, "intent.idempotency_mismatch", "other content; use a new key")
 		}
 		known.outcome.Replayed = true
 		return known.outcome, nil
 	}
-	out := cli.Outcome{IntentID: fmt.Sprintf("I-%d", s.sequence+1), Status: "executed"}
+	out := outcome{IntentOutcome: client.IntentOutcome{IntentID: fmt.Sprintf("I-%d", s.sequence+1), Status: "executed"}}
 	out.CorrelationID = out.IntentID
 	var err error
 	switch r.Type {
@@ -96,15 +115,15 @@ func (s *server) submit(legalEntity string, r cli.Submission) (cli.Outcome, erro
 		err = fault.New(fault.NotFound, "intent.type_unknown", "no such intent; correct it")
 	}
 	if err != nil {
-		return cli.Outcome{}, err
+		return outcome{}, err
 	}
 	s.keys[r.IdempotencyKey] = answered{content, out}
 	return out, nil
 }
 
-func (s *server) emit(out *cli.Outcome, eventType, stream string) held {
+func (s *server) emit(out *outcome, eventType, stream string) held {
 	s.sequence++
-	e := cli.Event{ID: fmt.Sprintf("E-%d", s.sequence), Type: eventType, Sequence: fmt.Sprint(s.sequence), Stream: stream, StreamVersion: 1}
+	e := client.IntentEvent{ID: fmt.Sprintf("E-%d", s.sequence), Type: eventType, Sequence: fmt.Sprint(s.sequence), Stream: stream, StreamVersion: 1}
 	out.Events = append(out.Events, e)
 	return held{event: e.ID, sequence: e.Sequence}
 }
@@ -113,7 +132,7 @@ func (h held) holder() fault.Holder {
 	return fault.Holder{EventID: h.event, DocumentID: h.id, Sequence: h.sequence}
 }
 
-func (s *server) register(r cli.Submission, out *cli.Outcome) error {
+func (s *server) register(r submission, out *outcome) error {
 	var v contract.VendorRegistered
 	if err := json.Unmarshal(r.Payload, &v); err != nil {
 		return err
@@ -133,7 +152,7 @@ func (s *server) register(r cli.Submission, out *cli.Outcome) error {
 	return nil
 }
 
-func (s *server) book(k contract.Kind, r cli.Submission, out *cli.Outcome) error {
+func (s *server) book(k contract.Kind, r submission, out *outcome) error {
 	var d contract.Submission
 	if err := json.Unmarshal(r.Payload, &d); err != nil {
 		return err
@@ -155,15 +174,15 @@ func (s *server) book(k contract.Kind, r cli.Submission, out *cli.Outcome) error
 	h := s.emit(out, k.Event(contract.Submitted), k.Stream(id).String())
 	h.id, h.total = id, total
 	s.documents[key] = h
-	rule := cli.Rule{ID: "ap.submit.findings"}
+	rule := client.RuleEvaluation{RuleID: "ap.submit.findings"}
 	if d.PayeeDiffers {
-		rule.Actions = append(rule.Actions, "hold:"+contract.HoldPayeeDiffers)
+		rule.ActionsTaken = append(rule.ActionsTaken, "hold:"+contract.HoldPayeeDiffers)
 	}
 	if d.PrepaidAmount != nil && d.PrepaidAmount.Sign() > 0 {
-		rule.Actions = append(rule.Actions, "hold:"+contract.HoldPrepaidUnmatched)
+		rule.ActionsTaken = append(rule.ActionsTaken, "hold:"+contract.HoldPrepaidUnmatched)
 	}
-	out.Rules = append(out.Rules, cli.Rule{ID: "ap.submit.coding", Actions: []string{"account:6000"}}, rule)
-	for range rule.Actions {
+	out.Rules = append(out.Rules, client.RuleEvaluation{RuleID: "ap.submit.coding", ActionsTaken: []string{"account:6000"}}, rule)
+	for range rule.ActionsTaken {
 		s.emit(out, k.Event(contract.Held), k.Stream(id).String())
 	}
 	return nil

@@ -1,10 +1,11 @@
 package cli
 
 import (
+	"encoding/json"
 	"strings"
 	"sync"
 
-	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
@@ -63,10 +64,7 @@ func (r *run) vendor(d *ubl.Document) (vendorID, intentID string, err error) {
 	if err != nil {
 		return "", "", unwritable(err)
 	}
-	out, err := r.send(Submission{
-		Type: ubl.IntentRegisterVendor, Payload: payload, Source: source(d),
-		IdempotencyKey: idempotencyKey(r.LegalEntity, "vendor", identity),
-	})
+	out, err := r.send(submission{r.intent(ubl.IntentRegisterVendor, payload, d), idempotencyKey(r.LegalEntity, "vendor", identity)})
 	if said, ok := fault.As(err); ok && said.Code == "ap.vendor.duplicate" && said.Holder != nil && said.Holder.DocumentID != "" {
 		v.id = said.Holder.DocumentID
 		return v.id, "", nil
@@ -86,7 +84,7 @@ func (r *run) vendor(d *ubl.Document) (vendorID, intentID string, err error) {
 	if v.id == "" {
 		return "", "", unexpected()
 	}
-	if !out.Replayed {
+	if !out.replayed {
 		r.mu.Lock()
 		r.registered++
 		r.mu.Unlock()
@@ -106,10 +104,7 @@ func (r *run) submit(p *paper) FileResult {
 	if err != nil {
 		return p.result.ended(unwritable(err))
 	}
-	s := Submission{
-		Type: d.Intent(), Payload: payload, Source: source(d),
-		IdempotencyKey: idempotencyKey(r.LegalEntity, d.SHA256),
-	}
+	s := submission{r.intent(d.Intent(), payload, d), idempotencyKey(r.LegalEntity, d.SHA256)}
 	if r.PostingDate != nil {
 		s.EffectiveDate = r.PostingDate.String()
 	}
@@ -133,12 +128,12 @@ func (r *run) submit(p *paper) FileResult {
 }
 
 // afterEvents ends a document that is in the books, since now or since before.
-func (r *run) afterEvents(p *paper, out Outcome, submitted Event) FileResult {
+func (r *run) afterEvents(p *paper, out outcome, submitted client.IntentEvent) FileResult {
 	f := p.result
 	f.DocumentID = documentOf(submitted)
 	r.remember(f)
 	kind := contract.Kind(f.Kind)
-	if out.Replayed {
+	if out.replayed {
 		f.Status, f.Code = StatusDuplicate, kind.Code("duplicate")
 		f.Detail = "this very file was submitted before; look at the document named here"
 		f.Holder = &fault.Holder{EventID: submitted.ID, DocumentID: f.DocumentID, Sequence: submitted.Sequence}
@@ -214,22 +209,26 @@ func (r *run) compare(f *FileResult) {
 	}
 }
 
-func source(d *ubl.Document) event.Source {
-	return event.Source{System: sourceSystem, Channel: sourceChannel, Reference: d.SHA256}
+// intent asks for something that a document calls for.
+func (r *run) intent(intentType string, payload json.RawMessage, d *ubl.Document) client.IntentRequest {
+	return client.IntentRequest{
+		Type: intentType, LegalEntity: r.LegalEntity, Payload: payload,
+		Source: client.Source{System: sourceSystem, Channel: sourceChannel, Reference: d.SHA256},
+	}
 }
 
 // find gives the first event of a type.
-func (o *Outcome) find(eventType string) (Event, bool) {
+func (o *outcome) find(eventType string) (client.IntentEvent, bool) {
 	for _, e := range o.Events {
 		if e.Type == eventType {
 			return e, true
 		}
 	}
-	return Event{}, false
+	return client.IntentEvent{}, false
 }
 
 // over tells whether the intent ended without events.
-func (o *Outcome) over() bool {
+func (o *outcome) over() bool {
 	switch o.Status {
 	case intentRejected, intentDenied, intentFailed, intentExpired:
 		return true
@@ -240,17 +239,17 @@ func (o *Outcome) over() bool {
 
 // refusal is the fault of an intent that ended without events, of which the server
 // reminds by a replay.
-func (o *Outcome) refusal(what string) error {
+func (o *outcome) refusal(what string) error {
 	return fault.New(fault.Conflict, "intent."+o.Status,
 		"%s was submitted before, and that intent was %s; look at the intent, and enter the document by hand if it is to be booked after all", what, o.Status).
 		WithIntent(o.IntentID)
 }
 
 // holdKinds are the kinds of the holds that the rules placed.
-func (o *Outcome) holdKinds() []string {
+func (o *outcome) holdKinds() []string {
 	var kinds []string
 	for _, rule := range o.Rules {
-		for _, action := range rule.Actions {
+		for _, action := range rule.ActionsTaken {
 			if kind, ok := strings.CutPrefix(action, "hold:"); ok {
 				kinds = append(kinds, kind)
 			}
@@ -260,7 +259,7 @@ func (o *Outcome) holdKinds() []string {
 }
 
 // documentOf is the id in the stream of an event.
-func documentOf(e Event) string {
+func documentOf(e client.IntentEvent) string {
 	_, id, _ := strings.Cut(e.Stream, "/")
 	return id
 }
