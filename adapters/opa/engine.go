@@ -22,7 +22,6 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 	"github.com/open-policy-agent/opa/v1/topdown"
@@ -53,7 +52,7 @@ type Engine struct {
 	cache    *lru.Cache[string, []byte]
 
 	mu      sync.RWMutex
-	queries map[string]*rego.PreparedEvalQuery
+	queries map[string]*compiledQuery
 }
 
 var _ ports.PolicyEngine = (*Engine)(nil)
@@ -118,7 +117,7 @@ func New(modules []ports.PolicyModule, options ...Option) (*Engine, error) {
 		digest:   digest(modules, canonical),
 		turns:    make(chan struct{}, runtime.GOMAXPROCS(0)),
 		cached:   map[string]bool{},
-		queries:  map[string]*rego.PreparedEvalQuery{},
+		queries:  map[string]*compiledQuery{},
 	}
 	for prefix, timeout := range s.timeouts {
 		e.timeouts = append(e.timeouts, prefixTimeout{prefix, timeout})
@@ -208,7 +207,7 @@ func (e *Engine) Decide(ctx context.Context, query string, input, out any) error
 }
 
 func (e *Engine) evaluate(ctx context.Context, query string, document []byte) (result []byte, err error) {
-	prepared, err := e.prepared(ctx, query)
+	prepared, err := e.prepared(query)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +238,7 @@ func (e *Engine) evaluate(ctx context.Context, query string, document []byte) (r
 
 var errOutOfTime = errors.New("out of time")
 
-func (e *Engine) attempt(ctx context.Context, prepared *rego.PreparedEvalQuery, input ast.Value, timeout time.Duration) (result []byte, err error) {
+func (e *Engine) attempt(ctx context.Context, prepared *compiledQuery, input ast.Value, timeout time.Duration) (result []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer func() {
@@ -247,20 +246,57 @@ func (e *Engine) attempt(ctx context.Context, prepared *rego.PreparedEvalQuery, 
 			result, err = nil, errors.New("evaluation panicked")
 		}
 	}()
-	results, err := prepared.Eval(ctx, rego.EvalParsedInput(input))
+	value, err := e.run(ctx, prepared, input)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, errOutOfTime
 	case err != nil:
 		return nil, plain(err)
-	case len(results) != 1 || len(results[0].Expressions) != 1:
+	case value == nil:
 		return nil, errors.New("undefined")
 	}
-	object, ok := results[0].Expressions[0].Value.(map[string]any)
+	object, ok := value.(map[string]any)
 	if !ok {
 		return nil, errors.New("result is not an object")
 	}
 	return json.Marshal(object)
+}
+
+// compiledQuery is the query "result = data.path.of.rule".
+type compiledQuery struct {
+	compiler ast.QueryCompiler
+	body     ast.Body
+}
+
+const resultVar = ast.Var("result")
+
+// run gives the value of the query's rule as JSON, nil when it is undefined. It drives
+// OPA's evaluator itself: the package rego in front of it links OPA's planner,
+// WebAssembly compiler and bundle loader, a fifth of OPA's build, and none of them is
+// used here.
+func (e *Engine) run(ctx context.Context, q *compiledQuery, input ast.Value) (value any, err error) {
+	transaction, err := e.store.NewTransaction(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer e.store.Abort(ctx, transaction)
+	cancel := topdown.NewCancel()
+	defer context.AfterFunc(ctx, cancel.Cancel)()
+	err = topdown.NewQuery(q.body).
+		WithQueryCompiler(q.compiler).
+		WithCompiler(e.compiler).
+		WithStore(e.store).
+		WithTransaction(transaction).
+		WithInput(ast.NewTerm(input)).
+		WithCancel(cancel).
+		WithStrictBuiltinErrors(true).
+		Iter(ctx, func(r topdown.QueryResult) error {
+			if term := r[resultVar]; term != nil {
+				value, err = ast.JSON(term.Value)
+			}
+			return err
+		})
+	return value, err
 }
 
 // plain reduces an evaluation error to its code and place: its message may quote
@@ -285,7 +321,7 @@ func (e *Engine) timeout(query string) time.Duration {
 	return RuleTimeout
 }
 
-func (e *Engine) prepared(ctx context.Context, query string) (*rego.PreparedEvalQuery, error) {
+func (e *Engine) prepared(query string) (*compiledQuery, error) {
 	e.mu.RLock()
 	p, n := e.queries[query], len(e.queries)
 	e.mu.RUnlock()
@@ -299,13 +335,8 @@ func (e *Engine) prepared(ctx context.Context, query string) (*rego.PreparedEval
 	if err != nil || !ref.HasPrefix(ast.DefaultRootRef) || !ref.IsGround() || len(ref) < 2 {
 		return nil, errors.New("query is not the path of a rule")
 	}
-	made, err := rego.New(
-		rego.Query(query),
-		rego.Compiler(e.compiler),
-		rego.Store(e.store),
-		rego.StrictBuiltinErrors(true),
-	).PrepareForEval(context.WithoutCancel(ctx))
-	if err != nil {
+	made := &compiledQuery{compiler: e.compiler.QueryCompiler()}
+	if made.body, err = made.compiler.Compile(ast.NewBody(ast.Equality.Expr(ast.NewTerm(resultVar), ast.NewTerm(ref)))); err != nil {
 		return nil, errors.New("query does not compile")
 	}
 	e.mu.Lock()
@@ -313,8 +344,8 @@ func (e *Engine) prepared(ctx context.Context, query string) (*rego.PreparedEval
 	if p := e.queries[query]; p != nil {
 		return p, nil
 	}
-	e.queries[query] = &made
-	return &made, nil
+	e.queries[query] = made
+	return made, nil
 }
 
 // give decodes a decision.

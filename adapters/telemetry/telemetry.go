@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -49,7 +49,7 @@ func Setup(ctx context.Context, c Config) (*Telemetry, error) {
 	if strings.Trim(u.Path, "/") == "" {
 		u.Path = "/v1/traces"
 	}
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(u.String()))
+	exporter, err := otlptrace.New(ctx, newCollector(u.String()))
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
@@ -62,62 +62,62 @@ func newTelemetry(c Config, exporter sdk.SpanExporter) *Telemetry {
 		ratio = 1
 	}
 	provider := sdk.NewTracerProvider(
-		sdk.WithBatcher(reticent{exporter}),
+		sdk.WithBatcher(redactor{exporter}),
 		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(ratio))),
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", c.Service), attribute.String("service.version", c.Version))),
 	)
 	return &Telemetry{provider: provider, stop: provider.Shutdown}
 }
 
-// TracerProvider is what instrumented parts take their tracers from.
+// TracerProvider gives instrumented code its tracers.
 func (t *Telemetry) TracerProvider() trace.TracerProvider { return t.provider }
 
-// Shutdown sends what is left, until ctx ends.
+// Shutdown sends the spans that are not sent yet, until ctx ends.
 func (t *Telemetry) Shutdown(ctx context.Context) error { return t.stop(ctx) }
 
-// shown are the attributes that leave the process: names that end in a dot stand
+// allowed are the attributes that leave the process: names that end in a dot stand
 // for all that begin with them.
-var shown = []string{
+var allowed = []string{
 	"http.request.method", "http.route", "http.response.status_code", "http.method", "http.status_code",
 	"network.protocol.", "server.address", "server.port", "url.scheme", "error.type",
 	"db.system", "db.system.name", "db.operation", "db.operation.name", "db.namespace", "db.collection.name", "db.query.summary",
 	"backbone.",
 }
 
-func isShown(a attribute.KeyValue) bool {
+func isAllowed(a attribute.KeyValue) bool {
 	name := string(a.Key)
-	return slices.ContainsFunc(shown, func(s string) bool {
+	return slices.ContainsFunc(allowed, func(s string) bool {
 		return name == s || strings.HasSuffix(s, ".") && strings.HasPrefix(name, s)
 	})
 }
 
-// reticent hands spans on without the attributes that are not shown, and without
+// redactor passes spans on without the attributes that are not allowed, and without
 // events, which quote the texts of errors.
-type reticent struct{ sdk.SpanExporter }
+type redactor struct{ sdk.SpanExporter }
 
-func (r reticent) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+func (r redactor) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	out := make([]sdk.ReadOnlySpan, len(spans))
 	for i, s := range spans {
-		out[i] = reticentSpan{s}
+		out[i] = redactedSpan{s}
 	}
 	return r.SpanExporter.ExportSpans(ctx, out)
 }
 
-type reticentSpan struct{ sdk.ReadOnlySpan }
+type redactedSpan struct{ sdk.ReadOnlySpan }
 
-func (s reticentSpan) Attributes() []attribute.KeyValue {
+func (s redactedSpan) Attributes() []attribute.KeyValue {
 	var out []attribute.KeyValue
 	for _, a := range s.ReadOnlySpan.Attributes() {
-		if isShown(a) {
+		if isAllowed(a) {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-func (s reticentSpan) Events() []sdk.Event { return nil }
+func (s redactedSpan) Events() []sdk.Event { return nil }
 
-func (s reticentSpan) Status() sdk.Status {
+func (s redactedSpan) Status() sdk.Status {
 	status := s.ReadOnlySpan.Status()
 	status.Description = ""
 	return status

@@ -13,14 +13,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
-	"github.com/erpbackbone/backbone/adapters/nats/embedded"
+	"github.com/erpbackbone/backbone/adapters/nats/natsd"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/configs/demo"
@@ -52,7 +51,7 @@ func devCommand() *cobra.Command {
 	f.StringVar(&o.DataDir, "data-dir", defaultDataDir, "folder for PostgreSQL's data, log and dev.json")
 	f.StringVar(&o.HTTP, "http", "127.0.0.1:8080", "loopback address of the API; port 0 takes a free one")
 	f.StringVar(&o.Postgres, "postgres", "", "folder of PostgreSQL's programs (default: found on PATH and in /usr/lib/postgresql)")
-	f.BoolVar(&o.NATS, "nats", false, "run a NATS server with JetStream too, and publish all events to it")
+	f.BoolVar(&o.NATS, "nats", false, "run the installed nats-server with JetStream too, and publish all events to it")
 	f.BoolVar(&o.Sample, "sample", false, "take the sample invoices through submit, approve, post and trace first")
 	return cmd
 }
@@ -63,7 +62,7 @@ type DevOptions struct {
 	HTTP     string // host:port on loopback
 	Postgres string // folder of the PostgreSQL programs; "" is found
 	Sample   bool
-	NATS     bool      // an embedded NATS server, and the fan-out to it
+	NATS     bool      // an installed nats-server beside it, and the fan-out to it
 	Out      io.Writer // what a person reads
 	Terminal bool      // Out is a terminal: progress may redraw its line
 }
@@ -78,7 +77,7 @@ type DevFile struct {
 	Tenant        string            `json:"tenant"`
 	LegalEntities []string          `json:"legal_entities"`
 	Tokens        map[string]string `json:"tokens"`
-	NATS          string            `json:"nats,omitempty"` // address of the embedded NATS server
+	NATS          string            `json:"nats,omitempty"` // address of the NATS server of --nats
 }
 
 // DevKMS is how to reach the key server of a running `backbone dev`.
@@ -395,12 +394,12 @@ const devNATS = "nats"
 
 // startDevNATS starts a NATS server with JetStream in the data folder and leads the
 // fan-out to it. Its address stays the same as long as its port is free.
-func startDevNATS(dir string, state *devState, config *configs.Config, logger *slog.Logger) (*embedded.Server, error) {
+func startDevNATS(dir string, state *devState, config *configs.Config, logger *slog.Logger) (*natsd.Server, error) {
 	if state.NATSPassword == "" {
 		state.NATSPassword = rand.Text()
 	}
-	server, err := embedded.Start(embedded.Config{
-		Directory: filepath.Join(dir, devNATS), Port: ifFree(state.NATSPort), User: "backbone", Password: state.NATSPassword, Logger: logger,
+	server, err := natsd.Start(natsd.Config{
+		Directory: filepath.Join(dir, devNATS), Port: state.NATSPort, User: "backbone", Password: state.NATSPassword, Logger: logger,
 	})
 	if err != nil {
 		return nil, err
@@ -408,16 +407,6 @@ func startDevNATS(dir string, state *devState, config *configs.Config, logger *s
 	state.NATSPort = server.Port()
 	config.NATS.URLs = configs.DSN(server.URL())
 	return server, nil
-}
-
-// ifFree gives the port, or 0 if it is taken.
-func ifFree(port int) int {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil {
-		return 0
-	}
-	_ = l.Close() // nothing came in
-	return port
 }
 
 // DevConfig is the configuration that leads to a running `backbone dev`, for tools.

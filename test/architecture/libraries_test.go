@@ -29,7 +29,8 @@ var confined = []struct {
 	{"github.com/itchyny/gojq", []string{"adapters/jq/"}},
 	{"github.com/jackc/", []string{"adapters/postgres/", "adapters/embeddedpg/", "modules/*/adapters/postgres/", "cmd/cli/", "cmd/wire/", "test/testkit/"}},
 	{"github.com/labstack/", []string{"adapters/httpapi/"}},
-	{"github.com/nats-io/", []string{"adapters/nats/"}},
+	{"github.com/nats-io/nats-server/", []string{"adapters/nats/embedded/"}},
+	{"github.com/nats-io/nats.go", []string{"adapters/nats/"}},
 	{"github.com/oapi-codegen/", []string{"adapters/httpapi/internal/api/"}},
 	{"github.com/open-policy-agent/", []string{"adapters/opa/"}},
 	{"github.com/pressly/goose", []string{"adapters/postgres/"}},
@@ -41,6 +42,7 @@ var confined = []struct {
 	{"github.com/cockroachdb/apd/", []string{"domain/money"}},
 	{"github.com/oklog/ulid/", []string{"domain/event/", "adapters/system/"}},
 	{"go.opentelemetry.io/", []string{"adapters/httpapi/", "adapters/telemetry/", "cmd/wire/"}},
+	{"google.golang.org/protobuf/", []string{"adapters/telemetry/"}},
 	// The command line and its composition.
 	{"github.com/exaring/otelpgx", []string{"cmd/wire/"}},
 	{"github.com/knadh/koanf/", []string{"configs/"}},

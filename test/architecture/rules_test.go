@@ -43,6 +43,7 @@ func TestImportRules(t *testing.T) {
 		{"adapters/memory", "github.com/jackc/pgx/v5", false},
 		{"adapters/nats", "github.com/nats-io/nats.go/jetstream", true},
 		{"adapters/nats/embedded", "github.com/nats-io/nats-server/v2/server", true},
+		{"adapters/nats/natsd", "github.com/nats-io/nats-server/v2/server", false},
 		{"adapters/postgres", "github.com/nats-io/nats.go", false},
 		{"cmd/wire", "github.com/nats-io/nats.go", false},
 		{"application/fanout", "github.com/nats-io/nats.go", false},

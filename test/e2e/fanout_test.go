@@ -62,6 +62,7 @@ func consume(t *testing.T, address string, n int) []published {
 func TestFanOut(t *testing.T) {
 	t.Parallel()
 	dir := copyOfBooks(t)
+	require.NoError(t, natsServer())
 	d, err := startDev(program(t), dir, recoveryStart, "--nats")
 	require.NoError(t, err)
 	require.NotEmpty(t, d.NATS)

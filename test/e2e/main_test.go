@@ -34,6 +34,11 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	// For what natsServer builds.
+	if err := os.Setenv("PATH", filepath.Join(scratch, "bin")+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	code := m.Run()
 	if err := errors.Join(endAll(), os.RemoveAll(scratch)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -55,6 +60,15 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", fmt.Errorf("building cmd/backbone: %w\n%s", err, out)
 	}
 	return path, nil
+})
+
+// natsServer builds nats-server once per run, where programs that are started find it.
+var natsServer = sync.OnceValue(func() error {
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(scratch, "bin", "nats-server"), "github.com/nats-io/nats-server/v2")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building nats-server: %w\n%s", err, out)
+	}
+	return nil
 })
 
 // program is the path of the binary under test.

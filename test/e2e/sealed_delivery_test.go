@@ -136,6 +136,7 @@ func TestSealedDelivery(t *testing.T) {
 	values := map[string]string{"name": "Wilma Wryneck " + rand.Text(), "email": strings.ToLower(rand.Text()) + "@canary.example.org"}
 	control := "Sealed Firm " + rand.Text() + " Ltd" // no personal datum: it is found
 	dir := copyOfBooks(t)
+	require.NoError(t, natsServer())
 	d := startOn(t, dir, recoveryStart, "--nats")
 	auditor, admin := d.as(t, "auditor"), d.as(t, "admin")
 	outlets := map[string]deliveryChannels{}

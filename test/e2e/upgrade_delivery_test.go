@@ -29,6 +29,7 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 	const entity, other, at = "USMF", "DEMF", "/api/subscriptions/upgraded"
 	ctx := t.Context()
 	dir := copyOfBooks(t)
+	require.NoError(t, natsServer())
 	d := startOn(t, dir, recoveryStart, "--nats")
 	registerMachines(t, d)
 	module, auditor := d.as(t, "module"), d.as(t, "auditor")

@@ -1,5 +1,6 @@
-// Package embedded runs a NATS server with JetStream inside this process: for
-// `backbone dev --nats`, and for tests, also as one of several servers of a cluster.
+// Package embedded runs NATS servers with JetStream inside the process of a test, alone
+// or as a cluster. Product code never imports it: `backbone dev --nats` starts an
+// installed nats-server (adapters/nats/natsd).
 package embedded
 
 import (
