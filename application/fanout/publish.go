@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/sharing"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -18,14 +19,6 @@ import (
 // reads, and waits for the channel misses nothing.
 type Heads interface {
 	Heads() (map[event.PartitionID]ports.Head, <-chan struct{})
-}
-
-// Leases gives a partition to one node at a time, and knows the nodes that share them.
-type Leases interface {
-	Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error)
-	Release(ctx context.Context, holder string, resources []ports.LeaseResource) error
-	BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error)
-	LeaveWork(ctx context.Context, work, node string) error
 }
 
 // Log reads the events of a partition.
@@ -64,7 +57,7 @@ type Config struct {
 	Node      string // of this process; leases are held in its name
 	Publisher ports.Publisher
 	Cursors   ports.PublisherCursors
-	Leases    Leases
+	Leases    sharing.WorkLeases
 	Heads     Heads
 	Log       Log
 	Encoder   Encoder
@@ -83,13 +76,12 @@ type Config struct {
 // Dispatcher publishes the partitions whose leases this node holds.
 type Dispatcher struct {
 	Config
-	holder string
+	member *sharing.Member
 	wake   chan struct{}
 	done   chan result
 
 	// By Run only.
 	held    map[event.PartitionID]*share
-	alive   []string  // the nodes that share the partitions
 	renewed time.Time // when the leases were, with success
 	served  uint64
 
@@ -138,8 +130,12 @@ func New(c Config) *Dispatcher {
 	}
 	// A process that starts again under its name is another holder: a term that is its
 	// own was begun by itself.
+	member := sharing.New(sharing.Config{
+		Store: sharing.ForWork(c.Leases, LeaseName(c.Name)), Holder: c.Node + "/" + rand.Text()[:8], TTL: c.TTL, Now: time.Now,
+		Logger: c.Logger.With("work", LeaseName(c.Name)),
+	})
 	return &Dispatcher{
-		Config: c, holder: c.Node + "/" + rand.Text()[:8], wake: make(chan struct{}, 1), done: make(chan result),
+		Config: c, member: member, wake: make(chan struct{}, 1), done: make(chan result),
 		held: map[event.PartitionID]*share{},
 	}
 }
@@ -171,7 +167,8 @@ func (d *Dispatcher) Run(ctx context.Context) {
 			select {
 			case <-d.done:
 			case <-settled:
-				d.release(ctx)
+				clear(d.held)
+				d.member.Leave(ctx)
 				return
 			}
 		}
@@ -277,6 +274,7 @@ func (d *Dispatcher) finish(ctx context.Context, r result) {
 		return
 	case code == "publisher.fenced", code == "publisher.cursor_moved":
 		d.Logger.WarnContext(ctx, "a partition is published by another node", "publisher", d.Name, "partition", s.partition, "code", code)
+		d.member.Forget(d.resource(s.partition), s.term)
 		d.drop(s)
 		return
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/fanout"
+	"github.com/erpbackbone/backbone/application/sharing"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -64,7 +65,7 @@ func TestTheCursorNeverPassesWhatIsNotStored(t *testing.T) {
 
 // paused are the leases of a node that can be cut off, as a node is that stands still.
 type paused struct {
-	fanout.Leases
+	sharing.WorkLeases
 	off atomic.Bool
 }
 
@@ -72,28 +73,28 @@ func (p *paused) Hold(ctx context.Context, holder string, ttl time.Duration, res
 	if p.off.Load() {
 		return nil, errors.New("asleep")
 	}
-	return p.Leases.Hold(ctx, holder, ttl, resources)
+	return p.WorkLeases.Hold(ctx, holder, ttl, resources)
 }
 
 func (p *paused) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
 	if p.off.Load() {
 		return nil, errors.New("asleep")
 	}
-	return p.Leases.BeatWork(ctx, work, node, within)
+	return p.WorkLeases.BeatWork(ctx, work, node, within)
 }
 
 func (p *paused) LeaveWork(ctx context.Context, work, node string) error {
 	if p.off.Load() {
 		return errors.New("asleep")
 	}
-	return p.Leases.LeaveWork(ctx, work, node)
+	return p.WorkLeases.LeaveWork(ctx, work, node)
 }
 
 func (p *paused) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
 	if p.off.Load() {
 		return errors.New("asleep")
 	}
-	return p.Leases.Release(ctx, holder, resources)
+	return p.WorkLeases.Release(ctx, holder, resources)
 }
 
 // TestANodeThatSleptPastItsLeaseIsFenced lets a node wake up in the middle of a batch
@@ -106,7 +107,7 @@ func TestANodeThatSleptPastItsLeaseIsFenced(t *testing.T) {
 	block, blocked := make(chan struct{}), make(chan struct{}, 100)
 	sleeper.block, sleeper.blocked = block, blocked
 	r.log.write(1, 10)
-	leases := &paused{Leases: r.leases}
+	leases := &paused{WorkLeases: r.leases}
 	c := r.config("sleeper")
 	c.Leases, c.Publisher = leases, sleeper
 	// The fence must not depend on this context: the sleeper's clock stood still too.

@@ -44,7 +44,7 @@ func (r *Runner) observe(ctx context.Context, heads map[event.PartitionID]ports.
 		}
 		for id := range heads {
 			u := p.units[id]
-			if u != nil && (!u.halted || !p.ofTenant()) && r.preferred(p.resourceOf(id)) {
+			if u != nil && (!u.halted || !p.ofTenant()) && r.prefers(p.resourceOf(id)) {
 				units = append(units, u)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/sharing"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -109,22 +110,19 @@ func (unobserved) ProjectionLease(string, string)                           {}
 type Runner struct {
 	config   Config
 	declared []declaration
+	member   *sharing.Member // nil: this node works alone
 	kick     chan struct{}
 	working  sync.WaitGroup
 
 	loop struct {
 		refreshed time.Time
 		renewed   time.Time
-		alive     []string                  // nodes, by name
-		waited    bool                      // a signal of life was given
 		unready   map[string]int64          // revisions of created projections that cannot be built, by lease name
 		own       map[event.PartitionID]lag // of tenants' projections, as it was reported
 	}
 
 	mu      sync.Mutex
 	running []*running // replaced as a whole, by the loop
-	leases  map[ports.LeaseResource]held
-	others  map[ports.LeaseResource]time.Time // leases that were another node's, and when that was seen
 	queue   []*unit
 	busy    int
 	blocked int // of these, those that wait for a lock of somebody else
@@ -151,18 +149,16 @@ type running struct {
 	units             map[event.PartitionID]*unit
 }
 
-// held is a lease as this node remembers it.
-type held struct {
-	ports.Lease
-	until time.Time // by this node's clock; the store's decides
-	used  time.Time
-}
-
 // New binds declared projections to their handlers. Fault projection.unbound for
 // one without a handler.
 func New(c Config, projections []module.Projection, handlers map[string]ports.ProjectionHandler) (*Runner, error) {
 	c = c.withDefaults()
-	r := &Runner{config: c, kick: make(chan struct{}, 1), leases: map[ports.LeaseResource]held{}, others: map[ports.LeaseResource]time.Time{}}
+	r := &Runner{config: c, kick: make(chan struct{}, 1)}
+	if c.Leases != nil {
+		r.member = sharing.New(sharing.Config{
+			Store: c.Leases, Holder: c.Node, TTL: c.TTL, Now: c.Clock.Now, Logger: c.Logger.With("work", "projections"),
+		})
+	}
 	for _, p := range projections {
 		h := handlers[p.Name]
 		if h == nil {
@@ -217,7 +213,9 @@ func (r *Runner) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			r.working.Wait()
-			r.leave(ctx)
+			if r.member != nil {
+				r.member.Leave(ctx)
+			}
 			return
 		case <-changed:
 		case <-tick.C:
@@ -250,15 +248,14 @@ func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.He
 		r.loop.refreshed, tick = now, true
 		r.refresh(ctx)
 	}
-	if r.config.Leases != nil && (r.loop.renewed.IsZero() || apart(now, r.loop.renewed) >= r.config.Renew) {
+	if r.member != nil && (r.loop.renewed.IsZero() || apart(now, r.loop.renewed) >= r.config.Renew) {
 		r.loop.renewed = now
 		r.renew(ctx)
 	}
 	missing, next := r.look(heads, now)
 	if len(missing) > 0 && ctx.Err() == nil {
-		r.hold(ctx, missing)
-		// A lease counts from when it was asked for, so now is taken again: before that it
-		// would be one that ends too late, which is none.
+		changes, err := r.member.Acquire(ctx, missing)
+		r.report(ctx, changes, err)
 		_, next = r.look(heads, r.config.Clock.Now())
 	}
 	r.start(ctx, heads)

@@ -86,24 +86,17 @@ func (r *Runner) look(heads map[event.PartitionID]ports.Head, now time.Time) (mi
 				continue
 			}
 			resource := p.resourceOf(id)
-			if !r.preferred(resource) {
+			if !r.prefers(resource) {
 				u.pending = time.Time{}
 				continue
 			}
-			if r.config.Leases != nil {
-				h, has := r.leases[resource]
-				if !has || left(now, h.until, r.config.TTL) == 0 {
-					if seen, held := r.others[resource]; held && apart(now, seen) < askAgain {
-						next = min(next, askAgain)
-						continue
-					}
-					if !asked[resource] {
-						asked[resource], missing = true, append(missing, resource)
-					}
-					continue
+			if r.member != nil && !r.member.Use(resource) {
+				if wait := r.member.RetryIn(resource); wait > 0 {
+					next = min(next, wait)
+				} else if !asked[resource] {
+					asked[resource], missing = true, append(missing, resource)
 				}
-				h.used = now
-				r.leases[resource] = h
+				continue
 			}
 			u.busy, u.again = true, false
 			r.queue = append(r.queue, u)
@@ -146,13 +139,13 @@ func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.He
 		}
 		p := u.owner
 		var lease *ports.Lease
-		if r.config.Leases != nil {
-			h, has := r.leases[p.resourceOf(u.partition)]
-			if !has {
+		if r.member != nil {
+			held, _, isHeld := r.member.Lease(p.resourceOf(u.partition))
+			if !isHeld {
 				u.busy, u.again = false, true // it was lost while the unit waited
 				continue
 			}
-			lease = &h.Lease
+			lease = &held
 		}
 		blocked := u.blocked > 0
 		r.count(blocked, 1)
@@ -211,7 +204,7 @@ func (r *Runner) step(ctx context.Context, p *running, u *unit, settings project
 		return false
 	case fault.CodeOf(err) == projection.CodeFenced:
 		if lease != nil {
-			r.lost(p, *lease)
+			r.fenced(p, *lease)
 		}
 		r.mu.Lock()
 		u.again = true

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/sharing"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
@@ -52,10 +53,7 @@ type Encoder interface {
 // Leases gives an endpoint to one node at a time, and knows the nodes that share them.
 // They spare work: the order of deliveries is the engine's.
 type Leases interface {
-	Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error)
-	Release(ctx context.Context, holder string, resources []ports.LeaseResource) error
-	BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error)
-	LeaveWork(ctx context.Context, work, node string) error
+	sharing.WorkLeases
 	Prune(ctx context.Context, prefix string, keep []string) (int, error)
 }
 
@@ -91,7 +89,7 @@ type Config struct {
 // Dispatcher delivers to the endpoints whose leases this node holds.
 type Dispatcher struct {
 	Config
-	holder string
+	member *sharing.Member
 
 	running map[event.ID]*runner // by Run only
 	pruned  time.Time            // by Run only
@@ -121,7 +119,10 @@ func NewDispatcher(c Config) *Dispatcher {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Dispatcher{Config: c, holder: c.Node + "/" + rand.Text()[:8], running: map[event.ID]*runner{}, attempts: map[event.ID][]ports.WebhookAttempt{}}
+	member := sharing.New(sharing.Config{
+		Store: sharing.ForWork(c.Leases, sharedWork), Holder: c.Node + "/" + rand.Text()[:8], TTL: c.TTL, Now: time.Now, Logger: c.Logger.With("work", sharedWork),
+	})
+	return &Dispatcher{Config: c, member: member, running: map[event.ID]*runner{}, attempts: map[event.ID][]ports.WebhookAttempt{}}
 }
 
 // Defaults are settings for subscriptions of webhooks that say nothing else: the
@@ -172,16 +173,13 @@ func (d *Dispatcher) Run(ctx context.Context) {
 }
 
 func (d *Dispatcher) leave(ctx context.Context, working *sync.WaitGroup) {
-	resources := make([]ports.LeaseResource, 0, len(d.running))
-	for uid, r := range d.running {
+	for _, r := range d.running {
 		r.stop()
-		resources = append(resources, resource(uid))
 	}
 	working.Wait()
+	d.member.Leave(ctx)
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	_ = d.Leases.Release(leaving, d.holder, resources) // they expire otherwise
-	_ = d.Leases.LeaveWork(leaving, sharedWork, d.holder)
 	d.writeDown(leaving)
 }
 
@@ -309,7 +307,6 @@ func (d *Dispatcher) wanted(ctx context.Context, endpoints []ports.WebhookEndpoi
 	}
 	out := map[event.ID]*runner{}
 	var resources []ports.LeaseResource
-	byName := map[string]event.ID{}
 	for _, e := range endpoints {
 		sub, there := subs[e.Subscription]
 		if !there {
@@ -323,62 +320,19 @@ func (d *Dispatcher) wanted(ctx context.Context, endpoints []ports.WebhookEndpoi
 		}
 		out[e.Subscription] = &runner{d: d, endpoint: e, sub: sub}
 		resources = append(resources, resource(e.Subscription))
-		byName[resource(e.Subscription).Name] = e.Subscription
 	}
 	if len(resources) == 0 {
 		return out, nil
 	}
-	held, err := d.share(ctx, resources)
-	if err != nil {
+	if _, err := d.member.Renew(ctx, resources, nil); err != nil {
 		return nil, err
 	}
-	for name, uid := range byName {
-		if out[uid].leaving = held[name] == anothers; held[name] != ours && !out[uid].leaving {
+	for uid, r := range out {
+		_, _, isHeld := d.member.Lease(resource(uid))
+		r.leaving = !d.member.Prefers(resource(uid))
+		if !isHeld && !r.leaving { // the node that holds it has to release it first
 			delete(out, uid)
 		}
 	}
 	return out, nil
-}
-
-// Whose an endpoint is.
-const (
-	nobodys  = iota // or a node's that has to give it back first
-	ours            // held
-	anothers        // one that should have it
-)
-
-// share takes this node's share of the endpoints, and gives back what another node
-// should have.
-func (d *Dispatcher) share(ctx context.Context, resources []ports.LeaseResource) (map[string]int, error) {
-	alive, err := d.Leases.BeatWork(ctx, sharedWork, d.holder, d.TTL)
-	if err != nil {
-		return nil, err
-	}
-	running := make(map[string]bool, len(d.running))
-	for uid := range d.running {
-		running[resource(uid).Name] = true
-	}
-	whose := make(map[string]int, len(resources))
-	var mine, back []ports.LeaseResource
-	for _, r := range resources {
-		if ports.Preferred(alive, r) == d.holder {
-			mine = append(mine, r)
-			continue
-		}
-		whose[r.Name] = anothers
-		if running[r.Name] {
-			back = append(back, r)
-		}
-	}
-	if err := d.Leases.Release(ctx, d.holder, back); err != nil {
-		return nil, err
-	}
-	leases, err := d.Leases.Hold(ctx, d.holder, d.TTL, mine)
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range leases {
-		whose[l.Name] = ours
-	}
-	return whose, nil
 }

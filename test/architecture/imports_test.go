@@ -36,7 +36,7 @@ var layers = []layer{
 	{"domain/eventtype/", []string{"domain/"}, []string{"github.com/oklog/ulid/", "golang.org/x/text/unicode/norm"}},
 	{"domain/", []string{"domain/"}, []string{"github.com/oklog/ulid/"}},
 	{"ports/", []string{"domain/"}, nil},
-	{"application/*/", []string{"domain/", "ports", "application/module", "application/{1}/"}, nil},
+	{"application/*/", []string{"domain/", "ports", "application/module", "application/sharing", "application/{1}/"}, nil},
 	// The document of the built-in modules, from which clients are generated.
 	{"adapters/httpapi/openapi/", []string{"domain/", "application/module", "adapters/", "modules/*/"}, nil},
 	{"adapters/httpapi/", []string{"domain/", "ports", "application/", "adapters/httpapi/"}, []string{""}},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/fanout"
+	"github.com/erpbackbone/backbone/application/sharing"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -74,7 +75,7 @@ func TestNodesShareThePartitions(t *testing.T) {
 	stops := make([]func(), 3)
 	names := []string{"a", "b", "c"}
 	for i, name := range names {
-		nodes[i] = &paused{Leases: r.leases}
+		nodes[i] = &paused{WorkLeases: r.leases}
 		c := r.config(name)
 		c.Leases, c.Observer, c.Workers, c.TTL = nodes[i], &seen[i], 8, ttl
 		_, stops[i] = run(t, c)
@@ -117,7 +118,7 @@ func TestABatchUnderWayIsFinishedBeforeItsPartitionChangesHands(t *testing.T) {
 	c.Workers, c.TTL = n, time.Minute // its turns outlast the test
 	seen := &counting{}
 	c.Observer = seen
-	leases := &hurried{Leases: r.leases}
+	leases := &hurried{WorkLeases: r.leases}
 	c.Leases = leases
 	d, _ := run(t, c)
 	for range n {
@@ -125,7 +126,7 @@ func TestABatchUnderWayIsFinishedBeforeItsPartitionChangesHands(t *testing.T) {
 	}
 	second := r.config("second")
 	second.TTL = time.Minute
-	joined := &hurried{Leases: r.leases}
+	joined := &hurried{WorkLeases: r.leases}
 	second.Leases = joined
 	_, _ = run(t, second)
 	testkit.Eventually(t, patience, func() bool { return joined.beats.Load() > 0 })
@@ -149,12 +150,12 @@ func TestABatchUnderWayIsFinishedBeforeItsPartitionChangesHands(t *testing.T) {
 
 // hurried are leases that count the signs of life.
 type hurried struct {
-	fanout.Leases
+	sharing.WorkLeases
 	beats atomic.Int64
 }
 
 func (h *hurried) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
-	alive, err := h.Leases.BeatWork(ctx, work, node, within)
+	alive, err := h.WorkLeases.BeatWork(ctx, work, node, within)
 	h.beats.Add(1)
 	return alive, err
 }
@@ -173,7 +174,7 @@ func TestAPublisherThatStandsStillIsUnhealthy(t *testing.T) {
 	}
 	c := r.config("a")
 	c.Stall = 50 * time.Millisecond
-	leases := &paused{Leases: r.leases}
+	leases := &paused{WorkLeases: r.leases}
 	c.Leases = leases
 	c.TTL = 90 * time.Millisecond
 	d := fanout.New(c)

@@ -1,0 +1,87 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/erpbackbone/backbone/application/sharing"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// LeaseName names the leases of a projection's version.
+func LeaseName(name string, version int) string {
+	return fmt.Sprintf("projection/%s/%d", name, version)
+}
+
+// resourceOf is what must be held to work a partition.
+func (p *running) resourceOf(id event.PartitionID) ports.LeaseResource {
+	if p.known.Settings.SingleInstance {
+		id = 0
+	}
+	return ports.LeaseResource{Name: p.resource, Partition: id}
+}
+
+// prefers tells whether this node is the one among the living that should work a
+// resource.
+func (r *Runner) prefers(resource ports.LeaseResource) bool {
+	return r.member == nil || r.member.Prefers(resource)
+}
+
+// renew sends a heartbeat, renews the leases in use, and releases those that another
+// node should have.
+func (r *Runner) renew(ctx context.Context) {
+	var inUse []ports.LeaseResource
+	r.mu.Lock()
+	for _, p := range r.running {
+		for id, u := range p.units {
+			if u.busy {
+				inUse = append(inUse, p.resourceOf(id))
+			}
+		}
+	}
+	r.mu.Unlock()
+	changes, err := r.member.Renew(ctx, nil, inUse)
+	r.report(ctx, changes, err)
+	if slices.ContainsFunc(changes, func(c sharing.Change) bool { return c.Kind == sharing.Released }) {
+		r.reportRemote()
+	}
+}
+
+// report tells the observer which leases changed.
+func (r *Runner) report(ctx context.Context, changes []sharing.Change, err error) {
+	for _, c := range changes {
+		r.config.Observer.ProjectionLease(r.nameOf(c.Resource), c.Kind)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.config.Logger.WarnContext(ctx, "leases of projections could not be renewed; they will be tried again", "code", fault.CodeOf(err))
+	}
+}
+
+// fenced forgets a lease that a transaction was fenced for.
+func (r *Runner) fenced(p *running, l ports.Lease) {
+	r.member.Forget(l.LeaseResource, l.Term)
+	r.config.Observer.ProjectionLease(p.label(), sharing.Lost)
+}
+
+func (r *Runner) nameOf(resource ports.LeaseResource) string {
+	for _, p := range r.running {
+		if p.resource == resource.Name {
+			return p.label()
+		}
+	}
+	return resource.Name
+}
+
+// reportRemote tells the observer which partitions other nodes work from now on.
+func (r *Runner) reportRemote() {
+	for _, p := range r.running {
+		for id := range p.units {
+			if !r.prefers(p.resourceOf(id)) {
+				r.config.Observer.ProjectionLeft(p.label(), id)
+			}
+		}
+	}
+}

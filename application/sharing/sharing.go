@@ -1,0 +1,313 @@
+// Package sharing divides resources, such as the partitions of a projection, among the
+// nodes of an installation, so that each is worked by one node at a time.
+//
+// A [Member] is one node's part of it. It sends heartbeats, computes from the living
+// nodes which resources should be its own (rendezvous hashing, [ports.Preferred]), and
+// takes, renews and releases the leases. The projector, the publisher and the webhook
+// dispatcher each own one and call Renew at their own interval.
+//
+// A Member starts no goroutine and does none of the work. It does not protect the work
+// either: a node that was paused past its lease believes that it still holds it, so
+// transactions check the lease's term ([ports.Lease]).
+package sharing
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// retryRemote is how long a resource that another node holds is not asked for again.
+// Without it every new event would ask while a lease changes hands.
+const retryRemote = 100 * time.Millisecond
+
+// leaveTimeout bounds Leave. What is not released by then expires.
+const leaveTimeout = 2 * time.Second
+
+// Store is what a Member needs of the lease store. [ports.Leases] is one that counts all
+// nodes; [ForWork] makes one that counts only the nodes which share a piece of work.
+type Store interface {
+	Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error)
+	Release(ctx context.Context, holder string, resources []ports.LeaseResource) error
+	Beat(ctx context.Context, node string, within time.Duration) ([]string, error)
+	Leave(ctx context.Context, node string) error
+}
+
+// WorkLeases are leases with heartbeats per piece of work, see [ports.SharedWork].
+type WorkLeases interface {
+	Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error)
+	Release(ctx context.Context, holder string, resources []ports.LeaseResource) error
+	BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error)
+	LeaveWork(ctx context.Context, work, node string) error
+}
+
+// ForWork makes a Store whose heartbeats are those of one piece of work.
+func ForWork(leases WorkLeases, work string) Store { return workStore{leases, work} }
+
+type workStore struct {
+	WorkLeases
+	work string
+}
+
+func (s workStore) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
+	return s.BeatWork(ctx, s.work, node, within)
+}
+
+func (s workStore) Leave(ctx context.Context, node string) error {
+	return s.LeaveWork(ctx, s.work, node)
+}
+
+// Config is what a Member needs; all of it is required.
+type Config struct {
+	Store  Store
+	Holder string           // this node, unique among the living
+	TTL    time.Duration    // of a lease and of a heartbeat
+	Now    func() time.Time // decides locally whether a lease has ended; the store goes by its own clock
+	Logger *slog.Logger
+}
+
+// What happened to a lease.
+const (
+	Taken    = "taken"    // from no node or from another one
+	Released = "released" // for the node that should have it
+	Lost     = "lost"     // another node has it
+)
+
+// Change is a lease that was taken, released or lost.
+type Change struct {
+	Resource ports.LeaseResource
+	Kind     string
+}
+
+// lease is a held lease as this node remembers it.
+type lease struct {
+	ports.Lease
+	until time.Time // by Config.Now, counted from before the store was asked: never later than the store's
+	used  time.Time
+}
+
+// Member is one node among those that share resources. Its methods may be called
+// concurrently, Renew and Leave by one goroutine at a time.
+type Member struct {
+	config Config
+
+	mu     sync.Mutex
+	nodes  []string
+	held   map[ports.LeaseResource]lease
+	remote map[ports.LeaseResource]time.Time // resources that another node held, and when that was seen
+}
+
+// New makes a Member, which holds nothing until Renew or Acquire is called.
+func New(c Config) *Member {
+	return &Member{config: c, held: map[ports.LeaseResource]lease{}, remote: map[ports.LeaseResource]time.Time{}}
+}
+
+// Renew sends a heartbeat, releases what another node should have, and takes or renews
+// the rest: what is wanted and should be this node's, what is in use, and what was used
+// during the last TTL. A lease in use is not released before its work is done, so that
+// no work is done twice when it changes hands. A held lease that is neither wanted nor
+// used is forgotten when it ends.
+//
+// On an error what is held stays held until it ends; the changes up to then are returned.
+func (m *Member) Renew(ctx context.Context, wanted, inUse []ports.LeaseResource) ([]Change, error) {
+	nodes, err := m.config.Store.Beat(ctx, m.config.Holder, m.config.TTL)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	if len(nodes) != len(m.nodes) {
+		m.config.Logger.InfoContext(ctx, "number of nodes that share work changed", "node", m.config.Holder, "alive", len(nodes))
+	}
+	m.nodes = nodes
+	m.mu.Unlock()
+	renew, release := m.plan(wanted, inUse)
+	changes, err := m.release(ctx, release)
+	if len(renew) > 0 {
+		taken, failed := m.Acquire(ctx, renew)
+		changes = append(changes, taken...)
+		if err == nil {
+			err = failed
+		}
+	}
+	return changes, err
+}
+
+// plan decides which leases to take or renew and which to release, and forgets leases
+// that have ended unused.
+func (m *Member) plan(wanted, inUse []ports.LeaseResource) (renew, release []ports.LeaseResource) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keep := make(map[ports.LeaseResource]bool, len(wanted)+len(inUse))
+	for _, r := range inUse {
+		keep[r] = true
+	}
+	for _, r := range wanted {
+		if !keep[r] && m.prefers(r) {
+			keep[r] = true
+		}
+	}
+	now := m.config.Now()
+	for r, l := range m.held {
+		switch {
+		case keep[r]:
+		case !m.prefers(r):
+			release = append(release, r)
+		case now.Sub(l.used).Abs() < m.config.TTL:
+			keep[r] = true
+		case !m.isValid(l, now):
+			delete(m.held, r)
+		}
+	}
+	return slices.Collect(maps.Keys(keep)), release
+}
+
+func (m *Member) release(ctx context.Context, resources []ports.LeaseResource) ([]Change, error) {
+	if len(resources) == 0 {
+		return nil, nil
+	}
+	if err := m.config.Store.Release(ctx, m.config.Holder, resources); err != nil {
+		return nil, err
+	}
+	changes := make([]Change, len(resources))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, r := range resources {
+		delete(m.held, r)
+		changes[i] = Change{r, Released}
+	}
+	return changes, nil
+}
+
+// Acquire takes or renews leases. What another node holds afterwards is forgotten here.
+func (m *Member) Acquire(ctx context.Context, resources []ports.LeaseResource) ([]Change, error) {
+	asked := m.config.Now()
+	leases, err := m.config.Store.Hold(ctx, m.config.Holder, m.config.TTL, resources)
+	if err != nil {
+		return nil, err
+	}
+	acquired := make(map[ports.LeaseResource]ports.Lease, len(leases))
+	for _, l := range leases {
+		acquired[l.LeaseResource] = l
+	}
+	var changes []Change
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range resources {
+		before, wasHeld := m.held[r]
+		l, isHeld := acquired[r]
+		switch {
+		case isHeld:
+			delete(m.remote, r)
+			if before.Term != l.Term { // taken, or lost and taken again in between
+				changes = append(changes, Change{r, Taken})
+				before.used = asked
+			}
+			m.held[r] = lease{Lease: l, until: asked.Add(m.config.TTL), used: before.used}
+		default:
+			m.remote[r] = asked
+			if wasHeld {
+				changes = append(changes, Change{r, Lost})
+				delete(m.held, r)
+			}
+		}
+	}
+	return changes, nil
+}
+
+// Prefers tells whether this node is the one among the living that should work a
+// resource. Before the first heartbeat no node is.
+func (m *Member) Prefers(r ports.LeaseResource) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.prefers(r)
+}
+
+func (m *Member) prefers(r ports.LeaseResource) bool {
+	return ports.Preferred(m.nodes, r) == m.config.Holder
+}
+
+// Nodes is how many nodes share the work, this one included, as of the last heartbeat.
+func (m *Member) Nodes() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.nodes)
+}
+
+// Lease returns a held lease and when it ends by Config.Now; it may have ended already.
+func (m *Member) Lease(r ports.LeaseResource) (l ports.Lease, until time.Time, isHeld bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h, isHeld := m.held[r]
+	return h.Lease, h.until, isHeld
+}
+
+// Use tells whether a resource may be worked now, and has Renew keep its lease for
+// another TTL.
+func (m *Member) Use(r ports.LeaseResource) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.config.Now()
+	l, isHeld := m.held[r]
+	if !isHeld || !m.isValid(l, now) {
+		return false
+	}
+	l.used = now
+	m.held[r] = l
+	return true
+}
+
+// RetryIn is how long to wait before a resource is asked for with Acquire: not at all
+// unless another node held it a moment ago.
+func (m *Member) RetryIn(r ports.LeaseResource) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if seen, isRemote := m.remote[r]; isRemote && m.config.Now().Sub(seen).Abs() < retryRemote {
+		return retryRemote
+	}
+	return 0
+}
+
+// isValid tells whether a lease has not ended. A clock that was set back since it was
+// taken makes the lease invalid instead of longer.
+func (m *Member) isValid(l lease, now time.Time) bool {
+	rest := l.until.Sub(now)
+	return rest > 0 && rest <= m.config.TTL
+}
+
+// Forget drops a lease that a transaction was fenced for, unless it has been taken again
+// since then.
+func (m *Member) Forget(r ports.LeaseResource, term uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.held[r].Term == term {
+		delete(m.held, r)
+	}
+}
+
+// Leave releases everything and ends the heartbeats, so that other nodes take over at
+// once instead of when the leases expire. It works after ctx has ended, for
+// leaveTimeout at most; a failure is logged and costs the other nodes that wait.
+func (m *Member) Leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	m.mu.Lock()
+	all := make([]ports.LeaseResource, 0, len(m.held))
+	for r := range m.held {
+		all = append(all, r)
+	}
+	clear(m.held)
+	m.mu.Unlock()
+	err := m.config.Store.Release(ctx, m.config.Holder, all)
+	if failed := m.config.Store.Leave(ctx, m.config.Holder); err == nil {
+		err = failed
+	}
+	if err != nil {
+		m.config.Logger.WarnContext(ctx, "leases could not be released; other nodes take over when they expire", "node", m.config.Holder, "code", fault.CodeOf(err))
+	}
+}
