@@ -956,7 +956,7 @@ type EventTypeChange struct {
 	Actor string    `json:"actor"`
 	At    time.Time `json:"at"`
 
-	// Checksum The change's link in the chain of all changes of the registry, in hexadecimal; docs/audit.md says how it is computed.
+	// Checksum The change's link in the chain of all changes of the registry, in hexadecimal; docs/hashes.md says how it is computed.
 	Checksum string `json:"checksum"`
 
 	// DocumentSha256 SHA-256 of the version's document as it is stored.

@@ -459,11 +459,11 @@ func TestMonitorChangesNothingAndIsBounded(t *testing.T) {
 	require.Equal(t, "store.dsn_invalid", fault.CodeOf(err))
 }
 
-// TestDocumentedQueries runs the SQL that docs/operate.md offers for psql, as the role
+// TestDocumentedQueries runs the SQL that docs/operate/diagnose.md offers for psql, as the role
 // that it names, on a database with events.
 func TestDocumentedQueries(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(testkit.RepoRoot(t), "docs", "operate.md"))
+	text, err := os.ReadFile(filepath.Join(testkit.RepoRoot(t), "docs", "operate", "diagnose.md"))
 	require.NoError(t, err)
 	dsn := database(t)
 	s := open(t, dsn)

@@ -11,7 +11,7 @@ import (
 )
 
 // The export file, format 1: JSON Lines. A header, a line per redaction, a line per
-// event in order, a trailer. docs/audit.md describes it. Whatever is hashed is there
+// event in order, a trailer. docs/hashes.md describes it. Whatever is hashed is there
 // byte for byte: JSON columns and payloads are strings that hold their text.
 const exportFormat = "backbone/log-export/v1"
 

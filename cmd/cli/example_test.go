@@ -128,28 +128,30 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	walk(newRoot())
 }
 
-var shellBlocks = regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```$")
+var consoleBlock = regexp.MustCompile("(?ms)^ *```console\n(.*?)^ *```$")
 
-// TestTheDocumentsShowCommandsThatThereAre holds every command line of the documents
-// against the commands.
-func TestTheDocumentsShowCommandsThatThereAre(t *testing.T) {
+// TestDocumentedCommands checks that commands which the documents show for other machines
+// exist with their flags. What runs here is run as it stands in test/e2e.
+func TestDocumentedCommands(t *testing.T) {
 	root := os.DirFS(filepath.Join("..", ".."))
-	files, err := fs.Glob(root, "docs/*.md")
-	require.NoError(t, err)
-	more, err := fs.Glob(root, "docs/adr/*.md")
-	require.NoError(t, err)
+	files := []string{"README.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
+		found, err := fs.Glob(root, pattern)
+		require.NoError(t, err)
+		files = append(files, found...)
+	}
 	lines := 0
-	for _, file := range append(append(files, more...), "README.md") {
+	for _, file := range files {
 		text, err := fs.ReadFile(root, file)
 		require.NoError(t, err)
-		for _, block := range shellBlocks.FindAllStringSubmatch(string(text), -1) {
+		for _, block := range consoleBlock.FindAllStringSubmatch(string(text), -1) {
 			for line := range strings.Lines(continued.ReplaceAllString(block[1], " ")) {
-				for _, words := range ours(strings.TrimSpace(line)) {
+				for _, words := range ours(strings.TrimPrefix(strings.TrimSpace(line), "$ ")) {
 					lines++
 					assert.NoError(t, parses(words), "%s: %s", file, line)
 				}
 			}
 		}
 	}
-	require.Greater(t, lines, 60, "the documents were read")
+	require.Greater(t, lines, 12, "the documents were read")
 }

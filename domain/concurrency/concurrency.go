@@ -76,7 +76,7 @@ func (e Expected) Allows(actual event.Version) bool {
 	}
 }
 
-// Value is the form that api.md uses: a number, "no_stream", "stream_exists" or
+// Value is the form that the API uses: a number, "no_stream", "stream_exists" or
 // "any".
 func (e Expected) Value() any {
 	switch e.mode {
@@ -100,7 +100,7 @@ func (e Expected) shown() any {
 	return e.Value()
 }
 
-// ParseExpected reads the text form of api.md.
+// ParseExpected reads the text form of the API.
 func ParseExpected(word string) (Expected, bool) {
 	switch word {
 	case "", "any":

@@ -42,7 +42,6 @@ func TestSample(t *testing.T) {
 	t.Run("trace", func(t *testing.T) { traceSamples(t, d) })
 	t.Run("export", func(t *testing.T) { exportSamples(t, d) })
 	t.Run("follow", func(t *testing.T) { followSamples(t, d) })
-	t.Run("README commands", func(t *testing.T) { runReadme(t, d) })
 	t.Run("approvers race", func(t *testing.T) { approversRace(t, d) })
 	requireBooksAgree(t, d, "DEMF")
 

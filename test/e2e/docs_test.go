@@ -1,0 +1,153 @@
+package e2e
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// docsIndex links every page in the order in which their commands run.
+const docsIndex = "docs/README.md"
+
+// otherRepository is the page whose commands belong into a repository of the reader's
+// own.
+const otherRepository = "docs/write-a-module.md"
+
+var (
+	shellBlock  = regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```$")
+	fencedBlock = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	inlineCode  = regexp.MustCompile("`[^`\n]*`")
+	docsLink    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading     = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+func document(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(repository(t, name))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// links are the targets of a document's links to files of the repository, with their
+// anchors.
+func links(t *testing.T, name string) []string {
+	t.Helper()
+	text := inlineCode.ReplaceAllString(fencedBlock.ReplaceAllString(document(t, name), ""), "")
+	var targets []string
+	for _, match := range docsLink.FindAllStringSubmatch(text, -1) {
+		file, anchor, _ := strings.Cut(match[1], "#")
+		if strings.Contains(match[1], "://") {
+			continue
+		}
+		if file == "" {
+			file = path.Base(name)
+		}
+		targets = append(targets, path.Join(path.Dir(name), file)+"#"+anchor)
+	}
+	return targets
+}
+
+// TestDocumentLinks checks that each link of a document leads to a file and a heading, and
+// that the index leads to each page.
+func TestDocumentLinks(t *testing.T) {
+	t.Parallel()
+	documents := []string{"README.md", "CHANGELOG.md"}
+	require.NoError(t, fs.WalkDir(os.DirFS(repository(t)), "docs", func(name string, _ fs.DirEntry, err error) error {
+		if path.Ext(name) == ".md" {
+			documents = append(documents, name)
+		}
+		return err
+	}))
+	linked := map[string]bool{docsIndex: true}
+	for _, name := range documents {
+		for _, target := range links(t, name) {
+			file, anchor, _ := strings.Cut(target, "#")
+			if path.Base(name) == "README.md" {
+				linked[file] = true
+			}
+			if _, err := os.Stat(repository(t, file)); !assert.NoError(t, err, "%s links to %s", name, target) || anchor == "" {
+				continue
+			}
+			var anchors []string
+			for _, h := range heading.FindAllStringSubmatch(document(t, file), -1) {
+				anchors = append(anchors, strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
+			}
+			assert.Contains(t, anchors, anchor, "%s links to %s", name, target)
+		}
+	}
+	for _, name := range documents {
+		assert.True(t, linked[name] || !strings.HasPrefix(name, "docs/"), "no index leads to %s", name)
+	}
+}
+
+// TestDocuments runs every shell block of the README and of the pages, as it stands and in
+// the order of the index, in a folder that looks like a checkout after make run.
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"curl", "timeout"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed on this machine", tool)
+		}
+	}
+	d := startOn(t, copyOfBooks(t), recoveryStart, "--sample")
+	_, err := d.awaitOutput(d.stdout, hintsEnd, endTime)
+	require.NoError(t, err)
+	folder := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(folder, "bin"), 0o750))
+	require.NoError(t, os.Symlink(d.dataDir, filepath.Join(folder, readmeData)))
+	require.NoError(t, os.Symlink(repository(t, "test"), filepath.Join(folder, "test")))
+	endless(t, folder, readmeBinary, program(t), "tail *")
+	curl, err := exec.LookPath("curl")
+	require.NoError(t, err)
+	endless(t, folder, "bin/curl", curl, "-sSN *")
+
+	pages := []string{"README.md"}
+	for _, target := range links(t, docsIndex) {
+		if page, _, _ := strings.Cut(target, "#"); page != otherRepository && !slices.Contains(pages, page) {
+			pages = append(pages, page)
+		}
+	}
+	preface, ran := "", 0
+	for _, page := range pages {
+		blocks := shellBlock.FindAllStringSubmatch(document(t, page), -1)
+		if page == "README.md" {
+			preface, blocks = blocks[0][1], blocks[1:]
+		}
+		if len(blocks) == 0 {
+			continue
+		}
+		script := preface
+		for _, block := range blocks {
+			script += fmt.Sprintf("echo; echo '### %s:'\ncat <<'### end'\n%s### end\n%s", page, block[1], block[1])
+			ran++
+		}
+		shell := exec.Command("sh", "-e", "-c", strings.ReplaceAll(script, readmeServer, d.HTTP))
+		shell.Dir, shell.Env = folder, cleanEnvironment()
+		out, err := shell.CombinedOutput()
+		if !assert.NoError(t, err, page) || !assert.NotContains(t, string(out), `"type":"/problems/`, page) {
+			t.Logf("%s", out)
+		}
+	}
+	require.Greater(t, ran, 40, "the documents were read")
+	requireBooksAgree(t, d, "DEMF")
+}
+
+// endless puts a command into the folder that is ended as by Ctrl-C after a moment if its
+// arguments match: the reader of a feed ends it.
+func endless(t *testing.T, folder, name, command, arguments string) {
+	t.Helper()
+	script := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in %s) timeout -s INT --preserve-status 2 '%s' \"$@\" || test $? -eq 130; exit ;; esac\nexec '%s' \"$@\"\n",
+		strings.ReplaceAll(arguments, " ", `\ `), command, command)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(script), 0o700)) //nolint:gosec // it is a program
+}
