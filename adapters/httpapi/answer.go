@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/erpbackbone/backbone/domain/event"
 )
 
 // encode is encoding/json without the escapes for HTML, so that raw documents
@@ -22,8 +25,13 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// answer is a successful response of any operation. The generated code asks each
-// operation for a type of its own; this one serves them all.
+// response is what a handler answers: a document, or a stream that is written as it
+// grows.
+type response interface {
+	write(w http.ResponseWriter) error
+}
+
+// answer is a document.
 type answer struct {
 	status   int
 	media    string // "" is JSON
@@ -57,61 +65,6 @@ func (a answer) write(w http.ResponseWriter) error {
 	return nil
 }
 
-func (a answer) VisitAppendEventsResponse(w http.ResponseWriter) error           { return a.write(w) }
-func (a answer) VisitListEventsResponse(w http.ResponseWriter) error             { return a.write(w) }
-func (a answer) VisitReadStreamResponse(w http.ResponseWriter) error             { return a.write(w) }
-func (a answer) VisitReadAllEventsResponse(w http.ResponseWriter) error          { return a.write(w) }
-func (a answer) VisitAppendToStreamResponse(w http.ResponseWriter) error         { return a.write(w) }
-func (a answer) VisitDeleteStreamResponse(w http.ResponseWriter) error           { return a.write(w) }
-func (a answer) VisitGetStreamMetadataResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitSetStreamMetadataResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitGetEventResponse(w http.ResponseWriter) error               { return a.write(w) }
-func (a answer) VisitGetLineageResponse(w http.ResponseWriter) error             { return a.write(w) }
-func (a answer) VisitRegisterEventTypeResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitCheckEventTypeResponse(w http.ResponseWriter) error         { return a.write(w) }
-func (a answer) VisitDeprecateEventTypeResponse(w http.ResponseWriter) error     { return a.write(w) }
-func (a answer) VisitReactivateEventTypeResponse(w http.ResponseWriter) error    { return a.write(w) }
-func (a answer) VisitGetEventTypeHistoryResponse(w http.ResponseWriter) error    { return a.write(w) }
-func (a answer) VisitListEventTypeChangesResponse(w http.ResponseWriter) error   { return a.write(w) }
-func (a answer) VisitListEventTypesResponse(w http.ResponseWriter) error         { return a.write(w) }
-func (a answer) VisitGetEventTypeResponse(w http.ResponseWriter) error           { return a.write(w) }
-func (a answer) VisitSubmitIntentResponse(w http.ResponseWriter) error           { return a.write(w) }
-func (a answer) VisitGetIntentResponse(w http.ResponseWriter) error              { return a.write(w) }
-func (a answer) VisitApproveIntentResponse(w http.ResponseWriter) error          { return a.write(w) }
-func (a answer) VisitRejectIntentResponse(w http.ResponseWriter) error           { return a.write(w) }
-func (a answer) VisitCreateLegalEntityResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitListLegalEntitiesResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitRequestErasureResponse(w http.ResponseWriter) error         { return a.write(w) }
-func (a answer) VisitListErasureRequestsResponse(w http.ResponseWriter) error    { return a.write(w) }
-func (a answer) VisitGetErasureRequestResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitApproveErasureRequestResponse(w http.ResponseWriter) error  { return a.write(w) }
-func (a answer) VisitRejectErasureRequestResponse(w http.ResponseWriter) error   { return a.write(w) }
-func (a answer) VisitWithdrawErasureRequestResponse(w http.ResponseWriter) error { return a.write(w) }
-func (a answer) VisitGetErasureCertificateResponse(w http.ResponseWriter) error  { return a.write(w) }
-func (a answer) VisitPlaceLegalHoldResponse(w http.ResponseWriter) error         { return a.write(w) }
-func (a answer) VisitListLegalHoldsResponse(w http.ResponseWriter) error         { return a.write(w) }
-func (a answer) VisitReleaseLegalHoldResponse(w http.ResponseWriter) error       { return a.write(w) }
-func (a answer) VisitCreateSubscriptionResponse(w http.ResponseWriter) error     { return a.write(w) }
-func (a answer) VisitListSubscriptionsResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitGetSubscriptionResponse(w http.ResponseWriter) error        { return a.write(w) }
-func (a answer) VisitDeleteSubscriptionResponse(w http.ResponseWriter) error     { return a.write(w) }
-func (a answer) VisitChangeSubscriptionResponse(w http.ResponseWriter) error     { return a.write(w) }
-func (a answer) VisitPauseSubscriptionResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitResumeSubscriptionResponse(w http.ResponseWriter) error     { return a.write(w) }
-func (a answer) VisitResetSubscriptionResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitPollSubscriptionResponse(w http.ResponseWriter) error       { return a.write(w) }
-func (a answer) VisitAcknowledgeEventsResponse(w http.ResponseWriter) error      { return a.write(w) }
-func (a answer) VisitRefuseEventsResponse(w http.ResponseWriter) error           { return a.write(w) }
-func (a answer) VisitListParkedMessagesResponse(w http.ResponseWriter) error     { return a.write(w) }
-func (a answer) VisitListParkedGroupsResponse(w http.ResponseWriter) error       { return a.write(w) }
-func (a answer) VisitGetParkedMessageResponse(w http.ResponseWriter) error       { return a.write(w) }
-func (a answer) VisitReplayParkedMessagesResponse(w http.ResponseWriter) error   { return a.write(w) }
-func (a answer) VisitDiscardParkedMessagesResponse(w http.ResponseWriter) error  { return a.write(w) }
-func (a answer) VisitListParkedDecisionsResponse(w http.ResponseWriter) error    { return a.write(w) }
-func (a answer) VisitGetDocumentResponse(w http.ResponseWriter) error            { return a.write(w) }
-func (a answer) VisitGetLivenessResponse(w http.ResponseWriter) error            { return a.write(w) }
-func (a answer) VisitGetReadinessResponse(w http.ResponseWriter) error           { return a.write(w) }
-
 // timeLayout is RFC 3339 with microseconds.
 const timeLayout = "2006-01-02T15:04:05.000000Z"
 
@@ -125,4 +78,21 @@ func list[T any](items []T) []T {
 		return []T{}
 	}
 	return items
+}
+
+// EncodeEvents writes events as the API shows them everywhere, one document for each.
+// They have been opened for their reader. The codes are those of other legal entities
+// in which events may have been caused. A bare event has no data, dimensions and
+// entities.
+func EncodeEvents(recorded []event.Recorded, codes map[event.PartitionID]string, bare bool) ([][]byte, error) {
+	r := &renderer{codes: codes, bare: bare}
+	out := make([][]byte, len(recorded))
+	for i := range recorded {
+		r.b = make([]byte, 0, len(recorded[i].Payload)+len(recorded[i].RulesEvaluated)+1024)
+		if err := r.event(&recorded[i]); err != nil {
+			return nil, err
+		}
+		out[i] = slices.Clip(r.b)
+	}
+	return out, nil
 }

@@ -20,9 +20,13 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// AppendEvents answers POST /api/events.
-func (s *Server) AppendEvents(ctx context.Context, r api.AppendEventsRequestObject) (api.AppendEventsResponseObject, error) {
-	return s.appendBatch(ctx, *r.Body, r.Params.IdempotencyKey, r.Params.ExpectedVersion, "")
+var appendHandlers = handlers{
+	"appendEvents": withBody((*Server).appendEvents),
+}
+
+// appendEvents answers POST /api/events.
+func (s *Server) appendEvents(ctx context.Context, r request, body *api.AppendRequest) (response, error) {
+	return s.appendBatch(ctx, *body, r.header("Idempotency-Key"), r.header("Expected-Version"), "")
 }
 
 // appendBatch writes a batch. The place is what the address says beside the body.

@@ -6,23 +6,25 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 )
 
-func (a answer) VisitGetDescendantsResponse(w http.ResponseWriter) error { return a.write(w) }
-func (a answer) VisitGetProcessResponse(w http.ResponseWriter) error     { return a.write(w) }
+var causalityHandlers = handlers{
+	"getLineage":     (*Server).getLineage,
+	"getDescendants": (*Server).getDescendants,
+	"getProcess":     (*Server).getProcess,
+}
 
-// GetLineage answers GET /api/events/{id}/lineage.
-func (s *Server) GetLineage(ctx context.Context, r api.GetLineageRequestObject) (api.GetLineageResponseObject, error) {
-	id, err := parseID(r.ID, codeEventNotFound)
+// getLineage answers GET /api/events/{id}/lineage.
+func (s *Server) getLineage(ctx context.Context, r request) (response, error) {
+	id, err := parseID(r.path("id"), codeEventNotFound)
 	if err != nil {
 		return nil, err
 	}
 	var found query.Lineage
-	err = s.within(ctx, "events.read", r.Params.LegalEntity, codeEventNotFound, func(le ports.LegalEntity) (err error) {
+	err = s.within(ctx, actionReadEvents, r.query("legal_entity"), codeEventNotFound, func(le ports.LegalEntity) (err error) {
 		found, err = s.config.Events.Lineage(ctx, le, callOf(ctx).principal.LegalEntities, id)
 		return err
 	})
@@ -44,18 +46,18 @@ func (s *Server) GetLineage(ctx context.Context, r api.GetLineageRequestObject) 
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
-// GetDescendants answers GET /api/events/{id}/descendants.
-func (s *Server) GetDescendants(ctx context.Context, r api.GetDescendantsRequestObject) (api.GetDescendantsResponseObject, error) {
-	id, err := parseID(r.ID, codeEventNotFound)
+// getDescendants answers GET /api/events/{id}/descendants.
+func (s *Server) getDescendants(ctx context.Context, r request) (response, error) {
+	id, err := parseID(r.path("id"), codeEventNotFound)
 	if err != nil {
 		return nil, err
 	}
-	limit, err := most(r.Params.Limit)
+	limit, err := most(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
 	var found query.Descendants
-	err = s.within(ctx, "events.read", r.Params.LegalEntity, codeEventNotFound, func(le ports.LegalEntity) (err error) {
+	err = s.within(ctx, actionReadEvents, r.query("legal_entity"), codeEventNotFound, func(le ports.LegalEntity) (err error) {
 		found, err = s.config.Events.Descendants(ctx, le, callOf(ctx).principal.LegalEntities, id, limit)
 		return err
 	})
@@ -91,14 +93,14 @@ func (s *Server) GetDescendants(ctx context.Context, r api.GetDescendantsRequest
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
-// GetProcess answers GET /api/events/process/{correlation_id}.
-func (s *Server) GetProcess(ctx context.Context, r api.GetProcessRequestObject) (api.GetProcessResponseObject, error) {
-	limit, err := most(r.Params.Limit)
+// getProcess answers GET /api/events/process/{correlation_id}.
+func (s *Server) getProcess(ctx context.Context, r request) (response, error) {
+	limit, err := most(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
 	p := callOf(ctx).principal
-	found, err := s.config.Events.Process(ctx, p.TenantID, p.LegalEntities, r.CorrelationID, limit)
+	found, err := s.config.Events.Process(ctx, p.TenantID, p.LegalEntities, r.path("correlation_id"), limit)
 	if err != nil {
 		return nil, err
 	}

@@ -25,39 +25,74 @@ func TestEveryKindHasAStatus(t *testing.T) {
 	}
 }
 
-// Every operation of the committed document has its right here, and is open in
-// the document exactly when it needs none.
-func TestEveryOperationIsGuarded(t *testing.T) {
+func coreOperations(t *testing.T) map[string]operation {
+	t.Helper()
+	derived, err := documentedOperations()
+	require.NoError(t, err)
+	out := make(map[string]operation, len(derived))
+	for _, o := range derived {
+		out[o.id] = o
+	}
+	return out
+}
+
+// TestDocumentedOperations compares the derived routes with what a reader of OpenAPI
+// documents finds in the same document.
+func TestDocumentedOperations(t *testing.T) {
 	t.Parallel()
 	loader := openapi3.NewLoader()
-	committed, err := loader.LoadFromData(coreDocument)
+	core, err := loader.LoadFromData(coreDocument)
 	require.NoError(t, err)
-	require.NoError(t, committed.Validate(loader.Context, openapi3.EnableExamplesValidation()))
-	seen := map[string]bool{}
-	for path, item := range committed.Paths.Map() {
+	require.NoError(t, core.Validate(loader.Context, openapi3.EnableExamplesValidation()))
+	derived, seen := coreOperations(t), 0
+	for path, item := range core.Paths.Map() {
 		for method, o := range item.Operations() {
-			op, known := operations[o.OperationID]
-			require.True(t, known, "%s %s has no entry in operations", method, path)
-			seen[o.OperationID] = true
+			seen++
+			op, known := derived[o.OperationID]
+			require.True(t, known, "%s %s", method, path)
+			require.Regexp(t, "^[a-z]+([A-Z][a-z]+)+$", o.OperationID)
+			require.Equal(t, method, op.method)
 			require.Equal(t, op.action == "", o.Security != nil && len(*o.Security) == 0, "%s %s", method, path)
-			var listed []string
+			var listed []parameter
 			for _, p := range o.Parameters {
-				if p.Value.In == "query" {
-					listed = append(listed, p.Value.Name)
-				}
+				listed = append(listed, parameter{p.Value.Name, p.Value.In, p.Value.Required})
 			}
-			require.ElementsMatch(t, listed, op.filters, "%s %s", method, path)
-			need := noBody
+			require.ElementsMatch(t, listed, op.parameters, "%s %s", method, path)
+			use := noBody
 			if o.RequestBody != nil {
-				need = optionalBody
+				use = optionalBody
 				if o.RequestBody.Value.Required {
-					need = requiredBody
+					use = requiredBody
 				}
 			}
-			require.Equal(t, need, op.body, "%s %s", method, path)
+			require.Equal(t, use, op.body, "%s %s", method, path)
 		}
 	}
-	require.Len(t, operations, len(seen), "operations has entries that the document lacks")
+	require.Len(t, derived, seen)
+}
+
+// TestListSchemas holds the shape of lists: one array of rows, and the cursor of the
+// next page under one name.
+func TestListSchemas(t *testing.T) {
+	t.Parallel()
+	core, err := openapi3.NewLoader().LoadFromData(coreDocument)
+	require.NoError(t, err)
+	for path, item := range core.Paths.Map() {
+		for method, o := range item.Operations() {
+			if !strings.HasPrefix(o.OperationID, "list") && o.OperationID != "getProjectionRows" {
+				continue
+			}
+			list := o.Responses.Value("200").Value.Content.Get("application/json").Schema.Value
+			rows := 0
+			for _, member := range list.Properties {
+				if member.Value.Type.Is("array") {
+					rows++
+				}
+			}
+			require.Equal(t, 1, rows, "%s %s", method, path)
+			require.Equal(t, "#/components/schemas/NextCursor", list.Properties["next_cursor"].Ref, "%s %s", method, path)
+		}
+	}
 }
 
 type declared map[string]module.ReadModel

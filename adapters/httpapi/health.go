@@ -9,6 +9,13 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
+var healthHandlers = handlers{
+	"getLiveness":  (*Server).getLiveness,
+	"getReadiness": (*Server).getReadiness,
+	"getMetrics":   (*Server).getMetrics,
+	"getDocument":  (*Server).getDocument,
+}
+
 const (
 	healthOK       = "ok"
 	healthDegraded = "degraded"
@@ -25,13 +32,13 @@ func (d Degraded) Error() string { return d.Err.Error() }
 // Unwrap gives what is wrong.
 func (d Degraded) Unwrap() error { return d.Err }
 
-// GetLiveness answers GET /livez.
-func (s *Server) GetLiveness(context.Context, api.GetLivenessRequestObject) (api.GetLivenessResponseObject, error) {
+// getLiveness answers GET /livez.
+func (s *Server) getLiveness(_ context.Context, _ request) (response, error) {
 	return reply(http.StatusOK, api.Health{Status: healthOK, Checks: map[string]string{}})
 }
 
-// GetReadiness answers GET /readyz: 200 also while it is degraded. What is wrong with a check is in the log.
-func (s *Server) GetReadiness(ctx context.Context, _ api.GetReadinessRequestObject) (api.GetReadinessResponseObject, error) {
+// getReadiness answers GET /readyz: 200 also while it is degraded. What is wrong with a check is in the log.
+func (s *Server) getReadiness(ctx context.Context, _ request) (response, error) {
 	out, status := api.Health{Status: healthOK, Checks: map[string]string{}}, http.StatusOK
 	if s.config.Ready == nil {
 		return reply(status, out)
@@ -71,7 +78,7 @@ type metricsPage struct {
 	ctx  context.Context
 }
 
-func (m metricsPage) VisitGetMetricsResponse(w http.ResponseWriter) error {
+func (m metricsPage) write(w http.ResponseWriter) error {
 	r, err := http.NewRequestWithContext(m.ctx, http.MethodGet, "/metrics", http.NoBody)
 	if err != nil {
 		return err
@@ -80,12 +87,12 @@ func (m metricsPage) VisitGetMetricsResponse(w http.ResponseWriter) error {
 	return nil
 }
 
-// GetMetrics answers GET /metrics.
-func (s *Server) GetMetrics(ctx context.Context, _ api.GetMetricsRequestObject) (api.GetMetricsResponseObject, error) {
+// getMetrics answers GET /metrics.
+func (s *Server) getMetrics(ctx context.Context, _ request) (response, error) {
 	return metricsPage{page: s.config.MetricsPage, ctx: ctx}, nil
 }
 
-// GetDocument answers GET /api/openapi.yaml.
-func (s *Server) GetDocument(context.Context, api.GetDocumentRequestObject) (api.GetDocumentResponseObject, error) {
+// getDocument answers GET /api/openapi.yaml.
+func (s *Server) getDocument(_ context.Context, _ request) (response, error) {
 	return answer{status: http.StatusOK, media: "application/yaml", body: s.document}, nil
 }

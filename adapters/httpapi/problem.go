@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -80,8 +79,8 @@ func faultOf(err error) (f *fault.Error, status int, ok bool) {
 	return f, statuses[f.Kind], true
 }
 
-// fromEcho words what the router and the parameter binding refuse. Their texts
-// are not passed on, because they may quote the request.
+// fromEcho describes what the router refuses. Its texts are not passed on, because
+// they may quote the request.
 func fromEcho(h *echo.HTTPError) *fault.Error {
 	switch h.Code {
 	case http.StatusNotFound:
@@ -90,22 +89,6 @@ func fromEcho(h *echo.HTTPError) *fault.Error {
 		return fault.New(fault.Invalid, "http.method_not_allowed", "this path does not take this method; the header Allow lists those it takes")
 	case http.StatusUnsupportedMediaType:
 		return fault.New(fault.Invalid, "http.unsupported_media_type", "send the body as Content-Type: application/json, without Content-Encoding")
-	case http.StatusBadRequest:
-		text, _ := h.Message.(string)
-		f := fault.New(fault.Invalid, "request.parameter_invalid", "this parameter cannot be read; GET /api/openapi.yaml says how it is written")
-		switch {
-		case strings.HasSuffix(text, " is required"), strings.Contains(text, " is required, but not found"):
-			f = fault.New(fault.Invalid, "request.parameter_missing", "this parameter is required here; add it")
-		case strings.Contains(text, ": multiple values for single value parameter"):
-			f = fault.New(fault.Invalid, "request.parameter_repeated", "this parameter is given more than once; give it once")
-		}
-		if _, rest, found := strings.Cut(text, "parameter "); found {
-			name, _, _ := strings.Cut(rest, ":")
-			if name, _, _ = strings.Cut(strings.TrimSpace(name), " "); name != "" {
-				f = f.WithField(name)
-			}
-		}
-		return f
 	default:
 		return fault.New(fault.Invalid, "http.refused", "the request was refused; GET /api/openapi.yaml says what can be asked")
 	}

@@ -14,7 +14,6 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/github.com/labstack/echo/otelecho"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
@@ -99,8 +98,6 @@ type Server struct {
 	http     *http.Server
 }
 
-var _ api.StrictServerInterface = (*Server)(nil)
-
 // New makes a Server. It fails if the declared read models do not fit into the
 // API: a path that is taken, or a parameter that is not in the path it belongs to.
 func New(c Config) (*Server, error) {
@@ -129,7 +126,6 @@ func New(c Config) (*Server, error) {
 	}
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
-	e.Binder = binder{}
 	e.HTTPErrorHandler = s.answerProblem
 	e.Use(s.observe)
 	if c.Tracing != nil {
@@ -138,11 +134,9 @@ func New(c Config) (*Server, error) {
 	}
 	e.Use(middleware.GzipWithConfig(middleware.GzipConfig{MinLength: smallAnswer, Level: gzip.BestSpeed, Skipper: unpacked}))
 	e.Use(s.protect)
-	guards := make(map[string][]echo.MiddlewareFunc, len(operations))
-	for id, op := range operations {
-		guards[id] = []echo.MiddlewareFunc{s.guard(op)}
+	if err := s.route(e); err != nil {
+		return nil, err
 	}
-	api.RegisterHandlersWithOptions(e, api.NewStrictHandler(s, nil), api.RegisterHandlersOptions{OperationMiddlewares: guards})
 	for _, m := range models {
 		e.GET(m.route, s.readModel(m), s.guard(operation{action: actionReadModels, checks: true}))
 	}

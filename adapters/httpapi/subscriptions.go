@@ -16,6 +16,17 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+var subscriptionHandlers = handlers{
+	"createSubscription": withBody((*Server).createSubscription),
+	"listSubscriptions":  (*Server).listSubscriptions,
+	"getSubscription":    (*Server).getSubscription,
+	"changeSubscription": withBody((*Server).changeSubscription),
+	"deleteSubscription": (*Server).deleteSubscription,
+	"pauseSubscription":  (*Server).pauseSubscription,
+	"resumeSubscription": (*Server).resumeSubscription,
+	"resetSubscription":  withBody((*Server).resetSubscription),
+}
+
 // The actions of subscriptions.
 const (
 	actionSubscriptionManage  = "subscriptions.manage"  // of one's own
@@ -60,9 +71,9 @@ func (s *Server) subscriptions(ctx context.Context) (Subscriptions, subscription
 	return s.config.Subscriptions, subscriptions.Caller{Principal: p, Operator: err == nil}, nil
 }
 
-// CreateSubscription answers POST /api/subscriptions.
-func (s *Server) CreateSubscription(ctx context.Context, r api.CreateSubscriptionRequestObject) (api.CreateSubscriptionResponseObject, error) {
-	b := r.Body
+// createSubscription answers POST /api/subscriptions.
+func (s *Server) createSubscription(ctx context.Context, _ request, body *api.NewSubscription) (response, error) {
+	b := body
 	sub := subscription.Subscription{
 		ID: b.ID, SubscriberType: b.SubscriberType, SubscriberID: b.SubscriberID,
 		Filter: subscription.Filter{
@@ -240,8 +251,8 @@ func startAlone(s *subscription.Start) error {
 	return nil
 }
 
-// ListSubscriptions answers GET /api/subscriptions.
-func (s *Server) ListSubscriptions(ctx context.Context, _ api.ListSubscriptionsRequestObject) (api.ListSubscriptionsResponseObject, error) {
+// listSubscriptions answers GET /api/subscriptions.
+func (s *Server) listSubscriptions(ctx context.Context, _ request) (response, error) {
 	service, caller, err := s.subscriptions(ctx)
 	if err != nil {
 		return nil, err
@@ -257,22 +268,22 @@ func (s *Server) ListSubscriptions(ctx context.Context, _ api.ListSubscriptionsR
 	return reply(http.StatusOK, out)
 }
 
-// GetSubscription answers GET /api/subscriptions/{id}.
-func (s *Server) GetSubscription(ctx context.Context, r api.GetSubscriptionRequestObject) (api.GetSubscriptionResponseObject, error) {
+// getSubscription answers GET /api/subscriptions/{id}.
+func (s *Server) getSubscription(ctx context.Context, r request) (response, error) {
 	service, caller, err := s.subscriptions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found, err := service.Get(ctx, caller, r.ID)
+	found, err := service.Get(ctx, caller, r.path("id"))
 	if err != nil {
 		return nil, err
 	}
 	return reply(http.StatusOK, subscriptionStatusAnswer(&found))
 }
 
-// ChangeSubscription answers PUT /api/subscriptions/{id}/settings.
-func (s *Server) ChangeSubscription(ctx context.Context, r api.ChangeSubscriptionRequestObject) (api.ChangeSubscriptionResponseObject, error) {
-	settings, err := subscriptionSettings(r.Body)
+// changeSubscription answers PUT /api/subscriptions/{id}/settings.
+func (s *Server) changeSubscription(ctx context.Context, r request, body *api.SubscriptionSettings) (response, error) {
+	settings, err := subscriptionSettings(body)
 	if err != nil {
 		return nil, err
 	}
@@ -285,7 +296,7 @@ func (s *Server) ChangeSubscription(ctx context.Context, r api.ChangeSubscriptio
 	}
 	var warnings []api.SubscriptionWarning
 	if settings.KeyPath() != "" {
-		there, err := service.Get(ctx, caller, r.ID)
+		there, err := service.Get(ctx, caller, r.path("id"))
 		if err != nil {
 			return nil, err
 		}
@@ -294,7 +305,7 @@ func (s *Server) ChangeSubscription(ctx context.Context, r api.ChangeSubscriptio
 			return nil, err
 		}
 	}
-	changed, err := service.Change(ctx, caller, r.ID, settings)
+	changed, err := service.Change(ctx, caller, r.path("id"), settings)
 	if err != nil {
 		return nil, err
 	}
@@ -303,39 +314,39 @@ func (s *Server) ChangeSubscription(ctx context.Context, r api.ChangeSubscriptio
 	return reply(http.StatusOK, out)
 }
 
-// DeleteSubscription answers DELETE /api/subscriptions/{id}.
-func (s *Server) DeleteSubscription(ctx context.Context, r api.DeleteSubscriptionRequestObject) (api.DeleteSubscriptionResponseObject, error) {
+// deleteSubscription answers DELETE /api/subscriptions/{id}.
+func (s *Server) deleteSubscription(ctx context.Context, r request) (response, error) {
 	service, caller, err := s.subscriptions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := service.Delete(ctx, caller, r.ID); err != nil {
+	if err := service.Delete(ctx, caller, r.path("id")); err != nil {
 		return nil, err
 	}
-	return reply(http.StatusOK, api.SubscriptionDeleted{ID: r.ID, Deleted: true})
+	return reply(http.StatusOK, api.SubscriptionDeleted{ID: r.path("id"), Deleted: true})
 }
 
-// PauseSubscription answers POST /api/subscriptions/{id}/pause.
-func (s *Server) PauseSubscription(ctx context.Context, r api.PauseSubscriptionRequestObject) (api.PauseSubscriptionResponseObject, error) {
+// pauseSubscription answers POST /api/subscriptions/{id}/pause.
+func (s *Server) pauseSubscription(ctx context.Context, r request) (response, error) {
 	service, caller, err := s.subscriptions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return changedSubscription(service.Pause(ctx, caller, r.ID))
+	return changedSubscription(service.Pause(ctx, caller, r.path("id")))
 }
 
-// ResumeSubscription answers POST /api/subscriptions/{id}/resume.
-func (s *Server) ResumeSubscription(ctx context.Context, r api.ResumeSubscriptionRequestObject) (api.ResumeSubscriptionResponseObject, error) {
+// resumeSubscription answers POST /api/subscriptions/{id}/resume.
+func (s *Server) resumeSubscription(ctx context.Context, r request) (response, error) {
 	service, caller, err := s.subscriptions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return changedSubscription(service.Resume(ctx, caller, r.ID))
+	return changedSubscription(service.Resume(ctx, caller, r.path("id")))
 }
 
-// ResetSubscription answers POST /api/subscriptions/{id}/reset.
-func (s *Server) ResetSubscription(ctx context.Context, r api.ResetSubscriptionRequestObject) (api.ResetSubscriptionResponseObject, error) {
-	to, err := subscriptionStart(r.Body.To, r.Body.Positions, r.Body.Time, r.Body.Cursor, "/")
+// resetSubscription answers POST /api/subscriptions/{id}/reset.
+func (s *Server) resetSubscription(ctx context.Context, r request, body *api.ResetSubscription) (response, error) {
+	to, err := subscriptionStart(body.To, body.Positions, body.Time, body.Cursor, "/")
 	if err != nil {
 		return nil, err
 	}
@@ -347,7 +358,7 @@ func (s *Server) ResetSubscription(ctx context.Context, r api.ResetSubscriptionR
 	if err != nil {
 		return nil, err
 	}
-	return changedSubscription(service.Reset(ctx, caller, r.ID, to))
+	return changedSubscription(service.Reset(ctx, caller, r.path("id"), to))
 }
 
 func changedSubscription(sub subscription.Subscription, err error) (answer, error) {

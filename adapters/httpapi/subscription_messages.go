@@ -17,15 +17,27 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// PollSubscription answers GET /api/subscriptions/{id}/poll.
-func (s *Server) PollSubscription(ctx context.Context, r api.PollSubscriptionRequestObject) (api.PollSubscriptionResponseObject, error) {
-	limit, err := pageLimit(r.Params.Limit)
+var subscriptionMessageHandlers = handlers{
+	"pollSubscription":      (*Server).pollSubscription,
+	"acknowledgeEvents":     withBody((*Server).acknowledgeEvents),
+	"refuseEvents":          withBody((*Server).refuseEvents),
+	"listParkedMessages":    (*Server).listParkedMessages,
+	"listParkedGroups":      (*Server).listParkedGroups,
+	"getParkedMessage":      (*Server).getParkedMessage,
+	"replayParkedMessages":  withBody((*Server).replayParkedMessages),
+	"discardParkedMessages": withBody((*Server).discardParkedMessages),
+	"listParkedDecisions":   (*Server).listParkedDecisions,
+}
+
+// pollSubscription answers GET /api/subscriptions/{id}/poll.
+func (s *Server) pollSubscription(ctx context.Context, r request) (response, error) {
+	limit, err := pageLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
 	wait := 0
-	if r.Params.WaitMs != "" {
-		if wait, err = strconv.Atoi(r.Params.WaitMs); err != nil || wait < 0 || milliseconds(wait) > subscriptions.MaxWait {
+	if r.query("wait_ms") != "" {
+		if wait, err = strconv.Atoi(r.query("wait_ms")); err != nil || wait < 0 || milliseconds(wait) > subscriptions.MaxWait {
 			return nil, badParameter("wait_ms", "a number from 0 to 30000")
 		}
 	}
@@ -33,7 +45,7 @@ func (s *Server) PollSubscription(ctx context.Context, r api.PollSubscriptionReq
 	if err != nil {
 		return nil, err
 	}
-	batch, err := service.Poll(ctx, callOf(ctx).principal, subscriptions.Poll{ID: r.ID, Consumer: r.Params.Consumer, Limit: limit, Wait: milliseconds(wait)})
+	batch, err := service.Poll(ctx, callOf(ctx).principal, subscriptions.Poll{ID: r.path("id"), Consumer: r.query("consumer"), Limit: limit, Wait: milliseconds(wait)})
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +55,7 @@ func (s *Server) PollSubscription(ctx context.Context, r api.PollSubscriptionReq
 	}
 	w, shown, err := s.render(ctx, recorded)
 	if err != nil {
-		s.giveBack(ctx, service, r.ID, batch.Deliveries, err)
+		s.giveBack(ctx, service, r.path("id"), batch.Deliveries, err)
 		return nil, err
 	}
 	w.raw(`{"events":[`)
@@ -101,10 +113,10 @@ func eventIDs(texts []string, pointer string) ([]event.ID, error) {
 	return out, nil
 }
 
-// AcknowledgeEvents answers POST /api/subscriptions/{id}/acknowledge.
-func (s *Server) AcknowledgeEvents(ctx context.Context, r api.AcknowledgeEventsRequestObject) (api.AcknowledgeEventsResponseObject, error) {
-	b := r.Body
-	a := subscriptions.Acknowledgement{ID: r.ID, Consumer: b.Consumer, LegalEntity: b.LegalEntity}
+// acknowledgeEvents answers POST /api/subscriptions/{id}/acknowledge.
+func (s *Server) acknowledgeEvents(ctx context.Context, r request, body *api.Acknowledge) (response, error) {
+	b := body
+	a := subscriptions.Acknowledgement{ID: r.path("id"), Consumer: b.Consumer, LegalEntity: b.LegalEntity}
 	var err error
 	if a.EventIDs, err = eventIDs(b.EventIds, "/event_ids"); err != nil {
 		return nil, err
@@ -135,10 +147,10 @@ func (s *Server) AcknowledgeEvents(ctx context.Context, r api.AcknowledgeEventsR
 	return reply(http.StatusOK, api.Acknowledged{Acknowledged: out.Taken, Ignored: ignoredAnswers(out.Ignored)})
 }
 
-// RefuseEvents answers POST /api/subscriptions/{id}/nack.
-func (s *Server) RefuseEvents(ctx context.Context, r api.RefuseEventsRequestObject) (api.RefuseEventsResponseObject, error) {
-	b := r.Body
-	n := subscriptions.Refusal{ID: r.ID, Consumer: b.Consumer, LegalEntity: b.LegalEntity, Action: subscription.Refusal(b.Action), Code: b.Code, Reason: b.Reason}
+// refuseEvents answers POST /api/subscriptions/{id}/nack.
+func (s *Server) refuseEvents(ctx context.Context, r request, body *api.Nack) (response, error) {
+	b := body
+	n := subscriptions.Refusal{ID: r.path("id"), Consumer: b.Consumer, LegalEntity: b.LegalEntity, Action: subscription.Refusal(b.Action), Code: b.Code, Reason: b.Reason}
 	var err error
 	if n.EventIDs, err = eventIDs(b.EventIds, "/event_ids"); err != nil {
 		return nil, err
@@ -162,9 +174,9 @@ func ignoredAnswers(all []subscriptions.Ignored) []api.IgnoredEvent {
 	return out
 }
 
-// ListParkedMessages answers GET /api/subscriptions/{id}/parked.
-func (s *Server) ListParkedMessages(ctx context.Context, r api.ListParkedMessagesRequestObject) (api.ListParkedMessagesResponseObject, error) {
-	limit, err := pageLimit(r.Params.Limit)
+// listParkedMessages answers GET /api/subscriptions/{id}/parked.
+func (s *Server) listParkedMessages(ctx context.Context, r request) (response, error) {
+	limit, err := pageLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +184,7 @@ func (s *Server) ListParkedMessages(ctx context.Context, r api.ListParkedMessage
 	if err != nil {
 		return nil, err
 	}
-	page, err := service.DeadLetters(ctx, caller, r.ID, subscriptions.DeadLetterQuery{LegalEntity: r.Params.LegalEntity, Code: r.Params.Code, After: r.Params.Cursor, Limit: limit})
+	page, err := service.DeadLetters(ctx, caller, r.path("id"), subscriptions.DeadLetterQuery{LegalEntity: r.query("legal_entity"), Code: r.query("code"), After: r.query("cursor"), Limit: limit})
 	if err != nil {
 		return nil, err
 	}
@@ -190,13 +202,13 @@ func parkedAnswer(m *subscriptions.DeadLetter) api.ParkedMessage {
 	}
 }
 
-// ListParkedGroups answers GET /api/subscriptions/{id}/parked/groups.
-func (s *Server) ListParkedGroups(ctx context.Context, r api.ListParkedGroupsRequestObject) (api.ListParkedGroupsResponseObject, error) {
+// listParkedGroups answers GET /api/subscriptions/{id}/parked/groups.
+func (s *Server) listParkedGroups(ctx context.Context, r request) (response, error) {
 	service, caller, err := s.subscriptions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	groups, err := service.DeadLetterGroups(ctx, caller, r.ID)
+	groups, err := service.DeadLetterGroups(ctx, caller, r.path("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -207,10 +219,10 @@ func (s *Server) ListParkedGroups(ctx context.Context, r api.ListParkedGroupsReq
 	return reply(http.StatusOK, out)
 }
 
-// GetParkedMessage answers GET /api/subscriptions/{id}/parked/{event_id}. Whoever may read
+// getParkedMessage answers GET /api/subscriptions/{id}/parked/{event_id}. Whoever may read
 // the event sees it too, opened for them.
-func (s *Server) GetParkedMessage(ctx context.Context, r api.GetParkedMessageRequestObject) (api.GetParkedMessageResponseObject, error) {
-	id, err := parseID(r.EventID, "subscription.message_not_found")
+func (s *Server) getParkedMessage(ctx context.Context, r request) (response, error) {
+	id, err := parseID(r.path("event_id"), "subscription.message_not_found")
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +230,7 @@ func (s *Server) GetParkedMessage(ctx context.Context, r api.GetParkedMessageReq
 	if err != nil {
 		return nil, err
 	}
-	m, err := service.DeadLetter(ctx, caller, r.ID, id)
+	m, err := service.DeadLetter(ctx, caller, r.path("id"), id)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +239,7 @@ func (s *Server) GetParkedMessage(ctx context.Context, r api.GetParkedMessageReq
 		return nil, err
 	}
 	var found []event.Recorded
-	switch err := s.config.Access.Authorize(ctx, caller.Principal, tenancy.Action{Name: "events.read", LegalEntity: m.LegalEntity}); {
+	switch err := s.config.Access.Authorize(ctx, caller.Principal, tenancy.Action{Name: actionReadEvents, LegalEntity: m.LegalEntity}); {
 	case err == nil:
 		le, err := s.config.Access.LegalEntity(ctx, caller.Principal.TenantID, m.LegalEntity)
 		if err != nil {
@@ -256,14 +268,14 @@ func (s *Server) GetParkedMessage(ctx context.Context, r api.GetParkedMessageReq
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
-// ReplayParkedMessages answers POST /api/subscriptions/{id}/parked/replay.
-func (s *Server) ReplayParkedMessages(ctx context.Context, r api.ReplayParkedMessagesRequestObject) (api.ReplayParkedMessagesResponseObject, error) {
-	return s.settleParked(ctx, r.ID, r.Body, Subscriptions.Replay)
+// replayParkedMessages answers POST /api/subscriptions/{id}/parked/replay.
+func (s *Server) replayParkedMessages(ctx context.Context, r request, body *api.SettleParked) (response, error) {
+	return s.settleParked(ctx, r.path("id"), body, Subscriptions.Replay)
 }
 
-// DiscardParkedMessages answers POST /api/subscriptions/{id}/parked/discard.
-func (s *Server) DiscardParkedMessages(ctx context.Context, r api.DiscardParkedMessagesRequestObject) (api.DiscardParkedMessagesResponseObject, error) {
-	return s.settleParked(ctx, r.ID, r.Body, Subscriptions.Discard)
+// discardParkedMessages answers POST /api/subscriptions/{id}/parked/discard.
+func (s *Server) discardParkedMessages(ctx context.Context, r request, body *api.SettleParked) (response, error) {
+	return s.settleParked(ctx, r.path("id"), body, Subscriptions.Discard)
 }
 
 type settleMethod func(s Subscriptions, ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.Settled, error)
@@ -293,9 +305,9 @@ func (s *Server) settleParked(ctx context.Context, id string, b *api.SettleParke
 	return reply(http.StatusOK, api.SettledParked{Messages: out.Messages, HasMore: out.HasMore})
 }
 
-// ListParkedDecisions answers GET /api/subscriptions/{id}/decisions.
-func (s *Server) ListParkedDecisions(ctx context.Context, r api.ListParkedDecisionsRequestObject) (api.ListParkedDecisionsResponseObject, error) {
-	limit, err := pageLimit(r.Params.Limit)
+// listParkedDecisions answers GET /api/subscriptions/{id}/decisions.
+func (s *Server) listParkedDecisions(ctx context.Context, r request) (response, error) {
+	limit, err := pageLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +315,7 @@ func (s *Server) ListParkedDecisions(ctx context.Context, r api.ListParkedDecisi
 	if err != nil {
 		return nil, err
 	}
-	all, codes, err := service.Decisions(ctx, caller, r.ID, limit)
+	all, codes, err := service.Decisions(ctx, caller, r.path("id"), limit)
 	if err != nil {
 		return nil, err
 	}

@@ -196,7 +196,7 @@ func (s *socket) send(ctx context.Context, b []byte) error {
 // within bounds what a reader has to take. When a feed ends, what is on its way may
 // still arrive: a canceled write would break the connection off.
 func (s *socket) within(ctx context.Context) (context.Context, func()) {
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.feed.write)
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.feed.writeTimeout)
 	unlink := context.AfterFunc(ctx, func() { time.AfterFunc(goodbyeTime, cancel) })
 	return within, func() { unlink(); cancel() }
 }

@@ -82,7 +82,7 @@ func (s *Server) readModel(m readModel) echo.HandlerFunc {
 		given := map[string]string{}
 		for name, values := range c.QueryParams() {
 			if len(values) != 1 {
-				return fault.New(fault.Invalid, "request.parameter_repeated", "this parameter is given more than once; give it once").WithField(name)
+				return repeatedParameter(name)
 			}
 			if _, common := commonParameters[name]; common {
 				given[name] = values[0]

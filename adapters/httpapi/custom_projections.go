@@ -16,6 +16,13 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+var customProjectionHandlers = handlers{
+	"createProjection":  withBody((*Server).createProjection),
+	"replaceProjection": withBody((*Server).replaceProjection),
+	"deleteProjection":  (*Server).deleteProjection,
+	"getProjectionRows": (*Server).getProjectionRows,
+}
+
 const actionDefineProjections = "projections.define"
 
 // OwnProjections are those that tenants create: declarative.Service.
@@ -120,20 +127,20 @@ func definition(ctx context.Context, b *api.NewProjection) (custom.Creation, err
 	return c, ofCaller(p, c.Definition.Filter)
 }
 
-// CreateProjection answers POST /api/admin/projections.
-func (s *Server) CreateProjection(ctx context.Context, r api.CreateProjectionRequestObject) (api.CreateProjectionResponseObject, error) {
+// createProjection answers POST /api/admin/projections.
+func (s *Server) createProjection(ctx context.Context, r request, body *api.NewProjection) (response, error) {
 	service, err := s.ownProjections()
 	if err != nil {
 		return nil, err
 	}
-	c, err := definition(ctx, r.Body)
+	c, err := definition(ctx, body)
 	if err != nil {
 		return nil, err
 	}
-	if c.DryRun, err = yes("dry_run", r.Params.DryRun); err != nil {
+	if c.DryRun, err = yes("dry_run", r.query("dry_run")); err != nil {
 		return nil, err
 	}
-	if c.Untried, err = yes("untried", r.Params.Untried); err != nil {
+	if c.Untried, err = yes("untried", r.query("untried")); err != nil {
 		return nil, err
 	}
 	made, trial, err := service.Create(ctx, c)
@@ -196,7 +203,7 @@ type trialShown struct {
 
 func (s *Server) trialShown(ctx context.Context, t custom.TrialEntity) (trialShown, error) {
 	out := trialShown{LegalEntity: t.Entity.Code, Events: t.Events, RowCount: len(t.Rows)}
-	err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: "events.read", LegalEntity: t.Entity.Code})
+	err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: actionReadEvents, LegalEntity: t.Entity.Code})
 	switch {
 	case fault.KindOf(err) == fault.Forbidden && err != nil:
 		return out, nil //nolint:nilerr // they see the counts
@@ -234,33 +241,33 @@ func yes(name, text string) (bool, error) {
 	return text == "true", nil
 }
 
-// ReplaceProjection answers PUT /api/admin/projections/{name}.
-func (s *Server) ReplaceProjection(ctx context.Context, r api.ReplaceProjectionRequestObject) (api.ReplaceProjectionResponseObject, error) {
+// replaceProjection answers PUT /api/admin/projections/{name}.
+func (s *Server) replaceProjection(ctx context.Context, r request, body *api.NewProjection) (response, error) {
 	service, err := s.ownProjections()
 	if err != nil {
 		return nil, err
 	}
-	if err := createdOnly(r.Name, "changed; a release with a newer handler builds its version by itself, and you may rebuild it"); err != nil {
+	if err := createdOnly(r.path("name"), "changed; a release with a newer handler builds its version by itself, and you may rebuild it"); err != nil {
 		return nil, err
 	}
-	c, err := definition(ctx, r.Body)
+	c, err := definition(ctx, body)
 	if err != nil {
 		return nil, err
 	}
-	if c.Name != r.Name {
+	if c.Name != r.path("name") {
 		return nil, fault.New(fault.Invalid, "projection.name_fixed", "the name in the body is not that of the projection; correct it, or create another projection").WithField("/name")
 	}
-	if c.DryRun, err = yes("dry_run", r.Params.DryRun); err != nil {
+	if c.DryRun, err = yes("dry_run", r.query("dry_run")); err != nil {
 		return nil, err
 	}
-	if c.Untried, err = yes("untried", r.Params.Untried); err != nil {
+	if c.Untried, err = yes("untried", r.query("untried")); err != nil {
 		return nil, err
 	}
-	switching, err := yes("switch", r.Params.Switch)
+	switching, err := yes("switch", r.query("switch"))
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayChange(ctx, r.Name); err != nil {
+	if err := s.mayChange(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
 	changed, err := service.Change(ctx, c, switching)
@@ -301,39 +308,39 @@ func createdOnly(name, what string) error {
 	return fault.New(fault.FailedPrecondition, "projection.built_in", "projections of modules cannot be %s", what)
 }
 
-// DeleteProjection answers DELETE /api/admin/projections/{name}.
-func (s *Server) DeleteProjection(ctx context.Context, r api.DeleteProjectionRequestObject) (api.DeleteProjectionResponseObject, error) {
+// deleteProjection answers DELETE /api/admin/projections/{name}.
+func (s *Server) deleteProjection(ctx context.Context, r request) (response, error) {
 	service, err := s.ownProjections()
 	if err != nil {
 		return nil, err
 	}
 	p := callOf(ctx).principal
-	if err := createdOnly(r.Name, "deleted; stop it instead"); err != nil {
+	if err := createdOnly(r.path("name"), "deleted; stop it instead"); err != nil {
 		return nil, err
 	}
-	if err := s.mayChange(ctx, r.Name); err != nil {
+	if err := s.mayChange(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
-	if err := service.Delete(ctx, p.TenantID, r.Name, p.PersonID); err != nil {
+	if err := service.Delete(ctx, p.TenantID, r.path("name"), p.PersonID); err != nil {
 		return nil, err
 	}
-	s.log.InfoContext(ctx, "a projection was deleted", "projection", r.Name, "tenant", p.TenantID, "by", p.PersonID)
+	s.log.InfoContext(ctx, "a projection was deleted", "projection", r.path("name"), "tenant", p.TenantID, "by", p.PersonID)
 	return answer{status: http.StatusNoContent}, nil
 }
 
-// GetProjectionRows answers GET /api/projections/{name}.
-func (s *Server) GetProjectionRows(ctx context.Context, r api.GetProjectionRowsRequestObject) (api.GetProjectionRowsResponseObject, error) {
+// getProjectionRows answers GET /api/projections/{name}.
+func (s *Server) getProjectionRows(ctx context.Context, r request) (response, error) {
 	service, err := s.ownProjections()
 	if err != nil {
 		return nil, err
 	}
 	q := custom.Question{
-		Name: r.Name, Key: r.Params.Key, Prefix: r.Params.Prefix, MinSequence: r.Params.MinSequence, Cursor: r.Params.Cursor,
+		Name: r.path("name"), Key: r.query("key"), Prefix: r.query("prefix"), MinSequence: r.query("min_sequence"), Cursor: r.query("cursor"),
 	}
-	if q.Entity, err = s.enter(ctx, "events.read", r.Params.LegalEntity); err != nil {
+	if q.Entity, err = s.enter(ctx, actionReadEvents, r.query("legal_entity")); err != nil {
 		return nil, err
 	}
-	if q.Limit, err = pageLimit(r.Params.Limit); err != nil {
+	if q.Limit, err = pageLimit(r.query("limit")); err != nil {
 		return nil, err
 	}
 	page, err := service.Rows(ctx, q)
@@ -348,7 +355,7 @@ func (s *Server) GetProjectionRows(ctx context.Context, r api.GetProjectionRowsR
 		Rows        []rowShown `json:"rows"`
 		HasMore     bool       `json:"has_more"`
 		NextCursor  string     `json:"next_cursor,omitempty"`
-	}{r.Name, page.Version, q.Entity.Code, number(page.Sequence), rowsShown(page.Rows), page.NextCursor != "", page.NextCursor})
+	}{r.path("name"), page.Version, q.Entity.Code, number(page.Sequence), rowsShown(page.Rows), page.NextCursor != "", page.NextCursor})
 	if err != nil {
 		return nil, err
 	}

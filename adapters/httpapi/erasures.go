@@ -15,6 +15,16 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
+var erasureHandlers = handlers{
+	"requestErasure":         withBody((*Server).requestErasure),
+	"getErasureRequest":      (*Server).getErasureRequest,
+	"listErasureRequests":    (*Server).listErasureRequests,
+	"approveErasureRequest":  withBody((*Server).approveErasureRequest),
+	"rejectErasureRequest":   withBody((*Server).rejectErasureRequest),
+	"withdrawErasureRequest": withBody((*Server).withdrawErasureRequest),
+	"getErasureCertificate":  (*Server).getErasureCertificate,
+}
+
 const (
 	codeErasureNotFound = "erasure.not_found"
 	actionApproveErase  = "erasure.approve"
@@ -28,9 +38,9 @@ func (s *Server) erasures() (Erasures, error) {
 	return s.config.Erasures, nil
 }
 
-// RequestErasure answers POST /api/erasure-requests.
-func (s *Server) RequestErasure(ctx context.Context, r api.RequestErasureRequestObject) (api.RequestErasureResponseObject, error) {
-	b := r.Body
+// requestErasure answers POST /api/erasure-requests.
+func (s *Server) requestErasure(ctx context.Context, r request, body *api.NewErasureRequest) (response, error) {
+	b := body
 	switch {
 	case b.Subject == "":
 		return nil, missing("/subject")
@@ -42,7 +52,7 @@ func (s *Server) RequestErasure(ctx context.Context, r api.RequestErasureRequest
 	if err := checkConcerned(b.LegalEntities); err != nil {
 		return nil, err
 	}
-	request := erasure.NewRequest{Subject: b.Subject, LegalEntities: b.LegalEntities, Basis: b.Basis, Reason: b.Reason, IdempotencyKey: r.Params.IdempotencyKey}
+	request := erasure.NewRequest{Subject: b.Subject, LegalEntities: b.LegalEntities, Basis: b.Basis, Reason: b.Reason, IdempotencyKey: r.header("Idempotency-Key")}
 	var err error
 	if request.DueOn, err = optionalDate("/due_on", b.DueOn); err != nil {
 		return nil, err
@@ -98,25 +108,25 @@ func (s *Server) erasureOf(ctx context.Context, idText string) (Erasures, erasur
 	return service, found, err
 }
 
-// GetErasureRequest answers GET /api/erasure-requests/{id}.
-func (s *Server) GetErasureRequest(ctx context.Context, r api.GetErasureRequestRequestObject) (api.GetErasureRequestResponseObject, error) {
-	_, found, err := s.erasureOf(ctx, r.ID)
+// getErasureRequest answers GET /api/erasure-requests/{id}.
+func (s *Server) getErasureRequest(ctx context.Context, r request) (response, error) {
+	_, found, err := s.erasureOf(ctx, r.path("id"))
 	if err != nil {
 		return nil, err
 	}
 	return reply(http.StatusOK, erasureAnswer(found))
 }
 
-// ListErasureRequests answers GET /api/erasure-requests.
-func (s *Server) ListErasureRequests(ctx context.Context, r api.ListErasureRequestsRequestObject) (api.ListErasureRequestsResponseObject, error) {
+// listErasureRequests answers GET /api/erasure-requests.
+func (s *Server) listErasureRequests(ctx context.Context, r request) (response, error) {
 	var states []string
-	if r.Params.Status != "" {
-		states = strings.Split(r.Params.Status, ",")
+	if r.query("status") != "" {
+		states = strings.Split(r.query("status"), ",")
 	}
 	if slices.ContainsFunc(states, func(text string) bool { return !shredding.ErasureState(text).Valid() }) {
 		return nil, badParameter("status", "a list of states such as previewed,approved")
 	}
-	limit, err := pageLimit(r.Params.Limit)
+	limit, err := pageLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
@@ -135,24 +145,20 @@ func (s *Server) ListErasureRequests(ctx context.Context, r api.ListErasureReque
 	return reply(http.StatusOK, out)
 }
 
-// ApproveErasureRequest answers POST /api/erasure-requests/{id}/approve.
-func (s *Server) ApproveErasureRequest(ctx context.Context, r api.ApproveErasureRequestRequestObject) (api.ApproveErasureRequestResponseObject, error) {
-	var body api.ApproveErasure
-	if r.Body != nil {
-		body = *r.Body
-	}
-	return s.decideErasure(ctx, r.ID, func(service Erasures, id event.ID) (erasure.Status, error) {
+// approveErasureRequest answers POST /api/erasure-requests/{id}/approve.
+func (s *Server) approveErasureRequest(ctx context.Context, r request, body *api.ApproveErasure) (response, error) {
+	return s.decideErasure(ctx, r.path("id"), func(service Erasures, id event.ID) (erasure.Status, error) {
 		return service.Approve(ctx, callOf(ctx).principal, id, body.Scope)
 	})
 }
 
-// RejectErasureRequest answers POST /api/erasure-requests/{id}/reject.
-func (s *Server) RejectErasureRequest(ctx context.Context, r api.RejectErasureRequestRequestObject) (api.RejectErasureRequestResponseObject, error) {
-	if r.Body.Reason == "" {
+// rejectErasureRequest answers POST /api/erasure-requests/{id}/reject.
+func (s *Server) rejectErasureRequest(ctx context.Context, r request, body *api.RejectRequest) (response, error) {
+	if body.Reason == "" {
 		return nil, missing("/reason")
 	}
-	return s.decideErasure(ctx, r.ID, func(service Erasures, id event.ID) (erasure.Status, error) {
-		return service.Reject(ctx, callOf(ctx).principal, id, r.Body.Reason)
+	return s.decideErasure(ctx, r.path("id"), func(service Erasures, id event.ID) (erasure.Status, error) {
+		return service.Reject(ctx, callOf(ctx).principal, id, body.Reason)
 	})
 }
 
@@ -173,26 +179,26 @@ func (s *Server) decideErasure(ctx context.Context, idText string, decision func
 	return reply(http.StatusOK, erasureAnswer(decided))
 }
 
-// WithdrawErasureRequest answers POST /api/erasure-requests/{id}/withdraw.
-func (s *Server) WithdrawErasureRequest(ctx context.Context, r api.WithdrawErasureRequestRequestObject) (api.WithdrawErasureRequestResponseObject, error) {
-	if r.Body.Reason == "" {
+// withdrawErasureRequest answers POST /api/erasure-requests/{id}/withdraw.
+func (s *Server) withdrawErasureRequest(ctx context.Context, r request, body *api.RejectRequest) (response, error) {
+	if body.Reason == "" {
 		return nil, missing("/reason")
 	}
-	service, found, err := s.erasureOf(ctx, r.ID)
+	service, found, err := s.erasureOf(ctx, r.path("id"))
 	if err != nil {
 		return nil, err
 	}
-	withdrawn, err := service.Withdraw(ctx, callOf(ctx).principal, found.ID, r.Body.Reason)
+	withdrawn, err := service.Withdraw(ctx, callOf(ctx).principal, found.ID, body.Reason)
 	if err != nil {
 		return nil, err
 	}
 	return reply(http.StatusOK, erasureAnswer(withdrawn))
 }
 
-// GetErasureCertificate answers GET /api/erasure-requests/{id}/certificate with the
+// getErasureCertificate answers GET /api/erasure-requests/{id}/certificate with the
 // stored bytes, which its signature covers.
-func (s *Server) GetErasureCertificate(ctx context.Context, r api.GetErasureCertificateRequestObject) (api.GetErasureCertificateResponseObject, error) {
-	service, found, err := s.erasureOf(ctx, r.ID)
+func (s *Server) getErasureCertificate(ctx context.Context, r request) (response, error) {
+	service, found, err := s.erasureOf(ctx, r.path("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -204,66 +210,6 @@ func (s *Server) GetErasureCertificate(ctx context.Context, r api.GetErasureCert
 		return nil, err
 	}
 	return answer{status: http.StatusOK, body: certificate}, nil
-}
-
-// PlaceLegalHold answers POST /api/legal-holds.
-func (s *Server) PlaceLegalHold(ctx context.Context, r api.PlaceLegalHoldRequestObject) (api.PlaceLegalHoldResponseObject, error) {
-	switch {
-	case r.Body.Subject == "":
-		return nil, missing("/subject")
-	case r.Body.Reason == "":
-		return nil, missing("/reason")
-	}
-	if err := checkConcerned(r.Body.LegalEntities); err != nil {
-		return nil, err
-	}
-	hold := erasure.NewHold{Subject: r.Body.Subject, LegalEntities: r.Body.LegalEntities, Reason: r.Body.Reason}
-	var err error
-	if hold.Until, err = optionalDate("/until", r.Body.Until); err != nil {
-		return nil, err
-	}
-	service, err := s.erasures()
-	if err != nil {
-		return nil, err
-	}
-	placed, err := service.PlaceHold(ctx, callOf(ctx).principal, hold)
-	if err != nil {
-		return nil, err
-	}
-	return reply(http.StatusCreated, api.LegalHoldList{LegalHolds: holdAnswers(placed)})
-}
-
-// ListLegalHolds answers GET /api/legal-holds.
-func (s *Server) ListLegalHolds(ctx context.Context, r api.ListLegalHoldsRequestObject) (api.ListLegalHoldsResponseObject, error) {
-	if r.Params.Subject == "" {
-		return nil, fault.New(fault.Invalid, "request.parameter_missing", "subject is required; add it").WithField("subject")
-	}
-	service, err := s.erasures()
-	if err != nil {
-		return nil, err
-	}
-	all, err := service.Holds(ctx, callOf(ctx).principal, r.Params.Subject)
-	if err != nil {
-		return nil, err
-	}
-	return reply(http.StatusOK, api.LegalHoldList{LegalHolds: holdAnswers(all)})
-}
-
-// ReleaseLegalHold answers POST /api/legal-holds/{id}/release.
-func (s *Server) ReleaseLegalHold(ctx context.Context, r api.ReleaseLegalHoldRequestObject) (api.ReleaseLegalHoldResponseObject, error) {
-	id, err := parseID(r.ID, codeErasureNotFound)
-	if err != nil {
-		return nil, err
-	}
-	service, err := s.erasures()
-	if err != nil {
-		return nil, err
-	}
-	released, err := service.ReleaseHold(ctx, callOf(ctx).principal, id)
-	if err != nil {
-		return nil, err
-	}
-	return reply(http.StatusOK, holdAnswer(released))
 }
 
 func erasureAnswer(e erasure.Status) api.ErasureRequest {
@@ -294,21 +240,6 @@ func erasureAnswer(e erasure.Status) api.ErasureRequest {
 		out.DaysLeft = &e.DaysLeft
 	}
 	return out
-}
-
-func holdAnswers(all []erasure.Hold) []api.LegalHold {
-	out := make([]api.LegalHold, len(all))
-	for i := range all {
-		out[i] = holdAnswer(all[i])
-	}
-	return out
-}
-
-func holdAnswer(h erasure.Hold) api.LegalHold {
-	return api.LegalHold{
-		ID: h.ID.String(), Subject: h.Subject, LegalEntity: h.LegalEntity, Reason: h.Reason, PlacedBy: h.PlacedBy,
-		PlacedAt: timeText(h.PlacedAt), Until: dateText(h.Until), ReleasedBy: h.ReleasedBy, ReleasedAt: optionalTime(h.ReleasedAt),
-	}
 }
 
 func optionalTime(t time.Time) string {

@@ -12,13 +12,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// ListEvents answers GET /api/events.
-func (s *Server) ListEvents(ctx context.Context, r api.ListEventsRequestObject) (api.ListEventsResponseObject, error) {
-	sel, err := s.selection(ctx, "events.read", r.Params)
+var eventHandlers = handlers{
+	"listEvents": (*Server).listEvents,
+	"getEvent":   (*Server).getEvent,
+}
+
+// listEvents answers GET /api/events.
+func (s *Server) listEvents(ctx context.Context, r request) (response, error) {
+	sel, err := s.selection(ctx, actionReadEvents, r)
 	if err != nil {
 		return nil, err
 	}
-	if sel.Limit, err = pageLimit(r.Params.Limit); err != nil {
+	if sel.Limit, err = pageLimit(r.query("limit")); err != nil {
 		return nil, err
 	}
 	page, err := s.config.Events.Events(ctx, sel)
@@ -55,14 +60,14 @@ const (
 	codeIntentNotFound = "intent.not_found"
 )
 
-// GetEvent answers GET /api/events/{id}.
-func (s *Server) GetEvent(ctx context.Context, r api.GetEventRequestObject) (api.GetEventResponseObject, error) {
-	id, err := parseID(r.ID, codeEventNotFound)
+// getEvent answers GET /api/events/{id}.
+func (s *Server) getEvent(ctx context.Context, r request) (response, error) {
+	id, err := parseID(r.path("id"), codeEventNotFound)
 	if err != nil {
 		return nil, err
 	}
 	var found event.Recorded
-	err = s.within(ctx, "events.read", r.Params.LegalEntity, codeEventNotFound, func(le ports.LegalEntity) (err error) {
+	err = s.within(ctx, actionReadEvents, r.query("legal_entity"), codeEventNotFound, func(le ports.LegalEntity) (err error) {
 		found, err = s.config.Events.ByID(ctx, le, id)
 		return err
 	})

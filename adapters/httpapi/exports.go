@@ -9,10 +9,13 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
+
+var exportHandlers = handlers{
+	"exportEvents": (*Server).exportEvents,
+}
 
 // The pages of an export: their sizes in events, and the bytes between which the
 // size stays as it is. An export holds one page at a time.
@@ -35,18 +38,18 @@ type export struct {
 	lines       []byte
 }
 
-// ExportEvents answers GET /api/events/export.
-func (s *Server) ExportEvents(ctx context.Context, r api.ExportEventsRequestObject) (api.ExportEventsResponseObject, error) {
-	sel, err := s.selection(ctx, actionExport, listParams(r.Params))
+// exportEvents answers GET /api/events/export.
+func (s *Server) exportEvents(ctx context.Context, r request) (response, error) {
+	sel, err := s.selection(ctx, actionExport, r)
 	if err != nil {
 		return nil, err
 	}
-	e := &export{server: s, ctx: ctx, sel: sel, left: -1, checkpoints: r.Params.Checkpoints == "true"}
-	if t := r.Params.Checkpoints; t != "" && t != "true" && t != "false" {
+	e := &export{server: s, ctx: ctx, sel: sel, left: -1, checkpoints: r.query("checkpoints") == "true"}
+	if t := r.query("checkpoints"); t != "" && t != "true" && t != "false" {
 		return nil, badParameter("checkpoints", "true or false")
 	}
-	if r.Params.Limit != "" {
-		if e.left, err = strconv.Atoi(r.Params.Limit); err != nil || e.left < 1 {
+	if r.query("limit") != "" {
+		if e.left, err = strconv.Atoi(r.query("limit")); err != nil || e.left < 1 {
 			return nil, badParameter("limit", "a number from 1; without it everything is exported")
 		}
 	}
@@ -68,18 +71,6 @@ func (e *export) entitle(ctx context.Context) error {
 		a.LegalEntity = e.sel.StreamID
 	}
 	return e.server.config.Access.Authorize(ctx, p, a)
-}
-
-// listParams gives the parameters that an export has in common with a page.
-func listParams(p api.ExportEventsParams) api.ListEventsParams {
-	return api.ListEventsParams{
-		StreamType: p.StreamType, StreamID: p.StreamID, LegalEntity: p.LegalEntity, EventTypes: p.EventTypes, Modules: p.Modules,
-		Division: p.Division, Region: p.Region, Site: p.Site, FromDate: p.FromDate, ToDate: p.ToDate,
-		RecordedFrom: p.RecordedFrom, RecordedTo: p.RecordedTo, EffectiveFrom: p.EffectiveFrom, EffectiveTo: p.EffectiveTo,
-		FromSequence: p.FromSequence, ToSequence: p.ToSequence, SchemaVersion: p.SchemaVersion,
-		SourceSystem: p.SourceSystem, SourceChannel: p.SourceChannel, SourceReference: p.SourceReference,
-		Path: p.Path, Operator: p.Operator, Value: p.Value, IncludeData: p.IncludeData, Direction: p.Direction, Cursor: p.Cursor,
-	}
 }
 
 // read fetches the next page and writes its lines down.
@@ -126,10 +117,10 @@ func (e *export) read() error {
 	return nil
 }
 
-// VisitExportEventsResponse writes the pages as they come. An error ends the export
+// write sends the pages as they come. An error ends the export
 // with a line that says so and with a connection that breaks off, so that nobody
 // takes it for complete.
-func (e *export) VisitExportEventsResponse(w http.ResponseWriter) error {
+func (e *export) write(w http.ResponseWriter) error {
 	h := w.Header()
 	h.Set(echo.HeaderContentType, "application/jsonl")
 	w.WriteHeader(http.StatusOK)

@@ -2,8 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,6 +16,13 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
+
+var projectionHandlers = handlers{
+	"listProjections":     (*Server).listProjections,
+	"getProjection":       (*Server).getProjection,
+	"operateProjection":   withBody((*Server).operateProjection),
+	"configureProjection": withBody((*Server).configureProjection),
+}
 
 // The actions of operators.
 const (
@@ -61,8 +66,8 @@ func (s *Server) seen(ctx context.Context) ([]event.PartitionID, map[event.Parti
 	return ids, codes, nil
 }
 
-// ListProjections answers GET /api/admin/projections.
-func (s *Server) ListProjections(ctx context.Context, _ api.ListProjectionsRequestObject) (api.ListProjectionsResponseObject, error) {
+// listProjections answers GET /api/admin/projections.
+func (s *Server) listProjections(ctx context.Context, _ request) (response, error) {
 	service, err := s.projections()
 	if err != nil {
 		return nil, err
@@ -88,9 +93,9 @@ func (s *Server) ListProjections(ctx context.Context, _ api.ListProjectionsReque
 	return reply(http.StatusOK, out)
 }
 
-// GetProjection answers GET /api/admin/projections/{name}.
-func (s *Server) GetProjection(ctx context.Context, r api.GetProjectionRequestObject) (api.GetProjectionResponseObject, error) {
-	return s.showProjection(ctx, r.Name)
+// getProjection answers GET /api/admin/projections/{name}.
+func (s *Server) getProjection(ctx context.Context, r request) (response, error) {
+	return s.showProjection(ctx, r.path("name"))
 }
 
 func (s *Server) showProjection(ctx context.Context, name string) (answer, error) {
@@ -118,29 +123,27 @@ func (s *Server) showProjection(ctx context.Context, name string) (answer, error
 	return reply(http.StatusOK, shown)
 }
 
-// OperateProjection answers POST /api/admin/projections/{name}/{action}.
-func (s *Server) OperateProjection(ctx context.Context, r api.OperateProjectionRequestObject) (api.OperateProjectionResponseObject, error) {
+// operateProjection answers POST /api/admin/projections/{name}/{action}.
+func (s *Server) operateProjection(ctx context.Context, r request, body *api.ProjectionCommand) (response, error) {
 	service, err := s.projections()
 	if err != nil {
 		return nil, err
 	}
 	p := callOf(ctx).principal
-	c := projections.Command{Action: projection.Action(r.Action), By: p.PersonID}
-	if c.Name, err = s.named(ctx, r.Name); err != nil {
+	c := projections.Command{Action: projection.Action(r.path("action")), By: p.PersonID}
+	if c.Name, err = s.named(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
-	if r.Body != nil {
-		c.Reason, c.Version = r.Body.Reason, r.Body.Version
-		if r.Body.LegalEntity != "" {
-			le, err := s.enter(ctx, actionOperateProjections, r.Body.LegalEntity)
-			if err != nil {
-				return nil, err
-			}
-			c.Partition = le.Partition
+	c.Reason, c.Version = body.Reason, body.Version
+	if body.LegalEntity != "" {
+		le, err := s.enter(ctx, actionOperateProjections, body.LegalEntity)
+		if err != nil {
+			return nil, err
 		}
+		c.Partition = le.Partition
 	}
 	if c.Partition == 0 && !slices.Contains(partial, c.Action) {
-		if err := s.mayChange(ctx, r.Name); err != nil {
+		if err := s.mayChange(ctx, r.path("name")); err != nil {
 			return nil, err
 		}
 	}
@@ -157,7 +160,7 @@ func (s *Server) OperateProjection(ctx context.Context, r api.OperateProjectionR
 		return nil, err
 	}
 	s.log.InfoContext(ctx, "a projection was operated", "projection", c.Name, "action", string(c.Action), "partition", uint32(c.Partition), "by", c.By)
-	return s.showProjection(ctx, r.Name)
+	return s.showProjection(ctx, r.path("name"))
 }
 
 // partial are the actions that are about legal entities, and then about those only that
@@ -190,20 +193,20 @@ func (s *Server) forAll(ctx context.Context) error {
 // maxReason bounds what an operator writes, in bytes.
 const maxReason = 1000
 
-// ConfigureProjection answers PUT /api/admin/projections/{name}/settings.
-func (s *Server) ConfigureProjection(ctx context.Context, r api.ConfigureProjectionRequestObject) (api.ConfigureProjectionResponseObject, error) {
+// configureProjection answers PUT /api/admin/projections/{name}/settings.
+func (s *Server) configureProjection(ctx context.Context, r request, body *api.ProjectionSettings) (response, error) {
 	service, err := s.projections()
 	if err != nil {
 		return nil, err
 	}
-	full, err := s.named(ctx, r.Name)
+	full, err := s.named(ctx, r.path("name"))
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayChange(ctx, r.Name); err != nil {
+	if err := s.mayChange(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
-	b := r.Body
+	b := body
 	settings := projection.Settings{
 		BatchSize: b.BatchSize, MaxAttempts: b.MaxAttempts, RetryMS: b.RetryMs, RetryMaxMS: b.RetryMaxMs, OnPoison: b.OnPoison, SingleInstance: b.SingleInstance,
 		Checkpoint: projection.Checkpointing{Mode: b.Checkpoint.Mode, Events: b.Checkpoint.Events, WaitMS: b.Checkpoint.WaitMs},
@@ -214,7 +217,7 @@ func (s *Server) ConfigureProjection(ctx context.Context, r api.ConfigureProject
 		}
 		return nil, err
 	}
-	return s.showProjection(ctx, r.Name)
+	return s.showProjection(ctx, r.path("name"))
 }
 
 func projectionAnswer(v projections.View, codes map[event.PartitionID]string) api.Projection {
@@ -263,77 +266,4 @@ func optionalTimeText(t time.Time) string {
 		return ""
 	}
 	return timeText(t)
-}
-
-// letterKey is where a page of dead letters ended.
-type letterKey struct {
-	Kind      string `json:"k"`
-	Name      string `json:"n"`
-	Version   int    `json:"v"`
-	Partition uint32 `json:"p"`
-	Sequence  uint64 `json:"s"`
-}
-
-// ListDeadLetters answers GET /api/admin/dead-letters.
-func (s *Server) ListDeadLetters(ctx context.Context, r api.ListDeadLettersRequestObject) (api.ListDeadLettersResponseObject, error) {
-	limit, err := pageLimit(r.Params.Limit)
-	if err != nil {
-		return nil, err
-	}
-	q := ports.DeadLetterQuery{Kind: r.Params.Kind, Limit: limit + 1}
-	if q.Name, err = s.letterReader(ctx, r.Params.Kind, r.Params.Name); err != nil {
-		return nil, err
-	}
-	if r.Params.Status != "" {
-		q.Statuses = strings.Split(r.Params.Status, ",")
-	}
-	known := []string{ports.LetterWaiting, ports.LetterPassed, ports.LetterSkipped, ports.LetterResolved, ports.LetterDiscarded}
-	if slices.ContainsFunc(q.Statuses, func(text string) bool { return !slices.Contains(known, text) }) {
-		return nil, badParameter("status", "a list of states such as waiting,passed")
-	}
-	if r.Params.Cursor != "" {
-		var k letterKey
-		raw, err := base64.RawURLEncoding.DecodeString(r.Params.Cursor)
-		if err != nil || json.Unmarshal(raw, &k) != nil {
-			return nil, badParameter("cursor", "next_cursor of the page before")
-		}
-		q.After = &ports.DeadLetter{Kind: k.Kind, Name: k.Name, Version: k.Version, Partition: event.PartitionID(k.Partition), Sequence: event.Sequence(k.Sequence)}
-	}
-	service, err := s.projections()
-	if err != nil {
-		return nil, err
-	}
-	ids, codes, err := s.seen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := api.DeadLetterList{DeadLetters: []api.DeadLetter{}}
-	if len(ids) == 0 {
-		return reply(http.StatusOK, out)
-	}
-	q.Partitions = ids
-	list, err := service.DeadLetters(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	if len(list) > limit {
-		list = list[:limit]
-		last := list[limit-1]
-		raw, err := json.Marshal(letterKey{last.Kind, last.Name, last.Version, uint32(last.Partition), uint64(last.Sequence)})
-		if err != nil {
-			return nil, err
-		}
-		out.NextCursor = base64.RawURLEncoding.EncodeToString(raw)
-	}
-	for _, d := range list {
-		if d.Kind == ports.LetterOfProjection {
-			d.Name, _ = ownName(ctx, d.Name) // of a partition that the caller sees
-		}
-		out.DeadLetters = append(out.DeadLetters, api.DeadLetter{
-			Kind: d.Kind, Name: d.Name, Version: d.Version, LegalEntity: codes[d.Partition], Sequence: number(d.Sequence), EventID: d.EventID.String(),
-			Code: d.Code, Detail: d.Detail, Attempts: d.Attempts, FirstFailedAt: timeText(d.FirstFailedAt), LastFailedAt: timeText(d.LastFailedAt),
-			Status: d.Status, SettledAt: optionalTimeText(d.SettledAt), SettledBy: d.SettledBy, Reason: d.Reason,
-		})
-	}
-	return reply(http.StatusOK, out)
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -20,6 +19,11 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
+
+var feedHandlers = handlers{
+	"subscribeToStream": (*Server).subscribeToStream,
+	"subscribeToAll":    (*Server).subscribeToAll,
+}
 
 const actionSubscribe = "events.subscribe"
 
@@ -112,20 +116,20 @@ func subprotocols(r *http.Request) (out []string) {
 
 // liveFeed is a feed under way, whatever it is sent over.
 type liveFeed struct {
-	server   *Server
-	ctx      context.Context
-	request  *http.Request
-	open     func(from string, given bool) (followed, error)
-	entities []string // that were named; each must stay readable
-	implicit bool     // follows all that the caller may see
-	bare     bool     // without payloads
-	versions bool     // cursors are versions of a stream
-	from     string
-	fromSet  bool
-	batch    int
-	source   followed
-	leave    func()
-	write    time.Duration
+	server       *Server
+	ctx          context.Context
+	request      *http.Request
+	open         func(from string, given bool) (followed, error)
+	entities     []string // that were named; each must stay readable
+	implicit     bool     // follows all that the caller may see
+	bare         bool     // without payloads
+	versions     bool     // cursors are versions of a stream
+	from         string
+	fromSet      bool
+	batch        int
+	source       followed
+	leave        func()
+	writeTimeout time.Duration // for one message
 }
 
 // followed is a source whose rights may change.
@@ -134,16 +138,16 @@ type followed interface {
 	Entitle(ctx context.Context, readable, roles []string) error
 }
 
-// SubscribeToStream answers GET /api/subscribe/streams/{type}/{id}.
-func (s *Server) SubscribeToStream(ctx context.Context, r api.SubscribeToStreamRequestObject) (api.SubscribeToStreamResponseObject, error) {
-	le, err := s.enter(ctx, actionSubscribe, r.Params.LegalEntity)
+// subscribeToStream answers GET /api/subscribe/streams/{type}/{id}.
+func (s *Server) subscribeToStream(ctx context.Context, r request) (response, error) {
+	le, err := s.enter(ctx, actionSubscribe, r.query("legal_entity"))
 	if err != nil {
 		return nil, err
 	}
 	f := &liveFeed{server: s, ctx: ctx, versions: true, entities: []string{le.Code}}
 	roles := append([]string{}, callOf(ctx).principal.Roles...) // not nil: a caller without roles is not the log itself
 	f.open = func(from string, resumed bool) (followed, error) {
-		q := query.StreamFollowQuery{Entity: le, Stream: event.StreamID{Type: r.Type, ID: r.ID}, Roles: roles, Now: from == query.FromNow && !resumed}
+		q := query.StreamFollowQuery{Entity: le, Stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, Roles: roles, Now: from == query.FromNow && !resumed}
 		if from != "" && !q.Now {
 			n, err := strconv.ParseUint(from, 10, 63)
 			if err != nil {
@@ -156,29 +160,29 @@ func (s *Server) SubscribeToStream(ctx context.Context, r api.SubscribeToStreamR
 		}
 		return s.config.Live.Feeds.Stream(q), nil
 	}
-	return f, f.admit(r.Params.From, r.Params.IncludeData)
+	return f, f.admit(r.query("from"), r.query("include_data"))
 }
 
-// SubscribeToAll answers GET /api/subscribe/streams/$all.
-func (s *Server) SubscribeToAll(ctx context.Context, r api.SubscribeToAllRequestObject) (api.SubscribeToAllResponseObject, error) {
+// subscribeToAll answers GET /api/subscribe/streams/$all.
+func (s *Server) subscribeToAll(ctx context.Context, r request) (response, error) {
 	p := callOf(ctx).principal
 	q := query.AllQuery{TenantID: p.TenantID, Readable: p.LegalEntities}
-	if r.Params.LegalEntities != "" {
-		q.LegalEntities = strings.Split(r.Params.LegalEntities, ",")
+	if r.query("legal_entities") != "" {
+		q.LegalEntities = strings.Split(r.query("legal_entities"), ",")
 		for _, code := range q.LegalEntities {
 			if _, err := s.enter(ctx, actionSubscribe, code); err != nil {
 				return nil, ofMember(err, "legal_entities")
 			}
 		}
 	}
-	if r.Params.EventTypes != "" {
-		q.Types = strings.Split(r.Params.EventTypes, ",")
+	if r.query("event_types") != "" {
+		q.Types = strings.Split(r.query("event_types"), ",")
 		if err := s.requireTypes(ctx, "event_types", q.Types...); err != nil {
 			return nil, err
 		}
 	}
-	if r.Params.Modules != "" {
-		modules := strings.Split(r.Params.Modules, ",")
+	if r.query("modules") != "" {
+		modules := strings.Split(r.query("modules"), ",")
 		if err := s.consultTypes(ctx, &query.Selection{Modules: modules}); err != nil {
 			return nil, err
 		}
@@ -190,7 +194,7 @@ func (s *Server) SubscribeToAll(ctx context.Context, r api.SubscribeToAllRequest
 		q.From = from
 		return s.config.Live.Feeds.All(q)
 	}
-	return f, f.admit(r.Params.From, r.Params.IncludeData)
+	return f, f.admit(r.query("from"), r.query("include_data"))
 }
 
 // requireTypes refuses types that nobody registered: a feed of a misspelt one would stay
@@ -238,8 +242,8 @@ func (f *liveFeed) admit(from, includeData string) (err error) {
 	if f.batch = c.Batch; f.batch <= 0 {
 		f.batch = defaultPage
 	}
-	if f.write = c.WriteTimeout; f.write <= 0 {
-		f.write = 30 * time.Second
+	if f.writeTimeout = c.WriteTimeout; f.writeTimeout <= 0 {
+		f.writeTimeout = 30 * time.Second
 	}
 	if f.bare, err = withoutData(includeData); err != nil {
 		return err

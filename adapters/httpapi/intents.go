@@ -14,38 +14,45 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// SubmitIntent answers POST /api/intents.
-func (s *Server) SubmitIntent(ctx context.Context, r api.SubmitIntentRequestObject) (api.SubmitIntentResponseObject, error) {
+var intentHandlers = handlers{
+	"submitIntent":  withBody((*Server).submitIntent),
+	"getIntent":     (*Server).getIntent,
+	"approveIntent": withBody((*Server).approveIntent),
+	"rejectIntent":  withBody((*Server).rejectIntent),
+}
+
+// submitIntent answers POST /api/intents.
+func (s *Server) submitIntent(ctx context.Context, r request, body *api.IntentRequest) (response, error) {
 	switch {
-	case r.Body.Type == "":
+	case body.Type == "":
 		return nil, missing("/type")
-	case r.Body.LegalEntity == "":
+	case body.LegalEntity == "":
 		return nil, missing("/legal_entity")
 	}
-	le, err := s.enter(ctx, "intents.submit", r.Body.LegalEntity)
+	le, err := s.enter(ctx, "intents.submit", body.LegalEntity)
 	if err != nil {
 		return nil, ofMember(err, "/legal_entity")
 	}
-	if err := checkObject(r.Body.Payload, "/payload"); err != nil {
+	if err := checkObject(body.Payload, "/payload"); err != nil {
 		return nil, err
 	}
 	req := pipeline.Request{
-		Type: r.Body.Type, LegalEntity: le, Payload: r.Body.Payload, CorrelationID: r.Body.CorrelationID, DryRun: r.Body.DryRun,
-		IdempotencyKey: r.Params.IdempotencyKey,
-		Source:         event.Source{System: r.Body.Source.System, Channel: r.Body.Source.Channel, Reference: r.Body.Source.Reference},
+		Type: body.Type, LegalEntity: le, Payload: body.Payload, CorrelationID: body.CorrelationID, DryRun: body.DryRun,
+		IdempotencyKey: r.header("Idempotency-Key"),
+		Source:         event.Source{System: body.Source.System, Channel: body.Source.Channel, Reference: body.Source.Reference},
 	}
 	if req.Source == (event.Source{}) {
 		req.Source = event.Source{System: "backbone", Channel: "api"}
 	}
-	if r.Body.EffectiveDate != "" {
-		d, err := event.ParseDate(r.Body.EffectiveDate)
+	if body.EffectiveDate != "" {
+		d, err := event.ParseDate(body.EffectiveDate)
 		if err != nil {
 			return nil, fault.New(fault.Invalid, "intent.effective_date_invalid", "effective_date is an ISO date such as 2026-03-31; correct it").WithField("/effective_date")
 		}
 		req.EffectiveDate = &d
 	}
-	if r.Body.CausedBy != "" {
-		if req.CausedBy, err = event.ParseID(r.Body.CausedBy); err != nil {
+	if body.CausedBy != "" {
+		if req.CausedBy, err = event.ParseID(body.CausedBy); err != nil {
 			return nil, badCause("/caused_by")
 		}
 	}
@@ -133,15 +140,15 @@ func draftAnswers(drafts []event.Draft) ([]api.DraftEvent, error) {
 	return out, nil
 }
 
-// GetIntent answers GET /api/intents/{id}.
-func (s *Server) GetIntent(ctx context.Context, r api.GetIntentRequestObject) (api.GetIntentResponseObject, error) {
-	id, err := parseID(r.ID, codeIntentNotFound)
+// getIntent answers GET /api/intents/{id}.
+func (s *Server) getIntent(ctx context.Context, r request) (response, error) {
+	id, err := parseID(r.path("id"), codeIntentNotFound)
 	if err != nil {
 		return nil, err
 	}
 	var stored intent.Intent
 	var outcome pipeline.Outcome
-	err = s.within(ctx, "intents.read", r.Params.LegalEntity, codeIntentNotFound, func(le ports.LegalEntity) (err error) {
+	err = s.within(ctx, "intents.read", r.query("legal_entity"), codeIntentNotFound, func(le ports.LegalEntity) (err error) {
 		stored, outcome, err = s.config.Intents.Get(ctx, le, id)
 		return err
 	})
@@ -177,31 +184,27 @@ func (s *Server) GetIntent(ctx context.Context, r api.GetIntentRequestObject) (a
 	return reply(http.StatusOK, out)
 }
 
-// ApproveIntent answers POST /api/intents/{id}/approve.
-func (s *Server) ApproveIntent(ctx context.Context, r api.ApproveIntentRequestObject) (api.ApproveIntentResponseObject, error) {
-	var body api.ApproveRequest
-	if r.Body != nil {
-		body = *r.Body
-	}
+// approveIntent answers POST /api/intents/{id}/approve.
+func (s *Server) approveIntent(ctx context.Context, r request, body *api.ApproveRequest) (response, error) {
 	if err := checkText("/comment", body.Comment); err != nil {
 		return nil, err
 	}
-	return s.decide(ctx, r.ID, r.Params.LegalEntity, func(le ports.LegalEntity, id event.ID) (int, pipeline.Outcome, error) {
-		out, err := s.config.Intents.Approve(ctx, callerOf(ctx), pipeline.Decision{LegalEntity: le, Intent: id, PlanHash: body.PlanHash, Comment: body.Comment, IdempotencyKey: r.Params.IdempotencyKey})
+	return s.decide(ctx, r.path("id"), r.query("legal_entity"), func(le ports.LegalEntity, id event.ID) (int, pipeline.Outcome, error) {
+		out, err := s.config.Intents.Approve(ctx, callerOf(ctx), pipeline.Decision{LegalEntity: le, Intent: id, PlanHash: body.PlanHash, Comment: body.Comment, IdempotencyKey: r.header("Idempotency-Key")})
 		return statusOf(out), out, err
 	})
 }
 
-// RejectIntent answers POST /api/intents/{id}/reject.
-func (s *Server) RejectIntent(ctx context.Context, r api.RejectIntentRequestObject) (api.RejectIntentResponseObject, error) {
-	if strings.TrimSpace(r.Body.Reason) == "" {
+// rejectIntent answers POST /api/intents/{id}/reject.
+func (s *Server) rejectIntent(ctx context.Context, r request, body *api.RejectRequest) (response, error) {
+	if strings.TrimSpace(body.Reason) == "" {
 		return nil, missing("/reason")
 	}
-	if err := checkText("/reason", r.Body.Reason); err != nil {
+	if err := checkText("/reason", body.Reason); err != nil {
 		return nil, err
 	}
-	return s.decide(ctx, r.ID, r.Params.LegalEntity, func(le ports.LegalEntity, id event.ID) (int, pipeline.Outcome, error) {
-		out, err := s.config.Intents.Reject(ctx, callerOf(ctx), pipeline.Decision{LegalEntity: le, Intent: id, Comment: r.Body.Reason, IdempotencyKey: r.Params.IdempotencyKey})
+	return s.decide(ctx, r.path("id"), r.query("legal_entity"), func(le ports.LegalEntity, id event.ID) (int, pipeline.Outcome, error) {
+		out, err := s.config.Intents.Reject(ctx, callerOf(ctx), pipeline.Decision{LegalEntity: le, Intent: id, Comment: body.Reason, IdempotencyKey: r.header("Idempotency-Key")})
 		return http.StatusOK, out, err
 	})
 }

@@ -14,7 +14,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func (a answer) VisitQueryEventsResponse(w http.ResponseWriter) error { return a.write(w) }
+var queryHandlers = handlers{
+	"queryEvents": withBody((*Server).queryEvents),
+}
 
 // Bounds of what one condition or query may ask for.
 const (
@@ -23,13 +25,13 @@ const (
 	mostItemKeys  = 16
 )
 
-// QueryEvents answers POST /api/query.
-func (s *Server) QueryEvents(ctx context.Context, r api.QueryEventsRequestObject) (api.QueryEventsResponseObject, error) {
-	asked := *r.Body
+// queryEvents answers POST /api/query.
+func (s *Server) queryEvents(ctx context.Context, _ request, body *api.EventQuery) (response, error) {
+	asked := *body
 	if asked.LegalEntity == "" {
 		return nil, missing("/legal_entity")
 	}
-	le, err := s.enter(ctx, "events.read", asked.LegalEntity)
+	le, err := s.enter(ctx, actionReadEvents, asked.LegalEntity)
 	if err != nil {
 		return nil, ofMember(err, "/legal_entity")
 	}

@@ -12,6 +12,16 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+var webhookHandlers = handlers{
+	"listWebhooks":          (*Server).listWebhooks,
+	"listWebhookAttempts":   (*Server).listWebhookAttempts,
+	"deleteWebhookEndpoint": (*Server).deleteWebhookEndpoint,
+	"getWebhookEndpoint":    (*Server).getWebhookEndpoint,
+	"setWebhookEndpoint":    withBody((*Server).setWebhookEndpoint),
+	"rotateWebhookSecret":   (*Server).rotateWebhookSecret,
+	"testWebhook":           (*Server).testWebhook,
+}
+
 // Webhooks looks after the endpoints of subscriptions: webhook.Service.
 type Webhooks interface {
 	List(ctx context.Context, c webhooks.Caller) ([]webhooks.Listed, error)
@@ -54,8 +64,8 @@ func attemptAnswer(a *ports.WebhookAttempt, legalEntity string) api.WebhookAttem
 	}
 }
 
-// ListWebhooks answers GET /api/webhooks.
-func (s *Server) ListWebhooks(ctx context.Context, _ api.ListWebhooksRequestObject) (api.ListWebhooksResponseObject, error) {
+// listWebhooks answers GET /api/webhooks.
+func (s *Server) listWebhooks(ctx context.Context, _ request) (response, error) {
 	service, caller, err := s.webhookCaller(ctx)
 	if err != nil {
 		return nil, err
@@ -79,9 +89,9 @@ func (s *Server) ListWebhooks(ctx context.Context, _ api.ListWebhooksRequestObje
 	return reply(http.StatusOK, out)
 }
 
-// ListWebhookAttempts answers GET /api/subscriptions/{id}/attempts.
-func (s *Server) ListWebhookAttempts(ctx context.Context, r api.ListWebhookAttemptsRequestObject) (api.ListWebhookAttemptsResponseObject, error) {
-	limit, err := pageLimit(r.Params.Limit)
+// listWebhookAttempts answers GET /api/subscriptions/{id}/attempts.
+func (s *Server) listWebhookAttempts(ctx context.Context, r request) (response, error) {
+	limit, err := pageLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +99,7 @@ func (s *Server) ListWebhookAttempts(ctx context.Context, r api.ListWebhookAttem
 	if err != nil {
 		return nil, err
 	}
-	list, err := service.Attempts(ctx, caller, r.ID, limit)
+	list, err := service.Attempts(ctx, caller, r.path("id"), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -100,16 +110,16 @@ func (s *Server) ListWebhookAttempts(ctx context.Context, r api.ListWebhookAttem
 	return reply(http.StatusOK, out)
 }
 
-// DeleteWebhookEndpoint answers DELETE /api/subscriptions/{id}/endpoint.
-func (s *Server) DeleteWebhookEndpoint(ctx context.Context, r api.DeleteWebhookEndpointRequestObject) (api.DeleteWebhookEndpointResponseObject, error) {
+// deleteWebhookEndpoint answers DELETE /api/subscriptions/{id}/endpoint.
+func (s *Server) deleteWebhookEndpoint(ctx context.Context, r request) (response, error) {
 	service, err := s.webhooks()
 	if err != nil {
 		return nil, err
 	}
-	if err := service.Delete(ctx, callOf(ctx).principal, r.ID); err != nil {
+	if err := service.Delete(ctx, callOf(ctx).principal, r.path("id")); err != nil {
 		return nil, err
 	}
-	return reply(http.StatusOK, api.SubscriptionDeleted{ID: r.ID, Deleted: true})
+	return reply(http.StatusOK, api.SubscriptionDeleted{ID: r.path("id"), Deleted: true})
 }
 
 // endpointAnswer shows an endpoint; its secret only if it is new.
@@ -126,33 +136,33 @@ func endpointAnswer(status int, e webhooks.Endpoint) (answer, error) {
 	return reply(status, out)
 }
 
-// GetWebhookEndpoint answers GET /api/subscriptions/{id}/endpoint.
-func (s *Server) GetWebhookEndpoint(ctx context.Context, r api.GetWebhookEndpointRequestObject) (api.GetWebhookEndpointResponseObject, error) {
+// getWebhookEndpoint answers GET /api/subscriptions/{id}/endpoint.
+func (s *Server) getWebhookEndpoint(ctx context.Context, r request) (response, error) {
 	service, caller, err := s.webhookCaller(ctx)
 	if err != nil {
 		return nil, err
 	}
-	e, err := service.Endpoint(ctx, caller, r.ID)
+	e, err := service.Endpoint(ctx, caller, r.path("id"))
 	if err != nil {
 		return nil, err
 	}
 	return endpointAnswer(http.StatusOK, e)
 }
 
-// SetWebhookEndpoint answers PUT /api/subscriptions/{id}/endpoint.
-func (s *Server) SetWebhookEndpoint(ctx context.Context, r api.SetWebhookEndpointRequestObject) (api.SetWebhookEndpointResponseObject, error) {
+// setWebhookEndpoint answers PUT /api/subscriptions/{id}/endpoint.
+func (s *Server) setWebhookEndpoint(ctx context.Context, r request, body *api.NewWebhookEndpoint) (response, error) {
 	service, err := s.webhooks()
 	if err != nil {
 		return nil, err
 	}
-	to := webhooks.Setting{URL: r.Body.URL}
-	if r.Body.Headers != nil {
-		to.Headers = make([]ports.Header, 0, len(r.Body.Headers))
-		for name, value := range r.Body.Headers {
+	to := webhooks.Setting{URL: body.URL}
+	if body.Headers != nil {
+		to.Headers = make([]ports.Header, 0, len(body.Headers))
+		for name, value := range body.Headers {
 			to.Headers = append(to.Headers, ports.Header{Name: name, Value: value})
 		}
 	}
-	e, created, err := service.Set(ctx, callOf(ctx).principal, r.ID, to)
+	e, created, err := service.Set(ctx, callOf(ctx).principal, r.path("id"), to)
 	if err != nil {
 		return nil, err
 	}
@@ -163,36 +173,28 @@ func (s *Server) SetWebhookEndpoint(ctx context.Context, r api.SetWebhookEndpoin
 	return endpointAnswer(status, e)
 }
 
-// RotateWebhookSecret answers POST /api/subscriptions/{id}/rotate-secret.
-func (s *Server) RotateWebhookSecret(ctx context.Context, r api.RotateWebhookSecretRequestObject) (api.RotateWebhookSecretResponseObject, error) {
+// rotateWebhookSecret answers POST /api/subscriptions/{id}/rotate-secret.
+func (s *Server) rotateWebhookSecret(ctx context.Context, r request) (response, error) {
 	service, err := s.webhooks()
 	if err != nil {
 		return nil, err
 	}
-	e, err := service.Rotate(ctx, callOf(ctx).principal, r.ID)
+	e, err := service.Rotate(ctx, callOf(ctx).principal, r.path("id"))
 	if err != nil {
 		return nil, err
 	}
 	return endpointAnswer(http.StatusOK, e)
 }
 
-// TestWebhook answers POST /api/subscriptions/{id}/test.
-func (s *Server) TestWebhook(ctx context.Context, r api.TestWebhookRequestObject) (api.TestWebhookResponseObject, error) {
+// testWebhook answers POST /api/subscriptions/{id}/test.
+func (s *Server) testWebhook(ctx context.Context, r request) (response, error) {
 	service, err := s.webhooks()
 	if err != nil {
 		return nil, err
 	}
-	t, err := service.Test(ctx, callOf(ctx).principal, r.ID)
+	t, err := service.Test(ctx, callOf(ctx).principal, r.path("id"))
 	if err != nil {
 		return nil, err
 	}
 	return reply(http.StatusOK, api.WebhookTest{Delivered: t.Code == "", Status: t.Status, Code: t.Code, DurationMs: t.Duration.Milliseconds()})
 }
-
-func (a answer) VisitListWebhooksResponse(w http.ResponseWriter) error          { return a.write(w) }
-func (a answer) VisitListWebhookAttemptsResponse(w http.ResponseWriter) error   { return a.write(w) }
-func (a answer) VisitDeleteWebhookEndpointResponse(w http.ResponseWriter) error { return a.write(w) }
-func (a answer) VisitGetWebhookEndpointResponse(w http.ResponseWriter) error    { return a.write(w) }
-func (a answer) VisitSetWebhookEndpointResponse(w http.ResponseWriter) error    { return a.write(w) }
-func (a answer) VisitRotateWebhookSecretResponse(w http.ResponseWriter) error   { return a.write(w) }
-func (a answer) VisitTestWebhookResponse(w http.ResponseWriter) error           { return a.write(w) }

@@ -7,32 +7,26 @@ import (
 	"strings"
 	"time"
 
-	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
+const actionReadEvents = "events.read"
+
 const (
 	defaultPage = 100
 	largestPage = 1000
 )
 
-// eventFilters are the parameters that say which events are read.
-var eventFilters = []string{
-	"stream_type", "stream_id", "legal_entity", "event_types", "modules", "division", "region", "site", "from_date", "to_date", "recorded_from", "recorded_to",
-	"effective_from", "effective_to", "from_sequence", "to_sequence", "schema_version", "source_system", "source_channel", "source_reference",
-	"path", "operator", "value", "include_data", "direction",
-}
-
 // selection reads the parameters of a query for events, without its limit, and
 // checks that the caller may do the action there.
-func (s *Server) selection(ctx context.Context, action string, params api.ListEventsParams) (query.Selection, error) {
+func (s *Server) selection(ctx context.Context, action string, r request) (query.Selection, error) {
 	p := callOf(ctx).principal
 	sel := query.Selection{
-		TenantID: p.TenantID, Kind: query.StreamKind(params.StreamType), StreamID: params.StreamID, LegalEntity: params.LegalEntity,
-		Readable: p.LegalEntities, Cursor: params.Cursor,
+		TenantID: p.TenantID, Kind: query.StreamKind(r.query("stream_type")), StreamID: r.query("stream_id"), LegalEntity: r.query("legal_entity"),
+		Readable: p.LegalEntities, Cursor: r.query("cursor"),
 	}
 	entity := sel.LegalEntity
 	if sel.Kind == query.ByScope && entity == "" {
@@ -47,11 +41,11 @@ func (s *Server) selection(ctx context.Context, action string, params api.ListEv
 		return sel, fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required for this stream_type; add it").WithField("legal_entity")
 	}
 	var err error
-	if sel.Filter, err = eventFilter(params); err != nil {
+	if sel.Filter, err = eventFilter(r); err != nil {
 		return sel, err
 	}
-	if params.Modules != "" {
-		sel.Modules = strings.Split(params.Modules, ",")
+	if r.query("modules") != "" {
+		sel.Modules = strings.Split(r.query("modules"), ",")
 		slices.Sort(sel.Modules)
 	}
 	switch {
@@ -119,31 +113,31 @@ func typeUnknown(field string) error {
 	return fault.New(fault.Invalid, "query.event_type_unknown", "one of these event types is not registered; GET /api/event-types lists them").WithField(field)
 }
 
-func eventFilter(p api.ListEventsParams) (ports.EventQuery, error) {
+func eventFilter(r request) (ports.EventQuery, error) {
 	q := ports.EventQuery{
-		Division: p.Division, Region: p.Region, Site: p.Site,
-		Source: event.Source{System: p.SourceSystem, Channel: p.SourceChannel, Reference: p.SourceReference},
+		Division: r.query("division"), Region: r.query("region"), Site: r.query("site"),
+		Source: event.Source{System: r.query("source_system"), Channel: r.query("source_channel"), Reference: r.query("source_reference")},
 	}
 	var err error
-	if q.Direction, err = direction(p.Direction); err != nil {
+	if q.Direction, err = direction(r.query("direction")); err != nil {
 		return q, err
 	}
-	if q.WithoutData, err = withoutData(p.IncludeData); err != nil {
+	if q.WithoutData, err = withoutData(r.query("include_data")); err != nil {
 		return q, err
 	}
-	if p.EventTypes != "" {
-		q.Types = strings.Split(p.EventTypes, ",")
-		if p.StreamType == string(query.ByType) {
+	if r.query("event_types") != "" {
+		q.Types = strings.Split(r.query("event_types"), ",")
+		if r.query("stream_type") == string(query.ByType) {
 			return q, badParameter("event_types", "not taken with stream_type=type, which names the type itself")
 		}
 	}
-	if err := timeFilter(p, &q); err != nil {
+	if err := timeFilter(r, &q); err != nil {
 		return q, err
 	}
 	for _, n := range [...]struct {
 		name, text string
 		to         *event.Sequence
-	}{{"from_sequence", p.FromSequence, &q.From}, {"to_sequence", p.ToSequence, &q.To}} {
+	}{{"from_sequence", r.query("from_sequence"), &q.From}, {"to_sequence", r.query("to_sequence"), &q.To}} {
 		if n.text == "" {
 			continue
 		}
@@ -153,27 +147,27 @@ func eventFilter(p api.ListEventsParams) (ports.EventQuery, error) {
 		}
 		*n.to = event.Sequence(parsed)
 	}
-	if p.SchemaVersion != "" {
-		n, err := strconv.ParseUint(p.SchemaVersion, 10, 15)
+	if r.query("schema_version") != "" {
+		n, err := strconv.ParseUint(r.query("schema_version"), 10, 15)
 		if err != nil || n == 0 {
 			return q, badParameter("schema_version", "a number from 1 to 32767")
 		}
 		q.SchemaVersion = uint32(n)
 	}
-	if p.Path != "" || p.Operator != "" || p.Value != "" {
-		q.Predicate, err = event.ParsePredicate(p.Path, p.Operator, p.Value)
+	if r.query("path") != "" || r.query("operator") != "" || r.query("value") != "" {
+		q.Predicate, err = event.ParsePredicate(r.query("path"), r.query("operator"), r.query("value"))
 	}
 	return q, err
 }
 
-func timeFilter(p api.ListEventsParams, q *ports.EventQuery) error {
+func timeFilter(r request, q *ports.EventQuery) error {
 	for _, t := range [...]struct {
 		name, text string
 		until      bool
 		to         *time.Time
 	}{
-		{"from_date", p.FromDate, false, &q.OccurredFrom}, {"to_date", p.ToDate, true, &q.OccurredTo},
-		{"recorded_from", p.RecordedFrom, false, &q.RecordedFrom}, {"recorded_to", p.RecordedTo, true, &q.RecordedTo},
+		{"from_date", r.query("from_date"), false, &q.OccurredFrom}, {"to_date", r.query("to_date"), true, &q.OccurredTo},
+		{"recorded_from", r.query("recorded_from"), false, &q.RecordedFrom}, {"recorded_to", r.query("recorded_to"), true, &q.RecordedTo},
 	} {
 		if t.text == "" {
 			continue
@@ -188,7 +182,7 @@ func timeFilter(p api.ListEventsParams, q *ports.EventQuery) error {
 		name, text string
 		to         **event.Date
 	}{
-		{"effective_from", p.EffectiveFrom, &q.EffectiveFrom}, {"effective_to", p.EffectiveTo, &q.EffectiveTo},
+		{"effective_from", r.query("effective_from"), &q.EffectiveFrom}, {"effective_to", r.query("effective_to"), &q.EffectiveTo},
 	} {
 		if d.text == "" {
 			continue

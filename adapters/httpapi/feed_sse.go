@@ -14,13 +14,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// VisitSubscribeToStreamResponse serves the feed until it ends.
-func (f *liveFeed) VisitSubscribeToStreamResponse(w http.ResponseWriter) error { return f.serve(w) }
-
-// VisitSubscribeToAllResponse serves the feed until it ends.
-func (f *liveFeed) VisitSubscribeToAllResponse(w http.ResponseWriter) error { return f.serve(w) }
-
-func (f *liveFeed) serve(w http.ResponseWriter) error {
+// write serves the feed until it ends.
+func (f *liveFeed) write(w http.ResponseWriter) error {
 	defer f.leave()
 	if wantsWebSocket(f.request) {
 		return f.serveWebSocket(w)
@@ -73,7 +68,7 @@ func codeOfEnd(err error) string {
 // send writes and flushes within the time that a reader has.
 func (s *serverSent) send(ctx context.Context, b []byte) error {
 	// A recorder in a test has no deadline to set; a connection always has.
-	_ = s.connection.SetWriteDeadline(time.Now().Add(s.feed.write))
+	_ = s.connection.SetWriteDeadline(time.Now().Add(s.feed.writeTimeout))
 	defer context.AfterFunc(ctx, func() { _ = s.connection.SetWriteDeadline(time.Now().Add(goodbyeTime)) })()
 	_, err := s.w.Write(b)
 	if err == nil {

@@ -1,0 +1,91 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var deadLetterHandlers = handlers{
+	"listDeadLetters": (*Server).listDeadLetters,
+}
+
+// letterKey is where a page of dead letters ended.
+type letterKey struct {
+	Kind      string `json:"k"`
+	Name      string `json:"n"`
+	Version   int    `json:"v"`
+	Partition uint32 `json:"p"`
+	Sequence  uint64 `json:"s"`
+}
+
+// listDeadLetters answers GET /api/admin/dead-letters.
+func (s *Server) listDeadLetters(ctx context.Context, r request) (response, error) {
+	limit, err := pageLimit(r.query("limit"))
+	if err != nil {
+		return nil, err
+	}
+	q := ports.DeadLetterQuery{Kind: r.query("kind"), Limit: limit + 1}
+	if q.Name, err = s.letterReader(ctx, r.query("kind"), r.query("name")); err != nil {
+		return nil, err
+	}
+	if r.query("status") != "" {
+		q.Statuses = strings.Split(r.query("status"), ",")
+	}
+	known := []string{ports.LetterWaiting, ports.LetterPassed, ports.LetterSkipped, ports.LetterResolved, ports.LetterDiscarded}
+	if slices.ContainsFunc(q.Statuses, func(text string) bool { return !slices.Contains(known, text) }) {
+		return nil, badParameter("status", "a list of states such as waiting,passed")
+	}
+	if r.query("cursor") != "" {
+		var k letterKey
+		raw, err := base64.RawURLEncoding.DecodeString(r.query("cursor"))
+		if err != nil || json.Unmarshal(raw, &k) != nil {
+			return nil, badParameter("cursor", "next_cursor of the page before")
+		}
+		q.After = &ports.DeadLetter{Kind: k.Kind, Name: k.Name, Version: k.Version, Partition: event.PartitionID(k.Partition), Sequence: event.Sequence(k.Sequence)}
+	}
+	service, err := s.projections()
+	if err != nil {
+		return nil, err
+	}
+	ids, codes, err := s.seen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := api.DeadLetterList{DeadLetters: []api.DeadLetter{}}
+	if len(ids) == 0 {
+		return reply(http.StatusOK, out)
+	}
+	q.Partitions = ids
+	list, err := service.DeadLetters(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) > limit {
+		list = list[:limit]
+		last := list[limit-1]
+		raw, err := json.Marshal(letterKey{last.Kind, last.Name, last.Version, uint32(last.Partition), uint64(last.Sequence)})
+		if err != nil {
+			return nil, err
+		}
+		out.NextCursor = base64.RawURLEncoding.EncodeToString(raw)
+	}
+	for _, d := range list {
+		if d.Kind == ports.LetterOfProjection {
+			d.Name, _ = ownName(ctx, d.Name) // of a partition that the caller sees
+		}
+		out.DeadLetters = append(out.DeadLetters, api.DeadLetter{
+			Kind: d.Kind, Name: d.Name, Version: d.Version, LegalEntity: codes[d.Partition], Sequence: number(d.Sequence), EventID: d.EventID.String(),
+			Code: d.Code, Detail: d.Detail, Attempts: d.Attempts, FirstFailedAt: timeText(d.FirstFailedAt), LastFailedAt: timeText(d.LastFailedAt),
+			Status: d.Status, SettledAt: optionalTimeText(d.SettledAt), SettledBy: d.SettledBy, Reason: d.Reason,
+		})
+	}
+	return reply(http.StatusOK, out)
+}

@@ -1,0 +1,70 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/entities"
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+var entityHandlers = handlers{
+	"getEntity": (*Server).getEntity,
+}
+
+// Entities folds entities: entity.Service.
+type Entities interface {
+	Read(ctx context.Context, q entities.Query) (entities.State, error)
+}
+
+const actionReadEntities = "entities.read"
+
+// getEntity answers GET /api/entities/{type}/{id}.
+func (s *Server) getEntity(ctx context.Context, r request) (response, error) {
+	le, err := s.enter(ctx, actionReadEntities, r.query("legal_entity"))
+	if err != nil {
+		return nil, err
+	}
+	q := entities.Query{LegalEntity: le, Type: r.path("type"), ID: r.path("id"), KnownAt: r.query("known_at")}
+	var ok bool
+	if q.Consistency, ok = entities.ParseConsistency(r.query("consistency")); !ok {
+		return nil, badParameter("consistency", "strong, verified or eventual")
+	}
+	if q.AsOf, err = effectiveDate(r.query("as_of")); err != nil {
+		return nil, err
+	}
+	found, err := s.config.Entities.Read(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	// The state alone is opened: nothing else in the answer comes from events.
+	state, err := s.openCopies(ctx, le.Partition, found.State)
+	if err != nil {
+		return nil, err
+	}
+	out := api.EntityState{
+		Entity: api.EntityIdentity{Type: r.path("type"), ID: r.path("id")}, LegalEntity: le.Code, State: state,
+		Version: sequenceText(found.Version), AsOfSequence: sequenceText(found.AsOf), HeadVersion: sequenceText(found.Head),
+		EventCount: found.EventCount, EventsFolded: found.Folded, Consistency: string(found.Reached), AsOf: r.query("as_of"), KnownAt: found.KnownAt,
+	}
+	if b := found.Snapshot; b != nil {
+		out.Snapshot = &api.EntitySnapshot{
+			Version: sequenceText(b.Version), AsOfSequence: sequenceText(b.AsOf), EventCount: b.EventCount,
+			EffectiveThrough: b.EffectiveThrough.String(), CreatedAt: timeText(b.CreatedAt), SizeBytes: len(b.State),
+		}
+	}
+	return reply(http.StatusOK, out)
+}
+
+// effectiveDate reads the parameter as_of; "" is nil.
+func effectiveDate(text string) (*event.Date, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // no date is no limit
+	}
+	d, err := event.ParseDate(text)
+	if err != nil {
+		return nil, badParameter("as_of", "an ISO date such as 2026-03-31")
+	}
+	return &d, nil
+}

@@ -1,0 +1,53 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var legalEntityHandlers = handlers{
+	"createLegalEntity": withBody((*Server).createLegalEntity),
+	"listLegalEntities": (*Server).listLegalEntities,
+}
+
+// createLegalEntity answers POST /api/admin/legal-entities.
+func (s *Server) createLegalEntity(ctx context.Context, r request, body *api.LegalEntityRequest) (response, error) {
+	le, err := s.config.Access.CreateLegalEntity(ctx, ports.LegalEntity{
+		TenantID: callOf(ctx).principal.TenantID, Code: body.Code, Name: body.Name, TimeZone: body.TimeZone,
+	})
+	if fault.CodeOf(err) == "legal_entity.duplicate" && r.header("Idempotency-Key") != "" {
+		have, findErr := s.config.Access.LegalEntity(ctx, callOf(ctx).principal.TenantID, body.Code)
+		if findErr == nil && (have.Name == body.Name || body.Name == "") && (have.TimeZone == body.TimeZone || body.TimeZone == "") {
+			a, err := reply(http.StatusOK, legalEntityAnswer(have))
+			a.replayed = true
+			return a, err
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return reply(http.StatusCreated, legalEntityAnswer(le))
+}
+
+// listLegalEntities answers GET /api/admin/legal-entities.
+func (s *Server) listLegalEntities(ctx context.Context, _ request) (response, error) {
+	visible, err := s.visible(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := api.LegalEntityList{LegalEntities: make([]api.LegalEntity, len(visible))}
+	for i, le := range visible {
+		out.LegalEntities[i] = legalEntityAnswer(le)
+	}
+	return reply(http.StatusOK, out)
+}
+
+func legalEntityAnswer(le ports.LegalEntity) api.LegalEntity {
+	return api.LegalEntity{
+		Code: le.Code, Name: le.Name, TimeZone: le.TimeZone, Status: le.Status, PartitionID: int64(le.Partition), CreatedAt: timeText(le.CreatedAt),
+	}
+}

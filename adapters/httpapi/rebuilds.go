@@ -1,0 +1,354 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var rebuildHandlers = handlers{
+	"getProjectionRebuild":    (*Server).getProjectionRebuild,
+	"rebuildProjection":       withBody((*Server).rebuildProjection),
+	"switchProjection":        withBody((*Server).switchProjection),
+	"rollbackProjection":      withBody((*Server).rollbackProjection),
+	"takeProjectionSnapshot":  withBody((*Server).takeProjectionSnapshot),
+	"cancelProjectionRebuild": withBody((*Server).cancelProjectionRebuild),
+	"dropProjectionVersion":   withBody((*Server).dropProjectionVersion),
+	"compareProjection":       withBody((*Server).compareProjection),
+	"rebuildProjectionRows":   withBody((*Server).rebuildProjectionRows),
+}
+
+// Rebuilds builds versions of projections beside each other: projector.Rebuilds.
+type Rebuilds interface {
+	Show(ctx context.Context, name string) (projections.Rebuild, error)
+	Start(ctx context.Context, o projections.Order, selfSwitching bool) (projections.Rebuild, error)
+	Compare(ctx context.Context, name string, partitions []event.PartitionID, examples int) (projections.Comparison, error)
+	ComparePartition(ctx context.Context, name string, p event.PartitionID, examples int) (projections.Comparison, error)
+	Switch(ctx context.Context, o projections.Order) (projections.Rebuild, error)
+	Rollback(ctx context.Context, o projections.Order) (projections.Rebuild, error)
+	Cancel(ctx context.Context, o projections.Order) (projections.Rebuild, error)
+	Drop(ctx context.Context, o projections.Order) (projections.Rebuild, error)
+	TakeSnapshot(ctx context.Context, o projections.Order) (projections.Rebuild, error)
+	DropSnapshot(ctx context.Context, o projections.Order) (projections.Rebuild, error)
+}
+
+// rebuilt answers with how the versions stand after a step of a rebuild. Steps know a
+// projection by its name among those of all tenants.
+func (s *Server) rebuilt(ctx context.Context, name string, step func(Rebuilds, projections.Order) error, o projections.Order) (answer, error) {
+	if s.config.Rebuilds == nil {
+		return answer{}, projectionsNotServed()
+	}
+	var err error
+	if o.Name, err = s.named(ctx, name); err != nil {
+		return answer{}, err
+	}
+	o.By = callOf(ctx).principal.PersonID
+	if err := step(s.config.Rebuilds, o); err != nil {
+		return answer{}, err
+	}
+	b, err := s.config.Rebuilds.Show(ctx, o.Name)
+	if err != nil {
+		return answer{}, err
+	}
+	_, codes, err := s.seen(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	b.Projection = name
+	return reply(http.StatusOK, rebuildAnswer(b, codes))
+}
+
+// decided is rebuilt for steps that change what one legal entity is shown, or without
+// one all of them.
+func (s *Server) decided(ctx context.Context, name, legalEntity string, step func(Rebuilds, projections.Order) (projections.Rebuild, error)) (answer, error) {
+	o := projections.Order{}
+	if _, err := s.named(ctx, name); err != nil {
+		return answer{}, err
+	}
+	if legalEntity == "" {
+		if err := s.mayChange(ctx, name); err != nil {
+			return answer{}, err
+		}
+	} else {
+		le, err := s.enter(ctx, actionOperateProjections, legalEntity)
+		if err != nil {
+			return answer{}, err
+		}
+		if err := s.maySee(ctx, name); err != nil {
+			return answer{}, err
+		}
+		o.Partition = le.Partition
+	}
+	return s.rebuilt(ctx, name, func(b Rebuilds, o projections.Order) error {
+		_, err := step(b, o)
+		return err
+	}, o)
+}
+
+// getProjectionRebuild answers GET /api/admin/projections/{name}/rebuild.
+func (s *Server) getProjectionRebuild(ctx context.Context, r request) (response, error) {
+	if err := s.maySee(ctx, r.path("name")); err != nil {
+		return nil, err
+	}
+	return s.rebuilt(ctx, r.path("name"), func(Rebuilds, projections.Order) error { return nil }, projections.Order{})
+}
+
+// latestSnapshot is the newest one that a rebuild may begin with.
+const latestSnapshot = "latest"
+
+// rebuildProjection answers POST /api/admin/projections/{name}/rebuild.
+func (s *Server) rebuildProjection(ctx context.Context, r request, body *api.ProjectionRebuildCommand) (response, error) {
+	snapshot, latest := 0, body.FromSnapshot == latestSnapshot
+	if body.FromSnapshot != "" && !latest {
+		n, err := strconv.ParseUint(body.FromSnapshot, 10, 31)
+		if err != nil || n == 0 {
+			return nil, fault.New(fault.Invalid, "projection.snapshot_invalid", "a snapshot is named by its version, or is latest; correct it").WithField("/from_snapshot")
+		}
+		snapshot = int(n)
+	}
+	return s.decided(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
+		o.Snapshot, o.Latest = snapshot, latest
+		return b.Start(ctx, o, body.Switch)
+	})
+}
+
+// switchProjection answers POST /api/admin/projections/{name}/switch.
+func (s *Server) switchProjection(ctx context.Context, r request, body *api.ProjectionSwitchCommand) (response, error) {
+	return s.decided(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
+		o.Force = body.Force
+		return b.Switch(ctx, o)
+	})
+}
+
+// rollbackProjection answers POST /api/admin/projections/{name}/rollback.
+func (s *Server) rollbackProjection(ctx context.Context, r request, body *api.ProjectionSwitchCommand) (response, error) {
+	return s.decided(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
+		o.Force = body.Force
+		return b.Rollback(ctx, o)
+	})
+}
+
+// takeProjectionSnapshot answers POST /api/admin/projections/{name}/snapshot.
+func (s *Server) takeProjectionSnapshot(ctx context.Context, r request, body *api.ProjectionPartCommand) (response, error) {
+	return s.decided(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) { return b.TakeSnapshot(ctx, o) })
+}
+
+// cancelProjectionRebuild answers POST /api/admin/projections/{name}/cancel.
+func (s *Server) cancelProjectionRebuild(ctx context.Context, r request, body *api.ProjectionPartCommand) (response, error) {
+	return s.decided(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) { return b.Cancel(ctx, o) })
+}
+
+// dropProjectionVersion answers POST /api/admin/projections/{name}/drop.
+func (s *Server) dropProjectionVersion(ctx context.Context, r request, body *api.ProjectionDropCommand) (response, error) {
+	return s.decided(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
+		if o.Snapshot = body.Snapshot; o.Snapshot != 0 {
+			return b.DropSnapshot(ctx, o)
+		}
+		return b.Drop(ctx, o)
+	})
+}
+
+// The rows that a comparison names of each table and legal entity.
+const (
+	someExamples = 10
+	maxExamples  = 1000
+)
+
+// compareProjection answers POST /api/admin/projections/{name}/compare.
+func (s *Server) compareProjection(ctx context.Context, r request, body *api.ProjectionComparisonCommand) (response, error) {
+	if s.config.Rebuilds == nil {
+		return nil, projectionsNotServed()
+	}
+	examples := someExamples
+	if body.Examples != 0 {
+		examples = body.Examples
+	}
+	if examples < 0 || examples > maxExamples {
+		return nil, fault.New(fault.Invalid, "projection.examples_invalid", "a comparison names 1 to 1000 rows of a table and legal entity; correct it").WithField("/examples")
+	}
+	full, err := s.named(ctx, r.path("name"))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.maySee(ctx, r.path("name")); err != nil {
+		return nil, err
+	}
+	ids, codes, err := s.seen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	compare := func() (projections.Comparison, error) { return s.config.Rebuilds.Compare(ctx, full, ids, examples) }
+	if body.LegalEntity != "" {
+		le, err := s.enter(ctx, actionOperateProjections, body.LegalEntity)
+		if err != nil {
+			return nil, err
+		}
+		compare = func() (projections.Comparison, error) {
+			return s.config.Rebuilds.ComparePartition(ctx, full, le.Partition, examples)
+		}
+	}
+	c, err := compare()
+	if err != nil {
+		return nil, err
+	}
+	out := api.ProjectionComparison{
+		Name: r.path("name"), Left: c.Left, Right: c.Right, Rows: count(c.Rows()), LegalEntities: make([]api.ProjectionDifference, len(c.Partitions)), NotCompared: []string{},
+	}
+	for _, list := range []struct {
+		ids  []event.PartitionID
+		into *[]string
+	}{{c.Unready, &out.NotCompared}, {c.OnlyLeft, &out.OnlyLeft}, {c.OnlyRight, &out.OnlyRight}} {
+		for _, id := range list.ids {
+			*list.into = append(*list.into, codes[id])
+		}
+	}
+	for i, p := range c.Partitions {
+		out.LegalEntities[i] = api.ProjectionDifference{LegalEntity: codes[p.Partition], Sequence: number(p.Sequence), Tables: make([]api.ProjectionTableDifference, len(p.Tables))}
+		for j, t := range p.Tables {
+			out.LegalEntities[i].Tables[j] = tableDifferenceAnswer(t)
+		}
+	}
+	return reply(http.StatusOK, out)
+}
+
+func tableDifferenceAnswer(t ports.TableDifference) api.ProjectionTableDifference {
+	out := api.ProjectionTableDifference{
+		Table: t.Table, LeftRows: count(t.LeftRows), RightRows: count(t.RightRows), OnlyLeft: count(t.OnlyLeft), OnlyRight: count(t.OnlyRight), Changed: count(t.Changed),
+	}
+	for _, e := range t.Examples {
+		out.Examples = append(out.Examples, api.ProjectionRowDifference{Key: e.Key, In: e.Where, Columns: e.Columns})
+	}
+	return out
+}
+
+// rebuildAnswer tells how versions stand. What is about a legal entity alone is shown to
+// those who see it.
+func rebuildAnswer(b projections.Rebuild, codes map[event.PartitionID]string) api.ProjectionRebuild {
+	out := api.ProjectionRebuild{
+		Name: b.Projection, Active: b.Active, Retained: b.Retained, Dropping: append([]int{}, b.Dropping...), Building: buildingAnswer(b),
+		LegalEntities: []api.ProjectionPart{}, Snapshots: []api.ProjectionSnapshot{},
+	}
+	for _, part := range b.Parts {
+		if code, visible := codes[part.Partition]; visible {
+			out.LegalEntities = append(out.LegalEntities, api.ProjectionPart{LegalEntity: code, Retained: part.Retained, Building: buildingAnswer(part)})
+		}
+	}
+	for _, s := range b.Snapshots {
+		code, visible := codes[s.Partition]
+		if s.Partition != 0 && !visible {
+			continue
+		}
+		snapshot := api.ProjectionSnapshot{
+			Version: s.Version, LegalEntity: code, Complete: s.Complete, Outdated: !s.SameCode, StartedAt: timeText(s.StartedAt), StartedBy: s.StartedBy,
+			LegalEntities: []api.ProjectionSnapshotPart{},
+		}
+		rows := uint64(0)
+		for _, part := range s.Parts {
+			code, visible := codes[part.Partition]
+			if !visible {
+				continue
+			}
+			rows += part.Rows
+			snapshot.LegalEntities = append(snapshot.LegalEntities, api.ProjectionSnapshotPart{
+				LegalEntity: code, Sequence: number(part.Sequence), RowCount: count(part.Rows), Usable: part.Usable, TakenAt: optionalTimeText(part.TakenAt),
+			})
+		}
+		snapshot.RowCount = count(rows)
+		out.Snapshots = append(out.Snapshots, snapshot)
+	}
+	return out
+}
+
+func buildingAnswer(b projections.Rebuild) (out api.ProjectionBuilding) {
+	if b.Building == 0 {
+		return out
+	}
+	out = api.ProjectionBuilding{
+		Version: b.Building, Status: string(b.Status), StartedAt: timeText(b.StartedAt), StartedBy: b.StartedBy, Switch: b.SelfSwitching, FromSnapshot: b.Base,
+		DoneEvents: count(b.Progress.Done), TotalEvents: count(b.Progress.Total), EventsPerSecond: b.PerSecond, CaughtUp: b.CaughtUp, Faulted: b.Halted,
+	}
+	if b.LeftKnown {
+		out.SecondsLeft = b.Left.Seconds()
+	}
+	return out
+}
+
+// TargetRebuilds fold parts of read models anew: projector.Targets.
+type TargetRebuilds interface {
+	Rebuild(ctx context.Context, o projections.TargetOrder) (projections.TargetReport, error)
+}
+
+// rebuildProjectionRows answers POST /api/admin/projections/{name}/rebuild-rows.
+func (s *Server) rebuildProjectionRows(ctx context.Context, r request, body *api.ProjectionRowsCommand) (response, error) {
+	if s.config.Targets == nil {
+		return nil, projectionsNotServed()
+	}
+	o := projections.TargetOrder{
+		Version: body.Version, Entity: event.StreamID{Type: body.Entity.Type, ID: body.Entity.ID}, DryRun: body.DryRun, By: callOf(ctx).principal.PersonID,
+	}
+	var err error
+	if o.Name, err = s.named(ctx, r.path("name")); err != nil {
+		return nil, err
+	}
+	if err := chosen(body, &o); err != nil {
+		return nil, err
+	}
+	ids, codes, err := s.seen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if o.Partitions = ids; body.LegalEntity != "" {
+		le, err := s.enter(ctx, actionOperateProjections, body.LegalEntity)
+		if err != nil {
+			return nil, err
+		}
+		o.Partitions = []event.PartitionID{le.Partition}
+	}
+	report, err := s.config.Targets.Rebuild(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	out := api.ProjectionRowsRebuilt{
+		Name: r.path("name"), DryRun: report.DryRun, Rows: count(report.Rows()), Rebuilt: make([]api.ProjectionRowsResult, len(report.Rebuilt)), LeftOut: append([]int{}, report.Foreign...),
+	}
+	for i, one := range report.Rebuilt {
+		out.Rebuilt[i] = api.ProjectionRowsResult{
+			Version: one.Version, LegalEntity: codes[one.Partition], Entities: count(uint64(one.Entities)), Sequence: number(one.Sequence),
+			Events: count(uint64(one.Events)), PassedOver: count(uint64(one.PassedOver)), Tables: make([]api.ProjectionTableDifference, len(one.Tables)),
+		}
+		for j, t := range one.Tables {
+			out.Rebuilt[i].Tables[j] = tableDifferenceAnswer(t)
+		}
+	}
+	return reply(http.StatusOK, out)
+}
+
+// chosen reads which rows are meant: an entity's in one legal entity, or a person's.
+func chosen(b *api.ProjectionRowsCommand, o *projections.TargetOrder) error {
+	entity := o.Entity != event.StreamID{}
+	switch {
+	case b.Version < 0:
+		return fault.New(fault.Invalid, "projection.target_invalid", "a version is a number from 1, or 0 for all; correct it").WithField("/version")
+	case entity == (b.Subject != ""):
+		return fault.New(fault.Invalid, "projection.target_invalid", "name an entity or a subject, and not both").WithField("/entity")
+	case !entity:
+		subject, err := shredding.ParseSubject(b.Subject)
+		if f, ok := fault.As(err); ok {
+			err = f.WithField("/subject")
+		}
+		o.Subject = subject
+		return err
+	case o.Entity.Type == "" || o.Entity.ID == "":
+		return fault.New(fault.Invalid, "projection.target_invalid", "an entity has a type and an id, which are those of its stream; name both").WithField("/entity")
+	case b.LegalEntity == "":
+		return fault.New(fault.Invalid, "projection.partition_missing", "an entity is one of a legal entity; name it").WithField("/legal_entity")
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/snapshot"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var snapshotHandlers = handlers{
+	"saveSnapshot":      withBody((*Server).saveSnapshot),
+	"getLatestSnapshot": (*Server).getLatestSnapshot,
+	"getSnapshot":       (*Server).getSnapshot,
+}
+
+// Snapshots keeps states that clients store for their streams: snapshot.Service.
+type Snapshots interface {
+	Save(ctx context.Context, le ports.LegalEntity, roles []string, n snapshot.NewSnapshot) (stored ports.StreamSnapshot, created bool, err error)
+	// Get reads the snapshot at a version, the newest for 0.
+	Get(ctx context.Context, le ports.LegalEntity, roles []string, id event.StreamID, v event.Version) (ports.StreamSnapshot, error)
+}
+
+const (
+	actionReadSnapshots  = "snapshots.read"
+	actionWriteSnapshots = "snapshots.write"
+)
+
+// saveSnapshot answers POST /api/snapshots/{type}/{id}.
+func (s *Server) saveSnapshot(ctx context.Context, r request, body *api.NewSnapshot) (response, error) {
+	le, err := s.enter(ctx, actionWriteSnapshots, r.query("legal_entity"))
+	if err != nil {
+		return nil, err
+	}
+	b := body
+	stored, created, err := s.config.Snapshots.Save(ctx, le, rolesOf(ctx), snapshot.NewSnapshot{
+		Stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, Version: event.Version(max(b.Version, 0)), StateType: b.StateType, SchemaVersion: int(b.SchemaVersion),
+		State: b.State, Metadata: b.Metadata,
+	})
+	if err != nil {
+		return nil, err
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	return snapshotAnswer(status, stored, false)
+}
+
+// getLatestSnapshot answers GET /api/snapshots/{type}/{id}/latest.
+func (s *Server) getLatestSnapshot(ctx context.Context, r request) (response, error) {
+	return s.readSnapshot(ctx, r.query("legal_entity"), event.StreamID{Type: r.path("type"), ID: r.path("id")}, 0)
+}
+
+// getSnapshot answers GET /api/snapshots/{type}/{id}/{version}.
+func (s *Server) getSnapshot(ctx context.Context, r request) (response, error) {
+	v, err := strconv.ParseUint(r.path("version"), 10, 63)
+	if err != nil || v == 0 {
+		return nil, badParameter("version", "a version such as 4, or latest")
+	}
+	return s.readSnapshot(ctx, r.query("legal_entity"), event.StreamID{Type: r.path("type"), ID: r.path("id")}, event.Version(v))
+}
+
+func (s *Server) readSnapshot(ctx context.Context, legalEntity string, id event.StreamID, v event.Version) (answer, error) {
+	le, err := s.enter(ctx, actionReadSnapshots, legalEntity)
+	if err != nil {
+		return answer{}, err
+	}
+	found, err := s.config.Snapshots.Get(ctx, le, rolesOf(ctx), id, v)
+	if err != nil {
+		return answer{}, err
+	}
+	return snapshotAnswer(http.StatusOK, found, true)
+}
+
+// rolesOf are the caller's roles, for access lists. They are not nil: a caller without
+// roles is not the log itself.
+func rolesOf(ctx context.Context) []string {
+	return append([]string{}, callOf(ctx).principal.Roles...)
+}
+
+func snapshotAnswer(status int, n ports.StreamSnapshot, whole bool) (answer, error) {
+	out := api.StreamSnapshot{
+		SnapshotID: n.ID.String(), Stream: api.Stream{Type: n.Stream.Type, ID: n.Stream.ID}, Version: int64(n.Version), StateType: n.StateType,
+		SchemaVersion: int32(n.SchemaVersion), CreatedAt: timeText(n.CreatedAt), SizeBytes: len(n.State),
+	}
+	if whole {
+		out.State, out.Metadata = n.State, n.Metadata
+	}
+	return reply(status, out)
+}
