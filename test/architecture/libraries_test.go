@@ -31,7 +31,6 @@ var confined = []struct {
 	{"github.com/labstack/", []string{"adapters/httpapi/"}},
 	{"github.com/nats-io/nats-server/", []string{"adapters/nats/embedded/"}},
 	{"github.com/nats-io/nats.go", []string{"adapters/nats/"}},
-	{"github.com/oapi-codegen/", []string{"adapters/httpapi/internal/api/"}},
 	{"github.com/open-policy-agent/", []string{"adapters/opa/"}},
 	{"github.com/pressly/goose", []string{"adapters/postgres/"}},
 	{"github.com/prometheus/", []string{"adapters/prometheus/"}},
