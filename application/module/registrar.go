@@ -200,6 +200,16 @@ func (c *Catalog) Upcast(eventType string, version uint32) (from uint32, u Upcas
 // or would let personal data be stored in clear. Policies are compiled by the policy
 // engine.
 func Build(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
+	c, errs := declare(modules)
+	errs = append(errs, c.crossCheck(schemas)...)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return c, nil
+}
+
+// declare collects the declarations of modules and what is wrong with each of them.
+func declare(modules []Module) (*Catalog, []error) {
 	c := &Catalog{
 		folds: map[string]Fold{}, entityFolds: map[string]EntityFold{}, intents: map[string]IntentType{},
 		readModels: map[string]ReadModel{}, prefixOwner: map[string]string{},
@@ -218,11 +228,7 @@ func Build(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
 		}
 		errs = append(errs, r.errs...)
 	}
-	errs = append(errs, c.crossCheck(schemas)...)
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return c, nil
+	return c, errs
 }
 
 // packageLine finds the package that a Rego file is of.

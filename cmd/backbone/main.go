@@ -1,11 +1,10 @@
 // Command backbone is the event backbone of an ERP: server, tools and the
-// embedded default in one binary.
+// embedded default in one binary, with the built-in modules.
 package main
 
 import (
-	"os"
-
-	"github.com/erpbackbone/backbone/cmd/cli"
+	"github.com/erpbackbone/backbone/cmd/app"
+	"github.com/erpbackbone/backbone/modules"
 )
 
-func main() { os.Exit(cli.Run(os.Args[1:])) }
+func main() { app.Main(modules.BuiltIn()...) }

@@ -20,21 +20,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 // Run carries out a command line, without the program's name, until it is done or the
 // process is interrupted. It returns the exit code: 0 done, 1 failed, 2 for a command
-// that does not exist; the help of a command names others.
-func Run(args []string) int {
+// that does not exist; the help of a command names others. Commands that open the
+// server's databases do so with the modules.
+func Run(args []string, modules []plugin.Module) int {
 	TuneMemory()
 	if err := forbidCoreDumps(); err != nil {
 		fmt.Fprintln(os.Stderr, "backbone: core dumps could not be turned off, so keys may reach the disk if this process dies:", err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := newRoot()
+	root := newRoot(modules)
 	root.SetArgs(args)
 	err := unknownCommand(root, args)
 	if err == nil {
@@ -128,7 +130,7 @@ func (e exit) Unwrap() error { return e.err }
 // ExitCode is the code the process ends with.
 func (e exit) ExitCode() int { return e.code }
 
-func newRoot() *cobra.Command {
+func newRoot(modules []plugin.Module) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "backbone",
 		Short: "The event backbone of an ERP",
@@ -142,7 +144,12 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       configs.Version,
 	}
-	root.AddCommand(devCommand(), serveCommand(), kmsdCommand(), migrateCommand(), bootstrapCommand(), enrollCommand(), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(), verifyCertificateCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), subscriptionsCommand(), webhooksCommand(), projectionsCommand(), deadLettersCommand(), redactCommand(), doctorCommand(), traceCommand(), entityCommand(), typesCommand(), streamsCommand(), apCommand(), tailCommand(), versionCommand())
+	root.AddCommand(devCommand(modules), serveCommand(modules), kmsdCommand(), migrateCommand(modules), bootstrapCommand(modules), enrollCommand(modules), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(), verifyCertificateCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), subscriptionsCommand(), webhooksCommand(), projectionsCommand(), deadLettersCommand(), redactCommand(modules), doctorCommand(), traceCommand(), entityCommand(), typesCommand(), streamsCommand(), tailCommand(), versionCommand())
+	for _, m := range modules {
+		if m.Command != nil {
+			root.AddCommand(m.Command())
+		}
+	}
 	return root
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules"
 )
 
 func TestErrorsSayWhatTheyAreAboutOnOneLine(t *testing.T) {
@@ -34,13 +35,13 @@ func TestUnknownCommand(t *testing.T) {
 		"help erasure aprove":     `unknown command "aprove" for "backbone erasure"; did you mean approve?`,
 		"completion basch":        `unknown command "basch" for "backbone completion"; did you mean bash?`,
 	} {
-		err := unknownCommand(newRoot(), strings.Fields(line))
+		err := unknownCommand(newRoot(modules.BuiltIn()), strings.Fields(line))
 		require.EqualError(t, err, want, line)
 		var coded exit
 		require.ErrorAs(t, err, &coded)
 		require.Equal(t, 2, coded.ExitCode())
 	}
 	for _, line := range []string{"", "--version", "help", "help erasure", "subscriptions", "subscriptions --help", "subscriptions list", "entity vendor V-1", "completion bash", "__complete subs", "__completeNoDesc subs"} {
-		require.NoError(t, unknownCommand(newRoot(), strings.Fields(line)), line)
+		require.NoError(t, unknownCommand(newRoot(modules.BuiltIn()), strings.Fields(line)), line)
 	}
 }

@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/cmd/wire"
@@ -30,7 +33,7 @@ const setupWorkers = 48
 // left undone. tokens are those of earlier starts, by role; a persona without one
 // gets a new one. books says whether the books may be missing. done and total
 // count intents.
-func SetUpDemo(ctx context.Context, app *wire.App, tokens map[string]string, books bool, progress func(title string, done, total int)) (map[string]string, error) {
+func SetUpDemo(ctx context.Context, app *wire.App, modules []plugin.Module, tokens map[string]string, books bool, progress func(title string, done, total int)) (map[string]string, error) {
 	tokens, err := enrollPersonas(ctx, app, tokens)
 	if err != nil {
 		return nil, err
@@ -42,7 +45,7 @@ func SetUpDemo(ctx context.Context, app *wire.App, tokens map[string]string, boo
 	if err != nil {
 		return nil, err
 	}
-	return tokens, demoBooks(ctx, app, entities, progress)
+	return tokens, demoBooks(ctx, app, modules, entities, progress)
 }
 
 // demoEntities finds or makes the legal entities, in the order of demo.Entities.
@@ -70,13 +73,19 @@ func demoEntities(ctx context.Context, app *wire.App) ([]ports.LegalEntity, erro
 }
 
 // demoBooks runs the stages one after another, the lanes of a stage side by side.
-func demoBooks(ctx context.Context, app *wire.App, entities []ports.LegalEntity, progress func(title string, done, total int)) error {
-	var err error
+func demoBooks(ctx context.Context, app *wire.App, modules []plugin.Module, entities []ports.LegalEntity, progress func(title string, done, total int)) error {
 	total := 0
 	books := make([][]demo.Stage, len(demo.Entities))
 	for i, e := range demo.Entities {
-		if books[i], err = demo.Books(e); err != nil {
-			return err
+		for _, m := range modules {
+			if m.Demo.Books == nil {
+				continue
+			}
+			stages, err := m.Demo.Books(e)
+			if err != nil {
+				return err
+			}
+			books[i] = append(books[i], stages...)
 		}
 		total += demo.Steps(books[i])
 	}
@@ -115,13 +124,13 @@ func demoBooks(ctx context.Context, app *wire.App, entities []ports.LegalEntity,
 // setUpStep submits one intent. If it waits for a second person, the CFO lets it
 // through. What an earlier, interrupted start has done already is fine.
 func setUpStep(ctx context.Context, app *wire.App, le ports.LegalEntity, s demo.Step, key string) error {
-	caller := demoCaller(s.As)
+	caller := demoCaller(app, s.As)
 	out, err := app.Intake.Submit(ctx, caller, pipeline.Request{
 		Type: s.Type, LegalEntity: le, Payload: s.Payload, IdempotencyKey: key,
 		Source: event.Source{System: "backbone", Channel: "batch", Reference: "demo"},
 	})
 	if err == nil && out.Status == intent.PendingApproval {
-		_, err = app.Intake.Approve(ctx, demoCaller(approverOf(out, s.As)), pipeline.Decision{LegalEntity: le, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: "demonstration set-up"})
+		_, err = app.Intake.Approve(ctx, demoCaller(app, approverOf(out, s.As)), pipeline.Decision{LegalEntity: le, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: "demonstration set-up"})
 	}
 	if err != nil && doneBefore(err) {
 		return nil
@@ -165,8 +174,17 @@ func demoPrincipal(p demo.Persona) ports.Principal {
 	}
 }
 
-func demoCaller(role string) pipeline.Caller {
-	for _, p := range demo.Personas {
+// personas hold one role each, those of the modules included.
+func personas(app *wire.App) []demo.Persona {
+	all := slices.Clone(demo.Personas)
+	for _, role := range app.Catalog.Roles {
+		all = append(all, demo.Persona{Role: role.Name, Name: cmp.Or(role.Persona, role.Name)})
+	}
+	return all
+}
+
+func demoCaller(app *wire.App, role string) pipeline.Caller {
+	for _, p := range personas(app) {
 		if p.Role == role {
 			principal := demoPrincipal(p)
 			return pipeline.Caller{Principal: principal, Actor: tenancy.Actor(principal)}
@@ -176,10 +194,10 @@ func demoCaller(role string) pipeline.Caller {
 }
 
 func enrollPersonas(ctx context.Context, app *wire.App, kept map[string]string) (map[string]string, error) {
-	out := make(map[string]string, len(demo.Personas))
+	out := map[string]string{}
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
-	for _, p := range demo.Personas {
+	for _, p := range personas(app) {
 		group.Go(func() error {
 			token := kept[p.Role]
 			if token != "" {

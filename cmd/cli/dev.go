@@ -20,6 +20,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 	"github.com/erpbackbone/backbone/adapters/nats/natsd"
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/configs/demo"
@@ -28,8 +29,8 @@ import (
 
 const defaultDataDir = "dev-data"
 
-func devCommand() *cobra.Command {
-	var o DevOptions
+func devCommand(modules []plugin.Module) *cobra.Command {
+	o := DevOptions{Modules: modules}
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything on this machine, without set-up",
@@ -58,6 +59,7 @@ func devCommand() *cobra.Command {
 
 // DevOptions are the flags of `backbone dev`.
 type DevOptions struct {
+	Modules  []plugin.Module
 	DataDir  string
 	HTTP     string // host:port on loopback
 	Postgres string // folder of the PostgreSQL programs; "" is found
@@ -154,7 +156,7 @@ func Dev(ctx context.Context, o DevOptions) (err error) {
 		return err
 	}
 	defer audit.Close()
-	state, config, err := prepareDevDatabase(ctx, cluster, dir, say)
+	state, config, err := prepareDevDatabase(ctx, cluster, dir, o.Modules, say)
 	if err != nil {
 		return err
 	}
@@ -170,7 +172,7 @@ func Dev(ctx context.Context, o DevOptions) (err error) {
 		}
 		defer broker.Stop()
 	}
-	return serveDev(ctx, o, dir, listener, cluster, state, config, wire.Options{Logger: logger, Audit: audit}, say)
+	return serveDev(ctx, o, dir, listener, cluster, state, config, wire.Options{Modules: o.Modules, Logger: logger, Audit: audit}, say)
 }
 
 // unlessStopped forgives what Ctrl-C broke off: the next start goes on there.
@@ -224,7 +226,7 @@ func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listen
 			return fmt.Errorf("sample documents: %w", err)
 		}
 	}
-	printDevHints(say, dir, state, file)
+	printDevHints(say, o.Modules, session(o, dir, state, file))
 	select {
 	case <-ctx.Done():
 		say("\nStopping…")
@@ -243,7 +245,7 @@ func setUpDemo(ctx context.Context, server *wire.Server, o DevOptions, dir strin
 		say("Setting up the demo tenant: two legal entities with books, calendar and rates")
 		progress = progressLine(o.Out, o.Terminal)
 	}
-	tokens, err := SetUpDemo(ctx, server.App, state.Tokens, !state.BooksReady, progress)
+	tokens, err := SetUpDemo(ctx, server.App, o.Modules, state.Tokens, !state.BooksReady, progress)
 	if err != nil {
 		return err
 	}
@@ -260,7 +262,7 @@ func progressLine(out io.Writer, terminal bool) func(string, int, int) {
 
 // prepareDevDatabase makes the database, the passwords of its roles and the schema,
 // and a configuration that leads there.
-func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir string, say func(string, ...any)) (*devState, configs.Config, error) {
+func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir string, modules []plugin.Module, say func(string, ...any)) (*devState, configs.Config, error) {
 	state, err := readDevState(dir)
 	if err != nil {
 		return nil, configs.Config{}, err
@@ -268,8 +270,14 @@ func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir st
 	if err := ensureDatabase(ctx, cluster.SuperuserDSN("postgres")); err != nil {
 		return nil, configs.Config{}, err
 	}
-	if err := wire.Migrate(ctx, cluster.SuperuserDSN(devDatabase), nil); err != nil {
+	if err := wire.Migrate(ctx, cluster.SuperuserDSN(devDatabase), nil, modules...); err != nil {
 		return nil, configs.Config{}, err
+	}
+	schemas := "backbone"
+	for _, m := range modules {
+		if m.Migrations != nil {
+			schemas += ", " + m.Name()
+		}
 	}
 	conn, err := pgx.Connect(ctx, cluster.SuperuserDSN(devDatabase))
 	if err != nil {
@@ -282,7 +290,7 @@ func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir st
 		"ALTER ROLE backbone_app WITH LOGIN PASSWORD '" + state.AppPassword + "'",
 		"ALTER ROLE backbone_eraser WITH LOGIN PASSWORD '" + state.EraserPassword + "'",
 		// For whoever looks around with psql; the program itself names every schema.
-		"ALTER ROLE backbone_app IN DATABASE " + devDatabase + " SET search_path = backbone, gl, ap",
+		"ALTER ROLE backbone_app IN DATABASE " + devDatabase + " SET search_path = " + schemas,
 	} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return nil, configs.Config{}, err

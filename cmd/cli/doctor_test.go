@@ -14,6 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -32,7 +33,7 @@ func as(t *testing.T, role, dsn string) string {
 func patient(t *testing.T) string {
 	t.Helper()
 	dsn := testkit.Database(t, nil, "empty")
-	require.NoError(t, wire.Migrate(t.Context(), dsn, nil))
+	require.NoError(t, wire.Migrate(t.Context(), dsn, nil, modules.BuiltIn()...))
 	s, err := postgres.Open(t.Context(), postgres.Config{DSN: as(t, "backbone_app", dsn)})
 	require.NoError(t, err)
 	defer s.Close()

@@ -12,12 +12,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/modules"
 )
 
 // parses tells what is wrong with a command line of this program: a command, a flag or an
 // argument that it does not take, or one that is missing.
 func parses(words []string) error {
-	cmd, rest, err := newRoot().Find(words)
+	cmd, rest, err := newRoot(modules.BuiltIn()).Find(words)
 	if err != nil {
 		return err
 	}
@@ -118,14 +120,14 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 			}
 			for _, words := range ours(line) {
 				assert.NoError(t, parses(words), "the example of %s: %s", c.CommandPath(), line)
-				cmd, _, err := newRoot().Find(words)
+				cmd, _, err := newRoot(modules.BuiltIn()).Find(words)
 				assert.NoError(t, err)
 				found = found || c.Parent() == nil || strings.HasPrefix(cmd.CommandPath()+" ", c.CommandPath()+" ")
 			}
 		}
 		assert.True(t, found, "no example of %s shows it", c.CommandPath())
 	}
-	walk(newRoot())
+	walk(newRoot(modules.BuiltIn()))
 }
 
 var consoleBlock = regexp.MustCompile("(?ms)^ *```console\n(.*?)^ *```$")

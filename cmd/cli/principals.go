@@ -3,10 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/erpbackbone/backbone/adapters/plugin"
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -14,9 +17,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-func bootstrapCommand() *cobra.Command {
+func bootstrapCommand(modules []plugin.Module) *cobra.Command {
 	var path string
-	var o BootstrapOptions
+	o := BootstrapOptions{Modules: modules}
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Make the first tenant and its first administrator",
@@ -50,15 +53,13 @@ func bootstrapCommand() *cobra.Command {
 	return cmd
 }
 
-func enrollCommand() *cobra.Command {
+func enrollCommand(modules []plugin.Module) *cobra.Command {
 	var path string
-	var o EnrollOptions
+	o := EnrollOptions{Modules: modules}
 	cmd := &cobra.Command{
 		Use:   "enroll",
 		Short: "Let a further person or service in",
-		Long: "enroll stores a principal and prints its access token once. Roles: module, importer,\n" +
-			"ap_clerk, approver, vendor_admin, treasurer, gl_accountant, controller, cfo, auditor,\n" +
-			"compliance, compliance_approver, admin, operator.\n\n" +
+		Long: "enroll stores a principal and prints its access token once. Roles:\n" + roleNames(modules) + ".\n\n" +
 			"Access lasts a year. Whoever's has expired is enrolled again the same way, with the roles\n" +
 			"that are given now; --renew replaces a token that is still good, such as a lost one, and\n" +
 			"without --role leaves the rights as they are. The token before is good no longer.\n\n" +
@@ -104,8 +105,35 @@ func enrollCommand() *cobra.Command {
 	return cmd
 }
 
+// roleNames lists the roles that a principal may hold, wrapped for a terminal.
+func roleNames(modules []plugin.Module) string {
+	declared := make([]module.Module, len(modules))
+	for i, m := range modules {
+		declared[i] = m.Module
+	}
+	var text strings.Builder
+	width := 0
+	for i, role := range module.RoleNames(declared...) {
+		if i > 0 {
+			text.WriteString(",")
+			width++
+			if width+1+len(role) > 90 {
+				text.WriteString("\n")
+				width = 0
+			} else {
+				text.WriteString(" ")
+				width++
+			}
+		}
+		text.WriteString(role)
+		width += len(role)
+	}
+	return text.String()
+}
+
 // BootstrapOptions are the flags of `backbone bootstrap`.
 type BootstrapOptions struct {
+	Modules    []plugin.Module
 	LogName    string
 	Deployment uint16
 	Tenant     string
@@ -118,7 +146,7 @@ func Bootstrap(ctx context.Context, config configs.Config, o BootstrapOptions) (
 	if config.Database.DSN == "" {
 		return "", fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
 	}
-	app, err := wire.Open(ctx, config, wire.Options{LogName: o.LogName, Deployment: o.Deployment})
+	app, err := wire.Open(ctx, config, wire.Options{Modules: o.Modules, LogName: o.LogName, Deployment: o.Deployment})
 	if err != nil {
 		return "", err
 	}
@@ -174,6 +202,7 @@ func enroll(ctx context.Context, app *wire.App, p ports.Principal, how enrollmen
 
 // EnrollOptions are the flags of `backbone enroll`.
 type EnrollOptions struct {
+	Modules       []plugin.Module
 	Tenant        string
 	Person        string
 	Roles         []string
@@ -195,7 +224,7 @@ func Enroll(ctx context.Context, config configs.Config, o EnrollOptions) (token 
 	if len(o.Roles) == 0 && (len(o.LegalEntities) > 0 || o.Everywhere) {
 		return "", false, fault.New(fault.Invalid, "cli.role_missing", "legal entities are given together with roles; give --role too, or leave both as they are")
 	}
-	app, err := wire.Open(ctx, config, wire.Options{})
+	app, err := wire.Open(ctx, config, wire.Options{Modules: o.Modules})
 	if err != nil {
 		return "", false, err
 	}

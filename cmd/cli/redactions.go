@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/redaction"
@@ -21,7 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-func redactCommand() *cobra.Command {
+func redactCommand(modules []plugin.Module) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redact",
 		Short: "Redact personal data that stands in clear in old events",
@@ -31,7 +32,7 @@ func redactCommand() *cobra.Command {
 			"vouches for the new payload. It works on the database itself, as the eraser's role.",
 	}
 	cmd.AddCommand(
-		redactSubcommand("request", "Request the redaction of values of an event",
+		redactSubcommand(modules, "request", "Request the redaction of values of an event",
 			"  backbone redact request --legal-entity DEMF --event 01JQ8E6Z6G3V5T8C9N2M4K7R1P \\\n"+
 				"    --pointer /data/remark --reason \"Free text with an address\" --person p-0001",
 			RedactRequest, func(cmd *cobra.Command, o *RedactOptions) {
@@ -42,27 +43,27 @@ func redactCommand() *cobra.Command {
 				f.StringVar(&o.Person, "person", "", "pseudonymous id of the person who requests (required)")
 				required(cmd, "event", "pointer", "reason", "person")
 			}),
-		redactSubcommand("approve ID", "Approve a redaction as another person",
+		redactSubcommand(modules, "approve ID", "Approve a redaction as another person",
 			"  backbone redact approve 01JQ8E6Z6G3V5T8C9N2M4K7R1P --legal-entity DEMF --person p-0002",
 			RedactApprove, func(cmd *cobra.Command, o *RedactOptions) {
 				cmd.Flags().StringVar(&o.Person, "person", "", "pseudonymous id of the person who approves (required)")
 				required(cmd, "person")
 			}),
-		redactSubcommand("run [ID]", "Carry an approved redaction out, or complete interrupted ones",
+		redactSubcommand(modules, "run [ID]", "Carry an approved redaction out, or complete interrupted ones",
 			"  backbone redact run 01JQ8E6Z6G3V5T8C9N2M4K7R1P --legal-entity DEMF\n"+
 				"  backbone redact run --legal-entity DEMF",
 			RedactRun, func(cmd *cobra.Command, o *RedactOptions) {
 				cmd.Flags().StringVar(&o.DSN, "app-dsn", "", "the application's DSN, to append the event (default: database.dsn, then --data-dir)")
 			}),
-		redactSubcommand("list", "List redactions and how far they are",
+		redactSubcommand(modules, "list", "List redactions and how far they are",
 			"  backbone redact list --legal-entity DEMF --json", RedactList, func(*cobra.Command, *RedactOptions) {}),
 	)
 	return cmd
 }
 
 // redactSubcommand adds the flags that all of them have.
-func redactSubcommand(use, short, example string, do func(context.Context, RedactOptions) error, flags func(*cobra.Command, *RedactOptions)) *cobra.Command {
-	var o RedactOptions
+func redactSubcommand(modules []plugin.Module, use, short, example string, do func(context.Context, RedactOptions) error, flags func(*cobra.Command, *RedactOptions)) *cobra.Command {
+	o := RedactOptions{Modules: modules}
 	var path, dataDir string
 	cmd := &cobra.Command{
 		Use: use, Short: short, Example: example,
@@ -119,6 +120,7 @@ func redactSubcommand(use, short, example string, do func(context.Context, Redac
 
 // RedactOptions are the flags of `backbone redact`.
 type RedactOptions struct {
+	Modules     []plugin.Module
 	EraserDSN   string
 	DSN         string // the application's; only to run
 	Tenant      string // needed where two tenants have the legal entity
@@ -331,7 +333,7 @@ func openRedactor(ctx context.Context, o RedactOptions, announce bool) (r *redac
 			return r, err
 		}
 		r.close = append(r.close, store.Close)
-		if c.Announcer, err = wire.NewRedactionAnnouncer(ctx, store, o.Limits); err != nil {
+		if c.Announcer, err = wire.NewRedactionAnnouncer(ctx, store, o.Limits, o.Modules); err != nil {
 			return r, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
@@ -12,7 +13,7 @@ import (
 
 const configHelp = "configuration file (YAML); the environment (BACKBONE_…) wins over it"
 
-func serveCommand() *cobra.Command {
+func serveCommand(modules []plugin.Module) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -28,14 +29,14 @@ func serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return wire.Serve(cmd.Context(), config)
+			return wire.Serve(cmd.Context(), config, modules)
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", "", configHelp)
 	return cmd
 }
 
-func migrateCommand() *cobra.Command {
+func migrateCommand(modules []plugin.Module) *cobra.Command {
 	var path, dsn string
 	cmd := &cobra.Command{
 		Use:   "migrate",
@@ -58,7 +59,7 @@ func migrateCommand() *cobra.Command {
 				return fmt.Errorf("no owner DSN; give --dsn or set BACKBONE_DATABASE_OWNER_DSN")
 			}
 			show := func(line string) { fmt.Fprintln(cmd.OutOrStdout(), line) }
-			if err := wire.Migrate(cmd.Context(), dsn, show); err != nil || config.KeyStore.OwnerDSN == "" {
+			if err := wire.Migrate(cmd.Context(), dsn, show, modules...); err != nil || config.KeyStore.OwnerDSN == "" {
 				return err
 			}
 			return postgres.MigrateKeyStore(cmd.Context(), config.KeyStore.OwnerDSN.Reveal(), show)

@@ -19,6 +19,7 @@ import (
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -34,7 +35,7 @@ func newAuditedBooks(t *testing.T) *auditedBooks {
 	t.Helper()
 	b := &auditedBooks{dir: t.TempDir()}
 	b.superuser = testkit.Database(t, nil, "empty")
-	require.NoError(t, wire.Migrate(t.Context(), b.superuser, nil))
+	require.NoError(t, wire.Migrate(t.Context(), b.superuser, nil, modules.BuiltIn()...))
 	store, err := postgres.Open(t.Context(), postgres.Config{DSN: b.as("backbone_app")})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)

@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -31,7 +32,7 @@ func TestDrillOutboxByLogicalReplication(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = cluster.Stop(context.WithoutCancel(t.Context())) })
 	dsn := cluster.SuperuserDSN("postgres")
-	require.NoError(t, wire.Migrate(t.Context(), dsn, nil))
+	require.NoError(t, wire.Migrate(t.Context(), dsn, nil, modules.BuiltIn()...))
 	super, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
 	defer super.Close(t.Context())

@@ -28,6 +28,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -75,7 +76,7 @@ func (d *drill) startCluster(folder string) {
 	var err error
 	d.cluster, err = embeddedpg.Start(d.t.Context(), embeddedpg.Config{DataDir: folder})
 	require.NoError(d.t, err)
-	require.NoError(d.t, Migrate(d.t.Context(), d.cluster.SuperuserDSN(drillDatabase), nil))
+	require.NoError(d.t, Migrate(d.t.Context(), d.cluster.SuperuserDSN(drillDatabase), nil, modules.BuiltIn()...))
 	conn, err := pgx.Connect(d.t.Context(), d.cluster.SuperuserDSN(drillDatabase))
 	require.NoError(d.t, err)
 	defer conn.Close(context.Background())
@@ -96,7 +97,7 @@ func (d *drill) stopCluster() {
 // serve runs a node without its transport.
 func (d *drill) serve() {
 	var err error
-	d.server, err = NewServer(d.t.Context(), d.config, Options{LogName: "drill.example.org"})
+	d.server, err = NewServer(d.t.Context(), d.config, Options{Modules: modules.BuiltIn(), LogName: "drill.example.org"})
 	require.NoError(d.t, err)
 	ctx, cancel := context.WithCancel(d.t.Context())
 	ended := make(chan struct{})

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -25,12 +26,12 @@ func as(t *testing.T, role, dsn string) string {
 func TestANodeHasOneName(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t, nil, "empty")
-	require.NoError(t, Migrate(t.Context(), dsn, nil))
+	require.NoError(t, Migrate(t.Context(), dsn, nil, modules.BuiltIn()...))
 	config := configs.Default()
 	config.Database.DSN = configs.DSN(as(t, "backbone_app", dsn))
 	names := map[string]bool{}
 	for range 2 {
-		a, err := Open(t.Context(), config, Options{LogName: "node.example.org"})
+		a, err := Open(t.Context(), config, Options{Modules: modules.BuiltIn(), LogName: "node.example.org"})
 		require.NoError(t, err)
 		defer a.Close()
 		require.NotEmpty(t, a.Config.Node.ID)
@@ -39,7 +40,7 @@ func TestANodeHasOneName(t *testing.T) {
 	}
 	require.Len(t, names, 2)
 	config.Node.ID = "books-1"
-	a, err := Open(t.Context(), config, Options{})
+	a, err := Open(t.Context(), config, Options{Modules: modules.BuiltIn()})
 	require.NoError(t, err)
 	defer a.Close()
 	require.Equal(t, "books-1", a.Config.Node.ID)

@@ -2,26 +2,33 @@ package wire
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/modules/ap"
-	appostgres "github.com/erpbackbone/backbone/modules/ap/adapters/postgres"
-	"github.com/erpbackbone/backbone/modules/gl"
-	glpostgres "github.com/erpbackbone/backbone/modules/gl/adapters/postgres"
+	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
+
+// builtInHandlers are the handlers of the built-in modules' projections.
+func builtInHandlers() map[string]ports.ProjectionHandler {
+	handlers := map[string]ports.ProjectionHandler{}
+	for _, m := range modules.BuiltIn() {
+		maps.Copy(handlers, m.Projections)
+	}
+	return handlers
+}
 
 // TestProjectionsDeclareTheirTables compares what handlers say about their tables with
 // the database: a table that is left out would neither be compared nor removed.
 func TestProjectionsDeclareTheirTables(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t, nil, "empty")
-	require.NoError(t, Migrate(t.Context(), dsn, nil))
+	require.NoError(t, Migrate(t.Context(), dsn, nil, modules.BuiltIn()...))
 	conn, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
@@ -37,16 +44,14 @@ func TestProjectionsDeclareTheirTables(t *testing.T) {
 	_, err = pgx.ForEachRow(rows, []any{&table, &key}, func() error { keys[table] = key; return nil })
 	require.NoError(t, err)
 	declared := map[string][]string{}
-	for _, h := range []ports.ProjectionHandler{glpostgres.NewProjection(), appostgres.NewProjection(), appostgres.NewVendorProjection()} {
+	for _, h := range builtInHandlers() {
 		for _, table := range h.(ports.ProjectionTables).Tables() {
 			name := table.Schema + "." + table.Name
 			require.NotContains(t, declared, name, "two projections never share a table")
 			declared[name] = append([]string{"partition_id", "version"}, table.Key...)
 		}
 	}
-	require.Len(t, tablesOf(map[string]ports.ProjectionHandler{
-		gl.ProjectionLedger: glpostgres.NewProjection(), ap.OpenItems: appostgres.NewProjection(), ap.Vendors: appostgres.NewVendorProjection(),
-	}), 3)
+	require.Len(t, tablesOf(builtInHandlers()), 3)
 	require.Len(t, declared, len(keys))
 	for name, key := range keys {
 		require.Equal(t, slices.Sorted(slices.Values(key)), slices.Sorted(slices.Values(declared[name])), name)
@@ -59,7 +64,7 @@ func TestProjectionsDeclareTheirTables(t *testing.T) {
 func TestProjectionsDeclareTheirTargets(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t, nil, "empty")
-	require.NoError(t, Migrate(t.Context(), dsn, nil))
+	require.NoError(t, Migrate(t.Context(), dsn, nil, modules.BuiltIn()...))
 	conn, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
@@ -71,7 +76,7 @@ func TestProjectionsDeclareTheirTargets(t *testing.T) {
 		return names
 	}
 	personal := 0
-	for _, h := range []ports.ProjectionHandler{glpostgres.NewProjection(), appostgres.NewProjection(), appostgres.NewVendorProjection()} {
+	for _, h := range builtInHandlers() {
 		var tables []ports.ProjectionTable
 		streams := map[string]bool{}
 		for _, target := range h.(ports.ProjectionTargets).Targets() {
@@ -96,5 +101,5 @@ func TestProjectionsDeclareTheirTargets(t *testing.T) {
 		require.Equal(t, personal > 0, ports.KeepsCopies(h))
 	}
 	require.Equal(t, 2, personal)
-	require.Len(t, targetsOf(map[string]ports.ProjectionHandler{gl.ProjectionLedger: glpostgres.NewProjection(), ap.Vendors: appostgres.NewVendorProjection()}), 2)
+	require.Len(t, targetsOf(builtInHandlers()), 3)
 }

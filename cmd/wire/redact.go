@@ -2,11 +2,11 @@ package wire
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/jq"
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
 	eventappend "github.com/erpbackbone/backbone/application/append"
@@ -26,11 +26,11 @@ type redactionAnnouncer struct {
 
 // NewRedactionAnnouncer composes what appends the events of redactions over a store that
 // is open as the application's role, the only one that can.
-func NewRedactionAnnouncer(ctx context.Context, store *postgres.Store, limits configs.Limits) (redaction.Announcer, error) {
+func NewRedactionAnnouncer(ctx context.Context, store *postgres.Store, limits configs.Limits, modules []plugin.Module) (redaction.Announcer, error) {
 	schemas := jsonschema.New()
-	catalog, err := module.Build(schemas, Modules()...)
+	catalog, err := buildCatalog(schemas, modules)
 	if err != nil {
-		return nil, fmt.Errorf("modules: %w", err)
+		return nil, err
 	}
 	types := registry.New(store, schemas, catalog, system.Clock{}, registry.WithTransforms(jq.New()))
 	if err := types.RegisterBuiltIn(ctx); err != nil {

@@ -7,12 +7,13 @@ import (
 	"net"
 	"os"
 
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 // Serve runs the API until ctx ends.
-func Serve(ctx context.Context, config configs.Config) (err error) {
+func Serve(ctx context.Context, config configs.Config, modules []plugin.Module) (err error) {
 	if config.Database.DSN == "" {
 		return fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
 	}
@@ -20,7 +21,7 @@ func Serve(ctx context.Context, config configs.Config) (err error) {
 		return err
 	}
 	logger := newLogger(config.Log)
-	server, err := NewServer(ctx, config, Options{Logger: logger, Audit: os.Stderr})
+	server, err := NewServer(ctx, config, Options{Modules: modules, Logger: logger, Audit: os.Stderr})
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package wire is the composition root: the one place that knows every adapter
-// and every module. Adding a module is one line in Modules.
+// Package wire is the composition root: the one place that knows every adapter. It joins
+// them with the modules that its caller hands over and knows none of these by name.
 package wire
 
 import (
@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jq"
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
@@ -41,37 +43,37 @@ import (
 	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/modules/ap"
-	appostgres "github.com/erpbackbone/backbone/modules/ap/adapters/postgres"
-	"github.com/erpbackbone/backbone/modules/gl"
-	glpostgres "github.com/erpbackbone/backbone/modules/gl/adapters/postgres"
 	"github.com/erpbackbone/backbone/ports"
-	apsql "github.com/erpbackbone/backbone/sql/ap"
-	glsql "github.com/erpbackbone/backbone/sql/gl"
 )
 
-// Modules are the built-in business modules.
-func Modules() []module.Module {
-	return []module.Module{gl.New(), ap.New(), erasure.Module{}, streams.Module{}}
-}
-
-// migrationSets are the modules' migrations, in the order of Modules.
-func migrationSets() []postgres.MigrationSet {
-	return []postgres.MigrationSet{{Name: "gl", FS: migrations(glsql.FS)}, {Name: "ap", FS: migrations(apsql.FS)}}
-}
-
-// migrations is the folder of that name in a module's embedded files.
-func migrations(files fs.FS) fs.FS {
-	sub, err := fs.Sub(files, "migrations")
-	if err != nil {
-		panic(err) // the name is a valid path
+// buildCatalog joins what the business modules and Backbone's own modules declare.
+func buildCatalog(schemas ports.SchemaCompiler, modules []plugin.Module) (*module.Catalog, error) {
+	declarations := make([]module.Module, 0, len(modules)+2)
+	for _, m := range modules {
+		declarations = append(declarations, m.Module)
 	}
-	return sub
+	catalog, err := module.Build(schemas, append(declarations, erasure.Module{}, streams.Module{})...)
+	if err != nil {
+		return nil, fmt.Errorf("modules: %w", err)
+	}
+	return catalog, nil
 }
 
-// Migrate brings a database to this version's schema. The DSN is the owner's.
-func Migrate(ctx context.Context, ownerDSN string, progress func(string)) error {
-	return postgres.Migrate(ctx, ownerDSN, progress, migrationSets()...)
+// Migrate brings a database to this version's schema, that of the modules included. The
+// DSN is the owner's.
+func Migrate(ctx context.Context, ownerDSN string, progress func(string), modules ...plugin.Module) error {
+	var sets []postgres.MigrationSet
+	for _, m := range modules {
+		if m.Migrations == nil {
+			continue
+		}
+		files, err := fs.Sub(m.Migrations, "migrations")
+		if err != nil {
+			return err
+		}
+		sets = append(sets, postgres.MigrationSet{Name: m.Name(), FS: files})
+	}
+	return postgres.Migrate(ctx, ownerDSN, progress, sets...)
 }
 
 // Observers are the metrics hooks; nil observes nothing.
@@ -121,6 +123,7 @@ type App struct {
 
 // Options are what differs between `serve`, `dev` and tools.
 type Options struct {
+	Modules                []plugin.Module // business modules, those that others build on first
 	AllowDevelopmentTokens bool
 	// LogName and Deployment fix a new installation; "" wants one that is fixed
 	// already.
@@ -179,8 +182,8 @@ func decisions(c *module.Catalog) []string {
 func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource, o Options) error {
 	schemas := jsonschema.New()
 	var err error
-	if a.Catalog, err = module.Build(schemas, Modules()...); err != nil {
-		return fmt.Errorf("modules: %w", err)
+	if a.Catalog, err = buildCatalog(schemas, o.Modules); err != nil {
+		return err
 	}
 	policies := append([]ports.PolicyModule{}, a.Catalog.Policies...)
 	for path, source := range configs.Policies() {
@@ -220,10 +223,15 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		Sealer: vault, Opener: vault, Fingerprints: vault,
 		Snapshots: a.Store, Background: a.background, SnapshotEvery: c.Query.SnapshotEvery, ReadingID: a.Registry.Reading,
 	})
-	handlers := map[string]ports.ProjectionHandler{
-		gl.ProjectionLedger: glpostgres.NewProjection(),
-		ap.OpenItems:        appostgres.NewProjection(),
-		ap.Vendors:          appostgres.NewVendorProjection(),
+	handlers, sources := map[string]ports.ProjectionHandler{}, map[string]ports.ReadModelSource{}
+	for _, m := range o.Modules {
+		maps.Copy(handlers, m.Projections)
+		if m.ReadModels == nil {
+			continue
+		}
+		for name, source := range m.ReadModels(a.Store.Pool()) {
+			sources[m.Name()+"/"+name] = postgres.ReadModel(source)
+		}
 	}
 	cursorKey, err := a.cursorKey(ctx)
 	if err != nil {
@@ -240,12 +248,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if a.personal != nil {
 		a.personal.addErasures(a, clock, ids)
 	}
-	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), map[string]ports.ReadModelSource{
-		"gl/trial-balance":             postgres.ReadModel(glpostgres.NewTrialBalance(a.Store.Pool())),
-		"gl/accounts/{account}/ledger": postgres.ReadModel(glpostgres.NewAccountLedger(a.Store.Pool())),
-		ap.ReadModelOpenItemsPath:      postgres.ReadModel(appostgres.NewOpenItems(a.Store.Pool())),
-		ap.ReadModelVendorsPath:        postgres.ReadModel(appostgres.NewVendors(a.Store.Pool())),
-	}, a.Runner, clock, 5*time.Second)
+	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), sources, a.Runner, clock, 5*time.Second)
 	if err != nil {
 		return err
 	}

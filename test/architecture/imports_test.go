@@ -38,16 +38,26 @@ var layers = []layer{
 	{"ports/", []string{"domain/"}, nil},
 	{"application/*/", []string{"domain/", "ports", "application/module", "application/sharing", "application/{1}/"}, nil},
 	// The document of the built-in modules, from which clients are generated.
-	{"adapters/httpapi/openapi/", []string{"domain/", "application/module", "adapters/", "modules/*/"}, nil},
+	{"adapters/httpapi/openapi/", []string{"application/module", "adapters/", "modules"}, nil},
 	{"adapters/httpapi/", []string{"domain/", "ports", "application/", "adapters/httpapi/"}, []string{""}},
 	{"adapters/postgres/", []string{"domain/", "ports", "adapters/postgres/", "sql/"}, []string{""}},
+	// The door for modules joins their declarations with their adapters.
+	{"adapters/plugin", []string{"ports", "application/module", "configs/demo"}, []string{""}},
 	{"adapters/*/", []string{"domain/", "ports", "adapters/{1}/"}, []string{""}},
+	{"modules", []string{"adapters/plugin", "modules/*/adapters/plugin"}, nil},
+	{"modules/*/adapters/plugin", []string{"ports", "adapters/plugin", "configs/demo", "modules/{1}/", "sql/{1}/"}, []string{""}},
+	// Commands of modules call the server like any other client.
+	{"modules/*/adapters/cli", []string{"domain/", "adapters/client/", "adapters/plugin", "modules/{1}/", "modules/*/contract/", "test/samples"}, []string{""}},
 	{"modules/*/adapters/*/", []string{"domain/", "ports", "modules/{1}/", "adapters/{2}/", "adapters/client/", "sql/{1}/"}, []string{""}},
 	{"modules/*/", []string{"domain/", "ports", "application/module", "modules/{1}/", "modules/*/contract/"}, nil},
 	{"sql/", []string{"sql/"}, nil},
 	{"configs/", []string{"domain/", "configs/"}, []string{""}},
-	{"cmd/cli/", []string{""}, []string{""}},
-	{"cmd/wire/", []string{""}, []string{""}},
+	// The command line and the composition know modules through their door only.
+	{"cmd/cli/", []string{"adapters/", "application/", "cmd/", "configs/", "domain/", "ports"}, []string{""}},
+	{"cmd/wire/", []string{"adapters/", "application/", "cmd/wire/", "configs/", "domain/", "ports"}, []string{""}},
+	{"cmd/scaffold/", []string{""}, []string{""}},
+	{"cmd/app", []string{"cmd/cli", "adapters/plugin"}, nil},
+	{"cmd/backbone", []string{"cmd/app", "modules"}, nil},
 	{"cmd/", []string{"cmd/", "configs/", "domain/"}, []string{""}},
 	{"test/testkit/", []string{"domain/", "ports", "adapters/embeddedpg/", "test/testkit/"}, []string{""}},
 	{"test/", []string{""}, []string{""}},
@@ -111,7 +121,7 @@ func orderViolation(pkg, imported string) string {
 		}
 	}
 	parts := strings.Split(pkg, "/")
-	if parts[0] == "modules" && (len(parts) < 3 || parts[2] != "adapters") && strings.HasPrefix(imported, "modules/"+parts[1]+"/adapters/") {
+	if parts[0] == "modules" && len(parts) > 1 && (len(parts) < 3 || parts[2] != "adapters") && strings.HasPrefix(imported, "modules/"+parts[1]+"/adapters/") {
 		return "a module does not know its adapters"
 	}
 	return ""

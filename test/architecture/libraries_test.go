@@ -27,7 +27,7 @@ var confined = []struct {
 	{"github.com/google/uuid", []string{"adapters/kmsd/"}},
 	{"github.com/hashicorp/golang-lru", []string{"adapters/opa/"}},
 	{"github.com/itchyny/gojq", []string{"adapters/jq/"}},
-	{"github.com/jackc/", []string{"adapters/postgres/", "adapters/embeddedpg/", "modules/*/adapters/postgres/", "cmd/cli/", "cmd/wire/", "test/testkit/"}},
+	{"github.com/jackc/", []string{"adapters/postgres/", "adapters/embeddedpg/", "adapters/plugin/", "modules/*/adapters/postgres/", "modules/*/adapters/plugin/", "cmd/scaffold/skeleton/", "cmd/cli/", "cmd/wire/", "test/testkit/"}},
 	{"github.com/labstack/", []string{"adapters/httpapi/"}},
 	{"github.com/nats-io/nats-server/", []string{"adapters/nats/embedded/"}},
 	{"github.com/nats-io/nats.go", []string{"adapters/nats/"}},
@@ -45,7 +45,7 @@ var confined = []struct {
 	// The command line and its composition.
 	{"github.com/exaring/otelpgx", []string{"cmd/wire/"}},
 	{"github.com/knadh/koanf/", []string{"configs/"}},
-	{"github.com/spf13/cobra", []string{"cmd/cli/", "modules/*/adapters/cli/"}},
+	{"github.com/spf13/cobra", []string{"adapters/plugin/", "cmd/cli/", "modules/*/adapters/cli/"}},
 	{"github.com/vbauerster/mpb/", []string{"cmd/cli/", "modules/*/adapters/cli/"}},
 	{"go.yaml.in/yaml/", []string{"adapters/httpapi/", "cmd/cli/"}},
 	{"golang.org/x/sync/", []string{"cmd/cli/"}},

@@ -22,6 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/configs/demo"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -93,11 +94,11 @@ func (s *bookFixtures) books(t *testing.T) *books {
 	if s.made != nil {
 		return s.made
 	}
-	b := &books{dsn: newDatabase(s.t, s.cluster, "books", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil) })}
+	b := &books{dsn: newDatabase(s.t, s.cluster, "books", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil, modules.BuiltIn()...) })}
 	var address string
 	b.server, address = serve(s.t, b.dsn, false)
 	var err error
-	b.tokens, err = cli.SetUpDemo(t.Context(), b.server.App, nil, true, nil)
+	b.tokens, err = cli.SetUpDemo(t.Context(), b.server.App, modules.BuiltIn(), nil, true, nil)
 	require.NoError(t, err)
 	registerVendors(t, newClients(s.t, 1, address, b.tokens["vendor_admin"])[0])
 	clerks, approvers := newClients(s.t, intentClients, address, b.tokens["ap_clerk"]), newClients(s.t, intentClients, address, b.tokens["approver"])

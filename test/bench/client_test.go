@@ -16,6 +16,7 @@ import (
 
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/modules"
 )
 
 // logName is that of every log in this package.
@@ -36,7 +37,7 @@ func startNode(t *testing.T, dsn string, projections bool, configure func(*confi
 	t.Helper()
 	config := configs.Default()
 	config.Database.DSN = configs.DSN(asApp(t, dsn))
-	options := wire.Options{AllowDevelopmentTokens: true, LogName: logName}
+	options := wire.Options{Modules: modules.BuiltIn(), AllowDevelopmentTokens: true, LogName: logName}
 	configure(&config, &options)
 	server, err := wire.NewServer(t.Context(), config, options)
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 	"github.com/erpbackbone/backbone/cmd/cli"
 	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/modules"
 )
 
 const (
@@ -27,10 +28,10 @@ const (
 // schema, planning on folded state, policies, append, answer; with the projections
 // of accounts payable and the ledger running beside it.
 func reportIntents(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
-	dsn := newDatabase(t, cluster, "intents", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil) })
+	dsn := newDatabase(t, cluster, "intents", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil, modules.BuiltIn()...) })
 	server, address := serve(t, dsn, true)
 	started := time.Now()
-	tokens, err := cli.SetUpDemo(t.Context(), server.App, nil, true, nil)
+	tokens, err := cli.SetUpDemo(t.Context(), server.App, modules.BuiltIn(), nil, true, nil)
 	require.NoError(t, err)
 	printLine("books of the demonstration set up in %s", time.Since(started).Round(10*time.Millisecond))
 	registerVendors(t, newClients(t, 1, address, tokens["vendor_admin"])[0])

@@ -22,6 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -55,7 +56,7 @@ type readStep struct {
 // the verification of the whole log.
 func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
 	requireDiskSpace(t, o)
-	dsn := newDatabase(t, cluster, "reads", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil) })
+	dsn := newDatabase(t, cluster, "reads", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil, modules.BuiltIn()...) })
 	server, address := serve(t, dsn, false)
 	app := server.App
 	token, err := app.Tenancy.Enroll(t.Context(), ports.Principal{

@@ -17,11 +17,11 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/registry"
-	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/configs/demo"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -36,7 +36,11 @@ type pipelineFixture struct {
 func newPipeline(b *testing.B) *pipelineFixture {
 	b.Helper()
 	schemas, clock, ids, limits := jsonschema.New(), system.Clock{}, system.NewIDs(), configs.Default().Limits
-	catalog, err := module.Build(schemas, wire.Modules()...)
+	var declared []module.Module
+	for _, m := range modules.BuiltIn() {
+		declared = append(declared, m.Module)
+	}
+	catalog, err := module.Build(schemas, declared...)
 	require.NoError(b, err)
 	policies, err := opa.New(catalog.Policies)
 	require.NoError(b, err)
@@ -54,8 +58,12 @@ func newPipeline(b *testing.B) *pipelineFixture {
 	e := demo.Entities[0]
 	p.entity, err = store.CreateLegalEntity(b.Context(), ports.LegalEntity{TenantID: demo.Tenant, Code: e.Code, Name: e.Name, TimeZone: e.TimeZone, Status: "active"})
 	require.NoError(b, err)
-	stages, err := demo.Books(e)
-	require.NoError(b, err)
+	var stages []demo.Stage
+	for _, m := range modules.BuiltIn() {
+		books, err := m.Demo.Books(e)
+		require.NoError(b, err)
+		stages = append(stages, books...)
+	}
 	for _, stage := range stages {
 		if stage.Title == "exchange rates" {
 			continue // the invoices are in the currency of the books

@@ -10,8 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/modules/ap"
-	"github.com/erpbackbone/backbone/modules/gl"
+	"github.com/erpbackbone/backbone/modules"
 )
 
 func main() {
@@ -22,7 +21,11 @@ func main() {
 }
 
 func write(path string) error {
-	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
+	var declared []module.Module
+	for _, m := range modules.BuiltIn() {
+		declared = append(declared, m.Module)
+	}
+	catalog, err := module.Build(jsonschema.New(), declared...)
 	if err != nil {
 		return fmt.Errorf("modules: %w", err)
 	}

@@ -1,9 +1,11 @@
-package demo
+package plugin
 
 import (
 	"fmt"
 	"math/big"
 	"time"
+
+	"github.com/erpbackbone/backbone/configs/demo"
 )
 
 // perEuro holds round figures of how many units of a currency one euro bought at
@@ -31,23 +33,17 @@ var perEuro = []struct {
 	{"HRK", 2022, []int64{73000, 73830, 75370, 75570, 76270, 76580, 76380, 75600, 74400, 74130, 74400, 75520, 75160}},
 }
 
-// FirstYear and LastYear bound the demonstration's calendar and rates.
-const (
-	FirstYear = 2010
-	LastYear  = 2030
-)
-
-// Rate is a spot rate: units of the book currency for one unit of From.
-type Rate struct {
+// rate is a spot rate: units of the book currency for one unit of From.
+type rate struct {
 	From  string
 	To    string
 	Date  string // ISO, the first of a month
 	Value string // decimal with eight places
 }
 
-// Rates gives monthly spot rates 2010-2030 to the book currency, by currency and
+// monthlyRates gives monthly spot rates 2010-2030 to the book currency, by currency and
 // then by date. Between two years the figures move in twelve equal steps.
-func Rates(book string) ([][]Rate, error) {
+func monthlyRates(book string) ([][]rate, error) {
 	bookIndex := -1
 	if book != "EUR" {
 		for i, c := range perEuro {
@@ -68,23 +64,23 @@ func Rates(book string) ([][]Rate, error) {
 		year, m := month/12, int64(month%12)
 		return big.NewRat(at(year)*(12-m)+at(year+1)*m, 12*10_000)
 	}
-	var out [][]Rate
+	var out [][]rate
 	for i := -1; i < len(perEuro); i++ {
 		if i == bookIndex {
 			continue
 		}
-		from, last := "EUR", LastYear
+		from, last := "EUR", demo.LastYear
 		if i >= 0 {
 			from = perEuro[i].currency
 			if perEuro[i].lastYear != 0 {
 				last = perEuro[i].lastYear
 			}
 		}
-		var series []Rate
-		for month := range (last - FirstYear + 1) * 12 {
+		var series []rate
+		for month := range (last - demo.FirstYear + 1) * 12 {
 			value := new(big.Rat).Quo(euro(bookIndex, month), euro(i, month))
-			day := time.Date(FirstYear, time.Month(1+month), 1, 0, 0, 0, 0, time.UTC)
-			series = append(series, Rate{From: from, To: book, Date: day.Format(time.DateOnly), Value: value.FloatString(8)})
+			day := time.Date(demo.FirstYear, time.Month(1+month), 1, 0, 0, 0, 0, time.UTC)
+			series = append(series, rate{From: from, To: book, Date: day.Format(time.DateOnly), Value: value.FloatString(8)})
 		}
 		out = append(out, series)
 	}

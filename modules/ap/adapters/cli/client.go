@@ -1,0 +1,16 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/adapters/client"
+)
+
+// Command is `backbone ap`.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{Use: "ap", Short: "Work with accounts payable"}
+	cmd.AddCommand(ImportCommand(func(server, token string) (API, error) {
+		return client.New(client.Config{Server: server, Token: token, Attempts: 1}) // the import tries again by itself
+	}))
+	return cmd
+}

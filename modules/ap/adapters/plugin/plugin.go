@@ -1,0 +1,34 @@
+// Package plugin hands accounts payable with its adapters to the program.
+package plugin
+
+import (
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/adapters/plugin"
+	"github.com/erpbackbone/backbone/modules/ap"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/cli"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/postgres"
+	"github.com/erpbackbone/backbone/ports"
+	apsql "github.com/erpbackbone/backbone/sql/ap"
+)
+
+// New makes accounts payable. It posts into the general ledger, which comes before it in
+// the list of modules.
+func New() plugin.Module {
+	return plugin.Module{
+		Module:     ap.New(),
+		Migrations: apsql.FS,
+		Projections: map[string]ports.ProjectionHandler{
+			ap.OpenItems: postgres.NewProjection(),
+			ap.Vendors:   postgres.NewVendorProjection(),
+		},
+		ReadModels: func(pool *pgxpool.Pool) map[string]ports.ReadModelSource {
+			return map[string]ports.ReadModelSource{
+				ap.ReadModelOpenItems: postgres.NewOpenItems(pool),
+				ap.ReadModelVendors:   postgres.NewVendors(pool),
+			}
+		},
+		Command: cli.Command,
+		Demo:    plugin.Demo{Books: books, Sample: cli.Sample, Hints: cli.Hints},
+	}
+}

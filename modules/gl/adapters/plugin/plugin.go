@@ -1,0 +1,28 @@
+// Package plugin hands the general ledger with its adapters to the program.
+package plugin
+
+import (
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/adapters/plugin"
+	"github.com/erpbackbone/backbone/modules/gl"
+	"github.com/erpbackbone/backbone/modules/gl/adapters/postgres"
+	"github.com/erpbackbone/backbone/ports"
+	glsql "github.com/erpbackbone/backbone/sql/gl"
+)
+
+// New makes the general ledger.
+func New() plugin.Module {
+	return plugin.Module{
+		Module:      gl.New(),
+		Migrations:  glsql.FS,
+		Projections: map[string]ports.ProjectionHandler{gl.ProjectionLedger: postgres.NewProjection()},
+		ReadModels: func(pool *pgxpool.Pool) map[string]ports.ReadModelSource {
+			return map[string]ports.ReadModelSource{
+				gl.ReadModelTrialBalance:  postgres.NewTrialBalance(pool),
+				gl.ReadModelAccountLedger: postgres.NewAccountLedger(pool),
+			}
+		},
+		Demo: plugin.Demo{Books: books},
+	}
+}

@@ -1,0 +1,124 @@
+// Package moduletest runs the intents of business modules through the real pipeline on
+// the in-memory store, so that a module is tested without a database. Tests of modules in
+// other repositories may import it, as they may package testkit, which gives a test a
+// PostgreSQL database.
+package moduletest
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/adapters/system"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// Books are a legal entity, USMF in UTC, whose intents go through the pipeline.
+type Books struct {
+	Clock    *testkit.Clock // stands at 2026-03-20 10:00 UTC until a test moves it
+	Catalog  *module.Catalog
+	Store    *memory.Store
+	Pipeline *pipeline.Service
+	Entity   ports.LegalEntity
+
+	t testing.TB
+}
+
+// New joins modules, those that they emit events of included, and opens books.
+func New(t testing.TB, modules ...module.Module) *Books {
+	t.Helper()
+	clock, schemas, ids := testkit.NewClock(time.Date(2026, 3, 20, 10, 0, 0, 0, time.UTC)), jsonschema.New(), system.NewIDs()
+	catalog, err := module.Build(schemas, modules...)
+	require.NoError(t, err)
+	sources := catalog.Policies
+	for path, source := range configs.Policies() {
+		sources = append(sources, ports.PolicyModule{Path: path, Source: source})
+	}
+	policies, err := opa.New(sources, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute)) // long enough for a busy machine
+	require.NoError(t, err)
+	store := memory.New(memory.Config{Clock: clock, LogName: "test.example.org"})
+	entity, err := store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
+	require.NoError(t, err)
+	types := registry.New(store, schemas, catalog, clock)
+	require.NoError(t, types.RegisterBuiltIn(t.Context()))
+	limits := configs.Default().Limits
+	return &Books{
+		Clock: clock, Catalog: catalog, Store: store, Entity: entity, t: t,
+		Pipeline: pipeline.New(pipeline.Config{
+			Catalog: catalog, Schemas: schemas, Policies: policies, Appender: store, Events: store, Intents: store, Idempotency: store, Clock: clock, IDs: ids,
+			Preparer: eventappend.NewPreparer(types, ids, eventappend.Limits{
+				BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
+			}),
+		}),
+	}
+}
+
+// caller is a person who holds a role; "controller:2" is another one with the same role.
+func (b *Books) caller(who string) pipeline.Caller {
+	b.t.Helper()
+	role, _, _ := strings.Cut(who, ":")
+	require.Contains(b.t, b.Catalog.RoleNames(), role, "no module declares the role")
+	return pipeline.Caller{
+		Principal: ports.Principal{TenantID: b.Entity.TenantID, PersonID: "person-" + who, PrincipalID: "person-" + who, ActorType: event.Human, Roles: []string{role}},
+		Actor:     event.Actor{Type: event.Human, ID: "person-" + who, Name: role},
+	}
+}
+
+// Submit submits an intent as a person who holds the role.
+func (b *Books) Submit(who, intentType, payload string) (pipeline.Outcome, error) {
+	b.t.Helper()
+	return b.Pipeline.Submit(b.t.Context(), b.caller(who), pipeline.Request{
+		Type: intentType, LegalEntity: b.Entity, Payload: json.RawMessage(payload), Source: event.Source{System: "test", Channel: "api"},
+	})
+}
+
+// Execute submits an intent that takes effect at once.
+func (b *Books) Execute(who, intentType, payload string) pipeline.Outcome {
+	b.t.Helper()
+	out, err := b.Submit(who, intentType, payload)
+	require.NoError(b.t, err, payload)
+	require.Equal(b.t, intent.Executed, out.Status, payload)
+	return out
+}
+
+// Pend submits an intent that waits for approval.
+func (b *Books) Pend(who, intentType, payload string) pipeline.Outcome {
+	b.t.Helper()
+	out, err := b.Submit(who, intentType, payload)
+	require.NoError(b.t, err, payload)
+	require.Equal(b.t, intent.PendingApproval, out.Status, payload)
+	return out
+}
+
+// Approve lets a waiting intent through.
+func (b *Books) Approve(who string, waiting pipeline.Outcome) (pipeline.Outcome, error) {
+	b.t.Helper()
+	return b.Pipeline.Approve(b.t.Context(), b.caller(who), pipeline.Decision{LegalEntity: b.Entity, Intent: waiting.IntentID, PlanHash: waiting.PlanHash})
+}
+
+// Refuse submits an intent that is refused with a code, and writes no event.
+func (b *Books) Refuse(code, who, intentType, payload string) {
+	b.t.Helper()
+	before, err := b.Store.Head(b.t.Context(), b.Entity.Partition)
+	require.NoError(b.t, err)
+	_, refusal := b.Submit(who, intentType, payload)
+	require.Equal(b.t, code, fault.CodeOf(refusal), "%v", refusal)
+	after, err := b.Store.Head(b.t.Context(), b.Entity.Partition)
+	require.NoError(b.t, err)
+	require.Equal(b.t, before.Sequence, after.Sequence, "a refusal writes no event")
+}
