@@ -1,10 +1,11 @@
-// Package moduletest runs the intents of business modules through the real pipeline on
-// the in-memory store, so that a module is tested without a database. Tests of modules in
-// other repositories may import it, as they may package testkit, which gives a test a
-// PostgreSQL database.
+// Package moduletest runs business modules behind the real pipeline, for their tests: New
+// on the in-memory store, for intents and policies; NewOnPostgres on a database of the
+// test's own, for projections and read models too. Tests of modules in other repositories
+// may import it.
 package moduletest
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -15,11 +16,14 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/system"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -30,16 +34,17 @@ import (
 
 // Books are a legal entity, USMF in UTC, whose intents go through the pipeline.
 type Books struct {
-	Clock    *testkit.Clock // stands at 2026-03-20 10:00 UTC until a test moves it
 	Catalog  *module.Catalog
-	Store    *memory.Store
 	Pipeline *pipeline.Service
 	Entity   ports.LegalEntity
 
-	t testing.TB
+	t       testing.TB
+	head    func(context.Context, event.PartitionID) (ports.Head, error)
+	reports *query.Reports // nil on the in-memory store
 }
 
-// New joins modules, those that they emit events of included, and opens books.
+// New opens books in memory for modules and those whose events they emit. It is
+// 2026-03-20 10:00 UTC.
 func New(t testing.TB, modules ...module.Module) *Books {
 	t.Helper()
 	clock, schemas, ids := testkit.NewClock(time.Date(2026, 3, 20, 10, 0, 0, 0, time.UTC)), jsonschema.New(), system.NewIDs()
@@ -58,7 +63,7 @@ func New(t testing.TB, modules ...module.Module) *Books {
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	limits := configs.Default().Limits
 	return &Books{
-		Clock: clock, Catalog: catalog, Store: store, Entity: entity, t: t,
+		Catalog: catalog, Entity: entity, t: t, head: store.Head,
 		Pipeline: pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: policies, Appender: store, Events: store, Intents: store, Idempotency: store, Clock: clock, IDs: ids,
 			Preparer: eventappend.NewPreparer(types, ids, eventappend.Limits{
@@ -66,6 +71,44 @@ func New(t testing.TB, modules ...module.Module) *Books {
 			}),
 		}),
 	}
+}
+
+// NewOnPostgres opens books in a database of the test's own, with read models that follow
+// the log. Without PostgreSQL the test is skipped.
+func NewOnPostgres(t testing.TB, modules ...plugin.Module) *Books {
+	t.Helper()
+	dsn := testkit.Database(t, nil, "empty")
+	require.NoError(t, wire.Migrate(t.Context(), dsn, nil, modules...))
+	config := configs.Default()
+	config.Database.DSN = configs.DSN(dsn)
+	app, err := wire.Open(t.Context(), config, wire.Options{Modules: modules, LogName: "test.example.org"})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		app.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+		app.Close()
+	})
+	entity, err := app.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF"})
+	require.NoError(t, err)
+	return &Books{Catalog: app.Catalog, Pipeline: app.Intake, Entity: entity, t: t, head: app.Store.Head, reports: app.Reports}
+}
+
+// Report asks a read model by its path, "ap/open-items", once it has caught up with the
+// log, and decodes its rows. Only books on PostgreSQL have read models.
+func (b *Books) Report(path string, params map[string]string, rows any) {
+	b.t.Helper()
+	require.NotNil(b.t, b.reports, "read models need NewOnPostgres")
+	report, err := b.reports.Ask(b.t.Context(), query.Question{Path: path, Entity: b.Entity, Params: params, Limit: 1000})
+	require.NoError(b.t, err)
+	text, err := json.Marshal(report.Rows)
+	require.NoError(b.t, err)
+	require.NoError(b.t, json.Unmarshal(text, rows))
 }
 
 // caller is a person who holds a role; "controller:2" is another one with the same role.
@@ -114,11 +157,11 @@ func (b *Books) Approve(who string, waiting pipeline.Outcome) (pipeline.Outcome,
 // Refuse submits an intent that is refused with a code, and writes no event.
 func (b *Books) Refuse(code, who, intentType, payload string) {
 	b.t.Helper()
-	before, err := b.Store.Head(b.t.Context(), b.Entity.Partition)
+	before, err := b.head(b.t.Context(), b.Entity.Partition)
 	require.NoError(b.t, err)
 	_, refusal := b.Submit(who, intentType, payload)
 	require.Equal(b.t, code, fault.CodeOf(refusal), "%v", refusal)
-	after, err := b.Store.Head(b.t.Context(), b.Entity.Partition)
+	after, err := b.head(b.t.Context(), b.Entity.Partition)
 	require.NoError(b.t, err)
 	require.Equal(b.t, before.Sequence, after.Sequence, "a refusal writes no event")
 }
