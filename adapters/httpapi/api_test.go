@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
@@ -90,60 +90,75 @@ func TestFiltersLeaveOut(t *testing.T) {
 	}
 }
 
-// The client reads what the server writes.
-func TestTheClientOfThisAPI(t *testing.T) {
+// clientOf calls the server with the generated client.
+func (h *house) clientOf(t *testing.T, role string) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Config{Server: h.url, Token: h.tokens[role]})
+	require.NoError(t, err)
+	return c
+}
+
+func TestClientReadsEvents(t *testing.T) {
 	t.Parallel()
 	h := openHouse(t)
 	h.machineType(t)
-	as := func(role string) *httpclient.Client {
-		c, err := httpclient.New(httpclient.Config{Server: h.url, Token: h.tokens[role]})
-		require.NoError(t, err)
-		return c
-	}
-	receipts, replayed, err := as("module").Append(t.Context(), []httpclient.NewEvent{{
-		Type: "equipment.machine.serviced", Scope: httpclient.Scope{LegalEntity: "USMF"}, Stream: httpclient.Stream{Type: "machine", ID: "M-1"},
-		ExpectedVersion: 0, Data: json.RawMessage(`{"hours":1.50}`), Dimensions: map[string]string{"department": "OPS"},
-		Entities: []httpclient.Entity{{Type: "machine", ID: "M-1", Role: "subject"}},
-	}}, "k")
+	ctx, auditor := t.Context(), h.clientOf(t, "auditor")
+	replayed := true
+	appended, err := h.clientOf(t, "module").AppendEvents(ctx, client.AppendEventsParams{IdempotencyKey: "k"}, client.AppendRequest{Events: []client.NewEvent{{
+		Type: "equipment.machine.serviced", Scope: client.NewScope{LegalEntity: "USMF"}, Stream: client.Stream{Type: "machine", ID: "M-1"},
+		ExpectedVersion: json.RawMessage("0"), Data: json.RawMessage(`{"hours":1.50}`), Dimensions: map[string]string{"department": "OPS"},
+		Entities: []client.EntityReference{{EntityType: "machine", EntityID: "M-1", Role: "subject"}},
+	}}}, client.Replayed(&replayed))
 	require.NoError(t, err)
 	require.False(t, replayed)
-	e, err := as("auditor").Event(t.Context(), "", receipts[0].ID)
+	receipt := appended.Events[0]
+	found, err := auditor.GetEvent(ctx, receipt.ID, client.GetEventParams{})
 	require.NoError(t, err)
+	e := found.Event
 	require.Equal(t, `{"hours":1.50}`, string(e.Data))
-	require.Equal(t, receipts[0].RecordedAt, e.RecordedAt)
-	chain, err := as("auditor").Lineage(t.Context(), "USMF", e.ID)
+	require.Equal(t, receipt.RecordedAt, e.RecordedAt)
+	chain, err := auditor.GetLineage(ctx, e.ID, client.GetLineageParams{LegalEntity: "USMF"})
 	require.NoError(t, err)
-	require.Equal(t, httpclient.Lineage{Events: []httpclient.Event{e}}, chain)
-	tree, err := as("auditor").Descendants(t.Context(), "USMF", e.ID)
+	require.Equal(t, client.Lineage{Lineage: []client.Event{e}, Depth: 1}, chain)
+	tree, err := auditor.GetDescendants(ctx, e.ID, client.GetDescendantsParams{LegalEntity: "USMF"})
 	require.NoError(t, err)
-	require.Equal(t, httpclient.Descendants{Events: []httpclient.Descendant{}}, tree)
-	process, err := as("auditor").Process(t.Context(), e.CorrelationID)
+	require.Equal(t, client.Descendants{Descendants: []client.Descendant{}}, tree)
+	process, err := auditor.GetProcess(ctx, e.CorrelationID, client.GetProcessParams{})
 	require.NoError(t, err)
-	require.Equal(t, []httpclient.Event{e}, process.Events)
-	require.Equal(t, []string{e.Actor.ID}, process.Actors)
-	page, err := as("auditor").Events(t.Context(), url.Values{"stream_type": {"scope"}, "stream_id": {"USMF"}})
+	require.Equal(t, []client.Event{e}, process.Events)
+	require.Equal(t, []string{e.Actor.ID}, process.ActorsInvolved)
+	page, err := auditor.ListEvents(ctx, client.ListEventsParams{StreamType: "scope", StreamID: "USMF"})
 	require.NoError(t, err)
-	require.Equal(t, []httpclient.Event{e}, page.Events)
+	require.Equal(t, []client.Event{e}, page.Events)
+	withoutData := false
+	page, err = auditor.ListEvents(ctx, client.ListEventsParams{StreamType: "scope", StreamID: "USMF", IncludeData: &withoutData})
+	require.NoError(t, err)
+	require.Empty(t, page.Events[0].Data)
+}
 
-	out, err := as("ap_clerk").SubmitIntent(t.Context(), httpclient.Intent{
-		Type: "note.add_page", LegalEntity: "USMF", Payload: map[string]any{"number": "P-1", "secret": true}, CausedBy: e.ID,
-	}, "k")
+func TestClientSubmitsIntents(t *testing.T) {
+	t.Parallel()
+	h := openHouse(t)
+	ctx, clerk, controller := t.Context(), h.clientOf(t, "ap_clerk"), h.clientOf(t, "controller")
+	out, err := clerk.SubmitIntent(ctx, client.SubmitIntentParams{IdempotencyKey: "k"}, client.IntentRequest{
+		Type: "note.add_page", LegalEntity: "USMF", Payload: json.RawMessage(`{"number":"P-1","secret":true}`),
+	})
 	require.NoError(t, err)
 	require.Equal(t, "pending_approval", out.Status)
 	require.Equal(t, []string{"controller"}, out.Needs[0].Roles)
-	_, err = as("controller").Approve(t.Context(), "", out.IntentID, "another plan", "")
+	_, err = controller.ApproveIntent(ctx, out.IntentID, client.ApproveIntentParams{}, client.ApproveRequest{PlanHash: "another plan"})
 	require.Equal(t, "intent.plan_changed", fault.CodeOf(err))
-	done, err := as("controller").Approve(t.Context(), "", out.IntentID, out.PlanHash, "fine")
+	done, err := controller.ApproveIntent(ctx, out.IntentID, client.ApproveIntentParams{}, client.ApproveRequest{PlanHash: out.PlanHash, Comment: "fine"})
 	require.NoError(t, err)
 	require.Equal(t, "executed", done.Status)
-	stored, err := as("ap_clerk").GetIntent(t.Context(), "", out.IntentID)
+	stored, err := clerk.GetIntent(ctx, out.IntentID, client.GetIntentParams{})
 	require.NoError(t, err)
 	require.Equal(t, done.Events, stored.Events)
 	require.Equal(t, "note.add_page", stored.Type)
 	var report struct {
 		Header map[string]string `json:"header"`
 	}
-	require.NoError(t, as("auditor").ReadModel(t.Context(), "note/pages", url.Values{"legal_entity": {"USMF"}}, &report))
+	require.NoError(t, h.clientOf(t, "auditor").ReadModel(ctx, "note/pages", url.Values{"legal_entity": {"USMF"}}, &report))
 	require.Equal(t, "USMF", report.Header["legal_entity"])
 }
 

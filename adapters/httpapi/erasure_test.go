@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -12,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/adapters/httpapi"
-	"github.com/erpbackbone/backbone/adapters/httpclient"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -331,57 +332,48 @@ func TestErasureProblemDocuments(t *testing.T) {
 	}
 }
 
-// The client reads what the server writes.
-func TestTheClientOfErasures(t *testing.T) {
+func TestClientOfErasures(t *testing.T) {
 	t.Parallel()
 	h, _ := openBureau(t)
-	as := func(role string) *httpclient.Client {
-		c, err := httpclient.New(httpclient.Config{Server: h.url, Token: h.tokens[role]})
-		require.NoError(t, err)
-		return c
-	}
-	ctx := t.Context()
-	made, err := as("compliance").RequestErasure(ctx, httpclient.NewErasure{
+	ctx, compliance, approver, auditor := t.Context(), h.clientOf(t, "compliance"), h.clientOf(t, "compliance_approver"), h.clientOf(t, "auditor")
+	made, err := compliance.RequestErasure(ctx, client.RequestErasureParams{IdempotencyKey: "k"}, client.NewErasureRequest{
 		Subject: "employee:E-1", LegalEntities: []string{"USMF"}, Basis: "court_order", Reason: "File 4711.", DueOn: "2026-04-15",
-	}, "k")
+	})
 	require.NoError(t, err)
 	require.Equal(t, []string{"USMF"}, made.LegalEntities)
 	require.Equal(t, "2026-04-15", made.DueOn)
 	require.Equal(t, 30, *made.DaysLeft)
-	require.Equal(t, []httpclient.RetainedClass{{Class: "regulatory", Until: "2027-12-31"}}, made.Preview.Retained)
-	require.Equal(t, httpclient.ErasureStep{Step: "approved", Attempts: 1, Error: "keys.unavailable"}, made.Steps[2])
-	_, err = as("compliance").ApproveErasure(ctx, made.ID, "")
+	require.Equal(t, []client.RetainedClass{{Class: "regulatory", Until: "2027-12-31"}}, made.Preview.Retained)
+	require.Equal(t, client.ErasureStep{Step: "approved", Attempts: 1, Error: "keys.unavailable"}, made.Steps[2])
+	_, err = compliance.ApproveErasureRequest(ctx, made.ID, client.ApproveErasure{})
 	require.Equal(t, "erasure.same_person", fault.CodeOf(err))
-	approved, err := as("compliance_approver").ApproveErasure(ctx, made.ID, made.Preview.Scope)
+	approved, err := approver.ApproveErasureRequest(ctx, made.ID, client.ApproveErasure{Scope: made.Preview.Scope})
 	require.NoError(t, err)
 	require.Equal(t, bureauOpened.Add(time.Hour), approved.ApprovedAt)
-	done, err := as("auditor").Erasure(ctx, made.ID)
+	done, err := auditor.GetErasureRequest(ctx, made.ID)
 	require.NoError(t, err)
 	require.Equal(t, "completed", done.Status)
 	require.Nil(t, done.DaysLeft)
-	all, err := as("auditor").Erasures(ctx, []string{"completed"}, 5)
+	all, err := auditor.ListErasureRequests(ctx, client.ListErasureRequestsParams{Status: "completed", Limit: 5})
 	require.NoError(t, err)
-	require.Equal(t, []httpclient.Erasure{done}, all)
-	certificate, err := as("auditor").ErasureCertificate(ctx, made.ID)
+	require.Equal(t, []client.ErasureRequest{done}, all.ErasureRequests)
+	var certificate json.RawMessage
+	_, err = auditor.GetErasureCertificate(ctx, made.ID, client.Document(&certificate))
 	require.NoError(t, err)
 	require.Equal(t, `{ "note": "`+made.ID+`" }`+"\n", string(certificate))
-	for verb, end := range map[string]func(string) (httpclient.Erasure, error){
-		"rejected": func(id string) (httpclient.Erasure, error) {
-			return as("compliance_approver").RejectErasure(ctx, id, "No.")
-		},
-		"withdrawn": func(id string) (httpclient.Erasure, error) { return as("compliance").WithdrawErasure(ctx, id, "No.") },
-	} {
-		ended, err := end(h.requestErasure(t, "compliance"))
-		require.NoError(t, err)
-		require.Equal(t, []string{verb, "No."}, []string{ended.Status, ended.EndReason})
-	}
-
-	placed, err := as("compliance").PlaceHold(ctx, httpclient.NewHold{Subject: "employee:E-1", LegalEntities: []string{"USMF"}, Reason: "File 4711.", Until: "2027-12-31"})
+	ended, err := approver.RejectErasureRequest(ctx, h.requestErasure(t, "compliance"), client.RejectRequest{Reason: "No."})
 	require.NoError(t, err)
-	found, err := as("auditor").Holds(ctx, "employee:E-1")
+	require.Equal(t, []string{"rejected", "No."}, []string{ended.Status, ended.EndReason})
+	ended, err = compliance.WithdrawErasureRequest(ctx, h.requestErasure(t, "compliance"), client.RejectRequest{Reason: "No."})
+	require.NoError(t, err)
+	require.Equal(t, []string{"withdrawn", "No."}, []string{ended.Status, ended.EndReason})
+
+	placed, err := compliance.PlaceLegalHold(ctx, client.NewLegalHold{Subject: "employee:E-1", LegalEntities: []string{"USMF"}, Reason: "File 4711.", Until: "2027-12-31"})
+	require.NoError(t, err)
+	found, err := auditor.ListLegalHolds(ctx, client.ListLegalHoldsParams{Subject: "employee:E-1"})
 	require.NoError(t, err)
 	require.Equal(t, placed, found)
-	released, err := as("compliance").ReleaseHold(ctx, placed[0].ID)
+	released, err := compliance.ReleaseLegalHold(ctx, placed.LegalHolds[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, "p-compliance", released.ReleasedBy)
 }
