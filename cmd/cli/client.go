@@ -1,12 +1,12 @@
 package cli
 
 import (
-	"io"
+	"context"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
@@ -17,35 +17,43 @@ func envOr(name, otherwise string) string {
 	return otherwise
 }
 
-// clientFlags adds the flags of commands that talk to a server. The result fills in
-// where the command writes.
-func clientFlags(cmd *cobra.Command) func() ClientOptions {
-	var o ClientOptions
+// session is a command's way to a server and to its own output.
+type session struct {
+	*client.Client
+	output
+}
+
+// serverCommand completes a command that talks to a server: it adds --server, --token
+// and --json, and runs it with a session.
+func serverCommand(cmd *cobra.Command, run func(ctx context.Context, s *session, args []string) error) *cobra.Command {
+	var server, token string
+	var asJSON bool
+	serverFlags(cmd, &server, &token)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the answer as JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if token == "" {
+			return fault.New(fault.Unauthenticated, "client.token_missing", "no access token; set BACKBONE_TOKEN or --token")
+		}
+		connection, err := client.New(client.Config{Server: server, Token: token})
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), &session{connection, newOutput(cmd, asJSON)}, args)
+	}
+	return cmd
+}
+
+// serverFlags adds the flags that say which server is called, as whom.
+func serverFlags(cmd *cobra.Command, server, token *string) {
 	f := cmd.Flags()
-	f.StringVar(&o.Server, "server", envOr("BACKBONE_SERVER", "http://127.0.0.1:8080"), "server's URL (environment BACKBONE_SERVER)")
-	f.StringVar(&o.Token, "token", os.Getenv("BACKBONE_TOKEN"), "access token (environment BACKBONE_TOKEN)")
-	f.BoolVar(&o.JSON, "json", false, "print the answer as JSON")
-	f.Lookup("token").DefValue = "" // help shows nobody's token
+	f.StringVar(server, "server", envOr("BACKBONE_SERVER", "http://127.0.0.1:8080"), "server's URL (environment BACKBONE_SERVER)")
+	f.StringVar(token, "token", os.Getenv("BACKBONE_TOKEN"), "access token (environment BACKBONE_TOKEN)")
+	f.Lookup("token").DefValue = "" // the help of a user shows no token
 	f.Lookup("server").DefValue = "http://127.0.0.1:8080"
-	return func() ClientOptions {
-		o.Out, o.Err, o.Terminal = cmd.OutOrStdout(), cmd.ErrOrStderr(), IsTerminal(os.Stderr)
-		return o
-	}
 }
 
-// ClientOptions are the flags of commands that talk to a server.
-type ClientOptions struct {
-	Server   string
-	Token    string
-	JSON     bool // print the server's answer
-	Out      io.Writer
-	Err      io.Writer // progress
-	Terminal bool      // Err is one
-}
-
-func (o ClientOptions) connect() (*httpclient.Client, error) {
-	if o.Token == "" {
-		return nil, fault.New(fault.Unauthenticated, "client.token_missing", "no access token; set BACKBONE_TOKEN or --token")
-	}
-	return httpclient.New(httpclient.Config{Server: o.Server, Token: o.Token})
+// legalEntityFlag adds --legal-entity with its default from the environment.
+func legalEntityFlag(cmd *cobra.Command, to *string, usage string) {
+	cmd.Flags().StringVar(to, "legal-entity", os.Getenv("BACKBONE_LEGAL_ENTITY"), usage)
+	cmd.Flags().Lookup("legal-entity").DefValue = ""
 }

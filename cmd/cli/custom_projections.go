@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	yaml "go.yaml.in/yaml/v3"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
@@ -28,90 +27,58 @@ func createProjectionCommand() *cobra.Command {
 			"  fold: '{count: ((.state.count // 0) + 1), last: .event.occurred_at}'",
 		Example: "  backbone projections create machines.yaml --dry-run\n  backbone projections create machines.yaml",
 	}
-	options := clientFlags(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "try it on events that are there, and do not create it")
 	cmd.Flags().BoolVar(&untried, "untried", false, "create it without a trial")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return CreateProjection(cmd.Context(), options(), args[0], dryRun, untried)
-	}
-	return cmd
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		definition, err := readDefinition(args[0])
+		if err != nil {
+			return err
+		}
+		made, err := s.CreateProjection(ctx, client.CreateProjectionParams{DryRun: dryRun, Untried: untried}, client.NewProjection{}, client.WithBody(definition), s.keep())
+		if err != nil {
+			return err
+		}
+		done := "is created and runs"
+		if dryRun {
+			done = "would do; it was not created"
+		}
+		if !untried || dryRun {
+			done += triedOn(made)
+		}
+		return s.print(func(p *page) {
+			p.line("%s %s.", made.Name, done)
+			p.trial(made)
+		})
+	})
 }
 
-func reviseProjectionCommand() *cobra.Command {
-	var r ProjectionRevision
-	cmd := &cobra.Command{
-		Use: "change FILE", Short: "Build a projection that was created by another definition", Args: cobra.ExactArgs(1),
-		Long: "FILE is as for create, and names the projection. The definition is tried, and a version is built with\n" +
-			"it beside the one that readers are shown; versions, compare, switch, rollback, cancel and drop look after\n" +
-			"it as after any rebuild. With --switch readers are switched to it once it has caught up. A file that definition\n" +
-			"has printed says which version readers were shown (expected_version): the change is refused once somebody\n" +
-			"else has shown them another one. Without that member any version is changed; 0 stands for none, and so changes\n" +
-			"nothing. It takes the role admin.",
-		Example: "  backbone projections change machines.yaml --dry-run\n  backbone projections change machines.yaml --compare\n  backbone projections change machines.yaml --switch",
+// triedOn says on how many events a definition was tried.
+func triedOn(made client.ProjectionCreated) string {
+	text := ". It was tried on " + counted(made.LookedAt, "event")
+	if made.Events < made.LookedAt {
+		text += fmt.Sprintf(", of which %d counted", made.Events)
 	}
-	options := clientFlags(cmd)
-	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "try it on events that are there, and do not build it")
-	cmd.Flags().BoolVar(&r.Untried, "untried", false, "build it without a trial")
-	cmd.Flags().BoolVar(&r.Wait, "wait", false, "wait until it has caught up and show the progress")
-	cmd.Flags().BoolVar(&r.Compare, "compare", false, "wait, then show in what it differs from the version that is shown")
-	cmd.Flags().BoolVar(&r.Switch, "switch", false, "switch readers to it once it has caught up")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r.Path = args[0]
-		return ReviseProjection(cmd.Context(), options(), r)
-	}
-	return cmd
+	return text
 }
 
-func projectionDefinitionCommand() *cobra.Command {
-	var version int
-	cmd := &cobra.Command{
-		Use: "definition PROJECTION", Short: "Print the definition of a projection that was created", Args: cobra.ExactArgs(1),
-		Long:    "It is printed as a file for `backbone projections change`, with the version that readers are shown.",
-		Example: "  backbone projections definition machines-serviced > machines.yaml\n  backbone projections definition machines-serviced --version 2 --json",
+// trial writes what a definition made of events, and what is likely a mistake in it.
+func (p *page) trial(made client.ProjectionCreated) {
+	for _, w := range made.Warnings {
+		p.line("Warning: %s", w.Detail)
 	}
-	options := clientFlags(cmd)
-	cmd.Flags().IntVar(&version, "version", 0, "of the projection (default: the one that readers are shown)")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return ShowProjectionDefinition(cmd.Context(), options(), args[0], version)
+	if len(made.Trial) == 0 {
+		return
 	}
-	return cmd
+	p.row("LEGAL ENTITY", "EVENTS", "ROWS", "KEY", "STATE")
+	for _, t := range made.Trial {
+		if len(t.Rows) == 0 {
+			p.row(t.LegalEntity, t.Events, t.RowCount, "-", "-")
+		}
+		for _, r := range t.Rows {
+			p.row(t.LegalEntity, t.Events, t.RowCount, r.Key, string(r.State))
+		}
+	}
 }
-
-func deleteProjectionCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "delete PROJECTION", Short: "Delete a projection that was created, and its rows", Args: cobra.ExactArgs(1),
-		Example: "  backbone projections delete machines-serviced",
-	}
-	options := clientFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return DeleteProjection(cmd.Context(), options(), args[0])
-	}
-	return cmd
-}
-
-func projectionRowsCommand() *cobra.Command {
-	var q ProjectionRowsQuery
-	cmd := &cobra.Command{
-		Use: "rows PROJECTION", Short: "List the rows of a projection that was created", Args: cobra.ExactArgs(1),
-		Example: "  backbone projections rows machines-serviced --legal-entity USMF\n  backbone projections rows machines-serviced --legal-entity USMF --prefix M- --json",
-	}
-	options := clientFlags(cmd)
-	f := cmd.Flags()
-	f.StringVar(&q.LegalEntity, "legal-entity", "", "in this legal entity")
-	f.StringVar(&q.Key, "key", "", "only this row")
-	f.StringVar(&q.Prefix, "prefix", "", "only rows whose keys begin so")
-	f.StringVar(&q.MinSequence, "min-sequence", "", "wait until the projection has got there")
-	f.IntVar(&q.Limit, "limit", 100, "at most so many")
-	f.StringVar(&q.Cursor, "cursor", "", "go on after an earlier page")
-	_ = cmd.MarkFlagRequired("legal-entity")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return ListProjectionRows(cmd.Context(), options(), args[0], q)
-	}
-	return cmd
-}
-
-// ProjectionRowsQuery says which rows `backbone projections rows` lists.
-type ProjectionRowsQuery = httpclient.ProjectionRowsQuery
 
 const largestDefinition = 256 << 10
 
@@ -134,78 +101,40 @@ func readDefinition(path string) (json.RawMessage, error) {
 	return json.Marshal(document)
 }
 
-// CreateProjection creates the projection of a file, or only tries it.
-func CreateProjection(ctx context.Context, o ClientOptions, path string, dryRun, untried bool) error {
+func reviseProjectionCommand() *cobra.Command {
+	var r projectionChange
+	cmd := &cobra.Command{
+		Use: "change FILE", Short: "Build a projection that was created by another definition", Args: cobra.ExactArgs(1),
+		Long: "FILE is as for create, and names the projection. The definition is tried, and a version is built with\n" +
+			"it beside the one that readers are shown; versions, compare, switch, rollback, cancel and drop look after\n" +
+			"it as after any rebuild. With --switch readers are switched to it once it has caught up. A file that definition\n" +
+			"has printed says which version readers were shown (expected_version): the change is refused once somebody\n" +
+			"else has shown them another one. Without that member any version is changed; 0 stands for none, and so changes\n" +
+			"nothing. It takes the role admin.",
+		Example: "  backbone projections change machines.yaml --dry-run\n  backbone projections change machines.yaml --compare\n  backbone projections change machines.yaml --switch",
+	}
+	cmd.Flags().BoolVar(&r.dryRun, "dry-run", false, "try it on events that are there, and do not build it")
+	cmd.Flags().BoolVar(&r.untried, "untried", false, "build it without a trial")
+	cmd.Flags().BoolVar(&r.wait, "wait", false, "wait until it has caught up and show the progress")
+	cmd.Flags().BoolVar(&r.compare, "compare", false, "wait, then show in what it differs from the version that is shown")
+	cmd.Flags().BoolVar(&r.switchTo, "switch", false, "switch readers to it once it has caught up")
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error { return s.changeProjection(ctx, args[0], r) })
+}
+
+// projectionChange are the flags of `backbone projections change`.
+type projectionChange struct {
+	dryRun   bool
+	untried  bool
+	wait     bool // until the version has caught up
+	compare  bool // then compare; it waits
+	switchTo bool // then switch
+}
+
+// changeProjection builds a version of a projection by the definition of a file beside
+// the one that readers are shown. That rows differ is what a change is for: it keeps
+// nobody from switching.
+func (s *session) changeProjection(ctx context.Context, path string, r projectionChange) error {
 	definition, err := readDefinition(path)
-	if err != nil {
-		return err
-	}
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	made, err := client.CreateProjection(ctx, definition, dryRun, untried)
-	if err != nil {
-		return err
-	}
-	if o.JSON {
-		return o.json(made)
-	}
-	done := "is created and runs"
-	if dryRun {
-		done = "would do; it was not created"
-	}
-	if !untried || dryRun {
-		done += triedOn(made)
-	}
-	fmt.Fprintf(o.Out, "%s %s.\n", made.Name, done)
-	return o.trial(made)
-}
-
-func triedOn(made httpclient.ProjectionTrial) string {
-	text := ". It was tried on " + counted(made.LookedAt, "event")
-	if made.Events < made.LookedAt {
-		text += fmt.Sprintf(", of which %d counted", made.Events)
-	}
-	return text
-}
-
-// trial prints what a definition made of events, and what is likely a mistake in it.
-func (o ClientOptions) trial(made httpclient.ProjectionTrial) error {
-	for _, w := range made.Warnings {
-		fmt.Fprintf(o.Out, "Warning: %s\n", w.Detail)
-	}
-	if len(made.Trial) == 0 {
-		return nil
-	}
-	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "LEGAL ENTITY\tEVENTS\tROWS\tKEY\tSTATE")
-	for _, t := range made.Trial {
-		if len(t.Rows) == 0 {
-			fmt.Fprintf(table, "%s\t%d\t%d\t-\t-\n", t.LegalEntity, t.Events, t.RowCount)
-		}
-		for _, r := range t.Rows {
-			fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\n", t.LegalEntity, t.Events, t.RowCount, r.Key, r.State)
-		}
-	}
-	return table.Flush()
-}
-
-// ProjectionRevision is what `backbone projections change` asks for.
-type ProjectionRevision struct {
-	Path    string // of the definition
-	DryRun  bool
-	Untried bool
-	Wait    bool // until the version has caught up
-	Compare bool // then compare; it waits
-	Switch  bool // then switch
-}
-
-// ReviseProjection builds a version of a projection by the definition of a file beside
-// the one that is shown. That rows differ is what a change is for: it keeps nobody from
-// switching.
-func ReviseProjection(ctx context.Context, o ClientOptions, r ProjectionRevision) error {
-	definition, err := readDefinition(r.Path)
 	if err != nil {
 		return err
 	}
@@ -213,55 +142,46 @@ func ReviseProjection(ctx context.Context, o ClientOptions, r ProjectionRevision
 		Name string `json:"name"`
 	}
 	if err := json.Unmarshal(definition, &named); err != nil || named.Name == "" {
-		return fault.New(fault.Invalid, "projection.file_invalid", "%s does not name the projection; give it a name", r.Path)
+		return fault.New(fault.Invalid, "projection.file_invalid", "%s does not name the projection; give it a name", path)
 	}
-	client, err := o.connect()
+	follow := r.wait || r.compare
+	made, err := s.ReplaceProjection(ctx, named.Name, client.ReplaceProjectionParams{DryRun: r.dryRun, Untried: r.untried, Switch: r.switchTo && !follow},
+		client.NewProjection{}, client.WithBody(definition), s.keep())
 	if err != nil {
 		return err
 	}
-	watched := r.Wait || r.Compare
-	made, err := client.ChangeProjection(ctx, named.Name, definition, r.DryRun, r.Untried, r.Switch && !watched)
-	if err != nil {
+	if err := s.print(func(p *page) { p.changed(made, r) }); err != nil {
 		return err
 	}
-	if err := o.revised(made, r, watched); err != nil {
-		return err
-	}
-	if r.DryRun || made.Version == made.Shown || !watched {
+	if r.dryRun || made.Version == made.Shown || !follow {
 		return nil
 	}
-	b, err := o.awaitRebuild(ctx, client, made.Name, "", made.Version)
+	b, err := s.awaitRebuild(ctx, made.Name, "", made.Version)
 	if err != nil {
 		return err
 	}
-	if r.Compare && b.Building != nil {
-		c, err := client.CompareProjection(ctx, made.Name, "", 0)
-		if err != nil {
-			return err
-		}
-		if err := o.comparison(c); err != nil {
+	isBuilding := b.Building.Version != 0
+	if r.compare && isBuilding {
+		if err := s.comparison(s.CompareProjection(ctx, made.Name, client.ProjectionComparisonCommand{}, s.keep())); err != nil {
 			return err
 		}
 	}
-	if r.Switch && b.Building != nil {
-		return o.switchCaughtUp(ctx, client, made.Name, "")
+	if r.switchTo && isBuilding {
+		return s.switchCaughtUp(ctx, made.Name, "")
 	}
-	if err := o.rebuild(b); err != nil || o.JSON || b.Building == nil {
+	if err := s.rebuild(b, nil); err != nil || s.json || !isBuilding {
 		return err
 	}
-	return o.nextOfRebuild(made.Name)
+	return s.nextOfRebuild(made.Name)
 }
 
-// revised prints what became of a changed definition, with the next step.
-func (o ClientOptions) revised(made httpclient.ProjectionTrial, r ProjectionRevision, watched bool) error {
-	if o.JSON {
-		return o.json(made)
-	}
+// changed writes what became of a changed definition, with the next step.
+func (p *page) changed(made client.ProjectionCreated, r projectionChange) {
 	var text string
 	switch {
-	case r.DryRun && made.Unchanged:
+	case r.dryRun && made.Unchanged:
 		text = fmt.Sprintf("has this definition already, in version %d", made.Version)
-	case r.DryRun:
+	case r.dryRun:
 		text = "would do; it was not changed"
 	case made.Unchanged && made.Version == made.Shown:
 		text = fmt.Sprintf("has this definition already, in version %d, which readers are shown; nothing was begun", made.Version)
@@ -270,21 +190,31 @@ func (o ClientOptions) revised(made httpclient.ProjectionTrial, r ProjectionRevi
 	default:
 		text = fmt.Sprintf("is built by the new definition in version %d; readers are shown version %d", made.Version, made.Shown)
 	}
-	if !r.Untried || r.DryRun {
+	if !r.untried || r.dryRun {
 		text += triedOn(made)
 	}
-	fmt.Fprintf(o.Out, "%s %s.\n", made.Name, text)
-	if err := o.trial(made); err != nil {
-		return err
-	}
+	p.line("%s %s.", made.Name, text)
+	p.trial(made)
 	switch {
-	case r.DryRun || made.Unchanged || watched:
-	case r.Switch:
-		fmt.Fprintln(o.Out, "Readers are switched to it once it has caught up.")
+	case r.dryRun || made.Unchanged || r.wait || r.compare:
+	case r.switchTo:
+		p.line("Readers are switched to it once it has caught up.")
 	default:
-		fmt.Fprintf(o.Out, "Compare it with `backbone projections compare %[1]s`, then show it with `backbone projections switch %[1]s` or end it with `cancel`.\n", made.Name)
+		p.line("Compare it with `backbone projections compare %[1]s`, then show it with `backbone projections switch %[1]s` or end it with `cancel`.", made.Name)
 	}
-	return nil
+}
+
+func projectionDefinitionCommand() *cobra.Command {
+	var version int
+	cmd := &cobra.Command{
+		Use: "definition PROJECTION", Short: "Print the definition of a projection that was created", Args: cobra.ExactArgs(1),
+		Long:    "It is printed as a file for `backbone projections change`, with the version that readers are shown.",
+		Example: "  backbone projections definition machines-serviced > machines.yaml\n  backbone projections definition machines-serviced --version 2 --json",
+	}
+	cmd.Flags().IntVar(&version, "version", 0, "of the projection (default: the one that readers are shown)")
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		return s.projectionDefinition(ctx, args[0], version)
+	})
 }
 
 // definitionFile is a definition as files have it. ExpectedVersion is the version that
@@ -308,38 +238,38 @@ type definitionFile struct {
 	Fold string `json:"fold" yaml:"fold"`
 }
 
-// ShowProjectionDefinition prints the definition of a version, 0: of the one that
-// readers are shown. Faults: projection.not_found, projection.built_in.
-func ShowProjectionDefinition(ctx context.Context, o ClientOptions, name string, version int) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	all, err := client.Projections(ctx)
+// projectionDefinition prints the definition of a version, 0: of the one that readers
+// are shown. Faults: projection.not_found, projection.built_in.
+func (s *session) projectionDefinition(ctx context.Context, name string, version int) error {
+	all, err := s.ListProjections(ctx)
 	if err != nil {
 		return err
 	}
 	shown := 0
-	for _, p := range all {
-		if p.Name == name && p.Current {
-			shown = p.Version
+	for _, v := range all.Projections {
+		if v.Name == name && v.Current {
+			shown = v.Version
 		}
 	}
-	for _, p := range all {
-		if p.Name != name || version == 0 && !p.Current || version != 0 && p.Version != version {
+	for _, v := range all.Projections {
+		if v.Name != name || version == 0 && !v.Current || version != 0 && v.Version != version {
 			continue
 		}
-		if p.Definition == nil {
+		if v.Definition.Fold == "" {
 			return fault.New(fault.FailedPrecondition, "projection.built_in", "projection %s has no definition; it comes with a module", name)
 		}
-		d := definitionFile{Name: name, ExpectedVersion: shown}
-		if err := json.Unmarshal(p.Definition, &d); err != nil {
+		text, err := json.Marshal(v.Definition)
+		if err != nil {
 			return err
 		}
-		if o.JSON {
-			return o.json(d)
+		d := definitionFile{Name: name, ExpectedVersion: shown}
+		if err := json.Unmarshal(text, &d); err != nil {
+			return err
 		}
-		encoder := yaml.NewEncoder(o.Out)
+		if s.json {
+			return printJSON(s.out, d)
+		}
+		encoder := yaml.NewEncoder(s.out)
 		encoder.SetIndent(2)
 		if err := encoder.Encode(d); err != nil {
 			return err
@@ -349,45 +279,46 @@ func ShowProjectionDefinition(ctx context.Context, o ClientOptions, name string,
 	return fault.New(fault.NotFound, "projection.not_found", "there is no version of projection %q that is alive; list them", name)
 }
 
-// DeleteProjection deletes a projection of the tenant's own.
-func DeleteProjection(ctx context.Context, o ClientOptions, name string) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
+func deleteProjectionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "delete PROJECTION", Short: "Delete a projection that was created, and its rows", Args: cobra.ExactArgs(1),
+		Example: "  backbone projections delete machines-serviced",
 	}
-	if err := client.DeleteProjection(ctx, name); err != nil {
-		return err
-	}
-	if o.JSON {
-		return o.json(map[string]any{"name": name, "deleted": true})
-	}
-	fmt.Fprintf(o.Out, "%s is deleted.\n", name)
-	return nil
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		if err := s.DeleteProjection(ctx, args[0]); err != nil {
+			return err
+		}
+		return s.show(map[string]any{"name": args[0], "deleted": true}, func(p *page) { p.line("%s is deleted.", args[0]) })
+	})
 }
 
-// ListProjectionRows prints rows of a projection of the tenant's own.
-func ListProjectionRows(ctx context.Context, o ClientOptions, name string, q ProjectionRowsQuery) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
+func projectionRowsCommand() *cobra.Command {
+	var query client.GetProjectionRowsParams
+	cmd := &cobra.Command{
+		Use: "rows PROJECTION", Short: "List the rows of a projection that was created", Args: cobra.ExactArgs(1),
+		Example: "  backbone projections rows machines-serviced --legal-entity USMF\n  backbone projections rows machines-serviced --legal-entity USMF --prefix M- --json",
 	}
-	page, err := client.ProjectionRows(ctx, name, q)
-	if err != nil {
-		return err
-	}
-	if o.JSON {
-		return o.json(page)
-	}
-	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "KEY\tSEQUENCE\tSTATE")
-	for _, r := range page.Rows {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", r.Key, r.Sequence, r.State)
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	if page.HasMore {
-		fmt.Fprintln(o.Out, "There are more; go on with --cursor", page.NextCursor)
-	}
-	return nil
+	f := cmd.Flags()
+	f.StringVar(&query.LegalEntity, "legal-entity", "", "in this legal entity")
+	f.StringVar(&query.Key, "key", "", "only this row")
+	f.StringVar(&query.Prefix, "prefix", "", "only rows whose keys begin so")
+	f.StringVar(&query.MinSequence, "min-sequence", "", "wait until the projection has got there")
+	f.IntVar(&query.Limit, "limit", 100, "at most so many")
+	f.StringVar(&query.Cursor, "cursor", "", "go on after an earlier page")
+	_ = cmd.MarkFlagRequired("legal-entity")
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		list, err := s.GetProjectionRows(ctx, args[0], query, s.keep())
+		if err != nil {
+			return err
+		}
+		return s.print(func(p *page) {
+			p.row("KEY", "SEQUENCE", "STATE")
+			for _, r := range list.Rows {
+				p.row(r.Key, r.Sequence, string(r.State))
+			}
+			if list.HasMore {
+				p.next(list.NextCursor)
+			}
+		})
+	})
 }

@@ -44,7 +44,7 @@ func devCommand(modules []plugin.Module) *cobra.Command {
 			"  backbone dev --data-dir /tmp/books --http 127.0.0.1:9000",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Out, o.Terminal = cmd.OutOrStdout(), IsTerminal(os.Stdout)
+			o.Out, o.Terminal = cmd.OutOrStdout(), isTerminal(os.Stdout)
 			return Dev(cmd.Context(), o)
 		},
 	}
@@ -226,7 +226,7 @@ func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listen
 			return fmt.Errorf("sample documents: %w", err)
 		}
 	}
-	printDevHints(say, o.Modules, session(o, dir, state, file))
+	printDevHints(say, o.Modules, demoSession(o, dir, state, file))
 	select {
 	case <-ctx.Done():
 		say("\nStopping…")

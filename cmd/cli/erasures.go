@@ -8,12 +8,11 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
@@ -34,7 +33,7 @@ func erasureCommand() *cobra.Command {
 const waitHelp = "follow the request until it has ended or needs a new approval; exit code 1 unless it is completed"
 
 func requestErasureCommand() *cobra.Command {
-	var e NewErasure
+	var body client.NewErasureRequest
 	var key string
 	var wait bool
 	cmd := &cobra.Command{
@@ -48,21 +47,26 @@ func requestErasureCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()
-	options := clientFlags(cmd)
-	f.StringVar(&e.Basis, "basis", "", "gdpr_art_17, subject_request, retention_expired or court_order (required)")
-	f.StringVar(&e.Reason, "reason", "", "why, for colleagues and auditors; no personal data (required)")
-	f.StringSliceVar(&e.LegalEntities, "legal-entity", nil, "only in these legal entities (default: all that you may see)")
-	f.StringVar(&e.DueOn, "due-on", "", "last day, as 2026-03-31 (default: in 30 days)")
+	f.StringVar(&body.Basis, "basis", "", "gdpr_art_17, subject_request, retention_expired or court_order (required)")
+	f.StringVar(&body.Reason, "reason", "", "why, for colleagues and auditors; no personal data (required)")
+	f.StringSliceVar(&body.LegalEntities, "legal-entity", nil, "only in these legal entities (default: all that you may see)")
+	f.StringVar(&body.DueOn, "due-on", "", "last day, as 2026-03-31 (default: in 30 days)")
 	f.StringVar(&key, "idempotency-key", "", "makes the same call twice one request")
 	f.BoolVar(&wait, "wait", false, waitHelp)
 	for _, name := range []string{"basis", "reason"} {
 		_ = cmd.MarkFlagRequired(name) // the flag exists
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		e.Subject = args[0]
-		return RequestErasure(cmd.Context(), options(), wait, e, key)
-	}
-	return cmd
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		body.Subject = args[0]
+		made, err := s.RequestErasure(ctx, client.RequestErasureParams{IdempotencyKey: key}, body, s.keep())
+		if err := s.erasure(ctx, wait, made, err); err != nil || wait {
+			return err
+		}
+		if made.Status == string(shredding.ErasureRefused) {
+			return endedWithout(made)
+		}
+		return nil
+	})
 }
 
 func approveErasureCommand() *cobra.Command {
@@ -75,12 +79,36 @@ func approveErasureCommand() *cobra.Command {
 		Example: "  backbone erasure approve 01JQ8E6Z6G3V5T8C9N2M4K7R1P --wait",
 		Args:    cobra.ExactArgs(1),
 	}
-	options := clientFlags(cmd)
 	cmd.Flags().BoolVar(&wait, "wait", false, waitHelp)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return ApproveErasure(cmd.Context(), options(), wait, args[0])
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		seen, err := s.GetErasureRequest(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		switch shredding.ErasureState(seen.Status) {
+		case shredding.ErasureRequested: // without a scope, whatever is counted next would be approved
+			return fault.New(fault.FailedPrecondition, "erasure.move_refused", "it is not counted yet what the request concerns; try again in a moment")
+		case shredding.ErasurePreviewed:
+			printApproval(s.err, seen)
+		}
+		// Bound to the scope that was shown: if the request comes to concern something else
+		// before an attempt gets through, the server approves nothing.
+		approved, err := s.ApproveErasureRequest(ctx, args[0], client.ApproveErasure{Scope: seen.Preview.Scope}, s.keep())
+		return s.erasure(ctx, wait, approved, err)
+	})
+}
+
+// printApproval prints on one line what is about to be approved.
+func printApproval(out io.Writer, e client.ErasureRequest) {
+	classes := make([]string, len(e.Classes))
+	for i, c := range e.Classes {
+		classes[i] = c.Class + " " + fate(e, c)
 	}
-	return cmd
+	fmt.Fprintf(out, "Approving what it concerns now: %s in %s, %s, %s; %s\n", e.Subject, strings.Join(e.LegalEntities, ", "),
+		counted(e.Preview.Events, "event"), counted(e.Preview.Intents, "intent"), strings.Join(classes, ", "))
+	if isUnknown(e) {
+		fmt.Fprintln(out, unknownWarning)
+	}
 }
 
 // endErasureCommand is reject, for the second person, and withdraw, for the first.
@@ -92,16 +120,16 @@ func endErasureCommand(verb string) *cobra.Command {
 		Example: "  backbone erasure " + verb + " 01JQ8E6Z6G3V5T8C9N2M4K7R1P --reason \"Still employed\"",
 		Args:    cobra.ExactArgs(1),
 	}
-	options := clientFlags(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "why; no personal data (required)")
 	_ = cmd.MarkFlagRequired("reason") // the flag exists
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		end := s.WithdrawErasureRequest
 		if verb == "reject" {
-			return RejectErasure(cmd.Context(), options(), args[0], reason)
+			end = s.RejectErasureRequest
 		}
-		return WithdrawErasure(cmd.Context(), options(), args[0], reason)
-	}
-	return cmd
+		ended, err := end(ctx, args[0], client.RejectRequest{Reason: reason}, s.keep())
+		return s.erasure(ctx, false, ended, err)
+	})
 }
 
 func erasureStatusCommand() *cobra.Command {
@@ -113,163 +141,27 @@ func erasureStatusCommand() *cobra.Command {
 			"  backbone erasure status 01JQ8E6Z6G3V5T8C9N2M4K7R1P --wait --json",
 		Args: cobra.ExactArgs(1),
 	}
-	options := clientFlags(cmd)
 	cmd.Flags().BoolVar(&wait, "wait", false, waitHelp)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return ErasureStatus(cmd.Context(), options(), wait, args[0])
-	}
-	return cmd
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		e, err := s.GetErasureRequest(ctx, args[0], s.keep())
+		return s.erasure(ctx, wait, e, err)
+	})
 }
 
-func listErasuresCommand() *cobra.Command {
-	var l ErasureList
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List requests with the days left, the most urgent first",
-		Long:  "Open requests come first, whatever their age; those that have ended fill up the list.",
-		Example: "  backbone erasure list\n" +
-			"  backbone erasure list --status previewed,approved",
-		Args: cobra.NoArgs,
-	}
-	options := clientFlags(cmd)
-	cmd.Flags().StringSliceVar(&l.Statuses, "status", nil, "only requests in these states")
-	cmd.Flags().IntVar(&l.Limit, "limit", 0, "at most so many, 1 to 1000 (default 100)")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return ListErasures(cmd.Context(), options(), l) }
-	return cmd
-}
-
-func erasureCertificateCommand() *cobra.Command {
-	var file string
-	cmd := &cobra.Command{
-		Use:   "certificate ID",
-		Short: "Fetch the signed certificate of a completed erasure",
-		Long:  "The bytes are those that were signed; backbone verify-certificate checks them offline.",
-		Example: "  backbone erasure certificate 01JQ8E6Z6G3V5T8C9N2M4K7R1P --out certificate.json\n" +
-			"  backbone erasure certificate 01JQ8E6Z6G3V5T8C9N2M4K7R1P | less",
-		Args: cobra.ExactArgs(1),
-	}
-	options := clientFlags(cmd)
-	cmd.Flags().StringVar(&file, "out", "", "file to write (default: standard output)")
-	cmd.Flags().Lookup("json").Hidden = true // it is JSON
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		certificate, err := ErasureCertificate(cmd.Context(), options(), args[0])
-		if err != nil {
-			return err
-		}
-		if file != "" {
-			return os.WriteFile(file, certificate, 0o600)
-		}
-		_, err = cmd.OutOrStdout().Write(certificate)
-		return err
-	}
-	return cmd
-}
-
-// NewErasure is what `backbone erasure request` asks for.
-type NewErasure = httpclient.NewErasure
-
-// RequestErasure requests an erasure and prints it. This and the following commands
-// print the request that comes of them; with wait they follow it to its end first.
+// erasure prints a request; with wait it follows the request to its end first. Faults:
 //
-//	erasure.ended          FailedPrecondition: the request that was made or followed
-//	                       ended and nothing was erased
+//	erasure.ended          FailedPrecondition: the request that was followed ended and
+//	                       nothing was erased
 //	erasure.scope_changed  FailedPrecondition: a request that was followed needs a new
 //	                       approval
-func RequestErasure(ctx context.Context, o ClientOptions, wait bool, e NewErasure, idempotencyKey string) error {
-	client, err := o.connect()
+func (s *session) erasure(ctx context.Context, wait bool, e client.ErasureRequest, err error) error {
+	if err == nil && wait {
+		e, err = s.followErasure(ctx, e)
+	}
 	if err != nil {
 		return err
 	}
-	made, err := client.RequestErasure(ctx, e, idempotencyKey)
-	if err != nil {
-		return err
-	}
-	if err := o.showErasure(ctx, client, wait, made); err != nil || wait {
-		return err
-	}
-	if made.Status == string(shredding.ErasureRefused) {
-		return endedWithout(made)
-	}
-	return nil
-}
-
-// ApproveErasure says what a request concerns and approves that; if it comes to
-// concern something else before an attempt gets through, nothing is approved.
-func ApproveErasure(ctx context.Context, o ClientOptions, wait bool, id string) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	seen, err := client.Erasure(ctx, id)
-	if err != nil {
-		return err
-	}
-	switch shredding.ErasureState(seen.Status) {
-	case shredding.ErasureRequested: // without a scope, whatever is counted next would be approved
-		return fault.New(fault.FailedPrecondition, "erasure.move_refused", "it is not counted yet what the request concerns; try again in a moment")
-	case shredding.ErasurePreviewed:
-		sayApproval(o.Err, seen)
-	}
-	approved, err := client.ApproveErasure(ctx, id, seen.Preview.Scope)
-	if err != nil {
-		return err
-	}
-	return o.showErasure(ctx, client, wait, approved)
-}
-
-// sayApproval says on one line what is about to be approved.
-func sayApproval(out io.Writer, e httpclient.Erasure) {
-	classes := make([]string, len(e.Classes))
-	for i, c := range e.Classes {
-		classes[i] = c.Class + " " + fate(e, c)
-	}
-	fmt.Fprintf(out, "Approving what it concerns now: %s in %s, %s, %s; %s\n", e.Subject, strings.Join(e.LegalEntities, ", "),
-		counted(e.Preview.Events, "event"), counted(e.Preview.Intents, "intent"), strings.Join(classes, ", "))
-	if unknown(e) {
-		fmt.Fprintln(out, unknownWarning)
-	}
-}
-
-// RejectErasure ends a request as the second person.
-func RejectErasure(ctx context.Context, o ClientOptions, id, reason string) error {
-	return askErasure(ctx, o, false, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.RejectErasure(ctx, id, reason) })
-}
-
-// WithdrawErasure takes a request back.
-func WithdrawErasure(ctx context.Context, o ClientOptions, id, reason string) error {
-	return askErasure(ctx, o, false, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.WithdrawErasure(ctx, id, reason) })
-}
-
-// ErasureStatus reads a request.
-func ErasureStatus(ctx context.Context, o ClientOptions, wait bool, id string) error {
-	return askErasure(ctx, o, wait, func(c *httpclient.Client) (httpclient.Erasure, error) { return c.Erasure(ctx, id) })
-}
-
-func askErasure(ctx context.Context, o ClientOptions, wait bool, do func(*httpclient.Client) (httpclient.Erasure, error)) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	e, err := do(client)
-	if err != nil {
-		return err
-	}
-	return o.showErasure(ctx, client, wait, e)
-}
-
-// showErasure prints a request, with wait what has become of it.
-func (o ClientOptions) showErasure(ctx context.Context, client *httpclient.Client, wait bool, e httpclient.Erasure) error {
-	var err error
-	if wait {
-		if e, err = followErasure(ctx, client, o, e); err != nil {
-			return err
-		}
-	}
-	if o.JSON {
-		err = o.json(e)
-	} else {
-		err = printErasure(o.Out, e)
-	}
+	err = s.print(func(p *page) { p.erasure(e) })
 	switch {
 	case err != nil || !wait || e.Status == string(shredding.ErasureCompleted):
 		return err
@@ -282,7 +174,7 @@ func (o ClientOptions) showErasure(ctx context.Context, client *httpclient.Clien
 }
 
 // endedWithout is the fault for a request that ended and erased nothing.
-func endedWithout(e httpclient.Erasure) error {
+func endedWithout(e client.ErasureRequest) error {
 	ended := func(format string, args ...any) error {
 		return fault.New(fault.FailedPrecondition, "erasure.ended", format, args...)
 	}
@@ -310,27 +202,27 @@ func endedWithout(e httpclient.Erasure) error {
 	return ended("the request is refused by %s until %s, and nothing is erased; on the day after, a new request is made by itself and needs an approval", against, when)
 }
 
-// Waits between two looks at a request under way.
+// Waits between two reads of a request under way.
 const (
-	firstLook   = 200 * time.Millisecond
-	longestLook = 2 * time.Second
+	firstPoll   = 200 * time.Millisecond
+	longestPoll = 2 * time.Second
 )
 
 // followErasure reads a request until it has ended, or until it waits for an approval
-// for the second time: the first comes from whoever this waits for, but nobody knows
-// of the second.
-func followErasure(ctx context.Context, client *httpclient.Client, o ClientOptions, e httpclient.Erasure) (httpclient.Erasure, error) {
+// for the second time: the first approval is what the caller waits for, but no approver
+// knows that a second one is needed.
+func (s *session) followErasure(ctx context.Context, e client.ErasureRequest) (client.ErasureRequest, error) {
 	if waitsForApproval(e) {
-		fmt.Fprintf(o.Err, "Erasure %s waits until another person runs  backbone erasure approve %s\n", e.ID, e.ID)
+		fmt.Fprintf(s.err, "Erasure %s waits until another person runs  backbone erasure approve %s\n", e.ID, e.ID)
 	}
-	shown := newProgress(o.Err, o.Terminal)
+	shown := newProgress(s.err, s.terminal)
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	scope, approved := "", false
-	for wait := firstLook; ; wait = min(2*wait, longestLook) {
+	for wait := firstPoll; ; wait = min(2*wait, longestPoll) {
 		total, done := len(e.Steps), 0
-		for _, s := range e.Steps {
-			if s.Done {
+		for _, step := range e.Steps {
+			if step.Done {
 				done++
 			}
 		}
@@ -340,7 +232,7 @@ func followErasure(ctx context.Context, client *httpclient.Client, o ClientOptio
 		}
 		if !waitsForApproval(e) {
 			approved = true
-		} else if approved || scope != "" && e.Preview.Scope != scope { // or it was approved between two looks
+		} else if approved || scope != "" && e.Preview.Scope != scope { // or it was approved between two reads
 			shown.report("waits for a new approval", total, total) // a bar ends only when it is full
 			return e, nil
 		}
@@ -353,18 +245,18 @@ func followErasure(ctx context.Context, client *httpclient.Client, o ClientOptio
 		case <-pause.C:
 		}
 		var err error
-		if e, err = client.Erasure(ctx, e.ID); err != nil {
+		if e, err = s.GetErasureRequest(ctx, e.ID, s.keep()); err != nil {
 			return e, err
 		}
 	}
 }
 
-func waitsForApproval(e httpclient.Erasure) bool {
+func waitsForApproval(e client.ErasureRequest) bool {
 	state := shredding.ErasureState(e.Status)
 	return state == shredding.ErasureRequested || state == shredding.ErasurePreviewed
 }
 
-func stepTitle(e httpclient.Erasure) string {
+func stepTitle(e client.ErasureRequest) string {
 	if e.Status == string(shredding.ErasurePreviewed) {
 		return "waits for another person's approval"
 	}
@@ -376,11 +268,11 @@ func stepTitle(e httpclient.Erasure) string {
 	return e.Status
 }
 
-func printErasure(out io.Writer, e httpclient.Erasure) error {
-	fmt.Fprintf(out, "Erasure %s is %s\n", e.ID, e.Status)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+// erasure writes all of a request, with the next step.
+func (p *page) erasure(e client.ErasureRequest) {
+	p.line("Erasure %s is %s", e.ID, e.Status)
 	row := func(name, format string, args ...any) {
-		fmt.Fprintf(table, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
+		p.row("  "+name, fmt.Sprintf(format, args...))
 	}
 	row("subject", "%s in %s", e.Subject, strings.Join(e.LegalEntities, ", "))
 	row("basis", "%s: %s", e.Basis, e.Reason)
@@ -420,29 +312,25 @@ func printErasure(out io.Writer, e httpclient.Erasure) error {
 	if e.EndReason != "" {
 		row("ended", "%s", e.EndReason)
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
 	switch shredding.ErasureState(e.Status) {
 	case shredding.ErasurePreviewed:
-		if unknown(e) {
-			fmt.Fprintln(out, unknownWarning)
+		if isUnknown(e) {
+			p.line(unknownWarning)
 		}
-		fmt.Fprintf(out, "Next: another person runs  backbone erasure approve %s\n", e.ID)
+		p.line("Next: another person runs  backbone erasure approve %s", e.ID)
 	case shredding.ErasureCompleted:
-		fmt.Fprintf(out, "Next: backbone erasure certificate %s\n", e.ID)
+		p.line("Next: backbone erasure certificate %s", e.ID)
 	}
-	return nil
 }
 
 const unknownWarning = "Warning: nothing is known about this subject; check the id: approving it keeps the id from ever being used"
 
-// unknown reports whether a request concerns nothing that there is.
-func unknown(e httpclient.Erasure) bool {
+// isUnknown reports whether a request concerns nothing that there is.
+func isUnknown(e client.ErasureRequest) bool {
 	return e.Preview.Events == 0 && e.Preview.Intents == 0 && len(e.Preview.Projections) == 0
 }
 
-func daysLeft(e httpclient.Erasure) string {
+func daysLeft(e client.ErasureRequest) string {
 	switch {
 	case e.DaysLeft == nil:
 		return ""
@@ -454,7 +342,7 @@ func daysLeft(e httpclient.Erasure) string {
 }
 
 // fate words what happens, or has happened, to a class.
-func fate(e httpclient.Erasure, c httpclient.ErasureClass) string {
+func fate(e client.ErasureRequest, c client.ErasureClass) string {
 	switch {
 	case c.Erased && !e.DestroyedAt.IsZero():
 		return "erased"
@@ -469,10 +357,45 @@ func fate(e httpclient.Erasure, c httpclient.ErasureClass) string {
 	}
 }
 
-// ErasureList are the flags of `backbone erasure list`.
-type ErasureList struct {
-	Statuses []string
-	Limit    int
+func listErasuresCommand() *cobra.Command {
+	var statuses []string
+	limit := 0
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List requests with the days left, the most urgent first",
+		Long:  "Open requests come first, whatever their age; those that have ended fill up the list.",
+		Example: "  backbone erasure list\n" +
+			"  backbone erasure list --status previewed,approved",
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().StringSliceVar(&statuses, "status", nil, "only requests in these states")
+	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many, 1 to 1000 (default 100)")
+	return serverCommand(cmd, func(ctx context.Context, s *session, _ []string) error {
+		if limit < 0 || limit > mostErasures {
+			return fault.New(fault.Invalid, "request.parameter_invalid", "a list has 1 to %d requests; correct --limit", mostErasures).WithField("limit")
+		}
+		all, more, err := s.erasuresByUrgency(ctx, statuses, cmp.Or(limit, defaultErasures))
+		if err != nil {
+			return err
+		}
+		if more {
+			fmt.Fprintln(s.err, "There are more open requests than are listed; raise --limit, or name states with --status.")
+		}
+		return s.show(map[string]any{"erasure_requests": all}, func(p *page) {
+			if len(all) == 0 {
+				p.line("There are no such erasure requests.")
+				return
+			}
+			p.row("ID", "SUBJECT", "STATUS", "DAYS LEFT", "DUE", "EVENTS", "REQUESTED BY")
+			for _, e := range all {
+				left := "-"
+				if e.DaysLeft != nil {
+					left = fmt.Sprint(*e.DaysLeft)
+				}
+				p.row(e.ID, e.Subject, e.Status, left, e.DueOn, e.Preview.Events, e.RequestedBy)
+			}
+		})
+	})
 }
 
 // Listings of requests.
@@ -481,87 +404,69 @@ const (
 	mostErasures    = 1000 // the server gives no more at once
 )
 
-// ListErasures prints requests with the days left, the most urgent first and those
-// that have ended last.
-func ListErasures(ctx context.Context, o ClientOptions, l ErasureList) error {
-	if l.Limit < 0 || l.Limit > mostErasures {
-		return fault.New(fault.Invalid, "request.parameter_invalid", "a list has 1 to %d requests; correct --limit", mostErasures).WithField("limit")
-	}
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	all, left, err := erasuresByUrgency(ctx, client, l.Statuses, cmp.Or(l.Limit, defaultErasures))
-	if err != nil {
-		return err
-	}
-	if left {
-		fmt.Fprintln(o.Err, "There are more open requests than are listed; raise --limit, or name states with --status.")
-	}
-	if o.JSON {
-		return o.json(map[string]any{"erasure_requests": all})
-	}
-	if len(all) == 0 {
-		fmt.Fprintln(o.Out, "There are no such erasure requests.")
-		return nil
-	}
-	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tSUBJECT\tSTATUS\tDAYS LEFT\tDUE\tEVENTS\tREQUESTED BY")
-	for _, e := range all {
-		left := "-"
-		if e.DaysLeft != nil {
-			left = fmt.Sprint(*e.DaysLeft)
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.ID, e.Subject, e.Status, left, e.DueOn, e.Preview.Events, e.RequestedBy)
-	}
-	return table.Flush()
-}
-
-// erasuresByUrgency asks for the open requests apart: the server lists by age, and
-// requests that have ended would crowd the oldest open ones, which are the most
-// urgent, out. left: not all of the open ones are listed.
-func erasuresByUrgency(ctx context.Context, client *httpclient.Client, states []string, limit int) (all []httpclient.Erasure, left bool, err error) {
+// erasuresByUrgency lists the open requests before those that have ended, in two calls:
+// the server lists by age, so that ended requests could push out the oldest open ones,
+// which are the most urgent. more says that not all open requests are listed.
+func (s *session) erasuresByUrgency(ctx context.Context, states []string, limit int) (all []client.ErasureRequest, more bool, err error) {
 	if len(states) == 0 {
-		for _, s := range shredding.ErasureStates() {
-			states = append(states, string(s))
+		for _, state := range shredding.ErasureStates() {
+			states = append(states, string(state))
 		}
 	}
 	var open, ended []string
-	for _, s := range states {
-		if shredding.ErasureState(s).Final() {
-			ended = append(ended, s)
+	for _, state := range states {
+		if shredding.ErasureState(state).Final() {
+			ended = append(ended, state)
 		} else {
-			open = append(open, s) // also one that does not exist: the server says so
+			open = append(open, state) // also one that does not exist: the server says so
 		}
 	}
-	all = []httpclient.Erasure{}
+	all = []client.ErasureRequest{}
 	if len(open) > 0 {
-		if all, err = client.Erasures(ctx, open, mostErasures); err != nil {
-			return nil, false, err
-		}
-		left = len(all) > limit || len(all) == mostErasures
-		slices.SortStableFunc(all, func(a, b httpclient.Erasure) int { return cmp.Compare(a.DueOn, b.DueOn) }) // ISO dates
-		all = all[:min(len(all), limit)]
-	}
-	if rest := limit - len(all); rest > 0 && len(ended) > 0 {
-		more, err := client.Erasures(ctx, ended, rest)
+		list, err := s.ListErasureRequests(ctx, client.ListErasureRequestsParams{Status: strings.Join(open, ","), Limit: mostErasures})
 		if err != nil {
 			return nil, false, err
 		}
-		for _, e := range more {
-			if !slices.ContainsFunc(all, func(a httpclient.Erasure) bool { return a.ID == e.ID }) { // it ended between the two looks
+		all = list.ErasureRequests
+		more = len(all) > limit || len(all) == mostErasures
+		slices.SortStableFunc(all, func(a, b client.ErasureRequest) int { return cmp.Compare(a.DueOn, b.DueOn) }) // ISO dates
+		all = all[:min(len(all), limit)]
+	}
+	if rest := limit - len(all); rest > 0 && len(ended) > 0 {
+		list, err := s.ListErasureRequests(ctx, client.ListErasureRequestsParams{Status: strings.Join(ended, ","), Limit: rest})
+		if err != nil {
+			return nil, false, err
+		}
+		for _, e := range list.ErasureRequests {
+			if !slices.ContainsFunc(all, func(a client.ErasureRequest) bool { return a.ID == e.ID }) { // it ended between the two calls
 				all = append(all, e)
 			}
 		}
 	}
-	return all, left, nil
+	return all, more, nil
 }
 
-// ErasureCertificate gives a certificate's bytes.
-func ErasureCertificate(ctx context.Context, o ClientOptions, id string) ([]byte, error) {
-	client, err := o.connect()
-	if err != nil {
-		return nil, err
+func erasureCertificateCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "certificate ID",
+		Short: "Fetch the signed certificate of a completed erasure",
+		Long:  "The bytes are those that were signed; backbone verify-certificate checks them offline.",
+		Example: "  backbone erasure certificate 01JQ8E6Z6G3V5T8C9N2M4K7R1P --out certificate.json\n" +
+			"  backbone erasure certificate 01JQ8E6Z6G3V5T8C9N2M4K7R1P | less",
+		Args: cobra.ExactArgs(1),
 	}
-	return client.ErasureCertificate(ctx, id)
+	cmd.Flags().StringVar(&file, "out", "", "file to write (default: standard output)")
+	cmd = serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		if _, err := s.GetErasureCertificate(ctx, args[0], s.keep()); err != nil {
+			return err
+		}
+		if file != "" {
+			return os.WriteFile(file, s.document, 0o600)
+		}
+		_, err := s.out.Write(s.document) // not a byte may differ from what was signed
+		return err
+	})
+	cmd.Flags().Lookup("json").Hidden = true // it is JSON
+	return cmd
 }

@@ -10,13 +10,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -43,9 +43,20 @@ func checkTypesCommand() *cobra.Command {
 			"  backbone types check types/*.json --json",
 		Args: cobra.MinimumNArgs(1),
 	}
-	options := clientFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return CheckTypes(cmd.Context(), options(), args) }
-	return cmd
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		files, err := readTypeFiles(args)
+		if err != nil {
+			return err
+		}
+		plan, err := s.planTypes(ctx, files)
+		if err != nil {
+			return err
+		}
+		if err := s.show(map[string]any{"checks": plan}, func(p *page) { p.typePlan(plan) }); err != nil {
+			return err
+		}
+		return refusedTypes(plan)
+	})
 }
 
 func pushTypesCommand() *cobra.Command {
@@ -59,87 +70,64 @@ func pushTypesCommand() *cobra.Command {
 			"  backbone types push types --server https://backbone.example",
 		Args: cobra.ExactArgs(1),
 	}
-	options := clientFlags(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the plan only")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return PushTypes(cmd.Context(), options(), args[0], dryRun)
-	}
-	return cmd
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error { return s.pushTypes(ctx, args[0], dryRun) })
 }
 
-func pullTypesCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "pull DIR",
-		Short: "Write all registered versions into a directory",
-		Long: "Types of built-in modules are left out, they come with the program. Files are written\n" +
-			"the same way every time; those that the server has nothing for stay.",
-		Example: "  backbone types pull types",
-		Args:    cobra.ExactArgs(1),
+// pushTypes registers the files of a directory that the server does not have, after
+// printing what it will do. If it would refuse one, nothing is registered: fault
+// types.refused.
+func (s *session) pushTypes(ctx context.Context, directory string, dryRun bool) error {
+	files, err := readTypeDirectory(directory)
+	if err != nil {
+		return err
 	}
-	options := clientFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return PullTypes(cmd.Context(), options(), args[0])
+	plan, err := s.planTypes(ctx, files)
+	if err != nil {
+		return err
 	}
-	return cmd
-}
-
-// changeTypeCommand is deprecate, or reactivate.
-func changeTypeCommand(reactivate bool) *cobra.Command {
-	c := TypeChange{Reactivate: reactivate}
-	cmd := &cobra.Command{
-		Use:   "deprecate TYPE",
-		Short: "Take no more events of a type, or of one version",
-		Long:  "Its events stay as they are and readable. Types of built-in modules cannot be deprecated.",
-		Example: "  backbone types deprecate equipment.machine.serviced --reason \"replaced by equipment.service.done\"\n" +
-			"  backbone types deprecate equipment.machine.serviced --schema-version 1",
-		Args: cobra.ExactArgs(1),
+	if err := s.show(map[string]any{"plan": plan, "dry_run": dryRun}, func(p *page) { p.typePlan(plan) }); err != nil {
+		return err
 	}
-	if reactivate {
-		cmd.Use, cmd.Short, cmd.Long = "reactivate TYPE", "Take events of a type, or of one version, again", ""
-		cmd.Example = "  backbone types reactivate equipment.machine.serviced"
+	if err := refusedTypes(plan); err != nil || dryRun {
+		return err
 	}
-	options := clientFlags(cmd)
-	cmd.Flags().Uint32Var(&c.SchemaVersion, "schema-version", 0, "only this version (default: all)")
-	cmd.Flags().StringVar(&c.Reason, "reason", "", "why; no personal data")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c.Type = args[0]
-		return ChangeType(cmd.Context(), options(), c)
-	}
-	return cmd
-}
-
-func typeHistoryCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "history [TYPE]",
-		Short:   "Show who registered, deprecated and reactivated what of a type, or of all",
-		Example: "  backbone types history equipment.machine.serviced\n  backbone types history --json",
-		Args:    cobra.MaximumNArgs(1),
-	}
-	options := clientFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		name := "" // of all
-		if len(args) > 0 {
-			name = args[0]
+	registered := 0
+	for _, p := range plan {
+		if p.Verdict == verdictUnchanged {
+			continue
 		}
-		return TypeHistory(cmd.Context(), options(), name)
+		proof := p.Proof.Proof
+		if proof == "" && len(p.document.Upcasters) > 0 {
+			// The version before was registered just now.
+			found, err := s.checkType(ctx, p.document)
+			if err != nil {
+				return inFile(p.File, err)
+			}
+			proof = found.Proof.Proof
+		}
+		body, err := p.document.request(proof)
+		if err != nil {
+			return err
+		}
+		key := "types-push-" + typeFileName(p.document.Type, p.document.SchemaVersion)
+		if _, err := s.RegisterEventType(ctx, client.RegisterEventTypeParams{IdempotencyKey: key}, client.EventTypeRegistration{}, client.WithBody(body)); err != nil {
+			return inFile(fmt.Sprintf("%s, after %d were registered", p.File, registered), err)
+		}
+		registered++
 	}
-	return cmd
+	if s.json {
+		return nil
+	}
+	return printPage(s.out, func(p *page) { p.line("Registered %d, unchanged %d.", registered, len(plan)-registered) })
 }
 
 // plannedType is a file and what becomes of it.
 type plannedType struct {
 	File string `json:"file"`
-	httpclient.EventTypeCheck
+	client.EventTypeCheck
 
-	version version
-}
-
-// token is what registering the version needs to look at few events only.
-func (p *plannedType) token() string {
-	if p.Proof == nil {
-		return ""
-	}
-	return p.Proof.Proof
+	document typeDocument
 }
 
 // The verdicts of the server that the plan looks at.
@@ -152,18 +140,18 @@ const (
 // planTypes asks the server about each file, in order. Where the version before is a
 // file that is not registered yet, the two are compared here: that is what the
 // server will find once it has the first.
-func planTypes(ctx context.Context, o ClientOptions, client *httpclient.Client, files []typeFile) ([]plannedType, error) {
+func (s *session) planTypes(ctx context.Context, files []typeFile) ([]plannedType, error) {
 	out := make([]plannedType, 0, len(files))
 	for _, f := range files {
-		found, err := checkType(ctx, o, client, f.version)
+		found, err := s.checkType(ctx, f.typeDocument)
 		if err != nil {
 			return nil, inFile(f.path, err)
 		}
-		p := plannedType{File: f.path, EventTypeCheck: found, version: f.version}
+		p := plannedType{File: f.path, EventTypeCheck: found, document: f.typeDocument}
 		if len(out) > 0 && found.Verdict != verdictUnchanged {
 			before := out[len(out)-1]
 			if before.Type == p.Type && before.Verdict != verdictUnchanged && before.SchemaVersion > p.ComparedWith {
-				p.follow(before)
+				p.compareWith(before)
 			}
 		}
 		out = append(out, p)
@@ -171,24 +159,35 @@ func planTypes(ctx context.Context, o ClientOptions, client *httpclient.Client, 
 	return out, nil
 }
 
-// checkType asks until all stored events of earlier versions were looked at, or one of
-// them cannot be read in this version.
-func checkType(ctx context.Context, o ClientOptions, client *httpclient.Client, v version) (httpclient.EventTypeCheck, error) {
-	found, err := client.CheckEventType(ctx, v, "")
-	if err != nil || found.Proof == nil || found.Proof.Complete {
+// checkType asks until all stored events of earlier versions were read, or one of them
+// cannot be read in this version.
+func (s *session) checkType(ctx context.Context, t typeDocument) (client.EventTypeCheck, error) {
+	ask := func(cursor string) (client.EventTypeCheck, error) {
+		body, err := t.request(cursor)
+		if err != nil {
+			return client.EventTypeCheck{}, err
+		}
+		return s.CheckEventType(ctx, client.EventTypeRegistration{}, client.WithBody(body))
+	}
+	found, err := ask("")
+	if err != nil || !hasProof(found) || found.Proof.Complete {
 		return found, err
 	}
-	show, title, total := newProgress(o.Err, o.Terminal), fmt.Sprintf("%s v%d", v.Type, v.SchemaVersion), found.Proof.Partitions
-	for found.Proof != nil && !found.Proof.Failed && !found.Proof.Complete {
-		// The last part is told when it is over: a bar that is full is gone.
-		show.report(title, min(found.Proof.Done, total-1), total)
-		if found, err = client.CheckEventType(ctx, v, found.Proof.NextCursor); err != nil {
+	show, title, total := newProgress(s.err, s.terminal), fmt.Sprintf("%s v%d", t.Type, t.SchemaVersion), found.Proof.Partitions
+	for hasProof(found) && !found.Proof.Failed && !found.Proof.Complete {
+		// The last part is reported when it is over: a full bar disappears.
+		show.report(title, min(found.Proof.PartitionsDone, total-1), total)
+		if found, err = ask(found.Proof.NextCursor); err != nil {
 			return found, err
 		}
 	}
 	show.report(title, total, total)
 	return found, nil
 }
+
+// hasProof reports whether stored events of earlier versions have to be read in the
+// version that was checked.
+func hasProof(c client.EventTypeCheck) bool { return !reflect.ValueOf(c.Proof).IsZero() }
 
 // inFile says which file a fault is about.
 func inFile(path string, err error) error {
@@ -201,32 +200,39 @@ func inFile(path string, err error) error {
 	return &placed
 }
 
-// follow replaces the comparison with the newest registered version by the one with
+// compareWith replaces the comparison with the newest registered version by the one with
 // the file before.
-func (p *plannedType) follow(before plannedType) {
-	older, newer := before.version.Registration(), p.version.Registration()
+func (p *plannedType) compareWith(before plannedType) {
+	older, newer := before.document.registration(), p.document.registration()
 	c := eventtype.Compare(&older, &newer)
-	ofComparison := func(v fault.Violation) bool {
+	ofComparison := func(v client.Violation) bool {
 		if v.Code == "event_type.upcaster_from_unknown" {
-			return slices.ContainsFunc(p.version.Upcasters, func(u eventtype.Upcaster) bool { return u.FromVersion == before.SchemaVersion })
+			return slices.ContainsFunc(p.document.Upcasters, func(u eventtype.Upcaster) bool { return u.FromVersion == before.document.SchemaVersion })
 		}
-		return v.Code == "event_type.default_invalid" || slices.ContainsFunc(p.Differences, func(d eventtype.Difference) bool {
-			return !d.Met && v.Field == d.Pointer && v.Code == "event_type."+string(d.Kind)
+		return v.Code == "event_type.default_invalid" || slices.ContainsFunc(p.Differences, func(d client.EventTypeDifference) bool {
+			return !d.Met && v.Field == d.Pointer && v.Code == "event_type."+d.Kind
 		})
 	}
 	p.Findings = slices.DeleteFunc(p.Findings, ofComparison)
 	if f, ok := fault.As(c.Refusal(p.Type)); ok {
-		p.Findings = append(p.Findings, f.Violations...)
+		for _, v := range f.Violations {
+			p.Findings = append(p.Findings, client.Violation{Field: v.Field, Code: v.Code, Detail: v.Detail, Expected: v.Expected, Got: v.Got})
+		}
 	}
-	p.ComparedWith, p.Compatible, p.Truncated = c.Older, &c.Compatible, c.Truncated
-	p.Differences = append([]eventtype.Difference{}, c.Differences...)
+	p.ComparedWith, p.Compatible, p.Truncated = int(c.Older), &c.Compatible, c.Truncated
+	p.Differences = []client.EventTypeDifference{}
+	for _, d := range c.Differences {
+		p.Differences = append(p.Differences, client.EventTypeDifference{
+			Kind: string(d.Kind), Pointer: d.Pointer, Demands: string(d.Demand), Met: d.Met, Guess: d.Guess, Detail: d.Detail,
+		})
+	}
 	p.Verdict = verdictNewVersion
 	if len(p.Findings) > 0 {
 		p.Verdict = verdictRefused
 	}
 	if before.Verdict == verdictRefused {
 		p.Verdict = verdictRefused
-		p.Findings = append(p.Findings, fault.Violation{Field: "/schema_version", Code: "types.version_before_refused", Detail: "the version before it is refused; correct that one"})
+		p.Findings = append(p.Findings, client.Violation{Field: "/schema_version", Code: "types.version_before_refused", Detail: "the version before it is refused; correct that one"})
 	}
 }
 
@@ -245,102 +251,22 @@ func refusedTypes(plan []plannedType) error {
 	return fault.New(fault.FailedPrecondition, "types.refused", "%d of %d versions would be refused, so nothing is registered; correct what is listed", refused, len(plan))
 }
 
-// CheckTypes prints what registering files would find. Fault types.refused.
-func CheckTypes(ctx context.Context, o ClientOptions, paths []string) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	files, err := readTypeFiles(paths)
-	if err != nil {
-		return err
-	}
-	plan, err := planTypes(ctx, o, client, files)
-	if err != nil {
-		return err
-	}
-	if o.JSON {
-		err = o.json(map[string]any{"checks": plan})
-	} else {
-		err = printTypePlan(o.Out, plan)
-	}
-	if err != nil {
-		return err
-	}
-	return refusedTypes(plan)
-}
-
-// PushTypes registers the files of a directory that the server does not have, after
-// printing what it will do. If it would refuse one, nothing is registered: fault
-// types.refused.
-func PushTypes(ctx context.Context, o ClientOptions, directory string, dryRun bool) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	files, err := readTypeDirectory(directory)
-	if err != nil {
-		return err
-	}
-	plan, err := planTypes(ctx, o, client, files)
-	if err != nil {
-		return err
-	}
-	if o.JSON {
-		err = o.json(map[string]any{"plan": plan, "dry_run": dryRun})
-	} else {
-		err = printTypePlan(o.Out, plan)
-	}
-	if err != nil {
-		return err
-	}
-	if err := refusedTypes(plan); err != nil || dryRun {
-		return err
-	}
-	registered := 0
-	for _, p := range plan {
-		if p.Verdict == verdictUnchanged {
-			continue
-		}
-		proof := p.token()
-		if proof == "" && len(p.version.Upcasters) > 0 {
-			// The version before was registered just now.
-			found, err := checkType(ctx, o, client, p.version)
-			if err != nil {
-				return inFile(p.File, err)
-			}
-			proof = (&plannedType{EventTypeCheck: found}).token()
-		}
-		if _, err := client.RegisterEventType(ctx, p.version, proof, "types-push-"+typeFileName(p.Type, p.SchemaVersion)); err != nil {
-			return inFile(fmt.Sprintf("%s, after %d were registered", p.File, registered), err)
-		}
-		registered++
-	}
-	if !o.JSON {
-		fmt.Fprintf(o.Out, "Registered %d, unchanged %d.\n", registered, len(plan)-registered)
-	}
-	return nil
-}
-
-func printTypePlan(out io.Writer, plan []plannedType) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "TYPE\tVERSION\tVERDICT\tCOMPARED WITH\tEARLIER DATA FIT")
-	for _, p := range plan {
+// typePlan writes what becomes of each file, and why a version would be refused.
+func (p *page) typePlan(plan []plannedType) {
+	p.row("TYPE", "VERSION", "VERDICT", "COMPARED WITH", "EARLIER DATA FIT")
+	for _, t := range plan {
 		with, fit := "-", "-"
-		if p.ComparedWith > 0 {
-			with = fmt.Sprintf("version %d", p.ComparedWith)
+		if t.ComparedWith > 0 {
+			with = fmt.Sprintf("version %d", t.ComparedWith)
 		}
-		if p.Compatible != nil {
-			fit = map[bool]string{true: "yes", false: "not shown"}[*p.Compatible]
+		if t.Compatible != nil {
+			fit = map[bool]string{true: "yes", false: "not shown"}[*t.Compatible]
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\n", p.Type, p.SchemaVersion, p.Verdict, with, fit)
+		p.row(t.Type, t.SchemaVersion, t.Verdict, with, fit)
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	for _, p := range plan {
+	for _, t := range plan {
 		listed := map[string]bool{}
-		for _, d := range p.Differences {
+		for _, d := range t.Differences {
 			mark := "ok"
 			if !d.Met {
 				mark = "REFUSED"
@@ -349,32 +275,44 @@ func printTypePlan(out io.Writer, plan []plannedType) error {
 			if d.Guess {
 				guess = " (a guess)"
 			}
-			fmt.Fprintf(out, "  %s v%d  %s  %s%s %s: %s\n", p.Type, p.SchemaVersion, mark, d.Kind, guess, d.Pointer, d.Detail)
-			listed["event_type."+string(d.Kind)+d.Pointer] = true
+			p.line("  %s v%d  %s  %s%s %s: %s", t.Type, t.SchemaVersion, mark, d.Kind, guess, d.Pointer, d.Detail)
+			listed["event_type."+d.Kind+d.Pointer] = true
 		}
-		if f := p.Proof; f != nil {
-			fmt.Fprintf(out, "  %s v%d  %s of earlier versions looked at, %s; %d cannot be read in this version\n",
-				p.Type, p.SchemaVersion, counted(f.Events, "stored event"), counted(f.Examples, "example"), len(f.Failures)+f.Elsewhere)
+		if f := t.Proof; hasProof(t.EventTypeCheck) {
+			p.line("  %s v%d  %s of earlier versions looked at, %s; %d cannot be read in this version",
+				t.Type, t.SchemaVersion, counted(f.EventsScanned, "stored event"), counted(f.Examples, "example"), len(f.Failures)+f.FailuresElsewhere)
 		}
-		for _, v := range p.Findings {
+		for _, v := range t.Findings {
 			if !listed[v.Code+v.Field] {
-				fmt.Fprintf(out, "  %s v%d  REFUSED  %s %s: %s\n", p.Type, p.SchemaVersion, v.Code, v.Field, v.Detail)
+				p.line("  %s v%d  REFUSED  %s %s: %s", t.Type, t.SchemaVersion, v.Code, v.Field, v.Detail)
 			}
 		}
 	}
-	return nil
 }
 
-// PullTypes writes every version that is not of a built-in module into a directory.
+func pullTypesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pull DIR",
+		Short: "Write all registered versions into a directory",
+		Long: "Types of built-in modules are left out, they come with the program. Files are written\n" +
+			"the same way every time; those that the server has nothing for stay.",
+		Example: "  backbone types pull types",
+		Args:    cobra.ExactArgs(1),
+	}
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error { return s.pullTypes(ctx, args[0]) })
+}
+
+// pullTypes writes every version that is not of a built-in module into a directory.
 // A file that holds just that already is left alone, and so is one that the server
 // has nothing for.
-func PullTypes(ctx context.Context, o ClientOptions, directory string) error {
-	client, err := o.connect()
-	if err != nil {
+func (s *session) pullTypes(ctx context.Context, directory string) error {
+	if _, err := s.ListEventTypes(ctx, s.keep()); err != nil {
 		return err
 	}
-	all, err := client.EventTypes(ctx)
-	if err != nil {
+	var registry struct {
+		Types []eventtype.Registration `json:"event_types"`
+	}
+	if err := json.Unmarshal(s.document, &registry); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(directory, 0o750); err != nil {
@@ -386,7 +324,7 @@ func PullTypes(ctx context.Context, o ClientOptions, directory string) error {
 		OnlyHere  []string `json:"only_here"` // files of versions that the server does not have
 	}{Written: []string{}, OnlyHere: []string{}}
 	known := map[string]bool{}
-	for _, r := range all {
+	for _, r := range registry.Types {
 		if strings.HasPrefix(r.RegisteredBy, "module:") {
 			continue
 		}
@@ -411,80 +349,85 @@ func PullTypes(ctx context.Context, o ClientOptions, directory string) error {
 			report.OnlyHere = append(report.OnlyHere, name)
 		}
 	}
-	if o.JSON {
-		return o.json(report)
-	}
-	for _, name := range report.Written {
-		fmt.Fprintln(o.Out, "written  ", name)
-	}
-	for _, name := range report.OnlyHere {
-		fmt.Fprintln(o.Out, "only here", name)
-	}
-	fmt.Fprintf(o.Out, "Written %d, unchanged %d.\n", len(report.Written), report.Unchanged)
-	return nil
-}
-
-// TypeChange is what `backbone types deprecate` and `reactivate` ask for.
-type TypeChange struct {
-	Type          string
-	SchemaVersion uint32 // 0: all
-	Reason        string
-	Reactivate    bool
-}
-
-// ChangeType deprecates or reactivates a type and prints its versions.
-func ChangeType(ctx context.Context, o ClientOptions, c TypeChange) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	change := client.DeprecateEventType
-	if c.Reactivate {
-		change = client.ReactivateEventType
-	}
-	versions, err := change(ctx, c.Type, c.SchemaVersion, c.Reason)
-	if err != nil {
-		return err
-	}
-	if o.JSON {
-		return o.json(map[string]any{"type": c.Type, "versions": versions})
-	}
-	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "TYPE\tVERSION\tSTATE\tREGISTERED\tBY")
-	for _, v := range versions {
-		state := "deprecated"
-		if v.Active {
-			state = "active"
+	return s.show(report, func(p *page) {
+		for _, name := range report.Written {
+			p.line("written   %s", name)
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\n", v.Type, v.SchemaVersion, state, v.RegisteredAt.UTC().Format(minute), v.RegisteredBy)
-	}
-	return table.Flush()
+		for _, name := range report.OnlyHere {
+			p.line("only here %s", name)
+		}
+		p.line("Written %d, unchanged %d.", len(report.Written), report.Unchanged)
+	})
 }
 
-// TypeHistory prints who changed what of a type, of all types when the name is empty.
-func TypeHistory(ctx context.Context, o ClientOptions, name string) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
+// changeTypeCommand is deprecate, or reactivate.
+func changeTypeCommand(reactivate bool) *cobra.Command {
+	var schemaVersion uint32
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "deprecate TYPE",
+		Short: "Take no more events of a type, or of one version",
+		Long:  "Its events stay as they are and readable. Types of built-in modules cannot be deprecated.",
+		Example: "  backbone types deprecate equipment.machine.serviced --reason \"replaced by equipment.service.done\"\n" +
+			"  backbone types deprecate equipment.machine.serviced --schema-version 1",
+		Args: cobra.ExactArgs(1),
 	}
-	changes, err := client.EventTypeHistory(ctx, name)
-	if err != nil {
-		return err
+	if reactivate {
+		cmd.Use, cmd.Short, cmd.Long = "reactivate TYPE", "Take events of a type, or of one version, again", ""
+		cmd.Example = "  backbone types reactivate equipment.machine.serviced"
 	}
-	if o.JSON {
-		answer := map[string]any{"changes": changes}
-		if name != "" {
-			answer["type"] = name
+	cmd.Flags().Uint32Var(&schemaVersion, "schema-version", 0, "only this version (default: all)")
+	cmd.Flags().StringVar(&reason, "reason", "", "why; no personal data")
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		body := client.EventTypeChangeRequest{Reason: reason}
+		if schemaVersion != 0 {
+			body.SchemaVersion = &schemaVersion
 		}
-		return o.json(answer)
+		change := s.DeprecateEventType
+		if reactivate {
+			change = s.ReactivateEventType
+		}
+		changed, err := change(ctx, args[0], body)
+		if err != nil {
+			return err
+		}
+		return s.show(map[string]any{"type": args[0], "versions": changed.Versions}, func(p *page) {
+			p.row("TYPE", "VERSION", "STATE", "REGISTERED", "BY")
+			for _, v := range changed.Versions {
+				state := "deprecated"
+				if v.IsActive {
+					state = "active"
+				}
+				p.row(v.Type, v.SchemaVersion, state, v.RegisteredAt.UTC().Format(minute), v.RegisteredBy)
+			}
+		})
+	})
+}
+
+func typeHistoryCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "history [TYPE]",
+		Short:   "Show who registered, deprecated and reactivated what of a type, or of all",
+		Example: "  backbone types history equipment.machine.serviced\n  backbone types history --json",
+		Args:    cobra.MaximumNArgs(1),
 	}
-	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NUMBER\tAT\tTYPE\tVERSION\tWHAT\tBY\tDOCUMENT\tREASON")
-	for _, c := range changes {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%.12s\t%s\n", c.Number, c.At.UTC().Format(minute), c.Type, c.SchemaVersion,
-			strings.TrimPrefix(c.Event, "registry.type."), c.Actor, c.DocumentSHA256, cmp.Or(c.Reason, "-"))
-	}
-	return table.Flush()
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		read := func() (client.EventTypeHistory, error) { return s.ListEventTypeChanges(ctx, s.keep()) }
+		if len(args) > 0 {
+			read = func() (client.EventTypeHistory, error) { return s.GetEventTypeHistory(ctx, args[0], s.keep()) }
+		}
+		history, err := read()
+		if err != nil {
+			return err
+		}
+		return s.print(func(p *page) {
+			p.row("NUMBER", "AT", "TYPE", "VERSION", "WHAT", "BY", "DOCUMENT", "REASON")
+			for _, c := range history.Changes {
+				p.row(c.Number, c.At.UTC().Format(minute), c.Type, c.SchemaVersion, strings.TrimPrefix(c.Event, "registry.type."), c.Actor,
+					fmt.Sprintf("%.12s", c.DocumentSha256), cmp.Or(c.Reason, "-"))
+			}
+		})
+	})
 }
 
 // Versions of event types live in files, one each: <type>.v<version>.json.
@@ -494,11 +437,54 @@ const largestTypeFile = 4 << 20
 // typeFile is a version in a file.
 type typeFile struct {
 	path string
-	version
+	typeDocument
 }
 
-// version is a version of a type on its way to the registry.
-type version = httpclient.NewEventType
+// typeDocument is the content of a file: what is registered, with its members in the
+// order in which every file is written.
+type typeDocument struct {
+	Type               string                      `json:"type"`
+	SchemaVersion      uint32                      `json:"schema_version"`
+	Module             string                      `json:"module"`
+	Description        string                      `json:"description,omitempty"`
+	RetentionClass     eventtype.RetentionClass    `json:"retention_class,omitempty"`
+	MinRetentionYears  int                         `json:"minimum_retention_years,omitempty"`
+	DataSchema         json.RawMessage             `json:"data_schema"`
+	RequiredDimensions []string                    `json:"required_dimensions,omitempty"`
+	OptionalDimensions []string                    `json:"optional_dimensions,omitempty"`
+	RequiredEntityRefs []eventtype.RequiredRef     `json:"required_entity_refs,omitempty"`
+	PIIFields          []eventtype.PIIField        `json:"pii_fields,omitempty"`
+	BusinessKeys       []eventtype.BusinessKeyRule `json:"business_keys,omitempty"`
+	Upcasters          []eventtype.Upcaster        `json:"upcasters,omitempty"`
+	Examples           []json.RawMessage           `json:"examples,omitempty"`
+}
+
+func newTypeDocument(r eventtype.Registration) typeDocument {
+	return typeDocument{
+		Type: r.Type, SchemaVersion: r.SchemaVersion, Module: r.Module, Description: r.Description, RetentionClass: r.RetentionClass,
+		MinRetentionYears: r.MinRetentionYears, DataSchema: r.DataSchema, RequiredDimensions: r.RequiredDimensions,
+		OptionalDimensions: r.OptionalDimensions, RequiredEntityRefs: r.RequiredEntityRefs, PIIFields: r.PIIFields,
+		BusinessKeys: r.BusinessKeys, Examples: r.Examples, Upcasters: r.Upcasters,
+	}
+}
+
+// registration is the document for comparisons on this machine.
+func (t typeDocument) registration() eventtype.Registration {
+	return eventtype.Registration{
+		Type: t.Type, SchemaVersion: t.SchemaVersion, Module: t.Module, Description: t.Description, RetentionClass: t.RetentionClass,
+		MinRetentionYears: t.MinRetentionYears, DataSchema: t.DataSchema, RequiredDimensions: t.RequiredDimensions,
+		OptionalDimensions: t.OptionalDimensions, RequiredEntityRefs: t.RequiredEntityRefs, PIIFields: t.PIIFields,
+		BusinessKeys: t.BusinessKeys, Examples: t.Examples, Upcasters: t.Upcasters,
+	}
+}
+
+// request is the document as the server takes it, with what an earlier check proved.
+func (t typeDocument) request(proof string) (json.RawMessage, error) {
+	return encodeType(struct {
+		typeDocument
+		Proof string `json:"proof,omitempty"`
+	}{t, proof})
+}
 
 func typeFileName(name string, schemaVersion uint32) string {
 	return fmt.Sprintf("%s.v%d.json", name, schemaVersion)
@@ -506,7 +492,7 @@ func typeFileName(name string, schemaVersion uint32) string {
 
 // encodeType writes a version the one way that files of types are written: members in
 // a fixed order, those of schema and examples as they were given.
-func encodeType(t version) ([]byte, error) {
+func encodeType(t any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
@@ -535,7 +521,7 @@ func readTypeFile(path string) (typeFile, error) {
 	out := typeFile{path: path}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&out.version); err != nil {
+	if err := decoder.Decode(&out.typeDocument); err != nil {
 		return typeFile{}, invalid("is not the registration of an event type (" + strings.TrimPrefix(oneLine(err), "json: ") + ")")
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
@@ -601,7 +587,7 @@ func writeTypeFile(directory string, r eventtype.Registration) (written bool, er
 	if !eventtype.ValidName(r.Type) {
 		return false, fault.New(fault.Internal, "client.answer_unreadable", "the server lists a type whose name is none; check the server's address and version")
 	}
-	text, err := encodeType(httpclient.NewEventTypeOf(r))
+	text, err := encodeType(newTypeDocument(r))
 	if err != nil {
 		return false, err
 	}

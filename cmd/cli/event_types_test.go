@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net"
@@ -44,12 +43,7 @@ func (toy) Register(r *module.Registrar) error {
 	return nil
 }
 
-// terminal is a person with a terminal before a server with an empty registry.
-type terminal struct {
-	ClientOptions
-	out bytes.Buffer
-}
-
+// newTerminal serves an empty registry to a principal with roles.
 func newTerminal(t *testing.T, roles ...string) *terminal {
 	t.Helper()
 	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
@@ -82,15 +76,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 		require.NoError(t, server.Shutdown(context.Background()))
 		require.NoError(t, <-served)
 	})
-	d := &terminal{}
-	d.ClientOptions = ClientOptions{Server: "http://" + listener.Addr().String(), Token: token, Out: &d.out, Err: &d.out}
-	return d
-}
-
-func (d *terminal) printed() string {
-	out := d.out.String()
-	d.out.Reset()
-	return out
+	return &terminal{server: "http://" + listener.Addr().String(), token: token}
 }
 
 func write(t *testing.T, directory, name, text string) string {
@@ -120,14 +106,14 @@ func contents(t *testing.T, directory string) map[string]string {
 	return out
 }
 
-func TestTypesArePushedAndPulled(t *testing.T) {
+func TestTypesPushAndPull(t *testing.T) {
 	t.Parallel()
-	d, ctx, dir := newTerminal(t, "admin"), t.Context(), t.TempDir()
+	d, dir := newTerminal(t, "admin"), t.TempDir()
 	write(t, dir, "crm.lead.won.v2.json", wonV2)
 	write(t, dir, "crm.lead.won.v1.json", wonV1)
 	write(t, dir, "crm.lead.won.v3.json", wonV3)
 	write(t, dir, "crm.lead.lost.v1.json", lost)
-	require.NoError(t, PushTypes(ctx, d.ClientOptions, dir, true))
+	require.NoError(t, d.run(t, "types", "push", dir, "--dry-run"))
 	plan := d.printed()
 	require.NotContains(t, plan, "Registered")
 	require.Regexp(t, `(?m)^crm.lead.lost +1 +new_type +- +-$`, plan)
@@ -135,18 +121,18 @@ func TestTypesArePushedAndPulled(t *testing.T) {
 	require.Regexp(t, `(?m)^crm.lead.won +3 +new_version +version 2 +yes$`, plan, "compared with the file before, not with what is registered")
 	require.Contains(t, plan, "crm.lead.won v2  ok  required_added /data_schema/properties/colour")
 
-	require.NoError(t, PushTypes(ctx, d.ClientOptions, dir, false))
+	require.NoError(t, d.run(t, "types", "push", dir))
 	require.Contains(t, d.printed(), "Registered 4, unchanged 0.")
-	require.NoError(t, PushTypes(ctx, d.ClientOptions, dir, false))
+	require.NoError(t, d.run(t, "types", "push", dir))
 	require.Contains(t, d.printed(), "Registered 0, unchanged 4.")
 
 	// Pulled, pushed elsewhere and pulled again, the bytes are the same.
 	pulled, again := filepath.Join(t.TempDir(), "types"), t.TempDir()
-	require.NoError(t, PullTypes(ctx, d.ClientOptions, pulled))
+	require.NoError(t, d.run(t, "types", "pull", pulled))
 	require.Contains(t, d.printed(), "Written 4, unchanged 0.")
 	other := newTerminal(t, "admin")
-	require.NoError(t, PushTypes(ctx, other.ClientOptions, pulled, false))
-	require.NoError(t, PullTypes(ctx, other.ClientOptions, again))
+	require.NoError(t, other.run(t, "types", "push", pulled))
+	require.NoError(t, other.run(t, "types", "pull", again))
 	first := contents(t, pulled)
 	require.Len(t, first, 4, "no types of built-in modules")
 	require.Equal(t, first, contents(t, again))
@@ -155,46 +141,41 @@ func TestTypesArePushedAndPulled(t *testing.T) {
 	require.Less(t, strings.Index(first["crm.lead.won.v1.json"], `"required"`), strings.Index(first["crm.lead.won.v1.json"], `"properties"`), "and members in their order")
 
 	write(t, pulled, "notes.json", "{}")
-	require.NoError(t, PullTypes(ctx, d.ClientOptions, pulled))
-	said := d.printed()
-	require.Contains(t, said, "Written 0, unchanged 4.")
-	require.Contains(t, said, "only here notes.json")
+	require.NoError(t, d.run(t, "types", "pull", pulled))
+	text := d.printed()
+	require.Contains(t, text, "Written 0, unchanged 4.")
+	require.Contains(t, text, "only here notes.json")
 }
 
-func TestNothingIsPushedWhenOneIsRefused(t *testing.T) {
+func TestTypesPushRefusesAll(t *testing.T) {
 	t.Parallel()
-	d, ctx, dir := newTerminal(t, "admin"), t.Context(), t.TempDir()
+	d, dir := newTerminal(t, "admin"), t.TempDir()
 	write(t, dir, "crm.lead.won.v1.json", wonV1)
 	write(t, dir, "crm.lead.won.v2.json", strings.Replace(wonV2, `,"default":"none"`, "", 1))
 	write(t, dir, "crm.lead.won.v3.json", wonV3)
 	write(t, dir, "crm.lead.lost.v1.json", lost)
-	err := PushTypes(ctx, d.ClientOptions, dir, false)
+	err := d.run(t, "types", "push", dir)
 	require.Equal(t, "types.refused", fault.CodeOf(err))
-	said := d.printed()
-	require.Contains(t, said, "crm.lead.won v2  REFUSED  required_added /data_schema/properties/colour")
-	require.Contains(t, said, "crm.lead.won v3  REFUSED  types.version_before_refused")
-	client, err := d.connect()
-	require.NoError(t, err)
-	all, err := client.EventTypes(ctx)
-	require.NoError(t, err)
-	require.Len(t, all, 1, "the built-in one")
+	text := d.printed()
+	require.Contains(t, text, "crm.lead.won v2  REFUSED  required_added /data_schema/properties/colour")
+	require.Contains(t, text, "crm.lead.won v3  REFUSED  types.version_before_refused")
+	require.NoError(t, d.run(t, "types", "pull", t.TempDir()))
+	require.Contains(t, d.printed(), "Written 0, unchanged 0.")
 
-	d.JSON = true
-	err = CheckTypes(ctx, d.ClientOptions, []string{filepath.Join(dir, "crm.lead.won.v1.json"), filepath.Join(dir, "crm.lead.lost.v1.json")})
-	require.NoError(t, err)
+	require.NoError(t, d.run(t, "types", "check", "--json", filepath.Join(dir, "crm.lead.won.v1.json"), filepath.Join(dir, "crm.lead.lost.v1.json")))
 	var checks struct {
 		Checks []struct{ File, Type, Verdict string }
 	}
 	require.NoError(t, json.Unmarshal([]byte(d.printed()), &checks))
 	require.Equal(t, "new_type", checks.Checks[1].Verdict)
 	bad := write(t, t.TempDir(), "x.json", `{"type":"toy.car.sold","schema_version":1,"module":"toy","data_schema":{"type":"object"}}`)
-	require.Equal(t, "types.refused", fault.CodeOf(CheckTypes(ctx, d.ClientOptions, []string{bad})))
+	require.Equal(t, "types.refused", fault.CodeOf(d.run(t, "types", "check", "--json", bad)))
 	require.Contains(t, d.printed(), "event_type.owned_by_module")
 }
 
-func TestFilesOfTypes(t *testing.T) {
+func TestTypesPushReadsFiles(t *testing.T) {
 	t.Parallel()
-	d, ctx := newTerminal(t, "admin"), t.Context()
+	d := newTerminal(t, "admin")
 	for name, c := range map[string]struct {
 		files map[string]string
 		code  string
@@ -212,24 +193,24 @@ func TestFilesOfTypes(t *testing.T) {
 		for file, text := range c.files {
 			write(t, dir, file, text)
 		}
-		require.Equal(t, c.code, fault.CodeOf(PushTypes(ctx, d.ClientOptions, dir, false)), name)
+		require.Equal(t, c.code, fault.CodeOf(d.run(t, "types", "push", dir)), name)
 	}
-	require.ErrorIs(t, PushTypes(ctx, d.ClientOptions, filepath.Join(t.TempDir(), "missing"), false), os.ErrNotExist)
+	require.ErrorIs(t, d.run(t, "types", "push", filepath.Join(t.TempDir(), "missing")), os.ErrNotExist)
 }
 
-func TestTypesAreDeprecated(t *testing.T) {
+func TestTypesDeprecate(t *testing.T) {
 	t.Parallel()
-	d, ctx, dir := newTerminal(t, "admin"), t.Context(), t.TempDir()
+	d, dir := newTerminal(t, "admin"), t.TempDir()
 	write(t, dir, "crm.lead.won.v1.json", wonV1)
-	require.NoError(t, PushTypes(ctx, d.ClientOptions, dir, false))
+	require.NoError(t, d.run(t, "types", "push", dir))
 	d.printed()
-	require.NoError(t, ChangeType(ctx, d.ClientOptions, TypeChange{Type: "crm.lead.won", Reason: "over"}))
+	require.NoError(t, d.run(t, "types", "deprecate", "crm.lead.won", "--reason", "over"))
 	require.Regexp(t, `crm.lead.won +1 +deprecated`, d.printed())
-	require.NoError(t, ChangeType(ctx, d.ClientOptions, TypeChange{Type: "crm.lead.won", Reactivate: true}))
+	require.NoError(t, d.run(t, "types", "reactivate", "crm.lead.won"))
 	require.Regexp(t, `crm.lead.won +1 +active`, d.printed())
-	require.NoError(t, TypeHistory(ctx, d.ClientOptions, "crm.lead.won"))
-	said := d.printed()
-	require.Regexp(t, `1 +registered +p-1`, said)
-	require.Regexp(t, `1 +deprecated +p-1 +[0-9a-f]{12} +over`, said)
-	require.Equal(t, "event_type.owned_by_module", fault.CodeOf(ChangeType(ctx, d.ClientOptions, TypeChange{Type: "toy.car.made"})))
+	require.NoError(t, d.run(t, "types", "history", "crm.lead.won"))
+	text := d.printed()
+	require.Regexp(t, `1 +registered +p-1`, text)
+	require.Regexp(t, `1 +deprecated +p-1 +[0-9a-f]{12} +over`, text)
+	require.Equal(t, "event_type.owned_by_module", fault.CodeOf(d.run(t, "types", "deprecate", "toy.car.made")))
 }

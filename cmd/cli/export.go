@@ -13,7 +13,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
@@ -50,7 +50,8 @@ var exportFilters = []struct{ flag, parameter, usage string }{
 }
 
 func exportCommand() *cobra.Command {
-	var o EventExportOptions
+	var x eventExport
+	var server, token string
 	values := make([]string, len(exportFilters))
 	cmd := &cobra.Command{
 		Use:   "export FILE",
@@ -66,64 +67,56 @@ func exportCommand() *cobra.Command {
 			"  backbone export --legal-entity DEMF --stream-type entity --stream-id vendor:V-000001 - | jq .type",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Parameters = url.Values{}
+			x.parameters = url.Values{}
 			for i, f := range exportFilters {
 				if values[i] != "" {
-					o.Parameters.Set(f.parameter, values[i])
+					x.parameters.Set(f.parameter, values[i])
 				}
 			}
-			if o.Parameters.Get("stream_type") == "scope" && o.Parameters.Get("stream_id") == "" {
-				o.Parameters.Set("stream_id", o.Parameters.Get("legal_entity"))
+			if x.parameters.Get("stream_type") == "scope" && x.parameters.Get("stream_id") == "" {
+				x.parameters.Set("stream_id", x.parameters.Get("legal_entity"))
 			}
-			o.File, o.Out, o.Err, o.Terminal = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr(), IsTerminal(os.Stderr)
-			return ExportEvents(cmd.Context(), o)
+			if token == "" {
+				return fault.New(fault.Unauthenticated, "export.token_missing", "no access token; set BACKBONE_TOKEN or --token")
+			}
+			var err error
+			if x.Client, err = client.New(client.Config{Server: server, Token: token}); err != nil {
+				return err
+			}
+			x.file, x.output = args[0], newOutput(cmd, false)
+			return x.run(cmd.Context())
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Server, "server", envOr("BACKBONE_SERVER", "http://127.0.0.1:8080"), "server's URL (environment BACKBONE_SERVER)")
-	f.StringVar(&o.Token, "token", os.Getenv("BACKBONE_TOKEN"), "access token (environment BACKBONE_TOKEN)")
-	f.StringVar(&o.AfterCursor, "after-cursor", "", "go on behind this cursor, which the export that broke off told; FILE is added to")
+	serverFlags(cmd, &server, &token)
+	f.StringVar(&x.afterCursor, "after-cursor", "", "go on behind this cursor, which the export that broke off told; FILE is added to")
 	for i, filter := range exportFilters {
 		standard := map[string]string{"stream-type": "scope", "legal-entity": os.Getenv("BACKBONE_LEGAL_ENTITY")}[filter.flag]
 		f.StringVar(&values[i], filter.flag, standard, filter.usage)
 	}
 	f.Lookup("raw").NoOptDefVal = "true"
-	f.Lookup("token").DefValue = "" // help shows nobody's token
-	f.Lookup("server").DefValue = "http://127.0.0.1:8080"
 	f.Lookup("legal-entity").DefValue = ""
 	return cmd
 }
 
-// EventExportOptions are the flags of `backbone export`.
-type EventExportOptions struct {
-	Server      string
-	Token       string
-	Parameters  url.Values // of GET /api/events/export
-	AfterCursor string
-	File        string // "-": Out
-	Out         io.Writer
-	Err         io.Writer // progress and the summary
-	Terminal    bool      // Err is a terminal
+// eventExport writes the events of a query to a file, whole pages only, so that an
+// export that broke off goes on behind its last page.
+type eventExport struct {
+	session
+	parameters  url.Values // of GET /api/events/export
+	afterCursor string
+	file        string // "-": standard output
 }
 
-// ExportEvents writes the events of a query to a file, whole pages only, so that an
-// export that broke off goes on behind its last one.
-func ExportEvents(ctx context.Context, o EventExportOptions) (err error) {
-	if o.Token == "" {
-		return fault.New(fault.Unauthenticated, "export.token_missing", "no access token; set BACKBONE_TOKEN or --token")
+func (x *eventExport) run(ctx context.Context) (err error) {
+	if x.afterCursor != "" {
+		x.parameters.Set("cursor", x.afterCursor)
 	}
-	client, err := httpclient.New(httpclient.Config{Server: o.Server, Token: o.Token})
-	if err != nil {
-		return err
-	}
-	if o.AfterCursor != "" {
-		o.Parameters.Set("cursor", o.AfterCursor)
-	}
-	out := exportFile{options: &o}
-	show := newCounter(o.Err, o.Terminal)
+	out := exportFile{export: x}
+	show := newCounter(x.err, x.terminal)
 	started := time.Now()
-	events, cursor := 0, o.AfterCursor
-	err = client.Export(ctx, o.Parameters, func(p httpclient.ExportedPage) error {
+	events, cursor := 0, x.afterCursor
+	err = x.Export(ctx, x.parameters, func(p client.ExportedPage) error {
 		if err := out.write(p.Lines); err != nil {
 			return err
 		}
@@ -135,11 +128,11 @@ func ExportEvents(ctx context.Context, o EventExportOptions) (err error) {
 	err = errors.Join(err, out.close())
 	seconds := max(time.Since(started).Seconds(), 0.001)
 	if err == nil {
-		fmt.Fprintf(o.Err, "%d events in %.1f s (%.0f events/s)\n", events, seconds, float64(events)/seconds)
+		fmt.Fprintf(x.err, "%d events in %.1f s (%.0f events/s)\n", events, seconds, float64(events)/seconds)
 		return nil
 	}
 	if events > 0 {
-		fmt.Fprintf(o.Err, "The export broke off after %d events. Go on with the same command and --after-cursor %s\n", events, cursor)
+		fmt.Fprintf(x.err, "The export broke off after %d events. Go on with the same command and --after-cursor %s\n", events, cursor)
 	}
 	return err
 }
@@ -148,22 +141,22 @@ func ExportEvents(ctx context.Context, o EventExportOptions) (err error) {
 // query that is refused leaves none; one that is there is only added to when an
 // export goes on.
 type exportFile struct {
-	options *EventExportOptions
-	file    *os.File
-	size    int64 // in whole pages
+	export *eventExport
+	file   *os.File
+	size   int64 // in whole pages
 }
 
 func (f *exportFile) write(lines []byte) error {
-	if f.options.File == "-" {
-		_, err := f.options.Out.Write(lines)
+	if f.export.file == "-" {
+		_, err := f.export.out.Write(lines)
 		return err
 	}
 	if f.file == nil {
 		flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
-		if f.options.AfterCursor == "" {
+		if f.export.afterCursor == "" {
 			flags |= os.O_EXCL
 		}
-		file, err := os.OpenFile(f.options.File, flags, 0o600)
+		file, err := os.OpenFile(f.export.file, flags, 0o600)
 		if errors.Is(err, os.ErrExist) {
 			return fault.New(fault.Conflict, "export.file_exists", "the file is there already; name another one, remove it, or go on with --after-cursor")
 		}

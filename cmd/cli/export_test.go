@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,7 +15,7 @@ import (
 
 // An export that breaks off leaves whole pages and says how to go on; going on
 // makes the file what it would have been.
-func TestAnExportGoesOnBehindItsLastPage(t *testing.T) {
+func TestExportContinues(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Query().Get("cursor") {
@@ -34,34 +32,32 @@ func TestAnExportGoesOnBehindItsLastPage(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	file := filepath.Join(t.TempDir(), "events.jsonl")
-	var said bytes.Buffer
-	export := func(target, cursor string, out io.Writer) error {
-		said.Reset()
-		return ExportEvents(t.Context(), EventExportOptions{
-			Server: server.URL, Token: "x", Parameters: url.Values{"stream_type": {"scope"}}, AfterCursor: cursor, File: target, Out: out, Err: &said,
-		})
+	d := &terminal{server: server.URL, token: "x"}
+	export := func(target, cursor string) error {
+		d.err.Reset()
+		return d.run(t, "export", target, "--stream-id", "DEMF", "--after-cursor", cursor)
 	}
 	content := func() string {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		return string(text)
 	}
-	require.Equal(t, "cursor.malformed", fault.CodeOf(export(file, "odd", nil)))
+	require.Equal(t, "cursor.malformed", fault.CodeOf(export(file, "odd")))
 	require.NoFileExists(t, file, "a query that is refused makes no file")
 
-	require.Equal(t, "client.export_aborted", fault.CodeOf(export(file, "", nil)))
+	require.Equal(t, "client.export_aborted", fault.CodeOf(export(file, "")))
 	require.Equal(t, "{\"id\":\"1\"}\n", content())
-	require.Contains(t, said.String(), "--after-cursor c-1\n")
+	require.Contains(t, d.err.String(), "--after-cursor c-1\n")
 
-	require.Equal(t, "export.file_exists", fault.CodeOf(export(file, "", nil)))
+	require.Equal(t, "export.file_exists", fault.CodeOf(export(file, "")))
 	require.Equal(t, "{\"id\":\"1\"}\n", content(), "what is there is kept")
 
-	require.NoError(t, export(file, "c-1", nil))
+	require.NoError(t, export(file, "c-1"))
 	require.Equal(t, "{\"id\":\"1\"}\n{\"id\":\"2\"}\n{\"id\":\"3\"}\n", content())
-	require.Contains(t, said.String(), "2 events in ")
+	require.Contains(t, d.err.String(), "2 events in ")
 
-	var out bytes.Buffer
-	require.Error(t, export("-", "", &out))
-	require.Equal(t, "{\"id\":\"1\"}\n", out.String())
-	require.Equal(t, "export.token_missing", fault.CodeOf(ExportEvents(t.Context(), EventExportOptions{File: "-"})))
+	require.Error(t, export("-", ""))
+	require.Equal(t, "{\"id\":\"1\"}\n", d.out.String())
+	d.token = ""
+	require.Equal(t, "export.token_missing", fault.CodeOf(export("-", "")))
 }

@@ -41,7 +41,7 @@ func localKeys(cmd *cobra.Command, o *KeysOptions, run func(context.Context, Key
 				config = DevConfig(file)
 			}
 		}
-		o.Config, o.Out, o.Err, o.Terminal = config, cmd.OutOrStdout(), cmd.ErrOrStderr(), IsTerminal(os.Stderr)
+		o.Config, o.Out, o.Err, o.Terminal = config, cmd.OutOrStdout(), cmd.ErrOrStderr(), isTerminal(os.Stderr)
 		return run(cmd.Context(), *o)
 	}
 	cmd.Args = cobra.NoArgs

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,22 +9,102 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
 
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func (o ClientOptions) json(v any) error {
-	encoder := json.NewEncoder(o.Out)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
+// output is where a command prints, and how.
+type output struct {
+	out, err io.Writer
+	json     bool // print the answer as JSON
+	terminal bool // err is a terminal, where progress may redraw its line
+	document json.RawMessage
 }
 
+func newOutput(cmd *cobra.Command, asJSON bool) output {
+	return output{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), json: asJSON, terminal: isTerminal(os.Stderr)}
+}
+
+// keep makes a call keep the server's answer as it was written, for print.
+func (o *output) keep() client.Option { return client.Document(&o.document) }
+
+// print writes the answer that was kept as JSON if that was asked for, otherwise the
+// text that write makes of it.
+func (o *output) print(write func(p *page)) error { return o.show(o.document, write) }
+
+// show writes an answer as JSON if that was asked for, otherwise the text that write
+// makes of it.
+func (o *output) show(answer any, write func(p *page)) error {
+	if o.json {
+		return printJSON(o.out, answer)
+	}
+	return printPage(o.out, write)
+}
+
+// page is text for a person: lines, and tables whose columns are aligned.
+type page struct {
+	text  bytes.Buffer
+	table *tabwriter.Writer // nil outside a table
+}
+
+func printPage(out io.Writer, write func(p *page)) error {
+	var p page
+	write(&p)
+	p.end()
+	_, err := out.Write(p.text.Bytes())
+	return err
+}
+
+// line ends the table before it and writes text and a line break.
+func (p *page) line(format string, args ...any) {
+	p.end()
+	fmt.Fprintf(&p.text, format+"\n", args...)
+}
+
+// row adds a line to the table that is open, or begins one.
+func (p *page) row(cells ...any) {
+	if p.table == nil {
+		p.table = tabwriter.NewWriter(&p.text, 0, 0, 2, ' ', 0)
+	}
+	for i, cell := range cells {
+		if i > 0 {
+			fmt.Fprint(p.table, "\t")
+		}
+		fmt.Fprint(p.table, cell)
+	}
+	fmt.Fprintln(p.table)
+}
+
+// next says how to go on behind a page of a list that has more.
+func (p *page) next(cursor string) {
+	if cursor != "" {
+		p.line("There are more; go on with --cursor %s", cursor)
+	}
+}
+
+// end ends the table that is open, if there is one.
+func (p *page) end() {
+	if p.table != nil {
+		_ = p.table.Flush() // into memory
+		p.table = nil
+	}
+}
+
+func printJSON(out io.Writer, answer any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(answer)
+}
+
+// minute is how tables show times.
 const minute = "2006-01-02 15:04Z"
 
 // counted words a number of things whose plural ends in s.
@@ -34,8 +115,7 @@ func counted[N int | int64 | uint64](n N, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// IsTerminal reports whether a file is a terminal.
-func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // progress shows long work: a bar on a terminal, a line for each new title
 // elsewhere.
@@ -77,12 +157,6 @@ func (p *progress) report(title string, done, total int) {
 	}
 }
 
-func printJSON(out io.Writer, v any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
-}
-
 // writeWhole writes a file under another name and renames it when it is complete.
 func writeWhole(path string, write func(io.Writer) error) (err error) {
 	cannot := func(err error) error {
@@ -117,4 +191,12 @@ func required(cmd *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		_ = cmd.MarkFlagRequired(name) // the flag exists
 	}
+}
+
+// readAll reads a file; "-" is standard input.
+func readAll(file string, in io.Reader) ([]byte, error) {
+	if file == "-" {
+		return io.ReadAll(in)
+	}
+	return os.ReadFile(file)
 }

@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
@@ -27,8 +27,9 @@ func rebuildCommands() []*cobra.Command {
 }
 
 func rebuildCommand() *cobra.Command {
-	var r ProjectionRebuild
-	var rows ProjectionRows
+	var o rebuildOptions
+	var rows client.ProjectionRowsCommand
+	var entity string
 	cmd := &cobra.Command{
 		Use: "rebuild PROJECTION", Short: "Build a projection anew beside the version that is shown", Args: cobra.ExactArgs(1),
 		Long: "Readers are shown the version that there is until they are switched to the new one. With --switch\n" +
@@ -43,14 +44,13 @@ func rebuildCommand() *cobra.Command {
 			"  backbone projections rebuild gl.ledger --legal-entity USMF --compare\n  backbone projections rebuild gl.ledger --from-snapshot latest --wait\n" +
 			"  backbone projections rebuild ap.vendors --entity ap.vendor/V-1042 --legal-entity USMF --dry-run\n  backbone projections rebuild ap.vendors --subject contact:C-17",
 	}
-	options := clientFlags(cmd)
-	cmd.Flags().BoolVar(&r.Wait, "wait", false, "wait until it has caught up and show the progress")
-	cmd.Flags().BoolVar(&r.Compare, "compare", false, "wait, then compare it row by row with the version that is shown")
-	cmd.Flags().BoolVar(&r.Switch, "switch", false, "switch readers to it once it has caught up")
-	cmd.Flags().StringVar(&rows.Entity, "entity", "", "only the rows of this entity: type/id of its stream; with --legal-entity")
+	cmd.Flags().BoolVar(&o.wait, "wait", false, "wait until it has caught up and show the progress")
+	cmd.Flags().BoolVar(&o.compare, "compare", false, "wait, then compare it row by row with the version that is shown")
+	cmd.Flags().BoolVar(&o.switchTo, "switch", false, "switch readers to it once it has caught up")
+	cmd.Flags().StringVar(&entity, "entity", "", "only the rows of this entity: type/id of its stream; with --legal-entity")
 	cmd.Flags().StringVar(&rows.Subject, "subject", "", "only the rows of the entities that events about this person belong to: type:id")
 	cmd.Flags().StringVar(&rows.LegalEntity, "legal-entity", "", "only this one; of the entity with --entity (default: all, with --subject wherever you may)")
-	cmd.Flags().StringVar(&r.FromSnapshot, "from-snapshot", "", "begin with a copy of this snapshot: its version, or latest")
+	cmd.Flags().StringVar(&o.fromSnapshot, "from-snapshot", "", "begin with a copy of this snapshot: its version, or latest")
 	cmd.Flags().IntVar(&rows.Version, "version", 0, "with --entity or --subject: only in this version (default: in all)")
 	cmd.Flags().BoolVar(&rows.DryRun, "dry-run", false, "with --entity or --subject: tell what would change and change nothing")
 	cmd.MarkFlagsMutuallyExclusive("entity", "subject")
@@ -58,165 +58,81 @@ func rebuildCommand() *cobra.Command {
 		cmd.MarkFlagsMutuallyExclusive("entity", whole)
 		cmd.MarkFlagsMutuallyExclusive("subject", whole)
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r.Name = args[0]
-		if rows.Chosen() {
-			return RebuildProjectionRows(cmd.Context(), options(), r.Name, rows)
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		if entity != "" || rows.Subject != "" {
+			return s.rebuildRows(ctx, args[0], entity, rows)
 		}
-		r.LegalEntity, rows.LegalEntity = rows.LegalEntity, ""
-		if rows != (ProjectionRows{}) {
+		o.name, o.legalEntity = args[0], rows.LegalEntity
+		if rows.Version != 0 || rows.DryRun {
 			return fault.New(fault.Invalid, "projection.target_invalid", "--version and --dry-run go with --entity or --subject; name one")
 		}
-		return RebuildProjection(cmd.Context(), options(), r)
-	}
-	return cmd
-}
-
-func snapshotCommand() *cobra.Command {
-	var legalEntity string
-	var wait bool
-	cmd := &cobra.Command{
-		Use: "snapshot PROJECTION", Short: "Take a snapshot that a rebuild may begin with", Args: cobra.ExactArgs(1),
-		Long: "The rows that readers are shown are copied as they are, each legal entity at one event, while readers\n" +
-			"and the projection go on. The newest three are kept. What was redacted or erased since is never copied\n" +
-			"back, and no snapshot of another release's handler is.",
-		Example: "  backbone projections snapshot gl.ledger --wait\n  backbone projections rebuild gl.ledger --from-snapshot latest --compare",
-	}
-	options := clientFlags(cmd)
-	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "only this one (default: all)")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is complete")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return SnapshotProjection(cmd.Context(), options(), args[0], legalEntity, wait)
-	}
-	return cmd
-}
-
-func versionsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "versions PROJECTION", Short: "Show the versions of a projection and how far a rebuild has come", Args: cobra.ExactArgs(1),
-		Example: "  backbone projections versions gl.ledger\n  backbone projections versions gl.ledger --json",
-	}
-	options := clientFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return ShowRebuild(cmd.Context(), options(), args[0])
-	}
-	return cmd
-}
-
-func compareCommand() *cobra.Command {
-	var examples int
-	var legalEntity string
-	cmd := &cobra.Command{
-		Use: "compare PROJECTION", Short: "Compare the version that is shown with the one that is built", Args: cobra.ExactArgs(1),
-		Long:    "Each legal entity is compared at one event. Rows are named by their key; no values are shown.",
-		Example: "  backbone projections compare gl.ledger\n  backbone projections compare gl.ledger --examples 100 --json",
-	}
-	options := clientFlags(cmd)
-	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "compare what was built for this one alone")
-	cmd.Flags().IntVar(&examples, "examples", 10, "name so many rows of each table and legal entity that differ")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return CompareProjection(cmd.Context(), options(), args[0], legalEntity, examples)
-	}
-	return cmd
-}
-
-func switchCommand(name string, back bool, short, long string) *cobra.Command {
-	var force bool
-	var legalEntity string
-	cmd := &cobra.Command{
-		Use: name + " PROJECTION", Short: short, Long: long, Args: cobra.ExactArgs(1),
-		Example: "  backbone projections " + name + " gl.ledger\n  backbone projections " + name + " gl.ledger --legal-entity USMF",
-	}
-	options := clientFlags(cmd)
-	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "only this one, of which a version of its own was built")
-	cmd.Flags().BoolVar(&force, "force", false, "whatever that version lacks; readers may go back in time")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return SwitchProjection(cmd.Context(), options(), args[0], legalEntity, back, force)
-	}
-	return cmd
-}
-
-func removeCommand(name string, retained bool, short string) *cobra.Command {
-	var legalEntity string
-	snapshot := 0
-	cmd := &cobra.Command{
-		Use: name + " PROJECTION", Short: short, Args: cobra.ExactArgs(1), Long: "Its rows are removed little by little.",
-		Example: "  backbone projections " + name + " gl.ledger",
-	}
-	options := clientFlags(cmd)
-	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "the version, or the snapshot, of this one alone")
-	if retained {
-		cmd.Example += "\n  backbone projections " + name + " gl.ledger --snapshot 4"
-		cmd.Flags().IntVar(&snapshot, "snapshot", 0, "remove this snapshot instead")
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if snapshot != 0 {
-			return DropProjectionSnapshot(cmd.Context(), options(), args[0], legalEntity, snapshot)
-		}
-		return RemoveProjectionVersion(cmd.Context(), options(), args[0], legalEntity, retained)
-	}
-	return cmd
-}
-
-// ProjectionRebuild is what `backbone projections rebuild` asks for.
-type ProjectionRebuild struct {
-	Name         string
-	LegalEntity  string // "": all
-	FromSnapshot string // version of a snapshot, or latest; "": from the beginning of the log
-	Wait         bool   // until it has caught up
-	Compare      bool   // then compare; it waits
-	Switch       bool   // then switch; with Compare only if nothing differs
-}
-
-// RebuildProjection builds a version of a projection beside the one that is shown.
-func RebuildProjection(ctx context.Context, o ClientOptions, r ProjectionRebuild) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	b, err := client.RebuildProjection(ctx, r.Name, httpclient.RebuildOrder{
-		Switch: r.Switch && !r.Wait && !r.Compare, LegalEntity: r.LegalEntity, FromSnapshot: r.FromSnapshot,
+		return s.rebuildProjection(ctx, o)
 	})
-	if err != nil {
+}
+
+// rebuildOptions are the flags of `backbone projections rebuild` for whole versions.
+type rebuildOptions struct {
+	name         string
+	legalEntity  string // "": all
+	fromSnapshot string // version of a snapshot, or latest; "": from the beginning of the log
+	wait         bool   // until it has caught up
+	compare      bool   // then compare; it waits
+	switchTo     bool   // then switch; with compare only if nothing differs
+}
+
+// rebuildProjection builds a version of a projection beside the one that readers are
+// shown.
+func (s *session) rebuildProjection(ctx context.Context, o rebuildOptions) error {
+	b, err := s.RebuildProjection(ctx, o.name, client.ProjectionRebuildCommand{
+		Switch: o.switchTo && !o.wait && !o.compare, LegalEntity: o.legalEntity, FromSnapshot: o.fromSnapshot,
+	}, s.keep())
+	if err != nil || !o.wait && !o.compare {
+		return s.rebuild(b, err)
+	}
+	version, command := buildingOf(b, o.legalEntity).Version, commandTarget(o.name, o.legalEntity)
+	if version == 0 {
+		return s.rebuild(b, nil) // another caller has ended it
+	}
+	if b, err = s.awaitRebuild(ctx, o.name, o.legalEntity, version); err != nil {
 		return err
 	}
-	if !r.Wait && !r.Compare {
-		return o.rebuild(b)
-	}
-	_, building := b.Of(r.LegalEntity)
-	if building == nil {
-		return o.rebuild(b) // somebody has ended it
-	}
-	version, command := building.Version, of(r.Name, r.LegalEntity)
-	if b, err = o.awaitRebuild(ctx, client, r.Name, r.LegalEntity, version); err != nil {
-		return err
-	}
-	if r.Compare {
-		c, err := client.CompareProjection(ctx, r.Name, r.LegalEntity, 0)
-		if err != nil {
+	if o.compare {
+		c, err := s.CompareProjection(ctx, o.name, client.ProjectionComparisonCommand{LegalEntity: o.legalEntity}, s.keep())
+		if err := s.comparison(c, err); err != nil {
 			return err
 		}
-		if err := o.comparison(c); err != nil {
-			return err
-		}
-		if r.Switch && (c.Rows != "0" || len(c.NotCompared) > 0) {
+		if o.switchTo && (c.Rows != "0" || len(c.NotCompared) > 0) {
 			return fault.New(fault.FailedPrecondition, "projection.versions_differ",
 				"version %d differs from the one that is shown; switch to it with `backbone projections switch %s` if that is right, or cancel it", version, command)
 		}
 	}
-	if r.Switch {
-		return o.switchCaughtUp(ctx, client, r.Name, r.LegalEntity)
+	if o.switchTo {
+		return s.switchCaughtUp(ctx, o.name, o.legalEntity)
 	}
-	if !r.Compare {
-		if err := o.rebuild(b); err != nil {
+	if !o.compare {
+		if err := s.rebuild(b, nil); err != nil {
 			return err
 		}
 	}
-	return o.nextOfRebuild(command)
+	return s.nextOfRebuild(command)
 }
 
-// of names a projection, and the legal entity that a command is about.
-func of(name, legalEntity string) string {
+// buildingOf is the version of a legal entity that is being built, "" for all of them;
+// its zero value without one.
+func buildingOf(b client.ProjectionRebuild, legalEntity string) client.ProjectionBuilding {
+	if legalEntity == "" {
+		return b.Building
+	}
+	for _, part := range b.LegalEntities {
+		if part.LegalEntity == legalEntity {
+			return part.Building
+		}
+	}
+	return client.ProjectionBuilding{}
+}
+
+// commandTarget names a projection, and the legal entity, as arguments of a command.
+func commandTarget(name, legalEntity string) string {
 	if legalEntity == "" {
 		return name
 	}
@@ -224,26 +140,24 @@ func of(name, legalEntity string) string {
 }
 
 // nextOfRebuild says what follows once a version has caught up.
-func (o ClientOptions) nextOfRebuild(command string) error {
-	if o.JSON {
+func (s *session) nextOfRebuild(command string) error {
+	if s.json {
 		return nil
 	}
-	_, err := fmt.Fprintf(o.Out, "Show it to readers with `backbone projections switch %[1]s`, or end it with `backbone projections cancel %[1]s`.\n", command)
-	return err
+	return printPage(s.out, func(p *page) {
+		p.line("Show it to readers with `backbone projections switch %[1]s`, or end it with `backbone projections cancel %[1]s`.", command)
+	})
 }
 
-// switchTries is how often a switch is tried that is refused because more was written
-// meanwhile than may be lacking.
+// switchTries bounds how often a switch is tried that is refused because more events were
+// written in between than the version may lack.
 const switchTries = 30
 
-func (o ClientOptions) switchCaughtUp(ctx context.Context, client *httpclient.Client, name, legalEntity string) error {
+func (s *session) switchCaughtUp(ctx context.Context, name, legalEntity string) error {
 	for try := 1; ; try++ {
-		b, err := client.SwitchProjection(ctx, name, legalEntity, false, false)
-		if err == nil {
-			return o.rebuild(b)
-		}
+		b, err := s.SwitchProjection(ctx, name, client.ProjectionSwitchCommand{LegalEntity: legalEntity}, s.keep())
 		if fault.CodeOf(err) != "projection.version_behind" || try == switchTries {
-			return err
+			return s.rebuild(b, err)
 		}
 		if err := pause(ctx); err != nil {
 			return err
@@ -251,11 +165,11 @@ func (o ClientOptions) switchCaughtUp(ctx context.Context, client *httpclient.Cl
 	}
 }
 
-// lookEvery is how often the progress of a rebuild is looked at.
-const lookEvery = 500 * time.Millisecond
+// rebuildPoll is how often the progress of a rebuild is read.
+const rebuildPoll = 500 * time.Millisecond
 
 func pause(ctx context.Context) error {
-	t := time.NewTimer(lookEvery)
+	t := time.NewTimer(rebuildPoll)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -265,30 +179,29 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// awaitRebuild waits until a version has caught up, and draws a bar meanwhile on a
-// terminal. Faults: projection.version_halted, projection.not_building when somebody
-// ended it.
-func (o ClientOptions) awaitRebuild(ctx context.Context, client *httpclient.Client, name, legalEntity string, version int) (httpclient.ProjectionRebuild, error) {
+// awaitRebuild waits until a version has caught up, with a bar on a terminal. Faults:
+// projection.version_halted, projection.not_building when another caller ended it.
+func (s *session) awaitRebuild(ctx context.Context, name, legalEntity string, version int) (client.ProjectionRebuild, error) {
 	drawn := false
 	defer func() {
 		if drawn {
-			fmt.Fprintln(o.Err)
+			fmt.Fprintln(s.err)
 		}
 	}()
 	for {
-		b, err := client.ProjectionRebuild(ctx, name)
+		b, err := s.GetProjectionRebuild(ctx, name, s.keep())
 		if err != nil {
 			return b, err
 		}
-		_, building := b.Of(legalEntity)
-		if building == nil || building.Version != version {
+		building := buildingOf(b, legalEntity)
+		if building.Version != version {
 			if b.Active == version {
 				return b, nil
 			}
 			return b, fault.New(fault.FailedPrecondition, "projection.not_building", "version %d of projection %s is not built any more; somebody has ended it", version, name)
 		}
-		if o.Terminal {
-			fmt.Fprintf(o.Err, "\r%s\x1b[K", rebuildBar(*building))
+		if s.terminal {
+			fmt.Fprintf(s.err, "\r%s\x1b[K", rebuildBar(building))
 			drawn = true
 		}
 		switch {
@@ -303,8 +216,8 @@ func (o ClientOptions) awaitRebuild(ctx context.Context, client *httpclient.Clie
 	}
 }
 
-// rebuildBar shows how far a rebuild has come on one line.
-func rebuildBar(b httpclient.ProjectionBuilding) string {
+// rebuildBar draws the progress of a rebuild on one line.
+func rebuildBar(b client.ProjectionBuilding) string {
 	const width = 24
 	done, _ := strconv.ParseUint(b.DoneEvents, 10, 64)
 	total, _ := strconv.ParseUint(b.TotalEvents, 10, 64)
@@ -322,65 +235,124 @@ func rebuildBar(b httpclient.ProjectionBuilding) string {
 	return line
 }
 
-// ShowRebuild prints how the versions of a projection stand.
-func ShowRebuild(ctx context.Context, o ClientOptions, name string) error {
-	return o.onRebuild(func(c *httpclient.Client) (httpclient.ProjectionRebuild, error) {
-		return c.ProjectionRebuild(ctx, name)
-	})
-}
-
-// SwitchProjection shows readers the version that was built, or with back the one
-// before.
-func SwitchProjection(ctx context.Context, o ClientOptions, name, legalEntity string, back, force bool) error {
-	return o.onRebuild(func(c *httpclient.Client) (httpclient.ProjectionRebuild, error) {
-		return c.SwitchProjection(ctx, name, legalEntity, back, force)
-	})
-}
-
-// RemoveProjectionVersion ends a rebuild, or with retained removes the version that is
-// kept.
-func RemoveProjectionVersion(ctx context.Context, o ClientOptions, name, legalEntity string, retained bool) error {
-	return o.onRebuild(func(c *httpclient.Client) (httpclient.ProjectionRebuild, error) {
-		return c.RemoveProjectionVersion(ctx, name, legalEntity, retained)
-	})
-}
-
-func (o ClientOptions) onRebuild(step func(*httpclient.Client) (httpclient.ProjectionRebuild, error)) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
+func snapshotCommand() *cobra.Command {
+	var legalEntity string
+	var wait bool
+	cmd := &cobra.Command{
+		Use: "snapshot PROJECTION", Short: "Take a snapshot that a rebuild may begin with", Args: cobra.ExactArgs(1),
+		Long: "The rows that readers are shown are copied as they are, each legal entity at one event, while readers\n" +
+			"and the projection go on. The newest three are kept. What was redacted or erased since is never copied\n" +
+			"back, and no snapshot of another release's handler is.",
+		Example: "  backbone projections snapshot gl.ledger --wait\n  backbone projections rebuild gl.ledger --from-snapshot latest --compare",
 	}
-	b, err := step(client)
-	if err != nil {
-		return err
-	}
-	return o.rebuild(b)
-}
-
-func (o ClientOptions) rebuild(b httpclient.ProjectionRebuild) error {
-	if o.JSON {
-		return o.json(b)
-	}
-	fmt.Fprintf(o.Out, "%s: readers are shown version %d\n", b.Name, b.Active)
-	if b.Retained != 0 {
-		fmt.Fprintf(o.Out, "Version %d is kept; go back to it with `backbone projections rollback %s`.\n", b.Retained, b.Name)
-	}
-	for _, version := range b.Dropping {
-		fmt.Fprintf(o.Out, "Version %d is being removed.\n", version)
-	}
-	o.building("", b.Building)
-	for _, part := range b.LegalEntities {
-		if part.Retained != 0 {
-			fmt.Fprintf(o.Out, "%s: version %d keeps what was shown there before; go back to it with `backbone projections rollback %s`.\n",
-				part.LegalEntity, part.Retained, of(b.Name, part.LegalEntity))
+	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "only this one (default: all)")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is complete")
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		name := args[0]
+		b, err := s.TakeProjectionSnapshot(ctx, name, client.ProjectionPartCommand{LegalEntity: legalEntity}, s.keep())
+		if err != nil {
+			return err
 		}
-		o.building(part.LegalEntity+": ", part.Building)
-	}
-	return o.snapshots(b.Snapshots)
+		version := 0
+		for _, taken := range b.Snapshots {
+			if taken.LegalEntity == legalEntity {
+				version = max(version, taken.Version)
+			}
+		}
+		for wait {
+			at := slices.IndexFunc(b.Snapshots, func(taken client.ProjectionSnapshot) bool { return taken.Version == version })
+			if at < 0 {
+				return fault.New(fault.FailedPrecondition, "projection.snapshot_not_found", "snapshot %d of projection %s is not there any more; take another one", version, name)
+			}
+			if b.Snapshots[at].Complete {
+				break
+			}
+			if err := pause(ctx); err != nil {
+				return err
+			}
+			if b, err = s.GetProjectionRebuild(ctx, name, s.keep()); err != nil {
+				return err
+			}
+		}
+		return s.rebuild(b, nil)
+	})
 }
 
-func (o ClientOptions) building(prefix string, b *httpclient.ProjectionBuilding) {
-	if b == nil {
+func versionsCommand() *cobra.Command {
+	return serverCommand(&cobra.Command{
+		Use: "versions PROJECTION", Short: "Show the versions of a projection and how far a rebuild has come", Args: cobra.ExactArgs(1),
+		Example: "  backbone projections versions gl.ledger\n  backbone projections versions gl.ledger --json",
+	}, func(ctx context.Context, s *session, args []string) error {
+		return s.rebuild(s.GetProjectionRebuild(ctx, args[0], s.keep()))
+	})
+}
+
+func switchCommand(name string, back bool, short, long string) *cobra.Command {
+	var force bool
+	var legalEntity string
+	cmd := &cobra.Command{
+		Use: name + " PROJECTION", Short: short, Long: long, Args: cobra.ExactArgs(1),
+		Example: "  backbone projections " + name + " gl.ledger\n  backbone projections " + name + " gl.ledger --legal-entity USMF",
+	}
+	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "only this one, of which a version of its own was built")
+	cmd.Flags().BoolVar(&force, "force", false, "whatever that version lacks; readers may go back in time")
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		body := client.ProjectionSwitchCommand{LegalEntity: legalEntity, Force: force}
+		if back {
+			return s.rebuild(s.RollbackProjection(ctx, args[0], body, s.keep()))
+		}
+		return s.rebuild(s.SwitchProjection(ctx, args[0], body, s.keep()))
+	})
+}
+
+func removeCommand(name string, retained bool, short string) *cobra.Command {
+	var legalEntity string
+	snapshot := 0
+	cmd := &cobra.Command{
+		Use: name + " PROJECTION", Short: short, Args: cobra.ExactArgs(1), Long: "Its rows are removed little by little.",
+		Example: "  backbone projections " + name + " gl.ledger",
+	}
+	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "the version, or the snapshot, of this one alone")
+	if retained {
+		cmd.Example += "\n  backbone projections " + name + " gl.ledger --snapshot 4"
+		cmd.Flags().IntVar(&snapshot, "snapshot", 0, "remove this snapshot instead")
+	}
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		if retained {
+			return s.rebuild(s.DropProjectionVersion(ctx, args[0], client.ProjectionDropCommand{LegalEntity: legalEntity, Snapshot: snapshot}, s.keep()))
+		}
+		return s.rebuild(s.CancelProjectionRebuild(ctx, args[0], client.ProjectionPartCommand{LegalEntity: legalEntity}, s.keep()))
+	})
+}
+
+// rebuild prints the versions of a projection and the progress of the one that is built.
+func (s *session) rebuild(b client.ProjectionRebuild, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.print(func(p *page) {
+		p.line("%s: readers are shown version %d", b.Name, b.Active)
+		if b.Retained != 0 {
+			p.line("Version %d is kept; go back to it with `backbone projections rollback %s`.", b.Retained, b.Name)
+		}
+		for _, version := range b.Dropping {
+			p.line("Version %d is being removed.", version)
+		}
+		p.building("", b.Building)
+		for _, part := range b.LegalEntities {
+			if part.Retained != 0 {
+				p.line("%s: version %d keeps what was shown there before; go back to it with `backbone projections rollback %s`.",
+					part.LegalEntity, part.Retained, commandTarget(b.Name, part.LegalEntity))
+			}
+			p.building(part.LegalEntity+": ", part.Building)
+		}
+		p.snapshots(b.Snapshots)
+	})
+}
+
+// building writes the progress of a version, if one is built.
+func (p *page) building(prefix string, b client.ProjectionBuilding) {
+	if b.Version == 0 {
 		return
 	}
 	state := b.Status
@@ -394,26 +366,66 @@ func (o ClientOptions) building(prefix string, b *httpclient.ProjectionBuilding)
 	if prefix != "" {
 		begin = prefix + "version"
 	}
-	fmt.Fprintf(o.Out, "%s %d is being built (%s): %s\n", begin, b.Version, state, rebuildBar(*b))
+	p.line("%s %d is being built (%s): %s", begin, b.Version, state, rebuildBar(b))
 }
 
-// CompareProjection prints in what two versions of a projection differ.
-func CompareProjection(ctx context.Context, o ClientOptions, name, legalEntity string, examples int) error {
-	client, err := o.connect()
+// snapshots writes the table of snapshots, if there are any.
+func (p *page) snapshots(all []client.ProjectionSnapshot) {
+	if len(all) == 0 {
+		return
+	}
+	p.row("\nSNAPSHOT", "LEGAL ENTITY", "SEQUENCE", "ROWS", "TAKEN", "STATE")
+	for _, s := range all {
+		if len(s.LegalEntities) == 0 {
+			p.row(s.Version, cmp.Or(s.LegalEntity, "-"), "-", 0, "-", snapshotState(s, client.ProjectionSnapshotPart{}))
+		}
+		for _, part := range s.LegalEntities {
+			taken := "-"
+			if !part.TakenAt.IsZero() {
+				taken = part.TakenAt.UTC().Format(minute)
+			}
+			p.row(s.Version, part.LegalEntity, part.Sequence, part.RowCount, taken, snapshotState(s, part))
+		}
+	}
+}
+
+func snapshotState(s client.ProjectionSnapshot, part client.ProjectionSnapshotPart) string {
+	switch {
+	case !s.Complete:
+		return "being copied"
+	case s.Outdated:
+		return "of another handler"
+	case !part.Usable:
+		return "redacted since"
+	default:
+		return "usable"
+	}
+}
+
+func compareCommand() *cobra.Command {
+	var examples int
+	var legalEntity string
+	cmd := &cobra.Command{
+		Use: "compare PROJECTION", Short: "Compare the version that is shown with the one that is built", Args: cobra.ExactArgs(1),
+		Long:    "Each legal entity is compared at one event. Rows are named by their key; no values are shown.",
+		Example: "  backbone projections compare gl.ledger\n  backbone projections compare gl.ledger --examples 100 --json",
+	}
+	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "compare what was built for this one alone")
+	cmd.Flags().IntVar(&examples, "examples", 10, "name so many rows of each table and legal entity that differ")
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		return s.comparison(s.CompareProjection(ctx, args[0], client.ProjectionComparisonCommand{LegalEntity: legalEntity, Examples: examples}, s.keep()))
+	})
+}
+
+// comparison prints in what two versions of a projection differ.
+func (s *session) comparison(c client.ProjectionComparison, err error) error {
 	if err != nil {
 		return err
 	}
-	c, err := client.CompareProjection(ctx, name, legalEntity, examples)
-	if err != nil {
-		return err
-	}
-	return o.comparison(c)
+	return s.print(func(p *page) { p.comparison(c) })
 }
 
-func (o ClientOptions) comparison(c httpclient.ProjectionComparison) error {
-	if o.JSON {
-		return o.json(c)
-	}
+func (p *page) comparison(c client.ProjectionComparison) {
 	differ := c.Rows + " rows differ"
 	switch {
 	case len(c.LegalEntities) == 0:
@@ -421,107 +433,72 @@ func (o ClientOptions) comparison(c httpclient.ProjectionComparison) error {
 	case c.Rows == "1":
 		differ = "1 row differs"
 	}
-	fmt.Fprintf(o.Out, "%s, version %d (left, shown) and version %d (right): %s\n", c.Name, c.Left, c.Right, differ)
-	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
+	p.line("%s, version %d (left, shown) and version %d (right): %s", c.Name, c.Left, c.Right, differ)
 	if len(c.LegalEntities) > 0 {
-		fmt.Fprintln(table, "LEGAL ENTITY\tSEQUENCE\tTABLE\tLEFT\tRIGHT\tONLY LEFT\tONLY RIGHT\tCHANGED")
+		p.row("LEGAL ENTITY", "SEQUENCE", "TABLE", "LEFT", "RIGHT", "ONLY LEFT", "ONLY RIGHT", "CHANGED")
 	}
-	var examples []string
+	var examples [][]any
 	for _, e := range c.LegalEntities {
 		for _, t := range e.Tables {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.LegalEntity, e.Sequence, t.Table, t.LeftRows, t.RightRows, t.OnlyLeft, t.OnlyRight, t.Changed)
+			p.row(e.LegalEntity, e.Sequence, t.Table, t.LeftRows, t.RightRows, t.OnlyLeft, t.OnlyRight, t.Changed)
 			for _, x := range t.Examples {
-				examples = append(examples, fmt.Sprintf("%s\t%s\t%s\t%s\t%s", e.LegalEntity, t.Table, x.Key, x.In, cmp.Or(strings.Join(x.Columns, ", "), "-")))
+				examples = append(examples, []any{e.LegalEntity, t.Table, string(x.Key), x.In, cmp.Or(strings.Join(x.Columns, ", "), "-")})
 			}
 		}
 	}
 	if len(examples) > 0 {
-		fmt.Fprintln(table, "\nLEGAL ENTITY\tTABLE\tROW\tIN\tCOLUMNS")
-		for _, line := range examples {
-			fmt.Fprintln(table, line)
+		p.row("\nLEGAL ENTITY", "TABLE", "ROW", "IN", "COLUMNS")
+		for _, x := range examples {
+			p.row(x...)
 		}
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
 	if len(c.NotCompared) > 0 {
-		fmt.Fprintf(o.Out, "Not compared, since the versions could not be brought to the same event: %s\n", strings.Join(c.NotCompared, ", "))
+		p.line("Not compared, since the versions could not be brought to the same event: %s", strings.Join(c.NotCompared, ", "))
 	}
 	for _, alone := range []struct {
 		version int
 		codes   []string
 	}{{c.Left, c.OnlyLeft}, {c.Right, c.OnlyRight}} {
 		if len(alone.codes) > 0 {
-			fmt.Fprintf(o.Out, "Not compared, since only version %d reads them: %s\n", alone.version, strings.Join(alone.codes, ", "))
+			p.line("Not compared, since only version %d reads them: %s", alone.version, strings.Join(alone.codes, ", "))
 		}
 	}
-	return nil
 }
 
-// ProjectionRows says which rows `backbone projections rebuild` folds anew.
-type ProjectionRows struct {
-	Entity      string // type/id of its stream
-	Subject     string // type:id of a person
-	LegalEntity string
-	Version     int // 0: all
-	DryRun      bool
-}
-
-// Chosen tells whether rows are meant and not the projection as a whole.
-func (r ProjectionRows) Chosen() bool { return r.Entity != "" || r.Subject != "" }
-
-// RebuildProjectionRows folds the rows of an entity or a person anew and prints how many
-// were not as the log makes them.
-func RebuildProjectionRows(ctx context.Context, o ClientOptions, name string, r ProjectionRows) error {
-	command := httpclient.ProjectionRowsCommand{LegalEntity: r.LegalEntity, Subject: r.Subject, Version: r.Version, DryRun: r.DryRun}
-	if r.Entity != "" {
-		streamType, id, found := strings.Cut(r.Entity, "/")
-		if !found || streamType == "" || id == "" {
+// rebuildRows recomputes the rows of an entity (type/id of its stream) or a person in
+// place, and prints how many were not as the log makes them.
+func (s *session) rebuildRows(ctx context.Context, name, entity string, body client.ProjectionRowsCommand) error {
+	if entity != "" {
+		var found bool
+		if body.Entity.Type, body.Entity.ID, found = strings.Cut(entity, "/"); !found || body.Entity.Type == "" || body.Entity.ID == "" {
 			return fault.New(fault.Invalid, "projection.target_invalid", "an entity is written as the type and id of its stream, such as ap.vendor/V-1042; correct --entity")
 		}
-		command.Entity = &httpclient.ProjectionEntity{Type: streamType, ID: id}
 	}
-	client, err := o.connect()
+	r, err := s.RebuildProjectionRows(ctx, name, body, s.keep())
 	if err != nil {
 		return err
 	}
-	rebuilt, err := client.RebuildProjectionRows(ctx, name, command)
-	if err != nil {
-		return err
-	}
-	if o.JSON {
-		return o.json(rebuilt)
-	}
-	return o.rowsRebuilt(rebuilt)
-}
-
-func (o ClientOptions) rowsRebuilt(r httpclient.ProjectionRowsRebuilt) error {
-	if len(r.Rebuilt) == 0 {
-		fmt.Fprintf(o.Out, "%s: no event of the projection is about this; nothing was changed\n", r.Name)
-	} else {
-		fmt.Fprintf(o.Out, "%s: %s\n", r.Name, foundRows(r.Rows, r.DryRun))
-	}
-	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	if len(r.Rebuilt) > 0 {
-		fmt.Fprintln(table, "LEGAL ENTITY\tVERSION\tSEQUENCE\tENTITIES\tEVENTS\tTABLE\tROWS\tREMOVED\tADDED\tCHANGED")
-	}
-	passedOver := false
-	for _, one := range r.Rebuilt {
-		passedOver = passedOver || one.PassedOver != "0"
-		for _, t := range one.Tables {
-			fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", one.LegalEntity, one.Version, one.Sequence, one.Entities, one.Events, t.Table, t.RightRows, t.OnlyLeft, t.OnlyRight, t.Changed)
+	return s.print(func(p *page) {
+		if len(r.Rebuilt) == 0 {
+			p.line("%s: no event of the projection is about this; nothing was changed", r.Name)
+		} else {
+			p.line("%s: %s", r.Name, foundRows(r.Rows, r.DryRun))
+			p.row("LEGAL ENTITY", "VERSION", "SEQUENCE", "ENTITIES", "EVENTS", "TABLE", "ROWS", "REMOVED", "ADDED", "CHANGED")
 		}
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	if passedOver {
-		fmt.Fprintln(o.Out, "Some events were left out again, which a version had gone on without; look at `backbone deadletters`.")
-	}
-	for _, version := range r.LeftOut {
-		fmt.Fprintf(o.Out, "Version %d was left as it is: another release built it.\n", version)
-	}
-	return nil
+		skipped := false
+		for _, one := range r.Rebuilt {
+			skipped = skipped || one.PassedOver != "0"
+			for _, t := range one.Tables {
+				p.row(one.LegalEntity, one.Version, one.Sequence, one.Entities, one.Events, t.Table, t.RightRows, t.OnlyLeft, t.OnlyRight, t.Changed)
+			}
+		}
+		if skipped {
+			p.line("Some events were left out again, which a version had gone on without; look at `backbone deadletters`.")
+		}
+		for _, version := range r.LeftOut {
+			p.line("Version %d was left as it is: another release built it.", version)
+		}
+	})
 }
 
 // foundRows says what became of rows that were not as the log makes them.
@@ -537,92 +514,5 @@ func foundRows(rows string, dryRun bool) string {
 		return "1 row was not as the log makes it and is now"
 	default:
 		return rows + " rows were not as the log makes them and are now"
-	}
-}
-
-// SnapshotProjection takes a snapshot of what readers are shown, in one legal entity or,
-// for "", in all. With wait it ends once the snapshot is complete.
-func SnapshotProjection(ctx context.Context, o ClientOptions, name, legalEntity string, wait bool) error {
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	b, err := client.SnapshotProjection(ctx, name, legalEntity)
-	if err != nil {
-		return err
-	}
-	version := 0
-	for _, s := range b.Snapshots {
-		if s.LegalEntity == legalEntity {
-			version = max(version, s.Version)
-		}
-	}
-	for wait {
-		taken, there := snapshotOf(b, version)
-		if !there {
-			return fault.New(fault.FailedPrecondition, "projection.snapshot_not_found", "snapshot %d of projection %s is not there any more; take another one", version, name)
-		}
-		if taken.Complete {
-			break
-		}
-		if err := pause(ctx); err != nil {
-			return err
-		}
-		if b, err = client.ProjectionRebuild(ctx, name); err != nil {
-			return err
-		}
-	}
-	return o.rebuild(b)
-}
-
-func snapshotOf(b httpclient.ProjectionRebuild, version int) (httpclient.ProjectionSnapshot, bool) {
-	for _, s := range b.Snapshots {
-		if s.Version == version {
-			return s, true
-		}
-	}
-	return httpclient.ProjectionSnapshot{}, false
-}
-
-// DropProjectionSnapshot removes a snapshot. legalEntity is the one that it is about, ""
-// for one of all.
-func DropProjectionSnapshot(ctx context.Context, o ClientOptions, name, legalEntity string, version int) error {
-	return o.onRebuild(func(c *httpclient.Client) (httpclient.ProjectionRebuild, error) {
-		return c.DropProjectionSnapshot(ctx, name, legalEntity, version)
-	})
-}
-
-// snapshots prints the table of snapshots, if there are any.
-func (o ClientOptions) snapshots(all []httpclient.ProjectionSnapshot) error {
-	if len(all) == 0 {
-		return nil
-	}
-	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nSNAPSHOT\tLEGAL ENTITY\tSEQUENCE\tROWS\tTAKEN\tSTATE")
-	for _, s := range all {
-		if len(s.LegalEntities) == 0 {
-			fmt.Fprintf(table, "%d\t%s\t-\t0\t-\t%s\n", s.Version, cmp.Or(s.LegalEntity, "-"), snapshotState(s, httpclient.ProjectionSnapshotPart{}))
-		}
-		for _, part := range s.LegalEntities {
-			taken := "-"
-			if part.TakenAt != nil {
-				taken = part.TakenAt.UTC().Format("2006-01-02 15:04Z")
-			}
-			fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", s.Version, part.LegalEntity, part.Sequence, part.RowCount, taken, snapshotState(s, part))
-		}
-	}
-	return table.Flush()
-}
-
-func snapshotState(s httpclient.ProjectionSnapshot, part httpclient.ProjectionSnapshotPart) string {
-	switch {
-	case !s.Complete:
-		return "being copied"
-	case s.Outdated:
-		return "of another handler"
-	case !part.Usable:
-		return "redacted since"
-	default:
-		return "usable"
 	}
 }

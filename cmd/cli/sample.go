@@ -5,23 +5,24 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/adapters/plugin"
 )
 
 // sampleEntity is the legal entity whose books take the samples.
 const sampleEntity = "DEMF"
 
-// session is a running `backbone dev` as the modules' demonstrations see it.
-func session(o DevOptions, dir string, state *devState, file DevFile) plugin.Session {
+// demoSession is a running `backbone dev` as the modules' demonstrations see it.
+func demoSession(o DevOptions, dir string, state *devState, file DevFile) plugin.Session {
 	return plugin.Session{
 		Program: os.Args[0], DataDir: dir, Server: file.HTTP, LegalEntity: sampleEntity, Tokens: file.Tokens, SampleDone: state.SampleDone, Out: o.Out,
 		Trace: func(ctx context.Context, id string) error {
-			client, err := httpclient.New(httpclient.Config{Server: file.HTTP, Token: file.Tokens["auditor"]})
+			auditor, err := client.New(client.Config{Server: file.HTTP, Token: file.Tokens["auditor"]})
 			if err != nil {
 				return err
 			}
-			return traceBack(ctx, client, TraceOptions{LegalEntity: sampleEntity, ID: id, Out: o.Out})
+			t := trace{session: session{auditor, output{out: o.Out}}, legalEntity: sampleEntity}
+			return t.run(ctx, id)
 		},
 	}
 }
@@ -36,7 +37,7 @@ func runSample(ctx context.Context, o DevOptions, dir string, state *devState, f
 		if m.Demo.Sample == nil {
 			continue
 		}
-		if err := m.Demo.Sample(ctx, session(o, dir, state, file)); err != nil {
+		if err := m.Demo.Sample(ctx, demoSession(o, dir, state, file)); err != nil {
 			return err
 		}
 	}

@@ -5,13 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -28,19 +25,46 @@ func streamsCommand() *cobra.Command {
 	return cmd
 }
 
-// streamFlags are the flags of all commands, and of those that change something.
-func streamFlags(cmd *cobra.Command, changes bool) (func() ClientOptions, *StreamOptions) {
-	var s StreamOptions
-	options := clientFlags(cmd)
+// streamOptions are the flags that the commands of `backbone streams` share.
+type streamOptions struct {
+	legalEntity     string
+	expectedVersion string // "": any
+	reason          string
+	idempotencyKey  string
+}
+
+// streamFlags adds the flags that say which stream is meant; changes adds those of
+// commands that change it.
+func streamFlags(cmd *cobra.Command, changes bool) *streamOptions {
+	var o streamOptions
 	f := cmd.Flags()
-	f.StringVar(&s.LegalEntity, "legal-entity", os.Getenv("BACKBONE_LEGAL_ENTITY"), "legal entity of the stream (environment BACKBONE_LEGAL_ENTITY)")
-	f.Lookup("legal-entity").DefValue = ""
+	legalEntityFlag(cmd, &o.legalEntity, "legal entity of the stream (environment BACKBONE_LEGAL_ENTITY)")
 	if changes {
-		f.StringVar(&s.ExpectedVersion, "expected-version", "", "only if the stream has this version (default: any)")
-		f.StringVar(&s.Reason, "reason", "", "why, kept in the event; no personal data")
-		f.StringVar(&s.IdempotencyKey, "idempotency-key", "", "makes the same call twice one change")
+		f.StringVar(&o.expectedVersion, "expected-version", "", "only if the stream has this version (default: any)")
+		f.StringVar(&o.reason, "reason", "", "why, kept in the event; no personal data")
+		f.StringVar(&o.idempotencyKey, "idempotency-key", "", "makes the same call twice one change")
 	}
-	return options, &s
+	return &o
+}
+
+// stream checks the name of a stream, and that its legal entity is named.
+func (o *streamOptions) stream(name string) (event.StreamID, error) {
+	id, err := event.ParseStreamID(name)
+	if err != nil {
+		return id, fault.New(fault.Invalid, "streams.name_invalid", "a stream is named by type and id, such as machine/M-17; correct it")
+	}
+	if o.legalEntity == "" {
+		return id, fault.New(fault.Invalid, "streams.legal_entity_missing", "no legal entity; set BACKBONE_LEGAL_ENTITY or --legal-entity")
+	}
+	return id, nil
+}
+
+func (s *session) streamStatus(ctx context.Context, o *streamOptions, name string) (client.StreamStatus, error) {
+	id, err := o.stream(name)
+	if err != nil {
+		return client.StreamStatus{}, err
+	}
+	return s.GetStreamMetadata(ctx, id.Type, id.ID, client.GetStreamMetadataParams{LegalEntity: o.legalEntity}, s.keep())
 }
 
 func showStreamCommand() *cobra.Command {
@@ -50,11 +74,35 @@ func showStreamCommand() *cobra.Command {
 		Example: "  backbone streams show machine/M-17 --legal-entity USMF",
 		Args:    cobra.ExactArgs(1),
 	}
-	options, s := streamFlags(cmd, false)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return ShowStream(cmd.Context(), options(), *s, args[0])
-	}
-	return cmd
+	o := streamFlags(cmd, false)
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		status, err := s.streamStatus(ctx, o, args[0])
+		if err != nil {
+			return err
+		}
+		var members map[string]json.RawMessage
+		if err := json.Unmarshal(status.Metadata, &members); err != nil {
+			return err
+		}
+		return s.print(func(p *page) {
+			p.row("stream", status.Stream.Type+"/"+status.Stream.ID)
+			p.row("state", status.State)
+			p.row("version", status.Stream.Version)
+			if status.ReadableFrom > 0 {
+				p.row("read from", fmt.Sprintf("version %d, when it was recreated", status.ReadableFrom))
+			}
+			if status.MetadataVersion > 0 {
+				p.row("metadata", fmt.Sprintf("set at version %d", status.MetadataVersion))
+			} else {
+				p.row("metadata", "none")
+			}
+			for _, name := range []string{"max_age_seconds", "max_count", "cache_control", "acl", "custom"} {
+				if value, ok := members[name]; ok {
+					p.row("  "+name, string(value))
+				}
+			}
+		})
+	})
 }
 
 func deleteStreamCommand() *cobra.Command {
@@ -67,11 +115,10 @@ func deleteStreamCommand() *cobra.Command {
 			"  backbone streams delete machine/M-17 --legal-entity USMF --expected-version 12 --json",
 		Args: cobra.ExactArgs(1),
 	}
-	options, s := streamFlags(cmd, true)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return DeleteStream(cmd.Context(), options(), *s, args[0])
-	}
-	return cmd
+	o := streamFlags(cmd, true)
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		return s.deleteStream(ctx, o, args[0], false, "The next append to it begins it anew.")
+	})
 }
 
 func tombstoneStreamCommand() *cobra.Command {
@@ -85,12 +132,31 @@ func tombstoneStreamCommand() *cobra.Command {
 			"  backbone streams tombstone machine/M-17 --legal-entity USMF --expected-version 12 --reason \"Registered twice\" --yes",
 		Args: cobra.ExactArgs(1),
 	}
-	options, s := streamFlags(cmd, true)
+	o := streamFlags(cmd, true)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return TombstoneStream(cmd.Context(), options(), *s, args[0], yes)
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		if yes {
+			return s.deleteStream(ctx, o, args[0], true, "Its events stay in the log.")
+		}
+		status, err := s.streamStatus(ctx, o, args[0])
+		if err != nil {
+			return err
+		}
+		return fault.New(fault.FailedPrecondition, "streams.not_confirmed",
+			"this ends stream %s of %s, which is %s at version %d, for good: it can never be read or written again; say --yes to do it",
+			args[0], o.legalEntity, status.State, status.Stream.Version)
+	})
+}
+
+func (s *session) deleteStream(ctx context.Context, o *streamOptions, name string, forGood bool, consequence string) error {
+	id, err := o.stream(name)
+	if err != nil {
+		return err
 	}
-	return cmd
+	change, err := s.DeleteStream(ctx, id.Type, id.ID, client.DeleteStreamParams{
+		LegalEntity: o.legalEntity, Hard: forGood, Reason: o.reason, ExpectedVersion: o.expectedVersion, IdempotencyKey: o.idempotencyKey,
+	}, s.keep())
+	return s.streamChange(change, err, consequence)
 }
 
 func streamMetadataCommand() *cobra.Command {
@@ -106,163 +172,39 @@ func streamMetadataCommand() *cobra.Command {
 			"  echo '{\"max_count\": 1000}' | backbone streams metadata machine/M-17 --legal-entity USMF --set -",
 		Args: cobra.ExactArgs(1),
 	}
-	options, s := streamFlags(cmd, true)
+	o := streamFlags(cmd, true)
 	cmd.Flags().StringVar(&file, "set", "", "replace the metadata by the document in this `FILE`")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return StreamMetadata(cmd.Context(), options(), *s, args[0], file, cmd.InOrStdin())
-	}
-	return cmd
-}
-
-// StreamOptions are the flags that the commands of `backbone streams` share.
-type StreamOptions struct {
-	LegalEntity string
-	httpclient.StreamOptions
-}
-
-func (o StreamOptions) stream(name string) (httpclient.StreamRef, error) {
-	id, err := event.ParseStreamID(name)
-	if err != nil {
-		return httpclient.StreamRef{}, fault.New(fault.Invalid, "streams.name_invalid", "a stream is named by type and id, such as machine/M-17; correct it")
-	}
-	if o.LegalEntity == "" {
-		return httpclient.StreamRef{}, fault.New(fault.Invalid, "streams.legal_entity_missing", "no legal entity; set BACKBONE_LEGAL_ENTITY or --legal-entity")
-	}
-	return httpclient.StreamRef{LegalEntity: o.LegalEntity, Type: id.Type, ID: id.ID}, nil
-}
-
-// ShowStream prints how a stream stands.
-func ShowStream(ctx context.Context, o ClientOptions, s StreamOptions, name string) error {
-	_, status, err := streamStatus(ctx, o, s, name)
-	if err != nil {
-		return err
-	}
-	if o.JSON {
-		return o.json(status)
-	}
-	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "stream\t%s/%s\n", status.Stream.Type, status.Stream.ID)
-	fmt.Fprintf(table, "state\t%s\n", status.State)
-	fmt.Fprintf(table, "version\t%d\n", status.Stream.Version)
-	if status.ReadableFrom > 0 {
-		fmt.Fprintf(table, "read from\tversion %d, when it was recreated\n", status.ReadableFrom)
-	}
-	if status.MetadataVersion > 0 {
-		fmt.Fprintf(table, "metadata\tset at version %d\n", status.MetadataVersion)
-	} else {
-		fmt.Fprintf(table, "metadata\tnone\n")
-	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(status.Metadata, &members); err != nil {
-		return err
-	}
-	for _, name := range []string{"max_age_seconds", "max_count", "cache_control", "acl", "custom"} {
-		if value, ok := members[name]; ok {
-			fmt.Fprintf(table, "  %s\t%s\n", name, value)
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		if file == "" {
+			status, err := s.streamStatus(ctx, o, args[0])
+			if err != nil {
+				return err
+			}
+			return printJSON(s.out, status.Metadata)
 		}
-	}
-	return table.Flush()
-}
-
-func streamStatus(ctx context.Context, o ClientOptions, s StreamOptions, name string) (httpclient.StreamRef, httpclient.StreamStatus, error) {
-	ref, err := s.stream(name)
-	if err != nil {
-		return ref, httpclient.StreamStatus{}, err
-	}
-	client, err := o.connect()
-	if err != nil {
-		return ref, httpclient.StreamStatus{}, err
-	}
-	status, err := client.StreamStatus(ctx, ref)
-	return ref, status, err
-}
-
-// DeleteStream deletes a stream and prints what became of it.
-func DeleteStream(ctx context.Context, o ClientOptions, s StreamOptions, name string) error {
-	ref, err := s.stream(name)
-	if err != nil {
-		return err
-	}
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	change, err := client.DeleteStream(ctx, ref, false, s.StreamOptions)
-	if err != nil {
-		return err
-	}
-	return o.showChange(change, "The next append to it begins it anew.")
-}
-
-// TombstoneStream ends a stream for good, once that is confirmed. Fault
-// streams.not_confirmed.
-func TombstoneStream(ctx context.Context, o ClientOptions, s StreamOptions, name string, confirmed bool) error {
-	if !confirmed {
-		_, status, err := streamStatus(ctx, o, s, name)
+		document, err := readAll(file, cmd.InOrStdin())
 		if err != nil {
 			return err
 		}
-		return fault.New(fault.FailedPrecondition, "streams.not_confirmed",
-			"this ends stream %s of %s, which is %s at version %d, for good: it can never be read or written again; say --yes to do it",
-			name, s.LegalEntity, status.State, status.Stream.Version)
-	}
-	ref, err := s.stream(name)
-	if err != nil {
-		return err
-	}
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	change, err := client.DeleteStream(ctx, ref, true, s.StreamOptions)
-	if err != nil {
-		return err
-	}
-	return o.showChange(change, "Its events stay in the log.")
-}
-
-// StreamMetadata prints a stream's metadata document, or replaces it by that of a
-// file; "-" is standard input.
-func StreamMetadata(ctx context.Context, o ClientOptions, s StreamOptions, name, file string, in io.Reader) error {
-	if file == "" {
-		_, status, err := streamStatus(ctx, o, s, name)
+		if document = bytes.TrimSpace(document); !json.Valid(document) {
+			return fault.New(fault.Invalid, "streams.metadata_malformed", "%s holds no JSON document; correct it", file)
+		}
+		id, err := o.stream(args[0])
 		if err != nil {
 			return err
 		}
-		return o.json(status.Metadata)
-	}
-	var raw []byte
-	var err error
-	if file == "-" {
-		raw, err = io.ReadAll(in)
-	} else {
-		raw, err = os.ReadFile(file)
-	}
-	if err != nil {
-		return err
-	}
-	if raw = bytes.TrimSpace(raw); !json.Valid(raw) {
-		return fault.New(fault.Invalid, "streams.metadata_malformed", "%s holds no JSON document; correct it", file)
-	}
-	ref, err := s.stream(name)
-	if err != nil {
-		return err
-	}
-	client, err := o.connect()
-	if err != nil {
-		return err
-	}
-	change, err := client.SetStreamMetadata(ctx, ref, raw, s.StreamOptions)
-	if err != nil {
-		return err
-	}
-	return o.showChange(change, "Its metadata are replaced.")
+		change, err := s.SetStreamMetadata(ctx, id.Type, id.ID, client.SetStreamMetadataParams{
+			LegalEntity: o.legalEntity, Reason: o.reason, ExpectedVersion: o.expectedVersion, IdempotencyKey: o.idempotencyKey,
+		}, document, s.keep())
+		return s.streamChange(change, err, "Its metadata are replaced.")
+	})
 }
 
-func (o ClientOptions) showChange(c httpclient.StreamChange, consequence string) error {
-	if o.JSON {
-		return o.json(c)
+func (s *session) streamChange(c client.StreamChange, err error, consequence string) error {
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(o.Out, "Stream %s/%s is %s at version %d (event %s). %s\n", c.Stream.Type, c.Stream.ID, c.State, c.Stream.Version, c.Event.ID, consequence)
-	return nil
+	return s.print(func(p *page) {
+		p.line("Stream %s/%s is %s at version %d (event %s). %s", c.Stream.Type, c.Stream.ID, c.State, c.Stream.Version, c.Event.ID, consequence)
+	})
 }

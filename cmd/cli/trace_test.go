@@ -7,18 +7,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/httpclient"
+	"github.com/erpbackbone/backbone/adapters/client"
 )
 
-func TestAboutLineNamesEachEntityOnceAndNotThousands(t *testing.T) {
+func TestAboutLine(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, aboutLine(nil))
-	require.Equal(t, "about vendor V-1, invoice V-1", aboutLine([]httpclient.Entity{
-		{Type: "vendor", ID: "V-1", Role: "subject"}, {Type: "invoice", ID: "V-1"}, {Type: "vendor", ID: "V-1", Role: "payee"},
+	require.Equal(t, "about vendor V-1, invoice V-1", aboutLine([]client.EntityReference{
+		{EntityType: "vendor", EntityID: "V-1", Role: "subject"}, {EntityType: "invoice", EntityID: "V-1"}, {EntityType: "vendor", EntityID: "V-1", Role: "payee"},
 	}))
-	var many []httpclient.Entity
+	var many []client.EntityReference
 	for n := range mostAbout + 2 {
-		many = append(many, httpclient.Entity{Type: "machine", ID: fmt.Sprint(n)})
+		many = append(many, client.EntityReference{EntityType: "machine", EntityID: fmt.Sprint(n)})
 	}
 	line := aboutLine(many)
 	require.Contains(t, line, "machine 19 and 2 more")
@@ -27,13 +27,13 @@ func TestAboutLineNamesEachEntityOnceAndNotThousands(t *testing.T) {
 
 // A process of a night's run is about hundreds of thousands of entities. The time only says
 // that no entity is compared with every other one.
-func TestAboutLineOfVeryManyEntitiesIsThereAtOnce(t *testing.T) {
+func TestAboutLineOfVeryManyEntities(t *testing.T) {
 	t.Parallel()
 	const many = 300_000
-	entities := make([]httpclient.Entity, 0, 2*many)
+	entities := make([]client.EntityReference, 0, 2*many)
 	for range 2 {
 		for n := range many {
-			entities = append(entities, httpclient.Entity{Type: "machine", ID: fmt.Sprintf("%09d", n)})
+			entities = append(entities, client.EntityReference{EntityType: "machine", EntityID: fmt.Sprintf("%09d", n)})
 		}
 	}
 	line := make(chan string, 1)

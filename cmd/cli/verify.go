@@ -53,7 +53,7 @@ func verifyCommand() *cobra.Command {
 			} else if dsn != "" || o.Tenant != "" || len(o.LegalEntities) > 0 {
 				return exit{2, fmt.Errorf("an export file is verified as a whole: leave out --dsn, --tenant and --legal-entity")}
 			}
-			o.Out, o.Err, o.Terminal = cmd.OutOrStdout(), cmd.ErrOrStderr(), IsTerminal(os.Stderr)
+			o.Out, o.Err, o.Terminal = cmd.OutOrStdout(), cmd.ErrOrStderr(), isTerminal(os.Stderr)
 			sound, err := Verify(cmd.Context(), o)
 			if fault.KindOf(err) == fault.Unavailable {
 				err = fmt.Errorf("%s; a `backbone dev` must be running to be verified", describe(err))
@@ -121,7 +121,7 @@ func exportLogCommand() *cobra.Command {
 			if o.DSN, err = readerDSN(dsn, dataDir); err != nil {
 				return err
 			}
-			o.File, o.Out, o.Err, o.Terminal = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr(), IsTerminal(os.Stderr)
+			o.File, o.Out, o.Err, o.Terminal = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr(), isTerminal(os.Stderr)
 			return ExportLog(cmd.Context(), o)
 		},
 	}

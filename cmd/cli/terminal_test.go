@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// terminal carries out command lines against a server, as a caller with a token does.
+type terminal struct {
+	server, token string
+	in            string
+	out, err      bytes.Buffer
+}
+
+// run carries out a command that talks to the server.
+func (d *terminal) run(t *testing.T, words ...string) error {
+	t.Helper()
+	root := newRoot(nil)
+	root.SetArgs(append(words, "--server", d.server, "--token", d.token))
+	root.SetIn(strings.NewReader(d.in))
+	root.SetOut(&d.out)
+	root.SetErr(&d.err)
+	return root.ExecuteContext(t.Context())
+}
+
+// printed takes what the commands so far have printed.
+func (d *terminal) printed() string {
+	out := d.out.String()
+	d.out.Reset()
+	return out
+}
