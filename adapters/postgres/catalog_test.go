@@ -2,28 +2,15 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 )
-
-// column reads a query of one text column.
-func column(t *testing.T, conn *pgx.Conn, query string, args ...any) []string {
-	t.Helper()
-	rows, err := conn.Query(t.Context(), query, args...)
-	require.NoError(t, err)
-	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
-	return out
-}
 
 // directories are the tables that every shard of a cluster has in full; they are
 // not keyed by partition.
@@ -33,33 +20,33 @@ var directories = []string{"installation", "legal_entities", "principals", "even
 // schema from running on a sharded cluster, on replicas or behind poolers.
 func TestSchemaCanBeSharded(t *testing.T) {
 	t.Parallel()
-	dsn := database(t)
-	newBooks(t, open(t, dsn), 3) // with physical partitions
-	conn := connect(t, dsn)
+	dsn := pgtest.Database(t)
+	pgtest.NewBooks(t, pgtest.Open(t, dsn), 3) // with physical partitions
+	conn := pgtest.Connect(t, dsn)
 
-	require.Empty(t, column(t, conn, `
+	require.Empty(t, pgtest.Column(t, conn, `
 		SELECT c.relname FROM pg_class c
 		WHERE c.relnamespace = 'backbone'::regnamespace AND c.relkind IN ('r', 'p') AND c.relname <> ALL ($1)
 		  AND c.relname NOT LIKE 'migration%'
 		  AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'partition_id' AND a.attnotnull)`, directories),
 		"tables without partition_id")
-	require.Empty(t, column(t, conn, `
+	require.Empty(t, pgtest.Column(t, conn, `
 		SELECT i.indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
 		WHERE c.relnamespace = 'backbone'::regnamespace AND i.indisunique AND c.relname <> ALL ($1) AND c.relname NOT LIKE 'migration%'
 		  AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'partition_id' AND a.attnum = ANY (i.indkey))`, directories),
 		"unique indexes without partition_id")
-	require.Equal(t, []string{"backbone.event_type_registry"}, column(t, conn, `
+	require.Equal(t, []string{"backbone.event_type_registry"}, pgtest.Column(t, conn, `
 		SELECT conrelid::regclass::text FROM pg_constraint WHERE contype = 'f' AND connamespace = 'backbone'::regnamespace`),
 		"foreign keys: none from a hot table, a multixact for each insert")
-	require.Empty(t, column(t, conn, `
+	require.Empty(t, pgtest.Column(t, conn, `
 		SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'backbone'::regnamespace AND c.relkind = 'S' AND c.relname NOT LIKE 'migration%'`),
 		"sequences")
-	require.Empty(t, column(t, conn, `
+	require.Empty(t, pgtest.Column(t, conn, `
 		SELECT a.attrelid::regclass::text FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 		WHERE c.relnamespace = 'backbone'::regnamespace AND c.relname NOT LIKE 'migration%'
 		  AND (a.attidentity <> '' OR a.atttypid IN ('xid'::regtype, 'xid8'::regtype)) AND a.attnum > 0`),
 		"identity and transaction id columns")
-	require.Empty(t, column(t, conn, `
+	require.Empty(t, pgtest.Column(t, conn, `
 		SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 		WHERE c.relnamespace = 'backbone'::regnamespace AND c.relkind = 'p'`),
 		"more than one level of partitions")
@@ -70,15 +57,15 @@ func TestSchemaCanBeSharded(t *testing.T) {
 		"events.events_append_only", "events.events_no_truncate", "events_default.events_no_truncate",
 		"partition_heads.partition_heads_never_change",
 		"pii_redactions.pii_redactions_append_only", "pii_redactions.pii_redactions_no_truncate",
-	}, column(t, conn, `
+	}, pgtest.Column(t, conn, `
 		SELECT c.relname || '.' || t.tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
 		WHERE c.relnamespace = 'backbone'::regnamespace AND NOT t.tgisinternal AND t.tgparentid = 0 AND c.relname !~ '_p[0-9]+$' ORDER BY 1`),
 		"triggers: only those that refuse, nothing depends on them")
-	require.Empty(t, column(t, conn, `
+	require.Empty(t, pgtest.Column(t, conn, `
 		SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'backbone'::regnamespace AND p.prosecdef
 		  AND NOT coalesce(p.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false)`),
 		"definer functions without a fixed search_path")
-	require.Empty(t, column(t, conn, `
+	require.Empty(t, pgtest.Column(t, conn, `
 		SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'backbone'::regnamespace AND pg_get_userbyid(c.relowner) <> 'backbone_owner'`),
 		"relations of another owner")
 }
@@ -86,10 +73,10 @@ func TestSchemaCanBeSharded(t *testing.T) {
 // TestGrants lists every privilege of the schema.
 func TestGrants(t *testing.T) {
 	t.Parallel()
-	dsn := database(t)
-	newBooks(t, open(t, dsn), 2)
-	conn := connect(t, dsn)
-	got := grants(t, conn, "backbone", "backbone_owner")
+	dsn := pgtest.Database(t)
+	pgtest.NewBooks(t, pgtest.Open(t, dsn), 2)
+	conn := pgtest.Connect(t, dsn)
+	got := pgtest.Grants(t, conn, "backbone", "backbone_owner")
 	// S I U D: SELECT, INSERT, UPDATE, DELETE. E: EXECUTE. "U" of the schema is USAGE.
 	require.ElementsMatch(t, strings.Fields(`
 		backbone_app:business_keys:IS backbone_app:create_legal_entity():E backbone_app:event_keys:IS backbone_app:event_payloads:IS
@@ -120,72 +107,44 @@ func TestGrants(t *testing.T) {
 		backbone_app:subscriptions:DISU backbone_app:subscription_consumers:DISU backbone_app:subscription_cursors:DISU backbone_app:subscription_messages:DISU backbone_app:subscription_parked:DISU backbone_app:subscription_tenants:ISU backbone_app:subscription_decisions:IS
 		backbone_reader:subscriptions:S backbone_reader:subscription_cursors:S backbone_reader:subscription_messages:S backbone_reader:subscription_parked:S backbone_reader:subscription_decisions:S
 		backbone_sealer:event_keys:S backbone_sealer:events:S backbone_sealer:partition_heads:S backbone_sealer:schema:U backbone_sealer:stream_versions:S
-	`), joined(got))
-	require.Empty(t, column(t, conn, `
+	`), pgtest.Joined(got))
+	require.Empty(t, pgtest.Column(t, conn, `
 		SELECT rolname FROM pg_roles WHERE rolname LIKE 'backbone%'
 		  AND (rolsuper OR rolbypassrls OR rolcreatedb OR rolcreaterole OR rolreplication
 		       OR rolcanlogin AND rolname NOT IN ('backbone_owner', 'backbone_app', 'backbone_reader', 'backbone_eraser'))`), "roles with too many rights")
 	// The owner makes the redactor's function; nobody else can become another role.
-	require.Equal(t, []string{"backbone_owner in backbone_redactor"}, column(t, conn, `
+	require.Equal(t, []string{"backbone_owner in backbone_redactor"}, pgtest.Column(t, conn, `
 		SELECT m.rolname || ' in ' || r.rolname FROM pg_auth_members a JOIN pg_roles m ON m.oid = a.member JOIN pg_roles r ON r.oid = a.roleid
 		WHERE m.rolname LIKE 'backbone%' OR r.rolname LIKE 'backbone%'`), "memberships")
-	require.Equal(t, []string{"redact_payload backbone_redactor", "replace_payload backbone_redactor"}, column(t, conn, `
+	require.Equal(t, []string{"redact_payload backbone_redactor", "replace_payload backbone_redactor"}, pgtest.Column(t, conn, `
 		SELECT p.proname || ' ' || pg_get_userbyid(p.proowner) FROM pg_proc p
 		WHERE p.pronamespace = 'backbone'::regnamespace AND pg_get_userbyid(p.proowner) <> 'backbone_owner' ORDER BY 1`), "functions of another owner")
 }
 
-func joined(lines []string) []string {
-	out := make([]string, len(lines))
-	for i, l := range lines {
-		out[i] = strings.ReplaceAll(l, " ", ":")
-	}
-	return out
-}
-
-// attacks are statements by which the log could be changed.
-func attacks(p event.PartitionID) []string {
-	var out []string
-	for _, table := range []string{
-		"backbone.events", "backbone.event_payloads", "backbone.events_default", "backbone.event_payloads_default",
-		fmt.Sprintf("backbone.events_p%d", p), fmt.Sprintf("backbone.event_payloads_p%d", p),
-	} {
-		out = append(out,
-			"UPDATE "+table+" SET partition_id = partition_id", "DELETE FROM "+table, "TRUNCATE "+table)
-	}
-	return append(out, "TRUNCATE backbone.events, backbone.event_payloads CASCADE")
-}
-
-func sqlstate(err error) string {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pg.Code
-	}
-	return fmt.Sprint(err)
-}
-
 func TestTheLogCannotBeChanged(t *testing.T) {
 	t.Parallel()
-	dsn := database(t)
-	s := open(t, dsn)
-	p := newBooks(t, s, 1)[0]
-	_, err := s.Append(t.Context(), invoice(p, 1))
+	dsn := pgtest.Database(t)
+	s := pgtest.Open(t, dsn)
+	p := pgtest.NewBooks(t, s, 1)[0]
+	_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
 	// The default partition is to hold a row too.
-	other := open(t, dsn, withoutPhysicalPartitions)
-	le, err := other.CreateLegalEntity(t.Context(), legalEntity("DEFAULT"))
+	other := pgtest.Open(t, dsn, pgtest.WithoutPhysicalPartitions)
+	le, err := other.CreateLegalEntity(t.Context(), pgtest.LegalEntity("DEFAULT"))
 	require.NoError(t, err)
-	_, err = other.Append(t.Context(), invoice(le.Partition, 1))
+	_, err = other.Append(t.Context(), pgtest.Invoice(le.Partition, 1))
 	require.NoError(t, err)
 
 	const refused = "42501" // insufficient_privilege, by grant or by trigger
-	superuser, app := connect(t, dsn), connect(t, as("backbone_app", dsn))
-	for _, attack := range attacks(p) {
+	superuser, app := pgtest.Connect(t, dsn), pgtest.Connect(t, pgtest.As("backbone_app", dsn))
+	for _, attack := range pgtest.Attacks(p) {
 		_, err := superuser.Exec(t.Context(), attack)
-		require.Equal(t, refused, sqlstate(err), "superuser: %s", attack)
+		require.Equal(t, refused, pgtest.SQLState(err), "superuser: %s", attack)
 		_, err = app.Exec(t.Context(), attack)
-		require.Equal(t, refused, sqlstate(err), "app: %s", attack)
+		require.Equal(t, refused, pgtest.SQLState(err), "app: %s", attack)
 	}
 	_, err = superuser.Exec(t.Context(), "UPDATE backbone.partition_heads SET partition_id = partition_id")
-	require.Equal(t, refused, sqlstate(err))
+	require.Equal(t, refused, pgtest.SQLState(err))
 	_, err = s.RegisterEventType(t.Context(), eventtype.Registration{
 		Type: "crm.lead.won", SchemaVersion: 1, Module: "crm", DataSchema: []byte(`{"type":"object"}`), RetentionClass: eventtype.Standard, RegisteredBy: "p-1",
 	})
@@ -193,11 +152,11 @@ func TestTheLogCannotBeChanged(t *testing.T) {
 	for _, table := range []string{"backbone.event_type_history", "backbone.event_type_registry"} {
 		for _, attack := range []string{"UPDATE %s SET type = type", "DELETE FROM %s", "TRUNCATE %s"} {
 			_, err := superuser.Exec(t.Context(), fmt.Sprintf(attack, table))
-			require.Equal(t, refused, sqlstate(err), attack, table)
+			require.Equal(t, refused, pgtest.SQLState(err), attack, table)
 		}
 	}
 
-	more := append(attacks(p),
+	more := append(pgtest.Attacks(p),
 		"UPDATE backbone.partition_heads SET genesis = genesis", "DELETE FROM backbone.partition_heads", "INSERT INTO backbone.partition_heads VALUES (1, '')",
 		"UPDATE backbone.event_keys SET type_no = 0", "DELETE FROM backbone.event_keys", "UPDATE backbone.business_keys SET document = ''",
 		"DELETE FROM backbone.business_keys", "DELETE FROM backbone.intents", "UPDATE backbone.installation SET log_name = ''",
@@ -215,7 +174,7 @@ func TestTheLogCannotBeChanged(t *testing.T) {
 	require.NoError(t, err)
 	for _, attack := range more {
 		_, err := app.Exec(context.Background(), attack)
-		require.Equal(t, refused, sqlstate(err), "app without triggers: %s", attack)
+		require.Equal(t, refused, pgtest.SQLState(err), "app without triggers: %s", attack)
 	}
-	require.Equal(t, 1, requireSound(t, s, p))
+	require.Equal(t, 1, pgtest.RequireSound(t, s, p))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/conformance"
@@ -20,7 +21,7 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("KeyStoreApart", func(t *testing.T) {
 		t.Parallel()
-		runConformance(t, func(t *testing.T, _ string) string { return keyStoreDatabase(t) })
+		runConformance(t, func(t *testing.T, _ string) string { return pgtest.KeyStoreDatabase(t) })
 	})
 }
 
@@ -30,16 +31,16 @@ func runConformance(t *testing.T, keyStore func(t *testing.T, dsn string) (keysD
 	var keysDSN string // of the newest store; the suite makes one after another
 	conformance.RunEventStore(t, conformance.Harness{
 		New: func(t *testing.T, clock ports.Clock) conformance.Store {
-			dsn := database(t)
+			dsn := pgtest.Database(t)
 			keysDSN = keyStore(t, dsn)
-			execute(t, dsn, `CREATE SCHEMA conformance;
+			pgtest.Execute(t, dsn, `CREATE SCHEMA conformance;
 				CREATE TABLE conformance.rows (partition_id integer, key text, value text, PRIMARY KEY (partition_id, key));
 				GRANT USAGE ON SCHEMA conformance TO backbone_app;
 				GRANT SELECT, INSERT, UPDATE ON conformance.rows TO backbone_app`)
-			return open(t, dsn, withClock(clock), withKeyStore(keysDSN))
+			return pgtest.Open(t, dsn, pgtest.WithClock(clock), pgtest.WithKeyStore(keysDSN))
 		},
 		Keys: func(t *testing.T, _ conformance.Store) conformance.Keys {
-			keys := openKeys(t, keysDSN)
+			keys := pgtest.OpenKeys(t, keysDSN)
 			return conformance.NewKeyRegister(keys, keys.Eraser(), keys.Eraser())
 		},
 		Leases: func(s conformance.Store) ports.Leases { return s.(*postgres.Store).Leases() },

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -19,8 +20,8 @@ type readModel struct{ source ports.ReadModelSource }
 // Query implements ports.ReadModelSource.
 func (r readModel) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	report, err := r.source.Query(ctx, q)
-	if _, said := errors.AsType[*pgconn.PgError](err); said || unavailable(err) {
-		err = translate(ctx, err)
+	if _, said := errors.AsType[*pgconn.PgError](err); said || pg.IsUnavailable(err) {
+		err = pg.Translate(ctx, err)
 	}
 	return report, err
 }

@@ -10,6 +10,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/erpbackbone/backbone/adapters/postgres/directory"
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog/appender"
+	"github.com/erpbackbone/backbone/adapters/postgres/intents"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/leases"
+	"github.com/erpbackbone/backbone/adapters/postgres/projections"
+	"github.com/erpbackbone/backbone/adapters/postgres/registry"
+	"github.com/erpbackbone/backbone/adapters/postgres/streams"
+	"github.com/erpbackbone/backbone/adapters/postgres/subscriptions"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -60,13 +70,13 @@ type Config struct {
 	// Logger gets what operators must know; nil is slog.Default.
 	Logger *slog.Logger
 	// Metrics observes the append engine; nil observes nothing.
-	Metrics Metrics
+	Metrics appender.Metrics
 	// Tracer follows statements (never their arguments); nil follows nothing.
 	Tracer pgx.QueryTracer
 	// DialFunc opens connections; nil is a TCP or unix socket dialer with keepalive.
 	DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-	limits limits // zero: those of a server; tests that stop in the middle take longer
+	Timeouts pg.Timeouts // zero: those of a server; tests that stop in the middle take longer
 }
 
 // DefaultPhysicalPartitions is how many legal entities get tables of their own
@@ -107,11 +117,11 @@ func (c Config) withDefaults() Config {
 	if c.GroupTimeout <= 0 {
 		c.GroupTimeout = 30 * time.Second
 	}
-	if c.limits == (limits{}) {
-		c.limits = usualLimits
+	if c.Timeouts == (pg.Timeouts{}) {
+		c.Timeouts = pg.DefaultTimeouts
 	}
 	if c.LockTimeout <= 0 {
-		c.LockTimeout = usualLimits.lock
+		c.LockTimeout = pg.DefaultTimeouts.Lock
 	}
 	if c.ListenCheck <= 0 {
 		c.ListenCheck = 15 * time.Second
@@ -135,28 +145,47 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// The rooms, by names that no method has.
+type (
+	eventReader         = eventlog.Reader
+	eventAudit          = eventlog.Audit
+	personalRecords     = eventlog.PersonalRecords
+	streamSnapshots     = streams.Snapshots
+	intentStore         = intents.Store
+	registryStore       = registry.Store
+	directoryStore      = directory.Store
+	projectionWork      = projections.Checkpoints
+	projectionVersions  = projections.Versions
+	projectionRows      = projections.Rows
+	projectionSnapshots = projections.Snapshots
+	projectionTargets   = projections.Targets
+	subscriptionStore   = subscriptions.Store
+	webhookStore        = subscriptions.Webhooks
+	publisherStore      = subscriptions.Publishers
+)
+
 // Store is the database of the log with everything that is kept in it. It is safe for
 // concurrent use.
 type Store struct {
-	*Database
-	*Engine
-	*Reader
-	*Audit
-	*PersonalRecords
-	*StreamSnapshots
-	*Intents
-	*Registry
-	*Directory
-	*ProjectionCheckpoints
-	*ProjectionVersions
-	*ProjectionRowStore
-	*ProjectionSnapshots
-	*ProjectionTargets
-	*SubscriptionStore
-	*WebhookStore
-	*PublisherStore
+	*pg.Database
+	*appender.Engine
+	*eventReader
+	*eventAudit
+	*personalRecords
+	*streamSnapshots
+	*intentStore
+	*registryStore
+	*directoryStore
+	*projectionWork
+	*projectionVersions
+	*projectionRows
+	*projectionSnapshots
+	*projectionTargets
+	*subscriptionStore
+	*webhookStore
+	*publisherStore
 
-	leases  *Leases
+	leases  *leases.Store
 	closing sync.Once
 }
 
@@ -164,14 +193,14 @@ type Store struct {
 // store.dsn_invalid, store.unavailable.
 func Open(ctx context.Context, c Config) (*Store, error) {
 	c = c.withDefaults()
-	db, err := openDatabase(ctx, DatabaseConfig{
+	db, err := pg.Open(ctx, pg.Config{
 		DSN: c.DSN, ListenDSN: c.ListenDSN, ReadPoolSize: c.ReadPoolSize, ListenCheck: c.ListenCheck, MaxClockSkew: c.MaxClockSkew,
-		Clock: c.Clock, Logger: c.Logger, Tracer: c.Tracer, DialFunc: c.DialFunc, limits: c.limits,
+		Clock: c.Clock, Logger: c.Logger, Tracer: c.Tracer, DialFunc: c.DialFunc, Timeouts: c.Timeouts,
 	})
 	if err != nil {
 		return nil, err
 	}
-	engine, err := startEngine(ctx, db, EngineConfig{
+	engine, err := appender.Start(ctx, db, appender.Config{
 		KeyStoreDSN: c.KeyStoreDSN, Appenders: c.Appenders, OnePartitionPerGroup: c.OnePartitionPerGroup,
 		QueueRequests: c.QueueRequests, QueueBytes: c.QueueBytes, PartitionRequests: c.PartitionRequests, PartitionBytes: c.PartitionBytes,
 		GroupTimeout: c.GroupTimeout, LockTimeout: c.LockTimeout, Metrics: c.Metrics,
@@ -180,28 +209,28 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		db.Close()
 		return nil, err
 	}
-	events := newReader(db)
-	checkpoints := newProjectionCheckpoints(db, events)
-	directory := newDirectory(db, c.PhysicalPartitions)
+	events := eventlog.NewReader(db)
+	checkpoints := projections.New(db, events)
+	directory := directory.New(db, c.PhysicalPartitions)
 	return &Store{
-		Database:              db,
-		Engine:                engine,
-		Reader:                events,
-		Audit:                 newAudit(db, events),
-		PersonalRecords:       newPersonalRecords(db, events),
-		StreamSnapshots:       newStreamSnapshots(db),
-		Intents:               newIntents(db, directory),
-		Registry:              newRegistry(db),
-		Directory:             directory,
-		ProjectionCheckpoints: checkpoints,
-		ProjectionVersions:    newProjectionVersions(checkpoints),
-		ProjectionRowStore:    newProjectionRowStore(checkpoints),
-		ProjectionSnapshots:   newProjectionSnapshots(checkpoints),
-		ProjectionTargets:     newProjectionTargets(checkpoints),
-		SubscriptionStore:     newSubscriptionStore(db, events),
-		WebhookStore:          newWebhookStore(db),
-		PublisherStore:        newPublisherStore(db),
-		leases:                newLeases(db),
+		Database:            db,
+		Engine:              engine,
+		eventReader:         events,
+		eventAudit:          eventlog.NewAudit(db, events),
+		personalRecords:     eventlog.NewPersonalRecords(db, events),
+		streamSnapshots:     streams.NewSnapshots(db),
+		intentStore:         intents.New(db, directory),
+		registryStore:       registry.New(db),
+		directoryStore:      directory,
+		projectionWork:      checkpoints,
+		projectionVersions:  projections.NewVersions(checkpoints),
+		projectionRows:      projections.NewRows(checkpoints),
+		projectionSnapshots: projections.NewSnapshots(checkpoints),
+		projectionTargets:   projections.NewTargets(checkpoints),
+		subscriptionStore:   subscriptions.New(db, events),
+		webhookStore:        subscriptions.NewWebhooks(db),
+		publisherStore:      subscriptions.NewPublishers(db),
+		leases:              leases.New(db),
 	}, nil
 }
 
@@ -215,4 +244,12 @@ func (s *Store) Close() {
 }
 
 // Leases gives the leases on work, which are not those on keys.
-func (s *Store) Leases() *Leases { return s.leases }
+func (s *Store) Leases() *leases.Store { return s.leases }
+
+// noMetrics observes nothing.
+type noMetrics struct{}
+
+func (noMetrics) ObserveAppend(time.Duration, int, string)   {}
+func (noMetrics) ObserveGroup(int, int, time.Duration)       {}
+func (noMetrics) ObserveQueue(appender, requests, bytes int) {}
+func (noMetrics) ObserveDetours(partitions int)              {}

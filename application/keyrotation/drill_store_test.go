@@ -7,7 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
+	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/ports"
 	keystoresql "github.com/erpbackbone/backbone/sql/keystore"
 	"github.com/erpbackbone/backbone/test/testkit"
@@ -27,8 +28,8 @@ func TestDrillCrashAtEveryCallOnPostgreSQL(t *testing.T) {
 	fingerprint, err := testkit.Fingerprint(keystoresql.Migrations)
 	require.NoError(t, err)
 	crashAtEveryCall(t, 5, func(t *testing.T) (ports.SubjectKeys, eraserStore) {
-		dsn := testkit.Database(t, func(ctx context.Context, dsn string) error { return postgres.MigrateKeyStore(ctx, dsn, nil) }, "keystore_"+fingerprint)
-		k, err := postgres.OpenKeyStore(t.Context(), postgres.KeyStoreConfig{DSN: as(t, "backbone_app", dsn), EraserDSN: as(t, "backbone_eraser", dsn), PoolSize: 1})
+		dsn := testkit.Database(t, func(ctx context.Context, dsn string) error { return migrate.KeyStore(ctx, dsn, nil) }, "keystore_"+fingerprint)
+		k, err := keystore.Open(t.Context(), keystore.Config{DSN: as(t, "backbone_app", dsn), EraserDSN: as(t, "backbone_eraser", dsn), PoolSize: 1})
 		require.NoError(t, err)
 		t.Cleanup(k.Close)
 		return k, k.Eraser()

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/monitor"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -100,22 +100,22 @@ type DoctorOptions struct {
 // Diagnosis is what doctor found. Sections that were not asked for, or not answered,
 // are nil.
 type Diagnosis struct {
-	Sound        bool                   `json:"sound"` // no finding is a failure
-	Findings     []postgres.Finding     `json:"findings"`
-	Settings     []postgres.Setting     `json:"settings,omitempty"`
-	Throughput   *postgres.Throughput   `json:"throughput,omitempty"`
-	Contention   *postgres.Contention   `json:"contention,omitempty"`
-	Distribution *postgres.Distribution `json:"distribution,omitempty"`
-	Storage      *postgres.Storage      `json:"storage,omitempty"`
-	Delivery     *postgres.Delivery     `json:"delivery,omitempty"`
-	KeyStore     *KeyStoreDiagnosis     `json:"key_store,omitempty"` // only when it has a database of its own
+	Sound        bool                  `json:"sound"` // no finding is a failure
+	Findings     []monitor.Finding     `json:"findings"`
+	Settings     []monitor.Setting     `json:"settings,omitempty"`
+	Throughput   *monitor.Throughput   `json:"throughput,omitempty"`
+	Contention   *monitor.Contention   `json:"contention,omitempty"`
+	Distribution *monitor.Distribution `json:"distribution,omitempty"`
+	Storage      *monitor.Storage      `json:"storage,omitempty"`
+	Delivery     *monitor.Delivery     `json:"delivery,omitempty"`
+	KeyStore     *KeyStoreDiagnosis    `json:"key_store,omitempty"` // only when it has a database of its own
 }
 
 // KeyStoreDiagnosis is what can be asked of a database without a log.
 type KeyStoreDiagnosis struct {
-	Settings   []postgres.Setting   `json:"settings,omitempty"`
-	Contention *postgres.Contention `json:"contention,omitempty"`
-	Storage    *postgres.Storage    `json:"storage,omitempty"`
+	Settings   []monitor.Setting   `json:"settings,omitempty"`
+	Contention *monitor.Contention `json:"contention,omitempty"`
+	Storage    *monitor.Storage    `json:"storage,omitempty"`
 }
 
 // Doctor looks at what Backbone's promises depend on and at how the databases are
@@ -140,7 +140,7 @@ type examination struct {
 	section string // "": all
 	prefix  string // of the findings' subjects
 	now     time.Time
-	out     []postgres.Finding
+	out     []monitor.Finding
 }
 
 func diagnose(ctx context.Context, o DoctorOptions) (Diagnosis, error) {
@@ -162,18 +162,18 @@ func diagnose(ctx context.Context, o DoctorOptions) (Diagnosis, error) {
 		}
 	}
 	d.Findings = x.out
-	slices.SortStableFunc(d.Findings, func(a, b postgres.Finding) int { return urgency(b) - urgency(a) })
-	d.Sound = !slices.ContainsFunc(d.Findings, func(f postgres.Finding) bool { return f.Status == postgres.FindingFail })
+	slices.SortStableFunc(d.Findings, func(a, b monitor.Finding) int { return urgency(b) - urgency(a) })
+	d.Sound = !slices.ContainsFunc(d.Findings, func(f monitor.Finding) bool { return f.Status == monitor.FindingFail })
 	return d, nil
 }
 
-func urgency(f postgres.Finding) int {
-	return slices.Index([]postgres.FindingStatus{postgres.FindingOK, postgres.FindingWarn, postgres.FindingFail}, f.Status)
+func urgency(f monitor.Finding) int {
+	return slices.Index([]monitor.FindingStatus{monitor.FindingOK, monitor.FindingWarn, monitor.FindingFail}, f.Status)
 }
 
 func (x *examination) wants(section string) bool { return x.section == "" || x.section == section }
 
-func (x *examination) found(findings ...postgres.Finding) {
+func (x *examination) found(findings ...monitor.Finding) {
 	for _, f := range findings {
 		f.Subject = x.prefix + f.Subject
 		x.out = append(x.out, f)
@@ -182,7 +182,7 @@ func (x *examination) found(findings ...postgres.Finding) {
 
 // ask puts one question. One that cannot be answered is a finding and does not keep
 // the others from being asked, unless the caller asked it wrongly.
-func ask[A any](x *examination, section string, question func() (A, error), judge func(A) []postgres.Finding) (*A, error) {
+func ask[A any](x *examination, section string, question func() (A, error), judge func(A) []monitor.Finding) (*A, error) {
 	if !x.wants(section) {
 		return nil, nil
 	}
@@ -195,7 +195,7 @@ func ask[A any](x *examination, section string, question func() (A, error), judg
 	if !ok || f.Kind == fault.NotFound || f.Kind == fault.Invalid {
 		return nil, err
 	}
-	x.found(postgres.Finding{Section: section, Subject: section, Status: postgres.FindingWarn, Detail: "not answered (" + f.Code + ")", Next: f.Detail})
+	x.found(monitor.Finding{Section: section, Subject: section, Status: monitor.FindingWarn, Detail: "not answered (" + f.Code + ")", Next: f.Detail})
 	return nil, nil
 }
 
@@ -203,34 +203,34 @@ func (x *examination) log(ctx context.Context, d *Diagnosis) (err error) {
 	if d.Settings, err = x.settings(ctx, x.options.DSN); err != nil || x.section == "settings" {
 		return err
 	}
-	m, err := postgres.OpenMonitor(ctx, x.options.DSN)
+	m, err := monitor.Open(ctx, x.options.DSN)
 	if err != nil {
 		return err
 	}
 	defer m.Close(ctx)
-	if d.Contention, err = ask(x, "contention", func() (postgres.Contention, error) { return m.Contention(ctx) }, postgres.Contention.Findings); err != nil {
+	if d.Contention, err = ask(x, "contention", func() (monitor.Contention, error) { return m.Contention(ctx) }, monitor.Contention.Findings); err != nil {
 		return err
 	}
-	if d.Storage, err = ask(x, "storage", func() (postgres.Storage, error) { return m.Storage(ctx, x.options.PhysicalPartitions) }, postgres.Storage.Findings); err != nil {
+	if d.Storage, err = ask(x, "storage", func() (monitor.Storage, error) { return m.Storage(ctx, x.options.PhysicalPartitions) }, monitor.Storage.Findings); err != nil {
 		return err
 	}
 	if !m.HasLog() {
 		return fault.New(fault.Unavailable, "store.not_migrated", "the database has no log; name the right one, or run backbone migrate")
 	}
-	if d.Delivery, err = ask(x, "delivery", func() (postgres.Delivery, error) { return x.delivery(ctx, m) },
-		func(a postgres.Delivery) []postgres.Finding { return a.Findings(x.now) }); err != nil {
+	if d.Delivery, err = ask(x, "delivery", func() (monitor.Delivery, error) { return x.delivery(ctx, m) },
+		func(a monitor.Delivery) []monitor.Finding { return a.Findings(x.now) }); err != nil {
 		return err
 	}
-	if d.Throughput, err = ask(x, "throughput", func() (postgres.Throughput, error) {
-		return m.Throughput(ctx, postgres.ThroughputQuery{TenantID: x.options.TenantID, LegalEntity: x.options.LegalEntity, Now: x.now})
-	}, postgres.Throughput.Findings); err != nil {
+	if d.Throughput, err = ask(x, "throughput", func() (monitor.Throughput, error) {
+		return m.Throughput(ctx, monitor.ThroughputQuery{TenantID: x.options.TenantID, LegalEntity: x.options.LegalEntity, Now: x.now})
+	}, monitor.Throughput.Findings); err != nil {
 		return err
 	}
-	d.Distribution, err = ask(x, "distribution", func() (postgres.Distribution, error) { return m.Distribution(ctx) }, postgres.Distribution.Findings)
+	d.Distribution, err = ask(x, "distribution", func() (monitor.Distribution, error) { return m.Distribution(ctx) }, monitor.Distribution.Findings)
 	return err
 }
 
-func (x *examination) delivery(ctx context.Context, m *postgres.Monitor) (postgres.Delivery, error) {
+func (x *examination) delivery(ctx context.Context, m *monitor.Monitor) (monitor.Delivery, error) {
 	d, err := m.Delivery(ctx, x.now)
 	if err != nil || x.options.EraserDSN == "" {
 		return d, err
@@ -249,10 +249,10 @@ func (x *examination) delivery(ctx context.Context, m *postgres.Monitor) (postgr
 	return d, nil
 }
 
-func openErasures(ctx context.Context, dsn string) (postgres.OpenErasures, error) {
-	m, err := postgres.OpenMonitor(ctx, dsn)
+func openErasures(ctx context.Context, dsn string) (monitor.OpenErasures, error) {
+	m, err := monitor.Open(ctx, dsn)
 	if err != nil {
-		return postgres.OpenErasures{}, err
+		return monitor.OpenErasures{}, err
 	}
 	defer m.Close(ctx)
 	return m.OpenErasures(ctx)
@@ -266,24 +266,24 @@ func (x *examination) keyStore(ctx context.Context, d *Diagnosis) (err error) {
 	if d.KeyStore = k; !x.wants("contention") && !x.wants("storage") {
 		return nil
 	}
-	m, err := postgres.OpenMonitor(ctx, x.options.KeyStoreDSN)
+	m, err := monitor.Open(ctx, x.options.KeyStoreDSN)
 	if err != nil {
 		return err
 	}
 	defer m.Close(ctx)
-	if k.Contention, err = ask(x, "contention", func() (postgres.Contention, error) { return m.Contention(ctx) }, postgres.Contention.Findings); err != nil {
+	if k.Contention, err = ask(x, "contention", func() (monitor.Contention, error) { return m.Contention(ctx) }, monitor.Contention.Findings); err != nil {
 		return err
 	}
-	k.Storage, err = ask(x, "storage", func() (postgres.Storage, error) { return m.Storage(ctx, 0) }, postgres.Storage.Findings)
+	k.Storage, err = ask(x, "storage", func() (monitor.Storage, error) { return m.Storage(ctx, 0) }, monitor.Storage.Findings)
 	return err
 }
 
 // settings are judged as one when they are right, and each for itself when not.
-func (x *examination) settings(ctx context.Context, dsn string) ([]postgres.Setting, error) {
+func (x *examination) settings(ctx context.Context, dsn string) ([]monitor.Setting, error) {
 	if !x.wants("settings") {
 		return nil, nil
 	}
-	settings, err := postgres.CheckSettings(ctx, dsn)
+	settings, err := monitor.CheckSettings(ctx, dsn)
 	if err != nil {
 		return nil, err
 	}
@@ -293,14 +293,14 @@ func (x *examination) settings(ctx context.Context, dsn string) ([]postgres.Sett
 			continue
 		}
 		wrong++
-		x.found(postgres.Finding{
-			Section: "settings", Subject: s.Name, Status: postgres.FindingFail, Detail: fmt.Sprintf("is %s; wanted: %s, since %s", s.Value, s.Wanted, s.Why),
+		x.found(monitor.Finding{
+			Section: "settings", Subject: s.Name, Status: monitor.FindingFail, Detail: fmt.Sprintf("is %s; wanted: %s, since %s", s.Value, s.Wanted, s.Why),
 			Next: "correct it in postgresql.conf or with ALTER SYSTEM, reload the server, and run this again",
 		})
 	}
 	if wrong == 0 {
-		x.found(postgres.Finding{
-			Section: "settings", Subject: "durability and privacy", Status: postgres.FindingOK, Detail: fmt.Sprintf("%d settings are as they must be", len(settings)),
+		x.found(monitor.Finding{
+			Section: "settings", Subject: "durability and privacy", Status: monitor.FindingOK, Detail: fmt.Sprintf("%d settings are as they must be", len(settings)),
 		})
 	}
 	return settings, nil
@@ -355,7 +355,7 @@ func (d Diagnosis) print(w io.Writer) error {
 	return err
 }
 
-func (s *sheet) settings(prefix string, settings []postgres.Setting) {
+func (s *sheet) settings(prefix string, settings []monitor.Setting) {
 	if len(settings) == 0 {
 		return
 	}
@@ -369,7 +369,7 @@ func (s *sheet) settings(prefix string, settings []postgres.Setting) {
 	}
 }
 
-func (s *sheet) contention(prefix string, c *postgres.Contention) {
+func (s *sheet) contention(prefix string, c *monitor.Contention) {
 	if c == nil {
 		return
 	}
@@ -399,7 +399,7 @@ func (s *sheet) contention(prefix string, c *postgres.Contention) {
 	}
 }
 
-func (s *sheet) delivery(d *postgres.Delivery) {
+func (s *sheet) delivery(d *monitor.Delivery) {
 	if d == nil || len(d.Projections) == 0 {
 		return
 	}
@@ -409,7 +409,7 @@ func (s *sheet) delivery(d *postgres.Delivery) {
 	}
 }
 
-func (s *sheet) storage(prefix string, v *postgres.Storage) {
+func (s *sheet) storage(prefix string, v *monitor.Storage) {
 	if v == nil {
 		return
 	}
@@ -431,7 +431,7 @@ func (s *sheet) storage(prefix string, v *postgres.Storage) {
 	}
 }
 
-func (s *sheet) throughput(t *postgres.Throughput) {
+func (s *sheet) throughput(t *monitor.Throughput) {
 	if t == nil {
 		return
 	}
@@ -452,7 +452,7 @@ func (s *sheet) throughput(t *postgres.Throughput) {
 	}
 }
 
-func (s *sheet) hour(h postgres.HourOfAppends) {
+func (s *sheet) hour(h monitor.HourOfAppends) {
 	commits, each := fmt.Sprint(h.Commits), "-"
 	if h.Estimated {
 		commits = "~" + commits
@@ -463,7 +463,7 @@ func (s *sheet) hour(h postgres.HourOfAppends) {
 	s.row(h.Hour.Format("2006-01-02 15:00"), fmt.Sprint(h.Events), commits, each)
 }
 
-func (s *sheet) distribution(d *postgres.Distribution) {
+func (s *sheet) distribution(d *monitor.Distribution) {
 	if d == nil {
 		return
 	}
@@ -477,7 +477,7 @@ func (s *sheet) distribution(d *postgres.Distribution) {
 	}
 	for _, group := range []struct {
 		title string
-		types []postgres.TypeShare
+		types []monitor.TypeShare
 	}{{"Event types", d.EventTypes}, {"Stream types", d.StreamTypes}} {
 		s.begin(group.title+", "+how, "TYPE", "EVENTS", "SHARE", "PAYLOAD (bytes)")
 		for _, t := range group.types[:min(shownRows, len(group.types))] {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules"
@@ -76,7 +77,7 @@ func doctor(t *testing.T, o DoctorOptions) (d Diagnosis, text string) {
 func TestDoctorExaminesBothDatabases(t *testing.T) {
 	t.Parallel()
 	dsn, keys := patient(t), testkit.Database(t, nil, "empty")
-	require.NoError(t, postgres.MigrateKeyStore(t.Context(), keys, nil))
+	require.NoError(t, migrate.KeyStore(t.Context(), keys, nil))
 	o := DoctorOptions{DSN: as(t, "backbone_app", dsn), KeyStoreDSN: as(t, "backbone_app", keys), EraserDSN: as(t, "backbone_eraser", keys), PhysicalPartitions: 32}
 	d, text := doctor(t, o)
 	require.NotNil(t, d.Throughput)

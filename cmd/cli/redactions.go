@@ -13,6 +13,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/redaction"
 	"github.com/erpbackbone/backbone/cmd/wire"
@@ -313,7 +314,7 @@ func openRedactor(ctx context.Context, o RedactOptions, announce bool) (r *redac
 			r.Close()
 		}
 	}()
-	redactions, err := postgres.OpenRedactor(ctx, o.EraserDSN)
+	redactions, err := eventlog.OpenRedactor(ctx, o.EraserDSN)
 	if err != nil {
 		return r, err
 	}

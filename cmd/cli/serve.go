@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/adapters/plugin"
-	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 )
@@ -62,7 +62,7 @@ func migrateCommand(modules []plugin.Module) *cobra.Command {
 			if err := wire.Migrate(cmd.Context(), dsn, show, modules...); err != nil || config.KeyStore.OwnerDSN == "" {
 				return err
 			}
-			return postgres.MigrateKeyStore(cmd.Context(), config.KeyStore.OwnerDSN.Reveal(), show)
+			return migrate.KeyStore(cmd.Context(), config.KeyStore.OwnerDSN.Reveal(), show)
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", "", configHelp)

@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/exportdir"
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/erasure"
@@ -32,9 +33,9 @@ import (
 // store, and what rotates. It needs no catalog, so tools open it too.
 type Keyring struct {
 	service  *keyService
-	store    *postgres.KeyStore
+	store    *keystore.Store
 	notes    *receiptSigner
-	Eraser   *postgres.Eraser
+	Eraser   *keystore.Eraser
 	Exports  ports.ExportStore // where receipts, certificates and exports of keys are kept
 	Gate     *erasure.Gate
 	Rotation *keyrotation.Service
@@ -42,8 +43,8 @@ type Keyring struct {
 
 // keyStoreConfig says where the key store is: in the log's database unless it has an
 // address of its own.
-func keyStoreConfig(c configs.Config) postgres.KeyStoreConfig {
-	k := postgres.KeyStoreConfig{
+func keyStoreConfig(c configs.Config) keystore.Config {
+	k := keystore.Config{
 		DSN: c.KeyStore.DSN.Reveal(), EraserDSN: c.KeyStore.EraserDSN.Reveal(), ListenDSN: c.KeyStore.ListenDSN.Reveal(),
 	}
 	if k.DSN == "" {
@@ -66,7 +67,7 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	}
 	config := keyStoreConfig(c)
 	config.Logger = logger
-	store, err := postgres.OpenKeyStore(ctx, config)
+	store, err := keystore.Open(ctx, config)
 	if err != nil {
 		return nil, err
 	}

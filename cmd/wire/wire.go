@@ -21,6 +21,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog/appender"
+	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
 	eventappend "github.com/erpbackbone/backbone/application/append"
@@ -62,7 +64,7 @@ func buildCatalog(schemas ports.SchemaCompiler, modules []plugin.Module) (*modul
 // Migrate brings a database to this version's schema, that of the modules included. The
 // DSN is the owner's.
 func Migrate(ctx context.Context, ownerDSN string, progress func(string), modules ...plugin.Module) error {
-	var sets []postgres.MigrationSet
+	var sets []migrate.Set
 	for _, m := range modules {
 		if m.Migrations == nil {
 			continue
@@ -71,14 +73,14 @@ func Migrate(ctx context.Context, ownerDSN string, progress func(string), module
 		if err != nil {
 			return err
 		}
-		sets = append(sets, postgres.MigrationSet{Name: m.Name(), FS: files})
+		sets = append(sets, migrate.Set{Name: m.Name(), FS: files})
 	}
-	return postgres.Migrate(ctx, ownerDSN, progress, sets...)
+	return migrate.Run(ctx, ownerDSN, progress, sets...)
 }
 
 // Observers are the metrics hooks; nil observes nothing.
 type Observers struct {
-	Append        postgres.Metrics
+	Append        appender.Metrics
 	Projection    projections.Observer
 	Personal      *prometheus.Metrics
 	Feeds         live.Observer

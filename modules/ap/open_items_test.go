@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
@@ -30,7 +30,7 @@ func pool(t *testing.T) *pgxpool.Pool {
 	print, err := testkit.Fingerprint(migrations)
 	require.NoError(t, err)
 	dsn := testkit.Database(t, func(ctx context.Context, dsn string) error {
-		return postgres.Migrate(ctx, dsn, nil, postgres.MigrationSet{Name: "ap", FS: migrations})
+		return migrate.Run(ctx, dsn, nil, migrate.Set{Name: "ap", FS: migrations})
 	}, "ap_"+print)
 	config, err := pgxpool.ParseConfig(dsn)
 	require.NoError(t, err)

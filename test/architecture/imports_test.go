@@ -40,7 +40,16 @@ var layers = []layer{
 	// The document of the built-in modules, from which clients are generated.
 	{"adapters/httpapi/openapi/", []string{"application/module", "adapters/", "modules"}, nil},
 	{"adapters/httpapi/", []string{"domain/", "ports", "application/", "adapters/httpapi/"}, []string{""}},
-	{"adapters/postgres/", []string{"domain/", "ports", "adapters/postgres/", "sql/"}, []string{""}},
+	// Its rooms share internal/pg and know each other in these directions only.
+	{"adapters/postgres/internal/", []string{"domain/", "ports", "adapters/postgres/internal/"}, []string{""}},
+	{"adapters/postgres/eventlog/appender/", []string{"domain/", "ports", "adapters/postgres/internal/", "adapters/postgres/eventlog", "adapters/postgres/keystore"}, []string{""}},
+	{"adapters/postgres/projections/", []string{"domain/", "ports", "adapters/postgres/internal/", "adapters/postgres/eventlog"}, []string{""}},
+	{"adapters/postgres/subscriptions/", []string{"domain/", "ports", "adapters/postgres/internal/", "adapters/postgres/eventlog"}, []string{""}},
+	{"adapters/postgres/monitor/", []string{"domain/", "ports", "adapters/postgres/internal/", "adapters/postgres/eventlog"}, []string{""}},
+	{"adapters/postgres/intents/", []string{"domain/", "ports", "adapters/postgres/internal/", "adapters/postgres/directory"}, []string{""}},
+	{"adapters/postgres/migrate/", []string{"domain/", "ports", "adapters/postgres/internal/", "sql/"}, []string{""}},
+	{"adapters/postgres/*/", []string{"domain/", "ports", "adapters/postgres/internal/"}, []string{""}},
+	{"adapters/postgres/", []string{"domain/", "ports", "adapters/postgres/"}, []string{""}},
 	// The door for modules joins their declarations with their adapters.
 	{"adapters/plugin", []string{"ports", "application/module", "configs/demo"}, []string{""}},
 	{"adapters/*/", []string{"domain/", "ports", "adapters/{1}/"}, []string{""}},

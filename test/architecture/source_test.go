@@ -34,7 +34,8 @@ func (s source) isGo() bool     { return strings.HasSuffix(s.path, ".go") }
 
 // isTest tells code that only tests run.
 func (s source) isTest() bool {
-	return strings.HasSuffix(s.path, "_test.go") || strings.HasPrefix(s.path, "test/") && !strings.HasPrefix(s.path, "test/testkit/")
+	return strings.HasSuffix(s.path, "_test.go") || strings.HasPrefix(s.path, "adapters/postgres/internal/pgtest/") ||
+		strings.HasPrefix(s.path, "test/") && !strings.HasPrefix(s.path, "test/testkit/")
 }
 
 var generatedLine = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -59,7 +60,7 @@ func (e *engine) measure(t *testing.T, callers, events, partitions int) func(tim
 // reportAppend measures the append engine against the ceiling, against one
 // transaction per event, and over several partitions.
 func reportAppend(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
-	dsn := newDatabase(t, cluster, "append", func(ctx context.Context, dsn string) error { return postgres.Migrate(ctx, dsn, nil) })
+	dsn := newDatabase(t, cluster, "append", func(ctx context.Context, dsn string) error { return migrate.Run(ctx, dsn, nil) })
 	e := openEngine(t, dsn, 32)
 	raw := newBaseline(t, dsn, e.entities[0], e.invoices, appendCallers)
 	execute(t, dsn, "CHECKPOINT")

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
-	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 )
@@ -17,7 +17,7 @@ import (
 // reportConditions measures appends under a condition over one tag, each caller
 // with a tag of its own, against the same appends without it.
 func reportConditions(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
-	dsn := newDatabase(t, cluster, "conditions", func(ctx context.Context, dsn string) error { return postgres.Migrate(ctx, dsn, nil) })
+	dsn := newDatabase(t, cluster, "conditions", func(ctx context.Context, dsn string) error { return migrate.Run(ctx, dsn, nil) })
 	e := openEngine(t, dsn, 1)
 	last := make([]event.Sequence, appendCallers)
 	measure := func(conditional bool) func(time.Duration) sample {

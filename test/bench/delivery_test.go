@@ -14,6 +14,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
@@ -237,7 +238,7 @@ func (p *deliveryFixture) projection(name string) func(context.Context, *subscri
 
 // reportDelivery measures how fast events reach those who wait for them.
 func reportDelivery(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
-	dsn := newDatabase(t, cluster, "delivery", func(ctx context.Context, dsn string) error { return postgres.Migrate(ctx, dsn, nil) })
+	dsn := newDatabase(t, cluster, "delivery", func(ctx context.Context, dsn string) error { return migrate.Run(ctx, dsn, nil) })
 	p := &deliveryFixture{t: t, engine: openEngine(t, dsn, deliveryEntities)}
 	execute(t, dsn, "CHECKPOINT")
 

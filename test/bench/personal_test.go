@@ -19,7 +19,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/kmsd"
-	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
+	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/adapters/system"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
@@ -97,7 +98,7 @@ func personType(t *testing.T, sealed bool) *module.RegisteredType {
 	return r
 }
 
-func newPersonal(t *testing.T, e *engine, keys *postgres.KeyStore, data ports.DataKeys, sealed bool) *sealingFixture {
+func newPersonal(t *testing.T, e *engine, keys *keystore.Store, data ports.DataKeys, sealed bool) *sealingFixture {
 	t.Helper()
 	types := oneType{personType(t, sealed)}
 	p := &sealingFixture{engine: e, calls: &kmsCalls{}}
@@ -150,7 +151,7 @@ func (p *sealingFixture) measure(t *testing.T) func(time.Duration) sample {
 // reportPersonal measures what sealing costs an append: three sealed fields against
 // the same three in clear, and what a person costs whom this node does not know.
 func reportPersonal(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
-	dsn := newDatabase(t, cluster, "personal", func(ctx context.Context, dsn string) error { return postgres.Migrate(ctx, dsn, nil) })
+	dsn := newDatabase(t, cluster, "personal", func(ctx context.Context, dsn string) error { return migrate.Run(ctx, dsn, nil) })
 	e := openEngine(t, dsn, 1)
 	keys, data := openKeys(t, dsn)
 	clear, sealed := newPersonal(t, e, keys, data, false), newPersonal(t, e, keys, data, true)
@@ -189,7 +190,7 @@ func reportPersonal(t *testing.T, o options, cluster *embeddedpg.Cluster, figure
 
 // openKeys gives a key store with a KEK for the tenant of the benchmark, and data
 // keys of a key server on loopback.
-func openKeys(t *testing.T, superuserDSN string) (*postgres.KeyStore, ports.DataKeys) {
+func openKeys(t *testing.T, superuserDSN string) (*keystore.Store, ports.DataKeys) {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "keys")
 	server, err := kmsd.Open(kmsd.Config{Directory: folder, Logger: slog.New(slog.DiscardHandler)})
@@ -211,7 +212,7 @@ func openKeys(t *testing.T, superuserDSN string) (*postgres.KeyStore, ports.Data
 		require.NoError(t, err)
 		return c
 	}
-	store, err := postgres.OpenKeyStore(t.Context(), postgres.KeyStoreConfig{DSN: asApp(t, superuserDSN), EraserDSN: asRole(t, superuserDSN, "backbone_eraser")})
+	store, err := keystore.Open(t.Context(), keystore.Config{DSN: asApp(t, superuserDSN), EraserDSN: asRole(t, superuserDSN, "backbone_eraser")})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	kek, err := client(kmsd.Rotator).Create(t.Context(), "alias/bench/epoch-1", ports.WrapDataKeys)

@@ -16,7 +16,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	apsql "github.com/erpbackbone/backbone/sql/ap"
 	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
 	glsql "github.com/erpbackbone/backbone/sql/gl"
@@ -137,7 +137,7 @@ func previousDatabase(t *testing.T, source *pgx.Conn, of schema) (dsn string) {
 		require.NoError(t, err)
 	}
 	dsn = strings.Replace(source.Config().ConnString(), "/backbone?", "/previous?", 1)
-	require.NoError(t, postgres.MigrateKeyStore(ctx, dsn, nil), "it has not changed since")
+	require.NoError(t, migrate.KeyStore(ctx, dsn, nil), "it has not changed since")
 	return dsn
 }
 

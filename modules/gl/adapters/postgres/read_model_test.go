@@ -16,7 +16,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
-	store "github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
@@ -44,7 +44,7 @@ func setup(t *testing.T) *ledgerBundle {
 	print, err := testkit.Fingerprint(files)
 	require.NoError(t, err)
 	dsn := testkit.Database(t, func(ctx context.Context, dsn string) error {
-		return store.Migrate(ctx, dsn, nil, store.MigrationSet{Name: "gl", FS: files})
+		return migrate.Run(ctx, dsn, nil, migrate.Set{Name: "gl", FS: files})
 	}, "gl_read_models_"+print)
 	config, err := pgxpool.ParseConfig(dsn)
 	require.NoError(t, err)

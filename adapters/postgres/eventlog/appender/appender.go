@@ -1,0 +1,162 @@
+package appender
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Append implements ports.EventAppender. The request waits in the queue of its
+// partition's appender and shares a transaction with its neighbours; a refusal or
+// a poisoned value is its own. When ctx ends while it waits, nothing is written
+// and ctx's error is returned; when ctx ends after it was taken, the answer is
+// append.outcome_unknown.
+//
+// Further faults: append.clock_skew (Unavailable: this node's clock is too far
+// from the database's), append.shutting_down and store.unavailable (Unavailable:
+// nothing was written; also when somebody else held a lock of the partition for
+// Config.LockTimeout).
+func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
+	if err := ctx.Err(); err != nil {
+		return ports.AppendResult{}, err
+	}
+	started := time.Now()
+	w := &waiting{request: &r, queuedAt: started, answer: make(chan answer, 1)}
+	for i := range r.Events {
+		w.bytes += r.Events[i].Size()
+	}
+	if r.Intent != nil {
+		encoded, err := encodeIntent(&r.Intent.Intent)
+		if err != nil {
+			return ports.AppendResult{}, err
+		}
+		w.intent = encoded
+		w.bytes += encoded.size()
+	}
+	a := s.appenders[hashPartition(r.Partition)%uint32(len(s.appenders))]
+	if err := a.queue.push(w); err != nil {
+		s.metrics.ObserveAppend(time.Since(started), len(r.Events), fault.CodeOf(err))
+		return ports.AppendResult{}, err
+	}
+	select {
+	case got := <-w.answer:
+		s.metrics.ObserveAppend(time.Since(started), len(r.Events), fault.CodeOf(got.err))
+		return got.result, got.err
+	case <-ctx.Done():
+	}
+	for !w.state.CompareAndSwap(stateTaken, stateLeft) {
+		if w.state.CompareAndSwap(stateWaiting, stateAbandoned) {
+			return ports.AppendResult{}, ctx.Err()
+		}
+	}
+	select { // the answer may have come in the same moment
+	case got := <-w.answer:
+		return got.result, got.err
+	default:
+		return ports.AppendResult{}, outcomeUnknown(&r).WithCause(ctx.Err())
+	}
+}
+
+// Codes of the faults that only appends have.
+const (
+	codeQueueFull      = "append.queue_full"
+	codeOutcomeUnknown = "append.outcome_unknown"
+	codeRejected       = "append.rejected_by_store"
+	codeClockSkew      = "append.clock_skew"
+	codeShuttingDown   = "append.shutting_down"
+)
+
+func outcomeUnknown(r *ports.AppendRequest) *fault.Error {
+	f := fault.New(fault.Timeout, codeOutcomeUnknown,
+		"it is not known whether the events were written; send the same request with the same idempotency key again to find out")
+	if r.Idempotency != nil {
+		f = f.With("idempotency_key", r.Idempotency.Key)
+	}
+	return f
+}
+
+// hashPartition spreads partition ids, whose upper bits are all the same, evenly
+// over the appenders (the finaliser of MurmurHash3).
+func hashPartition(p event.PartitionID) uint32 {
+	h := uint32(p)
+	h ^= h >> 16
+	h *= 0x85ebca6b
+	h ^= h >> 13
+	h *= 0xc2b2ae35
+	return h ^ h>>16
+}
+
+// appender gathers requests into groups and runs one group at a time.
+type appender struct {
+	store  *Engine
+	number int
+	queue  *queue
+	done   chan struct{}
+	group  group
+}
+
+func startAppender(s *Engine, number int) *appender {
+	a := &appender{
+		store: s, number: number, done: make(chan struct{}),
+		queue: newQueue(
+			load{s.config.QueueRequests, s.config.QueueBytes},
+			load{s.config.PartitionRequests, s.config.PartitionBytes}, s.config.OnePartitionPerGroup),
+	}
+	a.queue.patience = s.config.LockTimeout
+	a.queue.begin = func(d *detour) { go a.detour(d) }
+	a.group.init(s)
+	go a.run()
+	return a
+}
+
+func (a *appender) run() {
+	defer close(a.done)
+	var taken []*waiting
+	for {
+		taken = a.queue.take(taken)
+		if taken == nil {
+			return
+		}
+		patient := time.Now().Add(a.store.config.LockTimeout)
+		for _, w := range a.queue.miss(a.group.run(taken, true), patient) {
+			w.answer <- answer{err: lockedFault(a.store.brief())}
+		}
+		clear(taken)
+		requests, bytes := a.queue.depth()
+		a.store.metrics.ObserveQueue(a.number, requests, bytes)
+	}
+}
+
+// encodedIntent holds the JSON columns of an intent, encoded on the caller's
+// goroutine.
+type encodedIntent struct {
+	actorDetails, need, approvals, refusal []byte
+	payload, rules                         []byte
+}
+
+func (e *encodedIntent) size() int {
+	return 512 + len(e.actorDetails) + len(e.need) + len(e.approvals) + len(e.refusal) + len(e.payload) + len(e.rules)
+}
+
+func encodeIntent(i *intent.Intent) (*encodedIntent, error) {
+	e := &encodedIntent{payload: i.Payload, rules: i.Rules}
+	var err error
+	encode := func(dst *[]byte, present bool, v any) {
+		if present && err == nil {
+			*dst, err = json.Marshal(v)
+		}
+	}
+	encode(&e.actorDetails, !i.Actor.Details.IsZero(), i.Actor.Details)
+	encode(&e.need, len(i.Need) > 0, i.Need)
+	encode(&e.approvals, len(i.Approvals) > 0, i.Approvals)
+	encode(&e.refusal, i.Refusal != nil, i.Refusal)
+	if err != nil {
+		return nil, fault.New(fault.Internal, codeRejected, "the intent cannot be encoded; report this").WithCause(err)
+	}
+	return e, nil
+}

@@ -1,0 +1,159 @@
+package appender_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// jumpingClock is the right time and an error that a test changes.
+type jumpingClock struct{ off atomic.Int64 }
+
+func (c *jumpingClock) Now() time.Time { return time.Now().Add(time.Duration(c.off.Load())) }
+
+// readsAll lets everybody read all legal entities of the tenant.
+type readsAll struct{ *postgres.Store }
+
+func (a readsAll) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+	return a.LegalEntities(ctx, p.TenantID)
+}
+
+func (a readsAll) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+	return a.Readable(ctx, p)
+}
+
+func (readsAll) Owner(_ context.Context, tenantID, personID string) (ports.Principal, error) {
+	return ports.Principal{TenantID: tenantID, PersonID: personID}, nil
+}
+
+// TestClocksThatJump has three nodes whose clocks jump by up to two days, back and forth,
+// while they share projections and hand out a subscription's events. Leases, message
+// timeouts and checkpoints go by the database's clock: no event is applied twice or left
+// out, and none is handed out again.
+func TestClocksThatJump(t *testing.T) {
+	t.Parallel()
+	const events, each, name = 400, 10, "clocks"
+	dsn := pgtest.Database(t)
+	pgtest.Execute(t, dsn, `CREATE TABLE backbone.jumps (partition_id integer, sequence bigint, place bigint GENERATED ALWAYS AS IDENTITY, PRIMARY KEY (partition_id, sequence));
+		GRANT SELECT, INSERT ON backbone.jumps TO backbone_app`)
+	writer := pgtest.Open(t, dsn)
+	books := pgtest.NewBooks(t, writer, 4)
+	person := ports.Principal{TenantID: "demo", PersonID: "p-1"}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+
+	var mutex sync.Mutex
+	failures := []error{}
+	handed, repeats := map[event.ID]bool{}, 0
+	last := map[event.PartitionID]event.Sequence{}
+	clocks := make([]*jumpingClock, 3)
+	var made sync.Once
+	for i := range clocks {
+		c := &jumpingClock{}
+		clocks[i] = c
+		s := pgtest.Open(t, dsn, func(config *postgres.Config) { config.Clock, config.MaxClockSkew = c, 365*24*time.Hour })
+		w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: s, Clock: c, Poll: 20 * time.Millisecond})
+		running.Go(func() { w.Run(ctx) })
+		runner, err := projections.New(projections.Config{
+			Store: s, Register: s, Leases: s.Leases(), Heads: w, Node: fmt.Sprintf("n%d", i), Clock: c,
+			TTL: 3 * time.Second, Renew: time.Second, Refresh: 200 * time.Millisecond, Batch: 5,
+		}, []module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: pgtest.Applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
+			for _, e := range b.Events {
+				if _, err := tx.Exec(ctx, "INSERT INTO backbone.jumps (partition_id, sequence) VALUES ($1, $2)", int32(b.Partition), int64(e.Sequence)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})})
+		require.NoError(t, err)
+		running.Go(func() { runner.Run(ctx) })
+		service := subscriptions.New(subscriptions.Config{Store: s, Log: s, Access: readsAll{s}, Watch: w, IDs: system.NewIDs(), Clock: c, Sweep: 50 * time.Millisecond})
+		running.Go(func() { service.Run(ctx) })
+		made.Do(func() {
+			_, created, err := service.Create(ctx, person, subscription.Subscription{
+				ID: "all", SubscriberType: "service", SubscriberID: "clocks", Settings: subscription.Settings{MessageTimeout: time.Hour},
+			})
+			require.NoError(t, err)
+			require.True(t, created)
+		})
+		running.Go(func() {
+			for ctx.Err() == nil {
+				batch, err := service.Poll(ctx, person, subscriptions.Poll{ID: "all", Limit: 5, Wait: 5 * time.Second})
+				for _, d := range batch.Deliveries {
+					mutex.Lock()
+					if handed[d.Event.ID] {
+						repeats++
+					}
+					if d.Event.Sequence < last[d.Event.Partition] {
+						failures = append(failures, fmt.Errorf("sequence %d after %d", d.Event.Sequence, last[d.Event.Partition]))
+					}
+					handed[d.Event.ID], last[d.Event.Partition] = true, d.Event.Sequence
+					mutex.Unlock()
+					if err == nil {
+						_, err = service.Acknowledge(ctx, person, subscriptions.Acknowledgement{ID: "all", EventIDs: []event.ID{d.Event.ID}})
+					}
+				}
+				if err != nil && ctx.Err() == nil {
+					mutex.Lock()
+					failures = append(failures, err)
+					mutex.Unlock()
+					return
+				}
+			}
+		})
+	}
+
+	count := func() (handedOut, appliedTo int) {
+		mutex.Lock()
+		handedOut = len(handed)
+		mutex.Unlock()
+		require.NoError(t, scanOne(t, dsn, "SELECT count(*) FROM backbone.jumps", &appliedTo))
+		return handedOut, appliedTo
+	}
+	for n := 1; n <= events; n++ {
+		_, err := writer.Append(t.Context(), pgtest.Invoice(books[n%len(books)], 1))
+		require.NoError(t, err)
+		if n%each == 0 {
+			clocks[rand.IntN(len(clocks))].off.Store(int64(time.Duration(rand.IntN(96)-48) * time.Hour))
+		}
+		if n%(10*each) == 0 { // they keep up, whatever their clocks say
+			testkit.Eventually(t, pgtest.AWhile, func() bool { h, a := count(); return h == n && a == n })
+		}
+	}
+	mutex.Lock()
+	defer mutex.Unlock()
+	require.Empty(t, failures)
+	require.Zero(t, repeats)
+	var inOrder bool
+	require.NoError(t, scanOne(t, dsn, `SELECT bool_and(expected = sequence) FROM (SELECT sequence, row_number() OVER (PARTITION BY partition_id ORDER BY place) AS expected FROM backbone.jumps) AS r`, &inOrder))
+	require.True(t, inOrder)
+}
+
+func scanOne(t *testing.T, dsn, statement string, into any) error {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	return conn.QueryRow(t.Context(), statement).Scan(into)
+}

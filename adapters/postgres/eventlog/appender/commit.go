@@ -1,0 +1,82 @@
+package appender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+)
+
+// write is the second round trip. A group with a lease in another database takes
+// two more: it looks whether the lease is still there when all rows are written, and
+// commits then.
+func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) (ending, error) {
+	statements := g.writer.fill(g, ws)
+	var batch pgx.Batch
+	for _, s := range statements {
+		batch.Queue(s.sql, s.args...)
+	}
+	if g.lease.pool != nil && g.writer.sealed() {
+		if err := g.readWritten(conn.SendBatch(ctx, &batch), statements, nil); err != nil {
+			return beforeCommit(err), err
+		}
+		if err := g.lease.probe(ctx); err != nil {
+			return unwritten, fmt.Errorf("%w: %w", errLeaseLost, pg.RedactError(err))
+		}
+		batch = pgx.Batch{}
+		statements = statements[:0]
+	}
+	batch.Queue("commit")
+	var tag pgconn.CommandTag
+	if err := g.readWritten(conn.SendBatch(ctx, &batch), statements, &tag); err != nil {
+		return atCommit(err), err
+	}
+	if tag.String() != "COMMIT" {
+		return unwritten, errNotCommitted
+	}
+	return committed, nil
+}
+
+// readWritten reads the answers to the statements, and to the commit if its tag is
+// wanted.
+func (g *group) readWritten(results pgx.BatchResults, statements []statement, commit *pgconn.CommandTag) error {
+	defer results.Close()
+	for _, s := range statements {
+		tag, err := results.Exec()
+		if err != nil {
+			return err
+		}
+		if s.rows != anyRows && int(tag.RowsAffected()) != s.rows {
+			// The commit is on its way in the same pipeline: this must be impossible.
+			g.store.db.Log.Error("append wrote fewer rows than it should", "statement", s.name, "rows", tag.RowsAffected(), "expected", s.rows)
+		}
+	}
+	if commit != nil {
+		tag, err := results.Exec()
+		if err != nil {
+			return err
+		}
+		*commit = tag
+	}
+	return results.Close()
+}
+
+// errNotCommitted is COMMIT answered by ROLLBACK.
+var errNotCommitted = errors.New("the commit was answered by a rollback")
+
+// errAbsent is what settle found out: the group is not there and may run again.
+var errAbsent = errors.New("the group was not committed")
+
+// atCommit: an error that the server reported inside a living session means that
+// the transaction ended without effect. Anything else tells nothing.
+func atCommit(err error) ending {
+	if pg.IsConnectionLost(err) {
+		return uncertain
+	}
+	return unwritten
+}

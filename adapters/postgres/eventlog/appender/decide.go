@@ -1,0 +1,432 @@
+package appender
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// head is the end of a partition: as locked, and as the group moves it.
+type head struct {
+	genesis event.Hash
+	locked  ports.Head
+	current ports.Head
+}
+
+// verdict is what was decided about one request of a group.
+type verdict struct {
+	err      *fault.Error
+	holder   event.Sequence // of the event that refused it, its id still unknown; 0: none
+	replay   *ports.IdempotencyOutcome
+	first    int // index of its first event in the group
+	count    int
+	head     event.Sequence
+	writes   bool // it has rows to write
+	outcome  ports.IdempotencyOutcome
+	partHead *head
+}
+
+// overlay is what earlier requests of the group are about to write. Nothing of a
+// request enters it before everything about the request is decided, so a refusal
+// has nothing to take back.
+type overlay struct {
+	streams     map[streamKey]streamRow
+	idempotency map[textKey]idempotencyRow
+	business    map[businessKey]businessRow
+	entities    map[textKey]event.Sequence
+	series      map[textKey]uint64
+	intents     map[intentKey]int
+}
+
+func newOverlay() overlay {
+	return overlay{
+		streams: map[streamKey]streamRow{}, idempotency: map[textKey]idempotencyRow{}, business: map[businessKey]businessRow{},
+		entities: map[textKey]event.Sequence{}, series: map[textKey]uint64{}, intents: map[intentKey]int{},
+	}
+}
+
+func (o *overlay) reset() {
+	clear(o.streams)
+	clear(o.idempotency)
+	clear(o.business)
+	clear(o.entities)
+	clear(o.series)
+	clear(o.intents)
+}
+
+// decideAll decides every request in order. It may ask for names that became
+// known only now (a series number inside a stream id); then the facts have
+// pending lookups and everything is decided again after they were read.
+func (g *group) decideAll(ws []*waiting, now time.Time) {
+	g.overlay.reset()
+	g.events = g.events[:0]
+	g.verdicts = g.verdicts[:0]
+	for _, h := range g.heads {
+		h.current = h.locked
+	}
+	for _, w := range ws {
+		v := verdict{first: len(g.events)}
+		g.decide(w, now, &v)
+		if v.err != nil {
+			clear(g.events[v.first:])
+			g.events = g.events[:v.first]
+		}
+		g.verdicts = append(g.verdicts, v)
+	}
+}
+
+func (g *group) decide(w *waiting, now time.Time, v *verdict) {
+	r := w.request
+	h, known := g.heads[r.Partition]
+	if !known {
+		v.err = pg.UnknownLegalEntity()
+		return
+	}
+	v.partHead = h
+	v.head = h.current.Sequence
+	if c := r.Idempotency; c != nil {
+		row := g.idempotencyOf(textKey{r.Partition, c.Key})
+		if row.expiresAt.After(now) {
+			if v.err = c.Check(row.outcome.Fingerprint); v.err == nil {
+				v.replay = &row.outcome
+			}
+			return
+		}
+	}
+	if g.checkDemands(r, v); v.err != nil {
+		return
+	}
+	if g.stage(r, v); v.err != nil {
+		return
+	}
+	g.accept(w, h, now, v)
+}
+
+func (g *group) idempotencyOf(k textKey) idempotencyRow {
+	if row, ok := g.overlay.idempotency[k]; ok {
+		return row
+	}
+	return g.facts.idempotency.get(k)
+}
+
+func (g *group) streamOf(k streamKey) streamRow {
+	if row, ok := g.overlay.streams[k]; ok {
+		return row
+	}
+	return g.facts.streams.get(k)
+}
+
+// checkDemands holds the request against database and overlay in the order that
+// the port promises; business keys follow in stage.
+func (g *group) checkDemands(r *ports.AppendRequest, v *verdict) {
+	if w := r.Intent; w != nil {
+		k := intentKey{r.Partition, w.Intent.ID}
+		revision, ok := g.overlay.intents[k]
+		if !ok {
+			revision = g.facts.intents.get(k).revision
+		}
+		if revision != w.ExpectedRevision {
+			v.err = concurrency.IntentChanged(w.Intent.ID)
+			return
+		}
+	}
+	if v.err = g.checkKeys(r); v.err != nil {
+		return
+	}
+	if v.err = g.checkAccess(r); v.err != nil {
+		return
+	}
+	for _, want := range r.Streams {
+		row := g.streamOf(streamKey{r.Partition, want.Stream})
+		if !want.Expected.AllowsIn(row.state, row.version) {
+			v.err = concurrency.UnmetExpectation(want, row.state, row.version, nil)
+			v.holder = row.last
+			return
+		}
+	}
+	for _, want := range r.Entities {
+		k := textKey{r.Partition, event.EntityKey(want.EntityType, want.EntityID)}
+		actual, ok := g.overlay.entities[k]
+		if !ok {
+			actual = g.facts.entities.get(k)
+		}
+		if actual != want.Sequence {
+			v.err = concurrency.WrongEntityVersion(want.EntityType, want.EntityID, want.Sequence, actual)
+			return
+		}
+	}
+	for i := range r.Conditions {
+		if g.checkCondition(r.Partition, &r.Conditions[i], v); v.err != nil {
+			return
+		}
+	}
+}
+
+func (g *group) checkCondition(p event.PartitionID, c *concurrency.AppendCondition, v *verdict) {
+	if c.After > v.head {
+		v.err = concurrency.ConditionBeyondHead(c.After, v.head)
+		return
+	}
+	var first event.Sequence
+	tooOld := false
+	for i := range c.Items {
+		n, over := g.firstMatch(p, c.After, &c.Items[i])
+		tooOld = tooOld || over
+		if n != 0 && (first == 0 || n < first) {
+			first = n
+		}
+	}
+	switch {
+	case first != 0:
+		v.err = concurrency.ConditionFailed(c.After, fault.Holder{})
+		v.holder = first
+	case tooOld:
+		v.err = concurrency.ConditionTooOld(c.After)
+	}
+}
+
+// firstMatch looks in the database first: its sequences come before the group's.
+func (g *group) firstMatch(p event.PartitionID, after event.Sequence, item *concurrency.Item) (found event.Sequence, tooOld bool) {
+	keys := item.Keys()
+	switch {
+	case len(keys) > 0:
+		found, tooOld = g.firstByKeys(p, after, keys, item.Types)
+	case len(item.Types) > 0:
+		for _, t := range item.Types {
+			if n := g.facts.typeConditions.get(typeCondition{p, after, t}); n != 0 && (found == 0 || n < found) {
+				found = n
+			}
+		}
+	default:
+		if after < g.heads[p].locked.Sequence {
+			found = after + 1
+		}
+	}
+	if found != 0 {
+		return found, false
+	}
+	for i := range g.events {
+		e := &g.events[i]
+		if e.Partition == p && e.Sequence > after && (len(item.Types) == 0 || slices.Contains(item.Types, e.Type)) && containsAll(e.Keys, keys) {
+			return e.Sequence, false
+		}
+	}
+	return 0, tooOld
+}
+
+// firstByKeys asks once per key, each leading the scan once: whichever is rare
+// enough to be scanned to its end answers for all.
+func (g *group) firstByKeys(p event.PartitionID, after event.Sequence, keys, types []string) (found event.Sequence, tooOld bool) {
+	typeList := string(pg.AppendArrayLiteral(nil, types))
+	tooOld = true
+	others := make([]string, 0, len(keys))
+	for i, key := range keys {
+		others = append(append(others[:0], keys[:i]...), keys[i+1:]...)
+		row := g.facts.keyConditions.get(keyCondition{p, after, key, string(pg.AppendArrayLiteral(nil, others)), typeList})
+		if row.position <= concurrency.MaxConditionScan {
+			found, tooOld = row.sequence, false
+		}
+	}
+	return found, tooOld
+}
+
+func containsAll(have, wanted []string) bool {
+	for _, k := range wanted {
+		if !slices.Contains(have, k) {
+			return false
+		}
+	}
+	return true
+}
+
+// stage copies the request's events to the end of the group's, gives them their
+// series numbers and checks their business keys and the states of their streams.
+func (g *group) stage(r *ports.AppendRequest, v *verdict) {
+	g.numbers, g.claims = g.numbers[:0], g.claims[:0]
+	for i := range r.Events {
+		g.events = append(g.events, r.Events[i])
+		e := &g.events[len(g.events)-1]
+		e.Partition = r.Partition
+		for _, s := range e.Series {
+			e.ReplaceToken(s.Token, s.Format(g.nextNumber(textKey{r.Partition, s.Series})))
+		}
+		if len(e.Series) > 0 {
+			e.PayloadHashDone = false
+		}
+		sequence := v.head + event.Sequence(i) + 1
+		for _, b := range e.BusinessKeys {
+			k := businessKey{r.Partition, b.EventType, b.Key}
+			row, held := g.overlay.business[k]
+			if !held {
+				row = g.facts.business.get(k)
+			}
+			for j := range g.claims {
+				if g.claims[j].key == k {
+					row = g.claims[j].row
+				}
+			}
+			if row.sequence != 0 {
+				v.err = concurrency.DuplicateBusinessKey(b.EventType, fault.Holder{
+					EventID: row.id.String(), DocumentID: row.document, Sequence: decimal(row.sequence),
+				})
+				return
+			}
+			g.claims = append(g.claims, claim{k, businessRow{sequence, e.ID, b.Document}})
+		}
+	}
+	g.checkStates(r, v)
+}
+
+type claim struct {
+	key businessKey
+	row businessRow
+}
+
+type seriesNumber struct {
+	key  textKey
+	next uint64
+}
+
+// nextNumber takes a number for the request only; the series moves when the
+// request is accepted.
+func (g *group) nextNumber(k textKey) uint64 {
+	for i := range g.numbers {
+		if g.numbers[i].key == k {
+			g.numbers[i].next++
+			return g.numbers[i].next - 1
+		}
+	}
+	next, ok := g.overlay.series[k]
+	if !ok {
+		next = max(g.facts.series.get(k), 1)
+	}
+	g.numbers = append(g.numbers, seriesNumber{k, next + 1})
+	return next
+}
+
+// accept gives the staged events their places and lets later requests see them.
+// Nothing in it can refuse.
+func (g *group) accept(w *waiting, h *head, now time.Time, v *verdict) {
+	r := w.request
+	recordedAt := now
+	if h.current.RecordedAt.After(now) {
+		recordedAt = h.current.RecordedAt
+	}
+	staged := g.events[v.first:]
+	for i := range staged {
+		e := &staged[i]
+		h.current.Sequence++
+		e.Sequence, e.RecordedAt, e.OccurredAt = h.current.Sequence, recordedAt, event.Micros(e.OccurredAt)
+		k := streamKey{r.Partition, e.Stream}
+		stream := g.streamOf(k)
+		stream.add(e)
+		g.overlay.streams[k] = stream
+		e.StreamVersion = stream.version
+		if !e.PayloadHashDone {
+			e.PayloadHash = event.HashPayload(e.Salt, e.Payload)
+		}
+		h.current.Checksum, g.scratch = e.ChainChecksum(h.current.Checksum, g.scratch)
+		e.Checksum = h.current.Checksum
+		if g.tracksEntities {
+			for _, key := range e.Keys {
+				g.overlay.entities[textKey{r.Partition, key}] = e.Sequence
+			}
+		}
+	}
+	v.count = len(staged)
+	if v.count > 0 {
+		h.current.RecordedAt = recordedAt
+	}
+	v.head = h.current.Sequence
+	v.outcome.EventCount = v.count
+	if v.count > 0 {
+		v.outcome.FirstSequence = staged[0].Sequence
+	}
+	v.writes = v.count > 0 || r.Intent != nil || r.Idempotency != nil
+	for _, c := range g.claims {
+		g.overlay.business[c.key] = c.row
+	}
+	for _, n := range g.numbers {
+		g.overlay.series[n.key] = n.next
+	}
+	if r.Intent != nil {
+		v.outcome.IntentID = r.Intent.Intent.ID
+		g.overlay.intents[intentKey{r.Partition, r.Intent.Intent.ID}] = r.Intent.ExpectedRevision + 1
+	}
+	if c := r.Idempotency; c != nil {
+		v.outcome.Fingerprint = c.Kept()
+		g.overlay.idempotency[textKey{r.Partition, c.Key}] = idempotencyRow{v.outcome, c.ExpiresAt}
+	}
+}
+
+// wantAll asks for whatever the requests are known to build on.
+func (g *group) wantAll(ws []*waiting) {
+	g.tracksEntities = false
+	for _, w := range ws {
+		r := w.request
+		p := r.Partition
+		if r.Idempotency != nil {
+			g.facts.idempotency.want(textKey{p, r.Idempotency.Key})
+		}
+		if r.Intent != nil {
+			g.facts.intents.want(intentKey{p, r.Intent.Intent.ID})
+		}
+		g.wantKeys(r)
+		for _, s := range r.Streams {
+			g.facts.streams.want(streamKey{p, s.Stream})
+		}
+		for _, e := range r.Entities {
+			g.tracksEntities = true
+			g.facts.entities.want(textKey{p, event.EntityKey(e.EntityType, e.EntityID)})
+		}
+		for i := range r.Conditions {
+			g.wantCondition(p, &r.Conditions[i])
+		}
+		for i := range r.Events {
+			e := &r.Events[i]
+			if !hasToken(e, e.Stream.ID) {
+				g.facts.streams.want(streamKey{p, e.Stream})
+			}
+			for _, b := range e.BusinessKeys {
+				if !hasToken(e, b.Key) {
+					g.facts.business.want(businessKey{p, b.EventType, b.Key})
+				}
+			}
+			for _, s := range e.Series {
+				g.facts.series.want(textKey{p, s.Series})
+			}
+		}
+	}
+}
+
+func (g *group) wantCondition(p event.PartitionID, c *concurrency.AppendCondition) {
+	for i := range c.Items {
+		item := &c.Items[i]
+		if keys := item.Keys(); len(keys) > 0 {
+			g.firstByKeys(p, c.After, keys, item.Types)
+			continue
+		}
+		for _, t := range item.Types {
+			g.facts.typeConditions.want(typeCondition{p, c.After, t})
+		}
+	}
+}
+
+// hasToken reports whether the text waits for a series number.
+func hasToken(e *event.Prepared, text string) bool {
+	for _, s := range e.Series {
+		if strings.Contains(text, s.Token) {
+			return true
+		}
+	}
+	return false
+}
+
+func decimal(n event.Sequence) string { return strconv.FormatUint(uint64(n), 10) }

@@ -1,0 +1,126 @@
+// Package appender is the append engine. Engine.Append puts a request into the queue of
+// its partition's appender; the appender gathers what waits into a group and commits the
+// group in one transaction of two round trips. The steps have a file each:
+//
+//	queue.go    what waits, bounded in requests and bytes
+//	stalled.go  partitions whose head row another session locks; they wait apart
+//	group.go    one transaction: lock the head rows and read what the requests build on
+//	lookup.go   what the group has read, asked for in sets
+//	decide.go   accept or refuse each request, in Go, against what was read
+//	write.go    insert everything in sets
+//	commit.go   commit in the same round trip
+//	resolve.go  find out whether a commit whose answer was lost has happened
+//	notify.go   tell listeners which partitions grew
+//
+// The head row locks are the only truth, so several processes may append to one
+// partition. A request with personal values also holds a lease on their keys until the
+// commit: key_lease.go, and external_key_store.go for a key store in another database.
+package appender
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Config bounds the append engine. Every member is required, but for KeyStoreDSN.
+type Config struct {
+	// KeyStoreDSN connects as backbone_app to the database of the key store; "" or the
+	// log's own database takes leases on keys in the append's transaction.
+	KeyStoreDSN string
+	// Appenders is how many groups may be in flight.
+	Appenders int
+	// OnePartitionPerGroup keeps a transaction to one partition, so that on a sharded
+	// cluster it stays on one shard.
+	OnePartitionPerGroup bool
+	// QueueRequests and QueueBytes bound what may wait for one appender.
+	QueueRequests int
+	QueueBytes    int
+	// PartitionRequests and PartitionBytes bound the share of one partition in it.
+	PartitionRequests int
+	PartitionBytes    int
+	// GroupTimeout bounds one transaction of an appender.
+	GroupTimeout time.Duration
+	// LockTimeout is how long an append waits for a lock that another session holds before
+	// it is refused.
+	LockTimeout time.Duration
+	// Metrics observes the engine.
+	Metrics Metrics
+}
+
+// Engine appends events: a few appenders gather waiting requests of many partitions into
+// groups and write each group in one transaction. It is safe for concurrent use.
+type Engine struct {
+	config    Config
+	db        *pg.Database
+	metrics   Metrics
+	appends   *pgxpool.Pool
+	leases    *leasePool // nil: the key store is in the log's database
+	queries   *backbonedb.Queries
+	appenders []*appender
+	slots     chan *group // of detours
+	pace      pace
+	notifier  *notifier
+
+	detoursMu sync.Mutex
+	detours   int // that run
+}
+
+var _ ports.EventAppender = (*Engine)(nil)
+
+// Start opens the connections of the appenders and starts them. Faults:
+// store.dsn_invalid, store.unavailable.
+func Start(ctx context.Context, db *pg.Database, c Config) (*Engine, error) {
+	s := &Engine{config: c, db: db, metrics: c.Metrics, queries: backbonedb.New()}
+	var err error
+	if s.appends, err = db.OpenPool(ctx, db.Config.DSN, "backbone appends", c.Appenders+detourSlots, map[string]string{
+		"plan_cache_mode":                     "force_generic_plan",
+		"enable_seqscan":                      "off", // a plan from when a partition was empty must not stay a scan
+		"jit":                                 "off",
+		"idle_in_transaction_session_timeout": pg.Milliseconds(db.Config.Timeouts.IdleInTransaction),
+		"lock_timeout":                        pg.Milliseconds(c.brief()),
+		"tcp_keepalives_idle":                 "15",
+		"tcp_keepalives_interval":             "5",
+		"tcp_keepalives_count":                "3",
+	}); err != nil {
+		return nil, err
+	}
+	if c.KeyStoreDSN != "" && !sameDatabase(c.KeyStoreDSN, db.Config.DSN) {
+		if s.leases, err = openLeasePool(ctx, s); err != nil {
+			s.appends.Close()
+			return nil, err
+		}
+	}
+	s.notifier = startNotifier(s)
+	s.slots = make(chan *group, detourSlots)
+	for range detourSlots {
+		s.slots <- new(group)
+	}
+	s.appenders = make([]*appender, c.Appenders)
+	for i := range s.appenders {
+		s.appenders[i] = startAppender(s, i)
+	}
+	return s, nil
+}
+
+// Close answers the requests that are queued, then ends the appenders and their
+// connections. New requests are refused from the moment it is called.
+func (s *Engine) Close() {
+	for _, a := range s.appenders {
+		a.queue.close()
+	}
+	for _, a := range s.appenders {
+		<-a.done
+	}
+	s.notifier.close()
+	if s.leases != nil {
+		s.leases.pool.Close()
+	}
+	s.appends.Close()
+}

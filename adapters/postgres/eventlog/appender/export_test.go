@@ -1,0 +1,67 @@
+package appender
+
+import (
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// SameDatabase tells whether a key store's address makes it part of the log's database.
+var SameDatabase = sameDatabase
+
+// Queued is how many requests wait for all appenders of a store.
+func Queued(s *Engine) int {
+	n := 0
+	for _, a := range s.appenders {
+		requests, _ := a.queue.depth()
+		n += requests
+	}
+	return n
+}
+
+// Brief is how long an appender waits for a lock.
+func Brief(s *Engine) time.Duration { return s.brief() }
+
+// BePatient lets the requests of legal entities whose lock was missed already wait so
+// long for it from now on.
+func BePatient(s *Engine, d time.Duration) {
+	for _, a := range s.appenders {
+		a.queue.mu.Lock()
+		a.queue.patience = d
+		a.queue.mu.Unlock()
+	}
+}
+
+// Patience is until when the requests that wait beside an appender wait for a lock.
+func Patience(s *Engine) (until []time.Time) {
+	for _, a := range s.appenders {
+		a.queue.mu.Lock()
+		for _, d := range a.queue.detours {
+			for _, w := range slices.Concat(d.first, d.rest) {
+				until = append(until, w.until)
+			}
+		}
+		a.queue.mu.Unlock()
+	}
+	return until
+}
+
+// Gather moves requests to a group, those that may be taken, and gives what is kept.
+func Gather(requests []*ports.AppendRequest, may func(*ports.AppendRequest) bool) (group, kept []*ports.AppendRequest) {
+	var items []*waiting
+	for _, r := range requests {
+		items = append(items, &waiting{request: r})
+	}
+	taken, left := gather(nil, items, false, func(w *waiting) bool { return may(w.request) }, func(*waiting) {})
+	for _, w := range taken {
+		group = append(group, w.request)
+	}
+	for _, w := range left {
+		kept = append(kept, w.request)
+	}
+	return group, kept
+}
+
+// AppendTexts adds a map of texts as JSON.
+var AppendTexts = appendTexts

@@ -1,0 +1,211 @@
+package appender
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Bounds of a lease in another database, beside limits.lease.
+const (
+	leaseTries = 2 // the pool may hold a connection that a restart has cut
+	// silenceTimeout is for how long a key store that did not answer is not asked again:
+	// waiting for it delays the appends without personal values too.
+	silenceTimeout = 3 * time.Second
+)
+
+// sameDatabase reports whether two addresses lead to one database, whoever
+// connects. Two names of one server count as two: that is slower and as right.
+func sameDatabase(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, errX := pgconn.ParseConfig(a)
+	y, errY := pgconn.ParseConfig(b)
+	return errX == nil && errY == nil && x.Host == y.Host && x.Port == y.Port && x.Database == y.Database
+}
+
+// leasePool reaches a key store that is a database of its own.
+type leasePool struct {
+	pool    *pgxpool.Pool
+	timeout time.Duration // of each question
+	// brokenUntil keeps groups from waiting one after another for a key store that
+	// does not answer: Unix nanoseconds.
+	brokenUntil atomic.Int64
+}
+
+func openLeasePool(ctx context.Context, s *Engine) (*leasePool, error) {
+	pool, err := s.db.OpenPool(ctx, s.config.KeyStoreDSN, "backbone leases", s.config.Appenders+detourSlots, map[string]string{
+		"plan_cache_mode": "force_generic_plan",
+		"jit":             "off",
+		// Longer than the events' session may hang between the probe and its commit.
+		"idle_in_transaction_session_timeout": pg.Milliseconds(s.config.GroupTimeout),
+		"lock_timeout":                        pg.Milliseconds(s.db.Config.Timeouts.KeyStore()),
+		"tcp_keepalives_idle":                 "15",
+		"tcp_keepalives_interval":             "5",
+		"tcp_keepalives_count":                "3",
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &leasePool{pool: pool, timeout: s.db.Config.Timeouts.KeyStore()}, nil
+}
+
+func (p *leasePool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	if time.Now().UnixNano() < p.brokenUntil.Load() {
+		return nil, errKeyStoreSilent
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	conn, err := p.pool.Acquire(ctx)
+	if err != nil && ctx.Err() != nil {
+		p.brokenUntil.Store(time.Now().Add(silenceTimeout).UnixNano())
+	}
+	return conn, err
+}
+
+// errKeyStoreSilent is a key store that has just not answered in time.
+var errKeyStoreSilent = errors.New("the key store did not answer a moment ago")
+
+// errLeaseLost is a lease that ended before the events' commit. Nothing was written
+// and the group may run again.
+var errLeaseLost = errors.New("the lease on the keys was lost")
+
+// apartLease is the lease of one group in another database: a transaction that
+// lives until after the events' commit. The zero of it, without a pool, leases
+// nothing: the key store is in the log's database.
+type apartLease struct {
+	pool    *leasePool
+	conn    *pgxpool.Conn
+	held    bool // the transaction has begun
+	probers []prober
+}
+
+// open gets a connection before the head locks are taken, so that a key store that
+// does not answer keeps nobody waiting for them.
+func (l *apartLease) open(ctx context.Context) (err error) {
+	l.conn, err = l.pool.acquire(ctx)
+	return err
+}
+
+// take begins the transaction and leases the keys that were asked for.
+func (l *apartLease) take(ctx context.Context, f *facts) error {
+	ctx, cancel := context.WithTimeout(ctx, l.pool.timeout)
+	defer cancel()
+	var err error
+	for range leaseTries {
+		if l.conn == nil {
+			if err = l.open(ctx); err != nil {
+				return err
+			}
+		}
+		if err = l.read(ctx, f, beginAppend, "set local synchronous_commit = off"); err == nil {
+			l.held = true
+			return nil
+		}
+		l.drop()
+		if !pg.IsUnavailable(err) {
+			return err
+		}
+		l.pool.pool.Reset()
+	}
+	return err
+}
+
+// read answers the pending lookups of keys, after the given statements.
+func (l *apartLease) read(ctx context.Context, f *facts, before ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, l.pool.timeout)
+	defer cancel()
+	var batch pgx.Batch
+	for _, sql := range before {
+		batch.Queue(sql)
+	}
+	l.probers = queuePending(&batch, f.keys, l.probers[:0])
+	results := l.conn.SendBatch(ctx, &batch)
+	defer results.Close()
+	for range before {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+	}
+	for _, p := range l.probers {
+		if err := p.read(results); err != nil {
+			return err
+		}
+	}
+	return results.Close()
+}
+
+// probe finds out, just before the events' commit, whether the lease is still there.
+func (l *apartLease) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.pool.timeout)
+	defer cancel()
+	_, err := l.conn.Exec(ctx, "select 1")
+	return err
+}
+
+// release ends the lease, if there is one.
+func (l *apartLease) release() {
+	if l.conn == nil {
+		return
+	}
+	if l.held {
+		ctx, cancel := context.WithTimeout(context.Background(), pg.CloseTimeout)
+		defer cancel()
+		if _, err := l.conn.Exec(ctx, "rollback"); err != nil {
+			l.drop()
+			return
+		}
+	}
+	l.conn.Release()
+	l.conn, l.held = nil, false
+}
+
+// drop closes the connection; the server ends the lease.
+func (l *apartLease) drop() {
+	discard(l.conn)
+	l.conn, l.held = nil, false
+}
+
+// openLease prepares the lease of a group with sealed values in a key store of its
+// own. Without it these requests are refused and their neighbours go on.
+func (g *group) openLease(ctx context.Context, ws []*waiting) {
+	if g.lease.pool == nil || g.keyFault != nil || !anySealed(ws) {
+		return
+	}
+	if err := g.lease.open(ctx); err != nil {
+		g.refuseKeys(err)
+	}
+}
+
+// takeLease takes it under the head locks.
+func (g *group) takeLease(ctx context.Context) {
+	if g.lease.conn == nil {
+		return
+	}
+	if err := g.lease.take(ctx, g.facts); err != nil {
+		g.facts.forgetKeys()
+		g.refuseKeys(err)
+	}
+}
+
+func (g *group) refuseKeys(err error) {
+	g.store.db.Log.Error("the key store gives no leases; personal values are refused", "error", pg.RedactError(err))
+	g.keyFault = leaseFault(err)
+}
+
+func leaseFault(err error) *fault.Error {
+	if keystore.LacksKeyStore(err) {
+		return keystore.KeyStoreMissing(err)
+	}
+	return keystore.KeyStoreUnavailable(err)
+}

@@ -1,0 +1,379 @@
+package appender_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// network is the wire between a store and its database, which tests cut.
+type network struct {
+	mu      sync.Mutex
+	at      string        // the statement that cut waits for
+	cut     func(*wire)   // called once when an appender is about to send that statement
+	refused atomic.Bool   // new connections
+	jam     chan struct{} // closed: the end of what keeps new connections waiting; nil: nothing does
+}
+
+func (n *network) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if n.refused.Load() {
+		return nil, errors.New("refused")
+	}
+	n.mu.Lock()
+	jam := n.jam
+	n.mu.Unlock()
+	if jam != nil {
+		select {
+		case <-jam:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &wire{Conn: conn, network: n}, nil
+}
+
+// atCommit arms the network: f gets the appender's wire that is about to send a commit.
+func (n *network) atCommit(f func(*wire)) { n.before("commit", f) }
+
+// atWrite does the same where events are about to be written: together with the commit,
+// unless keys are leased in another database.
+func (n *network) atWrite(f func(*wire)) { n.before(backbonedb.InsertEvents, f) }
+
+func (n *network) before(statement string, f func(*wire)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.at, n.cut = statement, f
+}
+
+// freeze arms the network to stand still before an appender's events are written.
+func (n *network) freeze(t *testing.T) (reached <-chan struct{}, thaw func()) {
+	t.Helper()
+	frozen, thawed := make(chan struct{}), make(chan struct{})
+	thaw = sync.OnceFunc(func() { close(thawed) })
+	t.Cleanup(thaw) // or the store could not be closed
+	n.atWrite(func(*wire) {
+		close(frozen)
+		<-thawed
+	})
+	return frozen, thaw
+}
+
+// delay keeps new connections waiting.
+func (n *network) delay(t *testing.T) (end func()) {
+	t.Helper()
+	jam := make(chan struct{})
+	end = sync.OnceFunc(func() { close(jam) })
+	t.Cleanup(end)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.jam = jam
+	return end
+}
+
+// requireCut checks that the wire was cut where the test meant it to be.
+func (n *network) requireCut(t *testing.T) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	require.Nil(t, n.cut, "the statement was never sent")
+}
+
+type wire struct {
+	net.Conn
+	network  *network
+	appends  bool              // an appender's, as its start-up message says
+	prepared map[string]string // SQL by the name of the statement
+	deaf     atomic.Bool       // what the server says next is lost
+	lost     atomic.Bool
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	if w.lost.Load() {
+		return 0, net.ErrClosed
+	}
+	w.network.mu.Lock()
+	cut := w.network.cut
+	w.appends = w.appends || bytes.Contains(b, []byte("application_name\x00backbone appends\x00"))
+	if sent := w.executed(b); cut == nil || !w.appends || !slices.Contains(sent, w.network.at) {
+		w.network.mu.Unlock()
+		return w.Conn.Write(b)
+	}
+	w.network.cut = nil
+	w.network.mu.Unlock()
+	cut(w)
+	if w.lost.Load() {
+		return 0, net.ErrClosed
+	}
+	return w.Conn.Write(b)
+}
+
+// executed is the SQL of the statements that whole messages execute. A message is its
+// type, its length without the type, and its body; that of a start-up has no type.
+func (w *wire) executed(messages []byte) (statements []string) {
+	for len(messages) > 5 && messages[0] != 0 {
+		end := 1 + int(binary.BigEndian.Uint32(messages[1:]))
+		if end > len(messages) {
+			break
+		}
+		first, rest, _ := bytes.Cut(messages[5:end], []byte{0})
+		second, _, _ := bytes.Cut(rest, []byte{0})
+		switch messages[0] {
+		case 'P': // Parse: the statement's name, its SQL
+			if w.prepared == nil {
+				w.prepared = map[string]string{}
+			}
+			w.prepared[string(first)] = string(second)
+		case 'B': // Bind: the portal's name, the statement's
+			statements = append(statements, w.prepared[string(second)])
+		}
+		messages = messages[end:]
+	}
+	return statements
+}
+
+// Read may have begun before the wire was cut: the driver listens while a write takes
+// long.
+func (w *wire) Read(b []byte) (int, error) {
+	if w.lost.Load() {
+		return 0, net.ErrClosed
+	}
+	n, err := w.Conn.Read(b)
+	if w.deaf.Load() {
+		w.drain(bytes.Clone(b[:n]), err)
+	}
+	if w.lost.Load() { // lost while the answer came
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// drain reads the rest of the server's answer, so that the commit is certainly done, and
+// loses the connection.
+func (w *wire) drain(answer []byte, err error) {
+	// ReadyForQuery in state idle: the transaction is over.
+	for b := make([]byte, 4096); err == nil && !bytes.HasSuffix(answer, []byte{'Z', 0, 0, 0, 5, 'I'}); {
+		var n int
+		n, err = w.Conn.Read(b)
+		answer = append(answer, b[:n]...)
+	}
+	w.lose()
+}
+
+// lose drops the connection before anything is sent.
+func (w *wire) lose() {
+	w.lost.Store(true)
+	_ = w.Close()
+}
+
+// loseAnswer lets the server have what is about to be sent and drops what it says.
+func (w *wire) loseAnswer() { w.deaf.Store(true) }
+
+func behind(n *network) pgtest.Option {
+	return func(c *postgres.Config) { c.Appenders, c.DialFunc = 1, n.dial }
+}
+
+// warm connects an appender by a first append.
+func warm(t *testing.T, s *postgres.Store, r ports.AppendRequest) {
+	t.Helper()
+	_, err := s.Append(t.Context(), r)
+	require.NoError(t, err)
+}
+
+func TestConnectionLostBeforeTheCommitArrives(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s := pgtest.Open(t, pgtest.Database(t), behind(n))
+	p := pgtest.NewBooks(t, s, 1)[0]
+	warm(t, s, pgtest.Invoice(p, 1))
+	n.atCommit((*wire).lose)
+	result, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	n.requireCut(t)
+	require.NoError(t, err, "the group is absent and runs again")
+	require.EqualValues(t, 2, result.Head)
+	require.Equal(t, 2, pgtest.RequireSound(t, s, p))
+}
+
+func TestConnectionLostAfterTheCommit(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s := pgtest.Open(t, pgtest.Database(t), behind(n))
+	p := pgtest.NewBooks(t, s, 1)[0]
+	warm(t, s, pgtest.Invoice(p, 1))
+	n.atCommit((*wire).loseAnswer)
+	r := pgtest.Invoice(p, 3)
+	result, err := s.Append(t.Context(), r)
+	n.requireCut(t)
+	require.NoError(t, err, "the group is found")
+	require.False(t, result.Replayed)
+	require.Len(t, result.Events, 3)
+	stored, err := s.EventByID(t.Context(), p, r.Events[2].ID)
+	require.NoError(t, err)
+	require.Equal(t, stored.Checksum, result.Events[2].Checksum)
+	require.Equal(t, 4, pgtest.RequireSound(t, s, p))
+}
+
+func TestConnectionLostAroundTheCommitOfAnIntentAlone(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(*wire){"before": (*wire).lose, "after": (*wire).loseAnswer} {
+		for _, withKey := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				n := &network{}
+				s := pgtest.Open(t, pgtest.Database(t), behind(n))
+				p := pgtest.NewBooks(t, s, 1)[0]
+				request := func() ports.AppendRequest {
+					r := pgtest.Invoice(p, 1)
+					if !withKey {
+						r.Idempotency = nil
+					}
+					r.Intent = &ports.IntentWrite{Intent: intent.Intent{
+						ID: r.Events[0].ID, Type: "ap.submit_invoice", Status: intent.Denied, CreatedAt: time.Now(), UpdatedAt: time.Now(),
+					}}
+					r.Events, r.Streams = nil, nil
+					return r
+				}
+				warm(t, s, request())
+				n.atCommit(cut)
+				r := request()
+				_, err := s.Append(t.Context(), r)
+				n.requireCut(t)
+				require.NoError(t, err)
+				in, err := s.Intent(t.Context(), p, r.Intent.Intent.ID)
+				require.NoError(t, err)
+				require.Equal(t, 1, in.Revision)
+			})
+		}
+	}
+}
+
+func TestDrillOutcomeUnknown(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s := pgtest.Open(t, pgtest.Database(t), behind(n))
+	p := pgtest.NewBooks(t, s, 1)[0]
+	warm(t, s, pgtest.Invoice(p, 1))
+	n.atCommit(func(w *wire) {
+		n.refused.Store(true)
+		w.loseAnswer()
+	})
+	r := pgtest.Invoice(p, 1)
+	_, err := s.Append(t.Context(), r)
+	f, ok := fault.As(err)
+	require.True(t, ok)
+	require.Equal(t, "append.outcome_unknown", f.Code)
+	require.Equal(t, fault.Timeout, f.Kind)
+	require.Equal(t, r.Idempotency.Key, f.Attributes["idempotency_key"])
+
+	n.refused.Store(false)
+	again, err := s.Append(t.Context(), r)
+	require.NoError(t, err)
+	require.True(t, again.Replayed, "it had been written")
+	require.Equal(t, 2, pgtest.RequireSound(t, s, p))
+}
+
+func TestDrillBackendKilled(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	s := pgtest.Open(t, dsn)
+	p := pgtest.NewBooks(t, s, 2)
+	stop := make(chan struct{})
+	var acknowledged [2]atomic.Int64 // of each partition
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := s.Append(context.Background(), pgtest.Invoice(p[i%2], 1)); err != nil {
+					t.Errorf("append: %v", err)
+					return
+				}
+				acknowledged[i%2].Add(1)
+			}
+		})
+	}
+	killer := pgtest.Connect(t, dsn)
+	for range 10 {
+		// Whoever loses one connection after the other is refused in the end, so both get on
+		// in between: four callers have more answers than the groups before the kill held.
+		seen := [2]int64{acknowledged[0].Load(), acknowledged[1].Load()}
+		testkit.Eventually(t, pgtest.AWhile, func() bool { return acknowledged[0].Load() >= seen[0]+25 && acknowledged[1].Load() >= seen[1]+25 })
+		_, err := killer.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name IN ('backbone appends', 'backbone notify')`)
+		require.NoError(t, err)
+	}
+	close(stop)
+	wg.Wait()
+	written := pgtest.RequireSound(t, s, p[0]) + pgtest.RequireSound(t, s, p[1])
+	require.EqualValues(t, acknowledged[0].Load()+acknowledged[1].Load(), written)
+}
+
+func TestDrillHungLockHolder(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	n := &network{}
+	hanging, healthy := pgtest.Open(t, dsn, pgtest.Usual, behind(n)), pgtest.Open(t, dsn)
+	p := pgtest.NewBooks(t, healthy, 1)[0]
+	warm(t, hanging, pgtest.Invoice(p, 1))
+	held, thaw := n.freeze(t)
+	late := send(context.Background(), hanging, pgtest.Invoice(p, 1))
+	pgtest.Receive(t, held, "what it is about to write: it has the head lock and says nothing more")
+	_, err := healthy.Append(t.Context(), pgtest.Invoice(p, 1))
+	require.NoError(t, err, "it hangs on, and the lock is free all the same")
+	thaw()
+	require.NoError(t, (<-late).err, "it finds its group absent and runs it again")
+	require.Equal(t, 3, pgtest.RequireSound(t, healthy, p))
+}
+
+func TestWithoutADatabaseAppendsAreUnavailable(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s := pgtest.Open(t, pgtest.Database(t), behind(n))
+	p := pgtest.NewBooks(t, s, 1)[0]
+	n.refused.Store(true)
+	_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	require.Equal(t, fault.Unavailable, fault.KindOf(err))
+	n.refused.Store(false)
+	_, err = s.Append(t.Context(), pgtest.Invoice(p, 1))
+	require.NoError(t, err)
+}
+
+func TestAFailedNotificationDoesNotFailAnAppend(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s := pgtest.Open(t, pgtest.Database(t), behind(n))
+	p := pgtest.NewBooks(t, s, 1)[0]
+	// The appender's first append opens its connection; the notifier finds no way.
+	warm(t, s, ports.AppendRequest{Partition: p})
+	n.refused.Store(true)
+	for range 5 {
+		_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		require.NoError(t, err)
+	}
+	n.refused.Store(false)
+	require.Equal(t, 5, pgtest.RequireSound(t, s, p))
+}

@@ -1,0 +1,442 @@
+package appender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// group runs the requests of one transaction. It belongs to one appender and is
+// used again, with its buffers, for the next group.
+type group struct {
+	store          *Engine
+	facts          *facts
+	overlay        overlay
+	heads          map[event.PartitionID]*head
+	partitions     []event.PartitionID // ascending
+	partitionIDs   *pg.Column
+	events         []event.Prepared // accepted, in order
+	verdicts       []verdict
+	claims         []claim
+	numbers        []seriesNumber
+	tracksEntities bool
+	scratch        []byte
+	decidedAt      time.Time
+	probers        []prober
+	writer         *writer
+	lease          apartLease
+	begun          *pgxpool.Conn // whose transaction the next attempt goes on with; nil: it begins one
+	keyFault       *fault.Error  // why no key can be leased; nil when they can
+}
+
+func (g *group) init(s *Engine) {
+	g.store = s
+	g.facts = newFacts(s.leases != nil)
+	g.lease.pool = s.leases
+	g.overlay = newOverlay()
+	g.heads = map[event.PartitionID]*head{}
+	g.partitionIDs = pg.NewColumn(pgtype.Int4OID)
+	g.writer = newWriter()
+}
+
+// beginAppend names the isolation level: what is read after the lock must be newer
+// than the lock, whatever the database's default.
+const beginAppend = "begin isolation level read committed"
+
+// How a transaction ended.
+type ending int
+
+const (
+	committed   ending = iota
+	unwritten          // certainly nothing was written; err says why
+	uncertain          // the connection was lost at commit
+	serviceless        // certainly nothing was written; the database is not there
+)
+
+// Bounds of repetition.
+const (
+	maxReruns   = 4
+	rerunPause  = 20 * time.Millisecond
+	lookupTries = 5
+	lookupPause = 200 * time.Millisecond
+)
+
+// attempt runs the group once. A lease in another database lives until the outcome
+// is known.
+func (g *group) attempt(ws []*waiting, keyFault *fault.Error) (ending, error) {
+	g.keyFault = keyFault
+	defer g.lease.release()
+	end, err := g.transact(ws)
+	if end == uncertain {
+		g.store.db.Log.Warn("connection lost at commit; looking for the outcome", "requests", len(ws), "error", pg.RedactError(err))
+		end, err = g.settle(ws)
+	}
+	return end, err
+}
+
+// run answers every request of the group, but for those that missed a lock of somebody
+// else: of these, which it returns, nothing was written. look: it may look whose locks
+// those are and go on without them.
+func (g *group) run(ws []*waiting, look bool) (missed []*waiting) {
+	var keyFault *fault.Error
+	for rerun := 0; ; rerun++ {
+		started := time.Now()
+		end, err := g.attempt(ws, keyFault)
+		switch {
+		case errors.Is(err, errNoKeyStore) && keyFault == nil:
+			g.store.db.Log.Error("the key store's schema is missing; personal values are refused", "error", pg.RedactError(err))
+			keyFault = keystore.KeyStoreMissing(err)
+			continue
+		case errors.Is(err, errLeaseLost) && rerun >= maxReruns:
+			keyFault = keystore.KeyStoreUnavailable(err) // nothing left to lose: those without personal values go on
+			continue
+		case end == committed:
+			g.store.metrics.ObserveGroup(len(ws), len(g.events), time.Since(started))
+			g.answerAll(ws)
+			return nil
+		case end == uncertain:
+			g.store.db.Log.Error("the outcome of an append group is not known", "requests", len(ws), "error", pg.RedactError(err))
+			// Refusals too: what refused them may be a row of this very group.
+			for _, w := range ws {
+				w.answer <- answer{err: outcomeUnknown(w.request)}
+			}
+			return nil
+		case pg.IsLockTimeout(err):
+			return g.missed(ws, look)
+		case rerun < maxReruns && (end == serviceless || pg.IsSerializationFailure(err) || errors.Is(err, errAbsent) || errors.Is(err, errLeaseLost)):
+			pause(rerunPause << rerun)
+			continue
+		case end == serviceless:
+			g.store.db.Log.Error("append group without a database", "requests", len(ws), "error", pg.RedactError(err))
+			g.refuseAll(ws, pg.UnavailableFault(err))
+			return nil
+		case isFault(err): // a reason that is everybody's, such as the clock
+			f, _ := fault.As(err)
+			g.refuseAll(ws, f)
+			return nil
+		case len(ws) > 1:
+			// Somebody's value is refused by the store. Halving finds out whose, and lets
+			// everybody else through.
+			g.store.db.Log.Warn("append group refused by the store; halving it", "requests", len(ws), "error", pg.RedactError(err))
+			return g.runHalves(ws, look)
+		default:
+			g.refuseAll(ws, g.rejected(err))
+			return nil
+		}
+	}
+}
+
+// rejected is the fault for a request that the store refused when it was alone.
+func (g *group) rejected(err error) *fault.Error {
+	cause := pg.RedactError(err)
+	detail := "the store refused a value of this request; correct it before sending it again"
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == pg.SQLStateUnique {
+		detail = "the store holds a row of this request already; send the request with new ids"
+		// Everything else unique was checked under the head lock.
+		g.store.db.Log.Error("unique violation under the head lock: a used event id, or somebody writes around the lock", "error", cause)
+	} else {
+		g.store.db.Log.Error("append rejected by the store", "error", cause)
+	}
+	f := fault.New(fault.Internal, codeRejected, "%s", detail).WithCause(cause)
+	if s, ok := errors.AsType[*pg.StatementError](cause); ok {
+		f = f.With("sqlstate", s.SQLState)
+		if s.Constraint != "" {
+			f = f.With("constraint", s.Constraint)
+		}
+	}
+	return f
+}
+
+func pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}
+
+// transact locks, reads, decides, writes and commits.
+func (g *group) transact(ws []*waiting) (ending, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), g.store.config.GroupTimeout)
+	defer cancel()
+	conn, begun := g.begun, g.begun != nil
+	g.begun = nil
+	if !begun {
+		var err error
+		if conn, err = g.store.appends.Acquire(ctx); err != nil {
+			return serviceless, err
+		}
+	}
+	g.openLease(ctx, ws)
+	end, err := g.transactOn(ctx, conn, begun, ws)
+	if end != committed {
+		discard(conn)
+	} else {
+		conn.Release()
+	}
+	return end, err
+}
+
+// discard closes the connection: after a failure inside a pipeline nothing is
+// known about the state of its protocol. The server rolls back.
+func discard(conn *pgxpool.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), pg.CloseTimeout)
+	defer cancel()
+	_ = conn.Conn().Close(ctx) // there is nothing left to lose on it
+	conn.Release()
+}
+
+func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*waiting) (ending, error) {
+	if err := g.lockAndRead(ctx, conn, begun, ws); err != nil {
+		return beforeCommit(err), err
+	}
+	locked := time.Now()
+	g.takeLease(ctx)
+	g.decidedAt = g.store.db.Now()
+	for {
+		g.decideAll(ws, g.decidedAt)
+		if !g.facts.pending() {
+			g.wantHolders(ws)
+		}
+		if !g.facts.pending() {
+			break
+		}
+		if err := g.readPending(ctx, conn); err != nil {
+			return beforeCommit(err), err
+		}
+	}
+	for i := range g.verdicts {
+		g.nameHolder(ws[i].request.Partition, &g.verdicts[i])
+	}
+	if !slices.ContainsFunc(g.verdicts, func(v verdict) bool { return v.writes }) {
+		if _, err := conn.Exec(ctx, "rollback"); err != nil {
+			return beforeCommit(err), err
+		}
+		return committed, nil
+	}
+	end, err := g.write(ctx, conn, ws)
+	if end == committed {
+		g.store.pace.note(time.Since(locked))
+	}
+	return end, err
+}
+
+func beforeCommit(err error) ending {
+	if !isFault(err) && !errors.Is(err, errLeaseLost) && pg.IsUnavailable(err) {
+		return serviceless
+	}
+	return unwritten
+}
+
+func isFault(err error) bool { _, ok := fault.As(err); return ok }
+
+// lockAndRead is the first round trip.
+func (g *group) lockAndRead(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*waiting) error {
+	err := g.lockAndAsk(ctx, conn, begun, ws)
+	if err != nil && g.lease.pool == nil && g.keyFault == nil && keystore.LacksKeyStore(err) && anySealed(ws) {
+		return fmt.Errorf("%w: %w", errNoKeyStore, err)
+	}
+	return err
+}
+
+func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*waiting) error {
+	g.facts.reset()
+	g.partitions = g.partitions[:0]
+	for _, w := range ws {
+		g.partitions = append(g.partitions, w.request.Partition)
+	}
+	slices.Sort(g.partitions)
+	g.partitions = slices.Compact(g.partitions)
+	g.partitionIDs.Reset()
+	for _, p := range g.partitions {
+		g.partitionIDs.Int4(int32(p))
+	}
+	g.wantAll(ws)
+
+	var batch pgx.Batch
+	if !begun {
+		batch.Queue(beginAppend)
+		if wait := g.store.brief(); wait != g.store.config.brief() { // which the session has
+			batch.Queue(pg.SetLockTimeout, pg.Milliseconds(wait))
+		}
+	}
+	opening := batch.Len()
+	batch.Queue(backbonedb.LockPartitionHeads, g.partitionIDs)
+	batch.Queue(backbonedb.ListLastEvents, g.partitionIDs)
+	g.probers = queuePending(&batch, g.facts.log, g.probers[:0])
+	before := g.store.db.Clock.Now()
+	results := conn.SendBatch(ctx, &batch)
+	defer results.Close()
+	for range opening {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+	}
+	if err := g.readHeads(results); err != nil {
+		return err
+	}
+	databaseTime, err := g.readLastEvents(results)
+	if err != nil {
+		return err
+	}
+	for _, l := range g.probers {
+		if err := l.read(results); err != nil {
+			return err
+		}
+	}
+	if err := results.Close(); err != nil {
+		return err
+	}
+	return g.checkClock(before, databaseTime, g.store.db.Clock.Now())
+}
+
+func (g *group) readHeads(results pgx.BatchResults) error {
+	clear(g.heads)
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id int32
+		var genesis []byte
+		if err := rows.Scan(&id, &genesis); err != nil {
+			return err
+		}
+		h := &head{}
+		copy(h.genesis[:], genesis)
+		h.locked = ports.Head{Genesis: h.genesis, Checksum: h.genesis}
+		g.heads[event.PartitionID(id)] = h
+	}
+	return rows.Err()
+}
+
+func (g *group) readLastEvents(results pgx.BatchResults) (databaseTime time.Time, err error) {
+	rows, err := results.Query()
+	if err != nil {
+		return databaseTime, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r backbonedb.ListLastEventsRow
+		if err := rows.Scan(&r.PartitionID, &r.Sequence, &r.RecordedAt, &r.Checksum, &r.DatabaseTime); err != nil {
+			return databaseTime, err
+		}
+		databaseTime = r.DatabaseTime
+		if h, ok := g.heads[event.PartitionID(r.PartitionID)]; ok && r.Sequence > 0 {
+			h.locked.Sequence = event.Sequence(r.Sequence)
+			h.locked.RecordedAt = r.RecordedAt.UTC()
+			copy(h.locked.Checksum[:], r.Checksum)
+		}
+	}
+	return databaseTime, rows.Err()
+}
+
+// checkClock refuses to stamp events with a clock that is off: the database was
+// asked at some moment between the two readings.
+func (g *group) checkClock(before, database, after time.Time) error {
+	limit := g.store.db.Config.MaxClockSkew
+	if limit < 0 || !database.Before(before.Add(-limit)) && !database.After(after.Add(limit)) {
+		return nil
+	}
+	skew := before.Sub(database)
+	g.store.db.Log.Error("this node's clock is off; appends are refused", "skew", skew.String(), "limit", limit.String())
+	return fault.New(fault.Unavailable, codeClockSkew,
+		"this node's clock is %s off the database's; use another node until its clock is set", skew.Round(time.Millisecond)).WithRetryAfter(5 * time.Second)
+}
+
+// readPending asks for names that became known while deciding.
+func (g *group) readPending(ctx context.Context, conn *pgxpool.Conn) error {
+	if slices.ContainsFunc(g.facts.keys, isPending) {
+		if err := g.lease.read(ctx, g.facts); err != nil {
+			return fmt.Errorf("%w: %w", errLeaseLost, pg.RedactError(err))
+		}
+	}
+	var batch pgx.Batch
+	if g.probers = queuePending(&batch, g.facts.log, g.probers[:0]); len(g.probers) == 0 {
+		return nil
+	}
+	results := conn.SendBatch(ctx, &batch)
+	defer results.Close()
+	for _, l := range g.probers {
+		if err := l.read(results); err != nil {
+			return err
+		}
+	}
+	return results.Close()
+}
+
+// wantHolders asks for the ids of stored events that refused a request.
+func (g *group) wantHolders(ws []*waiting) {
+	for i := range g.verdicts {
+		v := &g.verdicts[i]
+		if v.holder != 0 && v.holder <= v.partHead.locked.Sequence {
+			g.facts.ids.want(placeKey{ws[i].request.Partition, v.holder})
+		}
+	}
+}
+
+// answerAll answers from the verdicts after the commit.
+func (g *group) answerAll(ws []*waiting) {
+	for i, w := range ws {
+		v := &g.verdicts[i]
+		switch {
+		case v.err != nil:
+			w.answer <- answer{err: v.err}
+		case v.replay != nil:
+			w.answer <- answer{result: ports.AppendResult{Events: []ports.AppendedEvent{}, Head: v.head, Replayed: true, Outcome: *v.replay}}
+		default:
+			w.answer <- answer{result: g.result(v)}
+		}
+	}
+	for p, h := range g.heads {
+		if h.current.Sequence > h.locked.Sequence {
+			g.store.notifier.grew(p, h.current.Sequence)
+		}
+	}
+	clear(g.events) // let go of the callers' memory
+}
+
+func (g *group) refuseAll(ws []*waiting, err *fault.Error) {
+	for _, w := range ws {
+		w.answer <- answer{err: err}
+	}
+}
+
+// nameHolder says which event refused the request.
+func (g *group) nameHolder(p event.PartitionID, v *verdict) {
+	if v.holder == 0 {
+		return
+	}
+	id := g.facts.ids.rows[placeKey{p, v.holder}]
+	for i := range g.events {
+		if g.events[i].Partition == p && g.events[i].Sequence == v.holder {
+			id = g.events[i].ID
+		}
+	}
+	v.err = v.err.WithHolder(fault.Holder{EventID: id.String(), Sequence: decimal(v.holder)})
+}
+
+func (g *group) result(v *verdict) ports.AppendResult {
+	receipts := make([]ports.AppendedEvent, v.count)
+	for i := range receipts {
+		e := &g.events[v.first+i]
+		receipts[i] = ports.AppendedEvent{
+			ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream,
+			StreamVersion: e.StreamVersion, RecordedAt: e.RecordedAt, Checksum: e.Checksum,
+		}
+	}
+	return ports.AppendResult{Events: receipts, Head: v.head, Outcome: v.outcome}
+}

@@ -1,0 +1,167 @@
+package appender
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// The functions of the key store, whose schema has its own migrations and may be
+// another database; sqlc sees neither. keystore.lease answers the keys that are
+// active in the wanted version and not fenced, and locks them FOR SHARE until the
+// transaction ends. It passes over locked rows instead of waiting, so an appender
+// that holds head locks never waits for an eraser. keystore.key_states answers
+// every key and locks nothing.
+const (
+	leaseKeys     = `SELECT ordinal FROM keystore.lease($1::int[], $2::int[], $3::text[], $4::smallint[], $5::int[])`
+	readKeyStates = `SELECT ordinal, state FROM keystore.key_states($1::int[], $2::int[], $3::text[], $4::smallint[])`
+)
+
+// subjectKey names the key of a person.
+type subjectKey struct {
+	partition event.PartitionID
+	subject   string
+	class     uint8
+}
+
+// keyVersion names the version of it that values were sealed with.
+type keyVersion struct {
+	subjectKey
+	version uint32
+}
+
+func keyOf(p event.PartitionID, s *event.SealedSubject) keyVersion {
+	return keyVersion{subjectKey{p, s.Subject, s.KeyClass}, s.KeyVersion}
+}
+
+func encodeSubjectKey(c []*pg.Column, k subjectKey) {
+	c[0].Int4(int32(k.partition))
+	c[1].Text(k.subject)
+	c[2].Int2(int16(k.class))
+}
+
+func encodeKeyVersion(c []*pg.Column, k keyVersion) {
+	encodeSubjectKey(c, k.subjectKey)
+	c[3].Int4(int32(k.version))
+}
+
+// scanLease: a key without a row was not leased.
+func scanLease(r pgx.Rows, n *int32, leased *bool) error {
+	*leased = true
+	return r.Scan(n)
+}
+
+func scanKeyState(r pgx.Rows, n *int32, state *shredding.KeyState) error {
+	var text pgtype.Text
+	err := r.Scan(n, &text)
+	*state = shredding.KeyState(text.String)
+	return err
+}
+
+// isSealed reports whether a request holds values that are sealed with a person's
+// key.
+func isSealed(r *ports.AppendRequest) bool {
+	if r.Intent != nil && len(r.Intent.Sealed) > 0 {
+		return true
+	}
+	for i := range r.Events {
+		if len(r.Events[i].Sealed) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func anySealed(ws []*waiting) bool {
+	for _, w := range ws {
+		if isSealed(w.request) {
+			return true
+		}
+	}
+	return false
+}
+
+// wantKeys asks for a lease on every key of the request.
+func (g *group) wantKeys(r *ports.AppendRequest) {
+	if g.keyFault != nil {
+		return
+	}
+	for i := range r.Events {
+		sealed := r.Events[i].Sealed
+		for j := range sealed {
+			g.facts.leases.want(keyOf(r.Partition, &sealed[j]))
+		}
+	}
+	if r.Intent != nil {
+		for j := range r.Intent.Sealed {
+			g.facts.leases.want(keyOf(r.Partition, &r.Intent.Sealed[j]))
+		}
+	}
+}
+
+// checkKeys refuses a request whose keys are not all leased.
+func (g *group) checkKeys(r *ports.AppendRequest) *fault.Error {
+	if g.keyFault != nil {
+		if isSealed(r) {
+			return g.keyFault
+		}
+		return nil
+	}
+	for i := range r.Events {
+		sealed := r.Events[i].Sealed
+		for j := range sealed {
+			if f := g.checkKey(r.Partition, &sealed[j]); f != nil {
+				return f.WithField("/events/" + strconv.Itoa(i) + f.Field)
+			}
+		}
+	}
+	if r.Intent != nil {
+		for j := range r.Intent.Sealed {
+			if f := g.checkKey(r.Partition, &r.Intent.Sealed[j]); f != nil {
+				return f.WithField("/payload" + f.Field)
+			}
+		}
+	}
+	return nil
+}
+
+// checkKey looks at a key that was not leased once more, to tell one that is gone
+// from one that was busy for a moment.
+func (g *group) checkKey(p event.PartitionID, s *event.SealedSubject) *fault.Error {
+	k := keyOf(p, s)
+	if g.facts.leases.get(k) {
+		return nil
+	}
+	pointer := ""
+	if len(s.Pointers) > 0 {
+		pointer = s.Pointers[0]
+	}
+	switch g.facts.keyStates.get(k.subjectKey) {
+	case shredding.KeyActive:
+		return keyMoved(pointer)
+	default:
+		return shredding.Erased(pointer)
+	}
+}
+
+func keyMoved(pointer string) *fault.Error {
+	return fault.New(fault.Conflict, "pii.key_moved",
+		"the key of this subject was busy or has a newer version; seal the values again and send the request again").
+		WithField(pointer).WithRetryAfter(keyRetryAfter)
+}
+
+// keyRetryAfter is longer than whoever locks a key row, an eraser excepted.
+const keyRetryAfter = 20 * time.Millisecond
+
+// errNoKeyStore is a group that failed for the key store's functions, which are in
+// the log's database.
+var errNoKeyStore = errors.New("the key store's schema is missing")

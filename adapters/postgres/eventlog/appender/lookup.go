@@ -1,0 +1,321 @@
+package appender
+
+import (
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// lookup is what a group knows of one kind of row, as of its head locks. Names
+// are asked for once; a name without a row has the zero value.
+type lookup[K comparable, V any] struct {
+	sql     string
+	rows    map[K]V
+	asked   []K // since the last queue
+	columns []*pg.Column
+	encode  func(columns []*pg.Column, k K)
+	scan    func(rows pgx.Rows, ordinal *int32, v *V) error
+}
+
+// prober is a lookup of any kind.
+type prober interface {
+	reset()
+	pending() bool
+	queue(*pgx.Batch)
+	read(pgx.BatchResults) error
+}
+
+func newLookup[K comparable, V any](sql string, elements []uint32, encode func([]*pg.Column, K), scan func(pgx.Rows, *int32, *V) error) *lookup[K, V] {
+	l := &lookup[K, V]{sql: sql, rows: map[K]V{}, encode: encode, scan: scan}
+	for _, e := range append([]uint32{pgtype.Int4OID}, elements...) {
+		l.columns = append(l.columns, pg.NewColumn(e))
+	}
+	return l
+}
+
+func (l *lookup[K, V]) reset() {
+	clear(l.rows)
+	l.asked = l.asked[:0]
+}
+
+// want asks for a name unless it was asked for before.
+func (l *lookup[K, V]) want(k K) {
+	if _, known := l.rows[k]; !known {
+		var zero V
+		l.rows[k] = zero
+		l.asked = append(l.asked, k)
+	}
+}
+
+// get gives the row of a name. A name that nobody asked for yet reads as absent
+// and is pending afterwards.
+func (l *lookup[K, V]) get(k K) V {
+	v, known := l.rows[k]
+	if !known {
+		l.want(k)
+	}
+	return v
+}
+
+func (l *lookup[K, V]) pending() bool { return len(l.asked) > 0 }
+
+func (l *lookup[K, V]) queue(b *pgx.Batch) {
+	for _, c := range l.columns {
+		c.Reset()
+	}
+	for i, k := range l.asked {
+		l.columns[0].Int4(int32(i))
+		l.encode(l.columns[1:], k)
+	}
+	args := make([]any, 0, len(l.columns))
+	for _, c := range l.columns {
+		args = append(args, c)
+	}
+	b.Queue(l.sql, args...)
+}
+
+func (l *lookup[K, V]) read(results pgx.BatchResults) error {
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		var ordinal int32
+		var v V
+		if err := l.scan(rows, &ordinal, &v); err != nil {
+			rows.Close()
+			return err
+		}
+		l.rows[l.asked[ordinal]] = v
+	}
+	rows.Close()
+	l.asked = l.asked[:0]
+	return rows.Err()
+}
+
+// The names of rows. Each begins with the partition.
+type (
+	streamKey struct {
+		partition event.PartitionID
+		stream    event.StreamID
+	}
+	textKey struct {
+		partition event.PartitionID
+		text      string
+	}
+	businessKey struct {
+		partition event.PartitionID
+		eventType string
+		key       string
+	}
+	intentKey struct {
+		partition event.PartitionID
+		id        event.ID
+	}
+	placeKey struct {
+		partition event.PartitionID
+		sequence  event.Sequence
+	}
+	keyCondition struct {
+		partition event.PartitionID
+		after     event.Sequence
+		key       string
+		others    string // array literal
+		types     string // array literal
+	}
+	typeCondition struct {
+		partition event.PartitionID
+		after     event.Sequence
+		eventType string
+	}
+)
+
+// The rows.
+type (
+	streamRow struct {
+		version     event.Version
+		first, last event.Sequence
+		state       event.StreamState
+		access      string        // access list, JSON; "": none
+		change      *streamChange // what the group changes besides; nil: nothing
+	}
+	idempotencyRow struct {
+		outcome   ports.IdempotencyOutcome
+		expiresAt time.Time // zero: no row
+	}
+	businessRow struct {
+		sequence event.Sequence // 0: free
+		id       event.ID
+		document string
+	}
+	conditionRow struct {
+		sequence event.Sequence
+		position int64
+	}
+	intentRow struct {
+		revision  int
+		status    string
+		updatedAt time.Time
+	}
+)
+
+// facts are all lookups of a group.
+type facts struct {
+	streams        *lookup[streamKey, streamRow]
+	idempotency    *lookup[textKey, idempotencyRow]
+	business       *lookup[businessKey, businessRow]
+	entities       *lookup[textKey, event.Sequence]
+	keyConditions  *lookup[keyCondition, conditionRow]
+	typeConditions *lookup[typeCondition, event.Sequence]
+	series         *lookup[textKey, uint64]
+	intents        *lookup[intentKey, intentRow]
+	ids            *lookup[placeKey, event.ID]
+	sequences      *lookup[intentKey, event.Sequence]
+	leases         *lookup[keyVersion, bool]
+	keyStates      *lookup[subjectKey, shredding.KeyState]
+	log            []prober // asked on the group's own connection
+	keys           []prober // asked on a lease's connection: the key store is another database
+}
+
+func newFacts(keysApart bool) *facts {
+	const i2, i4, i8, text, uuid = pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID, pgtype.TextOID, pgtype.UUIDOID
+	f := &facts{
+		streams: newLookup(backbonedb.ListStreamVersions, []uint32{i4, text, text},
+			func(c []*pg.Column, k streamKey) {
+				c[0].Int4(int32(k.partition))
+				c[1].Text(k.stream.Type)
+				c[2].Text(k.stream.ID)
+			},
+			func(r pgx.Rows, n *int32, v *streamRow) error {
+				var lifecycle, access pgtype.Text
+				err := r.Scan(n, (*uint64)(&v.version), (*uint64)(&v.first), (*uint64)(&v.last), &lifecycle, &access)
+				v.state, v.access = event.ParseStreamState(lifecycle.String), access.String
+				return err
+			}),
+		idempotency: newLookup(backbonedb.ListIdempotencyKeys, []uint32{i4, text}, encodeText, scanIdempotency),
+		business: newLookup(backbonedb.ListBusinessKeys, []uint32{i4, text, text},
+			func(c []*pg.Column, k businessKey) {
+				c[0].Int4(int32(k.partition))
+				c[1].Text(k.eventType)
+				c[2].Text(k.key)
+			},
+			func(r pgx.Rows, n *int32, v *businessRow) error {
+				var id pgtype.UUID
+				var document pgtype.Text
+				err := r.Scan(n, (*uint64)(&v.sequence), &id, &document)
+				v.id, v.document = id.Bytes, document.String
+				return err
+			}),
+		entities: newLookup(backbonedb.ListKeyVersions, []uint32{i4, text}, encodeText, scanSequence[event.Sequence]),
+		keyConditions: newLookup(backbonedb.ListKeyConditionHits, []uint32{i4, i8, text, text, text},
+			func(c []*pg.Column, k keyCondition) {
+				c[0].Int4(int32(k.partition))
+				c[1].Int8(int64(k.after))
+				c[2].Text(k.key)
+				c[3].Text(k.others)
+				c[4].Text(k.types)
+			},
+			func(r pgx.Rows, n *int32, v *conditionRow) error {
+				return r.Scan(n, (*uint64)(&v.sequence), &v.position)
+			}),
+		typeConditions: newLookup(backbonedb.ListTypeConditionHits, []uint32{i4, i8, text},
+			func(c []*pg.Column, k typeCondition) {
+				c[0].Int4(int32(k.partition))
+				c[1].Int8(int64(k.after))
+				c[2].Text(k.eventType)
+			}, scanSequence[event.Sequence]),
+		series: newLookup(backbonedb.ListNumberSeries, []uint32{i4, text}, encodeText,
+			func(r pgx.Rows, n *int32, v *uint64) error { return r.Scan(n, v) }),
+		intents: newLookup(backbonedb.ListIntentRevisions, []uint32{i4, uuid}, encodeID,
+			func(r pgx.Rows, n *int32, v *intentRow) error {
+				return r.Scan(n, &v.revision, &v.status, &v.updatedAt)
+			}),
+		ids: newLookup(backbonedb.ListEventIDs, []uint32{i4, i8},
+			func(c []*pg.Column, k placeKey) {
+				c[0].Int4(int32(k.partition))
+				c[1].Int8(int64(k.sequence))
+			},
+			func(r pgx.Rows, n *int32, v *event.ID) error {
+				var id pgtype.UUID
+				err := r.Scan(n, &id)
+				*v = id.Bytes
+				return err
+			}),
+		sequences: newLookup(backbonedb.ListEventSequences, []uint32{i4, uuid}, encodeID, scanSequence[event.Sequence]),
+		leases:    newLookup(leaseKeys, []uint32{i4, text, i2, i4}, encodeKeyVersion, scanLease),
+		keyStates: newLookup(readKeyStates, []uint32{i4, text, i2}, encodeSubjectKey, scanKeyState),
+	}
+	f.log = []prober{f.streams, f.idempotency, f.business, f.entities, f.keyConditions, f.typeConditions, f.series, f.intents, f.ids, f.sequences}
+	f.keys = []prober{f.leases, f.keyStates}
+	if !keysApart {
+		f.log, f.keys = append(f.log, f.keys...), nil
+	}
+	return f
+}
+
+func encodeText(c []*pg.Column, k textKey) {
+	c[0].Int4(int32(k.partition))
+	c[1].Text(k.text)
+}
+
+func encodeID(c []*pg.Column, k intentKey) {
+	c[0].Int4(int32(k.partition))
+	c[1].Bytes(k.id[:])
+}
+
+func scanSequence[V ~uint64](r pgx.Rows, n *int32, v *V) error {
+	var sequence uint64
+	err := r.Scan(n, &sequence)
+	*v = V(sequence)
+	return err
+}
+
+func scanIdempotency(r pgx.Rows, n *int32, v *idempotencyRow) error {
+	var fingerprint []byte
+	var intentID pgtype.UUID
+	o := &v.outcome
+	err := r.Scan(n, &fingerprint, &intentID, (*uint64)(&o.FirstSequence), &o.EventCount, &v.expiresAt)
+	copy(o.Fingerprint[:], fingerprint)
+	o.IntentID = intentID.Bytes
+	return err
+}
+
+func (f *facts) reset() {
+	for _, l := range f.log {
+		l.reset()
+	}
+	f.forgetKeys()
+}
+
+// forgetKeys drops what was asked of a key store in another database.
+func (f *facts) forgetKeys() {
+	for _, l := range f.keys {
+		l.reset()
+	}
+}
+
+// queuePending adds a statement for every lookup with pending names and returns
+// them in order.
+func queuePending(b *pgx.Batch, lookups, into []prober) []prober {
+	for _, l := range lookups {
+		if l.pending() {
+			l.queue(b)
+			into = append(into, l)
+		}
+	}
+	return into
+}
+
+func isPending(l prober) bool { return l.pending() }
+
+func (f *facts) pending() bool {
+	return slices.ContainsFunc(f.log, isPending) || slices.ContainsFunc(f.keys, isPending)
+}

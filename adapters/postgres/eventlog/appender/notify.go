@@ -1,0 +1,150 @@
+package appender
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+const notifyInterval = 10 * time.Millisecond // per partition, at least
+
+// notifier tells listeners that partitions grew, after the commit and on its own
+// connection: NOTIFY inside the append's transaction would take a lock of the
+// whole cluster. What cannot be told is dropped; readers poll as well.
+type notifier struct {
+	store *Engine
+	mu    sync.Mutex
+	heads map[event.PartitionID]event.Sequence // grown since told
+	told  map[event.PartitionID]time.Time
+	wake  chan struct{}
+	stop  chan struct{}
+	done  chan struct{}
+}
+
+func startNotifier(s *Engine) *notifier {
+	n := &notifier{
+		store: s, heads: map[event.PartitionID]event.Sequence{}, told: map[event.PartitionID]time.Time{},
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	go n.run()
+	return n
+}
+
+func (n *notifier) grew(p event.PartitionID, head event.Sequence) {
+	n.mu.Lock()
+	n.heads[p] = max(n.heads[p], head)
+	n.mu.Unlock()
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (n *notifier) close() {
+	close(n.stop)
+	<-n.done
+}
+
+func (n *notifier) run() {
+	defer close(n.done)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var conn *pgx.Conn
+	defer func() { pg.CloseConn(conn) }()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		stopping := false
+		select {
+		case <-n.wake:
+		case <-timer.C:
+		case <-n.stop:
+			stopping = true
+		}
+		due, wait := n.due(stopping)
+		if len(due) > 0 {
+			conn = n.tell(ctx, conn, due)
+			if conn == nil && !stopping {
+				n.rest()
+			}
+		}
+		if stopping {
+			return
+		}
+		if wait > 0 {
+			timer.Reset(wait)
+		}
+	}
+}
+
+// rest waits after a failure, unless the store is closed.
+func (n *notifier) rest() {
+	timer := time.NewTimer(pg.ReconnectPause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-n.stop:
+		// run sees it again: the channel stays closed.
+	}
+}
+
+type growth struct {
+	partition event.PartitionID
+	head      event.Sequence
+}
+
+// due takes what may be told now and says how long until the rest may be.
+func (n *notifier) due(all bool) (due []growth, wait time.Duration) {
+	now := time.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for p, head := range n.heads {
+		if left := notifyInterval - now.Sub(n.told[p]); left > 0 && !all {
+			wait = max(wait, left)
+			continue
+		}
+		due = append(due, growth{p, head})
+		n.told[p] = now
+		delete(n.heads, p)
+	}
+	return due, wait
+}
+
+func (n *notifier) tell(ctx context.Context, conn *pgx.Conn, due []growth) *pgx.Conn {
+	ctx, cancel := context.WithTimeout(ctx, n.store.db.Config.Timeouts.Notify)
+	defer cancel()
+	var err error
+	if conn == nil {
+		if conn, err = n.store.db.Connect(ctx, n.store.db.Config.DSN, "backbone notify"); err != nil {
+			n.store.db.Log.Warn("cannot notify; readers poll", "error", pg.RedactError(err))
+			return nil
+		}
+	}
+	var batch pgx.Batch
+	for _, d := range due {
+		batch.Queue(backbonedb.NotifyChannel, eventlog.ChannelAppended, appendedPayload(d.partition, d.head))
+	}
+	if err = conn.SendBatch(ctx, &batch).Close(); err != nil {
+		n.store.db.Log.Warn("cannot notify; readers poll", "error", pg.RedactError(err))
+		pg.CloseConn(conn)
+		return nil
+	}
+	return conn
+}
+
+// appendedPayload is the whole message: {"partition":17,"sequence":"4242"}.
+func appendedPayload(p event.PartitionID, head event.Sequence) string {
+	b := append(make([]byte, 0, 64), `{"partition":`...)
+	b = strconv.AppendUint(b, uint64(p), 10)
+	b = append(b, `,"sequence":"`...)
+	b = strconv.AppendUint(b, uint64(head), 10)
+	return string(append(b, `"}`...))
+}

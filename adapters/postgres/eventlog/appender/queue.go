@@ -1,0 +1,221 @@
+package appender
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Limits of a group. Requests above the oversize limit go alone: a few of a
+// megabyte each in one group held up small callers for a second.
+const (
+	maxGroupEvents = 512
+	maxGroupBytes  = 4 << 20
+	oversizeBytes  = 512 << 10
+)
+
+// The states of a waiting request.
+const (
+	stateWaiting int32 = iota
+	stateTaken
+	stateAbandoned // the caller gave up before it was taken
+	stateLeft      // the caller gave up after it was taken, and was told that the outcome is unknown
+)
+
+// waiting is one request in the queue of an appender.
+type waiting struct {
+	request  *ports.AppendRequest
+	intent   *encodedIntent
+	bytes    int
+	queuedAt time.Time
+	until    time.Time // for how long it waits for a lock of somebody else; zero: it has met none
+	state    atomic.Int32
+	answer   chan answer // of capacity 1: the appender never waits for a caller
+}
+
+type answer struct {
+	result ports.AppendResult
+	err    error
+}
+
+func (w *waiting) oversize() bool {
+	return w.bytes > oversizeBytes || len(w.request.Events) > maxGroupEvents
+}
+
+// queue is what waits for one appender, bounded in requests and bytes, as a whole
+// and per partition. A request that does not fit is refused at once. What waits for a
+// lock of somebody else waits in detours, so that it stops neither the appender nor
+// the other partitions.
+type queue struct {
+	mu           sync.Mutex
+	items        []*waiting
+	detours      map[event.PartitionID]*detour
+	suspects     map[event.PartitionID]bool // whose lock was missed and has not been had since
+	load         load
+	behind       load // the part of it in detours
+	aside        load // what detours have taken from groups, which load does not count
+	partitions   map[event.PartitionID]load
+	limit        load // of the queue
+	share        load // of one partition
+	onePartition bool
+	patience     time.Duration // with locks of somebody else
+	begin        func(*detour) // lets a detour run; called with mu
+	closed       bool
+	wake         chan struct{} // of capacity 1
+}
+
+// load is a weight in the queue.
+type load struct{ requests, bytes int }
+
+func (l load) plus(requests, bytes int) load { return load{l.requests + requests, l.bytes + bytes} }
+
+func (l load) exceeds(limit load) bool { return l.requests > limit.requests || l.bytes > limit.bytes }
+
+func newQueue(limit, share load, onePartition bool) *queue {
+	return &queue{
+		limit: limit, share: share, partitions: map[event.PartitionID]load{}, onePartition: onePartition, wake: make(chan struct{}, 1),
+		detours: map[event.PartitionID]*detour{}, suspects: map[event.PartitionID]bool{},
+	}
+}
+
+func (q *queue) push(w *waiting) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return fault.New(fault.Unavailable, codeShuttingDown, "the server is shutting down; try another node or try again").WithRetryAfter(time.Second)
+	}
+	// An empty queue takes any request, so that none is too large for ever. No
+	// partition may fill the queue of its neighbours.
+	p := w.request.Partition
+	total, own := q.load.plus(1, w.bytes), q.partitions[p].plus(1, w.bytes)
+	full := q.load.requests > 0 && (total.exceeds(q.limit) || own.requests > 1 && own.exceeds(q.share))
+	d, aside := q.detours[p]
+	aside = aside || q.suspects[p]
+	if aside && !full { // nor may all detours together
+		behind := q.behind.plus(1, w.bytes)
+		full = q.behind.requests > 0 && behind.exceeds(q.share)
+	}
+	if full {
+		return fault.New(fault.Unavailable, codeQueueFull, "too many appends are waiting; try again").WithRetryAfter(pg.RetryAfter)
+	}
+	q.load, q.partitions[p] = total, own
+	if aside {
+		if d == nil {
+			d = q.divert(p)
+		}
+		d.follow(q, w, time.Now())
+		return nil
+	}
+	q.items = append(q.items, w)
+	q.signal()
+	return nil
+}
+
+func (q *queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.signal()
+}
+
+func (q *queue) depth() (requests, bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.load.requests, q.load.bytes
+}
+
+// take fills group with the next requests in order of arrival: one oversize
+// request alone, or as many others as a group may hold; oversize ones are passed
+// over then and come first next time. It waits for the first request and returns
+// nil when the queue is closed and empty and its detours have ended. Requests whose
+// callers gave up are dropped.
+func (q *queue) take(group []*waiting) []*waiting {
+	for {
+		q.mu.Lock()
+		group = q.fill(group[:0])
+		closed := q.closed && len(q.items) == 0 && len(q.detours) == 0
+		q.mu.Unlock()
+		if len(group) > 0 {
+			return group
+		}
+		if closed {
+			return nil
+		}
+		<-q.wake
+	}
+}
+
+// left takes a request out of the loads.
+func (q *queue) left(w *waiting) {
+	p := w.request.Partition
+	q.load = q.load.plus(-1, -w.bytes)
+	if own := q.partitions[p].plus(-1, -w.bytes); own.requests > 0 {
+		q.partitions[p] = own
+	} else {
+		delete(q.partitions, p)
+	}
+}
+
+func (q *queue) fill(group []*waiting) []*waiting {
+	group, q.items = gather(group, q.items, q.onePartition, (*waiting).take, q.left)
+	return group
+}
+
+// take lets an appender have the request, unless its caller gave up.
+func (w *waiting) take() bool { return w.state.CompareAndSwap(stateWaiting, stateTaken) }
+
+// waits reports whether the caller still waits for the request to be taken.
+func (w *waiting) waits() bool { return w.state.Load() == stateWaiting }
+
+// gather moves the next requests from items to group, those that may be taken, and
+// returns what is kept. It reports whatever leaves items to left.
+func gather(group, items []*waiting, onePartition bool, take func(*waiting) bool, left func(*waiting)) (taken, kept []*waiting) {
+	events, bytes := 0, 0
+	kept = items[:0]
+	full := false
+	for _, w := range items {
+		switch {
+		case full:
+		case w.state.Load() == stateAbandoned:
+			left(w)
+			continue
+		case onePartition && len(group) > 0 && group[0].request.Partition != w.request.Partition:
+			// Passed over: it comes first next time.
+		case w.oversize():
+			if len(group) > 0 {
+				break
+			}
+			// Alone when it is the first; nothing else joins it.
+			left(w)
+			if take(w) {
+				group, full = append(group, w), true
+			}
+			continue
+		case events+len(w.request.Events) > maxGroupEvents || bytes+w.bytes > maxGroupBytes:
+			full = true
+		default:
+			left(w)
+			if take(w) {
+				group = append(group, w)
+				events += len(w.request.Events)
+				bytes += w.bytes
+			}
+			continue
+		}
+		kept = append(kept, w)
+	}
+	clear(items[len(kept):])
+	return group, kept
+}

@@ -1,0 +1,118 @@
+package appender
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// settle finds out whether a group was committed whose connection was lost at
+// commit. On a new connection it takes the group's head locks, which the lost
+// session holds as long as it lives, and looks for one row of the group: the
+// group is there as a whole or not at all. It gives committed, unwritten with
+// errAbsent, or uncertain.
+func (g *group) settle(ws []*waiting) (ending, error) {
+	var err error
+	for try := range lookupTries {
+		if try > 0 {
+			pause(lookupPause << try)
+		}
+		var found, certain bool
+		found, certain, err = g.lookAgain(ws)
+		switch {
+		case err != nil:
+			continue
+		case !certain:
+			return uncertain, nil
+		case found:
+			return committed, nil
+		default:
+			return unwritten, errAbsent
+		}
+	}
+	return uncertain, err
+}
+
+func (g *group) lookAgain(ws []*waiting) (found, certain bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), g.store.config.GroupTimeout)
+	defer cancel()
+	conn, err := g.store.appends.Acquire(ctx)
+	if err != nil {
+		return false, false, err
+	}
+	defer func() {
+		if err != nil {
+			discard(conn)
+			return
+		}
+		conn.Release()
+	}()
+	g.facts.reset()
+	judge := g.wantWitness(ws)
+	if err := g.lockOnly(ctx, conn); err != nil {
+		return false, false, err
+	}
+	if err := g.readPending(ctx, conn); err != nil {
+		return false, false, err
+	}
+	if _, err := conn.Exec(ctx, "rollback"); err != nil {
+		return false, false, err
+	}
+	found, certain = judge()
+	return found, certain, nil
+}
+
+func (g *group) lockOnly(ctx context.Context, conn *pgxpool.Conn) error {
+	var batch pgx.Batch
+	batch.Queue(beginAppend)
+	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(g.store.config.LockTimeout)) // the lost session ends within it
+	batch.Queue(backbonedb.LockPartitionHeads, g.partitionIDs)
+	return conn.SendBatch(ctx, &batch).Close()
+}
+
+// wantWitness asks for a row that only this group can have written and returns
+// how to judge it. Events and idempotency keys are certain. An intent alone is
+// certain unless somebody changed it since.
+func (g *group) wantWitness(ws []*waiting) (judge func() (found, certain bool)) {
+	if len(g.events) > 0 {
+		k := intentKey{g.events[0].Partition, g.events[0].ID}
+		g.facts.sequences.want(k)
+		want := g.events[0].Sequence
+		return func() (bool, bool) { return g.facts.sequences.rows[k] == want, true }
+	}
+	for i, w := range ws {
+		if c := w.request.Idempotency; g.verdicts[i].writes && c != nil {
+			k := textKey{w.request.Partition, c.Key}
+			g.facts.idempotency.want(k)
+			want := idempotencyRow{g.verdicts[i].outcome, event.Micros(c.ExpiresAt)}
+			return func() (bool, bool) {
+				row := g.facts.idempotency.rows[k]
+				return row.outcome == want.outcome && row.expiresAt.Equal(want.expiresAt), true
+			}
+		}
+	}
+	for i, w := range ws {
+		if !g.verdicts[i].writes {
+			continue
+		}
+		in := w.request.Intent
+		k := intentKey{w.request.Partition, in.Intent.ID}
+		g.facts.intents.want(k)
+		return func() (bool, bool) {
+			row := g.facts.intents.rows[k]
+			if row.revision <= in.ExpectedRevision {
+				return false, true
+			}
+			same := row.revision == in.ExpectedRevision+1 && row.status == string(in.Intent.Status) &&
+				row.updatedAt.Equal(in.Intent.UpdatedAt.Truncate(time.Microsecond))
+			return same, same
+		}
+	}
+	return func() (bool, bool) { return false, true }
+}

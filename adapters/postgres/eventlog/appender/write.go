@@ -1,0 +1,367 @@
+package appender
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// writer turns a decided group into its insert statements. Its columns are used
+// again for every group. The order of columns is the order of the parameters in
+// sql/backbone/queries/append_writes.sql; the conformance suite, which reads every
+// field back, would notice a difference.
+type writer struct {
+	locked     *pg.Column
+	statements []statement
+
+	events, payloads, keys, streams, business, idempotency, series, intents *rowSet
+	changedStreams, eventSubjects, intentSubjects                           *rowSet
+
+	scratch []byte
+}
+
+// appendTexts adds a map of texts as encoding/json writes it, sorted by name, which it
+// does by reflection.
+func appendTexts(dst []byte, texts map[string]string) []byte {
+	var few [8]string
+	names := few[:0]
+	for name, value := range texts {
+		if !plain(name) || !plain(value) {
+			text, _ := json.Marshal(texts) // a map of strings always encodes
+			return append(dst, text...)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		opening := `,"`
+		if i == 0 {
+			opening = `{"`
+		}
+		dst = append(append(append(append(append(dst, opening...), name...), `":"`...), texts[name]...), '"')
+	}
+	return append(dst, '}')
+}
+
+// plain reports whether encoding/json writes a text as it is.
+func plain(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
+			return false
+		}
+	}
+	return true
+}
+
+// statement is one insert and how many rows it must write; anyRows: it leaves out
+// what is there.
+type statement struct {
+	name string
+	sql  string
+	args []any
+	rows int
+}
+
+const anyRows = -1
+
+// rowSet is the parameters of one insert.
+type rowSet struct {
+	name    string
+	sql     string
+	columns []*pg.Column
+	args    []any
+	rows    int
+}
+
+const (
+	i2    = pgtype.Int2OID
+	i4    = pgtype.Int4OID
+	i8    = pgtype.Int8OID
+	txt   = pgtype.TextOID
+	uid   = pgtype.UUIDOID
+	bin   = pgtype.ByteaOID
+	stamp = pgtype.TimestamptzOID
+	day   = pgtype.DateOID
+)
+
+func newRowSet(name, sql string, locked *pg.Column, elements ...uint32) *rowSet {
+	r := &rowSet{name: name, sql: sql}
+	for _, e := range elements {
+		c := pg.NewColumn(e)
+		r.columns = append(r.columns, c)
+		r.args = append(r.args, c)
+	}
+	r.args = append(r.args, locked)
+	return r
+}
+
+func (r *rowSet) reset() {
+	r.rows = 0
+	for _, c := range r.columns {
+		c.Reset()
+	}
+}
+
+func newWriter() *writer {
+	locked := pg.NewColumn(i4)
+	w := &writer{
+		locked: locked,
+		events: newRowSet("events", backbonedb.InsertEvents, locked,
+			i4, i8, uid, txt, i4, stamp, stamp, day, // partition .. effective date
+			txt, txt, txt, txt, txt, txt, // scope
+			txt, txt, txt, txt, // actor
+			uid, i4, uid, txt, txt, txt, i8, // causes, correlation, stream
+			txt, txt, txt, txt, txt, txt, // tags, source, rules, pii
+			bin, txt, bin), // hashes
+		payloads:    newRowSet("event_payloads", backbonedb.InsertEventPayloads, locked, i4, i8, bin, txt),
+		keys:        newRowSet("event_keys", backbonedb.InsertEventKeys, locked, i4, txt, i8, i4),
+		streams:     newRowSet("stream_versions", backbonedb.UpsertStreamVersions, locked, i4, txt, txt, i8, i8, i8),
+		business:    newRowSet("business_keys", backbonedb.InsertBusinessKeys, locked, i4, txt, txt, i8, uid, txt),
+		idempotency: newRowSet("idempotency_keys", backbonedb.InsertIdempotencyKeys, locked, i4, txt, bin, uid, i8, i4, stamp),
+		series:      newRowSet("number_series", backbonedb.UpsertNumberSeries, locked, i4, txt, i8),
+		intents: newRowSet("intents", backbonedb.UpsertIntents, locked,
+			i4, uid, txt, txt, txt, // partition .. payload
+			txt, txt, txt, txt, txt, txt, // actor, person, roles
+			day, txt, uid, txt, txt, txt, // effective date .. source
+			txt, txt, txt, txt, txt, txt, // status .. refusal
+			i8, i4, i4, stamp, stamp),
+		changedStreams: newRowSet("stream_versions", backbonedb.ChangeStreams, locked, i4, txt, txt, i8, i8, i8, txt, i8, txt, i8),
+		eventSubjects:  newRowSet("event_pii_subjects", backbonedb.InsertEventPIISubjects, locked, i4, txt, i8, i2, txt),
+		intentSubjects: newRowSet("intent_pii_subjects", backbonedb.InsertIntentPIISubjects, locked, i4, txt, uid, i2, txt),
+	}
+	return w
+}
+
+// fill builds the statements of a decided group.
+func (w *writer) fill(g *group, ws []*waiting) []statement {
+	sets := [...]*rowSet{
+		w.events, w.payloads, w.keys, w.streams, w.changedStreams, w.business, w.idempotency, w.series, w.intents, w.eventSubjects, w.intentSubjects,
+	}
+	for _, s := range sets {
+		s.reset()
+	}
+	w.locked.Reset()
+	for _, p := range g.partitions {
+		w.locked.Int4(int32(p))
+	}
+	for i := range g.events {
+		w.addEvent(&g.events[i])
+	}
+	for k, s := range g.overlay.streams {
+		w.addStream(k, s)
+	}
+	for k, n := range g.overlay.series {
+		c := w.series.columns
+		c[0].Int4(int32(k.partition))
+		c[1].Text(k.text)
+		c[2].Int8(int64(n))
+		w.series.rows++
+	}
+	for i := range ws {
+		if g.verdicts[i].writes {
+			w.addSideRows(ws[i], &g.verdicts[i])
+		}
+	}
+	w.statements = w.statements[:0]
+	for _, s := range sets {
+		if s.rows == 0 {
+			continue
+		}
+		args, rows := s.args, s.rows
+		switch s {
+		case w.idempotency:
+			args = append(args[:len(args):len(args)], g.decidedAt)
+		case w.intentSubjects:
+			rows = anyRows
+		}
+		w.statements = append(w.statements, statement{s.name, s.sql, args, rows})
+	}
+	return w.statements
+}
+
+func (w *writer) addEvent(e *event.Prepared) {
+	c := w.events.columns
+	c[0].Int4(int32(e.Partition))
+	c[1].Int8(int64(e.Sequence))
+	c[2].Bytes(e.ID[:])
+	c[3].Text(e.Type)
+	c[4].Int4(int32(e.SchemaVersion))
+	c[5].Time(e.OccurredAt)
+	c[6].Time(e.RecordedAt)
+	c[7].Date(e.EffectiveDate)
+	c[8].Text(e.Scope.TenantID)
+	c[9].Text(e.Scope.LegalEntity)
+	c[10].Optional(e.Scope.Division)
+	c[11].Optional(e.Scope.Region)
+	c[12].Optional(e.Scope.Site)
+	c[13].JSON(e.Scope.Custom)
+	c[14].Text(string(e.ActorType))
+	c[15].Text(e.ActorID)
+	c[16].Optional(e.ActorName)
+	c[17].JSON(e.ActorDetails)
+	c[18].ID(e.CausedBy)
+	if e.CausedByPartition == 0 {
+		c[19].Null()
+	} else {
+		c[19].Int4(int32(e.CausedByPartition))
+	}
+	c[20].ID(e.IntentID)
+	c[21].Text(e.CorrelationID)
+	c[22].Text(e.Stream.Type)
+	c[23].Text(e.Stream.ID)
+	c[24].Int8(int64(e.StreamVersion))
+	c[25].List(e.Tags)
+	c[26].Optional(e.Source.System)
+	c[27].Optional(e.Source.Channel)
+	c[28].Optional(e.Source.Reference)
+	c[29].JSON(e.RulesEvaluated)
+	if len(e.PII) == 0 {
+		c[30].Null()
+	} else {
+		w.scratch = appendTexts(w.scratch[:0], e.PII)
+		c[30].JSON(w.scratch)
+	}
+	c[31].Bytes(e.PayloadHash[:])
+	c[32].Optional(e.ContentEncoding)
+	c[33].Bytes(e.Checksum[:])
+	w.events.rows++
+
+	c = w.payloads.columns
+	c[0].Int4(int32(e.Partition))
+	c[1].Int8(int64(e.Sequence))
+	c[2].Bytes(e.Salt[:])
+	c[3].Bytes(e.Payload)
+	w.payloads.rows++
+
+	c = w.keys.columns
+	for i, key := range e.Keys {
+		if slices.Contains(e.Keys[:i], key) {
+			continue // two references to one entity in different roles are one row
+		}
+		c[0].Int4(int32(e.Partition))
+		c[1].Text(key)
+		c[2].Int8(int64(e.Sequence))
+		c[3].Int4(e.TypeNumber)
+		w.keys.rows++
+	}
+
+	c = w.business.columns
+	for _, b := range e.BusinessKeys {
+		c[0].Int4(int32(e.Partition))
+		c[1].Text(b.EventType)
+		c[2].Text(b.Key)
+		c[3].Int8(int64(e.Sequence))
+		c[4].Bytes(e.ID[:])
+		c[5].Optional(b.Document)
+		w.business.rows++
+	}
+
+	c = w.eventSubjects.columns
+	for i := range e.Sealed {
+		s := &e.Sealed[i]
+		c[0].Int4(int32(e.Partition))
+		c[1].Text(s.Subject)
+		c[2].Int8(int64(e.Sequence))
+		c[3].Int2(int16(s.KeyClass))
+		c[4].Texts(s.Pointers)
+		w.eventSubjects.rows++
+	}
+}
+
+// sealed reports whether what was filled holds values under a person's key.
+func (w *writer) sealed() bool { return w.eventSubjects.rows > 0 || w.intentSubjects.rows > 0 }
+
+func (w *writer) addStream(k streamKey, s streamRow) {
+	set := w.streams
+	if s.change != nil {
+		set = w.changedStreams
+	}
+	c := set.columns
+	c[0].Int4(int32(k.partition))
+	c[1].Text(k.stream.Type)
+	c[2].Text(k.stream.ID)
+	c[3].Int8(int64(s.version))
+	c[4].Int8(int64(s.first))
+	c[5].Int8(int64(s.last))
+	if s.change != nil {
+		s.change.fill(c[6:], s.state)
+	}
+	set.rows++
+}
+
+func (w *writer) addSideRows(r *waiting, v *verdict) {
+	if claim := r.request.Idempotency; claim != nil {
+		c := w.idempotency.columns
+		c[0].Int4(int32(r.request.Partition))
+		c[1].Text(claim.Key)
+		kept := claim.Kept()
+		c[2].Bytes(kept[:])
+		c[3].ID(v.outcome.IntentID)
+		c[4].Int8(int64(v.outcome.FirstSequence))
+		c[5].Int4(int32(v.outcome.EventCount))
+		c[6].Time(claim.ExpiresAt)
+		w.idempotency.rows++
+	}
+	if r.request.Intent != nil {
+		w.addIntent(r, v)
+	}
+}
+
+func (w *writer) addIntent(r *waiting, v *verdict) {
+	in, encoded := &r.request.Intent.Intent, r.intent
+	first, count := in.FirstSequence, in.EventCount
+	if v.count > 0 {
+		first, count = v.outcome.FirstSequence, v.count
+	}
+	c := w.intents.columns
+	c[0].Int4(int32(r.request.Partition))
+	c[1].Bytes(in.ID[:])
+	c[2].Text(in.LegalEntity)
+	c[3].Text(in.Type)
+	c[4].JSON(encoded.payload)
+	c[5].Text(string(in.Actor.Type))
+	c[6].Text(in.Actor.ID)
+	c[7].Optional(in.Actor.Name)
+	c[8].JSON(encoded.actorDetails)
+	c[9].Optional(in.PersonID)
+	c[10].List(in.Roles)
+	if in.HasEffective {
+		c[11].Date(in.EffectiveDate)
+	} else {
+		c[11].Null()
+	}
+	c[12].Optional(in.CorrelationID)
+	c[13].ID(in.CausedBy)
+	c[14].Optional(in.Source.System)
+	c[15].Optional(in.Source.Channel)
+	c[16].Optional(in.Source.Reference)
+	c[17].Text(string(in.Status))
+	c[18].Optional(in.PlanHash)
+	c[19].JSON(encoded.need)
+	c[20].JSON(encoded.approvals)
+	c[21].JSON(encoded.rules)
+	c[22].JSON(encoded.refusal)
+	c[23].Int8(int64(first))
+	c[24].Int4(int32(count))
+	c[25].Int4(int32(r.request.Intent.ExpectedRevision + 1))
+	c[26].Time(in.CreatedAt)
+	c[27].Time(in.UpdatedAt)
+	w.intents.rows++
+
+	c = w.intentSubjects.columns
+	for i := range r.request.Intent.Sealed {
+		s := &r.request.Intent.Sealed[i]
+		c[0].Int4(int32(r.request.Partition))
+		c[1].Text(s.Subject)
+		c[2].Bytes(in.ID[:])
+		c[3].Int2(int16(s.KeyClass))
+		c[4].Texts(s.Pointers)
+		w.intentSubjects.rows++
+	}
+}

@@ -1,0 +1,166 @@
+package eventlog
+
+import (
+	"context"
+	"iter"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/stream"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Audit reads what verification compares: the chain of a partition, its redactions, and the
+// rows beside the events.
+type Audit struct {
+	db      *pg.Database
+	queries *backbonedb.Queries
+	events  *Reader
+}
+
+var (
+	_ ports.ChainReader = (*Audit)(nil)
+	_ ports.ChainAudit  = (*Audit)(nil)
+)
+
+func NewAudit(db *pg.Database, events *Reader) *Audit {
+	return &Audit{db: db, queries: backbonedb.New(), events: events}
+}
+
+// Redactions implements ports.RedactionReader.
+func (s *Audit) Redactions(ctx context.Context, p event.PartitionID) ([]ports.Redaction, error) {
+	return listRedactions(ctx, s.queries, s.db.Reads, p)
+}
+
+// CountEvents implements ports.ChainAudit.
+func (s *Audit) CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
+	n, err := s.queries.CountEventsUntil(ctx, s.db.Reads, &backbonedb.CountEventsUntilParams{PartitionID: int32(p), Until: int64(until)})
+	if err != nil {
+		return 0, pg.Translate(ctx, err)
+	}
+	return uint64(n), nil
+}
+
+// PersonalRows implements ports.ChainAudit. It keeps a connection until it ends.
+func (s *Audit) PersonalRows(ctx context.Context, p event.PartitionID, until event.Sequence) iter.Seq2[ports.PersonalRow, error] {
+	return func(yield func(ports.PersonalRow, error) bool) {
+		rows, err := s.db.Reads.Query(ctx, backbonedb.ListEventPIISubjects, int32(p), int64(until))
+		if err != nil {
+			yield(ports.PersonalRow{}, pg.Translate(ctx, err))
+			return
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var r backbonedb.ListEventPIISubjectsRow
+			if err := rows.Scan(&r.Sequence, &r.SubjectID, &r.Class, &r.Paths); err != nil {
+				yield(ports.PersonalRow{}, pg.Translate(ctx, err))
+				return
+			}
+			if !yield(ports.PersonalRow{
+				Sequence: event.Sequence(r.Sequence), Subject: r.SubjectID, KeyClass: uint8(r.Class), Pointers: r.Paths,
+			}, nil) {
+				return
+			}
+		}
+		if err := rows.Err(); err != nil {
+			yield(ports.PersonalRow{}, pg.Translate(ctx, err))
+		}
+	}
+}
+
+// StreamRows implements ports.ChainAudit.
+func (s *Audit) StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) ([]ports.StreamRow, error) {
+	q := &backbonedb.ListStreamRowsParams{PartitionID: int32(p), StreamTypes: make([]string, len(streams)), StreamIds: make([]string, len(streams))}
+	for i, id := range streams {
+		q.StreamTypes[i], q.StreamIds[i] = id.Type, id.ID
+	}
+	rows, err := s.queries.ListStreamRows(ctx, s.db.Reads, q)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]ports.StreamRow, len(rows))
+	for i := range rows {
+		out[i] = streamRowOf(&rows[i])
+	}
+	return out, nil
+}
+
+func streamRowOf(r *backbonedb.ListStreamRowsRow) ports.StreamRow {
+	return ports.StreamRow{
+		Stream: event.StreamID{Type: r.StreamType, ID: r.StreamID}, First: event.Sequence(r.FirstSequence), Last: event.Sequence(r.LastSequence),
+		StreamStatus: ports.StreamStatus{
+			State: event.ParseStreamState(r.Lifecycle.String), Version: event.Version(r.Version), ReadableFrom: event.Version(r.ReadableFrom.Int64),
+			Settings: r.Metadata, MetadataVersion: event.Version(r.MetadataVersion.Int64),
+		},
+	}
+}
+
+// endings are the types of the events after which a stream is not as its row is without a
+// state.
+var endings = []string{stream.Deleted, stream.Tombstoned}
+
+// StreamRowsWithEnds implements ports.ChainAudit. Nearly all rows agree with their events,
+// so the database compares them: sending and decoding them would take longer.
+func (s *Audit) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, from event.StreamID, limit int) (ports.StreamRowPage, error) {
+	rows, err := s.queries.ListStreamRowsWithEnds(ctx, s.db.Reads, &backbonedb.ListStreamRowsWithEndsParams{
+		PartitionID: int32(p), FromType: from.Type, FromID: from.ID, PageSize: pg.PageSize(limit), Endings: endings,
+	})
+	if err != nil {
+		return ports.StreamRowPage{}, pg.Translate(ctx, err)
+	}
+	var page ports.StreamRowPage
+	for i := range rows {
+		r := &rows[i]
+		row := ports.StreamRowWithEnds{
+			StreamRow: streamRowOf(&backbonedb.ListStreamRowsRow{
+				StreamType: r.StreamType, StreamID: r.StreamID, Version: r.Version, FirstSequence: r.FirstSequence, LastSequence: r.LastSequence,
+				Lifecycle: r.Lifecycle, ReadableFrom: r.ReadableFrom, Metadata: r.Metadata, MetadataVersion: r.MetadataVersion,
+			}),
+			FirstEvent: event.Sequence(r.FirstEvent), LastEvent: event.Sequence(r.LastEvent), LastEventVersion: event.Version(r.LastEventVersion),
+			LastEventType: r.LastEventType, MetadataEventType: r.MetadataEventType, ReadableEventType: r.ReadableEventType,
+		}
+		if r.NextPage {
+			page.Next = row.Stream
+		} else {
+			page.Rows = append(page.Rows, row)
+		}
+	}
+	return page, nil
+}
+
+// CountStreamRows implements ports.ChainAudit.
+func (s *Audit) CountStreamRows(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
+	n, err := s.queries.CountStreamRows(ctx, s.db.Reads, &backbonedb.CountStreamRowsParams{PartitionID: int32(p), Until: int64(until)})
+	if err != nil {
+		return 0, pg.Translate(ctx, err)
+	}
+	return uint64(n), nil
+}
+
+func listRedactions(ctx context.Context, queries *backbonedb.Queries, pool *pgxpool.Pool, p event.PartitionID) ([]ports.Redaction, error) {
+	rows, err := queries.ListRedactions(ctx, pool, int32(p))
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]ports.Redaction, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		out[i] = ports.Redaction{
+			ID: r.ID.Bytes, Partition: p, Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, Pointers: r.Pointers, Reason: r.Reason,
+			RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, RedactedAt: r.RedactedAt.UTC(),
+			OldPayloadHash: hashOf(r.OldPayloadHash), NewPayloadHash: hashOf(r.NewPayloadHash),
+		}
+	}
+	return out, nil
+}
+
+// hashOf is the zero hash, which nothing has, unless there are 32 bytes.
+func hashOf(b []byte) (h event.Hash) {
+	if len(b) == len(h) {
+		copy(h[:], b)
+	}
+	return h
+}

@@ -1,0 +1,375 @@
+package eventlog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// Events that lie scattered are fetched in parts at the same time, and their payloads
+// beside them: each is a page of its own to find, and the disk finds several as fast
+// as one.
+const (
+	fetchPart     = 250
+	fetchTogether = 4
+	fetchAlone    = 32 // so few are not worth a second connection
+	fetchLarge    = 8  // large ones are fetched so many at a time
+)
+
+// fetchAhead is how many pages the system is told to read before they are needed.
+const fetchAhead = 32
+
+// scattered runs statements whose rows lie scattered: under ReadScattered, in one
+// round trip and one transaction with it.
+type scattered struct {
+	pool    *pgxpool.Pool
+	queries *backbonedb.Queries
+	limit   atomic.Int64 // of the server, plus one; 0: it was not asked yet
+}
+
+var _ backbonedb.DBTX = (*scattered)(nil)
+
+// readAhead is fetchAhead, or less if the server does not allow it.
+func (s *scattered) readAhead(ctx context.Context) (int32, error) {
+	limit := s.limit.Load()
+	if limit == 0 {
+		n, err := s.queries.GetReadAheadLimit(ctx, s.pool)
+		if err != nil {
+			return 0, err
+		}
+		limit = int64(n) + 1
+		s.limit.Store(limit)
+	}
+	return int32(min(limit-1, fetchAhead)), nil
+}
+
+// Query implements backbonedb.DBTX.
+func (s *scattered) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	ahead, err := s.readAhead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var b pgx.Batch
+	b.Queue(backbonedb.ReadScattered, ahead)
+	b.Queue(sql, args...)
+	results := s.pool.SendBatch(ctx, &b)
+	if _, err := results.Exec(); err != nil {
+		_ = results.Close() // the same error again
+		return nil, err
+	}
+	rows, err := results.Query()
+	if err != nil {
+		_ = results.Close() // the same error again
+		return nil, err
+	}
+	return &scatteredRows{Rows: rows, results: results}, nil
+}
+
+// Exec implements backbonedb.DBTX. Nothing is written scattered.
+func (s *scattered) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return s.pool.Exec(ctx, sql, args...)
+}
+
+// QueryRow implements backbonedb.DBTX. One row is not scattered.
+func (s *scattered) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return s.pool.QueryRow(ctx, sql, args...)
+}
+
+// scatteredRows give the connection back when they are closed.
+type scatteredRows struct {
+	pgx.Rows
+	results pgx.BatchResults
+	err     error
+}
+
+// Next implements pgx.Rows.
+func (r *scatteredRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+// Close implements pgx.Rows.
+func (r *scatteredRows) Close() {
+	r.Rows.Close()
+	if err := r.results.Close(); r.err == nil {
+		r.err = err
+	}
+}
+
+// Err implements pgx.Rows.
+func (r *scatteredRows) Err() error {
+	if err := r.Rows.Err(); err != nil {
+		return err
+	}
+	return r.err
+}
+
+// wanted is an event that is to be fetched, and its place in the answer.
+type wanted struct {
+	sequence int64
+	place    int
+}
+
+// fetch is what is fetched of the events of one partition.
+type fetch struct {
+	store       *Reader
+	partition   event.PartitionID
+	correlation string   // of all the events between the first and the last; "": they have nothing in common
+	wanted      []wanted // by sequence
+	events      []event.Recorded
+	payloads    []backbonedb.ListPayloadsBySequenceRow // empty: they are not asked for
+	bound       *bound                                 // of the payloads; nil: none
+}
+
+// BySequence fetches events in the given order.
+func (s *Reader) BySequence(ctx context.Context, p event.PartitionID, sequences []int64, withPayload bool) ([]event.Recorded, error) {
+	return s.fetch(ctx, p, "", sequences, withPayload, nil)
+}
+
+// fetch is bySequence for events of a correlation, if one is given: the sequences are
+// then all that it has between the first and the last of them. It fails when the payloads
+// go beyond their bound, if there is one.
+func (s *Reader) fetch(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, b *bound) ([]event.Recorded, error) {
+	f := &fetch{
+		store: s, partition: p, correlation: correlation, bound: b, wanted: make([]wanted, len(sequences)), events: make([]event.Recorded, len(sequences)),
+	}
+	for i, n := range sequences {
+		f.wanted[i] = wanted{n, i}
+	}
+	slices.SortFunc(f.wanted, func(a, b wanted) int { return cmp.Compare(a.sequence, b.sequence) })
+	if withPayload {
+		f.payloads = make([]backbonedb.ListPayloadsBySequenceRow, len(sequences))
+	}
+	var parts []func(context.Context) error
+	for part := range slices.Chunk(f.wanted, fetchPart) {
+		parts = append(parts, func(ctx context.Context) error { return f.readEvents(ctx, part) })
+		if withPayload {
+			parts = append(parts, func(ctx context.Context) error { return f.readPayloads(ctx, part) })
+		}
+	}
+	together := fetchTogether
+	if len(sequences) <= fetchAlone {
+		together = 1
+	}
+	if err := runParts(ctx, parts, together); err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	for i := range f.payloads {
+		copy(f.events[i].Salt[:], f.payloads[i].Salt)
+		f.events[i].Payload = f.payloads[i].Payload
+	}
+	return slices.DeleteFunc(f.events, func(e event.Recorded) bool { return e.Sequence == 0 }), nil
+}
+
+// runParts runs parts, so many at the same time, and gives the first error.
+func runParts(ctx context.Context, parts []func(context.Context) error, together int) error {
+	if together = min(together, len(parts)); together <= 1 {
+		for _, run := range parts {
+			if err := run(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var running sync.WaitGroup
+	for range together {
+		running.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(parts); i = next.Add(1) - 1 {
+				if err := parts[i](ctx); err != nil {
+					cancel(err) // the first one's stays, not that of those who are cancelled by it
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// places are where a sequence is wanted; more than one if it was asked for twice.
+func places(part []wanted, sequence int64) []wanted {
+	from, _ := slices.BinarySearchFunc(part, sequence, func(w wanted, n int64) int { return cmp.Compare(w.sequence, n) })
+	to := from
+	for to < len(part) && part[to].sequence == sequence {
+		to++
+	}
+	return part[from:to]
+}
+
+func sequencesOf(part []wanted) []int64 {
+	out := make([]int64, len(part))
+	for i, w := range part {
+		out[i] = w.sequence
+	}
+	return out
+}
+
+func (f *fetch) readEvents(ctx context.Context, part []wanted) error {
+	var rows pgx.Rows
+	var err error
+	if f.correlation != "" {
+		rows, err = f.store.scattered.Query(ctx, backbonedb.ListEventsOfCorrelation, int32(f.partition), f.correlation, part[0].sequence, part[len(part)-1].sequence)
+	} else {
+		rows, err = f.store.scattered.Query(ctx, backbonedb.ListEventsBySequence, int32(f.partition), sequencesOf(part))
+	}
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	return eachEvent(rows, func(row *backbonedb.BackboneEvent) error {
+		for _, w := range places(part, row.Sequence) {
+			if f.events[w.place], err = recorded(row, nil, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// eachEvent reads whole rows of events, one in the place of the other: they are large,
+// and a list of them that grows would be most of what a fetch allocates.
+func eachEvent(rows pgx.Rows, do func(*backbonedb.BackboneEvent) error) error {
+	var e backbonedb.BackboneEvent
+	columns := []any{
+		&e.Sequence, &e.OccurredAt, &e.RecordedAt, &e.StreamVersion, &e.PartitionID, &e.SchemaVersion, &e.EffectiveDate, &e.CausedByPartition,
+		&e.ID, &e.CausedBy, &e.IntentID, &e.Type, &e.TenantID, &e.LegalEntity, &e.Division, &e.Region, &e.Site, &e.CustomScopes,
+		&e.ActorType, &e.ActorID, &e.ActorName, &e.ActorDetails, &e.CorrelationID, &e.StreamType, &e.StreamID, &e.Tags,
+		&e.SourceSystem, &e.SourceChannel, &e.SourceReference, &e.RulesEvaluated, &e.Pii, &e.PayloadHash, &e.ContentEncoding, &e.Checksum,
+	}
+	for rows.Next() {
+		e = backbonedb.BackboneEvent{} // what the row before was read into belongs to its event
+		if err := rows.Scan(columns...); err != nil {
+			return err
+		}
+		if err := do(&e); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func (f *fetch) readPayloads(ctx context.Context, part []wanted) error {
+	s := f.store
+	rows, err := s.queries.ListPayloadsBySequence(ctx, f.bound.on(s.scattered), &backbonedb.ListPayloadsBySequenceParams{PartitionID: int32(f.partition), Sequences: sequencesOf(part)})
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		for _, w := range places(part, rows[i].Sequence) {
+			f.payloads[w.place] = rows[i]
+		}
+	}
+	return nil
+}
+
+// fetchWithin is fetch up to a number of bytes of payloads: it ends before the event that
+// exceeds it, but never before the first, and tells so. 0 bytes are no bound. Nearly all
+// pages fit, so they are fetched whole, and given up when they turn out not to. Such a
+// partition is remembered: of its pages a few events are fetched at a time.
+func (s *Reader) fetchWithin(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, bytes int) (events []event.Recorded, cut bool, err error) {
+	if bytes <= 0 || !withPayload || len(sequences) <= 1 {
+		events, err = s.fetch(ctx, p, correlation, sequences, withPayload, nil)
+		return events, false, err
+	}
+	if _, large := s.large.Load(p); !large {
+		b := &bound{}
+		b.left.Store(int64(bytes))
+		if events, err = s.fetch(ctx, p, correlation, sequences, true, b); b.left.Load() >= 0 {
+			return events, false, err
+		}
+		s.large.Store(p, nil)
+	}
+	events = []event.Recorded{}
+	for some := range slices.Chunk(sequences, fetchLarge) {
+		part, err := s.fetch(ctx, p, correlation, some, true, nil)
+		if err != nil {
+			return nil, false, err
+		}
+		for i := range part {
+			if bytes -= len(part[i].Payload); bytes < 0 && len(events) > 0 {
+				return events, true, nil
+			}
+			events = append(events, part[i])
+		}
+	}
+	if len(sequences) > fetchLarge {
+		s.large.Delete(p) // all of the page fitted
+	}
+	return events, false, nil
+}
+
+// bound ends the rows of all parts of a fetch once their last columns, the payloads,
+// exceed what is left of a number of bytes together.
+type bound struct{ left atomic.Int64 }
+
+var errBeyondBound = errors.New("the payloads are larger than their bound")
+
+// on is a connection whose rows count.
+func (b *bound) on(db backbonedb.DBTX) backbonedb.DBTX {
+	if b == nil {
+		return db
+	}
+	return &boundDB{db, b}
+}
+
+type boundDB struct {
+	backbonedb.DBTX
+	bound *bound
+}
+
+// Query implements backbonedb.DBTX.
+func (d *boundDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	rows, err := d.DBTX.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return &boundRows{Rows: rows, bound: d.bound}, nil
+}
+
+type boundRows struct {
+	pgx.Rows
+	bound *bound
+	err   error
+}
+
+// Next implements pgx.Rows.
+func (r *boundRows) Next() bool {
+	if r.err != nil || !r.Rows.Next() {
+		return false
+	}
+	values := r.RawValues()
+	if r.bound.left.Add(-int64(len(values[len(values)-1]))) < 0 {
+		r.err = errBeyondBound
+		r.Close()
+		return false
+	}
+	return true
+}
+
+// Err implements pgx.Rows.
+func (r *boundRows) Err() error {
+	if r.err != nil {
+		return r.err
+	}
+	return r.Rows.Err()
+}

@@ -1,0 +1,143 @@
+package eventlog
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// EventsWithin is EventsAfter up to a number of bytes of payloads: it ends before the
+// event that exceeds it, but never before the first. 0 bytes are no bound.
+func (s *Reader) EventsWithin(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
+	if bytes <= 0 || limit == 1 {
+		return s.EventsAfter(ctx, db, p, after, limit, types)
+	}
+	if _, large := s.large.Load(p); large {
+		return s.eventsMeasured(ctx, db, p, after, limit, bytes, types)
+	}
+	cut := &cutting{DBTX: db, left: bytes}
+	events, err := s.EventsAfter(ctx, cut, p, after, limit, types)
+	if cut.cut {
+		s.large.Store(p, nil)
+	}
+	return events, err
+}
+
+// EventsOf gives the next events as a projection takes them: those of its types, within
+// its bounds, and the last one that was looked at, nil if there is none.
+func (s *Reader) EventsOf(ctx context.Context, db backbonedb.DBTX, a *ports.ProjectionAdvance, after event.Sequence) (events []event.Recorded, last *event.Skeleton, err error) {
+	if _, large := s.large.Load(a.Partition); large || len(a.Types) == 0 {
+		events, err = s.EventsWithin(ctx, db, a.Partition, after, a.Limit, a.Bytes, a.Types)
+	} else {
+		events, err = s.eventsOfTypes(ctx, db, a, after)
+	}
+	if err != nil || len(events) == 0 {
+		return nil, nil, err
+	}
+	end := events[len(events)-1].Skeleton
+	if len(a.Types) > 0 {
+		events = slices.DeleteFunc(events, func(e event.Recorded) bool { return !slices.Contains(a.Types, e.Type) })
+	}
+	return events, &end, nil
+}
+
+func (s *Reader) eventsOfTypes(ctx context.Context, db backbonedb.DBTX, a *ports.ProjectionAdvance, after event.Sequence) ([]event.Recorded, error) {
+	cut := &cutting{DBTX: db, left: a.Bytes}
+	if a.Bytes <= 0 {
+		cut.left = math.MaxInt
+	}
+	rows, err := s.queries.ListEventsOfTypesAfter(ctx, cut, &backbonedb.ListEventsOfTypesAfterParams{
+		PartitionID: int32(a.Partition), After: int64(after), Through: int64(after) + int64(pg.PageSize(a.Limit)), Types: a.Types,
+	})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	if cut.cut {
+		s.large.Store(a.Partition, nil)
+	}
+	return RecordedAll(rows, func(r *backbonedb.ListEventsOfTypesAfterRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+		return &r.BackboneEvent, r.Salt, r.Payload
+	})
+}
+
+// cutting ends the rows of a query before the one whose last column, the payload, exceeds
+// what is left of a number of bytes, but never before the first. Measuring payloads in
+// the database means to look at each twice, and nearly all pages fit. The rest of one
+// that does not is read from the wire and thrown away, so its partition is remembered:
+// from then on its pages are measured before they are sent.
+type cutting struct {
+	backbonedb.DBTX
+	left int
+	cut  bool
+}
+
+// Query implements backbonedb.DBTX.
+func (c *cutting) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	rows, err := c.DBTX.Query(ctx, sql, args...)
+	return &cuttingRows{Rows: rows, of: c}, err
+}
+
+type cuttingRows struct {
+	pgx.Rows
+	of    *cutting
+	begun bool
+}
+
+// Next implements pgx.Rows.
+func (r *cuttingRows) Next() bool {
+	if r.of.cut || !r.Rows.Next() {
+		return false
+	}
+	values := r.RawValues()
+	r.of.left -= len(values[len(values)-1])
+	if r.of.left < 0 && r.begun {
+		r.of.cut = true
+		r.Close()
+		return false
+	}
+	r.begun = true
+	return true
+}
+
+// eventsMeasured is eventsWithin for partitions with large events.
+func (s *Reader) eventsMeasured(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
+	if types == nil {
+		types = []string{}
+	}
+	rows, err := s.queries.ListEventsWithin(ctx, db, &backbonedb.ListEventsWithinParams{
+		PartitionID: int32(p), After: int64(after), PageSize: pg.PageSize(limit), Bytes: int64(bytes), Types: types,
+	})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	if len(rows) == limit {
+		s.large.Delete(p) // all of the page fitted
+	}
+	return RecordedAll(rows, func(r *backbonedb.ListEventsWithinRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+		return &r.BackboneEvent, r.Salt, r.Payload
+	})
+}
+
+// PayloadSizes gives the bytes of what is stored of events.
+func (s *Reader) PayloadSizes(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, sequences []event.Sequence) (map[event.Sequence]int, error) {
+	wanted := make([]int64, len(sequences))
+	for i, n := range sequences {
+		wanted[i] = int64(n)
+	}
+	rows, err := s.queries.ListPayloadSizes(ctx, db, &backbonedb.ListPayloadSizesParams{PartitionID: int32(p), Sequences: wanted})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make(map[event.Sequence]int, len(rows))
+	for i := range rows {
+		out[event.Sequence(rows[i].Sequence)] = int(rows[i].Bytes)
+	}
+	return out, nil
+}

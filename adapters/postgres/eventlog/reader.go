@@ -1,0 +1,234 @@
+// Package eventlog reads the log. Reader answers queries for events, streams, causes and
+// heads; Audit reads what verification compares; PersonalRecords finds what is held of a
+// person; Redactor replaces payloads. Pages are cut by bytes, so that a reader of large
+// events holds a page of them in memory, not all. Events are written by the package
+// appender only.
+package eventlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Reader reads the log: events by id, by stream, by cause and by search, and the heads of
+// its partitions.
+type Reader struct {
+	db        *pg.Database
+	queries   *backbonedb.Queries
+	scattered *scattered
+	// large are partitions whose events are so large that a page had to be cut.
+	large sync.Map
+}
+
+var (
+	_ ports.EventReader     = (*Reader)(nil)
+	_ ports.EventSearcher   = (*Reader)(nil)
+	_ ports.StreamReader    = (*Reader)(nil)
+	_ ports.CausalityReader = (*Reader)(nil)
+	_ ports.MatchReader     = (*Reader)(nil)
+	_ ports.WakeUps         = (*Reader)(nil)
+)
+
+func NewReader(db *pg.Database) *Reader {
+	queries := backbonedb.New()
+	return &Reader{db: db, queries: queries, scattered: &scattered{pool: db.Reads, queries: queries}}
+}
+
+func eventNotFound(id event.ID) error {
+	return fault.New(fault.NotFound, "event.not_found", "there is no event %s in this legal entity; check the id and the legal entity", id)
+}
+
+// recorded puts a row together. Absent text is "", absent JSON nil.
+func recorded(e *backbonedb.BackboneEvent, salt, payload []byte) (event.Recorded, error) {
+	r := event.Recorded{
+		Skeleton: event.Skeleton{
+			Partition: event.PartitionID(e.PartitionID), Sequence: event.Sequence(e.Sequence), ID: e.ID.Bytes,
+			Type: e.Type, SchemaVersion: uint32(e.SchemaVersion),
+			OccurredAt: e.OccurredAt.UTC(), RecordedAt: e.RecordedAt.UTC(), EffectiveDate: event.DateOf(e.EffectiveDate.Time),
+			Scope: event.Scope{
+				TenantID: e.TenantID, LegalEntity: e.LegalEntity,
+				Division: e.Division.String, Region: e.Region.String, Site: e.Site.String, Custom: e.CustomScopes,
+			},
+			ActorType: event.ActorType(e.ActorType), ActorID: e.ActorID, ActorName: e.ActorName.String, ActorDetails: e.ActorDetails,
+			CausedBy: e.CausedBy.Bytes, CausedByPartition: event.PartitionID(e.CausedByPartition.Int32), IntentID: e.IntentID.Bytes,
+			CorrelationID: e.CorrelationID, Stream: event.StreamID{Type: e.StreamType, ID: e.StreamID}, StreamVersion: event.Version(e.StreamVersion),
+			Tags:           e.Tags,
+			Source:         event.Source{System: e.SourceSystem.String, Channel: e.SourceChannel.String, Reference: e.SourceReference.String},
+			RulesEvaluated: e.RulesEvaluated, ContentEncoding: e.ContentEncoding.String,
+		},
+		Payload: payload,
+	}
+	// A byte more would be cut off here and never be noticed.
+	if copy(r.PayloadHash[:], e.PayloadHash) != len(e.PayloadHash) || copy(r.Checksum[:], e.Checksum) != len(e.Checksum) || copy(r.Salt[:], salt) != len(salt) {
+		return r, Undecodable(r.ID)
+	}
+	if len(e.Pii) > 0 {
+		if err := json.Unmarshal(e.Pii, &r.PII); err != nil {
+			return r, Undecodable(r.ID) // the cause might quote the text
+		}
+	}
+	return r, nil
+}
+
+func Undecodable(id event.ID) error {
+	return fault.New(fault.Internal, pg.CodeInternal, "event %s cannot be decoded; verify the log", id)
+}
+
+func RecordedAll[R any](rows []R, row func(*R) (*backbonedb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {
+	out := make([]event.Recorded, len(rows))
+	for i := range rows {
+		e, salt, payload := row(&rows[i])
+		r, err := recorded(e, salt, payload)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = r
+	}
+	return out, nil
+}
+
+// EventByID implements ports.EventReader.
+func (s *Reader) EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error) {
+	row, err := s.queries.GetEventByID(ctx, s.db.Reads, &backbonedb.GetEventByIDParams{PartitionID: int32(p), ID: pg.UUID(id)})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return event.Recorded{}, eventNotFound(id)
+	}
+	if err != nil {
+		return event.Recorded{}, pg.Translate(ctx, err)
+	}
+	return recorded(&row.BackboneEvent, row.Salt, row.Payload)
+}
+
+// EventsOfStream implements ports.EventReader. A limit of 0 reads to the end.
+func (s *Reader) EventsOfStream(ctx context.Context, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
+	return s.eventsOfStream(ctx, s.db.Reads, p, stream, from, limit)
+}
+
+func (s *Reader) eventsOfStream(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
+	rows, err := s.queries.ListEventsOfStream(ctx, db, &backbonedb.ListEventsOfStreamParams{
+		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, FromVersion: int64(min(from, math.MaxInt64)), PageSize: pg.PageSize(limit),
+	})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	return RecordedAll(rows, func(r *backbonedb.ListEventsOfStreamRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+		return &r.BackboneEvent, r.Salt, r.Payload
+	})
+}
+
+// EventsAfter reads the log itself. Payloads come with the given types only, with
+// all when none is named.
+func (s *Reader) EventsAfter(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit int, types []string) ([]event.Recorded, error) {
+	if types == nil {
+		types = []string{}
+	}
+	rows, err := s.queries.ListEventsAfter(ctx, db, &backbonedb.ListEventsAfterParams{
+		PartitionID: int32(p), After: int64(after), PageSize: pg.PageSize(limit), Types: types,
+	})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	return RecordedAll(rows, func(r *backbonedb.ListEventsAfterRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+		return &r.BackboneEvent, r.Salt, r.Payload
+	})
+}
+
+// ChainPage implements ports.ChainReader. A limit of 0 reads to the end.
+func (s *Audit) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
+	return s.events.EventsAfter(ctx, s.db.Reads, p, after, limit, nil)
+}
+
+// Head implements ports.EventReader.
+func (s *Reader) Head(ctx context.Context, p event.PartitionID) (ports.Head, error) {
+	row, err := s.queries.GetPartitionHead(ctx, s.db.Reads, int32(p))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ports.Head{}, pg.UnknownLegalEntity()
+	}
+	if err != nil {
+		return ports.Head{}, pg.Translate(ctx, err)
+	}
+	return HeadOf(row.Genesis, row.Sequence, row.RecordedAt, row.Checksum), nil
+}
+
+// Heads implements ports.EventReader.
+func (s *Reader) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
+	ids := make([]int32, len(partitions))
+	for i, p := range partitions {
+		ids[i] = int32(p)
+	}
+	rows, err := s.queries.ListHeads(ctx, s.db.Reads, ids)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make(map[event.PartitionID]ports.Head, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		out[event.PartitionID(r.PartitionID)] = HeadOf(r.Genesis, r.Sequence, r.RecordedAt, r.Checksum)
+	}
+	return out, nil
+}
+
+func HeadOf(genesis []byte, sequence int64, recordedAt time.Time, checksum []byte) ports.Head {
+	var h ports.Head
+	copy(h.Genesis[:], genesis)
+	h.Checksum = h.Genesis
+	if sequence > 0 {
+		h.Sequence, h.RecordedAt = event.Sequence(sequence), recordedAt.UTC()
+		copy(h.Checksum[:], checksum)
+	}
+	return h
+}
+
+// SequenceAt implements ports.EventReader.
+func (s *Reader) SequenceAt(ctx context.Context, p event.PartitionID, t time.Time) (event.Sequence, error) {
+	head, err := s.Head(ctx, p)
+	if fault.CodeOf(err) == "legal_entity.not_found" {
+		return 0, nil
+	}
+	if err != nil || head.Sequence == 0 {
+		return 0, err
+	}
+	n, err := s.queries.GetSequenceAt(ctx, s.db.Reads, &backbonedb.GetSequenceAtParams{Head: int64(head.Sequence), At: t, PartitionID: int32(p)})
+	if err != nil {
+		return 0, pg.Translate(ctx, err)
+	}
+	return event.Sequence(n), nil
+}
+
+// Lineage implements ports.CausalityReader. maxDepth counts the causes that are
+// followed; the event itself is always there.
+func (s *Reader) Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error) {
+	maxDepth = min(max(maxDepth, 0), math.MaxInt32-2)
+	rows, err := s.queries.ListLineage(ctx, s.db.Reads, &backbonedb.ListLineageParams{
+		PartitionID: int32(p), ID: pg.UUID(id), MaxDepth: int32(maxDepth + 2), // one more, to see whether there is one
+	})
+	if err != nil {
+		return nil, false, pg.Translate(ctx, err)
+	}
+	if len(rows) == 0 {
+		return nil, false, eventNotFound(id)
+	}
+	if len(rows) > maxDepth+1 {
+		rows, truncated = rows[:maxDepth+1], true
+	}
+	sequences := make([]int64, len(rows))
+	for i, r := range rows {
+		sequences[i] = r.Sequence
+	}
+	chain, cut, err := s.fetchWithin(ctx, p, "", sequences, true, bytes)
+	slices.Reverse(chain)
+	return chain, truncated || cut, err
+}

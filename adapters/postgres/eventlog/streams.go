@@ -1,0 +1,140 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// StreamStatus implements ports.StreamReader.
+func (s *Reader) StreamStatus(ctx context.Context, p event.PartitionID, id event.StreamID) (ports.StreamStatus, error) {
+	row, err := s.queries.GetStreamStatus(ctx, s.db.Reads, &backbonedb.GetStreamStatusParams{PartitionID: int32(p), StreamType: id.Type, StreamID: id.ID})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ports.StreamStatus{}, nil
+	}
+	if err != nil {
+		return ports.StreamStatus{}, pg.Translate(ctx, err)
+	}
+	return ports.StreamStatus{
+		State: event.ParseStreamState(row.Lifecycle.String), Version: event.Version(row.Version), ReadableFrom: event.Version(row.ReadableFrom.Int64),
+		Settings: row.Metadata, MetadataVersion: event.Version(row.MetadataVersion.Int64),
+	}, nil
+}
+
+// ReadStream implements ports.StreamReader. A limit of 0 reads to the end.
+func (s *Reader) ReadStream(ctx context.Context, q ports.StreamQuery) (events []event.Recorded, more bool, err error) {
+	if q.Bytes <= 0 || q.WithoutData {
+		events, err = s.readStream(ctx, s.db.Reads, &q)
+		return events, false, err
+	}
+	if _, large := s.large.Load(q.Partition); large {
+		return s.readStreamInParts(ctx, q)
+	}
+	cut := &cutting{DBTX: s.db.Reads, left: q.Bytes}
+	events, err = s.readStream(ctx, cut, &q)
+	if cut.cut {
+		s.large.Store(q.Partition, nil)
+	}
+	return events, cut.cut, err
+}
+
+// readStreamInParts is ReadStream for partitions with large events: of those that the
+// bytes leave out only a few are read.
+func (s *Reader) readStreamInParts(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+	limit := int(pg.PageSize(q.Limit))
+	out := []event.Recorded{}
+	for left := q.Bytes; ; {
+		q.Limit = min(limit-len(out), fetchLarge)
+		part, err := s.readStream(ctx, s.db.Reads, &q)
+		if err != nil {
+			return nil, false, err
+		}
+		for i := range part {
+			if left -= len(part[i].Payload); left < 0 && len(out) > 0 {
+				return out, true, nil
+			}
+			out = append(out, part[i])
+		}
+		if len(part) < q.Limit || len(out) == limit {
+			if len(out) > fetchLarge {
+				s.large.Delete(q.Partition) // all of the page fitted
+			}
+			return out, false, nil
+		}
+		if q.From = part[len(part)-1].StreamVersion + 1; q.Direction == ports.Backward {
+			if q.From -= 2; q.From == 0 { // nothing lies before it, and 0 would be the end again
+				return out, false, nil
+			}
+		}
+	}
+}
+
+// readStream reads a page of a stream. Only what is read forward, to now and with its
+// data needs none of the further columns.
+func (s *Reader) readStream(ctx context.Context, db backbonedb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
+	if q.Until != 0 || q.EffectiveTo != nil || q.Direction == ports.Forward && q.WithoutData {
+		return s.readStreamAsOf(ctx, db, q)
+	}
+	if q.Direction == ports.Forward {
+		return s.eventsOfStream(ctx, db, q.Partition, q.Stream, q.From, q.Limit)
+	}
+	from := int64(q.From)
+	if q.From == 0 || q.From > math.MaxInt64 {
+		from = math.MaxInt64
+	}
+	rows, err := s.queries.ListEventsOfStreamBackward(ctx, db, &backbonedb.ListEventsOfStreamBackwardParams{
+		PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: from,
+		WithPayload: !q.WithoutData, PageSize: pg.PageSize(q.Limit),
+	})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	return RecordedAll(rows, func(r *backbonedb.ListEventsOfStreamBackwardRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+		return &r.BackboneEvent, r.Salt, r.Payload
+	})
+}
+
+// readStreamAsOf is readStream of what was known, or took effect, up to a point.
+func (s *Reader) readStreamAsOf(ctx context.Context, db backbonedb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
+	until, effective := int64(math.MaxInt64), pgtype.Date{InfinityModifier: pgtype.Infinity, Valid: true}
+	if q.Until != 0 && q.Until <= math.MaxInt64 {
+		until = int64(q.Until)
+	}
+	if q.EffectiveTo != nil {
+		effective = pg.Date(*q.EffectiveTo)
+	}
+	if q.Direction == ports.Forward {
+		rows, err := s.queries.ListEventsOfStreamAsOf(ctx, db, &backbonedb.ListEventsOfStreamAsOfParams{
+			PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: int64(min(q.From, math.MaxInt64)),
+			Until: until, EffectiveTo: effective, WithPayload: !q.WithoutData, PageSize: pg.PageSize(q.Limit),
+		})
+		if err != nil {
+			return nil, pg.Translate(ctx, err)
+		}
+		return RecordedAll(rows, func(r *backbonedb.ListEventsOfStreamAsOfRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+			return &r.BackboneEvent, r.Salt, r.Payload
+		})
+	}
+	from := int64(math.MaxInt64)
+	if q.From != 0 && q.From <= math.MaxInt64 {
+		from = int64(q.From)
+	}
+	rows, err := s.queries.ListEventsOfStreamAsOfBackward(ctx, db, &backbonedb.ListEventsOfStreamAsOfBackwardParams{
+		PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: from,
+		Until: until, EffectiveTo: effective, WithPayload: !q.WithoutData, PageSize: pg.PageSize(q.Limit),
+	})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	return RecordedAll(rows, func(r *backbonedb.ListEventsOfStreamAsOfBackwardRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+		return &r.BackboneEvent, r.Salt, r.Payload
+	})
+}

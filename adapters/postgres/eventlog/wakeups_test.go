@@ -1,0 +1,240 @@
+package eventlog_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// watched runs a watch over a store. Without listening it polls only.
+func watched(t *testing.T, s *postgres.Store, wakeUps ports.WakeUps, poll time.Duration) *subscriptions.Watch {
+	t.Helper()
+	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: s, WakeUps: wakeUps, Clock: system.Clock{}, Poll: poll})
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { w.Run(ctx) })
+	t.Cleanup(func() { cancel(); done.Wait() })
+	return w
+}
+
+// seen waits until a watch knows a head.
+func seen(t *testing.T, w *subscriptions.Watch, p event.PartitionID, want event.Sequence) {
+	t.Helper()
+	limit := time.NewTimer(pgtest.AWhile)
+	defer limit.Stop()
+	for {
+		heads, changed := w.Heads()
+		if heads[p].Sequence >= want {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			require.Failf(t, "a head was not seen in time", "sequence %d of %d", heads[p].Sequence, want)
+		}
+	}
+}
+
+// listening waits until somebody listens for appends, other than the one known before. A
+// listener that has been asked whether it is there says so instead.
+func listening(t *testing.T, dsn string, before int32) (pid int32) {
+	t.Helper()
+	conn := pgtest.Connect(t, dsn)
+	testkit.Eventually(t, pgtest.AWhile, func() bool {
+		err := conn.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = 'backbone listen' AND query IN ('LISTEN "event_appended"', '-- ping') AND pid <> $1`, before).Scan(&pid)
+		return err == nil
+	}, "nobody listens")
+	return pid
+}
+
+// beginning tells when its listener has begun to listen: the server says so before the
+// listener has read it.
+type beginning struct {
+	ports.WakeUps
+	begun chan struct{} // of capacity 1
+}
+
+func (b beginning) Listen(ctx context.Context, wake func(event.PartitionID)) error {
+	return b.WakeUps.Listen(ctx, func(p event.PartitionID) {
+		wake(p)
+		if p == 0 {
+			select {
+			case b.begun <- struct{}{}:
+			default:
+			}
+		}
+	})
+}
+
+// Every append is seen while the listening connection is killed over and over, at the
+// latest by the poll.
+func TestDrillListenerKilled(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	s := pgtest.Open(t, dsn)
+	p := pgtest.NewBooks(t, s, 1)[0]
+	w := watched(t, s, s, 500*time.Millisecond)
+	listening(t, dsn, 0)
+	killer := pgtest.Connect(t, dsn)
+	for n := event.Sequence(1); n <= 60; n++ {
+		if n%10 == 5 {
+			_, err := killer.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE datname = current_database() AND application_name = 'backbone listen'`)
+			require.NoError(t, err)
+		}
+		_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		require.NoError(t, err)
+		seen(t, w, p, n)
+	}
+}
+
+// A listener wakes when it begins to listen again, for what it did not hear.
+func TestDrillListenerReconnects(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	s := pgtest.Open(t, dsn)
+	p := pgtest.NewBooks(t, s, 1)[0]
+	w := watched(t, s, s, time.Hour)
+	pid := listening(t, dsn, 0)
+	for range 3 {
+		_, err := pgtest.Connect(t, dsn).Exec(t.Context(), `SELECT pg_terminate_backend($1)`, pid)
+		require.NoError(t, err)
+		result, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		require.NoError(t, err)
+		seen(t, w, p, result.Head)
+		pid = listening(t, dsn, pid)
+	}
+}
+
+// deafness swallows what the listening connections would hear.
+type deafness struct {
+	on    atomic.Bool
+	conns atomic.Int64
+}
+
+func (d *deafness) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &halfDeaf{Conn: conn, deafness: d}, nil
+}
+
+// halfDeaf is a connection of a listener whose network may go.
+type halfDeaf struct {
+	net.Conn
+	deafness *deafness
+	listens  atomic.Bool
+}
+
+func (h *halfDeaf) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("application_name\x00backbone listen\x00")) {
+		h.listens.Store(true)
+		h.deafness.conns.Add(1)
+	}
+	return h.Conn.Write(b)
+}
+
+// Read loses everything that comes while the network is away: no error, no end.
+func (h *halfDeaf) Read(b []byte) (int, error) {
+	for {
+		n, err := h.Conn.Read(b)
+		if err != nil || !h.deafness.on.Load() || !h.listens.Load() {
+			return n, err
+		}
+	}
+}
+
+func TestDrillPollCoversLostNotifications(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	var network deafness
+	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.ListenCheck = network.dial, time.Hour })
+	p := pgtest.NewBooks(t, s, 1)[0]
+	listener := beginning{s, make(chan struct{}, 1)}
+	w := watched(t, s, listener, 500*time.Millisecond)
+	pgtest.Receive(t, listener.begun, "nobody listens")
+	before := network.conns.Load()
+	network.on.Store(true)
+	for n := event.Sequence(1); n <= 3; n++ {
+		_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		require.NoError(t, err)
+		seen(t, w, p, n)
+	}
+	require.Equal(t, before, network.conns.Load(), "it does not know that it is deaf")
+}
+
+// A listener that hears nothing finds out by asking, and listens anew.
+func TestDrillListenerWithoutNotifications(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	var network deafness
+	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.ListenCheck = network.dial, 50*time.Millisecond })
+	p := pgtest.NewBooks(t, s, 1)[0]
+	listener := beginning{s, make(chan struct{}, 1)}
+	w := watched(t, s, listener, time.Hour)
+	pgtest.Receive(t, listener.begun, "nobody listens")
+	before := network.conns.Load()
+	network.on.Store(true)
+	result, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	require.NoError(t, err)
+	testkit.Eventually(t, pgtest.AWhile, func() bool { return network.conns.Load() > before }, "it never asked")
+	network.on.Store(false)
+	seen(t, w, p, result.Head)
+}
+
+// However fast a partition grows, it is told of at most every 10 ms, and the last
+// growth is told of: a signal per append would make a queue of the whole cluster.
+func TestNotificationsAreCoalesced(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	s := pgtest.Open(t, dsn)
+	p := pgtest.NewBooks(t, s, 1)[0]
+	listener := pgtest.Connect(t, dsn)
+	_, err := listener.Exec(t.Context(), "LISTEN event_appended")
+	require.NoError(t, err)
+	const writers, each = 16, 40
+	started := time.Now()
+	var writing sync.WaitGroup
+	for range writers {
+		writing.Go(func() {
+			for range each {
+				if _, err := s.Append(context.WithoutCancel(t.Context()), pgtest.Invoice(p, 1)); err != nil {
+					t.Errorf("append: %v", err)
+					return
+				}
+			}
+		})
+	}
+	last := `"sequence":"640"}`
+	heard := 0
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.AWhile)
+	defer cancel()
+	for {
+		n, err := listener.WaitForNotification(ctx)
+		require.NoError(t, err)
+		heard++
+		if bytes.HasSuffix([]byte(n.Payload), []byte(last)) {
+			break
+		}
+	}
+	took := time.Since(started)
+	writing.Wait()
+	require.LessOrEqual(t, heard, int(took/(10*time.Millisecond))+1)
+}

@@ -1,0 +1,126 @@
+// Package intents reads stored intents and the outcomes of idempotency keys. The append
+// engine writes both, in the transaction of the events.
+package intents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/directory"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Store reads stored intents and the outcomes that idempotency keys name. The append
+// engine writes both.
+type Store struct {
+	db        *pg.Database
+	queries   *backbonedb.Queries
+	directory *directory.Store
+}
+
+var (
+	_ ports.IntentReader      = (*Store)(nil)
+	_ ports.IdempotencyReader = (*Store)(nil)
+)
+
+func New(db *pg.Database, directory *directory.Store) *Store {
+	return &Store{db: db, queries: backbonedb.New(), directory: directory}
+}
+
+// IdempotencyOutcome implements ports.IdempotencyReader.
+func (s *Store) IdempotencyOutcome(ctx context.Context, p event.PartitionID, key string, now time.Time) (ports.IdempotencyOutcome, bool, error) {
+	row, err := s.queries.GetIdempotencyKey(ctx, s.db.Reads, &backbonedb.GetIdempotencyKeyParams{PartitionID: int32(p), Key: key, Now: now})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ports.IdempotencyOutcome{}, false, nil
+	}
+	if err != nil {
+		return ports.IdempotencyOutcome{}, false, pg.Translate(ctx, err)
+	}
+	o := ports.IdempotencyOutcome{IntentID: row.IntentID.Bytes, FirstSequence: event.Sequence(row.FirstSequence), EventCount: int(row.EventCount)}
+	copy(o.Fingerprint[:], row.Fingerprint)
+	return o, true, nil
+}
+
+// DeleteExpiredIdempotencyKeys makes room; an expired key is free already. It
+// goes partition by partition and returns how many rows it deleted.
+func (s *Store) DeleteExpiredIdempotencyKeys(ctx context.Context, now time.Time) (int64, error) {
+	entities, err := s.directory.LegalEntities(ctx, "")
+	if err != nil {
+		return 0, err
+	}
+	var deleted int64
+	for _, le := range entities {
+		n, err := s.queries.DeleteExpiredIdempotencyKeys(ctx, s.db.Reads, &backbonedb.DeleteExpiredIdempotencyKeysParams{PartitionID: int32(le.Partition), Now: now})
+		if err != nil {
+			return deleted, pg.Translate(ctx, err)
+		}
+		deleted += n
+	}
+	return deleted, nil
+}
+
+// Intent implements ports.IntentReader.
+func (s *Store) Intent(ctx context.Context, p event.PartitionID, id event.ID) (intent.Intent, error) {
+	row, err := s.queries.GetIntent(ctx, s.db.Reads, &backbonedb.GetIntentParams{PartitionID: int32(p), ID: pg.UUID(id)})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return intent.Intent{}, fault.New(fault.NotFound, "intent.not_found", "there is no intent %s in this legal entity; check the id and the legal entity", id)
+	}
+	if err != nil {
+		return intent.Intent{}, pg.Translate(ctx, err)
+	}
+	return storedIntent(&row.BackboneIntent)
+}
+
+// WaitingIntents implements ports.IntentReader. A limit of 0 lists all.
+func (s *Store) WaitingIntents(ctx context.Context, p event.PartitionID, limit int) ([]intent.Intent, error) {
+	rows, err := s.queries.ListWaitingIntents(ctx, s.db.Reads, &backbonedb.ListWaitingIntentsParams{PartitionID: int32(p), PageSize: pg.PageSize(limit)})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]intent.Intent, len(rows))
+	for i := range rows {
+		if out[i], err = storedIntent(&rows[i].BackboneIntent); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func storedIntent(r *backbonedb.BackboneIntent) (intent.Intent, error) {
+	in := intent.Intent{
+		ID: r.ID.Bytes, Partition: event.PartitionID(r.PartitionID), LegalEntity: r.LegalEntity, Type: r.Type, Payload: r.Payload,
+		Actor:    event.Actor{Type: event.ActorType(r.ActorType), ID: r.ActorID, Name: r.ActorName.String},
+		PersonID: r.PersonID.String, Roles: r.Roles,
+		CorrelationID: r.CorrelationID.String, CausedBy: r.CausedBy.Bytes,
+		Source: event.Source{System: r.SourceSystem.String, Channel: r.SourceChannel.String, Reference: r.SourceReference.String},
+		Status: intent.Status(r.Status), PlanHash: r.PlanHash.String, Rules: r.Rules,
+		FirstSequence: event.Sequence(r.FirstSequence), EventCount: int(r.EventCount), Revision: int(r.Revision),
+		CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(),
+	}
+	if r.EffectiveDate.Valid {
+		in.EffectiveDate, in.HasEffective = event.DateOf(r.EffectiveDate.Time), true
+	}
+	var errs []error
+	decode := func(text []byte, into any) {
+		if len(text) > 0 {
+			errs = append(errs, json.Unmarshal(text, into))
+		}
+	}
+	decode(r.ActorDetails, &in.Actor.Details)
+	decode(r.Need, &in.Need)
+	decode(r.Approvals, &in.Approvals)
+	decode(r.Refusal, &in.Refusal)
+	if err := errors.Join(errs...); err != nil {
+		return intent.Intent{}, fault.New(fault.Internal, pg.CodeInternal, "intent %s cannot be decoded; report this", in.ID).WithCause(err)
+	}
+	return in, nil
+}

@@ -1,0 +1,190 @@
+package pg
+
+import (
+	"encoding/binary"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// Column is one array parameter, kept in PostgreSQL's binary array format while
+// it grows, so that a group of hundreds of events is encoded without a value per
+// field. It is reset and used again for the next group.
+type Column struct {
+	element uint32 // type OID of the elements
+	count   int
+	nulls   bool
+	data    []byte
+}
+
+// Seconds and days between 1970-01-01 and PostgreSQL's epoch, 2000-01-01.
+const (
+	epochMicros = 946684800 * 1_000_000
+	epochDays   = 10957
+)
+
+func NewColumn(element uint32) *Column { return &Column{element: element} }
+
+func (c *Column) Reset() { c.count, c.nulls, c.data = 0, false, c.data[:0] }
+
+func (c *Column) size(n int) {
+	c.count++
+	c.data = binary.BigEndian.AppendUint32(c.data, uint32(n))
+}
+
+func (c *Column) Null() {
+	c.count++
+	c.nulls = true
+	c.data = binary.BigEndian.AppendUint32(c.data, 0xffffffff)
+}
+
+func (c *Column) Int2(v int16) {
+	c.size(2)
+	c.data = binary.BigEndian.AppendUint16(c.data, uint16(v))
+}
+
+func (c *Column) Int4(v int32) {
+	c.size(4)
+	c.data = binary.BigEndian.AppendUint32(c.data, uint32(v))
+}
+
+func (c *Column) Int8(v int64) {
+	c.size(8)
+	c.data = binary.BigEndian.AppendUint64(c.data, uint64(v))
+}
+
+func (c *Column) Text(v string) {
+	c.size(len(v))
+	c.data = append(c.data, v...)
+}
+
+// Optional is text that is NULL when empty.
+func (c *Column) Optional(v string) {
+	if v == "" {
+		c.Null()
+		return
+	}
+	c.Text(v)
+}
+
+func (c *Column) Bytes(v []byte) {
+	c.size(len(v))
+	c.data = append(c.data, v...)
+}
+
+// Json is text that is NULL when empty; the bytes are sent as they are.
+func (c *Column) JSON(v []byte) {
+	if len(v) == 0 {
+		c.Null()
+		return
+	}
+	c.Bytes(v)
+}
+
+// Id is a uuid, NULL when zero.
+func (c *Column) ID(v event.ID) {
+	if v == (event.ID{}) {
+		c.Null()
+		return
+	}
+	c.Bytes(v[:])
+}
+
+func (c *Column) Time(t time.Time) { c.Int8(t.UnixMicro() - epochMicros) }
+
+func (c *Column) Date(d event.Date) { c.Int4(int32(d) - epochDays) }
+
+// List is a text array written as an array literal, NULL when empty: arrays of
+// arrays cannot be ragged.
+func (c *Column) List(items []string) {
+	if len(items) == 0 {
+		c.Null()
+		return
+	}
+	c.Texts(items)
+}
+
+// Texts is list, {} when empty.
+func (c *Column) Texts(items []string) {
+	at := len(c.data)
+	c.size(0)
+	c.data = AppendArrayLiteral(c.data, items)
+	binary.BigEndian.PutUint32(c.data[at:], uint32(len(c.data)-at-4))
+}
+
+func AppendArrayLiteral(dst []byte, items []string) []byte {
+	dst = append(dst, '{')
+	for i, item := range items {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '"')
+		for {
+			n := strings.IndexAny(item, `"\`)
+			if n < 0 {
+				break
+			}
+			dst = append(dst, item[:n]...)
+			dst = append(dst, '\\', item[n])
+			item = item[n+1:]
+		}
+		dst = append(dst, item...)
+		dst = append(dst, '"')
+	}
+	return append(dst, '}')
+}
+
+func (c *Column) appendArray(dst []byte) []byte {
+	dimensions, nulls := uint32(1), uint32(0)
+	if c.count == 0 {
+		dimensions = 0
+	}
+	if c.nulls {
+		nulls = 1
+	}
+	dst = binary.BigEndian.AppendUint32(dst, dimensions)
+	dst = binary.BigEndian.AppendUint32(dst, nulls)
+	dst = binary.BigEndian.AppendUint32(dst, c.element)
+	if c.count == 0 {
+		return dst
+	}
+	dst = binary.BigEndian.AppendUint32(dst, uint32(c.count))
+	dst = binary.BigEndian.AppendUint32(dst, 1)
+	return append(dst, c.data...)
+}
+
+// columnCodec sends columns as they are and leaves every other value to the
+// array codec.
+type columnCodec struct{ pgtype.Codec }
+
+func (c columnCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
+	if _, ok := value.(*Column); ok {
+		return columnPlan{}
+	}
+	return c.Codec.PlanEncode(m, oid, format, value)
+}
+
+func (c columnCodec) PreferredFormat() int16 { return pgtype.BinaryFormatCode }
+
+type columnPlan struct{}
+
+func (columnPlan) Encode(value any, buf []byte) ([]byte, error) {
+	return value.(*Column).appendArray(buf), nil
+}
+
+// registerColumns teaches a connection to send columns.
+func registerColumns(conn *pgx.Conn) {
+	m := conn.TypeMap()
+	for _, oid := range []uint32{
+		pgtype.Int2ArrayOID, pgtype.Int4ArrayOID, pgtype.Int8ArrayOID, pgtype.TextArrayOID, pgtype.UUIDArrayOID,
+		pgtype.ByteaArrayOID, pgtype.TimestamptzArrayOID, pgtype.DateArrayOID,
+	} {
+		if t, ok := m.TypeForOID(oid); ok {
+			m.RegisterType(&pgtype.Type{Name: t.Name, OID: oid, Codec: columnCodec{t.Codec}})
+		}
+	}
+}

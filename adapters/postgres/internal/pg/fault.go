@@ -1,0 +1,183 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// Codes of faults, how long a caller waits before it tries again, and the codes of
+// PostgreSQL that are told apart.
+const (
+	CodeUnavailable     = "store.unavailable"
+	CodeNotMigrated     = "store.not_migrated"
+	CodeInternal        = "store.failed"
+	RetryAfter          = 500 * time.Millisecond
+	SQLStateUnique      = "23505"
+	SQLStateCheck       = "23514"
+	sqlstateNoData      = "P0002"
+	sqlstateLockTimeout = "55P03"
+)
+
+// StatementError is what is left of a PgError: names, never values. Message and
+// detail may quote what a caller sent. It does not unwrap to the PgError.
+type StatementError struct {
+	SQLState   string
+	Constraint string
+	table      string
+}
+
+func (e *StatementError) Error() string {
+	parts := []string{"SQLSTATE " + e.SQLState}
+	if e.Constraint != "" {
+		parts = append(parts, "constraint "+e.Constraint)
+	}
+	if e.table != "" {
+		parts = append(parts, "table "+e.table)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// RedactError takes out of a library's error whatever may quote a value.
+func RedactError(err error) error {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return &StatementError{SQLState: pgErr.Code, Constraint: pgErr.ConstraintName, table: pgErr.TableName}
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return context.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return context.DeadlineExceeded
+	case errors.Is(err, pgx.ErrNoRows):
+		return pgx.ErrNoRows
+	}
+	if f, ok := fault.As(err); ok {
+		return f
+	}
+	if IsUnavailable(err) {
+		return errors.New("connection to the database lost")
+	}
+	// A library's text may quote a value; the types say enough.
+	text := "database client:"
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		text += fmt.Sprintf(" %T", e)
+	}
+	return errors.New(text)
+}
+
+// Translate turns an error of a read or a directory write into a fault. The
+// caller's own cancellation passes as it is.
+func Translate(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if f, ok := fault.As(err); ok {
+		return f
+	}
+	if cause := ctx.Err(); cause != nil {
+		return cause
+	}
+	if IsUnavailable(err) {
+		return UnavailableFault(err)
+	}
+	if IsNotMigrated(err) {
+		return fault.New(fault.Unavailable, CodeNotMigrated, "the database lacks tables or columns of this version; run backbone migrate").WithCause(RedactError(err))
+	}
+	return fault.New(fault.Internal, CodeInternal, "the database refused a statement; the server's log has the reason").WithCause(RedactError(err))
+}
+
+func UnavailableFault(err error) *fault.Error {
+	detail := "the database cannot be reached or is busy; try again"
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && (strings.HasPrefix(pgErr.Code, "28") || pgErr.Code == "3D000") {
+		detail = "the database lets nobody in with this user, password and database name; correct its address (DSN)"
+	} else if IsLockTimeout(err) {
+		return LockHeldFault(err)
+	}
+	return fault.New(fault.Unavailable, CodeUnavailable, detail).WithRetryAfter(RetryAfter).WithCause(RedactError(err))
+}
+
+// LockHeldFault is the fault of what waited for a lock until its patience ended.
+func LockHeldFault(err error) *fault.Error {
+	return fault.New(fault.Unavailable, CodeUnavailable,
+		"another session of the database holds a lock that this needs; try again, and end that session if it stays (backbone doctor --section contention names it)").
+		WithRetryAfter(RetryAfter).WithCause(RedactError(err))
+}
+
+// IsNotMigrated reports that the statement named a schema, table, column or function
+// that is not there: the migrations of this version have not run.
+func IsNotMigrated(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return false
+	}
+	switch pgErr.Code {
+	case "3F000", "42P01", "42703", "42883":
+		return true
+	default:
+		return false
+	}
+}
+
+// IsConnectionLost reports whether err says nothing about what the server did: the
+// network failed or the server ended the session.
+func IsConnectionLost(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return err != nil && !errors.Is(err, pgx.ErrNoRows)
+	}
+	return pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC" || strings.HasPrefix(pgErr.Code, "57P") || strings.HasPrefix(pgErr.Code, "08")
+}
+
+// IsUnavailable reports whether trying again later makes sense: the network or the
+// server failed, not the statement or its values.
+func IsUnavailable(err error) bool {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return IsConnectionLost(err) || strings.HasPrefix(pgErr.Code, "53") || pgErr.Code == sqlstateLockTimeout || pgErr.Code == "57014"
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	for _, lost := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.DeadlineExceeded, syscall.EPIPE, syscall.ECONNRESET} {
+		if errors.Is(err, lost) {
+			return true
+		}
+	}
+	return err != nil && (pgconn.SafeToRetry(err) || strings.Contains(err.Error(), "conn closed"))
+}
+
+// IsSerializationFailure reports the errors after which the same transaction may
+// simply be run again.
+func IsSerializationFailure(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pgErr.Code == "40001" || pgErr.Code == "40P01")
+}
+
+// ViolatesConstraint reports whether a constraint of this name was violated.
+func ViolatesConstraint(err error, constraint string) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pgErr.ConstraintName == constraint
+}
+
+func UnknownLegalEntity() *fault.Error {
+	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity; check the code or create it first")
+}
+
+func IsLockTimeout(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pgErr.Code == sqlstateLockTimeout
+}
+
+const SQLStateDenied = "42501"

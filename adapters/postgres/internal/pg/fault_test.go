@@ -1,0 +1,39 @@
+package pg_test
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// Whoever forgets a step of the set-up, or mistypes the address, is told.
+func TestWhatKeepsTheStoreFromOpening(t *testing.T) {
+	t.Parallel()
+	dsn := testkit.Database(t, nil, "empty")
+	ask := func(dsn string) *fault.Error {
+		store, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn})
+		if err == nil {
+			defer store.Close()
+			_, err = store.Installation(t.Context())
+		}
+		f, ok := fault.As(err)
+		require.True(t, ok, err)
+		require.Equal(t, fault.Unavailable, f.Kind)
+		return f
+	}
+	f := ask(dsn)
+	require.Equal(t, "store.not_migrated", f.Code)
+	require.Contains(t, f.Detail, "backbone migrate")
+
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	u.Path = "/no_such_database"
+	f = ask(u.String())
+	require.Equal(t, "store.unavailable", f.Code)
+	require.Contains(t, f.Detail, "database name")
+}

@@ -1,0 +1,91 @@
+package pg
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ReconnectPause is between two attempts to open a connection that broke.
+const ReconnectPause = time.Second
+
+func CloseConn(conn *pgx.Conn) {
+	if conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
+	defer cancel()
+	_ = conn.Close(ctx) // there is nothing left to lose on it
+}
+
+// Connect opens a connection outside the pools.
+func (s *Database) Connect(ctx context.Context, dsn, name string) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	s.prepareConn(config, name, nil)
+	return pgx.ConnectConfig(ctx, config)
+}
+
+// listenCheckTimeout is how long a listening connection may take to begin, and to show
+// that it is still there.
+const listenCheckTimeout = 5 * time.Second
+
+// ListenTo hears payloads, and an empty one whenever it begins to listen.
+func (s *Database) ListenTo(ctx context.Context, channel string, hear func(payload string)) error {
+	for {
+		err := s.listenOnce(ctx, channel, hear)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		s.Log.Warn("lost the connection that listens; readers poll", "channel", channel, "error", RedactError(err))
+		timer := time.NewTimer(ReconnectPause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+func (s *Database) listenOnce(ctx context.Context, channel string, hear func(payload string)) error {
+	beginning, cancel := context.WithTimeout(ctx, listenCheckTimeout)
+	defer cancel()
+	conn, err := s.Connect(beginning, s.Config.ListenDSN, "backbone listen")
+	if err != nil {
+		return err
+	}
+	defer CloseConn(conn)
+	if _, err := conn.Exec(beginning, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+		return err
+	}
+	hear("")
+	for {
+		n, err := s.waitNotification(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if n != nil {
+			hear(n.Payload)
+		}
+	}
+}
+
+// waitNotification waits for a signal. After a silence it asks the server whether the
+// connection still is one; nil without an error is that it is.
+func (s *Database) waitNotification(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
+	quiet, cancel := context.WithTimeout(ctx, s.Config.ListenCheck)
+	n, err := conn.WaitForNotification(quiet)
+	silent := err != nil && quiet.Err() != nil && ctx.Err() == nil && !conn.IsClosed()
+	cancel()
+	if !silent {
+		return n, err
+	}
+	asking, cancel := context.WithTimeout(ctx, listenCheckTimeout)
+	defer cancel()
+	return nil, conn.Ping(asking)
+}

@@ -1,0 +1,49 @@
+package pg
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// sqlstateCannotConnectNow is the answer of a server that starts, recovers or shuts down.
+const sqlstateCannotConnectNow = "57P03"
+
+// probeInterval is how long a pool leaves such a server alone.
+const probeInterval = 100 * time.Millisecond
+
+// refusal is what a server said when it let nobody in.
+type refusal struct {
+	at  time.Time
+	err *pgconn.PgError
+}
+
+// ProbeWithBackoff spares a server that recovers a process for each request that comes
+// meanwhile: whoever needs a new connection within a moment of a refusal is given the same
+// answer, without asking. Where the DSN names several servers, another one may let it in
+// meanwhile: all of them are asked each time.
+func ProbeWithBackoff(config *pgxpool.Config) {
+	one := config.ConnConfig
+	if slices.ContainsFunc(one.Fallbacks, func(o *pgconn.FallbackConfig) bool { return o.Host != one.Host || o.Port != one.Port }) {
+		return
+	}
+	var last atomic.Pointer[refusal]
+	handle := config.ConnConfig.OnPgError
+	config.ConnConfig.OnPgError = func(c *pgconn.PgConn, err *pgconn.PgError) bool {
+		if err.Code == sqlstateCannotConnectNow {
+			last.Store(&refusal{time.Now(), err})
+		}
+		return handle(c, err)
+	}
+	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+		if r := last.Load(); r != nil && time.Since(r.at) < probeInterval {
+			return r.err
+		}
+		return nil
+	}
+}

@@ -1,0 +1,111 @@
+package pgtest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// Hold takes a partition's head lock.
+func Hold(t *testing.T, dsn string, p event.PartitionID) (release func()) {
+	t.Helper()
+	conn := Connect(t, dsn)
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM backbone.partition_heads WHERE partition_id = $1 FOR UPDATE", int32(p))
+	require.NoError(t, err)
+	return func() { require.NoError(t, tx.Rollback(context.Background())) }
+}
+
+// Waiters is how many sessions wait for a lock in the test's database.
+func Waiters(t *testing.T, conn *pgx.Conn) int {
+	t.Helper()
+	var n int
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
+	return n
+}
+
+// Groups records the groups, queue depths and detours of a store, and stops it.
+type Groups struct {
+	mu       sync.Mutex
+	requests []int
+	queued   int
+	gate     *gate // of the next group
+	Detours  atomic.Int64
+	Most     atomic.Int64 // Detours at once
+}
+
+type gate struct{ reached, open chan struct{} }
+
+func (g *Groups) ObserveAppend(time.Duration, int, string) {}
+
+func (g *Groups) ObserveGroup(requests, _ int, _ time.Duration) {
+	g.mu.Lock()
+	g.requests = append(g.requests, requests)
+	at := g.gate
+	g.gate = nil
+	g.mu.Unlock()
+	if at != nil {
+		close(at.reached)
+		<-at.open
+	}
+}
+
+// Stop stops whoever writes the next group when it is committed: it holds no lock, has
+// answered nobody and takes nothing else until it may go on.
+func (g *Groups) Stop(t *testing.T) (reached <-chan struct{}, goOn func()) {
+	t.Helper()
+	at := &gate{make(chan struct{}), make(chan struct{})}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gate = at
+	goOn = sync.OnceFunc(func() { close(at.open) })
+	t.Cleanup(goOn)
+	return at.reached, goOn
+}
+
+func (g *Groups) ObserveQueue(_, requests, _ int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.queued = requests
+}
+
+func (g *Groups) ObserveDetours(partitions int) {
+	g.Detours.Store(int64(partitions))
+	g.Most.Store(max(g.Most.Load(), int64(partitions))) // one call after the other
+}
+
+func (g *Groups) Seen() []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return append([]int(nil), g.requests...)
+}
+
+func SingleAppender(c *postgres.Config) { c.Appenders = 1 }
+
+// RequireSound checks that a partition has no gap and that its chain verifies.
+func RequireSound(t *testing.T, s *postgres.Store, p event.PartitionID) (events int) {
+	t.Helper()
+	head, err := s.Head(t.Context(), p)
+	require.NoError(t, err)
+	checksum := head.Genesis
+	all, err := s.ChainPage(t.Context(), p, 0, 0)
+	require.NoError(t, err)
+	for i, e := range all {
+		require.Equal(t, event.Sequence(i+1), e.Sequence)
+		require.Equal(t, event.HashPayload(e.Salt, e.Payload), e.PayloadHash)
+		checksum, _ = e.ChainChecksum(checksum, nil)
+		require.Equal(t, checksum, e.Checksum)
+	}
+	require.Equal(t, head.Sequence, event.Sequence(len(all)))
+	return len(all)
+}

@@ -1,0 +1,148 @@
+// Package pgtest holds the fixtures that the tests of several rooms share: migrated
+// databases, open stores, books of invoices, and a key store. Only tests import it.
+package pgtest
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
+	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
+	"github.com/erpbackbone/backbone/ports"
+	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
+	keystoresql "github.com/erpbackbone/backbone/sql/keystore"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// LogName is the name of every log in these tests.
+const LogName = "test.example.org"
+
+// AWhile ends a wait for what is certain to come, so that a test that is wrong fails
+// instead of hanging. It says nothing about how fast anything is.
+const AWhile = time.Minute
+
+// Receive is what comes out of a channel.
+func Receive[T any](t testing.TB, from <-chan T, what string) (v T) {
+	t.Helper()
+	limit := time.NewTimer(AWhile)
+	defer limit.Stop()
+	select {
+	case v = <-from:
+	case <-limit.C:
+		require.Fail(t, "it did not come: "+what)
+	}
+	return v
+}
+
+// Database is a migrated database of the test's own, as a superuser sees it.
+func Database(t testing.TB) string {
+	t.Helper()
+	fingerprint, err := testkit.Fingerprint(backbonesql.Migrations, keystoresql.Migrations)
+	require.NoError(t, err)
+	return testkit.Database(t, func(ctx context.Context, dsn string) error {
+		return migrate.Run(ctx, dsn, nil)
+	}, "backbone_"+fingerprint)
+}
+
+// As is the same database for one of our roles. Passwords belong to the whole
+// server, so the superuser connects and takes the role's rights.
+func As(role, dsn string) string {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		panic(err)
+	}
+	q := u.Query()
+	q.Set("role", role)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// Option changes the configuration of a store under test.
+type Option func(*postgres.Config)
+
+func WithClock(c ports.Clock) Option {
+	return func(config *postgres.Config) { config.Clock, config.MaxClockSkew = c, -1 }
+}
+
+// Open opens a store as the application's role. Tests stop it, and what it waits for, in
+// the middle, and a slow machine does the same: nothing ends because of that.
+func Open(t testing.TB, superuserDSN string, options ...Option) *postgres.Store {
+	t.Helper()
+	config := postgres.Config{DSN: As("backbone_app", superuserDSN), Logger: testLogger(), ReadPoolSize: 4, Metrics: &Groups{}}
+	Unhurried(&config, 2*AWhile)
+	for _, o := range options {
+		o(&config)
+	}
+	s, err := postgres.Open(t.Context(), config)
+	require.NoError(t, err)
+	observers.Store(s, config.Metrics)
+	t.Cleanup(func() { s.Close(); observers.Delete(s) })
+	return s
+}
+
+// observers are the metrics of the stores that are open, by *postgres.Store.
+var observers sync.Map
+
+// Observer is what the metrics of a store go to.
+func Observer(s *postgres.Store) *Groups {
+	m, _ := observers.Load(s)
+	g, _ := m.(*Groups)
+	return g
+}
+
+// Connect is a connection of the test's own.
+func Connect(t testing.TB, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func Execute(t testing.TB, dsn, statement string) {
+	t.Helper()
+	conn := Connect(t, dsn)
+	_, err := conn.Exec(t.Context(), statement)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+}
+
+// testLogger is silent unless BACKBONE_TEST_LOG is set.
+func testLogger() *slog.Logger {
+	if os.Getenv("BACKBONE_TEST_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}
+
+func WithoutPhysicalPartitions(c *postgres.Config) { c.PhysicalPartitions = -1 }
+
+func LegalEntity(code string) ports.LegalEntity {
+	return ports.LegalEntity{TenantID: "demo", Code: code, TimeZone: "UTC"}
+}
+
+// Unhurried gives a store's sessions so long for whatever they do that a slow machine
+// ends none of them.
+func Unhurried(c *postgres.Config, d time.Duration) {
+	c.Timeouts = pg.Timeouts{IdleInTransaction: d, ProjectionWork: d, Lock: d, Notify: d, LeaseWait: d}
+	c.GroupTimeout, c.LockTimeout = d, d
+}
+
+// UnhurriedKeys gives the sessions of a key store so long.
+func UnhurriedKeys(c *keystore.Config, d time.Duration) { c.LockTimeout = d }
+
+// Usual gives a store's sessions as long as a server gives them.
+func Usual(c *postgres.Config) { c.Timeouts, c.GroupTimeout, c.LockTimeout = pg.DefaultTimeouts, 0, 0 }
+
+// ForLocks gives a store's sessions so long to wait for locks, appends and all others.
+func ForLocks(c *postgres.Config, d time.Duration) { c.Timeouts.Lock, c.LockTimeout = d, d }

@@ -1,0 +1,33 @@
+package pgtest
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// Diverted waits until an append waits beside the others, or has, if it is impatient.
+func Diverted(t *testing.T, g *Groups) {
+	t.Helper()
+	testkit.Eventually(t, AWhile, func() bool { return g.Most.Load() > 0 }, "the append waits beside the others")
+}
+
+// HeldUp waits until an append of a store waits beside the others for a lock: from then on
+// it waits for as long as it has patience, without a break.
+func HeldUp(t *testing.T, s *postgres.Store, superuser *pgx.Conn) {
+	t.Helper()
+	Diverted(t, Observer(s))
+	testkit.Eventually(t, AWhile, func() bool { return Waiters(t, superuser) > 0 }, "it waits for the lock")
+}
+
+func Int32s(ids []event.PartitionID) []int32 {
+	out := make([]int32, len(ids))
+	for i, p := range ids {
+		out[i] = int32(p)
+	}
+	return out
+}

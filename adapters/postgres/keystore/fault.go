@@ -1,0 +1,117 @@
+package keystore
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+)
+
+// sqlstateRefused is raised by keystore.refuse: the constraint is a fault's code, the
+// detail an id of ours.
+const sqlstateRefused = "BK001"
+
+// keyRefusals are the faults that the functions of the key store raise.
+var keyRefusals = map[string]struct {
+	kind   fault.Kind
+	detail string
+}{
+	"keys.request_invalid":     {fault.Internal, "the key store was asked for a key that cannot be: another tenant's, a version without the one before, or a damaged reference; report this"},
+	"keys.epoch_closed":        {fault.Conflict, "new keys are not wrapped with this epoch of the tenant's key any more; make the key again under the active one"},
+	"keys.epoch_missing":       {fault.NotFound, "the tenant has no key of this epoch; list its keys"},
+	"keys.epoch_taken":         {fault.Conflict, "another process has made the tenant's next key already; list its keys and go on with that one"},
+	"keys.epoch_in_use":        {fault.FailedPrecondition, "keys are still wrapped with this epoch; wrap them again first"},
+	"keys.move_refused":        {fault.FailedPrecondition, "the tenant's key is not in a state from which it can go there; list its keys and finish the rotation that is under way"},
+	"erasure.not_found":        {fault.NotFound, "there is no such erasure request, hold or receipt; look at the list"},
+	"erasure.duplicate":        {fault.Conflict, "an erasure of this subject is under way already; follow that one"},
+	"erasure.changed":          {fault.Conflict, "somebody else has changed it meanwhile; read it again"},
+	"erasure.move_refused":     {fault.FailedPrecondition, "the erasure request is not in a state from which it can go there; read the request again"},
+	"erasure.same_person":      {fault.Forbidden, "an erasure is approved by another person than requested it; ask a colleague"},
+	"erasure.scope_changed":    {fault.FailedPrecondition, "the request concerns more or less than was approved; approve the new preview"},
+	"erasure.approval_expired": {fault.FailedPrecondition, "the approval is missing or too old; request the erasure again"},
+	"erasure.held":             {fault.FailedPrecondition, "a legal hold stands against the erasure; wait until it ends or have it released"},
+	"erasure.receipt_changed":  {fault.Internal, "another receipt is stored under this number; compare the database with the export store before anything else is erased"},
+}
+
+func keyFault(code, detail string) *fault.Error {
+	if code == "pii.subject_erased" {
+		return shredding.Erased("")
+	}
+	r, ok := keyRefusals[code]
+	if !ok {
+		return fault.New(fault.Internal, pg.CodeInternal, "the key store refused a statement; the server's log has the reason")
+	}
+	f := fault.New(r.kind, code, r.detail)
+	// The detail is the id of the request that is in the way.
+	if id, err := parseReference(detail); err == nil {
+		f = f.With("request_id", event.ID(id.Bytes).String())
+	}
+	return f
+}
+
+// translateKeys turns an error of the key store into a fault. The caller's own
+// cancellation passes as it is.
+func translateKeys(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if f, ok := fault.As(err); ok {
+		return f
+	}
+	if cause := ctx.Err(); cause != nil {
+		return cause
+	}
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch {
+		case pgErr.Code == sqlstateRefused:
+			return keyFault(pgErr.ConstraintName, pgErr.Detail)
+		case strings.HasSuffix(pgErr.ConstraintName, "_two_persons"):
+			return keyFault("erasure.same_person", "")
+		case pgErr.Code == pg.SQLStateDenied:
+			return fault.New(fault.Unavailable, "keys.unavailable", "the database user may not do this in the key store; correct its address (DSN)").WithCause(pg.RedactError(err))
+		case pg.IsSerializationFailure(err):
+			return KeyStoreUnavailable(err)
+		}
+	}
+	if pg.IsUnavailable(err) {
+		return KeyStoreUnavailable(err)
+	}
+	if pg.IsNotMigrated(err) {
+		return KeyStoreMissing(err)
+	}
+	return fault.New(fault.Internal, pg.CodeInternal, "the key store refused a statement; the server's log has the reason").WithCause(pg.RedactError(err))
+}
+
+func noRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
+
+func KeyStoreUnavailable(err error) *fault.Error {
+	return fault.New(fault.Unavailable, "keys.unavailable",
+		"the key store cannot be reached, and personal values cannot be stored without it; try again").WithRetryAfter(pg.RetryAfter).WithCause(pg.RedactError(err))
+}
+
+func KeyStoreMissing(err error) *fault.Error {
+	return fault.New(fault.Unavailable, pg.CodeNotMigrated,
+		"the key store's schema is missing in its database or closed to the application; run backbone migrate").WithCause(pg.RedactError(err))
+}
+
+// LacksKeyStore reports whether a statement may have failed because the functions
+// of the key store are not there or not for this role.
+func LacksKeyStore(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return false
+	}
+	switch pgErr.Code {
+	case "3F000", "42883", "42501":
+		return true
+	default:
+		return false
+	}
+}

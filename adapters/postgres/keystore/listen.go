@@ -1,0 +1,81 @@
+package keystore
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/keystoredb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+)
+
+// channelEvict carries the reference of a key, nothing else.
+const channelEvict = "keystore_evict"
+
+// Pauses between attempts to listen.
+const (
+	firstListenPause = 100 * time.Millisecond
+	maxListenPause   = 5 * time.Second
+	listenTimeout    = 10 * time.Second // for a connection that listens
+)
+
+// ListenEvictions implements ports.KeyEvictions on a connection of its own, since
+// LISTEN does not survive a pooler. It calls lost as soon as it notices that the
+// connection is gone, and once it listens, also for the first time: whatever was
+// read before may have been destroyed since.
+func (k *Store) ListenEvictions(ctx context.Context, evict func(reference string), lost func()) error {
+	pause := firstListenPause
+	for {
+		listened, err := k.listenOnce(ctx, evict, lost)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if listened {
+			lost()
+			pause = firstListenPause
+		}
+		k.log.Warn("lost the connection that hears of destroyed keys; keys are forgotten", "error", pg.RedactError(err))
+		timer := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+		pause = min(2*pause, maxListenPause)
+	}
+}
+
+func (k *Store) listenOnce(ctx context.Context, evict func(string), lost func()) (listened bool, err error) {
+	config, err := pgx.ParseConfig(k.config.ListenDSN)
+	if err != nil {
+		return false, err
+	}
+	k.prepare(config, "backbone evictions", nil)
+	opening, cancel := context.WithTimeout(ctx, listenTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(opening, config)
+	if err != nil {
+		return false, err
+	}
+	defer pg.CloseConn(conn)
+	if _, err := conn.Exec(opening, "LISTEN "+channelEvict); err != nil {
+		return false, err
+	}
+	lost()
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return true, err
+		}
+		evict(n.Payload)
+	}
+}
+
+// ReportNode implements ports.KeyEvictions.
+func (k *Store) ReportNode(ctx context.Context, node string, forgotten int64) (newest int64, err error) {
+	newest, err = k.queries.ReportNode(ctx, k.pool, &keystoredb.ReportNodeParams{NodeID: node, Forgotten: forgotten})
+	return newest, translateKeys(ctx, err)
+}

@@ -1,0 +1,186 @@
+// Package leases keeps the leases that nodes share work with. They are rows of the log's
+// database and have nothing to do with the leases on keys that the append engine takes.
+package leases
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Store are rows of the log's database, which several nodes share work with.
+type Store struct {
+	db      *pg.Database
+	queries *backbonedb.Queries
+	warned  atomic.Int64 // when locked leases were last reported: Unix nanoseconds
+}
+
+func New(db *pg.Database) *Store { return &Store{db: db, queries: backbonedb.New()} }
+
+var (
+	_ ports.Leases     = (*Store)(nil)
+	_ ports.SharedWork = (*Store)(nil)
+)
+
+// Hold implements ports.Leases.
+func (l *Store) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
+	if err := ports.CheckLease(holder, ttl); err != nil {
+		return nil, err
+	}
+	if len(resources) == 0 {
+		return []ports.Lease{}, ctx.Err()
+	}
+	rows, err := l.hold(ctx, holder, ttl, resources)
+	if pg.IsLockTimeout(err) {
+		if resources, err = l.unlocked(ctx, resources); err == nil {
+			rows, err = l.hold(ctx, holder, ttl, resources)
+		}
+	}
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]ports.Lease, len(rows))
+	for i, r := range rows {
+		out[i] = lease(backbonedb.ListLeasesRow(r))
+	}
+	slices.SortFunc(out, func(a, b ports.Lease) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
+	})
+	return out, nil
+}
+
+func (l *Store) hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]backbonedb.HoldLeasesRow, error) {
+	names, partitions := resourceColumns(resources)
+	return pg.QueryWithLockTimeout[backbonedb.HoldLeasesRow](ctx, l.db, l.patience(), backbonedb.HoldLeases, holder, interval(ttl), names, partitions)
+}
+
+// patience is how long a statement waits for each lock of somebody else.
+func (l *Store) patience() time.Duration { return l.db.Config.Timeouts.LeaseWait }
+
+// lockedLeasesWarning is between two lines in the log that say so: leases are asked for
+// several times a second.
+const lockedLeasesWarning = 10 * time.Second
+
+// unlocked leaves out what somebody else locks just now, such as a session of an
+// administrator: one lease that cannot be had must not cost a node all of them.
+func (l *Store) unlocked(ctx context.Context, resources []ports.LeaseResource) ([]ports.LeaseResource, error) {
+	names, partitions := resourceColumns(resources)
+	locked, err := pg.QueryWithLockTimeout[backbonedb.ListLockedLeasesRow](ctx, l.db, l.patience(), backbonedb.ListLockedLeases, names, partitions)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UnixNano()
+	if last := l.warned.Load(); now-last > lockedLeasesWarning.Nanoseconds() && l.warned.CompareAndSwap(last, now) {
+		l.db.Log.WarnContext(ctx, "another session locks leases; backbone doctor --section contention names it", "leases", len(locked))
+	}
+	return slices.DeleteFunc(slices.Clone(resources), func(r ports.LeaseResource) bool {
+		return slices.Contains(locked, backbonedb.ListLockedLeasesRow{Name: r.Name, PartitionID: int32(r.Partition)})
+	}), nil
+}
+
+// Release implements ports.Leases.
+func (l *Store) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
+	if len(resources) == 0 {
+		return ctx.Err()
+	}
+	names, partitions := resourceColumns(resources)
+	_, err := pg.QueryWithLockTimeout[struct{}](ctx, l.db, l.patience(), backbonedb.ReleaseLeases, holder, names, partitions)
+	return pg.Translate(ctx, err)
+}
+
+// List implements ports.Leases.
+func (l *Store) List(ctx context.Context, name string) ([]ports.Lease, error) {
+	rows, err := l.queries.ListLeases(ctx, l.db.Reads, name)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]ports.Lease, len(rows))
+	for i, r := range rows {
+		out[i] = lease(r)
+	}
+	return out, nil
+}
+
+// forgetNodes is how long the last sign of life of a node stays, in units of what is
+// alive.
+const forgetNodes = 100
+
+// Beat implements ports.Leases.
+func (l *Store) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
+	if err := ports.CheckLease(node, within); err != nil {
+		return nil, err
+	}
+	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.patience(), backbonedb.BeatNode, node, interval(forgetNodes*within), interval(within))
+	if pg.IsLockTimeout(err) { // the others may think that it is gone; what it holds it can renew
+		nodes, err = l.queries.ListAliveNodes(ctx, l.db.Reads, &backbonedb.ListAliveNodesParams{Node: node, Within: interval(within)})
+	}
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	return nodes, nil
+}
+
+// Leave implements ports.Leases.
+func (l *Store) Leave(ctx context.Context, node string) error {
+	return pg.Translate(ctx, l.queries.DeleteNode(ctx, l.db.Reads, node))
+}
+
+// BeatWork implements ports.SharedWork.
+func (l *Store) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
+	if err := ports.CheckLease(node, within); err != nil {
+		return nil, err
+	}
+	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.patience(), backbonedb.BeatWorkNode, work, node, interval(forgetNodes*within), interval(within))
+	if pg.IsLockTimeout(err) {
+		nodes, err = l.queries.ListAliveWorkNodes(ctx, l.db.Reads, &backbonedb.ListAliveWorkNodesParams{Work: work, Node: node, Within: interval(within)})
+	}
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	return nodes, nil
+}
+
+// LeaveWork implements ports.SharedWork.
+func (l *Store) LeaveWork(ctx context.Context, work, node string) error {
+	return pg.Translate(ctx, l.queries.DeleteWorkNode(ctx, l.db.Reads, &backbonedb.DeleteWorkNodeParams{Work: work, Node: node}))
+}
+
+// Prune implements ports.SharedWork.
+func (l *Store) Prune(ctx context.Context, prefix string, keep []string) (int, error) {
+	if keep == nil {
+		keep = []string{}
+	}
+	n, err := l.queries.PruneLeases(ctx, l.db.Reads, &backbonedb.PruneLeasesParams{Prefix: prefix, Keep: keep})
+	if err != nil {
+		return 0, pg.Translate(ctx, err)
+	}
+	return int(n), nil
+}
+
+func lease(r backbonedb.ListLeasesRow) ports.Lease {
+	return ports.Lease{
+		LeaseResource: ports.LeaseResource{Name: r.Name, Partition: event.PartitionID(r.PartitionID)},
+		Holder:        r.Holder, Term: uint64(r.Term), TakenAt: r.TakenAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(),
+	}
+}
+
+func resourceColumns(resources []ports.LeaseResource) (names []string, partitions []int32) {
+	names, partitions = make([]string, len(resources)), make([]int32, len(resources))
+	for i, r := range resources {
+		names[i], partitions[i] = r.Name, int32(r.Partition)
+	}
+	return names, partitions
+}
+
+func interval(d time.Duration) pgtype.Interval {
+	return pgtype.Interval{Microseconds: d.Microseconds(), Valid: true}
+}

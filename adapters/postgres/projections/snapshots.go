@@ -1,0 +1,228 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Snapshots saves the rows of a version, so that a later one begins with them.
+type Snapshots struct{ *work }
+
+func NewSnapshots(c *Checkpoints) *Snapshots {
+	return &Snapshots{c.work}
+}
+
+var _ ports.ProjectionSnapshots = (*Snapshots)(nil)
+
+// PlanSnapshot implements ports.Snapshots.
+func (s *Snapshots) PlanSnapshot(ctx context.Context, name string, version, of int) error {
+	return pg.Translate(ctx, s.queries.PlanSnapshotParts(ctx, s.db.Reads, &backbonedb.PlanSnapshotPartsParams{Name: name, Version: int32(version), OfVersion: int32(of)}))
+}
+
+// SavePart implements ports.Snapshots. The snapshot of the transaction is the
+// one moment; whether the version is still being saved is asked at the end, so that
+// dropping it waits for nobody.
+func (s *Snapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (done bool, err error) {
+	err = s.copying(ctx, pgx.RepeatableRead, func(tx pgx.Tx) error {
+		part, err := s.lockPart(ctx, tx, c)
+		if done = part != nil; err != nil || !done || part.TakenAt.Valid {
+			return err
+		}
+		at, err := s.queries.GetShownCheckpoint(ctx, tx, &backbonedb.GetShownCheckpointParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return said{projection.OtherCode(c.Projection, c.Version)}
+		}
+		if err != nil {
+			return err
+		}
+		finish := &backbonedb.FinishSnapshotPartParams{
+			Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition), Sequence: at.Sequence, Redactions: at.Redactions,
+			TakenAt: pg.OptionalTime(s.db.Now()), LastEventAt: at.LastEventAt,
+		}
+		redactions, err := s.queries.GetSnapshotEpoch(ctx, tx, int32(c.Partition))
+		if err != nil {
+			return err
+		}
+		if redactions == at.Redactions {
+			if finish.RowCount, err = s.copyRows(ctx, tx, c, int(at.Version), c.Version); err != nil {
+				return err
+			}
+		}
+		if err := s.queries.FinishSnapshotPart(ctx, tx, finish); err != nil {
+			return err
+		}
+		return s.mustBe(ctx, tx, c.Projection, c.Version, projection.Saving)
+	})
+	return done && err == nil, err
+}
+
+// RestorePart implements ports.Snapshots. It holds the part, so that nobody
+// removes what it copies.
+func (s *Snapshots) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done bool, err error) {
+	err = s.copying(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error {
+		part, err := s.lockPart(ctx, tx, c)
+		if done = part != nil; err != nil || !done || !part.TakenAt.Valid {
+			return err
+		}
+		redactions, err := s.queries.GetSnapshotEpoch(ctx, tx, int32(c.Partition))
+		if err != nil || redactions != part.Redactions {
+			return err // it begins with the log
+		}
+		begun, err := s.queries.RestoreCheckpoint(ctx, tx, &backbonedb.RestoreCheckpointParams{
+			Projection: c.Projection, Version: int32(c.To), PartitionID: int32(c.Partition), Sequence: part.Sequence, UpdatedAt: s.db.Now(),
+			LastEventAt: part.LastEventAt, Redactions: part.Redactions, Types: append([]string{}, c.Types...),
+		})
+		if err != nil || begun == 0 {
+			return err
+		}
+		if _, err := s.copyRows(ctx, tx, c, c.Version, c.To); err != nil {
+			return err
+		}
+		if err := s.mustBe(ctx, tx, c.Projection, c.Version, projection.Saved); err != nil {
+			return err
+		}
+		return s.mustBe(ctx, tx, c.Projection, c.To, projection.Building)
+	})
+	return done && err == nil, err
+}
+
+// copying runs f in a transaction, and again when it met another one.
+func (s *Snapshots) copying(ctx context.Context, level pgx.TxIsoLevel, f func(tx pgx.Tx) error) (err error) {
+	for range advanceTries {
+		err = pgx.BeginTxFunc(ctx, s.db.Reads, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, advanceTimeouts, pg.Milliseconds(s.db.Config.Timeouts.ProjectionWork), pg.Milliseconds(s.db.Config.Timeouts.Lock)); err != nil {
+				return err
+			}
+			return f(tx)
+		})
+		if !pg.IsSerializationFailure(err) {
+			break
+		}
+	}
+	if own, ours := errors.AsType[said](err); ours {
+		return own.error
+	}
+	return pg.Translate(ctx, err)
+}
+
+// lockPart gives nil for a part that somebody else holds, or that is gone.
+func (s *Snapshots) lockPart(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy) (*backbonedb.LockSnapshotPartRow, error) {
+	part, err := s.queries.LockSnapshotPart(ctx, tx, &backbonedb.LockSnapshotPartParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return &part, err
+}
+
+// mustBe holds a version in a role until the transaction ends.
+func (s *Snapshots) mustBe(ctx context.Context, tx pgx.Tx, name string, version int, want projection.Role) error {
+	role, err := s.queries.ShareProjection(ctx, tx, &backbonedb.ShareProjectionParams{Name: name, Version: int32(version)})
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && projection.Role(role) != want {
+		return said{projection.Changed()}
+	}
+	return err
+}
+
+// copyRows copies the rows of a version to another one.
+func (s *Snapshots) copyRows(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy, from, to int) (copied int64, err error) {
+	for _, table := range c.Tables {
+		columns, err := s.queries.ColumnsOf(ctx, tx, &backbonedb.ColumnsOfParams{SchemaName: table.Schema, TableName: table.Name})
+		if err != nil {
+			return copied, err
+		}
+		arguments := []any{int32(c.Partition), int32(from), int32(to)}
+		if table.Shared {
+			arguments = append(arguments, c.Projection)
+		}
+		tag, err := tx.Exec(ctx, copyTo(table, columns), arguments...)
+		if err != nil {
+			return copied, err
+		}
+		copied += tag.RowsAffected()
+	}
+	return copied, nil
+}
+
+// copyTo copies the rows of the version $2 in the partition $1 to the version $3.
+func copyTo(t ports.ProjectionTable, columns []string) string {
+	into, values := make([]string, len(columns)), make([]string, len(columns))
+	for i, name := range columns {
+		into[i] = pgx.Identifier{name}.Sanitize()
+		if values[i] = into[i]; name == "version" {
+			values[i] = "$3::integer"
+		}
+	}
+	return fmt.Sprintf("INSERT INTO %[1]s (%[2]s) SELECT %[3]s FROM %[1]s WHERE partition_id = $1 AND version = $2%[4]s",
+		tableName(t), strings.Join(into, ", "), strings.Join(values, ", "), ofProjection(t, 4))
+}
+
+// FinishSnapshot implements ports.Snapshots.
+func (s *Snapshots) FinishSnapshot(ctx context.Context, name string, version, keep int, by string) error {
+	return s.inVersions(ctx, func(tx pgx.Tx) error {
+		if err := s.changeRole(ctx, tx, name, int32(version), by, projection.Saved, projection.Saving); err != nil {
+			return err
+		}
+		older, err := s.queries.OlderSnapshots(ctx, tx, &backbonedb.OlderSnapshotsParams{Name: name, Version: int32(version), Keep: int32(keep)})
+		if err != nil {
+			return err
+		}
+		for _, v := range older {
+			if err := s.end(ctx, tx, name, v, by, projection.Saved); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// SnapshotParts implements ports.Snapshots.
+func (s *Snapshots) SnapshotParts(ctx context.Context, name string) ([]ports.SnapshotPart, error) {
+	rows, err := s.queries.ListSnapshotParts(ctx, s.db.Reads, name)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]ports.SnapshotPart, len(rows))
+	for i, r := range rows {
+		out[i] = ports.SnapshotPart{
+			Projection: r.Projection, Version: int(r.Version), Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
+			Rows: uint64(r.RowCount), TakenAt: pg.TimeOrZero(r.TakenAt), Usable: r.TakenAt.Valid && r.Usable,
+		}
+	}
+	return out, nil
+}
+
+// ForgetPart implements ports.Snapshots. The part goes first: that waits for
+// who copies it.
+func (s *Snapshots) ForgetPart(ctx context.Context, c ports.SnapshotCopy) error {
+	return s.inVersions(ctx, func(tx pgx.Tx) error {
+		removed, err := s.queries.DeleteSnapshotPart(ctx, tx, &backbonedb.DeleteSnapshotPartParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
+		if err != nil || removed == 0 {
+			return err
+		}
+		for _, table := range c.Tables {
+			arguments := []any{int32(c.Partition), int32(c.Version)}
+			if table.Shared {
+				arguments = append(arguments, c.Projection)
+			}
+			if _, err := tx.Exec(ctx, deleteAll(table), arguments...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// deleteAll removes the rows of the version $2 in the partition $1.
+func deleteAll(t ports.ProjectionTable) string {
+	return fmt.Sprintf("DELETE FROM %s WHERE partition_id = $1 AND version = $2%s", tableName(t), ofProjection(t, 3))
+}

@@ -1,0 +1,461 @@
+package projections_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// shelf is a projection with rows of many entities: one by the entity's id and one by the
+// event's sequence alone, for each event.
+type shelf struct {
+	store *postgres.Store
+	dsn   string
+	fails map[event.Sequence]bool
+	gate  func() // in the middle of Apply
+	mu    sync.Mutex
+}
+
+const shelfName = "shelf.items"
+
+var (
+	shelfTables = []ports.ProjectionTable{{Schema: "shelf", Name: "items", Key: []string{"item", "sequence"}}, {Schema: "shelf", Name: "marks", Key: []string{"sequence"}}}
+	shelfTarget = ports.ProjectionTarget{Streams: []string{"item", "old_item"}, Tables: []ports.TargetTable{
+		{ProjectionTable: shelfTables[0], Entity: "item", Subject: "subject"}, {ProjectionTable: shelfTables[1]},
+	}}
+)
+
+func newShelf(t *testing.T, options ...pgtest.Option) (*shelf, []event.PartitionID) {
+	t.Helper()
+	dsn := pgtest.Database(t)
+	pgtest.Execute(t, dsn, `CREATE SCHEMA shelf; GRANT USAGE ON SCHEMA shelf TO backbone_app;
+		CREATE TABLE shelf.items (sequence bigint, partition_id integer, version integer, item text, subject text NOT NULL DEFAULT '', note text NOT NULL,
+			PRIMARY KEY (partition_id, version, item, sequence));
+		CREATE TABLE shelf.marks (sequence bigint, partition_id integer, version integer, note text NOT NULL, PRIMARY KEY (partition_id, version, sequence));
+		GRANT SELECT, INSERT, UPDATE, DELETE ON shelf.items, shelf.marks TO backbone_app`)
+	w := &shelf{store: pgtest.Open(t, dsn, options...), dsn: dsn, fails: map[event.Sequence]bool{}}
+	_, err := w.store.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 1, Status: projection.Running})
+	require.NoError(t, err)
+	return w, pgtest.NewBooks(t, w.store, 2)
+}
+
+func (w *shelf) write(t testing.TB, p event.PartitionID, streams ...event.StreamID) {
+	t.Helper()
+	for _, s := range streams {
+		r := pgtest.Invoice(p, 1)
+		r.Streams, r.Events[0].Stream = nil, s
+		_, err := w.store.Append(t.Context(), r)
+		require.NoError(t, err)
+	}
+}
+
+func item(id string) event.StreamID { return event.StreamID{Type: "item", ID: id} }
+
+func (w *shelf) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	w.mu.Lock()
+	gate, fails := w.gate, w.fails
+	w.mu.Unlock()
+	for _, e := range b.Events {
+		for _, statement := range []string{
+			`INSERT INTO shelf.items (sequence, partition_id, version, item, note) VALUES ($1, $2, $3, $4, 'noted') ON CONFLICT DO NOTHING`,
+			`INSERT INTO shelf.marks (sequence, partition_id, version, note) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+		} {
+			if _, err := tx.(pgx.Tx).Exec(ctx, statement, int64(e.Sequence), int32(b.Partition), int32(b.Version), e.Stream.ID); err != nil {
+				return err
+			}
+		}
+		if gate != nil {
+			gate()
+		}
+		if fails[e.Sequence] {
+			return fault.New(fault.Invalid, "shelf.unreadable", "no")
+		}
+	}
+	return nil
+}
+
+func (w *shelf) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	for _, table := range []string{"shelf.items", "shelf.marks"} {
+		if _, err := tx.(pgx.Tx).Exec(ctx, "DELETE FROM "+table+" WHERE partition_id = $1 AND version = $2", int32(b.Partition), int32(b.Version)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *shelf) work(version int, p event.PartitionID) ports.ProjectionWork {
+	return ports.ProjectionWork{Projection: shelfName, Version: version, Partition: p}
+}
+
+func (w *shelf) advance(t testing.TB, version int, p event.PartitionID, limit int) {
+	t.Helper()
+	_, _, err := w.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: limit}, w)
+	require.NoError(t, err)
+}
+
+func (w *shelf) rebuild(t testing.TB, version int, p event.PartitionID, id string, change ...func(*ports.TargetRebuild)) (ports.TargetChange, error) {
+	t.Helper()
+	r := ports.TargetRebuild{ProjectionWork: w.work(version, p), Target: shelfTarget, Entity: id, Limit: 1000, By: "ada"}
+	for _, c := range change {
+		c(&r)
+	}
+	return w.store.RebuildTarget(context.Background(), r, w)
+}
+
+func (w *shelf) must(t testing.TB, version int, p event.PartitionID, id string, change ...func(*ports.TargetRebuild)) ports.TargetChange {
+	t.Helper()
+	c, err := w.rebuild(t, version, p, id, change...)
+	require.NoError(t, err)
+	return c
+}
+
+// dump gives all rows of a version.
+func (w *shelf) dump(t testing.TB, version int) (rows []string) {
+	t.Helper()
+	for _, table := range shelfTables {
+		found, err := w.store.Pool().Query(t.Context(), fmt.Sprintf("SELECT (to_jsonb(t) - 'version')::text FROM %s.%s AS t WHERE version = $1 ORDER BY 1", table.Schema, table.Name), version)
+		require.NoError(t, err)
+		texts, err := pgx.CollectRows(found, pgx.RowTo[string])
+		require.NoError(t, err)
+		rows = append(rows, texts...)
+	}
+	return rows
+}
+
+func differing(c ports.TargetChange) (out [][3]uint64) {
+	for _, t := range c.Tables {
+		out = append(out, [3]uint64{t.OnlyLeft, t.OnlyRight, t.Changed})
+	}
+	return out
+}
+
+func TestAnEntityIsFoldedAnew(t *testing.T) {
+	t.Parallel()
+	w, partitions := newShelf(t)
+	a, b := partitions[0], partitions[1]
+	for range 5 {
+		w.write(t, a, item("A"), item("B"), event.StreamID{Type: "old_item", ID: "A"})
+		w.write(t, b, item("A"))
+	}
+	for _, version := range []int{1, 2} {
+		w.advance(t, version, a, 14)
+		w.advance(t, version, b, 0)
+	}
+	right := w.dump(t, 1)
+	for _, id := range []string{"A", "B", "nobody"} {
+		c := w.must(t, 1, a, id)
+		require.Equal(t, [][3]uint64{{}, {}}, differing(c), "nothing was wrong with %s", id)
+		require.EqualValues(t, 14, c.Sequence)
+	}
+	require.Equal(t, right, w.dump(t, 1))
+
+	damage := `UPDATE shelf.items SET note = 'wrong' WHERE version = 1 AND sequence = 1 AND partition_id = ` + fmt.Sprint(int32(a)) + `;
+		DELETE FROM shelf.items WHERE version = 1 AND sequence = 3 AND partition_id = ` + fmt.Sprint(int32(a)) + `;
+		INSERT INTO shelf.items (sequence, partition_id, version, item, note) VALUES (99, ` + fmt.Sprint(int32(a)) + `, 1, 'A', 'invented');
+		DELETE FROM shelf.marks WHERE version = 1 AND sequence = 4 AND partition_id = ` + fmt.Sprint(int32(a)) + `;
+		UPDATE shelf.marks SET note = 'wrong' WHERE version = 1 AND sequence IN (2, 7) AND partition_id = ` + fmt.Sprint(int32(a))
+	pgtest.Execute(t, w.dsn, damage)
+	wrong := w.dump(t, 1)
+	rehearsed := w.must(t, 1, a, "A", func(r *ports.TargetRebuild) { r.DryRun = true })
+	require.Equal(t, [][3]uint64{{1, 1, 1}, {0, 1, 1}}, differing(rehearsed))
+	require.Equal(t, wrong, w.dump(t, 1), "it was only a rehearsal")
+	c := w.must(t, 1, a, "A")
+	require.Equal(t, rehearsed, c)
+	require.Equal(t, 9, c.Events, "up to the checkpoint")
+	require.Equal(t, [][3]uint64{{}, {0, 0, 1}}, differing(w.must(t, 1, a, "B")))
+	require.Equal(t, right, w.dump(t, 1))
+	require.Equal(t, right, w.dump(t, 2), "of no other version")
+	w.advance(t, 1, a, 0)
+	w.advance(t, 2, a, 0)
+	require.Equal(t, w.dump(t, 2), w.dump(t, 1), "and it goes on from where it stood")
+
+	// There is one entity only: all rows are its.
+	pgtest.Execute(t, w.dsn, `UPDATE shelf.marks SET note = 'wrong' WHERE version = 1`)
+	_, err := w.rebuild(t, 1, b, "A", func(r *ports.TargetRebuild) {
+		r.Target = ports.ProjectionTarget{Streams: []string{"item"}, ID: "A", Tables: []ports.TargetTable{{ProjectionTable: shelfTables[1]}}}
+	})
+	require.NoError(t, err)
+	pgtest.Execute(t, w.dsn, `UPDATE shelf.marks SET note = 'wrong' WHERE version = 2 AND partition_id = `+fmt.Sprint(int32(a)))
+	require.Equal(t, w.dump(t, 2), w.dump(t, 1))
+}
+
+func TestWhatCannotBeFoldedAnewStays(t *testing.T) {
+	t.Parallel()
+	w, partitions := newShelf(t)
+	p := partitions[0]
+	w.write(t, p, item("A"), item("A"), item("A"), item("B"))
+	w.advance(t, 1, p, 0)
+	pgtest.Execute(t, w.dsn, `UPDATE shelf.items SET note = 'wrong' WHERE sequence = 1`)
+	before := w.dump(t, 1)
+	for name, c := range map[string]struct {
+		code   string
+		change func(*ports.TargetRebuild)
+	}{
+		"an event fails":     {"shelf.unreadable", func(*ports.TargetRebuild) { w.fails[3] = true }},
+		"too many events":    {projection.CodeTargetTooLarge, func(r *ports.TargetRebuild) { r.Limit = 2 }},
+		"not read so far":    {projection.CodeTargetBehind, func(r *ports.TargetRebuild) { r.Passed = 5 }},
+		"a version that was": {projection.CodeFenced, func(r *ports.TargetRebuild) { r.Version = 2 }},
+	} {
+		w.fails = map[event.Sequence]bool{}
+		if name == "a version that was" {
+			_, err := w.store.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
+			require.NoError(t, err)
+			require.NoError(t, w.store.DropProjection(t.Context(), shelfName, 2, "ada"))
+		}
+		_, err := w.rebuild(t, 1, p, "A", c.change)
+		require.Equal(t, c.code, fault.CodeOf(err), name)
+		require.Equal(t, before, w.dump(t, 1), name)
+	}
+}
+
+// handed notes what it is handed over at once.
+type handed struct {
+	ports.ProjectionHandler
+	batches [][]event.Recorded
+}
+
+func (h *handed) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	h.batches = append(h.batches, b.Events)
+	return h.ProjectionHandler.Apply(ctx, tx, b)
+}
+
+// TestLargeEventsAreFoldedAnewFewAtATime: whatever the events of an entity take together,
+// no more than 16 MiB of them are in memory at once.
+func TestLargeEventsAreFoldedAnewFewAtATime(t *testing.T) {
+	t.Parallel()
+	w, partitions := newShelf(t)
+	p := partitions[0]
+	large := func(s event.StreamID, n byte) ports.AppendRequest {
+		r := pgtest.Invoice(p, 1)
+		e := &r.Events[0]
+		r.Streams, e.Stream = nil, s
+		e.Payload = []byte(`{"data":{"text":"` + strings.Repeat(string('a'+n), 5<<20) + `"}}`)
+		e.PayloadHash, e.PayloadHashDone = event.HashPayload(e.Salt, e.Payload), true
+		return r
+	}
+	streams := []event.StreamID{item("A"), {Type: "old_item", ID: "A"}, item("A"), item("A"), {Type: "old_item", ID: "A"}}
+	for i, s := range streams {
+		_, err := w.store.Append(t.Context(), large(s, byte(i)))
+		require.NoError(t, err)
+	}
+	w.write(t, p, item("A"))
+	w.advance(t, 1, p, 0)
+	h := &handed{ProjectionHandler: w}
+	c, err := w.store.RebuildTarget(t.Context(), ports.TargetRebuild{ProjectionWork: w.work(1, p), Target: shelfTarget, Entity: "A", Limit: 1000}, h)
+	require.NoError(t, err)
+	require.Equal(t, len(streams)+1, c.Events)
+	require.Equal(t, [][3]uint64{{}, {}}, differing(c))
+	require.Len(t, h.batches, 2)
+	next := event.Sequence(1)
+	for _, batch := range h.batches {
+		bytes := 0
+		for _, e := range batch {
+			require.Equal(t, next, e.Sequence)
+			require.Equal(t, e.PayloadHash, event.HashPayload(e.Salt, e.Payload), "with its payload and salt")
+			bytes, next = bytes+len(e.Payload), next+1
+		}
+		require.LessOrEqual(t, bytes, 16<<20)
+	}
+}
+
+// An event that a version went on without is left out again, until it can be digested. A
+// partition that stands still keeps standing there.
+func TestWhatWasPassedOver(t *testing.T) {
+	t.Parallel()
+	w, partitions := newShelf(t)
+	p := partitions[0]
+	w.write(t, p, item("A"), item("A"), item("A"), item("A"))
+	w.fails[2] = true
+	w.advance(t, 1, p, 1)
+	c, err := w.store.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(1, p), At: 1, Code: "shelf.unreadable"}, projection.SkipEvent)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, c.Sequence)
+	w.advance(t, 1, p, 1)
+	_, err = w.store.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(1, p), At: 3, Code: "shelf.unreadable"}, projection.StopPartition)
+	require.NoError(t, err)
+	before := w.dump(t, 1)
+	change := w.must(t, 1, p, "A")
+	require.Equal(t, []any{2, 1}, []any{change.Events, change.PassedOver})
+	require.Equal(t, [][3]uint64{{}, {}}, differing(change))
+	require.Equal(t, before, w.dump(t, 1))
+
+	w.fails = map[event.Sequence]bool{}
+	change = w.must(t, 1, p, "A", func(r *ports.TargetRebuild) { r.DryRun = true })
+	require.Equal(t, []any{3, 0}, []any{change.Events, change.PassedOver})
+	letters := func() (out []string) {
+		found, err := w.store.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Name: shelfName, Limit: 10})
+		require.NoError(t, err)
+		for _, l := range found {
+			out = append(out, fmt.Sprintf("%d %s %s", l.Sequence, l.Status, l.SettledBy))
+		}
+		return out
+	}
+	require.Equal(t, []string{"2 passed ", "4 waiting "}, letters())
+	change = w.must(t, 1, p, "A")
+	require.Equal(t, [][3]uint64{{0, 1, 0}, {0, 1, 0}}, differing(change))
+	require.Equal(t, []string{"2 resolved ada", "4 waiting "}, letters())
+	list, err := w.store.Checkpoints(t.Context(), shelfName, 1)
+	require.NoError(t, err)
+	require.Equal(t, projection.Halted, list[0].Status)
+	require.EqualValues(t, 3, list[0].Sequence)
+}
+
+// A session that ends in the middle leaves the rows as they were.
+func TestASessionEndsWhileAnEntityIsFoldedAnew(t *testing.T) {
+	t.Parallel()
+	w, partitions := newShelf(t)
+	p := partitions[0]
+	w.write(t, p, item("A"), item("A"), item("A"))
+	w.advance(t, 1, p, 0)
+	pgtest.Execute(t, w.dsn, `UPDATE shelf.items SET note = 'wrong' WHERE sequence = 1; DELETE FROM shelf.marks WHERE sequence = 2`)
+	before := w.dump(t, 1)
+	ended := false
+	w.gate = func() {
+		if !ended {
+			ended = true
+			pgtest.Execute(t, w.dsn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`)
+		}
+	}
+	_, err := w.rebuild(t, 1, p, "A")
+	require.Equal(t, fault.Unavailable, fault.KindOf(err), "%v", err)
+	require.True(t, ended)
+	require.Equal(t, before, w.dump(t, 1))
+	require.Equal(t, [][3]uint64{{0, 0, 1}, {0, 1, 0}}, differing(w.must(t, 1, p, "A")))
+}
+
+// TestADropWaitsForARebuildOfAnEntity, and nothing comes after it.
+func TestADropWaitsForARebuildOfAnEntity(t *testing.T) {
+	t.Parallel()
+	w, partitions := newShelf(t)
+	p := partitions[0]
+	w.write(t, p, item("A"), item("A"))
+	w.advance(t, 1, p, 0)
+	_, err := w.store.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
+	require.NoError(t, err)
+	w.advance(t, 2, p, 0)
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release) // or the store could not be closed
+	var once sync.Once
+	w.gate = func() {
+		once.Do(func() { close(inside) })
+		<-goOn
+	}
+	rebuilt, dropped := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := w.rebuild(t, 2, p, "A")
+		rebuilt <- err
+	}()
+	pgtest.Receive(t, inside, "the middle of the transaction")
+	go func() { dropped <- w.store.DropProjection(context.Background(), shelfName, 2, "ada") }()
+	watcher := pgtest.Connect(t, w.dsn)
+	testkit.Eventually(t, pgtest.AWhile, func() bool { return pgtest.Waiters(t, watcher) == 1 }, "the drop waits")
+	release()
+	require.NoError(t, <-rebuilt)
+	require.NoError(t, <-dropped)
+	_, err = w.rebuild(t, 2, p, "A")
+	require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
+}
+
+// TestEntitiesAreFoldedAnewUnderLoad folds entities anew in two versions while events
+// about them come in, both versions follow, readers are switched, and one is reset. In the
+// end both are what a fold of the log from its beginning makes.
+func TestEntitiesAreFoldedAnewUnderLoad(t *testing.T) {
+	t.Parallel()
+	w, partitions := newShelf(t, func(c *postgres.Config) { c.ReadPoolSize = 12 })
+	p := partitions[0]
+	const events, items = 120, 4
+	_, err := w.store.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
+	require.NoError(t, err)
+	id := func(n int) string { return string(rune('A' + n%items)) }
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var working, writing sync.WaitGroup
+	writing.Go(func() {
+		for n := range events {
+			w.write(t, p, item(id(n*n)))
+		}
+	})
+	loop := func(f func(n int) error) {
+		working.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				err := f(n)
+				switch {
+				case err == nil, ctx.Err() != nil:
+				case fault.CodeOf(err) == projection.CodeChanged, fault.KindOf(err) == fault.Unavailable, fault.CodeOf(err) == projection.CodeBehind:
+				default:
+					t.Errorf("%+v", err)
+					return
+				}
+			}
+		})
+	}
+	for _, version := range []int{1, 2} {
+		loop(func(n int) error {
+			_, _, err := w.store.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: 1 + n%3}, w)
+			return err
+		})
+		loop(func(n int) error {
+			_, err := w.rebuild(t, version, p, id(n), func(r *ports.TargetRebuild) { r.DryRun = n%3 == 0 })
+			return err
+		})
+	}
+	loop(func(n int) error {
+		from, to := 1+n%2, 2-n%2
+		return w.store.SwitchProjection(ctx, ports.ProjectionSwitch{Projection: shelfName, From: from, To: to, MaxBehind: 1000, Handler: w, By: "ada"})
+	})
+	writing.Wait()
+	_, err = w.store.Reset(t.Context(), ports.ProjectionOperation{ProjectionWork: w.work(2, p), By: "ada"}, w)
+	require.NoError(t, err)
+	testkit.Eventually(t, pgtest.AWhile, func() bool { return len(w.dump(t, 1)) == 2*events && len(w.dump(t, 2)) == 2*events }, "both have caught up")
+	stop()
+	working.Wait()
+	w.advance(t, 9, p, 0)
+	require.Len(t, w.dump(t, 9), 2*events)
+	require.Equal(t, w.dump(t, 9), w.dump(t, 1))
+	require.Equal(t, w.dump(t, 9), w.dump(t, 2))
+}
+
+func TestCopiesAreCountedByVersion(t *testing.T) {
+	t.Parallel()
+	w, partitions := newShelf(t)
+	a, b := partitions[0], partitions[1]
+	w.write(t, a, item("A"), item("B"), item("A"))
+	for _, version := range []int{1, 2} {
+		w.advance(t, version, a, 0)
+	}
+	const ada shredding.Subject = "person:ada"
+	pgtest.Execute(t, w.dsn, `UPDATE shelf.items SET subject = 'person:ada' WHERE item = 'A' OR version = 2`)
+	targets := []ports.ProjectionTarget{{Streams: []string{"x"}, Tables: []ports.TargetTable{{ProjectionTable: shelfTables[1]}}}, shelfTarget}
+	counts, err := w.store.CountCopies(t.Context(), a, ada, targets)
+	require.NoError(t, err)
+	require.Equal(t, map[int]int64{1: 2, 2: 3}, counts)
+	found, err := w.store.SubjectEntities(t.Context(), a, ada, targets)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []ports.SubjectEntity{{Target: 1, Entity: "A"}, {Target: 1, Entity: "B"}}, found)
+	for _, of := range []struct {
+		p event.PartitionID
+		s shredding.Subject
+	}{{b, ada}, {a, "person:bo"}, {a, ""}} {
+		counts, err = w.store.CountCopies(t.Context(), of.p, of.s, targets)
+		require.NoError(t, err)
+		require.Empty(t, counts)
+		found, err = w.store.SubjectEntities(t.Context(), of.p, of.s, targets)
+		require.NoError(t, err)
+		require.Empty(t, found)
+	}
+}

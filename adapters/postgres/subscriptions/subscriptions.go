@@ -1,0 +1,440 @@
+// Package subscriptions keeps subscriptions and their deliveries. Store holds how far each
+// subscription has come in each partition and the messages that are in flight, waiting or
+// parked; Webhooks holds endpoints and the attempts to reach them; Publishers holds how far
+// a message broker has been fed. Deliver serializes all changes of one subscription in one
+// partition by the lock of its cursor row.
+package subscriptions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Store keeps subscriptions, how far each has come in each partition, and the
+// messages that are in flight, waiting or parked.
+type Store struct {
+	db      *pg.Database
+	queries *backbonedb.Queries
+	events  *eventlog.Reader
+	cursors *cursorWaits
+}
+
+func New(db *pg.Database, events *eventlog.Reader) *Store {
+	return &Store{db: db, queries: backbonedb.New(), events: events, cursors: newCursorWaits(db.Config.ReadPoolSize)}
+}
+
+var (
+	_ ports.Subscriptions           = (*Store)(nil)
+	_ ports.Deliveries              = (*Store)(nil)
+	_ ports.SubscriptionDeadLetters = (*Store)(nil)
+)
+
+func subscriptionNotFound() error {
+	return fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription; GET /api/subscriptions lists them")
+}
+
+// subscriptionDefinition is the stored document.
+type subscriptionDefinition struct {
+	Filter   subscription.Filter   `json:"filter"`
+	Settings subscription.Settings `json:"settings"`
+	Moved    *subscription.Start   `json:"moved,omitempty"`
+}
+
+func subscriptionOf(r *backbonedb.BackboneSubscription) (subscription.Subscription, error) {
+	var d subscriptionDefinition
+	if err := json.Unmarshal(r.Definition, &d); err != nil {
+		return subscription.Subscription{}, fault.New(fault.Internal, pg.CodeInternal, "the definition of a subscription cannot be read; delete it and make it again")
+	}
+	return subscription.Subscription{
+		UID: r.Uid.Bytes, TenantID: r.TenantID, ID: r.ID, SubscriberType: r.SubscriberType, SubscriberID: r.SubscriberID,
+		Filter: d.Filter, Settings: d.Settings, Moved: d.Moved, Status: subscription.Status(r.Status), Owner: r.Owner, Revision: r.Revision,
+		CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(), Failures: int(r.Failures),
+		LastFailure: subscription.Failure{Code: r.FailureCode.String, At: pg.TimeOrZero(r.FailedAt)},
+	}, nil
+}
+
+// CreateSubscription implements ports.Subscriptions.
+func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, most int) (stored subscription.Subscription, created bool, err error) {
+	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.Moved})
+	if err != nil {
+		return sub, false, err
+	}
+	err = pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
+		if most > 0 {
+			if err := s.queries.LockSubscriptionTenant(ctx, tx, sub.TenantID); err != nil {
+				return err
+			}
+		}
+		rows, err := s.queries.InsertSubscription(ctx, tx, &backbonedb.InsertSubscriptionParams{
+			Uid: pg.UUID(sub.UID), TenantID: sub.TenantID, ID: sub.ID, SubscriberType: sub.SubscriberType, SubscriberID: sub.SubscriberID,
+			Definition: definition, Status: string(sub.Status), Owner: sub.Owner, Revision: sub.Revision, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
+		})
+		if err != nil {
+			return err
+		}
+		if created = rows > 0; !created {
+			return nil
+		}
+		if most > 0 {
+			// In a statement of its own, which sees what was committed before the lock was had.
+			there, err := s.queries.CountSubscriptions(ctx, tx, sub.TenantID)
+			if err != nil {
+				return err
+			}
+			if there > int64(most) {
+				return subscription.TooMany(most)
+			}
+		}
+		return s.insertCursors(ctx, tx, sub.UID, cursors)
+	})
+	if _, refused := fault.As(err); refused {
+		return sub, false, err
+	}
+	if err != nil {
+		return sub, false, pg.Translate(ctx, err)
+	}
+	stored, err = s.Subscription(ctx, sub.TenantID, sub.ID)
+	return stored, created, err
+}
+
+func (s *Store) insertCursors(ctx context.Context, db backbonedb.DBTX, uid event.ID, cursors []ports.DeliveryCursor) error {
+	if len(cursors) == 0 {
+		return nil
+	}
+	p := backbonedb.InsertSubscriptionCursorsParams{Subscription: pg.UUID(uid), UpdatedAt: s.db.Now()}
+	for _, c := range cursors {
+		p.Partitions = append(p.Partitions, int32(c.Partition))
+		p.ReadThrough = append(p.ReadThrough, int64(c.ReadThrough))
+	}
+	return s.queries.InsertSubscriptionCursors(ctx, db, &p)
+}
+
+// Subscription implements ports.Subscriptions.
+func (s *Store) Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error) {
+	row, err := s.queries.GetSubscription(ctx, s.db.Reads, &backbonedb.GetSubscriptionParams{TenantID: tenantID, ID: id})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return subscription.Subscription{}, subscriptionNotFound()
+	}
+	if err != nil {
+		return subscription.Subscription{}, pg.Translate(ctx, err)
+	}
+	return subscriptionOf(&row)
+}
+
+// Subscriptions implements ports.Subscriptions.
+func (s *Store) Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error) {
+	rows, err := s.queries.ListSubscriptions(ctx, s.db.Reads, tenantID)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]subscription.Subscription, len(rows))
+	for i := range rows {
+		if out[i], err = subscriptionOf(&rows[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// ChangeSubscription implements ports.Subscriptions.
+func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscription) error {
+	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.Moved})
+	if err != nil {
+		return err
+	}
+	rows, err := s.queries.ChangeSubscription(ctx, s.db.Reads, &backbonedb.ChangeSubscriptionParams{
+		Definition: definition, Status: string(sub.Status), Revision: sub.Revision, ExpectedRevision: sub.Revision - 1, UpdatedAt: s.db.Now(),
+		Failures: int32(sub.Failures), FailureCode: pg.OptionalText(sub.LastFailure.Code), FailedAt: pg.OptionalTime(sub.LastFailure.At), Uid: pg.UUID(sub.UID),
+	})
+	if err != nil {
+		return pg.Translate(ctx, err)
+	}
+	if rows == 0 {
+		return fault.New(fault.Conflict, "subscription.changed", "somebody else changed the subscription meanwhile; read it and try again")
+	}
+	return nil
+}
+
+// DeleteSubscription implements ports.Subscriptions. The definition goes first: from
+// then on nobody hands anything out, and a row that a hand-out under way adds after
+// its partition was cleared belongs to an incarnation that does not come back.
+func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
+	if err := s.queries.DeleteSubscription(ctx, s.db.Reads, pg.UUID(uid)); err != nil {
+		return pg.Translate(ctx, err)
+	}
+	cursors, err := s.queries.ListSubscriptionCursors(ctx, s.db.Reads, pg.UUID(uid))
+	if err != nil {
+		return pg.Translate(ctx, err)
+	}
+	for i := range cursors {
+		one := []int32{cursors[i].PartitionID}
+		err := pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
+			// The cursor's row lock waits for a hand-out under way.
+			if err := s.queries.DeleteSubscriptionCursors(ctx, tx, &backbonedb.DeleteSubscriptionCursorsParams{Subscription: pg.UUID(uid), Partitions: one}); err != nil {
+				return err
+			}
+			if err := s.queries.DeleteSubscriptionMessages(ctx, tx, &backbonedb.DeleteSubscriptionMessagesParams{Subscription: pg.UUID(uid), Partitions: one}); err != nil {
+				return err
+			}
+			_, err := s.queries.DeleteSubscriptionParked(ctx, tx, &backbonedb.DeleteSubscriptionParkedParams{Subscription: pg.UUID(uid), Partitions: one})
+			return err
+		})
+		if err != nil {
+			return pg.Translate(ctx, err)
+		}
+	}
+	return pg.Translate(ctx, s.queries.DeleteSubscriptionConsumers(ctx, s.db.Reads, pg.UUID(uid)))
+}
+
+// RemoveRemains implements ports.Deliveries. Nobody parks for a subscription that is
+// gone, so no lock is needed.
+func (s *Store) RemoveRemains(ctx context.Context) (removed int, err error) {
+	left, err := s.queries.ListParkedRemains(ctx, s.db.Reads)
+	for _, r := range left {
+		var rows int64
+		if rows, err = s.queries.DeleteSubscriptionParked(ctx, s.db.Reads, &backbonedb.DeleteSubscriptionParkedParams{Subscription: r.Subscription, Partitions: []int32{r.PartitionID}}); err != nil {
+			break
+		}
+		removed += int(rows)
+	}
+	return removed, pg.Translate(ctx, err)
+}
+
+// OpenDeliveries implements ports.Deliveries.
+func (s *Store) OpenDeliveries(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
+	return pg.Translate(ctx, s.insertCursors(ctx, s.db.Reads, uid, cursors))
+}
+
+// Backlogs implements ports.Deliveries.
+func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBacklog, error) {
+	cursors, err := s.queries.ListSubscriptionCursors(ctx, s.db.Reads, pg.UUID(uid))
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	partitions := make([]int32, len(cursors))
+	for i := range cursors {
+		partitions[i] = cursors[i].PartitionID
+	}
+	counts, err := s.queries.CountSubscriptionMessages(ctx, s.db.Reads, &backbonedb.CountSubscriptionMessagesParams{Subscription: pg.UUID(uid), Partitions: partitions})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	open := make([]backbonedb.CountAllMessagesRow, len(counts))
+	for i := range counts {
+		open[i] = backbonedb.CountAllMessagesRow(counts[i])
+	}
+	found, err := backlogsOf(cursors, open)
+	return found[uid], err
+}
+
+// DeliveryStates implements ports.Deliveries.
+func (s *Store) DeliveryStates(ctx context.Context, uids []event.ID) (map[event.ID]ports.DeliveryState, error) {
+	rows, err := s.queries.ListSubscriptionStates(ctx, s.db.Reads, uuids(uids))
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make(map[event.ID]ports.DeliveryState, len(rows))
+	for _, r := range rows {
+		out[r.Uid.Bytes] = ports.DeliveryState{Revision: r.Revision, Moved: r.Moved}
+	}
+	return out, nil
+}
+
+// AllBacklogs implements ports.Deliveries.
+func (s *Store) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
+	cursors, err := s.queries.ListAllSubscriptionCursors(ctx, s.db.Reads)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	counts, err := s.queries.CountAllMessages(ctx, s.db.Reads)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	return backlogsOf(cursors, counts)
+}
+
+func backlogsOf(cursors []backbonedb.BackboneSubscriptionCursor, counts []backbonedb.CountAllMessagesRow) (map[event.ID][]ports.DeliveryBacklog, error) {
+	type place struct {
+		subscription event.ID
+		partition    int32
+	}
+	open := make(map[place]*backbonedb.CountAllMessagesRow, len(counts))
+	for i := range counts {
+		open[place{counts[i].Subscription.Bytes, counts[i].PartitionID}] = &counts[i]
+	}
+	out := map[event.ID][]ports.DeliveryBacklog{}
+	for i := range cursors {
+		c := &cursors[i]
+		b := ports.DeliveryBacklog{DeliveryCursor: ports.DeliveryCursor{
+			Partition: event.PartitionID(c.PartitionID), ReadThrough: event.Sequence(c.ReadThrough), Checkpoint: event.Sequence(c.Checkpoint),
+			Pending: int(c.Pending), Term: c.Term, UpdatedAt: c.UpdatedAt.UTC(), Parked: int(c.Parked),
+		}}
+		if err := json.Unmarshal(c.Counts, &b.Counts); err != nil {
+			return nil, fault.New(fault.Internal, pg.CodeInternal, "the counts of a subscription cannot be read; delete it and make it again")
+		}
+		if n := open[place{c.Subscription.Bytes, c.PartitionID}]; n != nil {
+			b.First, b.InFlight, b.Waiting = event.Sequence(n.First), int(n.InFlight), int(n.Waiting)
+			if n.NextDue.Unix() != 0 {
+				b.NextDue = n.NextDue.UTC()
+			}
+		}
+		out[c.Subscription.Bytes] = append(out[c.Subscription.Bytes], b)
+	}
+	return out, nil
+}
+
+// Due implements ports.Deliveries.
+func (s *Store) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
+	now, err := s.storeTime(ctx, s.db.Reads)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	rows, err := s.queries.ListDueMessages(ctx, s.db.Reads, &backbonedb.ListDueMessagesParams{Now: now, Scan: pg.PageSize(limit)})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]ports.DueDelivery, len(rows))
+	for i, r := range rows {
+		out[i] = ports.DueDelivery{UID: r.Subscription.Bytes, Partition: event.PartitionID(r.PartitionID), Expired: r.Expired}
+	}
+	return out, nil
+}
+
+// Consumers implements ports.Deliveries.
+func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
+	now, err := s.storeTime(ctx, s.db.Reads)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	// A consumer whose row somebody locks is known as it was.
+	if _, err := pg.QueryWithLockTimeout[struct{}](ctx, s.db, pg.ShortLockWait, backbonedb.SaveConsumer, pg.UUID(uid), consumer, now.Add(back)); err != nil && !pg.IsLockTimeout(err) {
+		return nil, pg.Translate(ctx, err)
+	}
+	all, err := s.queries.ListConsumers(ctx, s.db.Reads, &backbonedb.ListConsumersParams{Subscription: pg.UUID(uid), Now: now})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	active := make([]string, 0, len(all))
+	for _, c := range all {
+		if c.Active {
+			active = append(active, c.Consumer)
+		}
+	}
+	if len(active) < len(all) {
+		err = s.queries.DeleteGoneConsumers(ctx, s.db.Reads, &backbonedb.DeleteGoneConsumersParams{Subscription: pg.UUID(uid), Now: now})
+	}
+	return active, pg.Translate(ctx, err)
+}
+
+// EventsAt implements ports.Deliveries.
+func (s *Store) EventsAt(ctx context.Context, p event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error) {
+	wanted := make([]int64, len(sequences))
+	for i, n := range sequences {
+		wanted[i] = int64(n)
+	}
+	return s.events.BySequence(ctx, p, wanted, true)
+}
+
+// storeTime is the database's clock, so that all nodes agree on when a lease ends;
+// with an injected clock, which only tests have, it is that.
+func (s *Store) storeTime(ctx context.Context, db backbonedb.DBTX) (time.Time, error) {
+	if s.db.Config.MaxClockSkew < 0 {
+		return s.db.Now(), nil
+	}
+	now, err := s.queries.StoreClock(ctx, db)
+	return now.UTC(), err
+}
+
+func partitionNumbers(partitions []event.PartitionID) []int32 {
+	out := make([]int32, len(partitions))
+	for i, p := range partitions {
+		out[i] = int32(p)
+	}
+	return out
+}
+
+func uuids(ids []event.ID) []pgtype.UUID {
+	out := make([]pgtype.UUID, len(ids))
+	for i, id := range ids {
+		out[i] = pg.UUID(id)
+	}
+	return out
+}
+
+// ParkedMessages implements ports.SubscriptionDeadLetters.
+func (s *Store) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
+	return s.parkedMessages(ctx, s.db.Reads, uid, partitionNumbers(partitions), from, q)
+}
+
+func (s *Store) parkedMessages(ctx context.Context, db backbonedb.DBTX, uid event.ID, partitions []int32, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
+	var rows []backbonedb.BackboneSubscriptionParked
+	var err error
+	if len(q.EventIDs) == 0 {
+		rows, err = s.queries.ListParkedMessages(ctx, db, &backbonedb.ListParkedMessagesParams{
+			Subscription: pg.UUID(uid), Partitions: partitions, FromPartition: int32(from), After: int64(q.After), Code: q.Code, PageSize: pg.PageSize(q.Limit),
+		})
+	} else {
+		rows, err = s.queries.ListParkedMessagesOf(ctx, db, &backbonedb.ListParkedMessagesOfParams{
+			Subscription: pg.UUID(uid), Partitions: partitions, FromPartition: int32(from), After: int64(q.After),
+			EventIds: uuids(q.EventIDs), Code: q.Code, PageSize: pg.PageSize(q.Limit),
+		})
+	}
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]ports.ParkedMessage, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		out[i] = ports.ParkedMessage{Partition: event.PartitionID(r.PartitionID), Message: subscription.Message{
+			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.DeadState, Consumer: r.Consumer, Attempts: int(r.Attempts),
+			HandedAt: pg.TimeOrZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
+		}}
+		copy(out[i].Key[:], r.OrderKey)
+	}
+	return out, nil
+}
+
+// ParkedGroups implements ports.SubscriptionDeadLetters.
+func (s *Store) ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ports.ParkedGroup, error) {
+	rows, err := s.queries.CountParkedByCode(ctx, s.db.Reads, &backbonedb.CountParkedByCodeParams{Subscription: pg.UUID(uid), Partitions: partitionNumbers(partitions)})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]ports.ParkedGroup, len(rows))
+	for i, r := range rows {
+		out[i] = ports.ParkedGroup{Code: r.Code, Messages: int(r.Messages), First: r.First.UTC(), Last: r.Last.UTC()}
+	}
+	return out, nil
+}
+
+// Decisions implements ports.SubscriptionDeadLetters.
+func (s *Store) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
+	rows, err := s.queries.ListDecisions(ctx, s.db.Reads, &backbonedb.ListDecisionsParams{
+		TenantID: tenantID, Subscription: id, Partitions: partitionNumbers(partitions), PageSize: pg.PageSize(limit),
+	})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]ports.ParkedDecision, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		out[i] = ports.ParkedDecision{
+			ID: r.ID.Bytes, TenantID: r.TenantID, Subscription: r.Subscription, Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
+			EventID: r.EventID.Bytes, Action: r.Action, Actor: r.Actor, Reason: r.Reason, Code: r.Code, At: r.At.UTC(),
+		}
+	}
+	return out, nil
+}
