@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -14,24 +15,50 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestWrite builds a generated module and runs its tests, in a repository of its own and
-// without a network: what it imports is in the module cache, since this repository does.
+var (
+	shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	quotedFile = regexp.MustCompile("(?s)\n`([^`\n]+)`:\n\n```[a-z]+\n(.*?)```")
+)
+
+// TestWrite runs the commands of docs/write-a-module.md as they stand: they generate a
+// module in a repository of its own, build it and run its tests. What the page quotes of a
+// file is in that file.
 func TestWrite(t *testing.T) {
 	t.Parallel()
-	root, dir := testkit.RepoRoot(t), filepath.Join(t.TempDir(), "asset")
-	written, err := scaffold.Write(scaffold.Options{Name: "asset", Path: "example.com/asset", Dir: dir, Checkout: root})
+	root, dir := testkit.RepoRoot(t), t.TempDir()
+	page, err := os.ReadFile(filepath.Join(root, "docs", "write-a-module.md"))
 	require.NoError(t, err)
-	for _, path := range written {
+	folder := filepath.Join(dir, "work")
+	require.NoError(t, os.Mkdir(folder, 0o750))
+	require.NoError(t, os.Symlink(root, filepath.Join(dir, "backbone")))
+	program := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "bin", "backbone"), "./cmd/backbone")
+	program.Dir = root
+	out, err := program.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	script := shellBlock.FindSubmatch(page)
+	require.NotNil(t, script)
+	shell := exec.CommandContext(t.Context(), "sh", "-e", "-c", string(script[1]))
+	shell.Dir = folder
+	shell.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"), "GOWORK=off")
+	out, err = shell.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	module := filepath.Join(folder, "asset")
+	require.NoError(t, filepath.WalkDir(module, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Base(filepath.Dir(path)) == "bin" {
+			return err
+		}
 		content, err := os.ReadFile(path)
-		require.NoError(t, err)
 		require.NotContains(t, strings.ToLower(path+string(content)), "skeleton", path)
-	}
-	for _, args := range [][]string{{"build", "-o", os.DevNull, "./..."}, {"test", "./..."}} {
-		cmd := exec.CommandContext(t.Context(), "go", args...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -buildvcs=false -trimpath", "GOPROXY=off", "GOSUMDB=off", "GOWORK=off")
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "go %s\n%s", strings.Join(args, " "), out)
+		return err
+	}))
+	quotes := quotedFile.FindAllSubmatch(page, -1)
+	require.Len(t, quotes, 7)
+	for _, quote := range quotes {
+		content, err := os.ReadFile(filepath.Join(module, string(quote[1])))
+		require.NoError(t, err)
+		require.Contains(t, string(content), string(quote[2]), "%s", quote[1])
 	}
 }
 
