@@ -209,5 +209,5 @@ type SubscriptionDeadLetters interface {
 type FeedMark struct {
 	Partition event.PartitionID
 	After     event.Sequence // that was shown last
-	Witness   [8]byte        // beginning of the checksum of the event at After: another one is of another log
+	ChecksumPrefix   [8]byte        // beginning of the checksum of the event at After: another one is of another log
 }

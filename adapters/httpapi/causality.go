@@ -41,7 +41,7 @@ func (s *Server) getLineage(ctx context.Context, r request) (response, error) {
 	}
 	w.raw(`,"depth":`)
 	w.b = strconv.AppendInt(w.b, int64(len(found.Events)), 10)
-	w.leftOut(found.LeftOut)
+	w.leftOut(found.Omissions)
 	w.raw("}")
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
@@ -88,7 +88,7 @@ func (s *Server) getDescendants(ctx context.Context, r request) (response, error
 	}
 	w.raw(`],"count":`)
 	w.b = strconv.AppendInt(w.b, int64(len(shown)), 10)
-	w.leftOut(found.LeftOut)
+	w.leftOut(found.Omissions)
 	w.raw("}")
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
@@ -139,7 +139,7 @@ func (s *Server) getProcess(ctx context.Context, r request) (response, error) {
 		return nil, err
 	}
 	w.bytes(entities)
-	w.leftOut(found.LeftOut)
+	w.leftOut(found.Omissions)
 	w.raw("}")
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
@@ -153,7 +153,7 @@ func most(text string) (int, error) {
 }
 
 // leftOut writes what an answer does not show.
-func (r *renderer) leftOut(left []query.LeftOut) {
+func (r *renderer) leftOut(left []query.Omission) {
 	r.raw(`,"truncated":`)
 	r.b = strconv.AppendBool(r.b, len(left) > 0)
 	if len(left) == 0 {

@@ -46,9 +46,9 @@ func (f *liveFeed) serveEvents(w http.ResponseWriter) error {
 		return nil //nolint:nilerr // nobody is left to tell
 	}
 	err := f.run(f.ctx, "sse", s)
-	if errors.Is(err, live.ErrLeft) || fault.CodeOf(err) == live.CodeTooSlow {
+	if errors.Is(err, live.ErrDisconnected) || fault.CodeOf(err) == live.CodeTooSlow {
 		callOf(f.ctx).code = codeOfEnd(err)
-		callOf(f.ctx).aborted = !errors.Is(err, live.ErrLeft)
+		callOf(f.ctx).aborted = !errors.Is(err, live.ErrDisconnected)
 		return nil
 	}
 	body, _, _ := f.problem(err)
@@ -59,7 +59,7 @@ func (f *liveFeed) serveEvents(w http.ResponseWriter) error {
 
 // codeOfEnd is what the log says about the end of a feed.
 func codeOfEnd(err error) string {
-	if errors.Is(err, live.ErrLeft) {
+	if errors.Is(err, live.ErrDisconnected) {
 		return ""
 	}
 	return fault.CodeOf(err)
@@ -85,7 +85,7 @@ func unsent(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return live.TooSlow(err)
 	default:
-		return live.ErrLeft
+		return live.ErrDisconnected
 	}
 }
 

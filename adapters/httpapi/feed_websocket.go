@@ -93,7 +93,7 @@ func (s *socket) hear(ctx context.Context, cancel context.CancelCauseFunc, comma
 	for {
 		_, text, err := s.conn.Read(context.WithoutCancel(ctx)) // ends with the connection: a canceled read would break it off
 		if err != nil {
-			cancel(live.ErrLeft)
+			cancel(live.ErrDisconnected)
 			return
 		}
 		var c command
@@ -162,7 +162,7 @@ func refuseFurther(ctx context.Context, cancel context.CancelCauseFunc, commands
 // end says why, as a message and as a close code, and where to go on.
 func (s *socket) end(err error) {
 	callOf(s.feed.ctx).code = codeOfEnd(err)
-	if errors.Is(err, live.ErrLeft) || fault.CodeOf(err) == live.CodeTooSlow {
+	if errors.Is(err, live.ErrDisconnected) || fault.CodeOf(err) == live.CodeTooSlow {
 		return
 	}
 	body, status, code := s.feed.problem(err)
@@ -239,7 +239,7 @@ func (s *socket) Heartbeat(ctx context.Context, cursor string) error {
 		if within.Err() != nil {
 			return live.TooSlow(err)
 		}
-		return live.ErrLeft
+		return live.ErrDisconnected
 	}
 	return nil
 }

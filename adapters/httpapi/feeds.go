@@ -135,7 +135,7 @@ type liveFeed struct {
 // followed is a source whose rights may change.
 type followed interface {
 	live.Source
-	Entitle(ctx context.Context, readable, roles []string) error
+	UpdateAccess(ctx context.Context, readable, roles []string) error
 }
 
 // subscribeToStream answers GET /api/subscribe/streams/{type}/{id}.
@@ -145,10 +145,10 @@ func (s *Server) subscribeToStream(ctx context.Context, r request) (response, er
 		return nil, err
 	}
 	f := &liveFeed{server: s, ctx: ctx, versions: true, entities: []string{le.Code}}
-	roles := append([]string{}, callOf(ctx).principal.Roles...) // not nil: a caller without roles is not the log itself
+	roles := append([]string{}, callOf(ctx).principal.Roles...) // not nil, which would skip the check
 	f.open = func(from string, resumed bool) (followed, error) {
-		q := query.StreamFollowQuery{Entity: le, Stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, Roles: roles, Now: from == query.FromNow && !resumed}
-		if from != "" && !q.Now {
+		q := query.StreamFollowQuery{Entity: le, Stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, Roles: roles, OnlyNew: from == query.FromNow && !resumed}
+		if from != "" && !q.OnlyNew {
 			n, err := strconv.ParseUint(from, 10, 63)
 			if err != nil {
 				return nil, badParameter("from", "a version such as 4, or now")
@@ -186,7 +186,7 @@ func (s *Server) subscribeToAll(ctx context.Context, r request) (response, error
 		if err := s.consultTypes(ctx, &query.Selection{Modules: modules}); err != nil {
 			return nil, err
 		}
-		q.Wants = s.ofModules(modules)
+		q.IncludeType = s.ofModules(modules)
 	}
 	f := &liveFeed{server: s, ctx: ctx, entities: q.LegalEntities, implicit: len(q.LegalEntities) == 0}
 	f.open = func(from string, _ bool) (followed, error) {
@@ -321,7 +321,7 @@ func (f *liveFeed) review(ctx context.Context) error {
 		return fault.New(fault.Forbidden, "feed.rights_changed", "you may no longer see all legal entities of this feed; connect again with the last cursor to go on with the others")
 	}
 	this.principal = p
-	return f.source.Entitle(ctx, p.LegalEntities, p.Roles)
+	return f.source.UpdateAccess(ctx, p.LegalEntities, p.Roles)
 }
 
 // lost tells whether a set of legal entities is smaller than it was; an empty one is
@@ -337,7 +337,7 @@ func lost(before, now []string) bool {
 func (f *liveFeed) run(ctx context.Context, transport string, sink live.Sink) error {
 	return f.server.config.Live.Live.Run(ctx, live.Feed{
 		Transport: transport, Source: f.source, Sink: sink, Batch: f.batch,
-		Expires: callOf(f.ctx).principal.ExpiresAt, Review: f.review,
+		Expires: callOf(f.ctx).principal.ExpiresAt, CheckAccess: f.review,
 	})
 }
 

@@ -190,7 +190,7 @@ func openLiveHouse(t testing.TB, feeds live.Config, change ...func(*httpapi.Conf
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	who := tenancy.New(tenancy.Config{LegalEntities: h.store, Principals: h.store, Installations: h.store, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
-	reads := query.New(h.store, h.store, who, query.NewCursors([]byte("key")))
+	reads := query.New(h.store, h.store, who, query.NewCursorSealer([]byte("key")))
 	models, sources := catalog.ReadModels(), map[string]ports.ReadModelSource{}
 	for path := range models {
 		sources[path] = shelf{}

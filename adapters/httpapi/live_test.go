@@ -367,7 +367,7 @@ func (c *changing) Authenticate(ctx context.Context, token string) (ports.Princi
 func TestLostRightsEndAFeed(t *testing.T) {
 	t.Parallel()
 	access := &changing{}
-	h := openLiveHouse(t, live.Config{Review: 20 * time.Millisecond}, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
+	h := openLiveHouse(t, live.Config{AccessCheckInterval: 20 * time.Millisecond}, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
 	h.machineType(t)
 	h.machines(t, "USMF", 1)
 	for name, c := range map[string]struct {
@@ -413,7 +413,7 @@ func TestLostRightsEndAFeed(t *testing.T) {
 func TestALostRoleEndsTheFeedOfAStream(t *testing.T) {
 	t.Parallel()
 	access := &changing{}
-	h := openLiveHouse(t, live.Config{Review: 20 * time.Millisecond}, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
+	h := openLiveHouse(t, live.Config{AccessCheckInterval: 20 * time.Millisecond}, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
 	h.machineType(t)
 	h.machines(t, "USMF", 1)
 	a := h.do(t, ask{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"acl":{"read":["auditor"]}}`})

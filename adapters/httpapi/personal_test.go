@@ -164,7 +164,7 @@ func (i sealedIntents) Get(ctx context.Context, le ports.LegalEntity, id event.I
 // sealedReports keep a copy of a page's text.
 type sealedReports struct{ safe *safe }
 
-func (r sealedReports) Ask(_ context.Context, q query.Question) (ports.Report, error) {
+func (r sealedReports) Query(_ context.Context, q query.ReportQuery) (ports.Report, error) {
 	at := shredding.Location{Partition: q.Entity.Partition, Kind: shredding.KindEvent, Record: event.ID{1}, Type: "note.page.added", SchemaVersion: 1, Pointer: "/data/text"}
 	rows := make([]any, 2)
 	for i, text := range []string{`"call <Ada>"`, `"erased"`} {

@@ -78,7 +78,7 @@ const actionReadModels = "readmodels.read"
 func (s *Server) readModel(m readModel) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		ctx := c.Request().Context()
-		q := query.Question{Path: m.path, Params: map[string]string{}}
+		q := query.ReportQuery{Path: m.path, Params: map[string]string{}}
 		given := map[string]string{}
 		for name, values := range c.QueryParams() {
 			if len(values) != 1 {
@@ -114,7 +114,7 @@ func (s *Server) readModel(m readModel) echo.HandlerFunc {
 			return err
 		}
 		q.AsOf, q.KnownAt, q.MinSequence, q.Cursor = given["as_of"], given["known_at"], given["min_sequence"], given["cursor"]
-		report, err := s.config.Reports.Ask(ctx, q)
+		report, err := s.config.Reports.Query(ctx, q)
 		if err != nil {
 			return err
 		}

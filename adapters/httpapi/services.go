@@ -108,7 +108,7 @@ type Erasures interface {
 
 // Reports answers read models: query.Reports.
 type Reports interface {
-	Ask(ctx context.Context, q query.Question) (ports.Report, error)
+	Query(ctx context.Context, q query.ReportQuery) (ports.Report, error)
 }
 
 // Catalog is what the modules declared: module.Catalog.

@@ -58,9 +58,9 @@ type Log interface {
 
 // Positions resolves moments to sequences.
 type Positions interface {
-	// Known gives the last sequence that was recorded at a moment: an RFC 3339 time,
+	// ResolveKnownAt gives the last sequence that was recorded at a moment: an RFC 3339 time,
 	// "seq:<n>", or "" for now. Faults: report.known_at_*, legal_entity.not_found.
-	Known(ctx context.Context, p event.PartitionID, knownAt string) (event.Sequence, string, error)
+	ResolveKnownAt(ctx context.Context, p event.PartitionID, knownAt string) (event.Sequence, string, error)
 }
 
 // Folds finds how a type of entity is folded: module.Catalog.
@@ -158,7 +158,7 @@ func (s *Service) Read(ctx context.Context, q Query) (State, error) {
 	r := reading{service: s, query: q, key: event.EntityKey(q.Type, q.ID), began: s.Clock.Now(), fold: s.foldOf(q.Type)}
 	var err error
 	var text string
-	if r.known, text, err = s.Positions.Known(ctx, q.LegalEntity.Partition, q.KnownAt); err != nil {
+	if r.known, text, err = s.Positions.ResolveKnownAt(ctx, q.LegalEntity.Partition, q.KnownAt); err != nil {
 		return State{}, err
 	}
 	newest, err := s.Log.Events(ctx, ports.EventQuery{

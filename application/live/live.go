@@ -1,3 +1,12 @@
+// Package live pushes events to connected readers as they are recorded.
+//
+// Service runs a Feed per connection. A feed reads from its Source (query.AllFeed or
+// query.StreamFeed), writes to its Sink (an SSE or WebSocket connection of
+// adapters/httpapi), catches up from the reader's last cursor, reports once that it has
+// caught up, and then delivers new events when Heads reports growth. A slow sink slows its
+// reading down: at most one page is in memory. A waiting feed holds no database connection
+// and sends no query. The package never decides what a reader may see: the source and
+// Feed.CheckAccess do.
 package live
 
 import (
@@ -11,38 +20,37 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Heads knows how far all partitions have grown and tells when they grow.
+// Heads watches the heads of all partitions.
 type Heads interface {
-	// Heads gives the heads, which must not be changed, and a channel that is closed as
-	// soon as any partition grows beyond them.
+	// Heads returns the heads, which callers must not change, and a channel that is closed
+	// as soon as any partition grows beyond them.
 	Heads() (map[event.PartitionID]ports.Head, <-chan struct{})
 }
 
-// Source is a position in the log and the reading from it.
+// Source reads the log from a position that it maintains.
 type Source interface {
-	// Start checks the position and gives the heads as the store has them now.
+	// Start checks the position and returns the store's current heads.
 	Start(ctx context.Context) (map[event.PartitionID]ports.Head, error)
-	// Read gives at most count events that follow, with the cursor behind each, and
-	// whether more of what the heads promise is left. When the heads promise nothing it
-	// asks nothing.
+	// Read returns at most count of the next events, with the cursor after each, and whether
+	// more events up to heads remain. It sends no query if the position has reached heads.
 	Read(ctx context.Context, heads map[event.PartitionID]ports.Head, count int) (events []event.Recorded, cursors []string, more bool, err error)
-	// Cursor is the position.
+	// Cursor returns the position.
 	Cursor() string
 }
 
-// Sink is the reader. Its methods return when the reader has taken what it is given,
-// or an error when it does not in time.
+// Sink is the connection to the reader. Its methods return once the data is sent, or
+// TooSlow if the reader does not take it in time.
 type Sink interface {
 	Events(ctx context.Context, events []event.Recorded, cursors []string) error
-	// CaughtUp is called once: everything that was there at the beginning has been
-	// given.
+	// CaughtUp is called once, when all events up to the heads of Source.Start were
+	// delivered.
 	CaughtUp(ctx context.Context, cursor string) error
-	// Heartbeat is called when nothing has been given for a while.
+	// Heartbeat is called after a while without events; cursor is "" if it has not changed.
 	Heartbeat(ctx context.Context, cursor string) error
 }
 
-// The states of a feed. One that has caught up is idle while nothing comes and live while
-// something does.
+// The states of a feed. After catching up, a feed is Live while events arrive and Idle
+// otherwise.
 const (
 	CatchingUp   = "catching_up"
 	Live         = "live"
@@ -50,32 +58,32 @@ const (
 	Disconnected = "disconnected"
 )
 
-// Observer sees feeds come, change and go.
+// Observer is notified of the states and deliveries of feeds.
 type Observer interface {
-	// FeedState reports a change; from is "" for a new feed.
+	// FeedState reports a change of state; from is "" for a new feed.
 	FeedState(transport, from, to string)
-	// FeedDelivered reports events that the reader took, and how old the newest was.
+	// FeedDelivered reports delivered events and the age of the newest.
 	FeedDelivered(transport string, events int, age time.Duration)
-	// FeedEnded reports the code of the fault that a feed ended with; "" is the reader's
-	// own wish.
+	// FeedEnded reports the code of the fault that a feed ended with; "" if the reader
+	// disconnected.
 	FeedEnded(transport, code string)
 }
 
-// Alarm rings once after d unless it is stopped.
-type Alarm func(d time.Duration) (ring <-chan time.Time, stop func())
+// Timer fires once after d unless it is stopped.
+type Timer func(d time.Duration) (ring <-chan time.Time, stop func())
 
-// Config is what a Service needs. Durations and numbers that are 0 have the defaults
-// that are named.
+// Config is what a Service needs. Durations and numbers that are 0 have the defaults named
+// here.
 type Config struct {
-	Heads        Heads
-	Clock        ports.Clock
-	Alarm        Alarm         // nil: the machine's timers
-	Observer     Observer      // nil: nobody watches
-	Heartbeat    time.Duration // silence after which a feed shows that it lives; 15 s
-	Review       time.Duration // how often the reader's rights are looked at again; 1 min
-	ReadTimeout  time.Duration // of one page; 30 s
-	PerPrincipal int           // feeds of one principal on this node; 20
-	PerNode      int           // feeds on this node; 1,000
+	Heads               Heads
+	Clock               ports.Clock
+	Timer               Timer         // nil: timers of package time
+	Observer            Observer      // nil: none
+	Heartbeat           time.Duration // time without events after which a heartbeat is sent; 15 s
+	AccessCheckInterval time.Duration // between two checks of the reader's access; 1 min
+	ReadTimeout         time.Duration // of one page; 30 s
+	PerPrincipal        int           // feeds of one principal on this node; 20
+	PerNode             int           // feeds on this node; 1,000
 }
 
 // Service runs feeds.
@@ -84,20 +92,20 @@ type Service struct {
 	closing context.Context
 	close   context.CancelCauseFunc
 
-	mu     sync.Mutex
-	open   int
-	byWho  map[string]int
-	nobody chan struct{} // closed when nobody is left after Close
+	mu          sync.Mutex
+	open        int
+	byPrincipal map[string]int
+	drained     chan struct{} // closed when the last feed has ended after Close
 }
 
 // New makes a Service.
 func New(c Config) *Service {
 	for _, d := range [...]struct {
 		value    *time.Duration
-		standard time.Duration
-	}{{&c.Heartbeat, 15 * time.Second}, {&c.Review, time.Minute}, {&c.ReadTimeout, 30 * time.Second}} {
+		fallback time.Duration
+	}{{&c.Heartbeat, 15 * time.Second}, {&c.AccessCheckInterval, time.Minute}, {&c.ReadTimeout, 30 * time.Second}} {
 		if *d.value <= 0 {
-			*d.value = d.standard
+			*d.value = d.fallback
 		}
 	}
 	if c.PerPrincipal <= 0 {
@@ -106,76 +114,76 @@ func New(c Config) *Service {
 	if c.PerNode <= 0 {
 		c.PerNode = 1000
 	}
-	if c.Alarm == nil {
-		c.Alarm = func(d time.Duration) (<-chan time.Time, func()) {
+	if c.Timer == nil {
+		c.Timer = func(d time.Duration) (<-chan time.Time, func()) {
 			t := time.NewTimer(d)
 			return t.C, func() { t.Stop() }
 		}
 	}
 	if c.Observer == nil {
-		c.Observer = nobodyWatches{}
+		c.Observer = discardObserver{}
 	}
-	s := &Service{config: c, byWho: map[string]int{}, nobody: make(chan struct{})}
+	s := &Service{config: c, byPrincipal: map[string]int{}, drained: make(chan struct{})}
 	s.closing, s.close = context.WithCancelCause(context.Background())
 	return s
 }
 
-// ErrLeft is how a feed ends that its reader has left.
-var ErrLeft = errors.New("the reader left")
+// ErrDisconnected is the result of a feed whose reader has disconnected.
+var ErrDisconnected = errors.New("the reader disconnected")
 
 // CodeStopping is the code of the fault that feeds end with when the node stops.
 const CodeStopping = "feed.server_stopping"
 
-func stopping() error {
+func stoppingFault() error {
 	return fault.New(fault.Unavailable, CodeStopping, "this server stops; connect again and go on with the last cursor").WithRetryAfter(time.Second)
 }
 
-// Enter counts a feed of a principal in. Whoever enters must leave. Faults:
-// feed.too_many, feed.server_stopping.
+// Enter counts a new feed of a principal; the caller calls leave when the feed has ended.
+// Faults: feed.too_many, feed.server_stopping.
 func (s *Service) Enter(principal string) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closing.Err() != nil:
-		return nil, stopping()
+		return nil, stoppingFault()
 	case s.open >= s.config.PerNode:
 		return nil, fault.New(fault.TooMany, "feed.too_many", "this server has as many feeds as it takes, %d; try another one, or later", s.config.PerNode).WithRetryAfter(10 * time.Second)
-	case s.byWho[principal] >= s.config.PerPrincipal:
+	case s.byPrincipal[principal] >= s.config.PerPrincipal:
 		return nil, fault.New(fault.TooMany, "feed.too_many", "you have as many feeds on this server as one may have, %d; end one first", s.config.PerPrincipal).WithRetryAfter(10 * time.Second)
 	}
 	s.open++
-	s.byWho[principal]++
+	s.byPrincipal[principal]++
 	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.open--
-		if s.byWho[principal]--; s.byWho[principal] == 0 {
-			delete(s.byWho, principal)
+		if s.byPrincipal[principal]--; s.byPrincipal[principal] == 0 {
+			delete(s.byPrincipal, principal)
 		}
-		s.reportEmpty()
+		s.signalDrained()
 	}), nil
 }
 
-// reportEmpty tells Close that nobody is left; the caller holds the lock.
-func (s *Service) reportEmpty() {
+// signalDrained wakes Close once no feed is left; the caller holds the lock.
+func (s *Service) signalDrained() {
 	if s.open > 0 || s.closing.Err() == nil {
 		return
 	}
 	select {
-	case <-s.nobody:
+	case <-s.drained:
 	default:
-		close(s.nobody)
+		close(s.drained)
 	}
 }
 
-// Close ends all feeds and waits until their readers have been told, or ctx ends.
+// Close ends all feeds and waits until their readers are notified, or ctx ends.
 func (s *Service) Close(ctx context.Context) error {
 	s.mu.Lock()
-	s.close(stopping())
-	s.reportEmpty()
+	s.close(stoppingFault())
+	s.signalDrained()
 	s.mu.Unlock()
 	select {
-	case <-s.nobody:
+	case <-s.drained:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -188,119 +196,119 @@ type Feed struct {
 	Source    Source
 	Sink      Sink
 	Batch     int // events of one page
-	// Expires is when the reader's token does; zero is never. Rights are looked at again
-	// then at the latest.
+	// Expires is when the reader's token expires; zero: never. Access is checked then at the
+	// latest.
 	Expires time.Time
-	// Review looks at the reader's rights again; an error ends the feed.
-	Review func(ctx context.Context) error
+	// CheckAccess checks the reader's access again; an error ends the feed. nil: no check.
+	CheckAccess func(ctx context.Context) error
 }
 
-// Run serves a feed until its reader leaves, its rights end, the reader is too slow,
-// or the service closes, and says why: ErrLeft, or a fault. The reader may go on with
-// the source's cursor: nothing before it is missing.
+// Run serves a feed until its reader disconnects, loses access or is too slow, or the
+// service closes. It returns ErrDisconnected or a fault. The reader may reconnect with its
+// last cursor: every event before it was delivered.
 func (s *Service) Run(ctx context.Context, f Feed) (err error) {
-	r := &run{service: s, feed: f, state: CatchingUp}
+	r := &activeFeed{service: s, feed: f, state: CatchingUp}
 	s.config.Observer.FeedState(f.Transport, "", CatchingUp)
 	ctx, cancel := context.WithCancelCause(ctx)
 	unlink := context.AfterFunc(s.closing, func() { cancel(context.Cause(s.closing)) })
 	defer func() {
 		unlink()
 		if err == nil || ctx.Err() != nil && fault.CodeOf(err) != CodeTooSlow {
-			err = reason(ctx)
+			err = endReason(ctx)
 		}
 		cancel(nil)
-		r.become(Disconnected)
+		r.setState(Disconnected)
 		code := ""
-		if !errors.Is(err, ErrLeft) {
+		if !errors.Is(err, ErrDisconnected) {
 			code = fault.CodeOf(err)
 		}
 		s.config.Observer.FeedEnded(f.Transport, code)
 	}()
-	return r.follow(ctx)
+	return r.serve(ctx)
 }
 
-// CodeTooSlow is the code of the fault of a reader that does not take its events.
+// CodeTooSlow is the code of TooSlow.
 const CodeTooSlow = "feed.reader_too_slow"
 
-// TooSlow is the fault of a Sink whose reader did not take what it was given in time.
+// TooSlow is the fault of a Sink whose reader did not take its data in time.
 func TooSlow(cause error) error {
 	return fault.New(fault.Timeout, CodeTooSlow, "the reader did not take its events in time; connect again, go on with the last cursor, and read faster").WithCause(cause)
 }
 
-// reason is why a context ended: a fault that somebody gave, or the reader's leaving.
-func reason(ctx context.Context) error {
+// endReason is the fault that a context was cancelled with, else ErrDisconnected.
+func endReason(ctx context.Context) error {
 	if f, ok := fault.As(context.Cause(ctx)); ok {
 		return f
 	}
-	return ErrLeft
+	return ErrDisconnected
 }
 
-// run is a feed while it is served.
-type run struct {
-	service   *Service
-	feed      Feed
-	state     string
-	told      string // the cursor that the reader has
-	heartbeat alarm
-	review    alarm
+// activeFeed is a feed while it is served.
+type activeFeed struct {
+	service        *Service
+	feed           Feed
+	state          string
+	reportedCursor string // the last cursor that was sent to the reader
+	heartbeat      timer
+	accessCheck    timer
 }
 
-// alarm is one that can be set again.
-type alarm struct {
+// timer is a Timer that can be set again.
+type timer struct {
 	ring <-chan time.Time
 	stop func()
 }
 
-func (r *run) set(a *alarm, d time.Duration) {
+func (r *activeFeed) set(a *timer, d time.Duration) {
 	if a.stop != nil {
 		a.stop()
 	}
-	a.ring, a.stop = r.service.config.Alarm(d)
+	a.ring, a.stop = r.service.config.Timer(d)
 }
 
-func (r *run) setReview() {
-	d := r.service.config.Review
+func (r *activeFeed) setAccessCheck() {
+	d := r.service.config.AccessCheckInterval
 	if !r.feed.Expires.IsZero() {
 		d = max(min(d, r.feed.Expires.Sub(r.service.config.Clock.Now())), 0)
 	}
-	r.set(&r.review, d)
+	r.set(&r.accessCheck, d)
 }
 
-func (r *run) become(s string) {
+func (r *activeFeed) setState(s string) {
 	if s != r.state {
 		r.service.config.Observer.FeedState(r.feed.Transport, r.state, s)
 		r.state = s
 	}
 }
 
-// follow catches up and goes on. The heads and the channel that tells of their growth
-// are taken before the reading: what comes during it either is read or has closed the
-// channel, so the switch leaves nothing out. And because the position alone decides
-// what is read next, nothing is shown twice.
-func (r *run) follow(ctx context.Context) error {
+// serve catches up and then delivers new events. It takes the heads and the channel of
+// their growth before it reads: an event that is recorded during the read is either read
+// or has closed the channel, so no event is missed between catching up and following. The
+// source's position alone decides what is read next, so no event is delivered twice.
+func (r *activeFeed) serve(ctx context.Context) error {
 	r.set(&r.heartbeat, r.service.config.Heartbeat)
-	r.setReview()
-	defer func() { r.heartbeat.stop(); r.review.stop() }()
+	r.setAccessCheck()
+	defer func() { r.heartbeat.stop(); r.accessCheck.stop() }()
 	_, grown := r.service.config.Heads.Heads()
 	heads, err := r.start(ctx)
 	if err != nil {
 		return err
 	}
 	for {
-		given, err := r.drain(ctx, heads)
+		delivered, err := r.deliverPending(ctx, heads)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		if r.state == CatchingUp && given > r.feed.Batch && isClosed(grown) {
-			heads, grown = r.service.config.Heads.Heads() // much has come meanwhile
+		if r.state == CatchingUp && delivered > r.feed.Batch && isClosed(grown) {
+			heads, grown = r.service.config.Heads.Heads() // the log has grown while catching up
 			continue
 		}
 		if r.state == CatchingUp {
-			r.told = r.feed.Source.Cursor()
-			if err := r.feed.Sink.CaughtUp(ctx, r.told); err != nil {
+			r.reportedCursor = r.feed.Source.Cursor()
+			if err := r.feed.Sink.CaughtUp(ctx, r.reportedCursor); err != nil {
 				return err
 			}
-			r.become(Idle)
+			r.setState(Idle)
 		}
 		select {
 		case <-ctx.Done():
@@ -308,9 +316,9 @@ func (r *run) follow(ctx context.Context) error {
 		case <-grown:
 			heads, grown = r.service.config.Heads.Heads()
 		case <-r.heartbeat.ring:
-			err = r.beat(ctx)
-		case <-r.review.ring:
-			err = r.look(ctx)
+			err = r.sendHeartbeat(ctx)
+		case <-r.accessCheck.ring:
+			err = r.checkAccess(ctx)
 		}
 		if err != nil {
 			return err
@@ -318,7 +326,7 @@ func (r *run) follow(ctx context.Context) error {
 	}
 }
 
-func (r *run) start(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+func (r *activeFeed) start(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.service.config.ReadTimeout)
 	defer cancel()
 	return r.feed.Source.Start(ctx)
@@ -333,84 +341,85 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// drain hands over everything that the heads promise, a page at a time.
-func (r *run) drain(ctx context.Context, heads map[event.PartitionID]ports.Head) (given int, err error) {
+// deliverPending delivers all events up to heads, page by page.
+func (r *activeFeed) deliverPending(ctx context.Context, heads map[event.PartitionID]ports.Head) (delivered int, err error) {
 	for {
 		events, cursors, more, err := r.read(ctx, heads)
 		if err != nil {
-			return given, err
+			return delivered, err
 		}
 		if len(events) > 0 {
 			if r.state == Idle {
-				r.become(Live)
+				r.setState(Live)
 			}
 			if err := r.feed.Sink.Events(ctx, events, cursors); err != nil {
-				return given, err
+				return delivered, err
 			}
-			given += len(events)
-			r.told = cursors[len(cursors)-1]
+			delivered += len(events)
+			r.reportedCursor = cursors[len(cursors)-1]
 			age := r.service.config.Clock.Now().Sub(events[len(events)-1].RecordedAt)
 			r.service.config.Observer.FeedDelivered(r.feed.Transport, len(events), age)
 			r.set(&r.heartbeat, r.service.config.Heartbeat)
 		}
 		if !more {
-			return given, nil
+			return delivered, nil
 		}
 		select {
 		case <-ctx.Done():
-			return given, nil
-		case <-r.heartbeat.ring: // a long search through what does not fit
-			err = r.beat(ctx)
-		case <-r.review.ring:
-			err = r.look(ctx)
+			return delivered, nil
+		case <-r.heartbeat.ring: // a long search without matching events
+			err = r.sendHeartbeat(ctx)
+		case <-r.accessCheck.ring:
+			err = r.checkAccess(ctx)
 		default:
 		}
 		if err != nil {
-			return given, err
+			return delivered, err
 		}
 	}
 }
 
-func (r *run) read(ctx context.Context, heads map[event.PartitionID]ports.Head) ([]event.Recorded, []string, bool, error) {
+func (r *activeFeed) read(ctx context.Context, heads map[event.PartitionID]ports.Head) ([]event.Recorded, []string, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.service.config.ReadTimeout)
 	defer cancel()
 	return r.feed.Source.Read(ctx, heads, max(r.feed.Batch, 1))
 }
 
-// beat shows that the feed lives, with the position where it has moved unseen.
-func (r *run) beat(ctx context.Context) error {
+// sendHeartbeat sends a heartbeat, with the cursor if it moved past events that the
+// filters left out.
+func (r *activeFeed) sendHeartbeat(ctx context.Context) error {
 	if r.state == Live {
-		r.become(Idle)
+		r.setState(Idle)
 	}
 	cursor := r.feed.Source.Cursor()
-	if cursor == r.told {
+	if cursor == r.reportedCursor {
 		cursor = ""
 	}
 	if err := r.feed.Sink.Heartbeat(ctx, cursor); err != nil {
 		return err
 	}
 	if cursor != "" {
-		r.told = cursor
+		r.reportedCursor = cursor
 	}
 	r.set(&r.heartbeat, r.service.config.Heartbeat)
 	return nil
 }
 
-// look asks whether the reader may still read.
-func (r *run) look(ctx context.Context) error {
+// checkAccess ends the feed with an error if the reader has lost access.
+func (r *activeFeed) checkAccess(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.service.config.ReadTimeout)
 	defer cancel()
-	if r.feed.Review != nil {
-		if err := r.feed.Review(ctx); err != nil {
+	if r.feed.CheckAccess != nil {
+		if err := r.feed.CheckAccess(ctx); err != nil {
 			return err
 		}
 	}
-	r.setReview()
+	r.setAccessCheck()
 	return nil
 }
 
-type nobodyWatches struct{}
+type discardObserver struct{}
 
-func (nobodyWatches) FeedState(string, string, string)         {}
-func (nobodyWatches) FeedDelivered(string, int, time.Duration) {}
-func (nobodyWatches) FeedEnded(string, string)                 {}
+func (discardObserver) FeedState(string, string, string)         {}
+func (discardObserver) FeedDelivered(string, int, time.Duration) {}
+func (discardObserver) FeedEnded(string, string)                 {}

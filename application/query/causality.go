@@ -10,37 +10,37 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// MaxLineageDepth bounds how many causes are followed, and how many levels of
-// effects; the event asked for comes on top.
+// MaxLineageDepth bounds how many causes, or levels of effects, are followed from the
+// event asked for.
 const MaxLineageDepth = 50
 
-// MaxEvents bounds how many events an answer about causality shows; it is not paged.
+// MaxEvents bounds the events of an answer about causality, which is not paged.
 const MaxEvents = 1000
 
-// Reason says why an answer about causality does not have everything.
+// Reason is why an answer about causality is incomplete.
 type Reason string
 
 // The reasons.
 const (
-	ReasonDepth       Reason = "depth"        // there are more levels than are followed
-	ReasonCount       Reason = "count"        // there are more events than were asked for; the nearest are shown
-	ReasonSize        Reason = "size"         // there are more events, but together they are too large; see MaxPageBytes
-	ReasonLegalEntity Reason = "legal_entity" // it goes on where the caller may not look
+	ReasonDepth       Reason = "depth"        // more levels than MaxLineageDepth
+	ReasonCount       Reason = "count"        // more events than the limit; those nearest to the event are listed
+	ReasonSize        Reason = "size"         // more bytes of payloads than MaxPageBytes
+	ReasonLegalEntity Reason = "legal_entity" // continues in a legal entity that the caller may not see
 	ReasonMissing     Reason = "missing"      // the cause is in no log
 	ReasonCycle       Reason = "cycle"        // the events name each other as their cause
 )
 
-// LeftOut is one place where an answer stops before its end.
-type LeftOut struct {
+// Omission is one place where an answer is incomplete.
+type Omission struct {
 	Reason Reason
-	At     event.ID // the last event that is shown there; zero when it is no single one
+	At     event.ID // the last event listed there; zero if there is no single one
 }
 
-// leftOut gathers places, each once.
-type leftOut []LeftOut
+// omissions collects omissions, each once.
+type omissions []Omission
 
-func (l *leftOut) add(r Reason, at event.ID) {
-	if p := (LeftOut{r, at}); !slices.Contains(*l, p) {
+func (l *omissions) add(r Reason, at event.ID) {
+	if p := (Omission{r, at}); !slices.Contains(*l, p) {
 		*l = append(*l, p)
 	}
 }
@@ -48,40 +48,40 @@ func (l *leftOut) add(r Reason, at event.ID) {
 // Lineage is a chain of causes.
 type Lineage struct {
 	Events    []event.Recorded // root first, the event asked for last
-	LeftOut   []LeftOut        // at most one: why there are no earlier causes
-	Truncated bool             // something was left out
+	Omissions []Omission       // at most one: why earlier causes are missing
+	Truncated bool             // there is an omission
 }
 
-// Lineage follows an event's causes to the root, across legal entities that the
-// caller may see, as far as they have the bytes of a page.
+// Lineage follows an event's causes to the root, across the legal entities that the caller
+// may see, up to MaxLineageDepth and MaxPageBytes.
 func (s *Service) Lineage(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID) (Lineage, error) {
 	visible, err := s.readableEntities(ctx, le.TenantID, readableCodes)
 	if err != nil {
 		return Lineage{}, err
 	}
 	var out Lineage
-	ended := func(r Reason) (Lineage, error) {
-		out.Truncated, out.LeftOut = true, []LeftOut{{r, out.Events[0].ID}}
+	endWith := func(r Reason) (Lineage, error) {
+		out.Truncated, out.Omissions = true, []Omission{{r, out.Events[0].ID}}
 		return out, nil
 	}
 	seen := map[ports.Cause]bool{}
-	left := MaxPageBytes
+	bytesLeft := MaxPageBytes
 	next := ports.Cause{Partition: le.Partition, ID: id}
 	for {
-		chain, cut, err := s.causality.Lineage(ctx, next.Partition, next.ID, MaxLineageDepth-len(out.Events), max(left, 1))
+		chain, cut, err := s.causality.Lineage(ctx, next.Partition, next.ID, MaxLineageDepth-len(out.Events), max(bytesLeft, 1))
 		if len(out.Events) > 0 && fault.KindOf(err) == fault.NotFound {
-			return ended(ReasonMissing) // a raw append may name a cause that is in no log
+			return endWith(ReasonMissing) // an append may name a cause that is in no log
 		}
 		if err != nil {
 			return Lineage{}, err
 		}
 		for _, e := range slices.Backward(chain) {
 			if seen[ports.Cause{Partition: e.Partition, ID: e.ID}] {
-				return ended(ReasonCycle)
+				return endWith(ReasonCycle)
 			}
-			// A store gives one event at least, however little is left.
-			if left -= len(e.Payload); left < 0 && len(out.Events) > 0 {
-				return ended(ReasonSize)
+			// The store returns at least one event, however few bytes are left.
+			if bytesLeft -= len(e.Payload); bytesLeft < 0 && len(out.Events) > 0 {
+				return endWith(ReasonSize)
 			}
 			seen[ports.Cause{Partition: e.Partition, ID: e.ID}] = true
 			out.Events = slices.Insert(out.Events, 0, e)
@@ -90,25 +90,25 @@ func (s *Service) Lineage(ctx context.Context, le ports.LegalEntity, readableCod
 		if !hasCause(root) {
 			return out, nil
 		}
-		// The store ends at a cause that is elsewhere, or later in the same log, which
-		// only written data can name.
+		// The store stops at a cause in another log, or later in the same log, which only an
+		// append with a wrong cause can name.
 		next = causeOf(&root)
 		switch {
 		case seen[next]:
-			return ended(ReasonCycle)
+			return endWith(ReasonCycle)
 		case len(out.Events) > MaxLineageDepth:
-			return ended(ReasonDepth)
+			return endWith(ReasonDepth)
 		case cut:
-			return ended(ReasonSize)
-		case next.Partition != root.Partition && !has(visible, next.Partition):
-			return ended(ReasonLegalEntity)
+			return endWith(ReasonSize)
+		case next.Partition != root.Partition && !containsPartition(visible, next.Partition):
+			return endWith(ReasonLegalEntity)
 		}
 	}
 }
 
 func hasCause(e event.Recorded) bool { return e.CausedBy != event.ID{} }
 
-// causeOf names what an event was caused by.
+// causeOf is the cause of an event, with its partition resolved.
 func causeOf(e *event.Recorded) ports.Cause {
 	c := ports.Cause{Partition: e.CausedByPartition, ID: e.CausedBy}
 	if c.Partition == 0 {
@@ -117,25 +117,25 @@ func causeOf(e *event.Recorded) ports.Cause {
 	return c
 }
 
-func has(entities []ports.LegalEntity, p event.PartitionID) bool {
+func containsPartition(entities []ports.LegalEntity, p event.PartitionID) bool {
 	return slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Partition == p })
 }
 
-// Descendant is an effect with its place in the tree.
+// Descendant is an event of the tree of effects.
 type Descendant struct {
 	Event  event.Recorded
-	Parent event.ID // the event that caused it, shown too or the one asked for
+	Parent event.ID // its cause: another descendant, or the event asked for
 	Depth  int      // 1: caused by the event asked for
 }
 
-// Descendants is the tree of what an event led to.
+// Descendants is the tree of an event's effects.
 type Descendants struct {
-	Events  []Descendant // level by level, a level in order of recording
-	LeftOut []LeftOut    // at which events the tree goes on, and why that is not shown
+	Events    []Descendant // level by level, a level in order of recording
+	Omissions []Omission   // events whose effects are not listed, and why
 }
 
-// Descendants finds what an event led to, across legal entities that the caller may
-// see, at most limit events: those that are nearest to it. Faults: event.not_found.
+// Descendants finds an event's direct and indirect effects, across the legal entities that
+// the caller may see: at most limit events, those nearest to it. Faults: event.not_found.
 func (s *Service) Descendants(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID, limit int) (Descendants, error) {
 	root, err := s.events.EventByID(ctx, le.Partition, id)
 	if err != nil {
@@ -145,70 +145,71 @@ func (s *Service) Descendants(ctx context.Context, le ports.LegalEntity, readabl
 	if err != nil {
 		return Descendants{}, err
 	}
-	w := &walk{causality: s.causality, root: &root, limit: limit, depths: map[ports.Cause]int{{Partition: root.Partition, ID: id}: 0}}
+	w := &treeSearch{causality: s.causality, root: &root, limit: limit, depths: map[ports.Cause]int{{Partition: root.Partition, ID: id}: 0}}
 	var hidden []ports.LegalEntity
 	for _, e := range all {
-		if readable(readableCodes, e.Code) {
+		if isReadable(readableCodes, e.Code) {
 			w.visible = append(w.visible, e)
 		} else {
 			hidden = append(hidden, e)
 		}
 	}
-	if err := w.run(ctx); err != nil {
+	if err := w.collect(ctx); err != nil {
 		return Descendants{}, err
 	}
-	if err := w.look(ctx, hidden); err != nil {
+	if err := w.reportHiddenEffects(ctx, hidden); err != nil {
 		return Descendants{}, err
 	}
 	switch {
 	case w.cut && len(w.found) < limit:
-		w.left.add(ReasonSize, event.ID{})
+		w.omitted.add(ReasonSize, event.ID{})
 	case w.cut:
-		w.left.add(ReasonCount, event.ID{})
+		w.omitted.add(ReasonCount, event.ID{})
 	}
-	return Descendants{Events: w.found, LeftOut: w.left}, nil
+	return Descendants{Events: w.found, Omissions: w.omitted}, nil
 }
 
-// walk goes down the tree. The store follows effects inside a legal entity; the walk
-// takes what was found to the others, until nothing new turns up.
-type walk struct {
+// treeSearch collects the tree of effects. The store follows effects inside one legal
+// entity; the search asks every other legal entity for effects of what was found, until
+// nothing new is found.
+type treeSearch struct {
 	causality ports.CausalityReader
 	root      *event.Recorded
 	visible   []ports.LegalEntity
 	limit     int
-	depths    map[ports.Cause]int // of everything found, and of the root
+	depths    map[ports.Cause]int // of the root and of every event found
 	found     []Descendant
-	left      leftOut
+	omitted   omissions
 	cut       bool
 }
 
-func (w *walk) run(ctx context.Context) error {
+func (w *treeSearch) collect(ctx context.Context) error {
 	fresh := []Descendant{{Event: *w.root}}
 	for first := true; len(fresh) > 0; first = false {
 		var next []Descendant
 		for _, le := range w.visible {
 			var causes []Descendant
 			for _, d := range fresh {
-				// The store has followed the effects in the event's own legal entity.
+				// The store has already followed effects in the event's own legal entity.
 				if first || d.Event.Partition != le.Partition {
 					causes = append(causes, d)
 				}
 			}
-			got, err := w.effects(ctx, le.Partition, causes)
+			got, err := w.effectsIn(ctx, le.Partition, causes)
 			if err != nil {
 				return err
 			}
 			next = append(next, got...)
 		}
-		fresh = w.keep(next)
+		fresh = w.merge(next)
 	}
 	return nil
 }
 
-// effects asks one legal entity. When the limit cuts an answer for causes of several
-// depths, the store cannot know which effects are nearest to the root, so it is asked
-// again for each depth.
-func (w *walk) effects(ctx context.Context, p event.PartitionID, causes []Descendant) ([]Descendant, error) {
+// effectsIn queries one legal entity. When the limit cuts an answer for causes of several
+// depths, the store cannot know which effects are nearest to the root, so each depth is
+// queried on its own.
+func (w *treeSearch) effectsIn(ctx context.Context, p event.PartitionID, causes []Descendant) ([]Descendant, error) {
 	if len(causes) == 0 {
 		return nil, nil
 	}
@@ -218,14 +219,14 @@ func (w *walk) effects(ctx context.Context, p event.PartitionID, causes []Descen
 		byDepth[c.Depth] = append(byDepth[c.Depth], c)
 		shallowest = min(shallowest, c.Depth)
 	}
-	rows, more, err := w.ask(ctx, p, causes, shallowest)
+	rows, more, err := w.queryEffects(ctx, p, causes, shallowest)
 	if err != nil {
 		return nil, err
 	}
 	if more && len(byDepth) > 1 {
 		rows, more = nil, false
 		for depth, some := range byDepth {
-			got, cut, err := w.ask(ctx, p, some, depth)
+			got, cut, err := w.queryEffects(ctx, p, some, depth)
 			if err != nil {
 				return nil, err
 			}
@@ -234,13 +235,13 @@ func (w *walk) effects(ctx context.Context, p event.PartitionID, causes []Descen
 		slices.SortStableFunc(rows, func(a, b ports.Descendant) int { return cmp.Compare(a.Depth, b.Depth) })
 	}
 	w.cut = w.cut || more
-	return w.place(rows), nil
+	return w.attachToParents(rows), nil
 }
 
-// ask looks one level deeper than is shown, to see whether there is one. What the
-// limit leaves out of that level is no loss.
-func (w *walk) ask(ctx context.Context, p event.PartitionID, causes []Descendant, depth int) (rows []ports.Descendant, more bool, err error) {
-	q := ports.DescendantQuery{Partition: p, MaxDepth: MaxLineageDepth + 1 - depth, Limit: w.limit + 1, Bytes: shareOfPage(len(w.visible))}
+// queryEffects reads one level more than is listed, to see whether it exists; it does not
+// matter if the limit cuts that level.
+func (w *treeSearch) queryEffects(ctx context.Context, p event.PartitionID, causes []Descendant, depth int) (rows []ports.Descendant, more bool, err error) {
+	q := ports.DescendantQuery{Partition: p, MaxDepth: MaxLineageDepth + 1 - depth, Limit: w.limit + 1, Bytes: pageBytesPerEntity(len(w.visible))}
 	for _, c := range causes {
 		q.Causes = append(q.Causes, ports.Cause{Partition: c.Event.Partition, ID: c.Event.ID})
 	}
@@ -251,23 +252,23 @@ func (w *walk) ask(ctx context.Context, p event.PartitionID, causes []Descendant
 	return rows, more && rows[len(rows)-1].Depth < q.MaxDepth, err
 }
 
-// place gives each event that is new its parent and its depth under the root.
-func (w *walk) place(rows []ports.Descendant) (out []Descendant) {
+// attachToParents sets parent and depth of each new event.
+func (w *treeSearch) attachToParents(rows []ports.Descendant) (out []Descendant) {
 	for _, r := range rows {
 		self, parent := ports.Cause{Partition: r.Event.Partition, ID: r.Event.ID}, causeOf(&r.Event)
 		above, known := w.depths[parent]
 		if !known {
-			continue // of a branch that was cut
+			continue // its parent was dropped by the limit
 		}
 		if _, again := w.depths[self]; again {
-			// An event has one cause, so only the root can be met twice.
+			// An event has one cause, so only the root can be found twice.
 			if self == (ports.Cause{Partition: w.root.Partition, ID: w.root.ID}) {
-				w.left.add(ReasonCycle, parent.ID)
+				w.omitted.add(ReasonCycle, parent.ID)
 			}
 			continue
 		}
 		if above >= MaxLineageDepth {
-			w.left.add(ReasonDepth, parent.ID)
+			w.omitted.add(ReasonDepth, parent.ID)
 			continue
 		}
 		w.depths[self] = above + 1
@@ -276,36 +277,37 @@ func (w *walk) place(rows []ports.Descendant) (out []Descendant) {
 	return out
 }
 
-// keep joins what is new to what was found before, leaves what is farthest from the
-// root beyond the limit and the bytes of a page, and tells which of the new ones stay.
-func (w *walk) keep(fresh []Descendant) []Descendant {
+// merge adds new events, drops those farthest from the root that exceed the limit or the
+// bytes of a page, and returns the new events that were kept.
+func (w *treeSearch) merge(fresh []Descendant) []Descendant {
 	w.found = append(w.found, fresh...)
 	slices.SortFunc(w.found, func(a, b Descendant) int {
 		return cmp.Or(cmp.Compare(a.Depth, b.Depth), a.Event.RecordedAt.Compare(b.Event.RecordedAt),
 			cmp.Compare(a.Event.Partition, b.Event.Partition), cmp.Compare(a.Event.Sequence, b.Event.Sequence))
 	})
-	stay, bytes := 0, 0
-	for ; stay < min(len(w.found), w.limit); stay++ {
-		if bytes += len(w.found[stay].Event.Payload); bytes > MaxPageBytes && stay > 0 {
+	keep, bytes := 0, 0
+	for ; keep < min(len(w.found), w.limit); keep++ {
+		if bytes += len(w.found[keep].Event.Payload); bytes > MaxPageBytes && keep > 0 {
 			break
 		}
 	}
-	if stay == len(w.found) {
+	if keep == len(w.found) {
 		return fresh
 	}
 	w.cut = true
-	for _, d := range w.found[stay:] {
+	for _, d := range w.found[keep:] {
 		delete(w.depths, ports.Cause{Partition: d.Event.Partition, ID: d.Event.ID})
 	}
-	w.found = slices.Clip(w.found[:stay])
+	w.found = slices.Clip(w.found[:keep])
 	return slices.DeleteFunc(fresh, func(d Descendant) bool {
-		_, stays := w.depths[ports.Cause{Partition: d.Event.Partition, ID: d.Event.ID}]
-		return !stays
+		_, kept := w.depths[ports.Cause{Partition: d.Event.Partition, ID: d.Event.ID}]
+		return !kept
 	})
 }
 
-// look finds the shown events that led to something out of the caller's sight.
-func (w *walk) look(ctx context.Context, hidden []ports.LegalEntity) error {
+// reportHiddenEffects adds an omission for every listed event with effects in legal
+// entities that the caller may not see.
+func (w *treeSearch) reportHiddenEffects(ctx context.Context, hidden []ports.LegalEntity) error {
 	shown := []ports.Cause{{Partition: w.root.Partition, ID: w.root.ID}}
 	for _, d := range w.found {
 		shown = append(shown, ports.Cause{Partition: d.Event.Partition, ID: d.Event.ID})
@@ -320,7 +322,7 @@ func (w *walk) look(ctx context.Context, hidden []ports.LegalEntity) error {
 			}
 			reported := map[ports.Cause]bool{}
 			for _, d := range effects {
-				w.left.add(ReasonLegalEntity, d.Event.CausedBy)
+				w.omitted.add(ReasonLegalEntity, d.Event.CausedBy)
 				reported[causeOf(&d.Event)] = true
 			}
 			q.Causes = slices.DeleteFunc(slices.Clone(q.Causes), func(c ports.Cause) bool { return reported[c] })

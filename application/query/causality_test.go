@@ -2,6 +2,7 @@ package query_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -19,16 +21,16 @@ import (
 
 func TestDescendants(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	us, de, jp := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF"), l.entity(t, "acme", "JPMF")
-	rival := l.entity(t, "rival", "USMF")
+	l := newLogFixture()
+	us, de, jp := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF"), l.createEntity(t, "acme", "JPMF")
+	rival := l.createEntity(t, "rival", "USMF")
 	a := l.write(t, us, nil)
-	b := l.write(t, us, cause(a, us))
-	c := l.write(t, de, cause(a, de))
-	d := l.write(t, de, cause(c, de))
-	e := l.write(t, jp, cause(c, jp))
-	f := l.write(t, us, cause(e, us))
-	l.write(t, rival, cause(a, rival)) // of another tenant: never heard of
+	b := l.write(t, us, causedBy(a, us))
+	c := l.write(t, de, causedBy(a, de))
+	d := l.write(t, de, causedBy(c, de))
+	e := l.write(t, jp, causedBy(c, jp))
+	f := l.write(t, us, causedBy(e, us))
+	l.write(t, rival, causedBy(a, rival)) // of another tenant: never listed
 
 	for name, tc := range map[string]struct {
 		readable []string
@@ -36,14 +38,14 @@ func TestDescendants(t *testing.T) {
 		in       ports.LegalEntity
 		want     []event.Recorded
 		depths   []int
-		left     []query.LeftOut
+		left     []query.Omission
 	}{
 		"all":          {nil, a, us, []event.Recorded{b, c, d, e, f}, []int{1, 1, 2, 2, 3}, nil},
 		"of a branch":  {nil, c, de, []event.Recorded{d, e, f}, []int{1, 1, 2}, nil},
 		"of a leaf":    {nil, f, us, nil, nil, nil},
-		"one unseen":   {[]string{"USMF", "DEMF"}, a, us, []event.Recorded{b, c, d}, []int{1, 1, 2}, []query.LeftOut{{Reason: query.ReasonLegalEntity, At: c.ID}}},
-		"two unseen":   {[]string{"USMF"}, a, us, []event.Recorded{b}, []int{1}, []query.LeftOut{{Reason: query.ReasonLegalEntity, At: a.ID}}},
-		"beyond a gap": {[]string{"DEMF", "USMF"}, c, de, []event.Recorded{d}, []int{1}, []query.LeftOut{{Reason: query.ReasonLegalEntity, At: c.ID}}},
+		"one unseen":   {[]string{"USMF", "DEMF"}, a, us, []event.Recorded{b, c, d}, []int{1, 1, 2}, []query.Omission{{Reason: query.ReasonLegalEntity, At: c.ID}}},
+		"two unseen":   {[]string{"USMF"}, a, us, []event.Recorded{b}, []int{1}, []query.Omission{{Reason: query.ReasonLegalEntity, At: a.ID}}},
+		"beyond a gap": {[]string{"DEMF", "USMF"}, c, de, []event.Recorded{d}, []int{1}, []query.Omission{{Reason: query.ReasonLegalEntity, At: c.ID}}},
 	} {
 		got, err := l.Descendants(t.Context(), tc.in, tc.readable, tc.of.ID, 100)
 		require.NoError(t, err, name)
@@ -53,22 +55,22 @@ func TestDescendants(t *testing.T) {
 			require.Equal(t, tc.depths[i], d.Depth, name)
 			require.Equal(t, d.Event.CausedBy, d.Parent, name)
 		}
-		require.Equal(t, tc.left, got.LeftOut, name)
+		require.Equal(t, tc.left, got.Omissions, name)
 	}
 	_, err := l.Descendants(t.Context(), de, nil, a.ID, 100)
 	require.Equal(t, "event.not_found", code(t, err))
 }
 
-func TestDescendantsAreBounded(t *testing.T) {
+func TestDescendantsLimits(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	l := newLogFixture()
+	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
 	for name, entities := range map[string][]ports.LegalEntity{"inside one": {us}, "across two": {us, de}, "in runs": {us, us, us, us, us, us, us, de, de, de}} {
 		var chain []event.Recorded
 		for i := range 60 {
 			var change func(*event.Prepared)
 			if i > 0 {
-				change = cause(chain[i-1], entities[i%len(entities)])
+				change = causedBy(chain[i-1], entities[i%len(entities)])
 			}
 			chain = append(chain, l.write(t, entities[i%len(entities)], change))
 		}
@@ -77,43 +79,43 @@ func TestDescendantsAreBounded(t *testing.T) {
 			got, err := l.Descendants(t.Context(), le, nil, chain[from].ID, 1000)
 			require.NoError(t, err)
 			require.Len(t, got.Events, min(59-from, query.MaxLineageDepth), "%s from %d", name, from)
-			var left []query.LeftOut
+			var left []query.Omission
 			if from < 9 {
-				left = []query.LeftOut{{Reason: query.ReasonDepth, At: chain[from+query.MaxLineageDepth].ID}}
+				left = []query.Omission{{Reason: query.ReasonDepth, At: chain[from+query.MaxLineageDepth].ID}}
 			}
-			require.Equal(t, left, got.LeftOut, "%s from %d", name, from)
+			require.Equal(t, left, got.Omissions, "%s from %d", name, from)
 		}
 	}
 }
 
-func TestManyUnseenEffectsOfOneEventHideNoOther(t *testing.T) {
+func TestDescendantsManyHiddenEffects(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	l := newLogFixture()
+	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
 	a := l.write(t, us, nil)
-	b := l.write(t, us, cause(a, us))
+	b := l.write(t, us, causedBy(a, us))
 	for range query.MaxEvents + 1 {
-		l.write(t, de, cause(a, de))
+		l.write(t, de, causedBy(a, de))
 	}
-	l.write(t, de, cause(b, de))
+	l.write(t, de, causedBy(b, de))
 	got, err := l.Descendants(t.Context(), us, []string{"USMF"}, a.ID, 10)
 	require.NoError(t, err)
 	require.Len(t, got.Events, 1)
-	require.Equal(t, []query.LeftOut{{Reason: query.ReasonLegalEntity, At: a.ID}, {Reason: query.ReasonLegalEntity, At: b.ID}}, got.LeftOut)
+	require.Equal(t, []query.Omission{{Reason: query.ReasonLegalEntity, At: a.ID}, {Reason: query.ReasonLegalEntity, At: b.ID}}, got.Omissions)
 }
 
-func TestWrittenCirclesAreReported(t *testing.T) {
+func TestCausalityCycles(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	l := newLogFixture()
+	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
 	for name, other := range map[string]ports.LegalEntity{"across legal entities": de, "inside one": us} {
 		first, second := l.ids.NewID(l.clock.Now()), l.ids.NewID(l.clock.Now())
 		at := func(self event.ID, of event.Recorded, in ports.LegalEntity) func(*event.Prepared) {
-			return func(p *event.Prepared) { cause(of, in)(p); p.ID = self }
+			return func(p *event.Prepared) { causedBy(of, in)(p); p.ID = self }
 		}
 		a := l.write(t, us, at(first, event.Recorded{Skeleton: event.Skeleton{ID: second, Partition: other.Partition}}, us))
 		b := l.write(t, other, at(second, a, other))
-		c := l.write(t, us, cause(b, us))
+		c := l.write(t, us, causedBy(b, us))
 		ids := func(events []event.Recorded) (out []event.ID) {
 			for _, e := range events {
 				out = append(out, e.ID)
@@ -124,29 +126,30 @@ func TestWrittenCirclesAreReported(t *testing.T) {
 		lineage, err := l.Lineage(t.Context(), us, nil, c.ID)
 		require.NoError(t, err, name)
 		require.Equal(t, ids([]event.Recorded{a, b, c}), ids(lineage.Events), name)
-		require.Equal(t, []query.LeftOut{{Reason: query.ReasonCycle, At: a.ID}}, lineage.LeftOut, name)
+		require.Equal(t, []query.Omission{{Reason: query.ReasonCycle, At: a.ID}}, lineage.Omissions, name)
 
 		tree, err := l.Descendants(t.Context(), us, nil, a.ID, 100)
 		require.NoError(t, err, name)
 		require.Len(t, tree.Events, 2, name)
 		require.Equal(t, b.ID, tree.Events[0].Event.ID, name)
 		require.Equal(t, c.ID, tree.Events[1].Event.ID, name)
-		require.Equal(t, []query.LeftOut{{Reason: query.ReasonCycle, At: b.ID}}, tree.LeftOut, name)
+		require.Equal(t, []query.Omission{{Reason: query.ReasonCycle, At: b.ID}}, tree.Omissions, name)
 	}
 }
 
-// TestRandomTrees holds trees over three legal entities against a plain search.
-func TestRandomTrees(t *testing.T) {
+// TestDescendantsOfRandomTrees compares trees across three legal entities with a simple
+// search.
+func TestDescendantsOfRandomTrees(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	entities := []ports.LegalEntity{l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF"), l.entity(t, "acme", "JPMF")}
+	l := newLogFixture()
+	entities := []ports.LegalEntity{l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF"), l.createEntity(t, "acme", "JPMF")}
 	rapid.Check(t, func(rt *rapid.T) {
 		var all []event.Recorded
 		for i := range rapid.IntRange(1, 25).Draw(rt, "events") {
 			le := entities[rapid.IntRange(0, 2).Draw(rt, "entity")]
 			var change func(*event.Prepared)
 			if i > 0 {
-				change = cause(all[rapid.IntRange(max(0, i-6), i-1).Draw(rt, "cause")], le)
+				change = causedBy(all[rapid.IntRange(max(0, i-6), i-1).Draw(rt, "cause")], le)
 			}
 			all = append(all, l.write(t, le, change))
 		}
@@ -180,23 +183,23 @@ func TestRandomTrees(t *testing.T) {
 			require.True(rt, shown[d.Parent], "a parent comes before its effects")
 			shown[d.Event.ID] = true
 		}
-		var left []query.LeftOut
+		var left []query.Omission
 		for _, e := range all {
-			if at := (query.LeftOut{Reason: query.ReasonLegalEntity, At: e.CausedBy}); shown[e.CausedBy] && !seen(e) && !slices.Contains(left, at) {
+			if at := (query.Omission{Reason: query.ReasonLegalEntity, At: e.CausedBy}); shown[e.CausedBy] && !seen(e) && !slices.Contains(left, at) {
 				left = append(left, at)
 			}
 		}
 		if cut {
-			left = append(left, query.LeftOut{Reason: query.ReasonCount})
+			left = append(left, query.Omission{Reason: query.ReasonCount})
 		}
-		require.ElementsMatch(rt, left, got.LeftOut)
+		require.ElementsMatch(rt, left, got.Omissions)
 	})
 }
 
 func TestProcess(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	l := newLogFixture()
+	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
 	step := func(actor, payload string) func(*event.Prepared) {
 		return func(p *event.Prepared) {
 			p.CorrelationID, p.ActorID, p.Payload = "process-1", actor, []byte(payload)
@@ -219,18 +222,18 @@ func TestProcess(t *testing.T) {
 	require.Equal(t, []event.EntityRef{{Type: "vendor", ID: "V-1", Role: "payee"}, {Type: "invoice", ID: "I-1", Role: "subject"}}, got.Entities)
 	require.Equal(t, 3*time.Second, got.Duration)
 	require.Equal(t, []query.Step{{}, {2 * time.Second, 2 * time.Second}, {3 * time.Second, time.Second}}, got.Steps)
-	require.Empty(t, got.LeftOut)
+	require.Empty(t, got.Omissions)
 
 	got, err = l.Process(t.Context(), "acme", []string{"USMF"}, "process-1", 10)
 	require.NoError(t, err)
 	require.Len(t, got.Events, 2)
-	require.Equal(t, []query.LeftOut{{Reason: query.ReasonLegalEntity}}, got.LeftOut)
+	require.Equal(t, []query.Omission{{Reason: query.ReasonLegalEntity}}, got.Omissions)
 
 	got, err = l.Process(t.Context(), "acme", nil, "process-1", 2)
 	require.NoError(t, err)
 	require.Len(t, got.Events, 2)
 	require.Equal(t, b.ID, got.Events[1].ID)
-	require.Equal(t, []query.LeftOut{{Reason: query.ReasonCount}}, got.LeftOut)
+	require.Equal(t, []query.Omission{{Reason: query.ReasonCount}}, got.Omissions)
 
 	for _, readable := range [][]string{nil, {"JPMF"}} {
 		id := "process-1"
@@ -238,14 +241,14 @@ func TestProcess(t *testing.T) {
 			id = "process-2"
 		}
 		_, err = l.Process(t.Context(), "acme", readable, id, 10)
-		require.Equal(t, "process.not_found", code(t, err), "what is out of sight is as unknown as what does not exist")
+		require.Equal(t, "process.not_found", code(t, err), "a process that the caller may not see is reported as missing")
 	}
 }
 
 func TestMatch(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	us := l.entity(t, "acme", "USMF")
+	l := newLogFixture()
+	us := l.createEntity(t, "acme", "USMF")
 	tag := func(tags ...string) func(*event.Prepared) {
 		return func(p *event.Prepared) {
 			for _, t := range tags {
@@ -300,4 +303,121 @@ func TestMatch(t *testing.T) {
 	q.Entity.Partition = 1 << 18
 	_, err = l.Match(t.Context(), q)
 	require.Equal(t, "legal_entity.not_found", code(t, err))
+}
+
+// causedBy sets the cause of an event.
+func causedBy(of event.Recorded, in ports.LegalEntity) func(*event.Prepared) {
+	return func(p *event.Prepared) {
+		p.CausedBy = of.ID
+		if of.Partition != in.Partition {
+			p.CausedByPartition = of.Partition
+		}
+	}
+}
+
+func TestLineage(t *testing.T) {
+	t.Parallel()
+	l := newLogFixture()
+	us, de, jp := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF"), l.createEntity(t, "acme", "JPMF")
+	a := l.write(t, us, nil)
+	b := l.write(t, us, causedBy(a, us))
+	c := l.write(t, de, causedBy(b, de))
+	d := l.write(t, de, causedBy(c, de))
+	e := l.write(t, jp, causedBy(d, jp))
+	f := l.write(t, us, causedBy(e, us)) // in the legal entity of the first event again
+
+	ids := func(events []event.Recorded) (out []event.ID) {
+		for _, e := range events {
+			out = append(out, e.ID)
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		readable  []string
+		of        event.Recorded
+		in        ports.LegalEntity
+		want      []event.Recorded
+		truncated bool
+	}{
+		"root":          {nil, a, us, []event.Recorded{a}, false},
+		"one entity":    {nil, b, us, []event.Recorded{a, b}, false},
+		"all":           {nil, f, us, []event.Recorded{a, b, c, d, e, f}, false},
+		"all, named":    {[]string{"USMF", "DEMF", "JPMF"}, f, us, []event.Recorded{a, b, c, d, e, f}, false},
+		"out of sight":  {[]string{"USMF", "JPMF"}, f, us, []event.Recorded{e, f}, true},
+		"only its own":  {[]string{"DEMF"}, d, de, []event.Recorded{c, d}, true},
+		"not the other": {[]string{"USMF"}, f, us, []event.Recorded{f}, true},
+	} {
+		got, err := l.Lineage(t.Context(), tc.in, tc.readable, tc.of.ID)
+		require.NoError(t, err, name)
+		require.Equal(t, ids(tc.want), ids(got.Events), name)
+		require.Equal(t, tc.truncated, got.Truncated, name)
+	}
+	_, err := l.Lineage(t.Context(), de, nil, a.ID)
+	require.Equal(t, "event.not_found", code(t, err))
+}
+
+func TestLineageDepthLimit(t *testing.T) {
+	t.Parallel()
+	l := newLogFixture()
+	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
+	chain := func(entities ...ports.LegalEntity) []event.Recorded {
+		var out []event.Recorded
+		for i := range 80 {
+			le := entities[i%len(entities)]
+			var change func(*event.Prepared)
+			if i > 0 {
+				change = causedBy(out[i-1], le)
+			}
+			out = append(out, l.write(t, le, change))
+		}
+		return out
+	}
+	for name, entities := range map[string][]ports.LegalEntity{"inside one": {us}, "across two": {us, de}, "in runs": {us, us, us, us, us, us, us, de, de, de}} {
+		events := chain(entities...)
+		for _, n := range []int{1, 2, query.MaxLineageDepth - 1, query.MaxLineageDepth, query.MaxLineageDepth + 1, query.MaxLineageDepth + 2, 80} {
+			last := events[n-1]
+			got, err := l.Lineage(t.Context(), ports.LegalEntity{TenantID: "acme", Partition: last.Partition}, nil, last.ID)
+			require.NoError(t, err)
+			// The event itself and MaxLineageDepth causes.
+			want := min(n, query.MaxLineageDepth+1)
+			require.Len(t, got.Events, want, "%s, %d", name, n)
+			require.Equal(t, last.ID, got.Events[want-1].ID)
+			require.Equal(t, n > want, got.Truncated, "%s, %d", name, n)
+		}
+	}
+}
+
+func TestLineageMissingCause(t *testing.T) {
+	t.Parallel()
+	l := newLogFixture()
+	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
+	rival := l.createEntity(t, "rival", "USMF")
+	for name, change := range map[string]func(*event.Prepared){
+		"in another entity": func(p *event.Prepared) { p.CausedBy, p.CausedByPartition = event.ID{1}, de.Partition },
+		"in its own":        func(p *event.Prepared) { p.CausedBy = event.ID{1} },
+		"of another tenant": causedBy(l.write(t, rival, nil), us),
+		"in no entity":      func(p *event.Prepared) { p.CausedBy, p.CausedByPartition = event.ID{1}, 12345 },
+	} {
+		e := l.write(t, us, change)
+		got, err := l.Lineage(t.Context(), us, nil, e.ID)
+		require.NoError(t, err, name)
+		require.Len(t, got.Events, 1, name)
+		require.True(t, got.Truncated, name)
+	}
+}
+
+// brokenCausality is a store whose causality cannot be read.
+type brokenCausality struct{ *memory.Store }
+
+func (brokenCausality) Lineage(context.Context, event.PartitionID, event.ID, int, int) ([]event.Recorded, bool, error) {
+	return nil, false, fault.New(fault.Unavailable, "store.unavailable", "the store is unavailable; try again")
+}
+
+func TestLineageStoreError(t *testing.T) {
+	t.Parallel()
+	l := newLogFixture()
+	us := l.createEntity(t, "acme", "USMF")
+	e := l.write(t, us, nil)
+	_, err := query.New(l.store, brokenCausality{l.store}, l.directory, query.NewCursorSealer(key)).Lineage(t.Context(), us, nil, e.ID)
+	require.Equal(t, "store.unavailable", code(t, err))
 }

@@ -20,38 +20,38 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Cursors seals positions so that clients cannot forge them or use them for
-// another question. Format: base64url(u8 version ‖ u64 after ‖ u64 until ‖ witness
-// ‖ first 17 bytes of HMAC-SHA-256(key, tenant ‖ query digest ‖ all before)), which
-// is a whole number of base64 groups, so that no text has a second spelling.
-type Cursors struct{ macs sync.Pool } // of hash.Hash, keyed
+// CursorSealer signs positions so that clients cannot forge them or use them for another
+// query. Format: base64url(u8 version ‖ u64 after ‖ u64 until ‖ checksum prefix ‖ first 17
+// bytes of HMAC-SHA-256(key, tenant ‖ query digest ‖ all before)), which is a whole number
+// of base64 groups, so that every cursor has one encoding only.
+type CursorSealer struct{ macs sync.Pool } // of hash.Hash, keyed
 
-// NewCursors makes a sealer; every node of a deployment needs the same key.
-func NewCursors(key []byte) *Cursors {
+// NewCursorSealer makes a sealer; every node of a deployment needs the same key.
+func NewCursorSealer(key []byte) *CursorSealer {
 	key = append([]byte(nil), key...)
-	return &Cursors{macs: sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
+	return &CursorSealer{macs: sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
 }
 
-// Position is where a page ended and which head the query is pinned to.
+// Position is the last sequence of a page and the head that the query is pinned to.
 type Position struct {
 	After event.Sequence
 	Until event.Sequence
-	// Witness is the beginning of the checksum of the event at Until. A checksum
-	// commits to everything before it, so after a failover that lost the tail the
-	// cursor is found to speak of another log, whatever stands at its sequences now.
-	Witness [8]byte
+	// ChecksumPrefix is the first bytes of the checksum of the event at Until. A checksum
+	// commits to all events before it, so a cursor that was made before a failover lost the
+	// end of the log is detected, even if other events have its sequences now.
+	ChecksumPrefix [8]byte
 }
 
 const (
-	cursorVersion = 2
-	positionBytes = 1 + 8 + 8 + 8
-	cursorBytes   = positionBytes + cursorMAC
-	cursorMAC     = 17
-	textMAC       = 16
+	cursorVersion  = 2
+	positionBytes  = 1 + 8 + 8 + 8
+	cursorBytes    = positionBytes + cursorMACBytes
+	cursorMACBytes = 17
+	textMACBytes   = 16
 )
 
-func (c *Cursors) mac(tenantID string, digest []byte, body []byte, size int) []byte {
-	h := c.macs.Get().(hash.Hash) // a live feed makes a cursor per event; keying costs more than hashing
+func (c *CursorSealer) mac(tenantID string, digest []byte, body []byte, size int) []byte {
+	h := c.macs.Get().(hash.Hash) // pooled, because a live feed makes a cursor per event and keying costs more than hashing
 	defer c.macs.Put(h)
 	h.Reset()
 	var n [4]byte
@@ -63,111 +63,111 @@ func (c *Cursors) mac(tenantID string, digest []byte, body []byte, size int) []b
 	return h.Sum(nil)[:size]
 }
 
-// Seal makes a cursor.
-func (c *Cursors) Seal(tenantID string, digest []byte, p Position) string {
+// Seal makes a cursor of a position.
+func (c *CursorSealer) Seal(tenantID string, digest []byte, p Position) string {
 	body := make([]byte, positionBytes, cursorBytes)
 	body[0] = cursorVersion
 	binary.BigEndian.PutUint64(body[1:], uint64(p.After))
 	binary.BigEndian.PutUint64(body[9:], uint64(p.Until))
-	copy(body[17:], p.Witness[:])
-	return base64.RawURLEncoding.EncodeToString(append(body, c.mac(tenantID, digest, body, cursorMAC)...))
+	copy(body[17:], p.ChecksumPrefix[:])
+	return base64.RawURLEncoding.EncodeToString(append(body, c.mac(tenantID, digest, body, cursorMACBytes)...))
 }
 
-func malformedCursor() *fault.Error {
+func malformedCursorFault() *fault.Error {
 	return fault.New(fault.Invalid, "cursor.malformed", "this is not a cursor; use next_cursor of the page before, unchanged").WithField("cursor")
 }
 
 // Open checks a cursor. Faults: cursor.malformed, cursor.foreign.
-func (c *Cursors) Open(cursor, tenantID string, digest []byte) (Position, error) {
+func (c *CursorSealer) Open(cursor, tenantID string, digest []byte) (Position, error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(b) != cursorBytes || b[0] != cursorVersion {
-		return Position{}, malformedCursor()
+		return Position{}, malformedCursorFault()
 	}
 	body, mac := b[:positionBytes], b[positionBytes:]
-	if !hmac.Equal(mac, c.mac(tenantID, digest, body, cursorMAC)) {
-		return Position{}, foreignCursor()
+	if !hmac.Equal(mac, c.mac(tenantID, digest, body, cursorMACBytes)) {
+		return Position{}, foreignCursorFault()
 	}
 	p := Position{After: event.Sequence(binary.BigEndian.Uint64(body[1:])), Until: event.Sequence(binary.BigEndian.Uint64(body[9:]))}
-	copy(p.Witness[:], body[17:])
+	copy(p.ChecksumPrefix[:], body[17:])
 	return p, nil
 }
 
-// SealText makes a cursor of a source's own text.
-func (c *Cursors) SealText(tenantID string, digest []byte, text string) string {
+// SealText makes a cursor of a text that its reader may know.
+func (c *CursorSealer) SealText(tenantID string, digest []byte, text string) string {
 	if text == "" {
 		return ""
 	}
-	return base64.RawURLEncoding.EncodeToString(append(c.mac(tenantID, digest, []byte(text), textMAC), text...))
+	return base64.RawURLEncoding.EncodeToString(append(c.mac(tenantID, digest, []byte(text), textMACBytes), text...))
 }
 
-// OpenText checks a cursor made by SealText.
-func (c *Cursors) OpenText(cursor, tenantID string, digest []byte) (string, error) {
+// OpenText checks and reads a cursor made by SealText. Faults as Open.
+func (c *CursorSealer) OpenText(cursor, tenantID string, digest []byte) (string, error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(b) < 17 {
-		return "", malformedCursor()
+		return "", malformedCursorFault()
 	}
-	if !hmac.Equal(b[:16], c.mac(tenantID, digest, b[16:], textMAC)) {
-		return "", foreignCursor()
+	if !hmac.Equal(b[:16], c.mac(tenantID, digest, b[16:], textMACBytes)) {
+		return "", foreignCursorFault()
 	}
 	return string(b[16:]), nil
 }
 
-// SealHidden is SealText for a text that says what its bearer may not read, such as
-// positions in logs of others. Format: base64url(mac ‖ AES-256-CTR of the text with the
-// mac as its beginning), so the same text always gives the same cursor.
-func (c *Cursors) SealHidden(tenantID string, digest []byte, text string) string {
-	mac := c.mac(tenantID, digest, []byte(text), textMAC)
-	return base64.RawURLEncoding.EncodeToString(append(mac, c.hide(mac, []byte(text))...))
+// SealEncrypted is SealText for a text that the client must not read, such as positions in
+// logs of other tenants. Format: base64url(mac ‖ AES-256-CTR of the text with the mac as
+// its IV), so the same text always gives the same cursor.
+func (c *CursorSealer) SealEncrypted(tenantID string, digest []byte, text string) string {
+	mac := c.mac(tenantID, digest, []byte(text), textMACBytes)
+	return base64.RawURLEncoding.EncodeToString(append(mac, c.encrypt(mac, []byte(text))...))
 }
 
-// OpenHidden checks and reads a cursor made by SealHidden.
-func (c *Cursors) OpenHidden(cursor, tenantID string, digest []byte) (string, error) {
+// OpenEncrypted checks and reads a cursor made by SealEncrypted. Faults as Open.
+func (c *CursorSealer) OpenEncrypted(cursor, tenantID string, digest []byte) (string, error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || len(b) < textMAC+1 {
-		return "", malformedCursor()
+	if err != nil || len(b) < textMACBytes+1 {
+		return "", malformedCursorFault()
 	}
-	text := c.hide(b[:textMAC], b[textMAC:])
-	if !hmac.Equal(b[:textMAC], c.mac(tenantID, digest, text, textMAC)) {
-		return "", foreignCursor()
+	text := c.encrypt(b[:textMACBytes], b[textMACBytes:])
+	if !hmac.Equal(b[:textMACBytes], c.mac(tenantID, digest, text, textMACBytes)) {
+		return "", foreignCursorFault()
 	}
 	return string(text), nil
 }
 
-// hide turns a text into what nobody else can read, and back.
-func (c *Cursors) hide(mac, text []byte) []byte {
+// encrypt encrypts a text, or decrypts it.
+func (c *CursorSealer) encrypt(mac, text []byte) []byte {
 	block, err := aes.NewCipher(c.mac("", []byte("cursor/hidden"), nil, 32))
 	if err != nil {
-		panic(err) // only for a key of another size
+		panic(err) // unreachable: the key has 32 bytes
 	}
 	out := make([]byte, len(text))
 	cipher.NewCTR(block, mac).XORKeyStream(out, text)
 	return out
 }
 
-// OpenFeed reads where a cursor of a feed of all legal entities stands. Faults:
+// OpenFeed reads the positions in a cursor of a feed of all legal entities. Faults:
 // cursor.malformed, cursor.foreign.
-func (c *Cursors) OpenFeed(cursor, tenantID string) ([]ports.FeedMark, error) {
+func (c *CursorSealer) OpenFeed(cursor, tenantID string) ([]ports.FeedMark, error) {
 	text, err := c.OpenText(cursor, tenantID, []byte(allDigest))
 	if err != nil {
 		return nil, err
 	}
 	_, marks, ok := decodeMarks(text)
 	if !ok {
-		return nil, malformedCursor()
+		return nil, malformedCursorFault()
 	}
 	out := make([]ports.FeedMark, len(marks))
 	for i, m := range marks {
-		out[i] = ports.FeedMark{Partition: m.Partition, After: m.After, Witness: m.Witness}
+		out[i] = ports.FeedMark{Partition: m.Partition, After: m.After, ChecksumPrefix: m.ChecksumPrefix}
 	}
 	return out, nil
 }
 
-func foreignCursor() *fault.Error {
+func foreignCursorFault() *fault.Error {
 	return fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
 }
 
-// digestOf identifies a selection apart from cursor and limit.
-func digestOf(sel Selection) []byte {
+// selectionDigest identifies a selection, without cursor, limit and access.
+func selectionDigest(sel Selection) []byte {
 	sel.Cursor, sel.Limit, sel.Readable, sel.ModuleTypes = "", 0, nil, nil
 	sel.Filter.After, sel.Filter.Until, sel.Filter.Limit = 0, 0, 0
 	b, err := json.Marshal(sel)
@@ -178,21 +178,21 @@ func digestOf(sel Selection) []byte {
 	return sum[:]
 }
 
-// sortByRecording puts events of several legal entities in one order. Within one it
-// is the order of its sequences, because times of recording never go backwards.
+// sortByRecording sorts events of several legal entities by time of recording. Events of
+// one legal entity stay in order of sequence, because its times never go backwards.
 func sortByRecording(events []event.Recorded, d ports.Direction) {
-	turned := 1 // the first event that comes too late
-	for turned < len(events) && byRecording(&events[turned-1], &events[turned], d) <= 0 {
-		turned++
+	firstUnsorted := 1
+	for firstUnsorted < len(events) && compareRecording(&events[firstUnsorted-1], &events[firstUnsorted], d) <= 0 {
+		firstUnsorted++
 	}
-	if turned >= len(events) {
-		return // of one legal entity
+	if firstUnsorted >= len(events) {
+		return // sorted already, as the events of one legal entity are
 	}
-	order := make([]*event.Recorded, len(events)) // events are large; only pointers are moved about
+	order := make([]*event.Recorded, len(events)) // sort pointers, because events are large
 	for i := range events {
 		order[i] = &events[i]
 	}
-	slices.SortFunc(order, func(a, b *event.Recorded) int { return byRecording(a, b, d) })
+	slices.SortFunc(order, func(a, b *event.Recorded) int { return compareRecording(a, b, d) })
 	sorted := make([]event.Recorded, len(events))
 	for i, e := range order {
 		sorted[i] = *e
@@ -200,7 +200,7 @@ func sortByRecording(events []event.Recorded, d ports.Direction) {
 	copy(events, sorted)
 }
 
-func byRecording(a, b *event.Recorded, d ports.Direction) int {
+func compareRecording(a, b *event.Recorded, d ports.Direction) int {
 	if d == ports.Backward {
 		a, b = b, a
 	}
@@ -213,9 +213,9 @@ func byRecording(a, b *event.Recorded, d ports.Direction) int {
 	return cmp.Compare(a.Sequence, b.Sequence)
 }
 
-func seqText(n event.Sequence) string { return "seq:" + strconv.FormatUint(uint64(n), 10) }
+func formatSequence(n event.Sequence) string { return "seq:" + strconv.FormatUint(uint64(n), 10) }
 
-func parseSeq(s string) (event.Sequence, bool) {
+func parseSequence(s string) (event.Sequence, bool) {
 	rest, ok := strings.CutPrefix(s, "seq:")
 	if !ok {
 		return 0, false

@@ -2,20 +2,20 @@ package query
 
 import "github.com/erpbackbone/backbone/domain/event"
 
-// SetScan looks at fewer events for a page than MaxScan.
+// SetScan replaces MaxScan.
 func (s *Service) SetScan(n int) { s.scan = n }
 
-// Kept counts the events that are kept of the ends of all partitions.
-func (f *Feeds) Kept() (n int) {
+// CachedEvents counts the events in the tails of all partitions.
+func (f *Feeds) CachedEvents() (n int) {
 	for _, one := range f.tails.byPartition {
-		n += len(one.run)
+		n += len(one.events)
 	}
 	return n
 }
 
-// References are what events are about.
+// References returns the entity references of events.
 func References(events []event.Recorded) ([]event.EntityRef, error) {
-	var r refs
+	var r entityRefs
 	for i := range events {
 		if err := r.add(&events[i]); err != nil {
 			return nil, err

@@ -10,30 +10,30 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// mark is where a reader stands in one partition.
+// mark is a reader's position in one partition.
 type mark struct {
-	Partition event.PartitionID
-	After     event.Sequence
-	Until     event.Sequence // the pinned head; 0 in a feed
-	Witness   [8]byte        // beginning of the checksum of the event at Until, in a feed at After
+	Partition      event.PartitionID
+	After          event.Sequence
+	Until          event.Sequence // the pinned head; 0 in a feed
+	ChecksumPrefix [8]byte        // of the event at Until, in a feed of the event at After
 }
 
 const marksVersion = 1
 
-// encodeMarks writes u8 version ‖ uvarint turn ‖ per mark uvarint partition, after and
-// until ‖ witness.
-func encodeMarks(turn event.PartitionID, marks []mark) string {
-	b := binary.AppendUvarint([]byte{marksVersion}, uint64(turn))
+// encodeMarks writes u8 version ‖ uvarint lastServed ‖ per mark uvarint partition, after
+// and until ‖ checksum prefix.
+func encodeMarks(lastServed event.PartitionID, marks []mark) string {
+	b := binary.AppendUvarint([]byte{marksVersion}, uint64(lastServed))
 	for _, m := range marks {
 		b = binary.AppendUvarint(b, uint64(m.Partition))
 		b = binary.AppendUvarint(b, uint64(m.After))
 		b = binary.AppendUvarint(b, uint64(m.Until))
-		b = append(b, m.Witness[:]...)
+		b = append(b, m.ChecksumPrefix[:]...)
 	}
 	return string(b)
 }
 
-func decodeMarks(text string) (turn event.PartitionID, marks []mark, ok bool) {
+func decodeMarks(text string) (lastServed event.PartitionID, marks []mark, ok bool) {
 	b := []byte(text)
 	if len(b) == 0 || b[0] != marksVersion {
 		return 0, nil, false
@@ -49,19 +49,19 @@ func decodeMarks(text string) (turn event.PartitionID, marks []mark, ok bool) {
 		b = b[size:]
 		return n
 	}
-	turn = event.PartitionID(number())
+	lastServed = event.PartitionID(number())
 	for ok && len(b) > 0 {
 		m := mark{Partition: event.PartitionID(number()), After: event.Sequence(number()), Until: event.Sequence(number())}
-		if len(b) < len(m.Witness) {
+		if len(b) < len(m.ChecksumPrefix) {
 			return 0, nil, false
 		}
-		b = b[copy(m.Witness[:], b):]
+		b = b[copy(m.ChecksumPrefix[:], b):]
 		marks = append(marks, m)
 	}
-	return turn, marks, ok
+	return lastServed, marks, ok
 }
 
-// FeedQuery asks for what happened in all legal entities of a tenant.
+// FeedQuery asks for a page of the events of all legal entities of a tenant.
 type FeedQuery struct {
 	TenantID    string
 	Readable    []string // legal entities the caller may see; empty: all of the tenant
@@ -70,30 +70,29 @@ type FeedQuery struct {
 	WithoutData bool
 }
 
-// Feed reads the logs of all legal entities that the caller may see as one stream.
-// Its cursor is a vector of one position per legal entity. Each log has no gaps and
-// grows at its end only, so whoever follows the cursors gets every event once, in
-// the order of its legal entity, however many are written meanwhile, and those of
-// new legal entities too. Between legal entities a page is in order of recording;
-// over pages that order does not hold. A page always brings a cursor to come back
-// with. Faults: cursor.*.
+// Feed reads the logs of all legal entities that the caller may see as one stream. Its
+// cursor is a vector of one position per legal entity. Each log has no gaps and grows at
+// its end only, so a reader that follows the cursors gets every event once, in the order
+// of its legal entity, including the events of new legal entities. Within a page events
+// of different legal entities are in order of recording; across pages they are not. Every
+// page has a cursor, also the last one. Faults: cursor.*.
 func (s *Service) Feed(ctx context.Context, q FeedQuery) (Page, error) {
 	if q.Count < 1 {
 		return Page{}, fault.New(fault.Invalid, "request.parameter_invalid", "a page holds at least one event; correct the count").WithField("count")
 	}
 	digest := []byte("$all")
-	var turn event.PartitionID
+	var lastServed event.PartitionID
 	marks := map[event.PartitionID]mark{}
 	if q.Cursor != "" && q.Cursor != "0" {
 		text, err := s.cursors.OpenText(q.Cursor, q.TenantID, digest)
 		if err != nil {
-			return Page{}, ofFrom(err)
+			return Page{}, withFromField(err)
 		}
 		from, list, ok := decodeMarks(text)
 		if !ok {
-			return Page{}, ofFrom(malformedCursor())
+			return Page{}, withFromField(malformedCursorFault())
 		}
-		turn = from
+		lastServed = from
 		for _, m := range list {
 			marks[m.Partition] = m
 		}
@@ -102,12 +101,12 @@ func (s *Service) Feed(ctx context.Context, q FeedQuery) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	behind, err := s.backlogs(ctx, entities, marks)
+	backlogs, err := s.backlogs(ctx, entities, marks)
 	if err != nil {
 		return Page{}, err
 	}
 	page := Page{Events: []event.Recorded{}}
-	shares, more := share(behind, turn, q.Count)
+	shares, more := splitPage(backlogs, lastServed, q.Count)
 	page.HasMore = more
 	for bytes, i := 0, 0; i < len(shares); i++ {
 		b := shares[i]
@@ -115,7 +114,7 @@ func (s *Service) Feed(ctx context.Context, q FeedQuery) (Page, error) {
 			page.HasMore = true
 			break
 		}
-		events, err := s.following(ctx, b, q.WithoutData, feedBytes-bytes)
+		events, err := s.readShare(ctx, b, q.WithoutData, feedBytes-bytes)
 		if err != nil {
 			return Page{}, err
 		}
@@ -123,9 +122,9 @@ func (s *Service) Feed(ctx context.Context, q FeedQuery) (Page, error) {
 			continue
 		}
 		last := &events[len(events)-1]
-		m := mark{Partition: b.at.Partition, After: last.Sequence}
-		copy(m.Witness[:], last.Checksum[:])
-		marks[m.Partition], turn = m, m.Partition
+		m := mark{Partition: b.mark.Partition, After: last.Sequence}
+		copy(m.ChecksumPrefix[:], last.Checksum[:])
+		marks[m.Partition], lastServed = m, m.Partition
 		page.Events = append(page.Events, events...)
 		page.HasMore = page.HasMore || len(events) < b.quota
 		bytes += payloadBytes(events)
@@ -133,31 +132,31 @@ func (s *Service) Feed(ctx context.Context, q FeedQuery) (Page, error) {
 	sortByRecording(page.Events, ports.Forward)
 	list := make([]mark, 0, len(marks))
 	for _, m := range marks {
-		list = append(list, m) // also those that the caller does not see now and may again
+		list = append(list, m) // including legal entities that the caller cannot see now and may see later
 	}
 	slices.SortFunc(list, func(a, b mark) int { return int(a.Partition) - int(b.Partition) })
-	page.NextCursor = s.cursors.SealText(q.TenantID, digest, encodeMarks(turn, list))
+	page.NextCursor = s.cursors.SealText(q.TenantID, digest, encodeMarks(lastServed, list))
 	return page, nil
 }
 
-// ofFrom points a cursor's fault at the parameter of feeds.
-func ofFrom(err error) error {
+// withFromField names the parameter of feeds in a fault about a cursor.
+func withFromField(err error) error {
 	if f, ok := fault.As(err); ok {
 		return f.WithField("from")
 	}
 	return err
 }
 
-// backlog is what waits in one partition.
+// backlog is the unread part of one partition.
 type backlog struct {
-	at    mark
+	mark  mark
 	size  event.Sequence
 	quota int
 }
 
-// backlogs finds the legal entities in which something waits, by partition.
+// backlogs lists the legal entities with unread events, by partition.
 func (s *Service) backlogs(ctx context.Context, entities []ports.LegalEntity, marks map[event.PartitionID]mark) ([]backlog, error) {
-	heads, err := s.heads(ctx, entities)
+	heads, err := s.readHeads(ctx, entities)
 	if err != nil {
 		return nil, err
 	}
@@ -167,37 +166,38 @@ func (s *Service) backlogs(ctx context.Context, entities []ports.LegalEntity, ma
 		m.Partition = le.Partition
 		switch {
 		case head.Sequence < m.After:
-			return nil, ofFrom(diverged())
+			return nil, withFromField(divergedFault())
 		case head.Sequence > m.After:
-			out = append(out, backlog{at: m, size: head.Sequence - m.After})
-		case m.After > 0 && [8]byte(head.Checksum[:8]) != m.Witness:
-			return nil, ofFrom(diverged())
+			out = append(out, backlog{mark: m, size: head.Sequence - m.After})
+		case m.After > 0 && [8]byte(head.Checksum[:8]) != m.ChecksumPrefix:
+			return nil, withFromField(divergedFault())
 		}
 	}
 	return out, nil
 }
 
-// sharers are the partitions with long backlogs among which a page is divided: asking
-// for a share costs as much as reading some dozens of events.
-const sharers = 8
+// minShares is the number of long backlogs that a page is divided among. More shares
+// would be fairer, but each costs a query, which takes as long as reading some dozens of
+// events.
+const minShares = 8
 
-// share divides a page among the partitions, beginning after the one that was last
-// served, so that a busy one keeps none waiting for more than a turn. More says that
-// something is left.
-func share(behind []backlog, turn event.PartitionID, count int) (shares []backlog, more bool) {
-	first := slices.IndexFunc(behind, func(b backlog) bool { return b.at.Partition > turn })
+// splitPage divides a page among the partitions, starting after the one that was served
+// last: a busy partition delays the others by one page at most. more is true if events
+// remain unread.
+func splitPage(backlogs []backlog, lastServed event.PartitionID, count int) (shares []backlog, more bool) {
+	first := slices.IndexFunc(backlogs, func(b backlog) bool { return b.mark.Partition > lastServed })
 	if first > 0 {
-		behind = slices.Concat(behind[first:], behind[:first])
+		backlogs = slices.Concat(backlogs[first:], backlogs[:first])
 	}
-	for i, taken, least := 0, event.Sequence(0), event.Sequence(max(1, count/sharers)); i < len(behind); i++ {
-		if taken += min(behind[i].size, least); taken >= event.Sequence(count) {
-			more = i+1 < len(behind)
-			behind = behind[:i+1]
+	for i, taken, least := 0, event.Sequence(0), event.Sequence(max(1, count/minShares)); i < len(backlogs); i++ {
+		if taken += min(backlogs[i].size, least); taken >= event.Sequence(count) {
+			more = i+1 < len(backlogs)
+			backlogs = backlogs[:i+1]
 		}
 	}
-	order := make([]*backlog, len(behind))
-	for i := range behind {
-		order[i] = &behind[i]
+	order := make([]*backlog, len(backlogs))
+	for i := range backlogs {
+		order[i] = &backlogs[i]
 	}
 	slices.SortStableFunc(order, func(a, b *backlog) int {
 		switch {
@@ -218,26 +218,26 @@ func share(behind []backlog, turn event.PartitionID, count int) (shares []backlo
 		count -= b.quota
 		more = more || event.Sequence(b.quota) < b.size
 	}
-	return behind, more
+	return backlogs, more
 }
 
-// following reads a share. It begins with the event that was last shown, to see
-// that the log is still the same.
-func (s *Service) following(ctx context.Context, b backlog, withoutData bool, bytes int) ([]event.Recorded, error) {
-	q := ports.EventQuery{Partition: b.at.Partition, After: b.at.After, Limit: b.quota, WithoutData: withoutData, Bytes: bytes}
-	events, err := afterMark(ctx, s.events, q)
-	if err != nil || b.at.After == 0 {
+// readShare reads a partition's share of a page. It also reads the last event before it,
+// whose checksum shows whether the log is still the one that the cursor was made on.
+func (s *Service) readShare(ctx context.Context, b backlog, withoutData bool, bytes int) ([]event.Recorded, error) {
+	q := ports.EventQuery{Partition: b.mark.Partition, After: b.mark.After, Limit: b.quota, WithoutData: withoutData, Bytes: bytes}
+	events, err := readFromMark(ctx, s.events, q)
+	if err != nil || b.mark.After == 0 {
 		return events, err
 	}
-	if len(events) == 0 || events[0].Sequence != b.at.After || [8]byte(events[0].Checksum[:8]) != b.at.Witness {
-		return nil, ofFrom(diverged())
+	if len(events) == 0 || events[0].Sequence != b.mark.After || [8]byte(events[0].Checksum[:8]) != b.mark.ChecksumPrefix {
+		return nil, withFromField(divergedFault())
 	}
 	return events[1:], nil
 }
 
-// within gives the first of some events, as many as have so many bytes of payloads
-// together, and one at least.
-func within(events []event.Recorded, bytes int) []event.Recorded {
+// truncateToBytes returns the first events whose payloads together fit into bytes, at
+// least one.
+func truncateToBytes(events []event.Recorded, bytes int) []event.Recorded {
 	for i := range events {
 		if bytes -= len(events[i].Payload); bytes < 0 && i > 0 {
 			return events[:i:i]

@@ -13,13 +13,13 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// rewritten is a log whose stored payloads are others now.
-type rewritten struct {
+// rewrittenLog is a log whose stored payloads have been replaced.
+type rewrittenLog struct {
 	*memory.Store
 	payload string
 }
 
-func (r *rewritten) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+func (r *rewrittenLog) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
 	events, err := r.Store.Events(ctx, q)
 	for i := range events {
 		if r.payload != "" {
@@ -29,18 +29,18 @@ func (r *rewritten) Events(ctx context.Context, q ports.EventQuery) ([]event.Rec
 	return events, err
 }
 
-func (l *library) feeds(log query.Log) *query.Feeds {
-	return query.NewFeeds(query.New(log, l.store, l.directory, query.NewCursors(key)), l.store, l.clock)
+func (l *logFixture) feeds(log query.Log) *query.Feeds {
+	return query.NewFeeds(query.New(log, l.store, l.directory, query.NewCursorSealer(key)), l.store, l.clock)
 }
 
-// What was redacted is not shown two seconds later, also where others read the same
-// part of a log that keeps growing all the time.
-func TestFeedsForgetWhatWasRedacted(t *testing.T) {
+// A redacted payload is not delivered after two seconds, even if other readers read the same
+// part of a log that keeps growing.
+func TestFeedAfterRedaction(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	le := l.entity(t, "acme", "USMF")
+	l := newLogFixture()
+	le := l.createEntity(t, "acme", "USMF")
 	l.fill(t, le, 3)
-	log := &rewritten{Store: l.store}
+	log := &rewrittenLog{Store: l.store}
 	feeds := l.feeds(log)
 	follow := func(from string) (*query.AllFeed, map[event.PartitionID]ports.Head) {
 		feed, err := feeds.All(query.AllQuery{TenantID: "acme", From: from})
@@ -69,12 +69,12 @@ func TestFeedsForgetWhatWasRedacted(t *testing.T) {
 	require.JSONEq(t, log.payload, string(events[0].Payload))
 }
 
-// After a failover that lost the end of the log the heads may promise, for a moment,
-// what is not there. Whoever has not seen it waits, and does not ask over and over.
-func TestAFeedWaitsForWhatIsNotThere(t *testing.T) {
+// Shortly after a failover that lost the end of the log, the heads may be ahead of the log.
+// A reader that has not seen the lost events waits without polling.
+func TestFeedHeadBeyondLog(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	le := l.entity(t, "acme", "USMF")
+	l := newLogFixture()
+	le := l.createEntity(t, "acme", "USMF")
 	l.fill(t, le, 3)
 	feed, err := l.feeds(l.store).All(query.AllQuery{TenantID: "acme"})
 	require.NoError(t, err)
@@ -98,30 +98,29 @@ func TestAFeedWaitsForWhatIsNotThere(t *testing.T) {
 	require.False(t, more)
 }
 
-// Whoever reads everything once leaves nothing behind in memory, however many legal
-// entities there are.
-func TestEndsThatNobodyReadsAreLetGo(t *testing.T) {
+// A reader that reads every log once leaves no tails in memory.
+func TestFeedTailCacheExpires(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
+	l := newLogFixture()
 	feeds := l.feeds(l.store)
 	for _, code := range []string{"A", "B", "C"} {
-		l.fill(t, l.entity(t, "acme", code), 5)
+		l.fill(t, l.createEntity(t, "acme", code), 5)
 		feed, err := feeds.All(query.AllQuery{TenantID: "acme", LegalEntities: []string{code}})
 		require.NoError(t, err)
 		heads, err := feed.Start(t.Context())
 		require.NoError(t, err)
 		_, _, _, err = feed.Read(t.Context(), heads, 10)
 		require.NoError(t, err)
-		require.Equal(t, 5, feeds.Kept())
+		require.Equal(t, 5, feeds.CachedEvents())
 	}
 }
 
-// A feed from now has no position until it knows where now is: one that begins at the
-// beginning would show its reader the whole log after a failed start.
-func TestAFeedFromNowBeginsWithoutAPosition(t *testing.T) {
+// A feed from now has no cursor until it has read the heads. A cursor of the beginning would
+// deliver the whole log to a reader that reconnects after a failed start.
+func TestFeedFromNow(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	le := l.entity(t, "acme", "USMF")
+	l := newLogFixture()
+	le := l.createEntity(t, "acme", "USMF")
 	l.fill(t, le, 3)
 	all, err := l.feeds(l.store).All(query.AllQuery{TenantID: "acme", From: query.FromNow})
 	require.NoError(t, err)
@@ -136,7 +135,7 @@ func TestAFeedFromNowBeginsWithoutAPosition(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, events)
 
-	stream := l.feeds(l.store).Stream(query.StreamFollowQuery{Entity: le, Stream: mainTill, Now: true})
+	stream := l.feeds(l.store).Stream(query.StreamFollowQuery{Entity: le, Stream: mainStream, OnlyNew: true})
 	require.Empty(t, stream.Cursor())
 	_, err = stream.Start(t.Context())
 	require.NoError(t, err)

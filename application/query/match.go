@@ -13,7 +13,7 @@ import (
 type MatchQuery struct {
 	Entity ports.LegalEntity
 	Items  []concurrency.Item
-	After  event.Sequence // events up to here are known
+	After  event.Sequence // events up to here were read before
 	Limit  int
 }
 
@@ -21,17 +21,17 @@ type MatchQuery struct {
 type MatchPage struct {
 	Events  []event.Recorded
 	HasMore bool
-	// Condition says that no event but those that have been read matches. Its After is
-	// how far the reading has come, the head as of the read when there is no more, and
-	// is the After of the next page's query. So a condition that is taken from a page
-	// before the last one refuses the append instead of guarding too little.
+	// Condition states that no event matches except those already read. Its After is the
+	// sequence that the search has reached (on the last page the head) and is the After of
+	// the next page's query. An append with the condition of an earlier page is refused if
+	// later pages have events, so a reader that stops early cannot decide on part of them.
 	Condition concurrency.AppendCondition
 }
 
 // Match reads a page of events that match any of the items. Faults:
 // query.after_beyond_head, legal_entity.not_found.
 func (s *Service) Match(ctx context.Context, q MatchQuery) (MatchPage, error) {
-	// The head comes first: what is committed up to it is there for the search.
+	// The head is read first, so that the search sees everything up to it.
 	head, err := s.events.Head(ctx, q.Entity.Partition)
 	if err != nil {
 		return MatchPage{}, err

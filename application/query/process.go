@@ -10,52 +10,51 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Process is everything that happened under one correlation id.
+// Process is all events with one correlation id.
 type Process struct {
 	CorrelationID string
 	Events        []event.Recorded // in order of recording
-	Steps         []Step           // of each event
+	Steps         []Step           // one per event
 	Duration      time.Duration    // from the first event to the last
 	Actors        []string         // ids, in order of appearance
 	Entities      []event.EntityRef
-	LeftOut       []LeftOut
+	Omissions     []Omission
 }
 
-// Step tells when an event was recorded: after the first one, and after the one
-// before it.
+// Step is the time of an event since the first event and since the previous one.
 type Step struct {
 	SinceStart, SincePrevious time.Duration
 }
 
-// Process gathers a business process from the legal entities that the caller may
-// see, at most limit events, of the bytes of a page: the first ones. Faults: process.not_found.
+// Process reads a business process from the legal entities that the caller may see: its
+// first events, at most limit and MaxPageBytes of payloads. Faults: process.not_found.
 func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []string, correlationID string, limit int) (Process, error) {
 	all, err := s.readableEntities(ctx, tenantID, nil)
 	if err != nil {
 		return Process{}, err
 	}
 	out := Process{CorrelationID: correlationID, Actors: []string{}, Entities: []event.EntityRef{}}
-	var left leftOut
+	var omitted omissions
 	var hidden []ports.LegalEntity
-	var cut *event.Recorded // what was recorded behind it has not been looked at everywhere
+	var cut *event.Recorded // events recorded after it may be missing, because a legal entity was not read further
 	for _, le := range all {
-		if !readable(readableCodes, le.Code) {
+		if !isReadable(readableCodes, le.Code) {
 			hidden = append(hidden, le)
 			continue
 		}
 		found, err := s.events.SearchEvents(ctx, ports.EventQuery{
-			Partition: le.Partition, CorrelationID: correlationID, Limit: limit + 1, Bytes: shareOfPage(len(all)),
+			Partition: le.Partition, CorrelationID: correlationID, Limit: limit + 1, Bytes: pageBytesPerEntity(len(all)),
 		}, 0)
 		if err != nil {
 			return Process{}, err
 		}
 		part := found.Events
-		if last := len(part) - 1; found.Stopped && (cut == nil || byRecording(&part[last], cut, ports.Forward) < 0) {
+		if last := len(part) - 1; found.Stopped && (cut == nil || compareRecording(&part[last], cut, ports.Forward) < 0) {
 			e := part[last]
 			cut = &e
 		}
 		if len(out.Events) == 0 {
-			out.Events = part // most processes run in one legal entity
+			out.Events = part // no copy for the usual case, a process in one legal entity
 		} else {
 			out.Events = append(out.Events, part...)
 		}
@@ -64,18 +63,18 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 		return Process{}, fault.New(fault.NotFound, "process.not_found", "no event that you may see has this correlation id; use the one that the write or an event gave you")
 	}
 	sortByRecording(out.Events, ports.Forward)
-	n := len(within(out.Events, MaxPageBytes))
+	n := len(truncateToBytes(out.Events, MaxPageBytes))
 	if cut != nil {
 		n = min(n, slices.IndexFunc(out.Events, func(e event.Recorded) bool { return e.ID == cut.ID && e.Partition == cut.Partition })+1)
 	}
 	if cut != nil || n < len(out.Events) {
 		if out.Events = slices.Clip(out.Events[:n]); n <= limit {
-			left.add(ReasonSize, event.ID{})
+			omitted.add(ReasonSize, event.ID{})
 		}
 	}
 	if len(out.Events) > limit {
 		out.Events = slices.Clip(out.Events[:limit])
-		left.add(ReasonCount, event.ID{})
+		omitted.add(ReasonCount, event.ID{})
 	}
 	for _, le := range hidden {
 		part, err := s.events.Events(ctx, ports.EventQuery{Partition: le.Partition, CorrelationID: correlationID, Limit: 1, WithoutData: true})
@@ -83,20 +82,20 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 			return Process{}, err
 		}
 		if len(part) > 0 {
-			left.add(ReasonLegalEntity, event.ID{})
+			omitted.add(ReasonLegalEntity, event.ID{})
 			break
 		}
 	}
-	out.LeftOut = left
-	return out, out.measure()
+	out.Omissions = omitted
+	return out, out.summarize()
 }
 
-// measure fills in what the events say together.
-func (p *Process) measure() error {
+// summarize derives steps, duration, actors and entities from the events.
+func (p *Process) summarize() error {
 	first, previous := p.Events[0].RecordedAt, p.Events[0].RecordedAt
 	actors := map[string]bool{}
 	p.Steps = make([]Step, 0, len(p.Events))
-	var entities refs
+	var entities entityRefs
 	for i := range p.Events {
 		e := &p.Events[i]
 		p.Steps = append(p.Steps, Step{SinceStart: e.RecordedAt.Sub(first), SincePrevious: e.RecordedAt.Sub(previous)})

@@ -1,6 +1,13 @@
-// Package query reads the log for people: events by id and by stream, pages with
-// signed cursors, lineage across legal entities, and the read models that modules
-// declare.
+// Package query reads the log and the read models on behalf of callers.
+//
+// Service reads events by id, by stream, by selection and by cause; Feeds follows the
+// growing log for live subscribers; Reports queries the read models that modules declare,
+// on both time axes (as_of, known_at). CursorSealer signs the cursors of all of them, so
+// that a client can neither forge one nor use it for another query. The HTTP API calls
+// the package. It shows only legal entities and streams that the caller may read, returns
+// personal values sealed, and never writes.
+//
+// A paged query pins the head of each log on its first page; later pages end there.
 package query
 
 import (
@@ -18,7 +25,7 @@ type Directory interface {
 	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
 }
 
-// Log is what is read.
+// Log is the store's read side.
 type Log interface {
 	ports.EventReader
 	ports.EventSearcher
@@ -26,29 +33,29 @@ type Log interface {
 	ports.MatchReader
 }
 
-// Service answers reads.
+// Service reads events.
 type Service struct {
-	events    Log
-	causality ports.CausalityReader
-	directory Directory
-	cursors   *Cursors
-	scan      int // MaxScan
-	now       func() time.Time
-	settle    time.Duration // see WithSettle
+	events      Log
+	causality   ports.CausalityReader
+	directory   Directory
+	cursors     *CursorSealer
+	scan        int // MaxScan
+	now         func() time.Time
+	settleDelay time.Duration // see WithSettleDelay
 }
 
 // Option is an optional part of a Service.
 type Option func(*Service)
 
-// WithClock asks another clock than the machine's how old events are.
+// WithClock replaces the system clock, which decides the age of events.
 func WithClock(c ports.Clock) Option { return func(s *Service) { s.now = c.Now } }
 
-// WithSettle lets a stream as known at a moment wait until the moment is settled: so
-// long after it an event may still be recorded with a time at or before it.
-func WithSettle(d time.Duration) Option { return func(s *Service) { s.settle = d } }
+// WithSettleDelay makes reads as of a known_at time wait until d after that time. Clocks
+// of nodes differ, so until then an event may still be recorded with an earlier time.
+func WithSettleDelay(d time.Duration) Option { return func(s *Service) { s.settleDelay = d } }
 
 // New makes a Service.
-func New(events Log, causality ports.CausalityReader, directory Directory, cursors *Cursors, options ...Option) *Service {
+func New(events Log, causality ports.CausalityReader, directory Directory, cursors *CursorSealer, options ...Option) *Service {
 	s := &Service{events: events, causality: causality, directory: directory, cursors: cursors, scan: MaxScan, now: time.Now}
 	for _, o := range options {
 		o(s)
@@ -61,7 +68,7 @@ func (s *Service) ByID(ctx context.Context, le ports.LegalEntity, id event.ID) (
 	return s.events.EventByID(ctx, le.Partition, id)
 }
 
-// StreamKind is what a stream of events is gathered by.
+// StreamKind is the attribute that a Selection groups events by.
 type StreamKind string
 
 // The stream kinds.
@@ -75,7 +82,7 @@ const (
 	ByDimension   StreamKind = "dimension"
 )
 
-// Selection is a question for a page of events.
+// Selection asks for a page of events.
 type Selection struct {
 	TenantID    string
 	Kind        StreamKind
@@ -83,8 +90,8 @@ type Selection struct {
 	LegalEntity string   // "" only for correlations
 	Readable    []string // legal entities the caller may see; empty: all of the tenant
 	Filter      ports.EventQuery
-	Modules     []string // whose events; the types that are theirs are in ModuleTypes
-	ModuleTypes []string // read when Modules is not empty; may grow from page to page
+	Modules     []string // only events of these modules; empty: all
+	ModuleTypes []string // the event types of Modules; may grow from page to page
 	Cursor      string
 	Limit       int
 }
@@ -96,9 +103,9 @@ type Page struct {
 	NextCursor string
 }
 
-// witness is the beginning of the checksum of the event at a sequence, zero if
-// there is none.
-func (s *Service) witness(ctx context.Context, p event.PartitionID, at event.Sequence) (w [8]byte, err error) {
+// checksumPrefix reads the first bytes of the checksum of the event at a sequence, zero if
+// there is no such event.
+func (s *Service) checksumPrefix(ctx context.Context, p event.PartitionID, at event.Sequence) (w [8]byte, err error) {
 	if at == 0 {
 		return w, nil
 	}
@@ -109,7 +116,7 @@ func (s *Service) witness(ctx context.Context, p event.PartitionID, at event.Seq
 	return w, err
 }
 
-func readable(codes []string, code string) bool {
+func isReadable(codes []string, code string) bool {
 	if len(codes) == 0 {
 		return true
 	}
@@ -121,17 +128,18 @@ func readable(codes []string, code string) bool {
 	return false
 }
 
-// Known resolves known_at to a sequence: a time, "seq:<n>", or "" for the head.
-// The text that it returns is what a report repeats.
-func (s *Service) Known(ctx context.Context, p event.PartitionID, knownAt string) (event.Sequence, string, error) {
+// ResolveKnownAt resolves known_at to a sequence: a time, "seq:<n>", or "" for the head.
+// The text it returns is the known_at that a report states. Faults:
+// report.known_at_in_future, report.known_at_invalid.
+func (s *Service) ResolveKnownAt(ctx context.Context, p event.PartitionID, knownAt string) (event.Sequence, string, error) {
 	head, err := s.events.Head(ctx, p)
 	if err != nil {
 		return 0, "", err
 	}
 	if knownAt == "" {
-		return head.Sequence, seqText(head.Sequence), nil
+		return head.Sequence, formatSequence(head.Sequence), nil
 	}
-	if n, ok := parseSeq(knownAt); ok {
+	if n, ok := parseSequence(knownAt); ok {
 		if n > head.Sequence {
 			return 0, "", fault.New(fault.Invalid, "report.known_at_in_future", "known_at lies after the last event; ask for seq:%d or earlier", head.Sequence).WithField("known_at")
 		}

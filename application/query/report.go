@@ -2,7 +2,10 @@ package query
 
 import (
 	"context"
+	"encoding/json"
+	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -11,61 +14,62 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Progress tells how far a projection has read a partition.
+// Progress reports how far projections have read.
 type Progress interface {
-	// Active is the version of the projection that is shown.
+	// Active returns the projection's version that reports read.
 	Active(ctx context.Context, projection string) (version int, err error)
-	// Position is the last sequence whose effects the read model of that version shows, and
-	// the generation of its rows: another one has other rows, also at the same sequence.
+	// Position returns the last sequence that a version's rows include, and the generation of
+	// the rows. A rebuild starts a new generation; rows of two generations may differ at the
+	// same sequence.
 	Position(ctx context.Context, projection string, version int, p event.PartitionID) (reached event.Sequence, generation uint64, err error)
 }
 
-// Reports serves the read models that modules declare.
+// Reports queries the read models that modules declare.
 type Reports struct {
-	// Settle is how long after a moment an event may still be recorded with a time
-	// at or before it: twice what a node's clock may be off. known_at waits for it.
-	Settle time.Duration
+	// SettleDelay is how long after a time an event may still be recorded with a time at or
+	// before it: twice the clock error of a node. Queries with known_at wait for it.
+	SettleDelay time.Duration
 
 	query    *Service
 	models   map[string]module.ReadModel
 	sources  map[string]ports.ReadModelSource
 	progress Progress
 	clock    ports.Clock
-	patience time.Duration
+	maxWait  time.Duration
 }
 
-// NewReports joins declarations and sources by path ("ap/open-items"). patience
-// is how long a caller's min_sequence is waited for.
-func NewReports(q *Service, models map[string]module.ReadModel, sources map[string]ports.ReadModelSource, progress Progress, clock ports.Clock, patience time.Duration) (*Reports, error) {
+// NewReports joins declarations and sources by path ("ap/open-items"). maxWait is how long
+// a query waits for the read model to reach its sequence. Fault: report.unbound.
+func NewReports(q *Service, models map[string]module.ReadModel, sources map[string]ports.ReadModelSource, progress Progress, clock ports.Clock, maxWait time.Duration) (*Reports, error) {
 	for path := range models {
 		if sources[path] == nil {
 			return nil, fault.New(fault.Internal, "report.unbound", "read model %s has no source; bind one in the composition root", path)
 		}
 	}
-	return &Reports{query: q, models: models, sources: sources, progress: progress, clock: clock, patience: patience}, nil
+	return &Reports{query: q, models: models, sources: sources, progress: progress, clock: clock, maxWait: maxWait}, nil
 }
 
 // Models lists the declared read models by path.
 func (r *Reports) Models() map[string]module.ReadModel { return r.models }
 
-// Question is a read model request as it came in.
-type Question struct {
+// ReportQuery is a request to a read model, with its parameters not yet checked.
+type ReportQuery struct {
 	Path        string
 	Entity      ports.LegalEntity
-	AsOf        string // ISO date; "" is today
-	KnownAt     string
-	MinSequence string
+	AsOf        string            // ISO date; "" is today in the legal entity's time zone
+	KnownAt     string            // see Service.ResolveKnownAt
+	MinSequence string            // the read model must include this sequence; "" for none
 	Params      map[string]string // given parameters by name
 	Cursor      string
 	Limit       int
 }
 
-// Ask answers a read model. With known_at or min_sequence it waits, for up to
-// patience, until the read model has got there, else fault read.not_caught_up
-// (Timeout). With neither it waits for the head of the log as it stands now, and
-// if that takes too long it shows what is there and says up to which sequence.
-// Further faults: report.*, cursor.*.
-func (r *Reports) Ask(ctx context.Context, q Question) (ports.Report, error) {
+// Query queries a read model. With known_at or min_sequence it waits up to maxWait until
+// the read model has reached that sequence, else fault read.not_caught_up (Timeout). With
+// neither it waits for the current head of the log; if that takes longer than maxWait, it
+// returns the rows as they are with the sequence that they include. Further faults:
+// report.*, cursor.*, read.rebuilding.
+func (r *Reports) Query(ctx context.Context, q ReportQuery) (ports.Report, error) {
 	model, ok := r.models[q.Path]
 	if !ok {
 		return ports.Report{}, fault.New(fault.NotFound, "report.not_found", "there is no read model %q; GET /api/openapi.yaml lists them", q.Path)
@@ -74,42 +78,43 @@ func (r *Reports) Ask(ctx context.Context, q Question) (ports.Report, error) {
 		return ports.Report{}, err
 	}
 	var report ports.Report
-	var at pin
+	var at reportPin
 	for try := 1; ; try++ {
-		var stands bool
+		var isConsistent bool
 		var err error
-		if report, at, stands, err = r.once(ctx, model, q); err != nil {
+		if report, at, isConsistent, err = r.queryOnce(ctx, model, q); err != nil {
 			return ports.Report{}, err
 		}
-		if stands {
+		if isConsistent {
 			break
 		}
-		if q.Cursor != "" || try == reportTries {
-			return ports.Report{}, gone()
+		if q.Cursor != "" || try == maxReportTries {
+			return ports.Report{}, rebuildingFault()
 		}
 	}
 	report.RowsName, report.Flat = model.RowsName, model.Flat
 	if report.HasMore {
-		report.NextCursor = r.query.cursors.SealText(q.Entity.TenantID, []byte(q.Path), at.with(report.NextCursor))
+		report.NextCursor = r.query.cursors.SealText(q.Entity.TenantID, []byte(q.Path), at.encode(report.NextCursor))
 	}
 	return report, nil
 }
 
-// reportTries is how often a report is begun that loses its ground.
-const reportTries = 3
+// maxReportTries bounds how often the first page is read again because the rows were
+// replaced during the read.
+const maxReportTries = 3
 
-// gone says that what a report was begun on is not there any more.
-func gone() error {
-	return fault.New(fault.Unavailable, "read.rebuilding", "the read model was built anew in the middle of this report; start it again without a cursor").
+// rebuildingFault reports that the rows that a report has read were replaced.
+func rebuildingFault() error {
+	return fault.New(fault.Unavailable, "read.rebuilding", "the read model was rebuilt while this report was read; start it again without a cursor").
 		WithRetryAfter(time.Second)
 }
 
-// once asks the source. One report, with all its pages, is of one version, so that a
-// switch in the middle does not mix two. What it was made of may have been dropped,
-// reset or replaced in the middle, before a row went: then its checkpoint is not where it
-// was, or of another generation, and the report does not stand.
-func (r *Reports) once(ctx context.Context, model module.ReadModel, q Question) (report ports.Report, at pin, stands bool, err error) {
-	at, rest, err := r.position(ctx, model, q)
+// queryOnce queries the source. All pages of a report read one version of the projection,
+// so a switch between pages does not mix two. isConsistent is false if the rows were
+// dropped, reset or replaced during the query: the checkpoint is then lower than before, or
+// of another generation.
+func (r *Reports) queryOnce(ctx context.Context, model module.ReadModel, q ReportQuery) (report ports.Report, at reportPin, isConsistent bool, err error) {
+	at, rest, err := r.resolvePin(ctx, model, q)
 	if err != nil {
 		return report, at, false, err
 	}
@@ -124,69 +129,69 @@ func (r *Reports) once(ctx context.Context, model module.ReadModel, q Question) 
 	return report, at, reached >= at.known && generation == at.generation, err
 }
 
-// position says where on both axes the report stands: the first page resolves it,
-// the cursor of a later page brings it along with the source's own cursor.
-func (r *Reports) position(ctx context.Context, model module.ReadModel, q Question) (at pin, rest string, err error) {
+// resolvePin returns the report's position on both time axes, and the source's own cursor.
+// The first page resolves the position; later pages take it from their cursor.
+func (r *Reports) resolvePin(ctx context.Context, model module.ReadModel, q ReportQuery) (at reportPin, rest string, err error) {
 	version, err := r.progress.Active(ctx, model.Projection)
 	if err != nil {
-		return pin{}, "", err
+		return reportPin{}, "", err
 	}
 	asOf := q.Entity.Today(r.clock.Now())
 	if q.AsOf != "" {
 		if asOf, err = event.ParseDate(q.AsOf); err != nil {
-			return pin{}, "", fault.New(fault.Invalid, "report.as_of_invalid", "as_of is an ISO date such as 2026-03-31").WithField("as_of")
+			return reportPin{}, "", fault.New(fault.Invalid, "report.as_of_invalid", "as_of is an ISO date such as 2026-03-31").WithField("as_of")
 		}
 	}
 	if q.Cursor == "" {
-		known, err := r.known(ctx, model, version, q)
-		return pin{partition: q.Entity.Partition, known: known.sequence, knownAt: known.text, asOf: asOf, params: paramsKey(q.Params), version: version, generation: known.generation}, "", err
+		known, err := r.resolveKnownAt(ctx, model, version, q)
+		return reportPin{partition: q.Entity.Partition, known: known.sequence, knownAt: known.text, asOf: asOf, params: encodeParams(q.Params), version: version, generation: known.generation}, "", err
 	}
 	text, err := r.query.cursors.OpenText(q.Cursor, q.Entity.TenantID, []byte(q.Path))
 	if err != nil {
-		return pin{}, "", err
+		return reportPin{}, "", err
 	}
-	at, rest, ok := cutPin(text)
-	if !ok || at.params != paramsKey(q.Params) || at.partition != q.Entity.Partition ||
+	at, rest, ok := decodeReportPin(text)
+	if !ok || at.params != encodeParams(q.Params) || at.partition != q.Entity.Partition ||
 		(q.AsOf != "" && asOf != at.asOf) || (q.KnownAt != "" && q.KnownAt != at.knownAt) {
-		return pin{}, "", fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
+		return reportPin{}, "", fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
 	}
 	if at.version != 0 && at.version != version {
-		// It was begun on a version that is kept, or that has been dropped meanwhile.
+		// The report was started on an earlier version, which may have been dropped since.
 		reached, generation, err := r.progress.Position(ctx, model.Projection, at.version, q.Entity.Partition)
 		if err == nil && (reached < at.known || generation != at.generation) {
-			err = gone()
+			err = rebuildingFault()
 		}
 		return at, rest, err
 	}
-	// A read model that is being built anew would leave rows out.
+	// A read model that is being rebuilt lacks rows until it has reached the position.
 	at.version = version
-	_, generation, err := r.waitFor(ctx, model.Projection, version, q.Entity.Partition, at.known)
+	_, generation, err := r.waitUntilReached(ctx, model.Projection, version, q.Entity.Partition, at.known)
 	if err == nil && generation != at.generation {
-		err = gone()
+		err = rebuildingFault()
 	}
 	return at, rest, err
 }
 
-type knownAt struct {
+type resolvedKnownAt struct {
 	sequence   event.Sequence
 	text       string
 	generation uint64 // of the rows
 }
 
-// known resolves the recorded axis and makes sure that the read model has got
-// there: what it does not show yet cannot be reported as known.
-func (r *Reports) known(ctx context.Context, model module.ReadModel, version int, q Question) (knownAt, error) {
-	var k knownAt
+// resolveKnownAt resolves known_at and min_sequence and waits until the read model
+// includes them. With neither it takes the sequence that the read model has reached.
+func (r *Reports) resolveKnownAt(ctx context.Context, model module.ReadModel, version int, q ReportQuery) (resolvedKnownAt, error) {
+	var k resolvedKnownAt
 	need := event.Sequence(0)
 	if q.KnownAt != "" {
-		if err := r.Settled(ctx, q.KnownAt); err != nil {
+		if err := r.WaitUntilSettled(ctx, q.KnownAt); err != nil {
 			return k, err
 		}
-		n, text, err := r.query.Known(ctx, q.Entity.Partition, q.KnownAt)
+		n, text, err := r.query.ResolveKnownAt(ctx, q.Entity.Partition, q.KnownAt)
 		if err != nil {
 			return k, err
 		}
-		k, need = knownAt{sequence: n, text: text}, n
+		k, need = resolvedKnownAt{sequence: n, text: text}, n
 	}
 	if q.MinSequence != "" {
 		n, err := strconv.ParseUint(q.MinSequence, 10, 63)
@@ -205,12 +210,12 @@ func (r *Reports) known(ctx context.Context, model module.ReadModel, version int
 			need = head.Sequence
 		}
 	}
-	reached, generation, err := r.waitFor(ctx, model.Projection, version, q.Entity.Partition, need)
+	reached, generation, err := r.waitUntilReached(ctx, model.Projection, version, q.Entity.Partition, need)
 	if err != nil && (!bestEffort || fault.CodeOf(err) != codeNotCaughtUp) {
 		return k, err
 	}
 	if k.text == "" {
-		k = knownAt{sequence: reached, text: seqText(reached)}
+		k = resolvedKnownAt{sequence: reached, text: formatSequence(reached)}
 	}
 	k.generation = generation
 	return k, nil
@@ -218,23 +223,23 @@ func (r *Reports) known(ctx context.Context, model module.ReadModel, version int
 
 const codeNotCaughtUp = "read.not_caught_up"
 
-// Settled waits until nothing can be recorded any more at or before a time: what
-// is still to come until then would change the answer. A time that is far ahead is
-// refused.
-func (r *Reports) Settled(ctx context.Context, knownAt string) error {
-	return settled(ctx, r.clock.Now(), knownAt, r.Settle, r.patience)
+// WaitUntilSettled waits until no event can be recorded at or before known_at any more; such
+// an event would change the answer. Fault report.known_at_in_future if that takes longer
+// than maxWait.
+func (r *Reports) WaitUntilSettled(ctx context.Context, knownAt string) error {
+	return waitUntilSettled(ctx, r.clock.Now(), knownAt, r.SettleDelay, r.maxWait)
 }
 
-func settled(ctx context.Context, now time.Time, knownAt string, settle, patience time.Duration) error {
+func waitUntilSettled(ctx context.Context, now time.Time, knownAt string, delay, maxWait time.Duration) error {
 	t, err := time.Parse(time.RFC3339Nano, knownAt)
 	if err != nil {
-		return nil // seq:<n>, or what Known refuses
+		return nil // seq:<n>, or a text that ResolveKnownAt refuses
 	}
 	ahead := t.Sub(now)
-	if ahead > patience {
+	if ahead > maxWait {
 		return fault.New(fault.Invalid, "report.known_at_in_future", "known_at has not come yet; ask for a time that has passed, or for seq:<n>").WithField("known_at")
 	}
-	if ahead += settle; ahead <= 0 {
+	if ahead += delay; ahead <= 0 {
 		return nil
 	}
 	timer := time.NewTimer(ahead)
@@ -247,9 +252,9 @@ func settled(ctx context.Context, now time.Time, knownAt string, settle, patienc
 	}
 }
 
-// waitFor polls the projection's checkpoint until it has reached need.
-func (r *Reports) waitFor(ctx context.Context, projection string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, uint64, error) {
-	deadline := time.NewTimer(r.patience)
+// waitUntilReached polls the projection's checkpoint until it has reached need.
+func (r *Reports) waitUntilReached(ctx context.Context, projection string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, uint64, error) {
+	deadline := time.NewTimer(r.maxWait)
 	defer deadline.Stop()
 	pause := 5 * time.Millisecond
 	for {
@@ -311,4 +316,61 @@ func checkParam(p module.Param, value string) error {
 		}
 	}
 	return nil
+}
+
+// WaitUntilReached waits up to maxWait until a version of a projection has reached a
+// sequence, and returns the sequence it is at. Fault read.not_caught_up (Timeout).
+func (r *Reports) WaitUntilReached(ctx context.Context, projection string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, error) {
+	reached, _, err := r.waitUntilReached(ctx, projection, version, p, need)
+	return reached, err
+}
+
+// reportPin is the position that all pages of one report share.
+type reportPin struct {
+	partition event.PartitionID
+	known     event.Sequence
+	knownAt   string
+	asOf      event.Date
+	params    string
+	version   int // of the projection; 0: the cursor was made before projections had versions
+	// generation of the rows of that version.
+	generation uint64
+}
+
+type reportPinJSON struct {
+	Partition event.PartitionID `json:"p"`
+	Known     event.Sequence    `json:"k"`
+	KnownAt   string            `json:"t"`
+	AsOf      event.Date        `json:"a"`
+	Params    string            `json:"q"`
+	Rest      string            `json:"r"`
+	Version   int               `json:"v,omitempty"`
+
+	Generation uint64 `json:"g,omitempty"`
+}
+
+// encode joins the pin and the source's own cursor.
+func (p reportPin) encode(rest string) string {
+	b, err := json.Marshal(reportPinJSON{p.partition, p.known, p.knownAt, p.asOf, p.params, rest, p.version, p.generation})
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+func decodeReportPin(text string) (reportPin, string, bool) {
+	var t reportPinJSON
+	if err := json.Unmarshal([]byte(text), &t); err != nil {
+		return reportPin{}, "", false
+	}
+	return reportPin{t.Partition, t.Known, t.KnownAt, t.AsOf, t.Params, t.Version, t.Generation}, t.Rest, true
+}
+
+func encodeParams(params map[string]string) string {
+	out := make([]string, 0, len(params))
+	for k, v := range params {
+		out = append(out, strconv.Quote(k)+"="+strconv.Quote(v))
+	}
+	sort.Strings(out)
+	return strings.Join(out, ",")
 }

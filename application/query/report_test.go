@@ -18,18 +18,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// progress is a projection that a test moves.
-type progress struct {
+// fakeProgress is a projection whose position the test sets.
+type fakeProgress struct {
 	mu      sync.Mutex
 	reached event.Sequence
 	asked   int
-	step    event.Sequence // moved on with every question
+	step    event.Sequence // the position advances by this much with every call
 	err     error
 }
 
-func (p *progress) Active(context.Context, string) (int, error) { return 7, nil }
+func (p *fakeProgress) Active(context.Context, string) (int, error) { return 7, nil }
 
-func (p *progress) Position(context.Context, string, int, event.PartitionID) (event.Sequence, uint64, error) {
+func (p *fakeProgress) Position(context.Context, string, int, event.PartitionID) (event.Sequence, uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
@@ -37,14 +37,13 @@ func (p *progress) Position(context.Context, string, int, event.PartitionID) (ev
 	return p.reached, 0, p.err
 }
 
-// numbers is a read model with one row for every sequence that is known. It keeps
-// the questions.
-type numbers struct {
+// numbersSource is a read model with one row per known sequence. It records the queries.
+type numbersSource struct {
 	mu    sync.Mutex
 	asked []ports.ReadModelQuery
 }
 
-func (n *numbers) Query(_ context.Context, q ports.ReadModelQuery) (ports.Report, error) {
+func (n *numbersSource) Query(_ context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	n.mu.Lock()
 	n.asked = append(n.asked, q)
 	n.mu.Unlock()
@@ -66,7 +65,7 @@ func (n *numbers) Query(_ context.Context, q ports.ReadModelQuery) (ports.Report
 	return r, nil
 }
 
-func (n *numbers) last() ports.ReadModelQuery {
+func (n *numbersSource) last() ports.ReadModelQuery {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.asked[len(n.asked)-1]
@@ -80,44 +79,44 @@ var model = module.ReadModel{
 	},
 }
 
-// desk is a library with a report.
-type desk struct {
-	*library
+// reportFixture is a logFixture with a report.
+type reportFixture struct {
+	*logFixture
 	*query.Reports
 	entity   ports.LegalEntity
-	progress *progress
-	source   *numbers
+	progress *fakeProgress
+	source   *numbersSource
 }
 
-func newDesk(t *testing.T, events int, patience time.Duration) *desk {
+func newReportFixture(t *testing.T, events int, maxWait time.Duration) *reportFixture {
 	t.Helper()
-	d := &desk{library: newLibrary(), progress: &progress{reached: event.Sequence(events)}, source: &numbers{}}
-	d.entity = d.library.entity(t, "acme", "USMF")
+	d := &reportFixture{logFixture: newLogFixture(), progress: &fakeProgress{reached: event.Sequence(events)}, source: &numbersSource{}}
+	d.entity = d.logFixture.createEntity(t, "acme", "USMF")
 	d.fill(t, d.entity, events)
 	var err error
-	d.Reports, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": d.source}, d.progress, d.clock, patience)
+	d.Reports, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": d.source}, d.progress, d.clock, maxWait)
 	require.NoError(t, err)
 	return d
 }
 
-func (d *desk) question() query.Question {
-	return query.Question{Path: "till/numbers", Entity: d.entity, Params: map[string]string{"account": "1"}, Limit: 100}
+func (d *reportFixture) request() query.ReportQuery {
+	return query.ReportQuery{Path: "till/numbers", Entity: d.entity, Params: map[string]string{"account": "1"}, Limit: 100}
 }
 
-// ask asks a question that is changed first.
-func (d *desk) ask(t *testing.T, change func(*query.Question)) (ports.Report, error) {
+// query queries the report with a modified request.
+func (d *reportFixture) query(t *testing.T, change func(*query.ReportQuery)) (ports.Report, error) {
 	t.Helper()
-	q := d.question()
+	q := d.request()
 	if change != nil {
 		change(&q)
 	}
-	return d.Ask(t.Context(), q)
+	return d.Query(t.Context(), q)
 }
 
 func TestReport(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, 3, time.Minute)
-	r, err := d.ask(t, nil)
+	d := newReportFixture(t, 3, time.Minute)
+	r, err := d.query(t, nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{1, 2, 3}, r.Rows)
 	require.Equal(t, []any{"numbers", true}, []any{r.RowsName, r.Flat}, "as the module declared it")
@@ -128,30 +127,30 @@ func TestReport(t *testing.T) {
 	}, d.source.last())
 	require.Contains(t, d.Models(), "till/numbers")
 
-	_, err = d.ask(t, func(q *query.Question) { q.Path = "till/none" })
+	_, err = d.query(t, func(q *query.ReportQuery) { q.Path = "till/none" })
 	require.Equal(t, "report.not_found", code(t, err))
 	require.Equal(t, fault.NotFound, fault.KindOf(err))
 	_, err = query.NewReports(d.Service, d.Models(), nil, d.progress, d.clock, 0)
 	require.Equal(t, "report.unbound", code(t, err))
 }
 
-func TestAsOfIsTodayInTheEntitysZone(t *testing.T) {
+func TestReportDefaultAsOf(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, 0, time.Minute)
+	d := newReportFixture(t, 0, time.Minute)
 	d.clock.Set(time.Date(2026, 3, 31, 23, 30, 0, 0, time.UTC))
 	for zone, want := range map[string]string{"Europe/Berlin": "2026-04-01", "America/New_York": "2026-03-31", "UTC": "2026-03-31", "no/such": "2026-03-31"} {
-		_, err := d.ask(t, func(q *query.Question) { q.Entity.TimeZone = zone })
+		_, err := d.query(t, func(q *query.ReportQuery) { q.Entity.TimeZone = zone })
 		require.NoError(t, err)
 		require.Equal(t, want, d.source.last().AsOf.String(), zone)
 	}
-	_, err := d.ask(t, func(q *query.Question) { q.AsOf = "2020-02-29" })
+	_, err := d.query(t, func(q *query.ReportQuery) { q.AsOf = "2020-02-29" })
 	require.NoError(t, err)
 	require.Equal(t, "2020-02-29", d.source.last().AsOf.String())
 }
 
 func TestReportParameters(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, 1, time.Minute)
+	d := newReportFixture(t, 1, time.Minute)
 	for name, c := range map[string]struct {
 		params      map[string]string
 		code, field string
@@ -168,7 +167,7 @@ func TestReportParameters(t *testing.T) {
 		"enormous integer": {map[string]string{"account": "1", "days": "9223372036854775808"}, "report.parameter_invalid", "days"},
 		"given but empty":  {map[string]string{"account": "1", "days": ""}, "report.parameter_invalid", "days"},
 	} {
-		_, err := d.ask(t, func(q *query.Question) { q.Params = c.params })
+		_, err := d.query(t, func(q *query.ReportQuery) { q.Params = c.params })
 		if c.code == "" {
 			require.NoError(t, err, name)
 			require.Equal(t, c.params, d.source.last().Params)
@@ -179,26 +178,26 @@ func TestReportParameters(t *testing.T) {
 		require.Equal(t, []string{c.code, c.field}, []string{f.Code, f.Field}, name)
 		require.Equal(t, fault.Invalid, f.Kind, name)
 	}
-	for name, change := range map[string]func(*query.Question){
-		"report.as_of_invalid":            func(q *query.Question) { q.AsOf = "today" },
-		"report.known_at_invalid":         func(q *query.Question) { q.KnownAt = "today" },
-		"report.known_at_in_future":       func(q *query.Question) { q.KnownAt = "seq:2" },
-		"report.min_sequence_invalid":     func(q *query.Question) { q.MinSequence = "-1" },
-		"report.min_sequence_invalid ":    func(q *query.Question) { q.MinSequence = "seq:1" },
-		"report.min_sequence_invalid  ":   func(q *query.Question) { q.MinSequence = "9223372036854775808" },
-		"report.known_at_in_future later": func(q *query.Question) { q.KnownAt = "2026-01-02T12:00:00Z" },
+	for name, change := range map[string]func(*query.ReportQuery){
+		"report.as_of_invalid":            func(q *query.ReportQuery) { q.AsOf = "today" },
+		"report.known_at_invalid":         func(q *query.ReportQuery) { q.KnownAt = "today" },
+		"report.known_at_in_future":       func(q *query.ReportQuery) { q.KnownAt = "seq:2" },
+		"report.min_sequence_invalid":     func(q *query.ReportQuery) { q.MinSequence = "-1" },
+		"report.min_sequence_invalid ":    func(q *query.ReportQuery) { q.MinSequence = "seq:1" },
+		"report.min_sequence_invalid  ":   func(q *query.ReportQuery) { q.MinSequence = "9223372036854775808" },
+		"report.known_at_in_future later": func(q *query.ReportQuery) { q.KnownAt = "2026-01-02T12:00:00Z" },
 	} {
-		_, err := d.ask(t, change)
+		_, err := d.query(t, change)
 		require.Contains(t, name, code(t, err))
 	}
 }
 
-func TestKnownAtGivesTheSameForEver(t *testing.T) {
+func TestReportKnownAtIsStable(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, 3, time.Minute)
+	d := newReportFixture(t, 3, time.Minute)
 	for _, at := range []string{"seq:2", "2026-01-01T12:00:02Z", "2026-01-01T12:00:03Z"} {
 		read := func() string {
-			r, err := d.ask(t, func(q *query.Question) { q.KnownAt, q.AsOf = at, "2026-01-31" })
+			r, err := d.query(t, func(q *query.ReportQuery) { q.KnownAt, q.AsOf = at, "2026-01-31" })
 			require.NoError(t, err)
 			text, err := json.Marshal(r)
 			require.NoError(t, err)
@@ -210,41 +209,41 @@ func TestKnownAtGivesTheSameForEver(t *testing.T) {
 		d.progress.reached += 2
 		require.Equal(t, first, read())
 	}
-	// A time between two events of a busy moment is as sharp as the log.
-	_, err := d.ask(t, func(q *query.Question) { q.KnownAt = "2026-01-01T12:00:01.999999Z" })
+	// A time between two events of one second resolves to the first of them.
+	_, err := d.query(t, func(q *query.ReportQuery) { q.KnownAt = "2026-01-01T12:00:01.999999Z" })
 	require.NoError(t, err)
 	require.EqualValues(t, 1, d.source.last().Known)
 }
 
-func TestMinSequenceIsWaitedFor(t *testing.T) {
+func TestReportMinSequence(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, 10, time.Minute)
+	d := newReportFixture(t, 10, time.Minute)
 	d.progress.reached, d.progress.step = 7, 1
-	r, err := d.ask(t, func(q *query.Question) { q.MinSequence = "9" })
+	r, err := d.query(t, func(q *query.ReportQuery) { q.MinSequence = "9" })
 	require.NoError(t, err)
-	require.Len(t, r.Rows, 9, "what the read model has got to, not the head")
+	require.Len(t, r.Rows, 9, "the position of the read model, not the head")
 	require.Equal(t, "seq:9", d.source.last().KnownAt)
-	require.Equal(t, 4, d.progress.asked, "until it has got there, and after the answer")
+	require.Equal(t, 4, d.progress.asked, "until the position is reached, and after the query")
 
-	// known_at is waited for as well, and stays what it is.
+	// known_at is waited for as well and keeps its value.
 	d.progress.reached = 3
-	r, err = d.ask(t, func(q *query.Question) { q.KnownAt, q.MinSequence = "seq:2", "5" })
+	r, err = d.query(t, func(q *query.ReportQuery) { q.KnownAt, q.MinSequence = "seq:2", "5" })
 	require.NoError(t, err)
 	require.Len(t, r.Rows, 2)
 	require.EqualValues(t, 7, d.progress.reached)
 }
 
-func TestNotCaughtUp(t *testing.T) {
+func TestReportNotCaughtUp(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, 10, 20*time.Millisecond)
+	d := newReportFixture(t, 10, 20*time.Millisecond)
 	d.progress.reached = 7
-	for name, change := range map[string]func(*query.Question){
-		"min_sequence":   func(q *query.Question) { q.MinSequence = "9" },
-		"beyond the log": func(q *query.Question) { q.MinSequence = "99" },
-		"known_at":       func(q *query.Question) { q.KnownAt = "seq:9" },
-		"known_at time":  func(q *query.Question) { q.KnownAt = "2026-01-01T12:00:09Z" },
+	for name, change := range map[string]func(*query.ReportQuery){
+		"min_sequence":   func(q *query.ReportQuery) { q.MinSequence = "9" },
+		"beyond the log": func(q *query.ReportQuery) { q.MinSequence = "99" },
+		"known_at":       func(q *query.ReportQuery) { q.KnownAt = "seq:9" },
+		"known_at time":  func(q *query.ReportQuery) { q.KnownAt = "2026-01-01T12:00:09Z" },
 	} {
-		_, err := d.ask(t, change)
+		_, err := d.query(t, change)
 		f, _ := fault.As(err)
 		require.NotNil(t, f, name)
 		require.Equal(t, "read.not_caught_up", f.Code, name)
@@ -254,26 +253,26 @@ func TestNotCaughtUp(t *testing.T) {
 	}
 	require.Empty(t, d.source.asked)
 
-	// Nobody asked for more than what is there: it is shown and named.
-	r, err := d.ask(t, nil)
+	// Without min_sequence and known_at the present rows are returned, with their sequence.
+	r, err := d.query(t, nil)
 	require.NoError(t, err)
 	require.Len(t, r.Rows, 7)
 	require.Equal(t, "seq:7", d.source.last().KnownAt)
-	r, err = d.ask(t, func(q *query.Question) { q.MinSequence = "7" })
+	r, err = d.query(t, func(q *query.ReportQuery) { q.MinSequence = "7" })
 	require.NoError(t, err)
 	require.Len(t, r.Rows, 7)
-	_, err = d.ask(t, func(q *query.Question) { q.KnownAt = "seq:0" })
+	_, err = d.query(t, func(q *query.ReportQuery) { q.KnownAt = "seq:0" })
 	require.NoError(t, err)
 }
 
-func TestWaitingEndsWithTheCaller(t *testing.T) {
+func TestReportWaitCancelled(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, 10, time.Hour)
+	d := newReportFixture(t, 10, time.Hour)
 	d.progress.reached = 7
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		_, err := d.Ask(ctx, d.question())
+		_, err := d.Query(ctx, d.request())
 		done <- err
 	}()
 	cancel()
@@ -281,16 +280,16 @@ func TestWaitingEndsWithTheCaller(t *testing.T) {
 	d.progress.mu.Lock()
 	d.progress.err = errors.New("broken")
 	d.progress.mu.Unlock()
-	_, err := d.ask(t, nil)
+	_, err := d.query(t, nil)
 	require.EqualError(t, err, "broken", "an error is not a slow read model")
 }
 
-// pages reads a report page by page; between is called after every page.
-func (d *desk) pages(t *testing.T, change func(*query.Question), between func()) (rows []any, headers [][]ports.ReportField) {
+// readAllPages reads a report page by page and calls between after every page.
+func (d *reportFixture) readAllPages(t *testing.T, change func(*query.ReportQuery), between func()) (rows []any, headers [][]ports.ReportField) {
 	t.Helper()
 	cursor := ""
 	for {
-		r, err := d.ask(t, func(q *query.Question) {
+		r, err := d.query(t, func(q *query.ReportQuery) {
 			q.Limit = 2
 			if change != nil {
 				change(q)
@@ -308,75 +307,75 @@ func (d *desk) pages(t *testing.T, change func(*query.Question), between func())
 	}
 }
 
-func TestPagesOfAReportArePinned(t *testing.T) {
+func TestReportPagesArePinned(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, 5, time.Minute)
+	d := newReportFixture(t, 5, time.Minute)
 	midnight := func() { // between the pages the log grows and a day passes
 		d.fill(t, d.entity, 3)
 		d.progress.reached += 3
 		d.clock.Advance(24 * time.Hour)
 	}
-	rows, headers := d.pages(t, nil, midnight)
+	rows, headers := d.readAllPages(t, nil, midnight)
 	require.Equal(t, []any{1, 2, 3, 4, 5}, rows)
 	for _, h := range headers {
 		require.Equal(t, headers[0], h, "as_of and known_at are those of the first page")
 	}
-	rows, _ = d.pages(t, func(q *query.Question) { q.KnownAt = "2026-01-01T12:00:04Z" }, midnight)
+	rows, _ = d.readAllPages(t, func(q *query.ReportQuery) { q.KnownAt = "2026-01-01T12:00:04Z" }, midnight)
 	require.Equal(t, []any{1, 2, 3, 4}, rows)
 }
 
-func TestPagesWaitForWhatTheFirstPageSaw(t *testing.T) {
+func TestReportPagesWaitForPinnedSequence(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, 5, 20*time.Millisecond)
-	r, err := d.ask(t, func(q *query.Question) { q.Limit = 2 })
+	d := newReportFixture(t, 5, 20*time.Millisecond)
+	r, err := d.query(t, func(q *query.ReportQuery) { q.Limit = 2 })
 	require.NoError(t, err)
-	second := func(q *query.Question) { q.Limit, q.Cursor = 2, r.NextCursor }
+	second := func(q *query.ReportQuery) { q.Limit, q.Cursor = 2, r.NextCursor }
 
-	// The log has grown and the read model is behind: the second page needs nothing of it.
+	// The log has grown and the read model lags: the second page does not need the new events.
 	d.fill(t, d.entity, 3)
 	asked := d.progress.asked
-	_, err = d.ask(t, second)
+	_, err = d.query(t, second)
 	require.NoError(t, err)
-	require.Equal(t, asked+2, d.progress.asked, "before the answer and after it, without waiting")
+	require.Equal(t, asked+2, d.progress.asked, "before and after the query, without waiting")
 
-	// The read model is being built anew: half of the report would be missing.
+	// The read model is being rebuilt: rows of the report would be missing.
 	d.progress.reached = 1
-	_, err = d.ask(t, second)
+	_, err = d.query(t, second)
 	require.Equal(t, "read.not_caught_up", code(t, err))
 }
 
-func TestCursorsOfReports(t *testing.T) {
+func TestReportCursorBinding(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, 5, time.Minute)
-	other := d.library.entity(t, "acme", "DEMF")
-	first, err := d.ask(t, func(q *query.Question) { q.Limit = 2 })
+	d := newReportFixture(t, 5, time.Minute)
+	other := d.logFixture.createEntity(t, "acme", "DEMF")
+	first, err := d.query(t, func(q *query.ReportQuery) { q.Limit = 2 })
 	require.NoError(t, err)
-	for name, change := range map[string]func(*query.Question){
-		"parameter":          func(q *query.Question) { q.Params = map[string]string{"account": "2"} },
-		"one more parameter": func(q *query.Question) { q.Params = map[string]string{"account": "1", "held": "true"} },
-		"legal entity":       func(q *query.Question) { q.Entity = other },
-		"tenant":             func(q *query.Question) { q.Entity.TenantID = "rival" },
-		"another known_at":   func(q *query.Question) { q.KnownAt = "seq:4" },
-		"another as_of":      func(q *query.Question) { q.AsOf = "2025-12-31" },
+	for name, change := range map[string]func(*query.ReportQuery){
+		"parameter":          func(q *query.ReportQuery) { q.Params = map[string]string{"account": "2"} },
+		"one more parameter": func(q *query.ReportQuery) { q.Params = map[string]string{"account": "1", "held": "true"} },
+		"legal entity":       func(q *query.ReportQuery) { q.Entity = other },
+		"tenant":             func(q *query.ReportQuery) { q.Entity.TenantID = "rival" },
+		"another known_at":   func(q *query.ReportQuery) { q.KnownAt = "seq:4" },
+		"another as_of":      func(q *query.ReportQuery) { q.AsOf = "2025-12-31" },
 	} {
 		d.progress.reached = 5
-		_, err := d.ask(t, func(q *query.Question) { q.Cursor = first.NextCursor; change(q) })
+		_, err := d.query(t, func(q *query.ReportQuery) { q.Cursor = first.NextCursor; change(q) })
 		require.Equal(t, "cursor.foreign", code(t, err), name)
 	}
-	// Repeating what the first page resolved is the same question.
-	_, err = d.ask(t, func(q *query.Question) { q.Cursor, q.KnownAt, q.AsOf = first.NextCursor, "seq:5", "2026-01-01" })
+	// A request with the values that the first page resolved is the same query.
+	_, err = d.query(t, func(q *query.ReportQuery) { q.Cursor, q.KnownAt, q.AsOf = first.NextCursor, "seq:5", "2026-01-01" })
 	require.NoError(t, err)
 
 	page, err := d.Events(t.Context(), byScope(2))
 	require.NoError(t, err)
 	for name, cursor := range map[string]string{"garbage": "x", "short": "AAAA", "not base64": "????", "of events": page.NextCursor, "the source's own": "2"} {
-		_, err := d.ask(t, func(q *query.Question) { q.Cursor = cursor })
+		_, err := d.query(t, func(q *query.ReportQuery) { q.Cursor = cursor })
 		require.Contains(t, []string{"cursor.malformed", "cursor.foreign"}, code(t, err), name)
 	}
 	for i := range first.NextCursor[:len(first.NextCursor)-1] {
 		flipped := []byte(first.NextCursor)
 		flipped[i] ^= 1
-		_, err := d.ask(t, func(q *query.Question) { q.Cursor = string(flipped) })
+		_, err := d.query(t, func(q *query.ReportQuery) { q.Cursor = string(flipped) })
 		require.Contains(t, []string{"cursor.malformed", "cursor.foreign"}, code(t, err), "byte %d", i)
 	}
 }

@@ -10,30 +10,29 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// MaxScan bounds the events that are looked at for one page and legal entity. A
-// page that comes to it ends early, empty if nothing fitted, and its cursor goes on
-// from there.
+// MaxScan bounds the events that are examined for one page and legal entity. A page that
+// reaches it ends early, possibly empty, and its cursor continues from there.
 const MaxScan = 10_000
 
-// MaxPageBytes bounds the payloads of a page in bytes, unless its first event alone has
-// more. A page that comes to it ends early, and goes on as any other does. What is read
-// from several legal entities at once shares it, a megabyte for each at least, of which
-// the page shows no more than its bytes.
+// MaxPageBytes bounds the payloads of a page in bytes, unless its first event alone is
+// larger. A page that reaches it ends early and continues with its cursor. A read of
+// several legal entities divides it among them, with at least a megabyte for each; the
+// page itself still has at most MaxPageBytes.
 const MaxPageBytes = 16 << 20
 
-func shareOfPage(entities int) int { return max(MaxPageBytes/max(entities, 1), 1<<20) }
+func pageBytesPerEntity(entities int) int { return max(MaxPageBytes/max(entities, 1), 1<<20) }
 
-// Events reads a page. The first page pins the head it saw; later pages end
-// there, so the same report printed twice is the same. A page may have fewer events
-// than the limit, or none, and more after it; see MaxScan. Faults: query.*, cursor.*,
-// request.*, legal_entity.not_found.
+// Events reads a page of a selection. The first page pins the head of the log and later
+// pages end there, so the pages together are one consistent result. A page may have fewer
+// events than the limit, or none, although HasMore is true; see MaxScan. Faults: query.*,
+// cursor.*, request.*, legal_entity.not_found.
 func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 	q, err := sel.query()
 	if err != nil {
 		return Page{}, err
 	}
 	if sel.Kind == ByCorrelation && sel.LegalEntity == "" {
-		return s.acrossEntities(ctx, sel, q)
+		return s.searchAcrossEntities(ctx, sel, q)
 	}
 	code := sel.LegalEntity
 	if sel.Kind == ByScope && sel.StreamID != "" {
@@ -47,19 +46,19 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 		return Page{}, err
 	}
 	q.Partition = le.Partition
-	digest := digestOf(sel)
+	digest := selectionDigest(sel)
 	var pos Position
 	if sel.Cursor != "" {
 		if pos, err = s.cursors.Open(sel.Cursor, sel.TenantID, digest); err != nil {
 			return Page{}, err
 		}
 		q.After, q.Until = pos.After, pos.Until
-		now, err := s.witness(ctx, le.Partition, pos.Until)
+		now, err := s.checksumPrefix(ctx, le.Partition, pos.Until)
 		if err != nil {
 			return Page{}, err
 		}
-		if now != pos.Witness {
-			return Page{}, diverged()
+		if now != pos.ChecksumPrefix {
+			return Page{}, divergedFault()
 		}
 	}
 	if q.Until == 0 {
@@ -70,7 +69,7 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 		if q.Until = head.Sequence; q.Until == 0 {
 			return Page{Events: []event.Recorded{}}, nil
 		}
-		copy(pos.Witness[:], head.Checksum[:])
+		copy(pos.ChecksumPrefix[:], head.Checksum[:])
 	}
 	if sel.matchesNothing(q) {
 		return Page{Events: []event.Recorded{}}, nil
@@ -81,7 +80,7 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 		return Page{}, err
 	}
 	page := Page{Events: found.Events, HasMore: found.Stopped}
-	next := Position{After: found.Reached, Until: q.Until, Witness: pos.Witness}
+	next := Position{After: found.Reached, Until: q.Until, ChecksumPrefix: pos.ChecksumPrefix}
 	if len(found.Events) > sel.Limit {
 		page.Events, page.HasMore = found.Events[:sel.Limit], true
 		next.After = page.Events[sel.Limit-1].Sequence
@@ -92,12 +91,12 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 	return page, nil
 }
 
-func diverged() error {
+func divergedFault() error {
 	return fault.New(fault.Conflict, "cursor.diverged", "the log is not the one that this cursor was made on, as after a failover that lost its end; start the query again without a cursor").WithField("cursor")
 }
 
-// query checks a selection and turns it into a question for the store, without
-// partition and bounds.
+// query checks a selection and translates it to a store query, without partition and
+// bounds.
 func (sel *Selection) query() (ports.EventQuery, error) {
 	q := sel.Filter
 	name, rest, named := strings.Cut(sel.StreamID, ":")
@@ -132,37 +131,37 @@ func (sel *Selection) query() (ports.EventQuery, error) {
 	case sel.Limit < 1:
 		return q, fault.New(fault.Invalid, "request.parameter_invalid", "a page holds at least one event; correct the limit").WithField("limit")
 	}
-	if err := reversed(&q); err != nil {
+	if err := checkRanges(&q); err != nil {
 		return q, err
 	}
 	if len(sel.Modules) > 0 {
-		q.Types = common(q.Types, sel.ModuleTypes)
+		q.Types = intersectTypes(q.Types, sel.ModuleTypes)
 	}
 	return q, nil
 }
 
-// common gives the types that are in both lists; wanted nil is all.
-func common(wanted, theirs []string) []string {
+// intersectTypes returns the types that are in both lists; wanted nil stands for all.
+func intersectTypes(wanted, others []string) []string {
 	if wanted == nil {
-		return theirs
+		return others
 	}
 	out := []string{}
 	for _, t := range wanted {
-		if slices.Contains(theirs, t) {
+		if slices.Contains(others, t) {
 			out = append(out, t)
 		}
 	}
 	return out
 }
 
-// matchesNothing tells that no type is left to look for.
+// matchesNothing reports whether the filters by type and module exclude every type.
 func (sel *Selection) matchesNothing(q ports.EventQuery) bool {
 	return len(sel.Modules) > 0 && len(q.Types) == 0
 }
 
-// reversed refuses ranges that end before they begin. Upper bounds of times are
-// exclusive here.
-func reversed(q *ports.EventQuery) error {
+// checkRanges refuses ranges that end before they begin. Upper bounds of times are
+// exclusive.
+func checkRanges(q *ports.EventQuery) error {
 	field := ""
 	switch {
 	case !q.OccurredTo.IsZero() && !q.OccurredFrom.Before(q.OccurredTo):
@@ -179,30 +178,30 @@ func reversed(q *ports.EventQuery) error {
 	return fault.New(fault.Invalid, "query.range_reversed", "this range ends before it begins; exchange its bounds or correct them").WithField(field)
 }
 
-// across is one legal entity's part in a search over several.
-type across struct {
+// entitySearch is one legal entity's part of a search across several.
+type entitySearch struct {
 	at      mark
 	q       ports.EventQuery
 	found   []event.Recorded
 	taken   int
-	stopped bool // by MaxScan or its bytes
+	stopped bool // by MaxScan or the bytes
 }
 
-// acrossEntities gathers a correlation from every legal entity that the caller may
-// see, in order of recording, each up to the head that the first page saw.
-func (s *Service) acrossEntities(ctx context.Context, sel Selection, q ports.EventQuery) (Page, error) {
-	digest := digestOf(sel)
-	marks, err := s.pinned(ctx, &sel, digest)
+// searchAcrossEntities reads a correlation from every legal entity that the caller may
+// see, in order of recording, each up to the head that the first page pinned.
+func (s *Service) searchAcrossEntities(ctx context.Context, sel Selection, q ports.EventQuery) (Page, error) {
+	digest := selectionDigest(sel)
+	marks, err := s.pinnedMarks(ctx, &sel, digest)
 	if err != nil || sel.matchesNothing(q) {
 		return Page{Events: []event.Recorded{}}, err
 	}
-	parts := make([]*across, 0, len(marks))
+	parts := make([]*entitySearch, 0, len(marks))
 	var all []event.Recorded
-	var barrier *event.Recorded // behind it some legal entity has not been looked at
+	var barrier *event.Recorded // events after it may be missing, because a legal entity was not read further
 	for _, m := range marks {
-		part := &across{at: m, q: q}
+		part := &entitySearch{at: m, q: q}
 		part.q.Partition, part.q.After, part.q.Until, part.q.Limit = m.Partition, m.After, m.Until, sel.Limit+1
-		part.q.Bytes = shareOfPage(len(marks))
+		part.q.Bytes = pageBytesPerEntity(len(marks))
 		found, err := s.events.SearchEvents(ctx, part.q, s.scan)
 		if err != nil {
 			return Page{}, err
@@ -210,11 +209,11 @@ func (s *Service) acrossEntities(ctx context.Context, sel Selection, q ports.Eve
 		part.found, part.stopped = found.Events, found.Stopped
 		if part.stopped {
 			part.at.After = found.Reached
-			at, err := s.at(ctx, m.Partition, found.Reached)
+			at, err := s.eventAt(ctx, m.Partition, found.Reached)
 			if err != nil {
 				return Page{}, err
 			}
-			if barrier == nil || byRecording(at, barrier, q.Direction) < 0 {
+			if barrier == nil || compareRecording(at, barrier, q.Direction) < 0 {
 				barrier = at
 			}
 		}
@@ -224,8 +223,8 @@ func (s *Service) acrossEntities(ctx context.Context, sel Selection, q ports.Eve
 	sortByRecording(all, q.Direction)
 	page := Page{Events: []event.Recorded{}}
 	taken := map[event.PartitionID]int{}
-	for i := range within(all, MaxPageBytes) {
-		if len(page.Events) == sel.Limit || barrier != nil && byRecording(&all[i], barrier, q.Direction) > 0 {
+	for i := range truncateToBytes(all, MaxPageBytes) {
+		if len(page.Events) == sel.Limit || barrier != nil && compareRecording(&all[i], barrier, q.Direction) > 0 {
 			break
 		}
 		page.Events = append(page.Events, all[i])
@@ -244,10 +243,10 @@ func (s *Service) acrossEntities(ctx context.Context, sel Selection, q ports.Eve
 	return page, nil
 }
 
-// next says where the part goes on, and whether it does.
-func (a *across) next(limit int) (mark, bool) {
+// next returns the mark that the next page starts from, and whether there is more.
+func (a *entitySearch) next(limit int) (mark, bool) {
 	switch m := a.at; {
-	case a.taken < len(a.found): // what was found and not shown comes again
+	case a.taken < len(a.found): // events that did not fit on the page are read again
 		m.After = a.q.After
 		if a.taken > 0 {
 			m.After = a.found[a.taken-1].Sequence
@@ -260,15 +259,15 @@ func (a *across) next(limit int) (mark, bool) {
 	}
 }
 
-// pinned gives the marks of the legal entities that a search over several reads: of
-// the cursor, or on the first page of all that the caller may see.
-func (s *Service) pinned(ctx context.Context, sel *Selection, digest []byte) ([]mark, error) {
+// pinnedMarks returns the marks of the legal entities to search: those of the cursor that
+// the caller still may see, or on the first page all that the caller may see.
+func (s *Service) pinnedMarks(ctx context.Context, sel *Selection, digest []byte) ([]mark, error) {
 	entities, err := s.readableEntities(ctx, sel.TenantID, sel.Readable)
 	if err != nil {
 		return nil, err
 	}
 	if sel.Cursor == "" {
-		heads, err := s.heads(ctx, entities)
+		heads, err := s.readHeads(ctx, entities)
 		if err != nil {
 			return nil, err
 		}
@@ -276,7 +275,7 @@ func (s *Service) pinned(ctx context.Context, sel *Selection, digest []byte) ([]
 		for _, le := range entities {
 			if head := heads[le.Partition]; head.Sequence > 0 {
 				m := mark{Partition: le.Partition, Until: head.Sequence}
-				copy(m.Witness[:], head.Checksum[:])
+				copy(m.ChecksumPrefix[:], head.Checksum[:])
 				marks = append(marks, m)
 			}
 		}
@@ -288,7 +287,7 @@ func (s *Service) pinned(ctx context.Context, sel *Selection, digest []byte) ([]
 	}
 	_, marks, ok := decodeMarks(text)
 	if !ok {
-		return nil, malformedCursor()
+		return nil, malformedCursorFault()
 	}
 	seen := make(map[event.PartitionID]bool, len(entities))
 	for _, le := range entities {
@@ -296,31 +295,31 @@ func (s *Service) pinned(ctx context.Context, sel *Selection, digest []byte) ([]
 	}
 	marks = slices.DeleteFunc(marks, func(m mark) bool { return !seen[m.Partition] })
 	for _, m := range marks {
-		now, err := s.witness(ctx, m.Partition, m.Until)
+		now, err := s.checksumPrefix(ctx, m.Partition, m.Until)
 		if err != nil {
 			return nil, err
 		}
-		if now != m.Witness {
-			return nil, diverged()
+		if now != m.ChecksumPrefix {
+			return nil, divergedFault()
 		}
 	}
 	return marks, nil
 }
 
-// readableEntities lists what the caller may see, by partition.
+// readableEntities lists the legal entities that the caller may see, by partition.
 func (s *Service) readableEntities(ctx context.Context, tenantID string, codes []string) ([]ports.LegalEntity, error) {
 	entities, err := s.directory.LegalEntities(ctx, tenantID)
 	if err != nil {
 		return nil, err
 	}
-	entities = slices.DeleteFunc(slices.Clone(entities), func(le ports.LegalEntity) bool { return !readable(codes, le.Code) })
+	entities = slices.DeleteFunc(slices.Clone(entities), func(le ports.LegalEntity) bool { return !isReadable(codes, le.Code) })
 	slices.SortFunc(entities, func(a, b ports.LegalEntity) int { return int(a.Partition) - int(b.Partition) })
 	return entities, nil
 }
 
-// heads are the ends of the logs of legal entities. One that the directory knows has
-// a log.
-func (s *Service) heads(ctx context.Context, entities []ports.LegalEntity) (map[event.PartitionID]ports.Head, error) {
+// readHeads reads the heads of the logs of legal entities. Every legal entity of the
+// directory has a log.
+func (s *Service) readHeads(ctx context.Context, entities []ports.LegalEntity) (map[event.PartitionID]ports.Head, error) {
 	partitions := make([]event.PartitionID, len(entities))
 	for i := range entities {
 		partitions[i] = entities[i].Partition
@@ -328,14 +327,14 @@ func (s *Service) heads(ctx context.Context, entities []ports.LegalEntity) (map[
 	return s.events.Heads(ctx, partitions)
 }
 
-// at reads one event without its data.
-func (s *Service) at(ctx context.Context, p event.PartitionID, n event.Sequence) (*event.Recorded, error) {
+// eventAt reads the event at a sequence, without its data.
+func (s *Service) eventAt(ctx context.Context, p event.PartitionID, n event.Sequence) (*event.Recorded, error) {
 	events, err := s.events.Events(ctx, ports.EventQuery{Partition: p, After: n - 1, Until: n, Limit: 1, WithoutData: true})
 	if err != nil {
 		return nil, err
 	}
 	if len(events) != 1 {
-		return nil, diverged()
+		return nil, divergedFault()
 	}
 	return &events[0], nil
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// process writes a correlation across three legal entities, with other events in
+// writeProcess writes a correlation across three legal entities, with unrelated events in
 // between.
-func (l *library) process(t *testing.T, n int) []event.Recorded {
+func (l *logFixture) writeProcess(t *testing.T, n int) []event.Recorded {
 	t.Helper()
 	var out []event.Recorded
-	entities := []ports.LegalEntity{l.entity(t, "acme", "DEMF"), l.entity(t, "acme", "FRMF"), l.entity(t, "acme", "USMF")}
+	entities := []ports.LegalEntity{l.createEntity(t, "acme", "DEMF"), l.createEntity(t, "acme", "FRMF"), l.createEntity(t, "acme", "USMF")}
 	for i := range n {
 		le := entities[(i*i+i/3)%3]
 		l.write(t, le, func(p *event.Prepared) { p.CorrelationID = "noise" })
@@ -41,12 +41,12 @@ func ids(events []event.Recorded) []event.ID {
 	return out
 }
 
-// However small the pages and the scans, a process across legal entities is read
-// once and in order of recording.
-func TestAProcessIsPagedAcrossLegalEntities(t *testing.T) {
+// A process across legal entities is read completely, without repetition and in order of
+// recording, with any size of pages and scans.
+func TestEventsCorrelationPaging(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	written := l.process(t, 40)
+	l := newLogFixture()
+	written := l.writeProcess(t, 40)
 	rapid.Check(t, func(rt *rapid.T) {
 		l.SetScan(rapid.IntRange(1, 9).Draw(rt, "scan"))
 		sel := query.Selection{TenantID: "acme", Kind: query.ByCorrelation, StreamID: "c-9", Limit: rapid.IntRange(1, 12).Draw(rt, "limit")}
@@ -62,16 +62,16 @@ func TestAProcessIsPagedAcrossLegalEntities(t *testing.T) {
 		if sel.Filter.Direction == ports.Backward {
 			slices.Reverse(want)
 		}
-		require.Equal(rt, ids(want), ids(l.all(t, sel, nil)))
+		require.Equal(rt, ids(want), ids(l.readAllPages(t, sel, nil)))
 	})
 }
 
-// A page that ends at the limit of a scan says that there is more, and the pages
-// together are what one page would have been.
-func TestAScanThatEndsBringsACursor(t *testing.T) {
+// A page that ends at the limit of a scan reports more, and the pages together equal one
+// large page.
+func TestEventsScanLimit(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	le := l.entity(t, "acme", "USMF")
+	l := newLogFixture()
+	le := l.createEntity(t, "acme", "USMF")
 	for i := range 30 {
 		l.write(t, le, func(p *event.Prepared) { p.Source.Reference = fmt.Sprint(i % 11) })
 	}
@@ -87,15 +87,15 @@ func TestAScanThatEndsBringsACursor(t *testing.T) {
 		if direction == ports.Backward {
 			slices.Reverse(want)
 		}
-		require.Equal(t, want, sequences(l.all(t, sel, func() { l.fill(t, le, 1) })), "pinned, whatever is written meanwhile")
+		require.Equal(t, want, sequences(l.readAllPages(t, sel, func() { l.fill(t, le, 1) })), "pinned: events written between the pages are not listed")
 	}
 }
 
-func TestACursorIsOfOneQueryAndTenant(t *testing.T) {
+func TestEventsCorrelationCursorBinding(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	le := l.entity(t, "acme", "USMF")
-	l.fill(t, l.entity(t, "other", "USMF"), 5)
+	l := newLogFixture()
+	le := l.createEntity(t, "acme", "USMF")
+	l.fill(t, l.createEntity(t, "other", "USMF"), 5)
 	l.fill(t, le, 5)
 	sel := byScope(2)
 	sel.Filter.Source.System = ""
@@ -117,7 +117,7 @@ func TestACursorIsOfOneQueryAndTenant(t *testing.T) {
 		_, err := l.Events(t.Context(), other)
 		require.Equal(t, "cursor.foreign", code(t, err), name)
 	}
-	// A type that a module registers meanwhile changes nothing for a page's cursor.
+	// A cursor stays valid when a module registers another type.
 	sel.Modules, sel.ModuleTypes = []string{"till"}, []string{"till.cash.moved"}
 	page, err = l.Events(t.Context(), sel)
 	require.NoError(t, err)
@@ -131,45 +131,45 @@ func TestACursorIsOfOneQueryAndTenant(t *testing.T) {
 	require.Empty(t, page.Events, "a module without types has no events")
 }
 
-// newReplica is a library whose legal entities have the same partitions every time.
-func newReplica() *library {
-	l := newLibrary()
+// newLogFixtureWithFixedPartitions makes fixtures whose legal entities have equal partitions.
+func newLogFixtureWithFixedPartitions() *logFixture {
+	l := newLogFixture()
 	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Deployment: 1, Clock: l.clock, Random: strings.NewReader("abcdefgh")})
 	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store, Principals: l.store, Installations: l.store, Clock: l.clock, IDs: l.ids})
-	l.Service = query.New(l.store, l.store, l.directory, query.NewCursors(key))
+	l.Service = query.New(l.store, l.store, l.directory, query.NewCursorSealer(key))
 	return l
 }
 
-func TestTheFeedNoticesThatALogIsAnother(t *testing.T) {
+func TestFeedDivergedLog(t *testing.T) {
 	t.Parallel()
-	before := newReplica()
-	before.fill(t, before.entity(t, "acme", "USMF"), 5)
-	follow := func(l *library, cursor string) (query.Page, error) {
+	before := newLogFixtureWithFixedPartitions()
+	before.fill(t, before.createEntity(t, "acme", "USMF"), 5)
+	follow := func(l *logFixture, cursor string) (query.Page, error) {
 		return l.Feed(t.Context(), query.FeedQuery{TenantID: "acme", Cursor: cursor, Count: 5})
 	}
 	page, err := follow(before, "0")
 	require.NoError(t, err)
 	require.Len(t, page.Events, 5)
 	for name, events := range map[string]int{"other events": 5, "more of other events": 9, "the end is gone": 3, "everything is gone": 0} {
-		after := newReplica()
-		after.fill(t, after.entity(t, "acme", "USMF"), events)
+		after := newLogFixtureWithFixedPartitions()
+		after.fill(t, after.createEntity(t, "acme", "USMF"), events)
 		_, err = follow(after, page.NextCursor)
 
 		require.Equal(t, "cursor.diverged", code(t, err), name)
 	}
-	other := newLibrary()
-	other.entity(t, "other", "USMF")
+	other := newLogFixture()
+	other.createEntity(t, "other", "USMF")
 	_, err = other.Feed(t.Context(), query.FeedQuery{TenantID: "other", Cursor: page.NextCursor, Count: 5})
 	require.Equal(t, "cursor.foreign", code(t, err))
 }
 
-// A busy legal entity keeps none waiting, and a page is filled when there is enough.
-func TestTheFeedIsFair(t *testing.T) {
+// A busy legal entity does not delay the others, and a page is full if enough events exist.
+func TestFeedFairness(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
+	l := newLogFixture()
 	sizes := map[string]int{"A": 100, "B": 1, "C": 7, "D": 60, "E": 2}
 	for _, name := range []string{"A", "B", "C", "D", "E"} {
-		l.fill(t, l.entity(t, "acme", name), sizes[name])
+		l.fill(t, l.createEntity(t, "acme", name), sizes[name])
 	}
 	cursor := ""
 	seen := map[string]int{}
@@ -181,7 +181,7 @@ func TestTheFeedIsFair(t *testing.T) {
 			seen[e.Scope.LegalEntity]++
 		}
 		if pages == 2 {
-			require.Len(t, seen, 5, "every legal entity had a turn")
+			require.Len(t, seen, 5, "every legal entity was served")
 		}
 		if !page.HasMore {
 			break

@@ -16,13 +16,13 @@ import (
 type StreamQuery struct {
 	Entity      ports.LegalEntity
 	Stream      event.StreamID
-	Roles       []string      // of the reader, for the stream's access list; nil: it does not apply
-	From        event.Version // the first to be read; 0: the beginning, backward the end
+	Roles       []string      // of the reader, checked against the stream's access list; nil: no check
+	From        event.Version // the first version to read; 0: the beginning, or the end if backward
 	Direction   ports.Direction
 	AsOf        *event.Date // only events that take effect on this day or before; nil: all
-	KnownAt     string      // only events recorded then, see Known; "": all
+	KnownAt     string      // only events recorded by then, see ResolveKnownAt; "": all
 	Count       int
-	Bytes       int // of payloads, unless the first event alone has more; 0 is MaxPageBytes
+	Bytes       int // of payloads, unless the first event alone is larger; 0: MaxPageBytes
 	WithoutData bool
 }
 
@@ -31,36 +31,36 @@ type StreamPage struct {
 	Version      event.Version // of the stream now
 	Events       []event.Recorded
 	HasMore      bool
-	Next         event.Version // the From to go on with, when there is more
-	CacheControl string        // what the stream's metadata say about keeping the page; "": nothing
-	// Until is the sequence that KnownAt stands for; nil: it was not asked for.
+	Next         event.Version // the From of the next page, if HasMore
+	CacheControl string        // the header that the stream's metadata define; "": none
+	// Until is the sequence that KnownAt was resolved to; nil without KnownAt.
 	Until *event.Sequence
 }
 
-// Stream reads a stream by version, as far as its metadata and a deletion show it.
-// Faults: request.*, report.known_at_*, stream.not_found, stream.access_denied, stream.deleted (NotFound),
-// stream.tombstoned.
+// Stream reads a stream by version. Events that the stream's metadata (max_count,
+// max_age_seconds) or a deletion hide are left out. Faults: request.*, report.known_at_*,
+// stream.not_found, stream.access_denied, stream.deleted (NotFound), stream.tombstoned.
 func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error) {
 	if q.Count < 1 {
 		return StreamPage{}, fault.New(fault.Invalid, "request.parameter_invalid", "a page holds at least one event; correct the count").WithField("count")
 	}
-	status, metadata, err := s.admit(ctx, q.Entity, q.Stream, q.Roles)
+	status, metadata, err := s.checkReadAccess(ctx, q.Entity, q.Stream, q.Roles)
 	if err != nil {
 		return StreamPage{}, err
 	}
-	if err := inState(status.State); err != nil {
+	if err := checkStreamState(status.State); err != nil {
 		return StreamPage{}, err
 	}
 	page := StreamPage{Version: status.Version, Events: []event.Recorded{}, CacheControl: metadata.CacheHeader()}
-	first, err := s.firstShown(ctx, q, status, metadata)
+	first, err := s.firstVisibleVersion(ctx, q, status, metadata)
 	if err != nil {
 		return page, err
 	}
 	if q.KnownAt != "" {
-		if err := settled(ctx, s.now(), q.KnownAt, s.settle, 0); err != nil {
+		if err := waitUntilSettled(ctx, s.now(), q.KnownAt, s.settleDelay, 0); err != nil {
 			return page, err
 		}
-		until, _, err := s.Known(ctx, q.Entity.Partition, q.KnownAt)
+		until, _, err := s.ResolveKnownAt(ctx, q.Entity.Partition, q.KnownAt)
 		if err != nil {
 			return page, err
 		}
@@ -84,7 +84,7 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 		return StreamPage{}, err
 	}
 	for i := range events {
-		if events[i].StreamVersion < first { // backward: those that follow are older still
+		if events[i].StreamVersion < first { // reading backward: all further events are hidden too
 			events, cut = events[:i], false
 			break
 		}
@@ -98,14 +98,15 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 	case cut && events[n-1].StreamVersion > first:
 		page.HasMore, page.Next = true, events[n-1].StreamVersion-1
 	}
-	if n := len(page.Events); n > 0 { // written since
+	if n := len(page.Events); n > 0 { // events may have been appended since the status was read
 		page.Version = max(page.Version, page.Events[0].StreamVersion, page.Events[n-1].StreamVersion)
 	}
 	return page, nil
 }
 
-// admit holds the reader's roles against the stream's access list.
-func (s *Service) admit(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (ports.StreamStatus, stream.Metadata, error) {
+// checkReadAccess reads a stream's status and checks the reader's roles against its access
+// list.
+func (s *Service) checkReadAccess(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (ports.StreamStatus, stream.Metadata, error) {
 	status, err := s.events.StreamStatus(ctx, le.Partition, id)
 	if err != nil {
 		return status, stream.Metadata{}, err
@@ -117,8 +118,9 @@ func (s *Service) admit(ctx context.Context, le ports.LegalEntity, id event.Stre
 	return status, metadata, metadata.ACL.Check(stream.Read, roles)
 }
 
-// inState refuses what a stream's state hides. Its events stay in the log.
-func inState(s event.StreamState) error {
+// checkStreamState refuses streams that do not exist, were deleted or were tombstoned. The
+// events of a deleted or tombstoned stream stay in the log.
+func checkStreamState(s event.StreamState) error {
 	switch s {
 	case event.StreamAbsent:
 		return fault.New(fault.NotFound, concurrency.CodeStreamNotFound, "this legal entity has no such stream; check type, id and legal entity")
@@ -132,10 +134,10 @@ func inState(s event.StreamState) error {
 	}
 }
 
-// firstShown is the first version of the stream that may be shown, one beyond the
-// last when none may. Events of a stream are recorded in order, so whether the age
-// allows an event is found by halving.
-func (s *Service) firstShown(ctx context.Context, q StreamQuery, status ports.StreamStatus, m stream.Metadata) (event.Version, error) {
+// firstVisibleVersion returns the first version that metadata and a deletion leave
+// readable; one beyond the last if there is none. Events of a stream are in order of
+// recording, so the first one that is young enough is found by binary search.
+func (s *Service) firstVisibleVersion(ctx context.Context, q StreamQuery, status ports.StreamStatus, m stream.Metadata) (event.Version, error) {
 	first := max(status.ReadableFrom, m.Floor(status.Version))
 	since := m.Since(s.now())
 	if since.IsZero() {

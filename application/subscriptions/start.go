@@ -73,7 +73,7 @@ func (s *Service) sameLog(ctx context.Context, entities []ports.LegalEntity, mar
 				checksum = events[0].Checksum
 			}
 		}
-		if !there || [8]byte(checksum[:8]) != m.Witness {
+		if !there || [8]byte(checksum[:8]) != m.ChecksumPrefix {
 			return fault.New(fault.Conflict, "cursor.diverged",
 				"the log is not the one that this cursor was made on, as after a failover that lost its end; begin at a position or a time").WithField(field)
 		}

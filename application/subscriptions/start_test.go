@@ -34,12 +34,12 @@ func TestACursorOfAnotherLogIsRefused(t *testing.T) {
 		at   marks
 		code string
 	}{
-		"in the log":        {marks{{Partition: p, After: 1, Witness: first}}, ""},
-		"at its head":       {marks{{Partition: p, After: 3, Witness: last}}, ""},
-		"other event":       {marks{{Partition: p, After: 1, Witness: last}}, "cursor.diverged"},
-		"other head":        {marks{{Partition: p, After: 3, Witness: first}}, "cursor.diverged"},
-		"behind the head":   {marks{{Partition: p, After: 4, Witness: last}}, "cursor.diverged"},
-		"somebody else's":   {marks{{Partition: 99, After: 4, Witness: last}}, ""},
+		"in the log":        {marks{{Partition: p, After: 1, ChecksumPrefix: first}}, ""},
+		"at its head":       {marks{{Partition: p, After: 3, ChecksumPrefix: last}}, ""},
+		"other event":       {marks{{Partition: p, After: 1, ChecksumPrefix: last}}, "cursor.diverged"},
+		"other head":        {marks{{Partition: p, After: 3, ChecksumPrefix: first}}, "cursor.diverged"},
+		"behind the head":   {marks{{Partition: p, After: 4, ChecksumPrefix: last}}, "cursor.diverged"},
+		"somebody else's":   {marks{{Partition: 99, After: 4, ChecksumPrefix: last}}, ""},
 		"of an empty start": {marks{{Partition: p}}, ""},
 	} {
 		s := conformance.NewCounter(desk, func(config *subscriptions.Config) { config.Cursors = c.at })

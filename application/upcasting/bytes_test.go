@@ -37,7 +37,7 @@ func TestLargeEventsAreProvenAFewAtATime(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	reads := &weighed{Log: b.store}
-	b.types.ProveWith(upcasting.NewProver(reads, query.NewCursors([]byte("key"))))
+	b.types.ProveWith(upcasting.NewProver(reads, query.NewCursorSealer([]byte("key"))))
 	b.register(version(1, leadV1))
 	who := strings.Repeat("x", 1<<16-1)
 	for i := range 150 {

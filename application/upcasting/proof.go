@@ -23,8 +23,8 @@ type Log interface {
 // Tokens signs how far a proof has come, so that nobody makes one up, and hides it, since
 // it tells how far the logs of other tenants have grown: query.Cursors.
 type Tokens interface {
-	SealHidden(tenantID string, digest []byte, text string) string
-	OpenHidden(cursor, tenantID string, digest []byte) (string, error)
+	SealEncrypted(tenantID string, digest []byte, text string) string
+	OpenEncrypted(cursor, tenantID string, digest []byte) (string, error)
 }
 
 // Prover implements module.Prover. It looks at one candidate at a time: a proof reads
@@ -59,7 +59,7 @@ type progress struct {
 func (p *Prover) Prove(ctx context.Context, c module.Candidate, r module.ProofRequest) (module.ProofReport, error) {
 	at := progress{Upto: map[event.PartitionID]event.Sequence{}}
 	if r.Token != "" {
-		text, err := p.tokens.OpenHidden(r.Token, "", c.Digest[:])
+		text, err := p.tokens.OpenEncrypted(r.Token, "", c.Digest[:])
 		if err != nil {
 			return module.ProofReport{}, err
 		}
@@ -209,7 +209,7 @@ func (p *proof) finish() (module.ProofReport, error) {
 	if err != nil {
 		return module.ProofReport{}, err
 	}
-	token := p.prover.tokens.SealHidden("", p.candidate.Digest[:], string(text))
+	token := p.prover.tokens.SealEncrypted("", p.candidate.Digest[:], string(text))
 	switch {
 	case !p.report.Complete:
 		p.report.Cursor = token

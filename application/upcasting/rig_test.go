@@ -72,7 +72,7 @@ func setup(t testing.TB) *bench {
 	require.NoError(t, err)
 	b.catalog = catalog
 	b.types = registry.New(b.store, jsonschema.New(), catalog, clock, registry.WithTransforms(jq.New()))
-	b.types.ProveWith(upcasting.NewProver(b.store, query.NewCursors([]byte("key"))))
+	b.types.ProveWith(upcasting.NewProver(b.store, query.NewCursorSealer([]byte("key"))))
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	b.service = upcasting.New(b.types)
 	ids := system.NewIDs()

@@ -61,7 +61,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	who := tenancy.New(tenancy.Config{LegalEntities: store, Principals: store, Installations: store, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	token, err := who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-1", PrincipalID: "l-1", ActorType: event.Human, Roles: roles})
 	require.NoError(t, err)
-	reads := query.New(store, store, who, query.NewCursors([]byte("key")))
+	reads := query.New(store, store, who, query.NewCursorSealer([]byte("key")))
 	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
 	server, err := httpapi.New(httpapi.Config{
 		Access: who, Events: reads, Types: types, Catalog: catalog, Appends: appending.NewService(preparer, store, store, store, clock, ids, 0),

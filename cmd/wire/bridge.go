@@ -22,14 +22,14 @@ type positions struct {
 	reports *query.Reports
 }
 
-// Known implements entity.Positions.
-func (p positions) Known(ctx context.Context, partition event.PartitionID, knownAt string) (event.Sequence, string, error) {
+// ResolveKnownAt implements entity.Positions.
+func (p positions) ResolveKnownAt(ctx context.Context, partition event.PartitionID, knownAt string) (event.Sequence, string, error) {
 	if knownAt != "" {
-		if err := p.reports.Settled(ctx, knownAt); err != nil {
+		if err := p.reports.WaitUntilSettled(ctx, knownAt); err != nil {
 			return 0, "", err
 		}
 	}
-	return p.query.Known(ctx, partition, knownAt)
+	return p.query.ResolveKnownAt(ctx, partition, knownAt)
 }
 
 // announcer appends what an erasure announces, as the system.

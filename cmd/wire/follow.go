@@ -22,7 +22,7 @@ func (a *App) follow(clock ports.Clock, o Options) {
 	a.Watch = subscriptions.NewWatch(watch)
 	a.Feeds = query.NewFeeds(a.Query, a.Store, clock)
 	a.Live = live.New(live.Config{
-		Heads: a.Watch, Clock: clock, Observer: o.Observers.Feeds, Heartbeat: c.Feeds.Heartbeat, Review: c.Feeds.Review,
+		Heads: a.Watch, Clock: clock, Observer: o.Observers.Feeds, Heartbeat: c.Feeds.Heartbeat, AccessCheckInterval: c.Feeds.Review,
 		PerPrincipal: c.Feeds.PerPrincipal, PerNode: c.Feeds.PerNode,
 	})
 }

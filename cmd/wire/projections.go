@@ -20,7 +20,7 @@ func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.C
 		Compiler: jq.NewWithLimits(foldLimits()), Rows: a.Store, Register: a.Store, Entities: a.Store, Events: upcasting.Reads(a.Store, a.Upcaster),
 		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler { return upcasting.Projection(h, a.Upcaster) },
 		Await: func(ctx context.Context, name string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, error) {
-			return a.Reports.Await(ctx, name, version, p, need)
+			return a.Reports.WaitUntilReached(ctx, name, version, p, need)
 		},
 		Wake: func() { a.Runner.Wake() }, Unregistered: a.Registry.Unregistered,
 		Refold: custom.RefoldConfig{Store: a.Store, Log: a.Store, Records: a.Store, Letters: a.Store},

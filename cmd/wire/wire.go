@@ -239,8 +239,8 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err != nil {
 		return err
 	}
-	cursors := query.NewCursors(cursorKey)
-	a.Query = query.New(a.Store, a.Store, a.Tenancy, cursors, query.WithSettle(settle))
+	cursors := query.NewCursorSealer(cursorKey)
+	a.Query = query.New(a.Store, a.Store, a.Tenancy, cursors, query.WithSettleDelay(settle))
 	a.Registry.ProveWith(upcasting.NewProver(a.Store, cursors))
 	a.follow(clock, o)
 	a.subscribe(clock, ids, cursors, o)
@@ -254,7 +254,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err != nil {
 		return err
 	}
-	a.Reports.Settle = settle
+	a.Reports.SettleDelay = settle
 	a.Entities = entities.New(entities.Config{
 		Log: upcasting.Reads(a.Store, a.Upcaster), Snapshots: a.Store, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
 		Logger: a.Logger, Observer: o.Observers.Entities, Reading: a.Registry.Reading, Every: c.Query.SnapshotEvery, Budget: c.Query.FoldBudget,

@@ -191,7 +191,7 @@ func tokens(ctx context.Context, running *sync.WaitGroup) <-chan struct{} {
 // feeds follows everything with n feeds; the first one's arrivals count.
 func (p *deliveryFixture) feeds(n int) func(context.Context, *subscriptions.Watch, *arrivalTimes) {
 	return func(ctx context.Context, w *subscriptions.Watch, a *arrivalTimes) {
-		reads := query.New(p.engine.store, p.engine.store, legalEntityStub{p.engine.store}, query.NewCursors([]byte("bench")))
+		reads := query.New(p.engine.store, p.engine.store, legalEntityStub{p.engine.store}, query.NewCursorSealer([]byte("bench")))
 		feeds := query.NewFeeds(reads, p.engine.store, system.Clock{})
 		service := live.New(live.Config{Heads: w, Clock: system.Clock{}})
 		var running sync.WaitGroup

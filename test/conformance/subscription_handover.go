@@ -46,7 +46,7 @@ func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) Fe
 	t.Helper()
 	clock := NewClock()
 	store := newStore(t, clock)
-	cursors := query.NewCursors([]byte("conformance"))
+	cursors := query.NewCursorSealer([]byte("conformance"))
 	c := NewCounter(NewDesk(t, store, clock, "handover"), func(c *subscriptions.Config) { c.Cursors = cursors })
 	feeds := query.NewFeeds(query.New(store, store, listed{store}, cursors), store, clock)
 	c.Subscribe(t, "reset", subscription.Settings{}, subscription.Filter{})

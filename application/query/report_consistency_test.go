@@ -14,46 +14,46 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// versions is a projection of which several versions are there.
-type versions struct {
+// fakeVersions is a projection with several versions.
+type fakeVersions struct {
 	active     int
 	reached    map[int]event.Sequence
 	generation map[int]uint64
 }
 
-func (v *versions) Active(context.Context, string) (int, error) { return v.active, nil }
+func (v *fakeVersions) Active(context.Context, string) (int, error) { return v.active, nil }
 
-func (v *versions) Position(_ context.Context, _ string, version int, _ event.PartitionID) (event.Sequence, uint64, error) {
+func (v *fakeVersions) Position(_ context.Context, _ string, version int, _ event.PartitionID) (event.Sequence, uint64, error) {
 	return v.reached[version], v.generation[version], nil
 }
 
-// meddled is a source in the middle of whose answer something happens.
-type meddled struct {
-	numbers
-	meddle func()
+// interleavingSource runs a function during a query.
+type interleavingSource struct {
+	numbersSource
+	before func()
 }
 
-func (m *meddled) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
-	r, err := m.numbers.Query(ctx, q)
-	if m.meddle != nil {
-		m.meddle()
+func (m *interleavingSource) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
+	r, err := m.numbersSource.Query(ctx, q)
+	if m.before != nil {
+		m.before()
 	}
 	return r, err
 }
 
-// TestAReportIsOfOneVersion switches, drops and resets what a report is made of while
-// it is made, and between its pages.
-func TestAReportIsOfOneVersion(t *testing.T) {
+// TestReportVersionSwitch switches, drops and resets versions during a query and between
+// pages.
+func TestReportVersionSwitch(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, 5, 10*time.Millisecond)
-	v := &versions{active: 1, reached: map[int]event.Sequence{1: 5, 2: 5}}
-	source := &meddled{}
+	d := newReportFixture(t, 5, 10*time.Millisecond)
+	v := &fakeVersions{active: 1, reached: map[int]event.Sequence{1: 5, 2: 5}}
+	source := &interleavingSource{}
 	reports, err := query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": source}, v, d.clock, 10*time.Millisecond)
 	require.NoError(t, err)
 	ask := func(cursor string) (ports.Report, error) {
-		q := d.question()
+		q := d.request()
 		q.Limit, q.Cursor = 2, cursor
-		return reports.Ask(t.Context(), q)
+		return reports.Query(t.Context(), q)
 	}
 
 	first, err := ask("")
@@ -67,70 +67,69 @@ func TestAReportIsOfOneVersion(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, source.last().Version)
 
-	// The version that a report was begun on is dropped.
+	// The version of the first page is dropped.
 	delete(v.reached, 1)
 	_, err = ask(first.NextCursor)
 	require.Equal(t, "read.rebuilding", fault.CodeOf(err))
 
-	// It is dropped in the middle of an answer: the first page is made anew of the other.
+	// It is dropped during a query: the first page is read again from the other version.
 	v.active, v.reached[1] = 1, 5
-	source.meddle = func() { v.active = 2; delete(v.reached, 1) }
+	source.before = func() { v.active = 2; delete(v.reached, 1) }
 	_, err = ask("")
 	require.NoError(t, err)
 	require.Equal(t, 2, source.last().Version)
 
-	// It is emptied in the middle of an answer: rows of before are never shown with those
-	// of after.
-	source.meddle = func() { v.reached[2] = 0 }
-	q := d.question()
+	// It is reset during a query: rows from before and after are never mixed.
+	source.before = func() { v.reached[2] = 0 }
+	q := d.request()
 	q.KnownAt = "seq:5"
-	_, err = reports.Ask(t.Context(), q)
+	_, err = reports.Query(t.Context(), q)
 	require.Equal(t, "read.not_caught_up", fault.CodeOf(err))
-	source.meddle = func() { v.reached[2] = 4 }
+	source.before = func() { v.reached[2] = 4 }
 	v.reached[2] = 5
 	last, err := ask("")
 	require.NoError(t, err)
-	require.Equal(t, event.Sequence(4), source.last().Known, "made anew, and it says so")
+	require.Equal(t, event.Sequence(4), source.last().Known, "read again, at the new position")
 	require.Equal(t, []any{1, 2}, last.Rows)
 }
 
-// TestAReportIsOfOneGeneration replaces the rows of a version while a report is made of
-// it, and between its pages: at the same sequence, so that the checkpoint tells nothing.
-func TestAReportIsOfOneGeneration(t *testing.T) {
+// TestReportGenerationChange replaces the rows of a version during a query and between pages,
+// at the same sequence, so that the checkpoint does not change.
+func TestReportGenerationChange(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, 5, 10*time.Millisecond)
-	v := &versions{active: 1, reached: map[int]event.Sequence{1: 5, 2: 5}, generation: map[int]uint64{1: 3}}
-	source := &meddled{}
+	d := newReportFixture(t, 5, 10*time.Millisecond)
+	v := &fakeVersions{active: 1, reached: map[int]event.Sequence{1: 5, 2: 5}, generation: map[int]uint64{1: 3}}
+	source := &interleavingSource{}
 	reports, err := query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": source}, v, d.clock, 10*time.Millisecond)
 	require.NoError(t, err)
 	ask := func(cursor string) (ports.Report, error) {
-		q := d.question()
+		q := d.request()
 		q.Limit, q.Cursor = 2, cursor
-		return reports.Ask(t.Context(), q)
+		return reports.Query(t.Context(), q)
 	}
 	replaceOnce := func() {
 		v.generation[1]++
-		source.meddle = nil
+		source.before = nil
 	}
 
-	// The first page is made anew, and the next ones go on from there.
-	source.meddle = replaceOnce
+	// The first page is read again, and the next pages continue from it.
+	source.before = replaceOnce
 	first, err := ask("")
 	require.NoError(t, err)
 	require.Len(t, source.asked, 2)
 	_, err = ask(first.NextCursor)
 	require.NoError(t, err)
 
-	// A later page would be of other rows than the first one.
-	source.meddle = replaceOnce
+	// A later page would have rows of another generation than the first one.
+	source.before = replaceOnce
 	_, err = ask(first.NextCursor)
-	require.Equal(t, "read.rebuilding", fault.CodeOf(err), "replaced while it was made")
+	require.Equal(t, "read.rebuilding", fault.CodeOf(err), "replaced during the query")
 	asked := len(source.asked)
 	_, err = ask(first.NextCursor)
-	require.Equal(t, "read.rebuilding", fault.CodeOf(err), "replaced before it")
+	require.Equal(t, "read.rebuilding", fault.CodeOf(err), "replaced before the query")
 	require.Len(t, source.asked, asked)
 
-	// Also of the version that is not shown any more.
+	// The same for a version that is no longer active.
 	first, err = ask("")
 	require.NoError(t, err)
 	v.active = 2

@@ -20,107 +20,107 @@ import (
 )
 
 const (
-	tenant   = "acme"
-	patience = time.Minute
+	tenant      = "acme"
+	testTimeout = time.Minute
 )
 
-// counted is a log whose reads are counted.
-type counted struct {
+// countingLog is a log that counts its reads.
+type countingLog struct {
 	*memory.Store
 	reads atomic.Int64
 }
 
-func (c *counted) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+func (c *countingLog) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
 	c.reads.Add(1)
 	return c.Store.Events(ctx, q)
 }
 
-func (c *counted) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+func (c *countingLog) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	c.reads.Add(1)
 	return c.Store.SearchEvents(ctx, q, scan)
 }
 
-func (c *counted) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+func (c *countingLog) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
 	c.reads.Add(1)
 	return c.Store.ReadStream(ctx, q)
 }
 
-func (c *counted) Head(ctx context.Context, p event.PartitionID) (ports.Head, error) {
+func (c *countingLog) Head(ctx context.Context, p event.PartitionID) (ports.Head, error) {
 	c.reads.Add(1)
 	return c.Store.Head(ctx, p)
 }
 
-func (c *counted) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+func (c *countingLog) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
 	c.reads.Add(1)
 	return c.Store.PartitionHeads(ctx)
 }
 
-func (c *counted) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+func (c *countingLog) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
 	c.reads.Add(1)
 	return c.Store.LegalEntities(ctx, tenantID)
 }
 
-func (c *counted) LegalEntity(context.Context, string, string) (ports.LegalEntity, error) {
+func (c *countingLog) LegalEntity(context.Context, string, string) (ports.LegalEntity, error) {
 	panic("not asked")
 }
 
-// bells ring when a test says so.
-type bells struct {
-	mu   sync.Mutex
-	hung map[time.Duration][]chan time.Time
+// manualTimers are timers that the test fires.
+type manualTimers struct {
+	mu      sync.Mutex
+	pending map[time.Duration][]chan time.Time
 }
 
-func (b *bells) alarm(d time.Duration) (<-chan time.Time, func()) {
+func (b *manualTimers) timer(d time.Duration) (<-chan time.Time, func()) {
 	c := make(chan time.Time, 1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.hung == nil {
-		b.hung = map[time.Duration][]chan time.Time{}
+	if b.pending == nil {
+		b.pending = map[time.Duration][]chan time.Time{}
 	}
-	b.hung[d] = append(b.hung[d], c)
+	b.pending[d] = append(b.pending[d], c)
 	return c, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		for i, other := range b.hung[d] {
+		for i, other := range b.pending[d] {
 			if other == c {
-				b.hung[d] = append(b.hung[d][:i], b.hung[d][i+1:]...)
+				b.pending[d] = append(b.pending[d][:i], b.pending[d][i+1:]...)
 				return
 			}
 		}
 	}
 }
 
-// ring rings all bells of a duration and says how many there were.
-func (b *bells) ring(d time.Duration) int {
+// ring fires all timers of a duration and returns their number.
+func (b *manualTimers) ring(d time.Duration) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := len(b.hung[d])
-	for _, c := range b.hung[d] {
+	n := len(b.pending[d])
+	for _, c := range b.pending[d] {
 		c <- time.Now()
 	}
-	b.hung[d] = nil
+	b.pending[d] = nil
 	return n
 }
 
-// rig is a log that can be followed.
-type rig struct {
-	log   *counted
-	feeds *query.Feeds
-	live  *live.Service
-	bells *bells
-	ids   *system.IDs
+// feedFixture is a log with feeds and a live service.
+type feedFixture struct {
+	log    *countingLog
+	feeds  *query.Feeds
+	live   *live.Service
+	timers *manualTimers
+	ids    *system.IDs
 }
 
-func newRig(t *testing.T, change func(*live.Config)) *rig {
+func newFeedFixture(t *testing.T, change func(*live.Config)) *feedFixture {
 	t.Helper()
-	r := &rig{log: &counted{Store: memory.New(memory.Config{LogName: "live.example.org"})}, bells: &bells{}, ids: system.NewIDs()}
-	r.feeds = query.NewFeeds(query.New(r.log, r.log, r.log, query.NewCursors([]byte("key"))), r.log, system.Clock{})
+	r := &feedFixture{log: &countingLog{Store: memory.New(memory.Config{LogName: "live.example.org"})}, timers: &manualTimers{}, ids: system.NewIDs()}
+	r.feeds = query.NewFeeds(query.New(r.log, r.log, r.log, query.NewCursorSealer([]byte("key"))), r.log, system.Clock{})
 	watch := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: r.log.Store, WakeUps: r.log.Store, Clock: system.Clock{}, Poll: 20 * time.Millisecond, Rest: time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { watch.Run(ctx) })
 	t.Cleanup(func() { cancel(); done.Wait() })
-	c := live.Config{Heads: watch, Clock: system.Clock{}, Alarm: r.bells.alarm}
+	c := live.Config{Heads: watch, Clock: system.Clock{}, Timer: r.timers.timer}
 	if change != nil {
 		change(&c)
 	}
@@ -128,7 +128,7 @@ func newRig(t *testing.T, change func(*live.Config)) *rig {
 	return r
 }
 
-func (r *rig) entity(t *testing.T, tenant, code string) ports.LegalEntity {
+func (r *feedFixture) createEntity(t *testing.T, tenant, code string) ports.LegalEntity {
 	t.Helper()
 	le, err := r.log.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: code, TimeZone: "UTC"})
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func (r *rig) entity(t *testing.T, tenant, code string) ports.LegalEntity {
 }
 
 // write appends n events of a type to a stream.
-func (r *rig) write(le ports.LegalEntity, stream, eventType string, n int) error {
+func (r *feedFixture) write(le ports.LegalEntity, stream, eventType string, n int) error {
 	request := ports.AppendRequest{Partition: le.Partition}
 	for range n {
 		now := time.Now()
@@ -153,73 +153,73 @@ func (r *rig) write(le ports.LegalEntity, stream, eventType string, n int) error
 	return err
 }
 
-func (r *rig) fill(t *testing.T, le ports.LegalEntity, n int) {
+func (r *feedFixture) fill(t *testing.T, le ports.LegalEntity, n int) {
 	t.Helper()
 	for ; n > 0; n -= 100 {
 		require.NoError(t, r.write(le, "main", "till.cash.moved", min(n, 100)))
 	}
 }
 
-// reader is a sink that keeps what it is given.
-type reader struct {
+// fakeSink is a Sink that records its calls.
+type fakeSink struct {
 	mu       sync.Mutex
 	events   []event.Recorded
-	cursor   string // to go on with
+	cursor   string // of the last event
 	caughtUp int
 	beats    int
-	grown    chan struct{} // a token whenever something came
-	leave    func(*reader) bool
-	block    chan struct{} // Events waits for it, if there is one
-	fail     error         // what Events answers
+	grown    chan struct{} // a token after each call
+	leave    func(*fakeSink) bool
+	block    chan struct{} // if not nil, Events waits for it
+	fail     error         // the result of Events
 }
 
-func newReader() *reader { return &reader{grown: make(chan struct{}, 1)} }
+func newFakeSink() *fakeSink { return &fakeSink{grown: make(chan struct{}, 1)} }
 
-func (d *reader) tell() {
+func (d *fakeSink) notify() {
 	select {
 	case d.grown <- struct{}{}:
 	default:
 	}
 }
 
-// Events takes events one by one, and leaves in the middle of a page if it wants.
-func (d *reader) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
+// Events records the events one by one, and may disconnect within a page.
+func (d *fakeSink) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
 	if d.block != nil {
 		select {
 		case <-d.block:
 		case <-ctx.Done():
-			return live.ErrLeft
+			return live.ErrDisconnected
 		}
 	}
 	if d.fail != nil {
 		return d.fail
 	}
-	defer d.tell()
+	defer d.notify()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range events {
 		d.events, d.cursor = append(d.events, events[i]), cursors[i]
 		if d.leave != nil && d.leave(d) {
-			return live.ErrLeft
+			return live.ErrDisconnected
 		}
 	}
 	return nil
 }
 
-func (d *reader) CaughtUp(_ context.Context, cursor string) error {
-	defer d.tell()
+func (d *fakeSink) CaughtUp(_ context.Context, cursor string) error {
+	defer d.notify()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.caughtUp++
 	d.cursor = cursor
 	if d.leave != nil && d.leave(d) {
-		return live.ErrLeft
+		return live.ErrDisconnected
 	}
 	return nil
 }
 
-func (d *reader) Heartbeat(_ context.Context, cursor string) error {
-	defer d.tell()
+func (d *fakeSink) Heartbeat(_ context.Context, cursor string) error {
+	defer d.notify()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.beats++
@@ -229,10 +229,10 @@ func (d *reader) Heartbeat(_ context.Context, cursor string) error {
 	return nil
 }
 
-// until waits for a condition of what was given.
-func (d *reader) until(t *testing.T, what string, condition func(*reader) bool) {
+// waitFor waits until the recorded calls meet a condition.
+func (d *fakeSink) waitFor(t *testing.T, what string, condition func(*fakeSink) bool) {
 	t.Helper()
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(testTimeout)
 	defer limit.Stop()
 	for {
 		d.mu.Lock()
@@ -251,8 +251,8 @@ func (d *reader) until(t *testing.T, what string, condition func(*reader) bool) 
 	}
 }
 
-// serve runs a feed until the test ends, and gives the channel with how it ended.
-func (r *rig) serve(t *testing.T, f live.Feed) <-chan error {
+// serve runs a feed until the test ends, and returns the channel with its result.
+func (r *feedFixture) serve(t *testing.T, f live.Feed) <-chan error {
 	t.Helper()
 	ended := make(chan error, 1)
 	var done sync.WaitGroup
@@ -262,7 +262,7 @@ func (r *rig) serve(t *testing.T, f live.Feed) <-chan error {
 	return ended
 }
 
-func (r *rig) all(t *testing.T, q query.AllQuery) *query.AllFeed {
+func (r *feedFixture) allFeed(t *testing.T, q query.AllQuery) *query.AllFeed {
 	t.Helper()
 	q.TenantID = tenant
 	source, err := r.feeds.All(q)

@@ -9,25 +9,25 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// refMembers are the members of an entity reference as it is stored.
+// refMembers are the members of a stored entity reference.
 var refMembers = []string{"entity_type", "entity_id", "role"}
 
-// refs gathers what events are about, each once, in order of appearance. The events of
-// a process name the same few entities over and over, so that a reference is decoded
-// only when it is new.
-type refs struct {
+// entityRefs collects the entity references of events, each once, in order of appearance.
+// The events of a process repeat a few references, so a reference is decoded only the
+// first time.
+type entityRefs struct {
 	found []event.EntityRef
-	seen  map[string]bool // by type, id and role, with NUL between them, which none of them has
+	seen  map[string]bool // by type, id and role, joined by NUL, which none of them contains
 	key   []byte
 }
 
-// add reads an event's references; nothing if its payload is not there.
-func (r *refs) add(e *event.Recorded) error {
+// add adds an event's references; none if its payload was removed.
+func (r *entityRefs) add(e *event.Recorded) error {
 	list, found, err := jsondoc.Member(e.Payload, "entity_refs")
 	if err != nil || !found {
-		return nil //nolint:nilerr // a payload that was taken out is no error here
+		return nil //nolint:nilerr // the payload was removed, which is no error here
 	}
-	if r.addPlain(list) {
+	if r.addUnescaped(list) {
 		return nil
 	}
 	var decoded []event.EntityRef
@@ -36,15 +36,15 @@ func (r *refs) add(e *event.Recorded) error {
 	}
 	for _, ref := range decoded {
 		r.key = fmt.Appendf(r.key[:0], "%s\x00%s\x00%s", ref.Type, ref.ID, ref.Role)
-		r.take(len(ref.Type), len(ref.ID))
+		r.addKey(len(ref.Type), len(ref.ID))
 	}
 	return nil
 }
 
-// addPlain reads references in the form in which they are written unless a text in
-// them needs an escape. Of any other list it says false; what it has taken from it is
-// taken once.
-func (r *refs) addPlain(list []byte) bool {
+// addUnescaped adds references without decoding them. It reports false for a list that has
+// escapes or another form; the caller then decodes the whole list, and references that
+// were already added are not added again.
+func (r *entityRefs) addUnescaped(list []byte) bool {
 	rest, ok := bytes.CutPrefix(list, []byte("["))
 	if !ok || len(rest) == 0 {
 		return false
@@ -68,7 +68,7 @@ func (r *refs) addPlain(list []byte) bool {
 			}
 			r.key = append(r.key, values[i]...)
 		}
-		r.take(len(values[0]), len(values[1]))
+		r.addKey(len(values[0]), len(values[1]))
 		if rest = rest[end:]; rest[0] == ',' {
 			rest = rest[1:]
 		}
@@ -79,8 +79,8 @@ func (r *refs) addPlain(list []byte) bool {
 	return len(rest) == 1
 }
 
-// take keeps the reference in key, whose type and id have so many bytes.
-func (r *refs) take(typeBytes, idBytes int) {
+// addKey adds the reference in key, given the lengths of its type and id.
+func (r *entityRefs) addKey(typeBytes, idBytes int) {
 	if r.seen[string(r.key)] {
 		return
 	}

@@ -21,8 +21,8 @@ var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 var key = []byte("0123456789abcdef0123456789abcdef")
 
-// library is a log with the services that read it.
-type library struct {
+// logFixture is a log with the services that read it.
+type logFixture struct {
 	*query.Service
 	store     *memory.Store
 	directory *tenancy.Service
@@ -30,15 +30,15 @@ type library struct {
 	ids       *system.IDs
 }
 
-func newLibrary() *library {
-	l := &library{clock: testkit.NewClock(start), ids: system.NewIDs()}
+func newLogFixture() *logFixture {
+	l := &logFixture{clock: testkit.NewClock(start), ids: system.NewIDs()}
 	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Clock: l.clock})
 	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store, Principals: l.store, Installations: l.store, Clock: l.clock, IDs: l.ids})
-	l.Service = query.New(l.store, l.store, l.directory, query.NewCursors(key), query.WithClock(l.clock))
+	l.Service = query.New(l.store, l.store, l.directory, query.NewCursorSealer(key), query.WithClock(l.clock))
 	return l
 }
 
-func (l *library) entity(t *testing.T, tenant, code string) ports.LegalEntity {
+func (l *logFixture) createEntity(t *testing.T, tenant, code string) ports.LegalEntity {
 	t.Helper()
 	le, err := l.directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: code})
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func (l *library) entity(t *testing.T, tenant, code string) ports.LegalEntity {
 }
 
 // write appends one event a second after the last one.
-func (l *library) write(t *testing.T, le ports.LegalEntity, change func(*event.Prepared)) event.Recorded {
+func (l *logFixture) write(t *testing.T, le ports.LegalEntity, change func(*event.Prepared)) event.Recorded {
 	t.Helper()
 	l.clock.Advance(time.Second)
 	p := event.Prepared{
@@ -67,7 +67,7 @@ func (l *library) write(t *testing.T, le ports.LegalEntity, change func(*event.P
 	return e
 }
 
-func (l *library) fill(t *testing.T, le ports.LegalEntity, n int) {
+func (l *logFixture) fill(t *testing.T, le ports.LegalEntity, n int) {
 	t.Helper()
 	for range n {
 		l.write(t, le, nil)
@@ -88,8 +88,8 @@ func code(t *testing.T, err error) string {
 	return fault.CodeOf(err)
 }
 
-// all reads a selection page by page; between is called after every page.
-func (l *library) all(t *testing.T, sel query.Selection, between func()) []event.Recorded {
+// readAllPages reads a selection page by page and calls between after every page.
+func (l *logFixture) readAllPages(t *testing.T, sel query.Selection, between func()) []event.Recorded {
 	t.Helper()
 	var out []event.Recorded
 	for {
@@ -114,7 +114,7 @@ func byScope(limit int) query.Selection {
 	return query.Selection{TenantID: "acme", Kind: query.ByScope, StreamID: "USMF", Limit: limit}
 }
 
-func upTo(n int) []event.Sequence {
+func sequencesUpTo(n int) []event.Sequence {
 	out := make([]event.Sequence, n)
 	for i := range out {
 		out[i] = event.Sequence(i) + 1
@@ -122,10 +122,10 @@ func upTo(n int) []event.Sequence {
 	return out
 }
 
-func TestPagesAtTheEdge(t *testing.T) {
+func TestEventsPageBoundaries(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	le := l.entity(t, "acme", "USMF")
+	l := newLogFixture()
+	le := l.createEntity(t, "acme", "USMF")
 	page, err := l.Events(t.Context(), byScope(5))
 	require.NoError(t, err)
 	require.Equal(t, query.Page{Events: []event.Recorded{}}, page, "an empty log")
@@ -133,7 +133,7 @@ func TestPagesAtTheEdge(t *testing.T) {
 	l.fill(t, le, 10)
 	for limit, pages := range map[int]int{1: 10, 3: 4, 5: 2, 9: 2, 10: 1, 11: 1} {
 		n := 1
-		require.Equal(t, upTo(10), sequences(l.all(t, byScope(limit), func() { n++ })), "limit %d", limit)
+		require.Equal(t, sequencesUpTo(10), sequences(l.readAllPages(t, byScope(limit), func() { n++ })), "limit %d", limit)
 		require.Equal(t, pages, n, "limit %d: a full last page promises no more", limit)
 	}
 	for _, limit := range []int{0, -1} {
@@ -142,27 +142,27 @@ func TestPagesAtTheEdge(t *testing.T) {
 	}
 }
 
-func TestBackward(t *testing.T) {
+func TestEventsBackward(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	le := l.entity(t, "acme", "USMF")
+	l := newLogFixture()
+	le := l.createEntity(t, "acme", "USMF")
 	l.fill(t, le, 7)
 	sel := byScope(3)
 	sel.Filter.Direction = ports.Backward
-	got := sequences(l.all(t, sel, func() { l.fill(t, le, 1) }))
+	got := sequences(l.readAllPages(t, sel, func() { l.fill(t, le, 1) }))
 	require.Equal(t, []event.Sequence{7, 6, 5, 4, 3, 2, 1}, got)
 }
 
-func TestTheFirstPagePinsTheHead(t *testing.T) {
+func TestEventsPinnedHead(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	le := l.entity(t, "acme", "USMF")
+	l := newLogFixture()
+	le := l.createEntity(t, "acme", "USMF")
 	l.fill(t, le, 6)
 	writers := func() { l.fill(t, le, 2) }
-	first := l.all(t, byScope(2), writers)
-	require.Equal(t, upTo(6), sequences(first))
+	first := l.readAllPages(t, byScope(2), writers)
+	require.Equal(t, sequencesUpTo(6), sequences(first))
 
-	// The same cursor gives the same page whenever it is used.
+	// A cursor gives the same page each time it is used.
 	page, err := l.Events(t.Context(), byScope(4))
 	require.NoError(t, err)
 	second := byScope(4)
@@ -181,12 +181,12 @@ func TestTheFirstPagePinsTheHead(t *testing.T) {
 	require.Equal(t, []event.Sequence{5}, sequences(page.Events))
 }
 
-func TestCursorsBelongToTheirQuestion(t *testing.T) {
+func TestEventsCursorBinding(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	le := l.entity(t, "acme", "USMF")
-	l.entity(t, "acme", "DEMF")
-	l.entity(t, "rival", "USMF")
+	l := newLogFixture()
+	le := l.createEntity(t, "acme", "USMF")
+	l.createEntity(t, "acme", "DEMF")
+	l.createEntity(t, "rival", "USMF")
 	l.fill(t, le, 5)
 	sel := byScope(2)
 	sel.Filter.Types = []string{"till.cash.moved"}
@@ -211,13 +211,13 @@ func TestCursorsBelongToTheirQuestion(t *testing.T) {
 		if change != nil {
 			change(&s)
 		} else {
-			service = query.New(l.store, l.store, l.directory, query.NewCursors([]byte("another key of another deployment")))
+			service = query.New(l.store, l.store, l.directory, query.NewCursorSealer([]byte("another key of another deployment")))
 		}
 		_, err := service.Events(t.Context(), s)
 		require.Equal(t, "cursor.foreign", code(t, err), name)
 		require.Equal(t, fault.Invalid, fault.KindOf(err))
 	}
-	// What the caller may see is not part of the question: roles change.
+	// Access is not part of the cursor's binding, because roles change.
 	sel.Cursor, sel.Readable = cursor, []string{"USMF"}
 	_, err = l.Events(t.Context(), sel)
 	require.NoError(t, err)
@@ -238,11 +238,11 @@ func TestCursorsBelongToTheirQuestion(t *testing.T) {
 	}
 }
 
-func TestStreamKinds(t *testing.T) {
+func TestEventsByStreamKind(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	le := l.entity(t, "acme", "USMF")
-	l.entity(t, "acme", "DEMF")
+	l := newLogFixture()
+	le := l.createEntity(t, "acme", "USMF")
+	l.createEntity(t, "acme", "DEMF")
 	l.write(t, le, func(p *event.Prepared) { p.Keys = []string{"entity:vendor:V-1", "tag:q1"} })
 	l.write(t, le, func(p *event.Prepared) { p.Type, p.ActorID, p.CorrelationID = "till.opened", "p-2", "c-2" })
 	l.write(t, le, func(p *event.Prepared) { p.Keys, p.ActorID = []string{"entity:vendor:V-1"}, "p-2" })
@@ -261,9 +261,9 @@ func TestStreamKinds(t *testing.T) {
 		"type":               {kind: query.ByType, id: "till.opened", entity: "USMF", want: []event.Sequence{2}},
 		"actor":              {kind: query.ByActor, id: "p-2", entity: "USMF", want: []event.Sequence{2, 3}},
 		"correlation":        {kind: query.ByCorrelation, id: "c-2", entity: "USMF", want: []event.Sequence{2}},
-		"scope":              {kind: query.ByScope, id: "USMF", want: upTo(4)},
-		"scope, named twice": {kind: query.ByScope, id: "USMF", entity: "USMF", want: upTo(4)},
-		"scope by entity":    {kind: query.ByScope, entity: "USMF", want: upTo(4)},
+		"scope":              {kind: query.ByScope, id: "USMF", want: sequencesUpTo(4)},
+		"scope, named twice": {kind: query.ByScope, id: "USMF", entity: "USMF", want: sequencesUpTo(4)},
+		"scope by entity":    {kind: query.ByScope, entity: "USMF", want: sequencesUpTo(4)},
 		"another entity":     {kind: query.ByTag, id: "q1", entity: "DEMF", want: []event.Sequence{}},
 	} {
 		page, err := l.Events(t.Context(), query.Selection{TenantID: "acme", Kind: c.kind, StreamID: c.id, LegalEntity: c.entity, Limit: 10, Filter: ports.EventQuery{Types: c.types}})
@@ -296,10 +296,10 @@ func TestStreamKinds(t *testing.T) {
 	require.Equal(t, "legal_entity.not_found", code(t, err), "of another tenant")
 }
 
-func TestCorrelationAcrossEntities(t *testing.T) {
+func TestEventsCorrelationAcrossEntities(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	us, de, rival := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF"), l.entity(t, "rival", "USMF")
+	l := newLogFixture()
+	us, de, rival := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF"), l.createEntity(t, "rival", "USMF")
 	for range 3 {
 		l.write(t, us, nil)
 		l.write(t, rival, nil)
@@ -342,8 +342,8 @@ func TestCorrelationAcrossEntities(t *testing.T) {
 
 func TestByID(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	l := newLogFixture()
+	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
 	e := l.write(t, us, nil)
 	got, err := l.ByID(t.Context(), us, e.ID)
 	require.NoError(t, err)
@@ -352,12 +352,12 @@ func TestByID(t *testing.T) {
 	require.Equal(t, "event.not_found", code(t, err), "in another legal entity")
 }
 
-func TestKnown(t *testing.T) {
+func TestResolveKnownAt(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	le := l.entity(t, "acme", "USMF")
+	l := newLogFixture()
+	le := l.createEntity(t, "acme", "USMF")
 	known := func(at string) (event.Sequence, string) {
-		n, text, err := l.Known(t.Context(), le.Partition, at)
+		n, text, err := l.ResolveKnownAt(t.Context(), le.Partition, at)
 		require.NoError(t, err, at)
 		return n, text
 	}
@@ -370,7 +370,7 @@ func TestKnown(t *testing.T) {
 	} {
 		n, text := known(at)
 		require.Equal(t, want, n, at)
-		require.Equal(t, at, text, "the report repeats what was asked")
+		require.Equal(t, at, text, "the report states the known_at of the request")
 	}
 	n, text = known("")
 	require.Equal(t, []any{event.Sequence(3), "seq:3"}, []any{n, text})
@@ -380,11 +380,39 @@ func TestKnown(t *testing.T) {
 		"seq:": "report.known_at_invalid", "seq:-1": "report.known_at_invalid", "seq:1.5": "report.known_at_invalid", "seq:18446744073709551616": "report.known_at_invalid",
 		"now": "report.known_at_invalid", "2026-01-01": "report.known_at_invalid", "2026-01-01T12:00:00": "report.known_at_invalid", " ": "report.known_at_invalid",
 	} {
-		_, _, err := l.Known(t.Context(), le.Partition, at)
+		_, _, err := l.ResolveKnownAt(t.Context(), le.Partition, at)
 		f, _ := fault.As(err)
 		require.NotNil(t, f, at)
 		require.Equal(t, []string{want, "known_at"}, []string{f.Code, f.Field}, at)
 	}
-	_, _, err := l.Known(t.Context(), 1, "")
+	_, _, err := l.ResolveKnownAt(t.Context(), 1, "")
 	require.Equal(t, "legal_entity.not_found", code(t, err))
+}
+
+// After a failover that lost the end of the log, other events get its sequences. A cursor
+// from before the failover must be refused.
+func TestEventsDivergedLog(t *testing.T) {
+	t.Parallel()
+	before := newLogFixture()
+	le := before.createEntity(t, "acme", "USMF")
+	before.fill(t, le, 5)
+	page, err := before.Events(t.Context(), byScope(2))
+	require.NoError(t, err)
+
+	for name, events := range map[string]int{"other events": 5, "the end is gone": 3, "everything is gone": 0} {
+		after := newLogFixture()
+		other := after.createEntity(t, "acme", "USMF")
+		after.fill(t, other, events)
+		sel := byScope(2)
+		sel.Cursor = page.NextCursor
+		_, err = after.Events(t.Context(), sel)
+		require.Equal(t, "cursor.diverged", code(t, err), name)
+	}
+
+	// Events after the pinned head change nothing.
+	before.fill(t, le, 3)
+	sel := query.Selection{TenantID: "acme", Kind: query.ByScope, StreamID: "USMF", Limit: 2, Cursor: page.NextCursor}
+	next, err := before.Events(t.Context(), sel)
+	require.NoError(t, err)
+	require.Equal(t, []event.Sequence{3, 4}, sequences(next.Events))
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// TestReferencesAreThoseOfTheDecoder writes references as they are stored, with blanks,
-// and with whatever texts, and compares them with what encoding/json reads.
-func TestReferencesAreThoseOfTheDecoder(t *testing.T) {
+// TestEntityRefsEqualDecoder encodes references as stored, with blanks and with arbitrary
+// texts, and compares them with encoding/json's.
+func TestEntityRefsEqualDecoder(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.SampledFrom([]string{"vendor", "V-1", "V-2", "subject", "", `a"b`, "é", `\`, "]", ",", "{"}), rapid.StringN(0, 6, -1))
@@ -47,7 +47,7 @@ func TestReferencesAreThoseOfTheDecoder(t *testing.T) {
 	})
 }
 
-func TestReferencesOfOtherPayloads(t *testing.T) {
+func TestEntityRefsUnusualPayloads(t *testing.T) {
 	t.Parallel()
 	for name, payload := range map[string]string{"taken out": "", "without": `{"data":{}}`, "none": `{"entity_refs":[]}`, "null": `{"entity_refs":null}`} {
 		got, err := query.References([]event.Recorded{{Payload: []byte(payload)}})
@@ -63,8 +63,8 @@ func TestReferencesOfOtherPayloads(t *testing.T) {
 	require.Equal(t, []event.EntityRef{{Type: "vendor", Role: "subject"}}, got, "as the decoder reads it")
 }
 
-// BenchmarkReferences reads those of a process of a thousand events.
-func BenchmarkReferences(b *testing.B) {
+// BenchmarkEntityRefs reads the references of a process of a thousand events.
+func BenchmarkEntityRefs(b *testing.B) {
 	payload := []byte(`{"data":{"vendor_id":"V-1","lines":[{"amount":1,"text":"services as agreed"},{"amount":2,"text":"services as agreed"}]},"dimensions":{"department":"ENG"},` +
 		`"entity_refs":[{"entity_type":"vendor","entity_id":"V-1","role":"subject"},{"entity_type":"invoice","entity_id":"01M7YBZ9XF2MF7JXWR99SYJZ19","role":"document"}]}`)
 	events := make([]event.Recorded, 1000)

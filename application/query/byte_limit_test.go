@@ -17,32 +17,32 @@ import (
 
 const megabyte = 1 << 20
 
-// large gives an event a payload of so many megabytes.
-func large(megabytes int) func(*event.Prepared) {
+// withPayloadOf gives an event a payload of that many megabytes.
+func withPayloadOf(megabytes int) func(*event.Prepared) {
 	return func(p *event.Prepared) {
 		p.Payload = []byte(`{"data":{"text":"` + strings.Repeat("x", megabytes*megabyte) + `"},"dimensions":{},"entity_refs":[]}`)
 	}
 }
 
-func payloads(events []event.Recorded) (bytes int) {
+func payloadSize(events []event.Recorded) (bytes int) {
 	for i := range events {
 		bytes += len(events[i].Payload)
 	}
 	return bytes
 }
 
-// A lineage keeps what is nearest to the event, inside a legal entity and beyond it, and
-// says why it ends.
-func TestLineagesEndAtTheirBytes(t *testing.T) {
+// A lineage that exceeds the limit keeps the causes nearest to the event, within a legal
+// entity and across several, and reports the omission.
+func TestLineageByteLimit(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	l := newLogFixture()
+	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
 	chain := []event.Recorded{}
 	grow := func(in ports.LegalEntity, megabytes int) {
 		chain = append(chain, l.write(t, in, func(p *event.Prepared) {
-			large(megabytes)(p)
+			withPayloadOf(megabytes)(p)
 			if n := len(chain); n > 0 {
-				cause(chain[n-1], in)(p)
+				causedBy(chain[n-1], in)(p)
 			}
 		}))
 	}
@@ -66,29 +66,29 @@ func TestLineagesEndAtTheirBytes(t *testing.T) {
 		}
 		require.Equal(t, c.first > 0, got.Truncated)
 		if c.first > 0 {
-			require.Equal(t, []query.LeftOut{{Reason: query.ReasonSize, At: chain[c.first].ID}}, got.LeftOut)
+			require.Equal(t, []query.Omission{{Reason: query.ReasonSize, At: chain[c.first].ID}}, got.Omissions)
 		}
 	}
 }
 
-// Large events come in short pages: none is lost, none comes twice, and a page with more
-// than its bytes has one event only.
-func TestPagesEndAtTheirBytes(t *testing.T) {
+// Large events come in short pages without loss or repetition; a page larger than the limit
+// has a single event.
+func TestEventsByteLimit(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	l := newLogFixture()
+	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
 	for i := range 12 {
-		l.write(t, us, large(3))
+		l.write(t, us, withPayloadOf(3))
 		if i%3 == 0 {
 			l.write(t, us, nil)
-			l.write(t, de, large(4))
+			l.write(t, de, withPayloadOf(4))
 		}
 	}
-	l.write(t, us, large(17))
+	l.write(t, us, withPayloadOf(17))
 	l.write(t, us, nil)
 	check := func(events []event.Recorded) {
 		t.Helper()
-		require.True(t, payloads(events) <= query.MaxPageBytes || len(events) == 1, "%d events of %d bytes", len(events), payloads(events))
+		require.True(t, payloadSize(events) <= query.MaxPageBytes || len(events) == 1, "%d events of %d bytes", len(events), payloadSize(events))
 	}
 	pages := func(sel query.Selection) (out []event.Recorded, n int) {
 		for {
@@ -105,16 +105,16 @@ func TestPagesEndAtTheirBytes(t *testing.T) {
 		}
 	}
 	all, n := pages(byScope(1000))
-	require.Equal(t, upTo(18), sequences(all))
+	require.Equal(t, sequencesUpTo(18), sequences(all))
 	require.Equal(t, 5, n)
 	sel := byScope(1000)
 	sel.Filter.Direction = ports.Backward
 	back, _ := pages(sel)
 	slices.Reverse(back)
-	require.Equal(t, upTo(18), sequences(back))
+	require.Equal(t, sequencesUpTo(18), sequences(back))
 	sel.Filter.Direction, sel.Filter.WithoutData = ports.Forward, true
 	bare, n := pages(sel)
-	require.Equal(t, upTo(18), sequences(bare))
+	require.Equal(t, sequencesUpTo(18), sequences(bare))
 	require.Equal(t, 1, n, "payloads that are not shown do not count")
 
 	across, _ := pages(query.Selection{TenantID: "acme", Kind: query.ByCorrelation, StreamID: "c-1", Limit: 1000})
@@ -123,7 +123,7 @@ func TestPagesEndAtTheirBytes(t *testing.T) {
 
 	for _, direction := range []ports.Direction{ports.Forward, ports.Backward} {
 		var versions []event.Version
-		q := query.StreamQuery{Entity: us, Stream: mainTill, Count: 1000, Direction: direction}
+		q := query.StreamQuery{Entity: us, Stream: mainStream, Count: 1000, Direction: direction}
 		for more := true; more; {
 			page, err := l.Stream(t.Context(), q)
 			require.NoError(t, err)
@@ -148,18 +148,18 @@ func TestPagesEndAtTheirBytes(t *testing.T) {
 		matched = append(matched, page.Events...)
 		match.After, more = page.Condition.After, page.HasMore
 	}
-	require.Equal(t, upTo(18), sequences(matched))
+	require.Equal(t, sequencesUpTo(18), sequences(matched))
 }
 
-// What is not paged says that it was too large.
-func TestCausalityEndsAtItsBytes(t *testing.T) {
+// Answers that are not paged report that they were truncated by size.
+func TestCausalityByteLimit(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	l := newLogFixture()
+	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
 	root := l.write(t, us, nil)
 	effect := func(le ports.LegalEntity) event.Recorded {
 		return l.write(t, le, func(p *event.Prepared) {
-			large(3)(p)
+			withPayloadOf(3)(p)
 			if p.CausedBy = root.ID; le.Partition != us.Partition {
 				p.CausedByPartition = us.Partition
 			}
@@ -169,46 +169,46 @@ func TestCausalityEndsAtItsBytes(t *testing.T) {
 	for range 4 {
 		want = append(want, effect(us).Sequence)
 	}
-	size := []query.LeftOut{{Reason: query.ReasonSize}}
+	size := []query.Omission{{Reason: query.ReasonSize}}
 	tree, err := l.Descendants(t.Context(), us, nil, root.ID, 100)
 	require.NoError(t, err)
 	require.Len(t, tree.Events, 2, "each of two legal entities has half of the bytes")
 	require.Equal(t, want[0], tree.Events[0].Event.Sequence)
-	require.Equal(t, size, tree.LeftOut)
+	require.Equal(t, size, tree.Omissions)
 	for range 4 {
 		effect(de)
 	}
 	tree, err = l.Descendants(t.Context(), us, nil, root.ID, 100)
 	require.NoError(t, err)
-	require.Equal(t, size, tree.LeftOut)
+	require.Equal(t, size, tree.Omissions)
 	var found []event.Recorded
 	for _, d := range tree.Events {
 		found = append(found, d.Event)
 	}
-	require.LessOrEqual(t, payloads(found), query.MaxPageBytes)
+	require.LessOrEqual(t, payloadSize(found), query.MaxPageBytes)
 	tree, err = l.Descendants(t.Context(), us, nil, root.ID, 1)
 	require.NoError(t, err)
-	require.Equal(t, []query.LeftOut{{Reason: query.ReasonCount}}, tree.LeftOut)
+	require.Equal(t, []query.Omission{{Reason: query.ReasonCount}}, tree.Omissions)
 
 	process, err := l.Process(t.Context(), "acme", nil, "c-1", 100)
 	require.NoError(t, err)
-	require.Equal(t, size, process.LeftOut)
-	require.Len(t, process.Events, 3, "the first ones: nothing behind the place where one legal entity was cut")
+	require.Equal(t, size, process.Omissions)
+	require.Len(t, process.Events, 3, "the first events: none after the position where one legal entity was cut")
 	require.Equal(t, root.ID, process.Events[0].ID)
 	process, err = l.Process(t.Context(), "acme", nil, "c-1", 2)
 	require.NoError(t, err)
-	require.Equal(t, []query.LeftOut{{Reason: query.ReasonCount}}, process.LeftOut)
+	require.Equal(t, []query.Omission{{Reason: query.ReasonCount}}, process.Omissions)
 	require.Len(t, process.Events, 2)
 }
 
-// Each of many legal entities may give a megabyte, and a page of all of them has no more
-// bytes than any other.
-func TestPagesOfManyLegalEntitiesEndAtTheirBytes(t *testing.T) {
+// A megabyte may be read of each legal entity, and a page of all of them still has at most
+// MaxPageBytes.
+func TestEventsByteLimitAcrossEntities(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
+	l := newLogFixture()
 	const entities = 20
 	for i := range entities {
-		l.write(t, l.entity(t, "acme", fmt.Sprintf("E%02d", i)), large(1))
+		l.write(t, l.createEntity(t, "acme", fmt.Sprintf("E%02d", i)), withPayloadOf(1))
 	}
 	sel := query.Selection{TenantID: "acme", Kind: query.ByCorrelation, StreamID: "c-1", Limit: 1000}
 	var found []event.Recorded
@@ -216,7 +216,7 @@ func TestPagesOfManyLegalEntitiesEndAtTheirBytes(t *testing.T) {
 		page, err := l.Events(t.Context(), sel)
 		require.NoError(t, err)
 		require.NotEmpty(t, page.Events)
-		require.LessOrEqual(t, payloads(page.Events), query.MaxPageBytes)
+		require.LessOrEqual(t, payloadSize(page.Events), query.MaxPageBytes)
 		found = append(found, page.Events...)
 		sel.Cursor, more = page.NextCursor, page.HasMore
 	}
@@ -225,15 +225,15 @@ func TestPagesOfManyLegalEntitiesEndAtTheirBytes(t *testing.T) {
 
 	process, err := l.Process(t.Context(), "acme", nil, "c-1", 100)
 	require.NoError(t, err)
-	require.LessOrEqual(t, payloads(process.Events), query.MaxPageBytes)
+	require.LessOrEqual(t, payloadSize(process.Events), query.MaxPageBytes)
 	require.Equal(t, sequencesIn(found[:len(process.Events)]), sequencesIn(process.Events), "the first ones")
-	require.Equal(t, []query.LeftOut{{Reason: query.ReasonSize}}, process.LeftOut)
+	require.Equal(t, []query.Omission{{Reason: query.ReasonSize}}, process.Omissions)
 	process, err = l.Process(t.Context(), "acme", nil, "c-1", 3)
 	require.NoError(t, err)
-	require.Equal(t, []query.LeftOut{{Reason: query.ReasonCount}}, process.LeftOut)
+	require.Equal(t, []query.Omission{{Reason: query.ReasonCount}}, process.Omissions)
 }
 
-// sequencesIn names events of several legal entities.
+// sequencesIn lists events of several legal entities as partition and sequence.
 func sequencesIn(events []event.Recorded) (out []string) {
 	for i := range events {
 		out = append(out, fmt.Sprint(events[i].Partition, "/", events[i].Sequence))
@@ -241,20 +241,20 @@ func sequencesIn(events []event.Recorded) (out []string) {
 	return out
 }
 
-// Live feeds have pages of their own bytes, however they read: the end of the log, by the
-// index of types, or a stream by its versions.
-func TestPagesOfLiveFeedsEndAtTheirBytes(t *testing.T) {
+// Pages of live feeds are bounded on every path: the end of the log, the index of types, and
+// a stream by its versions.
+func TestFeedByteLimit(t *testing.T) {
 	t.Parallel()
-	l := newLibrary()
-	us, de := l.entity(t, "acme", "USMF"), l.entity(t, "acme", "DEMF")
+	l := newLogFixture()
+	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
 	other := func(p *event.Prepared) { p.Type, p.Stream = "till.opened", event.StreamID{Type: "till", ID: "side"} }
-	const small = 600 // so that the types are looked for by their index
+	const small = 600 // enough that the types are searched by their index
 	for i := range small {
 		l.write(t, us, other)
 		l.write(t, de, other)
 		if i%120 == 0 {
-			l.write(t, us, large(3))
-			l.write(t, de, large(3))
+			l.write(t, us, withPayloadOf(3))
+			l.write(t, de, withPayloadOf(3))
 		}
 	}
 	feeds := query.NewFeeds(l.Service, l.store, l.clock)
@@ -271,13 +271,13 @@ func TestPagesOfLiveFeedsEndAtTheirBytes(t *testing.T) {
 		source
 		events int
 		most   int
-	}{"all": {all, 10 + 2*small, 8 + 3}, "of a type": {typed, 10, 8 + 3}, "of a stream": {feeds.Stream(query.StreamFollowQuery{Entity: us, Stream: mainTill}), 5, 8}} {
+	}{"all": {all, 10 + 2*small, 8 + 3}, "of a type": {typed, 10, 8 + 3}, "of a stream": {feeds.Stream(query.StreamFollowQuery{Entity: us, Stream: mainStream}), 5, 8}} {
 		n := 0
 		for more := true; more; {
 			var events []event.Recorded
 			events, _, more, err = c.Read(t.Context(), heads, 1000)
 			require.NoError(t, err, name)
-			require.LessOrEqual(t, payloads(events), c.most*megabyte+small*100, name)
+			require.LessOrEqual(t, payloadSize(events), c.most*megabyte+small*100, name)
 			n += len(events)
 		}
 		require.Equal(t, c.events, n, name)
