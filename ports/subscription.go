@@ -207,7 +207,7 @@ type SubscriptionDeadLetters interface {
 
 // FeedMark is where a feed's cursor stands in one legal entity.
 type FeedMark struct {
-	Partition event.PartitionID
-	After     event.Sequence // that was shown last
-	ChecksumPrefix   [8]byte        // beginning of the checksum of the event at After: another one is of another log
+	Partition      event.PartitionID
+	After          event.Sequence // that was shown last
+	ChecksumPrefix [8]byte        // beginning of the checksum of the event at After: another one is of another log
 }
