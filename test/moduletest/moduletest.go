@@ -104,7 +104,7 @@ func NewOnPostgres(t testing.TB, modules ...plugin.Module) *Books {
 func (b *Books) Report(path string, params map[string]string, rows any) {
 	b.t.Helper()
 	require.NotNil(b.t, b.reports, "read models need NewOnPostgres")
-	report, err := b.reports.Ask(b.t.Context(), query.Question{Path: path, Entity: b.Entity, Params: params, Limit: 1000})
+	report, err := b.reports.Query(b.t.Context(), query.ReportQuery{Path: path, Entity: b.Entity, Params: params, Limit: 1000})
 	require.NoError(b.t, err)
 	text, err := json.Marshal(report.Rows)
 	require.NoError(b.t, err)
