@@ -29,6 +29,7 @@ var (
 	inlineCode  = regexp.MustCompile("`[^`\n]*`")
 	docsLink    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading     = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	codePath    = regexp.MustCompile("`((?:adapters|application|cmd|configs|domain|modules|ports|sql|test)/[\\w./-]+)`")
 	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
@@ -58,8 +59,8 @@ func links(t *testing.T, name string) []string {
 	return targets
 }
 
-// TestDocumentLinks checks that each link of a document leads to a file and a heading, and
-// that the index leads to each page.
+// TestDocumentLinks checks that each link of a document leads to a file and a heading, that
+// each path of the repository that it names exists, and that the index leads to each page.
 func TestDocumentLinks(t *testing.T) {
 	t.Parallel()
 	documents := []string{"README.md", "CHANGELOG.md"}
@@ -71,6 +72,11 @@ func TestDocumentLinks(t *testing.T) {
 	}))
 	linked := map[string]bool{docsIndex: true}
 	for _, name := range documents {
+		for _, named := range codePath.FindAllStringSubmatch(document(t, name), -1) {
+			if _, err := os.Stat(repository(t, named[1])); name != otherRepository && named[1] != "application/json" {
+				assert.NoError(t, err, "%s names %s", name, named[1])
+			}
+		}
 		for _, target := range links(t, name) {
 			file, anchor, _ := strings.Cut(target, "#")
 			if path.Base(name) == "README.md" {
