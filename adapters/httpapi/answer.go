@@ -33,11 +33,11 @@ type response interface {
 
 // answer is a document.
 type answer struct {
-	status   int
-	media    string // "" is JSON
-	body     []byte
-	replayed bool
-	cache    string // Cache-Control; "" is as for every answer
+	status       int
+	contentType  string // "" is JSON
+	body         []byte
+	replayed     bool
+	cacheControl string // Cache-Control; "" is as for every answer
 }
 
 // reply encodes a value of the generated models.
@@ -48,16 +48,16 @@ func reply(status int, v any) (answer, error) {
 
 func (a answer) write(w http.ResponseWriter) error {
 	h := w.Header()
-	if a.media == "" {
-		a.media = echo.MIMEApplicationJSON
+	if a.contentType == "" {
+		a.contentType = echo.MIMEApplicationJSON
 	}
-	h.Set(echo.HeaderContentType, a.media)
+	h.Set(echo.HeaderContentType, a.contentType)
 	h.Set(echo.HeaderContentLength, strconv.Itoa(len(a.body)))
 	if a.replayed {
 		h.Set("Idempotency-Replayed", "true")
 	}
-	if a.cache != "" {
-		h.Set(echo.HeaderCacheControl, a.cache)
+	if a.cacheControl != "" {
+		h.Set(echo.HeaderCacheControl, a.cacheControl)
 		h.Add(echo.HeaderVary, echo.HeaderAuthorization)
 	}
 	w.WriteHeader(a.status)
@@ -85,7 +85,7 @@ func list[T any](items []T) []T {
 // in which events may have been caused. A bare event has no data, dimensions and
 // entities.
 func EncodeEvents(recorded []event.Recorded, codes map[event.PartitionID]string, bare bool) ([][]byte, error) {
-	r := &renderer{codes: codes, bare: bare}
+	r := &renderer{entityCodes: codes, withoutData: bare}
 	out := make([][]byte, len(recorded))
 	for i := range recorded {
 		r.b = make([]byte, 0, len(recorded[i].Payload)+len(recorded[i].RulesEvaluated)+1024)

@@ -14,25 +14,25 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func TestRawEventsComeBackAsTheyWereSent(t *testing.T) {
+func TestRawEventRoundTrip(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
-	first := h.do(t, ask{method: "POST", path: "/api/events", token: "module", header: map[string]string{"Idempotency-Key": "k-1"},
+	first := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", header: map[string]string{"Idempotency-Key": "k-1"},
 		body: `{"events":[` + serviced(`"expected_version":0,"tags":["q1"],"occurred_at":"2026-03-31T12:00:00+02:00","effective_date":"2026-03-31"`) + `]}`})
 	require.Equal(t, http.StatusCreated, first.status, string(first.body))
 	receipt := first.json(t)["events"].([]any)[0].(map[string]any)
 	require.Equal(t, "1", receipt["sequence"])
 	require.EqualValues(t, 1, receipt["stream_version"])
 
-	again := h.do(t, ask{method: "POST", path: "/api/events", token: "module", header: map[string]string{"Idempotency-Key": "k-1"},
+	again := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", header: map[string]string{"Idempotency-Key": "k-1"},
 		body: `{ "events": [` + serviced(`"expected_version":0,"tags":["q1"],"occurred_at":"2026-03-31T12:00:00+02:00","effective_date":"2026-03-31"`) + `] }`})
 	require.Equal(t, http.StatusOK, again.status)
 	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
 	require.Equal(t, string(first.body), string(again.body))
 
 	id := receipt["id"].(string)
-	read := h.do(t, ask{method: "GET", path: "/api/events/" + id + "?legal_entity=USMF", token: "auditor"})
+	read := h.do(t, testRequest{method: "GET", path: "/api/events/" + id + "?legal_entity=USMF", token: "auditor"})
 	require.Equal(t, http.StatusOK, read.status)
 	e := read.json(t)["event"].(map[string]any)
 	require.Equal(t, "2026-03-31T10:00:00.000000Z", e["occurred_at"])
@@ -44,11 +44,11 @@ func TestRawEventsComeBackAsTheyWereSent(t *testing.T) {
 	require.Contains(t, string(read.body), `"data":{"hours":2.5}`)
 
 	// A second event, caused by the first, in another legal entity.
-	second := h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: `{"events":[` +
+	second := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: `{"events":[` +
 		strings.Replace(serviced(`"caused_by":"`+id+`","caused_by_legal_entity":"USMF","correlation_id":"c-1"`), "USMF", "DEMF", 1) + `]}`})
 	require.Equal(t, http.StatusCreated, second.status, string(second.body))
 	other := second.json(t)["events"].([]any)[0].(map[string]any)["id"].(string)
-	lineage := h.do(t, ask{method: "GET", path: "/api/events/" + other + "/lineage", token: "auditor"}).json(t)
+	lineage := h.do(t, testRequest{method: "GET", path: "/api/events/" + other + "/lineage", token: "auditor"}).json(t)
 	require.EqualValues(t, 2, lineage["depth"])
 	require.Equal(t, false, lineage["truncated"])
 	chain := lineage["lineage"].([]any)
@@ -56,7 +56,7 @@ func TestRawEventsComeBackAsTheyWereSent(t *testing.T) {
 	require.Equal(t, "USMF", chain[1].(map[string]any)["caused_by_legal_entity"])
 
 	// Somebody who sees only DEMF learns that there is more, and not where.
-	lineage = h.do(t, ask{method: "GET", path: "/api/events/" + other + "/lineage", token: "german_auditor"}).json(t)
+	lineage = h.do(t, testRequest{method: "GET", path: "/api/events/" + other + "/lineage", token: "german_auditor"}).json(t)
 	require.EqualValues(t, 1, lineage["depth"])
 	require.Equal(t, true, lineage["truncated"])
 	require.NotContains(t, lineage["lineage"].([]any)[0], "caused_by_legal_entity")
@@ -69,29 +69,29 @@ func TestRawEventsComeBackAsTheyWereSent(t *testing.T) {
 		"stream_type=tag&stream_id=q1&legal_entity=USMF",
 		"stream_type=actor&stream_id=p-module&legal_entity=USMF&direction=backward", "stream_type=correlation&stream_id=c-1",
 	} {
-		page := h.do(t, ask{method: "GET", path: "/api/events?" + q, token: "auditor"})
+		page := h.do(t, testRequest{method: "GET", path: "/api/events?" + q, token: "auditor"})
 		require.Equal(t, http.StatusOK, page.status, string(page.body))
 		require.Len(t, page.json(t)["events"], 1, q)
 		require.Equal(t, false, page.json(t)["has_more"])
 	}
 }
 
-func TestFiltersLeaveOut(t *testing.T) {
+func TestListEventsTimeFilters(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
-	require.Equal(t, 201, h.do(t, ask{method: "POST", path: "/api/events", token: "module",
+	require.Equal(t, 201, h.do(t, testRequest{method: "POST", path: "/api/events", token: "module",
 		body: `{"events":[` + serviced(`"occurred_at":"2026-03-31T10:00:00Z","effective_date":"2026-03-31"`) + `]}`}).status)
 	for _, q := range []string{
 		"from_date=2026-04-01", "to_date=2026-03-30", "to_date=2026-03-31T09:59:59Z", "recorded_to=2020-01-01", "effective_from=2026-04-01", "event_types=note.page.added",
 	} {
-		page := h.do(t, ask{method: "GET", path: "/api/events?stream_type=scope&stream_id=USMF&" + q, token: "auditor"})
+		page := h.do(t, testRequest{method: "GET", path: "/api/events?stream_type=scope&stream_id=USMF&" + q, token: "auditor"})
 		require.Equal(t, `{"events":[],"has_more":false}`, string(page.body), q)
 	}
 }
 
 // clientOf calls the server with the generated client.
-func (h *house) clientOf(t *testing.T, role string) *client.Client {
+func (h *apiFixture) clientOf(t *testing.T, role string) *client.Client {
 	t.Helper()
 	c, err := client.New(client.Config{Server: h.url, Token: h.tokens[role]})
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func (h *house) clientOf(t *testing.T, role string) *client.Client {
 
 func TestClientReadsEvents(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
 	ctx, auditor := t.Context(), h.clientOf(t, "auditor")
 	replayed := true
@@ -138,7 +138,7 @@ func TestClientReadsEvents(t *testing.T) {
 
 func TestClientSubmitsIntents(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	ctx, clerk, controller := t.Context(), h.clientOf(t, "ap_clerk"), h.clientOf(t, "controller")
 	out, err := clerk.SubmitIntent(ctx, client.SubmitIntentParams{IdempotencyKey: "k"}, client.IntentRequest{
 		Type: "note.add_page", LegalEntity: "USMF", Payload: json.RawMessage(`{"number":"P-1","secret":true}`),
@@ -162,15 +162,15 @@ func TestClientSubmitsIntents(t *testing.T) {
 	require.Equal(t, "USMF", report.Header["legal_entity"])
 }
 
-func TestPagesGoOnWithTheirCursor(t *testing.T) {
+func TestListEventsPaging(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
 	batch := strings.TrimSuffix(strings.Repeat(serviced("")+",", 5), ",")
-	require.Equal(t, http.StatusCreated, h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: `{"events":[` + batch + `]}`}).status)
+	require.Equal(t, http.StatusCreated, h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: `{"events":[` + batch + `]}`}).status)
 	path, seen := "/api/events?stream_type=scope&stream_id=USMF&limit=2", []string{}
 	for next := path; next != ""; {
-		page := h.do(t, ask{method: "GET", path: next, token: "auditor"}).json(t)
+		page := h.do(t, testRequest{method: "GET", path: next, token: "auditor"}).json(t)
 		for _, e := range page["events"].([]any) {
 			seen = append(seen, e.(map[string]any)["sequence"].(string))
 		}
@@ -182,12 +182,12 @@ func TestPagesGoOnWithTheirCursor(t *testing.T) {
 	require.Equal(t, []string{"1", "2", "3", "4", "5"}, seen)
 }
 
-func TestConcurrencyDemands(t *testing.T) {
+func TestAppendExpectations(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
-	post := func(body string, header map[string]string) told {
-		return h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: body, header: header})
+	post := func(body string, header map[string]string) testAnswer {
+		return h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: body, header: header})
 	}
 	one := func(more string) string { return `{"events":[` + serviced(more) + `]}` }
 	require.Equal(t, 201, post(one(`"expected_version":"no_stream"`), nil).status)
@@ -212,15 +212,15 @@ func TestConcurrencyDemands(t *testing.T) {
 	}
 }
 
-func TestIntentsFromSubmissionToApproval(t *testing.T) {
+func TestIntentLifecycle(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
-	submit := func(payload, more, key string) told {
+	h := startAPI(t)
+	submit := func(payload, more, key string) testAnswer {
 		header := map[string]string{}
 		if key != "" {
 			header["Idempotency-Key"] = key
 		}
-		return h.do(t, ask{method: "POST", path: "/api/intents", token: "ap_clerk", header: header,
+		return h.do(t, testRequest{method: "POST", path: "/api/intents", token: "ap_clerk", header: header,
 			body: `{"type":"note.add_page","legal_entity":"USMF","payload":` + payload + more + `}`})
 	}
 	planned := submit(`{"number":"P-1"}`, `,"dry_run":true`, "")
@@ -241,7 +241,7 @@ func TestIntentsFromSubmissionToApproval(t *testing.T) {
 	taken := submit(`{"number":"P-1"}`, "", "")
 	require.Equal(t, http.StatusConflict, taken.status)
 	require.Equal(t, made["id"], taken.json(t)["holder"].(map[string]any)["event_id"])
-	refused := h.do(t, ask{method: "GET", path: "/api/intents/" + taken.json(t)["intent_id"].(string), token: "ap_clerk"}).json(t)
+	refused := h.do(t, testRequest{method: "GET", path: "/api/intents/" + taken.json(t)["intent_id"].(string), token: "ap_clerk"}).json(t)
 	require.Equal(t, "append.duplicate_business_key", refused["refusal"].(map[string]any)["code"])
 
 	waiting := submit(`{"number":"P-2","secret":true}`, "", "w")
@@ -252,54 +252,54 @@ func TestIntentsFromSubmissionToApproval(t *testing.T) {
 	require.Equal(t, http.StatusOK, replayed.status)
 	require.Equal(t, string(waiting.body), string(replayed.body))
 
-	require.Equal(t, http.StatusForbidden, h.do(t, ask{method: "POST", path: "/api/intents/" + id + "/approve", token: "ap_clerk"}).status)
-	require.Equal(t, http.StatusNotFound, h.do(t, ask{method: "POST", path: "/api/intents/" + id + "/approve", token: "german_controller"}).status)
-	approved := h.do(t, ask{method: "POST", path: "/api/intents/" + id + "/approve", token: "controller"})
+	require.Equal(t, http.StatusForbidden, h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/approve", token: "ap_clerk"}).status)
+	require.Equal(t, http.StatusNotFound, h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/approve", token: "german_controller"}).status)
+	approved := h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/approve", token: "controller"})
 	require.Equal(t, http.StatusCreated, approved.status, string(approved.body))
 	require.Equal(t, "executed", approved.json(t)["status"])
-	stored := h.do(t, ask{method: "GET", path: "/api/intents/" + id + "?legal_entity=USMF", token: "ap_clerk"}).json(t)
+	stored := h.do(t, testRequest{method: "GET", path: "/api/intents/" + id + "?legal_entity=USMF", token: "ap_clerk"}).json(t)
 	require.Equal(t, "p-controller", stored["approvals"].([]any)[0].(map[string]any)["person_id"])
 	require.Equal(t, "2", stored["events"].([]any)[0].(map[string]any)["sequence"])
-	late := h.do(t, ask{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"too late"}`})
+	late := h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"too late"}`})
 	require.Equal(t, http.StatusUnprocessableEntity, late.status)
 
 	id = submit(`{"number":"P-3","secret":true}`, "", "").json(t)["intent_id"].(string)
-	rejected := h.do(t, ask{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"not ours"}`})
+	rejected := h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"not ours"}`})
 	require.Equal(t, http.StatusOK, rejected.status, string(rejected.body))
 	require.Equal(t, "rejected", rejected.json(t)["status"])
 }
 
 func TestRegistryAndLegalEntities(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
-	all := h.do(t, ask{method: "GET", path: "/api/event-types", token: "operator"}).json(t)
+	all := h.do(t, testRequest{method: "GET", path: "/api/event-types", token: "operator"}).json(t)
 	require.EqualValues(t, 6, all["total"])
-	one := h.do(t, ask{method: "GET", path: "/api/event-types/equipment.machine.serviced", token: "operator"}).json(t)
+	one := h.do(t, testRequest{method: "GET", path: "/api/event-types/equipment.machine.serviced", token: "operator"}).json(t)
 	require.Len(t, one["versions"], 1)
 
-	made := h.do(t, ask{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`})
+	made := h.do(t, testRequest{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`})
 	require.Equal(t, http.StatusCreated, made.status, string(made.body))
-	twice := h.do(t, ask{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"FRMF"}`})
+	twice := h.do(t, testRequest{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"FRMF"}`})
 	require.Equal(t, http.StatusConflict, twice.status)
-	require.Len(t, h.do(t, ask{method: "GET", path: "/api/admin/legal-entities", token: "auditor"}).json(t)["legal_entities"], 3)
-	require.Len(t, h.do(t, ask{method: "GET", path: "/api/admin/legal-entities", token: "german_auditor"}).json(t)["legal_entities"], 1)
+	require.Len(t, h.do(t, testRequest{method: "GET", path: "/api/admin/legal-entities", token: "auditor"}).json(t)["legal_entities"], 3)
+	require.Len(t, h.do(t, testRequest{method: "GET", path: "/api/admin/legal-entities", token: "german_auditor"}).json(t)["legal_entities"], 1)
 }
 
 func TestReadModels(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	path := "/api/note/pages?legal_entity=USMF&as_of=2026-03-31&prefix=P&limit=1"
-	page := h.do(t, ask{method: "GET", path: path, token: "auditor"})
+	page := h.do(t, testRequest{method: "GET", path: path, token: "auditor"})
 	require.Equal(t, http.StatusOK, page.status, string(page.body))
 	cursor := page.json(t)["next_cursor"].(string)
 	require.Equal(t, `{"header":{"legal_entity":"USMF","as_of":"2026-03-31","known_at":"seq:0","prefix":"P"},`+
 		`"rows":[{"length":"1.50","number":"P-1"}],"footer":{"total":"1.50"},"has_more":true,"next_cursor":"`+cursor+`"}`, string(page.body))
-	require.Equal(t, string(page.body), string(h.do(t, ask{method: "GET", path: path, token: "auditor"}).body), "the same bytes for ever")
-	rest := h.do(t, ask{method: "GET", path: path + "&cursor=" + cursor, token: "auditor"})
+	require.Equal(t, string(page.body), string(h.do(t, testRequest{method: "GET", path: path, token: "auditor"}).body), "the same bytes for ever")
+	rest := h.do(t, testRequest{method: "GET", path: path + "&cursor=" + cursor, token: "auditor"})
 	require.Contains(t, string(rest.body), `"rows":[],"footer":{"total":"1.50"},"has_more":false}`)
 
-	flat := h.do(t, ask{method: "GET", path: "/api/note/books/B%2F1/pages?legal_entity=USMF&as_of=2026-03-31", token: "auditor"})
+	flat := h.do(t, testRequest{method: "GET", path: "/api/note/books/B%2F1/pages?legal_entity=USMF&as_of=2026-03-31", token: "auditor"})
 	require.Equal(t, `{"legal_entity":"USMF","as_of":"2026-03-31","known_at":"seq:0","book":"B/1","pages":[],"total":"1.50"}`, string(flat.body))
 
 	for query, code := range map[string]string{
@@ -313,15 +313,15 @@ func TestReadModels(t *testing.T) {
 		"legal_entity=XXXX":                   "legal_entity.not_found",
 		"legal_entity=USMF&min_sequence=-1":   "report.min_sequence_invalid",
 	} {
-		require.Equal(t, code, h.do(t, ask{method: "GET", path: "/api/note/pages?" + query, token: "auditor"}).json(t)["code"], query)
+		require.Equal(t, code, h.do(t, testRequest{method: "GET", path: "/api/note/pages?" + query, token: "auditor"}).json(t)["code"], query)
 	}
 }
 
 func TestHealthAndMetrics(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
-	require.Equal(t, http.StatusOK, h.do(t, ask{method: "GET", path: "/livez"}).status)
-	require.Equal(t, http.StatusOK, h.do(t, ask{method: "GET", path: "/readyz"}).status)
+	h := startAPI(t)
+	require.Equal(t, http.StatusOK, h.do(t, testRequest{method: "GET", path: "/livez"}).status)
+	require.Equal(t, http.StatusOK, h.do(t, testRequest{method: "GET", path: "/readyz"}).status)
 	for _, path := range []string{"/livez", "/readyz"} {
 		answer, err := http.Head(h.url + path)
 		require.NoError(t, err)
@@ -331,19 +331,19 @@ func TestHealthAndMetrics(t *testing.T) {
 	h.ready = func() map[string]error {
 		return map[string]error{"database": errors.New("password=x"), "policies": nil}
 	}
-	down := h.do(t, ask{method: "GET", path: "/readyz"})
+	down := h.do(t, testRequest{method: "GET", path: "/readyz"})
 	require.Equal(t, http.StatusServiceUnavailable, down.status)
 	require.Equal(t, `{"checks":{"database":"failing","policies":"ok"},"status":"failing"}`, string(down.body))
-	require.Equal(t, http.StatusOK, h.do(t, ask{method: "GET", path: "/metrics"}).status)
+	require.Equal(t, http.StatusOK, h.do(t, testRequest{method: "GET", path: "/metrics"}).status)
 }
 
-func TestTheLogKeepsNoContents(t *testing.T) {
+func TestRequestLogHasNoContents(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
-	h.do(t, ask{method: "POST", path: "/api/intents", token: "ap_clerk", header: map[string]string{"X-Request-Id": "request-0001"},
+	h := startAPI(t)
+	h.do(t, testRequest{method: "POST", path: "/api/intents", token: "ap_clerk", header: map[string]string{"X-Request-Id": "request-0001"},
 		body: `{"type":"note.add_page","legal_entity":"USMF","payload":{"number":"NEVER-1"}}`})
-	h.do(t, ask{method: "GET", path: "/api/events?stream_type=entity&stream_id=page:NEVER-2&legal_entity=USMF", token: "auditor"})
-	h.do(t, ask{method: "GET", path: "/api/NEVER-3", token: "auditor"})
+	h.do(t, testRequest{method: "GET", path: "/api/events?stream_type=entity&stream_id=page:NEVER-2&legal_entity=USMF", token: "auditor"})
+	h.do(t, testRequest{method: "GET", path: "/api/NEVER-3", token: "auditor"})
 	// With that of the document, which the house has asked for.
 	require.Eventually(t, func() bool { return strings.Count(h.log.String(), `"msg":"request"`) >= 4 }, waitFor, tick)
 	text := h.log.String()
@@ -355,9 +355,9 @@ func TestTheLogKeepsNoContents(t *testing.T) {
 }
 
 // The personal fields of a registration come back as they were given.
-func TestRegistrationsWithPersonalFields(t *testing.T) {
+func TestRegisterPersonalFields(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	fields := `[{"path":"$.contacts[*].email","class":"contact","subject":{"path":"$.contacts[*].person_id","type":"person"}},` +
 		`{"path":"$.iban","class":"bank","subject":{"entity_role":"payee"}}]`
 	body := `{"type":"hr.employee.hired","schema_version":1,"module":"hr","description":"Hired.","data_schema":{"type":"object","additionalProperties":false,"properties":{
@@ -365,11 +365,11 @@ func TestRegistrationsWithPersonalFields(t *testing.T) {
 		"properties":{"person_id":{"type":"string"},"email":{"type":"string"}}}}}},
 		"required_entity_refs":[{"entity_type":"person","role":"payee","cardinality":"one"}],"pii_fields":` + fields + `}`
 	key := map[string]string{"Idempotency-Key": "k-1"}
-	made := h.do(t, ask{method: "POST", path: "/api/event-types", token: "admin", header: key, body: body})
+	made := h.do(t, testRequest{method: "POST", path: "/api/event-types", token: "admin", header: key, body: body})
 	require.Equal(t, http.StatusCreated, made.status, string(made.body))
-	again := h.do(t, ask{method: "POST", path: "/api/event-types", token: "admin", header: key, body: body})
+	again := h.do(t, testRequest{method: "POST", path: "/api/event-types", token: "admin", header: key, body: body})
 	require.Equal(t, http.StatusOK, again.status, string(again.body))
-	versions := h.do(t, ask{method: "GET", path: "/api/event-types/hr.employee.hired", token: "operator"}).json(t)["versions"].([]any)
+	versions := h.do(t, testRequest{method: "GET", path: "/api/event-types/hr.employee.hired", token: "operator"}).json(t)["versions"].([]any)
 	shown, err := json.Marshal(versions[0].(map[string]any)["pii_fields"])
 	require.NoError(t, err)
 	require.JSONEq(t, fields, string(shown))
@@ -377,9 +377,9 @@ func TestRegistrationsWithPersonalFields(t *testing.T) {
 
 // Registrations keep nothing under a key: what is stored tells whether the same was
 // asked for before.
-func TestAdministrationIsRepeatable(t *testing.T) {
+func TestRepeatedAdministration(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	key := map[string]string{"Idempotency-Key": "k-1"}
 	for path, bodies := range map[string][2]string{
 		"/api/event-types": {
@@ -388,14 +388,14 @@ func TestAdministrationIsRepeatable(t *testing.T) {
 		},
 		"/api/admin/legal-entities": {`{"code":"FRMF","name":"France"}`, `{"code":"FRMF","name":"Another"}`},
 	} {
-		first := h.do(t, ask{method: "POST", path: path, token: "admin", header: key, body: bodies[0]})
+		first := h.do(t, testRequest{method: "POST", path: path, token: "admin", header: key, body: bodies[0]})
 		require.Equal(t, http.StatusCreated, first.status, string(first.body))
-		again := h.do(t, ask{method: "POST", path: path, token: "admin", header: key, body: bodies[0]})
+		again := h.do(t, testRequest{method: "POST", path: path, token: "admin", header: key, body: bodies[0]})
 		require.Equal(t, http.StatusOK, again.status, string(again.body))
 		require.JSONEq(t, string(first.body), string(again.body))
-		other := h.do(t, ask{method: "POST", path: path, token: "admin", header: key, body: bodies[1]})
+		other := h.do(t, testRequest{method: "POST", path: path, token: "admin", header: key, body: bodies[1]})
 		require.GreaterOrEqual(t, other.status, 400)
-		bare := h.do(t, ask{method: "POST", path: path, token: "admin", body: bodies[0]})
+		bare := h.do(t, testRequest{method: "POST", path: path, token: "admin", body: bodies[0]})
 		require.Equal(t, http.StatusConflict, bare.status)
 	}
 }

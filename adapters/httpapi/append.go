@@ -36,9 +36,9 @@ func (s *Server) appendBatch(ctx context.Context, batch api.AppendRequest, idemp
 	if err != nil {
 		return none, err
 	}
-	le, err := s.enter(ctx, actionAppend, code, s.typesOf(batch)...)
+	le, err := s.authorizeIn(ctx, actionAppend, code, s.typesOf(batch)...)
 	if err != nil {
-		return none, ofMember(err, "/events/0/scope/legal_entity")
+		return none, pointAtMember(err, "/events/0/scope/legal_entity")
 	}
 	if err := s.checkStreams(batch); err != nil {
 		return none, err
@@ -54,7 +54,7 @@ func (s *Server) appendBatch(ctx context.Context, batch api.AppendRequest, idemp
 	}
 	for i := range batch.Events {
 		if req.Drafts[i], err = s.draft(ctx, &batch.Events[i], le); err != nil {
-			return none, under(err, i)
+			return none, pointAtEvent(err, i)
 		}
 	}
 	if req.Streams, err = streamExpectations(batch.Events, expectedVersion); err != nil {
@@ -63,7 +63,7 @@ func (s *Server) appendBatch(ctx context.Context, batch api.AppendRequest, idemp
 	if req.Entities, err = entityExpectations(batch.Events); err != nil {
 		return none, err
 	}
-	if req.Conditions, err = conditions(batch.AppendCondition, code); err != nil {
+	if req.Conditions, err = parseConditions(batch.AppendCondition, code); err != nil {
 		return none, err
 	}
 	if req.IdempotencyKey != "" {
@@ -89,8 +89,8 @@ func (s *Server) appendBatch(ctx context.Context, batch api.AppendRequest, idemp
 	return a, err
 }
 
-// under puts the event's place before a fault's pointer.
-func under(err error, index int) error {
+// pointAtEvent puts the event's place before a fault's pointer.
+func pointAtEvent(err error, index int) error {
 	f, ok := fault.As(err)
 	if !ok {
 		return err
@@ -98,9 +98,9 @@ func under(err error, index int) error {
 	return f.WithField(fmt.Sprintf("/events/%d%s", index, f.Field))
 }
 
-// ofMember points a fault about a legal entity, which reads name as a parameter,
+// pointAtMember points a fault about a legal entity, which reads name as a parameter,
 // at the member of the body that names it.
-func ofMember(err error, pointer string) error {
+func pointAtMember(err error, pointer string) error {
 	if f, ok := fault.As(err); ok && f.Field == "legal_entity" {
 		return f.WithField(pointer)
 	}
@@ -116,10 +116,10 @@ func legalEntityOf(batch api.AppendRequest) (string, error) {
 	for i := range batch.Events {
 		switch have := batch.Events[i].Scope.LegalEntity; have {
 		case "":
-			return "", under(missing("/scope/legal_entity"), i)
+			return "", pointAtEvent(missingMember("/scope/legal_entity"), i)
 		case code:
 		default:
-			return "", under(mixedLegalEntities("/scope/legal_entity"), i)
+			return "", pointAtEvent(mixedLegalEntities("/scope/legal_entity"), i)
 		}
 	}
 	return code, nil
@@ -151,7 +151,7 @@ func (s *Server) checkStreams(batch api.AppendRequest) error {
 	for i := range batch.Events {
 		e := &batch.Events[i]
 		if owner := s.config.Catalog.Owner(e.Stream.Type); owner != "" && owner != s.config.Catalog.Owner(e.Type) {
-			return under(fault.New(fault.Forbidden, "append.stream_owned_by_module",
+			return pointAtEvent(fault.New(fault.Forbidden, "append.stream_owned_by_module",
 				"streams of this type belong to the built-in module %s; choose a stream type of your own and refer to its documents by entities", owner).
 				WithField("/stream/type"), i)
 		}
@@ -168,17 +168,17 @@ func (s *Server) checkSizes(batch api.AppendRequest) error {
 	for i := range batch.Events {
 		data := batch.Events[i].Data
 		if len(data) > s.limits.EventBytes {
-			return under(fault.New(fault.TooLarge, "append.event_too_large", "an event's payload may have %d bytes; split it or keep the bulk elsewhere and refer to it", s.limits.EventBytes).
+			return pointAtEvent(fault.New(fault.TooLarge, "append.event_too_large", "an event's payload may have %d bytes; split it or keep the bulk elsewhere and refer to it", s.limits.EventBytes).
 				WithNumbers(s.limits.EventBytes, len(data)), i)
 		}
 		// A value takes two bytes at least, so smaller documents cannot have too many.
 		if len(data) > 2*s.limits.EventNodes {
-			if err := jsondoc.Check(data, s.limits.ofEvent()); err != nil {
+			if err := jsondoc.Check(data, s.limits.eventLimits()); err != nil {
 				f, ok := fault.As(err)
 				if !ok {
 					return err
 				}
-				return under(f.WithField("/data"+f.Field), i)
+				return pointAtEvent(f.WithField("/data"+f.Field), i)
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntit
 		Source: event.Source{System: e.Source.System, Channel: e.Source.Channel, Reference: e.Source.Reference},
 	}
 	if e.Type == "" {
-		return d, missing("/type")
+		return d, missingMember("/type")
 	}
 	version, err := schemaVersion(e.SchemaVersion, "append.schema_version_invalid")
 	if err != nil {
@@ -239,25 +239,25 @@ func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntit
 	}
 	if e.CausedBy != "" {
 		if d.CausedBy, err = event.ParseID(e.CausedBy); err != nil {
-			return d, badCause("/caused_by")
+			return d, invalidCause("/caused_by")
 		}
 	}
 	if e.CausedByLegalEntity != "" && e.CausedByLegalEntity != le.Code {
 		if e.CausedBy == "" {
-			return d, missing("/caused_by")
+			return d, missingMember("/caused_by")
 		}
-		other, err := s.inSight(ctx, e.CausedByLegalEntity)
+		other, err := s.findVisible(ctx, e.CausedByLegalEntity)
 		if err != nil {
-			return d, ofMember(err, "/caused_by_legal_entity")
+			return d, pointAtMember(err, "/caused_by_legal_entity")
 		}
 		d.CausedByPartition = other.Partition
 	}
 	return d, nil
 }
 
-// inSight finds a legal entity that the caller may see but does not act in.
-func (s *Server) inSight(ctx context.Context, code string) (ports.LegalEntity, error) {
-	visible, err := s.visible(ctx)
+// findVisible finds a legal entity that the caller may see but does not act in.
+func (s *Server) findVisible(ctx context.Context, code string) (ports.LegalEntity, error) {
+	visible, err := s.visibleLegalEntities(ctx)
 	if err != nil {
 		return ports.LegalEntity{}, err
 	}
@@ -270,7 +270,7 @@ func (s *Server) inSight(ctx context.Context, code string) (ports.LegalEntity, e
 		"there is no such legal entity that you may see; GET /api/admin/legal-entities lists them").WithField("/caused_by_legal_entity")
 }
 
-func badCause(pointer string) error {
+func invalidCause(pointer string) error {
 	return fault.New(fault.Invalid, "request.caused_by_invalid", "caused_by is the id of an event, 26 characters; correct it").WithField(pointer)
 }
 
@@ -323,7 +323,7 @@ func streamExpectations(events []api.NewEvent, header string) ([]concurrency.Str
 		field := fmt.Sprintf("/events/%d/expected_version", i)
 		expected, ok := parseExpected(e.ExpectedVersion)
 		if !ok {
-			return nil, badExpectation(field)
+			return nil, invalidExpectation(field)
 		}
 		if err := demand(event.StreamID{Type: e.Stream.Type, ID: e.Stream.ID}, expected, field); err != nil {
 			return nil, err
@@ -346,7 +346,7 @@ func streamExpectations(events []api.NewEvent, header string) ([]concurrency.Str
 	return out, demand(stream, expected, "Expected-Version")
 }
 
-func badExpectation(field string) error {
+func invalidExpectation(field string) error {
 	return fault.New(fault.Invalid, "append.expected_version_invalid", "an expected version is a number, no_stream, stream_exists or any; correct it").WithField(field)
 }
 
@@ -369,7 +369,7 @@ func entityExpectations(events []api.NewEvent) ([]concurrency.EntityExpectation,
 	return out, nil
 }
 
-func conditions(c api.AppendCondition, code string) ([]concurrency.AppendCondition, error) {
+func parseConditions(c api.AppendCondition, code string) ([]concurrency.AppendCondition, error) {
 	if c.Items == nil && c.After == "" && c.LegalEntity == "" {
 		return nil, nil
 	}
@@ -378,16 +378,16 @@ func conditions(c api.AppendCondition, code string) ([]concurrency.AppendConditi
 	}
 	after, err := strconv.ParseUint(c.After, 10, 63)
 	if err != nil {
-		return nil, badCondition("/append_condition/after")
+		return nil, invalidCondition("/append_condition/after")
 	}
-	items, err := conditionItems(c.Items, "/append_condition/items")
+	items, err := parseConditionItems(c.Items, "/append_condition/items")
 	if err != nil {
 		return nil, err
 	}
 	return []concurrency.AppendCondition{{Items: items, After: event.Sequence(after)}}, nil
 }
 
-func badCondition(pointer string) error {
+func invalidCondition(pointer string) error {
 	return fault.New(fault.Invalid, "append.condition_invalid", "a condition has items, each with types, tags or entities, and the sequence after which none may match; correct it").
 		WithField(pointer)
 }

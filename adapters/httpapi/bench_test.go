@@ -12,7 +12,7 @@ import (
 // BenchmarkSubmitIntent is the hot path without a database: 64 clients over
 // loopback, the real pipeline, the store in memory.
 func BenchmarkSubmitIntent(b *testing.B) {
-	h := openHouse(b)
+	h := startAPI(b)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	var n atomic.Int64
 	b.SetParallelism(32)

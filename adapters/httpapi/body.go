@@ -34,14 +34,14 @@ func (b *bodyBuffer) release() {
 	}
 }
 
-// drain is how long the rest of a body that is refused may still be read, so that
+// drainTimeout is how long the rest of a body that is refused may still be read, so that
 // the sender sees the answer before the connection ends.
-const drain = 2 * time.Second
+const drainTimeout = 2 * time.Second
 
-// read takes the body in and looks at its bytes before any decoder does. A body
+// readBody takes the body in and looks at its bytes before any decoder does. A body
 // over the limit is refused as soon as that is known: by its announced length, or
 // while it is still being sent.
-func (s *Server) read(c echo.Context, buffer *bodyBuffer, op operation) error {
+func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation) error {
 	r := c.Request()
 	if r.ContentLength > s.limits.BodyBytes {
 		return s.tooLarge(c)
@@ -72,12 +72,12 @@ func (s *Server) read(c echo.Context, buffer *bodyBuffer, op operation) error {
 	if buffer.Len() == 0 && op.body == optionalBody {
 		return nil
 	}
-	return jsondoc.Check(buffer.Bytes(), s.limits.ofBody(op.batch))
+	return jsondoc.Check(buffer.Bytes(), s.limits.bodyLimits(op.batch))
 }
 
 func (s *Server) tooLarge(c echo.Context) error {
 	c.Response().Header().Set(echo.HeaderConnection, "close")
-	_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(drain))
+	_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(drainTimeout))
 	return fault.New(fault.TooLarge, "http.body_too_large", "a request body may have %d bytes; send less at once", s.limits.BodyBytes).
 		With("limit", s.limits.BodyBytes)
 }
@@ -172,15 +172,15 @@ func pointerAt(raw []byte, offset int64) string {
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// missing is the refusal of a body that lacks a member.
-func missing(pointer string) error {
+// missingMember is the refusal of a body that lacks a member.
+func missingMember(pointer string) error {
 	return fault.New(fault.Invalid, "request.member_missing", "this member is required; add it").WithField(pointer)
 }
 
 // checkObject refuses anything that is not a JSON object.
 func checkObject(raw json.RawMessage, pointer string) error {
 	if len(raw) == 0 {
-		return missing(pointer)
+		return missingMember(pointer)
 	}
 	if raw[0] != '{' {
 		return fault.New(fault.Invalid, "json.wrong_type", "this member is a JSON object; send one").WithField(pointer)

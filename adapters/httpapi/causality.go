@@ -24,7 +24,7 @@ func (s *Server) getLineage(ctx context.Context, r request) (response, error) {
 		return nil, err
 	}
 	var found query.Lineage
-	err = s.within(ctx, actionReadEvents, r.query("legal_entity"), codeEventNotFound, func(le ports.LegalEntity) (err error) {
+	err = s.inLegalEntities(ctx, actionReadEvents, r.query("legal_entity"), codeEventNotFound, func(le ports.LegalEntity) (err error) {
 		found, err = s.config.Events.Lineage(ctx, le, callOf(ctx).principal.LegalEntities, id)
 		return err
 	})
@@ -41,7 +41,7 @@ func (s *Server) getLineage(ctx context.Context, r request) (response, error) {
 	}
 	w.raw(`,"depth":`)
 	w.b = strconv.AppendInt(w.b, int64(len(found.Events)), 10)
-	w.leftOut(found.Omissions)
+	w.writeLeftOut(found.Omissions)
 	w.raw("}")
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
@@ -52,12 +52,12 @@ func (s *Server) getDescendants(ctx context.Context, r request) (response, error
 	if err != nil {
 		return nil, err
 	}
-	limit, err := most(r.query("limit"))
+	limit, err := parseGraphLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
 	var found query.Descendants
-	err = s.within(ctx, actionReadEvents, r.query("legal_entity"), codeEventNotFound, func(le ports.LegalEntity) (err error) {
+	err = s.inLegalEntities(ctx, actionReadEvents, r.query("legal_entity"), codeEventNotFound, func(le ports.LegalEntity) (err error) {
 		found, err = s.config.Events.Descendants(ctx, le, callOf(ctx).principal.LegalEntities, id, limit)
 		return err
 	})
@@ -88,14 +88,14 @@ func (s *Server) getDescendants(ctx context.Context, r request) (response, error
 	}
 	w.raw(`],"count":`)
 	w.b = strconv.AppendInt(w.b, int64(len(shown)), 10)
-	w.leftOut(found.Omissions)
+	w.writeLeftOut(found.Omissions)
 	w.raw("}")
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
 // getProcess answers GET /api/events/process/{correlation_id}.
 func (s *Server) getProcess(ctx context.Context, r request) (response, error) {
-	limit, err := most(r.query("limit"))
+	limit, err := parseGraphLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
@@ -121,12 +121,12 @@ func (s *Server) getProcess(ctx context.Context, r request) (response, error) {
 		}
 		w.raw(`{"event_id":`)
 		w.text(found.Events[i].ID.String())
-		w.millis("since_start_ms", step.SinceStart)
-		w.millis("since_previous_ms", step.SincePrevious)
+		w.writeMilliseconds("since_start_ms", step.SinceStart)
+		w.writeMilliseconds("since_previous_ms", step.SincePrevious)
 		w.raw("}")
 	}
 	w.raw("]")
-	w.millis("process_duration_ms", found.Duration)
+	w.writeMilliseconds("process_duration_ms", found.Duration)
 	w.raw(`,"actors_involved":`)
 	actors, err := encode(found.Actors)
 	if err != nil {
@@ -139,21 +139,21 @@ func (s *Server) getProcess(ctx context.Context, r request) (response, error) {
 		return nil, err
 	}
 	w.bytes(entities)
-	w.leftOut(found.Omissions)
+	w.writeLeftOut(found.Omissions)
 	w.raw("}")
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
-// most reads the limit of an answer that is not paged.
-func most(text string) (int, error) {
+// parseGraphLimit reads the limit of an answer that is not paged.
+func parseGraphLimit(text string) (int, error) {
 	if text == "" {
 		return query.MaxEvents, nil
 	}
-	return pageLimit(text)
+	return parsePageLimit(text)
 }
 
-// leftOut writes what an answer does not show.
-func (r *renderer) leftOut(left []query.Omission) {
+// writeLeftOut writes what an answer does not show.
+func (r *renderer) writeLeftOut(left []query.Omission) {
 	r.raw(`,"truncated":`)
 	r.b = strconv.AppendBool(r.b, len(left) > 0)
 	if len(left) == 0 {
@@ -172,8 +172,8 @@ func (r *renderer) leftOut(left []query.Omission) {
 	r.raw("]")
 }
 
-// millis writes a duration, which is a whole number of microseconds.
-func (r *renderer) millis(name string, d time.Duration) {
+// writeMilliseconds writes a duration, which is a whole number of microseconds.
+func (r *renderer) writeMilliseconds(name string, d time.Duration) {
 	r.raw(`,"`)
 	r.raw(name)
 	r.raw(`":`)

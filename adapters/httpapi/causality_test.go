@@ -16,29 +16,29 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// service appends one event to a legal entity and gives its id.
-func (h *house) service(t *testing.T, entity, more string) string {
+// appendCausedService appends one event to a legal entity and gives its id.
+func (h *apiFixture) appendCausedService(t *testing.T, entity, more string) string {
 	t.Helper()
-	a := h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: events(strings.Replace(serviced(more), "USMF", entity, 1))})
+	a := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: events(strings.Replace(serviced(more), "USMF", entity, 1))})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	return a.json(t)["events"].([]any)[0].(map[string]any)["id"].(string)
 }
 
 func TestDescendantsAndProcess(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
 	caused := func(by, in string) string {
 		return fmt.Sprintf(`"caused_by":%q,"caused_by_legal_entity":%q,"correlation_id":"c/1 ä"`, by, in)
 	}
-	a := h.service(t, "USMF", `"correlation_id":"c/1 ä"`)
-	b := h.service(t, "USMF", caused(a, "USMF"))
-	c := h.service(t, "DEMF", caused(a, "USMF"))
-	d := h.service(t, "DEMF", caused(c, "DEMF"))
-	h.service(t, "USMF", "")
+	a := h.appendCausedService(t, "USMF", `"correlation_id":"c/1 ä"`)
+	b := h.appendCausedService(t, "USMF", caused(a, "USMF"))
+	c := h.appendCausedService(t, "DEMF", caused(a, "USMF"))
+	d := h.appendCausedService(t, "DEMF", caused(c, "DEMF"))
+	h.appendCausedService(t, "USMF", "")
 	get := func(path, token string) map[string]any {
 		t.Helper()
-		answer := h.do(t, ask{method: "GET", path: path, token: token})
+		answer := h.do(t, testRequest{method: "GET", path: path, token: token})
 		require.Equal(t, http.StatusOK, answer.status, string(answer.body))
 		return answer.json(t)
 	}
@@ -70,7 +70,7 @@ func TestDescendantsAndProcess(t *testing.T) {
 	lineage := get("/api/events/"+d+"/lineage", "german_auditor")
 	require.EqualValues(t, 2, lineage["depth"])
 	require.Equal(t, []any{map[string]any{"reason": "legal_entity", "event_id": c}}, lineage["left_out"])
-	require.Equal(t, http.StatusNotFound, h.do(t, ask{method: "GET", path: "/api/events/" + a + "/descendants", token: "german_auditor"}).status)
+	require.Equal(t, http.StatusNotFound, h.do(t, testRequest{method: "GET", path: "/api/events/" + a + "/descendants", token: "german_auditor"}).status)
 
 	process := get("/api/events/process/"+url.PathEscape("c/1 ä"), "auditor")
 	require.Equal(t, "c/1 ä", process["correlation_id"])
@@ -86,7 +86,7 @@ func TestDescendantsAndProcess(t *testing.T) {
 	require.Len(t, process["events"], 1)
 	require.Equal(t, []any{map[string]any{"reason": "count"}, map[string]any{"reason": "legal_entity"}}, process["left_out"])
 
-	for name, c := range map[string]ask{
+	for name, c := range map[string]testRequest{
 		"descendants_not_found":  {path: "/api/events/01JWZX3V9K5T7Q8R2M4N6P0ABC/descendants"},
 		"descendants_of_nothing": {path: "/api/events/17/descendants"},
 		"descendants_limit":      {path: "/api/events/" + a + "/descendants?limit=1001"},
@@ -103,24 +103,24 @@ func TestDescendantsAndProcess(t *testing.T) {
 	}
 }
 
-func TestQueryGivesTheConditionThatAnAppendTakesBack(t *testing.T) {
+func TestQueryAppendCondition(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
 	for i := range 5 {
-		h.service(t, "USMF", fmt.Sprintf(`"tags":["plant-%d"]`, i%2))
+		h.appendCausedService(t, "USMF", fmt.Sprintf(`"tags":["plant-%d"]`, i%2))
 	}
-	h.service(t, "DEMF", `"tags":["plant-0"]`)
-	read := func(more string) told {
-		return h.do(t, ask{method: "POST", path: "/api/query", token: "module",
+	h.appendCausedService(t, "DEMF", `"tags":["plant-0"]`)
+	read := func(more string) testAnswer {
+		return h.do(t, testRequest{method: "POST", path: "/api/query", token: "module",
 			body: `{"legal_entity":"USMF","items":[{"tags":["plant-0"]},{"types":["a.b.c"],"entities":[{"entity_type":"machine","entity_id":"M-17"}]}]` + more + `}`})
 	}
-	appendWith := func(condition string) told {
-		return h.do(t, ask{method: "POST", path: "/api/events", token: "module",
+	appendWith := func(condition string) testAnswer {
+		return h.do(t, testRequest{method: "POST", path: "/api/events", token: "module",
 			body: `{"events":[` + serviced(`"tags":["plant-0"]`) + `],"append_condition":` + condition + `}`})
 	}
 	// condition is the text of the answer's member, taken as it is.
-	condition := func(a told) string {
+	condition := func(a testAnswer) string {
 		_, rest, found := strings.Cut(string(a.body), `"append_condition":`)
 		require.True(t, found)
 		return strings.TrimSuffix(rest, "}")
@@ -144,10 +144,12 @@ func TestQueryGivesTheConditionThatAnAppendTakesBack(t *testing.T) {
 	refused = appendWith(condition(last))
 	expect(t, "query_condition_failed", refused)
 
-	post := func(body string) ask { return ask{method: "POST", path: "/api/query", token: "module", body: body} }
+	post := func(body string) testRequest {
+		return testRequest{method: "POST", path: "/api/query", token: "module", body: body}
+	}
 	many := func(n int, text string) string { return strings.TrimSuffix(strings.Repeat(text+",", n), ",") }
-	item := func(inner string) ask { return post(`{"legal_entity":"USMF","items":[` + inner + `]}`) }
-	for name, a := range map[string]ask{
+	item := func(inner string) testRequest { return post(`{"legal_entity":"USMF","items":[` + inner + `]}`) }
+	for name, a := range map[string]testRequest{
 		"query_items_missing":       post(`{"legal_entity":"USMF"}`),
 		"query_legal_entity":        post(`{"items":[{"tags":["x"]}]}`),
 		"query_out_of_sight":        {method: "POST", path: "/api/query", token: "german_module", body: `{"legal_entity":"USMF","items":[{"tags":["x"]}]}`},
@@ -190,18 +192,18 @@ func (l sealedLog) Match(ctx context.Context, q query.MatchQuery) (query.MatchPa
 	return page, err
 }
 
-func TestPersonalValuesInTreesProcessesAndQueries(t *testing.T) {
+func TestPersonalValuesInCausality(t *testing.T) {
 	t.Parallel()
-	keys := newSafe(t)
-	h := openSafeHouse(t, keys)
+	keys := newSealingStub(t)
+	h := startSealedAPI(t, keys)
 	h.machineType(t)
-	cause := h.service(t, "USMF", `"correlation_id":"c-1"`)
+	cause := h.appendCausedService(t, "USMF", `"correlation_id":"c-1"`)
 	for _, note := range []string{"call <Ada>", "erased"} {
-		a := h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: events(strings.Replace(
+		a := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: events(strings.Replace(
 			serviced(`"correlation_id":"c-1","tags":["call"],"caused_by":"`+cause+`"`), `{"hours":2.5}`, `{"hours":2.5,"note":"`+note+`"}`, 1))})
 		require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	}
-	for name, a := range map[string]ask{
+	for name, a := range map[string]testRequest{
 		"descendants": {method: "GET", path: "/api/events/" + cause + "/descendants"},
 		"process":     {method: "GET", path: "/api/events/process/c-1"},
 		"query":       {method: "POST", path: "/api/query", body: `{"legal_entity":"USMF","items":[{"tags":["call"]}]}`},

@@ -17,7 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl"
 )
 
-func TestEveryKindHasAStatus(t *testing.T) {
+func TestStatusOfEveryFaultKind(t *testing.T) {
 	t.Parallel()
 	require.Len(t, statuses, len(fault.Kinds()))
 	for _, k := range fault.Kinds() {
@@ -95,13 +95,13 @@ func TestListSchemas(t *testing.T) {
 	}
 }
 
-type declared map[string]module.ReadModel
+type catalogStub map[string]module.ReadModel
 
-func (d declared) ReadModels() map[string]module.ReadModel { return d }
-func (declared) IntentTypes() []module.IntentType          { return nil }
-func (declared) Owner(string) string                       { return "" }
+func (d catalogStub) ReadModels() map[string]module.ReadModel { return d }
+func (catalogStub) IntentTypes() []module.IntentType          { return nil }
+func (catalogStub) Owner(string) string                       { return "" }
 
-func TestReadModelsThatDoNotFitAreRefused(t *testing.T) {
+func TestInvalidReadModels(t *testing.T) {
 	t.Parallel()
 	for path, params := range map[string][]module.Param{
 		"events/latest":           nil,
@@ -110,13 +110,13 @@ func TestReadModelsThatDoNotFitAreRefused(t *testing.T) {
 		"gl/{account}":            {{Name: "account"}},
 		"gl/journal":              {{Name: "as_of"}},
 	} {
-		_, err := New(Config{Catalog: declared{path: {Params: params}}})
+		_, err := New(Config{Catalog: catalogStub{path: {Params: params}}})
 		require.Error(t, err, path)
 		require.True(t, strings.Contains(err.Error(), path))
 	}
 }
 
-func TestAWrongTypeIsLocated(t *testing.T) {
+func TestPointerAt(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		`{"events":[{"type":"a","tags":["x"]},{"type":"b","stream":{"type":"m","id":17}}]}`: "/events/1/stream/id",
@@ -136,7 +136,7 @@ func TestAWrongTypeIsLocated(t *testing.T) {
 
 // The document of the built-in modules is a valid one and has all their read
 // models and intents.
-func TestTheDocumentOfTheBuiltInModules(t *testing.T) {
+func TestDocumentOfBuiltInModules(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
 	require.NoError(t, err)

@@ -25,8 +25,8 @@ var customProjectionHandlers = handlers{
 
 const actionDefineProjections = "projections.define"
 
-// OwnProjections are those that tenants create: declarative.Service.
-type OwnProjections interface {
+// CustomProjections are those that tenants create: declarative.Service.
+type CustomProjections interface {
 	Create(ctx context.Context, c custom.Creation) (projection.Projection, custom.Trial, error)
 	Change(ctx context.Context, c custom.Creation, switching bool) (custom.Changed, error)
 	Delete(ctx context.Context, tenantID, name, by string) error
@@ -34,16 +34,16 @@ type OwnProjections interface {
 	Rows(ctx context.Context, q custom.Question) (custom.Page, error)
 }
 
-func (s *Server) ownProjections() (OwnProjections, error) {
-	if s.config.OwnProjections == nil {
+func (s *Server) customProjections() (CustomProjections, error) {
+	if s.config.CustomProjections == nil {
 		return nil, projectionsNotServed()
 	}
-	return s.config.OwnProjections, nil
+	return s.config.CustomProjections, nil
 }
 
-// named gives the name that a projection has among those of all tenants. What belongs to
+// fullProjectionName gives the name that a projection has among those of all tenants. What belongs to
 // another tenant is as unknown as what does not exist.
-func (s *Server) named(ctx context.Context, name string) (string, error) {
+func (s *Server) fullProjectionName(ctx context.Context, name string) (string, error) {
 	if projection.IsOwnName(name) {
 		return projection.OwnName(callOf(ctx).principal.TenantID, name), nil
 	}
@@ -53,42 +53,42 @@ func (s *Server) named(ctx context.Context, name string) (string, error) {
 	return name, nil
 }
 
-// ownName is what the caller's tenant calls a projection; mine is false for another
+// tenantProjectionName is what the caller's tenant calls a projection; mine is false for another
 // tenant's.
-func ownName(ctx context.Context, full string) (name string, mine bool) {
+func tenantProjectionName(ctx context.Context, full string) (name string, mine bool) {
 	tenant, name, owned := projection.Owner(full)
 	return name, !owned || tenant == callOf(ctx).principal.TenantID
 }
 
-// mayChange wants the right to decide about a projection in all legal entities that its
+// checkMayChange wants the right to decide about a projection in all legal entities that its
 // versions read: readers may be switched from one to the other.
-func (s *Server) mayChange(ctx context.Context, name string) error {
+func (s *Server) checkMayChange(ctx context.Context, name string) error {
 	p := callOf(ctx).principal
-	if !projection.IsOwnName(name) || s.config.OwnProjections == nil {
-		return s.forAll(ctx)
+	if !projection.IsOwnName(name) || s.config.CustomProjections == nil {
+		return s.checkDecidesForAll(ctx)
 	}
 	if len(p.LegalEntities) == 0 {
 		return nil
 	}
-	versions, err := s.config.OwnProjections.Versions(ctx, p.TenantID, name)
+	versions, err := s.config.CustomProjections.Versions(ctx, p.TenantID, name)
 	if err != nil {
 		return err
 	}
 	for _, d := range versions {
-		if err := ofCaller(p, d.Filter); err != nil {
+		if err := checkFilterVisible(p, d.Filter); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// maySee hides a tenant's projection from who sees no legal entity that it reads.
-func (s *Server) maySee(ctx context.Context, name string) error {
+// checkMaySee hides a tenant's projection from who sees no legal entity that it reads.
+func (s *Server) checkMaySee(ctx context.Context, name string) error {
 	p := callOf(ctx).principal
-	if !projection.IsOwnName(name) || s.config.OwnProjections == nil || len(p.LegalEntities) == 0 {
+	if !projection.IsOwnName(name) || s.config.CustomProjections == nil || len(p.LegalEntities) == 0 {
 		return nil
 	}
-	versions, err := s.config.OwnProjections.Versions(ctx, p.TenantID, name)
+	versions, err := s.config.CustomProjections.Versions(ctx, p.TenantID, name)
 	if err != nil {
 		return err
 	}
@@ -100,8 +100,8 @@ func (s *Server) maySee(ctx context.Context, name string) error {
 	return projection.NotFound(name)
 }
 
-// ofCaller refuses a filter that reads legal entities which are not the caller's.
-func ofCaller(p ports.Principal, f projection.Filter) error {
+// checkFilterVisible refuses a filter that reads legal entities which are not the caller's.
+func checkFilterVisible(p ports.Principal, f projection.Filter) error {
 	beyond := func(code string) bool { return !slices.Contains(p.LegalEntities, code) }
 	if len(p.LegalEntities) > 0 && (len(f.LegalEntities) == 0 || slices.ContainsFunc(f.LegalEntities, beyond)) {
 		return fault.New(fault.Forbidden, "projection.affects_others",
@@ -110,9 +110,9 @@ func ofCaller(p ports.Principal, f projection.Filter) error {
 	return nil
 }
 
-// definition reads what a new projection or a changed one is to be. Fault
+// parseDefinition reads what a new projection or a changed one is to be. Fault
 // projection.affects_others.
-func definition(ctx context.Context, b *api.NewProjection) (custom.Creation, error) {
+func parseDefinition(ctx context.Context, b *api.NewProjection) (custom.Creation, error) {
 	p := callOf(ctx).principal
 	c := custom.Creation{Name: b.Name, By: p.PersonID, Expected: b.ExpectedVersion, Definition: projection.Definition{
 		TenantID: p.TenantID, Description: b.Description, Key: b.Key, Fold: b.Fold,
@@ -124,30 +124,30 @@ func definition(ctx context.Context, b *api.NewProjection) (custom.Creation, err
 	if err := shredding.CheckText("/description", b.Description); err != nil {
 		return c, err
 	}
-	return c, ofCaller(p, c.Definition.Filter)
+	return c, checkFilterVisible(p, c.Definition.Filter)
 }
 
 // createProjection answers POST /api/admin/projections.
 func (s *Server) createProjection(ctx context.Context, r request, body *api.NewProjection) (response, error) {
-	service, err := s.ownProjections()
+	service, err := s.customProjections()
 	if err != nil {
 		return nil, err
 	}
-	c, err := definition(ctx, body)
+	c, err := parseDefinition(ctx, body)
 	if err != nil {
 		return nil, err
 	}
-	if c.DryRun, err = yes("dry_run", r.query("dry_run")); err != nil {
+	if c.DryRun, err = parseFlag("dry_run", r.query("dry_run")); err != nil {
 		return nil, err
 	}
-	if c.Untried, err = yes("untried", r.query("untried")); err != nil {
+	if c.Untried, err = parseFlag("untried", r.query("untried")); err != nil {
 		return nil, err
 	}
 	made, trial, err := service.Create(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.defined(ctx, c, made.Version, trial)
+	out, err := s.describeDefinition(ctx, c, made.Version, trial)
 	if err != nil {
 		return nil, err
 	}
@@ -158,51 +158,51 @@ func (s *Server) createProjection(ctx context.Context, r request, body *api.NewP
 	return reply(http.StatusCreated, out)
 }
 
-// definedShown is what became of a definition.
-type definedShown struct {
-	Name      string         `json:"name"`
-	Version   int            `json:"version"`
-	Shown     int            `json:"shown,omitempty"`
-	Unchanged bool           `json:"unchanged,omitempty"`
-	DryRun    bool           `json:"dry_run"`
-	LookedAt  int            `json:"looked_at"`
-	Events    int            `json:"events"`
-	Trial     []trialShown   `json:"trial"`
-	Warnings  []warningShown `json:"warnings"`
+// definitionResult is what became of a definition.
+type definitionResult struct {
+	Name      string              `json:"name"`
+	Version   int                 `json:"version"`
+	Shown     int                 `json:"shown,omitempty"`
+	Unchanged bool                `json:"unchanged,omitempty"`
+	DryRun    bool                `json:"dry_run"`
+	LookedAt  int                 `json:"looked_at"`
+	Events    int                 `json:"events"`
+	Trial     []trialResult       `json:"trial"`
+	Warnings  []definitionWarning `json:"warnings"`
 }
 
-type warningShown struct {
+type definitionWarning struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
 	Field  string `json:"field"`
 }
 
-func (s *Server) defined(ctx context.Context, c custom.Creation, version int, t custom.Trial) (definedShown, error) {
-	out := definedShown{Name: c.Name, Version: version, DryRun: c.DryRun, LookedAt: t.Looked, Events: t.Events, Trial: []trialShown{}, Warnings: []warningShown{}}
+func (s *Server) describeDefinition(ctx context.Context, c custom.Creation, version int, t custom.Trial) (definitionResult, error) {
+	out := definitionResult{Name: c.Name, Version: version, DryRun: c.DryRun, LookedAt: t.Looked, Events: t.Events, Trial: []trialResult{}, Warnings: []definitionWarning{}}
 	for _, e := range t.Entities {
-		shown, err := s.trialShown(ctx, e)
+		shown, err := s.trialResult(ctx, e)
 		if err != nil {
 			return out, err
 		}
 		out.Trial = append(out.Trial, shown)
 	}
 	for _, w := range t.Warnings {
-		out.Warnings = append(out.Warnings, warningShown(w))
+		out.Warnings = append(out.Warnings, definitionWarning(w))
 	}
 	return out, nil
 }
 
-// trialShown is what a trial made in one legal entity. The rows are for who may read the
+// trialResult is what a trial made in one legal entity. The rows are for who may read the
 // events.
-type trialShown struct {
+type trialResult struct {
 	LegalEntity string          `json:"legal_entity"`
 	Events      int             `json:"events"`
 	RowCount    int             `json:"row_count"`
 	Rows        json.RawMessage `json:"rows,omitempty"`
 }
 
-func (s *Server) trialShown(ctx context.Context, t custom.TrialEntity) (trialShown, error) {
-	out := trialShown{LegalEntity: t.Entity.Code, Events: t.Events, RowCount: len(t.Rows)}
+func (s *Server) trialResult(ctx context.Context, t custom.TrialEntity) (trialResult, error) {
+	out := trialResult{LegalEntity: t.Entity.Code, Events: t.Events, RowCount: len(t.Rows)}
 	err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: actionReadEvents, LegalEntity: t.Entity.Code})
 	switch {
 	case fault.KindOf(err) == fault.Forbidden && err != nil:
@@ -210,7 +210,7 @@ func (s *Server) trialShown(ctx context.Context, t custom.TrialEntity) (trialSho
 	case err != nil:
 		return out, err
 	}
-	rows, err := encode(rowsShown(t.Rows))
+	rows, err := encode(projectionRows(t.Rows))
 	if err != nil {
 		return out, err
 	}
@@ -218,63 +218,63 @@ func (s *Server) trialShown(ctx context.Context, t custom.TrialEntity) (trialSho
 	return out, err
 }
 
-// rowShown is a row of a projection.
-type rowShown struct {
+// projectionRow is a row of a projection.
+type projectionRow struct {
 	Key      string          `json:"key"`
 	State    json.RawMessage `json:"state"`
 	Sequence string          `json:"sequence"`
 }
 
-func rowsShown(rows []ports.ProjectionRow) []rowShown {
-	out := make([]rowShown, len(rows))
+func projectionRows(rows []ports.ProjectionRow) []projectionRow {
+	out := make([]projectionRow, len(rows))
 	for i, r := range rows {
-		out[i] = rowShown{r.Key, r.State, number(r.Sequence)}
+		out[i] = projectionRow{r.Key, r.State, number(r.Sequence)}
 	}
 	return out
 }
 
-// yes reads a parameter that is true or false.
-func yes(name, text string) (bool, error) {
+// parseFlag reads a parameter that is true or false.
+func parseFlag(name, text string) (bool, error) {
 	if text != "" && text != "true" && text != "false" {
-		return false, badParameter(name, "true or false")
+		return false, invalidParameter(name, "true or false")
 	}
 	return text == "true", nil
 }
 
 // replaceProjection answers PUT /api/admin/projections/{name}.
 func (s *Server) replaceProjection(ctx context.Context, r request, body *api.NewProjection) (response, error) {
-	service, err := s.ownProjections()
+	service, err := s.customProjections()
 	if err != nil {
 		return nil, err
 	}
-	if err := createdOnly(r.path("name"), "changed; a release with a newer handler builds its version by itself, and you may rebuild it"); err != nil {
+	if err := refuseBuiltIn(r.path("name"), "changed; a release with a newer handler builds its version by itself, and you may rebuild it"); err != nil {
 		return nil, err
 	}
-	c, err := definition(ctx, body)
+	c, err := parseDefinition(ctx, body)
 	if err != nil {
 		return nil, err
 	}
 	if c.Name != r.path("name") {
 		return nil, fault.New(fault.Invalid, "projection.name_fixed", "the name in the body is not that of the projection; correct it, or create another projection").WithField("/name")
 	}
-	if c.DryRun, err = yes("dry_run", r.query("dry_run")); err != nil {
+	if c.DryRun, err = parseFlag("dry_run", r.query("dry_run")); err != nil {
 		return nil, err
 	}
-	if c.Untried, err = yes("untried", r.query("untried")); err != nil {
+	if c.Untried, err = parseFlag("untried", r.query("untried")); err != nil {
 		return nil, err
 	}
-	switching, err := yes("switch", r.query("switch"))
+	switching, err := parseFlag("switch", r.query("switch"))
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayChange(ctx, r.path("name")); err != nil {
+	if err := s.checkMayChange(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
 	changed, err := service.Change(ctx, c, switching)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.defined(ctx, c, changed.Version, changed.Trial)
+	out, err := s.describeDefinition(ctx, c, changed.Version, changed.Trial)
 	if err != nil {
 		return nil, err
 	}
@@ -297,8 +297,8 @@ func definitionAnswer(d projection.Definition) api.ProjectionDefinition {
 	return out
 }
 
-// createdOnly refuses the projections of modules.
-func createdOnly(name, what string) error {
+// refuseBuiltIn refuses the projections of modules.
+func refuseBuiltIn(name, what string) error {
 	switch {
 	case projection.IsOwnName(name):
 		return nil
@@ -310,15 +310,15 @@ func createdOnly(name, what string) error {
 
 // deleteProjection answers DELETE /api/admin/projections/{name}.
 func (s *Server) deleteProjection(ctx context.Context, r request) (response, error) {
-	service, err := s.ownProjections()
+	service, err := s.customProjections()
 	if err != nil {
 		return nil, err
 	}
 	p := callOf(ctx).principal
-	if err := createdOnly(r.path("name"), "deleted; stop it instead"); err != nil {
+	if err := refuseBuiltIn(r.path("name"), "deleted; stop it instead"); err != nil {
 		return nil, err
 	}
-	if err := s.mayChange(ctx, r.path("name")); err != nil {
+	if err := s.checkMayChange(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
 	if err := service.Delete(ctx, p.TenantID, r.path("name"), p.PersonID); err != nil {
@@ -330,17 +330,17 @@ func (s *Server) deleteProjection(ctx context.Context, r request) (response, err
 
 // getProjectionRows answers GET /api/projections/{name}.
 func (s *Server) getProjectionRows(ctx context.Context, r request) (response, error) {
-	service, err := s.ownProjections()
+	service, err := s.customProjections()
 	if err != nil {
 		return nil, err
 	}
 	q := custom.Question{
 		Name: r.path("name"), Key: r.query("key"), Prefix: r.query("prefix"), MinSequence: r.query("min_sequence"), Cursor: r.query("cursor"),
 	}
-	if q.Entity, err = s.enter(ctx, actionReadEvents, r.query("legal_entity")); err != nil {
+	if q.Entity, err = s.authorizeIn(ctx, actionReadEvents, r.query("legal_entity")); err != nil {
 		return nil, err
 	}
-	if q.Limit, err = pageLimit(r.query("limit")); err != nil {
+	if q.Limit, err = parsePageLimit(r.query("limit")); err != nil {
 		return nil, err
 	}
 	page, err := service.Rows(ctx, q)
@@ -348,14 +348,14 @@ func (s *Server) getProjectionRows(ctx context.Context, r request) (response, er
 		return nil, err
 	}
 	body, err := encode(struct {
-		Projection  string     `json:"projection"`
-		Version     int        `json:"version"`
-		LegalEntity string     `json:"legal_entity"`
-		Sequence    string     `json:"sequence"`
-		Rows        []rowShown `json:"rows"`
-		HasMore     bool       `json:"has_more"`
-		NextCursor  string     `json:"next_cursor,omitempty"`
-	}{r.path("name"), page.Version, q.Entity.Code, number(page.Sequence), rowsShown(page.Rows), page.NextCursor != "", page.NextCursor})
+		Projection  string          `json:"projection"`
+		Version     int             `json:"version"`
+		LegalEntity string          `json:"legal_entity"`
+		Sequence    string          `json:"sequence"`
+		Rows        []projectionRow `json:"rows"`
+		HasMore     bool            `json:"has_more"`
+		NextCursor  string          `json:"next_cursor,omitempty"`
+	}{r.path("name"), page.Version, q.Entity.Code, number(page.Sequence), projectionRows(page.Rows), page.NextCursor != "", page.NextCursor})
 	if err != nil {
 		return nil, err
 	}
@@ -363,11 +363,11 @@ func (s *Server) getProjectionRows(ctx context.Context, r request) (response, er
 	return answer{status: http.StatusOK, body: body}, err
 }
 
-// letterReader gives the name that the reader of dead letters has among those of all
+// deadLetterReader gives the name that the reader of dead letters has among those of all
 // tenants.
-func (s *Server) letterReader(ctx context.Context, kind, name string) (string, error) {
+func (s *Server) deadLetterReader(ctx context.Context, kind, name string) (string, error) {
 	if name == "" || kind != "" && kind != ports.LetterOfProjection {
 		return name, nil
 	}
-	return s.named(ctx, name)
+	return s.fullProjectionName(ctx, name)
 }

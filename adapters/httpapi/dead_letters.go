@@ -17,8 +17,8 @@ var deadLetterHandlers = handlers{
 	"listDeadLetters": (*Server).listDeadLetters,
 }
 
-// letterKey is where a page of dead letters ended.
-type letterKey struct {
+// deadLetterCursor is where a page of dead letters ended.
+type deadLetterCursor struct {
 	Kind      string `json:"k"`
 	Name      string `json:"n"`
 	Version   int    `json:"v"`
@@ -28,12 +28,12 @@ type letterKey struct {
 
 // listDeadLetters answers GET /api/admin/dead-letters.
 func (s *Server) listDeadLetters(ctx context.Context, r request) (response, error) {
-	limit, err := pageLimit(r.query("limit"))
+	limit, err := parsePageLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
 	q := ports.DeadLetterQuery{Kind: r.query("kind"), Limit: limit + 1}
-	if q.Name, err = s.letterReader(ctx, r.query("kind"), r.query("name")); err != nil {
+	if q.Name, err = s.deadLetterReader(ctx, r.query("kind"), r.query("name")); err != nil {
 		return nil, err
 	}
 	if r.query("status") != "" {
@@ -41,13 +41,13 @@ func (s *Server) listDeadLetters(ctx context.Context, r request) (response, erro
 	}
 	known := []string{ports.LetterWaiting, ports.LetterPassed, ports.LetterSkipped, ports.LetterResolved, ports.LetterDiscarded}
 	if slices.ContainsFunc(q.Statuses, func(text string) bool { return !slices.Contains(known, text) }) {
-		return nil, badParameter("status", "a list of states such as waiting,passed")
+		return nil, invalidParameter("status", "a list of states such as waiting,passed")
 	}
 	if r.query("cursor") != "" {
-		var k letterKey
+		var k deadLetterCursor
 		raw, err := base64.RawURLEncoding.DecodeString(r.query("cursor"))
 		if err != nil || json.Unmarshal(raw, &k) != nil {
-			return nil, badParameter("cursor", "next_cursor of the page before")
+			return nil, invalidParameter("cursor", "next_cursor of the page before")
 		}
 		q.After = &ports.DeadLetter{Kind: k.Kind, Name: k.Name, Version: k.Version, Partition: event.PartitionID(k.Partition), Sequence: event.Sequence(k.Sequence)}
 	}
@@ -55,7 +55,7 @@ func (s *Server) listDeadLetters(ctx context.Context, r request) (response, erro
 	if err != nil {
 		return nil, err
 	}
-	ids, codes, err := s.seen(ctx)
+	ids, codes, err := s.visiblePartitions(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (s *Server) listDeadLetters(ctx context.Context, r request) (response, erro
 	if len(list) > limit {
 		list = list[:limit]
 		last := list[limit-1]
-		raw, err := json.Marshal(letterKey{last.Kind, last.Name, last.Version, uint32(last.Partition), uint64(last.Sequence)})
+		raw, err := json.Marshal(deadLetterCursor{last.Kind, last.Name, last.Version, uint32(last.Partition), uint64(last.Sequence)})
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +79,7 @@ func (s *Server) listDeadLetters(ctx context.Context, r request) (response, erro
 	}
 	for _, d := range list {
 		if d.Kind == ports.LetterOfProjection {
-			d.Name, _ = ownName(ctx, d.Name) // of a partition that the caller sees
+			d.Name, _ = tenantProjectionName(ctx, d.Name) // of a partition that the caller sees
 		}
 		out.DeadLetters = append(out.DeadLetters, api.DeadLetter{
 			Kind: d.Kind, Name: d.Name, Version: d.Version, LegalEntity: codes[d.Partition], Sequence: number(d.Sequence), EventID: d.EventID.String(),

@@ -42,13 +42,13 @@ func document(models []readModel, intents []module.IntentType) ([]byte, error) {
 	if err := yaml.Unmarshal(coreDocument, &root); err != nil {
 		return nil, fmt.Errorf("embedded OpenAPI document: %w", err)
 	}
-	paths, schemas := child(root.Content[0], "paths"), child(child(root.Content[0], "components"), "schemas")
+	paths, schemas := childNode(root.Content[0], "paths"), childNode(childNode(root.Content[0], "components"), "schemas")
 	for _, m := range models {
-		if err := add(paths, "/api/"+m.path, object{"get": describe(m)}); err != nil {
+		if err := addMember(paths, "/api/"+m.path, object{"get": describeReadModel(m)}); err != nil {
 			return nil, err
 		}
 		row, report := reportSchemas(m)
-		if err := errors.Join(add(schemas, m.name()+"Row", row), add(schemas, m.name()+"Report", report)); err != nil {
+		if err := errors.Join(addMember(schemas, m.name()+"Row", row), addMember(schemas, m.name()+"Report", report)); err != nil {
 			return nil, err
 		}
 	}
@@ -66,11 +66,11 @@ func document(models []readModel, intents []module.IntentType) ([]byte, error) {
 			}
 			listed[i]["pii_fields"] = fields
 		}
-		if err := add(schemas, payloadName(t.Type), nullable(schema)); err != nil {
+		if err := addMember(schemas, payloadName(t.Type), openAPISchema(schema)); err != nil {
 			return nil, err
 		}
 	}
-	if err := add(child(child(paths, "/api/intents"), "post"), "x-intents", listed); err != nil {
+	if err := addMember(childNode(childNode(paths, "/api/intents"), "post"), "x-intents", listed); err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
@@ -82,8 +82,8 @@ func document(models []readModel, intents []module.IntentType) ([]byte, error) {
 	return b.Bytes(), e.Close()
 }
 
-// child finds a member of a mapping of the core document.
-func child(mapping *yaml.Node, name string) *yaml.Node {
+// childNode finds a member of a mapping of the core document.
+func childNode(mapping *yaml.Node, name string) *yaml.Node {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == name {
 			return mapping.Content[i+1]
@@ -92,7 +92,7 @@ func child(mapping *yaml.Node, name string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.MappingNode}
 }
 
-func add(mapping *yaml.Node, name string, v any) error {
+func addMember(mapping *yaml.Node, name string, v any) error {
 	var value yaml.Node
 	if err := value.Encode(v); err != nil {
 		return fmt.Errorf("describe %s: %w", name, err)
@@ -103,11 +103,11 @@ func add(mapping *yaml.Node, name string, v any) error {
 
 // payloadName names the schema of an intent's payload: ApSubmitInvoicePayload for
 // ap.submit_invoice.
-func payloadName(intentType string) string { return pascal(intentType) + "Payload" }
+func payloadName(intentType string) string { return pascalCase(intentType) + "Payload" }
 
-// nullable writes JSON Schema's ["string", "null"] as OpenAPI 3.0 does, which has one
+// openAPISchema writes JSON Schema's ["string", "null"] as OpenAPI 3.0 does, which has one
 // type for each schema.
-func nullable(schema any) any {
+func openAPISchema(schema any) any {
 	switch s := schema.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(s)+1)
@@ -117,13 +117,13 @@ func nullable(schema any) any {
 				out["type"], out["nullable"] = types[0], true
 				continue
 			}
-			out[name] = nullable(value)
+			out[name] = openAPISchema(value)
 		}
 		return out
 	case []any:
 		out := make([]any, len(s))
 		for i := range s {
-			out[i] = nullable(s[i])
+			out[i] = openAPISchema(s[i])
 		}
 		return out
 	default:
@@ -131,8 +131,8 @@ func nullable(schema any) any {
 	}
 }
 
-// pascal joins the words of a name or path, each with a capital letter.
-func pascal(text string) string {
+// pascalCase joins the words of a name or path, each with a capital letter.
+func pascalCase(text string) string {
 	var b strings.Builder
 	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
@@ -140,8 +140,8 @@ func pascal(text string) string {
 	return b.String()
 }
 
-// describe makes the operation of a read model.
-func describe(m readModel) object {
+// describeReadModel makes the operation of a read model.
+func describeReadModel(m readModel) object {
 	parameters := []object{}
 	for _, p := range m.Params {
 		in := "query"
@@ -182,7 +182,7 @@ func parameterSchema(t module.ParamType) object {
 }
 
 // name is the read model's in operation ids and schemas: ApOpenItems for ap/open-items.
-func (m readModel) name() string { return pascal(m.path) }
+func (m readModel) name() string { return pascalCase(m.path) }
 
 // reportSchemas describe a read model's answer and one of its rows.
 func reportSchemas(m readModel) (row, report object) {

@@ -22,16 +22,16 @@ const actionReadEntities = "entities.read"
 
 // getEntity answers GET /api/entities/{type}/{id}.
 func (s *Server) getEntity(ctx context.Context, r request) (response, error) {
-	le, err := s.enter(ctx, actionReadEntities, r.query("legal_entity"))
+	le, err := s.authorizeIn(ctx, actionReadEntities, r.query("legal_entity"))
 	if err != nil {
 		return nil, err
 	}
 	q := entities.Query{LegalEntity: le, Type: r.path("type"), ID: r.path("id"), KnownAt: r.query("known_at")}
 	var ok bool
 	if q.Consistency, ok = entities.ParseConsistency(r.query("consistency")); !ok {
-		return nil, badParameter("consistency", "strong, verified or eventual")
+		return nil, invalidParameter("consistency", "strong, verified or eventual")
 	}
-	if q.AsOf, err = effectiveDate(r.query("as_of")); err != nil {
+	if q.AsOf, err = parseEffectiveDate(r.query("as_of")); err != nil {
 		return nil, err
 	}
 	found, err := s.config.Entities.Read(ctx, q)
@@ -57,14 +57,14 @@ func (s *Server) getEntity(ctx context.Context, r request) (response, error) {
 	return reply(http.StatusOK, out)
 }
 
-// effectiveDate reads the parameter as_of; "" is nil.
-func effectiveDate(text string) (*event.Date, error) {
+// parseEffectiveDate reads the parameter as_of; "" is nil.
+func parseEffectiveDate(text string) (*event.Date, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // no date is no limit
 	}
 	d, err := event.ParseDate(text)
 	if err != nil {
-		return nil, badParameter("as_of", "an ISO date such as 2026-03-31")
+		return nil, invalidParameter("as_of", "an ISO date such as 2026-03-31")
 	}
 	return &d, nil
 }

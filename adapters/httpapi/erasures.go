@@ -43,13 +43,13 @@ func (s *Server) requestErasure(ctx context.Context, r request, body *api.NewEra
 	b := body
 	switch {
 	case b.Subject == "":
-		return nil, missing("/subject")
+		return nil, missingMember("/subject")
 	case b.Basis == "":
-		return nil, missing("/basis")
+		return nil, missingMember("/basis")
 	case b.Reason == "":
-		return nil, missing("/reason")
+		return nil, missingMember("/reason")
 	}
-	if err := checkConcerned(b.LegalEntities); err != nil {
+	if err := checkLegalEntities(b.LegalEntities); err != nil {
 		return nil, err
 	}
 	request := erasure.NewRequest{Subject: b.Subject, LegalEntities: b.LegalEntities, Basis: b.Basis, Reason: b.Reason, IdempotencyKey: r.header("Idempotency-Key")}
@@ -74,9 +74,9 @@ func (s *Server) requestErasure(ctx context.Context, r request, body *api.NewEra
 	return a, err
 }
 
-// checkConcerned refuses an empty list: whoever sends one may mean nobody or
+// checkLegalEntities refuses an empty list: whoever sends one may mean nobody or
 // everybody. The service checks whether the caller may see the legal entities.
-func checkConcerned(codes []string) error {
+func checkLegalEntities(codes []string) error {
 	if codes != nil && len(codes) == 0 {
 		return fault.New(fault.Invalid, "request.member_empty", "name a legal entity, or leave the member out for all").WithField("/legal_entities")
 	}
@@ -94,8 +94,8 @@ func optionalDate(pointer, text string) (*event.Date, error) {
 	return &d, nil
 }
 
-// erasureOf finds a request that the caller may see.
-func (s *Server) erasureOf(ctx context.Context, idText string) (Erasures, erasure.Status, error) {
+// findErasure finds a request that the caller may see.
+func (s *Server) findErasure(ctx context.Context, idText string) (Erasures, erasure.Status, error) {
 	id, err := parseID(idText, codeErasureNotFound)
 	if err != nil {
 		return nil, erasure.Status{}, err
@@ -110,7 +110,7 @@ func (s *Server) erasureOf(ctx context.Context, idText string) (Erasures, erasur
 
 // getErasureRequest answers GET /api/erasure-requests/{id}.
 func (s *Server) getErasureRequest(ctx context.Context, r request) (response, error) {
-	_, found, err := s.erasureOf(ctx, r.path("id"))
+	_, found, err := s.findErasure(ctx, r.path("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -124,9 +124,9 @@ func (s *Server) listErasureRequests(ctx context.Context, r request) (response, 
 		states = strings.Split(r.query("status"), ",")
 	}
 	if slices.ContainsFunc(states, func(text string) bool { return !shredding.ErasureState(text).Valid() }) {
-		return nil, badParameter("status", "a list of states such as previewed,approved")
+		return nil, invalidParameter("status", "a list of states such as previewed,approved")
 	}
-	limit, err := pageLimit(r.query("limit"))
+	limit, err := parsePageLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (s *Server) approveErasureRequest(ctx context.Context, r request, body *api
 // rejectErasureRequest answers POST /api/erasure-requests/{id}/reject.
 func (s *Server) rejectErasureRequest(ctx context.Context, r request, body *api.RejectRequest) (response, error) {
 	if body.Reason == "" {
-		return nil, missing("/reason")
+		return nil, missingMember("/reason")
 	}
 	return s.decideErasure(ctx, r.path("id"), func(service Erasures, id event.ID) (erasure.Status, error) {
 		return service.Reject(ctx, callOf(ctx).principal, id, body.Reason)
@@ -165,7 +165,7 @@ func (s *Server) rejectErasureRequest(ctx context.Context, r request, body *api.
 // decideErasure lets the second person decide. The policy is asked again now that it
 // is known who made the request.
 func (s *Server) decideErasure(ctx context.Context, idText string, decision func(Erasures, event.ID) (erasure.Status, error)) (answer, error) {
-	service, found, err := s.erasureOf(ctx, idText)
+	service, found, err := s.findErasure(ctx, idText)
 	if err != nil {
 		return answer{}, err
 	}
@@ -182,9 +182,9 @@ func (s *Server) decideErasure(ctx context.Context, idText string, decision func
 // withdrawErasureRequest answers POST /api/erasure-requests/{id}/withdraw.
 func (s *Server) withdrawErasureRequest(ctx context.Context, r request, body *api.RejectRequest) (response, error) {
 	if body.Reason == "" {
-		return nil, missing("/reason")
+		return nil, missingMember("/reason")
 	}
-	service, found, err := s.erasureOf(ctx, r.path("id"))
+	service, found, err := s.findErasure(ctx, r.path("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (s *Server) withdrawErasureRequest(ctx context.Context, r request, body *ap
 // getErasureCertificate answers GET /api/erasure-requests/{id}/certificate with the
 // stored bytes, which its signature covers.
 func (s *Server) getErasureCertificate(ctx context.Context, r request) (response, error) {
-	service, found, err := s.erasureOf(ctx, r.path("id"))
+	service, found, err := s.findErasure(ctx, r.path("id"))
 	if err != nil {
 		return nil, err
 	}

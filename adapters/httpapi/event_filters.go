@@ -17,12 +17,12 @@ const actionReadEvents = "events.read"
 
 const (
 	defaultPage = 100
-	largestPage = 1000
+	maxPage     = 1000
 )
 
-// selection reads the parameters of a query for events, without its limit, and
+// readSelection reads the parameters of a query for events, without its limit, and
 // checks that the caller may do the action there.
-func (s *Server) selection(ctx context.Context, action string, r request) (query.Selection, error) {
+func (s *Server) readSelection(ctx context.Context, action string, r request) (query.Selection, error) {
 	p := callOf(ctx).principal
 	sel := query.Selection{
 		TenantID: p.TenantID, Kind: query.StreamKind(r.query("stream_type")), StreamID: r.query("stream_id"), LegalEntity: r.query("legal_entity"),
@@ -34,7 +34,7 @@ func (s *Server) selection(ctx context.Context, action string, r request) (query
 	}
 	switch {
 	case entity != "":
-		if _, err := s.enter(ctx, action, entity); err != nil {
+		if _, err := s.authorizeIn(ctx, action, entity); err != nil {
 			return sel, err
 		}
 	case sel.Kind != query.ByCorrelation:
@@ -57,13 +57,13 @@ func (s *Server) selection(ctx context.Context, action string, r request) (query
 	if err != nil || len(sel.Modules) == 0 && sel.Filter.Predicate == nil {
 		return sel, err
 	}
-	return sel, s.consultTypes(ctx, &sel)
+	return sel, s.checkAgainstRegistry(ctx, &sel)
 }
 
-// consultTypes asks the registry which types are of the modules, and refuses a
+// checkAgainstRegistry asks the registry which types are of the modules, and refuses a
 // predicate over a field that any of the types asked for declares as personal: it
 // would compare sealed values, and answer nothing true about the persons.
-func (s *Server) consultTypes(ctx context.Context, sel *query.Selection) error {
+func (s *Server) checkAgainstRegistry(ctx context.Context, sel *query.Selection) error {
 	registered, err := s.config.Types.List(ctx)
 	if err != nil {
 		return err
@@ -98,18 +98,18 @@ func (s *Server) consultTypes(ctx context.Context, sel *query.Selection) error {
 	}
 	for _, m := range sel.Modules {
 		if !known[m] {
-			return moduleUnknown("modules")
+			return unknownModule("modules")
 		}
 	}
 	return nil
 }
 
-func moduleUnknown(field string) error {
+func unknownModule(field string) error {
 	return fault.New(fault.Invalid, "query.module_unknown", "no event type belongs to one of these modules; GET /api/event-types lists types with their modules").WithField(field)
 }
 
-// typeUnknown refuses a type of which whoever asks would wait for events in vain.
-func typeUnknown(field string) error {
+// unknownType refuses a type of which whoever asks would wait for events in vain.
+func unknownType(field string) error {
 	return fault.New(fault.Invalid, "query.event_type_unknown", "one of these event types is not registered; GET /api/event-types lists them").WithField(field)
 }
 
@@ -119,16 +119,16 @@ func eventFilter(r request) (ports.EventQuery, error) {
 		Source: event.Source{System: r.query("source_system"), Channel: r.query("source_channel"), Reference: r.query("source_reference")},
 	}
 	var err error
-	if q.Direction, err = direction(r.query("direction")); err != nil {
+	if q.Direction, err = parseDirection(r.query("direction")); err != nil {
 		return q, err
 	}
-	if q.WithoutData, err = withoutData(r.query("include_data")); err != nil {
+	if q.WithoutData, err = parseIncludeData(r.query("include_data")); err != nil {
 		return q, err
 	}
 	if r.query("event_types") != "" {
 		q.Types = strings.Split(r.query("event_types"), ",")
 		if r.query("stream_type") == string(query.ByType) {
-			return q, badParameter("event_types", "not taken with stream_type=type, which names the type itself")
+			return q, invalidParameter("event_types", "not taken with stream_type=type, which names the type itself")
 		}
 	}
 	if err := timeFilter(r, &q); err != nil {
@@ -143,14 +143,14 @@ func eventFilter(r request) (ports.EventQuery, error) {
 		}
 		parsed, err := strconv.ParseUint(n.text, 10, 63)
 		if err != nil || parsed == 0 {
-			return q, badParameter(n.name, "a sequence such as 42; the first is 1")
+			return q, invalidParameter(n.name, "a sequence such as 42; the first is 1")
 		}
 		*n.to = event.Sequence(parsed)
 	}
 	if r.query("schema_version") != "" {
 		n, err := strconv.ParseUint(r.query("schema_version"), 10, 15)
 		if err != nil || n == 0 {
-			return q, badParameter("schema_version", "a number from 1 to 32767")
+			return q, invalidParameter("schema_version", "a number from 1 to 32767")
 		}
 		q.SchemaVersion = uint32(n)
 	}
@@ -172,9 +172,9 @@ func timeFilter(r request, q *ports.EventQuery) error {
 		if t.text == "" {
 			continue
 		}
-		at, ok := moment(t.text, t.until)
+		at, ok := parseMoment(t.text, t.until)
 		if !ok {
-			return badParameter(t.name, "a date such as 2026-03-31 or an RFC 3339 time such as 2026-03-31T12:00:00Z")
+			return invalidParameter(t.name, "a date such as 2026-03-31 or an RFC 3339 time such as 2026-03-31T12:00:00Z")
 		}
 		*t.to = at
 	}
@@ -189,40 +189,40 @@ func timeFilter(r request, q *ports.EventQuery) error {
 		}
 		parsed, err := event.ParseDate(d.text)
 		if err != nil {
-			return badParameter(d.name, "an ISO date such as 2026-03-31")
+			return invalidParameter(d.name, "an ISO date such as 2026-03-31")
 		}
 		*d.to = &parsed
 	}
 	return nil
 }
 
-func direction(text string) (ports.Direction, error) {
+func parseDirection(text string) (ports.Direction, error) {
 	switch text {
 	case "", "forward":
 		return ports.Forward, nil
 	case "backward":
 		return ports.Backward, nil
 	default:
-		return ports.Forward, badParameter("direction", "forward or backward")
+		return ports.Forward, invalidParameter("direction", "forward or backward")
 	}
 }
 
-// withoutData reads include_data.
-func withoutData(text string) (bool, error) {
+// parseIncludeData reads include_data.
+func parseIncludeData(text string) (bool, error) {
 	switch text {
 	case "", "true":
 		return false, nil
 	case "false":
 		return true, nil
 	default:
-		return false, badParameter("include_data", "true or false")
+		return false, invalidParameter("include_data", "true or false")
 	}
 }
 
-// moment reads a bound in time: a time, or a date for the UTC day. An upper bound
+// parseMoment reads a bound in time: a time, or a date for the UTC day. An upper bound
 // is inclusive to the caller and exclusive to the store, so it is the end of the
 // day, or the microsecond after the time.
-func moment(text string, until bool) (time.Time, bool) {
+func parseMoment(text string, until bool) (time.Time, bool) {
 	if d, err := event.ParseDate(text); err == nil {
 		if until {
 			d = d.AddDays(1)
@@ -240,20 +240,20 @@ func moment(text string, until bool) (time.Time, bool) {
 	return t, true
 }
 
-func badParameter(name, want string) error {
+func invalidParameter(name, want string) error {
 	return fault.New(fault.Invalid, "request.parameter_invalid", "this parameter is %s; correct it", want).WithField(name)
 }
 
-func pageLimit(text string) (int, error) { return pageCount("limit", text) }
+func parsePageLimit(text string) (int, error) { return parsePageCount("limit", text) }
 
-// pageCount reads how many events a page may have.
-func pageCount(name, text string) (int, error) {
+// parsePageCount reads how many events a page may have.
+func parsePageCount(name, text string) (int, error) {
 	if text == "" {
 		return defaultPage, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > largestPage {
-		return 0, badParameter(name, "a number from 1 to 1000")
+	if err != nil || n < 1 || n > maxPage {
+		return 0, invalidParameter(name, "a number from 1 to 1000")
 	}
 	return n, nil
 }

@@ -17,9 +17,9 @@ import (
 // API's documentation. Stored JSON is copied, never decoded: a page of a thousand
 // events costs a tenth of what encoding structs did, and data keeps its bytes.
 type renderer struct {
-	b     []byte
-	codes map[event.PartitionID]string // legal entities that the caller may see
-	bare  bool                         // leave the payload out
+	b           []byte
+	entityCodes map[event.PartitionID]string // legal entities that the caller may see
+	withoutData bool                         // leave the payload out
 }
 
 // render prepares a renderer and the events for it, opened for the caller. Legal
@@ -29,7 +29,7 @@ type renderer struct {
 // what is stored. That comes before opening: programs see no personal value.
 func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*renderer, []event.Recorded, error) {
 	var err error
-	if s.config.Upcaster != nil && !callOf(ctx).raw {
+	if s.config.Upcaster != nil && !callOf(ctx).wantsRaw {
 		if recorded, err = s.config.Upcaster.Show(ctx, recorded); err != nil {
 			return nil, nil, err
 		}
@@ -47,13 +47,13 @@ func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*render
 	if !elsewhere {
 		return r, recorded, nil
 	}
-	visible, err := s.visible(ctx)
+	visible, err := s.visibleLegalEntities(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	r.codes = make(map[event.PartitionID]string, len(visible))
+	r.entityCodes = make(map[event.PartitionID]string, len(visible))
 	for _, le := range visible {
-		r.codes[le.Partition] = le.Code
+		r.entityCodes[le.Partition] = le.Code
 	}
 	return r, recorded, nil
 }
@@ -154,13 +154,13 @@ func (r *renderer) event(e *event.Recorded) error {
 	r.raw(`}`)
 	if e.CausedBy != (event.ID{}) {
 		r.member("caused_by", e.CausedBy.String())
-		r.optional("caused_by_legal_entity", r.codes[e.CausedByPartition])
+		r.optional("caused_by_legal_entity", r.entityCodes[e.CausedByPartition])
 	}
 	if e.IntentID != (event.ID{}) {
 		r.member("intent_id", e.IntentID.String())
 	}
 	r.member("correlation_id", e.CorrelationID)
-	if !r.bare {
+	if !r.withoutData {
 		if err := r.payload(e); err != nil {
 			return err
 		}

@@ -29,16 +29,16 @@ var eventTypeHandlers = handlers{
 // registerEventType answers POST /api/event-types.
 func (s *Server) registerEventType(ctx context.Context, r request, body *api.EventTypeRegistration) (response, error) {
 	reg := registrationOf(body)
-	proof, err := s.proof(ctx, body.Proof)
+	proof, err := s.parseProof(ctx, body.Proof)
 	if err != nil {
 		return nil, err
 	}
 	stored, err := s.config.Types.Register(ctx, reg, callOf(ctx).principal.PersonID, proof)
 	if fault.CodeOf(err) == "event_type.duplicate" && r.header("Idempotency-Key") != "" {
-		return s.registeredBefore(ctx, reg, err)
+		return s.answerRepeatedRegistration(ctx, reg, err)
 	}
 	if err != nil {
-		return nil, ofProof(err)
+		return nil, pointAtProof(err)
 	}
 	return reply(http.StatusCreated, api.EventTypeAnswer{EventType: eventTypeAnswer(stored)})
 }
@@ -67,10 +67,10 @@ func registrationOf(b *api.EventTypeRegistration) eventtype.Registration {
 	return reg
 }
 
-// registeredBefore answers a repeated registration. A version never changes, so
+// answerRepeatedRegistration answers a repeated registration. A version never changes, so
 // the stored one tells whether this is the same request again; nothing needs to be
 // kept under the key.
-func (s *Server) registeredBefore(ctx context.Context, reg eventtype.Registration, duplicate error) (answer, error) {
+func (s *Server) answerRepeatedRegistration(ctx context.Context, reg eventtype.Registration, duplicate error) (answer, error) {
 	versions, err := s.config.Types.Fetch(ctx, reg.Type)
 	if err != nil {
 		return answer{}, err
@@ -160,13 +160,13 @@ func eventTypeAnswer(r eventtype.Registration) api.EventType {
 
 // checkEventType answers POST /api/event-types/check.
 func (s *Server) checkEventType(ctx context.Context, _ request, body *api.EventTypeRegistration) (response, error) {
-	proof, err := s.proof(ctx, body.Proof)
+	proof, err := s.parseProof(ctx, body.Proof)
 	if err != nil {
 		return nil, err
 	}
 	found, err := s.config.Types.Check(ctx, registrationOf(body), proof)
 	if err != nil {
-		return nil, ofProof(err)
+		return nil, pointAtProof(err)
 	}
 	out := api.EventTypeCheck{
 		Type: body.Type, SchemaVersion: int(body.SchemaVersion), Verdict: string(found.Verdict),
@@ -197,10 +197,10 @@ func (s *Server) checkEventType(ctx context.Context, _ request, body *api.EventT
 	return reply(http.StatusOK, out)
 }
 
-// proof is what a caller brings along to have upcasters proven, with the legal entities
+// parseProof is what a caller brings along to have upcasters proven, with the legal entities
 // whose events may be named to them.
-func (s *Server) proof(ctx context.Context, token string) (registry.Proof, error) {
-	visible, err := s.visible(ctx)
+func (s *Server) parseProof(ctx context.Context, token string) (registry.Proof, error) {
+	visible, err := s.visibleLegalEntities(ctx)
 	if err != nil {
 		return registry.Proof{}, err
 	}
@@ -211,8 +211,8 @@ func (s *Server) proof(ctx context.Context, token string) (registry.Proof, error
 	return p, nil
 }
 
-// ofProof makes a fault of a token point to where it was sent.
-func ofProof(err error) error {
+// pointAtProof makes a fault of a token point to where it was sent.
+func pointAtProof(err error) error {
 	if f, ok := fault.As(err); ok && f.Field == "cursor" {
 		return f.WithField("/proof")
 	}
@@ -258,7 +258,7 @@ func (s *Server) getEventTypeHistory(ctx context.Context, r request) (response, 
 	if err != nil {
 		return nil, err
 	}
-	return typeChanges(r.path("type"), changes)
+	return eventTypeHistoryAnswer(r.path("type"), changes)
 }
 
 // listEventTypeChanges answers GET /api/event-types/history.
@@ -267,10 +267,10 @@ func (s *Server) listEventTypeChanges(ctx context.Context, _ request) (response,
 	if err != nil {
 		return nil, err
 	}
-	return typeChanges("", changes)
+	return eventTypeHistoryAnswer("", changes)
 }
 
-func typeChanges(name string, changes []eventtype.Change) (answer, error) {
+func eventTypeHistoryAnswer(name string, changes []eventtype.Change) (answer, error) {
 	out := api.EventTypeHistory{Type: name, Changes: make([]api.EventTypeChange, len(changes))}
 	for i, c := range changes {
 		out.Changes[i] = api.EventTypeChange{

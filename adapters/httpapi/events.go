@@ -19,11 +19,11 @@ var eventHandlers = handlers{
 
 // listEvents answers GET /api/events.
 func (s *Server) listEvents(ctx context.Context, r request) (response, error) {
-	sel, err := s.selection(ctx, actionReadEvents, r)
+	sel, err := s.readSelection(ctx, actionReadEvents, r)
 	if err != nil {
 		return nil, err
 	}
-	if sel.Limit, err = pageLimit(r.query("limit")); err != nil {
+	if sel.Limit, err = parsePageLimit(r.query("limit")); err != nil {
 		return nil, err
 	}
 	page, err := s.config.Events.Events(ctx, sel)
@@ -34,7 +34,7 @@ func (s *Server) listEvents(ctx context.Context, r request) (response, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.bare = sel.Filter.WithoutData
+	w.withoutData = sel.Filter.WithoutData
 	w.raw(`{"events":`)
 	if err := w.events(shown); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (s *Server) getEvent(ctx context.Context, r request) (response, error) {
 		return nil, err
 	}
 	var found event.Recorded
-	err = s.within(ctx, actionReadEvents, r.query("legal_entity"), codeEventNotFound, func(le ports.LegalEntity) (err error) {
+	err = s.inLegalEntities(ctx, actionReadEvents, r.query("legal_entity"), codeEventNotFound, func(le ports.LegalEntity) (err error) {
 		found, err = s.config.Events.ByID(ctx, le, id)
 		return err
 	})

@@ -20,9 +20,9 @@ var exportHandlers = handlers{
 // The pages of an export: their sizes in events, and the bytes between which the
 // size stays as it is. An export holds one page at a time.
 const (
-	firstExportPage = 100
-	largeExportPage = 8 << 20
-	smallExportPage = 2 << 20
+	firstExportPage    = 100
+	maxExportPageBytes = 8 << 20
+	minExportPageBytes = 2 << 20
 )
 
 const actionExport = "events.export"
@@ -32,7 +32,7 @@ type export struct {
 	server      *Server
 	ctx         context.Context
 	sel         query.Selection
-	left        int  // events that may still be written; -1: all
+	remaining   int  // events that may still be written; -1: all
 	checkpoints bool // a line with a cursor after every page
 	page        query.Page
 	lines       []byte
@@ -40,33 +40,33 @@ type export struct {
 
 // exportEvents answers GET /api/events/export.
 func (s *Server) exportEvents(ctx context.Context, r request) (response, error) {
-	sel, err := s.selection(ctx, actionExport, r)
+	sel, err := s.readSelection(ctx, actionExport, r)
 	if err != nil {
 		return nil, err
 	}
-	e := &export{server: s, ctx: ctx, sel: sel, left: -1, checkpoints: r.query("checkpoints") == "true"}
+	e := &export{server: s, ctx: ctx, sel: sel, remaining: -1, checkpoints: r.query("checkpoints") == "true"}
 	if t := r.query("checkpoints"); t != "" && t != "true" && t != "false" {
-		return nil, badParameter("checkpoints", "true or false")
+		return nil, invalidParameter("checkpoints", "true or false")
 	}
 	if r.query("limit") != "" {
-		if e.left, err = strconv.Atoi(r.query("limit")); err != nil || e.left < 1 {
-			return nil, badParameter("limit", "a number from 1; without it everything is exported")
+		if e.remaining, err = strconv.Atoi(r.query("limit")); err != nil || e.remaining < 1 {
+			return nil, invalidParameter("limit", "a number from 1; without it everything is exported")
 		}
 	}
 	e.sel.Limit = firstExportPage
 	return e, e.read()
 }
 
-// entitle looks again at who asks: an export may last longer than a token or a
+// reauthorize looks again at who asks: an export may last longer than a token or a
 // right.
-func (e *export) entitle(ctx context.Context) error {
+func (e *export) reauthorize(ctx context.Context) error {
 	call := callOf(ctx)
 	p, err := e.server.config.Access.Authenticate(ctx, call.token)
 	if err != nil {
 		return err
 	}
 	call.principal, e.sel.Readable = p, p.LegalEntities
-	a := firstQuestion(actionExport)
+	a := actionAnywhere(actionExport)
 	if a.LegalEntity = e.sel.LegalEntity; e.sel.Kind == query.ByScope && a.LegalEntity == "" {
 		a.LegalEntity = e.sel.StreamID
 	}
@@ -78,12 +78,12 @@ func (e *export) read() error {
 	ctx, cancel := context.WithTimeout(e.ctx, e.server.limits.Request)
 	defer cancel()
 	if e.lines != nil {
-		if err := e.entitle(ctx); err != nil {
+		if err := e.reauthorize(ctx); err != nil {
 			return err
 		}
 	}
-	if e.left >= 0 {
-		e.sel.Limit = min(e.sel.Limit, e.left)
+	if e.remaining >= 0 {
+		e.sel.Limit = min(e.sel.Limit, e.remaining)
 	}
 	page, err := e.server.config.Events.Events(ctx, e.sel)
 	if err != nil {
@@ -93,7 +93,7 @@ func (e *export) read() error {
 	if err != nil {
 		return err
 	}
-	w.bare = e.sel.Filter.WithoutData
+	w.withoutData = e.sel.Filter.WithoutData
 	for i := range shown {
 		from := len(w.b)
 		if err := w.event(&shown[i]); err != nil {
@@ -104,15 +104,15 @@ func (e *export) read() error {
 		}
 		w.raw("\n")
 	}
-	if e.left >= 0 {
-		e.left -= len(shown)
+	if e.remaining >= 0 {
+		e.remaining -= len(shown)
 	}
 	e.page, e.lines, e.sel.Cursor = page, w.b, page.NextCursor
 	switch {
-	case len(w.b) > largeExportPage:
+	case len(w.b) > maxExportPageBytes:
 		e.sel.Limit = max(e.sel.Limit/2, 1)
-	case len(w.b) < smallExportPage:
-		e.sel.Limit = min(e.sel.Limit*2, largestPage)
+	case len(w.b) < minExportPageBytes:
+		e.sel.Limit = min(e.sel.Limit*2, maxPage)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (e *export) write(w http.ResponseWriter) error {
 	w.WriteHeader(http.StatusOK)
 	connection := http.NewResponseController(w)
 	for {
-		more := e.page.HasMore && e.left != 0
+		more := e.page.HasMore && e.remaining != 0
 		if e.checkpoints && more {
 			e.lines = e.cursorLine(e.lines)
 		}
@@ -165,6 +165,6 @@ func (e *export) cursorLine(b []byte) []byte {
 
 // abort makes the connection break off once the request has been reported.
 func (e *export) abort() error {
-	callOf(e.ctx).aborted = true
+	callOf(e.ctx).isAborted = true
 	return nil
 }

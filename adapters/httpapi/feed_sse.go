@@ -23,8 +23,8 @@ func (f *liveFeed) write(w http.ResponseWriter) error {
 	return f.serveEvents(w)
 }
 
-// serverSent is a reader of server-sent events.
-type serverSent struct {
+// eventStream is a reader of server-sent events.
+type eventStream struct {
 	feed       *liveFeed
 	w          http.ResponseWriter
 	connection *http.ResponseController
@@ -41,24 +41,24 @@ func (f *liveFeed) serveEvents(w http.ResponseWriter) error {
 	h.Set(echo.HeaderContentType, "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // proxies must not hold events back
 	w.WriteHeader(http.StatusOK)
-	s := &serverSent{feed: f, w: w, connection: http.NewResponseController(w)}
+	s := &eventStream{feed: f, w: w, connection: http.NewResponseController(w)}
 	if gone := s.send(f.ctx, []byte("retry: "+reconnectMS+"\n\n")); gone != nil {
 		return nil //nolint:nilerr // nobody is left to tell
 	}
 	err := f.run(f.ctx, "sse", s)
 	if errors.Is(err, live.ErrDisconnected) || fault.CodeOf(err) == live.CodeTooSlow {
-		callOf(f.ctx).code = codeOfEnd(err)
-		callOf(f.ctx).aborted = !errors.Is(err, live.ErrDisconnected)
+		callOf(f.ctx).code = endCode(err)
+		callOf(f.ctx).isAborted = !errors.Is(err, live.ErrDisconnected)
 		return nil
 	}
-	body, _, _ := f.problem(err)
+	body, _, _ := f.problemDocument(err)
 	s.b = append(append(append(s.b[:0], "event: problem\ndata: "...), body...), "\n\n"...)
 	_ = s.send(f.ctx, s.b) // the feed ends in any case
 	return nil
 }
 
-// codeOfEnd is what the log says about the end of a feed.
-func codeOfEnd(err error) string {
+// endCode is what the log says about the end of a feed.
+func endCode(err error) string {
 	if errors.Is(err, live.ErrDisconnected) {
 		return ""
 	}
@@ -66,19 +66,19 @@ func codeOfEnd(err error) string {
 }
 
 // send writes and flushes within the time that a reader has.
-func (s *serverSent) send(ctx context.Context, b []byte) error {
+func (s *eventStream) send(ctx context.Context, b []byte) error {
 	// A recorder in a test has no deadline to set; a connection always has.
 	_ = s.connection.SetWriteDeadline(time.Now().Add(s.feed.writeTimeout))
-	defer context.AfterFunc(ctx, func() { _ = s.connection.SetWriteDeadline(time.Now().Add(goodbyeTime)) })()
+	defer context.AfterFunc(ctx, func() { _ = s.connection.SetWriteDeadline(time.Now().Add(closeTimeout)) })()
 	_, err := s.w.Write(b)
 	if err == nil {
 		err = s.connection.Flush()
 	}
-	return unsent(err)
+	return sendError(err)
 }
 
-// unsent says why a reader did not take something.
-func unsent(err error) error {
+// sendError says why a reader did not take something.
+func sendError(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -89,13 +89,13 @@ func unsent(err error) error {
 	}
 }
 
-func (s *serverSent) id(cursor string) {
+func (s *eventStream) id(cursor string) {
 	s.b = append(append(append(s.b, "id: "...), cursor...), '\n')
 }
 
 // Events implements live.Sink.
-func (s *serverSent) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
-	shown, err := s.feed.shown(ctx, events)
+func (s *eventStream) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
+	shown, err := s.feed.renderEach(ctx, events)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (s *serverSent) Events(ctx context.Context, events []event.Recorded, cursor
 	for i := range shown {
 		s.id(cursors[i])
 		s.b = append(append(append(s.b, "event: event\ndata: "...), shown[i]...), "\n\n"...)
-		if len(s.b) > largestWrite || i == len(shown)-1 {
+		if len(s.b) > maxWriteBytes || i == len(shown)-1 {
 			if err := s.send(ctx, s.b); err != nil {
 				return err
 			}
@@ -113,20 +113,20 @@ func (s *serverSent) Events(ctx context.Context, events []event.Recorded, cursor
 	return nil
 }
 
-// largestWrite bounds what a reader must take within one deadline, but for one event.
-const largestWrite = 256 << 10
+// maxWriteBytes bounds what a reader must take within one deadline, but for one event.
+const maxWriteBytes = 256 << 10
 
 // CaughtUp implements live.Sink.
-func (s *serverSent) CaughtUp(ctx context.Context, cursor string) error {
+func (s *eventStream) CaughtUp(ctx context.Context, cursor string) error {
 	s.b = s.b[:0]
 	s.id(cursor)
-	s.b = append(s.feed.position(append(s.b, "event: caughtUp\ndata: {"...), cursor), "}\n\n"...)
+	s.b = append(s.feed.appendPosition(append(s.b, "event: caughtUp\ndata: {"...), cursor), "}\n\n"...)
 	return s.send(ctx, s.b)
 }
 
 // Heartbeat implements live.Sink: a comment, and an id without an event where the
 // position has moved over what the filters leave out.
-func (s *serverSent) Heartbeat(ctx context.Context, cursor string) error {
+func (s *eventStream) Heartbeat(ctx context.Context, cursor string) error {
 	s.b = s.b[:0]
 	if cursor != "" {
 		s.id(cursor)

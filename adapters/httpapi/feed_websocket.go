@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	largestMessage = headerBytes      // from a client: a cursor, as it may be in a header
-	subscribeTime  = 10 * time.Second // for the message that begins a feed
-	goodbyeTime    = 5 * time.Second  // for the last message
-	closeOfStatus  = 4000             // close codes are this and the problem's status
+	maxMessageBytes  = headerBytes      // from a client: a cursor, as it may be in a header
+	subscribeTimeout = 10 * time.Second // for the message that begins a feed
+	closeTimeout     = 5 * time.Second  // for the last message
+	closeCodeBase    = 4000             // close codes are this and the problem's status
 )
 
 // checkHandshake refuses what can still be refused with a problem document.
@@ -74,22 +74,22 @@ func (f *liveFeed) serveWebSocket(w http.ResponseWriter) error {
 		return nil // answered
 	}
 	defer func() { _ = conn.CloseNow() }()
-	conn.SetReadLimit(largestMessage)
+	conn.SetReadLimit(maxMessageBytes)
 	s := &socket{feed: f, conn: conn}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(f.ctx)) // a hijacked request's context tells nothing
 	defer cancel(nil)
 	commands := make(chan command)
-	go s.hear(ctx, cancel, commands)
-	if err = s.begin(ctx, commands); err == nil {
-		go refuseFurther(ctx, cancel, commands)
+	go s.readCommands(ctx, cancel, commands)
+	if err = s.awaitSubscribe(ctx, commands); err == nil {
+		go refuseCommands(ctx, cancel, commands)
 		err = f.run(ctx, "websocket", s)
 	}
-	s.end(err)
+	s.sendEnd(err)
 	return nil
 }
 
-// hear reads what the client sends; also its answers to pings are read here.
-func (s *socket) hear(ctx context.Context, cancel context.CancelCauseFunc, commands chan<- command) {
+// readCommands reads what the client sends; also its answers to pings are read here.
+func (s *socket) readCommands(ctx context.Context, cancel context.CancelCauseFunc, commands chan<- command) {
 	for {
 		_, text, err := s.conn.Read(context.WithoutCancel(ctx)) // ends with the connection: a canceled read would break it off
 		if err != nil {
@@ -111,12 +111,12 @@ func (s *socket) hear(ctx context.Context, cancel context.CancelCauseFunc, comma
 	}
 }
 
-// begin waits for the client's message unless the address said where to begin.
-func (s *socket) begin(ctx context.Context, commands <-chan command) error {
-	if s.feed.fromSet {
+// awaitSubscribe waits for the client's message unless the address said where to begin.
+func (s *socket) awaitSubscribe(ctx context.Context, commands <-chan command) error {
+	if s.feed.hasFrom {
 		return nil
 	}
-	late := time.NewTimer(subscribeTime)
+	late := time.NewTimer(subscribeTimeout)
 	defer late.Stop()
 	select {
 	case <-ctx.Done():
@@ -134,8 +134,8 @@ func (s *socket) subscribe(c command) error {
 		return unknownAction()
 	case c.Options.ResolveLinks:
 		return fault.New(fault.Invalid, "feed.option_unsupported", "there are no links to resolve in this log; leave resolve_links out or false").WithField("/options/resolve_links")
-	case c.Options.BatchSize < 0 || c.Options.BatchSize > largestPage:
-		return badParameter("/options/batch_size", "a number from 1 to 1000")
+	case c.Options.BatchSize < 0 || c.Options.BatchSize > maxPage:
+		return invalidParameter("/options/batch_size", "a number from 1 to 1000")
 	case c.Options.BatchSize > 0:
 		s.feed.batch = c.Options.BatchSize
 	}
@@ -150,8 +150,8 @@ func unknownAction() error {
 	return fault.New(fault.Invalid, "feed.action_unknown", `the only action is "subscribe", once, before the feed begins; end a feed by closing its connection`).WithField("/action")
 }
 
-// refuseFurther ends a feed whose client says something while it runs.
-func refuseFurther(ctx context.Context, cancel context.CancelCauseFunc, commands <-chan command) {
+// refuseCommands ends a feed whose client says something while it runs.
+func refuseCommands(ctx context.Context, cancel context.CancelCauseFunc, commands <-chan command) {
 	select {
 	case <-ctx.Done():
 	case <-commands:
@@ -159,24 +159,24 @@ func refuseFurther(ctx context.Context, cancel context.CancelCauseFunc, commands
 	}
 }
 
-// end says why, as a message and as a close code, and where to go on.
-func (s *socket) end(err error) {
-	callOf(s.feed.ctx).code = codeOfEnd(err)
+// sendEnd says why, as a message and as a close code, and where to go on.
+func (s *socket) sendEnd(err error) {
+	callOf(s.feed.ctx).code = endCode(err)
 	if errors.Is(err, live.ErrDisconnected) || fault.CodeOf(err) == live.CodeTooSlow {
 		return
 	}
-	body, status, code := s.feed.problem(err)
+	body, status, code := s.feed.problemDocument(err)
 	s.b = append(append(s.b[:0], `{"type":"error","problem":`...), body...)
 	if cursor := s.feed.source.Cursor(); cursor != "" {
-		s.b = s.feed.position(append(s.b, ','), cursor)
+		s.b = s.feed.appendPosition(append(s.b, ','), cursor)
 	}
 	s.b = append(s.b, '}')
-	ctx, cancel := context.WithTimeout(context.Background(), goodbyeTime)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := s.conn.Write(ctx, websocket.MessageText, s.b); err != nil {
 		return
 	}
-	closing := websocket.StatusCode(closeOfStatus + status)
+	closing := websocket.StatusCode(closeCodeBase + status)
 	if code == live.CodeStopping {
 		closing = websocket.StatusGoingAway
 	}
@@ -184,32 +184,32 @@ func (s *socket) end(err error) {
 }
 
 func (s *socket) send(ctx context.Context, b []byte) error {
-	within, cancel := s.within(ctx)
+	within, cancel := s.sendContext(ctx)
 	defer cancel()
 	err := s.conn.Write(within, websocket.MessageText, b)
 	if err != nil && within.Err() != nil {
 		return live.TooSlow(err)
 	}
-	return unsent(err)
+	return sendError(err)
 }
 
-// within bounds what a reader has to take. When a feed ends, what is on its way may
+// sendContext bounds what a reader has to take. When a feed ends, what is on its way may
 // still arrive: a canceled write would break the connection off.
-func (s *socket) within(ctx context.Context) (context.Context, func()) {
+func (s *socket) sendContext(ctx context.Context) (context.Context, func()) {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.feed.writeTimeout)
-	unlink := context.AfterFunc(ctx, func() { time.AfterFunc(goodbyeTime, cancel) })
+	unlink := context.AfterFunc(ctx, func() { time.AfterFunc(closeTimeout, cancel) })
 	return within, func() { unlink(); cancel() }
 }
 
 // Events implements live.Sink.
 func (s *socket) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
-	shown, err := s.feed.shown(ctx, events)
+	shown, err := s.feed.renderEach(ctx, events)
 	if err != nil {
 		return err
 	}
 	for i := range shown {
 		s.b = append(append(s.b[:0], `{"type":"event","event":`...), shown[i]...)
-		s.b = append(s.feed.position(append(s.b, ','), cursors[i]), '}')
+		s.b = append(s.feed.appendPosition(append(s.b, ','), cursors[i]), '}')
 		if err := s.send(ctx, s.b); err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func (s *socket) Events(ctx context.Context, events []event.Recorded, cursors []
 
 // CaughtUp implements live.Sink.
 func (s *socket) CaughtUp(ctx context.Context, cursor string) error {
-	s.b = append(s.feed.position(append(s.b[:0], `{"type":"caughtUp",`...), cursor), '}')
+	s.b = append(s.feed.appendPosition(append(s.b[:0], `{"type":"caughtUp",`...), cursor), '}')
 	return s.send(ctx, s.b)
 }
 
@@ -228,12 +228,12 @@ func (s *socket) CaughtUp(ctx context.Context, cursor string) error {
 func (s *socket) Heartbeat(ctx context.Context, cursor string) error {
 	s.b = append(s.b[:0], `{"type":"heartbeat"`...)
 	if cursor != "" {
-		s.b = s.feed.position(append(s.b, ','), cursor)
+		s.b = s.feed.appendPosition(append(s.b, ','), cursor)
 	}
 	if err := s.send(ctx, append(s.b, '}')); err != nil {
 		return err
 	}
-	within, cancel := s.within(ctx)
+	within, cancel := s.sendContext(ctx)
 	defer cancel()
 	if err := s.conn.Ping(within); err != nil {
 		if within.Err() != nil {

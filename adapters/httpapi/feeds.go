@@ -33,7 +33,7 @@ const (
 	pathFeedAll    = "/api/subscribe/streams/$all"
 	pathFeedStream = "/api/subscribe/streams/:type/:id"
 	feedProtocol   = "backbone.v1" // the WebSocket subprotocol
-	bearerProtocol = "bearer."     // followed by an access token, among the subprotocols
+	bearerProtocol = "bearer."     // followedSource by an access token, among the subprotocols
 )
 
 // Feeds opens positions in the log to follow: query.Feeds.
@@ -64,8 +64,10 @@ type LiveConfig struct {
 // isFeed tells requests whose answers are never packed nor held back.
 func isFeed(c echo.Context) bool { return strings.HasPrefix(c.Request().URL.Path, pathFeeds) }
 
-// unpacked tells requests whose answers are not compressed.
-func unpacked(c echo.Context) bool { return quiet(c) || isFeed(c) || refusesGzip(c.Request()) }
+// skipsCompression tells requests whose answers are not compressed.
+func skipsCompression(c echo.Context) bool {
+	return isProbe(c) || isFeed(c) || refusesGzip(c.Request())
+}
 
 // refusesGzip tells requests that name gzip with weight 0, which RFC 9110 has them do to
 // be spared it. The middleware only looks for the word.
@@ -116,42 +118,42 @@ func subprotocols(r *http.Request) (out []string) {
 
 // liveFeed is a feed under way, whatever it is sent over.
 type liveFeed struct {
-	server       *Server
-	ctx          context.Context
-	request      *http.Request
-	open         func(from string, given bool) (followed, error)
-	entities     []string // that were named; each must stay readable
-	implicit     bool     // follows all that the caller may see
-	bare         bool     // without payloads
-	versions     bool     // cursors are versions of a stream
-	from         string
-	fromSet      bool
-	batch        int
-	source       followed
-	leave        func()
-	writeTimeout time.Duration // for one message
+	server             *Server
+	ctx                context.Context
+	request            *http.Request
+	open               func(from string, given bool) (followedSource, error)
+	entities           []string // that were named; each must stay readable
+	followsAll         bool     // follows all that the caller may see
+	withoutData        bool     // without payloads
+	cursorsAreVersions bool     // cursors are versions of a stream
+	from               string
+	hasFrom            bool
+	batch              int
+	source             followedSource
+	leave              func()
+	writeTimeout       time.Duration // for one message
 }
 
-// followed is a source whose rights may change.
-type followed interface {
+// followedSource is a source whose rights may change.
+type followedSource interface {
 	live.Source
 	UpdateAccess(ctx context.Context, readable, roles []string) error
 }
 
 // subscribeToStream answers GET /api/subscribe/streams/{type}/{id}.
 func (s *Server) subscribeToStream(ctx context.Context, r request) (response, error) {
-	le, err := s.enter(ctx, actionSubscribe, r.query("legal_entity"))
+	le, err := s.authorizeIn(ctx, actionSubscribe, r.query("legal_entity"))
 	if err != nil {
 		return nil, err
 	}
-	f := &liveFeed{server: s, ctx: ctx, versions: true, entities: []string{le.Code}}
+	f := &liveFeed{server: s, ctx: ctx, cursorsAreVersions: true, entities: []string{le.Code}}
 	roles := append([]string{}, callOf(ctx).principal.Roles...) // not nil, which would skip the check
-	f.open = func(from string, resumed bool) (followed, error) {
+	f.open = func(from string, resumed bool) (followedSource, error) {
 		q := query.StreamFollowQuery{Entity: le, Stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, Roles: roles, OnlyNew: from == query.FromNow && !resumed}
 		if from != "" && !q.OnlyNew {
 			n, err := strconv.ParseUint(from, 10, 63)
 			if err != nil {
-				return nil, badParameter("from", "a version such as 4, or now")
+				return nil, invalidParameter("from", "a version such as 4, or now")
 			}
 			q.From = event.Version(n)
 			if resumed {
@@ -160,7 +162,7 @@ func (s *Server) subscribeToStream(ctx context.Context, r request) (response, er
 		}
 		return s.config.Live.Feeds.Stream(q), nil
 	}
-	return f, f.admit(r.query("from"), r.query("include_data"))
+	return f, f.checkAdmission(r.query("from"), r.query("include_data"))
 }
 
 // subscribeToAll answers GET /api/subscribe/streams/$all.
@@ -170,8 +172,8 @@ func (s *Server) subscribeToAll(ctx context.Context, r request) (response, error
 	if r.query("legal_entities") != "" {
 		q.LegalEntities = strings.Split(r.query("legal_entities"), ",")
 		for _, code := range q.LegalEntities {
-			if _, err := s.enter(ctx, actionSubscribe, code); err != nil {
-				return nil, ofMember(err, "legal_entities")
+			if _, err := s.authorizeIn(ctx, actionSubscribe, code); err != nil {
+				return nil, pointAtMember(err, "legal_entities")
 			}
 		}
 	}
@@ -183,18 +185,18 @@ func (s *Server) subscribeToAll(ctx context.Context, r request) (response, error
 	}
 	if r.query("modules") != "" {
 		modules := strings.Split(r.query("modules"), ",")
-		if err := s.consultTypes(ctx, &query.Selection{Modules: modules}); err != nil {
+		if err := s.checkAgainstRegistry(ctx, &query.Selection{Modules: modules}); err != nil {
 			return nil, err
 		}
-		q.IncludeType = s.ofModules(modules)
+		q.IncludeType = s.wantsModules(modules)
 	}
-	f := &liveFeed{server: s, ctx: ctx, entities: q.LegalEntities, implicit: len(q.LegalEntities) == 0}
-	f.open = func(from string, _ bool) (followed, error) {
+	f := &liveFeed{server: s, ctx: ctx, entities: q.LegalEntities, followsAll: len(q.LegalEntities) == 0}
+	f.open = func(from string, _ bool) (followedSource, error) {
 		q := q
 		q.From = from
 		return s.config.Live.Feeds.All(q)
 	}
-	return f, f.admit(r.query("from"), r.query("include_data"))
+	return f, f.checkAdmission(r.query("from"), r.query("include_data"))
 }
 
 // requireTypes refuses types that nobody registered: a feed of a misspelt one would stay
@@ -202,13 +204,13 @@ func (s *Server) subscribeToAll(ctx context.Context, r request) (response, error
 func (s *Server) requireTypes(ctx context.Context, field string, types ...string) error {
 	unknown, err := s.config.Types.Unregistered(ctx, types)
 	if err == nil && len(unknown) > 0 {
-		err = typeUnknown(field)
+		err = unknownType(field)
 	}
 	return err
 }
 
-// ofModules tells whose a type is, also one that is registered while a feed runs.
-func (s *Server) ofModules(modules []string) func(context.Context, string) (bool, error) {
+// wantsModules tells whose a type is, also one that is registered while a feed runs.
+func (s *Server) wantsModules(modules []string) func(context.Context, string) (bool, error) {
 	known := map[string]bool{}
 	return func(ctx context.Context, eventType string) (bool, error) {
 		if wants, ok := known[eventType]; ok {
@@ -231,8 +233,8 @@ func notServed() error {
 	return fault.New(fault.Unavailable, "feed.not_served", "this server has no live feeds; read GET /api/streams/$all and come back with its cursors")
 }
 
-// admit checks all that can be refused with a status, while there still is one.
-func (f *liveFeed) admit(from, includeData string) (err error) {
+// checkAdmission checks all that can be refused with a status, while there still is one.
+func (f *liveFeed) checkAdmission(from, includeData string) (err error) {
 	c := f.server.config.Live
 	if c.Feeds == nil || c.Live == nil {
 		return notServed()
@@ -245,13 +247,13 @@ func (f *liveFeed) admit(from, includeData string) (err error) {
 	if f.writeTimeout = c.WriteTimeout; f.writeTimeout <= 0 {
 		f.writeTimeout = 30 * time.Second
 	}
-	if f.bare, err = withoutData(includeData); err != nil {
+	if f.withoutData, err = parseIncludeData(includeData); err != nil {
 		return err
 	}
-	f.from, f.fromSet = from, f.request.URL.Query().Has("from")
+	f.from, f.hasFrom = from, f.request.URL.Query().Has("from")
 	resumed := false
 	if id := f.request.Header.Get("Last-Event-ID"); id != "" && !wantsWebSocket(f.request) {
-		f.from, f.fromSet, resumed = id, true, true
+		f.from, f.hasFrom, resumed = id, true, true
 	}
 	if f.source, err = f.open(f.from, resumed); err != nil {
 		return err
@@ -283,7 +285,7 @@ func (f *liveFeed) checkPosition() error {
 	if wantsWebSocket(f.request) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(f.ctx, positionTime)
+	ctx, cancel := context.WithTimeout(f.ctx, positionTimeout)
 	defer cancel()
 	_, err := f.source.Start(ctx)
 	switch {
@@ -298,18 +300,18 @@ func (f *liveFeed) checkPosition() error {
 // for 5,000.
 const headerBytes = 128 << 10
 
-// positionTime bounds the look at a position before a feed begins.
-const positionTime = 10 * time.Second
+// positionTimeout bounds the look at a position before a feed begins.
+const positionTimeout = 10 * time.Second
 
-// review looks again at who reads. What somebody could see and no longer may ends the
+// reauthorize looks again at who reads. What somebody could see and no longer may ends the
 // feed, so that nothing goes missing silently; more to see is simply shown.
-func (f *liveFeed) review(ctx context.Context) error {
+func (f *liveFeed) reauthorize(ctx context.Context) error {
 	this, access := callOf(f.ctx), f.server.config.Access
 	p, err := access.Authenticate(ctx, this.token)
 	if err != nil {
 		return err
 	}
-	if err := access.Authorize(ctx, p, firstQuestion(actionSubscribe)); err != nil {
+	if err := access.Authorize(ctx, p, actionAnywhere(actionSubscribe)); err != nil {
 		return err
 	}
 	for _, code := range f.entities {
@@ -317,16 +319,16 @@ func (f *liveFeed) review(ctx context.Context) error {
 			return err
 		}
 	}
-	if f.implicit && lost(this.principal.LegalEntities, p.LegalEntities) {
+	if f.followsAll && hasShrunk(this.principal.LegalEntities, p.LegalEntities) {
 		return fault.New(fault.Forbidden, "feed.rights_changed", "you may no longer see all legal entities of this feed; connect again with the last cursor to go on with the others")
 	}
 	this.principal = p
 	return f.source.UpdateAccess(ctx, p.LegalEntities, p.Roles)
 }
 
-// lost tells whether a set of legal entities is smaller than it was; an empty one is
+// hasShrunk tells whether a set of legal entities is smaller than it was; an empty one is
 // all of them.
-func lost(before, now []string) bool {
+func hasShrunk(before, now []string) bool {
 	if len(now) == 0 {
 		return false
 	}
@@ -337,17 +339,17 @@ func lost(before, now []string) bool {
 func (f *liveFeed) run(ctx context.Context, transport string, sink live.Sink) error {
 	return f.server.config.Live.Live.Run(ctx, live.Feed{
 		Transport: transport, Source: f.source, Sink: sink, Batch: f.batch,
-		Expires: callOf(f.ctx).principal.ExpiresAt, CheckAccess: f.review,
+		Expires: callOf(f.ctx).principal.ExpiresAt, CheckAccess: f.reauthorize,
 	})
 }
 
-// shown writes the events of a page as answers show them, each by itself.
-func (f *liveFeed) shown(ctx context.Context, events []event.Recorded) ([][]byte, error) {
+// renderEach writes the events of a page as answers show them, each by itself.
+func (f *liveFeed) renderEach(ctx context.Context, events []event.Recorded) ([][]byte, error) {
 	w, shown, err := f.server.render(ctx, events)
 	if err != nil {
 		return nil, err
 	}
-	w.bare = f.bare
+	w.withoutData = f.withoutData
 	ends := make([]int, len(shown))
 	for i := range shown {
 		if err := w.event(&shown[i]); err != nil {
@@ -365,16 +367,16 @@ func (f *liveFeed) shown(ctx context.Context, events []event.Recorded) ([][]byte
 	return out, nil
 }
 
-// position is the member that tells where a feed stands.
-func (f *liveFeed) position(b []byte, cursor string) []byte {
-	if f.versions {
+// appendPosition is the member that tells where a feed stands.
+func (f *liveFeed) appendPosition(b []byte, cursor string) []byte {
+	if f.cursorsAreVersions {
 		return append(append(b, `"version":`...), cursor...)
 	}
 	return append(append(append(b, `"cursor":"`...), cursor...), '"')
 }
 
-// problem words why a feed ended, as every other problem.
-func (f *liveFeed) problem(err error) (body []byte, status int, code string) {
+// problemDocument words why a feed ended, as every other problem.
+func (f *liveFeed) problemDocument(err error) (body []byte, status int, code string) {
 	p, _ := f.server.problemOf(f.ctx, err)
 	body, failed := p.encode(nil)
 	if failed != nil {
@@ -391,7 +393,7 @@ func (s *Server) closeFeeds(ctx context.Context) error {
 	return s.config.Live.Live.Close(ctx)
 }
 
-var _ followed = (*query.AllFeed)(nil)
+var _ followedSource = (*query.AllFeed)(nil)
 
 // sameOrigin tells whether a page may open WebSockets here. Programs send no origin.
 func sameOrigin(r *http.Request, patterns []string) bool {

@@ -43,12 +43,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// note is a module as small as one can be.
-type note struct{}
+// noteModule is a module as small as one can be.
+type noteModule struct{}
 
-func (note) Name() string { return "note" }
+func (noteModule) Name() string { return "note" }
 
-func (note) Register(r *module.Registrar) error {
+func (noteModule) Register(r *module.Registrar) error {
 	r.Prefixes("note")
 	r.EventType(module.EventType{Registration: eventtype.Registration{
 		Type: "note.page.added", SchemaVersion: 1, Module: "notes", RetentionClass: eventtype.Standard,
@@ -96,10 +96,10 @@ decision := {"outcome": "allow", "needs": [], "denials": [], "rules": [{"rule_id
 	return nil
 }
 
-// shelf answers read models with what it was asked.
-type shelf struct{}
+// readModelStub answers read models with what it was asked.
+type readModelStub struct{}
 
-func (shelf) Query(_ context.Context, q ports.ReadModelQuery) (ports.Report, error) {
+func (readModelStub) Query(_ context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	report := ports.Report{
 		Header: []ports.ReportField{{Name: "legal_entity", Value: q.Entity.Code}, {Name: "as_of", Value: q.AsOf}, {Name: "known_at", Value: q.KnownAt}},
 		Footer: []ports.ReportField{{Name: "total", Value: "1.50"}},
@@ -116,11 +116,11 @@ func (shelf) Query(_ context.Context, q ports.ReadModelQuery) (ports.Report, err
 	return report, nil
 }
 
-type caughtUp struct{ store *memory.Store }
+type headPosition struct{ store *memory.Store }
 
-func (c caughtUp) Active(context.Context, string) (int, error) { return 1, nil }
+func (c headPosition) Active(context.Context, string) (int, error) { return 1, nil }
 
-func (c caughtUp) Position(ctx context.Context, _ string, _ int, p event.PartitionID) (event.Sequence, uint64, error) {
+func (c headPosition) Position(ctx context.Context, _ string, _ int, p event.PartitionID) (event.Sequence, uint64, error) {
 	head, err := c.store.Head(ctx, p)
 	return head.Sequence, 0, err
 }
@@ -139,8 +139,8 @@ func (w streamWriter) Write(ctx context.Context, r streams.Write) (ports.Appende
 	return receipts[0], replayed, nil
 }
 
-// house is a running server over the real application and a store in memory.
-type house struct {
+// apiFixture is a running server over the real application and a store in memory.
+type apiFixture struct {
 	url    string
 	store  *memory.Store
 	tokens map[string]string
@@ -166,18 +166,18 @@ func (l *bytesLog) String() string {
 	return l.b.String()
 }
 
-// openHouse serves; change may put something else in the place of a part.
-func openHouse(t testing.TB, change ...func(*httpapi.Config)) *house {
+// startAPI serves; change may put something else in the place of a part.
+func startAPI(t testing.TB, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
-	return openLiveHouse(t, live.Config{}, change...)
+	return startAPIWithFeeds(t, live.Config{}, change...)
 }
 
-// openLiveHouse is openHouse with what live feeds are to be like.
-func openLiveHouse(t testing.TB, feeds live.Config, change ...func(*httpapi.Config)) *house {
+// startAPIWithFeeds is startAPI with what live feeds are to be like.
+func startAPIWithFeeds(t testing.TB, feeds live.Config, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
 	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
-	h := &house{store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
-	catalog, err := module.Build(schemas, note{}, streams.Module{})
+	h := &apiFixture{store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
+	catalog, err := module.Build(schemas, noteModule{}, streams.Module{})
 	require.NoError(t, err)
 	policies := catalog.Policies
 	for path, source := range configs.Policies() {
@@ -193,9 +193,9 @@ func openLiveHouse(t testing.TB, feeds live.Config, change ...func(*httpapi.Conf
 	reads := query.New(h.store, h.store, who, query.NewCursorSealer([]byte("key")))
 	models, sources := catalog.ReadModels(), map[string]ports.ReadModelSource{}
 	for path := range models {
-		sources[path] = shelf{}
+		sources[path] = readModelStub{}
 	}
-	reports, err := query.NewReports(reads, models, sources, caughtUp{h.store}, clock, time.Second)
+	reports, err := query.NewReports(reads, models, sources, headPosition{h.store}, clock, time.Second)
 	require.NoError(t, err)
 	for _, code := range []string{"DEMF", "USMF"} {
 		_, err := who.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "demo", Code: code})
@@ -229,7 +229,7 @@ func openLiveHouse(t testing.TB, feeds live.Config, change ...func(*httpapi.Conf
 			Idempotency: h.store, Clock: clock, IDs: ids,
 		}),
 		Entities: entities.New(entities.Config{
-			Log: h.store, Snapshots: h.store, Positions: reads, Folds: catalog, Background: atOnce{}, Clock: clock, Every: 10,
+			Log: h.store, Snapshots: h.store, Positions: reads, Folds: catalog, Background: synchronous{}, Clock: clock, Every: 10,
 		}),
 		Snapshots: snapshot.New(h.store, h.store, clock, ids),
 		Logger:    slog.New(slog.NewJSONHandler(h.log, nil)),
@@ -252,11 +252,11 @@ func openLiveHouse(t testing.TB, feeds live.Config, change ...func(*httpapi.Conf
 	server, err := httpapi.New(config)
 	require.NoError(t, err)
 	h.serve(t, server)
-	h.contract(t)
+	h.loadContract(t)
 	return h
 }
 
-func (h *house) serve(t testing.TB, server *httpapi.Server) {
+func (h *apiFixture) serve(t testing.TB, server *httpapi.Server) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -271,9 +271,9 @@ func (h *house) serve(t testing.TB, server *httpapi.Server) {
 	h.url = "http://" + listener.Addr().String()
 }
 
-// contract reads the document that the server serves; every answer is held
+// loadContract reads the document that the server serves; every answer is held
 // against it.
-func (h *house) contract(t testing.TB) {
+func (h *apiFixture) loadContract(t testing.TB) {
 	t.Helper()
 	res, err := http.Get(h.url + "/api/openapi.yaml")
 	require.NoError(t, err)
@@ -289,22 +289,22 @@ func (h *house) contract(t testing.TB) {
 	require.NoError(t, err)
 }
 
-// ask is a request of a test.
-type ask struct {
+// testRequest is a request of a test.
+type testRequest struct {
 	method, path, token string
 	body                string
 	header              map[string]string
-	keep                string // Cache-Control of the answer; "": no-store
+	cacheControl        string // Cache-Control of the answer; "": no-store
 }
 
-// told is the answer.
-type told struct {
+// testAnswer is the answer.
+type testAnswer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-func (a told) json(t *testing.T) map[string]any {
+func (a testAnswer) json(t *testing.T) map[string]any {
 	t.Helper()
 	var out map[string]any
 	require.NoError(t, json.Unmarshal(a.body, &out), string(a.body))
@@ -313,7 +313,7 @@ func (a told) json(t *testing.T) map[string]any {
 
 // do sends a request, checks the answer against the document, and the request too
 // if it was accepted.
-func (h *house) do(t *testing.T, a ask) told {
+func (h *apiFixture) do(t *testing.T, a testRequest) testAnswer {
 	t.Helper()
 	build := func() *http.Request {
 		r, err := http.NewRequestWithContext(t.Context(), a.method, h.url+a.path, strings.NewReader(a.body))
@@ -338,8 +338,8 @@ func (h *house) do(t *testing.T, a ask) told {
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
-	out := told{status: res.StatusCode, header: res.Header, body: body}
-	require.Equal(t, cmp.Or(a.keep, "no-store"), res.Header.Get("Cache-Control"))
+	out := testAnswer{status: res.StatusCode, header: res.Header, body: body}
+	require.Equal(t, cmp.Or(a.cacheControl, "no-store"), res.Header.Get("Cache-Control"))
 	require.NotEmpty(t, res.Header.Get("X-Request-Id"))
 
 	r := build()
@@ -366,7 +366,7 @@ func (h *house) do(t *testing.T, a ask) told {
 }
 
 // heads are the sequences of all partitions.
-func (h *house) heads(t *testing.T) map[event.PartitionID]event.Sequence {
+func (h *apiFixture) heads(t *testing.T) map[event.PartitionID]event.Sequence {
 	t.Helper()
 	all, err := h.store.PartitionHeads(t.Context())
 	require.NoError(t, err)
@@ -378,9 +378,9 @@ func (h *house) heads(t *testing.T) map[event.PartitionID]event.Sequence {
 }
 
 // machineType registers a type that no built-in module owns.
-func (h *house) machineType(t *testing.T) {
+func (h *apiFixture) machineType(t *testing.T) {
 	t.Helper()
-	a := h.do(t, ask{method: "POST", path: "/api/event-types", token: "admin", body: `{
+	a := h.do(t, testRequest{method: "POST", path: "/api/event-types", token: "admin", body: `{
 		"type": "equipment.machine.serviced", "schema_version": 1, "module": "equipment", "description": "A machine was serviced.",
 		"data_schema": {"type": "object", "properties": {"hours": {"type": "number"}, "note": {"type": "string", "x-not-pii": "a remark on the machine"}, "filler": {"type": "array"}}, "required": ["hours"], "additionalProperties": false},
 		"required_dimensions": ["department"], "required_entity_refs": [{"entity_type": "machine", "role": "subject", "cardinality": "one"}],

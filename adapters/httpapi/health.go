@@ -94,5 +94,5 @@ func (s *Server) getMetrics(ctx context.Context, _ request) (response, error) {
 
 // getDocument answers GET /api/openapi.yaml.
 func (s *Server) getDocument(_ context.Context, _ request) (response, error) {
-	return answer{status: http.StatusOK, media: "application/yaml", body: s.document}, nil
+	return answer{status: http.StatusOK, contentType: "application/yaml", body: s.document}, nil
 }

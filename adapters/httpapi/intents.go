@@ -25,13 +25,13 @@ var intentHandlers = handlers{
 func (s *Server) submitIntent(ctx context.Context, r request, body *api.IntentRequest) (response, error) {
 	switch {
 	case body.Type == "":
-		return nil, missing("/type")
+		return nil, missingMember("/type")
 	case body.LegalEntity == "":
-		return nil, missing("/legal_entity")
+		return nil, missingMember("/legal_entity")
 	}
-	le, err := s.enter(ctx, "intents.submit", body.LegalEntity)
+	le, err := s.authorizeIn(ctx, "intents.submit", body.LegalEntity)
 	if err != nil {
-		return nil, ofMember(err, "/legal_entity")
+		return nil, pointAtMember(err, "/legal_entity")
 	}
 	if err := checkObject(body.Payload, "/payload"); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (s *Server) submitIntent(ctx context.Context, r request, body *api.IntentRe
 	}
 	if body.CausedBy != "" {
 		if req.CausedBy, err = event.ParseID(body.CausedBy); err != nil {
-			return nil, badCause("/caused_by")
+			return nil, invalidCause("/caused_by")
 		}
 	}
 	out, err := s.config.Intents.Submit(ctx, callerOf(ctx), req)
@@ -148,7 +148,7 @@ func (s *Server) getIntent(ctx context.Context, r request) (response, error) {
 	}
 	var stored intent.Intent
 	var outcome pipeline.Outcome
-	err = s.within(ctx, "intents.read", r.query("legal_entity"), codeIntentNotFound, func(le ports.LegalEntity) (err error) {
+	err = s.inLegalEntities(ctx, "intents.read", r.query("legal_entity"), codeIntentNotFound, func(le ports.LegalEntity) (err error) {
 		stored, outcome, err = s.config.Intents.Get(ctx, le, id)
 		return err
 	})
@@ -198,7 +198,7 @@ func (s *Server) approveIntent(ctx context.Context, r request, body *api.Approve
 // rejectIntent answers POST /api/intents/{id}/reject.
 func (s *Server) rejectIntent(ctx context.Context, r request, body *api.RejectRequest) (response, error) {
 	if strings.TrimSpace(body.Reason) == "" {
-		return nil, missing("/reason")
+		return nil, missingMember("/reason")
 	}
 	if err := checkText("/reason", body.Reason); err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func (s *Server) decide(ctx context.Context, idText, code string, decision func(
 	}
 	var status int
 	var out pipeline.Outcome
-	err = s.within(ctx, "intents.approve", code, codeIntentNotFound, func(le ports.LegalEntity) (err error) {
+	err = s.inLegalEntities(ctx, "intents.approve", code, codeIntentNotFound, func(le ports.LegalEntity) (err error) {
 		status, out, err = decision(le, id)
 		return err
 	})
@@ -228,12 +228,12 @@ func (s *Server) decide(ctx context.Context, idText, code string, decision func(
 	return outcomeAnswer(status, out)
 }
 
-// longestText bounds comments and reasons, in bytes.
-const longestText = 2000
+// maxTextBytes bounds comments and reasons, in bytes.
+const maxTextBytes = 2000
 
 func checkText(pointer, text string) error {
-	if len(text) > longestText {
-		return fault.New(fault.TooLarge, "request.text_too_long", "this text may have %d bytes; shorten it", longestText).WithField(pointer)
+	if len(text) > maxTextBytes {
+		return fault.New(fault.TooLarge, "request.text_too_long", "this text may have %d bytes; shorten it", maxTextBytes).WithField(pointer)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func (s *Server) createLegalEntity(ctx context.Context, r request, body *api.Leg
 
 // listLegalEntities answers GET /api/admin/legal-entities.
 func (s *Server) listLegalEntities(ctx context.Context, _ request) (response, error) {
-	visible, err := s.visible(ctx)
+	visible, err := s.visibleLegalEntities(ctx)
 	if err != nil {
 		return nil, err
 	}

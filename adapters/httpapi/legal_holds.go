@@ -34,11 +34,11 @@ func holdAnswer(h erasure.Hold) api.LegalHold {
 func (s *Server) placeLegalHold(ctx context.Context, _ request, body *api.NewLegalHold) (response, error) {
 	switch {
 	case body.Subject == "":
-		return nil, missing("/subject")
+		return nil, missingMember("/subject")
 	case body.Reason == "":
-		return nil, missing("/reason")
+		return nil, missingMember("/reason")
 	}
-	if err := checkConcerned(body.LegalEntities); err != nil {
+	if err := checkLegalEntities(body.LegalEntities); err != nil {
 		return nil, err
 	}
 	hold := erasure.NewHold{Subject: body.Subject, LegalEntities: body.LegalEntities, Reason: body.Reason}

@@ -26,8 +26,8 @@ type call struct {
 	body      []byte        // as sent, checked; valid until the answer
 	code      string        // of the problem that answered it
 	request   *http.Request // of a live feed
-	raw       bool          // events are wanted as they are stored
-	aborted   bool          // the answer broke off; its connection must not look as if it had ended well
+	wantsRaw  bool          // events are wanted as they are stored
+	isAborted bool          // the answer broke off; its connection must not look as if it had ended well
 }
 
 type callKey struct{}
@@ -59,7 +59,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			this.requestID = rand.Text()
 		}
 		ctx, cancel := context.WithValue(r.Context(), callKey{}, this), context.CancelFunc(func() {})
-		if !streaming[c.Path()] {
+		if !isStreaming[c.Path()] {
 			ctx, cancel = context.WithTimeout(ctx, s.limits.Body+s.limits.Request)
 		}
 		defer cancel()
@@ -72,16 +72,16 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			c.Error(err)
 		}
 		s.report(ctx, c, this, time.Since(started))
-		if this.aborted {
+		if this.isAborted {
 			panic(http.ErrAbortHandler)
 		}
 		return nil
 	}
 }
 
-// streaming are the routes whose answers last as long as they need; each of their
+// isStreaming are the routes whose answers last as long as they need; each of their
 // pages has the deadline of a request.
-var streaming = map[string]bool{"/api/events/export": true, pathFeedAll: true, pathFeedStream: true}
+var isStreaming = map[string]bool{"/api/events/export": true, pathFeedAll: true, pathFeedStream: true}
 
 func (s *Server) report(ctx context.Context, c echo.Context, this *call, took time.Duration) {
 	route := this.route
@@ -96,7 +96,7 @@ func (s *Server) report(ctx context.Context, c echo.Context, this *call, took ti
 	switch {
 	case status >= http.StatusInternalServerError:
 		level = slog.LevelWarn
-	case quiet(c):
+	case isProbe(c):
 		level = slog.LevelDebug
 	}
 	if !s.log.Enabled(ctx, level) {
@@ -117,8 +117,8 @@ func (s *Server) report(ctx context.Context, c echo.Context, this *call, took ti
 
 var errPanic = errors.New("panic")
 
-// quiet tells the requests that machines repeat all day.
-func quiet(c echo.Context) bool {
+// isProbe tells the requests that machines repeat all day.
+func isProbe(c echo.Context) bool {
 	switch c.Request().URL.Path {
 	case "/livez", "/readyz", "/metrics":
 		return true
@@ -127,9 +127,9 @@ func quiet(c echo.Context) bool {
 	}
 }
 
-// nameOnly answers an error and hands its code alone to the tracer, which writes down
+// traceCodeOnly answers an error and hands its code alone to the tracer, which writes down
 // the text of what it is given: details may repeat the caller's words.
-func (s *Server) nameOnly(next echo.HandlerFunc) echo.HandlerFunc {
+func (s *Server) traceCodeOnly(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		err := next(c)
 		if err == nil {
@@ -140,9 +140,9 @@ func (s *Server) nameOnly(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// protect turns a panic into a problem like any other error that nobody foresaw. The
+// recoverPanic turns a panic into a problem like any other error that nobody foresaw. The
 // panic's value may quote the request, so only its type and its place are logged.
-func (s *Server) protect(next echo.HandlerFunc) echo.HandlerFunc {
+func (s *Server) recoverPanic(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		defer func() {
 			thrown := recover()

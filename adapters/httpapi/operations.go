@@ -217,7 +217,7 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 					return err
 				}
 				this.principal = p
-				if err := s.config.Access.Authorize(ctx, p, firstQuestion(op.action)); err != nil {
+				if err := s.config.Access.Authorize(ctx, p, actionAnywhere(op.action)); err != nil {
 					return err
 				}
 			}
@@ -240,9 +240,9 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 				switch c.QueryParam(rawParameter) {
 				case "", "false":
 				case "true":
-					this.raw = true
+					this.wantsRaw = true
 				default:
-					return badParameter(rawParameter, "true or false")
+					return invalidParameter(rawParameter, "true or false")
 				}
 			}
 			if op.body == noBody {
@@ -250,7 +250,7 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 			}
 			buffer := buffers.Get().(*bodyBuffer)
 			defer buffer.release()
-			if err := s.read(c, buffer, op); err != nil {
+			if err := s.readBody(c, buffer, op); err != nil {
 				return err
 			}
 			this.body = buffer.Bytes()
@@ -264,7 +264,7 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 // asked for. No id, code or name that is stored holds U+0000 or bytes that are not
 // UTF-8.
 func checkAddress(u *url.URL) error {
-	if !readable(u.Path) {
+	if !isReadable(u.Path) {
 		return fault.New(fault.Invalid, "request.path_invalid", "the path holds U+0000 or bytes that are not UTF-8; correct it")
 	}
 	params, err := url.ParseQuery(u.RawQuery)
@@ -273,23 +273,23 @@ func checkAddress(u *url.URL) error {
 			"the query cannot be read; percent-encode values and join parameters by &")
 	}
 	for name, values := range params {
-		if !readable(name) {
+		if !isReadable(name) {
 			return fault.New(fault.Invalid, "request.query_malformed",
 				"the name of a parameter holds U+0000 or bytes that are not UTF-8; correct it")
 		}
-		if slices.ContainsFunc(values, func(v string) bool { return !readable(v) }) {
-			return badParameter(name, "text in UTF-8 without U+0000")
+		if slices.ContainsFunc(values, func(v string) bool { return !isReadable(v) }) {
+			return invalidParameter(name, "text in UTF-8 without U+0000")
 		}
 	}
 	return nil
 }
 
-func readable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
+func isReadable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
 
-// firstQuestion asks whether the caller may do such a thing anywhere. For raw
+// actionAnywhere asks whether the caller may do such a thing anywhere. For raw
 // appends that is: an event of a type that no built-in module owns. The legal
 // entity and the types follow once the body has been read.
-func firstQuestion(action string) tenancy.Action {
+func actionAnywhere(action string) tenancy.Action {
 	a := tenancy.Action{Name: action}
 	if action == actionAppend {
 		a.EventTypes = []tenancy.TypeAccess{{}}
@@ -308,9 +308,9 @@ func bearer(header string) string {
 	return strings.TrimSpace(token)
 }
 
-// enter checks that the caller may do the action in a legal entity and finds it.
+// authorizeIn checks that the caller may do the action in a legal entity and finds it.
 // One that the caller may not see is as unknown as one that does not exist.
-func (s *Server) enter(ctx context.Context, action, code string, types ...tenancy.TypeAccess) (ports.LegalEntity, error) {
+func (s *Server) authorizeIn(ctx context.Context, action, code string, types ...tenancy.TypeAccess) (ports.LegalEntity, error) {
 	p := callOf(ctx).principal
 	if err := s.config.Access.Authorize(ctx, p, tenancy.Action{Name: action, LegalEntity: code, EventTypes: types}); err != nil {
 		return ports.LegalEntity{}, err
@@ -318,18 +318,18 @@ func (s *Server) enter(ctx context.Context, action, code string, types ...tenanc
 	return s.config.Access.LegalEntity(ctx, p.TenantID, code)
 }
 
-// within calls f with the legal entity that is named, or with those that the
+// inLegalEntities calls f with the legal entity that is named, or with those that the
 // caller may see, one after the other, until f does not answer with the code that
 // says it has no such thing.
-func (s *Server) within(ctx context.Context, action, code, notFound string, f func(ports.LegalEntity) error) error {
+func (s *Server) inLegalEntities(ctx context.Context, action, code, notFound string, f func(ports.LegalEntity) error) error {
 	if code != "" {
-		le, err := s.enter(ctx, action, code)
+		le, err := s.authorizeIn(ctx, action, code)
 		if err != nil {
 			return err
 		}
 		return f(le)
 	}
-	visible, err := s.visible(ctx)
+	visible, err := s.visibleLegalEntities(ctx)
 	if err != nil {
 		return err
 	}
@@ -342,8 +342,8 @@ func (s *Server) within(ctx context.Context, action, code, notFound string, f fu
 	return last
 }
 
-// visible lists the legal entities that the caller may see.
-func (s *Server) visible(ctx context.Context) ([]ports.LegalEntity, error) {
+// visibleLegalEntities lists the legal entities that the caller may see.
+func (s *Server) visibleLegalEntities(ctx context.Context) ([]ports.LegalEntity, error) {
 	p := callOf(ctx).principal
 	all, err := s.config.Access.LegalEntities(ctx, p.TenantID)
 	if err != nil || len(p.LegalEntities) == 0 {

@@ -13,11 +13,11 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// masking is Personal without keys: nobody reads anything.
-type masking struct{}
+// maskAll is Personal without keys: nobody reads anything.
+type maskAll struct{}
 
 // Open implements Personal.
-func (masking) Open(_ context.Context, documents []module.SealedDocument, _ module.Reader) error {
+func (maskAll) Open(_ context.Context, documents []module.SealedDocument, _ module.Reader) error {
 	masked := make([][]byte, len(documents))
 	for i, d := range documents {
 		var err error
@@ -31,9 +31,9 @@ func (masking) Open(_ context.Context, documents []module.SealedDocument, _ modu
 	return nil
 }
 
-// open opens the documents of one answer for the caller, all at once, so that each
+// openSealed opens the documents of one answer for the caller, all at once, so that each
 // key is fetched once. Values live in the answer only.
-func (s *Server) open(ctx context.Context, documents []module.SealedDocument) error {
+func (s *Server) openSealed(ctx context.Context, documents []module.SealedDocument) error {
 	if len(documents) == 0 {
 		return nil
 	}
@@ -41,13 +41,13 @@ func (s *Server) open(ctx context.Context, documents []module.SealedDocument) er
 	if err != nil {
 		return err
 	}
-	return awayForNow(s.config.Personal.Open(ctx, documents, reader))
+	return asUnavailable(s.config.Personal.Open(ctx, documents, reader))
 }
 
-// awayForNow answers whatever the key service and the key store complain about as a
+// asUnavailable answers whatever the key service and the key store complain about as a
 // matter of time: the request is right and its values are there, so the caller may
 // come again, and never gets a placeholder instead.
-func awayForNow(err error) error {
+func asUnavailable(err error) error {
 	f, ok := fault.As(err)
 	if !ok || f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
 		return err
@@ -81,7 +81,7 @@ func (s *Server) openEvents(ctx context.Context, recorded []event.Recorded) ([]e
 	if len(documents) == 0 {
 		return recorded, nil
 	}
-	if err := s.open(ctx, documents); err != nil {
+	if err := s.openSealed(ctx, documents); err != nil {
 		return nil, err
 	}
 	opened := slices.Clone(recorded)
@@ -97,7 +97,7 @@ func (s *Server) openIntent(ctx context.Context, stored intent.Intent) ([]byte, 
 		return stored.Payload, nil
 	}
 	documents := []module.SealedDocument{{At: pipeline.Location(stored), Document: stored.Payload}}
-	if err := s.open(ctx, documents); err != nil {
+	if err := s.openSealed(ctx, documents); err != nil {
 		return nil, err
 	}
 	return documents[0].Document, nil
@@ -110,7 +110,7 @@ func (s *Server) openCopies(ctx context.Context, p event.PartitionID, body []byt
 		return body, nil
 	}
 	documents := []module.SealedDocument{{At: shredding.Location{Partition: p}, Document: body}}
-	if err := s.open(ctx, documents); err != nil {
+	if err := s.openSealed(ctx, documents); err != nil {
 		return nil, err
 	}
 	return documents[0].Document, nil

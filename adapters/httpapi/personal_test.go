@@ -22,9 +22,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// safe seals and opens with one key. The value "erased" belongs to a person whose
+// sealingStub seals and opens with one key. The value "erased" belongs to a person whose
 // key is destroyed.
-type safe struct {
+type sealingStub struct {
 	key shredding.Key
 
 	mu    sync.Mutex
@@ -32,15 +32,15 @@ type safe struct {
 	err   error
 }
 
-func newSafe(t testing.TB) *safe {
+func newSealingStub(t testing.TB) *sealingStub {
 	t.Helper()
 	key, err := shredding.NewKey(shredding.KeyStandard, 1, bytes.Repeat([]byte{7}, shredding.DEKSize))
 	require.NoError(t, err)
-	return &safe{key: key}
+	return &sealingStub{key: key}
 }
 
 // seal replaces the value at a pointer, if it is there.
-func (s *safe) seal(document []byte, at shredding.Location, pointer string) []byte {
+func (s *sealingStub) seal(document []byte, at shredding.Location, pointer string) []byte {
 	subject := shredding.Subject("person:P-1")
 	if bytes.Contains(document, []byte(`"erased"`)) {
 		subject = "person:P-0"
@@ -57,7 +57,7 @@ func (s *safe) seal(document []byte, at shredding.Location, pointer string) []by
 }
 
 // Open implements httpapi.Personal.
-func (s *safe) Open(_ context.Context, documents []module.SealedDocument, r module.Reader) error {
+func (s *sealingStub) Open(_ context.Context, documents []module.SealedDocument, r module.Reader) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.opens++
@@ -90,14 +90,14 @@ func (s *safe) Open(_ context.Context, documents []module.SealedDocument, r modu
 	return nil
 }
 
-func (s *safe) count() int {
+func (s *sealingStub) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer func() { s.opens = 0 }()
 	return s.opens
 }
 
-func (s *safe) fail(err error) {
+func (s *sealingStub) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
@@ -106,7 +106,7 @@ func (s *safe) fail(err error) {
 // sealedLog shows a log whose notes were sealed.
 type sealedLog struct {
 	log  httpapi.Events
-	safe *safe
+	safe *sealingStub
 }
 
 func (l sealedLog) seal(events []event.Recorded) {
@@ -151,7 +151,7 @@ func (l sealedLog) Lineage(ctx context.Context, le ports.LegalEntity, codes []st
 // sealedIntents shows intents whose text was sealed.
 type sealedIntents struct {
 	httpapi.Intents
-	safe *safe
+	safe *sealingStub
 }
 
 func (i sealedIntents) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, pipeline.Outcome, error) {
@@ -162,7 +162,7 @@ func (i sealedIntents) Get(ctx context.Context, le ports.LegalEntity, id event.I
 }
 
 // sealedReports keep a copy of a page's text.
-type sealedReports struct{ safe *safe }
+type sealedReports struct{ safe *sealingStub }
 
 func (r sealedReports) Query(_ context.Context, q query.ReportQuery) (ports.Report, error) {
 	at := shredding.Location{Partition: q.Entity.Partition, Kind: shredding.KindEvent, Record: event.ID{1}, Type: "note.page.added", SchemaVersion: 1, Pointer: "/data/text"}
@@ -182,13 +182,13 @@ func (r sealedReports) Query(_ context.Context, q query.ReportQuery) (ports.Repo
 	return ports.Report{Rows: rows}, nil
 }
 
-// openSafeHouse shows sealed contents; without keys nothing opens them.
-func openSafeHouse(t *testing.T, keys *safe) *house {
+// startSealedAPI shows sealed contents; without keys nothing opens them.
+func startSealedAPI(t *testing.T, keys *sealingStub) *apiFixture {
 	t.Helper()
-	return openHouse(t, func(c *httpapi.Config) {
+	return startAPI(t, func(c *httpapi.Config) {
 		vault := keys
 		if vault == nil {
-			vault = newSafe(t)
+			vault = newSealingStub(t)
 		} else {
 			c.Personal = vault
 		}
@@ -200,25 +200,25 @@ func openSafeHouse(t *testing.T, keys *safe) *house {
 
 // personalRecords appends events of a type that no built-in module owns, and an
 // intent with one of a type that one does.
-func (h *house) personalRecords(t *testing.T) (machine, intentID string) {
+func (h *apiFixture) personalRecords(t *testing.T) (machine, intentID string) {
 	t.Helper()
 	h.machineType(t)
 	note := func(text string) string {
 		return strings.Replace(serviced(""), `{"hours":2.5}`, `{"hours":2.5,"note":"`+text+`"}`, 1)
 	}
-	first := h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: `{"events":[` + note("call <Ada>") + `,` + note("erased") + `,` + serviced("") + `]}`})
+	first := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: `{"events":[` + note("call <Ada>") + `,` + note("erased") + `,` + serviced("") + `]}`})
 	require.Equal(t, http.StatusCreated, first.status, string(first.body))
 	machine = first.json(t)["events"].([]any)[0].(map[string]any)["id"].(string)
-	page := h.do(t, ask{method: "POST", path: "/api/intents", token: "ap_clerk",
+	page := h.do(t, testRequest{method: "POST", path: "/api/intents", token: "ap_clerk",
 		body: `{"type":"note.add_page","legal_entity":"USMF","payload":{"number":"P-1","text":"call <Ada>"}}`})
 	require.Equal(t, http.StatusCreated, page.status, string(page.body))
 	return machine, page.json(t)["intent_id"].(string)
 }
 
-func TestPersonalValuesAreOpenedForTheirReaders(t *testing.T) {
+func TestPersonalValuesByReader(t *testing.T) {
 	t.Parallel()
-	keys := newSafe(t)
-	h := openSafeHouse(t, keys)
+	keys := newSealingStub(t)
+	h := startSealedAPI(t, keys)
 	machine, intentID := h.personalRecords(t)
 	for _, c := range []struct {
 		name, path, token string
@@ -243,7 +243,7 @@ func TestPersonalValuesAreOpenedForTheirReaders(t *testing.T) {
 		{"report", "/api/note/pages?legal_entity=USMF", "auditor", []string{`"text":"[MASKED]"},{"number":"P-1","text":"[MASKED]"}`}, 1},
 	} {
 		keys.count()
-		a := h.do(t, ask{method: "GET", path: c.path, token: c.token})
+		a := h.do(t, testRequest{method: "GET", path: c.path, token: c.token})
 		require.Equal(t, http.StatusOK, a.status, "%s: %s", c.name, a.body)
 		for _, want := range c.shown {
 			require.Contains(t, string(a.body), want, "%s by %s", c.name, c.token)
@@ -255,10 +255,10 @@ func TestPersonalValuesAreOpenedForTheirReaders(t *testing.T) {
 
 // An outage is an error that passes, whatever the service calls it, and never looks
 // like an erasure.
-func TestAnOutageIsNoRedaction(t *testing.T) {
+func TestKeyServiceOutage(t *testing.T) {
 	t.Parallel()
-	keys := newSafe(t)
-	h := openSafeHouse(t, keys)
+	keys := newSealingStub(t)
+	h := startSealedAPI(t, keys)
 	machine, intentID := h.personalRecords(t)
 	for code, err := range map[string]error{
 		"kms.unavailable":     fault.New(fault.Unavailable, "kms.unavailable", "the key service is away; try again"),
@@ -268,7 +268,7 @@ func TestAnOutageIsNoRedaction(t *testing.T) {
 	} {
 		keys.fail(err)
 		for _, path := range []string{"/api/events/" + machine, "/api/events?stream_type=scope&stream_id=USMF", "/api/events/export?stream_type=scope&stream_id=USMF", "/api/streams/$all", "/api/streams/machine/M-17?legal_entity=USMF", "/api/events/" + machine + "/lineage", "/api/intents/" + intentID, "/api/note/pages?legal_entity=USMF"} {
-			a := h.do(t, ask{method: "GET", path: path, token: "ap_clerk"})
+			a := h.do(t, testRequest{method: "GET", path: path, token: "ap_clerk"})
 			require.Equal(t, http.StatusServiceUnavailable, a.status, string(a.body))
 			require.Equal(t, code, a.json(t)["code"])
 			require.NotEmpty(t, a.header.Get("Retry-After"))
@@ -276,17 +276,17 @@ func TestAnOutageIsNoRedaction(t *testing.T) {
 		}
 	}
 	keys.fail(fault.New(fault.Internal, "pii.unsealable", "a value does not open; tell an operator"))
-	require.Equal(t, http.StatusInternalServerError, h.do(t, ask{method: "GET", path: "/api/events/" + machine, token: "module"}).status)
+	require.Equal(t, http.StatusInternalServerError, h.do(t, testRequest{method: "GET", path: "/api/events/" + machine, token: "module"}).status)
 	keys.fail(nil)
-	require.Equal(t, http.StatusOK, h.do(t, ask{method: "GET", path: "/api/events/" + machine, token: "module"}).status)
+	require.Equal(t, http.StatusOK, h.do(t, testRequest{method: "GET", path: "/api/events/" + machine, token: "module"}).status)
 }
 
-func TestWithoutKeysEverybodySeesTheMask(t *testing.T) {
+func TestPersonalValuesWithoutKeys(t *testing.T) {
 	t.Parallel()
-	h := openSafeHouse(t, nil)
+	h := startSealedAPI(t, nil)
 	machine, intentID := h.personalRecords(t)
 	for _, path := range []string{"/api/events/" + machine, "/api/intents/" + intentID, "/api/note/pages?legal_entity=USMF"} {
-		a := h.do(t, ask{method: "GET", path: path, token: "module"})
+		a := h.do(t, testRequest{method: "GET", path: path, token: "module"})
 		require.Equal(t, http.StatusOK, a.status, string(a.body))
 		require.Contains(t, string(a.body), shredding.Masked)
 		require.NotContains(t, string(a.body), "$pii")

@@ -67,7 +67,7 @@ func faultOf(err error) (f *fault.Error, status int, ok bool) {
 	var h *echo.HTTPError
 	switch {
 	case errors.As(err, &h):
-		return fromEcho(h), h.Code, h.Code < http.StatusInternalServerError
+		return routerProblem(h), h.Code, h.Code < http.StatusInternalServerError
 	case errors.Is(err, context.DeadlineExceeded):
 		f = fault.New(fault.Timeout, "request.timeout", "the request took too long and its outcome is not known; send it again with the same Idempotency-Key, or read before you write again")
 	case errors.Is(err, context.Canceled):
@@ -79,9 +79,9 @@ func faultOf(err error) (f *fault.Error, status int, ok bool) {
 	return f, statuses[f.Kind], true
 }
 
-// fromEcho describes what the router refuses. Its texts are not passed on, because
+// routerProblem describes what the router refuses. Its texts are not passed on, because
 // they may quote the request.
-func fromEcho(h *echo.HTTPError) *fault.Error {
+func routerProblem(h *echo.HTTPError) *fault.Error {
 	switch h.Code {
 	case http.StatusNotFound:
 		return fault.New(fault.NotFound, "http.not_found", "there is nothing at this path; GET /api/openapi.yaml lists what there is")
@@ -105,7 +105,7 @@ func (s *Server) problemOf(ctx context.Context, err error) (problem, *fault.Erro
 	call.code = f.Code
 	if !foreseen {
 		p.ErrorID = call.requestID
-		s.log.ErrorContext(ctx, "request failed", "request_id", call.requestID, "route", call.route, "code", f.Code, "error", chain(err))
+		s.log.ErrorContext(ctx, "request failed", "request_id", call.requestID, "route", call.route, "code", f.Code, "error", errorChain(err))
 	}
 	return p, f
 }
@@ -139,13 +139,13 @@ func (s *Server) answerProblem(err error, c echo.Context) {
 	_, _ = c.Response().Write(body) // if the caller is gone nobody is left to tell
 }
 
-// chain gives the texts of an error and of the causes that a fault keeps to
+// errorChain gives the texts of an error and of the causes that a fault keeps to
 // itself.
-func chain(err error) string {
+func errorChain(err error) string {
 	text := err.Error()
 	if f, ok := fault.As(err); ok {
 		if cause := f.Unwrap(); cause != nil {
-			text += ": " + chain(cause)
+			text += ": " + errorChain(cause)
 		}
 	}
 	return text

@@ -37,7 +37,7 @@ var update = flag.Bool("update", false, "write the expected problem documents an
 var ulids = regexp.MustCompile(`[0-7][0-9A-HJKMNP-TV-Z]{25}`)
 
 // expect compares a problem document with the committed one.
-func expect(t *testing.T, name string, a told) {
+func expect(t *testing.T, name string, a testAnswer) {
 	t.Helper()
 	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"), string(a.body))
 	var shown bytes.Buffer
@@ -62,28 +62,32 @@ func intentBody(payload string) string {
 // problem document, and nothing is written.
 func TestProblemDocuments(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
 	data := func(json string) string { return strings.Replace(serviced(""), `{"hours":2.5}`, json, 1) }
 	filler := `{"hours":1,"filler":["` + strings.Repeat(strings.Repeat("x", 60<<10)+`","`, 34) + `"]}`
 	crowd := `{"hours":1,"filler":[` + strings.Repeat("1,", 60_000) + `1]}`
-	post := func(body string) ask { return ask{method: "POST", path: "/api/events", token: "module", body: body} }
-	submit := func(body string) ask { return ask{method: "POST", path: "/api/intents", token: "ap_clerk", body: body} }
-	get := func(path string) ask { return ask{method: "GET", path: path, token: "auditor"} }
-	register := func(schema, fields string) ask {
-		return ask{method: "POST", path: "/api/event-types", token: "admin", body: `{"type":"a.b.c","schema_version":1,"module":"x","data_schema":` + schema + `,"pii_fields":` + fields + `}`}
+	post := func(body string) testRequest {
+		return testRequest{method: "POST", path: "/api/events", token: "module", body: body}
+	}
+	submit := func(body string) testRequest {
+		return testRequest{method: "POST", path: "/api/intents", token: "ap_clerk", body: body}
+	}
+	get := func(path string) testRequest { return testRequest{method: "GET", path: path, token: "auditor"} }
+	register := func(schema, fields string) testRequest {
+		return testRequest{method: "POST", path: "/api/event-types", token: "admin", body: `{"type":"a.b.c","schema_version":1,"module":"x","data_schema":` + schema + `,"pii_fields":` + fields + `}`}
 	}
 	id := "01JWZX3V9K5T7Q8R2M4N6P0ABC"
-	with := func(a ask, token string) ask { a.token = token; return a }
+	with := func(a testRequest, token string) testRequest { a.token = token; return a }
 	before := h.heads(t)
 	for _, c := range []struct {
 		name   string
 		status int
-		ask    ask
+		ask    testRequest
 	}{
-		{"token_missing", 401, ask{method: "GET", path: "/api/event-types"}},
-		{"token_wrong", 401, ask{method: "GET", path: "/api/event-types", token: "bbk_01jwzx3v9k5t7q8r2m4n6p0abc_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}},
-		{"token_expired", 401, ask{method: "GET", path: "/api/event-types", token: "expired"}},
+		{"token_missing", 401, testRequest{method: "GET", path: "/api/event-types"}},
+		{"token_wrong", 401, testRequest{method: "GET", path: "/api/event-types", token: "bbk_01jwzx3v9k5t7q8r2m4n6p0abc_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}},
+		{"token_expired", 401, testRequest{method: "GET", path: "/api/event-types", token: "expired"}},
 		{"role_before_body", 403, with(post(`{"events": [broken`), "ap_clerk")},
 		{"auditor_writes_nothing", 403, with(submit(intentBody(`{"number":"1"}`)), "auditor")},
 		{"builtin_type_raw", 403, post(events(strings.Replace(serviced(""), "equipment.machine.serviced", "note.page.added", 1)))},
@@ -91,7 +95,7 @@ func TestProblemDocuments(t *testing.T) {
 		{"legal_entity_out_of_sight", 404, with(post(events(serviced(""))), "german_module")},
 		{"malformed", 400, post(`{"events": [`)},
 		{"empty_body", 400, post("")},
-		{"not_json", 415, ask{method: "POST", path: "/api/events", token: "module", body: "a=b", header: map[string]string{"Content-Type": "application/x-www-form-urlencoded"}}},
+		{"not_json", 415, testRequest{method: "POST", path: "/api/events", token: "module", body: "a=b", header: map[string]string{"Content-Type": "application/x-www-form-urlencoded"}}},
 		{"nested_100_deep", 413, post(events(data(`{"hours":1,"filler":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`)))},
 		{"duplicate_keys", 400, post(events(data(`{"hours":1,"hours":2}`)))},
 		{"duplicate_keys_folded", 400, post(events(data(`{"hours":1,"Hours":2}`)))},
@@ -120,7 +124,7 @@ func TestProblemDocuments(t *testing.T) {
 		{"date_invalid", 400, post(events(serviced(`"effective_date":"2026-02-30"`)))},
 		{"intent_type_unknown", 404, submit(`{"type":"note.burn","legal_entity":"USMF","payload":{}}`)},
 		{"intent_actor_in_body", 400, submit(`{"type":"note.add_page","legal_entity":"USMF","payload":{"number":"1"},"actor":"x"}`)},
-		{"intent_dry_run_in_address", 400, ask{method: "POST", path: "/api/intents?dry_run=true", token: "ap_clerk", body: intentBody(`{"number":"1"}`)}},
+		{"intent_dry_run_in_address", 400, testRequest{method: "POST", path: "/api/intents?dry_run=true", token: "ap_clerk", body: intentBody(`{"number":"1"}`)}},
 		{"lineage_parameter", 400, get("/api/events/" + id + "/lineage?limit=5")},
 		{"intent_legal_entity_missing", 400, submit(`{"type":"note.add_page","payload":{"number":"1"}}`)},
 		{"intent_payload_missing", 400, submit(`{"type":"note.add_page","legal_entity":"USMF"}`)},
@@ -141,8 +145,8 @@ func TestProblemDocuments(t *testing.T) {
 		{"sequences_reversed", 400, get("/api/events?stream_type=scope&stream_id=USMF&from_sequence=8&to_sequence=7")},
 		{"sequence_invalid", 400, get("/api/events?stream_type=scope&stream_id=USMF&from_sequence=0")},
 		{"schema_version_zero", 400, post(events(serviced(`"schema_version":0`)))},
-		{"schema_version_zero_stream", 400, ask{method: "POST", path: "/api/streams/machine/M-17/events?legal_entity=USMF", token: "module", body: `{"events":[{"type":"equipment.machine.serviced","schema_version":0,"data":{"hours":1}}]}`}},
-		{"schema_version_zero_deprecated", 400, ask{method: "POST", path: "/api/event-types/equipment.machine.serviced/deprecate", token: "admin", body: `{"schema_version":0}`}},
+		{"schema_version_zero_stream", 400, testRequest{method: "POST", path: "/api/streams/machine/M-17/events?legal_entity=USMF", token: "module", body: `{"events":[{"type":"equipment.machine.serviced","schema_version":0,"data":{"hours":1}}]}`}},
+		{"schema_version_zero_deprecated", 400, testRequest{method: "POST", path: "/api/event-types/equipment.machine.serviced/deprecate", token: "admin", body: `{"schema_version":0}`}},
 		{"schema_version_invalid", 400, get("/api/events?stream_type=scope&stream_id=USMF&schema_version=v1")},
 		{"module_unknown", 400, get("/api/events?stream_type=scope&stream_id=USMF&modules=note,nothing")},
 		{"dimension_invalid", 400, get("/api/events?stream_type=dimension&stream_id=department&legal_entity=USMF")},
@@ -152,15 +156,15 @@ func TestProblemDocuments(t *testing.T) {
 		{"include_data_invalid", 400, get("/api/events?stream_type=scope&stream_id=USMF&include_data=no")},
 		{"export_limit_invalid", 400, get("/api/events/export?stream_type=scope&stream_id=USMF&limit=-1")},
 		{"export_not_allowed", 403, with(get("/api/events/export?stream_type=scope&stream_id=USMF"), "admin")},
-		{"stream_delete_not_found", 404, ask{method: "DELETE", path: "/api/streams/machine/M-17?legal_entity=USMF", token: "module"}},
-		{"stream_tombstone_role", 403, ask{method: "DELETE", path: "/api/streams/machine/M-17?legal_entity=USMF&hard=true", token: "module"}},
-		{"stream_hard_invalid", 400, ask{method: "DELETE", path: "/api/streams/machine/M-17?legal_entity=USMF&hard=1", token: "admin"}},
-		{"stream_of_module_deleted", 422, ask{method: "DELETE", path: "/api/streams/note.page/1?legal_entity=USMF", token: "admin"}},
-		{"stream_expected_invalid", 400, ask{method: "DELETE", path: "/api/streams/machine/M-17?legal_entity=USMF", token: "admin", header: map[string]string{"Expected-Version": "-1"}}},
-		{"stream_metadata_invalid", 400, ask{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"max_count":0}`}},
-		{"stream_metadata_unknown", 400, ask{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"max_events":1}`}},
-		{"stream_metadata_header", 400, ask{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"cache_control":"no-store\r\nX-Other: 1"}`}},
-		{"stream_metadata_role", 400, ask{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"acl":{"read":["chef"]}}`}},
+		{"stream_delete_not_found", 404, testRequest{method: "DELETE", path: "/api/streams/machine/M-17?legal_entity=USMF", token: "module"}},
+		{"stream_tombstone_role", 403, testRequest{method: "DELETE", path: "/api/streams/machine/M-17?legal_entity=USMF&hard=true", token: "module"}},
+		{"stream_hard_invalid", 400, testRequest{method: "DELETE", path: "/api/streams/machine/M-17?legal_entity=USMF&hard=1", token: "admin"}},
+		{"stream_of_module_deleted", 422, testRequest{method: "DELETE", path: "/api/streams/note.page/1?legal_entity=USMF", token: "admin"}},
+		{"stream_expected_invalid", 400, testRequest{method: "DELETE", path: "/api/streams/machine/M-17?legal_entity=USMF", token: "admin", header: map[string]string{"Expected-Version": "-1"}}},
+		{"stream_metadata_invalid", 400, testRequest{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"max_count":0}`}},
+		{"stream_metadata_unknown", 400, testRequest{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"max_events":1}`}},
+		{"stream_metadata_header", 400, testRequest{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"cache_control":"no-store\r\nX-Other: 1"}`}},
+		{"stream_metadata_role", 400, testRequest{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"acl":{"read":["chef"]}}`}},
 		{"stream_metadata_not_found", 404, get("/api/streams/machine/M-17/metadata?legal_entity=USMF")},
 		{"stream_event_raw", 403, post(events(strings.Replace(serviced(""), "equipment.machine.serviced", "stream.tombstoned", 1)))},
 		{"stream_not_found", 404, get("/api/streams/machine/M-17?legal_entity=USMF")},
@@ -177,17 +181,17 @@ func TestProblemDocuments(t *testing.T) {
 		{"path_not_utf8", 400, get("/api/note/books/%ff/pages?legal_entity=USMF")},
 		{"stream_of_module", 403, post(events(serviced(""), strings.Replace(serviced(""), `"stream":{"type":"machine"`, `"stream":{"type":"note.page"`, 1)))},
 		{"intent_unknown_legal_entity", 404, submit(`{"type":"note.add_page","legal_entity":"XXXX","payload":{"number":"1"}}`)},
-		{"reject_blank_reason", 400, ask{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":" \t"}`}},
+		{"reject_blank_reason", 400, testRequest{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":" \t"}`}},
 		{"path_unknown", 404, get("/api/nothing/here")},
-		{"method_unknown", 405, ask{method: "DELETE", path: "/api/events", token: "admin"}},
+		{"method_unknown", 405, testRequest{method: "DELETE", path: "/api/events", token: "admin"}},
 		{"event_type_unknown", 404, get("/api/event-types/a.b")},
-		{"event_type_of_module", 403, ask{method: "POST", path: "/api/event-types", token: "admin", body: `{"type":"note.page.burnt","schema_version":1,"module":"x","data_schema":{"type":"object"}}`}},
+		{"event_type_of_module", 403, testRequest{method: "POST", path: "/api/event-types", token: "admin", body: `{"type":"note.page.burnt","schema_version":1,"module":"x","data_schema":{"type":"object"}}`}},
 		{"event_type_pii", 400, register(`{"type":"object"}`, `[{"path":"/name","class":"contact"}]`)},
 		{"event_type_pii_findings", 400, register(`{"type":"object","properties":{"email":{"type":"string"},"iban":{"type":"string"}}}`,
 			`[{"path":"$.phone","class":"contact","subject":{"entity_role":"hired"}},{"path":"$.email","class":"letters","subject":{"role":"hired"}}]`)},
 		{"event_type_pii_unreachable", 400, register(`{"type":"object","properties":{"email":{"type":"string"},"iban":{"type":"string"}}}`,
 			`[{"path":"$.phone","class":"contact","subject":{"entity_role":"hired"}},{"path":"$.email","class":"contact","subject":{"path":"$.id","type":"employee"}}]`)},
-		{"legal_entity_code", 400, ask{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"no good"}`}},
+		{"legal_entity_code", 400, testRequest{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"no good"}`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := h.do(t, c.ask)
@@ -202,9 +206,9 @@ func TestProblemDocuments(t *testing.T) {
 }
 
 // A body that is over the limit is refused while its sender is still sending.
-func TestABodyThatNeverEndsIsRefused(t *testing.T) {
+func TestEndlessBody(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	reader, writer := io.Pipe()
 	defer func() { _ = writer.Close() }()
 	go func() {
@@ -223,9 +227,9 @@ func TestABodyThatNeverEndsIsRefused(t *testing.T) {
 }
 
 // A body that is announced as too large is refused before any of it is sent.
-func TestAnAnnouncedLengthIsRefusedAtOnce(t *testing.T) {
+func TestAnnouncedBodyLength(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	connection, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
 	require.NoError(t, err)
 	defer func() { _ = connection.Close() }()
@@ -239,20 +243,20 @@ func TestAnAnnouncedLengthIsRefusedAtOnce(t *testing.T) {
 	require.True(t, res.Close)
 }
 
-// nobody is an access service in which everything goes wrong.
-type nobody struct {
+// failingAccess is an access service in which everything goes wrong.
+type failingAccess struct {
 	httpapi.Access
 	err error
 }
 
-func (n nobody) Authenticate(context.Context, string) (ports.Principal, error) {
+func (n failingAccess) Authenticate(context.Context, string) (ports.Principal, error) {
 	if n.err == nil {
 		panic("secret in a panic")
 	}
 	return ports.Principal{}, n.err
 }
 
-func TestWhatNobodyForesaw(t *testing.T) {
+func TestUnexpectedErrors(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(nil)
 	require.NoError(t, err)
@@ -271,7 +275,7 @@ func TestWhatNobodyForesaw(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := httpapi.New(httpapi.Config{Access: nobody{err: c.err}, Catalog: catalog})
+			s, err := httpapi.New(httpapi.Config{Access: failingAccess{err: c.err}, Catalog: catalog})
 			require.NoError(t, err)
 			answer := httptest.NewRecorder()
 			r := httptest.NewRequest("GET", "/api/events/x", nil)
@@ -280,28 +284,28 @@ func TestWhatNobodyForesaw(t *testing.T) {
 			require.Equal(t, c.status, answer.Code)
 			require.Equal(t, c.retryAfter, answer.Header().Get("Retry-After"))
 			require.NotContains(t, answer.Body.String(), "secret")
-			expect(t, name, told{status: answer.Code, header: answer.Header(), body: answer.Body.Bytes()})
+			expect(t, name, testAnswer{status: answer.Code, header: answer.Header(), body: answer.Body.Bytes()})
 		})
 	}
 }
 
-// everybody is let in.
-type everybody struct{ httpapi.Access }
+// allowingAccess is let in.
+type allowingAccess struct{ httpapi.Access }
 
-func (everybody) Authenticate(context.Context, string) (ports.Principal, error) {
+func (allowingAccess) Authenticate(context.Context, string) (ports.Principal, error) {
 	return ports.Principal{TenantID: "demo", PersonID: "p-1"}, nil
 }
 
-func (everybody) Authorize(context.Context, ports.Principal, tenancy.Action) error { return nil }
+func (allowingAccess) Authorize(context.Context, ports.Principal, tenancy.Action) error { return nil }
 
 // A sender that stalls does not hold a connection for ever.
-func TestABodyThatDoesNotArrive(t *testing.T) {
+func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(nil)
 	require.NoError(t, err)
-	s, err := httpapi.New(httpapi.Config{Access: everybody{}, Catalog: catalog, Limits: httpapi.Limits{Body: 50 * time.Millisecond}})
+	s, err := httpapi.New(httpapi.Config{Access: allowingAccess{}, Catalog: catalog, Limits: httpapi.Limits{Body: 50 * time.Millisecond}})
 	require.NoError(t, err)
-	h := &house{}
+	h := &apiFixture{}
 	h.serve(t, s)
 	for name, body := range map[string]string{"stalls": "2\r\n{}\r\n", "breaks off": "2\r\n{}\r\nnonsense\r\n"} {
 		connection, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))

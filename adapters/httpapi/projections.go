@@ -52,10 +52,10 @@ func projectionsNotServed() error {
 	return fault.New(fault.FailedPrecondition, "projection.not_served", "this server runs no projections; ask another one")
 }
 
-// seen are the partitions that the caller may see, with the codes of their legal
+// visiblePartitions are the partitions that the caller may see, with the codes of their legal
 // entities.
-func (s *Server) seen(ctx context.Context) ([]event.PartitionID, map[event.PartitionID]string, error) {
-	visible, err := s.visible(ctx)
+func (s *Server) visiblePartitions(ctx context.Context) ([]event.PartitionID, map[event.PartitionID]string, error) {
+	visible, err := s.visibleLegalEntities(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,7 +72,7 @@ func (s *Server) listProjections(ctx context.Context, _ request) (response, erro
 	if err != nil {
 		return nil, err
 	}
-	ids, codes, err := s.seen(ctx)
+	ids, codes, err := s.visiblePartitions(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *Server) listProjections(ctx context.Context, _ request) (response, erro
 	}
 	out := api.ProjectionList{Projections: make([]api.Projection, 0, len(all))}
 	for _, v := range all {
-		name, mine := ownName(ctx, v.Name)
+		name, mine := tenantProjectionName(ctx, v.Name)
 		if _, visible := codes[v.Scope]; !mine || v.Scope != 0 && !visible {
 			continue
 		}
@@ -103,11 +103,11 @@ func (s *Server) showProjection(ctx context.Context, name string) (answer, error
 	if err != nil {
 		return answer{}, err
 	}
-	ids, codes, err := s.seen(ctx)
+	ids, codes, err := s.visiblePartitions(ctx)
 	if err != nil {
 		return answer{}, err
 	}
-	full, err := s.named(ctx, name)
+	full, err := s.fullProjectionName(ctx, name)
 	if err != nil {
 		return answer{}, err
 	}
@@ -131,29 +131,29 @@ func (s *Server) operateProjection(ctx context.Context, r request, body *api.Pro
 	}
 	p := callOf(ctx).principal
 	c := projections.Command{Action: projection.Action(r.path("action")), By: p.PersonID}
-	if c.Name, err = s.named(ctx, r.path("name")); err != nil {
+	if c.Name, err = s.fullProjectionName(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
 	c.Reason, c.Version = body.Reason, body.Version
 	if body.LegalEntity != "" {
-		le, err := s.enter(ctx, actionOperateProjections, body.LegalEntity)
+		le, err := s.authorizeIn(ctx, actionOperateProjections, body.LegalEntity)
 		if err != nil {
 			return nil, err
 		}
 		c.Partition = le.Partition
 	}
-	if c.Partition == 0 && !slices.Contains(partial, c.Action) {
-		if err := s.mayChange(ctx, r.path("name")); err != nil {
+	if c.Partition == 0 && !slices.Contains(perLegalEntityActions, c.Action) {
+		if err := s.checkMayChange(ctx, r.path("name")); err != nil {
 			return nil, err
 		}
 	}
-	if len(c.Reason) > maxReason {
+	if len(c.Reason) > maxReasonBytes {
 		return nil, fault.New(fault.Invalid, "request.member_too_long", "a reason has at most 1000 bytes; shorten it").WithField("/reason")
 	}
 	if err := shredding.CheckText("/reason", c.Reason); err != nil {
 		return nil, err
 	}
-	if c.Partitions, _, err = s.seen(ctx); err != nil {
+	if c.Partitions, _, err = s.visiblePartitions(ctx); err != nil {
 		return nil, err
 	}
 	if err := service.Do(ctx, c); err != nil {
@@ -163,14 +163,14 @@ func (s *Server) operateProjection(ctx context.Context, r request, body *api.Pro
 	return s.showProjection(ctx, r.path("name"))
 }
 
-// partial are the actions that are about legal entities, and then about those only that
+// perLegalEntityActions are the actions that are about legal entities, and then about those only that
 // the caller may see.
-var partial = []projection.Action{projection.Fix, projection.Skip, projection.Reset}
+var perLegalEntityActions = []projection.Action{projection.Fix, projection.Skip, projection.Reset}
 
-// forAll refuses who may see some legal entities what changes a projection for all.
+// checkDecidesForAll refuses who may see some legal entities what changes a projection for all.
 // Projections belong to the installation: where several tenants share it, only the
 // operators of Config.OperatorTenant decide for the others.
-func (s *Server) forAll(ctx context.Context) error {
+func (s *Server) checkDecidesForAll(ctx context.Context) error {
 	p := callOf(ctx).principal
 	others := fault.New(fault.Forbidden, "projection.affects_others",
 		"this is about all legal entities, also those that are not yours; ask an operator of all of them, who is of the tenant in projector.operator_tenant where there are several tenants")
@@ -190,8 +190,8 @@ func (s *Server) forAll(ctx context.Context) error {
 	return nil
 }
 
-// maxReason bounds what an operator writes, in bytes.
-const maxReason = 1000
+// maxReasonBytes bounds what an operator writes, in bytes.
+const maxReasonBytes = 1000
 
 // configureProjection answers PUT /api/admin/projections/{name}/settings.
 func (s *Server) configureProjection(ctx context.Context, r request, body *api.ProjectionSettings) (response, error) {
@@ -199,11 +199,11 @@ func (s *Server) configureProjection(ctx context.Context, r request, body *api.P
 	if err != nil {
 		return nil, err
 	}
-	full, err := s.named(ctx, r.path("name"))
+	full, err := s.fullProjectionName(ctx, r.path("name"))
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayChange(ctx, r.path("name")); err != nil {
+	if err := s.checkMayChange(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
 	b := body

@@ -20,36 +20,36 @@ var queryHandlers = handlers{
 
 // Bounds of what one condition or query may ask for.
 const (
-	mostItems     = 64
-	mostItemTypes = 128
-	mostItemKeys  = 16
+	maxItems     = 64
+	maxItemTypes = 128
+	maxItemKeys  = 16
 )
 
 // queryEvents answers POST /api/query.
 func (s *Server) queryEvents(ctx context.Context, _ request, body *api.EventQuery) (response, error) {
 	asked := *body
 	if asked.LegalEntity == "" {
-		return nil, missing("/legal_entity")
+		return nil, missingMember("/legal_entity")
 	}
-	le, err := s.enter(ctx, actionReadEvents, asked.LegalEntity)
+	le, err := s.authorizeIn(ctx, actionReadEvents, asked.LegalEntity)
 	if err != nil {
-		return nil, ofMember(err, "/legal_entity")
+		return nil, pointAtMember(err, "/legal_entity")
 	}
 	q := query.MatchQuery{Entity: le, Limit: defaultPage}
 	if asked.Limit != nil {
 		q.Limit = *asked.Limit
 	}
-	if q.Limit < 1 || q.Limit > largestPage {
-		return nil, badParameter("/limit", "a number from 1 to 1000")
+	if q.Limit < 1 || q.Limit > maxPage {
+		return nil, invalidParameter("/limit", "a number from 1 to 1000")
 	}
 	if asked.After != "" {
 		after, err := strconv.ParseUint(asked.After, 10, 63)
 		if err != nil {
-			return nil, badParameter("/after", `a sequence in quotes, such as "4711"`)
+			return nil, invalidParameter("/after", `a sequence in quotes, such as "4711"`)
 		}
 		q.After = event.Sequence(after)
 	}
-	if q.Items, err = conditionItems(asked.Items, "/items"); err != nil {
+	if q.Items, err = parseConditionItems(asked.Items, "/items"); err != nil {
 		return nil, err
 	}
 	page, err := s.config.Events.Match(ctx, q)
@@ -76,30 +76,30 @@ func (s *Server) queryEvents(ctx context.Context, _ request, body *api.EventQuer
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
-// conditionItems reads the items of a query or a condition.
-func conditionItems(given []api.ConditionItem, pointer string) ([]concurrency.Item, error) {
+// parseConditionItems reads the items of a query or a condition.
+func parseConditionItems(given []api.ConditionItem, pointer string) ([]concurrency.Item, error) {
 	if len(given) == 0 {
-		return nil, badCondition(pointer)
+		return nil, invalidCondition(pointer)
 	}
-	if len(given) > mostItems {
-		return nil, conditionTooLarge(pointer, "items", mostItems, len(given))
+	if len(given) > maxItems {
+		return nil, conditionTooLarge(pointer, "items", maxItems, len(given))
 	}
 	out := make([]concurrency.Item, len(given))
 	for i, item := range given {
 		at := fmt.Sprintf("%s/%d", pointer, i)
-		if keys := len(item.Tags) + len(item.Entities); keys > mostItemKeys {
-			return nil, conditionTooLarge(at, "tags and entities in an item", mostItemKeys, keys)
+		if keys := len(item.Tags) + len(item.Entities); keys > maxItemKeys {
+			return nil, conditionTooLarge(at, "tags and entities in an item", maxItemKeys, keys)
 		}
-		if len(item.Types) > mostItemTypes {
-			return nil, conditionTooLarge(at, "types in an item", mostItemTypes, len(item.Types))
+		if len(item.Types) > maxItemTypes {
+			return nil, conditionTooLarge(at, "types in an item", maxItemTypes, len(item.Types))
 		}
 		if len(item.Types)+len(item.Tags)+len(item.Entities) == 0 || slices.Contains(item.Types, "") || slices.Contains(item.Tags, "") {
-			return nil, badCondition(at)
+			return nil, invalidCondition(at)
 		}
 		out[i] = concurrency.Item{Types: item.Types, Tags: item.Tags}
 		for _, e := range item.Entities {
 			if e.EntityType == "" || e.EntityID == "" {
-				return nil, badCondition(at)
+				return nil, invalidCondition(at)
 			}
 			out[i].Entities = append(out[i].Entities, concurrency.EntityKey{Type: e.EntityType, ID: e.EntityID})
 		}

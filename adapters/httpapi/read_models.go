@@ -96,7 +96,7 @@ func (s *Server) readModel(m readModel) echo.HandlerFunc {
 				if c.Request().URL.RawPath != "" { // only then the router has matched the escaped form
 					unescaped, err := url.PathUnescape(value)
 					if err != nil {
-						return badParameter(p.Name, "percent-encoded")
+						return invalidParameter(p.Name, "percent-encoded")
 					}
 					value = unescaped
 				}
@@ -107,10 +107,10 @@ func (s *Server) readModel(m readModel) echo.HandlerFunc {
 			return fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required; add it").WithField("legal_entity")
 		}
 		var err error
-		if q.Entity, err = s.enter(ctx, "readmodels.read", given["legal_entity"]); err != nil {
+		if q.Entity, err = s.authorizeIn(ctx, "readmodels.read", given["legal_entity"]); err != nil {
 			return err
 		}
-		if q.Limit, err = pageLimit(given["limit"]); err != nil {
+		if q.Limit, err = parsePageLimit(given["limit"]); err != nil {
 			return err
 		}
 		q.AsOf, q.KnownAt, q.MinSequence, q.Cursor = given["as_of"], given["known_at"], given["min_sequence"], given["cursor"]
@@ -118,7 +118,7 @@ func (s *Server) readModel(m readModel) echo.HandlerFunc {
 		if err != nil {
 			return err
 		}
-		body, err := render(report)
+		body, err := renderReport(report)
 		if err != nil {
 			return err
 		}
@@ -129,9 +129,9 @@ func (s *Server) readModel(m readModel) echo.HandlerFunc {
 	}
 }
 
-// render writes a report: header, rows, footer and paging, always in the order of
+// renderReport writes a report: header, rows, footer and paging, always in the order of
 // its fields. Nothing but the report goes into the bytes.
-func render(r ports.Report) ([]byte, error) {
+func renderReport(r ports.Report) ([]byte, error) {
 	w := reportWriter{}
 	w.buffer.WriteByte('{')
 	if r.Flat {
@@ -161,16 +161,16 @@ func render(r ports.Report) ([]byte, error) {
 }
 
 type reportWriter struct {
-	buffer bytes.Buffer
-	inside bool // a member has been written before
-	err    error
+	buffer    bytes.Buffer
+	hasMember bool // a member has been written before
+	err       error
 }
 
 func (w *reportWriter) name(name string) {
-	if w.inside {
+	if w.hasMember {
 		w.buffer.WriteByte(',')
 	}
-	w.inside = true
+	w.hasMember = true
 	w.value(name)
 	w.buffer.WriteByte(':')
 }
@@ -197,8 +197,8 @@ func (w *reportWriter) members(fields []ports.ReportField) {
 func (w *reportWriter) object(name string, fields []ports.ReportField) {
 	w.name(name)
 	w.buffer.WriteByte('{')
-	w.inside = false
+	w.hasMember = false
 	w.members(fields)
 	w.buffer.WriteByte('}')
-	w.inside = true
+	w.hasMember = true
 }

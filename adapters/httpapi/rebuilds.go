@@ -39,14 +39,14 @@ type Rebuilds interface {
 	DropSnapshot(ctx context.Context, o projections.Order) (projections.Rebuild, error)
 }
 
-// rebuilt answers with how the versions stand after a step of a rebuild. Steps know a
+// runRebuildStep answers with how the versions stand after a step of a rebuild. Steps know a
 // projection by its name among those of all tenants.
-func (s *Server) rebuilt(ctx context.Context, name string, step func(Rebuilds, projections.Order) error, o projections.Order) (answer, error) {
+func (s *Server) runRebuildStep(ctx context.Context, name string, step func(Rebuilds, projections.Order) error, o projections.Order) (answer, error) {
 	if s.config.Rebuilds == nil {
 		return answer{}, projectionsNotServed()
 	}
 	var err error
-	if o.Name, err = s.named(ctx, name); err != nil {
+	if o.Name, err = s.fullProjectionName(ctx, name); err != nil {
 		return answer{}, err
 	}
 	o.By = callOf(ctx).principal.PersonID
@@ -57,7 +57,7 @@ func (s *Server) rebuilt(ctx context.Context, name string, step func(Rebuilds, p
 	if err != nil {
 		return answer{}, err
 	}
-	_, codes, err := s.seen(ctx)
+	_, codes, err := s.visiblePartitions(ctx)
 	if err != nil {
 		return answer{}, err
 	}
@@ -65,28 +65,28 @@ func (s *Server) rebuilt(ctx context.Context, name string, step func(Rebuilds, p
 	return reply(http.StatusOK, rebuildAnswer(b, codes))
 }
 
-// decided is rebuilt for steps that change what one legal entity is shown, or without
+// runRebuildDecision is rebuilt for steps that change what one legal entity is shown, or without
 // one all of them.
-func (s *Server) decided(ctx context.Context, name, legalEntity string, step func(Rebuilds, projections.Order) (projections.Rebuild, error)) (answer, error) {
+func (s *Server) runRebuildDecision(ctx context.Context, name, legalEntity string, step func(Rebuilds, projections.Order) (projections.Rebuild, error)) (answer, error) {
 	o := projections.Order{}
-	if _, err := s.named(ctx, name); err != nil {
+	if _, err := s.fullProjectionName(ctx, name); err != nil {
 		return answer{}, err
 	}
 	if legalEntity == "" {
-		if err := s.mayChange(ctx, name); err != nil {
+		if err := s.checkMayChange(ctx, name); err != nil {
 			return answer{}, err
 		}
 	} else {
-		le, err := s.enter(ctx, actionOperateProjections, legalEntity)
+		le, err := s.authorizeIn(ctx, actionOperateProjections, legalEntity)
 		if err != nil {
 			return answer{}, err
 		}
-		if err := s.maySee(ctx, name); err != nil {
+		if err := s.checkMaySee(ctx, name); err != nil {
 			return answer{}, err
 		}
 		o.Partition = le.Partition
 	}
-	return s.rebuilt(ctx, name, func(b Rebuilds, o projections.Order) error {
+	return s.runRebuildStep(ctx, name, func(b Rebuilds, o projections.Order) error {
 		_, err := step(b, o)
 		return err
 	}, o)
@@ -94,10 +94,10 @@ func (s *Server) decided(ctx context.Context, name, legalEntity string, step fun
 
 // getProjectionRebuild answers GET /api/admin/projections/{name}/rebuild.
 func (s *Server) getProjectionRebuild(ctx context.Context, r request) (response, error) {
-	if err := s.maySee(ctx, r.path("name")); err != nil {
+	if err := s.checkMaySee(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
-	return s.rebuilt(ctx, r.path("name"), func(Rebuilds, projections.Order) error { return nil }, projections.Order{})
+	return s.runRebuildStep(ctx, r.path("name"), func(Rebuilds, projections.Order) error { return nil }, projections.Order{})
 }
 
 // latestSnapshot is the newest one that a rebuild may begin with.
@@ -113,7 +113,7 @@ func (s *Server) rebuildProjection(ctx context.Context, r request, body *api.Pro
 		}
 		snapshot = int(n)
 	}
-	return s.decided(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
+	return s.runRebuildDecision(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
 		o.Snapshot, o.Latest = snapshot, latest
 		return b.Start(ctx, o, body.Switch)
 	})
@@ -121,7 +121,7 @@ func (s *Server) rebuildProjection(ctx context.Context, r request, body *api.Pro
 
 // switchProjection answers POST /api/admin/projections/{name}/switch.
 func (s *Server) switchProjection(ctx context.Context, r request, body *api.ProjectionSwitchCommand) (response, error) {
-	return s.decided(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
+	return s.runRebuildDecision(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
 		o.Force = body.Force
 		return b.Switch(ctx, o)
 	})
@@ -129,7 +129,7 @@ func (s *Server) switchProjection(ctx context.Context, r request, body *api.Proj
 
 // rollbackProjection answers POST /api/admin/projections/{name}/rollback.
 func (s *Server) rollbackProjection(ctx context.Context, r request, body *api.ProjectionSwitchCommand) (response, error) {
-	return s.decided(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
+	return s.runRebuildDecision(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
 		o.Force = body.Force
 		return b.Rollback(ctx, o)
 	})
@@ -137,17 +137,17 @@ func (s *Server) rollbackProjection(ctx context.Context, r request, body *api.Pr
 
 // takeProjectionSnapshot answers POST /api/admin/projections/{name}/snapshot.
 func (s *Server) takeProjectionSnapshot(ctx context.Context, r request, body *api.ProjectionPartCommand) (response, error) {
-	return s.decided(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) { return b.TakeSnapshot(ctx, o) })
+	return s.runRebuildDecision(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) { return b.TakeSnapshot(ctx, o) })
 }
 
 // cancelProjectionRebuild answers POST /api/admin/projections/{name}/cancel.
 func (s *Server) cancelProjectionRebuild(ctx context.Context, r request, body *api.ProjectionPartCommand) (response, error) {
-	return s.decided(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) { return b.Cancel(ctx, o) })
+	return s.runRebuildDecision(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) { return b.Cancel(ctx, o) })
 }
 
 // dropProjectionVersion answers POST /api/admin/projections/{name}/drop.
 func (s *Server) dropProjectionVersion(ctx context.Context, r request, body *api.ProjectionDropCommand) (response, error) {
-	return s.decided(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
+	return s.runRebuildDecision(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
 		if o.Snapshot = body.Snapshot; o.Snapshot != 0 {
 			return b.DropSnapshot(ctx, o)
 		}
@@ -157,8 +157,8 @@ func (s *Server) dropProjectionVersion(ctx context.Context, r request, body *api
 
 // The rows that a comparison names of each table and legal entity.
 const (
-	someExamples = 10
-	maxExamples  = 1000
+	defaultExamples = 10
+	maxExamples     = 1000
 )
 
 // compareProjection answers POST /api/admin/projections/{name}/compare.
@@ -166,27 +166,27 @@ func (s *Server) compareProjection(ctx context.Context, r request, body *api.Pro
 	if s.config.Rebuilds == nil {
 		return nil, projectionsNotServed()
 	}
-	examples := someExamples
+	examples := defaultExamples
 	if body.Examples != 0 {
 		examples = body.Examples
 	}
 	if examples < 0 || examples > maxExamples {
 		return nil, fault.New(fault.Invalid, "projection.examples_invalid", "a comparison names 1 to 1000 rows of a table and legal entity; correct it").WithField("/examples")
 	}
-	full, err := s.named(ctx, r.path("name"))
+	full, err := s.fullProjectionName(ctx, r.path("name"))
 	if err != nil {
 		return nil, err
 	}
-	if err := s.maySee(ctx, r.path("name")); err != nil {
+	if err := s.checkMaySee(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
-	ids, codes, err := s.seen(ctx)
+	ids, codes, err := s.visiblePartitions(ctx)
 	if err != nil {
 		return nil, err
 	}
 	compare := func() (projections.Comparison, error) { return s.config.Rebuilds.Compare(ctx, full, ids, examples) }
 	if body.LegalEntity != "" {
-		le, err := s.enter(ctx, actionOperateProjections, body.LegalEntity)
+		le, err := s.authorizeIn(ctx, actionOperateProjections, body.LegalEntity)
 		if err != nil {
 			return nil, err
 		}
@@ -294,18 +294,18 @@ func (s *Server) rebuildProjectionRows(ctx context.Context, r request, body *api
 		Version: body.Version, Entity: event.StreamID{Type: body.Entity.Type, ID: body.Entity.ID}, DryRun: body.DryRun, By: callOf(ctx).principal.PersonID,
 	}
 	var err error
-	if o.Name, err = s.named(ctx, r.path("name")); err != nil {
+	if o.Name, err = s.fullProjectionName(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
-	if err := chosen(body, &o); err != nil {
+	if err := parseRowsOrder(body, &o); err != nil {
 		return nil, err
 	}
-	ids, codes, err := s.seen(ctx)
+	ids, codes, err := s.visiblePartitions(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if o.Partitions = ids; body.LegalEntity != "" {
-		le, err := s.enter(ctx, actionOperateProjections, body.LegalEntity)
+		le, err := s.authorizeIn(ctx, actionOperateProjections, body.LegalEntity)
 		if err != nil {
 			return nil, err
 		}
@@ -330,8 +330,8 @@ func (s *Server) rebuildProjectionRows(ctx context.Context, r request, body *api
 	return reply(http.StatusOK, out)
 }
 
-// chosen reads which rows are meant: an entity's in one legal entity, or a person's.
-func chosen(b *api.ProjectionRowsCommand, o *projections.TargetOrder) error {
+// parseRowsOrder reads which rows are meant: an entity's in one legal entity, or a person's.
+func parseRowsOrder(b *api.ProjectionRowsCommand, o *projections.TargetOrder) error {
 	entity := o.Entity != event.StreamID{}
 	switch {
 	case b.Version < 0:

@@ -36,8 +36,8 @@ func DefaultLimits() Limits {
 	}
 }
 
-// smallAnswer is the size in bytes below which packing an answer is not worth it.
-const smallAnswer = 1400
+// minCompressedBytes is the size in bytes below which packing an answer is not worth it.
+const minCompressedBytes = 1400
 
 // Config is what a Server needs.
 type Config struct {
@@ -60,8 +60,8 @@ type Config struct {
 	Erasures Erasures
 	// Projections is for operators; nil: projection.not_served.
 	Projections Projections
-	// OwnProjections are those that tenants create; nil: projection.not_served.
-	OwnProjections OwnProjections
+	// CustomProjections are those that tenants create; nil: projection.not_served.
+	CustomProjections CustomProjections
 	// OperatorTenant is the tenant whose operators decide about projections for all
 	// tenants; "": nobody does where there are several.
 	OperatorTenant string
@@ -106,10 +106,10 @@ func New(c Config) (*Server, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.config.Metrics == nil {
-		s.config.Metrics = noMetrics{}
+		s.config.Metrics = discardMetrics{}
 	}
 	if s.config.Personal == nil {
-		s.config.Personal = masking{}
+		s.config.Personal = maskAll{}
 	}
 	if s.config.MetricsPage == nil {
 		s.config.MetricsPage = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -129,11 +129,11 @@ func New(c Config) (*Server, error) {
 	e.HTTPErrorHandler = s.answerProblem
 	e.Use(s.observe)
 	if c.Tracing != nil {
-		e.Use(otelecho.Middleware("backbone", otelecho.WithTracerProvider(c.Tracing), otelecho.WithSkipper(quiet)))
-		e.Use(s.nameOnly)
+		e.Use(otelecho.Middleware("backbone", otelecho.WithTracerProvider(c.Tracing), otelecho.WithSkipper(isProbe)))
+		e.Use(s.traceCodeOnly)
 	}
-	e.Use(middleware.GzipWithConfig(middleware.GzipConfig{MinLength: smallAnswer, Level: gzip.BestSpeed, Skipper: unpacked}))
-	e.Use(s.protect)
+	e.Use(middleware.GzipWithConfig(middleware.GzipConfig{MinLength: minCompressedBytes, Level: gzip.BestSpeed, Skipper: skipsCompression}))
+	e.Use(s.recoverPanic)
 	if err := s.route(e); err != nil {
 		return nil, err
 	}
@@ -142,16 +142,16 @@ func New(c Config) (*Server, error) {
 	}
 	s.echo = e
 	s.http = &http.Server{
-		Handler: headAsGet(e), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: headerBytes,
+		Handler: answerHeadAsGet(e), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: headerBytes,
 		WriteTimeout: s.limits.Body + s.limits.Request + 30*time.Second,
 		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	return s, nil
 }
 
-// headAsGet lets load balancers ask for health without wanting the body; net/http
+// answerHeadAsGet lets load balancers ask for health without wanting the body; net/http
 // leaves the body out by the request that it holds, which stays a HEAD.
-func headAsGet(next http.Handler) http.Handler {
+func answerHeadAsGet(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodHead && (r.URL.Path == "/livez" || r.URL.Path == "/readyz") {
 			r = r.Clone(r.Context())
@@ -206,9 +206,9 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// ofBody are the scanner's limits for a whole body. A batch may have as many
+// bodyLimits are the scanner's limits for a whole body. A batch may have as many
 // values as its events together; each large event is looked at again.
-func (l Limits) ofBody(batch bool) jsondoc.Limits {
+func (l Limits) bodyLimits(batch bool) jsondoc.Limits {
 	d := jsondoc.DefaultLimits()
 	d.Bytes, d.Depth, d.Nodes = int(l.BodyBytes), l.Depth, l.EventNodes
 	if batch {
@@ -217,8 +217,8 @@ func (l Limits) ofBody(batch bool) jsondoc.Limits {
 	return d
 }
 
-// ofEvent are the scanner's limits for the data of one event.
-func (l Limits) ofEvent() jsondoc.Limits {
+// eventLimits are the scanner's limits for the data of one event.
+func (l Limits) eventLimits() jsondoc.Limits {
 	d := jsondoc.DefaultLimits()
 	d.Bytes, d.Depth, d.Nodes = l.EventBytes, l.Depth, l.EventNodes
 	return d

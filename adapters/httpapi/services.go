@@ -125,6 +125,6 @@ type Metrics interface {
 	ObserveRequest(method, route string, status int, duration time.Duration)
 }
 
-type noMetrics struct{}
+type discardMetrics struct{}
 
-func (noMetrics) ObserveRequest(string, string, int, time.Duration) {}
+func (discardMetrics) ObserveRequest(string, string, int, time.Duration) {}

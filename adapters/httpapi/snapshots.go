@@ -31,7 +31,7 @@ const (
 
 // saveSnapshot answers POST /api/snapshots/{type}/{id}.
 func (s *Server) saveSnapshot(ctx context.Context, r request, body *api.NewSnapshot) (response, error) {
-	le, err := s.enter(ctx, actionWriteSnapshots, r.query("legal_entity"))
+	le, err := s.authorizeIn(ctx, actionWriteSnapshots, r.query("legal_entity"))
 	if err != nil {
 		return nil, err
 	}
@@ -59,13 +59,13 @@ func (s *Server) getLatestSnapshot(ctx context.Context, r request) (response, er
 func (s *Server) getSnapshot(ctx context.Context, r request) (response, error) {
 	v, err := strconv.ParseUint(r.path("version"), 10, 63)
 	if err != nil || v == 0 {
-		return nil, badParameter("version", "a version such as 4, or latest")
+		return nil, invalidParameter("version", "a version such as 4, or latest")
 	}
 	return s.readSnapshot(ctx, r.query("legal_entity"), event.StreamID{Type: r.path("type"), ID: r.path("id")}, event.Version(v))
 }
 
 func (s *Server) readSnapshot(ctx context.Context, legalEntity string, id event.StreamID, v event.Version) (answer, error) {
-	le, err := s.enter(ctx, actionReadSnapshots, legalEntity)
+	le, err := s.authorizeIn(ctx, actionReadSnapshots, legalEntity)
 	if err != nil {
 		return answer{}, err
 	}

@@ -30,30 +30,30 @@ var streamHandlers = handlers{
 
 // readStream answers GET /api/streams/{type}/{id}.
 func (s *Server) readStream(ctx context.Context, r request) (response, error) {
-	le, err := s.enter(ctx, actionReadEvents, r.query("legal_entity"))
+	le, err := s.authorizeIn(ctx, actionReadEvents, r.query("legal_entity"))
 	if err != nil {
 		return nil, err
 	}
 	// Not nil: a caller without roles is not the log itself.
 	roles := append([]string{}, callOf(ctx).principal.Roles...)
 	q := query.StreamQuery{Entity: le, Stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, Roles: roles}
-	if q.Direction, err = direction(r.query("direction")); err != nil {
+	if q.Direction, err = parseDirection(r.query("direction")); err != nil {
 		return nil, err
 	}
-	if q.WithoutData, err = withoutData(r.query("include_data")); err != nil {
+	if q.WithoutData, err = parseIncludeData(r.query("include_data")); err != nil {
 		return nil, err
 	}
-	if q.Count, err = pageCount("count", r.query("count")); err != nil {
+	if q.Count, err = parsePageCount("count", r.query("count")); err != nil {
 		return nil, err
 	}
 	if r.query("from") != "" {
 		n, err := strconv.ParseUint(r.query("from"), 10, 63)
 		if err != nil || n == 0 && q.Direction == ports.Backward {
-			return nil, badParameter("from", "a version such as 4; leave it out to begin at the end")
+			return nil, invalidParameter("from", "a version such as 4; leave it out to begin at the end")
 		}
 		q.From = event.Version(n)
 	}
-	if q.AsOf, err = effectiveDate(r.query("as_of")); err != nil {
+	if q.AsOf, err = parseEffectiveDate(r.query("as_of")); err != nil {
 		return nil, err
 	}
 	q.KnownAt = r.query("known_at")
@@ -65,7 +65,7 @@ func (s *Server) readStream(ctx context.Context, r request) (response, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.bare = q.WithoutData
+	w.withoutData = q.WithoutData
 	w.raw(`{"stream":{"type":`)
 	w.text(r.path("type"))
 	w.member("id", r.path("id"))
@@ -85,12 +85,12 @@ func (s *Server) readStream(ctx context.Context, r request) (response, error) {
 		w.member("as_of_sequence", sequenceText(*page.Until))
 	}
 	w.raw("}")
-	return answer{status: http.StatusOK, body: w.b, cache: cacheOf(page)}, nil
+	return answer{status: http.StatusOK, body: w.b, cacheControl: cacheControlOf(page)}, nil
 }
 
-// cacheOf is what a page may be kept for. Personal data are not kept: they must be
+// cacheControlOf is what a page may be kept for. Personal data are not kept: they must be
 // gone when the person is erased.
-func cacheOf(page query.StreamPage) string {
+func cacheControlOf(page query.StreamPage) string {
 	for i := range page.Events {
 		if len(page.Events[i].PII) > 0 {
 			return ""
@@ -104,10 +104,10 @@ func (s *Server) readAllEvents(ctx context.Context, r request) (response, error)
 	p := callOf(ctx).principal
 	q := query.FeedQuery{TenantID: p.TenantID, Readable: p.LegalEntities, Cursor: r.query("from")}
 	var err error
-	if q.WithoutData, err = withoutData(r.query("include_data")); err != nil {
+	if q.WithoutData, err = parseIncludeData(r.query("include_data")); err != nil {
 		return nil, err
 	}
-	if q.Count, err = pageCount("count", r.query("count")); err != nil {
+	if q.Count, err = parsePageCount("count", r.query("count")); err != nil {
 		return nil, err
 	}
 	page, err := s.config.Events.Feed(ctx, q)
@@ -118,7 +118,7 @@ func (s *Server) readAllEvents(ctx context.Context, r request) (response, error)
 	if err != nil {
 		return nil, err
 	}
-	w.bare = q.WithoutData
+	w.withoutData = q.WithoutData
 	w.raw(`{"events":`)
 	if err := w.events(shown); err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func (s *Server) deleteStream(ctx context.Context, r request) (response, error) 
 	case "true":
 		action, forGood = actionTombstoneStream, true
 	default:
-		return nil, badParameter("hard", "true or false")
+		return nil, invalidParameter("hard", "true or false")
 	}
 	c, err := s.streamChange(ctx, action, changeParams{
 		legalEntity: r.query("legal_entity"), stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, expected: r.header("Expected-Version"),
@@ -223,7 +223,7 @@ type changeParams struct {
 }
 
 func (s *Server) streamChange(ctx context.Context, action string, p changeParams) (streams.Change, error) {
-	le, err := s.enter(ctx, action, p.legalEntity)
+	le, err := s.authorizeIn(ctx, action, p.legalEntity)
 	if err != nil {
 		return streams.Change{}, err
 	}
@@ -252,7 +252,7 @@ func expectedHeader(header string) (concurrency.Expected, error) {
 	}
 	expected, ok := parseExpected(json.RawMessage(header))
 	if !ok {
-		return expected, badExpectation("Expected-Version")
+		return expected, invalidExpectation("Expected-Version")
 	}
 	return expected, nil
 }
@@ -271,7 +271,7 @@ func changeAnswer(id event.StreamID, out streams.Outcome) (answer, error) {
 
 // getStreamMetadata answers GET /api/streams/{type}/{id}/metadata.
 func (s *Server) getStreamMetadata(ctx context.Context, r request) (response, error) {
-	le, err := s.enter(ctx, actionReadStatus, r.query("legal_entity"))
+	le, err := s.authorizeIn(ctx, actionReadStatus, r.query("legal_entity"))
 	if err != nil {
 		return nil, err
 	}

@@ -31,14 +31,14 @@ var subscriptionMessageHandlers = handlers{
 
 // pollSubscription answers GET /api/subscriptions/{id}/poll.
 func (s *Server) pollSubscription(ctx context.Context, r request) (response, error) {
-	limit, err := pageLimit(r.query("limit"))
+	limit, err := parsePageLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
 	wait := 0
 	if r.query("wait_ms") != "" {
 		if wait, err = strconv.Atoi(r.query("wait_ms")); err != nil || wait < 0 || milliseconds(wait) > subscriptions.MaxWait {
-			return nil, badParameter("wait_ms", "a number from 0 to 30000")
+			return nil, invalidParameter("wait_ms", "a number from 0 to 30000")
 		}
 	}
 	service, _, err := s.subscriptions(ctx)
@@ -80,8 +80,8 @@ func (s *Server) pollSubscription(ctx context.Context, r request) (response, err
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
-// giveBackWithin bounds what is done for a caller who may have left.
-const giveBackWithin = 5 * time.Second
+// giveBackTimeout bounds what is done for a caller who may have left.
+const giveBackTimeout = 5 * time.Second
 
 // giveBack lets no attempt count that failed for us, such as while the keys are away:
 // messages that nobody has seen would be parked. If it fails too, the leases end.
@@ -94,7 +94,7 @@ func (s *Server) giveBack(ctx context.Context, service Subscriptions, id string,
 		}
 	}
 	p := callOf(ctx).principal
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	if err := service.GiveBack(ctx, p, id, list); err != nil {
 		s.log.WarnContext(ctx, "messages that could not be shown wait until their leases end", "subscription", id, "code", fault.CodeOf(err))
@@ -176,7 +176,7 @@ func ignoredAnswers(all []subscriptions.Ignored) []api.IgnoredEvent {
 
 // listParkedMessages answers GET /api/subscriptions/{id}/parked.
 func (s *Server) listParkedMessages(ctx context.Context, r request) (response, error) {
-	limit, err := pageLimit(r.query("limit"))
+	limit, err := parsePageLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +290,7 @@ func (s *Server) settleParked(ctx context.Context, id string, b *api.SettleParke
 		return answer{}, fault.New(fault.Invalid, "subscription.answer_invalid", "name event_ids, or all: true with a code or legal_entity to narrow it, and not both").WithField("/event_ids")
 	}
 	if b.Limit != nil {
-		if q.Limit = *b.Limit; q.Limit < 1 || q.Limit > largestPage {
+		if q.Limit = *b.Limit; q.Limit < 1 || q.Limit > maxPage {
 			return answer{}, fault.New(fault.Invalid, "subscription.answer_invalid", "a step is 1 to 1000 messages; correct the limit").WithField("/limit")
 		}
 	}
@@ -307,7 +307,7 @@ func (s *Server) settleParked(ctx context.Context, id string, b *api.SettleParke
 
 // listParkedDecisions answers GET /api/subscriptions/{id}/decisions.
 func (s *Server) listParkedDecisions(ctx context.Context, r request) (response, error) {
-	limit, err := pageLimit(r.query("limit"))
+	limit, err := parsePageLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}

@@ -83,13 +83,13 @@ func (s *Server) createSubscription(ctx context.Context, _ request, body *api.Ne
 	var err error
 	if b.Predicate != (api.SubscriptionPredicate{}) {
 		if sub.Filter.Predicate, err = event.ParsePredicate(b.Predicate.Path, b.Predicate.Operator, b.Predicate.Value); err != nil {
-			return nil, underField(err, "/predicate/")
+			return nil, prefixField(err, "/predicate/")
 		}
 	}
 	if sub.Settings, err = subscriptionSettings(&b.Settings); err != nil {
 		return nil, err
 	}
-	if err := startAlone(&sub.Settings.Start); err != nil {
+	if err := checkStart(&sub.Settings.Start); err != nil {
 		return nil, err
 	}
 	warnings, err := s.checkSubscribed(ctx, &sub)
@@ -115,7 +115,7 @@ func (s *Server) createSubscription(ctx context.Context, _ request, body *api.Ne
 	return a, err
 }
 
-func underField(err error, prefix string) error {
+func prefixField(err error, prefix string) error {
 	if f, ok := fault.As(err); ok && f.Field != "" {
 		return f.WithField(prefix + f.Field)
 	}
@@ -137,7 +137,7 @@ func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscrip
 	var key *event.Predicate
 	if path := sub.Settings.KeyPath(); path != "" {
 		if key, err = event.ParsePredicate(path, string(event.Exists), ""); err != nil {
-			return nil, underField(err, "/settings/partition_by/")
+			return nil, prefixField(err, "/settings/partition_by/")
 		}
 	}
 	types, modules := map[string]bool{}, map[string]bool{}
@@ -165,10 +165,10 @@ func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscrip
 		}
 	}
 	if slices.ContainsFunc(f.EventTypes, func(t string) bool { return !types[t] }) {
-		return nil, typeUnknown("/event_types")
+		return nil, unknownType("/event_types")
 	}
 	if slices.ContainsFunc(f.Modules, func(m string) bool { return !modules[m] }) {
-		return nil, moduleUnknown("/modules")
+		return nil, unknownModule("/modules")
 	}
 	if !declared {
 		warnings = []api.SubscriptionWarning{{
@@ -194,14 +194,14 @@ func subscriptionSettings(b *api.SubscriptionSettings) (subscription.Settings, e
 		MessageTimeout: milliseconds(b.MessageTimeoutMs), RetryFirst: milliseconds(b.RetryFirstMs), RetryLongest: milliseconds(b.RetryLongestMs),
 		CheckpointAfter: b.CheckpointAfter, MaxInFlight: b.MaxCheckpointCount,
 	}
-	out.MaxRetries = orNone(b.MaxRetryCount, subscription.NoRetries)
-	out.BreakerAfter = orNone(b.BreakerAfter, subscription.NoBreaker)
+	out.MaxRetries = parseLimit(b.MaxRetryCount, subscription.NoRetries)
+	out.BreakerAfter = parseLimit(b.BreakerAfter, subscription.NoBreaker)
 	return out, nil
 }
 
-// orNone reads a number of which 0 stands for none; one that is left out has its
+// parseLimit reads a number of which 0 stands for none; one that is left out has its
 // default. What is negative stays so, and is no word for none.
-func orNone(n *int, none int) int {
+func parseLimit(n *int, none int) int {
 	switch {
 	case n == nil:
 		return 0
@@ -230,7 +230,7 @@ func subscriptionStart(from string, positions map[string]string, at, cursor, pre
 		out.Positions[code] = event.Sequence(n)
 	}
 	if at != "" {
-		t, ok := moment(at, false)
+		t, ok := parseMoment(at, false)
 		if !ok {
 			return out, fault.New(fault.Invalid, "subscription.position_invalid", "this is a date such as 2026-03-31 or an RFC 3339 time; correct it").WithField(prefix + "time")
 		}
@@ -239,9 +239,9 @@ func subscriptionStart(from string, positions map[string]string, at, cursor, pre
 	return out, nil
 }
 
-// startAlone refuses a position beside a start that does not look at it: whoever forgets
+// checkStart refuses a position beside a start that does not look at it: whoever forgets
 // start_from would get all that ever happened.
-func startAlone(s *subscription.Start) error {
+func checkStart(s *subscription.Start) error {
 	switch {
 	case len(s.Positions) > 0 && s.From != subscription.Position:
 		return fault.New(fault.Invalid, "subscription.settings_invalid", "positions go with start_from position; set it, or leave the positions out").WithField("/settings/start_positions")

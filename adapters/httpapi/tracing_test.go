@@ -17,13 +17,13 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func TestRequestsAreTracedByRoute(t *testing.T) {
+func TestTraceRoute(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(nil)
 	require.NoError(t, err)
 	spans := tracetest.NewSpanRecorder()
 	s, err := httpapi.New(httpapi.Config{
-		Access: nobody{err: fault.New(fault.Unauthenticated, "auth.token_missing", "send one")}, Catalog: catalog,
+		Access: failingAccess{err: fault.New(fault.Unauthenticated, "auth.token_missing", "send one")}, Catalog: catalog,
 		Tracing: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)),
 	})
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func TestRequestsAreTracedByRoute(t *testing.T) {
 
 // Details answer the caller and may repeat the caller's words; a trace keeps them for
 // others.
-func TestTracesHoldNoWords(t *testing.T) {
+func TestTraceHasNoContents(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(nil)
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestTracesHoldNoWords(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
 		log := &strings.Builder{}
 		s, err := httpapi.New(httpapi.Config{
-			Access: nobody{err: cause}, Catalog: catalog, Tracing: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), Logger: slog.New(slog.NewTextHandler(log, nil)),
+			Access: failingAccess{err: cause}, Catalog: catalog, Tracing: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), Logger: slog.New(slog.NewTextHandler(log, nil)),
 		})
 		require.NoError(t, err)
 		answer := httptest.NewRecorder()

@@ -91,7 +91,7 @@ func (s *Server) listWebhooks(ctx context.Context, _ request) (response, error) 
 
 // listWebhookAttempts answers GET /api/subscriptions/{id}/attempts.
 func (s *Server) listWebhookAttempts(ctx context.Context, r request) (response, error) {
-	limit, err := pageLimit(r.query("limit"))
+	limit, err := parsePageLimit(r.query("limit"))
 	if err != nil {
 		return nil, err
 	}

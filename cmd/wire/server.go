@@ -43,7 +43,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 	parts := httpapi.Config{
 		Access: app.Tenancy, Intents: app.Intake, Appends: app.Append, Streams: app.Streams, Events: app.Query, Types: app.Registry, Upcaster: app.Upcaster, Reports: app.Reports,
 		Entities: app.Entities, Snapshots: app.Snapshots,
-		Catalog: app.Catalog, Logger: o.Logger, Metrics: observed.http, MetricsPage: observed.page, Tracing: observed.tracing, Ready: app.Ready, Projections: app.operations, Rebuilds: app.rebuilds, Targets: app.targets, OwnProjections: app.own,
+		Catalog: app.Catalog, Logger: o.Logger, Metrics: observed.http, MetricsPage: observed.page, Tracing: observed.tracing, Ready: app.Ready, Projections: app.operations, Rebuilds: app.rebuilds, Targets: app.targets, CustomProjections: app.own,
 		OperatorTenant: config.Projector.OperatorTenant,
 		Limits: httpapi.Limits{
 			BodyBytes: int64(config.HTTP.BodyLimitBytes), EventBytes: config.Limits.EventBytes, EventNodes: config.Limits.Nodes,

@@ -16,76 +16,76 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// allowed may read everything of its tenant.
-type allowed struct{ ports.LegalEntities }
+// entitlements may read everything of its tenant.
+type entitlements struct{ ports.LegalEntities }
 
-func (a allowed) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+func (a entitlements) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
 	return a.LegalEntities.LegalEntities(ctx, p.TenantID)
 }
 
-func (a allowed) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+func (a entitlements) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
 	return a.Readable(ctx, p)
 }
 
-func (a allowed) Owner(_ context.Context, tenantID, personID string) (ports.Principal, error) {
+func (a entitlements) Owner(_ context.Context, tenantID, personID string) (ports.Principal, error) {
 	return ports.Principal{TenantID: tenantID, PersonID: personID}, nil
 }
 
-// cutOff shows nothing while something that it needs is away.
-type cutOff struct {
+// failingUpcaster shows nothing while something that it needs is away.
+type failingUpcaster struct {
 	httpapi.Upcasts
 	away atomic.Pointer[fault.Error]
 }
 
-func (c *cutOff) Show(_ context.Context, events []event.Recorded) ([]event.Recorded, error) {
+func (c *failingUpcaster) Show(_ context.Context, events []event.Recorded) ([]event.Recorded, error) {
 	if f := c.away.Load(); f != nil {
 		return nil, f
 	}
 	return events, nil
 }
 
-// late are subscriptions over the store of a house that stands.
-type late struct{ httpapi.Subscriptions }
+// lateSubscriptions are subscriptions over the store of a house that stands.
+type lateSubscriptions struct{ httpapi.Subscriptions }
 
-func TestMessagesThatCouldNotBeShownAreHandedOutAgain(t *testing.T) {
+func TestPollReturnsUnshownMessages(t *testing.T) {
 	t.Parallel()
-	needed, service := &cutOff{}, &late{}
-	h := openHouse(t, func(c *httpapi.Config) { c.Upcaster, c.Subscriptions = needed, service })
+	needed, service := &failingUpcaster{}, &lateSubscriptions{}
+	h := startAPI(t, func(c *httpapi.Config) { c.Upcaster, c.Subscriptions = needed, service })
 	service.Subscriptions = subscriptions.New(subscriptions.Config{
-		Store: h.store, Log: h.store, Access: allowed{h.store}, Watch: subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
+		Store: h.store, Log: h.store, Access: entitlements{h.store}, Watch: subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
 	})
 	h.machineType(t)
-	h.machines(t, "USMF", 2)
+	h.appendMachines(t, "USMF", 2)
 	const at = "/api/subscriptions"
-	made := h.do(t, ask{method: "POST", path: at, token: "module", body: `{"id":"s","subscriber_type":"service","subscriber_id":"x"}`})
+	made := h.do(t, testRequest{method: "POST", path: at, token: "module", body: `{"id":"s","subscriber_type":"service","subscriber_id":"x"}`})
 	require.Equal(t, http.StatusCreated, made.status, string(made.body))
 	attempts := func() (out []float64) {
-		for _, e := range h.do(t, ask{method: "GET", path: at + "/s/poll", token: "module"}).json(t)["events"].([]any) {
+		for _, e := range h.do(t, testRequest{method: "GET", path: at + "/s/poll", token: "module"}).json(t)["events"].([]any) {
 			out = append(out, e.(map[string]any)["delivery"].(map[string]any)["attempt"].(float64))
 		}
 		return out
 	}
 	needed.away.Store(fault.New(fault.Unavailable, "kms.unavailable", "the keys are away; try again"))
 	for range 3 {
-		require.Equal(t, "kms.unavailable", h.do(t, ask{method: "GET", path: at + "/s/poll", token: "module"}).json(t)["code"])
+		require.Equal(t, "kms.unavailable", h.do(t, testRequest{method: "GET", path: at + "/s/poll", token: "module"}).json(t)["code"])
 	}
 	needed.away.Store(nil)
 	require.Equal(t, []float64{1, 1}, attempts(), "no attempt was lost, and none has to wait for the end of a lease")
 	require.Empty(t, attempts())
 }
 
-// TestRefusedSettings expects that nothing which was asked for is left out without a
+// TestSubscriptionSettingsRefused expects that nothing which was asked for is left out without a
 // word.
-func TestRefusedSettings(t *testing.T) {
+func TestSubscriptionSettingsRefused(t *testing.T) {
 	t.Parallel()
-	service := &late{}
-	h := openHouse(t, func(c *httpapi.Config) { c.Subscriptions = service })
+	service := &lateSubscriptions{}
+	h := startAPI(t, func(c *httpapi.Config) { c.Subscriptions = service })
 	service.Subscriptions = subscriptions.New(subscriptions.Config{
-		Store: h.store, Log: h.store, Access: allowed{h.store}, Watch: subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
+		Store: h.store, Log: h.store, Access: entitlements{h.store}, Watch: subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
 	})
 	const at = "/api/subscriptions"
 	post := func(path, body string) (status int, code, field any) {
-		a := h.do(t, ask{method: "POST", path: path, token: "module", body: body})
+		a := h.do(t, testRequest{method: "POST", path: path, token: "module", body: body})
 		answer := a.json(t)
 		return a.status, answer["code"], answer["field"]
 	}
@@ -113,7 +113,7 @@ func TestRefusedSettings(t *testing.T) {
 	require.Equal(t, []any{http.StatusBadRequest, "query.event_type_unknown", "/event_types"}, []any{status, code, field}, "as of live feeds")
 	status, _, _ = post(at, definition("s", `{"max_retry_count":0,"breaker_after":0}`))
 	require.Equal(t, http.StatusCreated, status)
-	settings := h.do(t, ask{method: "GET", path: at + "/s", token: "module"}).json(t)["subscription"].(map[string]any)["settings"].(map[string]any)
+	settings := h.do(t, testRequest{method: "GET", path: at + "/s", token: "module"}).json(t)["subscription"].(map[string]any)["settings"].(map[string]any)
 	require.Equal(t, []any{0.0, 0.0}, []any{settings["max_retry_count"], settings["breaker_after"]}, "none, as was asked for")
 	for _, to := range []string{
 		`{"to":"beginning","positions":{"USMF":"1"}}`, `{"to":"end","time":"2026-01-01"}`, `{"to":"beginning","cursor":"x"}`,

@@ -15,17 +15,17 @@ func leadVersion(version int, properties, required string) string {
 		`"properties":{%s},"required":[%s]}}`, version, properties, required)
 }
 
-func requireProblem(t *testing.T, name string, a told, status int) {
+func requireProblem(t *testing.T, name string, a testAnswer, status int) {
 	t.Helper()
 	require.Equal(t, status, a.status, string(a.body))
 	expect(t, name, a)
 }
 
-func TestEventTypesEvolve(t *testing.T) {
+func TestEventTypeEvolution(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
-	post := func(path, token, body string) told {
-		return h.do(t, ask{method: "POST", path: "/api/event-types" + path, token: token, body: body})
+	h := startAPI(t)
+	post := func(path, token, body string) testAnswer {
+		return h.do(t, testRequest{method: "POST", path: "/api/event-types" + path, token: token, body: body})
 	}
 	const size, colour = `"size":{"type":"integer"}`, `"colour":{"type":"string"}`
 	verdict := func(body string) map[string]any {
@@ -65,12 +65,14 @@ func TestEventTypesEvolve(t *testing.T) {
 	require.Equal(t, false, one.json(t)["versions"].([]any)[1].(map[string]any)["is_active"])
 	require.Equal(t, http.StatusOK, post("/crm.lead.won/deprecate", "admin", "").status)
 	won := `{"events":[{"type":"crm.lead.won","scope":{"legal_entity":"USMF"},"stream":{"type":"lead","id":"L-1"},"data":{"size":1,"colour":"red"}}]}`
-	appended := func() told { return h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: won}) }
+	appended := func() testAnswer {
+		return h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: won})
+	}
 	requireProblem(t, "type_deprecated", appended(), http.StatusUnprocessableEntity)
 	require.Equal(t, http.StatusOK, post("/crm.lead.won/reactivate", "admin", `{"schema_version":2}`).status)
 	require.Equal(t, http.StatusCreated, appended().status)
 
-	history := h.do(t, ask{method: "GET", path: "/api/event-types/crm.lead.won/history", token: "auditor"}).json(t)
+	history := h.do(t, testRequest{method: "GET", path: "/api/event-types/crm.lead.won/history", token: "auditor"}).json(t)
 	var changes []string
 	for _, c := range history["changes"].([]any) {
 		c := c.(map[string]any)
@@ -80,11 +82,11 @@ func TestEventTypesEvolve(t *testing.T) {
 	require.Equal(t, []string{
 		"registered 1 p-admin <nil>", "registered 2 p-admin <nil>", "deprecated 1 p-admin superseded", "deprecated 2 p-admin <nil>", "reactivated 2 p-admin <nil>",
 	}, changes)
-	builtIn := h.do(t, ask{method: "GET", path: "/api/event-types/note.page.added/history", token: "ap_clerk"}).json(t)
+	builtIn := h.do(t, testRequest{method: "GET", path: "/api/event-types/note.page.added/history", token: "ap_clerk"}).json(t)
 	require.Equal(t, "module:notes", builtIn["changes"].([]any)[0].(map[string]any)["actor"])
 
 	// One list for the auditor, in the order of the chain.
-	all := h.do(t, ask{method: "GET", path: "/api/event-types/history", token: "auditor"}).json(t)
+	all := h.do(t, testRequest{method: "GET", path: "/api/event-types/history", token: "auditor"}).json(t)
 	require.NotContains(t, all, "type")
 	list := all["changes"].([]any)
 	require.Greater(t, len(list), len(changes))
@@ -93,5 +95,5 @@ func TestEventTypesEvolve(t *testing.T) {
 	for _, c := range list {
 		require.Len(t, c.(map[string]any)["checksum"], 64)
 	}
-	require.Equal(t, http.StatusUnauthorized, h.do(t, ask{method: "GET", path: "/api/event-types/history"}).status)
+	require.Equal(t, http.StatusUnauthorized, h.do(t, testRequest{method: "GET", path: "/api/event-types/history"}).status)
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/erpbackbone/backbone/domain/snapshot"
 )
 
-// atOnce does what may be done later before the answer.
-type atOnce struct{}
+// synchronous does what may be done later before the answer.
+type synchronous struct{}
 
-func (atOnce) Do(_ string, f func(context.Context)) bool { f(context.Background()); return true }
+func (synchronous) Do(_ string, f func(context.Context)) bool { f(context.Background()); return true }
 
-type shownEntity struct {
+type entityAnswer struct {
 	Entity       map[string]string `json:"entity"`
 	LegalEntity  string            `json:"legal_entity"`
 	State        json.RawMessage   `json:"state"`
@@ -35,17 +35,17 @@ type shownEntity struct {
 	} `json:"snapshot"`
 }
 
-// serviced appends that a machine was serviced, to take effect on a day.
-func (h *house) serviced(t *testing.T, hours, day string) {
+// appendServiced appends that a machine was serviced, to take effect on a day.
+func (h *apiFixture) appendServiced(t *testing.T, hours, day string) {
 	t.Helper()
 	e := strings.Replace(serviced(fmt.Sprintf(`"effective_date":%q`, day)), `{"hours":2.5}`, `{"hours":`+hours+`}`, 1)
-	a := h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: events(e)})
+	a := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: events(e)})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 }
 
-func (h *house) entity(t *testing.T, query string) (e shownEntity) {
+func (h *apiFixture) entity(t *testing.T, query string) (e entityAnswer) {
 	t.Helper()
-	a := h.do(t, ask{method: "GET", path: "/api/entities/machine/M-17?legal_entity=USMF" + query, token: "auditor"})
+	a := h.do(t, testRequest{method: "GET", path: "/api/entities/machine/M-17?legal_entity=USMF" + query, token: "auditor"})
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	require.NoError(t, json.Unmarshal(a.body, &e))
 	return e
@@ -53,11 +53,11 @@ func (h *house) entity(t *testing.T, query string) (e shownEntity) {
 
 func TestEntities(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
-	h.serviced(t, "1.50", "2026-03-01")
-	h.serviced(t, "2.5", "2026-03-05")
-	h.serviced(t, "3", "2026-03-03")
+	h.appendServiced(t, "1.50", "2026-03-01")
+	h.appendServiced(t, "2.5", "2026-03-05")
+	h.appendServiced(t, "3", "2026-03-03")
 
 	e := h.entity(t, "")
 	require.Equal(t, `{"hours":3}`, string(e.State))
@@ -74,10 +74,10 @@ func TestEntities(t *testing.T) {
 	require.Equal(t, `{"hours":1.50}`, string(h.entity(t, "&known_at=seq:2&as_of=2026-03-04").State), "both axes")
 
 	for range 9 {
-		h.serviced(t, "4", "2026-03-06")
+		h.appendServiced(t, "4", "2026-03-06")
 	}
 	h.entity(t, "") // takes a snapshot
-	h.serviced(t, "5", "2026-03-07")
+	h.appendServiced(t, "5", "2026-03-07")
 	for level, want := range map[string]string{"strong": "13", "verified": "12", "eventual": "12"} {
 		e = h.entity(t, "&consistency="+level)
 		require.Equal(t, []any{level, want, "13", "12"}, []any{e.Consistency, e.Version, e.HeadVersion, e.Snapshot.AsOfSequence})
@@ -93,21 +93,21 @@ func TestEntities(t *testing.T) {
 		"entity_role":                {"/api/entities/machine/M-17?legal_entity=USMF", "operator"},
 		"entity_legal_entity":        {"/api/entities/machine/M-17?legal_entity=USMF", "german_auditor"},
 	} {
-		expect(t, name, h.do(t, ask{method: "GET", path: c.path, token: c.token}))
+		expect(t, name, h.do(t, testRequest{method: "GET", path: c.path, token: c.token}))
 	}
 }
 
 func TestStreamsAsOf(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
 	for _, day := range []string{"2026-03-01", "2026-03-09", "2026-03-02", "2026-03-03", "2026-03-08"} {
-		h.serviced(t, "1", day)
+		h.appendServiced(t, "1", day)
 	}
 	read := func(query string) (sequences []string, more bool) {
-		a := h.do(t, ask{method: "GET", path: "/api/streams/machine/M-17?legal_entity=USMF&" + query, token: "auditor"})
+		a := h.do(t, testRequest{method: "GET", path: "/api/streams/machine/M-17?legal_entity=USMF&" + query, token: "auditor"})
 		require.Equal(t, http.StatusOK, a.status, string(a.body))
-		var page shownPage
+		var page pageAnswer
 		require.NoError(t, json.Unmarshal(a.body, &page))
 		require.Equal(t, 5, page.Stream.Version, "of the stream now")
 		for _, e := range page.Events {
@@ -131,30 +131,30 @@ func TestStreamsAsOf(t *testing.T) {
 	for query, want := range map[string]any{
 		"known_at=seq:3": "3", "known_at=seq:0": "0", "known_at=2026-01-01T00:00:00Z": "0", "known_at=seq:3&from=4": "3", "as_of=2026-03-03": nil,
 	} {
-		a := h.do(t, ask{method: "GET", path: "/api/streams/machine/M-17?legal_entity=USMF&" + query, token: "auditor"})
+		a := h.do(t, testRequest{method: "GET", path: "/api/streams/machine/M-17?legal_entity=USMF&" + query, token: "auditor"})
 		require.Equal(t, want, a.json(t)["as_of_sequence"], query)
 	}
 	for query, code := range map[string]string{
 		"known_at=seq:6": "report.known_at_in_future", "known_at=2999-01-01T00:00:00Z": "report.known_at_in_future", "known_at=x": "report.known_at_invalid", "as_of=x": "request.parameter_invalid",
 	} {
-		a := h.do(t, ask{method: "GET", path: "/api/streams/machine/M-17?legal_entity=USMF&" + query, token: "auditor"})
+		a := h.do(t, testRequest{method: "GET", path: "/api/streams/machine/M-17?legal_entity=USMF&" + query, token: "auditor"})
 		require.Equal(t, code, a.json(t)["code"], query)
 	}
 }
 
-func TestSnapshotsOfStreams(t *testing.T) {
+func TestStreamSnapshots(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
 	for range 5 {
-		h.serviced(t, "1", "2026-03-01")
+		h.appendServiced(t, "1", "2026-03-01")
 	}
 	const at = "/api/snapshots/machine/M-17"
-	save := func(body string) told {
-		return h.do(t, ask{method: "POST", path: at + "?legal_entity=USMF", token: "module", body: body})
+	save := func(body string) testAnswer {
+		return h.do(t, testRequest{method: "POST", path: at + "?legal_entity=USMF", token: "module", body: body})
 	}
-	get := func(which string) told {
-		return h.do(t, ask{method: "GET", path: at + "/" + which + "?legal_entity=USMF", token: "auditor"})
+	get := func(which string) testAnswer {
+		return h.do(t, testRequest{method: "GET", path: at + "/" + which + "?legal_entity=USMF", token: "auditor"})
 	}
 	expect(t, "snapshot_not_found", get("latest"))
 	a := save(`{"version": 4, "state": {"hours": 10.50, "parts": [ 1 ]}, "state_type": "Machine", "schema_version": 2, "metadata": {"by": "fold 7"}}`)
@@ -191,8 +191,8 @@ func TestSnapshotsOfStreams(t *testing.T) {
 	a = save(`{"version": 5, "state": {}, "state_type": "M", "schema_version": 1, "metadata": {"a": [{"\u0024pii": "AQ"}]}}`)
 	require.Equal(t, "snapshot.personal_data", a.json(t)["code"], "however it is written")
 	expect(t, "snapshot_too_large", save(of(5, `[`+strings.Repeat(`"`+strings.Repeat("x", 60_000)+`",`, snapshot.MaxBytes/60_000+1)+`1]`)))
-	expect(t, "snapshot_role", h.do(t, ask{method: "POST", path: at + "?legal_entity=USMF", token: "ap_clerk", body: of(5, `{}`)}))
-	expect(t, "snapshot_stream_not_found", h.do(t, ask{method: "POST", path: "/api/snapshots/machine/M-18?legal_entity=USMF", token: "module", body: of(1, `{}`)}))
+	expect(t, "snapshot_role", h.do(t, testRequest{method: "POST", path: at + "?legal_entity=USMF", token: "ap_clerk", body: of(5, `{}`)}))
+	expect(t, "snapshot_stream_not_found", h.do(t, testRequest{method: "POST", path: "/api/snapshots/machine/M-18?legal_entity=USMF", token: "module", body: of(1, `{}`)}))
 	expect(t, "snapshot_which_invalid", get("newest"))
 	for _, v := range []int{5, 3, 2} {
 		a = save(of(v, `[`+fmt.Sprint(v)+`]`))
@@ -205,9 +205,9 @@ func TestSnapshotsOfStreams(t *testing.T) {
 	}
 	require.EqualValues(t, 5, get("latest").json(t)["version"])
 
-	a = h.do(t, ask{method: "DELETE", path: "/api/streams/machine/M-17?legal_entity=USMF", token: "module"})
+	a = h.do(t, testRequest{method: "DELETE", path: "/api/streams/machine/M-17?legal_entity=USMF", token: "module"})
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 	require.Equal(t, "stream.deleted", get("latest").json(t)["code"])
-	h.serviced(t, "1", "2026-03-01") // recreates it
+	h.appendServiced(t, "1", "2026-03-01") // recreates it
 	require.Equal(t, "snapshot.not_found", get("latest").json(t)["code"], "of before the deletion")
 }

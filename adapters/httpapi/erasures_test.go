@@ -22,9 +22,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// bureau answers erasure requests from memory: an approved request is completed when
+// erasureStub answers erasure requests from memory: an approved request is completed when
 // it is looked at next.
-type bureau struct {
+type erasureStub struct {
 	mu       sync.Mutex
 	requests []erasure.Status
 	holds    []erasure.Hold
@@ -33,13 +33,13 @@ type bureau struct {
 }
 
 var (
-	bureauOpened = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
+	erasureStart = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 	bureauScope  = strings.Repeat("0a", 32)
 	bureauDue    = event.MustDate("2026-04-30")
 	held         = event.MustDate("2027-12-31")
 )
 
-func (b *bureau) Request(_ context.Context, p ports.Principal, r erasure.NewRequest) (erasure.Status, error) {
+func (b *erasureStub) Request(_ context.Context, p ports.Principal, r erasure.NewRequest) (erasure.Status, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if r.LegalEntities != nil && !slices.Contains([]string{"USMF", "DEMF"}, r.LegalEntities[0]) {
@@ -55,15 +55,15 @@ func (b *bureau) Request(_ context.Context, p ports.Principal, r erasure.NewRequ
 	}
 	made := erasure.Status{
 		ID: event.ID{15: byte(len(b.requests) + 1)}, Subject: r.Subject, LegalEntities: []string{"USMF", "DEMF"}, Basis: r.Basis, Reason: r.Reason,
-		State: string(shredding.ErasurePreviewed), RequestedBy: p.PersonID, RequestedAt: bureauOpened, DueOn: bureauDue, DaysLeft: 30,
+		State: string(shredding.ErasurePreviewed), RequestedBy: p.PersonID, RequestedAt: erasureStart, DueOn: bureauDue, DaysLeft: 30,
 		Scope: bureauScope,
 		Preview: erasure.Preview{
 			Events: 20, Intents: 2, Types: []erasure.TypeCount{{Type: "hr.employee.hired", LegalEntity: "USMF", Events: 20, Fields: 41}},
-			LegalEntities: []string{"USMF", "DEMF"}, Projections: []string{"hr_staff"}, CountedAt: bureauOpened,
+			LegalEntities: []string{"USMF", "DEMF"}, Projections: []string{"hr_staff"}, CountedAt: erasureStart,
 			Retained: []erasure.Retained{{Class: "regulatory", Until: held}}, Holds: []erasure.Hold{},
 		},
 		Classes: []erasure.Class{{Class: "standard", Erased: true}, {Class: "regulatory", Refused: "retention", Until: &held}},
-		Steps:   []erasure.Step{{State: "requested", Done: true, At: bureauOpened}, {State: "previewed", Done: true}, {State: "approved", Attempts: 1, LastError: "keys.unavailable"}},
+		Steps:   []erasure.Step{{State: "requested", Done: true, At: erasureStart}, {State: "previewed", Done: true}, {State: "approved", Attempts: 1, LastError: "keys.unavailable"}},
 	}
 	if r.LegalEntities != nil {
 		made.LegalEntities = r.LegalEntities
@@ -75,7 +75,7 @@ func (b *bureau) Request(_ context.Context, p ports.Principal, r erasure.NewRequ
 	return made, nil
 }
 
-func (b *bureau) change(id event.ID, f func(*erasure.Status)) (erasure.Status, error) {
+func (b *erasureStub) change(id event.ID, f func(*erasure.Status)) (erasure.Status, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.requests {
@@ -87,47 +87,47 @@ func (b *bureau) change(id event.ID, f func(*erasure.Status)) (erasure.Status, e
 	return erasure.Status{}, fault.New(fault.NotFound, "erasure.not_found", "there is no such erasure request; list them")
 }
 
-func (b *bureau) Approve(_ context.Context, p ports.Principal, id event.ID, scope string) (erasure.Status, error) {
+func (b *erasureStub) Approve(_ context.Context, p ports.Principal, id event.ID, scope string) (erasure.Status, error) {
 	if scope != "" && scope != bureauScope {
 		return erasure.Status{}, fault.New(fault.FailedPrecondition, "erasure.scope_changed", "look again")
 	}
 	return b.change(id, func(s *erasure.Status) {
-		s.State, s.ApprovedBy, s.ApprovedAt = string(shredding.ErasureApproved), p.PersonID, bureauOpened.Add(time.Hour)
+		s.State, s.ApprovedBy, s.ApprovedAt = string(shredding.ErasureApproved), p.PersonID, erasureStart.Add(time.Hour)
 	})
 }
 
-func (b *bureau) end(id event.ID, p ports.Principal, state shredding.ErasureState, reason string) (erasure.Status, error) {
+func (b *erasureStub) end(id event.ID, p ports.Principal, state shredding.ErasureState, reason string) (erasure.Status, error) {
 	return b.change(id, func(s *erasure.Status) { s.State, s.EndedBy, s.EndReason = string(state), p.PersonID, reason })
 }
 
-func (b *bureau) Reject(_ context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error) {
+func (b *erasureStub) Reject(_ context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error) {
 	return b.end(id, p, shredding.ErasureRejected, reason)
 }
 
-func (b *bureau) Withdraw(_ context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error) {
+func (b *erasureStub) Withdraw(_ context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error) {
 	return b.end(id, p, shredding.ErasureWithdrawn, reason)
 }
 
-func (b *bureau) Get(_ context.Context, _ ports.Principal, id event.ID) (erasure.Status, error) {
+func (b *erasureStub) Get(_ context.Context, _ ports.Principal, id event.ID) (erasure.Status, error) {
 	return b.change(id, func(s *erasure.Status) {
 		if s.State == string(shredding.ErasureApproved) {
-			s.State, s.DestroyedAt, s.CompletedAt = string(shredding.ErasureCompleted), bureauOpened.Add(2*time.Hour), bureauOpened.Add(3*time.Hour)
+			s.State, s.DestroyedAt, s.CompletedAt = string(shredding.ErasureCompleted), erasureStart.Add(2*time.Hour), erasureStart.Add(3*time.Hour)
 		}
 	})
 }
 
-func (b *bureau) List(_ context.Context, _ ports.Principal, states []string, limit int) ([]erasure.Status, error) {
+func (b *erasureStub) List(_ context.Context, _ ports.Principal, states []string, limit int) ([]erasure.Status, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asked = append(append([]string{}, states...), fmt.Sprint(limit))
 	return slices.Clone(b.requests), nil
 }
 
-func (b *bureau) Certificate(_ context.Context, _ ports.Principal, id event.ID) ([]byte, error) {
+func (b *erasureStub) Certificate(_ context.Context, _ ports.Principal, id event.ID) ([]byte, error) {
 	return []byte(`{ "note": "` + id.String() + `" }` + "\n"), nil
 }
 
-func (b *bureau) PlaceHold(_ context.Context, p ports.Principal, h erasure.NewHold) ([]erasure.Hold, error) {
+func (b *erasureStub) PlaceHold(_ context.Context, p ports.Principal, h erasure.NewHold) ([]erasure.Hold, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	codes := h.LegalEntities
@@ -137,51 +137,51 @@ func (b *bureau) PlaceHold(_ context.Context, p ports.Principal, h erasure.NewHo
 	var placed []erasure.Hold
 	for _, code := range codes {
 		placed = append(placed, erasure.Hold{
-			ID: event.ID{14: 1, 15: byte(len(b.holds) + 1)}, Subject: h.Subject, LegalEntity: code, Reason: h.Reason, PlacedBy: p.PersonID, PlacedAt: bureauOpened, Until: h.Until,
+			ID: event.ID{14: 1, 15: byte(len(b.holds) + 1)}, Subject: h.Subject, LegalEntity: code, Reason: h.Reason, PlacedBy: p.PersonID, PlacedAt: erasureStart, Until: h.Until,
 		})
 		b.holds = append(b.holds, placed[len(placed)-1])
 	}
 	return placed, nil
 }
 
-func (b *bureau) ReleaseHold(_ context.Context, p ports.Principal, id event.ID) (erasure.Hold, error) {
+func (b *erasureStub) ReleaseHold(_ context.Context, p ports.Principal, id event.ID) (erasure.Hold, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, h := range b.holds {
 		if h.ID == id {
 			b.holds = slices.Delete(b.holds, i, i+1)
-			h.ReleasedBy, h.ReleasedAt = p.PersonID, bureauOpened.Add(time.Hour)
+			h.ReleasedBy, h.ReleasedAt = p.PersonID, erasureStart.Add(time.Hour)
 			return h, nil
 		}
 	}
 	return erasure.Hold{}, fault.New(fault.NotFound, "erasure.not_found", "there is no such hold; list them")
 }
 
-func (b *bureau) Holds(_ context.Context, _ ports.Principal, subject string) ([]erasure.Hold, error) {
+func (b *erasureStub) Holds(_ context.Context, _ ports.Principal, subject string) ([]erasure.Hold, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(b.holds), func(h erasure.Hold) bool { return h.Subject != subject }), nil
 }
 
-func openBureau(t testing.TB) (*house, *bureau) {
+func startErasureAPI(t testing.TB) (*apiFixture, *erasureStub) {
 	t.Helper()
-	b := &bureau{}
-	return openHouse(t, func(c *httpapi.Config) { c.Erasures = b }), b
+	b := &erasureStub{}
+	return startAPI(t, func(c *httpapi.Config) { c.Erasures = b }), b
 }
 
-const askErasure = `{"subject":"employee:E-1","basis":"gdpr_art_17","reason":"Letter of 12 March."}`
+const erasureRequestBody = `{"subject":"employee:E-1","basis":"gdpr_art_17","reason":"Letter of 12 March."}`
 
-func (h *house) requestErasure(t *testing.T, token string) string {
+func (h *apiFixture) requestErasure(t *testing.T, token string) string {
 	t.Helper()
-	a := h.do(t, ask{method: "POST", path: "/api/erasure-requests", token: token, body: askErasure})
+	a := h.do(t, testRequest{method: "POST", path: "/api/erasure-requests", token: token, body: erasureRequestBody})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	return a.json(t)["id"].(string)
 }
 
-func TestAnErasureByTwoPersons(t *testing.T) {
+func TestErasureApproval(t *testing.T) {
 	t.Parallel()
-	h, b := openBureau(t)
-	made := h.do(t, ask{method: "POST", path: "/api/erasure-requests", token: "compliance", body: askErasure})
+	h, b := startErasureAPI(t)
+	made := h.do(t, testRequest{method: "POST", path: "/api/erasure-requests", token: "compliance", body: erasureRequestBody})
 	require.Equal(t, http.StatusCreated, made.status, string(made.body))
 	shown := made.json(t)
 	require.Equal(t, "previewed", shown["status"])
@@ -194,12 +194,12 @@ func TestAnErasureByTwoPersons(t *testing.T) {
 	require.Equal(t, []any{"hr_staff"}, preview["projections"])
 	require.Equal(t, []any{map[string]any{"class": "regulatory", "until": "2027-12-31"}}, preview["retained"])
 	path := "/api/erasure-requests/" + shown["id"].(string)
-	post := func(verb, token, body string) told {
-		return h.do(t, ask{method: "POST", path: path + verb, token: token, body: body})
+	post := func(verb, token, body string) testAnswer {
+		return h.do(t, testRequest{method: "POST", path: path + verb, token: token, body: body})
 	}
 	require.Equal(t, "erasure.same_person", post("/approve", "compliance", "").json(t)["code"])
 	require.Equal(t, "erasure.same_person", post("/reject", "compliance", `{"reason":"No."}`).json(t)["code"])
-	require.Equal(t, "erasure.not_completed", h.do(t, ask{method: "GET", path: path + "/certificate", token: "auditor"}).json(t)["code"])
+	require.Equal(t, "erasure.not_completed", h.do(t, testRequest{method: "GET", path: path + "/certificate", token: "auditor"}).json(t)["code"])
 
 	require.Equal(t, bureauScope, preview["scope"])
 	stale := post("/approve", "compliance_approver", `{"scope":"another"}`)
@@ -208,11 +208,11 @@ func TestAnErasureByTwoPersons(t *testing.T) {
 	require.Equal(t, http.StatusOK, approved.status, string(approved.body))
 	require.Equal(t, "approved", approved.json(t)["status"])
 	require.Equal(t, "p-compliance_approver", approved.json(t)["approved_by"])
-	done := h.do(t, ask{method: "GET", path: path, token: "auditor"}).json(t)
+	done := h.do(t, testRequest{method: "GET", path: path, token: "auditor"}).json(t)
 	require.Equal(t, "completed", done["status"])
 	require.Equal(t, "2026-03-31T15:00:00.000000Z", done["completed_at"])
 	require.NotContains(t, done, "days_left", "nothing is left to do")
-	certificate := h.do(t, ask{method: "GET", path: path + "/certificate", token: "compliance"})
+	certificate := h.do(t, testRequest{method: "GET", path: path + "/certificate", token: "compliance"})
 	require.Equal(t, "application/json", certificate.header.Get("Content-Type"))
 	require.Equal(t, `{ "note": "`+shown["id"].(string)+`" }`+"\n", string(certificate.body), "the signed bytes as they are")
 
@@ -222,15 +222,15 @@ func TestAnErasureByTwoPersons(t *testing.T) {
 		require.Equal(t, want[1], ended["status"])
 		require.Equal(t, "Still employed.", ended["end_reason"])
 	}
-	all := h.do(t, ask{method: "GET", path: "/api/erasure-requests?status=previewed,approved&limit=7", token: "compliance_approver"})
+	all := h.do(t, testRequest{method: "GET", path: "/api/erasure-requests?status=previewed,approved&limit=7", token: "compliance_approver"})
 	require.Len(t, all.json(t)["erasure_requests"], 3)
 	require.Equal(t, []string{"previewed", "approved", "7"}, b.asked)
 }
 
-func TestAnErasureIsAskedForOnce(t *testing.T) {
+func TestErasureRequestIdempotency(t *testing.T) {
 	t.Parallel()
-	h, _ := openBureau(t)
-	keyed := ask{
+	h, _ := startErasureAPI(t)
+	keyed := testRequest{
 		method: "POST", path: "/api/erasure-requests", token: "compliance", header: map[string]string{"Idempotency-Key": "k-1"},
 		body: `{"subject":"employee:E-1","basis":"gdpr_art_17","reason":"Letter of 12 March."}`,
 	}
@@ -245,22 +245,22 @@ func TestAnErasureIsAskedForOnce(t *testing.T) {
 
 func TestLegalHolds(t *testing.T) {
 	t.Parallel()
-	h, _ := openBureau(t)
-	placed := h.do(t, ask{method: "POST", path: "/api/legal-holds", token: "compliance",
+	h, _ := startErasureAPI(t)
+	placed := h.do(t, testRequest{method: "POST", path: "/api/legal-holds", token: "compliance",
 		body: `{"subject":"employee:E-1","legal_entities":["USMF","DEMF"],"reason":"Proceedings 4711.","until":"2027-12-31"}`})
 	require.Equal(t, http.StatusCreated, placed.status, string(placed.body))
 	all := placed.json(t)["legal_holds"].([]any)
 	require.Len(t, all, 2)
 	first := all[0].(map[string]any)
 	require.Equal(t, []any{"USMF", "2027-12-31", "p-compliance"}, []any{first["legal_entity"], first["until"], first["placed_by"]})
-	everywhere := h.do(t, ask{method: "POST", path: "/api/legal-holds", token: "compliance", body: `{"subject":"employee:E-1","reason":"Proceedings 4711."}`})
+	everywhere := h.do(t, testRequest{method: "POST", path: "/api/legal-holds", token: "compliance", body: `{"subject":"employee:E-1","reason":"Proceedings 4711."}`})
 	require.NotContains(t, everywhere.json(t)["legal_holds"].([]any)[0], "legal_entity")
 	listed := func(subject string) []any {
-		return h.do(t, ask{method: "GET", path: "/api/legal-holds?subject=" + subject, token: "auditor"}).json(t)["legal_holds"].([]any)
+		return h.do(t, testRequest{method: "GET", path: "/api/legal-holds?subject=" + subject, token: "auditor"}).json(t)["legal_holds"].([]any)
 	}
 	require.Len(t, listed("employee:E-1"), 3)
 	require.Empty(t, listed("employee:E-2"))
-	released := h.do(t, ask{method: "POST", path: "/api/legal-holds/" + first["id"].(string) + "/release", token: "compliance"})
+	released := h.do(t, testRequest{method: "POST", path: "/api/legal-holds/" + first["id"].(string) + "/release", token: "compliance"})
 	require.Equal(t, http.StatusOK, released.status, string(released.body))
 	require.Equal(t, "p-compliance", released.json(t)["released_by"])
 	require.Len(t, listed("employee:E-1"), 2)
@@ -270,19 +270,21 @@ func TestLegalHolds(t *testing.T) {
 // document.
 func TestErasureProblemDocuments(t *testing.T) {
 	t.Parallel()
-	h, b := openBureau(t)
+	h, b := startErasureAPI(t)
 	path := "/api/erasure-requests/" + h.requestErasure(t, "compliance")
 	const unknown = "/api/erasure-requests/01JWZX3V9K5T7Q8R2M4N6P0ABC"
-	post := func(path, token, body string) ask { return ask{method: "POST", path: path, token: token, body: body} }
-	get := func(path, token string) ask { return ask{method: "GET", path: path, token: token} }
+	post := func(path, token, body string) testRequest {
+		return testRequest{method: "POST", path: path, token: token, body: body}
+	}
+	get := func(path, token string) testRequest { return testRequest{method: "GET", path: path, token: token} }
 	for _, c := range []struct {
 		name   string
 		status int
-		ask    ask
+		ask    testRequest
 	}{
 		{"erasure_by_admin", 403, post("/api/erasure-requests", "admin", `{"subject": [broken`)},
-		{"erasure_by_auditor", 403, post("/api/erasure-requests", "auditor", askErasure)},
-		{"erasure_by_approver", 403, post("/api/erasure-requests", "compliance_approver", askErasure)},
+		{"erasure_by_auditor", 403, post("/api/erasure-requests", "auditor", erasureRequestBody)},
+		{"erasure_by_approver", 403, post("/api/erasure-requests", "compliance_approver", erasureRequestBody)},
 		{"erasure_read_by_operator", 403, get(path, "operator")},
 		{"erasure_approved_by_operator", 403, post(path+"/approve", "operator", "")},
 		{"erasure_approved_by_service", 403, post(path+"/approve", "compliance_service", "")},
@@ -322,9 +324,9 @@ func TestErasureProblemDocuments(t *testing.T) {
 	require.Equal(t, "previewed", b.requests[0].State, "nothing was decided")
 	require.Empty(t, b.holds)
 
-	bare := openHouse(t)
-	for _, a := range []ask{
-		post("/api/erasure-requests", "compliance", askErasure), get("/api/erasure-requests", "compliance"), get(unknown, "compliance"),
+	bare := startAPI(t)
+	for _, a := range []testRequest{
+		post("/api/erasure-requests", "compliance", erasureRequestBody), get("/api/erasure-requests", "compliance"), get(unknown, "compliance"),
 		post(unknown+"/approve", "compliance", ""), post("/api/legal-holds", "compliance", `{"subject":"employee:E-1","reason":"x"}`),
 		get("/api/legal-holds?subject=employee:E-1", "compliance"), post("/api/legal-holds/01JWZX3V9K5T7Q8R2M4N6P0ABC/release", "compliance", ""),
 	} {
@@ -334,7 +336,7 @@ func TestErasureProblemDocuments(t *testing.T) {
 
 func TestClientOfErasures(t *testing.T) {
 	t.Parallel()
-	h, _ := openBureau(t)
+	h, _ := startErasureAPI(t)
 	ctx, compliance, approver, auditor := t.Context(), h.clientOf(t, "compliance"), h.clientOf(t, "compliance_approver"), h.clientOf(t, "auditor")
 	made, err := compliance.RequestErasure(ctx, client.RequestErasureParams{IdempotencyKey: "k"}, client.NewErasureRequest{
 		Subject: "employee:E-1", LegalEntities: []string{"USMF"}, Basis: "court_order", Reason: "File 4711.", DueOn: "2026-04-15",
@@ -349,7 +351,7 @@ func TestClientOfErasures(t *testing.T) {
 	require.Equal(t, "erasure.same_person", fault.CodeOf(err))
 	approved, err := approver.ApproveErasureRequest(ctx, made.ID, client.ApproveErasure{Scope: made.Preview.Scope})
 	require.NoError(t, err)
-	require.Equal(t, bureauOpened.Add(time.Hour), approved.ApprovedAt)
+	require.Equal(t, erasureStart.Add(time.Hour), approved.ApprovedAt)
 	done, err := auditor.GetErasureRequest(ctx, made.ID)
 	require.NoError(t, err)
 	require.Equal(t, "completed", done.Status)

@@ -19,13 +19,13 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// TestProjectionsOfTenants shows who may create, see and change one, and that no other
+// TestCustomProjections shows who may create, see and change one, and that no other
 // tenant knows of it.
-func TestProjectionsOfTenants(t *testing.T) {
+func TestCustomProjections(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{LogName: "other.example"})
 	var rival string
-	h := openHouse(t, func(c *httpapi.Config) {
+	h := startAPI(t, func(c *httpapi.Config) {
 		who, ok := c.Access.(*tenancy.Service)
 		require.True(t, ok)
 		_, err := who.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "rival", Code: "USMF"})
@@ -40,7 +40,7 @@ func TestProjectionsOfTenants(t *testing.T) {
 				return 0, nil
 			},
 		})
-		c.OwnProjections = own
+		c.CustomProjections = own
 		c.Rebuilds = projections.NewRebuilds(projections.RebuildsConfig{Store: store, Register: store, Versions: store, Clock: system.Clock{}, Created: own})
 		c.Projections = projections.NewOperations(projections.OperationsConfig{
 			Store: store, Register: store, Letters: store, Leases: store.Leases(), Clock: system.Clock{}, Created: own,
@@ -51,7 +51,7 @@ func TestProjectionsOfTenants(t *testing.T) {
 		definition     = `{"name":"notes","key":".stream.id","fold":"(.state // 0) + 1"}`
 		german         = `{"name":"german","filter":{"legal_entities":["DEMF"]},"key":".stream.id","fold":"(.state // 0) + 1"}`
 	)
-	answers := func(status int, code string, a ask) {
+	answers := func(status int, code string, a testRequest) {
 		t.Helper()
 		got := h.do(t, a)
 		require.Equal(t, status, got.status, string(got.body))
@@ -59,14 +59,16 @@ func TestProjectionsOfTenants(t *testing.T) {
 			require.Equal(t, code, got.json(t)["code"])
 		}
 	}
-	post := func(token, body string) ask { return ask{method: "POST", path: all, token: token, body: body} }
+	post := func(token, body string) testRequest {
+		return testRequest{method: "POST", path: all, token: token, body: body}
+	}
 	admin := h.tokens["admin"]
 	for _, role := range []string{"operator", "auditor", "controller", "module"} {
 		answers(http.StatusForbidden, "auth.forbidden", post(h.tokens[role], definition))
 	}
-	answers(http.StatusOK, "", ask{method: "POST", path: all + "?dry_run=true", token: admin, body: definition})
-	answers(http.StatusNotFound, "projection.not_found", ask{method: "GET", path: one, token: admin})
-	answers(http.StatusBadRequest, "request.parameter_invalid", ask{method: "POST", path: all + "?dry_run=maybe", token: admin, body: definition})
+	answers(http.StatusOK, "", testRequest{method: "POST", path: all + "?dry_run=true", token: admin, body: definition})
+	answers(http.StatusNotFound, "projection.not_found", testRequest{method: "GET", path: one, token: admin})
+	answers(http.StatusBadRequest, "request.parameter_invalid", testRequest{method: "POST", path: all + "?dry_run=maybe", token: admin, body: definition})
 	answers(http.StatusBadRequest, "transform.invalid", post(admin, `{"name":"notes","key":".a |","fold":"1"}`))
 	answers(http.StatusBadRequest, "projection.definition_invalid", post(admin, `{"name":"gl.ledger","key":".a","fold":"1"}`))
 	answers(http.StatusBadRequest, "pii.in_text", post(admin, `{"name":"notes","description":"ask jane.doe@example.org","key":".a","fold":"1"}`))
@@ -78,34 +80,34 @@ func TestProjectionsOfTenants(t *testing.T) {
 	answers(http.StatusForbidden, "projection.affects_others", post(local, `{"name":"mine","key":".id","fold":"1"}`))
 	answers(http.StatusForbidden, "projection.affects_others", post(local, `{"name":"mine","filter":{"legal_entities":["DEMF","USMF"]},"key":".id","fold":"1"}`))
 	answers(http.StatusCreated, "", post(local, german))
-	answers(http.StatusForbidden, "projection.affects_others", ask{method: "POST", path: one + "/pause", token: local})
-	answers(http.StatusForbidden, "projection.affects_others", ask{method: "DELETE", path: one, token: local})
-	answers(http.StatusOK, "", ask{method: "POST", path: all + "/german/pause", token: local})
-	answers(http.StatusNoContent, "", ask{method: "DELETE", path: all + "/german", token: local})
+	answers(http.StatusForbidden, "projection.affects_others", testRequest{method: "POST", path: one + "/pause", token: local})
+	answers(http.StatusForbidden, "projection.affects_others", testRequest{method: "DELETE", path: one, token: local})
+	answers(http.StatusOK, "", testRequest{method: "POST", path: all + "/german/pause", token: local})
+	answers(http.StatusNoContent, "", testRequest{method: "DELETE", path: all + "/german", token: local})
 
 	// The operators of a tenant decide about its own, though others share the installation.
-	answers(http.StatusOK, "", ask{method: "POST", path: one + "/pause", token: h.tokens["operator"]})
-	answers(http.StatusOK, "", ask{method: "PUT", path: one + "/settings", token: h.tokens["operator"], body: `{"max_attempts":3}`})
-	answers(http.StatusOK, "", ask{method: "GET", path: rows, token: h.tokens["auditor"]})
-	answers(http.StatusForbidden, "auth.forbidden", ask{method: "GET", path: rows, token: admin})
-	answers(http.StatusBadRequest, "cursor.malformed", ask{method: "GET", path: rows + "&cursor=%21", token: h.tokens["auditor"]})
-	answers(http.StatusBadRequest, "request.parameter_unknown", ask{method: "GET", path: rows + "&as_of=2026-01-01", token: h.tokens["auditor"]})
+	answers(http.StatusOK, "", testRequest{method: "POST", path: one + "/pause", token: h.tokens["operator"]})
+	answers(http.StatusOK, "", testRequest{method: "PUT", path: one + "/settings", token: h.tokens["operator"], body: `{"max_attempts":3}`})
+	answers(http.StatusOK, "", testRequest{method: "GET", path: rows, token: h.tokens["auditor"]})
+	answers(http.StatusForbidden, "auth.forbidden", testRequest{method: "GET", path: rows, token: admin})
+	answers(http.StatusBadRequest, "cursor.malformed", testRequest{method: "GET", path: rows + "&cursor=%21", token: h.tokens["auditor"]})
+	answers(http.StatusBadRequest, "request.parameter_unknown", testRequest{method: "GET", path: rows + "&as_of=2026-01-01", token: h.tokens["auditor"]})
 
 	// A definition changes beside the one that is shown.
-	put := func(token, query, body string) ask {
-		return ask{method: "PUT", path: one + query, token: token, body: body}
+	put := func(token, query, body string) testRequest {
+		return testRequest{method: "PUT", path: one + query, token: token, body: body}
 	}
 	const other = `{"name":"notes","filter":{"types":["ap.invoice.submited"]},"key":".stream.id","fold":"1"}`
 	for _, role := range []string{"operator", "auditor", "controller", "module"} {
 		answers(http.StatusForbidden, "auth.forbidden", put(h.tokens[role], "", other))
 	}
 	answers(http.StatusForbidden, "projection.affects_others", put(local, "", `{"name":"notes","filter":{"legal_entities":["DEMF"]},"key":".id","fold":"1"}`))
-	answers(http.StatusUnprocessableEntity, "projection.built_in", ask{method: "PUT", path: all + "/gl.ledger", token: admin, body: other})
-	answers(http.StatusNotFound, "projection.not_found", ask{method: "PUT", path: all + "/absent", token: admin, body: strings.Replace(other, "notes", "absent", 1)})
+	answers(http.StatusUnprocessableEntity, "projection.built_in", testRequest{method: "PUT", path: all + "/gl.ledger", token: admin, body: other})
+	answers(http.StatusNotFound, "projection.not_found", testRequest{method: "PUT", path: all + "/absent", token: admin, body: strings.Replace(other, "notes", "absent", 1)})
 	answers(http.StatusBadRequest, "projection.name_fixed", put(admin, "", german))
 	answers(http.StatusBadRequest, "request.parameter_invalid", put(admin, "?switch=maybe", other))
 	answers(http.StatusBadRequest, "pii.in_text", put(admin, "", `{"name":"notes","description":"ask jane.doe@example.org","key":".a","fold":"1"}`))
-	changed := func(status int, a ask) map[string]any {
+	changed := func(status int, a testRequest) map[string]any {
 		t.Helper()
 		got := h.do(t, a)
 		require.Equal(t, status, got.status, string(got.body))
@@ -115,27 +117,27 @@ func TestProjectionsOfTenants(t *testing.T) {
 	require.Equal(t, []any{1.0, 1.0, true}, []any{same["version"], same["shown"], same["unchanged"]})
 	dry := changed(http.StatusOK, put(admin, "?dry_run=true", other))
 	require.Equal(t, []any{2.0, 1.0, 0.0, true}, []any{dry["version"], dry["shown"], dry["looked_at"], dry["dry_run"]})
-	require.NotContains(t, string(h.do(t, ask{method: "GET", path: one + "/rebuild", token: admin}).body), "building")
+	require.NotContains(t, string(h.do(t, testRequest{method: "GET", path: one + "/rebuild", token: admin}).body), "building")
 	made := changed(http.StatusCreated, put(admin, "", other))
 	require.Equal(t, []any{2.0, 1.0, nil}, []any{made["version"], made["shown"], made["unchanged"]})
 	answers(http.StatusConflict, "projection.being_changed", put(admin, "", strings.Replace(other, `"1"`, `"2"`, 1)))
-	versions := changed(http.StatusOK, ask{method: "GET", path: one + "/rebuild", token: h.tokens["operator"]})
+	versions := changed(http.StatusOK, testRequest{method: "GET", path: one + "/rebuild", token: h.tokens["operator"]})
 	require.Equal(t, []any{"notes", 1.0}, []any{versions["name"], versions["active"]})
-	require.Equal(t, "1", changed(http.StatusOK, ask{method: "GET", path: all, token: admin})["projections"].([]any)[1].(map[string]any)["definition"].(map[string]any)["fold"])
+	require.Equal(t, "1", changed(http.StatusOK, testRequest{method: "GET", path: all, token: admin})["projections"].([]any)[1].(map[string]any)["definition"].(map[string]any)["fold"])
 	for _, step := range []string{"/rebuild", "/switch", "/rollback", "/cancel", "/drop"} {
-		answers(http.StatusForbidden, "projection.affects_others", ask{method: "POST", path: one + step, token: local})
-		answers(http.StatusForbidden, "auth.forbidden", ask{method: "POST", path: one + step, token: h.tokens["auditor"]})
-		answers(http.StatusNotFound, "projection.not_found", ask{method: "POST", path: one + step, token: rival})
-		answers(http.StatusNotFound, "projection.not_found", ask{method: "POST", path: all + "/demo%2Fnotes" + step, token: rival})
+		answers(http.StatusForbidden, "projection.affects_others", testRequest{method: "POST", path: one + step, token: local})
+		answers(http.StatusForbidden, "auth.forbidden", testRequest{method: "POST", path: one + step, token: h.tokens["auditor"]})
+		answers(http.StatusNotFound, "projection.not_found", testRequest{method: "POST", path: one + step, token: rival})
+		answers(http.StatusNotFound, "projection.not_found", testRequest{method: "POST", path: all + "/demo%2Fnotes" + step, token: rival})
 	}
 	for _, path := range []string{one, all + "/demo%2Fnotes"} {
-		answers(http.StatusNotFound, "projection.not_found", ask{method: "GET", path: path + "/rebuild", token: rival})
-		answers(http.StatusNotFound, "projection.not_found", ask{method: "POST", path: path + "/compare", token: rival})
+		answers(http.StatusNotFound, "projection.not_found", testRequest{method: "GET", path: path + "/rebuild", token: rival})
+		answers(http.StatusNotFound, "projection.not_found", testRequest{method: "POST", path: path + "/compare", token: rival})
 	}
-	answers(http.StatusUnprocessableEntity, "projection.rebuilding", ask{method: "POST", path: one + "/rebuild", token: h.tokens["operator"]})
-	compared := changed(http.StatusOK, ask{method: "POST", path: one + "/compare", token: h.tokens["operator"]})
+	answers(http.StatusUnprocessableEntity, "projection.rebuilding", testRequest{method: "POST", path: one + "/rebuild", token: h.tokens["operator"]})
+	compared := changed(http.StatusOK, testRequest{method: "POST", path: one + "/compare", token: h.tokens["operator"]})
 	require.Equal(t, []any{"notes", 1.0, 2.0}, []any{compared["name"], compared["left"], compared["right"]})
-	moved := changed(http.StatusOK, ask{method: "POST", path: one + "/switch", token: h.tokens["operator"]})
+	moved := changed(http.StatusOK, testRequest{method: "POST", path: one + "/switch", token: h.tokens["operator"]})
 	require.Equal(t, []any{"notes", 2.0, 1.0}, []any{moved["name"], moved["active"], moved["retained"]})
 
 	// What was decided on while readers were shown another version is not built.
@@ -146,31 +148,31 @@ func TestProjectionsOfTenants(t *testing.T) {
 	answers(http.StatusOK, "", put(admin, "", strings.Replace(other, `"1"}`, `"1","expected_version":1}`, 1))) // said again, it is the same change
 	absent := changed(http.StatusConflict, post(admin, `{"name":"fresh","key":".id","fold":"1","expected_version":4}`))
 	require.Equal(t, []any{"projection.wrong_expected_version", 4.0, 0.0}, []any{absent["code"], absent["expected"], absent["actual"]})
-	answers(http.StatusOK, "", ask{method: "POST", path: all + "?dry_run=true", token: admin, body: `{"name":"fresh","key":".id","fold":"1","expected_version":0}`})
+	answers(http.StatusOK, "", testRequest{method: "POST", path: all + "?dry_run=true", token: admin, body: `{"name":"fresh","key":".id","fold":"1","expected_version":0}`})
 	none := strings.Replace(other, `"1"}`, `"3","expected_version":0}`, 1)
-	for _, a := range []ask{put(admin, "?dry_run=true", none), put(admin, "", none), post(admin, none)} {
+	for _, a := range []testRequest{put(admin, "?dry_run=true", none), put(admin, "", none), post(admin, none)} {
 		there := changed(http.StatusConflict, a)
 		require.Equal(t, []any{"projection.wrong_expected_version", 0.0, 2.0, "/expected_version"}, []any{there["code"], there["expected"], there["actual"], there["field"]})
 	}
-	require.Equal(t, 2.0, changed(http.StatusOK, ask{method: "GET", path: rows, token: h.tokens["auditor"]})["version"])
-	back := changed(http.StatusOK, ask{method: "POST", path: one + "/rollback", token: h.tokens["operator"]})
+	require.Equal(t, 2.0, changed(http.StatusOK, testRequest{method: "GET", path: rows, token: h.tokens["auditor"]})["version"])
+	back := changed(http.StatusOK, testRequest{method: "POST", path: one + "/rollback", token: h.tokens["operator"]})
 	require.Equal(t, []any{1.0, 2.0}, []any{back["active"], back["retained"]})
-	changed(http.StatusOK, ask{method: "POST", path: one + "/drop", token: h.tokens["operator"]})
-	changed(http.StatusOK, ask{method: "POST", path: one + "/rebuild", token: h.tokens["operator"], body: `{"switch":true}`})
-	changed(http.StatusOK, ask{method: "POST", path: one + "/cancel", token: h.tokens["operator"]})
-	answers(http.StatusUnprocessableEntity, "projection.not_building", ask{method: "POST", path: one + "/cancel", token: h.tokens["operator"]})
-	require.NotContains(t, string(h.do(t, ask{method: "GET", path: all, token: admin}).body), "demo/")
+	changed(http.StatusOK, testRequest{method: "POST", path: one + "/drop", token: h.tokens["operator"]})
+	changed(http.StatusOK, testRequest{method: "POST", path: one + "/rebuild", token: h.tokens["operator"], body: `{"switch":true}`})
+	changed(http.StatusOK, testRequest{method: "POST", path: one + "/cancel", token: h.tokens["operator"]})
+	answers(http.StatusUnprocessableEntity, "projection.not_building", testRequest{method: "POST", path: one + "/cancel", token: h.tokens["operator"]})
+	require.NotContains(t, string(h.do(t, testRequest{method: "GET", path: all, token: admin}).body), "demo/")
 
 	for _, path := range []string{one, all + "/demo%2Fnotes"} {
-		answers(http.StatusNotFound, "projection.not_found", ask{method: "GET", path: path, token: rival})
-		answers(http.StatusNotFound, "projection.not_found", ask{method: "POST", path: path + "/resume", token: rival})
-		answers(http.StatusNotFound, "projection.not_found", ask{method: "PUT", path: path + "/settings", token: rival, body: `{}`})
-		answers(http.StatusNotFound, "projection.not_found", ask{method: "PUT", path: path, token: rival, body: definition})
-		answers(http.StatusNotFound, "projection.not_found", ask{method: "DELETE", path: path, token: rival})
+		answers(http.StatusNotFound, "projection.not_found", testRequest{method: "GET", path: path, token: rival})
+		answers(http.StatusNotFound, "projection.not_found", testRequest{method: "POST", path: path + "/resume", token: rival})
+		answers(http.StatusNotFound, "projection.not_found", testRequest{method: "PUT", path: path + "/settings", token: rival, body: `{}`})
+		answers(http.StatusNotFound, "projection.not_found", testRequest{method: "PUT", path: path, token: rival, body: definition})
+		answers(http.StatusNotFound, "projection.not_found", testRequest{method: "DELETE", path: path, token: rival})
 	}
-	answers(http.StatusNotFound, "projection.not_found", ask{method: "GET", path: rows, token: rival})
-	require.JSONEq(t, `{"projections":[]}`, string(h.do(t, ask{method: "GET", path: all, token: rival}).body))
+	answers(http.StatusNotFound, "projection.not_found", testRequest{method: "GET", path: rows, token: rival})
+	require.JSONEq(t, `{"projections":[]}`, string(h.do(t, testRequest{method: "GET", path: all, token: rival}).body))
 	answers(http.StatusCreated, "", post(rival, definition))
-	answers(http.StatusNoContent, "", ask{method: "DELETE", path: one, token: rival})
-	answers(http.StatusOK, "", ask{method: "GET", path: one, token: admin})
+	answers(http.StatusNoContent, "", testRequest{method: "DELETE", path: one, token: rival})
+	answers(http.StatusOK, "", testRequest{method: "GET", path: one, token: admin})
 }

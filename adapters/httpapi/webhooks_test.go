@@ -19,63 +19,63 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// derived makes keys out of one secret.
-type derived struct{}
+// derivedSecrets makes keys out of one secret.
+type derivedSecrets struct{}
 
-func (derived) Derive(_ context.Context, tenant, purpose, label string) (shredding.Secret, error) {
+func (derivedSecrets) Derive(_ context.Context, tenant, purpose, label string) (shredding.Secret, error) {
 	mac := hmac.New(sha256.New, []byte(tenant+"/"+purpose))
 	mac.Write([]byte(label))
 	return shredding.NewSecret(mac.Sum(nil)), nil
 }
 
-// touchy endpoints are changed by somebody else in between.
-type touchy struct {
-	kept
+// failingEndpoints endpoints are changed by somebody else in between.
+type failingEndpoints struct {
+	endpointStore
 	stale bool
 }
 
-// kept are endpoints in memory.
-type kept = *memory.WebhookEndpoints
+// endpointStore are endpoints in memory.
+type endpointStore = *memory.WebhookEndpoints
 
-func (t *touchy) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
+func (t *failingEndpoints) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
 	if t.stale {
 		e.Revision++
 	}
-	return t.kept.SaveWebhookEndpoint(ctx, e)
+	return t.endpointStore.SaveWebhookEndpoint(ctx, e)
 }
 
-// hooks serves webhooks over the store of a house that stands.
-type hooks struct{ httpapi.Webhooks }
+// lateWebhooks serves webhooks over the store of a house that stands.
+type lateWebhooks struct{ httpapi.Webhooks }
 
 // TestWebhookProblems expects a problem document for everything that endpoints refuse.
 func TestWebhookProblems(t *testing.T) {
 	t.Parallel()
-	lateSubscriptions, service, endpoints := &late{}, &hooks{}, &touchy{kept: &memory.WebhookEndpoints{}}
-	h := openHouse(t, func(c *httpapi.Config) { c.Subscriptions, c.Webhooks = lateSubscriptions, service })
+	lateSubscriptions, service, endpoints := &lateSubscriptions{}, &lateWebhooks{}, &failingEndpoints{endpointStore: &memory.WebhookEndpoints{}}
+	h := startAPI(t, func(c *httpapi.Config) { c.Subscriptions, c.Webhooks = lateSubscriptions, service })
 	lateSubscriptions.Subscriptions = subscriptions.New(subscriptions.Config{
-		Store: h.store, Log: h.store, Access: allowed{h.store}, Watch: subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
+		Store: h.store, Log: h.store, Access: entitlements{h.store}, Watch: subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
 	})
 	service.Webhooks = webhooks.NewService(webhooks.ServiceConfig{
-		Endpoints: endpoints, Attempts: endpoints, Entities: h.store, Subscriptions: h.store, Secrets: derived{}, Clock: system.Clock{}, IDs: system.NewIDs(),
+		Endpoints: endpoints, Attempts: endpoints, Entities: h.store, Subscriptions: h.store, Secrets: derivedSecrets{}, Clock: system.Clock{}, IDs: system.NewIDs(),
 		Sender: sender.New(sender.Config{Clock: system.Clock{}}),
 	})
 	const at = "/api/subscriptions"
 	for _, body := range []string{`{"id":"hook","subscriber_type":"webhook","subscriber_id":"x"}`, `{"id":"polled","subscriber_type":"service","subscriber_id":"x"}`} {
-		made := h.do(t, ask{method: "POST", path: at, token: "module", body: body})
+		made := h.do(t, testRequest{method: "POST", path: at, token: "module", body: body})
 		require.Equal(t, http.StatusCreated, made.status, string(made.body))
 	}
-	put := func(id, body string) ask {
-		return ask{method: "PUT", path: at + "/" + id + "/endpoint", token: "module", body: body}
+	put := func(id, body string) testRequest {
+		return testRequest{method: "PUT", path: at + "/" + id + "/endpoint", token: "module", body: body}
 	}
-	check := func(name string, status int, a ask) {
+	check := func(name string, status int, a testRequest) {
 		t.Helper()
 		got := h.do(t, a)
 		require.Equal(t, status, got.status, "%s: %s", name, got.body)
 		expect(t, name, got)
 	}
 	check("webhook_not_a_webhook", 422, put("polled", `{"url":"https://example.org/"}`))
-	check("webhook_endpoint_not_found", 404, ask{method: "GET", path: at + "/hook/endpoint", token: "module"})
-	check("webhook_delete_not_found", 404, ask{method: "DELETE", path: at + "/hook/endpoint", token: "module"})
+	check("webhook_endpoint_not_found", 404, testRequest{method: "GET", path: at + "/hook/endpoint", token: "module"})
+	check("webhook_delete_not_found", 404, testRequest{method: "DELETE", path: at + "/hook/endpoint", token: "module"})
 	check("webhook_url_not_https", 400, put("hook", `{"url":"http://example.org/"}`))
 	check("webhook_url_private", 400, put("hook", `{"url":"https://10.0.0.1/"}`))
 	check("webhook_url_missing", 400, put("hook", `{}`))
@@ -83,14 +83,14 @@ func TestWebhookProblems(t *testing.T) {
 	check("webhook_header_own", 400, put("hook", `{"url":"https://example.org/","headers":{"Webhook-Signature":"v1,x"}}`))
 	check("webhook_header_hop", 400, put("hook", `{"url":"https://example.org/","headers":{"Connection":"close"}}`))
 	check("webhook_header_value", 400, put("hook", `{"url":"https://example.org/","headers":{"X-Key":"hidden\r\nHost: evil"}}`))
-	check("webhook_of_another", 404, ask{method: "PUT", path: at + "/hook/endpoint", token: "german_module", body: `{"url":"https://example.org/"}`})
-	check("webhook_by_auditor", 403, ask{method: "PUT", path: at + "/hook/endpoint", token: "auditor", body: `{"url":"https://example.org/"}`})
-	check("webhook_attempts_limit", 400, ask{method: "GET", path: at + "/hook/attempts?limit=0", token: "module"})
+	check("webhook_of_another", 404, testRequest{method: "PUT", path: at + "/hook/endpoint", token: "german_module", body: `{"url":"https://example.org/"}`})
+	check("webhook_by_auditor", 403, testRequest{method: "PUT", path: at + "/hook/endpoint", token: "auditor", body: `{"url":"https://example.org/"}`})
+	check("webhook_attempts_limit", 400, testRequest{method: "GET", path: at + "/hook/attempts?limit=0", token: "module"})
 
 	made := h.do(t, put("hook", `{"url":"https://example.org/","headers":{"Authorization":"Bearer hidden","X-Route":"eu"}}`))
 	require.Equal(t, http.StatusCreated, made.status, string(made.body))
 	require.Contains(t, made.json(t)["secret"], "whsec_")
-	for name, a := range map[string]ask{
+	for name, a := range map[string]testRequest{
 		"its owner":   {method: "GET", path: at + "/hook/endpoint", token: "module"},
 		"an operator": {method: "GET", path: at + "/hook/endpoint", token: "operator"},
 		"the list":    {method: "GET", path: "/api/webhooks", token: "module"},
@@ -102,18 +102,18 @@ func TestWebhookProblems(t *testing.T) {
 		require.NotContains(t, string(got.body), "hidden", name)
 		require.NotContains(t, string(got.body), "whsec_", name)
 	}
-	require.Empty(t, h.do(t, ask{method: "GET", path: "/api/webhooks", token: "german_module"}).json(t)["webhooks"])
-	require.Empty(t, h.do(t, ask{method: "GET", path: at + "/hook/attempts", token: "operator"}).json(t)["attempts"])
-	check("webhook_rotate_by_operator", 404, ask{method: "POST", path: at + "/hook/rotate-secret", token: "operator"})
+	require.Empty(t, h.do(t, testRequest{method: "GET", path: "/api/webhooks", token: "german_module"}).json(t)["webhooks"])
+	require.Empty(t, h.do(t, testRequest{method: "GET", path: at + "/hook/attempts", token: "operator"}).json(t)["attempts"])
+	check("webhook_rotate_by_operator", 404, testRequest{method: "POST", path: at + "/hook/rotate-secret", token: "operator"})
 	check("webhook_headers_missing", 400, put("hook", `{"url":"https://example.net/"}`))
 	endpoints.stale = true
 	check("webhook_endpoint_changed", 409, put("hook", `{"url":"https://example.org/other"}`))
 	endpoints.stale = false
-	gone := h.do(t, ask{method: "DELETE", path: at + "/hook/endpoint", token: "module"})
+	gone := h.do(t, testRequest{method: "DELETE", path: at + "/hook/endpoint", token: "module"})
 	require.Equal(t, http.StatusOK, gone.status, string(gone.body))
 
-	without := openHouse(t)
-	got := without.do(t, ask{method: "GET", path: "/api/webhooks", token: "module"})
+	without := startAPI(t)
+	got := without.do(t, testRequest{method: "GET", path: "/api/webhooks", token: "module"})
 	require.Equal(t, http.StatusUnprocessableEntity, got.status)
 	expect(t, "webhook_not_served", got)
 }

@@ -28,8 +28,8 @@ func init() {
 	openapi3filter.RegisterBodyDecoder("application/jsonl", openapi3filter.FileBodyDecoder)
 }
 
-// machines appends events of a machine, ten in a batch, each with its number.
-func (h *house) machines(t *testing.T, legalEntity string, n int) {
+// appendMachines appends events of a machine, ten in a batch, each with its number.
+func (h *apiFixture) appendMachines(t *testing.T, legalEntity string, n int) {
 	t.Helper()
 	for done := 0; done < n; {
 		var batch []string
@@ -38,12 +38,12 @@ func (h *house) machines(t *testing.T, legalEntity string, n int) {
 			e = strings.Replace(e, `"legal_entity":"USMF"`, fmt.Sprintf(`"legal_entity":%q,"division":"D%d"`, legalEntity, done%2), 1)
 			batch = append(batch, strings.Replace(e, `"department":"OPS"`, fmt.Sprintf(`"department":"P%d"`, done%4), 1))
 		}
-		a := h.do(t, ask{method: "POST", path: "/api/events", token: "module", body: events(batch...)})
+		a := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: events(batch...)})
 		require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	}
 }
 
-type shownEvent struct {
+type eventAnswer struct {
 	Sequence string          `json:"sequence"`
 	Data     json.RawMessage `json:"data"`
 	Scope    struct {
@@ -51,26 +51,26 @@ type shownEvent struct {
 	} `json:"scope"`
 }
 
-type shownPage struct {
-	Events     []shownEvent `json:"events"`
-	HasMore    bool         `json:"has_more"`
-	NextCursor string       `json:"next_cursor"`
-	NextFrom   int          `json:"next_from"`
+type pageAnswer struct {
+	Events     []eventAnswer `json:"events"`
+	HasMore    bool          `json:"has_more"`
+	NextCursor string        `json:"next_cursor"`
+	NextFrom   int           `json:"next_from"`
 	Stream     struct {
 		Version int `json:"version"`
 	} `json:"stream"`
 }
 
-func (h *house) page(t *testing.T, path, token string) shownPage {
+func (h *apiFixture) page(t *testing.T, path, token string) pageAnswer {
 	t.Helper()
-	a := h.do(t, ask{method: "GET", path: path, token: token})
+	a := h.do(t, testRequest{method: "GET", path: path, token: token})
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
-	var out shownPage
+	var out pageAnswer
 	require.NoError(t, json.Unmarshal(a.body, &out))
 	return out
 }
 
-func (p shownPage) sequences() string {
+func (p pageAnswer) sequences() string {
 	out := make([]string, len(p.Events))
 	for i, e := range p.Events {
 		out[i] = e.Sequence
@@ -80,9 +80,9 @@ func (p shownPage) sequences() string {
 
 func TestFiltersOfEvents(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
-	h.machines(t, "USMF", 12)
+	h.appendMachines(t, "USMF", 12)
 	for filter, want := range map[string]string{
 		"": "1 2 3 4 5 6 7 8 9 10 11 12",
 		"&division=D1&from_sequence=3&to_sequence=8":                                   "4 6 8",
@@ -103,7 +103,7 @@ func TestFiltersOfEvents(t *testing.T) {
 	}
 	require.Equal(t, "1 5 9", h.page(t, "/api/events?stream_type=dimension&stream_id=department:P0&legal_entity=USMF", "auditor").sequences())
 	require.Equal(t, "10 7 4 1", h.page(t, "/api/events?stream_type=tag&stream_id=t0&legal_entity=USMF&direction=backward", "auditor").sequences())
-	bare := h.do(t, ask{method: "GET", path: "/api/events?stream_type=scope&stream_id=USMF&include_data=false&limit=1", token: "auditor"})
+	bare := h.do(t, testRequest{method: "GET", path: "/api/events?stream_type=scope&stream_id=USMF&include_data=false&limit=1", token: "auditor"})
 	require.NotContains(t, string(bare.body), `"data"`)
 	require.NotContains(t, string(bare.body), `"dimensions"`)
 	require.NotContains(t, string(bare.body), `"entities"`)
@@ -111,11 +111,11 @@ func TestFiltersOfEvents(t *testing.T) {
 }
 
 // A predicate would compare sealed values; it is refused wherever it might.
-func TestAPredicateOverPersonalFieldsIsRefused(t *testing.T) {
+func TestPredicateOverPersonalField(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
-	a := h.do(t, ask{method: "POST", path: "/api/event-types", token: "admin", body: `{"type":"hr.person.hired","schema_version":1,"module":"hr","description":"Hired.",
+	a := h.do(t, testRequest{method: "POST", path: "/api/event-types", token: "admin", body: `{"type":"hr.person.hired","schema_version":1,"module":"hr","description":"Hired.",
 		"data_schema":{"type":"object","properties":{"person":{"type":"object","properties":{"email":{"type":"string"}},"additionalProperties":false},"grade":{"type":"integer"}},"additionalProperties":false},
 		"required_entity_refs":[{"entity_type":"employee","role":"subject","cardinality":"one"}],
 		"pii_fields":[{"path":"$.person.email","class":"contact","subject":{"entity_role":"subject"}}]}`})
@@ -131,7 +131,7 @@ func TestAPredicateOverPersonalFieldsIsRefused(t *testing.T) {
 		"$.person.email&modules=equipment":                      200,
 		"$.person.email&modules=hr":                             400,
 	} {
-		a := h.do(t, ask{method: "GET", path: scope + path, token: "auditor"})
+		a := h.do(t, testRequest{method: "GET", path: scope + path, token: "auditor"})
 		require.Equal(t, status, a.status, "%s: %s", path, a.body)
 		if status == 400 {
 			require.Equal(t, "query.predicate_personal", a.json(t)["code"])
@@ -139,11 +139,11 @@ func TestAPredicateOverPersonalFieldsIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnswersArePacked(t *testing.T) {
+func TestCompression(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
-	h.machines(t, "USMF", 20)
+	h.appendMachines(t, "USMF", 20)
 	ask := func(path, accepted string) (*http.Response, []byte) {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", h.url+path, nil)
 		require.NoError(t, err)
@@ -184,7 +184,7 @@ func TestAnswersArePacked(t *testing.T) {
 }
 
 // export sends a request for an export and reads it to the end, if there is one.
-func (h *house) export(t *testing.T, parameters, token string) (lines []string, err error) {
+func (h *apiFixture) export(t *testing.T, parameters, token string) (lines []string, err error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", h.url+"/api/events/export?"+parameters, nil)
 	require.NoError(t, err)
@@ -202,16 +202,16 @@ func (h *house) export(t *testing.T, parameters, token string) (lines []string, 
 	return lines, scanner.Err()
 }
 
-func TestAnExportHasOneEventPerLine(t *testing.T) {
+func TestExportLines(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
-	h.machines(t, "USMF", 350)
+	h.appendMachines(t, "USMF", 350)
 	lines, err := h.export(t, "stream_type=scope&stream_id=USMF", "auditor")
 	require.NoError(t, err)
 	require.Len(t, lines, 350)
 	for i, line := range lines {
-		var e shownEvent
+		var e eventAnswer
 		require.NoError(t, json.Unmarshal([]byte(line), &e))
 		require.Equal(t, fmt.Sprint(i+1), e.Sequence)
 		require.JSONEq(t, fmt.Sprintf(`{"hours":%d}`, i+1), string(e.Data))
@@ -233,9 +233,9 @@ func TestAnExportHasOneEventPerLine(t *testing.T) {
 		"stream_type=scope&stream_id=XXXX":                 404,
 		"stream_type=scope&stream_id=USMF&cursor=x":        400,
 	} {
-		require.Equal(t, status, h.do(t, ask{method: "GET", path: "/api/events/export?" + parameters, token: "auditor"}).status, parameters)
+		require.Equal(t, status, h.do(t, testRequest{method: "GET", path: "/api/events/export?" + parameters, token: "auditor"}).status, parameters)
 	}
-	require.Equal(t, http.StatusForbidden, h.do(t, ask{method: "GET", path: "/api/events/export?stream_type=scope&stream_id=USMF", token: "admin"}).status)
+	require.Equal(t, http.StatusForbidden, h.do(t, testRequest{method: "GET", path: "/api/events/export?stream_type=scope&stream_id=USMF", token: "admin"}).status)
 }
 
 // failingLog is away once a number of pages have been read.
@@ -256,13 +256,13 @@ func (f *failingLog) Events(ctx context.Context, sel query.Selection) (query.Pag
 
 // An export that fails on the way says so in its last line, does not end like one
 // that is complete, and goes on from its last checkpoint.
-func TestAnExportThatFailsIsNotTakenForComplete(t *testing.T) {
+func TestExportFailure(t *testing.T) {
 	t.Parallel()
 	away := &failingLog{}
 	away.left.Store(1 << 30)
-	h := openHouse(t, func(c *httpapi.Config) { away.log, c.Events = c.Events, away })
+	h := startAPI(t, func(c *httpapi.Config) { away.log, c.Events = c.Events, away })
 	h.machineType(t)
-	h.machines(t, "USMF", 350)
+	h.appendMachines(t, "USMF", 350)
 	all, err := h.export(t, "stream_type=scope&stream_id=USMF", "auditor")
 	require.NoError(t, err)
 
@@ -284,32 +284,32 @@ func TestAnExportThatFailsIsNotTakenForComplete(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(h.log.String(), `"code":"store.unavailable"`) }, waitFor, tick)
 
 	away.left.Store(1 << 30)
-	h.machines(t, "USMF", 5) // written since; the export is pinned
+	h.appendMachines(t, "USMF", 5) // written since; the export is pinned
 	rest, err := h.export(t, "stream_type=scope&stream_id=USMF&checkpoints=true&cursor="+url.QueryEscape(last.NextCursor), "auditor")
 	require.NoError(t, err)
 	require.Equal(t, all[300:], rest)
 }
 
-// expiring is access for callers whose token expires after so many looks.
-type expiring struct {
+// expiringAccess is access for callers whose token expires after so many looks.
+type expiringAccess struct {
 	httpapi.Access
 	left atomic.Int64
 }
 
-func (a *expiring) Authenticate(ctx context.Context, token string) (ports.Principal, error) {
+func (a *expiringAccess) Authenticate(ctx context.Context, token string) (ports.Principal, error) {
 	if a.left.Add(-1) < 0 {
 		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_expired", "the access token has expired; ask an administrator for a new one")
 	}
 	return a.Access.Authenticate(ctx, token)
 }
 
-func TestAnExportEndsWithTheToken(t *testing.T) {
+func TestExportEndsWithToken(t *testing.T) {
 	t.Parallel()
-	access := &expiring{}
+	access := &expiringAccess{}
 	access.left.Store(1 << 30)
-	h := openHouse(t, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
+	h := startAPI(t, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
 	h.machineType(t)
-	h.machines(t, "USMF", 350)
+	h.appendMachines(t, "USMF", 350)
 	access.left.Store(2) // the request and its second page
 	lines, err := h.export(t, "stream_type=scope&stream_id=USMF", "auditor")
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
@@ -333,9 +333,9 @@ func (l slowLog) Events(ctx context.Context, sel query.Selection) (query.Page, e
 func TestDrillLongExport(t *testing.T) {
 	t.Parallel()
 	var slow httpapi.Config
-	h := openHouse(t, func(c *httpapi.Config) { slow = *c })
+	h := startAPI(t, func(c *httpapi.Config) { slow = *c })
 	h.machineType(t)
-	h.machines(t, "USMF", 1600)                                                      // pages of 100, 200, 400, 800 and 100
+	h.appendMachines(t, "USMF", 1600)                                                // pages of 100, 200, 400, 800 and 100
 	limits := httpapi.Limits{Request: 9 * time.Second, Body: 100 * time.Millisecond} // with room for a busy machine
 	slow.Events, slow.Limits = slowLog{slow.Events}, limits
 	server, err := httpapi.New(slow)
@@ -350,9 +350,9 @@ func TestDrillLongExport(t *testing.T) {
 
 func TestStreams(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
-	h.machines(t, "USMF", 5)
+	h.appendMachines(t, "USMF", 5)
 	at := "/api/streams/machine/M-17"
 	p := h.page(t, at+"?legal_entity=USMF&count=2", "auditor")
 	require.Equal(t, "1 2", p.sequences())
@@ -370,8 +370,8 @@ func TestStreams(t *testing.T) {
 		return `{` + expected + `"events":[{"type":"equipment.machine.serviced","data":` + data + `,"dimensions":{"department":"OPS"},"entities":[{"entity_type":"machine","entity_id":"M 1/7","role":"subject"}]}]}`
 	}
 	odd := "/api/streams/machine/M%201%2F7"
-	post := func(path, body string, header map[string]string) told {
-		return h.do(t, ask{method: "POST", path: path + "/events?legal_entity=USMF", token: "module", body: body, header: header})
+	post := func(path, body string, header map[string]string) testAnswer {
+		return h.do(t, testRequest{method: "POST", path: path + "/events?legal_entity=USMF", token: "module", body: body, header: header})
 	}
 	a := post(odd, body(`"expected_version":0,`, `{"hours":1}`), map[string]string{"Idempotency-Key": "k-1"})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
@@ -391,20 +391,20 @@ func TestStreams(t *testing.T) {
 	require.Len(t, p.Events, 2)
 
 	for name, c := range map[string]struct {
-		answer told
+		answer testAnswer
 		status int
 		code   string
 		field  string
 	}{
-		"no such stream":     {h.do(t, ask{method: "GET", path: "/api/streams/machine/none?legal_entity=USMF", token: "auditor"}), 404, "stream.not_found", ""},
-		"no legal entity":    {h.do(t, ask{method: "GET", path: at, token: "auditor"}), 400, "request.parameter_missing", "legal_entity"},
-		"out of sight":       {h.do(t, ask{method: "GET", path: at + "?legal_entity=USMF", token: "german_auditor"}), 404, "legal_entity.not_found", ""},
-		"count":              {h.do(t, ask{method: "GET", path: at + "?legal_entity=USMF&count=1001", token: "auditor"}), 400, "request.parameter_invalid", "count"},
-		"from":               {h.do(t, ask{method: "GET", path: at + "?legal_entity=USMF&from=-1", token: "auditor"}), 400, "request.parameter_invalid", "from"},
-		"misspelt":           {h.do(t, ask{method: "GET", path: at + "?legal_entity=USMF&form=1", token: "auditor"}), 400, "request.parameter_unknown", "form"},
-		"auditor writes":     {h.do(t, ask{method: "POST", path: at + "/events?legal_entity=USMF", token: "auditor", body: body("", `{"hours":1}`)}), 403, "auth.forbidden", ""},
-		"unknown entity":     {h.do(t, ask{method: "POST", path: at + "/events?legal_entity=XX", token: "module", body: body("", `{"hours":1}`)}), 404, "legal_entity.not_found", "legal_entity"},
-		"of a module":        {h.do(t, ask{method: "POST", path: "/api/streams/note/1/events?legal_entity=USMF", token: "module", body: body("", `{"hours":1}`)}), 403, "append.stream_owned_by_module", "type"},
+		"no such stream":     {h.do(t, testRequest{method: "GET", path: "/api/streams/machine/none?legal_entity=USMF", token: "auditor"}), 404, "stream.not_found", ""},
+		"no legal entity":    {h.do(t, testRequest{method: "GET", path: at, token: "auditor"}), 400, "request.parameter_missing", "legal_entity"},
+		"out of sight":       {h.do(t, testRequest{method: "GET", path: at + "?legal_entity=USMF", token: "german_auditor"}), 404, "legal_entity.not_found", ""},
+		"count":              {h.do(t, testRequest{method: "GET", path: at + "?legal_entity=USMF&count=1001", token: "auditor"}), 400, "request.parameter_invalid", "count"},
+		"from":               {h.do(t, testRequest{method: "GET", path: at + "?legal_entity=USMF&from=-1", token: "auditor"}), 400, "request.parameter_invalid", "from"},
+		"misspelt":           {h.do(t, testRequest{method: "GET", path: at + "?legal_entity=USMF&form=1", token: "auditor"}), 400, "request.parameter_unknown", "form"},
+		"auditor writes":     {h.do(t, testRequest{method: "POST", path: at + "/events?legal_entity=USMF", token: "auditor", body: body("", `{"hours":1}`)}), 403, "auth.forbidden", ""},
+		"unknown entity":     {h.do(t, testRequest{method: "POST", path: at + "/events?legal_entity=XX", token: "module", body: body("", `{"hours":1}`)}), 404, "legal_entity.not_found", "legal_entity"},
+		"of a module":        {h.do(t, testRequest{method: "POST", path: "/api/streams/note/1/events?legal_entity=USMF", token: "module", body: body("", `{"hours":1}`)}), 403, "append.stream_owned_by_module", "type"},
 		"expected":           {post(at, body(`"expected_version":-1,`, `{"hours":1}`), nil), 400, "append.expected_version_invalid", "/expected_version"},
 		"nothing":            {post(at, `{"events":[]}`, nil), 400, "append.batch_empty", "/events"},
 		"stream in the body": {post(at, strings.Replace(body("", `{"hours":1}`), `"type"`, `"stream":{"type":"x","id":"y"},"type"`, 1), nil), 400, "json.unknown_member", ""},
@@ -418,9 +418,9 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-func TestAllIsFollowedAcrossLegalEntities(t *testing.T) {
+func TestReadAllEvents(t *testing.T) {
 	t.Parallel()
-	h := openHouse(t)
+	h := startAPI(t)
 	h.machineType(t)
 	seen := map[string]int{}
 	follow := func(token, cursor string) string {
@@ -438,11 +438,11 @@ func TestAllIsFollowedAcrossLegalEntities(t *testing.T) {
 	}
 	cursor := follow("auditor", "0")
 	require.Empty(t, seen)
-	h.machines(t, "USMF", 30)
-	h.machines(t, "DEMF", 4)
+	h.appendMachines(t, "USMF", 30)
+	h.appendMachines(t, "DEMF", 4)
 	cursor = follow("auditor", cursor)
 	require.Equal(t, map[string]int{"USMF": 30, "DEMF": 4}, seen)
-	h.machines(t, "DEMF", 3)
+	h.appendMachines(t, "DEMF", 3)
 	require.NotEmpty(t, follow("auditor", cursor))
 	require.Equal(t, map[string]int{"USMF": 30, "DEMF": 7}, seen)
 
@@ -454,10 +454,186 @@ func TestAllIsFollowedAcrossLegalEntities(t *testing.T) {
 
 	other := h.page(t, "/api/events?stream_type=scope&stream_id=USMF&limit=1", "auditor").NextCursor
 	for from, code := range map[string]string{"x": "cursor.malformed", "1": "cursor.malformed", other: "cursor.foreign"} {
-		a := h.do(t, ask{method: "GET", path: "/api/streams/$all?from=" + from, token: "auditor"})
+		a := h.do(t, testRequest{method: "GET", path: "/api/streams/$all?from=" + from, token: "auditor"})
 		require.Equal(t, code, a.json(t)["code"], from)
 		require.Equal(t, "from", a.json(t)["field"])
 	}
-	a := h.do(t, ask{method: "GET", path: "/api/events?stream_type=scope&stream_id=USMF&cursor=" + cursor, token: "auditor"})
+	a := h.do(t, testRequest{method: "GET", path: "/api/events?stream_type=scope&stream_id=USMF&cursor=" + cursor, token: "auditor"})
 	require.Equal(t, http.StatusBadRequest, a.status)
+}
+
+const machineStream = "/api/streams/machine/M-17"
+
+// changeStream asks for a change of the machine's stream.
+func (h *apiFixture) changeStream(t *testing.T, method, rest, token, body string, header ...string) testAnswer {
+	t.Helper()
+	a := testRequest{method: method, path: machineStream + rest, token: token, body: body, header: map[string]string{}}
+	for i := 0; i < len(header); i += 2 {
+		a.header[header[i]] = header[i+1]
+	}
+	return h.do(t, a)
+}
+
+func TestStreamDeletion(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	h.machineType(t)
+	h.appendMachines(t, "USMF", 3)
+	const here = "?legal_entity=USMF"
+
+	wrong := h.changeStream(t, "DELETE", here, "module", "", "Expected-Version", "2")
+	require.Equal(t, http.StatusConflict, wrong.status)
+	require.EqualValues(t, 2, wrong.json(t)["expected"])
+	require.EqualValues(t, 3, wrong.json(t)["actual"])
+	expect(t, "stream_wrong_version", wrong)
+
+	deleted := h.changeStream(t, "DELETE", here+"&reason=sold", "module", "", "Expected-Version", "3", "Idempotency-Key", "d-1")
+	require.Equal(t, http.StatusOK, deleted.status, string(deleted.body))
+	require.Equal(t, "deleted", deleted.json(t)["state"])
+	again := h.changeStream(t, "DELETE", here+"&reason=sold", "module", "", "Expected-Version", "3", "Idempotency-Key", "d-1")
+	require.Equal(t, deleted.body, again.body)
+	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
+	other := h.changeStream(t, "DELETE", here+"&reason=scrapped", "module", "", "Expected-Version", "3", "Idempotency-Key", "d-1")
+	require.Equal(t, "idempotency.mismatch", other.json(t)["code"], "the reason is a part of the request")
+
+	gone := h.changeStream(t, "GET", here, "auditor", "")
+	require.Equal(t, http.StatusNotFound, gone.status)
+	expect(t, "stream_deleted", gone)
+	require.Equal(t, "1 2 3 4", h.page(t, "/api/events?stream_type=scope&stream_id=USMF", "auditor").sequences(), "the facts stay")
+	twice := h.changeStream(t, "DELETE", here, "module", "")
+	require.Equal(t, http.StatusConflict, twice.status)
+	expect(t, "stream_deleted_twice", twice)
+	exists := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: events(serviced(`"expected_version":"stream_exists"`))})
+	require.Equal(t, http.StatusConflict, exists.status)
+	expect(t, "stream_deleted_append", exists)
+	status := h.changeStream(t, "GET", "/metadata"+here, "auditor", "")
+	require.JSONEq(t, `{"stream":{"type":"machine","id":"M-17","version":4},"state":"deleted","metadata":{}}`, string(status.body))
+
+	// Both doors recreate it.
+	a := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: events(serviced(`"expected_version":"no_stream"`), serviced(`"expected_version":0`))})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	require.Len(t, a.json(t)["events"], 2)
+	p := h.page(t, machineStream+here, "auditor")
+	require.Equal(t, "5 6 7", p.sequences(), "what was deleted stays behind")
+	require.Equal(t, 7, p.Stream.Version)
+	require.Equal(t, http.StatusOK, h.changeStream(t, "DELETE", here, "module", "").status)
+	own := h.changeStream(t, "POST", "/events"+here, "module", `{"expected_version":8,"events":[{"type":"equipment.machine.serviced","data":{"hours":1},"dimensions":{"department":"OPS"},"entities":[{"entity_type":"machine","entity_id":"M-17","role":"subject"}]}]}`)
+	require.Equal(t, http.StatusCreated, own.status, string(own.body))
+	p = h.page(t, machineStream+here+"&direction=backward&count=1", "auditor")
+	require.Equal(t, "10", p.sequences())
+	require.Equal(t, 9, p.NextFrom)
+	require.Equal(t, "9", h.page(t, machineStream+here+"&direction=backward&from=9", "auditor").sequences())
+	require.Equal(t, "9 10", h.page(t, machineStream+here+"&from=2", "auditor").sequences())
+
+	require.Equal(t, http.StatusForbidden, h.changeStream(t, "DELETE", here+"&hard=true", "module", "").status)
+	require.Equal(t, http.StatusForbidden, h.changeStream(t, "DELETE", here, "auditor", "").status)
+	require.Equal(t, http.StatusNotFound, h.changeStream(t, "DELETE", here, "german_module", "").status)
+	ended := h.changeStream(t, "DELETE", here+"&hard=true&reason=registered+twice", "admin", "")
+	require.Equal(t, http.StatusOK, ended.status, string(ended.body))
+	require.Equal(t, "tombstoned", ended.json(t)["state"])
+	for name, a := range map[string]testAnswer{
+		"stream_tombstoned_read":   h.changeStream(t, "GET", here, "auditor", ""),
+		"stream_tombstoned_append": h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: events(serviced(""))}),
+		"stream_tombstoned_delete": h.changeStream(t, "DELETE", here, "module", ""),
+	} {
+		require.Equal(t, http.StatusGone, a.status, string(a.body))
+		expect(t, name, a)
+	}
+	log := h.do(t, testRequest{method: "GET", path: "/api/events?stream_type=type&stream_id=stream.tombstoned&legal_entity=USMF", token: "auditor"})
+	require.Contains(t, string(log.body), `"reason":"registered twice"`)
+	require.Contains(t, string(log.body), `"id":"p-admin"`)
+}
+
+func TestStreamMetadata(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	h.machineType(t)
+	h.appendMachines(t, "USMF", 5)
+	const here = "?legal_entity=USMF"
+	put := func(token, body string, header ...string) testAnswer {
+		return h.changeStream(t, "PUT", "/metadata"+here, token, body, header...)
+	}
+	document := `{"max_count":3,"cache_control":"max-age=60","acl":{"read":["controller"],"write":["module"],"metadata":["module"]},"custom":{"rate":12.10,"team":"a"}}`
+	a := put("module", document, "Expected-Version", "5", "Idempotency-Key", "m-1")
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.Equal(t, "active", a.json(t)["state"])
+	require.Equal(t, a.body, put("module", document, "Expected-Version", "5", "Idempotency-Key", "m-1").body)
+	require.Equal(t, "append.wrong_expected_version", put("module", "{}", "Expected-Version", "5").json(t)["code"])
+	shown := h.changeStream(t, "GET", "/metadata"+here, "module", "")
+	require.JSONEq(t, fmt.Sprintf(`{"stream":{"type":"machine","id":"M-17","version":6},"state":"active","metadata":%s,"metadata_version":6}`, document), string(shown.body))
+	require.Contains(t, string(shown.body), "12.10", "numbers stay as they are written")
+
+	kept := func(rest, token string) (p pageAnswer) {
+		read := h.do(t, testRequest{method: "GET", path: machineStream + here + rest, token: token, cacheControl: "private, max-age=60"})
+		require.Equal(t, http.StatusOK, read.status)
+		require.Contains(t, read.header.Values("Vary"), "Authorization")
+		require.NoError(t, json.Unmarshal(read.body, &p))
+		return p
+	}
+	p := kept("&count=2", "controller")
+	require.Equal(t, "4 5", p.sequences())
+	require.Equal(t, 6, p.NextFrom)
+	require.Equal(t, "6 5 4", kept("&direction=backward", "auditor").sequences(), "no list keeps auditors out")
+
+	for path, field := range map[string]any{"/api/streams/machine/" + strings.Repeat("x", 600): "id", "/api/streams/" + strings.Repeat("x", 600) + "/M-1": "type"} {
+		long := h.do(t, testRequest{method: "PUT", path: path + "/metadata" + here, token: "module", body: "{}"})
+		require.Equal(t, http.StatusBadRequest, long.status)
+		require.Equal(t, field, long.json(t)["field"], "the caller has sent no events")
+	}
+	require.Nil(t, put("module", `{"custom":{"$pii":{}}}`).json(t)["field"])
+
+	denied := h.changeStream(t, "GET", here, "module", "")
+	require.Equal(t, http.StatusForbidden, denied.status)
+	expect(t, "stream_access_denied", denied)
+	require.Equal(t, "stream.access_denied", h.changeStream(t, "GET", "/metadata"+here, "controller", "").json(t)["code"])
+	require.Equal(t, http.StatusOK, put("admin", `{"acl":{"write":[]}}`).status)
+	for _, path := range []string{"/api/events", machineStream + "/events" + here} {
+		body := events(serviced(""))
+		if path != "/api/events" {
+			body = `{"events":[{"type":"equipment.machine.serviced","data":{"hours":1},"dimensions":{"department":"OPS"},"entities":[{"entity_type":"machine","entity_id":"M-17","role":"subject"}]}]}`
+		}
+		a := h.do(t, testRequest{method: "POST", path: path, token: "module", body: body})
+		require.Equal(t, http.StatusForbidden, a.status, "%s: %s", path, a.body)
+		require.Equal(t, "stream.access_denied", a.json(t)["code"])
+	}
+	require.Equal(t, http.StatusOK, put("module", "{}").status, "the list of those who change the metadata went with the old document")
+	require.Equal(t, "1 2 3 4 5 6 7 8", h.page(t, machineStream+here, "module").sequences(), "without limits everything is shown again")
+
+	var event struct {
+		Events []struct {
+			Data json.RawMessage `json:"data"`
+		} `json:"events"`
+	}
+	log := h.do(t, testRequest{method: "GET", path: "/api/events?stream_type=type&stream_id=stream.metadata.changed&legal_entity=USMF&limit=1", token: "auditor"})
+	require.NoError(t, json.Unmarshal(log.body, &event))
+	require.JSONEq(t, `{"metadata":`+document+`}`, string(event.Events[0].Data))
+}
+
+// personalLog has a personal value in the last event of every page.
+type personalLog struct {
+	log
+	on atomic.Bool
+}
+
+func (l *personalLog) Stream(ctx context.Context, q query.StreamQuery) (query.StreamPage, error) {
+	page, err := l.log.Stream(ctx, q)
+	if l.on.Load() && err == nil {
+		page.Events[len(page.Events)-1].PII = map[string]string{"/data/remark": "contact"}
+	}
+	return page, err
+}
+
+// A page with personal data is not kept, whatever the metadata say.
+func TestPersonalDataIsNotCached(t *testing.T) {
+	t.Parallel()
+	personal := &personalLog{}
+	h := startAPI(t, func(c *httpapi.Config) { personal.log, c.Events = c.Events, personal })
+	h.machineType(t)
+	h.appendMachines(t, "USMF", 1)
+	require.Equal(t, http.StatusOK, h.changeStream(t, "PUT", "/metadata?legal_entity=USMF", "admin", `{"cache_control":"max-age=60"}`).status)
+	read := testRequest{method: "GET", path: machineStream + "?legal_entity=USMF", token: "auditor", cacheControl: "private, max-age=60"}
+	require.Equal(t, http.StatusOK, h.do(t, read).status)
+	personal.on.Store(true)
+	read.cacheControl = ""
+	require.Equal(t, http.StatusOK, h.do(t, read).status)
 }
