@@ -275,7 +275,14 @@ func (t *trace) showProcess(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return t.print(func(p *page) {
+	var answer map[string]json.RawMessage // as the server wrote it: amounts keep their digits
+	if err := json.Unmarshal(t.document, &answer); err != nil {
+		return err
+	}
+	if len(v.LeftOut) == 0 {
+		answer["left_out"] = json.RawMessage("[]")
+	}
+	return t.show(answer, func(p *page) {
 		for i, e := range v.Events {
 			p.line("%s", strings.TrimRight(fmt.Sprintf("+%s  %s  %s", milliseconds(v.Steps[i].SinceStartMs), e.Type, headline(e)), " "))
 			p.position("     ", e)
