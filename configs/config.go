@@ -97,7 +97,7 @@ type Projector struct {
 // Delivery is how a node learns that events were written, for all who wait for them.
 type Delivery struct {
 	Listen string        `config:"listen"` // notify: PostgreSQL's signals wake; poll: none are listened to, as behind a pooler without a direct way
-	Poll   time.Duration `config:"poll"`   // how often to look when nothing wakes
+	Poll   time.Duration `config:"poll"`   // how often to look when nothing wakes; every 2 s while signals announce every event
 }
 
 // Feeds are the live feeds of the API.
@@ -204,7 +204,7 @@ func Default() Config {
 		Limits:    Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},
 		Intake:    Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}},
 		Query:     Query{FoldBudget: 500 * time.Millisecond, SnapshotEvery: 100},
-		Projector: Projector{Poll: 500 * time.Millisecond, Batch: 500, Bytes: 16 << 20, Workers: 4, TTL: 10 * time.Second, Renew: 3 * time.Second, Stall: 30 * time.Second, SwitchWithin: 1000, Switch: "auto"},
+		Projector: Projector{Poll: 2 * time.Second, Batch: 500, Bytes: 16 << 20, Workers: 4, TTL: 10 * time.Second, Renew: 3 * time.Second, Stall: 30 * time.Second, SwitchWithin: 1000, Switch: "auto"},
 		Delivery:  Delivery{Listen: "notify", Poll: 500 * time.Millisecond},
 		Feeds:     Feeds{PerPrincipal: 20, PerNode: 1000, Batch: 100, Heartbeat: 15 * time.Second, WriteTimeout: 30 * time.Second, Review: time.Minute},
 		NATS:      defaultNATS(),

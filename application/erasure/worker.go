@@ -34,6 +34,7 @@ type Worker struct {
 
 	mu       sync.Mutex
 	pending  map[event.ID]*pending
+	idle     bool // there was no open request at the last look
 	followed time.Time
 }
 
@@ -135,6 +136,7 @@ func (w *Worker) due(ctx context.Context) []ports.ErasureRequest {
 	now := w.config.Clock.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.idle = len(open) == 0
 	known := make(map[event.ID]bool, len(open))
 	var out []ports.ErasureRequest
 	for i := len(open) - 1; i >= 0; i-- {
@@ -183,11 +185,18 @@ func (w *Worker) rest(id event.ID) {
 	}
 }
 
+// idlePolls is how many polls are skipped for one while no request is open. A request
+// that is made on this node ends the pause; one of another node waits for its end.
+const idlePolls = 5
+
 // pause is how long to sleep: until the next request is due, at most a poll.
 func (w *Worker) pause() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	wait, now := w.config.Poll, w.config.Clock.Now()
+	if w.idle {
+		wait = min(idlePolls*wait, max(wait, idlePolls*time.Second))
+	}
 	for _, p := range w.pending {
 		if !p.due.IsZero() && !p.running {
 			wait = min(wait, max(p.due.Sub(now), 10*time.Millisecond))

@@ -199,10 +199,13 @@ func (g guarded) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Proje
 	return g.ProjectionHandler.Apply(ctx, tx, b)
 }
 
+// maxTick is how late a refresh or a renewal may be.
+const maxTick = 500 * time.Millisecond
+
 // Run works until ctx ends; then it waits for the workers, gives its leases back and
 // leaves.
 func (r *Runner) Run(ctx context.Context) {
-	tick := time.NewTicker(min(r.config.Refresh, r.config.Renew))
+	tick := time.NewTicker(min(r.config.Refresh, r.config.Renew, maxTick))
 	defer tick.Stop()
 	due := time.NewTimer(time.Hour)
 	defer due.Stop()

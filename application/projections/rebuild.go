@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -37,7 +38,7 @@ type RebuildsConfig struct {
 	// MaxBehind is how many events a version may lack in a legal entity to be shown; 0 is
 	// 1000.
 	MaxBehind uint64
-	Every     time.Duration // how often it is looked after rebuilds; 0 is 1 s
+	Every     time.Duration // how often rebuilds are advanced, and five times as long between looks for new ones; 0 is 1 s
 	Sweep     int           // rows that are removed at once of a table and legal entity; 0 is 5000
 	// ByHand leaves also the version of a newer handler to operators to be switched to.
 	ByHand bool
@@ -49,6 +50,8 @@ type Rebuilds struct {
 	config RebuildsConfig
 
 	checked time.Time // when CopyRound last looked for what was redacted
+	idle    atomic.Bool
+	kicks   [2]chan struct{} // of the loops of Run
 
 	mu      sync.Mutex
 	samples map[string][]projection.Sample // by lease name of the version, oldest first
@@ -76,7 +79,22 @@ func NewRebuilds(c RebuildsConfig) *Rebuilds {
 	if c.Wake == nil {
 		c.Wake = func() {}
 	}
-	return &Rebuilds{config: c, samples: map[string][]projection.Sample{}, said: map[trouble]string{}}
+	r := &Rebuilds{samples: map[string][]projection.Sample{}, said: map[trouble]string{}}
+	for i := range r.kicks {
+		r.kicks[i] = make(chan struct{}, 1)
+	}
+	wake := c.Wake
+	c.Wake = func() {
+		wake()
+		for _, kick := range r.kicks {
+			select {
+			case kick <- struct{}{}:
+			default: // that loop will look already
+			}
+		}
+	}
+	r.config = c
+	return r
 }
 
 // Rebuild is how the versions of a projection stand to each other.
@@ -341,24 +359,45 @@ func (r *Rebuilds) drop(ctx context.Context, o Order, choose func(Rebuild) int, 
 // snapshots.
 func (r *Rebuilds) Run(ctx context.Context) {
 	var copying sync.WaitGroup
-	copying.Go(func() { r.repeat(ctx, r.CopyRound) })
-	r.repeat(ctx, r.Round)
+	copying.Go(func() { r.repeat(ctx, r.kicks[0], r.CopyRound) })
+	r.repeat(ctx, r.kicks[1], r.Round)
 	copying.Wait()
 }
 
-func (r *Rebuilds) repeat(ctx context.Context, round func(context.Context) error) {
-	tick := time.NewTicker(r.config.Every)
-	defer tick.Stop()
+// idlePauses is how many times Every the loops rest while no version is being built,
+// copied, or removed. Orders on this node end the rest; those of other nodes, which work
+// on them as well, wait for its end.
+const idlePauses = 5
+
+func (r *Rebuilds) repeat(ctx context.Context, kicked <-chan struct{}, round func(context.Context) error) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
 	for {
-		if err := round(ctx); err != nil && !errors.As(err, new(logged)) && ctx.Err() == nil {
+		err := round(ctx)
+		if err != nil && !errors.As(err, new(logged)) && ctx.Err() == nil {
 			r.config.Logger.WarnContext(ctx, "rebuilds of projections could not be looked after; it will be tried again", "code", fault.CodeOf(err))
+		}
+		if err == nil && r.idle.Load() {
+			pause.Reset(idlePauses * r.config.Every)
+		} else {
+			pause.Reset(r.config.Every)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-pause.C:
+		case <-kicked:
 		}
 	}
+}
+
+// listAll gives all versions of all projections, and notes whether there is anything to do.
+func (r *Rebuilds) listAll(ctx context.Context) ([]projection.Projection, error) {
+	all, err := r.config.Register.ListProjections(ctx)
+	r.idle.Store(err == nil && !slices.ContainsFunc(all, func(p projection.Projection) bool {
+		return p.Role == projection.Building || p.Role == projection.Dropping || p.Role == projection.Saving
+	}))
+	return all, err
 }
 
 // logged is an error that the log has.
@@ -395,7 +434,7 @@ func (r *Rebuilds) say(ctx context.Context, round string, p projection.Projectio
 // Round looks after all rebuilds once. One that fails holds back no other; the first
 // error is returned, and before those that the log has the first that it has not.
 func (r *Rebuilds) Round(ctx context.Context) error {
-	all, err := r.config.Register.ListProjections(ctx)
+	all, err := r.listAll(ctx)
 	if err != nil {
 		return err
 	}

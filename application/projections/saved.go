@@ -176,7 +176,7 @@ func (r *Rebuilds) CopyRound(ctx context.Context) error {
 	if r.config.Snapshots == nil {
 		return nil
 	}
-	all, err := r.config.Register.ListProjections(ctx)
+	all, err := r.listAll(ctx)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,8 @@ import (
 const sweepLimit = 10_000
 
 // Run ends leases whose time is over, wakes polls that wait for a retry, and measures,
-// until ctx ends. All subscriptions together cost one look per sweep.
+// until ctx ends. All subscriptions together cost one look per sweep, and none while no
+// subscription is known.
 func (s *Service) Run(ctx context.Context) {
 	sweep, measure := time.NewTicker(s.config.Sweep), time.NewTicker(s.config.Measure)
 	defer sweep.Stop()
@@ -28,7 +29,9 @@ func (s *Service) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-sweep.C:
-			if err = s.Sweep(ctx); err == nil {
+			if s.none.Load() {
+				s.saw() // there is nothing to look for
+			} else if err = s.Sweep(ctx); err == nil {
 				s.saw()
 			}
 		case <-measure.C:
@@ -117,11 +120,16 @@ func (s *Service) observe(sub *subscription.Subscription, c subscription.Counts)
 func (s *Service) measure(ctx context.Context) error {
 	// The cursors first: a subscription that is made meanwhile is not taken for one that
 	// is gone.
+	s.none.Store(true) // before the look: a poll meanwhile says that there is one
 	there, err := s.config.Store.AllBacklogs(ctx)
 	if err != nil {
+		s.none.Store(false)
 		return err
 	}
 	all, err := s.config.Store.Subscriptions(ctx, "")
+	if err != nil || len(all) > 0 || len(there) > 0 {
+		s.none.Store(false)
+	}
 	if err != nil {
 		return err
 	}

@@ -94,6 +94,7 @@ type Service struct {
 	board  board
 
 	measured map[label]bool            // by Run only
+	none     atomic.Bool               // the last measurement found no subscription, and none was polled since
 	swept    atomic.Pointer[time.Time] // when a sweep succeeded last; nil: it does not run
 	tidied   time.Time                 // when remains were removed last; by Run only
 
@@ -164,6 +165,9 @@ func (s *Service) consumed(ctx context.Context, p ports.Principal, id string) (s
 	sub, err := s.config.Store.Subscription(ctx, p.TenantID, id)
 	if err == nil && sub.Owner != p.PersonID {
 		return sub, fault.New(fault.Forbidden, "subscription.not_owner", "only its owner takes the events of a subscription; make one of your own")
+	}
+	if err == nil {
+		s.none.Store(false)
 	}
 	return sub, err
 }

@@ -23,17 +23,22 @@ type WatchConfig struct {
 	WakeUps ports.WakeUps // nil: poll only
 	Logger  *slog.Logger  // nil: silent
 	Clock   ports.Clock
-	Poll    time.Duration // how often to look without a signal; 0 is 500 ms
+	Poll    time.Duration // how often to look where signals may be missing; 0 is 500 ms
+	Quiet   time.Duration // how often to look while every event was announced by a signal; less than Poll is Poll
 	Rest    time.Duration // between two looks, however many signals come; 0 is 5 ms
 	Limit   time.Duration // of one look: a connection that nobody answers is given up; 0 is 5 s
 }
 
 // Watch knows the heads of all partitions, for everybody on the node who waits for
 // events: two hundred idle subscriptions cost the database one query per poll. A
-// signal only makes it look earlier; what it shows has been read from the store.
+// signal only makes it look earlier; what it shows has been read from the store. While
+// signals announce every event it polls every Quiet only, which bounds how late the first
+// event is seen whose signal was lost; from then on it polls every Poll.
 type Watch struct {
 	config WatchConfig
 	signal chan struct{}
+
+	missed time.Time // when a look found events that no signal had announced, or the Watch began; by Run only
 
 	mu      sync.Mutex
 	heads   map[event.PartitionID]ports.Head // replaced, never changed
@@ -95,10 +100,12 @@ func (w *Watch) Run(ctx context.Context) {
 		})
 	}
 	defer listening.Wait()
-	poll := time.NewTicker(w.config.Poll)
+	w.missed = time.Now()
+	poll := time.NewTimer(w.config.Poll)
 	defer poll.Stop()
 	rest := time.NewTimer(0)
 	defer rest.Stop()
+	announced := true
 	for {
 		// The rest comes before the wait: a signal during it is looked at right after.
 		select {
@@ -106,18 +113,37 @@ func (w *Watch) Run(ctx context.Context) {
 			return
 		case <-rest.C:
 		}
-		w.look(ctx)
+		if grown := w.look(ctx); grown && !announced {
+			w.missed = time.Now()
+		}
 		rest.Reset(w.config.Rest)
+		poll.Reset(w.pause())
 		select {
 		case <-ctx.Done():
 			return
 		case <-poll.C:
+			announced = false
 		case <-w.signal:
+			announced = true
 		}
 	}
 }
 
-func (w *Watch) look(ctx context.Context) {
+// distrust is how long the Watch looks every Poll after it found events that no signal
+// had announced: more signals may be missing. A look just before the signal looks the
+// same and costs a minute of such looks.
+const distrust = time.Minute
+
+// pause is how long to wait for a signal before the next look.
+func (w *Watch) pause() time.Duration {
+	if w.config.WakeUps == nil || time.Since(w.missed) < distrust {
+		return w.config.Poll
+	}
+	return max(w.config.Quiet, w.config.Poll)
+}
+
+// look reads the heads and reports whether any of them has moved.
+func (w *Watch) look(ctx context.Context) (grown bool) {
 	within, cancel := context.WithTimeout(ctx, w.config.Limit)
 	heads, err := w.config.Heads.PartitionHeads(within)
 	cancel()
@@ -125,15 +151,17 @@ func (w *Watch) look(ctx context.Context) {
 		if ctx.Err() == nil {
 			w.config.Logger.WarnContext(ctx, "the heads could not be read; the next poll looks again", "code", fault.CodeOf(err))
 		}
-		return
+		w.missed = time.Now() // signals may be missing, too
+		return false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looked = w.config.Clock.Now()
 	if maps.EqualFunc(w.heads, heads, func(a, b ports.Head) bool { return a.Sequence == b.Sequence }) {
-		return
+		return false
 	}
 	w.heads = heads
 	close(w.changed)
 	w.changed = make(chan struct{})
+	return true
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -38,12 +39,16 @@ func (g *growing) PartitionHeads(context.Context) (map[event.PartitionID]ports.H
 	return out, nil
 }
 
-func (g *growing) grow(p event.PartitionID) {
+func (g *growing) growSilently(p event.PartitionID) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	h := g.heads[p]
 	h.Sequence++
 	g.heads[p] = h
-	g.mu.Unlock()
+}
+
+func (g *growing) grow(p event.PartitionID) {
+	g.growSilently(p)
 	if g.wake != nil {
 		g.wake <- struct{}{}
 	}
@@ -168,4 +173,42 @@ func TestQuietPartitionsWakeNobody(t *testing.T) {
 		require.Fail(t, "nothing has grown")
 	default:
 	}
+}
+
+func TestWatchPolls(t *testing.T) {
+	t.Parallel()
+	t.Run("quietly while signals announce every event", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
+			w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second})
+			run(t, w)
+			<-time.After(2 * time.Minute) // the first minute trusts no signal
+			g.grow(1)
+			<-time.After(time.Minute)
+			before := g.reads.Load()
+			<-time.After(time.Minute)
+			require.InDelta(t, 6, g.reads.Load()-before, 1)
+		})
+	})
+	t.Run("every Poll for a minute after a signal was lost", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
+			w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second})
+			run(t, w)
+			<-time.After(2 * time.Minute)
+			g.growSilently(1)
+			lost := time.Now()
+			reach(t, w, 1, 1)
+			require.LessOrEqual(t, time.Since(lost), 10*time.Second)
+			before := g.reads.Load()
+			<-time.After(30 * time.Second)
+			require.InDelta(t, 30, g.reads.Load()-before, 1)
+			<-time.After(time.Minute)
+			before = g.reads.Load()
+			<-time.After(time.Minute)
+			require.InDelta(t, 6, g.reads.Load()-before, 1)
+		})
+	})
 }

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"time"
+
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/query"
@@ -11,11 +13,15 @@ import (
 // listenNotify is the value of delivery.listen that uses PostgreSQL's signals.
 const listenNotify = "notify"
 
+// quietPoll is how often an idle node looks for what signals of PostgreSQL announce. It
+// bounds how late the node sees the first thing whose signal was lost.
+const quietPoll = 2 * time.Second
+
 // follow composes what waits for events: one watch of the heads for the whole node,
 // and the live feeds.
 func (a *App) follow(clock ports.Clock, o Options) {
 	c := a.Config
-	watch := subscriptions.WatchConfig{Heads: a.Store, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll}
+	watch := subscriptions.WatchConfig{Heads: a.Store, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: quietPoll}
 	if c.Delivery.Listen == listenNotify {
 		watch.WakeUps = a.Store
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
@@ -84,6 +85,10 @@ func (s *Server) Close() error {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(l) }()
+	// Compiling policies and schemas leaves 50 MB of garbage beside the 7 MB that an idle
+	// node keeps, and an idle node collects every two minutes only. One collection costs
+	// 10 ms.
+	debug.FreeOSMemory()
 	select {
 	case err := <-served:
 		return err

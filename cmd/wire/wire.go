@@ -305,12 +305,14 @@ func (a *App) Run(ctx context.Context) {
 		}
 	}
 	var running sync.WaitGroup
-	running.Go(func() { a.Registry.Run(ctx, time.Second, complain) })
+	refresh := time.Second
 	if a.Config.Delivery.Listen == listenNotify {
+		refresh = 2 * quietPoll // only types whose signal was lost wait for it
 		running.Go(func() {
 			complain(a.Store.ListenEventTypes(ctx, func() { complain(a.Registry.Refresh(ctx)) }))
 		})
 	}
+	running.Go(func() { a.Registry.Run(ctx, refresh, complain) })
 	running.Go(func() { a.sweep(ctx, complain) })
 	if a.personal != nil {
 		running.Go(func() { a.personal.run(ctx, a, complain) })

@@ -17,6 +17,11 @@ const sqlstateCannotConnectNow = "57P03"
 // probeInterval is how long a pool leaves such a server alone.
 const probeInterval = 100 * time.Millisecond
 
+// pingAfter is how long a connection of a pool may be unused before it is pinged when it
+// is used next. The library's second would double the statements of an idle node, which
+// asks something every few seconds on each of its pools.
+const pingAfter = 10 * time.Second
+
 // refusal is what a server said when it let nobody in.
 type refusal struct {
 	at  time.Time
@@ -28,6 +33,7 @@ type refusal struct {
 // answer, without asking. Where the DSN names several servers, another one may let it in
 // meanwhile: all of them are asked each time.
 func ProbeWithBackoff(config *pgxpool.Config) {
+	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > pingAfter }
 	one := config.ConnConfig
 	if slices.ContainsFunc(one.Fallbacks, func(o *pgconn.FallbackConfig) bool { return o.Host != one.Host || o.Port != one.Port }) {
 		return
