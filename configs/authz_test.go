@@ -37,11 +37,11 @@ const authzPath = "configs/policy/authz.rego"
 // timeEnough lets a busy machine neither fail an expectation nor catch a mutant.
 var timeEnough = opa.WithTimeout("data.backbone.authz.", time.Minute)
 
-type question map[string]any
+type accessInput map[string]any
 
 type expectation struct {
 	name   string
-	input  question
+	input  accessInput
 	allow  bool
 	reason string              // "" for any
 	reads  map[string][]string // classes in clear, sorted, by owner of the type; nil: not about them
@@ -105,41 +105,41 @@ func expectations(t *testing.T) (out []expectation) {
 	foreign := []any{map[string]any{"type": "hr.employee.hired", "module": "hr", "builtin": false}}
 	builtin := append([]any{map[string]any{"type": "ap.invoice.submitted", "module": "ap", "builtin": true}}, foreign...)
 	unknown := []any{map[string]any{"type": "hr.employee.hired", "module": "hr"}}
-	add := func(name string, allow bool, reason string, input question) {
+	add := func(name string, allow bool, reason string, input accessInput) {
 		out = append(out, expectation{name: name, input: input, allow: allow, reason: reason})
 	}
-	appendOf := func(types any) question {
-		return question{"action": "events.append", "roles": []string{"module"}, "legal_entity": "USMF", "entitled": []string{"USMF"}, "event_types": types}
+	appendOf := func(types any) accessInput {
+		return accessInput{"action": "events.append", "roles": []string{"module"}, "legal_entity": "USMF", "entitled": []string{"USMF"}, "event_types": types}
 	}
 	add("foreign type", true, "allowed", appendOf(foreign))
 	add("built-in type among others", false, "event_type", appendOf(builtin))
 	add("type of unknown owner", false, "event_type", appendOf(unknown))
 	add("no types", false, "event_type", appendOf([]any{}))
-	add("types elsewhere do not matter", true, "allowed", question{"action": "events.read", "roles": []string{"module"}, "legal_entity": "USMF", "entitled": []string{}, "event_types": builtin})
-	add("second role helps", true, "allowed", question{"action": "event_types.register", "roles": []string{"ap_clerk", "admin"}, "legal_entity": "", "entitled": []string{}})
-	add("auditor with another role writes nothing", false, "auditor", question{"action": "intents.submit", "roles": []string{"controller", "auditor"}, "legal_entity": "USMF", "entitled": []string{}})
+	add("types elsewhere do not matter", true, "allowed", accessInput{"action": "events.read", "roles": []string{"module"}, "legal_entity": "USMF", "entitled": []string{}, "event_types": builtin})
+	add("second role helps", true, "allowed", accessInput{"action": "event_types.register", "roles": []string{"ap_clerk", "admin"}, "legal_entity": "", "entitled": []string{}})
+	add("auditor with another role writes nothing", false, "auditor", accessInput{"action": "intents.submit", "roles": []string{"controller", "auditor"}, "legal_entity": "USMF", "entitled": []string{}})
 	for _, action := range []string{
 		"intents.approve", "events.append", "snapshots.write", "streams.describe", "streams.delete", "streams.tombstone", "event_types.register", "event_types.deprecate", "legal_entities.create", "projections.operate", "projections.define",
 		"erasure.request", "erasure.approve", "holds.place", "holds.release",
 		"subscriptions.manage", "subscriptions.consume", "subscriptions.operate",
 	} {
-		add("auditor with another role: "+action, false, "auditor", question{
+		add("auditor with another role: "+action, false, "auditor", accessInput{
 			"action": action, "roles": []string{"module", "admin", "compliance", "auditor"}, "legal_entity": "", "entitled": []string{}, "actor": person,
 		})
 	}
-	add("auditor with another role reads", true, "allowed", question{"action": "events.read", "roles": []string{"controller", "auditor"}, "legal_entity": "USMF", "entitled": []string{}})
-	add("no roles", false, "role", question{"action": "event_types.read", "roles": []string{}, "legal_entity": "", "entitled": []string{}})
-	add("roles missing", false, "role", question{"action": "event_types.read", "legal_entity": "", "entitled": []string{}})
-	add("roles as text", false, "role", question{"action": "event_types.read", "roles": "admin", "legal_entity": "", "entitled": []string{}})
-	add("action missing", false, "unknown_action", question{"roles": []string{"admin"}, "legal_entity": "", "entitled": []string{}})
-	add("entitlement missing", false, "legal_entity", question{"action": "events.read", "roles": []string{"auditor"}, "legal_entity": "USMF"})
-	add("entitlement null", false, "legal_entity", question{"action": "events.read", "roles": []string{"auditor"}, "legal_entity": "USMF", "entitled": nil})
-	add("legal entity missing", false, "legal_entity", question{"action": "events.read", "roles": []string{"auditor"}, "entitled": []string{}})
-	add("legal entity missing, entitled to one", false, "legal_entity", question{"action": "events.read", "roles": []string{"auditor"}, "entitled": []string{"USMF"}})
-	add("nothing", false, "unknown_action", question{})
+	add("auditor with another role reads", true, "allowed", accessInput{"action": "events.read", "roles": []string{"controller", "auditor"}, "legal_entity": "USMF", "entitled": []string{}})
+	add("no roles", false, "role", accessInput{"action": "event_types.read", "roles": []string{}, "legal_entity": "", "entitled": []string{}})
+	add("roles missing", false, "role", accessInput{"action": "event_types.read", "legal_entity": "", "entitled": []string{}})
+	add("roles as text", false, "role", accessInput{"action": "event_types.read", "roles": "admin", "legal_entity": "", "entitled": []string{}})
+	add("action missing", false, "unknown_action", accessInput{"roles": []string{"admin"}, "legal_entity": "", "entitled": []string{}})
+	add("entitlement missing", false, "legal_entity", accessInput{"action": "events.read", "roles": []string{"auditor"}, "legal_entity": "USMF"})
+	add("entitlement null", false, "legal_entity", accessInput{"action": "events.read", "roles": []string{"auditor"}, "legal_entity": "USMF", "entitled": nil})
+	add("legal entity missing", false, "legal_entity", accessInput{"action": "events.read", "roles": []string{"auditor"}, "entitled": []string{}})
+	add("legal entity missing, entitled to one", false, "legal_entity", accessInput{"action": "events.read", "roles": []string{"auditor"}, "entitled": []string{"USMF"}})
+	add("nothing", false, "unknown_action", accessInput{})
 
-	approve := func(actor, requester any) question {
-		q := question{"action": "erasure.approve", "roles": []string{"compliance"}, "legal_entity": "", "entitled": []string{}, "actor": actor}
+	approve := func(actor, requester any) accessInput {
+		q := accessInput{"action": "erasure.approve", "roles": []string{"compliance"}, "legal_entity": "", "entitled": []string{}, "actor": actor}
 		if requester != nil {
 			q["requester"] = requester
 		}
@@ -155,7 +155,7 @@ func expectations(t *testing.T) (out []expectation) {
 	for _, kind := range []any{"system", "external", "import", "agent", "", nil} {
 		add(fmt.Sprintf("%v approves", kind), false, "service", approve(map[string]any{"type": kind, "person": "p-1"}, "p-2"))
 	}
-	add("requester elsewhere does not matter", true, "allowed", question{"action": "erasure.read", "roles": []string{"compliance"}, "legal_entity": "", "entitled": []string{}, "actor": person, "requester": "p-1"})
+	add("requester elsewhere does not matter", true, "allowed", accessInput{"action": "erasure.read", "roles": []string{"compliance"}, "legal_entity": "", "entitled": []string{}, "actor": person, "requester": "p-1"})
 	add("nobody approves", false, "service", approve(nil, "p-2"))
 	return append(out, readings(t)...)
 }
@@ -189,23 +189,23 @@ func readings(t *testing.T) (out []expectation) {
 			sort.Strings(reads["builtin"])
 			sort.Strings(reads["foreign"])
 			byRole[fields[0]] = reads
-			out = append(out, expectation{name: "reads by " + fields[0], input: question{"roles": []string{fields[0]}}, reads: reads})
+			out = append(out, expectation{name: "reads by " + fields[0], input: accessInput{"roles": []string{fields[0]}}, reads: reads})
 		}
 	}
 	names, _ := declaredRoles(t)
 	require.ElementsMatch(t, names, slices.Collect(maps.Keys(byRole)))
 	none := map[string][]string{"builtin": {}, "foreign": {}}
-	add := func(name string, input question, reads map[string][]string) {
+	add := func(name string, input accessInput, reads map[string][]string) {
 		out = append(out, expectation{name: name, input: input, reads: reads})
 	}
 	for _, role := range []string{"auditor", "compliance", "compliance_approver", "admin", "operator"} {
-		add(role+" with other roles reads nothing", question{"roles": []string{"module", role, "controller"}}, none)
+		add(role+" with other roles reads nothing", accessInput{"roles": []string{"module", role, "controller"}}, none)
 	}
-	add("two roles", question{"roles": []string{"ap_clerk", "module"}}, map[string][]string{"builtin": {"contact"}, "foreign": byRole["module"]["foreign"]})
-	add("unknown role", question{"roles": []string{"king"}}, none)
-	add("no roles", question{"roles": []string{}}, none)
-	add("roles missing", question{}, none)
-	add("roles as text", question{"roles": "controller"}, none)
+	add("two roles", accessInput{"roles": []string{"ap_clerk", "module"}}, map[string][]string{"builtin": {"contact"}, "foreign": byRole["module"]["foreign"]})
+	add("unknown role", accessInput{"roles": []string{"king"}}, none)
+	add("no roles", accessInput{"roles": []string{}}, none)
+	add("roles missing", accessInput{}, none)
+	add("roles as text", accessInput{"roles": "controller"}, none)
 	return out
 }
 
@@ -213,7 +213,7 @@ func matrixCases(action, role string, allow bool, reason string) []expectation {
 	ask := func(entity string, entitled []string, foreign bool) expectation {
 		e := expectation{
 			name:  fmt.Sprintf("%s by %s on %q of %v", action, role, entity, entitled),
-			input: question{"action": action, "roles": []string{role}, "legal_entity": entity, "entitled": entitled, "actor": person}, allow: allow, reason: reason,
+			input: accessInput{"action": action, "roles": []string{role}, "legal_entity": entity, "entitled": entitled, "actor": person}, allow: allow, reason: reason,
 		}
 		if allow {
 			e.reason = "allowed"
@@ -266,13 +266,13 @@ func TestAccessMatrix(t *testing.T) {
 		require.Empty(t, wrong(t.Context(), e, x))
 	}
 	// A list of types that is not a list keeps the decision from being made.
-	err = e.Decide(t.Context(), "data.backbone.authz.decision", question{
+	err = e.Decide(t.Context(), "data.backbone.authz.decision", accessInput{
 		"action": "events.append", "roles": []string{"module"}, "legal_entity": "", "entitled": []string{}, "event_types": nil,
 	}, &answer{})
 	require.Equal(t, "policy.undecided", fault.CodeOf(err))
 }
 
-func TestAccessPolicyIsCovered(t *testing.T) {
+func TestAccessPolicyCoverage(t *testing.T) {
 	t.Parallel()
 	module, err := ast.ParseModule(authzPath, configs.Policies()[authzPath])
 	require.NoError(t, err)

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhoLeavesIsToldSo: a program that is stopped while a policy is asked has failed at
+// TestDecideCancelled: a program that is stopped while a policy is asked has failed at
 // nothing.
-func TestWhoLeavesIsToldSo(t *testing.T) {
+func TestDecideCancelled(t *testing.T) {
 	t.Parallel()
 	e := engine(t, "package backbone.test\n\ndecision := input.n > 1\n")
 	left, leave := context.WithCancel(t.Context())

@@ -106,7 +106,7 @@ func New(modules []ports.PolicyModule, options ...Option) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, canonical, err := exact(s.data)
+	data, canonical, err := exactJSON(s.data)
 	if err != nil {
 		return nil, fmt.Errorf("policy data is not JSON: %w", err)
 	}
@@ -187,7 +187,7 @@ func (e *Engine) Decide(ctx context.Context, query string, input, out any) error
 	if e.cached[query] && len(document) <= cacheKeyBytes {
 		key = query + "\n" + string(document)
 		if result, ok := e.cache.Get(key); ok {
-			return give(query, result, out)
+			return decodeDecision(query, result, out)
 		}
 	}
 	result, err := e.evaluate(ctx, query, document)
@@ -197,7 +197,7 @@ func (e *Engine) Decide(ctx context.Context, query string, input, out any) error
 	if err != nil {
 		return undecided(query, err)
 	}
-	if err := give(query, result, out); err != nil {
+	if err := decodeDecision(query, result, out); err != nil {
 		return err
 	}
 	if key != "" {
@@ -251,7 +251,7 @@ func (e *Engine) attempt(ctx context.Context, prepared *compiledQuery, input ast
 	case err != nil && ctx.Err() != nil:
 		return nil, errOutOfTime
 	case err != nil:
-		return nil, plain(err)
+		return nil, redactError(err)
 	case value == nil:
 		return nil, errors.New("undefined")
 	}
@@ -299,9 +299,9 @@ func (e *Engine) run(ctx context.Context, q *compiledQuery, input ast.Value) (va
 	return value, err
 }
 
-// plain reduces an evaluation error to its code and place: its message may quote
+// redactError reduces an evaluation error to its code and place: its message may quote
 // the input.
-func plain(err error) error {
+func redactError(err error) error {
 	var t *topdown.Error
 	if errors.As(err, &t) {
 		if t.Location != nil {
@@ -348,8 +348,8 @@ func (e *Engine) prepared(query string) (*compiledQuery, error) {
 	return made, nil
 }
 
-// give decodes a decision.
-func give(query string, result []byte, out any) error {
+// decodeDecision decodes a decision.
+func decodeDecision(query string, result []byte, out any) error {
 	d := json.NewDecoder(bytes.NewReader(result))
 	d.UseNumber()
 	if err := d.Decode(out); err != nil {
@@ -375,9 +375,9 @@ func undecided(query string, cause error) error {
 		WithCause(fmt.Errorf("%s: %w", query, cause))
 }
 
-// exact turns any value into decoded JSON whose numbers are as they were written,
+// exactJSON turns any value into decoded JSON whose numbers are as they were written,
 // and into its canonical text.
-func exact(v any) (any, []byte, error) {
+func exactJSON(v any) (any, []byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, nil, err

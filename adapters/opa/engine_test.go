@@ -50,7 +50,7 @@ func requireOutOfTime(t testing.TB, err error) {
 	require.Positive(t, f.RetryAfter)
 }
 
-func TestFunctionsThatReachOutsideDoNotCompile(t *testing.T) {
+func TestNewRefusesFunctionsWithSideEffects(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
@@ -92,7 +92,7 @@ func TestFunctionsThatReachOutsideDoNotCompile(t *testing.T) {
 		"the list of refused names follows the library")
 }
 
-func TestEveryFailureIsADenial(t *testing.T) {
+func TestDecideDeniesOnFailure(t *testing.T) {
 	t.Parallel()
 	e := engine(t, `package p
 
@@ -132,7 +132,7 @@ fn(x) := {"allow": x}
 	requireOutOfTime(t, e.Decide(ctx, "data.p.some_only", map[string]any{"x": 1}, &out))
 }
 
-func TestRunawayPoliciesTimeOut(t *testing.T) {
+func TestDecideTimesOut(t *testing.T) {
 	t.Parallel()
 	e := engine(t, `package backbone.authz
 
@@ -156,7 +156,7 @@ numbered := {"n": count(numbers.range(1, 1000000000))}
 
 // Waiting for others does not use up the time of a decision. The clock of the bubble stands
 // still while anything runs, so the answer is the same on a machine of any speed.
-func TestBusyMachineDoesNotDeny(t *testing.T) {
+func TestDecideRetriesAfterTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := engine(t, `package p
@@ -184,7 +184,7 @@ decision := {"allow": input.n > 0}
 	})
 }
 
-func TestNumbersStayExact(t *testing.T) {
+func TestDecideKeepsNumbersExact(t *testing.T) {
 	t.Parallel()
 	e := engine(t, `package p
 
@@ -200,7 +200,7 @@ d := {"sum": input.amount, "limit": data.limits.approver, "within": input.amount
 	require.False(t, out.Within)
 }
 
-func TestKeptDecisionsAreTheSame(t *testing.T) {
+func TestCachedDecisions(t *testing.T) {
 	t.Parallel()
 	source := `package p
 
@@ -237,7 +237,7 @@ d := {"allow": input.n % 2 == 0, "list": [input.n]}
 	requireUndecided(t, kept.Decide(t.Context(), "data.p.d", map[string]any{"n": 2}, &struct{ Allow string }{}))
 }
 
-func TestDigestNamesPoliciesAndData(t *testing.T) {
+func TestDigest(t *testing.T) {
 	t.Parallel()
 	a := ports.PolicyModule{Path: "a.rego", Source: "package a\n\nx := 1\n"}
 	b := ports.PolicyModule{Path: "b.rego", Source: "package b\n\nx := 1\n"}

@@ -21,34 +21,34 @@ import (
 
 var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// school is a log of courses and who has a seat in them. It counts its reads.
-type school struct {
+// courseLog is a log of courses and who has a seat in them. It counts its reads.
+type courseLog struct {
 	*memory.Store
 	partition event.PartitionID
 	ids       *system.IDs
 	reads     int
 }
 
-func newSchool(t *testing.T) *school {
+func newCourseLog(t *testing.T) *courseLog {
 	t.Helper()
-	s := &school{Store: memory.New(memory.Config{LogName: "school.example.org"}), ids: system.NewIDs()}
+	s := &courseLog{Store: memory.New(memory.Config{LogName: "school.example.org"}), ids: system.NewIDs()}
 	le, err := s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
 	require.NoError(t, err)
 	s.partition = le.Partition
 	return s
 }
 
-func (s *school) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+func (s *courseLog) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	s.reads++
 	return s.Store.SearchEvents(ctx, q, scan)
 }
 
-func (s *school) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
+func (s *courseLog) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
 	s.reads++
 	return s.Store.Matches(ctx, q)
 }
 
-func (s *school) write(t *testing.T, name, data string, conditions []concurrency.AppendCondition, tags ...string) error {
+func (s *courseLog) write(t *testing.T, name, data string, conditions []concurrency.AppendCondition, tags ...string) error {
 	t.Helper()
 	e := event.Prepared{Skeleton: event.Skeleton{
 		ID: s.ids.NewID(start), Type: name, SchemaVersion: 1, OccurredAt: start, EffectiveDate: event.DateOf(start),
@@ -66,7 +66,7 @@ func (s *school) write(t *testing.T, name, data string, conditions []concurrency
 // courses: two facts, one read, one condition.
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	s := newSchool(t)
+	s := newCourseLog(t)
 	require.NoError(t, s.write(t, "school.course.opened", "2", nil, "course:go"))
 	require.NoError(t, s.write(t, "school.course.opened", "9", nil, "course:sql"))
 	seats := func(course string, left *int) module.Projector {
@@ -116,7 +116,7 @@ func TestDecide(t *testing.T) {
 
 func TestDecideStopsAtErrors(t *testing.T) {
 	t.Parallel()
-	s := newSchool(t)
+	s := newCourseLog(t)
 	require.NoError(t, s.write(t, "school.course.opened", "2", nil, "course:go"))
 	item := concurrency.Item{Tags: []string{"course:go"}}
 	wrong := errors.New("wrong")
@@ -136,9 +136,9 @@ func TestDecideStopsAtErrors(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestStreamsReadAsFastAsTheyAreTaken(t *testing.T) {
+func TestEventsReadsOnDemand(t *testing.T) {
 	t.Parallel()
-	s := newSchool(t)
+	s := newCourseLog(t)
 	const events = 1200
 	for i := range events {
 		require.NoError(t, s.write(t, "school.course.opened", strconv.Itoa(i), nil, fmt.Sprint("parity:", i%2)))

@@ -176,7 +176,7 @@ type RegisteredType struct {
 	KeyClass shredding.KeyClass
 	Checks   []Check
 	Defaults eventtype.Defaults
-	Lifts    map[uint32]Lift // declared steps to this version, by the version they lead from
+	Upcasts  map[uint32]UpcastStep // declared steps to this version, by the version they lead from
 }
 
 // Batch is what is to be prepared for one append.

@@ -182,7 +182,7 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-func TestBuildKeepsModulesApart(t *testing.T) {
+func TestBuildRefusesNamesOfOtherModules(t *testing.T) {
 	t.Parallel()
 	_, err := module.Build(jsonschema.New(), shop(nil), shop(nil))
 	require.ErrorContains(t, err, "module shop is given twice")
@@ -205,7 +205,7 @@ func TestBuildKeepsModulesApart(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAllErrorsAreNamed(t *testing.T) {
+func TestBuildReportsAllErrors(t *testing.T) {
 	t.Parallel()
 	own := errors.New("no configuration")
 	catalog, err := module.Build(jsonschema.New(),
@@ -229,7 +229,7 @@ func TestAllErrorsAreNamed(t *testing.T) {
 	}
 }
 
-func TestErrorsComeInOneOrder(t *testing.T) {
+func TestBuildOrdersErrors(t *testing.T) {
 	t.Parallel()
 	build := func() string {
 		_, err := module.Build(jsonschema.New(), declared{"a", func(r *module.Registrar) error {
@@ -246,7 +246,7 @@ func TestErrorsComeInOneOrder(t *testing.T) {
 	}
 }
 
-func TestDerivedIDs(t *testing.T) {
+func TestDeriveID(t *testing.T) {
 	t.Parallel()
 	parent, err := event.ParseID("01JQ8E6Z6G3V5T8C9N2M4K7R1P")
 	require.NoError(t, err)
@@ -271,7 +271,7 @@ func TestDerivedIDs(t *testing.T) {
 	require.Equal(t, module.EventID(parent, 0), module.DeriveID(parent, 1000))
 }
 
-func TestHasRole(t *testing.T) {
+func TestInputHasRole(t *testing.T) {
 	t.Parallel()
 	in := module.Input{Roles: []string{"clerk", "cfo"}}
 	require.True(t, in.HasRole("cfo"))
@@ -309,9 +309,9 @@ func TestLoad(t *testing.T) {
 	require.EqualError(t, err, "broken")
 }
 
-// TestPersonalDataMustBeDeclared: what would be stored in clear, or without saying
+// TestBuildRefusesUndeclaredPersonalData: what would be stored in clear, or without saying
 // whose it is, keeps the program from starting.
-func TestPersonalDataMustBeDeclared(t *testing.T) {
+func TestBuildRefusesUndeclaredPersonalData(t *testing.T) {
 	t.Parallel()
 	const closed = `{"type":"object","additionalProperties":false,"properties":{"customer":{"type":"string"},"email":{"type":"string"}}}`
 	field := eventtype.PIIField{Path: "$.email", Class: "contact", Subject: json.RawMessage(`{"path":"$.customer","type":"customer"}`)}

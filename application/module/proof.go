@@ -22,9 +22,9 @@ type Candidate struct {
 
 // ProofRequest asks whether what is stored can be read as a candidate says.
 type ProofRequest struct {
-	Token    string                       // of the report before; "" begins
-	Visible  map[event.PartitionID]string // legal entities whose events may be named, by code
-	Patience time.Duration                // how long to look at events
+	Token       string                       // of the report before; "" begins
+	Visible     map[event.PartitionID]string // legal entities whose events may be named, by code
+	MaxDuration time.Duration                // how long to look at events
 }
 
 // MostFailures is how many events a report names.

@@ -17,16 +17,16 @@ type Upcast func(data json.RawMessage) (json.RawMessage, error)
 // Step leads data one step towards the version in which they are read.
 type Step struct {
 	To *RegisteredType
-	// Lift is nil if nobody declared how: what the schema requires is filled with its
-	// defaults, and all else is left as it is. The same is done after Lift.
-	Lift Lift
+	// Upcast is nil without a declared step: what the schema requires is filled with its
+	// defaults, and all else is left as it is. The same is done after Upcast.
+	Upcast UpcastStep
 }
 
-// Lift is a declared step: an Upcast of a module, or a program of an administrator.
-type Lift func(ctx context.Context, data json.RawMessage) (json.RawMessage, error)
+// UpcastStep is a declared step: an Upcast of a module, or a program of an administrator.
+type UpcastStep func(ctx context.Context, data json.RawMessage) (json.RawMessage, error)
 
-// LiftOf makes a step of what a module declared.
-func LiftOf(u Upcast) Lift {
+// UpcastStepOf makes a step of what a module declared.
+func UpcastStepOf(u Upcast) UpcastStep {
 	if u == nil {
 		return nil
 	}

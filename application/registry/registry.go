@@ -159,7 +159,7 @@ func (r *Registry) build(types []eventtype.Registration, generation int64) (*sna
 		t := &module.RegisteredType{Registration: reg, Checks: r.catalog.Checks(reg.Type, reg.SchemaVersion)}
 		if have := old.versions[reg.Type][reg.SchemaVersion]; have != nil {
 			// A registered version never changes them.
-			t.Schema, t.Manifest, t.KeyClass, t.Defaults, t.Lifts = have.Schema, have.Manifest, have.KeyClass, have.Defaults, have.Lifts
+			t.Schema, t.Manifest, t.KeyClass, t.Defaults, t.Upcasts = have.Schema, have.Manifest, have.KeyClass, have.Defaults, have.Upcasts
 		} else {
 			if err := readManifest(t); err != nil {
 				return nil, err

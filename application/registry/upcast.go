@@ -70,8 +70,8 @@ func nextStep(versions map[uint32]*module.RegisteredType, all []uint32, at uint3
 		if v <= at {
 			break
 		}
-		if l := versions[v].Lifts[at]; l != nil {
-			return module.Step{To: versions[v], Lift: l}
+		if l := versions[v].Upcasts[at]; l != nil {
+			return module.Step{To: versions[v], Upcast: l}
 		}
 		next = v
 	}
@@ -81,9 +81,9 @@ func nextStep(versions map[uint32]*module.RegisteredType, all []uint32, at uint3
 // readUpcasters fills in how data are lifted to a version.
 func (r *Registry) readUpcasters(t *module.RegisteredType) error {
 	t.Defaults = eventtype.DefaultsOf(t.DataSchema)
-	t.Lifts = map[uint32]module.Lift{}
+	t.Upcasts = map[uint32]module.UpcastStep{}
 	if from, u := r.catalog.Upcast(t.Type, t.SchemaVersion); u != nil {
-		t.Lifts[from] = module.LiftOf(u)
+		t.Upcasts[from] = module.UpcastStepOf(u)
 	}
 	for i, u := range t.Upcasters {
 		field := fmt.Sprintf("/upcasters/%d", i)
@@ -97,7 +97,7 @@ func (r *Registry) readUpcasters(t *module.RegisteredType) error {
 			}
 			return err
 		}
-		t.Lifts[u.FromVersion] = program.Apply
+		t.Upcasts[u.FromVersion] = program.Apply
 	}
 	return nil
 }
@@ -113,10 +113,10 @@ func (r *Registry) readStoredUpcasters(t *module.RegisteredType) {
 		one := *t
 		one.Upcasters = t.Upcasters[i : i+1]
 		if err := r.readUpcasters(&one); err != nil {
-			t.Lifts[u.FromVersion] = func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, err }
+			t.Upcasts[u.FromVersion] = func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, err }
 			continue
 		}
-		t.Lifts[u.FromVersion] = one.Lifts[u.FromVersion]
+		t.Upcasts[u.FromVersion] = one.Upcasts[u.FromVersion]
 	}
 }
 
@@ -204,8 +204,8 @@ func (r *Registry) prove(ctx context.Context, now *snapshot, reg *eventtype.Regi
 	if err != nil || !ok || r.prover == nil {
 		return nil, err
 	}
-	if p.Patience == 0 {
-		p.Patience = Patience
+	if p.MaxDuration == 0 {
+		p.MaxDuration = Patience
 	}
 	report, err := r.prover.Prove(ctx, candidate, p)
 	if err != nil {

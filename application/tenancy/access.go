@@ -29,9 +29,9 @@ type TypeAccess struct {
 	BuiltIn bool   `json:"builtin"`
 }
 
-// question is the access policy's input. Who asks is part of it only where a person
+// accessInput is the access policy's input. Who asks is part of it only where a person
 // is asked for, so that decisions about roles are kept for all who hold them.
-type question struct {
+type accessInput struct {
 	Action      string       `json:"action"`
 	Roles       []string     `json:"roles"`
 	LegalEntity string       `json:"legal_entity"`
@@ -55,7 +55,7 @@ func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) er
 	if a.LegalEntity != "" && !entitled(p, a.LegalEntity) {
 		return entityNotFound(a.LegalEntity)
 	}
-	input := question{
+	input := accessInput{
 		Action: a.Name, Roles: nonNil(p.Roles), LegalEntity: a.LegalEntity, Entitled: nonNil(p.LegalEntities), EventTypes: a.EventTypes,
 		Requester: a.Requester,
 	}

@@ -34,14 +34,14 @@ type Service struct {
 
 	mu       sync.RWMutex
 	byCode   map[entityKey]ports.LegalEntity
-	byToken  map[event.Hash]keptPrincipal
+	byToken  map[event.Hash]cachedPrincipal
 	readers  map[string]reader // by roles
-	keptTime time.Duration
+	cacheTTL time.Duration
 }
 
 type entityKey struct{ tenantID, code string }
 
-type keptPrincipal struct {
+type cachedPrincipal struct {
 	principal ports.Principal
 	until     time.Time
 }
@@ -67,7 +67,7 @@ func New(c Config) *Service {
 	return &Service{
 		entities: c.LegalEntities, principals: c.Principals, install: c.Installations, policies: c.Policies, owner: c.Owner, roles: c.Roles, clock: c.Clock, ids: c.IDs,
 		allowDevelopmentTokens: c.AllowDevelopmentTokens,
-		byCode:                 map[entityKey]ports.LegalEntity{}, byToken: map[event.Hash]keptPrincipal{}, readers: map[string]reader{}, keptTime: 5 * time.Second,
+		byCode:                 map[entityKey]ports.LegalEntity{}, byToken: map[event.Hash]cachedPrincipal{}, readers: map[string]reader{}, cacheTTL: 5 * time.Second,
 	}
 }
 
@@ -112,7 +112,7 @@ func (s *Service) Authenticate(ctx context.Context, token string) (ports.Princip
 			}
 			return ports.Principal{}, err
 		}
-		kept = keptPrincipal{principal: p, until: now.Add(s.keptTime)}
+		kept = cachedPrincipal{principal: p, until: now.Add(s.cacheTTL)}
 		s.mu.Lock()
 		if len(s.byToken) > 10_000 {
 			clear(s.byToken)
@@ -166,19 +166,19 @@ func entityNotFound(code string) *fault.Error {
 
 // LegalEntity finds an entity of the tenant by code.
 func (s *Service) LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error) {
-	if le, ok := s.kept(tenantID, code); ok {
+	if le, ok := s.cachedLegalEntity(tenantID, code); ok {
 		return le, nil
 	}
 	if _, err := s.LegalEntities(ctx, tenantID); err != nil {
 		return ports.LegalEntity{}, err
 	}
-	if le, ok := s.kept(tenantID, code); ok {
+	if le, ok := s.cachedLegalEntity(tenantID, code); ok {
 		return le, nil
 	}
 	return ports.LegalEntity{}, entityNotFound(code)
 }
 
-func (s *Service) kept(tenantID, code string) (ports.LegalEntity, bool) {
+func (s *Service) cachedLegalEntity(tenantID, code string) (ports.LegalEntity, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	le, ok := s.byCode[entityKey{tenantID, code}]

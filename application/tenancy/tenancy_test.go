@@ -54,13 +54,13 @@ func (d *directory) LegalEntities(ctx context.Context, tenantID string) ([]ports
 	return d.Store.LegalEntities(ctx, tenantID)
 }
 
-type office struct {
+type tenancyFixture struct {
 	*tenancy.Service
 	directory *directory
 	clock     *testkit.Clock
 }
 
-func open(t *testing.T, change func(*tenancy.Config)) office {
+func newTenancyFixture(t *testing.T, change func(*tenancy.Config)) tenancyFixture {
 	t.Helper()
 	clock := testkit.NewClock(start)
 	store := &directory{Store: memory.New(memory.Config{LogName: "ledger.example.org", Clock: clock})}
@@ -76,10 +76,10 @@ func open(t *testing.T, change func(*tenancy.Config)) office {
 	if change != nil {
 		change(&c)
 	}
-	return office{tenancy.New(c), store, clock}
+	return tenancyFixture{tenancy.New(c), store, clock}
 }
 
-func (o office) enroll(t *testing.T, p ports.Principal) string {
+func (o tenancyFixture) enroll(t *testing.T, p ports.Principal) string {
 	t.Helper()
 	if p.PrincipalID == "" {
 		p.TenantID, p.PersonID, p.PrincipalID, p.ActorType, p.RoleLabel = "acme", "p-1", "p-1-login", event.Human, "clerk"
@@ -100,7 +100,7 @@ func code(t *testing.T, err error) string {
 
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	form := regexp.MustCompile(`^bbk_[0-9a-hjkmnp-tv-z]{26}_[A-Za-z0-9_-]{43}$`)
 	seen := map[string]bool{}
 	for range 100 {
@@ -114,7 +114,7 @@ func TestTokens(t *testing.T) {
 
 func TestAuthenticate(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	token := o.enroll(t, ports.Principal{Roles: []string{"ap_clerk"}})
 	p, err := o.Authenticate(t.Context(), token)
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestAuthenticate(t *testing.T) {
 
 func TestEnroll(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	sound := func() ports.Principal {
 		return ports.Principal{TenantID: "acme", PersonID: "p-1", PrincipalID: "p-1-login", ActorType: event.Human, Roles: []string{"cfo", "admin"}}
 	}
@@ -173,7 +173,7 @@ func TestEnroll(t *testing.T) {
 
 func TestTokensExpire(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	token := o.enroll(t, ports.Principal{ExpiresAt: start.Add(3 * time.Second)})
 	_, err := o.Authenticate(t.Context(), token)
 	require.NoError(t, err)
@@ -190,21 +190,21 @@ func TestTokensExpire(t *testing.T) {
 
 func TestDevelopmentTokens(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	token := o.enroll(t, ports.Principal{Development: true})
 	for range 2 { // also from memory
 		_, err := o.Authenticate(t.Context(), token)
 		require.Equal(t, "auth.development_token", code(t, err))
 	}
-	dev := open(t, func(c *tenancy.Config) { c.AllowDevelopmentTokens = true })
+	dev := newTenancyFixture(t, func(c *tenancy.Config) { c.AllowDevelopmentTokens = true })
 	token = dev.enroll(t, ports.Principal{Development: true})
 	_, err := dev.Authenticate(t.Context(), token)
 	require.NoError(t, err)
 }
 
-func TestARevokedTokenWorksForSecondsAtMost(t *testing.T) {
+func TestAuthenticateCachesForSeconds(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	old := o.enroll(t, ports.Principal{})
 	_, err := o.Authenticate(t.Context(), old)
 	require.NoError(t, err)
@@ -222,9 +222,9 @@ func TestARevokedTokenWorksForSecondsAtMost(t *testing.T) {
 	require.Equal(t, []string{"cfo"}, p.Roles)
 }
 
-func TestABrokenDirectoryIsNotARefusal(t *testing.T) {
+func TestAuthenticateReportsBrokenDirectory(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	token := o.enroll(t, ports.Principal{})
 	o.directory.broken.Store(true)
 	_, err := o.Authenticate(t.Context(), token)
@@ -237,7 +237,7 @@ func TestABrokenDirectoryIsNotARefusal(t *testing.T) {
 	require.NoError(t, err, "the kept answer bridges it")
 }
 
-func TestActorNamesNoPerson(t *testing.T) {
+func TestActor(t *testing.T) {
 	t.Parallel()
 	a := tenancy.Actor(ports.Principal{PersonID: "p-1", PrincipalID: "p-1-login", ActorType: event.Human, DisplayName: "Ada Lovelace", RoleLabel: "clerk"})
 	require.Equal(t, event.Actor{Type: event.Human, ID: "p-1", Name: "clerk", Details: event.ActorDetails{SessionID: "p-1-login"}}, a)
@@ -245,7 +245,7 @@ func TestActorNamesNoPerson(t *testing.T) {
 
 func TestAuthorize(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	clerk := ports.Principal{TenantID: "acme", Roles: []string{"ap_clerk"}, LegalEntities: []string{"USMF"}}
 	everywhere := clerk
 	everywhere.LegalEntities = nil
@@ -279,40 +279,40 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-func TestThePolicyKnowsEveryRole(t *testing.T) {
+func TestAuthorizeEveryRole(t *testing.T) {
 	t.Parallel()
 	var roles []string
-	o := open(t, func(c *tenancy.Config) { roles = c.Roles })
+	o := newTenancyFixture(t, func(c *tenancy.Config) { roles = c.Roles })
 	require.Len(t, roles, 14)
 	for _, role := range roles {
 		require.NoError(t, o.Authorize(t.Context(), ports.Principal{Roles: []string{role}}, tenancy.Action{Name: "event_types.read"}), role)
 	}
 }
 
-// undecided is a policy engine that cannot decide.
-type undecided struct{ ports.PolicyEngine }
+// failingPolicies is a policy engine that cannot decide.
+type failingPolicies struct{ ports.PolicyEngine }
 
-func (undecided) Decide(context.Context, string, any, any) error {
+func (failingPolicies) Decide(context.Context, string, any, any) error {
 	return fault.New(fault.Internal, "policy.undecided", "the policy gave no decision; look at the log")
 }
 
-// silent decides nothing and reports no error.
-type silent struct{ ports.PolicyEngine }
+// emptyDecisions decides nothing and reports no error.
+type emptyDecisions struct{ ports.PolicyEngine }
 
-func (silent) Decide(context.Context, string, any, any) error { return nil }
+func (emptyDecisions) Decide(context.Context, string, any, any) error { return nil }
 
-func TestNoDecisionIsARefusal(t *testing.T) {
+func TestAuthorizeWithoutDecision(t *testing.T) {
 	t.Parallel()
 	admin := ports.Principal{Roles: []string{"admin"}}
-	o := open(t, func(c *tenancy.Config) { c.Policies = undecided{} })
+	o := newTenancyFixture(t, func(c *tenancy.Config) { c.Policies = failingPolicies{} })
 	require.Equal(t, "policy.undecided", code(t, o.Authorize(t.Context(), admin, tenancy.Action{Name: "event_types.read"})))
-	o = open(t, func(c *tenancy.Config) { c.Policies = silent{} })
+	o = newTenancyFixture(t, func(c *tenancy.Config) { c.Policies = emptyDecisions{} })
 	require.Equal(t, "auth.forbidden", code(t, o.Authorize(t.Context(), admin, tenancy.Action{Name: "event_types.read"})))
 }
 
-func TestWhatIsOutOfSightLooksUnknown(t *testing.T) {
+func TestForeignLegalEntityLooksUnknown(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
 	require.NoError(t, err)
 	hidden := o.Authorize(t.Context(), ports.Principal{LegalEntities: []string{"USMF"}}, tenancy.Action{Name: "events.read", LegalEntity: "DEMF"})
@@ -325,7 +325,7 @@ func TestWhatIsOutOfSightLooksUnknown(t *testing.T) {
 
 func TestLegalEntities(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	le, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"DEMF", "UTC", "active"}, []string{le.Name, le.TimeZone, le.Status})
@@ -358,9 +358,9 @@ func TestLegalEntities(t *testing.T) {
 	require.Len(t, all, 2)
 }
 
-func TestTenantsCannotReachEachOtherByOddNames(t *testing.T) {
+func TestTenantsWithOddNamesAreIsolated(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme/north", Code: "DEMF"})
 	require.NoError(t, err)
 	_, err = o.LegalEntities(t.Context(), "acme/north") // now it is in memory
@@ -371,7 +371,7 @@ func TestTenantsCannotReachEachOtherByOddNames(t *testing.T) {
 
 func TestLegalEntityInput(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	for _, bad := range []string{"", "usmf", "US MF", "-US", "_US", "ÄMF", "US/MF", "USMF\n", strings.Repeat("A", 33)} {
 		_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: bad})
 		f, _ := fault.As(err)
@@ -393,7 +393,7 @@ func TestLegalEntityInput(t *testing.T) {
 	require.Equal(t, []string{"Himal", "Asia/Kathmandu", "active"}, []string{le.Name, le.TimeZone, le.Status})
 }
 
-func TestBootstrapIsDoneOnce(t *testing.T) {
+func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(start)
 	store := memory.New(memory.Config{Clock: clock})
@@ -421,9 +421,9 @@ func TestBootstrapIsDoneOnce(t *testing.T) {
 	require.Equal(t, event.GenesisChecksum("ledger.example.org", le.Partition), head.Genesis)
 }
 
-func TestWhoReadsWhichClass(t *testing.T) {
+func TestReader(t *testing.T) {
 	t.Parallel()
-	o := open(t, func(c *tenancy.Config) {
+	o := newTenancyFixture(t, func(c *tenancy.Config) {
 		c.Owner = func(recordType string) string {
 			if strings.HasPrefix(recordType, "ap.") {
 				return "ap"
@@ -456,14 +456,14 @@ func TestWhoReadsWhichClass(t *testing.T) {
 			require.Equal(t, c.reads, r.Reads(c.record, c.class), "%v", c)
 		}
 	}
-	r, err := open(t, nil).Reader(t.Context(), ports.Principal{Roles: []string{"module"}})
+	r, err := newTenancyFixture(t, nil).Reader(t.Context(), ports.Principal{Roles: []string{"module"}})
 	require.NoError(t, err)
 	require.False(t, r.Reads("hr.employee.hired", shredding.Contact), "without a catalog nobody can tell whose a type is")
 }
 
-func TestTwoPersonsForAnErasure(t *testing.T) {
+func TestAuthorizeErasureApproval(t *testing.T) {
 	t.Parallel()
-	o := open(t, nil)
+	o := newTenancyFixture(t, nil)
 	approve := func(kind event.ActorType, person, requester string) error {
 		p := ports.Principal{Roles: []string{"compliance"}, ActorType: kind, PersonID: person}
 		return o.Authorize(t.Context(), p, tenancy.Action{Name: "erasure.approve", Requester: requester})

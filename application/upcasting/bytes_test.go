@@ -43,7 +43,7 @@ func TestLargeEventsAreProvenAFewAtATime(t *testing.T) {
 	for i := range 150 {
 		require.NoError(t, b.append(0, lead, 1, fmt.Sprintf(`{"size":%d,"who":%q}`, i, who)))
 	}
-	brief := registry.Proof{Patience: time.Nanosecond, Visible: map[event.PartitionID]string{b.entities[0].Partition: "DEMF"}}
+	brief := registry.Proof{MaxDuration: time.Nanosecond, Visible: map[event.PartitionID]string{b.entities[0].Partition: "DEMF"}}
 	var found registry.Assessment
 	for done := false; !done; done = found.Proof.Complete {
 		found = b.check(version(2, leadV2, from(1, rename)), brief)

@@ -73,7 +73,7 @@ func (p *Prover) Prove(ctx context.Context, c module.Candidate, r module.ProofRe
 	case <-ctx.Done():
 		return module.ProofReport{}, ctx.Err()
 	}
-	run := proof{prover: p, candidate: c, request: r, at: at, deadline: time.Now().Add(r.Patience), report: module.ProofReport{Failures: []module.ProofFailure{}}}
+	run := proof{prover: p, candidate: c, request: r, at: at, deadline: time.Now().Add(r.MaxDuration), report: module.ProofReport{Failures: []module.ProofFailure{}}}
 	if err := run.examples(ctx); err != nil {
 		return module.ProofReport{}, err
 	}

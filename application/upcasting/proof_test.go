@@ -111,7 +111,7 @@ func TestProofGoesOn(t *testing.T) {
 		require.NoError(t, b.append(i%2, lead, 1, fmt.Sprintf(`{"size":%d}`, i)))
 	}
 	next := version(2, leadV2, from(1, rename))
-	brief := registry.Proof{Patience: time.Nanosecond}
+	brief := registry.Proof{MaxDuration: time.Nanosecond}
 	_, err := b.types.Register(t.Context(), next, "p-admin", brief)
 	require.Equal(t, "event_type.proof_needed", code(t, err))
 	var found registry.Assessment
@@ -165,7 +165,7 @@ func TestProofsAreNotMadeUp(t *testing.T) {
 	// A proof that failed stays one that failed, however far it goes.
 	require.NoError(t, b.append(1, lead, 1, `{"size":1}`))
 	failing := version(2, leadV2, from(1, `{}`))
-	first := b.check(failing, registry.Proof{Patience: time.Nanosecond})
+	first := b.check(failing, registry.Proof{MaxDuration: time.Nanosecond})
 	require.True(t, first.Proof.Failed)
 	require.False(t, first.Proof.Complete)
 	last := b.check(failing, registry.Proof{Token: first.Proof.Cursor})

@@ -155,9 +155,9 @@ func lift(ctx context.Context, e event.Recorded, steps []module.Step, found *[]f
 // run leads data through steps. declared says that one of them was written by somebody.
 func run(ctx context.Context, data json.RawMessage, steps []module.Step, found *[]fault.Violation) (out json.RawMessage, declared bool, err error) {
 	for _, step := range steps {
-		if step.Lift != nil {
+		if step.Upcast != nil {
 			declared = true
-			if data, err = step.Lift(ctx, data); err != nil {
+			if data, err = step.Upcast(ctx, data); err != nil {
 				return nil, declared, err
 			}
 			if found != nil {
@@ -180,7 +180,7 @@ func run(ctx context.Context, data json.RawMessage, steps []module.Step, found *
 			return nil, declared, err
 		}
 		for _, v := range violations {
-			if (step.Lift != nil || v.Code == "schema.required") && !withheld(data, v.Field) {
+			if (step.Upcast != nil || v.Code == "schema.required") && !withheld(data, v.Field) {
 				*found = append(*found, v)
 			}
 		}

@@ -206,7 +206,7 @@ func TestCreditMemo(t *testing.T) {
 	require.Equal(t, "not ours", rejected[0].data["reason"])
 }
 
-func TestHoldBlocksApprovalUntilReleased(t *testing.T) {
+func TestApproveHeldDocument(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -247,7 +247,7 @@ func TestHoldBlocksApprovalUntilReleased(t *testing.T) {
 	}
 }
 
-func TestPeriodsAtApproval(t *testing.T) {
+func TestApproveInClosedPeriods(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -277,7 +277,7 @@ func TestPeriodsAtApproval(t *testing.T) {
 	require.Contains(t, moved[1].Tags, "period:2025-04")
 }
 
-func TestLedgerRefusals(t *testing.T) {
+func TestApproveLedgerRefusals(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -313,7 +313,7 @@ func TestLedgerRefusals(t *testing.T) {
 	b.refused("ap.invoice.coding_missing", "approver", "ap.approve_invoice", object{"invoice_id": events[0].Stream.ID})
 }
 
-func TestLedgerNotConfigured(t *testing.T) {
+func TestApproveWithoutLedger(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	var err error
@@ -323,7 +323,7 @@ func TestLedgerNotConfigured(t *testing.T) {
 	b.refused("gl.ledger.not_configured", "ap_clerk", "ap.submit_invoice", paper("V1", "A", "10", nil))
 }
 
-func TestOverLimit(t *testing.T) {
+func TestApproveOverLimit(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -349,7 +349,7 @@ func TestOverLimit(t *testing.T) {
 	require.Empty(t, f.Attributes["roles_that_may"])
 }
 
-func TestSecondApprover(t *testing.T) {
+func TestApproveWithSecondApprover(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -369,7 +369,7 @@ func TestSecondApprover(t *testing.T) {
 	require.Len(t, b.events(b.must("controller:ann", "ap.approve_invoice", object{"invoice_id": one})), 3)
 }
 
-func TestConfigureTakesASecondPerson(t *testing.T) {
+func TestConfigureNeedsSecondPerson(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.must("admin", "ap.configure", object{"second_person": true})

@@ -63,7 +63,7 @@ type books struct {
 	preparer *appendevents.Preparer
 	clock    *testkit.Clock
 	entity   ports.LegalEntity
-	keys     *safe
+	keys     *memoryVault
 }
 
 // newBooks opens books in EUR with a chart of accounts and the year 2025 open.
@@ -76,7 +76,7 @@ func newBooks(tb testing.TB) *books {
 	})
 	require.NoError(tb, errCatalog)
 	clock := testkit.NewClock(time.Date(2025, 3, 20, 12, 0, 0, 0, time.UTC))
-	keys := newSafe()
+	keys := newMemoryVault()
 	store := memory.New(memory.Config{Clock: clock, LogName: "test", Keys: keys})
 	entity, err := store.CreateLegalEntity(tb.Context(), ports.LegalEntity{TenantID: "t", Code: "DEMF", Name: "Demo", TimeZone: "Europe/Berlin", Status: "active"})
 	require.NoError(tb, err)

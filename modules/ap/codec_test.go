@@ -16,9 +16,9 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl"
 )
 
-// TestStoredVendorsEqualFoldedOnes stores a vendor of a random history on the way and
+// TestVendorCodec stores a vendor of a random history on the way and
 // goes on from there.
-func TestStoredVendorsEqualFoldedOnes(t *testing.T) {
+func TestVendorCodec(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
 	require.NoError(t, err)

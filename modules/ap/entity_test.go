@@ -13,16 +13,19 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-type atOnce struct{}
+type caughtUpPositions struct{}
 
-func (atOnce) Do(_ string, f func(context.Context)) bool { f(context.Background()); return true }
+func (caughtUpPositions) Do(_ string, f func(context.Context)) bool {
+	f(context.Background())
+	return true
+}
 
 // entityOf reads the stored state of an entity, each time from a snapshot of the last
 // read if there is one.
 func (b *books) entityOf(kind, id string, change ...func(*entities.Query)) (object, string) {
 	b.tb.Helper()
 	s := entities.New(entities.Config{
-		Log: b.store, Snapshots: b.store, Positions: query.New(b.store, b.store, nil, nil), Folds: catalog, Background: atOnce{}, Clock: b.clock, Every: 1,
+		Log: b.store, Snapshots: b.store, Positions: query.New(b.store, b.store, nil, nil), Folds: catalog, Background: caughtUpPositions{}, Clock: b.clock, Every: 1,
 	})
 	q := entities.Query{LegalEntity: b.entity, Type: kind, ID: id, Consistency: entities.Strong}
 	for _, f := range change {
@@ -35,7 +38,7 @@ func (b *books) entityOf(kind, id string, change ...func(*entities.Query)) (obje
 	return state, string(got.State)
 }
 
-func TestWhatEntitiesShow(t *testing.T) {
+func TestEntities(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V-1042", object{"name": "Contoso Supply Ltd", "country": "US"})
@@ -82,12 +85,12 @@ func (b *books) sequence(n event.Sequence) string {
 	return string(text)
 }
 
-// TestPersonsInEntitiesStaySealed reads a person and a contact; their values are
+// TestEntitiesKeepPersonsSealed reads a person and a contact; their values are
 // copies that open by themselves, in stored snapshots too.
-func TestPersonsInEntitiesStaySealed(t *testing.T) {
+func TestEntitiesKeepPersonsSealed(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
-	sole := b.sole(nil)
+	sole := b.naturalPerson(nil)
 	b.must("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": sole.Stream.ID, "contact_id": "C-1", "name": contactName, "email": contactMail})
 	for _, e := range []struct{ kind, id, shows string }{{"vendor", sole.Stream.ID, personName}, {"vendor", sole.Stream.ID, contactMail}, {"contact", "C-1", contactName}} {
 		for range 2 { // the second one from a snapshot

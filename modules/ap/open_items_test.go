@@ -212,7 +212,7 @@ func naive(tb testing.TB, events []event.Recorded, asOf event.Date, known event.
 	return open, control
 }
 
-func TestOpenItemsEqualTheControlAccount(t *testing.T) {
+func TestOpenItemsEqualControlAccount(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	b.manyDocuments()

@@ -77,7 +77,7 @@ func withVendorID(intentID event.ID, payload json.RawMessage) json.RawMessage {
 	if json.Unmarshal(payload, &p) != nil || p.Person == nil || p.VendorID != "" {
 		return payload
 	}
-	return edited(payload, func(p members) { p.set("vendor_id", personID(intentID)) })
+	return editPayload(payload, func(p members) { p.set("vendor_id", personID(intentID)) })
 }
 
 // planSetVendorContact records a contact, new or changed.
@@ -98,7 +98,7 @@ func planSetVendorContact(ctx context.Context, in module.Input, s module.State) 
 
 // withoutContact keeps the ids alone of a contact that is refused.
 func withoutContact(in module.Input) module.Plan {
-	return module.Plan{Kept: edited(in.Payload, func(p members) {
+	return module.Plan{Kept: editPayload(in.Payload, func(p members) {
 		for _, name := range contactMembers {
 			delete(p, name)
 		}
@@ -141,7 +141,7 @@ func keptSubmission(payload json.RawMessage, d *contract.Document, vendor *domai
 	if d.VendorName == "" || !vendor.Master.NaturalPerson {
 		return nil
 	}
-	return edited(payload, func(p members) { delete(p, "vendor_name") })
+	return editPayload(payload, func(p members) { delete(p, "vendor_name") })
 }
 
 // members are the members of a payload, their values as they were sent.
@@ -151,8 +151,8 @@ func (m members) set(name, value string) {
 	m[name], _ = json.Marshal(value) // texts encode
 }
 
-// edited changes members of a payload, which is an object.
-func edited(payload json.RawMessage, edit func(members)) json.RawMessage {
+// editPayload changes members of a payload, which is an object.
+func editPayload(payload json.RawMessage, edit func(members)) json.RawMessage {
 	p := members{}
 	if json.Unmarshal(payload, &p) != nil {
 		return json.RawMessage(`{}`)

@@ -48,8 +48,8 @@ const (
 
 var mira = object{"name": personName, "address": "Birkenweg 9, 22100 Lund", "vat_id": "SE 556677"}
 
-// sole registers a vendor who is a natural person.
-func (b *books) sole(more object) recorded {
+// naturalPerson registers a vendor who is a natural person.
+func (b *books) naturalPerson(more object) recorded {
 	b.tb.Helper()
 	p := object{"natural_person": true, "country": "SE", "person": mira}
 	for k, v := range more {
@@ -73,7 +73,7 @@ func (b *books) stored(id string) string {
 func TestNaturalPerson(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
-	e := b.sole(nil)
+	e := b.naturalPerson(nil)
 	require.EqualValues(t, 2, e.SchemaVersion)
 	require.Regexp(t, `^V-[0-9A-HJKMNP-TV-Z]{26}$`, e.Stream.ID)
 	require.Equal(t, e.Stream.ID, e.data["vendor_id"])
@@ -87,7 +87,7 @@ func TestNaturalPerson(t *testing.T) {
 	require.Contains(t, kept, `"vendor_id":"`+e.Stream.ID+`"`)
 	require.NotContains(t, kept, "Mira")
 
-	require.Equal(t, "SOLE-7", b.sole(object{"vendor_id": "SOLE-7", "party_id": "P7"}).Stream.ID)
+	require.Equal(t, "SOLE-7", b.naturalPerson(object{"vendor_id": "SOLE-7", "party_id": "P7"}).Stream.ID)
 	// Who is known already is not kept once more, under an id that no erasure names.
 	for _, again := range []object{
 		{"natural_person": true, "country": "SE", "person": mira, "party_id": "P7"},
@@ -98,7 +98,7 @@ func TestNaturalPerson(t *testing.T) {
 		require.NotContains(t, b.stored(f.IntentID), "$pii")
 		require.NotContains(t, b.stored(f.IntentID), "Mira")
 	}
-	known := b.sole(object{"person": nil, "party_id": "P8"})
+	known := b.naturalPerson(object{"person": nil, "party_id": "P8"})
 	require.Equal(t, "party:P8", known.data["identity"])
 	require.NotContains(t, known.data, "person")
 	company := b.events(b.must("ap_clerk", "ap.register_vendor", object{"name": "Firm", "country": "SE", "vat_id": "SE1", "natural_person": false}))[0]
@@ -222,7 +222,7 @@ func TestContacts(t *testing.T) {
 
 // Vendors of the first version stay what they were, and the raw door takes no
 // person in clear either.
-func TestVendorsOfTheFirstVersion(t *testing.T) {
+func TestVendorsOfVersion1(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	raw := func(id, data string) error {
@@ -256,10 +256,10 @@ func TestVendorsOfTheFirstVersion(t *testing.T) {
 
 // A fold is the same whether personal values are sealed, redacted or, as in events
 // of before there were keys, in clear: it reads none of them.
-func TestFoldsReadNoPersonalValue(t *testing.T) {
+func TestFoldsHoldNoPersonalValue(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
-	e := b.sole(object{"vendor_id": "SOLE-1", "party_id": "P7", "terms": object{"net_days": 10}})
+	e := b.naturalPerson(object{"vendor_id": "SOLE-1", "party_id": "P7", "terms": object{"net_days": 10}})
 	b.must("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": "SOLE-1", "contact_id": "C-1", "name": contactName, "email": contactMail, "phone": "1", "function": "x"})
 	b.must("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": "SOLE-1", "contact_id": "C-2", "name": contactName})
 	b.must("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "SOLE-1", "contact_id": "C-2"})

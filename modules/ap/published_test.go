@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPublishedVersionsStand compares every event type version with the digest of
+// TestPublishedVersionsAreUnchanged compares every event type version with the digest of
 // its schema as it was published, without the reasons of x-not-pii: databases
 // hold these versions and start only with the same ones. A new version adds a
 // line; no line ever changes.
-func TestPublishedVersionsStand(t *testing.T) {
+func TestPublishedVersionsAreUnchanged(t *testing.T) {
 	t.Parallel()
 	newBooks(t)
 	var got []string

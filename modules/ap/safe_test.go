@@ -16,15 +16,15 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// safe keeps one key per person, which is there until the person is erased.
-type safe struct {
+// memoryVault keeps one key per person, which is there until the person is erased.
+type memoryVault struct {
 	mu     sync.Mutex
 	erased map[shredding.Subject]bool
 }
 
-func newSafe() *safe { return &safe{erased: map[shredding.Subject]bool{}} }
+func newMemoryVault() *memoryVault { return &memoryVault{erased: map[shredding.Subject]bool{}} }
 
-func (s *safe) erase(subjects ...shredding.Subject) {
+func (s *memoryVault) erase(subjects ...shredding.Subject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, subject := range subjects {
@@ -32,19 +32,19 @@ func (s *safe) erase(subjects ...shredding.Subject) {
 	}
 }
 
-func (s *safe) isErased(subject shredding.Subject) bool {
+func (s *memoryVault) isErased(subject shredding.Subject) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.erased[subject]
 }
 
-func (s *safe) key(subject shredding.Subject, class shredding.KeyClass) (shredding.Key, error) {
+func (s *memoryVault) key(subject shredding.Subject, class shredding.KeyClass) (shredding.Key, error) {
 	dek := sha256.Sum256([]byte(subject))
 	return shredding.NewKey(class, 1, dek[:])
 }
 
 // Seal implements module.Sealer.
-func (s *safe) Seal(_ context.Context, r module.SealRequest) ([]byte, []event.SealedSubject, error) {
+func (s *memoryVault) Seal(_ context.Context, r module.SealRequest) ([]byte, []event.SealedSubject, error) {
 	var used []event.SealedSubject
 	out, err := shredding.SealDocument(nil, r.Document, r.Fields, func(f shredding.Field, value []byte) (shredding.Envelope, error) {
 		if s.isErased(f.Subject) {
@@ -63,7 +63,7 @@ func (s *safe) Seal(_ context.Context, r module.SealRequest) ([]byte, []event.Se
 }
 
 // Open implements module.Opener.
-func (s *safe) Open(_ context.Context, documents []module.SealedDocument, _ module.Reader) error {
+func (s *memoryVault) Open(_ context.Context, documents []module.SealedDocument, _ module.Reader) error {
 	for i, d := range documents {
 		out, err := shredding.OpenDocument(nil, d.Document, func(v shredding.Sealed) (shredding.Answer, error) {
 			at := d.At
@@ -79,10 +79,10 @@ func (s *safe) Open(_ context.Context, documents []module.SealedDocument, _ modu
 }
 
 // Forget implements module.Sealer.
-func (s *safe) Forget(event.PartitionID, []event.SealedSubject) {}
+func (s *memoryVault) Forget(event.PartitionID, []event.SealedSubject) {}
 
 // LeaseKeys implements memory.KeyLeases.
-func (s *safe) LeaseKeys(ids []ports.SubjectKeyID) ([]ports.SubjectKey, func()) {
+func (s *memoryVault) LeaseKeys(ids []ports.SubjectKeyID) ([]ports.SubjectKey, func()) {
 	keys := make([]ports.SubjectKey, len(ids))
 	for i, id := range ids {
 		keys[i] = ports.SubjectKey{SubjectKeyID: id, State: shredding.KeyActive, Active: 1}
@@ -94,7 +94,7 @@ func (s *safe) LeaseKeys(ids []ports.SubjectKeyID) ([]ports.SubjectKey, func()) 
 }
 
 // open opens copies, by the places that they bring along.
-func (s *safe) open(t *testing.T, document []byte) string {
+func (s *memoryVault) open(t *testing.T, document []byte) string {
 	t.Helper()
 	out, err := shredding.OpenDocument(nil, document, func(v shredding.Sealed) (shredding.Answer, error) {
 		if v.Origin == nil {
@@ -107,7 +107,7 @@ func (s *safe) open(t *testing.T, document []byte) string {
 }
 
 // openEvent opens the data of an event.
-func (s *safe) openEvent(t *testing.T, e event.Recorded) string {
+func (s *memoryVault) openEvent(t *testing.T, e event.Recorded) string {
 	t.Helper()
 	at := shredding.Location{Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion}
 	out, err := shredding.OpenDocument(nil, e.Payload, func(v shredding.Sealed) (shredding.Answer, error) {
@@ -120,7 +120,7 @@ func (s *safe) openEvent(t *testing.T, e event.Recorded) string {
 	return string(body.Data)
 }
 
-func (s *safe) answer(v shredding.Sealed, at shredding.Location) (shredding.Answer, error) {
+func (s *memoryVault) answer(v shredding.Sealed, at shredding.Location) (shredding.Answer, error) {
 	if s.isErased(v.Subject) {
 		return shredding.Destroyed(), nil
 	}

@@ -68,7 +68,7 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 		if err != nil {
 			return module.Plan{}, err
 		}
-		matchTags, found, err := suspects(ctx, s, k, &d, currency, settings.DuplicateWindowDays)
+		matchTags, found, err := possibleDuplicates(ctx, s, k, &d, currency, settings.DuplicateWindowDays)
 		if err != nil {
 			return module.Plan{}, err
 		}
@@ -152,14 +152,14 @@ func findingRule(findings []domain.Finding) event.RuleEvaluation {
 	return r
 }
 
-// suspects looks for earlier documents that may be the same paper, by what their
+// possibleDuplicates looks for earlier documents that may be the same paper, by what their
 // submissions are tagged with. It returns the document's own tags and at most one
 // finding, which names the first of them. The number itself being taken is a
 // refusal.
 //
 // The look-up becomes an append condition, so that of two documents that race
 // for a tag the second is planned again and then sees the first.
-func suspects(ctx context.Context, s module.State, k contract.Kind, d *contract.Document, c money.Currency, windowDays int) (own []string, found []domain.Finding, err error) {
+func possibleDuplicates(ctx context.Context, s module.State, k contract.Kind, d *contract.Document, c money.Currency, windowDays int) (own []string, found []domain.Finding, err error) {
 	rules := map[string]string{}
 	var wanted []string
 	if tag, ok := domain.NumberTag(k, d.VendorID, d.InvoiceNumber); ok {
@@ -178,7 +178,7 @@ func suspects(ctx context.Context, s module.State, k contract.Kind, d *contract.
 	if err != nil {
 		return nil, nil, err
 	}
-	var suspect suspicion
+	var suspect possibleDuplicate
 	seen := map[string]bool{}
 	for _, e := range events {
 		if seen[e.Stream.ID] || e.Type != k.Event(contract.Submitted) {
@@ -214,8 +214,8 @@ func suspects(ctx context.Context, s module.State, k contract.Kind, d *contract.
 	return own, found, nil
 }
 
-// suspicion is the finding of a DUPLICATE_SUSPECT hold.
-type suspicion struct {
+// possibleDuplicate is the finding of a DUPLICATE_SUSPECT hold.
+type possibleDuplicate struct {
 	DocumentID string   `json:"document_id"` // the first document that looks like this one
 	Rules      []string `json:"rules"`       // what this one has in common with any of them
 }

@@ -208,7 +208,7 @@ func suspects(events []recorded) []any {
 	return out
 }
 
-func TestDuplicateSuspects(t *testing.T) {
+func TestSubmitFindsPossibleDuplicates(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -234,7 +234,7 @@ func TestDuplicateSuspects(t *testing.T) {
 	require.Empty(t, suspects(submit(paper("V1", "x5", "100.01", object{"invoice_date": "2025-03-22"}))))
 }
 
-func TestRejectedDocumentSuspectsNobody(t *testing.T) {
+func TestSubmitIgnoresRejectedDuplicates(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -353,7 +353,7 @@ func TestDueDate(t *testing.T) {
 
 // Of documents that race with the same total on the same day exactly one is
 // above suspicion.
-func TestSuspicionRace(t *testing.T) {
+func TestSubmitPossibleDuplicateRace(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)

@@ -30,7 +30,7 @@ var seriesVendorID = regexp.MustCompile(`^V-[0-9]{6,}$`)
 func planRegisterVendor(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
 	plan, err := registerVendor(ctx, in, s)
 	if err != nil && mentionsPerson(in.Payload) {
-		plan.Kept = edited(in.Payload, func(p members) { delete(p, "name"); delete(p, "vat_id"); delete(p, "person") })
+		plan.Kept = editPayload(in.Payload, func(p members) { delete(p, "name"); delete(p, "vat_id"); delete(p, "person") })
 	}
 	return plan, err
 }

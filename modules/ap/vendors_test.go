@@ -61,9 +61,9 @@ func (b *books) manyVendors(t *testing.T) (registered map[string]string) {
 	contact("C-1", "V1", object{"email": contactMail, "phone": "+45 70 10 20 30"})
 	contact("C-3", "V1", nil)
 	b.must("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-3"})
-	b.sole(object{"vendor_id": "SOLE-1"})
+	b.naturalPerson(object{"vendor_id": "SOLE-1"})
 	contact("C-1", "SOLE-1", nil)
-	b.sole(object{"vendor_id": "SOLE-2", "person": nil})
+	b.naturalPerson(object{"vendor_id": "SOLE-2", "person": nil})
 	for _, e := range b.all() {
 		if e.Type == "ap.vendor.registered" {
 			registered[e.Stream.ID] = e.ID.String()
@@ -128,7 +128,7 @@ func TestVendorsReport(t *testing.T) {
 	require.Equal(t, "cursor.invalid", fault.CodeOf(err))
 }
 
-func TestVendorsAreRebuiltTheSame(t *testing.T) {
+func TestVendorsRebuild(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	b.manyVendors(t)
@@ -153,7 +153,7 @@ func TestVendorsAreRebuiltTheSame(t *testing.T) {
 
 // Copies of values that nothing has sealed, as of events of before there were keys,
 // are not made; what a redaction left is said.
-func TestVendorsTakeNoPlainValue(t *testing.T) {
+func TestVendorsRefusePlainValues(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	b.manyVendors(t)
@@ -211,7 +211,7 @@ func copies(t *testing.T, p *pgxpool.Pool, s shredding.Subject) (rows int) {
 
 // After a contact and a sole trader are erased every figure and every state is what
 // it was; only names are gone.
-func TestErasureLeavesFigures(t *testing.T) {
+func TestErasureKeepsAmounts(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	ids := b.manyVendors(t)

@@ -93,7 +93,7 @@ func amount(t require.TestingT, units int64, scale int) money.Number {
 	return out
 }
 
-func TestBalancedJournalsPassAndOneUnitOffFails(t *testing.T) {
+func TestJournalBalanceProperty(t *testing.T) {
 	t.Parallel()
 	state := fourCurrencies(t)
 	rapid.Check(t, func(t *rapid.T) {

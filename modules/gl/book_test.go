@@ -40,8 +40,8 @@ func (ids) NewSalt() (s event.Salt) {
 	return s
 }
 
-// book is a legal entity with its ledger behind the real pipeline, in memory.
-type book struct {
+// ledgerFixture is a legal entity with its ledger behind the real pipeline, in memory.
+type ledgerFixture struct {
 	store   *memory.Store
 	intake  *pipeline.Service
 	append  *appendpkg.Service
@@ -49,12 +49,12 @@ type book struct {
 	persons map[string]pipeline.Caller
 }
 
-// newBook is a legal entity without any configuration.
-func newBook(t testing.TB) *book {
+// newUnconfiguredLedger is a legal entity without any configuration.
+func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 	t.Helper()
 	clock := testkit.NewClock(now)
 	schemas := jsonschema.New()
-	catalog, err := module.Build(schemas, gl.New(), causes{})
+	catalog, err := module.Build(schemas, gl.New(), causingModule{})
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute)) // a busy machine decides as an idle one
 	require.NoError(t, err)
@@ -64,7 +64,7 @@ func newBook(t testing.TB) *book {
 	entity, err := store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
 	preparer := appendpkg.NewPreparer(types, ids{}, appendpkg.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 100, Tags: 50})
-	b := &book{
+	b := &ledgerFixture{
 		store: store, entity: entity, persons: map[string]pipeline.Caller{},
 		intake: pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: preparer, Appender: store,
@@ -76,9 +76,9 @@ func newBook(t testing.TB) *book {
 }
 
 // newLedger is a legal entity that keeps books in USD, with the second person off.
-func newLedger(t testing.TB) *book {
+func newLedger(t testing.TB) *ledgerFixture {
 	t.Helper()
-	b := newBook(t)
+	b := newUnconfiguredLedger(t)
 	b.do(t, "admin", "gl.configure_ledger", exampleConfigureLedger)
 	for _, a := range exampleAccounts {
 		b.do(t, "gl_accountant", "gl.define_account", a)
@@ -95,7 +95,7 @@ func newLedger(t testing.TB) *book {
 }
 
 // caller is the person who has a role; "role:2" is another one with the same role.
-func (b *book) caller(role string) pipeline.Caller {
+func (b *ledgerFixture) caller(role string) pipeline.Caller {
 	if c, ok := b.persons[role]; ok {
 		return c
 	}
@@ -109,14 +109,14 @@ func (b *book) caller(role string) pipeline.Caller {
 	return c
 }
 
-func (b *book) submit(role, intentType, payload string) (pipeline.Outcome, error) {
+func (b *ledgerFixture) submit(role, intentType, payload string) (pipeline.Outcome, error) {
 	return b.intake.Submit(context.Background(), b.caller(role), pipeline.Request{
 		Type: intentType, LegalEntity: b.entity, Payload: json.RawMessage(payload), Source: event.Source{System: "test", Channel: "api"},
 	})
 }
 
 // do submits what must be executed at once.
-func (b *book) do(t testing.TB, role, intentType, payload string) pipeline.Outcome {
+func (b *ledgerFixture) do(t testing.TB, role, intentType, payload string) pipeline.Outcome {
 	t.Helper()
 	out, err := b.submit(role, intentType, payload)
 	require.NoError(t, err, payload)
@@ -125,7 +125,7 @@ func (b *book) do(t testing.TB, role, intentType, payload string) pipeline.Outco
 }
 
 // refused submits what must be refused with the code, and nothing written.
-func (b *book) refused(t testing.TB, code, role, intentType, payload string) fault.Error {
+func (b *ledgerFixture) refused(t testing.TB, code, role, intentType, payload string) fault.Error {
 	t.Helper()
 	before, err := b.store.Head(t.Context(), b.entity.Partition)
 	require.NoError(t, err)
@@ -164,7 +164,7 @@ func kindOf(code string) fault.Kind {
 }
 
 // waits submits what must wait for approval.
-func (b *book) waits(t testing.TB, role, intentType, payload string) pipeline.Outcome {
+func (b *ledgerFixture) waits(t testing.TB, role, intentType, payload string) pipeline.Outcome {
 	t.Helper()
 	out, err := b.submit(role, intentType, payload)
 	require.NoError(t, err)
@@ -172,13 +172,13 @@ func (b *book) waits(t testing.TB, role, intentType, payload string) pipeline.Ou
 	return out
 }
 
-func (b *book) approve(t testing.TB, role string, waiting pipeline.Outcome) (pipeline.Outcome, error) {
+func (b *ledgerFixture) approve(t testing.TB, role string, waiting pipeline.Outcome) (pipeline.Outcome, error) {
 	t.Helper()
 	return b.intake.Approve(t.Context(), b.caller(role), pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
 }
 
 // period opens, closes ("soft", "hard") or reopens a period.
-func (b *book) period(t testing.TB, step, moduleName, period, reason string) pipeline.Outcome {
+func (b *ledgerFixture) period(t testing.TB, step, moduleName, period, reason string) pipeline.Outcome {
 	t.Helper()
 	switch step {
 	case "open":
@@ -191,7 +191,7 @@ func (b *book) period(t testing.TB, step, moduleName, period, reason string) pip
 }
 
 // journal reads the journal that an intent posted.
-func (b *book) journal(t testing.TB, out pipeline.Outcome) (event.Recorded, map[string]any) {
+func (b *ledgerFixture) journal(t testing.TB, out pipeline.Outcome) (event.Recorded, map[string]any) {
 	t.Helper()
 	require.NotEmpty(t, out.Events)
 	e, err := b.store.EventByID(t.Context(), b.entity.Partition, out.Events[0].ID)
@@ -206,11 +206,11 @@ func (b *book) journal(t testing.TB, out pipeline.Outcome) (event.Recorded, map[
 }
 
 // raw appends an event past the intents, as a migration does.
-func (b *book) raw(eventType, streamType, data string, dimensions map[string]string) error {
+func (b *ledgerFixture) raw(eventType, streamType, data string, dimensions map[string]string) error {
 	return b.rawOn(eventType, streamType, ids{}.NewID(now).String(), data, dimensions)
 }
 
-func (b *book) rawOn(eventType, streamType, streamID, data string, dimensions map[string]string) error {
+func (b *ledgerFixture) rawOn(eventType, streamType, streamID, data string, dimensions map[string]string) error {
 	_, _, err := b.append.Append(context.Background(), appendpkg.Request{
 		LegalEntity: b.entity, Actor: event.Actor{Type: event.Import, ID: "importer"}, PersonID: "importer",
 		Drafts: []event.Draft{{
@@ -229,14 +229,14 @@ func twoLines(debit, credit, currency, date string) string {
 }
 
 // submitOn submits with an effective date.
-func (b *book) submitOn(role, intentType, payload string, date *event.Date) (pipeline.Outcome, error) {
+func (b *ledgerFixture) submitOn(role, intentType, payload string, date *event.Date) (pipeline.Outcome, error) {
 	return b.intake.Submit(context.Background(), b.caller(role), pipeline.Request{
 		Type: intentType, LegalEntity: b.entity, Payload: json.RawMessage(payload), EffectiveDate: date,
 		Source: event.Source{System: "test", Channel: "api"},
 	})
 }
 
-func (b *book) mustApprove(t testing.TB, role string, waiting pipeline.Outcome) pipeline.Outcome {
+func (b *ledgerFixture) mustApprove(t testing.TB, role string, waiting pipeline.Outcome) pipeline.Outcome {
 	t.Helper()
 	out, err := b.approve(t, role, waiting)
 	require.NoError(t, err)

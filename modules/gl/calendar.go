@@ -126,8 +126,8 @@ type periodRequest struct {
 	Level string `json:"level"`
 }
 
-// periodScene is what the period intents look at.
-type periodScene struct {
+// periodContext is what the period intents look at.
+type periodContext struct {
 	request  periodRequest
 	calendar *domain.Calendar
 	year     domain.FiscalYear
@@ -136,8 +136,8 @@ type periodScene struct {
 	ledger   domain.PeriodState
 }
 
-func readPeriod(ctx context.Context, in module.Input, s module.State) (periodScene, error) {
-	var p periodScene
+func readPeriod(ctx context.Context, in module.Input, s module.State) (periodContext, error) {
+	var p periodContext
 	if err := decode(in, &p.request); err != nil {
 		return p, err
 	}
@@ -165,7 +165,7 @@ func readPeriod(ctx context.Context, in module.Input, s module.State) (periodSce
 }
 
 // draft is the event that changes the period for a module.
-func (p periodScene) draft(in module.Input, eventType, moduleName string) event.Draft {
+func (p periodContext) draft(in module.Input, eventType, moduleName string) event.Draft {
 	change := p.request.periodChange
 	change.Module = moduleName
 	return event.Draft{
@@ -174,24 +174,24 @@ func (p periodScene) draft(in module.Input, eventType, moduleName string) event.
 	}
 }
 
-func (p periodScene) plan(ctx context.Context, s module.State, level string, drafts ...event.Draft) (module.Plan, error) {
+func (p periodContext) plan(ctx context.Context, s module.State, level string, drafts ...event.Draft) (module.Plan, error) {
 	known, err := policyFacts(ctx, contract.NewLedger(s))
 	known.CloseLevel = level
 	return module.Plan{Events: drafts, Facts: known}, err
 }
 
-func (p periodScene) wrongState(allowed ...string) error {
+func (p periodContext) wrongState(allowed ...string) error {
 	return wrongState("gl.period", "period "+p.span.Period+" of "+p.request.Module, string(p.own), allowed...)
 }
 
-func (p periodScene) hardClosed() error {
+func (p periodContext) hardClosed() error {
 	return fault.New(fault.FailedPrecondition, "gl.period.hard_closed",
 		"period %s is closed for good for %s; post the correction in an open period", p.span.Period, p.request.Module).
 		With("period", p.span.Period).With("module", p.request.Module)
 }
 
 // ledgerFirst refuses to open another module's period while the ledger's is not.
-func (p periodScene) ledgerFirst() error {
+func (p periodContext) ledgerFirst() error {
 	if p.request.Module == contract.ModuleName || p.ledger == domain.PeriodOpen {
 		return nil
 	}

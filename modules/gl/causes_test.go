@@ -12,11 +12,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// causes is a subledger as small as can be. It is named "ap", so it owns that
+// causingModule is a subledger as small as can be. It is named "ap", so it owns that
 // module's periods and control account.
-type causes struct{}
+type causingModule struct{}
 
-func (causes) Name() string { return "ap" }
+func (causingModule) Name() string { return "ap" }
 
 // causeData is the event that causes a journal.
 type causeData struct {
@@ -25,7 +25,7 @@ type causeData struct {
 }
 
 // Register declares ap.cause, which posts, and ap.undo, which reverses.
-func (causes) Register(r *module.Registrar) error {
+func (causingModule) Register(r *module.Registrar) error {
 	r.Prefixes("ap")
 	open := json.RawMessage(`{"type": "object"}`)
 	r.EventType(module.EventType{Registration: eventtype.Registration{Type: "ap.thing.caused", SchemaVersion: 1, Module: "ap", DataSchema: open}})

@@ -56,7 +56,7 @@ func (m *Module) planClosePeriod(ctx context.Context, in module.Input, s module.
 }
 
 // checkHardClose holds back what could not be put right afterwards.
-func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodScene) error {
+func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodContext) error {
 	types := m.PostingIntents[p.request.Module]
 	if p.request.Module == contract.ModuleName {
 		for _, name := range subledgers {

@@ -14,9 +14,9 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-// TestStoredStatesEqualFoldedOnes stores the state of random histories somewhere on
+// TestCodecs stores the state of random histories somewhere on
 // the way and goes on from there.
-func TestStoredStatesEqualFoldedOnes(t *testing.T) {
+func TestCodecs(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(jsonschema.New(), gl.New())
 	require.NoError(t, err)

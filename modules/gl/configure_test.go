@@ -10,16 +10,16 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func TestNothingIsPostedWithoutConfiguration(t *testing.T) {
+func TestPostJournalWithoutConfiguration(t *testing.T) {
 	t.Parallel()
-	b := newBook(t)
+	b := newUnconfiguredLedger(t)
 	b.refused(t, "gl.ledger.not_configured", "gl_accountant", "gl.post_journal", examplePostJournal)
 	b.refused(t, "gl.ledger.not_configured", "ap_clerk", "ap.cause", cause("2026-03-15", "1"))
 }
 
 func TestConfigureLedger(t *testing.T) {
 	t.Parallel()
-	b := newBook(t)
+	b := newUnconfiguredLedger(t)
 	inEuro := strings.Replace(exampleConfigureLedger, `"functional_currency": "USD"`, `"functional_currency": "EUR"`, 1)
 	b.do(t, "admin", "gl.configure_ledger", inEuro)
 	b.do(t, "admin", "gl.configure_ledger", exampleConfigureLedger) // nothing posted yet
@@ -45,7 +45,7 @@ func TestConfigureLedger(t *testing.T) {
 	}
 }
 
-func TestRoundingNeedsItsAccount(t *testing.T) {
+func TestRoundingNeedsAccount(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	b.do(t, "admin", "gl.configure_ledger", strings.Replace(exampleConfigureLedger, `"rounding": "6990", `, "", 1))
@@ -89,9 +89,9 @@ var (
 	}
 )
 
-func TestWhoMaySubmit(t *testing.T) {
+func TestSubmitRoles(t *testing.T) {
 	t.Parallel()
-	b := newBook(t)
+	b := newUnconfiguredLedger(t)
 	for intentType, may := range submitters {
 		for _, role := range allRoles {
 			_, err := b.submit(role, intentType, `[]`)
@@ -108,7 +108,7 @@ func TestWhoMaySubmit(t *testing.T) {
 
 func TestSecondPerson(t *testing.T) {
 	t.Parallel()
-	b := newBook(t)
+	b := newUnconfiguredLedger(t)
 	strict := strings.Replace(exampleConfigureLedger, `"second_person": false`, `"second_person": true`, 1)
 	waiting := b.waits(t, "admin", "gl.configure_ledger", strict)
 	_, err := b.approve(t, "admin", waiting)
@@ -167,7 +167,7 @@ func TestLimits(t *testing.T) {
 	require.Equal(t, fault.Forbidden, f.Kind)
 }
 
-func TestLateAndOverLimit(t *testing.T) {
+func TestPostJournalLateAndOverLimit(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	b.period(t, "soft", "gl", "2026-03", "")

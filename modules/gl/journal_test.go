@@ -52,7 +52,7 @@ func TestPostJournalInForeignCurrency(t *testing.T) {
 	require.Equal(t, json.Number("108.34"), data["total_credit"])
 }
 
-func TestDifferenceOfConversionBecomesALine(t *testing.T) {
+func TestConversionDifferenceLine(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	// Three lines of 0.33 are 0.36 each, one of 0.99 is 1.07: 1.08 against 1.07.
@@ -164,7 +164,7 @@ func TestDepartmentOfTheEnvelope(t *testing.T) {
 	require.Equal(t, "OPS", department(payload("FIN", "ENG")), "the ledger's default")
 }
 
-func TestDatesThatDiffer(t *testing.T) {
+func TestPostingDateMismatch(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	date := event.MustDate("2026-03-16")
@@ -209,7 +209,7 @@ func TestRawJournals(t *testing.T) {
 	require.Equal(t, "append.dimension_missing", fault.CodeOf(b.raw("gl.journal.posted", "gl.journal", journal("", usd("5"), usd("5")), nil)))
 }
 
-func TestJournalNumberIsClaimedForEver(t *testing.T) {
+func TestJournalNumberIsUnique(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	b.do(t, "gl_accountant", "gl.post_journal", examplePostJournal)

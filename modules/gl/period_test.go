@@ -91,7 +91,7 @@ func cause(date, amount string) string {
 }
 
 // bringTo moves a period that was not opened into the states.
-func (b *book) bringTo(t testing.TB, period, ledgerState, apState string) {
+func (b *ledgerFixture) bringTo(t testing.TB, period, ledgerState, apState string) {
 	t.Helper()
 	if ledgerState == "not_open" {
 		return
@@ -113,7 +113,7 @@ func (b *book) bringTo(t testing.TB, period, ledgerState, apState string) {
 	}
 }
 
-func TestHardCloseNamesTheFirstOpenDate(t *testing.T) {
+func TestHardCloseReportsFirstOpenDate(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	for _, p := range []string{"2026-04", "2026-05"} {
@@ -191,7 +191,7 @@ func TestHardCloseWaitsForPendingIntents(t *testing.T) {
 	b.period(t, "hard", "gl", "2026-03", "")
 }
 
-func TestClosedWhileWaiting(t *testing.T) {
+func TestPeriodClosedWhileIntentWaits(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	waiting := b.waits(t, "gl_accountant", "gl.post_journal", twoLines("20000", "20000", "USD", "2026-03-15"))

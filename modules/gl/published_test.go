@@ -18,11 +18,11 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl"
 )
 
-// TestPublishedVersionsStand compares every event type version with the digest of
+// TestPublishedVersionsAreUnchanged compares every event type version with the digest of
 // its schema as it was published, without the reasons of x-not-pii: databases
 // hold these versions and start only with the same ones. A new version adds a
 // line; no line ever changes.
-func TestPublishedVersionsStand(t *testing.T) {
+func TestPublishedVersionsAreUnchanged(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(jsonschema.New(), gl.New())
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func TestReverseJournal(t *testing.T) {
 
 // What has not happened yet cannot be undone, so without a date the reversal of a
 // journal that is dated ahead falls on the journal's own day.
-func TestReversalIsNotBeforeTheJournal(t *testing.T) {
+func TestReversalDate(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	first, _ := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-25")))
@@ -55,7 +55,7 @@ func TestReversalIsNotBeforeTheJournal(t *testing.T) {
 	require.Equal(t, "2026-03-20", second.EffectiveDate.String(), "today")
 }
 
-func TestBlockedAccountsCanBeReversed(t *testing.T) {
+func TestReverseJournalOnBlockedAccount(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	first, _ := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-10")))
@@ -87,7 +87,7 @@ func TestSubledgerJournal(t *testing.T) {
 	b.refused(t, "gl.journal.already_reversed", "ap_clerk", "ap.undo", fmt.Sprintf(`{"undo": %q, "date": "2026-03-16"}`, e.Stream.ID))
 }
 
-func TestClosingJournalsAreNotReversed(t *testing.T) {
+func TestReverseClosingJournal(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	id := ids{}.NewID(now).String()

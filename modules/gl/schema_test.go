@@ -10,10 +10,10 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// TestJournalSchemaKeepsItsMembers pins what integrations rely on in
+// TestJournalSchemaStaysCompatible pins what integrations rely on in
 // gl.journal.posted v1: nothing may be removed, renamed, re-typed or newly
 // required.
-func TestJournalSchemaKeepsItsMembers(t *testing.T) {
+func TestJournalSchemaStaysCompatible(t *testing.T) {
 	t.Parallel()
 	type schema struct {
 		Type       string
@@ -50,7 +50,7 @@ func TestJournalSchemaKeepsItsMembers(t *testing.T) {
 
 func TestRawConfiguration(t *testing.T) {
 	t.Parallel()
-	b := newBook(t)
+	b := newUnconfiguredLedger(t)
 	for _, c := range []struct{ eventType, code, data string }{
 		{"gl.ledger.configured", "money.currency_unsupported", `{"functional_currency": "XXX"}`},
 		{"gl.ledger.configured", "money.exponent", `{"functional_currency": "USD", "limits": {"cfo": 1e3}}`},

@@ -9,7 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-func TestDecodeJournalFillsInWhatIsLeftOut(t *testing.T) {
+func TestDecodeJournalDefaults(t *testing.T) {
 	t.Parallel()
 	j, err := domain.DecodeJournal([]byte(`{"journal_number":"GJ-1","description":"d","lines":[
 		{"line_number":1,"account":"5100","debit_credit":"debit","amount":12.50,"currency":"USD"},

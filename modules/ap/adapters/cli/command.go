@@ -75,8 +75,8 @@ type importFlags struct {
 }
 
 func (c *importFlags) run(cmd *cobra.Command, paths []string, newAPI func(server, token string) (API, error)) error {
-	options := Options{LegalEntity: either(c.legalEntity, EnvLegalEntity), Parallel: c.parallel}
-	server, token := either(c.server, EnvServer), either(c.token, EnvToken)
+	options := Options{LegalEntity: flagOrEnv(c.legalEntity, EnvLegalEntity), Parallel: c.parallel}
+	server, token := flagOrEnv(c.server, EnvServer), flagOrEnv(c.token, EnvToken)
 	switch {
 	case server == "":
 		return unusable("no server; set "+EnvServer+" or --server to its URL", nil)
@@ -118,13 +118,13 @@ func (c *importFlags) run(cmd *cobra.Command, paths []string, newAPI func(server
 		write = report.WriteJSON
 	}
 	if err := write(cmd.OutOrStdout()); err != nil {
-		return unusable("the report cannot be written: "+bare(err).Error()+"; "+report.Totals.summary(), err)
+		return unusable("the report cannot be written: "+withoutPath(err).Error()+"; "+report.Totals.summary(), err)
 	}
 	return report.Err()
 }
 
-// either is the flag's value, else that of the environment variable.
-func either(flag, variable string) string {
+// flagOrEnv is the flag's value, else that of the environment variable.
+func flagOrEnv(flag, variable string) string {
 	if flag == "" {
 		flag = os.Getenv(variable)
 	}

@@ -96,7 +96,7 @@ func TestGoldenJSON(t *testing.T) {
 	check(out)
 }
 
-func TestCommandThatCannotRun(t *testing.T) {
+func TestImportCommandRefusesBadUsage(t *testing.T) {
 	for _, variable := range []string{cli.EnvServer, cli.EnvToken, cli.EnvLegalEntity} {
 		t.Setenv(variable, "")
 	}
@@ -139,7 +139,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 // What a sender wrote cannot drive the reader's terminal.
-func TestTableIsPrintable(t *testing.T) {
+func TestTableEscapesControlCharacters(t *testing.T) {
 	t.Parallel()
 	path := writeInvoice(t, t.TempDir(), "a\x1b[2J\n.xml", sampleNumber, number("A\u202e\u0085B"))
 	out, err := run(t, newServer(), append(connection, path)...)

@@ -63,11 +63,11 @@ func findInFolder(root string) ([]string, error) {
 }
 
 func unreadable(path string, err error) error {
-	return fmt.Errorf("%s cannot be read: %w; nothing was sent", printable(path), bare(err))
+	return fmt.Errorf("%s cannot be read: %w; nothing was sent", printable(path), withoutPath(err))
 }
 
-// bare is the reason of a failed file operation without operation and path.
-func bare(err error) error {
+// withoutPath is the reason of a failed file operation without operation and path.
+func withoutPath(err error) error {
 	var failed *fs.PathError
 	if errors.As(err, &failed) {
 		return failed.Err

@@ -59,8 +59,8 @@ func Import(ctx context.Context, api API, files []string, o Options) *Report {
 
 	r := &run{
 		api: api, Options: o, ctx: ctx, stop: stop, requests: requests,
-		files: files, results: make([]FileResult, len(files)), turn: closed(), lanes: map[string]chan struct{}{},
-		vendors: map[string]*vendor{}, firsts: map[string]first{},
+		files: files, results: make([]FileResult, len(files)), turn: closedChannel(), lanes: map[string]chan struct{}{},
+		vendors: map[string]*vendor{}, booked: map[string]bookedDocument{},
 	}
 	var workers sync.WaitGroup
 	for range min(o.Parallel, len(files)) {
@@ -91,20 +91,20 @@ type run struct {
 
 	mu         sync.Mutex // guards what follows
 	vendors    map[string]*vendor
-	firsts     map[string]first // by document id
+	booked     map[string]bookedDocument // by document id
 	registered int
-	silent     int // requests in a row without a usable answer
+	unanswered int // requests in a row without a usable answer
 	reporting  sync.Mutex
 }
 
-// first is what is known of a document that is in the books.
-type first struct {
+// bookedDocument is what is known of a document that is in the books.
+type bookedDocument struct {
 	total    money.Number
 	currency string
 }
 
-// paper is a file that was read.
-type paper struct {
+// inputFile is a file that was read.
+type inputFile struct {
 	document ubl.Document
 	result   FileResult
 	err      error // the file is refused, or could not be read
@@ -133,7 +133,7 @@ func (r *run) work() {
 		}
 		p := read(r.files[i])
 		<-before
-		ahead, done := closed(), make(chan struct{})
+		ahead, done := closedChannel(), make(chan struct{})
 		if lane := p.lane(); lane != "" {
 			if last, ok := r.lanes[lane]; ok {
 				ahead = last
@@ -158,7 +158,7 @@ func (r *run) report(f FileResult) {
 }
 
 // lane is what files that must keep their order have in common; "" has none.
-func (p *paper) lane() string {
+func (p *inputFile) lane() string {
 	if p.err != nil {
 		return ""
 	}
@@ -166,15 +166,15 @@ func (p *paper) lane() string {
 }
 
 // read reads and checks one file.
-func read(path string) *paper {
-	p := &paper{result: FileResult{File: path}}
+func read(path string) *inputFile {
+	p := &inputFile{result: FileResult{File: path}}
 	f, err := os.Open(path)
 	if err != nil {
 		p.err = &fileError{err}
 		return p
 	}
 	defer f.Close()
-	source := &watched{Reader: f}
+	source := &errorReader{Reader: f}
 	p.document, p.err = ubl.Read(source)
 	if source.err != nil {
 		p.err = &fileError{source.err} // the disk's fault, not the document's
@@ -190,14 +190,14 @@ func read(path string) *paper {
 	return p
 }
 
-// watched remembers what went wrong when reading.
-type watched struct {
+// errorReader remembers what went wrong when reading.
+type errorReader struct {
 	io.Reader
 	err error
 }
 
 // Read reads.
-func (w *watched) Read(b []byte) (int, error) {
+func (w *errorReader) Read(b []byte) (int, error) {
 	n, err := w.Reader.Read(b)
 	if err != nil && !errors.Is(err, io.EOF) {
 		w.err = err
@@ -208,11 +208,11 @@ func (w *watched) Read(b []byte) (int, error) {
 // fileError is a file that cannot be read at all.
 type fileError struct{ err error }
 
-func (e *fileError) Error() string { return bare(e.err).Error() }
+func (e *fileError) Error() string { return withoutPath(e.err).Error() }
 func (e *fileError) Unwrap() error { return e.err }
 
 // finish takes one file to its end.
-func (r *run) finish(p *paper) FileResult {
+func (r *run) finish(p *inputFile) FileResult {
 	if p.err != nil {
 		return p.result.ended(p.err)
 	}
@@ -230,7 +230,7 @@ func (r *run) finish(p *paper) FileResult {
 	return r.submit(p)
 }
 
-func closed() chan struct{} {
+func closedChannel() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
@@ -269,7 +269,7 @@ func (f FileResult) ended(err error) FileResult {
 	if said.IntentID != "" {
 		f.IntentID = said.IntentID
 	}
-	if says(err) != answered {
+	if classify(err) != decided {
 		f.Status = StatusFailed
 		return f
 	}

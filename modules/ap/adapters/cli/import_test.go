@@ -21,7 +21,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-func TestExamplesOfTheStandard(t *testing.T) {
+func TestImportStandardExamples(t *testing.T) {
 	t.Parallel()
 	dir := testkit.SharedData(t, "en16931/ubl/examples")
 	s := newServer()
@@ -70,7 +70,7 @@ func compare(a, b string) int {
 	return slices.Compare([]string{filepath.Base(a)}, []string{filepath.Base(b)})
 }
 
-func TestSamples(t *testing.T) {
+func TestImportSamples(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	r := importFolder(t, s, 1, sampleFolder(t))
@@ -109,7 +109,7 @@ func counts(r *cli.Report) cli.Totals {
 
 // Another person's keys, keys that expired and another posting date all lead to the
 // business key, and the vendor's to its id.
-func TestDuplicatesWithoutAReplay(t *testing.T) {
+func TestImportDuplicatesWithoutReplay(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	require.Equal(t, 6, importFolder(t, s, 2, sampleFolder(t)).Totals.Accepted)
@@ -133,7 +133,7 @@ func TestDuplicatesWithoutAReplay(t *testing.T) {
 	}
 }
 
-func TestPostingDateOfATakenFileIsADuplicate(t *testing.T) {
+func TestImportDuplicateWithOtherPostingDate(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	path := writeInvoice(t, t.TempDir(), "a.xml")
@@ -150,7 +150,7 @@ func TestPostingDateOfATakenFileIsADuplicate(t *testing.T) {
 // A later file that says more about a vendor gets it registered, although an
 // earlier one was refused for it; and a vendor is registered once, however many
 // files name it at once and whatever they call it.
-func TestVendorsAreRegisteredOnce(t *testing.T) {
+func TestImportRegistersVendorsOnce(t *testing.T) {
 	t.Parallel()
 	dir, s := t.TempDir(), newServer()
 	for i := range 20 {
@@ -175,7 +175,7 @@ func TestVendorsAreRegisteredOnce(t *testing.T) {
 	require.Equal(t, "V-000001", r.Files[0].VendorID)
 }
 
-func TestRefusedVendor(t *testing.T) {
+func TestImportRefusedVendor(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	s.before = func(_ context.Context, q submission) error {
@@ -194,7 +194,7 @@ func TestRefusedVendor(t *testing.T) {
 
 // Files of one vendor and number go one after another in name order, whatever the
 // number looks like; others go side by side.
-func TestOrderInLanes(t *testing.T) {
+func TestImportKeepsOrderPerDocumentNumber(t *testing.T) {
 	t.Parallel()
 	const lanes, papers = 4, 5
 	dir, s := t.TempDir(), newServer()
@@ -251,7 +251,7 @@ func TestOrderInLanes(t *testing.T) {
 	}
 }
 
-func TestBusyServerIsAskedAgain(t *testing.T) {
+func TestImportRetriesBusyServer(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	var pauses []time.Duration
@@ -280,7 +280,7 @@ func TestBusyServerIsAskedAgain(t *testing.T) {
 }
 
 // What this very run did before an answer got lost counts as done by it.
-func TestLostAnswerIsNoDuplicate(t *testing.T) {
+func TestImportLostAnswer(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	lost := map[string]bool{}
@@ -296,7 +296,7 @@ func TestLostAnswerIsNoDuplicate(t *testing.T) {
 	require.Len(t, s.documents, 1)
 }
 
-func TestOneFileTheServerFailsOn(t *testing.T) {
+func TestImportFileThatServerFailsOn(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	s.before = func(_ context.Context, q submission) error {
@@ -311,7 +311,7 @@ func TestOneFileTheServerFailsOn(t *testing.T) {
 	require.Equal(t, "internal", byName(t, r, "02-invoice-usd-allowance-charge.xml").Code)
 }
 
-func TestServerThatIsGone(t *testing.T) {
+func TestImportUnreachableServer(t *testing.T) {
 	t.Parallel()
 	dir, s := t.TempDir(), newServer()
 	for i := range 40 {
@@ -347,7 +347,7 @@ func TestServerThatIsGone(t *testing.T) {
 	require.Len(t, s.documents, 40)
 }
 
-func TestUselessServerStopsTheImport(t *testing.T) {
+func TestImportStopsWhenRejected(t *testing.T) {
 	t.Parallel()
 	for _, said := range []*fault.Error{
 		fault.New(fault.Unauthenticated, "auth.token_invalid", "send a valid token"),
@@ -367,7 +367,7 @@ func TestUselessServerStopsTheImport(t *testing.T) {
 	}
 }
 
-func TestInterruptionLetsRequestsEnd(t *testing.T) {
+func TestImportInterrupted(t *testing.T) {
 	t.Parallel()
 	dir, s := t.TempDir(), newServer()
 	for i := range 10 {
@@ -390,7 +390,7 @@ func TestInterruptionLetsRequestsEnd(t *testing.T) {
 	require.ErrorContains(t, r.Err(), "interrupted")
 }
 
-func TestWaitingIntents(t *testing.T) {
+func TestImportPendingIntents(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	status := "pending_approval"
@@ -425,7 +425,7 @@ func TestWaitingIntents(t *testing.T) {
 	require.Contains(t, r.Files[0].Detail, "vendor")
 }
 
-func TestUnreadableFile(t *testing.T) {
+func TestImportUnreadableFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	gone := filepath.Join(dir, "b.xml")
@@ -437,7 +437,7 @@ func TestUnreadableFile(t *testing.T) {
 	require.Equal(t, 2, exitCode(t, r.Err()))
 }
 
-func TestALinkToNothingStopsNoOtherFile(t *testing.T) {
+func TestImportDanglingLink(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "a.xml")))

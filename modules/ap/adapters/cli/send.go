@@ -29,26 +29,26 @@ const runningTries = 90
 // errNotSent is the error of a request that was never started.
 var errNotSent = errors.New("the import has ended")
 
-// meaning is what an error of the API tells.
-type meaning int
+// answerClass is what an error of the API tells.
+type answerClass int
 
 const (
-	answered meaning = iota // the server decided about this request
-	busy                    // it did nothing, and may do it later
-	running                 // it works on this very request already
-	unknown                 // whether it did something is not known
-	useless                 // it will answer all requests like this one the same way
+	decided  answerClass = iota // the server decided about this request
+	busy                        // it did nothing, and may do it later
+	running                     // it works on this very request already
+	unknown                     // whether it did something is not known
+	rejected                    // it will answer all requests like this one the same way
 )
 
-// says tells what an error of the API means.
-func says(err error) meaning {
+// classify tells what an error of the API means.
+func classify(err error) answerClass {
 	f, ok := fault.As(err)
 	if !ok {
 		return unknown
 	}
 	switch f.Code {
 	case "intent.forbidden", "auth.forbidden", "legal_entity.not_found":
-		return useless
+		return rejected
 	case "idempotency.in_progress":
 		return running
 	case concurrency.CodeWrongExpectedVersion, concurrency.CodeConditionFailed, concurrency.CodeConditionTooOld:
@@ -56,13 +56,13 @@ func says(err error) meaning {
 	}
 	switch f.Kind {
 	case fault.Unauthenticated:
-		return useless
+		return rejected
 	case fault.Unavailable, fault.TooMany:
 		return busy
 	case fault.Timeout, fault.Internal:
 		return unknown
 	default:
-		return answered
+		return decided
 	}
 }
 
@@ -86,19 +86,19 @@ type outcome struct {
 // vendor is made of the file's hash instead: a registration may be about a person,
 // and a hash of little more than a name tells the name to whoever tries names.
 func (r *run) send(s submission) (outcome, error) {
-	out, err := r.sendSame(s)
+	out, err := r.sendWithRetries(s)
 	if code := fault.CodeOf(err); code == "intent.idempotency_mismatch" || code == concurrency.CodeIdempotencyMismatch {
 		content := string(s.Payload)
 		if s.Type == ubl.IntentRegisterVendor {
 			content = s.Source.Reference
 		}
 		s.key = idempotencyKey(s.key, digest(s.EffectiveDate, content))
-		out, err = r.sendSame(s)
+		out, err = r.sendWithRetries(s)
 	}
 	return out, err
 }
 
-func (r *run) sendSame(s submission) (outcome, error) {
+func (r *run) sendWithRetries(s submission) (outcome, error) {
 	inDoubt := false // an earlier request of this call may have done it
 	retries, patience := retryWaits, runningTries
 	for {
@@ -108,16 +108,16 @@ func (r *run) sendSame(s submission) (outcome, error) {
 		var out outcome
 		var err error
 		out.IntentOutcome, err = r.api.SubmitIntent(r.requests, client.SubmitIntentParams{IdempotencyKey: s.key}, s.IntentRequest, client.Replayed(&out.replayed))
-		meant := says(err)
+		meant := classify(err)
 		if err == nil {
-			meant = answered
+			meant = decided
 			// A replay of what this very call may have done before the answer got
 			// lost is the first time that anybody hears of it.
 			out.replayed = out.replayed && !inDoubt
 		}
-		r.note(meant, err)
+		r.recordAnswer(meant, err)
 		inDoubt = inDoubt || meant == unknown
-		if meant == answered || meant == useless {
+		if meant == decided || meant == rejected {
 			return out, err
 		}
 		pause := retryWaits[len(retryWaits)-1]
@@ -138,18 +138,18 @@ func (r *run) sendSame(s submission) (outcome, error) {
 	}
 }
 
-// note watches whether the server is of any use. One file that it cannot handle
+// recordAnswer watches whether the server is of any use. One file that it cannot handle
 // stops nothing; that many requests in a row without an answer do.
-func (r *run) note(m meaning, err error) {
+func (r *run) recordAnswer(m answerClass, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch m {
-	case answered, running:
-		r.silent = 0
-	case useless:
+	case decided, running:
+		r.unanswered = 0
+	case rejected:
 		r.stop(err)
 	default:
-		if r.silent++; r.silent > max(2, r.Parallel)*(len(retryWaits)+1) {
+		if r.unanswered++; r.unanswered > max(2, r.Parallel)*(len(retryWaits)+1) {
 			r.stop(err)
 		}
 	}

@@ -36,9 +36,9 @@ type server struct {
 
 	mu        sync.Mutex
 	sequence  int
-	keys      map[string]answered
-	vendors   map[string]held // by identity
-	documents map[string]held // by kind, vendor and number
+	keys      map[string]keptAnswer
+	vendors   map[string]keyHolder // by identity
+	documents map[string]keyHolder // by kind, vendor and number
 	received  []submission
 }
 
@@ -54,17 +54,17 @@ type outcome struct {
 	Replayed bool
 }
 
-type answered struct {
+type keptAnswer struct {
 	content string
 	outcome outcome
 }
 
-type held struct {
+type keyHolder struct {
 	id, event, sequence, total string
 }
 
 func newServer() *server {
-	return &server{keys: map[string]answered{}, vendors: map[string]held{}, documents: map[string]held{}}
+	return &server{keys: map[string]keptAnswer{}, vendors: map[string]keyHolder{}, documents: map[string]keyHolder{}}
 }
 
 func (s *server) SubmitIntent(ctx context.Context, params client.SubmitIntentParams, intent client.IntentRequest, options ...client.Option) (client.IntentOutcome, error) {
@@ -117,18 +117,18 @@ func (s *server) submit(r submission) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	s.keys[r.IdempotencyKey] = answered{content, out}
+	s.keys[r.IdempotencyKey] = keptAnswer{content, out}
 	return out, nil
 }
 
-func (s *server) emit(out *outcome, eventType, stream string) held {
+func (s *server) emit(out *outcome, eventType, stream string) keyHolder {
 	s.sequence++
 	e := client.IntentEvent{ID: fmt.Sprintf("E-%d", s.sequence), Type: eventType, Sequence: fmt.Sprint(s.sequence), Stream: stream, StreamVersion: 1}
 	out.Events = append(out.Events, e)
-	return held{event: e.ID, sequence: e.Sequence}
+	return keyHolder{event: e.ID, sequence: e.Sequence}
 }
 
-func (h held) holder() fault.Holder {
+func (h keyHolder) holder() fault.Holder {
 	return fault.Holder{EventID: h.event, DocumentID: h.id, Sequence: h.sequence}
 }
 

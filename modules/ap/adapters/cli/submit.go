@@ -76,7 +76,7 @@ func (r *run) vendor(d *ubl.Document) (vendorID, intentID string, err error) {
 	switch {
 	case ok:
 		v.id = documentOf(registered)
-	case out.over():
+	case out.hasNoEvents():
 		return "", "", out.refusal("the registration of its vendor")
 	default:
 		return "", out.IntentID, nil
@@ -93,7 +93,7 @@ func (r *run) vendor(d *ubl.Document) (vendorID, intentID string, err error) {
 }
 
 // submit sends the document itself.
-func (r *run) submit(p *paper) FileResult {
+func (r *run) submit(p *inputFile) FileResult {
 	d := &p.document
 	payload, err := d.IntentPayload(ubl.Submission{
 		VendorID: p.result.VendorID,
@@ -120,7 +120,7 @@ func (r *run) submit(p *paper) FileResult {
 		return p.result.ended(unexpected())
 	case ok:
 		return r.afterEvents(p, out, submitted)
-	case out.over():
+	case out.hasNoEvents():
 		return p.result.ended(out.refusal("this document"))
 	default:
 		return p.result.pending(out.IntentID, "it waits for the approval of another person; approve that intent")
@@ -128,7 +128,7 @@ func (r *run) submit(p *paper) FileResult {
 }
 
 // afterEvents ends a document that is in the books, since now or since before.
-func (r *run) afterEvents(p *paper, out outcome, submitted client.IntentEvent) FileResult {
+func (r *run) afterEvents(p *inputFile, out outcome, submitted client.IntentEvent) FileResult {
 	f := p.result
 	f.DocumentID = documentOf(submitted)
 	r.remember(f)
@@ -157,7 +157,7 @@ func (r *run) afterEvents(p *paper, out outcome, submitted client.IntentEvent) F
 
 // afterFault ends a document that the server did not take: a duplicate if the
 // first one has the same total, else refused or failed.
-func (r *run) afterFault(p *paper, err error) FileResult {
+func (r *run) afterFault(p *inputFile, err error) FileResult {
 	f := p.result
 	said, ok := fault.As(err)
 	if !ok || said.Code != contract.Kind(f.Kind).Code("duplicate") {
@@ -183,7 +183,7 @@ func (r *run) afterFault(p *paper, err error) FileResult {
 func (r *run) remember(f FileResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.firsts[f.DocumentID] = first{total: f.gross, currency: f.Currency}
+	r.booked[f.DocumentID] = bookedDocument{total: f.gross, currency: f.Currency}
 }
 
 // compare adds the figures to the refusal of a number that is taken by a document
@@ -198,7 +198,7 @@ func (r *run) compare(f *FileResult) {
 		return
 	}
 	r.mu.Lock()
-	taken, known := r.firsts[f.Holder.DocumentID]
+	taken, known := r.booked[f.Holder.DocumentID]
 	r.mu.Unlock()
 	switch {
 	case !known:
@@ -227,8 +227,8 @@ func (o *outcome) find(eventType string) (client.IntentEvent, bool) {
 	return client.IntentEvent{}, false
 }
 
-// over tells whether the intent ended without events.
-func (o *outcome) over() bool {
+// hasNoEvents tells whether the intent ended without events.
+func (o *outcome) hasNoEvents() bool {
 	switch o.Status {
 	case intentRejected, intentDenied, intentFailed, intentExpired:
 		return true

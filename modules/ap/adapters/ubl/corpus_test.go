@@ -123,7 +123,7 @@ func fragments(tb testing.TB, path string) []fragment {
 	}
 }
 
-func TestRulesAgreeWithLabelledFragments(t *testing.T) {
+func TestRulesOnLabelledFragments(t *testing.T) {
 	t.Parallel()
 	dir := standardData(t, "test")
 	byID := map[string]ubl.Rule{}
@@ -269,7 +269,7 @@ func requireBalanced(tb testing.TB, d ubl.Document) {
 	require.False(tb, p.DueDate != nil && *p.DueDate < p.InvoiceDate)
 }
 
-func TestMemoryStaysNearTheSizeOfTheFile(t *testing.T) {
+func TestReadMemory(t *testing.T) {
 	// Not parallel: it reads the counters of the whole process.
 	path := filepath.Join(standardData(t, filepath.Join("ubl", "examples")), "FT G2G_TD01 con Allegato, Bonifico e Split Payment.xml")
 	info, err := os.Stat(path)

@@ -45,7 +45,7 @@ func invoice(edits ...string) string {
 
 func readText(text string) (ubl.Document, error) { return ubl.Read(strings.NewReader(text)) }
 
-func TestReadTakesASoundDocument(t *testing.T) {
+func TestReadSoundDocument(t *testing.T) {
 	t.Parallel()
 	d, err := readText(invoice())
 	require.NoError(t, err, violations(err))
@@ -131,7 +131,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestViolationSaysWhereAndHowMuch(t *testing.T) {
+func TestReadViolationDetails(t *testing.T) {
 	t.Parallel()
 	d, err := readText(invoice("124.00</cbc:TaxInclusive", "124.10</cbc:TaxInclusive", "124.00</cbc:Payable", "124.1</cbc:Payable"))
 	require.Error(t, err)
@@ -144,7 +144,7 @@ func TestViolationSaysWhereAndHowMuch(t *testing.T) {
 	}}, violations(err))
 }
 
-func TestSmallTaxDifferenceIsAWarning(t *testing.T) {
+func TestReadWarnsOfSmallTaxDifference(t *testing.T) {
 	t.Parallel()
 	d, err := readText(invoice(">24.0<", ">24.99<", `"EUR">24.00<`, `"EUR">24.99<`, "124.00", "124.99"))
 	require.NoError(t, err)

@@ -40,7 +40,7 @@ func requireBalancedAmounts(tb testing.TB, d ubl.Document) {
 	require.False(tb, d.Totals.Gross.Sign() < 0)
 }
 
-func TestSamplesAreSound(t *testing.T) {
+func TestReadSamples(t *testing.T) {
 	t.Parallel()
 	paths := samples(t, "")
 	require.Len(t, paths, 6)
@@ -57,7 +57,7 @@ func TestSamplesAreSound(t *testing.T) {
 	require.Len(t, got.vendors, 5)
 }
 
-func TestRefusedSamples(t *testing.T) {
+func TestReadRefusedSamples(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(repositoryRoot(t), "test", "samples", "ubl", "refused")
 	_, err := read(t, filepath.Join(dir, "doctype.xml"))
@@ -117,7 +117,7 @@ func TestAllowanceChargeAndAttachment(t *testing.T) {
 	require.Len(t, b.Attachments[0].ID, 64)
 }
 
-func TestCreditNoteRefersToItsInvoice(t *testing.T) {
+func TestCreditNoteReference(t *testing.T) {
 	t.Parallel()
 	d := sample(t, "03-credit-note.xml")
 	require.Equal(t, ubl.IntentSubmitCreditMemo, d.Intent())
@@ -129,7 +129,7 @@ func TestCreditNoteRefersToItsInvoice(t *testing.T) {
 	require.Equal(t, "462.91", b.TotalAmount.String())
 }
 
-func TestNegativeInvoiceBecomesACreditMemo(t *testing.T) {
+func TestNegativeInvoice(t *testing.T) {
 	t.Parallel()
 	d := sample(t, "04-negative-invoice.xml")
 	require.True(t, d.Flipped)
@@ -146,7 +146,7 @@ func TestNegativeInvoiceBecomesACreditMemo(t *testing.T) {
 	require.Equal(t, "-18.00", b.Lines[1].Amount.String())
 }
 
-func TestNaturalPersonIsSealedInTheRegistration(t *testing.T) {
+func TestNaturalPersonRegistration(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(repositoryRoot(t), "test", "samples", "ubl", "05-invoice-natural-person.xml")
 	require.Contains(t, fileText(t, path), "Mira Sandvik")
@@ -181,7 +181,7 @@ func TestPriceBaseQuantityAndRounding(t *testing.T) {
 }
 
 // Accounts, names of persons, notes and contents never leave the reader.
-func TestNothingPersonalIsCopied(t *testing.T) {
+func TestPayloadHasNoPersonalData(t *testing.T) {
 	t.Parallel()
 	text := invoice(
 		"<cbc:DocumentCurrencyCode>", "<cbc:Note>NOTE-secret</cbc:Note><cbc:DocumentCurrencyCode>",
@@ -242,7 +242,7 @@ func TestPrepaymentAndTaxCurrency(t *testing.T) {
 	require.Equal(t, "275.10", d.TaxAmountInTaxCurrency.String())
 }
 
-func TestYenMayBeWrittenWithZeros(t *testing.T) {
+func TestTrailingZerosOfYen(t *testing.T) {
 	t.Parallel()
 	d, err := readText(invoice("EUR", "JPY"))
 	require.NoError(t, err, violations(err))

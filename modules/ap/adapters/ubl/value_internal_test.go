@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDecimalsAreReadExactly(t *testing.T) {
+func TestParseDecimal(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"1000.0": "1000.0", "+5": "5", " 12 ": "12", "\t12\n": "12", ".5": "0.5", "-.5": "-0.5", "5.": "5", "-5.": "-5",
@@ -26,7 +26,7 @@ func TestDecimalsAreReadExactly(t *testing.T) {
 	}
 }
 
-func TestDatesMayHaveAZone(t *testing.T) {
+func TestParseDate(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{"2026-03-31", "2026-03-31Z", "2026-03-31+02:00", "2026-03-31-05:00"} {
 		d, ok := parseDate(in)

@@ -62,31 +62,33 @@ type accountLedgerRow struct {
 	ReversedBy       string          `json:"reversed_by,omitempty"`
 }
 
-// place is a line's place in the account's order; a page begins after one.
-type place struct {
+// lineCursor is a line's place in the account's order; a page begins after one.
+type lineCursor struct {
 	date     event.Date
 	sequence int64
 	line     int32
 }
 
 // beginning is before every line that effective dates allow.
-var beginning = place{date: event.MustDate("0001-01-01")}
+var beginning = lineCursor{date: event.MustDate("0001-01-01")}
 
-func (p place) String() string { return fmt.Sprintf("%d:%d:%d", int32(p.date), p.sequence, p.line) }
+func (p lineCursor) String() string {
+	return fmt.Sprintf("%d:%d:%d", int32(p.date), p.sequence, p.line)
+}
 
-// parsePlace reads a cursor that String wrote. Fault: cursor.malformed.
-func parsePlace(s string) (place, error) {
+// parseCursor reads a cursor that String wrote. Fault: cursor.malformed.
+func parseCursor(s string) (lineCursor, error) {
 	parts := strings.Split(s, ":")
 	if len(parts) != 3 {
-		return place{}, malformed()
+		return lineCursor{}, malformed()
 	}
 	day, err1 := strconv.ParseInt(parts[0], 10, 32)
 	sequence, err2 := strconv.ParseInt(parts[1], 10, 64)
 	line, err3 := strconv.ParseInt(parts[2], 10, 32)
 	if errors.Join(err1, err2, err3) != nil {
-		return place{}, malformed()
+		return lineCursor{}, malformed()
 	}
-	return place{date: event.Date(day), sequence: sequence, line: int32(line)}, nil
+	return lineCursor{date: event.Date(day), sequence: sequence, line: int32(line)}, nil
 }
 
 func malformed() error {
@@ -120,9 +122,9 @@ func (a *AccountLedger) Query(ctx context.Context, q ports.ReadModelQuery) (port
 }
 
 // start is the place before the page.
-func start(q ports.ReadModelQuery) (place, error) {
+func start(q ports.ReadModelQuery) (lineCursor, error) {
 	if q.Cursor != "" {
-		return parsePlace(q.Cursor)
+		return parseCursor(q.Cursor)
 	}
 	from := q.Params["from"]
 	if from == "" {
@@ -130,12 +132,12 @@ func start(q ports.ReadModelQuery) (place, error) {
 	}
 	d, err := event.ParseDate(from)
 	if err != nil {
-		return place{}, fault.New(fault.Invalid, "report.parameter_invalid", "parameter \"from\" is an ISO date such as 2026-03-31").WithField("from")
+		return lineCursor{}, fault.New(fault.Invalid, "report.parameter_invalid", "parameter \"from\" is an ISO date such as 2026-03-31").WithField("from")
 	}
-	return place{date: d - 1, sequence: math.MaxInt64, line: math.MaxInt32}, nil
+	return lineCursor{date: d - 1, sequence: math.MaxInt64, line: math.MaxInt32}, nil
 }
 
-func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, after place, limit int) (ports.Report, error) {
+func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, after lineCursor, limit int) (ports.Report, error) {
 	account, shown := q.Params["account"], q.Params["currency"]
 	functional, err := functionalCurrency(ctx, tx, a.queries, q)
 	if err != nil {
@@ -180,7 +182,7 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 	if report.HasMore = len(found) > limit; report.HasMore {
 		found = found[:limit]
 		last := found[limit-1]
-		report.NextCursor = place{date: event.DateOf(last.EffectiveDate.Time), sequence: last.Sequence, line: last.LineNumber}.String()
+		report.NextCursor = lineCursor{date: event.DateOf(last.EffectiveDate.Time), sequence: last.Sequence, line: last.LineNumber}.String()
 	}
 	running := opening
 	for i := range found {
@@ -198,7 +200,7 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 	return report, nil
 }
 
-func (a *AccountLedger) balance(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, upto place, functional string) (money.Number, error) {
+func (a *AccountLedger) balance(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, upto lineCursor, functional string) (money.Number, error) {
 	text, err := a.queries.AccountBalance(ctx, tx, &gldb.AccountBalanceParams{
 		Currency: q.Params["currency"], PartitionID: int32(q.Partition), Version: int32(q.Version), Account: q.Params["account"],
 		UptoDate: date(upto.date), UptoSequence: upto.sequence, UptoLine: upto.line, Known: int64(q.Known), FunctionalCurrency: functional,

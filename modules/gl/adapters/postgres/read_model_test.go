@@ -29,15 +29,15 @@ import (
 
 const partition = event.PartitionID(7)
 
-// ledgerBundle is an empty database with the ledger's read models, seen through the
+// ledgerFixture is an empty database with the ledger's read models, seen through the
 // application's role.
-type ledgerBundle struct {
+type ledgerFixture struct {
 	pool     *pgxpool.Pool
 	sequence event.Sequence
 	events   []event.Recorded
 }
 
-func setup(t *testing.T) *ledgerBundle {
+func setup(t *testing.T) *ledgerFixture {
 	t.Helper()
 	files, err := fs.Sub(glsql.FS, "migrations")
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func setup(t *testing.T) *ledgerBundle {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	b := &ledgerBundle{pool: pool}
+	b := &ledgerFixture{pool: pool}
 	b.add(domain.EventLedgerConfigured, "2026-01-01", `{"functional_currency": "USD"}`)
 	for code, name := range map[string]string{"1000": "Bank", "6000": "Services"} {
 		b.add(domain.EventAccountDefined, "2026-01-01", fmt.Sprintf(`{"code": %q, "name": %q, "type": "asset"}`, code, name))
@@ -64,7 +64,7 @@ func setup(t *testing.T) *ledgerBundle {
 }
 
 // add records an event without projecting it.
-func (b *ledgerBundle) add(eventType, effective, data string) event.Recorded {
+func (b *ledgerFixture) add(eventType, effective, data string) event.Recorded {
 	b.sequence++
 	at := time.Date(2026, 3, 1, 0, 0, int(b.sequence), 123456000, time.UTC)
 	id := ulid.MustNew(ulid.Timestamp(at), nil)
@@ -80,7 +80,7 @@ func (b *ledgerBundle) add(eventType, effective, data string) event.Recorded {
 }
 
 // journal records a journal in dollars between 6000 (debit) and 1000.
-func (b *ledgerBundle) journal(effective, amount string) event.Recorded {
+func (b *ledgerFixture) journal(effective, amount string) event.Recorded {
 	return b.add(domain.EventJournalPosted, effective, fmt.Sprintf(`{"journal_number": "GJ-2026-%06d", "description": "Rent", "lines": [
 		{"line_number": 1, "account": "6000", "debit_credit": "debit", "amount": %s, "currency": "USD", "dimensions": {"department": "ENG"}},
 		{"line_number": 2, "account": "1000", "debit_credit": "credit", "amount": %s, "currency": "USD", "description": "From the bank"}]}`,
@@ -88,7 +88,7 @@ func (b *ledgerBundle) journal(effective, amount string) event.Recorded {
 }
 
 // project hands all recorded events to the projection, a few at a time.
-func (b *ledgerBundle) project(t *testing.T) {
+func (b *ledgerFixture) project(t *testing.T) {
 	t.Helper()
 	for page := range slices.Chunk(b.events, 50) {
 		require.NoError(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
@@ -97,14 +97,14 @@ func (b *ledgerBundle) project(t *testing.T) {
 	}
 }
 
-func (b *ledgerBundle) query(asOf string, known event.Sequence, params map[string]string) ports.ReadModelQuery {
+func (b *ledgerFixture) query(asOf string, known event.Sequence, params map[string]string) ports.ReadModelQuery {
 	return ports.ReadModelQuery{
 		Partition: partition, Entity: ports.LegalEntity{Partition: partition, Code: "USMF"}, AsOf: event.MustDate(asOf),
 		Known: known, KnownAt: fmt.Sprintf("seq:%d", known), Params: params,
 	}
 }
 
-func (b *ledgerBundle) trialBalance(t *testing.T, asOf string, known event.Sequence) string {
+func (b *ledgerFixture) trialBalance(t *testing.T, asOf string, known event.Sequence) string {
 	t.Helper()
 	r, err := postgres.NewTrialBalance(b.pool).Query(t.Context(), b.query(asOf, known, nil))
 	require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestTrialBalance(t *testing.T) {
 }
 
 // Each page shows its accounts and the totals of all.
-func TestPagesOfTheTrialBalance(t *testing.T) {
+func TestTrialBalancePages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.journal("2026-03-10", "1200.5")
@@ -176,7 +176,7 @@ func TestPagesOfTheTrialBalance(t *testing.T) {
 	require.Equal(t, "cursor.malformed", fault.CodeOf(err))
 }
 
-func TestForeignLinesInTheTrialBalance(t *testing.T) {
+func TestTrialBalanceForeignLines(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.add(domain.EventJournalPosted, "2026-03-10", `{"journal_number": "A", "description": "x", "functional_currency": "USD", "lines": [
@@ -243,8 +243,8 @@ func TestAccountLedger(t *testing.T) {
 	require.Equal(t, "cursor.malformed", fault.CodeOf(err))
 }
 
-// TestBothAxes compares reports at random places with a naive fold of the events.
-func TestBothAxes(t *testing.T) {
+// TestReportsOnBothTimeAxes compares reports at random places with a naive fold of the events.
+func TestReportsOnBothTimeAxes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -276,7 +276,7 @@ func TestBothAxes(t *testing.T) {
 }
 
 // comparePages reads each account's ledger page by page.
-func (b *ledgerBundle) comparePages(t *testing.T, asOf event.Date, known event.Sequence, want map[string]string, limit int) {
+func (b *ledgerFixture) comparePages(t *testing.T, asOf event.Date, known event.Sequence, want map[string]string, limit int) {
 	t.Helper()
 	for _, account := range slices.Sorted(maps.Keys(want)) {
 		q := b.query(asOf.String(), known, map[string]string{"account": account})
@@ -346,7 +346,7 @@ func TestGrants(t *testing.T) {
 
 // A version that is built beside another neither shows in its reports nor is lost
 // when the other forgets.
-func TestVersionsDoNotMix(t *testing.T) {
+func TestVersionsAreSeparate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.journal("2026-03-10", "10")
