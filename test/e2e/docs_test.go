@@ -16,6 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// What the README shows in place of the address, the data folder and the binary of a test.
+const (
+	readmeServer = "http://127.0.0.1:8080"
+	readmeData   = "dev-data"
+	readmeBinary = "bin/backbone"
+)
+
 // docsIndex links every page in the order in which their commands run.
 const docsIndex = "docs/README.md"
 
@@ -157,4 +164,24 @@ func endless(t *testing.T, folder, name, command, arguments string) {
 	script := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in %s) timeout -s INT --preserve-status 2 '%s' \"$@\" || test $? -eq 130; exit ;; esac\nexec '%s' \"$@\"\n",
 		strings.ReplaceAll(arguments, " ", `\ `), command, command)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(script), 0o700)) //nolint:gosec // it is a program
+}
+
+// requireReadmeOutput compares the output that the README shows with what was printed,
+// without what differs from run to run: ids, numbers given in a race, times, ports,
+// folders, the width of columns, and the set-up, which copied books leave out.
+func requireReadmeOutput(t *testing.T, d *dev, printed string) {
+	t.Helper()
+	_, shown, found := strings.Cut(document(t, "README.md"), "<!-- output: make run -->\n```\n")
+	require.True(t, found, "the README marks the output of make run")
+	shown, _, _ = strings.Cut(shown, "```")
+	printed = strings.NewReplacer(d.HTTP, readmeServer, d.dataDir, readmeData, program(t), readmeBinary).Replace(printed)
+	for _, r := range []struct{ pattern, replacement string }{
+		{`[0-7][0-9A-HJKMNP-TV-Z]{25}`, "ULID"}, {`bbk_\S+`, "TOKEN"}, {`V-\d{6}`, "V-N"}, {`sequence \d+`, "sequence N"},
+		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z`, "TIME"}, {`(?m)(PostgreSQL is up on 127\.0\.0\.1:)\d+$`, "${1}PORT"},
+		{`(?s)Setting up .*?\n(Ready: )`, "$1"}, {` +`, " "},
+	} {
+		pattern := regexp.MustCompile(r.pattern)
+		shown, printed = pattern.ReplaceAllString(shown, r.replacement), pattern.ReplaceAllString(printed, r.replacement)
+	}
+	require.Equal(t, shown, printed)
 }

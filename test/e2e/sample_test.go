@@ -37,7 +37,7 @@ func TestSample(t *testing.T) {
 	require.Equal(t, 6, items)
 	require.Contains(t, printed, postings.TotalDebit)
 
-	t.Run("README output", func(t *testing.T) { compareReadme(t, d, printed) })
+	t.Run("README output", func(t *testing.T) { requireReadmeOutput(t, d, printed) })
 	t.Run("hints", func(t *testing.T) { runHints(t, d, printed) })
 	t.Run("trace", func(t *testing.T) { traceSamples(t, d) })
 	t.Run("export", func(t *testing.T) { exportSamples(t, d) })
