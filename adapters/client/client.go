@@ -16,7 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Config says whom to talk to.
+// Config names the server and bounds the retries.
 type Config struct {
 	Server string // base URL, "http://127.0.0.1:8080"
 	Token  string // access token

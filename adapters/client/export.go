@@ -17,7 +17,7 @@ import (
 type ExportedPage struct {
 	Lines  []byte
 	Events int
-	// NextCursor goes on behind the page; "" after the last one.
+	// NextCursor continues behind the page; "" after the last one.
 	NextCursor string
 }
 
@@ -28,9 +28,9 @@ const (
 )
 
 // Export reads all events of a query, a page at a time; parameters are those of GET
-// /api/events/export. Nothing is sent twice: when the export breaks off, the cursor
-// of the last page that was handed over goes on behind it. Faults: those of the
-// server, client.export_aborted (Unavailable: the body did not end as it should).
+// /api/events/export. When the export breaks off, the cursor of the last page
+// that take received continues behind it, so no event comes twice. Faults: those of the
+// server, client.export_aborted (Unavailable: the body is incomplete).
 func (c *Client) Export(ctx context.Context, parameters url.Values, take func(ExportedPage) error) error {
 	query := url.Values{"checkpoints": {"true"}}
 	for name, values := range parameters {
@@ -93,7 +93,7 @@ func exported(ctx context.Context, res *http.Response, take func(ExportedPage) e
 	}
 }
 
-// wholeLine reads up to and with the end of a line. At the end of the body it gives
+// wholeLine reads a line with its end. At the end of the body it gives
 // io.EOF; a line that does not end is io.ErrUnexpectedEOF.
 func wholeLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
@@ -115,8 +115,7 @@ func wholeLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// lastLine is the problem with which a server ends an export that it cannot go on
-// with.
+// lastLine reads the problem with which a server ends an export that failed.
 func lastLine(line []byte) error {
 	var last struct {
 		Error json.RawMessage `json:"error"`

@@ -21,9 +21,9 @@ const (
 	feedProblem  = "problem"
 )
 
-// FeedItem is an event of a live feed, or the word that it has caught up.
+// FeedItem is an event of a live feed, or the mark that it has caught up.
 type FeedItem struct {
-	ID   string // to go on behind it
+	ID   string // the position behind it
 	Name string // FeedEvent or FeedCaughtUp
 	Data []byte // JSON, valid until the next item
 }
@@ -33,20 +33,20 @@ type Feed struct {
 	Path       string // /api/subscribe/streams/...
 	Parameters url.Values
 	LastID     string // of the last item that was seen; "" begins where the parameters say
-	// Lost is told that the connection was lost, why, and when it is tried again; nil:
-	// nobody is told.
+	// Lost is called when the connection was lost, with the reason and the pause before
+	// the next attempt; nil: no call.
 	Lost func(err error, pause time.Duration)
 }
 
 const (
-	feedSilence = time.Minute // longer than any heartbeat takes
+	feedSilence = time.Minute // longer than the interval of heartbeats
 	feedPause   = 500 * time.Millisecond
 )
 
-// Follow hands over what a live feed sends, and connects again whenever the connection
-// is lost or the server is away, behind the last item: nothing is missed and nothing
-// comes twice. It ends with ctx, with what take returns, or with a fault that no
-// patience mends.
+// Follow passes the items of a live feed to take. When the connection is lost or the
+// server is unavailable it connects again behind the last item: no item is missed and
+// none comes twice. It ends with ctx, with an error of take, or with a fault that
+// another attempt cannot cure.
 func (c *Client) Follow(ctx context.Context, f Feed, take func(FeedItem) error) error {
 	pause := feedPause
 	for {
@@ -80,7 +80,7 @@ func (c *Client) Follow(ctx context.Context, f Feed, take func(FeedItem) error) 
 	}
 }
 
-// taken is an error of the one who takes, which ends everything.
+// taken is an error of the callback, which ends the feed.
 type taken struct{ err error }
 
 func (t taken) Error() string { return t.err.Error() }
@@ -143,7 +143,8 @@ func (c *Client) followOnce(ctx context.Context, f *Feed, take func(FeedItem) er
 	}
 }
 
-// dispatch ends an item at its empty line. One with an id alone moves the position.
+// dispatch handles an item at the empty line that ends it. An item with only an id moves
+// the position.
 func dispatch(f *Feed, item FeedItem, take func(FeedItem) error) error {
 	switch item.Name {
 	case feedProblem:

@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// kinds turn a status back into a kind.
+// kinds maps statuses back to kinds of faults.
 var kinds = map[int]fault.Kind{
 	http.StatusBadRequest: fault.Invalid, http.StatusUnauthorized: fault.Unauthenticated, http.StatusForbidden: fault.Forbidden,
 	http.StatusNotFound: fault.NotFound, http.StatusConflict: fault.Conflict, http.StatusGone: fault.Gone,
@@ -19,7 +19,7 @@ var kinds = map[int]fault.Kind{
 	http.StatusMethodNotAllowed: fault.Invalid, http.StatusUnsupportedMediaType: fault.Invalid,
 }
 
-// problem decodes a problem document. Members that a fault has no place for are
+// problem decodes a problem document. Members that a fault has no field for become
 // its attributes.
 func problem(res *http.Response, text []byte) error {
 	var p struct {
@@ -39,7 +39,7 @@ func problem(res *http.Response, text []byte) error {
 	if err := decoder.Decode(&p); err != nil || p.Code == "" {
 		return fault.New(kind, "client.answer_unreadable", "the server answered with status %d and no problem document; check its address and what stands before it", res.StatusCode)
 	}
-	// Not through the format, the detail is the server's.
+	// Not fault.New: the detail is no format.
 	f := &fault.Error{
 		Kind: kind, Code: p.Code, Detail: p.Detail, Field: p.Field, IntentID: p.IntentID, Expected: p.Expected, Actual: p.Actual,
 		Holder: p.Holder, Violations: p.Violations, RetryAfter: time.Duration(p.RetryAfterMS) * time.Millisecond,

@@ -61,7 +61,7 @@ func (a answer) write(w http.ResponseWriter) error {
 		h.Add(echo.HeaderVary, echo.HeaderAuthorization)
 	}
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) // if the caller is gone nobody is left to tell
+	_, _ = w.Write(a.body) // an error means that the caller has left
 	return nil
 }
 
@@ -70,7 +70,17 @@ const timeLayout = "2006-01-02T15:04:05.000000Z"
 
 func timeText(t time.Time) string { return t.UTC().Format(timeLayout) }
 
-func sequenceText[N ~uint64](n N) string { return strconv.FormatUint(uint64(n), 10) }
+// optionalTime is "" for no time, which leaves the member out.
+func optionalTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return timeText(t)
+}
+
+// numberText writes sequences and counts as decimal strings: JSON readers lose digits of
+// numbers above 2^53.
+func numberText[N ~uint64](n N) string { return strconv.FormatUint(uint64(n), 10) }
 
 // list makes sure that an empty list is written as [].
 func list[T any](items []T) []T {

@@ -29,7 +29,8 @@ func (s *Server) appendEvents(ctx context.Context, r request, body *api.AppendRe
 	return s.appendBatch(ctx, *body, r.header("Idempotency-Key"), r.header("Expected-Version"), "")
 }
 
-// appendBatch writes a batch. The place is what the address says beside the body.
+// appendBatch writes a batch. The place is the part of the request that only its path
+// and query give; it enters the fingerprint of the idempotency key.
 func (s *Server) appendBatch(ctx context.Context, batch api.AppendRequest, idempotencyKey, expectedVersion, place string) (answer, error) {
 	var none answer
 	code, err := legalEntityOf(batch)
@@ -49,7 +50,7 @@ func (s *Server) appendBatch(ctx context.Context, batch api.AppendRequest, idemp
 	principal := callOf(ctx).principal
 	req := appending.Request{
 		LegalEntity: le, Actor: tenancy.Actor(principal), PersonID: principal.PersonID, IdempotencyKey: idempotencyKey,
-		Roles:  append([]string{}, principal.Roles...), // not nil: a caller without roles is not the log itself
+		Roles:  append([]string{}, principal.Roles...), // not nil, which would be the server itself
 		Drafts: make([]event.Draft, len(batch.Events)),
 	}
 	for i := range batch.Events {
@@ -76,7 +77,7 @@ func (s *Server) appendBatch(ctx context.Context, batch api.AppendRequest, idemp
 	out := api.AppendResponse{Events: make([]api.AppendedEvent, len(receipts))}
 	for i, e := range receipts {
 		out.Events[i] = api.AppendedEvent{
-			ID: e.ID.String(), Sequence: sequenceText(e.Sequence), StreamVersion: int64(e.StreamVersion),
+			ID: e.ID.String(), Sequence: numberText(e.Sequence), StreamVersion: int64(e.StreamVersion),
 			RecordedAt: timeText(e.RecordedAt), Checksum: hex.EncodeToString(e.Checksum[:]),
 		}
 	}
@@ -89,7 +90,7 @@ func (s *Server) appendBatch(ctx context.Context, batch api.AppendRequest, idemp
 	return a, err
 }
 
-// pointAtEvent puts the event's place before a fault's pointer.
+// pointAtEvent prefixes a fault's pointer with the index of its event.
 func pointAtEvent(err error, index int) error {
 	f, ok := fault.As(err)
 	if !ok {
@@ -98,8 +99,8 @@ func pointAtEvent(err error, index int) error {
 	return f.WithField(fmt.Sprintf("/events/%d%s", index, f.Field))
 }
 
-// pointAtMember points a fault about a legal entity, which reads name as a parameter,
-// at the member of the body that names it.
+// pointAtMember moves a fault about the parameter legal_entity to the member of the
+// body that names the legal entity.
 func pointAtMember(err error, pointer string) error {
 	if f, ok := fault.As(err); ok && f.Field == "legal_entity" {
 		return f.WithField(pointer)
@@ -107,7 +108,7 @@ func pointAtMember(err error, pointer string) error {
 	return err
 }
 
-// legalEntityOf gives the one legal entity of a batch.
+// legalEntityOf returns the one legal entity of a batch, or refuses a mixed batch.
 func legalEntityOf(batch api.AppendRequest) (string, error) {
 	if len(batch.Events) == 0 {
 		return "", fault.New(fault.Invalid, "append.batch_empty", "a batch needs at least one event; add it").WithField("/events")
@@ -145,8 +146,8 @@ func (s *Server) typesOf(batch api.AppendRequest) []tenancy.TypeAccess {
 	return out
 }
 
-// checkStreams keeps foreign events out of the streams of built-in modules, which
-// fold them into their documents and count on their versions.
+// checkStreams keeps events of other owners out of the streams of built-in modules,
+// which fold them into documents and rely on their versions.
 func (s *Server) checkStreams(batch api.AppendRequest) error {
 	for i := range batch.Events {
 		e := &batch.Events[i]
@@ -159,7 +160,7 @@ func (s *Server) checkStreams(batch api.AppendRequest) error {
 	return nil
 }
 
-// checkSizes refuses what is over the limits before it is looked at any closer.
+// checkSizes refuses what is over the limits before the events are parsed.
 func (s *Server) checkSizes(batch api.AppendRequest) error {
 	if len(batch.Events) > s.limits.BatchEvents {
 		return fault.New(fault.TooLarge, "append.batch_too_large", "a batch holds at most %d events; send them in several batches", s.limits.BatchEvents).
@@ -185,8 +186,8 @@ func (s *Server) checkSizes(batch api.AppendRequest) error {
 	return nil
 }
 
-// schemaVersion reads a version that may be absent, which is 0 inside; who writes 0
-// means something else than the newest.
+// schemaVersion reads an optional version. Absent is 0, the newest version; a written 0
+// is refused, because no version has that number.
 func schemaVersion(asked *uint32, code string) (uint32, error) {
 	switch {
 	case asked == nil:
@@ -255,7 +256,8 @@ func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntit
 	return d, nil
 }
 
-// findVisible finds a legal entity that the caller may see but does not act in.
+// findVisible finds a legal entity that the caller may see, without the right to act
+// in it.
 func (s *Server) findVisible(ctx context.Context, code string) (ports.LegalEntity, error) {
 	visible, err := s.visibleLegalEntities(ctx)
 	if err != nil {
@@ -282,7 +284,7 @@ func fingerprint(body []byte, expectedVersion string) event.Hash {
 	return sha256.Sum256(append(compact, expectedVersion...))
 }
 
-// parseExpected reads an expected version: a number, or a word in quotes.
+// parseExpected reads an expected version: a number, or a word such as "no_stream".
 func parseExpected(raw json.RawMessage) (concurrency.Expected, bool) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return concurrency.Any(), true
@@ -298,8 +300,8 @@ func parseExpected(raw json.RawMessage) (concurrency.Expected, bool) {
 	return concurrency.Exactly(event.Version(n)), err == nil
 }
 
-// streamExpectations gathers what the batch demands of its streams, as they were
-// before it. All events of a stream that demand something must demand the same.
+// streamExpectations collects the versions that the batch expects of its streams before
+// it. Events of one stream must not expect different versions.
 func streamExpectations(events []api.NewEvent, header string) ([]concurrency.StreamExpectation, error) {
 	var out []concurrency.StreamExpectation
 	demanded := make(map[event.StreamID]concurrency.Expected, 1)

@@ -19,8 +19,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// bodyBuffer holds a request's body while it runs. Buffers are pooled; large ones
-// are left to the collector.
+// bodyBuffer holds a request's body until the answer is written. Buffers are pooled,
+// except large ones, which would keep their memory.
 type bodyBuffer struct{ bytes.Buffer }
 
 const pooledBytes = 256 << 10
@@ -34,13 +34,13 @@ func (b *bodyBuffer) release() {
 	}
 }
 
-// drainTimeout is how long the rest of a body that is refused may still be read, so that
-// the sender sees the answer before the connection ends.
+// drainTimeout bounds reading the rest of a refused body, so that the sender sees the answer
+// before the connection is closed.
 const drainTimeout = 2 * time.Second
 
-// readBody takes the body in and looks at its bytes before any decoder does. A body
-// over the limit is refused as soon as that is known: by its announced length, or
-// while it is still being sent.
+// readBody receives the body and checks its bytes before any decoder does. A body over the
+// limit is refused as soon as that is known: by its Content-Length, or while it is
+// still being sent.
 func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation) error {
 	r := c.Request()
 	if r.ContentLength > s.limits.BodyBytes {
@@ -52,7 +52,7 @@ func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation) erro
 		}
 	}
 	connection := http.NewResponseController(c.Response().Writer)
-	// A recorder in a test has no deadline to set; a connection always has.
+	// Only the recorder of a test has no deadline.
 	_ = connection.SetReadDeadline(time.Now().Add(s.limits.Body))
 	if r.ContentLength > 0 {
 		buffer.Grow(int(min(r.ContentLength, pooledBytes)) + bytes.MinRead)
@@ -116,8 +116,8 @@ func decodeBody(raw []byte, target any) error {
 	return fault.New(fault.Invalid, "json.malformed", "the body cannot be read; send one RFC 8259 document").WithCause(err)
 }
 
-// pointerAt gives the RFC 6901 pointer of the value that a decoder stood on at an
-// offset. The document has passed the scanner.
+// pointerAt returns the RFC 6901 pointer of the value at an offset. The document is
+// well-formed.
 func pointerAt(raw []byte, offset int64) string {
 	type level struct {
 		object, named bool // in an object; its member's name has been read
@@ -172,7 +172,7 @@ func pointerAt(raw []byte, offset int64) string {
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// missingMember is the refusal of a body that lacks a member.
+// missingMember refuses a body that lacks a member.
 func missingMember(pointer string) error {
 	return fault.New(fault.Invalid, "request.member_missing", "this member is required; add it").WithField(pointer)
 }

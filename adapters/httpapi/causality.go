@@ -144,7 +144,7 @@ func (s *Server) getProcess(ctx context.Context, r request) (response, error) {
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
-// parseGraphLimit reads the limit of an answer that is not paged.
+// parseGraphLimit reads the limit of an answer that has no pages.
 func parseGraphLimit(text string) (int, error) {
 	if text == "" {
 		return query.MaxEvents, nil
@@ -152,7 +152,7 @@ func parseGraphLimit(text string) (int, error) {
 	return parsePageLimit(text)
 }
 
-// writeLeftOut writes what an answer does not show.
+// writeLeftOut writes where and why the answer stops before its end.
 func (r *renderer) writeLeftOut(left []query.Omission) {
 	r.raw(`,"truncated":`)
 	r.b = strconv.AppendBool(r.b, len(left) > 0)
@@ -172,7 +172,7 @@ func (r *renderer) writeLeftOut(left []query.Omission) {
 	r.raw("]")
 }
 
-// writeMilliseconds writes a duration, which is a whole number of microseconds.
+// writeMilliseconds writes a duration in milliseconds, to the microsecond.
 func (r *renderer) writeMilliseconds(name string, d time.Duration) {
 	r.raw(`,"`)
 	r.raw(name)

@@ -25,7 +25,7 @@ var customProjectionHandlers = handlers{
 
 const actionDefineProjections = "projections.define"
 
-// CustomProjections are those that tenants create: declarative.Service.
+// CustomProjections manages projections that tenants define: custom.Service.
 type CustomProjections interface {
 	Create(ctx context.Context, c custom.Creation) (projection.Projection, custom.Trial, error)
 	Change(ctx context.Context, c custom.Creation, switching bool) (custom.Changed, error)
@@ -41,8 +41,8 @@ func (s *Server) customProjections() (CustomProjections, error) {
 	return s.config.CustomProjections, nil
 }
 
-// fullProjectionName gives the name that a projection has among those of all tenants. What belongs to
-// another tenant is as unknown as what does not exist.
+// fullProjectionName returns the name of a projection that is unique among all tenants. Another
+// tenant's projection is not found, like one that does not exist.
 func (s *Server) fullProjectionName(ctx context.Context, name string) (string, error) {
 	if projection.IsOwnName(name) {
 		return projection.OwnName(callOf(ctx).principal.TenantID, name), nil
@@ -53,15 +53,15 @@ func (s *Server) fullProjectionName(ctx context.Context, name string) (string, e
 	return name, nil
 }
 
-// tenantProjectionName is what the caller's tenant calls a projection; mine is false for another
-// tenant's.
+// tenantProjectionName returns the name of a projection within the caller's tenant; mine is
+// false for another tenant's.
 func tenantProjectionName(ctx context.Context, full string) (name string, mine bool) {
 	tenant, name, owned := projection.Owner(full)
 	return name, !owned || tenant == callOf(ctx).principal.TenantID
 }
 
-// checkMayChange wants the right to decide about a projection in all legal entities that its
-// versions read: readers may be switched from one to the other.
+// checkMayChange requires the right to operate a projection in all legal entities that its
+// versions read, because readers may be switched between the versions.
 func (s *Server) checkMayChange(ctx context.Context, name string) error {
 	p := callOf(ctx).principal
 	if !projection.IsOwnName(name) || s.config.CustomProjections == nil {
@@ -82,7 +82,8 @@ func (s *Server) checkMayChange(ctx context.Context, name string) error {
 	return nil
 }
 
-// checkMaySee hides a tenant's projection from who sees no legal entity that it reads.
+// checkMaySee answers not found to a caller who may see no legal entity that the
+// projection reads.
 func (s *Server) checkMaySee(ctx context.Context, name string) error {
 	p := callOf(ctx).principal
 	if !projection.IsOwnName(name) || s.config.CustomProjections == nil || len(p.LegalEntities) == 0 {
@@ -100,7 +101,7 @@ func (s *Server) checkMaySee(ctx context.Context, name string) error {
 	return projection.NotFound(name)
 }
 
-// checkFilterVisible refuses a filter that reads legal entities which are not the caller's.
+// checkFilterVisible refuses a filter with legal entities that the caller may not see.
 func checkFilterVisible(p ports.Principal, f projection.Filter) error {
 	beyond := func(code string) bool { return !slices.Contains(p.LegalEntities, code) }
 	if len(p.LegalEntities) > 0 && (len(f.LegalEntities) == 0 || slices.ContainsFunc(f.LegalEntities, beyond)) {
@@ -110,8 +111,7 @@ func checkFilterVisible(p ports.Principal, f projection.Filter) error {
 	return nil
 }
 
-// parseDefinition reads what a new projection or a changed one is to be. Fault
-// projection.affects_others.
+// parseDefinition reads the definition of a projection. Fault: projection.affects_others.
 func parseDefinition(ctx context.Context, b *api.NewProjection) (custom.Creation, error) {
 	p := callOf(ctx).principal
 	c := custom.Creation{Name: b.Name, By: p.PersonID, Expected: b.ExpectedVersion, Definition: projection.Definition{
@@ -158,7 +158,7 @@ func (s *Server) createProjection(ctx context.Context, r request, body *api.NewP
 	return reply(http.StatusCreated, out)
 }
 
-// definitionResult is what became of a definition.
+// definitionResult is the answer to a definition.
 type definitionResult struct {
 	Name      string              `json:"name"`
 	Version   int                 `json:"version"`
@@ -192,8 +192,8 @@ func (s *Server) describeDefinition(ctx context.Context, c custom.Creation, vers
 	return out, nil
 }
 
-// trialResult is what a trial made in one legal entity. The rows are for who may read the
-// events.
+// trialResult is the result of a trial in one legal entity. Its rows are shown to callers
+// who may read the events.
 type trialResult struct {
 	LegalEntity string          `json:"legal_entity"`
 	Events      int             `json:"events"`
@@ -206,7 +206,7 @@ func (s *Server) trialResult(ctx context.Context, t custom.TrialEntity) (trialRe
 	err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: actionReadEvents, LegalEntity: t.Entity.Code})
 	switch {
 	case fault.KindOf(err) == fault.Forbidden && err != nil:
-		return out, nil //nolint:nilerr // they see the counts
+		return out, nil //nolint:nilerr // callers without the right see the counts only
 	case err != nil:
 		return out, err
 	}
@@ -228,7 +228,7 @@ type projectionRow struct {
 func projectionRows(rows []ports.ProjectionRow) []projectionRow {
 	out := make([]projectionRow, len(rows))
 	for i, r := range rows {
-		out[i] = projectionRow{r.Key, r.State, number(r.Sequence)}
+		out[i] = projectionRow{r.Key, r.State, numberText(r.Sequence)}
 	}
 	return out
 }
@@ -286,7 +286,7 @@ func (s *Server) replaceProjection(ctx context.Context, r request, body *api.New
 	return reply(http.StatusCreated, out)
 }
 
-// definitionAnswer shows a definition as it was given.
+// definitionAnswer returns a definition as it was sent.
 func definitionAnswer(d projection.Definition) api.ProjectionDefinition {
 	out := api.ProjectionDefinition{Description: d.Description, Key: d.Key, Fold: d.Fold, Filter: api.ProjectionFilter{
 		Types: d.Filter.Types, Tags: d.Filter.Tags, LegalEntities: d.Filter.LegalEntities,
@@ -355,7 +355,7 @@ func (s *Server) getProjectionRows(ctx context.Context, r request) (response, er
 		Rows        []projectionRow `json:"rows"`
 		HasMore     bool            `json:"has_more"`
 		NextCursor  string          `json:"next_cursor,omitempty"`
-	}{r.path("name"), page.Version, q.Entity.Code, number(page.Sequence), projectionRows(page.Rows), page.NextCursor != "", page.NextCursor})
+	}{r.path("name"), page.Version, q.Entity.Code, numberText(page.Sequence), projectionRows(page.Rows), page.NextCursor != "", page.NextCursor})
 	if err != nil {
 		return nil, err
 	}
@@ -363,8 +363,7 @@ func (s *Server) getProjectionRows(ctx context.Context, r request) (response, er
 	return answer{status: http.StatusOK, body: body}, err
 }
 
-// deadLetterReader gives the name that the reader of dead letters has among those of all
-// tenants.
+// deadLetterReader returns the reader's name that is unique among all tenants.
 func (s *Server) deadLetterReader(ctx context.Context, kind, name string) (string, error) {
 	if name == "" || kind != "" && kind != ports.LetterOfProjection {
 		return name, nil

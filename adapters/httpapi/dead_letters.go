@@ -17,7 +17,7 @@ var deadLetterHandlers = handlers{
 	"listDeadLetters": (*Server).listDeadLetters,
 }
 
-// deadLetterCursor is where a page of dead letters ended.
+// deadLetterCursor is the position of the last dead letter of a page.
 type deadLetterCursor struct {
 	Kind      string `json:"k"`
 	Name      string `json:"n"`
@@ -79,12 +79,12 @@ func (s *Server) listDeadLetters(ctx context.Context, r request) (response, erro
 	}
 	for _, d := range list {
 		if d.Kind == ports.LetterOfProjection {
-			d.Name, _ = tenantProjectionName(ctx, d.Name) // of a partition that the caller sees
+			d.Name, _ = tenantProjectionName(ctx, d.Name) // the partition is visible, so the tenant is the caller's
 		}
 		out.DeadLetters = append(out.DeadLetters, api.DeadLetter{
-			Kind: d.Kind, Name: d.Name, Version: d.Version, LegalEntity: codes[d.Partition], Sequence: number(d.Sequence), EventID: d.EventID.String(),
+			Kind: d.Kind, Name: d.Name, Version: d.Version, LegalEntity: codes[d.Partition], Sequence: numberText(d.Sequence), EventID: d.EventID.String(),
 			Code: d.Code, Detail: d.Detail, Attempts: d.Attempts, FirstFailedAt: timeText(d.FirstFailedAt), LastFailedAt: timeText(d.LastFailedAt),
-			Status: d.Status, SettledAt: optionalTimeText(d.SettledAt), SettledBy: d.SettledBy, Reason: d.Reason,
+			Status: d.Status, SettledAt: optionalTime(d.SettledAt), SettledBy: d.SettledBy, Reason: d.Reason,
 		})
 	}
 	return reply(http.StatusOK, out)

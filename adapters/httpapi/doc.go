@@ -1,7 +1,18 @@
-// Package httpapi serves the HTTP API that openapi.yaml describes: who asks, may
-// they, is the body within the limits and well-formed, and only then the
-// application. It decides nothing about the books; it translates requests into
-// calls of the application and answers and faults back into documents.
+// Package httpapi serves the HTTP API.
+//
+// openapi/openapi.yaml is the source of its routes: [New] derives method, path,
+// parameters, body and access action of every operation from the document and binds
+// it to a handler by operation id. The handlers of a resource, and the table that
+// names them, are in the file of that resource; a new route is written into the
+// document and into that file.
+//
+// A [Server] checks each request in one order (authenticated, allowed, well-formed and
+// within the limits; access.go, request.go, body.go), calls a service of [Config], and
+// writes its answer or, for a fault, an RFC 9457 problem document (problem.go). It is
+// built by cmd/wire and by tests.
+//
+// The package decides nothing about the books. It converts a request once, to the
+// types of the application, and never stores anything.
 package httpapi
 
 //go:generate oapi-codegen -config internal/api/oapi-codegen.yaml openapi/openapi.yaml

@@ -13,7 +13,7 @@ var entityHandlers = handlers{
 	"getEntity": (*Server).getEntity,
 }
 
-// Entities folds entities: entity.Service.
+// Entities returns the states of entities: entities.Service.
 type Entities interface {
 	Read(ctx context.Context, q entities.Query) (entities.State, error)
 }
@@ -38,19 +38,19 @@ func (s *Server) getEntity(ctx context.Context, r request) (response, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The state alone is opened: nothing else in the answer comes from events.
+	// Only the state holds values of events, so only the state is opened.
 	state, err := s.openCopies(ctx, le.Partition, found.State)
 	if err != nil {
 		return nil, err
 	}
 	out := api.EntityState{
 		Entity: api.EntityIdentity{Type: r.path("type"), ID: r.path("id")}, LegalEntity: le.Code, State: state,
-		Version: sequenceText(found.Version), AsOfSequence: sequenceText(found.AsOf), HeadVersion: sequenceText(found.Head),
+		Version: numberText(found.Version), AsOfSequence: numberText(found.AsOf), HeadVersion: numberText(found.Head),
 		EventCount: found.EventCount, EventsFolded: found.Folded, Consistency: string(found.Reached), AsOf: r.query("as_of"), KnownAt: found.KnownAt,
 	}
 	if b := found.Snapshot; b != nil {
 		out.Snapshot = &api.EntitySnapshot{
-			Version: sequenceText(b.Version), AsOfSequence: sequenceText(b.AsOf), EventCount: b.EventCount,
+			Version: numberText(b.Version), AsOfSequence: numberText(b.AsOf), EventCount: b.EventCount,
 			EffectiveThrough: b.EffectiveThrough.String(), CreatedAt: timeText(b.CreatedAt), SizeBytes: len(b.State),
 		}
 	}
@@ -60,7 +60,7 @@ func (s *Server) getEntity(ctx context.Context, r request) (response, error) {
 // parseEffectiveDate reads the parameter as_of; "" is nil.
 func parseEffectiveDate(text string) (*event.Date, error) {
 	if text == "" {
-		return nil, nil //nolint:nilnil // no date is no limit
+		return nil, nil //nolint:nilnil // nil is no limit
 	}
 	d, err := event.ParseDate(text)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/erasure"
@@ -30,7 +29,7 @@ const (
 	actionApproveErase  = "erasure.approve"
 )
 
-// erasures gives the service, or what a server without keys answers.
+// erasures returns the service, or the fault of a server without keys.
 func (s *Server) erasures() (Erasures, error) {
 	if s.config.Erasures == nil {
 		return nil, fault.New(fault.FailedPrecondition, "pii.keys_missing", "this server has no key service and nothing to erase; ask an operator to configure one")
@@ -74,8 +73,8 @@ func (s *Server) requestErasure(ctx context.Context, r request, body *api.NewEra
 	return a, err
 }
 
-// checkLegalEntities refuses an empty list: whoever sends one may mean nobody or
-// everybody. The service checks whether the caller may see the legal entities.
+// checkLegalEntities refuses an empty list, which could mean none or all. The service
+// checks whether the caller may see the legal entities.
 func checkLegalEntities(codes []string) error {
 	if codes != nil && len(codes) == 0 {
 		return fault.New(fault.Invalid, "request.member_empty", "name a legal entity, or leave the member out for all").WithField("/legal_entities")
@@ -162,8 +161,8 @@ func (s *Server) rejectErasureRequest(ctx context.Context, r request, body *api.
 	})
 }
 
-// decideErasure lets the second person decide. The policy is asked again now that it
-// is known who made the request.
+// decideErasure records the decision of the second person. The policy is asked again,
+// because only now the requester is known.
 func (s *Server) decideErasure(ctx context.Context, idText string, decision func(Erasures, event.ID) (erasure.Status, error)) (answer, error) {
 	service, found, err := s.findErasure(ctx, idText)
 	if err != nil {
@@ -240,13 +239,6 @@ func erasureAnswer(e erasure.Status) api.ErasureRequest {
 		out.DaysLeft = &e.DaysLeft
 	}
 	return out
-}
-
-func optionalTime(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return timeText(t)
 }
 
 func dateText(d *event.Date) string {

@@ -60,9 +60,9 @@ func (s *Server) readSelection(ctx context.Context, action string, r request) (q
 	return sel, s.checkAgainstRegistry(ctx, &sel)
 }
 
-// checkAgainstRegistry asks the registry which types are of the modules, and refuses a
-// predicate over a field that any of the types asked for declares as personal: it
-// would compare sealed values, and answer nothing true about the persons.
+// checkAgainstRegistry resolves the modules of a selection to event types, and refuses a
+// predicate over a field that is personal in any selected type: it would compare sealed
+// values.
 func (s *Server) checkAgainstRegistry(ctx context.Context, sel *query.Selection) error {
 	registered, err := s.config.Types.List(ctx)
 	if err != nil {
@@ -108,7 +108,8 @@ func unknownModule(field string) error {
 	return fault.New(fault.Invalid, "query.module_unknown", "no event type belongs to one of these modules; GET /api/event-types lists types with their modules").WithField(field)
 }
 
-// unknownType refuses a type of which whoever asks would wait for events in vain.
+// unknownType refuses a type that is not registered, so that the caller does not wait for
+// events that cannot come.
 func unknownType(field string) error {
 	return fault.New(fault.Invalid, "query.event_type_unknown", "one of these event types is not registered; GET /api/event-types lists them").WithField(field)
 }
@@ -219,9 +220,9 @@ func parseIncludeData(text string) (bool, error) {
 	}
 }
 
-// parseMoment reads a bound in time: a time, or a date for the UTC day. An upper bound
-// is inclusive to the caller and exclusive to the store, so it is the end of the
-// day, or the microsecond after the time.
+// parseMoment reads a bound in time: a time, or a date for the UTC day. Upper bounds include
+// their value for the caller and exclude it for the store, so the result is the end of
+// the day, or the microsecond after the time.
 func parseMoment(text string, until bool) (time.Time, bool) {
 	if d, err := event.ParseDate(text); err == nil {
 		if until {
@@ -246,7 +247,7 @@ func invalidParameter(name, want string) error {
 
 func parsePageLimit(text string) (int, error) { return parsePageCount("limit", text) }
 
-// parsePageCount reads how many events a page may have.
+// parsePageCount reads the number of events on a page.
 func parsePageCount(name, text string) (int, error) {
 	if text == "" {
 		return defaultPage, nil

@@ -13,20 +13,19 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// renderer writes events as the API shows them everywhere, in the order of the
-// API's documentation. Stored JSON is copied, never decoded: a page of a thousand
-// events costs a tenth of what encoding structs did, and data keeps its bytes.
+// renderer writes events in the one form that all answers share. Stored JSON is copied
+// and never decoded: that takes a tenth of the time of encoding structs, and data keeps
+// its bytes.
 type renderer struct {
 	b           []byte
-	entityCodes map[event.PartitionID]string // legal entities that the caller may see
+	entityCodes map[event.PartitionID]string // of the legal entities that the caller may see
 	withoutData bool                         // leave the payload out
 }
 
-// render prepares a renderer and the events for it, opened for the caller. Legal
-// entities are looked up only if an event was caused in another one.
-//
-// They are in the version in which their type is read, unless the caller asked for
-// what is stored. That comes before opening: programs see no personal value.
+// render prepares a renderer and the events for it: upcast unless the caller asked for
+// stored events, then with personal values opened. Upcasting comes first, because its
+// programs must not see personal values. Legal entities are looked up only if an event
+// was caused in another one.
 func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*renderer, []event.Recorded, error) {
 	var err error
 	if s.config.Upcaster != nil && !callOf(ctx).wantsRaw {
@@ -61,7 +60,7 @@ func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*render
 func (r *renderer) raw(s string)   { r.b = append(r.b, s...) }
 func (r *renderer) bytes(v []byte) { r.b = append(r.b, v...) }
 
-// text writes a JSON string. Characters for HTML are left as they are.
+// text writes a JSON string without escaping HTML characters.
 func (r *renderer) text(s string) {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
@@ -184,10 +183,10 @@ func (r *renderer) scope(s *event.Scope) {
 	r.raw("}")
 }
 
-// What a payload's members are called where they are stored, and where they are shown.
+// The names of a payload's members in the store and in answers.
 var storedMembers, shownMembers = []string{"data", "dimensions", "entity_refs"}, []string{"data", "dimensions", "entities"}
 
-// payload copies the stored members.
+// payload copies the members of a stored payload under the names of the API.
 func (r *renderer) payload(e *event.Recorded) error {
 	var values [3][]byte
 	err := jsondoc.Members(e.Payload, storedMembers, values[:])

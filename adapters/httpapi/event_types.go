@@ -67,9 +67,8 @@ func registrationOf(b *api.EventTypeRegistration) eventtype.Registration {
 	return reg
 }
 
-// answerRepeatedRegistration answers a repeated registration. A version never changes, so
-// the stored one tells whether this is the same request again; nothing needs to be
-// kept under the key.
+// answerRepeatedRegistration answers a registration that is sent again. A version never
+// changes, so comparing with the stored one replaces a stored idempotency key.
 func (s *Server) answerRepeatedRegistration(ctx context.Context, reg eventtype.Registration, duplicate error) (answer, error) {
 	versions, err := s.config.Types.Fetch(ctx, reg.Type)
 	if err != nil {
@@ -90,7 +89,7 @@ func (s *Server) answerRepeatedRegistration(ctx context.Context, reg eventtype.R
 	return answer{}, duplicate
 }
 
-// sameDocument compares two values as JSON, whatever the order of members.
+// sameDocument compares two values as JSON, ignoring the order of members.
 func sameDocument(a, b any) bool {
 	canonical := func(v any) []byte {
 		var document any
@@ -197,8 +196,8 @@ func (s *Server) checkEventType(ctx context.Context, _ request, body *api.EventT
 	return reply(http.StatusOK, out)
 }
 
-// parseProof is what a caller brings along to have upcasters proven, with the legal entities
-// whose events may be named to them.
+// parseProof reads the token of an earlier check of upcasters, and adds the legal entities
+// whose events may be named to the caller.
 func (s *Server) parseProof(ctx context.Context, token string) (registry.Proof, error) {
 	visible, err := s.visibleLegalEntities(ctx)
 	if err != nil {
@@ -211,7 +210,7 @@ func (s *Server) parseProof(ctx context.Context, token string) (registry.Proof, 
 	return p, nil
 }
 
-// pointAtProof makes a fault of a token point to where it was sent.
+// pointAtProof moves a fault about the cursor to the member that carries it.
 func pointAtProof(err error) error {
 	if f, ok := fault.As(err); ok && f.Field == "cursor" {
 		return f.WithField("/proof")
@@ -219,7 +218,7 @@ func pointAtProof(err error) error {
 	return err
 }
 
-// violationAnswer is a finding as it is written.
+// violationAnswer converts a finding.
 func violationAnswer(v fault.Violation) api.Violation {
 	return api.Violation{
 		Field: v.Field, Code: v.Code, Rule: v.Rule, Severity: v.Severity, Detail: v.Detail, Expected: v.Expected, Got: v.Got,

@@ -46,7 +46,7 @@ func (s *Server) listEvents(ctx context.Context, r request) (response, error) {
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
-// parseID reads the id of an event or an intent. What is no id is not found.
+// parseID reads the id of an event or an intent. A malformed id is not found.
 func parseID(text, notFound string) (event.ID, error) {
 	id, err := event.ParseID(text)
 	if err != nil {

@@ -17,8 +17,8 @@ var exportHandlers = handlers{
 	"exportEvents": (*Server).exportEvents,
 }
 
-// The pages of an export: their sizes in events, and the bytes between which the
-// size stays as it is. An export holds one page at a time.
+// An export holds one page at a time. Its size in events is halved above
+// maxExportPageBytes and doubled below minExportPageBytes.
 const (
 	firstExportPage    = 100
 	maxExportPageBytes = 8 << 20
@@ -27,7 +27,7 @@ const (
 
 const actionExport = "events.export"
 
-// export is an answer under way: JSON Lines, a page at a time.
+// export streams JSON Lines, a page at a time.
 type export struct {
 	server      *Server
 	ctx         context.Context
@@ -57,8 +57,8 @@ func (s *Server) exportEvents(ctx context.Context, r request) (response, error) 
 	return e, e.read()
 }
 
-// reauthorize looks again at who asks: an export may last longer than a token or a
-// right.
+// reauthorize checks the token and the rights again before each page, because an
+// export may outlive them.
 func (e *export) reauthorize(ctx context.Context) error {
 	call := callOf(ctx)
 	p, err := e.server.config.Access.Authenticate(ctx, call.token)
@@ -73,7 +73,7 @@ func (e *export) reauthorize(ctx context.Context) error {
 	return e.server.config.Access.Authorize(ctx, p, a)
 }
 
-// read fetches the next page and writes its lines down.
+// read fetches and renders the next page.
 func (e *export) read() error {
 	ctx, cancel := context.WithTimeout(e.ctx, e.server.limits.Request)
 	defer cancel()
@@ -99,7 +99,7 @@ func (e *export) read() error {
 		if err := w.event(&shown[i]); err != nil {
 			return err
 		}
-		if line := w.b[from:]; bytes.ContainsAny(line, "\r\n") { // white space between members, kept as it was sent
+		if line := w.b[from:]; bytes.ContainsAny(line, "\r\n") { // stored JSON may have line breaks between members
 			w.b = append(w.b[:from], jsondoc.AppendCompact(nil, line)...)
 		}
 		w.raw("\n")
@@ -117,9 +117,9 @@ func (e *export) read() error {
 	return nil
 }
 
-// write sends the pages as they come. An error ends the export
-// with a line that says so and with a connection that breaks off, so that nobody
-// takes it for complete.
+// write sends the pages as they are read. An error ends the export with a line that
+// carries the problem and with an aborted connection, so that the caller cannot take
+// the export for complete.
 func (e *export) write(w http.ResponseWriter) error {
 	h := w.Header()
 	h.Set(echo.HeaderContentType, "application/jsonl")
@@ -152,7 +152,7 @@ func (e *export) write(w http.ResponseWriter) error {
 				last = append(append(append(last, `,"next_cursor":"`...), e.sel.Cursor...), '"')
 			}
 			if _, err := w.Write(append(last, "}\n"...)); err == nil {
-				_ = connection.Flush() // the connection ends here in any case
+				_ = connection.Flush() // the connection is aborted in any case
 			}
 			return e.abort()
 		}
@@ -163,7 +163,7 @@ func (e *export) cursorLine(b []byte) []byte {
 	return append(append(append(b, `{"next_cursor":"`...), e.sel.Cursor...), "\"}\n"...)
 }
 
-// abort makes the connection break off once the request has been reported.
+// abort marks the connection to be aborted once the request is in the log.
 func (e *export) abort() error {
 	callOf(e.ctx).isAborted = true
 	return nil

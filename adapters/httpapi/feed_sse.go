@@ -23,7 +23,7 @@ func (f *liveFeed) write(w http.ResponseWriter) error {
 	return f.serveEvents(w)
 }
 
-// eventStream is a reader of server-sent events.
+// eventStream sends a feed as server-sent events.
 type eventStream struct {
 	feed       *liveFeed
 	w          http.ResponseWriter
@@ -34,16 +34,16 @@ type eventStream struct {
 // reconnectMS is how long clients are told to wait before they connect again.
 const reconnectMS = "2000"
 
-// serveEvents writes server-sent events. A feed that ends for a reason says so with an
-// event "problem": "error" is what browsers name their own trouble.
+// serveEvents writes server-sent events. A feed that the server ends closes with an
+// event named "problem", because browsers use "error" for their own failures.
 func (f *liveFeed) serveEvents(w http.ResponseWriter) error {
 	h := w.Header()
 	h.Set(echo.HeaderContentType, "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // proxies must not hold events back
+	h.Set("X-Accel-Buffering", "no") // proxies must not buffer
 	w.WriteHeader(http.StatusOK)
 	s := &eventStream{feed: f, w: w, connection: http.NewResponseController(w)}
 	if gone := s.send(f.ctx, []byte("retry: "+reconnectMS+"\n\n")); gone != nil {
-		return nil //nolint:nilerr // nobody is left to tell
+		return nil //nolint:nilerr // the reader has left
 	}
 	err := f.run(f.ctx, "sse", s)
 	if errors.Is(err, live.ErrDisconnected) || fault.CodeOf(err) == live.CodeTooSlow {
@@ -57,7 +57,7 @@ func (f *liveFeed) serveEvents(w http.ResponseWriter) error {
 	return nil
 }
 
-// endCode is what the log says about the end of a feed.
+// endCode is the code that the request log shows for the end of a feed.
 func endCode(err error) string {
 	if errors.Is(err, live.ErrDisconnected) {
 		return ""
@@ -65,7 +65,7 @@ func endCode(err error) string {
 	return fault.CodeOf(err)
 }
 
-// send writes and flushes within the time that a reader has.
+// send writes and flushes within WriteTimeout.
 func (s *eventStream) send(ctx context.Context, b []byte) error {
 	// A recorder in a test has no deadline to set; a connection always has.
 	_ = s.connection.SetWriteDeadline(time.Now().Add(s.feed.writeTimeout))
@@ -77,7 +77,7 @@ func (s *eventStream) send(ctx context.Context, b []byte) error {
 	return sendError(err)
 }
 
-// sendError says why a reader did not take something.
+// sendError converts an error of writing: the reader was too slow, or has left.
 func sendError(err error) error {
 	switch {
 	case err == nil:
@@ -113,7 +113,8 @@ func (s *eventStream) Events(ctx context.Context, events []event.Recorded, curso
 	return nil
 }
 
-// maxWriteBytes bounds what a reader must take within one deadline, but for one event.
+// maxWriteBytes bounds what a reader must receive within one WriteTimeout, unless one
+// event is larger.
 const maxWriteBytes = 256 << 10
 
 // CaughtUp implements live.Sink.
@@ -124,8 +125,8 @@ func (s *eventStream) CaughtUp(ctx context.Context, cursor string) error {
 	return s.send(ctx, s.b)
 }
 
-// Heartbeat implements live.Sink: a comment, and an id without an event where the
-// position has moved over what the filters leave out.
+// Heartbeat implements live.Sink: a comment, with an id if the position moved over
+// events that the filters leave out.
 func (s *eventStream) Heartbeat(ctx context.Context, cursor string) error {
 	s.b = s.b[:0]
 	if cursor != "" {

@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	maxMessageBytes  = headerBytes      // from a client: a cursor, as it may be in a header
+	maxMessageBytes  = headerBytes      // from a client: a cursor is as long as in a header
 	subscribeTimeout = 10 * time.Second // for the message that begins a feed
 	closeTimeout     = 5 * time.Second  // for the last message
-	closeCodeBase    = 4000             // close codes are this and the problem's status
+	closeCodeBase    = 4000             // plus the problem's status
 )
 
-// checkHandshake refuses what can still be refused with a problem document.
+// checkHandshake refuses a request while it can still be answered with a problem
+// document.
 func (s *Server) checkHandshake(r *http.Request) error {
 	if !sameOrigin(r, s.config.Live.Origins) {
 		return fault.New(fault.Forbidden, "feed.origin_refused", "pages of this origin may not open feeds; add its host to feeds.origins")
@@ -48,7 +49,7 @@ func matchesAny(patterns []string, host string) bool {
 	})
 }
 
-// socket is a reader at a WebSocket.
+// socket sends a feed over a WebSocket.
 type socket struct {
 	feed *liveFeed
 	conn *websocket.Conn
@@ -65,18 +66,18 @@ type command struct {
 	} `json:"options"`
 }
 
-// serveWebSocket sends messages until the feed ends, and then why.
+// serveWebSocket sends messages until the feed ends, and then the reason.
 func (f *liveFeed) serveWebSocket(w http.ResponseWriter) error {
 	conn, err := websocket.Accept(w, f.request, &websocket.AcceptOptions{
-		Subprotocols: []string{feedProtocol}, InsecureSkipVerify: true, // checkHandshake has looked at the origin
+		Subprotocols: []string{feedProtocol}, InsecureSkipVerify: true, // checkHandshake checks the origin
 	})
 	if err != nil {
-		return nil // answered
+		return nil // Accept has answered
 	}
 	defer func() { _ = conn.CloseNow() }()
 	conn.SetReadLimit(maxMessageBytes)
 	s := &socket{feed: f, conn: conn}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(f.ctx)) // a hijacked request's context tells nothing
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(f.ctx)) // a hijacked request's context ends at once
 	defer cancel(nil)
 	commands := make(chan command)
 	go s.readCommands(ctx, cancel, commands)
@@ -88,10 +89,10 @@ func (f *liveFeed) serveWebSocket(w http.ResponseWriter) error {
 	return nil
 }
 
-// readCommands reads what the client sends; also its answers to pings are read here.
+// readCommands reads the client's messages, and with them its answers to pings.
 func (s *socket) readCommands(ctx context.Context, cancel context.CancelCauseFunc, commands chan<- command) {
 	for {
-		_, text, err := s.conn.Read(context.WithoutCancel(ctx)) // ends with the connection: a canceled read would break it off
+		_, text, err := s.conn.Read(context.WithoutCancel(ctx)) // ends with the connection; a canceled read would close it
 		if err != nil {
 			cancel(live.ErrDisconnected)
 			return
@@ -111,7 +112,7 @@ func (s *socket) readCommands(ctx context.Context, cancel context.CancelCauseFun
 	}
 }
 
-// awaitSubscribe waits for the client's message unless the address said where to begin.
+// awaitSubscribe waits for the client's message unless the query gives the position.
 func (s *socket) awaitSubscribe(ctx context.Context, commands <-chan command) error {
 	if s.feed.hasFrom {
 		return nil
@@ -150,7 +151,7 @@ func unknownAction() error {
 	return fault.New(fault.Invalid, "feed.action_unknown", `the only action is "subscribe", once, before the feed begins; end a feed by closing its connection`).WithField("/action")
 }
 
-// refuseCommands ends a feed whose client says something while it runs.
+// refuseCommands ends a feed whose client sends a message while it runs.
 func refuseCommands(ctx context.Context, cancel context.CancelCauseFunc, commands <-chan command) {
 	select {
 	case <-ctx.Done():
@@ -159,7 +160,7 @@ func refuseCommands(ctx context.Context, cancel context.CancelCauseFunc, command
 	}
 }
 
-// sendEnd says why, as a message and as a close code, and where to go on.
+// sendEnd sends the reason as a message and as a close code, with the cursor to continue at.
 func (s *socket) sendEnd(err error) {
 	callOf(s.feed.ctx).code = endCode(err)
 	if errors.Is(err, live.ErrDisconnected) || fault.CodeOf(err) == live.CodeTooSlow {
@@ -180,7 +181,7 @@ func (s *socket) sendEnd(err error) {
 	if code == live.CodeStopping {
 		closing = websocket.StatusGoingAway
 	}
-	_ = s.conn.Close(closing, code) // the connection ends in any case
+	_ = s.conn.Close(closing, code) // the connection is closed in any case
 }
 
 func (s *socket) send(ctx context.Context, b []byte) error {
@@ -193,8 +194,8 @@ func (s *socket) send(ctx context.Context, b []byte) error {
 	return sendError(err)
 }
 
-// sendContext bounds what a reader has to take. When a feed ends, what is on its way may
-// still arrive: a canceled write would break the connection off.
+// sendContext bounds one write. A write that is in progress when the feed ends may still
+// complete: canceling it would close the connection before the last message.
 func (s *socket) sendContext(ctx context.Context) (context.Context, func()) {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.feed.writeTimeout)
 	unlink := context.AfterFunc(ctx, func() { time.AfterFunc(closeTimeout, cancel) })
@@ -223,8 +224,8 @@ func (s *socket) CaughtUp(ctx context.Context, cursor string) error {
 	return s.send(ctx, s.b)
 }
 
-// Heartbeat implements live.Sink: a message for the client's program, and a ping whose
-// answer shows that somebody is there.
+// Heartbeat implements live.Sink: a message for the program, and a ping whose answer
+// shows that the client is connected.
 func (s *socket) Heartbeat(ctx context.Context, cursor string) error {
 	s.b = append(s.b[:0], `{"type":"heartbeat"`...)
 	if cursor != "" {

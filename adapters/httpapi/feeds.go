@@ -61,16 +61,16 @@ type LiveConfig struct {
 	Batch   int // events of one page; 0 is 100
 }
 
-// isFeed tells requests whose answers are never packed nor held back.
+// isFeed reports whether the answer is a feed, which is neither compressed nor buffered.
 func isFeed(c echo.Context) bool { return strings.HasPrefix(c.Request().URL.Path, pathFeeds) }
 
-// skipsCompression tells requests whose answers are not compressed.
+// skipsCompression reports whether the answer is sent uncompressed.
 func skipsCompression(c echo.Context) bool {
 	return isProbe(c) || isFeed(c) || refusesGzip(c.Request())
 }
 
-// refusesGzip tells requests that name gzip with weight 0, which RFC 9110 has them do to
-// be spared it. The middleware only looks for the word.
+// refusesGzip reports whether the request names gzip with weight 0, as RFC 9110 has it.
+// The middleware only searches for the word.
 func refusesGzip(r *http.Request) bool {
 	for _, line := range r.Header.Values(echo.HeaderAcceptEncoding) {
 		for coding := range strings.SplitSeq(line, ",") {
@@ -87,14 +87,14 @@ func refusesGzip(r *http.Request) bool {
 	return false
 }
 
-// wantsWebSocket tells the transport that is asked for.
+// wantsWebSocket reports which transport the request asks for.
 func wantsWebSocket(r *http.Request) bool {
 	return strings.EqualFold(r.Header.Get(echo.HeaderUpgrade), "websocket")
 }
 
-// tokenOf takes the access token out of a request. Browsers cannot set headers of a
-// WebSocket, so there the token may be one of the subprotocols; never is it in the
-// URL, which logs keep.
+// tokenOf returns the access token of a request. Browsers cannot set headers of a
+// WebSocket, so there the token may be one of the subprotocols. It is never in the URL,
+// which logs keep.
 func tokenOf(r *http.Request) string {
 	if h := r.Header.Get(echo.HeaderAuthorization); h != "" || !strings.HasPrefix(r.URL.Path, pathFeeds) || !wantsWebSocket(r) {
 		return bearer(h)
@@ -116,14 +116,14 @@ func subprotocols(r *http.Request) (out []string) {
 	return out
 }
 
-// liveFeed is a feed under way, whatever it is sent over.
+// liveFeed is an open feed, over either transport.
 type liveFeed struct {
 	server             *Server
 	ctx                context.Context
 	request            *http.Request
 	open               func(from string, given bool) (followedSource, error)
-	entities           []string // that were named; each must stay readable
-	followsAll         bool     // follows all that the caller may see
+	entities           []string // named by the caller; each must stay readable
+	followsAll         bool     // the caller named none: all that it may see
 	withoutData        bool     // without payloads
 	cursorsAreVersions bool     // cursors are versions of a stream
 	from               string
@@ -134,7 +134,7 @@ type liveFeed struct {
 	writeTimeout       time.Duration // for one message
 }
 
-// followedSource is a source whose rights may change.
+// followedSource is a source that follows changes of the caller's rights.
 type followedSource interface {
 	live.Source
 	UpdateAccess(ctx context.Context, readable, roles []string) error
@@ -199,8 +199,8 @@ func (s *Server) subscribeToAll(ctx context.Context, r request) (response, error
 	return f, f.checkAdmission(r.query("from"), r.query("include_data"))
 }
 
-// requireTypes refuses types that nobody registered: a feed of a misspelt one would stay
-// silent for ever, and an empty page of it would be taken for a fact about the books.
+// requireTypes refuses types that are not registered: a feed of a misspelt type would
+// stay silent, and an empty page of it would look like a fact.
 func (s *Server) requireTypes(ctx context.Context, field string, types ...string) error {
 	unknown, err := s.config.Types.Unregistered(ctx, types)
 	if err == nil && len(unknown) > 0 {
@@ -209,7 +209,8 @@ func (s *Server) requireTypes(ctx context.Context, field string, types ...string
 	return err
 }
 
-// wantsModules tells whose a type is, also one that is registered while a feed runs.
+// wantsModules returns a predicate over event types, which also resolves types that are
+// registered while the feed runs.
 func (s *Server) wantsModules(modules []string) func(context.Context, string) (bool, error) {
 	known := map[string]bool{}
 	return func(ctx context.Context, eventType string) (bool, error) {
@@ -233,7 +234,7 @@ func notServed() error {
 	return fault.New(fault.Unavailable, "feed.not_served", "this server has no live feeds; read GET /api/streams/$all and come back with its cursors")
 }
 
-// checkAdmission checks all that can be refused with a status, while there still is one.
+// checkAdmission checks everything that must be refused before the status is sent.
 func (f *liveFeed) checkAdmission(from, includeData string) (err error) {
 	c := f.server.config.Live
 	if c.Feeds == nil || c.Live == nil {
@@ -275,12 +276,11 @@ func (f *liveFeed) checkAdmission(from, includeData string) (err error) {
 	return nil
 }
 
-// checkPosition compares where to begin with the log, so that a position that cannot be
-// gone on from is answered with its status. The feed starts anew from the same position:
-// what is written meanwhile is not left out. What only the server is to blame for is left
-// to the feed, which says it and has browsers come again; to a status of 503 they would
-// never come back. A WebSocket is told in its own messages, since browsers show its
-// clients no status.
+// checkPosition refuses a position that the log cannot continue from, with a status. The
+// feed itself starts at the same position afterwards, so no event between the two is
+// lost. Failures of the server are left to the feed: browsers reconnect after its
+// message, and never after a status of 503. A WebSocket is refused by a message, because
+// browsers hide the status from its clients.
 func (f *liveFeed) checkPosition() error {
 	if wantsWebSocket(f.request) {
 		return nil
@@ -295,16 +295,15 @@ func (f *liveFeed) checkPosition() error {
 	return err
 }
 
-// headerBytes are taken of a request's headers. A cursor over all legal entities has 18 to
-// 24 bytes for each of them, and a feed goes on with one in Last-Event-ID: this is enough
-// for 5,000.
+// headerBytes bounds a request's headers. A cursor over all legal entities has 18 to 24
+// bytes for each of them, and Last-Event-ID carries one: this is enough for 5,000.
 const headerBytes = 128 << 10
 
-// positionTimeout bounds the look at a position before a feed begins.
+// positionTimeout bounds checkPosition.
 const positionTimeout = 10 * time.Second
 
-// reauthorize looks again at who reads. What somebody could see and no longer may ends the
-// feed, so that nothing goes missing silently; more to see is simply shown.
+// reauthorize checks the token and the rights again. Losing a legal entity ends the feed,
+// so that no event is left out silently; new ones join it.
 func (f *liveFeed) reauthorize(ctx context.Context) error {
 	this, access := callOf(f.ctx), f.server.config.Access
 	p, err := access.Authenticate(ctx, this.token)
@@ -326,8 +325,8 @@ func (f *liveFeed) reauthorize(ctx context.Context) error {
 	return f.source.UpdateAccess(ctx, p.LegalEntities, p.Roles)
 }
 
-// hasShrunk tells whether a set of legal entities is smaller than it was; an empty one is
-// all of them.
+// hasShrunk reports whether a set of legal entities lost a member; an empty set is all of
+// them.
 func hasShrunk(before, now []string) bool {
 	if len(now) == 0 {
 		return false
@@ -343,7 +342,7 @@ func (f *liveFeed) run(ctx context.Context, transport string, sink live.Sink) er
 	})
 }
 
-// renderEach writes the events of a page as answers show them, each by itself.
+// renderEach renders each event of a page by itself.
 func (f *liveFeed) renderEach(ctx context.Context, events []event.Recorded) ([][]byte, error) {
 	w, shown, err := f.server.render(ctx, events)
 	if err != nil {
@@ -360,14 +359,14 @@ func (f *liveFeed) renderEach(ctx context.Context, events []event.Recorded) ([][
 	out, from := make([][]byte, len(shown)), 0
 	for i, end := range ends {
 		out[i], from = w.b[from:end:end], end
-		if bytes.ContainsAny(out[i], "\r\n") { // white space between members, kept as it was sent
+		if bytes.ContainsAny(out[i], "\r\n") { // stored JSON may have line breaks between members
 			out[i] = jsondoc.AppendCompact(nil, out[i])
 		}
 	}
 	return out, nil
 }
 
-// appendPosition is the member that tells where a feed stands.
+// appendPosition appends the member with the position of the feed.
 func (f *liveFeed) appendPosition(b []byte, cursor string) []byte {
 	if f.cursorsAreVersions {
 		return append(append(b, `"version":`...), cursor...)
@@ -375,7 +374,7 @@ func (f *liveFeed) appendPosition(b []byte, cursor string) []byte {
 	return append(append(append(b, `"cursor":"`...), cursor...), '"')
 }
 
-// problemDocument words why a feed ended, as every other problem.
+// problemDocument renders the reason why a feed ended.
 func (f *liveFeed) problemDocument(err error) (body []byte, status int, code string) {
 	p, _ := f.server.problemOf(f.ctx, err)
 	body, failed := p.encode(nil)
@@ -385,7 +384,7 @@ func (f *liveFeed) problemDocument(err error) (body []byte, status int, code str
 	return body, p.Status, p.Code
 }
 
-// closeFeeds ends the feeds, which would otherwise outlast every shutdown.
+// closeFeeds ends the feeds, which would otherwise never let a shutdown finish.
 func (s *Server) closeFeeds(ctx context.Context) error {
 	if s.config.Live.Live == nil {
 		return nil
@@ -395,7 +394,8 @@ func (s *Server) closeFeeds(ctx context.Context) error {
 
 var _ followedSource = (*query.AllFeed)(nil)
 
-// sameOrigin tells whether a page may open WebSockets here. Programs send no origin.
+// sameOrigin reports whether a web page may open WebSockets here. Programs send no
+// origin.
 func sameOrigin(r *http.Request, patterns []string) bool {
 	origin := r.Header.Get(echo.HeaderOrigin)
 	if origin == "" {

@@ -22,14 +22,14 @@ const (
 	healthFailing  = "failing"
 )
 
-// Degraded is an error of a check without which the server does less but still
-// serves: traffic goes on coming to it.
+// Degraded is the error of a check that the server can serve without, at reduced
+// function: it stays ready.
 type Degraded struct{ Err error }
 
 // Error implements error.
 func (d Degraded) Error() string { return d.Err.Error() }
 
-// Unwrap gives what is wrong.
+// Unwrap returns the cause.
 func (d Degraded) Unwrap() error { return d.Err }
 
 // getLiveness answers GET /livez.
@@ -72,7 +72,7 @@ func isDegraded(err error) bool {
 	return ok
 }
 
-// metricsPage lets the metrics' own handler write.
+// metricsPage answers with the handler of the metrics.
 type metricsPage struct {
 	page http.Handler
 	ctx  context.Context

@@ -64,13 +64,13 @@ func (s *Server) submitIntent(ctx context.Context, r request, body *api.IntentRe
 	if err != nil {
 		return nil, err
 	}
-	// The drafts of a dry run may take over what a read model or an event has sealed.
+	// The drafts of a dry run may carry sealed values of read models and events.
 	a.body, err = s.openCopies(ctx, le.Partition, a.body)
 	return a, err
 }
 
-// statusOf is 200 for what has changed nothing now, 202 for what waits, 201 for
-// what is done.
+// statusOf is 200 for a request that changed nothing, 202 for an intent that waits for
+// approval, 201 for an executed one.
 func statusOf(o pipeline.Outcome) int {
 	switch {
 	case o.Replayed || o.Status == intent.Planned:
@@ -108,7 +108,7 @@ func intentEvents(results []pipeline.Result) []api.IntentEvent {
 	out := make([]api.IntentEvent, len(results))
 	for i, e := range results {
 		out[i] = api.IntentEvent{
-			ID: e.ID.String(), Type: e.Type, Sequence: sequenceText(e.Sequence), Stream: e.Stream.String(), StreamVersion: int64(e.StreamVersion),
+			ID: e.ID.String(), Type: e.Type, Sequence: numberText(e.Sequence), Stream: e.Stream.String(), StreamVersion: int64(e.StreamVersion),
 		}
 	}
 	return out

@@ -21,13 +21,13 @@ import (
 type call struct {
 	requestID string
 	route     string // "" until an operation has been found
-	token     string // of the caller; long answers look at it again
+	token     string // of the caller; long answers check it again
 	principal ports.Principal
 	body      []byte        // as sent, checked; valid until the answer
 	code      string        // of the problem that answered it
 	request   *http.Request // of a live feed
 	wantsRaw  bool          // events are wanted as they are stored
-	isAborted bool          // the answer broke off; its connection must not look as if it had ended well
+	isAborted bool          // the answer is incomplete; the connection must end with an error
 }
 
 type callKey struct{}
@@ -79,8 +79,8 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// isStreaming are the routes whose answers last as long as they need; each of their
-// pages has the deadline of a request.
+// isStreaming holds the routes whose answers have no deadline as a whole; each of their
+// pages has that of a request.
 var isStreaming = map[string]bool{"/api/events/export": true, pathFeedAll: true, pathFeedStream: true}
 
 func (s *Server) report(ctx context.Context, c echo.Context, this *call, took time.Duration) {
@@ -89,7 +89,7 @@ func (s *Server) report(ctx context.Context, c echo.Context, this *call, took ti
 		route = unmatched
 	}
 	status := c.Response().Status
-	if this.request == nil || status >= http.StatusBadRequest { // how long a feed lasts is no latency
+	if this.request == nil || status >= http.StatusBadRequest { // the duration of a feed is no latency
 		s.config.Metrics.ObserveRequest(c.Request().Method, route, status, took)
 	}
 	level := slog.LevelInfo
@@ -117,7 +117,7 @@ func (s *Server) report(ctx context.Context, c echo.Context, this *call, took ti
 
 var errPanic = errors.New("panic")
 
-// isProbe tells the requests that machines repeat all day.
+// isProbe reports whether the request is one that monitors repeat.
 func isProbe(c echo.Context) bool {
 	switch c.Request().URL.Path {
 	case "/livez", "/readyz", "/metrics":
@@ -127,8 +127,8 @@ func isProbe(c echo.Context) bool {
 	}
 }
 
-// traceCodeOnly answers an error and hands its code alone to the tracer, which writes down
-// the text of what it is given: details may repeat the caller's words.
+// traceCodeOnly answers an error and passes only its code to the tracer, which records the
+// text of errors: details may quote the request.
 func (s *Server) traceCodeOnly(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		err := next(c)
@@ -140,8 +140,8 @@ func (s *Server) traceCodeOnly(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// recoverPanic turns a panic into a problem like any other error that nobody foresaw. The
-// panic's value may quote the request, so only its type and its place are logged.
+// recoverPanic turns a panic into an internal problem. The panic's value may quote the
+// request, so only its type and its stack are logged.
 func (s *Server) recoverPanic(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		defer func() {

@@ -13,7 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// maskAll is Personal without keys: nobody reads anything.
+// maskAll implements Personal without keys: every personal value is masked.
 type maskAll struct{}
 
 // Open implements Personal.
@@ -31,8 +31,8 @@ func (maskAll) Open(_ context.Context, documents []module.SealedDocument, _ modu
 	return nil
 }
 
-// openSealed opens the documents of one answer for the caller, all at once, so that each
-// key is fetched once. Values live in the answer only.
+// openSealed opens the documents of one answer for the caller together, so that each key
+// is fetched once. Opened values are kept nowhere but in the answer.
 func (s *Server) openSealed(ctx context.Context, documents []module.SealedDocument) error {
 	if len(documents) == 0 {
 		return nil
@@ -44,9 +44,9 @@ func (s *Server) openSealed(ctx context.Context, documents []module.SealedDocume
 	return asUnavailable(s.config.Personal.Open(ctx, documents, reader))
 }
 
-// asUnavailable answers whatever the key service and the key store complain about as a
-// matter of time: the request is right and its values are there, so the caller may
-// come again, and never gets a placeholder instead.
+// asUnavailable turns every failure of the key service and key store into Unavailable: the
+// request is valid, so the caller may retry, and never gets a placeholder instead of a
+// value.
 func asUnavailable(err error) error {
 	f, ok := fault.As(err)
 	if !ok || f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
@@ -60,8 +60,7 @@ func asUnavailable(err error) error {
 	return away.WithCause(err)
 }
 
-// openEvents gives the events with opened payloads. What the store gave stays as it
-// is.
+// openEvents returns copies of the events with opened payloads.
 func (s *Server) openEvents(ctx context.Context, recorded []event.Recorded) ([]event.Recorded, error) {
 	var documents []module.SealedDocument
 	var places []int
@@ -91,7 +90,7 @@ func (s *Server) openEvents(ctx context.Context, recorded []event.Recorded) ([]e
 	return opened, nil
 }
 
-// openIntent gives an intent's payload opened.
+// openIntent returns an intent's payload with opened values.
 func (s *Server) openIntent(ctx context.Context, stored intent.Intent) ([]byte, error) {
 	if !shredding.HasSealed(stored.Payload) {
 		return stored.Payload, nil
@@ -103,8 +102,9 @@ func (s *Server) openIntent(ctx context.Context, stored intent.Intent) ([]byte, 
 	return documents[0].Document, nil
 }
 
-// openCopies opens the copies in an encoded answer about a legal entity. Each says by
-// itself where it was sealed, which must be in that legal entity's part of the log.
+// openCopies opens the copied sealed values in an encoded answer about a legal entity.
+// Each names the record it was sealed for, which must be in that legal entity's
+// partition.
 func (s *Server) openCopies(ctx context.Context, p event.PartitionID, body []byte) ([]byte, error) {
 	if !shredding.HasSealed(body) {
 		return body, nil

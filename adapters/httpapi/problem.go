@@ -16,7 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// statuses is the one map from kinds of faults to HTTP.
+// statuses maps kinds of faults to HTTP.
 var statuses = map[fault.Kind]int{
 	fault.Internal:           http.StatusInternalServerError,
 	fault.Invalid:            http.StatusBadRequest,
@@ -55,11 +55,11 @@ var problemMembers = map[string]bool{
 	"actual": true, "holder": true, "violations": true, "retry_after_ms": true, "error_id": true,
 }
 
-// defaultRetry is advised when a store that is away does not say more.
+// defaultRetry is the Retry-After of an unavailable store that does not give one.
 const defaultRetry = time.Second
 
-// faultOf translates whatever a handler returned. ok is false for an error that
-// nobody foresaw; its text is for the log only.
+// faultOf converts the error of a handler. ok is false for an unexpected error, whose
+// text is for the log only.
 func faultOf(err error) (f *fault.Error, status int, ok bool) {
 	if f, ok := fault.As(err); ok {
 		return f, statuses[f.Kind], f.Kind != fault.Internal
@@ -94,7 +94,7 @@ func routerProblem(h *echo.HTTPError) *fault.Error {
 	}
 }
 
-// problemOf words an error as a problem and notes it for the log.
+// problemOf converts an error to a problem document and notes its code for the log.
 func (s *Server) problemOf(ctx context.Context, err error) (problem, *fault.Error) {
 	f, status, foreseen := faultOf(err)
 	call := callOf(ctx)
@@ -136,11 +136,11 @@ func (s *Server) answerProblem(err error, c echo.Context) {
 	}
 	h.Set(echo.HeaderContentType, "application/problem+json")
 	c.Response().WriteHeader(p.Status)
-	_, _ = c.Response().Write(body) // if the caller is gone nobody is left to tell
+	_, _ = c.Response().Write(body) // an error means that the caller has left
 }
 
-// errorChain gives the texts of an error and of the causes that a fault keeps to
-// itself.
+// errorChain returns the texts of an error and of the causes that a fault hides from
+// callers.
 func errorChain(err error) string {
 	text := err.Error()
 	if f, ok := fault.As(err); ok {
@@ -151,8 +151,7 @@ func errorChain(err error) string {
 	return text
 }
 
-// encode writes the document with the fault's further members behind the usual
-// ones.
+// encode writes the document, the fault's attributes after the standard members.
 func (p problem) encode(attributes map[string]any) ([]byte, error) {
 	body, err := encode(p)
 	if err != nil {

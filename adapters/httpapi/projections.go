@@ -4,9 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/projections"
@@ -30,8 +28,7 @@ const (
 	actionOperateProjections = "projections.operate"
 )
 
-// Projections is what operators see of projections and do to them:
-// projector.Operations.
+// Projections shows and operates projections: projections.Operations.
 type Projections interface {
 	List(ctx context.Context, visible []event.PartitionID) ([]projections.View, error)
 	Show(ctx context.Context, name string, visible []event.PartitionID) (projections.View, error)
@@ -40,7 +37,7 @@ type Projections interface {
 	DeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error)
 }
 
-// projections gives the service, or what a server without one answers.
+// projections returns the service, or the fault of a server without one.
 func (s *Server) projections() (Projections, error) {
 	if s.config.Projections == nil {
 		return nil, projectionsNotServed()
@@ -52,8 +49,8 @@ func projectionsNotServed() error {
 	return fault.New(fault.FailedPrecondition, "projection.not_served", "this server runs no projections; ask another one")
 }
 
-// visiblePartitions are the partitions that the caller may see, with the codes of their legal
-// entities.
+// visiblePartitions returns the partitions that the caller may see, with the codes of
+// their legal entities.
 func (s *Server) visiblePartitions(ctx context.Context) ([]event.PartitionID, map[event.PartitionID]string, error) {
 	visible, err := s.visibleLegalEntities(ctx)
 	if err != nil {
@@ -163,13 +160,13 @@ func (s *Server) operateProjection(ctx context.Context, r request, body *api.Pro
 	return s.showProjection(ctx, r.path("name"))
 }
 
-// perLegalEntityActions are the actions that are about legal entities, and then about those only that
-// the caller may see.
+// perLegalEntityActions are the actions on single legal entities: without one they apply to
+// those that the caller may see.
 var perLegalEntityActions = []projection.Action{projection.Fix, projection.Skip, projection.Reset}
 
-// checkDecidesForAll refuses who may see some legal entities what changes a projection for all.
-// Projections belong to the installation: where several tenants share it, only the
-// operators of Config.OperatorTenant decide for the others.
+// checkDecidesForAll refuses a change for all legal entities to callers who may see only
+// some. Projections belong to the installation: where tenants share it, only operators of
+// Config.OperatorTenant decide for all.
 func (s *Server) checkDecidesForAll(ctx context.Context) error {
 	p := callOf(ctx).principal
 	others := fault.New(fault.Forbidden, "projection.affects_others",
@@ -233,7 +230,7 @@ func projectionAnswer(v projections.View, codes map[event.PartitionID]string) ap
 	if out.EventTypes == nil {
 		out.EventTypes = []string{}
 	}
-	if d, err := projection.ParseDefinition(v.Definition); err == nil { // built in, or another release's
+	if d, err := projection.ParseDefinition(v.Definition); err == nil { // an error: it is built in, or of another release
 		out.Definition = definitionAnswer(d)
 	}
 	behind, processed, skipped, failed := uint64(0), uint64(0), uint64(0), uint64(0)
@@ -247,23 +244,12 @@ func projectionAnswer(v projections.View, codes map[event.PartitionID]string) ap
 			out.Retrying++
 		}
 		out.LegalEntities = append(out.LegalEntities, api.ProjectionInLegalEntity{
-			LegalEntity: codes[p.Partition], Status: p.Status, Sequence: number(p.Sequence), Head: number(p.Head),
-			LagEvents: count(p.LagEvents), LagSeconds: p.LagSeconds, Code: p.Error, Attempts: p.Attempts,
-			NextAttemptAt: optionalTimeText(p.NextAttemptAt), LastFailedAt: optionalTimeText(p.LastFailedAt), LastEventAt: optionalTimeText(p.LastEventAt),
-			UpdatedAt: optionalTimeText(p.UpdatedAt), Node: p.Holder, Processed: count(p.Processed), Skipped: count(p.Skipped), Failed: count(p.Failed),
+			LegalEntity: codes[p.Partition], Status: p.Status, Sequence: numberText(p.Sequence), Head: numberText(p.Head),
+			LagEvents: numberText(p.LagEvents), LagSeconds: p.LagSeconds, Code: p.Error, Attempts: p.Attempts,
+			NextAttemptAt: optionalTime(p.NextAttemptAt), LastFailedAt: optionalTime(p.LastFailedAt), LastEventAt: optionalTime(p.LastEventAt),
+			UpdatedAt: optionalTime(p.UpdatedAt), Node: p.Holder, Processed: numberText(p.Processed), Skipped: numberText(p.Skipped), Failed: numberText(p.Failed),
 		})
 	}
-	out.LagEvents, out.Processed, out.Skipped, out.Failed = count(behind), count(processed), count(skipped), count(failed)
+	out.LagEvents, out.Processed, out.Skipped, out.Failed = numberText(behind), numberText(processed), numberText(skipped), numberText(failed)
 	return out
-}
-
-func number(n event.Sequence) string { return strconv.FormatUint(uint64(n), 10) }
-
-func count(n uint64) string { return strconv.FormatUint(n, 10) }
-
-func optionalTimeText(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return timeText(t)
 }

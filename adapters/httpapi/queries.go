@@ -18,7 +18,7 @@ var queryHandlers = handlers{
 	"queryEvents": withBody((*Server).queryEvents),
 }
 
-// Bounds of what one condition or query may ask for.
+// The limits of one condition or query.
 const (
 	maxItems     = 64
 	maxItemTypes = 128
@@ -56,7 +56,7 @@ func (s *Server) queryEvents(ctx context.Context, _ request, body *api.EventQuer
 	if err != nil {
 		return nil, err
 	}
-	condition, err := encode(api.AppendCondition{LegalEntity: le.Code, Items: asked.Items, After: sequenceText(page.Condition.After)})
+	condition, err := encode(api.AppendCondition{LegalEntity: le.Code, Items: asked.Items, After: numberText(page.Condition.After)})
 	if err != nil {
 		return nil, err
 	}

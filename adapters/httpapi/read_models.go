@@ -24,7 +24,7 @@ type readModel struct {
 	route string // "/api/gl/accounts/:account/ledger"
 }
 
-// reserved are the first parts of the API's own paths.
+// reserved are the first segments of the core document's paths.
 var reserved = map[string]bool{
 	"events": true, "event-types": true, "intents": true, "admin": true, "openapi.yaml": true, "query": true, "streams": true,
 	"entities": true, "snapshots": true, "subscriptions": true, "erasure-requests": true, "legal-holds": true, "projections": true,
@@ -93,7 +93,7 @@ func (s *Server) readModel(m readModel) echo.HandlerFunc {
 		for _, p := range m.Params {
 			if p.InPath {
 				value := c.Param(p.Name)
-				if c.Request().URL.RawPath != "" { // only then the router has matched the escaped form
+				if c.Request().URL.RawPath != "" { // the router has matched the escaped form
 					unescaped, err := url.PathUnescape(value)
 					if err != nil {
 						return invalidParameter(p.Name, "percent-encoded")
@@ -129,8 +129,8 @@ func (s *Server) readModel(m readModel) echo.HandlerFunc {
 	}
 }
 
-// renderReport writes a report: header, rows, footer and paging, always in the order of
-// its fields. Nothing but the report goes into the bytes.
+// renderReport writes header, rows, footer and paging of a report, in the order of its
+// fields.
 func renderReport(r ports.Report) ([]byte, error) {
 	w := reportWriter{}
 	w.buffer.WriteByte('{')

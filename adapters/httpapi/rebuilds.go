@@ -25,7 +25,7 @@ var rebuildHandlers = handlers{
 	"rebuildProjectionRows":   withBody((*Server).rebuildProjectionRows),
 }
 
-// Rebuilds builds versions of projections beside each other: projector.Rebuilds.
+// Rebuilds builds and switches versions of projections: projections.Rebuilds.
 type Rebuilds interface {
 	Show(ctx context.Context, name string) (projections.Rebuild, error)
 	Start(ctx context.Context, o projections.Order, selfSwitching bool) (projections.Rebuild, error)
@@ -39,8 +39,8 @@ type Rebuilds interface {
 	DropSnapshot(ctx context.Context, o projections.Order) (projections.Rebuild, error)
 }
 
-// runRebuildStep answers with how the versions stand after a step of a rebuild. Steps know a
-// projection by its name among those of all tenants.
+// runRebuildStep runs one step and answers with the state of the versions. The step gets
+// the projection's full name.
 func (s *Server) runRebuildStep(ctx context.Context, name string, step func(Rebuilds, projections.Order) error, o projections.Order) (answer, error) {
 	if s.config.Rebuilds == nil {
 		return answer{}, projectionsNotServed()
@@ -65,8 +65,8 @@ func (s *Server) runRebuildStep(ctx context.Context, name string, step func(Rebu
 	return reply(http.StatusOK, rebuildAnswer(b, codes))
 }
 
-// runRebuildDecision is rebuilt for steps that change what one legal entity is shown, or without
-// one all of them.
+// runRebuildDecision is runRebuildStep for steps that change what readers are shown, in one
+// legal entity or, without one, in all.
 func (s *Server) runRebuildDecision(ctx context.Context, name, legalEntity string, step func(Rebuilds, projections.Order) (projections.Rebuild, error)) (answer, error) {
 	o := projections.Order{}
 	if _, err := s.fullProjectionName(ctx, name); err != nil {
@@ -155,7 +155,7 @@ func (s *Server) dropProjectionVersion(ctx context.Context, r request, body *api
 	})
 }
 
-// The rows that a comparison names of each table and legal entity.
+// The differing rows that a comparison lists for each table and legal entity.
 const (
 	defaultExamples = 10
 	maxExamples     = 1000
@@ -199,7 +199,7 @@ func (s *Server) compareProjection(ctx context.Context, r request, body *api.Pro
 		return nil, err
 	}
 	out := api.ProjectionComparison{
-		Name: r.path("name"), Left: c.Left, Right: c.Right, Rows: count(c.Rows()), LegalEntities: make([]api.ProjectionDifference, len(c.Partitions)), NotCompared: []string{},
+		Name: r.path("name"), Left: c.Left, Right: c.Right, Rows: numberText(c.Rows()), LegalEntities: make([]api.ProjectionDifference, len(c.Partitions)), NotCompared: []string{},
 	}
 	for _, list := range []struct {
 		ids  []event.PartitionID
@@ -210,7 +210,7 @@ func (s *Server) compareProjection(ctx context.Context, r request, body *api.Pro
 		}
 	}
 	for i, p := range c.Partitions {
-		out.LegalEntities[i] = api.ProjectionDifference{LegalEntity: codes[p.Partition], Sequence: number(p.Sequence), Tables: make([]api.ProjectionTableDifference, len(p.Tables))}
+		out.LegalEntities[i] = api.ProjectionDifference{LegalEntity: codes[p.Partition], Sequence: numberText(p.Sequence), Tables: make([]api.ProjectionTableDifference, len(p.Tables))}
 		for j, t := range p.Tables {
 			out.LegalEntities[i].Tables[j] = tableDifferenceAnswer(t)
 		}
@@ -220,7 +220,7 @@ func (s *Server) compareProjection(ctx context.Context, r request, body *api.Pro
 
 func tableDifferenceAnswer(t ports.TableDifference) api.ProjectionTableDifference {
 	out := api.ProjectionTableDifference{
-		Table: t.Table, LeftRows: count(t.LeftRows), RightRows: count(t.RightRows), OnlyLeft: count(t.OnlyLeft), OnlyRight: count(t.OnlyRight), Changed: count(t.Changed),
+		Table: t.Table, LeftRows: numberText(t.LeftRows), RightRows: numberText(t.RightRows), OnlyLeft: numberText(t.OnlyLeft), OnlyRight: numberText(t.OnlyRight), Changed: numberText(t.Changed),
 	}
 	for _, e := range t.Examples {
 		out.Examples = append(out.Examples, api.ProjectionRowDifference{Key: e.Key, In: e.Where, Columns: e.Columns})
@@ -228,8 +228,8 @@ func tableDifferenceAnswer(t ports.TableDifference) api.ProjectionTableDifferenc
 	return out
 }
 
-// rebuildAnswer tells how versions stand. What is about a legal entity alone is shown to
-// those who see it.
+// rebuildAnswer describes the versions. Versions of a single legal entity are shown to
+// callers who may see it.
 func rebuildAnswer(b projections.Rebuild, codes map[event.PartitionID]string) api.ProjectionRebuild {
 	out := api.ProjectionRebuild{
 		Name: b.Projection, Active: b.Active, Retained: b.Retained, Dropping: append([]int{}, b.Dropping...), Building: buildingAnswer(b),
@@ -257,10 +257,10 @@ func rebuildAnswer(b projections.Rebuild, codes map[event.PartitionID]string) ap
 			}
 			rows += part.Rows
 			snapshot.LegalEntities = append(snapshot.LegalEntities, api.ProjectionSnapshotPart{
-				LegalEntity: code, Sequence: number(part.Sequence), RowCount: count(part.Rows), Usable: part.Usable, TakenAt: optionalTimeText(part.TakenAt),
+				LegalEntity: code, Sequence: numberText(part.Sequence), RowCount: numberText(part.Rows), Usable: part.Usable, TakenAt: optionalTime(part.TakenAt),
 			})
 		}
-		snapshot.RowCount = count(rows)
+		snapshot.RowCount = numberText(rows)
 		out.Snapshots = append(out.Snapshots, snapshot)
 	}
 	return out
@@ -272,7 +272,7 @@ func buildingAnswer(b projections.Rebuild) (out api.ProjectionBuilding) {
 	}
 	out = api.ProjectionBuilding{
 		Version: b.Building, Status: string(b.Status), StartedAt: timeText(b.StartedAt), StartedBy: b.StartedBy, Switch: b.SelfSwitching, FromSnapshot: b.Base,
-		DoneEvents: count(b.Progress.Done), TotalEvents: count(b.Progress.Total), EventsPerSecond: b.PerSecond, CaughtUp: b.CaughtUp, Faulted: b.Halted,
+		DoneEvents: numberText(b.Progress.Done), TotalEvents: numberText(b.Progress.Total), EventsPerSecond: b.PerSecond, CaughtUp: b.CaughtUp, Faulted: b.Halted,
 	}
 	if b.LeftKnown {
 		out.SecondsLeft = b.Left.Seconds()
@@ -280,7 +280,7 @@ func buildingAnswer(b projections.Rebuild) (out api.ProjectionBuilding) {
 	return out
 }
 
-// TargetRebuilds fold parts of read models anew: projector.Targets.
+// TargetRebuilds recomputes single rows of read models: projections.Targets.
 type TargetRebuilds interface {
 	Rebuild(ctx context.Context, o projections.TargetOrder) (projections.TargetReport, error)
 }
@@ -316,12 +316,12 @@ func (s *Server) rebuildProjectionRows(ctx context.Context, r request, body *api
 		return nil, err
 	}
 	out := api.ProjectionRowsRebuilt{
-		Name: r.path("name"), DryRun: report.DryRun, Rows: count(report.Rows()), Rebuilt: make([]api.ProjectionRowsResult, len(report.Rebuilt)), LeftOut: append([]int{}, report.Foreign...),
+		Name: r.path("name"), DryRun: report.DryRun, Rows: numberText(report.Rows()), Rebuilt: make([]api.ProjectionRowsResult, len(report.Rebuilt)), LeftOut: append([]int{}, report.Foreign...),
 	}
 	for i, one := range report.Rebuilt {
 		out.Rebuilt[i] = api.ProjectionRowsResult{
-			Version: one.Version, LegalEntity: codes[one.Partition], Entities: count(uint64(one.Entities)), Sequence: number(one.Sequence),
-			Events: count(uint64(one.Events)), PassedOver: count(uint64(one.PassedOver)), Tables: make([]api.ProjectionTableDifference, len(one.Tables)),
+			Version: one.Version, LegalEntity: codes[one.Partition], Entities: numberText(uint64(one.Entities)), Sequence: numberText(one.Sequence),
+			Events: numberText(uint64(one.Events)), PassedOver: numberText(uint64(one.PassedOver)), Tables: make([]api.ProjectionTableDifference, len(one.Tables)),
 		}
 		for j, t := range one.Tables {
 			out.Rebuilt[i].Tables[j] = tableDifferenceAnswer(t)
@@ -330,7 +330,8 @@ func (s *Server) rebuildProjectionRows(ctx context.Context, r request, body *api
 	return reply(http.StatusOK, out)
 }
 
-// parseRowsOrder reads which rows are meant: an entity's in one legal entity, or a person's.
+// parseRowsOrder reads which rows to rebuild: those of an entity in one legal entity, or those of a
+// person.
 func parseRowsOrder(b *api.ProjectionRowsCommand, o *projections.TargetOrder) error {
 	entity := o.Entity != event.StreamID{}
 	switch {

@@ -25,7 +25,7 @@ type Limits struct {
 	Depth       int           // of objects and arrays inside one another, in the whole body
 	BatchEvents int           // events in one append
 	Body        time.Duration // for a body to arrive
-	Request     time.Duration // for everything else
+	Request     time.Duration // for everything after the body
 }
 
 // DefaultLimits are those of the API's documentation.
@@ -36,7 +36,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// minCompressedBytes is the size in bytes below which packing an answer is not worth it.
+// minCompressedBytes is the size in bytes from which compressing an answer pays.
 const minCompressedBytes = 1400
 
 // Config is what a Server needs.
@@ -52,29 +52,29 @@ type Config struct {
 	// Entities and Snapshots answer /api/entities and /api/snapshots.
 	Entities  Entities
 	Snapshots Snapshots
-	// Personal opens personal values in answers; nil: everybody sees "[MASKED]".
+	// Personal opens personal values in answers; nil: every caller sees "[MASKED]".
 	Personal Personal
 	// Upcaster shows events in the newest version; nil: as they are stored.
 	Upcaster Upcasts
 	// Erasures answers erasure requests and legal holds; nil: pii.keys_missing.
 	Erasures Erasures
-	// Projections is for operators; nil: projection.not_served.
+	// Projections shows and operates projections; nil: projection.not_served.
 	Projections Projections
-	// CustomProjections are those that tenants create; nil: projection.not_served.
+	// CustomProjections manages projections that tenants define; nil: projection.not_served.
 	CustomProjections CustomProjections
 	// OperatorTenant is the tenant whose operators decide about projections for all
-	// tenants; "": nobody does where there are several.
+	// tenants; "": none where there are several.
 	OperatorTenant string
-	// Rebuilds builds projections anew; nil: projection.not_served.
+	// Rebuilds builds new versions of projections; nil: projection.not_served.
 	Rebuilds Rebuilds
-	// Targets folds parts of read models anew; nil: projection.not_served.
+	// Targets recomputes rows of read models; nil: projection.not_served.
 	Targets TargetRebuilds
-	// Webhooks looks after the endpoints of subscriptions; nil: webhook.not_served.
+	// Webhooks manages the endpoints of subscriptions; nil: webhook.not_served.
 	Webhooks Webhooks
-	// Subscriptions keeps persistent subscriptions; nil: subscription.not_served.
+	// Subscriptions serves persistent subscriptions; nil: subscription.not_served.
 	Subscriptions Subscriptions
 
-	// Live serves live feeds; without its parts they are refused.
+	// Live serves live feeds; without its services they are refused.
 	Live LiveConfig
 
 	Limits  Limits
@@ -83,7 +83,7 @@ type Config struct {
 	Tracing trace.TracerProvider // nil: no traces
 	// MetricsPage answers GET /metrics; nil: an empty page.
 	MetricsPage http.Handler
-	// Ready names each check of readiness with nil or what is wrong. The error is
+	// Ready returns the error of each readiness check by name, nil if it passes. Errors are
 	// logged, never shown. nil: always ready.
 	Ready func(ctx context.Context) map[string]error
 }
@@ -149,8 +149,8 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// answerHeadAsGet lets load balancers ask for health without wanting the body; net/http
-// leaves the body out by the request that it holds, which stays a HEAD.
+// answerHeadAsGet lets load balancers probe health by HEAD; net/http drops the body, because
+// the request that it holds stays a HEAD.
 func answerHeadAsGet(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodHead && (r.URL.Path == "/livez" || r.URL.Path == "/readyz") {
@@ -161,7 +161,7 @@ func answerHeadAsGet(next http.Handler) http.Handler {
 	})
 }
 
-// Handler answers requests, for tests and for servers of one's own.
+// Handler answers requests without a listener.
 func (s *Server) Handler() http.Handler { return s.http.Handler }
 
 // Serve answers requests of the listener until Shutdown.
@@ -172,8 +172,8 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown ends live feeds and waiting polls, stops taking requests and waits for those under way until
-// ctx ends; then it closes their connections.
+// Shutdown ends live feeds and waiting polls, stops accepting requests and waits for
+// running ones until ctx ends; then it closes their connections.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if s.config.Subscriptions != nil {
 		s.config.Subscriptions.Close()
@@ -206,8 +206,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// bodyLimits are the scanner's limits for a whole body. A batch may have as many
-// values as its events together; each large event is looked at again.
+// bodyLimits are the JSON limits for a whole body. A batch may have as many values as its
+// events together; checkSizes checks each large event by itself.
 func (l Limits) bodyLimits(batch bool) jsondoc.Limits {
 	d := jsondoc.DefaultLimits()
 	d.Bytes, d.Depth, d.Nodes = int(l.BodyBytes), l.Depth, l.EventNodes
@@ -217,7 +217,7 @@ func (l Limits) bodyLimits(batch bool) jsondoc.Limits {
 	return d
 }
 
-// eventLimits are the scanner's limits for the data of one event.
+// eventLimits are the JSON limits for the data of one event.
 func (l Limits) eventLimits() jsondoc.Limits {
 	d := jsondoc.DefaultLimits()
 	d.Bytes, d.Depth, d.Nodes = l.EventBytes, l.Depth, l.EventNodes

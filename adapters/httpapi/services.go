@@ -19,25 +19,26 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Access knows who calls and where they may go: tenancy.Service.
+// Access authenticates and authorizes callers, and resolves legal entities:
+// tenancy.Service.
 type Access interface {
 	Authenticate(ctx context.Context, token string) (ports.Principal, error)
 	Authorize(ctx context.Context, p ports.Principal, a tenancy.Action) error
 	LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error)
 	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
 	CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error)
-	// Reader tells which classes of personal data the principal reads in clear.
+	// Reader returns the classes of personal data that the principal may read.
 	Reader(ctx context.Context, p ports.Principal) (module.Reader, error)
 }
 
-// Personal opens sealed personal values: sealing.Vault.
+// Personal opens sealed personal values: vault.Vault.
 type Personal interface {
 	// Open replaces the sealed values of all documents for the reader; on an error no
 	// document is changed. See module.Opener.
 	Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error
 }
 
-// Intents is the intent pipeline: intake.Service.
+// Intents is the intent pipeline: pipeline.Service.
 type Intents interface {
 	Submit(ctx context.Context, caller pipeline.Caller, req pipeline.Request) (pipeline.Outcome, error)
 	Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, pipeline.Outcome, error)
@@ -45,20 +46,20 @@ type Intents interface {
 	Reject(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
 }
 
-// Appends is the raw door to the log: append.Service.
+// Appends appends events without an intent: append.Service.
 type Appends interface {
 	Append(ctx context.Context, r appending.Request) (receipts []ports.AppendedEvent, replayed bool, err error)
 }
 
-// Streams changes streams and tells how they stand: stream.Service.
+// Streams deletes streams and keeps their metadata: streams.Service.
 type Streams interface {
 	Delete(ctx context.Context, c streams.Change, forGood bool) (streams.Outcome, error)
 	Describe(ctx context.Context, c streams.Change, m stream.Metadata) (streams.Outcome, error)
 	Status(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (streams.Status, error)
 }
 
-// Upcasts shows events of earlier schema versions in the one in which their type is
-// read: upcasting.Service.
+// Upcasts converts events to the newest schema version of their type:
+// upcasting.Service.
 type Upcasts interface {
 	Show(ctx context.Context, events []event.Recorded) ([]event.Recorded, error)
 }
@@ -88,18 +89,18 @@ type EventTypes interface {
 	Changes(ctx context.Context) ([]eventtype.Change, error)
 }
 
-// Erasures erases the personal data of persons and keeps legal holds:
-// erasure.Service. It shows and takes only what the caller may see.
+// Erasures erases personal data and keeps legal holds: erasure.Service. It covers only
+// what the caller may see.
 type Erasures interface {
 	Request(ctx context.Context, p ports.Principal, r erasure.NewRequest) (erasure.Status, error)
-	// Approve takes the scope of the preview that was seen; erasure.scope_changed if it is
-	// another one now. "" takes what stands.
+	// Approve takes the scope of the preview that the approver saw, and fails with
+	// erasure.scope_changed if the scope has changed. "" approves the present scope.
 	Approve(ctx context.Context, p ports.Principal, id event.ID, scope string) (erasure.Status, error)
 	Reject(ctx context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error)
 	Withdraw(ctx context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error)
 	Get(ctx context.Context, p ports.Principal, id event.ID) (erasure.Status, error)
 	List(ctx context.Context, p ports.Principal, states []string, limit int) ([]erasure.Status, error)
-	// Certificate gives the file's bytes; erasure.not_completed before there is one.
+	// Certificate returns the file's bytes; erasure.not_completed before it is complete.
 	Certificate(ctx context.Context, p ports.Principal, id event.ID) ([]byte, error)
 	PlaceHold(ctx context.Context, p ports.Principal, h erasure.NewHold) ([]erasure.Hold, error)
 	ReleaseHold(ctx context.Context, p ports.Principal, id event.ID) (erasure.Hold, error)
@@ -111,7 +112,7 @@ type Reports interface {
 	Query(ctx context.Context, q query.ReportQuery) (ports.Report, error)
 }
 
-// Catalog is what the modules declared: module.Catalog.
+// Catalog holds the declarations of the modules: module.Catalog.
 type Catalog interface {
 	ReadModels() map[string]module.ReadModel
 	IntentTypes() []module.IntentType

@@ -17,10 +17,10 @@ var snapshotHandlers = handlers{
 	"getSnapshot":       (*Server).getSnapshot,
 }
 
-// Snapshots keeps states that clients store for their streams: snapshot.Service.
+// Snapshots stores states that clients computed from their streams: snapshot.Service.
 type Snapshots interface {
 	Save(ctx context.Context, le ports.LegalEntity, roles []string, n snapshot.NewSnapshot) (stored ports.StreamSnapshot, created bool, err error)
-	// Get reads the snapshot at a version, the newest for 0.
+	// Get returns the snapshot at a version; 0 is the newest.
 	Get(ctx context.Context, le ports.LegalEntity, roles []string, id event.StreamID, v event.Version) (ports.StreamSnapshot, error)
 }
 
@@ -76,8 +76,8 @@ func (s *Server) readSnapshot(ctx context.Context, legalEntity string, id event.
 	return snapshotAnswer(http.StatusOK, found, true)
 }
 
-// rolesOf are the caller's roles, for access lists. They are not nil: a caller without
-// roles is not the log itself.
+// rolesOf returns the caller's roles for access lists. They are never nil, which would
+// be the server itself.
 func rolesOf(ctx context.Context) []string {
 	return append([]string{}, callOf(ctx).principal.Roles...)
 }

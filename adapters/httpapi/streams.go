@@ -34,7 +34,7 @@ func (s *Server) readStream(ctx context.Context, r request) (response, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not nil: a caller without roles is not the log itself.
+	// Not nil, which would be the server itself.
 	roles := append([]string{}, callOf(ctx).principal.Roles...)
 	q := query.StreamQuery{Entity: le, Stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, Roles: roles}
 	if q.Direction, err = parseDirection(r.query("direction")); err != nil {
@@ -82,14 +82,14 @@ func (s *Server) readStream(ctx context.Context, r request) (response, error) {
 		w.b = strconv.AppendUint(w.b, uint64(page.Next), 10)
 	}
 	if page.Until != nil {
-		w.member("as_of_sequence", sequenceText(*page.Until))
+		w.member("as_of_sequence", numberText(*page.Until))
 	}
 	w.raw("}")
 	return answer{status: http.StatusOK, body: w.b, cacheControl: cacheControlOf(page)}, nil
 }
 
-// cacheControlOf is what a page may be kept for. Personal data are not kept: they must be
-// gone when the person is erased.
+// cacheControlOf returns the Cache-Control of a page. Pages with personal data are not
+// cached, because an erasure would not reach the caches.
 func cacheControlOf(page query.StreamPage) string {
 	for i := range page.Events {
 		if len(page.Events[i].PII) > 0 {
@@ -216,7 +216,7 @@ func (s *Server) setStreamMetadata(ctx context.Context, r request, body *api.Str
 	return changeAnswer(c.Stream, out)
 }
 
-// changeParams is what the operations that change a stream are told beside a body.
+// changeParams are the parameters of the operations that change a stream.
 type changeParams struct {
 	legalEntity, expected, key, reason string
 	stream                             event.StreamID
@@ -245,7 +245,7 @@ func (s *Server) streamChange(ctx context.Context, action string, p changeParams
 	return c, nil
 }
 
-// expectedHeader reads the header Expected-Version; "" expects nothing.
+// expectedHeader reads the header Expected-Version; "" expects any version.
 func expectedHeader(header string) (concurrency.Expected, error) {
 	if expected, ok := concurrency.ParseExpected(header); ok {
 		return expected, nil
@@ -261,7 +261,7 @@ func changeAnswer(id event.StreamID, out streams.Outcome) (answer, error) {
 	a, err := reply(http.StatusOK, api.StreamChange{
 		Stream: api.EventStream{Type: id.Type, ID: id.ID, Version: int64(out.Event.StreamVersion)}, State: out.State.String(),
 		Event: api.AppendedEvent{
-			ID: out.Event.ID.String(), Sequence: sequenceText(out.Event.Sequence), StreamVersion: int64(out.Event.StreamVersion),
+			ID: out.Event.ID.String(), Sequence: numberText(out.Event.Sequence), StreamVersion: int64(out.Event.StreamVersion),
 			RecordedAt: timeText(out.Event.RecordedAt), Checksum: hex.EncodeToString(out.Event.Checksum[:]),
 		},
 	})

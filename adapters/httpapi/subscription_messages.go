@@ -80,17 +80,18 @@ func (s *Server) pollSubscription(ctx context.Context, r request) (response, err
 	return answer{status: http.StatusOK, body: w.b}, nil
 }
 
-// giveBackTimeout bounds what is done for a caller who may have left.
+// giveBackTimeout bounds giveBack, which runs even if the caller has left.
 const giveBackTimeout = 5 * time.Second
 
-// giveBack lets no attempt count that failed for us, such as while the keys are away:
-// messages that nobody has seen would be parked. If it fails too, the leases end.
+// giveBack undoes deliveries that the server could not render, such as while the keys
+// are unavailable: their attempts must not count, or messages that no consumer saw would
+// become dead letters. If it fails too, the deliveries expire.
 func (s *Server) giveBack(ctx context.Context, service Subscriptions, id string, list []subscriptions.Delivery, cause error) {
 	switch fault.KindOf(cause) {
 	case fault.Unavailable, fault.Timeout, fault.TooMany:
 	default:
 		if ctx.Err() == nil {
-			return // it would fail again, for ever
+			return // the messages cannot be rendered: they must become dead letters
 		}
 	}
 	p := callOf(ctx).principal
@@ -197,7 +198,7 @@ func (s *Server) listParkedMessages(ctx context.Context, r request) (response, e
 
 func parkedAnswer(m *subscriptions.DeadLetter) api.ParkedMessage {
 	return api.ParkedMessage{
-		LegalEntity: m.LegalEntity, Sequence: sequenceText(m.Sequence), EventID: m.EventID.String(), Consumer: m.Consumer, Attempts: m.Attempts,
+		LegalEntity: m.LegalEntity, Sequence: numberText(m.Sequence), EventID: m.EventID.String(), Consumer: m.Consumer, Attempts: m.Attempts,
 		Code: m.Code, Detail: m.Detail, ParkedAt: timeText(m.ChangedAt), LastDeliveredAt: optionalTime(m.HandedAt),
 	}
 }
@@ -328,7 +329,7 @@ func (s *Server) listParkedDecisions(ctx context.Context, r request) (response, 
 
 func decisionAnswer(d *ports.ParkedDecision, legalEntity string) api.ParkedDecision {
 	return api.ParkedDecision{
-		ID: d.ID.String(), Action: d.Action, LegalEntity: legalEntity, Sequence: sequenceText(d.Sequence), EventID: d.EventID.String(),
+		ID: d.ID.String(), Action: d.Action, LegalEntity: legalEntity, Sequence: numberText(d.Sequence), EventID: d.EventID.String(),
 		Actor: d.Actor, Reason: d.Reason, Code: d.Code, At: timeText(d.At),
 	}
 }
@@ -373,7 +374,7 @@ func settingsAnswer(s *subscription.Settings) api.SubscriptionSettings {
 		if out.StartPositions == nil {
 			out.StartPositions = map[string]string{}
 		}
-		out.StartPositions[code] = sequenceText(n)
+		out.StartPositions[code] = numberText(n)
 	}
 	return out
 }
@@ -387,7 +388,7 @@ func subscriptionStatusAnswer(s *subscriptions.Status) api.SubscriptionStatus {
 	for i := range s.Progress {
 		p := &s.Progress[i]
 		out.Cursors[i] = api.SubscriptionCursor{
-			LegalEntity: p.LegalEntity, ReadThrough: sequenceText(p.ReadThrough), Checkpoint: sequenceText(p.Checkpoint), Head: sequenceText(p.Head),
+			LegalEntity: p.LegalEntity, ReadThrough: numberText(p.ReadThrough), Checkpoint: numberText(p.Checkpoint), Head: numberText(p.Head),
 			LagEvents: int(p.LagEvents), LagSeconds: float32(p.LagAge.Seconds()), InFlight: p.InFlight, Waiting: p.Waiting, Parked: p.Parked,
 			UpdatedAt: timeText(p.UpdatedAt),
 		}

@@ -29,12 +29,12 @@ var subscriptionHandlers = handlers{
 
 // The actions of subscriptions.
 const (
-	actionSubscriptionManage  = "subscriptions.manage"  // of one's own
-	actionSubscriptionOperate = "subscriptions.operate" // those of others too
+	actionSubscriptionManage  = "subscriptions.manage"  // the caller's own
+	actionSubscriptionOperate = "subscriptions.operate" // those of other owners too
 	actionSubscriptionConsume = "subscriptions.consume"
 )
 
-// Subscriptions keeps persistent subscriptions: delivery.Service.
+// Subscriptions serves persistent subscriptions: subscriptions.Service.
 type Subscriptions interface {
 	Create(ctx context.Context, p ports.Principal, s subscription.Subscription) (made subscription.Subscription, created bool, err error)
 	List(ctx context.Context, c subscriptions.Caller) ([]subscription.Subscription, error)
@@ -54,11 +54,11 @@ type Subscriptions interface {
 	Decisions(ctx context.Context, c subscriptions.Caller, id string, limit int) ([]ports.ParkedDecision, map[event.PartitionID]string, error)
 	Replay(ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.Settled, error)
 	Discard(ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.Settled, error)
-	// Close lets polls that wait come back empty.
+	// Close makes waiting polls return without messages.
 	Close()
 }
 
-// subscriptions gives the service and the caller as it sees them.
+// subscriptions returns the service, and the caller with the rights that it checks.
 func (s *Server) subscriptions(ctx context.Context) (Subscriptions, subscriptions.Caller, error) {
 	if s.config.Subscriptions == nil {
 		return nil, subscriptions.Caller{}, fault.New(fault.FailedPrecondition, "subscription.not_served", "this server keeps no subscriptions; ask another one")
@@ -122,9 +122,9 @@ func prefixField(err error, prefix string) error {
 	return err
 }
 
-// checkSubscribed refuses event types that nobody registered, modules that own none,
-// and conditions or orders over personal fields: sealed values compare with nothing. It
-// warns of an order by a field that nothing declares.
+// checkSubscribed refuses event types that are not registered, modules that own none,
+// and conditions or orders over personal fields, whose sealed values cannot be compared.
+// It warns of an order by a field that no event type declares.
 func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscription) (warnings []api.SubscriptionWarning, err error) {
 	f := &sub.Filter
 	if len(f.EventTypes) == 0 && len(f.Modules) == 0 && f.Predicate == nil && sub.Settings.KeyPath() == "" {
@@ -199,8 +199,8 @@ func subscriptionSettings(b *api.SubscriptionSettings) (subscription.Settings, e
 	return out, nil
 }
 
-// parseLimit reads a number of which 0 stands for none; one that is left out has its
-// default. What is negative stays so, and is no word for none.
+// parseLimit reads a limit of which 0 means none; an absent one is 0, the default. Negative
+// numbers stay negative, without becoming none.
 func parseLimit(n *int, none int) int {
 	switch {
 	case n == nil:
@@ -239,8 +239,8 @@ func subscriptionStart(from string, positions map[string]string, at, cursor, pre
 	return out, nil
 }
 
-// checkStart refuses a position beside a start that does not look at it: whoever forgets
-// start_from would get all that ever happened.
+// checkStart refuses a position that start_from does not use: without start_from the
+// subscription would deliver the whole log.
 func checkStart(s *subscription.Start) error {
 	switch {
 	case len(s.Positions) > 0 && s.From != subscription.Position:

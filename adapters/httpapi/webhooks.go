@@ -22,7 +22,7 @@ var webhookHandlers = handlers{
 	"testWebhook":           (*Server).testWebhook,
 }
 
-// Webhooks looks after the endpoints of subscriptions: webhook.Service.
+// Webhooks manages the endpoints of subscriptions: webhooks.Service.
 type Webhooks interface {
 	List(ctx context.Context, c webhooks.Caller) ([]webhooks.Listed, error)
 	Endpoint(ctx context.Context, c webhooks.Caller, id string) (webhooks.Endpoint, error)
@@ -40,7 +40,7 @@ func (s *Server) webhooks() (Webhooks, error) {
 	return s.config.Webhooks, nil
 }
 
-// webhookCaller is who looks at endpoints.
+// webhookCaller returns the service and the caller with its rights on endpoints.
 func (s *Server) webhookCaller(ctx context.Context) (Webhooks, webhooks.Caller, error) {
 	service, err := s.webhooks()
 	if err != nil {
@@ -59,7 +59,7 @@ func headerNames(e *ports.WebhookEndpoint) []string { return append([]string{}, 
 
 func attemptAnswer(a *ports.WebhookAttempt, legalEntity string) api.WebhookAttempt {
 	return api.WebhookAttempt{
-		EventID: a.EventID.String(), LegalEntity: legalEntity, Sequence: sequenceText(a.Sequence), Attempt: a.Attempt, AttemptedAt: timeText(a.At),
+		EventID: a.EventID.String(), LegalEntity: legalEntity, Sequence: numberText(a.Sequence), Attempt: a.Attempt, AttemptedAt: timeText(a.At),
 		Delivered: a.Code == "", Status: a.Status, Code: a.Code, DurationMs: a.Duration.Milliseconds(), NextAttemptAt: optionalTime(a.Next),
 	}
 }

@@ -1,0 +1,183 @@
+package httpapi
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// rawParameter asks for events as they are stored.
+const rawParameter = "raw"
+
+// guard runs the first checks in their order: authenticated, allowed, well-formed and
+// within the limits. The body is not read before the caller is known and may do the
+// action anywhere.
+func (s *Server) guard(op operation) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			ctx := c.Request().Context()
+			this := callOf(ctx)
+			this.route = c.Path()
+			if op.action != "" {
+				this.token = tokenOf(c.Request())
+				p, err := s.config.Access.Authenticate(ctx, this.token)
+				if err != nil {
+					return err
+				}
+				this.principal = p
+				if err := s.config.Access.Authorize(ctx, p, actionAnywhere(op.action)); err != nil {
+					return err
+				}
+			}
+			if op.action != "" {
+				if err := checkAddress(c.Request().URL); err != nil {
+					return err
+				}
+			}
+			if op.action != "" && !op.checks {
+				for name := range c.QueryParams() {
+					if !op.has(name) {
+						return fault.New(fault.Invalid, "request.parameter_unknown", "there is no such parameter here; GET /api/openapi.yaml lists them").WithField(name)
+					}
+				}
+			}
+			if isFeed(c) {
+				this.request = c.Request()
+			}
+			if op.has(rawParameter) {
+				switch c.QueryParam(rawParameter) {
+				case "", "false":
+				case "true":
+					this.wantsRaw = true
+				default:
+					return invalidParameter(rawParameter, "true or false")
+				}
+			}
+			if op.body == noBody {
+				return next(c)
+			}
+			buffer := buffers.Get().(*bodyBuffer)
+			defer buffer.release()
+			if err := s.readBody(c, buffer, op); err != nil {
+				return err
+			}
+			this.body = buffer.Bytes()
+			return next(c)
+		}
+	}
+}
+
+// checkAddress refuses a path or query that cannot be parsed completely: a filter that
+// is silently dropped would show more than was asked for. No stored id, code or name
+// holds U+0000 or bytes that are not UTF-8.
+func checkAddress(u *url.URL) error {
+	if !isReadable(u.Path) {
+		return fault.New(fault.Invalid, "request.path_invalid", "the path holds U+0000 or bytes that are not UTF-8; correct it")
+	}
+	params, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return fault.New(fault.Invalid, "request.query_malformed",
+			"the query cannot be read; percent-encode values and join parameters by &")
+	}
+	for name, values := range params {
+		if !isReadable(name) {
+			return fault.New(fault.Invalid, "request.query_malformed",
+				"the name of a parameter holds U+0000 or bytes that are not UTF-8; correct it")
+		}
+		if slices.ContainsFunc(values, func(v string) bool { return !isReadable(v) }) {
+			return invalidParameter(name, "text in UTF-8 without U+0000")
+		}
+	}
+	return nil
+}
+
+func isReadable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
+
+// actionAnywhere asks whether the caller may do the action in any legal entity. For raw
+// appends that means an event type that no built-in module owns. The legal entity and
+// the types are checked once the body has been read.
+func actionAnywhere(action string) tenancy.Action {
+	a := tenancy.Action{Name: action}
+	if action == actionAppend {
+		a.EventTypes = []tenancy.TypeAccess{{}}
+	}
+	return a
+}
+
+const actionAppend = "events.append"
+
+// bearer returns the token of an Authorization header; "" if it has none.
+func bearer(header string) string {
+	scheme, token, found := strings.Cut(header, " ")
+	if !found || !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// authorizeIn checks that the caller may do the action in a legal entity, and finds it.
+// One that the caller may not see is not found, like one that does not exist.
+func (s *Server) authorizeIn(ctx context.Context, action, code string, types ...tenancy.TypeAccess) (ports.LegalEntity, error) {
+	p := callOf(ctx).principal
+	if err := s.config.Access.Authorize(ctx, p, tenancy.Action{Name: action, LegalEntity: code, EventTypes: types}); err != nil {
+		return ports.LegalEntity{}, err
+	}
+	return s.config.Access.LegalEntity(ctx, p.TenantID, code)
+}
+
+// inLegalEntities calls f with the named legal entity, or with each that the caller may
+// see, until f returns anything but the code notFound.
+func (s *Server) inLegalEntities(ctx context.Context, action, code, notFound string, f func(ports.LegalEntity) error) error {
+	if code != "" {
+		le, err := s.authorizeIn(ctx, action, code)
+		if err != nil {
+			return err
+		}
+		return f(le)
+	}
+	visible, err := s.visibleLegalEntities(ctx)
+	if err != nil {
+		return err
+	}
+	last := error(fault.New(fault.NotFound, notFound, "nothing you may see has this id; check the id, or ask for the right to see its legal entity"))
+	for _, le := range visible {
+		if last = f(le); fault.CodeOf(last) != notFound {
+			return last
+		}
+	}
+	return last
+}
+
+// visibleLegalEntities lists the legal entities that the caller may see.
+func (s *Server) visibleLegalEntities(ctx context.Context) ([]ports.LegalEntity, error) {
+	p := callOf(ctx).principal
+	all, err := s.config.Access.LegalEntities(ctx, p.TenantID)
+	if err != nil || len(p.LegalEntities) == 0 {
+		return all, err
+	}
+	entitled := make(map[string]bool, len(p.LegalEntities))
+	for _, code := range p.LegalEntities {
+		entitled[code] = true
+	}
+	out := make([]ports.LegalEntity, 0, len(p.LegalEntities))
+	for _, le := range all {
+		if entitled[le.Code] {
+			out = append(out, le)
+		}
+	}
+	return out, nil
+}
+
+func callerOf(ctx context.Context) pipeline.Caller {
+	p := callOf(ctx).principal
+	return pipeline.Caller{Principal: p, Actor: tenancy.Actor(p)}
+}
