@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -34,7 +33,7 @@ func verifyCertificateCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.File, o.In, o.Out = args[0], cmd.InOrStdin(), cmd.OutOrStdout()
+			o.File, o.In, o.output = args[0], cmd.InOrStdin(), newOutput(cmd, o.json)
 			genuine, err := VerifyCertificate(o)
 			switch {
 			case !genuine:
@@ -47,7 +46,7 @@ func verifyCertificateCommand() *cobra.Command {
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{2, err} })
 	cmd.Flags().StringArrayVar(&o.Keys, "key", nil, "verifier key, or a file with some; repeat it for keys of other years (required)")
-	cmd.Flags().BoolVar(&o.JSON, "json", false, "print the verdict as JSON")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print the verdict as JSON")
 	return cmd
 }
 
@@ -58,9 +57,8 @@ const maxCertificate = 16 << 20
 type CertificateOptions struct {
 	File string   // "-" is In
 	Keys []string // verifier keys, or files with one per line
-	JSON bool
 	In   io.Reader
-	Out  io.Writer
+	output
 }
 
 // VerifyCertificate checks a certificate of erasure offline and prints what it says.
@@ -80,26 +78,23 @@ func VerifyCertificate(o CertificateOptions) (genuine bool, err error) {
 	if fault.CodeOf(err) == "note.key_invalid" {
 		return true, err
 	}
-	if o.JSON {
+	if o.json {
 		verdict := map[string]any{"genuine": err == nil}
 		if err == nil {
 			verdict["certificate"] = certificate
 		} else {
 			verdict["code"] = fault.CodeOf(err)
 		}
-		encoder := json.NewEncoder(o.Out)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		if writeErr := encoder.Encode(verdict); writeErr != nil {
+		if writeErr := printJSON(o.out, verdict); writeErr != nil {
 			return true, writeErr
 		}
 		return err == nil, err
 	}
 	if err != nil {
-		fmt.Fprintln(o.Out, "Not genuine: the certificate is not as it was signed, or not signed with this key.")
+		fmt.Fprintln(o.out, "Not genuine: the certificate is not as it was signed, or not signed with this key.")
 		return false, err
 	}
-	_, err = fmt.Fprintf(o.Out, "%s\nGenuine: signed with the key given, and not a byte was changed since.\n", certificate.Summary())
+	_, err = fmt.Fprintf(o.out, "%s\nGenuine: signed with the key given, and not a byte was changed since.\n", certificate.Summary())
 	return true, err
 }
 

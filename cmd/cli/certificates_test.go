@@ -34,9 +34,9 @@ func TestVerifyCertificate(t *testing.T) {
 		"genuine":          {CertificateOptions{File: document, Keys: []string{keyFile}}, true, "", "Genuine: signed"},
 		"key as text":      {CertificateOptions{File: document, Keys: []string{string(key)}}, true, "", "employee:E-1"},
 		"one of two keys":  {CertificateOptions{File: document, Keys: []string{otherKey, keyFile}}, true, "", "kept until"},
-		"from the input":   {CertificateOptions{File: "-", In: bytes.NewReader(content), Keys: []string{keyFile}, JSON: true}, true, "", `"genuine": true`},
+		"from the input":   {CertificateOptions{File: "-", In: bytes.NewReader(content), Keys: []string{keyFile}, output: output{json: true}}, true, "", `"genuine": true`},
 		"changed":          {CertificateOptions{File: changed, Keys: []string{keyFile}}, false, "erasure.certificate_altered", "Not genuine"},
-		"changed, as JSON": {CertificateOptions{File: changed, Keys: []string{keyFile}, JSON: true}, false, "erasure.certificate_altered", `"genuine": false`},
+		"changed, as JSON": {CertificateOptions{File: changed, Keys: []string{keyFile}, output: output{json: true}}, false, "erasure.certificate_altered", `"genuine": false`},
 		"another key":      {CertificateOptions{File: document, Keys: []string{otherKey}}, false, "note.not_verified", "Not genuine"},
 		"no certificate":   {CertificateOptions{File: keyFile, Keys: []string{keyFile}}, false, "erasure.certificate_malformed", "Not genuine"},
 		"no file":          {CertificateOptions{File: document + "x", Keys: []string{keyFile}}, true, "erasure.certificate_unreadable", ""},
@@ -45,7 +45,7 @@ func TestVerifyCertificate(t *testing.T) {
 		"no such key":      {CertificateOptions{File: document, Keys: []string{"a+b+c"}}, true, "note.key_invalid", ""},
 	} {
 		var out strings.Builder
-		c.options.Out = &out
+		c.options.out = &out
 		genuine, err := VerifyCertificate(c.options)
 		require.Equal(t, c.genuine, genuine, name)
 		require.Equal(t, c.code, fault.CodeOf(err), name)

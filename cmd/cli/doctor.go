@@ -1,15 +1,11 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +52,7 @@ func doctorCommand() *cobra.Command {
 				}
 				o.DSN, o.EraserDSN = file.DSN, file.EraserDSN
 			}
-			o.Out = cmd.OutOrStdout()
+			o.output = newOutput(cmd, o.json)
 			sound, err := Doctor(cmd.Context(), o)
 			if err != nil {
 				return err
@@ -73,7 +69,7 @@ func doctorCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.Section, "section", "", "only one of: "+strings.Join(DoctorSections(), ", "))
 	cmd.Flags().StringVar(&o.LegalEntity, "legal-entity", "", "throughput of this legal entity only")
 	cmd.Flags().StringVar(&o.TenantID, "tenant", "", "throughput of this tenant only")
-	cmd.Flags().BoolVar(&o.JSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
 }
 
@@ -92,9 +88,8 @@ type DoctorOptions struct {
 	Section            string // "": all
 	TenantID           string // of throughput
 	LegalEntity        string
-	JSON               bool
-	Out                io.Writer
-	Now                func() time.Time // nil: the machine's
+	output
+	Now func() time.Time // nil: the machine's
 }
 
 // Diagnosis is what doctor found. Sections that were not asked for, or not answered,
@@ -126,12 +121,7 @@ func Doctor(ctx context.Context, o DoctorOptions) (sound bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if o.JSON {
-		encoder := json.NewEncoder(o.Out)
-		encoder.SetIndent("", "  ")
-		return d.Sound, encoder.Encode(d)
-	}
-	return d.Sound, d.print(o.Out)
+	return d.Sound, o.show(d, func(p *page) { p.findings(d) })
 }
 
 // examination goes through one database.
@@ -308,108 +298,92 @@ func (x *examination) settings(ctx context.Context, dsn string) ([]monitor.Setti
 
 const shownRows = 20 // of a table for people; --json has all
 
-// sheet is text for people, in columns.
-type sheet struct {
-	text  bytes.Buffer
-	table *tabwriter.Writer
+// section begins a table with a title; its rows are written with indented.
+func (p *page) section(title string, columns ...any) {
+	p.line("\n%s", title)
+	p.indented(columns...)
 }
 
-func (s *sheet) begin(title string, columns ...string) {
-	s.end()
-	fmt.Fprintf(&s.text, "\n%s\n", title)
-	s.table = tabwriter.NewWriter(&s.text, 0, 0, 2, ' ', 0)
-	s.row(columns...)
+func (p *page) indented(cells ...any) {
+	cells[0] = fmt.Sprint("  ", cells[0])
+	p.row(cells...)
 }
 
-func (s *sheet) row(cells ...string) { fmt.Fprintln(s.table, "  "+strings.Join(cells, "\t")) }
-
-func (s *sheet) end() {
-	if s.table != nil {
-		_ = s.table.Flush() // into memory
-		s.table = nil
-	}
-}
-
-// print shows the findings first, then what they were taken from.
-func (d Diagnosis) print(w io.Writer) error {
-	s := &sheet{}
+// findings writes the findings first, then what they were taken from.
+func (p *page) findings(d Diagnosis) {
 	for _, f := range d.Findings {
-		fmt.Fprintf(&s.text, "%-4s  %s: %s: %s\n", strings.ToUpper(string(f.Status)), f.Section, f.Subject, f.Detail)
+		p.line("%-4s  %s: %s: %s", strings.ToUpper(string(f.Status)), f.Section, f.Subject, f.Detail)
 		if f.Next != "" {
-			fmt.Fprintf(&s.text, "      -> %s\n", f.Next)
+			p.line("      -> %s", f.Next)
 		}
 	}
-	s.settings("", d.Settings)
-	s.contention("", d.Contention)
-	s.delivery(d.Delivery)
-	s.storage("", d.Storage)
-	s.throughput(d.Throughput)
-	s.distribution(d.Distribution)
+	p.settings("", d.Settings)
+	p.contention("", d.Contention)
+	p.delivery(d.Delivery)
+	p.storage("", d.Storage)
+	p.throughput(d.Throughput)
+	p.distribution(d.Distribution)
 	if k := d.KeyStore; k != nil {
-		s.settings("Key store: ", k.Settings)
-		s.contention("Key store: ", k.Contention)
-		s.storage("Key store: ", k.Storage)
+		p.settings("Key store: ", k.Settings)
+		p.contention("Key store: ", k.Contention)
+		p.storage("Key store: ", k.Storage)
 	}
-	s.end()
-	_, err := w.Write(s.text.Bytes())
-	return err
 }
 
-func (s *sheet) settings(prefix string, settings []monitor.Setting) {
+func (p *page) settings(prefix string, settings []monitor.Setting) {
 	if len(settings) == 0 {
 		return
 	}
-	s.begin(prefix+"Settings", "SETTING", "VALUE", "WANTED", "", "WHY")
+	p.section(prefix+"Settings", "SETTING", "VALUE", "WANTED", "", "WHY")
 	for _, v := range settings {
 		verdict := "ok"
 		if !v.Sound {
 			verdict = "WRONG"
 		}
-		s.row(v.Name, v.Value, v.Wanted, verdict, v.Why)
+		p.indented(v.Name, v.Value, v.Wanted, verdict, v.Why)
 	}
 }
 
-func (s *sheet) contention(prefix string, c *monitor.Contention) {
+func (p *page) contention(prefix string, c *monitor.Contention) {
 	if c == nil {
 		return
 	}
 	if len(c.Waits) > 0 {
-		s.begin(prefix+"Waiting for locks", "PID", "WAITS", "FOR", "BEHIND")
+		p.section(prefix+"Waiting for locks", "PID", "WAITS", "FOR", "BEHIND")
 		for _, w := range c.Waits[:min(shownRows, len(c.Waits))] {
 			what := strings.TrimSpace(w.LockType + " " + w.Relation)
 			if w.LegalEntity != "" {
 				what = "head of " + w.TenantID + "/" + w.LegalEntity
 			}
-			s.row(fmt.Sprint(w.PID), seconds(w.Seconds), what, strings.Trim(fmt.Sprint(w.BlockedBy), "[]"))
+			p.indented(fmt.Sprint(w.PID), seconds(w.Seconds), what, strings.Trim(fmt.Sprint(w.BlockedBy), "[]"))
 		}
 	}
 	if len(c.Sessions) > 0 {
-		s.begin(prefix+"Open transactions", "PID", "ROLE", "APPLICATION", "STATE", "AGE", "SNAPSHOT (transactions ago)")
+		p.section(prefix+"Open transactions", "PID", "ROLE", "APPLICATION", "STATE", "AGE", "SNAPSHOT (transactions ago)")
 		for _, t := range c.Sessions[:min(shownRows, len(c.Sessions))] {
 			snapshot := "-"
 			if t.SnapshotAge >= 0 {
 				snapshot = fmt.Sprint(t.SnapshotAge)
 			}
-			s.row(fmt.Sprint(t.PID), t.Role, t.Application, t.State, seconds(t.Seconds), snapshot)
+			p.indented(fmt.Sprint(t.PID), t.Role, t.Application, t.State, seconds(t.Seconds), snapshot)
 		}
 	}
 	for _, h := range c.Holders {
-		s.end()
-		fmt.Fprintf(&s.text, "  %s %s holds back %d transactions\n", h.Kind, h.Name, h.SnapshotAge)
+		p.line("  %s %s holds back %d transactions", h.Kind, h.Name, h.SnapshotAge)
 	}
 }
 
-func (s *sheet) delivery(d *monitor.Delivery) {
+func (p *page) delivery(d *monitor.Delivery) {
 	if d == nil || len(d.Projections) == 0 {
 		return
 	}
-	s.begin("Projections", "PROJECTION", "ROLE", "STATE", "LEGAL ENTITIES", "EVENTS BEHIND", "SINCE", "STANDS STILL IN")
-	for _, p := range d.Projections {
-		s.row(fmt.Sprintf("%s v%d", p.Projection, p.Version), cmp.Or(p.Role, "-"), cmp.Or(p.State, "-"), fmt.Sprint(p.Entities), fmt.Sprint(p.Behind), stamp(p.WaitingSince), fmt.Sprint(p.Faulted))
+	p.section("Projections", "PROJECTION", "ROLE", "STATE", "LEGAL ENTITIES", "EVENTS BEHIND", "SINCE", "STANDS STILL IN")
+	for _, v := range d.Projections {
+		p.indented(fmt.Sprintf("%s v%d", v.Projection, v.Version), cmp.Or(v.Role, "-"), cmp.Or(v.State, "-"), fmt.Sprint(v.Entities), fmt.Sprint(v.Behind), stamp(v.WaitingSince), fmt.Sprint(v.Faulted))
 	}
 }
 
-func (s *sheet) storage(prefix string, v *monitor.Storage) {
+func (p *page) storage(prefix string, v *monitor.Storage) {
 	if v == nil {
 		return
 	}
@@ -417,42 +391,42 @@ func (s *sheet) storage(prefix string, v *monitor.Storage) {
 	if v.PayloadShare > 0 {
 		title += fmt.Sprintf(", %.0f %% of it payloads", 100*v.PayloadShare)
 	}
-	s.begin(title, "TABLE", "PARTS", "ROWS (estimate)", "ROWS ON DISK", "INDEXES")
+	p.section(title, "TABLE", "PARTS", "ROWS (estimate)", "ROWS ON DISK", "INDEXES")
 	for _, t := range v.Tables[:min(shownRows, len(v.Tables))] {
 		rows := "-"
 		if t.Rows >= 0 {
 			rows = fmt.Sprint(t.Rows)
 		}
-		s.row(t.Name, fmt.Sprint(t.Partitions), rows, megabytes(t.Bytes), megabytes(t.IndexBytes))
+		p.indented(t.Name, fmt.Sprint(t.Partitions), rows, megabytes(t.Bytes), megabytes(t.IndexBytes))
 	}
-	s.begin(prefix+"Rows that change", "TABLE", "LIVE (estimate)", "DEAD (estimate)", "VACUUM", "ANALYZE")
+	p.section(prefix+"Rows that change", "TABLE", "LIVE (estimate)", "DEAD (estimate)", "VACUUM", "ANALYZE")
 	for _, t := range v.VacuumStates[:min(shownRows, len(v.VacuumStates))] {
-		s.row(t.Name, fmt.Sprint(t.Live), fmt.Sprint(t.Dead), stamp(t.VacuumedAt), stamp(t.AnalyzedAt))
+		p.indented(t.Name, fmt.Sprint(t.Live), fmt.Sprint(t.Dead), stamp(t.VacuumedAt), stamp(t.AnalyzedAt))
 	}
 }
 
-func (s *sheet) throughput(t *monitor.Throughput) {
+func (p *page) throughput(t *monitor.Throughput) {
 	if t == nil {
 		return
 	}
-	s.begin("Throughput by hour (UTC); ~ is estimated from a sample", "HOUR", "EVENTS", "COMMITS", "EVENTS PER COMMIT")
+	p.section("Throughput by hour (UTC); ~ is estimated from a sample", "HOUR", "EVENTS", "COMMITS", "EVENTS PER COMMIT")
 	for _, h := range t.Hours {
-		s.hour(h)
+		p.hour(h)
 	}
 	if len(t.LegalEntities) == 1 {
 		return // the same once more
 	}
-	s.begin("Events by legal entity", "LEGAL ENTITY", "EVENTS")
+	p.section("Events by legal entity", "LEGAL ENTITY", "EVENTS")
 	for _, e := range t.LegalEntities[:min(shownRows, len(t.LegalEntities))] {
 		var n int64
 		for _, h := range e.Hours {
 			n += h.Events
 		}
-		s.row(e.TenantID+"/"+e.LegalEntity, fmt.Sprint(n))
+		p.indented(e.TenantID+"/"+e.LegalEntity, fmt.Sprint(n))
 	}
 }
 
-func (s *sheet) hour(h monitor.HourOfAppends) {
+func (p *page) hour(h monitor.HourOfAppends) {
 	commits, each := fmt.Sprint(h.Commits), "-"
 	if h.Estimated {
 		commits = "~" + commits
@@ -460,16 +434,16 @@ func (s *sheet) hour(h monitor.HourOfAppends) {
 	if h.Commits > 0 {
 		each = fmt.Sprintf("%.1f", float64(h.Events)/float64(h.Commits))
 	}
-	s.row(h.Hour.Format("2006-01-02 15:00"), fmt.Sprint(h.Events), commits, each)
+	p.indented(h.Hour.Format("2006-01-02 15:00"), fmt.Sprint(h.Events), commits, each)
 }
 
-func (s *sheet) distribution(d *monitor.Distribution) {
+func (p *page) distribution(d *monitor.Distribution) {
 	if d == nil {
 		return
 	}
-	s.begin("Legal entities", "LEGAL ENTITY", "PARTITION", "EVENTS")
+	p.section("Legal entities", "LEGAL ENTITY", "PARTITION", "EVENTS")
 	for _, e := range d.LegalEntities[:min(shownRows, len(d.LegalEntities))] {
-		s.row(e.TenantID+"/"+e.LegalEntity, fmt.Sprint(e.Partition), fmt.Sprint(e.Events))
+		p.indented(e.TenantID+"/"+e.LegalEntity, fmt.Sprint(e.Partition), fmt.Sprint(e.Events))
 	}
 	how := "counted"
 	if !d.Exact {
@@ -479,21 +453,21 @@ func (s *sheet) distribution(d *monitor.Distribution) {
 		title string
 		types []monitor.TypeShare
 	}{{"Event types", d.EventTypes}, {"Stream types", d.StreamTypes}} {
-		s.begin(group.title+", "+how, "TYPE", "EVENTS", "SHARE", "PAYLOAD (bytes)")
+		p.section(group.title+", "+how, "TYPE", "EVENTS", "SHARE", "PAYLOAD (bytes)")
 		for _, t := range group.types[:min(shownRows, len(group.types))] {
-			s.row(t.Type, fmt.Sprint(t.Events), fmt.Sprintf("%.1f %%", 100*float64(t.Events)/float64(max(1, d.Events))), fmt.Sprint(t.PayloadBytes))
+			p.indented(t.Type, fmt.Sprint(t.Events), fmt.Sprintf("%.1f %%", 100*float64(t.Events)/float64(max(1, d.Events))), fmt.Sprint(t.PayloadBytes))
 		}
 	}
 	if len(d.Streams) > 0 {
-		s.begin("Largest streams that the sample met", "LEGAL ENTITY", "TYPE", "FIRST EVENT (sequence)", "EVENTS")
+		p.section("Largest streams that the sample met", "LEGAL ENTITY", "TYPE", "FIRST EVENT (sequence)", "EVENTS")
 		for _, v := range d.Streams {
-			s.row(v.LegalEntity, v.StreamType, fmt.Sprint(v.FirstSequence), fmt.Sprint(v.Events))
+			p.indented(v.LegalEntity, v.StreamType, fmt.Sprint(v.FirstSequence), fmt.Sprint(v.Events))
 		}
 	}
 	if len(d.Keys) > 0 {
-		s.begin("Keys that events refer to most (the planner's estimate)", "KIND", "COMMON KEYS", "EVENTS OF THE HOTTEST", "EVENTS OF ALL THESE")
+		p.section("Keys that events refer to most (the planner's estimate)", "KIND", "COMMON KEYS", "EVENTS OF THE HOTTEST", "EVENTS OF ALL THESE")
 		for _, k := range d.Keys {
-			s.row(k.Kind, fmt.Sprint(k.CommonKeys), fmt.Sprint(k.Hottest), fmt.Sprint(k.References))
+			p.indented(k.Kind, fmt.Sprint(k.CommonKeys), fmt.Sprint(k.Hottest), fmt.Sprint(k.References))
 		}
 	}
 }

@@ -50,7 +50,7 @@ func examine(t *testing.T, o DoctorOptions, enough func(text string) bool) (soun
 	t.Helper()
 	testkit.Eventually(t, 2*time.Minute, func() bool {
 		var out strings.Builder
-		o.Out = &out
+		o.out = &out
 		var err error
 		if sound, err = Doctor(t.Context(), o); fault.CodeOf(err) == "store.unavailable" {
 			return false
@@ -66,7 +66,7 @@ func doctor(t *testing.T, o DoctorOptions) (d Diagnosis, text string) {
 	t.Helper()
 	answered := func(text string) bool { return !strings.Contains(text, "store.question_too_slow") }
 	shown, text := examine(t, o, answered)
-	o.JSON = true
+	o.json = true
 	sound, encoded := examine(t, o, answered)
 	require.NoError(t, json.Unmarshal([]byte(encoded), &d))
 	require.Equal(t, shown, sound)

@@ -2,13 +2,10 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,22 +48,21 @@ func fanoutStatusCommand() *cobra.Command {
 					config = DevConfig(file)
 				}
 			}
-			o.Config, o.Out = config, cmd.OutOrStdout()
+			o.Config, o.output = config, newOutput(cmd, o.json)
 			return FanoutStatus(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&path, "config", "", configHelp)
 	f.StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\", when no database is configured")
-	f.BoolVar(&o.JSON, "json", false, "print the answer as JSON")
+	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
 	return cmd
 }
 
 // FanoutOptions are the flags of `backbone fanout status`.
 type FanoutOptions struct {
 	Config configs.Config
-	JSON   bool
-	Out    io.Writer
+	output
 }
 
 // FanoutStatus shows how far the fan-out is in every legal entity.
@@ -78,40 +74,32 @@ func FanoutStatus(ctx context.Context, o FanoutOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.JSON {
-		e := json.NewEncoder(o.Out)
-		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"partitions": lines})
-	}
-	table := tabwriter.NewWriter(o.Out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "TENANT\tLEGAL ENTITY\tPUBLISHED\tHEAD\tLAG\tOLDEST\tNODE\tLAST ERROR\tNEXT ATTEMPT")
-	held := map[string]int{}
-	for i := range lines {
-		l := &lines[i]
-		oldest, problem, node, next := "-", "-", "-", "-"
-		if l.LagEvents > 0 {
-			oldest = time.Duration(l.LagSeconds * float64(time.Second)).Round(time.Second).String()
-		}
-		if l.LastError != "" {
-			problem = fmt.Sprintf("%s (%d in a row)", l.LastError, l.Failures)
-		}
-		if l.Holder != "" {
-			node, _, _ = strings.Cut(l.Holder, "/")
-			held[node]++
-		}
-		if l.NextAttemptAt != nil {
-			next = "now"
-			if wait := time.Until(*l.NextAttemptAt); wait > 0 {
-				next = "in " + wait.Round(time.Second).String()
+	return o.show(map[string]any{"partitions": lines}, func(p *page) {
+		p.row("TENANT", "LEGAL ENTITY", "PUBLISHED", "HEAD", "LAG", "OLDEST", "NODE", "LAST ERROR", "NEXT ATTEMPT")
+		held := map[string]int{} // legal entities by node
+		for i := range lines {
+			l := &lines[i]
+			oldest, problem, node, next := "-", "-", "-", "-"
+			if l.LagEvents > 0 {
+				oldest = time.Duration(l.LagSeconds * float64(time.Second)).Round(time.Second).String()
 			}
+			if l.LastError != "" {
+				problem = fmt.Sprintf("%s (%d in a row)", l.LastError, l.Failures)
+			}
+			if l.Holder != "" {
+				node, _, _ = strings.Cut(l.Holder, "/")
+				held[node]++
+			}
+			if l.NextAttemptAt != nil {
+				next = "now"
+				if wait := time.Until(*l.NextAttemptAt); wait > 0 {
+					next = "in " + wait.Round(time.Second).String()
+				}
+			}
+			p.row(l.TenantID, l.LegalEntity, l.PublishedThrough, l.Head, l.LagEvents, oldest, node, problem, next)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", l.TenantID, l.LegalEntity, l.PublishedThrough, l.Head, l.LagEvents, oldest, node, problem, next)
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	for _, node := range slices.Sorted(maps.Keys(held)) {
-		fmt.Fprintf(o.Out, "%s publishes %d of %d legal entities.\n", node, held[node], len(lines))
-	}
-	return nil
+		for _, node := range slices.Sorted(maps.Keys(held)) {
+			p.line("%s publishes %d of %d legal entities.", node, held[node], len(lines))
+		}
+	})
 }

@@ -2,13 +2,10 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
-	"text/tabwriter"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +27,7 @@ func localKeys(cmd *cobra.Command, o *KeysOptions, run func(context.Context, Key
 	f := cmd.Flags()
 	f.StringVar(&path, "config", "", configHelp)
 	f.StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\", when no database is configured")
-	f.BoolVar(&o.JSON, "json", false, "print the answer as JSON")
+	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := configs.Load(path)
 		if err != nil {
@@ -41,7 +38,7 @@ func localKeys(cmd *cobra.Command, o *KeysOptions, run func(context.Context, Key
 				config = DevConfig(file)
 			}
 		}
-		o.Config, o.Out, o.Err, o.Terminal = config, cmd.OutOrStdout(), cmd.ErrOrStderr(), isTerminal(os.Stderr)
+		o.Config, o.output = config, newOutput(cmd, o.json)
 		return run(cmd.Context(), *o)
 	}
 	cmd.Args = cobra.NoArgs
@@ -141,15 +138,12 @@ type KeysOptions struct {
 	Tenant   string // "" is all
 	Export   uint64 // number; 0 is the newest
 	Verifier []string
-	JSON     bool
-	Out      io.Writer
-	Err      io.Writer // progress
-	Terminal bool      // Err is a terminal
+	output
 }
 
 // withKeys opens the keys for a tool.
 func withKeys(ctx context.Context, o KeysOptions, f func(*wire.Keyring) error) (err error) {
-	k, err := wire.OpenKeyring(ctx, o.Config, o.Err)
+	k, err := wire.OpenKeyring(ctx, o.Config, o.err)
 	if err != nil {
 		return err
 	}
@@ -157,26 +151,20 @@ func withKeys(ctx context.Context, o KeysOptions, f func(*wire.Keyring) error) (
 	return f(k)
 }
 
-func (o KeysOptions) json(v any) error {
-	encoder := json.NewEncoder(o.Out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
-}
-
 // progress shows steps: a bar on a terminal for those that count, else a line each.
-func (o KeysOptions) progress() keyrotation.Progress {
-	show := newProgress(o.Err, o.Terminal)
+func (o *KeysOptions) progress() keyrotation.Progress {
+	show := newProgress(o.err, o.terminal)
 	return func(s keyrotation.Step) {
 		title := s.Title
 		if s.TenantID != "" {
 			title = s.TenantID + ": " + title
 		}
-		if o.Terminal && s.Total == 0 {
+		if o.terminal && s.Total == 0 {
 			return // a bar needs an end
 		}
 		show.report(title, int(s.Done), int(s.Total))
-		if o.Terminal && s.Done >= s.Total {
-			show = newProgress(o.Err, o.Terminal)
+		if o.terminal && s.Done >= s.Total {
+			show = newProgress(o.err, o.terminal)
 		}
 	}
 }
@@ -205,15 +193,12 @@ func ListKeys(ctx context.Context, o KeysOptions) error {
 			}
 			lines = append(lines, epochLine{kek.TenantID, kek.Epoch, kek.State, n, kek.KeyID})
 		}
-		if o.JSON {
-			return o.json(map[string]any{"epochs": lines})
-		}
-		table := tabwriter.NewWriter(o.Out, 0, 4, 2, ' ', 0)
-		fmt.Fprintln(table, "TENANT\tEPOCH\tSTATE\tKEYS\tKEY IN THE KEY SERVICE")
-		for _, l := range lines {
-			fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%s\n", l.TenantID, l.Epoch, l.State, l.Keys, l.KMSKey)
-		}
-		return table.Flush()
+		return o.show(map[string]any{"epochs": lines}, func(p *page) {
+			p.row("TENANT", "EPOCH", "STATE", "KEYS", "KEY IN THE KEY SERVICE")
+			for _, l := range lines {
+				p.row(l.TenantID, l.Epoch, l.State, l.Keys, l.KMSKey)
+			}
+		})
 	})
 }
 
@@ -245,12 +230,12 @@ func RotateKeys(ctx context.Context, o KeysOptions) error {
 				continue
 			}
 			done = append(done, out)
-			if !o.JSON {
-				fmt.Fprintln(o.Out, describeRotation(out))
+			if !o.json {
+				fmt.Fprintln(o.out, describeRotation(out))
 			}
 		}
-		if o.JSON {
-			failures = append(failures, o.json(map[string]any{"rotated": done, "failed": len(tenants) - len(done)}))
+		if o.json {
+			failures = append(failures, printJSON(o.out, map[string]any{"rotated": done, "failed": len(tenants) - len(done)}))
 		}
 		return errors.Join(failures...)
 	})
@@ -272,11 +257,9 @@ func ExportKeys(ctx context.Context, o KeysOptions) error {
 		if err != nil {
 			return err
 		}
-		if o.JSON {
-			return o.json(e)
-		}
-		fmt.Fprintf(o.Out, "Export %d: %s in %s.\n", e.Number, counted(e.Lines, "line"), counted(len(e.Parts), "part"))
-		return nil
+		return o.show(e, func(p *page) {
+			p.line("Export %d: %s in %s.", e.Number, counted(e.Lines, "line"), counted(len(e.Parts), "part"))
+		})
 	})
 }
 
@@ -292,11 +275,7 @@ func RestoreKeys(ctx context.Context, o KeysOptions) error {
 		if withheld != nil && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if o.JSON {
-			return o.json(map[string]any{"export": out.Export, "keys": out.Keys, "dead_epochs": len(out.Dead), "receipts_behind": withheld != nil})
-		}
-		fmt.Fprint(o.Out, describeRestore(out, withheld))
-		return nil
+		return o.show(map[string]any{"export": out.Export, "keys": out.Keys, "dead_epochs": len(out.Dead), "receipts_behind": withheld != nil}, func(p *page) { p.line("%s", strings.TrimSuffix(describeRestore(out, withheld), "\n")) })
 	})
 }
 
@@ -339,7 +318,7 @@ func ReplayErasures(ctx context.Context, o KeysOptions) error {
 				return err
 			}
 		}
-		show := newProgress(o.Err, o.Terminal)
+		show := newProgress(o.err, o.terminal)
 		var receipts []erasure.Receipt
 		_, err := erasure.Replay(ctx, erasure.ReplayConfig{
 			Exports: k.Exports, Register: k.Eraser, Notes: signednote.Opener{}, VerifierKeys: keys,
@@ -355,11 +334,7 @@ func ReplayErasures(ctx context.Context, o KeysOptions) error {
 		if err != nil {
 			return err
 		}
-		if o.JSON {
-			return o.json(map[string]any{"receipts": len(receipts), "requests_lost": lost})
-		}
-		fmt.Fprint(o.Out, describeReplay(len(receipts), lost))
-		return nil
+		return o.show(map[string]any{"receipts": len(receipts), "requests_lost": lost}, func(p *page) { p.line("%s", strings.TrimSuffix(describeReplay(len(receipts), lost), "\n")) })
 	})
 }
 

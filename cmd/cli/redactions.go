@@ -1,13 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -73,7 +71,7 @@ func redactSubcommand(modules []plugin.Module, use, short, example string, do fu
 			if err != nil {
 				return err
 			}
-			o.Limits, o.Out = config.Limits, cmd.OutOrStdout()
+			o.Limits, o.output = config.Limits, newOutput(cmd, o.json)
 			if len(args) > 0 {
 				o.ID = args[0]
 			}
@@ -113,7 +111,7 @@ func redactSubcommand(modules []plugin.Module, use, short, example string, do fu
 	f.StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\"")
 	f.StringVar(&o.Tenant, "tenant", "", "id of the tenant, where several have the legal entity")
 	f.StringVar(&o.LegalEntity, "legal-entity", "", "code of the legal entity (required)")
-	f.BoolVar(&o.JSON, "json", false, "print JSON")
+	f.BoolVar(&o.json, "json", false, "print JSON")
 	required(cmd, "legal-entity")
 	flags(cmd, &o)
 	return cmd
@@ -131,9 +129,8 @@ type RedactOptions struct {
 	Pointers    []string
 	Reason      string
 	ID          string // of the request
-	JSON        bool
 	Limits      configs.Limits
-	Out         io.Writer
+	output
 }
 
 // redactionState is a request as the command prints it.
@@ -169,23 +166,13 @@ func stateOf(le ports.LegalEntity, s redaction.State) redactionState {
 	return out
 }
 
-func (o RedactOptions) print(states ...redactionState) error {
-	if o.JSON {
-		encoder := json.NewEncoder(o.Out)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(states)
-	}
-	table := tabwriter.NewWriter(o.Out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "REDACTION\tLEGAL ENTITY\tSEQUENCE\tSTATUS\tREQUESTED BY\tAPPROVED BY\tPOINTERS")
-	for _, s := range states {
-		approved := s.ApprovedBy
-		if approved == "" {
-			approved = "-"
+func (o *RedactOptions) printStates(states ...redactionState) error {
+	return o.show(states, func(p *page) {
+		p.row("REDACTION", "LEGAL ENTITY", "SEQUENCE", "STATUS", "REQUESTED BY", "APPROVED BY", "POINTERS")
+		for _, s := range states {
+			p.row(s.ID, s.LegalEntity, s.Sequence, s.Status, s.RequestedBy, cmp.Or(s.ApprovedBy, "-"), strings.Join(s.Pointers, " "))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.ID, s.LegalEntity, s.Sequence, s.Status, s.RequestedBy, approved, strings.Join(s.Pointers, " "))
-	}
-	return table.Flush()
+	})
 }
 
 func parseRedactionID(text string) (event.ID, error) {
@@ -211,7 +198,7 @@ func RedactRequest(ctx context.Context, o RedactOptions) error {
 	if err != nil {
 		return err
 	}
-	return o.print(stateOf(r.entity, redaction.State{Request: request}))
+	return o.printStates(stateOf(r.entity, redaction.State{Request: request}))
 }
 
 // RedactApprove is the second person's approval.
@@ -229,7 +216,7 @@ func RedactApprove(ctx context.Context, o RedactOptions) error {
 	if err != nil {
 		return err
 	}
-	return o.print(stateOf(r.entity, redaction.State{Request: request}))
+	return o.printStates(stateOf(r.entity, redaction.State{Request: request}))
 }
 
 // RedactRun carries a request out; without an id it completes what was interrupted.
@@ -251,7 +238,7 @@ func RedactRun(ctx context.Context, o RedactOptions) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(o.Out, "%d interrupted redactions completed.\n", n)
+		_, err = fmt.Fprintf(o.out, "%d interrupted redactions completed.\n", n)
 		return err
 	}
 	if _, err := r.service.Run(ctx, r.entity, id); err != nil {
@@ -263,13 +250,13 @@ func RedactRun(ctx context.Context, o RedactOptions) error {
 	}
 	for _, s := range states {
 		if s.Request.ID == id {
-			if err := o.print(stateOf(r.entity, s)); err != nil {
+			if err := o.printStates(stateOf(r.entity, s)); err != nil {
 				return err
 			}
 		}
 	}
-	if !o.JSON {
-		_, err = fmt.Fprintln(o.Out, "Read models that copied the value keep it until they are rebuilt, and backups until they are deleted.")
+	if !o.json {
+		_, err = fmt.Fprintln(o.out, "Read models that copied the value keep it until they are rebuilt, and backups until they are deleted.")
 	}
 	return err
 }
@@ -289,7 +276,7 @@ func RedactList(ctx context.Context, o RedactOptions) error {
 	for i, s := range states {
 		out[i] = stateOf(r.entity, s)
 	}
-	return o.print(out...)
+	return o.printStates(out...)
 }
 
 // redactor is an open redaction service and what to close after it.

@@ -3,13 +3,11 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,7 +51,7 @@ func verifyCommand() *cobra.Command {
 			} else if dsn != "" || o.Tenant != "" || len(o.LegalEntities) > 0 {
 				return exit{2, fmt.Errorf("an export file is verified as a whole: leave out --dsn, --tenant and --legal-entity")}
 			}
-			o.Out, o.Err, o.Terminal = cmd.OutOrStdout(), cmd.ErrOrStderr(), isTerminal(os.Stderr)
+			o.output = newOutput(cmd, o.json)
 			sound, err := Verify(cmd.Context(), o)
 			if fault.KindOf(err) == fault.Unavailable {
 				err = fmt.Errorf("%s; a `backbone dev` must be running to be verified", describe(err))
@@ -75,7 +73,7 @@ func verifyCommand() *cobra.Command {
 	f.StringArrayVar(&o.Dumps, "dump", nil, "verify this file of \"backbone export-log\" instead of a database; may be repeated")
 	f.StringVar(&o.Head, "head", "", "file of heads that were exported earlier, which the log must contain")
 	f.StringVar(&o.ExportHead, "export-head", "", "write the heads to this file if the log is sound")
-	f.BoolVar(&o.JSON, "json", false, "print the verdict as JSON")
+	f.BoolVar(&o.json, "json", false, "print the verdict as JSON")
 	return cmd
 }
 
@@ -121,7 +119,7 @@ func exportLogCommand() *cobra.Command {
 			if o.DSN, err = readerDSN(dsn, dataDir); err != nil {
 				return err
 			}
-			o.File, o.Out, o.Err, o.Terminal = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr(), isTerminal(os.Stderr)
+			o.File, o.output = args[0], newOutput(cmd, false)
 			return ExportLog(cmd.Context(), o)
 		},
 	}
@@ -141,10 +139,7 @@ type VerifyOptions struct {
 	LegalEntities []string
 	Head          string // file of heads exported earlier; "": none
 	ExportHead    string // file to write the heads of a sound log to; "": none
-	JSON          bool
-	Out           io.Writer
-	Err           io.Writer // progress
-	Terminal      bool      // Err is a terminal
+	output
 }
 
 // Verify proves the log sound. sound false without an error is a verdict. With an
@@ -162,7 +157,7 @@ func Verify(ctx context.Context, o VerifyOptions) (sound bool, err error) {
 		}
 		options = append(options, verify.Against(heads))
 	}
-	show := newProgress(o.Err, o.Terminal)
+	show := newProgress(o.err, o.terminal)
 	started := time.Now()
 	v := verdict{}
 	if len(o.Dumps) > 0 {
@@ -183,15 +178,17 @@ func Verify(ctx context.Context, o VerifyOptions) (sound bool, err error) {
 			v.headFile = o.ExportHead
 		}
 	}
-	if o.JSON {
-		encoder := json.NewEncoder(o.Out)
-		encoder.SetIndent("", "  ")
-		if writeErr := encoder.Encode(verdictText{sound && err == nil, err == nil, v.reports, v.registry}); writeErr != nil {
+	if o.json {
+		if writeErr := printJSON(o.out, verdictText{sound && err == nil, err == nil, v.reports, v.registry}); writeErr != nil {
 			return sound, writeErr
 		}
 		return sound, err
 	}
-	return sound, v.print(o.Out, sound, err, elapsed)
+	finished := err == nil
+	if writeErr := printPage(o.out, func(p *page) { p.verdict(&v, sound, finished, elapsed) }); finished {
+		err = writeErr
+	}
+	return sound, err
 }
 
 // verdict collects what a run finds.
@@ -217,7 +214,7 @@ func (v *verdict) database(ctx context.Context, o VerifyOptions, show *progress,
 	}
 	defer store.Close()
 	var onProgress verify.Progress
-	if o.Terminal {
+	if o.terminal {
 		onProgress = func(entity string, done, total uint64) { show.report(entity, int(done), int(total)) }
 	}
 	installation, err := store.Installation(ctx)
@@ -241,7 +238,7 @@ func (v *verdict) dumps(ctx context.Context, o VerifyOptions, show *progress, op
 			return fault.New(fault.NotFound, "verify.dump_missing", "an export file cannot be read; check --dump").WithCause(err)
 		}
 		in := &countingReader{ctx: ctx, in: file}
-		if info, err := file.Stat(); err == nil && o.Terminal && info.Size() > 0 {
+		if info, err := file.Stat(); err == nil && o.terminal && info.Size() > 0 {
 			in.report = func(done int64) { show.report(filepath.Base(path), int(done), int(info.Size())) }
 		}
 		report, logName, err := verify.Dump(in, options...)
@@ -304,92 +301,87 @@ func nothingToVerify(tenant string) error {
 // --json has them all.
 const listed = 20
 
-func (v *verdict) print(out io.Writer, sound bool, runErr error, elapsed time.Duration) error {
+// verdict writes what a run found; finished says that it came to its end.
+func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) {
 	if len(v.reports) == 0 {
-		v.printRegistry(out)
-		return runErr
+		p.registry(v.registry)
+		return
 	}
-	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "LEGAL ENTITY\tEVENTS\tHEAD\tHEAD CHECKSUM\tREDACTIONS\tERASURES\tVERDICT")
+	p.row("LEGAL ENTITY", "EVENTS", "HEAD", "HEAD CHECKSUM", "REDACTIONS", "ERASURES", "VERDICT")
 	events := uint64(0)
 	for _, r := range v.reports {
-		said := "sound"
+		state := "sound"
 		if !r.Sound() {
-			said = fmt.Sprintf("TAMPERED (%s)", counted(len(r.Findings)+r.Suppressed, "finding"))
+			state = fmt.Sprintf("TAMPERED (%s)", counted(len(r.Findings)+r.Suppressed, "finding"))
 		}
 		checksum := r.Checksum
 		if checksum == "" {
 			checksum = "-"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%d\t%d\t%s\n", r.LegalEntity, r.Events, r.Head, checksum, len(r.Redactions), len(r.Erasures), said)
+		p.row(r.LegalEntity, r.Events, r.Head, checksum, len(r.Redactions), len(r.Erasures), state)
 		events += r.Events
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
 	for _, r := range v.reports {
-		printExplained(out, r)
+		p.explained(r)
 		for _, f := range r.Findings {
 			about := ""
 			if f.EventID != "" { // an event that is not there has no id
 				about = " (event " + f.EventID + ")"
 			}
-			fmt.Fprintf(out, "%s sequence %d%s: %s: %s\n", r.LegalEntity, f.Sequence, about, f.Kind, f.Detail)
+			p.line("%s sequence %d%s: %s: %s", r.LegalEntity, f.Sequence, about, f.Kind, f.Detail)
 		}
 		if r.Suppressed > 0 {
-			fmt.Fprintf(out, "%s: %s\n", r.LegalEntity, counted(r.Suppressed, "further finding"))
+			p.line("%s: %s", r.LegalEntity, counted(r.Suppressed, "further finding"))
 		}
 	}
-	v.printRegistry(out)
-	if runErr != nil {
-		return runErr
+	p.registry(v.registry)
+	if !finished {
+		return
 	}
 	seconds := max(elapsed.Seconds(), 0.001)
 	if !sound {
-		fmt.Fprintln(out, "Tampered: the places are listed above. Compare with a backup and with exported heads before you change anything.")
-		return nil
+		p.line("Tampered: the places are listed above. Compare with a backup and with exported heads before you change anything.")
+		return
 	}
-	fmt.Fprintf(out, "Sound: %s, every payload hash and checksum computed again in %.1f s (%.0f events/s).\n", counted(events, "event"), seconds, float64(events)/seconds)
+	p.line("Sound: %s, every payload hash and checksum computed again in %.1f s (%.0f events/s).", counted(events, "event"), seconds, float64(events)/seconds)
 	if v.headFile != "" {
-		fmt.Fprintf(out, "The heads are in %s. Keep it where nobody who can write to the database can write.\n", v.headFile)
+		p.line("The heads are in %s. Keep it where nobody who can write to the database can write.", v.headFile)
 	}
-	return nil
 }
 
-// printRegistry says what became of the registry's own log.
-func (v *verdict) printRegistry(out io.Writer) {
-	r := v.registry
+// registry writes what became of the registry's own log; nil: it was not verified.
+func (p *page) registry(r *verify.RegistryReport) {
 	if r == nil {
 		return
 	}
-	said := "sound"
+	state := "sound"
 	if !r.Sound() {
-		said = fmt.Sprintf("TAMPERED (%s)", counted(len(r.Findings)+r.Suppressed, "finding"))
+		state = fmt.Sprintf("TAMPERED (%s)", counted(len(r.Findings)+r.Suppressed, "finding"))
 	}
-	fmt.Fprintf(out, "Event types: %s, %s, head %d %s: %s\n", counted(r.Versions, "version"), counted(r.Changes, "change"), r.Head, r.Checksum, said)
+	p.line("Event types: %s, %s, head %d %s: %s", counted(r.Versions, "version"), counted(r.Changes, "change"), r.Head, r.Checksum, state)
 	for _, f := range r.Findings {
-		fmt.Fprintf(out, "event types change %d: %s: %s\n", f.Sequence, f.Kind, f.Detail)
+		p.line("event types change %d: %s: %s", f.Sequence, f.Kind, f.Detail)
 	}
 	if r.Suppressed > 0 {
-		fmt.Fprintf(out, "event types: %s\n", counted(r.Suppressed, "further finding"))
+		p.line("event types: %s", counted(r.Suppressed, "further finding"))
 	}
 }
 
-// printExplained lists what happened to personal data with authority.
-func printExplained(out io.Writer, r verify.EntityReport) {
+// explained lists the authorised redactions and erasures of a legal entity.
+func (p *page) explained(r verify.EntityReport) {
 	for i, x := range r.Redactions {
 		if i == listed {
-			fmt.Fprintf(out, "%s: %s, see --json\n", r.LegalEntity, counted(len(r.Redactions)-listed, "further redaction"))
+			p.line("%s: %s, see --json", r.LegalEntity, counted(len(r.Redactions)-listed, "further redaction"))
 			break
 		}
-		fmt.Fprintf(out, "%s sequence %d (event %s): redacted by %s, requested by %s, approved by %s\n", r.LegalEntity, x.Sequence, x.EventID, x.ID, x.RequestedBy, x.ApprovedBy)
+		p.line("%s sequence %d (event %s): redacted by %s, requested by %s, approved by %s", r.LegalEntity, x.Sequence, x.EventID, x.ID, x.RequestedBy, x.ApprovedBy)
 	}
 	for i, x := range r.Erasures {
 		if i == listed {
-			fmt.Fprintf(out, "%s: %s, see --json\n", r.LegalEntity, counted(len(r.Erasures)-listed, "further erasure"))
+			p.line("%s: %s, see --json", r.LegalEntity, counted(len(r.Erasures)-listed, "further erasure"))
 			break
 		}
-		fmt.Fprintf(out, "%s sequence %d: %s erased by request %s, receipt %d (SHA-256 %s)\n", r.LegalEntity, x.Sequence, x.Subject, x.RequestID, x.ReceiptNumber, x.ReceiptSHA256)
+		p.line("%s sequence %d: %s erased by request %s, receipt %d (SHA-256 %s)", r.LegalEntity, x.Sequence, x.Subject, x.RequestID, x.ReceiptNumber, x.ReceiptSHA256)
 	}
 }
 
@@ -399,9 +391,7 @@ type ExportOptions struct {
 	Tenant      string // needed where two tenants have the legal entity
 	LegalEntity string
 	File        string // "-": Out
-	Out         io.Writer
-	Err         io.Writer // progress and the summary
-	Terminal    bool      // Err is a terminal
+	output
 }
 
 // ExportLog writes the log of a legal entity to a file that can be verified offline.
@@ -415,9 +405,9 @@ func ExportLog(ctx context.Context, o ExportOptions) error {
 	if err != nil {
 		return err
 	}
-	show := newProgress(o.Err, o.Terminal)
+	show := newProgress(o.err, o.terminal)
 	var onProgress verify.Progress
-	if o.Terminal {
+	if o.terminal {
 		onProgress = func(entity string, done, total uint64) { show.report(entity, int(done), int(total)) }
 	}
 	var summary verify.ExportSummary
@@ -431,7 +421,7 @@ func ExportLog(ctx context.Context, o ExportOptions) error {
 		return err
 	}
 	if o.File == "-" {
-		err = write(o.Out)
+		err = write(o.out)
 	} else {
 		err = writeWhole(o.File, write)
 	}
@@ -439,7 +429,7 @@ func ExportLog(ctx context.Context, o ExportOptions) error {
 		return err
 	}
 	seconds := max(time.Since(started).Seconds(), 0.001)
-	fmt.Fprintf(o.Err, "%s: %s up to %d (%x) in %.1f s (%.0f events/s). Verify it with `backbone verify --dump`.\n",
+	fmt.Fprintf(o.err, "%s: %s up to %d (%x) in %.1f s (%.0f events/s). Verify it with `backbone verify --dump`.\n",
 		le.Code, counted(summary.Events, "event"), summary.Head, summary.Checksum, seconds, float64(summary.Events)/seconds)
 	return nil
 }

@@ -74,7 +74,7 @@ func (b *auditedBooks) file(name string) string { return filepath.Join(b.dir, na
 func (b *auditedBooks) verify(t *testing.T, change func(*VerifyOptions)) (sound bool, said string, err error) {
 	t.Helper()
 	var out, progress bytes.Buffer
-	o := VerifyOptions{DSN: b.as("backbone_reader"), Out: &out, Err: &progress}
+	o := VerifyOptions{DSN: b.as("backbone_reader"), output: output{out: &out, err: &progress}}
 	if change != nil {
 		change(&o)
 	}
@@ -85,7 +85,7 @@ func (b *auditedBooks) verify(t *testing.T, change func(*VerifyOptions)) (sound 
 func (b *auditedBooks) export(t *testing.T, name string) {
 	t.Helper()
 	var note bytes.Buffer
-	require.NoError(t, ExportLog(t.Context(), ExportOptions{DSN: b.as("backbone_reader"), LegalEntity: "A", File: b.file(name), Err: &note}))
+	require.NoError(t, ExportLog(t.Context(), ExportOptions{DSN: b.as("backbone_reader"), LegalEntity: "A", File: b.file(name), output: output{err: &note}}))
 	require.Contains(t, note.String(), " up to ")
 }
 
@@ -103,7 +103,7 @@ func TestRedactAndVerify(t *testing.T) {
 	var out bytes.Buffer
 	o := RedactOptions{
 		EraserDSN: b.as("backbone_eraser"), DSN: b.as("backbone_app"), LegalEntity: "A", Person: "p-1", EventID: b.event.String(),
-		Pointers: []string{"/data/remark"}, Reason: "free text with a name", JSON: true, Out: &out, Limits: configs.Default().Limits,
+		Pointers: []string{"/data/remark"}, Reason: "free text with a name", output: output{out: &out, json: true}, Limits: configs.Default().Limits,
 	}
 	state := func() (s struct {
 		ID     string `json:"redaction_id"`
