@@ -16,7 +16,7 @@ import (
 // verifyCertificateCommand ends with code 0 for a genuine certificate, 1 for one that
 // is not, and 2 when nothing could be checked.
 func verifyCertificateCommand() *cobra.Command {
-	var o CertificateOptions
+	var o certificateOptions
 	cmd := &cobra.Command{
 		Use:   "verify-certificate FILE",
 		Short: "Check a certificate of erasure without a server",
@@ -34,7 +34,7 @@ func verifyCertificateCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.File, o.In, o.output = args[0], cmd.InOrStdin(), newOutput(cmd, o.json)
-			genuine, err := VerifyCertificate(o)
+			genuine, err := verifyCertificate(o)
 			switch {
 			case !genuine:
 				return exit{1, err}
@@ -53,19 +53,19 @@ func verifyCertificateCommand() *cobra.Command {
 // maxCertificate is more than any certificate has, in bytes.
 const maxCertificate = 16 << 20
 
-// CertificateOptions are the flags of `backbone verify-certificate`.
-type CertificateOptions struct {
+// certificateOptions are the flags of `backbone verify-certificate`.
+type certificateOptions struct {
 	File string   // "-" is In
 	Keys []string // verifier keys, or files with one per line
 	In   io.Reader
 	output
 }
 
-// VerifyCertificate checks a certificate of erasure offline and prints what it says.
+// verifyCertificate checks a certificate of erasure offline and prints what it says.
 // genuine is false for one that was changed or signed with another key; an error
 // beside it says what does not fit. An error with genuine true means that nothing
 // could be checked: no file, no key.
-func VerifyCertificate(o CertificateOptions) (genuine bool, err error) {
+func verifyCertificate(o certificateOptions) (genuine bool, err error) {
 	keys, err := verifierKeys(o.Keys)
 	if err != nil {
 		return true, err

@@ -26,27 +26,27 @@ func TestVerifyCertificate(t *testing.T) {
 	const otherKey = "sum.golang.org+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8"
 
 	for name, c := range map[string]struct {
-		options CertificateOptions
+		options certificateOptions
 		genuine bool
 		code    string
 		says    string
 	}{
-		"genuine":          {CertificateOptions{File: document, Keys: []string{keyFile}}, true, "", "Genuine: signed"},
-		"key as text":      {CertificateOptions{File: document, Keys: []string{string(key)}}, true, "", "employee:E-1"},
-		"one of two keys":  {CertificateOptions{File: document, Keys: []string{otherKey, keyFile}}, true, "", "kept until"},
-		"from the input":   {CertificateOptions{File: "-", In: bytes.NewReader(content), Keys: []string{keyFile}, output: output{json: true}}, true, "", `"genuine": true`},
-		"changed":          {CertificateOptions{File: changed, Keys: []string{keyFile}}, false, "erasure.certificate_altered", "Not genuine"},
-		"changed, as JSON": {CertificateOptions{File: changed, Keys: []string{keyFile}, output: output{json: true}}, false, "erasure.certificate_altered", `"genuine": false`},
-		"another key":      {CertificateOptions{File: document, Keys: []string{otherKey}}, false, "note.not_verified", "Not genuine"},
-		"no certificate":   {CertificateOptions{File: keyFile, Keys: []string{keyFile}}, false, "erasure.certificate_malformed", "Not genuine"},
-		"no file":          {CertificateOptions{File: document + "x", Keys: []string{keyFile}}, true, "erasure.certificate_unreadable", ""},
-		"no key":           {CertificateOptions{File: document}, true, "note.key_missing", ""},
-		"no key file":      {CertificateOptions{File: document, Keys: []string{keyFile + "x"}}, true, "note.key_unreadable", ""},
-		"no such key":      {CertificateOptions{File: document, Keys: []string{"a+b+c"}}, true, "note.key_invalid", ""},
+		"genuine":          {certificateOptions{File: document, Keys: []string{keyFile}}, true, "", "Genuine: signed"},
+		"key as text":      {certificateOptions{File: document, Keys: []string{string(key)}}, true, "", "employee:E-1"},
+		"one of two keys":  {certificateOptions{File: document, Keys: []string{otherKey, keyFile}}, true, "", "kept until"},
+		"from the input":   {certificateOptions{File: "-", In: bytes.NewReader(content), Keys: []string{keyFile}, output: output{json: true}}, true, "", `"genuine": true`},
+		"changed":          {certificateOptions{File: changed, Keys: []string{keyFile}}, false, "erasure.certificate_altered", "Not genuine"},
+		"changed, as JSON": {certificateOptions{File: changed, Keys: []string{keyFile}, output: output{json: true}}, false, "erasure.certificate_altered", `"genuine": false`},
+		"another key":      {certificateOptions{File: document, Keys: []string{otherKey}}, false, "note.not_verified", "Not genuine"},
+		"no certificate":   {certificateOptions{File: keyFile, Keys: []string{keyFile}}, false, "erasure.certificate_malformed", "Not genuine"},
+		"no file":          {certificateOptions{File: document + "x", Keys: []string{keyFile}}, true, "erasure.certificate_unreadable", ""},
+		"no key":           {certificateOptions{File: document}, true, "note.key_missing", ""},
+		"no key file":      {certificateOptions{File: document, Keys: []string{keyFile + "x"}}, true, "note.key_unreadable", ""},
+		"no such key":      {certificateOptions{File: document, Keys: []string{"a+b+c"}}, true, "note.key_invalid", ""},
 	} {
 		var out strings.Builder
 		c.options.out = &out
-		genuine, err := VerifyCertificate(c.options)
+		genuine, err := verifyCertificate(c.options)
 		require.Equal(t, c.genuine, genuine, name)
 		require.Equal(t, c.code, fault.CodeOf(err), name)
 		require.Contains(t, out.String(), c.says, name)

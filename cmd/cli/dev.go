@@ -30,7 +30,7 @@ import (
 const defaultDataDir = "dev-data"
 
 func devCommand(modules []plugin.Module) *cobra.Command {
-	o := DevOptions{Modules: modules}
+	o := devOptions{Modules: modules}
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything on this machine, without set-up",
@@ -45,7 +45,7 @@ func devCommand(modules []plugin.Module) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out, o.Terminal = cmd.OutOrStdout(), isTerminal(os.Stdout)
-			return Dev(cmd.Context(), o)
+			return runDev(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
@@ -57,8 +57,8 @@ func devCommand(modules []plugin.Module) *cobra.Command {
 	return cmd
 }
 
-// DevOptions are the flags of `backbone dev`.
-type DevOptions struct {
+// devOptions are the flags of `backbone dev`.
+type devOptions struct {
 	Modules  []plugin.Module
 	DataDir  string
 	HTTP     string // host:port on loopback
@@ -69,12 +69,12 @@ type DevOptions struct {
 	Terminal bool      // Out is a terminal: progress may redraw its line
 }
 
-// DevFile is DIR/dev.json: how to reach a running `backbone dev`.
-type DevFile struct {
+// devFile is DIR/dev.json: how to reach a running `backbone dev`.
+type devFile struct {
 	HTTP          string            `json:"http"`
 	DSN           string            `json:"dsn"`
 	EraserDSN     string            `json:"eraser_dsn"`
-	KMS           DevKMS            `json:"kms"`
+	KMS           devKMS            `json:"kms"`
 	Exports       string            `json:"exports"` // folder of receipts, certificates and exports of keys
 	Tenant        string            `json:"tenant"`
 	LegalEntities []string          `json:"legal_entities"`
@@ -82,8 +82,8 @@ type DevFile struct {
 	NATS          string            `json:"nats,omitempty"` // address of the NATS server of --nats
 }
 
-// DevKMS is how to reach the key server of a running `backbone dev`.
-type DevKMS struct {
+// devKMS is how to reach the key server of a running `backbone dev`.
+type devKMS struct {
 	Endpoint    string `json:"endpoint"`
 	Credentials string `json:"credentials_file"`
 }
@@ -109,15 +109,15 @@ const (
 	stopPatience = 30 * time.Second
 )
 
-// ReadDevFile reads what a running `backbone dev` wrote.
-func ReadDevFile(dataDir string) (DevFile, error) {
-	var f DevFile
+// readDevFile reads what a running `backbone dev` wrote.
+func readDevFile(dataDir string) (devFile, error) {
+	var f devFile
 	err := readJSON(filepath.Join(dataDir, devFileName), &f)
 	return f, err
 }
 
-// Dev runs the embedded default until ctx ends or PostgreSQL dies.
-func Dev(ctx context.Context, o DevOptions) (err error) {
+// runDev runs the embedded default until ctx ends or PostgreSQL dies.
+func runDev(ctx context.Context, o devOptions) (err error) {
 	dir := filepath.Clean(o.DataDir) // as given: paths that are printed stay short
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -183,7 +183,7 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
-func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listener, cluster *embeddedpg.Cluster, state *devState, config configs.Config, options wire.Options, say func(string, ...any)) (err error) {
+func serveDev(ctx context.Context, o devOptions, dir string, listener net.Listener, cluster *embeddedpg.Cluster, state *devState, config configs.Config, options wire.Options, say func(string, ...any)) (err error) {
 	options.AllowDevelopmentTokens, options.LogName = true, demoLogName
 	server, err := wire.NewServer(ctx, config, options)
 	if err != nil {
@@ -204,9 +204,9 @@ func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listen
 		return err
 	}
 	endpoint, credentials := server.KeyService()
-	file := DevFile{
+	file := devFile{
 		HTTP: "http://" + listener.Addr().String(), DSN: config.Database.DSN.Reveal(), EraserDSN: config.Database.EraserDSN.Reveal(),
-		Exports: config.Erasure.ExportDirectory, KMS: DevKMS{Endpoint: endpoint, Credentials: credentials},
+		Exports: config.Erasure.ExportDirectory, KMS: devKMS{Endpoint: endpoint, Credentials: credentials},
 		Tenant: demo.Tenant, Tokens: state.Tokens, NATS: config.NATS.URLs.Reveal(),
 	}
 	for _, e := range demo.Entities {
@@ -239,7 +239,7 @@ func serveDev(ctx context.Context, o DevOptions, dir string, listener net.Listen
 	}
 }
 
-func setUpDemo(ctx context.Context, server *wire.Server, o DevOptions, dir string, state *devState, say func(string, ...any)) error {
+func setUpDemo(ctx context.Context, server *wire.Server, o devOptions, dir string, state *devState, say func(string, ...any)) error {
 	var progress func(string, int, int)
 	if !state.BooksReady {
 		say("Setting up the demo tenant: two legal entities with books, calendar and rates")
@@ -417,8 +417,8 @@ func startDevNATS(dir string, state *devState, config *configs.Config, logger *s
 	return server, nil
 }
 
-// DevConfig is the configuration that leads to a running `backbone dev`, for tools.
-func DevConfig(f DevFile) configs.Config {
+// devConfig is the configuration that leads to a running `backbone dev`, for tools.
+func devConfig(f devFile) configs.Config {
 	c := configs.Default()
 	c.Database.DSN, c.Database.EraserDSN = configs.DSN(f.DSN), configs.DSN(f.EraserDSN)
 	c.KMS.Endpoint, c.KMS.CredentialsFile = f.KMS.Endpoint, f.KMS.Credentials

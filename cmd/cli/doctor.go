@@ -17,7 +17,7 @@ import (
 
 func doctorCommand() *cobra.Command {
 	var path, dataDir string
-	var o DoctorOptions
+	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the databases: settings, contention, storage, delivery, throughput",
@@ -46,14 +46,14 @@ func doctorCommand() *cobra.Command {
 				}
 			}
 			if o.DSN == "" {
-				file, err := ReadDevFile(dataDir)
+				file, err := readDevFile(dataDir)
 				if err != nil {
 					return fault.New(fault.Invalid, "config.dsn_missing", "no database; give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
 				}
 				o.DSN, o.EraserDSN = file.DSN, file.EraserDSN
 			}
 			o.output = newOutput(cmd, o.json)
-			sound, err := Doctor(cmd.Context(), o)
+			sound, err := runDoctor(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ func doctorCommand() *cobra.Command {
 	cmd.Flags().StringVar(&path, "config", "", configHelp)
 	cmd.Flags().StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\"")
 	cmd.Flags().StringVar(&o.DSN, "dsn", "", "the application's DSN (default: database.dsn, then --data-dir)")
-	cmd.Flags().StringVar(&o.Section, "section", "", "only one of: "+strings.Join(DoctorSections(), ", "))
+	cmd.Flags().StringVar(&o.Section, "section", "", "only one of: "+strings.Join(doctorSections, ", "))
 	cmd.Flags().StringVar(&o.LegalEntity, "legal-entity", "", "throughput of this legal entity only")
 	cmd.Flags().StringVar(&o.TenantID, "tenant", "", "throughput of this tenant only")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
@@ -76,11 +76,8 @@ func doctorCommand() *cobra.Command {
 // The sections of `backbone doctor`, in the order in which they are shown.
 var doctorSections = []string{"settings", "contention", "delivery", "storage", "throughput", "distribution"}
 
-// DoctorSections lists what `backbone doctor --section` takes.
-func DoctorSections() []string { return slices.Clone(doctorSections) }
-
-// DoctorOptions are the flags of `backbone doctor`.
-type DoctorOptions struct {
+// doctorOptions are the flags of `backbone doctor`.
+type doctorOptions struct {
 	DSN                string // of the log, as backbone_app
 	KeyStoreDSN        string // as backbone_app; "" or DSN: the key store lies in the log's database
 	EraserDSN          string // of the key store as backbone_eraser; "": open erasures are not asked for
@@ -92,9 +89,9 @@ type DoctorOptions struct {
 	Now func() time.Time // nil: the machine's
 }
 
-// Diagnosis is what doctor found. Sections that were not asked for, or not answered,
+// diagnosis is what doctor found. Sections that were not asked for, or not answered,
 // are nil.
-type Diagnosis struct {
+type diagnosis struct {
 	Sound        bool                  `json:"sound"` // no finding is a failure
 	Findings     []monitor.Finding     `json:"findings"`
 	Settings     []monitor.Setting     `json:"settings,omitempty"`
@@ -103,20 +100,20 @@ type Diagnosis struct {
 	Distribution *monitor.Distribution `json:"distribution,omitempty"`
 	Storage      *monitor.Storage      `json:"storage,omitempty"`
 	Delivery     *monitor.Delivery     `json:"delivery,omitempty"`
-	KeyStore     *KeyStoreDiagnosis    `json:"key_store,omitempty"` // only when it has a database of its own
+	KeyStore     *keyStoreDiagnosis    `json:"key_store,omitempty"` // only when it has a database of its own
 }
 
-// KeyStoreDiagnosis is what can be asked of a database without a log.
-type KeyStoreDiagnosis struct {
+// keyStoreDiagnosis is what can be asked of a database without a log.
+type keyStoreDiagnosis struct {
 	Settings   []monitor.Setting   `json:"settings,omitempty"`
 	Contention *monitor.Contention `json:"contention,omitempty"`
 	Storage    *monitor.Storage    `json:"storage,omitempty"`
 }
 
-// Doctor looks at what Backbone's promises depend on and at how the databases are
+// runDoctor looks at what Backbone's promises depend on and at how the databases are
 // doing, prints it, and reports whether nothing failed. It changes nothing. Faults:
 // doctor.section_unknown, store.dsn_invalid, store.unavailable, legal_entity.not_found.
-func Doctor(ctx context.Context, o DoctorOptions) (sound bool, err error) {
+func runDoctor(ctx context.Context, o doctorOptions) (sound bool, err error) {
 	d, err := diagnose(ctx, o)
 	if err != nil {
 		return false, err
@@ -126,22 +123,22 @@ func Doctor(ctx context.Context, o DoctorOptions) (sound bool, err error) {
 
 // examination goes through one database.
 type examination struct {
-	options DoctorOptions
+	options doctorOptions
 	section string // "": all
 	prefix  string // of the findings' subjects
 	now     time.Time
 	out     []monitor.Finding
 }
 
-func diagnose(ctx context.Context, o DoctorOptions) (Diagnosis, error) {
+func diagnose(ctx context.Context, o doctorOptions) (diagnosis, error) {
 	if o.Section != "" && !slices.Contains(doctorSections, o.Section) {
-		return Diagnosis{}, fault.New(fault.Invalid, "doctor.section_unknown", "the sections are %s; choose one of them, or none for all", strings.Join(doctorSections, ", "))
+		return diagnosis{}, fault.New(fault.Invalid, "doctor.section_unknown", "the sections are %s; choose one of them, or none for all", strings.Join(doctorSections, ", "))
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	x := &examination{options: o, section: o.Section, now: o.Now()}
-	var d Diagnosis
+	var d diagnosis
 	if err := x.log(ctx, &d); err != nil {
 		return d, err
 	}
@@ -189,7 +186,7 @@ func ask[A any](x *examination, section string, question func() (A, error), judg
 	return nil, nil
 }
 
-func (x *examination) log(ctx context.Context, d *Diagnosis) (err error) {
+func (x *examination) log(ctx context.Context, d *diagnosis) (err error) {
 	if d.Settings, err = x.settings(ctx, x.options.DSN); err != nil || x.section == "settings" {
 		return err
 	}
@@ -248,8 +245,8 @@ func openErasures(ctx context.Context, dsn string) (monitor.OpenErasures, error)
 	return m.OpenErasures(ctx)
 }
 
-func (x *examination) keyStore(ctx context.Context, d *Diagnosis) (err error) {
-	k := &KeyStoreDiagnosis{}
+func (x *examination) keyStore(ctx context.Context, d *diagnosis) (err error) {
+	k := &keyStoreDiagnosis{}
 	if k.Settings, err = x.settings(ctx, x.options.KeyStoreDSN); err != nil {
 		return err
 	}
@@ -310,7 +307,7 @@ func (p *page) indented(cells ...any) {
 }
 
 // findings writes the findings first, then what they were taken from.
-func (p *page) findings(d Diagnosis) {
+func (p *page) findings(d diagnosis) {
 	for _, f := range d.Findings {
 		p.line("%-4s  %s: %s: %s", strings.ToUpper(string(f.Status)), f.Section, f.Subject, f.Detail)
 		if f.Next != "" {

@@ -46,13 +46,13 @@ func patient(t *testing.T) string {
 
 // examine asks until what it is answered will do: a busy machine may not answer a question in
 // the few seconds that an operator's may take.
-func examine(t *testing.T, o DoctorOptions, enough func(text string) bool) (sound bool, text string) {
+func examine(t *testing.T, o doctorOptions, enough func(text string) bool) (sound bool, text string) {
 	t.Helper()
 	testkit.Eventually(t, 2*time.Minute, func() bool {
 		var out strings.Builder
 		o.out = &out
 		var err error
-		if sound, err = Doctor(t.Context(), o); fault.CodeOf(err) == "store.unavailable" {
+		if sound, err = runDoctor(t.Context(), o); fault.CodeOf(err) == "store.unavailable" {
 			return false
 		}
 		require.NoError(t, err)
@@ -62,7 +62,7 @@ func examine(t *testing.T, o DoctorOptions, enough func(text string) bool) (soun
 	return sound, text
 }
 
-func doctor(t *testing.T, o DoctorOptions) (d Diagnosis, text string) {
+func doctor(t *testing.T, o doctorOptions) (d diagnosis, text string) {
 	t.Helper()
 	answered := func(text string) bool { return !strings.Contains(text, "store.question_too_slow") }
 	shown, text := examine(t, o, answered)
@@ -78,7 +78,7 @@ func TestDoctorExaminesBothDatabases(t *testing.T) {
 	t.Parallel()
 	dsn, keys := patient(t), testkit.Database(t, nil, "empty")
 	require.NoError(t, migrate.KeyStore(t.Context(), keys, nil))
-	o := DoctorOptions{DSN: as(t, "backbone_app", dsn), KeyStoreDSN: as(t, "backbone_app", keys), EraserDSN: as(t, "backbone_eraser", keys), PhysicalPartitions: 32}
+	o := doctorOptions{DSN: as(t, "backbone_app", dsn), KeyStoreDSN: as(t, "backbone_app", keys), EraserDSN: as(t, "backbone_eraser", keys), PhysicalPartitions: 32}
 	d, text := doctor(t, o)
 	require.NotNil(t, d.Throughput)
 	require.NotNil(t, d.Distribution)
@@ -104,7 +104,7 @@ func TestDoctorExaminesBothDatabases(t *testing.T) {
 
 func TestDoctorShowsOneSection(t *testing.T) {
 	t.Parallel()
-	o := DoctorOptions{DSN: as(t, "backbone_app", patient(t)), Section: "throughput", LegalEntity: "USMF", PhysicalPartitions: 32}
+	o := doctorOptions{DSN: as(t, "backbone_app", patient(t)), Section: "throughput", LegalEntity: "USMF", PhysicalPartitions: 32}
 	d, text := doctor(t, o)
 	require.NotNil(t, d.Throughput)
 	require.Len(t, d.Findings, 1)
@@ -113,17 +113,17 @@ func TestDoctorShowsOneSection(t *testing.T) {
 	require.NotContains(t, text, "Tables")
 
 	o.LegalEntity, o.TenantID = "", "nobody"
-	_, err := Doctor(t.Context(), o)
+	_, err := runDoctor(t.Context(), o)
 	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err), "no events is another answer")
 	o.LegalEntity, o.TenantID = "NONE", ""
-	_, err = Doctor(t.Context(), o)
+	_, err = runDoctor(t.Context(), o)
 	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err))
 	o.Section = "feelings"
-	_, err = Doctor(t.Context(), o)
+	_, err = runDoctor(t.Context(), o)
 	require.Equal(t, "doctor.section_unknown", fault.CodeOf(err))
 	require.ErrorContains(t, err, "throughput")
 	o.Section, o.DSN = "distribution", as(t, "backbone_app", testkit.Database(t, nil, "empty"))
-	_, err = Doctor(t.Context(), o)
+	_, err = runDoctor(t.Context(), o)
 	require.Equal(t, "store.not_migrated", fault.CodeOf(err))
 }
 
@@ -135,7 +135,7 @@ func TestDoctorAnswersBesideAKeyStoreThatDoesNot(t *testing.T) {
 	require.NoError(t, err)
 	dsn := as(t, "backbone_app", u.String())
 	u.Path = "/" + u.Path[1:] + "_is_not_there"
-	d, text := doctor(t, DoctorOptions{DSN: dsn, EraserDSN: u.String(), Section: "delivery"})
+	d, text := doctor(t, doctorOptions{DSN: dsn, EraserDSN: u.String(), Section: "delivery"})
 	require.True(t, d.Sound)
 	require.NotNil(t, d.Delivery)
 	require.Contains(t, text, "waiting intents: none")
@@ -159,7 +159,7 @@ func TestDoctorPutsTheWorstFirst(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "LOCK TABLE backbone.projection_checkpoints IN ACCESS EXCLUSIVE MODE")
 	require.NoError(t, err)
-	sound, text := examine(t, DoctorOptions{DSN: as(t, "backbone_app", dsn), PhysicalPartitions: 32, Now: func() time.Time { return time.Now() }},
+	sound, text := examine(t, doctorOptions{DSN: as(t, "backbone_app", dsn), PhysicalPartitions: 32, Now: func() time.Time { return time.Now() }},
 		func(text string) bool { return strings.Contains(text, "distribution: events") })
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.False(t, sound)

@@ -27,7 +27,7 @@ func fanoutCommand() *cobra.Command {
 }
 
 func fanoutStatusCommand() *cobra.Command {
-	var o FanoutOptions
+	var o fanoutOptions
 	var path, dataDir string
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -44,12 +44,12 @@ func fanoutStatusCommand() *cobra.Command {
 				return err
 			}
 			if config.Database.DSN == "" {
-				if file, err := ReadDevFile(dataDir); err == nil {
-					config = DevConfig(file)
+				if file, err := readDevFile(dataDir); err == nil {
+					config = devConfig(file)
 				}
 			}
 			o.Config, o.output = config, newOutput(cmd, o.json)
-			return FanoutStatus(cmd.Context(), o)
+			return printFanoutStatus(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
@@ -59,14 +59,14 @@ func fanoutStatusCommand() *cobra.Command {
 	return cmd
 }
 
-// FanoutOptions are the flags of `backbone fanout status`.
-type FanoutOptions struct {
+// fanoutOptions are the flags of `backbone fanout status`.
+type fanoutOptions struct {
 	Config configs.Config
 	output
 }
 
-// FanoutStatus shows how far the fan-out is in every legal entity.
-func FanoutStatus(ctx context.Context, o FanoutOptions) error {
+// printFanoutStatus shows how far the fan-out is in every legal entity.
+func printFanoutStatus(ctx context.Context, o fanoutOptions) error {
 	if o.Config.Database.DSN == "" {
 		return fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
 	}

@@ -22,7 +22,7 @@ import (
 
 // localKeys adds the flags of commands that reach the keys themselves, without a
 // server, and makes what runs them.
-func localKeys(cmd *cobra.Command, o *KeysOptions, run func(context.Context, KeysOptions) error) *cobra.Command {
+func localKeys(cmd *cobra.Command, o *keysOptions, run func(context.Context, keysOptions) error) *cobra.Command {
 	var path, dataDir string
 	f := cmd.Flags()
 	f.StringVar(&path, "config", "", configHelp)
@@ -34,8 +34,8 @@ func localKeys(cmd *cobra.Command, o *KeysOptions, run func(context.Context, Key
 			return err
 		}
 		if config.Database.DSN == "" {
-			if file, err := ReadDevFile(dataDir); err == nil {
-				config = DevConfig(file)
+			if file, err := readDevFile(dataDir); err == nil {
+				config = devConfig(file)
 			}
 		}
 		o.Config, o.output = config, newOutput(cmd, o.json)
@@ -60,19 +60,19 @@ func keysCommand() *cobra.Command {
 const tenantHelp = "only this tenant"
 
 func listKeysCommand() *cobra.Command {
-	var o KeysOptions
+	var o keysOptions
 	cmd := localKeys(&cobra.Command{
 		Use:   "list",
 		Short: "Show the epochs, and how many keys each wraps",
 		Example: "  backbone keys list\n" +
 			"  backbone keys list --config /etc/backbone.yaml --tenant acme --json",
-	}, &o, ListKeys)
+	}, &o, listKeys)
 	cmd.Flags().StringVar(&o.Tenant, "tenant", "", tenantHelp)
 	return cmd
 }
 
 func rotateKeysCommand() *cobra.Command {
-	var o KeysOptions
+	var o keysOptions
 	cmd := localKeys(&cobra.Command{
 		Use:   "rotate",
 		Short: "Begin a new epoch and end the old one",
@@ -83,13 +83,13 @@ func rotateKeysCommand() *cobra.Command {
 			"the erased. It may be interrupted and run again at any time; servers go on meanwhile.",
 		Example: "  backbone keys rotate\n" +
 			"  backbone keys rotate --config /etc/backbone.yaml --tenant acme",
-	}, &o, RotateKeys)
+	}, &o, rotateKeys)
 	cmd.Flags().StringVar(&o.Tenant, "tenant", "", tenantHelp+" (default: every tenant)")
 	return cmd
 }
 
 func exportKeysCommand() *cobra.Command {
-	var o KeysOptions
+	var o keysOptions
 	return localKeys(&cobra.Command{
 		Use:   "export",
 		Short: "Write the key store to the folder of exports",
@@ -98,11 +98,11 @@ func exportKeysCommand() *cobra.Command {
 			"export by themselves.",
 		Example: "  backbone keys export\n" +
 			"  backbone keys export --config /etc/backbone.yaml --json",
-	}, &o, ExportKeys)
+	}, &o, exportKeys)
 }
 
 func restoreKeysCommand() *cobra.Command {
-	var o KeysOptions
+	var o keysOptions
 	cmd := localKeys(&cobra.Command{
 		Use:   "restore",
 		Short: "Bring keys back after the database was restored from a backup",
@@ -112,13 +112,13 @@ func restoreKeysCommand() *cobra.Command {
 			"`backbone erasure replay` then. A database that lacks nothing stays as it is.",
 		Example: "  backbone keys restore --config /etc/backbone.yaml\n" +
 			"  backbone keys restore --export 12",
-	}, &o, RestoreKeys)
+	}, &o, restoreKeys)
 	cmd.Flags().Uint64Var(&o.Export, "export", 0, "number of the export (default: the newest)")
 	return cmd
 }
 
 func replayCommand() *cobra.Command {
-	var o KeysOptions
+	var o keysOptions
 	cmd := localKeys(&cobra.Command{
 		Use:   "replay",
 		Short: "Erase again what a restored database has forgotten to be erased",
@@ -127,13 +127,13 @@ func replayCommand() *cobra.Command {
 			"run at any time. Until it has run, servers on a restored database withhold personal data.",
 		Example: "  backbone erasure replay\n" +
 			"  backbone erasure replay --config /etc/backbone.yaml --vkey \"$(cat receipts.vkey)\"",
-	}, &o, ReplayErasures)
+	}, &o, replayErasures)
 	cmd.Flags().StringSliceVar(&o.Verifier, "vkey", nil, "accept receipts signed with these keys only (default: those in the folder of exports)")
 	return cmd
 }
 
-// KeysOptions are the flags of `backbone keys` and `backbone erasure replay`.
-type KeysOptions struct {
+// keysOptions are the flags of `backbone keys` and `backbone erasure replay`.
+type keysOptions struct {
 	Config   configs.Config
 	Tenant   string // "" is all
 	Export   uint64 // number; 0 is the newest
@@ -142,7 +142,7 @@ type KeysOptions struct {
 }
 
 // withKeys opens the keys for a tool.
-func withKeys(ctx context.Context, o KeysOptions, f func(*wire.Keyring) error) (err error) {
+func withKeys(ctx context.Context, o keysOptions, f func(*wire.Keyring) error) (err error) {
 	k, err := wire.OpenKeyring(ctx, o.Config, o.err)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func withKeys(ctx context.Context, o KeysOptions, f func(*wire.Keyring) error) (
 }
 
 // progress shows steps: a bar on a terminal for those that count, else a line each.
-func (o *KeysOptions) progress() keyrotation.Progress {
+func (o *keysOptions) progress() keyrotation.Progress {
 	show := newProgress(o.err, o.terminal)
 	return func(s keyrotation.Step) {
 		title := s.Title
@@ -178,8 +178,8 @@ type epochLine struct {
 	KMSKey   string         `json:"kms_key"`
 }
 
-// ListKeys prints the KEKs.
-func ListKeys(ctx context.Context, o KeysOptions) error {
+// listKeys prints the KEKs.
+func listKeys(ctx context.Context, o keysOptions) error {
 	return withKeys(ctx, o, func(k *wire.Keyring) error {
 		keks, err := k.Rotation.List(ctx, o.Tenant)
 		if err != nil {
@@ -202,8 +202,8 @@ func ListKeys(ctx context.Context, o KeysOptions) error {
 	})
 }
 
-// RotateKeys rotates the KEK of a tenant, of every tenant that has one for "".
-func RotateKeys(ctx context.Context, o KeysOptions) error {
+// rotateKeys rotates the KEK of a tenant, of every tenant that has one for "".
+func rotateKeys(ctx context.Context, o keysOptions) error {
 	return withKeys(ctx, o, func(k *wire.Keyring) error {
 		tenants := []string{o.Tenant}
 		if o.Tenant == "" {
@@ -250,8 +250,8 @@ func describeRotation(r keyrotation.Outcome) string {
 	return text + fmt.Sprintf("; then nobody can undo the erasures up to receipt %d from a backup.", r.Covers)
 }
 
-// ExportKeys exports the key store to the export store.
-func ExportKeys(ctx context.Context, o KeysOptions) error {
+// exportKeys exports the key store to the export store.
+func exportKeys(ctx context.Context, o keysOptions) error {
 	return withKeys(ctx, o, func(k *wire.Keyring) error {
 		e, err := k.Rotation.Export(ctx, o.progress())
 		if err != nil {
@@ -263,9 +263,9 @@ func ExportKeys(ctx context.Context, o KeysOptions) error {
 	})
 }
 
-// RestoreKeys brings keys back from an export after the key store was restored from a
+// restoreKeys brings keys back from an export after the key store was restored from a
 // backup.
-func RestoreKeys(ctx context.Context, o KeysOptions) error {
+func restoreKeys(ctx context.Context, o keysOptions) error {
 	return withKeys(ctx, o, func(k *wire.Keyring) error {
 		out, err := k.Rotation.Restore(ctx, o.Export, o.progress())
 		if err != nil {
@@ -307,9 +307,9 @@ func describeRestore(r keyrotation.Restored, withheld error) string {
 	return text
 }
 
-// ReplayErasures does again what receipts outside the database name and the database
+// replayErasures does again what receipts outside the database name and the database
 // has forgotten.
-func ReplayErasures(ctx context.Context, o KeysOptions) error {
+func replayErasures(ctx context.Context, o keysOptions) error {
 	return withKeys(ctx, o, func(k *wire.Keyring) error {
 		keys := o.Verifier
 		if len(keys) == 0 {

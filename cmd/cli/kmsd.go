@@ -14,7 +14,7 @@ import (
 )
 
 func kmsdCommand() *cobra.Command {
-	var o KMSDOptions
+	var o kmsdOptions
 	cmd := &cobra.Command{
 		Use:   "kmsd",
 		Short: "Serve keys on this machine by the AWS KMS protocol",
@@ -31,7 +31,7 @@ func kmsdCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out, o.Audit = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			return KMSD(cmd.Context(), o)
+			return serveKMSD(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
@@ -43,17 +43,17 @@ func kmsdCommand() *cobra.Command {
 	return cmd
 }
 
-// KMSDOptions are the flags of `backbone kmsd`.
-type KMSDOptions struct {
+// kmsdOptions are the flags of `backbone kmsd`.
+type kmsdOptions struct {
 	Listen string // "127.0.0.1:PORT" or "unix:PATH"
 	Keys   string // folder
 	Out    io.Writer
 	Audit  io.Writer // one JSON line per call
 }
 
-// KMSD serves keys until ctx ends. The audit is written at its full detail whatever
+// serveKMSD serves keys until ctx ends. The audit is written at its full detail whatever
 // the configuration of other logs says.
-func KMSD(ctx context.Context, o KMSDOptions) (err error) {
+func serveKMSD(ctx context.Context, o kmsdOptions) (err error) {
 	logger := slog.New(slog.NewJSONHandler(o.Audit, nil))
 	server, err := kmsd.Open(kmsd.Config{Directory: o.Keys, Logger: logger})
 	if err != nil {

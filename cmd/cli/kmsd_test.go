@@ -25,7 +25,7 @@ func serveKeys(t *testing.T, listen, folder string) (address string, stop func()
 	reader, writer := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- KMSD(ctx, KMSDOptions{Listen: listen, Keys: folder, Out: writer, Audit: io.Discard})
+		done <- serveKMSD(ctx, kmsdOptions{Listen: listen, Keys: folder, Out: writer, Audit: io.Discard})
 		_ = writer.Close()
 	}()
 	for lines := bufio.NewScanner(reader); lines.Scan(); {
@@ -74,6 +74,6 @@ func TestKMSDServesKeysOverTCPAndSocket(t *testing.T) {
 
 func TestKMSDRefusesToBeReachedFromOutside(t *testing.T) {
 	t.Parallel()
-	err := KMSD(t.Context(), KMSDOptions{Listen: "0.0.0.0:0", Keys: filepath.Join(t.TempDir(), "keys"), Out: io.Discard, Audit: io.Discard})
+	err := serveKMSD(t.Context(), kmsdOptions{Listen: "0.0.0.0:0", Keys: filepath.Join(t.TempDir(), "keys"), Out: io.Discard, Audit: io.Discard})
 	require.Equal(t, "kmsd.listen_invalid", fault.CodeOf(err))
 }

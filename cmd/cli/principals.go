@@ -19,7 +19,7 @@ import (
 
 func bootstrapCommand(modules []plugin.Module) *cobra.Command {
 	var path string
-	o := BootstrapOptions{Modules: modules}
+	o := bootstrapOptions{Modules: modules}
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Make the first tenant and its first administrator",
@@ -32,7 +32,7 @@ func bootstrapCommand(modules []plugin.Module) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			token, err := Bootstrap(cmd.Context(), config, o)
+			token, err := bootstrap(cmd.Context(), config, o)
 			if err != nil {
 				return err
 			}
@@ -55,7 +55,7 @@ func bootstrapCommand(modules []plugin.Module) *cobra.Command {
 
 func enrollCommand(modules []plugin.Module) *cobra.Command {
 	var path string
-	o := EnrollOptions{Modules: modules}
+	o := enrollOptions{Modules: modules}
 	cmd := &cobra.Command{
 		Use:   "enroll",
 		Short: "Let a further person or service in",
@@ -76,7 +76,7 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			token, renewed, err := Enroll(cmd.Context(), config, o)
+			token, renewed, err := enrollPrincipal(cmd.Context(), config, o)
 			if err != nil {
 				return err
 			}
@@ -131,8 +131,8 @@ func roleNames(modules []plugin.Module) string {
 	return text.String()
 }
 
-// BootstrapOptions are the flags of `backbone bootstrap`.
-type BootstrapOptions struct {
+// bootstrapOptions are the flags of `backbone bootstrap`.
+type bootstrapOptions struct {
 	Modules    []plugin.Module
 	LogName    string
 	Deployment uint16
@@ -140,9 +140,9 @@ type BootstrapOptions struct {
 	Admin      string
 }
 
-// Bootstrap fixes the installation and enrolls the first administrator. It
+// bootstrap fixes the installation and enrolls the first administrator. It
 // returns the access token, which is not kept.
-func Bootstrap(ctx context.Context, config configs.Config, o BootstrapOptions) (string, error) {
+func bootstrap(ctx context.Context, config configs.Config, o bootstrapOptions) (string, error) {
 	if config.Database.DSN == "" {
 		return "", fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
 	}
@@ -200,8 +200,8 @@ func enroll(ctx context.Context, app *wire.App, p ports.Principal, how enrollmen
 	return token, renewed, err
 }
 
-// EnrollOptions are the flags of `backbone enroll`.
-type EnrollOptions struct {
+// enrollOptions are the flags of `backbone enroll`.
+type enrollOptions struct {
 	Modules       []plugin.Module
 	Tenant        string
 	Person        string
@@ -212,9 +212,9 @@ type EnrollOptions struct {
 	Renew         bool // replace a token that is still good; without Roles the rights stay
 }
 
-// Enroll makes a further principal, or renews the access of one, and returns the access
+// enrollPrincipal makes a further principal, or renews the access of one, and returns the access
 // token, which is not kept.
-func Enroll(ctx context.Context, config configs.Config, o EnrollOptions) (token string, renewed bool, err error) {
+func enrollPrincipal(ctx context.Context, config configs.Config, o enrollOptions) (token string, renewed bool, err error) {
 	if config.Database.DSN == "" {
 		return "", false, fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
 	}

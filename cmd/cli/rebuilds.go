@@ -159,7 +159,7 @@ func (s *session) switchCaughtUp(ctx context.Context, name, legalEntity string) 
 		if fault.CodeOf(err) != "projection.version_behind" || try == switchTries {
 			return s.rebuild(b, err)
 		}
-		if err := pause(ctx); err != nil {
+		if err := waitForRebuild(ctx); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (s *session) switchCaughtUp(ctx context.Context, name, legalEntity string) 
 // rebuildPoll is how often the progress of a rebuild is read.
 const rebuildPoll = 500 * time.Millisecond
 
-func pause(ctx context.Context) error {
+func waitForRebuild(ctx context.Context) error {
 	t := time.NewTimer(rebuildPoll)
 	defer t.Stop()
 	select {
@@ -210,7 +210,7 @@ func (s *session) awaitRebuild(ctx context.Context, name, legalEntity string, ve
 		case building.CaughtUp:
 			return b, nil
 		}
-		if err := pause(ctx); err != nil {
+		if err := waitForRebuild(ctx); err != nil {
 			return b, err
 		}
 	}
@@ -267,7 +267,7 @@ func snapshotCommand() *cobra.Command {
 			if b.Snapshots[at].Complete {
 				break
 			}
-			if err := pause(ctx); err != nil {
+			if err := waitForRebuild(ctx); err != nil {
 				return err
 			}
 			if b, err = s.GetProjectionRebuild(ctx, name, s.keep()); err != nil {

@@ -34,7 +34,7 @@ func redactCommand(modules []plugin.Module) *cobra.Command {
 		redactSubcommand(modules, "request", "Request the redaction of values of an event",
 			"  backbone redact request --legal-entity DEMF --event 01JQ8E6Z6G3V5T8C9N2M4K7R1P \\\n"+
 				"    --pointer /data/remark --reason \"Free text with an address\" --person p-0001",
-			RedactRequest, func(cmd *cobra.Command, o *RedactOptions) {
+			requestRedaction, func(cmd *cobra.Command, o *redactOptions) {
 				f := cmd.Flags()
 				f.StringVar(&o.EventID, "event", "", "id of the event (required)")
 				f.StringArrayVar(&o.Pointers, "pointer", nil, "RFC 6901 pointer into the stored payload, below /data; may be repeated (required)")
@@ -44,25 +44,25 @@ func redactCommand(modules []plugin.Module) *cobra.Command {
 			}),
 		redactSubcommand(modules, "approve ID", "Approve a redaction as another person",
 			"  backbone redact approve 01JQ8E6Z6G3V5T8C9N2M4K7R1P --legal-entity DEMF --person p-0002",
-			RedactApprove, func(cmd *cobra.Command, o *RedactOptions) {
+			approveRedaction, func(cmd *cobra.Command, o *redactOptions) {
 				cmd.Flags().StringVar(&o.Person, "person", "", "pseudonymous id of the person who approves (required)")
 				required(cmd, "person")
 			}),
 		redactSubcommand(modules, "run [ID]", "Carry an approved redaction out, or complete interrupted ones",
 			"  backbone redact run 01JQ8E6Z6G3V5T8C9N2M4K7R1P --legal-entity DEMF\n"+
 				"  backbone redact run --legal-entity DEMF",
-			RedactRun, func(cmd *cobra.Command, o *RedactOptions) {
+			runRedaction, func(cmd *cobra.Command, o *redactOptions) {
 				cmd.Flags().StringVar(&o.DSN, "app-dsn", "", "the application's DSN, to append the event (default: database.dsn, then --data-dir)")
 			}),
 		redactSubcommand(modules, "list", "List redactions and how far they are",
-			"  backbone redact list --legal-entity DEMF --json", RedactList, func(*cobra.Command, *RedactOptions) {}),
+			"  backbone redact list --legal-entity DEMF --json", listRedactions, func(*cobra.Command, *redactOptions) {}),
 	)
 	return cmd
 }
 
 // redactSubcommand adds the flags that all of them have.
-func redactSubcommand(modules []plugin.Module, use, short, example string, do func(context.Context, RedactOptions) error, flags func(*cobra.Command, *RedactOptions)) *cobra.Command {
-	o := RedactOptions{Modules: modules}
+func redactSubcommand(modules []plugin.Module, use, short, example string, do func(context.Context, redactOptions) error, flags func(*cobra.Command, *redactOptions)) *cobra.Command {
+	o := redactOptions{Modules: modules}
 	var path, dataDir string
 	cmd := &cobra.Command{
 		Use: use, Short: short, Example: example,
@@ -82,7 +82,7 @@ func redactSubcommand(modules []plugin.Module, use, short, example string, do fu
 				o.DSN = config.Database.DSN.Reveal()
 			}
 			if o.EraserDSN == "" || o.DSN == "" {
-				if file, err := ReadDevFile(dataDir); err == nil {
+				if file, err := readDevFile(dataDir); err == nil {
 					if o.EraserDSN == "" {
 						o.EraserDSN = file.EraserDSN
 					}
@@ -117,8 +117,8 @@ func redactSubcommand(modules []plugin.Module, use, short, example string, do fu
 	return cmd
 }
 
-// RedactOptions are the flags of `backbone redact`.
-type RedactOptions struct {
+// redactOptions are the flags of `backbone redact`.
+type redactOptions struct {
 	Modules     []plugin.Module
 	EraserDSN   string
 	DSN         string // the application's; only to run
@@ -166,7 +166,7 @@ func stateOf(le ports.LegalEntity, s redaction.State) redactionState {
 	return out
 }
 
-func (o *RedactOptions) printStates(states ...redactionState) error {
+func (o *redactOptions) printStates(states ...redactionState) error {
 	return o.show(states, func(p *page) {
 		p.row("REDACTION", "LEGAL ENTITY", "SEQUENCE", "STATUS", "REQUESTED BY", "APPROVED BY", "POINTERS")
 		for _, s := range states {
@@ -183,8 +183,8 @@ func parseRedactionID(text string) (event.ID, error) {
 	return id, nil
 }
 
-// RedactRequest asks to redact values of an event.
-func RedactRequest(ctx context.Context, o RedactOptions) error {
+// requestRedaction asks to redact values of an event.
+func requestRedaction(ctx context.Context, o redactOptions) error {
 	id, err := event.ParseID(o.EventID)
 	if err != nil {
 		return fault.New(fault.Invalid, "redaction.event_invalid", "--event is not an event id; take the 26 characters of the event")
@@ -201,8 +201,8 @@ func RedactRequest(ctx context.Context, o RedactOptions) error {
 	return o.printStates(stateOf(r.entity, redaction.State{Request: request}))
 }
 
-// RedactApprove is the second person's approval.
-func RedactApprove(ctx context.Context, o RedactOptions) error {
+// approveRedaction is the second person's approval.
+func approveRedaction(ctx context.Context, o redactOptions) error {
 	id, err := parseRedactionID(o.ID)
 	if err != nil {
 		return err
@@ -219,8 +219,8 @@ func RedactApprove(ctx context.Context, o RedactOptions) error {
 	return o.printStates(stateOf(r.entity, redaction.State{Request: request}))
 }
 
-// RedactRun carries a request out; without an id it completes what was interrupted.
-func RedactRun(ctx context.Context, o RedactOptions) error {
+// runRedaction carries a request out; without an id it completes what was interrupted.
+func runRedaction(ctx context.Context, o redactOptions) error {
 	var id event.ID
 	if o.ID != "" {
 		var err error
@@ -261,8 +261,8 @@ func RedactRun(ctx context.Context, o RedactOptions) error {
 	return err
 }
 
-// RedactList lists requests and what became of them.
-func RedactList(ctx context.Context, o RedactOptions) error {
+// listRedactions lists requests and what became of them.
+func listRedactions(ctx context.Context, o redactOptions) error {
 	r, err := openRedactor(ctx, o, false)
 	if err != nil {
 		return err
@@ -294,7 +294,7 @@ func (r *redactor) Close() {
 
 // openRedactor connects as the eraser and, to append the event of a redaction, as the
 // application, which is the only role that can.
-func openRedactor(ctx context.Context, o RedactOptions, announce bool) (r *redactor, err error) {
+func openRedactor(ctx context.Context, o redactOptions, announce bool) (r *redactor, err error) {
 	r = &redactor{}
 	defer func() {
 		if err != nil {

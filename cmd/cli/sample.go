@@ -13,7 +13,7 @@ import (
 const sampleEntity = "DEMF"
 
 // demoSession is a running `backbone dev` as the modules' demonstrations see it.
-func demoSession(o DevOptions, dir string, state *devState, file DevFile) plugin.Session {
+func demoSession(o devOptions, dir string, state *devState, file devFile) plugin.Session {
 	return plugin.Session{
 		Program: os.Args[0], DataDir: dir, Server: file.HTTP, LegalEntity: sampleEntity, Tokens: file.Tokens, SampleDone: state.SampleDone, Out: o.Out,
 		Trace: func(ctx context.Context, id string) error {
@@ -28,7 +28,7 @@ func demoSession(o DevOptions, dir string, state *devState, file DevFile) plugin
 }
 
 // runSample runs the samples of the modules. Books that have seen them keep them.
-func runSample(ctx context.Context, o DevOptions, dir string, state *devState, file DevFile, say func(string, ...any)) error {
+func runSample(ctx context.Context, o devOptions, dir string, state *devState, file devFile, say func(string, ...any)) error {
 	if state.SampleDone {
 		say("\nThe sample documents are in the books of %s already.", sampleEntity)
 		return nil

@@ -20,7 +20,7 @@ import (
 )
 
 func verifyCommand() *cobra.Command {
-	var o VerifyOptions
+	var o verifyOptions
 	var dsn, dataDir string
 	cmd := &cobra.Command{
 		Use:   "verify",
@@ -52,7 +52,7 @@ func verifyCommand() *cobra.Command {
 				return exit{2, fmt.Errorf("an export file is verified as a whole: leave out --dsn, --tenant and --legal-entity")}
 			}
 			o.output = newOutput(cmd, o.json)
-			sound, err := Verify(cmd.Context(), o)
+			sound, err := verifyLog(cmd.Context(), o)
 			if fault.KindOf(err) == fault.Unavailable {
 				err = fmt.Errorf("%s; a `backbone dev` must be running to be verified", describe(err))
 			}
@@ -95,7 +95,7 @@ func readerDSN(dsn, dataDir string) (string, error) {
 	if dsn = config.Database.DSN.Reveal(); dsn != "" {
 		return dsn, nil
 	}
-	file, err := ReadDevFile(dataDir)
+	file, err := readDevFile(dataDir)
 	if err != nil {
 		return "", fmt.Errorf("no database: give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
 	}
@@ -103,7 +103,7 @@ func readerDSN(dsn, dataDir string) (string, error) {
 }
 
 func exportLogCommand() *cobra.Command {
-	var o ExportOptions
+	var o exportLogOptions
 	var dsn, dataDir string
 	cmd := &cobra.Command{
 		Use:   "export-log FILE",
@@ -120,7 +120,7 @@ func exportLogCommand() *cobra.Command {
 				return err
 			}
 			o.File, o.output = args[0], newOutput(cmd, false)
-			return ExportLog(cmd.Context(), o)
+			return exportLog(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
@@ -131,8 +131,8 @@ func exportLogCommand() *cobra.Command {
 	return cmd
 }
 
-// VerifyOptions are the flags of `backbone verify`.
-type VerifyOptions struct {
+// verifyOptions are the flags of `backbone verify`.
+type verifyOptions struct {
 	DSN           string
 	Dumps         []string // export files to verify instead of a database
 	Tenant        string   // "" is all
@@ -142,9 +142,9 @@ type VerifyOptions struct {
 	output
 }
 
-// Verify proves the log sound. sound false without an error is a verdict. With an
+// verifyLog proves the log sound. sound false without an error is a verdict. With an
 // error, sound false says that something was found before the run had to end.
-func Verify(ctx context.Context, o VerifyOptions) (sound bool, err error) {
+func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
 	var options []verify.Option
 	if o.Head != "" {
 		text, err := os.ReadFile(o.Head)
@@ -207,7 +207,7 @@ type verdictText struct {
 	Registry      *verify.RegistryReport `json:"event_types,omitempty"`
 }
 
-func (v *verdict) database(ctx context.Context, o VerifyOptions, show *progress, options []verify.Option) error {
+func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress, options []verify.Option) error {
 	store, err := openReader(ctx, o.DSN)
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func (v *verdict) database(ctx context.Context, o VerifyOptions, show *progress,
 	return err
 }
 
-func (v *verdict) dumps(ctx context.Context, o VerifyOptions, show *progress, options []verify.Option) error {
+func (v *verdict) dumps(ctx context.Context, o verifyOptions, show *progress, options []verify.Option) error {
 	for _, path := range o.Dumps {
 		file, err := os.Open(path)
 		if err != nil {
@@ -385,8 +385,8 @@ func (p *page) explained(r verify.EntityReport) {
 	}
 }
 
-// ExportOptions are the flags of `backbone export-log`.
-type ExportOptions struct {
+// exportLogOptions are the flags of `backbone export-log`.
+type exportLogOptions struct {
 	DSN         string
 	Tenant      string // needed where two tenants have the legal entity
 	LegalEntity string
@@ -394,8 +394,8 @@ type ExportOptions struct {
 	output
 }
 
-// ExportLog writes the log of a legal entity to a file that can be verified offline.
-func ExportLog(ctx context.Context, o ExportOptions) error {
+// exportLog writes the log of a legal entity to a file that can be verified offline.
+func exportLog(ctx context.Context, o exportLogOptions) error {
 	store, err := openReader(ctx, o.DSN)
 	if err != nil {
 		return err

@@ -71,21 +71,21 @@ func (b *auditedBooks) as(role string) string {
 
 func (b *auditedBooks) file(name string) string { return filepath.Join(b.dir, name) }
 
-func (b *auditedBooks) verify(t *testing.T, change func(*VerifyOptions)) (sound bool, said string, err error) {
+func (b *auditedBooks) verify(t *testing.T, change func(*verifyOptions)) (sound bool, said string, err error) {
 	t.Helper()
 	var out, progress bytes.Buffer
-	o := VerifyOptions{DSN: b.as("backbone_reader"), output: output{out: &out, err: &progress}}
+	o := verifyOptions{DSN: b.as("backbone_reader"), output: output{out: &out, err: &progress}}
 	if change != nil {
 		change(&o)
 	}
-	sound, err = Verify(t.Context(), o)
+	sound, err = verifyLog(t.Context(), o)
 	return sound, out.String(), err
 }
 
 func (b *auditedBooks) export(t *testing.T, name string) {
 	t.Helper()
 	var note bytes.Buffer
-	require.NoError(t, ExportLog(t.Context(), ExportOptions{DSN: b.as("backbone_reader"), LegalEntity: "A", File: b.file(name), output: output{err: &note}}))
+	require.NoError(t, exportLog(t.Context(), exportLogOptions{DSN: b.as("backbone_reader"), LegalEntity: "A", File: b.file(name), output: output{err: &note}}))
 	require.Contains(t, note.String(), " up to ")
 }
 
@@ -95,13 +95,13 @@ func TestRedactAndVerify(t *testing.T) {
 	t.Parallel()
 	b := newAuditedBooks(t)
 	ctx := t.Context()
-	sound, said, err := b.verify(t, func(o *VerifyOptions) { o.ExportHead = b.file("heads.json") })
+	sound, said, err := b.verify(t, func(o *verifyOptions) { o.ExportHead = b.file("heads.json") })
 	require.NoError(t, err)
 	require.True(t, sound, said)
 	b.export(t, "before.jsonl")
 
 	var out bytes.Buffer
-	o := RedactOptions{
+	o := redactOptions{
 		EraserDSN: b.as("backbone_eraser"), DSN: b.as("backbone_app"), LegalEntity: "A", Person: "p-1", EventID: b.event.String(),
 		Pointers: []string{"/data/remark"}, Reason: "free text with a name", output: output{out: &out, json: true}, Limits: configs.Default().Limits,
 	}
@@ -112,33 +112,33 @@ func TestRedactAndVerify(t *testing.T) {
 	) {
 		t.Helper()
 		out.Reset()
-		require.NoError(t, RedactList(ctx, o))
+		require.NoError(t, listRedactions(ctx, o))
 		var list []json.RawMessage
 		require.NoError(t, json.Unmarshal(out.Bytes(), &list))
 		require.Len(t, list, 1)
 		require.NoError(t, json.Unmarshal(list[0], &s))
 		return s
 	}
-	require.NoError(t, RedactRequest(ctx, o))
+	require.NoError(t, requestRedaction(ctx, o))
 	o.ID = state().ID
 	require.Equal(t, "requested", state().Status)
-	require.Equal(t, "redaction.same_person", fault.CodeOf(RedactApprove(ctx, o)))
-	require.Equal(t, "redaction.not_approved", fault.CodeOf(RedactRun(ctx, o)))
+	require.Equal(t, "redaction.same_person", fault.CodeOf(approveRedaction(ctx, o)))
+	require.Equal(t, "redaction.not_approved", fault.CodeOf(runRedaction(ctx, o)))
 	o.Person = "p-2"
-	require.NoError(t, RedactApprove(ctx, o))
+	require.NoError(t, approveRedaction(ctx, o))
 	require.Equal(t, "approved", state().Status)
 	wrong := o
 	wrong.EraserDSN = b.as("backbone_app")
-	require.Error(t, RedactRun(ctx, wrong), "the application's role redacts nothing")
+	require.Error(t, runRedaction(ctx, wrong), "the application's role redacts nothing")
 	require.Equal(t, "approved", state().Status)
-	require.NoError(t, RedactRun(ctx, o))
+	require.NoError(t, runRedaction(ctx, o))
 	require.Equal(t, "completed", state().Status)
 	o.ID = ""
-	require.NoError(t, RedactRun(ctx, o), "nothing to repair")
+	require.NoError(t, runRedaction(ctx, o), "nothing to repair")
 
 	b.export(t, "after.jsonl")
 	for _, dumps := range [][]string{nil, {b.file("after.jsonl")}} {
-		sound, said, err = b.verify(t, func(o *VerifyOptions) { o.Dumps, o.Head = dumps, b.file("heads.json") })
+		sound, said, err = b.verify(t, func(o *verifyOptions) { o.Dumps, o.Head = dumps, b.file("heads.json") })
 		require.NoError(t, err)
 		require.True(t, sound, said)
 		require.Contains(t, said, "requested by p-1, approved by p-2")
@@ -146,29 +146,29 @@ func TestRedactAndVerify(t *testing.T) {
 	text, err := os.ReadFile(b.file("after.jsonl"))
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "Lovelace")
-	sound, said, err = b.verify(t, func(o *VerifyOptions) { o.Dumps = []string{b.file("before.jsonl")} })
+	sound, said, err = b.verify(t, func(o *verifyOptions) { o.Dumps = []string{b.file("before.jsonl")} })
 	require.NoError(t, err)
 	require.True(t, sound, said)
 
 	// An edit in the file, and a set-back log.
 	require.NoError(t, os.WriteFile(b.file("forged.jsonl"), bytes.Replace(text, []byte(`"p-9"`), []byte(`"p-8"`), 1), 0o600))
-	sound, said, err = b.verify(t, func(o *VerifyOptions) { o.Dumps = []string{b.file("forged.jsonl")} })
+	sound, said, err = b.verify(t, func(o *verifyOptions) { o.Dumps = []string{b.file("forged.jsonl")} })
 	require.NoError(t, err)
 	require.False(t, sound)
 	require.Contains(t, said, "checksum_mismatch")
 	require.Contains(t, said, "export_digest")
-	_, _, err = b.verify(t, func(o *VerifyOptions) { o.ExportHead = b.file("heads.json") })
+	_, _, err = b.verify(t, func(o *verifyOptions) { o.ExportHead = b.file("heads.json") })
 	require.NoError(t, err)
 	super, err := pgx.Connect(ctx, b.superuser)
 	require.NoError(t, err)
 	defer func() { _ = super.Close(context.Background()) }()
 	_, err = super.Exec(ctx, "SET session_replication_role = replica; DELETE FROM backbone.events WHERE sequence > 1; DELETE FROM backbone.event_payloads WHERE sequence > 1")
 	require.NoError(t, err)
-	sound, said, err = b.verify(t, func(o *VerifyOptions) { o.Head = b.file("heads.json") })
+	sound, said, err = b.verify(t, func(o *verifyOptions) { o.Head = b.file("heads.json") })
 	require.NoError(t, err)
 	require.False(t, sound)
 	require.Contains(t, said, "head_beyond_end")
-	_, _, err = b.verify(t, func(o *VerifyOptions) { o.ExportHead = b.file("never.json") })
+	_, _, err = b.verify(t, func(o *verifyOptions) { o.ExportHead = b.file("never.json") })
 	require.NoError(t, err)
 	require.NoFileExists(t, b.file("never.json"), "only of a sound log")
 }
@@ -178,13 +178,13 @@ func TestVerifyInputsThatAreMissing(t *testing.T) {
 	t.Parallel()
 	b := newAuditedBooks(t)
 	require.NoError(t, os.WriteFile(b.file("nonsense"), []byte("{}\n"), 0o600))
-	for code, change := range map[string]func(*VerifyOptions){
-		"verify.heads_missing": func(o *VerifyOptions) { o.Head = b.file("nothing") },
-		"verify.heads_invalid": func(o *VerifyOptions) { o.Head = b.file("nonsense") },
-		"verify.dump_missing":  func(o *VerifyOptions) { o.Dumps = []string{b.file("nothing")} },
-		"verify.not_an_export": func(o *VerifyOptions) { o.Dumps = []string{b.file("nonsense")} },
-		"verify.nothing":       func(o *VerifyOptions) { o.Tenant = "nobody" },
-		"file.not_written":     func(o *VerifyOptions) { o.ExportHead = b.file("no/such/folder") },
+	for code, change := range map[string]func(*verifyOptions){
+		"verify.heads_missing": func(o *verifyOptions) { o.Head = b.file("nothing") },
+		"verify.heads_invalid": func(o *verifyOptions) { o.Head = b.file("nonsense") },
+		"verify.dump_missing":  func(o *verifyOptions) { o.Dumps = []string{b.file("nothing")} },
+		"verify.not_an_export": func(o *verifyOptions) { o.Dumps = []string{b.file("nonsense")} },
+		"verify.nothing":       func(o *verifyOptions) { o.Tenant = "nobody" },
+		"file.not_written":     func(o *verifyOptions) { o.ExportHead = b.file("no/such/folder") },
 	} {
 		sound, said, err := b.verify(t, change)
 		require.Equal(t, code, fault.CodeOf(err))
@@ -193,7 +193,7 @@ func TestVerifyInputsThatAreMissing(t *testing.T) {
 	}
 	_, err := os.Stat(b.file("no"))
 	require.Error(t, err)
-	err = ExportLog(t.Context(), ExportOptions{DSN: b.as("backbone_reader"), LegalEntity: "Z", File: b.file("z")})
+	err = exportLog(t.Context(), exportLogOptions{DSN: b.as("backbone_reader"), LegalEntity: "Z", File: b.file("z")})
 	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err))
 	require.NoFileExists(t, b.file("z"))
 }

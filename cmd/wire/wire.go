@@ -78,8 +78,8 @@ func Migrate(ctx context.Context, ownerDSN string, progress func(string), module
 	return migrate.Run(ctx, ownerDSN, progress, sets...)
 }
 
-// Observers are the metrics hooks; nil observes nothing.
-type Observers struct {
+// observers are the metrics hooks; nil observes nothing.
+type observers struct {
 	Append        appender.Metrics
 	Projection    projections.Observer
 	Personal      *prometheus.Metrics
@@ -131,7 +131,7 @@ type Options struct {
 	// already.
 	LogName    string
 	Deployment uint16
-	Observers  Observers
+	Observers  observers
 	Logger     *slog.Logger
 	Audit      io.Writer // of an embedded key server, one JSON line per call; nil: nowhere
 
