@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -124,7 +122,7 @@ func (x *eventExport) run(ctx context.Context) (err error) {
 		show.add(p.Events)
 		return nil
 	})
-	show.stop(err == nil)
+	show.stop()
 	err = errors.Join(err, out.close())
 	seconds := max(time.Since(started).Seconds(), 0.001)
 	if err == nil {
@@ -185,38 +183,37 @@ func (f *exportFile) close() error {
 	return f.file.Close()
 }
 
-// counter shows on a terminal how many there are and how fast they come; how many
-// will come nobody knows.
+// counter shows on a terminal how many events have come, and how fast. Their total is not
+// known. It is used by one goroutine.
 type counter struct {
-	bars *mpb.Progress
-	bar  *mpb.Bar
+	out            io.Writer // nil: nothing is shown
+	events         int
+	started, drawn time.Time
 }
 
 func newCounter(out io.Writer, terminal bool) *counter {
 	if !terminal {
 		return &counter{}
 	}
-	c := &counter{bars: mpb.New(mpb.WithOutput(out), mpb.WithWidth(48))}
-	c.bar = c.bars.New(0, mpb.SpinnerStyle(),
-		mpb.PrependDecorators(decor.CurrentNoUnit("%d events  ")), mpb.AppendDecorators(decor.AverageSpeed(0, "%.0f events/s")))
-	return c
+	return &counter{out: out, started: time.Now()}
 }
 
 func (c *counter) add(n int) {
-	if c.bar != nil {
-		c.bar.IncrBy(n)
+	c.events += n
+	if now := time.Now(); c.out != nil && now.Sub(c.drawn) >= redrawAfter {
+		c.drawn = now
+		c.draw("")
 	}
 }
 
-// stop ends the display; complete says that nothing is missing.
-func (c *counter) stop(complete bool) {
-	if c.bar == nil {
-		return
+func (c *counter) draw(end string) {
+	perSecond := float64(c.events) / max(time.Since(c.started).Seconds(), 1e-3)
+	fmt.Fprintf(c.out, "%s%d events  %.0f events/s%s", clearLine, c.events, perSecond, end)
+}
+
+// stop leaves the line.
+func (c *counter) stop() {
+	if c.out != nil {
+		c.draw("\n")
 	}
-	if complete {
-		c.bar.SetTotal(-1, true)
-	} else {
-		c.bar.Abort(false)
-	}
-	c.bars.Wait()
 }

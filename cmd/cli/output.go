@@ -7,13 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
 
 	"github.com/erpbackbone/backbone/adapters/client"
@@ -117,44 +116,59 @@ func counted[N int | int64 | uint64](n N, thing string) string {
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// progress shows long work: a bar on a terminal, a line for each new title
-// elsewhere.
+// progress shows long work: a bar that is redrawn on a terminal, a line for each new
+// title elsewhere.
 type progress struct {
 	out      io.Writer
 	terminal bool
 
-	mu    sync.Mutex
-	bars  *mpb.Progress
-	bar   *mpb.Bar
-	label atomic.Pointer[string] // read by the bar's own goroutine
+	mu      sync.Mutex
+	title   string
+	started time.Time
+	drawn   time.Time
 }
 
 func newProgress(out io.Writer, terminal bool) *progress {
 	return &progress{out: out, terminal: terminal}
 }
 
-// report tells where the work is. It may be called from several goroutines.
+const (
+	barWidth    = 24
+	redrawAfter = 100 * time.Millisecond
+	clearLine   = "\r\x1b[K" // moves to the beginning of the terminal's line and empties it
+)
+
+// report shows done of total. It may be called from several goroutines. The report with
+// done equal to total leaves the bar's line.
 func (p *progress) report(title string, done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.terminal {
-		if have := p.label.Load(); have == nil || *have != title {
-			p.label.Store(&title)
+		if p.title != title {
+			p.title = title
 			fmt.Fprintf(p.out, "  %s\n", title)
 		}
 		return
 	}
-	p.label.Store(&title)
-	if p.bars == nil {
-		p.bars = mpb.New(mpb.WithOutput(p.out), mpb.WithWidth(48))
-		p.bar = p.bars.AddBar(int64(total),
-			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return *p.label.Load() }, decor.WC{W: 18, C: decor.DindentRight})),
-			mpb.AppendDecorators(decor.CountersNoUnit("%d / %d"), decor.Name("  "), decor.AverageETA(decor.ET_STYLE_GO)))
+	now := time.Now()
+	if p.started.IsZero() {
+		p.started = now
 	}
-	p.bar.SetCurrent(int64(done))
+	if done < total && title == p.title && now.Sub(p.drawn) < redrawAfter {
+		return
+	}
+	p.title, p.drawn = title, now
+	full := barWidth
+	if total > 0 {
+		full = barWidth * min(done, total) / total
+	}
+	left, end := "", ""
 	if done >= total {
-		p.bars.Wait()
+		end = "\n"
+	} else if done > 0 {
+		left = (now.Sub(p.started) * time.Duration(total-done) / time.Duration(done)).Round(time.Second).String()
 	}
+	fmt.Fprintf(p.out, "%s%-18s [%s%s] %d / %d  %s%s", clearLine, title, strings.Repeat("=", full), strings.Repeat("-", barWidth-full), done, total, left, end)
 }
 
 // writeWhole writes a file under another name and renames it when it is complete.

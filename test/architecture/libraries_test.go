@@ -46,7 +46,6 @@ var confined = []struct {
 	{"github.com/exaring/otelpgx", []string{"cmd/wire/"}},
 	{"github.com/knadh/koanf/", []string{"configs/"}},
 	{"github.com/spf13/cobra", []string{"adapters/plugin/", "cmd/cli/", "modules/*/adapters/cli/"}},
-	{"github.com/vbauerster/mpb/", []string{"cmd/cli/", "modules/*/adapters/cli/"}},
 	{"go.yaml.in/yaml/", []string{"adapters/httpapi/", "cmd/cli/"}},
 	{"golang.org/x/sync/", []string{"cmd/cli/"}},
 	{"golang.org/x/term", []string{"cmd/cli/", "modules/*/adapters/cli/"}},

@@ -21,6 +21,7 @@ func TestProgramLinksNoHeavyLibrary(t *testing.T) {
 	for _, heavy := range []string{
 		"github.com/nats-io/nats-server/",          // 24 s of CPU to build, 8 MB: `dev --nats` starts an installed one
 		"google.golang.org/grpc",                   // 62 packages, with the OTLP exporters of the SDK
+		"github.com/mattn/go-runewidth",            // 2.5 MB of tables, for a progress bar
 		"github.com/open-policy-agent/opa/v1/rego", // 8 s: a planner, a WebAssembly compiler and a bundle loader
 		"github.com/erpbackbone/backbone/adapters/memory",
 	} {

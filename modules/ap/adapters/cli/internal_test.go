@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vbauerster/mpb/v8"
 )
 
 func TestIdempotencyKey(t *testing.T) {
@@ -25,7 +24,7 @@ func TestIdempotencyKey(t *testing.T) {
 func TestProgressCountsByStatus(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	p := newProgress(&out, 3, mpb.WithAutoRefresh())
+	p := newProgress(&out, 3)
 	p.step(FileResult{Status: StatusAccepted})
 	p.step(FileResult{Status: StatusRefused})
 	p.step(FileResult{Status: StatusDuplicate})
@@ -34,7 +33,7 @@ func TestProgressCountsByStatus(t *testing.T) {
 	require.Contains(t, out.String(), "1 accepted, 1 duplicate, 1 refused")
 
 	out.Reset()
-	p = newProgress(&out, 3, mpb.WithAutoRefresh())
+	p = newProgress(&out, 3)
 	p.step(FileResult{Status: StatusAccepted})
 	p.close() // an import that ended early does not hang
 	require.Contains(t, out.String(), "1/3")

@@ -1,20 +1,20 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"os"
 
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
 )
 
-// progress is a bar that counts files by status.
+// progress is a line on a terminal that counts files by status. It is used by one
+// goroutine at a time.
 type progress struct {
-	container *mpb.Progress
-	bar       *mpb.Bar
-	counted   Totals
-	summaries chan string // the latest summary, for the goroutine that draws
+	out     io.Writer
+	files   int
+	done    int
+	counted Totals
 }
 
 // terminal reports whether a stream is a terminal.
@@ -23,37 +23,24 @@ func terminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-func newProgress(w io.Writer, files int, options ...mpb.ContainerOption) *progress {
-	p := &progress{summaries: make(chan string, 1)}
-	p.container = mpb.New(append([]mpb.ContainerOption{mpb.WithOutput(w)}, options...)...)
-	summary := ""
-	p.bar = p.container.AddBar(int64(files),
-		mpb.BarWidth(24),
-		mpb.PrependDecorators(decor.CountersNoUnit("%d/%d ")),
-		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
-			select {
-			case summary = <-p.summaries:
-			default:
-			}
-			return " " + summary
-		})),
-	)
+func newProgress(w io.Writer, files int) *progress {
+	p := &progress{out: w, files: files}
+	p.draw()
 	return p
 }
 
-// step counts a file. It is called by one goroutine at a time.
+// step counts a file and redraws the line: a file is a request at least, so this is
+// seldom.
 func (p *progress) step(f FileResult) {
 	p.counted.tally(f.Status)
-	select {
-	case <-p.summaries:
-	default:
-	}
-	p.summaries <- p.counted.summary()
-	p.bar.Increment()
+	p.done++
+	p.draw()
 }
 
-// close draws the last state and leaves the line.
-func (p *progress) close() {
-	p.bar.Abort(false) // without effect on a bar that is complete
-	p.container.Wait()
+func (p *progress) draw() {
+	const clearLine = "\r\x1b[K"
+	fmt.Fprintf(p.out, "%s%d/%d  %s", clearLine, p.done, p.files, p.counted.summary())
 }
+
+// close leaves the line.
+func (p *progress) close() { fmt.Fprintln(p.out) }
