@@ -1,8 +1,8 @@
 // Package opa decides with Rego policies. The policies are compiled once, with
 // built-in functions that reach nothing outside their input: no network, no
 // clock, no randomness, no environment. A decision is therefore a function of
-// policies, data and input, and everything that keeps it from being made is a
-// denial.
+// policies, data and input. An Engine implements ports.PolicyEngine for the access checks of
+// the API and for the intent pipeline; whatever prevents a decision is a denial.
 package opa
 
 import (
@@ -91,7 +91,7 @@ func WithCache(entries int, queries ...string) Option {
 }
 
 // New compiles the modules. The error names the module and the place; it is meant
-// for whoever starts the program.
+// for the operator who starts the program.
 func New(modules []ports.PolicyModule, options ...Option) (*Engine, error) {
 	s := settings{
 		data:     map[string]any{},
@@ -192,7 +192,7 @@ func (e *Engine) Decide(ctx context.Context, query string, input, out any) error
 	}
 	result, err := e.evaluate(ctx, query, document)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-		err = errors.Join(err, context.Canceled) // who asked has gone, and may look for that
+		err = errors.Join(err, context.Canceled) // the caller has gone, and may test for that
 	}
 	if err != nil {
 		return undecided(query, err)
@@ -218,10 +218,9 @@ func (e *Engine) evaluate(ctx context.Context, query string, document []byte) (r
 	if ctx.Err() != nil {
 		return nil, errOutOfTime
 	}
-	// A busy machine must not turn into denials: evaluations wait for their turn
-	// before the clock starts, and one that ran out of time gets a second chance, with
-	// more of it: on a machine with ten times as much to do as it has processors, twice
-	// the same time ran out twice.
+	// A busy machine must not cause denials: evaluations wait for a slot before their timeout
+	// starts, and one that timed out is tried once more with a longer timeout. Twice the
+	// same timeout was not enough on a machine with ten times more work than processors.
 	select {
 	case e.turns <- struct{}{}:
 	case <-ctx.Done():
@@ -358,12 +357,12 @@ func decodeDecision(query string, result []byte, out any) error {
 	return nil
 }
 
-// retryAfter is when an evaluation that ran out of its time may find a machine that is
-// less busy.
+// retryAfter is the pause after an evaluation that timed out; the machine may be less busy
+// then.
 const retryAfter = time.Second
 
-// undecided is no permission in any case. What ran out of time is no refusal either:
-// the same question has an answer on a machine that is less busy.
+// undecided is a denial in any case. After a timeout it is Unavailable instead of
+// Forbidden: the same question has an answer on a machine that is less busy.
 func undecided(query string, cause error) error {
 	if errors.Is(cause, errOutOfTime) {
 		return fault.New(fault.Unavailable, "policy.undecided",

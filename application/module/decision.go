@@ -11,11 +11,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Projector folds the events that match any of its items into a state of its own.
+// Projector folds the events that match any of its items into one state.
 type Projector struct {
 	Items []concurrency.Item
 	// Apply is called once for each event, by sequence. data is the payload's "data"
-	// member, nil if the payload is not there any more.
+	// member, nil after the payload was deleted.
 	Apply func(e event.Recorded, data []byte) error
 }
 
@@ -30,16 +30,16 @@ func Project[S any](state *S, apply func(s S, e event.Recorded, data []byte) (S,
 	}}
 }
 
-// DecisionLog is what decisions are made on. An event store is one.
+// DecisionLog is the log that decisions read. An event store implements it.
 type DecisionLog interface {
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
 	ports.MatchReader
 }
 
 // Decide brings projectors up to the newest committed event in one read and returns
-// the condition under which what they say is still true: no further event matches any
-// of their items. An append that carries it takes effect only if the decision still
-// stands; refused with append.condition_failed, decide again with fresh states.
+// the condition under which their states are still current: no further event matches any
+// of their items. An append with that condition takes effect only if the decision is still
+// valid; after append.condition_failed the caller decides again with fresh states.
 func Decide(ctx context.Context, log DecisionLog, p event.PartitionID, projectors ...Projector) (concurrency.AppendCondition, error) {
 	var none concurrency.AppendCondition
 	var items []concurrency.Item

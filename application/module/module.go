@@ -1,7 +1,11 @@
-// Package module is the contract between Backbone and a business module. A
-// module only declares: event types with their schemas and checks, folds, intents
-// with their policies, projections and read models. Build joins the declarations
-// of all modules into a Catalog, or every reason why it cannot.
+// Package module is the contract between Backbone and a business module. A module
+// implements Module: it declares event types with their schemas and checks, folds, roles,
+// intents with their policies, projections and read models on a Registrar. Build joins
+// the declarations of all modules into a Catalog, or returns every reason why it cannot.
+// The pipeline, the registry, the projections and the HTTP API read the Catalog.
+//
+// The package holds no adapter: tables, handlers and commands of a module are joined with
+// its declarations in adapters/plugin.
 package module
 
 import (
@@ -27,7 +31,7 @@ type Module interface {
 	Register(r *Registrar) error
 }
 
-// Check looks at an event's decoded data for what a JSON Schema cannot say:
+// Check tests an event's decoded data for what a JSON Schema cannot express:
 // balance, money grammar, sums. It runs on every path an event can take into the
 // log and sees only the event itself. The result is nil or a fault.
 type Check func(data json.RawMessage, dimensions map[string]string) error
@@ -36,7 +40,7 @@ type Check func(data json.RawMessage, dimensions map[string]string) error
 type EventType struct {
 	eventtype.Registration
 	Checks []Check
-	// Upcast lifts data of the version before to this one; nil: see Step.
+	// Upcast converts data of the version before to this one; nil: see Step.
 	Upcast Upcast
 }
 
@@ -50,7 +54,7 @@ type Fold struct {
 	Codec      *Codec                                               // nil: the state is always folded from the first event
 }
 
-// Input is an intent on its way through the pipeline, as a planner sees it.
+// Input is an intent in the pipeline, as a planner sees it.
 type Input struct {
 	IntentID      event.ID
 	Type          string
@@ -84,20 +88,20 @@ func (in Input) HasRole(roles ...string) bool {
 // is derived from the intent's id, so that planning again gives the same ids.
 func (in Input) DocumentID(n int) event.ID { return DeriveID(in.IntentID, n) }
 
-// State gives a planner what the log says. Every stream that was looked at
-// becomes an expectation of the append at the version that was seen, so a plan
-// takes effect only if nothing it relied on has changed.
+// State gives a planner the state of the log. Every stream that the planner reads becomes
+// an expectation of the append at the version that was read, so a plan takes effect only
+// if nothing that it relied on has changed.
 type State interface {
 	// Stream folds a stream. The version is 0 for a stream without events.
 	Stream(ctx context.Context, id event.StreamID) (state any, v event.Version, err error)
 	// Tagged finds the first events that carry a tag, at most TaggedLimit of each, in
-	// order and without their data: what a stream says, Stream tells. That a tag has no
-	// event becomes an append condition. The first planning may be shown nothing without
-	// a look; if there is something, the append refuses and planning runs again on the
-	// truth.
+	// order and without their data; call Stream for the state of their streams. That a tag
+	// has no event becomes an append condition. The first planning may get an empty answer
+	// without a search; if the tag has events, the append refuses and planning runs again
+	// with a search.
 	Tagged(ctx context.Context, tags ...string) ([]event.Recorded, error)
 	// Decide brings projectors up to the newest committed event in one read, see Decide.
-	// That what they say still holds becomes an append condition. It never shows kept
+	// That no further event matches them becomes an append condition. It never uses cached
 	// states.
 	Decide(ctx context.Context, projectors ...Projector) error
 	// Waiting counts intents of the types that wait for approval with an effective
@@ -129,9 +133,9 @@ type Plan struct {
 	Conditions []concurrency.AppendCondition
 	Rules      []event.RuleEvaluation // of the rules written in Go
 	Facts      any                    // what the module's policy decides on; encoded as JSON, exact numbers
-	// Kept replaces the payload in the stored intent, nil keeps it as it came: for
-	// personal data in a member where it does not belong and would not be sealed. It
-	// counts beside a refusal too.
+	// Kept replaces the payload in the stored intent; nil stores the caller's. It is for
+	// personal data in a member that is not declared for it and would not be sealed. It
+	// also applies when the plan is refused.
 	Kept json.RawMessage
 }
 
@@ -149,12 +153,12 @@ type IntentType struct {
 	Policy         string   // Rego package: "backbone.rules.ap"; it has the rules submit and decision
 	// Complete fills in what a payload that fits the schema may leave out and sealing
 	// needs: the id of a person who is new. nil leaves payloads as they are. It depends
-	// on nothing but its arguments.
+	// on its arguments only.
 	Complete func(intentID event.ID, payload json.RawMessage) json.RawMessage
 	// Plan is a pure function from intent and state to drafts. A refusal is a fault.
 	Plan func(ctx context.Context, in Input, s State) (Plan, error)
-	// OnDuplicate words a lost business key in the module's terms; nil keeps the
-	// general fault.
+	// OnDuplicate makes the fault for a business key that another event holds; nil keeps
+	// the general one.
 	OnDuplicate func(ctx context.Context, in Input, s State, eventType string, h fault.Holder) error
 
 	manifest *shredding.Manifest
@@ -164,7 +168,7 @@ type IntentType struct {
 // Manifest is the PII manifest of the payload, known once the intent is in a catalog.
 func (t IntentType) Manifest() *shredding.Manifest { return t.manifest }
 
-// KeyClass tells under which key of a person the payload's values are sealed.
+// KeyClass is the class of a person's key under which the payload's values are sealed.
 func (t IntentType) KeyClass() shredding.KeyClass { return t.keyClass }
 
 // RegisteredType is an event type ready for use: its registration, compiled
@@ -184,9 +188,9 @@ type Batch struct {
 	Drafts        []event.Draft
 	LegalEntity   ports.LegalEntity
 	Actor         event.Actor
-	CorrelationID string // for drafts that bring none
+	CorrelationID string // for drafts without one
 	IntentID      event.ID
-	Source        event.Source // for drafts that bring none
+	Source        event.Source // for drafts without one
 	Rules         []event.RuleEvaluation
 	Now           time.Time
 	EventIDs      []event.ID // nil: new ones
@@ -199,8 +203,8 @@ func EventID(intentID event.ID, i int) event.ID { return DeriveID(intentID, even
 // Documents take the first ids below their intent, events those after this many.
 const eventIDBase = 1000
 
-// Projection is a declared read model writer. Its handler is bound in the
-// composition root, by name.
+// Projection is a declared writer of a read model. plugin.Module binds its handler by
+// name.
 type Projection struct {
 	Name       string
 	Version    int

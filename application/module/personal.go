@@ -14,21 +14,21 @@ const IntentSchemaVersion = 1
 // Sealer seals the personal values of documents before they go to the store. It is
 // the only way in.
 type Sealer interface {
-	// Seal replaces the fields of the document by their sealed form, every other byte
-	// as it was, and lists the keys it used, for the store's lease. Without fields the
-	// document comes back as it is and nothing is asked of anybody.
+	// Seal replaces the fields of the document by their sealed form, keeps every other byte,
+	// and lists the keys it used, for the store's lease. Without fields it returns the
+	// document unchanged and calls neither key service nor key store.
 	//
 	//	pii.subject_erased    Gone: the person is erased or being erased
 	//	pii.receipts_behind   Unavailable: this installation may have forgotten erasures
 	//	pii.keys_missing      FailedPrecondition: no key service is configured
 	//	kms.*, keys.*         of the key service and the key store
 	Seal(ctx context.Context, r SealRequest) (document []byte, used []event.SealedSubject, err error)
-	// Forget drops what is kept about the keys, after the store answered
-	// pii.key_moved; sealing again then asks the key store.
+	// Forget drops the keys from the cache after the store answered pii.key_moved, so that
+	// the next Seal reads them from the key store.
 	Forget(p event.PartitionID, used []event.SealedSubject)
 }
 
-// SealRequest is a document on its way to the store.
+// SealRequest is a document that is about to be stored.
 type SealRequest struct {
 	TenantID string
 	At       shredding.Location // of the document; Pointer is empty
@@ -50,25 +50,25 @@ type Opener interface {
 // SealedDocument is a stored document that is opened in place: Document is replaced,
 // its bytes are not written to.
 type SealedDocument struct {
-	At       shredding.Location // of the document; Pointer is empty. A copy's values bring their own
+	At       shredding.Location // of the document; Pointer is empty. Copied values carry their own location
 	Document []byte
 }
 
-// Reader says which classes of personal data somebody reads in clear.
+// Reader decides which classes of personal data a caller reads in clear.
 type Reader interface {
 	// Reads decides by the type of the event or intent that a value was sealed in.
 	Reads(recordType string, class shredding.Class) bool
 }
 
-// Planning reads everything: planners and folds work for the caller's request, not
-// for the caller's eyes.
+// Planning reads every class: planners and folds work on the caller's request and show
+// the values to no one.
 type Planning struct{}
 
 // Reads implements Reader.
 func (Planning) Reads(string, shredding.Class) bool { return true }
 
-// Fingerprints makes digests of callers' content unguessable: nobody finds a value
-// back by trying. One content gives one fingerprint within a tenant.
+// Fingerprints keys digests of callers' content, so that a value cannot be found by
+// hashing guesses. The same content has the same fingerprint within a tenant.
 type Fingerprints interface {
 	// Fingerprint is HMAC-SHA-256 of the digest under a secret of the tenant.
 	Fingerprint(ctx context.Context, tenantID string, digest event.Hash) (event.Hash, error)

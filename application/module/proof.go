@@ -9,52 +9,52 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Candidate is a version that is about to be registered, and how events of the earlier
-// versions would be read then.
+// Candidate is a version that is about to be registered, with the steps by which events of
+// earlier versions would then be read.
 type Candidate struct {
 	Type    string
 	Version uint32
-	// Digest is of all that decides how earlier events are read.
+	// Digest covers everything that decides how earlier events are read.
 	Digest   [sha256.Size]byte
 	Steps    func(from uint32) []Step
 	Examples map[uint32][]json.RawMessage // of the earlier versions
 }
 
-// ProofRequest asks whether what is stored can be read as a candidate says.
+// ProofRequest asks whether the stored events can be read in the version of a candidate.
 type ProofRequest struct {
-	Token       string                       // of the report before; "" begins
+	Token       string                       // of the previous report; "" starts a proof
 	Visible     map[event.PartitionID]string // legal entities whose events may be named, by code
-	MaxDuration time.Duration                // how long to look at events
+	MaxDuration time.Duration                // bound of one call
 }
 
 // MostFailures is how many events a report names.
 const MostFailures = 20
 
-// ProofReport is how far a proof has come.
+// ProofReport is the progress of a proof.
 type ProofReport struct {
 	Examples   int `json:"examples"`       // of earlier versions
 	Events     int `json:"events_scanned"` // of earlier versions, in all calls
 	Partitions int `json:"partitions"`     // legal entities of the installation
 	Done       int `json:"partitions_done"`
 	// Failures are those that the caller may see, at most MostFailures; Elsewhere counts
-	// the others of this call.
+	// those of this call that the caller may not see.
 	Failures  []ProofFailure `json:"failures"`
 	Elsewhere int            `json:"failures_elsewhere,omitempty"`
 	Failed    bool           `json:"failed"`   // in this call or an earlier one
-	Complete  bool           `json:"complete"` // everything has been looked at
+	Complete  bool           `json:"complete"` // every example and event was read
 	Cursor    string         `json:"next_cursor,omitempty"`
-	// Proof is given once everything was looked at and nothing failed. It stands for
-	// what was stored until then.
+	// Proof is present once every event was read and none failed. It covers the events
+	// stored until then.
 	Proof string `json:"proof,omitempty"`
 }
 
-// ProofFailure is an event, or an example, that cannot be read as a candidate says. It
-// holds no value of it.
+// ProofFailure is an event, or an example, that cannot be read in the version of a
+// candidate. It holds none of its values.
 type ProofFailure struct {
 	EventID       string `json:"event_id,omitempty"`
 	LegalEntity   string `json:"legal_entity,omitempty"`
 	Sequence      string `json:"sequence,omitempty"`
-	Example       *int   `json:"example,omitempty"` // its place among the examples of the version
+	Example       *int   `json:"example,omitempty"` // index among the examples of the version
 	SchemaVersion uint32 `json:"schema_version"`
 	Code          string `json:"code"`
 	Pointer       string `json:"pointer"` // in the data that the upcasters make
@@ -62,7 +62,7 @@ type ProofFailure struct {
 
 // Prover proves candidates.
 type Prover interface {
-	// Prove looks at examples and stored events. Faults cursor.malformed and
+	// Prove reads examples and stored events. Faults cursor.malformed and
 	// cursor.foreign for a token that belongs to another candidate.
 	Prove(ctx context.Context, c Candidate, r ProofRequest) (ProofReport, error)
 }

@@ -163,8 +163,7 @@ func (c *Catalog) IntentTypes() []IntentType {
 // ReadModels lists the reports by path, "ap/open-items".
 func (c *Catalog) ReadModels() map[string]ReadModel { return c.readModels }
 
-// Owner names the built-in module that owns an event type's prefix, "" if none
-// does.
+// Owner names the module that owns an event type's prefix, "" if none does.
 func (c *Catalog) Owner(eventType string) string { return c.prefixOwner[eventtype.Prefix(eventType)] }
 
 // Checks finds the checks of an event type version.
@@ -177,7 +176,8 @@ func (c *Catalog) Checks(eventType string, version uint32) []Check {
 	return nil
 }
 
-// Upcast finds how a module lifts data to a version, and from which. nil if none does.
+// Upcast finds a module's conversion to a version, and the version that it converts from.
+// It is nil if no module declares one.
 func (c *Catalog) Upcast(eventType string, version uint32) (from uint32, u Upcast) {
 	for i := range c.EventTypes {
 		t := &c.EventTypes[i]
@@ -293,7 +293,7 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 // crossCheckUpcast runs a module's upcaster on the examples of the version before.
 func (c *Catalog) crossCheckUpcast(t EventType, schemas ports.SchemaCompiler) (errs []error) {
 	if len(t.Upcasters) > 0 {
-		errs = append(errs, fmt.Errorf("event type %s version %d declares jq programs; a module lifts data in Go", t.Type, t.SchemaVersion))
+		errs = append(errs, fmt.Errorf("event type %s version %d declares jq programs; a module converts data in Go", t.Type, t.SchemaVersion))
 	}
 	from, upcast := c.Upcast(t.Type, t.SchemaVersion)
 	if upcast == nil {

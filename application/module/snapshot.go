@@ -8,11 +8,11 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Codec says how the state of a Fold is kept in the store, so that long streams are
-// not folded from their beginning again. A decoded state equals the encoded one. It
+// Codec stores the state of a Fold, so that long streams are not folded from their
+// first event again. A decoded state equals the encoded one. It
 // holds nothing that the events do not hold; personal values stay sealed.
 type Codec struct {
-	Version int // raise it whenever New, Apply or the form change; what another version wrote is not read
+	Version int // raise it whenever New, Apply or the form change; states of other versions are not read
 	Encode  func(state any) ([]byte, error)
 	Decode  func(stored []byte) (any, error)
 }
@@ -43,14 +43,14 @@ func JSONCodec[T any](version int) *Codec {
 
 // EntityFold computes what GET /api/entities shows of an entity, from all events of a
 // legal entity that refer to it, in the order of their sequences, back-dated ones too.
-// Without one the members of the events' data are laid over one another.
+// Without one the members of later events' data replace those of earlier ones.
 type EntityFold struct {
 	EntityType string
 	Version    int                 // raise it whenever New, Apply or the state's form change; snapshots of another one are not used
 	New        func(id string) any // a pointer that encodes to a JSON object and decodes from it
 	// Apply folds an event. Data is the payload's "data" member; a sealed value in it
-	// tells where it was sealed, so it may be kept in the state as it is (json.RawMessage)
-	// and is opened for the reader. Personal data in clear belongs in no state. Unknown
+	// carries the location where it was sealed, so the state may hold it unchanged
+	// (json.RawMessage), and it is opened for the reader. Personal data in clear belongs in no state. Unknown
 	// types are ignored.
 	Apply func(state any, e event.Recorded, data []byte) error
 }

@@ -8,20 +8,21 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// So many events a stream reads at a time, and of so many bytes together.
+// Bounds of one page of a stream.
 const (
 	streamPage  = 500
 	streamBytes = 8 << 20
 )
 
-// StreamLog is what events are streamed from. An event store is one.
+// StreamLog is the log that Events reads. An event store implements it.
 type StreamLog interface {
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
 	ports.EventSearcher
 }
 
-// Events streams what a query selects. Pages are read only as fast as the events are
-// taken, so a slow consumer holds one page in memory and nothing in the store. A
+// Events streams what a query selects. A page is read when its
+// first event is consumed, so a slow consumer holds one page in memory and no resource of
+// the store. A
 // forward stream without an Until ends at the head as of its beginning. A limit of 0
 // is none. An error, the context's too, ends the stream as its last element.
 func Events(ctx context.Context, log StreamLog, q ports.EventQuery) iter.Seq2[event.Recorded, error] {

@@ -29,8 +29,8 @@ type TypeAccess struct {
 	BuiltIn bool   `json:"builtin"`
 }
 
-// accessInput is the access policy's input. Who asks is part of it only where a person
-// is asked for, so that decisions about roles are kept for all who hold them.
+// accessInput is the access policy's input. It names the actor only for actions that need
+// a person, so that the cached decision on roles serves all their holders.
 type accessInput struct {
 	Action      string       `json:"action"`
 	Roles       []string     `json:"roles"`
@@ -48,8 +48,8 @@ type actor struct {
 
 const actionApproveErasure = "erasure.approve"
 
-// Authorize asks the access policy. A legal entity outside the caller's
-// entitlement is answered as unknown. Faults: auth.forbidden, erasure.same_person,
+// Authorize evaluates the access policy. A legal entity outside the caller's
+// entitlement is reported as unknown. Faults: auth.forbidden, erasure.same_person,
 // legal_entity.not_found.
 func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) error {
 	if a.LegalEntity != "" && !entitled(p, a.LegalEntity) {
@@ -83,7 +83,7 @@ func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) er
 	}
 }
 
-// denials words the access policy's reasons, nextSteps what helps.
+// denials describes the access policy's reasons, nextSteps what the caller can do.
 var (
 	denials = map[string]string{
 		"":             "this is not allowed",
@@ -99,17 +99,17 @@ var (
 	}
 )
 
-// Reader tells which classes of personal data the principal reads in clear. The
-// policy looks at roles alone, so its answer is kept by them. Fault
+// Reader returns which classes of personal data the principal reads in clear. The
+// policy depends on roles alone, so its answer is cached by them. Fault
 // policy.undecided.
 func (s *Service) Reader(ctx context.Context, p ports.Principal) (module.Reader, error) {
 	roles := slices.Sorted(slices.Values(p.Roles))
 	key := strings.Join(roles, " ") // roles have no blanks
 	s.mu.RLock()
-	kept, ok := s.readers[key]
+	cached, ok := s.readers[key]
 	s.mu.RUnlock()
 	if ok {
-		return kept, nil
+		return cached, nil
 	}
 	input := struct {
 		Roles []string `json:"roles"`

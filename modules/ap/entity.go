@@ -13,7 +13,7 @@ import (
 )
 
 // registerEntities declares what GET /api/entities shows of vendors, their contacts
-// and documents. Amounts are decimal strings in the currency beside them.
+// and documents. Amounts are decimal strings in the currency of their row.
 func registerEntities(r *module.Registrar) {
 	r.EntityFold(module.EntityFold{
 		EntityType: contract.EntityVendor, Version: 1,

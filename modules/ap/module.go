@@ -47,7 +47,7 @@ const (
 	ReadModelVendorsPath = contract.ModuleName + "/" + ReadModelVendors
 )
 
-// eventLedgerConfigured tells the projection the book currency.
+// eventLedgerConfigured sets the book currency of the projection.
 const eventLedgerConfigured = "gl.ledger.configured"
 
 // Module is accounts payable.
@@ -320,7 +320,7 @@ func registerFolds(r *module.Registrar) {
 		New:        func() any { return &domain.Vendor{} },
 		Clone:      func(s any) any { return s.(*domain.Vendor).Clone() },
 		Apply:      func(s any, e event.Recorded, data []byte) error { return s.(*domain.Vendor).Apply(e, data) },
-		Codec:      module.JSONCodec[domain.Vendor](1), // contacts come and go for years
+		Codec:      module.JSONCodec[domain.Vendor](1), // contacts change for years
 	})
 	for _, k := range contract.Kinds() {
 		r.Fold(module.Fold{

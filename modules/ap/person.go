@@ -65,7 +65,7 @@ func mentionsPerson(payload json.RawMessage) bool {
 	return json.Unmarshal(payload, &p) != nil || p.NaturalPerson || p.Person != nil
 }
 
-// personID is the vendor id of a natural person for whom nobody chose one.
+// personID is the vendor id of a natural person whose registration gives none.
 func personID(intentID event.ID) string { return vendorPrefix + module.DeriveID(intentID, 0).String() }
 
 // withVendorID gives a person the id that the person's data is sealed under.

@@ -95,7 +95,7 @@ type holdFacts struct {
 	Kind string `json:"kind"`
 }
 
-// factsOf says who acts.
+// factsOf names the persons who act.
 func factsOf(in module.Input) facts {
 	f := facts{Acting: domain.Persons(in.Actor), Service: domain.IsService(in.Actor.Type)}
 	if !f.Service && in.PersonID != "" && !slices.Contains(f.Acting, in.PersonID) {

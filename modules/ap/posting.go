@@ -53,7 +53,7 @@ func journalLines(ctx context.Context, ledger *gl.Ledger, books gl.Settings, set
 	return j.lines, j.err
 }
 
-// title describes the document without naming anybody.
+// title describes the document without naming a person.
 func (j *journal) title() string {
 	text := "Invoice "
 	if j.kind == contract.CreditMemo {
@@ -114,7 +114,7 @@ func (j *journal) documentLines() {
 	}
 }
 
-// maxJournalText bounds what a journal line says, in characters.
+// maxJournalText bounds the text of a journal line, in characters.
 const maxJournalText = 200
 
 func lineTitle(l *contract.Line) string {

@@ -152,7 +152,7 @@ func findingRule(findings []domain.Finding) event.RuleEvaluation {
 	return r
 }
 
-// possibleDuplicates looks for earlier documents that may be the same paper, by what their
+// possibleDuplicates finds earlier documents that may be the same one, by what their
 // submissions are tagged with. It returns the document's own tags and at most one
 // finding, which names the first of them. The number itself being taken is a
 // refusal.
@@ -193,7 +193,7 @@ func possibleDuplicates(ctx context.Context, s module.State, k contract.Kind, d 
 			return nil, nil, earlier.Duplicate(d, earlier.Holder())
 		}
 		if earlier.State == domain.StateRejected {
-			continue // a rejected paper suspects nobody
+			continue // a rejected document is no duplicate
 		}
 		if suspect.DocumentID == "" {
 			suspect.DocumentID = e.Stream.ID
@@ -216,7 +216,7 @@ func possibleDuplicates(ctx context.Context, s module.State, k contract.Kind, d 
 
 // possibleDuplicate is the finding of a DUPLICATE_SUSPECT hold.
 type possibleDuplicate struct {
-	DocumentID string   `json:"document_id"` // the first document that looks like this one
+	DocumentID string   `json:"document_id"` // the first possible duplicate
 	Rules      []string `json:"rules"`       // what this one has in common with any of them
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 )
 
-// Vendor numbers that nobody chose: V-000001 and on.
+// Vendor numbers that are assigned: V-000001 and up.
 const (
 	vendorSeries = "ap.vendor"
 	vendorPrefix = "V-"
@@ -165,7 +165,7 @@ func planConfigure(ctx context.Context, in module.Input, s module.State) (module
 	f := factsOf(in)
 	// What is set first has nothing to protect yet and says itself whether it takes
 	// a second person. From then on the settings in
-	// force decide, so that nobody alone can do away with the second person.
+	// force decide, so that no single person can switch the second person off.
 	f.SecondPerson = settings.SecondPerson
 	if !settings.Configured && c.SecondPerson != nil {
 		f.SecondPerson = *c.SecondPerson

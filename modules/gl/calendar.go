@@ -126,7 +126,7 @@ type periodRequest struct {
 	Level string `json:"level"`
 }
 
-// periodContext is what the period intents look at.
+// periodContext is what the period intents read.
 type periodContext struct {
 	request  periodRequest
 	calendar *domain.Calendar

@@ -13,7 +13,7 @@ import (
 // levelHard is the level of gl.close_period that is final.
 const levelHard = "hard"
 
-// subledgers are the modules whose periods the ledger's close takes along.
+// subledgers are the modules whose periods close with the ledger's.
 var subledgers = []string{"ap"}
 
 func (m *Module) planClosePeriod(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
@@ -55,7 +55,7 @@ func (m *Module) planClosePeriod(ctx context.Context, in module.Input, s module.
 	return p.plan(ctx, s, p.request.Level, drafts...)
 }
 
-// checkHardClose holds back what could not be put right afterwards.
+// checkHardClose refuses a close that could not be corrected afterwards.
 func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodContext) error {
 	types := m.PostingIntents[p.request.Module]
 	if p.request.Module == contract.ModuleName {

@@ -26,7 +26,7 @@ func planConfigure(ctx context.Context, in module.Input, s module.State) (module
 	known := facts{SecondPerson: was.SecondPerson, Limits: was.EffectiveLimits()}
 	switch {
 	case fault.CodeOf(err) == "gl.ledger.not_configured":
-		// There is nothing to protect yet, so the first configuration says itself
+		// There is nothing to protect yet, so the first configuration decides itself
 		// whether it needs a second person.
 		known.SecondPerson = settings.SecondPerson
 	case err != nil:

@@ -9,7 +9,7 @@ import (
 )
 
 // registerEntities declares what GET /api/entities shows of accounts, periods and
-// journals. Amounts are decimal strings in the currency beside them.
+// journals. Amounts are decimal strings in the currency of their row.
 func registerEntities(r *module.Registrar) {
 	r.EntityFold(module.EntityFold{
 		EntityType: "account", Version: 1,

@@ -1,4 +1,4 @@
-// Package contract is what the rest of the system may know of accounts payable:
+// Package contract is what other modules and adapters may use of accounts payable:
 // the names of its events, streams and entities, and the data that its events
 // carry. It has no behaviour beyond encoding.
 package contract
@@ -8,7 +8,7 @@ import "github.com/erpbackbone/backbone/domain/event"
 // ModuleName is the module's own name, also in period checks.
 const ModuleName = "ap"
 
-// Kind tells invoices from credit memos. Both go through the same life; names of
+// Kind distinguishes invoices from credit memos. Both have the same life cycle; names of
 // events, streams, fields and codes differ by the kind alone.
 type Kind string
 

@@ -77,19 +77,19 @@ type SettingsChanged struct {
 	SecondPerson        *bool                      `json:"second_person,omitempty"`
 }
 
-// Tolerances say how far a document may be off before it is held.
+// Tolerances bound how far a document may be off before it is held.
 type Tolerances struct {
 	TaxAmount *money.Number `json:"tax_amount,omitempty"` // per tax line, in document currency
 }
 
-// Coding says what a vendor's accounting reference stands for.
+// Coding maps a vendor's accounting reference to an account and dimensions.
 type Coding struct {
 	AccountingCost string            `json:"accounting_cost"`
 	Account        string            `json:"account,omitempty"`
 	Dimensions     map[string]string `json:"dimensions,omitempty"`
 }
 
-// WithholdingCode says how much is kept back and where it is owed.
+// WithholdingCode is the share that is withheld, and the account that it is owed on.
 type WithholdingCode struct {
 	Percent money.Number `json:"percent"`
 	Account string       `json:"account,omitempty"` // "" is the posting profile's withholding

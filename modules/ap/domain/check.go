@@ -41,7 +41,7 @@ func CheckDocument(k contract.Kind, d *contract.Document) error {
 }
 
 // checkNumber demands a number that can be seen: two papers must not differ by
-// something that nobody can read, and no number may be claimed by blanks alone.
+// something unreadable, and no number may be claimed by blanks alone.
 func checkNumber(k contract.Kind, number string) error {
 	invisible := func(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
 	if strings.TrimSpace(number) == "" || strings.ContainsFunc(number, invisible) {

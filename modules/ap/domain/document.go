@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// State is where a document stands.
+// State is the state of a document.
 type State string
 
 // The states. A document with findings stays submitted, one without is validated.
@@ -27,7 +27,7 @@ const (
 // Undecided lists the states in which a document can be approved or rejected.
 func Undecided() []State { return []State{StateSubmitted, StateValidated} }
 
-// Step is something somebody did to a document, as segregation of duties sees it.
+// Step is what a person did to a document, for segregation of duties.
 type Step struct {
 	Name    string   `json:"step"` // "submitted", "approved"
 	EventID string   `json:"event_id"`
@@ -254,7 +254,7 @@ func TaxFindings(d *contract.Document, c money.Currency, tolerance money.Number,
 	return found
 }
 
-// PayeeFindings looks at what a document says about money that went or is to go
+// PayeeFindings checks what a document says about money that went or is to go
 // elsewhere.
 func PayeeFindings(d *contract.Document) []Finding {
 	var found []Finding

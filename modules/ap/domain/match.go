@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// Rules by which two documents look like the same paper.
+// Rules by which two documents are possible duplicates.
 const (
 	RuleSameNumber = "number" // same vendor, number equal by letters and digits without leading zeros
 	RuleSameTotal  = "total"  // same vendor, currency and total on the same day

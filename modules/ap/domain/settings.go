@@ -52,7 +52,7 @@ func NewSettings() *Settings {
 // Clone copies the settings. Sections are replaced as wholes, so they are shared.
 func (s *Settings) Clone() *Settings { c := *s; return &c }
 
-// Coding finds what an accounting reference stands for.
+// Coding finds the coding of an accounting reference.
 func (s *Settings) Coding(accountingCost string) (contract.Coding, bool) {
 	c, ok := s.coding[accountingCost]
 	return c, ok

@@ -50,7 +50,7 @@ func (v *Vendor) Apply(e event.Recorded, data []byte) error {
 	return nil
 }
 
-// Holder names the vendor to somebody who wanted to register it again.
+// Holder names the vendor to a caller who registers it again.
 func (v *Vendor) Holder() fault.Holder {
 	return fault.Holder{EventID: v.EventID.String(), DocumentID: v.Master.VendorID, Sequence: fmt.Sprint(uint64(v.Sequence))}
 }

@@ -1,4 +1,4 @@
-// Package contract is all that another module may know of the general ledger:
+// Package contract is what other modules may use of the general ledger:
 // the ledger's settings, calendar, rates and dimensions as a planner sees them,
 // and the planning of journals that a subledger causes. It is pure: it reads
 // through module.State, which turns everything read into an expectation of the
@@ -23,13 +23,13 @@ const ModuleName = "gl"
 type (
 	// Settings are the ledger's configuration.
 	Settings = domain.Settings
-	// TaxGroup says how tax of one kind is posted.
+	// TaxGroup is how tax of one kind is posted.
 	TaxGroup = domain.TaxGroup
 	// Account is an account of the chart.
 	Account = domain.Account
 	// Side is debit or credit.
 	Side = domain.Side
-	// JournalType says why a journal was posted.
+	// JournalType is the reason why a journal was posted.
 	JournalType = domain.JournalType
 	// PostedLine is a line of a posted journal.
 	PostedLine = domain.Line
@@ -60,5 +60,5 @@ func EventID(in module.Input, i int) event.ID { return module.EventID(in.IntentI
 // NumberTag is on every journal, so that it is found by its number.
 func NumberTag(number string) string { return "journal:" + number }
 
-// SeriesToken stands for a journal's number in drafts until the number is known.
+// SeriesToken replaces a journal's number in drafts until the number is known.
 func SeriesToken(journal event.ID) string { return "series:" + journal.String() }

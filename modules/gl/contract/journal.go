@@ -244,7 +244,7 @@ func (l *Ledger) lines(ctx context.Context, s Settings, j *Journal, envelope map
 	return out, control, nil
 }
 
-// postingAccount demands that the account may take the line.
+// postingAccount checks that the account may be posted to.
 func (l *Ledger) postingAccount(ctx context.Context, in *SubledgerLine, j *Journal, currency, at string) (Account, error) {
 	account, err := l.Account(ctx, in.Account)
 	if err != nil {
@@ -327,7 +327,7 @@ func (l *Ledger) convert(ctx context.Context, line *PostedLine, given *money.Num
 	return nil
 }
 
-// settleRounding adds the line that takes the difference of conversion, if it is
+// settleRounding adds the line that books the difference of conversion, if it is
 // at most half a minor unit per converted line.
 func (l *Ledger) settleRounding(ctx context.Context, s Settings, date event.Date, lines []PostedLine) ([]PostedLine, bool, error) {
 	debit, credit := domain.FunctionalTotals(lines)

@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-// States of a period that let an event through.
+// States of a period in which an event is accepted.
 const (
 	PeriodOpen       = string(domain.PeriodOpen)
 	PeriodSoftClosed = string(domain.PeriodSoftClosed)
@@ -25,7 +25,7 @@ func PeriodTag(period string) string { return "period:" + period }
 // YearTag is on every event with a financial effect in the fiscal year.
 func YearTag(fiscalYear string) string { return "fy:" + fiscalYear }
 
-// LateApprovers are the roles that may let an event into a soft-closed period.
+// LateApprovers are the roles that may approve an event in a soft-closed period.
 func LateApprovers() []string { return []string{"controller", "cfo"} }
 
 // Period is the period of a date, as it bears on an event with a financial
@@ -116,7 +116,7 @@ func stateOf(p *domain.ModulePeriod) domain.PeriodState {
 	return p.State
 }
 
-// hardClosed looks for the first date after the closed period that is open to the
+// hardClosed finds the first date after the closed period that is open to the
 // module.
 func (l *Ledger) hardClosed(ctx context.Context, moduleName string, date event.Date, closed domain.PeriodSpan) error {
 	f := fault.New(fault.FailedPrecondition, "gl.period.hard_closed",

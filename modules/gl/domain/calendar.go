@@ -97,7 +97,7 @@ const (
 	PeriodHardClosed PeriodState = "hard_closed"
 )
 
-// Stricter gives the state that lets less through. A hard close is final, so it
+// Stricter returns the state that accepts fewer events. A hard close is final, so it
 // outranks a period that was never opened.
 func (s PeriodState) Stricter(o PeriodState) PeriodState {
 	if o.rank() > s.rank() {

@@ -105,8 +105,7 @@ func (l *Line) check(i int, functional money.Currency) error {
 	return nil
 }
 
-// CheckSideAmount tells whether the number may stand as the amount of a line whose
-// side tells direction.
+// CheckSideAmount checks the amount of a line whose side gives the direction.
 func CheckSideAmount(n money.Number, c money.Currency) error {
 	if err := money.CheckNonNegative(n); err != nil {
 		return err

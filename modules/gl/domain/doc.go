@@ -1,4 +1,4 @@
 // Package domain holds the general ledger's own values: accounts, the calendar,
 // periods, rates and journals, how they are folded from their events, and the
-// checks that make a journal true whoever wrote it. It is pure.
+// checks that every journal passes, whatever its origin. It is pure.
 package domain

@@ -25,7 +25,7 @@ func (s Side) Opposite() Side {
 	return Debit
 }
 
-// JournalType says why a journal was posted.
+// JournalType is the reason why a journal was posted.
 type JournalType string
 
 // The journal types.
@@ -68,7 +68,7 @@ func JournalTypes() []JournalType {
 }
 
 // JournalSeries is the gap-free series of a type's numbers in a fiscal year:
-// GJ-2026-000001 and on. The token stands for the number until it is known.
+// GJ-2026-000001 and up. The token replaces the number until it is known.
 func JournalSeries(t JournalType, fiscalYear, token string) event.SeriesNumber {
 	series := t.Prefix() + "-" + fiscalYear
 	return event.SeriesNumber{Series: series, Prefix: series + "-", Width: 6, Token: token}
@@ -81,7 +81,7 @@ const (
 )
 
 // Line is a line of a posted journal. Amounts are never negative: the side alone
-// tells direction.
+// gives the direction.
 type Line struct {
 	LineNumber       int               `json:"line_number"`
 	Account          string            `json:"account"`
@@ -129,7 +129,7 @@ type JournalReversed struct {
 // the lines, if they have only one) and functional amounts of lines in functional
 // currency.
 func DecodeJournal(data []byte) (JournalPosted, error) {
-	// What may be left out is read apart: of an amount that is 0 nobody could tell.
+	// Optional amounts are read separately: a zero amount cannot be told from a missing one.
 	var read struct {
 		JournalPosted
 		Lines []struct {
@@ -222,7 +222,7 @@ type JournalState struct {
 	EffectiveDate event.Date
 	Dimensions    map[string]string // of the envelope
 	Journal       JournalPosted
-	ReversedBy    string // journal id; "" while it stands
+	ReversedBy    string // journal id; "" if it was not reversed
 }
 
 // Clone copies the state; the posted journal never changes, so it is shared.

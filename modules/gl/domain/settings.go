@@ -29,10 +29,10 @@ const (
 	RoleDefaultExpense  = "default_expense"
 )
 
-// DefaultRateAgeDays is how old a spot rate may be when the ledger does not say.
+// DefaultRateAgeDays is how old a spot rate may be if the configuration does not set it.
 const DefaultRateAgeDays = 31
 
-// TaxGroup says how tax of one kind is posted.
+// TaxGroup is how tax of one kind is posted.
 type TaxGroup struct {
 	Rate               money.Number `json:"rate"`                      // percent of the taxable amount
 	Account            string       `json:"account,omitempty"`         // recoverable input tax; "" is the profile's input_tax

@@ -1,4 +1,4 @@
-// Package plugin hands the module with its adapters to the program.
+// Package plugin joins the module with its adapters for the program.
 package plugin
 
 import (

@@ -1,6 +1,6 @@
 // Package cli holds the commands of accounts payable for a terminal. They talk to
-// a server through its HTTP API alone, so whatever they do passes the same checks
-// and leaves the same trace as any other caller's work.
+// a server through its HTTP API alone, so their requests pass the same checks and leave the
+// same trace as those of any other caller.
 package cli
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 // API is what the import calls of a server; *client.Client implements it. It is
-// called by several goroutines at once.
+// called concurrently.
 type API interface {
 	// SubmitIntent sends an intent. A refusal is the *fault.Error that the server's
 	// problem document describes; any other error means that there was no answer, and

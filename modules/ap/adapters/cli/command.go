@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Environment variables that stand in for flags.
+// Environment variables that replace flags.
 const (
 	EnvServer      = "BACKBONE_SERVER"
 	EnvToken       = "BACKBONE_TOKEN"

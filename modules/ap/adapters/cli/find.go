@@ -11,9 +11,9 @@ import (
 )
 
 // FindFiles lists the files that the paths name, each once, in name order: a file
-// is itself, whatever its name; a folder stands for all files named *.xml in it and
+// is itself, whatever its name; a folder means all files named *.xml in it and
 // below, in any case. Symbolic links to files are followed, those to folders only
-// when the path itself is one. What cannot be looked at inside a folder, such as a
+// when the path itself is one. What cannot be read inside a folder, such as a
 // link to nothing, is listed all the same: reading it fails for that file alone.
 // It fails when a path does not exist or cannot be listed, and when nothing is
 // found at all.

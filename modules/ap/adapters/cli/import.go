@@ -20,7 +20,7 @@ const (
 	DefaultParallel = 8
 	MaxParallel     = 64
 
-	// grace is how long requests under way may still take after an interruption,
+	// grace is how long requests in flight may still take after an interruption,
 	// so that their outcome can be reported.
 	grace = 10 * time.Second
 )
@@ -31,7 +31,7 @@ type Options struct {
 	PostingDate *event.Date // nil: each document's own date
 	Parallel    int         // files under way at once; 0 means DefaultParallel
 	// Progress is called once for each file that was worked on, in the order in
-	// which they end, never by two goroutines at once. May be nil.
+	// which they end, never concurrently. May be nil.
 	Progress func(FileResult)
 	// Wait pauses before a retry and gives up when the context ends. Nil waits on
 	// the clock.
@@ -39,11 +39,12 @@ type Options struct {
 }
 
 // Import reads the files and submits each as an intent, its vendor first where
-// that is not registered yet. Each file stands alone. Files of the same vendor
-// and number are sent one after another in the order given, others side by side.
+// that is not registered yet. One file's failure does not affect other files. Files of the
+// same vendor and number are sent one after another in the order given, all other files
+// concurrently.
 //
-// When ctx ends, or the server turns out to be of no use, no further request is
-// started; those under way may end. The report always covers every file.
+// When ctx ends, or the server rejects or does not answer requests, no further request is
+// started; those in flight may end. The report always covers every file.
 func Import(ctx context.Context, api API, files []string, o Options) *Report {
 	if o.Parallel <= 0 {
 		o.Parallel = DefaultParallel
@@ -70,7 +71,7 @@ func Import(ctx context.Context, api API, files []string, o Options) *Report {
 	return newReport(r.results, r.registered, context.Cause(ctx))
 }
 
-// run is one import under way.
+// run is one running import.
 type run struct {
 	Options
 	api      API
@@ -93,11 +94,11 @@ type run struct {
 	vendors    map[string]*vendor
 	booked     map[string]bookedDocument // by document id
 	registered int
-	unanswered int // requests in a row without a usable answer
+	unanswered int // consecutive requests without a usable answer
 	reporting  sync.Mutex
 }
 
-// bookedDocument is what is known of a document that is in the books.
+// bookedDocument is the total of a document that the server has, to compare duplicates with.
 type bookedDocument struct {
 	total    money.Number
 	currency string
@@ -110,10 +111,10 @@ type inputFile struct {
 	err      error // the file is refused, or could not be read
 }
 
-// work takes files in order until none is left. A worker reads its file beside the
-// others, then waits for its turn to join the lane, then for the file before it in
-// that lane. All that it waits for has an earlier file, which some worker has
-// taken already, so the earliest one never waits and all get on.
+// work takes files in order until none is left. Workers read their files concurrently. A
+// worker then waits until the previous file has joined its lane, and then for the previous
+// file in that lane. It only waits for earlier files, which workers have taken already,
+// so the earliest one never waits and there is no deadlock.
 func (r *run) work() {
 	for {
 		r.next.Lock()
@@ -157,7 +158,7 @@ func (r *run) report(f FileResult) {
 	r.Progress(f)
 }
 
-// lane is what files that must keep their order have in common; "" has none.
+// lane names the files that must keep their order; "" has none.
 func (p *inputFile) lane() string {
 	if p.err != nil {
 		return ""
@@ -177,7 +178,7 @@ func read(path string) *inputFile {
 	source := &errorReader{Reader: f}
 	p.document, p.err = ubl.Read(source)
 	if source.err != nil {
-		p.err = &fileError{source.err} // the disk's fault, not the document's
+		p.err = &fileError{source.err} // the disk failed, the document may be sound
 		return p
 	}
 	d := &p.document
@@ -190,7 +191,7 @@ func read(path string) *inputFile {
 	return p
 }
 
-// errorReader remembers what went wrong when reading.
+// errorReader keeps the error of a read.
 type errorReader struct {
 	io.Reader
 	err error
@@ -211,7 +212,7 @@ type fileError struct{ err error }
 func (e *fileError) Error() string { return withoutPath(e.err).Error() }
 func (e *fileError) Unwrap() error { return e.err }
 
-// finish takes one file to its end.
+// finish registers the vendor of a file and submits its document.
 func (r *run) finish(p *inputFile) FileResult {
 	if p.err != nil {
 		return p.result.ended(p.err)

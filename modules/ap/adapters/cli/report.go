@@ -20,7 +20,7 @@ const (
 	StatusDuplicate Status = "duplicate" // the same document was submitted before
 	StatusRefused   Status = "refused"   // a rule of the standard or of the server is against it
 	StatusPending   Status = "pending"   // its intent waits for the approval of another person
-	StatusFailed    Status = "failed"    // nobody could say; run again
+	StatusFailed    Status = "failed"    // the outcome is unknown; run again
 )
 
 // Codes of files that did not get as far as a reader's or a server's answer.

@@ -56,7 +56,7 @@ func Sample(ctx context.Context, s plugin.Session) error {
 	return s.Trace(ctx, journal)
 }
 
-// Hints are commands on accounts payable and its journals to try next.
+// Hints are commands to try next on accounts payable and its journals.
 func Hints(s plugin.Session) []string {
 	hints := []string{
 		fmt.Sprintf("%s ap import --token %s --legal-entity %s PATH...", s.Program, s.Tokens["importer"], s.LegalEntity),
@@ -95,7 +95,7 @@ func writeSamples(folder string) error {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(target, content, 0o644) //nolint:gosec // fictional papers for everybody to read
+		return os.WriteFile(target, content, 0o644) //nolint:gosec // fictional documents, readable by all
 	})
 }
 

@@ -21,26 +21,26 @@ var retryWaits = []time.Duration{200 * time.Millisecond, 800 * time.Millisecond,
 // maxRetryWait bounds the pause that a server may ask for.
 const maxRetryWait = 30 * time.Second
 
-// runningTries is how often a request is sent again, beyond that, whose first sending the
-// server still works on, such as another import's: it ends every request after a minute,
-// and asks for pauses of a second.
+// runningTries is how many more times a request is sent that the server is still
+// processing, such as another import's: the server ends every request after a minute, and
+// asks for pauses of a second.
 const runningTries = 90
 
 // errNotSent is the error of a request that was never started.
 var errNotSent = errors.New("the import has ended")
 
-// answerClass is what an error of the API tells.
+// answerClass is what an answer means for the request.
 type answerClass int
 
 const (
 	decided  answerClass = iota // the server decided about this request
-	busy                        // it did nothing, and may do it later
-	running                     // it works on this very request already
-	unknown                     // whether it did something is not known
-	rejected                    // it will answer all requests like this one the same way
+	busy                        // it did nothing, and may do so later
+	running                     // it is processing this request already
+	unknown                     // whether it did something is unknown
+	rejected                    // it will refuse all requests like this one
 )
 
-// classify tells what an error of the API means.
+// classify classifies an error of the API.
 func classify(err error) answerClass {
 	f, ok := fault.As(err)
 	if !ok {
@@ -81,10 +81,10 @@ type outcome struct {
 
 // send submits an intent, again while the server is busy or does not answer: the
 // idempotency key makes that safe. A server that knows the key with another
-// content, say because a posting date was named this time, is asked under a key
+// content, say because a posting date was given this time, gets the request under a key
 // for exactly this content, and then judges by the document itself. The key of a
 // vendor is made of the file's hash instead: a registration may be about a person,
-// and a hash of little more than a name tells the name to whoever tries names.
+// and a name can be found from its hash by hashing names.
 func (r *run) send(s submission) (outcome, error) {
 	out, err := r.sendWithRetries(s)
 	if code := fault.CodeOf(err); code == "intent.idempotency_mismatch" || code == concurrency.CodeIdempotencyMismatch {
@@ -99,10 +99,10 @@ func (r *run) send(s submission) (outcome, error) {
 }
 
 func (r *run) sendWithRetries(s submission) (outcome, error) {
-	inDoubt := false // an earlier request of this call may have done it
-	retries, patience := retryWaits, runningTries
+	outcomeUnknown := false // an earlier request of this call may have done it
+	retries, runningLeft := retryWaits, runningTries
 	for {
-		if r.ctx.Err() != nil && !inDoubt {
+		if r.ctx.Err() != nil && !outcomeUnknown {
 			return outcome{}, errNotSent
 		}
 		var out outcome
@@ -111,12 +111,12 @@ func (r *run) sendWithRetries(s submission) (outcome, error) {
 		meant := classify(err)
 		if err == nil {
 			meant = decided
-			// A replay of what this very call may have done before the answer got
-			// lost is the first time that anybody hears of it.
-			out.replayed = out.replayed && !inDoubt
+			// A replay of a request of this call whose answer was lost is reported as
+			// the first answer.
+			out.replayed = out.replayed && !outcomeUnknown
 		}
 		r.recordAnswer(meant, err)
-		inDoubt = inDoubt || meant == unknown
+		outcomeUnknown = outcomeUnknown || meant == unknown
 		if meant == decided || meant == rejected {
 			return out, err
 		}
@@ -124,8 +124,8 @@ func (r *run) sendWithRetries(s submission) (outcome, error) {
 		switch {
 		case len(retries) > 0:
 			pause, retries = retries[0], retries[1:]
-		case meant == running && patience > 0:
-			patience--
+		case meant == running && runningLeft > 0:
+			runningLeft--
 		default:
 			return out, err
 		}
@@ -138,8 +138,8 @@ func (r *run) sendWithRetries(s submission) (outcome, error) {
 	}
 }
 
-// recordAnswer watches whether the server is of any use. One file that it cannot handle
-// stops nothing; that many requests in a row without an answer do.
+// recordAnswer stops the import when the server rejects a request, or leaves many in a row
+// unanswered. One file that it cannot handle stops nothing.
 func (r *run) recordAnswer(m answerClass, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -227,7 +227,7 @@ func (o *outcome) find(eventType string) (client.IntentEvent, bool) {
 	return client.IntentEvent{}, false
 }
 
-// hasNoEvents tells whether the intent ended without events.
+// hasNoEvents reports whether the intent ended without events.
 func (o *outcome) hasNoEvents() bool {
 	switch o.Status {
 	case intentRejected, intentDenied, intentFailed, intentExpired:

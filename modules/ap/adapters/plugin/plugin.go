@@ -1,4 +1,4 @@
-// Package plugin hands accounts payable with its adapters to the program.
+// Package plugin joins accounts payable with its adapters for cmd/app.
 package plugin
 
 import (

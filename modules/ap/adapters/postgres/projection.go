@@ -24,10 +24,10 @@ const (
 	kindOpening    = contract.TypeOpening
 )
 
-// actionPosted is the entry that a document comes into the subledger with.
+// actionPosted enters a document into the subledger.
 const actionPosted = "posted"
 
-// eventLedgerConfigured tells the functional currency.
+// eventLedgerConfigured sets the functional currency.
 const eventLedgerConfigured = "gl.ledger.configured"
 
 // Projection writes ap.open-items. It has no state of its own. Applying an event

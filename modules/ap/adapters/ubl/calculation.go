@@ -17,7 +17,7 @@ var (
 	percent = money.MustNumber("0.01")
 )
 
-// isAmount tells elements with a monetary amount that can be booked. Unit prices
+// isAmount reports whether an element holds a monetary amount that can be booked. Unit prices
 // and what is deducted from them have more decimals.
 func isAmount(e *Element) bool {
 	if e.Space != NamespaceBasic || !strings.HasSuffix(e.Name, "Amount") || e.Name == "PriceAmount" {

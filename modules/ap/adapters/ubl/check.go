@@ -114,8 +114,8 @@ func (c *checker) checkSupplier(root *Element, s Supplier) {
 	}
 }
 
-// singletons are elements that decide amounts or identity: a second one would let
-// the check of a rule and a reader look at different values.
+// singletons are elements that decide amounts or identity: with a second one, the check of
+// a rule and a reader could use different values.
 var singletons = map[string]bool{
 	"cbc:ID": true, "cbc:IssueDate": true, "cbc:DueDate": true, "cbc:InvoiceTypeCode": true, "cbc:CreditNoteTypeCode": true,
 	tagCurrency: true, "cbc:TaxCurrencyCode": true, "cac:AccountingSupplierParty": true, "cac:PayeeParty": true, "cac:Party": true,
@@ -159,7 +159,7 @@ func (c *checker) checkTree(root *Element) (money.Currency, bool) {
 	return currency, supported
 }
 
-// inTaxTotal tells elements of the VAT totals of the document.
+// inTaxTotal reports whether an element belongs to the VAT totals of the document.
 func inTaxTotal(e *Element) bool {
 	for ; e.parent != nil; e = e.parent {
 		if e.tag == tagTaxTotal {

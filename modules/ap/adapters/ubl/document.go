@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/money"
 )
 
-// Kind tells which side of the vendor's account a document falls on.
+// Kind is the side of the vendor's account that a document belongs to.
 type Kind string
 
 // The kinds.
@@ -88,7 +88,7 @@ func (p Person) Format(s fmt.State, _ rune) { _, _ = fmt.Fprintf(s, "known: %t",
 // MarshalJSON writes null.
 func (p Person) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 
-// NaturalPerson tells whether the seller may be a person without a company: then
+// NaturalPerson reports whether the seller may be a person without a company: then
 // name and address are in Person alone.
 func (s Supplier) NaturalPerson() bool { return s.VATID == "" && s.RegistrationID == "" }
 
@@ -135,7 +135,7 @@ const (
 // they have no text and no JSON form.
 type Accounts struct{ ids []string }
 
-// Compare tells how the accounts relate to those approved for the vendor. Blanks
+// Compare reports how the accounts relate to those approved for the vendor. Blanks
 // and case do not matter.
 func (a Accounts) Compare(approved []string) string {
 	if len(a.ids) == 0 {
@@ -158,7 +158,7 @@ func (a Accounts) Format(s fmt.State, _ rune) { _, _ = fmt.Fprintf(s, "%d accoun
 // MarshalJSON writes null.
 func (a Accounts) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 
-// LineKind tells lines of goods and services from those made of an allowance or a
+// LineKind distinguishes lines of goods and services from those made of an allowance or a
 // charge of the whole document.
 type LineKind string
 

@@ -85,8 +85,8 @@ func readAddress(root *Element) string {
 	return address
 }
 
-// readSupplier takes what identifies the seller. Contacts and addresses stay
-// behind, but for the country and the address of a natural person.
+// readSupplier reads what identifies the seller. Contacts and addresses are left out,
+// except for the country and the address of a natural person.
 func readSupplier(root *Element) Supplier {
 	party := root.find("cac:AccountingSupplierParty", "cac:Party")
 	s := Supplier{
@@ -96,7 +96,7 @@ func readSupplier(root *Element) Supplier {
 		Country:        strings.ToUpper(party.text("cac:PostalAddress", "cac:Country", "cbc:IdentificationCode")),
 	}
 	for _, scheme := range party.all("cac:PartyTaxScheme") {
-		// Other schemes hold a local tax number (BT-32), which identifies nobody abroad.
+		// Other schemes hold a local tax number (BT-32), which identifies no company abroad.
 		if s.VATID == "" && strings.EqualFold(scheme.text("cac:TaxScheme", "cbc:ID"), "VAT") {
 			s.VATID = scheme.text("cbc:CompanyID")
 		}

@@ -126,7 +126,7 @@ func (e *Element) walk(visit func(*Element)) {
 	}
 }
 
-// isPlaceholder tells the texts that suppliers write where a tool forces them to
+// isPlaceholder recognizes the texts that suppliers write where a tool forces them to
 // fill a field.
 func isPlaceholder(s string) bool {
 	return s == "" || s == "-" || strings.EqualFold(s, "n/a")

@@ -54,7 +54,7 @@ func ledger(e demo.Entity) object {
 }
 
 // taxRates are the standard and reduced rates of value added tax in Europe, in
-// percent, as they stand in tax groups ("S/25").
+// percent, as in the names of tax groups ("S/25").
 var taxRates = []string{
 	"2.1", "2.5", "3", "3.7", "4", "4.8", "5", "5.5", "6", "7", "7.7", "8", "8.1", "8.5", "9", "9.5", "10", "11", "12", "13", "13.5",
 	"14", "15", "16", "17", "18", "19", "20", "21", "22", "23", "24", "25", "25.5", "27",

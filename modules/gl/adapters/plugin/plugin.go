@@ -1,4 +1,4 @@
-// Package plugin hands the general ledger with its adapters to the program.
+// Package plugin joins the general ledger with its adapters for cmd/app.
 package plugin
 
 import (

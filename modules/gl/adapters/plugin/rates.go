@@ -15,7 +15,7 @@ import (
 // with its last full year.
 var perEuro = []struct {
 	currency string
-	lastYear int // 0: goes on
+	lastYear int // 0: until today
 	years    []int64
 }{
 	{"USD", 0, []int64{14400, 13400, 12950, 13200, 13750, 12100, 10850, 10500, 12000, 11450, 11200, 12250, 11350, 10680, 11050, 10380, 11750}},

@@ -104,7 +104,7 @@ func pageRows(limit int) int {
 }
 
 // Query implements ports.ReadModelSource. The balance runs on from
-// opening_balance, which is what stands before the page. Faults:
+// opening_balance, the balance before the page. Faults:
 // gl.account.not_found, cursor.malformed.
 func (a *AccountLedger) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	after, err := start(q)
@@ -194,7 +194,7 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 		row.RunningBalance = running.Fixed(balanceCurrency.MinorUnit)
 		report.Rows = append(report.Rows, row)
 	}
-	if !report.HasMore { // only the last page knows where the account ends
+	if !report.HasMore { // only the last page has the closing balance
 		report.Footer = []ports.ReportField{{Name: "closing_balance", Value: running.Fixed(balanceCurrency.MinorUnit)}}
 	}
 	return report, nil
@@ -213,7 +213,7 @@ func (a *AccountLedger) balance(ctx context.Context, tx pgx.Tx, q ports.ReadMode
 	return n, err
 }
 
-// accountRow shows a line and says by how much it moves the balance.
+// accountRow makes a row of a line, and the amount by which it moves the balance.
 func accountRow(r *gldb.AccountLinePageRow, functional money.Currency, inDocumentCurrency bool) (accountLedgerRow, money.Number, error) {
 	currency, err := money.LookupCurrency(r.Currency, time.Time{})
 	if err != nil {

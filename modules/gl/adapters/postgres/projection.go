@@ -75,7 +75,7 @@ func (p *Projection) Tables() []ports.ProjectionTable {
 }
 
 // Targets implements ports.ProjectionTargets: a journal with its lines and the mark that
-// it was reversed, which stands on its own stream (the reversing journal is another one);
+// it was reversed, which is on its own stream (the reversing journal is another one);
 // an account with its names; the functional currency. Journals and lines have the
 // sequence of their event for a key, and no index by the journal's id: a row at the
 // sequence of no event is not found by its journal.
