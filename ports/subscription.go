@@ -47,41 +47,41 @@ type DeliveryCursor struct {
 // DeliveryBacklog is a cursor with what is open behind it.
 type DeliveryBacklog struct {
 	DeliveryCursor
-	First    event.Sequence // that is open, parked messages apart; 0: none
-	InFlight int
-	Waiting  int       // messages that wait for another one or for their next attempt
-	NextDue  time.Time // when the first message is due that is not handed out, or a lease ends; zero: none
+	FirstOpen event.Sequence // that is open, parked messages apart; 0: none
+	InFlight  int
+	Waiting   int       // messages that wait for another one or for their next attempt
+	NextDue   time.Time // when the first message is due that is not handed out, or a lease ends; zero: none
 }
 
 // DeliveryState is another one after every change of a subscription's definition or of
 // any of its cursors.
 type DeliveryState struct {
-	Revision int64
-	Moved    int64 // see MovedAt
+	Revision   int64
+	CursorHash int64 // see HashCursors
 }
 
-// MovedAt is DeliveryState.Moved of cursors: of when each of them was changed, in
+// HashCursors is DeliveryState.Moved of cursors: of when each of them was changed, in
 // microseconds since 1970, exclusive or.
-func MovedAt(cursors []DeliveryBacklog) (moved int64) {
+func HashCursors(cursors []DeliveryBacklog) (hash int64) {
 	for i := range cursors {
-		moved ^= cursors[i].UpdatedAt.UnixMicro()
+		hash ^= cursors[i].UpdatedAt.UnixMicro()
 	}
-	return moved
+	return hash
 }
 
 // Deliveries keeps cursors and messages of subscriptions. Times are the store's, so
 // that all nodes agree on when a lease ends.
 type Deliveries interface {
-	// OpenDeliveries adds the cursors that are missing.
-	OpenDeliveries(ctx context.Context, uid event.ID, cursors []DeliveryCursor) error
+	// AddCursors adds the cursors that are missing.
+	AddCursors(ctx context.Context, uid event.ID, cursors []DeliveryCursor) error
 	// Backlogs lists the cursors of a subscription by partition.
 	Backlogs(ctx context.Context, uid event.ID) ([]DeliveryBacklog, error)
 	// DeliveryStates gives what changes with every change of some subscriptions, one query
 	// for all of them; one that is gone has none.
 	DeliveryStates(ctx context.Context, uids []event.ID) (map[event.ID]DeliveryState, error)
-	// RemoveRemains removes parked messages of subscriptions that are gone, and says how
+	// RemoveOrphanedMessages removes parked messages of subscriptions that are gone, and says how
 	// many: a node of a release that did not know them deletes a subscription without them.
-	RemoveRemains(ctx context.Context) (removed int, err error)
+	RemoveOrphanedMessages(ctx context.Context) (removed int, err error)
 	// AllBacklogs lists those of all subscriptions.
 	AllBacklogs(ctx context.Context) (map[event.ID][]DeliveryBacklog, error)
 	// Deliver runs f while nobody else touches the subscription's cursor and messages in
@@ -95,9 +95,9 @@ type Deliveries interface {
 	// Consumers says that a consumer will be back within the time, and lists all those of
 	// which that was said and is still so, by name.
 	Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error)
-	// Holding lists, ascending, the partitions in which one of the events is open, parked
+	// PartitionsWithOpen lists, ascending, the partitions in which one of the events is open, parked
 	// ones apart: among those that are named, or among all for none.
-	Holding(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error)
+	PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error)
 	// EventsAt reads events by sequence, ascending; those that do not exist are left out.
 	EventsAt(ctx context.Context, p event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error)
 }
@@ -118,18 +118,18 @@ type DeliveryTx interface {
 	// Open lists the messages that are not parked, by sequence: as many as a subscription
 	// is behind. What follows tells parts of them.
 	Open(ctx context.Context) ([]subscription.Message, error)
-	// OpenOf lists those of the given events.
-	OpenOf(ctx context.Context, events []event.ID) ([]subscription.Message, error)
-	// Moving lists those that were handed out: without an answer yet, or to be tried again.
-	Moving(ctx context.Context) ([]subscription.Message, error)
+	// OpenByEvent lists those of the given events.
+	OpenByEvent(ctx context.Context, events []event.ID) ([]subscription.Message, error)
+	// Delivered lists those that were handed out: without an answer yet, or to be tried again.
+	Delivered(ctx context.Context) ([]subscription.Message, error)
 	// Waiting lists those that were not handed out yet and follow a sequence, limit of them
 	// at most (1 or more), without those of some keys that follow where the key is held.
 	Waiting(ctx context.Context, after event.Sequence, but []subscription.HeldKey, limit int) ([]subscription.Message, error)
 	// CountWaiting counts those that were not handed out yet.
 	CountWaiting(ctx context.Context) (int, error)
-	// Lowest gives the lowest sequences of messages that are not parked, limit of them at
+	// LowestOpen gives the lowest sequences of messages that are not parked, limit of them at
 	// most (1 or more).
-	Lowest(ctx context.Context, limit int) ([]event.Sequence, error)
+	LowestOpen(ctx context.Context, limit int) ([]event.Sequence, error)
 	// ParkedKeys gives the first parked sequence of those keys that have one.
 	ParkedKeys(ctx context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error)
 	// Parked lists parked messages after a sequence, by sequence: those that are named, or

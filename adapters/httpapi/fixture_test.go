@@ -240,7 +240,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Config, change ...func(*httpapi.
 			return nil
 		},
 	}
-	watch := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, WakeUps: h.store, Clock: clock, Rest: time.Millisecond})
+	watch := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, WakeUps: h.store, Clock: clock, MinInterval: time.Millisecond})
 	watching := make(chan struct{})
 	go func() { defer close(watching); watch.Run(ctx) }()
 	t.Cleanup(func() { <-watching })

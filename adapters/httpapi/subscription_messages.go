@@ -97,7 +97,7 @@ func (s *Server) giveBack(ctx context.Context, service Subscriptions, id string,
 	p := callOf(ctx).principal
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
-	if err := service.GiveBack(ctx, p, id, list); err != nil {
+	if err := service.Requeue(ctx, p, id, list); err != nil {
 		s.log.WarnContext(ctx, "messages that could not be shown wait until their leases end", "subscription", id, "code", fault.CodeOf(err))
 	}
 }
@@ -145,7 +145,7 @@ func (s *Server) acknowledgeEvents(ctx context.Context, r request, body *api.Ack
 	if err != nil {
 		return nil, err
 	}
-	return reply(http.StatusOK, api.Acknowledged{Acknowledged: out.Taken, Ignored: ignoredAnswers(out.Ignored)})
+	return reply(http.StatusOK, api.Acknowledged{Acknowledged: out.Applied, Ignored: ignoredAnswers(out.Ignored)})
 }
 
 // refuseEvents answers POST /api/subscriptions/{id}/nack.
@@ -164,7 +164,7 @@ func (s *Server) refuseEvents(ctx context.Context, r request, body *api.Nack) (r
 	if err != nil {
 		return nil, err
 	}
-	return reply(http.StatusOK, api.Refused{Refused: out.Taken, Ignored: ignoredAnswers(out.Ignored)})
+	return reply(http.StatusOK, api.Refused{Refused: out.Applied, Ignored: ignoredAnswers(out.Ignored)})
 }
 
 func ignoredAnswers(all []subscriptions.Ignored) []api.IgnoredEvent {
@@ -199,7 +199,7 @@ func (s *Server) listParkedMessages(ctx context.Context, r request) (response, e
 func parkedAnswer(m *subscriptions.DeadLetter) api.ParkedMessage {
 	return api.ParkedMessage{
 		LegalEntity: m.LegalEntity, Sequence: numberText(m.Sequence), EventID: m.EventID.String(), Consumer: m.Consumer, Attempts: m.Attempts,
-		Code: m.Code, Detail: m.Detail, ParkedAt: timeText(m.ChangedAt), LastDeliveredAt: optionalTime(m.HandedAt),
+		Code: m.Code, Detail: m.Detail, ParkedAt: timeText(m.ChangedAt), LastDeliveredAt: optionalTime(m.DeliveredAt),
 	}
 }
 
@@ -279,7 +279,7 @@ func (s *Server) discardParkedMessages(ctx context.Context, r request, body *api
 	return s.settleParked(ctx, r.path("id"), body, Subscriptions.Discard)
 }
 
-type settleMethod func(s Subscriptions, ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.Settled, error)
+type settleMethod func(s Subscriptions, ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.DeadLetterResult, error)
 
 func (s *Server) settleParked(ctx context.Context, id string, b *api.SettleParked, settle settleMethod) (answer, error) {
 	q := subscriptions.DeadLetterQuery{LegalEntity: b.LegalEntity, Code: b.Code, Limit: defaultPage}

@@ -45,15 +45,15 @@ type Subscriptions interface {
 	Reset(ctx context.Context, c subscriptions.Caller, id string, to subscription.Start) (subscription.Subscription, error)
 	Delete(ctx context.Context, c subscriptions.Caller, id string) error
 	Poll(ctx context.Context, p ports.Principal, q subscriptions.Poll) (subscriptions.Batch, error)
-	GiveBack(ctx context.Context, p ports.Principal, id string, list []subscriptions.Delivery) error
-	Acknowledge(ctx context.Context, p ports.Principal, a subscriptions.Acknowledgement) (subscriptions.Answered, error)
-	Refuse(ctx context.Context, p ports.Principal, r subscriptions.Refusal) (subscriptions.Answered, error)
+	Requeue(ctx context.Context, p ports.Principal, id string, list []subscriptions.Delivery) error
+	Acknowledge(ctx context.Context, p ports.Principal, a subscriptions.Acknowledgement) (subscriptions.AnswerResult, error)
+	Refuse(ctx context.Context, p ports.Principal, r subscriptions.Refusal) (subscriptions.AnswerResult, error)
 	DeadLetters(ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery) (subscriptions.DeadLetterPage, error)
 	DeadLetterGroups(ctx context.Context, c subscriptions.Caller, id string) ([]ports.ParkedGroup, error)
 	DeadLetter(ctx context.Context, c subscriptions.Caller, id string, eventID event.ID) (subscriptions.DeadLetter, error)
 	Decisions(ctx context.Context, c subscriptions.Caller, id string, limit int) ([]ports.ParkedDecision, map[event.PartitionID]string, error)
-	Replay(ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.Settled, error)
-	Discard(ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.Settled, error)
+	Replay(ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.DeadLetterResult, error)
+	Discard(ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.DeadLetterResult, error)
 	// Close makes waiting polls return without messages.
 	Close()
 }
@@ -245,7 +245,7 @@ func checkStart(s *subscription.Start) error {
 	switch {
 	case len(s.Positions) > 0 && s.From != subscription.Position:
 		return fault.New(fault.Invalid, "subscription.settings_invalid", "positions go with start_from position; set it, or leave the positions out").WithField("/settings/start_positions")
-	case !s.Time.IsZero() && s.From != subscription.Moment:
+	case !s.Time.IsZero() && s.From != subscription.AtTime:
 		return fault.New(fault.Invalid, "subscription.settings_invalid", "a time goes with start_from time; set it, or leave the time out").WithField("/settings/start_time")
 	}
 	return nil
@@ -350,8 +350,8 @@ func (s *Server) resetSubscription(ctx context.Context, r request, body *api.Res
 	if err != nil {
 		return nil, err
 	}
-	known := slices.Contains([]subscription.Origin{subscription.Beginning, subscription.End, subscription.Position, subscription.Moment, subscription.AtCursor}, to.From)
-	if !known || len(to.Positions) > 0 != (to.From == subscription.Position) || to.Time.IsZero() == (to.From == subscription.Moment) || (to.Cursor != "") != (to.From == subscription.AtCursor) {
+	known := slices.Contains([]subscription.Origin{subscription.Beginning, subscription.End, subscription.Position, subscription.AtTime, subscription.AtCursor}, to.From)
+	if !known || len(to.Positions) > 0 != (to.From == subscription.Position) || to.Time.IsZero() == (to.From == subscription.AtTime) || (to.Cursor != "") != (to.From == subscription.AtCursor) {
 		return nil, fault.New(fault.Invalid, "subscription.position_invalid", "to is beginning, end, position with positions, time with a time, or cursor with a cursor, and nothing else; correct it").WithField("/to")
 	}
 	service, caller, err := s.subscriptions(ctx)

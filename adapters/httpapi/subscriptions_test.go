@@ -52,7 +52,7 @@ func TestPollReturnsUnshownMessages(t *testing.T) {
 	needed, service := &failingUpcaster{}, &lateSubscriptions{}
 	h := startAPI(t, func(c *httpapi.Config) { c.Upcaster, c.Subscriptions = needed, service })
 	service.Subscriptions = subscriptions.New(subscriptions.Config{
-		Store: h.store, Log: h.store, Access: entitlements{h.store}, Watch: subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
+		Store: h.store, Log: h.store, Access: entitlements{h.store}, Heads: subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
 	})
 	h.machineType(t)
 	h.appendMachines(t, "USMF", 2)
@@ -81,7 +81,7 @@ func TestSubscriptionSettingsRefused(t *testing.T) {
 	service := &lateSubscriptions{}
 	h := startAPI(t, func(c *httpapi.Config) { c.Subscriptions = service })
 	service.Subscriptions = subscriptions.New(subscriptions.Config{
-		Store: h.store, Log: h.store, Access: entitlements{h.store}, Watch: subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
+		Store: h.store, Log: h.store, Access: entitlements{h.store}, Heads: subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
 	})
 	const at = "/api/subscriptions"
 	post := func(path, body string) (status int, code, field any) {

@@ -53,7 +53,7 @@ func TestWebhookProblems(t *testing.T) {
 	lateSubscriptions, service, endpoints := &lateSubscriptions{}, &lateWebhooks{}, &failingEndpoints{endpointStore: &memory.WebhookEndpoints{}}
 	h := startAPI(t, func(c *httpapi.Config) { c.Subscriptions, c.Webhooks = lateSubscriptions, service })
 	lateSubscriptions.Subscriptions = subscriptions.New(subscriptions.Config{
-		Store: h.store, Log: h.store, Access: entitlements{h.store}, Watch: subscriptions.NewWatch(subscriptions.WatchConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
+		Store: h.store, Log: h.store, Access: entitlements{h.store}, Heads: subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
 	})
 	service.Webhooks = webhooks.NewService(webhooks.ServiceConfig{
 		Endpoints: endpoints, Attempts: endpoints, Entities: h.store, Subscriptions: h.store, Secrets: derivedSecrets{}, Clock: system.Clock{}, IDs: system.NewIDs(),

@@ -40,17 +40,17 @@ func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, 
 		s.subs.mu.Unlock()
 		return false, subscriptionNotFound()
 	}
-	tx := &deliveryTx{store: s, kept: k, delivery: d, now: s.now(), definition: k.definition, cursor: d.cursor, messages: maps.Clone(d.messages)}
+	tx := &deliveryTx{store: s, subscription: k, delivery: d, now: s.now(), definition: k.definition, cursor: d.cursor, messages: maps.Clone(d.messages)}
 	s.subs.mu.Unlock()
-	defer tx.end()
+	defer tx.close()
 	if err := f(ctx, tx); err != nil {
 		return false, err
 	}
 	s.subs.mu.Lock()
 	defer s.subs.mu.Unlock()
 	d.cursor, d.messages = tx.cursor, tx.messages
-	if tx.outcome != nil {
-		tx.outcome()
+	if tx.applyBreaker != nil {
+		tx.applyBreaker()
 	}
 	s.subs.decisions = append(s.subs.decisions, tx.decisions...)
 	return true, nil
@@ -58,32 +58,32 @@ func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, 
 
 // deliveryTx implements ports.DeliveryTx on a copy that replaces the original.
 type deliveryTx struct {
-	store      *Store
-	kept       *kept
-	delivery   *delivery
-	now        time.Time
-	definition subscription.Subscription
-	cursor     ports.DeliveryCursor
-	messages   map[event.Sequence]subscription.Message
-	decisions  []ports.ParkedDecision
-	counts     bool   // it holds the token of those that count failures
-	outcome    func() // for the breaker, under the lock at the end; nil: none
+	store          *Store
+	subscription   *subscriptionRecord
+	delivery       *delivery
+	now            time.Time
+	definition     subscription.Subscription
+	cursor         ports.DeliveryCursor
+	messages       map[event.Sequence]subscription.Message
+	decisions      []ports.ParkedDecision
+	hasFailureLock bool   // it holds the token of those that count failures
+	applyBreaker   func() // for the breaker, under the lock at the end; nil: none
 }
 
-// count keeps deliveries of other legal entities from counting failures until this one
+// lockFailures keeps deliveries of other legal entities from counting failures until this one
 // ends: each then sees what the ones before it have counted.
-func (d *deliveryTx) count(ctx context.Context) error {
-	if d.counts {
+func (d *deliveryTx) lockFailures(ctx context.Context) error {
+	if d.hasFailureLock {
 		return nil
 	}
-	err := d.kept.take(ctx)
-	d.counts = err == nil
+	err := d.subscription.lockFailures(ctx)
+	d.hasFailureLock = err == nil
 	return err
 }
 
-func (d *deliveryTx) end() {
-	if d.counts {
-		d.kept.give()
+func (d *deliveryTx) close() {
+	if d.hasFailureLock {
+		d.subscription.unlockFailures()
 	}
 }
 
@@ -95,7 +95,7 @@ func (d *deliveryTx) Cursor() ports.DeliveryCursor {
 	c := d.cursor
 	c.Parked = 0
 	for _, m := range d.messages {
-		if m.State == subscription.DeadState {
+		if m.State == subscription.ParkedState {
 			c.Parked++
 		}
 	}
@@ -105,7 +105,7 @@ func (d *deliveryTx) Cursor() ports.DeliveryCursor {
 func (d *deliveryTx) Open(context.Context) ([]subscription.Message, error) {
 	out := []subscription.Message{}
 	for _, n := range slices.Sorted(maps.Keys(d.messages)) {
-		if m := d.messages[n]; m.State != subscription.DeadState {
+		if m := d.messages[n]; m.State != subscription.ParkedState {
 			out = append(out, m)
 		}
 	}
@@ -115,7 +115,7 @@ func (d *deliveryTx) Open(context.Context) ([]subscription.Message, error) {
 func (d *deliveryTx) ParkedKeys(_ context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error) {
 	first := map[subscription.Key]event.Sequence{}
 	for n, m := range d.messages {
-		if known, there := first[m.Key]; m.State == subscription.DeadState && slices.Contains(keys, m.Key) && (!there || n < known) {
+		if known, there := first[m.Key]; m.State == subscription.ParkedState && slices.Contains(keys, m.Key) && (!there || n < known) {
 			first[m.Key] = n
 		}
 	}
@@ -123,7 +123,7 @@ func (d *deliveryTx) ParkedKeys(_ context.Context, keys []subscription.Key) (map
 }
 
 func (d *deliveryTx) Parked(_ context.Context, q ports.ParkedQuery) ([]subscription.Message, error) {
-	return parkedIn(d.messages, q), nil
+	return filterParked(d.messages, q), nil
 }
 
 func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
@@ -154,21 +154,21 @@ func (d *deliveryTx) Save(_ context.Context, c ports.DeliveryCursor, changed []s
 
 func (d *deliveryTx) Clear(_ context.Context, parkedAfter event.Sequence) error {
 	maps.DeleteFunc(d.messages, func(n event.Sequence, m subscription.Message) bool {
-		return m.State != subscription.DeadState || n > parkedAfter
+		return m.State != subscription.ParkedState || n > parkedAfter
 	})
 	return nil
 }
 
 func (d *deliveryTx) Fail(ctx context.Context, failures int, code string, threshold int) (bool, error) {
-	if err := d.count(ctx); err != nil {
+	if err := d.lockFailures(ctx); err != nil {
 		return false, err
 	}
 	d.store.subs.mu.Lock()
 	defer d.store.subs.mu.Unlock()
-	s := &d.kept.definition
+	s := &d.subscription.definition
 	before := s.Failures
 	opens := s.Status == subscription.Active && threshold > 0 && before < threshold && before+failures >= threshold
-	d.outcome = func() {
+	d.applyBreaker = func() {
 		s.Failures += failures
 		s.LastFailure = subscription.Failure{Code: code, At: d.now}
 		if s.Status == subscription.Active && threshold > 0 && s.Failures >= threshold {
@@ -180,10 +180,10 @@ func (d *deliveryTx) Fail(ctx context.Context, failures int, code string, thresh
 }
 
 func (d *deliveryTx) Succeed(ctx context.Context) error {
-	if err := d.count(ctx); err != nil {
+	if err := d.lockFailures(ctx); err != nil {
 		return err
 	}
-	d.outcome = func() { d.kept.definition.Failures = 0 }
+	d.applyBreaker = func() { d.subscription.definition.Failures = 0 }
 	return nil
 }
 

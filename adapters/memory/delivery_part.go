@@ -9,40 +9,40 @@ import (
 	"github.com/erpbackbone/backbone/domain/subscription"
 )
 
-// openThat lists the open messages that something holds for, by sequence.
-func (d *deliveryTx) openThat(holds func(*subscription.Message) bool) []subscription.Message {
+// filterOpen lists the open messages that something holds for, by sequence.
+func (d *deliveryTx) filterOpen(holds func(*subscription.Message) bool) []subscription.Message {
 	out := []subscription.Message{}
 	for _, n := range slices.Sorted(maps.Keys(d.messages)) {
-		if m := d.messages[n]; m.State != subscription.DeadState && holds(&m) {
+		if m := d.messages[n]; m.State != subscription.ParkedState && holds(&m) {
 			out = append(out, m)
 		}
 	}
 	return out
 }
 
-func (d *deliveryTx) OpenOf(_ context.Context, events []event.ID) ([]subscription.Message, error) {
-	return d.openThat(func(m *subscription.Message) bool { return slices.Contains(events, m.EventID) }), nil
+func (d *deliveryTx) OpenByEvent(_ context.Context, events []event.ID) ([]subscription.Message, error) {
+	return d.filterOpen(func(m *subscription.Message) bool { return slices.Contains(events, m.EventID) }), nil
 }
 
-func (d *deliveryTx) Moving(context.Context) ([]subscription.Message, error) {
-	return d.openThat(func(m *subscription.Message) bool { return m.State != subscription.Waiting }), nil
+func (d *deliveryTx) Delivered(context.Context) ([]subscription.Message, error) {
+	return d.filterOpen(func(m *subscription.Message) bool { return m.State != subscription.Waiting }), nil
 }
 
-func (d *deliveryTx) Waiting(_ context.Context, after event.Sequence, but []subscription.HeldKey, limit int) ([]subscription.Message, error) {
-	out := d.openThat(func(m *subscription.Message) bool {
+func (d *deliveryTx) Waiting(_ context.Context, after event.Sequence, except []subscription.HeldKey, limit int) ([]subscription.Message, error) {
+	out := d.filterOpen(func(m *subscription.Message) bool {
 		held := func(k subscription.HeldKey) bool { return k.Key == m.Key && m.Sequence > k.After }
-		return m.State == subscription.Waiting && m.Sequence > after && !slices.ContainsFunc(but, held)
+		return m.State == subscription.Waiting && m.Sequence > after && !slices.ContainsFunc(except, held)
 	})
 	return out[:min(limit, len(out))], nil
 }
 
 func (d *deliveryTx) CountWaiting(context.Context) (int, error) {
-	return len(d.openThat(func(m *subscription.Message) bool { return m.State == subscription.Waiting })), nil
+	return len(d.filterOpen(func(m *subscription.Message) bool { return m.State == subscription.Waiting })), nil
 }
 
-func (d *deliveryTx) Lowest(_ context.Context, limit int) ([]event.Sequence, error) {
+func (d *deliveryTx) LowestOpen(_ context.Context, limit int) ([]event.Sequence, error) {
 	out := []event.Sequence{}
-	for _, m := range d.openThat(func(*subscription.Message) bool { return true }) {
+	for _, m := range d.filterOpen(func(*subscription.Message) bool { return true }) {
 		if len(out) < limit {
 			out = append(out, m.Sequence)
 		}
@@ -50,8 +50,8 @@ func (d *deliveryTx) Lowest(_ context.Context, limit int) ([]event.Sequence, err
 	return out, nil
 }
 
-// Holding implements ports.Deliveries.
-func (s *Store) Holding(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
+// PartitionsWithOpen implements ports.Deliveries.
+func (s *Store) PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (s *Store) Holding(ctx context.Context, uid event.ID, in []event.PartitionI
 			continue
 		}
 		for _, m := range d.messages {
-			if m.State != subscription.DeadState && slices.Contains(events, m.EventID) {
+			if m.State != subscription.ParkedState && slices.Contains(events, m.EventID) {
 				out = append(out, p)
 				break
 			}

@@ -11,11 +11,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-func parkedIn(messages map[event.Sequence]subscription.Message, q ports.ParkedQuery) []subscription.Message {
+func filterParked(messages map[event.Sequence]subscription.Message, q ports.ParkedQuery) []subscription.Message {
 	out := []subscription.Message{}
 	for _, n := range slices.Sorted(maps.Keys(messages)) {
 		m := messages[n]
-		if m.State == subscription.DeadState && n > q.After && (q.Code == "" || m.Code == q.Code) &&
+		if m.State == subscription.ParkedState && n > q.After && (q.Code == "" || m.Code == q.Code) &&
 			(len(q.EventIDs) == 0 || slices.Contains(q.EventIDs, m.EventID)) && !full(len(out), q.Limit) {
 			out = append(out, m)
 		}
@@ -43,7 +43,7 @@ func (s *Store) ParkedMessages(ctx context.Context, uid event.ID, partitions []e
 			if p > from {
 				one.After = 0
 			}
-			for _, m := range parkedIn(d.messages, one) {
+			for _, m := range filterParked(d.messages, one) {
 				if !full(len(out), q.Limit) {
 					out = append(out, ports.ParkedMessage{Partition: p, Message: m})
 				}

@@ -23,16 +23,16 @@ var (
 // subscriptions keeps subscriptions under a lock of its own, taken before the log's.
 type subscriptions struct {
 	mu        sync.Mutex
-	byUID     map[event.ID]*kept
+	byUID     map[event.ID]*subscriptionRecord
 	decisions []ports.ParkedDecision
 }
 
-// kept is a subscription with all that belongs to it.
-type kept struct {
-	counting   chan struct{} // holds a token while somebody counts failures or changes the definition
-	definition subscription.Subscription
-	cursors    map[event.PartitionID]*delivery
-	consumers  map[string]time.Time // back until
+// subscriptionRecord is a subscription with all that belongs to it.
+type subscriptionRecord struct {
+	failureLock chan struct{} // holds a token while somebody counts failures or changes the definition
+	definition  subscription.Subscription
+	cursors     map[event.PartitionID]*delivery
+	consumers   map[string]time.Time // back until
 }
 
 // delivery is a subscription in one partition. busy holds a token while somebody is
@@ -47,7 +47,7 @@ func subscriptionNotFound() error {
 	return fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription; GET /api/subscriptions lists them")
 }
 
-func (s *subscriptions) find(tenantID, id string) *kept {
+func (s *subscriptions) find(tenantID, id string) *subscriptionRecord {
 	for _, k := range s.byUID {
 		if k.definition.TenantID == tenantID && k.definition.ID == id {
 			return k
@@ -73,30 +73,30 @@ func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscri
 		}
 	}
 	if full(there, most) {
-		return sub, false, subscription.TooMany(most)
+		return sub, false, subscription.LimitReached(most)
 	}
 	if s.subs.byUID == nil {
-		s.subs.byUID = map[event.ID]*kept{}
+		s.subs.byUID = map[event.ID]*subscriptionRecord{}
 	}
-	k := &kept{counting: make(chan struct{}, 1), definition: sub, cursors: map[event.PartitionID]*delivery{}, consumers: map[string]time.Time{}}
+	k := &subscriptionRecord{failureLock: make(chan struct{}, 1), definition: sub, cursors: map[event.PartitionID]*delivery{}, consumers: map[string]time.Time{}}
 	s.subs.byUID[sub.UID] = k
-	k.open(cursors, s.now())
+	k.addCursors(cursors, s.now())
 	return k.definition, true, nil
 }
 
-// take waits until nobody else counts failures or changes the definition.
-func (k *kept) take(ctx context.Context) error {
+// lockFailures waits until nobody else counts failures or changes the definition.
+func (k *subscriptionRecord) lockFailures(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case k.counting <- struct{}{}:
+	case k.failureLock <- struct{}{}:
 		return nil
 	}
 }
 
-func (k *kept) give() { <-k.counting }
+func (k *subscriptionRecord) unlockFailures() { <-k.failureLock }
 
-func (k *kept) open(cursors []ports.DeliveryCursor, now time.Time) {
+func (k *subscriptionRecord) addCursors(cursors []ports.DeliveryCursor, now time.Time) {
 	for _, c := range cursors {
 		if k.cursors[c.Partition] == nil {
 			k.cursors[c.Partition] = &delivery{
@@ -148,10 +148,10 @@ func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscri
 	k := s.subs.byUID[sub.UID]
 	s.subs.mu.Unlock()
 	if k != nil { // a delivery may be about to open the breaker, in a revision of its own
-		if err := k.take(ctx); err != nil {
+		if err := k.lockFailures(ctx); err != nil {
 			return err
 		}
-		defer k.give()
+		defer k.unlockFailures()
 	}
 	s.subs.mu.Lock()
 	defer s.subs.mu.Unlock()
@@ -160,7 +160,7 @@ func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscri
 	}
 	d := &k.definition
 	d.Filter, d.Settings, d.Status, d.Revision, d.Failures, d.LastFailure = sub.Filter, sub.Settings, sub.Status, sub.Revision, sub.Failures, sub.LastFailure
-	d.Moved, d.UpdatedAt = sub.Moved, s.now()
+	d.ResetStart, d.UpdatedAt = sub.ResetStart, s.now()
 	return nil
 }
 
@@ -175,18 +175,20 @@ func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
 	return nil
 }
 
-// RemoveRemains implements ports.Deliveries: nothing is ever left.
-func (s *Store) RemoveRemains(ctx context.Context) (removed int, err error) { return 0, ctx.Err() }
+// RemoveOrphanedMessages implements ports.Deliveries: nothing is ever left.
+func (s *Store) RemoveOrphanedMessages(ctx context.Context) (removed int, err error) {
+	return 0, ctx.Err()
+}
 
-// OpenDeliveries implements ports.Deliveries.
-func (s *Store) OpenDeliveries(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
+// AddCursors implements ports.Deliveries.
+func (s *Store) AddCursors(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s.subs.mu.Lock()
 	defer s.subs.mu.Unlock()
 	if k := s.subs.byUID[uid]; k != nil {
-		k.open(cursors, s.now())
+		k.addCursors(cursors, s.now())
 	}
 	return nil
 }
@@ -208,7 +210,7 @@ func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBac
 		b.Parked = 0
 		for _, m := range d.messages {
 			switch m.State {
-			case subscription.DeadState:
+			case subscription.ParkedState:
 				b.Parked++
 				continue
 			case subscription.Leased:
@@ -216,8 +218,8 @@ func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBac
 			default:
 				b.Waiting++
 			}
-			if b.First == 0 || m.Sequence < b.First {
-				b.First = m.Sequence
+			if b.FirstOpen == 0 || m.Sequence < b.FirstOpen {
+				b.FirstOpen = m.Sequence
 			}
 			if !m.Due.IsZero() && (b.NextDue.IsZero() || m.Due.Before(b.NextDue)) {
 				b.NextDue = m.Due
@@ -239,7 +241,7 @@ func (s *Store) DeliveryStates(ctx context.Context, uids []event.ID) (map[event.
 		}
 		s.subs.mu.Lock()
 		if k := s.subs.byUID[uid]; k != nil {
-			out[uid] = ports.DeliveryState{Revision: k.definition.Revision, Moved: ports.MovedAt(there)}
+			out[uid] = ports.DeliveryState{Revision: k.definition.Revision, CursorHash: ports.HashCursors(there)}
 		}
 		s.subs.mu.Unlock()
 	}

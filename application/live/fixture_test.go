@@ -115,7 +115,7 @@ func newFeedFixture(t *testing.T, change func(*live.Config)) *feedFixture {
 	t.Helper()
 	r := &feedFixture{log: &countingLog{Store: memory.New(memory.Config{LogName: "live.example.org"})}, timers: &manualTimers{}, ids: system.NewIDs()}
 	r.feeds = query.NewFeeds(query.New(r.log, r.log, r.log, query.NewCursorSealer([]byte("key"))), r.log, system.Clock{})
-	watch := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: r.log.Store, WakeUps: r.log.Store, Clock: system.Clock{}, Poll: 20 * time.Millisecond, Rest: time.Millisecond})
+	watch := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: r.log.Store, WakeUps: r.log.Store, Clock: system.Clock{}, Poll: 20 * time.Millisecond, MinInterval: time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { watch.Run(ctx) })

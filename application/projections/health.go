@@ -23,7 +23,7 @@ func (r *Runner) Health() error {
 	case apart(now, r.turned) > r.config.Stall:
 		return stalled("the projections' loop has not gone round since %s; restart this node", r.turned)
 	}
-	if looked := r.config.Heads.Looked(); apart(now, later(looked, r.began)) > r.config.Stall {
+	if looked := r.config.Heads.LastRead(); apart(now, later(looked, r.began)) > r.config.Stall {
 		return stalled("the log has not been looked at since %s; see that the database answers", looked)
 	}
 	var stuck, halted []string

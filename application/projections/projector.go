@@ -24,8 +24,8 @@ import (
 type Heads interface {
 	// Heads gives what is known and a channel that is closed when there is more.
 	Heads() (map[event.PartitionID]ports.Head, <-chan struct{})
-	// Looked is when the log last answered.
-	Looked() time.Time
+	// LastRead is when the log last answered.
+	LastRead() time.Time
 }
 
 // Config is what a Runner needs.

@@ -202,7 +202,7 @@ func (h *taps) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
 	return h.heads, h.changed
 }
 
-func (h *taps) Looked() time.Time {
+func (h *taps) LastRead() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.looked

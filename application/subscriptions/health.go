@@ -11,18 +11,18 @@ import (
 // at for too long. Subscribers that are far behind are healthy. Fault
 // subscription.stalled.
 func (s *Service) Health() error {
-	swept := s.swept.Load()
+	swept := s.lastExpiry.Load()
 	if swept == nil {
 		return nil
 	}
-	if since := time.Since(*swept); since > s.config.Stall {
+	if since := time.Since(*swept); since > s.config.StallAfter {
 		return fault.New(fault.Unavailable, "subscription.stalled", "for %s nobody has looked for messages whose time is over; see that the database answers, then restart this node", since.Round(time.Second))
 	}
 	return nil
 }
 
-// saw notes a sweep that succeeded.
-func (s *Service) saw() {
+// recordExpiry notes a sweep that succeeded.
+func (s *Service) recordExpiry() {
 	now := time.Now() // by this process's own monotonic clock
-	s.swept.Store(&now)
+	s.lastExpiry.Store(&now)
 }

@@ -20,9 +20,9 @@ type tidied struct {
 	done chan struct{}
 }
 
-func (d *tidied) RemoveRemains(ctx context.Context) (int, error) {
+func (d *tidied) RemoveOrphanedMessages(ctx context.Context) (int, error) {
 	d.once.Do(func() { close(d.done) })
-	return d.Store.RemoveRemains(ctx)
+	return d.Store.RemoveOrphanedMessages(ctx)
 }
 
 // A service that is set to sweep seldom is not ill between two sweeps.
@@ -30,9 +30,9 @@ func TestAServiceThatSweepsSeldomIsHealthy(t *testing.T) {
 	t.Parallel()
 	store := &tidied{done: make(chan struct{})}
 	clock := conformance.NewClock()
-	c := conformance.NewCounter(conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
 		store.Store = config.Store
-		config.Store, config.Sweep, config.Stall, config.Measure = store, time.Hour, time.Nanosecond, time.Millisecond
+		config.Store, config.ExpireInterval, config.StallAfter, config.MeasureInterval = store, time.Hour, time.Nanosecond, time.Millisecond
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -35,9 +35,9 @@ func TestAServiceThatSweepsNoMoreIsUnhealthy(t *testing.T) {
 	t.Parallel()
 	store := &hung{}
 	clock := conformance.NewClock()
-	c := conformance.NewCounter(conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
 		store.Store = config.Store
-		config.Store, config.Sweep, config.Stall = store, 10*time.Millisecond, 100*time.Millisecond
+		config.Store, config.ExpireInterval, config.StallAfter = store, 10*time.Millisecond, 100*time.Millisecond
 	})
 	require.NoError(t, c.Service.Health(), "it does not run")
 	ctx, cancel := context.WithCancel(context.Background())

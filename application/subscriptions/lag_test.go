@@ -45,13 +45,15 @@ func (l *lags) reported() (events uint64, seconds float64) {
 func TestTheMetricOfLagIsThatOfTheAPI(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	desk := conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	desk := conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t")
 	observer := &lags{seconds: -1}
-	c := conformance.NewCounter(desk, func(config *subscriptions.Config) { config.Observer, config.Measure = observer, time.Millisecond })
+	c := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) {
+		config.Observer, config.MeasureInterval = observer, time.Millisecond
+	})
 	c.Subscribe(t, "s", subscription.Settings{MessageTimeout: 24 * time.Hour}, subscription.Filter{})
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { c.Watch.Run(ctx) })
+	running.Go(func() { c.Heads.Run(ctx) })
 	running.Go(func() { c.Service.Run(ctx) })
 	defer running.Wait()
 	defer stop()

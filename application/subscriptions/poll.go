@@ -13,12 +13,12 @@ import (
 
 // Bounds of a poll.
 const (
-	MaxWait     = 30 * time.Second
-	MaxPoll     = 1000
-	scanStep    = 1000   // events that are looked at in one transaction
-	scanPoll    = 50_000 // events that one poll looks at before it answers
-	maxWaiting  = 10_000 // messages of a legal entity that wait behind others
-	recheckBusy = 10 * time.Millisecond
+	MaxWait       = 30 * time.Second
+	MaxPoll       = 1000
+	maxScanStep   = 1000   // events that are looked at in one transaction
+	maxScanPoll   = 50_000 // events that one poll looks at before it answers
+	maxWaiting    = 10_000 // messages of a legal entity that wait behind others
+	recheckLocked = 10 * time.Millisecond
 )
 
 // Poll asks for what is next.
@@ -52,28 +52,28 @@ func (s *Service) Poll(ctx context.Context, p ports.Principal, q Poll) (Batch, e
 		return Batch{}, fault.New(fault.Invalid, "subscription.consumer_invalid", "a consumer's name has 1 to 100 letters, digits, and _ . : - after the first, and is nobody's datum; correct it").WithField("consumer")
 	}
 	q.Limit, q.Wait = min(max(q.Limit, 1), MaxPoll), min(q.Wait, MaxWait)
-	over := time.NewTimer(q.Wait)
-	defer over.Stop()
+	timeout := time.NewTimer(q.Wait)
+	defer timeout.Stop()
 	for first := true; ; first = false {
 		// Both before reading, so that nothing falls between reading and waiting.
-		heads, grown := s.config.Watch.Heads()
-		if first || s.config.Watch.Looked().IsZero() {
+		heads, grown := s.config.Heads.Heads()
+		if first || s.config.Heads.LastRead().IsZero() {
 			heads = nil // the store's own, which has what the caller has just written
 		}
-		sub, err := s.consumed(ctx, p, q.ID)
+		sub, err := s.findOwned(ctx, p, q.ID)
 		if err != nil {
 			return Batch{}, err
 		}
-		kicked, done := s.kicks.wait(sub.UID)
-		r, err := s.round(ctx, p, sub, q, heads)
+		woken, unsubscribe := s.wakeUps.subscribe(sub.UID)
+		r, err := s.attemptPoll(ctx, p, sub, q, heads)
 		if err != nil || len(r.batch.Deliveries) > 0 || q.Wait <= 0 {
-			done()
+			unsubscribe()
 			return r.batch, err
 		}
 		if r.batch.HasMore {
-			done()
+			unsubscribe()
 			select {
-			case <-over.C:
+			case <-timeout.C:
 				return r.batch, nil
 			case <-ctx.Done():
 				return Batch{}, ctx.Err()
@@ -81,16 +81,16 @@ func (s *Service) Poll(ctx context.Context, p ports.Principal, q Poll) (Batch, e
 				continue
 			}
 		}
-		again, err := s.await(ctx, r, grown, kicked, over.C)
-		done()
+		again, err := s.waitForChange(ctx, r, grown, woken, timeout.C)
+		unsubscribe()
 		if err != nil || !again {
 			return r.batch, err
 		}
 	}
 }
 
-// await waits until another round makes sense.
-func (s *Service) await(ctx context.Context, r round, grown, kicked <-chan struct{}, over <-chan time.Time) (again bool, err error) {
+// waitForChange waits until another round makes sense.
+func (s *Service) waitForChange(ctx context.Context, r pollAttempt, grown, woken <-chan struct{}, timeout <-chan time.Time) (again bool, err error) {
 	var recheck, due <-chan time.Time
 	if r.recheck > 0 {
 		t := time.NewTicker(r.recheck)
@@ -102,63 +102,63 @@ func (s *Service) await(ctx context.Context, r round, grown, kicked <-chan struc
 		defer t.Stop()
 		due = t.C
 	}
-	if r.shared {
-		defer s.board.enter(r.uid)()
+	if r.coalesced {
+		defer s.states.register(r.uid)()
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return false, ctx.Err()
-		case <-over:
+		case <-timeout:
 			return false, nil
 		case <-s.closing:
 			return false, nil
-		case <-kicked:
+		case <-woken:
 			return true, nil
 		case <-due:
 			return true, nil
 		case <-recheck:
-			if !r.shared {
+			if !r.coalesced {
 				return true, nil
 			}
-			state, err := s.state(ctx, r.uid)
+			state, err := s.deliveryState(ctx, r.uid)
 			if err != nil {
 				return false, err
 			}
-			if state.Revision != r.state.Revision || !r.idle && state.Moved != r.state.Moved {
+			if state.Revision != r.state.Revision || !r.inactive && state.CursorHash != r.state.CursorHash {
 				return true, nil
 			}
 		case <-grown:
 			var heads map[event.PartitionID]ports.Head
-			if heads, grown = s.config.Watch.Heads(); r.concerned(heads) {
+			if heads, grown = s.config.Heads.Heads(); r.isAffected(heads) {
 				return true, nil
 			}
 		}
 	}
 }
 
-// round is one look at everything.
-type round struct {
-	batch   Batch
-	known   map[event.PartitionID]event.Sequence // read through
-	all     int                                  // partitions there were
-	recheck time.Duration                        // 0: only a signal can bring something
-	due     time.Duration                        // until the first open message is due; 0: none will be
+// pollAttempt is one look at everything.
+type pollAttempt struct {
+	batch       Batch
+	readThrough map[event.PartitionID]event.Sequence // read through
+	partitions  int                                  // partitions there were
+	recheck     time.Duration                        // 0: only a signal can bring something
+	due         time.Duration                        // until the first open message is due; 0: none will be
 
 	// What is looked for at a recheck: a shared one asks whether the subscription is still
 	// as it was, an idle one only for its definition. Others do another round.
-	uid          event.ID
-	shared, idle bool
-	state        ports.DeliveryState
+	uid                 event.ID
+	coalesced, inactive bool
+	state               ports.DeliveryState
 }
 
-// concerned reports whether anything grew that the subscription covers, or there is a
+// isAffected reports whether anything grew that the subscription covers, or there is a
 // legal entity that was not there before.
-func (r *round) concerned(heads map[event.PartitionID]ports.Head) bool {
-	if len(heads) > r.all {
+func (r *pollAttempt) isAffected(heads map[event.PartitionID]ports.Head) bool {
+	if len(heads) > r.partitions {
 		return true
 	}
-	for p, n := range r.known {
+	for p, n := range r.readThrough {
 		if heads[p].Sequence > n {
 			return true
 		}
@@ -166,11 +166,11 @@ func (r *round) concerned(heads map[event.PartitionID]ports.Head) bool {
 	return false
 }
 
-// round hands out in one legal entity after the other until the limit is reached. Heads
+// pollAttempt hands out in one legal entity after the other until the limit is reached. Heads
 // that are nil are read from the store.
-func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription.Subscription, q Poll, heads map[event.PartitionID]ports.Head) (round, error) {
-	r := round{
-		batch: Batch{Deliveries: []Delivery{}, Status: sub.Status}, known: map[event.PartitionID]event.Sequence{},
+func (s *Service) attemptPoll(ctx context.Context, p ports.Principal, sub subscription.Subscription, q Poll, heads map[event.PartitionID]ports.Head) (pollAttempt, error) {
+	r := pollAttempt{
+		batch: Batch{Deliveries: []Delivery{}, Status: sub.Status}, readThrough: map[event.PartitionID]event.Sequence{},
 		uid: sub.UID, state: ports.DeliveryState{Revision: sub.Revision},
 	}
 	if heads == nil {
@@ -179,98 +179,98 @@ func (s *Service) round(ctx context.Context, p ports.Principal, sub subscription
 			return r, err
 		}
 	}
-	r.all = len(heads)
+	r.partitions = len(heads)
 	if sub.Status != subscription.Active {
-		r.recheck, r.shared, r.idle = s.config.Recheck, true, true // it may be resumed on another node
+		r.recheck, r.coalesced, r.inactive = s.config.RecheckInterval, true, true // it may be resumed on another node
 		return r, nil
 	}
-	entities, err := s.delivered(ctx, p, &sub)
+	entities, err := s.deliverableEntities(ctx, p, &sub)
 	if err != nil {
 		return r, err
 	}
-	there, err := s.backlogs(ctx, &sub, entities)
+	backlogs, err := s.ensureCursors(ctx, &sub, entities)
 	if err != nil {
 		return r, err
 	}
-	mine, err := s.mine(ctx, &sub, q)
+	ownsKey, err := s.keyOwnership(ctx, &sub, q)
 	if err != nil {
 		return r, err
 	}
 	// Consumers who stay away change nothing that is looked at; their keys go to others.
-	r.shared = sub.Settings.ConsumerStrategy != subscription.Pinned
-	r.state.Moved = ports.MovedAt(there)
+	r.coalesced = sub.Settings.ConsumerStrategy != subscription.Pinned
+	r.state.CursorHash = ports.HashCursors(backlogs)
 	inFlight := 0
 	now := s.config.Clock.Now()
-	for _, b := range there {
+	for _, b := range backlogs {
 		inFlight += b.InFlight
-		if wait := max(b.NextDue.Sub(now), s.config.Recheck); !b.NextDue.IsZero() && (r.due == 0 || wait < r.due) {
+		if wait := max(b.NextDue.Sub(now), s.config.RecheckInterval); !b.NextDue.IsZero() && (r.due == 0 || wait < r.due) {
 			r.due = wait
 		}
 	}
-	there = slices.DeleteFunc(there, func(b ports.DeliveryBacklog) bool {
+	backlogs = slices.DeleteFunc(backlogs, func(b ports.DeliveryBacklog) bool {
 		return !slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Partition == b.Partition })
 	})
 	// The one that was served longest ago first, so that a busy one keeps none waiting.
-	slices.SortStableFunc(there, func(a, b ports.DeliveryBacklog) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
-	t := taking{service: s, sub: &sub, consumer: q.Consumer, mine: mine, scan: scanPoll, bytes: s.config.Bytes, moduleOf: noModule}
+	slices.SortStableFunc(backlogs, func(a, b ports.DeliveryBacklog) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
+	t := fetcher{service: s, sub: &sub, consumer: q.Consumer, ownsKey: ownsKey, scanBudget: maxScanPoll, byteBudget: s.config.MaxBytes, moduleOf: noModule}
 	if len(sub.Filter.Modules) > 0 {
 		if t.moduleOf, err = s.config.Modules(ctx); err != nil {
 			return r, err
 		}
 	}
-	for _, b := range there {
-		r.known[b.Partition] = b.ReadThrough
+	for _, b := range backlogs {
+		r.readThrough[b.Partition] = b.ReadThrough
 		if b.InFlight > 0 || b.Waiting > 0 {
-			r.recheck = s.config.Recheck
+			r.recheck = s.config.RecheckInterval
 		}
 		behind := heads[b.Partition].Sequence > b.ReadThrough
 		if !behind && b.InFlight == 0 && b.Waiting == 0 {
 			continue
 		}
 		room := q.Limit - len(r.batch.Deliveries)
-		t.elsewhere = inFlight - b.InFlight + len(r.batch.Deliveries)
-		if room <= 0 || t.scan <= 0 || t.bytes <= 0 {
+		t.inFlightElsewhere = inFlight - b.InFlight + len(r.batch.Deliveries)
+		if room <= 0 || t.scanBudget <= 0 || t.byteBudget <= 0 {
 			r.batch.HasMore = true
 			break
 		}
-		if err := s.serve(ctx, &t, &r, b, heads[b.Partition].Sequence, room); err != nil {
+		if err := s.fetchEntity(ctx, &t, &r, b, heads[b.Partition].Sequence, room); err != nil {
 			return r, err
 		}
 		if t.stopped {
-			r.batch.Status, r.recheck, r.shared = t.status, recheckBusy, false // as it is now
+			r.batch.Status, r.recheck, r.coalesced = t.status, recheckLocked, false // as it is now
 			break
 		}
 	}
 	return r, nil
 }
 
-// serve takes from one legal entity, in steps, as long as it brings nothing.
-func (s *Service) serve(ctx context.Context, t *taking, r *round, b ports.DeliveryBacklog, head event.Sequence, room int) error {
+// fetchEntity takes from one legal entity, in steps, as long as it brings nothing.
+func (s *Service) fetchEntity(ctx context.Context, t *fetcher, r *pollAttempt, b ports.DeliveryBacklog, head event.Sequence, room int) error {
 	for {
-		got, err := t.from(ctx, b, room)
+		result, err := t.fetchFrom(ctx, b, room)
 		if err != nil {
 			return err
 		}
-		if got.busy {
-			r.recheck, r.shared = recheckBusy, false
+		if result.locked {
+			r.recheck, r.coalesced = recheckLocked, false
 			return nil
 		}
-		r.batch.Deliveries = append(r.batch.Deliveries, got.deliveries...)
-		r.known[b.Partition] = got.readThrough
-		left := got.cut || got.readThrough < head && !got.stuck
-		if !left || t.stopped || got.cut && t.answered || len(got.deliveries) > 0 || t.scan <= 0 {
-			r.batch.HasMore = r.batch.HasMore || left && !t.stopped
+		r.batch.Deliveries = append(r.batch.Deliveries, result.deliveries...)
+		r.readThrough[b.Partition] = result.readThrough
+		hasMore := result.truncated || result.readThrough < head && !result.blocked
+		if !hasMore || t.stopped || result.truncated && t.hasMessages || len(result.deliveries) > 0 || t.scanBudget <= 0 {
+			r.batch.HasMore = r.batch.HasMore || hasMore && !t.stopped
 			return nil
 		}
-		if got.readThrough == got.before {
+		if result.readThrough == result.readBefore {
 			return nil // no room: something must be answered first
 		}
 	}
 }
 
-// delivered lists the legal entities that are handed out to the caller: the owner may
+// deliverableEntities lists the legal entities that are handed out to the caller: the owner may
 // read them now, the caller too, and the filter covers them.
-func (s *Service) delivered(ctx context.Context, p ports.Principal, sub *subscription.Subscription) ([]ports.LegalEntity, error) {
+func (s *Service) deliverableEntities(ctx context.Context, p ports.Principal, sub *subscription.Subscription) ([]ports.LegalEntity, error) {
 	owner, err := s.config.Access.Owner(ctx, sub.TenantID, sub.Owner)
 	if fault.KindOf(err) == fault.NotFound {
 		return nil, nil
@@ -278,37 +278,37 @@ func (s *Service) delivered(ctx context.Context, p ports.Principal, sub *subscri
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.config.Access.Readable(ctx, owner)
+	readable, err := s.config.Access.Readable(ctx, owner)
 	if err != nil {
 		return nil, err
 	}
-	own, err := s.config.Access.Readable(ctx, p)
+	callers, err := s.config.Access.Readable(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(out), func(le ports.LegalEntity) bool {
-		return !sub.Filter.Covers(le.Code) || !slices.ContainsFunc(own, func(o ports.LegalEntity) bool { return o.Partition == le.Partition })
+	return slices.DeleteFunc(slices.Clone(readable), func(le ports.LegalEntity) bool {
+		return !sub.Filter.Covers(le.Code) || !slices.ContainsFunc(callers, func(o ports.LegalEntity) bool { return o.Partition == le.Partition })
 	}), nil
 }
 
-// backlogs lists the cursors, after adding those of legal entities that have joined.
-func (s *Service) backlogs(ctx context.Context, sub *subscription.Subscription, entities []ports.LegalEntity) ([]ports.DeliveryBacklog, error) {
-	there, err := s.config.Store.Backlogs(ctx, sub.UID)
+// ensureCursors lists the cursors, after adding those of legal entities that have joined.
+func (s *Service) ensureCursors(ctx context.Context, sub *subscription.Subscription, entities []ports.LegalEntity) ([]ports.DeliveryBacklog, error) {
+	existing, err := s.config.Store.Backlogs(ctx, sub.UID)
 	if err != nil {
 		return nil, err
 	}
-	added, err := s.begin(ctx, sub, entities, slices.Concat(there, []ports.DeliveryBacklog{{}}))
+	added, err := s.newCursors(ctx, sub, entities, slices.Concat(existing, []ports.DeliveryBacklog{{}}))
 	if err != nil || len(added) == 0 {
-		return there, err
+		return existing, err
 	}
-	if err := s.config.Store.OpenDeliveries(ctx, sub.UID, added); err != nil {
+	if err := s.config.Store.AddCursors(ctx, sub.UID, added); err != nil {
 		return nil, err
 	}
 	return s.config.Store.Backlogs(ctx, sub.UID)
 }
 
-// mine tells whose keys the consumer takes; nil: all.
-func (s *Service) mine(ctx context.Context, sub *subscription.Subscription, q Poll) (func(subscription.Key) bool, error) {
+// keyOwnership tells whose keys the consumer takes; nil: all.
+func (s *Service) keyOwnership(ctx context.Context, sub *subscription.Subscription, q Poll) (func(subscription.Key) bool, error) {
 	if sub.Settings.ConsumerStrategy != subscription.Pinned {
 		return nil, nil
 	}

@@ -62,21 +62,21 @@ type Config struct {
 	Store  Store
 	Log    Log
 	Access Access
-	Watch  *Watch
+	Heads  *HeadWatcher
 	IDs    ports.IDSource
 	Clock  ports.Clock
 	// Modules gives what tells which module an event type belongs to now, for filters on
 	// modules; nil: types belong to none.
-	Modules  func(ctx context.Context) (moduleOf func(eventType string) string, err error)
-	Observer Observer      // nil: none
-	Logger   *slog.Logger  // nil: silent
-	Sweep    time.Duration // how often to look for leases that have ended; 0 is 500 ms
-	Measure  time.Duration // how often to measure how far subscriptions are behind; 0 is 15 s
-	Recheck  time.Duration // how often a poll that waits looks for what other nodes did; 0 is 500 ms
-	Bytes    int           // of payloads that one poll answers, unless its first event alone has more; 0 is 8 MiB
-	Most     int           // subscriptions of one tenant; 0: any number
-	Cursors  Cursors       // nil: no subscription begins at a cursor
-	Stall    time.Duration // without a look for leases that have ended, after which health says so; 0 is 30 s, and three sweeps are the least
+	Modules         func(ctx context.Context) (moduleOf func(eventType string) string, err error)
+	Observer        Observer      // nil: none
+	Logger          *slog.Logger  // nil: silent
+	ExpireInterval  time.Duration // how often to look for leases that have ended; 0 is 500 ms
+	MeasureInterval time.Duration // how often to measure how far subscriptions are behind; 0 is 15 s
+	RecheckInterval time.Duration // how often a poll that waits looks for what other nodes did; 0 is 500 ms
+	MaxBytes        int           // of payloads that one poll answers, unless its first event alone has more; 0 is 8 MiB
+	MaxPerTenant    int           // subscriptions of one tenant; 0: any number
+	Cursors         Cursors       // nil: no subscription begins at a cursor
+	StallAfter      time.Duration // without a look for leases that have ended, after which health says so; 0 is 30 s, and three sweeps are the least
 }
 
 // Cursors knows the cursors of feeds.
@@ -88,15 +88,15 @@ type Cursors interface {
 // Service keeps persistent subscriptions: it hands out what they have not had yet,
 // takes their answers, and keeps what they could not take.
 type Service struct {
-	config Config
-	kicks  kicks
-	locks  locks
-	board  board
+	config  Config
+	wakeUps wakeUps
+	locks   partitionLocks
+	states  stateCache
 
-	measured map[label]bool            // by Run only
-	none     atomic.Bool               // the last measurement found no subscription, and none was polled since
-	swept    atomic.Pointer[time.Time] // when a sweep succeeded last; nil: it does not run
-	tidied   time.Time                 // when remains were removed last; by Run only
+	reported           map[seriesKey]bool        // by Run only
+	hasNoSubscriptions atomic.Bool               // the last measurement found no subscription, and none was polled since
+	lastExpiry         atomic.Pointer[time.Time] // when a sweep succeeded last; nil: it does not run
+	lastOrphanRemoval  time.Time                 // when remains were removed last; by Run only
 
 	closing chan struct{}
 	closed  sync.Once
@@ -115,21 +115,21 @@ func New(c Config) *Service {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.Sweep <= 0 {
-		c.Sweep = 500 * time.Millisecond
+	if c.ExpireInterval <= 0 {
+		c.ExpireInterval = 500 * time.Millisecond
 	}
-	if c.Measure <= 0 {
-		c.Measure = 15 * time.Second
+	if c.MeasureInterval <= 0 {
+		c.MeasureInterval = 15 * time.Second
 	}
-	if c.Recheck <= 0 {
-		c.Recheck = 500 * time.Millisecond
+	if c.RecheckInterval <= 0 {
+		c.RecheckInterval = 500 * time.Millisecond
 	}
-	if c.Stall <= 0 {
-		c.Stall = 30 * time.Second
+	if c.StallAfter <= 0 {
+		c.StallAfter = 30 * time.Second
 	}
-	c.Stall = max(c.Stall, 3*c.Sweep)
-	if c.Bytes <= 0 {
-		c.Bytes = 8 << 20
+	c.StallAfter = max(c.StallAfter, 3*c.ExpireInterval)
+	if c.MaxBytes <= 0 {
+		c.MaxBytes = 8 << 20
 	}
 	if c.Modules == nil {
 		c.Modules = func(context.Context) (func(string) string, error) { return noModule, nil }
@@ -148,8 +148,8 @@ func notFound() *fault.Error {
 	return fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription that you may see; GET /api/subscriptions lists them")
 }
 
-// find gives a subscription that the caller may look after.
-func (s *Service) find(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
+// findManaged gives a subscription that the caller may look after.
+func (s *Service) findManaged(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
 	sub, err := s.config.Store.Subscription(ctx, c.Principal.TenantID, id)
 	if err != nil {
 		return sub, err
@@ -160,14 +160,14 @@ func (s *Service) find(ctx context.Context, c Caller, id string) (subscription.S
 	return sub, nil
 }
 
-// consumed gives a subscription whose events the caller may take: the owner's own.
-func (s *Service) consumed(ctx context.Context, p ports.Principal, id string) (subscription.Subscription, error) {
+// findOwned gives a subscription whose events the caller may take: the owner's own.
+func (s *Service) findOwned(ctx context.Context, p ports.Principal, id string) (subscription.Subscription, error) {
 	sub, err := s.config.Store.Subscription(ctx, p.TenantID, id)
 	if err == nil && sub.Owner != p.PersonID {
 		return sub, fault.New(fault.Forbidden, "subscription.not_owner", "only its owner takes the events of a subscription; make one of your own")
 	}
 	if err == nil {
-		s.none.Store(false)
+		s.hasNoSubscriptions.Store(false)
 	}
 	return sub, err
 }
@@ -183,12 +183,12 @@ func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscriptio
 	if err := sub.Check(); err != nil {
 		return sub, false, err
 	}
-	marks, err := s.mark(p.TenantID, &sub.Settings.Start, "/settings/start_cursor")
+	marks, err := s.resolveCursor(p.TenantID, &sub.Settings.Start, "/settings/start_cursor")
 	if err != nil {
 		return sub, false, err
 	}
-	if there, err := s.config.Store.Subscription(ctx, p.TenantID, sub.ID); err == nil {
-		return same(there, sub)
+	if stored, err := s.config.Store.Subscription(ctx, p.TenantID, sub.ID); err == nil {
+		return requireSameDefinition(stored, sub)
 	} else if fault.KindOf(err) != fault.NotFound {
 		return sub, false, err
 	}
@@ -207,25 +207,25 @@ func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscriptio
 			return sub, false, positionInvalid("/settings/start_positions")
 		}
 	}
-	if err := s.sameLog(ctx, entities, marks, "/settings/start_cursor"); err != nil {
+	if err := s.checkSameLog(ctx, entities, marks, "/settings/start_cursor"); err != nil {
 		return sub, false, err
 	}
-	cursors, err := s.begin(ctx, &sub, entities, nil)
+	cursors, err := s.newCursors(ctx, &sub, entities, nil)
 	if err != nil {
 		return sub, false, err
 	}
-	made, created, err = s.config.Store.CreateSubscription(ctx, sub, cursors, s.config.Most)
+	made, created, err = s.config.Store.CreateSubscription(ctx, sub, cursors, s.config.MaxPerTenant)
 	if err != nil || created {
 		return made, created, err
 	}
-	return same(made, sub)
+	return requireSameDefinition(made, sub)
 }
 
-func same(there, wanted subscription.Subscription) (subscription.Subscription, bool, error) {
-	if there.Owner != wanted.Owner || !there.SameDefinition(&wanted) {
+func requireSameDefinition(stored, wanted subscription.Subscription) (subscription.Subscription, bool, error) {
+	if stored.Owner != wanted.Owner || !stored.SameDefinition(&wanted) {
 		return wanted, false, fault.New(fault.Conflict, "subscription.exists", "a subscription of this id is there with another definition; change its settings, or choose another id").WithField("/id")
 	}
-	return there, false, nil
+	return stored, false, nil
 }
 
 // List gives the subscriptions that the caller may look after, by id.
@@ -241,7 +241,7 @@ func (s *Service) List(ctx context.Context, c Caller) ([]subscription.Subscripti
 // cannot be kept by something else while messages stand in the old one. Faults:
 // subscription.settings_in_use, subscription.changed, those of Subscription.Check.
 func (s *Service) Change(ctx context.Context, c Caller, id string, settings subscription.Settings) (subscription.Subscription, error) {
-	sub, err := s.find(ctx, c, id)
+	sub, err := s.findManaged(ctx, c, id)
 	if err != nil {
 		return sub, err
 	}
@@ -256,7 +256,7 @@ func (s *Service) Change(ctx context.Context, c Caller, id string, settings subs
 			return sub, err
 		}
 	}
-	return s.change(ctx, sub)
+	return s.save(ctx, sub)
 }
 
 // requireEmpty refuses while messages stand in an order. It looks at each legal entity
@@ -267,12 +267,12 @@ func (s *Service) requireEmpty(ctx context.Context, sub *subscription.Subscripti
 	if sub.Status == subscription.Active {
 		return inUse
 	}
-	there, err := s.config.Store.Backlogs(ctx, sub.UID)
+	backlogs, err := s.config.Store.Backlogs(ctx, sub.UID)
 	if err != nil {
 		return err
 	}
-	for _, b := range there {
-		err := s.deliver(ctx, sub.UID, b.Partition, func(ctx context.Context, tx ports.DeliveryTx) error {
+	for _, b := range backlogs {
+		err := s.withLock(ctx, sub.UID, b.Partition, func(ctx context.Context, tx ports.DeliveryTx) error {
 			open, err := tx.Open(ctx)
 			if err == nil && len(open)+tx.Cursor().Parked > 0 {
 				err = inUse
@@ -286,40 +286,40 @@ func (s *Service) requireEmpty(ctx context.Context, sub *subscription.Subscripti
 	return nil
 }
 
-func (s *Service) change(ctx context.Context, sub subscription.Subscription) (subscription.Subscription, error) {
+func (s *Service) save(ctx context.Context, sub subscription.Subscription) (subscription.Subscription, error) {
 	sub.Revision++
 	if err := s.config.Store.ChangeSubscription(ctx, sub); err != nil {
 		return sub, err
 	}
-	s.kicks.kick(sub.UID)
+	s.wakeUps.wake(sub.UID)
 	return s.config.Store.Subscription(ctx, sub.TenantID, sub.ID)
 }
 
 // Pause stops handing out; what is out may still be answered. Pausing again changes
 // nothing.
 func (s *Service) Pause(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
-	sub, err := s.find(ctx, c, id)
+	sub, err := s.findManaged(ctx, c, id)
 	if err != nil || sub.Status == subscription.Paused {
 		return sub, err
 	}
 	sub.Status = subscription.Paused
-	return s.change(ctx, sub)
+	return s.save(ctx, sub)
 }
 
 // Resume goes on after a pause or after the breaker opened, with no failures counted.
 func (s *Service) Resume(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
-	sub, err := s.find(ctx, c, id)
+	sub, err := s.findManaged(ctx, c, id)
 	if err != nil || sub.Status == subscription.Active {
 		return sub, err
 	}
 	sub.Status, sub.Failures = subscription.Active, 0
-	return s.change(ctx, sub)
+	return s.save(ctx, sub)
 }
 
 // Delete removes a subscription with everything that is open and parked. The record
 // of decisions about dead letters stays.
 func (s *Service) Delete(ctx context.Context, c Caller, id string) error {
-	sub, err := s.find(ctx, c, id)
+	sub, err := s.findManaged(ctx, c, id)
 	if err != nil {
 		return err
 	}
@@ -327,14 +327,14 @@ func (s *Service) Delete(ctx context.Context, c Caller, id string) error {
 		return err
 	}
 	s.config.Observer.SubscriptionGone(sub.TenantID, sub.ID)
-	s.kicks.kick(sub.UID)
+	s.wakeUps.wake(sub.UID)
 	return nil
 }
 
-// deliver waits its turn in the partition, without holding a connection as long as
+// withLock waits its turn in the partition, without holding a connection as long as
 // others of this node are before it.
-func (s *Service) deliver(ctx context.Context, uid event.ID, p event.PartitionID, f func(ctx context.Context, tx ports.DeliveryTx) error) error {
-	unlock, err := s.locks.lock(ctx, place{uid, p})
+func (s *Service) withLock(ctx context.Context, uid event.ID, p event.PartitionID, f func(ctx context.Context, tx ports.DeliveryTx) error) error {
+	unlock, err := s.locks.lock(ctx, lockKey{uid, p})
 	if err != nil {
 		return err
 	}

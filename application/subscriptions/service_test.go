@@ -19,12 +19,12 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-func counter(t require.TestingT) *conformance.Counter {
+func counter(t require.TestingT) *conformance.DeliveryFixture {
 	clock := conformance.NewClock()
-	return conformance.NewCounter(conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t"), nil)
+	return conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t"), nil)
 }
 
-func poll(t require.TestingT, c *conformance.Counter, q subscriptions.Poll) []subscriptions.Delivery {
+func poll(t require.TestingT, c *conformance.DeliveryFixture, q subscriptions.Poll) []subscriptions.Delivery {
 	if q.ID == "" {
 		q.ID = "s"
 	}
@@ -43,28 +43,28 @@ func ids(list []subscriptions.Delivery) (out []event.ID) {
 	return out
 }
 
-func acknowledge(t require.TestingT, c *conformance.Counter, list ...event.ID) subscriptions.Answered {
+func acknowledge(t require.TestingT, c *conformance.DeliveryFixture, list ...event.ID) subscriptions.AnswerResult {
 	if len(list) == 0 {
-		return subscriptions.Answered{}
+		return subscriptions.AnswerResult{}
 	}
 	out, err := c.Service.Acknowledge(context.Background(), c.Person, subscriptions.Acknowledgement{ID: "s", EventIDs: list})
 	require.NoError(t, err)
 	return out
 }
 
-func refuse(t require.TestingT, c *conformance.Counter, how subscription.Refusal, code string, list ...event.ID) subscriptions.Answered {
+func refuse(t require.TestingT, c *conformance.DeliveryFixture, how subscription.Refusal, code string, list ...event.ID) subscriptions.AnswerResult {
 	out, err := c.Service.Refuse(context.Background(), c.Person, subscriptions.Refusal{ID: "s", EventIDs: list, Action: how, Code: code, Reason: "for a test"})
 	require.NoError(t, err)
 	return out
 }
 
-func status(t require.TestingT, c *conformance.Counter) subscriptions.Status {
+func status(t require.TestingT, c *conformance.DeliveryFixture) subscriptions.Status {
 	out, err := c.Service.Get(context.Background(), owner(c), "s")
 	require.NoError(t, err)
 	return out
 }
 
-func owner(c *conformance.Counter) subscriptions.Caller {
+func owner(c *conformance.DeliveryFixture) subscriptions.Caller {
 	return subscriptions.Caller{Principal: c.Person}
 }
 
@@ -101,7 +101,7 @@ func TestAnswersThatFitNothingAreHarmless(t *testing.T) {
 	// Not handed out here, but to another subscription.
 	require.Len(t, poll(t, c, subscriptions.Poll{ID: "other"}), 3)
 	require.Equal(t, []subscriptions.Ignored{{EventID: written[2], Reason: subscription.NotOutstanding}}, acknowledge(t, c, written[2]).Ignored)
-	require.Equal(t, 1, acknowledge(t, c, written[0], written[0]).Taken)
+	require.Equal(t, 1, acknowledge(t, c, written[0], written[0]).Applied)
 	require.Equal(t, []subscriptions.Ignored{{EventID: written[0], Reason: subscription.NotOutstanding}}, acknowledge(t, c, written[0]).Ignored)
 	refuse(t, c, subscription.Park, "x", written[1])
 	require.Equal(t, []subscriptions.Ignored{{EventID: written[1], Reason: subscription.AlreadyParked}}, acknowledge(t, c, written[1]).Ignored)
@@ -122,11 +122,11 @@ func TestAnAcknowledgementCoversWhatCameBefore(t *testing.T) {
 	refuse(t, c, subscription.Again, "x", written[1])
 	out, err := c.Service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: "s", LegalEntity: "AA", EventID: written[3], Sequence: 4})
 	require.NoError(t, err)
-	require.Equal(t, 3, out.Taken, "but not what was refused")
+	require.Equal(t, 3, out.Applied, "but not what was refused")
 	s := status(t, c)
 	require.Equal(t, 3, s.InFlight)
 	require.Equal(t, 1, s.Waiting)
-	require.Equal(t, 2, acknowledge(t, c, other...).Taken, "another legal entity is not concerned")
+	require.Equal(t, 2, acknowledge(t, c, other...).Applied, "another legal entity is not concerned")
 	out, err = c.Service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: "s", Consumer: "b", EventIDs: written[4:]})
 	require.NoError(t, err)
 	require.Equal(t, subscription.OtherConsumer, out.Ignored[0].Reason)
@@ -165,7 +165,7 @@ func TestAFailingKeyHoldsBackOnlyItself(t *testing.T) {
 	require.Equal(t, "case.broken", groups[0].Code)
 	out, err := c.Service.Replay(t.Context(), owner(c), "s", subscriptions.DeadLetterQuery{EventIDs: bad[:1], Limit: 10}, "")
 	require.NoError(t, err)
-	require.Equal(t, subscriptions.Settled{Messages: 1}, out)
+	require.Equal(t, subscriptions.DeadLetterResult{Messages: 1}, out)
 	require.Equal(t, bad, ids(poll(t, c, subscriptions.Poll{})), "in order again")
 }
 
@@ -198,7 +198,7 @@ func TestDeadLettersAreSettledInSteps(t *testing.T) {
 	c.Write(t, 0, 5, "one")
 	c.Write(t, 1, 5, "two")
 	refuse(t, c, subscription.Park, "x", ids(poll(t, c, subscriptions.Poll{}))...)
-	for _, want := range []subscriptions.Settled{{Messages: 4, HasMore: true}, {Messages: 4, HasMore: true}, {Messages: 2}} {
+	for _, want := range []subscriptions.DeadLetterResult{{Messages: 4, HasMore: true}, {Messages: 4, HasMore: true}, {Messages: 2}} {
 		out, err := c.Service.Replay(t.Context(), owner(c), "s", subscriptions.DeadLetterQuery{Code: "x", Limit: 4}, "")
 		require.NoError(t, err)
 		require.Equal(t, want, out)
@@ -220,7 +220,7 @@ func TestTheBreakerStopsHandingOut(t *testing.T) {
 	// One consumer that goes away with three messages is one failure.
 	require.Len(t, poll(t, c, subscriptions.Poll{Limit: 3}), 3)
 	c.Clock.Advance(time.Minute)
-	require.NoError(t, c.Service.Sweep(t.Context()))
+	require.NoError(t, c.Service.ExpireLeases(t.Context()))
 	require.Equal(t, 2, status(t, c).Failures)
 	c.Clock.Advance(time.Minute)
 	refuse(t, c, subscription.Again, "y", ids(poll(t, c, subscriptions.Poll{Limit: 1}))...)
@@ -324,8 +324,8 @@ func TestAResetGoesAnywhere(t *testing.T) {
 	reset(subscription.Start{From: subscription.Position, Positions: map[string]event.Sequence{"AA": 5}})
 	require.Equal(t, all[4:], ids(poll(t, c, subscriptions.Poll{})), "the other legal entity stays as it is")
 	require.Equal(t, 1, status(t, c).Parked, "a dead letter behind the position comes again, one before it is kept")
-	require.Equal(t, 0, acknowledge(t, c, early[1]).Taken, "what was handed out before the reset is gone")
-	reset(subscription.Start{From: subscription.Moment, Time: noon})
+	require.Equal(t, 0, acknowledge(t, c, early[1]).Applied, "what was handed out before the reset is gone")
+	reset(subscription.Start{From: subscription.AtTime, Time: noon})
 	require.ElementsMatch(t, slices.Concat(late, elsewhere), ids(poll(t, c, subscriptions.Poll{})))
 	reset(subscription.Start{From: subscription.End})
 	require.Empty(t, poll(t, c, subscriptions.Poll{}))
@@ -375,7 +375,7 @@ func TestAPollWaitsForWhatComes(t *testing.T) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() { c.Watch.Run(ctx) })
+	running.Go(func() { c.Heads.Run(ctx) })
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream}, subscription.Filter{})
 	wait := func(q subscriptions.Poll) <-chan []subscriptions.Delivery {
 		out := make(chan []subscriptions.Delivery, 1)
@@ -410,7 +410,7 @@ func TestAPollWaitsForWhatComes(t *testing.T) {
 	refuse(t, c, subscription.Again, "x", more...)
 	got = wait(subscriptions.Poll{})
 	c.Clock.Advance(time.Second)
-	require.NoError(t, c.Service.Sweep(t.Context()))
+	require.NoError(t, c.Service.ExpireLeases(t.Context()))
 	require.Equal(t, more, ids(<-got))
 	got = wait(subscriptions.Poll{})
 	c.Service.Close()

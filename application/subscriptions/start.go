@@ -11,8 +11,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// mark fills in what the cursor of a start stands for, if it has one.
-func (s *Service) mark(tenantID string, start *subscription.Start, field string) ([]ports.FeedMark, error) {
+// resolveCursor fills in what the cursor of a start stands for, if it has one.
+func (s *Service) resolveCursor(tenantID string, start *subscription.Start, field string) ([]ports.FeedMark, error) {
 	start.Marks = nil
 	if start.From != subscription.AtCursor {
 		return nil, nil
@@ -48,9 +48,9 @@ func cursorFault(err error, field string) error {
 	return f.WithField(field)
 }
 
-// sameLog makes sure that the marks are of the log as it is: after a failover that lost
+// checkSameLog makes sure that the marks are of the log as it is: after a failover that lost
 // its end, other events may stand where the feed was.
-func (s *Service) sameLog(ctx context.Context, entities []ports.LegalEntity, marks []ports.FeedMark, field string) error {
+func (s *Service) checkSameLog(ctx context.Context, entities []ports.LegalEntity, marks []ports.FeedMark, field string) error {
 	if len(marks) == 0 {
 		return nil
 	}
@@ -63,17 +63,17 @@ func (s *Service) sameLog(ctx context.Context, entities []ports.LegalEntity, mar
 			continue
 		}
 		head := heads[m.Partition]
-		checksum, there := head.Checksum, head.Sequence == m.After
+		checksum, exists := head.Checksum, head.Sequence == m.After
 		if head.Sequence > m.After {
 			events, err := s.config.Store.EventsAt(ctx, m.Partition, []event.Sequence{m.After})
 			if err != nil {
 				return err
 			}
-			if there = len(events) == 1; there {
+			if exists = len(events) == 1; exists {
 				checksum = events[0].Checksum
 			}
 		}
-		if !there || [8]byte(checksum[:8]) != m.ChecksumPrefix {
+		if !exists || [8]byte(checksum[:8]) != m.ChecksumPrefix {
 			return fault.New(fault.Conflict, "cursor.diverged",
 				"the log is not the one that this cursor was made on, as after a failover that lost its end; begin at a position or a time").WithField(field)
 		}
@@ -81,10 +81,10 @@ func (s *Service) sameLog(ctx context.Context, entities []ports.LegalEntity, mar
 	return nil
 }
 
-// begin gives the cursors of the legal entities that have none yet.
-func (s *Service) begin(ctx context.Context, sub *subscription.Subscription, entities []ports.LegalEntity, there []ports.DeliveryBacklog) ([]ports.DeliveryCursor, error) {
-	has := make(map[event.PartitionID]bool, len(there))
-	for _, b := range there {
+// newCursors gives the cursors of the legal entities that have none yet.
+func (s *Service) newCursors(ctx context.Context, sub *subscription.Subscription, entities []ports.LegalEntity, existing []ports.DeliveryBacklog) ([]ports.DeliveryCursor, error) {
+	has := make(map[event.PartitionID]bool, len(existing))
+	for _, b := range existing {
 		has[b.Partition] = true
 	}
 	var out []ports.DeliveryCursor
@@ -94,8 +94,8 @@ func (s *Service) begin(ctx context.Context, sub *subscription.Subscription, ent
 			continue
 		}
 		c := ports.DeliveryCursor{Partition: le.Partition}
-		start := sub.Origin()
-		fresh := len(there) == 0 // the subscription is being made
+		start := sub.CurrentStart()
+		isNew := len(existing) == 0 // the subscription is being made
 		switch {
 		case start.From == subscription.Position && start.Positions[le.Code] > 0:
 			if heads == nil {
@@ -105,10 +105,10 @@ func (s *Service) begin(ctx context.Context, sub *subscription.Subscription, ent
 				}
 			}
 			c.ReadThrough = start.Positions[le.Code] - 1
-			if fresh && c.ReadThrough > heads[le.Partition].Sequence {
+			if isNew && c.ReadThrough > heads[le.Partition].Sequence {
 				return nil, positionInvalid("/settings/start_positions")
 			}
-		case start.From == subscription.End && fresh:
+		case start.From == subscription.End && isNew:
 			if heads == nil {
 				var err error
 				if heads, err = s.config.Log.PartitionHeads(ctx); err != nil {
@@ -122,7 +122,7 @@ func (s *Service) begin(ctx context.Context, sub *subscription.Subscription, ent
 				return nil, err
 			}
 			c.ReadThrough = n
-		case start.From == subscription.Moment:
+		case start.From == subscription.AtTime:
 			n, err := s.config.Log.SequenceAt(ctx, le.Partition, start.Time.Add(-time.Microsecond))
 			if err != nil {
 				return nil, err
@@ -154,7 +154,7 @@ func positionInvalid(field string) *fault.Error {
 // subscription.position_invalid, subscription.changed, cursor.malformed, cursor.foreign,
 // cursor.diverged.
 func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscription.Start) (subscription.Subscription, error) {
-	sub, err := s.find(ctx, c, id)
+	sub, err := s.findManaged(ctx, c, id)
 	if err != nil {
 		return sub, err
 	}
@@ -162,18 +162,18 @@ func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscriptio
 	if err != nil {
 		return sub, err
 	}
-	there, err := s.config.Store.Backlogs(ctx, sub.UID)
+	backlogs, err := s.config.Store.Backlogs(ctx, sub.UID)
 	if err != nil {
 		return sub, err
 	}
-	marks, err := s.mark(sub.TenantID, &to, "/cursor")
+	marks, err := s.resolveCursor(sub.TenantID, &to, "/cursor")
 	if err != nil {
 		return sub, err
 	}
 	covered := slices.DeleteFunc(slices.Clone(entities), func(le ports.LegalEntity) bool {
-		return !slices.ContainsFunc(there, func(b ports.DeliveryBacklog) bool { return b.Partition == le.Partition })
+		return !slices.ContainsFunc(backlogs, func(b ports.DeliveryBacklog) bool { return b.Partition == le.Partition })
 	})
-	if err := s.sameLog(ctx, covered, marks, "/cursor"); err != nil {
+	if err := s.checkSameLog(ctx, covered, marks, "/cursor"); err != nil {
 		return sub, err
 	}
 	heads, err := s.config.Log.PartitionHeads(ctx)
@@ -190,7 +190,7 @@ func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscriptio
 			targets[le.Partition] = heads[le.Partition].Sequence
 		case subscription.AtCursor:
 			targets[le.Partition] = to.Marks[le.Partition]
-		case subscription.Moment:
+		case subscription.AtTime:
 			if targets[le.Partition], err = s.config.Log.SequenceAt(ctx, le.Partition, to.Time.Add(-time.Microsecond)); err != nil {
 				return sub, err
 			}
@@ -208,31 +208,31 @@ func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscriptio
 	}
 	if to.From != subscription.Position && (sub.Owner == c.Principal.PersonID || len(c.Principal.LegalEntities) == 0) {
 		// Others who see some legal entities only have not spoken of those that join.
-		if sub, err = s.change(ctx, s.moved(sub, to)); err != nil {
+		if sub, err = s.save(ctx, s.withResetStart(sub, to)); err != nil {
 			return sub, err
 		}
 	}
 	for p, n := range targets {
-		if err := s.resetTo(ctx, sub.UID, p, n); err != nil {
+		if err := s.resetPartition(ctx, sub.UID, p, n); err != nil {
 			return sub, err
 		}
 	}
-	s.kicks.kick(sub.UID)
+	s.wakeUps.wake(sub.UID)
 	return sub, nil
 }
 
-// moved says where legal entities begin that join after a reset.
-func (s *Service) moved(sub subscription.Subscription, to subscription.Start) subscription.Subscription {
+// withResetStart says where legal entities begin that join after a reset.
+func (s *Service) withResetStart(sub subscription.Subscription, to subscription.Start) subscription.Subscription {
 	to.Cursor = "" // its marks are there
 	if to.From == subscription.End {
-		to = subscription.Start{From: subscription.Moment, Time: event.Micros(s.config.Clock.Now())}
+		to = subscription.Start{From: subscription.AtTime, Time: event.Micros(s.config.Clock.Now())}
 	}
-	sub.Moved = &to
+	sub.ResetStart = &to
 	return sub
 }
 
-func (s *Service) resetTo(ctx context.Context, uid event.ID, p event.PartitionID, n event.Sequence) error {
-	return s.deliver(ctx, uid, p, func(ctx context.Context, tx ports.DeliveryTx) error {
+func (s *Service) resetPartition(ctx context.Context, uid event.ID, p event.PartitionID, n event.Sequence) error {
+	return s.withLock(ctx, uid, p, func(ctx context.Context, tx ports.DeliveryTx) error {
 		c := tx.Cursor()
 		c.ReadThrough, c.Checkpoint, c.Pending = n, n, 0
 		c.Term++

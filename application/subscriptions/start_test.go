@@ -22,7 +22,7 @@ func (m marks) OpenFeed(string, string) ([]ports.FeedMark, error) { return m, ni
 func TestACursorOfAnotherLogIsRefused(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	desk := conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	desk := conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t")
 	desk.Write(t, 0, 3, "one")
 	p := desk.Entities[0].Partition
 	events, err := desk.Store.Events(t.Context(), ports.EventQuery{Partition: p, Limit: 10})
@@ -42,7 +42,7 @@ func TestACursorOfAnotherLogIsRefused(t *testing.T) {
 		"somebody else's":   {marks{{Partition: 99, After: 4, ChecksumPrefix: last}}, ""},
 		"of an empty start": {marks{{Partition: p}}, ""},
 	} {
-		s := conformance.NewCounter(desk, func(config *subscriptions.Config) { config.Cursors = c.at })
+		s := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) { config.Cursors = c.at })
 		start := subscription.Start{From: subscription.AtCursor, Cursor: "x"}
 		_, _, err := s.Service.Create(t.Context(), s.Person, subscription.Subscription{ID: "s", SubscriberType: "service", SubscriberID: "suite", Settings: subscription.Settings{Start: start}})
 		require.Equal(t, c.code, fault.CodeOf(err), name)
@@ -64,7 +64,7 @@ func TestALateAnswerAfterAReset(t *testing.T) {
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
 	written := c.Write(t, 0, 2, "one")
-	late := func(consumer string) subscriptions.Answered {
+	late := func(consumer string) subscriptions.AnswerResult {
 		out, err := c.Service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: "s", Consumer: consumer, EventIDs: written})
 		require.NoError(t, err)
 		return out
@@ -72,11 +72,11 @@ func TestALateAnswerAfterAReset(t *testing.T) {
 	require.Equal(t, written, ids(poll(t, c, subscriptions.Poll{Consumer: "old"})))
 	_, err := c.Service.Reset(t.Context(), owner(c), "s", subscription.Start{From: subscription.Beginning})
 	require.NoError(t, err)
-	require.Zero(t, late("old").Taken, "nothing is handed out yet")
+	require.Zero(t, late("old").Applied, "nothing is handed out yet")
 	require.Equal(t, written, ids(poll(t, c, subscriptions.Poll{Consumer: "new"})))
 	for _, i := range late("old").Ignored {
 		require.Equal(t, subscription.OtherConsumer, i.Reason)
 	}
 	require.Equal(t, 2, status(t, c).InFlight)
-	require.Equal(t, 2, late("new").Taken)
+	require.Equal(t, 2, late("new").Applied)
 }

@@ -35,16 +35,16 @@ type Status struct {
 
 // Get gives a subscription with its progress. Fault subscription.not_found.
 func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) {
-	sub, err := s.find(ctx, c, id)
+	sub, err := s.findManaged(ctx, c, id)
 	if err != nil {
 		return Status{}, err
 	}
 	out := Status{Subscription: sub, Progress: []Progress{}}
-	_, codes, err := s.seen(ctx, c, &sub, "")
+	_, codes, err := s.visiblePartitions(ctx, c, &sub, "")
 	if err != nil {
 		return out, err
 	}
-	there, err := s.config.Store.Backlogs(ctx, sub.UID)
+	backlogs, err := s.config.Store.Backlogs(ctx, sub.UID)
 	if err != nil {
 		return out, err
 	}
@@ -53,8 +53,8 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) 
 		return out, err
 	}
 	var unread []ports.EventPlace
-	for i := range there {
-		if b := &there[i]; lag(b, heads[b.Partition].Sequence) > 0 {
+	for i := range backlogs {
+		if b := &backlogs[i]; lag(b, heads[b.Partition].Sequence) > 0 {
 			unread = append(unread, oldest(b))
 		}
 	}
@@ -65,7 +65,7 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) 
 		}
 	}
 	now := s.config.Clock.Now()
-	for _, b := range there {
+	for _, b := range backlogs {
 		code, seen := codes[b.Partition]
 		if !seen {
 			continue
@@ -88,8 +88,8 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) 
 
 // oldest is the first event that is not done with.
 func oldest(b *ports.DeliveryBacklog) ports.EventPlace {
-	if b.First > 0 {
-		return ports.EventPlace{Partition: b.Partition, Sequence: b.First}
+	if b.FirstOpen > 0 {
+		return ports.EventPlace{Partition: b.Partition, Sequence: b.FirstOpen}
 	}
 	return ports.EventPlace{Partition: b.Partition, Sequence: b.ReadThrough + 1}
 }

@@ -32,8 +32,8 @@ type Engine interface {
 	Acknowledge(ctx context.Context, owner ports.Principal, id string, m Message) error
 	// Refuse has a message tried again later, or parked after its last attempt.
 	Refuse(ctx context.Context, owner ports.Principal, id string, m Message, code string) error
-	// GiveBack has a message handed out again as if it had not been.
-	GiveBack(ctx context.Context, owner ports.Principal, id string, m Message) error
+	// Requeue has a message handed out again as if it had not been.
+	Requeue(ctx context.Context, owner ports.Principal, id string, m Message) error
 	Pause(ctx context.Context, owner ports.Principal, id string) error
 }
 

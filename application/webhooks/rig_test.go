@@ -133,7 +133,7 @@ func (h *house) Refuse(_ context.Context, _ ports.Principal, _ string, m webhook
 	return h.end(m, false, code)
 }
 
-func (h *house) GiveBack(_ context.Context, _ ports.Principal, _ string, m webhooks.Message) error {
+func (h *house) Requeue(_ context.Context, _ ports.Principal, _ string, m webhooks.Message) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	q := h.queue[m.Event.Sequence-1]

@@ -114,7 +114,7 @@ func (r *runner) next(taking, ctx context.Context) error {
 		// Ours, such as the key service: no fault of the endpoint.
 		r.pause(r.d.Rest)
 		if ownTrouble(err) {
-			return r.d.Engine.GiveBack(ctx, owner, r.sub.ID, m) // it comes back: no attempt is lost
+			return r.d.Engine.Requeue(ctx, owner, r.sub.ID, m) // it comes back: no attempt is lost
 		}
 		return r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code)
 	}

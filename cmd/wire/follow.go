@@ -21,11 +21,11 @@ const quietPoll = 2 * time.Second
 // and the live feeds.
 func (a *App) follow(clock ports.Clock, o Options) {
 	c := a.Config
-	watch := subscriptions.WatchConfig{Heads: a.Store, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: quietPoll}
+	watch := subscriptions.HeadWatcherConfig{Heads: a.Store, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: quietPoll}
 	if c.Delivery.Listen == listenNotify {
 		watch.WakeUps = a.Store
 	}
-	a.Watch = subscriptions.NewWatch(watch)
+	a.Watch = subscriptions.NewHeadWatcher(watch)
 	a.Feeds = query.NewFeeds(a.Query, a.Store, clock)
 	a.Live = live.New(live.Config{
 		Heads: a.Watch, Clock: clock, Observer: o.Observers.Feeds, Heartbeat: c.Feeds.Heartbeat, AccessCheckInterval: c.Feeds.Review,

@@ -15,9 +15,9 @@ import (
 func (a *App) subscribe(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors, o Options) {
 	c := a.Config.Subscriptions
 	a.Subscriptions = subscriptions.New(subscriptions.Config{
-		Store: a.Store, Log: a.Store, Access: subscribers{a}, Watch: a.Watch, IDs: ids, Clock: clock,
+		Store: a.Store, Log: a.Store, Access: subscribers{a}, Heads: a.Watch, IDs: ids, Clock: clock,
 		Modules: a.modules, Observer: o.Observers.Subscriptions, Logger: a.Logger, Cursors: cursors,
-		Most: c.PerTenant, Bytes: c.PollBytes, Sweep: c.Sweep, Recheck: c.Recheck, Measure: c.Measure,
+		MaxPerTenant: c.PerTenant, MaxBytes: c.PollBytes, ExpireInterval: c.Sweep, RecheckInterval: c.Recheck, MeasureInterval: c.Measure,
 	})
 }
 

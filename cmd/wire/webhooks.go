@@ -69,9 +69,9 @@ func (d deliveries) Refuse(ctx context.Context, owner ports.Principal, id string
 	return err
 }
 
-// GiveBack implements webhook.Engine.
-func (d deliveries) GiveBack(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
-	return d.service.GiveBack(ctx, owner, id, []subscriptions.Delivery{{Event: m.Event, Attempt: m.Attempt}})
+// Requeue implements webhook.Engine.
+func (d deliveries) Requeue(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
+	return d.service.Requeue(ctx, owner, id, []subscriptions.Delivery{{Event: m.Event, Attempt: m.Attempt}})
 }
 
 // Pause implements webhook.Engine.

@@ -108,7 +108,7 @@ type App struct {
 	Runner        *projections.Runner
 	Entities      *entities.Service
 	Snapshots     *snapshot.Service
-	Watch         *subscriptions.Watch
+	Watch         *subscriptions.HeadWatcher
 	Feeds         *query.Feeds
 	Live          *live.Service
 	Subscriptions *subscriptions.Service

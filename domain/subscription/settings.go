@@ -25,7 +25,7 @@ const (
 	Beginning Origin = "beginning"
 	End       Origin = "end"      // what is appended after the subscription was made
 	Position  Origin = "position" // at the sequences that are named
-	Moment    Origin = "time"     // with what was recorded at the time or later
+	AtTime    Origin = "time"     // with what was recorded at the time or later
 	AtCursor  Origin = "cursor"   // where a feed of all legal entities has come to
 )
 
@@ -141,7 +141,7 @@ func (s *Settings) bounds() error {
 		if len(s.Start.Positions) == 0 {
 			return settingsInvalid("start_positions", "name the sequence to begin with for each legal entity")
 		}
-	case Moment:
+	case AtTime:
 		if s.Start.Time.IsZero() {
 			return settingsInvalid("start_time", "name the time to begin at")
 		}
@@ -180,8 +180,10 @@ func (s *Settings) KeyPath() string {
 	return ""
 }
 
-// holds reports whether what follows a parked message of its key waits for it.
-func (s *Settings) holds() bool { return s.PartitionBy != PerLegalEntity && s.PartitionBy != NoOrder }
+// holdsKeys reports whether what follows a parked message of its key waits for it.
+func (s *Settings) holdsKeys() bool {
+	return s.PartitionBy != PerLegalEntity && s.PartitionBy != NoOrder
+}
 
 // Backoff is how long a message waits after its n-th failed attempt.
 func (s *Settings) Backoff(attempts int) time.Duration {

@@ -41,17 +41,17 @@ type Subscription struct {
 	Revision       int64  // changes with every change by a person
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
-	Moved          *Start // by the last reset to anything but positions; nil: none. See Origin
+	ResetStart     *Start // by the last reset to anything but positions; nil: none. See Origin
 	Failures       int    // in a row, over all legal entities
 	LastFailure    Failure
 }
 
-// Origin is where legal entities begin that join: where the last reset has moved the
+// CurrentStart is where legal entities begin that join: where the last reset has moved the
 // subscription to, else where it began. The definition stays as it was asked for, so
 // that asking again finds it.
-func (s *Subscription) Origin() Start {
-	if s.Moved != nil {
-		return *s.Moved
+func (s *Subscription) CurrentStart() Start {
+	if s.ResetStart != nil {
+		return *s.ResetStart
 	}
 	return s.Settings.Start
 }
@@ -77,18 +77,18 @@ type Filter struct {
 // Matches decides about an event of a legal entity that the filter covers. The module
 // of a type is asked for only if modules are part of the filter.
 func (f *Filter) Matches(e *event.Recorded, moduleOf func(eventType string) string) bool {
-	return among(f.EventTypes, e.Type) &&
+	return matchesAny(f.EventTypes, e.Type) &&
 		(len(f.Modules) == 0 || slices.Contains(f.Modules, moduleOf(e.Type))) &&
-		among(f.Divisions, e.Scope.Division) &&
-		among(f.StreamTypes, e.Stream.Type) &&
+		matchesAny(f.Divisions, e.Scope.Division) &&
+		matchesAny(f.StreamTypes, e.Stream.Type) &&
 		(len(f.Tags) == 0 || slices.ContainsFunc(f.Tags, func(t string) bool { return slices.Contains(e.Tags, t) })) &&
 		(f.Predicate == nil || f.Predicate.Matches(e.Payload))
 }
 
 // Covers reports whether events of the legal entity may pass.
-func (f *Filter) Covers(legalEntity string) bool { return among(f.LegalEntities, legalEntity) }
+func (f *Filter) Covers(legalEntity string) bool { return matchesAny(f.LegalEntities, legalEntity) }
 
-func among(wanted []string, have string) bool {
+func matchesAny(wanted []string, have string) bool {
 	return len(wanted) == 0 || slices.Contains(wanted, have)
 }
 

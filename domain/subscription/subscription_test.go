@@ -54,7 +54,7 @@ func TestDefinitionsThatAreRefused(t *testing.T) {
 			func(s *subscription.Subscription) { s.Settings.PartitionBy = "$.a b" },
 			func(s *subscription.Subscription) { s.Settings.Start.From = "middle" },
 			func(s *subscription.Subscription) { s.Settings.Start.From = subscription.Position },
-			func(s *subscription.Subscription) { s.Settings.Start.From = subscription.Moment },
+			func(s *subscription.Subscription) { s.Settings.Start.From = subscription.AtTime },
 		},
 	} {
 		for i, change := range changes {

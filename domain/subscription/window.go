@@ -13,10 +13,10 @@ type State string
 
 // The states of a message. What is done with has none: its row is gone.
 const (
-	Waiting   State = "waiting" // read, not handed out yet: one before it of its key is not done
-	Leased    State = "leased"  // handed out, until Due
-	Retry     State = "retry"   // failed, to be handed out again from Due on
-	DeadState State = "parked"  // a dead letter: a person decides
+	Waiting     State = "waiting" // read, not handed out yet: one before it of its key is not done
+	Leased      State = "leased"  // delivered out, until Due
+	Retry       State = "retry"   // failed, to be handed out again from Due on
+	ParkedState State = "parked"  // a dead letter: a person decides
 )
 
 // Codes of failures that the engine itself finds.
@@ -27,17 +27,17 @@ const (
 
 // Message is an event on its way to a subscriber. It holds no payload.
 type Message struct {
-	Sequence  event.Sequence
-	EventID   event.ID
-	Key       Key
-	State     State
-	Consumer  string    // that has it or had it last
-	Attempts  int       // how often it was handed out since it was read or replayed
-	Due       time.Time // when the lease ends, or the next attempt may be made; zero: neither
-	HandedAt  time.Time // last; zero: never
-	Code      string    // of the last failure
-	Detail    string    // in words; never values of a payload
-	ChangedAt time.Time
+	Sequence    event.Sequence
+	EventID     event.ID
+	Key         Key
+	State       State
+	Consumer    string    // that has it or had it last
+	Attempts    int       // how often it was handed out since it was read or replayed
+	Due         time.Time // when the lease ends, or the next attempt may be made; zero: neither
+	DeliveredAt time.Time // last; zero: never
+	Code        string    // of the last failure
+	Detail      string    // in words; never values of a payload
+	ChangedAt   time.Time
 }
 
 // Counts add up what happened to messages.
@@ -67,14 +67,14 @@ func (c *Counts) Add(o Counts) {
 // Window is what is open of a subscription in one legal entity, while nobody else
 // changes it.
 type Window struct {
-	settings Settings
-	now      time.Time
-	open     []Message               // not parked, by sequence
-	parked   map[Key]event.Sequence  // the first of each key, where it holds back the rest
-	changed  map[event.Sequence]bool // by sequence: to be stored
-	done     map[event.Sequence]bool // to be removed
-	handed   map[event.Sequence]bool // handed out in this window
-	part     bool                    // more is open than it was given
+	settings  Settings
+	now       time.Time
+	open      []Message               // not parked, by sequence
+	parked    map[Key]event.Sequence  // the first of each key, where it holds back the rest
+	changed   map[event.Sequence]bool // by sequence: to be stored
+	closed    map[event.Sequence]bool // to be removed
+	delivered map[event.Sequence]bool // delivered out in this window
+	partial   bool                    // more is open than it was given
 
 	// Counts is what happened in this window.
 	Counts Counts
@@ -92,18 +92,18 @@ type Window struct {
 func NewWindow(s Settings, now time.Time, open []Message) *Window {
 	return &Window{
 		settings: s, now: now, open: open, parked: map[Key]event.Sequence{},
-		changed: map[event.Sequence]bool{}, done: map[event.Sequence]bool{}, handed: map[event.Sequence]bool{},
+		changed: map[event.Sequence]bool{}, closed: map[event.Sequence]bool{}, delivered: map[event.Sequence]bool{},
 	}
 }
 
-// ready reports whether a message could be handed out, were it alone.
-func (w *Window) ready(m *Message) bool {
+// isReady reports whether a message could be handed out, were it alone.
+func (w *Window) isReady(m *Message) bool {
 	return m.State == Waiting || m.State == Retry && !m.Due.After(w.now)
 }
 
-// Hold says which keys are held back by a parked message, beside those that are known.
-func (w *Window) Hold(parked map[Key]event.Sequence) {
-	if !w.settings.holds() {
+// HoldKeys says which keys are held back by a parked message, beside those that are known.
+func (w *Window) HoldKeys(parked map[Key]event.Sequence) {
+	if !w.settings.holdsKeys() {
 		return
 	}
 	for k, n := range parked {
@@ -113,15 +113,15 @@ func (w *Window) Hold(parked map[Key]event.Sequence) {
 	}
 }
 
-// Keys lists the keys of the messages that may be handed out, each once, if parked
+// ClaimableKeys lists the keys of the messages that may be handed out, each once, if parked
 // messages hold any back: those to ask Hold's question for.
-func (w *Window) Keys() (keys []Key) {
-	if !w.settings.holds() {
+func (w *Window) ClaimableKeys() (keys []Key) {
+	if !w.settings.holdsKeys() {
 		return nil
 	}
 	seen := map[Key]bool{{}: true}
 	for i := range w.open {
-		if m := &w.open[i]; !w.gone(m) && m.State != Leased && !seen[m.Key] {
+		if m := &w.open[i]; !w.isClosed(m) && m.State != Leased && !seen[m.Key] {
 			seen[m.Key] = true
 			keys = append(keys, m.Key)
 		}
@@ -131,7 +131,7 @@ func (w *Window) Keys() (keys []Key) {
 
 // KeysOf is Keys for candidates.
 func (w *Window) KeysOf(candidates []Candidate) (keys []Key) {
-	if !w.settings.holds() {
+	if !w.settings.holdsKeys() {
 		return nil
 	}
 	seen := map[Key]bool{{}: true}
@@ -153,7 +153,7 @@ func (w *Window) Expire() bool {
 	ended := map[lease]bool{}
 	for i := range w.open {
 		m := &w.open[i]
-		if w.gone(m) || m.State != Leased || m.Due.After(w.now) {
+		if w.isClosed(m) || m.State != Leased || m.Due.After(w.now) {
 			continue
 		}
 		if l := (lease{m.Consumer, m.Due.UnixMicro()}); !ended[l] {
@@ -167,7 +167,7 @@ func (w *Window) Expire() bool {
 	return len(ended) > 0
 }
 
-func (w *Window) gone(m *Message) bool { return w.done[m.Sequence] || m.State == DeadState }
+func (w *Window) isClosed(m *Message) bool { return w.closed[m.Sequence] || m.State == ParkedState }
 
 func (w *Window) fail(m *Message, code, detail string) {
 	m.Code, m.Detail = code, detail
@@ -181,18 +181,18 @@ func (w *Window) fail(m *Message, code, detail string) {
 }
 
 func (w *Window) park(m *Message) {
-	m.State, m.Due, m.ChangedAt = DeadState, time.Time{}, w.now
+	m.State, m.Due, m.ChangedAt = ParkedState, time.Time{}, w.now
 	w.changed[m.Sequence] = true
 	w.Counts.Parked++
-	if w.settings.holds() && m.Key != (Key{}) {
+	if w.settings.holdsKeys() && m.Key != (Key{}) {
 		if n, known := w.parked[m.Key]; !known || m.Sequence < n {
 			w.parked[m.Key] = m.Sequence
 		}
 	}
 }
 
-// behindParked reports whether a parked message of the key holds back a sequence.
-func (w *Window) behindParked(k Key, n event.Sequence) bool {
+// isHeldByParked reports whether a parked message of the key holds back a sequence.
+func (w *Window) isHeldByParked(k Key, n event.Sequence) bool {
 	first, known := w.parked[k]
 	return known && first < n
 }
@@ -200,9 +200,9 @@ func (w *Window) behindParked(k Key, n event.Sequence) bool {
 // Claim hands out what is due, in order, and no message before an earlier one of its
 // key is done with, unless both are handed out together. mine says whose keys the
 // consumer takes; nil: all.
-func (w *Window) Claim(consumer string, limit int, mine func(Key) bool) []Message {
+func (w *Window) Claim(consumer string, limit int, ownsKey func(Key) bool) []Message {
 	var out []Message
-	for _, m := range w.claimable(limit, mine) {
+	for _, m := range w.claimable(limit, ownsKey) {
 		w.lease(m, consumer)
 		out = append(out, *m)
 	}
@@ -211,22 +211,22 @@ func (w *Window) Claim(consumer string, limit int, mine func(Key) bool) []Messag
 
 // Claimable lists what Claim would hand out. With a smaller limit that is the
 // beginning of it.
-func (w *Window) Claimable(limit int, mine func(Key) bool) (sequences []event.Sequence) {
-	for _, m := range w.claimable(limit, mine) {
+func (w *Window) Claimable(limit int, ownsKey func(Key) bool) (sequences []event.Sequence) {
+	for _, m := range w.claimable(limit, ownsKey) {
 		sequences = append(sequences, m.Sequence)
 	}
 	return sequences
 }
 
-func (w *Window) claimable(limit int, mine func(Key) bool) (out []*Message) {
+func (w *Window) claimable(limit int, ownsKey func(Key) bool) (out []*Message) {
 	held := map[Key]bool{}
 	for i := range w.open {
 		m := &w.open[i]
-		if w.gone(m) {
+		if w.isClosed(m) {
 			continue
 		}
-		if !w.ready(m) || held[m.Key] || w.behindParked(m.Key, m.Sequence) || len(out) >= limit || mine != nil && !mine(m.Key) {
-			if m.Key != (Key{}) && !w.handed[m.Sequence] {
+		if !w.isReady(m) || held[m.Key] || w.isHeldByParked(m.Key, m.Sequence) || len(out) >= limit || ownsKey != nil && !ownsKey(m.Key) {
+			if m.Key != (Key{}) && !w.delivered[m.Sequence] {
 				held[m.Key] = true
 			}
 			continue
@@ -237,11 +237,11 @@ func (w *Window) claimable(limit int, mine func(Key) bool) (out []*Message) {
 }
 
 func (w *Window) lease(m *Message, consumer string) {
-	m.State, m.Consumer, m.HandedAt, m.ChangedAt = Leased, consumer, w.now, w.now
+	m.State, m.Consumer, m.DeliveredAt, m.ChangedAt = Leased, consumer, w.now, w.now
 	m.Attempts++
 	m.Due = event.Micros(w.now.Add(w.settings.MessageTimeout))
 	w.changed[m.Sequence] = true
-	w.handed[m.Sequence] = true
+	w.delivered[m.Sequence] = true
 	w.Counts.Delivered++
 }
 
@@ -255,19 +255,19 @@ type Candidate struct {
 
 // Admit takes events in, in order: hands out what may be and lets the rest wait. It
 // ends, answering how many it took, when no room is left for either.
-func (w *Window) Admit(candidates []Candidate, consumer string, room, waiting int, mine func(Key) bool) (handed []Message, taken int) {
+func (w *Window) Admit(candidates []Candidate, consumer string, room, waiting int, ownsKey func(Key) bool) (delivered []Message, admitted int) {
 	held := map[Key]bool{}
 	for i := range w.open {
-		if m := &w.open[i]; !w.gone(m) && m.Key != (Key{}) && !w.handed[m.Sequence] {
+		if m := &w.open[i]; !w.isClosed(m) && m.Key != (Key{}) && !w.delivered[m.Sequence] {
 			held[m.Key] = true
 		}
 	}
 	for _, c := range candidates {
 		m := Message{Sequence: c.Sequence, EventID: c.EventID, Key: c.Key, State: Waiting, ChangedAt: w.now}
 		switch {
-		case held[c.Key] || w.behindParked(c.Key, c.Sequence) || mine != nil && !mine(c.Key):
+		case held[c.Key] || w.isHeldByParked(c.Key, c.Sequence) || ownsKey != nil && !ownsKey(c.Key):
 			if waiting <= 0 {
-				return handed, taken
+				return delivered, admitted
 			}
 			waiting--
 			if c.Key != (Key{}) {
@@ -276,31 +276,31 @@ func (w *Window) Admit(candidates []Candidate, consumer string, room, waiting in
 			w.open = append(w.open, m)
 			w.changed[m.Sequence] = true
 		case room <= 0:
-			return handed, taken
+			return delivered, admitted
 		default:
 			room--
 			w.lease(&m, consumer)
 			w.open = append(w.open, m)
-			handed = append(handed, m)
+			delivered = append(delivered, m)
 		}
-		taken++
+		admitted++
 	}
-	return handed, taken
+	return delivered, admitted
 }
 
-// Stuck reports that nothing new can be handed out before something is answered:
+// IsBlocked reports that nothing new can be handed out before something is answered:
 // with one key for all, any open message holds back the rest.
-func (w *Window) Stuck() bool {
+func (w *Window) IsBlocked() bool {
 	if w.settings.PartitionBy != PerLegalEntity {
 		return false
 	}
-	return slices.ContainsFunc(w.open, func(m Message) bool { return !w.gone(&m) && !w.handed[m.Sequence] })
+	return slices.ContainsFunc(w.open, func(m Message) bool { return !w.isClosed(&m) && !w.delivered[m.Sequence] })
 }
 
 // InFlight counts the messages that are handed out, WaitingCount those that are not.
 func (w *Window) InFlight() (n int) {
 	for i := range w.open {
-		if m := &w.open[i]; !w.gone(m) && m.State == Leased {
+		if m := &w.open[i]; !w.isClosed(m) && m.State == Leased {
 			n++
 		}
 	}
@@ -310,40 +310,40 @@ func (w *Window) InFlight() (n int) {
 // WaitingCount counts the messages that were read and not handed out yet.
 func (w *Window) WaitingCount() (n int) {
 	for i := range w.open {
-		if m := &w.open[i]; !w.gone(m) && m.State == Waiting {
+		if m := &w.open[i]; !w.isClosed(m) && m.State == Waiting {
 			n++
 		}
 	}
 	return n
 }
 
-// First is the lowest sequence that is not done with, parked ones apart; 0 if there
+// FirstOpen is the lowest sequence that is not done with, parked ones apart; 0 if there
 // is none.
-func (w *Window) First() event.Sequence {
+func (w *Window) FirstOpen() event.Sequence {
 	for i := range w.open {
-		if m := &w.open[i]; !w.gone(m) {
+		if m := &w.open[i]; !w.isClosed(m) {
 			return m.Sequence
 		}
 	}
 	return 0
 }
 
-func bySequence(m Message, n event.Sequence) int { return cmp.Compare(m.Sequence, n) }
+func compareSequence(m Message, n event.Sequence) int { return cmp.Compare(m.Sequence, n) }
 
 // Outcome is what an answer of a subscriber did to one message.
 type Outcome string
 
 // The outcomes.
 const (
-	Taken          Outcome = "taken"
+	Applied        Outcome = "taken"
 	NotOutstanding Outcome = "not_outstanding" // acknowledged already, or never handed out
-	OtherConsumer  Outcome = "other_consumer"  // handed out to another consumer meanwhile
+	OtherConsumer  Outcome = "other_consumer"  // delivered out to another consumer meanwhile
 	AlreadyParked  Outcome = "parked"          // a dead letter: replay or discard it
 )
 
 func (w *Window) find(n event.Sequence) *Message {
-	i, found := slices.BinarySearchFunc(w.open, n, bySequence)
-	if !found || w.done[n] {
+	i, found := slices.BinarySearchFunc(w.open, n, compareSequence)
+	if !found || w.closed[n] {
 		return nil
 	}
 	return &w.open[i]
@@ -356,12 +356,12 @@ func (w *Window) answerable(n event.Sequence, consumer string) (*Message, Outcom
 	switch {
 	case m == nil || m.Attempts == 0 || m.State == Waiting:
 		return nil, NotOutstanding
-	case m.State == DeadState:
+	case m.State == ParkedState:
 		return nil, AlreadyParked
 	case consumer != "" && m.Consumer != consumer:
 		return nil, OtherConsumer
 	}
-	return m, Taken
+	return m, Applied
 }
 
 // Acknowledge ends a message. With a consumer, only one that it has.
@@ -374,27 +374,27 @@ func (w *Window) Acknowledge(n event.Sequence, consumer string) Outcome {
 }
 
 func (w *Window) acknowledge(m *Message) {
-	w.done[m.Sequence] = true
+	w.closed[m.Sequence] = true
 	w.Counts.Acknowledged++
 	w.Succeeded = true
 }
 
 // AcknowledgeThrough ends every message up to and with a sequence that was handed out
 // and not refused. With a consumer, only those that it has.
-func (w *Window) AcknowledgeThrough(n event.Sequence, consumer string) (ended int) {
+func (w *Window) AcknowledgeThrough(n event.Sequence, consumer string) (acknowledged int) {
 	for i := range w.open {
 		m := &w.open[i]
 		if m.Sequence > n {
 			break
 		}
 		answered := m.State == Leased || m.State == Retry && m.Code == CodeTimeout
-		if w.gone(m) || !answered || consumer != "" && m.Consumer != consumer {
+		if w.isClosed(m) || !answered || consumer != "" && m.Consumer != consumer {
 			continue
 		}
 		w.acknowledge(m)
-		ended++
+		acknowledged++
 	}
-	return ended
+	return acknowledged
 }
 
 // Refusal is what a subscriber wants done with a message that it could not take.
@@ -418,9 +418,9 @@ func (w *Window) Refuse(n event.Sequence, consumer string, how Refusal, code, de
 	}
 	switch how {
 	case Skip:
-		w.done[m.Sequence] = true
+		w.closed[m.Sequence] = true
 		w.Counts.Skipped++
-		return Taken
+		return Applied
 	case Park:
 		m.Code, m.Detail = code, detail
 		w.park(m)
@@ -429,12 +429,12 @@ func (w *Window) Refuse(n event.Sequence, consumer string, how Refusal, code, de
 	}
 	w.Failures++
 	w.LastCode = code
-	return Taken
+	return Applied
 }
 
-// GiveBack undoes the handing-out of a message that its consumer never saw, if it is
+// Requeue undoes the handing-out of a message that its consumer never saw, if it is
 // the newest one.
-func (w *Window) GiveBack(n event.Sequence, attempt int) {
+func (w *Window) Requeue(n event.Sequence, attempt int) {
 	m := w.find(n)
 	if m == nil || m.State != Leased || m.Attempts != attempt {
 		return
@@ -442,7 +442,7 @@ func (w *Window) GiveBack(n event.Sequence, attempt int) {
 	m.Attempts--
 	m.State, m.Due, m.ChangedAt = Retry, w.now, w.now
 	if m.Attempts == 0 {
-		m.State, m.Due, m.HandedAt, m.Consumer = Waiting, time.Time{}, time.Time{}, ""
+		m.State, m.Due, m.DeliveredAt, m.Consumer = Waiting, time.Time{}, time.Time{}, ""
 	}
 	w.changed[m.Sequence] = true
 	w.Counts.Delivered--
@@ -451,7 +451,7 @@ func (w *Window) GiveBack(n event.Sequence, attempt int) {
 // Replay lets a parked message begin anew.
 func (w *Window) Replay(m Message) {
 	m.State, m.Attempts, m.Due, m.ChangedAt = Retry, 0, w.now, w.now
-	i, _ := slices.BinarySearchFunc(w.open, m.Sequence, bySequence)
+	i, _ := slices.BinarySearchFunc(w.open, m.Sequence, compareSequence)
 	w.open = slices.Insert(w.open, i, m)
 	w.changed[m.Sequence] = true
 	w.Counts.Replayed++
@@ -459,7 +459,7 @@ func (w *Window) Replay(m Message) {
 
 // Discard removes a parked message.
 func (w *Window) Discard(n event.Sequence) {
-	w.done[n] = true
+	w.closed[n] = true
 	w.Counts.Discarded++
 }
 
@@ -467,11 +467,11 @@ func (w *Window) Discard(n event.Sequence) {
 // those that are done with.
 func (w *Window) Changes() (changed []Message, done []event.Sequence) {
 	for i := range w.open {
-		if n := w.open[i].Sequence; w.changed[n] && !w.done[n] {
+		if n := w.open[i].Sequence; w.changed[n] && !w.closed[n] {
 			changed = append(changed, w.open[i])
 		}
 	}
-	for n := range w.done {
+	for n := range w.closed {
 		done = append(done, n)
 	}
 	slices.Sort(done)

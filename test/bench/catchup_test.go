@@ -35,8 +35,8 @@ type fixedHeads map[event.PartitionID]ports.Head
 // Heads implements projector.Heads.
 func (h fixedHeads) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) { return h, nil }
 
-// Looked implements projector.Heads.
-func (fixedHeads) Looked() time.Time { return time.Now() }
+// LastRead implements projector.Heads.
+func (fixedHeads) LastRead() time.Time { return time.Now() }
 
 func headsOf(partitions ...partition) (h fixedHeads, events int) {
 	h = fixedHeads{}

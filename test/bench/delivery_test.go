@@ -109,14 +109,14 @@ type deliveryFixture struct {
 // measureDelivery appends at the steady rate for the period while something receives, waits
 // until everything has arrived, and gives the latencies of arrival and of the appends.
 // Without a receiver nothing is waited for.
-func (p *deliveryFixture) measureDelivery(period time.Duration, listen bool, receive func(ctx context.Context, w *subscriptions.Watch, a *arrivalTimes)) (arrived, appended sample) {
+func (p *deliveryFixture) measureDelivery(period time.Duration, listen bool, receive func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes)) (arrived, appended sample) {
 	t, e := p.t, p.engine
 	t.Helper()
-	watch := subscriptions.WatchConfig{Heads: e.store, Clock: system.Clock{}}
+	watch := subscriptions.HeadWatcherConfig{Heads: e.store, Clock: system.Clock{}}
 	if listen {
 		watch.WakeUps = e.store
 	}
-	w := subscriptions.NewWatch(watch)
+	w := subscriptions.NewHeadWatcher(watch)
 	a := &arrivalTimes{begun: map[event.ID]time.Time{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -189,8 +189,8 @@ func tokens(ctx context.Context, running *sync.WaitGroup) <-chan struct{} {
 }
 
 // feeds follows everything with n feeds; the first one's arrivals count.
-func (p *deliveryFixture) feeds(n int) func(context.Context, *subscriptions.Watch, *arrivalTimes) {
-	return func(ctx context.Context, w *subscriptions.Watch, a *arrivalTimes) {
+func (p *deliveryFixture) feeds(n int) func(context.Context, *subscriptions.HeadWatcher, *arrivalTimes) {
+	return func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes) {
 		reads := query.New(p.engine.store, p.engine.store, legalEntityStub{p.engine.store}, query.NewCursorSealer([]byte("bench")))
 		feeds := query.NewFeeds(reads, p.engine.store, system.Clock{})
 		service := live.New(live.Config{Heads: w, Clock: system.Clock{}})
@@ -223,8 +223,8 @@ func (legalEntityStub) LegalEntity(context.Context, string, string) (ports.Legal
 }
 
 // projection works a projection under leases, as a node does.
-func (p *deliveryFixture) projection(name string) func(context.Context, *subscriptions.Watch, *arrivalTimes) {
-	return func(ctx context.Context, w *subscriptions.Watch, a *arrivalTimes) {
+func (p *deliveryFixture) projection(name string) func(context.Context, *subscriptions.HeadWatcher, *arrivalTimes) {
+	return func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes) {
 		runner, err := projections.New(projections.Config{
 			Store: p.engine.store, Register: p.engine.store, Leases: p.engine.store.Leases(), Heads: w, Node: "bench", Clock: system.Clock{},
 		}, []module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: a})
@@ -243,7 +243,7 @@ func reportDelivery(t *testing.T, o options, cluster *embeddedpg.Cluster, figure
 	execute(t, dsn, "CHECKPOINT")
 
 	appends := map[string]*variant{}
-	compared := func(name string, listen bool, receive func(context.Context, *subscriptions.Watch, *arrivalTimes)) *variant {
+	compared := func(name string, listen bool, receive func(context.Context, *subscriptions.HeadWatcher, *arrivalTimes)) *variant {
 		costs := &variant{name: name}
 		appends[name] = costs
 		return &variant{name: name, measure: func(period time.Duration) sample {

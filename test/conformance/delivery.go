@@ -17,12 +17,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Counter is a desk with a service of subscriptions over it.
-type Counter struct {
-	*Desk
+// DeliveryFixture is a desk with a service of subscriptions over it.
+type DeliveryFixture struct {
+	*SubscriptionFixture
 	Service *subscriptions.Service
 	Person  ports.Principal
-	Watch   *subscriptions.Watch
+	Heads   *subscriptions.HeadWatcher
 }
 
 type issued struct{ ids *idSource }
@@ -30,10 +30,10 @@ type issued struct{ ids *idSource }
 func (i issued) NewID(time.Time) event.ID { return i.ids.next() }
 func (i issued) NewSalt() event.Salt      { return event.Salt{} }
 
-// everybody may read all legal entities of the desk.
-type everybody struct{ desk *Desk }
+// allReadable may read all legal entities of the desk.
+type allReadable struct{ desk *SubscriptionFixture }
 
-func (e everybody) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+func (e allReadable) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
 	all, err := e.desk.Store.LegalEntities(ctx, e.desk.Tenant)
 	if err != nil || len(p.LegalEntities) == 0 {
 		return all, err
@@ -49,21 +49,21 @@ func (e everybody) Readable(ctx context.Context, p ports.Principal) ([]ports.Leg
 	return out, nil
 }
 
-func (e everybody) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+func (e allReadable) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
 	return e.Readable(ctx, p)
 }
 
-func (e everybody) Owner(_ context.Context, tenantID, personID string) (ports.Principal, error) {
+func (e allReadable) Owner(_ context.Context, tenantID, personID string) (ports.Principal, error) {
 	return ports.Principal{TenantID: tenantID, PersonID: personID}, nil
 }
 
-// NewCounter makes a service over a desk. change adapts its configuration; nil: no
+// NewDeliveryFixture makes a service over a desk. change adapts its configuration; nil: no
 // change.
-func NewCounter(d *Desk, change func(*subscriptions.Config)) *Counter {
-	c := &Counter{Desk: d, Person: ports.Principal{TenantID: d.Tenant, PersonID: "person-1"}}
-	c.Watch = subscriptions.NewWatch(subscriptions.WatchConfig{Heads: d.Store, Clock: d.Clock, Poll: 5 * time.Millisecond})
+func NewDeliveryFixture(d *SubscriptionFixture, change func(*subscriptions.Config)) *DeliveryFixture {
+	c := &DeliveryFixture{SubscriptionFixture: d, Person: ports.Principal{TenantID: d.Tenant, PersonID: "person-1"}}
+	c.Heads = subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: d.Store, Clock: d.Clock, Poll: 5 * time.Millisecond})
 	config := subscriptions.Config{
-		Store: d.Store, Log: d.Store, Access: everybody{d}, Watch: c.Watch, IDs: issued{d.ids}, Clock: d.Clock,
+		Store: d.Store, Log: d.Store, Access: allReadable{d}, Heads: c.Heads, IDs: issued{d.ids}, Clock: d.Clock,
 		Modules: func(context.Context) (func(string) string, error) {
 			return func(string) string { return "conformance" }, nil
 		},
@@ -76,7 +76,7 @@ func NewCounter(d *Desk, change func(*subscriptions.Config)) *Counter {
 }
 
 // Subscribe makes a subscription of the person's.
-func (c *Counter) Subscribe(t require.TestingT, id string, s subscription.Settings, f subscription.Filter) {
+func (c *DeliveryFixture) Subscribe(t require.TestingT, id string, s subscription.Settings, f subscription.Filter) {
 	_, created, err := c.Service.Create(context.Background(), c.Person, subscription.Subscription{
 		ID: id, SubscriberType: "service", SubscriberID: "suite", Settings: s, Filter: f,
 	})
@@ -97,20 +97,20 @@ func RunDeliveryRace(t *testing.T, newStore func(t *testing.T, clock ports.Clock
 				continue
 			}
 			t.Run(by+"/"+string(strategy), func(t *testing.T) {
-				c := NewCounter(NewDesk(t, store, clock, fmt.Sprintf("race-%d-%s", i, strategy)), nil)
+				c := NewDeliveryFixture(NewSubscriptionFixture(t, store, clock, fmt.Sprintf("race-%d-%s", i, strategy)), nil)
 				c.Subscribe(t, "race", subscription.Settings{
 					PartitionBy: by, ConsumerStrategy: strategy, MaxRetries: 1000, BreakerAfter: subscription.NoBreaker, MaxInFlight: 40,
 				}, subscription.Filter{})
-				newCrowd(c, by, events).run(t)
+				newDeliveryRace(c, by, events).run(t)
 			})
 		}
 	}
 }
 
-// crowd is the model that deliveries are held against.
-type crowd struct {
-	*Counter
-	nodes  []*subscriptions.Service // over the same store
+// deliveryRace is the model that deliveries are held against.
+type deliveryRace struct {
+	*DeliveryFixture
+	nodes  []*subscriptions.Service // isFinished the same store
 	by     string
 	events int
 
@@ -126,14 +126,14 @@ type crowd struct {
 	wrong    []string
 }
 
-func newCrowd(c *Counter, by string, events int) *crowd {
-	return &crowd{
-		Counter: c, nodes: []*subscriptions.Service{c.Service, NewCounter(c.Desk, nil).Service}, by: by, events: events, order: map[string][]event.ID{}, index: map[event.ID]int{},
+func newDeliveryRace(c *DeliveryFixture, by string, events int) *deliveryRace {
+	return &deliveryRace{
+		DeliveryFixture: c, nodes: []*subscriptions.Service{c.Service, NewDeliveryFixture(c.SubscriptionFixture, nil).Service}, by: by, events: events, order: map[string][]event.ID{}, index: map[event.ID]int{},
 		settled: map[event.ID]bool{}, finished: map[event.ID]bool{}, attempts: map[event.ID]int{}, parked: map[event.ID]bool{}, deadline: map[event.ID]time.Time{}, excuse: map[event.ID]bool{},
 	}
 }
 
-func (c *crowd) run(t *testing.T) {
+func (c *deliveryRace) run(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -160,84 +160,84 @@ func (c *crowd) run(t *testing.T) {
 
 // produce writes one event after the other; each stream has one producer, and so its
 // order is known.
-func (c *crowd) produce(t require.TestingT, i int) {
+func (c *deliveryRace) produce(t require.TestingT, i int) {
 	r := rand.New(rand.NewPCG(uint64(i), 7))
 	for n := 0; n < c.events/4; n++ {
 		c.Write(t, i%2, 1, fmt.Sprintf("%d-%d", i, r.IntN(3)))
 	}
 }
 
-func (c *crowd) consume(ctx context.Context, t require.TestingT, i int) {
+func (c *deliveryRace) consume(ctx context.Context, t require.TestingT, i int) {
 	r := rand.New(rand.NewPCG(uint64(i), 8))
 	node := c.nodes[i%len(c.nodes)]
 	consumer := fmt.Sprintf("c-%d", i)
-	for ctx.Err() == nil && !c.over() {
+	for ctx.Err() == nil && !c.isFinished() {
 		batch, err := node.Poll(ctx, c.Person, subscriptions.Poll{ID: "race", Consumer: consumer, Limit: 1 + r.IntN(20)})
 		if err != nil {
-			c.complain("poll: %v", err)
+			c.report("poll: %v", err)
 			return
 		}
 		if len(batch.Deliveries) == 0 {
 			if err := c.idle(ctx, r); err != nil {
-				c.complain("idle: %v", err)
+				c.report("idle: %v", err)
 				return
 			}
 			continue
 		}
-		c.handed(batch.Deliveries)
+		c.checkOrder(batch.Deliveries)
 		var done []event.ID
 		for _, d := range batch.Deliveries {
 			id := []event.ID{d.Event.ID}
 			switch x := r.IntN(100); {
 			case x < 6: // forgotten
 			case x < 14:
-				c.note(c.excuse, id)
+				c.record(c.excuse, id)
 				_, err = node.Refuse(ctx, c.Person, subscriptions.Refusal{ID: "race", EventIDs: id, Action: subscription.Again, Code: "case.busy"})
 			case x < 16:
-				c.note(c.excuse, id)
-				c.note(c.parked, id)
+				c.record(c.excuse, id)
+				c.record(c.parked, id)
 				_, err = node.Refuse(ctx, c.Person, subscriptions.Refusal{ID: "race", EventIDs: id, Action: subscription.Park, Code: "case.broken"})
 			default:
 				done = append(done, id[0])
 			}
 			if err != nil {
-				c.complain("refuse: %v", err)
+				c.report("refuse: %v", err)
 				return
 			}
 		}
 		if len(done) > 0 {
-			c.note(c.settled, done)
+			c.record(c.settled, done)
 			answered, err := node.Acknowledge(ctx, c.Person, subscriptions.Acknowledgement{ID: "race", EventIDs: done})
 			if err != nil {
-				c.complain("acknowledge: %v", err)
+				c.report("acknowledge: %v", err)
 				return
 			}
 			for _, ignored := range answered.Ignored { // somebody else was faster, or it is parked
 				done = slices.DeleteFunc(done, func(id event.ID) bool { return id == ignored.EventID })
 			}
-			c.note(c.finished, done)
+			c.record(c.finished, done)
 		}
 	}
 }
 
 // idle lets time pass and dead letters come again.
-func (c *crowd) idle(ctx context.Context, r *rand.Rand) error {
+func (c *deliveryRace) idle(ctx context.Context, r *rand.Rand) error {
 	c.Clock.Advance(time.Duration(1+r.IntN(20)) * time.Second)
 	if r.IntN(4) == 0 {
 		if _, err := c.Service.Replay(ctx, subscriptions.Caller{Principal: c.Person}, "race", subscriptions.DeadLetterQuery{Limit: 1 + r.IntN(5)}, ""); err != nil {
 			return err
 		}
 	}
-	return c.Service.Sweep(ctx)
+	return c.Service.ExpireLeases(ctx)
 }
 
-func (c *crowd) over() bool {
+func (c *deliveryRace) isFinished() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.finished) >= c.events
 }
 
-func (c *crowd) note(in map[event.ID]bool, ids []event.ID) {
+func (c *deliveryRace) record(in map[event.ID]bool, ids []event.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range ids {
@@ -245,15 +245,15 @@ func (c *crowd) note(in map[event.ID]bool, ids []event.ID) {
 	}
 }
 
-func (c *crowd) complain(format string, args ...any) {
+func (c *deliveryRace) report(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
 }
 
-// handed checks a batch. What was settled only grows, so whoever is found to have been
+// checkOrder checks a batch. What was settled only grows, so whoever is found to have been
 // overtaken was.
-func (c *crowd) handed(batch []subscriptions.Delivery) {
+func (c *deliveryRace) checkOrder(batch []subscriptions.Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	here := map[event.ID]bool{}
@@ -278,7 +278,7 @@ func (c *crowd) handed(batch []subscriptions.Delivery) {
 }
 
 // before lists the events of the same key that come first.
-func (c *crowd) before(e *event.Recorded) (out []event.ID) {
+func (c *deliveryRace) before(e *event.Recorded) (out []event.ID) {
 	if c.by == subscription.NoOrder {
 		return nil
 	}

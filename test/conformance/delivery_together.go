@@ -16,8 +16,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// together is how many consumers share a subscription.
-const together = 8
+// consumerCount is how many consumers share a subscription.
+const consumerCount = 8
 
 // RunConsumersTogether lets the consumers of one legal entity, on two nodes, meet while
 // each of them holds a message that nobody else has: nobody's work waits for another's.
@@ -25,24 +25,24 @@ const together = 8
 func RunConsumersTogether(t *testing.T, newStore func(t *testing.T, clock ports.Clock) SubscriptionStore) {
 	t.Helper()
 	clock := NewClock()
-	c := NewCounter(NewDesk(t, newStore(t, clock), clock, "together"), nil)
-	nodes := []*subscriptions.Service{c.Service, NewCounter(c.Desk, nil).Service}
+	c := NewDeliveryFixture(NewSubscriptionFixture(t, newStore(t, clock), clock, "together"), nil)
+	nodes := []*subscriptions.Service{c.Service, NewDeliveryFixture(c.SubscriptionFixture, nil).Service}
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream, BreakerAfter: subscription.NoBreaker}, subscription.Filter{})
 	const rounds = 3
 	bad := c.Write(t, 0, 2, "bad")
 	for range rounds {
-		for key := range together {
+		for key := range consumerCount {
 			c.Write(t, 0, 1, fmt.Sprint("key-", key))
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for range rounds {
-		c.meet(ctx, t, nodes, bad)
+		c.deliverConcurrently(ctx, t, nodes, bad)
 	}
 	there, err := c.Service.Get(ctx, subscriptions.Caller{Principal: c.Person}, "s")
 	require.NoError(t, err)
-	require.Equal(t, []int{0, 2, rounds * together}, []int{there.InFlight, there.Waiting, int(there.Counts.Acknowledged)}, "the key that fails is all that is left")
+	require.Equal(t, []int{0, 2, rounds * consumerCount}, []int{there.InFlight, there.Waiting, int(there.Counts.Acknowledged)}, "the key that fails is all that is left")
 	clock.Advance(time.Hour)
 	batch, err := nodes[1].Poll(ctx, c.Person, subscriptions.Poll{ID: "s", Limit: 1})
 	require.NoError(t, err)
@@ -50,20 +50,20 @@ func RunConsumersTogether(t *testing.T, newStore func(t *testing.T, clock ports.
 	require.Equal(t, bad[0], batch.Deliveries[0].Event.ID, "in its order")
 }
 
-// meet lets every consumer take one message, and acknowledge it when all of them have
+// deliverConcurrently lets every consumer take one message, and acknowledge it when all of them have
 // one. Whoever gets one of the bad key refuses it and asks again.
-func (c *Counter) meet(ctx context.Context, t *testing.T, nodes []*subscriptions.Service, bad []event.ID) {
+func (c *DeliveryFixture) deliverConcurrently(ctx context.Context, t *testing.T, nodes []*subscriptions.Service, bad []event.ID) {
 	t.Helper()
 	var mu sync.Mutex
 	held := map[event.ID]bool{}
 	all := make(chan struct{})
 	var working sync.WaitGroup
-	for i := range together {
+	for i := range consumerCount {
 		working.Go(func() {
 			node, name := nodes[i%len(nodes)], fmt.Sprint("c", i)
 			id := c.next(ctx, t, node, name, bad)
 			mu.Lock()
-			if held[id] = true; len(held) == together {
+			if held[id] = true; len(held) == consumerCount {
 				close(all)
 			}
 			mu.Unlock()
@@ -73,18 +73,18 @@ func (c *Counter) meet(ctx context.Context, t *testing.T, nodes []*subscriptions
 				return
 			}
 			answered, err := node.Acknowledge(ctx, c.Person, subscriptions.Acknowledgement{ID: "s", Consumer: name, EventIDs: []event.ID{id}})
-			if err != nil || answered.Taken != 1 {
+			if err != nil || answered.Applied != 1 {
 				t.Errorf("%s could not acknowledge: %v, %v", name, answered, err)
 			}
 		})
 	}
 	working.Wait()
-	require.Len(t, held, together, "consumers that had a message of their own at the same time")
+	require.Len(t, held, consumerCount, "consumers that had a message of their own at the same time")
 	require.NoError(t, ctx.Err())
 }
 
 // next waits for a message that is not of the bad ones.
-func (c *Counter) next(ctx context.Context, t *testing.T, node *subscriptions.Service, consumer string, bad []event.ID) event.ID {
+func (c *DeliveryFixture) next(ctx context.Context, t *testing.T, node *subscriptions.Service, consumer string, bad []event.ID) event.ID {
 	for ctx.Err() == nil {
 		batch, err := node.Poll(ctx, c.Person, subscriptions.Poll{ID: "s", Consumer: consumer, Limit: 1, Wait: 50 * time.Millisecond})
 		if err != nil {

@@ -33,7 +33,7 @@ type SubscriptionStore interface {
 // with a tenant of its own; T fails by FailNow, as *testing.T does.
 type SubscriptionPromise struct {
 	Name  string
-	Check func(t require.TestingT, d *Desk)
+	Check func(t require.TestingT, d *SubscriptionFixture)
 }
 
 // SubscriptionPromises are all of them.
@@ -42,13 +42,13 @@ func SubscriptionPromises() []SubscriptionPromise {
 		{"TheFirstDefinitionOfAnIDStays", firstDefinition},
 		{"ADefinitionComesBackAsItWas", wholeDefinition},
 		{"AChangeFromAnotherRevisionIsRefused", compareAndSet},
-		{"ATenantHasNoMoreThanItMayHave", noMoreThan},
+		{"ATenantHasNoMoreThanItMayHave", subscriptionLimit},
 		{"ACursorIsOpenedOnce", openedOnce},
 		{"WhatFailsLeavesNothing", rollsBack},
 		{"TwoAreNeverInTheSamePlace", excludes},
 		{"OthersAreNotInTheWay", otherPlaces},
 		{"MessagesComeBackAsTheyWere", wholeMessages},
-		{"PartsOfWhatIsOpenAreWhatTheySay", openParts},
+		{"PartsOfWhatIsOpenAreWhatTheySay", partialReads},
 		{"WhatIsDueIsFoundAndNothingElse", dueOnly},
 		{"AResetKeepsParkedMessagesBeforeIt", clearKeeps},
 		{"ParkedMessagesComeInPagesAndGroups", parkedPages},
@@ -71,12 +71,12 @@ func RunSubscriptions(t *testing.T, newStore func(t *testing.T, clock ports.Cloc
 	clock := NewClock()
 	s := newStore(t, clock)
 	for i, p := range SubscriptionPromises() {
-		t.Run(p.Name, func(t *testing.T) { p.Check(t, NewDesk(t, s, clock, fmt.Sprintf("tenant-%d", i))) })
+		t.Run(p.Name, func(t *testing.T) { p.Check(t, NewSubscriptionFixture(t, s, clock, fmt.Sprintf("tenant-%d", i))) })
 	}
 }
 
-// Desk is a tenant with two legal entities.
-type Desk struct {
+// SubscriptionFixture is a tenant with two legal entities.
+type SubscriptionFixture struct {
 	Store    SubscriptionStore
 	Clock    *Clock
 	Tenant   string
@@ -85,13 +85,13 @@ type Desk struct {
 	ids      *idSource
 }
 
-// deskIDs are shared, since ids are unique in a log.
-var deskIDs = newIDSource()
+// subscriptionIDs are shared, since ids are unique in a log.
+var subscriptionIDs = newIDSource()
 
-// NewDesk makes a tenant in a store, which it bootstraps if nobody has.
-func NewDesk(t require.TestingT, s SubscriptionStore, clock *Clock, tenant string) *Desk {
+// NewSubscriptionFixture makes a tenant in a store, which it bootstraps if nobody has.
+func NewSubscriptionFixture(t require.TestingT, s SubscriptionStore, clock *Clock, tenant string) *SubscriptionFixture {
 	ctx := context.Background()
-	d := &Desk{Store: s, Clock: clock, Tenant: tenant, ids: deskIDs}
+	d := &SubscriptionFixture{Store: s, Clock: clock, Tenant: tenant, ids: subscriptionIDs}
 	require.NoError(t, s.Bootstrap(ctx, ports.Installation{LogName: LogName, Deployment: Deployment, CreatedAt: clock.Now()}))
 	all, _, err := s.EventTypes(ctx)
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func NewDesk(t require.TestingT, s SubscriptionStore, clock *Clock, tenant strin
 }
 
 // Write appends n events on a stream of the i-th legal entity.
-func (d *Desk) Write(t require.TestingT, i, n int, stream string, options ...option) []event.ID {
+func (d *SubscriptionFixture) Write(t require.TestingT, i, n int, stream string, options ...option) []event.ID {
 	b := &book{suite: &suite{ids: d.ids, clock: d.Clock}, le: d.Entities[i]}
 	var events []event.Prepared
 	var out []event.ID
@@ -126,7 +126,7 @@ func (d *Desk) Write(t require.TestingT, i, n int, stream string, options ...opt
 	return out
 }
 
-func (d *Desk) definition(t require.TestingT, id string) subscription.Subscription {
+func (d *SubscriptionFixture) definition(t require.TestingT, id string) subscription.Subscription {
 	s := subscription.Subscription{
 		UID: d.ids.next(), TenantID: d.Tenant, ID: id, SubscriberType: "service", SubscriberID: "suite", Status: subscription.Active,
 		Owner: "person-1", Revision: 1, CreatedAt: d.Clock.Now(), UpdatedAt: d.Clock.Now(),
@@ -135,17 +135,17 @@ func (d *Desk) definition(t require.TestingT, id string) subscription.Subscripti
 	return s
 }
 
-func (d *Desk) create(t require.TestingT, id string) subscription.Subscription {
+func (d *SubscriptionFixture) create(t require.TestingT, id string) subscription.Subscription {
 	s, created, err := d.Store.CreateSubscription(context.Background(), d.definition(t, id), []ports.DeliveryCursor{{Partition: d.Entities[0].Partition}, {Partition: d.Entities[1].Partition}}, 0)
 	require.NoError(t, err)
 	require.True(t, created)
 	return s
 }
 
-func (d *Desk) message(n event.Sequence, state subscription.State) subscription.Message {
+func (d *SubscriptionFixture) message(n event.Sequence, state subscription.State) subscription.Message {
 	m := subscription.Message{
 		Sequence: n, EventID: d.ids.next(), Key: subscription.Key{byte(n), 1}, State: state, Consumer: "c-1", Attempts: int(n),
-		HandedAt: d.Clock.Now().Add(-time.Second), Code: "case.broken", Detail: "at line 3", ChangedAt: d.Clock.Now(),
+		DeliveredAt: d.Clock.Now().Add(-time.Second), Code: "case.broken", Detail: "at line 3", ChangedAt: d.Clock.Now(),
 	}
 	if state == subscription.Leased || state == subscription.Retry {
 		m.Due = d.Clock.Now().Add(time.Duration(n) * time.Minute)
@@ -154,13 +154,13 @@ func (d *Desk) message(n event.Sequence, state subscription.State) subscription.
 }
 
 // in runs f in the i-th legal entity, which must succeed.
-func (d *Desk) in(t require.TestingT, uid event.ID, i int, f func(ctx context.Context, tx ports.DeliveryTx) error) {
+func (d *SubscriptionFixture) in(t require.TestingT, uid event.ID, i int, f func(ctx context.Context, tx ports.DeliveryTx) error) {
 	ran, err := d.Store.Deliver(context.Background(), uid, d.Entities[i].Partition, true, f)
 	require.NoError(t, err)
 	require.True(t, ran)
 }
 
-func (d *Desk) save(t require.TestingT, uid event.ID, i int, messages ...subscription.Message) {
+func (d *SubscriptionFixture) save(t require.TestingT, uid event.ID, i int, messages ...subscription.Message) {
 	d.in(t, uid, i, func(ctx context.Context, tx ports.DeliveryTx) error {
 		c := tx.Cursor()
 		for _, m := range messages {
@@ -170,7 +170,7 @@ func (d *Desk) save(t require.TestingT, uid event.ID, i int, messages ...subscri
 	})
 }
 
-func firstDefinition(t require.TestingT, d *Desk) {
+func firstDefinition(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	first := d.create(t, "s")
 	other := d.definition(t, "s")
@@ -209,7 +209,7 @@ func firstDefinition(t require.TestingT, d *Desk) {
 	}
 }
 
-func wholeDefinition(t require.TestingT, d *Desk) {
+func wholeDefinition(t require.TestingT, d *SubscriptionFixture) {
 	predicate, err := event.ParsePredicate("$.lines[*].amount", "gt", "10.50")
 	require.NoError(t, err)
 	s := d.definition(t, "whole")
@@ -222,7 +222,7 @@ func wholeDefinition(t require.TestingT, d *Desk) {
 		MessageTimeout: time.Minute, MaxRetries: subscription.NoRetries, BreakerAfter: 3, CheckpointAfter: 2, MaxInFlight: 9,
 		ConsumerStrategy: subscription.Pinned, PartitionBy: "entity:vendor", RetryFirst: time.Second, RetryLongest: time.Hour,
 	}
-	s.Moved = &subscription.Start{From: subscription.AtCursor, Marks: map[event.PartitionID]event.Sequence{d.Entities[0].Partition: 3}}
+	s.ResetStart = &subscription.Start{From: subscription.AtCursor, Marks: map[event.PartitionID]event.Sequence{d.Entities[0].Partition: 3}}
 	require.NoError(t, s.Check())
 	made, created, err := d.Store.CreateSubscription(context.Background(), s, nil, 0)
 	require.NoError(t, err)
@@ -236,12 +236,12 @@ func wholeDefinition(t require.TestingT, d *Desk) {
 	require.Contains(t, all, s)
 }
 
-func compareAndSet(t require.TestingT, d *Desk) {
+func compareAndSet(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s := d.create(t, "s")
 	s.Status, s.Revision, s.Failures = subscription.Paused, 2, 4
 	s.Settings.MaxRetries = 9
-	s.Moved = &subscription.Start{From: subscription.Moment, Time: d.Clock.Now()}
+	s.ResetStart = &subscription.Start{From: subscription.AtTime, Time: d.Clock.Now()}
 	s.LastFailure = subscription.Failure{Code: "x", At: d.Clock.Now()}
 	require.NoError(t, d.Store.ChangeSubscription(ctx, s))
 	require.Equal(t, "subscription.changed", fault.CodeOf(d.Store.ChangeSubscription(ctx, s)))
@@ -250,11 +250,11 @@ func compareAndSet(t require.TestingT, d *Desk) {
 	require.Equal(t, s, there)
 }
 
-func openedOnce(t require.TestingT, d *Desk) {
+func openedOnce(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s := d.create(t, "s")
 	d.save(t, s.UID, 0, d.message(3, subscription.Leased))
-	require.NoError(t, d.Store.OpenDeliveries(ctx, s.UID, []ports.DeliveryCursor{{Partition: d.Entities[0].Partition, ReadThrough: 1}}))
+	require.NoError(t, d.Store.AddCursors(ctx, s.UID, []ports.DeliveryCursor{{Partition: d.Entities[0].Partition, ReadThrough: 1}}))
 	backlogs, err := d.Store.Backlogs(ctx, s.UID)
 	require.NoError(t, err)
 	for _, b := range backlogs {
@@ -265,7 +265,7 @@ func openedOnce(t require.TestingT, d *Desk) {
 	}
 }
 
-func rollsBack(t require.TestingT, d *Desk) {
+func rollsBack(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s := d.create(t, "s")
 	kept := d.message(1, subscription.Leased)
@@ -297,7 +297,7 @@ func rollsBack(t require.TestingT, d *Desk) {
 	require.Empty(t, decisions)
 }
 
-func excludes(t require.TestingT, d *Desk) {
+func excludes(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s := d.create(t, "s")
 	d.in(t, s.UID, 0, func(context.Context, ports.DeliveryTx) error {
@@ -331,7 +331,7 @@ func excludes(t require.TestingT, d *Desk) {
 	})
 }
 
-func otherPlaces(t require.TestingT, d *Desk) {
+func otherPlaces(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s, other := d.create(t, "s"), d.create(t, "other")
 	d.in(t, s.UID, 0, func(context.Context, ports.DeliveryTx) error {

@@ -24,9 +24,9 @@ func sized(bytes int) option {
 	}
 }
 
-// noMoreThan lets many make subscriptions at once: as many get one as the tenant may
+// subscriptionLimit lets many make subscriptions at once: as many get one as the tenant may
 // have, others of its ids find what is there, and one that is deleted makes room.
-func noMoreThan(t require.TestingT, d *Desk) {
+func subscriptionLimit(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	const most = 5
 	var all sync.WaitGroup
@@ -64,7 +64,7 @@ func noMoreThan(t require.TestingT, d *Desk) {
 
 // stateChanges changes a subscription in every way: its state is another one each time,
 // as it is when the cursors are read, and others' stay as they are.
-func stateChanges(t require.TestingT, d *Desk) {
+func stateChanges(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s, other := d.create(t, "s"), d.create(t, "other")
 	gone := d.ids.next()
@@ -76,7 +76,7 @@ func stateChanges(t require.TestingT, d *Desk) {
 		require.Len(t, all, 2)
 		backlogs, err := d.Store.Backlogs(ctx, s.UID)
 		require.NoError(t, err)
-		require.Equal(t, ports.MovedAt(backlogs), all[s.UID].Moved)
+		require.Equal(t, ports.HashCursors(backlogs), all[s.UID].CursorHash)
 		require.False(t, seen[all[s.UID]], "this was another change")
 		seen[all[s.UID]] = true
 		return all[s.UID], all[other.UID]
@@ -94,10 +94,10 @@ func stateChanges(t require.TestingT, d *Desk) {
 	require.Equal(t, before, after)
 }
 
-func countedParked(t require.TestingT, d *Desk) {
+func countedParked(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s, other := d.create(t, "s"), d.create(t, "other")
-	d.save(t, other.UID, 0, d.message(1, subscription.DeadState))
+	d.save(t, other.UID, 0, d.message(1, subscription.ParkedState))
 	list := []subscription.Message{d.message(1, subscription.Leased), d.message(2, subscription.Leased), d.message(3, subscription.Leased), d.message(4, subscription.Leased)}
 	list[3].Key = list[1].Key
 	d.save(t, s.UID, 0, list...)
@@ -126,7 +126,7 @@ func countedParked(t require.TestingT, d *Desk) {
 	}
 	counted(0, nil)
 	for _, i := range []int{1, 3} {
-		list[i].State = subscription.DeadState
+		list[i].State = subscription.ParkedState
 		d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
 			require.NoError(t, tx.Save(ctx, tx.Cursor(), list[i:i+1], nil))
 			require.Equal(t, (i+1)/2, tx.Cursor().Parked, "seen where it was parked")
@@ -153,7 +153,7 @@ func countedParked(t require.TestingT, d *Desk) {
 	counted(0, nil)
 }
 
-func withinBytes(t require.TestingT, d *Desk) {
+func withinBytes(t require.TestingT, d *SubscriptionFixture) {
 	const large = 100_000
 	d.Write(t, 0, 2, "one")
 	d.Write(t, 0, 3, "one", sized(large))
@@ -219,7 +219,7 @@ func RunDeliveryBytes(t *testing.T, newStore func(t *testing.T, clock ports.Cloc
 	store := newStore(t, clock)
 	for _, by := range []string{subscription.PerLegalEntity, subscription.PerStream, subscription.NoOrder} {
 		t.Run(by, func(t *testing.T) {
-			c := NewCounter(NewDesk(t, store, clock, "bytes-"+by), func(c *subscriptions.Config) { c.Bytes = bound })
+			c := NewDeliveryFixture(NewSubscriptionFixture(t, store, clock, "bytes-"+by), func(c *subscriptions.Config) { c.MaxBytes = bound })
 			c.Write(t, 0, 2, "small")
 			c.Write(t, 0, 7, "large", sized(large))
 			c.Write(t, 1, 1, "huge", sized(2*bound))
@@ -258,7 +258,7 @@ func RunDeliveryBytes(t *testing.T, newStore func(t *testing.T, clock ports.Cloc
 				})
 				settled, err := c.Service.Replay(t.Context(), subscriptions.Caller{Principal: c.Person}, "s", subscriptions.DeadLetterQuery{Limit: 1000}, "")
 				require.NoError(t, err)
-				require.Equal(t, subscriptions.Settled{Messages: events}, settled)
+				require.Equal(t, subscriptions.DeadLetterResult{Messages: events}, settled)
 			}
 			take(func(ids []event.ID) {
 				_, err := c.Service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: "s", EventIDs: ids})

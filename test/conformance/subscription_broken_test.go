@@ -59,11 +59,11 @@ func (b *brokenSubscriptions) Deliver(ctx context.Context, uid event.ID, p event
 	return b.Store.Deliver(ctx, uid, p, wait, inner)
 }
 
-func (b *brokenSubscriptions) Holding(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
+func (b *brokenSubscriptions) PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
 	if b.anywhere {
 		in = nil
 	}
-	return b.Store.Holding(ctx, uid, in, events)
+	return b.Store.PartitionsWithOpen(ctx, uid, in, events)
 }
 
 func (b *brokenSubscriptions) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
@@ -160,8 +160,8 @@ func inside(d brokenDelivery) func(ports.DeliveryTx) ports.DeliveryTx {
 	}
 }
 
-// passOn runs f and keeps its changes although it failed.
-func passOn(s *memory.Store, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error) {
+// wrapDelivery runs f and keeps its changes although it failed.
+func wrapDelivery(s *memory.Store, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error) {
 	var failed error
 	ran, err := s.Deliver(context.Background(), uid, p, wait, func(ctx context.Context, tx ports.DeliveryTx) error {
 		failed = f(ctx, tx)
@@ -192,7 +192,7 @@ func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
 				sub.Revision = there.Revision + 1
 			}
 		}}, "AChangeFromAnotherRevisionIsRefused"},
-		{"keeps what failed", brokenSubscriptions{deliver: passOn}, "WhatFailsLeavesNothing"},
+		{"keeps what failed", brokenSubscriptions{deliver: wrapDelivery}, "WhatFailsLeavesNothing"},
 		{"forgets who has a message", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) { m.Consumer = "" }})}, "MessagesComeBackAsTheyWere"},
 		{"forgets the term", brokenSubscriptions{tx: inside(brokenDelivery{cursor: func(c *ports.DeliveryCursor) { c.Term = 1 }})}, "MessagesComeBackAsTheyWere"},
 		{"leaves out nothing", brokenSubscriptions{tx: inside(brokenDelivery{but: func([]subscription.HeldKey) []subscription.HeldKey { return nil }})}, "PartsOfWhatIsOpenAreWhatTheySay"},
@@ -245,6 +245,6 @@ func subscriptionFails(p conformance.SubscriptionPromise, s conformance.Subscrip
 		}
 		failed = f.failed
 	}()
-	p.Check(f, conformance.NewDesk(f, s, clock, "tenant"))
+	p.Check(f, conformance.NewSubscriptionFixture(f, s, clock, "tenant"))
 	return f.failed
 }

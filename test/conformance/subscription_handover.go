@@ -47,7 +47,7 @@ func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) Fe
 	clock := NewClock()
 	store := newStore(t, clock)
 	cursors := query.NewCursorSealer([]byte("conformance"))
-	c := NewCounter(NewDesk(t, store, clock, "handover"), func(c *subscriptions.Config) { c.Cursors = cursors })
+	c := NewDeliveryFixture(NewSubscriptionFixture(t, store, clock, "handover"), func(c *subscriptions.Config) { c.Cursors = cursors })
 	feeds := query.NewFeeds(query.New(store, store, listed{store}, cursors), store, clock)
 	c.Subscribe(t, "reset", subscription.Settings{}, subscription.Filter{})
 
@@ -146,7 +146,7 @@ func okay(t *testing.T, err error) bool {
 
 // refusedCursors tries cursors that are none, are of another tenant or of another
 // question, and of a log that has lost its end.
-func refusedCursors(t *testing.T, c *Counter, feeds *query.Feeds) {
+func refusedCursors(t *testing.T, c *DeliveryFixture, feeds *query.Feeds) {
 	t.Helper()
 	ctx := context.Background()
 	create := func(id, cursor string) error {
@@ -171,7 +171,7 @@ func refusedCursors(t *testing.T, c *Counter, feeds *query.Feeds) {
 	require.Equal(t, at, made.Settings.Start.Cursor)
 
 	// A legal entity that nobody knew when the cursor was made begins at its beginning.
-	d := NewDesk(t, c.Store, c.Clock, "handover-2")
+	d := NewSubscriptionFixture(t, c.Store, c.Clock, "handover-2")
 	le, err := c.Store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: c.Tenant, Code: "CC", Name: "CC", TimeZone: "UTC", Status: "active", CreatedAt: c.Clock.Now()})
 	require.NoError(t, err)
 	c.Entities = append(c.Entities, le)

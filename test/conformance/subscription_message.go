@@ -14,12 +14,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-func wholeMessages(t require.TestingT, d *Desk) {
+func wholeMessages(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s := d.create(t, "s")
 	leased, retry, waiting := d.message(4, subscription.Leased), d.message(2, subscription.Retry), d.message(7, subscription.Waiting)
-	waiting.HandedAt, waiting.Attempts, waiting.Consumer, waiting.Code, waiting.Detail = time.Time{}, 0, "", "", ""
-	parked, later := d.message(3, subscription.DeadState), d.message(6, subscription.DeadState)
+	waiting.DeliveredAt, waiting.Attempts, waiting.Consumer, waiting.Code, waiting.Detail = time.Time{}, 0, "", "", ""
+	parked, later := d.message(3, subscription.ParkedState), d.message(6, subscription.ParkedState)
 	later.Key = parked.Key
 	d.save(t, s.UID, 0, leased, retry, waiting, later, parked)
 	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
@@ -62,7 +62,7 @@ func wholeMessages(t require.TestingT, d *Desk) {
 			continue
 		}
 		require.Equal(t, []int{0, 2, 2}, []int{b.InFlight, b.Waiting, b.Parked})
-		require.Equal(t, event.Sequence(4), b.First)
+		require.Equal(t, event.Sequence(4), b.FirstOpen)
 		require.Equal(t, leased.Due, b.NextDue)
 		require.Equal(t, event.Sequence(7), b.ReadThrough)
 		require.Equal(t, []int64{1, 2, 5, 6}, []int64{int64(b.Checkpoint), int64(b.Pending), b.Term, b.Counts.Retried})
@@ -72,12 +72,12 @@ func wholeMessages(t require.TestingT, d *Desk) {
 	require.Equal(t, backlogs, all[s.UID])
 }
 
-func dueOnly(t require.TestingT, d *Desk) {
+func dueOnly(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s, other := d.create(t, "s"), d.create(t, "other")
 	waiting := d.message(9, subscription.Waiting)
-	d.save(t, s.UID, 0, d.message(1, subscription.Leased), waiting, d.message(8, subscription.DeadState)) // due in a minute
-	d.save(t, other.UID, 1, d.message(2, subscription.Retry))                                             // in two
+	d.save(t, s.UID, 0, d.message(1, subscription.Leased), waiting, d.message(8, subscription.ParkedState)) // due in a minute
+	d.save(t, other.UID, 1, d.message(2, subscription.Retry))                                               // in two
 	find := func(uid event.ID) *ports.DueDelivery {
 		due, err := d.Store.Due(ctx, 1000)
 		require.NoError(t, err)
@@ -96,9 +96,9 @@ func dueOnly(t require.TestingT, d *Desk) {
 	require.Equal(t, &ports.DueDelivery{UID: other.UID, Partition: d.Entities[1].Partition}, find(other.UID))
 }
 
-func clearKeeps(t require.TestingT, d *Desk) {
+func clearKeeps(t require.TestingT, d *SubscriptionFixture) {
 	s := d.create(t, "s")
-	before, after := d.message(2, subscription.DeadState), d.message(5, subscription.DeadState)
+	before, after := d.message(2, subscription.ParkedState), d.message(5, subscription.ParkedState)
 	d.save(t, s.UID, 0, d.message(1, subscription.Leased), before, d.message(3, subscription.Retry), d.message(4, subscription.Waiting), after)
 	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error { return tx.Clear(ctx, 4) })
 	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
@@ -112,15 +112,15 @@ func clearKeeps(t require.TestingT, d *Desk) {
 	})
 }
 
-func parkedPages(t require.TestingT, d *Desk) {
+func parkedPages(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s, other := d.create(t, "s"), d.create(t, "other")
-	d.save(t, other.UID, 0, d.message(1, subscription.DeadState))
+	d.save(t, other.UID, 0, d.message(1, subscription.ParkedState))
 	partitions := []event.PartitionID{d.Entities[0].Partition, d.Entities[1].Partition}
 	wanted := map[event.ID]bool{}
 	for i := range partitions {
 		for n := event.Sequence(1); n <= 3; n++ {
-			m := d.message(n, subscription.DeadState)
+			m := d.message(n, subscription.ParkedState)
 			if n == 3 {
 				m.Code = "timeout"
 			}
@@ -156,7 +156,7 @@ func parkedPages(t require.TestingT, d *Desk) {
 	require.Equal(t, []ports.ParkedGroup{{Code: "case.broken", Messages: 4, First: now, Last: now}, {Code: "timeout", Messages: 2, First: now, Last: now}}, groups)
 }
 
-func decisionsStay(t require.TestingT, d *Desk) {
+func decisionsStay(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s := d.create(t, "s")
 	var ids []event.ID
@@ -178,7 +178,7 @@ func decisionsStay(t require.TestingT, d *Desk) {
 	require.Equal(t, ids[1], got[1].ID)
 }
 
-func breakerOpens(t require.TestingT, d *Desk) {
+func breakerOpens(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s := d.create(t, "s")
 	fail := func(i, n int) (opened bool) {
@@ -212,7 +212,7 @@ func breakerOpens(t require.TestingT, d *Desk) {
 }
 
 // breakerRace counts failures in both legal entities at once.
-func breakerRace(t require.TestingT, d *Desk) {
+func breakerRace(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	for round := range races {
 		s := d.create(t, fmt.Sprint("s-", round))
@@ -234,7 +234,7 @@ func breakerRace(t require.TestingT, d *Desk) {
 	}
 }
 
-func consumersLeave(t require.TestingT, d *Desk) {
+func consumersLeave(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s := d.create(t, "s")
 	_, err := d.Store.Consumers(ctx, s.UID, "a", time.Minute)
@@ -248,7 +248,7 @@ func consumersLeave(t require.TestingT, d *Desk) {
 	require.Equal(t, []string{"b", "c"}, rest)
 }
 
-func deleted(t require.TestingT, d *Desk) {
+func deleted(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s, other := d.create(t, "s"), d.create(t, "other")
 	d.save(t, s.UID, 0, d.message(1, subscription.Leased))
@@ -277,7 +277,7 @@ func deleted(t require.TestingT, d *Desk) {
 	require.Zero(t, backlogs[0].InFlight+backlogs[1].InFlight)
 }
 
-func eventsAt(t require.TestingT, d *Desk) {
+func eventsAt(t require.TestingT, d *SubscriptionFixture) {
 	ids := d.Write(t, 0, 5, "one")
 	got, err := d.Store.EventsAt(context.Background(), d.Entities[0].Partition, []event.Sequence{2, 4, 99})
 	require.NoError(t, err)

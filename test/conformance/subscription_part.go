@@ -10,12 +10,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// openParts asks for everything that a delivery reads of the open messages without
+// partialReads asks for everything that a delivery reads of the open messages without
 // reading them all.
-func openParts(t require.TestingT, d *Desk) {
+func partialReads(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s, other := d.create(t, "s"), d.create(t, "other")
-	leased, retry, parked := d.message(2, subscription.Leased), d.message(5, subscription.Retry), d.message(3, subscription.DeadState)
+	leased, retry, parked := d.message(2, subscription.Leased), d.message(5, subscription.Retry), d.message(3, subscription.ParkedState)
 	waiting := make([]subscription.Message, 4) // 4, 6, 7, 8; the keys of 6 and 8 are one
 	for i, n := range []event.Sequence{4, 6, 7, 8} {
 		waiting[i] = subscription.Message{Sequence: n, EventID: d.ids.next(), Key: subscription.Key{byte(n), 2}, State: subscription.Waiting, ChangedAt: d.Clock.Now()}
@@ -26,13 +26,13 @@ func openParts(t require.TestingT, d *Desk) {
 	d.save(t, s.UID, 1, elsewhere)
 	d.save(t, other.UID, 0, others)
 	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
-		named, err := tx.OpenOf(ctx, []event.ID{waiting[2].EventID, leased.EventID, parked.EventID, elsewhere.EventID, others.EventID, d.ids.next()})
+		named, err := tx.OpenByEvent(ctx, []event.ID{waiting[2].EventID, leased.EventID, parked.EventID, elsewhere.EventID, others.EventID, d.ids.next()})
 		require.NoError(t, err)
 		require.Equal(t, []subscription.Message{leased, waiting[2]}, named)
-		none, err := tx.OpenOf(ctx, nil)
+		none, err := tx.OpenByEvent(ctx, nil)
 		require.NoError(t, err)
 		require.Empty(t, none)
-		moving, err := tx.Moving(ctx)
+		moving, err := tx.Delivered(ctx)
 		require.NoError(t, err)
 		require.Equal(t, []subscription.Message{leased, retry}, moving)
 		n, err := tx.CountWaiting(ctx)
@@ -55,7 +55,7 @@ func openParts(t require.TestingT, d *Desk) {
 			require.Equal(t, c.want, found)
 		}
 		for _, want := range [][]event.Sequence{{2}, {2, 4}, {2, 4, 5}} {
-			lowest, err := tx.Lowest(ctx, len(want))
+			lowest, err := tx.LowestOpen(ctx, len(want))
 			require.NoError(t, err)
 			require.Equal(t, want, lowest)
 		}
@@ -75,7 +75,7 @@ func openParts(t require.TestingT, d *Desk) {
 		{nil, []event.ID{others.EventID}, []event.PartitionID{}},
 		{nil, nil, []event.PartitionID{}},
 	} {
-		found, err := d.Store.Holding(ctx, s.UID, c.in, c.events)
+		found, err := d.Store.PartitionsWithOpen(ctx, s.UID, c.in, c.events)
 		require.NoError(t, err)
 		require.Equal(t, c.want, found)
 	}

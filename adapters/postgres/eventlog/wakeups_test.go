@@ -21,9 +21,9 @@ import (
 )
 
 // watched runs a watch over a store. Without listening it polls only.
-func watched(t *testing.T, s *postgres.Store, wakeUps ports.WakeUps, poll time.Duration) *subscriptions.Watch {
+func watched(t *testing.T, s *postgres.Store, wakeUps ports.WakeUps, poll time.Duration) *subscriptions.HeadWatcher {
 	t.Helper()
-	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: s, WakeUps: wakeUps, Clock: system.Clock{}, Poll: poll})
+	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s, WakeUps: wakeUps, Clock: system.Clock{}, Poll: poll})
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { w.Run(ctx) })
@@ -32,7 +32,7 @@ func watched(t *testing.T, s *postgres.Store, wakeUps ports.WakeUps, poll time.D
 }
 
 // seen waits until a watch knows a head.
-func seen(t *testing.T, w *subscriptions.Watch, p event.PartitionID, want event.Sequence) {
+func seen(t *testing.T, w *subscriptions.HeadWatcher, p event.PartitionID, want event.Sequence) {
 	t.Helper()
 	limit := time.NewTimer(pgtest.AWhile)
 	defer limit.Stop()

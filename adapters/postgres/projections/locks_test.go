@@ -123,7 +123,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	books := pgtest.NewBooks(t, s, 12)
 	locked, free := books[:8], books[8:]
 	tries := &attempts{Store: s, met: map[event.PartitionID]bool{}}
-	watch := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: s, Clock: system.Clock{}, Poll: 20 * time.Millisecond})
+	watch := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s, Clock: system.Clock{}, Poll: 20 * time.Millisecond})
 	runner, err := projections.New(projections.Config{Store: tries, Register: s, Heads: watch, Clock: system.Clock{}},
 		[]module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: pgtest.Applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
 			for _, e := range b.Events {

@@ -40,7 +40,7 @@ func TestWhoIsFarBehindReadsLittle(t *testing.T) {
 	clock := conformance.NewClock()
 	counter := &rowCounter{}
 	s := pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock), func(c *postgres.Config) { c.Tracer = counter })
-	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "behind"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "behind"), nil)
 	const streams, events = 5, 3000
 	for i := range events / 200 {
 		c.Write(t, 0, 200, fmt.Sprint(i%streams))
@@ -60,7 +60,7 @@ func TestWhoIsFarBehindReadsLittle(t *testing.T) {
 		}
 		out, err := c.Service.Acknowledge(t.Context(), c.Person, a)
 		require.NoError(t, err)
-		require.Equal(t, len(of), out.Taken)
+		require.Equal(t, len(of), out.Applied)
 	}
 	// One has a message of each stream, and others have looked for a stream that is free.
 	var held []subscriptions.Delivery
@@ -93,7 +93,7 @@ func TestWhoIsFarBehindReadsLittle(t *testing.T) {
 	}
 }
 
-func subscriptionOf(t *testing.T, c *conformance.Counter, id string) subscription.Subscription {
+func subscriptionOf(t *testing.T, c *conformance.DeliveryFixture, id string) subscription.Subscription {
 	t.Helper()
 	sub, err := c.Store.Subscription(t.Context(), c.Tenant, id)
 	require.NoError(t, err)

@@ -191,7 +191,7 @@ func (d *deliveryTx) Save(ctx context.Context, c ports.DeliveryCursor, changed [
 		gone = append(gone, int64(n))
 	}
 	for i := range changed {
-		if changed[i].State != subscription.DeadState {
+		if changed[i].State != subscription.ParkedState {
 			open = append(open, changed[i])
 			continue
 		}
@@ -262,7 +262,7 @@ func (d *deliveryTx) columns(messages []subscription.Message) *backbonedb.SaveMe
 		p.Consumers = append(p.Consumers, m.Consumer)
 		p.Attempts = append(p.Attempts, int32(m.Attempts))
 		p.Due = append(p.Due, at(m.Due))
-		p.Handed = append(p.Handed, at(m.HandedAt))
+		p.Handed = append(p.Handed, at(m.DeliveredAt))
 		p.Codes = append(p.Codes, m.Code)
 		p.Details = append(p.Details, m.Detail)
 		p.Changed = append(p.Changed, m.ChangedAt)
@@ -313,8 +313,8 @@ func (d *deliveryTx) Record(ctx context.Context, decisions []ports.ParkedDecisio
 
 // What a delivery reads of the open messages where it does not need them all.
 
-// Holding implements ports.Deliveries.
-func (s *Store) Holding(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
+// PartitionsWithOpen implements ports.Deliveries.
+func (s *Store) PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
 	partitions := partitionNumbers(in)
 	if len(in) == 0 {
 		cursors, err := s.queries.ListSubscriptionCursors(ctx, s.db.Reads, pg.UUID(uid))
@@ -333,12 +333,12 @@ func (s *Store) Holding(ctx context.Context, uid event.ID, in []event.PartitionI
 	return out, pg.Translate(ctx, err)
 }
 
-func (d *deliveryTx) OpenOf(ctx context.Context, events []event.ID) ([]subscription.Message, error) {
+func (d *deliveryTx) OpenByEvent(ctx context.Context, events []event.ID) ([]subscription.Message, error) {
 	rows, err := d.store.queries.ListOpenMessagesOf(ctx, d.tx, &backbonedb.ListOpenMessagesOfParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), EventIds: uuids(events)})
 	return messagesOf(rows), err
 }
 
-func (d *deliveryTx) Moving(ctx context.Context) ([]subscription.Message, error) {
+func (d *deliveryTx) Delivered(ctx context.Context) ([]subscription.Message, error) {
 	rows, err := d.store.queries.ListMovingMessages(ctx, d.tx, &backbonedb.ListMovingMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)})
 	return messagesOf(rows), err
 }
@@ -360,7 +360,7 @@ func (d *deliveryTx) CountWaiting(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-func (d *deliveryTx) Lowest(ctx context.Context, limit int) ([]event.Sequence, error) {
+func (d *deliveryTx) LowestOpen(ctx context.Context, limit int) ([]event.Sequence, error) {
 	found, err := d.store.queries.ListLowestMessages(ctx, d.tx, &backbonedb.ListLowestMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), PageSize: pg.PageSize(limit)})
 	out := make([]event.Sequence, len(found))
 	for i, n := range found {
@@ -389,7 +389,7 @@ func messagesOf[R messageRow](rows []R) []subscription.Message {
 		r := backbonedb.ListOpenMessagesRow(rows[i])
 		out[i] = subscription.Message{
 			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.State(r.State), Consumer: r.Consumer, Attempts: int(r.Attempts),
-			Due: pg.TimeOrZero(r.DueAt), HandedAt: pg.TimeOrZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
+			Due: pg.TimeOrZero(r.DueAt), DeliveredAt: pg.TimeOrZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
 		}
 		copy(out[i].Key[:], r.OrderKey)
 	}

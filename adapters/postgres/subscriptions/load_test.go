@@ -30,7 +30,7 @@ type drainage struct {
 }
 
 // drain takes and acknowledges until n events came, each exactly once and in order.
-func (d *drainage) drain(t *testing.T, c *conformance.Counter, n, limit int) {
+func (d *drainage) drain(t *testing.T, c *conformance.DeliveryFixture, n, limit int) {
 	t.Helper()
 	for got := 0; got < n; {
 		batch, err := c.Service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: d.by, Limit: limit})
@@ -45,7 +45,7 @@ func (d *drainage) drain(t *testing.T, c *conformance.Counter, n, limit int) {
 		got += len(ids)
 		out, err := c.Service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: d.by, EventIDs: ids})
 		require.NoError(t, err)
-		require.Equal(t, len(ids), out.Taken)
+		require.Equal(t, len(ids), out.Applied)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestDrillCatchUpCostPerBatch(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	dsn := ownServer(t)
-	c := conformance.NewCounter(conformance.NewDesk(t, pgtest.Open(t, dsn, pgtest.WithClock(clock)), clock, "catch-up"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Open(t, dsn, pgtest.WithClock(clock)), clock, "catch-up"), nil)
 	const events, part, limit = 10_000, 1000, 100
 	for i := range events / 250 {
 		c.Write(t, 0, 250, fmt.Sprint(i%10))
@@ -95,9 +95,9 @@ func TestDrillCatchUpCostPerBatch(t *testing.T) {
 			counter := &statementCounter{}
 			traced := func(config *postgres.Config) { pgtest.WithClock(clock)(config); config.Tracer = counter }
 			pages = pagesOf(t, dsn, "event|subscription", traced, func(node *postgres.Store) {
-				desk := *c.Desk
+				desk := *c.SubscriptionFixture
 				desk.Store = node
-				d.drain(t, conformance.NewCounter(&desk, nil), n, limit)
+				d.drain(t, conformance.NewDeliveryFixture(&desk, nil), n, limit)
 			})
 			return pages, int(counter.heads.Load() + counter.states.Load() + counter.others.Load())
 		}
@@ -129,7 +129,7 @@ func TestDrillBackendKilledDuringPoll(t *testing.T) {
 		}
 	}}
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { c.Tracer = tracer })
-	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "killed"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "killed"), nil)
 	c.Write(t, 0, 50, "one")
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
 	armed.Store(true)
@@ -153,7 +153,7 @@ func (k *backendKiller) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQuery
 
 // await polls until something is handed out, as consumers do: no poll waits longer than
 // delivery.MaxWait.
-func await(ctx context.Context, c *conformance.Counter, id string) (got int64) {
+func await(ctx context.Context, c *conformance.DeliveryFixture, id string) (got int64) {
 	for ctx.Err() == nil && got == 0 {
 		batch, err := c.Service.Poll(ctx, c.Person, subscriptions.Poll{ID: id, Limit: 10, Wait: subscriptions.MaxWait})
 		if err != nil {
@@ -170,12 +170,12 @@ func TestIdleSubscriptionsAskNothing(t *testing.T) {
 	clock := conformance.NewClock()
 	counter := &statementCounter{}
 	s := pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock), func(c *postgres.Config) { c.Tracer = counter })
-	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "idle"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "idle"), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	defer cancel()
-	waiting.Go(func() { c.Watch.Run(ctx) })
+	waiting.Go(func() { c.Heads.Run(ctx) })
 	c.Write(t, 0, 1, "one")
 	const idle = 200
 	var got atomic.Int64
@@ -203,14 +203,14 @@ func TestSubscriptionsThatWaitForAnswersLookTogether(t *testing.T) {
 	clock := conformance.NewClock()
 	counter := &statementCounter{}
 	s := pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock), func(c *postgres.Config) { c.Tracer = counter })
-	quick := func(c *subscriptions.Config) { c.Recheck = 50 * time.Millisecond }
-	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "open"), quick)
-	elsewhere := conformance.NewCounter(c.Desk, nil).Service
+	quick := func(c *subscriptions.Config) { c.RecheckInterval = 50 * time.Millisecond }
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "open"), quick)
+	elsewhere := conformance.NewDeliveryFixture(c.SubscriptionFixture, nil).Service
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	defer cancel()
-	waiting.Go(func() { c.Watch.Run(ctx) })
+	waiting.Go(func() { c.Heads.Run(ctx) })
 	written := c.Write(t, 0, 2, "one")
 	const consumers = 100
 	var got atomic.Int64
@@ -239,7 +239,7 @@ func TestSubscriptionsThatWaitForAnswersLookTogether(t *testing.T) {
 	for _, id := range []string{"s-0", "s-1"} {
 		out, err := elsewhere.Acknowledge(ctx, c.Person, subscriptions.Acknowledgement{ID: id, EventIDs: written[:1]})
 		require.NoError(t, err)
-		require.Equal(t, 1, out.Taken)
+		require.Equal(t, 1, out.Applied)
 	}
 	testkit.Eventually(t, pgtest.AWhile, func() bool { return got.Load() == 1 }, "what was waited for was answered on another node")
 	_, err := elsewhere.Resume(ctx, subscriptions.Caller{Principal: c.Person}, "s-1")

@@ -55,7 +55,7 @@ func TestALockedSubscriptionCursorLeavesConnectionsToTheOthers(t *testing.T) {
 	dsn := pgtest.Database(t)
 	const connections = 4
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { c.ReadPoolSize = connections })
-	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "t"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "t"), nil)
 	c.Subscribe(t, "till", subscription.Settings{}, subscription.Filter{})
 	sub, err := s.Subscription(t.Context(), c.Tenant, "till")
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestDrillCursorWaitersTimeOut(t *testing.T) {
 	dsn := pgtest.Database(t)
 	const patience = 5 * time.Second
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { pgtest.ForLocks(c, patience) })
-	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "t"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "t"), nil)
 	c.Subscribe(t, "till", subscription.Settings{}, subscription.Filter{})
 	sub, err := s.Subscription(t.Context(), c.Tenant, "till")
 	require.NoError(t, err)

@@ -36,7 +36,7 @@ func TestParkedMessagesOfTheReleaseBeforeStayParked(t *testing.T) {
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock))
-	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "upgraded"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "upgraded"), nil)
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream}, subscription.Filter{})
 	written := c.Write(t, 0, 3, "one")
 	other := c.Write(t, 0, 2, "two")
@@ -56,9 +56,9 @@ func TestParkedMessagesOfTheReleaseBeforeStayParked(t *testing.T) {
 	require.NoError(t, err)
 	pgtest.Execute(t, dsn, "SET ROLE backbone_owner;"+string(migration))
 
-	desk := *c.Desk
+	desk := *c.SubscriptionFixture
 	desk.Store = pgtest.Open(t, dsn, pgtest.WithClock(clock))
-	c = conformance.NewCounter(&desk, nil)
+	c = conformance.NewDeliveryFixture(&desk, nil)
 	caller := subscriptions.Caller{Principal: c.Person}
 	there, err := c.Service.Get(t.Context(), caller, "s")
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func TestParkedMessagesOfTheReleaseBeforeStayParked(t *testing.T) {
 	require.Len(t, page.DeadLetters, 2)
 	first := page.DeadLetters[0]
 	require.Equal(t, written[0], first.EventID)
-	require.Equal(t, []any{"AA", 6, "case.broken", "at line 3", subscription.DeadState}, []any{first.LegalEntity, first.Attempts, first.Code, first.Detail, first.State})
+	require.Equal(t, []any{"AA", 6, "case.broken", "at line 3", subscription.ParkedState}, []any{first.LegalEntity, first.Attempts, first.Code, first.Detail, first.State})
 	_, err = c.Service.Discard(t.Context(), caller, "s", subscriptions.DeadLetterQuery{EventIDs: other[:1], Limit: 10}, "not needed")
 	require.NoError(t, err)
 	require.Equal(t, other[1:], poll())
@@ -94,7 +94,7 @@ func TestWhatIsParkedTwiceIsOneDeadLetter(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()
-	c := conformance.NewCounter(conformance.NewDesk(t, pgtest.Open(t, dsn, pgtest.WithClock(clock)), clock, "t"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Open(t, dsn, pgtest.WithClock(clock)), clock, "t"), nil)
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder}, subscription.Filter{})
 	written := c.Write(t, 0, 3, "one")
 	refuse := func(code string, ids ...event.ID) {
@@ -102,7 +102,7 @@ func TestWhatIsParkedTwiceIsOneDeadLetter(t *testing.T) {
 		require.NoError(t, err)
 		answered, err := c.Service.Refuse(t.Context(), c.Person, subscriptions.Refusal{ID: "s", EventIDs: ids, Action: subscription.Park, Code: code})
 		require.NoError(t, err)
-		require.Equal(t, len(ids), answered.Taken)
+		require.Equal(t, len(ids), answered.Applied)
 	}
 	refuse("once", written[0])
 	pgtest.Execute(t, dsn, `DELETE FROM backbone.subscription_messages; UPDATE backbone.subscription_cursors SET read_through = 0, checkpoint = 0`)
@@ -141,7 +141,7 @@ func TestDrillPollCostWithDeadLetters(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()
-	c := conformance.NewCounter(conformance.NewDesk(t, pgtest.Open(t, dsn, pgtest.WithClock(clock)), clock, "letters"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Open(t, dsn, pgtest.WithClock(clock)), clock, "letters"), nil)
 	conn := pgtest.Connect(t, dsn)
 	pgtest.Execute(t, dsn, `ALTER TABLE backbone.subscription_parked SET (autovacuum_enabled = off)`)
 	const (
@@ -159,9 +159,9 @@ func TestDrillPollCostWithDeadLetters(t *testing.T) {
 		require.NoError(t, err)
 		parkMany(t, conn, sub, c.Entities[0].Partition, parked, parked/10)
 		looked := pagesOf(t, dsn, "subscription_parked", pgtest.WithClock(clock), func(node *postgres.Store) {
-			desk := *c.Desk
+			desk := *c.SubscriptionFixture
 			desk.Store = node
-			service := conformance.NewCounter(&desk, nil).Service
+			service := conformance.NewDeliveryFixture(&desk, nil).Service
 			for range polls {
 				batch, err := service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: by, Limit: atOnce})
 				require.NoError(t, err)
@@ -172,7 +172,7 @@ func TestDrillPollCostWithDeadLetters(t *testing.T) {
 				}
 				answered, err := service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: by, EventIDs: ids})
 				require.NoError(t, err)
-				require.Equal(t, atOnce, answered.Taken)
+				require.Equal(t, atOnce, answered.Applied)
 			}
 		})
 		t.Logf("%d polls and answers of %d by %s looked at %d pages of dead letters", polls, atOnce, by, looked)
@@ -220,7 +220,7 @@ func TestDeadLettersGoWithTheirSubscription(t *testing.T) {
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock))
-	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "t"), func(config *subscriptions.Config) { config.Measure = 1 })
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "t"), func(config *subscriptions.Config) { config.MeasureInterval = 1 })
 	c.Write(t, 0, 2, "one")
 	c.Write(t, 1, 1, "two")
 	for _, id := range []string{"goes", "stays"} {
@@ -253,7 +253,7 @@ func TestDeadLettersGoWithTheirSubscription(t *testing.T) {
 	page, err := c.Service.DeadLetters(t.Context(), subscriptions.Caller{Principal: c.Person}, "stays", subscriptions.DeadLetterQuery{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.DeadLetters, 3)
-	removed, err := s.RemoveRemains(t.Context())
+	removed, err := s.RemoveOrphanedMessages(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, removed)
 }

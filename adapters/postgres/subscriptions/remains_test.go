@@ -19,7 +19,7 @@ func TestOldRetriesHideNoEndedLease(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	s := pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock))
-	c := conformance.NewCounter(conformance.NewDesk(t, s, clock, "t"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "t"), nil)
 	var uids []event.ID
 	for i, state := range []subscription.State{subscription.Retry, subscription.Leased} {
 		c.Subscribe(t, string(state), subscription.Settings{}, subscription.Filter{})

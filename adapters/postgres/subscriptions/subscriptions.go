@@ -60,7 +60,7 @@ func subscriptionOf(r *backbonedb.BackboneSubscription) (subscription.Subscripti
 	}
 	return subscription.Subscription{
 		UID: r.Uid.Bytes, TenantID: r.TenantID, ID: r.ID, SubscriberType: r.SubscriberType, SubscriberID: r.SubscriberID,
-		Filter: d.Filter, Settings: d.Settings, Moved: d.Moved, Status: subscription.Status(r.Status), Owner: r.Owner, Revision: r.Revision,
+		Filter: d.Filter, Settings: d.Settings, ResetStart: d.Moved, Status: subscription.Status(r.Status), Owner: r.Owner, Revision: r.Revision,
 		CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(), Failures: int(r.Failures),
 		LastFailure: subscription.Failure{Code: r.FailureCode.String, At: pg.TimeOrZero(r.FailedAt)},
 	}, nil
@@ -68,7 +68,7 @@ func subscriptionOf(r *backbonedb.BackboneSubscription) (subscription.Subscripti
 
 // CreateSubscription implements ports.Subscriptions.
 func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, most int) (stored subscription.Subscription, created bool, err error) {
-	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.Moved})
+	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.ResetStart})
 	if err != nil {
 		return sub, false, err
 	}
@@ -95,7 +95,7 @@ func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscri
 				return err
 			}
 			if there > int64(most) {
-				return subscription.TooMany(most)
+				return subscription.LimitReached(most)
 			}
 		}
 		return s.insertCursors(ctx, tx, sub.UID, cursors)
@@ -151,7 +151,7 @@ func (s *Store) Subscriptions(ctx context.Context, tenantID string) ([]subscript
 
 // ChangeSubscription implements ports.Subscriptions.
 func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscription) error {
-	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.Moved})
+	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.ResetStart})
 	if err != nil {
 		return err
 	}
@@ -199,9 +199,9 @@ func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
 	return pg.Translate(ctx, s.queries.DeleteSubscriptionConsumers(ctx, s.db.Reads, pg.UUID(uid)))
 }
 
-// RemoveRemains implements ports.Deliveries. Nobody parks for a subscription that is
+// RemoveOrphanedMessages implements ports.Deliveries. Nobody parks for a subscription that is
 // gone, so no lock is needed.
-func (s *Store) RemoveRemains(ctx context.Context) (removed int, err error) {
+func (s *Store) RemoveOrphanedMessages(ctx context.Context) (removed int, err error) {
 	left, err := s.queries.ListParkedRemains(ctx, s.db.Reads)
 	for _, r := range left {
 		var rows int64
@@ -213,8 +213,8 @@ func (s *Store) RemoveRemains(ctx context.Context) (removed int, err error) {
 	return removed, pg.Translate(ctx, err)
 }
 
-// OpenDeliveries implements ports.Deliveries.
-func (s *Store) OpenDeliveries(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
+// AddCursors implements ports.Deliveries.
+func (s *Store) AddCursors(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
 	return pg.Translate(ctx, s.insertCursors(ctx, s.db.Reads, uid, cursors))
 }
 
@@ -248,7 +248,7 @@ func (s *Store) DeliveryStates(ctx context.Context, uids []event.ID) (map[event.
 	}
 	out := make(map[event.ID]ports.DeliveryState, len(rows))
 	for _, r := range rows {
-		out[r.Uid.Bytes] = ports.DeliveryState{Revision: r.Revision, Moved: r.Moved}
+		out[r.Uid.Bytes] = ports.DeliveryState{Revision: r.Revision, CursorHash: r.Moved}
 	}
 	return out, nil
 }
@@ -286,7 +286,7 @@ func backlogsOf(cursors []backbonedb.BackboneSubscriptionCursor, counts []backbo
 			return nil, fault.New(fault.Internal, pg.CodeInternal, "the counts of a subscription cannot be read; delete it and make it again")
 		}
 		if n := open[place{c.Subscription.Bytes, c.PartitionID}]; n != nil {
-			b.First, b.InFlight, b.Waiting = event.Sequence(n.First), int(n.InFlight), int(n.Waiting)
+			b.FirstOpen, b.InFlight, b.Waiting = event.Sequence(n.First), int(n.InFlight), int(n.Waiting)
 			if n.NextDue.Unix() != 0 {
 				b.NextDue = n.NextDue.UTC()
 			}
@@ -399,8 +399,8 @@ func (s *Store) parkedMessages(ctx context.Context, db backbonedb.DBTX, uid even
 	for i := range rows {
 		r := &rows[i]
 		out[i] = ports.ParkedMessage{Partition: event.PartitionID(r.PartitionID), Message: subscription.Message{
-			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.DeadState, Consumer: r.Consumer, Attempts: int(r.Attempts),
-			HandedAt: pg.TimeOrZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
+			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.ParkedState, Consumer: r.Consumer, Attempts: int(r.Attempts),
+			DeliveredAt: pg.TimeOrZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
 		}}
 		copy(out[i].Key[:], r.OrderKey)
 	}

@@ -131,7 +131,7 @@ func (h heads) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
 	return all, nil
 }
 
-func (h heads) Looked() time.Time { return h.clock.Now() }
+func (h heads) LastRead() time.Time { return h.clock.Now() }
 
 // node runs a node until stop.
 func (g *rig) node(t *testing.T) (r *projections.Runner, stop func()) {

@@ -71,7 +71,7 @@ func TestClocksThatJump(t *testing.T) {
 		c := &jumpingClock{}
 		clocks[i] = c
 		s := pgtest.Open(t, dsn, func(config *postgres.Config) { config.Clock, config.MaxClockSkew = c, 365*24*time.Hour })
-		w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: s, Clock: c, Poll: 20 * time.Millisecond})
+		w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s, Clock: c, Poll: 20 * time.Millisecond})
 		running.Go(func() { w.Run(ctx) })
 		runner, err := projections.New(projections.Config{
 			Store: s, Register: s, Leases: s.Leases(), Heads: w, Node: fmt.Sprintf("n%d", i), Clock: c,
@@ -86,7 +86,7 @@ func TestClocksThatJump(t *testing.T) {
 		})})
 		require.NoError(t, err)
 		running.Go(func() { runner.Run(ctx) })
-		service := subscriptions.New(subscriptions.Config{Store: s, Log: s, Access: readsAll{s}, Watch: w, IDs: system.NewIDs(), Clock: c, Sweep: 50 * time.Millisecond})
+		service := subscriptions.New(subscriptions.Config{Store: s, Log: s, Access: readsAll{s}, Heads: w, IDs: system.NewIDs(), Clock: c, ExpireInterval: 50 * time.Millisecond})
 		running.Go(func() { service.Run(ctx) })
 		made.Do(func() {
 			_, created, err := service.Create(ctx, person, subscription.Subscription{

@@ -33,14 +33,14 @@ type DeadLetterPage struct {
 	Next        string // "": there are no more
 }
 
-// seen gives the legal entities that the caller may know of and that the subscription
+// visiblePartitions gives the legal entities that the caller may know of and that the subscription
 // has a cursor in, by partition.
-func (s *Service) seen(ctx context.Context, c Caller, sub *subscription.Subscription, legalEntity string) ([]event.PartitionID, map[event.PartitionID]string, error) {
+func (s *Service) visiblePartitions(ctx context.Context, c Caller, sub *subscription.Subscription, legalEntity string) ([]event.PartitionID, map[event.PartitionID]string, error) {
 	entities, err := s.config.Access.Visible(ctx, c.Principal)
 	if err != nil {
 		return nil, nil, err
 	}
-	there, err := s.config.Store.Backlogs(ctx, sub.UID)
+	backlogs, err := s.config.Store.Backlogs(ctx, sub.UID)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,7 +48,7 @@ func (s *Service) seen(ctx context.Context, c Caller, sub *subscription.Subscrip
 	var out []event.PartitionID
 	for _, le := range entities {
 		if (legalEntity == "" || legalEntity == le.Code) &&
-			slices.ContainsFunc(there, func(b ports.DeliveryBacklog) bool { return b.Partition == le.Partition }) {
+			slices.ContainsFunc(backlogs, func(b ports.DeliveryBacklog) bool { return b.Partition == le.Partition }) {
 			codes[le.Partition] = le.Code
 			out = append(out, le.Partition)
 		}
@@ -59,15 +59,15 @@ func (s *Service) seen(ctx context.Context, c Caller, sub *subscription.Subscrip
 
 // DeadLetters lists parked messages. Faults: subscription.not_found, cursor.malformed.
 func (s *Service) DeadLetters(ctx context.Context, c Caller, id string, q DeadLetterQuery) (DeadLetterPage, error) {
-	sub, err := s.find(ctx, c, id)
+	sub, err := s.findManaged(ctx, c, id)
 	if err != nil {
 		return DeadLetterPage{}, err
 	}
-	from, after, ok := parsePlace(q.After)
+	from, after, ok := parseDeadLetterCursor(q.After)
 	if !ok {
 		return DeadLetterPage{}, fault.New(fault.Invalid, "cursor.malformed", "this is not a cursor; use next_cursor of the page before, unchanged").WithField("cursor")
 	}
-	partitions, codes, err := s.seen(ctx, c, &sub, q.LegalEntity)
+	partitions, codes, err := s.visiblePartitions(ctx, c, &sub, q.LegalEntity)
 	if err != nil {
 		return DeadLetterPage{}, err
 	}
@@ -87,7 +87,7 @@ func (s *Service) DeadLetters(ctx context.Context, c Caller, id string, q DeadLe
 	return out, nil
 }
 
-func parsePlace(text string) (event.PartitionID, event.Sequence, bool) {
+func parseDeadLetterCursor(text string) (event.PartitionID, event.Sequence, bool) {
 	if text == "" {
 		return 0, 0, true
 	}
@@ -103,11 +103,11 @@ func parsePlace(text string) (event.PartitionID, event.Sequence, bool) {
 // DeadLetterGroups counts parked messages by the code of their failure, the most
 // frequent first.
 func (s *Service) DeadLetterGroups(ctx context.Context, c Caller, id string) ([]ports.ParkedGroup, error) {
-	sub, err := s.find(ctx, c, id)
+	sub, err := s.findManaged(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
-	partitions, _, err := s.seen(ctx, c, &sub, "")
+	partitions, _, err := s.visiblePartitions(ctx, c, &sub, "")
 	if err != nil {
 		return nil, err
 	}
@@ -129,11 +129,11 @@ func (s *Service) DeadLetter(ctx context.Context, c Caller, id string, eventID e
 // Decisions lists what was decided about dead letters and skipped messages, newest
 // first.
 func (s *Service) Decisions(ctx context.Context, c Caller, id string, limit int) ([]ports.ParkedDecision, map[event.PartitionID]string, error) {
-	sub, err := s.find(ctx, c, id)
+	sub, err := s.findManaged(ctx, c, id)
 	if err != nil {
 		return nil, nil, err
 	}
-	partitions, codes, err := s.seen(ctx, c, &sub, "")
+	partitions, codes, err := s.visiblePartitions(ctx, c, &sub, "")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -141,64 +141,64 @@ func (s *Service) Decisions(ctx context.Context, c Caller, id string, limit int)
 	return out, codes, err
 }
 
-// Settled says how many dead letters were replayed or discarded, and whether the same
+// DeadLetterResult says how many dead letters were replayed or discarded, and whether the same
 // question would find more.
-type Settled struct {
+type DeadLetterResult struct {
 	Messages int
 	HasMore  bool
 }
 
 // Replay hands parked messages out again, at most Limit of them, each with all its
 // attempts ahead. It is recorded.
-func (s *Service) Replay(ctx context.Context, c Caller, id string, q DeadLetterQuery, reason string) (Settled, error) {
-	return s.settleDead(ctx, c, id, q, "replay", reason)
+func (s *Service) Replay(ctx context.Context, c Caller, id string, q DeadLetterQuery, reason string) (DeadLetterResult, error) {
+	return s.resolveDeadLetters(ctx, c, id, q, "replay", reason)
 }
 
 // Discard gives parked messages up, at most Limit of them. Who did it and why is kept
 // for good. Fault subscription.reason_missing.
-func (s *Service) Discard(ctx context.Context, c Caller, id string, q DeadLetterQuery, reason string) (Settled, error) {
+func (s *Service) Discard(ctx context.Context, c Caller, id string, q DeadLetterQuery, reason string) (DeadLetterResult, error) {
 	if strings.TrimSpace(reason) == "" {
-		return Settled{}, fault.New(fault.Invalid, "subscription.reason_missing", "say why these messages are given up; it is kept for auditors").WithField("/reason")
+		return DeadLetterResult{}, fault.New(fault.Invalid, "subscription.reason_missing", "say why these messages are given up; it is kept for auditors").WithField("/reason")
 	}
-	return s.settleDead(ctx, c, id, q, "discard", reason)
+	return s.resolveDeadLetters(ctx, c, id, q, "discard", reason)
 }
 
-func (s *Service) settleDead(ctx context.Context, c Caller, id string, q DeadLetterQuery, action, reason string) (Settled, error) {
+func (s *Service) resolveDeadLetters(ctx context.Context, c Caller, id string, q DeadLetterQuery, action, reason string) (DeadLetterResult, error) {
 	if err := checkReason(reason); err != nil {
-		return Settled{}, err
+		return DeadLetterResult{}, err
 	}
-	sub, err := s.find(ctx, c, id)
+	sub, err := s.findManaged(ctx, c, id)
 	if err != nil {
-		return Settled{}, err
+		return DeadLetterResult{}, err
 	}
-	partitions, _, err := s.seen(ctx, c, &sub, q.LegalEntity)
+	partitions, _, err := s.visiblePartitions(ctx, c, &sub, q.LegalEntity)
 	if err != nil {
-		return Settled{}, err
+		return DeadLetterResult{}, err
 	}
-	var out Settled
+	var out DeadLetterResult
 	for _, p := range partitions {
 		left := q.Limit - out.Messages
-		var settled int
+		var resolved int
 		var more bool
 		var counts subscription.Counts
-		err := s.deliver(ctx, sub.UID, p, func(ctx context.Context, tx ports.DeliveryTx) error {
-			settled, more = 0, false
-			dead, err := tx.Parked(ctx, ports.ParkedQuery{EventIDs: q.EventIDs, Code: q.Code, Limit: left + 1})
+		err := s.withLock(ctx, sub.UID, p, func(ctx context.Context, tx ports.DeliveryTx) error {
+			resolved, more = 0, false
+			parked, err := tx.Parked(ctx, ports.ParkedQuery{EventIDs: q.EventIDs, Code: q.Code, Limit: left + 1})
 			if err != nil {
 				return err
 			}
-			if more = len(dead) > left; more {
-				dead = dead[:left]
+			if more = len(parked) > left; more {
+				parked = parked[:left]
 			}
-			if len(dead) == 0 {
+			if len(parked) == 0 {
 				return nil
 			}
-			w, err := window(ctx, tx, &sub)
+			w, err := openWindow(ctx, tx, &sub)
 			if err != nil {
 				return err
 			}
-			decisions := make([]ports.ParkedDecision, 0, len(dead))
-			for _, m := range dead {
+			decisions := make([]ports.ParkedDecision, 0, len(parked))
+			for _, m := range parked {
 				decisions = append(decisions, s.decision(c.Principal, m, action, reason))
 				if action == "replay" {
 					w.Replay(m)
@@ -209,19 +209,19 @@ func (s *Service) settleDead(ctx context.Context, c Caller, id string, q DeadLet
 			if err := tx.Record(ctx, decisions); err != nil {
 				return err
 			}
-			settled, counts = len(dead), w.Counts
-			return store(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
+			resolved, counts = len(parked), w.Counts
+			return saveWindow(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
 		})
 		if err != nil {
 			return out, err
 		}
-		out.Messages += settled
+		out.Messages += resolved
 		s.observe(&sub, counts)
 		if more {
 			out.HasMore = true
 			break
 		}
 	}
-	s.kicks.kick(sub.UID)
+	s.wakeUps.wake(sub.UID)
 	return out, nil
 }

@@ -81,13 +81,13 @@ func (s *series) has(id string) bool {
 func TestNothingIsLeftOfSubscriptionsThatAreGone(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	desk := conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	desk := conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t")
 	store := &littered{Store: desk.Store, ghost: event.ID{9, 9}, removed: make(chan event.ID, 1)}
 	observer := &series{shown: map[string]bool{}}
-	c := conformance.NewCounter(desk, func(config *subscriptions.Config) {
-		config.Store, config.Observer, config.Measure = store, observer, time.Millisecond
+	c := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) {
+		config.Store, config.Observer, config.MeasureInterval = store, observer, time.Millisecond
 	})
-	other := conformance.NewCounter(desk, nil) // another node
+	other := conformance.NewDeliveryFixture(desk, nil) // another node
 	c.Subscribe(t, "stays", subscription.Settings{}, subscription.Filter{})
 	c.Subscribe(t, "goes", subscription.Settings{}, subscription.Filter{})
 	ctx, stop := context.WithCancel(t.Context())
@@ -110,9 +110,9 @@ func TestNothingIsLeftOfSubscriptionsThatAreGone(t *testing.T) {
 func TestTheOrderDoesNotChangeUnderAHandOutUnderWay(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	desk := conformance.NewDesk(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	desk := conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t")
 	store := &littered{Store: desk.Store}
-	c := conformance.NewCounter(desk, func(config *subscriptions.Config) { config.Store = store })
+	c := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) { config.Store = store })
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
 	sub, err := desk.Store.Subscription(t.Context(), desk.Tenant, "s")
 	require.NoError(t, err)
@@ -145,22 +145,22 @@ func TestWhatCouldNotBeShownIsNoAttempt(t *testing.T) {
 		list := poll(t, c, subscriptions.Poll{})
 		require.Equal(t, written, ids(list))
 		require.Equal(t, 1, list[0].Attempt)
-		require.NoError(t, c.Service.GiveBack(t.Context(), c.Person, "s", list))
+		require.NoError(t, c.Service.Requeue(t.Context(), c.Person, "s", list))
 		s := status(t, c)
 		require.Equal(t, []int64{0, 0, 0}, []int64{int64(s.InFlight), s.Counts.Delivered, s.Counts.Retried})
 	}
 	// What was answered, or handed out again, is nobody's to give back.
 	first := poll(t, c, subscriptions.Poll{})
-	require.Equal(t, 1, acknowledge(t, c, written[0]).Taken)
-	require.Equal(t, 1, refuse(t, c, subscription.Again, "x", written[1]).Taken)
+	require.Equal(t, 1, acknowledge(t, c, written[0]).Applied)
+	require.Equal(t, 1, refuse(t, c, subscription.Again, "x", written[1]).Applied)
 	c.Clock.Advance(time.Second)
 	second := poll(t, c, subscriptions.Poll{})
 	require.Equal(t, written[1:], ids(second))
-	require.NoError(t, c.Service.GiveBack(t.Context(), c.Person, "s", first))
+	require.NoError(t, c.Service.Requeue(t.Context(), c.Person, "s", first))
 	require.Equal(t, 1, status(t, c).InFlight)
-	require.NoError(t, c.Service.GiveBack(t.Context(), c.Person, "s", second))
+	require.NoError(t, c.Service.Requeue(t.Context(), c.Person, "s", second))
 	require.Equal(t, 2, poll(t, c, subscriptions.Poll{})[0].Attempt, "the first attempt did fail")
-	err := c.Service.GiveBack(t.Context(), ports.Principal{TenantID: c.Tenant, PersonID: "person-2"}, "s", second)
+	err := c.Service.Requeue(t.Context(), ports.Principal{TenantID: c.Tenant, PersonID: "person-2"}, "s", second)
 	require.Equal(t, "subscription.not_owner", fault.CodeOf(err))
 }
 
@@ -191,5 +191,5 @@ func TestACodeHidesNoPersonalDatum(t *testing.T) {
 		_, err := c.Service.Refuse(t.Context(), c.Person, subscriptions.Refusal{ID: "s", EventIDs: written, Action: subscription.Park, Code: code})
 		require.Equal(t, "subscription.reason_invalid", fault.CodeOf(err), code)
 	}
-	require.Equal(t, 1, refuse(t, c, subscription.Park, "http.status_503:retry-after", written[0]).Taken)
+	require.Equal(t, 1, refuse(t, c, subscription.Park, "http.status_503:retry-after", written[0]).Applied)
 }

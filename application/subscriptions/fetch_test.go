@@ -14,8 +14,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// desk is a locked cursor with messages and parked keys.
-type desk struct {
+// lockedCursor is a locked cursor with messages and parked keys.
+type lockedCursor struct {
 	ports.DeliveryTx
 	now    time.Time
 	open   []subscription.Message
@@ -24,9 +24,9 @@ type desk struct {
 	asked  int // for those that wait
 }
 
-func (d *desk) Now() time.Time { return d.now }
+func (d *lockedCursor) Now() time.Time { return d.now }
 
-func (d *desk) that(holds func(subscription.Message) bool) (out []subscription.Message) {
+func (d *lockedCursor) that(holds func(subscription.Message) bool) (out []subscription.Message) {
 	for _, m := range d.open {
 		if holds(m) {
 			out = append(out, m)
@@ -36,15 +36,15 @@ func (d *desk) that(holds func(subscription.Message) bool) (out []subscription.M
 	return out
 }
 
-func (d *desk) Open(context.Context) ([]subscription.Message, error) {
+func (d *lockedCursor) Open(context.Context) ([]subscription.Message, error) {
 	return d.that(func(subscription.Message) bool { return true }), nil
 }
 
-func (d *desk) Moving(context.Context) ([]subscription.Message, error) {
+func (d *lockedCursor) Delivered(context.Context) ([]subscription.Message, error) {
 	return d.that(func(m subscription.Message) bool { return m.State != subscription.Waiting }), nil
 }
 
-func (d *desk) Waiting(_ context.Context, after event.Sequence, but []subscription.HeldKey, limit int) ([]subscription.Message, error) {
+func (d *lockedCursor) Waiting(_ context.Context, after event.Sequence, but []subscription.HeldKey, limit int) ([]subscription.Message, error) {
 	d.asked++
 	return d.that(func(m subscription.Message) bool {
 		held := func(k subscription.HeldKey) bool { return k.Key == m.Key && m.Sequence > k.After }
@@ -56,7 +56,7 @@ func (d *desk) Waiting(_ context.Context, after event.Sequence, but []subscripti
 	}), nil
 }
 
-func (d *desk) ParkedKeys(_ context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error) {
+func (d *lockedCursor) ParkedKeys(_ context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error) {
 	out := map[subscription.Key]event.Sequence{}
 	for _, k := range keys {
 		if n, there := d.parked[k]; there {
@@ -70,7 +70,7 @@ func (d *desk) ParkedKeys(_ context.Context, keys []subscription.Key) (map[subsc
 func TestAPartHandsOutAsTheWhole(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
-		d := &desk{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), parked: map[subscription.Key]event.Sequence{}}
+		d := &lockedCursor{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), parked: map[subscription.Key]event.Sequence{}}
 		settings := subscription.Settings{PartitionBy: subscription.PerStream, MessageTimeout: time.Minute, MaxRetries: 5}
 		keys := rapid.IntRange(1, 40).Draw(r, "keys")
 		key := func(of string) subscription.Key {
@@ -100,11 +100,11 @@ func TestAPartHandsOutAsTheWhole(t *testing.T) {
 
 		hand := func(w *subscription.Window) (out []subscription.Message, left int) {
 			w.Expire()
-			held, err := d.ParkedKeys(r.Context(), w.Keys())
+			held, err := d.ParkedKeys(r.Context(), w.ClaimableKeys())
 			require.NoError(r, err)
-			w.Hold(held)
-			if w.Part() {
-				require.NoError(r, fill(r.Context(), d, w, room))
+			w.HoldKeys(held)
+			if w.IsPartial() {
+				require.NoError(r, loadWaiting(r.Context(), d, w, room))
 			}
 			out = w.Claim("c", room, nil)
 			if left = room - len(out); left == 0 {
@@ -112,7 +112,7 @@ func TestAPartHandsOutAsTheWhole(t *testing.T) {
 			}
 			held, err = d.ParkedKeys(r.Context(), w.KeysOf(candidates))
 			require.NoError(r, err)
-			w.Hold(held)
+			w.HoldKeys(held)
 			fresh, _ := w.Admit(candidates, "c", left, maxWaiting, nil)
 			return append(out, fresh...), left
 		}
@@ -120,9 +120,9 @@ func TestAPartHandsOutAsTheWhole(t *testing.T) {
 		require.NoError(r, err)
 		whole := subscription.NewWindow(settings, d.now, open)
 		want, _ := hand(whole)
-		moving, err := d.Moving(r.Context())
+		moving, err := d.Delivered(r.Context())
 		require.NoError(r, err)
-		part := subscription.NewPart(settings, d.now, moving)
+		part := subscription.NewPartialWindow(settings, d.now, moving)
 		got, left := hand(part)
 		require.Len(r, got, len(want))
 		if left > 0 { // all that there was
@@ -144,14 +144,14 @@ func TestAPartHandsOutAsTheWhole(t *testing.T) {
 		for _, m := range d.open {
 			lowest = append(lowest, m.Sequence)
 		}
-		require.Equal(r, whole.First(), part.FirstOf(lowest[:min(len(lowest), part.Ended()+1)]))
+		require.Equal(r, whole.FirstOpen(), part.FirstOpenAmong(lowest[:min(len(lowest), part.ClosedCount()+1)]))
 	})
 }
 
 // However much waits behind keys that are held, a poll does not read it.
 func TestWhatIsHeldIsNotRead(t *testing.T) {
 	t.Parallel()
-	d := &desk{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	d := &lockedCursor{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	for n := event.Sequence(1); n <= 5000; n++ {
 		m := subscription.Message{Sequence: n, Key: subscription.Key{1, byte(n % 6)}, State: subscription.Waiting}
 		if n <= 6 {
@@ -160,10 +160,10 @@ func TestWhatIsHeldIsNotRead(t *testing.T) {
 		d.open = append(d.open, m)
 	}
 	d.open = append(d.open, subscription.Message{Sequence: 5001, Key: subscription.Key{2}, State: subscription.Waiting})
-	taker := taking{sub: &subscription.Subscription{Settings: subscription.Settings{PartitionBy: subscription.PerStream, MessageTimeout: time.Minute}}}
-	w, err := taker.window(t.Context(), d)
+	taker := fetcher{sub: &subscription.Subscription{Settings: subscription.Settings{PartitionBy: subscription.PerStream, MessageTimeout: time.Minute}}}
+	w, err := taker.loadWindow(t.Context(), d)
 	require.NoError(t, err)
-	require.NoError(t, fill(t.Context(), d, w, 10))
+	require.NoError(t, loadWaiting(t.Context(), d, w, 10))
 	require.Equal(t, []event.Sequence{5001}, w.Claimable(10, nil), "its key is free")
 	require.Equal(t, 7, d.read)
 }
@@ -172,16 +172,16 @@ func TestWhatIsHeldIsNotRead(t *testing.T) {
 // many small pages, each of which would be held against all that was read before it.
 func TestManyHeldKeysAreReadAtOnce(t *testing.T) {
 	t.Parallel()
-	d := &desk{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), parked: map[subscription.Key]event.Sequence{}}
-	const keys = manyKeys + 50
+	d := &lockedCursor{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), parked: map[subscription.Key]event.Sequence{}}
+	const keys = maxHeldKeys + 50
 	for n := event.Sequence(1); n < maxWaiting; n++ {
 		k := subscription.Key{1, byte(n % keys), byte(n % keys >> 8)}
 		d.parked[k] = 0
 		d.open = append(d.open, subscription.Message{Sequence: n, Key: k, State: subscription.Waiting})
 	}
 	d.open = append(d.open, subscription.Message{Sequence: maxWaiting, Key: subscription.Key{2}, State: subscription.Waiting})
-	w := subscription.NewPart(subscription.Settings{PartitionBy: subscription.PerStream, MessageTimeout: time.Minute}, d.now, nil)
-	require.NoError(t, fill(t.Context(), d, w, 1))
+	w := subscription.NewPartialWindow(subscription.Settings{PartitionBy: subscription.PerStream, MessageTimeout: time.Minute}, d.now, nil)
+	require.NoError(t, loadWaiting(t.Context(), d, w, 1))
 	require.Equal(t, []event.Sequence{maxWaiting}, w.Claimable(1, nil), "its key is free")
 	require.LessOrEqual(t, d.asked, 10)
 }

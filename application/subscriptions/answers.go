@@ -37,10 +37,10 @@ type Refusal struct {
 	Reason      string // in words, for people; no personal data
 }
 
-// Answered says what became of an answer. What it could not be applied to is named
+// AnswerResult says what became of an answer. What it could not be applied to is named
 // and was not changed.
-type Answered struct {
-	Taken   int
+type AnswerResult struct {
+	Applied int
 	Ignored []Ignored
 }
 
@@ -57,10 +57,10 @@ const maxAnswers = 10_000
 // nothing and is said. Faults: subscription.not_found, subscription.not_owner,
 // subscription.answer_invalid, subscription.not_handed_out, event.not_found,
 // legal_entity.not_found.
-func (s *Service) Acknowledge(ctx context.Context, p ports.Principal, a Acknowledgement) (Answered, error) {
-	sub, err := s.consumed(ctx, p, a.ID)
+func (s *Service) Acknowledge(ctx context.Context, p ports.Principal, a Acknowledgement) (AnswerResult, error) {
+	sub, err := s.findOwned(ctx, p, a.ID)
 	if err != nil {
-		return Answered{}, err
+		return AnswerResult{}, err
 	}
 	if len(a.EventIDs) > 0 {
 		return s.answer(ctx, p, &sub, a.LegalEntity, a.EventIDs, func(w *subscription.Window, n event.Sequence) subscription.Outcome {
@@ -68,49 +68,49 @@ func (s *Service) Acknowledge(ctx context.Context, p ports.Principal, a Acknowle
 		}, nil)
 	}
 	if a.Sequence == 0 || a.EventID == (event.ID{}) || a.LegalEntity == "" {
-		return Answered{}, fault.New(fault.Invalid, "subscription.answer_invalid", "name an event by event_id, sequence and legal_entity, or several by event_ids")
+		return AnswerResult{}, fault.New(fault.Invalid, "subscription.answer_invalid", "name an event by event_id, sequence and legal_entity, or several by event_ids")
 	}
 	le, err := s.entity(ctx, p, a.LegalEntity)
 	if err != nil {
-		return Answered{}, err
+		return AnswerResult{}, err
 	}
 	e, err := s.config.Log.EventByID(ctx, le.Partition, a.EventID)
 	if err != nil {
-		return Answered{}, err
+		return AnswerResult{}, err
 	}
 	if e.Sequence != a.Sequence {
-		return Answered{}, fault.New(fault.Invalid, "subscription.answer_invalid", "the event has another sequence in this legal entity; send id and sequence of the same event").WithField("/sequence")
+		return AnswerResult{}, fault.New(fault.Invalid, "subscription.answer_invalid", "the event has another sequence in this legal entity; send id and sequence of the same event").WithField("/sequence")
 	}
-	var out Answered
+	var out AnswerResult
 	var counts subscription.Counts
-	err = s.deliver(ctx, sub.UID, le.Partition, func(ctx context.Context, tx ports.DeliveryTx) error {
+	err = s.withLock(ctx, sub.UID, le.Partition, func(ctx context.Context, tx ports.DeliveryTx) error {
 		c := tx.Cursor()
 		if a.Sequence > c.ReadThrough {
 			return fault.New(fault.Conflict, "subscription.not_handed_out", "this event was not handed out yet; acknowledge what a poll brought").
 				With("read_through", sequenceText(c.ReadThrough))
 		}
-		w, err := moving(ctx, tx, &sub)
+		w, err := deliveredWindow(ctx, tx, &sub)
 		if err != nil {
 			return err
 		}
-		out.Taken = w.AcknowledgeThrough(a.Sequence, a.Consumer)
+		out.Applied = w.AcknowledgeThrough(a.Sequence, a.Consumer)
 		counts = w.Counts
-		return settle(ctx, s, tx, &sub, w)
+		return saveAnswer(ctx, s, tx, &sub, w)
 	})
-	return s.answered(&sub, out, counts, err)
+	return s.finishAnswer(&sub, out, counts, err)
 }
 
-func (s *Service) answered(sub *subscription.Subscription, out Answered, counts subscription.Counts, err error) (Answered, error) {
+func (s *Service) finishAnswer(sub *subscription.Subscription, out AnswerResult, counts subscription.Counts, err error) (AnswerResult, error) {
 	if err != nil {
-		return Answered{}, err
+		return AnswerResult{}, err
 	}
 	s.observe(sub, counts)
-	s.kicks.kick(sub.UID)
+	s.wakeUps.wake(sub.UID)
 	return out, nil
 }
 
-// window takes the open messages of a locked cursor.
-func window(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription) (*subscription.Window, error) {
+// openWindow takes the open messages of a locked cursor.
+func openWindow(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription) (*subscription.Window, error) {
 	open, err := tx.Open(ctx)
 	if err != nil {
 		return nil, err
@@ -118,32 +118,32 @@ func window(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscrip
 	return subscription.NewWindow(sub.Settings, tx.Now(), open), nil
 }
 
-// moving takes those that were handed out: whatever a subscriber may answer, or may let
+// deliveredWindow takes those that were handed out: whatever a subscriber may answer, or may let
 // time out. What waits behind them may be any number.
-func moving(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription) (*subscription.Window, error) {
-	handed, err := tx.Moving(ctx)
+func deliveredWindow(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription) (*subscription.Window, error) {
+	delivered, err := tx.Delivered(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return subscription.NewPart(sub.Settings, tx.Now(), handed), nil
+	return subscription.NewPartialWindow(sub.Settings, tx.Now(), delivered), nil
 }
 
-// settle keeps a window and tells the breaker of it.
-func settle(ctx context.Context, s *Service, tx ports.DeliveryTx, sub *subscription.Subscription, w *subscription.Window) error {
+// saveAnswer keeps a window and tells the breaker of it.
+func saveAnswer(ctx context.Context, s *Service, tx ports.DeliveryTx, sub *subscription.Subscription, w *subscription.Window) error {
 	var err error
 	switch {
 	case w.Succeeded:
 		err = tx.Succeed(ctx)
 	case w.Failures > 0:
 		var opened bool
-		if opened, err = s.failed(ctx, tx, sub, w); opened {
+		if opened, err = s.countFailures(ctx, tx, sub, w); opened {
 			s.config.Observer.SubscriptionBreaker(sub.TenantID, sub.ID)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return store(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
+	return saveWindow(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
 }
 
 var failureCode = regexp.MustCompile(`^[a-z0-9][a-z0-9_.:-]{0,63}$`)
@@ -161,27 +161,27 @@ func personalCode(code string) bool {
 // Refuse answers messages with a failure: to be tried again after a while, to be
 // parked, or to be skipped. Faults: as Acknowledge, and subscription.reason_invalid,
 // pii.in_text.
-func (s *Service) Refuse(ctx context.Context, p ports.Principal, r Refusal) (Answered, error) {
+func (s *Service) Refuse(ctx context.Context, p ports.Principal, r Refusal) (AnswerResult, error) {
 	switch r.Action {
 	case subscription.Again, subscription.Park, subscription.Skip:
 	default:
-		return Answered{}, fault.New(fault.Invalid, "subscription.answer_invalid", "the action is retry, park or skip; correct it").WithField("/action")
+		return AnswerResult{}, fault.New(fault.Invalid, "subscription.answer_invalid", "the action is retry, park or skip; correct it").WithField("/action")
 	}
 	if r.Code == "" {
 		r.Code = subscription.CodeNack
 	}
 	if !failureCode.MatchString(r.Code) || personalCode(r.Code) {
-		return Answered{}, fault.New(fault.Invalid, "subscription.reason_invalid", "a code has 1 to 64 small letters, digits, and _ . : -, and no value of the event; correct it").WithField("/code")
+		return AnswerResult{}, fault.New(fault.Invalid, "subscription.reason_invalid", "a code has 1 to 64 small letters, digits, and _ . : -, and no value of the event; correct it").WithField("/code")
 	}
 	if err := checkReason(r.Reason); err != nil {
-		return Answered{}, err
+		return AnswerResult{}, err
 	}
 	if len(r.EventIDs) == 0 {
-		return Answered{}, fault.New(fault.Invalid, "subscription.answer_invalid", "name the events by event_ids").WithField("/event_ids")
+		return AnswerResult{}, fault.New(fault.Invalid, "subscription.answer_invalid", "name the events by event_ids").WithField("/event_ids")
 	}
-	sub, err := s.consumed(ctx, p, r.ID)
+	sub, err := s.findOwned(ctx, p, r.ID)
 	if err != nil {
-		return Answered{}, err
+		return AnswerResult{}, err
 	}
 	refuse := func(w *subscription.Window, n event.Sequence) subscription.Outcome {
 		return w.Refuse(n, r.Consumer, r.Action, r.Code, r.Reason)
@@ -210,17 +210,17 @@ func (s *Service) decision(p ports.Principal, m subscription.Message, action, re
 	}
 }
 
-// judge applies an answer to one message of a window.
-type judge func(*subscription.Window, event.Sequence) subscription.Outcome
+// answerFunc applies an answer to one message of a window.
+type answerFunc func(*subscription.Window, event.Sequence) subscription.Outcome
 
-// recorder keeps what was decided about a message.
-type recorder func(subscription.Message) ports.ParkedDecision
+// decisionFunc keeps what was decided about a message.
+type decisionFunc func(subscription.Message) ports.ParkedDecision
 
 // answer applies an answer to the events, wherever they are open. record keeps what
 // was decided about those that took it.
-func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscription.Subscription, legalEntity string, ids []event.ID, apply judge, record recorder) (Answered, error) {
+func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscription.Subscription, legalEntity string, ids []event.ID, apply answerFunc, record decisionFunc) (AnswerResult, error) {
 	if len(ids) > maxAnswers {
-		return Answered{}, fault.New(fault.Invalid, "subscription.answer_invalid", "an answer names at most 10,000 events; send several").WithField("/event_ids")
+		return AnswerResult{}, fault.New(fault.Invalid, "subscription.answer_invalid", "an answer names at most 10,000 events; send several").WithField("/event_ids")
 	}
 	wanted := make(map[event.ID]bool, len(ids))
 	for _, id := range ids {
@@ -230,56 +230,56 @@ func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscripti
 	if legalEntity != "" {
 		le, err := s.entity(ctx, p, legalEntity)
 		if err != nil {
-			return Answered{}, err
+			return AnswerResult{}, err
 		}
 		only = le.Partition
 	}
 	outcomes := map[event.ID]subscription.Outcome{}
 	var total subscription.Counts
-	looked := map[event.PartitionID]bool{}
+	visited := map[event.PartitionID]bool{}
 	// What is not open where it was handed out may be parked.
-	for _, list := range []func(context.Context, *subscription.Subscription, event.PartitionID, []event.ID) ([]event.PartitionID, error){s.openIn, s.parkedIn} {
+	for _, list := range []func(context.Context, *subscription.Subscription, event.PartitionID, []event.ID) ([]event.PartitionID, error){s.partitionsWithOpen, s.partitionsWithParked} {
 		if len(outcomes) == len(wanted) {
 			break
 		}
 		partitions, err := list(ctx, sub, only, ids)
 		if err != nil {
-			return Answered{}, err
+			return AnswerResult{}, err
 		}
 		for _, partition := range partitions {
-			if looked[partition] || len(outcomes) == len(wanted) {
+			if visited[partition] || len(outcomes) == len(wanted) {
 				continue
 			}
-			looked[partition] = true
-			found, counts, err := s.answerIn(ctx, sub, partition, ids, wanted, apply, record)
+			visited[partition] = true
+			found, counts, err := s.answerPartition(ctx, sub, partition, ids, wanted, apply, record)
 			if err != nil {
-				return Answered{}, err
+				return AnswerResult{}, err
 			}
 			total.Add(counts)
 			maps.Copy(outcomes, found)
 		}
 	}
-	out := Answered{Ignored: []Ignored{}}
+	out := AnswerResult{Ignored: []Ignored{}}
 	for _, id := range ids {
 		switch outcome, found := outcomes[id]; {
 		case !found:
 			out.Ignored = append(out.Ignored, Ignored{id, subscription.NotOutstanding})
-		case outcome == subscription.Taken:
-			out.Taken++
-			outcomes[id] = subscription.NotOutstanding // named twice
+		case outcome == subscription.Applied:
+			out.Applied++
+			outcomes[id] = subscription.NotOutstanding // windowOf twice
 		default:
 			out.Ignored = append(out.Ignored, Ignored{id, outcome})
 		}
 	}
-	return s.answered(sub, out, total, nil)
+	return s.finishAnswer(sub, out, total, nil)
 }
 
-// answerIn applies an answer to those of the events that are open in one partition, and
+// answerPartition applies an answer to those of the events that are open in one partition, and
 // says which are parked there.
-func (s *Service) answerIn(ctx context.Context, sub *subscription.Subscription, partition event.PartitionID, ids []event.ID, wanted map[event.ID]bool, apply judge, record recorder) (found map[event.ID]subscription.Outcome, counts subscription.Counts, err error) {
-	err = s.deliver(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
+func (s *Service) answerPartition(ctx context.Context, sub *subscription.Subscription, partition event.PartitionID, ids []event.ID, wanted map[event.ID]bool, apply answerFunc, record decisionFunc) (found map[event.ID]subscription.Outcome, counts subscription.Counts, err error) {
+	err = s.withLock(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
 		found = map[event.ID]subscription.Outcome{} // it may run again
-		w, open, err := named(ctx, tx, sub, ids)
+		w, open, err := windowOf(ctx, tx, sub, ids)
 		if err != nil {
 			return err
 		}
@@ -289,7 +289,7 @@ func (s *Service) answerIn(ctx context.Context, sub *subscription.Subscription, 
 				continue
 			}
 			outcome := apply(w, m.Sequence)
-			if found[m.EventID] = outcome; outcome == subscription.Taken && record != nil {
+			if found[m.EventID] = outcome; outcome == subscription.Applied && record != nil {
 				decisions = append(decisions, record(m))
 			}
 		}
@@ -306,16 +306,16 @@ func (s *Service) answerIn(ctx context.Context, sub *subscription.Subscription, 
 		if err := tx.Record(ctx, decisions); err != nil {
 			return err
 		}
-		return settle(ctx, s, tx, sub, w)
+		return saveAnswer(ctx, s, tx, sub, w)
 	})
 	return found, counts, err
 }
 
-// GiveBack takes back what a poll handed out and could not show: it is handed out
+// Requeue takes back what a poll handed out and could not show: it is handed out
 // again, and no attempt was made. Whatever was answered or handed out again meanwhile
 // stays as it is.
-func (s *Service) GiveBack(ctx context.Context, p ports.Principal, id string, list []Delivery) error {
-	sub, err := s.consumed(ctx, p, id)
+func (s *Service) Requeue(ctx context.Context, p ports.Principal, id string, list []Delivery) error {
+	sub, err := s.findOwned(ctx, p, id)
 	if err != nil {
 		return err
 	}
@@ -324,15 +324,15 @@ func (s *Service) GiveBack(ctx context.Context, p ports.Principal, id string, li
 		in[d.Event.Partition] = append(in[d.Event.Partition], d)
 	}
 	for partition, of := range in {
-		err := s.deliver(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
-			w, err := moving(ctx, tx, &sub)
+		err := s.withLock(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
+			w, err := deliveredWindow(ctx, tx, &sub)
 			if err != nil {
 				return err
 			}
 			for _, d := range of {
-				w.GiveBack(d.Event.Sequence, d.Attempt)
+				w.Requeue(d.Event.Sequence, d.Attempt)
 			}
-			return store(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
+			return saveWindow(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
 		})
 		if err != nil {
 			return err
@@ -341,48 +341,48 @@ func (s *Service) GiveBack(ctx context.Context, p ports.Principal, id string, li
 	return nil
 }
 
-// namedOneByOne is how many events of an answer are looked for by themselves. With more,
+// maxNamedEvents is how many events of an answer are looked for by themselves. With more,
 // all that is open is read instead.
-const namedOneByOne = 100
+const maxNamedEvents = 100
 
-// named takes the open messages of an answer's events. The window may be given more.
-func named(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription, ids []event.ID) (w *subscription.Window, open []subscription.Message, err error) {
-	if len(ids) > namedOneByOne {
+// windowOf takes the open messages of an answer's events. The window may be given more.
+func windowOf(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription, ids []event.ID) (w *subscription.Window, open []subscription.Message, err error) {
+	if len(ids) > maxNamedEvents {
 		if open, err = tx.Open(ctx); err != nil {
 			return nil, nil, err
 		}
 		return subscription.NewWindow(sub.Settings, tx.Now(), open), open, nil
 	}
-	if open, err = tx.OpenOf(ctx, ids); err != nil {
+	if open, err = tx.OpenByEvent(ctx, ids); err != nil {
 		return nil, nil, err
 	}
-	return subscription.NewPart(sub.Settings, tx.Now(), open), open, nil
+	return subscription.NewPartialWindow(sub.Settings, tx.Now(), open), open, nil
 }
 
-// openIn lists the partitions in which one of the events is open or, if they are many,
+// partitionsWithOpen lists the partitions in which one of the events is open or, if they are many,
 // anything is: nobody waits for a legal entity that has none of them. only is the one to
 // look at, 0 for all.
-func (s *Service) openIn(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, ids []event.ID) ([]event.PartitionID, error) {
-	if len(ids) > namedOneByOne {
-		return s.among(ctx, sub, only, func(b *ports.DeliveryBacklog) bool { return b.First > 0 })
+func (s *Service) partitionsWithOpen(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, ids []event.ID) ([]event.PartitionID, error) {
+	if len(ids) > maxNamedEvents {
+		return s.filterPartitions(ctx, sub, only, func(b *ports.DeliveryBacklog) bool { return b.FirstOpen > 0 })
 	}
 	var in []event.PartitionID
 	if only > 0 {
 		in = append(in, only)
 	}
-	return s.config.Store.Holding(ctx, sub.UID, in, ids)
+	return s.config.Store.PartitionsWithOpen(ctx, sub.UID, in, ids)
 }
 
-// parkedIn lists the partitions in which anything is parked.
-func (s *Service) parkedIn(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, _ []event.ID) ([]event.PartitionID, error) {
-	return s.among(ctx, sub, only, func(b *ports.DeliveryBacklog) bool { return b.Parked > 0 })
+// partitionsWithParked lists the partitions in which anything is parked.
+func (s *Service) partitionsWithParked(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, _ []event.ID) ([]event.PartitionID, error) {
+	return s.filterPartitions(ctx, sub, only, func(b *ports.DeliveryBacklog) bool { return b.Parked > 0 })
 }
 
-// among lists the partitions for which something holds, of all or of only one.
-func (s *Service) among(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, holds func(*ports.DeliveryBacklog) bool) (out []event.PartitionID, err error) {
-	there, err := s.config.Store.Backlogs(ctx, sub.UID)
-	for i := range there {
-		if b := &there[i]; holds(b) && (only == 0 || only == b.Partition) {
+// filterPartitions lists the partitions for which something holds, of all or of only one.
+func (s *Service) filterPartitions(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, holds func(*ports.DeliveryBacklog) bool) (out []event.PartitionID, err error) {
+	backlogs, err := s.config.Store.Backlogs(ctx, sub.UID)
+	for i := range backlogs {
+		if b := &backlogs[i]; holds(b) && (only == 0 || only == b.Partition) {
 			out = append(out, b.Partition)
 		}
 	}

@@ -25,7 +25,7 @@ func TestWhatJoinsAfterAResetBeginsThere(t *testing.T) {
 		"none":             {nil, nil, 1},
 		"to the beginning": {func(time.Time) subscription.Start { return subscription.Start{From: subscription.Beginning} }, nil, 3},
 		"to a time": {func(noon time.Time) subscription.Start {
-			return subscription.Start{From: subscription.Moment, Time: noon}
+			return subscription.Start{From: subscription.AtTime, Time: noon}
 		}, nil, 2},
 		"to the end": {func(time.Time) subscription.Start { return subscription.Start{From: subscription.End} }, nil, 0},
 		"to a position": {func(time.Time) subscription.Start {

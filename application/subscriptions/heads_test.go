@@ -65,7 +65,7 @@ func (g *growing) Listen(ctx context.Context, wake func(event.PartitionID)) erro
 	}
 }
 
-func run(t *testing.T, w *subscriptions.Watch) {
+func run(t *testing.T, w *subscriptions.HeadWatcher) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
@@ -74,7 +74,7 @@ func run(t *testing.T, w *subscriptions.Watch) {
 }
 
 // reach waits, as a reader does, until the partition's head is known.
-func reach(t *testing.T, w *subscriptions.Watch, p event.PartitionID, want event.Sequence) {
+func reach(t *testing.T, w *subscriptions.HeadWatcher, p event.PartitionID, want event.Sequence) {
 	t.Helper()
 	limit := time.After(time.Minute)
 	for {
@@ -93,19 +93,19 @@ func reach(t *testing.T, w *subscriptions.Watch, p event.PartitionID, want event
 func TestSignalsBringTheHeads(t *testing.T) {
 	t.Parallel()
 	g := &growing{heads: map[event.PartitionID]ports.Head{1: {}, 2: {}}, wake: make(chan struct{})}
-	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour})
+	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour})
 	run(t, w)
 	for n := event.Sequence(1); n <= 50; n++ {
 		g.grow(1)
 		reach(t, w, 1, n)
 	}
-	require.NotZero(t, w.Looked())
+	require.NotZero(t, w.LastRead())
 }
 
 func TestLostSignalsAreCoveredByThePoll(t *testing.T) {
 	t.Parallel()
 	g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}}
-	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: 10 * time.Millisecond})
+	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: 10 * time.Millisecond})
 	run(t, w)
 	reach(t, w, 1, 0)
 	g.grow(1)
@@ -135,7 +135,7 @@ func (s *silent) PartitionHeads(ctx context.Context) (map[event.PartitionID]port
 func TestAConnectionThatNobodyAnswersIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := &silent{growing: growing{heads: map[event.PartitionID]ports.Head{1: {Sequence: 1}}}}
-	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: s, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond, Limit: 10 * time.Millisecond})
+	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond, Timeout: 10 * time.Millisecond})
 	run(t, w)
 	reach(t, w, 1, 1)
 	require.True(t, s.hung.Load())
@@ -146,7 +146,7 @@ func TestAConnectionThatNobodyAnswersIsGivenUp(t *testing.T) {
 func TestNoGrowthIsMissed(t *testing.T) {
 	t.Parallel()
 	g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
-	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour, Rest: time.Microsecond})
+	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour, MinInterval: time.Microsecond})
 	run(t, w)
 	const last = 300
 	var waiters sync.WaitGroup
@@ -162,7 +162,7 @@ func TestNoGrowthIsMissed(t *testing.T) {
 func TestQuietPartitionsWakeNobody(t *testing.T) {
 	t.Parallel()
 	g := &growing{heads: map[event.PartitionID]ports.Head{1: {Sequence: 7}}}
-	w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond})
+	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond})
 	run(t, w)
 	reach(t, w, 1, 7)
 	_, changed := w.Heads()
@@ -181,7 +181,7 @@ func TestWatchPolls(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
-			w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second})
+			w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second})
 			run(t, w)
 			<-time.After(2 * time.Minute) // the first minute trusts no signal
 			g.grow(1)
@@ -195,7 +195,7 @@ func TestWatchPolls(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
-			w := subscriptions.NewWatch(subscriptions.WatchConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second})
+			w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second})
 			run(t, w)
 			<-time.After(2 * time.Minute)
 			g.growSilently(1)

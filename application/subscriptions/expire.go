@@ -12,27 +12,27 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-const sweepLimit = 10_000
+const expireLimit = 10_000
 
 // Run ends leases whose time is over, wakes polls that wait for a retry, and measures,
 // until ctx ends. All subscriptions together cost one look per sweep, and none while no
 // subscription is known.
 func (s *Service) Run(ctx context.Context) {
-	sweep, measure := time.NewTicker(s.config.Sweep), time.NewTicker(s.config.Measure)
+	sweep, measure := time.NewTicker(s.config.ExpireInterval), time.NewTicker(s.config.MeasureInterval)
 	defer sweep.Stop()
 	defer measure.Stop()
-	s.saw()
-	defer s.swept.Store(nil)
+	s.recordExpiry()
+	defer s.lastExpiry.Store(nil)
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return
 		case <-sweep.C:
-			if s.none.Load() {
-				s.saw() // there is nothing to look for
-			} else if err = s.Sweep(ctx); err == nil {
-				s.saw()
+			if s.hasNoSubscriptions.Load() {
+				s.recordExpiry() // there is nothing to look for
+			} else if err = s.ExpireLeases(ctx); err == nil {
+				s.recordExpiry()
 			}
 		case <-measure.C:
 			err = s.measure(ctx)
@@ -43,10 +43,10 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// Sweep looks once for leases that have ended and messages whose next attempt has
+// ExpireLeases looks once for leases that have ended and messages whose next attempt has
 // come. Several nodes may do so at the same time.
-func (s *Service) Sweep(ctx context.Context) error {
-	due, err := s.config.Store.Due(ctx, sweepLimit)
+func (s *Service) ExpireLeases(ctx context.Context) error {
+	due, err := s.config.Store.Due(ctx, expireLimit)
 	if err != nil || len(due) == 0 {
 		return err
 	}
@@ -66,20 +66,20 @@ func (s *Service) Sweep(ctx context.Context) error {
 			}
 		}
 		if sub := byUID[d.UID]; sub != nil {
-			if err := s.expire(ctx, sub, d.Partition); err != nil && fault.KindOf(err) != fault.NotFound {
+			if err := s.expirePartition(ctx, sub, d.Partition); err != nil && fault.KindOf(err) != fault.NotFound {
 				return err
 			}
 		}
 	}
 	for _, d := range due {
-		s.kicks.kick(d.UID)
+		s.wakeUps.wake(d.UID)
 	}
 	return nil
 }
 
-// expire ends leases in one legal entity, unless somebody else is there, who does it.
-func (s *Service) expire(ctx context.Context, sub *subscription.Subscription, p event.PartitionID) error {
-	unlock, err := s.locks.lock(ctx, place{sub.UID, p})
+// expirePartition ends leases in one legal entity, unless somebody else is there, who does it.
+func (s *Service) expirePartition(ctx context.Context, sub *subscription.Subscription, p event.PartitionID) error {
+	unlock, err := s.locks.lock(ctx, lockKey{sub.UID, p})
 	if err != nil {
 		return err
 	}
@@ -88,15 +88,15 @@ func (s *Service) expire(ctx context.Context, sub *subscription.Subscription, p 
 	var opened bool
 	ran, err := s.config.Store.Deliver(ctx, sub.UID, p, false, func(ctx context.Context, tx ports.DeliveryTx) error {
 		counts, opened = subscription.Counts{}, false
-		w, err := moving(ctx, tx, sub)
+		w, err := deliveredWindow(ctx, tx, sub)
 		if err != nil || !w.Expire() {
 			return err
 		}
-		if opened, err = s.failed(ctx, tx, sub, w); err != nil {
+		if opened, err = s.countFailures(ctx, tx, sub, w); err != nil {
 			return err
 		}
 		counts = w.Counts
-		return store(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
+		return saveWindow(ctx, tx, tx.Cursor(), w, &sub.Settings, false)
 	})
 	if err != nil || !ran {
 		return err
@@ -120,37 +120,37 @@ func (s *Service) observe(sub *subscription.Subscription, c subscription.Counts)
 func (s *Service) measure(ctx context.Context) error {
 	// The cursors first: a subscription that is made meanwhile is not taken for one that
 	// is gone.
-	s.none.Store(true) // before the look: a poll meanwhile says that there is one
-	there, err := s.config.Store.AllBacklogs(ctx)
+	s.hasNoSubscriptions.Store(true) // before the look: a poll meanwhile says that there is one
+	backlogs, err := s.config.Store.AllBacklogs(ctx)
 	if err != nil {
-		s.none.Store(false)
+		s.hasNoSubscriptions.Store(false)
 		return err
 	}
 	all, err := s.config.Store.Subscriptions(ctx, "")
-	if err != nil || len(all) > 0 || len(there) > 0 {
-		s.none.Store(false)
+	if err != nil || len(all) > 0 || len(backlogs) > 0 {
+		s.hasNoSubscriptions.Store(false)
 	}
 	if err != nil {
 		return err
 	}
-	s.forget(all)
+	s.forgetDeleted(all)
 	alive := make(map[event.ID]bool, len(all))
 	for i := range all {
 		alive[all[i].UID] = true
 	}
-	for uid := range there {
+	for uid := range backlogs {
 		if !alive[uid] {
 			if err := s.config.Store.DeleteSubscription(ctx, uid); err != nil {
 				return err
 			}
 		}
 	}
-	if err := s.tidy(ctx); err != nil {
+	if err := s.removeOrphans(ctx); err != nil {
 		return err
 	}
-	heads, _ := s.config.Watch.Heads()
+	heads, _ := s.config.Heads.Heads()
 	now := s.config.Clock.Now()
-	recorded, err := s.recorded(ctx, all, there, heads)
+	recorded, err := s.recordedTimes(ctx, all, backlogs, heads)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (s *Service) measure(ctx context.Context) error {
 		var events uint64
 		var seconds float64
 		parked := 0
-		for _, b := range there[sub.UID] {
+		for _, b := range backlogs[sub.UID] {
 			n := lag(&b, heads[b.Partition].Sequence)
 			events += n
 			parked += b.Parked
@@ -173,17 +173,17 @@ func (s *Service) measure(ctx context.Context) error {
 	return nil
 }
 
-// tidyEvery is how often parked messages of subscriptions that are gone are looked for.
+// orphanInterval is how often parked messages of subscriptions that are gone are looked for.
 // Only nodes of an older release leave any, so it is done rarely.
-const tidyEvery = time.Hour
+const orphanInterval = time.Hour
 
-func (s *Service) tidy(ctx context.Context) error {
-	if now := s.config.Clock.Now(); s.tidied.IsZero() || now.Sub(s.tidied) >= tidyEvery {
-		removed, err := s.config.Store.RemoveRemains(ctx)
+func (s *Service) removeOrphans(ctx context.Context) error {
+	if now := s.config.Clock.Now(); s.lastOrphanRemoval.IsZero() || now.Sub(s.lastOrphanRemoval) >= orphanInterval {
+		removed, err := s.config.Store.RemoveOrphanedMessages(ctx)
 		if err != nil {
 			return err
 		}
-		s.tidied = now
+		s.lastOrphanRemoval = now
 		if removed > 0 {
 			s.config.Logger.InfoContext(ctx, "dead letters of subscriptions that are gone were removed", "messages", removed)
 		}
@@ -191,12 +191,12 @@ func (s *Service) tidy(ctx context.Context) error {
 	return nil
 }
 
-// recorded tells when the oldest events were recorded that subscriptions are not done
+// recordedTimes tells when the oldest events were recorded that subscriptions are not done
 // with.
-func (s *Service) recorded(ctx context.Context, all []subscription.Subscription, there map[event.ID][]ports.DeliveryBacklog, heads map[event.PartitionID]ports.Head) (map[ports.EventPlace]time.Time, error) {
+func (s *Service) recordedTimes(ctx context.Context, all []subscription.Subscription, backlogs map[event.ID][]ports.DeliveryBacklog, heads map[event.PartitionID]ports.Head) (map[ports.EventPlace]time.Time, error) {
 	asked := map[ports.EventPlace]bool{}
 	for i := range all {
-		for _, b := range there[all[i].UID] {
+		for _, b := range backlogs[all[i].UID] {
 			if lag(&b, heads[b.Partition].Sequence) > 0 {
 				asked[oldest(&b)] = true
 			}
@@ -208,20 +208,20 @@ func (s *Service) recorded(ctx context.Context, all []subscription.Subscription,
 	return s.config.Log.RecordedAt(ctx, slices.Collect(maps.Keys(asked)))
 }
 
-// label is what the series of a subscription are named by.
-type label struct{ tenantID, id string }
+// seriesKey is what the series of a subscription are named by.
+type seriesKey struct{ tenantID, id string }
 
-// forget ends the series of subscriptions that were there at the last measurement: they
+// forgetDeleted ends the series of subscriptions that were there at the last measurement: they
 // may have been deleted on another node.
-func (s *Service) forget(all []subscription.Subscription) {
-	now := make(map[label]bool, len(all))
+func (s *Service) forgetDeleted(all []subscription.Subscription) {
+	now := make(map[seriesKey]bool, len(all))
 	for i := range all {
-		now[label{all[i].TenantID, all[i].ID}] = true
+		now[seriesKey{all[i].TenantID, all[i].ID}] = true
 	}
-	for l := range s.measured {
+	for l := range s.reported {
 		if !now[l] {
 			s.config.Observer.SubscriptionGone(l.tenantID, l.id)
 		}
 	}
-	s.measured = now
+	s.reported = now
 }

@@ -17,71 +17,71 @@ type HeadSource interface {
 	PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
 }
 
-// WatchConfig is what a Watch needs.
-type WatchConfig struct {
-	Heads   HeadSource
-	WakeUps ports.WakeUps // nil: poll only
-	Logger  *slog.Logger  // nil: silent
-	Clock   ports.Clock
-	Poll    time.Duration // how often to look where signals may be missing; 0 is 500 ms
-	Quiet   time.Duration // how often to look while every event was announced by a signal; less than Poll is Poll
-	Rest    time.Duration // between two looks, however many signals come; 0 is 5 ms
-	Limit   time.Duration // of one look: a connection that nobody answers is given up; 0 is 5 s
+// HeadWatcherConfig is what a HeadWatcher needs.
+type HeadWatcherConfig struct {
+	Heads       HeadSource
+	WakeUps     ports.WakeUps // nil: poll only
+	Logger      *slog.Logger  // nil: silent
+	Clock       ports.Clock
+	Poll        time.Duration // how often to look where signals may be missing; 0 is 500 ms
+	Quiet       time.Duration // how often to look while every event was announced by a signal; less than Poll is Poll
+	MinInterval time.Duration // between two looks, however many signals come; 0 is 5 ms
+	Timeout     time.Duration // of one look: a connection that nobody answers is given up; 0 is 5 s
 }
 
-// Watch knows the heads of all partitions, for everybody on the node who waits for
+// HeadWatcher knows the heads of all partitions, for everybody on the node who waits for
 // events: two hundred idle subscriptions cost the database one query per poll. A
 // signal only makes it look earlier; what it shows has been read from the store. While
 // signals announce every event it polls every Quiet only, which bounds how late the first
 // event is seen whose signal was lost; from then on it polls every Poll.
-type Watch struct {
-	config WatchConfig
+type HeadWatcher struct {
+	config HeadWatcherConfig
 	signal chan struct{}
 
-	missed time.Time // when a look found events that no signal had announced, or the Watch began; by Run only
+	unannouncedAt time.Time // when a look found events that no signal had announced, or the HeadWatcher began; by Run only
 
-	mu      sync.Mutex
-	heads   map[event.PartitionID]ports.Head // replaced, never changed
-	changed chan struct{}                    // closed when heads is replaced
-	looked  time.Time
+	mu       sync.Mutex
+	heads    map[event.PartitionID]ports.Head // replaced, never changed
+	changed  chan struct{}                    // closed when heads is replaced
+	lastRead time.Time
 }
 
-// NewWatch makes a Watch that knows nothing until it runs.
-func NewWatch(c WatchConfig) *Watch {
+// NewHeadWatcher makes a HeadWatcher that knows nothing until it runs.
+func NewHeadWatcher(c HeadWatcherConfig) *HeadWatcher {
 	if c.Poll <= 0 {
 		c.Poll = 500 * time.Millisecond
 	}
-	if c.Rest <= 0 {
-		c.Rest = 5 * time.Millisecond
+	if c.MinInterval <= 0 {
+		c.MinInterval = 5 * time.Millisecond
 	}
-	if c.Limit <= 0 {
-		c.Limit = 5 * time.Second
+	if c.Timeout <= 0 {
+		c.Timeout = 5 * time.Second
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Watch{config: c, signal: make(chan struct{}, 1), heads: map[event.PartitionID]ports.Head{}, changed: make(chan struct{})}
+	return &HeadWatcher{config: c, signal: make(chan struct{}, 1), heads: map[event.PartitionID]ports.Head{}, changed: make(chan struct{})}
 }
 
 // Heads gives what is known now and a channel that is closed as soon as any partition
 // has grown beyond it. The map is shared: it must not be changed. Whoever takes both,
 // reads, and then waits for the channel misses nothing.
-func (w *Watch) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
+func (w *HeadWatcher) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.heads, w.changed
 }
 
-// Looked is when the store last answered, zero before the first time. A Watch that
+// LastRead is when the store last answered, zero before the first time. A Watch that
 // stopped looking is a node that delivers nothing.
-func (w *Watch) Looked() time.Time {
+func (w *HeadWatcher) LastRead() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.looked
+	return w.lastRead
 }
 
-// Wake makes the Watch look at once.
-func (w *Watch) Wake() {
+// Wake makes the HeadWatcher look at once.
+func (w *HeadWatcher) Wake() {
 	select {
 	case w.signal <- struct{}{}:
 	default: // already told
@@ -89,7 +89,7 @@ func (w *Watch) Wake() {
 }
 
 // Run watches until ctx ends.
-func (w *Watch) Run(ctx context.Context) {
+func (w *HeadWatcher) Run(ctx context.Context) {
 	var listening sync.WaitGroup
 	if w.config.WakeUps != nil {
 		listening.Go(func() {
@@ -100,7 +100,7 @@ func (w *Watch) Run(ctx context.Context) {
 		})
 	}
 	defer listening.Wait()
-	w.missed = time.Now()
+	w.unannouncedAt = time.Now()
 	poll := time.NewTimer(w.config.Poll)
 	defer poll.Stop()
 	rest := time.NewTimer(0)
@@ -113,11 +113,11 @@ func (w *Watch) Run(ctx context.Context) {
 			return
 		case <-rest.C:
 		}
-		if grown := w.look(ctx); grown && !announced {
-			w.missed = time.Now()
+		if grown := w.refresh(ctx); grown && !announced {
+			w.unannouncedAt = time.Now()
 		}
-		rest.Reset(w.config.Rest)
-		poll.Reset(w.pause())
+		rest.Reset(w.config.MinInterval)
+		poll.Reset(w.interval())
 		select {
 		case <-ctx.Done():
 			return
@@ -129,34 +129,34 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// distrust is how long the Watch looks every Poll after it found events that no signal
+// unannouncedPeriod is how long the HeadWatcher looks every Poll after it found events that no signal
 // had announced: more signals may be missing. A look just before the signal looks the
 // same and costs a minute of such looks.
-const distrust = time.Minute
+const unannouncedPeriod = time.Minute
 
-// pause is how long to wait for a signal before the next look.
-func (w *Watch) pause() time.Duration {
-	if w.config.WakeUps == nil || time.Since(w.missed) < distrust {
+// interval is how long to wait for a signal before the next look.
+func (w *HeadWatcher) interval() time.Duration {
+	if w.config.WakeUps == nil || time.Since(w.unannouncedAt) < unannouncedPeriod {
 		return w.config.Poll
 	}
 	return max(w.config.Quiet, w.config.Poll)
 }
 
-// look reads the heads and reports whether any of them has moved.
-func (w *Watch) look(ctx context.Context) (grown bool) {
-	within, cancel := context.WithTimeout(ctx, w.config.Limit)
+// refresh reads the heads and reports whether any of them has moved.
+func (w *HeadWatcher) refresh(ctx context.Context) (grown bool) {
+	within, cancel := context.WithTimeout(ctx, w.config.Timeout)
 	heads, err := w.config.Heads.PartitionHeads(within)
 	cancel()
 	if err != nil {
 		if ctx.Err() == nil {
 			w.config.Logger.WarnContext(ctx, "the heads could not be read; the next poll looks again", "code", fault.CodeOf(err))
 		}
-		w.missed = time.Now() // signals may be missing, too
+		w.unannouncedAt = time.Now() // signals may be missing, too
 		return false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.looked = w.config.Clock.Now()
+	w.lastRead = w.config.Clock.Now()
 	if maps.EqualFunc(w.heads, heads, func(a, b ports.Head) bool { return a.Sequence == b.Sequence }) {
 		return false
 	}

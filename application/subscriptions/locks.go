@@ -1,0 +1,94 @@
+package subscriptions
+
+import (
+	"context"
+	"sync"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// wakeUps wakes the polls of this node that wait for a subscription.
+type wakeUps struct {
+	mu          sync.Mutex
+	waiting     map[event.ID]chan struct{}
+	subscribers map[event.ID]int
+}
+
+// subscribe gives a channel that is closed at the next kick; done must be called when it
+// is not looked at any more.
+func (k *wakeUps) subscribe(uid event.ID) (kicked <-chan struct{}, done func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.waiting == nil {
+		k.waiting, k.subscribers = map[event.ID]chan struct{}{}, map[event.ID]int{}
+	}
+	c := k.waiting[uid]
+	if c == nil {
+		c = make(chan struct{})
+		k.waiting[uid] = c
+	}
+	k.subscribers[uid]++
+	return c, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.subscribers[uid]--; k.subscribers[uid] <= 0 {
+			delete(k.subscribers, uid)
+			delete(k.waiting, uid)
+		}
+	}
+}
+
+func (k *wakeUps) wake(uid event.ID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c := k.waiting[uid]; c != nil {
+		close(c)
+		k.waiting[uid] = make(chan struct{})
+	}
+}
+
+// lockKey is a subscription in a partition.
+type lockKey struct {
+	uid       event.ID
+	partition event.PartitionID
+}
+
+// partitionLocks lets those of this node who want the same row lock wait here, where it costs
+// no connection.
+type partitionLocks struct {
+	mu   sync.Mutex
+	held map[lockKey]*partitionLock
+}
+
+type partitionLock struct {
+	token   chan struct{}
+	waiters int
+}
+
+func (l *partitionLocks) lock(ctx context.Context, at lockKey) (unlock func(), err error) {
+	l.mu.Lock()
+	if l.held == nil {
+		l.held = map[lockKey]*partitionLock{}
+	}
+	t := l.held[at]
+	if t == nil {
+		t = &partitionLock{token: make(chan struct{}, 1)}
+		l.held[at] = t
+	}
+	t.waiters++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if t.waiters--; t.waiters == 0 {
+			delete(l.held, at)
+		}
+	}
+	select {
+	case t.token <- struct{}{}:
+		return func() { <-t.token; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}

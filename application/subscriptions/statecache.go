@@ -1,0 +1,89 @@
+package subscriptions
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// states shows the polls of this node that wait behind something what other nodes did:
+// one look at the store is for all of them.
+type stateCache struct {
+	mu      sync.Mutex
+	waiting map[event.ID]int // polls by subscription
+	query   chan struct{}    // holds a token while nobody looks; made with the first poll
+	readAt  time.Time
+	states  map[event.ID]ports.DeliveryState // replaced, never changed
+}
+
+// register counts a poll in; leave must be called when it waits no more.
+func (b *stateCache) register(uid event.ID) (leave func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waiting == nil {
+		b.waiting = map[event.ID]int{}
+		b.query = make(chan struct{}, 1)
+		b.query <- struct{}{}
+	}
+	b.waiting[uid]++
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.waiting[uid]--; b.waiting[uid] == 0 {
+			delete(b.waiting, uid)
+		}
+	}
+}
+
+// cached gives what is known of a subscription if that is not too old.
+func (b *stateCache) cached(uid event.ID, age time.Duration) (state ports.DeliveryState, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.readAt) > age {
+		return state, false
+	}
+	state, known = b.states[uid]
+	return state, known
+}
+
+// deliveryState tells how a subscription stands. What others of this node have asked within half
+// the time between two looks is not asked again.
+func (s *Service) deliveryState(ctx context.Context, uid event.ID) (ports.DeliveryState, error) {
+	b := &s.states
+	age := s.config.RecheckInterval / 2
+	if known, ok := b.cached(uid, age); ok {
+		return known, nil
+	}
+	select {
+	case <-b.query:
+		defer func() { b.query <- struct{}{} }()
+	case <-ctx.Done():
+		return ports.DeliveryState{}, ctx.Err()
+	}
+	if known, ok := b.cached(uid, age); ok {
+		return known, nil
+	}
+	b.mu.Lock()
+	uids := make([]event.ID, 0, len(b.waiting))
+	for one := range b.waiting {
+		uids = append(uids, one)
+	}
+	b.mu.Unlock()
+	at := time.Now()
+	states, err := s.config.Store.DeliveryStates(ctx, uids)
+	if err != nil {
+		return ports.DeliveryState{}, err
+	}
+	for _, one := range uids {
+		if _, there := states[one]; !there {
+			states[one] = ports.DeliveryState{Revision: -1} // gone: not how anybody has seen it
+		}
+	}
+	b.mu.Lock()
+	b.readAt, b.states = at, states
+	b.mu.Unlock()
+	return states[uid], nil
+}
