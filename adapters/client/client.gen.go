@@ -621,7 +621,7 @@ type DeadLetter struct {
 	SettledAt time.Time `json:"settled_at,omitempty,omitzero"`
 	SettledBy string    `json:"settled_by,omitempty,omitzero"`
 
-	// Status The reader stands still at it; went on without it by its settings; was told to go on without it; digested it later; was reset.
+	// Status The reader is stalled at it; skipped it by its settings; skipped it by an operator's decision; processed it later; was reset.
 	Status string `json:"status"`
 
 	// Version Of the reader; 0 when it has none.
@@ -1062,7 +1062,7 @@ type EventTypeRegistration struct {
 	// Type Two or three parts such as module.entity.action.
 	Type string `json:"type"`
 
-	// Upcasters How data of earlier versions are lifted to this one when they are read.
+	// Upcasters How data of earlier versions is upcast to this one when it is read.
 	Upcasters []Upcaster `json:"upcasters,omitempty,omitzero"`
 }
 
@@ -1463,7 +1463,7 @@ type IntentStatus = string
 
 // LeftOut Where an answer stops before its end. `depth`: there are more levels than are followed. `count`: there are
 // more events than were asked for. `size`: there are more events, but they are too large to be shown together: with
-// more than 16 MiB of payloads. `legal_entity`: it goes on in a legal entity that the caller may not see.
+// more than 16 MiB of payloads. `legal_entity`: it continues in a legal entity that the caller may not see.
 // `missing`: the cause is in no log. `cycle`: the events name each other as their cause.
 type LeftOut struct {
 	// EventID The last event that is shown there.
@@ -1804,7 +1804,7 @@ type PolledEvents struct {
 	Events  []Event `json:"events"`
 	HasMore bool    `json:"has_more"`
 
-	// Status Of the subscription; only an active one hands out.
+	// Status Of the subscription; only an active one delivers.
 	Status string `json:"status"`
 }
 
@@ -1884,7 +1884,7 @@ type Projection struct {
 	// Failed Attempts that were rolled back.
 	Failed string `json:"failed"`
 
-	// Faulted Legal entities in which it stands still at an event.
+	// Faulted Legal entities in which it is stalled at an event.
 	Faulted int `json:"faulted"`
 
 	// LagEvents Events that it has not read yet.
@@ -1898,7 +1898,7 @@ type Projection struct {
 	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
 	Name        string `json:"name"`
 
-	// Processed Events that were digested, with those that a snapshot held which it began with.
+	// Processed Events that were processed, with those of the snapshot that it began with.
 	Processed string `json:"processed"`
 
 	// Retrying Legal entities in which its last attempt failed.
@@ -1923,7 +1923,7 @@ type ProjectionBuilding struct {
 	DoneEvents      string  `json:"done_events"`
 	EventsPerSecond float64 `json:"events_per_second"`
 
-	// Faulted Legal entities in which it stands still at an event.
+	// Faulted Legal entities in which it is stalled at an event.
 	Faulted int `json:"faulted"`
 
 	// FromSnapshot Version of the snapshot that it began with; absent when it is the beginning of the log.
@@ -2093,7 +2093,7 @@ type ProjectionInLegalEntity struct {
 	LegalEntity   string    `json:"legal_entity"`
 	NextAttemptAt time.Time `json:"next_attempt_at,omitempty,omitzero"`
 
-	// Node Who works it at the moment; absent when nobody needs to.
+	// Node The node that works it at the moment; absent while there is nothing to do.
 	Node      string `json:"node,omitempty,omitzero"`
 	Processed string `json:"processed"`
 
@@ -2151,7 +2151,7 @@ type ProjectionRebuildCommand struct {
 	// FromSnapshot Version of a snapshot to begin with, or `latest`.
 	FromSnapshot string `json:"from_snapshot,omitempty,omitzero"`
 
-	// LegalEntity The only one that is built anew.
+	// LegalEntity The only one that is rebuilt.
 	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
 
 	// Switch Switch readers to the new version once it has caught up.
@@ -2233,14 +2233,14 @@ type ProjectionRowsRebuilt struct {
 
 // ProjectionRowsResult defines model for ProjectionRowsResult.
 type ProjectionRowsResult struct {
-	// Entities How many were folded anew.
+	// Entities How many were recomputed.
 	Entities string `json:"entities"`
 
 	// Events That were folded.
 	Events      string `json:"events"`
 	LegalEntity string `json:"legal_entity"`
 
-	// PassedOver Events that the version had gone on without and still cannot digest.
+	// PassedOver Events that the version had skipped and that still fail.
 	PassedOver string `json:"passed_over"`
 
 	// Sequence The last event that the version has read, up to which was folded.
@@ -2260,7 +2260,7 @@ type ProjectionSettings struct {
 	// MaxAttempts At an event before it goes to the dead letters.
 	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
 
-	// OnPoison What happens at an event that cannot be digested: the projection stands still in its legal entity, in all of them, or passes over it.
+	// OnPoison At an event that fails: the projection stalls in its legal entity, in all of them, or skips the event.
 	OnPoison string `json:"on_poison,omitempty,omitzero"`
 
 	// RetryMaxMs At most between two attempts.
@@ -2338,7 +2338,7 @@ type ProjectionTrial struct {
 	Rows []ProjectionRow `json:"rows,omitempty,omitzero"`
 }
 
-// ProjectionWarning What is likely a mistake in a definition and keeps nobody from using it.
+// ProjectionWarning A likely mistake in a definition, which may be used all the same.
 type ProjectionWarning struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
@@ -2580,7 +2580,7 @@ type Subscription struct {
 	Tags      []string  `json:"tags,omitempty,omitzero"`
 	UpdatedAt time.Time `json:"updated_at"`
 
-	// Warnings What is allowed and probably not meant, when a subscription is made or changed.
+	// Warnings Settings that are allowed and probably a mistake, when a subscription is created or changed.
 	Warnings []SubscriptionWarning `json:"warnings,omitempty,omitzero"`
 }
 
@@ -2631,19 +2631,19 @@ type SubscriptionPredicate struct {
 
 // SubscriptionSettings defines model for SubscriptionSettings.
 type SubscriptionSettings struct {
-	// BreakerAfter Failures in a row until nothing is handed out any more; 0: never.
+	// BreakerAfter Consecutive failures after which delivery stops; 0: never.
 	BreakerAfter *int `json:"breaker_after,omitempty"`
 
 	// CheckpointAfter Acknowledgements until the checkpoint is written.
 	CheckpointAfter  int    `json:"checkpoint_after,omitempty,omitzero"`
 	ConsumerStrategy string `json:"consumer_strategy,omitempty,omitzero"`
 
-	// MaxCheckpointCount Most events handed out and not answered.
+	// MaxCheckpointCount Most events delivered and not answered.
 	MaxCheckpointCount int  `json:"max_checkpoint_count,omitempty,omitzero"`
 	MaxRetryCount      *int `json:"max_retry_count,omitempty"`
 	MessageTimeoutMs   int  `json:"message_timeout_ms,omitempty,omitzero"`
 
-	// PartitionBy What order is kept by: `legal_entity` (one after another in each; a dead letter steps aside), `none`, `stream`,
+	// PartitionBy What is kept in order: `legal_entity` (one after another in each; a dead letter is set aside), `none`, `stream`,
 	// `correlation`, `entity:<type>` or a path such as `$.invoice.number`. With a key, a dead letter holds back what
 	// follows of its key, and nothing else.
 	PartitionBy string `json:"partition_by,omitempty,omitzero"`
@@ -2653,13 +2653,12 @@ type SubscriptionSettings struct {
 	RetryFirstMs   int  `json:"retry_first_ms,omitempty,omitzero"`
 	RetryLongestMs int  `json:"retry_longest_ms,omitempty,omitzero"`
 
-	// StartCursor Where a feed of all legal entities has come to, or `next_cursor` of `GET /api/streams/$all`: what follows is
-	// handed out, nothing of it is missing and nothing comes again. A legal entity that the cursor does not know
-	// begins at its beginning.
+	// StartCursor The cursor of a feed of all legal entities, or `next_cursor` of `GET /api/streams/$all`: the events behind it are
+	// delivered, each once. A legal entity that the cursor does not name starts at its beginning.
 	StartCursor string `json:"start_cursor,omitempty,omitzero"`
 	StartFrom   string `json:"start_from,omitempty,omitzero"`
 
-	// StartPositions By legal entity the first sequence to be handed out.
+	// StartPositions By legal entity the first sequence to be delivered.
 	StartPositions map[string]string `json:"start_positions,omitempty,omitzero"`
 	StartTime      string            `json:"start_time,omitempty,omitzero"`
 }
@@ -2724,7 +2723,7 @@ type UpcastProof struct {
 	// Complete All events were looked at.
 	Complete bool `json:"complete"`
 
-	// EventsScanned Events of earlier versions, in this check and those that it goes on with.
+	// EventsScanned Events of earlier versions, in this check and those that it continues.
 	EventsScanned int `json:"events_scanned"`
 
 	// Examples Examples of earlier versions.
@@ -2739,7 +2738,7 @@ type UpcastProof struct {
 	// FailuresElsewhere Failures in legal entities that the caller may not see.
 	FailuresElsewhere int `json:"failures_elsewhere,omitempty,omitzero"`
 
-	// NextCursor Goes on, sent as `proof` with the same registration.
+	// NextCursor Continues the check, sent as `proof` with the same registration.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 
 	// Partitions Legal entities of the installation.
@@ -3537,7 +3536,7 @@ type PollSubscriptionParams struct {
 	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty,omitzero"`
 }
 
-// ListDeadLetters is GET /api/admin/dead-letters: List the events that projections could not digest.
+// ListDeadLetters is GET /api/admin/dead-letters: List the events that projections failed at.
 func (c *Client) ListDeadLetters(ctx context.Context, params ListDeadLettersParams, options ...Option) (DeadLetterList, error) {
 	r := request{
 		method: http.MethodGet, path: expandPath("/api/admin/dead-letters"),
@@ -3678,7 +3677,7 @@ func (c *Client) GetProjectionRebuild(ctx context.Context, name ProjectionName, 
 	return out, err
 }
 
-// RebuildProjection is POST /api/admin/projections/{name}/rebuild: Build a projection anew beside the version that is shown.
+// RebuildProjection is POST /api/admin/projections/{name}/rebuild: Build a new version of a projection beside the one that is shown.
 func (c *Client) RebuildProjection(ctx context.Context, name ProjectionName, body ProjectionRebuildCommand, options ...Option) (ProjectionRebuild, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/admin/projections/%s/rebuild", name),
@@ -3689,7 +3688,7 @@ func (c *Client) RebuildProjection(ctx context.Context, name ProjectionName, bod
 	return out, err
 }
 
-// RebuildProjectionRows is POST /api/admin/projections/{name}/rebuild-rows: Fold the rows of one entity or of one person anew.
+// RebuildProjectionRows is POST /api/admin/projections/{name}/rebuild-rows: Recompute the rows of one entity or of one person.
 func (c *Client) RebuildProjectionRows(ctx context.Context, name ProjectionName, body ProjectionRowsCommand, options ...Option) (ProjectionRowsRebuilt, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/admin/projections/%s/rebuild-rows", name),
@@ -4142,7 +4141,7 @@ func (c *Client) SubmitIntent(ctx context.Context, params SubmitIntentParams, bo
 	return out, err
 }
 
-// GetIntent is GET /api/intents/{id}: Read an intent and what became of it.
+// GetIntent is GET /api/intents/{id}: Read an intent and its outcome.
 func (c *Client) GetIntent(ctx context.Context, id ID, params GetIntentParams, options ...Option) (Intent, error) {
 	r := request{
 		method: http.MethodGet, path: expandPath("/api/intents/%s", id),
@@ -4154,7 +4153,7 @@ func (c *Client) GetIntent(ctx context.Context, id ID, params GetIntentParams, o
 	return out, err
 }
 
-// ApproveIntent is POST /api/intents/{id}/approve: Let a waiting intent through.
+// ApproveIntent is POST /api/intents/{id}/approve: Approve a waiting intent.
 func (c *Client) ApproveIntent(ctx context.Context, id ID, params ApproveIntentParams, body ApproveRequest, options ...Option) (IntentOutcome, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/intents/%s/approve", id),
@@ -4346,7 +4345,7 @@ func (c *Client) AppendToStream(ctx context.Context, pType OfStreamType, id OfSt
 	return out, err
 }
 
-// GetStreamMetadata is GET /api/streams/{type}/{id}/metadata: Read how a stream stands and what its metadata are.
+// GetStreamMetadata is GET /api/streams/{type}/{id}/metadata: Read the state and the metadata of a stream.
 func (c *Client) GetStreamMetadata(ctx context.Context, pType OfStreamType, id OfStreamID, params GetStreamMetadataParams, options ...Option) (StreamStatus, error) {
 	r := request{
 		method: http.MethodGet, path: expandPath("/api/streams/%s/%s/metadata", pType, id),
@@ -4418,7 +4417,7 @@ func (c *Client) GetSubscription(ctx context.Context, id SubscriptionID, options
 	return out, err
 }
 
-// AcknowledgeEvents is POST /api/subscriptions/{id}/acknowledge: Say what was dealt with.
+// AcknowledgeEvents is POST /api/subscriptions/{id}/acknowledge: Acknowledge delivered events.
 func (c *Client) AcknowledgeEvents(ctx context.Context, id SubscriptionID, body Acknowledge, options ...Option) (Acknowledged, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/subscriptions/%s/acknowledge", id),
@@ -4453,7 +4452,7 @@ func (c *Client) ListParkedDecisions(ctx context.Context, id SubscriptionID, par
 	return out, err
 }
 
-// DeleteWebhookEndpoint is DELETE /api/subscriptions/{id}/endpoint: Send nothing any more.
+// DeleteWebhookEndpoint is DELETE /api/subscriptions/{id}/endpoint: Remove the endpoint of a subscription.
 func (c *Client) DeleteWebhookEndpoint(ctx context.Context, id SubscriptionID, options ...Option) (SubscriptionDeleted, error) {
 	r := request{
 		method: http.MethodDelete, path: expandPath("/api/subscriptions/%s/endpoint", id),
@@ -4485,7 +4484,7 @@ func (c *Client) SetWebhookEndpoint(ctx context.Context, id SubscriptionID, body
 	return out, err
 }
 
-// RefuseEvents is POST /api/subscriptions/{id}/nack: Say what could not be dealt with.
+// RefuseEvents is POST /api/subscriptions/{id}/nack: Refuse delivered events.
 func (c *Client) RefuseEvents(ctx context.Context, id SubscriptionID, body Nack, options ...Option) (Refused, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/subscriptions/%s/nack", id),

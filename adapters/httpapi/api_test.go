@@ -344,7 +344,7 @@ func TestRequestLogHasNoContents(t *testing.T) {
 		body: `{"type":"note.add_page","legal_entity":"USMF","payload":{"number":"NEVER-1"}}`})
 	h.do(t, testRequest{method: "GET", path: "/api/events?stream_type=entity&stream_id=page:NEVER-2&legal_entity=USMF", token: "auditor"})
 	h.do(t, testRequest{method: "GET", path: "/api/NEVER-3", token: "auditor"})
-	// With that of the document, which the house has asked for.
+	// With that of the document, which the fixture has fetched.
 	require.Eventually(t, func() bool { return strings.Count(h.log.String(), `"msg":"request"`) >= 4 }, waitFor, tick)
 	text := h.log.String()
 	require.NotContains(t, text, "NEVER")
@@ -375,8 +375,8 @@ func TestRegisterPersonalFields(t *testing.T) {
 	require.JSONEq(t, fields, string(shown))
 }
 
-// Registrations keep nothing under a key: what is stored tells whether the same was
-// asked for before.
+// Registrations store no idempotency keys: the stored version shows whether the same
+// request was sent before.
 func TestRepeatedAdministration(t *testing.T) {
 	t.Parallel()
 	h := startAPI(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// appendCausedService appends one event to a legal entity and gives its id.
+// appendCausedService appends one event to a legal entity and returns its id.
 func (h *apiFixture) appendCausedService(t *testing.T, entity, more string) string {
 	t.Helper()
 	a := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: events(strings.Replace(serviced(more), "USMF", entity, 1))})

@@ -19,8 +19,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// TestCustomProjections shows who may create, see and change one, and that no other
-// tenant knows of it.
+// TestCustomProjections shows who may create, see and change one, and that other tenants
+// cannot see it.
 func TestCustomProjections(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{LogName: "other.example"})

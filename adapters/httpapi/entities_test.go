@@ -13,7 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/snapshot"
 )
 
-// synchronous does what may be done later before the answer.
+// synchronous runs background work before the answer.
 type synchronous struct{}
 
 func (synchronous) Do(_ string, f func(context.Context)) bool { f(context.Background()); return true }

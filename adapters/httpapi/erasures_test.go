@@ -22,8 +22,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// erasureStub answers erasure requests from memory: an approved request is completed when
-// it is looked at next.
+// erasureStub answers erasure requests from memory: an approved request is completed by
+// the next read.
 type erasureStub struct {
 	mu       sync.Mutex
 	requests []erasure.Status
@@ -34,8 +34,8 @@ type erasureStub struct {
 
 var (
 	erasureStart = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
-	bureauScope  = strings.Repeat("0a", 32)
-	bureauDue    = event.MustDate("2026-04-30")
+	previewScope = strings.Repeat("0a", 32)
+	requestDue   = event.MustDate("2026-04-30")
 	held         = event.MustDate("2027-12-31")
 )
 
@@ -55,8 +55,8 @@ func (b *erasureStub) Request(_ context.Context, p ports.Principal, r erasure.Ne
 	}
 	made := erasure.Status{
 		ID: event.ID{15: byte(len(b.requests) + 1)}, Subject: r.Subject, LegalEntities: []string{"USMF", "DEMF"}, Basis: r.Basis, Reason: r.Reason,
-		State: string(shredding.ErasurePreviewed), RequestedBy: p.PersonID, RequestedAt: erasureStart, DueOn: bureauDue, DaysLeft: 30,
-		Scope: bureauScope,
+		State: string(shredding.ErasurePreviewed), RequestedBy: p.PersonID, RequestedAt: erasureStart, DueOn: requestDue, DaysLeft: 30,
+		Scope: previewScope,
 		Preview: erasure.Preview{
 			Events: 20, Intents: 2, Types: []erasure.TypeCount{{Type: "hr.employee.hired", LegalEntity: "USMF", Events: 20, Fields: 41}},
 			LegalEntities: []string{"USMF", "DEMF"}, Projections: []string{"hr_staff"}, CountedAt: erasureStart,
@@ -88,7 +88,7 @@ func (b *erasureStub) change(id event.ID, f func(*erasure.Status)) (erasure.Stat
 }
 
 func (b *erasureStub) Approve(_ context.Context, p ports.Principal, id event.ID, scope string) (erasure.Status, error) {
-	if scope != "" && scope != bureauScope {
+	if scope != "" && scope != previewScope {
 		return erasure.Status{}, fault.New(fault.FailedPrecondition, "erasure.scope_changed", "look again")
 	}
 	return b.change(id, func(s *erasure.Status) {
@@ -201,10 +201,10 @@ func TestErasureApproval(t *testing.T) {
 	require.Equal(t, "erasure.same_person", post("/reject", "compliance", `{"reason":"No."}`).json(t)["code"])
 	require.Equal(t, "erasure.not_completed", h.do(t, testRequest{method: "GET", path: path + "/certificate", token: "auditor"}).json(t)["code"])
 
-	require.Equal(t, bureauScope, preview["scope"])
+	require.Equal(t, previewScope, preview["scope"])
 	stale := post("/approve", "compliance_approver", `{"scope":"another"}`)
 	require.Equal(t, "erasure.scope_changed", stale.json(t)["code"])
-	approved := post("/approve", "compliance_approver", `{"scope":"`+bureauScope+`"}`)
+	approved := post("/approve", "compliance_approver", `{"scope":"`+previewScope+`"}`)
 	require.Equal(t, http.StatusOK, approved.status, string(approved.body))
 	require.Equal(t, "approved", approved.json(t)["status"])
 	require.Equal(t, "p-compliance_approver", approved.json(t)["approved_by"])

@@ -61,7 +61,7 @@ func (h *apiFixture) openEventSource(t *testing.T, path, token, lastID string) *
 	return &eventSource{t: t, res: res, lines: bufio.NewReader(res.Body), lastID: lastID}
 }
 
-// next gives the next event or heartbeat; io.EOF when the feed is over.
+// next returns the next event or heartbeat; io.EOF when the feed is over.
 func (e *eventSource) next() (sseItem, error) {
 	late := time.AfterFunc(waitLimit, func() { _ = e.res.Body.Close() })
 	defer late.Stop()
@@ -277,8 +277,8 @@ func readMessage(t *testing.T, conn *websocket.Conn) (message, error) {
 	return m, nil
 }
 
-// expectMessage is the next message but for heartbeats, unless one is wanted: on a busy machine
-// they come between any others.
+// expectMessage returns the next message and skips heartbeats, unless one is wanted: on a busy
+// machine they come between any others.
 func expectMessage(t *testing.T, conn *websocket.Conn, want string) message {
 	t.Helper()
 	for {
@@ -351,7 +351,7 @@ func TestWebSocketSubscribeMessage(t *testing.T) {
 	require.Equal(t, websocket.StatusMessageTooBig, websocket.CloseStatus(err))
 }
 
-// changingAccess lets a principal be another one later.
+// changingAccess replaces the principal later.
 type changingAccess struct {
 	httpapi.Access
 	now atomic.Pointer[func(ports.Principal) (ports.Principal, error)]
@@ -410,7 +410,7 @@ func TestFeedEndsWithLostRights(t *testing.T) {
 	}
 }
 
-// The access list of a stream is held against the roles that its reader has now.
+// The access list of a stream is checked against the present roles of its reader.
 func TestStreamFeedEndsWithLostRole(t *testing.T) {
 	t.Parallel()
 	access := &changingAccess{}
@@ -438,7 +438,7 @@ func TestStreamFeedEndsWithLostRole(t *testing.T) {
 	require.Equal(t, websocket.StatusCode(4403), websocket.CloseStatus(err))
 }
 
-// A server that stops tells its readers at once, and where to go on.
+// A server that stops informs its readers at once, with the cursor to continue at.
 func TestShutdownEndsFeeds(t *testing.T) {
 	t.Parallel()
 	var service httpapi.Live
@@ -467,8 +467,8 @@ func TestShutdownEndsFeeds(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, h.do(t, testRequest{method: "GET", path: "/api/subscribe/streams/$all", token: "auditor"}).status)
 }
 
-// A reader that takes nothing is cut off when its time is over, and goes on from where
-// it was without loss.
+// A reader that does not read is disconnected after WriteTimeout, and continues at its
+// cursor without loss.
 func TestSlowFeedReaderIsDisconnected(t *testing.T) {
 	t.Parallel()
 	h := startAPI(t, func(c *httpapi.Config) { c.Live.WriteTimeout = time.Second })
@@ -494,8 +494,8 @@ func TestSlowFeedReaderIsDisconnected(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("USMF/%d", len(ids)-1), e.sequence(), "%d whole events were seen", seen)
 }
 
-// TestFeedPositionAheadOfLog asks over server-sent events, whose
-// status was 200 before anybody had looked.
+// TestFeedPositionAheadOfLog uses server-sent events, which must be
+// refused before a status of 200 is sent.
 func TestFeedPositionAheadOfLog(t *testing.T) {
 	t.Parallel()
 	h := startAPI(t)
@@ -513,8 +513,8 @@ func TestFeedPositionAheadOfLog(t *testing.T) {
 	}
 }
 
-// TestRefusedFeedIsNotCounted has one feed allowed, and positions that cannot be
-// gone on from.
+// TestRefusedFeedIsNotCounted allows one feed, and asks for positions that the log
+// cannot continue from.
 func TestRefusedFeedIsNotCounted(t *testing.T) {
 	t.Parallel()
 	h := startAPIWithFeeds(t, live.Config{PerPrincipal: 1})
@@ -527,7 +527,7 @@ func TestRefusedFeedIsNotCounted(t *testing.T) {
 	h.openEventSource(t, path, "auditor", "").event("event")
 }
 
-// TestFeedCursorOfThousandLegalEntities goes on with one in every way.
+// TestFeedCursorOfThousandLegalEntities resumes with such a cursor in every way.
 func TestFeedCursorOfThousandLegalEntities(t *testing.T) {
 	t.Parallel()
 	const n = 1000

@@ -43,7 +43,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// noteModule is a module as small as one can be.
+// noteModule is a minimal module.
 type noteModule struct{}
 
 func (noteModule) Name() string { return "note" }
@@ -96,7 +96,7 @@ decision := {"outcome": "allow", "needs": [], "denials": [], "rules": [{"rule_id
 	return nil
 }
 
-// readModelStub answers read models with what it was asked.
+// readModelStub answers read models with the parameters of the question.
 type readModelStub struct{}
 
 func (readModelStub) Query(_ context.Context, q ports.ReadModelQuery) (ports.Report, error) {
@@ -125,7 +125,7 @@ func (c headPosition) Position(ctx context.Context, _ string, _ int, p event.Par
 	return head.Sequence, 0, err
 }
 
-// streamWriter lends the append service to the stream service.
+// streamWriter adapts the append service to the stream service.
 type streamWriter struct{ appends *appending.Service }
 
 func (w streamWriter) Write(ctx context.Context, r streams.Write) (ports.AppendedEvent, bool, error) {
@@ -166,13 +166,13 @@ func (l *bytesLog) String() string {
 	return l.b.String()
 }
 
-// startAPI serves; change may put something else in the place of a part.
+// startAPI starts a server; change may replace parts of its configuration.
 func startAPI(t testing.TB, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
 	return startAPIWithFeeds(t, live.Config{}, change...)
 }
 
-// startAPIWithFeeds is startAPI with what live feeds are to be like.
+// startAPIWithFeeds is startAPI with a configuration of live feeds.
 func startAPIWithFeeds(t testing.TB, feeds live.Config, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
 	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
@@ -271,8 +271,8 @@ func (h *apiFixture) serve(t testing.TB, server *httpapi.Server) {
 	h.url = "http://" + listener.Addr().String()
 }
 
-// loadContract reads the document that the server serves; every answer is held
-// against it.
+// loadContract reads the document that the server serves; every answer is
+// checked against it.
 func (h *apiFixture) loadContract(t testing.TB) {
 	t.Helper()
 	res, err := http.Get(h.url + "/api/openapi.yaml")

@@ -11,8 +11,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 )
 
-// TestReadinessDegraded: a load balancer keeps sending, and whoever looks sees what is
-// missing.
+// TestReadinessDegraded: a load balancer keeps sending requests, and the answer names
+// the failing check.
 func TestReadinessDegraded(t *testing.T) {
 	t.Parallel()
 	h := startAPI(t)

@@ -103,7 +103,7 @@ func (s *sealingStub) fail(err error) {
 	s.err = err
 }
 
-// sealedLog shows a log whose notes were sealed.
+// sealedLog is a log with sealed notes.
 type sealedLog struct {
 	log  httpapi.Events
 	safe *sealingStub
@@ -148,7 +148,7 @@ func (l sealedLog) Lineage(ctx context.Context, le ports.LegalEntity, codes []st
 	return found, err
 }
 
-// sealedIntents shows intents whose text was sealed.
+// sealedIntents are intents with sealed texts.
 type sealedIntents struct {
 	httpapi.Intents
 	safe *sealingStub
@@ -182,7 +182,7 @@ func (r sealedReports) Query(_ context.Context, q query.ReportQuery) (ports.Repo
 	return ports.Report{Rows: rows}, nil
 }
 
-// startSealedAPI shows sealed contents; without keys nothing opens them.
+// startSealedAPI serves sealed contents; without keys they stay sealed.
 func startSealedAPI(t *testing.T, keys *sealingStub) *apiFixture {
 	t.Helper()
 	return startAPI(t, func(c *httpapi.Config) {
@@ -253,7 +253,7 @@ func TestPersonalValuesByReader(t *testing.T) {
 	}
 }
 
-// An outage is an error that passes, whatever the service calls it, and never looks
+// An outage is a temporary error, whatever code the service gives it, and never looks
 // like an erasure.
 func TestKeyServiceOutage(t *testing.T) {
 	t.Parallel()

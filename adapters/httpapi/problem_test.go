@@ -243,7 +243,7 @@ func TestAnnouncedBodyLength(t *testing.T) {
 	require.True(t, res.Close)
 }
 
-// failingAccess is an access service in which everything goes wrong.
+// failingAccess is an access service that always fails.
 type failingAccess struct {
 	httpapi.Access
 	err error
@@ -289,7 +289,7 @@ func TestUnexpectedErrors(t *testing.T) {
 	}
 }
 
-// allowingAccess is let in.
+// allowingAccess allows every request.
 type allowingAccess struct{ httpapi.Access }
 
 func (allowingAccess) Authenticate(context.Context, string) (ports.Principal, error) {

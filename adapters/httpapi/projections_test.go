@@ -18,7 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// noopHandler is a handler of a projection that nobody runs.
+// noopHandler is a handler of a projection that never runs.
 type noopHandler struct{}
 
 func (noopHandler) Apply(context.Context, ports.ProjectionTx, ports.ProjectionBatch) error {
@@ -29,10 +29,10 @@ func (noopHandler) Reset(context.Context, ports.ProjectionTx, ports.ProjectionBa
 	return nil
 }
 
-// rebuildsStub is where no rebuild is to be asked for.
+// rebuildsStub expects no call.
 type rebuildsStub struct{ httpapi.Rebuilds }
 
-// startProjectionAPI is a house with the projection note.list.
+// startProjectionAPI starts a server with the projection note.list.
 func startProjectionAPI(t *testing.T, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
 	declared := []module.Projection{{Name: "note.list", Version: 2, EventTypes: []string{"note.taken"}}}
@@ -49,7 +49,7 @@ func startProjectionAPI(t *testing.T, change ...func(*httpapi.Config)) *apiFixtu
 	return h
 }
 
-// projectionList is a service that lists what it is given.
+// projectionList is a service that lists fixed projections.
 type projectionList struct {
 	httpapi.Projections
 	views []projections.View
@@ -60,7 +60,7 @@ func (l *projectionList) List(context.Context, []event.PartitionID) ([]projectio
 }
 
 // TestProjectionVersionOfOneLegalEntity tells a version of one legal entity from one
-// of all, and shows it to those alone who may see that legal entity.
+// of all, and shows it only to callers who may see that legal entity.
 func TestProjectionVersionOfOneLegalEntity(t *testing.T) {
 	t.Parallel()
 	service := &projectionList{}

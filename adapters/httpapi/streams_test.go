@@ -238,7 +238,7 @@ func TestExportLines(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, h.do(t, testRequest{method: "GET", path: "/api/events/export?stream_type=scope&stream_id=USMF", token: "admin"}).status)
 }
 
-// failingLog is away once a number of pages have been read.
+// failingLog fails after a number of pages.
 type failingLog struct {
 	log
 	left atomic.Int64
@@ -254,8 +254,8 @@ func (f *failingLog) Events(ctx context.Context, sel query.Selection) (query.Pag
 	return f.log.Events(ctx, sel)
 }
 
-// An export that fails on the way says so in its last line, does not end like one
-// that is complete, and goes on from its last checkpoint.
+// An export that fails has the problem in its last line, does not end like a complete
+// one, and continues at its last checkpoint.
 func TestExportFailure(t *testing.T) {
 	t.Parallel()
 	away := &failingLog{}
@@ -290,7 +290,7 @@ func TestExportFailure(t *testing.T) {
 	require.Equal(t, all[300:], rest)
 }
 
-// expiringAccess is access for callers whose token expires after so many looks.
+// expiringAccess expires the token after a number of checks.
 type expiringAccess struct {
 	httpapi.Access
 	left atomic.Int64
@@ -317,7 +317,7 @@ func TestExportEndsWithToken(t *testing.T) {
 	require.Contains(t, lines[300], `{"error":{"type":"/problems/auth.token_expired"`)
 }
 
-// slowLog takes its time for every page.
+// slowLog delays every page.
 type slowLog struct{ log }
 
 func (l slowLog) Events(ctx context.Context, sel query.Selection) (query.Page, error) {
@@ -464,7 +464,7 @@ func TestReadAllEvents(t *testing.T) {
 
 const machineStream = "/api/streams/machine/M-17"
 
-// changeStream asks for a change of the machine's stream.
+// changeStream sends a change of the machine's stream.
 func (h *apiFixture) changeStream(t *testing.T, method, rest, token, body string, header ...string) testAnswer {
 	t.Helper()
 	a := testRequest{method: method, path: machineStream + rest, token: token, body: body, header: map[string]string{}}
@@ -623,7 +623,7 @@ func (l *personalLog) Stream(ctx context.Context, q query.StreamQuery) (query.St
 	return page, err
 }
 
-// A page with personal data is not kept, whatever the metadata say.
+// A page with personal data is not cached, whatever the metadata say.
 func TestPersonalDataIsNotCached(t *testing.T) {
 	t.Parallel()
 	personal := &personalLog{}

@@ -31,7 +31,7 @@ func (a entitlements) Owner(_ context.Context, tenantID, personID string) (ports
 	return ports.Principal{TenantID: tenantID, PersonID: personID}, nil
 }
 
-// failingUpcaster shows nothing while something that it needs is away.
+// failingUpcaster fails while a service that it needs is unavailable.
 type failingUpcaster struct {
 	httpapi.Upcasts
 	away atomic.Pointer[fault.Error]
@@ -44,7 +44,7 @@ func (c *failingUpcaster) Show(_ context.Context, events []event.Recorded) ([]ev
 	return events, nil
 }
 
-// lateSubscriptions are subscriptions over the store of a house that stands.
+// lateSubscriptions are subscriptions over the store of a running server.
 type lateSubscriptions struct{ httpapi.Subscriptions }
 
 func TestPollReturnsUnshownMessages(t *testing.T) {
@@ -74,8 +74,7 @@ func TestPollReturnsUnshownMessages(t *testing.T) {
 	require.Empty(t, attempts())
 }
 
-// TestSubscriptionSettingsRefused expects that nothing which was asked for is left out without a
-// word.
+// TestSubscriptionSettingsRefused expects that no setting is silently ignored.
 func TestSubscriptionSettingsRefused(t *testing.T) {
 	t.Parallel()
 	service := &lateSubscriptions{}

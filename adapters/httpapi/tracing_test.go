@@ -35,8 +35,7 @@ func TestTraceRoute(t *testing.T) {
 	require.Contains(t, spans.Ended()[0].Name(), "/api/events/:id")
 }
 
-// Details answer the caller and may repeat the caller's words; a trace keeps them for
-// others.
+// Details may quote the request; a trace would show them to its readers.
 func TestTraceHasNoContents(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(nil)

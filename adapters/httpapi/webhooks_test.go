@@ -28,7 +28,7 @@ func (derivedSecrets) Derive(_ context.Context, tenant, purpose, label string) (
 	return shredding.NewSecret(mac.Sum(nil)), nil
 }
 
-// failingEndpoints endpoints are changed by somebody else in between.
+// failingEndpoints fails saves as if another request had changed the endpoint.
 type failingEndpoints struct {
 	endpointStore
 	stale bool
@@ -44,7 +44,7 @@ func (t *failingEndpoints) SaveWebhookEndpoint(ctx context.Context, e ports.Webh
 	return t.endpointStore.SaveWebhookEndpoint(ctx, e)
 }
 
-// lateWebhooks serves webhooks over the store of a house that stands.
+// lateWebhooks serves webhooks over the store of a running server.
 type lateWebhooks struct{ httpapi.Webhooks }
 
 // TestWebhookProblems expects a problem document for everything that endpoints refuse.
