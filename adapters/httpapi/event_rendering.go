@@ -29,7 +29,7 @@ type renderer struct {
 func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*renderer, []event.Recorded, error) {
 	var err error
 	if s.config.Upcaster != nil && !callOf(ctx).wantsRaw {
-		if recorded, err = s.config.Upcaster.Show(ctx, recorded); err != nil {
+		if recorded, err = s.config.Upcaster.UpcastForDisplay(ctx, recorded); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -185,7 +185,7 @@ func (s *Server) checkEventType(ctx context.Context, _ request, body *api.EventT
 	if p := found.Proof; p != nil {
 		out.Proof = api.UpcastProof{
 			Examples: p.Examples, EventsScanned: p.Events, Partitions: p.Partitions, PartitionsDone: p.Done, Failures: make([]api.UpcastFailure, len(p.Failures)),
-			FailuresElsewhere: p.Elsewhere, Failed: p.Failed, Complete: p.Complete, NextCursor: p.Cursor, Proof: p.Proof,
+			FailuresElsewhere: p.HiddenFailures, Failed: p.Failed, Complete: p.Complete, NextCursor: p.Cursor, Proof: p.Proof,
 		}
 		for i, f := range p.Failures {
 			out.Proof.Failures[i] = api.UpcastFailure{

@@ -202,7 +202,7 @@ func (s *Server) subscribeToAll(ctx context.Context, r request) (response, error
 // requireTypes refuses types that are not registered: a feed of a misspelt type would
 // stay silent, and an empty page of it would look like a fact.
 func (s *Server) requireTypes(ctx context.Context, field string, types ...string) error {
-	unknown, err := s.config.Types.Unregistered(ctx, types)
+	unknown, err := s.config.Types.FindUnregistered(ctx, types)
 	if err == nil && len(unknown) > 0 {
 		err = unknownType(field)
 	}

@@ -32,7 +32,6 @@ import (
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
-	"github.com/erpbackbone/backbone/application/snapshot"
 	streams "github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -128,7 +127,7 @@ func (c headPosition) Position(ctx context.Context, _ string, _ int, p event.Par
 // streamWriter adapts the append service to the stream service.
 type streamWriter struct{ appends *appending.Service }
 
-func (w streamWriter) Write(ctx context.Context, r streams.Write) (ports.AppendedEvent, bool, error) {
+func (w streamWriter) Write(ctx context.Context, r streams.EventWrite) (ports.AppendedEvent, bool, error) {
 	receipts, replayed, err := w.appends.Append(ctx, appending.Request{
 		LegalEntity: r.LegalEntity, Actor: r.Actor, PersonID: r.PersonID, Roles: r.Roles, Drafts: []event.Draft{r.Draft}, Streams: r.Expected,
 		IdempotencyKey: r.IdempotencyKey, Fingerprint: r.Fingerprint,
@@ -229,9 +228,9 @@ func startAPIWithFeeds(t testing.TB, feeds live.Config, change ...func(*httpapi.
 			Idempotency: h.store, Clock: clock, IDs: ids,
 		}),
 		Entities: entities.New(entities.Config{
-			Log: h.store, Snapshots: h.store, Positions: reads, Folds: catalog, Background: synchronous{}, Clock: clock, Every: 10,
+			Log: h.store, Snapshots: h.store, Positions: reads, Folds: catalog, Background: synchronous{}, Clock: clock, SnapshotEvery: 10,
 		}),
-		Snapshots: snapshot.New(h.store, h.store, clock, ids),
+		Snapshots: streams.NewSnapshotService(h.store, h.store, clock, ids),
 		Logger:    slog.New(slog.NewJSONHandler(h.log, nil)),
 		Ready: func(context.Context) map[string]error {
 			if h.ready != nil {

@@ -54,14 +54,14 @@ type Appends interface {
 // Streams deletes streams and keeps their metadata: streams.Service.
 type Streams interface {
 	Delete(ctx context.Context, c streams.Change, forGood bool) (streams.Outcome, error)
-	Describe(ctx context.Context, c streams.Change, m stream.Metadata) (streams.Outcome, error)
+	SetMetadata(ctx context.Context, c streams.Change, m stream.Metadata) (streams.Outcome, error)
 	Status(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (streams.Status, error)
 }
 
 // Upcasts converts events to the newest schema version of their type:
 // upcasting.Service.
 type Upcasts interface {
-	Show(ctx context.Context, events []event.Recorded) ([]event.Recorded, error)
+	UpcastForDisplay(ctx context.Context, events []event.Recorded) ([]event.Recorded, error)
 }
 
 // Events reads the log: query.Service.
@@ -82,7 +82,7 @@ type EventTypes interface {
 	Check(ctx context.Context, reg eventtype.Registration, p registry.Proof) (registry.Assessment, error)
 	Fetch(ctx context.Context, name string) ([]eventtype.Registration, error)
 	List(ctx context.Context) ([]eventtype.Registration, error)
-	Unregistered(ctx context.Context, types []string) ([]string, error)
+	FindUnregistered(ctx context.Context, types []string) ([]string, error)
 	Deprecate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error)
 	Reactivate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error)
 	History(ctx context.Context, name string) ([]eventtype.Change, error)

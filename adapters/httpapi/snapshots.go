@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	"github.com/erpbackbone/backbone/application/snapshot"
+	"github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -17,9 +17,9 @@ var snapshotHandlers = handlers{
 	"getSnapshot":       (*Server).getSnapshot,
 }
 
-// Snapshots stores states that clients computed from their streams: snapshot.Service.
+// Snapshots stores states that clients computed from their streams: streams.SnapshotService.
 type Snapshots interface {
-	Save(ctx context.Context, le ports.LegalEntity, roles []string, n snapshot.NewSnapshot) (stored ports.StreamSnapshot, created bool, err error)
+	Save(ctx context.Context, le ports.LegalEntity, roles []string, n streams.NewSnapshot) (stored ports.StreamSnapshot, created bool, err error)
 	// Get returns the snapshot at a version; 0 is the newest.
 	Get(ctx context.Context, le ports.LegalEntity, roles []string, id event.StreamID, v event.Version) (ports.StreamSnapshot, error)
 }
@@ -36,7 +36,7 @@ func (s *Server) saveSnapshot(ctx context.Context, r request, body *api.NewSnaps
 		return nil, err
 	}
 	b := body
-	stored, created, err := s.config.Snapshots.Save(ctx, le, rolesOf(ctx), snapshot.NewSnapshot{
+	stored, created, err := s.config.Snapshots.Save(ctx, le, rolesOf(ctx), streams.NewSnapshot{
 		Stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, Version: event.Version(max(b.Version, 0)), StateType: b.StateType, SchemaVersion: int(b.SchemaVersion),
 		State: b.State, Metadata: b.Metadata,
 	})

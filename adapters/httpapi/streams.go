@@ -209,7 +209,7 @@ func (s *Server) setStreamMetadata(ctx context.Context, r request, body *api.Str
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.config.Streams.Describe(ctx, c, metadata)
+	out, err := s.config.Streams.SetMetadata(ctx, c, metadata)
 	if err != nil {
 		return nil, err
 	}

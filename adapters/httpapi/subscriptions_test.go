@@ -37,7 +37,7 @@ type failingUpcaster struct {
 	away atomic.Pointer[fault.Error]
 }
 
-func (c *failingUpcaster) Show(_ context.Context, events []event.Recorded) ([]event.Recorded, error) {
+func (c *failingUpcaster) UpcastForDisplay(_ context.Context, events []event.Recorded) ([]event.Recorded, error) {
 	if f := c.away.Load(); f != nil {
 		return nil, f
 	}

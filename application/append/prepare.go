@@ -174,7 +174,7 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 	}
 	if p.upcaster != nil {
 		// The stored bytes are tried, because readers upcast the stored bytes.
-		if err := p.upcaster.Try(ctx, event.Recorded{Skeleton: event.Skeleton{
+		if err := p.upcaster.CheckUpcastable(ctx, event.Recorded{Skeleton: event.Skeleton{
 			Partition: b.LegalEntity.Partition, ID: out.ID, Type: t.Type, SchemaVersion: t.SchemaVersion, PII: out.PII,
 		}, Payload: payload}); err != nil {
 			return err

@@ -46,8 +46,8 @@ func ParseConsistency(text string) (Consistency, bool) {
 
 // Defaults of Config.
 const (
-	DefaultEvery  = 100
-	DefaultBudget = 500 * time.Millisecond
+	DefaultSnapshotEvery = 100
+	DefaultFoldTimeout   = 500 * time.Millisecond
 )
 
 // Log is what is read of the log.
@@ -91,13 +91,13 @@ type Config struct {
 	Clock      ports.Clock
 	Logger     *slog.Logger // nil: no log
 	Observer   Observer     // nil: nobody watches
-	// Reading names how events of earlier versions are read; what was folded when it was
+	// ReadingID names how events of earlier versions are read; what was folded when it was
 	// another is folded anew. nil: they are read as they are stored.
-	Reading func() string
-	Every   int           // a snapshot is taken when more events than this were folded beyond the newest; 0 is DefaultEvery
-	Budget  time.Duration // for a fold; 0 is DefaultBudget
-	// Spent measures how long a read has taken; nil is the machine's clock.
-	Spent func(since time.Time) time.Duration
+	ReadingID     func() string
+	SnapshotEvery int           // a snapshot is taken when more events than this were folded beyond the newest; 0 is DefaultSnapshotEvery
+	FoldTimeout   time.Duration // for a fold; 0 is DefaultFoldTimeout
+	// Elapsed measures how long a read has taken; nil is the machine's clock.
+	Elapsed func(since time.Time) time.Duration
 }
 
 // Service reads entities.
@@ -108,14 +108,14 @@ func New(c Config) *Service {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.Every <= 0 {
-		c.Every = DefaultEvery
+	if c.SnapshotEvery <= 0 {
+		c.SnapshotEvery = DefaultSnapshotEvery
 	}
-	if c.Budget <= 0 {
-		c.Budget = DefaultBudget
+	if c.FoldTimeout <= 0 {
+		c.FoldTimeout = DefaultFoldTimeout
 	}
-	if c.Spent == nil {
-		c.Spent = time.Since
+	if c.Elapsed == nil {
+		c.Elapsed = time.Since
 	}
 	return &Service{c}
 }
@@ -143,11 +143,11 @@ type State struct {
 	PartitionID event.PartitionID
 }
 
-func notFound() error {
+func notFoundFault() error {
 	return fault.New(fault.NotFound, "entity.not_found", "no event of this legal entity refers to such an entity; check type, id and legal entity")
 }
 
-func notYet() error {
+func notYetFault() error {
 	return fault.New(fault.NotFound, "entity.not_found", "the entity exists, but no event refers to it as of this day and moment; ask for a later as_of or known_at")
 }
 
@@ -155,7 +155,7 @@ func notYet() error {
 // the day and moment asked for), report.known_at_invalid, report.known_at_in_future,
 // legal_entity.not_found.
 func (s *Service) Read(ctx context.Context, q Query) (State, error) {
-	r := reading{service: s, query: q, key: event.EntityKey(q.Type, q.ID), began: s.Clock.Now(), fold: s.foldOf(q.Type)}
+	r := entityRead{service: s, query: q, key: event.EntityKey(q.Type, q.ID), startedAt: s.Clock.Now(), fold: s.foldOf(q.Type)}
 	var err error
 	var text string
 	if r.known, text, err = s.Positions.ResolveKnownAt(ctx, q.LegalEntity.Partition, q.KnownAt); err != nil {
@@ -168,10 +168,10 @@ func (s *Service) Read(ctx context.Context, q Query) (State, error) {
 		return State{}, err
 	}
 	if len(newest) == 0 {
-		return State{}, notFound()
+		return State{}, notFoundFault()
 	}
 	if r.known == 0 {
-		return State{}, notYet()
+		return State{}, notYetFault()
 	}
 	r.head = newest[0].Sequence
 	out, err := r.read(ctx)
@@ -179,7 +179,7 @@ func (s *Service) Read(ctx context.Context, q Query) (State, error) {
 		return State{}, err
 	}
 	if out.EventCount == 0 {
-		return State{}, notYet()
+		return State{}, notYetFault()
 	}
 	out.Head, out.PartitionID = r.head, q.LegalEntity.Partition
 	if q.KnownAt != "" {
@@ -195,9 +195,9 @@ func (s *Service) Read(ctx context.Context, q Query) (State, error) {
 	return out, nil
 }
 
-// laidOver is the fold of types that have none of their own: the members of the
+// mergeFold is the fold of types that have none of their own: the members of the
 // events' data, the later ones over the earlier.
-var laidOver = module.EntityFold{
+var mergeFold = module.EntityFold{
 	Version: 1,
 	New:     func(string) any { return &map[string]json.RawMessage{} },
 	Apply: func(state any, _ event.Recorded, data []byte) error {
@@ -216,14 +216,14 @@ var laidOver = module.EntityFold{
 	},
 }
 
-// foldOf is the declared fold of a type, or laidOver.
+// foldOf is the declared fold of a type, or mergeFold.
 func (s *Service) foldOf(entityType string) entityFold {
-	of := entityFold{laidOver, "members/" + strconv.Itoa(laidOver.Version)}
+	of := entityFold{mergeFold, "members/" + strconv.Itoa(mergeFold.Version)}
 	if f, ok := s.Folds.EntityFold(entityType); ok {
 		of = entityFold{f, strconv.Itoa(f.Version)}
 	}
-	if s.Reading != nil {
-		of.name += "@" + s.Reading()
+	if s.ReadingID != nil {
+		of.name += "@" + s.ReadingID()
 	}
 	return of
 }

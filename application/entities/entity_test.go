@@ -44,32 +44,35 @@ func (f folds) EntityFold(entityType string) (module.EntityFold, bool) {
 	}, entityType == "meter"
 }
 
-type atOnce struct{}
+type synchronousBackground struct{}
 
-func (atOnce) Do(_ string, f func(context.Context)) bool { f(context.Background()); return true }
+func (synchronousBackground) Do(_ string, f func(context.Context)) bool {
+	f(context.Background())
+	return true
+}
 
 type clock struct{}
 
 func (clock) Now() time.Time { return time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC) }
 
-// plant is a log with meters, and a service that reads them.
-type plant struct {
+// entityFixture is a log with meters, and a service that reads them.
+type entityFixture struct {
 	*entities.Service
-	store  *memory.Store
-	entity ports.LegalEntity
-	log    *lines
-	reads  *watchedLog
-	spent  time.Duration
+	store   *memory.Store
+	entity  ports.LegalEntity
+	log     *logLines
+	reads   *countingLog
+	elapsed time.Duration
 }
 
-// watchedLog counts the events that are read with their data.
-type watchedLog struct {
+// countingLog counts the events that are read with their data.
+type countingLog struct {
 	entities.Log
 	read    int
 	largest int // bytes of payloads in one answer
 }
 
-func (l *watchedLog) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+func (l *countingLog) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	found, err := l.Log.SearchEvents(ctx, q, scan)
 	bytes := 0
 	for i := range found.Events {
@@ -79,25 +82,25 @@ func (l *watchedLog) SearchEvents(ctx context.Context, q ports.EventQuery, scan 
 	return found, err
 }
 
-type lines struct {
+type logLines struct {
 	mu sync.Mutex
 	b  strings.Builder
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *logLines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
 }
 
-func newPlant(t require.TestingT, change ...func(*entities.Config)) *plant {
+func newEntityFixture(t require.TestingT, change ...func(*entities.Config)) *entityFixture {
 	store := memory.New(memory.Config{LogName: "plant.example", Clock: clock{}})
 	le, err := store.CreateLegalEntity(context.Background(), ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	p := &plant{store: store, entity: le, log: &lines{}, reads: &watchedLog{Log: store}}
+	p := &entityFixture{store: store, entity: le, log: &logLines{}, reads: &countingLog{Log: store}}
 	c := entities.Config{
-		Log: p.reads, Snapshots: store, Positions: query.New(store, store, nil, nil), Folds: folds{1}, Background: atOnce{}, Clock: clock{},
-		Logger: slog.New(slog.NewJSONHandler(p.log, nil)), Every: 10, Spent: func(time.Time) time.Duration { return p.spent },
+		Log: p.reads, Snapshots: store, Positions: query.New(store, store, nil, nil), Folds: folds{1}, Background: synchronousBackground{}, Clock: clock{},
+		Logger: slog.New(slog.NewJSONHandler(p.log, nil)), SnapshotEvery: 10, Elapsed: func(time.Time) time.Duration { return p.elapsed },
 	}
 	for _, f := range change {
 		f(&c)
@@ -107,7 +110,7 @@ func newPlant(t require.TestingT, change ...func(*entities.Config)) *plant {
 }
 
 // write appends events about an entity of the type; each takes effect on its day.
-func (p *plant) write(t require.TestingT, entityType, data string, days ...string) {
+func (p *entityFixture) write(t require.TestingT, entityType, data string, days ...string) {
 	r := ports.AppendRequest{Partition: p.entity.Partition}
 	for _, day := range days {
 		e := event.Prepared{
@@ -125,7 +128,7 @@ func (p *plant) write(t require.TestingT, entityType, data string, days ...strin
 	require.NoError(t, err)
 }
 
-func (p *plant) read(t require.TestingT, change ...func(*entities.Query)) entities.State {
+func (p *entityFixture) read(t require.TestingT, change ...func(*entities.Query)) entities.State {
 	q := entities.Query{LegalEntity: p.entity, Type: "meter", ID: "M-1", Consistency: entities.Strong}
 	for _, f := range change {
 		f(&q)
@@ -149,9 +152,9 @@ func days(day string, n int) []string { return strings.Fields(strings.Repeat(day
 
 // An entity with events of a megabyte each is folded a few of them at a time, also where
 // a day leaves out what comes last.
-func TestLargeEventsAreFoldedAFewAtATime(t *testing.T) {
+func TestReadByteLimit(t *testing.T) {
 	t.Parallel()
-	p := newPlant(t)
+	p := newEntityFixture(t)
 	large := `{"n":1,"text":"` + strings.Repeat("x", 1<<20) + `"}`
 	for range 10 {
 		p.write(t, "machine", large, "2026-03-01")
@@ -167,9 +170,9 @@ func TestLargeEventsAreFoldedAFewAtATime(t *testing.T) {
 	require.LessOrEqual(t, p.reads.largest, 8<<20)
 }
 
-func TestWithoutAFoldMembersAreLaidOver(t *testing.T) {
+func TestReadDefaultFold(t *testing.T) {
 	t.Parallel()
-	p := newPlant(t)
+	p := newEntityFixture(t)
 	p.write(t, "machine", `{"a":1.50,"b":"x"}`, "2026-03-01")
 	p.write(t, "machine", `{"b":"y","c":{"d":[1]}}`, "2026-03-01")
 	p.write(t, "machine", `[1]`, "2026-03-01")
@@ -181,9 +184,9 @@ func TestWithoutAFoldMembersAreLaidOver(t *testing.T) {
 	require.Equal(t, "entity.not_found", fault.CodeOf(err))
 }
 
-func TestLevelsOfConsistency(t *testing.T) {
+func TestReadConsistency(t *testing.T) {
 	t.Parallel()
-	p := newPlant(t)
+	p := newEntityFixture(t)
 	p.write(t, "meter", `{"n":1}`, days("2026-03-01", 10)...)
 	require.Nil(t, p.read(t, with(entities.Eventual)).Snapshot, "without a snapshot the log is folded")
 	require.Nil(t, p.read(t).Snapshot, "ten events are not more than ten")
@@ -225,9 +228,9 @@ func TestLevelsOfConsistency(t *testing.T) {
 	require.Equal(t, answer{entities.Strong, 16, 16, 16, 15, 0, 0}, look(entities.Strong))
 }
 
-func TestABackDatedEventGoesOnFromAnOlderSnapshot(t *testing.T) {
+func TestReadAfterBackDatedEvent(t *testing.T) {
 	t.Parallel()
-	p := newPlant(t)
+	p := newEntityFixture(t)
 	for _, month := range []string{"2026-01-15", "2026-02-15", "2026-03-15"} {
 		p.write(t, "meter", `{"n":1}`, days(month, 11)...)
 		p.read(t)
@@ -244,14 +247,14 @@ func TestABackDatedEventGoesOnFromAnOlderSnapshot(t *testing.T) {
 	}
 }
 
-func TestASnapshotOfAnotherFoldOrADamagedOneIsNotUsed(t *testing.T) {
+func TestReadUnusableSnapshot(t *testing.T) {
 	t.Parallel()
-	p := newPlant(t)
+	p := newEntityFixture(t)
 	p.write(t, "meter", `{"n":2}`, days("2026-03-01", 12)...)
 	p.read(t)
 	require.NotNil(t, p.read(t).Snapshot)
 
-	other := newPlant(t, func(c *entities.Config) {
+	other := newEntityFixture(t, func(c *entities.Config) {
 		c.Snapshots, c.Log, c.Positions, c.Folds = p.store, p.reads, p.Positions, folds{2}
 	})
 	got, err := other.Read(t.Context(), entities.Query{LegalEntity: p.entity, Type: "meter", ID: "M-1"})
@@ -259,8 +262,8 @@ func TestASnapshotOfAnotherFoldOrADamagedOneIsNotUsed(t *testing.T) {
 	require.Nil(t, got.Snapshot)
 	require.Equal(t, 12, got.Folded)
 
-	otherwise := newPlant(t, func(c *entities.Config) {
-		c.Snapshots, c.Log, c.Positions, c.Reading = p.store, p.reads, p.Positions, func() string { return "with an upcaster" }
+	otherwise := newEntityFixture(t, func(c *entities.Config) {
+		c.Snapshots, c.Log, c.Positions, c.ReadingID = p.store, p.reads, p.Positions, func() string { return "with an upcaster" }
 	})
 	got, err = otherwise.Read(t.Context(), entities.Query{LegalEntity: p.entity, Type: "meter", ID: "M-1"})
 	require.NoError(t, err)
@@ -282,13 +285,13 @@ func TestASnapshotOfAnotherFoldOrADamagedOneIsNotUsed(t *testing.T) {
 	require.NotContains(t, p.log.b.String(), "much")
 }
 
-func TestAFoldThatTakesTooLongIsAnsweredAsFarAsItCame(t *testing.T) {
+func TestReadFoldTimeout(t *testing.T) {
 	t.Parallel()
-	p := newPlant(t, func(c *entities.Config) { c.Every = 100 })
+	p := newEntityFixture(t, func(c *entities.Config) { c.SnapshotEvery = 100 })
 	for range 13 {
 		p.write(t, "meter", `{"n":1}`, days("2026-03-01", 100)...)
 	}
-	p.spent = time.Hour
+	p.elapsed = time.Hour
 	var asOf []event.Sequence
 	for {
 		s := p.read(t)
@@ -305,12 +308,12 @@ func TestAFoldThatTakesTooLongIsAnsweredAsFarAsItCame(t *testing.T) {
 	require.Contains(t, p.log.b.String(), "took too long")
 }
 
-// TestReadsAgreeWithASimpleFold writes random events, back-dated ones among them, and
+// TestReadEqualsSimpleFold writes random events, back-dated ones among them, and
 // reads at random levels, days and moments, also with snapshots that come and go.
-func TestReadsAgreeWithASimpleFold(t *testing.T) {
+func TestReadEqualsSimpleFold(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		p := newPlant(rt, func(c *entities.Config) { c.Every = rapid.IntRange(1, 6).Draw(rt, "every") })
+		p := newEntityFixture(rt, func(c *entities.Config) { c.SnapshotEvery = rapid.IntRange(1, 6).Draw(rt, "every") })
 		var effective []event.Date
 		start := event.MustDate("2026-01-01")
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
@@ -359,9 +362,9 @@ func TestReadsAgreeWithASimpleFold(t *testing.T) {
 	})
 }
 
-func TestMomentsThatCannotBe(t *testing.T) {
+func TestReadKnownAtInvalid(t *testing.T) {
 	t.Parallel()
-	p := newPlant(t)
+	p := newEntityFixture(t)
 	p.write(t, "meter", `{"n":1}`, "2026-03-01")
 	for knownAt, code := range map[string]string{"seq:2": "report.known_at_in_future", "yesterday": "report.known_at_invalid", "seq:0": "entity.not_found"} {
 		_, err := p.Read(t.Context(), entities.Query{LegalEntity: p.entity, Type: "meter", ID: "M-1", KnownAt: knownAt, Consistency: entities.Strong})

@@ -11,11 +11,11 @@ import (
 // A version that is registered while an entity is folded changes how its events are
 // read: what was folded until then is not mixed with what comes after, and no snapshot
 // of the mixture stays.
-func TestAFoldIsOfOneReading(t *testing.T) {
+func TestReadDuringRegistration(t *testing.T) {
 	t.Parallel()
-	var p *plant
-	p = newPlant(t, func(c *entities.Config) {
-		c.Reading = func() string {
+	var p *entityFixture
+	p = newEntityFixture(t, func(c *entities.Config) {
+		c.ReadingID = func() string {
 			if p == nil || p.reads.read == 0 {
 				return "before"
 			}

@@ -27,8 +27,8 @@ type ProofRequest struct {
 	MaxDuration time.Duration                // bound of one call
 }
 
-// MostFailures is how many events a report names.
-const MostFailures = 20
+// MaxFailures is how many events a report names.
+const MaxFailures = 20
 
 // ProofReport is the progress of a proof.
 type ProofReport struct {
@@ -36,13 +36,13 @@ type ProofReport struct {
 	Events     int `json:"events_scanned"` // of earlier versions, in all calls
 	Partitions int `json:"partitions"`     // legal entities of the installation
 	Done       int `json:"partitions_done"`
-	// Failures are those that the caller may see, at most MostFailures; Elsewhere counts
+	// Failures are those that the caller may see, at most MaxFailures; HiddenFailures counts
 	// those of this call that the caller may not see.
-	Failures  []ProofFailure `json:"failures"`
-	Elsewhere int            `json:"failures_elsewhere,omitempty"`
-	Failed    bool           `json:"failed"`   // in this call or an earlier one
-	Complete  bool           `json:"complete"` // every example and event was read
-	Cursor    string         `json:"next_cursor,omitempty"`
+	Failures       []ProofFailure `json:"failures"`
+	HiddenFailures int            `json:"failures_elsewhere,omitempty"`
+	Failed         bool           `json:"failed"`   // in this call or an earlier one
+	Complete       bool           `json:"complete"` // every example and event was read
+	Cursor         string         `json:"next_cursor,omitempty"`
 	// Proof is present once every event was read and none failed. It covers the events
 	// stored until then.
 	Proof string `json:"proof,omitempty"`

@@ -38,8 +38,8 @@ type Versions interface {
 	// Steps lead from a version of a type to the one in which its events are read, the
 	// newest, deprecated or not. None if it is that one or an unknown one.
 	Steps(eventType string, from uint32) []Step
-	// Knows reports whether this node has loaded a version.
-	Knows(eventType string, version uint32) bool
+	// HasVersion reports whether this node has loaded a version.
+	HasVersion(eventType string, version uint32) bool
 	// Refresh loads versions registered since the last call.
 	Refresh(ctx context.Context) error
 }
@@ -52,12 +52,12 @@ type Upcaster interface {
 	// Upcast is for folds and projections. Fault event_type.upcast_failed for an event
 	// that cannot be converted.
 	Upcast(ctx context.Context, events []event.Recorded) ([]event.Recorded, error)
-	// Show is for callers of the API: an event that cannot be converted is returned as it is
+	// UpcastForDisplay is for callers of the API: an event that cannot be converted is returned as it is
 	// stored, with the reason.
-	Show(ctx context.Context, events []event.Recorded) ([]event.Recorded, error)
-	// Try checks that an event that is about to be stored can be converted, and that the
+	UpcastForDisplay(ctx context.Context, events []event.Recorded) ([]event.Recorded, error)
+	// CheckUpcastable checks that an event that is about to be stored can be converted, and that the
 	// result fits its schema. Fault event_type.not_upcastable.
-	Try(ctx context.Context, e event.Recorded) error
+	CheckUpcastable(ctx context.Context, e event.Recorded) error
 }
 
 // NotUpcastable is the fault for an append of an earlier version whose data its

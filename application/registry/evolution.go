@@ -60,7 +60,7 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 	compiled, broken := r.schemas.Compile(reg.DataSchema)
 	if broken != nil {
 		collect(valid)
-		collect(inSchema(broken))
+		collect(prependSchemaPointer(broken))
 	} else {
 		collect(valid)
 		out.Findings = append(out.Findings, reg.CheckPersonal()...)
@@ -70,11 +70,11 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 	if have := now.versions[reg.Type][reg.SchemaVersion]; have != nil {
 		c := eventtype.Compare(&have.Registration, &reg)
 		out.Comparison, out.Verdict = &c, VerdictUnchanged
-		if !sameRegistration(have.Registration, reg) {
+		if !equalRegistrations(have.Registration, reg) {
 			collect(fault.New(fault.Conflict, "event_type.duplicate", "this version is registered otherwise; versions never change, register the next one").WithField("/schema_version"))
 		}
 	} else {
-		older, err := r.evolves(now, &reg)
+		older, err := r.checkEvolution(now, &reg)
 		out.Comparison = older
 		collect(err)
 		out.Verdict = VerdictNewVersion
@@ -88,7 +88,7 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 			return Assessment{}, err
 		}
 		if out.Proof != nil && out.Proof.Failed {
-			collect(proven(out.Proof))
+			collect(proofFault(out.Proof))
 		}
 	}
 	if len(out.Findings) > 0 {
@@ -97,15 +97,15 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 	return out, nil
 }
 
-// inSchema makes a finding's pointer lead into the registration.
-func inSchema(err error) error {
+// prependSchemaPointer makes a finding's pointer lead into the registration.
+func prependSchemaPointer(err error) error {
 	f, ok := fault.As(err)
 	if !ok {
 		return err
 	}
-	placed := *f
-	placed.Field = "/data_schema" + f.Field
-	return &placed
+	moved := *f
+	moved.Field = "/data_schema" + f.Field
+	return &moved
 }
 
 func (r *Registry) checkOwner(reg *eventtype.Registration) error {
@@ -116,9 +116,9 @@ func (r *Registry) checkOwner(reg *eventtype.Registration) error {
 	return nil
 }
 
-// evolves compares a version with the one before it and, if there is one already,
+// checkEvolution compares a version with the one before it and, if there is one already,
 // with the one after it. Faults event_type.incompatible and event_type.deprecated.
-func (r *Registry) evolves(now *snapshot, reg *eventtype.Registration) (*eventtype.Comparison, error) {
+func (r *Registry) checkEvolution(now *snapshot, reg *eventtype.Registration) (*eventtype.Comparison, error) {
 	var before, after *eventtype.Registration
 	active := len(now.versions[reg.Type]) == 0
 	for version, t := range now.versions[reg.Type] {
@@ -164,7 +164,7 @@ func (r *Registry) checkDefaults(reg *eventtype.Registration, c *eventtype.Compa
 		if d.Kind != eventtype.RequiredAdded {
 			continue
 		}
-		wrapped, value, ok := alone(reg.DataSchema, strings.TrimPrefix(d.Pointer, "/data_schema"))
+		wrapped, value, ok := isolateSubschema(reg.DataSchema, strings.TrimPrefix(d.Pointer, "/data_schema"))
 		if !ok {
 			continue
 		}
@@ -185,11 +185,11 @@ func (r *Registry) checkDefaults(reg *eventtype.Registration, c *eventtype.Compa
 		"a default does not fit its own schema, so nothing can stand for the member in earlier events; correct the default").WithViolations(found...)
 }
 
-// alone makes a schema of which the member "value" is the part at a pointer, and a
+// isolateSubschema makes a schema of which the member "value" is the part at a pointer, and a
 // document that has the part's default there.
-func alone(schema json.RawMessage, pointer string) (wrapped, document json.RawMessage, ok bool) {
+func isolateSubschema(schema json.RawMessage, pointer string) (wrapped, document json.RawMessage, ok bool) {
 	var decoded any
-	if !decodeExact(schema, &decoded) {
+	if !decodeKeepingNumbers(schema, &decoded) {
 		return nil, nil, false
 	}
 	root, isObject := decoded.(map[string]any)
@@ -202,7 +202,7 @@ func alone(schema json.RawMessage, pointer string) (wrapped, document json.RawMe
 	}
 	wrapper := map[string]any{
 		"type": "object", "definitions": map[string]any{"whole": root},
-		"properties": map[string]any{"value": map[string]any{"$ref": whole + escapeFragment(pointer)}},
+		"properties": map[string]any{"value": map[string]any{"$ref": wholeSchemaRef + escapeFragment(pointer)}},
 	}
 	if draft, has := root["$schema"]; has {
 		wrapper["$schema"] = draft
@@ -210,7 +210,7 @@ func alone(schema json.RawMessage, pointer string) (wrapped, document json.RawMe
 	for _, word := range []string{"$schema", "$id", "id"} {
 		delete(root, word)
 	}
-	moveReferences(root)
+	rebaseReferences(root)
 	var err error
 	if wrapped, err = json.Marshal(wrapper); err != nil {
 		return nil, nil, false
@@ -219,22 +219,22 @@ func alone(schema json.RawMessage, pointer string) (wrapped, document json.RawMe
 	return wrapped, document, err == nil
 }
 
-const whole = "#/definitions/whole"
+const wholeSchemaRef = "#/definitions/whole"
 
-// moveReferences makes references lead to the same places one level further in.
-func moveReferences(v any) {
+// rebaseReferences makes references lead to the same places one level further in.
+func rebaseReferences(v any) {
 	switch inner := v.(type) {
 	case map[string]any:
 		for word, x := range inner {
 			if text, isText := x.(string); word == "$ref" && isText && strings.HasPrefix(text, "#") {
-				inner[word] = whole + strings.TrimPrefix(text, "#")
+				inner[word] = wholeSchemaRef + strings.TrimPrefix(text, "#")
 				continue
 			}
-			moveReferences(x)
+			rebaseReferences(x)
 		}
 	case []any:
 		for _, x := range inner {
-			moveReferences(x)
+			rebaseReferences(x)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func escapeFragment(pointer string) string { return fragmentEscapes.Replace(poin
 // defaultAt follows a pointer, and a reference at its end.
 func defaultAt(root map[string]any, pointer string) (any, bool) {
 	for range 64 {
-		v, ok := at(root, pointer)
+		v, ok := lookUp(root, pointer)
 		part, isObject := v.(map[string]any)
 		if !ok || !isObject {
 			return nil, false
@@ -263,7 +263,7 @@ func defaultAt(root map[string]any, pointer string) (any, bool) {
 	return nil, false
 }
 
-func at(v any, pointer string) (any, bool) {
+func lookUp(v any, pointer string) (any, bool) {
 	if pointer == "" {
 		return v, true
 	}
@@ -279,8 +279,8 @@ func at(v any, pointer string) (any, bool) {
 	return v, true
 }
 
-// sameRegistration compares what was given, whatever the order of members.
-func sameRegistration(a, b eventtype.Registration) bool {
+// equalRegistrations compares what was given, whatever the order of members.
+func equalRegistrations(a, b eventtype.Registration) bool {
 	canonical := func(r eventtype.Registration) []byte {
 		for _, list := range []*[]string{&r.RequiredDimensions, &r.OptionalDimensions} {
 			if len(*list) == 0 {
@@ -304,7 +304,7 @@ func sameRegistration(a, b eventtype.Registration) bool {
 		}
 		document, err := r.Document()
 		var v any
-		if err != nil || !decodeExact(document, &v) {
+		if err != nil || !decodeKeepingNumbers(document, &v) {
 			return nil
 		}
 		out, err := json.Marshal(v)
@@ -328,13 +328,13 @@ func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registrati
 		if now.versions[reg.Type][reg.SchemaVersion] != nil {
 			return r.store.RegisterEventType(ctx, reg) // says that it is there
 		}
-		compared, err := r.evolves(now, &reg)
+		compared, err := r.checkEvolution(now, &reg)
 		if err != nil {
 			return eventtype.Registration{}, err
 		}
 		report, err := r.prove(ctx, now, &reg, compared, p)
 		if err == nil {
-			err = proven(report)
+			err = proofFault(report)
 		}
 		if err != nil {
 			return eventtype.Registration{}, err
@@ -350,15 +350,15 @@ func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registrati
 // they are, and readable. Again changes nothing. Built-in types cannot be
 // deprecated.
 func (r *Registry) Deprecate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error) {
-	return r.change(ctx, eventtype.Change{Action: eventtype.ActionDeprecated, Type: name, SchemaVersion: version, Actor: by, Reason: reason})
+	return r.changeStatus(ctx, eventtype.Change{Action: eventtype.ActionDeprecated, Type: name, SchemaVersion: version, Actor: by, Reason: reason})
 }
 
 // Reactivate lets a version, or all when it is 0, take events again.
 func (r *Registry) Reactivate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error) {
-	return r.change(ctx, eventtype.Change{Action: eventtype.ActionReactivated, Type: name, SchemaVersion: version, Actor: by, Reason: reason})
+	return r.changeStatus(ctx, eventtype.Change{Action: eventtype.ActionReactivated, Type: name, SchemaVersion: version, Actor: by, Reason: reason})
 }
 
-func (r *Registry) change(ctx context.Context, c eventtype.Change) ([]eventtype.Registration, error) {
+func (r *Registry) changeStatus(ctx context.Context, c eventtype.Change) ([]eventtype.Registration, error) {
 	if owner := r.catalog.Owner(c.Type); owner != "" {
 		return nil, fault.New(fault.Forbidden, "event_type.owned_by_module",
 			"types beginning with %q belong to the built-in module %s, which alone decides about them; deprecate types of your own only", eventtype.Prefix(c.Type), owner).WithField("/type")
@@ -373,9 +373,9 @@ func (r *Registry) change(ctx context.Context, c eventtype.Change) ([]eventtype.
 	return r.Fetch(ctx, c.Type)
 }
 
-// Unregistered gives those of some types that nobody has registered; deprecated ones are
+// FindUnregistered gives those of some types that nobody has registered; deprecated ones are
 // registered. The store is asked only for what this node has not heard of.
-func (r *Registry) Unregistered(ctx context.Context, types []string) ([]string, error) {
+func (r *Registry) FindUnregistered(ctx context.Context, types []string) ([]string, error) {
 	unknown := func() (out []string) {
 		known := r.snapshot.Load().versions
 		for _, name := range types {

@@ -29,7 +29,7 @@ const (
 	unsized    = `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"string"}}}`
 )
 
-func TestThePolicyOfSchemaEvolution(t *testing.T) {
+func TestCheckEvolution(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		schema     string
@@ -69,7 +69,7 @@ func TestThePolicyOfSchemaEvolution(t *testing.T) {
 }
 
 // A version between two others must fit both.
-func TestAVersionBetweenOthers(t *testing.T) {
+func TestRegisterVersionBetweenOthers(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}), orderSchema)
 	for _, v := range []eventtype.Registration{leadWith(1, sized), leadWith(5, sizedMore)} {
@@ -83,7 +83,7 @@ func TestAVersionBetweenOthers(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestCheckFindsEverythingAndWritesNothing(t *testing.T) {
+func TestCheckCollectsAllFindings(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store, orderSchema)
@@ -180,15 +180,15 @@ func TestDeprecateAndReactivate(t *testing.T) {
 	require.Equal(t, "module:shop", history[0].Actor)
 }
 
-// moving is a store in which somebody else registers in the moment between a check
+// movingStore is a store in which somebody else registers in the moment between a check
 // and the write.
-type moving struct {
+type movingStore struct {
 	stored
 	once  sync.Once
 	first eventtype.Registration
 }
 
-func (m *moving) RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error) {
+func (m *movingStore) RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error) {
 	m.once.Do(func() {
 		m.first.Active = true
 		if _, err := m.RegisterEventType(ctx, m.first); err != nil {
@@ -198,14 +198,14 @@ func (m *moving) RegisterEventTypeAt(ctx context.Context, r eventtype.Registrati
 	return m.stored.RegisterEventTypeAt(ctx, r, generation)
 }
 
-func TestThePolicyHoldsAgainstWhatIsStored(t *testing.T) {
+func TestRegisterChecksStoredVersions(t *testing.T) {
 	t.Parallel()
-	r := node(t, &moving{stored: memory.New(memory.Config{}), first: leadWith(1, unsized)}, orderSchema)
+	r := node(t, &movingStore{stored: memory.New(memory.Config{}), first: leadWith(1, unsized)}, orderSchema)
 	_, err := r.Register(t.Context(), leadWith(2, sized), "p-admin", registry.Proof{})
 	require.Equal(t, "event_type.incompatible", code(t, err), "with the version that came in between")
 	unrelated := leadWith(1, unsized)
 	unrelated.Type = "crm.lead.lost"
-	r = node(t, &moving{stored: memory.New(memory.Config{}), first: unrelated}, orderSchema)
+	r = node(t, &movingStore{stored: memory.New(memory.Config{}), first: unrelated}, orderSchema)
 	_, err = r.Register(t.Context(), leadWith(2, sized), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 }

@@ -11,7 +11,7 @@ import (
 
 // How events are read changes with a type's further versions, not with new types, and not
 // when a version takes no more events.
-func TestReadingChangesWithFurtherVersions(t *testing.T) {
+func TestReadingID(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}), orderSchema)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
@@ -20,9 +20,9 @@ func TestReadingChangesWithFurtherVersions(t *testing.T) {
 		reg.Type = name
 		_, err := r.Register(t.Context(), reg, "p-1", registry.Proof{})
 		require.NoError(t, err)
-		return r.Reading()
+		return r.ReadingID()
 	}
-	none := r.Reading()
+	none := r.ReadingID()
 	require.NotEmpty(t, none)
 	require.Equal(t, none, register("crm.lead.won", 1))
 	second := register("crm.lead.won", 2)
@@ -30,6 +30,6 @@ func TestReadingChangesWithFurtherVersions(t *testing.T) {
 	require.Equal(t, second, register("crm.lead.lost", 1))
 	_, err := r.Deprecate(t.Context(), "crm.lead.won", 2, "p-1", "")
 	require.NoError(t, err)
-	require.Equal(t, second, r.Reading())
+	require.Equal(t, second, r.ReadingID())
 	require.NotEqual(t, second, register("crm.lead.won", 3))
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/erpbackbone/backbone/application/registry"
 )
 
-// slow is a store that owes an answer until it is told to give it.
-type slow struct {
-	*probe
+// slowStore is a store that owes an answer until it is told to give it.
+type slowStore struct {
+	*fakeStore
 	asking chan struct{} // takes one for every question
 	answer chan struct{} // closed: it answers
 }
 
-func newSlow() *slow {
-	return &slow{probe: &probe{stored: memory.New(memory.Config{})}, asking: make(chan struct{}, 100), answer: make(chan struct{})}
+func newSlow() *slowStore {
+	return &slowStore{fakeStore: &fakeStore{stored: memory.New(memory.Config{})}, asking: make(chan struct{}, 100), answer: make(chan struct{})}
 }
 
-func (s *slow) EventTypesGeneration(ctx context.Context) (int64, error) {
-	generation, err := s.probe.EventTypesGeneration(ctx)
+func (s *slowStore) EventTypesGeneration(ctx context.Context) (int64, error) {
+	generation, err := s.fakeStore.EventTypesGeneration(ctx)
 	s.asking <- struct{}{}
 	select {
 	case <-s.answer:
@@ -42,7 +42,7 @@ func refresh(ctx context.Context, r *registry.Registry) <-chan error {
 
 // A request that has run out of its time is not held up by another one's question to
 // the database.
-func TestAWaitForARefreshEndsWithItsContext(t *testing.T) {
+func TestRefreshWaitCancelled(t *testing.T) {
 	t.Parallel()
 	store := newSlow()
 	r := node(t, store, orderSchema)
@@ -62,7 +62,7 @@ func TestAWaitForARefreshEndsWithItsContext(t *testing.T) {
 }
 
 // A refresh that is given up lets the next one begin.
-func TestARefreshThatIsGivenUpIsNotWaitedFor(t *testing.T) {
+func TestRefreshCancelledWhileRunning(t *testing.T) {
 	t.Parallel()
 	store := newSlow()
 	r := node(t, store, orderSchema)
@@ -78,7 +78,7 @@ func TestARefreshThatIsGivenUpIsNotWaitedFor(t *testing.T) {
 }
 
 // What one has loaded none that waited for it loads again.
-func TestOneRefreshRunsAndOthersLearnFromIt(t *testing.T) {
+func TestRefreshConcurrently(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlow()

@@ -32,15 +32,15 @@ type Registry struct {
 	transforms ports.TransformCompiler // nil: no upcasters in jq
 	prover     module.Prover           // nil: only examples
 
-	loading  chan struct{} // holds the one token of whoever refreshes; waiting for it ends with a context
-	snapshot atomic.Pointer[snapshot]
+	refreshing chan struct{} // holds the one token of whoever refreshes; waiting for it ends with a context
+	snapshot   atomic.Pointer[snapshot]
 }
 
 var _ module.Manifests = (*Registry)(nil)
 
 type snapshot struct {
 	generation int64
-	reading    string
+	readingID  string
 	versions   map[string]map[uint32]*module.RegisteredType
 	newest     map[string]*module.RegisteredType // newest active version
 	steps      map[string]map[uint32][]module.Step
@@ -49,7 +49,7 @@ type snapshot struct {
 
 // New makes a registry that knows nothing until the first Refresh.
 func New(store ports.EventTypes, schemas ports.SchemaCompiler, catalog *module.Catalog, clock ports.Clock, options ...Option) *Registry {
-	r := &Registry{store: store, schemas: schemas, catalog: catalog, clock: clock, loading: make(chan struct{}, 1)}
+	r := &Registry{store: store, schemas: schemas, catalog: catalog, clock: clock, refreshing: make(chan struct{}, 1)}
 	for _, o := range options {
 		o(r)
 	}
@@ -67,11 +67,11 @@ func (r *Registry) Lookup(ctx context.Context, name string, version uint32) (*mo
 	if err := r.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	now := r.snapshot.Load()
-	if t := now.find(name, version); t != nil {
+	current := r.snapshot.Load()
+	if t := current.find(name, version); t != nil {
 		return t, nil
 	}
-	versions := now.versions[name]
+	versions := current.versions[name]
 	if versions[version] != nil || (version == 0 && len(versions) > 0) {
 		return nil, eventtype.Deprecated(name)
 	}
@@ -118,8 +118,8 @@ func (r *Registry) List(ctx context.Context) ([]eventtype.Registration, error) {
 // A caller whose context ends meanwhile is not held up by a store that is slow to answer.
 func (r *Registry) Refresh(ctx context.Context) error {
 	select {
-	case r.loading <- struct{}{}:
-		defer func() { <-r.loading }()
+	case r.refreshing <- struct{}{}:
+		defer func() { <-r.refreshing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -134,7 +134,7 @@ func (r *Registry) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next, err := r.build(types, generation)
+	next, err := r.buildSnapshot(types, generation)
 	if err != nil {
 		return err
 	}
@@ -142,12 +142,12 @@ func (r *Registry) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// Reading names how events of earlier versions are read, as far as this node has heard:
+// ReadingID names how events of earlier versions are read, as far as this node has heard:
 // it changes with every type that gets a further version. What was folded under another
 // name is folded anew.
-func (r *Registry) Reading() string { return r.snapshot.Load().reading }
+func (r *Registry) ReadingID() string { return r.snapshot.Load().readingID }
 
-func (r *Registry) build(types []eventtype.Registration, generation int64) (*snapshot, error) {
+func (r *Registry) buildSnapshot(types []eventtype.Registration, generation int64) (*snapshot, error) {
 	old := r.snapshot.Load()
 	s := &snapshot{
 		generation: generation,
@@ -157,9 +157,9 @@ func (r *Registry) build(types []eventtype.Registration, generation int64) (*sna
 	}
 	for _, reg := range types {
 		t := &module.RegisteredType{Registration: reg, Checks: r.catalog.Checks(reg.Type, reg.SchemaVersion)}
-		if have := old.versions[reg.Type][reg.SchemaVersion]; have != nil {
+		if known := old.versions[reg.Type][reg.SchemaVersion]; known != nil {
 			// A registered version never changes them.
-			t.Schema, t.Manifest, t.KeyClass, t.Defaults, t.Upcasts = have.Schema, have.Manifest, have.KeyClass, have.Defaults, have.Upcasts
+			t.Schema, t.Manifest, t.KeyClass, t.Defaults, t.Upcasts = known.Schema, known.Manifest, known.KeyClass, known.Defaults, known.Upcasts
 		} else {
 			if err := readManifest(t); err != nil {
 				return nil, err
@@ -181,7 +181,7 @@ func (r *Registry) build(types []eventtype.Registration, generation int64) (*sna
 	}
 	s.steps = map[string]map[uint32][]module.Step{}
 	for name, versions := range s.versions {
-		if steps := stepsOf(versions); steps != nil {
+		if steps := upcastSteps(versions); steps != nil {
 			s.steps[name] = steps
 		}
 	}
@@ -198,7 +198,7 @@ func (r *Registry) build(types []eventtype.Registration, generation int64) (*sna
 			fmt.Fprintf(digest, "%s %d\n", reg.Type, reg.SchemaVersion)
 		}
 	}
-	s.reading = hex.EncodeToString(digest.Sum(nil)[:8])
+	s.readingID = hex.EncodeToString(digest.Sum(nil)[:8])
 	return s, nil
 }
 
@@ -249,7 +249,7 @@ func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by 
 	if err := r.checkPersonal(&reg); err != nil {
 		return eventtype.Registration{}, err
 	}
-	return r.register(ctx, reg, by, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
+	return r.validateAndStore(ctx, reg, by, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
 		return r.registerChecked(ctx, reg, p)
 	})
 }
@@ -257,7 +257,7 @@ func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by 
 // checkPersonal gives what a registration says wrongly about personal data together
 // with whatever else is wrong. A schema that does not compile is left for later.
 func (r *Registry) checkPersonal(reg *eventtype.Registration) error {
-	if !r.compiles(reg.DataSchema) {
+	if !r.isCompilable(reg.DataSchema) {
 		return nil
 	}
 	personal := reg.CheckPersonal()
@@ -271,12 +271,12 @@ func (r *Registry) checkPersonal(reg *eventtype.Registration) error {
 	return eventtype.Invalid(append(found, personal...))
 }
 
-func (r *Registry) compiles(schema json.RawMessage) bool {
+func (r *Registry) isCompilable(schema json.RawMessage) bool {
 	_, err := r.schemas.Compile(schema)
 	return err == nil
 }
 
-func (r *Registry) register(
+func (r *Registry) validateAndStore(
 	ctx context.Context, reg eventtype.Registration, by string, store func(context.Context, eventtype.Registration) (eventtype.Registration, error),
 ) (eventtype.Registration, error) {
 	if err := reg.Validate(); err != nil {
@@ -325,7 +325,7 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 	}
 	for _, t := range r.catalog.EventTypes {
 		if r.snapshot.Load().versions[t.Type][t.SchemaVersion] == nil {
-			_, err := r.register(ctx, t.Registration, "module:"+t.Module, r.store.RegisterEventType)
+			_, err := r.validateAndStore(ctx, t.Registration, "module:"+t.Module, r.store.RegisterEventType)
 			if fault.CodeOf(err) == "event_type.duplicate" {
 				err = r.Refresh(ctx) // another node was faster; its version is looked at below
 			}
@@ -333,12 +333,12 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 				return fmt.Errorf("register %s: %w", t.Type, err)
 			}
 		}
-		have := r.snapshot.Load().versions[t.Type][t.SchemaVersion]
-		if have == nil || !sameSchema(have.DataSchema, t.DataSchema) {
+		stored := r.snapshot.Load().versions[t.Type][t.SchemaVersion]
+		if stored == nil || !equalSchemas(stored.DataSchema, t.DataSchema) {
 			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
 				"the schema of %s version %d differs from the stored one; register a new version instead of changing this one", t.Type, t.SchemaVersion)
 		}
-		if !samePersonal(&have.Registration, &t.Registration) {
+		if !equalPersonalData(&stored.Registration, &t.Registration) {
 			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
 				"the personal data of %s version %d are declared otherwise than stored; register a new version instead of changing this one", t.Type, t.SchemaVersion)
 		}
@@ -346,14 +346,14 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 	return nil
 }
 
-// samePersonal reports whether two registrations seal the same values for the same
+// equalPersonalData reports whether two registrations seal the same values for the same
 // subjects under the same keys.
-func samePersonal(a, b *eventtype.Registration) bool {
+func equalPersonalData(a, b *eventtype.Registration) bool {
 	if len(a.PIIFields) == 0 && len(b.PIIFields) == 0 {
 		return true
 	}
 	return a.RetentionClass == b.RetentionClass && slices.EqualFunc(a.PIIFields, b.PIIFields, func(x, y eventtype.PIIField) bool {
-		return x.Path == y.Path && x.Class == y.Class && sameSchema(x.Subject, y.Subject)
+		return x.Path == y.Path && x.Class == y.Class && equalSchemas(x.Subject, y.Subject)
 	})
 }
 

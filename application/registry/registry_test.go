@@ -24,12 +24,12 @@ import (
 
 var now = time.Date(2026, 3, 31, 12, 0, 0, 123456789, time.UTC)
 
-// shop is a built-in module with one type.
-type shop struct{ schema string }
+// shopModule is a built-in module with one type.
+type shopModule struct{ schema string }
 
-func (shop) Name() string { return "shop" }
+func (shopModule) Name() string { return "shop" }
 
-func (s shop) Register(r *module.Registrar) error {
+func (s shopModule) Register(r *module.Registrar) error {
 	r.Prefixes("shop", "store")
 	r.EventType(module.EventType{
 		Registration: eventtype.Registration{Type: "shop.order.placed", SchemaVersion: 1, Module: "shop", DataSchema: json.RawMessage(s.schema)},
@@ -42,7 +42,7 @@ const orderSchema = `{"type":"object","properties":{"amount":{"type":"number"}}}
 
 func node(t *testing.T, store ports.EventTypes, schema string) *registry.Registry {
 	t.Helper()
-	catalog, err := module.Build(jsonschema.New(), shop{schema})
+	catalog, err := module.Build(jsonschema.New(), shopModule{schema})
 	require.NoError(t, err)
 	return registry.New(store, jsonschema.New(), catalog, testkit.NewClock(now))
 }
@@ -60,7 +60,7 @@ func code(t *testing.T, err error) string {
 	return fault.CodeOf(err)
 }
 
-func TestRegisterMakesATypeUsableAtOnce(t *testing.T) {
+func TestRegisterIsVisibleAtOnce(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}), orderSchema)
 	_, err := r.Lookup(t.Context(), "crm.lead.won", 0)
@@ -83,7 +83,7 @@ func TestRegisterMakesATypeUsableAtOnce(t *testing.T) {
 	require.Empty(t, typ.Checks, "checks are code of built-in modules")
 }
 
-func TestVersions(t *testing.T) {
+func TestLookupVersions(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}), orderSchema)
 	for _, v := range []uint32{2, 10, 1} {
@@ -115,7 +115,7 @@ func TestVersions(t *testing.T) {
 	require.EqualValues(t, 10, listed[3].SchemaVersion)
 }
 
-func TestRegistrationsAreRefused(t *testing.T) {
+func TestRegisterRefusals(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store, orderSchema)
@@ -159,7 +159,7 @@ func TestRegistrationsAreRefused(t *testing.T) {
 	require.Len(t, stored, 1, "nothing of it was stored")
 }
 
-func TestExampleFindingsPointIntoTheRegistration(t *testing.T) {
+func TestRegisterExamplePointers(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}), orderSchema)
 	reg := lead(1)
@@ -170,7 +170,7 @@ func TestExampleFindingsPointIntoTheRegistration(t *testing.T) {
 	require.Equal(t, "/examples/1/size", f.Violations[0].Field)
 }
 
-func TestLocalReferencesAreFine(t *testing.T) {
+func TestRegisterLocalReferences(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}), orderSchema)
 	reg := lead(1)
@@ -179,7 +179,7 @@ func TestLocalReferencesAreFine(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAnotherNodeSeesANewTypeWhenALookupMisses(t *testing.T) {
+func TestLookupMissRefreshes(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	one, two := node(t, store, orderSchema), node(t, store, orderSchema)
@@ -207,9 +207,9 @@ func TestAnotherNodeSeesANewTypeWhenALookupMisses(t *testing.T) {
 	require.EqualValues(t, 3, typ.SchemaVersion)
 }
 
-func TestLookupsOfKnownTypesStayInMemory(t *testing.T) {
+func TestLookupOfKnownTypeReadsNoStore(t *testing.T) {
 	t.Parallel()
-	store := &probe{stored: memory.New(memory.Config{})}
+	store := &fakeStore{stored: memory.New(memory.Config{})}
 	r := node(t, store, orderSchema)
 	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
@@ -217,7 +217,7 @@ func TestLookupsOfKnownTypesStayInMemory(t *testing.T) {
 	for range 100 {
 		_, err = r.Lookup(t.Context(), "crm.lead.won", 0)
 		require.NoError(t, err)
-		unknown, err := r.Unregistered(t.Context(), []string{"crm.lead.won"})
+		unknown, err := r.FindUnregistered(t.Context(), []string{"crm.lead.won"})
 		require.NoError(t, err)
 		require.Empty(t, unknown)
 	}
@@ -225,16 +225,16 @@ func TestLookupsOfKnownTypesStayInMemory(t *testing.T) {
 	for range 100 {
 		_, err = r.Lookup(t.Context(), "crm.lead.lost", 0)
 		require.Error(t, err)
-		unknown, err := r.Unregistered(t.Context(), []string{"crm.lead.won", "crm.lead.lost"})
+		unknown, err := r.FindUnregistered(t.Context(), []string{"crm.lead.won", "crm.lead.lost"})
 		require.NoError(t, err)
 		require.Equal(t, []string{"crm.lead.lost"}, unknown)
 	}
 	require.Equal(t, loads, store.loads.Load(), "a miss asks for the generation, it does not load everything again")
 }
 
-func TestABrokenStoreLeavesWhatIsKnown(t *testing.T) {
+func TestRefreshStoreError(t *testing.T) {
 	t.Parallel()
-	store := &probe{stored: memory.New(memory.Config{})}
+	store := &fakeStore{stored: memory.New(memory.Config{})}
 	r := node(t, store, orderSchema)
 	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
@@ -268,14 +268,14 @@ type stored = ports.EventTypes
 
 var errBroken = errors.New("broken")
 
-// probe counts how often the store is read, and fails when told to.
-type probe struct {
+// fakeStore counts how often the store is read, and fails when told to.
+type fakeStore struct {
 	stored
 	loads, asked atomic.Int64
 	broken       atomic.Bool
 }
 
-func (p *probe) EventTypesGeneration(ctx context.Context) (int64, error) {
+func (p *fakeStore) EventTypesGeneration(ctx context.Context) (int64, error) {
 	p.asked.Add(1)
 	if p.broken.Load() {
 		return 0, errBroken
@@ -283,12 +283,12 @@ func (p *probe) EventTypesGeneration(ctx context.Context) (int64, error) {
 	return p.stored.EventTypesGeneration(ctx)
 }
 
-func (p *probe) EventTypes(ctx context.Context) ([]eventtype.Registration, int64, error) {
+func (p *fakeStore) EventTypes(ctx context.Context) ([]eventtype.Registration, int64, error) {
 	p.loads.Add(1)
 	return p.stored.EventTypes(ctx)
 }
 
-func TestBuiltInTypes(t *testing.T) {
+func TestRegisterBuiltIn(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store, orderSchema)
@@ -310,7 +310,7 @@ func TestBuiltInTypes(t *testing.T) {
 	require.EqualError(t, typ.Checks[0](nil, nil), "checked")
 }
 
-func TestABuiltInVersionIsNeverRewritten(t *testing.T) {
+func TestRegisterBuiltInRewrittenVersion(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	require.NoError(t, node(t, store, orderSchema).RegisterBuiltIn(t.Context()))
@@ -323,21 +323,21 @@ func TestABuiltInVersionIsNeverRewritten(t *testing.T) {
 	}
 }
 
-// late hides the stored types from the first look, as if another node registered
+// lateStore hides the stored types from the first look, as if another node registered
 // them in between.
-type late struct {
+type lateStore struct {
 	stored
 	hidden atomic.Bool
 }
 
-func (l *late) EventTypesGeneration(ctx context.Context) (int64, error) {
+func (l *lateStore) EventTypesGeneration(ctx context.Context) (int64, error) {
 	if l.hidden.CompareAndSwap(true, false) {
 		return -1, nil // what a fresh registry has
 	}
 	return l.stored.EventTypesGeneration(ctx)
 }
 
-func TestTwoNodesStartAtOnce(t *testing.T) {
+func TestRegisterBuiltInConcurrently(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	var wg sync.WaitGroup
@@ -353,13 +353,13 @@ func TestTwoNodesStartAtOnce(t *testing.T) {
 	// Of two nodes with different programs, the slower one is refused too.
 	store = memory.New(memory.Config{})
 	require.NoError(t, node(t, store, orderSchema).RegisterBuiltIn(t.Context()))
-	behind := &late{stored: store}
+	behind := &lateStore{stored: store}
 	behind.hidden.Store(true)
 	err := node(t, behind, `{"type":"object"}`).RegisterBuiltIn(t.Context())
 	require.Equal(t, "event_type.version_rewritten", code(t, err))
 }
 
-func TestInactiveTypes(t *testing.T) {
+func TestLookupInactiveType(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store, orderSchema)
@@ -397,7 +397,7 @@ func contact() eventtype.Registration {
 	}
 }
 
-func TestPersonalDataIsDeclared(t *testing.T) {
+func TestRegisterPersonalData(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store, orderSchema)
@@ -426,7 +426,7 @@ func TestPersonalDataIsDeclared(t *testing.T) {
 	}
 }
 
-func TestAllFindingsAboutPersonalDataComeAtOnce(t *testing.T) {
+func TestRegisterPersonalDataFindings(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store, orderSchema)
@@ -449,7 +449,7 @@ func TestAllFindingsAboutPersonalDataComeAtOnce(t *testing.T) {
 }
 
 // What a stored version seals is never declared otherwise afterwards.
-func TestPersonalDataOfAStoredVersionStay(t *testing.T) {
+func TestRegisterBuiltInPersonalDataChanged(t *testing.T) {
 	t.Parallel()
 	const schema = `{"type":"object","additionalProperties":false,"required":["person"],"properties":{"person":{"type":"string"},"mobile":{"type":"string","x-not-pii":"of the desk"}}}`
 	declared := []eventtype.PIIField{{Path: "$.mobile", Class: "contact", Subject: json.RawMessage(`{"path":"$.person","type":"person"}`)}}
@@ -469,7 +469,7 @@ func TestPersonalDataOfAStoredVersionStay(t *testing.T) {
 		require.NoError(t, c.stored.Validate())
 		_, err := store.RegisterEventType(t.Context(), c.stored)
 		require.NoError(t, err)
-		catalog, err := module.Build(jsonschema.New(), personalShop{schema, declared})
+		catalog, err := module.Build(jsonschema.New(), personalModule{schema, declared})
 		require.NoError(t, err)
 		err = registry.New(store, jsonschema.New(), catalog, testkit.NewClock(now)).RegisterBuiltIn(t.Context())
 		if c.same {
@@ -480,14 +480,14 @@ func TestPersonalDataOfAStoredVersionStay(t *testing.T) {
 	}
 }
 
-type personalShop struct {
+type personalModule struct {
 	schema string
 	fields []eventtype.PIIField
 }
 
-func (personalShop) Name() string { return "shop" }
+func (personalModule) Name() string { return "shop" }
 
-func (s personalShop) Register(r *module.Registrar) error {
+func (s personalModule) Register(r *module.Registrar) error {
 	r.Prefixes("shop")
 	r.EventType(module.EventType{Registration: eventtype.Registration{
 		Type: "shop.order.placed", SchemaVersion: 1, Module: "shop", DataSchema: json.RawMessage(s.schema), PIIFields: s.fields,

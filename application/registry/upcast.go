@@ -24,30 +24,30 @@ func WithTransforms(c ports.TransformCompiler) Option {
 	return func(r *Registry) { r.transforms = c }
 }
 
-// ProveWith proves upcasters on what is stored before their version is registered. It is
+// SetProver proves upcasters on what is stored before their version is registered. It is
 // set once, before the first registration. Without it examples alone are proven.
-func (r *Registry) ProveWith(p module.Prover) { r.prover = p }
+func (r *Registry) SetProver(p module.Prover) { r.prover = p }
 
-// Patience is how long one call looks at stored events.
-const Patience = 10 * time.Second
+// MaxProofDuration is how long one call looks at stored events.
+const MaxProofDuration = 10 * time.Second
 
 // Steps implements module.Versions.
 func (r *Registry) Steps(eventType string, from uint32) []module.Step {
 	return r.snapshot.Load().steps[eventType][from]
 }
 
-// Knows implements module.Versions.
-func (r *Registry) Knows(eventType string, version uint32) bool {
+// HasVersion implements module.Versions.
+func (r *Registry) HasVersion(eventType string, version uint32) bool {
 	return r.snapshot.Load().versions[eventType][version] != nil
 }
 
 var _ module.Versions = (*Registry)(nil)
 
-// stepsOf finds, for every version of a type, how its events are read: in the newest,
+// upcastSteps finds, for every version of a type, how its events are read: in the newest,
 // whether it takes events or not. A deprecated version still has its events, and nothing
 // leads them back: were the earlier ones not led to it, a fold would be of two shapes.
 // From each version it is one declared step that leads furthest, else the next version.
-func stepsOf(versions map[uint32]*module.RegisteredType) map[uint32][]module.Step {
+func upcastSteps(versions map[uint32]*module.RegisteredType) map[uint32][]module.Step {
 	if len(versions) < 2 {
 		return nil
 	}
@@ -146,10 +146,10 @@ func (r *Registry) checkUpcasters(now *snapshot, reg *eventtype.Registration) er
 	return eventtype.Invalid(found)
 }
 
-// candidate is how earlier events would be read with a further version. ok is false if
+// buildCandidate is how earlier events would be read with a further version. ok is false if
 // it changes nothing that is to be proven: it declares no upcaster and requires nothing
 // new.
-func (r *Registry) candidate(now *snapshot, reg *eventtype.Registration, c *eventtype.Comparison) (out module.Candidate, ok bool, err error) {
+func (r *Registry) buildCandidate(now *snapshot, reg *eventtype.Registration, c *eventtype.Comparison) (out module.Candidate, ok bool, err error) {
 	requires := c != nil && slices.ContainsFunc(c.Differences, func(d eventtype.Difference) bool { return d.Kind == eventtype.RequiredAdded })
 	if len(reg.Upcasters) == 0 && !requires {
 		return out, false, nil
@@ -170,7 +170,7 @@ func (r *Registry) candidate(now *snapshot, reg *eventtype.Registration, c *even
 		return out, false, nil
 	}
 	versions[reg.SchemaVersion] = t
-	steps := stepsOf(versions)
+	steps := upcastSteps(versions)
 	out = module.Candidate{
 		Type: reg.Type, Version: reg.SchemaVersion, Examples: map[uint32][]json.RawMessage{},
 		Steps: func(from uint32) []module.Step { return steps[from] },
@@ -200,12 +200,12 @@ type Proof = module.ProofRequest
 
 // prove proves a candidate. The report is nil if there is nothing to prove.
 func (r *Registry) prove(ctx context.Context, now *snapshot, reg *eventtype.Registration, c *eventtype.Comparison, p Proof) (*module.ProofReport, error) {
-	candidate, ok, err := r.candidate(now, reg, c)
+	candidate, ok, err := r.buildCandidate(now, reg, c)
 	if err != nil || !ok || r.prover == nil {
 		return nil, err
 	}
 	if p.MaxDuration == 0 {
-		p.MaxDuration = Patience
+		p.MaxDuration = MaxProofDuration
 	}
 	report, err := r.prover.Prove(ctx, candidate, p)
 	if err != nil {
@@ -214,19 +214,19 @@ func (r *Registry) prove(ctx context.Context, now *snapshot, reg *eventtype.Regi
 	return &report, nil
 }
 
-// proven turns a report into what it means for the registration. Faults
+// proofFault turns a report into what it means for the registration. Faults
 // event_type.upcaster_failed and event_type.proof_needed.
-func proven(report *module.ProofReport) error {
+func proofFault(report *module.ProofReport) error {
 	switch {
 	case report == nil || report.Complete && !report.Failed:
 		return nil
 	case report.Failed:
 		f := fault.New(fault.FailedPrecondition, "event_type.upcaster_failed",
 			"events of earlier versions cannot be read as this version says: %d that you may see, %d of other legal entities; correct the upcaster and check again (POST /api/event-types/check)",
-			len(report.Failures), report.Elsewhere)
+			len(report.Failures), report.HiddenFailures)
 		violations := make([]fault.Violation, len(report.Failures))
 		for i, failure := range report.Failures {
-			violations[i] = failureOf(failure)
+			violations[i] = failureViolation(failure)
 		}
 		return f.WithViolations(violations...)
 	default:
@@ -235,8 +235,8 @@ func proven(report *module.ProofReport) error {
 	}
 }
 
-// failureOf tells of a failure where findings are told.
-func failureOf(f module.ProofFailure) fault.Violation {
+// failureViolation tells of a failure where findings are told.
+func failureViolation(f module.ProofFailure) fault.Violation {
 	what := fmt.Sprintf("an event of version %d cannot be read in this version: event %s, sequence %s of %s; correct the upcaster", f.SchemaVersion, f.EventID, f.Sequence, f.LegalEntity)
 	if f.Example != nil {
 		what = fmt.Sprintf("example %d of version %d cannot be read in this version; correct the upcaster", *f.Example, f.SchemaVersion)

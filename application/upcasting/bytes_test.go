@@ -16,13 +16,13 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// weighed knows how large the largest answer was.
-type weighed struct {
+// sizeRecordingLog knows how large the largest answer was.
+type sizeRecordingLog struct {
 	upcasting.Log
 	largest int
 }
 
-func (w *weighed) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+func (w *sizeRecordingLog) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	found, err := w.Log.SearchEvents(ctx, q, scan)
 	bytes := 0
 	for i := range found.Events {
@@ -32,12 +32,12 @@ func (w *weighed) SearchEvents(ctx context.Context, q ports.EventQuery, scan int
 	return found, err
 }
 
-// TestLargeEventsAreProvenAFewAtATime leaves none of them out, also when calls are short.
-func TestLargeEventsAreProvenAFewAtATime(t *testing.T) {
+// TestProveByteLimit leaves none of them out, also when calls are short.
+func TestProveByteLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	reads := &weighed{Log: b.store}
-	b.types.ProveWith(upcasting.NewProver(reads, query.NewCursorSealer([]byte("key"))))
+	reads := &sizeRecordingLog{Log: b.store}
+	b.types.SetProver(upcasting.NewProver(reads, query.NewCursorSealer([]byte("key"))))
 	b.register(version(1, leadV1))
 	who := strings.Repeat("x", 1<<16-1)
 	for i := range 150 {

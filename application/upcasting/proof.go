@@ -20,9 +20,9 @@ type Log interface {
 	PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
 }
 
-// Tokens signs how far a proof has come, so that nobody makes one up, and hides it, since
+// TokenSealer signs how far a proof has come, so that nobody makes one up, and hides it, since
 // it tells how far the logs of other tenants have grown: query.Cursors.
-type Tokens interface {
+type TokenSealer interface {
 	SealEncrypted(tenantID string, digest []byte, text string) string
 	OpenEncrypted(cursor, tenantID string, digest []byte) (string, error)
 }
@@ -31,21 +31,21 @@ type Tokens interface {
 // all events of a type, and must not take the store from those who work.
 type Prover struct {
 	log    Log
-	tokens Tokens
-	turn   chan struct{}
+	tokens TokenSealer
+	token  chan struct{}
 }
 
 var _ module.Prover = (*Prover)(nil)
 
 // NewProver makes a Prover.
-func NewProver(log Log, tokens Tokens) *Prover {
-	return &Prover{log: log, tokens: tokens, turn: make(chan struct{}, 1)}
+func NewProver(log Log, tokens TokenSealer) *Prover {
+	return &Prover{log: log, tokens: tokens, token: make(chan struct{}, 1)}
 }
 
 // So many events are read between two looks at the clock, and of so many bytes together.
 const (
-	proofPage  = 200
-	proofBytes = 8 << 20
+	proofPageEvents = 200
+	proofPageBytes  = 8 << 20
 )
 
 // progress is what a token says.
@@ -57,71 +57,71 @@ type progress struct {
 
 // Prove implements module.Prover.
 func (p *Prover) Prove(ctx context.Context, c module.Candidate, r module.ProofRequest) (module.ProofReport, error) {
-	at := progress{Upto: map[event.PartitionID]event.Sequence{}}
+	reached := progress{Upto: map[event.PartitionID]event.Sequence{}}
 	if r.Token != "" {
 		text, err := p.tokens.OpenEncrypted(r.Token, "", c.Digest[:])
 		if err != nil {
 			return module.ProofReport{}, err
 		}
-		if err := json.Unmarshal([]byte(text), &at); err != nil || at.Upto == nil {
+		if err := json.Unmarshal([]byte(text), &reached); err != nil || reached.Upto == nil {
 			return module.ProofReport{}, fault.New(fault.Invalid, "cursor.malformed", "this is no proof; use what the check gave, unchanged").WithField("cursor")
 		}
 	}
 	select {
-	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
+	case p.token <- struct{}{}:
+		defer func() { <-p.token }()
 	case <-ctx.Done():
 		return module.ProofReport{}, ctx.Err()
 	}
-	run := proof{prover: p, candidate: c, request: r, at: at, deadline: time.Now().Add(r.MaxDuration), report: module.ProofReport{Failures: []module.ProofFailure{}}}
-	if err := run.examples(ctx); err != nil {
+	run := proofRun{prover: p, candidate: c, request: r, progress: reached, deadline: time.Now().Add(r.MaxDuration), report: module.ProofReport{Failures: []module.ProofFailure{}}}
+	if err := run.checkExamples(ctx); err != nil {
 		return module.ProofReport{}, err
 	}
-	if err := run.events(ctx); err != nil {
+	if err := run.checkEvents(ctx); err != nil {
 		return module.ProofReport{}, err
 	}
 	return run.finish()
 }
 
-// proof is one call.
-type proof struct {
+// proofRun is one call.
+type proofRun struct {
 	prover    *Prover
 	candidate module.Candidate
 	request   module.ProofRequest
-	at        progress
+	progress  progress
 	deadline  time.Time
 	report    module.ProofReport
 }
 
-func (p *proof) examples(ctx context.Context) error {
+func (p *proofRun) checkExamples(ctx context.Context) error {
 	for _, version := range slices.Sorted(maps.Keys(p.candidate.Examples)) {
 		steps := p.candidate.Steps(version)
 		for i, example := range p.candidate.Examples[version] {
 			p.report.Examples++
 			var found []fault.Violation
-			if _, _, err := run(ctx, example, steps, &found); err != nil {
+			if _, _, err := upcastData(ctx, example, steps, &found); err != nil {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
 				found = append(found, violationOf(err))
 			}
 			if len(found) > 0 {
-				p.fail(module.ProofFailure{Example: &i, SchemaVersion: version, Code: found[0].Code, Pointer: found[0].Field})
+				p.addFailure(module.ProofFailure{Example: &i, SchemaVersion: version, Code: found[0].Code, Pointer: found[0].Field})
 			}
 		}
 	}
 	return nil
 }
 
-func (p *proof) fail(f module.ProofFailure) {
+func (p *proofRun) addFailure(f module.ProofFailure) {
 	p.report.Failures = append(p.report.Failures, f)
-	p.at.Failed = true
+	p.progress.Failed = true
 }
 
-// enough says that looking further would tell nothing new.
-func (p *proof) enough() bool { return len(p.report.Failures) >= module.MostFailures }
+// hasMaxFailures says that looking further would tell nothing new.
+func (p *proofRun) hasMaxFailures() bool { return len(p.report.Failures) >= module.MaxFailures }
 
-func (p *proof) events(ctx context.Context) error {
+func (p *proofRun) checkEvents(ctx context.Context) error {
 	heads, err := p.prover.log.PartitionHeads(ctx)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (p *proof) events(ctx context.Context) error {
 	p.report.Partitions = len(heads)
 	late := false
 	for _, partition := range slices.Sorted(maps.Keys(heads)) {
-		done, err := p.partition(ctx, partition, heads[partition].Sequence, &late)
+		done, err := p.checkPartition(ctx, partition, heads[partition].Sequence, &late)
 		if err != nil {
 			return err
 		}
@@ -141,46 +141,46 @@ func (p *proof) events(ctx context.Context) error {
 	return nil
 }
 
-// partition looks at the events of one up to its head. It reports whether it got there.
+// checkPartition looks at the events of one up to its head. It reports whether it got there.
 // A call looks at one page at least, so that it always gets further.
-func (p *proof) partition(ctx context.Context, id event.PartitionID, head event.Sequence, late *bool) (bool, error) {
-	for p.at.Upto[id] < head {
-		if *late || p.enough() {
+func (p *proofRun) checkPartition(ctx context.Context, id event.PartitionID, head event.Sequence, late *bool) (bool, error) {
+	for p.progress.Upto[id] < head {
+		if *late || p.hasMaxFailures() {
 			return false, nil
 		}
 		scan, err := p.prover.log.SearchEvents(ctx, ports.EventQuery{
-			Partition: id, Types: []string{p.candidate.Type}, After: p.at.Upto[id], Until: head, Limit: proofPage, Bytes: proofBytes,
+			Partition: id, Types: []string{p.candidate.Type}, After: p.progress.Upto[id], Until: head, Limit: proofPageEvents, Bytes: proofPageBytes,
 		}, 0)
 		if err != nil {
 			return false, err
 		}
 		page := scan.Events
 		for i := range page {
-			if err := p.event(ctx, page[i]); err != nil {
+			if err := p.checkEvent(ctx, page[i]); err != nil {
 				return false, err
 			}
 		}
 		switch {
 		case scan.Stopped:
-			p.at.Upto[id] = scan.Reached
-		case len(page) == proofPage:
-			p.at.Upto[id] = page[len(page)-1].Sequence
+			p.progress.Upto[id] = scan.Reached
+		case len(page) == proofPageEvents:
+			p.progress.Upto[id] = page[len(page)-1].Sequence
 		default:
-			p.at.Upto[id] = head
+			p.progress.Upto[id] = head
 		}
 		*late = time.Now().After(p.deadline)
 	}
 	return true, nil
 }
 
-func (p *proof) event(ctx context.Context, e event.Recorded) error {
+func (p *proofRun) checkEvent(ctx context.Context, e event.Recorded) error {
 	steps := p.candidate.Steps(e.SchemaVersion)
 	if len(steps) == 0 {
 		return nil
 	}
-	p.at.Events++
+	p.progress.Events++
 	var found []fault.Violation
-	if _, err := lift(ctx, e, steps, &found); err != nil {
+	if _, err := upcastEvent(ctx, e, steps, &found); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -189,13 +189,13 @@ func (p *proof) event(ctx context.Context, e event.Recorded) error {
 	if len(found) == 0 {
 		return nil
 	}
-	p.at.Failed = true
+	p.progress.Failed = true
 	code, visible := p.request.Visible[e.Partition]
 	switch {
 	case !visible:
-		p.report.Elsewhere++
-	case !p.enough():
-		p.fail(module.ProofFailure{
+		p.report.HiddenFailures++
+	case !p.hasMaxFailures():
+		p.addFailure(module.ProofFailure{
 			EventID: e.ID.String(), LegalEntity: code, Sequence: strconv.FormatUint(uint64(e.Sequence), 10), SchemaVersion: e.SchemaVersion,
 			Code: found[0].Code, Pointer: found[0].Field,
 		})
@@ -203,9 +203,9 @@ func (p *proof) event(ctx context.Context, e event.Recorded) error {
 	return nil
 }
 
-func (p *proof) finish() (module.ProofReport, error) {
-	p.report.Events, p.report.Failed = p.at.Events, p.at.Failed
-	text, err := json.Marshal(p.at)
+func (p *proofRun) finish() (module.ProofReport, error) {
+	p.report.Events, p.report.Failed = p.progress.Events, p.progress.Failed
+	text, err := json.Marshal(p.progress)
 	if err != nil {
 		return module.ProofReport{}, err
 	}

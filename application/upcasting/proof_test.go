@@ -19,16 +19,16 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func (b *bench) check(r eventtype.Registration, p registry.Proof) registry.Assessment {
+func (b *upcastFixture) check(r eventtype.Registration, p registry.Proof) registry.Assessment {
 	b.t.Helper()
 	out, err := b.types.Check(b.t.Context(), r, p)
 	require.NoError(b.t, err)
 	return out
 }
 
-// TestProofNamesWhatFails names the events that the caller may see, counts the others,
+// TestProveFailures names the events that the caller may see, counts the others,
 // and says no value of any.
-func TestProofNamesWhatFails(t *testing.T) {
+func TestProveFailures(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -42,7 +42,7 @@ func TestProofNamesWhatFails(t *testing.T) {
 	require.Equal(t, registry.VerdictRefused, found.Verdict)
 	bad := b.stored(0)[1]
 	require.Equal(t, []module.ProofFailure{{EventID: bad.ID.String(), LegalEntity: "DEMF", Sequence: "2", SchemaVersion: 1, Code: "schema.minimum", Pointer: "/volume"}}, found.Proof.Failures)
-	require.Equal(t, 1, found.Proof.Elsewhere)
+	require.Equal(t, 1, found.Proof.HiddenFailures)
 	require.Equal(t, 6, found.Proof.Events)
 	require.True(t, found.Proof.Failed)
 	require.Empty(t, found.Proof.Proof)
@@ -69,8 +69,8 @@ func TestProofNamesWhatFails(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestExamplesAreProven before any event is looked at.
-func TestExamplesAreProven(t *testing.T) {
+// TestProveExamples before any event is looked at.
+func TestProveExamples(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first := version(1, leadV1)
@@ -102,8 +102,8 @@ func TestExamplesAreProven(t *testing.T) {
 	require.Equal(t, "event_type.upcaster_from_unknown", unknown.Findings[0].Code)
 }
 
-// TestProofGoesOn looks at events a part at a time; a proof spares what was looked at.
-func TestProofGoesOn(t *testing.T) {
+// TestProveContinuesWithToken looks at events a part at a time; a proof spares what was looked at.
+func TestProveContinuesWithToken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -147,8 +147,8 @@ func TestProofGoesOn(t *testing.T) {
 	}
 }
 
-// TestProofsAreNotMadeUp, and hold for what they were given for.
-func TestProofsAreNotMadeUp(t *testing.T) {
+// TestProveForgedToken, and hold for what they were given for.
+func TestProveForgedToken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -186,8 +186,8 @@ func TestProofsAreNotMadeUp(t *testing.T) {
 	require.Equal(t, "cursor.foreign", code(t, err))
 }
 
-// TestDefaultsAreProven where a version requires what earlier events lack.
-func TestDefaultsAreProven(t *testing.T) {
+// TestProveDefaults where a version requires what earlier events lack.
+func TestProveDefaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV2))
@@ -203,21 +203,21 @@ func TestDefaultsAreProven(t *testing.T) {
 		"nothing is to be proven of a schema that accepts more")
 }
 
-// TestNewestOfAllNodes: a node that does not know a version yet shows its events as
+// TestProveConcurrentRegistration: a node that does not know a version yet shows its events as
 // they are.
-func TestNewestOfAllNodes(t *testing.T) {
+func TestProveConcurrentRegistration(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
 	later := event.Recorded{Skeleton: event.Skeleton{Type: lead, SchemaVersion: 2}, Payload: []byte(`{"data":{"volume":1}}`)}
-	shown, err := b.service.Show(t.Context(), []event.Recorded{later})
+	shown, err := b.service.UpcastForDisplay(t.Context(), []event.Recorded{later})
 	require.NoError(t, err)
 	require.Equal(t, later, shown[0])
 }
 
 // A release that cannot compile what another one accepted still knows all types, and
 // shows the events of this one as they are stored.
-func TestAProgramOfAnotherReleaseStopsNothingElse(t *testing.T) {
+func TestUpcastUncompilableProgram(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -229,7 +229,7 @@ func TestAProgramOfAnotherReleaseStopsNothingElse(t *testing.T) {
 	_, err := older.Lookup(t.Context(), "shop.order.placed", 2)
 	require.NoError(t, err)
 	service := upcasting.New(older)
-	shown, err := service.Show(t.Context(), b.stored(0))
+	shown, err := service.UpcastForDisplay(t.Context(), b.stored(0))
 	require.NoError(t, err)
 	require.Equal(t, "event_type.upcaster_invalid", shown[0].UpcastError)
 	require.JSONEq(t, `{"size":1}`, dataOf(t, shown[0]))

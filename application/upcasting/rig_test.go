@@ -24,13 +24,13 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// shop is a built-in module whose second version has an amount where the first had
+// shopModule is a built-in module whose second version has an amount where the first had
 // cents.
-type shop struct{}
+type shopModule struct{}
 
-func (shop) Name() string { return "shop" }
+func (shopModule) Name() string { return "shop" }
 
-func (shop) Register(r *module.Registrar) error {
+func (shopModule) Register(r *module.Registrar) error {
 	r.Prefixes("shop")
 	declare := func(version uint32, schema, example string, u module.Upcast) {
 		r.EventType(module.EventType{Upcast: u, Registration: eventtype.Registration{
@@ -47,8 +47,8 @@ func (shop) Register(r *module.Registrar) error {
 	return nil
 }
 
-// bench is a store with two legal entities, a registry and everything that lifts.
-type bench struct {
+// upcastFixture is a store with two legal entities, a registry and everything that lifts.
+type upcastFixture struct {
 	t        testing.TB
 	clock    *testkit.Clock
 	catalog  *module.Catalog
@@ -59,20 +59,20 @@ type bench struct {
 	entities []ports.LegalEntity
 }
 
-func setup(t testing.TB) *bench {
+func setup(t testing.TB) *upcastFixture {
 	t.Helper()
 	clock := testkit.NewClock(time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC))
-	b := &bench{t: t, clock: clock, store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
+	b := &upcastFixture{t: t, clock: clock, store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
 	for _, code := range []string{"DEMF", "USMF"} {
 		le, err := b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "t-" + code, Code: code, TimeZone: "Europe/Berlin"})
 		require.NoError(t, err)
 		b.entities = append(b.entities, le)
 	}
-	catalog, err := module.Build(jsonschema.New(), shop{})
+	catalog, err := module.Build(jsonschema.New(), shopModule{})
 	require.NoError(t, err)
 	b.catalog = catalog
 	b.types = registry.New(b.store, jsonschema.New(), catalog, clock, registry.WithTransforms(jq.New()))
-	b.types.ProveWith(upcasting.NewProver(b.store, query.NewCursorSealer([]byte("key"))))
+	b.types.SetProver(upcasting.NewProver(b.store, query.NewCursorSealer([]byte("key"))))
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	b.service = upcasting.New(b.types)
 	ids := system.NewIDs()
@@ -92,13 +92,13 @@ func from(v uint32, program string) eventtype.Upcaster {
 	return eventtype.Upcaster{FromVersion: v, JQ: program}
 }
 
-func (b *bench) register(r eventtype.Registration) {
+func (b *upcastFixture) register(r eventtype.Registration) {
 	b.t.Helper()
 	_, err := b.types.Register(b.t.Context(), r, "p-admin", registry.Proof{})
 	require.NoError(b.t, err)
 }
 
-func (b *bench) append(entity int, name string, version uint32, data string) error {
+func (b *upcastFixture) append(entity int, name string, version uint32, data string) error {
 	_, _, err := b.appends.Append(b.t.Context(), eventappend.Request{
 		LegalEntity: b.entities[entity], Actor: event.Actor{Type: event.Human, ID: "p-1", Name: "clerk"}, PersonID: "p-1",
 		Drafts: []event.Draft{{Type: name, SchemaVersion: version, Stream: event.StreamID{Type: "lead", ID: "L-1"}, Data: json.RawMessage(data), EffectiveDate: event.MustDate("2026-03-31")}},
@@ -107,7 +107,7 @@ func (b *bench) append(entity int, name string, version uint32, data string) err
 }
 
 // stored gives all events of a legal entity as they are stored.
-func (b *bench) stored(entity int) []event.Recorded {
+func (b *upcastFixture) stored(entity int) []event.Recorded {
 	b.t.Helper()
 	out, err := b.store.Events(b.t.Context(), ports.EventQuery{Partition: b.entities[entity].Partition, Limit: 1000})
 	require.NoError(b.t, err)

@@ -29,15 +29,15 @@ func New(versions module.Versions) *Service { return &Service{versions} }
 
 // Upcast implements module.Upcaster.
 func (s *Service) Upcast(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
-	return s.each(ctx, events, func(e *event.Recorded, err error) error {
+	return s.upcastAll(ctx, events, func(e *event.Recorded, err error) error {
 		return fault.New(fault.Internal, "event_type.upcast_failed",
 			"event %s of %s version %d cannot be lifted to the version in which it is read; register a version whose upcaster can", e.ID, e.Type, e.SchemaVersion).WithCause(err)
 	})
 }
 
-// Show implements module.Upcaster.
-func (s *Service) Show(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
-	return s.each(ctx, events, func(e *event.Recorded, err error) error {
+// UpcastForDisplay implements module.Upcaster.
+func (s *Service) UpcastForDisplay(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
+	return s.upcastAll(ctx, events, func(e *event.Recorded, err error) error {
 		if e.UpcastError = fault.CodeOf(err); e.UpcastError == "" {
 			e.UpcastError = "event_type.upcast_failed"
 		}
@@ -45,10 +45,10 @@ func (s *Service) Show(ctx context.Context, events []event.Recorded) ([]event.Re
 	})
 }
 
-// each lifts what is to be lifted, in a copy. failed decides about an event that cannot
+// upcastAll lifts what is to be lifted, in a copy. failed decides about an event that cannot
 // be: it is as stored.
-func (s *Service) each(ctx context.Context, events []event.Recorded, failed func(e *event.Recorded, err error) error) ([]event.Recorded, error) {
-	if err := s.learn(ctx, events); err != nil {
+func (s *Service) upcastAll(ctx context.Context, events []event.Recorded, onFailure func(e *event.Recorded, err error) error) ([]event.Recorded, error) {
+	if err := s.refreshUnknownVersions(ctx, events); err != nil {
 		return nil, err
 	}
 	out := events
@@ -60,40 +60,40 @@ func (s *Service) each(ctx context.Context, events []event.Recorded, failed func
 		if &out[0] == &events[0] {
 			out = slices.Clone(events)
 		}
-		lifted, err := lift(ctx, events[i], steps, nil)
+		upcast, err := upcastEvent(ctx, events[i], steps, nil)
 		if err == nil {
-			out[i] = lifted
+			out[i] = upcast
 			continue
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if err := failed(&out[i], err); err != nil {
+		if err := onFailure(&out[i], err); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// learn takes up versions that another node has registered, and written events of, before
+// refreshUnknownVersions takes up versions that another node has registered, and written events of, before
 // this node heard of it: else events of two versions would pass for ones of the same.
-func (s *Service) learn(ctx context.Context, events []event.Recorded) error {
+func (s *Service) refreshUnknownVersions(ctx context.Context, events []event.Recorded) error {
 	for i := range events {
-		if !s.versions.Knows(events[i].Type, events[i].SchemaVersion) {
+		if !s.versions.HasVersion(events[i].Type, events[i].SchemaVersion) {
 			return s.versions.Refresh(ctx)
 		}
 	}
 	return nil
 }
 
-// Try implements module.Upcaster.
-func (s *Service) Try(ctx context.Context, e event.Recorded) error {
+// CheckUpcastable implements module.Upcaster.
+func (s *Service) CheckUpcastable(ctx context.Context, e event.Recorded) error {
 	steps := s.versions.Steps(e.Type, e.SchemaVersion)
 	if len(steps) == 0 {
 		return nil
 	}
 	var found []fault.Violation
-	if _, err := lift(ctx, e, steps, &found); err != nil {
+	if _, err := upcastEvent(ctx, e, steps, &found); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -115,9 +115,9 @@ func violationOf(err error) fault.Violation {
 	return fault.Violation{Code: "event_type.upcast_failed", Detail: "the upcaster ended with an error; correct it"}
 }
 
-// lift leads an event through steps. With found it also checks what comes of every step
+// upcastEvent leads an event through steps. With found it also checks what comes of every step
 // and adds what does not fit; pointers lead into the data.
-func lift(ctx context.Context, e event.Recorded, steps []module.Step, found *[]fault.Violation) (event.Recorded, error) {
+func upcastEvent(ctx context.Context, e event.Recorded, steps []module.Step, found *[]fault.Violation) (event.Recorded, error) {
 	last := steps[len(steps)-1].To
 	out := e
 	out.StoredVersion, out.SchemaVersion = e.SchemaVersion, last.SchemaVersion
@@ -128,32 +128,32 @@ func lift(ctx context.Context, e event.Recorded, steps []module.Step, found *[]f
 	if err != nil || !has {
 		return event.Recorded{}, fault.New(fault.Internal, "event_type.upcast_failed", "the payload of event %s has no data; verify the log", e.ID).WithCause(err)
 	}
-	data, held, err := shredding.Detach(stored, shredding.Location{
+	data, sealed, err := shredding.Detach(stored, shredding.Location{
 		Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion, Pointer: "/data",
 	})
 	if err != nil {
 		return event.Recorded{}, err
 	}
-	bare, declared, err := run(ctx, data, steps, found)
+	bare, declared, err := upcastData(ctx, data, steps, found)
 	if err != nil {
 		return event.Recorded{}, err
 	}
-	if len(held) == 0 && bytes.Equal(bare, stored) {
+	if len(sealed) == 0 && bytes.Equal(bare, stored) {
 		return out, nil
 	}
-	document, placed, err := shredding.Attach(bare, held)
+	document, placed, err := shredding.Attach(bare, sealed)
 	if err != nil {
 		return event.Recorded{}, err
 	}
-	if out.PII, err = moved(e.PII, placed, last, declared); err != nil {
+	if out.PII, err = movedClasses(e.PII, placed, last, declared); err != nil {
 		return event.Recorded{}, err
 	}
 	out.Payload, err = jsondoc.Splice(make([]byte, 0, len(e.Payload)+len(document)-len(stored)), e.Payload, "/data", document)
 	return out, err
 }
 
-// run leads data through steps. declared says that one of them was written by somebody.
-func run(ctx context.Context, data json.RawMessage, steps []module.Step, found *[]fault.Violation) (out json.RawMessage, declared bool, err error) {
+// upcastData leads data through steps. declared says that one of them was written by somebody.
+func upcastData(ctx context.Context, data json.RawMessage, steps []module.Step, found *[]fault.Violation) (out json.RawMessage, declared bool, err error) {
 	for _, step := range steps {
 		if step.Upcast != nil {
 			declared = true
@@ -180,7 +180,7 @@ func run(ctx context.Context, data json.RawMessage, steps []module.Step, found *
 			return nil, declared, err
 		}
 		for _, v := range violations {
-			if (step.Upcast != nil || v.Code == "schema.required") && !withheld(data, v.Field) {
+			if (step.Upcast != nil || v.Code == "schema.required") && !isUnreadable(data, v.Field) {
 				*found = append(*found, v)
 			}
 		}
@@ -188,9 +188,9 @@ func run(ctx context.Context, data json.RawMessage, steps []module.Step, found *
 	return data, declared, nil
 }
 
-// withheld reports whether a pointer leads into a value that nobody can judge: one that
+// isUnreadable reports whether a pointer leads into a value that nobody can judge: one that
 // is sealed or was redacted. Its own schema has accepted it when it was written.
-func withheld(data json.RawMessage, pointer string) bool {
+func isUnreadable(data json.RawMessage, pointer string) bool {
 	for {
 		if start, end, has, err := jsondoc.Locate(data, pointer); err == nil && has {
 			value := data[start:end]
@@ -211,9 +211,9 @@ func withheld(data json.RawMessage, pointer string) bool {
 	}
 }
 
-// moved gives the classes of sealed values by where they are now. A declared step moves
+// movedClasses gives the classes of sealed values by where they are now. A declared step moves
 // a value only to where its version declares personal data of the same class.
-func moved(stored map[string]string, placed []shredding.Sealed, to *module.RegisteredType, declared bool) (map[string]string, error) {
+func movedClasses(stored map[string]string, placed []shredding.Sealed, to *module.RegisteredType, declared bool) (map[string]string, error) {
 	if len(placed) == 0 && len(stored) == 0 {
 		return stored, nil
 	}
@@ -233,23 +233,23 @@ func moved(stored map[string]string, placed []shredding.Sealed, to *module.Regis
 	return out, nil
 }
 
-// Projection hands events to a handler in the version in which they are read.
-func Projection(h ports.ProjectionHandler, u module.Upcaster) ports.ProjectionHandler {
-	return projection{h, u}
+// UpcastProjection hands events to a handler in the version in which they are read.
+func UpcastProjection(h ports.ProjectionHandler, u module.Upcaster) ports.ProjectionHandler {
+	return upcastingHandler{h, u}
 }
 
-type projection struct {
+type upcastingHandler struct {
 	ports.ProjectionHandler
 	upcaster module.Upcaster
 }
 
 // Apply implements ports.ProjectionHandler.
-func (p projection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	lifted, err := p.upcaster.Upcast(ctx, b.Events)
+func (p upcastingHandler) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	upcast, err := p.upcaster.Upcast(ctx, b.Events)
 	if err != nil {
 		return err
 	}
-	b.Events = lifted
+	b.Events = upcast
 	return p.ProjectionHandler.Apply(ctx, tx, b)
 }
 
@@ -261,17 +261,17 @@ type Reader interface {
 	ports.MatchReader
 }
 
-// Reads gives what a reader gives, in the version in which events are read. Queries
+// UpcastReader gives what a reader gives, in the version in which events are read. Queries
 // still look at what is stored.
-func Reads(r Reader, u module.Upcaster) Reader { return reader{r, u} }
+func UpcastReader(r Reader, u module.Upcaster) Reader { return upcastingReader{r, u} }
 
-type reader struct {
+type upcastingReader struct {
 	Reader
 	upcaster module.Upcaster
 }
 
 // EventByID implements ports.EventReader.
-func (r reader) EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error) {
+func (r upcastingReader) EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error) {
 	found, err := r.Reader.EventByID(ctx, p, id)
 	if err != nil {
 		return found, err
@@ -284,7 +284,7 @@ func (r reader) EventByID(ctx context.Context, p event.PartitionID, id event.ID)
 }
 
 // EventsOfStream implements ports.EventReader.
-func (r reader) EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
+func (r upcastingReader) EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
 	found, err := r.Reader.EventsOfStream(ctx, p, s, from, limit)
 	if err != nil {
 		return nil, err
@@ -293,7 +293,7 @@ func (r reader) EventsOfStream(ctx context.Context, p event.PartitionID, s event
 }
 
 // Events implements ports.EventReader.
-func (r reader) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+func (r upcastingReader) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
 	found, err := r.Reader.Events(ctx, q)
 	if err != nil {
 		return nil, err
@@ -302,7 +302,7 @@ func (r reader) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorde
 }
 
 // SearchEvents implements ports.EventSearcher.
-func (r reader) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+func (r upcastingReader) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	found, err := r.Reader.SearchEvents(ctx, q, scan)
 	if err != nil {
 		return found, err
@@ -312,7 +312,7 @@ func (r reader) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) 
 }
 
 // ReadStream implements ports.StreamReader.
-func (r reader) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+func (r upcastingReader) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
 	found, more, err := r.Reader.ReadStream(ctx, q)
 	if err != nil {
 		return nil, false, err
@@ -322,7 +322,7 @@ func (r reader) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Re
 }
 
 // Matches implements ports.MatchReader.
-func (r reader) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
+func (r upcastingReader) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
 	page, err := r.Reader.Matches(ctx, q)
 	if err != nil {
 		return page, err

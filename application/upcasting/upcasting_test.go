@@ -31,7 +31,7 @@ const (
 
 const rename = `{volume: .size} + if has("who") then {who} else {} end`
 
-func TestChain(t *testing.T) {
+func TestUpcastChain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -66,20 +66,20 @@ func TestChain(t *testing.T) {
 	require.Equal(t, [2]uint32{1, 3}, [2]uint32{shown[0].StoredVersion, shown[0].SchemaVersion})
 }
 
-// TestDeprecatedVersionsAreReadIn: events of a deprecated version stay in its shape, so
+// TestUpcastToDeprecatedVersion: events of a deprecated version stay in its shape, so
 // the earlier ones are led to it still, and a reader sees one shape. What undoes a
 // version is a further one.
-func TestDeprecatedVersionsAreReadIn(t *testing.T) {
+func TestUpcastToDeprecatedVersion(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, `if .size > 10 then error("too large") else {volume: .size} end`)))
 	require.NoError(t, b.append(0, lead, 2, `{"volume":2}`))
-	reading := b.types.Reading()
+	reading := b.types.ReadingID()
 	read := func(version uint32, want ...string) {
 		t.Helper()
-		for _, show := range []func(context.Context, []event.Recorded) ([]event.Recorded, error){b.service.Show, b.service.Upcast} {
+		for _, show := range []func(context.Context, []event.Recorded) ([]event.Recorded, error){b.service.UpcastForDisplay, b.service.Upcast} {
 			shown, err := show(t.Context(), b.stored(0))
 			require.NoError(t, err)
 			require.Len(t, shown, len(want))
@@ -94,7 +94,7 @@ func TestDeprecatedVersionsAreReadIn(t *testing.T) {
 	_, err := b.types.Deprecate(t.Context(), lead, 2, "p-admin", "")
 	require.NoError(t, err)
 	read(2, `{"volume":1}`, `{"volume":2}`)
-	require.Equal(t, reading, b.types.Reading(), "what was folded stays")
+	require.Equal(t, reading, b.types.ReadingID(), "what was folded stays")
 	require.Equal(t, "event_type.deprecated", code(t, b.append(0, lead, 2, `{"volume":3}`)))
 	require.NoError(t, b.append(0, lead, 0, `{"size":3}`), "of the newest version that takes events")
 	read(2, `{"volume":1}`, `{"volume":2}`, `{"volume":3}`)
@@ -103,15 +103,15 @@ func TestDeprecatedVersionsAreReadIn(t *testing.T) {
 	b.register(version(3, leadV1, from(1, "."), from(2, `{size: .volume}`)))
 	require.NoError(t, b.append(0, lead, 1, `{"size":11}`))
 	read(3, `{"size":1}`, `{"size":2}`, `{"size":3}`, `{"size":11}`)
-	reading = b.types.Reading()
+	reading = b.types.ReadingID()
 	_, err = b.types.Deprecate(t.Context(), lead, 0, "p-admin", "")
 	require.NoError(t, err)
 	read(3, `{"size":1}`, `{"size":2}`, `{"size":3}`, `{"size":11}`)
-	require.Equal(t, reading, b.types.Reading())
+	require.Equal(t, reading, b.types.ReadingID())
 }
 
-// TestDirectStep takes the step that leads furthest.
-func TestDirectStep(t *testing.T) {
+// TestUpcastDirectStep takes the step that leads furthest.
+func TestUpcastDirectStep(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -130,9 +130,9 @@ func clone(t testing.TB, events []event.Recorded) string {
 	return string(out)
 }
 
-// TestUpcastingTwiceIsUpcastingOnce, of random data and chains, and it never changes
+// TestUpcastIsIdempotent, of random data and chains, and it never changes
 // what it is given.
-func TestUpcastingTwiceIsUpcastingOnce(t *testing.T) {
+func TestUpcastIsIdempotent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -179,8 +179,8 @@ func numberOf(e event.Recorded) (number, rest string, err error) {
 	return number, string(e.Payload[bytes.Index(e.Payload, []byte(`"dimensions"`)):]), err
 }
 
-// TestFailures shows events to people as they are stored, and stops folds.
-func TestFailures(t *testing.T) {
+// TestUpcastFailures shows events to people as they are stored, and stops folds.
+func TestUpcastFailures(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -189,7 +189,7 @@ func TestFailures(t *testing.T) {
 		return event.Recorded{Skeleton: event.Skeleton{Type: lead, SchemaVersion: 1}, Payload: []byte(`{"data":{"size":1,"who":"` + who + `"},"dimensions":{},"entity_refs":[]}`)}
 	}
 	events := []event.Recorded{raw("good"), raw("bad"), raw("loop")}
-	shown, err := b.service.Show(t.Context(), events)
+	shown, err := b.service.UpcastForDisplay(t.Context(), events)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, shown[0].SchemaVersion)
 	for i, want := range []string{"", "transform.failed", "transform.limit_exceeded"} {
@@ -204,15 +204,15 @@ func TestFailures(t *testing.T) {
 	require.Equal(t, "event_type.upcast_failed", code(t, err))
 	require.NotContains(t, err.Error(), "ada")
 	applied := &handler{}
-	err = upcasting.Projection(applied, b.service).Apply(t.Context(), nil, ports.ProjectionBatch{Events: events})
+	err = upcasting.UpcastProjection(applied, b.service).Apply(t.Context(), nil, ports.ProjectionBatch{Events: events})
 	require.Equal(t, "event_type.upcast_failed", code(t, err))
 	require.Nil(t, applied.events, "a projection gets all of a page or nothing")
-	require.NoError(t, upcasting.Projection(applied, b.service).Apply(t.Context(), nil, ports.ProjectionBatch{Events: events[:1]}))
+	require.NoError(t, upcasting.UpcastProjection(applied, b.service).Apply(t.Context(), nil, ports.ProjectionBatch{Events: events[:1]}))
 	require.EqualValues(t, 2, applied.events[0].SchemaVersion)
 
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = b.service.Show(cancelled, events)
+	_, err = b.service.UpcastForDisplay(cancelled, events)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -223,9 +223,9 @@ func (h *handler) Apply(_ context.Context, _ ports.ProjectionTx, b ports.Project
 	return nil
 }
 
-// TestAppendsStayReadable refuses an event of an earlier version that could not be read
+// TestCheckUpcastable refuses an event of an earlier version that could not be read
 // in the newest one.
-func TestAppendsStayReadable(t *testing.T) {
+func TestCheckUpcastable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -240,14 +240,14 @@ func TestAppendsStayReadable(t *testing.T) {
 	require.Len(t, b.stored(0), 1)
 }
 
-// TestReads gives decisions events in the version in which they are read.
-func TestReads(t *testing.T) {
+// TestUpcastReader gives decisions events in the version in which they are read.
+func TestUpcastReader(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, rename)))
-	log, p, first := upcasting.Reads(b.store, b.service), b.entities[0].Partition, b.stored(0)[0]
+	log, p, first := upcasting.UpcastReader(b.store, b.service), b.entities[0].Partition, b.stored(0)[0]
 	check := func(e event.Recorded, err error) {
 		require.NoError(t, err)
 		require.Equal(t, `{"volume":1}`, dataOf(t, e))
@@ -265,8 +265,8 @@ func TestReads(t *testing.T) {
 	require.Empty(t, events, "queries look at what is stored")
 }
 
-// TestModules are refused at start-up if an upcaster does not lift their own examples.
-func TestModules(t *testing.T) {
+// TestUpcastByModule are refused at start-up if an upcaster does not lift their own examples.
+func TestUpcastByModule(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		version uint32
@@ -306,9 +306,9 @@ func (m broken) Register(r *module.Registrar) error {
 	return nil
 }
 
-// TestSealedValuesMove shows that a program moves a sealed value without seeing it, that
+// TestUpcastMovesSealedValues shows that a program moves a sealed value without seeing it, that
 // it opens at its new place as what it was, and that it goes nowhere else.
-func TestSealedValuesMove(t *testing.T) {
+func TestUpcastMovesSealedValues(t *testing.T) {
 	t.Parallel()
 	const (
 		flat   = `{"type":"object","additionalProperties":false,"properties":{"email":{"type":"string"},"phone":{"type":"string"}}}`
@@ -359,13 +359,13 @@ func TestSealedValuesMove(t *testing.T) {
 		b := setup(t)
 		b.register(personal(version(1, flat), "$.email", "$.phone"))
 		b.register(personal(version(2, nested, from(1, program)), "$.reach.mails[*]", "$.reach.phone"))
-		shown, err := b.service.Show(t.Context(), []event.Recorded{e})
+		shown, err := b.service.UpcastForDisplay(t.Context(), []event.Recorded{e})
 		require.NoError(t, err)
 		require.Equal(t, want, shown[0].UpcastError, program)
 	}
 }
 
-func BenchmarkNothingToLift(bm *testing.B) {
+func BenchmarkUpcastCurrentVersion(bm *testing.B) {
 	b := setup(bm)
 	b.register(version(1, leadV1))
 	b.register(version(2, leadV2, from(1, rename)))
@@ -381,8 +381,8 @@ func BenchmarkNothingToLift(bm *testing.B) {
 	}
 }
 
-// TestNothingToLiftCostsNothing: no allocation for events of the newest version.
-func TestNothingToLiftCostsNothing(t *testing.T) {
+// TestUpcastCurrentVersionAllocatesNothing: no allocation for events of the newest version.
+func TestUpcastCurrentVersionAllocatesNothing(t *testing.T) {
 	b := setup(t)
 	b.register(version(1, leadV1))
 	b.register(version(2, leadV2, from(1, rename)))
@@ -392,7 +392,7 @@ func TestNothingToLiftCostsNothing(t *testing.T) {
 
 // A node that reads an event of a version of which it has not heard yet takes the version
 // up before it shows anything: events in two shapes would pass for ones of the same.
-func TestANodeBehindLearnsFromWhatItReads(t *testing.T) {
+func TestUpcastRefreshesUnknownVersions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -400,26 +400,26 @@ func TestANodeBehindLearnsFromWhatItReads(t *testing.T) {
 	require.NoError(t, behind.Refresh(t.Context()))
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, rename)))
-	reading := behind.Reading()
+	reading := behind.ReadingID()
 
 	node := upcasting.New(behind)
-	shown, err := node.Show(t.Context(), b.stored(0))
+	shown, err := node.UpcastForDisplay(t.Context(), b.stored(0))
 	require.NoError(t, err)
 	require.Equal(t, `{"size":1}`, dataOf(t, shown[0]), "stale, as of before it heard")
-	require.Equal(t, reading, behind.Reading())
+	require.Equal(t, reading, behind.ReadingID())
 
 	require.NoError(t, b.append(0, lead, 2, `{"volume":2}`))
-	for _, show := range []func(context.Context, []event.Recorded) ([]event.Recorded, error){node.Show, node.Upcast} {
+	for _, show := range []func(context.Context, []event.Recorded) ([]event.Recorded, error){node.UpcastForDisplay, node.Upcast} {
 		shown, err = show(t.Context(), b.stored(0))
 		require.NoError(t, err)
 		require.Equal(t, []string{`{"volume":1}`, `{"volume":2}`}, []string{dataOf(t, shown[0]), dataOf(t, shown[1])})
 	}
-	require.NotEqual(t, reading, behind.Reading(), "folds begin anew")
+	require.NotEqual(t, reading, behind.ReadingID(), "folds begin anew")
 
 	// An event of a version that nobody registered is shown as it is.
 	unknown := b.stored(0)[:1]
 	unknown[0].SchemaVersion = 9
-	shown, err = node.Show(t.Context(), unknown)
+	shown, err = node.UpcastForDisplay(t.Context(), unknown)
 	require.NoError(t, err)
 	require.Equal(t, unknown, shown)
 }

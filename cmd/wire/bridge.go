@@ -55,8 +55,8 @@ func (a announcer) Announce(ctx context.Context, e erasure.Announcement) error {
 // streamWriter appends the events that change streams.
 type streamWriter struct{ appends *eventappend.Service }
 
-// Write implements stream.Writer.
-func (w streamWriter) Write(ctx context.Context, r streams.Write) (ports.AppendedEvent, bool, error) {
+// EventWrite implements stream.Writer.
+func (w streamWriter) Write(ctx context.Context, r streams.EventWrite) (ports.AppendedEvent, bool, error) {
 	receipts, replayed, err := w.appends.Append(ctx, eventappend.Request{
 		LegalEntity: r.LegalEntity, Actor: r.Actor, PersonID: r.PersonID, Roles: r.Roles, Drafts: []event.Draft{r.Draft}, Streams: r.Expected,
 		IdempotencyKey: r.IdempotencyKey, Fingerprint: r.Fingerprint,

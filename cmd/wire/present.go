@@ -42,7 +42,7 @@ func (p presenter) Encode(ctx context.Context, recorded []event.Recorded, refere
 	if !reference {
 		// An event that cannot be lifted is shown as it is stored and says why: what waits
 		// for an administrator must not hold up the rest.
-		if recorded, err = p.upcaster.Show(ctx, recorded); err != nil {
+		if recorded, err = p.upcaster.UpcastForDisplay(ctx, recorded); err != nil {
 			return nil, err
 		}
 		if recorded, err = p.open(ctx, recorded); err != nil {

@@ -17,12 +17,14 @@ import (
 func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.Clock, o Options) (err error) {
 	c := a.Config.Projector
 	a.own = custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(foldLimits()), Rows: a.Store, Register: a.Store, Entities: a.Store, Events: upcasting.Reads(a.Store, a.Upcaster),
-		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler { return upcasting.Projection(h, a.Upcaster) },
+		Compiler: jq.NewWithLimits(foldLimits()), Rows: a.Store, Register: a.Store, Entities: a.Store, Events: upcasting.UpcastReader(a.Store, a.Upcaster),
+		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler {
+			return upcasting.UpcastProjection(h, a.Upcaster)
+		},
 		Await: func(ctx context.Context, name string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, error) {
 			return a.Reports.WaitUntilReached(ctx, name, version, p, need)
 		},
-		Wake: func() { a.Runner.Wake() }, Unregistered: a.Registry.Unregistered,
+		Wake: func() { a.Runner.Wake() }, Unregistered: a.Registry.FindUnregistered,
 		Refold: custom.RefoldConfig{Store: a.Store, Log: a.Store, Records: a.Store, Letters: a.Store},
 	})
 	a.operations = projections.NewOperations(projections.OperationsConfig{

@@ -36,7 +36,6 @@ import (
 	"github.com/erpbackbone/backbone/application/projections/custom"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
-	"github.com/erpbackbone/backbone/application/snapshot"
 	streams "github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -107,7 +106,7 @@ type App struct {
 	Tenancy       *tenancy.Service
 	Runner        *projections.Runner
 	Entities      *entities.Service
-	Snapshots     *snapshot.Service
+	Snapshots     *streams.SnapshotService
 	Watch         *subscriptions.HeadWatcher
 	Feeds         *query.Feeds
 	Live          *live.Service
@@ -118,7 +117,7 @@ type App struct {
 	own        *custom.Service // projections that tenants create
 	rebuilds   *projections.Rebuilds
 	targets    *projections.Targets
-	background *snapshot.Background
+	background *streams.Background
 	fanout     *fanoutRunner  // nil in tools and without a broker
 	webhooks   *webhookRunner // nil in tools
 }
@@ -158,7 +157,7 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &App{Config: config, Logger: o.Logger, Store: store, background: snapshot.NewBackground()}
+	a := &App{Config: config, Logger: o.Logger, Store: store, background: streams.NewBackground()}
 	if err := a.compose(ctx, clock, ids, o); err != nil {
 		a.Close()
 		return nil, err
@@ -220,10 +219,10 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	a.Append = eventappend.NewService(preparer, a.Store, a.Store, a.Store, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(vault))
 	a.Streams = streams.New(streams.Config{Writer: streamWriter{a.Append}, Reader: a.Store, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
 	a.Intake = pipeline.New(pipeline.Config{
-		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: upcasting.Reads(a.Store, a.Upcaster), Intents: a.Store,
+		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: upcasting.UpcastReader(a.Store, a.Upcaster), Intents: a.Store,
 		Idempotency: a.Store, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
 		Sealer: vault, Opener: vault, Fingerprints: vault,
-		Snapshots: a.Store, Background: a.background, SnapshotEvery: c.Query.SnapshotEvery, ReadingID: a.Registry.Reading,
+		Snapshots: a.Store, Background: a.background, SnapshotEvery: c.Query.SnapshotEvery, ReadingID: a.Registry.ReadingID,
 	})
 	handlers, sources := map[string]ports.ProjectionHandler{}, map[string]ports.ReadModelSource{}
 	for _, m := range o.Modules {
@@ -241,7 +240,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	}
 	cursors := query.NewCursorSealer(cursorKey)
 	a.Query = query.New(a.Store, a.Store, a.Tenancy, cursors, query.WithSettleDelay(settle))
-	a.Registry.ProveWith(upcasting.NewProver(a.Store, cursors))
+	a.Registry.SetProver(upcasting.NewProver(a.Store, cursors))
 	a.follow(clock, o)
 	a.subscribe(clock, ids, cursors, o)
 	if err := a.project(handlers, clock, o); err != nil {
@@ -256,10 +255,10 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	}
 	a.Reports.SettleDelay = settle
 	a.Entities = entities.New(entities.Config{
-		Log: upcasting.Reads(a.Store, a.Upcaster), Snapshots: a.Store, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
-		Logger: a.Logger, Observer: o.Observers.Entities, Reading: a.Registry.Reading, Every: c.Query.SnapshotEvery, Budget: c.Query.FoldBudget,
+		Log: upcasting.UpcastReader(a.Store, a.Upcaster), Snapshots: a.Store, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
+		Logger: a.Logger, Observer: o.Observers.Entities, ReadingID: a.Registry.ReadingID, SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget,
 	})
-	a.Snapshots = snapshot.New(a.Store, a.Store, clock, ids)
+	a.Snapshots = streams.NewSnapshotService(a.Store, a.Store, clock, ids)
 	return nil
 }
 
@@ -272,7 +271,7 @@ func (a *App) upcast(handlers map[string]ports.ProjectionHandler) map[string]por
 		if ports.KeepsCopies(h) {
 			h = vault.Projection(h, opened)
 		}
-		out[name] = upcasting.Projection(h, a.Upcaster)
+		out[name] = upcasting.UpcastProjection(h, a.Upcaster)
 	}
 	return out
 }

@@ -25,7 +25,7 @@ func (caughtUpPositions) Do(_ string, f func(context.Context)) bool {
 func (b *books) entityOf(kind, id string, change ...func(*entities.Query)) (object, string) {
 	b.tb.Helper()
 	s := entities.New(entities.Config{
-		Log: b.store, Snapshots: b.store, Positions: query.New(b.store, b.store, nil, nil), Folds: catalog, Background: caughtUpPositions{}, Clock: b.clock, Every: 1,
+		Log: b.store, Snapshots: b.store, Positions: query.New(b.store, b.store, nil, nil), Folds: catalog, Background: caughtUpPositions{}, Clock: b.clock, SnapshotEvery: 1,
 	})
 	q := entities.Query{LegalEntity: b.entity, Type: kind, ID: id, Consistency: entities.Strong}
 	for _, f := range change {

@@ -114,7 +114,7 @@ func (c *catchUpFixture) catchUp(name string, h ports.ProjectionHandler, types [
 	for range count {
 		c.made++
 		p := module.Projection{Name: fmt.Sprintf("bench.catch-up-%d", c.made), Version: c.made, EventTypes: types}
-		declared, handlers[p.Name] = append(declared, p), upcasting.Projection(h, app.Upcaster)
+		declared, handlers[p.Name] = append(declared, p), upcasting.UpcastProjection(h, app.Upcaster)
 	}
 	settings := configs.Default().Projector
 	runner, err := projections.New(projections.Config{

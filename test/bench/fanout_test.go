@@ -162,7 +162,7 @@ func (f *fanoutFixture) encoding(period time.Duration) (s sample) {
 					if err != nil {
 						return err
 					}
-					shown, err := app.Upcaster.Show(ctx, page)
+					shown, err := app.Upcaster.UpcastForDisplay(ctx, page)
 					if err != nil {
 						return err
 					}

@@ -1,6 +1,6 @@
 // Package snapshot keeps states that clients store for their streams, and does the
 // work of taking snapshots beside the requests.
-package snapshot
+package streams
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 
 // Bounds of work beside the requests.
 const (
-	workers    = 2
-	jobTimeout = 30 * time.Second
+	backgroundWorkers = 2
+	backgroundTimeout = 30 * time.Second
 )
 
 // Background does work that nobody waits for: a little at a time, and what is too
@@ -29,7 +29,7 @@ type Background struct {
 // NewBackground is ready at once.
 func NewBackground() *Background {
 	ctx, end := context.WithCancel(context.Background())
-	return &Background{ctx: ctx, end: end, slots: make(chan struct{}, workers), running: map[string]bool{}}
+	return &Background{ctx: ctx, end: end, slots: make(chan struct{}, backgroundWorkers), running: map[string]bool{}}
 }
 
 // Do runs f, unless something runs under the key already, too much is under way, or
@@ -53,7 +53,7 @@ func (b *Background) Do(key string, f func(ctx context.Context)) bool {
 			b.mu.Unlock()
 			<-b.slots
 		}()
-		ctx, cancel := context.WithTimeout(b.ctx, jobTimeout)
+		ctx, cancel := context.WithTimeout(b.ctx, backgroundTimeout)
 		defer cancel()
 		f(ctx)
 	})

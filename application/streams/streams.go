@@ -15,14 +15,14 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Writer appends the event of a change: append.Service.
-type Writer interface {
-	// Write appends one event; replayed says that its idempotency key was known.
-	Write(ctx context.Context, w Write) (receipt ports.AppendedEvent, replayed bool, err error)
+// EventWriter appends the event of a change: append.Service.
+type EventWriter interface {
+	// EventWrite appends one event; replayed says that its idempotency key was known.
+	Write(ctx context.Context, w EventWrite) (receipt ports.AppendedEvent, replayed bool, err error)
 }
 
-// Write is the event of a change and who wants it.
-type Write struct {
+// EventWrite is the event of a change and who wants it.
+type EventWrite struct {
 	LegalEntity    ports.LegalEntity
 	Actor          event.Actor
 	PersonID       string
@@ -41,7 +41,7 @@ type Catalog interface {
 
 // Config is what a Service needs.
 type Config struct {
-	Writer  Writer
+	Writer  EventWriter
 	Reader  ports.StreamReader
 	Catalog Catalog
 	Roles   []string // that exist; empty: any name is taken
@@ -79,28 +79,28 @@ type Status struct {
 	Metadata stream.Metadata
 }
 
-// maxReason bounds reasons, in characters.
-const maxReason = 1000
+// maxReasonRunes bounds reasons, in characters.
+const maxReasonRunes = 1000
 
 // Delete deletes a stream: softly, so that the next append begins it anew, or for
 // good. Faults: stream.owned_by_module, stream.not_found, stream.deleted,
 // stream.tombstoned, stream.access_denied, those of ports.EventAppender.
-func (s *Service) Delete(ctx context.Context, c Change, forGood bool) (Outcome, error) {
-	if owner, owned := s.owner(c.Stream.Type); owned {
+func (s *Service) Delete(ctx context.Context, c Change, tombstone bool) (Outcome, error) {
+	if owner, owned := s.ownerOf(c.Stream.Type); owned {
 		return Outcome{}, fault.New(fault.FailedPrecondition, "stream.owned_by_module",
 			"streams of this type belong to the built-in module %s, which counts on their events; end what the stream stands for by an intent of the module", owner).
 			WithField("type")
 	}
 	eventType := stream.Deleted
-	if forGood {
+	if tombstone {
 		eventType = stream.Tombstoned
 	}
-	return s.write(ctx, c, eventType, changeData{Reason: c.Reason}, event.StreamChange{}, nil)
+	return s.appendChange(ctx, c, eventType, changeData{Reason: c.Reason}, event.StreamChange{}, nil)
 }
 
-// Describe replaces the stream's metadata. A stream of a module must exist first.
+// SetMetadata replaces the stream's metadata. A stream of a module must exist first.
 // Faults: those of Delete, but for stream.owned_by_module; stream.role_unknown.
-func (s *Service) Describe(ctx context.Context, c Change, m stream.Metadata) (Outcome, error) {
+func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) (Outcome, error) {
 	if err := s.checkRoles(m.ACL); err != nil {
 		return Outcome{}, err
 	}
@@ -108,8 +108,8 @@ func (s *Service) Describe(ctx context.Context, c Change, m stream.Metadata) (Ou
 	if err != nil {
 		return Outcome{}, err
 	}
-	var demand []concurrency.StreamExpectation
-	if _, owned := s.owner(c.Stream.Type); owned {
+	var expected []concurrency.StreamExpectation
+	if _, owned := s.ownerOf(c.Stream.Type); owned {
 		// Its first event is the module's: that there is none means something to it.
 		status, err := s.config.Reader.StreamStatus(ctx, c.LegalEntity.Partition, c.Stream)
 		if err != nil {
@@ -118,13 +118,13 @@ func (s *Service) Describe(ctx context.Context, c Change, m stream.Metadata) (Ou
 		if status.State == event.StreamAbsent {
 			return Outcome{}, concurrency.ActionRefused(c.Stream, status.State, event.DeleteStream)
 		}
-		demand = []concurrency.StreamExpectation{{Stream: c.Stream, Expected: concurrency.StreamExists()}}
+		expected = []concurrency.StreamExpectation{{Stream: c.Stream, Expected: concurrency.StreamExists()}}
 	}
-	return s.write(ctx, c, stream.MetadataChanged, changeData{Metadata: &m, Reason: c.Reason}, event.StreamChange{Settings: settings, Access: access}, demand)
+	return s.appendChange(ctx, c, stream.MetadataChanged, changeData{Metadata: &m, Reason: c.Reason}, event.StreamChange{Settings: settings, Access: access}, expected)
 }
 
-// owner names whose the streams of a type are.
-func (s *Service) owner(streamType string) (name string, owned bool) {
+// ownerOf names whose the streams of a type are.
+func (s *Service) ownerOf(streamType string) (name string, owned bool) {
 	if name = s.config.Catalog.Owner(streamType); name != "" {
 		return name, true
 	}
@@ -146,9 +146,9 @@ func (s *Service) checkRoles(a *stream.ACL) error {
 	return nil
 }
 
-func (s *Service) write(ctx context.Context, c Change, eventType string, data changeData, change event.StreamChange, demand []concurrency.StreamExpectation) (Outcome, error) {
-	if utf8.RuneCountInString(c.Reason) > maxReason {
-		return Outcome{}, fault.New(fault.Invalid, "stream.reason_too_long", "a reason has at most %d characters; shorten it", maxReason).WithField("reason")
+func (s *Service) appendChange(ctx context.Context, c Change, eventType string, data changeData, change event.StreamChange, expected []concurrency.StreamExpectation) (Outcome, error) {
+	if utf8.RuneCountInString(c.Reason) > maxReasonRunes {
+		return Outcome{}, fault.New(fault.Invalid, "stream.reason_too_long", "a reason has at most %d characters; shorten it", maxReasonRunes).WithField("reason")
 	}
 	change.Action = stream.ActionOf(eventType)
 	encoded, err := json.Marshal(data)
@@ -156,21 +156,21 @@ func (s *Service) write(ctx context.Context, c Change, eventType string, data ch
 		return Outcome{}, err
 	}
 	if !c.Expected.IsAny() {
-		demand = append(demand, concurrency.StreamExpectation{Stream: c.Stream, Expected: c.Expected})
+		expected = append(expected, concurrency.StreamExpectation{Stream: c.Stream, Expected: c.Expected})
 	}
-	receipt, replayed, err := s.config.Writer.Write(ctx, Write{
+	receipt, replayed, err := s.config.Writer.Write(ctx, EventWrite{
 		LegalEntity: c.LegalEntity, Actor: c.Actor, PersonID: c.PersonID, Roles: append([]string{}, c.Roles...),
 		Draft:    event.Draft{Type: eventType, SchemaVersion: 1, Stream: c.Stream, Data: json.RawMessage(encoded), Change: &change},
-		Expected: demand, IdempotencyKey: c.IdempotencyKey, Fingerprint: c.Fingerprint,
+		Expected: expected, IdempotencyKey: c.IdempotencyKey, Fingerprint: c.Fingerprint,
 	})
 	if err != nil {
-		return Outcome{}, ofCaller(err)
+		return Outcome{}, dropBatchPointer(err)
 	}
-	return Outcome{State: after[change.Action], Event: receipt, Replayed: replayed}, nil
+	return Outcome{State: stateAfter[change.Action], Event: receipt, Replayed: replayed}, nil
 }
 
-// ofCaller points a fault at what the caller has sent: no batch of events.
-func ofCaller(err error) error {
+// dropBatchPointer points a fault at what the caller has sent: no batch of events.
+func dropBatchPointer(err error) error {
 	f, ok := fault.As(err)
 	if !ok || !strings.HasPrefix(f.Field, "/events/") {
 		return err
@@ -185,8 +185,8 @@ func ofCaller(err error) error {
 	}
 }
 
-// after tells where a change leaves its stream.
-var after = map[event.StreamAction]event.StreamState{
+// stateAfter tells where a change leaves its stream.
+var stateAfter = map[event.StreamAction]event.StreamState{
 	event.DescribeStream: event.StreamActive, event.DeleteStream: event.StreamDeleted, event.TombstoneStream: event.StreamTombstoned,
 }
 

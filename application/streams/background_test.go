@@ -1,4 +1,4 @@
-package snapshot_test
+package streams_test
 
 import (
 	"context"
@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/application/snapshot"
+	"github.com/erpbackbone/backbone/application/streams"
 )
 
-func TestBackgroundDoesALittleAtATime(t *testing.T) {
+func TestBackgroundLimits(t *testing.T) {
 	t.Parallel()
-	b := snapshot.NewBackground()
+	b := streams.NewBackground()
 	t.Cleanup(b.Close)
 	hold := make(chan struct{})
 	wait := func(context.Context) { <-hold }
@@ -33,9 +33,9 @@ func TestBackgroundDoesALittleAtATime(t *testing.T) {
 	require.True(t, done)
 }
 
-func TestBackgroundEndsWhatIsUnderWay(t *testing.T) {
+func TestBackgroundClose(t *testing.T) {
 	t.Parallel()
-	b := snapshot.NewBackground()
+	b := streams.NewBackground()
 	began, ended := make(chan struct{}), false
 	require.True(t, b.Do("a", func(ctx context.Context) {
 		close(began)

@@ -24,12 +24,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// shop folds its carts and owns what is called shop.
-type shop struct{}
+// shopModule folds its carts and owns what is called shop.
+type shopModule struct{}
 
-func (shop) Name() string { return "shop" }
+func (shopModule) Name() string { return "shop" }
 
-func (shop) Register(r *module.Registrar) error {
+func (shopModule) Register(r *module.Registrar) error {
 	r.Prefixes("shop")
 	r.EventType(module.EventType{Registration: eventtype.Registration{Type: "shop.order.placed", SchemaVersion: 1, Module: "shop", DataSchema: json.RawMessage(`{"type":"object"}`)}})
 	r.Fold(module.Fold{
@@ -39,10 +39,10 @@ func (shop) Register(r *module.Registrar) error {
 	return nil
 }
 
-// writer lends the append service.
-type writer struct{ appends *eventappend.Service }
+// appendWriter lends the append service.
+type appendWriter struct{ appends *eventappend.Service }
 
-func (w writer) Write(ctx context.Context, r streams.Write) (ports.AppendedEvent, bool, error) {
+func (w appendWriter) Write(ctx context.Context, r streams.EventWrite) (ports.AppendedEvent, bool, error) {
 	receipts, replayed, err := w.appends.Append(ctx, eventappend.Request{
 		LegalEntity: r.LegalEntity, Actor: r.Actor, PersonID: r.PersonID, Roles: r.Roles, Drafts: []event.Draft{r.Draft}, Streams: r.Expected,
 		IdempotencyKey: r.IdempotencyKey, Fingerprint: r.Fingerprint,
@@ -53,31 +53,31 @@ func (w writer) Write(ctx context.Context, r streams.Write) (ports.AppendedEvent
 	return receipts[0], replayed, nil
 }
 
-type rig struct {
+type streamFixture struct {
 	*streams.Service
 	store   *memory.Store
 	appends *eventappend.Service
 	entity  ports.LegalEntity
 }
 
-func newRig(t *testing.T) *rig {
+func newStreamFixture(t *testing.T) *streamFixture {
 	t.Helper()
 	clock, ids := system.Clock{}, system.NewIDs()
-	r := &rig{store: memory.New(memory.Config{LogName: "shop.example.org"})}
+	r := &streamFixture{store: memory.New(memory.Config{LogName: "shop.example.org"})}
 	var err error
 	r.entity, err = r.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), shop{}, streams.Module{})
+	catalog, err := module.Build(jsonschema.New(), shopModule{}, streams.Module{})
 	require.NoError(t, err)
 	types := registry.New(r.store, jsonschema.New(), catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	preparer := eventappend.NewPreparer(types, ids, eventappend.Limits{BatchEvents: 3, EventBytes: 40 << 10, EntityRefs: 4, Tags: 3})
 	r.appends = eventappend.NewService(preparer, r.store, r.store, r.store, clock, ids, time.Hour)
-	r.Service = streams.New(streams.Config{Writer: writer{r.appends}, Reader: r.store, Catalog: catalog, Roles: []string{"admin", "module", "cfo"}})
+	r.Service = streams.New(streams.Config{Writer: appendWriter{r.appends}, Reader: r.store, Catalog: catalog, Roles: []string{"admin", "module", "cfo"}})
 	return r
 }
 
-func (r *rig) order(t *testing.T, streamType, id string) event.StreamID {
+func (r *streamFixture) order(t *testing.T, streamType, id string) event.StreamID {
 	t.Helper()
 	s := event.StreamID{Type: streamType, ID: id}
 	_, _, err := r.appends.Append(t.Context(), eventappend.Request{
@@ -88,7 +88,7 @@ func (r *rig) order(t *testing.T, streamType, id string) event.StreamID {
 	return s
 }
 
-func (r *rig) change(s event.StreamID) streams.Change {
+func (r *streamFixture) change(s event.StreamID) streams.Change {
 	return streams.Change{LegalEntity: r.entity, Stream: s, Actor: event.Actor{Type: event.Human, ID: "p-1"}, PersonID: "p-1", Roles: []string{"module"}}
 }
 
@@ -99,19 +99,19 @@ func metadata(t *testing.T, document string) stream.Metadata {
 	return m
 }
 
-func TestAStreamsLife(t *testing.T) {
+func TestStreamLifecycle(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStreamFixture(t)
 	s := r.order(t, "order", "O-1")
 	c := r.change(s)
 
 	full := metadata(t, `{"max_count":5,"acl":{"write":["module"]},"custom":{"team":"a","rate":12.10}}`)
 	c.Reason, c.IdempotencyKey = "short-lived", "k-1"
-	out, err := r.Describe(t.Context(), c, full)
+	out, err := r.SetMetadata(t.Context(), c, full)
 	require.NoError(t, err)
 	require.Equal(t, event.StreamActive, out.State)
 	require.EqualValues(t, 2, out.Event.StreamVersion)
-	again, err := r.Describe(t.Context(), c, full)
+	again, err := r.SetMetadata(t.Context(), c, full)
 	require.NoError(t, err)
 	require.True(t, again.Replayed)
 	require.Equal(t, out.Event, again.Event)
@@ -137,7 +137,7 @@ func TestAStreamsLife(t *testing.T) {
 	out, err = r.Delete(t.Context(), c, false)
 	require.NoError(t, err)
 	require.Equal(t, event.StreamDeleted, out.State)
-	_, err = r.Describe(t.Context(), r.change(s), stream.Metadata{})
+	_, err = r.SetMetadata(t.Context(), r.change(s), stream.Metadata{})
 	require.Equal(t, concurrency.CodeStreamDeleted, fault.CodeOf(err))
 	r.order(t, "order", "O-1")
 	status, err = r.Status(t.Context(), r.entity, s, []string{"admin"})
@@ -154,9 +154,9 @@ func TestAStreamsLife(t *testing.T) {
 	require.Equal(t, event.StreamTombstoned, status.State)
 }
 
-func TestChangesThatAreRefused(t *testing.T) {
+func TestStreamChangeRefusals(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newStreamFixture(t)
 	none := event.StreamID{Type: "order", ID: "none"}
 	_, err := r.Delete(t.Context(), r.change(none), false)
 	require.Equal(t, concurrency.CodeStreamNotFound, fault.CodeOf(err))
@@ -164,7 +164,7 @@ func TestChangesThatAreRefused(t *testing.T) {
 	require.Equal(t, concurrency.CodeStreamNotFound, fault.CodeOf(err))
 
 	for _, owned := range []event.StreamID{{Type: "cart", ID: "C-1"}, {Type: "shop.basket", ID: "B-1"}, {Type: "stream.x", ID: "1"}} {
-		_, err = r.Describe(t.Context(), r.change(owned), stream.Metadata{MaxCount: 3})
+		_, err = r.SetMetadata(t.Context(), r.change(owned), stream.Metadata{MaxCount: 3})
 		require.Equal(t, concurrency.CodeStreamNotFound, fault.CodeOf(err), "the first event of %s is its module's", owned)
 		r.order(t, owned.Type, owned.ID)
 		for _, forGood := range []bool{false, true} {
@@ -172,25 +172,25 @@ func TestChangesThatAreRefused(t *testing.T) {
 			require.Equal(t, "stream.owned_by_module", fault.CodeOf(err))
 			require.Equal(t, fault.FailedPrecondition, fault.KindOf(err))
 		}
-		_, err = r.Describe(t.Context(), r.change(owned), stream.Metadata{MaxCount: 3})
+		_, err = r.SetMetadata(t.Context(), r.change(owned), stream.Metadata{MaxCount: 3})
 		require.NoError(t, err)
 	}
 
-	_, err = r.Describe(t.Context(), r.change(none), metadata(t, `{"acl":{"read":["cfo"],"write":["cf0"]}}`))
+	_, err = r.SetMetadata(t.Context(), r.change(none), metadata(t, `{"acl":{"read":["cfo"],"write":["cf0"]}}`))
 	require.Equal(t, "stream.role_unknown", fault.CodeOf(err))
 	f, _ := fault.As(err)
 	require.Equal(t, "/acl/write", f.Field)
 	c := r.change(none)
 	c.Reason = strings.Repeat("ü", 1001)
-	_, err = r.Describe(t.Context(), c, stream.Metadata{})
+	_, err = r.SetMetadata(t.Context(), c, stream.Metadata{})
 	require.Equal(t, "stream.reason_too_long", fault.CodeOf(err))
 
 	// A list binds whoever changes the stream, administrators aside.
-	_, err = r.Describe(t.Context(), r.change(none), metadata(t, `{"acl":{"delete":[],"metadata":["cfo"]}}`))
+	_, err = r.SetMetadata(t.Context(), r.change(none), metadata(t, `{"acl":{"delete":[],"metadata":["cfo"]}}`))
 	require.NoError(t, err)
 	_, err = r.Delete(t.Context(), r.change(none), true)
 	require.Equal(t, "stream.access_denied", fault.CodeOf(err))
-	_, err = r.Describe(t.Context(), r.change(none), stream.Metadata{})
+	_, err = r.SetMetadata(t.Context(), r.change(none), stream.Metadata{})
 	require.Equal(t, "stream.access_denied", fault.CodeOf(err))
 	_, err = r.Status(t.Context(), r.entity, none, []string{"module"})
 	require.Equal(t, "stream.access_denied", fault.CodeOf(err))

@@ -1,4 +1,4 @@
-package snapshot
+package streams
 
 import (
 	"bytes"
@@ -21,22 +21,22 @@ const (
 	maxMetadata  = 16 << 10
 )
 
-// Streams tells how a stream stands.
-type Streams interface {
+// StreamStatusReader tells how a stream stands.
+type StreamStatusReader interface {
 	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (ports.StreamStatus, error)
 }
 
-// Service keeps the snapshots that clients store.
-type Service struct {
+// SnapshotService keeps the snapshots that clients store.
+type SnapshotService struct {
 	snapshots ports.StreamSnapshots
-	streams   Streams
+	streams   StreamStatusReader
 	clock     ports.Clock
 	ids       ports.IDSource
 }
 
-// New makes a Service.
-func New(snapshots ports.StreamSnapshots, streams Streams, clock ports.Clock, ids ports.IDSource) *Service {
-	return &Service{snapshots: snapshots, streams: streams, clock: clock, ids: ids}
+// NewSnapshotService makes a Service.
+func NewSnapshotService(snapshots ports.StreamSnapshots, streams StreamStatusReader, clock ports.Clock, ids ports.IDSource) *SnapshotService {
+	return &SnapshotService{snapshots: snapshots, streams: streams, clock: clock, ids: ids}
 }
 
 // NewSnapshot is what a client wants stored: valid JSON within the limits of the API.
@@ -49,26 +49,26 @@ type NewSnapshot struct {
 	Metadata      json.RawMessage // JSON object; nil is none
 }
 
-func invalid(field, detail string, args ...any) error {
+func invalidSnapshot(field, detail string, args ...any) error {
 	return fault.New(fault.Invalid, "snapshot.invalid", detail, args...).WithField(field)
 }
 
 func (n *NewSnapshot) check() error {
 	switch {
 	case n.Version < 1:
-		return invalid("/version", "the version of the stream that the state is of is 1 or more; send the version of the last event in it")
+		return invalidSnapshot("/version", "the version of the stream that the state is of is 1 or more; send the version of the last event in it")
 	case n.StateType == "" || len(n.StateType) > maxStateType:
-		return invalid("/state_type", "state_type names what the state is of, with 1 to %d bytes; correct it", maxStateType)
+		return invalidSnapshot("/state_type", "state_type names what the state is of, with 1 to %d bytes; correct it", maxStateType)
 	case n.SchemaVersion < 1 || n.SchemaVersion > 1<<30:
-		return invalid("/schema_version", "schema_version is the version of the state's form, from 1; correct it")
+		return invalidSnapshot("/schema_version", "schema_version is the version of the state's form, from 1; correct it")
 	case len(n.State) == 0 || string(n.State) == "null":
-		return invalid("/state", "there is no state; send it as JSON")
+		return invalidSnapshot("/state", "there is no state; send it as JSON")
 	case len(n.State) > snapshot.MaxBytes:
 		return fault.New(fault.TooLarge, "snapshot.too_large", "a state has at most %d bytes; store less of it", snapshot.MaxBytes).WithField("/state")
 	case len(n.Metadata) > maxMetadata:
 		return fault.New(fault.TooLarge, "snapshot.too_large", "metadata have at most %d bytes; store less of them", maxMetadata).WithField("/metadata")
 	case n.Metadata != nil && n.Metadata[0] != '{':
-		return invalid("/metadata", "metadata are a JSON object; correct them or leave them out")
+		return invalidSnapshot("/metadata", "metadata are a JSON object; correct them or leave them out")
 	case shredding.CheckReserved(n.State) != nil || shredding.CheckReserved(n.Metadata) != nil:
 		return fault.New(fault.Invalid, "snapshot.personal_data",
 			"a snapshot holds no personal data, sealed or not: an erasure would not reach it; leave it out and read it from the events").WithField("/state")
@@ -82,13 +82,13 @@ func (n *NewSnapshot) check() error {
 // snapshot.version_unknown (FailedPrecondition: not among the stream's versions),
 // stream.not_found, stream.deleted, stream.tombstoned, stream.access_denied,
 // snapshot.exists, snapshot.superseded.
-func (s *Service) Save(ctx context.Context, le ports.LegalEntity, roles []string, n NewSnapshot) (stored ports.StreamSnapshot, created bool, err error) {
+func (s *SnapshotService) Save(ctx context.Context, le ports.LegalEntity, roles []string, n NewSnapshot) (stored ports.StreamSnapshot, created bool, err error) {
 	n.StateType = strings.TrimSpace(n.StateType)
-	n.State, n.Metadata = compact(n.State), compact(n.Metadata)
+	n.State, n.Metadata = compactJSON(n.State), compactJSON(n.Metadata)
 	if err := n.check(); err != nil {
 		return stored, false, err
 	}
-	status, err := s.enter(ctx, le, n.Stream, stream.Write, roles)
+	status, err := s.checkAccess(ctx, le, n.Stream, stream.Write, roles)
 	if err != nil {
 		return stored, false, err
 	}
@@ -109,8 +109,8 @@ func (s *Service) Save(ctx context.Context, le ports.LegalEntity, roles []string
 
 // Get reads the snapshot at a version, the newest for 0. Faults: snapshot.not_found,
 // stream.not_found, stream.deleted, stream.tombstoned, stream.access_denied.
-func (s *Service) Get(ctx context.Context, le ports.LegalEntity, roles []string, id event.StreamID, v event.Version) (ports.StreamSnapshot, error) {
-	status, err := s.enter(ctx, le, id, stream.Read, roles)
+func (s *SnapshotService) Get(ctx context.Context, le ports.LegalEntity, roles []string, id event.StreamID, v event.Version) (ports.StreamSnapshot, error) {
+	status, err := s.checkAccess(ctx, le, id, stream.Read, roles)
 	if err != nil {
 		return ports.StreamSnapshot{}, err
 	}
@@ -121,8 +121,8 @@ func (s *Service) Get(ctx context.Context, le ports.LegalEntity, roles []string,
 	return found, err
 }
 
-// enter checks what a stream's access list and state allow.
-func (s *Service) enter(ctx context.Context, le ports.LegalEntity, id event.StreamID, right stream.Right, roles []string) (ports.StreamStatus, error) {
+// checkAccess checks what a stream's access list and state allow.
+func (s *SnapshotService) checkAccess(ctx context.Context, le ports.LegalEntity, id event.StreamID, right stream.Right, roles []string) (ports.StreamStatus, error) {
 	status, err := s.streams.StreamStatus(ctx, le.Partition, id)
 	if err != nil {
 		return status, err
@@ -146,8 +146,8 @@ func (s *Service) enter(ctx context.Context, le ports.LegalEntity, id event.Stre
 	}
 }
 
-// compact leaves blanks out, so that one content is one text.
-func compact(b json.RawMessage) json.RawMessage {
+// compactJSON leaves blanks out, so that one content is one text.
+func compactJSON(b json.RawMessage) json.RawMessage {
 	if len(b) == 0 {
 		return nil
 	}
