@@ -156,7 +156,7 @@ func expectations(t *testing.T) (out []expectation) {
 		add(fmt.Sprintf("%v approves", kind), false, "service", approve(map[string]any{"type": kind, "person": "p-1"}, "p-2"))
 	}
 	add("requester elsewhere does not matter", true, "allowed", accessInput{"action": "erasure.read", "roles": []string{"compliance"}, "legal_entity": "", "entitled": []string{}, "actor": person, "requester": "p-1"})
-	add("nobody approves", false, "service", approve(nil, "p-2"))
+	add("no actor approves", false, "service", approve(nil, "p-2"))
 	return append(out, readings(t)...)
 }
 
@@ -441,16 +441,16 @@ func TestSamePerson(t *testing.T) {
 		"agent of its own name":     {actor{"type": "agent", "id": "u-1", "on_behalf_of": "u-2"}, true},
 		"service for it":            {actor{"type": "system", "id": "svc", "on_behalf_of": "u-1"}, true},
 		"service of its own name":   {actor{"type": "external", "id": "u-1", "on_behalf_of": "u-2"}, false},
-		"import for nobody":         {actor{"type": "import", "id": "u-1"}, false},
-		"human for nobody, in text": {actor{"type": "human", "id": "u-1", "on_behalf_of": ""}, true},
-		"nobody":                    {actor{"type": "human", "id": "", "on_behalf_of": ""}, false},
+		"import on its own":         {actor{"type": "import", "id": "u-1"}, false},
+		"human on its own, in text": {actor{"type": "human", "id": "u-1", "on_behalf_of": ""}, true},
+		"actor without id":          {actor{"type": "human", "id": "", "on_behalf_of": ""}, false},
 	} {
 		for _, pair := range [][2]actor{{human, c.other}, {c.other, human}} {
 			require.Equal(t, c.same, holds(t, "data.backbone.rules.same_person(input.a, input.b)", actor{"a": pair[0], "b": pair[1]}), name)
 		}
 	}
-	nobody := actor{"type": "import", "id": "svc"}
-	require.False(t, holds(t, "data.backbone.rules.same_person(input.a, input.b)", actor{"a": nobody, "b": nobody}))
+	service := actor{"type": "import", "id": "svc"}
+	require.False(t, holds(t, "data.backbone.rules.same_person(input.a, input.b)", actor{"a": service, "b": service}))
 }
 
 func TestWithinLimit(t *testing.T) {

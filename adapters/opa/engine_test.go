@@ -154,7 +154,7 @@ numbered := {"n": count(numbers.range(1, 1000000000))}
 	e.HoldTurns()() // all turns were given back
 }
 
-// Waiting for others does not use up the time of a decision. The clock of the bubble stands
+// Waiting for a slot does not count against the timeout of a decision. The clock of the bubble stands
 // still while anything runs, so the answer is the same on a machine of any speed.
 func TestDecideRetriesAfterTimeout(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,6 @@
 package opa
 
-// HoldTurns takes the turns of all processors, and gives them back when it is told to.
+// HoldTurns takes the slots of all processors and returns the function that releases them.
 func (e *Engine) HoldTurns() (release func()) {
 	for range cap(e.turns) {
 		e.turns <- struct{}{}

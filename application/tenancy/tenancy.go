@@ -53,7 +53,7 @@ type Config struct {
 	Installations ports.Installations
 	Policies      ports.PolicyEngine
 	// Owner tells which built-in module owns an event or intent type, "" if none does:
-	// module.Catalog.Owner. Without it nobody reads personal values.
+	// module.Catalog.Owner. Without it no principal reads personal values.
 	Owner func(recordType string) string
 	Roles []string // that a principal may hold: module.Catalog.RoleNames
 	Clock ports.Clock

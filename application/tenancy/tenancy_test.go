@@ -29,7 +29,7 @@ import (
 
 var start = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 
-// directory counts look-ups and fails when told to.
+// directory counts lookups and fails while it is broken.
 type directory struct {
 	*memory.Store
 	tokens, lists atomic.Int64
@@ -319,7 +319,7 @@ func TestForeignLegalEntityLooksUnknown(t *testing.T) {
 	_, unknown := o.LegalEntity(t.Context(), "acme", "NONE")
 	h, _ := fault.As(hidden)
 	u, _ := fault.As(unknown)
-	require.Equal(t, strings.ReplaceAll(u.Detail, "NONE", "DEMF"), h.Detail, "the answers cannot be told apart")
+	require.Equal(t, strings.ReplaceAll(u.Detail, "NONE", "DEMF"), h.Detail, "both answers are the same")
 	require.Equal(t, []any{u.Kind, u.Code, u.Field}, []any{h.Kind, h.Code, h.Field})
 }
 
@@ -458,7 +458,7 @@ func TestReader(t *testing.T) {
 	}
 	r, err := newTenancyFixture(t, nil).Reader(t.Context(), ports.Principal{Roles: []string{"module"}})
 	require.NoError(t, err)
-	require.False(t, r.Reads("hr.employee.hired", shredding.Contact), "without a catalog nobody can tell whose a type is")
+	require.False(t, r.Reads("hr.employee.hired", shredding.Contact), "without a catalog the owner of a type is unknown")
 }
 
 func TestAuthorizeErasureApproval(t *testing.T) {

@@ -79,7 +79,7 @@ func Write(o Options) (written []string, err error) {
 		}
 		content = []byte(rename.Replace(string(content)))
 		if strings.HasSuffix(name, ".go") {
-			if content, err = format.Source(content); err != nil { // the new names sort the imports anew
+			if content, err = format.Source(content); err != nil { // the new names change the order of imports
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}

@@ -20,7 +20,7 @@ var (
 	quotedFile = regexp.MustCompile("(?s)\n`([^`\n]+)`:\n\n```[a-z]+\n(.*?)```")
 )
 
-// TestWrite runs the commands of docs/write-a-module.md as they stand: they generate a
+// TestWrite runs the commands of docs/write-a-module.md unchanged: they generate a
 // module in a repository of its own, build it and run its tests. What the page quotes of a
 // file is in that file.
 func TestWrite(t *testing.T) {

@@ -134,7 +134,7 @@ func TestPostingLines(t *testing.T) {
 			[]string{"debit 5100 300 EUR PROD", "debit 5100 30.00 EUR PROD", "credit 2200 30.00 EUR PROD", "credit 2000 300 EUR PROD"}},
 		{"group without a rule", doc("1H", []object{line("5100", "100", "S/99")}, "99", []object{tax("S/99", 99, "100", "99")}, "199", nil),
 			[]string{"debit 5100 100 EUR PROD", "debit 1400 99 EUR PROD", "credit 2000 199 EUR PROD"}},
-		{"tax that cannot be told apart", doc("1J", []object{line("5100", "60", "S/7"), line("5100", "40", "S/19")}, "11", nil, "111", nil),
+		{"tax of two groups without amounts", doc("1J", []object{line("5100", "60", "S/7"), line("5100", "40", "S/19")}, "11", nil, "111", nil),
 			[]string{"debit 5100 60 EUR PROD", "debit 5100 40 EUR PROD", "debit 1400 11 EUR PROD", "credit 2000 111 EUR PROD"}},
 		{"allowance", doc("1K", []object{line("5100", "100", ""), line("5100", "-10", "")}, "0", nil, "90", nil),
 			[]string{"debit 5100 100 EUR PROD", "credit 5100 10 EUR PROD", "credit 2000 90 EUR PROD"}},

@@ -278,7 +278,7 @@ func (b *books) submitDated(date *event.Date, payload object) (pipeline.Outcome,
 	})
 }
 
-// otherEntity is a legal entity whose books nobody has set up.
+// otherEntity is a legal entity whose books are not set up.
 func (b *books) otherEntity() ports.LegalEntity {
 	return ports.LegalEntity{TenantID: "t", Code: "NEW", Name: "New", TimeZone: "UTC", Status: "active"}
 }

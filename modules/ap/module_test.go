@@ -10,7 +10,7 @@ import (
 )
 
 // The published first version of the invoice's schema: nothing of it may be
-// removed, renamed or typed anew.
+// removed, renamed or given another type.
 const publishedInvoice = `{
 	"invoice_number": {"type": "string", "maxLength": 50}, "vendor_id": {"type": "string"}, "vendor_name": {"type": "string"},
 	"invoice_date": {"type": "string", "format": "date"}, "due_date": {"type": "string", "format": "date"},

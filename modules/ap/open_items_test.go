@@ -269,7 +269,7 @@ func TestOpenItemsFiltersAndPages(t *testing.T) {
 		"not held":   {map[string]string{"held": "false"}, func(r item) bool { return len(r.Holds) == 0 }},
 		"kind":       {map[string]string{"kind": "prepayment"}, func(r item) bool { return r.Kind == "prepayment" }},
 		"several":    {map[string]string{"vendor": "V1", "currency": "EUR", "held": "false"}, func(r item) bool { return r.VendorID == "V1" && r.Currency == "EUR" && len(r.Holds) == 0 }},
-		"nobody":     {map[string]string{"vendor": "V9"}, func(item) bool { return false }},
+		"unknown":    {map[string]string{"vendor": "V9"}, func(item) bool { return false }},
 	} {
 		var want []item
 		for _, r := range all {

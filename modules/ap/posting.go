@@ -160,7 +160,7 @@ type taxSum struct {
 }
 
 // taxSums adds the tax lines up by group. A document without tax lines has its
-// lines' groups; tax that cannot be told apart between groups has none.
+// lines' groups; tax whose group is unknown has none.
 func (j *journal) taxSums() []taxSum {
 	var sums []taxSum
 	index := map[string]int{}

@@ -243,7 +243,7 @@ func TestSubmitIgnoresRejectedDuplicates(t *testing.T) {
 	again := b.events(b.must("ap_clerk", "ap.submit_invoice", paper("V1", "B", "100", nil)))
 	require.Empty(t, suspects(again))
 	third := b.events(b.must("ap_clerk", "ap.submit_invoice", paper("V1", "C", "100", nil)))
-	require.Equal(t, again[0].Stream.ID, third[1].data["finding"].(object)["document_id"], "a rejected paper suspects nobody")
+	require.Equal(t, again[0].Stream.ID, third[1].data["finding"].(object)["document_id"], "a rejected document is no duplicate")
 }
 
 func TestHolds(t *testing.T) {

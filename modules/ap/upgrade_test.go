@@ -14,7 +14,7 @@ import (
 
 // A database of the version before personal data could be sealed has the first
 // versions, without the reasons of x-not-pii. It starts with this one, keeps them
-// and gets the new versions beside them.
+// and gets the new versions as well.
 func TestUpgradeOfRegisteredTypes(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)

@@ -26,7 +26,7 @@ const (
 var seriesVendorID = regexp.MustCompile(`^V-[0-9]{6,}$`)
 
 // planRegisterVendor plans a registration. Of a natural person who is refused the
-// stored intent keeps no name and no VAT id, wherever they stand.
+// stored intent keeps no name and no VAT id, in any member.
 func planRegisterVendor(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
 	plan, err := registerVendor(ctx, in, s)
 	if err != nil && mentionsPerson(in.Payload) {

@@ -241,7 +241,7 @@ func TestErasureKeepsAmounts(t *testing.T) {
 	for _, s := range subjects {
 		require.Zero(t, copies(t, p, s))
 	}
-	require.Equal(t, 1, copies(t, p, "contact:C-2"), "of nobody else")
+	require.Equal(t, 1, copies(t, p, "contact:C-2"), "of no other contact")
 	stored := b.vendors(p, "2025-12-31", head, nil)
 	require.NotContains(t, stored, "vendor:SOLE-1")
 	require.NotContains(t, stored, "contact:C-1")

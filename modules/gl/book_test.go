@@ -139,7 +139,7 @@ func (b *ledgerFixture) refused(t testing.TB, code, role, intentType, payload st
 	return *f
 }
 
-// kindOf is the kind that a code's wording stands for.
+// kindOf is the kind that follows from a code's wording.
 func kindOf(code string) fault.Kind {
 	ends := func(suffixes ...string) bool {
 		for _, s := range suffixes {

@@ -108,7 +108,7 @@ action_of(f) := f.reason if f.reason
 role_denials := [{
 	"code": "intent.forbidden",
 	"kind": "forbidden",
-	"detail": "none of your roles may submit this intent; ask somebody who has the role",
+	"detail": "none of your roles may submit this intent; ask a person who has the role",
 	"attributes": {},
 } |
 	not may_submit
@@ -126,7 +126,7 @@ service_denials := [{
 
 # --- Segregation of duties ---------------------------------------------------
 
-# overlapping lists the earlier steps that somebody acting now took part in.
+# overlapping lists the earlier steps that a person acting now took part in.
 overlapping(steps) := [step |
 	some step in steps
 	some person in step.persons
@@ -144,7 +144,7 @@ same_person(rule, detail, steps) := [{
 
 s1_denials := same_person(
 	"S1",
-	"you submitted this document, so somebody else has to approve it",
+	"you submitted this document, so another person has to approve it",
 	[step | approving; some step in overlapping(object.get(input.facts, "submitters", []))],
 )
 
@@ -156,7 +156,7 @@ s2_denials := same_person(
 
 s6_denials := same_person(
 	"S6",
-	"you submitted this document, so somebody else has to release the hold",
+	"you submitted this document, so another person has to release the hold",
 	[step | releasing; some step in overlapping(object.get(input.facts, "submitters", []))],
 )
 
@@ -205,7 +205,7 @@ limit_denials := [{
 
 default who_may := "no role has a limit that covers it, so raise one with ap.configure"
 
-who_may := sprintf("somebody with role %s may approve it", [concat(" or ", roles_that_may)]) if count(roles_that_may) > 0
+who_may := sprintf("a person with role %s may approve it", [concat(" or ", roles_that_may)]) if count(roles_that_may) > 0
 
 second_step := [{"reason": sprintf("approval %d of %d", [input.facts.approval.step, input.facts.approval.steps_required])} |
 	approving

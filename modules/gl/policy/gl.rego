@@ -102,7 +102,7 @@ denials contains {
 
 needs contains {
 	"roles": sufficient,
-	"reason": "the journal is over the preparer's limit; somebody else whose limit is sufficient approves it",
+	"reason": "the journal is over the preparer's limit; another person whose limit is sufficient approves it",
 	"rule_id": "gl.journal.limit",
 } if {
 	over_limit

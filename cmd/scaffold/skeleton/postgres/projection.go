@@ -64,7 +64,7 @@ func (Projection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.Proj
 	return err
 }
 
-// Tables lists what Apply writes, so that Backbone can build versions beside each other.
+// Tables lists what Apply writes, so that Backbone can build several versions, compare and remove them.
 func (Projection) Tables() []ports.ProjectionTable {
 	return []ports.ProjectionTable{{Schema: "skeleton", Name: "items", Key: []string{"item_id"}}}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func document(t *testing.T, q submission) contract.Submission {
 	t.Helper()
@@ -39,7 +39,7 @@ func run(t *testing.T, s cli.API, args ...string) (string, error) {
 	cmd.SilenceErrors = true
 	cmd.SetOut(&stdout)
 	cmd.SetErr(&stderr)
-	cmd.SetArgs(append([]string{}, args...)) // nil would stand for the test's own
+	cmd.SetArgs(append([]string{}, args...)) // nil would take the test's own
 	err := cmd.ExecuteContext(context.Background())
 	require.Empty(t, stderr.String())
 	return stdout.String(), err

@@ -222,7 +222,7 @@ func TestImportKeepsOrderPerDocumentNumber(t *testing.T) {
 		alone := busy[lane] == 1
 		under++
 		most = max(most, under)
-		if under == lanes { // also later, when nobody has left before the first one is back
+		if under == lanes { // also later: none has left before the first one is back
 			meet.Do(func() { close(together) })
 		}
 		mu.Unlock()

@@ -37,8 +37,8 @@ type vendorRow struct {
 }
 
 // Query implements ports.ReadModelSource. Rows are vendors by id, with the contacts
-// that they have as of the date, by id. Personal values are sealed; whoever answers
-// a reader opens them. Fault: cursor.invalid.
+// that they have as of the date, by id. Personal values are sealed; the server opens
+// them for the reader. Fault: cursor.invalid.
 func (v *Vendors) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	limit := q.Limit
 	switch {

@@ -22,7 +22,7 @@ const dueDateFromDocument = "document"
 // Submission is what a document does not say and its intent needs.
 type Submission struct {
 	VendorID string // of the registered vendor
-	// PayeeBank is the outcome of Accounts.Compare; "" stands for PayeeBankNone.
+	// PayeeBank is the outcome of Accounts.Compare; "" is PayeeBankNone.
 	PayeeBank string
 	// Dimensions gives the dimensions of a line, nil for none. Nil leaves every
 	// line without.

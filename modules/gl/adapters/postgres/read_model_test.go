@@ -344,7 +344,7 @@ func TestGrants(t *testing.T) {
 	require.Empty(t, wrong)
 }
 
-// A version that is built beside another neither shows in its reports nor is lost
+// A version that is built while another is shown neither appears in its reports nor is lost
 // when the other forgets.
 func TestVersionsAreSeparate(t *testing.T) {
 	t.Parallel()
