@@ -50,8 +50,8 @@ func verifyCertificateCommand() *cobra.Command {
 	return cmd
 }
 
-// maxCertificate is more than any certificate has, in bytes.
-const maxCertificate = 16 << 20
+// maxCertificateBytes is more than any certificate has, in bytes.
+const maxCertificateBytes = 16 << 20
 
 // certificateOptions are the flags of `backbone verify-certificate`.
 type certificateOptions struct {
@@ -127,9 +127,9 @@ func readLimited(name string, in io.Reader) ([]byte, error) {
 		defer func() { _ = f.Close() }()
 		in = f
 	}
-	content, err := io.ReadAll(io.LimitReader(in, maxCertificate+1))
-	if err == nil && len(content) > maxCertificate {
-		err = fmt.Errorf("more than %d bytes", maxCertificate)
+	content, err := io.ReadAll(io.LimitReader(in, maxCertificateBytes+1))
+	if err == nil && len(content) > maxCertificateBytes {
+		err = fmt.Errorf("more than %d bytes", maxCertificateBytes)
 	}
 	return content, err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/modules"
 )
 
-func TestErrorsSayWhatTheyAreAboutOnOneLine(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
 		"there is no such event; check the id (event.not_found)":         fault.New(fault.NotFound, "event.not_found", "there is no such event; check the id"),

@@ -80,7 +80,7 @@ func (p *page) trial(made client.ProjectionCreated) {
 	}
 }
 
-const largestDefinition = 256 << 10
+const maxDefinitionBytes = 256 << 10
 
 // readDefinition reads a definition in YAML, of which JSON is a part. Fault
 // projection.file_invalid.
@@ -90,7 +90,7 @@ func readDefinition(path string) (json.RawMessage, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, largestDefinition))
+	text, err := io.ReadAll(io.LimitReader(f, maxDefinitionBytes))
 	if err != nil {
 		return nil, err
 	}

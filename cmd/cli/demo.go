@@ -132,7 +132,7 @@ func setUpStep(ctx context.Context, app *wire.App, le ports.LegalEntity, s demo.
 	if err == nil && out.Status == intent.PendingApproval {
 		_, err = app.Intake.Approve(ctx, demoCaller(app, approverOf(out, s.As)), pipeline.Decision{LegalEntity: le, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: "demonstration set-up"})
 	}
-	if err != nil && doneBefore(err) {
+	if err != nil && isDone(err) {
 		return nil
 	}
 	return err
@@ -151,7 +151,7 @@ func approverOf(out pipeline.Outcome, requester string) string {
 	return "cfo"
 }
 
-func doneBefore(err error) bool {
+func isDone(err error) bool {
 	code := fault.CodeOf(err)
 	for _, suffix := range []string{".duplicate", ".overlap", ".wrong_state"} {
 		if strings.HasSuffix(code, suffix) {

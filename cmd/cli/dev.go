@@ -106,7 +106,7 @@ const (
 	devKeys      = "kms"           // folder
 	devExports   = "exports"       // folder
 	devKeysAudit = "kms-audit.log" // not beside the keys
-	stopPatience = 30 * time.Second
+	stopTimeout  = 30 * time.Second
 )
 
 // readDevFile reads what a running `backbone dev` wrote.
@@ -141,12 +141,12 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 	say("Starting PostgreSQL in %s", dir)
 	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{BinDir: o.Postgres, DataDir: absolute, Logger: logger})
 	if err != nil {
-		return unlessStopped(ctx, err)
+		return ignoreCancellation(ctx, err)
 	}
 	defer func() {
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
-		err = errors.Join(unlessStopped(ctx, err), cluster.Stop(stopping))
+		err = errors.Join(ignoreCancellation(ctx, err), cluster.Stop(stopping))
 		if err == nil {
 			say("Stopped. Everything is kept in %s", dir)
 		}
@@ -175,8 +175,8 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 	return serveDev(ctx, o, dir, listener, cluster, state, config, wire.Options{Modules: o.Modules, Logger: logger, Audit: audit}, say)
 }
 
-// unlessStopped forgives what Ctrl-C broke off: the next start goes on there.
-func unlessStopped(ctx context.Context, err error) error {
+// ignoreCancellation forgives what Ctrl-C broke off: the next start goes on there.
+func ignoreCancellation(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}

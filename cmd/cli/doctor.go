@@ -158,31 +158,31 @@ func urgency(f monitor.Finding) int {
 	return slices.Index([]monitor.FindingStatus{monitor.FindingOK, monitor.FindingWarn, monitor.FindingFail}, f.Status)
 }
 
-func (x *examination) wants(section string) bool { return x.section == "" || x.section == section }
+func (x *examination) includes(section string) bool { return x.section == "" || x.section == section }
 
-func (x *examination) found(findings ...monitor.Finding) {
+func (x *examination) add(findings ...monitor.Finding) {
 	for _, f := range findings {
 		f.Subject = x.prefix + f.Subject
 		x.out = append(x.out, f)
 	}
 }
 
-// ask puts one question. One that cannot be answered is a finding and does not keep
+// examine puts one question. One that cannot be answered is a finding and does not keep
 // the others from being asked, unless the caller asked it wrongly.
-func ask[A any](x *examination, section string, question func() (A, error), judge func(A) []monitor.Finding) (*A, error) {
-	if !x.wants(section) {
+func examine[A any](x *examination, section string, question func() (A, error), judge func(A) []monitor.Finding) (*A, error) {
+	if !x.includes(section) {
 		return nil, nil
 	}
 	answer, err := question()
 	if err == nil {
-		x.found(judge(answer)...)
+		x.add(judge(answer)...)
 		return &answer, nil
 	}
 	f, ok := fault.As(err)
 	if !ok || f.Kind == fault.NotFound || f.Kind == fault.Invalid {
 		return nil, err
 	}
-	x.found(monitor.Finding{Section: section, Subject: section, Status: monitor.FindingWarn, Detail: "not answered (" + f.Code + ")", Next: f.Detail})
+	x.add(monitor.Finding{Section: section, Subject: section, Status: monitor.FindingWarn, Detail: "not answered (" + f.Code + ")", Next: f.Detail})
 	return nil, nil
 }
 
@@ -195,25 +195,25 @@ func (x *examination) log(ctx context.Context, d *diagnosis) (err error) {
 		return err
 	}
 	defer m.Close(ctx)
-	if d.Contention, err = ask(x, "contention", func() (monitor.Contention, error) { return m.Contention(ctx) }, monitor.Contention.Findings); err != nil {
+	if d.Contention, err = examine(x, "contention", func() (monitor.Contention, error) { return m.Contention(ctx) }, monitor.Contention.Findings); err != nil {
 		return err
 	}
-	if d.Storage, err = ask(x, "storage", func() (monitor.Storage, error) { return m.Storage(ctx, x.options.PhysicalPartitions) }, monitor.Storage.Findings); err != nil {
+	if d.Storage, err = examine(x, "storage", func() (monitor.Storage, error) { return m.Storage(ctx, x.options.PhysicalPartitions) }, monitor.Storage.Findings); err != nil {
 		return err
 	}
 	if !m.HasLog() {
 		return fault.New(fault.Unavailable, "store.not_migrated", "the database has no log; name the right one, or run backbone migrate")
 	}
-	if d.Delivery, err = ask(x, "delivery", func() (monitor.Delivery, error) { return x.delivery(ctx, m) },
+	if d.Delivery, err = examine(x, "delivery", func() (monitor.Delivery, error) { return x.delivery(ctx, m) },
 		func(a monitor.Delivery) []monitor.Finding { return a.Findings(x.now) }); err != nil {
 		return err
 	}
-	if d.Throughput, err = ask(x, "throughput", func() (monitor.Throughput, error) {
+	if d.Throughput, err = examine(x, "throughput", func() (monitor.Throughput, error) {
 		return m.Throughput(ctx, monitor.ThroughputQuery{TenantID: x.options.TenantID, LegalEntity: x.options.LegalEntity, Now: x.now})
 	}, monitor.Throughput.Findings); err != nil {
 		return err
 	}
-	d.Distribution, err = ask(x, "distribution", func() (monitor.Distribution, error) { return m.Distribution(ctx) }, monitor.Distribution.Findings)
+	d.Distribution, err = examine(x, "distribution", func() (monitor.Distribution, error) { return m.Distribution(ctx) }, monitor.Distribution.Findings)
 	return err
 }
 
@@ -250,7 +250,7 @@ func (x *examination) keyStore(ctx context.Context, d *diagnosis) (err error) {
 	if k.Settings, err = x.settings(ctx, x.options.KeyStoreDSN); err != nil {
 		return err
 	}
-	if d.KeyStore = k; !x.wants("contention") && !x.wants("storage") {
+	if d.KeyStore = k; !x.includes("contention") && !x.includes("storage") {
 		return nil
 	}
 	m, err := monitor.Open(ctx, x.options.KeyStoreDSN)
@@ -258,16 +258,16 @@ func (x *examination) keyStore(ctx context.Context, d *diagnosis) (err error) {
 		return err
 	}
 	defer m.Close(ctx)
-	if k.Contention, err = ask(x, "contention", func() (monitor.Contention, error) { return m.Contention(ctx) }, monitor.Contention.Findings); err != nil {
+	if k.Contention, err = examine(x, "contention", func() (monitor.Contention, error) { return m.Contention(ctx) }, monitor.Contention.Findings); err != nil {
 		return err
 	}
-	k.Storage, err = ask(x, "storage", func() (monitor.Storage, error) { return m.Storage(ctx, 0) }, monitor.Storage.Findings)
+	k.Storage, err = examine(x, "storage", func() (monitor.Storage, error) { return m.Storage(ctx, 0) }, monitor.Storage.Findings)
 	return err
 }
 
 // settings are judged as one when they are right, and each for itself when not.
 func (x *examination) settings(ctx context.Context, dsn string) ([]monitor.Setting, error) {
-	if !x.wants("settings") {
+	if !x.includes("settings") {
 		return nil, nil
 	}
 	settings, err := monitor.CheckSettings(ctx, dsn)
@@ -280,20 +280,20 @@ func (x *examination) settings(ctx context.Context, dsn string) ([]monitor.Setti
 			continue
 		}
 		wrong++
-		x.found(monitor.Finding{
+		x.add(monitor.Finding{
 			Section: "settings", Subject: s.Name, Status: monitor.FindingFail, Detail: fmt.Sprintf("is %s; wanted: %s, since %s", s.Value, s.Wanted, s.Why),
 			Next: "correct it in postgresql.conf or with ALTER SYSTEM, reload the server, and run this again",
 		})
 	}
 	if wrong == 0 {
-		x.found(monitor.Finding{
+		x.add(monitor.Finding{
 			Section: "settings", Subject: "durability and privacy", Status: monitor.FindingOK, Detail: fmt.Sprintf("%d settings are as they must be", len(settings)),
 		})
 	}
 	return settings, nil
 }
 
-const shownRows = 20 // of a table for people; --json has all
+const maxRows = 20 // of a table for people; --json has all
 
 // section begins a table with a title; its rows are written with indented.
 func (p *page) section(title string, columns ...any) {
@@ -347,7 +347,7 @@ func (p *page) contention(prefix string, c *monitor.Contention) {
 	}
 	if len(c.Waits) > 0 {
 		p.section(prefix+"Waiting for locks", "PID", "WAITS", "FOR", "BEHIND")
-		for _, w := range c.Waits[:min(shownRows, len(c.Waits))] {
+		for _, w := range c.Waits[:min(maxRows, len(c.Waits))] {
 			what := strings.TrimSpace(w.LockType + " " + w.Relation)
 			if w.LegalEntity != "" {
 				what = "head of " + w.TenantID + "/" + w.LegalEntity
@@ -357,7 +357,7 @@ func (p *page) contention(prefix string, c *monitor.Contention) {
 	}
 	if len(c.Sessions) > 0 {
 		p.section(prefix+"Open transactions", "PID", "ROLE", "APPLICATION", "STATE", "AGE", "SNAPSHOT (transactions ago)")
-		for _, t := range c.Sessions[:min(shownRows, len(c.Sessions))] {
+		for _, t := range c.Sessions[:min(maxRows, len(c.Sessions))] {
 			snapshot := "-"
 			if t.SnapshotAge >= 0 {
 				snapshot = fmt.Sprint(t.SnapshotAge)
@@ -389,7 +389,7 @@ func (p *page) storage(prefix string, v *monitor.Storage) {
 		title += fmt.Sprintf(", %.0f %% of it payloads", 100*v.PayloadShare)
 	}
 	p.section(title, "TABLE", "PARTS", "ROWS (estimate)", "ROWS ON DISK", "INDEXES")
-	for _, t := range v.Tables[:min(shownRows, len(v.Tables))] {
+	for _, t := range v.Tables[:min(maxRows, len(v.Tables))] {
 		rows := "-"
 		if t.Rows >= 0 {
 			rows = fmt.Sprint(t.Rows)
@@ -397,7 +397,7 @@ func (p *page) storage(prefix string, v *monitor.Storage) {
 		p.indented(t.Name, fmt.Sprint(t.Partitions), rows, megabytes(t.Bytes), megabytes(t.IndexBytes))
 	}
 	p.section(prefix+"Rows that change", "TABLE", "LIVE (estimate)", "DEAD (estimate)", "VACUUM", "ANALYZE")
-	for _, t := range v.VacuumStates[:min(shownRows, len(v.VacuumStates))] {
+	for _, t := range v.VacuumStates[:min(maxRows, len(v.VacuumStates))] {
 		p.indented(t.Name, fmt.Sprint(t.Live), fmt.Sprint(t.Dead), stamp(t.VacuumedAt), stamp(t.AnalyzedAt))
 	}
 }
@@ -414,7 +414,7 @@ func (p *page) throughput(t *monitor.Throughput) {
 		return // the same once more
 	}
 	p.section("Events by legal entity", "LEGAL ENTITY", "EVENTS")
-	for _, e := range t.LegalEntities[:min(shownRows, len(t.LegalEntities))] {
+	for _, e := range t.LegalEntities[:min(maxRows, len(t.LegalEntities))] {
 		var n int64
 		for _, h := range e.Hours {
 			n += h.Events
@@ -439,7 +439,7 @@ func (p *page) distribution(d *monitor.Distribution) {
 		return
 	}
 	p.section("Legal entities", "LEGAL ENTITY", "PARTITION", "EVENTS")
-	for _, e := range d.LegalEntities[:min(shownRows, len(d.LegalEntities))] {
+	for _, e := range d.LegalEntities[:min(maxRows, len(d.LegalEntities))] {
 		p.indented(e.TenantID+"/"+e.LegalEntity, fmt.Sprint(e.Partition), fmt.Sprint(e.Events))
 	}
 	how := "counted"
@@ -451,7 +451,7 @@ func (p *page) distribution(d *monitor.Distribution) {
 		types []monitor.TypeShare
 	}{{"Event types", d.EventTypes}, {"Stream types", d.StreamTypes}} {
 		p.section(group.title+", "+how, "TYPE", "EVENTS", "SHARE", "PAYLOAD (bytes)")
-		for _, t := range group.types[:min(shownRows, len(group.types))] {
+		for _, t := range group.types[:min(maxRows, len(group.types))] {
 			p.indented(t.Type, fmt.Sprint(t.Events), fmt.Sprintf("%.1f %%", 100*float64(t.Events)/float64(max(1, d.Events))), fmt.Sprint(t.PayloadBytes))
 		}
 	}

@@ -30,8 +30,8 @@ func as(t *testing.T, role, dsn string) string {
 	return u.String()
 }
 
-// patient is a migrated log with one legal entity.
-func patient(t *testing.T) string {
+// migratedLog is a migrated log with one legal entity.
+func migratedLog(t *testing.T) string {
 	t.Helper()
 	dsn := testkit.Database(t, nil, "empty")
 	require.NoError(t, wire.Migrate(t.Context(), dsn, nil, modules.BuiltIn()...))
@@ -44,9 +44,9 @@ func patient(t *testing.T) string {
 	return dsn
 }
 
-// examine asks until what it is answered will do: a busy machine may not answer a question in
+// doctorUntil runs the command until its answer is enough: a busy machine may not answer a question in
 // the few seconds that an operator's may take.
-func examine(t *testing.T, o doctorOptions, enough func(text string) bool) (sound bool, text string) {
+func doctorUntil(t *testing.T, o doctorOptions, enough func(text string) bool) (sound bool, text string) {
 	t.Helper()
 	testkit.Eventually(t, 2*time.Minute, func() bool {
 		var out strings.Builder
@@ -65,18 +65,18 @@ func examine(t *testing.T, o doctorOptions, enough func(text string) bool) (soun
 func doctor(t *testing.T, o doctorOptions) (d diagnosis, text string) {
 	t.Helper()
 	answered := func(text string) bool { return !strings.Contains(text, "store.question_too_slow") }
-	shown, text := examine(t, o, answered)
+	shown, text := doctorUntil(t, o, answered)
 	o.json = true
-	sound, encoded := examine(t, o, answered)
+	sound, encoded := doctorUntil(t, o, answered)
 	require.NoError(t, json.Unmarshal([]byte(encoded), &d))
 	require.Equal(t, shown, sound)
 	require.Equal(t, d.Sound, sound)
 	return d, text
 }
 
-func TestDoctorExaminesBothDatabases(t *testing.T) {
+func TestDoctorOfTwoDatabases(t *testing.T) {
 	t.Parallel()
-	dsn, keys := patient(t), testkit.Database(t, nil, "empty")
+	dsn, keys := migratedLog(t), testkit.Database(t, nil, "empty")
 	require.NoError(t, migrate.KeyStore(t.Context(), keys, nil))
 	o := doctorOptions{DSN: as(t, "backbone_app", dsn), KeyStoreDSN: as(t, "backbone_app", keys), EraserDSN: as(t, "backbone_eraser", keys), PhysicalPartitions: 32}
 	d, text := doctor(t, o)
@@ -102,9 +102,9 @@ func TestDoctorExaminesBothDatabases(t *testing.T) {
 	}
 }
 
-func TestDoctorShowsOneSection(t *testing.T) {
+func TestDoctorSection(t *testing.T) {
 	t.Parallel()
-	o := doctorOptions{DSN: as(t, "backbone_app", patient(t)), Section: "throughput", LegalEntity: "USMF", PhysicalPartitions: 32}
+	o := doctorOptions{DSN: as(t, "backbone_app", migratedLog(t)), Section: "throughput", LegalEntity: "USMF", PhysicalPartitions: 32}
 	d, text := doctor(t, o)
 	require.NotNil(t, d.Throughput)
 	require.Len(t, d.Findings, 1)
@@ -127,11 +127,11 @@ func TestDoctorShowsOneSection(t *testing.T) {
 	require.Equal(t, "store.not_migrated", fault.CodeOf(err))
 }
 
-// TestDoctorAnswersBesideAKeyStoreThatDoesNot: a key store that cannot be reached keeps
+// TestDoctorWithoutKeyStore: a key store that cannot be reached keeps
 // nothing else from being answered.
-func TestDoctorAnswersBesideAKeyStoreThatDoesNot(t *testing.T) {
+func TestDoctorWithoutKeyStore(t *testing.T) {
 	t.Parallel()
-	u, err := url.Parse(patient(t))
+	u, err := url.Parse(migratedLog(t))
 	require.NoError(t, err)
 	dsn := as(t, "backbone_app", u.String())
 	u.Path = "/" + u.Path[1:] + "_is_not_there"
@@ -143,11 +143,11 @@ func TestDoctorAnswersBesideAKeyStoreThatDoesNot(t *testing.T) {
 	require.NotContains(t, text, "not asked")
 }
 
-// TestDoctorPutsTheWorstFirst lets a wrong setting fail, and a table that is locked
+// TestDoctorOrder lets a wrong setting fail, and a table that is locked
 // keep one question from being answered but not the others.
-func TestDoctorPutsTheWorstFirst(t *testing.T) {
+func TestDoctorOrder(t *testing.T) {
 	t.Parallel()
-	dsn := patient(t)
+	dsn := migratedLog(t)
 	config, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -159,7 +159,7 @@ func TestDoctorPutsTheWorstFirst(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "LOCK TABLE backbone.projection_checkpoints IN ACCESS EXCLUSIVE MODE")
 	require.NoError(t, err)
-	sound, text := examine(t, doctorOptions{DSN: as(t, "backbone_app", dsn), PhysicalPartitions: 32, Now: func() time.Time { return time.Now() }},
+	sound, text := doctorUntil(t, doctorOptions{DSN: as(t, "backbone_app", dsn), PhysicalPartitions: 32, Now: func() time.Time { return time.Now() }},
 		func(text string) bool { return strings.Contains(text, "distribution: events") })
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.False(t, sound)

@@ -102,7 +102,7 @@ func approveErasureCommand() *cobra.Command {
 func printApproval(out io.Writer, e client.ErasureRequest) {
 	classes := make([]string, len(e.Classes))
 	for i, c := range e.Classes {
-		classes[i] = c.Class + " " + fate(e, c)
+		classes[i] = c.Class + " " + classOutcome(e, c)
 	}
 	fmt.Fprintf(out, "Approving what it concerns now: %s in %s, %s, %s; %s\n", e.Subject, strings.Join(e.LegalEntities, ", "),
 		counted(e.Preview.Events, "event"), counted(e.Preview.Intents, "intent"), strings.Join(classes, ", "))
@@ -296,7 +296,7 @@ func (p *page) erasure(e client.ErasureRequest) {
 		row("legal hold", "%s, %s", h.ID, h.Reason)
 	}
 	for _, c := range e.Classes {
-		row("class "+c.Class, "%s", fate(e, c))
+		row("class "+c.Class, "%s", classOutcome(e, c))
 	}
 	for _, s := range e.Steps {
 		if !s.Done && s.Error != "" {
@@ -341,8 +341,8 @@ func daysLeft(e client.ErasureRequest) string {
 	}
 }
 
-// fate words what happens, or has happened, to a class.
-func fate(e client.ErasureRequest, c client.ErasureClass) string {
+// classOutcome words what happens, or has happened, to a class.
+func classOutcome(e client.ErasureRequest, c client.ErasureClass) string {
 	switch {
 	case c.Erased && !e.DestroyedAt.IsZero():
 		return "erased"
@@ -371,8 +371,8 @@ func listErasuresCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&statuses, "status", nil, "only requests in these states")
 	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many, 1 to 1000 (default 100)")
 	return serverCommand(cmd, func(ctx context.Context, s *session, _ []string) error {
-		if limit < 0 || limit > mostErasures {
-			return fault.New(fault.Invalid, "request.parameter_invalid", "a list has 1 to %d requests; correct --limit", mostErasures).WithField("limit")
+		if limit < 0 || limit > maxErasures {
+			return fault.New(fault.Invalid, "request.parameter_invalid", "a list has 1 to %d requests; correct --limit", maxErasures).WithField("limit")
 		}
 		all, more, err := s.erasuresByUrgency(ctx, statuses, cmp.Or(limit, defaultErasures))
 		if err != nil {
@@ -401,7 +401,7 @@ func listErasuresCommand() *cobra.Command {
 // Listings of requests.
 const (
 	defaultErasures = 100
-	mostErasures    = 1000 // the server gives no more at once
+	maxErasures     = 1000 // the server gives no more at once
 )
 
 // erasuresByUrgency lists the open requests before those that have ended, in two calls:
@@ -423,12 +423,12 @@ func (s *session) erasuresByUrgency(ctx context.Context, states []string, limit 
 	}
 	all = []client.ErasureRequest{}
 	if len(open) > 0 {
-		list, err := s.ListErasureRequests(ctx, client.ListErasureRequestsParams{Status: strings.Join(open, ","), Limit: mostErasures})
+		list, err := s.ListErasureRequests(ctx, client.ListErasureRequestsParams{Status: strings.Join(open, ","), Limit: maxErasures})
 		if err != nil {
 			return nil, false, err
 		}
 		all = list.ErasureRequests
-		more = len(all) > limit || len(all) == mostErasures
+		more = len(all) > limit || len(all) == maxErasures
 		slices.SortStableFunc(all, func(a, b client.ErasureRequest) int { return cmp.Compare(a.DueOn, b.DueOn) }) // ISO dates
 		all = all[:min(len(all), limit)]
 	}

@@ -102,7 +102,7 @@ func (s *session) pushTypes(ctx context.Context, directory string, dryRun bool) 
 			// The version before was registered just now.
 			found, err := s.checkType(ctx, p.document)
 			if err != nil {
-				return inFile(p.File, err)
+				return faultInFile(p.File, err)
 			}
 			proof = found.Proof.Proof
 		}
@@ -112,7 +112,7 @@ func (s *session) pushTypes(ctx context.Context, directory string, dryRun bool) 
 		}
 		key := "types-push-" + typeFileName(p.document.Type, p.document.SchemaVersion)
 		if _, err := s.RegisterEventType(ctx, client.RegisterEventTypeParams{IdempotencyKey: key}, client.EventTypeRegistration{}, client.WithBody(body)); err != nil {
-			return inFile(fmt.Sprintf("%s, after %d were registered", p.File, registered), err)
+			return faultInFile(fmt.Sprintf("%s, after %d were registered", p.File, registered), err)
 		}
 		registered++
 	}
@@ -145,7 +145,7 @@ func (s *session) planTypes(ctx context.Context, files []typeFile) ([]plannedTyp
 	for _, f := range files {
 		found, err := s.checkType(ctx, f.typeDocument)
 		if err != nil {
-			return nil, inFile(f.path, err)
+			return nil, faultInFile(f.path, err)
 		}
 		p := plannedType{File: f.path, EventTypeCheck: found, document: f.typeDocument}
 		if len(out) > 0 && found.Verdict != verdictUnchanged {
@@ -189,8 +189,8 @@ func (s *session) checkType(ctx context.Context, t typeDocument) (client.EventTy
 // version that was checked.
 func hasProof(c client.EventTypeCheck) bool { return !reflect.ValueOf(c.Proof).IsZero() }
 
-// inFile says which file a fault is about.
-func inFile(path string, err error) error {
+// faultInFile says which file a fault is about.
+func faultInFile(path string, err error) error {
 	f, ok := fault.As(err)
 	if !ok {
 		return err
@@ -432,7 +432,7 @@ func typeHistoryCommand() *cobra.Command {
 
 // Versions of event types live in files, one each: <type>.v<version>.json.
 
-const largestTypeFile = 4 << 20
+const maxTypeFileBytes = 4 << 20
 
 // typeFile is a version in a file.
 type typeFile struct {
@@ -511,11 +511,11 @@ func readTypeFile(path string) (typeFile, error) {
 		return typeFile{}, err
 	}
 	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, largestTypeFile+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxTypeFileBytes+1))
 	if err != nil {
 		return typeFile{}, err
 	}
-	if len(text) > largestTypeFile {
+	if len(text) > maxTypeFileBytes {
 		return typeFile{}, invalid("is larger than 4 MiB")
 	}
 	out := typeFile{path: path}

@@ -101,8 +101,8 @@ func ours(line string) (out [][]string) {
 	return out
 }
 
-// TestEveryCommandHasAnExample holds the examples of --help against the commands.
-func TestEveryCommandHasAnExample(t *testing.T) {
+// TestExamples holds the examples of --help against the commands.
+func TestExamples(t *testing.T) {
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		for _, sub := range c.Commands() {

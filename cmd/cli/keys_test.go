@@ -14,7 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-func TestARestoreSaysWhatIsNext(t *testing.T) {
+func TestDescribeRestore(t *testing.T) {
 	t.Parallel()
 	behind := fault.New(fault.Unavailable, "pii.receipts_behind", "this database was restored from before an erasure; run `backbone erasure replay`")
 	const (
@@ -38,7 +38,7 @@ func (r register) Erasure(_ context.Context, _ string, id event.ID) (ports.Erasu
 	return ports.ErasureRequest{}, fault.New(fault.NotFound, "erasure.not_found", "it is not here; look elsewhere")
 }
 
-func TestAReplayTellsOfRequestsThatAreGone(t *testing.T) {
+func TestDescribeReplay(t *testing.T) {
 	t.Parallel()
 	receipts := []erasure.Receipt{{RequestID: event.ID{1}}, {RequestID: event.ID{2}}, {RequestID: event.ID{3}}}
 	lost, err := lostRequests(t.Context(), register{{1}: nil}, receipts)

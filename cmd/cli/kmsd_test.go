@@ -47,7 +47,7 @@ func keyClient(t *testing.T, endpoint, folder, profile string) *awskms.Client {
 	return client
 }
 
-func TestKMSDServesKeysOverTCPAndSocket(t *testing.T) {
+func TestKMSD(t *testing.T) {
 	t.Parallel()
 	short, err := os.MkdirTemp("", "kmsd") // socket names are short, t.TempDir's are long
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestKMSDServesKeysOverTCPAndSocket(t *testing.T) {
 	require.Equal(t, "kms.unavailable", fault.CodeOf(err))
 }
 
-func TestKMSDRefusesToBeReachedFromOutside(t *testing.T) {
+func TestKMSDListensOnLoopbackOnly(t *testing.T) {
 	t.Parallel()
 	err := serveKMSD(t.Context(), kmsdOptions{Listen: "0.0.0.0:0", Keys: filepath.Join(t.TempDir(), "keys"), Out: io.Discard, Audit: io.Discard})
 	require.Equal(t, "kmsd.listen_invalid", fault.CodeOf(err))

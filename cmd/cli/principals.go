@@ -151,14 +151,14 @@ func bootstrap(ctx context.Context, config configs.Config, o bootstrapOptions) (
 		return "", err
 	}
 	defer app.Close()
-	token, _, err := enroll(ctx, app, ports.Principal{
+	token, _, err := storePrincipal(ctx, app, ports.Principal{
 		TenantID: o.Tenant, PersonID: o.Admin, PrincipalID: o.Admin + "-1", ActorType: event.Human, Roles: []string{"admin"},
 	}, enrollment{everywhere: true})
 	return token, err
 }
 
-// tokenLife is how long an access token is good.
-const tokenLife = 365 * 24 * time.Hour
+// tokenLifetime is how long an access token is good.
+const tokenLifetime = 365 * 24 * time.Hour
 
 // enrollment is how somebody is let in.
 type enrollment struct {
@@ -167,10 +167,10 @@ type enrollment struct {
 	service    bool // said to be a service
 }
 
-// enroll makes a token for somebody new, or for somebody whose access has expired or is
+// storePrincipal makes a token for somebody new, or for somebody whose access has expired or is
 // renewed. Nobody who is known gets into further legal entities without their being
 // named, or all of them.
-func enroll(ctx context.Context, app *wire.App, p ports.Principal, how enrollment) (token string, renewed bool, err error) {
+func storePrincipal(ctx context.Context, app *wire.App, p ports.Principal, how enrollment) (token string, renewed bool, err error) {
 	renew := how.renew
 	before, err := app.Store.PrincipalByPerson(ctx, p.TenantID, p.PersonID)
 	switch {
@@ -195,7 +195,7 @@ func enroll(ctx context.Context, app *wire.App, p ports.Principal, how enrollmen
 			p.LegalEntities = before.LegalEntities
 		}
 	}
-	p.ExpiresAt = time.Now().Add(tokenLife)
+	p.ExpiresAt = time.Now().Add(tokenLifetime)
 	token, err = app.Tenancy.Enroll(ctx, p)
 	return token, renewed, err
 }
@@ -233,7 +233,7 @@ func enrollPrincipal(ctx context.Context, config configs.Config, o enrollOptions
 	if o.Service {
 		kind = event.System
 	}
-	return enroll(ctx, app, ports.Principal{
+	return storePrincipal(ctx, app, ports.Principal{
 		TenantID: o.Tenant, PersonID: o.Person, PrincipalID: o.Person + "-1", ActorType: kind,
 		Roles: o.Roles, LegalEntities: o.LegalEntities,
 	}, enrollment{renew: o.Renew, everywhere: o.Everywhere, service: o.Service})

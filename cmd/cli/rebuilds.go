@@ -482,7 +482,7 @@ func (s *session) rebuildRows(ctx context.Context, name, entity string, body cli
 		if len(r.Rebuilt) == 0 {
 			p.line("%s: no event of the projection is about this; nothing was changed", r.Name)
 		} else {
-			p.line("%s: %s", r.Name, foundRows(r.Rows, r.DryRun))
+			p.line("%s: %s", r.Name, rowsOutcome(r.Rows, r.DryRun))
 			p.row("LEGAL ENTITY", "VERSION", "SEQUENCE", "ENTITIES", "EVENTS", "TABLE", "ROWS", "REMOVED", "ADDED", "CHANGED")
 		}
 		skipped := false
@@ -501,8 +501,8 @@ func (s *session) rebuildRows(ctx context.Context, name, entity string, body cli
 	})
 }
 
-// foundRows says what became of rows that were not as the log makes them.
-func foundRows(rows string, dryRun bool) string {
+// rowsOutcome says what became of rows that were not as the log makes them.
+func rowsOutcome(rows string, dryRun bool) string {
 	switch {
 	case rows == "0":
 		return "all rows are as the log makes them"

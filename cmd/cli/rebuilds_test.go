@@ -26,9 +26,9 @@ func TestComparison(t *testing.T) {
 	require.Contains(t, printed(client.ProjectionComparison{Rows: "1", LegalEntities: compared}), ": 1 row differs\n")
 }
 
-// TestSnapshotWithoutRowsIsNotUsable: what was redacted since is removed from a snapshot
+// TestSnapshotsTable: what was redacted since is removed from a snapshot
 // that is complete, and nothing may be left of it.
-func TestSnapshotWithoutRowsIsNotUsable(t *testing.T) {
+func TestSnapshotsTable(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, printPage(&out, func(p *page) {
@@ -42,12 +42,12 @@ func TestSnapshotWithoutRowsIsNotUsable(t *testing.T) {
 	require.Regexp(t, `(?m)^1 +USMF +- +0 +- +being copied$`, out.String())
 }
 
-func TestFoundRows(t *testing.T) {
+func TestRowsOutcome(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "all rows are as the log makes them", foundRows("0", false))
-	require.Equal(t, "all rows are as the log makes them", foundRows("0", true))
-	require.Equal(t, "1 row is not as the log makes it; nothing was changed", foundRows("1", true))
-	require.Equal(t, "3 rows were not as the log makes them and are now", foundRows("3", false))
+	require.Equal(t, "all rows are as the log makes them", rowsOutcome("0", false))
+	require.Equal(t, "all rows are as the log makes them", rowsOutcome("0", true))
+	require.Equal(t, "1 row is not as the log makes it; nothing was changed", rowsOutcome("1", true))
+	require.Equal(t, "3 rows were not as the log makes them and are now", rowsOutcome("3", false))
 }
 
 // TestSettingsText: an operator who sets a value sees that it was set.

@@ -295,8 +295,8 @@ func (t *trace) showProcess(ctx context.Context, id string) error {
 	})
 }
 
-// mostAbout bounds the entities that a terminal is shown of a process.
-const mostAbout = 20
+// maxEntitiesListed bounds the entities that a terminal is shown of a process.
+const maxEntitiesListed = 20
 
 // aboutLine names what a process was about, each entity once, whatever its roles.
 func aboutLine(entities []client.EntityReference) string {
@@ -312,8 +312,8 @@ func aboutLine(entities []client.EntityReference) string {
 	switch n := len(names); {
 	case n == 0:
 		return ""
-	case n > mostAbout:
-		return fmt.Sprintf("about %s and %d more, which --json lists", strings.Join(names[:mostAbout], ", "), n-mostAbout)
+	case n > maxEntitiesListed:
+		return fmt.Sprintf("about %s and %d more, which --json lists", strings.Join(names[:maxEntitiesListed], ", "), n-maxEntitiesListed)
 	default:
 		return "about " + strings.Join(names, ", ")
 	}

@@ -17,7 +17,7 @@ func TestAboutLine(t *testing.T) {
 		{EntityType: "vendor", EntityID: "V-1", Role: "subject"}, {EntityType: "invoice", EntityID: "V-1"}, {EntityType: "vendor", EntityID: "V-1", Role: "payee"},
 	}))
 	var many []client.EntityReference
-	for n := range mostAbout + 2 {
+	for n := range maxEntitiesListed + 2 {
 		many = append(many, client.EntityReference{EntityType: "machine", EntityID: fmt.Sprint(n)})
 	}
 	line := aboutLine(many)
@@ -41,7 +41,7 @@ func TestAboutLineOfVeryManyEntities(t *testing.T) {
 	select {
 	case got := <-line:
 		require.Contains(t, got, "about machine 000000000, machine 000000001, ")
-		require.Contains(t, got, fmt.Sprintf("machine 000000019 and %d more", many-mostAbout))
+		require.Contains(t, got, fmt.Sprintf("machine 000000019 and %d more", many-maxEntitiesListed))
 	case <-time.After(time.Minute):
 		require.Fail(t, "it is still comparing")
 	}

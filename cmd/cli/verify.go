@@ -237,7 +237,7 @@ func (v *verdict) dumps(ctx context.Context, o verifyOptions, show *progress, op
 		if err != nil {
 			return fault.New(fault.NotFound, "verify.dump_missing", "an export file cannot be read; check --dump").WithCause(err)
 		}
-		in := &countingReader{ctx: ctx, in: file}
+		in := &progressReader{ctx: ctx, in: file}
 		if info, err := file.Stat(); err == nil && o.terminal && info.Size() > 0 {
 			in.report = func(done int64) { show.report(filepath.Base(path), int(done), int(info.Size())) }
 		}
@@ -257,15 +257,15 @@ func (v *verdict) dumps(ctx context.Context, o verifyOptions, show *progress, op
 	return nil
 }
 
-// countingReader reads until the context ends and tells how far it is.
-type countingReader struct {
+// progressReader reads until the context ends and tells how far it is.
+type progressReader struct {
 	ctx    context.Context
 	in     io.Reader
 	done   int64
 	report func(done int64)
 }
 
-func (r *countingReader) Read(b []byte) (int, error) {
+func (r *progressReader) Read(b []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -297,9 +297,9 @@ func nothingToVerify(tenant string) error {
 	return fault.New(fault.NotFound, "verify.nothing", "the database holds no legal entity, so nothing was verified; check that it is the right one")
 }
 
-// listed bounds the redactions and the erasures that are printed per legal entity;
+// maxListed bounds the redactions and the erasures that are printed per legal entity;
 // --json has them all.
-const listed = 20
+const maxListed = 20
 
 // verdict writes what a run found; finished says that it came to its end.
 func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) {
@@ -370,15 +370,15 @@ func (p *page) registry(r *verify.RegistryReport) {
 // explained lists the authorised redactions and erasures of a legal entity.
 func (p *page) explained(r verify.EntityReport) {
 	for i, x := range r.Redactions {
-		if i == listed {
-			p.line("%s: %s, see --json", r.LegalEntity, counted(len(r.Redactions)-listed, "further redaction"))
+		if i == maxListed {
+			p.line("%s: %s, see --json", r.LegalEntity, counted(len(r.Redactions)-maxListed, "further redaction"))
 			break
 		}
 		p.line("%s sequence %d (event %s): redacted by %s, requested by %s, approved by %s", r.LegalEntity, x.Sequence, x.EventID, x.ID, x.RequestedBy, x.ApprovedBy)
 	}
 	for i, x := range r.Erasures {
-		if i == listed {
-			p.line("%s: %s, see --json", r.LegalEntity, counted(len(r.Erasures)-listed, "further erasure"))
+		if i == maxListed {
+			p.line("%s: %s, see --json", r.LegalEntity, counted(len(r.Erasures)-maxListed, "further erasure"))
 			break
 		}
 		p.line("%s sequence %d: %s erased by request %s, receipt %d (SHA-256 %s)", r.LegalEntity, x.Sequence, x.Subject, x.RequestID, x.ReceiptNumber, x.ReceiptSHA256)

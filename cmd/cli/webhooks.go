@@ -292,14 +292,14 @@ func testWebhookCommand() *cobra.Command {
 			err = s.print(func(p *page) { p.line("Taken: the endpoint answered %d after %d ms.", t.Status, t.DurationMs) })
 		}
 		if err == nil && !t.Delivered {
-			err = fault.New(fault.FailedPrecondition, t.Code, "not taken after %d ms: %s", t.DurationMs, advice(t))
+			err = fault.New(fault.FailedPrecondition, t.Code, "not taken after %d ms: %s", t.DurationMs, testAdvice(t))
 		}
 		return err
 	})
 }
 
-// advice says what to do about a test that was not taken.
-func advice(t client.WebhookTest) string {
+// testAdvice says what to do about a test that was not taken.
+func testAdvice(t client.WebhookTest) string {
 	switch {
 	case t.Status >= 300 && t.Status < 400:
 		return "the endpoint redirects, which is not followed; set the address that it leads to"

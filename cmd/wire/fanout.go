@@ -22,9 +22,9 @@ type fanoutRunner struct {
 	dispatcher atomic.Pointer[fanout.Dispatcher] // the publisher calls it back while it is made
 }
 
-// openFanout makes the fan-out, if one is configured. A broker that is away may come
+// composeFanout makes the fan-out, if one is configured. A broker that is away may come
 // later; a stream that does not do is an error at once.
-func (a *App) openFanout(ctx context.Context, observer fanout.Observer) error {
+func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error {
 	c := a.Config.NATS
 	if !c.Configured() {
 		return nil

@@ -130,8 +130,8 @@ func auditLog(to io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(to, nil))
 }
 
-// end stops an embedded server; without a key service there is nothing to end.
-func (s *keyService) end() error {
+// stop stops an embedded server; without a key service there is nothing to end.
+func (s *keyService) stop() error {
 	if s == nil {
 		return nil
 	}

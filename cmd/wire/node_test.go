@@ -21,9 +21,9 @@ func as(t *testing.T, role, dsn string) string {
 	return u.String()
 }
 
-// TestANodeHasOneName opens two nodes without a configured name: operators see by it what
+// TestNodeID opens two nodes without a configured name: operators see by it what
 // one of them works, so all its work has the same, and no other node has it too.
-func TestANodeHasOneName(t *testing.T) {
+func TestNodeID(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t, nil, "empty")
 	require.NoError(t, Migrate(t.Context(), dsn, nil, modules.BuiltIn()...))

@@ -13,10 +13,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// project makes the runner of the projections, after the watch.
-func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.Clock, o Options) (err error) {
+// composeProjections makes the runner of the projections, after the watch.
+func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, clock ports.Clock, o Options) (err error) {
 	c := a.Config.Projector
-	a.own = custom.New(custom.Config{
+	a.custom = custom.New(custom.Config{
 		Compiler: jq.NewWithLimits(foldLimits()), Rows: a.Store, Register: a.Store, Entities: a.Store, Events: upcasting.UpcastReader(a.Store, a.Upcaster),
 		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler {
 			return upcasting.UpcastProjection(h, a.Upcaster)
@@ -29,19 +29,19 @@ func (a *App) project(handlers map[string]ports.ProjectionHandler, clock ports.C
 	})
 	a.operations = projections.NewOperations(projections.OperationsConfig{
 		Store: a.Store, Register: a.Store, Letters: a.Store, Leases: a.Store.Leases(), Clock: clock,
-		Declared: a.Catalog.Projections, Created: a.own, Handlers: handlers, Wake: func() { a.Runner.Wake() },
+		Declared: a.Catalog.Projections, Created: a.custom, Handlers: handlers, Wake: func() { a.Runner.Wake() },
 	})
-	upcast := a.upcast(handlers)
+	upcast := a.withUpcasting(handlers)
 	a.rebuilds = projections.NewRebuilds(projections.RebuildsConfig{
-		Store: a.Store, Register: a.Store, Versions: a.Store, Snapshots: a.Store, Clock: clock, Logger: a.Logger, Declared: a.Catalog.Projections, Created: a.own, Handlers: upcast,
+		Store: a.Store, Register: a.Store, Versions: a.Store, Snapshots: a.Store, Clock: clock, Logger: a.Logger, Declared: a.Catalog.Projections, Created: a.custom, Handlers: upcast,
 		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: uint64(c.SwitchWithin), ByHand: c.Switch == "manual",
 	})
 	a.targets = projections.NewTargets(projections.TargetsConfig{
 		Store: a.Store, Checkpoints: a.Store, Register: a.Store, Versions: a.Store, Records: a.Store, Logger: a.Logger,
-		Declared: a.Catalog.Projections, Handlers: upcast, Targets: targetsOf(handlers), Own: a.own,
+		Declared: a.Catalog.Projections, Handlers: upcast, Targets: targetsOf(handlers), Own: a.custom,
 	})
 	a.Runner, err = projections.New(projections.Config{
-		Store: a.Store, Register: a.Store, Versions: a.Store, Created: a.own, Leases: a.Store.Leases(), Heads: a.Watch, Node: a.Config.Node.ID,
+		Store: a.Store, Register: a.Store, Versions: a.Store, Created: a.custom, Leases: a.Store.Leases(), Heads: a.Watch, Node: a.Config.Node.ID,
 		Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
 		Batch: c.Batch, Bytes: c.Bytes, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall,
 	}, a.Catalog.Projections, upcast)

@@ -24,7 +24,7 @@ type Server struct {
 
 // NewServer composes an App and its API.
 func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, error) {
-	observed, err := observe(ctx, config, &o)
+	observed, err := composeObservers(ctx, config, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -35,16 +35,16 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 	o.keys = keys
 	app, err := Open(ctx, config, o)
 	if err != nil {
-		return nil, errors.Join(err, keys.end())
+		return nil, errors.Join(err, keys.stop())
 	}
-	if err := app.openFanout(ctx, o.Observers.Fanout); err != nil {
+	if err := app.composeFanout(ctx, o.Observers.Fanout); err != nil {
 		app.Close()
-		return nil, errors.Join(err, keys.end())
+		return nil, errors.Join(err, keys.stop())
 	}
 	parts := httpapi.Config{
 		Access: app.Tenancy, Intents: app.Intake, Appends: app.Append, Streams: app.Streams, Events: app.Query, Types: app.Registry, Upcaster: app.Upcaster, Reports: app.Reports,
 		Entities: app.Entities, Snapshots: app.Snapshots,
-		Catalog: app.Catalog, Logger: o.Logger, Metrics: observed.http, MetricsPage: observed.page, Tracing: observed.tracing, Ready: app.Ready, Projections: app.operations, Rebuilds: app.rebuilds, Targets: app.targets, CustomProjections: app.own,
+		Catalog: app.Catalog, Logger: o.Logger, Metrics: observed.http, MetricsPage: observed.page, Tracing: observed.tracing, Ready: app.Ready, Projections: app.operations, Rebuilds: app.rebuilds, Targets: app.targets, CustomProjections: app.custom,
 		OperatorTenant: config.Projector.OperatorTenant,
 		Limits: httpapi.Limits{
 			BodyBytes: int64(config.HTTP.BodyLimitBytes), EventBytes: config.Limits.EventBytes, EventNodes: config.Limits.Nodes,
@@ -52,7 +52,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 		},
 	}
 	parts.Live = app.liveParts()
-	app.openWebhooks(o.Observers.Webhooks)
+	app.composeWebhooks(o.Observers.Webhooks)
 	parts.Subscriptions, parts.Webhooks = spread{app.Subscriptions}, app.webhooks.service
 	if app.personal != nil {
 		parts.Personal, parts.Erasures = app.personal.vault, app.personal.service
@@ -60,7 +60,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 	api, err := httpapi.New(parts)
 	if err != nil {
 		app.Close()
-		return nil, errors.Join(err, keys.end())
+		return nil, errors.Join(err, keys.stop())
 	}
 	return &Server{App: app, keys: keys, http: api, shutdown: config.HTTP.ShutdownTimeout, close: observed.close}, nil
 }
@@ -77,7 +77,7 @@ func (s *Server) KeyService() (endpoint, credentials string) {
 // Close ends what the server stands on, last the key server if it is embedded.
 func (s *Server) Close() error {
 	s.App.Close()
-	return s.keys.end()
+	return s.keys.stop()
 }
 
 // Serve answers requests until ctx ends; then it takes no more and waits for

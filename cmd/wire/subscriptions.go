@@ -11,8 +11,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// subscribe composes the persistent subscriptions.
-func (a *App) subscribe(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors, o Options) {
+// composeSubscriptions composes the persistent subscriptions.
+func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors, o Options) {
 	c := a.Config.Subscriptions
 	a.Subscriptions = subscriptions.New(subscriptions.Config{
 		Store: a.Store, Log: a.Store, Access: subscribers{a}, Heads: a.Watch, IDs: ids, Clock: clock,

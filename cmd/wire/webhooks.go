@@ -22,8 +22,8 @@ type webhookRunner struct {
 	dispatcher *webhooks.Dispatcher
 }
 
-// openWebhooks composes the delivery to endpoints.
-func (a *App) openWebhooks(observer webhooks.Observer) {
+// composeWebhooks composes the delivery to endpoints.
+func (a *App) composeWebhooks(observer webhooks.Observer) {
 	c := a.Config.Webhook
 	service := webhooks.NewService(webhooks.ServiceConfig{
 		Endpoints: a.Store, Attempts: a.Store, Entities: a.Store, Subscriptions: a.Store, Secrets: a.Vault(), Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
@@ -37,7 +37,7 @@ func (a *App) openWebhooks(observer webhooks.Observer) {
 		}),
 	})
 	a.webhooks = &webhookRunner{service: service, dispatcher: webhooks.NewDispatcher(webhooks.Config{
-		Service: service, Engine: deliveries{a.Subscriptions}, Directory: a.Store, Encoder: owned{a}, Leases: a.Store.Leases(), Node: a.Config.Node.ID,
+		Service: service, Engine: deliveries{a.Subscriptions}, Directory: a.Store, Encoder: ownerEncoder{a}, Leases: a.Store.Leases(), Node: a.Config.Node.ID,
 		Logger: a.Logger, Observer: observer, Concurrency: c.Concurrency,
 	})}
 }
@@ -80,11 +80,11 @@ func (d deliveries) Pause(ctx context.Context, owner ports.Principal, id string)
 	return err
 }
 
-// owned writes events as the owner of a subscription may see them.
-type owned struct{ app *App }
+// ownerEncoder writes events as the owner of a subscription may see them.
+type ownerEncoder struct{ app *App }
 
 // EncodeFor implements webhook.Encoder.
-func (o owned) EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error) {
+func (o ownerEncoder) EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error) {
 	p := presenter{
 		opener: o.app.Vault(), upcaster: o.app.Upcaster, entities: o.app.Store,
 		reader: func(ctx context.Context, _ event.Scope) (module.Reader, error) {

@@ -4,13 +4,17 @@ package wire
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,6 +47,7 @@ import (
 	"github.com/erpbackbone/backbone/application/vault"
 	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -114,7 +119,7 @@ type App struct {
 
 	personal   *personal // nil without a key service
 	operations *projections.Operations
-	own        *custom.Service // projections that tenants create
+	custom     *custom.Service // projections that tenants create
 	rebuilds   *projections.Rebuilds
 	targets    *projections.Targets
 	background *streams.Background
@@ -165,12 +170,12 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	return a, nil
 }
 
-// keptDecisions is how many policy decisions a node remembers. A decision is a pure
+// decisionCacheSize is how many policy decisions a node remembers. A decision is a pure
 // function of its input: the policies know neither time nor chance.
-const keptDecisions = 16_384
+const decisionCacheSize = 16_384
 
-// decisions names the policy queries whose inputs come again.
-func decisions(c *module.Catalog) []string {
+// cachedQueries names the policy queries whose inputs come again.
+func cachedQueries(c *module.Catalog) []string {
 	queries := []string{"data.backbone.authz.decision"}
 	for _, t := range c.IntentTypes() {
 		if q := "data." + t.Policy + ".decision"; !slices.Contains(queries, q) {
@@ -190,7 +195,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	for path, source := range configs.Policies() {
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
-	engine, err := opa.New(policies, opa.WithData("roles", a.Catalog.RoleRights()), opa.WithCache(keptDecisions, decisions(a.Catalog)...))
+	engine, err := opa.New(policies, opa.WithData("roles", a.Catalog.RoleRights()), opa.WithCache(decisionCacheSize, cachedQueries(a.Catalog)...))
 	if err != nil {
 		return fmt.Errorf("policies: %w", err)
 	}
@@ -201,7 +206,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	a.Tenancy = tenancy.New(tenancy.Config{
-		LegalEntities: newTenants{a.Store, a.tenantMade}, Principals: a.Store, Installations: a.Store, Policies: engine, Owner: a.Catalog.Owner, Roles: a.Catalog.RoleNames(),
+		LegalEntities: tenantNotifier{a.Store, a.prepareNewTenant}, Principals: a.Store, Installations: a.Store, Policies: engine, Owner: a.Catalog.Owner, Roles: a.Catalog.RoleNames(),
 		Clock: clock, IDs: ids, AllowDevelopmentTokens: o.AllowDevelopmentTokens,
 	})
 	if o.LogName != "" {
@@ -239,11 +244,11 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	cursors := query.NewCursorSealer(cursorKey)
-	a.Query = query.New(a.Store, a.Store, a.Tenancy, cursors, query.WithSettleDelay(settle))
+	a.Query = query.New(a.Store, a.Store, a.Tenancy, cursors, query.WithSettleDelay(settlingTime))
 	a.Registry.SetProver(upcasting.NewProver(a.Store, cursors))
-	a.follow(clock, o)
-	a.subscribe(clock, ids, cursors, o)
-	if err := a.project(handlers, clock, o); err != nil {
+	a.composeFeeds(clock, o)
+	a.composeSubscriptions(clock, ids, cursors, o)
+	if err := a.composeProjections(handlers, clock, o); err != nil {
 		return err
 	}
 	if a.personal != nil {
@@ -253,7 +258,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err != nil {
 		return err
 	}
-	a.Reports.SettleDelay = settle
+	a.Reports.SettleDelay = settlingTime
 	a.Entities = entities.New(entities.Config{
 		Log: upcasting.UpcastReader(a.Store, a.Upcaster), Snapshots: a.Store, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
 		Logger: a.Logger, Observer: o.Observers.Entities, ReadingID: a.Registry.ReadingID, SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget,
@@ -262,9 +267,9 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	return nil
 }
 
-// upcast hands events to projections in the version in which their type is read, and to
+// withUpcasting hands events to projections in the version in which their type is read, and to
 // those that keep copies of personal values without what was erased.
-func (a *App) upcast(handlers map[string]ports.ProjectionHandler) map[string]ports.ProjectionHandler {
+func (a *App) withUpcasting(handlers map[string]ports.ProjectionHandler) map[string]ports.ProjectionHandler {
 	out := make(map[string]ports.ProjectionHandler, len(handlers))
 	opened := a.Vault()
 	for name, h := range handlers {
@@ -276,8 +281,8 @@ func (a *App) upcast(handlers map[string]ports.ProjectionHandler) map[string]por
 	return out
 }
 
-// settle is twice the clock skew at which a node stops appending.
-const settle = 2 * time.Second
+// settlingTime is twice the clock skew at which a node stops appending.
+const settlingTime = 2 * time.Second
 
 // cursorKey signs cursors, the same on every node of a deployment. It keeps clients
 // from building positions by hand and protects no secret: whoever could compute it
@@ -291,9 +296,9 @@ func (a *App) cursorKey(ctx context.Context) ([]byte, error) {
 	return sum[:], nil
 }
 
-// sweepEvery is how often expired idempotency keys are removed. An expired key is
+// sweepInterval is how often expired idempotency keys are removed. An expired key is
 // void at once; removing it only frees space.
-const sweepEvery = 10 * time.Minute
+const sweepInterval = 10 * time.Minute
 
 // Run keeps the registry fresh, the projections moving and the key table small
 // until ctx ends.
@@ -306,7 +311,7 @@ func (a *App) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	refresh := time.Second
 	if a.Config.Delivery.Listen == listenNotify {
-		refresh = 2 * quietPoll // only types whose signal was lost wait for it
+		refresh = 2 * idlePoll // only types whose signal was lost wait for it
 		running.Go(func() {
 			complain(a.Store.ListenEventTypes(ctx, func() { complain(a.Registry.Refresh(ctx)) }))
 		})
@@ -330,7 +335,7 @@ func (a *App) Run(ctx context.Context) {
 }
 
 func (a *App) sweep(ctx context.Context, complain func(error)) {
-	tick := time.NewTicker(sweepEvery)
+	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -367,4 +372,36 @@ func (a *App) Close() {
 	if a.personal != nil {
 		a.personal.store.Close()
 	}
+}
+
+// positions resolves moments, those that are just over too.
+type positions struct {
+	query   *query.Service
+	reports *query.Reports
+}
+
+// ResolveKnownAt implements entity.Positions.
+func (p positions) ResolveKnownAt(ctx context.Context, partition event.PartitionID, knownAt string) (event.Sequence, string, error) {
+	if knownAt != "" {
+		if err := p.reports.WaitUntilSettled(ctx, knownAt); err != nil {
+			return 0, "", err
+		}
+	}
+	return p.query.ResolveKnownAt(ctx, partition, knownAt)
+}
+
+var invalidInNodeID = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// nodeID is the configured one, or the host's name and a random part, another one with
+// every call: a node that starts again has forgotten everything and is another one.
+func nodeID(c configs.Config) string {
+	if c.Node.ID != "" {
+		return c.Node.ID
+	}
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "node"
+	}
+	host = invalidInNodeID.ReplaceAllString(host, "-")
+	return host[:min(len(host), 40)] + "-" + strings.ToLower(rand.Text()[:8])
 }

@@ -13,15 +13,15 @@ import (
 // listenNotify is the value of delivery.listen that uses PostgreSQL's signals.
 const listenNotify = "notify"
 
-// quietPoll is how often an idle node looks for what signals of PostgreSQL announce. It
+// idlePoll is how often an idle node looks for what signals of PostgreSQL announce. It
 // bounds how late the node sees the first thing whose signal was lost.
-const quietPoll = 2 * time.Second
+const idlePoll = 2 * time.Second
 
-// follow composes what waits for events: one watch of the heads for the whole node,
+// composeFeeds composes what waits for events: one watch of the heads for the whole node,
 // and the live feeds.
-func (a *App) follow(clock ports.Clock, o Options) {
+func (a *App) composeFeeds(clock ports.Clock, o Options) {
 	c := a.Config
-	watch := subscriptions.HeadWatcherConfig{Heads: a.Store, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: quietPoll}
+	watch := subscriptions.HeadWatcherConfig{Heads: a.Store, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: idlePoll}
 	if c.Delivery.Listen == listenNotify {
 		watch.WakeUps = a.Store
 	}

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 
@@ -84,21 +83,4 @@ func (s *receiptSigner) VerifierKey(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return signer.VerifierKey(ctx)
-}
-
-// storedVerifierKeys are the public keys that lie in the export store.
-func storedVerifierKeys(ctx context.Context, exports ports.ExportStore) ([]string, error) {
-	names, err := exports.List(ctx, verifierKeyFolder)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, name := range names {
-		content, err := exports.Get(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		out = append(out, strings.TrimSpace(string(content)))
-	}
-	return out, nil
 }

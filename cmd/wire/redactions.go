@@ -48,9 +48,9 @@ func NewRedactionAnnouncer(ctx context.Context, store *postgres.Store, limits co
 	}, nil
 }
 
-// redactionKeyLife is how long a repeat finds the first outcome by its key; after
+// redactionKeyTTL is how long a repeat finds the first outcome by its key; after
 // that the event's stream, which can be begun once, stands for it.
-const redactionKeyLife = 24 * time.Hour
+const redactionKeyTTL = 24 * time.Hour
 
 // Announce implements redaction.Announcer.
 func (a *redactionAnnouncer) Announce(ctx context.Context, x redaction.Announcement) error {
@@ -64,7 +64,7 @@ func (a *redactionAnnouncer) Announce(ctx context.Context, x redaction.Announcem
 	}
 	request := ports.AppendRequest{Partition: x.LegalEntity.Partition, Events: events}
 	request.Streams = append(request.Streams, x.Stream)
-	request.Idempotency = &ports.IdempotencyClaim{Key: x.IdempotencyKey, Fingerprint: x.Fingerprint, ExpiresAt: now.Add(redactionKeyLife)}
+	request.Idempotency = &ports.IdempotencyClaim{Key: x.IdempotencyKey, Fingerprint: x.Fingerprint, ExpiresAt: now.Add(redactionKeyTTL)}
 	_, err = a.appender.Append(ctx, request)
 	return err
 }

@@ -173,8 +173,8 @@ func TestRedactAndVerify(t *testing.T) {
 	require.NoFileExists(t, b.file("never.json"), "only of a sound log")
 }
 
-// TestVerifyInputsThatAreMissing are no verdict.
-func TestVerifyInputsThatAreMissing(t *testing.T) {
+// TestVerifyMissingInputs are no verdict.
+func TestVerifyMissingInputs(t *testing.T) {
 	t.Parallel()
 	b := newAuditedBooks(t)
 	require.NoError(t, os.WriteFile(b.file("nonsense"), []byte("{}\n"), 0o600))

@@ -12,11 +12,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// nobody reads no personal data.
-type nobody struct{}
+// noPersonalData reads no personal data.
+type noPersonalData struct{}
 
 // Reads implements module.Reader.
-func (nobody) Reads(string, shredding.Class) bool { return false }
+func (noPersonalData) Reads(string, shredding.Class) bool { return false }
 
 // presenter writes events as the API shows them, for a receiver that makes no request
 // of its own.
@@ -106,17 +106,17 @@ func (p presenter) codes(ctx context.Context, recorded []event.Recorded) (map[ev
 func (a *App) readerOf(person string) func(context.Context, event.Scope) (module.Reader, error) {
 	return func(ctx context.Context, scope event.Scope) (module.Reader, error) {
 		if person == "" {
-			return nobody{}, nil
+			return noPersonalData{}, nil
 		}
 		p, err := a.Store.PrincipalByPerson(ctx, scope.TenantID, person)
 		if fault.KindOf(err) == fault.NotFound {
-			return nobody{}, nil
+			return noPersonalData{}, nil
 		}
 		if err != nil {
 			return nil, err
 		}
 		if len(p.LegalEntities) > 0 && !slices.Contains(p.LegalEntities, scope.LegalEntity) {
-			return nobody{}, nil
+			return noPersonalData{}, nil
 		}
 		return a.Tenancy.Reader(ctx, p)
 	}

@@ -24,9 +24,9 @@ type observed struct {
 	close   func(context.Context) error
 }
 
-// observe makes metrics, and traces when a collector is configured, and hangs
+// composeObservers makes metrics, and traces when a collector is configured, and hangs
 // them into the options.
-func observe(ctx context.Context, config configs.Config, o *Options) (observed, error) {
+func composeObservers(ctx context.Context, config configs.Config, o *Options) (observed, error) {
 	metrics := prometheus.New()
 	if o.Observers.Append == nil {
 		o.Observers.Append = metrics

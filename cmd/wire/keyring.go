@@ -1,0 +1,160 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/erpbackbone/backbone/adapters/exportdir"
+	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
+	"github.com/erpbackbone/backbone/adapters/prometheus"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/application/keyrotation"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Keyring is everything that keeps keys: the key service, the key store, the export
+// store, and what rotates. It needs no catalog, so tools open it too.
+type Keyring struct {
+	service  *keyService
+	store    *keystore.Store
+	notes    *receiptSigner
+	Eraser   *keystore.Eraser
+	Exports  ports.ExportStore // where receipts, certificates and exports of keys are kept
+	Gate     *erasure.Gate
+	Rotation *keyrotation.Service
+}
+
+// keyStoreConfig says where the key store is: in the log's database unless it has an
+// address of its own.
+func keyStoreConfig(c configs.Config) keystore.Config {
+	k := keystore.Config{
+		DSN: c.KeyStore.DSN.Reveal(), EraserDSN: c.KeyStore.EraserDSN.Reveal(), ListenDSN: c.KeyStore.ListenDSN.Reveal(),
+	}
+	if k.DSN == "" {
+		k.DSN = c.Database.DSN.Reveal()
+		if k.EraserDSN == "" {
+			k.EraserDSN = c.Database.EraserDSN.Reveal()
+		}
+		if k.ListenDSN == "" {
+			k.ListenDSN = c.Database.ListenDSN.Reveal()
+		}
+	}
+	return k
+}
+
+// openKeyring connects to the key store. service stays the caller's to end.
+func openKeyring(ctx context.Context, c configs.Config, service *keyService, logName string, clock ports.Clock, logger *slog.Logger, metrics *prometheus.Metrics) (*Keyring, error) {
+	exports, err := exportdir.Open(c.Erasure.ExportDirectory)
+	if err != nil {
+		return nil, err
+	}
+	config := keyStoreConfig(c)
+	config.Logger = logger
+	store, err := keystore.Open(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	k := &Keyring{service: service, store: store, Eraser: store.Eraser(), Exports: exports, notes: newReceiptSigner(logName, service, exports)}
+	guard := erasure.GateConfig{Exports: exports, Receipts: k.Eraser, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger}
+	var watch keyrotation.Observer
+	if metrics != nil {
+		guard.Behind, watch = metrics.ReceiptsBehind, metrics
+	}
+	k.Gate = erasure.NewGate(guard)
+	k.Rotation = keyrotation.New(keyrotation.Config{
+		Keys: k.Eraser, Recovery: k.Eraser, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.Eraser, Notary: k.notes,
+		Gate: k.Gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), DeletionDays: c.Rotation.DeletionDays, Node: nodeID(c), Logger: logger, Observer: watch,
+	})
+	return k, nil
+}
+
+// OpenKeyring opens the keys of an installation for a tool, with the key service that
+// is configured. audit takes the calls of an embedded key server, one JSON line each.
+// Faults: config.dsn_missing and those of requireKeys.
+func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Keyring, err error) {
+	if c.Database.DSN == "" {
+		return nil, fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
+	}
+	c.KMS.AllowLocal = true // the operator allowed the local keys when the server was configured
+	if err := requireKeys(c); err != nil {
+		return nil, err
+	}
+	store, err := postgres.Open(ctx, postgres.Config{DSN: c.Database.DSN.Reveal(), MaxClockSkew: -1})
+	if err != nil {
+		return nil, err
+	}
+	installation, err := store.Installation(ctx)
+	store.Close()
+	if err != nil {
+		return nil, err
+	}
+	service, err := openKeyService(ctx, c.KMS, nil, auditLog(audit))
+	if err != nil {
+		return nil, err
+	}
+	k, err := openKeyring(ctx, c, service, installation.LogName, system.Clock{}, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		return nil, errors.Join(err, service.stop())
+	}
+	return k, nil
+}
+
+// Close ends the connections and an embedded key server.
+func (k *Keyring) Close() error {
+	k.store.Close()
+	return k.service.stop()
+}
+
+// VerifierKeys are the public keys of this installation's receipts, from the export store.
+func (k *Keyring) VerifierKeys(ctx context.Context) ([]string, error) {
+	return storedVerifierKeys(ctx, k.Exports)
+}
+
+// storedVerifierKeys are the public keys that lie in the export store.
+func storedVerifierKeys(ctx context.Context, exports ports.ExportStore) ([]string, error) {
+	names, err := exports.List(ctx, verifierKeyFolder)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, name := range names {
+		content, err := exports.Get(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		out = append(out, strings.TrimSpace(string(content)))
+	}
+	return out, nil
+}
+
+// The embedded interfaces have a method of their own name.
+type (
+	subjectKeys   = ports.SubjectKeys
+	legalEntities = ports.LegalEntities
+)
+
+// kekCreator makes the first KEK of a tenant when it is wanted.
+type kekCreator struct {
+	subjectKeys
+	ensure func(ctx context.Context, tenantID string) error
+}
+
+// ActiveKEK implements ports.SubjectKeys.
+func (f kekCreator) ActiveKEK(ctx context.Context, tenantID string) (ports.KEK, error) {
+	kek, err := f.subjectKeys.ActiveKEK(ctx, tenantID)
+	if fault.CodeOf(err) != "keys.kek_missing" {
+		return kek, err
+	}
+	if err := f.ensure(ctx, tenantID); err != nil {
+		return ports.KEK{}, err
+	}
+	return f.subjectKeys.ActiveKEK(ctx, tenantID)
+}
